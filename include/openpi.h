@@ -1,0 +1,402 @@
+/* openpi.h - the π0 and π0.5 robot policies in C.
+ *
+ * Camera frames, a robot state and an instruction go in; a chunk of actions comes out.
+ *
+ *   policy level   named pictures of any size, raw robot state, instruction  ->  robot actions
+ *   model level    prepared tensors and noise                                ->  normalised actions
+ *
+ * Handles
+ *   openpi_engine    a loaded model and its worker threads. Immutable after opening, shared by threads.
+ *   openpi_session   buffers and plan of one stream of inferences. One thread at a time; several sessions
+ *                    of one engine may run at once and share its workers.
+ *   openpi_policy    robot transform, normalisation and tokenizer. Immutable, shared by threads.
+ *   openpi_request   the scratch that turns one observation into a prepared sample. One thread at a time.
+ *
+ * Rules that hold for every function here
+ *   - Nothing prints, exits, reads an environment variable or keeps a global.
+ *   - A function that can fail returns openpi_status and, where `error` is not NULL, writes one sentence
+ *     that names the file, tensor, field or value and what was expected. On failure outputs are untouched
+ *     unless stated.
+ *   - Handles are owned by the caller and closed with the matching function; closing NULL is allowed.
+ *     Close sessions before their engine, requests before their policy.
+ *   - Strings are UTF-8 and NUL-terminated unless a length is given.
+ *   - Option structs carry their own size: write OPENPI_*_OPTIONS_INIT first, then set fields. A zero field
+ *     is the default.
+ *
+ * Notation: B batch, H action horizon (chunk length), N denoising steps, L prompt tokens.
+ * Formulas: MODEL.md of this project, which follows Physical-Intelligence/openpi.
+ */
+#ifndef OPENPI_H
+#define OPENPI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define OPENPI_API __attribute__((visibility("default")))
+#else
+#define OPENPI_API
+#endif
+
+#define OPENPI_VERSION_MAJOR 0
+#define OPENPI_VERSION_MINOR 1
+#define OPENPI_VERSION_PATCH 0
+
+/* Fixed sizes of the model family. */
+enum {
+    OPENPI_CAMERAS = 3,          /* image slots: base_0_rgb, left_wrist_0_rgb, right_wrist_0_rgb       */
+    OPENPI_IMAGE_SIZE = 224,     /* pixels a side of a prepared picture                                */
+    OPENPI_IMAGE_TOKENS = 256,   /* tokens a camera                                                    */
+    OPENPI_ACTION_DIM = 32,      /* model-space dimensions of state and action                         */
+    OPENPI_MAX_HORIZON = 64,
+    OPENPI_MAX_STEPS = 100,
+    OPENPI_MAX_BATCH = 64,
+};
+
+/* ---- status and errors ---------------------------------------------------------------------------- */
+
+/* X(name, value, text): the one list that makes the enum and its texts. */
+#define OPENPI_STATUS_LIST(X)                                              \
+    X(OPENPI_OK, 0, "ok")                                                  \
+    X(OPENPI_BAD_ARGUMENT, 1, "bad argument")                              \
+    X(OPENPI_BAD_INPUT, 2, "bad input")                                    \
+    X(OPENPI_BAD_FILE, 3, "bad file")                                      \
+    X(OPENPI_NOT_FOUND, 4, "not found")                                    \
+    X(OPENPI_NO_MEMORY, 5, "out of memory")                                \
+    X(OPENPI_NO_DEVICE, 6, "no such device")                               \
+    X(OPENPI_DEVICE_LOST, 7, "device lost")                                \
+    X(OPENPI_UNSUPPORTED, 8, "not supported")                              \
+    X(OPENPI_SYSTEM, 9, "system error")
+
+typedef enum openpi_status {
+#define X(name, value, text) name = value,
+    OPENPI_STATUS_LIST(X)
+#undef X
+} openpi_status;
+
+typedef struct openpi_error {
+    openpi_status status;
+    char message[500];           /* one sentence, no newline at its end */
+} openpi_error;
+
+/* The text of a status, e.g. "bad file". Never NULL. */
+OPENPI_API const char *openpi_status_text(openpi_status status);
+
+/* "0.1.0" */
+OPENPI_API const char *openpi_version(void);
+
+/* Frees a buffer that this library returned and whose function says so. */
+OPENPI_API void openpi_free(void *buffer);
+
+/* Called now and then while long work runs, from the calling thread: `done` of `total` units of `what`
+ * ("packing weights"). May be NULL wherever it is asked for. */
+typedef void (*openpi_progress)(void *user, const char *what, uint64_t done, uint64_t total);
+
+/* ---- devices -------------------------------------------------------------------------------------- */
+
+typedef enum openpi_dtype {
+    OPENPI_DTYPE_DEFAULT = 0,    /* bf16 */
+    OPENPI_BF16 = 1,             /* bf16 at tensor boundaries, fp32 inside an operation, fp32 heads */
+    OPENPI_F32 = 2,              /* fp32 throughout, from the file's weights                        */
+} openpi_dtype;
+
+typedef struct openpi_device {
+    char name[32];               /* what options take: "cpu", "cuda:0"                              */
+    char description[128];       /* "AMD EPYC, 2 threads"                                           */
+    char path[32];               /* kernels that would run: "avx512_bf16"                           */
+    char reason[256];            /* empty if usable, else the one sentence that says why not        */
+    uint64_t memory_bytes;       /* 0 where unknown                                                 */
+    int usable;
+} openpi_device;
+
+/* Writes up to `capacity` devices, usable or not; returns how many there are. */
+OPENPI_API int openpi_devices(openpi_device *devices, int capacity);
+
+/* ---- model dimensions and synthetic checkpoints --------------------------------------------------- */
+
+typedef enum openpi_variant { OPENPI_PI0 = 0, OPENPI_PI05 = 1 } openpi_variant;
+
+typedef struct openpi_dims {
+    int vision_width, vision_depth, vision_heads, vision_mlp;
+    int width, depth, heads, head_dim, mlp;                    /* language stack; one K/V head        */
+    int expert_width, expert_mlp;                              /* action expert, same depth and heads */
+    int vocab;
+} openpi_dims;
+
+/* A checkpoint whose every weight is a pure function of (seed, tensor name, index). */
+typedef struct openpi_synthetic {
+    openpi_dims dims;
+    openpi_variant variant;
+    uint64_t seed;
+    int lerobot;                 /* 1: written as LeRobot writes it (names with a leading "model.",
+                                    its config and processors) and run by its conventions; same values */
+} openpi_synthetic;
+
+/* Parses "full|tiny|odd[:pi0|pi05[:SEED]]", default "full:pi0:7". */
+OPENPI_API openpi_status openpi_synthetic_parse(const char *spec, openpi_synthetic *synthetic, openpi_error *error);
+
+/* Parses {"vision":[width,depth,heads,mlp],"vlm":[width,depth,heads,head_dim,mlp],"expert":[width,mlp],
+ * "vocab":n} or a preset's name. */
+OPENPI_API openpi_status openpi_dims_parse(const char *json, openpi_dims *dims, openpi_error *error);
+
+/* Writes the checkpoint into a new or empty folder: model.safetensors (or shards of at most
+ * `shard_bytes` with model.safetensors.index.json where that is not 0), config.json,
+ * assets/synthetic/norm_stats.json, tokenizer.model; LeRobot's files instead where synthetic->lerobot. */
+OPENPI_API openpi_status openpi_synthetic_write(const openpi_synthetic *synthetic, const char *folder, uint64_t shard_bytes,
+                                                int threads, openpi_progress progress, void *progress_user,
+                                                openpi_error *error);
+
+/* ---- engine --------------------------------------------------------------------------------------- */
+
+typedef struct openpi_engine openpi_engine;
+
+typedef struct openpi_engine_options {
+    size_t size;                       /* sizeof(openpi_engine_options)                              */
+    const char *device;                /* "cpu" (default)                                            */
+    openpi_dtype dtype;                /* default bf16                                               */
+    int threads;                       /* worker threads, default all that this process may use      */
+    const char *isa;                   /* cap for the CPU: "reference", "avx2", "avx512",
+                                          "avx512_bf16", "amx"; default the best that the CPU runs   */
+    int pin;                           /* 1: pin worker i to the i-th allowed processor              */
+    const openpi_synthetic *synthetic; /* not NULL: make the weights in memory, `checkpoint` is NULL */
+    openpi_progress progress;
+    void *progress_user;
+} openpi_engine_options;
+
+#define OPENPI_ENGINE_OPTIONS_INIT {sizeof(openpi_engine_options), 0, 0, 0, 0, 0, 0, 0, 0}
+
+/* Loads a checkpoint folder (openpi's PyTorch layout or LeRobot's; one file or sharded; F32, BF16, F16)
+ * or a .safetensors file and packs its weights for the device. The files stay mapped read-only until the
+ * engine closes. `options` may be NULL. */
+OPENPI_API openpi_status openpi_engine_open(const char *checkpoint, const openpi_engine_options *options,
+                                            openpi_engine **engine, openpi_error *error);
+OPENPI_API void openpi_engine_close(openpi_engine *engine);
+
+typedef struct openpi_engine_info {
+    openpi_dims dims;
+    openpi_variant variant;
+    openpi_dtype dtype;
+    char device[32];             /* "cpu"                                                            */
+    char path[32];               /* kernels in use: "avx512_bf16"                                    */
+    int threads;
+    int lerobot;                 /* 1: LeRobot's conventions (time values, resize)                   */
+    int default_horizon, default_steps, default_prompt;   /* from the checkpoint, else openpi's      */
+    uint64_t parameters;         /* used at inference                                                */
+    uint64_t weight_bytes;       /* packed weights on the device                                     */
+} openpi_engine_info;
+
+OPENPI_API void openpi_engine_get_info(const openpi_engine *engine, openpi_engine_info *info);
+
+/* ---- model level ---------------------------------------------------------------------------------- */
+
+typedef enum openpi_pixels {
+    OPENPI_PIXELS_U8 = 0,        /* uint8  [224][224][3], scaled inside: u8/255*2-1                  */
+    OPENPI_PIXELS_F32 = 1,       /* float  [224][224][3], already in [-1,1]                          */
+} openpi_pixels;
+
+/* One observation in model space. Everything is read during the call only. */
+typedef struct openpi_sample {
+    const void *images[OPENPI_CAMERAS];       /* slot order; ignored where the mask is 0             */
+    openpi_pixels pixels;                     /* of all images of the sample                         */
+    uint8_t image_mask[OPENPI_CAMERAS];       /* 1: the camera is there                              */
+    const int32_t *tokens;                    /* [token_count] prompt ids, no padding                */
+    int token_count;                          /* 0 … the session's max_prompt                        */
+    const float *state;                       /* [32] normalised, zero padded; NULL allowed for π0.5 */
+} openpi_sample;
+
+typedef struct openpi_session openpi_session;
+
+typedef struct openpi_session_options {
+    size_t size;                 /* sizeof(openpi_session_options)                                   */
+    int batch;                   /* largest B, default 1                                             */
+    int horizon;                 /* H, 1 … 64, default the checkpoint's                              */
+    int steps;                   /* N, 1 … 100, default the checkpoint's (10)                        */
+    int max_prompt;              /* L, default the checkpoint's (48 π0, 200 π0.5)                    */
+    uint64_t seed;               /* of the noise drawn where a call passes none                      */
+} openpi_session_options;
+
+#define OPENPI_SESSION_OPTIONS_INIT {sizeof(openpi_session_options), 0, 0, 0, 0, 0}
+
+/* Bytes that openpi_session_create would take with these options (device and host memory together). */
+OPENPI_API openpi_status openpi_session_bytes(const openpi_engine *engine, const openpi_session_options *options,
+                                              uint64_t *bytes, openpi_error *error);
+
+/* Takes everything that an inference will need; afterwards openpi_session_run allocates nothing. */
+OPENPI_API openpi_status openpi_session_create(openpi_engine *engine, const openpi_session_options *options,
+                                               openpi_session **session, openpi_error *error);
+OPENPI_API void openpi_session_close(openpi_session *session);
+
+typedef enum openpi_stage {
+    OPENPI_STAGE_PICTURE,        /* decode excluded; resize and copies on the host                   */
+    OPENPI_STAGE_PROMPT,         /* state normalisation, tokenizer                                   */
+    OPENPI_STAGE_UPLOAD,
+    OPENPI_STAGE_VISION,
+    OPENPI_STAGE_PREFIX,
+    OPENPI_STAGE_STATE,          /* π0's state token, once an observation                            */
+    OPENPI_STAGE_DENOISE,
+    OPENPI_STAGE_DOWNLOAD,
+    OPENPI_STAGE_ACTIONS,        /* unnormalise, robot output transform                              */
+    OPENPI_STAGES
+} openpi_stage;
+
+/* "vision" */
+OPENPI_API const char *openpi_stage_name(openpi_stage stage);
+
+typedef struct openpi_timing {
+    double stage_ms[OPENPI_STAGES];
+    double device_ms;            /* inputs resident -> outputs resident (vision … denoise)           */
+    double total_ms;             /* host to host                                                     */
+} openpi_timing;
+
+/* Runs B = `batch` samples (any mix of masks and prompt lengths) through vision, prefix and N Euler steps.
+ *   noise    [B][H][32] x at t = 1; NULL: drawn by openpi_noise(seed, call counter)
+ *   actions  [B][H][32] normalised actions, x at t = 0
+ *   timing   may be NULL
+ * A sample's result does not depend on its neighbours, on padding, on what lies behind a mask, or on the
+ * number of threads. NaN or infinite state or noise is a bad input. */
+OPENPI_API openpi_status openpi_session_run(openpi_session *session, const openpi_sample *samples, int batch,
+                                            const float *noise, float *actions, openpi_timing *timing,
+                                            openpi_error *error);
+
+typedef struct openpi_session_info {
+    int batch, horizon, steps, max_prompt;
+    uint64_t bytes;              /* as openpi_session_bytes                                          */
+    uint64_t runs;               /* completed calls                                                  */
+    int operations;              /* fused operations of the plan                                     */
+} openpi_session_info;
+
+OPENPI_API void openpi_session_get_info(const openpi_session *session, openpi_session_info *info);
+
+/* What a run hands on between its stages, in fp32, for tests and for checking a machine. */
+typedef enum openpi_tensor {
+    OPENPI_TENSOR_IMAGE_TOKENS,  /* [256][width]           sample, camera slot in `index`            */
+    OPENPI_TENSOR_K,             /* [prefix rows][head_dim] sample, layer in `index`, after RoPE      */
+    OPENPI_TENSOR_V,             /* [prefix rows][head_dim] sample, layer in `index`                  */
+    OPENPI_TENSOR_SUFFIX,        /* [H or H+1][expert width] sample, first step: the expert's input    */
+    OPENPI_TENSOR_VELOCITY,      /* [H][32]                sample, step in `index`                   */
+    OPENPI_TENSOR_X,             /* [H][32]                sample, step in `index`, after the step   */
+} openpi_tensor;
+
+/* Rows of K and V are the valid prefix tokens only: cameras present in slot order, then prompt tokens.
+ * Called on the thread that runs the session, which an observer slows down; `data` is valid during the
+ * call. NULL removes the observer. An observer makes the run allocate. */
+typedef void (*openpi_observer)(void *user, openpi_tensor tensor, int sample, int index, const float *data, int rows,
+                                int columns);
+OPENPI_API void openpi_session_observe(openpi_session *session, openpi_observer observer, void *user);
+
+/* Standard normal noise, float [count], a pure function of (seed, stream, index): Philox4x32-10 on the
+ * counter (index/4, stream), key = seed, then Box-Muller in double; element i of a block of four takes
+ * uniforms (u0,u1) -> z0 = sqrt(-2 ln u0) cos(2π u1), z1 = … sin(…), (u2,u3) -> z2, z3 with
+ * u = (bits + 0.5) * 2^-32. Salmon et al. 2011. */
+OPENPI_API void openpi_noise(uint64_t seed, uint64_t stream, float *noise, size_t count);
+
+/* ---- policy level --------------------------------------------------------------------------------- */
+
+typedef struct openpi_policy openpi_policy;
+
+typedef enum openpi_prompt_state { OPENPI_PROMPT_STATE_DEFAULT = 0, OPENPI_PROMPT_STATE_OFF = 1, OPENPI_PROMPT_STATE_ON = 2 } openpi_prompt_state;
+
+typedef struct openpi_policy_options {
+    size_t size;                 /* sizeof(openpi_policy_options)                                    */
+    const char *robot;           /* aloha, aloha_sim, droid, droid_jointpos, libero, lerobot, none, or a robot's JSON file */
+    const char *config;          /* openpi's name of a training config: "pi05_droid"                 */
+    const char *norm_stats;      /* norm_stats.json; default from the checkpoint's assets            */
+    const char *tokenizer;       /* tokenizer.model or tokenizer.json; default the checkpoint's      */
+    openpi_prompt_state prompt_state;      /* state in the prompt; default by variant and config     */
+    int max_prompt;              /* default 48 (π0) or 200 (π0.5), or the checkpoint's               */
+    const openpi_synthetic *synthetic;     /* not NULL: embedded tokenizer and statistics            */
+} openpi_policy_options;
+
+#define OPENPI_POLICY_OPTIONS_INIT {sizeof(openpi_policy_options), 0, 0, 0, 0, 0, 0, 0}
+
+/* Reads what turns observations into prepared samples and model actions into robot actions. `checkpoint`
+ * is the folder that openpi_engine_open took, or NULL with options->synthetic. */
+OPENPI_API openpi_status openpi_policy_open(const char *checkpoint, const openpi_policy_options *options,
+                                            openpi_policy **policy, openpi_error *error);
+OPENPI_API void openpi_policy_close(openpi_policy *policy);
+
+typedef struct openpi_policy_info {
+    char robot[64];
+    char cameras[OPENPI_CAMERAS][64];     /* request key of each slot; empty: always masked           */
+    int state_length;            /* what an observation must bring; 0: any up to 32                  */
+    int action_dim;              /* what comes out a step                                            */
+    int horizon;                 /* the config's, 0 where nothing says                               */
+    int max_prompt;
+    int prompt_state;            /* 1: the state is written into the prompt                          */
+    int lerobot;
+} openpi_policy_info;
+
+OPENPI_API void openpi_policy_get_info(const openpi_policy *policy, openpi_policy_info *info);
+
+typedef enum openpi_element { OPENPI_U8 = 0, OPENPI_FLOAT32 = 1, OPENPI_FLOAT64 = 2 } openpi_element;
+typedef enum openpi_layout { OPENPI_HWC = 0, OPENPI_CHW = 1 } openpi_layout;
+
+typedef struct openpi_image {
+    const char *name;            /* slot ("base", "left_wrist", "right_wrist"; also base_0_rgb …) or the
+                                    robot's own key ("cam_high", "observation/image")                */
+    const void *data;            /* height*width*3 elements, RGB                                     */
+    openpi_element element;      /* float pictures are in [0,1]                                      */
+    openpi_layout layout;
+    int height, width;
+} openpi_image;
+
+/* One raw observation. Everything is read during the call only. */
+typedef struct openpi_observation {
+    const openpi_image *images;
+    int image_count;
+    const double *state;         /* [state_length] robot units                                       */
+    int state_length;
+    const char *prompt;          /* NULL: the robot's default prompt, else an error                  */
+    size_t prompt_length;        /* bytes; 0 with a non-NULL prompt: strlen                          */
+} openpi_observation;
+
+typedef struct openpi_request openpi_request;
+
+OPENPI_API openpi_status openpi_request_create(const openpi_policy *policy, openpi_request **request, openpi_error *error);
+OPENPI_API void openpi_request_close(openpi_request *request);
+
+/* Robot transform, normalisation, resize, tokenizer: fills the request. After it openpi_request_sample
+ * is what the model takes. timing (may be NULL): picture and prompt stages are set. */
+OPENPI_API openpi_status openpi_request_prepare(openpi_request *request, const openpi_observation *observation,
+                                                openpi_timing *timing, openpi_error *error);
+
+/* As openpi_request_prepare, from the bytes that an openpi client sends: msgpack with numpy arrays. */
+OPENPI_API openpi_status openpi_request_prepare_msgpack(openpi_request *request, const void *bytes, size_t count,
+                                                        openpi_timing *timing, openpi_error *error);
+
+/* Valid until the next prepare or close. */
+OPENPI_API const openpi_sample *openpi_request_sample(const openpi_request *request);
+
+/* The normalised state before it is rounded and padded: [*count] doubles. Valid as above. */
+OPENPI_API const double *openpi_request_state(const openpi_request *request, int *count);
+
+/* Model actions [horizon][32] -> robot actions [horizon][action_dim]: unnormalise, absolute actions with
+ * this request's state, robot output transform. double as in openpi; LeRobot's arithmetic is float. */
+OPENPI_API openpi_status openpi_request_finish(const openpi_request *request, const float *model_actions, int horizon,
+                                               double *actions, openpi_error *error);
+
+/* prepare + openpi_session_run (batch 1) + finish. noise [H][32] or NULL. actions [H][action_dim]. */
+OPENPI_API openpi_status openpi_policy_infer(openpi_request *request, openpi_session *session,
+                                             const openpi_observation *observation, const float *noise, double *actions,
+                                             openpi_timing *timing, openpi_error *error);
+
+/* Decodes a PNG or JPEG file's bytes into RGB uint8 HWC, allocated: free with openpi_free. `name` is used
+ * in the error sentence. Refuses more than 64 megapixels. */
+OPENPI_API openpi_status openpi_image_decode(const void *bytes, size_t count, const char *name, uint8_t **pixels,
+                                             int *height, int *width, openpi_error *error);
+
+/* ---- looking at a checkpoint ---------------------------------------------------------------------- */
+
+/* A JSON object that tells what a checkpoint is: variant, dims, parameters, dtypes, cameras, robot,
+ * stats, prompt format, steps, horizon, memory per device. Allocated: free with openpi_free. */
+OPENPI_API openpi_status openpi_inspect(const char *checkpoint, const openpi_policy_options *options, char **json,
+                                        openpi_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

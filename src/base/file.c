@@ -1,0 +1,96 @@
+#define _GNU_SOURCE
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/report.h"
+
+static openpi_status open_regular(const char *path, int *fd, size_t *bytes, openpi_error *error) {
+    struct stat st;
+    *fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (*fd < 0)
+        return report(error, errno == ENOENT ? OPENPI_NOT_FOUND : OPENPI_BAD_FILE, "%s: cannot be opened: %s", path, strerror(errno));
+    if (fstat(*fd, &st) || !S_ISREG(st.st_mode)) {
+        close(*fd);
+        return report(error, OPENPI_BAD_FILE, "%s: not a regular file", path);
+    }
+    *bytes = (size_t)st.st_size;
+    return OPENPI_OK;
+}
+
+openpi_status file_map_open(const char *path, file_map *map, openpi_error *error) {
+    int fd;
+    size_t bytes;
+    TRY(open_regular(path, &fd, &bytes, error));
+    void *data = NULL;
+    if (bytes) data = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    int why = errno;
+    close(fd);
+    if (data == MAP_FAILED) return report(error, OPENPI_SYSTEM, "%s: cannot be mapped: %s", path, strerror(why));
+    *map = (file_map){data, bytes};
+    return OPENPI_OK;
+}
+
+void file_map_close(file_map *map) {
+    if (map->data) munmap((void *)(uintptr_t)map->data, map->bytes);
+    *map = (file_map){0};
+}
+
+openpi_status file_read(const char *path, size_t limit, char **data, size_t *bytes, openpi_error *error) {
+    int fd;
+    size_t size, at = 0;
+    TRY(open_regular(path, &fd, &size, error));
+    if (size > limit) {
+        close(fd);
+        return report(error, OPENPI_BAD_FILE, "%s: %zu bytes, at most %zu expected", path, size, limit);
+    }
+    char *buffer = malloc(size + 1);
+    if (!buffer) {
+        close(fd);
+        return report_no_memory(error, size + 1, path);
+    }
+    while (at < size) {
+        ssize_t got = read(fd, buffer + at, size - at);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) {
+            int why = errno;
+            close(fd);
+            free(buffer);
+            return report(error, OPENPI_BAD_FILE, "%s: cannot be read: %s", path, strerror(why));
+        }
+        if (!got) break;
+        at += (size_t)got;
+    }
+    close(fd);
+    buffer[at] = 0;
+    *data = buffer;
+    *bytes = at;
+    return OPENPI_OK;
+}
+
+int file_exists(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0;
+}
+
+int file_is_folder(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+char *file_join(const char *folder, const char *name) {
+    size_t a = strlen(folder), b = strlen(name);
+    char *path = malloc(a + b + 2);
+    if (!path) return NULL;
+    memcpy(path, folder, a);
+    if (a && path[a - 1] != '/') path[a++] = '/';
+    memcpy(path + a, name, b + 1);
+    return path;
+}

@@ -1,0 +1,22 @@
+/* Error sentences. A function that fails says so once, where it knows most: file, tensor, value, expectation. */
+#ifndef BASE_REPORT_H
+#define BASE_REPORT_H
+
+#include "openpi.h"
+
+/* Writes the sentence (cut at the buffer's end, never inside a UTF-8 character) and returns `status`.
+ * `error` may be NULL. */
+openpi_status report(openpi_error *error, openpi_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* "out of memory: %zu bytes for WHAT" */
+openpi_status report_no_memory(openpi_error *error, size_t bytes, const char *what);
+
+/* Passes a failure on. */
+#define TRY(call)                                     \
+    do {                                              \
+        openpi_status try_status_ = (call);           \
+        if (try_status_ != OPENPI_OK) return try_status_; \
+    } while (0)
+
+#endif

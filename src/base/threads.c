@@ -1,0 +1,161 @@
+#define _GNU_SOURCE
+#include "base/threads.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/report.h"
+
+enum { SPINS = 4000, MAX_THREADS = 1024 };
+
+typedef struct worker {
+    struct pool *pool;
+    pthread_t thread;
+    int index;
+} worker;
+
+struct pool {
+    int threads;                 /* with the caller                                            */
+    int started;                 /* worker threads that run                                    */
+    pthread_mutex_t turn;        /* held by the caller whose loop runs                         */
+    pthread_mutex_t mutex;       /* guards sleeping                                            */
+    pthread_cond_t wake;
+    pool_task task;
+    void *argument;
+    int tasks;
+    _Alignas(64) atomic_uint epoch;      /* counts loops; a change starts the workers          */
+    atomic_int sleepers;
+    _Alignas(64) atomic_int next;        /* next task to hand out                              */
+    _Alignas(64) atomic_int busy;        /* workers that have not finished this loop           */
+    atomic_int closing;
+    worker workers[];
+};
+
+static inline void relax(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+}
+
+static void work(pool *pool, int index) {
+    for (;;) {
+        int task = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
+        if (task >= pool->tasks) return;
+        pool->task(pool->argument, task, index);
+    }
+}
+
+static unsigned wait_for_epoch(pool *pool, unsigned seen) {
+    unsigned now;
+    for (int i = 0; i < SPINS; i++) {
+        now = atomic_load_explicit(&pool->epoch, memory_order_acquire);
+        if (now != seen) return now;
+        relax();
+    }
+    pthread_mutex_lock(&pool->mutex);
+    atomic_fetch_add(&pool->sleepers, 1);
+    while ((now = atomic_load(&pool->epoch)) == seen) pthread_cond_wait(&pool->wake, &pool->mutex);
+    atomic_fetch_sub(&pool->sleepers, 1);
+    pthread_mutex_unlock(&pool->mutex);
+    return now;
+}
+
+static void *worker_main(void *argument) {
+    worker *self = argument;
+    pool *pool = self->pool;
+    unsigned epoch = 0;
+    for (;;) {
+        epoch = wait_for_epoch(pool, epoch);
+        if (atomic_load(&pool->closing)) return NULL;
+        work(pool, self->index);
+        atomic_fetch_sub_explicit(&pool->busy, 1, memory_order_release);
+    }
+}
+
+static void start_loop(pool *pool) {
+    atomic_fetch_add(&pool->epoch, 1);
+    if (atomic_load(&pool->sleepers)) {
+        pthread_mutex_lock(&pool->mutex);
+        pthread_cond_broadcast(&pool->wake);
+        pthread_mutex_unlock(&pool->mutex);
+    }
+}
+
+/* The processors this process may use, in ascending order; returns how many. */
+static int allowed_processors(int *processors, int capacity) {
+    cpu_set_t set;
+    int count = 0;
+    if (sched_getaffinity(0, sizeof set, &set)) return 0;
+    for (int i = 0; i < CPU_SETSIZE && count < capacity; i++)
+        if (CPU_ISSET(i, &set)) processors[count++] = i;
+    return count;
+}
+
+openpi_status pool_create(int threads, int pin, pool **out, openpi_error *error) {
+    int processors[MAX_THREADS];
+    int allowed = allowed_processors(processors, MAX_THREADS);
+    if (threads < 0 || threads > MAX_THREADS)
+        return report(error, OPENPI_BAD_ARGUMENT, "threads is %d, expected 1 to %d (0: all)", threads, MAX_THREADS);
+    if (!threads) threads = allowed ? allowed : 1;
+    size_t bytes = (sizeof(pool) + sizeof(worker) * (size_t)threads + 63) & ~(size_t)63;
+    pool *pool = aligned_alloc(64, bytes);
+    if (!pool) return report_no_memory(error, bytes, "the thread pool");
+    memset(pool, 0, bytes);
+    pool->threads = threads;
+    pthread_mutex_init(&pool->turn, NULL);
+    pthread_mutex_init(&pool->mutex, NULL);
+    pthread_cond_init(&pool->wake, NULL);
+    for (int i = 1; i < threads; i++) {
+        worker *w = &pool->workers[i];
+        *w = (worker){pool, 0, i};
+        int why = pthread_create(&w->thread, NULL, worker_main, w);
+        if (why) {
+            pool_close(pool);
+            return report(error, OPENPI_SYSTEM, "worker thread %d of %d cannot be started: %s", i, threads, strerror(why));
+        }
+        pool->started++;
+        if (pin && allowed) {
+            cpu_set_t set;
+            CPU_ZERO(&set);
+            CPU_SET(processors[i % allowed], &set);
+            pthread_setaffinity_np(w->thread, sizeof set, &set);
+        }
+    }
+    *out = pool;
+    return OPENPI_OK;
+}
+
+void pool_close(pool *pool) {
+    if (!pool) return;
+    atomic_store(&pool->closing, 1);
+    start_loop(pool);
+    for (int i = 1; i <= pool->started; i++) pthread_join(pool->workers[i].thread, NULL);
+    pthread_cond_destroy(&pool->wake);
+    pthread_mutex_destroy(&pool->mutex);
+    pthread_mutex_destroy(&pool->turn);
+    free(pool);
+}
+
+int pool_threads(const pool *pool) { return pool->threads; }
+
+void pool_run(pool *pool, pool_task task, void *argument, int tasks) {
+    if (tasks <= 0) return;
+    pthread_mutex_lock(&pool->turn);
+    if (pool->threads == 1 || tasks == 1) {
+        for (int i = 0; i < tasks; i++) task(argument, i, 0);
+        pthread_mutex_unlock(&pool->turn);
+        return;
+    }
+    pool->task = task;
+    pool->argument = argument;
+    pool->tasks = tasks;
+    atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
+    atomic_store_explicit(&pool->busy, pool->started, memory_order_relaxed);
+    start_loop(pool);
+    work(pool, 0);
+    while (atomic_load_explicit(&pool->busy, memory_order_acquire)) relax();
+    pthread_mutex_unlock(&pool->turn);
+}

@@ -1,0 +1,33 @@
+/* What a checkpoint is: its tensors, the dimensions read off their shapes, and what its config says. */
+#ifndef MODEL_CHECKPOINT_H
+#define MODEL_CHECKPOINT_H
+
+#include "model/tensors.h"
+
+typedef struct checkpoint {
+    tensors *tensors;
+    openpi_dims dims;
+    openpi_variant variant;
+    int lerobot;                 /* config.json has LeRobot's "type"                                      */
+    int action_dim;              /* columns of action_in_proj: 32 (anything else is refused)              */
+    int horizon;                 /* config.json: action_horizon / chunk_size; else 50                     */
+    int steps;                   /* LeRobot's num_inference_steps; else 10                                */
+    int max_prompt;              /* LeRobot's tokenizer_max_length; else 48 (π0) / 200 (π0.5)             */
+    const tensor *embedding;     /* embed_tokens if present, else paligemma.lm_head                       */
+    uint64_t parameters;         /* used at inference (embedding included, lm_heads not)                  */
+    char name[256];              /* path, or "synthetic tiny:pi0:7"; for sentences                        */
+} checkpoint;
+
+/* Exactly one of path and synthetic is not NULL. Checks that every tensor the model needs is there with the
+ * right shape: all missing ones are counted, the first few named; unknown names are an error too, except
+ * those SPEC 5 and golden/lerobot/README.md allow (lm_heads, proprio_history_proj …). */
+openpi_status checkpoint_open(const char *path, const openpi_synthetic *synthetic, checkpoint **out, openpi_error *error);
+void checkpoint_close(checkpoint *checkpoint);
+
+/* Calls `each` for every tensor of a checkpoint of these dims in openpi's file order (embedding under
+ * paligemma.lm_head.weight); used for synthesis and for checking. Stops at the first failure. */
+typedef openpi_status (*checkpoint_tensor)(void *user, const char *name, int rank, const int64_t *shape, openpi_error *error);
+openpi_status checkpoint_tensors(const openpi_dims *dims, openpi_variant variant, checkpoint_tensor each, void *user,
+                                 openpi_error *error);
+
+#endif

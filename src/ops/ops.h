@@ -1,0 +1,234 @@
+/* The vocabulary of fused operations that the model is written in.
+ *
+ * An op is data: what to compute and on which device buffers. src/ops/reference.c defines every kind in
+ * plain scalar C; a backend brings its own versions. Pointers are device addresses: model code passes them
+ * on and never looks behind them.
+ *
+ * Activations ("act") are fp32 or bf16, one type for a whole plan (op.type). Inside an op everything is
+ * fp32; an act output is rounded once, to nearest even. Norm parameters, biases, modulations, RoPE tables,
+ * the flow state x_t and the velocity are always fp32.
+ *
+ * Rows. Samples of unequal length are packed: a row_set holds the rows of all samples, one after the other,
+ * without padding. Its numbers change from call to call and live in device memory, so that a recorded plan
+ * serves every mask and prompt length.
+ */
+#ifndef OPS_OPS_H
+#define OPS_OPS_H
+
+#include "base/dtype.h"
+#include "openpi.h"
+
+/* The rows of one segment: 256 per image (vision), the prefix, the state tokens, the suffix. */
+typedef struct row_set {
+    int capacity;                /* most rows ever                                                        */
+    const int32_t *count;        /* [1] rows in use                                                       */
+    const int32_t *sample;       /* [capacity] sample of a row: whose cache it writes and attends         */
+    const int32_t *position;     /* [capacity] RoPE position; also the row's place in the cache           */
+    const int32_t *keys;         /* [capacity] the row attends cache places 0 … keys-1 of its sample      */
+} row_set;                       /* rows of a sample stand together, samples in ascending order           */
+
+/* A linear layer's weights, y = x·Wᵀ, as the backend packed them. Logical element (row o of n, column i of k). */
+typedef enum matrix_form {
+    MATRIX_PLAIN,                /* n outputs                                                             */
+    MATRIX_GATED,                /* n = 2·m: rows 0…m-1 gate, m…2m-1 up; the op's output has m columns     */
+    MATRIX_QKV,                  /* rows: heads·head_dim of q (heads may be 0), head_dim of k, head_dim of v */
+} matrix_form;
+
+typedef struct matrix {
+    const void *data;            /* backend's layout, backend->matrix_bytes long                          */
+    int n, k;
+    dtype type;                  /* of the packed weights: bf16 or f32                                    */
+    matrix_form form;
+    int heads, head_dim;         /* MATRIX_QKV only                                                       */
+} matrix;
+
+typedef enum norm_kind {
+    NORM_NONE,                   /* y = x                                                                 */
+    NORM_LAYER,                  /* y = (x - mean)·rsqrt(var + eps)·weight + bias                          */
+    NORM_RMS,                    /* y = x·rsqrt(mean(x²) + eps)·(1 + weight) [+ bias]; adaRMS: weight is
+                                    the step's scale, bias its shift                                      */
+} norm_kind;
+
+typedef struct norm {
+    norm_kind kind;
+    const float *weight, *bias;  /* [k]; bias may be NULL for NORM_RMS                                    */
+    float eps;
+} norm;                          /* the result is rounded to act before the product that follows          */
+
+typedef enum activation {
+    ACT_NONE,
+    ACT_GELU,                    /* tanh form: 0.5·x·(1+tanh(√(2/π)(x+0.044715x³)))                        */
+    ACT_GEGLU,                   /* MATRIX_GATED: gelu(gate)·up                                           */
+} activation;
+
+/* One layer's keys and values. The layout of a sample's block is the backend's (backend->cache_bytes). */
+typedef struct kv_cache {
+    void *k, *v;                 /* act; sample b's block starts at b·cache_bytes(capacity, head_dim)      */
+    int capacity;                /* places a sample                                                       */
+    int head_dim;
+} kv_cache;
+
+/* X(kind, struct member, struct type) */
+#define OP_LIST(X)                                           \
+    X(OP_PATCH_EMBED, patch_embed, op_patch_embed)           \
+    X(OP_NORM_LINEAR, norm_linear, op_norm_linear)           \
+    X(OP_IMAGE_ATTENTION, image_attention, op_image_attention) \
+    X(OP_LINEAR_RESIDUAL, linear_residual, op_linear_residual) \
+    X(OP_EMBED_TEXT, embed_text, op_embed_text)              \
+    X(OP_NORM_QKV, norm_qkv, op_norm_qkv)                    \
+    X(OP_CACHE_ATTENTION, cache_attention, op_cache_attention) \
+    X(OP_STATE_EMBED, state_embed, op_state_embed)           \
+    X(OP_ACTION_EMBED, action_embed, op_action_embed)        \
+    X(OP_VELOCITY, velocity, op_velocity)
+
+typedef enum op_kind {
+#define X(kind, member, type) kind,
+    OP_LIST(X)
+#undef X
+    OP_KINDS
+} op_kind;
+
+/* out[r] = patch(r)·Wᵀ + bias + position[r % 256]
+ * Row r is patch (r%256)/16, (r%256)%16 of image r/256; its 588 inputs run channel, row, column. A pixel is
+ * u8/255·2-1 (in that order, fp32) or, where *pixels is OPENPI_PIXELS_F32, the float itself. Pixels are not
+ * rounded to act. */
+typedef struct op_patch_embed {
+    row_set rows;                /* 256 an image                                                          */
+    const void *images;          /* [images][224][224][3] u8 or float                                     */
+    const int32_t *pixels;       /* [1] openpi_pixels                                                     */
+    matrix weight;               /* n = width, k = 588                                                    */
+    const float *bias;           /* [n]                                                                   */
+    const float *position;       /* [256][n]                                                              */
+    void *out;                   /* act [rows][n]                                                         */
+} op_patch_embed;
+
+/* out[out_row[r]] = activation(norm(x[r])·Wᵀ + bias) */
+typedef struct op_norm_linear {
+    row_set rows;
+    const void *x;               /* act [rows][k]                                                         */
+    norm norm;
+    matrix weight;               /* PLAIN or GATED                                                        */
+    const float *bias;           /* [n] or NULL                                                           */
+    activation activation;
+    const int32_t *out_row;      /* [capacity] or NULL: out row r                                         */
+    void *out;                   /* act [.][n or n/2]                                                     */
+} op_norm_linear;
+
+/* Attention of SigLIP: every 256 rows attend each other. qkv row = q | k | v, each heads·head_dim.
+ * out = softmax(q·kᵀ·head_dim^-½)·v, probabilities rounded to act, accumulation fp32. */
+typedef struct op_image_attention {
+    row_set rows;
+    const void *qkv;             /* act [rows][3·heads·head_dim]                                          */
+    int heads, head_dim;
+    float scale;
+    void *out;                   /* act [rows][heads·head_dim]                                            */
+} op_image_attention;
+
+/* x[r] += gate ⊙ (a[r]·Wᵀ + bias) */
+typedef struct op_linear_residual {
+    row_set rows;
+    const void *a;               /* act [rows][k]                                                         */
+    matrix weight;               /* PLAIN                                                                 */
+    const float *bias;           /* [n] or NULL                                                           */
+    const float *gate;           /* [n] or NULL (1)                                                       */
+    void *x;                     /* act [rows][n], in and out                                             */
+} op_linear_residual;
+
+/* out[out_row[r]] = text[r]·scale: gathered embedding rows into the prefix. */
+typedef struct op_embed_text {
+    row_set rows;                /* prompt tokens of all samples                                          */
+    const float *text;           /* [rows][width] rows of the embedding table                             */
+    int width;
+    float scale;                 /* √width                                                                */
+    const int32_t *out_row;      /* [capacity]                                                            */
+    void *out;                   /* act [prefix rows][width]                                              */
+} op_embed_text;
+
+/* h = norm(x[r])·Wᵀ split into q heads, k, v; RoPE on q and k: for i < head_dim/2, angle from
+ * rope[position[r]][i]: (a, b) = (y[i], y[i+head_dim/2]) -> (a·cos - b·sin, b·cos + a·sin).
+ * k and v go to place position[r] of the sample's cache. heads = 0: no q. */
+typedef struct op_norm_qkv {
+    row_set rows;
+    const void *x;               /* act [rows][k]                                                         */
+    norm norm;
+    matrix weight;               /* QKV                                                                   */
+    const float *rope;           /* [positions][head_dim/2][2] cos, sin                                   */
+    void *q;                     /* act [rows][heads·head_dim]                                            */
+    kv_cache cache;
+} op_norm_qkv;
+
+/* out[r] head h = softmax(q[r,h]·Kᵀ·scale)·V over places 0 … keys[r]-1 of the sample's cache; one K/V head
+ * serves all query heads. Probabilities rounded to act, accumulation fp32. */
+typedef struct op_cache_attention {
+    row_set rows;
+    const void *q;               /* act [rows][heads·head_dim]                                            */
+    int heads;
+    float scale;
+    kv_cache cache;
+    void *out;                   /* act [rows][heads·head_dim]                                            */
+} op_cache_attention;
+
+/* out[b·out_stride] = state[b]·Wᵀ + bias */
+typedef struct op_state_embed {
+    row_set rows;                /* one a sample                                                          */
+    const float *state;          /* [batch][k]                                                            */
+    matrix weight;
+    const float *bias;           /* [n]                                                                   */
+    int out_stride;              /* rows of out a sample                                                  */
+    void *out;                   /* act [.][n]                                                            */
+} op_state_embed;
+
+/* Action tokens, fp32 until the end.
+ *   a = x[r]·inᵀ + in_bias                                  [n]
+ *   π0   (mlp_in.data):  u = silu(a·mlp_inᵀ + time)·mlp_outᵀ + mlp_out_bias;  time = W_in[:,n:]·temb + b_in
+ *   π0.5:                u = a
+ * Row r = (sample r / horizon, action r % horizon) goes to out row sample·out_stride + out_offset + action. */
+typedef struct op_action_embed {
+    row_set rows;                /* horizon a sample                                                      */
+    int horizon, out_stride, out_offset;
+    const float *x;              /* [rows][in.k]                                                          */
+    matrix in;
+    const float *in_bias;
+    matrix mlp_in, mlp_out;      /* data NULL: π0.5                                                       */
+    const float *time, *mlp_out_bias;      /* [n] each                                                    */
+    void *out;                   /* act                                                                   */
+} op_action_embed;
+
+/* h = norm(x[sample·x_stride + x_offset + action]) rounded to act; v[r] = h·Wᵀ + bias in fp32;
+ * x_t[r] += dt·v[r]. */
+typedef struct op_velocity {
+    row_set rows;                /* horizon a sample                                                      */
+    int horizon, x_stride, x_offset;
+    const void *x;               /* act                                                                   */
+    norm norm;
+    matrix weight;               /* n = 32                                                                */
+    const float *bias;
+    float dt;
+    float *velocity;             /* [rows][n]                                                             */
+    float *x_t;                  /* [rows][n], in and out                                                 */
+} op_velocity;
+
+typedef struct op {
+    op_kind kind;
+    openpi_stage stage;
+    dtype type;                  /* act                                                                   */
+    int step, layer;             /* -1 where there is none                                                */
+    const char *name;            /* "prefix.gate_up"                                                      */
+    union {
+#define X(kind, member, type) type member;
+        OP_LIST(X)
+#undef X
+    };
+} op;
+
+/* "norm_linear" */
+const char *op_kind_name(op_kind kind);
+
+/* Work of one op with `rows` rows in use: multiply-adds count two. `keys` is the mean of keys[] over the rows
+ * (attention only). Bytes: every operand once, weights at their packed type. */
+typedef struct op_cost {
+    double flops, bytes, weight_bytes;
+} op_cost;
+op_cost op_get_cost(const op *op, int rows, double keys);
+
+#endif

@@ -1,0 +1,26 @@
+/* Pictures: decoding, and the two resizes that policies were trained with. */
+#ifndef POLICY_IMAGE_H
+#define POLICY_IMAGE_H
+
+#include "openpi.h"
+
+/* Scratch of one thread for the resizes; grows when a larger picture than ever comes. */
+typedef struct image_scratch {
+    void *memory;
+    size_t bytes;
+} image_scratch;
+void image_scratch_free(image_scratch *scratch);
+
+/* Checks the fields of a picture (name in the sentence): sizes 1 … 16384, at most 64 megapixels, data not NULL,
+ * float values finite; and that openpi's resize leaves at least one pixel a side. */
+openpi_status image_check(const openpi_image *image, openpi_error *error);
+
+/* openpi's serving path (SPEC 4.2, 4.3): float pictures to uint8 by truncation of 255·x, CHW to HWC, then
+ * openpi_client's resize_with_pad (PIL BILINEAR, fixed point) to out[224][224][3]. Bit-exact. */
+openpi_status image_resize_openpi(const openpi_image *image, image_scratch *scratch, uint8_t *out, openpi_error *error);
+
+/* LeRobot's resize (golden/lerobot/README.md "Tolerances"): uint8 is divided by 255 first, float is taken as it
+ * is; result in [-1,1], HWC float out[224][224][3], padding -1. Bit-exact with its fma formula. */
+openpi_status image_resize_lerobot(const openpi_image *image, image_scratch *scratch, float *out, openpi_error *error);
+
+#endif
