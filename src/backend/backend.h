@@ -10,6 +10,7 @@
 
 struct backend;
 struct pool;
+struct recording;
 
 typedef struct device {
     const struct backend *backend;
@@ -31,12 +32,18 @@ typedef struct matrix_source {
 typedef struct backend {
     const char *name;            /* "cpu"                                                                 */
 
+    /* As openpi_devices: this backend's devices, usable or not; returns how many there are. */
+    int (*devices)(openpi_device *devices, int capacity);
     openpi_status (*open)(const char *which, const device_options *options, device **out, openpi_error *error);
     void (*close)(device *device);
 
     /* Device memory, zeroed. */
     openpi_status (*allocate)(device *device, size_t bytes, const char *what, void **out, openpi_error *error);
     void (*release)(device *device, void *memory);
+    /* Host memory that the device copies from quickly. NULL where device memory is host memory: the session
+     * then fills its inputs in place and upload copies nothing onto itself. */
+    openpi_status (*allocate_host)(device *device, size_t bytes, const char *what, void **out, openpi_error *error);
+    void (*release_host)(device *device, void *memory);
     openpi_status (*upload)(device *device, void *to, const void *from, size_t bytes, openpi_error *error);
     openpi_status (*download)(device *device, void *to, const void *from, size_t bytes, openpi_error *error);
 
@@ -60,6 +67,12 @@ typedef struct backend {
     /* Runs ops in order and returns when they are done. stage_ms[OPENPI_STAGES]: time is added to each op's
      * stage; may be NULL. Allocates nothing. */
     openpi_status (*run)(device *device, const op *ops, int count, void *work, double *stage_ms, openpi_error *error);
+
+    /* Optional (all NULL: sessions call run). Records ops once, so that a call replays them without building or
+     * launching anything anew; the recording reads every changing number from device memory. */
+    openpi_status (*record)(device *device, const op *ops, int count, void *work, struct recording **out, openpi_error *error);
+    openpi_status (*replay)(device *device, struct recording *recording, double *stage_ms, openpi_error *error);
+    void (*forget)(device *device, struct recording *recording);
 } backend;
 
 /* The backends of this build, NULL-terminated. */

@@ -5,7 +5,7 @@
 #include "base/dtype.h"
 #include "openpi.h"
 
-enum { TENSOR_RANK = 4 };
+enum { TENSOR_RANK = 5 };       /* goldens hold pictures [batch][camera][224][224][3] */
 
 typedef struct tensor {
     const char *name;            /* as in the file, without one leading "model." (SPEC 5.2)               */

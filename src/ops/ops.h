@@ -59,6 +59,7 @@ typedef enum activation {
     ACT_NONE,
     ACT_GELU,                    /* tanh form: 0.5·x·(1+tanh(√(2/π)(x+0.044715x³)))                        */
     ACT_GEGLU,                   /* MATRIX_GATED: gelu(gate)·up                                           */
+    ACT_SILU,                    /* x/(1+exp(-x))                                                         */
 } activation;
 
 /* One layer's keys and values. The layout of a sample's block is the backend's (backend->cache_bytes). */

@@ -1,0 +1,82 @@
+/* The numbers of one call: which rows each segment has, where they stand, what they may attend.
+ * This is the model's whole attention mask. Absent cameras and prompt padding have no rows at all; positions
+ * count valid tokens only; an action sees the prefix, the state token and the whole chunk; the state token
+ * sees the prefix and itself. */
+#include "model/plan.h"
+
+static void lay_out_rows(row_table *table, arena *arena, int capacity) {
+    size_t bytes = (size_t)capacity * sizeof(int32_t);
+    table->capacity = capacity;
+    table->count = arena_take(arena, sizeof(int32_t));
+    table->sample = arena_take(arena, bytes);
+    table->position = arena_take(arena, bytes);
+    table->keys = arena_take(arena, bytes);
+    table->out_row = arena_take(arena, bytes);
+}
+
+void call_lay_out(plan_inputs *in, arena *arena, const plan *plan) {
+    const plan_shape *s = &plan->shape;
+    size_t batch = (size_t)s->batch;
+    int images = s->batch * OPENPI_CAMERAS * OPENPI_IMAGE_TOKENS;
+    call_tables *tables = &in->tables;
+    size_t start = arena->used;
+    tables->pixels = arena_take(arena, sizeof(int32_t));
+    in->start = (char *)tables->pixels;
+    lay_out_rows(&tables->vision, arena, images);
+    lay_out_rows(&tables->text, arena, s->batch * s->max_prompt);
+    lay_out_rows(&tables->prefix, arena, images + s->batch * s->max_prompt);
+    lay_out_rows(&tables->state, arena, s->batch);
+    lay_out_rows(&tables->suffix, arena, s->batch * plan->suffix_rows);
+    lay_out_rows(&tables->action, arena, s->batch * s->horizon);
+    lay_out_rows(&tables->steps, arena, s->steps);
+    in->state = arena_take(arena, batch * OPENPI_ACTION_DIM * sizeof(float));
+    in->x_t = arena_take(arena, batch * (size_t)s->horizon * OPENPI_ACTION_DIM * sizeof(float));
+    in->text = arena_take(arena, batch * (size_t)s->max_prompt * (size_t)plan->model->dims.width * sizeof(float));
+    in->images = arena_take(arena, batch * OPENPI_CAMERAS * IMAGE_BYTES * sizeof(float));
+    in->bytes = arena->used - start;
+}
+
+static void add_row(row_table *table, int sample, int position, int keys, int out_row) {
+    int r = (*table->count)++;
+    table->sample[r] = sample;
+    table->position[r] = position;
+    table->keys[r] = keys;
+    table->out_row[r] = out_row;
+}
+
+int call_prefix_length(const openpi_sample *sample) {
+    int length = sample->token_count;
+    for (int c = 0; c < OPENPI_CAMERAS; c++)
+        if (sample->image_mask[c]) length += OPENPI_IMAGE_TOKENS;
+    return length;
+}
+
+static void fill_sample(const plan *plan, call_tables *t, const openpi_sample *sample, int b) {
+    int length = call_prefix_length(sample), position = 0;
+    int state = plan->state_token, inside = plan->suffix_rows - plan->shape.horizon, chunk_end = length + state + plan->shape.horizon;
+    for (int c = 0; c < OPENPI_CAMERAS; c++) {
+        if (!sample->image_mask[c]) continue;
+        for (int i = 0; i < OPENPI_IMAGE_TOKENS; i++, position++) {
+            add_row(&t->vision, b, i, OPENPI_IMAGE_TOKENS, *t->prefix.count);
+            add_row(&t->prefix, b, position, length, *t->prefix.count);
+        }
+    }
+    for (int i = 0; i < sample->token_count; i++, position++) {
+        add_row(&t->text, b, position, length, *t->prefix.count);
+        add_row(&t->prefix, b, position, length, *t->prefix.count);
+    }
+    if (state) add_row(&t->state, b, length, length + 1, *t->state.count);
+    if (inside) add_row(&t->suffix, b, length, length + 1, *t->suffix.count);
+    for (int i = 0; i < plan->shape.horizon; i++) {
+        add_row(&t->suffix, b, length + state + i, chunk_end, *t->suffix.count);
+        add_row(&t->action, b, length + state + i, chunk_end, *t->action.count);
+    }
+}
+
+call_counts call_fill(const plan *plan, call_tables *t, const openpi_sample *samples, int batch) {
+    *t->vision.count = *t->text.count = *t->prefix.count = *t->state.count = *t->suffix.count = *t->action.count = *t->steps.count = 0;
+    *t->pixels = samples ? (int32_t)samples[0].pixels : OPENPI_PIXELS_U8;
+    for (int b = 0; b < batch; b++) fill_sample(plan, t, &samples[b], b);
+    for (int k = 0; k < plan->shape.steps; k++) add_row(&t->steps, k, 0, 0, k);
+    return (call_counts){*t->vision.count / OPENPI_IMAGE_TOKENS, *t->text.count, *t->prefix.count, batch};
+}

@@ -1,0 +1,64 @@
+/* A model on a device: dimensions and packed weights, under the names of the field.
+ *
+ * Everything below lives in one device block, laid out by weights.c; nothing changes after model_load.
+ * Shapes are [outputs, inputs] as in the checkpoint. */
+#ifndef MODEL_MODEL_H
+#define MODEL_MODEL_H
+
+#include "backend/backend.h"
+#include "base/threads.h"
+#include "model/checkpoint.h"
+
+enum { PATCH_INPUTS = 588, IMAGE_BYTES = 224 * 224 * 3 };
+
+typedef struct vision_layer {
+    norm norm1, norm2;
+    matrix qkv, out, fc1, fc2;             /* [3·width, width] [width, width] [mlp, width] [width, mlp]       */
+    const float *qkv_bias, *out_bias, *fc1_bias, *fc2_bias;
+} vision_layer;
+
+/* A layer of either Gemma stack. */
+typedef struct gemma_layer {
+    matrix qkv;                            /* [(heads+2)·head_dim, width]; last prefix layer: k and v only    */
+    matrix o, gate_up, down;               /* [width, heads·head_dim] [2·mlp, width] [width, mlp]             */
+    const float *norm_in, *norm_post;      /* [width], of 1 + w; NULL in π0.5's expert                        */
+    matrix ada_in, ada_post;               /* π0.5's expert: [3·width, width], rows scale | shift | gate      */
+    const float *ada_in_bias, *ada_post_bias;
+} gemma_layer;
+
+typedef struct model {
+    openpi_dims dims;
+    openpi_variant variant;
+    dtype type;                            /* act of its plans                                                */
+    const checkpoint *checkpoint;
+    device *device;
+
+    matrix patch;                          /* [vision width, 588]                                             */
+    const float *patch_bias, *position;    /* [vision width] [256, vision width]                              */
+    vision_layer *vision;                  /* [vision_depth]                                                  */
+    norm vision_norm;
+    matrix projector;                      /* [width, vision width]                                           */
+    const float *projector_bias;
+
+    gemma_layer *prefix, *expert;          /* [depth]                                                         */
+    const float *expert_norm;              /* [expert width] or NULL                                          */
+    matrix expert_ada;
+    const float *expert_ada_bias;
+
+    matrix state, action_in, action_out;   /* [expert width, 32] [expert width, 32] [32, expert width]        */
+    const float *state_bias, *action_in_bias, *action_out_bias;
+    matrix mlp_in, time_in, mlp_out;       /* π0: action half and time half of action_time_mlp_in, …_out
+                                              π0.5: time_in, mlp_out = time_mlp_in, time_mlp_out              */
+    const float *time_in_bias, *mlp_out_bias;
+
+    void *block;                           /* device memory of all of it                                      */
+    size_t bytes;
+} model;
+
+/* Packs the checkpoint's weights for the device. The checkpoint must outlive the model (prompts read its
+ * embedding rows). */
+openpi_status model_load(const checkpoint *checkpoint, device *device, dtype type, pool *pool, openpi_progress progress,
+                         void *progress_user, model **out, openpi_error *error);
+void model_close(model *model);
+
+#endif

@@ -1,0 +1,150 @@
+/* Builds a plan: buffers in one device block, then the op list over them. Both happen twice, first without
+ * addresses to learn the sizes, then bound to memory. */
+#include "model/plan.h"
+
+#include <stdlib.h>
+
+#include "base/report.h"
+
+enum { CACHE_ROUND = 32 };
+
+op *plan_add(plan *plan, op_kind kind, openpi_stage stage, const char *name, int layer, int step) {
+    op *op = plan->count < plan->capacity ? &plan->ops[plan->count] : &plan->spare;
+    plan->count++;
+    op->kind = kind;
+    op->stage = stage;
+    op->type = plan->model->type;
+    op->step = step;
+    op->layer = layer;
+    op->name = name;
+    return op;
+}
+
+row_set plan_rows(const row_table *t) { return (row_set){t->capacity, t->count, t->sample, t->position, t->keys}; }
+
+kv_cache plan_cache(const plan *plan, int layer) {
+    const plan_buffers *b = &plan->buffers;
+    size_t at = (size_t)layer * b->cache_layer_bytes;
+    return (kv_cache){b->cache_k ? (char *)b->cache_k + at : NULL, b->cache_v ? (char *)b->cache_v + at : NULL, b->cache_capacity,
+                      plan->model->dims.head_dim};
+}
+
+static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+
+static void lay_out(plan *plan, arena *arena) {
+    const model *m = plan->model;
+    const openpi_dims *d = &m->dims;
+    const plan_shape *s = &plan->shape;
+    plan_buffers *b = &plan->buffers;
+    size_t act = dtype_bytes(m->type), width = (size_t)d->expert_width;
+    size_t I = (size_t)s->batch * OPENPI_CAMERAS * OPENPI_IMAGE_TOKENS, P = I + (size_t)(s->batch * s->max_prompt);
+    size_t T = (size_t)(s->batch * plan->suffix_rows), N = (size_t)s->steps, q = (size_t)(d->heads * d->head_dim);
+    size_t actions = (size_t)(s->batch * s->horizon) * OPENPI_ACTION_DIM;
+    size_t vw = (size_t)d->vision_width;
+
+    call_lay_out(&b->in, arena, plan);
+    b->velocity = arena_take(arena, actions * sizeof(float));
+    b->rope = arena_take(arena, (size_t)b->cache_capacity * (size_t)d->head_dim * sizeof(float));
+    b->temb = arena_take(arena, N * width * sizeof(float));
+    if (m->variant == OPENPI_PI05) {
+        b->hidden = arena_take(arena, N * width * sizeof(float));
+        b->cond = arena_take(arena, N * width * sizeof(float));
+        b->modulation = arena_take(arena, (size_t)(2 * d->depth + 1) * N * 3 * width * sizeof(float));
+    } else {
+        b->time = arena_take(arena, N * width * sizeof(float));
+    }
+    b->cache_k = arena_take(arena, (size_t)d->depth * b->cache_layer_bytes);
+    b->cache_v = arena_take(arena, (size_t)d->depth * b->cache_layer_bytes);
+    b->prefix_x = arena_take(arena, P * (size_t)d->width * act);
+    b->suffix_x = arena_take(arena, T * width * act);
+
+    /* The three stages' inner buffers are never alive together: they share one region. */
+    size_t region = arena->used, end;
+    b->vision_x = arena_take(arena, I * vw * act);
+    b->vision_qkv = arena_take(arena, I * 3 * vw * act);
+    b->vision_o = arena_take(arena, I * vw * act);
+    b->vision_h = arena_take(arena, I * (size_t)d->vision_mlp * act);
+    end = arena->used;
+    arena->used = region;
+    b->prefix_q = arena_take(arena, P * q * act);
+    b->prefix_o = arena_take(arena, P * q * act);
+    b->prefix_h = arena_take(arena, P * (size_t)d->mlp * act);
+    end = larger(end, arena->used);
+    arena->used = region;
+    b->suffix_q = arena_take(arena, T * q * act);
+    b->suffix_o = arena_take(arena, T * q * act);
+    b->suffix_h = arena_take(arena, T * (size_t)d->expert_mlp * act);
+    arena->used = larger(end, arena->used);
+}
+
+static void build(plan *plan) {
+    plan->count = plan->setup_count = 0;
+    plan_vision(plan);
+    plan_prefix(plan);
+    plan_denoise(plan);
+    plan_schedule(plan);
+}
+
+openpi_status plan_create(const model *model, const plan_shape *shape, plan **out, openpi_error *error) {
+    const backend *backend = model->device->backend;
+    plan *p = calloc(1, sizeof *p);
+    if (!p) return report_no_memory(error, sizeof *p, "the plan");
+    p->model = model;
+    p->shape = *shape;
+    p->state_token = model->variant == OPENPI_PI0;
+    p->suffix_rows = shape->horizon + (p->state_token && shape->state_every_step);
+    int places = OPENPI_CAMERAS * OPENPI_IMAGE_TOKENS + shape->max_prompt + 1 + shape->horizon;
+    p->buffers.cache_capacity = (places + CACHE_ROUND - 1) / CACHE_ROUND * CACHE_ROUND;
+    p->buffers.cache_layer_bytes =
+        (size_t)shape->batch * backend->cache_bytes(model->device, p->buffers.cache_capacity, model->dims.head_dim, model->type);
+
+    build(p);                    /* counts */
+    p->capacity = p->count;
+    p->setup_capacity = p->setup_count;
+    p->ops = calloc((size_t)p->capacity, sizeof *p->ops);
+    p->setup = calloc((size_t)p->setup_capacity, sizeof *p->setup);
+    p->times = calloc((size_t)shape->steps, sizeof *p->times);
+    if (!p->ops || !p->setup || !p->times) {
+        openpi_status status = report_no_memory(error, (size_t)p->capacity * sizeof *p->ops, "the plan");
+        plan_close(p);
+        return status;
+    }
+    schedule_times(p);
+    arena measure = {NULL, 0};
+    lay_out(p, &measure);
+    build(p);
+    p->device_bytes = measure.used;
+    size_t work = backend->work_bytes(model->device, p->ops, p->count);
+    p->work_bytes = larger(work, backend->work_bytes(model->device, p->setup, p->setup_count));
+    *out = p;
+    return OPENPI_OK;
+}
+
+openpi_status plan_bind(plan *plan, void *memory, openpi_error *error) {
+    const device *device = plan->model->device;
+    const plan_buffers *b = &plan->buffers;
+    arena bind = {memory, 0};
+    int width = plan->model->dims.expert_width, steps = plan->shape.steps;
+    size_t temb_bytes = (size_t)steps * (size_t)width * sizeof(float);
+    size_t rope_bytes = (size_t)b->cache_capacity * (size_t)plan->model->dims.head_dim * sizeof(float);
+    lay_out(plan, &bind);
+    build(plan);
+    float *host = malloc(larger(temb_bytes, rope_bytes));
+    if (!host) return report_no_memory(error, larger(temb_bytes, rope_bytes), "the schedule");
+    for (int k = 0; k < steps; k++) schedule_temb(plan->times[k], width, host + (size_t)k * (size_t)width);
+    openpi_status status = device->backend->upload((struct device *)device, b->temb, host, temb_bytes, error);
+    if (status == OPENPI_OK) {
+        schedule_rope(b->cache_capacity, plan->model->dims.head_dim, host);
+        status = device->backend->upload((struct device *)device, b->rope, host, rope_bytes, error);
+    }
+    free(host);
+    return status;
+}
+
+void plan_close(plan *plan) {
+    if (!plan) return;
+    free(plan->ops);
+    free(plan->setup);
+    free(plan->times);
+    free(plan);
+}

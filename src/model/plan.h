@@ -1,0 +1,124 @@
+/* The plan of one session: a list of fused operations over the session's buffers, built once.
+ *
+ *   vision.c   pictures -> image tokens, into the prefix rows
+ *   prefix.c   prompt rows, then the language stack -> K,V cache
+ *   expert.c   one pass of the action expert over a set of rows
+ *   denoise.c  state token, N steps of embed -> expert -> velocity -> Euler
+ *   schedule.c what depends on the step alone, computed once when the session opens
+ *   call.c     the numbers that change with every call: which rows there are, where they go
+ *
+ * Running, timing, profiling, costing and breaking it on purpose (tests) are walks over plan.ops. */
+#ifndef MODEL_PLAN_H
+#define MODEL_PLAN_H
+
+#include "base/arena.h"
+#include "model/model.h"
+
+typedef struct plan_shape {
+    int batch, horizon, steps, max_prompt;
+    int state_every_step;        /* 1: π0's state token in every step's suffix, as upstream runs it; 0: once */
+} plan_shape;
+
+/* Row tables of one segment, as the host fills them and as the device sees them: the same block twice. */
+typedef struct row_table {
+    int32_t *count, *sample, *position, *keys, *out_row;
+    int capacity;
+} row_table;
+
+typedef struct call_tables {
+    int32_t *pixels;             /* [1]                                                                     */
+    row_table vision;            /* out_row: prefix row of each image token                                 */
+    row_table text;              /* out_row: prefix row of each prompt token                                */
+    row_table prefix, state, suffix;       /* suffix: what the expert runs over in a step                   */
+    row_table action;            /* horizon a sample                                                        */
+    row_table steps;             /* N rows: the schedule                                                    */
+} call_tables;
+
+/* Everything that comes with a call, in one block: filled on the host, uploaded in one piece. Pictures stand
+ * last, so that absent ones cost nothing. The host's and the device's copy have the same layout. */
+typedef struct plan_inputs {
+    call_tables tables;
+    float *state;                /* [batch][32]                                                             */
+    float *x_t;                  /* [batch][horizon][32] noise in, actions out                              */
+    float *text;                 /* [batch·max_prompt][width]                                               */
+    void *images;                /* [batch·3][224][224][3] u8 or float                                      */
+    char *start;                 /* of the block                                                            */
+    size_t bytes;
+} plan_inputs;
+
+/* Device buffers. P = batch·(768 + max_prompt) prefix rows, I = batch·768 image rows, T = suffix rows. */
+typedef struct plan_buffers {
+    plan_inputs in;
+    float *velocity;             /* [batch][horizon][32]                                                    */
+    float *rope;                 /* [positions][head_dim/2][2]                                              */
+    float *temb;                 /* [steps][expert width]: sinusoidal embeddings of the times               */
+    float *hidden, *cond;        /* [steps][expert width]: π0.5's time MLP                                  */
+    float *time;                 /* [steps][expert width]: π0's time half of action_time_mlp_in             */
+    float *modulation;           /* [2·depth + 1][steps][3·expert width] scale | shift | gate: π0.5         */
+    void *prefix_x;              /* [P][width]                                                              */
+    void *vision_x, *vision_qkv, *vision_o, *vision_h;     /* [I][.]; share memory with what follows         */
+    void *prefix_q, *prefix_o, *prefix_h;                  /* [P][.]                                        */
+    void *suffix_x, *suffix_q, *suffix_o, *suffix_h;       /* [T][.]                                        */
+    void *cache_k, *cache_v;     /* [depth][batch] blocks                                                   */
+    size_t cache_layer_bytes;
+    int cache_capacity;          /* places a sample: 768 + max_prompt + 1 + horizon, rounded up to 32        */
+} plan_buffers;
+
+typedef struct plan {
+    const model *model;
+    plan_shape shape;
+    int state_token;             /* π0                                                                      */
+    int suffix_rows;             /* rows a sample in a step: horizon, +1 with state_every_step               */
+    plan_buffers buffers;
+    float *times;                /* [steps] the visited t                                                   */
+    float dt;
+    op *ops;
+    int count, capacity;
+    op spare;                    /* where ops go while they are only counted                                 */
+    op *setup;                   /* run once when the session opens: the schedule                           */
+    int setup_count, setup_capacity;
+    size_t device_bytes, work_bytes;
+} plan;
+
+/* The op list and the sizes; buffers are not bound yet. */
+openpi_status plan_create(const model *model, const plan_shape *shape, plan **out, openpi_error *error);
+/* Lays the buffers out in `memory` (device, device_bytes) and builds the ops anew over them. */
+openpi_status plan_bind(plan *plan, void *memory, openpi_error *error);
+void plan_close(plan *plan);
+
+/* The next op, zeroed but for what every op has. Its name is a literal. */
+op *plan_add(plan *plan, op_kind kind, openpi_stage stage, const char *name, int layer, int step);
+row_set plan_rows(const row_table *table);
+kv_cache plan_cache(const plan *plan, int layer);
+
+void plan_vision(plan *plan);
+void plan_prefix(plan *plan);
+void plan_denoise(plan *plan);
+
+/* One pass of the action expert over rows of x. last_kv_only: stop once the last layer's K,V are written. */
+typedef struct expert_pass {
+    openpi_stage stage;
+    const row_table *rows;
+    int step;                    /* whose modulation; 0 for π0                                               */
+    int last_kv_only;
+} expert_pass;
+void plan_expert(plan *plan, expert_pass pass);
+/* An expert norm: plain, or adaptive with step's scale and shift. which: 2·layer, 2·layer + 1, 2·depth (final). */
+norm plan_expert_norm(const plan *plan, int which, const float *weight, int step);
+const float *plan_expert_gate(const plan *plan, int which, int step);
+
+/* schedule.c: times and dt, host values of temb and rope tables, the setup ops. */
+void schedule_times(plan *plan);
+void schedule_temb(float t, int width, float *temb);
+void schedule_rope(int positions, int head_dim, float *rope);
+void plan_schedule(plan *plan);
+
+/* call.c: lays the inputs out in one block (measures with base NULL); fills the tables for a batch of samples. */
+void call_lay_out(plan_inputs *inputs, arena *arena, const plan *plan);
+typedef struct call_counts {
+    int images, text, prefix, batch;
+} call_counts;
+call_counts call_fill(const plan *plan, call_tables *tables, const openpi_sample *samples, int batch);
+int call_prefix_length(const openpi_sample *sample);
+
+#endif

@@ -1,0 +1,72 @@
+/* What depends on the step alone, computed once when a session opens: the times, their embeddings, and through
+ * a few operations on the device π0's time half of action_time_mlp_in or all of π0.5's modulations.
+ * What surprises: openpi adds dt to an fp32 accumulator, LeRobot computes each t in double; the two differ in
+ * the last bits and each checkpoint gets its own. */
+#include <math.h>
+
+#include "model/plan.h"
+
+static const double TWO_PI = 6.283185307179586;
+
+void schedule_times(plan *plan) {
+    int n = plan->shape.steps;
+    float t = 1;
+    plan->dt = (float)(-1.0 / n);
+    for (int k = 0; k < n; k++) {
+        plan->times[k] = plan->model->checkpoint->lerobot ? (float)(1.0 + k * (-1.0 / n)) : t;
+        t += plan->dt;
+    }
+}
+
+/* [sin s_j | cos s_j], s_j = 2π·t / period_j, periods 0.004 … 4.0 geometric, both ends included. */
+void schedule_temb(float t, int width, float *temb) {
+    int half = width / 2;
+    for (int j = 0; j < half; j++) {
+        double fraction = half > 1 ? (double)j / (half - 1) : 0;
+        double period = 0.004 * pow(4.0 / 0.004, fraction);
+        double s = 1 / period * TWO_PI * t;
+        temb[j] = (float)sin(s);
+        temb[half + j] = (float)cos(s);
+    }
+}
+
+/* Angles in fp32 from integer positions, as the original does; sine and cosine of them correctly rounded. */
+void schedule_rope(int positions, int head_dim, float *rope) {
+    int half = head_dim / 2;
+    for (int i = 0; i < half; i++) {
+        float timescale = (float)pow(10000.0, (float)(2.0 / head_dim) * (float)i);
+        for (int p = 0; p < positions; p++) {
+            double angle = (float)p / timescale;
+            rope[((size_t)p * (size_t)half + (size_t)i) * 2] = (float)cos(angle);
+            rope[((size_t)p * (size_t)half + (size_t)i) * 2 + 1] = (float)sin(angle);
+        }
+    }
+}
+
+/* A plain fp32 linear over the N rows of the schedule. */
+static void linear(plan *plan, const float *x, const matrix *weight, const float *bias, activation activation, float *out) {
+    if (plan->setup_count < plan->setup_capacity)
+        plan->setup[plan->setup_count] = (op){
+            .kind = OP_NORM_LINEAR, .stage = OPENPI_STAGE_DENOISE, .type = DTYPE_F32, .step = -1, .layer = -1, .name = "schedule",
+            .norm_linear = {plan_rows(&plan->buffers.in.tables.steps), x, {NORM_NONE, NULL, NULL, 0}, *weight, bias, activation, NULL, out}};
+    plan->setup_count++;
+}
+
+void plan_schedule(plan *plan) {
+    const plan_buffers *b = &plan->buffers;
+    const model *m = plan->model;
+    size_t one = (size_t)plan->shape.steps * 3 * (size_t)m->dims.expert_width;
+    float *to = b->modulation;
+    if (m->variant == OPENPI_PI0) {
+        linear(plan, b->temb, &m->time_in, m->time_in_bias, ACT_NONE, b->time);
+        return;
+    }
+    linear(plan, b->temb, &m->time_in, m->time_in_bias, ACT_SILU, b->hidden);
+    linear(plan, b->hidden, &m->mlp_out, m->mlp_out_bias, ACT_SILU, b->cond);
+    for (int i = 0; i < m->dims.depth; i++) {
+        const gemma_layer *layer = &m->expert[i];
+        linear(plan, b->cond, &layer->ada_in, layer->ada_in_bias, ACT_NONE, to ? to + (size_t)(2 * i) * one : NULL);
+        linear(plan, b->cond, &layer->ada_post, layer->ada_post_bias, ACT_NONE, to ? to + (size_t)(2 * i + 1) * one : NULL);
+    }
+    linear(plan, b->cond, &m->expert_ada, m->expert_ada_bias, ACT_NONE, to ? to + (size_t)(2 * m->dims.depth) * one : NULL);
+}

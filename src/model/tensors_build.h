@@ -1,0 +1,36 @@
+/* How a list of tensors comes to be: what tensors.c offers to those who fill one (safetensors.c, synth.c) and
+ * to checkpoint.c, which strips prefixes. Nobody else includes this. */
+#ifndef MODEL_TENSORS_BUILD_H
+#define MODEL_TENSORS_BUILD_H
+
+#include <jansson.h>
+
+#include "base/file.h"
+#include "model/tensors.h"
+
+tensors *tensors_create(void);                                     /* NULL when out of memory */
+
+/* Takes over the map and the metadata (may be NULL), also when it fails; *file is the list's copy of the path. */
+openpi_status tensors_add_file(tensors *tensors, const char *path, file_map map, json_t *metadata, const char **file,
+                               openpi_error *error);
+/* Copies the tensor and its name. */
+openpi_status tensors_add(tensors *tensors, const tensor *tensor, openpi_error *error);
+/* Once all are there, and again after names changed: orders names for tensors_find, refuses two of one name. */
+openpi_status tensors_finish(tensors *tensors, openpi_error *error);
+
+/* A tensor's name as it stands in its file. */
+const char *tensors_stored_name(const tensors *tensors, int index);
+/* Takes one leading "model." off every name that has it. tensors_finish comes next. */
+void tensors_strip_prefix(tensors *tensors);
+/* `name` must outlive the list. tensors_finish comes next. */
+void tensors_rename(tensors *tensors, int index, const char *name);
+void tensors_drop(tensors *tensors, int index);
+
+int tensors_files(const tensors *tensors);
+const char *tensors_file(const tensors *tensors, int index, uint64_t *bytes);
+
+/* "[2, 3]" for sentences. */
+const char *tensor_shape_text(int rank, const int64_t *shape, char *text, size_t bytes);
+const char *dtype_name(dtype type);
+
+#endif

@@ -1,0 +1,349 @@
+/* From checkpoint to packed weights: which tensors make which matrix, then one parallel pass over all of them.
+ *
+ * lay_out() names every weight once and runs twice: to measure, then to bind addresses and collect jobs.
+ * Rows go from the mapped file (or the generator) straight through the backend's packer into the block: there
+ * is no second copy of the model. */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/arena.h"
+#include "base/report.h"
+#include "model/model.h"
+
+#define PREFIX "paligemma_with_expert."
+#define TOWER PREFIX "paligemma.model.vision_tower.vision_model."
+#define LANGUAGE PREFIX "paligemma.model.language_model."
+#define EXPERT PREFIX "gemma_expert.model."
+
+enum { PARTS = 3, NAME = 256, SLICES = 64 };
+
+/* One matrix to pack: up to three tensors on top of each other, a range of their columns. */
+typedef struct matrix_job {
+    matrix *matrix;
+    const tensor *parts[PARTS];
+    int rows[PARTS], part_count;
+    int column, row_length;                /* first column taken; columns a row has in the file               */
+    void *to;
+    int blocks, first_task;
+} matrix_job;
+
+typedef struct vector_job {
+    const tensor *parts[PARTS];
+    int part_count, count;
+    void *to;
+} vector_job;
+
+typedef struct loader {
+    model *model;
+    arena arena;
+    matrix_job *matrices;
+    vector_job *vectors;
+    int matrix_count, vector_count;
+    size_t longest_vector;
+} loader;
+
+static const tensor *find(const loader *l, const char *name) { return tensors_find(l->model->checkpoint->tensors, name); }
+
+/* ---- naming every weight -------------------------------------------------------------------------------- */
+
+typedef struct matrix_parts {
+    const char *names[PARTS];
+    int count, column, columns;            /* columns 0: all                                                  */
+    int exact;                             /* keep the file's precision whatever the plan's type              */
+} matrix_parts;
+
+static void take_matrix(loader *l, matrix *out, matrix_form form, int heads, const char *base, matrix_parts parts) {
+    matrix_job job = {.matrix = out, .part_count = parts.count, .column = parts.column};
+    int all_bf16 = 1, n = 0;
+    char name[NAME];
+    for (int i = 0; i < parts.count; i++) {
+        snprintf(name, sizeof name, "%s%s.weight", base, parts.names[i]);
+        const tensor *t = find(l, name);
+        job.parts[i] = t;
+        job.rows[i] = (int)t->shape[0];
+        job.row_length = (int)(t->count / t->shape[0]);
+        n += job.rows[i];
+        all_bf16 &= t->type == DTYPE_BF16;
+    }
+    int keep = parts.exact || l->model->type == DTYPE_F32;
+    *out = (matrix){NULL, n, parts.columns ? parts.columns : job.row_length, keep && !all_bf16 ? DTYPE_F32 : DTYPE_BF16, form, heads,
+                    form == MATRIX_QKV ? l->model->dims.head_dim : 0};
+    job.to = arena_take(&l->arena, l->model->device->backend->matrix_bytes(l->model->device, out));
+    out->data = job.to;
+    if (l->matrices) l->matrices[l->matrix_count] = job;
+    l->matrix_count++;
+}
+
+static const float *take_vector(loader *l, const char *base, const char *const *names, int count) {
+    vector_job job = {.part_count = count};
+    char name[NAME];
+    for (int i = 0; i < count; i++) {
+        snprintf(name, sizeof name, "%s%s", base, names[i]);
+        job.parts[i] = find(l, name);
+        job.count += (int)job.parts[i]->count;
+    }
+    if ((size_t)job.count > l->longest_vector) l->longest_vector = (size_t)job.count;
+    job.to = arena_take(&l->arena, (size_t)job.count * sizeof(float));
+    if (l->vectors) l->vectors[l->vector_count] = job;
+    l->vector_count++;
+    return job.to;
+}
+
+static const float *vector(loader *l, const char *base, const char *name) { return take_vector(l, base, &name, 1); }
+
+static void linear(loader *l, matrix *out, const char *base, const char *name) {
+    take_matrix(l, out, MATRIX_PLAIN, 0, base, (matrix_parts){{name}, 1, 0, 0, 0});
+}
+
+static void linear_exact(loader *l, matrix *out, const char *name) {
+    take_matrix(l, out, MATRIX_PLAIN, 0, "", (matrix_parts){{name}, 1, 0, 0, 1});
+}
+
+static norm layer_norm(loader *l, const char *base, const char *name) {
+    char weight[NAME], bias[NAME];
+    snprintf(weight, sizeof weight, "%s.weight", name);
+    snprintf(bias, sizeof bias, "%s.bias", name);
+    const float *w = vector(l, base, weight);
+    return (norm){NORM_LAYER, w, vector(l, base, bias), 1e-6f};
+}
+
+static void lay_out_vision(loader *l) {
+    model *m = l->model;
+    char base[NAME];
+    take_matrix(l, &m->patch, MATRIX_PLAIN, 0, TOWER, (matrix_parts){{"embeddings.patch_embedding"}, 1, 0, 0, 1});
+    m->patch_bias = vector(l, TOWER, "embeddings.patch_embedding.bias");
+    m->position = vector(l, TOWER, "embeddings.position_embedding.weight");
+    for (int i = 0; i < m->dims.vision_depth; i++) {
+        vision_layer *v = &m->vision[i];
+        snprintf(base, sizeof base, TOWER "encoder.layers.%d.", i);
+        v->norm1 = layer_norm(l, base, "layer_norm1");
+        v->norm2 = layer_norm(l, base, "layer_norm2");
+        take_matrix(l, &v->qkv, MATRIX_PLAIN, 0, base, (matrix_parts){{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}, 3, 0, 0, 0});
+        v->qkv_bias = take_vector(l, base, (const char *[]){"self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"}, 3);
+        linear(l, &v->out, base, "self_attn.out_proj");
+        v->out_bias = vector(l, base, "self_attn.out_proj.bias");
+        linear(l, &v->fc1, base, "mlp.fc1");
+        v->fc1_bias = vector(l, base, "mlp.fc1.bias");
+        linear(l, &v->fc2, base, "mlp.fc2");
+        v->fc2_bias = vector(l, base, "mlp.fc2.bias");
+    }
+    m->vision_norm = layer_norm(l, TOWER, "post_layernorm");
+    linear(l, &m->projector, PREFIX, "paligemma.model.multi_modal_projector.linear");
+    m->projector_bias = vector(l, PREFIX, "paligemma.model.multi_modal_projector.linear.bias");
+}
+
+/* only_kv: the last prefix layer, of which nothing but K and V is ever used. */
+static void lay_out_gemma(loader *l, gemma_layer *g, const char *base, int ada, int only_kv) {
+    int heads = l->model->dims.heads;
+    if (only_kv)
+        take_matrix(l, &g->qkv, MATRIX_QKV, 0, base, (matrix_parts){{"self_attn.k_proj", "self_attn.v_proj"}, 2, 0, 0, 0});
+    else
+        take_matrix(l, &g->qkv, MATRIX_QKV, heads, base, (matrix_parts){{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}, 3, 0, 0, 0});
+    if (ada) {
+        take_matrix(l, &g->ada_in, MATRIX_PLAIN, 0, base, (matrix_parts){{"input_layernorm.dense"}, 1, 0, 0, 1});
+        take_matrix(l, &g->ada_post, MATRIX_PLAIN, 0, base, (matrix_parts){{"post_attention_layernorm.dense"}, 1, 0, 0, 1});
+        g->ada_in_bias = vector(l, base, "input_layernorm.dense.bias");
+        g->ada_post_bias = vector(l, base, "post_attention_layernorm.dense.bias");
+    } else {
+        g->norm_in = vector(l, base, "input_layernorm.weight");
+    }
+    if (only_kv) return;
+    if (!ada) g->norm_post = vector(l, base, "post_attention_layernorm.weight");
+    linear(l, &g->o, base, "self_attn.o_proj");
+    take_matrix(l, &g->gate_up, MATRIX_GATED, 0, base, (matrix_parts){{"mlp.gate_proj", "mlp.up_proj"}, 2, 0, 0, 0});
+    linear(l, &g->down, base, "mlp.down_proj");
+}
+
+static void lay_out_heads(loader *l) {
+    model *m = l->model;
+    int width = m->dims.expert_width, pi05 = m->variant == OPENPI_PI05;
+    linear_exact(l, &m->action_in, "action_in_proj");
+    m->action_in_bias = vector(l, "", "action_in_proj.bias");
+    linear_exact(l, &m->action_out, "action_out_proj");
+    m->action_out_bias = vector(l, "", "action_out_proj.bias");
+    if (pi05) {
+        linear_exact(l, &m->time_in, "time_mlp_in");
+        m->time_in_bias = vector(l, "", "time_mlp_in.bias");
+        linear_exact(l, &m->mlp_out, "time_mlp_out");
+        m->mlp_out_bias = vector(l, "", "time_mlp_out.bias");
+    } else {
+        linear_exact(l, &m->state, "state_proj");
+        m->state_bias = vector(l, "", "state_proj.bias");
+        take_matrix(l, &m->mlp_in, MATRIX_PLAIN, 0, "", (matrix_parts){{"action_time_mlp_in"}, 1, 0, width, 1});
+        take_matrix(l, &m->time_in, MATRIX_PLAIN, 0, "", (matrix_parts){{"action_time_mlp_in"}, 1, width, width, 1});
+        m->time_in_bias = vector(l, "", "action_time_mlp_in.bias");
+        linear_exact(l, &m->mlp_out, "action_time_mlp_out");
+        m->mlp_out_bias = vector(l, "", "action_time_mlp_out.bias");
+    }
+}
+
+static void lay_out(loader *l) {
+    model *m = l->model;
+    int pi05 = m->variant == OPENPI_PI05, depth = m->dims.depth;
+    char base[NAME];
+    l->arena.used = 0;
+    l->matrix_count = l->vector_count = 0;
+    lay_out_vision(l);
+    for (int i = 0; i < depth; i++) {
+        snprintf(base, sizeof base, LANGUAGE "layers.%d.", i);
+        lay_out_gemma(l, &m->prefix[i], base, 0, i == depth - 1);
+    }
+    for (int i = 0; i < depth; i++) {
+        snprintf(base, sizeof base, EXPERT "layers.%d.", i);
+        lay_out_gemma(l, &m->expert[i], base, pi05, 0);
+    }
+    if (pi05) {
+        take_matrix(l, &m->expert_ada, MATRIX_PLAIN, 0, EXPERT, (matrix_parts){{"norm.dense"}, 1, 0, 0, 1});
+        m->expert_ada_bias = vector(l, EXPERT, "norm.dense.bias");
+    } else {
+        m->expert_norm = vector(l, EXPERT, "norm.weight");
+    }
+    lay_out_heads(l);
+}
+
+/* ---- packing -------------------------------------------------------------------------------------------- */
+
+/* matrix_source: logical rows of a job, wherever they lie. */
+static void read_rows(const void *context, int row, int count, void *out) {
+    const matrix_job *job = context;
+    int k = job->matrix->k, first = 0;
+    for (int part = 0; part < job->part_count; first += job->rows[part++]) {
+        for (; count && row - first < job->rows[part]; row++, count--) {
+            int64_t at = (int64_t)(row - first) * job->row_length + job->column;
+            if (job->matrix->type == DTYPE_BF16) {
+                tensor_read_bf16(job->parts[part], at, k, out);
+                out = (bf16 *)out + k;
+            } else {
+                tensor_read_f32(job->parts[part], at, k, out);
+                out = (float *)out + k;
+            }
+        }
+    }
+}
+
+enum { BLOCKS_PER_TASK = 8 };
+
+typedef struct packing {
+    loader *loader;
+    char *scratch;                         /* [threads][scratch_bytes]                                        */
+    size_t scratch_bytes;
+    int base;                              /* first task of this slice                                        */
+    atomic_int failed;
+    openpi_error error;                    /* of the task that failed first                                   */
+} packing;
+
+static void pack_task(void *argument, int task, int worker) {
+    packing *p = argument;
+    loader *l = p->loader;
+    device *device = l->model->device;
+    openpi_error error;
+    int low = 0, high = l->matrix_count - 1;
+    task += p->base;
+    while (low < high) {                   /* the last job that starts at or before this task */
+        int middle = (low + high + 1) / 2;
+        if (l->matrices[middle].first_task <= task)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    const matrix_job *job = &l->matrices[low];
+    int first = (task - job->first_task) * BLOCKS_PER_TASK;
+    int count = job->blocks - first < BLOCKS_PER_TASK ? job->blocks - first : BLOCKS_PER_TASK;
+    matrix_source source = {read_rows, job};
+    openpi_status status = device->backend->matrix_pack(device, job->matrix, first, count, &source, job->to,
+                                                        p->scratch + (size_t)worker * p->scratch_bytes, &error);
+    int none = 0;
+    if (status != OPENPI_OK && atomic_compare_exchange_strong(&p->failed, &none, 1)) p->error = error;
+}
+
+static openpi_status pack_matrices(loader *l, pool *pool, openpi_progress progress, void *user, openpi_error *error) {
+    device *device = l->model->device;
+    packing p = {.loader = l};
+    int tasks = 0;
+    for (int i = 0; i < l->matrix_count; i++) {
+        matrix_job *job = &l->matrices[i];
+        size_t bytes = device->backend->matrix_scratch(device, job->matrix);
+        if (bytes > p.scratch_bytes) p.scratch_bytes = bytes;
+        job->blocks = device->backend->matrix_blocks(device, job->matrix);
+        job->first_task = tasks;
+        tasks += (job->blocks + BLOCKS_PER_TASK - 1) / BLOCKS_PER_TASK;
+    }
+    p.scratch_bytes = (p.scratch_bytes + 63) & ~(size_t)63;
+    size_t bytes = p.scratch_bytes * (size_t)pool_threads(pool);
+    p.scratch = aligned_alloc(64, bytes ? bytes : 64);
+    if (!p.scratch) return report_no_memory(error, bytes, "packing weights");
+    /* The pool reports to nobody, so the work goes in slices and progress is told in between. */
+    for (int slice = 0; slice < SLICES && !atomic_load(&p.failed); slice++) {
+        p.base = (int)((int64_t)tasks * slice / SLICES);
+        int end = (int)((int64_t)tasks * (slice + 1) / SLICES);
+        pool_run(pool, pack_task, &p, end - p.base);
+        if (progress) progress(user, "packing weights", (uint64_t)end, (uint64_t)tasks);
+    }
+    free(p.scratch);
+    if (!atomic_load(&p.failed)) return OPENPI_OK;
+    if (error) *error = p.error;
+    return p.error.status;
+}
+
+static openpi_status copy_vectors(loader *l, openpi_error *error) {
+    device *device = l->model->device;
+    size_t bytes = l->longest_vector * sizeof(float);
+    float *row = malloc(bytes);
+    openpi_status status = OPENPI_OK;
+    if (!row) return report_no_memory(error, bytes, "packing weights");
+    for (int i = 0; i < l->vector_count && status == OPENPI_OK; i++) {
+        const vector_job *job = &l->vectors[i];
+        float *to = row;
+        for (int part = 0; part < job->part_count; to += job->parts[part++]->count) tensor_read_f32(job->parts[part], 0, job->parts[part]->count, to);
+        status = device->backend->upload(device, job->to, row, (size_t)job->count * sizeof(float), error);
+    }
+    free(row);
+    return status;
+}
+
+static openpi_status load(loader *l, pool *pool, openpi_progress progress, void *user, openpi_error *error) {
+    model *m = l->model;
+    lay_out(l);
+    l->matrices = calloc((size_t)l->matrix_count, sizeof *l->matrices);
+    l->vectors = calloc((size_t)l->vector_count, sizeof *l->vectors);
+    if (!l->matrices || !l->vectors) return report_no_memory(error, (size_t)l->matrix_count * sizeof *l->matrices, "the list of weights");
+    m->bytes = l->arena.used;
+    TRY(m->device->backend->allocate(m->device, m->bytes, "the model's weights", &m->block, error));
+    l->arena.base = m->block;
+    lay_out(l);
+    TRY(copy_vectors(l, error));
+    return pack_matrices(l, pool, progress, user, error);
+}
+
+openpi_status model_load(const checkpoint *checkpoint, device *device, dtype type, pool *pool, openpi_progress progress,
+                         void *progress_user, model **out, openpi_error *error) {
+    const openpi_dims *dims = &checkpoint->dims;
+    size_t layers = (size_t)dims->vision_depth * sizeof(vision_layer) + 2 * (size_t)dims->depth * sizeof(gemma_layer);
+    model *m = calloc(1, sizeof *m);
+    loader l = {.model = m};
+    if (!m) return report_no_memory(error, sizeof *m, "the model");
+    *m = (model){.dims = *dims, .variant = checkpoint->variant, .type = type, .checkpoint = checkpoint, .device = device};
+    m->vision = calloc((size_t)dims->vision_depth, sizeof *m->vision);
+    m->prefix = calloc((size_t)dims->depth, sizeof *m->prefix);
+    m->expert = calloc((size_t)dims->depth, sizeof *m->expert);
+    openpi_status status = m->vision && m->prefix && m->expert ? load(&l, pool, progress, progress_user, error)
+                                                               : report_no_memory(error, layers, "the model");
+    free(l.matrices);
+    free(l.vectors);
+    if (status != OPENPI_OK) {
+        model_close(m);
+        return status;
+    }
+    *out = m;
+    return OPENPI_OK;
+}
+
+void model_close(model *model) {
+    if (!model) return;
+    if (model->block) model->device->backend->release(model->device, model->block);
+    free(model->vision);
+    free(model->prefix);
+    free(model->expert);
+    free(model);
+}

@@ -1,0 +1,93 @@
+/* The engine: opening and closing a model on a device. Sessions are in session.c, the policy level in policy/. */
+#include <stdlib.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/report.h"
+#include "openpi_internal.h"
+
+#define TEXT_(x) #x
+#define TEXT(x) TEXT_(x)
+
+const char *openpi_version(void) {
+    return TEXT(OPENPI_VERSION_MAJOR) "." TEXT(OPENPI_VERSION_MINOR) "." TEXT(OPENPI_VERSION_PATCH);
+}
+
+void openpi_free(void *buffer) { free(buffer); }
+
+const char *openpi_stage_name(openpi_stage stage) {
+    static const char *const names[OPENPI_STAGES] = {"picture", "prompt", "upload", "vision", "prefix", "state", "denoise", "download", "actions"};
+    return (unsigned)stage < OPENPI_STAGES ? names[stage] : "unknown";
+}
+
+/* "cpu", "cuda:0": the backend that owns the name before the colon. */
+static const backend *find_backend(const char *device) {
+    size_t length = strcspn(device, ":");
+    for (int i = 0; backends[i]; i++)
+        if (strlen(backends[i]->name) == length && !memcmp(backends[i]->name, device, length)) return backends[i];
+    return NULL;
+}
+
+static openpi_status check_options(const openpi_engine_options *o, const char *checkpoint, openpi_error *error) {
+    if (o->size != sizeof *o)
+        return report(error, OPENPI_BAD_ARGUMENT, "engine options: size is %zu, expected %zu (OPENPI_ENGINE_OPTIONS_INIT)", o->size, sizeof *o);
+    if (!checkpoint == !o->synthetic)
+        return report(error, OPENPI_BAD_ARGUMENT, "engine: %s, expected a checkpoint or a synthetic model",
+                      checkpoint ? "both a checkpoint and a synthetic model given" : "neither a checkpoint nor a synthetic model given");
+    if (o->dtype != OPENPI_DTYPE_DEFAULT && o->dtype != OPENPI_BF16 && o->dtype != OPENPI_F32)
+        return report(error, OPENPI_BAD_ARGUMENT, "engine options: dtype is %d, expected OPENPI_BF16 or OPENPI_F32", (int)o->dtype);
+    return OPENPI_OK;
+}
+
+static openpi_status open_parts(openpi_engine *e, const char *path, const openpi_engine_options *o, openpi_error *error) {
+    const char *name = o->device ? o->device : "cpu";
+    const backend *backend = find_backend(name);
+    if (!backend) return report(error, OPENPI_NO_DEVICE, "device \"%s\" is unknown, expected cpu", name);
+    e->dtype = o->dtype == OPENPI_F32 ? OPENPI_F32 : OPENPI_BF16;
+    TRY(pool_create(o->threads, o->pin, &e->pool, error));
+    device_options device = {o->isa, e->pool};
+    TRY(backend->open(name, &device, &e->device, error));
+    TRY(checkpoint_open(path, o->synthetic, &e->checkpoint, error));
+    return model_load(e->checkpoint, e->device, e->dtype == OPENPI_F32 ? DTYPE_F32 : DTYPE_BF16, e->pool, o->progress, o->progress_user,
+                      &e->model, error);
+}
+
+openpi_status openpi_engine_open(const char *path, const openpi_engine_options *options, openpi_engine **engine, openpi_error *error) {
+    openpi_engine_options none = OPENPI_ENGINE_OPTIONS_INIT;
+    if (!engine) return report(error, OPENPI_BAD_ARGUMENT, "engine: the address for the engine is NULL");
+    if (!options) options = &none;
+    TRY(check_options(options, path, error));
+    openpi_engine *e = calloc(1, sizeof *e);
+    if (!e) return report_no_memory(error, sizeof *e, "the engine");
+    openpi_status status = open_parts(e, path, options, error);
+    if (status != OPENPI_OK) {
+        openpi_engine_close(e);
+        return status;
+    }
+    *engine = e;
+    return OPENPI_OK;
+}
+
+void openpi_engine_close(openpi_engine *e) {
+    if (!e) return;
+    model_close(e->model);
+    checkpoint_close(e->checkpoint);
+    if (e->device) e->device->backend->close(e->device);
+    pool_close(e->pool);
+    free(e);
+}
+
+void openpi_engine_get_info(const openpi_engine *e, openpi_engine_info *info) {
+    *info = (openpi_engine_info){.dims = e->checkpoint->dims,
+                                 .variant = e->checkpoint->variant,
+                                 .dtype = e->dtype,
+                                 .threads = pool_threads(e->pool),
+                                 .lerobot = e->checkpoint->lerobot,
+                                 .default_horizon = e->checkpoint->horizon,
+                                 .default_steps = e->checkpoint->steps,
+                                 .default_prompt = e->checkpoint->max_prompt,
+                                 .parameters = e->checkpoint->parameters,
+                                 .weight_bytes = e->model->bytes};
+    snprintf(info->device, sizeof info->device, "%s", e->device->backend->name);
+    snprintf(info->path, sizeof info->path, "%s", e->device->path);
+}

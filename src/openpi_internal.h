@@ -1,0 +1,37 @@
+/* What the two handles hold. For measure/ and the tests; not installed. */
+#ifndef OPENPI_INTERNAL_H
+#define OPENPI_INTERNAL_H
+
+#include "model/plan.h"
+
+struct openpi_engine {
+    checkpoint *checkpoint;
+    pool *pool;
+    device *device;
+    model *model;
+    openpi_dtype dtype;
+};
+
+struct openpi_session {
+    openpi_engine *engine;
+    openpi_session_options options;      /* resolved: no zero left but the seed                              */
+    plan *plan;
+    void *memory, *work;                 /* device: buffers and the backend's work block                     */
+    struct recording *recording;         /* of the plan; NULL: it runs op by op                             */
+    char no_recording[200];              /* why it does, where the device could have recorded it            */
+    plan_inputs in;                      /* the host's copy of the inputs                                    */
+    void *host;                          /* its memory; NULL where device memory is host memory              */
+    call_counts last;                    /* of the newest call                                               */
+    uint64_t runs;
+    openpi_observer observer;
+    void *observer_user;
+    /* Tests: called before the tables go to the device, to plant faults in them. */
+    void (*on_tables)(void *user, call_tables *tables);
+    void *on_tables_user;
+};
+
+/* openpi_session_create with a plan option that only tests and the ladder use. */
+openpi_status session_create(openpi_engine *engine, const openpi_session_options *options, int state_every_step,
+                             openpi_session **session, openpi_error *error);
+
+#endif

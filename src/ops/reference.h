@@ -1,0 +1,25 @@
+/* The definition of every operation: plain scalar C over canonical layouts, kept for ever.
+ *
+ * Canonical layouts: a matrix is row-major [n][k] in its type; a sample's K (or V) block is row-major
+ * [capacity][head_dim] act, and blocks of samples follow each other. Sums run in double, so that a fast
+ * version's error is its own. first … end-1 are the rows to do (of *rows.count): rows do not depend on each
+ * other within one call, so callers may share them out.
+ */
+#ifndef OPS_REFERENCE_H
+#define OPS_REFERENCE_H
+
+#include "ops/ops.h"
+
+#define X(kind, member, type) void reference_##member(const op *op, int first, int end);
+OP_LIST(X)
+#undef X
+
+typedef void (*reference_op)(const op *op, int first, int end);
+
+/* By op_kind. */
+extern const reference_op reference_ops[OP_KINDS];
+
+/* The row_set that shares out an op's work. */
+const row_set *op_rows(const op *op);
+
+#endif

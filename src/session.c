@@ -1,0 +1,373 @@
+/* A session: the buffers and the plan of one stream of inferences, and the journey of a call through them.
+ *
+ *   check -> fill the row tables -> upload pictures, prompt rows, state, noise -> run the plan -> download x
+ *
+ * Everything is taken when the session opens; openpi_session_run allocates nothing unless it is observed. */
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/report.h"
+#include "openpi_internal.h"
+
+enum { PROMPT_LIMIT = 4096 };
+
+/* ---- opening -------------------------------------------------------------------------------------------- */
+
+static openpi_status in_range(const char *what, int value, int low, int high, openpi_error *error) {
+    if (value >= low && value <= high) return OPENPI_OK;
+    return report(error, OPENPI_BAD_ARGUMENT, "session options: %s is %d, expected %d to %d", what, value, low, high);
+}
+
+static openpi_status resolve(const openpi_engine *engine, const openpi_session_options *given, openpi_session_options *out, openpi_error *error) {
+    openpi_session_options none = OPENPI_SESSION_OPTIONS_INIT;
+    if (!engine) return report(error, OPENPI_BAD_ARGUMENT, "session: the engine is NULL");
+    if (!given) given = &none;
+    if (given->size != sizeof *given)
+        return report(error, OPENPI_BAD_ARGUMENT, "session options: size is %zu, expected %zu (OPENPI_SESSION_OPTIONS_INIT)", given->size,
+                      sizeof *given);
+    *out = *given;
+    if (!out->batch) out->batch = 1;
+    if (!out->horizon) out->horizon = engine->checkpoint->horizon;
+    if (!out->steps) out->steps = engine->checkpoint->steps;
+    if (!out->max_prompt) out->max_prompt = engine->checkpoint->max_prompt;
+    TRY(in_range("batch", out->batch, 1, OPENPI_MAX_BATCH, error));
+    TRY(in_range("horizon", out->horizon, 1, OPENPI_MAX_HORIZON, error));
+    TRY(in_range("steps", out->steps, 1, OPENPI_MAX_STEPS, error));
+    return in_range("max_prompt", out->max_prompt, 1, PROMPT_LIMIT, error);
+}
+
+static uint64_t session_total(const openpi_session *s) {
+    return s->plan->device_bytes + s->plan->work_bytes + (s->engine->device->backend->allocate_host ? s->in.bytes : 0);
+}
+
+/* Everything but the memory. */
+static openpi_status draft(openpi_engine *engine, const openpi_session_options *options, int state_every_step, openpi_session *s,
+                           openpi_error *error) {
+    arena measure = {NULL, 0};
+    s->engine = engine;
+    TRY(resolve(engine, options, &s->options, error));
+    plan_shape shape = {s->options.batch, s->options.horizon, s->options.steps, s->options.max_prompt, state_every_step};
+    TRY(plan_create(engine->model, &shape, &s->plan, error));
+    call_lay_out(&s->in, &measure, s->plan);
+    return OPENPI_OK;
+}
+
+/* The inputs from the block's start to `end`. */
+static openpi_status upload_inputs(openpi_session *s, const void *end, openpi_error *error) {
+    device *device = s->engine->device;
+    if (!s->host) return OPENPI_OK;
+    return device->backend->upload(device, s->plan->buffers.in.start, s->in.start, (size_t)((const char *)end - s->in.start), error);
+}
+
+static openpi_status take_memory(openpi_session *s, openpi_error *error) {
+    device *device = s->engine->device;
+    const backend *backend = device->backend;
+    TRY(backend->allocate(device, s->plan->device_bytes, "the session's buffers", &s->memory, error));
+    if (s->plan->work_bytes) TRY(backend->allocate(device, s->plan->work_bytes, "the session's work block", &s->work, error));
+    TRY(plan_bind(s->plan, s->memory, error));
+    if (backend->allocate_host) TRY(backend->allocate_host(device, s->in.bytes, "the session's staging", &s->host, error));
+    arena bind = {s->host ? s->host : s->plan->buffers.in.start, 0};
+    call_lay_out(&s->in, &bind, s->plan);
+    call_fill(s->plan, &s->in.tables, NULL, 0);
+    TRY(upload_inputs(s, s->in.state, error));
+    TRY(backend->run(device, s->plan->setup, s->plan->setup_count, s->work, NULL, error));
+    if (!backend->record) return OPENPI_OK;
+    openpi_error why;
+    openpi_status status = backend->record(device, s->plan->ops, s->plan->count, s->work, &s->recording, &why);
+    if (status == OPENPI_OK || status == OPENPI_UNSUPPORTED) {
+        if (status != OPENPI_OK) snprintf(s->no_recording, sizeof s->no_recording, "%.199s", why.message);
+        return OPENPI_OK;
+    }
+    if (error) *error = why;
+    return status;
+}
+
+openpi_status session_create(openpi_engine *engine, const openpi_session_options *options, int state_every_step, openpi_session **session,
+                             openpi_error *error) {
+    if (!session) return report(error, OPENPI_BAD_ARGUMENT, "session: the address for the session is NULL");
+    openpi_session *s = calloc(1, sizeof *s);
+    if (!s) return report_no_memory(error, sizeof *s, "the session");
+    openpi_status status = draft(engine, options, state_every_step, s, error);
+    if (status == OPENPI_OK) status = take_memory(s, error);
+    if (status != OPENPI_OK) {
+        openpi_session_close(s);
+        return status;
+    }
+    *session = s;
+    return OPENPI_OK;
+}
+
+openpi_status openpi_session_create(openpi_engine *engine, const openpi_session_options *options, openpi_session **session,
+                                    openpi_error *error) {
+    return session_create(engine, options, 0, session, error);
+}
+
+openpi_status openpi_session_bytes(const openpi_engine *engine, const openpi_session_options *options, uint64_t *bytes, openpi_error *error) {
+    openpi_session s = {0};
+    if (!bytes) return report(error, OPENPI_BAD_ARGUMENT, "session: the address for the bytes is NULL");
+    openpi_status status = draft((openpi_engine *)(uintptr_t)engine, options, 0, &s, error);
+    if (status == OPENPI_OK) *bytes = session_total(&s);
+    plan_close(s.plan);
+    return status;
+}
+
+void openpi_session_close(openpi_session *s) {
+    if (!s) return;
+    device *device = s->engine ? s->engine->device : NULL;
+    if (s->memory) device->backend->release(device, s->memory);
+    if (s->work) device->backend->release(device, s->work);
+    if (s->host) device->backend->release_host(device, s->host);
+    if (s->recording) device->backend->forget(device, s->recording);
+    plan_close(s->plan);
+    free(s);
+}
+
+void openpi_session_get_info(const openpi_session *s, openpi_session_info *info) {
+    *info = (openpi_session_info){s->options.batch, s->options.horizon, s->options.steps, s->options.max_prompt, session_total(s), s->runs,
+                                  s->plan->count};
+}
+
+void openpi_session_observe(openpi_session *s, openpi_observer observer, void *user) {
+    s->observer = observer;
+    s->observer_user = user;
+}
+
+/* ---- checking a call ------------------------------------------------------------------------------------ */
+
+static openpi_status check_finite(const char *what, int sample, const float *values, size_t count, openpi_error *error) {
+    for (size_t i = 0; i < count; i++)
+        if (!isfinite(values[i]))
+            return report(error, OPENPI_BAD_INPUT, "sample %d: %s[%zu] is %g, expected a finite number", sample, what, i, (double)values[i]);
+    return OPENPI_OK;
+}
+
+static openpi_status check_sample(const openpi_session *s, const openpi_sample *sample, openpi_pixels pixels, int b, openpi_error *error) {
+    int vocab = s->engine->checkpoint->dims.vocab;
+    if (sample->pixels != OPENPI_PIXELS_U8 && sample->pixels != OPENPI_PIXELS_F32)
+        return report(error, OPENPI_BAD_INPUT, "sample %d: pixels is %d, expected OPENPI_PIXELS_U8 or OPENPI_PIXELS_F32", b, (int)sample->pixels);
+    if (sample->pixels != pixels) return report(error, OPENPI_BAD_INPUT, "sample %d: its pixels differ in type from sample 0's, expected one type a call", b);
+    for (int c = 0; c < OPENPI_CAMERAS; c++) {
+        if (sample->image_mask[c] > 1)
+            return report(error, OPENPI_BAD_INPUT, "sample %d: image_mask[%d] is %d, expected 0 or 1", b, c, sample->image_mask[c]);
+        if (sample->image_mask[c] && !sample->images[c])
+            return report(error, OPENPI_BAD_INPUT, "sample %d: image_mask[%d] is 1 but images[%d] is NULL", b, c, c);
+    }
+    if (sample->token_count < 0 || sample->token_count > s->options.max_prompt)
+        return report(error, OPENPI_BAD_INPUT, "sample %d: token_count is %d, expected 0 to %d (max_prompt)", b, sample->token_count,
+                      s->options.max_prompt);
+    if (sample->token_count && !sample->tokens) return report(error, OPENPI_BAD_INPUT, "sample %d: tokens is NULL, expected %d ids", b, sample->token_count);
+    for (int i = 0; i < sample->token_count; i++)
+        if (sample->tokens[i] < 0 || sample->tokens[i] >= vocab)
+            return report(error, OPENPI_BAD_INPUT, "sample %d: tokens[%d] is %d, expected 0 to %d", b, i, (int)sample->tokens[i], vocab - 1);
+    if (!call_prefix_length(sample)) return report(error, OPENPI_BAD_INPUT, "sample %d: no camera and no prompt token, expected at least one", b);
+    if (!s->plan->state_token) return OPENPI_OK;
+    if (!sample->state) return report(error, OPENPI_BAD_INPUT, "sample %d: state is NULL, expected %d numbers (a π0 model)", b, OPENPI_ACTION_DIM);
+    return check_finite("state", b, sample->state, OPENPI_ACTION_DIM, error);
+}
+
+static openpi_status check_call(const openpi_session *s, const openpi_sample *samples, int batch, const float *noise, const float *actions,
+                                openpi_error *error) {
+    if (!samples || !actions) return report(error, OPENPI_BAD_ARGUMENT, "session run: %s is NULL", samples ? "actions" : "samples");
+    if (batch < 1 || batch > s->options.batch)
+        return report(error, OPENPI_BAD_ARGUMENT, "session run: batch is %d, expected 1 to %d (the session's)", batch, s->options.batch);
+    for (int b = 0; b < batch; b++) {
+        TRY(check_sample(s, &samples[b], samples[0].pixels, b, error));
+        size_t one = (size_t)s->options.horizon * OPENPI_ACTION_DIM;
+        if (noise) TRY(check_finite("noise", b, noise + (size_t)b * one, one, error));
+    }
+    return OPENPI_OK;
+}
+
+/* ---- running a call ------------------------------------------------------------------------------------- */
+
+/* Present pictures, one after the other; returns the end of the last. */
+static char *fill_images(openpi_session *s, const openpi_sample *samples, int batch) {
+    char *to = s->in.images;
+    for (int b = 0; b < batch; b++)
+        for (int c = 0; c < OPENPI_CAMERAS; c++) {
+            size_t bytes = samples[b].pixels == OPENPI_PIXELS_F32 ? IMAGE_BYTES * sizeof(float) : IMAGE_BYTES;
+            if (!samples[b].image_mask[c]) continue;
+            memcpy(to, samples[b].images[c], bytes);
+            to += bytes;
+        }
+    return to;
+}
+
+/* Only the embedding rows that the prompts name are ever read. */
+static void fill_text(openpi_session *s, const openpi_sample *samples, int batch) {
+    int width = s->plan->model->dims.width;
+    float *to = s->in.text;
+    for (int b = 0; b < batch; b++)
+        for (int i = 0; i < samples[b].token_count; i++, to += width)
+            tensor_read_f32(s->engine->checkpoint->embedding, (int64_t)samples[b].tokens[i] * width, width, to);
+}
+
+static openpi_status upload_call(openpi_session *s, const openpi_sample *samples, int batch, const float *noise, openpi_error *error) {
+    size_t one = (size_t)s->options.horizon * OPENPI_ACTION_DIM;
+    s->last = call_fill(s->plan, &s->in.tables, samples, batch);
+    if (s->on_tables) s->on_tables(s->on_tables_user, &s->in.tables);
+    fill_text(s, samples, batch);
+    for (int b = 0; b < batch; b++) {
+        if (s->plan->state_token) memcpy(s->in.state + (size_t)b * OPENPI_ACTION_DIM, samples[b].state, OPENPI_ACTION_DIM * sizeof(float));
+        if (noise)
+            memcpy(s->in.x_t + (size_t)b * one, noise + (size_t)b * one, one * sizeof(float));
+        else
+            openpi_noise(s->options.seed, s->runs * OPENPI_MAX_BATCH + (uint64_t)b, s->in.x_t + (size_t)b * one, one);
+    }
+    return upload_inputs(s, fill_images(s, samples, batch), error);
+}
+
+/* ---- observing ------------------------------------------------------------------------------------------ */
+
+/* bf16 values at the start of `values` become fp32 in place, from the end. */
+static void widen(float *values, size_t count) {
+    for (size_t i = count; i-- > 0;) {
+        bf16 bits;
+        memcpy(&bits, (const char *)values + i * sizeof bits, sizeof bits);
+        values[i] = bf16_to_float(bits);
+    }
+}
+
+/* Shows columns-wide rows of an act or fp32 buffer, converted to fp32. */
+static openpi_status show(openpi_session *s, openpi_tensor tensor, int sample, int index, const void *from, dtype type, int rows, int columns,
+                          float *scratch, openpi_error *error) {
+    device *device = s->engine->device;
+    size_t count = (size_t)rows * (size_t)columns;
+    TRY(device->backend->download(device, scratch, from, count * dtype_bytes(type), error));
+    if (type == DTYPE_BF16) widen(scratch, count);
+    s->observer(s->observer_user, tensor, sample, index, scratch, rows, columns);
+    return OPENPI_OK;
+}
+
+static const void *act_row(const openpi_session *s, const void *base, size_t row, int columns) {
+    return (const char *)base + row * (size_t)columns * dtype_bytes(s->plan->model->type);
+}
+
+static openpi_status show_image_tokens(openpi_session *s, const openpi_sample *samples, int batch, float *scratch, openpi_error *error) {
+    const model *m = s->plan->model;
+    size_t row = 0;
+    for (int b = 0; b < batch; row += (size_t)samples[b++].token_count)
+        for (int c = 0; c < OPENPI_CAMERAS; c++) {
+            if (!samples[b].image_mask[c]) continue;
+            TRY(show(s, OPENPI_TENSOR_IMAGE_TOKENS, b, c, act_row(s, s->plan->buffers.prefix_x, row, m->dims.width), m->type,
+                     OPENPI_IMAGE_TOKENS, m->dims.width, scratch, error));
+            row += OPENPI_IMAGE_TOKENS;
+        }
+    return OPENPI_OK;
+}
+
+static openpi_status show_cache(openpi_session *s, const openpi_sample *samples, int batch, float *scratch, openpi_error *error) {
+    device *device = s->engine->device;
+    const openpi_dims *d = &s->plan->model->dims;
+    for (int layer = 0; layer < d->depth; layer++)
+        for (int b = 0; b < batch; b++)
+            for (int which = 0; which < 2; which++) {
+                kv_cache cache = plan_cache(s->plan, layer);
+                int rows = call_prefix_length(&samples[b]);
+                TRY(device->backend->cache_read(device, &cache, s->plan->model->type, which, b, rows, scratch, error));
+                s->observer(s->observer_user, which ? OPENPI_TENSOR_V : OPENPI_TENSOR_K, b, layer, scratch, rows, d->head_dim);
+            }
+    return OPENPI_OK;
+}
+
+static openpi_status show_step(openpi_session *s, int batch, int step, float *scratch, openpi_error *error) {
+    const plan_buffers *b = &s->plan->buffers;
+    size_t one = (size_t)s->options.horizon * OPENPI_ACTION_DIM;
+    for (int i = 0; i < batch; i++) {
+        TRY(show(s, OPENPI_TENSOR_VELOCITY, i, step, b->velocity + (size_t)i * one, DTYPE_F32, s->options.horizon, OPENPI_ACTION_DIM, scratch, error));
+        TRY(show(s, OPENPI_TENSOR_X, i, step, b->in.x_t + (size_t)i * one, DTYPE_F32, s->options.horizon, OPENPI_ACTION_DIM, scratch, error));
+    }
+    return OPENPI_OK;
+}
+
+/* The expert's first input. The state token's row comes from its own op where it ran apart: it is kept in
+ * `state_rows` until the actions are there. */
+static openpi_status show_suffix(openpi_session *s, int batch, float *state_rows, float *scratch, openpi_error *error) {
+    device *device = s->engine->device;
+    const model *m = s->plan->model;
+    int width = m->dims.expert_width, inside = s->plan->suffix_rows, rows = s->options.horizon + s->plan->state_token, lead = rows - inside;
+    size_t act = dtype_bytes(m->type);
+    for (int b = 0; b < batch; b++) {
+        float *to = scratch;
+        if (lead) memcpy(to, state_rows + (size_t)b * (size_t)width, (size_t)width * sizeof(float));
+        to += (size_t)lead * (size_t)width;
+        size_t count = (size_t)inside * (size_t)width;
+        TRY(device->backend->download(device, to, act_row(s, s->plan->buffers.suffix_x, (size_t)b * (size_t)inside, width), count * act, error));
+        if (m->type == DTYPE_BF16) widen(to, count);
+        s->observer(s->observer_user, OPENPI_TENSOR_SUFFIX, b, 0, scratch, rows, width);
+    }
+    return OPENPI_OK;
+}
+
+static openpi_status keep_state_rows(openpi_session *s, int batch, float *state_rows, openpi_error *error) {
+    device *device = s->engine->device;
+    const model *m = s->plan->model;
+    size_t count = (size_t)batch * (size_t)m->dims.expert_width;
+    TRY(device->backend->download(device, state_rows, s->plan->buffers.suffix_x, count * dtype_bytes(m->type), error));
+    if (m->type == DTYPE_BF16) widen(state_rows, count);
+    return OPENPI_OK;
+}
+
+/* What to show once ops[i] has run. */
+static openpi_status show_after(openpi_session *s, int i, const openpi_sample *samples, int batch, float *state_rows, float *scratch,
+                                openpi_error *error) {
+    const op *op = &s->plan->ops[i];
+    openpi_stage next = i + 1 < s->plan->count ? s->plan->ops[i + 1].stage : OPENPI_STAGE_DOWNLOAD;
+    if (op->stage == OPENPI_STAGE_VISION && next != OPENPI_STAGE_VISION) return show_image_tokens(s, samples, batch, scratch, error);
+    if (op->stage == OPENPI_STAGE_PREFIX && next != OPENPI_STAGE_PREFIX) return show_cache(s, samples, batch, scratch, error);
+    if (op->kind == OP_STATE_EMBED && op->stage == OPENPI_STAGE_STATE) return keep_state_rows(s, batch, state_rows, error);
+    if (op->kind == OP_ACTION_EMBED && op->step == 0) return show_suffix(s, batch, state_rows, scratch, error);
+    if (op->kind == OP_VELOCITY) return show_step(s, batch, op->step, scratch, error);
+    return OPENPI_OK;
+}
+
+static openpi_status run_observed(openpi_session *s, const openpi_sample *samples, int batch, double *stage_ms, openpi_error *error) {
+    device *device = s->engine->device;
+    const openpi_dims *d = &s->plan->model->dims;
+    size_t longest = (size_t)OPENPI_IMAGE_TOKENS * (size_t)d->width;
+    size_t suffix = (size_t)(OPENPI_MAX_HORIZON + 1) * (size_t)(d->expert_width > OPENPI_ACTION_DIM ? d->expert_width : OPENPI_ACTION_DIM);
+    size_t cache = (size_t)s->plan->buffers.cache_capacity * (size_t)d->head_dim, state = (size_t)batch * (size_t)d->expert_width;
+    if (suffix > longest) longest = suffix;
+    if (cache > longest) longest = cache;
+    float *scratch = malloc((longest + state) * sizeof(float));
+    openpi_status status = scratch ? OPENPI_OK : report_no_memory(error, (longest + state) * sizeof(float), "the observer");
+    for (int i = 0; i < s->plan->count && status == OPENPI_OK; i++) {
+        status = device->backend->run(device, &s->plan->ops[i], 1, s->work, stage_ms, error);
+        if (status == OPENPI_OK) status = show_after(s, i, samples, batch, scratch + longest, scratch, error);
+    }
+    free(scratch);
+    return status;
+}
+
+openpi_status openpi_session_run(openpi_session *s, const openpi_sample *samples, int batch, const float *noise, float *actions,
+                                 openpi_timing *timing, openpi_error *error) {
+    if (!s) return report(error, OPENPI_BAD_ARGUMENT, "session run: the session is NULL");
+    TRY(check_call(s, samples, batch, noise, actions, error));
+    device *device = s->engine->device;
+    openpi_timing t = {0};
+    double start = clock_ms();
+    TRY(upload_call(s, samples, batch, noise, error));
+    double uploaded = clock_ms();
+    if (s->observer)
+        TRY(run_observed(s, samples, batch, t.stage_ms, error));
+    else if (s->recording)
+        TRY(device->backend->replay(device, s->recording, t.stage_ms, error));
+    else
+        TRY(device->backend->run(device, s->plan->ops, s->plan->count, s->work, t.stage_ms, error));
+    double ran = clock_ms();
+    TRY(device->backend->download(device, actions, s->plan->buffers.in.x_t, (size_t)batch * (size_t)s->options.horizon * OPENPI_ACTION_DIM * sizeof(float), error));
+    double end = clock_ms();
+    s->runs++;
+    if (timing) {
+        t.stage_ms[OPENPI_STAGE_UPLOAD] = uploaded - start;
+        t.stage_ms[OPENPI_STAGE_DOWNLOAD] = end - ran;
+        t.device_ms = ran - uploaded;
+        t.total_ms = end - start;
+        *timing = t;
+    }
+    return OPENPI_OK;
+}

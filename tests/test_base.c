@@ -1,0 +1,175 @@
+/* base/: sentences, conversions, the thread pool, JSON members; and the documented noise. */
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/dtype.h"
+#include "base/json.h"
+#include "base/report.h"
+#include "base/threads.h"
+
+static void report_cuts_between_characters(void **state) {
+    (void)state;
+    openpi_error error;
+    char text[1200];
+    for (size_t lead = 490; lead < 500; lead++) {
+        memset(text, 'a', lead);
+        strcpy(text + lead, "ππππππ");
+        assert_int_equal(report(&error, OPENPI_BAD_INPUT, "%s", text), OPENPI_BAD_INPUT);
+        size_t length = strlen(error.message);
+        assert_true(length < sizeof error.message);
+        for (size_t i = lead; i < length; i += 2) {
+            assert_int_equal((unsigned char)error.message[i], 0xcf);
+            assert_int_equal((unsigned char)error.message[i + 1], 0x80);
+        }
+    }
+    report(&error, OPENPI_BAD_FILE, "two\nlines");
+    assert_string_equal(error.message, "two lines");
+    assert_int_equal(report(NULL, OPENPI_NO_MEMORY, "x"), OPENPI_NO_MEMORY);
+}
+
+static void every_status_has_a_text(void **state) {
+    (void)state;
+#define X(name, value, text) assert_string_equal(openpi_status_text(name), text);
+    OPENPI_STATUS_LIST(X)
+#undef X
+    assert_string_equal(openpi_status_text((openpi_status)77), "unknown status");
+}
+
+/* All 65536 bf16 values survive; halves between neighbours go to even. */
+static void bf16_rounds_to_even(void **state) {
+    (void)state;
+    for (uint32_t bits = 0; bits < 0x10000; bits++) {
+        float f = bf16_to_float((bf16)bits);
+        if (isnan(f))
+            assert_true(isnan(bf16_to_float(float_to_bf16(f))));
+        else
+            assert_int_equal(float_to_bf16(f), bits);
+    }
+    assert_int_equal(float_to_bf16(1.0f + 0x1p-8f), 0x3f80);
+    assert_int_equal(float_to_bf16(1.0f + 3 * 0x1p-8f), 0x3f82);
+    assert_int_equal(float_to_bf16(1.0f + 0x1p-8f + 0x1p-20f), 0x3f81);
+}
+
+static void f16_is_exact(void **state) {
+    (void)state;
+    assert_true(f16_to_float(0x3c00) == 1.0f);
+    assert_true(f16_to_float(0xc000) == -2.0f);
+    assert_true(f16_to_float(0x0001) == 0x1p-24f);
+    assert_true(f16_to_float(0x8001) == -0x1p-24f);
+    assert_true(f16_to_float(0x7bff) == 65504.0f);
+    assert_true(isinf(f16_to_float(0x7c00)));
+    assert_true(isnan(f16_to_float(0x7e00)));
+}
+
+typedef struct loop {
+    atomic_int seen[1000];
+    atomic_int inside[16];
+    atomic_int clash;
+} loop;
+
+static void count_task(void *argument, int task, int worker) {
+    loop *l = argument;
+    if (atomic_fetch_add(&l->inside[worker], 1)) atomic_store(&l->clash, 1);
+    atomic_fetch_add(&l->seen[task], 1);
+    atomic_fetch_sub(&l->inside[worker], 1);
+}
+
+static void *run_loops(void *argument) {
+    pool *workers = argument;
+    loop *l = calloc(1, sizeof *l);
+    for (int round = 1; round <= 200; round++) {
+        int tasks = round % 7 ? 1000 : 1;
+        pool_run(workers, count_task, l, tasks);
+        for (int i = 0; i < tasks; i++)
+            if (atomic_exchange(&l->seen[i], 0) != 1) atomic_store(&l->clash, 1);
+    }
+    int clash = atomic_load(&l->clash);
+    free(l);
+    return clash ? argument : NULL;
+}
+
+static void pool_runs_each_task_once(void **state) {
+    (void)state;
+    for (int threads = 1; threads <= 5; threads += 2) {
+        pool *workers;
+        pthread_t other;
+        void *bad;
+        assert_int_equal(pool_create(threads, 0, &workers, NULL), OPENPI_OK);
+        assert_int_equal(pool_threads(workers), threads);
+        assert_int_equal(pthread_create(&other, NULL, run_loops, workers), 0);     /* two callers at once */
+        assert_null(run_loops(workers));
+        pthread_join(other, &bad);
+        assert_null(bad);
+        pool_close(workers);
+    }
+    openpi_error error;
+    pool *none = NULL;
+    assert_int_equal(pool_create(-1, 0, &none, &error), OPENPI_BAD_ARGUMENT);
+    assert_non_null(strstr(error.message, "threads is -1"));
+    pool_close(NULL);
+}
+
+static void json_members_are_checked(void **state) {
+    (void)state;
+    openpi_error error;
+    json_t *root = NULL;
+    const char *text = "{\"a\": 3, \"b\": \"x\", \"c\": [1, 2.5], \"d\": [1, \"y\"], \"e\": null, \"f\": 99}";
+    int value = -1, count;
+    double numbers[2];
+    assert_int_equal(json_parse(text, strlen(text), "t.json", &root, &error), OPENPI_OK);
+    assert_int_equal(json_get_int(root, "a", "t.json", 0, 9, &value, &error), OPENPI_OK);
+    assert_int_equal(value, 3);
+    assert_int_equal(json_get_int(root, "e", "t.json", 0, 9, &value, &error), OPENPI_OK);
+    assert_int_equal(value, 3);
+    assert_int_equal(json_get_int(root, "f", "t.json", 0, 9, &value, &error), OPENPI_BAD_FILE);
+    assert_string_equal(error.message, "t.json: \"f\" is 99, expected an integer from 0 to 9");
+    assert_int_equal(json_get_int(root, "b", "t.json", 0, 9, &value, &error), OPENPI_BAD_FILE);
+    assert_string_equal(error.message, "t.json: \"b\" is a string, expected an integer from 0 to 9");
+    assert_int_equal(json_get_doubles(root, "c", "t.json", numbers, 2, &count, &error), OPENPI_OK);
+    assert_int_equal(count, 2);
+    assert_true(numbers[1] == 2.5);
+    assert_int_equal(json_get_doubles(root, "c", "t.json", numbers, 1, &count, &error), OPENPI_BAD_FILE);
+    assert_int_equal(json_get_doubles(root, "d", "t.json", numbers, 2, &count, &error), OPENPI_BAD_FILE);
+    assert_non_null(strstr(error.message, "\"d\"[1] is a string"));
+    json_decref(root);
+    assert_int_equal(json_parse("{\"a\":1,\"a\":2}", 13, "t.json", &root, &error), OPENPI_BAD_FILE);
+    assert_non_null(strstr(error.message, "t.json: not valid JSON"));
+}
+
+/* Philox4x32-10's published test vector for a zero counter and key: 6627e8d5 e169c58d bc57ac4c 9b00dbd8. */
+static void noise_is_philox_and_box_muller(void **state) {
+    (void)state;
+    const uint32_t bits[4] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
+    float z[4], many[4003], tail[3];
+    openpi_noise(0, 0, z, 4);
+    for (int i = 0; i < 4; i += 2) {
+        double u0 = (bits[i] + 0.5) / 4294967296.0, u1 = (bits[i + 1] + 0.5) / 4294967296.0;
+        assert_true(fabs(z[i] - sqrt(-2 * log(u0)) * cos(6.283185307179586 * u1)) < 1e-6);
+        assert_true(fabs(z[i + 1] - sqrt(-2 * log(u0)) * sin(6.283185307179586 * u1)) < 1e-6);
+    }
+    double sum = 0, squares = 0;
+    openpi_noise(7, 1, many, 4003);
+    openpi_noise(7, 1, tail, 3);
+    assert_memory_equal(many, tail, sizeof tail);
+    for (int i = 0; i < 4003; i++) sum += many[i], squares += (double)many[i] * many[i];
+    assert_true(fabs(sum / 4003) < 0.08 && fabs(squares / 4003 - 1) < 0.12);
+    openpi_noise(7, 2, tail, 3);
+    assert_memory_not_equal(many, tail, sizeof tail);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(report_cuts_between_characters), cmocka_unit_test(every_status_has_a_text), cmocka_unit_test(bf16_rounds_to_even),
+        cmocka_unit_test(f16_is_exact),                   cmocka_unit_test(pool_runs_each_task_once), cmocka_unit_test(json_members_are_checked),
+        cmocka_unit_test(noise_is_philox_and_box_muller),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
