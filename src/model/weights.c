@@ -304,11 +304,9 @@ static openpi_status copy_vectors(loader *l, openpi_error *error) {
 
 static openpi_status load(loader *l, pool *pool, openpi_progress progress, void *user, openpi_error *error) {
     model *m = l->model;
-    lay_out(l);
     l->matrices = calloc((size_t)l->matrix_count, sizeof *l->matrices);
     l->vectors = calloc((size_t)l->vector_count, sizeof *l->vectors);
     if (!l->matrices || !l->vectors) return report_no_memory(error, (size_t)l->matrix_count * sizeof *l->matrices, "the list of weights");
-    m->bytes = l->arena.used;
     TRY(m->device->backend->allocate(m->device, m->bytes, "the model's weights", &m->block, error));
     l->arena.base = m->block;
     lay_out(l);
@@ -316,27 +314,44 @@ static openpi_status load(loader *l, pool *pool, openpi_progress progress, void 
     return pack_matrices(l, pool, progress, user, error);
 }
 
-openpi_status model_load(const checkpoint *checkpoint, device *device, dtype type, pool *pool, openpi_progress progress,
-                         void *progress_user, model **out, openpi_error *error) {
+/* The model without its weights, laid out to know its size. */
+static openpi_status measure(loader *l, const checkpoint *checkpoint, device *device, dtype type, openpi_error *error) {
     const openpi_dims *dims = &checkpoint->dims;
     size_t layers = (size_t)dims->vision_depth * sizeof(vision_layer) + 2 * (size_t)dims->depth * sizeof(gemma_layer);
-    model *m = calloc(1, sizeof *m);
-    loader l = {.model = m};
+    model *m = l->model = calloc(1, sizeof *m);
     if (!m) return report_no_memory(error, sizeof *m, "the model");
     *m = (model){.dims = *dims, .variant = checkpoint->variant, .type = type, .checkpoint = checkpoint, .device = device};
     m->vision = calloc((size_t)dims->vision_depth, sizeof *m->vision);
     m->prefix = calloc((size_t)dims->depth, sizeof *m->prefix);
     m->expert = calloc((size_t)dims->depth, sizeof *m->expert);
-    openpi_status status = m->vision && m->prefix && m->expert ? load(&l, pool, progress, progress_user, error)
-                                                               : report_no_memory(error, layers, "the model");
+    if (!m->vision || !m->prefix || !m->expert) return report_no_memory(error, layers, "the model");
+    lay_out(l);
+    m->bytes = l->arena.used;
+    return OPENPI_OK;
+}
+
+openpi_status model_measure(const checkpoint *checkpoint, device *device, dtype type, model **out, openpi_error *error) {
+    loader l = {0};
+    openpi_status status = measure(&l, checkpoint, device, type, error);
+    if (status == OPENPI_OK)
+        *out = l.model;
+    else
+        model_close(l.model);
+    return status;
+}
+
+openpi_status model_load(const checkpoint *checkpoint, device *device, dtype type, pool *pool, openpi_progress progress,
+                         void *progress_user, model **out, openpi_error *error) {
+    loader l = {0};
+    openpi_status status = measure(&l, checkpoint, device, type, error);
+    if (status == OPENPI_OK) status = load(&l, pool, progress, progress_user, error);
     free(l.matrices);
     free(l.vectors);
-    if (status != OPENPI_OK) {
-        model_close(m);
-        return status;
-    }
-    *out = m;
-    return OPENPI_OK;
+    if (status == OPENPI_OK)
+        *out = l.model;
+    else
+        model_close(l.model);
+    return status;
 }
 
 void model_close(model *model) {
