@@ -302,7 +302,8 @@ typedef enum openpi_prompt_state { OPENPI_PROMPT_STATE_DEFAULT = 0, OPENPI_PROMP
 
 typedef struct openpi_policy_options {
     size_t size;                 /* sizeof(openpi_policy_options)                                    */
-    const char *robot;           /* aloha, aloha_sim, droid, droid_jointpos, libero, lerobot, none, or a robot's JSON file */
+    const char *robot;           /* aloha, aloha_sim, droid, droid_jointpos, libero, lerobot, none, a robot's JSON
+                                    file, or its JSON text, which starts with '{' (docs/robots.md)   */
     const char *config;          /* openpi's name of a training config: "pi05_droid"                 */
     const char *norm_stats;      /* norm_stats.json; default from the checkpoint's assets            */
     const char *tokenizer;       /* tokenizer.model or tokenizer.json; default the checkpoint's      */
@@ -368,8 +369,11 @@ OPENPI_API openpi_status openpi_request_prepare(openpi_request *request, const o
 OPENPI_API openpi_status openpi_request_prepare_msgpack(openpi_request *request, const void *bytes, size_t count,
                                                         openpi_timing *timing, openpi_error *error);
 
-/* Valid until the next prepare or close. */
+/* Valid until the next prepare or close. NULL where nothing was prepared or the last prepare failed. */
 OPENPI_API const openpi_sample *openpi_request_sample(const openpi_request *request);
+
+/* 1: the prompt had more than max_prompt tokens and was cut there, as openpi does (it logs a warning). */
+OPENPI_API int openpi_request_prompt_truncated(const openpi_request *request);
 
 /* The normalised state before it is rounded and padded: [*count] doubles. Valid as above. */
 OPENPI_API const double *openpi_request_state(const openpi_request *request, int *count);

@@ -75,6 +75,20 @@ openpi_status file_read(const char *path, size_t limit, char **data, size_t *byt
     return OPENPI_OK;
 }
 
+openpi_status file_write(const char *path, const void *data, size_t bytes, openpi_error *error) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666), why = 0;
+    if (fd < 0) return report(error, OPENPI_SYSTEM, "%s: cannot be created: %s", path, strerror(errno));
+    for (size_t at = 0; at < bytes && !why;) {
+        ssize_t put = write(fd, (const char *)data + at, bytes - at);
+        if (put >= 0) at += (size_t)put;
+        else if (errno != EINTR) why = errno;
+    }
+    if (close(fd) && !why) why = errno;
+    if (!why) return OPENPI_OK;
+    unlink(path);
+    return report(error, OPENPI_SYSTEM, "%s: cannot be written: %s", path, strerror(why));
+}
+
 int file_exists(const char *path) {
     struct stat st;
     return stat(path, &st) == 0;

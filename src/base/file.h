@@ -19,6 +19,9 @@ void file_map_close(file_map *map);
 /* Reads a whole regular file of at most `limit` bytes into *data (malloc; one 0 byte follows the end). */
 openpi_status file_read(const char *path, size_t limit, char **data, size_t *bytes, openpi_error *error);
 
+/* Creates a file with these bytes. A file of that name must not exist; one that could not be written whole is removed. */
+openpi_status file_write(const char *path, const void *data, size_t bytes, openpi_error *error);
+
 int file_exists(const char *path);
 int file_is_folder(const char *path);
 

@@ -2,6 +2,8 @@
 #ifndef MODEL_CHECKPOINT_H
 #define MODEL_CHECKPOINT_H
 
+#include <jansson.h>
+
 #include "model/tensors.h"
 
 typedef struct checkpoint {
@@ -29,5 +31,18 @@ void checkpoint_close(checkpoint *checkpoint);
 typedef openpi_status (*checkpoint_tensor)(void *user, const char *name, int rank, const int64_t *shape, openpi_error *error);
 openpi_status checkpoint_tensors(const openpi_dims *dims, openpi_variant variant, checkpoint_tensor each, void *user,
                                  openpi_error *error);
+
+/* What openpi_inspect tells of the model: {"layout", "variant", "dims", "parameters", "tensors", "dtypes",
+ * "files", "bytes", "horizon", "steps", "max_prompt"}. *out is a new reference. */
+openpi_status checkpoint_describe(const checkpoint *checkpoint, json_t **out, openpi_error *error);
+
+/* Dimensions that this code can run: positive, within limits, heads that divide. `name` leads the sentence. */
+openpi_status dims_check(const openpi_dims *dims, const char *name, openpi_error *error);
+/* {"vision": [...], "vlm": [...], "expert": [...], "vocab": n} as openpi_dims_parse takes it; NULL: no memory. */
+json_t *dims_json(const openpi_dims *dims);
+/* The sizes of openpi's released checkpoints. */
+const openpi_dims *dims_released(void);
+/* "tiny:pi0:7"; dims that are no preset's are "custom". */
+void synthetic_text(const openpi_synthetic *synthetic, char *text, size_t bytes);
 
 #endif

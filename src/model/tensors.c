@@ -146,18 +146,22 @@ int tensors_count(const tensors *tensors) { return tensors->count; }
 
 const tensor *tensors_at(const tensors *tensors, int index) { return &tensors->entries[index].tensor; }
 
-const tensor *tensors_find(const tensors *tensors, const char *name) {
+int tensors_index(const tensors *tensors, const char *name) {
     for (int low = 0, high = tensors->count - 1; low <= high;) {
         int middle = low + (high - low) / 2;
-        const tensor *t = &tensors->entries[tensors->order[middle]].tensor;
-        int side = strcmp(name, t->name);
-        if (!side) return t;
+        int index = tensors->order[middle], side = strcmp(name, tensors->entries[index].tensor.name);
+        if (!side) return index;
         if (side < 0)
             high = middle - 1;
         else
             low = middle + 1;
     }
-    return NULL;
+    return -1;
+}
+
+const tensor *tensors_find(const tensors *tensors, const char *name) {
+    int index = tensors_index(tensors, name);
+    return index < 0 ? NULL : &tensors->entries[index].tensor;
 }
 
 const char *tensors_metadata(const tensors *tensors, const char *key) {

@@ -18,6 +18,8 @@ openpi_status tensors_add(tensors *tensors, const tensor *tensor, openpi_error *
 /* Once all are there, and again after names changed: orders names for tensors_find, refuses two of one name. */
 openpi_status tensors_finish(tensors *tensors, openpi_error *error);
 
+/* Where tensors_find finds it, -1 if absent. */
+int tensors_index(const tensors *tensors, const char *name);
 /* A tensor's name as it stands in its file. */
 const char *tensors_stored_name(const tensors *tensors, int index);
 /* Takes one leading "model." off every name that has it. tensors_finish comes next. */
@@ -32,5 +34,10 @@ const char *tensors_file(const tensors *tensors, int index, uint64_t *bytes);
 /* "[2, 3]" for sentences. */
 const char *tensor_shape_text(int rank, const int64_t *shape, char *text, size_t bytes);
 const char *dtype_name(dtype type);
+
+/* What stands before the data of a file that holds these tensors one after the other: the length and the JSON,
+ * padded to 8 bytes. Each name gets `prefix`; metadata: an object of strings, or NULL. *out: malloc. */
+openpi_status safetensors_header(const tensor *const *list, int count, const char *prefix, json_t *metadata, char **out, size_t *bytes,
+                                 openpi_error *error);
 
 #endif

@@ -12,7 +12,7 @@ typedef struct image_scratch {
 void image_scratch_free(image_scratch *scratch);
 
 /* Checks the fields of a picture (name in the sentence): sizes 1 … 16384, at most 64 megapixels, data not NULL,
- * float values finite; and that openpi's resize leaves at least one pixel a side. */
+ * float values finite and within float32; and that openpi's resize leaves at least one pixel a side. */
 openpi_status image_check(const openpi_image *image, openpi_error *error);
 
 /* openpi's serving path (SPEC 4.2, 4.3): float pictures to uint8 by truncation of 255·x, CHW to HWC, then

@@ -1,0 +1,56 @@
+# The words a person types. What is built, and how, is CMakeLists.txt; this only calls it.
+BUILD  ?= build
+PREFIX ?= /usr/local
+# Seconds each fuzz target runs under `make fuzz`.
+FUZZ_SECONDS ?= 300
+
+CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX=$(PREFIX)
+
+.PHONY: all deps demo test check-all fuzz bench install clean help
+
+all:
+	@missing=$$(tools/deps --list build) || { echo "missing packages:" $$missing; echo "'make deps' installs them"; exit 1; }
+	@$(CONFIGURE) --log-level=WARNING >/dev/null
+	@cmake --build $(BUILD)
+
+deps:
+	@tools/deps build test
+
+demo:
+	@tools/deps build
+	@$(MAKE) --no-print-directory all
+	@tools/demo $(BUILD)/openpi
+
+test:
+	@tools/deps build test
+	@$(MAKE) --no-print-directory all
+	@mkdir -p $(BUILD)/results
+	@ctest --test-dir $(BUILD) --output-on-failure --output-junit results/release.xml -j $$(nproc)
+
+check-all:
+	@tools/deps build test check
+	@tools/check-all $(BUILD)
+
+fuzz:
+	@tools/deps build test check
+	@tools/fuzz $(FUZZ_SECONDS)
+
+bench: all
+	@$(BUILD)/openpi bench --synthetic full
+
+install: all
+	@DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(PREFIX)
+
+clean:
+	@rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-clang $(BUILD)-fuzz
+
+help:
+	@echo "make            build $(BUILD)/openpi, libopenpi.a and libopenpi.so"
+	@echo "make demo       three pictures, a robot state and an instruction to actions, on a synthetic model"
+	@echo "make test       the tests of the release build"
+	@echo "make check-all  sanitizers, clang, planted faults, fuzzing, full-size goldens"
+	@echo "make fuzz       fuzzing for longer: FUZZ_SECONDS=$(FUZZ_SECONDS) a target"
+	@echo "make bench      the published workload at full size"
+	@echo "make install    into PREFIX=$(PREFIX), under DESTDIR"
+	@echo "make deps       install the packages that are missing (apt)"
+	@echo "make clean      remove what was built"

@@ -1,0 +1,133 @@
+/* The words of the command: verbs, their options, and how they end.
+ *
+ * A verb is a record. Its help page, its man page and its parser are three walks over that record, so that
+ * they cannot disagree. Results go to stdout; sentences, progress and notes go to stderr. */
+#ifndef CLI_H
+#define CLI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "openpi.h"
+
+/* How every verb ends. */
+enum {
+    END_FINE = 0,
+    END_CHECK = 1,               /* a check failed: verify, bench --against                               */
+    END_USAGE = 2,               /* bad usage or input                                                    */
+    END_DEVICE = 3,              /* the machine: no such device, device lost, out of memory               */
+};
+
+typedef enum option_kind {
+    OPTION_HEADING,              /* no option: `name` heads the rows that follow in the help page         */
+    OPTION_FLAG,                 /* int: 1 when given                                                     */
+    OPTION_TEXT,                 /* const char *                                                          */
+    OPTION_TEXTS,                /* text_list: may be repeated                                            */
+    OPTION_INT,                  /* int, low … high                                                       */
+    OPTION_U64,                  /* uint64_t                                                              */
+    OPTION_BYTES,                /* uint64_t: 1000, 500MB, 2GB, 1GiB                                      */
+    OPTION_CHOICE,               /* int: 1-based place in `argument`, "a|b|c"; 0 when not given           */
+} option_kind;
+
+enum { TEXT_LIST_MAX = 16 };
+typedef struct text_list {
+    int count;
+    const char *items[TEXT_LIST_MAX];
+} text_list;
+
+typedef struct option_row {
+    option_kind kind;
+    const char *name;            /* without dashes; NULL ends the table                                   */
+    const char *argument;        /* as help shows it, "NAME=FILE"; NULL for a flag                        */
+    const char *help;
+    size_t offset;               /* of the field in the verb's values                                     */
+    int low, high;               /* OPTION_INT                                                            */
+} option_row;
+
+/* Two options that cannot stand together, and why. An `a` or `b` of "" is the positional argument. */
+typedef struct conflict {
+    const char *a, *b, *why;
+} conflict;
+
+typedef struct example {
+    const char *comment, *command;
+} example;
+
+typedef struct verb {
+    const char *name, *summary;
+    const char *const *synopsis;           /* what follows "openpi NAME "; NULL-terminated                 */
+    const char *positional;                /* "CHECKPOINT", for sentences; NULL: takes none               */
+    int positional_min, positional_max;    /* max -1: any number                                          */
+    const char *description;               /* paragraphs apart by a blank line                            */
+    const option_row *options;
+    const conflict *conflicts;             /* a NULL `a` ends; may be NULL                                */
+    const example *examples;               /* a NULL command ends                                         */
+    size_t values_bytes;
+    const void *defaults;                  /* values before parsing; NULL: zeros                          */
+    int (*run)(const void *values, char **positional, int count);
+} verb;
+
+extern const verb verb_run, verb_inspect, verb_synth, verb_verify, verb_bench, verb_devices;
+extern const verb *const verbs[];          /* NULL-terminated, in the order of `openpi --help`            */
+
+/* What every verb that computes may be told about the machine. Put MACHINE_OPTIONS(struct, member) into its table. */
+typedef struct machine_values {
+    const char *device, *isa;
+    int dtype;                   /* CHOICE bf16|f32: openpi_dtype's own numbers                           */
+    int threads, pin;
+} machine_values;
+
+#define MACHINE_OPTIONS_WITHOUT_PIN(type, member, dtype_default)                                                       \
+    {OPTION_TEXT, "device", "NAME", "which device computes, as `openpi devices` names it (default: cpu)",              \
+     offsetof(type, member.device), 0, 0},                                                                             \
+    {OPTION_CHOICE, "dtype", "bf16|f32", "arithmetic: bf16 at tensor boundaries and fp32 inside, or fp32 throughout "  \
+     "(default: " dtype_default ")", offsetof(type, member.dtype), 0, 0},                                              \
+    {OPTION_INT, "threads", "N", "worker threads (default: every processor this process may use)",                     \
+     offsetof(type, member.threads), 1, 1024},                                                                         \
+    {OPTION_TEXT, "isa", "NAME", "highest CPU instructions to use: reference, avx2, avx512, avx512_bf16 or amx "       \
+     "(default: the best that the CPU runs)", offsetof(type, member.isa), 0, 0}
+#define MACHINE_OPTIONS(type, member)                                                                                  \
+    MACHINE_OPTIONS_WITHOUT_PIN(type, member, "bf16"),                                                                 \
+    {OPTION_FLAG, "pin", NULL, "pin each worker thread to one processor", offsetof(type, member.pin), 0, 0}
+
+#define SYNTHETIC_OPTION(type, member)                                                                                 \
+    {OPTION_TEXT, "synthetic", "PRESET[:pi0|pi05[:SEED]]", "make the weights in memory instead of reading a "          \
+     "checkpoint; PRESET is full, tiny or odd (default variant and seed: pi0:7)", offsetof(type, member), 0, 0}
+
+/* A model as the words name it: one of a checkpoint and a synthetic recipe. */
+typedef struct model_name {
+    const char *checkpoint;      /* NULL: synthetic                                                       */
+    openpi_synthetic recipe;
+    const openpi_synthetic *synthetic;     /* &recipe or NULL                                             */
+} model_name;
+
+/* Returns END_FINE or the code to end with, having said why. */
+int model_name_read(const verb *verb, const char *synthetic, char **positional, int count, model_name *out);
+
+/* Fills `values` from argv[1…]; positional arguments are moved to *positional. Returns END_FINE, or END_USAGE
+ * having said why, or -1 where a help page was asked for and printed. */
+int options_parse(const verb *verb, int argc, char **argv, void *values, char ***positional, int *count);
+
+void help_all(void);                       /* openpi --help                                               */
+void help_verb(const verb *verb);          /* openpi VERB --help                                          */
+void man_all(void);                        /* openpi.1                                                    */
+void man_verb(const verb *verb);           /* openpi-VERB.1                                               */
+
+/* One sentence on stderr with a hint to --help; returns END_USAGE. `verb` NULL: the command itself. */
+int usage_error(const verb *verb, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* One sentence on stderr; returns END_USAGE. */
+int input_error(const verb *verb, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The library's sentence on stderr; returns the code that its status ends with. */
+int library_error(const verb *verb, const openpi_error *error);
+
+/* malloc that ends the command with a sentence where there is no memory. */
+void *allocate(size_t bytes);
+
+/* Shortest decimal text that reads back as the same number; "null" where it is not finite. */
+enum { NUMBER_TEXT = 32 };
+const char *number_text(double value, char text[NUMBER_TEXT]);
+
+/* Reads a whole file of at most 1 GB; free() it. Returns END_FINE or the code to end with. */
+int file_load(const verb *verb, const char *path, char **bytes, size_t *count);
+
+#endif

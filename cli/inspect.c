@@ -1,0 +1,166 @@
+/* openpi inspect: what a checkpoint is. The library tells it as JSON; here it becomes text. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+#include "table.h"
+
+typedef struct inspect_values {
+    const char *synthetic, *robot, *config, *norm_stats, *tokenizer;
+    int prompt_state, json;
+} inspect_values;
+
+static int ends_with(const char *text, const char *tail) {
+    size_t a = strlen(text), b = strlen(tail);
+    return a >= b && !strcmp(text + a - b, tail);
+}
+
+/* 7013345280 -> "7.01 GB"; 3501372176 -> "3.50 billion" */
+static void put_scaled(double value, const char *const units[3]) {
+    if (value >= 1e9) printf("%.2f %s", value / 1e9, units[0]);
+    else if (value >= 1e6) printf("%.2f %s", value / 1e6, units[1]);
+    else if (value >= 1e3) printf("%.1f %s", value / 1e3, units[2]);
+    else printf("%.0f", value);
+}
+
+static void put_scalar(const char *key, const json_t *value) {
+    static const char *const bytes[] = {"GB", "MB", "kB"}, *const count[] = {"billion", "million", "thousand"};
+    char number[NUMBER_TEXT];
+    if (json_is_string(value)) fputs(json_string_value(value), stdout);
+    else if (json_is_boolean(value)) fputs(json_is_true(value) ? "yes" : "no", stdout);
+    else if (json_is_null(value)) fputs("-", stdout);
+    else if (json_is_integer(value) && (ends_with(key, "bytes") || !strcmp(key, "memory")))
+        put_scaled((double)json_integer_value(value), bytes);
+    else if (json_is_integer(value) && !strcmp(key, "parameters")) put_scaled((double)json_integer_value(value), count);
+    else if (json_is_integer(value)) printf("%" JSON_INTEGER_FORMAT, json_integer_value(value));
+    else fputs(number_text(json_real_value(value), number), stdout);
+}
+
+static void put_object(const json_t *object, int indent);
+
+/* "vision_width" -> "vision width" */
+static void put_key(const char *key, int indent, int wide) {
+    printf("%*s", indent, "");
+    for (const char *c = key; *c; c++) putchar(*c == '_' ? ' ' : *c);
+    printf("%*s", wide - text_columns(key) + 2, "");
+}
+
+static int is_flat(const json_t *array) {
+    for (size_t i = 0; i < json_array_size(array); i++)
+        if (json_is_object(json_array_get(array, i)) || json_is_array(json_array_get(array, i))) return 0;
+    return 1;
+}
+
+static void put_value(const char *key, const json_t *value, int indent) {
+    size_t items = json_array_size(value);
+    if (json_is_object(value)) {
+        putchar('\n');
+        put_object(value, indent + 2);
+    } else if (json_is_array(value) && is_flat(value)) {
+        for (size_t i = 0; i < items; i++) {
+            if (i) fputs(", ", stdout);
+            put_scalar(key, json_array_get(value, i));
+        }
+        fputs(items ? "\n" : "none\n", stdout);
+    } else if (json_is_array(value)) {
+        putchar('\n');
+        for (size_t i = 0; i < items; i++) {
+            json_t *item = json_array_get(value, i);
+            if (json_is_object(item)) put_object(item, indent + 2);
+            else put_value(key, item, indent + 2);
+            if (i + 1 < items && json_is_object(item)) putchar('\n');
+        }
+    } else {
+        put_scalar(key, value);
+        putchar('\n');
+    }
+}
+
+static void put_object(const json_t *object, int indent) {
+    const char *key;
+    json_t *value;
+    int wide = 0;
+    json_object_foreach((json_t *)(uintptr_t)object, key, value) {
+        if (text_columns(key) > wide) wide = text_columns(key);
+    }
+    json_object_foreach((json_t *)(uintptr_t)object, key, value) {
+        put_key(key, indent, wide);
+        put_value(key, value, indent);
+    }
+}
+
+static int inspect_run(const void *values, char **positional, int count) {
+    const inspect_values *v = values;
+    openpi_error error = {0};
+    model_name model;
+    char *text;
+    int end = model_name_read(&verb_inspect, v->synthetic, positional, count, &model);
+    if (end != END_FINE) return end;
+    openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
+    options.robot = v->robot;
+    options.config = v->config;
+    options.norm_stats = v->norm_stats;
+    options.tokenizer = v->tokenizer;
+    options.prompt_state = (openpi_prompt_state)v->prompt_state;
+    options.synthetic = model.synthetic;
+    if (openpi_inspect(model.checkpoint, &options, &text, &error) != OPENPI_OK) return library_error(&verb_inspect, &error);
+    json_error_t where;
+    json_t *root = v->json ? NULL : json_loads(text, 0, &where);
+    if (json_is_object(root)) {
+        put_object(root, 0);
+    } else {
+        fputs(text, stdout);
+        putchar('\n');
+    }
+    json_decref(root);
+    openpi_free(text);
+    return END_FINE;
+}
+
+#define AT(field) offsetof(inspect_values, field)
+
+static const option_row options[] = {
+    {OPTION_FLAG, "json", NULL, "print the JSON object that the library gives", AT(json), 0, 0},
+    SYNTHETIC_OPTION(inspect_values, synthetic),
+    {OPTION_HEADING, "As run would take it", NULL, NULL, 0, 0, 0},
+    {OPTION_TEXT, "robot", "NAME|FILE", "a robot's name or JSON file, as in run", AT(robot), 0, 0},
+    {OPTION_TEXT, "config", "NAME", "openpi's name of a training config, as in run", AT(config), 0, 0},
+    {OPTION_TEXT, "norm-stats", "FILE", "norm_stats.json (default: the checkpoint's)", AT(norm_stats), 0, 0},
+    {OPTION_TEXT, "tokenizer", "FILE", "tokenizer.model or tokenizer.json (default: the checkpoint's)", AT(tokenizer), 0, 0},
+    {OPTION_CHOICE, "prompt-state", "off|on", "write the state into the prompt", AT(prompt_state), 0, 0},
+    {0},
+};
+
+static const conflict conflicts[] = {
+    {"", "synthetic", "the weights are either read or made"},
+    {"robot", "config", "a config names its robot"},
+    {0},
+};
+
+static const example examples[] = {
+    {"what a downloaded folder holds", "openpi inspect pi05_droid/"},
+    {"would this machine hold it", "openpi inspect --synthetic full:pi05"},
+    {"for a script", "openpi inspect my_lerobot_policy/ --json"},
+    {NULL, NULL},
+};
+
+static const char *const synopsis[] = {"CHECKPOINT [options]", "--synthetic PRESET[:pi0|pi05[:SEED]] [options]", NULL};
+
+const verb verb_inspect = {
+    .name = "inspect",
+    .summary = "what a checkpoint is",
+    .synopsis = synopsis,
+    .positional = "CHECKPOINT",
+    .positional_max = 1,
+    .description = "Tells a checkpoint's variant, dimensions, parameters and dtypes, its cameras, robot, statistics and prompt "
+                   "format, its default "
+                   "steps and horizon, and the memory that it needs on each device. No weights are loaded.",
+    .options = options,
+    .conflicts = conflicts,
+    .examples = examples,
+    .values_bytes = sizeof(inspect_values),
+    .run = inspect_run,
+};

@@ -1,0 +1,152 @@
+/* openpi: the command. Finds the verb and runs it; everything else lives with the verbs. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+const verb *const verbs[] = {&verb_run, &verb_inspect, &verb_synth, &verb_verify, &verb_bench, &verb_devices, NULL};
+
+static void say(const verb *verb, const char *format, va_list list) {
+    fprintf(stderr, verb ? "openpi %s: " : "openpi: ", verb ? verb->name : "");
+    vfprintf(stderr, format, list);
+    fputc('\n', stderr);
+}
+
+int usage_error(const verb *verb, const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    say(verb, format, list);
+    va_end(list);
+    if (verb) fprintf(stderr, "Try 'openpi %s --help'.\n", verb->name);
+    else fprintf(stderr, "Try 'openpi --help'.\n");
+    return END_USAGE;
+}
+
+int input_error(const verb *verb, const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    say(verb, format, list);
+    va_end(list);
+    return END_USAGE;
+}
+
+static int status_end(openpi_status status) {
+    switch (status) {
+    case OPENPI_OK: return END_FINE;
+    case OPENPI_NO_DEVICE:
+    case OPENPI_DEVICE_LOST:
+    case OPENPI_NO_MEMORY:
+    case OPENPI_SYSTEM: return END_DEVICE;
+    case OPENPI_BAD_ARGUMENT:
+    case OPENPI_BAD_INPUT:
+    case OPENPI_BAD_FILE:
+    case OPENPI_NOT_FOUND:
+    case OPENPI_UNSUPPORTED: break;
+    }
+    return END_USAGE;
+}
+
+int library_error(const verb *verb, const openpi_error *error) {
+    input_error(verb, "%s", error->message[0] ? error->message : openpi_status_text(error->status));
+    return status_end(error->status);
+}
+
+void *allocate(size_t bytes) {
+    void *memory = malloc(bytes ? bytes : 1);
+    if (!memory) {
+        fprintf(stderr, "openpi: out of memory: %zu bytes\n", bytes);
+        exit(END_DEVICE);
+    }
+    return memory;
+}
+
+const char *number_text(double value, char text[NUMBER_TEXT]) {
+    if (!(value - value == 0)) return strcpy(text, "null");
+    for (int digits = 9; digits <= 17; digits++) {
+        snprintf(text, NUMBER_TEXT, "%.*g", digits, value);
+        if (strtod(text, NULL) == value) break;
+    }
+    return text;
+}
+
+int file_load(const verb *verb, const char *path, char **bytes, size_t *count) {
+    enum { STEP = 1 << 20, LIMIT = 1 << 30 };
+    FILE *file = fopen(path, "rb");
+    if (!file) return input_error(verb, "%s: cannot be opened: %s", path, strerror(errno));
+    size_t room = STEP, at = 0, got;
+    char *data = allocate(room);
+    while ((got = fread(data + at, 1, room - at, file)) > 0) {
+        at += got;
+        if (at < room) continue;
+        char *more = room < LIMIT ? realloc(data, room * 2) : NULL;
+        if (!more) {
+            fclose(file);
+            free(data);
+            return input_error(verb, "%s: over %zu bytes, expected fewer", path, at);
+        }
+        data = more;
+        room *= 2;
+    }
+    int why = ferror(file) ? errno : 0;
+    fclose(file);
+    if (why) {
+        free(data);
+        return input_error(verb, "%s: cannot be read: %s", path, strerror(why));
+    }
+    *bytes = data;
+    *count = at;
+    return END_FINE;
+}
+
+int model_name_read(const verb *verb, const char *synthetic, char **positional, int count, model_name *out) {
+    openpi_error error = {0};
+    memset(out, 0, sizeof *out);
+    if (!count && !synthetic) return usage_error(verb, "no model: give a CHECKPOINT folder or --synthetic PRESET");
+    if (count) {
+        out->checkpoint = positional[0];
+        return END_FINE;
+    }
+    if (openpi_synthetic_parse(synthetic, &out->recipe, &error) != OPENPI_OK) return library_error(verb, &error);
+    out->synthetic = &out->recipe;
+    return END_FINE;
+}
+
+static const verb *find_verb(const char *name) {
+    for (int i = 0; verbs[i]; i++)
+        if (!strcmp(verbs[i]->name, name)) return verbs[i];
+    return NULL;
+}
+
+static int run_verb(const verb *verb, int argc, char **argv) {
+    void *values = allocate(verb->values_bytes);
+    char **positional;
+    int count;
+    memset(values, 0, verb->values_bytes);
+    if (verb->defaults) memcpy(values, verb->defaults, verb->values_bytes);
+    int end = options_parse(verb, argc, argv, values, &positional, &count);
+    if (end == END_FINE) end = verb->run(values, positional, count);
+    free(values);
+    return end < 0 ? END_FINE : end;
+}
+
+int main(int argc, char **argv) {
+    int end = END_FINE;
+    if (argc < 2) {
+        help_all();
+        return END_USAGE;
+    }
+    const char *word = argv[1];
+    const verb *verb = find_verb(word);
+    if (verb) end = run_verb(verb, argc - 1, argv + 1);
+    else if (!strcmp(word, "--help") || !strcmp(word, "-h")) help_all();
+    else if (!strcmp(word, "--version")) printf("openpi %s\n", openpi_version());
+    else if (!strcmp(word, "--man")) man_all();
+    else if (word[0] == '-') end = usage_error(NULL, "unknown option '%s'", word);
+    else end = usage_error(NULL, "there is no verb '%s'", word);
+
+    if (fflush(stdout) || ferror(stdout)) end = input_error(verb, "the result cannot be written: %s", strerror(errno));
+    return end;
+}

@@ -1,0 +1,106 @@
+/* Progress on stderr: a bar on a terminal, a line every ten seconds elsewhere, nothing for what takes less than a second. */
+#include "progress.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PATIENCE_MS = 1000, REDRAW_MS = 100, LINE_MS = 10000, BAR = 30 };
+
+double now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+}
+
+void progress_start(progress *p) {
+    *p = (progress){.start_ms = now_ms(), .tty = isatty(STDERR_FILENO)};
+}
+
+void progress_end(progress *p) {
+    if (p->drawn && p->tty) fputs("\r\033[K", stderr);
+    p->drawn = 0;
+}
+
+static void draw_bar(const progress *p, double part, double elapsed_ms) {
+    char bar[BAR + 1];
+    int filled = (int)(part * BAR);
+    memset(bar, '.', BAR);
+    memset(bar, '#', (size_t)filled);
+    bar[BAR] = 0;
+    fprintf(stderr, "\r\033[K%s [%s] %3.0f %%  %.0f s", p->what, bar, part * 100, elapsed_ms / 1e3);
+}
+
+void progress_show(void *user, const char *what, uint64_t done, uint64_t total) {
+    progress *p = user;
+    double now = now_ms(), part = total ? (double)done / (double)total : 0;
+    if (part > 1) part = 1;
+    if (strncmp(p->what, what, sizeof p->what - 1)) {
+        progress_end(p);
+        p->start_ms = now;
+        p->last_ms = 0;
+        snprintf(p->what, sizeof p->what, "%s", what);
+    }
+    double elapsed = now - p->start_ms;
+    if (elapsed < PATIENCE_MS) return;
+    if (now - p->last_ms < (p->tty ? REDRAW_MS : LINE_MS) && !(done == total && p->tty)) return;
+    if (p->tty) draw_bar(p, part, elapsed);
+    else fprintf(stderr, "%s: %.0f %% after %.0f s\n", p->what, part * 100, elapsed / 1e3);
+    p->drawn = 1;
+    p->last_ms = now;
+}
+
+/* ---- seconds gone by ------------------------------------------------------------------------------ */
+
+struct ticker {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t stopped;
+    int stop, tty, drawn;
+    const char *what;
+};
+
+static void *tick(void *argument) {
+    ticker *t = argument;
+    struct timespec wake;
+    double start = now_ms();
+    clock_gettime(CLOCK_REALTIME, &wake);
+    pthread_mutex_lock(&t->lock);
+    while (!t->stop) {
+        wake.tv_sec += t->tty || !t->drawn ? 1 : LINE_MS / 1000;
+        while (!t->stop && !pthread_cond_timedwait(&t->stopped, &t->lock, &wake)) continue;
+        if (t->stop) break;
+        fprintf(stderr, t->tty ? "\r\033[K%s  %.0f s" : "%s: %.0f s\n", t->what, (now_ms() - start) / 1e3);
+        t->drawn = 1;
+    }
+    pthread_mutex_unlock(&t->lock);
+    return NULL;
+}
+
+ticker *ticker_start(const char *what) {
+    ticker *t = calloc(1, sizeof *t);
+    if (!t) return NULL;
+    t->what = what;
+    t->tty = isatty(STDERR_FILENO);
+    pthread_mutex_init(&t->lock, NULL);
+    pthread_cond_init(&t->stopped, NULL);
+    if (!pthread_create(&t->thread, NULL, tick, t)) return t;
+    free(t);
+    return NULL;
+}
+
+void ticker_stop(ticker *t) {
+    if (!t) return;
+    pthread_mutex_lock(&t->lock);
+    t->stop = 1;
+    pthread_cond_signal(&t->stopped);
+    pthread_mutex_unlock(&t->lock);
+    pthread_join(t->thread, NULL);
+    if (t->drawn && t->tty) fputs("\r\033[K", stderr);
+    pthread_cond_destroy(&t->stopped);
+    pthread_mutex_destroy(&t->lock);
+    free(t);
+}

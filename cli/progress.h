@@ -1,0 +1,27 @@
+/* What stderr shows while something takes longer than a second. */
+#ifndef CLI_PROGRESS_H
+#define CLI_PROGRESS_H
+
+#include <stdint.h>
+
+/* Milliseconds of the monotonic clock. */
+double now_ms(void);
+
+typedef struct progress {
+    double start_ms, last_ms;    /* of the current `what`                                                 */
+    char what[48];
+    int tty, drawn;
+} progress;
+
+void progress_start(progress *progress);
+/* An openpi_progress; `user` is the progress. */
+void progress_show(void *user, const char *what, uint64_t done, uint64_t total);
+/* Takes the bar away. */
+void progress_end(progress *progress);
+
+/* For work that cannot say how far it is: a thread that shows the seconds gone by. NULL where none could start. */
+typedef struct ticker ticker;
+ticker *ticker_start(const char *what);
+void ticker_stop(ticker *ticker);
+
+#endif

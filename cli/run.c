@@ -1,0 +1,499 @@
+/* openpi run: one observation in, a chunk of robot actions out.
+ *
+ * Everything small is read and checked before the weights are, so that a mistyped state costs no minute. */
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+#include "npy.h"
+#include "plot.h"
+#include "progress.h"
+#include "table.h"
+
+enum { STATE_MAX = 256, FORMAT_TABLE = 1, FORMAT_JSON, FORMAT_CSV, FORMAT_NPY };
+
+typedef struct run_values {
+    const char *synthetic, *state, *prompt, *request, *robot, *config, *norm_stats, *tokenizer, *noise, *plot, *out;
+    text_list images;
+    int prompt_state, horizon, steps, format;
+    uint64_t seed;
+    machine_values machine;
+} run_values;
+
+typedef struct job {
+    const run_values *v;
+    model_name model;
+    openpi_image pictures[TEXT_LIST_MAX];
+    char *picture_names[TEXT_LIST_MAX];
+    double state[STATE_MAX];
+    int state_count;
+    char *request_bytes;
+    size_t request_count;
+    float *noise;                /* [noise_rows][32] or NULL                                              */
+    int noise_rows;
+    openpi_policy *policy;
+    openpi_request *request;
+    openpi_engine *engine;
+    openpi_session *session;
+    openpi_policy_info policy_info;
+    openpi_engine_info engine_info;
+    openpi_session_info session_info;
+    openpi_timing timing;
+    double *actions;             /* [horizon][action_dim]                                                 */
+} job;
+
+/* ---- reading the observation ---------------------------------------------------------------------- */
+
+static int read_picture(job *j, const char *text) {
+    const char *equals = strchr(text, '=');
+    openpi_error error = {0};
+    int slot = 0;
+    while (j->picture_names[slot]) slot++;
+    openpi_image *picture = &j->pictures[slot];
+    if (!equals || equals == text || !equals[1])
+        return usage_error(&verb_run, "--image is '%s', expected NAME=FILE such as base=front.png", text);
+    char *name = allocate((size_t)(equals - text) + 1), *bytes;
+    memcpy(name, text, (size_t)(equals - text));
+    name[equals - text] = 0;
+    j->picture_names[slot] = name;
+    for (int i = 0; i < slot; i++)
+        if (!strcmp(j->picture_names[i], name)) return usage_error(&verb_run, "--image %s is given twice", name);
+    size_t count;
+    int end = file_load(&verb_run, equals + 1, &bytes, &count);
+    if (end != END_FINE) return end;
+    uint8_t *pixels = NULL;
+    openpi_status status = openpi_image_decode(bytes, count, equals + 1, &pixels, &picture->height, &picture->width, &error);
+    free(bytes);
+    if (status != OPENPI_OK) return library_error(&verb_run, &error);
+    picture->name = name;
+    picture->data = pixels;
+    picture->element = OPENPI_U8;
+    picture->layout = OPENPI_HWC;
+    return END_FINE;
+}
+
+static int read_state_json(job *j, const char *path) {
+    char *bytes;
+    size_t count;
+    json_error_t where;
+    int end = file_load(&verb_run, path, &bytes, &count);
+    if (end != END_FINE) return end;
+    json_t *root = json_loadb(bytes, count, JSON_REJECT_DUPLICATES, &where);
+    free(bytes);
+    if (!root) return input_error(&verb_run, "%s: line %d is not JSON: %s", path, where.line, where.text);
+    json_t *list = json_is_object(root) ? json_object_get(root, "state") : root;
+    if (!json_is_array(list)) {
+        json_decref(root);
+        return input_error(&verb_run, "%s: expected an array of numbers, or an object with such an array under \"state\"", path);
+    }
+    size_t numbers = json_array_size(list);
+    for (size_t i = 0; i < numbers && end == END_FINE; i++) {
+        json_t *item = json_array_get(list, i);
+        if (numbers > STATE_MAX) end = input_error(&verb_run, "%s: %zu numbers, expected at most %d", path, numbers, STATE_MAX);
+        else if (!json_is_number(item)) end = input_error(&verb_run, "%s: value %zu is not a number", path, i + 1);
+        else j->state[j->state_count++] = json_number_value(item);
+    }
+    json_decref(root);
+    return end;
+}
+
+static int read_state(job *j, const char *text) {
+    size_t length = strlen(text);
+    if (length > 5 && !strcmp(text + length - 5, ".json")) return read_state_json(j, text);
+    for (const char *at = text; *at;) {
+        char *end;
+        double value = strtod(at, &end);
+        size_t word = strcspn(at, ",");
+        while (*end == ' ') end++;
+        if (end != at + word || end == at) {
+            if (!j->state_count)
+                return usage_error(&verb_run,
+                                   "--state is '%s', expected numbers such as \"0.1,-0.2,1\" or a file that ends in .json", text);
+            return usage_error(&verb_run, "--state: value %d is '%.*s', expected a number", j->state_count + 1,
+                               (int)(word > 40 ? 40 : word), at);
+        }
+        if (j->state_count == STATE_MAX) return usage_error(&verb_run, "--state has more than %d numbers", STATE_MAX);
+        j->state[j->state_count++] = value;
+        at = end;
+        if (*at == ',' && !at[1]) return usage_error(&verb_run, "--state ends with a comma");
+        if (*at == ',') at++;
+    }
+    return END_FINE;
+}
+
+static int read_noise(job *j, const char *path) {
+    char *bytes, why[NPY_REASON];
+    size_t count;
+    int columns, end = file_load(&verb_run, path, &bytes, &count);
+    if (end != END_FINE) return end;
+    const char *data = npy_read(bytes, count, &j->noise_rows, &columns, why);
+    if (!data) end = input_error(&verb_run, "%s: %s", path, why);
+    else if (columns != OPENPI_ACTION_DIM || j->noise_rows > OPENPI_MAX_HORIZON)
+        end = input_error(&verb_run, "%s: shape is [%d, %d], expected [horizon, %d] with a horizon of at most %d", path,
+                          j->noise_rows, columns, OPENPI_ACTION_DIM, OPENPI_MAX_HORIZON);
+    if (end == END_FINE) {
+        size_t need = (size_t)j->noise_rows * (size_t)columns * sizeof(float);
+        j->noise = allocate(need);
+        memcpy(j->noise, data, need);
+    }
+    free(bytes);
+    return end;
+}
+
+static int read_inputs(job *j) {
+    const run_values *v = j->v;
+    int end = END_FINE;
+    if (!v->request && !v->images.count)
+        return usage_error(&verb_run, "no picture: give --image NAME=FILE, or a whole request with --request FILE");
+    for (int i = 0; i < v->images.count && end == END_FINE; i++) end = read_picture(j, v->images.items[i]);
+    if (end == END_FINE && v->state) end = read_state(j, v->state);
+    if (end == END_FINE && v->request) end = file_load(&verb_run, v->request, &j->request_bytes, &j->request_count);
+    if (end == END_FINE && v->noise) end = read_noise(j, v->noise);
+    return end;
+}
+
+/* ---- computing ------------------------------------------------------------------------------------ */
+
+static int prepare(job *j) {
+    const run_values *v = j->v;
+    openpi_error error = {0};
+    openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
+    options.robot = v->robot;
+    options.config = v->config;
+    options.norm_stats = v->norm_stats;
+    options.tokenizer = v->tokenizer;
+    options.prompt_state = (openpi_prompt_state)v->prompt_state;
+    options.synthetic = j->model.synthetic;
+    if (openpi_policy_open(j->model.checkpoint, &options, &j->policy, &error) != OPENPI_OK)
+        return library_error(&verb_run, &error);
+    openpi_policy_get_info(j->policy, &j->policy_info);
+    if (openpi_request_create(j->policy, &j->request, &error) != OPENPI_OK) return library_error(&verb_run, &error);
+
+    openpi_observation observation = {j->pictures,    v->images.count, j->state,
+                                      j->state_count, v->prompt,       v->prompt ? strlen(v->prompt) : 0};
+    double start = now_ms();
+    openpi_status status =
+        v->request ? openpi_request_prepare_msgpack(j->request, j->request_bytes, j->request_count, &j->timing, &error)
+                   : openpi_request_prepare(j->request, &observation, &j->timing, &error);
+    if (status != OPENPI_OK) return library_error(&verb_run, &error);
+    j->timing.total_ms = now_ms() - start;
+    return END_FINE;
+}
+
+static int load(job *j) {
+    const run_values *v = j->v;
+    openpi_error error = {0};
+    openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
+    progress bar;
+    progress_start(&bar);
+    options.device = v->machine.device;
+    options.dtype = (openpi_dtype)v->machine.dtype;
+    options.threads = v->machine.threads;
+    options.isa = v->machine.isa;
+    options.pin = v->machine.pin;
+    options.synthetic = j->model.synthetic;
+    options.progress = progress_show;
+    options.progress_user = &bar;
+    openpi_status status = openpi_engine_open(j->model.checkpoint, &options, &j->engine, &error);
+    progress_end(&bar);
+    if (status != OPENPI_OK) return library_error(&verb_run, &error);
+    openpi_engine_get_info(j->engine, &j->engine_info);
+
+    openpi_session_options shape = OPENPI_SESSION_OPTIONS_INIT;
+    shape.horizon = v->horizon ? v->horizon : j->policy_info.horizon;
+    shape.steps = v->steps;
+    shape.max_prompt = j->policy_info.max_prompt;
+    shape.seed = v->seed;
+    if (openpi_session_create(j->engine, &shape, &j->session, &error) != OPENPI_OK) return library_error(&verb_run, &error);
+    openpi_session_get_info(j->session, &j->session_info);
+    int horizon = j->session_info.horizon;
+    if (j->noise && j->noise_rows != horizon)
+        return input_error(&verb_run,
+                           "%s: shape is [%d, %d], but the horizon is %d, expected [%d, %d]; --horizon %d would take it",
+                           v->noise, j->noise_rows, OPENPI_ACTION_DIM, horizon, horizon, OPENPI_ACTION_DIM, j->noise_rows);
+    return END_FINE;
+}
+
+static int compute(job *j) {
+    float model_actions[OPENPI_MAX_HORIZON * OPENPI_ACTION_DIM];
+    openpi_error error = {0};
+    openpi_timing ran = {0};
+    int horizon = j->session_info.horizon, dims = j->policy_info.action_dim;
+    ticker *seconds = ticker_start("computing");
+    openpi_status status =
+        openpi_session_run(j->session, openpi_request_sample(j->request), 1, j->noise, model_actions, &ran, &error);
+    ticker_stop(seconds);
+    if (status != OPENPI_OK) return library_error(&verb_run, &error);
+
+    j->actions = allocate((size_t)horizon * (size_t)dims * sizeof(double));
+    double start = now_ms();
+    if (openpi_request_finish(j->request, model_actions, horizon, j->actions, &error) != OPENPI_OK)
+        return library_error(&verb_run, &error);
+    double finish = now_ms() - start, before = j->timing.total_ms;
+    for (int s = 0; s < OPENPI_STAGES; s++) j->timing.stage_ms[s] += ran.stage_ms[s];
+    j->timing.stage_ms[OPENPI_STAGE_ACTIONS] = finish;
+    j->timing.device_ms = ran.device_ms;
+    j->timing.total_ms = before + ran.total_ms + finish;
+    for (int i = 0; i < horizon * dims; i++)
+        if (!(j->actions[i] - j->actions[i] == 0))
+            return input_error(&verb_run,
+                               "step %d, action %d is %g, expected a finite number: the weights or the statistics hold one that "
+                               "is not",
+                               i / dims, i % dims, j->actions[i]);
+    return END_FINE;
+}
+
+/* ---- showing -------------------------------------------------------------------------------------- */
+
+static void write_json(FILE *file, const job *j) {
+    char number[NUMBER_TEXT];
+    int horizon = j->session_info.horizon, dims = j->policy_info.action_dim;
+    fprintf(file, "{\"actions\": [");
+    for (int i = 0; i < horizon; i++) {
+        fprintf(file, i ? ",\n  [" : "\n  [");
+        for (int d = 0; d < dims; d++) fprintf(file, "%s%s", d ? ", " : "", number_text(j->actions[i * dims + d], number));
+        fputc(']', file);
+    }
+    fprintf(file, "\n], \"timing\": {");
+    for (int s = 0; s < OPENPI_STAGES; s++)
+        fprintf(file, "\"%s_ms\": %.6g, ", openpi_stage_name((openpi_stage)s), j->timing.stage_ms[s]);
+    fprintf(file, "\"device_ms\": %.6g, \"total_ms\": %.6g}}\n", j->timing.device_ms, j->timing.total_ms);
+}
+
+static void write_csv(FILE *file, const job *j) {
+    char number[NUMBER_TEXT];
+    int horizon = j->session_info.horizon, dims = j->policy_info.action_dim;
+    fprintf(file, "step");
+    for (int d = 0; d < dims; d++) fprintf(file, ",action_%d", d);
+    fputc('\n', file);
+    for (int i = 0; i < horizon; i++) {
+        fprintf(file, "%d", i);
+        for (int d = 0; d < dims; d++) fprintf(file, ",%s", number_text(j->actions[i * dims + d], number));
+        fputc('\n', file);
+    }
+}
+
+static void write_npy(FILE *file, const job *j) {
+    npy_write(file, j->actions, j->session_info.horizon, j->policy_info.action_dim);
+}
+
+static const char *model_text(const job *j, char *text, size_t bytes) {
+    const openpi_engine_info *e = &j->engine_info;
+    double millions = (double)e->parameters / 1e6;
+    snprintf(text, bytes, "%s, %.1f %s parameters, %s on %s (%s, %d thread%s)", e->variant == OPENPI_PI05 ? "π0.5" : "π0",
+             millions >= 1000 ? millions / 1000 : millions, millions >= 1000 ? "billion" : "million",
+             e->dtype == OPENPI_F32 ? "f32" : "bf16", e->device, e->path, e->threads, e->threads == 1 ? "" : "s");
+    return text;
+}
+
+static void write_times(FILE *file, const openpi_timing *timing) {
+    enum { BAR = 30 };
+    static const char bar[BAR + 1] = "##############################";
+    table *t = table_create("lrrl");
+    table_cell(t, "stage");
+    table_cell(t, "ms");
+    table_cell(t, "share");
+    table_cell(t, "%s", "");
+    double total = timing->total_ms > 0 ? timing->total_ms : 1;
+    for (int s = 0; s < OPENPI_STAGES; s++) {
+        double part = timing->stage_ms[s] / total;
+        table_cell(t, "%s", openpi_stage_name((openpi_stage)s));
+        table_cell(t, "%.2f", timing->stage_ms[s]);
+        table_cell(t, "%.1f %%", part * 100);
+        table_cell(t, "%.*s", part < 0 ? 0 : part > 1 ? BAR : (int)(part * BAR + 0.5), bar);
+    }
+    table_cell(t, "total");
+    table_cell(t, "%.2f", timing->total_ms);
+    table_cell(t, "%s", "");
+    table_cell(t, "%s", "");
+    table_print(t, file, 0);
+}
+
+static void write_table(FILE *file, const job *j) {
+    enum { ACROSS = 10 };
+    char text[160];
+    int horizon = j->session_info.horizon, dims = j->policy_info.action_dim;
+    fprintf(file, "%s\n", model_text(j, text, sizeof text));
+    fprintf(file, "robot %s: %d steps of %d actions, %d denoising steps\n", j->policy_info.robot, horizon, dims,
+            j->session_info.steps);
+    for (int first = 0; first < dims; first += ACROSS) {
+        char align[ACROSS + 2] = "";
+        int count = dims - first < ACROSS ? dims - first : ACROSS;
+        memset(align, 'r', (size_t)count + 1);
+        table *t = table_create(align);
+        table_cell(t, "step");
+        for (int d = 0; d < count; d++) table_cell(t, "action %d", first + d);
+        for (int i = 0; i < horizon; i++) {
+            table_cell(t, "%d", i);
+            for (int d = 0; d < count; d++) table_cell(t, "%.5f", j->actions[i * dims + first + d]);
+        }
+        fputc('\n', file);
+        table_print(t, file, 0);
+    }
+    fputc('\n', file);
+    write_times(file, &j->timing);
+}
+
+/* Opens, writes, closes; a full disk is a sentence too. */
+static int write_file(const job *j, const char *path, void (*writer)(FILE *file, const job *j)) {
+    FILE *file = fopen(path, "wb");
+    if (!file) return input_error(&verb_run, "%s: cannot be written: %s", path, strerror(errno));
+    writer(file, j);
+    int bad = ferror(file);
+    if (fclose(file) || bad) return input_error(&verb_run, "%s: cannot be written: %s", path, strerror(errno));
+    return END_FINE;
+}
+
+static void write_plot(FILE *file, const job *j) {
+    char title[512], below[256], text[160];
+    snprintf(title, sizeof title, "%.200s%s%.400s%s", j->policy_info.robot, j->v->prompt ? ": “" : "",
+             j->v->prompt ? j->v->prompt : "", j->v->prompt ? "”" : "");
+    snprintf(below, sizeof below, "%d actions; %s", j->session_info.horizon, model_text(j, text, sizeof text));
+    plot_actions(file, j->actions, j->session_info.horizon, j->policy_info.action_dim, title, below);
+}
+
+static int show(const job *j) {
+    static void (*const writers[])(FILE *, const job *) = {write_table, write_table, write_json, write_csv, write_npy};
+    void (*writer)(FILE *, const job *) = writers[j->v->format];
+    int end = END_FINE;
+    if (j->v->out) end = write_file(j, j->v->out, writer);
+    else writer(stdout, j);
+    if (end == END_FINE && j->v->plot) end = write_file(j, j->v->plot, write_plot);
+    return end;
+}
+
+/* A prompt that fills every token of its limit has most likely lost its end. */
+static void warn_truncated(const job *j) {
+    const openpi_sample *sample = openpi_request_sample(j->request);
+    if (sample->token_count >= j->policy_info.max_prompt)
+        fprintf(stderr, "openpi run: warning: the prompt takes all %d tokens that the policy allows; what lay beyond was cut\n",
+                j->policy_info.max_prompt);
+}
+
+static int run_run(const void *values, char **positional, int count) {
+    job j = {.v = values};
+    if (j.v->format == FORMAT_NPY && !j.v->out && isatty(STDOUT_FILENO))
+        return usage_error(&verb_run, "--format npy is binary: give --out FILE, or send stdout to a file");
+    int end = model_name_read(&verb_run, j.v->synthetic, positional, count, &j.model);
+    if (end == END_FINE) end = read_inputs(&j);
+    if (end == END_FINE) end = prepare(&j);
+    if (end == END_FINE) {
+        warn_truncated(&j);
+        end = load(&j);
+    }
+    if (end == END_FINE) end = compute(&j);
+    if (end == END_FINE) end = show(&j);
+
+    openpi_session_close(j.session);
+    openpi_engine_close(j.engine);
+    openpi_request_close(j.request);
+    openpi_policy_close(j.policy);
+    for (int i = 0; i < TEXT_LIST_MAX; i++) {
+        openpi_free((void *)(uintptr_t)j.pictures[i].data);
+        free(j.picture_names[i]);
+    }
+    free(j.request_bytes);
+    free(j.noise);
+    free(j.actions);
+    return end;
+}
+
+/* ---- the words ------------------------------------------------------------------------------------ */
+
+#define AT(field) offsetof(run_values, field)
+
+static const option_row options[] = {
+    {OPTION_HEADING, "Model", NULL, NULL, 0, 0, 0},
+    SYNTHETIC_OPTION(run_values, synthetic),
+    {OPTION_HEADING, "Observation", NULL, NULL, 0, 0, 0},
+    {OPTION_TEXTS, "image", "NAME=FILE",
+     "a camera's picture, PNG or JPEG of any size; NAME is base, left_wrist or right_wrist, or the robot's "
+     "own key such as cam_high; once for each camera",
+     AT(images), 0, 0},
+    {OPTION_TEXT, "state", "NUMBERS|FILE",
+     "the robot's state: \"0.1,-0.2,1\", or a file that ends in .json and holds an array of numbers, or an "
+     "object with one under \"state\"",
+     AT(state), 0, 0},
+    {OPTION_TEXT, "prompt", "TEXT", "the instruction, in any bytes (default: the robot's own, where it has one)", AT(prompt), 0,
+     0},
+    {OPTION_TEXT, "request", "FILE", "a whole observation as an openpi client sends it: msgpack with numpy arrays", AT(request),
+     0, 0},
+    {OPTION_HEADING, "Policy", NULL, NULL, 0, 0, 0},
+    {OPTION_TEXT, "robot", "NAME|FILE",
+     "aloha, aloha_sim, droid, droid_jointpos, libero, lerobot, none (32 normalised numbers in and out), or the "
+     "JSON file of your own arm",
+     AT(robot), 0, 0},
+    {OPTION_TEXT, "config", "NAME", "everything as openpi's training config of that name has it, for example pi05_droid",
+     AT(config), 0, 0},
+    {OPTION_TEXT, "norm-stats", "FILE", "norm_stats.json (default: the checkpoint's)", AT(norm_stats), 0, 0},
+    {OPTION_TEXT, "tokenizer", "FILE",
+     "tokenizer.model or tokenizer.json (default: the checkpoint's, then openpi's download cache)", AT(tokenizer), 0, 0},
+    {OPTION_CHOICE, "prompt-state", "off|on", "write the state into the prompt (default: as the variant or config has it)",
+     AT(prompt_state), 0, 0},
+    {OPTION_HEADING, "Sampling", NULL, NULL, 0, 0, 0},
+    {OPTION_INT, "horizon", "N", "actions of the chunk (default: the config's or the checkpoint's)", AT(horizon), 1,
+     OPENPI_MAX_HORIZON},
+    {OPTION_INT, "steps", "N", "denoising steps (default: the checkpoint's, 10)", AT(steps), 1, OPENPI_MAX_STEPS},
+    {OPTION_TEXT, "noise", "FILE", "start from this noise: a .npy file, float32 [horizon, 32]", AT(noise), 0, 0},
+    {OPTION_U64, "seed", "N", "draw the noise from this seed (default: 0); the same on every machine", AT(seed), 0, 0},
+    {OPTION_HEADING, "Result", NULL, NULL, 0, 0, 0},
+    {OPTION_CHOICE, "format", "table|json|csv|npy",
+     "table (default) for people; json {\"actions\": [[…]], \"timing\": {…}}; csv with a head line; npy "
+     "float64 [horizon, actions]",
+     AT(format), 0, 0},
+    {OPTION_TEXT, "plot", "FILE", "also draw the chunk into this SVG file", AT(plot), 0, 0},
+    {OPTION_TEXT, "out", "FILE", "write the result here instead of to stdout", AT(out), 0, 0},
+    {OPTION_HEADING, "Machine", NULL, NULL, 0, 0, 0},
+    MACHINE_OPTIONS(run_values, machine),
+    {0},
+};
+
+static const conflict conflicts[] = {
+    {"", "synthetic", "the weights are either read or made"},
+    {"request", "image", "a request brings its own pictures"},
+    {"request", "state", "a request brings its own state"},
+    {"request", "prompt", "a request brings its own prompt"},
+    {"noise", "seed", "the noise is either read or drawn"},
+    {"robot", "config", "a config names its robot"},
+    {0},
+};
+
+static const example examples[] = {
+    {"a small synthetic model that needs no file but a picture", "openpi run --synthetic tiny --robot none --image "
+                                                                 "base=front.png --state 0.1,0.2 --prompt \"pick up the fork\""},
+    {"a DROID arm with openpi's own checkpoint and settings", "openpi run pi05_droid/ --config pi05_droid --image base=ext.png "
+                                                              "--image left_wrist=wrist.jpg --state state.json --prompt \"open "
+                                                              "the drawer\""},
+    {"what a client sent, answered as JSON, with a plot", "openpi run pi0_aloha_sim/ --robot aloha_sim --request request.msgpack "
+                                                          "--format json --plot chunk.svg"},
+    {"a LeRobot checkpoint says everything itself", "openpi run my_lerobot_policy/ --image observation.images.top=top.png "
+                                                    "--state 0,0,0,0,0,0 --prompt \"stack the cups\""},
+    {"the same noise as another implementation, the numbers for numpy", "openpi run ckpt/ --robot droid --request r.msgpack "
+                                                                        "--noise noise.npy --format npy --out actions.npy"},
+    {NULL, NULL},
+};
+
+static const char *const synopsis[] = {"CHECKPOINT [options]", "--synthetic PRESET[:pi0|pi05[:SEED]] [options]", NULL};
+
+const verb verb_run = {
+    .name = "run",
+    .summary = "one observation in, a chunk of robot actions out",
+    .synopsis = synopsis,
+    .positional = "CHECKPOINT",
+    .positional_max = 1,
+    .description = "Loads a model, computes the actions for one observation, and shows them with the time of each stage.\n\n"
+                   "CHECKPOINT is a folder as openpi's PyTorch port or LeRobot write it (one file or sharded; F32, BF16 or F16). "
+                   "Variant and sizes "
+                   "are read off its tensors. The robot says which pictures and which state an observation brings and what its "
+                   "actions mean; where "
+                   "neither the checkpoint nor --robot nor --config says it, openpi asks instead of guessing.",
+    .options = options,
+    .conflicts = conflicts,
+    .examples = examples,
+    .values_bytes = sizeof(run_values),
+    .run = run_run,
+};

@@ -1,0 +1,108 @@
+/* openpi verify: runs golden files through the engine and prints a row a case. What is compared, and how, is measure/verify.h. */
+#include "measure/verify.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "cli.h"
+#include "progress.h"
+#include "table.h"
+
+typedef struct verify_values {
+    const char *tokenizer;
+    machine_values machine;
+} verify_values;
+
+typedef struct tally {
+    int results[3];
+    int wide;                    /* columns of the name                                                   */
+    progress bar;
+} tally;
+
+enum { NAME_COLUMNS = 26 };
+
+static void put_padded(const char *text, int columns) {
+    printf("%s%*s  ", text, columns > text_columns(text) ? columns - text_columns(text) : 0, "");
+}
+
+static void put_number(double value) {
+    if (value - value == 0) printf("%10.3g", value);
+    else printf("%10s", "-");
+}
+
+static void put_row(void *user, const verify_row *row) {
+    tally *t = user;
+    progress_end(&t->bar);
+    t->results[row->result]++;
+    put_padded(row->name, t->wide);
+    put_padded(row->device, 15);
+    put_padded(row->dtype, 5);
+    put_number(row->max);
+    put_number(row->rms);
+    put_number(row->bound_max);
+    printf("  %s%s%s\n", verify_result_text(row->result), row->detail[0] ? ": " : "", row->detail);
+    fflush(stdout);
+}
+
+static int verify_run(const void *values, char **positional, int count) {
+    const verify_values *v = values;
+    tally t = {.wide = NAME_COLUMNS};
+    verify_options options = VERIFY_OPTIONS_INIT;
+    options.device = v->machine.device;
+    options.isa = v->machine.isa;
+    options.dtype = (openpi_dtype)v->machine.dtype;
+    options.threads = v->machine.threads;
+    options.tokenizer = v->tokenizer;
+    options.progress = progress_show;
+    options.progress_user = &t.bar;
+    progress_start(&t.bar);
+    put_padded("case", t.wide);
+    put_padded("device", 15);
+    put_padded("dtype", 5);
+    printf("%10s%10s%10s  result\n", "max", "rms", "bound");
+    for (int i = 0; i < count; i++) {
+        openpi_error error = {0};
+        if (verify_path(positional[i], &options, put_row, &t, &error) != OPENPI_OK) return library_error(&verb_verify, &error);
+    }
+    progress_end(&t.bar);
+    printf("%d ok, %d FAIL, %d skipped\n", t.results[VERIFY_OK], t.results[VERIFY_FAIL], t.results[VERIFY_SKIPPED]);
+    return t.results[VERIFY_FAIL] ? END_CHECK : END_FINE;
+}
+
+#define AT(field) offsetof(verify_values, field)
+
+static const option_row options[] = {
+    {OPTION_TEXT, "tokenizer", "FILE",
+     "tokenizer of the cases (default: the tokenizer.model in a case's folder or up to two folders above)", AT(tokenizer), 0, 0},
+    {OPTION_HEADING, "Machine", NULL, NULL, 0, 0, 0},
+    MACHINE_OPTIONS_WITHOUT_PIN(verify_values, machine, "f32"),
+    {0},
+};
+
+static const example examples[] = {
+    {"everything that openpi vouches for, on this machine", "openpi verify tests/golden"},
+    {"one case, in the arithmetic that is fast", "openpi verify tests/golden/model/pi0_tiny.safetensors --dtype bf16"},
+    {"are the AVX2 kernels right here", "openpi verify tests/golden/model --isa avx2"},
+    {NULL, NULL},
+};
+
+static const char *const synopsis[] = {"PATH... [options]", NULL};
+
+const verb verb_verify = {
+    .name = "verify",
+    .summary = "check this machine against results of openpi itself",
+    .synopsis = synopsis,
+    .positional = "PATH",
+    .positional_min = 1,
+    .positional_max = -1,
+    .description = "Recomputes golden files made by openpi and LeRobot and compares. PATH is a model/NAME.safetensors file, a "
+                   "policy/NAME or lerobot/NAME "
+                   "folder, a steps.json, or a folder of such, which is walked.\n\n"
+                   "One line a case: the largest and the root mean square difference of the final actions, the bound, and ok, "
+                   "FAIL with the first "
+                   "stage or tensor that left its bound, or skipped with the reason. Any FAIL ends with status 1.",
+    .options = options,
+    .examples = examples,
+    .values_bytes = sizeof(verify_values),
+    .run = verify_run,
+};

@@ -1,0 +1,238 @@
+/* The CPU backend: opens the best level of kernels that the processor has, and runs ops one after the other, each
+ * shared out over the engine's threads.
+ *
+ * The surprise: level "reference" is no slow copy of anything: it is the scalar definitions themselves, on their
+ * canonical layouts, so `--isa reference` runs the model exactly as it is defined. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backend/backend.h"
+#include "backend/cpu/isa.h"
+#include "backend/cpu/layout.h"
+#include "backend/cpu/memory.h"
+#include "backend/cpu/run.h"
+#include "base/clock.h"
+#include "base/report.h"
+#include "base/threads.h"
+#include "ops/reference.h"
+
+typedef struct cpu_device {
+    device base;
+    pool *pool;
+    const cpu_kernels *kernels;  /* NULL: the scalar definitions, on canonical layouts                    */
+} cpu_device;
+
+static const cpu_device *self_of(const device *device) { return (const cpu_device *)device; }
+
+static int cpu_devices(openpi_device *devices, int capacity) {
+    char brand[49];
+    if (capacity < 1) return 1;
+    cpu_isa_brand(brand);
+    devices[0] = (openpi_device){.name = "cpu", .usable = 1};
+    long threads = sysconf(_SC_NPROCESSORS_ONLN), pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    snprintf(devices[0].description, sizeof devices[0].description, "%s, %ld threads", brand, threads);
+    strcpy(devices[0].path, cpu_isa_name(cpu_isa_choose(ISAS - 1)));
+    if (pages > 0 && page > 0) devices[0].memory_bytes = (uint64_t)pages * (uint64_t)page;
+    return 1;
+}
+
+static openpi_status cpu_open(const char *which, const device_options *options, device **out, openpi_error *error) {
+    cpu_isa cap = ISAS - 1;
+    if (which && *which && strcmp(which, "cpu"))
+        return report(error, OPENPI_NO_DEVICE, "there is no device \"%s\", expected \"cpu\"", which);
+    if (options->isa) {
+        int isa = cpu_isa_find(options->isa);
+        if (isa < 0)
+            return report(error, OPENPI_BAD_ARGUMENT, "isa is \"%s\", expected reference, avx2, avx512, avx512_bf16 or amx",
+                          options->isa);
+        cap = (cpu_isa)isa;
+    }
+    cpu_device *self = calloc(1, sizeof *self);
+    if (!self) return report_no_memory(error, sizeof *self, "the device");
+    self->base.backend = &backend_cpu;
+    self->pool = options->pool;
+    cpu_isa isa = cpu_isa_choose(cap);
+    self->kernels = cpu_kernels_of(isa);
+    strcpy(self->base.path, cpu_isa_name(isa));
+    *out = &self->base;
+    return OPENPI_OK;
+}
+
+static void cpu_close(device *device) { free(device); }
+
+static openpi_status cpu_allocate(device *device, size_t bytes, const char *what, void **out, openpi_error *error) {
+    (void)device;
+    void *memory = cpu_memory_take(bytes);
+    if (!memory) return report_no_memory(error, bytes, what);
+    *out = memory;
+    return OPENPI_OK;
+}
+
+static void cpu_release(device *device, void *memory) {
+    (void)device;
+    cpu_memory_give(memory);
+}
+
+static openpi_status cpu_copy(device *device, void *to, const void *from, size_t bytes, openpi_error *error) {
+    (void)device, (void)error;
+    if (bytes && to != from) memcpy(to, from, bytes);
+    return OPENPI_OK;
+}
+
+/* ---- weights: panels (layout.h), or row-major for the reference -------------------------------------------- */
+
+static size_t cpu_matrix_bytes(const device *device, const matrix *matrix) {
+    if (self_of(device)->kernels) return (size_t)layout_panels(matrix) * layout_panel_bytes(matrix->type, matrix->k);
+    return (size_t)matrix->n * (size_t)matrix->k * dtype_bytes(matrix->type);
+}
+
+static int cpu_matrix_blocks(const device *device, const matrix *matrix) {
+    return self_of(device)->kernels ? layout_panels(matrix) : panels_of(matrix->n);
+}
+
+/* The rows of one panel, each from a whole word on. */
+static size_t source_row_bytes(const matrix *matrix) {
+    return ((size_t)matrix->k * dtype_bytes(matrix->type) + 3) / 4 * 4;
+}
+
+static size_t cpu_matrix_scratch(const device *device, const matrix *matrix) {
+    return self_of(device)->kernels ? PANEL * source_row_bytes(matrix) + 4 : 0;
+}
+
+/* Reads what a panel's columns are, in runs of rows that follow each other. */
+static void read_columns(const matrix *matrix, const int *rows, const matrix_source *source, char *scratch, const void **columns) {
+    size_t bytes = (size_t)matrix->k * dtype_bytes(matrix->type);
+    for (int c = 0; c < PANEL;) {
+        int count = 1;
+        if (rows[c] < 0) {
+            columns[c++] = NULL;
+            continue;
+        }
+        while (c + count < PANEL && rows[c + count] == rows[c] + count) count++;
+        source->read(source->context, rows[c], count, scratch);
+        for (int i = 0; i < count; i++, scratch += bytes) columns[c++] = scratch;
+    }
+}
+
+static void pack_panel(const cpu_kernels *kernels, const matrix *matrix, int panel, const matrix_source *source, char *to, char *scratch) {
+    int rows[PANEL], pairs = matrix->type == DTYPE_BF16, words = pairs ? matrix->k / 2 : matrix->k;
+    const void *columns[PANEL];
+    uint32_t *end = (uint32_t *)to + (size_t)words * PANEL;
+    size_t rest = layout_panel_bytes(matrix->type, matrix->k) - (size_t)words * PANEL * sizeof *end;
+    layout_columns(matrix, panel, rows);
+    read_columns(matrix, rows, source, scratch, columns);
+    kernels->elements->columns((uint32_t *)to, columns, words);
+    if (rest) memset(end, 0, rest);
+    if (pairs && matrix->k & 1)
+        for (int c = 0; c < PANEL; c++)
+            if (columns[c]) memcpy(end + c, (const char *)columns[c] + (size_t)words * sizeof *end, sizeof(bf16));
+}
+
+static openpi_status cpu_matrix_pack(device *device, const matrix *matrix, int first, int count, const matrix_source *source,
+                                     void *to, void *scratch, openpi_error *error) {
+    const cpu_kernels *kernels = self_of(device)->kernels;
+    size_t row_bytes = (size_t)matrix->k * dtype_bytes(matrix->type), panel_bytes = layout_panel_bytes(matrix->type, matrix->k);
+    (void)error;
+    if (kernels) {
+        for (int i = first; i < first + count; i++)
+            pack_panel(kernels, matrix, i, source, (char *)to + (size_t)i * panel_bytes, scratch);
+        return OPENPI_OK;
+    }
+    int row = first * PANEL, end = (first + count) * PANEL;
+    if (end > matrix->n) end = matrix->n;
+    if (row < end) source->read(source->context, row, end - row, (char *)to + (size_t)row * row_bytes);
+    return OPENPI_OK;
+}
+
+/* ---- keys and values --------------------------------------------------------------------------------------- */
+
+static size_t cpu_cache_bytes(const device *device, int capacity, int head_dim, dtype type) {
+    if (self_of(device)->kernels) return layout_cache_bytes(capacity, head_dim, type);
+    return (size_t)capacity * (size_t)head_dim * dtype_bytes(type);
+}
+
+static openpi_status cpu_cache_read(device *device, const kv_cache *cache, dtype type, int which, int sample, int rows, float *out,
+                                    openpi_error *error) {
+    int d = cache->head_dim, packed = self_of(device)->kernels != NULL;
+    const char *block = (const char *)(which ? cache->v : cache->k) +
+                        (size_t)sample * cpu_cache_bytes(device, cache->capacity, d, type);
+    (void)error;
+    for (int place = 0; place < rows; place++)
+        for (int i = 0; i < d; i++) {
+            size_t at = !packed ? (size_t)place * (size_t)d + (size_t)i
+                        : which ? layout_value(type, cache->capacity, place, i)
+                                : layout_key(type, d, place, i);
+            *out++ = type == DTYPE_BF16 ? bf16_to_float(((const bf16 *)block)[at]) : ((const float *)block)[at];
+        }
+    return OPENPI_OK;
+}
+
+/* ---- running ------------------------------------------------------------------------------------------------ */
+
+static size_t cpu_work_bytes(const device *device, const op *ops, int count) {
+    const cpu_device *self = self_of(device);
+    size_t most = 0;
+    for (int i = 0; i < count && self->kernels; i++) {
+        size_t bytes = cpu_op_bytes(self->kernels, self->pool, &ops[i]);
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+typedef struct row_loop {
+    const op *op;
+    int rows, step;
+} row_loop;
+
+static void run_rows(void *argument, int task, int worker) {
+    const row_loop *loop = argument;
+    int first = task * loop->step, end = first + loop->step;
+    (void)worker;
+    reference_ops[loop->op->kind](loop->op, first, end < loop->rows ? end : loop->rows);
+}
+
+static void run_reference(pool *pool, const op *op) {
+    row_loop loop = {op, *op_rows(op)->count, 1};
+    loop.step = loop.rows / (pool_threads(pool) * 8) + 1;
+    pool_run(pool, run_rows, &loop, (loop.rows + loop.step - 1) / loop.step);
+}
+
+static openpi_status cpu_run(device *device, const op *ops, int count, void *work, double *stage_ms, openpi_error *error) {
+    const cpu_device *self = self_of(device);
+    double since = stage_ms ? clock_ms() : 0;
+    (void)error;
+    for (int i = 0; i < count; i++) {
+        if (self->kernels)
+            cpu_op_run(self->kernels, self->pool, &ops[i], work);
+        else
+            run_reference(self->pool, &ops[i]);
+        if (stage_ms && (i + 1 == count || ops[i + 1].stage != ops[i].stage)) {
+            double now = clock_ms();
+            stage_ms[ops[i].stage] += now - since;
+            since = now;
+        }
+    }
+    return OPENPI_OK;
+}
+
+const backend backend_cpu = {
+    .name = "cpu",
+    .devices = cpu_devices,
+    .open = cpu_open,
+    .close = cpu_close,
+    .allocate = cpu_allocate,
+    .release = cpu_release,
+    .upload = cpu_copy,
+    .download = cpu_copy,
+    .matrix_bytes = cpu_matrix_bytes,
+    .matrix_blocks = cpu_matrix_blocks,
+    .matrix_scratch = cpu_matrix_scratch,
+    .matrix_pack = cpu_matrix_pack,
+    .cache_bytes = cpu_cache_bytes,
+    .cache_read = cpu_cache_read,
+    .work_bytes = cpu_work_bytes,
+    .run = cpu_run,
+};

@@ -1,0 +1,259 @@
+/* Rows times packed weights: packs A, shares panels and blocks of rows out over the pool, hands tiles on to be finished.
+ *
+ *   span     rows that are packed at once; more rows than that (large batches) are done span by span
+ *   block    rows of one tile, at most product.rows; sizes are evened out, so that no small block is left over
+ *   chunk    blocks of one task
+ *   group    panels of one task
+ *   k cut    A and B are walked in pieces of k that stay in cache; C waits in the worker's scratch meanwhile
+ *
+ * The surprise: with few rows every worker packs A for itself. Packing is then cheaper than waiting for each other,
+ * and the loop that streams the weights starts at once. No choice made here changes a bit of the result. */
+#include "backend/cpu/gemm.h"
+
+#include <string.h>
+
+#include "backend/cpu/layout.h"
+
+enum {
+    SPAN = 1024,                 /* most rows packed at once                                              */
+    OWN = 48 * 1024,             /* elements of A up to which each worker packs its own                   */
+    SEGMENT = 640,               /* elements of a row normalised before they are packed; holds a patch    */
+    TILES = 4096,                /* rows · panels of C that a worker's scratch holds                      */
+    FEW_BLOCKS = 8,              /* up to here weights are read once: the tasks just divide them          */
+    TASKS_A_THREAD = 8, CHUNKS = 8, ALIGN = 256,
+    PATCH = 14, PATCHES = 16, PATCH_INPUTS = PATCH * PATCH * 3,
+};
+
+typedef struct geometry {
+    int k, cut;                  /* k padded for the product; piece of it                                 */
+    int first, rows;             /* of this span                                                          */
+    int block, blocks;           /* rows of a block, number of blocks                                     */
+    int chunk, chunks;           /* blocks of a chunk, number of chunks                                   */
+    int panels, group, groups;
+    int own;
+} geometry;
+
+typedef struct loop {
+    const cpu_gemm *gemm;
+    const cpu_product *product;
+    geometry g;
+    dtype a_type;
+    float pixel[256];            /* u8 to float, as ops.h defines it                                      */
+    int floats;                  /* pictures are float                                                    */
+    char *a;                     /* packed by all                                                         */
+    char *workers;               /* [threads][worker_bytes]                                               */
+    size_t worker_bytes;
+} loop;
+
+/* A worker's own memory. */
+typedef struct scratch {
+    int32_t *packed;             /* [1] its own A is packed                                               */
+    char *a, *segment;
+    float *c;
+} scratch;
+
+static size_t align(size_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
+
+static int divide(int n, int by) { return (n + by - 1) / by; }
+static int least(int a, int b) { return a < b ? a : b; }
+static int most(int a, int b) { return a > b ? a : b; }
+
+static dtype a_type(const cpu_gemm *m) {
+    int bf16 = !m->patches && m->type == DTYPE_BF16 && m->weight->type == DTYPE_BF16 && m->kernels->product[1][1];
+    return bf16 ? DTYPE_BF16 : DTYPE_F32;
+}
+
+static const cpu_product *product_of(const cpu_gemm *m) {
+    return m->kernels->product[a_type(m) == DTYPE_BF16][m->weight->type == DTYPE_BF16];
+}
+
+/* ---- memory ----------------------------------------------------------------------------------------------- */
+
+static scratch scratch_of(char *base, size_t *bytes) {
+    size_t a = ALIGN, segment = a + align(OWN * sizeof(float) + MAX_BLOCK_ROWS * K_PAD * sizeof(float));
+    size_t c = segment + align((size_t)MAX_BLOCK_ROWS * SEGMENT * sizeof(float));
+    if (bytes) *bytes = c + align((size_t)(TILES + MAX_BLOCK_ROWS) * PANEL * sizeof(float));
+    if (!base) return (scratch){0};
+    return (scratch){(int32_t *)base, base + a, base + segment, (float *)(base + c)};
+}
+
+static int spans_of(int rows) { return most(divide(rows, SPAN), 1); }
+
+static size_t packed_bytes(const cpu_gemm *m, int rows) {
+    const cpu_product *p = product_of(m);
+    return align((size_t)round_up(rows, p->row_step) * (size_t)round_up(m->weight->k, p->k_step) * dtype_bytes(a_type(m)));
+}
+
+size_t cpu_gemm_bytes(const cpu_gemm *m) {
+    size_t worker;
+    scratch_of(NULL, &worker);
+    return packed_bytes(m, least(m->rows, SPAN)) + worker * (size_t)pool_threads(m->pool);
+}
+
+/* ---- A ---------------------------------------------------------------------------------------------------- */
+
+/* The inputs of one patch: channel, row, column. */
+static void read_patch(const loop *l, int row, float *out) {
+    const op_patch_embed *a = l->gemm->patches;
+    int patch = row % (PATCHES * PATCHES);
+    size_t corner = (size_t)(row / (PATCHES * PATCHES)) * OPENPI_IMAGE_SIZE + (size_t)(patch / PATCHES * PATCH);
+    for (int y = 0; y < PATCH; y++) {
+        size_t at = ((corner + (size_t)y) * OPENPI_IMAGE_SIZE + (size_t)(patch % PATCHES * PATCH)) * 3;
+        for (int x = 0; x < PATCH; x++)
+            for (int c = 0; c < 3; c++, at++)
+                out[c * PATCH * PATCH + y * PATCH + x] =
+                    l->floats ? ((const float *)a->images)[at] : l->pixel[((const uint8_t *)a->images)[at]];
+    }
+}
+
+static const char *x_row(const cpu_gemm *m, int row) {
+    if (m->group) row = row / m->group * m->stride + m->offset + row % m->group;
+    return (const char *)m->x + (size_t)row * (size_t)m->weight->k * dtype_bytes(m->type);
+}
+
+/* Rows first … first+rows-1 to a packed block. */
+static void pack_block(const loop *l, int first, int rows, char *to, char *segment) {
+    const cpu_gemm *m = l->gemm;
+    const void *from[MAX_BLOCK_ROWS];
+    cpu_statistics statistics[MAX_BLOCK_ROWS];
+    size_t bytes = dtype_bytes(l->a_type), stored = (size_t)round_up(rows, l->product->row_step);
+    int k = m->weight->k;
+    if (m->patches) {
+        for (int r = 0; r < rows; r++) {
+            from[r] = segment + (size_t)r * SEGMENT * bytes;
+            read_patch(l, first + r, (float *)from[r]);
+        }
+        l->product->pack(to, from, rows, k);
+        return;
+    }
+    if (m->norm.kind == NORM_NONE && m->type == l->a_type) {
+        for (int r = 0; r < rows; r++) from[r] = x_row(m, first + r);
+        l->product->pack(to, from, rows, k);
+        return;
+    }
+    for (int r = 0; r < rows; r++) {
+        statistics[r] = m->kernels->elements->statistics(&m->norm, x_row(m, first + r), m->type, k);
+        from[r] = segment + (size_t)r * SEGMENT * bytes;
+    }
+    for (int at = 0; at < k; at += SEGMENT) {
+        int count = least(k - at, SEGMENT);
+        for (int r = 0; r < rows; r++)
+            m->kernels->elements->normalise(&m->norm, statistics[r], x_row(m, first + r), m->type, at, count,
+                                            segment + (size_t)r * SEGMENT * bytes, l->a_type);
+        l->product->pack(to + (size_t)at * stored * bytes, from, rows, count);
+    }
+}
+
+static char *block_at(const loop *l, char *a, int block) {
+    return a + (size_t)block * (size_t)l->g.block * (size_t)l->g.k * dtype_bytes(l->a_type);
+}
+
+static int block_rows(const geometry *g, int block) { return least(g->block, g->rows - block * g->block); }
+
+static void pack_task(void *argument, int task, int worker) {
+    const loop *l = argument;
+    scratch s = scratch_of(l->workers + (size_t)worker * l->worker_bytes, NULL);
+    pack_block(l, l->g.first + task * l->g.block, block_rows(&l->g, task), block_at(l, l->a, task), s.segment);
+}
+
+/* ---- products --------------------------------------------------------------------------------------------- */
+
+typedef struct corner {
+    int panel, panel_end, block, block_end;
+} corner;
+
+/* One piece of k over all tiles of a task. */
+static void run_cut(const loop *l, char *a, const scratch *s, corner t, int at) {
+    const geometry *g = &l->g;
+    const matrix *w = l->gemm->weight;
+    int cut = least(g->cut, g->k - at), last = at + cut == g->k, single = g->cut >= g->k;
+    int panels = t.panel_end - t.panel, blocks = t.block_end - t.block;
+    size_t panel_bytes = layout_panel_bytes(w->type, w->k);
+    for (int i = 0; i < panels * blocks; i++) {
+        int panel = t.panel + (l->product->panel_outer ? i / blocks : i % panels);
+        int block = t.block + (l->product->panel_outer ? i % blocks : i / panels), rows = block_rows(g, block);
+        size_t stored = (size_t)round_up(rows, l->product->row_step);
+        const char *a_at = block_at(l, a, block) + (size_t)at * stored * dtype_bytes(l->a_type);
+        const char *b_at = (const char *)w->data + (size_t)panel * panel_bytes + (size_t)at * PANEL * dtype_bytes(w->type);
+        size_t tile = single ? 0 : (size_t)((panel - t.panel) * blocks + block - t.block) * (size_t)g->block;
+        float *c = s->c + tile * PANEL;
+        l->product->run(rows, cut, a_at, b_at, c, at != 0);
+        if (last) l->gemm->finisher(&l->gemm->finish, panel, g->first + block * g->block, rows, c);
+    }
+}
+
+static void gemm_task(void *argument, int task, int worker) {
+    const loop *l = argument;
+    const geometry *g = &l->g;
+    scratch s = scratch_of(l->workers + (size_t)worker * l->worker_bytes, NULL);
+    char *a = l->a;
+    int group = task / g->chunks, chunk = task % g->chunks;
+    corner t = {group * g->group, least((group + 1) * g->group, g->panels), chunk * g->chunk, least((chunk + 1) * g->chunk, g->blocks)};
+    if (g->own) {
+        a = s.a;
+        if (!*s.packed)
+            for (int b = 0; b < g->blocks; b++) pack_block(l, g->first + b * g->block, block_rows(g, b), block_at(l, a, b), s.segment);
+        *s.packed = 1;
+    }
+    if (l->product->enter) l->product->enter();
+    for (int at = 0; at < g->k; at += g->cut) run_cut(l, a, &s, t, at);
+    if (l->product->leave) l->product->leave();
+}
+
+/* ---- sharing out ------------------------------------------------------------------------------------------ */
+
+/* How much of the threads' time `tasks` equal tasks use, in percent. */
+static int use(int tasks, int threads) { return tasks * 100 / (divide(tasks, threads) * threads); }
+
+static void share_out(geometry *g, const cpu_product *p, int threads) {
+    g->chunks = 1;
+    if (g->blocks <= FEW_BLOCKS) {
+        g->group = most(1, least(g->panels / (TASKS_A_THREAD * threads), TILES / (g->blocks * g->block)));
+    } else {
+        int best = 0;
+        g->group = p->panels;
+        while (g->group > 1 && divide(g->panels, g->group) < 4 * threads) g->group--;
+        for (int chunks = 1; chunks <= least(CHUNKS, g->blocks) && best < 95; chunks++) {
+            int of = use(divide(g->panels, g->group) * chunks, threads);
+            if (of > best) {
+                best = of;
+                g->chunks = chunks;
+            }
+        }
+    }
+    g->chunk = least(divide(g->blocks, g->chunks), most(1, TILES / (g->group * g->block)));
+    g->chunks = divide(g->blocks, g->chunk);
+    g->groups = divide(g->panels, g->group);
+}
+
+static geometry plan_span(const loop *l, int first, int rows) {
+    const cpu_gemm *m = l->gemm;
+    const cpu_product *p = l->product;
+    geometry g = {.first = first, .rows = rows, .k = round_up(m->weight->k, p->k_step), .panels = layout_panels(m->weight)};
+    g.block = round_up(divide(rows, divide(rows, p->rows)), p->row_step);
+    g.blocks = divide(rows, g.block);
+    g.cut = round_up(divide(g.k, divide(g.k, p->k_block)), K_PAD);
+    g.own = (size_t)round_up(rows, p->row_step) * (size_t)g.k <= OWN;
+    share_out(&g, p, pool_threads(m->pool));
+    return g;
+}
+
+void cpu_gemm_run(const cpu_gemm *m, void *work) {
+    loop l = {.gemm = m, .product = product_of(m), .a_type = a_type(m), .a = work};
+    int threads = pool_threads(m->pool);
+    if (m->patches) {
+        l.floats = *m->patches->pixels == OPENPI_PIXELS_F32;
+        for (int i = 0; i < 256; i++) l.pixel[i] = (float)i / 255.0f * 2.0f - 1.0f;
+    }
+    scratch_of(NULL, &l.worker_bytes);
+    l.workers = (char *)work + packed_bytes(m, least(m->rows, SPAN));
+    int span = round_up(divide(m->rows, spans_of(m->rows)), MAX_BLOCK_ROWS);
+    for (int first = 0; first < m->rows; first += span) {
+        l.g = plan_span(&l, first, least(span, m->rows - first));
+        if (l.g.own)
+            for (int i = 0; i < threads; i++) *scratch_of(l.workers + (size_t)i * l.worker_bytes, NULL).packed = 0;
+        else
+            pool_run(m->pool, pack_task, &l, l.g.blocks);
+        pool_run(m->pool, gemm_task, &l, l.g.groups * l.g.chunks);
+    }
+}

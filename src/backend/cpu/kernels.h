@@ -1,0 +1,95 @@
+/* What a level of instructions brings: products of packed operands, and everything that works element by element.
+ *
+ * Operands of a product
+ *   A   a block of rows, packed by product.pack.
+ *   B   panels of 32 columns. bf16: [k/2][32][2], pairs of k beside each other, k padded with zeros to a multiple of
+ *       32; f32: [k][32]. Weights, keys and values all come in this one form (layout.h).
+ *   C   fp32 [rows][32].
+ * A row's result depends neither on the number of rows in its block nor on how k is cut: every element of C is summed
+ * over k in ascending order, whatever the block. */
+#ifndef CPU_KERNELS_H
+#define CPU_KERNELS_H
+
+#include "backend/cpu/isa.h"
+#include "ops/ops.h"
+
+enum { PANEL = 32, HALF_PANEL = 16, K_PAD = 32, MAX_BLOCK_ROWS = 32 };
+
+typedef struct cpu_product {
+    int rows;                    /* most rows of a block                                                   */
+    int row_step;                /* a block is stored with its rows rounded up to this                     */
+    int k_step;                  /* k of a call is a multiple of this                                      */
+    int k_block;                 /* k that a block of A and a panel of B are best cut to                   */
+    int panels;                  /* panels that share one pass over A                                      */
+    int panel_outer;             /* 1: a panel stays (in L1) while blocks of A pass; 0: the other way round */
+
+    /* rows[0 … count-1] point to k elements of A's type; what is between k and its k_step is made zero. */
+    void (*pack)(void *to, const void *const *rows, int count, int k);
+    /* C (+)= A·B over k. */
+    void (*run)(int rows, int k, const void *a, const void *b, float *c, int accumulate);
+    /* Before the first and after the last `run` of a task on a thread; may be NULL. */
+    void (*enter)(void);
+    void (*leave)(void);
+    /* Multiply-adds on registers alone; returns how many floating-point operations `loops` of them are. */
+    double (*peak)(long loops);
+} cpu_product;
+
+/* What happens to a tile of C: rows first_row … first_row+rows-1, columns of one panel. */
+typedef struct cpu_finish {
+    dtype type;                  /* of out                                                                 */
+    int n;                       /* columns of out                                                         */
+    activation activation;
+    const float *bias, *gate;    /* may be NULL                                                            */
+    const float *row_add;        /* [row_add_period][n], may be NULL                                       */
+    int row_add_period;
+    const int32_t *out_row;      /* NULL: row_at                                                           */
+    int group, stride, offset;   /* out row of r: r / group · stride + offset + r % group; group 0: r       */
+    void *out;
+    float dt, *x_t;              /* velocity                                                               */
+    const op_norm_qkv *qkv;
+} cpu_finish;
+
+typedef void (*cpu_finisher)(const cpu_finish *finish, int panel, int first_row, int rows, const float *c);
+
+static inline int finish_row(const cpu_finish *f, int row) {
+    if (f->out_row) return f->out_row[row];
+    return f->group ? row / f->group * f->stride + f->offset + row % f->group : row;
+}
+
+/* Statistics of a row: y = (x - mean)·factor. */
+typedef struct cpu_statistics {
+    float mean, factor;
+} cpu_statistics;
+
+typedef struct cpu_elements {
+    cpu_statistics (*statistics)(const norm *norm, const void *x, dtype type, int k);
+    /* Elements at … at+count-1 of a row, normalised, rounded to `type` (as x is stored), written as `out_type`. */
+    void (*normalise)(const norm *norm, cpu_statistics s, const void *x, dtype type, int at, int count, void *out, dtype out_type);
+    /* to[word][32] = rows[column][word]: 32 rows of `words` 32-bit words become columns; a NULL row becomes zeros. */
+    void (*columns)(uint32_t *to, const void *const *rows, int words);
+    /* to[i] = even[i], odd[i] as a pair of bf16: two rows of values beside each other. */
+    void (*pairs)(uint32_t *to, const bf16 *even, const bf16 *odd, int count);
+    /* Scores of one row, chunks of 32 `stride` floats apart, the first `keys` of them valid; p[0 … padded-1] =
+     * softmax(score·scale) rounded to `type`, zeros from `keys` on. */
+    void (*softmax)(float *scores, int stride, int keys, int padded, float scale, dtype type, void *p, dtype p_type);
+    void (*scale)(const float *x, int count, float scale, void *out, dtype type);
+    void (*store)(const float *x, int count, void *out, dtype type);
+    cpu_finisher linear, gated, residual, qkv, velocity;
+    /* For the tests of their error: 0 exp, 1 gelu, 2 silu. */
+    void (*function)(int which, const float *x, int count, float *out);
+} cpu_elements;
+
+typedef struct cpu_kernels {
+    const cpu_elements *elements;
+    const cpu_product *product[2][2];      /* [A is bf16][B is bf16]; NULL: there is none                  */
+} cpu_kernels;
+
+/* NULL for the reference, which has no kernels. */
+const cpu_kernels *cpu_kernels_of(cpu_isa isa);
+
+extern const cpu_elements cpu_elements_avx2, cpu_elements_avx512;
+extern const cpu_product cpu_f32_f32_avx2, cpu_f32_bf16_avx2;
+extern const cpu_product cpu_f32_f32_avx512, cpu_f32_bf16_avx512;
+extern const cpu_product cpu_bf16_bf16_avx512bf16, cpu_bf16_bf16_amx;
+
+#endif

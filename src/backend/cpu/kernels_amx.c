@@ -1,0 +1,133 @@
+/* Product bf16 · bf16 by AMX tiles.
+ *
+ *              16 columns   16 columns
+ *             ┌───────────┬───────────┐     Tiles 0 … 3 accumulate 32 rows × 32 columns. For each 32 of k: two tiles
+ *   16 rows   │  tile 0   │  tile 1   │     of A (4, 5) and two of B (6, 7), each used twice.
+ *   16 rows   │  tile 2   │  tile 3   │
+ *             └───────────┴───────────┘
+ *
+ *   A   block [k/32][rows/16][16][32]: a tile is 1 KB in one piece.
+ *   B   panel [k/2][32][2]: the 16 pairs of a tile are 128 bytes apart, the other half of the panel between them.
+ *
+ * The surprise: four tile instructions take 64 cycles and want 4 KB, which only L1 delivers. So k is cut short enough
+ * for a panel of B and a block of A to stay there together, and C waits in L2 meanwhile. */
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "backend/cpu/kernels.h"
+
+enum { ROWS = 32, TILE_ROWS = 16, TILE_BYTES = 64, TILE_K = 32, A_TILE = TILE_ROWS * TILE_K, B_STEP = TILE_K * PANEL, B_STRIDE = 128 };
+enum { C_STRIDE = PANEL * 4, C_TILE_ROW = TILE_ROWS * PANEL };
+
+typedef struct tile_config {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t bytes[16];
+    uint8_t rows[16];
+} __attribute__((aligned(64))) tile_config;
+
+static void enter(void) {
+    tile_config config = {.palette = 1};
+    for (int i = 0; i < 8; i++) {
+        config.bytes[i] = TILE_BYTES;
+        config.rows[i] = TILE_ROWS;
+    }
+    _tile_loadconfig(&config);
+}
+
+static void leave(void) { _tile_release(); }
+
+static void run_16(int k, const bf16 *a, const bf16 *b, float *c, int accumulate) {
+    if (accumulate) {
+        _tile_loadd(0, c, C_STRIDE);
+        _tile_loadd(1, c + 16, C_STRIDE);
+    } else {
+        _tile_zero(0);
+        _tile_zero(1);
+    }
+    for (int i = 0; i < k; i += TILE_K, a += A_TILE, b += B_STEP) {
+        for (int line = 0; line < 32; line++) _mm_prefetch((const char *)(b + 8 * B_STEP) + line * 64, _MM_HINT_T0);
+        _tile_loadd(4, a, TILE_BYTES);
+        _tile_loadd(6, b, B_STRIDE);
+        _tile_loadd(7, b + 32, B_STRIDE);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+    }
+    _tile_stored(0, c, C_STRIDE);
+    _tile_stored(1, c + 16, C_STRIDE);
+}
+
+static void run_32(int k, const bf16 *a, const bf16 *b, float *c, int accumulate) {
+    if (accumulate) {
+        _tile_loadd(0, c, C_STRIDE);
+        _tile_loadd(1, c + 16, C_STRIDE);
+        _tile_loadd(2, c + C_TILE_ROW, C_STRIDE);
+        _tile_loadd(3, c + C_TILE_ROW + 16, C_STRIDE);
+    } else {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+    }
+    for (int i = 0; i < k; i += TILE_K, a += 2 * A_TILE, b += B_STEP) {
+        _tile_loadd(4, a, TILE_BYTES);
+        _tile_loadd(6, b, B_STRIDE);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_loadd(7, b + 32, B_STRIDE);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_loadd(5, a + A_TILE, TILE_BYTES);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_stored(0, c, C_STRIDE);
+    _tile_stored(1, c + 16, C_STRIDE);
+    _tile_stored(2, c + C_TILE_ROW, C_STRIDE);
+    _tile_stored(3, c + C_TILE_ROW + 16, C_STRIDE);
+}
+
+static void run(int rows, int k, const void *a, const void *b, float *c, int accumulate) {
+    if (rows > TILE_ROWS)
+        run_32(k, a, b, c, accumulate);
+    else
+        run_16(k, a, b, c, accumulate);
+}
+
+/* Rows that fill up a tile are zero: what they give is never read, but must not be slow or trap. */
+static void pack(void *to, const void *const *rows, int count, int k) {
+    bf16 *out = to;
+    int stored = (count + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
+    for (int i = 0; i < k; i += TILE_K)
+        for (int r = 0; r < stored; r++, out += TILE_K) {
+            int n = r >= count ? 0 : k - i < TILE_K ? k - i : TILE_K;
+            if (n == TILE_K) {
+                memcpy(out, (const bf16 *)rows[r] + i, TILE_K * sizeof *out);
+                continue;
+            }
+            if (n) memcpy(out, (const bf16 *)rows[r] + i, (size_t)n * sizeof *out);
+            memset(out + n, 0, (size_t)(TILE_K - n) * sizeof *out);
+        }
+}
+
+static double peak(long loops) {
+    enter();
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    _tile_zero(4);
+    _tile_zero(5);
+    _tile_zero(6);
+    _tile_zero(7);
+    for (long l = 0; l < loops; l++) {
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+    leave();
+    return (double)loops * 4 * 16 * 16 * 32 * 2;
+}
+
+const cpu_product cpu_bf16_bf16_amx = {
+    .rows = ROWS, .row_step = TILE_ROWS, .k_step = TILE_K, .k_block = 256, .panels = 4, .panel_outer = 1,
+    .pack = pack, .run = run, .enter = enter, .leave = leave, .peak = peak};

@@ -1,0 +1,181 @@
+/* Each op as what it is on a CPU: one product of rows and weights with its own beginning and end (gemm.c), three of them
+ * in a row, attention, or a copy.
+ *
+ * The surprise: the three heads (state, action, velocity) take fp32 rows even in a bf16 plan; which product that means
+ * follows from the types alone. */
+#include "backend/cpu/run.h"
+
+#include "backend/cpu/attention.h"
+#include "backend/cpu/gemm.h"
+#include "backend/cpu/layout.h"
+#include "ops/reference.h"
+
+enum { ALIGN = 256 };
+
+static cpu_gemm patch_embed(const op *op, cpu_gemm g) {
+    const op_patch_embed *a = &op->patch_embed;
+    g.weight = &a->weight;
+    g.patches = a;
+    g.finisher = g.kernels->elements->linear;
+    g.finish = (cpu_finish){.type = op->type, .n = a->weight.n, .bias = a->bias, .row_add = a->position,
+                            .row_add_period = OPENPI_IMAGE_TOKENS, .out = a->out};
+    return g;
+}
+
+static cpu_gemm norm_linear(const op *op, cpu_gemm g) {
+    const op_norm_linear *a = &op->norm_linear;
+    int gated = a->weight.form == MATRIX_GATED;
+    g.weight = &a->weight;
+    g.x = a->x;
+    g.norm = a->norm;
+    g.finisher = gated ? g.kernels->elements->gated : g.kernels->elements->linear;
+    g.finish = (cpu_finish){.type = op->type, .n = gated ? a->weight.n / 2 : a->weight.n, .activation = a->activation, .bias = a->bias,
+                            .out_row = a->out_row, .out = a->out};
+    return g;
+}
+
+static cpu_gemm linear_residual(const op *op, cpu_gemm g) {
+    const op_linear_residual *a = &op->linear_residual;
+    g.weight = &a->weight;
+    g.x = a->a;
+    g.finisher = g.kernels->elements->residual;
+    g.finish = (cpu_finish){.type = op->type, .n = a->weight.n, .bias = a->bias, .gate = a->gate, .out = a->x};
+    return g;
+}
+
+static cpu_gemm norm_qkv(const op *op, cpu_gemm g) {
+    const op_norm_qkv *a = &op->norm_qkv;
+    g.weight = &a->weight;
+    g.x = a->x;
+    g.norm = a->norm;
+    g.finisher = g.kernels->elements->qkv;
+    g.finish = (cpu_finish){.type = op->type, .qkv = a};
+    return g;
+}
+
+static cpu_gemm state_embed(const op *op, cpu_gemm g) {
+    const op_state_embed *a = &op->state_embed;
+    g.weight = &a->weight;
+    g.x = a->state;
+    g.type = DTYPE_F32;
+    g.finisher = g.kernels->elements->linear;
+    g.finish = (cpu_finish){.type = op->type, .n = a->weight.n, .bias = a->bias, .group = 1, .stride = a->out_stride, .out = a->out};
+    return g;
+}
+
+static cpu_gemm velocity(const op *op, cpu_gemm g) {
+    const op_velocity *a = &op->velocity;
+    g.weight = &a->weight;
+    g.x = a->x;
+    g.norm = a->norm;
+    g.group = a->horizon;
+    g.stride = a->x_stride;
+    g.offset = a->x_offset;
+    g.finisher = g.kernels->elements->velocity;
+    g.finish = (cpu_finish){.n = a->weight.n, .bias = a->bias, .out = a->velocity, .dt = a->dt, .x_t = a->x_t};
+    return g;
+}
+
+/* ---- action tokens: in, and for π0 two layers more, fp32 rows in between ------------------------------------ */
+
+enum { ACTION_IN, ACTION_HIDDEN, ACTION_OUT };
+
+static cpu_gemm action_layer(const op *op, cpu_gemm g, int which, const float *x, float *out) {
+    const op_action_embed *a = &op->action_embed;
+    g.weight = which == ACTION_IN ? &a->in : which == ACTION_HIDDEN ? &a->mlp_in : &a->mlp_out;
+    g.x = x;
+    g.type = DTYPE_F32;
+    g.finisher = g.kernels->elements->linear;
+    g.finish = (cpu_finish){.type = DTYPE_F32, .n = a->in.n, .out = out};
+    g.finish.bias = which == ACTION_IN ? a->in_bias : which == ACTION_HIDDEN ? a->time : a->mlp_out_bias;
+    if (which == ACTION_HIDDEN) g.finish.activation = ACT_SILU;
+    if (which == ACTION_OUT || !a->mlp_in.data) {
+        g.finish.type = op->type;
+        g.finish.group = a->horizon;
+        g.finish.stride = a->out_stride;
+        g.finish.offset = a->out_offset;
+        g.finish.out = a->out;
+    }
+    return g;
+}
+
+static size_t action_rows_bytes(const op_action_embed *a) {
+    return ((size_t)a->rows.capacity * (size_t)a->in.n * sizeof(float) + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static size_t action_bytes(const op *op, cpu_gemm g) {
+    size_t most = 0, rows = action_rows_bytes(&op->action_embed);
+    for (int i = ACTION_IN; i <= ACTION_OUT; i++) {
+        cpu_gemm layer = action_layer(op, g, i, NULL, NULL);
+        size_t bytes = layer.weight->data || i == ACTION_IN ? cpu_gemm_bytes(&layer) : 0;
+        if (bytes > most) most = bytes;
+    }
+    return 2 * rows + most;
+}
+
+static void action_run(const op *op, cpu_gemm g, char *work) {
+    const op_action_embed *a = &op->action_embed;
+    size_t bytes = action_rows_bytes(a);
+    float *in = (float *)work, *hidden = (float *)(work + bytes);
+    cpu_gemm layers[] = {action_layer(op, g, ACTION_IN, a->x, in), action_layer(op, g, ACTION_HIDDEN, in, hidden),
+                         action_layer(op, g, ACTION_OUT, hidden, NULL)};
+    for (int i = 0; i < (a->mlp_in.data ? 3 : 1); i++) cpu_gemm_run(&layers[i], work + 2 * bytes);
+}
+
+/* ---- text ------------------------------------------------------------------------------------------------- */
+
+typedef struct text_loop {
+    const cpu_kernels *kernels;
+    const op *op;
+} text_loop;
+
+static void text_row(void *argument, int row, int worker) {
+    const text_loop *l = argument;
+    const op_embed_text *a = &l->op->embed_text;
+    size_t width = (size_t)a->width;
+    (void)worker;
+    l->kernels->elements->scale(a->text + (size_t)row * width, a->width, a->scale,
+                                (char *)a->out + (size_t)a->out_row[row] * width * dtype_bytes(l->op->type), l->op->type);
+}
+
+/* ---- by kind ---------------------------------------------------------------------------------------------- */
+
+typedef cpu_gemm (*gemm_of)(const op *op, cpu_gemm start);
+
+/* The ops that are one product. */
+static const gemm_of gemms[OP_KINDS] = {
+    [OP_PATCH_EMBED] = patch_embed, [OP_NORM_LINEAR] = norm_linear, [OP_LINEAR_RESIDUAL] = linear_residual,
+    [OP_NORM_QKV] = norm_qkv,       [OP_STATE_EMBED] = state_embed, [OP_VELOCITY] = velocity,
+};
+
+static cpu_gemm start(const cpu_kernels *kernels, pool *pool, const op *op, int rows) {
+    return (cpu_gemm){.kernels = kernels, .pool = pool, .rows = rows, .type = op->type};
+}
+
+size_t cpu_op_bytes(const cpu_kernels *kernels, pool *pool, const op *op) {
+    cpu_gemm g = start(kernels, pool, op, op_rows(op)->capacity);
+    if (gemms[op->kind]) {
+        g = gemms[op->kind](op, g);
+        return cpu_gemm_bytes(&g);
+    }
+    if (op->kind == OP_ACTION_EMBED) return action_bytes(op, g);
+    return op->kind == OP_EMBED_TEXT ? 0 : cpu_attention_bytes(kernels, pool, op);
+}
+
+void cpu_op_run(const cpu_kernels *kernels, pool *pool, const op *op, void *work) {
+    int rows = *op_rows(op)->count;
+    cpu_gemm g = start(kernels, pool, op, rows);
+    text_loop text = {kernels, op};
+    if (rows <= 0) return;
+    if (gemms[op->kind]) {
+        g = gemms[op->kind](op, g);
+        cpu_gemm_run(&g, work);
+        return;
+    }
+    if (op->kind == OP_ACTION_EMBED)
+        action_run(op, g, work);
+    else if (op->kind == OP_EMBED_TEXT)
+        pool_run(pool, text_row, &text, rows);
+    else
+        cpu_attention_run(kernels, pool, op, work);
+}

@@ -1,0 +1,133 @@
+/* What the host hands to the kernels: one structure a kernel, passed by value. Plain C, read by both compilers.
+ *
+ * Packed weights. A packed column is a row of W; units of 16 packed columns are the grain of everything:
+ *   plain   column p is output p
+ *   paired  the first 8 of a unit are outputs 8u … 8u+7 of one half, the last 8 the outputs that go with them in the
+ *           other half (gate and up; i and i + head_dim/2 of a head that RoPE turns), so that one thread holds both
+ * bf16: atoms of 8 packed columns x 64 k, 1024 bytes, ordered [column/8][k/64]. Inside an atom the 16 bytes
+ *       k/8 of column c stand at c·128 + ((k/8 ^ c) % 8)·16: the 128-byte swizzle of the copy engine and of wgmma,
+ *       free of bank conflicts for ldmatrix.
+ * fp32: [column][k rounded up to 4].
+ * What pads columns and k is zero. */
+#ifndef BACKEND_GPU_KERNELS_ARGS_H
+#define BACKEND_GPU_KERNELS_ARGS_H
+
+#include <stdint.h>
+
+enum { GPU_UNIT = 16, GPU_ATOM_K = 64, GPU_ATOM_BYTES = 1024 };
+
+/* Where a row of an activation stands: r itself, map[r], or (r / group)·stride + offset + r % group. */
+typedef struct gpu_row_map {
+    const int32_t *map;
+    int group, stride, offset;             /* group 0: none                                                   */
+} gpu_row_map;
+
+typedef struct gpu_weights {
+    const void *data;
+    int columns;                           /* packed, a multiple of 16                                        */
+    int k;                                 /* logical                                                         */
+    int blocks;                            /* of 64 k; bf16 only                                              */
+    int f32;
+} gpu_weights;
+
+enum { GPU_EPILOGUE_STORE, GPU_EPILOGUE_GATED, GPU_EPILOGUE_RESIDUAL, GPU_EPILOGUE_QKV };
+enum { GPU_ACT_NONE, GPU_ACT_GELU, GPU_ACT_SILU };
+
+/* What becomes of the sums of a row. */
+typedef struct gpu_epilogue {
+    int kind, activation;
+    int f32;                               /* type of out, q, k, v                                            */
+    int n;                                 /* logical outputs of out                                          */
+    int n_second;                          /* GATED: bias of up starts here                                   */
+    const float *bias;                     /* [n] or NULL                                                     */
+    const float *gate;                     /* RESIDUAL: [n] or NULL                                           */
+    const float *add;                      /* STORE: [add_period][n] added by row r % add_period, or NULL     */
+    int add_period;
+    gpu_row_map to;
+    void *out;                             /* [.][n]; QKV: q [rows][heads·head_dim]                           */
+    /* QKV */
+    const float *rope;                     /* [positions][head_dim/2][2]                                      */
+    const int32_t *sample, *position;
+    void *k, *v;                           /* a sample's block: [capacity][head_dim]                          */
+    int heads, head_dim, capacity;
+    int head_columns;                      /* packed columns of a q or k head                                 */
+    /* Velocity: v = out fp32, x_t += dt·v */
+    float *x_t;
+    float dt;
+} gpu_epilogue;
+
+enum { GPU_NORM_NONE, GPU_NORM_LAYER, GPU_NORM_RMS };
+
+enum { GPU_X_F32, GPU_X_BF16, GPU_X_PIXELS };
+
+/* Every product x·Wᵀ: linear_simt and linear_rows take any type and shape, the others bf16. */
+typedef struct gpu_linear {
+    const int32_t *count;                  /* [1] rows in use                                                 */
+    int x_type;
+    const void *x;                         /* [.][ldx]                                                        */
+    int ldx;                               /* also the columns that exist: what lies behind them is zero      */
+    gpu_row_map from;
+    const int32_t *pixels;                 /* [1] openpi_pixels                                               */
+    gpu_weights weights;
+    gpu_epilogue epilogue;
+    int norm;                              /* of x on the way in (linear_rows, skinny)                        */
+    const float *norm_weight, *norm_bias;
+    float eps;
+    int round;                             /* 1: its result is rounded to bf16                                */
+    int k_blocks;                          /* of 64, of x; where it has more than W, W repeats                */
+    int stages;                            /* skinny: chunks of 512 k in flight                               */
+} gpu_linear;
+
+typedef struct gpu_norm {
+    const int32_t *count;
+    const void *x;                         /* act [.][k]                                                      */
+    gpu_row_map from;
+    int f32, k;
+    int kind;
+    const float *weight, *bias;
+    float eps;
+    void *out;                             /* act [count][k]                                                  */
+} gpu_norm;
+
+typedef struct gpu_patches {
+    const int32_t *count;
+    const void *images;
+    const int32_t *pixels;
+    void *out;                             /* bf16 [rows][2·ld]: upper parts, then what is left of each pixel */
+    int ld;
+} gpu_patches;
+
+typedef struct gpu_text {
+    const int32_t *count;
+    const float *text;
+    int width;
+    float scale;
+    const int32_t *out_row;
+    int f32;
+    void *out;
+} gpu_text;
+
+typedef struct gpu_image_attention {
+    const int32_t *count;
+    const void *qkv;                       /* act [rows][3·heads·head_dim]                                    */
+    int f32, heads, head_dim;
+    float scale;
+    void *out;                             /* act [rows][heads·head_dim]                                      */
+} gpu_image_attention;
+
+typedef struct gpu_cache_attention {
+    const int32_t *count, *sample, *keys, *position;
+    const void *q;                         /* act [rows][heads·head_dim]                                      */
+    const void *k, *v;
+    int f32, heads, head_dim, capacity;
+    float scale;
+    void *out;
+    /* over splits: each takes the keys i·span … i·span + span - 1 and leaves unscaled sums */
+    int splits, span;
+    float *part;                           /* [splits][rows·heads][head_dim]                                  */
+    float *part_stats;                     /* [splits][rows·heads][2]: maximum, sum                           */
+    int part_rows;                         /* rows·heads at capacity                                          */
+    int early;                             /* 1: keys in front of the sample's first row are long written     */
+} gpu_cache_attention;
+
+#endif

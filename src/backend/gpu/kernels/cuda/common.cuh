@@ -1,0 +1,136 @@
+/* What all kernels share: loads, rounding, matrix instructions, overlap with the kernel before, activations.
+ *
+ * Activations are read past the first-level cache (ld.cg, cp.async.cg): with programmatic launches a kernel may be
+ * resident on a multiprocessor before the data it will read has been written.
+ * Every thread of every kernel calls wait_before() before it touches anything that another kernel of the plan writes,
+ * also where it then finds nothing to do: the kernel behind relies on it. */
+#ifndef KERNELS_CUDA_COMMON_CUH
+#define KERNELS_CUDA_COMMON_CUH
+
+#include "../args.h"
+
+typedef uint16_t u16;
+typedef uint32_t u32;
+typedef uint64_t u64;
+
+#define DEV static __device__ __forceinline__
+#define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+
+/* ---- the kernels before and behind ------------------------------------------------------------------------ */
+
+/* The kernel behind may start: it will fetch weights and then wait. */
+DEV void start_next(void) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/* Everything that earlier kernels wrote is there. */
+DEV void wait_before(void) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* ---- numbers ---------------------------------------------------------------------------------------------- */
+
+DEV float from_bf16(u16 bits) { return __uint_as_float((u32)bits << 16); }
+DEV float low_of(u32 pair) { return __uint_as_float(pair << 16); }
+DEV float high_of(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
+DEV u32 pack_bf16(float low, float high) {
+    u32 r;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    return r;
+}
+DEV u16 to_bf16(float x) { return (u16)pack_bf16(x, 0); }
+DEV float round_bf16(float x) { return from_bf16(to_bf16(x)); }
+DEV float exp2_fast(float x) {
+    float r;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+    return r;
+}
+
+/* x/(1 + exp(-z)); the tanh form of GELU is x·sigmoid(2·√(2/π)·(x + 0.044715·x³)). Relative error under 2e-6. */
+DEV float times_sigmoid(float x, float z) { return __fdividef(x, 1 + exp2_fast(-1.4426950408889634f * z)); }
+DEV float gelu(float x) { return times_sigmoid(x, 1.5957691216057308f * (x + 0.044715f * x * x * x)); }
+DEV float silu(float x) { return times_sigmoid(x, x); }
+
+DEV float warp_sum(float x) {
+#pragma unroll
+    for (int i = 16; i; i >>= 1) x += __shfl_xor_sync(0xffffffffu, x, i);
+    return x;
+}
+DEV float warp_max(float x) {
+#pragma unroll
+    for (int i = 16; i; i >>= 1) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, i));
+    return x;
+}
+
+/* ---- memory ----------------------------------------------------------------------------------------------- */
+
+DEV u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
+DEV float load_act(const void *x, int f32, size_t at) {
+    return f32 ? __ldcg((const float *)x + at) : from_bf16(__ldcg((const unsigned short *)x + at));
+}
+/* Two neighbours, of which those below `limit` exist. */
+DEV void store_pair(void *out, int f32, size_t at, int index, int limit, float a, float b) {
+    if (f32) {
+        float *to = (float *)out + at;
+        if (index < limit) to[0] = a;
+        if (index + 1 < limit) to[1] = b;
+    } else {
+        u16 *to = (u16 *)out + at;
+        if (index + 1 < limit && !((size_t)to & 3)) {
+            *(u32 *)to = pack_bf16(a, b);
+        } else {
+            if (index < limit) to[0] = to_bf16(a);
+            if (index + 1 < limit) to[1] = to_bf16(b);
+        }
+    }
+}
+
+/* 16 bytes into shared memory, or zeros. */
+DEV void copy16(u32 to, const void *from, int there) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
+}
+DEV void copy_commit(void) { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int LEFT> DEV void copy_wait(void) { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory"); }
+DEV void prefetch(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+
+DEV int row_of(const gpu_row_map &m, int r) {
+    if (m.map) return __ldg(m.map + r);
+    return m.group ? r / m.group * m.stride + m.offset + r % m.group : r;
+}
+
+/* Weight (column, i) of packed bf16: byte offset of the 16 bytes that hold i … i + 7, i a multiple of 8. */
+DEV size_t atom_at(int blocks, int column, int i) {
+    return ((size_t)(column >> 3) * blocks + (i >> 6)) * GPU_ATOM_BYTES + (column & 7) * 128 + ((((i >> 3) ^ column) & 7) << 4);
+}
+
+/* ---- matrix instructions: 16 x 8 tile += A 16 x 16 · B 16 x 8; thread (g = lane/4, t = lane%4) holds rows g, g + 8,
+ *      columns 2t, 2t + 1 of the tile -------------------------------------------------------------------------- */
+
+DEV void load_matrix4(u32 (&r)[4], u32 at) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
+}
+DEV void load_matrix2(u32 (&r)[2], u32 at) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(at) : "memory");
+}
+DEV void load_turned4(u32 (&r)[4], u32 at) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
+}
+DEV void load_turned2(u32 (&r)[2], u32 at) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(at) : "memory");
+}
+DEV void mma16(float (&c)[4], const u32 *a, u32 b0, u32 b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+DEV void mma8(float (&c)[4], const u32 *a, u32 b0) {
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(b0));
+}
+
+#endif

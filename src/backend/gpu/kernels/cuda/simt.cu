@@ -1,0 +1,281 @@
+/* Kernels without matrix instructions: norms, gathers, and products and attention of any type and shape.
+ *
+ *   norm_rows         out[r] = norm(x[r]) rounded to act. A warp a row, 4 rows a block.
+ *   embed_text        rows of the embedding table, scaled, into the prefix. A block a row.
+ *   patches           pictures as rows of 588 inputs, each split into bf16 + bf16 so that a bf16 product of both
+ *                     parts is right to 2^-17. A block a patch.
+ *   linear_simt       x·Wᵀ in fp32 for any types, shapes and epilogue. 64 x 64 outputs a block, 4 x 4 a thread,
+ *                     16 k at a time. The fp32 plan runs on it; in a bf16 plan it takes what nothing else can.
+ *   linear_rows       the same for few rows (action tokens, velocity), with the norm on the way in: 16 rows and 16
+ *                     packed columns a block, a warp two columns, x in shared memory. Legal when 16·k·4 bytes fit.
+ *   attention_simt_*  attention by definition: a block a query row and head, scores in shared memory. */
+#include "epilogue.cuh"
+
+/* ---- norm ------------------------------------------------------------------------------------------------- */
+
+KERNEL(128) norm_rows(const __grid_constant__ gpu_norm p) {
+    int lane = threadIdx.x & 31, r = blockIdx.x * 4 + (threadIdx.x >> 5);
+    start_next();
+    wait_before();
+    if (r >= *p.count) return;
+    size_t from = (size_t)row_of(p.from, r) * p.k, to = (size_t)r * p.k;
+    float sum = 0, squares = 0, mean = 0;
+    if (!p.f32 && !(p.k & 7)) {          /* 8 elements a load */
+        const uint4 *x = (const uint4 *)((const u16 *)p.x + from);
+        uint4 *out = (uint4 *)((u16 *)p.out + to);
+        int n = p.k / 8;
+        if (p.kind == GPU_NORM_LAYER) {
+            for (int i = lane; i < n; i += 32) {
+                uint4 v = __ldcg(x + i);
+                sum += low_of(v.x) + high_of(v.x) + low_of(v.y) + high_of(v.y) + low_of(v.z) + high_of(v.z) + low_of(v.w) + high_of(v.w);
+            }
+            mean = warp_sum(sum) / p.k;
+        }
+        for (int i = lane; i < n; i += 32) {
+            uint4 v = __ldcg(x + i);
+            u32 w[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                float a = low_of(w[j]) - mean, b = high_of(w[j]) - mean;
+                squares += a * a + b * b;
+            }
+        }
+        float factor = rsqrtf(warp_sum(squares) / p.k + p.eps), one = p.kind == GPU_NORM_RMS;
+        for (int i = lane; i < n; i += 32) {
+            uint4 v = __ldcg(x + i);
+            u32 w[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                float2 weight = __ldg((const float2 *)p.weight + i * 4 + j), bias = make_float2(0, 0);
+                if (p.bias) bias = __ldg((const float2 *)p.bias + i * 4 + j);
+                w[j] = pack_bf16((low_of(w[j]) - mean) * factor * (one + weight.x) + bias.x,
+                                 (high_of(w[j]) - mean) * factor * (one + weight.y) + bias.y);
+            }
+            out[i] = make_uint4(w[0], w[1], w[2], w[3]);
+        }
+        return;
+    }
+    if (p.kind == GPU_NORM_LAYER) {
+        for (int i = lane; i < p.k; i += 32) sum += load_act(p.x, p.f32, from + i);
+        mean = warp_sum(sum) / p.k;
+    }
+    for (int i = lane; i < p.k; i += 32) {
+        float d = load_act(p.x, p.f32, from + i) - mean;
+        squares += d * d;
+    }
+    float factor = rsqrtf(warp_sum(squares) / p.k + p.eps), one = p.kind == GPU_NORM_RMS;
+    for (int i = lane; i < p.k; i += 32) {
+        float y = (load_act(p.x, p.f32, from + i) - mean) * factor * (one + p.weight[i]) + (p.bias ? p.bias[i] : 0);
+        if (p.f32) ((float *)p.out)[to + i] = y;
+        else ((u16 *)p.out)[to + i] = to_bf16(y);
+    }
+}
+
+/* ---- gathers ---------------------------------------------------------------------------------------------- */
+
+KERNEL(256) embed_text(const __grid_constant__ gpu_text p) {
+    start_next();
+    wait_before();
+    if (blockIdx.x >= *p.count) return;
+    size_t from = (size_t)blockIdx.x * p.width, to = (size_t)p.out_row[blockIdx.x] * p.width;
+    for (int i = threadIdx.x; i < p.width; i += 256) {
+        float y = p.text[from + i] * p.scale;
+        if (p.f32) ((float *)p.out)[to + i] = y;
+        else ((u16 *)p.out)[to + i] = to_bf16(y);
+    }
+}
+
+enum { PATCH = 14, IMAGE = 224, CHANNELS = 3, PATCH_INPUTS = PATCH * PATCH * CHANNELS };
+
+/* Input i (channel, row, column) of patch r (256 an image). */
+DEV float pixel_at(const void *images, int floats, int r, int i) {
+    int patch = r & 255, c = i / (PATCH * PATCH), y = (patch >> 4) * PATCH + i / PATCH % PATCH, x = (patch & 15) * PATCH + i % PATCH;
+    size_t at = (size_t)(r >> 8) * IMAGE * IMAGE * CHANNELS + (y * IMAGE + x) * CHANNELS + c;
+    return floats ? ((const float *)images)[at] : __fadd_rn(__fmul_rn(__fdiv_rn(((const uint8_t *)images)[at], 255.0f), 2.0f), -1.0f);
+}
+
+KERNEL(128) patches(const __grid_constant__ gpu_patches p) {
+    int r = blockIdx.x, floats = *p.pixels;
+    start_next();
+    wait_before();
+    if (r >= *p.count) return;
+    u16 *high = (u16 *)p.out + (size_t)r * 2 * p.ld, *low = high + p.ld;
+    for (int i = threadIdx.x; i < p.ld; i += 128) {
+        float x = i < PATCH_INPUTS ? pixel_at(p.images, floats, r, i) : 0, upper = round_bf16(x);
+        high[i] = to_bf16(upper);
+        low[i] = to_bf16(x - upper);
+    }
+}
+
+/* ---- products --------------------------------------------------------------------------------------------- */
+
+/* 4 weights of a packed column from i, a multiple of 4; zeros behind k. */
+DEV float4 weights4(const gpu_weights &w, int column, int i) {
+    if (column >= w.columns || i >= w.k) return make_float4(0, 0, 0, 0);
+    if (w.f32) return __ldg((const float4 *)((const float *)w.data + (size_t)column * ((w.k + 3) & ~3) + i));
+    uint2 v = __ldg((const uint2 *)((const char *)w.data + atom_at(w.blocks, column, i & ~7) + (i & 4) * 2));
+    return make_float4(low_of(v.x), high_of(v.x), low_of(v.y), high_of(v.y));
+}
+
+DEV float x_at(const gpu_linear &p, size_t row, int r, int i, int floats) {
+    if (i >= p.ldx) return 0;
+    if (p.x_type == GPU_X_PIXELS) return pixel_at(p.x, floats, r, i);
+    return load_act(p.x, p.x_type == GPU_X_F32, row * p.ldx + i);
+}
+
+KERNEL(256) linear_simt(const __grid_constant__ gpu_linear p) {
+    __shared__ float a[16][68], b[16][68];
+    int row0 = blockIdx.x * 64, column0 = blockIdx.y * 64, tid = threadIdx.x, ty = tid / 16, u = tid % 16 / 4, t = tid % 4;
+    start_next();
+    wait_before();
+    int rows = *p.count, floats = p.x_type == GPU_X_PIXELS ? *p.pixels : 0;
+    if (row0 >= rows) return;
+    float sum[4][4] = {};
+    int load_row = row0 + tid / 4, load_k = tid % 4 * 4;
+    size_t from = load_row < rows ? row_of(p.from, load_row) : 0;
+    for (int k0 = 0; k0 < p.weights.k; k0 += 16) {
+        float4 w = weights4(p.weights, column0 + tid / 4, k0 + load_k);
+#pragma unroll
+        for (int i = 0; i < 4; i++) a[load_k + i][tid / 4] = load_row < rows ? x_at(p, from, load_row, k0 + load_k + i, floats) : 0;
+        b[load_k][tid / 4] = w.x, b[load_k + 1][tid / 4] = w.y, b[load_k + 2][tid / 4] = w.z, b[load_k + 3][tid / 4] = w.w;
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < 16; k++) {
+            float4 x = *(const float4 *)&a[k][ty * 4];
+            float2 v = *(const float2 *)&b[k][u * 16 + 2 * t], w2 = *(const float2 *)&b[k][u * 16 + 8 + 2 * t];
+            float xs[4] = {x.x, x.y, x.z, x.w};
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                sum[i][0] += xs[i] * v.x, sum[i][1] += xs[i] * v.y;
+                sum[i][2] += xs[i] * w2.x, sum[i][3] += xs[i] * w2.y;
+            }
+        }
+        __syncthreads();
+    }
+    if (column0 + u * 16 >= p.weights.columns) return;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        if (row0 + ty * 4 + i < rows)
+            epilogue_unit(p.epilogue, row0 + ty * 4 + i, column0 / 16 + u, t, sum[i][0], sum[i][1], sum[i][2], sum[i][3]);
+}
+
+KERNEL(256) linear_rows(const __grid_constant__ gpu_linear p) {
+    extern __shared__ __align__(16) float x[];           /* [16][k rounded up to 4] */
+    __shared__ float sums[16][18];
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, row0 = blockIdx.y * 16, k = p.weights.k, pitch = (k + 3) & ~3;
+    int column = blockIdx.x * GPU_UNIT + warp * 2;
+    start_next();
+    for (int i = lane * 4; i < k; i += 128)              /* the weights may come to the second-level cache meanwhile */
+        for (int c = 0; c < 2; c++)
+            prefetch(p.weights.f32 ? (const char *)p.weights.data + ((size_t)(column + c) * pitch + i) * 4
+                                   : (const char *)p.weights.data + atom_at(p.weights.blocks, column + c, i & ~7));
+    wait_before();
+    int rows = *p.count - row0;
+    if (rows <= 0) return;
+    if (rows > 16) rows = 16;
+    for (int r = warp; r < 16; r += 8) {
+        float *to = x + r * pitch;
+        size_t from = r < rows ? (size_t)row_of(p.from, row0 + r) * p.ldx : 0;
+        float sum = 0, squares = 0, mean = 0;
+        for (int i = lane; i < pitch; i += 32) {
+            to[i] = r < rows && i < k ? load_act(p.x, p.x_type == GPU_X_F32, from + i) : 0;
+            sum += to[i];
+        }
+        if (p.norm == GPU_NORM_NONE || r >= rows) continue;
+        if (p.norm == GPU_NORM_LAYER) mean = warp_sum(sum) / k;
+        for (int i = lane; i < k; i += 32) squares += (to[i] - mean) * (to[i] - mean);
+        float factor = rsqrtf(warp_sum(squares) / k + p.eps), one = p.norm == GPU_NORM_RMS;
+        for (int i = lane; i < k; i += 32) {
+            float y = (to[i] - mean) * factor * (one + p.norm_weight[i]) + (p.norm_bias ? p.norm_bias[i] : 0);
+            to[i] = p.round ? round_bf16(y) : y;
+        }
+    }
+    __syncthreads();
+    float sum[2][16] = {};
+    for (int i = lane * 4; i < k; i += 128) {
+        float4 w0 = weights4(p.weights, column, i), w1 = weights4(p.weights, column + 1, i);
+#pragma unroll
+        for (int r = 0; r < 16; r++) {
+            if (r >= rows) break;
+            float4 v = *(const float4 *)(x + r * pitch + i);
+            sum[0][r] += v.x * w0.x + v.y * w0.y + v.z * w0.z + v.w * w0.w;
+            sum[1][r] += v.x * w1.x + v.y * w1.y + v.z * w1.z + v.w * w1.w;
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < 16; r++) {
+        if (r >= rows) break;
+        float s0 = warp_sum(sum[0][r]), s1 = warp_sum(sum[1][r]);
+        if (!lane) sums[r][warp * 2] = s0, sums[r][warp * 2 + 1] = s1;
+    }
+    __syncthreads();
+    int r = threadIdx.x / 4, t = threadIdx.x % 4;
+    if (r < rows) epilogue_unit(p.epilogue, row0 + r, blockIdx.x, t, sums[r][2 * t], sums[r][2 * t + 1], sums[r][8 + 2 * t], sums[r][9 + 2 * t]);
+}
+
+/* ---- attention by definition ------------------------------------------------------------------------------ */
+
+typedef struct attend {
+    const void *q, *k, *v;
+    void *out;
+    size_t q_at, k_at, v_at, out_at, stride;
+    int keys, head_dim, f32;
+    float scale;
+} attend;
+
+DEV void attend_block(const attend &a) {
+    extern __shared__ float scores[];                    /* [keys] */
+    __shared__ float shares[4];
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    float top = -INFINITY, sum = 0;
+    for (int j = warp; j < a.keys; j += 4) {
+        float s = 0;
+        for (int i = lane; i < a.head_dim; i += 32) s += load_act(a.q, a.f32, a.q_at + i) * load_act(a.k, a.f32, a.k_at + j * a.stride + i);
+        s = warp_sum(s) * a.scale;
+        if (!lane) scores[j] = s;
+        top = fmaxf(top, s);
+    }
+    if (!lane) shares[warp] = top;
+    __syncthreads();
+    top = fmaxf(fmaxf(shares[0], shares[1]), fmaxf(shares[2], shares[3]));
+    __syncthreads();
+    for (int j = threadIdx.x; j < a.keys; j += 128) {
+        float p = __expf(scores[j] - top);
+        scores[j] = p;
+        sum += p;
+    }
+    sum = warp_sum(sum);
+    if (!lane) shares[warp] = sum;
+    __syncthreads();
+    float factor = 1 / (shares[0] + shares[1] + shares[2] + shares[3]);
+    for (int i = threadIdx.x; i < a.head_dim; i += 128) {
+        float y = 0;
+        for (int j = 0; j < a.keys; j++) {
+            float p = scores[j] * factor;
+            y += (a.f32 ? p : round_bf16(p)) * load_act(a.v, a.f32, a.v_at + j * a.stride + i);
+        }
+        if (a.f32) ((float *)a.out)[a.out_at + i] = y;
+        else ((u16 *)a.out)[a.out_at + i] = to_bf16(y);
+    }
+}
+
+KERNEL(128) attention_simt_image(const __grid_constant__ gpu_image_attention p) {
+    int r = blockIdx.x, h = blockIdx.y;
+    start_next();
+    wait_before();
+    if (r >= *p.count) return;
+    size_t width = (size_t)p.heads * p.head_dim, stride = 3 * width, image = (size_t)(r & ~255) * stride, head = (size_t)h * p.head_dim;
+    attend a = {p.qkv, p.qkv, p.qkv, p.out, r * stride + head, image + width + head, image + 2 * width + head, r * width + head, stride,
+                256, p.head_dim, p.f32, p.scale};
+    attend_block(a);
+}
+
+KERNEL(128) attention_simt_cache(const __grid_constant__ gpu_cache_attention p) {
+    int r = blockIdx.x, h = blockIdx.y;
+    start_next();
+    wait_before();
+    if (r >= *p.count) return;
+    size_t q = ((size_t)r * p.heads + h) * p.head_dim, block = (size_t)p.sample[r] * p.capacity * p.head_dim;
+    attend a = {p.q, p.k, p.v, p.out, q, block, block, q, (size_t)p.head_dim, p.keys[r], p.head_dim, p.f32, p.scale};
+    attend_block(a);
+}

@@ -1,0 +1,190 @@
+/* x·Wᵀ for few rows in bf16: the weights are read once at full bandwidth and everything else hides behind them.
+ *
+ * A block makes 16·MT rows x 8·C packed columns over all of k. Its part of W lies in one piece per 8 columns, so the
+ * first chunks are asked for before the kernel in front has ended; x follows when it has.
+ *
+ *   chunk = 512 k:  x [8 blocks of 64 k][16·MT rows][128 bytes] + W [C groups][8 atoms]; p.stages chunks in flight
+ *   warp w takes the w-th 64 k of every chunk; the 8 partial sums meet in shared memory at the end
+ *
+ * The norm, where there is one, happens in place in shared memory once all of x is there: then all chunks must be
+ * resident. What surprises: with C = 1 a block owns half a unit, which only plain matrices allow.
+ *
+ * Legal when ldx % 8 == 0, W and x have the same k blocks, columns % (8·C) == 0, and norm only if stages cover k. */
+#include "epilogue.cuh"
+
+enum { CHUNK_BLOCKS = 8, WARPS = 8 };
+
+/* cp.async counts groups at compile time. */
+DEV void copy_wait_but(int left) {
+    switch (left) {
+    case 0: copy_wait<0>(); break;
+    case 1: copy_wait<1>(); break;
+    case 2: copy_wait<2>(); break;
+    case 3: copy_wait<3>(); break;
+    case 4: copy_wait<4>(); break;
+    case 5: copy_wait<5>(); break;
+    case 6: copy_wait<6>(); break;
+    default: copy_wait<7>(); break;
+    }
+}
+
+/* Row r of x in place: chunk units of 16 bytes, 64 a chunk. */
+template <int ROWS, int STAGE> DEV void norm_row(const gpu_linear &p, char *memory, const float *weight, int r, int lane) {
+    const int n = p.ldx / 8;
+    float sum = 0, squares = 0, mean = 0;
+    auto unit = [&](int i) { return (uint4 *)(memory + (i >> 6) * STAGE + ((i >> 3 & 7) * ROWS + r) * 128 + (((i ^ r) & 7) << 4)); };
+    if (p.norm == GPU_NORM_LAYER) {
+        for (int i = lane; i < n; i += 32) {
+            uint4 v = *unit(i);
+            sum += low_of(v.x) + high_of(v.x) + low_of(v.y) + high_of(v.y) + low_of(v.z) + high_of(v.z) + low_of(v.w) + high_of(v.w);
+        }
+        mean = warp_sum(sum) / p.ldx;
+    }
+    for (int i = lane; i < n; i += 32) {
+        uint4 v = *unit(i);
+        u32 w[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            float a = low_of(w[j]) - mean, b = high_of(w[j]) - mean;
+            squares += a * a + b * b;
+        }
+    }
+    const float factor = rsqrtf(warp_sum(squares) / p.ldx + p.eps), one = p.norm == GPU_NORM_RMS;
+    const float *bias = p.norm_bias ? weight + p.ldx : NULL;
+    for (int i = lane; i < n; i += 32) {
+        uint4 v = *unit(i);
+        u32 w[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            float2 f = *(const float2 *)(weight + i * 8 + j * 2), s = make_float2(0, 0);
+            if (bias) s = *(const float2 *)(bias + i * 8 + j * 2);
+            w[j] = pack_bf16((low_of(w[j]) - mean) * factor * (one + f.x) + s.x, (high_of(w[j]) - mean) * factor * (one + f.y) + s.y);
+        }
+        *unit(i) = make_uint4(w[0], w[1], w[2], w[3]);
+    }
+}
+
+template <int MT, int C> DEV void skinny(const gpu_linear &p) {
+    constexpr int ROWS = MT * 16, X = ROWS * CHUNK_BLOCKS * 128, STAGE = X + C * CHUNK_BLOCKS * GPU_ATOM_BYTES, PITCH = C * 8 + 2;
+    extern __shared__ __align__(1024) char memory[];
+    const u32 ring = shared_address(memory);
+    const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, blocks = p.weights.blocks, stages = p.stages;
+    const int chunks = (blocks + CHUNK_BLOCKS - 1) / CHUNK_BLOCKS, row0 = blockIdx.y * ROWS, group0 = blockIdx.x * C;
+    float *norm_weight = (float *)(memory + stages * STAGE);
+
+    auto load_weights = [&](int chunk, int stage) {
+        const int n = min(blocks - chunk * CHUNK_BLOCKS, (int)CHUNK_BLOCKS) * (GPU_ATOM_BYTES / 16);
+#pragma unroll
+        for (int c = 0; c < C; c++) {
+            const char *from = (const char *)p.weights.data + ((size_t)(group0 + c) * blocks + chunk * CHUNK_BLOCKS) * GPU_ATOM_BYTES;
+            const u32 to = ring + stage * STAGE + X + c * CHUNK_BLOCKS * GPU_ATOM_BYTES;
+#pragma unroll
+            for (int i = tid; i < CHUNK_BLOCKS * GPU_ATOM_BYTES / 16; i += WARPS * 32)
+                if (i < n) copy16(to + i * 16, from + i * 16, 1);
+        }
+    };
+    for (int s = 0; s < stages; s++) {
+        if (s < chunks) load_weights(s, s);
+        copy_commit();
+    }
+    start_next();
+    if (p.norm != GPU_NORM_NONE) {       /* constants of the model or of the schedule */
+        for (int i = tid; i < p.ldx; i += WARPS * 32) norm_weight[i] = __ldg(p.norm_weight + i);
+        if (p.norm_bias)
+            for (int i = tid; i < p.ldx; i += WARPS * 32) norm_weight[p.ldx + i] = __ldg(p.norm_bias + i);
+    }
+    wait_before();
+    const int rows = *p.count - row0;
+    if (rows <= 0) {
+        copy_wait<0>();
+        return;
+    }
+    auto load_x = [&](int chunk, int stage) {
+        const u32 to = ring + stage * STAGE;
+#pragma unroll
+        for (int i = tid; i < ROWS * 64; i += WARPS * 32) {
+            const int r = i >> 6, c = i & 63, k = chunk * 512 + c * 8, there = r < rows && k < p.ldx;
+            copy16(to + ((c >> 3) * ROWS + r) * 128 + (((c ^ r) & 7) << 4), (const u16 *)p.x + (there ? (size_t)(row0 + r) * p.ldx + k : 0), there);
+        }
+    };
+    for (int s = 0; s < stages; s++) {
+        if (s < chunks) load_x(s, s);
+        copy_commit();
+    }
+    if (p.norm != GPU_NORM_NONE) {
+        copy_wait<0>();
+        __syncthreads();
+        for (int r = warp; r < ROWS && r < rows; r += WARPS) norm_row<ROWS, STAGE>(p, memory, norm_weight, r, lane);
+    }
+
+    float sum[MT][C][4] = {};
+    for (int chunk = 0, stage = 0; chunk < chunks; chunk++) {
+        copy_wait_but(stages - 1);
+        __syncthreads();
+        if (chunk * CHUNK_BLOCKS + warp < blocks) {
+            const u32 x = ring + stage * STAGE + warp * ROWS * 128, w = ring + stage * STAGE + X + warp * GPU_ATOM_BYTES;
+#pragma unroll
+            for (int s = 0; s < 4; s += 2) {
+                u32 b[C][4];               /* b0, b1 of two k steps */
+#pragma unroll
+                for (int c = 0; c < C; c++)
+                    load_matrix4(b[c], w + c * CHUNK_BLOCKS * GPU_ATOM_BYTES + (lane & 7) * 128 + (((2 * s + (lane >> 3)) ^ (lane & 7)) << 4));
+#pragma unroll
+                for (int h = 0; h < 2; h++)
+#pragma unroll
+                    for (int m = 0; m < MT; m++) {
+                        u32 a[4];
+                        const int r = m * 16 + (lane & 15), c16 = 2 * (s + h) + (lane >> 4);
+                        load_matrix4(a, x + r * 128 + ((c16 ^ (r & 7)) << 4));
+#pragma unroll
+                        for (int c = 0; c < C; c++) mma16(sum[m][c], a, b[c][2 * h], b[c][2 * h + 1]);
+                    }
+            }
+        }
+        if (chunk + stages < chunks) {
+            __syncthreads();
+            load_weights(chunk + stages, stage);
+            load_x(chunk + stages, stage);
+        }
+        copy_commit();
+        if (++stage == stages) stage = 0;
+    }
+    copy_wait<0>();
+    __syncthreads();
+
+    float *part = (float *)memory;       /* [warp][row][PITCH] */
+    const int g = lane >> 2, t4 = lane & 3;
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int c = 0; c < C; c++)
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                *(float2 *)(part + ((size_t)warp * ROWS + m * 16 + h * 8 + g) * PITCH + c * 8 + 2 * t4) = make_float2(sum[m][c][2 * h], sum[m][c][2 * h + 1]);
+    __syncthreads();
+    constexpr int UNITS = C == 1 ? 1 : C / 2;
+    for (int i = tid; i < ROWS * UNITS * 4; i += WARPS * 32) {
+        const int t = i & 3, u = (i >> 2) % UNITS, r = (i >> 2) / UNITS;
+        if (r >= rows) continue;
+        float2 a = make_float2(0, 0), b = make_float2(0, 0);
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) {
+            const float *from = part + ((size_t)w * ROWS + r) * PITCH + u * 16 + 2 * t;
+            float2 v = *(const float2 *)from;
+            a.x += v.x, a.y += v.y;
+            if (C > 1) {
+                v = *(const float2 *)(from + 8);
+                b.x += v.x, b.y += v.y;
+            }
+        }
+        if (C > 1) epilogue_unit(p.epilogue, row0 + r, group0 / 2 + u, t, a.x, a.y, b.x, b.y);
+        else epilogue_plain(p.epilogue, row0 + r, row_of(p.epilogue.to, row0 + r), group0 * 8 + 2 * t, a.x, a.y);
+    }
+}
+
+KERNEL(256) skinny_16_8(const __grid_constant__ gpu_linear p) { skinny<1, 1>(p); }
+KERNEL(256) skinny_16_16(const __grid_constant__ gpu_linear p) { skinny<1, 2>(p); }
+KERNEL(256) skinny_16_64(const __grid_constant__ gpu_linear p) { skinny<1, 8>(p); }
+KERNEL(256) skinny_64_8(const __grid_constant__ gpu_linear p) { skinny<4, 1>(p); }
+KERNEL(256) skinny_64_16(const __grid_constant__ gpu_linear p) { skinny<4, 2>(p); }
+KERNEL(256) skinny_64_32(const __grid_constant__ gpu_linear p) { skinny<4, 4>(p); }

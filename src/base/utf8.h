@@ -1,0 +1,36 @@
+/* One step through UTF-8, strict: no overlong forms, no surrogates, nothing above U+10FFFF. */
+#ifndef BASE_UTF8_H
+#define BASE_UTF8_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Bytes of the character at `text`, of which `left` (at least 1) are there; 0: not UTF-8. *code: the code point. */
+static inline size_t utf8_decode(const char *text, size_t left, uint32_t *code) {
+    static const uint32_t smallest[5] = {0, 0, 0x80, 0x800, 0x10000};
+    uint8_t lead = (uint8_t)text[0];
+    size_t bytes = lead < 0x80 ? 1 : lead < 0xc0 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf8 ? 4 : 0;
+    if (!bytes || bytes > left) return 0;
+    uint32_t value = bytes == 1 ? lead : lead & (0x7fu >> bytes);
+    for (size_t i = 1; i < bytes; i++) {
+        uint8_t next = (uint8_t)text[i];
+        if ((next & 0xc0) != 0x80) return 0;
+        value = value << 6 | (next & 0x3f);
+    }
+    if (value < smallest[bytes] || value > 0x10ffff || (value >= 0xd800 && value <= 0xdfff)) return 0;
+    *code = value;
+    return bytes;
+}
+
+/* The first byte that is not UTF-8; `bytes` where all is well. */
+static inline size_t utf8_valid_prefix(const char *text, size_t bytes) {
+    uint32_t code;
+    for (size_t at = 0; at < bytes;) {
+        size_t step = utf8_decode(text + at, bytes - at, &code);
+        if (!step) return at;
+        at += step;
+    }
+    return bytes;
+}
+
+#endif

@@ -1,0 +1,54 @@
+/* Runs golden files through the engine: how the project is tested and how a user checks a machine.
+ *
+ * A golden holds inputs, the checkpoint's recipe and what openpi (or LeRobot) computed from them; verify makes
+ * the checkpoint, computes everything again and compares within the bounds of tests/golden/README.md. It hands
+ * on one row a case.
+ *
+ * Surprising: the default dtype is f32, not the engine's bf16: the bf16 bound cannot see every wrong mask. */
+#ifndef MEASURE_VERIFY_H
+#define MEASURE_VERIFY_H
+
+#include "openpi.h"
+
+typedef struct verify_options {
+    const char *device;          /* NULL: "cpu"                                                           */
+    const char *isa;             /* NULL: the best that the machine runs                                  */
+    openpi_dtype dtype;          /* default f32                                                           */
+    int threads;                 /* 0: all                                                                */
+    const char *tokenizer;       /* NULL: the tokenizer.model beside the case or up to two folders above  */
+    openpi_progress progress;    /* of making full-size weights; may be NULL                              */
+    void *progress_user;
+
+    /* For tests that plant faults: called after opening, before anything runs. May be NULL. */
+    void (*on_engine)(void *user, openpi_engine *engine);
+    void (*on_session)(void *user, openpi_session *session);
+    void (*on_policy)(void *user, openpi_policy *policy);
+    void *hook_user;
+} verify_options;
+
+#define VERIFY_OPTIONS_INIT {0, 0, OPENPI_DTYPE_DEFAULT, 0, 0, 0, 0, 0, 0, 0, 0}
+
+typedef enum verify_result { VERIFY_OK, VERIFY_FAIL, VERIFY_SKIPPED } verify_result;
+
+typedef struct verify_row {
+    char name[128];              /* "model/pi0_tiny", "policy/droid_pi0", "steps/resize"                  */
+    char device[48];             /* "cpu/avx512"; "-" where no model ran                                  */
+    char dtype[8];               /* "f32", "bf16"; "f64" or "exact" where no model ran                    */
+    double max, rms;             /* of the final actions, from the truth; NaN where there is none         */
+    double bound_max, bound_rms; /* what is allowed; bound_rms 0: not bounded                             */
+    verify_result result;
+    char detail[256];            /* FAIL: the first stage or tensor beyond its bound; SKIPPED: why        */
+} verify_row;
+
+typedef void (*verify_each)(void *user, const verify_row *row);
+
+/* `path`: a model/NAME.safetensors file, a policy/NAME or lerobot/NAME folder, a steps.json, encode.json or
+ * synth_hashes.json, or a folder of such, walked in name order. `row` is called once a case, on this thread.
+ * A case that cannot be read, or runs into an error, is a FAIL row that says so. Returns a failure only where
+ * there is nothing to give rows for: `path` does not exist, holds no golden, options are bad, no memory. */
+openpi_status verify_path(const char *path, const verify_options *options, verify_each row, void *user, openpi_error *error);
+
+/* "ok", "FAIL", "skipped" */
+const char *verify_result_text(verify_result result);
+
+#endif

@@ -1,0 +1,202 @@
+/* Policy goldens: the bytes that an openpi client sends -> the robot's actions, and the prepared sample between.
+ *
+ * The golden's metadata is its robot: it becomes a robot's JSON, in the form that users write. Actions are judged in
+ * units of their standard deviation, as tests/golden/README.md has it.
+ *
+ * Surprising: that bound would let a moved expected action pass. But openpi's actions are an affine map of an fp32
+ * chunk, dimension by dimension, so that inverting the map must land on an fp32 number. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/report.h"
+#include "measure/verify_case.h"
+
+enum { DIMS = OPENPI_ACTION_DIM, STEPS = 10, PICTURE = OPENPI_IMAGE_SIZE * OPENPI_IMAGE_SIZE * 3 };
+
+#define SHAPE(...) ((int64_t[]){__VA_ARGS__})
+
+typedef struct golden_policy {
+    const char *folder;
+    openpi_synthetic synthetic;
+    int discrete_state;
+    int64_t H, L, A;
+    uint8_t *images, *image_mask, *token_mask;
+    int32_t *tokens;
+    float *noise;
+    double *state, *actions;
+    double std[DIMS];
+} golden_policy;
+
+static openpi_status read_metadata(const tensors *file, const char *name, golden_policy *g, openpi_error *error) {
+    int pi05;
+    int64_t seed;
+    TRY(golden_boolean(file, name, "pi05", 0, &pi05, error));
+    TRY(golden_boolean(file, name, "discrete_state", pi05, &g->discrete_state, error));
+    TRY(golden_integer(file, name, "seed", 0, INT64_MAX, -1, &seed, error));
+    TRY(golden_integer(file, name, "horizon", 1, OPENPI_MAX_HORIZON, -1, &g->H, error));
+    TRY(openpi_dims_parse("tiny", &g->synthetic.dims, error));
+    g->synthetic.variant = pi05 ? OPENPI_PI05 : OPENPI_PI0;
+    g->synthetic.seed = (uint64_t)seed;
+    g->L = pi05 ? 200 : 48;
+    return OPENPI_OK;
+}
+
+/* {"like": "aloha", "name": "golden", "delta": [6, -1, 6, -1], "transform": "none", …} */
+static openpi_status robot_text(verify_case *c, const tensors *file, const char *name, const golden_policy *g, char *text, size_t bytes,
+                                openpi_error *error) {
+    json_t *robot, *delta;
+    int adapt;
+    TRY(golden_json(c, file, name, "robot", &robot, error));
+    TRY(golden_json(c, file, name, "delta", &delta, error));
+    TRY(golden_boolean(file, name, "adapt_to_pi", 1, &adapt, error));
+    if (!json_is_string(robot)) return report(error, OPENPI_BAD_FILE, "%s: metadata robot is no string", name);
+    if (delta && !json_is_array(delta)) return report(error, OPENPI_BAD_FILE, "%s: metadata delta is no array", name);
+    int length = snprintf(text, bytes, "{\"like\": \"%.40s\", \"name\": \"golden\", \"normalization\": \"%s\", \"prompt_state\": \"%s\"",
+                          json_string_value(robot), g->synthetic.variant == OPENPI_PI05 ? "quantile" : "zscore",
+                          g->discrete_state ? "on" : "off");
+    size_t at = (size_t)length;
+    if (!adapt) at += (size_t)snprintf(text + at, bytes - at, ", \"transform\": \"none\"");
+    at += (size_t)snprintf(text + at, bytes - at, ", \"delta\": [");
+    for (size_t i = 0; delta && i < json_array_size(delta); i++) {
+        if (at + 16 > bytes) return report(error, OPENPI_BAD_FILE, "%s: metadata delta is too long", name);
+        at += (size_t)snprintf(text + at, bytes - at, "%s%d", i ? ", " : "", (int)json_integer_value(json_array_get(delta, i)));
+    }
+    snprintf(text + at, bytes - at, "]}");
+    return OPENPI_OK;
+}
+
+static openpi_status read_expected(verify_case *c, const tensors *file, golden_policy *g, openpi_error *error) {
+    int64_t actions[] = {g->H, -1};
+    TRY(golden_u8(c, file, "images", 4, SHAPE(OPENPI_CAMERAS, OPENPI_IMAGE_SIZE, OPENPI_IMAGE_SIZE, 3), &g->images, error));
+    TRY(golden_u8(c, file, "image_mask", 1, SHAPE(OPENPI_CAMERAS), &g->image_mask, error));
+    TRY(golden_i32(c, file, "tokens", 1, SHAPE(g->L), &g->tokens, error));
+    TRY(golden_u8(c, file, "token_mask", 1, SHAPE(g->L), &g->token_mask, error));
+    TRY(golden_f64(c, file, "state", 1, SHAPE(DIMS), &g->state, error));
+    TRY(golden_f32(c, file, "noise", 2, SHAPE(g->H, DIMS), &g->noise, error));
+    TRY(golden_f64(c, file, "actions", 2, actions, &g->actions, error));
+    g->A = actions[1];
+    if (g->A < 1 || g->A > DIMS) return report(error, OPENPI_BAD_FILE, "%s: %" PRId64 " action dimensions, expected 1 to %d", g->folder, g->A, DIMS);
+    return OPENPI_OK;
+}
+
+/* actions.std of norm_stats.json, 1 past its end. */
+static openpi_status read_std(verify_case *c, const char *path, golden_policy *g, openpi_error *error) {
+    json_t *root;
+    TRY(case_json(c, path, &root, error));
+    const json_t *std = json_object_get(json_object_get(json_object_get(root, "norm_stats"), "actions"), "std");
+    if (!json_is_array(std)) return report(error, OPENPI_BAD_FILE, "%s: norm_stats.actions.std is no array", path);
+    for (size_t i = 0; i < DIMS; i++) g->std[i] = i < json_array_size(std) ? json_number_value(json_array_get(std, i)) : 1;
+    return OPENPI_OK;
+}
+
+/* ---- comparing -------------------------------------------------------------------------------------- */
+
+static void compare_sample(verify_case *c, const golden_policy *g, const openpi_request *request) {
+    const openpi_sample *s = openpi_request_sample(request);
+    static const char *const names[OPENPI_CAMERAS] = {"images, base", "images, left wrist", "images, right wrist"};
+    double padded[DIMS] = {0};
+    int count;
+    const double *state = openpi_request_state(request, &count);
+    case_same_u8(c, "image_mask", s->image_mask, g->image_mask, OPENPI_CAMERAS);
+    for (int i = 0; i < OPENPI_CAMERAS; i++) {
+        const uint8_t *expected = g->images + (size_t)i * PICTURE;
+        if (s->pixels != OPENPI_PIXELS_U8) case_fail(c, "images: floats, expected bytes");
+        else if (s->image_mask[i]) case_same_u8(c, names[i], s->images[i], expected, PICTURE);
+        for (int p = 0; !s->image_mask[i] && p < PICTURE; p++)
+            if (expected[p]) {
+                case_fail(c, "%s: a camera that is not there is black, the golden has %d at byte %d", names[i], expected[p], p);
+                break;
+            }
+    }
+    case_prompt(c, "tokens", s->tokens, s->token_count, g->tokens, g->token_mask, (int)g->L);
+    for (int i = 0; i < count && i < DIMS; i++) padded[i] = state[i];
+    case_near(c, "state", padded, g->state, DIMS, 1e-12);
+    for (int i = 0; s->state && i < DIMS; i++)
+        if (s->state[i] != (float)padded[i])
+            case_fail(c, "state: element %d goes to the model as %.9g, expected %.9g", i, (double)s->state[i], (double)(float)padded[i]);
+}
+
+/* The map from chunk to actions of each dimension, by its values at 0 and 1, undone. */
+static openpi_status check_golden(verify_case *c, const golden_policy *g, const openpi_request *request, openpi_error *error) {
+    float zero[DIMS], one[DIMS];
+    double at_zero[DIMS], at_one[DIMS];
+    for (int i = 0; i < DIMS; i++) {
+        zero[i] = 0;
+        one[i] = 1;
+    }
+    TRY(openpi_request_finish(request, zero, 1, at_zero, error));
+    TRY(openpi_request_finish(request, one, 1, at_one, error));
+    for (int64_t i = 0; i < g->H * g->A; i++) {
+        double slope = at_one[i % g->A] - at_zero[i % g->A], x = (g->actions[i] - at_zero[i % g->A]) / slope;
+        if (fabs(slope) < 1e-3 || fabs(x - (double)(float)x) <= 1e-12) continue;
+        case_fail(c, "the golden's actions, step %d, dimension %d: %.17g comes from x = %.17g, which no fp32 model hands on", (int)(i / g->A),
+                  (int)(i % g->A), g->actions[i], x);
+        return OPENPI_OK;
+    }
+    return OPENPI_OK;
+}
+
+static openpi_status run(verify_case *c, const golden_policy *g, const openpi_request *request, openpi_error *error) {
+    openpi_engine *engine;
+    openpi_session *session;
+    distance d = {0};
+    float *chunk;
+    double *actions;
+    TRY(case_take(c, (size_t)g->H * DIMS, sizeof *chunk, &chunk, error));
+    TRY(case_take(c, (size_t)g->H * DIMS, sizeof *actions, &actions, error));
+    TRY(case_engine(c, &g->synthetic, &engine, error));
+    TRY(case_session(c, engine, 1, (int)g->H, STEPS, (int)g->L, &session, error));
+    TRY(openpi_session_run(session, openpi_request_sample(request), 1, g->noise, chunk, NULL, error));
+    TRY(openpi_request_finish(request, chunk, (int)g->H, actions, error));
+    for (int64_t i = 0; i < g->H * g->A; i++) distance_add(&d, actions[i] / g->std[i % g->A], g->actions[i] / g->std[i % g->A]);
+    if (c->options->dtype == OPENPI_F32) case_actions(c, "actions in units of their std", &d, 1e-3, 0);
+    else case_actions(c, "actions in units of their std", &d, 0.08, 0.012);
+    return OPENPI_OK;
+}
+
+static openpi_status policy_case(verify_case *c, const char *folder, openpi_error *error) {
+    golden_policy g = {.folder = folder};
+    openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
+    openpi_policy *policy;
+    openpi_policy_info info;
+    openpi_request *request;
+    tensors *file;
+    char *expected, *stats, *tokenizer, *bytes, *message, robot[512];
+    size_t count;
+    snprintf(c->row.dtype, sizeof c->row.dtype, "%s", c->options->dtype == OPENPI_F32 ? "f32" : "bf16");
+    TRY(case_manifest(c, folder, error));
+    TRY(case_join(c, folder, "expected.safetensors", &expected, error));
+    TRY(case_join(c, folder, "norm_stats.json", &stats, error));
+    TRY(case_join(c, folder, "request.msgpack", &message, error));
+    TRY(case_tokenizer(c, folder, &tokenizer, error));
+    TRY(case_open(c, expected, &file, error));
+    TRY(read_metadata(file, expected, &g, error));
+    TRY(robot_text(c, file, expected, &g, robot, sizeof robot, error));
+    TRY(read_expected(c, file, &g, error));
+    TRY(read_std(c, stats, &g, error));
+    TRY(case_read(c, message, &bytes, &count, error));
+    options.robot = robot;
+    options.norm_stats = stats;
+    options.tokenizer = tokenizer;
+    options.synthetic = &g.synthetic;
+    options.max_prompt = (int)g.L;
+    TRY(case_policy(c, NULL, &options, &policy, &request, error));
+    openpi_policy_get_info(policy, &info);
+    if (info.action_dim != g.A)
+        return report(error, OPENPI_BAD_FILE, "%s: the robot has %d action dimensions, the golden %d", folder, info.action_dim, (int)g.A);
+    TRY(openpi_request_prepare_msgpack(request, bytes, count, NULL, error));
+    compare_sample(c, &g, request);
+    TRY(check_golden(c, &g, request, error));
+    return run(c, &g, request, error);
+}
+
+openpi_status verify_policy(verify_walk *walk, const char *folder, openpi_error *error) {
+    verify_case c;
+    char name[sizeof c.row.name];
+    verify_name(folder, name, sizeof name);
+    case_begin(&c, walk, name);
+    case_end(&c, walk, policy_case(&c, folder, error), error);
+    return OPENPI_OK;
+}

@@ -1,0 +1,141 @@
+/* Every tensor of a checkpoint, with its shape, in openpi's PyTorch naming and file order (MODEL.md).
+ *
+ * One table serves making checkpoints and checking them. The embedding table appears under
+ * paligemma.lm_head.weight, the one of its two names that openpi's files keep. */
+#include <stdio.h>
+
+#include "base/report.h"
+#include "model/checkpoint.h"
+
+enum extent { NONE, RGB, PATCH, TOKENS, ACTION, VISION, VISION_MLP, WIDTH, VOCAB, QUERY, HEAD, MLP, EXPERT, EXPERT_2, EXPERT_3, EXPERT_MLP, EXTENTS };
+
+/* In which variants. */
+enum when { BOTH, PI0, PI05 };
+
+typedef struct row {
+    const char *name;            /* NULL ends a section's rows */
+    enum when when;
+    uint8_t shape[4];            /* enum extent, NONE ends */
+} row;
+
+#define LINEAR(when, name, out, in) {name ".weight", when, {out, in}}, {name ".bias", when, {out}}
+#define NORM(name) {name ".weight", BOTH, {VISION}}, {name ".bias", BOTH, {VISION}}
+
+enum repeat { ONCE, VISION_DEPTH, DEPTH };
+
+typedef struct section {
+    const char *prefix;          /* where it repeats, "layer." follows */
+    enum repeat repeat;
+    row rows[17];
+} section;
+
+#define PALIGEMMA "paligemma_with_expert.paligemma."
+#define TOWER PALIGEMMA "model.vision_tower.vision_model."
+#define LANGUAGE PALIGEMMA "model.language_model."
+#define GEMMA "paligemma_with_expert.gemma_expert.model."
+
+static const section sections[] = {
+    {TOWER "embeddings.", ONCE, {
+        {"patch_embedding.weight", BOTH, {VISION, RGB, PATCH, PATCH}},
+        {"patch_embedding.bias", BOTH, {VISION}},
+        {"position_embedding.weight", BOTH, {TOKENS, VISION}},
+    }},
+    {TOWER "encoder.layers.", VISION_DEPTH, {
+        NORM("layer_norm1"),
+        NORM("layer_norm2"),
+        LINEAR(BOTH, "self_attn.q_proj", VISION, VISION),
+        LINEAR(BOTH, "self_attn.k_proj", VISION, VISION),
+        LINEAR(BOTH, "self_attn.v_proj", VISION, VISION),
+        LINEAR(BOTH, "self_attn.out_proj", VISION, VISION),
+        LINEAR(BOTH, "mlp.fc1", VISION_MLP, VISION),
+        LINEAR(BOTH, "mlp.fc2", VISION, VISION_MLP),
+    }},
+    {TOWER, ONCE, {
+        NORM("post_layernorm"),
+    }},
+    {PALIGEMMA, ONCE, {
+        LINEAR(BOTH, "model.multi_modal_projector.linear", WIDTH, VISION),
+        {"lm_head.weight", BOTH, {VOCAB, WIDTH}},
+    }},
+    {LANGUAGE "layers.", DEPTH, {
+        {"self_attn.q_proj.weight", BOTH, {QUERY, WIDTH}},
+        {"self_attn.k_proj.weight", BOTH, {HEAD, WIDTH}},
+        {"self_attn.v_proj.weight", BOTH, {HEAD, WIDTH}},
+        {"self_attn.o_proj.weight", BOTH, {WIDTH, QUERY}},
+        {"mlp.gate_proj.weight", BOTH, {MLP, WIDTH}},
+        {"mlp.up_proj.weight", BOTH, {MLP, WIDTH}},
+        {"mlp.down_proj.weight", BOTH, {WIDTH, MLP}},
+        {"input_layernorm.weight", BOTH, {WIDTH}},
+        {"post_attention_layernorm.weight", BOTH, {WIDTH}},
+    }},
+    {LANGUAGE, ONCE, {
+        {"norm.weight", BOTH, {WIDTH}},
+    }},
+    {GEMMA "layers.", DEPTH, {
+        {"self_attn.q_proj.weight", BOTH, {QUERY, EXPERT}},
+        {"self_attn.k_proj.weight", BOTH, {HEAD, EXPERT}},
+        {"self_attn.v_proj.weight", BOTH, {HEAD, EXPERT}},
+        {"self_attn.o_proj.weight", BOTH, {EXPERT, QUERY}},
+        {"mlp.gate_proj.weight", BOTH, {EXPERT_MLP, EXPERT}},
+        {"mlp.up_proj.weight", BOTH, {EXPERT_MLP, EXPERT}},
+        {"mlp.down_proj.weight", BOTH, {EXPERT, EXPERT_MLP}},
+        {"input_layernorm.weight", PI0, {EXPERT}},
+        {"post_attention_layernorm.weight", PI0, {EXPERT}},
+        LINEAR(PI05, "input_layernorm.dense", EXPERT_3, EXPERT),
+        LINEAR(PI05, "post_attention_layernorm.dense", EXPERT_3, EXPERT),
+    }},
+    {GEMMA, ONCE, {
+        {"norm.weight", PI0, {EXPERT}},
+        LINEAR(PI05, "norm.dense", EXPERT_3, EXPERT),
+    }},
+    {"", ONCE, {
+        LINEAR(BOTH, "action_in_proj", EXPERT, ACTION),
+        LINEAR(BOTH, "action_out_proj", ACTION, EXPERT),
+        LINEAR(PI0, "state_proj", EXPERT, ACTION),
+        LINEAR(PI0, "action_time_mlp_in", EXPERT, EXPERT_2),
+        LINEAR(PI0, "action_time_mlp_out", EXPERT, EXPERT),
+        LINEAR(PI05, "time_mlp_in", EXPERT, EXPERT),
+        LINEAR(PI05, "time_mlp_out", EXPERT, EXPERT),
+    }},
+};
+
+typedef struct walk {
+    int64_t extents[EXTENTS];
+    enum when variant;
+    checkpoint_tensor each;
+    void *user;
+} walk;
+
+static openpi_status walk_rows(const walk *w, const section *s, int layer, openpi_error *error) {
+    char name[192];
+    for (const row *r = s->rows; r->name; r++) {
+        if (r->when != BOTH && r->when != w->variant) continue;
+        int64_t shape[4];
+        int rank = 0;
+        for (; rank < 4 && r->shape[rank] != NONE; rank++) shape[rank] = w->extents[r->shape[rank]];
+        if (s->repeat == ONCE)
+            snprintf(name, sizeof name, "%s%s", s->prefix, r->name);
+        else
+            snprintf(name, sizeof name, "%s%d.%s", s->prefix, layer, r->name);
+        TRY(w->each(w->user, name, rank, shape, error));
+    }
+    return OPENPI_OK;
+}
+
+openpi_status checkpoint_tensors(const openpi_dims *d, openpi_variant variant, checkpoint_tensor each, void *user, openpi_error *error) {
+    const walk w = {
+        .extents = {[RGB] = 3, [PATCH] = 14, [TOKENS] = OPENPI_IMAGE_TOKENS, [ACTION] = OPENPI_ACTION_DIM, [VISION] = d->vision_width,
+                    [VISION_MLP] = d->vision_mlp, [WIDTH] = d->width, [VOCAB] = d->vocab, [QUERY] = (int64_t)d->heads * d->head_dim,
+                    [HEAD] = d->head_dim, [MLP] = d->mlp, [EXPERT] = d->expert_width, [EXPERT_2] = 2 * (int64_t)d->expert_width,
+                    [EXPERT_3] = 3 * (int64_t)d->expert_width, [EXPERT_MLP] = d->expert_mlp},
+        .variant = variant == OPENPI_PI05 ? PI05 : PI0,
+        .each = each,
+        .user = user,
+    };
+    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {
+        const section *s = &sections[i];
+        int repeats = s->repeat == ONCE ? 1 : s->repeat == VISION_DEPTH ? d->vision_depth : d->depth;
+        for (int layer = 0; layer < repeats; layer++) TRY(walk_rows(&w, s, layer, error));
+    }
+    return OPENPI_OK;
+}

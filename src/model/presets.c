@@ -1,0 +1,163 @@
+/* Sizes of a model: the named ones, those a user writes as JSON, and what sizes this code can run. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/report.h"
+#include "model/checkpoint.h"
+
+static const struct {
+    const char *name;
+    openpi_dims dims;
+} presets[] = {
+    /*        vision                  language                  expert      vocabulary */
+    {"full", {1152, 27, 16, 4304, 2048, 18, 8, 256, 16384, 1024, 4096, 257152}},
+    {"tiny", {144, 2, 2, 208, 128, 3, 8, 256, 272, 64, 144, 2048}},
+    {"odd", {72, 3, 1, 88, 96, 2, 3, 256, 136, 40, 104, 2048}},
+};
+
+enum { PRESETS = sizeof presets / sizeof *presets, WIDTH_LIMIT = 1 << 14, MLP_LIMIT = 1 << 18, DEPTH_LIMIT = 256, VOCAB_LIMIT = 1 << 22 };
+
+const openpi_dims *dims_released(void) { return &presets[0].dims; }
+
+openpi_status dims_check(const openpi_dims *d, const char *name, openpi_error *error) {
+    const struct {
+        const char *what;
+        int value, low, high, multiple;
+    } limits[] = {
+        {"vision width", d->vision_width, 1, WIDTH_LIMIT, 1},
+        {"vision depth", d->vision_depth, 1, DEPTH_LIMIT, 1},
+        {"vision heads", d->vision_heads, 1, WIDTH_LIMIT, 1},
+        {"vision mlp", d->vision_mlp, 1, MLP_LIMIT, 1},
+        {"language width", d->width, 1, WIDTH_LIMIT, 1},
+        {"language depth", d->depth, 1, DEPTH_LIMIT, 1},
+        {"heads", d->heads, 1, 256, 1},
+        {"head dimension", d->head_dim, 2, 256, 2},
+        {"language mlp", d->mlp, 1, MLP_LIMIT, 1},
+        {"expert width", d->expert_width, 4, WIDTH_LIMIT, 2},          /* sine and cosine halves of the time */
+        {"expert mlp", d->expert_mlp, 1, MLP_LIMIT, 1},
+        {"vocabulary", d->vocab, 1, VOCAB_LIMIT, 1},
+    };
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
+        if (limits[i].value < limits[i].low || limits[i].value > limits[i].high || limits[i].value % limits[i].multiple)
+            return report(error, OPENPI_BAD_ARGUMENT, "%s: %s is %d, expected %s number from %d to %d", name, limits[i].what, limits[i].value,
+                          limits[i].multiple == 2 ? "an even" : "a", limits[i].low, limits[i].high);
+    if (d->vision_width % d->vision_heads)
+        return report(error, OPENPI_BAD_ARGUMENT, "%s: vision width is %d, expected a multiple of its %d heads", name, d->vision_width,
+                      d->vision_heads);
+    return OPENPI_OK;
+}
+
+static int preset_find(const char *name, size_t length) {
+    for (int i = 0; i < PRESETS; i++)
+        if (strlen(presets[i].name) == length && !strncmp(presets[i].name, name, length)) return i;
+    return -1;
+}
+
+void synthetic_text(const openpi_synthetic *synthetic, char *text, size_t bytes) {
+    const char *name = "custom";
+    for (int i = 0; i < PRESETS; i++)
+        if (!memcmp(&presets[i].dims, &synthetic->dims, sizeof synthetic->dims)) name = presets[i].name;
+    snprintf(text, bytes, "%s:%s:%llu", name, synthetic->variant == OPENPI_PI05 ? "pi05" : "pi0", (unsigned long long)synthetic->seed);
+}
+
+/* Decimal digits only: strtoull would take signs and spaces. */
+static int parse_seed(const char *text, uint64_t *seed) {
+    uint64_t value = 0;
+    if (!*text) return 0;
+    for (; *text; text++) {
+        if (*text < '0' || *text > '9') return 0;
+        if (__builtin_mul_overflow(value, (uint64_t)10, &value) || __builtin_add_overflow(value, (uint64_t)(*text - '0'), &value)) return 0;
+    }
+    *seed = value;
+    return 1;
+}
+
+openpi_status openpi_synthetic_parse(const char *spec, openpi_synthetic *synthetic, openpi_error *error) {
+    if (!synthetic) return report(error, OPENPI_BAD_ARGUMENT, "synthetic is NULL, expected where to write the result");
+    openpi_synthetic s = {.dims = presets[0].dims, .variant = OPENPI_PI0, .seed = 7};
+    if (spec && *spec) {
+        size_t length = strcspn(spec, ":");
+        int preset = preset_find(spec, length);
+        const char *rest = spec + length;
+        int good = preset >= 0;
+        if (good) s.dims = presets[preset].dims;
+        if (good && *rest == ':') {
+            length = strcspn(++rest, ":");
+            if (length == 4 && !strncmp(rest, "pi05", 4))
+                s.variant = OPENPI_PI05;
+            else if (length != 3 || strncmp(rest, "pi0", 3))
+                good = 0;
+            rest += length;
+            if (good && *rest == ':') good = parse_seed(rest + 1, &s.seed);
+        }
+        if (!good)
+            return report(error, OPENPI_BAD_ARGUMENT, "synthetic model is \"%s\", expected full, tiny or odd, then maybe :pi0 or :pi05, then maybe :SEED",
+                          spec);
+    }
+    *synthetic = s;
+    return OPENPI_OK;
+}
+
+/* ---- dims as JSON ---- */
+
+static openpi_status read_dims(const json_t *root, openpi_dims *d, openpi_error *error) {
+    int vocab = 0;
+    const struct {
+        const char *key;
+        int count;
+        int *to[5];
+    } members[] = {
+        {"vision", 4, {&d->vision_width, &d->vision_depth, &d->vision_heads, &d->vision_mlp, NULL}},
+        {"vlm", 5, {&d->width, &d->depth, &d->heads, &d->head_dim, &d->mlp}},
+        {"expert", 2, {&d->expert_width, &d->expert_mlp, NULL, NULL, NULL}},
+    };
+    if (!json_is_object(root)) return report(error, OPENPI_BAD_ARGUMENT, "dims are %s, expected an object", json_kind(root));
+    if (json_object_size(root) != 4)
+        return report(error, OPENPI_BAD_ARGUMENT, "dims have %zu members, expected vision, vlm, expert and vocab", json_object_size(root));
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+        const json_t *list = json_object_get(root, members[i].key);
+        if (!json_is_array(list) || json_array_size(list) != (size_t)members[i].count)
+            return report(error, OPENPI_BAD_ARGUMENT, "dims: \"%s\" is %s, expected %d integers", members[i].key,
+                          json_is_array(list) ? "of another length" : json_kind(list), members[i].count);
+        for (int j = 0; j < members[i].count; j++) {
+            const json_t *number = json_array_get(list, (size_t)j);
+            json_int_t value = json_integer_value(number);
+            if (!json_is_integer(number) || value < 1 || value > 1 << 30)
+                return report(error, OPENPI_BAD_ARGUMENT, "dims: \"%s\"[%d] is %s, expected a positive integer", members[i].key, j,
+                              json_is_integer(number) ? "out of range" : json_kind(number));
+            *members[i].to[j] = (int)value;
+        }
+    }
+    TRY(json_get_int(root, "vocab", "dims", 1, VOCAB_LIMIT, &vocab, error));
+    d->vocab = vocab;
+    return dims_check(d, "dims", error);
+}
+
+openpi_status openpi_dims_parse(const char *json, openpi_dims *dims, openpi_error *error) {
+    if (!json || !dims) return report(error, OPENPI_BAD_ARGUMENT, "dims are NULL, expected a JSON object or full, tiny or odd");
+    int preset = preset_find(json, strlen(json));
+    if (preset >= 0) {
+        *dims = presets[preset].dims;
+        return OPENPI_OK;
+    }
+    if (json[strspn(json, " \t\r\n")] != '{')
+        return report(error, OPENPI_BAD_ARGUMENT, "dims are \"%.80s\", expected a JSON object or full, tiny or odd", json);
+    json_t *root;
+    openpi_dims d = {0};
+    openpi_status status = json_parse(json, strlen(json), "dims", &root, error);
+    if (status == OPENPI_OK) {
+        status = read_dims(root, &d, error);
+        json_decref(root);
+    }
+    if (status == OPENPI_OK) *dims = d;
+    if (status == OPENPI_OK || status == OPENPI_NO_MEMORY) return status;
+    if (error) error->status = OPENPI_BAD_ARGUMENT;      /* where the text came from, files are not to blame */
+    return OPENPI_BAD_ARGUMENT;
+}
+
+json_t *dims_json(const openpi_dims *d) {
+    return json_pack("{s:[iiii],s:[iiiii],s:[ii],s:i}", "vision", d->vision_width, d->vision_depth, d->vision_heads, d->vision_mlp, "vlm",
+                     d->width, d->depth, d->heads, d->head_dim, d->mlp, "expert", d->expert_width, d->expert_mlp, "vocab", d->vocab);
+}

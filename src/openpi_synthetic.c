@@ -1,0 +1,275 @@
+/* openpi_synthetic_write: a whole synthetic checkpoint in a folder, as openpi or as LeRobot lays it out.
+ *
+ * Weights come from the model's generator, statistics and tokenizer are those that a synthetic policy uses in
+ * memory. What a failed call has made so far is taken back. */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/report.h"
+#include "base/threads.h"
+#include "model/checkpoint.h"
+#include "model/synth.h"
+#include "model/tensors_build.h"
+#include "policy/normalize.h"
+#include "policy/tokenizer.h"
+
+enum { HORIZON = 50 };
+
+/* ---- what was made, to take it back ---- */
+
+typedef struct made {
+    const char *folder;
+    char **paths;                /* in order of making; folders too */
+    int count;
+} made;
+
+static openpi_status remember(void *user, const char *path, openpi_error *error) {
+    made *m = user;
+    char **grown = realloc(m->paths, ((size_t)m->count + 1) * sizeof *grown), *copy = malloc(strlen(path) + 1);
+    if (grown) m->paths = grown;
+    if (!grown || !copy) {
+        free(copy);
+        return report_no_memory(error, strlen(path) + 1, path);
+    }
+    strcpy(copy, path);
+    m->paths[m->count++] = copy;
+    return OPENPI_OK;
+}
+
+static void forget(made *m, int remove_all) {
+    while (m->count--) {
+        if (remove_all) remove(m->paths[m->count]);
+        free(m->paths[m->count]);
+    }
+    free(m->paths);
+}
+
+/* ---- files and folders ---- */
+
+static openpi_status make_folder(made *m, const char *path, openpi_error *error) {
+    TRY(remember(m, path, error));
+    if (!mkdir(path, 0777)) return OPENPI_OK;
+    int why = errno;
+    free(m->paths[--m->count]);
+    return report(error, OPENPI_SYSTEM, "%s: the folder cannot be made: %s", path, strerror(why));
+}
+
+/* A new folder, or one that is there and empty. */
+static openpi_status begin_folder(made *m, openpi_error *error) {
+    if (!file_exists(m->folder)) return make_folder(m, m->folder, error);
+    if (!file_is_folder(m->folder)) return report(error, OPENPI_BAD_ARGUMENT, "%s: is a file, expected a new or empty folder", m->folder);
+    DIR *list = opendir(m->folder);
+    if (!list) return report(error, OPENPI_SYSTEM, "%s: cannot be read: %s", m->folder, strerror(errno));
+    const struct dirent *entry;
+    openpi_status status = OPENPI_OK;
+    while ((entry = readdir(list)) && status == OPENPI_OK)
+        if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
+            status = report(error, OPENPI_BAD_ARGUMENT, "%s: holds \"%s\", expected a new or empty folder", m->folder, entry->d_name);
+    closedir(list);
+    return status;
+}
+
+static openpi_status make_subfolder(made *m, const char *name, openpi_error *error) {
+    char *path = file_join(m->folder, name);
+    if (!path) return report_no_memory(error, strlen(m->folder) + strlen(name) + 2, "a path");
+    openpi_status status = make_folder(m, path, error);
+    free(path);
+    return status;
+}
+
+static openpi_status make_file(made *m, const char *name, const void *data, size_t bytes, openpi_error *error) {
+    char *path = file_join(m->folder, name);
+    if (!path) return report_no_memory(error, strlen(m->folder) + strlen(name) + 2, "a path");
+    openpi_status status = remember(m, path, error);
+    if (status == OPENPI_OK) status = file_write(path, data, bytes, error);
+    free(path);
+    return status;
+}
+
+static openpi_status make_text(made *m, const char *name, const char *text, openpi_error *error) {
+    return make_file(m, name, text, strlen(text), error);
+}
+
+/* ---- openpi's layout ---- */
+
+static json_t *numbers(const double *values, int count) {
+    json_t *list = json_array();
+    int failed = 0;
+    for (int i = 0; i < count; i++) failed |= json_array_append_new(list, json_real(values[i]));
+    if (list && !failed) return list;
+    json_decref(list);
+    return NULL;
+}
+
+static json_t *entry(const norm_stats *s) {
+    return json_pack("{s:o,s:o,s:o,s:o}", "mean", numbers(s->mean, s->dims), "std", numbers(s->std, s->dims), "q01", numbers(s->q01, s->dims),
+                     "q99", numbers(s->q99, s->dims));
+}
+
+static openpi_status make_norm_stats(made *m, const norm_stats *state, const norm_stats *actions, openpi_error *error) {
+    json_t *root = json_pack("{s:{s:o,s:o}}", "norm_stats", "state", entry(state), "actions", entry(actions));
+    char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    openpi_status status = text ? make_text(m, "assets/synthetic/norm_stats.json", text, error) : report_no_memory(error, 4096, "norm_stats.json");
+    free(text);
+    json_decref(root);
+    return status;
+}
+
+static openpi_status make_openpi(made *m, const norm_stats *state, const norm_stats *actions, openpi_error *error) {
+    char config[300];
+    snprintf(config, sizeof config,
+             "{\n  \"action_dim\": %d,\n  \"action_horizon\": %d,\n  \"paligemma_variant\": \"gemma_2b\",\n"
+             "  \"action_expert_variant\": \"gemma_300m\",\n  \"precision\": \"bfloat16\"\n}\n",
+             OPENPI_ACTION_DIM, HORIZON);
+    TRY(make_text(m, "config.json", config, error));
+    TRY(make_subfolder(m, "assets", error));
+    TRY(make_subfolder(m, "assets/synthetic", error));
+    return make_norm_stats(m, state, actions, error);
+}
+
+/* ---- LeRobot's layout ---- */
+
+#define PICTURE(name) "\"observation.images." name "\": {\"type\": \"VISUAL\", \"shape\": [3, 224, 224]}"
+#define PICTURES PICTURE("base_0_rgb") ", " PICTURE("left_wrist_0_rgb") ", " PICTURE("right_wrist_0_rgb")
+#define STATE "\"observation.state\": {\"type\": \"STATE\", \"shape\": [32]}"
+#define ACTION "\"action\": {\"type\": \"ACTION\", \"shape\": [32]}"
+#define NORM_MAP "{\"VISUAL\": \"IDENTITY\", \"STATE\": \"%s\", \"ACTION\": \"%s\"}"
+#define RENAME "    {\"registry_name\": \"rename_observations_processor\", \"config\": {\"rename_map\": {}}},\n"
+#define BATCH "    {\"registry_name\": \"to_batch_processor\", \"config\": {}},\n"
+#define NEW_LINE "    {\"registry_name\": \"pi0_new_line_processor\", \"config\": {}},\n"
+#define STATE_TEXT "    {\"registry_name\": \"pi05_prepare_state_tokenizer_processor_step\", \"config\": {}},\n"
+#define DEVICE "    {\"registry_name\": \"device_processor\", \"config\": {\"device\": \"cpu\", \"float_dtype\": null}}"
+#define RELATIVE                                                                                                                     \
+    "    {\"registry_name\": \"relative_actions_processor\", \"config\": {\"enabled\": false, \"exclude_joints\": [\"gripper\"], "   \
+    "\"action_names\": null}},\n"
+#define TOKENIZE(length)                                                                                                             \
+    "    {\"registry_name\": \"tokenizer_processor\", \"config\": {\"max_length\": " length ", \"task_key\": \"task\", "             \
+    "\"padding_side\": \"right\", \"padding\": \"max_length\", \"truncation\": true, \"tokenizer_name\": "                           \
+    "\"google/paligemma-3b-pt-224\"}},\n"
+#define NORMALIZE(name, features, file)                                                                                              \
+    "    {\"registry_name\": \"" name "\", \"config\": {\"eps\": 1e-08, \"features\": {" features "}, \"norm_map\": " NORM_MAP       \
+    "}, \"state_file\": \"" file "\"}"
+#define BEFORE(steps) "{\n  \"name\": \"policy_preprocessor\",\n  \"steps\": [\n" steps "\n  ]\n}\n"
+
+#define AFTER_STATE "policy_postprocessor_step_0_unnormalizer_processor.safetensors"
+#define PI0_STATE "policy_preprocessor_step_6_normalizer_processor.safetensors"
+#define PI05_STATE "policy_preprocessor_step_3_normalizer_processor.safetensors"
+
+/* What differs between the two variants. */
+static const struct {
+    const char *type, *mode, *before_state;
+    int max_prompt;
+    const char *before;
+} flavours[] = {
+    [OPENPI_PI0] = {"pi0", "MEAN_STD", PI0_STATE, 48,
+                    BEFORE(RENAME BATCH NEW_LINE TOKENIZE("48") DEVICE ",\n" RELATIVE
+                               NORMALIZE("normalizer_processor", PICTURES ", " STATE ", " ACTION, PI0_STATE))},
+    [OPENPI_PI05] = {"pi05", "QUANTILES", PI05_STATE, 200,
+                     BEFORE(RENAME BATCH RELATIVE NORMALIZE("normalizer_processor", PICTURES ", " STATE ", " ACTION, PI05_STATE)
+                                ",\n" STATE_TEXT TOKENIZE("200") DEVICE)},
+};
+
+static const char after[] = "{\n  \"name\": \"policy_postprocessor\",\n  \"steps\": [\n" NORMALIZE(
+    "unnormalizer_processor", ACTION, AFTER_STATE) ",\n    {\"registry_name\": \"absolute_actions_processor\", \"config\": {\"enabled\": false}},\n" DEVICE
+                                                   "\n  ]\n}\n";
+
+static const char lerobot_config[] =
+    "{\n  \"type\": \"%s\",\n  \"n_obs_steps\": 1,\n  \"input_features\": {" PICTURES ", " STATE "},\n  \"output_features\": {" ACTION "},\n"
+    "  \"device\": \"cpu\",\n  \"paligemma_variant\": \"gemma_2b\",\n  \"action_expert_variant\": \"gemma_300m\",\n  \"dtype\": \"bfloat16\",\n"
+    "  \"chunk_size\": %d,\n  \"n_action_steps\": %d,\n  \"max_state_dim\": 32,\n  \"max_action_dim\": 32,\n  \"num_inference_steps\": 10,\n"
+    "  \"min_period\": 0.004,\n  \"max_period\": 4.0,\n  \"use_relative_actions\": false,\n  \"relative_exclude_joints\": [\"gripper\"],\n"
+    "  \"action_feature_names\": null,\n  \"rtc_config\": null,\n  \"image_resolution\": [224, 224],\n  \"empty_cameras\": 0,\n"
+    "  \"normalization_mapping\": " NORM_MAP ",\n  \"tokenizer_max_length\": %d\n}\n";
+
+/* Statistics as LeRobot's state files hold them: float32, one tensor a feature and statistic. Minimum and maximum
+ * lie half a quantile's distance beyond the quantiles. */
+static openpi_status make_state_files(made *m, openpi_variant variant, const norm_stats *state, const norm_stats *actions, openpi_error *error) {
+    enum { STATISTICS = 6, TENSORS = 2 * STATISTICS };
+    static const char *const names[TENSORS] = {
+        "action.max", "action.mean", "action.min", "action.q01", "action.q99", "action.std", "observation.state.max", "observation.state.mean",
+        "observation.state.min", "observation.state.q01", "observation.state.q99", "observation.state.std"};
+    tensor list[TENSORS];
+    const tensor *order[TENSORS];
+    float data[TENSORS][NORM_DIMS];
+    for (int t = 0; t < TENSORS; t++) {
+        const norm_stats *s = t < STATISTICS ? actions : state;
+        for (int i = 0; i < NORM_DIMS; i++) {
+            double reach = 0.5 * (s->q99[i] - s->q01[i]);
+            const double values[STATISTICS] = {s->q99[i] + reach, s->mean[i], s->q01[i] - reach, s->q01[i], s->q99[i], s->std[i]};
+            data[t][i] = (float)values[t % STATISTICS];
+        }
+        list[t] = (tensor){.name = names[t], .type = DTYPE_F32, .rank = 1, .shape = {NORM_DIMS}, .count = NORM_DIMS};
+        order[t] = &list[t];
+    }
+    char *header;
+    size_t bytes;
+    TRY(safetensors_header(order, TENSORS, "", NULL, &header, &bytes, error));
+    char *file = realloc(header, bytes + sizeof data);
+    if (!file) {
+        free(header);
+        return report_no_memory(error, bytes + sizeof data, "statistics");
+    }
+    memcpy(file + bytes, data, sizeof data);
+    openpi_status status = make_file(m, flavours[variant].before_state, file, bytes + sizeof data, error);
+    if (status == OPENPI_OK) status = make_file(m, AFTER_STATE, file, bytes + sizeof data, error);
+    free(file);
+    return status;
+}
+
+static openpi_status make_lerobot(made *m, openpi_variant variant, const norm_stats *state, const norm_stats *actions, openpi_error *error) {
+    char text[4096];
+    const char *mode = flavours[variant].mode;
+    snprintf(text, sizeof text, lerobot_config, flavours[variant].type, HORIZON, HORIZON, mode, mode, flavours[variant].max_prompt);
+    TRY(make_text(m, "config.json", text, error));
+    snprintf(text, sizeof text, flavours[variant].before, mode, mode);
+    TRY(make_text(m, "policy_preprocessor.json", text, error));
+    snprintf(text, sizeof text, after, mode, mode);
+    TRY(make_text(m, "policy_postprocessor.json", text, error));
+    return make_state_files(m, variant, state, actions, error);
+}
+
+/* ---- all of it ---- */
+
+typedef struct order {
+    const openpi_synthetic *synthetic;
+    uint64_t shard_bytes;
+    pool *pool;
+    openpi_progress progress;
+    void *progress_user;
+} order;
+
+/* The small files first: a folder that cannot be written says so before the long work. */
+static openpi_status make_all(made *m, const order *o, openpi_error *error) {
+    norm_stats state, actions;
+    size_t bytes;
+    const void *tokenizer = tokenizer_synthetic_bytes(&bytes);
+    TRY(begin_folder(m, error));
+    normalize_synthetic_stats(o->synthetic->seed, &state, &actions);
+    TRY(o->synthetic->lerobot ? make_lerobot(m, o->synthetic->variant, &state, &actions, error) : make_openpi(m, &state, &actions, error));
+    TRY(make_file(m, "tokenizer.model", tokenizer, bytes, error));
+    return synth_write_weights(o->synthetic, m->folder, o->shard_bytes, o->pool, remember, m, o->progress, o->progress_user, error);
+}
+
+openpi_status openpi_synthetic_write(const openpi_synthetic *synthetic, const char *folder, uint64_t shard_bytes, int threads,
+                                     openpi_progress progress, void *progress_user, openpi_error *error) {
+    if (!synthetic || !folder || !*folder)
+        return report(error, OPENPI_BAD_ARGUMENT, "%s, expected a synthetic model and a folder's path",
+                      synthetic ? "the folder's path is empty" : "the synthetic model is NULL");
+    if (synthetic->variant != OPENPI_PI0 && synthetic->variant != OPENPI_PI05)
+        return report(error, OPENPI_BAD_ARGUMENT, "the synthetic model's variant is %d, expected OPENPI_PI0 or OPENPI_PI05",
+                      (int)synthetic->variant);
+    TRY(dims_check(&synthetic->dims, "the synthetic model", error));
+    order o = {.synthetic = synthetic, .shard_bytes = shard_bytes, .progress = progress, .progress_user = progress_user};
+    made m = {.folder = folder};
+    TRY(pool_create(threads, 0, &o.pool, error));
+    openpi_status status = make_all(&m, &o, error);
+    pool_close(o.pool);
+    forget(&m, status != OPENPI_OK);
+    return status;
+}

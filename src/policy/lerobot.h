@@ -1,0 +1,84 @@
+/* LeRobot's pipelines: config.json, policy_preprocessor.json, policy_postprocessor.json and their state files, read as
+ * data. Hands on a record whose steps run in the order of the files.
+ *
+ * What surprises: everything is fp32 in the order of operations that LeRobot writes, because its results are compared
+ * bit for bit; and slots are not fixed: present cameras come first, in the order of the config's features. */
+#ifndef POLICY_LEROBOT_H
+#define POLICY_LEROBOT_H
+
+#include "openpi.h"
+
+enum {
+    LEROBOT_DIMS = OPENPI_ACTION_DIM,
+    LEROBOT_STEPS = 16,
+    LEROBOT_RENAMES = 16,
+    LEROBOT_KEY_BYTES = 128,
+};
+
+typedef enum lerobot_mode { LEROBOT_IDENTITY, LEROBOT_MEAN_STD, LEROBOT_MIN_MAX, LEROBOT_QUANTILES } lerobot_mode;
+
+typedef struct lerobot_norm {
+    lerobot_mode mode;           /* identity also where there are no statistics                           */
+    float eps;
+    float low[LEROBOT_DIMS], high[LEROBOT_DIMS];   /* mean and std, min and max, or the two quantiles     */
+} lerobot_norm;
+
+typedef enum lerobot_kind {
+    LEROBOT_PASS,                /* batching, devices: nothing to do here                                 */
+    LEROBOT_RENAME,              /* done where pictures are looked up                                     */
+    LEROBOT_RELATIVE,            /* remembers the state that absolute actions add                         */
+    LEROBOT_NORMALIZE,           /* the state                                                             */
+    LEROBOT_NEW_LINE,            /* π0's prompt ends in a newline                                         */
+    LEROBOT_STATE_TEXT,          /* π0.5's prompt holds the state as it is at this step                   */
+    LEROBOT_TOKENIZE,
+    LEROBOT_UNNORMALIZE,         /* the actions                                                           */
+    LEROBOT_ABSOLUTE,            /* adds the remembered state                                             */
+} lerobot_kind;
+
+typedef struct lerobot_step {
+    lerobot_kind kind;
+    lerobot_norm norm;           /* LEROBOT_NORMALIZE, LEROBOT_UNNORMALIZE                                */
+} lerobot_step;
+
+typedef struct lerobot {
+    openpi_variant variant;
+    int state_length;            /* 1 … 32                                                                */
+    int action_dim;              /* 1 … 32                                                                */
+    int horizon;                 /* chunk_size                                                            */
+    int max_prompt;              /* the tokenizer step's max_length                                       */
+    char cameras[OPENPI_CAMERAS][LEROBOT_KEY_BYTES];   /* features in the config's order, after renaming  */
+    uint8_t empty[OPENPI_CAMERAS];                     /* 1: an empty_camera, never there                 */
+    int camera_count;
+    char renames[LEROBOT_RENAMES][2][LEROBOT_KEY_BYTES];   /* from, to                                    */
+    int rename_count;
+    char tokenizer[LEROBOT_KEY_BYTES];   /* the saved tokenizer's folder inside the checkpoint, or empty   */
+    lerobot_step before[LEROBOT_STEPS], after[LEROBOT_STEPS];
+    int before_count, after_count;
+    uint8_t relative[LEROBOT_DIMS];      /* 1: an enabled absolute step adds the state                     */
+} lerobot;
+
+/* 1 if config.json's "type" says that a folder is LeRobot's, 0 if not (or there is none). */
+openpi_status lerobot_detect(const char *folder, int *found, openpi_error *error);
+
+/* Reads the three JSON files and the state files that they name. model.safetensors is not needed. */
+openpi_status lerobot_open(const char *folder, lerobot *out, openpi_error *error);
+
+/* A picture's name, before or after renaming, with or without "observation.images.", or a slot's name, to the index
+ * of its feature; -1 where there is none. */
+int lerobot_camera(const lerobot *pipeline, const char *name);
+
+/* The shortest name that a picture of the feature may have: before renaming, without the prefix. */
+const char *lerobot_camera_name(const lerobot *pipeline, int camera);
+
+/* state[state_length] in place, from raw to what the model takes; reference and text get what the relative step
+ * remembered and what the prompt holds (the raw state where there is no such step). */
+void lerobot_state_in(const lerobot *pipeline, float *state, float *reference, float *text);
+
+/* actions[action_dim] of one step in place, from the model's to the robot's. */
+void lerobot_actions_out(const lerobot *pipeline, const float *reference, float *actions);
+
+/* One formula, forward and back. x[count] in place. */
+void lerobot_normalize(const lerobot_norm *norm, float *x, int count);
+void lerobot_unnormalize(const lerobot_norm *norm, float *x, int count);
+
+#endif

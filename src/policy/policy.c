@@ -1,0 +1,356 @@
+/* Opens a policy: which robot, which variant, which statistics, which tokenizer. Everything is taken from where the
+ * caller or the checkpoint says it, and where nothing says it, the error does.
+ *
+ * Surprising: whether a model is π0 or π0.5 is not in openpi's config.json; the names of the tensors tell. */
+#include "policy/policy.h"
+
+#include <dirent.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/report.h"
+#include "model/tensors.h"
+
+/* Where things are looked for. */
+typedef struct source {
+    const char *checkpoint;      /* as given, may be NULL                          */
+    char *folder;                /* the folder of the checkpoint, NULL: in memory  */
+    openpi_policy_options options;
+} source;
+
+/* Sets *path to folder/name if that exists, else to NULL. */
+static openpi_status find_file(const char *folder, const char *name, char **path, openpi_error *error) {
+    *path = file_join(folder, name);
+    if (!*path) return report_no_memory(error, strlen(folder) + strlen(name) + 2, "a path");
+    if (file_exists(*path)) return OPENPI_OK;
+    free(*path);
+    *path = NULL;
+    return OPENPI_OK;
+}
+
+/* ---- variant -------------------------------------------------------------------------------------- */
+
+static openpi_status read_variant(const char *checkpoint, openpi_variant *variant, openpi_error *error) {
+    static const char adaptive[] = "paligemma_with_expert.gemma_expert.model.layers.0.input_layernorm.dense.weight";
+    tensors *tensors;
+    TRY(tensors_open(checkpoint, &tensors, error));
+    int pi05 = tensors_find(tensors, adaptive) != NULL, pi0 = tensors_find(tensors, "state_proj.weight") != NULL;
+    tensors_close(tensors);
+    if (!pi05 && !pi0)
+        return report(error, OPENPI_BAD_FILE, "%s: neither a π0 nor a π0.5 checkpoint: it has no tensor \"state_proj.weight\" (π0) or \"%s\" (π0.5)",
+                      checkpoint, adaptive);
+    *variant = pi05 ? OPENPI_PI05 : OPENPI_PI0;
+    return OPENPI_OK;
+}
+
+static const char *variant_name(openpi_variant variant) {
+    return variant == OPENPI_PI05 ? "π0.5" : "π0";
+}
+
+/* ---- statistics ----------------------------------------------------------------------------------- */
+
+enum { ASSET_DEPTH = 3 };        /* "physical-intelligence/libero" is two folders deep */
+
+/* Appends the names of the folders below `folder` that hold a norm_stats.json to `list`. */
+static void list_assets(const char *folder, const char *prefix, int depth, char *list, size_t bytes) {
+    DIR *dir = depth ? opendir(folder) : NULL;
+    if (!dir) return;
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        if (entry->d_name[0] == '.') continue;
+        char *path = file_join(folder, entry->d_name), *name = path && *prefix ? file_join(prefix, entry->d_name) : NULL;
+        const char *shown = name ? name : entry->d_name;
+        char *stats = path && file_is_folder(path) ? file_join(path, "norm_stats.json") : NULL;
+        size_t at = strlen(list);
+        if (stats && file_exists(stats)) snprintf(list + at, bytes - at, "%s%s", at ? ", " : "", shown);
+        if (stats && (name || !*prefix)) list_assets(path, shown, depth - 1, list, bytes);
+        free(stats);
+        free(name);
+        free(path);
+    }
+    closedir(dir);
+}
+
+static openpi_status no_statistics(const source *from, const robot *robot, openpi_error *error) {
+    char list[160] = "";
+    if (!robot->assets[0])
+        return report(error, OPENPI_NOT_FOUND, "robot \"%s\" does not say whose statistics it needs (\"assets\"): give norm_stats, a norm_stats.json",
+                      robot->name);
+    char *assets = file_join(from->folder, "assets");
+    if (!assets) return report_no_memory(error, strlen(from->folder) + 8, "a path");
+    list_assets(assets, "", ASSET_DEPTH, list, sizeof list);
+    free(assets);
+    return report(error, OPENPI_NOT_FOUND,
+                  "%.160s/assets/%s/norm_stats.json, the statistics of robot \"%s\", is not there; assets holds %s; give norm_stats, a norm_stats.json",
+                  from->folder, robot->assets, robot->name, list[0] ? list : "none");
+}
+
+/* Where the statistics lie; *path NULL: made in memory. */
+static openpi_status find_statistics(const source *from, const robot *robot, char **path, openpi_error *error) {
+    const char *given = from->options.norm_stats;
+    *path = NULL;
+    if (given && file_is_folder(given)) {
+        TRY(find_file(given, "norm_stats.json", path, error));
+        return *path ? OPENPI_OK : report(error, OPENPI_NOT_FOUND, "%s: the folder holds no norm_stats.json", given);
+    }
+    if (given) {
+        *path = strdup(given);
+        return *path ? OPENPI_OK : report_no_memory(error, strlen(given) + 1, "a path");
+    }
+    const char *const ids[] = {robot->assets, "synthetic"};
+    for (int i = 0; from->folder && i < 2 && !*path; i++) {
+        char name[ROBOT_ASSETS_BYTES + 32];
+        if (!ids[i][0]) continue;
+        snprintf(name, sizeof name, "assets/%s/norm_stats.json", ids[i]);
+        TRY(find_file(from->folder, name, path, error));
+    }
+    if (*path || from->options.synthetic) return OPENPI_OK;
+    return no_statistics(from, robot, error);
+}
+
+static openpi_status check_statistics(const openpi_policy *policy, const char *name, openpi_error *error) {
+    const char *robot = policy->robot.name;
+    if (policy->mode == NORM_QUANTILE && (!policy->state.quantiles || !policy->actions.quantiles))
+        return report(error, OPENPI_BAD_FILE, "%s: no q01 and q99 of %s, which %s needs", name, policy->state.quantiles ? "actions" : "state",
+                      policy->robot.normalization == ROBOT_NORM_AUTO ? "π0.5 (quantile normalisation)" : "quantile normalisation");
+    if (policy->state.dims < policy->state_length)
+        return report(error, OPENPI_BAD_FILE, "%s: statistics of a state of %d numbers, robot \"%s\" has %d", name, policy->state.dims, robot,
+                      policy->state_length);
+    if (policy->actions.dims < policy->action_dim)
+        return report(error, OPENPI_BAD_FILE, "%s: statistics of %d action dimensions, robot \"%s\" has %d", name, policy->actions.dims, robot,
+                      policy->action_dim);
+    return OPENPI_OK;
+}
+
+static openpi_status open_statistics(const source *from, openpi_policy *policy, openpi_error *error) {
+    static const norm_mode modes[] = {
+        [ROBOT_NORM_ZSCORE] = NORM_ZSCORE, [ROBOT_NORM_QUANTILE] = NORM_QUANTILE, [ROBOT_NORM_NONE] = NORM_NONE};
+    const robot *robot = &policy->robot;
+    char *path;
+    policy->mode = robot->normalization != ROBOT_NORM_AUTO ? modes[robot->normalization]
+                   : policy->variant == OPENPI_PI05        ? NORM_QUANTILE
+                                                           : NORM_ZSCORE;
+    if (policy->mode == NORM_NONE) {
+        if (!from->options.norm_stats) return OPENPI_OK;
+        return report(error, OPENPI_BAD_ARGUMENT, "norm_stats is \"%s\", but robot \"%s\" works in normalised units and takes none",
+                      from->options.norm_stats, robot->name);
+    }
+    TRY(find_statistics(from, robot, &path, error));
+    openpi_status status = OPENPI_OK;
+    if (path) status = normalize_read(path, &policy->state, &policy->actions, error);
+    else normalize_synthetic_stats(from->options.synthetic->seed, &policy->state, &policy->actions);
+    if (status == OPENPI_OK) status = check_statistics(policy, path ? path : "synthetic statistics", error);
+    free(path);
+    return status;
+}
+
+/* ---- tokenizer ------------------------------------------------------------------------------------ */
+
+static const char *const tokenizer_files[] = {"tokenizer.model", "tokenizer/tokenizer.json", "tokenizer.json", "paligemma_tokenizer.model"};
+
+enum { TOKENIZER_FILES = sizeof tokenizer_files / sizeof *tokenizer_files };
+
+static openpi_status find_tokenizer(const char *folder, char **path, openpi_error *error) {
+    *path = NULL;
+    for (int i = 0; i < TOKENIZER_FILES && !*path; i++) TRY(find_file(folder, tokenizer_files[i], path, error));
+    return OPENPI_OK;
+}
+
+/* openpi downloads it once to ~/.cache/openpi/big_vision. The home folder is the account's: a library reads no
+ * environment. */
+static openpi_status find_cached_tokenizer(char **path, openpi_error *error) {
+    struct passwd account, *found = NULL;
+    char memory[4096];
+    *path = NULL;
+    if (getpwuid_r(getuid(), &account, memory, sizeof memory, &found) || !found || !account.pw_dir) return OPENPI_OK;
+    return find_file(account.pw_dir, ".cache/openpi/big_vision/paligemma_tokenizer.model", path, error);
+}
+
+static openpi_status find_saved_tokenizer(const source *from, const openpi_policy *policy, char **path, openpi_error *error) {
+    *path = NULL;
+    if (from->folder && policy->lerobot && policy->pipeline.tokenizer[0]) {
+        char *folder = file_join(from->folder, policy->pipeline.tokenizer);
+        if (!folder) return report_no_memory(error, strlen(from->folder) + LEROBOT_KEY_BYTES, "a path");
+        openpi_status status = find_tokenizer(folder, path, error);
+        if (status == OPENPI_OK && !*path && !from->options.synthetic)
+            status = report(error, OPENPI_NOT_FOUND, "%s: holds no tokenizer.json, which policy_preprocessor.json names; give tokenizer, a tokenizer.json",
+                            folder);
+        free(folder);
+        if (status != OPENPI_OK || *path) return status;
+    }
+    if (from->folder) TRY(find_tokenizer(from->folder, path, error));
+    return OPENPI_OK;
+}
+
+static openpi_status open_tokenizer(const source *from, openpi_policy *policy, openpi_error *error) {
+    const char *given = from->options.tokenizer;
+    char *path = NULL;
+    if (given && !file_is_folder(given)) return tokenizer_open(given, &policy->tokenizer, error);
+    if (given) {
+        TRY(find_tokenizer(given, &path, error));
+        if (!path) return report(error, OPENPI_NOT_FOUND, "%s: the folder holds no tokenizer.model or tokenizer.json", given);
+    } else {
+        TRY(find_saved_tokenizer(from, policy, &path, error));
+        if (!path && from->options.synthetic) return tokenizer_synthetic(&policy->tokenizer, error);
+        if (!path) TRY(find_cached_tokenizer(&path, error));
+    }
+    if (!path)
+        return report(error, OPENPI_NOT_FOUND,
+                      "%s: no tokenizer (tokenizer.model, tokenizer.json) in it nor in ~/.cache/openpi/big_vision: give tokenizer, "
+                      "PaliGemma's paligemma_tokenizer.model from gs://big_vision (https://storage.googleapis.com/big_vision/paligemma_tokenizer.model)",
+                      from->checkpoint);
+    openpi_status status = tokenizer_open(path, &policy->tokenizer, error);
+    free(path);
+    return status;
+}
+
+/* ---- robot ---------------------------------------------------------------------------------------- */
+
+/* A checkpoint that `openpi synth` wrote. */
+static openpi_status is_synthetic(const source *from, int *synthetic, openpi_error *error) {
+    char *path = NULL;
+    *synthetic = from->options.synthetic != NULL;
+    if (*synthetic || !from->folder) return OPENPI_OK;
+    TRY(find_file(from->folder, "assets/synthetic/norm_stats.json", &path, error));
+    *synthetic = path != NULL;
+    free(path);
+    return OPENPI_OK;
+}
+
+static openpi_status choose_robot(const source *from, int lerobot_checkpoint, openpi_policy *policy, openpi_error *error) {
+    const openpi_policy_options *options = &from->options;
+    int synthetic;
+    if (options->robot && options->config)
+        return report(error, OPENPI_BAD_ARGUMENT, "both robot \"%.64s\" and config \"%.64s\" are given, expected one of them", options->robot,
+                      options->config);
+    if (options->config) return robot_from_config(options->config, &policy->robot, error);
+    policy->lerobot = options->robot ? !strcmp(options->robot, "lerobot") : lerobot_checkpoint;
+    if (policy->lerobot && !lerobot_checkpoint)
+        return report(error, OPENPI_BAD_ARGUMENT, "robot is \"lerobot\", but %s is no LeRobot checkpoint (a folder whose config.json has a \"type\")",
+                      from->checkpoint ? from->checkpoint : "a synthetic model in memory");
+    if (policy->lerobot) return OPENPI_OK;
+    if (options->robot) return robot_open(options->robot, &policy->robot, error);
+    TRY(is_synthetic(from, &synthetic, error));
+    if (synthetic) return robot_open("none", &policy->robot, error);
+    return report(error, OPENPI_BAD_ARGUMENT,
+                  "%s does not say which robot it is for: give robot (aloha, aloha_sim, droid, droid_jointpos, libero, none or a robot's JSON file) "
+                  "or config (openpi's name, such as pi05_droid)",
+                  from->checkpoint);
+}
+
+static openpi_status check_variant(const source *from, const openpi_policy *policy, openpi_error *error) {
+    if (policy->lerobot || policy->robot.variant == ROBOT_VARIANT_ANY || policy->robot.variant == (int)policy->variant) return OPENPI_OK;
+    const char *config = from->options.config;
+    return report(error, OPENPI_BAD_ARGUMENT, "%s \"%s\" is for %s, but %s is a %s model", config ? "config" : "robot", config ? config : policy->robot.name,
+                  variant_name((openpi_variant)policy->robot.variant), from->checkpoint ? from->checkpoint : "the synthetic checkpoint",
+                  variant_name(policy->variant));
+}
+
+/* ---- opening -------------------------------------------------------------------------------------- */
+
+static openpi_status settle_lerobot(const source *from, openpi_policy *policy, openpi_error *error) {
+    const openpi_policy_options *options = &from->options;
+    TRY(lerobot_open(from->folder, &policy->pipeline, error));
+    if (options->norm_stats)
+        return report(error, OPENPI_BAD_ARGUMENT, "norm_stats is \"%s\", but %s brings its own statistics: those of LeRobot's processors", options->norm_stats,
+                      from->checkpoint);
+    policy->variant = policy->pipeline.variant;
+    policy->state_in_prompt = policy->variant == OPENPI_PI05;
+    if (options->prompt_state != OPENPI_PROMPT_STATE_DEFAULT && (options->prompt_state == OPENPI_PROMPT_STATE_ON) != policy->state_in_prompt)
+        return report(error, OPENPI_BAD_ARGUMENT, "prompt_state cannot be changed: the processors of %s put the state %s the prompt", from->checkpoint,
+                      policy->state_in_prompt ? "into" : "nowhere near");
+    policy->state_length = policy->pipeline.state_length;
+    policy->action_dim = policy->pipeline.action_dim;
+    policy->max_prompt = policy->pipeline.max_prompt;
+    policy->horizon = policy->pipeline.horizon;
+    return OPENPI_OK;
+}
+
+static openpi_status settle_robot(const source *from, openpi_policy *policy, openpi_error *error) {
+    const robot *robot = &policy->robot;
+    openpi_prompt_state on = from->options.prompt_state;
+    if (on == OPENPI_PROMPT_STATE_DEFAULT) on = robot->prompt_state;
+    policy->state_in_prompt = on == OPENPI_PROMPT_STATE_DEFAULT ? policy->variant == OPENPI_PI05 : on == OPENPI_PROMPT_STATE_ON;
+    policy->state_length = robot->state_length;
+    policy->action_dim = robot->action_dim;
+    policy->max_prompt = robot->max_prompt ? robot->max_prompt : policy->variant == OPENPI_PI05 ? 200 : 48;
+    policy->horizon = robot->horizon;
+    return open_statistics(from, policy, error);
+}
+
+static openpi_status open_policy(const source *from, openpi_policy *policy, openpi_error *error) {
+    const openpi_policy_options *options = &from->options;
+    int lerobot_checkpoint = 0;
+    if (from->folder) TRY(lerobot_detect(from->folder, &lerobot_checkpoint, error));
+    TRY(choose_robot(from, lerobot_checkpoint, policy, error));
+    if (!policy->lerobot && options->synthetic) policy->variant = options->synthetic->variant;
+    if (!policy->lerobot && !options->synthetic) TRY(read_variant(from->checkpoint, &policy->variant, error));
+    if (policy->lerobot) TRY(settle_lerobot(from, policy, error));
+    if (options->synthetic && options->synthetic->variant != policy->variant)
+        return report(error, OPENPI_BAD_ARGUMENT, "%s is a %s model, the synthetic one is %s", from->checkpoint, variant_name(policy->variant),
+                      variant_name(options->synthetic->variant));
+    TRY(check_variant(from, policy, error));
+    if (!policy->lerobot) TRY(settle_robot(from, policy, error));
+    if (options->max_prompt < 0 || options->max_prompt > ROBOT_MAX_PROMPT)
+        return report(error, OPENPI_BAD_ARGUMENT, "max_prompt is %d, expected 1 to %d tokens", options->max_prompt, ROBOT_MAX_PROMPT);
+    if (options->max_prompt) policy->max_prompt = options->max_prompt;
+    return open_tokenizer(from, policy, error);
+}
+
+/* The folder that a checkpoint's other files lie in: the checkpoint, or where the .safetensors file is. */
+static openpi_status find_folder(const char *checkpoint, char **folder, openpi_error *error) {
+    *folder = NULL;
+    if (!checkpoint) return OPENPI_OK;
+    if (!file_exists(checkpoint)) return report(error, OPENPI_NOT_FOUND, "%s: no such checkpoint", checkpoint);
+    *folder = strdup(checkpoint);
+    if (!*folder) return report_no_memory(error, strlen(checkpoint) + 1, "a path");
+    if (file_is_folder(checkpoint)) return OPENPI_OK;
+    char *slash = strrchr(*folder, '/');
+    if (slash) slash[slash == *folder] = 0;
+    else (*folder)[0] = '.', (*folder)[1] = 0;
+    return OPENPI_OK;
+}
+
+openpi_status openpi_policy_open(const char *checkpoint, const openpi_policy_options *options, openpi_policy **policy, openpi_error *error) {
+    source from = {checkpoint, NULL, OPENPI_POLICY_OPTIONS_INIT};
+    if (!policy) return report(error, OPENPI_BAD_ARGUMENT, "policy is NULL, expected where to put the policy");
+    if (options && (options->size < sizeof options->size || options->size > sizeof from.options))
+        return report(error, OPENPI_BAD_ARGUMENT, "the policy options have size %zu, expected OPENPI_POLICY_OPTIONS_INIT (%zu)", options->size,
+                      sizeof from.options);
+    if (options) memcpy(&from.options, options, options->size);
+    if (!checkpoint && !from.options.synthetic)
+        return report(error, OPENPI_BAD_ARGUMENT, "neither a checkpoint nor a synthetic one is given");
+    TRY(find_folder(checkpoint, &from.folder, error));
+    openpi_policy *opened = calloc(1, sizeof *opened);
+    openpi_status status = opened ? open_policy(&from, opened, error) : report_no_memory(error, sizeof *opened, "a policy");
+    free(from.folder);
+    if (status != OPENPI_OK) {
+        openpi_policy_close(opened);
+        return status;
+    }
+    *policy = opened;
+    return OPENPI_OK;
+}
+
+void openpi_policy_close(openpi_policy *policy) {
+    if (!policy) return;
+    tokenizer_close(policy->tokenizer);
+    free(policy);
+}
+
+void openpi_policy_get_info(const openpi_policy *policy, openpi_policy_info *info) {
+    *info = (openpi_policy_info){.state_length = policy->state_length, .action_dim = policy->action_dim, .horizon = policy->horizon,
+                                 .max_prompt = policy->max_prompt, .prompt_state = policy->state_in_prompt, .lerobot = policy->lerobot};
+    snprintf(info->robot, sizeof info->robot, "%s", policy->lerobot ? "lerobot" : policy->robot.name);
+    for (int slot = 0; policy->lerobot && slot < policy->pipeline.camera_count; slot++)
+        if (!policy->pipeline.empty[slot])
+            snprintf(info->cameras[slot], sizeof info->cameras[slot], "%s", lerobot_camera_name(&policy->pipeline, slot));
+    for (int c = 0; !policy->lerobot && c < policy->robot.camera_count; c++) {
+        const robot_camera *camera = &policy->robot.cameras[c];
+        if (camera->slot >= 0 && !info->cameras[camera->slot][0])
+            memcpy(info->cameras[camera->slot], camera->key, sizeof info->cameras[camera->slot]);
+    }
+}

@@ -1,0 +1,424 @@
+/* A request: one observation becomes a sample, the model's answer becomes the robot's actions.
+ *
+ *   pictures -> slots (robots.h or lerobot.h) -> 224×224 (image.h)
+ *   state    -> robot transform -> normalised (normalize.h or lerobot.h) -> padded to 32
+ *   prompt   -> ids (prompt.h)
+ *   model actions -> unnormalised -> absolute -> robot transform
+ *
+ * All memory is taken when a request is created. Surprising: the state that delta actions are added to is the one that
+ * openpi hands around, normalised, rounded to fp32 and unnormalised again, not the caller's own. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/report.h"
+#include "policy/image.h"
+#include "policy/policy.h"
+#include "policy/prompt.h"
+#include "policy/wire.h"
+
+enum {
+    PIXELS = OPENPI_IMAGE_SIZE * OPENPI_IMAGE_SIZE * 3,
+    DIMS = OPENPI_ACTION_DIM,
+    READY_TEXT = 16 << 10,       /* bytes of a prompt that needs no further memory                        */
+    READY_PICTURE = 1 << 20,     /* bytes of scratch: enough for 1280×720, either way up                  */
+    MAX_TEXT = 1 << 20,          /* bytes of a prompt                                                     */
+    MAX_PICTURES = 16,           /* of a msgpack request, unused ones included                            */
+};
+
+struct openpi_request {
+    const openpi_policy *policy;
+    openpi_sample sample;
+    uint8_t *bytes[OPENPI_CAMERAS];           /* [224][224][3], openpi                                    */
+    float *floats[OPENPI_CAMERAS];            /* [224][224][3], LeRobot                                   */
+    uint8_t blank[OPENPI_CAMERAS];            /* 1: the slot's picture is the padding value throughout    */
+    int32_t *tokens;             /* [max_prompt + 1]: one more tells a truncated prompt                   */
+    float padded[DIMS];          /* the sample's state                                                    */
+    double state[DIMS];          /* normalised                                                            */
+    int state_count;
+    double reference[DIMS];      /* what relative actions are added to, openpi                            */
+    float lerobot_reference[DIMS];            /* the same, LeRobot                                        */
+    prompt_buffer *text;
+    tokenizer_scratch *scratch;
+    image_scratch resize;
+    int truncated, prepared;
+};
+
+/* ---- memory --------------------------------------------------------------------------------------- */
+
+static void make_blank(openpi_request *request, int slot) {
+    if (request->blank[slot]) return;
+    if (request->policy->lerobot)
+        for (int i = 0; i < PIXELS; i++) request->floats[slot][i] = -1.0f;
+    else memset(request->bytes[slot], 0, PIXELS);
+    request->blank[slot] = 1;
+}
+
+static openpi_status take_memory(openpi_request *request, openpi_error *error) {
+    int max = request->policy->max_prompt;
+    size_t element = request->policy->lerobot ? sizeof(float) : 1;
+    for (int slot = 0; slot < OPENPI_CAMERAS; slot++) {
+        void *pixels = malloc(PIXELS * element);
+        if (!pixels) return report_no_memory(error, PIXELS * element, "a picture of a request");
+        request->sample.images[slot] = pixels;
+        if (request->policy->lerobot) request->floats[slot] = pixels;
+        else request->bytes[slot] = pixels;
+        make_blank(request, slot);
+    }
+    request->tokens = malloc((size_t)(max + 1) * sizeof *request->tokens);
+    if (!request->tokens) return report_no_memory(error, (size_t)(max + 1) * sizeof *request->tokens, "the tokens of a request");
+    request->resize.memory = malloc(READY_PICTURE);
+    if (!request->resize.memory) return report_no_memory(error, READY_PICTURE, "the resize of a request");
+    request->resize.bytes = READY_PICTURE;
+    TRY(prompt_buffer_create(READY_TEXT, DIMS, &request->text, error));
+    return tokenizer_scratch_create(prompt_bytes(READY_TEXT, DIMS), &request->scratch, error);
+}
+
+openpi_status openpi_request_create(const openpi_policy *policy, openpi_request **request, openpi_error *error) {
+    if (!policy || !request) return report(error, OPENPI_BAD_ARGUMENT, "request create: %s is NULL", policy ? "request" : "policy");
+    openpi_request *made = calloc(1, sizeof *made);
+    if (!made) return report_no_memory(error, sizeof *made, "a request");
+    made->policy = policy;
+    openpi_status status = take_memory(made, error);
+    if (status != OPENPI_OK) {
+        openpi_request_close(made);
+        return status;
+    }
+    made->sample.pixels = policy->lerobot ? OPENPI_PIXELS_F32 : OPENPI_PIXELS_U8;
+    made->sample.tokens = made->tokens;
+    *request = made;
+    return OPENPI_OK;
+}
+
+void openpi_request_close(openpi_request *request) {
+    if (!request) return;
+    for (int slot = 0; slot < OPENPI_CAMERAS; slot++) {
+        free(request->bytes[slot]);
+        free(request->floats[slot]);
+    }
+    free(request->tokens);
+    image_scratch_free(&request->resize);
+    prompt_buffer_close(request->text);
+    tokenizer_scratch_close(request->scratch);
+    free(request);
+}
+
+/* ---- pictures ------------------------------------------------------------------------------------- */
+
+/* "front, wrist" for sentences. */
+static const char *describe_cameras(const openpi_policy *policy, char *out, size_t bytes) {
+    size_t at = 0;
+    if (!policy->lerobot) return robot_describe_cameras(&policy->robot, out, bytes);
+    for (int c = 0; c < policy->pipeline.camera_count && at < bytes; c++)
+        if (!policy->pipeline.empty[c])
+            at += (size_t)snprintf(out + at, bytes - at, "%s%s", at ? ", " : "", lerobot_camera_name(&policy->pipeline, c));
+    return out;
+}
+
+static const char *policy_name(const openpi_policy *policy) {
+    return policy->lerobot ? "lerobot" : policy->robot.name;
+}
+
+/* The slot (openpi) or feature (LeRobot) of a picture, or ROBOT_SLOT_UNUSED, ROBOT_SLOT_UNKNOWN. */
+static int camera_of(const openpi_policy *policy, const char *name) {
+    if (!policy->lerobot) return robot_camera_slot(&policy->robot, name);
+    int camera = lerobot_camera(&policy->pipeline, name);
+    return camera < 0 ? ROBOT_SLOT_UNKNOWN : camera;
+}
+
+/* given[slot or feature]: its picture, or NULL. */
+static openpi_status sort_pictures(const openpi_policy *policy, const openpi_observation *observation, const openpi_image **given,
+                                   openpi_error *error) {
+    char list[256];
+    int count = 0;
+    if (observation->image_count < 0 || (observation->image_count && !observation->images))
+        return report(error, OPENPI_BAD_ARGUMENT, "the observation has %d pictures at %s", observation->image_count,
+                      observation->images ? "an address" : "NULL");
+    for (int i = 0; i < observation->image_count; i++) {
+        const openpi_image *image = &observation->images[i];
+        if (!image->name) return report(error, OPENPI_BAD_INPUT, "picture %d has no name; robot \"%s\" has cameras %s", i, policy_name(policy),
+                                        describe_cameras(policy, list, sizeof list));
+        int camera = camera_of(policy, image->name);
+        if (camera == ROBOT_SLOT_UNKNOWN)
+            return report(error, OPENPI_BAD_INPUT, "robot \"%s\" has no camera \"%.64s\", it has %s", policy_name(policy), image->name,
+                          describe_cameras(policy, list, sizeof list));
+        if (camera == ROBOT_SLOT_UNUSED) continue;
+        if (given[camera])
+            return report(error, OPENPI_BAD_INPUT, "pictures \"%.64s\" and \"%.64s\" are of the same camera", given[camera]->name, image->name);
+        given[camera] = image;
+        count++;
+    }
+    for (int c = 0; !policy->lerobot && c < policy->robot.camera_count; c++) {
+        const robot_camera *camera = &policy->robot.cameras[c];
+        if (camera->required && !given[camera->slot])
+            return report(error, OPENPI_BAD_INPUT, "the picture of camera \"%s\" (%s), which robot \"%s\" needs, is missing", camera->key,
+                          robot_slot_name(camera->slot), policy->robot.name);
+    }
+    if (!count)
+        return report(error, OPENPI_BAD_INPUT, "no picture is given; robot \"%s\" has cameras %s", policy_name(policy),
+                      describe_cameras(policy, list, sizeof list));
+    return OPENPI_OK;
+}
+
+static openpi_status fill_slot(openpi_request *request, int slot, const openpi_image *image, openpi_error *error) {
+    request->sample.image_mask[slot] = image != NULL;
+    if (!image) {
+        make_blank(request, slot);
+        return OPENPI_OK;
+    }
+    TRY(image_check(image, error));
+    request->blank[slot] = 0;
+    if (request->policy->lerobot) return image_resize_lerobot(image, &request->resize, request->floats[slot], error);
+    return image_resize_openpi(image, &request->resize, request->bytes[slot], error);
+}
+
+static openpi_status take_pictures(openpi_request *request, const openpi_observation *observation, openpi_error *error) {
+    const openpi_image *given[OPENPI_CAMERAS] = {0}, *ordered[OPENPI_CAMERAS] = {0};
+    int slot = 0;
+    TRY(sort_pictures(request->policy, observation, given, error));
+    for (int c = 0; c < OPENPI_CAMERAS; c++) {                       /* LeRobot: those that are there come first */
+        if (!request->policy->lerobot) ordered[c] = given[c];
+        else if (given[c]) ordered[slot++] = given[c];
+    }
+    for (slot = 0; slot < OPENPI_CAMERAS; slot++) TRY(fill_slot(request, slot, ordered[slot], error));
+    return OPENPI_OK;
+}
+
+/* ---- state ---------------------------------------------------------------------------------------- */
+
+/* π0.5 without the state in its prompt does not look at it; robots of any length may then leave it out. */
+static int state_is_optional(const openpi_policy *policy) {
+    return !policy->state_length && policy->variant == OPENPI_PI05 && !policy->state_in_prompt;
+}
+
+static openpi_status check_state(const openpi_policy *policy, const openpi_observation *observation, openpi_error *error) {
+    int count = observation->state_length, wanted = policy->state_length;
+    if (count < 0 || (count && !observation->state))
+        return report(error, OPENPI_BAD_ARGUMENT, "the observation's state has %d numbers at %s", count, observation->state ? "an address" : "NULL");
+    if (wanted && count != wanted)
+        return report(error, OPENPI_BAD_INPUT, "the state has %d numbers, robot \"%s\" has %d", count, policy_name(policy), wanted);
+    if (!wanted && count > DIMS) return report(error, OPENPI_BAD_INPUT, "the state has %d numbers, expected at most %d", count, DIMS);
+    if (!count && !state_is_optional(policy)) return report(error, OPENPI_BAD_INPUT, "the state is missing, expected 1 to %d numbers", DIMS);
+    if (policy->mode != NORM_NONE && count > policy->state.dims)
+        return report(error, OPENPI_BAD_INPUT, "the state has %d numbers, its statistics have %d", count, policy->state.dims);
+    for (int i = 0; i < count; i++)
+        if (!isfinite(observation->state[i]))
+            return report(error, OPENPI_BAD_INPUT, "state[%d] is %f, expected a finite number", i, observation->state[i]);
+    return OPENPI_OK;
+}
+
+static void take_lerobot_state(openpi_request *request, const double *raw, float *text) {
+    float state[DIMS];
+    for (int i = 0; i < request->state_count; i++) state[i] = (float)raw[i];
+    lerobot_state_in(&request->policy->pipeline, state, request->lerobot_reference, text);
+    for (int i = 0; i < request->state_count; i++) request->state[i] = (double)state[i];
+}
+
+static void take_robot_state(openpi_request *request, const double *raw) {
+    const openpi_policy *policy = request->policy;
+    memcpy(request->state, raw, (size_t)request->state_count * sizeof *raw);
+    robot_state_in(&policy->robot, request->state);
+    normalize_apply(policy->mode, &policy->state, request->state, request->state_count);
+}
+
+/* text[state_count] is the state as the prompt shows it. */
+static openpi_status take_state(openpi_request *request, const openpi_observation *observation, double *text, openpi_error *error) {
+    const openpi_policy *policy = request->policy;
+    float lerobot_text[DIMS] = {0};
+    TRY(check_state(policy, observation, error));
+    request->state_count = observation->state_length;
+    if (policy->lerobot) take_lerobot_state(request, observation->state, lerobot_text);
+    else if (request->state_count) take_robot_state(request, observation->state);
+    for (int i = 0; i < DIMS; i++) {
+        int known = i < request->state_count;
+        request->padded[i] = known ? (float)request->state[i] : 0.0f;
+        if (!isfinite(request->padded[i]))
+            return report(error, OPENPI_BAD_INPUT, "state[%d] is %g, which is %g normalised, expected a finite number", i, observation->state[i],
+                          request->state[i]);
+        text[i] = !known ? 0.0 : policy->lerobot ? (double)lerobot_text[i] : request->state[i];
+        request->reference[i] = (double)request->padded[i];
+    }
+    if (!policy->lerobot) normalize_invert(policy->mode, &policy->state, request->reference, DIMS);
+    request->sample.state = request->padded;
+    return OPENPI_OK;
+}
+
+/* ---- prompt --------------------------------------------------------------------------------------- */
+
+static openpi_status take_prompt(openpi_request *request, const openpi_observation *observation, const double *state, openpi_error *error) {
+    const openpi_policy *policy = request->policy;
+    const char *text = observation->prompt;
+    size_t bytes = text && !observation->prompt_length ? strlen(text) : observation->prompt_length;
+    int count, max = policy->max_prompt;
+    if (!text && !policy->lerobot && policy->robot.has_prompt) {
+        text = policy->robot.prompt;
+        bytes = strlen(text);
+    }
+    if (!text) return report(error, OPENPI_BAD_INPUT, "a prompt is required: the observation has none, and robot \"%s\" has no default", policy_name(policy));
+    if (bytes > MAX_TEXT) return report(error, OPENPI_BAD_INPUT, "the prompt has %zu bytes, expected at most %d", bytes, MAX_TEXT);
+    if (!policy->lerobot)
+        TRY(prompt_openpi(policy->tokenizer, request->scratch, request->text, text, bytes, state, policy->state_in_prompt ? request->state_count : 0,
+                          request->tokens, max + 1, &count, error));
+    else if (policy->state_in_prompt)
+        TRY(prompt_lerobot_pi05(policy->tokenizer, request->scratch, request->text, text, bytes, state, request->state_count, request->tokens, max + 1,
+                                &count, error));
+    else
+        TRY(prompt_lerobot_pi0(policy->tokenizer, request->scratch, request->text, text, bytes, request->tokens, max + 1, &count, error));
+    request->truncated = count > max;
+    request->sample.token_count = request->truncated ? max : count;
+    return OPENPI_OK;
+}
+
+/* ---- preparing ------------------------------------------------------------------------------------ */
+
+openpi_status openpi_request_prepare(openpi_request *request, const openpi_observation *observation, openpi_timing *timing, openpi_error *error) {
+    double text[DIMS];
+    if (!request || !observation) return report(error, OPENPI_BAD_ARGUMENT, "request prepare: %s is NULL", request ? "observation" : "request");
+    request->prepared = 0;
+    double start = clock_ms();
+    TRY(take_pictures(request, observation, error));
+    double pictures = clock_ms();
+    TRY(take_state(request, observation, text, error));
+    TRY(take_prompt(request, observation, text, error));
+    request->prepared = 1;
+    if (timing) {
+        timing->stage_ms[OPENPI_STAGE_PICTURE] = pictures - start;
+        timing->stage_ms[OPENPI_STAGE_PROMPT] = clock_ms() - pictures;
+    }
+    return OPENPI_OK;
+}
+
+/* ---- msgpack -------------------------------------------------------------------------------------- */
+
+/* An observation whose parts lie here and in the message. */
+typedef struct unpacked {
+    openpi_observation observation;
+    openpi_image images[MAX_PICTURES];
+    double state[DIMS];
+} unpacked;
+
+static openpi_status unpack_pictures(const openpi_policy *policy, const wire_message *message, unpacked *out, openpi_error *error) {
+    char list[256];
+    int count = 0, chw = !policy->lerobot && policy->robot.always_chw;
+    for (int i = 0; i < wire_count(message); i++) {
+        const wire_field *field = wire_at(message, i);
+        int camera = camera_of(policy, field->key), picture = field->kind == WIRE_ARRAY && field->rank == 3;
+        if (camera == ROBOT_SLOT_UNUSED) continue;
+        if (camera == ROBOT_SLOT_UNKNOWN) {
+            if (!picture || (!policy->lerobot && !policy->robot.refuse_other_pictures)) continue;
+            return report(error, OPENPI_BAD_INPUT, "robot \"%s\" has no camera \"%s\", it has %s", policy_name(policy), field->key,
+                          describe_cameras(policy, list, sizeof list));
+        }
+        if (count == MAX_PICTURES) return report(error, OPENPI_BAD_INPUT, "the request has more than %d pictures", MAX_PICTURES);
+        TRY(wire_image(field, chw, &out->images[count++], error));
+    }
+    out->observation.images = out->images;
+    out->observation.image_count = count;
+    return OPENPI_OK;
+}
+
+static openpi_status unpack_part(const wire_message *message, const char *key, int length, unpacked *out, openpi_error *error) {
+    const wire_field *field = wire_find(message, key);
+    int *at = &out->observation.state_length, count;
+    if (!field && !length) return OPENPI_OK;
+    if (!field) return report(error, OPENPI_BAD_INPUT, "the request has no \"%s\", expected %d numbers of the state", key, length);
+    TRY(wire_read_doubles(field, out->state + *at, DIMS - *at, &count, error));
+    if (length && count != length)
+        return report(error, OPENPI_BAD_INPUT, "\"%s\" of the request has %d numbers, expected %d", key, count, length);
+    *at += count;
+    return OPENPI_OK;
+}
+
+static openpi_status unpack_lerobot_state(const lerobot *pipeline, const wire_message *message, unpacked *out, openpi_error *error) {
+    for (int r = 0; r < pipeline->rename_count; r++)
+        if (!strcmp(pipeline->renames[r][1], "observation.state") && wire_find(message, pipeline->renames[r][0]))
+            return unpack_part(message, pipeline->renames[r][0], pipeline->state_length, out, error);
+    const char *key = wire_find(message, "state") ? "state" : "observation.state";
+    return unpack_part(message, key, pipeline->state_length, out, error);
+}
+
+static openpi_status unpack(const openpi_policy *policy, const wire_message *message, unpacked *out, openpi_error *error) {
+    memset(&out->observation, 0, sizeof out->observation);
+    TRY(unpack_pictures(policy, message, out, error));
+    if (policy->lerobot) TRY(unpack_lerobot_state(&policy->pipeline, message, out, error));
+    for (int p = 0; !policy->lerobot && p < policy->robot.part_count; p++)
+        TRY(unpack_part(message, policy->robot.parts[p].key, policy->robot.parts[p].length, out, error));
+    out->observation.state = out->state;
+    const wire_field *prompt = wire_find(message, "prompt");
+    if (!prompt && policy->lerobot) prompt = wire_find(message, "task");
+    if (!prompt) return OPENPI_OK;
+    TRY(wire_text(prompt, &out->observation.prompt, &out->observation.prompt_length, error));
+    if (!out->observation.prompt_length) out->observation.prompt = "";     /* a length of 0 would ask for strlen */
+    return OPENPI_OK;
+}
+
+openpi_status openpi_request_prepare_msgpack(openpi_request *request, const void *bytes, size_t count, openpi_timing *timing,
+                                             openpi_error *error) {
+    wire_message *message;
+    unpacked parts;
+    if (!request || !bytes) return report(error, OPENPI_BAD_ARGUMENT, "request prepare: %s", request ? "the bytes are NULL" : "the request is NULL");
+    request->prepared = 0;
+    TRY(wire_decode(bytes, count, &message, error));
+    openpi_status status = unpack(request->policy, message, &parts, error);
+    if (status == OPENPI_OK) status = openpi_request_prepare(request, &parts.observation, timing, error);
+    wire_message_free(message);
+    return status;
+}
+
+/* ---- what a prepared request holds ----------------------------------------------------------------- */
+
+const openpi_sample *openpi_request_sample(const openpi_request *request) {
+    return request && request->prepared ? &request->sample : NULL;
+}
+
+const double *openpi_request_state(const openpi_request *request, int *count) {
+    int prepared = request && request->prepared;
+    if (count) *count = prepared ? request->state_count : 0;
+    return prepared ? request->state : NULL;
+}
+
+int openpi_request_prompt_truncated(const openpi_request *request) {
+    return request && request->prepared && request->truncated;
+}
+
+/* ---- finishing ------------------------------------------------------------------------------------ */
+
+static void finish_lerobot(const openpi_request *request, const float *model, double *out) {
+    const lerobot *pipeline = &request->policy->pipeline;
+    float actions[DIMS];
+    memcpy(actions, model, (size_t)pipeline->action_dim * sizeof *actions);
+    lerobot_actions_out(pipeline, request->lerobot_reference, actions);
+    for (int d = 0; d < pipeline->action_dim; d++) out[d] = (double)actions[d];
+}
+
+static void finish_robot(const openpi_request *request, const float *model, double *out) {
+    const openpi_policy *policy = request->policy;
+    double actions[DIMS];
+    for (int d = 0; d < DIMS; d++) actions[d] = (double)model[d];
+    normalize_invert(policy->mode, &policy->actions, actions, DIMS);
+    for (int d = 0; d < policy->robot.delta_count; d++)
+        if (policy->robot.delta[d]) actions[d] += request->reference[d];
+    robot_actions_out(&policy->robot, actions);
+    memcpy(out, actions, (size_t)policy->action_dim * sizeof *out);
+}
+
+openpi_status openpi_request_finish(const openpi_request *request, const float *model_actions, int horizon, double *actions, openpi_error *error) {
+    if (!request || !model_actions || !actions)
+        return report(error, OPENPI_BAD_ARGUMENT, "request finish: %s is NULL", !request ? "request" : model_actions ? "actions" : "model_actions");
+    if (!request->prepared) return report(error, OPENPI_BAD_ARGUMENT, "request finish: nothing was prepared, or preparing failed");
+    if (horizon < 1 || horizon > OPENPI_MAX_HORIZON)
+        return report(error, OPENPI_BAD_ARGUMENT, "request finish: horizon is %d, expected 1 to %d", horizon, OPENPI_MAX_HORIZON);
+    for (int i = 0; i < horizon * DIMS; i++)
+        if (!isfinite(model_actions[i]))
+            return report(error, OPENPI_BAD_INPUT, "the model's action of step %d, dimension %d is %f, expected a finite number", i / DIMS, i % DIMS,
+                          (double)model_actions[i]);
+    for (int h = 0; h < horizon; h++) {
+        const float *model = model_actions + (size_t)h * DIMS;
+        double *out = actions + (size_t)h * (size_t)request->policy->action_dim;
+        if (request->policy->lerobot) finish_lerobot(request, model, out);
+        else finish_robot(request, model, out);
+    }
+    return OPENPI_OK;
+}

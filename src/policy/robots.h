@@ -1,0 +1,94 @@
+/* Robots as data: which pictures, which state, which actions, and what happens to them on the way.
+ *
+ * A robot is one record. The built-in ones are written in the same JSON form that a user writes for an own arm
+ * (docs/robots.md), and so are openpi's training configs (configs.c), which are robots with a model's settings.
+ * Hands on the record and its two transforms. What surprises: a transform works in the robot's units, outside of
+ * the normalisation, and the delta sum happens between unnormalising and the output transform. */
+#ifndef POLICY_ROBOTS_H
+#define POLICY_ROBOTS_H
+
+#include "openpi.h"
+
+enum {
+    ROBOT_KEY_BYTES = 64,        /* of a name or request key with its NUL                                 */
+    ROBOT_PROMPT_BYTES = 1024,
+    ROBOT_ASSETS_BYTES = 128,
+    ROBOT_CAMERAS = 8,
+    ROBOT_PARTS = 8,
+    ROBOT_MAX_PROMPT = 4096,     /* tokens                                                                */
+    ROBOT_TEXT_BYTES = 1 << 20,  /* of a robot's JSON file                                                */
+};
+
+/* Slots other than 0 … 2. */
+enum { ROBOT_SLOT_UNUSED = -1, ROBOT_SLOT_UNKNOWN = -2 };
+
+typedef struct robot_camera {
+    char key[ROBOT_KEY_BYTES];   /* in a request: "images/cam_high"                                       */
+    int slot;                    /* 0 … 2, or ROBOT_SLOT_UNUSED: accepted and left alone                  */
+    int required;
+} robot_camera;
+
+typedef struct robot_part {
+    char key[ROBOT_KEY_BYTES];   /* in a request: "observation/joint_position"                            */
+    int length;                  /* 1 … 32; 0 (a single part only): any length up to 32                   */
+} robot_part;
+
+typedef enum robot_transform {
+    ROBOT_PLAIN,                 /* state and actions as they come                                        */
+    ROBOT_ALOHA,                 /* ALOHA's joint signs and gripper maps (openpi's adapt_to_pi)           */
+} robot_transform;
+
+typedef enum robot_normalization { ROBOT_NORM_AUTO, ROBOT_NORM_ZSCORE, ROBOT_NORM_QUANTILE, ROBOT_NORM_NONE } robot_normalization;
+
+enum { ROBOT_VARIANT_ANY = -1 };
+
+typedef struct robot {
+    char name[ROBOT_KEY_BYTES];
+    robot_camera cameras[ROBOT_CAMERAS];
+    int camera_count;
+    int refuse_other_pictures;   /* 1: a request with a picture that is no camera here is an error        */
+    int always_chw;              /* 1: pictures of msgpack requests are CHW; 0: where the first dim is 3  */
+    robot_part parts[ROBOT_PARTS];            /* the state is their concatenation                         */
+    int part_count;
+    int state_length;            /* sum of the parts; 0: any up to 32                                     */
+    int action_dim;              /* what comes out a step                                                 */
+    uint8_t delta[OPENPI_ACTION_DIM];         /* 1: the model's action is relative to the state           */
+    int delta_count;             /* 0: no action is                                                       */
+    robot_transform transform;
+    robot_normalization normalization;        /* auto: z-score for π0, quantile for π0.5                  */
+    openpi_prompt_state prompt_state;         /* default: on for π0.5                                     */
+    int has_prompt;
+    char prompt[ROBOT_PROMPT_BYTES];          /* where a request brings none                              */
+    char assets[ROBOT_ASSETS_BYTES];          /* assets/<this>/norm_stats.json; empty: none needed        */
+    int variant;                 /* the only openpi_variant it goes with, or ROBOT_VARIANT_ANY            */
+    int horizon, max_prompt;     /* 0: the checkpoint's                                                   */
+} robot;
+
+/* By built-in name, from JSON text (starting with '{'), or from a JSON file, in this order. */
+openpi_status robot_open(const char *name_or_path, robot *out, openpi_error *error);
+
+/* From JSON text; `name` leads the sentences. Unknown keys are an error. */
+openpi_status robot_parse(const char *text, size_t bytes, const char *name, robot *out, openpi_error *error);
+
+/* openpi's training config of that name (configs.c). Names that this engine cannot run are OPENPI_UNSUPPORTED. */
+openpi_status robot_from_config(const char *config, robot *out, openpi_error *error);
+
+/* Names of slots: "base", "left_wrist", "right_wrist". */
+const char *robot_slot_name(int slot);
+/* A slot's name, short or openpi's ("base_0_rgb") -> 0 … 2; else ROBOT_SLOT_UNKNOWN. */
+int robot_slot(const char *name);
+
+/* Where the picture `name` goes: the slot of a camera with this key, of the only camera whose key ends in "/name", or
+ * of the robot's camera in the slot of this name; ROBOT_SLOT_UNUSED; or ROBOT_SLOT_UNKNOWN. */
+int robot_camera_slot(const robot *robot, const char *name);
+
+/* "images/cam_high (base), …" into `out`, for sentences. Returns out. */
+const char *robot_describe_cameras(const robot *robot, char *out, size_t bytes);
+
+/* state[state_length] from the robot's to the model's units, in place. */
+void robot_state_in(const robot *robot, double *state);
+
+/* actions[action_dim] of one step from the model's to the robot's units, in place. */
+void robot_actions_out(const robot *robot, double *actions);
+
+#endif

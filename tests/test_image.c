@@ -1,0 +1,437 @@
+/* policy/image.c and image_decode.c against openpi's resized pictures, LeRobot's, and Pillow's decoded ones. */
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "base/file.h"
+#include "model/tensors.h"
+#include "policy/image.h"
+
+enum { SIDE = OPENPI_IMAGE_SIZE, VALUES = SIDE * SIDE * 3 };
+
+static uint64_t fnv1a64(const void *data, size_t bytes) {
+    uint64_t hash = 0xCBF29CE484222325u;
+    for (size_t i = 0; i < bytes; i++) hash = (hash ^ ((const uint8_t *)data)[i]) * 0x100000001B3u;
+    return hash;
+}
+
+static const uint64_t golden_ratio = 0x9E3779B97F4A7C15u;
+
+static uint64_t mix(uint64_t z) {
+    z += golden_ratio;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+    return z ^ z >> 31;
+}
+
+/* The goldens' pictures: (uint8)(u(i)·128 + 128), u of SYNTH.md for that name and seed. */
+static uint8_t *synthetic_picture(const char *name, uint64_t seed, int height, int width) {
+    size_t count = (size_t)height * (size_t)width * 3;
+    uint8_t *pixels = malloc(count);
+    assert_non_null(pixels);
+    uint64_t key = mix(fnv1a64(name, strlen(name)) ^ seed);
+    for (size_t i = 0; i < count; i++) {
+        double u = ((double)(mix(key + i * golden_ratio) >> 40) + 0.5) * 0x1p-23 - 1.0;
+        pixels[i] = (uint8_t)(u * 128 + 128);
+    }
+    return pixels;
+}
+
+static openpi_image picture(const void *data, openpi_element element, openpi_layout layout, int height, int width) {
+    openpi_image image = {"test", data, element, layout, height, width};
+    return image;
+}
+
+static void *to_chw(const void *pixels, size_t element, int height, int width) {
+    size_t plane = (size_t)height * (size_t)width;
+    char *out = malloc(plane * 3 * element);
+    assert_non_null(out);
+    for (size_t i = 0; i < plane; i++)
+        for (size_t c = 0; c < 3; c++) {
+            char *to = out + (c * plane + i) * element;
+            memcpy(to, (const char *)pixels + (i * 3 + c) * element, element);
+        }
+    return out;
+}
+
+/* ---- openpi's resize ---------------------------------------------------------------------------------- */
+
+static void resize_as_openpi(void **state) {
+    (void)state;
+    static uint8_t out[VALUES], other[VALUES];
+    openpi_error error;
+    image_scratch scratch = {NULL, 0};
+    json_t *steps = json_load_file(GOLDEN "/steps.json", JSON_ALLOW_NUL, NULL);      /* a text of it has a zero */
+    tensors *stored;
+    int compared = 0;
+    assert_non_null(steps);
+    if (tensors_open(GOLDEN "/resize.safetensors", &stored, &error) != OPENPI_OK) fail_msg("%s", error.message);
+    const json_t *cases = json_object_get(steps, "resize");
+    assert_int_equal(json_array_size(cases), 15);
+    for (size_t i = 0; i < json_array_size(cases); i++) {
+        const json_t *one = json_array_get(cases, i);
+        const char *name = json_string_value(json_object_get(one, "name"));
+        int height = (int)json_integer_value(json_object_get(one, "height"));
+        int width = (int)json_integer_value(json_object_get(one, "width"));
+        uint8_t *pixels = synthetic_picture(name, (uint64_t)json_integer_value(json_object_get(one, "seed")), height, width);
+        openpi_image image = picture(pixels, OPENPI_U8, OPENPI_HWC, height, width);
+        assert_int_equal(image_check(&image, &error), OPENPI_OK);
+        memset(out, 77, sizeof out);
+        assert_int_equal(image_resize_openpi(&image, &scratch, out, &error), OPENPI_OK);
+        uint64_t expected = strtoull(json_string_value(json_object_get(one, "fnv1a64")), NULL, 16);
+        if (fnv1a64(out, sizeof out) != expected) fail_msg("%s, %d×%d", name, width, height);
+        const tensor *whole = tensors_find(stored, name);
+        if (whole) {
+            assert_int_equal(whole->count, VALUES);
+            assert_memory_equal(out, whole->data, VALUES);
+            compared++;
+        }
+        uint8_t *planes = to_chw(pixels, 1, height, width);
+        image = picture(planes, OPENPI_U8, OPENPI_CHW, height, width);
+        assert_int_equal(image_resize_openpi(&image, &scratch, other, &error), OPENPI_OK);
+        assert_memory_equal(out, other, VALUES);
+        free(planes);
+        free(pixels);
+    }
+    assert_int_equal(compared, 2);
+    tensors_close(stored);
+    json_decref(steps);
+    image_scratch_free(&scratch);
+}
+
+/* 255·x is cut, not rounded; float32 in its own precision; the data may lie at any address. */
+static void floats_are_truncated(void **state) {
+    (void)state;
+    enum { HEIGHT = 40, WIDTH = 33, COUNT = HEIGHT * WIDTH * 3 };
+    static float single[COUNT];
+    static double twice[COUNT];
+    static uint8_t bytes[COUNT], out[VALUES], expected[VALUES];
+    static char shifted[sizeof twice + 1];
+    openpi_error error;
+    image_scratch scratch = {NULL, 0};
+    for (int i = 0; i < COUNT; i++) {
+        bytes[i] = (uint8_t)(i * 7);
+        single[i] = ((float)bytes[i] + 0.99f) / 255.0f;
+        twice[i] = (bytes[i] + 0.999) / 255.0;
+    }
+    single[0] = 1.0f, twice[0] = 1.0, bytes[0] = 255;
+    single[1] = -0.003f, twice[1] = -0.003, bytes[1] = 0;           /* towards zero */
+    single[2] = 1.003f, twice[2] = 1.003, bytes[2] = 255;
+    openpi_image image = picture(bytes, OPENPI_U8, OPENPI_HWC, HEIGHT, WIDTH);
+    assert_int_equal(image_resize_openpi(&image, &scratch, expected, &error), OPENPI_OK);
+    const struct { const void *data; openpi_element element; size_t bytes; } kinds[] = {
+        {single, OPENPI_FLOAT32, sizeof(float)}, {twice, OPENPI_FLOAT64, sizeof(double)}};
+    for (int k = 0; k < 2; k++) {
+        memcpy(shifted + 1, kinds[k].data, COUNT * kinds[k].bytes);
+        image = picture(shifted + 1, kinds[k].element, OPENPI_HWC, HEIGHT, WIDTH);
+        assert_int_equal(image_check(&image, &error), OPENPI_OK);
+        assert_int_equal(image_resize_openpi(&image, &scratch, out, &error), OPENPI_OK);
+        assert_memory_equal(out, expected, VALUES);
+        void *planes = to_chw(kinds[k].data, kinds[k].bytes, HEIGHT, WIDTH);
+        image = picture(planes, kinds[k].element, OPENPI_CHW, HEIGHT, WIDTH);
+        assert_int_equal(image_resize_openpi(&image, &scratch, out, &error), OPENPI_OK);
+        assert_memory_equal(out, expected, VALUES);
+        free(planes);
+    }
+    image_scratch_free(&scratch);
+}
+
+static void right_size_is_untouched(void **state) {
+    (void)state;
+    static uint8_t out[VALUES];
+    static float scaled[VALUES], wild[VALUES];
+    openpi_error error;
+    image_scratch scratch = {NULL, 0};
+    uint8_t *pixels = synthetic_picture("any", 1, SIDE, SIDE);
+    openpi_image image = picture(pixels, OPENPI_U8, OPENPI_HWC, SIDE, SIDE);
+    assert_int_equal(image_resize_openpi(&image, &scratch, out, &error), OPENPI_OK);
+    assert_memory_equal(out, pixels, VALUES);
+    assert_int_equal(image_resize_lerobot(&image, &scratch, scaled, &error), OPENPI_OK);
+    for (int i = 0; i < VALUES; i++) assert_true(scaled[i] == (float)pixels[i] / 255.0f * 2.0f - 1.0f);
+    for (int i = 0; i < VALUES; i++) wild[i] = (float)i * 1e-3f - 70.0f;      /* LeRobot clamps only what it resizes */
+    image = picture(wild, OPENPI_FLOAT32, OPENPI_HWC, SIDE, SIDE);
+    assert_int_equal(image_resize_lerobot(&image, &scratch, scaled, &error), OPENPI_OK);
+    for (int i = 0; i < VALUES; i++) assert_true(scaled[i] == wild[i] * 2.0f - 1.0f);
+    free(pixels);
+    image_scratch_free(&scratch);
+}
+
+/* A request after the first of its size allocates nothing. */
+static void scratch_is_kept(void **state) {
+    (void)state;
+    static uint8_t out[VALUES];
+    static float scaled[VALUES];
+    openpi_error error;
+    image_scratch scratch = {NULL, 0};
+    uint8_t *pixels = synthetic_picture("any", 1, 480, 640);
+    openpi_image image = picture(pixels, OPENPI_U8, OPENPI_HWC, 480, 640);
+    assert_int_equal(image_resize_openpi(&image, &scratch, out, &error), OPENPI_OK);
+    const void *memory = scratch.memory;
+    size_t bytes = scratch.bytes;
+    static const int sizes[][2] = {{480, 640}, {1, 1}, {100, 30}, {224, 224}, {479, 639}};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        image = picture(pixels, OPENPI_U8, i & 1 ? OPENPI_CHW : OPENPI_HWC, sizes[i][0], sizes[i][1]);
+        assert_int_equal(image_resize_openpi(&image, &scratch, out, &error), OPENPI_OK);
+        assert_int_equal(image_resize_lerobot(&image, &scratch, scaled, &error), OPENPI_OK);
+        assert_ptr_equal(scratch.memory, memory);
+        assert_int_equal(scratch.bytes, bytes);
+    }
+    free(pixels);
+    image_scratch_free(&scratch);
+    image_scratch_free(&scratch);
+}
+
+/* Every width and height near the edges of the filter, in memory of exactly the picture's size: for sanitizers. A
+ * picture of one colour stays that colour inside and black outside. */
+static void no_size_reads_outside(void **state) {
+    (void)state;
+    static uint8_t out[VALUES];
+    static float scaled[VALUES];
+    static const int sides[] = {1, 2, 3, 4, 5, 7, 8, 15, 63, 111, 112, 113, 223, 224, 225, 337, 448, 449, 673, 1000};
+    openpi_error error;
+    image_scratch scratch = {NULL, 0};
+    for (size_t h = 0; h < sizeof sides / sizeof sides[0]; h++)
+        for (size_t w = 0; w < sizeof sides / sizeof sides[0]; w++) {
+            int height = sides[h], width = sides[w];
+            size_t bytes = (size_t)height * (size_t)width * 3;
+            uint8_t *pixels = malloc(bytes);
+            assert_non_null(pixels);
+            memset(pixels, 200, bytes);
+            openpi_image image = picture(pixels, OPENPI_U8, OPENPI_HWC, height, width);
+            int shrinks_away = height > SIDE * width || width > SIDE * height;
+            openpi_status expected = shrinks_away ? OPENPI_BAD_INPUT : OPENPI_OK;
+            assert_int_equal(image_check(&image, &error), expected);
+            assert_int_equal(image_resize_openpi(&image, &scratch, out, &error), expected);
+            assert_int_equal(image_resize_lerobot(&image, &scratch, scaled, &error), expected);
+            int inside = 0;
+            for (int i = 0; i < VALUES && !shrinks_away; i++) {
+                assert_true(out[i] == 0 || out[i] == 200);
+                assert_true(scaled[i] == -1.0f || fabsf(scaled[i] - (200.0f / 255 * 2 - 1)) < 1e-6f);
+                assert_int_equal(out[i] == 0, scaled[i] == -1.0f);
+                inside += out[i] == 200;
+            }
+            assert_true(shrinks_away || inside >= (SIDE - 1) * 3);      /* 113 / (113 / 224.0) is less than 224 */
+            free(pixels);
+        }
+    image_scratch_free(&scratch);
+}
+
+/* ---- LeRobot's resize --------------------------------------------------------------------------------- */
+
+static void resize_as_lerobot(void **state) {
+    (void)state;
+    static const struct { const char *file, *camera; int slot; } cases[] = {
+        {"pi0/expected", "top", 0},            {"pi0/expected", "left_wrist", 1},    {"pi0/expected_missing", "left_wrist", 0},
+        {"pi05/expected", "front", 0},         {"pi05/expected", "wrist", 1},        {"pi05/expected", "side", 2},
+        {"pi05/expected_missing", "front", 0}, {"pi05/expected_missing", "side", 1},
+    };
+    static float out[VALUES], other[VALUES];
+    openpi_error error;
+    image_scratch scratch = {NULL, 0};
+    int whole_pictures = 0;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char path[512], name[64];
+        tensors *file;
+        snprintf(path, sizeof path, GOLDEN "/lerobot/%s.safetensors", cases[i].file);
+        snprintf(name, sizeof name, "in.image.%s", cases[i].camera);
+        assert_int_equal(tensors_open(path, &file, &error), OPENPI_OK);
+        const tensor *in = tensors_find(file, name), *images = tensors_find(file, "images");
+        const tensor *rows = tensors_find(file, "image_rows"), *first = tensors_find(file, "image0");
+        assert_non_null(in), assert_non_null(images), assert_non_null(rows);
+        int height = (int)in->shape[0], width = (int)in->shape[1];
+        openpi_element element = in->type == DTYPE_U8 ? OPENPI_U8 : OPENPI_FLOAT32;
+        openpi_image image = picture(in->data, element, OPENPI_HWC, height, width);
+        assert_int_equal(image_check(&image, &error), OPENPI_OK);
+        assert_int_equal(image_resize_lerobot(&image, &scratch, out, &error), OPENPI_OK);
+        void *planes = to_chw(in->data, element == OPENPI_U8 ? 1 : sizeof(float), height, width);
+        image = picture(planes, element, OPENPI_CHW, height, width);
+        assert_int_equal(image_resize_lerobot(&image, &scratch, other, &error), OPENPI_OK);
+        assert_memory_equal(out, other, sizeof out);
+        free(planes);
+        int64_t stored_rows = images->shape[2];
+        for (int64_t r = 0; r < stored_rows; r++) {
+            int32_t y;
+            memcpy(&y, (const char *)rows->data + r * 4, sizeof y);
+            for (int c = 0; c < 3; c++) {
+                float expected[SIDE];
+                tensor_read_f32(images, ((cases[i].slot * 3 + c) * stored_rows + r) * SIDE, SIDE, expected);
+                for (int x = 0; x < SIDE; x++) assert_true(out[(y * SIDE + x) * 3 + c] == expected[x]);
+            }
+        }
+        for (int c = 0; first && cases[i].slot == 0 && c < 3; c++)
+            for (int y = 0; y < SIDE; y++) {
+                float expected[SIDE];
+                tensor_read_f32(first, (c * SIDE + y) * SIDE, SIDE, expected);
+                for (int x = 0; x < SIDE; x++) assert_true(out[(y * SIDE + x) * 3 + c] == expected[x]);
+                whole_pictures += y == 0 && c == 0;
+            }
+        tensors_close(file);
+    }
+    assert_int_equal(whole_pictures, 1);
+    image_scratch_free(&scratch);
+}
+
+/* ---- what is refused ---------------------------------------------------------------------------------- */
+
+static void broken_pictures(void **state) {
+    (void)state;
+    static uint8_t out[VALUES];
+    static const float bad[4][12] = {{[5] = NAN}, {[5] = INFINITY}, {[7] = -0.5f}, {[3] = 255.0f}};
+    static const double huge[12] = {[2] = 1e300};
+    static const uint8_t one[12];
+    static const struct {
+        openpi_image image;
+        const char *sentence;
+        int resize_only;         /* LeRobot takes it, openpi's resize does not */
+    } cases[] = {
+        {{"base", NULL, OPENPI_U8, OPENPI_HWC, 2, 2}, "picture \"base\": its data is NULL", 0},
+        {{NULL, NULL, OPENPI_U8, OPENPI_HWC, 2, 2}, "picture \"(unnamed)\": its data is NULL", 0},
+        {{"base", one, (openpi_element)9, OPENPI_HWC, 2, 2},
+         "picture \"base\": element type 9, expected OPENPI_U8, OPENPI_FLOAT32 or OPENPI_FLOAT64", 0},
+        {{"base", one, OPENPI_U8, (openpi_layout)5, 2, 2}, "picture \"base\": layout 5, expected OPENPI_HWC or OPENPI_CHW", 0},
+        {{"base", one, OPENPI_U8, OPENPI_HWC, 0, 2}, "picture \"base\": 2×0 pixels (width×height), expected 1 to 16384 a side",
+         0},
+        {{"base", one, OPENPI_U8, OPENPI_HWC, 2, -1},
+         "picture \"base\": -1×2 pixels (width×height), expected 1 to 16384 a side", 0},
+        {{"base", one, OPENPI_U8, OPENPI_HWC, 16385, 2},
+         "picture \"base\": 2×16385 pixels (width×height), expected 1 to 16384 a side", 0},
+        {{"base", one, OPENPI_U8, OPENPI_HWC, 16384, 16384},
+         "picture \"base\": 16384×16384 pixels (width×height), expected at most 64 megapixels", 0},
+        {{"base", one, OPENPI_U8, OPENPI_HWC, 2000, 3},
+         "picture \"base\": 3×2000 pixels (width×height) would shrink to 0×224, expected at least one pixel a side", 0},
+        {{"base", bad[0], OPENPI_FLOAT32, OPENPI_HWC, 2, 2}, "picture \"base\": element 5 is nan, expected finite float32 values",
+         0},
+        {{"base", bad[1], OPENPI_FLOAT32, OPENPI_CHW, 2, 2}, "picture \"base\": element 5 is inf, expected finite float32 values",
+         0},
+        {{"base", huge, OPENPI_FLOAT64, OPENPI_HWC, 2, 2},
+         "picture \"base\": element 2 is 1e+300, expected finite float32 values", 0},
+        {{"base", bad[2], OPENPI_FLOAT32, OPENPI_HWC, 2, 2},
+         "picture \"base\": element 7 is -0.5, expected float pictures in [0,1]", 1},
+        {{"base", bad[3], OPENPI_FLOAT32, OPENPI_HWC, 2, 2},
+         "picture \"base\": element 3 is 255, expected float pictures in [0,1]", 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        openpi_error error = {0};
+        image_scratch scratch = {NULL, 0};
+        openpi_status status = image_check(&cases[i].image, &error);
+        if (cases[i].resize_only) {
+            assert_int_equal(status, OPENPI_OK);
+            status = image_resize_openpi(&cases[i].image, &scratch, out, &error);
+        }
+        assert_int_equal(status, OPENPI_BAD_INPUT);
+        assert_string_equal(error.message, cases[i].sentence);
+        assert_int_equal(image_resize_openpi(&cases[i].image, &scratch, out, NULL), OPENPI_BAD_INPUT);
+        image_scratch_free(&scratch);
+    }
+}
+
+/* ---- files ---------------------------------------------------------------------------------------------- */
+
+/* FNV-1a64 of the pixels of Pillow's convert("RGB"); gray16.png: of the upper bytes, where Pillow saturates. */
+static const struct {
+    const char *file;
+    int height, width;
+    uint64_t hash;
+} files[] = {
+    {"rgb.png", 13, 19, 0x7ad90a8e11d88c8c},        {"rgba.png", 13, 19, 0x7ad90a8e11d88c8c},
+    {"gray.png", 13, 19, 0x16b9eb95a3395980},       {"gray_alpha.png", 13, 19, 0x16b9eb95a3395980},
+    {"bits1.png", 13, 19, 0x85a20edf14757309},      {"palette.png", 13, 19, 0x4dc11ef814a09cf6},
+    {"palette4.png", 13, 19, 0xd755101bf4f4f84e},   {"gray_key.png", 13, 19, 0x16b9eb95a3395980},
+    {"rgb16.png", 13, 19, 0x7ad90a8e11d88c8c},      {"gray16.png", 13, 19, 0x6d6f7e152ed55596},
+    {"interlaced.png", 13, 19, 0x7ad90a8e11d88c8c}, {"half.jpg", 13, 19, 0x155e39601ab0dde7},
+    {"full.jpg", 13, 19, 0xa1c2b88a19a72960},       {"gray.jpg", 13, 19, 0x2a5caaa0be9eb105},
+    {"progressive.jpg", 13, 19, 0x10449962ca6f0b3b}, {"rotated.jpg", 13, 19, 0x7d7c14a4b1b54152},
+};
+
+static char *read_picture(const char *file, size_t *count) {
+    char path[512], *bytes;
+    snprintf(path, sizeof path, TESTS_DIR "/pictures/%s", file);
+    assert_int_equal(file_read(path, 1 << 20, &bytes, count, NULL), OPENPI_OK);
+    return bytes;
+}
+
+static void files_decode_as_pillow(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        size_t count;
+        char *bytes = read_picture(files[i].file, &count);
+        uint8_t *pixels;
+        int height, width;
+        openpi_error error = {0};
+        if (openpi_image_decode(bytes, count, files[i].file, &pixels, &height, &width, &error) != OPENPI_OK)
+            fail_msg("%s", error.message);
+        assert_int_equal(height, files[i].height);
+        assert_int_equal(width, files[i].width);
+        if (fnv1a64(pixels, (size_t)height * (size_t)width * 3) != files[i].hash) fail_msg("%s: other pixels", files[i].file);
+        openpi_free(pixels);
+        for (size_t cut = 0; cut < count; cut++) {                   /* cut anywhere, in memory of just that size */
+            char *less = malloc(cut ? cut : 1);
+            assert_non_null(less);
+            memcpy(less, bytes, cut);
+            pixels = NULL;
+            assert_int_equal(openpi_image_decode(less, cut, "cut", &pixels, &height, &width, &error), OPENPI_BAD_FILE);
+            assert_memory_equal(error.message, "cut: n", 6);         /* not a valid …, neither a … */
+            assert_null(pixels);
+            free(less);
+        }
+        free(bytes);
+    }
+}
+
+static void broken_files(void **state) {
+    (void)state;
+    static const struct {
+        const char *file;        /* one byte of it is changed … */
+        int at;
+        uint8_t byte;
+        const char *sentence;
+    } cases[] = {
+        {"cmyk.jpg", 0, 0xff, "f: a JPEG in CMYK colours, expected RGB or gray"},
+        {"rgb.png", 0, 0x88, "f: neither a PNG nor a JPEG file (167 bytes)"},
+        {"rgb.png", 16, 0x01, "f: 16777235×13 pixels (width×height), expected 1 to 16384 a side and at most 64 megapixels"},
+        {"rgb.png", 19, 0, "f: 0×13 pixels (width×height), expected 1 to 16384 a side and at most 64 megapixels"},
+        {"rgb.png", 19, 20, "f: not a valid PNG: IHDR: CRC error"},
+        {"rgb.png", 100, 0x5a, "f: not a valid PNG: IDAT: incorrect data check"},
+        {"half.jpg", 2, 0x00, "f: neither a PNG nor a JPEG file (772 bytes)"},
+        {"half.jpg", 700, 0x00, NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        size_t count;
+        char *bytes = read_picture(cases[i].file, &count);
+        uint8_t *pixels = NULL;
+        int height, width;
+        openpi_error error = {0};
+        bytes[cases[i].at] = (char)cases[i].byte;
+        openpi_status status = openpi_image_decode(bytes, count, "f", &pixels, &height, &width, &error);
+        if (cases[i].sentence) {
+            assert_int_equal(status, OPENPI_BAD_FILE);
+            assert_string_equal(error.message, cases[i].sentence);
+        } else if (status == OPENPI_OK) {
+            openpi_free(pixels);
+        }
+        free(bytes);
+    }
+    uint8_t *pixels;
+    int height, width;
+    assert_int_equal(openpi_image_decode(NULL, 4, "f", &pixels, &height, &width, NULL), OPENPI_BAD_ARGUMENT);
+    assert_int_equal(openpi_image_decode("GIF89a", 6, NULL, &pixels, &height, &width, NULL), OPENPI_BAD_FILE);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(resize_as_openpi),        cmocka_unit_test(floats_are_truncated),
+        cmocka_unit_test(right_size_is_untouched), cmocka_unit_test(scratch_is_kept),
+        cmocka_unit_test(no_size_reads_outside),   cmocka_unit_test(resize_as_lerobot),
+        cmocka_unit_test(broken_pictures),         cmocka_unit_test(files_decode_as_pillow),
+        cmocka_unit_test(broken_files),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

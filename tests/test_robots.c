@@ -1,0 +1,287 @@
+/* policy/robots.c and configs.c: the built-in records, the JSON form and its faults, ALOHA's transform, the examples of
+ * docs/robots.md. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "policy/configs.h"
+#include "policy/robots.h"
+#include "policy_golden.h"
+
+/* ---- ALOHA ---------------------------------------------------------------------------------------- */
+
+/* openpi's own values (its policies/aloha_policy.py) of the gripper maps, both ways. */
+static void aloha_grippers(void **state) {
+    (void)state;
+    static const double in[5][2] = {{0, -1.07986555}, {.25, -0.51307761}, {.5, -0.14005592}, {.75, 0.22332758}, {1, 0.94565280}};
+    static const double out[5][2] = {{0, 0.55337783}, {.25, 0.67173224}, {.5, 0.79008664}, {.75, 0.90844104}, {1, 1.02679543}};
+    static const double signs[7] = {1, -1, -1, 1, 1, 1, 1};
+    openpi_error error;
+    robot aloha;
+    WORKS(robot_open("aloha", &aloha, &error));
+    for (int k = 0; k < 5; k++) {
+        double joints[14], actions[14];
+        for (int i = 0; i < 14; i++) {
+            joints[i] = i % 7 == 6 ? in[k][0] : 0.1 + i;
+            actions[i] = i % 7 == 6 ? out[k][0] : 0.1 + i;
+        }
+        robot_state_in(&aloha, joints);
+        robot_actions_out(&aloha, actions);
+        for (int i = 0; i < 14; i++) {
+            double state_want = i % 7 == 6 ? in[k][1] : signs[i % 7] * (0.1 + i), action_want = i % 7 == 6 ? out[k][1] : signs[i % 7] * (0.1 + i);
+            assert_true(fabs(joints[i] - state_want) < 1e-8);
+            assert_true(fabs(actions[i] - action_want) < 1e-8);
+        }
+    }
+    double far[14] = {[6] = -10, [13] = 10};
+    robot_state_in(&aloha, far);                                     /* asin's argument is clipped */
+    assert_true(isfinite(far[6]) && isfinite(far[13]));
+}
+
+static void others_are_plain(void **state) {
+    (void)state;
+    openpi_error error;
+    robot droid;
+    double x[8] = {1, 2, 3, 4, 5, 6, 7, 8}, y[8];
+    memcpy(y, x, sizeof x);
+    WORKS(robot_open("droid", &droid, &error));
+    robot_state_in(&droid, x);
+    robot_actions_out(&droid, x);
+    assert_memory_equal(x, y, sizeof x);
+}
+
+/* ---- records -------------------------------------------------------------------------------------- */
+
+static void check_delta(const robot *r, const int *runs, int count) {
+    int at = 0;
+    for (int i = 0; i < count; i++)
+        for (int k = 0; k < abs(runs[i]); k++) assert_int_equal(r->delta[at++], runs[i] > 0);
+    assert_int_equal(r->delta_count, at);
+}
+
+static void built_ins(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *assets;
+        int cameras, chw, refuse, state, actions, delta[4], runs;
+        robot_transform transform;
+        robot_normalization normalization;
+        const char *prompt;
+    } cases[] = {
+        {"aloha", "trossen", 4, 1, 1, 14, 14, {6, -1, 6, -1}, 4, ROBOT_ALOHA, ROBOT_NORM_AUTO, NULL},
+        {"aloha_sim", "lerobot/aloha_sim_transfer_cube_human", 4, 1, 1, 14, 14, {0}, 0, ROBOT_ALOHA, ROBOT_NORM_AUTO, "Transfer cube"},
+        {"droid", "droid", 2, 0, 0, 8, 8, {0}, 0, ROBOT_PLAIN, ROBOT_NORM_AUTO, NULL},
+        {"droid_jointpos", "droid", 2, 0, 0, 8, 8, {7, -1}, 2, ROBOT_PLAIN, ROBOT_NORM_AUTO, NULL},
+        {"libero", "physical-intelligence/libero", 2, 0, 0, 8, 7, {0}, 0, ROBOT_PLAIN, ROBOT_NORM_AUTO, NULL},
+        {"none", "", 3, 0, 1, 0, 32, {0}, 0, ROBOT_PLAIN, ROBOT_NORM_NONE, NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        openpi_error error;
+        robot r;
+        WORKS(robot_open(cases[i].name, &r, &error));
+        assert_string_equal(r.name, cases[i].name);
+        assert_string_equal(r.assets, cases[i].assets);
+        assert_int_equal(r.camera_count, cases[i].cameras);
+        assert_int_equal(r.always_chw, cases[i].chw);
+        assert_int_equal(r.refuse_other_pictures, cases[i].refuse);
+        assert_int_equal(r.state_length, cases[i].state);
+        assert_int_equal(r.action_dim, cases[i].actions);
+        assert_int_equal(r.transform, cases[i].transform);
+        assert_int_equal(r.normalization, cases[i].normalization);
+        assert_int_equal(r.variant, ROBOT_VARIANT_ANY);
+        assert_int_equal(r.has_prompt, cases[i].prompt != NULL);
+        if (cases[i].prompt) assert_string_equal(r.prompt, cases[i].prompt);
+        check_delta(&r, cases[i].delta, cases[i].runs);
+    }
+}
+
+static void every_config_opens(void **state) {
+    (void)state;
+    openpi_error error;
+    robot r;
+    int count = 0;
+    for (; config_name(count); count++) {
+        WORKS(robot_from_config(config_name(count), &r, &error));
+        assert_true(r.horizon > 0 && r.max_prompt > 0 && r.variant != ROBOT_VARIANT_ANY);
+        assert_true(r.variant == (strncmp(config_name(count), "pi05", 4) ? OPENPI_PI0 : OPENPI_PI05));
+    }
+    assert_int_equal(count, 16);
+    assert_null(config_name(-1));
+    static const struct {
+        const char *name, *reason;
+    } refused[] = {
+        {"pi0_fast_droid", "π0-FAST"},
+        {"pi0_fast_libero", "π0-FAST"},
+        {"pi0_fast_libero_low_mem_finetune", "π0-FAST"},
+        {"pi0_fast_full_droid_finetune", "π0-FAST"},
+        {"pi0_fast_droid_jointpos_polaris", "π0-FAST"},
+        {"pi0_libero_low_mem_finetune", "LoRA"},
+        {"debug", "debugging"},
+        {"debug_restore", "debugging"},
+        {"debug_pi05", "debugging"},
+        {"paligemma_diffusion_droid", "openpi's own config fails"},
+        {"paligemma_binning_droid", "openpi's own config fails"},
+        {"paligemma_fast_droid", "openpi's own config fails"},
+        {"paligemma_fast_specialist_droid", "openpi's own config fails"},
+        {"paligemma_vq_droid", "openpi's own config fails"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        REFUSES(robot_from_config(refused[i].name, &r, &error), OPENPI_UNSUPPORTED, refused[i].reason);
+        assert_non_null(strstr(error.message, refused[i].name));
+    }
+    REFUSES(robot_from_config("pi0_drone", &r, &error), OPENPI_NOT_FOUND, "pi0_droid_jointpos_100k_polaris");
+    WORKS(robot_from_config("pi0_aloha_tupperware", &r, &error));
+    assert_string_equal(r.prompt, "open the tupperware and put the food on the plate");
+}
+
+static void slots(void **state) {
+    (void)state;
+    openpi_error error;
+    robot r;
+    WORKS(robot_open("aloha", &r, &error));
+    assert_int_equal(robot_camera_slot(&r, "images/cam_high"), 0);
+    assert_int_equal(robot_camera_slot(&r, "cam_left_wrist"), 1);
+    assert_int_equal(robot_camera_slot(&r, "right_wrist_0_rgb"), 2);
+    assert_int_equal(robot_camera_slot(&r, "cam_low"), ROBOT_SLOT_UNUSED);
+    assert_int_equal(robot_camera_slot(&r, "cam"), ROBOT_SLOT_UNKNOWN);
+    assert_int_equal(robot_camera_slot(&r, ""), ROBOT_SLOT_UNKNOWN);
+    WORKS(robot_open("droid", &r, &error));
+    assert_int_equal(robot_camera_slot(&r, "right_wrist"), ROBOT_SLOT_UNKNOWN);      /* DROID has no such camera */
+    static const char two[] = "{\"name\": \"two\", \"cameras\": {\"a/rgb\": \"base\", \"b/rgb\": \"left_wrist\", \"front\": \"base\"},"
+                              " \"state\": {\"x\": 1}, \"actions\": 1}";
+    WORKS(robot_open(two, &r, &error));
+    assert_int_equal(robot_camera_slot(&r, "rgb"), ROBOT_SLOT_UNKNOWN);              /* of which of the two? */
+    assert_int_equal(robot_camera_slot(&r, "b/rgb"), 1);
+    assert_int_equal(robot_camera_slot(&r, "front"), 0);
+}
+
+#define REST "\"cameras\": {\"front\": \"base\"}, \"state\": {\"joints\": 6}, \"actions\": 6"
+
+static void refuses_broken_records(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *sentence;
+    } cases[] = {
+        {"{", "not valid JSON"},
+        {"{\"name\": \"a\", " REST ", \"camera\": 1}", "unknown key \"camera\", known are like, name"},
+        {"{\"name\": \"a\", \"name\": \"b\"}", "duplicate"},
+        {"{" REST "}", "\"name\" is absent"},
+        {"{\"name\": 3, " REST "}", "\"name\" is an integer"},
+        {"{\"name\": \"0123456789012345678901234567890123456789012345678901234567890123\", " REST "}", "\"name\" has 64 bytes, at most 63"},
+        {"{\"like\": \"robot\", " REST "}", "\"like\" is \"robot\", expected one of aloha, aloha_sim"},
+        {"{\"like\": \"lerobot\"}", "\"like\" is \"lerobot\""},
+        {"{\"name\": \"a\", \"state\": {\"joints\": 6}, \"actions\": 6}", "\"cameras\" fill no slot"},
+        {"{\"name\": \"a\", \"cameras\": {\"low\": null}, \"state\": {\"joints\": 6}, \"actions\": 6}", "\"cameras\" fill no slot"},
+        {"{\"name\": \"a\", \"cameras\": [\"front\"]}", "\"cameras\" is an array"},
+        {"{\"name\": \"a\", \"cameras\": {\"front\": \"middle\"}}", "camera \"front\" goes to slot \"middle\""},
+        {"{\"name\": \"a\", \"cameras\": {\"front\": 1}}", "camera \"front\" is an integer"},
+        {"{\"name\": \"a\", \"cameras\": {\"front\": {\"slot\": \"base\", \"need\": true}}}", "camera \"front\" has an unknown key \"need\""},
+        {"{\"name\": \"a\", \"cameras\": {\"front\": {\"slot\": \"base\", \"required\": 1}}}", "\"required\" is an integer"},
+        {"{\"name\": \"a\", \"cameras\": {\"\": \"base\"}}", "has 0 bytes"},
+        {"{\"name\": \"a\", \"cameras\": {\"1\":null,\"2\":null,\"3\":null,\"4\":null,\"5\":null,\"6\":null,\"7\":null,\"8\":null,\"9\":null}}",
+         "\"cameras\" has 9 entries, at most 8"},
+        {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"actions\": 6}", "\"state\" is absent"},
+        {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": 6, \"actions\": 6}", "\"state\" is an integer"},
+        {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": {}, \"actions\": 6}", "\"state\" has 0 entries"},
+        {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": {\"joints\": null}, \"actions\": 6}", "state \"joints\" is null"},
+        {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": {\"joints\": -1}, \"actions\": 6}", "\"joints\" is -1"},
+        {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": {\"joints\": 6, \"gripper\": 0}, \"actions\": 6}", "\"gripper\" is 0"},
+        {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": {\"a\": 20, \"b\": 13}, \"actions\": 6}", "33 numbers in all"},
+        {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": {\"joints\": 6}}", "\"actions\" is absent"},
+        {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": {\"joints\": 6}, \"actions\": 33}", "\"actions\" is 33"},
+        {"{\"name\": \"a\", " REST ", \"delta\": 6}", "\"delta\" is an integer"},
+        {"{\"name\": \"a\", " REST ", \"delta\": [0]}", "\"delta\"[0]"},
+        {"{\"name\": \"a\", " REST ", \"delta\": [6, \"x\"]}", "\"delta\"[1]"},
+        {"{\"name\": \"a\", " REST ", \"delta\": [30, -9223372036854775807]}", "\"delta\"[1]"},
+        {"{\"name\": \"a\", " REST ", \"delta\": [6, -1]}", "\"delta\" covers 7 dimensions, \"actions\" are 6"},
+        {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": {\"joints\": 5}, \"actions\": 6, \"delta\": [6]}",
+         "makes action 5 relative to the state, which has 5 numbers"},
+        {"{\"name\": \"a\", " REST ", \"transform\": \"aloha\"}", "needs a state of 14 and 14 actions"},
+        {"{\"name\": \"a\", " REST ", \"transform\": \"panda\"}", "\"transform\" is \"panda\", expected one of \"none\", \"aloha\""},
+        {"{\"name\": \"a\", " REST ", \"normalization\": \"minmax\"}", "\"auto\", \"zscore\", \"quantile\", \"none\""},
+        {"{\"name\": \"a\", " REST ", \"prompt_state\": true}", "\"prompt_state\" is true, expected a string"},
+        {"{\"name\": \"a\", " REST ", \"variant\": \"pi1\"}", "\"any\", \"pi0\", \"pi05\""},
+        {"{\"name\": \"a\", " REST ", \"layout\": \"hwc\"}", "\"auto\", \"chw\""},
+        {"{\"name\": \"a\", " REST ", \"assets\": \"../../etc\"}", "\"assets\" is \"../../etc\""},
+        {"{\"name\": \"a\", " REST ", \"assets\": \"/etc\"}", "\"assets\" is \"/etc\""},
+        {"{\"name\": \"a\", " REST ", \"horizon\": 65}", "\"horizon\" is 65"},
+        {"{\"name\": \"a\", " REST ", \"max_prompt\": 0}", "\"max_prompt\" is 0"},
+    };
+    openpi_error error;
+    robot r;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        REFUSES(robot_open(cases[i].text, &r, &error), OPENPI_BAD_FILE, cases[i].sentence);
+    WORKS(robot_open("{\"name\": \"a\", " REST "}", &r, &error));
+    REFUSES(robot_open("test_robots_nowhere.json", &r, &error), OPENPI_NOT_FOUND, "known are aloha, aloha_sim, droid, droid_jointpos, libero, none, lerobot");
+    REFUSES(robot_parse("[]", 2, "list", &r, &error), OPENPI_BAD_FILE, "the robot is an array");
+}
+
+/* ---- docs/robots.md ------------------------------------------------------------------------------- */
+
+/* The n-th ```json block of the page, malloc. */
+static char *example(int n) {
+    size_t bytes;
+    char *page = golden_read(TESTS_DIR "/../docs/robots.md", &bytes), *at = page;
+    for (int i = 0; i <= n; i++) {
+        at = strstr(at, "```json\n");
+        assert_non_null(at);
+        at += 8;
+    }
+    char *end = strstr(at, "```");
+    assert_non_null(end);
+    *end = 0;
+    char *text = strdup(at);
+    free(page);
+    return text;
+}
+
+static void documented_examples(void **state) {
+    (void)state;
+    static const char path[] = "test_robots_arm.json";
+    openpi_error error;
+    robot r;
+    char *text = example(0);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+    WORKS(robot_open(path, &r, &error));
+    unlink(path);
+    free(text);
+    assert_string_equal(r.name, "my_ur5");
+    assert_int_equal(robot_camera_slot(&r, "base_rgb"), 0);
+    assert_int_equal(robot_camera_slot(&r, "wrist_rgb"), 1);
+    assert_int_equal(r.state_length, 7);
+    assert_string_equal(r.parts[0].key, "joints");
+    assert_string_equal(r.parts[1].key, "gripper");
+    assert_int_equal(r.action_dim, 7);
+    check_delta(&r, (const int[]){6, -1}, 2);
+    assert_string_equal(r.assets, "ur5e");
+    assert_string_equal(r.prompt, "pick up the red cup");
+
+    text = example(1);
+    WORKS(robot_open(text, &r, &error));
+    free(text);
+    assert_string_equal(r.name, "my_franka");
+    assert_int_equal(r.camera_count, 3);
+    assert_int_equal(r.cameras[1].required, 0);
+    assert_int_equal(robot_camera_slot(&r, "exterior_image_2_left"), ROBOT_SLOT_UNUSED);
+    assert_int_equal(r.state_length, 8);
+    assert_int_equal(r.horizon, 16);
+    assert_string_equal(r.assets, "droid");
+    check_delta(&r, (const int[]){7, -1}, 2);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(aloha_grippers),     cmocka_unit_test(others_are_plain), cmocka_unit_test(built_ins),
+        cmocka_unit_test(every_config_opens), cmocka_unit_test(slots),            cmocka_unit_test(refuses_broken_records),
+        cmocka_unit_test(documented_examples),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
