@@ -4,7 +4,10 @@ PREFIX ?= /usr/local
 # Seconds each fuzz target runs under `make fuzz`.
 FUZZ_SECONDS ?= 300
 
-CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX=$(PREFIX)
+# `make` alone needs no test library.
+TESTS = OFF
+
+CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX=$(PREFIX) -DOPENPI_TESTS=$(TESTS)
 
 .PHONY: all deps demo test check-all fuzz bench install clean help
 
@@ -23,7 +26,7 @@ demo:
 
 test:
 	@tools/deps build test
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory all TESTS=ON
 	@mkdir -p $(BUILD)/results
 	@ctest --test-dir $(BUILD) --output-on-failure --output-junit results/release.xml -j $$(nproc)
 

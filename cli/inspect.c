@@ -42,10 +42,9 @@ static void put_scalar(const char *key, const json_t *value) {
 static void put_object(const json_t *object, int indent);
 
 /* "vision_width" -> "vision width" */
-static void put_key(const char *key, int indent, int wide) {
+static void put_key(const char *key, int indent) {
     printf("%*s", indent, "");
     for (const char *c = key; *c; c++) putchar(*c == '_' ? ' ' : *c);
-    printf("%*s", wide - text_columns(key) + 2, "");
 }
 
 static int is_flat(const json_t *array) {
@@ -87,7 +86,9 @@ static void put_object(const json_t *object, int indent) {
         if (text_columns(key) > wide) wide = text_columns(key);
     }
     json_object_foreach((json_t *)(uintptr_t)object, key, value) {
-        put_key(key, indent, wide);
+        int below = json_is_object(value) || (json_is_array(value) && !is_flat(value));
+        put_key(key, indent);
+        if (!below) printf("%*s", wide - text_columns(key) + 2, "");
         put_value(key, value, indent);
     }
 }

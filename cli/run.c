@@ -359,18 +359,16 @@ static void write_plot(FILE *file, const job *j) {
 static int show(const job *j) {
     static void (*const writers[])(FILE *, const job *) = {write_table, write_table, write_json, write_csv, write_npy};
     void (*writer)(FILE *, const job *) = writers[j->v->format];
-    int end = END_FINE;
-    if (j->v->out) end = write_file(j, j->v->out, writer);
-    else writer(stdout, j);
-    if (end == END_FINE && j->v->plot) end = write_file(j, j->v->plot, write_plot);
-    return end;
+    int end = j->v->plot ? write_file(j, j->v->plot, write_plot) : END_FINE;
+    if (end != END_FINE) return end;
+    if (j->v->out) return write_file(j, j->v->out, writer);
+    writer(stdout, j);
+    return END_FINE;
 }
 
-/* A prompt that fills every token of its limit has most likely lost its end. */
 static void warn_truncated(const job *j) {
-    const openpi_sample *sample = openpi_request_sample(j->request);
-    if (sample->token_count >= j->policy_info.max_prompt)
-        fprintf(stderr, "openpi run: warning: the prompt takes all %d tokens that the policy allows; what lay beyond was cut\n",
+    if (openpi_request_prompt_truncated(j->request))
+        fprintf(stderr, "openpi run: warning: the prompt is longer than the %d tokens that the policy allows; its end was cut\n",
                 j->policy_info.max_prompt);
 }
 

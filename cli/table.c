@@ -47,18 +47,22 @@ void table_cell(table *t, const char *format, ...) {
 }
 
 void table_print(table *t, FILE *file, int indent) {
-    int widths[COLUMNS_MAX] = {0}, rows = t->count / t->columns;
+    int widths[COLUMNS_MAX] = {0}, spaces = 0, rows = t->count / t->columns;
     for (int i = 0; i < rows * t->columns; i++) {
         int wide = text_columns(t->cells[i]);
         if (wide > widths[i % t->columns]) widths[i % t->columns] = wide;
     }
     for (int i = 0; i < rows * t->columns; i++) {
-        int c = i % t->columns, last = c == t->columns - 1, pad = widths[c] - text_columns(t->cells[i]);
-        fprintf(file, "%*s", c ? 2 : indent, "");
-        if (t->align[c] == 'r') fprintf(file, "%*s", pad, "");
-        fputs(t->cells[i], file);
-        if (t->align[c] == 'l' && !last) fprintf(file, "%*s", pad, "");
-        if (last) fputc('\n', file);
+        int c = i % t->columns, wide = text_columns(t->cells[i]), pad = widths[c] - wide;
+        if (!c) spaces = indent;
+        if (wide) {                                      /* no spaces before what is empty to the line's end */
+            fprintf(file, "%*s%s", spaces + (t->align[c] == 'r' ? pad : 0), "", t->cells[i]);
+            spaces = t->align[c] == 'r' ? 0 : pad;
+        } else {
+            spaces += pad;
+        }
+        spaces += 2;
+        if (c == t->columns - 1) fputc('\n', file);
     }
     for (int i = 0; i < t->count; i++) free(t->cells[i]);
     free(t->cells);

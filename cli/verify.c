@@ -30,9 +30,17 @@ static void put_number(double value) {
     else printf("%10s", "-");
 }
 
+static void put_head(const tally *t) {
+    put_padded("case", t->wide);
+    put_padded("device", 15);
+    put_padded("dtype", 5);
+    printf("%10s%10s%10s  result\n", "max", "rms", "bound");
+}
+
 static void put_row(void *user, const verify_row *row) {
     tally *t = user;
     progress_end(&t->bar);
+    if (!t->results[VERIFY_OK] && !t->results[VERIFY_FAIL] && !t->results[VERIFY_SKIPPED]) put_head(t);
     t->results[row->result]++;
     put_padded(row->name, t->wide);
     put_padded(row->device, 15);
@@ -56,10 +64,6 @@ static int verify_run(const void *values, char **positional, int count) {
     options.progress = progress_show;
     options.progress_user = &t.bar;
     progress_start(&t.bar);
-    put_padded("case", t.wide);
-    put_padded("device", 15);
-    put_padded("dtype", 5);
-    printf("%10s%10s%10s  result\n", "max", "rms", "bound");
     for (int i = 0; i < count; i++) {
         openpi_error error = {0};
         if (verify_path(positional[i], &options, put_row, &t, &error) != OPENPI_OK) return library_error(&verb_verify, &error);

@@ -165,9 +165,10 @@ typedef struct openpi_engine_options {
     const openpi_synthetic *synthetic; /* not NULL: make the weights in memory, `checkpoint` is NULL */
     openpi_progress progress;
     void *progress_user;
+    const char *path;                  /* kernels of a GPU: "portable", "hopper"; default its best   */
 } openpi_engine_options;
 
-#define OPENPI_ENGINE_OPTIONS_INIT {sizeof(openpi_engine_options), 0, 0, 0, 0, 0, 0, 0, 0}
+#define OPENPI_ENGINE_OPTIONS_INIT {sizeof(openpi_engine_options), 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /* Loads a checkpoint folder (openpi's PyTorch layout or LeRobot's; one file or sharded; F32, BF16, F16)
  * or a .safetensors file and packs its weights for the device. The files stay mapped read-only until the

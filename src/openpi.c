@@ -45,7 +45,7 @@ static openpi_status open_parts(openpi_engine *e, const char *path, const openpi
     if (!backend) return report(error, OPENPI_NO_DEVICE, "device \"%s\" is unknown, expected cpu", name);
     e->dtype = o->dtype == OPENPI_F32 ? OPENPI_F32 : OPENPI_BF16;
     TRY(pool_create(o->threads, o->pin, &e->pool, error));
-    device_options device = {o->isa, e->pool};
+    device_options device = {.isa = o->isa, .pool = e->pool, .path = o->path};
     TRY(backend->open(name, &device, &e->device, error));
     TRY(checkpoint_open(path, o->synthetic, &e->checkpoint, error));
     return model_load(e->checkpoint, e->device, e->dtype == OPENPI_F32 ? DTYPE_F32 : DTYPE_BF16, e->pool, o->progress, o->progress_user,

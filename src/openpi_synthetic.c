@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/report.h"
 #include "base/threads.h"
 #include "model/checkpoint.h"
@@ -65,7 +66,7 @@ static openpi_status begin_folder(made *m, openpi_error *error) {
     if (!file_exists(m->folder)) return make_folder(m, m->folder, error);
     if (!file_is_folder(m->folder)) return report(error, OPENPI_BAD_ARGUMENT, "%s: is a file, expected a new or empty folder", m->folder);
     DIR *list = opendir(m->folder);
-    if (!list) return report(error, OPENPI_SYSTEM, "%s: cannot be read: %s", m->folder, strerror(errno));
+    if (!list) return report(error, errno == ENOMEM ? OPENPI_NO_MEMORY : OPENPI_SYSTEM, "%s: cannot be read: %s", m->folder, strerror(errno));
     const struct dirent *entry;
     openpi_status status = OPENPI_OK;
     while ((entry = readdir(list)) && status == OPENPI_OK)
@@ -114,7 +115,7 @@ static json_t *entry(const norm_stats *s) {
 
 static openpi_status make_norm_stats(made *m, const norm_stats *state, const norm_stats *actions, openpi_error *error) {
     json_t *root = json_pack("{s:{s:o,s:o}}", "norm_stats", "state", entry(state), "actions", entry(actions));
-    char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    char *text = root ? json_text(root, JSON_INDENT(2)) : NULL;
     openpi_status status = text ? make_text(m, "assets/synthetic/norm_stats.json", text, error) : report_no_memory(error, 4096, "norm_stats.json");
     free(text);
     json_decref(root);

@@ -1,9 +1,10 @@
-/* What the policy tests share: golden tensors, JSON metadata, a policy and a request in one call. A missing file or
- * tensor fails the test. Include after cmocka.h. */
+/* What the policy tests share: golden tensors, JSON metadata, sentences, messages. A missing file or tensor fails the
+ * test. Include after cmocka.h. */
 #ifndef TESTS_POLICY_GOLDEN_H
 #define TESTS_POLICY_GOLDEN_H
 
 #include <jansson.h>
+#include <msgpack.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,6 +83,22 @@ static inline char *golden_read(const char *path, size_t *bytes) {
     char *data = NULL;
     WORKS(file_read(path, 64 << 20, &data, bytes, &error));
     return data;
+}
+
+/* ---- messages as clients send them ---- */
+
+static inline void pack_text(msgpack_packer *packer, const char *text) {
+    msgpack_pack_str(packer, strlen(text));
+    msgpack_pack_str_body(packer, text, strlen(text));
+}
+
+static inline void pack_array(msgpack_packer *packer, const char *type, const int *shape, int rank, const void *data, size_t bytes) {
+    msgpack_pack_map(packer, 4);
+    pack_text(packer, "__ndarray__"), msgpack_pack_true(packer);
+    pack_text(packer, "data"), msgpack_pack_bin(packer, bytes), msgpack_pack_bin_body(packer, data, bytes);
+    pack_text(packer, "dtype"), pack_text(packer, type);
+    pack_text(packer, "shape"), msgpack_pack_array(packer, (size_t)rank);
+    for (int i = 0; i < rank; i++) msgpack_pack_int(packer, shape[i]);
 }
 
 #endif

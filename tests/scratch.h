@@ -26,7 +26,8 @@ static inline const char *scratch_path(scratch *s, const char *name) {
 }
 
 static inline int scratch_write(scratch *s, const char *name, const void *data, size_t bytes) {
-    FILE *file = fopen(scratch_path(s, name), "wb");
+    unlink(scratch_path(s, name));       /* a file system may wait for the disk when a file is overwritten */
+    FILE *file = fopen(s->path, "wb");
     if (!file) return -1;
     size_t put = fwrite(data, 1, bytes, file);
     return fclose(file) || put != bytes ? -1 : 0;

@@ -90,7 +90,8 @@ static void reads_openpis_files(void **state) {
     WORKS(normalize_read(GOLDEN "/policy/libero_pi0/norm_stats.json", &robot, &actions, &error));
     assert_int_equal(actions.dims, 32);
     assert_false(actions.quantiles);
-    REFUSES(normalize_read(GOLDEN "/policy/nowhere/norm_stats.json", &robot, &actions, &error), OPENPI_NOT_FOUND, "nowhere/norm_stats.json");
+    REFUSES(normalize_read(GOLDEN "/policy/nowhere/norm_stats.json", &robot, &actions, &error), OPENPI_NOT_FOUND,
+            "nowhere/norm_stats.json");
 }
 
 static void refuses_broken_files(void **state) {
@@ -106,7 +107,8 @@ static void refuses_broken_files(void **state) {
         {"{\"norm_stats\": {\"state\": {\"mean\": [], \"std\": []}}}", "0 means and 0 standard deviations"},
         {"{\"norm_stats\": {\"state\": {\"mean\": [1, 2], \"std\": [1]}}}", "2 means and 1 standard deviations"},
         {"{\"norm_stats\": {\"state\": {\"mean\": [1], \"std\": [1], \"q01\": [1]}}}", "1 q01 and 0 q99"},
-        {"{\"norm_stats\": {\"state\": {\"mean\": [1], \"std\": [1], \"q01\": [1, 2], \"q99\": [1, 2]}}}", "2 q01 and 2 q99, expected none or 1"},
+        {"{\"norm_stats\": {\"state\": {\"mean\": [1], \"std\": [1], \"q01\": [1, 2], \"q99\": [1, 2]}}}",
+         "2 q01 and 2 q99, expected none or 1"},
         {"{\"norm_stats\": {\"state\": {\"mean\": [1], \"std\": [-1]}}}", "std[0] is -1"},
         {"{\"norm_stats\": {\"state\": {\"mean\": [1], \"std\": [1], \"q01\": [2], \"q99\": [1]}}}", "less than q01"},
         {"{\"norm_stats\": {\"state\": {\"mean\": [1, \"x\"], \"std\": [1, 1]}}}", "\"mean\"[1] is a string"},
@@ -115,18 +117,23 @@ static void refuses_broken_files(void **state) {
     openpi_error error;
     norm_stats robot = {.dims = 77}, actions;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        REFUSES(normalize_parse(cases[i].text, strlen(cases[i].text), "broken", &robot, &actions, &error), OPENPI_BAD_FILE, cases[i].sentence);
+        REFUSES(normalize_parse(cases[i].text, strlen(cases[i].text), "broken", &robot, &actions, &error), OPENPI_BAD_FILE,
+                cases[i].sentence);
     char many[2048] = "{\"norm_stats\": {\"state\": {\"mean\": [0";
     for (int i = 0; i < 32; i++) strcat(many, ", 0");
     strcat(many, "], \"std\": [1]}}}");
-    REFUSES(normalize_parse(many, strlen(many), "broken", &robot, &actions, &error), OPENPI_BAD_FILE, "33 numbers, expected at most 32");
+    REFUSES(normalize_parse(many, strlen(many), "broken", &robot, &actions, &error), OPENPI_BAD_FILE,
+            "33 numbers, expected at most 32");
     assert_int_equal(robot.dims, 77);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(formulas_are_openpis), cmocka_unit_test(none_leaves_everything), cmocka_unit_test(synthetic_statistics_are_stable),
-        cmocka_unit_test(reads_openpis_files),  cmocka_unit_test(refuses_broken_files),
+        cmocka_unit_test(formulas_are_openpis),
+        cmocka_unit_test(none_leaves_everything),
+        cmocka_unit_test(synthetic_statistics_are_stable),
+        cmocka_unit_test(reads_openpis_files),
+        cmocka_unit_test(refuses_broken_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

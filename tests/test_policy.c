@@ -39,8 +39,8 @@ static void case_open(const char *name, policy_case *out) {
     json_t *robot = golden_metadata(out->expected, "robot"), *delta = golden_metadata(out->expected, "delta");
     char *mask = delta ? json_dumps(delta, 0) : strdup("[]");
     assert_non_null(robot);
-    snprintf(out->robot, sizeof out->robot, "{\"like\": \"%s\", \"delta\": %s, \"transform\": \"%s\"}", json_string_value(robot), mask,
-             golden_flag(out->expected, "adapt_to_pi", 0) ? "aloha" : "none");
+    snprintf(out->robot, sizeof out->robot, "{\"like\": \"%s\", \"delta\": %s, \"transform\": \"%s\"}", json_string_value(robot),
+             mask, golden_flag(out->expected, "adapt_to_pi", 0) ? "aloha" : "none");
     free(mask);
     json_decref(robot);
     json_decref(delta);
@@ -67,7 +67,8 @@ static void check_sample(const policy_case *c, const openpi_request *request) {
     int count, length = c->synthetic.variant == OPENPI_PI05 ? 200 : 48;
     const double *state = openpi_request_state(request, &count);
     double *want = golden_copy(c->expected, "state", DTYPE_F64, DIMS);
-    const uint8_t *images = golden_data(c->expected, "images", DTYPE_U8, 3 * PIXELS), *mask = golden_data(c->expected, "image_mask", DTYPE_U8, 3);
+    const uint8_t *images = golden_data(c->expected, "images", DTYPE_U8, 3 * PIXELS),
+                  *mask = golden_data(c->expected, "image_mask", DTYPE_U8, 3);
     int32_t *tokens = golden_copy(c->expected, "tokens", DTYPE_I32, length);
     assert_non_null(sample);
     assert_int_equal(sample->pixels, OPENPI_PIXELS_U8);
@@ -133,13 +134,15 @@ static void check_finish(const policy_case *c, const openpi_request *request) {
     json_t *metadata = golden_metadata(c->expected, "horizon");
     int horizon = (int)json_integer_value(metadata), dim = c->policy->action_dim;
     json_decref(metadata);
-    double *want = golden_copy(c->expected, "actions", DTYPE_F64, (int64_t)horizon * dim), *got = calloc((size_t)(horizon * dim), sizeof *got);
+    double *want = golden_copy(c->expected, "actions", DTYPE_F64, (int64_t)horizon * dim),
+           *got = calloc((size_t)(horizon * dim), sizeof *got);
     float *model = calloc((size_t)horizon * DIMS, sizeof *model);
     raw_state_of(c, raw);
     for (int h = 0; h < horizon; h++) to_model(c, raw, want + h * dim, model + h * DIMS);
     WORKS(openpi_request_finish(request, model, horizon, got, &error));
     for (int i = 0; i < horizon * dim; i++)
-        if (!(fabs(got[i] - want[i]) <= 2e-6)) fail_msg("action %d of dim %d: %.9g, expected %.9g", i / dim, i % dim, got[i], want[i]);
+        if (!(fabs(got[i] - want[i]) <= 2e-6))
+            fail_msg("action %d of dim %d: %.9g, expected %.9g", i / dim, i % dim, got[i], want[i]);
     free(model);
     free(got);
     free(want);
@@ -192,6 +195,109 @@ static void cut_requests_are_refused(void **state) {
     }
     openpi_request_close(request);
     case_close(&c);
+}
+
+static openpi_policy *open_synthetic(const char *robot, const char *config, openpi_variant variant);
+
+/* ---- requests of our own ---------------------------------------------------------------------------- */
+
+typedef struct pack_field {
+    const char *key, *type;      /* type NULL: text in data; "" a number                                  */
+    int shape[4], rank;
+    const char *data;            /* NULL: zeros                                                           */
+} pack_field;
+
+static void pack_message(msgpack_sbuffer *bytes, const pack_field *fields) {
+    static const char zeros[4096];
+    msgpack_packer packer;
+    size_t count = 0;
+    while (fields[count].key) count++;
+    msgpack_sbuffer_init(bytes);
+    msgpack_packer_init(&packer, bytes, msgpack_sbuffer_write);
+    msgpack_pack_map(&packer, count);
+    for (const pack_field *f = fields; f->key; f++) {
+        size_t size = f->type && f->type[0] ? (size_t)(f->type[2] - '0') : 0;
+        for (int i = 0; i < f->rank; i++) size *= (size_t)f->shape[i];
+        pack_text(&packer, f->key);
+        if (!f->type) pack_text(&packer, f->data);
+        else if (!f->type[0]) msgpack_pack_double(&packer, 0.5);
+        else pack_array(&packer, f->type, f->shape, f->rank, f->data ? f->data : zeros, size);
+    }
+}
+
+#define JOINTS {"observation/joint_position", "<f8", {7}, 1, NULL}
+#define GRIPPER {"observation/gripper_position", "", {0}, 0, NULL}
+#define OUTSIDE {"observation/exterior_image_1_left", "|u1", {4, 6, 3}, 3, NULL}
+#define WRIST {"observation/wrist_image_left", "|u1", {4, 6, 3}, 3, NULL}
+#define HIGH {"images/cam_high", "|u1", {3, 4, 6}, 3, NULL}
+#define ARMS {"state", "<f4", {14}, 1, NULL}
+#define GO {"prompt", NULL, {0}, 0, "go"}
+
+static void messages_are_checked(void **state) {
+    (void)state;
+    static const struct {
+        const char *robot;
+        pack_field fields[8];
+        openpi_status status;
+        const char *sentence;
+    } cases[] = {
+        {"droid", {OUTSIDE, WRIST, JOINTS, GRIPPER, GO}, OPENPI_OK, ""},
+        {"droid", {OUTSIDE, WRIST, JOINTS, GRIPPER, {"prompt", NULL, {0}, 0, ""}}, OPENPI_OK, ""},
+        {"droid",
+         {OUTSIDE, WRIST, JOINTS, GRIPPER, GO, {"observation/exterior_image_2_left", "|u1", {4, 6, 3}, 3, NULL}},
+         OPENPI_OK,
+         ""},
+        {"droid",
+         {OUTSIDE, JOINTS, GRIPPER, GO},
+         OPENPI_BAD_INPUT,
+         "camera \"observation/wrist_image_left\" (left_wrist), which robot \"droid\" needs"},
+        {"droid", {OUTSIDE, WRIST, GRIPPER, GO}, OPENPI_BAD_INPUT, "has no \"observation/joint_position\", expected 7 numbers"},
+        {"droid",
+         {OUTSIDE, WRIST, {"observation/joint_position", "<f8", {8}, 1, NULL}, GRIPPER, GO},
+         OPENPI_BAD_INPUT,
+         "\"observation/joint_position\" of the request has 8 numbers, expected 7"},
+        {"droid",
+         {OUTSIDE, WRIST, {"observation/joint_position", NULL, {0}, 0, "7"}, GRIPPER, GO},
+         OPENPI_BAD_INPUT,
+         "observation/joint_position"},
+        {"droid", {OUTSIDE, WRIST, JOINTS, GRIPPER}, OPENPI_BAD_INPUT, "a prompt is required"},
+        {"droid", {OUTSIDE, WRIST, JOINTS, GRIPPER, {"prompt", "<f8", {3}, 1, NULL}}, OPENPI_BAD_INPUT, "prompt"},
+        {"droid",
+         {OUTSIDE, {"observation/wrist_image_left", "|u1", {4, 6}, 2, NULL}, JOINTS, GRIPPER, GO},
+         OPENPI_BAD_INPUT,
+         "observation/wrist_image_left"},
+        {"droid",
+         {OUTSIDE, {"base", "|u1", {4, 6, 3}, 3, NULL}, WRIST, JOINTS, GRIPPER, GO},
+         OPENPI_BAD_INPUT,
+         "are of the same camera"},
+        {"aloha", {HIGH, ARMS, GO}, OPENPI_OK, ""},
+        {"aloha", {HIGH, {"images/cam_low", "|u1", {3, 2, 2}, 3, NULL}, ARMS, GO}, OPENPI_OK, ""},
+        {"aloha",
+         {{"images/cam_high", "|u1", {4, 6, 3}, 3, NULL}, ARMS, GO},
+         OPENPI_BAD_INPUT,
+         "images/cam_high"}, /* always CHW */
+        {"aloha",
+         {HIGH, {"images/cam_front", "|u1", {3, 4, 6}, 3, NULL}, ARMS, GO},
+         OPENPI_BAD_INPUT,
+         "no camera \"images/cam_front\""},
+        {"aloha",
+         {HIGH, {"state", "<f4", {32}, 1, NULL}, GO},
+         OPENPI_BAD_INPUT,
+         "\"state\" of the request has 32 numbers, expected 14"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        openpi_error error;
+        openpi_policy *policy = open_synthetic(cases[i].robot, NULL, OPENPI_PI0);
+        openpi_request *request;
+        msgpack_sbuffer bytes;
+        WORKS(openpi_request_create(policy, &request, &error));
+        pack_message(&bytes, cases[i].fields);
+        REFUSES(openpi_request_prepare_msgpack(request, bytes.data, bytes.size, NULL, &error), cases[i].status,
+                cases[i].sentence);
+        msgpack_sbuffer_destroy(&bytes);
+        openpi_request_close(request);
+        openpi_policy_close(policy);
+    }
 }
 
 /* ---- small policies ------------------------------------------------------------------------------- */
@@ -248,13 +354,15 @@ static void names_of_cameras(void **state) {
         WORKS(openpi_request_create(policy, &request, &error));
         for (int form = 0; form < 4; form++) {
             openpi_image images[3];
-            openpi_observation observation = {.images = images, .state = zeros, .state_length = info.state_length ? info.state_length : 5, .prompt = "go"};
+            openpi_observation observation = {
+                .images = images, .state = zeros, .state_length = info.state_length ? info.state_length : 5, .prompt = "go"};
             for (int slot = 0; slot < 3; slot++) {
                 assert_string_equal(info.cameras[slot], cases[i].names[slot][0] ? cases[i].names[slot][0] : "");
                 if (cases[i].names[slot][0]) images[observation.image_count++] = picture(cases[i].names[slot][form]);
             }
             WORKS(openpi_request_prepare(request, &observation, NULL, &error));
-            for (int slot = 0; slot < 3; slot++) assert_int_equal(openpi_request_sample(request)->image_mask[slot], cases[i].names[slot][0] != NULL);
+            for (int slot = 0; slot < 3; slot++)
+                assert_int_equal(openpi_request_sample(request)->image_mask[slot], cases[i].names[slot][0] != NULL);
         }
         openpi_request_close(request);
         openpi_policy_close(policy);
@@ -264,8 +372,9 @@ static void names_of_cameras(void **state) {
 static void refuses_bad_observations(void **state) {
     (void)state;
     const double nan_state[14] = {0, 0, 0, NAN}, huge_state[14] = {0, 1e300}, infinite_state[14] = {-INFINITY};
-    const openpi_image high = picture("cam_high"), low = picture("cam_low"), wrist = picture("left_wrist"), twice = picture("base"),
-                       unknown = picture("cam_front"), unnamed = picture(NULL), thin = {"cam_high", grey, OPENPI_U8, OPENPI_HWC, 2000, 3},
+    const openpi_image high = picture("cam_high"), low = picture("cam_low"), wrist = picture("left_wrist"),
+                       twice = picture("base"), unknown = picture("cam_front"), unnamed = picture(NULL),
+                       thin = {"cam_high", grey, OPENPI_U8, OPENPI_HWC, 2000, 3},
                        empty = {"cam_high", NULL, OPENPI_U8, OPENPI_HWC, 4, 6};
     const openpi_image two[2] = {high, twice}, both[2] = {high, low}, only_wrist[1] = {wrist};
     const struct {
@@ -276,14 +385,18 @@ static void refuses_bad_observations(void **state) {
         {{&high, 1, zeros, 14, "go", 0}, OPENPI_OK, ""},
         {{both, 2, zeros, 14, "go", 0}, OPENPI_OK, ""},
         {{&high, 1, zeros, 14, "", 0}, OPENPI_OK, ""},
-        {{NULL, 0, zeros, 14, "go", 0}, OPENPI_BAD_INPUT, "camera \"images/cam_high\" (base), which robot \"aloha\" needs, is missing"},
+        {{NULL, 0, zeros, 14, "go", 0},
+         OPENPI_BAD_INPUT,
+         "camera \"images/cam_high\" (base), which robot \"aloha\" needs, is missing"},
         {{only_wrist, 1, zeros, 14, "go", 0}, OPENPI_BAD_INPUT, "\"images/cam_high\""},
         {{&low, 1, zeros, 14, "go", 0}, OPENPI_BAD_INPUT, "\"images/cam_high\""},
         {{NULL, 1, zeros, 14, "go", 0}, OPENPI_BAD_ARGUMENT, "1 pictures at NULL"},
         {{&high, -1, zeros, 14, "go", 0}, OPENPI_BAD_ARGUMENT, "-1 pictures"},
         {{two, 2, zeros, 14, "go", 0}, OPENPI_BAD_INPUT, "\"cam_high\" and \"base\" are of the same camera"},
-        {{&unknown, 1, zeros, 14, "go", 0}, OPENPI_BAD_INPUT,
-         "no camera \"cam_front\", it has images/cam_high (base), images/cam_left_wrist (left_wrist), images/cam_right_wrist (right_wrist), "
+        {{&unknown, 1, zeros, 14, "go", 0},
+         OPENPI_BAD_INPUT,
+         "no camera \"cam_front\", it has images/cam_high (base), images/cam_left_wrist (left_wrist), images/cam_right_wrist "
+         "(right_wrist), "
          "images/cam_low (unused)"},
         {{&unnamed, 1, zeros, 14, "go", 0}, OPENPI_BAD_INPUT, "picture 0 has no name"},
         {{&thin, 1, zeros, 14, "go", 0}, OPENPI_BAD_INPUT, "cam_high"},
@@ -492,8 +605,12 @@ static void remove_checkpoint(void) {
     static const char *const files[] = {"model.safetensors", "config.json", "tokenizer.model", "assets/droid/norm_stats.json",
                                         "assets/physical-intelligence/libero/norm_stats.json", "assets/synthetic/norm_stats.json",
                                         "arm.json"};
-    static const char *const folders[] = {"/assets/droid", "/assets/physical-intelligence/libero", "/assets/physical-intelligence",
-                                          "/assets/synthetic", "/assets", ""};
+    static const char *const folders[] = {"/assets/droid",
+                                          "/assets/physical-intelligence/libero",
+                                          "/assets/physical-intelligence",
+                                          "/assets/synthetic",
+                                          "/assets",
+                                          ""};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) remove_file(files[i]);
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
         char path[256];
@@ -515,8 +632,8 @@ static void try_open(const char *checkpoint, const open_case *cases, size_t coun
         openpi_error error;
         openpi_policy *policy = NULL;
         openpi_policy_info info;
-        openpi_policy_options options = {sizeof options,       cases[i].robot,        cases[i].config, cases[i].norm_stats, cases[i].tokenizer,
-                                         cases[i].prompt_state, cases[i].max_prompt, NULL};
+        openpi_policy_options options = {sizeof options,     cases[i].robot,        cases[i].config,     cases[i].norm_stats,
+                                         cases[i].tokenizer, cases[i].prompt_state, cases[i].max_prompt, NULL};
         if (cases[i].status != OPENPI_OK) {
             REFUSES(openpi_policy_open(checkpoint, &options, &policy, &error), cases[i].status, cases[i].sentence);
             assert_null(policy);
@@ -541,10 +658,12 @@ static void parts_come_from_the_checkpoint(void **state) {
         {"droid", NULL, GOLDEN "/policy/droid_pi0", GOLDEN, 0, 100, OPENPI_OK, "droid"},
         {"none", NULL, NULL, NULL, 0, 0, OPENPI_OK, "none"},
         {"droid", "pi0_droid", NULL, NULL, 0, 0, OPENPI_BAD_ARGUMENT, "both robot \"droid\" and config \"pi0_droid\""},
-        {NULL, "pi05_droid", NULL, NULL, 0, 0, OPENPI_BAD_ARGUMENT, "config \"pi05_droid\" is for π0.5, but test_policy_checkpoint is a π0 model"},
+        {NULL, "pi05_droid", NULL, NULL, 0, 0, OPENPI_BAD_ARGUMENT,
+         "config \"pi05_droid\" is for π0.5, but test_policy_checkpoint is a π0 model"},
         {NULL, "pi0_fast_droid", NULL, NULL, 0, 0, OPENPI_UNSUPPORTED, "π0-FAST"},
         {NULL, "pi9", NULL, NULL, 0, 0, OPENPI_NOT_FOUND, "known are pi0_aloha"},
-        {"aloha", NULL, NULL, NULL, 0, 0, OPENPI_NOT_FOUND, "assets/trossen/norm_stats.json, the statistics of robot \"aloha\", is not there; assets holds"},
+        {"aloha", NULL, NULL, NULL, 0, 0, OPENPI_NOT_FOUND,
+         "assets/trossen/norm_stats.json, the statistics of robot \"aloha\", is not there; assets holds"},
         {"aloha", NULL, NULL, NULL, 0, 0, OPENPI_NOT_FOUND, "physical-intelligence/libero"},
         {"aloha", NULL, stats, NULL, 0, 0, OPENPI_BAD_FILE, "a state of 8 numbers, robot \"aloha\" has 14"},
         {"droid", NULL, "nowhere.json", NULL, 0, 0, OPENPI_NOT_FOUND, "nowhere.json"},
@@ -557,10 +676,12 @@ static void parts_come_from_the_checkpoint(void **state) {
         {"lerobot", NULL, NULL, NULL, 0, 0, OPENPI_BAD_ARGUMENT, "is no LeRobot checkpoint"},
         {"nobody", NULL, NULL, NULL, 0, 0, OPENPI_NOT_FOUND, "robot \"nobody\" is not known"},
         {"{\"like\": \"droid\", \"assets\": \"\"}", NULL, NULL, NULL, 0, 0, OPENPI_NOT_FOUND, "does not say whose statistics"},
-        {"{\"like\": \"droid\", \"normalization\": \"quantile\"}", NULL, NULL, NULL, 0, 0, OPENPI_BAD_FILE, "no q01 and q99 of state"},
+        {"{\"like\": \"droid\", \"normalization\": \"quantile\"}", NULL, NULL, NULL, 0, 0, OPENPI_BAD_FILE,
+         "no q01 and q99 of state"},
     };
     write_checkpoint();
-    write_text("arm.json", "{\"name\": \"my_arm\", \"cameras\": {\"front\": \"base\"}, \"state\": {\"joints\": 7}, \"actions\": 7, \"assets\": \"droid\"}");
+    write_text("arm.json", "{\"name\": \"my_arm\", \"cameras\": {\"front\": \"base\"}, \"state\": {\"joints\": 7}, \"actions\": "
+                           "7, \"assets\": \"droid\"}");
     try_open(folder, cases, sizeof cases / sizeof *cases);
     try_open("test_policy_checkpoint/model.safetensors", cases + 1, 1);
     static const open_case nowhere[] = {{"droid", NULL, NULL, NULL, 0, 0, OPENPI_NOT_FOUND, "no such checkpoint"}};
@@ -569,7 +690,8 @@ static void parts_come_from_the_checkpoint(void **state) {
     write_weights(ADAPTIVE);
     static const open_case pi05[] = {
         {NULL, "pi0_droid", NULL, NULL, 0, 0, OPENPI_BAD_ARGUMENT, "is for π0, but test_policy_checkpoint is a π0.5 model"},
-        {NULL, "pi05_droid", NULL, NULL, 0, 0, OPENPI_BAD_FILE, "no q01 and q99 of state, which π0.5 (quantile normalisation) needs"},
+        {NULL, "pi05_droid", NULL, NULL, 0, 0, OPENPI_BAD_FILE,
+         "no q01 and q99 of state, which π0.5 (quantile normalisation) needs"},
         {NULL, "pi05_droid", GOLDEN "/policy/droid_jointpos/norm_stats.json", NULL, 0, 0, OPENPI_OK, "droid"},
     };
     try_open(folder, pi05, sizeof pi05 / sizeof *pi05);
@@ -617,11 +739,16 @@ static void configs_set_everything(void **state) {
         openpi_variant variant;
         int horizon, max_prompt, prompt_state, state, actions, delta;
     } cases[] = {
-        {"pi0_aloha", OPENPI_PI0, 50, 48, 0, 14, 14, 14},        {"pi05_aloha", OPENPI_PI05, 50, 200, 1, 14, 14, 14},
-        {"pi0_aloha_sim", OPENPI_PI0, 50, 48, 0, 14, 14, 0},     {"pi0_droid", OPENPI_PI0, 10, 48, 0, 8, 8, 0},
-        {"pi05_droid", OPENPI_PI05, 15, 200, 1, 8, 8, 0},        {"pi05_full_droid_finetune", OPENPI_PI05, 16, 200, 1, 8, 8, 8},
-        {"pi05_droid_finetune", OPENPI_PI05, 16, 200, 1, 8, 8, 0}, {"pi0_libero", OPENPI_PI0, 50, 48, 0, 8, 7, 7},
-        {"pi05_libero", OPENPI_PI05, 10, 200, 0, 8, 7, 0},       {"pi05_droid_jointpos_polaris", OPENPI_PI05, 15, 200, 1, 8, 8, 8},
+        {"pi0_aloha", OPENPI_PI0, 50, 48, 0, 14, 14, 14},
+        {"pi05_aloha", OPENPI_PI05, 50, 200, 1, 14, 14, 14},
+        {"pi0_aloha_sim", OPENPI_PI0, 50, 48, 0, 14, 14, 0},
+        {"pi0_droid", OPENPI_PI0, 10, 48, 0, 8, 8, 0},
+        {"pi05_droid", OPENPI_PI05, 15, 200, 1, 8, 8, 0},
+        {"pi05_full_droid_finetune", OPENPI_PI05, 16, 200, 1, 8, 8, 8},
+        {"pi05_droid_finetune", OPENPI_PI05, 16, 200, 1, 8, 8, 0},
+        {"pi0_libero", OPENPI_PI0, 50, 48, 0, 8, 7, 7},
+        {"pi05_libero", OPENPI_PI05, 10, 200, 0, 8, 7, 0},
+        {"pi05_droid_jointpos_polaris", OPENPI_PI05, 15, 200, 1, 8, 8, 8},
         {"pi0_droid_jointpos_polaris", OPENPI_PI0, 10, 100, 0, 8, 8, 8},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -644,6 +771,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(requests_are_openpis),
         cmocka_unit_test(cut_requests_are_refused),
+        cmocka_unit_test(messages_are_checked),
         cmocka_unit_test(names_of_cameras),
         cmocka_unit_test(refuses_bad_observations),
         cmocka_unit_test(cameras_come_and_go),

@@ -33,7 +33,8 @@ static void aloha_grippers(void **state) {
         robot_state_in(&aloha, joints);
         robot_actions_out(&aloha, actions);
         for (int i = 0; i < 14; i++) {
-            double state_want = i % 7 == 6 ? in[k][1] : signs[i % 7] * (0.1 + i), action_want = i % 7 == 6 ? out[k][1] : signs[i % 7] * (0.1 + i);
+            double state_want = i % 7 == 6 ? in[k][1] : signs[i % 7] * (0.1 + i),
+                   action_want = i % 7 == 6 ? out[k][1] : signs[i % 7] * (0.1 + i);
             assert_true(fabs(joints[i] - state_want) < 1e-8);
             assert_true(fabs(actions[i] - action_want) < 1e-8);
         }
@@ -74,7 +75,18 @@ static void built_ins(void **state) {
         const char *prompt;
     } cases[] = {
         {"aloha", "trossen", 4, 1, 1, 14, 14, {6, -1, 6, -1}, 4, ROBOT_ALOHA, ROBOT_NORM_AUTO, NULL},
-        {"aloha_sim", "lerobot/aloha_sim_transfer_cube_human", 4, 1, 1, 14, 14, {0}, 0, ROBOT_ALOHA, ROBOT_NORM_AUTO, "Transfer cube"},
+        {"aloha_sim",
+         "lerobot/aloha_sim_transfer_cube_human",
+         4,
+         1,
+         1,
+         14,
+         14,
+         {0},
+         0,
+         ROBOT_ALOHA,
+         ROBOT_NORM_AUTO,
+         "Transfer cube"},
         {"droid", "droid", 2, 0, 0, 8, 8, {0}, 0, ROBOT_PLAIN, ROBOT_NORM_AUTO, NULL},
         {"droid_jointpos", "droid", 2, 0, 0, 8, 8, {7, -1}, 2, ROBOT_PLAIN, ROBOT_NORM_AUTO, NULL},
         {"libero", "physical-intelligence/libero", 2, 0, 0, 8, 7, {0}, 0, ROBOT_PLAIN, ROBOT_NORM_AUTO, NULL},
@@ -152,8 +164,9 @@ static void slots(void **state) {
     assert_int_equal(robot_camera_slot(&r, ""), ROBOT_SLOT_UNKNOWN);
     WORKS(robot_open("droid", &r, &error));
     assert_int_equal(robot_camera_slot(&r, "right_wrist"), ROBOT_SLOT_UNKNOWN);      /* DROID has no such camera */
-    static const char two[] = "{\"name\": \"two\", \"cameras\": {\"a/rgb\": \"base\", \"b/rgb\": \"left_wrist\", \"front\": \"base\"},"
-                              " \"state\": {\"x\": 1}, \"actions\": 1}";
+    static const char two[] =
+        "{\"name\": \"two\", \"cameras\": {\"a/rgb\": \"base\", \"b/rgb\": \"left_wrist\", \"front\": \"base\"},"
+        " \"state\": {\"x\": 1}, \"actions\": 1}";
     WORKS(robot_open(two, &r, &error));
     assert_int_equal(robot_camera_slot(&r, "rgb"), ROBOT_SLOT_UNKNOWN);              /* of which of the two? */
     assert_int_equal(robot_camera_slot(&r, "b/rgb"), 1);
@@ -172,28 +185,37 @@ static void refuses_broken_records(void **state) {
         {"{\"name\": \"a\", \"name\": \"b\"}", "duplicate"},
         {"{" REST "}", "\"name\" is absent"},
         {"{\"name\": 3, " REST "}", "\"name\" is an integer"},
-        {"{\"name\": \"0123456789012345678901234567890123456789012345678901234567890123\", " REST "}", "\"name\" has 64 bytes, at most 63"},
+        {"{\"name\": \"0123456789012345678901234567890123456789012345678901234567890123\", " REST "}",
+         "\"name\" has 64 bytes, at most 63"},
         {"{\"like\": \"robot\", " REST "}", "\"like\" is \"robot\", expected one of aloha, aloha_sim"},
         {"{\"like\": \"lerobot\"}", "\"like\" is \"lerobot\""},
         {"{\"name\": \"a\", \"state\": {\"joints\": 6}, \"actions\": 6}", "\"cameras\" fill no slot"},
-        {"{\"name\": \"a\", \"cameras\": {\"low\": null}, \"state\": {\"joints\": 6}, \"actions\": 6}", "\"cameras\" fill no slot"},
+        {"{\"name\": \"a\", \"cameras\": {\"low\": null}, \"state\": {\"joints\": 6}, \"actions\": 6}",
+         "\"cameras\" fill no slot"},
         {"{\"name\": \"a\", \"cameras\": [\"front\"]}", "\"cameras\" is an array"},
         {"{\"name\": \"a\", \"cameras\": {\"front\": \"middle\"}}", "camera \"front\" goes to slot \"middle\""},
         {"{\"name\": \"a\", \"cameras\": {\"front\": 1}}", "camera \"front\" is an integer"},
-        {"{\"name\": \"a\", \"cameras\": {\"front\": {\"slot\": \"base\", \"need\": true}}}", "camera \"front\" has an unknown key \"need\""},
+        {"{\"name\": \"a\", \"cameras\": {\"front\": {\"slot\": \"base\", \"need\": true}}}",
+         "camera \"front\" has an unknown key \"need\""},
         {"{\"name\": \"a\", \"cameras\": {\"front\": {\"slot\": \"base\", \"required\": 1}}}", "\"required\" is an integer"},
         {"{\"name\": \"a\", \"cameras\": {\"\": \"base\"}}", "has 0 bytes"},
-        {"{\"name\": \"a\", \"cameras\": {\"1\":null,\"2\":null,\"3\":null,\"4\":null,\"5\":null,\"6\":null,\"7\":null,\"8\":null,\"9\":null}}",
+        {"{\"name\": \"a\", \"cameras\": "
+         "{\"1\":null,\"2\":null,\"3\":null,\"4\":null,\"5\":null,\"6\":null,\"7\":null,\"8\":null,\"9\":null}}",
          "\"cameras\" has 9 entries, at most 8"},
         {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"actions\": 6}", "\"state\" is absent"},
         {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": 6, \"actions\": 6}", "\"state\" is an integer"},
         {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": {}, \"actions\": 6}", "\"state\" has 0 entries"},
-        {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": {\"joints\": null}, \"actions\": 6}", "state \"joints\" is null"},
-        {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": {\"joints\": -1}, \"actions\": 6}", "\"joints\" is -1"},
-        {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": {\"joints\": 6, \"gripper\": 0}, \"actions\": 6}", "\"gripper\" is 0"},
-        {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": {\"a\": 20, \"b\": 13}, \"actions\": 6}", "33 numbers in all"},
+        {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": {\"joints\": null}, \"actions\": 6}",
+         "state \"joints\" is null"},
+        {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": {\"joints\": -1}, \"actions\": 6}",
+         "\"joints\" is -1"},
+        {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": {\"joints\": 6, \"gripper\": 0}, \"actions\": 6}",
+         "\"gripper\" is 0"},
+        {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": {\"a\": 20, \"b\": 13}, \"actions\": 6}",
+         "33 numbers in all"},
         {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": {\"joints\": 6}}", "\"actions\" is absent"},
-        {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": {\"joints\": 6}, \"actions\": 33}", "\"actions\" is 33"},
+        {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": {\"joints\": 6}, \"actions\": 33}",
+         "\"actions\" is 33"},
         {"{\"name\": \"a\", " REST ", \"delta\": 6}", "\"delta\" is an integer"},
         {"{\"name\": \"a\", " REST ", \"delta\": [0]}", "\"delta\"[0]"},
         {"{\"name\": \"a\", " REST ", \"delta\": [6, \"x\"]}", "\"delta\"[1]"},
@@ -202,7 +224,8 @@ static void refuses_broken_records(void **state) {
         {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": {\"joints\": 5}, \"actions\": 6, \"delta\": [6]}",
          "makes action 5 relative to the state, which has 5 numbers"},
         {"{\"name\": \"a\", " REST ", \"transform\": \"aloha\"}", "needs a state of 14 and 14 actions"},
-        {"{\"name\": \"a\", " REST ", \"transform\": \"panda\"}", "\"transform\" is \"panda\", expected one of \"none\", \"aloha\""},
+        {"{\"name\": \"a\", " REST ", \"transform\": \"panda\"}",
+         "\"transform\" is \"panda\", expected one of \"none\", \"aloha\""},
         {"{\"name\": \"a\", " REST ", \"normalization\": \"minmax\"}", "\"auto\", \"zscore\", \"quantile\", \"none\""},
         {"{\"name\": \"a\", " REST ", \"prompt_state\": true}", "\"prompt_state\" is true, expected a string"},
         {"{\"name\": \"a\", " REST ", \"variant\": \"pi1\"}", "\"any\", \"pi0\", \"pi05\""},
@@ -217,7 +240,8 @@ static void refuses_broken_records(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         REFUSES(robot_open(cases[i].text, &r, &error), OPENPI_BAD_FILE, cases[i].sentence);
     WORKS(robot_open("{\"name\": \"a\", " REST "}", &r, &error));
-    REFUSES(robot_open("test_robots_nowhere.json", &r, &error), OPENPI_NOT_FOUND, "known are aloha, aloha_sim, droid, droid_jointpos, libero, none, lerobot");
+    REFUSES(robot_open("test_robots_nowhere.json", &r, &error), OPENPI_NOT_FOUND,
+            "known are aloha, aloha_sim, droid, droid_jointpos, libero, none, lerobot");
     REFUSES(robot_parse("[]", 2, "list", &r, &error), OPENPI_BAD_FILE, "the robot is an array");
 }
 

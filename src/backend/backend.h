@@ -20,6 +20,8 @@ typedef struct device {
 typedef struct device_options {
     const char *isa;             /* CPU: cap or NULL                                                      */
     struct pool *pool;           /* the engine's workers, which outlive the device                        */
+    const char *path;            /* GPU: kernels to use, "portable" or "hopper"; NULL the best            */
+    int no_graph;                /* GPU: 1: record refuses, plans run op by op                            */
 } device_options;
 
 /* Gives rows row … row+count-1 (logical, as in ops.h) of a matrix, all k columns, in matrix.type. Called by
@@ -78,5 +80,6 @@ typedef struct backend {
 /* The backends of this build, NULL-terminated. */
 extern const backend *const backends[];
 extern const backend backend_cpu;
+extern const backend backend_cuda;
 
 #endif

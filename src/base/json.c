@@ -8,17 +8,6 @@
 
 enum { FILE_LIMIT = 64 << 20 };
 
-openpi_status json_parse(const char *text, size_t bytes, const char *name, json_t **value, openpi_error *error) {
-    json_error_t why;
-    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
-    if (!root) {
-        if (json_error_code(&why) == json_error_out_of_memory) return report_no_memory(error, bytes, name);
-        return report(error, OPENPI_BAD_FILE, "%s: not valid JSON: %s (line %d, column %d)", name, why.text, why.line, why.column);
-    }
-    *value = root;
-    return OPENPI_OK;
-}
-
 openpi_status json_read(const char *path, json_t **value, openpi_error *error) {
     char *text;
     size_t bytes;
@@ -26,6 +15,18 @@ openpi_status json_read(const char *path, json_t **value, openpi_error *error) {
     openpi_status status = json_parse(text, bytes, path, value, error);
     free(text);
     return status;
+}
+
+char *json_text(const json_t *value, size_t flags) {
+    size_t bytes = json_dumpb(value, NULL, 0, flags);        /* 0: failed */
+    char *text = bytes ? malloc(bytes + 1) : NULL;
+    if (!text) return NULL;
+    if (json_dumpb(value, text, bytes, flags) != bytes) {
+        free(text);
+        return NULL;
+    }
+    text[bytes] = 0;
+    return text;
 }
 
 const char *json_kind(const json_t *value) {

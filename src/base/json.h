@@ -22,6 +22,10 @@ openpi_status json_get_string(const json_t *object, const char *key, const char 
 openpi_status json_get_doubles(const json_t *object, const char *key, const char *name, double *out, int capacity, int *count,
                                openpi_error *error);
 
+/* A value as text: json_dumps, which up to jansson 2.14 does not notice every failing allocation and then leaves
+ * parts out. malloc; NULL where memory ends. */
+char *json_text(const json_t *value, size_t flags);
+
 /* "a string", "an array" … for sentences. */
 const char *json_kind(const json_t *value);
 

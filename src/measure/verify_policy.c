@@ -3,8 +3,11 @@
  * The golden's metadata is its robot: it becomes a robot's JSON, in the form that users write. Actions are judged in
  * units of their standard deviation, as tests/golden/README.md has it.
  *
- * Surprising: that bound would let a moved expected action pass. But openpi's actions are an affine map of an fp32
- * chunk, dimension by dimension, so that inverting the map must land on an fp32 number. */
+ * Two surprises.
+ *   - Where a robot's output transform only slices [H][32] to [H][A], openpi returns a view, and the goldens hold that
+ *     view's memory as it lies: the first H·A numbers of the rows of 32. Either reading is accepted.
+ *   - The bound would let a moved expected action pass. But actions are an affine map of an fp32 chunk, dimension by
+ *     dimension, so that inverting the map must land on an fp32 number. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -12,6 +15,7 @@
 
 #include "base/report.h"
 #include "measure/verify_case.h"
+#include "policy/policy.h"
 
 enum { DIMS = OPENPI_ACTION_DIM, STEPS = 10, PICTURE = OPENPI_IMAGE_SIZE * OPENPI_IMAGE_SIZE * 3 };
 
@@ -27,6 +31,8 @@ typedef struct golden_policy {
     float *noise;
     double *state, *actions;
     double std[DIMS];
+    const openpi_policy *policy;
+    const openpi_request *request;
 } golden_policy;
 
 static openpi_status read_metadata(const tensors *file, const char *name, golden_policy *g, openpi_error *error) {
@@ -93,12 +99,12 @@ static openpi_status read_std(verify_case *c, const char *path, golden_policy *g
 
 /* ---- comparing -------------------------------------------------------------------------------------- */
 
-static void compare_sample(verify_case *c, const golden_policy *g, const openpi_request *request) {
-    const openpi_sample *s = openpi_request_sample(request);
+static void compare_sample(verify_case *c, const golden_policy *g) {
+    const openpi_sample *s = openpi_request_sample(g->request);
     static const char *const names[OPENPI_CAMERAS] = {"images, base", "images, left wrist", "images, right wrist"};
     double padded[DIMS] = {0};
     int count;
-    const double *state = openpi_request_state(request, &count);
+    const double *state = openpi_request_state(g->request, &count);
     case_same_u8(c, "image_mask", s->image_mask, g->image_mask, OPENPI_CAMERAS);
     for (int i = 0; i < OPENPI_CAMERAS; i++) {
         const uint8_t *expected = g->images + (size_t)i * PICTURE;
@@ -118,42 +124,78 @@ static void compare_sample(verify_case *c, const golden_policy *g, const openpi_
             case_fail(c, "state: element %d goes to the model as %.9g, expected %.9g", i, (double)s->state[i], (double)(float)padded[i]);
 }
 
-/* The map from chunk to actions of each dimension, by its values at 0 and 1, undone. */
-static openpi_status check_golden(verify_case *c, const golden_policy *g, const openpi_request *request, openpi_error *error) {
-    float zero[DIMS], one[DIMS];
-    double at_zero[DIMS], at_one[DIMS];
-    for (int i = 0; i < DIMS; i++) {
-        zero[i] = 0;
-        one[i] = 1;
+/* chunk [H][32] -> [H][32]: the robot's actions, and past them what openpi's slice leaves off. */
+static openpi_status finish(const golden_policy *g, const float *chunk, int64_t H, double *out, openpi_error *error) {
+    double actions[OPENPI_MAX_HORIZON * DIMS];
+    TRY(openpi_request_finish(g->request, chunk, (int)H, actions, error));
+    for (int64_t h = 0; h < H; h++) {
+        for (int i = 0; i < DIMS; i++) out[h * DIMS + i] = (double)chunk[h * DIMS + i];
+        normalize_invert(g->policy->mode, &g->policy->actions, out + h * DIMS, DIMS);
+        memcpy(out + h * DIMS, actions + h * g->A, (size_t)g->A * sizeof *out);
     }
-    TRY(openpi_request_finish(request, zero, 1, at_zero, error));
-    TRY(openpi_request_finish(request, one, 1, at_one, error));
+    return OPENPI_OK;
+}
+
+/* Where number i of the golden stands among [H][32]. */
+static int64_t place(const golden_policy *g, int64_t i, int view) { return view ? i : i / g->A * DIMS + i % g->A; }
+
+static distance measure(const golden_policy *g, const double *actions, int view) {
+    distance d = {0};
     for (int64_t i = 0; i < g->H * g->A; i++) {
-        double slope = at_one[i % g->A] - at_zero[i % g->A], x = (g->actions[i] - at_zero[i % g->A]) / slope;
+        int64_t at = place(g, i, view);
+        distance_add(&d, actions[at] / g->std[at % DIMS], g->actions[i] / g->std[at % DIMS]);
+    }
+    return d;
+}
+
+/* The state that openpi adds to relative actions went through the model's fp32; ours did not. */
+static void state_rounding(const golden_policy *g, double *off) {
+    double exact[DIMS] = {0}, rounded[DIMS] = {0};
+    int count;
+    const double *state = openpi_request_state(g->request, &count);
+    for (int i = 0; i < count; i++) {
+        exact[i] = state[i];
+        rounded[i] = (double)(float)state[i];
+    }
+    normalize_invert(g->policy->mode, &g->policy->state, exact, count);
+    normalize_invert(g->policy->mode, &g->policy->state, rounded, count);
+    for (int i = 0; i < DIMS; i++) off[i] = i < g->policy->robot.delta_count && g->policy->robot.delta[i] ? rounded[i] - exact[i] : 0;
+}
+
+/* The map of each dimension, by its values at 0 and 1, undone. */
+static openpi_status check_golden(verify_case *c, const golden_policy *g, int view, openpi_error *error) {
+    float chunk[2 * DIMS] = {0};
+    double ends[2 * DIMS], off[DIMS];
+    for (int i = 0; i < DIMS; i++) chunk[DIMS + i] = 1;
+    TRY(finish(g, chunk, 2, ends, error));
+    state_rounding(g, off);
+    for (int64_t i = 0; i < g->H * g->A; i++) {
+        int64_t at = place(g, i, view), dim = at % DIMS;
+        double slope = ends[DIMS + dim] - ends[dim], x = (g->actions[i] - ends[dim]) / slope - off[dim] / fabs(slope);
         if (fabs(slope) < 1e-3 || fabs(x - (double)(float)x) <= 1e-12) continue;
-        case_fail(c, "the golden's actions, step %d, dimension %d: %.17g comes from x = %.17g, which no fp32 model hands on", (int)(i / g->A),
-                  (int)(i % g->A), g->actions[i], x);
+        case_fail(c, "the golden's actions, step %d, dimension %d: %.17g comes from x = %.17g, which no fp32 model hands on", (int)(at / DIMS),
+                  (int)dim, g->actions[i], x);
         return OPENPI_OK;
     }
     return OPENPI_OK;
 }
 
-static openpi_status run(verify_case *c, const golden_policy *g, const openpi_request *request, openpi_error *error) {
+static openpi_status run(verify_case *c, const golden_policy *g, openpi_error *error) {
     openpi_engine *engine;
     openpi_session *session;
-    distance d = {0};
     float *chunk;
     double *actions;
     TRY(case_take(c, (size_t)g->H * DIMS, sizeof *chunk, &chunk, error));
     TRY(case_take(c, (size_t)g->H * DIMS, sizeof *actions, &actions, error));
     TRY(case_engine(c, &g->synthetic, &engine, error));
     TRY(case_session(c, engine, 1, (int)g->H, STEPS, (int)g->L, &session, error));
-    TRY(openpi_session_run(session, openpi_request_sample(request), 1, g->noise, chunk, NULL, error));
-    TRY(openpi_request_finish(request, chunk, (int)g->H, actions, error));
-    for (int64_t i = 0; i < g->H * g->A; i++) distance_add(&d, actions[i] / g->std[i % g->A], g->actions[i] / g->std[i % g->A]);
-    if (c->options->dtype == OPENPI_F32) case_actions(c, "actions in units of their std", &d, 1e-3, 0);
-    else case_actions(c, "actions in units of their std", &d, 0.08, 0.012);
-    return OPENPI_OK;
+    TRY(openpi_session_run(session, openpi_request_sample(g->request), 1, g->noise, chunk, NULL, error));
+    TRY(finish(g, chunk, g->H, actions, error));
+    distance rows = measure(g, actions, 0), lying = measure(g, actions, 1);
+    int view = g->policy->robot.transform == ROBOT_PLAIN && lying.max < rows.max;
+    if (c->options->dtype == OPENPI_F32) case_actions(c, "actions in units of their std", view ? &lying : &rows, 1e-3, 0);
+    else case_actions(c, "actions in units of their std", view ? &lying : &rows, 0.08, 0.012);
+    return check_golden(c, g, view, error);
 }
 
 static openpi_status policy_case(verify_case *c, const char *folder, openpi_error *error) {
@@ -187,9 +229,10 @@ static openpi_status policy_case(verify_case *c, const char *folder, openpi_erro
     if (info.action_dim != g.A)
         return report(error, OPENPI_BAD_FILE, "%s: the robot has %d action dimensions, the golden %d", folder, info.action_dim, (int)g.A);
     TRY(openpi_request_prepare_msgpack(request, bytes, count, NULL, error));
-    compare_sample(c, &g, request);
-    TRY(check_golden(c, &g, request, error));
-    return run(c, &g, request, error);
+    g.policy = policy;
+    g.request = request;
+    compare_sample(c, &g);
+    return run(c, &g, error);
 }
 
 openpi_status verify_policy(verify_walk *walk, const char *folder, openpi_error *error) {

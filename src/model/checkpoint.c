@@ -11,6 +11,7 @@
 
 #include "base/json.h"
 #include "base/report.h"
+#include "base/utf8.h"
 #include "model/tensors_build.h"
 
 #define PALIGEMMA "paligemma_with_expert.paligemma."
@@ -103,9 +104,9 @@ static openpi_status read_lerobot(config *c, openpi_error *error) {
     double size[2];
     int sizes;
     TRY(json_get_doubles(c->root, "image_resolution", c->path, size, 2, &sizes, error));
-    if (sizes && (sizes != 2 || size[0] != OPENPI_IMAGE_SIZE || size[1] != OPENPI_IMAGE_SIZE))
-        return report(error, OPENPI_UNSUPPORTED, "%s: \"image_resolution\" is [%g%s], expected [224, 224]", c->path, size[0],
-                      sizes == 2 ? ", …" : "");
+    if (sizes == 1) return report(error, OPENPI_UNSUPPORTED, "%s: \"image_resolution\" is [%g], expected [224, 224]", c->path, size[0]);
+    if (sizes == 2 && (size[0] != OPENPI_IMAGE_SIZE || size[1] != OPENPI_IMAGE_SIZE))
+        return report(error, OPENPI_UNSUPPORTED, "%s: \"image_resolution\" is [%g, %g], expected [224, 224]", c->path, size[0], size[1]);
     TRY(json_get_int(c->root, "max_action_dim", c->path, 1, INT_MAX, &c->action_dim, error));
     TRY(json_get_int(c->root, "chunk_size", c->path, 1, OPENPI_MAX_HORIZON, &c->horizon, error));
     TRY(json_get_int(c->root, "num_inference_steps", c->path, 1, OPENPI_MAX_STEPS, &c->steps, error));
@@ -177,9 +178,7 @@ static openpi_status read_dims(const checkpoint *c, openpi_dims *d, int *action_
     int depth = count_layers(c->tensors, LANGUAGE "layers."), vision_depth = count_layers(c->tensors, TOWER "encoder.layers.");
     if (depth) d->depth = depth;
     if (vision_depth) d->vision_depth = vision_depth;
-    if (queries % d->head_dim)
-        return report(error, OPENPI_BAD_FILE, "%s: q_proj has %d outputs, expected a multiple of k_proj's %d", c->name, queries, d->head_dim);
-    d->heads = queries / d->head_dim;
+    d->heads = queries / d->head_dim;        /* a remainder shows in q_proj's shape */
     return OPENPI_OK;
 }
 
@@ -418,8 +417,9 @@ openpi_status checkpoint_describe(const checkpoint *c, json_t **out, openpi_erro
     for (int i = 0; i < DTYPES; i++)
         if (used[i]) failed |= json_object_set_new(dtypes, dtype_name((dtype)i), json_integer(used[i]));
     for (int i = 0; i < tensors_files(c->tensors); i++) {
-        json_t *path = json_string(tensors_file(c->tensors, i, &file_bytes));
-        failed |= json_array_append_new(files, path ? path : json_string("a name that is not UTF-8"));
+        const char *path = tensors_file(c->tensors, i, &file_bytes);
+        int valid = utf8_valid_prefix(path, strlen(path)) == strlen(path);
+        failed |= json_array_append_new(files, json_string(valid ? path : "a name that is not UTF-8"));
         bytes += file_bytes;
     }
     /* Takes over the references also where one is NULL, and then fails. */

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/report.h"
 #include "model/checkpoint.h"
 #include "model/synth.h"
@@ -41,7 +42,7 @@ openpi_status safetensors_header(const tensor *const *list, int count, const cha
         failed |= set_tensor(header, list[i], prefix, at);
         at += (uint64_t)list[i]->count * dtype_bytes(list[i]->type);
     }
-    char *text = header && !failed ? json_dumps(header, JSON_COMPACT) : NULL;
+    char *text = header && !failed ? json_text(header, JSON_COMPACT) : NULL;
     json_decref(header);
     size_t length = text ? strlen(text) : 0, padded = (length + ALIGN - 1) / ALIGN * ALIGN;
     char *buffer = text ? malloc(ALIGN + padded) : NULL;
@@ -203,7 +204,7 @@ static openpi_status write_index(writer *w, const tensor *const *list, const int
             failed |= json_object_set_new(map, name, json_string(file));
         }
     json_t *root = json_pack("{s:{s:I},s:o}", "metadata", "total_size", (json_int_t)w->total, "weight_map", map);
-    char *text = root && !failed ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    char *text = root && !failed ? json_text(root, JSON_INDENT(2)) : NULL;
     char *path = text ? file_join(w->folder, "model.safetensors.index.json") : NULL;
     openpi_status status = path ? w->created(w->created_user, path, error) : report_no_memory(error, 4096, "model.safetensors.index.json");
     if (status == OPENPI_OK) status = file_write(path, text, strlen(text), error);
@@ -226,7 +227,7 @@ static openpi_status write_shards(writer *w, const tensor *const *list, int coun
 /* Metadata: the format as torch's tools expect it, and the sizes, of which shapes tell all but the vision heads. */
 static json_t *make_metadata(const openpi_dims *dims) {
     json_t *object = dims_json(dims);
-    char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
+    char *text = object ? json_text(object, JSON_COMPACT) : NULL;
     json_t *metadata = text ? json_pack("{s:s,s:s}", "format", "pt", "openpi_dims", text) : NULL;
     json_decref(object);
     free(text);

@@ -16,23 +16,31 @@ typedef struct config {
 } config;
 
 static const config configs[] = {
-    {"pi0_aloha", JSON({"like": "aloha", "variant": "pi0", "horizon": 50, "max_prompt": 48})},
-    {"pi05_aloha", JSON({"like": "aloha", "variant": "pi05", "horizon": 50, "max_prompt": 200})},
-    {"pi0_aloha_towel", JSON({"like": "aloha", "variant": "pi0", "horizon": 50, "max_prompt": 48, "prompt": "fold the towel"})},
-    {"pi0_aloha_tupperware", JSON({"like": "aloha", "variant": "pi0", "horizon": 50, "max_prompt": 48,
-                                   "prompt": "open the tupperware and put the food on the plate"})},
-    {"pi0_aloha_pen_uncap", JSON({"like": "aloha", "variant": "pi0", "horizon": 50, "max_prompt": 48, "prompt": "uncap the pen"})},
-    {"pi05_aloha_pen_uncap", JSON({"like": "aloha", "variant": "pi05", "horizon": 50, "max_prompt": 200, "prompt": "uncap the pen"})},
-    {"pi0_aloha_sim", JSON({"like": "aloha_sim", "variant": "pi0", "horizon": 50, "max_prompt": 48})},
-    {"pi0_droid", JSON({"like": "droid", "variant": "pi0", "horizon": 10, "max_prompt": 48})},
-    {"pi05_droid", JSON({"like": "droid", "variant": "pi05", "horizon": 15, "max_prompt": 200})},
-    {"pi05_full_droid_finetune", JSON({"like": "droid_jointpos", "variant": "pi05", "horizon": 16, "max_prompt": 200})},
-    {"pi05_droid_finetune", JSON({"like": "droid", "variant": "pi05", "horizon": 16, "max_prompt": 200})},
-    {"pi0_libero", JSON({"like": "libero", "variant": "pi0", "horizon": 50, "max_prompt": 48, "delta": [6, -1]})},
-    {"pi05_libero", JSON({"like": "libero", "variant": "pi05", "horizon": 10, "max_prompt": 200, "prompt_state": "off"})},
-    {"pi05_droid_jointpos_polaris", JSON({"like": "droid_jointpos", "variant": "pi05", "horizon": 15, "max_prompt": 200})},
-    {"pi0_droid_jointpos_polaris", JSON({"like": "droid_jointpos", "variant": "pi0", "horizon": 10, "max_prompt": 100})},
-    {"pi0_droid_jointpos_100k_polaris", JSON({"like": "droid_jointpos", "variant": "pi0", "horizon": 10, "max_prompt": 100})},
+    {"pi0_aloha", JSON({"like" : "aloha", "variant" : "pi0", "horizon" : 50, "max_prompt" : 48})},
+    {"pi05_aloha", JSON({"like" : "aloha", "variant" : "pi05", "horizon" : 50, "max_prompt" : 200})},
+    {"pi0_aloha_towel",
+     JSON({"like" : "aloha", "variant" : "pi0", "horizon" : 50, "max_prompt" : 48, "prompt" : "fold the towel"})},
+    {"pi0_aloha_tupperware", JSON({
+         "like" : "aloha",
+         "variant" : "pi0",
+         "horizon" : 50,
+         "max_prompt" : 48,
+         "prompt" : "open the tupperware and put the food on the plate"
+     })},
+    {"pi0_aloha_pen_uncap",
+     JSON({"like" : "aloha", "variant" : "pi0", "horizon" : 50, "max_prompt" : 48, "prompt" : "uncap the pen"})},
+    {"pi05_aloha_pen_uncap",
+     JSON({"like" : "aloha", "variant" : "pi05", "horizon" : 50, "max_prompt" : 200, "prompt" : "uncap the pen"})},
+    {"pi0_aloha_sim", JSON({"like" : "aloha_sim", "variant" : "pi0", "horizon" : 50, "max_prompt" : 48})},
+    {"pi0_droid", JSON({"like" : "droid", "variant" : "pi0", "horizon" : 10, "max_prompt" : 48})},
+    {"pi05_droid", JSON({"like" : "droid", "variant" : "pi05", "horizon" : 15, "max_prompt" : 200})},
+    {"pi05_full_droid_finetune", JSON({"like" : "droid_jointpos", "variant" : "pi05", "horizon" : 16, "max_prompt" : 200})},
+    {"pi05_droid_finetune", JSON({"like" : "droid", "variant" : "pi05", "horizon" : 16, "max_prompt" : 200})},
+    {"pi0_libero", JSON({"like" : "libero", "variant" : "pi0", "horizon" : 50, "max_prompt" : 48, "delta" : [ 6, -1 ]})},
+    {"pi05_libero", JSON({"like" : "libero", "variant" : "pi05", "horizon" : 10, "max_prompt" : 200, "prompt_state" : "off"})},
+    {"pi05_droid_jointpos_polaris", JSON({"like" : "droid_jointpos", "variant" : "pi05", "horizon" : 15, "max_prompt" : 200})},
+    {"pi0_droid_jointpos_polaris", JSON({"like" : "droid_jointpos", "variant" : "pi0", "horizon" : 10, "max_prompt" : 100})},
+    {"pi0_droid_jointpos_100k_polaris", JSON({"like" : "droid_jointpos", "variant" : "pi0", "horizon" : 10, "max_prompt" : 100})},
 };
 
 #define FAST "it is a π0-FAST model, which writes actions as tokens; this engine runs π0 and π0.5"
@@ -50,7 +58,6 @@ static const struct {
     {"pi0_fast_full_droid_finetune", FAST},
     {"pi0_fast_droid_jointpos_polaris", FAST},
     {"paligemma_binning_droid_jointpos", FAST},
-    {"paligemma_binning_droid_jointpos_polaris", FAST},
     {"debug", DEBUG},
     {"debug_restore", DEBUG},
     {"debug_pi05", DEBUG},
@@ -74,7 +81,8 @@ openpi_status config_find(const char *name, const char **record, openpi_error *e
         return OPENPI_OK;
     }
     for (int i = 0; i < REFUSED; i++)
-        if (!strcmp(refused[i].name, name)) return report(error, OPENPI_UNSUPPORTED, "config \"%s\" cannot be run: %s", name, refused[i].reason);
+        if (!strcmp(refused[i].name, name))
+            return report(error, OPENPI_UNSUPPORTED, "config \"%s\" cannot be run: %s", name, refused[i].reason);
     char list[512] = "";
     size_t at = 0;
     for (int i = 0; i < CONFIGS && at < sizeof list; i++)

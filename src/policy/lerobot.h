@@ -6,7 +6,7 @@
 #ifndef POLICY_LEROBOT_H
 #define POLICY_LEROBOT_H
 
-#include "openpi.h"
+#include "policy/normalize.h"
 
 enum {
     LEROBOT_DIMS = OPENPI_ACTION_DIM,
@@ -62,6 +62,10 @@ openpi_status lerobot_detect(const char *folder, int *found, openpi_error *error
 
 /* Reads the three JSON files and the state files that they name. model.safetensors is not needed. */
 openpi_status lerobot_open(const char *folder, lerobot *out, openpi_error *error);
+
+/* The pipelines of a synthetic checkpoint in LeRobot's layout, as openpi_synthetic_write puts them into files: three
+ * cameras named as the slots, 32 dims, mean and std for π0, quantiles for π0.5. */
+void lerobot_synthetic(const openpi_synthetic *synthetic, lerobot *out);
 
 /* A picture's name, before or after renaming, with or without "observation.images.", or a slot's name, to the index
  * of its feature; -1 where there is none. */

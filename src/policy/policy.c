@@ -41,7 +41,8 @@ static openpi_status read_variant(const char *checkpoint, openpi_variant *varian
     int pi05 = tensors_find(tensors, adaptive) != NULL, pi0 = tensors_find(tensors, "state_proj.weight") != NULL;
     tensors_close(tensors);
     if (!pi05 && !pi0)
-        return report(error, OPENPI_BAD_FILE, "%s: neither a π0 nor a π0.5 checkpoint: it has no tensor \"state_proj.weight\" (π0) or \"%s\" (π0.5)",
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: neither a π0 nor a π0.5 checkpoint: it has no tensor \"state_proj.weight\" (π0) or \"%s\" (π0.5)",
                       checkpoint, adaptive);
     *variant = pi05 ? OPENPI_PI05 : OPENPI_PI0;
     return OPENPI_OK;
@@ -77,14 +78,16 @@ static void list_assets(const char *folder, const char *prefix, int depth, char 
 static openpi_status no_statistics(const source *from, const robot *robot, openpi_error *error) {
     char list[160] = "";
     if (!robot->assets[0])
-        return report(error, OPENPI_NOT_FOUND, "robot \"%s\" does not say whose statistics it needs (\"assets\"): give norm_stats, a norm_stats.json",
+        return report(error, OPENPI_NOT_FOUND,
+                      "robot \"%s\" does not say whose statistics it needs (\"assets\"): give norm_stats, a norm_stats.json",
                       robot->name);
     char *assets = file_join(from->folder, "assets");
     if (!assets) return report_no_memory(error, strlen(from->folder) + 8, "a path");
     list_assets(assets, "", ASSET_DEPTH, list, sizeof list);
     free(assets);
     return report(error, OPENPI_NOT_FOUND,
-                  "%.160s/assets/%s/norm_stats.json, the statistics of robot \"%s\", is not there; assets holds %s; give norm_stats, a norm_stats.json",
+                  "%.160s/assets/%s/norm_stats.json, the statistics of robot \"%s\", is not there; assets holds %s; give "
+                  "norm_stats, a norm_stats.json",
                   from->folder, robot->assets, robot->name, list[0] ? list : "none");
 }
 
@@ -114,14 +117,16 @@ static openpi_status find_statistics(const source *from, const robot *robot, cha
 static openpi_status check_statistics(const openpi_policy *policy, const char *name, openpi_error *error) {
     const char *robot = policy->robot.name;
     if (policy->mode == NORM_QUANTILE && (!policy->state.quantiles || !policy->actions.quantiles))
-        return report(error, OPENPI_BAD_FILE, "%s: no q01 and q99 of %s, which %s needs", name, policy->state.quantiles ? "actions" : "state",
-                      policy->robot.normalization == ROBOT_NORM_AUTO ? "π0.5 (quantile normalisation)" : "quantile normalisation");
+        return report(error, OPENPI_BAD_FILE, "%s: no q01 and q99 of %s, which %s needs", name,
+                      policy->state.quantiles ? "actions" : "state",
+                      policy->robot.normalization == ROBOT_NORM_AUTO ? "π0.5 (quantile normalisation)"
+                                                                     : "quantile normalisation");
     if (policy->state.dims < policy->state_length)
-        return report(error, OPENPI_BAD_FILE, "%s: statistics of a state of %d numbers, robot \"%s\" has %d", name, policy->state.dims, robot,
-                      policy->state_length);
+        return report(error, OPENPI_BAD_FILE, "%s: statistics of a state of %d numbers, robot \"%s\" has %d", name,
+                      policy->state.dims, robot, policy->state_length);
     if (policy->actions.dims < policy->action_dim)
-        return report(error, OPENPI_BAD_FILE, "%s: statistics of %d action dimensions, robot \"%s\" has %d", name, policy->actions.dims, robot,
-                      policy->action_dim);
+        return report(error, OPENPI_BAD_FILE, "%s: statistics of %d action dimensions, robot \"%s\" has %d", name,
+                      policy->actions.dims, robot, policy->action_dim);
     return OPENPI_OK;
 }
 
@@ -135,8 +140,9 @@ static openpi_status open_statistics(const source *from, openpi_policy *policy, 
                                                            : NORM_ZSCORE;
     if (policy->mode == NORM_NONE) {
         if (!from->options.norm_stats) return OPENPI_OK;
-        return report(error, OPENPI_BAD_ARGUMENT, "norm_stats is \"%s\", but robot \"%s\" works in normalised units and takes none",
-                      from->options.norm_stats, robot->name);
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "norm_stats is \"%s\", but robot \"%s\" works in normalised units and takes none", from->options.norm_stats,
+                      robot->name);
     }
     TRY(find_statistics(from, robot, &path, error));
     openpi_status status = OPENPI_OK;
@@ -149,7 +155,8 @@ static openpi_status open_statistics(const source *from, openpi_policy *policy, 
 
 /* ---- tokenizer ------------------------------------------------------------------------------------ */
 
-static const char *const tokenizer_files[] = {"tokenizer.model", "tokenizer/tokenizer.json", "tokenizer.json", "paligemma_tokenizer.model"};
+static const char *const tokenizer_files[] = {"tokenizer.model", "tokenizer/tokenizer.json", "tokenizer.json",
+                                              "paligemma_tokenizer.model"};
 
 enum { TOKENIZER_FILES = sizeof tokenizer_files / sizeof *tokenizer_files };
 
@@ -176,7 +183,8 @@ static openpi_status find_saved_tokenizer(const source *from, const openpi_polic
         if (!folder) return report_no_memory(error, strlen(from->folder) + LEROBOT_KEY_BYTES, "a path");
         openpi_status status = find_tokenizer(folder, path, error);
         if (status == OPENPI_OK && !*path && !from->options.synthetic)
-            status = report(error, OPENPI_NOT_FOUND, "%s: holds no tokenizer.json, which policy_preprocessor.json names; give tokenizer, a tokenizer.json",
+            status = report(error, OPENPI_NOT_FOUND,
+                            "%s: holds no tokenizer.json, which policy_preprocessor.json names; give tokenizer, a tokenizer.json",
                             folder);
         free(folder);
         if (status != OPENPI_OK || *path) return status;
@@ -198,10 +206,12 @@ static openpi_status open_tokenizer(const source *from, openpi_policy *policy, o
         if (!path) TRY(find_cached_tokenizer(&path, error));
     }
     if (!path)
-        return report(error, OPENPI_NOT_FOUND,
-                      "%s: no tokenizer (tokenizer.model, tokenizer.json) in it nor in ~/.cache/openpi/big_vision: give tokenizer, "
-                      "PaliGemma's paligemma_tokenizer.model from gs://big_vision (https://storage.googleapis.com/big_vision/paligemma_tokenizer.model)",
-                      from->checkpoint);
+        return report(
+            error, OPENPI_NOT_FOUND,
+            "%s: no tokenizer (tokenizer.model, tokenizer.json) in it nor in ~/.cache/openpi/big_vision: give tokenizer, "
+            "PaliGemma's paligemma_tokenizer.model from gs://big_vision "
+            "(https://storage.googleapis.com/big_vision/paligemma_tokenizer.model)",
+            from->checkpoint);
     openpi_status status = tokenizer_open(path, &policy->tokenizer, error);
     free(path);
     return status;
@@ -224,43 +234,51 @@ static openpi_status choose_robot(const source *from, int lerobot_checkpoint, op
     const openpi_policy_options *options = &from->options;
     int synthetic;
     if (options->robot && options->config)
-        return report(error, OPENPI_BAD_ARGUMENT, "both robot \"%.64s\" and config \"%.64s\" are given, expected one of them", options->robot,
-                      options->config);
+        return report(error, OPENPI_BAD_ARGUMENT, "both robot \"%.64s\" and config \"%.64s\" are given, expected one of them",
+                      options->robot, options->config);
     if (options->config) return robot_from_config(options->config, &policy->robot, error);
     policy->lerobot = options->robot ? !strcmp(options->robot, "lerobot") : lerobot_checkpoint;
     if (policy->lerobot && !lerobot_checkpoint)
-        return report(error, OPENPI_BAD_ARGUMENT, "robot is \"lerobot\", but %s is no LeRobot checkpoint (a folder whose config.json has a \"type\")",
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "robot is \"lerobot\", but %s is no LeRobot checkpoint (a folder whose config.json has a \"type\")",
                       from->checkpoint ? from->checkpoint : "a synthetic model in memory");
     if (policy->lerobot) return OPENPI_OK;
     if (options->robot) return robot_open(options->robot, &policy->robot, error);
     TRY(is_synthetic(from, &synthetic, error));
     if (synthetic) return robot_open("none", &policy->robot, error);
     return report(error, OPENPI_BAD_ARGUMENT,
-                  "%s does not say which robot it is for: give robot (aloha, aloha_sim, droid, droid_jointpos, libero, none or a robot's JSON file) "
+                  "%s does not say which robot it is for: give robot (aloha, aloha_sim, droid, droid_jointpos, libero, none or a "
+                  "robot's JSON file) "
                   "or config (openpi's name, such as pi05_droid)",
                   from->checkpoint);
 }
 
 static openpi_status check_variant(const source *from, const openpi_policy *policy, openpi_error *error) {
-    if (policy->lerobot || policy->robot.variant == ROBOT_VARIANT_ANY || policy->robot.variant == (int)policy->variant) return OPENPI_OK;
+    if (policy->lerobot || policy->robot.variant == ROBOT_VARIANT_ANY || policy->robot.variant == (int)policy->variant)
+        return OPENPI_OK;
     const char *config = from->options.config;
-    return report(error, OPENPI_BAD_ARGUMENT, "%s \"%s\" is for %s, but %s is a %s model", config ? "config" : "robot", config ? config : policy->robot.name,
-                  variant_name((openpi_variant)policy->robot.variant), from->checkpoint ? from->checkpoint : "the synthetic checkpoint",
-                  variant_name(policy->variant));
+    return report(error, OPENPI_BAD_ARGUMENT, "%s \"%s\" is for %s, but %s is a %s model", config ? "config" : "robot",
+                  config ? config : policy->robot.name, variant_name((openpi_variant)policy->robot.variant),
+                  from->checkpoint ? from->checkpoint : "the synthetic checkpoint", variant_name(policy->variant));
 }
 
 /* ---- opening -------------------------------------------------------------------------------------- */
 
 static openpi_status settle_lerobot(const source *from, openpi_policy *policy, openpi_error *error) {
     const openpi_policy_options *options = &from->options;
-    TRY(lerobot_open(from->folder, &policy->pipeline, error));
+    const char *name = from->checkpoint ? from->checkpoint : "the synthetic checkpoint";
+    if (from->folder) TRY(lerobot_open(from->folder, &policy->pipeline, error));
+    else lerobot_synthetic(options->synthetic, &policy->pipeline);
     if (options->norm_stats)
-        return report(error, OPENPI_BAD_ARGUMENT, "norm_stats is \"%s\", but %s brings its own statistics: those of LeRobot's processors", options->norm_stats,
-                      from->checkpoint);
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "norm_stats is \"%s\", but %s brings its own statistics: those of LeRobot's processors",
+                      options->norm_stats, name);
     policy->variant = policy->pipeline.variant;
     policy->state_in_prompt = policy->variant == OPENPI_PI05;
-    if (options->prompt_state != OPENPI_PROMPT_STATE_DEFAULT && (options->prompt_state == OPENPI_PROMPT_STATE_ON) != policy->state_in_prompt)
-        return report(error, OPENPI_BAD_ARGUMENT, "prompt_state cannot be changed: the processors of %s put the state %s the prompt", from->checkpoint,
+    if (options->prompt_state != OPENPI_PROMPT_STATE_DEFAULT &&
+        (options->prompt_state == OPENPI_PROMPT_STATE_ON) != policy->state_in_prompt)
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "prompt_state cannot be changed: the processors of %s put the state %s the prompt", name,
                       policy->state_in_prompt ? "into" : "nowhere near");
     policy->state_length = policy->pipeline.state_length;
     policy->action_dim = policy->pipeline.action_dim;
@@ -283,19 +301,23 @@ static openpi_status settle_robot(const source *from, openpi_policy *policy, ope
 
 static openpi_status open_policy(const source *from, openpi_policy *policy, openpi_error *error) {
     const openpi_policy_options *options = &from->options;
-    int lerobot_checkpoint = 0;
+    int lerobot_checkpoint = !from->folder && options->synthetic->lerobot;
+    if (options->synthetic && options->synthetic->variant != OPENPI_PI0 && options->synthetic->variant != OPENPI_PI05)
+        return report(error, OPENPI_BAD_ARGUMENT, "the synthetic variant is %d, expected OPENPI_PI0 or OPENPI_PI05",
+                      (int)options->synthetic->variant);
     if (from->folder) TRY(lerobot_detect(from->folder, &lerobot_checkpoint, error));
     TRY(choose_robot(from, lerobot_checkpoint, policy, error));
     if (!policy->lerobot && options->synthetic) policy->variant = options->synthetic->variant;
     if (!policy->lerobot && !options->synthetic) TRY(read_variant(from->checkpoint, &policy->variant, error));
     if (policy->lerobot) TRY(settle_lerobot(from, policy, error));
     if (options->synthetic && options->synthetic->variant != policy->variant)
-        return report(error, OPENPI_BAD_ARGUMENT, "%s is a %s model, the synthetic one is %s", from->checkpoint, variant_name(policy->variant),
-                      variant_name(options->synthetic->variant));
+        return report(error, OPENPI_BAD_ARGUMENT, "%s is a %s model, the synthetic one is %s", from->checkpoint,
+                      variant_name(policy->variant), variant_name(options->synthetic->variant));
     TRY(check_variant(from, policy, error));
     if (!policy->lerobot) TRY(settle_robot(from, policy, error));
     if (options->max_prompt < 0 || options->max_prompt > ROBOT_MAX_PROMPT)
-        return report(error, OPENPI_BAD_ARGUMENT, "max_prompt is %d, expected 1 to %d tokens", options->max_prompt, ROBOT_MAX_PROMPT);
+        return report(error, OPENPI_BAD_ARGUMENT, "max_prompt is %d, expected 1 to %d tokens", options->max_prompt,
+                      ROBOT_MAX_PROMPT);
     if (options->max_prompt) policy->max_prompt = options->max_prompt;
     return open_tokenizer(from, policy, error);
 }
@@ -314,12 +336,13 @@ static openpi_status find_folder(const char *checkpoint, char **folder, openpi_e
     return OPENPI_OK;
 }
 
-openpi_status openpi_policy_open(const char *checkpoint, const openpi_policy_options *options, openpi_policy **policy, openpi_error *error) {
+openpi_status openpi_policy_open(const char *checkpoint, const openpi_policy_options *options, openpi_policy **policy,
+                                 openpi_error *error) {
     source from = {checkpoint, NULL, OPENPI_POLICY_OPTIONS_INIT};
     if (!policy) return report(error, OPENPI_BAD_ARGUMENT, "policy is NULL, expected where to put the policy");
     if (options && (options->size < sizeof options->size || options->size > sizeof from.options))
-        return report(error, OPENPI_BAD_ARGUMENT, "the policy options have size %zu, expected OPENPI_POLICY_OPTIONS_INIT (%zu)", options->size,
-                      sizeof from.options);
+        return report(error, OPENPI_BAD_ARGUMENT, "the policy options have size %zu, expected OPENPI_POLICY_OPTIONS_INIT (%zu)",
+                      options->size, sizeof from.options);
     if (options) memcpy(&from.options, options, options->size);
     if (!checkpoint && !from.options.synthetic)
         return report(error, OPENPI_BAD_ARGUMENT, "neither a checkpoint nor a synthetic one is given");
@@ -342,8 +365,12 @@ void openpi_policy_close(openpi_policy *policy) {
 }
 
 void openpi_policy_get_info(const openpi_policy *policy, openpi_policy_info *info) {
-    *info = (openpi_policy_info){.state_length = policy->state_length, .action_dim = policy->action_dim, .horizon = policy->horizon,
-                                 .max_prompt = policy->max_prompt, .prompt_state = policy->state_in_prompt, .lerobot = policy->lerobot};
+    *info = (openpi_policy_info){.state_length = policy->state_length,
+                                 .action_dim = policy->action_dim,
+                                 .horizon = policy->horizon,
+                                 .max_prompt = policy->max_prompt,
+                                 .prompt_state = policy->state_in_prompt,
+                                 .lerobot = policy->lerobot};
     snprintf(info->robot, sizeof info->robot, "%s", policy->lerobot ? "lerobot" : policy->robot.name);
     for (int slot = 0; policy->lerobot && slot < policy->pipeline.camera_count; slot++)
         if (!policy->pipeline.empty[slot])

@@ -77,7 +77,8 @@ static openpi_status take_memory(openpi_request *request, openpi_error *error) {
 }
 
 openpi_status openpi_request_create(const openpi_policy *policy, openpi_request **request, openpi_error *error) {
-    if (!policy || !request) return report(error, OPENPI_BAD_ARGUMENT, "request create: %s is NULL", policy ? "request" : "policy");
+    if (!policy || !request)
+        return report(error, OPENPI_BAD_ARGUMENT, "request create: %s is NULL", policy ? "request" : "policy");
     openpi_request *made = calloc(1, sizeof *made);
     if (!made) return report_no_memory(error, sizeof *made, "a request");
     made->policy = policy;
@@ -138,23 +139,25 @@ static openpi_status sort_pictures(const openpi_policy *policy, const openpi_obs
                       observation->images ? "an address" : "NULL");
     for (int i = 0; i < observation->image_count; i++) {
         const openpi_image *image = &observation->images[i];
-        if (!image->name) return report(error, OPENPI_BAD_INPUT, "picture %d has no name; robot \"%s\" has cameras %s", i, policy_name(policy),
-                                        describe_cameras(policy, list, sizeof list));
+        if (!image->name)
+            return report(error, OPENPI_BAD_INPUT, "picture %d has no name; robot \"%s\" has cameras %s", i, policy_name(policy),
+                          describe_cameras(policy, list, sizeof list));
         int camera = camera_of(policy, image->name);
         if (camera == ROBOT_SLOT_UNKNOWN)
-            return report(error, OPENPI_BAD_INPUT, "robot \"%s\" has no camera \"%.64s\", it has %s", policy_name(policy), image->name,
-                          describe_cameras(policy, list, sizeof list));
+            return report(error, OPENPI_BAD_INPUT, "robot \"%s\" has no camera \"%.64s\", it has %s", policy_name(policy),
+                          image->name, describe_cameras(policy, list, sizeof list));
         if (camera == ROBOT_SLOT_UNUSED) continue;
         if (given[camera])
-            return report(error, OPENPI_BAD_INPUT, "pictures \"%.64s\" and \"%.64s\" are of the same camera", given[camera]->name, image->name);
+            return report(error, OPENPI_BAD_INPUT, "pictures \"%.64s\" and \"%.64s\" are of the same camera", given[camera]->name,
+                          image->name);
         given[camera] = image;
         count++;
     }
     for (int c = 0; !policy->lerobot && c < policy->robot.camera_count; c++) {
         const robot_camera *camera = &policy->robot.cameras[c];
         if (camera->required && !given[camera->slot])
-            return report(error, OPENPI_BAD_INPUT, "the picture of camera \"%s\" (%s), which robot \"%s\" needs, is missing", camera->key,
-                          robot_slot_name(camera->slot), policy->robot.name);
+            return report(error, OPENPI_BAD_INPUT, "the picture of camera \"%s\" (%s), which robot \"%s\" needs, is missing",
+                          camera->key, robot_slot_name(camera->slot), policy->robot.name);
     }
     if (!count)
         return report(error, OPENPI_BAD_INPUT, "no picture is given; robot \"%s\" has cameras %s", policy_name(policy),
@@ -196,11 +199,15 @@ static int state_is_optional(const openpi_policy *policy) {
 static openpi_status check_state(const openpi_policy *policy, const openpi_observation *observation, openpi_error *error) {
     int count = observation->state_length, wanted = policy->state_length;
     if (count < 0 || (count && !observation->state))
-        return report(error, OPENPI_BAD_ARGUMENT, "the observation's state has %d numbers at %s", count, observation->state ? "an address" : "NULL");
+        return report(error, OPENPI_BAD_ARGUMENT, "the observation's state has %d numbers at %s", count,
+                      observation->state ? "an address" : "NULL");
     if (wanted && count != wanted)
-        return report(error, OPENPI_BAD_INPUT, "the state has %d numbers, robot \"%s\" has %d", count, policy_name(policy), wanted);
-    if (!wanted && count > DIMS) return report(error, OPENPI_BAD_INPUT, "the state has %d numbers, expected at most %d", count, DIMS);
-    if (!count && !state_is_optional(policy)) return report(error, OPENPI_BAD_INPUT, "the state is missing, expected 1 to %d numbers", DIMS);
+        return report(error, OPENPI_BAD_INPUT, "the state has %d numbers, robot \"%s\" has %d", count, policy_name(policy),
+                      wanted);
+    if (!wanted && count > DIMS)
+        return report(error, OPENPI_BAD_INPUT, "the state has %d numbers, expected at most %d", count, DIMS);
+    if (!count && !state_is_optional(policy))
+        return report(error, OPENPI_BAD_INPUT, "the state is missing, expected 1 to %d numbers", DIMS);
     if (policy->mode != NORM_NONE && count > policy->state.dims)
         return report(error, OPENPI_BAD_INPUT, "the state has %d numbers, its statistics have %d", count, policy->state.dims);
     for (int i = 0; i < count; i++)
@@ -224,7 +231,8 @@ static void take_robot_state(openpi_request *request, const double *raw) {
 }
 
 /* text[state_count] is the state as the prompt shows it. */
-static openpi_status take_state(openpi_request *request, const openpi_observation *observation, double *text, openpi_error *error) {
+static openpi_status take_state(openpi_request *request, const openpi_observation *observation, double *text,
+                                openpi_error *error) {
     const openpi_policy *policy = request->policy;
     float lerobot_text[DIMS] = {0};
     TRY(check_state(policy, observation, error));
@@ -235,8 +243,8 @@ static openpi_status take_state(openpi_request *request, const openpi_observatio
         int known = i < request->state_count;
         request->padded[i] = known ? (float)request->state[i] : 0.0f;
         if (!isfinite(request->padded[i]))
-            return report(error, OPENPI_BAD_INPUT, "state[%d] is %g, which is %g normalised, expected a finite number", i, observation->state[i],
-                          request->state[i]);
+            return report(error, OPENPI_BAD_INPUT, "state[%d] is %g, which is %g normalised, expected a finite number", i,
+                          observation->state[i], request->state[i]);
         text[i] = !known ? 0.0 : policy->lerobot ? (double)lerobot_text[i] : request->state[i];
         request->reference[i] = (double)request->padded[i];
     }
@@ -247,7 +255,8 @@ static openpi_status take_state(openpi_request *request, const openpi_observatio
 
 /* ---- prompt --------------------------------------------------------------------------------------- */
 
-static openpi_status take_prompt(openpi_request *request, const openpi_observation *observation, const double *state, openpi_error *error) {
+static openpi_status take_prompt(openpi_request *request, const openpi_observation *observation, const double *state,
+                                 openpi_error *error) {
     const openpi_policy *policy = request->policy;
     const char *text = observation->prompt;
     size_t bytes = text && !observation->prompt_length ? strlen(text) : observation->prompt_length;
@@ -256,16 +265,20 @@ static openpi_status take_prompt(openpi_request *request, const openpi_observati
         text = policy->robot.prompt;
         bytes = strlen(text);
     }
-    if (!text) return report(error, OPENPI_BAD_INPUT, "a prompt is required: the observation has none, and robot \"%s\" has no default", policy_name(policy));
-    if (bytes > MAX_TEXT) return report(error, OPENPI_BAD_INPUT, "the prompt has %zu bytes, expected at most %d", bytes, MAX_TEXT);
+    if (!text)
+        return report(error, OPENPI_BAD_INPUT, "a prompt is required: the observation has none, and robot \"%s\" has no default",
+                      policy_name(policy));
+    if (bytes > MAX_TEXT)
+        return report(error, OPENPI_BAD_INPUT, "the prompt has %zu bytes, expected at most %d", bytes, MAX_TEXT);
     if (!policy->lerobot)
-        TRY(prompt_openpi(policy->tokenizer, request->scratch, request->text, text, bytes, state, policy->state_in_prompt ? request->state_count : 0,
-                          request->tokens, max + 1, &count, error));
+        TRY(prompt_openpi(policy->tokenizer, request->scratch, request->text, text, bytes, state,
+                          policy->state_in_prompt ? request->state_count : 0, request->tokens, max + 1, &count, error));
     else if (policy->state_in_prompt)
-        TRY(prompt_lerobot_pi05(policy->tokenizer, request->scratch, request->text, text, bytes, state, request->state_count, request->tokens, max + 1,
-                                &count, error));
+        TRY(prompt_lerobot_pi05(policy->tokenizer, request->scratch, request->text, text, bytes, state, request->state_count,
+                                request->tokens, max + 1, &count, error));
     else
-        TRY(prompt_lerobot_pi0(policy->tokenizer, request->scratch, request->text, text, bytes, request->tokens, max + 1, &count, error));
+        TRY(prompt_lerobot_pi0(policy->tokenizer, request->scratch, request->text, text, bytes, request->tokens, max + 1, &count,
+                               error));
     request->truncated = count > max;
     request->sample.token_count = request->truncated ? max : count;
     return OPENPI_OK;
@@ -273,9 +286,11 @@ static openpi_status take_prompt(openpi_request *request, const openpi_observati
 
 /* ---- preparing ------------------------------------------------------------------------------------ */
 
-openpi_status openpi_request_prepare(openpi_request *request, const openpi_observation *observation, openpi_timing *timing, openpi_error *error) {
+openpi_status openpi_request_prepare(openpi_request *request, const openpi_observation *observation, openpi_timing *timing,
+                                     openpi_error *error) {
     double text[DIMS];
-    if (!request || !observation) return report(error, OPENPI_BAD_ARGUMENT, "request prepare: %s is NULL", request ? "observation" : "request");
+    if (!request || !observation)
+        return report(error, OPENPI_BAD_ARGUMENT, "request prepare: %s is NULL", request ? "observation" : "request");
     request->prepared = 0;
     double start = clock_ms();
     TRY(take_pictures(request, observation, error));
@@ -299,7 +314,8 @@ typedef struct unpacked {
     double state[DIMS];
 } unpacked;
 
-static openpi_status unpack_pictures(const openpi_policy *policy, const wire_message *message, unpacked *out, openpi_error *error) {
+static openpi_status unpack_pictures(const openpi_policy *policy, const wire_message *message, unpacked *out,
+                                     openpi_error *error) {
     char list[256];
     int count = 0, chw = !policy->lerobot && policy->robot.always_chw;
     for (int i = 0; i < wire_count(message); i++) {
@@ -308,8 +324,8 @@ static openpi_status unpack_pictures(const openpi_policy *policy, const wire_mes
         if (camera == ROBOT_SLOT_UNUSED) continue;
         if (camera == ROBOT_SLOT_UNKNOWN) {
             if (!picture || (!policy->lerobot && !policy->robot.refuse_other_pictures)) continue;
-            return report(error, OPENPI_BAD_INPUT, "robot \"%s\" has no camera \"%s\", it has %s", policy_name(policy), field->key,
-                          describe_cameras(policy, list, sizeof list));
+            return report(error, OPENPI_BAD_INPUT, "robot \"%s\" has no camera \"%s\", it has %s", policy_name(policy),
+                          field->key, describe_cameras(policy, list, sizeof list));
         }
         if (count == MAX_PICTURES) return report(error, OPENPI_BAD_INPUT, "the request has more than %d pictures", MAX_PICTURES);
         TRY(wire_image(field, chw, &out->images[count++], error));
@@ -323,7 +339,8 @@ static openpi_status unpack_part(const wire_message *message, const char *key, i
     const wire_field *field = wire_find(message, key);
     int *at = &out->observation.state_length, count;
     if (!field && !length) return OPENPI_OK;
-    if (!field) return report(error, OPENPI_BAD_INPUT, "the request has no \"%s\", expected %d numbers of the state", key, length);
+    if (!field)
+        return report(error, OPENPI_BAD_INPUT, "the request has no \"%s\", expected %d numbers of the state", key, length);
     TRY(wire_read_doubles(field, out->state + *at, DIMS - *at, &count, error));
     if (length && count != length)
         return report(error, OPENPI_BAD_INPUT, "\"%s\" of the request has %d numbers, expected %d", key, count, length);
@@ -331,7 +348,8 @@ static openpi_status unpack_part(const wire_message *message, const char *key, i
     return OPENPI_OK;
 }
 
-static openpi_status unpack_lerobot_state(const lerobot *pipeline, const wire_message *message, unpacked *out, openpi_error *error) {
+static openpi_status unpack_lerobot_state(const lerobot *pipeline, const wire_message *message, unpacked *out,
+                                          openpi_error *error) {
     for (int r = 0; r < pipeline->rename_count; r++)
         if (!strcmp(pipeline->renames[r][1], "observation.state") && wire_find(message, pipeline->renames[r][0]))
             return unpack_part(message, pipeline->renames[r][0], pipeline->state_length, out, error);
@@ -358,7 +376,8 @@ openpi_status openpi_request_prepare_msgpack(openpi_request *request, const void
                                              openpi_error *error) {
     wire_message *message;
     unpacked parts;
-    if (!request || !bytes) return report(error, OPENPI_BAD_ARGUMENT, "request prepare: %s", request ? "the bytes are NULL" : "the request is NULL");
+    if (!request || !bytes)
+        return report(error, OPENPI_BAD_ARGUMENT, "request prepare: %s", request ? "the bytes are NULL" : "the request is NULL");
     request->prepared = 0;
     TRY(wire_decode(bytes, count, &message, error));
     openpi_status status = unpack(request->policy, message, &parts, error);
@@ -404,16 +423,21 @@ static void finish_robot(const openpi_request *request, const float *model, doub
     memcpy(out, actions, (size_t)policy->action_dim * sizeof *out);
 }
 
-openpi_status openpi_request_finish(const openpi_request *request, const float *model_actions, int horizon, double *actions, openpi_error *error) {
+openpi_status openpi_request_finish(const openpi_request *request, const float *model_actions, int horizon, double *actions,
+                                    openpi_error *error) {
     if (!request || !model_actions || !actions)
-        return report(error, OPENPI_BAD_ARGUMENT, "request finish: %s is NULL", !request ? "request" : model_actions ? "actions" : "model_actions");
-    if (!request->prepared) return report(error, OPENPI_BAD_ARGUMENT, "request finish: nothing was prepared, or preparing failed");
+        return report(error, OPENPI_BAD_ARGUMENT, "request finish: %s is NULL",
+                      !request        ? "request"
+                      : model_actions ? "actions"
+                                      : "model_actions");
+    if (!request->prepared)
+        return report(error, OPENPI_BAD_ARGUMENT, "request finish: nothing was prepared, or preparing failed");
     if (horizon < 1 || horizon > OPENPI_MAX_HORIZON)
         return report(error, OPENPI_BAD_ARGUMENT, "request finish: horizon is %d, expected 1 to %d", horizon, OPENPI_MAX_HORIZON);
     for (int i = 0; i < horizon * DIMS; i++)
         if (!isfinite(model_actions[i]))
-            return report(error, OPENPI_BAD_INPUT, "the model's action of step %d, dimension %d is %f, expected a finite number", i / DIMS, i % DIMS,
-                          (double)model_actions[i]);
+            return report(error, OPENPI_BAD_INPUT, "the model's action of step %d, dimension %d is %f, expected a finite number",
+                          i / DIMS, i % DIMS, (double)model_actions[i]);
     for (int h = 0; h < horizon; h++) {
         const float *model = model_actions + (size_t)h * DIMS;
         double *out = actions + (size_t)h * (size_t)request->policy->action_dim;

@@ -94,7 +94,8 @@ static openpi_status open_builtin(const char *name, robot *out, int *found, open
 
 static const char *known_robots(char *out, size_t bytes) {
     size_t at = 0;
-    for (int i = 0; i < BUILTINS && at < bytes; i++) at += (size_t)snprintf(out + at, bytes - at, "%s%s", i ? ", " : "", builtin_names[i]);
+    for (int i = 0; i < BUILTINS && at < bytes; i++)
+        at += (size_t)snprintf(out + at, bytes - at, "%s%s", i ? ", " : "", builtin_names[i]);
     return out;
 }
 
@@ -161,7 +162,8 @@ typedef struct word {
     int value;
 } word;
 
-static openpi_status get_word(const json_t *object, const char *key, const char *name, const word *words, int *out, openpi_error *error) {
+static openpi_status get_word(const json_t *object, const char *key, const char *name, const word *words, int *out,
+                              openpi_error *error) {
     const char *text = NULL;
     char known[128] = "";
     size_t at = 0;
@@ -186,17 +188,21 @@ static openpi_status read_camera(const char *key, const json_t *value, const cha
     } else if (json_is_object(value)) {
         const char *member;
         json_t *ignored;
-        json_object_foreach((json_t *)(uintptr_t)value, member, ignored)
-            if (strcmp(member, "slot") && strcmp(member, "required"))
-                return report(error, OPENPI_BAD_FILE, "%s: camera \"%s\" has an unknown key \"%s\", known are slot and required", name, key, member);
+        json_object_foreach((json_t *)(uintptr_t)value, member, ignored) if (
+            strcmp(member, "slot") &&
+            strcmp(member, "required")) return report(error, OPENPI_BAD_FILE,
+                                                      "%s: camera \"%s\" has an unknown key \"%s\", known are slot and required",
+                                                      name, key, member);
         TRY(json_get_string(value, "slot", name, &slot, error));
         TRY(json_get_bool(value, "required", name, &out->required, error));
     } else if (!json_is_null(value)) {
-        return report(error, OPENPI_BAD_FILE, "%s: camera \"%s\" is %s, expected a slot's name, an object or null", name, key, json_kind(value));
+        return report(error, OPENPI_BAD_FILE, "%s: camera \"%s\" is %s, expected a slot's name, an object or null", name, key,
+                      json_kind(value));
     }
     out->slot = slot ? robot_slot(slot) : ROBOT_SLOT_UNUSED;
     if (out->slot == ROBOT_SLOT_UNKNOWN)
-        return report(error, OPENPI_BAD_FILE, "%s: camera \"%s\" goes to slot \"%s\", expected base, left_wrist or right_wrist", name, key, slot);
+        return report(error, OPENPI_BAD_FILE, "%s: camera \"%s\" goes to slot \"%s\", expected base, left_wrist or right_wrist",
+                      name, key, slot);
     if (out->slot == ROBOT_SLOT_UNUSED) out->required = 0;
     return OPENPI_OK;
 }
@@ -204,7 +210,8 @@ static openpi_status read_camera(const char *key, const json_t *value, const cha
 static openpi_status check_key(const char *key, const char *name, const char *what, openpi_error *error) {
     size_t length = strlen(key);
     if (length && length < ROBOT_KEY_BYTES) return OPENPI_OK;
-    return report(error, OPENPI_BAD_FILE, "%s: the key \"%.80s\" of %s has %zu bytes, expected 1 to %d", name, key, what, length, ROBOT_KEY_BYTES - 1);
+    return report(error, OPENPI_BAD_FILE, "%s: the key \"%.80s\" of %s has %zu bytes, expected 1 to %d", name, key, what, length,
+                  ROBOT_KEY_BYTES - 1);
 }
 
 static openpi_status read_cameras(const json_t *root, const char *name, robot *out, openpi_error *error) {
@@ -212,11 +219,13 @@ static openpi_status read_cameras(const json_t *root, const char *name, robot *o
     const char *key;
     if (!object) return OPENPI_OK;
     if (!json_is_object(object))
-        return report(error, OPENPI_BAD_FILE, "%s: \"cameras\" is %s, expected an object of request keys and slots", name, json_kind(object));
+        return report(error, OPENPI_BAD_FILE, "%s: \"cameras\" is %s, expected an object of request keys and slots", name,
+                      json_kind(object));
     out->camera_count = 0;
     json_object_foreach(object, key, value) {
         if (out->camera_count == ROBOT_CAMERAS)
-            return report(error, OPENPI_BAD_FILE, "%s: \"cameras\" has %zu entries, at most %d expected", name, json_object_size(object), ROBOT_CAMERAS);
+            return report(error, OPENPI_BAD_FILE, "%s: \"cameras\" has %zu entries, at most %d expected", name,
+                          json_object_size(object), ROBOT_CAMERAS);
         robot_camera *camera = &out->cameras[out->camera_count++];
         TRY(check_key(key, name, "\"cameras\"", error));
         memcpy(camera->key, key, strlen(key) + 1);
@@ -230,7 +239,8 @@ static openpi_status read_state(const json_t *root, const char *name, robot *out
     const char *key;
     if (!object) return OPENPI_OK;
     if (!json_is_object(object))
-        return report(error, OPENPI_BAD_FILE, "%s: \"state\" is %s, expected an object of request keys and lengths", name, json_kind(object));
+        return report(error, OPENPI_BAD_FILE, "%s: \"state\" is %s, expected an object of request keys and lengths", name,
+                      json_kind(object));
     size_t size = json_object_size(object);
     if (!size || size > ROBOT_PARTS)
         return report(error, OPENPI_BAD_FILE, "%s: \"state\" has %zu entries, expected 1 to %d", name, size, ROBOT_PARTS);
@@ -239,12 +249,14 @@ static openpi_status read_state(const json_t *root, const char *name, robot *out
         robot_part *part = &out->parts[out->part_count++];
         TRY(check_key(key, name, "\"state\"", error));
         memcpy(part->key, key, strlen(key) + 1);
-        if (json_is_null(value)) return report(error, OPENPI_BAD_FILE, "%s: state \"%s\" is null, expected its length", name, key);
+        if (json_is_null(value))
+            return report(error, OPENPI_BAD_FILE, "%s: state \"%s\" is null, expected its length", name, key);
         TRY(json_get_int(object, key, name, size == 1 ? 0 : 1, OPENPI_ACTION_DIM, &part->length, error));
         out->state_length += part->length;
     }
     if (out->state_length > OPENPI_ACTION_DIM)
-        return report(error, OPENPI_BAD_FILE, "%s: \"state\" has %d numbers in all, at most %d expected", name, out->state_length, OPENPI_ACTION_DIM);
+        return report(error, OPENPI_BAD_FILE, "%s: \"state\" has %d numbers in all, at most %d expected", name, out->state_length,
+                      OPENPI_ACTION_DIM);
     return OPENPI_OK;
 }
 
@@ -252,14 +264,16 @@ static openpi_status read_state(const json_t *root, const char *name, robot *out
 static openpi_status read_delta(const json_t *root, const char *name, robot *out, openpi_error *error) {
     const json_t *array = json_object_get(root, "delta");
     if (!array) return OPENPI_OK;
-    if (!json_is_array(array)) return report(error, OPENPI_BAD_FILE, "%s: \"delta\" is %s, expected an array such as [6, -1]", name, json_kind(array));
+    if (!json_is_array(array))
+        return report(error, OPENPI_BAD_FILE, "%s: \"delta\" is %s, expected an array such as [6, -1]", name, json_kind(array));
     out->delta_count = 0;
     for (size_t i = 0; i < json_array_size(array); i++) {
         const json_t *item = json_array_get(array, i);
         json_int_t run = json_integer_value(item);
         json_int_t length = run < 0 && run >= -OPENPI_ACTION_DIM ? -run : run;
         if (!json_is_integer(item) || length < 1 || length > OPENPI_ACTION_DIM - out->delta_count)
-            return report(error, OPENPI_BAD_FILE, "%s: \"delta\"[%zu] is no run that fits: expected integers other than 0, in all at most %d dimensions",
+            return report(error, OPENPI_BAD_FILE,
+                          "%s: \"delta\"[%zu] is no run that fits: expected integers other than 0, in all at most %d dimensions",
                           name, i, OPENPI_ACTION_DIM);
         for (json_int_t k = 0; k < length; k++) out->delta[out->delta_count++] = run > 0;
     }
@@ -267,9 +281,9 @@ static openpi_status read_delta(const json_t *root, const char *name, robot *out
 }
 
 static openpi_status check_keys(const json_t *root, const char *name, openpi_error *error) {
-    static const char *const known[] = {"like",          "name",         "about",  "cameras", "layout",  "other_pictures", "state",
-                                        "actions",       "delta",        "transform", "normalization", "prompt_state", "prompt",
-                                        "assets",        "variant",      "horizon",   "max_prompt"};
+    static const char *const known[] = {"like",   "name",    "about",   "cameras",   "layout",        "other_pictures",
+                                        "state",  "actions", "delta",   "transform", "normalization", "prompt_state",
+                                        "prompt", "assets",  "variant", "horizon",   "max_prompt"};
     enum { KNOWN = sizeof known / sizeof *known };
     const char *key;
     json_t *value;
@@ -289,19 +303,27 @@ static openpi_status check_record(const robot *r, const char *name, openpi_error
     int slots = 0;
     if (!r->name[0]) return report(error, OPENPI_BAD_FILE, "%s: \"name\" is absent, expected the robot's name", name);
     for (int c = 0; c < r->camera_count; c++) slots += r->cameras[c].slot >= 0;
-    if (!slots) return report(error, OPENPI_BAD_FILE, "%s: \"cameras\" fill no slot, expected at least one of base, left_wrist, right_wrist", name);
-    if (!r->part_count) return report(error, OPENPI_BAD_FILE, "%s: \"state\" is absent, expected an object of request keys and lengths", name);
-    if (!r->action_dim) return report(error, OPENPI_BAD_FILE, "%s: \"actions\" is absent, expected the number of action dimensions", name);
+    if (!slots)
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: \"cameras\" fill no slot, expected at least one of base, left_wrist, right_wrist", name);
+    if (!r->part_count)
+        return report(error, OPENPI_BAD_FILE, "%s: \"state\" is absent, expected an object of request keys and lengths", name);
+    if (!r->action_dim)
+        return report(error, OPENPI_BAD_FILE, "%s: \"actions\" is absent, expected the number of action dimensions", name);
     if (r->delta_count > r->action_dim)
-        return report(error, OPENPI_BAD_FILE, "%s: \"delta\" covers %d dimensions, \"actions\" are %d", name, r->delta_count, r->action_dim);
+        return report(error, OPENPI_BAD_FILE, "%s: \"delta\" covers %d dimensions, \"actions\" are %d", name, r->delta_count,
+                      r->action_dim);
     for (int i = 0; i < r->delta_count; i++)
         if (r->delta[i] && i >= r->state_length)
-            return report(error, OPENPI_BAD_FILE, "%s: \"delta\" makes action %d relative to the state, which has %d numbers", name, i, r->state_length);
+            return report(error, OPENPI_BAD_FILE, "%s: \"delta\" makes action %d relative to the state, which has %d numbers",
+                          name, i, r->state_length);
     if (r->transform == ROBOT_ALOHA && (r->state_length != 14 || r->action_dim != 14))
-        return report(error, OPENPI_BAD_FILE, "%s: the transform \"aloha\" needs a state of 14 and 14 actions, here they are %d and %d", name,
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: the transform \"aloha\" needs a state of 14 and 14 actions, here they are %d and %d", name,
                       r->state_length, r->action_dim);
     if (r->assets[0] == '/' || strstr(r->assets, ".."))
-        return report(error, OPENPI_BAD_FILE, "%s: \"assets\" is \"%s\", expected a folder's name inside the checkpoint's assets", name, r->assets);
+        return report(error, OPENPI_BAD_FILE, "%s: \"assets\" is \"%s\", expected a folder's name inside the checkpoint's assets",
+                      name, r->assets);
     return OPENPI_OK;
 }
 
@@ -309,12 +331,17 @@ static openpi_status read_record(const json_t *root, const char *name, robot *ou
     static const word layouts[] = {{"auto", 0}, {"chw", 1}, {NULL, 0}};
     static const word others[] = {{"refuse", 1}, {"ignore", 0}, {NULL, 0}};
     static const word transforms[] = {{"none", ROBOT_PLAIN}, {"aloha", ROBOT_ALOHA}, {NULL, 0}};
-    static const word normalizations[] = {
-        {"auto", ROBOT_NORM_AUTO}, {"zscore", ROBOT_NORM_ZSCORE}, {"quantile", ROBOT_NORM_QUANTILE}, {"none", ROBOT_NORM_NONE}, {NULL, 0}};
-    static const word switches[] = {{"auto", OPENPI_PROMPT_STATE_DEFAULT}, {"on", OPENPI_PROMPT_STATE_ON}, {"off", OPENPI_PROMPT_STATE_OFF}, {NULL, 0}};
+    static const word normalizations[] = {{"auto", ROBOT_NORM_AUTO},
+                                          {"zscore", ROBOT_NORM_ZSCORE},
+                                          {"quantile", ROBOT_NORM_QUANTILE},
+                                          {"none", ROBOT_NORM_NONE},
+                                          {NULL, 0}};
+    static const word switches[] = {
+        {"auto", OPENPI_PROMPT_STATE_DEFAULT}, {"on", OPENPI_PROMPT_STATE_ON}, {"off", OPENPI_PROMPT_STATE_OFF}, {NULL, 0}};
     static const word variants[] = {{"any", ROBOT_VARIANT_ANY}, {"pi0", OPENPI_PI0}, {"pi05", OPENPI_PI05}, {NULL, 0}};
     const char *like = NULL;
-    if (!json_is_object(root)) return report(error, OPENPI_BAD_FILE, "%s: the robot is %s, expected an object", name, json_kind(root));
+    if (!json_is_object(root))
+        return report(error, OPENPI_BAD_FILE, "%s: the robot is %s, expected an object", name, json_kind(root));
     TRY(check_keys(root, name, error));
     TRY(json_get_string(root, "like", name, &like, error));
     if (like) {
@@ -322,7 +349,8 @@ static openpi_status read_record(const json_t *root, const char *name, robot *ou
         char list[128];
         TRY(open_builtin(like, out, &found, error));
         if (!found)
-            return report(error, OPENPI_BAD_FILE, "%s: \"like\" is \"%.64s\", expected one of %s", name, like, known_robots(list, sizeof list));
+            return report(error, OPENPI_BAD_FILE, "%s: \"like\" is \"%.64s\", expected one of %s", name, like,
+                          known_robots(list, sizeof list));
     } else {
         *out = (robot){.refuse_other_pictures = 1, .variant = ROBOT_VARIANT_ANY};
     }
@@ -363,7 +391,8 @@ openpi_status robot_open(const char *name_or_path, robot *out, openpi_error *err
     TRY(open_builtin(name_or_path, out, &found, error));
     if (found) return OPENPI_OK;
     if (!file_exists(name_or_path))
-        return report(error, OPENPI_NOT_FOUND, "robot \"%.128s\" is not known and no file of that name is there; known are %s, lerobot, or a JSON file",
+        return report(error, OPENPI_NOT_FOUND,
+                      "robot \"%.128s\" is not known and no file of that name is there; known are %s, lerobot, or a JSON file",
                       name_or_path, known_robots(list, sizeof list));
     char *text;
     size_t bytes;

@@ -104,7 +104,7 @@ template <int MT, int C> DEV void skinny(const gpu_linear &p) {
 #pragma unroll
         for (int i = tid; i < ROWS * 64; i += WARPS * 32) {
             const int r = i >> 6, c = i & 63, k = chunk * 512 + c * 8, there = r < rows && k < p.ldx;
-            copy16(to + ((c >> 3) * ROWS + r) * 128 + (((c ^ r) & 7) << 4), (const u16 *)p.x + (there ? (size_t)(row0 + r) * p.ldx + k : 0), there);
+            copy16(to + ((c >> 3) * ROWS + r) * 128 + (((c ^ r) & 7) << 4), (const u16 *)p.x + (there ? (size_t)row_of(p.from, row0 + r) * p.ldx + k : 0), there);
         }
     };
     for (int s = 0; s < stages; s++) {

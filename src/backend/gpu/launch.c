@@ -1,0 +1,287 @@
+/* How an op becomes launches: which kernels, which tiles, what of the work block.
+ *
+ * Everything here is decided from capacities and types, never from the numbers of a call: those live on the device
+ * and a block that finds no rows left ends at once. The same walk with `measure` only adds up the work block.
+ * Every op starts at the work block's beginning: kernels run in order, and none touches it before all earlier ones
+ * have ended. */
+#include <string.h>
+
+#include "backend/gpu/gpu.h"
+
+enum { SKINNY_ROWS = 64, SKINNY_CHUNK = 512, SKINNY_BUDGET = 112 << 10, FEW_ROWS = 64, STATIC_SHARED = 2048, MOST_SPLITS = 32, KEY_TILE = 64 };
+
+static int ceil_div(int a, int b) { return (a + b - 1) / b; }
+static size_t round_256(size_t bytes) { return (bytes + 255) & ~(size_t)255; }
+
+/* ---- one launch ------------------------------------------------------------------------------------------- */
+
+static void launch(gpu_issue *issue, gpu_kernel kernel, int x, int y, int threads, size_t shared, const void *arguments) {
+    gpu_device *self = issue->device;
+    gpu_attribute overlap = {.id = GPU_ATTRIBUTE_OVERLAP, .value.flag = 1};
+    if (issue->measure || issue->code || x <= 0 || y <= 0) return;
+    int follows = self->overlap && !issue->first;
+    gpu_launch config = {{(unsigned)x, (unsigned)y, 1}, {(unsigned)threads, 1, 1}, (unsigned)shared, issue->stream, follows ? &overlap : NULL,
+                         follows ? 1u : 0u};
+    void *list[] = {(void *)(uintptr_t)arguments};
+    issue->first = 0;
+    issue->code = self->driver.launch(&config, self->kernels[kernel], list, NULL);
+}
+
+/* `bytes` of the work block behind `*used`. */
+static void *work_at(gpu_issue *issue, size_t *used, size_t bytes) {
+    size_t at = *used;
+    *used = at + round_256(bytes);
+    if (*used > issue->work_bytes) issue->work_bytes = *used;
+    return issue->measure ? NULL : issue->work + at;
+}
+
+/* ---- products --------------------------------------------------------------------------------------------- */
+
+static void launch_norm(gpu_issue *issue, const row_set *rows, gpu_linear *p, size_t *used) {
+    int f32 = p->x_type == GPU_X_F32;
+    gpu_norm n = {rows->count, p->x, p->from, f32, p->ldx, p->norm, p->norm_weight, p->norm_bias, p->eps, NULL};
+    n.out = work_at(issue, used, (size_t)rows->capacity * (size_t)p->ldx * (f32 ? sizeof(float) : sizeof(bf16)));
+    launch(issue, GPU_norm_rows, ceil_div(rows->capacity, 4), 1, 128, 0, &n);
+    p->x = n.out;
+    p->from = (gpu_row_map){0};
+    p->norm = GPU_NORM_NONE;
+}
+
+typedef struct skinny_tile {
+    gpu_kernel kernel;
+    int rows, columns;
+} skinny_tile;
+
+/* Widest first: the widest that still gives every multiprocessor a block is taken. */
+static const skinny_tile skinny_tiles[] = {
+    {GPU_skinny_16_64, 16, 64}, {GPU_skinny_16_16, 16, 16}, {GPU_skinny_16_8, 16, 8},
+    {GPU_skinny_64_32, 64, 32}, {GPU_skinny_64_16, 64, 16}, {GPU_skinny_64_8, 64, 8},
+};
+
+static int skinny_legal(const skinny_tile *t, const gpu_linear *p) {
+    int plain = p->epilogue.kind == GPU_EPILOGUE_STORE || p->epilogue.kind == GPU_EPILOGUE_RESIDUAL;
+    return p->weights.columns % t->columns == 0 && (t->columns >= GPU_UNIT || plain);
+}
+
+static void launch_skinny(gpu_issue *issue, const row_set *rows, gpu_linear *p, size_t *used) {
+    int tall = rows->capacity > 16, wanted = issue->device->multiprocessors * 3 / 4, chunks = ceil_div(p->ldx, SKINNY_CHUNK);
+    size_t most = issue->device->shared_bytes, norm_bytes = p->norm ? 2 * (size_t)p->ldx * sizeof(float) : 0;
+    const skinny_tile *tile = NULL;
+    for (size_t i = 0; i < sizeof skinny_tiles / sizeof *skinny_tiles; i++) {
+        const skinny_tile *t = &skinny_tiles[i];
+        size_t stage = (size_t)(t->rows + t->columns) * SKINNY_CHUNK * sizeof(bf16);
+        int fits = p->norm ? chunks <= 8 && (size_t)chunks * stage + norm_bytes <= most : stage <= most;
+        if ((t->rows > 16) != tall || !skinny_legal(t, p) || !fits) continue;
+        tile = t;
+        if (p->weights.columns / t->columns >= wanted) break;
+    }
+    if (!tile) {                           /* x does not fit whole: its norm goes first */
+        launch_norm(issue, rows, p, used);
+        launch_skinny(issue, rows, p, used);
+        return;
+    }
+    size_t stage = (size_t)(tile->rows + tile->columns) * SKINNY_CHUNK * sizeof(bf16);
+    size_t part = 8 * (size_t)tile->rows * (size_t)(tile->columns + 2) * sizeof(float), budget = most < SKINNY_BUDGET ? most : SKINNY_BUDGET;
+    int stages = p->norm ? chunks : (int)(budget / stage);
+    if (stages < 1) stages = 1;
+    if (stages > 8) stages = 8;
+    if (stages > chunks) stages = chunks;
+    p->stages = stages;
+    size_t shared = (size_t)stages * stage + norm_bytes;
+    launch(issue, tile->kernel, p->weights.columns / tile->columns, ceil_div(rows->capacity, tile->rows), 256, shared > part ? shared : part, p);
+}
+
+/* p.x is act or fp32 (not pixels), k_blocks as W's. */
+static void launch_linear(gpu_issue *issue, const row_set *rows, gpu_linear p, size_t used) {
+    int mapped = p.from.map || p.from.group, columns = p.weights.columns;
+    int tensor = p.x_type == GPU_X_BF16 && !p.weights.f32 && p.ldx % 8 == 0;
+    if (tensor && rows->capacity <= SKINNY_ROWS && p.k_blocks == p.weights.blocks) {
+        launch_skinny(issue, rows, &p, &used);
+        return;
+    }
+    if (tensor && (p.norm || !mapped)) {
+        if (p.norm) launch_norm(issue, rows, &p, &used);
+        int big = ceil_div(rows->capacity, 128) * ceil_div(columns, 128) >= issue->device->multiprocessors / 2;
+        if (big) launch(issue, GPU_gemm_mma_128_128, ceil_div(rows->capacity, 128), ceil_div(columns, 128), 256, 3 * 256 * 128, &p);
+        else launch(issue, GPU_gemm_mma_64_64, ceil_div(rows->capacity, 64), ceil_div(columns, 64), 128, 4 * 128 * 128, &p);
+        return;
+    }
+    size_t x_bytes = 16 * (size_t)((p.weights.k + 3) & ~3) * sizeof(float);
+    if (rows->capacity <= FEW_ROWS && x_bytes + STATIC_SHARED <= issue->device->shared_bytes) {
+        launch(issue, GPU_linear_rows, columns / GPU_UNIT, ceil_div(rows->capacity, 16), 256, x_bytes, &p);
+        return;
+    }
+    if (p.norm) launch_norm(issue, rows, &p, &used);
+    launch(issue, GPU_linear_simt, ceil_div(rows->capacity, 64), ceil_div(columns, 64), 256, 0, &p);
+}
+
+static gpu_linear linear_of(const row_set *rows, const void *x, int f32, const norm *norm, const matrix *weight) {
+    gpu_linear p = {.count = rows->count, .x_type = f32 ? GPU_X_F32 : GPU_X_BF16, .x = x, .ldx = weight->k, .weights = gpu_weights_of(weight)};
+    p.k_blocks = p.weights.blocks;
+    p.round = !f32;
+    if (norm && norm->kind != NORM_NONE) {
+        p.norm = norm->kind == NORM_LAYER ? GPU_NORM_LAYER : GPU_NORM_RMS;
+        p.norm_weight = norm->weight;
+        p.norm_bias = norm->bias;
+        p.eps = norm->eps;
+    }
+    return p;
+}
+
+static int activation_of(activation a) { return a == ACT_GELU || a == ACT_GEGLU ? GPU_ACT_GELU : a == ACT_SILU ? GPU_ACT_SILU : GPU_ACT_NONE; }
+
+static void issue_norm_linear(gpu_issue *issue, const op *op) {
+    const op_norm_linear *a = &op->norm_linear;
+    int f32 = op->type == DTYPE_F32, gated = a->weight.form == MATRIX_GATED;
+    gpu_linear p = linear_of(&a->rows, a->x, f32, &a->norm, &a->weight);
+    int n = gated ? a->weight.n / 2 : a->weight.n;
+    p.epilogue = (gpu_epilogue){.kind = gated ? GPU_EPILOGUE_GATED : GPU_EPILOGUE_STORE, .activation = activation_of(a->activation), .f32 = f32,
+                                .n = n, .n_second = n, .bias = a->bias, .to.map = a->out_row, .out = a->out};
+    launch_linear(issue, &a->rows, p, 0);
+}
+
+static void issue_linear_residual(gpu_issue *issue, const op *op) {
+    const op_linear_residual *a = &op->linear_residual;
+    int f32 = op->type == DTYPE_F32;
+    gpu_linear p = linear_of(&a->rows, a->a, f32, NULL, &a->weight);
+    p.epilogue = (gpu_epilogue){.kind = GPU_EPILOGUE_RESIDUAL, .f32 = f32, .n = a->weight.n, .bias = a->bias, .gate = a->gate, .out = a->x};
+    launch_linear(issue, &a->rows, p, 0);
+}
+
+static void issue_norm_qkv(gpu_issue *issue, const op *op) {
+    const op_norm_qkv *a = &op->norm_qkv;
+    int f32 = op->type == DTYPE_F32;
+    gpu_linear p = linear_of(&a->rows, a->x, f32, &a->norm, &a->weight);
+    p.epilogue = (gpu_epilogue){.kind = GPU_EPILOGUE_QKV, .f32 = f32, .n = a->weight.n, .out = a->q, .rope = a->rope, .sample = a->rows.sample,
+                                .position = a->rows.position, .k = a->cache.k, .v = a->cache.v, .heads = a->weight.heads,
+                                .head_dim = a->weight.head_dim, .capacity = a->cache.capacity, .head_columns = gpu_head_columns(a->weight.head_dim)};
+    launch_linear(issue, &a->rows, p, 0);
+}
+
+static void issue_patch_embed(gpu_issue *issue, const op *op) {
+    const op_patch_embed *a = &op->patch_embed;
+    int f32 = op->type == DTYPE_F32, capacity = a->rows.capacity;
+    gpu_linear p = linear_of(&a->rows, a->images, f32, NULL, &a->weight);
+    size_t used = 0;
+    p.pixels = a->pixels;
+    p.epilogue = (gpu_epilogue){.kind = GPU_EPILOGUE_STORE, .f32 = f32, .n = a->weight.n, .bias = a->bias, .add = a->position,
+                                .add_period = OPENPI_IMAGE_TOKENS, .out = a->out};
+    if (f32 || p.weights.f32) {
+        p.x_type = GPU_X_PIXELS;
+        launch(issue, GPU_linear_simt, ceil_div(capacity, 64), ceil_div(p.weights.columns, 64), 256, 0, &p);
+        return;
+    }
+    /* Pixels are not rounded to bf16: each goes in as two numbers, over the same weights twice. */
+    gpu_patches split = {a->rows.count, a->images, a->pixels, NULL, p.weights.blocks * GPU_ATOM_K};
+    split.out = work_at(issue, &used, (size_t)capacity * 2 * (size_t)split.ld * sizeof(bf16));
+    launch(issue, GPU_patches, capacity, 1, 128, 0, &split);
+    p.x_type = GPU_X_BF16;
+    p.x = split.out;
+    p.ldx = 2 * split.ld;
+    p.k_blocks = 2 * p.weights.blocks;
+    launch_linear(issue, &a->rows, p, used);
+}
+
+static void issue_state_embed(gpu_issue *issue, const op *op) {
+    const op_state_embed *a = &op->state_embed;
+    gpu_linear p = linear_of(&a->rows, a->state, 1, NULL, &a->weight);
+    p.epilogue = (gpu_epilogue){.kind = GPU_EPILOGUE_STORE, .f32 = op->type == DTYPE_F32, .n = a->weight.n, .bias = a->bias,
+                                .to = {NULL, 1, a->out_stride, 0}, .out = a->out};
+    launch_linear(issue, &a->rows, p, 0);
+}
+
+static void issue_action_embed(gpu_issue *issue, const op *op) {
+    const op_action_embed *a = &op->action_embed;
+    int n = a->in.n, deep = a->mlp_in.data != NULL;
+    size_t used = 0, bytes = (size_t)a->rows.capacity * (size_t)n * sizeof(float);
+    gpu_epilogue last = {.kind = GPU_EPILOGUE_STORE, .f32 = op->type == DTYPE_F32, .n = n, .to = {NULL, a->horizon, a->out_stride, a->out_offset}, .out = a->out};
+    gpu_linear p = linear_of(&a->rows, a->x, 1, NULL, &a->in);
+    if (!deep) {
+        p.epilogue = last;
+        p.epilogue.bias = a->in_bias;
+        launch_linear(issue, &a->rows, p, used);
+        return;
+    }
+    float *in = work_at(issue, &used, bytes), *hidden = work_at(issue, &used, bytes);
+    p.epilogue = (gpu_epilogue){.kind = GPU_EPILOGUE_STORE, .f32 = 1, .n = n, .bias = a->in_bias, .out = in};
+    launch_linear(issue, &a->rows, p, used);
+    p = linear_of(&a->rows, in, 1, NULL, &a->mlp_in);
+    p.epilogue = (gpu_epilogue){.kind = GPU_EPILOGUE_STORE, .activation = GPU_ACT_SILU, .f32 = 1, .n = n, .bias = a->time, .out = hidden};
+    launch_linear(issue, &a->rows, p, used);
+    p = linear_of(&a->rows, hidden, 1, NULL, &a->mlp_out);
+    p.epilogue = last;
+    p.epilogue.bias = a->mlp_out_bias;
+    launch_linear(issue, &a->rows, p, used);
+}
+
+static void issue_velocity(gpu_issue *issue, const op *op) {
+    const op_velocity *a = &op->velocity;
+    gpu_linear p = linear_of(&a->rows, a->x, op->type == DTYPE_F32, &a->norm, &a->weight);
+    p.from = (gpu_row_map){NULL, a->horizon, a->x_stride, a->x_offset};
+    p.epilogue = (gpu_epilogue){.kind = GPU_EPILOGUE_STORE, .f32 = 1, .n = a->weight.n, .bias = a->bias, .out = a->velocity, .x_t = a->x_t, .dt = a->dt};
+    launch_linear(issue, &a->rows, p, 0);
+}
+
+/* ---- the rest --------------------------------------------------------------------------------------------- */
+
+static void issue_embed_text(gpu_issue *issue, const op *op) {
+    const op_embed_text *a = &op->embed_text;
+    gpu_text p = {a->rows.count, a->text, a->width, a->scale, a->out_row, op->type == DTYPE_F32, a->out};
+    launch(issue, GPU_embed_text, a->rows.capacity, 1, 256, 0, &p);
+}
+
+static void issue_image_attention(gpu_issue *issue, const op *op) {
+    const op_image_attention *a = &op->image_attention;
+    int f32 = op->type == DTYPE_F32, images = a->rows.capacity / OPENPI_IMAGE_TOKENS;
+    gpu_image_attention p = {a->rows.count, a->qkv, f32, a->heads, a->head_dim, a->scale, a->out};
+    size_t shared = (2 * OPENPI_IMAGE_TOKENS + 128) * 144;
+    if (!f32 && a->head_dim == 72 && shared <= issue->device->shared_bytes)
+        launch(issue, GPU_attention_image, images * 2, a->heads, 256, shared, &p);
+    else
+        launch(issue, GPU_attention_simt_image, a->rows.capacity, a->heads, 128, OPENPI_IMAGE_TOKENS * sizeof(float), &p);
+}
+
+static size_t cache_shared(int row_groups) {
+    size_t rows = 16 * (size_t)row_groups;
+    return (rows + 2 * KEY_TILE) * 512 + rows * (128 + 32);
+}
+
+static void issue_cache_attention(gpu_issue *issue, const op *op) {
+    const op_cache_attention *a = &op->cache_attention;
+    int f32 = op->type == DTYPE_F32, d = a->cache.head_dim, queries = a->rows.capacity * a->heads, sms = issue->device->multiprocessors;
+    gpu_cache_attention p = {a->rows.count, a->rows.sample, a->rows.keys, a->rows.position, a->q, a->cache.k, a->cache.v, f32, a->heads, d,
+                             a->cache.capacity, a->scale, a->out, 1, 0, NULL, NULL, queries, 0};
+    if (f32 || d % 8 || d > 256 || cache_shared(1) > issue->device->shared_bytes) {
+        launch(issue, GPU_attention_simt_cache, a->rows.capacity, a->heads, 128, (size_t)a->cache.capacity * sizeof(float), &p);
+        return;
+    }
+    p.early = op->stage == OPENPI_STAGE_DENOISE || op->stage == OPENPI_STAGE_STATE;
+    if (ceil_div(queries, 48) * 3 >= sms * 2 && cache_shared(3) <= issue->device->shared_bytes) {
+        launch(issue, GPU_attention_cache_3, ceil_div(queries, 48), 1, 384, cache_shared(3), &p);
+        return;
+    }
+    int tiles = ceil_div(queries, 16), key_tiles = ceil_div(a->cache.capacity, KEY_TILE), splits = 2 * sms / tiles;
+    if (splits > key_tiles) splits = key_tiles;
+    if (splits > MOST_SPLITS) splits = MOST_SPLITS;
+    if (splits < 1) splits = 1;
+    int span = ceil_div(key_tiles, splits) * KEY_TILE;
+    p.span = span;
+    p.splits = splits = ceil_div(key_tiles * KEY_TILE, span);
+    if (splits > 1) {
+        size_t used = 0;
+        p.part = work_at(issue, &used, (size_t)splits * (size_t)queries * (size_t)d * sizeof(float));
+        p.part_stats = work_at(issue, &used, (size_t)splits * (size_t)queries * 2 * sizeof(float));
+    }
+    launch(issue, GPU_attention_cache_1, tiles, splits, 128, cache_shared(1), &p);
+    if (splits > 1) launch(issue, GPU_attention_combine, ceil_div(queries, 4), 1, 256, 0, &p);
+}
+
+typedef void (*issue_function)(gpu_issue *issue, const op *op);
+
+static const issue_function issue_functions[OP_KINDS] = {
+#define X(kind, member, type) [kind] = issue_##member,
+    OP_LIST(X)
+#undef X
+};
+
+void gpu_issue_op(gpu_issue *issue, const op *op) { issue_functions[op->kind](issue, op); }

@@ -1,0 +1,152 @@
+/* Weights into the layout of kernels/args.h: rows are read, put in order by the calling thread straight into pinned
+ * memory, and copied to the device behind its back while the thread reads on.
+ *
+ * A block (of backend.matrix_blocks) is a unit of 16 packed columns over all k. Its two groups of 8 lie one after the
+ * other, and so do blocks: one copy takes as many as fit a slot. Any number of threads may pack at once; they share
+ * the slots, whose copies are ordered by the device's stream like everything that will read them. */
+#include <string.h>
+
+#include "backend/gpu/gpu.h"
+#include "base/report.h"
+
+static int round_up(int value, int to) { return (value + to - 1) / to * to; }
+
+int gpu_head_columns(int head_dim) { return round_up(head_dim / 2, 8) * 2; }
+
+static int packed_columns(const matrix *m) {
+    switch (m->form) {
+    case MATRIX_GATED: return round_up(m->n / 2, 8) * 2;
+    case MATRIX_QKV: return (m->heads + 1) * gpu_head_columns(m->head_dim) + round_up(m->head_dim, GPU_UNIT);
+    case MATRIX_PLAIN: break;
+    }
+    return round_up(m->n, GPU_UNIT);
+}
+
+gpu_weights gpu_weights_of(const matrix *m) {
+    return (gpu_weights){m->data, packed_columns(m), m->k, (m->k + GPU_ATOM_K - 1) / GPU_ATOM_K, m->type == DTYPE_F32};
+}
+
+/* A pair's half: rows start + i and start + half + i for i below half; group `group` of it. */
+static int paired_rows(int start, int half, int group, int *count) {
+    int i = group / 2 * 8, left = half - i;
+    *count = left < 0 ? 0 : left < 8 ? left : 8;
+    return start + (group & 1 ? half : 0) + i;
+}
+
+/* The logical rows behind packed columns 8·group … 8·group + 7: the first and how many; the rest is padding. */
+static int group_rows(const matrix *m, int group, int *count) {
+    int start = 0, limit = m->n;
+    if (m->form == MATRIX_GATED) return paired_rows(0, m->n / 2, group, count);
+    if (m->form == MATRIX_QKV) {
+        int head_groups = gpu_head_columns(m->head_dim) / 8, head = group / head_groups;
+        if (head < m->heads + 1) return paired_rows(head * m->head_dim, m->head_dim / 2, group % head_groups, count);
+        group -= (m->heads + 1) * head_groups;
+        start = (m->heads + 1) * m->head_dim;
+    }
+    int row = start + group * 8, left = limit - row;
+    *count = left < 0 ? 0 : left < 8 ? left : 8;
+    return row;
+}
+
+static size_t column_bytes(const matrix *m) {
+    return m->type == DTYPE_F32 ? (size_t)round_up(m->k, 4) * sizeof(float) : (size_t)round_up(m->k, GPU_ATOM_K) * sizeof(bf16);
+}
+
+size_t gpu_matrix_bytes(const device *device, const matrix *m) {
+    (void)device;
+    return (size_t)packed_columns(m) * column_bytes(m);
+}
+
+int gpu_matrix_blocks(const device *device, const matrix *m) {
+    (void)device;
+    return packed_columns(m) / GPU_UNIT;
+}
+
+/* Eight rows as they are read. */
+size_t gpu_matrix_scratch(const device *device, const matrix *m) {
+    (void)device;
+    return 8 * (size_t)m->k * dtype_bytes(m->type);
+}
+
+/* Eight columns of bf16 into atoms. */
+static void pack_atoms(const bf16 *rows, int count, int k, char *out) {
+    int blocks = (k + GPU_ATOM_K - 1) / GPU_ATOM_K;
+    for (int column = 0; column < 8; column++) {
+        const bf16 *from = rows + (size_t)column * (size_t)k;
+        char *to = out + column * 128;
+        for (int i = 0; i < blocks * 8; i++) {
+            char *unit = to + (size_t)(i / 8) * GPU_ATOM_BYTES + ((i ^ column) & 7) * 16;
+            int left = column < count ? k - i * 8 : 0;
+            if (left >= 8) {
+                memcpy(unit, from + i * 8, 16);
+            } else {
+                memset(unit, 0, 16);
+                if (left > 0) memcpy(unit, from + i * 8, (size_t)left * sizeof(bf16));
+            }
+        }
+    }
+}
+
+static void pack_floats(const float *rows, int count, int k, char *out) {
+    size_t pitch = (size_t)round_up(k, 4) * sizeof(float);
+    memset(out, 0, 8 * pitch);
+    for (int column = 0; column < count; column++) memcpy(out + (size_t)column * pitch, rows + (size_t)column * (size_t)k, (size_t)k * sizeof(float));
+}
+
+static int take_slot(gpu_device *self) {
+    pthread_mutex_lock(&self->slot_lock);
+    while (!self->free_count) pthread_cond_wait(&self->slot_freed, &self->slot_lock);
+    int slot = self->free_slots[self->free_first];
+    self->free_first = (self->free_first + 1) % GPU_SLOTS;
+    self->free_count--;
+    pthread_mutex_unlock(&self->slot_lock);
+    return slot;
+}
+
+static void give_slot(gpu_device *self, int slot) {
+    pthread_mutex_lock(&self->slot_lock);
+    self->free_slots[(self->free_first + self->free_count) % GPU_SLOTS] = slot;
+    self->free_count++;
+    pthread_cond_signal(&self->slot_freed);
+    pthread_mutex_unlock(&self->slot_lock);
+}
+
+/* Groups first … first+count-1 through one slot. */
+static int pack_groups(gpu_device *self, const matrix *m, int first, int count, const matrix_source *source, char *to, void *scratch) {
+    size_t group_bytes = 8 * column_bytes(m);
+    int slot = take_slot(self);
+    char *out = self->slots[slot].memory;
+    int code = self->driver.event_wait(self->slots[slot].event);
+    for (int i = 0; i < count && !code; i++, out += group_bytes) {
+        int rows, row = group_rows(m, first + i, &rows);
+        if (rows) source->read(source->context, row, rows, scratch);
+        if (m->type == DTYPE_F32)
+            pack_floats(scratch, rows, m->k, out);
+        else
+            pack_atoms(scratch, rows, m->k, out);
+    }
+    if (!code)
+        code = self->driver.upload((gpu_address)(uintptr_t)(to + (size_t)first * group_bytes), self->slots[slot].memory, (size_t)count * group_bytes,
+                                   self->stream);
+    if (!code) code = self->driver.event_record(self->slots[slot].event, self->stream, 0);
+    give_slot(self, slot);
+    return code;
+}
+
+openpi_status gpu_matrix_pack(device *device, const matrix *m, int first, int count, const matrix_source *source, void *to, void *scratch,
+                              openpi_error *error) {
+    gpu_device *self = (gpu_device *)device;
+    size_t group_bytes = 8 * column_bytes(m);
+    int at = first * 2, end = (first + count) * 2, most = (int)(GPU_SLOT_BYTES / group_bytes);
+    TRY(gpu_enter(self, error));
+    if (!most)
+        return report(error, OPENPI_UNSUPPORTED, "a weight of %d columns is wider than this backend packs, expected at most %d", m->k,
+                      (int)(GPU_SLOT_BYTES / 8 / dtype_bytes(m->type)));
+    while (at < end) {
+        int n = end - at < most ? end - at : most;
+        int code = pack_groups(self, m, at, n, source, to, scratch);
+        if (code) return gpu_fail(self, code, "uploading weights", error);
+        at += n;
+    }
+    return OPENPI_OK;
+}

@@ -1,0 +1,289 @@
+/* From JSON text to a jansson value. Hands on what json.h promises: one sentence where the text is broken, and
+ * OPENPI_NO_MEMORY where memory ends.
+ *
+ * Surprising: jansson has a parser, and it is not used. Up to its version 2.14 a failing allocation inside its lexer
+ * goes unnoticed and the next characters are written past the buffer's end. Its values have no such fault. */
+#include "base/json.h"
+
+#include <errno.h>
+#include <locale.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/report.h"
+#include "base/utf8.h"
+
+enum { MAX_DEPTH = 100 };
+
+typedef struct reader {
+    const char *text;
+    size_t bytes, at;
+    int depth;
+    char *scratch;               /* a string or number being decoded */
+    size_t capacity;
+    const char *why;             /* the first fault; NULL with a failure: no memory */
+} reader;
+
+static json_t *read_value(reader *r);
+
+static json_t *fail(reader *r, const char *why) {
+    if (!r->why) r->why = why;
+    return NULL;
+}
+
+static int peek(const reader *r) {
+    return r->at < r->bytes ? (unsigned char)r->text[r->at] : -1;
+}
+
+static int skip_space(reader *r) {
+    while (r->at < r->bytes && strchr(" \t\r\n", r->text[r->at]) && r->text[r->at]) r->at++;
+    return peek(r);
+}
+
+/* 1 if `bytes` fit the scratch. */
+static int reserve(reader *r, size_t bytes) {
+    if (bytes <= r->capacity) return 1;
+    size_t capacity = bytes < 256 ? 256 : bytes * 2;
+    char *grown = malloc(capacity);
+    if (!grown) return 0;
+    free(r->scratch);
+    r->scratch = grown;
+    r->capacity = capacity;
+    return 1;
+}
+
+/* ---- strings -------------------------------------------------------------------------------------- */
+
+/* Four hexadecimal digits; -1 if there are none. */
+static long read_hex(reader *r) {
+    long code = 0;
+    if (r->bytes - r->at < 4) return -1;
+    for (int i = 0; i < 4; i++) {
+        char c = r->text[r->at++];
+        int digit = c >= '0' && c <= '9'   ? c - '0'
+                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                           : -1;
+        if (digit < 0) return -1;
+        code = code << 4 | digit;
+    }
+    return code;
+}
+
+static size_t put_utf8(char *out, long code) {
+    static const unsigned char leads[5] = {0, 0, 0xc0, 0xe0, 0xf0};
+    size_t bytes = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    for (size_t i = bytes - 1; i > 0; i--, code >>= 6) out[i] = (char)(0x80 | (code & 0x3f));
+    out[0] = (char)(bytes == 1 ? code : leads[bytes] | code);
+    return bytes;
+}
+
+/* Behind "\u": one character, of two escapes above U+FFFF. Never longer than what it is read from. */
+static size_t read_unicode(reader *r, char *out) {
+    long code = read_hex(r);
+    if (code < 0) return fail(r, "invalid escape"), 0;
+    if (!code) return fail(r, "\\u0000 is not allowed"), 0;
+    if (code >= 0xd800 && code <= 0xdbff) {
+        if (r->bytes - r->at < 6 || r->text[r->at] != '\\' || r->text[r->at + 1] != 'u')
+            return fail(r, "invalid Unicode surrogate"), 0;
+        r->at += 2;
+        long low = read_hex(r);
+        if (low < 0xdc00 || low > 0xdfff) return fail(r, "invalid Unicode surrogate"), 0;
+        code = 0x10000 + ((code - 0xd800) << 10 | (low - 0xdc00));
+    } else if (code >= 0xdc00 && code <= 0xdfff) {
+        return fail(r, "invalid Unicode surrogate"), 0;
+    }
+    return put_utf8(out, code);
+}
+
+static size_t read_escape(reader *r, char *out) {
+    static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
+    int c = peek(r);
+    const char *known = c > 0 ? strchr(names, c) : NULL;
+    r->at++;
+    if (c == 'u') return read_unicode(r, out);
+    if (!known) return fail(r, "invalid escape"), 0;
+    *out = values[known - names];
+    return 1;
+}
+
+/* At an opening quote: the decoded string is in the scratch, NUL-terminated. 1 if all is well. */
+static int read_string(reader *r, size_t *length) {
+    size_t end = r->at + 1, out = 0;
+    while (end < r->bytes && r->text[end] != '"') end += r->text[end] == '\\' ? 2 : 1;
+    if (end >= r->bytes) return fail(r, "premature end of input in a string"), 0;
+    if (!reserve(r, end - r->at)) return 0;
+    for (r->at++; r->text[r->at] != '"';) {
+        unsigned char c = (unsigned char)r->text[r->at];
+        uint32_t code;
+        size_t taken;
+        if (c < 0x20) return fail(r, "control character in a string"), 0;
+        if (c == '\\') {
+            r->at++;
+            taken = read_escape(r, r->scratch + out);
+            if (!taken) return 0;
+            out += taken;
+            continue;
+        }
+        taken = utf8_decode(r->text + r->at, r->bytes - r->at, &code);
+        if (!taken) return fail(r, "the text is not UTF-8"), 0;
+        memcpy(r->scratch + out, r->text + r->at, taken);
+        out += taken;
+        r->at += taken;
+    }
+    r->at++;
+    r->scratch[out] = 0;
+    *length = out;
+    return 1;
+}
+
+/* ---- numbers and words ----------------------------------------------------------------------------- */
+
+static size_t digits(const reader *r, size_t at) {
+    while (at < r->bytes && r->text[at] >= '0' && r->text[at] <= '9') at++;
+    return at;
+}
+
+/* The end of a number by JSON's grammar; 0 if there is none. */
+static size_t number_end(const reader *r, int *real) {
+    size_t at = r->at + (r->text[r->at] == '-'), end = digits(r, at);
+    if (end == at || (r->text[at] == '0' && end > at + 1)) return 0;
+    *real = 0;
+    if (end < r->bytes && r->text[end] == '.') {
+        at = end + 1;
+        end = digits(r, at);
+        if (end == at) return 0;
+        *real = 1;
+    }
+    if (end < r->bytes && (r->text[end] == 'e' || r->text[end] == 'E')) {
+        at = end + 1;
+        if (at < r->bytes && (r->text[at] == '+' || r->text[at] == '-')) at++;
+        end = digits(r, at);
+        if (end == at) return 0;
+        *real = 1;
+    }
+    return end;
+}
+
+static json_t *read_number(reader *r) {
+    int real = 0;
+    size_t end = number_end(r, &real), length = end - r->at;
+    if (!end) return fail(r, "invalid number");
+    const char *point = localeconv()->decimal_point;                 /* strtod follows the process's locale */
+    size_t point_bytes = strlen(point), out = 0;
+    if (!reserve(r, length + point_bytes + 1)) return NULL;
+    for (size_t i = 0; i < length; i++) {
+        char c = r->text[r->at + i];
+        if (c == '.') memcpy(r->scratch + out, point, point_bytes), out += point_bytes;
+        else r->scratch[out++] = c;
+    }
+    r->scratch[out] = 0;
+    errno = 0;
+    if (real) {
+        double value = strtod(r->scratch, NULL);
+        if (!isfinite(value)) return fail(r, "real number overflow");
+        r->at = end;
+        return json_real(value);
+    }
+    long long value = strtoll(r->scratch, NULL, 10);
+    if (errno == ERANGE) return fail(r, "too big an integer");
+    r->at = end;
+    return json_integer(value);
+}
+
+static json_t *read_word(reader *r) {
+    static const struct {
+        const char *text;
+        json_t *(*make)(void);
+    } words[] = {{"true", json_true}, {"false", json_false}, {"null", json_null}};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        size_t length = strlen(words[i].text);
+        if (r->bytes - r->at < length || memcmp(r->text + r->at, words[i].text, length)) continue;
+        r->at += length;
+        return words[i].make();
+    }
+    return fail(r, peek(r) < 0 ? "premature end of input" : "a value is expected");
+}
+
+/* ---- arrays and objects ---------------------------------------------------------------------------- */
+
+/* Takes ',' or the closing bracket; 1: go on, 0: closed, -1: neither. */
+static int next_item(reader *r, int close) {
+    int c = skip_space(r);
+    if (c != ',' && c != close) {
+        fail(r, c < 0 ? "premature end of input" : close == ']' ? "',' or ']' is expected" : "',' or '}' is expected");
+        return -1;
+    }
+    r->at++;
+    return c == ',';
+}
+
+static int read_item(reader *r, json_t *array) {
+    json_t *value = read_value(r);
+    return value && !json_array_append_new(array, value);
+}
+
+static int read_member(reader *r, json_t *object) {
+    size_t length;
+    if (skip_space(r) != '"') return fail(r, peek(r) < 0 ? "premature end of input" : "a string or '}' is expected"), 0;
+    if (!read_string(r, &length)) return 0;
+    if (json_object_get(object, r->scratch)) return fail(r, "duplicate object key"), 0;
+    char *key = malloc(length + 1);
+    if (!key) return 0;
+    memcpy(key, r->scratch, length + 1);
+    json_t *value = NULL;
+    if (skip_space(r) != ':') fail(r, "':' is expected");
+    else r->at++, value = read_value(r);
+    int ok = value && !json_object_set_new_nocheck(object, key, value);
+    free(key);
+    return ok;
+}
+
+static json_t *read_container(reader *r, int close) {
+    json_t *container = close == ']' ? json_array() : json_object();
+    if (!container) return NULL;
+    int more = 1;
+    r->at++;
+    if (r->depth == MAX_DEPTH) fail(r, "more than 100 arrays and objects in each other"), more = -1;
+    r->depth++;
+    if (more > 0 && skip_space(r) == close) r->at++, more = 0;
+    while (more > 0) more = (close == ']' ? read_item(r, container) : read_member(r, container)) ? next_item(r, close) : -1;
+    r->depth--;
+    if (!more) return container;
+    json_decref(container);
+    return NULL;
+}
+
+static json_t *read_value(reader *r) {
+    size_t length;
+    int c = skip_space(r);
+    if (c == '{') return read_container(r, '}');
+    if (c == '[') return read_container(r, ']');
+    if (c == '"') return read_string(r, &length) ? json_stringn_nocheck(r->scratch, length) : NULL;
+    if (c == '-' || (c >= '0' && c <= '9')) return read_number(r);
+    return read_word(r);
+}
+
+openpi_status json_parse(const char *text, size_t bytes, const char *name, json_t **value, openpi_error *error) {
+    reader r = {text, bytes, 0, 0, NULL, 0, NULL};
+    json_t *root = NULL;
+    int c = skip_space(&r);
+    if (c == '{' || c == '[') root = read_value(&r);
+    else fail(&r, c < 0 ? "the text is empty" : "'[' or '{' is expected");
+    if (root && skip_space(&r) >= 0) {
+        json_decref(root);
+        root = fail(&r, "the end of the text is expected");
+    }
+    free(r.scratch);
+    if (root) {
+        *value = root;
+        return OPENPI_OK;
+    }
+    if (!r.why) return report_no_memory(error, bytes, name);
+    size_t line = 1, start = 0, end = r.at < bytes ? r.at : bytes;
+    for (size_t i = 0; i < end; i++)
+        if (text[i] == '\n') line++, start = i + 1;
+    return report(error, OPENPI_BAD_FILE, "%s: not valid JSON: %s (line %zu, column %zu)", name, r.why, line, end - start + 1);
+}

@@ -1,0 +1,42 @@
+/* Pictures: the input as a PNG or JPEG file, decoded and resized in both ways; and as raw pixels, whose element type,
+ * layout and sides its first three bytes choose. */
+#include "fuzz.h"
+#include "policy/image.h"
+
+enum { SIDE = OPENPI_IMAGE_SIZE };
+
+static uint8_t bytes[SIDE * SIDE * 3];
+static float floats[SIDE * SIDE * 3];
+
+static void resize(const openpi_image *image, image_scratch *scratch) {
+    openpi_error error = {0};
+    if (!went_well(image_check(image, &error), &error)) return;
+    PROMISE(image_resize_lerobot(image, scratch, floats, &error) == OPENPI_OK);
+    openpi_status status = image_resize_openpi(image, scratch, bytes, &error);
+    PROMISE(went_well(status, &error) || image->element != OPENPI_U8);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    image_scratch scratch = {NULL, 0};
+    openpi_error error = {0};
+    uint8_t *pixels = NULL;
+    int height, width;
+    openpi_status status = openpi_image_decode(data, size, "fuzz", &pixels, &height, &width, &error);
+    PROMISE((status == OPENPI_OK) == (pixels != NULL));
+    if (went_well(status, &error)) {
+        openpi_image image = {"decoded", pixels, OPENPI_U8, OPENPI_HWC, height, width};
+        resize(&image, &scratch);
+    }
+    openpi_free(pixels);
+    if (size > 3) {
+        static const size_t element_bytes[] = {1, sizeof(float), sizeof(double)};
+        openpi_image image = {"raw", NULL, (openpi_element)(data[0] % 3), (openpi_layout)(data[0] / 3 % 2), data[1], data[2]};
+        size_t needed = (size_t)image.height * (size_t)image.width * 3 * element_bytes[image.element];
+        void *raw = exact_copy(data + 3, needed < size - 3 ? needed : size - 3, 0);
+        image.data = raw;
+        if (needed <= size - 3) resize(&image, &scratch);
+        free(raw);
+    }
+    image_scratch_free(&scratch);
+    return 0;
+}

@@ -1,0 +1,113 @@
+/* Every JSON that a user or a checkpoint brings. The input's first byte says which it is:
+ *   n  norm_stats.json          r  a robot's own file           d  dimensions             s  a synthetic checkpoint's spec
+ *   x  model.safetensors.index.json beside one shard            m  LeRobot's state file of its normalizer (no JSON)
+ *   c  LeRobot's config.json    b  policy_preprocessor.json     a  policy_postprocessor.json, each beside good others */
+#include "../scratch.h"
+#include "base/file.h"
+#include "fuzz.h"
+#include "model/tensors.h"
+#include "policy/lerobot.h"
+#include "policy/normalize.h"
+#include "policy/robots.h"
+
+#define CHECKPOINT GOLDEN "/lerobot/pi05_mean_std/checkpoint/"
+
+static const struct { char letter; const char *name; } parts[] = {
+    {'c', "config.json"},
+    {'b', "policy_preprocessor.json"},
+    {'a', "policy_postprocessor.json"},
+    {'m', "policy_preprocessor_step_3_normalizer_processor.safetensors"},
+    {' ', "policy_postprocessor_step_0_unnormalizer_processor.safetensors"},
+};
+enum { PARTS = sizeof parts / sizeof parts[0] };
+
+static scratch lerobot_folder, shard_folder;
+static char *originals[PARTS];
+static size_t original_bytes[PARTS];
+
+static void remove_folders(void) {
+    scratch_close(&lerobot_folder);
+    scratch_close(&shard_folder);
+    for (int i = 0; i < PARTS; i++) free(originals[i]);
+}
+
+static void make_folders(void) {
+    static const char shard[] = "\x40\0\0\0\0\0\0\0{\"x\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}          \0\0\0\0\0\0\0";
+    openpi_error error = {0};
+    PROMISE(!scratch_open(&lerobot_folder) && !scratch_open(&shard_folder));
+    PROMISE(!scratch_write(&shard_folder, "a.safetensors", shard, sizeof shard));
+    for (int i = 0; i < PARTS; i++) {
+        char path[1024];
+        snprintf(path, sizeof path, CHECKPOINT "%s", parts[i].name);
+        if (file_read(path, 1 << 20, &originals[i], &original_bytes[i], &error) != OPENPI_OK) {
+            fprintf(stderr, "%s\n", error.message);
+            exit(1);
+        }
+        PROMISE(!scratch_write(&lerobot_folder, parts[i].name, originals[i], original_bytes[i]));
+    }
+    atexit(remove_folders);
+    static lerobot good;
+    PROMISE(lerobot_open(lerobot_folder.folder, &good, &error) == OPENPI_OK);
+}
+
+static void open_lerobot(int part, const uint8_t *data, size_t size) {
+    static lerobot pipeline;
+    openpi_error error = {0};
+    int found;
+    PROMISE(!scratch_write(&lerobot_folder, parts[part].name, data, size));
+    went_well(lerobot_detect(lerobot_folder.folder, &found, &error), &error);
+    if (went_well(lerobot_open(lerobot_folder.folder, &pipeline, &error), &error)) {
+        float state[LEROBOT_DIMS] = {0}, reference[LEROBOT_DIMS], text[LEROBOT_DIMS], actions[LEROBOT_DIMS] = {0};
+        lerobot_state_in(&pipeline, state, reference, text);
+        lerobot_actions_out(&pipeline, reference, actions);
+        for (int i = 0; i < pipeline.camera_count; i++) lerobot_camera(&pipeline, lerobot_camera_name(&pipeline, i));
+    }
+    PROMISE(!scratch_write(&lerobot_folder, parts[part].name, originals[part], original_bytes[part]));
+}
+
+static void open_index(const uint8_t *data, size_t size) {
+    openpi_error error = {0};
+    tensors *tensors;
+    PROMISE(!scratch_write(&shard_folder, "model.safetensors.index.json", data, size));
+    if (went_well(tensors_open(shard_folder.folder, &tensors, &error), &error)) tensors_close(tensors);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static norm_stats state, actions;
+    static robot robot;
+    openpi_error error = {0};
+    openpi_dims dims;
+    openpi_synthetic synthetic;
+    if (!originals[0]) make_folders();
+    if (!size) return 0;
+    char *text = exact_copy(data + 1, size - 1, 1);
+    switch (data[0]) {
+    case 'n':
+        if (went_well(normalize_parse(text, size - 1, "fuzz", &state, &actions, &error), &error)) {
+            double x[NORM_DIMS] = {0};
+            for (int mode = NORM_NONE; mode <= (state.quantiles ? NORM_QUANTILE : NORM_ZSCORE); mode++) {
+                normalize_apply((norm_mode)mode, &state, x, state.dims);
+                normalize_invert((norm_mode)mode, &state, x, NORM_DIMS);
+            }
+        }
+        break;
+    case 'r':
+        if (went_well(robot_parse(text, size - 1, "fuzz", &robot, &error), &error)) {
+            double x[OPENPI_ACTION_DIM] = {0};
+            char cameras[256];
+            robot_state_in(&robot, x);
+            robot_actions_out(&robot, x);
+            robot_describe_cameras(&robot, cameras, sizeof cameras);
+            for (int i = 0; i < robot.camera_count; i++) robot_camera_slot(&robot, robot.cameras[i].key);
+        }
+        break;
+    case 'd': went_well(openpi_dims_parse(text, &dims, &error), &error); break;
+    case 's': went_well(openpi_synthetic_parse(text, &synthetic, &error), &error); break;
+    case 'x': open_index(data + 1, size - 1); break;
+    default:
+        for (int i = 0; i < PARTS; i++)
+            if (parts[i].letter == data[0] && data[0] != ' ') open_lerobot(i, data + 1, size - 1);
+    }
+    free(text);
+    return 0;
+}
