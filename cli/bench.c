@@ -31,7 +31,7 @@ typedef struct bench_job {
     bench_report reports[BATCHES_MAX];
     bench_roofs roofs;
     double ready_ms;             /* opening the engine: weights packed                                    */
-    uint64_t load_anonymous;     /* largest while it opened                                               */
+    uint64_t load_anonymous, load_peak;    /* largest while it opened                                     */
     openpi_engine *engine;
     openpi_engine_info info;
     openpi_session_info session;
@@ -86,11 +86,16 @@ static int read_model(bench_job *j, char **positional, int count) {
 
 /* ---- running -------------------------------------------------------------------------------------- */
 
-static void load_progress(void *user, const char *what, uint64_t done, uint64_t total) {
-    bench_job *j = user;
+static void sample_memory(bench_job *j) {
     uint64_t anonymous, peak;
     bench_memory(&anonymous, &peak);
     if (anonymous > j->load_anonymous) j->load_anonymous = anonymous;
+    if (peak > j->load_peak) j->load_peak = peak;
+}
+
+static void load_progress(void *user, const char *what, uint64_t done, uint64_t total) {
+    bench_job *j = user;
+    sample_memory(j);
     progress_show(&j->bar, what, done, total);
 }
 
@@ -112,6 +117,7 @@ static int load(bench_job *j) {
     j->ready_ms = now_ms() - start;
     progress_end(&j->bar);
     if (status != OPENPI_OK) return library_error(&verb_bench, &error);
+    sample_memory(j);
     openpi_engine_get_info(j->engine, &j->info);
     if (j->v->variant && j->model.checkpoint && (j->info.variant == OPENPI_PI05) != (j->v->variant == 2))
         return input_error(&verb_bench, "%s: the checkpoint is %s, but --variant is %s", j->model.checkpoint,
@@ -135,6 +141,7 @@ static int measure(bench_job *j, int which) {
     openpi_status status = bench_run(session, &j->workload, &j->roofs, &j->reports[which], &error);
     progress_end(&j->bar);
     if (j->load_anonymous > j->reports[which].anonymous_bytes) j->reports[which].anonymous_bytes = j->load_anonymous;
+    if (j->load_peak > j->reports[which].peak_bytes) j->reports[which].peak_bytes = j->load_peak;
     openpi_session_close(session);
     return status == OPENPI_OK ? END_FINE : library_error(&verb_bench, &error);
 }

@@ -19,7 +19,7 @@ typedef struct tally {
     progress bar;
 } tally;
 
-enum { NAME_COLUMNS = 26 };
+enum { NAME_COLUMNS = 30 };
 
 static void put_padded(const char *text, int columns) {
     printf("%s%*s  ", text, columns > text_columns(text) ? columns - text_columns(text) : 0, "");

@@ -64,14 +64,18 @@ static openpi_status make_folder(made *m, const char *path, openpi_error *error)
 /* A new folder, or one that is there and empty. */
 static openpi_status begin_folder(made *m, openpi_error *error) {
     if (!file_exists(m->folder)) return make_folder(m, m->folder, error);
-    if (!file_is_folder(m->folder)) return report(error, OPENPI_BAD_ARGUMENT, "%s: is a file, expected a new or empty folder", m->folder);
+    if (!file_is_folder(m->folder))
+        return report(error, OPENPI_BAD_ARGUMENT, "%s: is a file, expected a new or empty folder", m->folder);
     DIR *list = opendir(m->folder);
-    if (!list) return report(error, errno == ENOMEM ? OPENPI_NO_MEMORY : OPENPI_SYSTEM, "%s: cannot be read: %s", m->folder, strerror(errno));
+    if (!list)
+        return report(error, errno == ENOMEM ? OPENPI_NO_MEMORY : OPENPI_SYSTEM, "%s: cannot be read: %s", m->folder,
+                      strerror(errno));
     const struct dirent *entry;
     openpi_status status = OPENPI_OK;
     while ((entry = readdir(list)) && status == OPENPI_OK)
         if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
-            status = report(error, OPENPI_BAD_ARGUMENT, "%s: holds \"%s\", expected a new or empty folder", m->folder, entry->d_name);
+            status = report(error, OPENPI_BAD_ARGUMENT, "%s: holds \"%s\", expected a new or empty folder", m->folder,
+                            entry->d_name);
     closedir(list);
     return status;
 }
@@ -109,14 +113,15 @@ static json_t *numbers(const double *values, int count) {
 }
 
 static json_t *entry(const norm_stats *s) {
-    return json_pack("{s:o,s:o,s:o,s:o}", "mean", numbers(s->mean, s->dims), "std", numbers(s->std, s->dims), "q01", numbers(s->q01, s->dims),
-                     "q99", numbers(s->q99, s->dims));
+    return json_pack("{s:o,s:o,s:o,s:o}", "mean", numbers(s->mean, s->dims), "std", numbers(s->std, s->dims), "q01",
+                     numbers(s->q01, s->dims), "q99", numbers(s->q99, s->dims));
 }
 
 static openpi_status make_norm_stats(made *m, const norm_stats *state, const norm_stats *actions, openpi_error *error) {
     json_t *root = json_pack("{s:{s:o,s:o}}", "norm_stats", "state", entry(state), "actions", entry(actions));
     char *text = root ? json_text(root, JSON_INDENT(2)) : NULL;
-    openpi_status status = text ? make_text(m, "assets/synthetic/norm_stats.json", text, error) : report_no_memory(error, 4096, "norm_stats.json");
+    openpi_status status =
+        text ? make_text(m, "assets/synthetic/norm_stats.json", text, error) : report_no_memory(error, 4096, "norm_stats.json");
     free(text);
     json_decref(root);
     return status;
@@ -146,16 +151,17 @@ static openpi_status make_openpi(made *m, const norm_stats *state, const norm_st
 #define NEW_LINE "    {\"registry_name\": \"pi0_new_line_processor\", \"config\": {}},\n"
 #define STATE_TEXT "    {\"registry_name\": \"pi05_prepare_state_tokenizer_processor_step\", \"config\": {}},\n"
 #define DEVICE "    {\"registry_name\": \"device_processor\", \"config\": {\"device\": \"cpu\", \"float_dtype\": null}}"
-#define RELATIVE                                                                                                                     \
-    "    {\"registry_name\": \"relative_actions_processor\", \"config\": {\"enabled\": false, \"exclude_joints\": [\"gripper\"], "   \
-    "\"action_names\": null}},\n"
-#define TOKENIZE(length)                                                                                                             \
-    "    {\"registry_name\": \"tokenizer_processor\", \"config\": {\"max_length\": " length ", \"task_key\": \"task\", "             \
-    "\"padding_side\": \"right\", \"padding\": \"max_length\", \"truncation\": true, \"tokenizer_name\": "                           \
-    "\"google/paligemma-3b-pt-224\"}},\n"
-#define NORMALIZE(name, features, file)                                                                                              \
-    "    {\"registry_name\": \"" name "\", \"config\": {\"eps\": 1e-08, \"features\": {" features "}, \"norm_map\": " NORM_MAP       \
-    "}, \"state_file\": \"" file "\"}"
+#define RELATIVE                                                                                                             \
+    "    {\"registry_name\": \"relative_actions_processor\", "                                                              \
+    "\"config\": {\"enabled\": false, \"exclude_joints\": [\"gripper\"], \"action_names\": null}},\n"
+#define TOKENIZE(length)                                                                                                     \
+    "    {\"registry_name\": \"tokenizer_processor\", \"config\": {\"max_length\": " length ", \"task_key\": \"task\", "     \
+    "\"padding_side\": \"right\", \"padding\": \"max_length\", \"truncation\": true, "                                      \
+    "\"tokenizer_name\": \"google/paligemma-3b-pt-224\"}},\n"
+#define NORMALIZE(name, features, file)                                                                                      \
+    "    {\"registry_name\": \"" name "\", \"config\": {\"eps\": 1e-08, \"features\": {" features "}, "                      \
+    "\"norm_map\": " NORM_MAP "}, \"state_file\": \"" file "\"}"
+#define ABSOLUTE "    {\"registry_name\": \"absolute_actions_processor\", \"config\": {\"enabled\": false}},\n"
 #define BEFORE(steps) "{\n  \"name\": \"policy_preprocessor\",\n  \"steps\": [\n" steps "\n  ]\n}\n"
 
 #define AFTER_STATE "policy_postprocessor_step_0_unnormalizer_processor.safetensors"
@@ -176,25 +182,28 @@ static const struct {
                                 ",\n" STATE_TEXT TOKENIZE("200") DEVICE)},
 };
 
-static const char after[] = "{\n  \"name\": \"policy_postprocessor\",\n  \"steps\": [\n" NORMALIZE(
-    "unnormalizer_processor", ACTION, AFTER_STATE) ",\n    {\"registry_name\": \"absolute_actions_processor\", \"config\": {\"enabled\": false}},\n" DEVICE
-                                                   "\n  ]\n}\n";
+static const char after[] = "{\n  \"name\": \"policy_postprocessor\",\n  \"steps\": [\n"
+    NORMALIZE("unnormalizer_processor", ACTION, AFTER_STATE) ",\n" ABSOLUTE DEVICE "\n  ]\n}\n";
 
 static const char lerobot_config[] =
-    "{\n  \"type\": \"%s\",\n  \"n_obs_steps\": 1,\n  \"input_features\": {" PICTURES ", " STATE "},\n  \"output_features\": {" ACTION "},\n"
-    "  \"device\": \"cpu\",\n  \"paligemma_variant\": \"gemma_2b\",\n  \"action_expert_variant\": \"gemma_300m\",\n  \"dtype\": \"bfloat16\",\n"
-    "  \"chunk_size\": %d,\n  \"n_action_steps\": %d,\n  \"max_state_dim\": 32,\n  \"max_action_dim\": 32,\n  \"num_inference_steps\": 10,\n"
-    "  \"min_period\": 0.004,\n  \"max_period\": 4.0,\n  \"use_relative_actions\": false,\n  \"relative_exclude_joints\": [\"gripper\"],\n"
-    "  \"action_feature_names\": null,\n  \"rtc_config\": null,\n  \"image_resolution\": [224, 224],\n  \"empty_cameras\": 0,\n"
+    "{\n  \"type\": \"%s\",\n  \"n_obs_steps\": 1,\n"
+    "  \"input_features\": {" PICTURES ", " STATE "},\n  \"output_features\": {" ACTION "},\n  \"device\": \"cpu\",\n"
+    "  \"paligemma_variant\": \"gemma_2b\",\n  \"action_expert_variant\": \"gemma_300m\",\n  \"dtype\": \"bfloat16\",\n"
+    "  \"chunk_size\": %d,\n  \"n_action_steps\": %d,\n  \"max_state_dim\": 32,\n  \"max_action_dim\": 32,\n"
+    "  \"num_inference_steps\": 10,\n  \"min_period\": 0.004,\n  \"max_period\": 4.0,\n"
+    "  \"use_relative_actions\": false,\n  \"relative_exclude_joints\": [\"gripper\"],\n  \"action_feature_names\": null,\n"
+    "  \"rtc_config\": null,\n  \"image_resolution\": [224, 224],\n  \"empty_cameras\": 0,\n"
     "  \"normalization_mapping\": " NORM_MAP ",\n  \"tokenizer_max_length\": %d\n}\n";
 
 /* Statistics as LeRobot's state files hold them: float32, one tensor a feature and statistic. Minimum and maximum
  * lie half a quantile's distance beyond the quantiles. */
-static openpi_status make_state_files(made *m, openpi_variant variant, const norm_stats *state, const norm_stats *actions, openpi_error *error) {
+static openpi_status make_state_files(made *m, openpi_variant variant, const norm_stats *state, const norm_stats *actions,
+                                      openpi_error *error) {
     enum { STATISTICS = 6, TENSORS = 2 * STATISTICS };
     static const char *const names[TENSORS] = {
-        "action.max", "action.mean", "action.min", "action.q01", "action.q99", "action.std", "observation.state.max", "observation.state.mean",
-        "observation.state.min", "observation.state.q01", "observation.state.q99", "observation.state.std"};
+        "action.max", "action.mean", "action.min", "action.q01", "action.q99", "action.std",
+        "observation.state.max", "observation.state.mean", "observation.state.min", "observation.state.q01",
+        "observation.state.q99", "observation.state.std"};
     tensor list[TENSORS];
     const tensor *order[TENSORS];
     float data[TENSORS][NORM_DIMS];
@@ -223,10 +232,12 @@ static openpi_status make_state_files(made *m, openpi_variant variant, const nor
     return status;
 }
 
-static openpi_status make_lerobot(made *m, openpi_variant variant, const norm_stats *state, const norm_stats *actions, openpi_error *error) {
+static openpi_status make_lerobot(made *m, openpi_variant variant, const norm_stats *state, const norm_stats *actions,
+                                  openpi_error *error) {
     char text[4096];
     const char *mode = flavours[variant].mode;
-    snprintf(text, sizeof text, lerobot_config, flavours[variant].type, HORIZON, HORIZON, mode, mode, flavours[variant].max_prompt);
+    snprintf(text, sizeof text, lerobot_config, flavours[variant].type, HORIZON, HORIZON, mode, mode,
+             flavours[variant].max_prompt);
     TRY(make_text(m, "config.json", text, error));
     snprintf(text, sizeof text, flavours[variant].before, mode, mode);
     TRY(make_text(m, "policy_preprocessor.json", text, error));
@@ -252,9 +263,11 @@ static openpi_status make_all(made *m, const order *o, openpi_error *error) {
     const void *tokenizer = tokenizer_synthetic_bytes(&bytes);
     TRY(begin_folder(m, error));
     normalize_synthetic_stats(o->synthetic->seed, &state, &actions);
-    TRY(o->synthetic->lerobot ? make_lerobot(m, o->synthetic->variant, &state, &actions, error) : make_openpi(m, &state, &actions, error));
+    TRY(o->synthetic->lerobot ? make_lerobot(m, o->synthetic->variant, &state, &actions, error)
+                              : make_openpi(m, &state, &actions, error));
     TRY(make_file(m, "tokenizer.model", tokenizer, bytes, error));
-    return synth_write_weights(o->synthetic, m->folder, o->shard_bytes, o->pool, remember, m, o->progress, o->progress_user, error);
+    return synth_write_weights(o->synthetic, m->folder, o->shard_bytes, o->pool, remember, m, o->progress, o->progress_user,
+                               error);
 }
 
 openpi_status openpi_synthetic_write(const openpi_synthetic *synthetic, const char *folder, uint64_t shard_bytes, int threads,

@@ -42,8 +42,8 @@ static inline const void *golden_data(const tensors *file, const char *name, dty
     const tensor *t = tensors_find(file, name);
     if (!t) fail_msg("no tensor %s", name);
     if (t->type != type || (count >= 0 && t->count != count))
-        fail_msg("tensor %s has %lld elements of type %d, expected %lld of type %d", name, (long long)t->count, (int)t->type, (long long)count,
-                 (int)type);
+        fail_msg("tensor %s has %lld elements of type %d, expected %lld of type %d", name, (long long)t->count, (int)t->type,
+                 (long long)count, (int)type);
     return t->data;
 }
 
@@ -92,7 +92,8 @@ static inline void pack_text(msgpack_packer *packer, const char *text) {
     msgpack_pack_str_body(packer, text, strlen(text));
 }
 
-static inline void pack_array(msgpack_packer *packer, const char *type, const int *shape, int rank, const void *data, size_t bytes) {
+static inline void pack_array(msgpack_packer *packer, const char *type, const int *shape, int rank, const void *data,
+                              size_t bytes) {
     msgpack_pack_map(packer, 4);
     pack_text(packer, "__ndarray__"), msgpack_pack_true(packer);
     pack_text(packer, "data"), msgpack_pack_bin(packer, bytes), msgpack_pack_bin_body(packer, data, bytes);

@@ -25,7 +25,8 @@ static void check(openpi_status status) {
 
 static void check_fails(openpi_status status, openpi_status expected, const char *sentence) {
     if (status != expected || !strstr(error.message, sentence))
-        fail_msg("%s: \"%s\", expected %s: \"%s\"", openpi_status_text(status), error.message, openpi_status_text(expected), sentence);
+        fail_msg("%s: \"%s\", expected %s: \"%s\"", openpi_status_text(status), error.message, openpi_status_text(expected),
+                 sentence);
 }
 
 /* ---- making files ---- */
@@ -62,7 +63,8 @@ static void write_header(scratch *s, const char *file_name, const json_t *header
         json_t *shape = json_array_get(value, 1);
         json_int_t bytes = !strcmp(dtype, "F32") ? 4 : !strcmp(dtype, "U8") ? 1 : 2;
         for (size_t i = 0; i < json_array_size(shape); i++) bytes *= json_integer_value(json_array_get(shape, i));
-        json_object_set_new(root, name, json_pack("{s:s,s:O,s:[I,I]}", "dtype", dtype, "shape", shape, "data_offsets", at, at + bytes));
+        json_object_set_new(root, name,
+                            json_pack("{s:s,s:O,s:[I,I]}", "dtype", dtype, "shape", shape, "data_offsets", at, at + bytes));
         at += bytes;
     }
     char *text = json_dumps(root, JSON_COMPACT);
@@ -88,7 +90,9 @@ static json_t *prefixed(const json_t *header) {
     return out;
 }
 
-static void write_text(scratch *s, const char *name, const char *text) { assert_int_equal(scratch_write(s, name, text, strlen(text)), 0); }
+static void write_text(scratch *s, const char *name, const char *text) {
+    assert_int_equal(scratch_write(s, name, text, strlen(text)), 0);
+}
 
 /* ---- what is right ---- */
 
@@ -164,7 +168,8 @@ static void test_config(void **state) {
     assert_int_equal(scratch_open(&s), 0);
     json_t *header = make_header(&small, OPENPI_PI05);
     write_header(&s, "model.safetensors", header, NULL);
-    write_text(&s, "config.json", "{\"action_dim\": 32, \"action_horizon\": 15, \"paligemma_variant\": \"gemma_2b\", \"precision\": \"bfloat16\"}");
+    write_text(&s, "config.json",
+               "{\"action_dim\": 32, \"action_horizon\": 15, \"paligemma_variant\": \"gemma_2b\", \"precision\": \"bfloat16\"}");
     check(checkpoint_open(s.folder, NULL, &c, &error));
     assert_int_equal(c->horizon, 15);
     assert_int_equal(c->steps, 10);
@@ -174,7 +179,8 @@ static void test_config(void **state) {
     check(checkpoint_open(scratch_path(&s, "model.safetensors"), NULL, &c, &error));               /* a file has no config */
     assert_int_equal(c->horizon, 50);
     checkpoint_close(c);
-    write_text(&s, "config.json", "{\"type\": \"pi05\", \"chunk_size\": 7, \"num_inference_steps\": 4, \"tokenizer_max_length\": 96}");
+    write_text(&s, "config.json",
+               "{\"type\": \"pi05\", \"chunk_size\": 7, \"num_inference_steps\": 4, \"tokenizer_max_length\": 96}");
     check(checkpoint_open(s.folder, NULL, &c, &error));
     assert_int_equal(c->horizon, 7);
     assert_int_equal(c->steps, 4);
@@ -265,10 +271,12 @@ static void test_lerobot_renames(void **state) {
                 assert_non_null(tensors_find(c->tensors, variant ? "time_mlp_in.weight" : "action_time_mlp_in.weight"));
                 assert_null(tensors_find(c->tensors, variant ? "state_proj.bias" : "time_mlp_in.bias"));
                 checkpoint_close(c);
-                unlink(scratch_path(&s, "config.json"));         /* openpi's loader does not */
-                check_fails(checkpoint_open(s.folder, NULL, &c, &error), OPENPI_BAD_FILE, variant ? "both \"state_proj.weight\"" : "4 of a π0 checkpoint's");
+                unlink(scratch_path(&s, "config.json")); /* openpi's loader does not */
+                check_fails(checkpoint_open(s.folder, NULL, &c, &error), OPENPI_BAD_FILE,
+                            variant ? "both \"state_proj.weight\"" : "4 of a π0 checkpoint's");
             } else {
-                check_fails(checkpoint_open(s.folder, NULL, &c, &error), OPENPI_BAD_FILE, variant ? "both \"state_proj.weight\"" : "4 of a π0 checkpoint's");
+                check_fails(checkpoint_open(s.folder, NULL, &c, &error), OPENPI_BAD_FILE,
+                            variant ? "both \"state_proj.weight\"" : "4 of a π0 checkpoint's");
             }
             json_decref(header);
             json_decref(longer);
@@ -292,25 +300,40 @@ static const struct {
     const char *sentence;
 } wrong[] = {
     /* variants */
-    {OPENPI_PI0, DROP, "state_proj.weight", 0, 0, {0}, 0, OPENPI_BAD_FILE, "neither \"state_proj.weight\" of π0 nor an adaptive norm of π0.5 is among its"},
+    {OPENPI_PI0, DROP, "state_proj.weight", 0, 0, {0}, 0, OPENPI_BAD_FILE,
+     "neither \"state_proj.weight\" of π0 nor an adaptive norm of π0.5 is among its"},
     {OPENPI_PI0, DROP_ALL, 0, 0, 0, {0}, 0, OPENPI_BAD_FILE, "among its 0 tensors"},
-    {OPENPI_PI05, ADD, "state_proj.weight", "BF16", 2, {6, 32}, 0, OPENPI_BAD_FILE, "both \"state_proj.weight\" of π0 and \"" G "model.layers.0.input_layernorm.dense.weight\" of π0.5"},
-    {OPENPI_PI0, ADD, "model.state_proj.weight", "BF16", 2, {6, 32}, 0, OPENPI_BAD_FILE, "tensors \"state_proj.weight\" and \"model.state_proj.weight\" are both there"},
-    {OPENPI_PI0, ADD, "model.model.state_proj.weight", "BF16", 2, {6, 32}, 0, OPENPI_BAD_FILE, "1 tensor that a π0 checkpoint does not have, the first is \"model.state_proj.weight\""},
+    {OPENPI_PI05, ADD, "state_proj.weight", "BF16", 2, {6, 32}, 0, OPENPI_BAD_FILE,
+     "both \"state_proj.weight\" of π0 and \"" G "model.layers.0.input_layernorm.dense.weight\" of π0.5"},
+    {OPENPI_PI0, ADD, "model.state_proj.weight", "BF16", 2, {6, 32}, 0, OPENPI_BAD_FILE,
+     "tensors \"state_proj.weight\" and \"model.state_proj.weight\" are both there"},
+    {OPENPI_PI0, ADD, "model.model.state_proj.weight", "BF16", 2, {6, 32}, 0, OPENPI_BAD_FILE,
+     "1 tensor that a π0 checkpoint does not have, the first is \"model.state_proj.weight\""},
     /* missing */
-    {OPENPI_PI0, DROP, "state_proj.bias", 0, 0, {0}, 0, OPENPI_BAD_FILE, "1 of a π0 checkpoint's 106 tensors missing: state_proj.bias"},
-    {OPENPI_PI0, DROP, "action_in_proj.weight", 0, 0, {0}, 0, OPENPI_BAD_FILE, "1 of a π0 checkpoint's 106 tensors missing: action_in_proj.weight"},
-    {OPENPI_PI0, DROP, V "embeddings.patch_embedding.weight", 0, 0, {0}, 0, OPENPI_BAD_FILE, "1 of a π0 checkpoint's 106 tensors missing: " V "embeddings.patch_embedding.weight"},
+    {OPENPI_PI0, DROP, "state_proj.bias", 0, 0, {0}, 0, OPENPI_BAD_FILE,
+     "1 of a π0 checkpoint's 106 tensors missing: state_proj.bias"},
+    {OPENPI_PI0, DROP, "action_in_proj.weight", 0, 0, {0}, 0, OPENPI_BAD_FILE,
+     "1 of a π0 checkpoint's 106 tensors missing: action_in_proj.weight"},
+    {OPENPI_PI0, DROP, V "embeddings.patch_embedding.weight", 0, 0, {0}, 0, OPENPI_BAD_FILE,
+     "1 of a π0 checkpoint's 106 tensors missing: " V "embeddings.patch_embedding.weight"},
     {OPENPI_PI0, DROP, P "lm_head.weight", 0, 0, {0}, 0, OPENPI_BAD_FILE, "tensors missing: " P "lm_head.weight"},
-    {OPENPI_PI0, DROP, L "layers.0.self_attn.k_proj.weight", 0, 0, {0}, 0, OPENPI_BAD_FILE, "tensors missing: " L "layers.0.self_attn.k_proj.weight"},
-    {OPENPI_PI05, DROP, G "model.layers.0.input_layernorm.dense.weight", 0, 0, {0}, 0, OPENPI_BAD_FILE, "1 of a π0.5 checkpoint's 111 tensors missing: " G "model.layers.0.input_layernorm.dense.weight"},
-    {OPENPI_PI05, DROP, G "model.layers.1.mlp.up_proj.weight", 0, 0, {0}, 0, OPENPI_BAD_FILE, "tensors missing: " G "model.layers.1.mlp.up_proj.weight"},
-    {OPENPI_PI0, ADD, L "layers.3.mlp.up_proj.weight", "BF16", 2, {8, 16}, 0, OPENPI_BAD_FILE, "17 of a π0 checkpoint's 124 tensors missing: " L "layers.3.self_attn.q_proj.weight, " L "layers.3.self_attn.k_proj.weight, " L "layers.3.self_attn.v_proj.weight, …"},
+    {OPENPI_PI0, DROP, L "layers.0.self_attn.k_proj.weight", 0, 0, {0}, 0, OPENPI_BAD_FILE,
+     "tensors missing: " L "layers.0.self_attn.k_proj.weight"},
+    {OPENPI_PI05, DROP, G "model.layers.0.input_layernorm.dense.weight", 0, 0, {0}, 0, OPENPI_BAD_FILE,
+     "1 of a π0.5 checkpoint's 111 tensors missing: " G "model.layers.0.input_layernorm.dense.weight"},
+    {OPENPI_PI05, DROP, G "model.layers.1.mlp.up_proj.weight", 0, 0, {0}, 0, OPENPI_BAD_FILE,
+     "tensors missing: " G "model.layers.1.mlp.up_proj.weight"},
+    {OPENPI_PI0, ADD, L "layers.3.mlp.up_proj.weight", "BF16", 2, {8, 16}, 0, OPENPI_BAD_FILE,
+     "17 of a π0 checkpoint's 124 tensors missing: " L "layers.3.self_attn.q_proj.weight, "
+     L "layers.3.self_attn.k_proj.weight, " L "layers.3.self_attn.v_proj.weight, …"},
     /* unknown */
-    {OPENPI_PI0, ADD, "extra", "BF16", 1, {1}, 0, OPENPI_BAD_FILE, "/model.safetensors: 1 tensor that a π0 checkpoint does not have, the first is \"extra\""},
+    {OPENPI_PI0, ADD, "extra", "BF16", 1, {1}, 0, OPENPI_BAD_FILE,
+     "/model.safetensors: 1 tensor that a π0 checkpoint does not have, the first is \"extra\""},
     {OPENPI_PI0, ADD, "time_mlp_in.weight", "BF16", 2, {6, 6}, 0, OPENPI_BAD_FILE, "the first is \"time_mlp_in.weight\""},
-    {OPENPI_PI0, ADD, L "layers.9999999999.mlp.up_proj.weight", "BF16", 2, {8, 16}, 0, OPENPI_BAD_FILE, "the first is \"" L "layers.9999999999"},
-    {OPENPI_PI0, ADD, G "model.layers.3.mlp.up_proj.weight", "BF16", 2, {10, 6}, 0, OPENPI_BAD_FILE, "the first is \"" G "model.layers.3.mlp.up_proj.weight\""},
+    {OPENPI_PI0, ADD, L "layers.9999999999.mlp.up_proj.weight", "BF16", 2, {8, 16}, 0, OPENPI_BAD_FILE,
+     "the first is \"" L "layers.9999999999"},
+    {OPENPI_PI0, ADD, G "model.layers.3.mlp.up_proj.weight", "BF16", 2, {10, 6}, 0, OPENPI_BAD_FILE,
+     "the first is \"" G "model.layers.3.mlp.up_proj.weight\""},
     {OPENPI_PI0, RENAME, "state_proj.bias", "State_proj.bias", 0, {0}, 0, OPENPI_BAD_FILE, "tensors missing: state_proj.bias"},
     /* allowed besides */
     {OPENPI_PI0, ADD, G "lm_head.weight", "F32", 2, {12, 6}, 0, OPENPI_OK, 0},
@@ -322,50 +345,80 @@ static const struct {
     {OPENPI_PI05, RETYPE, "action_in_proj.weight", "F32", 0, {0}, 0, OPENPI_OK, 0},
     {OPENPI_PI05, RETYPE, G "model.norm.dense.bias", "F16", 0, {0}, 0, OPENPI_OK, 0},
     /* shapes and types */
-    {OPENPI_PI0, RESHAPE, "state_proj.weight", 0, 2, {6, 31}, 0, OPENPI_BAD_FILE, "/model.safetensors: tensor \"state_proj.weight\" has shape [6, 31], expected [6, 32]"},
+    {OPENPI_PI0, RESHAPE, "state_proj.weight", 0, 2, {6, 31}, 0, OPENPI_BAD_FILE,
+     "/model.safetensors: tensor \"state_proj.weight\" has shape [6, 31], expected [6, 32]"},
     {OPENPI_PI0, RESHAPE, "state_proj.weight", 0, 1, {192}, 0, OPENPI_BAD_FILE, "has shape [192], expected [6, 32]"},
-    {OPENPI_PI0, RESHAPE, "action_in_proj.weight", 0, 1, {192}, 0, OPENPI_BAD_FILE, "has shape [192], expected 2 positive dimensions"},
-    {OPENPI_PI0, RESHAPE, "action_in_proj.weight", 0, 2, {0, 32}, 0, OPENPI_BAD_FILE, "has shape [0, 32], expected 2 positive dimensions"},
-    {OPENPI_PI0, RESHAPE, "action_in_proj.weight", 0, 2, {6, 8}, 0, OPENPI_UNSUPPORTED, "action_in_proj.weight takes 8 action dimensions, expected 32"},
-    {OPENPI_PI0, RESHAPE, "action_in_proj.weight", 0, 2, {7, 32}, 0, OPENPI_BAD_FILE, "expert width is 7, expected an even number"},
-    {OPENPI_PI0, RESHAPE, V "embeddings.position_embedding.weight", 0, 2, {257, 72}, 0, OPENPI_BAD_FILE, "has shape [257, 72], expected [256, 72]"},
-    {OPENPI_PI0, RESHAPE, V "embeddings.patch_embedding.weight", 0, 4, {72, 3, 16, 16}, 0, OPENPI_BAD_FILE, "has shape [72, 3, 16, 16], expected [72, 3, 14, 14]"},
-    {OPENPI_PI0, RESHAPE, V "embeddings.patch_embedding.weight", 0, 4, {80, 3, 14, 14}, 0, OPENPI_BAD_FILE, "vision width is 80, expected a multiple of 72"},
-    {OPENPI_PI0, RESHAPE, L "layers.0.self_attn.k_proj.weight", 0, 2, {6, 16}, 0, OPENPI_BAD_FILE, "layers.0.self_attn.q_proj.weight\" has shape [8, 16], expected [6, 16]"},
-    {OPENPI_PI0, RESHAPE, L "layers.2.self_attn.k_proj.weight", 0, 2, {2, 16}, 0, OPENPI_BAD_FILE, "layers.2.self_attn.k_proj.weight\" has shape [2, 16], expected [4, 16]"},
+    {OPENPI_PI0, RESHAPE, "action_in_proj.weight", 0, 1, {192}, 0, OPENPI_BAD_FILE,
+     "has shape [192], expected 2 positive dimensions"},
+    {OPENPI_PI0, RESHAPE, "action_in_proj.weight", 0, 2, {0, 32}, 0, OPENPI_BAD_FILE,
+     "has shape [0, 32], expected 2 positive dimensions"},
+    {OPENPI_PI0, RESHAPE, "action_in_proj.weight", 0, 2, {6, 8}, 0, OPENPI_UNSUPPORTED,
+     "action_in_proj.weight takes 8 action dimensions, expected 32"},
+    {OPENPI_PI0, RESHAPE, "action_in_proj.weight", 0, 2, {7, 32}, 0, OPENPI_BAD_FILE,
+     "expert width is 7, expected an even number"},
+    {OPENPI_PI0, RESHAPE, V "embeddings.position_embedding.weight", 0, 2, {257, 72}, 0, OPENPI_BAD_FILE,
+     "has shape [257, 72], expected [256, 72]"},
+    {OPENPI_PI0, RESHAPE, V "embeddings.patch_embedding.weight", 0, 4, {72, 3, 16, 16}, 0, OPENPI_BAD_FILE,
+     "has shape [72, 3, 16, 16], expected [72, 3, 14, 14]"},
+    {OPENPI_PI0, RESHAPE, V "embeddings.patch_embedding.weight", 0, 4, {80, 3, 14, 14}, 0, OPENPI_BAD_FILE,
+     "vision width is 80, expected a multiple of 72"},
+    {OPENPI_PI0, RESHAPE, L "layers.0.self_attn.k_proj.weight", 0, 2, {6, 16}, 0, OPENPI_BAD_FILE,
+     "layers.0.self_attn.q_proj.weight\" has shape [8, 16], expected [6, 16]"},
+    {OPENPI_PI0, RESHAPE, L "layers.2.self_attn.k_proj.weight", 0, 2, {2, 16}, 0, OPENPI_BAD_FILE,
+     "layers.2.self_attn.k_proj.weight\" has shape [2, 16], expected [4, 16]"},
     {OPENPI_PI05, RESHAPE, G "model.norm.dense.weight", 0, 2, {12, 6}, 0, OPENPI_BAD_FILE, "has shape [12, 6], expected [18, 6]"},
-    {OPENPI_PI05, RETYPE, "time_mlp_in.bias", "U8", 0, {0}, 0, OPENPI_BAD_FILE, "tensor \"time_mlp_in.bias\" is of U8, expected F32, BF16 or F16"},
-    {OPENPI_PI05, ADD, L "embed_tokens.weight", "F32", 2, {12, 15}, 0, OPENPI_BAD_FILE, "embed_tokens.weight\" has shape [12, 15], expected [12, 16]"},
+    {OPENPI_PI05, RETYPE, "time_mlp_in.bias", "U8", 0, {0}, 0, OPENPI_BAD_FILE,
+     "tensor \"time_mlp_in.bias\" is of U8, expected F32, BF16 or F16"},
+    {OPENPI_PI05, ADD, L "embed_tokens.weight", "F32", 2, {12, 15}, 0, OPENPI_BAD_FILE,
+     "embed_tokens.weight\" has shape [12, 15], expected [12, 16]"},
     /* openpi's config */
     {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{", OPENPI_BAD_FILE, "/config.json: not valid JSON"},
     {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "[]", OPENPI_BAD_FILE, "/config.json: is an array, expected an object"},
-    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"action_dim\": 8}", OPENPI_BAD_FILE, "/config.json: \"action_dim\" is 8, but the tensors have 32"},
+    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"action_dim\": 8}", OPENPI_BAD_FILE,
+     "/config.json: \"action_dim\" is 8, but the tensors have 32"},
     {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"action_dim\": \"32\"}", OPENPI_BAD_FILE, "\"action_dim\" is a string"},
-    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"action_horizon\": 65}", OPENPI_BAD_FILE, "\"action_horizon\" is 65, expected an integer from 1 to 64"},
+    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"action_horizon\": 65}", OPENPI_BAD_FILE,
+     "\"action_horizon\" is 65, expected an integer from 1 to 64"},
     {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"action_horizon\": 0}", OPENPI_BAD_FILE, "\"action_horizon\" is 0"},
     /* LeRobot's config */
-    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi05\"}", OPENPI_BAD_FILE, "\"type\" is \"pi05\", but the tensors are those of π0: \"state_proj.weight\" is there"},
-    {OPENPI_PI05, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi0\"}", OPENPI_BAD_FILE, "\"type\" is \"pi0\", but the tensors are those of π0.5: \"" G "model.layers.0.input_layernorm.dense.weight\""},
+    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi05\"}", OPENPI_BAD_FILE,
+     "\"type\" is \"pi05\", but the tensors are those of π0: \"state_proj.weight\" is there"},
+    {OPENPI_PI05, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi0\"}", OPENPI_BAD_FILE,
+     "\"type\" is \"pi0\", but the tensors are those of π0.5: \"" G "model.layers.0.input_layernorm.dense.weight\""},
     {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi0_fast\"}", OPENPI_UNSUPPORTED, "\"type\" is \"pi0_fast\""},
-    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"act\"}", OPENPI_UNSUPPORTED, "\"type\" is \"act\", expected \"pi0\" or \"pi05\""},
+    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"act\"}", OPENPI_UNSUPPORTED,
+     "\"type\" is \"act\", expected \"pi0\" or \"pi05\""},
     {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": 5}", OPENPI_BAD_FILE, "\"type\" is an integer, expected a string"},
-    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi0\", \"min_period\": 0.04}", OPENPI_UNSUPPORTED, "\"min_period\" is 0.04, expected 0.004"},
-    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi0\", \"max_period\": null}", OPENPI_BAD_FILE, "\"max_period\" is null, expected 4"},
-    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi0\", \"max_state_dim\": 64}", OPENPI_UNSUPPORTED, "\"max_state_dim\" is 64, expected 32"},
-    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi0\", \"max_action_dim\": 14}", OPENPI_BAD_FILE, "\"max_action_dim\" is 14, but the tensors have 32"},
-    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi0\", \"image_resolution\": [224, 256]}", OPENPI_UNSUPPORTED, "\"image_resolution\" is [224, 256], expected [224, 224]"},
-    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi0\", \"image_resolution\": [224]}", OPENPI_UNSUPPORTED, "\"image_resolution\" is [224], expected [224, 224]"},
-    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi0\", \"image_resolution\": [224, 224, 3]}", OPENPI_BAD_FILE, "\"image_resolution\" has 3 numbers"},
-    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi0\", \"chunk_size\": 100}", OPENPI_BAD_FILE, "\"chunk_size\" is 100, expected an integer from 1 to 64"},
-    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi0\", \"num_inference_steps\": 0}", OPENPI_BAD_FILE, "\"num_inference_steps\" is 0"},
-    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi0\", \"tokenizer_max_length\": 4097}", OPENPI_BAD_FILE, "\"tokenizer_max_length\" is 4097"},
-    {OPENPI_PI05, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi05\", \"use_visual_memory\": true}", OPENPI_UNSUPPORTED, "\"use_visual_memory\" is true, expected false"},
-    {OPENPI_PI05, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi05\", \"use_proprioceptive_memory\": true}", OPENPI_UNSUPPORTED, "\"use_proprioceptive_memory\" is true"},
+    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi0\", \"min_period\": 0.04}", OPENPI_UNSUPPORTED,
+     "\"min_period\" is 0.04, expected 0.004"},
+    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi0\", \"max_period\": null}", OPENPI_BAD_FILE,
+     "\"max_period\" is null, expected 4"},
+    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi0\", \"max_state_dim\": 64}", OPENPI_UNSUPPORTED,
+     "\"max_state_dim\" is 64, expected 32"},
+    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi0\", \"max_action_dim\": 14}", OPENPI_BAD_FILE,
+     "\"max_action_dim\" is 14, but the tensors have 32"},
+    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi0\", \"image_resolution\": [224, 256]}", OPENPI_UNSUPPORTED,
+     "\"image_resolution\" is [224, 256], expected [224, 224]"},
+    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi0\", \"image_resolution\": [224]}", OPENPI_UNSUPPORTED,
+     "\"image_resolution\" is [224], expected [224, 224]"},
+    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi0\", \"image_resolution\": [224, 224, 3]}", OPENPI_BAD_FILE,
+     "\"image_resolution\" has 3 numbers"},
+    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi0\", \"chunk_size\": 100}", OPENPI_BAD_FILE,
+     "\"chunk_size\" is 100, expected an integer from 1 to 64"},
+    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi0\", \"num_inference_steps\": 0}", OPENPI_BAD_FILE,
+     "\"num_inference_steps\" is 0"},
+    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi0\", \"tokenizer_max_length\": 4097}", OPENPI_BAD_FILE,
+     "\"tokenizer_max_length\" is 4097"},
+    {OPENPI_PI05, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi05\", \"use_visual_memory\": true}", OPENPI_UNSUPPORTED,
+     "\"use_visual_memory\" is true, expected false"},
+    {OPENPI_PI05, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi05\", \"use_proprioceptive_memory\": true}", OPENPI_UNSUPPORTED,
+     "\"use_proprioceptive_memory\" is true"},
 };
 
 static void apply(json_t *header, size_t i) {
     json_t *value = wrong[i].name ? json_object_get(header, wrong[i].name) : NULL;
-    if (wrong[i].edit != NOTHING && wrong[i].edit != ADD && wrong[i].edit != DROP_ALL && !value) fail_msg("case %zu: no %s", i, wrong[i].name);
+    if (wrong[i].edit != NOTHING && wrong[i].edit != ADD && wrong[i].edit != DROP_ALL && !value)
+        fail_msg("case %zu: no %s", i, wrong[i].name);
     switch (wrong[i].edit) {
     case NOTHING: break;
     case DROP: json_object_del(header, wrong[i].name); break;
@@ -412,7 +465,8 @@ static void test_metadata(void **state) {
         int heads;
     } cases[] = {
         {"{\"vision\":[72,2,4,8],\"vlm\":[16,3,2,4,8],\"expert\":[6,10],\"vocab\":12}", NULL, 4},
-        {"{\"vision\":[72,2,4,8],\"vlm\":[16,3,2,4,9],\"expert\":[6,10],\"vocab\":12}", "its metadata openpi_dims say other sizes than its tensors have", 0},
+        {"{\"vision\":[72,2,4,8],\"vlm\":[16,3,2,4,9],\"expert\":[6,10],\"vocab\":12}",
+         "its metadata openpi_dims say other sizes than its tensors have", 0},
         {"nonsense", "its metadata openpi_dims are \"nonsense\", expected sizes", 0},
     };
     (void)state;
@@ -521,7 +575,8 @@ static void test_describe(void **state) {
     assert_int_equal(json_integer_value(json_object_get(about, "tensors")), 111);
     assert_int_equal(json_integer_value(json_object_get(json_object_get(about, "dtypes"), "F32")), 1);
     assert_int_equal(json_integer_value(json_object_get(json_object_get(about, "dtypes"), "BF16")), 110);
-    assert_string_equal(json_string_value(json_array_get(json_object_get(about, "files"), 0)), scratch_path(&s, "model.safetensors"));
+    assert_string_equal(json_string_value(json_array_get(json_object_get(about, "files"), 0)),
+                        scratch_path(&s, "model.safetensors"));
     struct stat st;
     assert_int_equal(stat(s.path, &st), 0);
     assert_int_equal(json_integer_value(json_object_get(about, "bytes")), st.st_size);
@@ -545,9 +600,10 @@ static void test_describe(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),           cmocka_unit_test(test_found), cmocka_unit_test(test_config),   cmocka_unit_test(test_lerobot_config),
-        cmocka_unit_test(test_lerobot_renames), cmocka_unit_test(test_wrong), cmocka_unit_test(test_metadata), cmocka_unit_test(test_arguments),
-        cmocka_unit_test(test_cut_and_mutated), cmocka_unit_test(test_describe),
+        cmocka_unit_test(test_sizes),          cmocka_unit_test(test_found),           cmocka_unit_test(test_config),
+        cmocka_unit_test(test_lerobot_config), cmocka_unit_test(test_lerobot_renames), cmocka_unit_test(test_wrong),
+        cmocka_unit_test(test_metadata),       cmocka_unit_test(test_arguments),       cmocka_unit_test(test_cut_and_mutated),
+        cmocka_unit_test(test_describe),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,6 +31,7 @@ typedef struct gpu {
     int buffer_count, host_count;
     uint64_t random;
     int checked, failed;
+    double worst[2];             /* of this test, in norm: f32, bf16 */
 } gpu;
 
 static gpu g;
@@ -183,10 +184,11 @@ static void compare(const char *name, const output *o, const void *got, dtype ty
         norm += b * b;
         if (fabs(b) > top) top = fabs(b);
     }
-    double relative = sqrt(difference / (norm > 0 ? norm : 1)), bound = type == DTYPE_BF16 ? 4e-3 : 2e-5, most = type == DTYPE_BF16 ? 0.02 : 2e-4;
+    double relative = sqrt(difference / (norm > 0 ? norm : 1)), bound = type == DTYPE_BF16 ? 6e-3 : 2e-5, most = type == DTYPE_BF16 ? 0.02 : 2e-4;
     int ok = relative <= bound && worst <= most * (top > 0 ? top : 1);
     g.checked++;
     if (!ok) g.failed++;
+    if (!(relative <= g.worst[type == DTYPE_BF16])) g.worst[type == DTYPE_BF16] = relative;
     if (!ok) print_message("%-58s norm %.2e max %.2e of %.2e  %s\n", name, relative, worst, top, ok ? "ok" : "FAIL");
 }
 
@@ -219,11 +221,13 @@ static void define(const op *op, int count, double cost_a_row, int *list, int *l
 
 static void finish(void) {
     drop();
+    print_message("largest difference in norm: f32 %.1e, bf16 %.1e\n", g.worst[0], g.worst[1]);
     assert_int_equal(g.failed, 0);
 }
 
 static int skipped(void) {
     g.failed = 0;
+    g.worst[0] = g.worst[1] = 0;
     if (g.device) return 0;
     print_message("skipped: %s\n", g.reason);
     return 1;

@@ -27,7 +27,8 @@ static int compare_rows(const json_t *row, const char *key, norm_mode mode, cons
         if (!strcmp(key, "normalized")) normalize_apply(mode, stats, got, count);
         else normalize_invert(mode, stats, got, count);
         for (int i = 0; i < count; i++) {
-            if (!(fabs(got[i] - want[i]) <= 1e-12)) fail_msg("%s row %zu dim %d: %.17g, expected %.17g", key, r, i, got[i], want[i]);
+            if (!(fabs(got[i] - want[i]) <= 1e-12))
+                fail_msg("%s row %zu dim %d: %.17g, expected %.17g", key, r, i, got[i], want[i]);
             checked++;
         }
     }
@@ -45,7 +46,9 @@ static void formulas_are_openpis(void **state) {
         int quantile = json_is_true(json_object_get(row, "quantile"));
         stats.dims = read_row(json_object_get(row, "mean"), stats.mean);
         assert_int_equal(read_row(json_object_get(row, "std"), stats.std), stats.dims);
-        if (quantile) stats.quantiles = read_row(json_object_get(row, "q01"), stats.q01) == read_row(json_object_get(row, "q99"), stats.q99);
+        if (quantile)
+            stats.quantiles =
+                read_row(json_object_get(row, "q01"), stats.q01) == read_row(json_object_get(row, "q99"), stats.q99);
         forward += compare_rows(row, "normalized", quantile ? NORM_QUANTILE : NORM_ZSCORE, &stats);
         back += compare_rows(row, "unnormalized", quantile ? NORM_QUANTILE : NORM_ZSCORE, &stats);
     }

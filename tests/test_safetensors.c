@@ -18,7 +18,8 @@ static void check(openpi_status status) {
 
 static void check_fails(openpi_status status, openpi_status expected, const char *sentence) {
     if (status != expected || !strstr(error.message, sentence))
-        fail_msg("%s: \"%s\", expected %s: \"%s\"", openpi_status_text(status), error.message, openpi_status_text(expected), sentence);
+        fail_msg("%s: \"%s\", expected %s: \"%s\"", openpi_status_text(status), error.message, openpi_status_text(expected),
+                 sentence);
 }
 
 /* 8 bytes of length, the header, the data. */
@@ -58,7 +59,8 @@ static void test_golden(void **state) {
     assert_true(first[0] == 0 && as_float[0] == 0.0f && as_float[1] == (float)first[1]);
     assert_null(tensors_find(list, "in.imagesx"));
     assert_null(tensors_find(list, ""));
-    for (int i = 0; i < tensors_count(list); i++) assert_ptr_equal(tensors_find(list, tensors_at(list, i)->name), tensors_at(list, i));
+    for (int i = 0; i < tensors_count(list); i++)
+        assert_ptr_equal(tensors_find(list, tensors_at(list, i)->name), tensors_at(list, i));
     tensors_close(list);
 
     check(tensors_open(GOLDEN "/policy/libero_pi05/expected.safetensors", &list, &error));
@@ -70,7 +72,8 @@ static void test_golden(void **state) {
     for (int i = 0; i < 7; i++) assert_true(rounded[i] == (float)exact[i] && rounded[i] != 0.0f);
     tensors_close(list);
 
-    check(tensors_open(GOLDEN "/lerobot/pi0/checkpoint/policy_postprocessor_step_0_unnormalizer_processor.safetensors", &list, &error));
+    check(tensors_open(GOLDEN "/lerobot/pi0/checkpoint/policy_postprocessor_step_0_unnormalizer_processor.safetensors", &list,
+                       &error));
     assert_int_equal(tensors_count(list), 30);
     assert_int_equal(need(list, "observation.images.top.max", DTYPE_F32, 3)->count, 3);
     assert_null(tensors_metadata(list, "format"));
@@ -80,10 +83,14 @@ static void test_golden(void **state) {
 /* Every type, every conversion, from an odd address. */
 static void test_types(void **state) {
     static const char header[] =
-        "{\"f16\":{\"dtype\":\"F16\",\"shape\":[6],\"data_offsets\":[1,13]},\"u8\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1]},"
-        "\"bf16\":{\"dtype\":\"BF16\",\"shape\":[1,2],\"data_offsets\":[13,17]},\"f32\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[17,29]},"
-        "\"f64\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[29,37]},\"i64\":{\"dtype\":\"I64\",\"shape\":[1],\"data_offsets\":[37,45]},"
-        "\"i32\":{\"dtype\":\"I32\",\"shape\":[1],\"data_offsets\":[45,49]},\"none\":{\"dtype\":\"I32\",\"shape\":[4,0],\"data_offsets\":[49,49]}} ";
+        "{\"f16\":{\"dtype\":\"F16\",\"shape\":[6],\"data_offsets\":[1,13]},"
+        "\"u8\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1]},"
+        "\"bf16\":{\"dtype\":\"BF16\",\"shape\":[1,2],\"data_offsets\":[13,17]},"
+        "\"f32\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[17,29]},"
+        "\"f64\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[29,37]},"
+        "\"i64\":{\"dtype\":\"I64\",\"shape\":[1],\"data_offsets\":[37,45]},"
+        "\"i32\":{\"dtype\":\"I32\",\"shape\":[1],\"data_offsets\":[45,49]},"
+        "\"none\":{\"dtype\":\"I32\",\"shape\":[4,0],\"data_offsets\":[49,49]}} ";
     static const uint8_t data[] = {
         200,                                                             /* 200 */
         0x00, 0x3c, 0x00, 0xc0, 0xff, 0x7b, 0x01, 0x00, 0x00, 0xfc, 0x00, 0x80,   /* 1, -2, 65504, 2^-24, -inf, -0 */
@@ -197,13 +204,17 @@ static void test_broken(void **state) {
         assert_non_null(strstr(error.message, "/bad.safetensors: "));
         assert_null(list);
     }
-    static const uint8_t lengths[][8] = {{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, {0, 0, 0, 0, 1}, {13}, {0xf8, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}};
+    static const uint8_t lengths[][8] = {{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
+                                         {0, 0, 0, 0, 1},
+                                         {13},
+                                         {0xf8, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         tensors *list;
         size_t bytes = build(file, "{}", NULL, 0);
         memcpy(file, lengths[i], 8);
         assert_int_equal(scratch_write(&s, "bad.safetensors", file, bytes), 0);
-        check_fails(tensors_open(scratch_path(&s, "bad.safetensors"), &list, &error), OPENPI_BAD_FILE, "bytes, expected at most 2");
+        check_fails(tensors_open(scratch_path(&s, "bad.safetensors"), &list, &error), OPENPI_BAD_FILE,
+                    "bytes, expected at most 2");
     }
     scratch_close(&s);
 }
@@ -228,18 +239,23 @@ static void test_truncated(void **state) {
     tensors_close(list);
     for (size_t cut = bytes; cut-- > 0;) {
         assert_int_equal(truncate(s.path, (off_t)cut), 0);
-        check_fails(tensors_open(s.path, &list, &error), OPENPI_BAD_FILE, cut < 8 ? "expected at least the 8" : cut < header ? "expected at most" : "/cut: ");
+        check_fails(tensors_open(s.path, &list, &error), OPENPI_BAD_FILE,
+                    cut < 8        ? "expected at least the 8"
+                    : cut < header ? "expected at most"
+                                   : "/cut: ");
     }
     assert_int_equal(scratch_write(&s, "cut", whole, bytes + 1), 0);
-    check_fails(tensors_open(s.path, &list, &error), OPENPI_BAD_FILE, "the tensors end at byte 700 of the data, expected its end at 701");
+    check_fails(tensors_open(s.path, &list, &error), OPENPI_BAD_FILE,
+                "the tensors end at byte 700 of the data, expected its end at 701");
     free(whole);
     scratch_close(&s);
 }
 
 /* Whatever one byte of the header becomes: read or refused with the file's name, never a crash. */
 static void test_mutated(void **state) {
-    static const char header[] = "{\"__metadata__\":{\"format\":\"pt\"},\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
-                                 "\"y\":{\"dtype\":\"U8\",\"shape\":[2,2],\"data_offsets\":[4,8]}}";
+    static const char header[] =
+        "{\"__metadata__\":{\"format\":\"pt\"},\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+        "\"y\":{\"dtype\":\"U8\",\"shape\":[2,2],\"data_offsets\":[4,8]}}";
     static const uint8_t data[8] = {0};
     uint8_t file[400];
     scratch s;
@@ -291,13 +307,16 @@ static void test_shards(void **state) {
         {"{}", "weight_map is absent, expected an object", OPENPI_BAD_FILE},
         {"{\"weight_map\":[]}", "weight_map is an array, expected an object", OPENPI_BAD_FILE},
         {"{\"weight_map\":{\"x\":1}}", "weight_map \"x\" is an integer, expected a file's name", OPENPI_BAD_FILE},
-        {"{\"weight_map\":{\"x\":\"\"}}", "weight_map \"x\" is \"\", expected the name of a file in the same folder", OPENPI_BAD_FILE},
+        {"{\"weight_map\":{\"x\":\"\"}}", "weight_map \"x\" is \"\", expected the name of a file in the same folder",
+         OPENPI_BAD_FILE},
         {"{\"weight_map\":{\"x\":\"..\"}}", "is \"..\", expected the name of a file in the same folder", OPENPI_BAD_FILE},
         {"{\"weight_map\":{\"x\":\"../1.safetensors\"}}", "expected the name of a file in the same folder", OPENPI_BAD_FILE},
-        {"{\"weight_map\":{\"x\":\"/etc/passwd\"}}", "is \"/etc/passwd\", expected the name of a file in the same folder", OPENPI_BAD_FILE},
+        {"{\"weight_map\":{\"x\":\"/etc/passwd\"}}", "is \"/etc/passwd\", expected the name of a file in the same folder",
+         OPENPI_BAD_FILE},
         {"{\"weight_map\":{\"x\":\"a\\\\b\"}}", "expected the name of a file in the same folder", OPENPI_BAD_FILE},
         {"{\"weight_map\":{\"x\":\"3.safetensors\"}}", "/3.safetensors: cannot be opened", OPENPI_NOT_FOUND},
-        {"{\"weight_map\":{\"x\":\"1.safetensors\",\"z\":\"1.safetensors\"}}", "tensor \"z\" is not in 1.safetensors, expected there", OPENPI_BAD_FILE},
+        {"{\"weight_map\":{\"x\":\"1.safetensors\",\"z\":\"1.safetensors\"}}",
+         "tensor \"z\" is not in 1.safetensors, expected there", OPENPI_BAD_FILE},
         {"{\"weight_map\":{\"x\":\"2.safetensors\"}}", "tensor \"y\" is in 2.safetensors, expected in no file", OPENPI_BAD_FILE},
         {"{\"weight_map\":{\"x\":\"1.safetensors\",\"y\":\"1.safetensors\",\"z\":\"2.safetensors\"}}",
          "tensor \"y\" is in 2.safetensors, expected in 1.safetensors", OPENPI_BAD_FILE},
@@ -308,13 +327,15 @@ static void test_shards(void **state) {
     tensors *list;
     (void)state;
     assert_int_equal(scratch_open(&s), 0);
-    check_fails(tensors_open(s.folder, &list, &error), OPENPI_NOT_FOUND, "neither model.safetensors nor model.safetensors.index.json");
+    check_fails(tensors_open(s.folder, &list, &error), OPENPI_NOT_FOUND,
+                "neither model.safetensors nor model.safetensors.index.json");
     check_fails(tensors_open(scratch_path(&s, "absent"), &list, &error), OPENPI_NOT_FOUND, "/absent: cannot be opened");
     check_fails(tensors_open("", &list, &error), OPENPI_BAD_ARGUMENT, "path is empty");
     check_fails(tensors_open(NULL, &list, &error), OPENPI_BAD_ARGUMENT, "path is empty");
     check_fails(tensors_open("/dev/null", &list, &error), OPENPI_BAD_FILE, "/dev/null: not a regular file");
     assert_int_equal(mkdir(scratch_path(&s, "params"), 0777), 0);
-    check_fails(tensors_open(s.folder, &list, &error), OPENPI_UNSUPPORTED, "convert it with openpi's examples/convert_jax_model_to_pytorch.py");
+    check_fails(tensors_open(s.folder, &list, &error), OPENPI_UNSUPPORTED,
+                "convert it with openpi's examples/convert_jax_model_to_pytorch.py");
 
     write_shard(&s, "1.safetensors", SHARD("x"));
     write_shard(&s, "2.safetensors", SHARD("y"));
@@ -323,7 +344,8 @@ static void test_shards(void **state) {
         assert_int_equal(scratch_write(&s, "model.safetensors.index.json", bad[i].index, strlen(bad[i].index)), 0);
         check_fails(tensors_open(s.folder, &list, &error), bad[i].status, bad[i].sentence);
     }
-    static const char good[] = "{\"metadata\":{\"total_size\":16},\"weight_map\":{\"y\":\"2.safetensors\",\"x\":\"1.safetensors\"}}";
+    static const char good[] =
+        "{\"metadata\":{\"total_size\":16},\"weight_map\":{\"y\":\"2.safetensors\",\"x\":\"1.safetensors\"}}";
     assert_int_equal(scratch_write(&s, "model.safetensors.index.json", good, strlen(good)), 0);
     check(tensors_open(s.folder, &list, &error));
     assert_int_equal(tensors_count(list), 2);

@@ -25,7 +25,8 @@ static void check(openpi_status status) {
 
 static void check_fails(openpi_status status, openpi_status expected, const char *sentence) {
     if (status != expected || !strstr(error.message, sentence))
-        fail_msg("%s: \"%s\", expected %s: \"%s\"", openpi_status_text(status), error.message, openpi_status_text(expected), sentence);
+        fail_msg("%s: \"%s\", expected %s: \"%s\"", openpi_status_text(status), error.message, openpi_status_text(expected),
+                 sentence);
 }
 
 /* Kernels that this machine lacks are named, not silently passed over. */
@@ -137,8 +138,9 @@ static void test_parse(void **state) {
                 {"odd:pi05", 96, OPENPI_PI05, 7},
                 {"tiny:pi0:0", 128, OPENPI_PI0, 0},
                 {"full:pi05:18446744073709551615", 2048, OPENPI_PI05, UINT64_MAX}};
-    static const char *const bad[] = {"huge", "tin", "tiny:", "tiny:pi", "tiny:pi05x", "tiny:pi0:", "tiny:pi0:-1", "tiny:pi0:7x", "tiny:pi0: 7",
-                                      "tiny:pi0:18446744073709551616", ":pi0", "tiny::7", "tiny:pi0:7:8"};
+    static const char *const bad[] = {"huge",      "tin",         "tiny:",       "tiny:pi",     "tiny:pi05x",
+                                      "tiny:pi0:", "tiny:pi0:-1", "tiny:pi0:7x", "tiny:pi0: 7", "tiny:pi0:18446744073709551616",
+                                      ":pi0",      "tiny::7",     "tiny:pi0:7:8"};
     (void)state;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         openpi_synthetic s;
@@ -323,11 +325,13 @@ static void test_write_refused(void **state) {
     assert_int_equal(scratch_open(&s), 0);
     assert_int_equal(scratch_write(&s, "file", "x", 1), 0);
     strcpy(path, scratch_path(&s, "file"));
-    check_fails(openpi_synthetic_write(&synthetic, path, 0, 1, NULL, NULL, &error), OPENPI_BAD_ARGUMENT, "is a file, expected a new or empty folder");
+    check_fails(openpi_synthetic_write(&synthetic, path, 0, 1, NULL, NULL, &error), OPENPI_BAD_ARGUMENT,
+                "is a file, expected a new or empty folder");
     strcpy(path, scratch_path(&s, "file/inside"));
     check_fails(openpi_synthetic_write(&synthetic, path, 0, 1, NULL, NULL, &error), OPENPI_SYSTEM, "Not a directory");
     strcpy(path, scratch_path(&s, "absent/inside"));
-    check_fails(openpi_synthetic_write(&synthetic, path, 0, 1, NULL, NULL, &error), OPENPI_SYSTEM, "the folder cannot be made: No such file");
+    check_fails(openpi_synthetic_write(&synthetic, path, 0, 1, NULL, NULL, &error), OPENPI_SYSTEM,
+                "the folder cannot be made: No such file");
     check_fails(openpi_synthetic_write(&synthetic, s.folder, 0, 1, NULL, NULL, &error), OPENPI_BAD_ARGUMENT, "holds \"file\"");
     check_fails(openpi_synthetic_write(&synthetic, "", 0, 1, NULL, NULL, &error), OPENPI_BAD_ARGUMENT, "path is empty");
     check_fails(openpi_synthetic_write(NULL, s.folder, 0, 1, NULL, NULL, &error), OPENPI_BAD_ARGUMENT, "is NULL");

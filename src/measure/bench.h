@@ -50,7 +50,8 @@ typedef struct bench_report {
 /* Sorts `values` and summarises them. count ≥ 1. */
 bench_figures bench_summarise(double *values, int count);
 
-/* Measures the ceilings of the engine's device with as many threads as it has. Takes a second or two. */
+/* Measures the ceilings of the engine's device with as many threads as it has, in about a second. What that takes of
+ * memory is not to count: the process's peak starts anew afterwards. */
 openpi_status bench_measure_roofs(openpi_engine *engine, bench_roofs *roofs, openpi_error *error);
 
 /* `roofs` may be NULL. The session's max_prompt and batch must hold the workload. */

@@ -221,6 +221,7 @@ static openpi_status model_golden(verify_case *c, golden_lerobot *g, openpi_erro
     TRY(golden_i32(c, g->file, "tokens", 1, SHAPE(g->L), &tokens, error));
     TRY(golden_u8(c, g->file, "token_mask", 1, SHAPE(g->L), &mask, error));
     int64_t H = noise_shape[0];
+    if (g->info.horizon != H) case_fail(c, "the checkpoint's chunk_size is %d, the golden's chunk has %d steps", g->info.horizon, (int)H);
     TRY(golden_f32(c, g->file, "actions", 2, SHAPE(H, g->a), &expected, error));
     TRY(read_images(c, g, images, &count, error));
     TRY(prepare(g, images, count, in_state, json_object_get(g->about, "task"), error));

@@ -148,18 +148,17 @@ static distance measure(const golden_policy *g, const double *actions, int view)
     return d;
 }
 
-/* The state that openpi adds to relative actions went through the model's fp32; ours did not. */
+/* openpi's state, which relative actions are added to, is fp32 until its quantiles scale it: (n + 1)/2 is rounded. */
 static void state_rounding(const golden_policy *g, double *off) {
-    double exact[DIMS] = {0}, rounded[DIMS] = {0};
+    const openpi_policy *p = g->policy;
     int count;
     const double *state = openpi_request_state(g->request, &count);
-    for (int i = 0; i < count; i++) {
-        exact[i] = state[i];
-        rounded[i] = (double)(float)state[i];
+    for (int i = 0; i < DIMS; i++) {
+        off[i] = 0;
+        if (p->mode != NORM_QUANTILE || i >= count || i >= p->state.dims || i >= p->robot.delta_count || !p->robot.delta[i]) continue;
+        float n = (float)state[i], half = (n + 1.0f) / 2.0f;
+        off[i] = ((double)half - ((double)n + 1) / 2) * (p->state.q99[i] - p->state.q01[i] + 1e-6);
     }
-    normalize_invert(g->policy->mode, &g->policy->state, exact, count);
-    normalize_invert(g->policy->mode, &g->policy->state, rounded, count);
-    for (int i = 0; i < DIMS; i++) off[i] = i < g->policy->robot.delta_count && g->policy->robot.delta[i] ? rounded[i] - exact[i] : 0;
 }
 
 /* The map of each dimension, by its values at 0 and 1, undone. */

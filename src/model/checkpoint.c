@@ -82,31 +82,38 @@ static openpi_status read_lerobot(config *c, openpi_error *error) {
     const char *type = NULL;
     TRY(json_get_string(c->root, "type", c->path, &type, error));
     if (type && !strcmp(type, "pi0_fast"))
-        return report(error, OPENPI_UNSUPPORTED, "%s: \"type\" is \"pi0_fast\", a model that writes its actions as tokens, expected \"pi0\" or \"pi05\"",
+        return report(error, OPENPI_UNSUPPORTED,
+                      "%s: \"type\" is \"pi0_fast\", a model that writes its actions as tokens, expected \"pi0\" or \"pi05\"",
                       c->path);
     if (!type || (strcmp(type, "pi0") && strcmp(type, "pi05")))
-        return report(error, OPENPI_UNSUPPORTED, "%s: \"type\" is \"%s\", expected \"pi0\" or \"pi05\"", c->path, type ? type : "null");
+        return report(error, OPENPI_UNSUPPORTED, "%s: \"type\" is \"%s\", expected \"pi0\" or \"pi05\"", c->path,
+                      type ? type : "null");
     c->type = !strcmp(type, "pi05") ? OPENPI_PI05 : OPENPI_PI0;
 
     static const struct {
         const char *key;
         double expected;
     } numbers[] = {{"max_state_dim", OPENPI_ACTION_DIM}, {"min_period", 0.004}, {"max_period", 4.0}};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) TRY(expect_number(c, numbers[i].key, numbers[i].expected, error));
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        TRY(expect_number(c, numbers[i].key, numbers[i].expected, error));
 
     static const char *const memories[] = {"use_visual_memory", "use_proprioceptive_memory"};
     for (size_t i = 0; i < sizeof memories / sizeof *memories; i++) {
         int on = 0;
         TRY(json_get_bool(c->root, memories[i], c->path, &on, error));
-        if (on) return report(error, OPENPI_UNSUPPORTED, "%s: \"%s\" is true, expected false: memory is not supported", c->path, memories[i]);
+        if (on)
+            return report(error, OPENPI_UNSUPPORTED, "%s: \"%s\" is true, expected false: memory is not supported", c->path,
+                          memories[i]);
     }
 
     double size[2];
     int sizes;
     TRY(json_get_doubles(c->root, "image_resolution", c->path, size, 2, &sizes, error));
-    if (sizes == 1) return report(error, OPENPI_UNSUPPORTED, "%s: \"image_resolution\" is [%g], expected [224, 224]", c->path, size[0]);
+    if (sizes == 1)
+        return report(error, OPENPI_UNSUPPORTED, "%s: \"image_resolution\" is [%g], expected [224, 224]", c->path, size[0]);
     if (sizes == 2 && (size[0] != OPENPI_IMAGE_SIZE || size[1] != OPENPI_IMAGE_SIZE))
-        return report(error, OPENPI_UNSUPPORTED, "%s: \"image_resolution\" is [%g, %g], expected [224, 224]", c->path, size[0], size[1]);
+        return report(error, OPENPI_UNSUPPORTED, "%s: \"image_resolution\" is [%g, %g], expected [224, 224]", c->path, size[0],
+                      size[1]);
     TRY(json_get_int(c->root, "max_action_dim", c->path, 1, INT_MAX, &c->action_dim, error));
     TRY(json_get_int(c->root, "chunk_size", c->path, 1, OPENPI_MAX_HORIZON, &c->horizon, error));
     TRY(json_get_int(c->root, "num_inference_steps", c->path, 1, OPENPI_MAX_STEPS, &c->steps, error));
@@ -170,8 +177,8 @@ static openpi_status read_dims(const checkpoint *c, openpi_dims *d, int *action_
         if (!t) continue;
         if (t->rank != sizes[i].rank || t->shape[sizes[i].axis] < 1 || t->shape[sizes[i].axis] > INT_MAX) {
             char shape[128];
-            return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\" has shape %s, expected %d positive dimensions", t->file, t->name,
-                          tensor_shape_text(t->rank, t->shape, shape, sizeof shape), sizes[i].rank);
+            return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\" has shape %s, expected %d positive dimensions", t->file,
+                          t->name, tensor_shape_text(t->rank, t->shape, shape, sizeof shape), sizes[i].rank);
         }
         *sizes[i].to = (int)t->shape[sizes[i].axis];
     }
@@ -187,15 +194,16 @@ static openpi_status read_vision_heads(const checkpoint *c, openpi_dims *d, open
     const char *text = tensors_metadata(c->tensors, "openpi_dims");
     if (!text) {
         if (d->vision_width % VISION_HEAD_DIM)
-            return report(error, OPENPI_BAD_FILE, "%s: vision width is %d, expected a multiple of %d, the width of a head", c->name,
-                          d->vision_width, VISION_HEAD_DIM);
+            return report(error, OPENPI_BAD_FILE, "%s: vision width is %d, expected a multiple of %d, the width of a head",
+                          c->name, d->vision_width, VISION_HEAD_DIM);
         d->vision_heads = d->vision_width / VISION_HEAD_DIM;
         return OPENPI_OK;
     }
     openpi_dims said;
     openpi_status status = openpi_dims_parse(text, &said, error);
     if (status == OPENPI_NO_MEMORY) return status;
-    if (status != OPENPI_OK) return report(error, OPENPI_BAD_FILE, "%s: its metadata openpi_dims are \"%.100s\", expected sizes", c->name, text);
+    if (status != OPENPI_OK)
+        return report(error, OPENPI_BAD_FILE, "%s: its metadata openpi_dims are \"%.100s\", expected sizes", c->name, text);
     d->vision_heads = said.vision_heads;
     if (memcmp(&said, d, sizeof said))
         return report(error, OPENPI_BAD_FILE, "%s: its metadata openpi_dims say other sizes than its tensors have", c->name);
@@ -230,17 +238,20 @@ static openpi_status check_shape(void *user, const char *name, int rank, const i
     if (t->rank != rank || memcmp(t->shape, shape, (size_t)rank * sizeof *shape)) {
         char found[128], expected[128];
         return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\" has shape %s, expected %s", t->file, t->name,
-                      tensor_shape_text(t->rank, t->shape, found, sizeof found), tensor_shape_text(rank, shape, expected, sizeof expected));
+                      tensor_shape_text(t->rank, t->shape, found, sizeof found),
+                      tensor_shape_text(rank, shape, expected, sizeof expected));
     }
     if (t->type != DTYPE_F32 && t->type != DTYPE_BF16 && t->type != DTYPE_F16)
-        return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\" is of %s, expected F32, BF16 or F16", t->file, t->name, dtype_name(t->type));
+        return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\" is of %s, expected F32, BF16 or F16", t->file, t->name,
+                      dtype_name(t->type));
     k->checkpoint->parameters += (uint64_t)t->count;
     return OPENPI_OK;
 }
 
 /* Tensors that files hold and inference does not need. */
 static int may_be_there(const char *name) {
-    static const char *const whole[] = {LM_HEAD, EMBED_TOKENS, GEMMA "lm_head.weight", "proprio_history_proj.weight", "proprio_history_proj.bias"};
+    static const char *const whole[] = {LM_HEAD, EMBED_TOKENS, GEMMA "lm_head.weight", "proprio_history_proj.weight",
+                                        "proprio_history_proj.bias"};
     static const char *const tails[] = {".rotary_emb.inv_freq", ".embeddings.position_ids"};
     for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
         if (!strcmp(name, whole[i])) return 1;
@@ -277,8 +288,8 @@ static openpi_status check_unknown(const checkpoint *c, openpi_error *error) {
     }
     free(m.used);
     if (!unknown) return OPENPI_OK;
-    return report(error, OPENPI_BAD_FILE, "%s: %d tensor%s that a %s checkpoint does not have, the first is \"%s\"", first->file, unknown,
-                  unknown == 1 ? "" : "s", variant_symbol(c->variant), first->name);
+    return report(error, OPENPI_BAD_FILE, "%s: %d tensor%s that a %s checkpoint does not have, the first is \"%s\"", first->file,
+                  unknown, unknown == 1 ? "" : "s", variant_symbol(c->variant), first->name);
 }
 
 /* An adaptive norm of the expert: what only π0.5 has. NULL: none. */
@@ -293,10 +304,11 @@ static const tensor *find_adaptive(const tensors *tensors) {
 static openpi_status find_variant(checkpoint *c, openpi_error *error) {
     const tensor *state = tensors_find(c->tensors, STATE), *adaptive = find_adaptive(c->tensors);
     if (state && adaptive)
-        return report(error, OPENPI_BAD_FILE, "%s: both \"%s\" of π0 and \"%s\" of π0.5 are there, expected one of them", c->name, state->name,
-                      adaptive->name);
+        return report(error, OPENPI_BAD_FILE, "%s: both \"%s\" of π0 and \"%s\" of π0.5 are there, expected one of them", c->name,
+                      state->name, adaptive->name);
     if (!state && !adaptive)
-        return report(error, OPENPI_BAD_FILE, "%s: neither \"%s\" of π0 nor an adaptive norm of π0.5 is among its %d tensors, expected one of them",
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: neither \"%s\" of π0 nor an adaptive norm of π0.5 is among its %d tensors, expected one of them",
                       c->name, STATE, tensors_count(c->tensors));
     c->variant = adaptive ? OPENPI_PI05 : OPENPI_PI0;
     return OPENPI_OK;
@@ -308,8 +320,8 @@ static openpi_status check_type(const checkpoint *c, const config *config, openp
     openpi_variant other = config->type == OPENPI_PI05 ? OPENPI_PI0 : OPENPI_PI05;
     const tensor *witness = other == OPENPI_PI0 ? state : adaptive;
     if (!witness || (state && adaptive)) return OPENPI_OK;
-    return report(error, OPENPI_BAD_FILE, "%s: \"type\" is \"%s\", but the tensors are those of %s: \"%s\" is there", config->path,
-                  variant_name(config->type), variant_symbol(other), witness->name);
+    return report(error, OPENPI_BAD_FILE, "%s: \"type\" is \"%s\", but the tensors are those of %s: \"%s\" is there",
+                  config->path, variant_name(config->type), variant_symbol(other), witness->name);
 }
 
 /* Sizes from the shapes, then every tensor against them. */
@@ -322,11 +334,11 @@ static openpi_status check_tensors(checkpoint *c, openpi_error *error) {
     check k = {.checkpoint = c};
     TRY(checkpoint_tensors(&c->dims, c->variant, check_there, &k, error));
     if (k.missing)
-        return report(error, OPENPI_BAD_FILE, "%s: %d of a %s checkpoint's %d tensors missing: %s%s", c->name, k.missing, variant_symbol(c->variant),
-                      k.needed, k.names, k.missing > MISSING_NAMED ? ", …" : "");
+        return report(error, OPENPI_BAD_FILE, "%s: %d of a %s checkpoint's %d tensors missing: %s%s", c->name, k.missing,
+                      variant_symbol(c->variant), k.needed, k.names, k.missing > MISSING_NAMED ? ", …" : "");
     if (c->action_dim != OPENPI_ACTION_DIM)
-        return report(error, OPENPI_UNSUPPORTED, "%s: action_in_proj.weight takes %d action dimensions, expected %d", c->name, c->action_dim,
-                      OPENPI_ACTION_DIM);
+        return report(error, OPENPI_UNSUPPORTED, "%s: action_in_proj.weight takes %d action dimensions, expected %d", c->name,
+                      c->action_dim, OPENPI_ACTION_DIM);
     TRY(read_vision_heads(c, &c->dims, error));
     if (dims_check(&c->dims, c->name, error) != OPENPI_OK) {
         if (error) error->status = OPENPI_BAD_FILE;
@@ -411,6 +423,7 @@ void checkpoint_close(checkpoint *checkpoint) {
 
 openpi_status checkpoint_describe(const checkpoint *c, json_t **out, openpi_error *error) {
     int count = tensors_count(c->tensors), synthetic = !tensors_at(c->tensors, 0)->data, used[DTYPES] = {0}, failed = 0;
+    const char *layout = synthetic ? "synthetic" : c->lerobot ? "lerobot" : "openpi";
     uint64_t bytes = 0, file_bytes;
     json_t *dtypes = json_object(), *files = json_array();
     for (int i = 0; i < count; i++) used[tensors_at(c->tensors, i)->type]++;
@@ -424,9 +437,9 @@ openpi_status checkpoint_describe(const checkpoint *c, json_t **out, openpi_erro
     }
     /* Takes over the references also where one is NULL, and then fails. */
     json_t *object = json_pack("{s:s,s:s,s:o,s:I,s:i,s:o,s:o,s:I,s:i,s:i,s:i}", "layout",
-                               synthetic ? "synthetic" : c->lerobot ? "lerobot" : "openpi", "variant", variant_name(c->variant), "dims",
-                               dims_json(&c->dims), "parameters", (json_int_t)c->parameters, "tensors", count, "dtypes", dtypes, "files", files,
-                               "bytes", (json_int_t)bytes, "horizon", c->horizon, "steps", c->steps, "max_prompt", c->max_prompt);
+                               layout, "variant", variant_name(c->variant), "dims", dims_json(&c->dims), "parameters",
+                               (json_int_t)c->parameters, "tensors", count, "dtypes", dtypes, "files", files, "bytes",
+                               (json_int_t)bytes, "horizon", c->horizon, "steps", c->steps, "max_prompt", c->max_prompt);
     if (!object || failed) {
         json_decref(object);
         return report_no_memory(error, 4096, "a checkpoint's description");

@@ -17,7 +17,10 @@ static const struct {
     {"odd", {72, 3, 1, 88, 96, 2, 3, 256, 136, 40, 104, 2048}},
 };
 
-enum { PRESETS = sizeof presets / sizeof *presets, WIDTH_LIMIT = 1 << 14, MLP_LIMIT = 1 << 18, DEPTH_LIMIT = 256, VOCAB_LIMIT = 1 << 22 };
+enum {
+    PRESETS = sizeof presets / sizeof *presets,
+    WIDTH_LIMIT = 1 << 14, MLP_LIMIT = 1 << 18, DEPTH_LIMIT = 256, VOCAB_LIMIT = 1 << 22,
+};
 
 const openpi_dims *dims_released(void) { return &presets[0].dims; }
 
@@ -41,11 +44,11 @@ openpi_status dims_check(const openpi_dims *d, const char *name, openpi_error *e
     };
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
         if (limits[i].value < limits[i].low || limits[i].value > limits[i].high || limits[i].value % limits[i].multiple)
-            return report(error, OPENPI_BAD_ARGUMENT, "%s: %s is %d, expected %s number from %d to %d", name, limits[i].what, limits[i].value,
-                          limits[i].multiple == 2 ? "an even" : "a", limits[i].low, limits[i].high);
+            return report(error, OPENPI_BAD_ARGUMENT, "%s: %s is %d, expected %s number from %d to %d", name, limits[i].what,
+                          limits[i].value, limits[i].multiple == 2 ? "an even" : "a", limits[i].low, limits[i].high);
     if (d->vision_width % d->vision_heads)
-        return report(error, OPENPI_BAD_ARGUMENT, "%s: vision width is %d, expected a multiple of its %d heads", name, d->vision_width,
-                      d->vision_heads);
+        return report(error, OPENPI_BAD_ARGUMENT, "%s: vision width is %d, expected a multiple of its %d heads", name,
+                      d->vision_width, d->vision_heads);
     return OPENPI_OK;
 }
 
@@ -59,7 +62,8 @@ void synthetic_text(const openpi_synthetic *synthetic, char *text, size_t bytes)
     const char *name = "custom";
     for (int i = 0; i < PRESETS; i++)
         if (!memcmp(&presets[i].dims, &synthetic->dims, sizeof synthetic->dims)) name = presets[i].name;
-    snprintf(text, bytes, "%s:%s:%llu", name, synthetic->variant == OPENPI_PI05 ? "pi05" : "pi0", (unsigned long long)synthetic->seed);
+    snprintf(text, bytes, "%s:%s:%llu", name, synthetic->variant == OPENPI_PI05 ? "pi05" : "pi0",
+             (unsigned long long)synthetic->seed);
 }
 
 /* Decimal digits only: strtoull would take signs and spaces. */
@@ -68,7 +72,8 @@ static int parse_seed(const char *text, uint64_t *seed) {
     if (!*text) return 0;
     for (; *text; text++) {
         if (*text < '0' || *text > '9') return 0;
-        if (__builtin_mul_overflow(value, (uint64_t)10, &value) || __builtin_add_overflow(value, (uint64_t)(*text - '0'), &value)) return 0;
+        if (__builtin_mul_overflow(value, (uint64_t)10, &value) || __builtin_add_overflow(value, (uint64_t)(*text - '0'), &value))
+            return 0;
     }
     *seed = value;
     return 1;
@@ -93,7 +98,8 @@ openpi_status openpi_synthetic_parse(const char *spec, openpi_synthetic *synthet
             if (good && *rest == ':') good = parse_seed(rest + 1, &s.seed);
         }
         if (!good)
-            return report(error, OPENPI_BAD_ARGUMENT, "synthetic model is \"%s\", expected full, tiny or odd, then maybe :pi0 or :pi05, then maybe :SEED",
+            return report(error, OPENPI_BAD_ARGUMENT,
+                          "synthetic model is \"%s\", expected full, tiny or odd, then maybe :pi0 or :pi05, then maybe :SEED",
                           spec);
     }
     *synthetic = s;
@@ -115,7 +121,8 @@ static openpi_status read_dims(const json_t *root, openpi_dims *d, openpi_error 
     };
     if (!json_is_object(root)) return report(error, OPENPI_BAD_ARGUMENT, "dims are %s, expected an object", json_kind(root));
     if (json_object_size(root) != 4)
-        return report(error, OPENPI_BAD_ARGUMENT, "dims have %zu members, expected vision, vlm, expert and vocab", json_object_size(root));
+        return report(error, OPENPI_BAD_ARGUMENT, "dims have %zu members, expected vision, vlm, expert and vocab",
+                      json_object_size(root));
     for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
         const json_t *list = json_object_get(root, members[i].key);
         if (!json_is_array(list) || json_array_size(list) != (size_t)members[i].count)
@@ -125,8 +132,8 @@ static openpi_status read_dims(const json_t *root, openpi_dims *d, openpi_error 
             const json_t *number = json_array_get(list, (size_t)j);
             json_int_t value = json_integer_value(number);
             if (!json_is_integer(number) || value < 1 || value > 1 << 30)
-                return report(error, OPENPI_BAD_ARGUMENT, "dims: \"%s\"[%d] is %s, expected a positive integer", members[i].key, j,
-                              json_is_integer(number) ? "out of range" : json_kind(number));
+                return report(error, OPENPI_BAD_ARGUMENT, "dims: \"%s\"[%d] is %s, expected a positive integer", members[i].key,
+                              j, json_is_integer(number) ? "out of range" : json_kind(number));
             *members[i].to[j] = (int)value;
         }
     }
@@ -158,6 +165,7 @@ openpi_status openpi_dims_parse(const char *json, openpi_dims *dims, openpi_erro
 }
 
 json_t *dims_json(const openpi_dims *d) {
-    return json_pack("{s:[iiii],s:[iiiii],s:[ii],s:i}", "vision", d->vision_width, d->vision_depth, d->vision_heads, d->vision_mlp, "vlm",
-                     d->width, d->depth, d->heads, d->head_dim, d->mlp, "expert", d->expert_width, d->expert_mlp, "vocab", d->vocab);
+    return json_pack("{s:[iiii],s:[iiiii],s:[ii],s:i}", "vision", d->vision_width, d->vision_depth, d->vision_heads,
+                     d->vision_mlp, "vlm", d->width, d->depth, d->heads, d->head_dim, d->mlp, "expert", d->expert_width,
+                     d->expert_mlp, "vocab", d->vocab);
 }

@@ -29,31 +29,33 @@ static int by_place(const void *a, const void *b) {
 static openpi_status parse_dtype(const json_t *entry, const char *file, const char *name, dtype *out, openpi_error *error) {
     const json_t *value = json_object_get(entry, "dtype");
     const char *text = json_string_value(value);
-    if (!text) return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\": dtype is %s, expected a string", file, name, json_kind(value));
+    if (!text)
+        return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\": dtype is %s, expected a string", file, name, json_kind(value));
     for (int i = 0; i < DTYPES; i++)
         if (!strcmp(text, dtype_name((dtype)i))) {
             *out = (dtype)i;
             return OPENPI_OK;
         }
-    return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\": dtype is \"%s\", expected F32, BF16, F16, F64, I64, I32 or U8", file, name,
-                  text);
+    return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\": dtype is \"%s\", expected F32, BF16, F16, F64, I64, I32 or U8",
+                  file, name, text);
 }
 
 static openpi_status parse_shape(const json_t *entry, const char *file, tensor *t, openpi_error *error) {
     const json_t *value = json_object_get(entry, "shape");
     if (!json_is_array(value))
-        return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\": shape is %s, expected an array", file, t->name, json_kind(value));
+        return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\": shape is %s, expected an array", file, t->name,
+                      json_kind(value));
     size_t rank = json_array_size(value);
     if (rank > TENSOR_RANK)
-        return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\": shape has %zu dimensions, expected at most %d", file, t->name, rank,
-                      TENSOR_RANK);
+        return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\": shape has %zu dimensions, expected at most %d", file, t->name,
+                      rank, TENSOR_RANK);
     t->rank = (int)rank;
     t->count = 1;
     for (size_t i = 0; i < rank; i++) {
         const json_t *extent = json_array_get(value, i);
         if (!json_is_integer(extent) || json_integer_value(extent) < 0)
-            return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\": shape[%zu] is %s, expected an integer of at least 0", file, t->name, i,
-                          json_is_integer(extent) ? "negative" : json_kind(extent));
+            return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\": shape[%zu] is %s, expected an integer of at least 0", file,
+                          t->name, i, json_is_integer(extent) ? "negative" : json_kind(extent));
         t->shape[i] = json_integer_value(extent);
         if (__builtin_mul_overflow(t->count, t->shape[i], &t->count) || t->count > INT64_MAX / 8)
             return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\": its shape has too many elements", file, t->name);
@@ -71,14 +73,14 @@ static openpi_status parse_place(const json_t *entry, const char *file, uint64_t
     json_int_t begin = json_integer_value(json_array_get(value, 0)), end = json_integer_value(json_array_get(value, 1));
     if (begin < 0 || end < begin || (uint64_t)end > data_bytes)
         return report(error, OPENPI_BAD_FILE,
-                      "%s: tensor \"%s\": data_offsets are [%lld, %lld], expected ascending within the file's %llu bytes of data", file, name,
-                      (long long)begin, (long long)end, (unsigned long long)data_bytes);
+                      "%s: tensor \"%s\": data_offsets are [%lld, %lld], expected ascending within the file's %llu bytes of data",
+                      file, name, (long long)begin, (long long)end, (unsigned long long)data_bytes);
     int64_t bytes = p->tensor.count * (int64_t)dtype_bytes(p->tensor.type);
     if (end - begin != bytes) {
         char shape[128];
-        return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\": data_offsets hold %lld bytes, expected %lld for %s of %s", file, name,
-                      (long long)(end - begin), (long long)bytes, tensor_shape_text(p->tensor.rank, p->tensor.shape, shape, sizeof shape),
-                      dtype_name(p->tensor.type));
+        return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\": data_offsets hold %lld bytes, expected %lld for %s of %s", file,
+                      name, (long long)(end - begin), (long long)bytes,
+                      tensor_shape_text(p->tensor.rank, p->tensor.shape, shape, sizeof shape), dtype_name(p->tensor.type));
     }
     p->begin = (uint64_t)begin;
     p->end = (uint64_t)end;
@@ -101,10 +103,13 @@ static openpi_status check_places(placed *list, size_t count, const char *file, 
     uint64_t at = 0;
     for (size_t i = 0; i < count; i++) {
         if (list[i].begin < at)
-            return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\" begins at byte %llu of the data, inside of \"%s\", which ends at %llu", file,
-                          list[i].tensor.name, (unsigned long long)list[i].begin, list[i - 1].tensor.name, (unsigned long long)at);
+            return report(error, OPENPI_BAD_FILE,
+                          "%s: tensor \"%s\" begins at byte %llu of the data, inside of \"%s\", which ends at %llu", file,
+                          list[i].tensor.name, (unsigned long long)list[i].begin, list[i - 1].tensor.name,
+                          (unsigned long long)at);
         if (list[i].begin > at)
-            return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\" begins at byte %llu of the data, expected %llu: no tensor has the bytes between",
+            return report(error, OPENPI_BAD_FILE,
+                          "%s: tensor \"%s\" begins at byte %llu of the data, expected %llu: no tensor has the bytes between",
                           file, list[i].tensor.name, (unsigned long long)list[i].begin, (unsigned long long)at);
         at = list[i].end;
     }
@@ -119,15 +124,16 @@ static openpi_status check_metadata(json_t *metadata, const char *file, openpi_e
     json_t *value;
     if (!json_is_object(metadata))
         return report(error, OPENPI_BAD_FILE, "%s: __metadata__ is %s, expected an object", file, json_kind(metadata));
-    json_object_foreach(metadata, key, value)
-        if (!json_is_string(value))
-            return report(error, OPENPI_BAD_FILE, "%s: __metadata__ \"%s\" is %s, expected a string", file, key, json_kind(value));
+    json_object_foreach(metadata, key, value) {
+        if (json_is_string(value)) continue;
+        return report(error, OPENPI_BAD_FILE, "%s: __metadata__ \"%s\" is %s, expected a string", file, key, json_kind(value));
+    }
     return OPENPI_OK;
 }
 
 /* header: an object. Its tensors join the list; list: room for all of them. */
-static openpi_status add_tensors(tensors *tensors, json_t *header, const char *file, const uint8_t *data, uint64_t data_bytes, placed *list,
-                                 openpi_error *error) {
+static openpi_status add_tensors(tensors *tensors, json_t *header, const char *file, const uint8_t *data, uint64_t data_bytes,
+                                 placed *list, openpi_error *error) {
     const char *name;
     json_t *entry;
     size_t count = 0;
@@ -145,10 +151,12 @@ static openpi_status add_tensors(tensors *tensors, json_t *header, const char *f
     return OPENPI_OK;
 }
 
-static openpi_status parse_header(const char *path, const file_map *map, json_t **header, uint64_t *header_bytes, openpi_error *error) {
+static openpi_status parse_header(const char *path, const file_map *map, json_t **header, uint64_t *header_bytes,
+                                  openpi_error *error) {
     uint64_t bytes = 0;
     if (map->bytes < PREFIX_BYTES)
-        return report(error, OPENPI_BAD_FILE, "%s: %zu bytes, expected at least the %d of a header's length", path, map->bytes, PREFIX_BYTES);
+        return report(error, OPENPI_BAD_FILE, "%s: %zu bytes, expected at least the %d of a header's length", path, map->bytes,
+                      PREFIX_BYTES);
     for (int i = 0; i < PREFIX_BYTES; i++) bytes |= (uint64_t)map->data[i] << 8 * i;
     if (bytes > HEADER_LIMIT || bytes > map->bytes - PREFIX_BYTES)
         return report(error, OPENPI_BAD_FILE, "%s: its first 8 bytes say a header of %llu bytes, expected at most %llu", path,
@@ -199,15 +207,18 @@ static openpi_status read_file(tensors *tensors, const char *path, openpi_error 
 
 static openpi_status check_shard_name(const char *index, const char *name, const json_t *value, openpi_error *error) {
     const char *shard = json_string_value(value);
-    if (!shard) return report(error, OPENPI_BAD_FILE, "%s: weight_map \"%s\" is %s, expected a file's name", index, name, json_kind(value));
+    if (!shard)
+        return report(error, OPENPI_BAD_FILE, "%s: weight_map \"%s\" is %s, expected a file's name", index, name,
+                      json_kind(value));
     if (!*shard || *shard == '.' || strpbrk(shard, "/\\"))
-        return report(error, OPENPI_BAD_FILE, "%s: weight_map \"%s\" is \"%s\", expected the name of a file in the same folder", index, name,
-                      shard);
+        return report(error, OPENPI_BAD_FILE, "%s: weight_map \"%s\" is \"%s\", expected the name of a file in the same folder",
+                      index, name, shard);
     return OPENPI_OK;
 }
 
 /* `seen`: the shards read so far, as an object's keys. */
-static openpi_status read_shards(tensors *tensors, const char *folder, const char *index, json_t *map, json_t *seen, openpi_error *error) {
+static openpi_status read_shards(tensors *tensors, const char *folder, const char *index, json_t *map, json_t *seen,
+                                 openpi_error *error) {
     const char *name;
     json_t *value;
     json_object_foreach(map, name, value) {
@@ -225,14 +236,16 @@ static openpi_status read_shards(tensors *tensors, const char *folder, const cha
             const tensor *t = tensors_at(tensors, i);
             const char *said = json_string_value(json_object_get(map, t->name));
             if (!said || strcmp(said, shard))
-                return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\" is in %s, expected %s%s", index, t->name, shard, said ? "in " : "in no file",
-                              said ? said : "");
+                return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\" is in %s, expected %s%s", index, t->name, shard,
+                              said ? "in " : "in no file", said ? said : "");
         }
     }
     TRY(tensors_finish(tensors, error));
-    json_object_foreach(map, name, value)
-        if (!tensors_find(tensors, name))
-            return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\" is not in %s, expected there", index, name, json_string_value(value));
+    json_object_foreach(map, name, value) {
+        if (tensors_find(tensors, name)) continue;
+        return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\" is not in %s, expected there", index, name,
+                      json_string_value(value));
+    }
     return OPENPI_OK;
 }
 
@@ -269,7 +282,8 @@ static openpi_status read_folder(tensors *tensors, const char *folder, openpi_er
                         "examples/convert_jax_model_to_pytorch.py",
                         folder);
     else
-        status = report(error, OPENPI_NOT_FOUND, "%s: neither model.safetensors nor model.safetensors.index.json is there", folder);
+        status = report(error, OPENPI_NOT_FOUND, "%s: neither model.safetensors nor model.safetensors.index.json is there",
+                        folder);
     free(single);
     free(index);
     free(orbax);
@@ -277,7 +291,8 @@ static openpi_status read_folder(tensors *tensors, const char *folder, openpi_er
 }
 
 openpi_status tensors_open(const char *path, tensors **out, openpi_error *error) {
-    if (!path || !*path) return report(error, OPENPI_BAD_ARGUMENT, "the checkpoint's path is empty, expected a folder or a .safetensors file");
+    if (!path || !*path)
+        return report(error, OPENPI_BAD_ARGUMENT, "the checkpoint's path is empty, expected a folder or a .safetensors file");
     tensors *tensors = tensors_create();
     if (!tensors) return report_no_memory(error, sizeof(void *), path);
     openpi_status status = file_is_folder(path) ? read_folder(tensors, path, error) : read_file(tensors, path, error);

@@ -86,7 +86,9 @@ static const recipe recipes[] = {
 
 void synth_recipe(tensor *t, uint64_t seed) {
     const recipe *r = recipes;
-    while (!ends(t->name, r->tail) || (r->inside && !strstr(t->name, r->inside)) || (r->not_inside && strstr(t->name, r->not_inside))) r++;
+    while (!ends(t->name, r->tail) || (r->inside && !strstr(t->name, r->inside)) ||
+           (r->not_inside && strstr(t->name, r->not_inside)))
+        r++;
     double fan_in = 1.0;
     for (int i = 1; i < t->rank; i++) fan_in *= (double)t->shape[i];
     t->key = hash_key(t->name, strlen(t->name), seed);

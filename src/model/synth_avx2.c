@@ -46,7 +46,8 @@ static inline __m256i eight(__m256i *z, __m256i step, __m256d offset, __m256d sc
 /* Counters of elements first … first+3; the mix's own first addition is in them. */
 static inline __m256i counters(const tensor *t, int64_t first) {
     uint64_t at = t->key + (uint64_t)first * HASH_STEP + HASH_STEP;
-    return _mm256_set_epi64x((long long)(at + 3 * HASH_STEP), (long long)(at + 2 * HASH_STEP), (long long)(at + HASH_STEP), (long long)at);
+    return _mm256_set_epi64x((long long)(at + 3 * HASH_STEP), (long long)(at + 2 * HASH_STEP), (long long)(at + HASH_STEP),
+                             (long long)at);
 }
 
 /* Elements that the vector loop takes: whole groups below raise_from. The rest is left to the plain version. */
@@ -71,7 +72,8 @@ static void read_bf16(const tensor *t, int64_t first, int64_t count, bf16 *out) 
     __m256d offset = _mm256_set1_pd(t->offset), scale = _mm256_set1_pd(t->scale);
     for (int64_t i = 0; i < n; i += LANES) {
         __m256i b = eight(&z, step, offset, scale);
-        _mm_storeu_si128((__m128i *)(void *)(out + i), _mm_packus_epi32(_mm256_castsi256_si128(b), _mm256_extracti128_si256(b, 1)));
+        _mm_storeu_si128((__m128i *)(void *)(out + i),
+                         _mm_packus_epi32(_mm256_castsi256_si128(b), _mm256_extracti128_si256(b, 1)));
     }
     synth_scalar.read_bf16(t, first + n, count - n, out + n);
 }

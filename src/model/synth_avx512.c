@@ -14,8 +14,10 @@ enum { LANES = 16 };
 
 /* 8 elements whose counters key + i·step are in z: floats, not yet bf16. */
 static inline __m256 eight(__m512i z, __m512d offset, __m512d scale) {
-    z = _mm512_mullo_epi64(_mm512_xor_si512(z, _mm512_srli_epi64(z, 30)), _mm512_set1_epi64((long long)UINT64_C(0xBF58476D1CE4E5B9)));
-    z = _mm512_mullo_epi64(_mm512_xor_si512(z, _mm512_srli_epi64(z, 27)), _mm512_set1_epi64((long long)UINT64_C(0x94D049BB133111EB)));
+    z = _mm512_mullo_epi64(_mm512_xor_si512(z, _mm512_srli_epi64(z, 30)),
+                           _mm512_set1_epi64((long long)UINT64_C(0xBF58476D1CE4E5B9)));
+    z = _mm512_mullo_epi64(_mm512_xor_si512(z, _mm512_srli_epi64(z, 27)),
+                           _mm512_set1_epi64((long long)UINT64_C(0x94D049BB133111EB)));
     z = _mm512_srli_epi64(_mm512_xor_si512(z, _mm512_srli_epi64(z, 31)), 40);
     __m512d u = _mm512_fmadd_pd(_mm512_cvtepi64_pd(z), _mm512_set1_pd(0x1p-23), _mm512_set1_pd(0x1p-24 - 1.0));
     __m512d product = _mm512_mul_pd(scale, u);

@@ -33,8 +33,8 @@ static int set_tensor(json_t *header, const tensor *t, const char *prefix, uint6
     return failed | json_object_set_new(header, name, entry);
 }
 
-openpi_status safetensors_header(const tensor *const *list, int count, const char *prefix, json_t *metadata, char **out, size_t *bytes,
-                                 openpi_error *error) {
+openpi_status safetensors_header(const tensor *const *list, int count, const char *prefix, json_t *metadata, char **out,
+                                 size_t *bytes, openpi_error *error) {
     json_t *header = json_object();
     uint64_t at = 0;
     int failed = metadata ? json_object_set(header, "__metadata__", metadata) : 0;
@@ -137,7 +137,8 @@ static int write_pieces(writer *w, int fd, const piece *pieces, int count) {
     return 0;
 }
 
-static openpi_status write_open_file(writer *w, int fd, const char *path, const tensor *const *list, int count, openpi_error *error) {
+static openpi_status write_open_file(writer *w, int fd, const char *path, const tensor *const *list, int count,
+                                     openpi_error *error) {
     char *header;
     size_t bytes;
     int pieces = count_pieces(list, count), why;
@@ -165,7 +166,8 @@ static openpi_status write_file(writer *w, const char *name, const tensor *const
         status = fd < 0 ? report(error, OPENPI_SYSTEM, "%s: cannot be created: %s", path, strerror(errno))
                         : write_open_file(w, fd, path, list, count, error);
     }
-    if (fd >= 0 && close(fd) && status == OPENPI_OK) status = report(error, OPENPI_SYSTEM, "%s: cannot be written: %s", path, strerror(errno));
+    if (fd >= 0 && close(fd) && status == OPENPI_OK)
+        status = report(error, OPENPI_SYSTEM, "%s: cannot be written: %s", path, strerror(errno));
     free(path);
     return status;
 }
@@ -206,7 +208,8 @@ static openpi_status write_index(writer *w, const tensor *const *list, const int
     json_t *root = json_pack("{s:{s:I},s:o}", "metadata", "total_size", (json_int_t)w->total, "weight_map", map);
     char *text = root && !failed ? json_text(root, JSON_INDENT(2)) : NULL;
     char *path = text ? file_join(w->folder, "model.safetensors.index.json") : NULL;
-    openpi_status status = path ? w->created(w->created_user, path, error) : report_no_memory(error, 4096, "model.safetensors.index.json");
+    openpi_status status =
+        path ? w->created(w->created_user, path, error) : report_no_memory(error, 4096, "model.safetensors.index.json");
     if (status == OPENPI_OK) status = file_write(path, text, strlen(text), error);
     json_decref(root);
     free(text);
@@ -214,7 +217,8 @@ static openpi_status write_index(writer *w, const tensor *const *list, const int
     return status;
 }
 
-static openpi_status write_shards(writer *w, const tensor *const *list, int count, uint64_t shard_bytes, int *starts, openpi_error *error) {
+static openpi_status write_shards(writer *w, const tensor *const *list, int count, uint64_t shard_bytes, int *starts,
+                                  openpi_error *error) {
     int shards = cut_shards(list, count, shard_bytes, starts);
     for (int s = 0; s < shards; s++) {
         char name[64];
@@ -241,8 +245,14 @@ openpi_status synth_write_weights(const openpi_synthetic *synthetic, const char 
     TRY(tensors_synthetic(synthetic, &tensors, error));
     int count = tensors_count(tensors);
     size_t scratch = (size_t)pool_threads(pool) * PIECE * sizeof(bf16);
-    writer w = {.folder = folder, .prefix = synthetic->lerobot ? "model." : "", .metadata = make_metadata(&synthetic->dims), .pool = pool,
-                .scratch = malloc(scratch), .created = created, .created_user = created_user, .progress = progress,
+    writer w = {.folder = folder,
+                .prefix = synthetic->lerobot ? "model." : "",
+                .metadata = make_metadata(&synthetic->dims),
+                .pool = pool,
+                .scratch = malloc(scratch),
+                .created = created,
+                .created_user = created_user,
+                .progress = progress,
                 .progress_user = progress_user};
     const tensor **list = malloc((size_t)count * sizeof *list);
     int *starts = malloc(((size_t)count + 1) * sizeof *starts);

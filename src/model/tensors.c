@@ -96,11 +96,11 @@ openpi_status tensors_finish(tensors *tensors, openpi_error *error) {
         if (status != OPENPI_OK || i == 0 || strcmp(sorted[i - 1].name, sorted[i].name)) continue;
         const entry *a = &tensors->entries[sorted[i - 1].index], *b = &tensors->entries[sorted[i].index];
         if (a->tensor.file != b->tensor.file)
-            status = report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\" is also in %s, expected in one file", a->tensor.file, a->stored,
-                            b->tensor.file);
+            status = report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\" is also in %s, expected in one file", a->tensor.file,
+                            a->stored, b->tensor.file);
         else
-            status = report(error, OPENPI_BAD_FILE, "%s: tensors \"%s\" and \"%s\" are both there, expected one of them", a->tensor.file,
-                            a->stored, b->stored);
+            status = report(error, OPENPI_BAD_FILE, "%s: tensors \"%s\" and \"%s\" are both there, expected one of them",
+                            a->tensor.file, a->stored, b->stored);
     }
     free(sorted);
     return status;
@@ -182,7 +182,8 @@ const char *tensors_file(const tensors *tensors, int index, uint64_t *bytes) {
 const char *tensor_shape_text(int rank, const int64_t *shape, char *text, size_t bytes) {
     size_t at = 0;
     text[0] = 0;
-    for (int i = 0; i < rank && at < bytes; i++) at += (size_t)snprintf(text + at, bytes - at, "%s%lld", i ? ", " : "[", (long long)shape[i]);
+    for (int i = 0; i < rank && at < bytes; i++)
+        at += (size_t)snprintf(text + at, bytes - at, "%s%lld", i ? ", " : "[", (long long)shape[i]);
     if (at < bytes) snprintf(text + at, bytes - at, rank ? "]" : "[]");
     return text;
 }

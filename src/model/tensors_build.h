@@ -1,5 +1,5 @@
 /* How a list of tensors comes to be: what tensors.c offers to those who fill one (safetensors.c, synth.c) and
- * to checkpoint.c, which strips prefixes. Nobody else includes this. */
+ * to checkpoint.c, which strips prefixes; and the header of a file that is written. */
 #ifndef MODEL_TENSORS_BUILD_H
 #define MODEL_TENSORS_BUILD_H
 
@@ -37,7 +37,7 @@ const char *dtype_name(dtype type);
 
 /* What stands before the data of a file that holds these tensors one after the other: the length and the JSON,
  * padded to 8 bytes. Each name gets `prefix`; metadata: an object of strings, or NULL. *out: malloc. */
-openpi_status safetensors_header(const tensor *const *list, int count, const char *prefix, json_t *metadata, char **out, size_t *bytes,
-                                 openpi_error *error);
+openpi_status safetensors_header(const tensor *const *list, int count, const char *prefix, json_t *metadata, char **out,
+                                 size_t *bytes, openpi_error *error);
 
 #endif

@@ -188,11 +188,11 @@ static openpi_status read_camera(const char *key, const json_t *value, const cha
     } else if (json_is_object(value)) {
         const char *member;
         json_t *ignored;
-        json_object_foreach((json_t *)(uintptr_t)value, member, ignored) if (
-            strcmp(member, "slot") &&
-            strcmp(member, "required")) return report(error, OPENPI_BAD_FILE,
-                                                      "%s: camera \"%s\" has an unknown key \"%s\", known are slot and required",
-                                                      name, key, member);
+        json_object_foreach((json_t *)(uintptr_t)value, member, ignored) {
+            if (!strcmp(member, "slot") || !strcmp(member, "required")) continue;
+            return report(error, OPENPI_BAD_FILE, "%s: camera \"%s\" has an unknown key \"%s\", known are slot and required",
+                          name, key, member);
+        }
         TRY(json_get_string(value, "slot", name, &slot, error));
         TRY(json_get_bool(value, "required", name, &out->required, error));
     } else if (!json_is_null(value)) {

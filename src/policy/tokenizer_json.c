@@ -175,9 +175,11 @@ static openpi_status read_merges(const json_t *merges, tokenizer *out, const cha
 
 /* ---- added tokens -------------------------------------------------------------------------------------- */
 
-static openpi_status read_added(const json_t *added, tokenizer *out, const char *name, openpi_error *error) {
+/* A token that "vocab" lacks must have the id that Hugging Face would give it, whatever the file says: the next one. */
+static openpi_status read_added(const json_t *added, size_t words, tokenizer *out, const char *name, openpi_error *error) {
     static const char *const unsupported[] = {"single_word", "lstrip", "rstrip"};
     size_t count = json_array_size(added);
+    json_int_t next = (json_int_t)words;
     TRY(atom_set_create(&out->before, count, name, error));
     TRY(atom_set_create(&out->after, count, name, error));
     for (size_t i = 0; i < count; i++) {
@@ -196,10 +198,14 @@ static openpi_status read_added(const json_t *added, tokenizer *out, const char 
             return report(error, OPENPI_UNSUPPORTED, "%s: added token \"%.40s\" is normalized and has a space, which is not supported",
                           name, text);
         int32_t known = vocabulary_find_any(out, text, strlen(text));
+        if (known < 0 && id != next)
+            return report(error, OPENPI_BAD_FILE, "%s: added token \"%.40s\" has id %lld, expected the next one, %lld", name, text,
+                          (long long)id, (long long)next);
         if (known < 0) TRY(vocabulary_add(out, id, text, strlen(text), PIECE_RESERVED, 0, name, error));
         else if (known != id)
             return report(error, OPENPI_BAD_FILE, "%s: added token \"%.40s\" has id %lld, but %d in \"vocab\"", name, text, (long long)id, known);
         if (out->pieces[id].atomic) return report(error, OPENPI_BAD_FILE, "%s: added token \"%.40s\" is there twice", name, text);
+        if (id >= next) next = id + 1;
         atom_set_add(normalized ? &out->after : &out->before, out, (int32_t)id);
     }
     atom_set_sort(&out->before);
@@ -214,7 +220,7 @@ static openpi_status fill(const json_t *model, const json_t *added, tokenizer *o
     TRY(read_vocabulary(json_object_get(model, "vocab"), out, name, error));
     TRY(check_model(model, out, name, error));
     TRY(read_merges(json_object_get(model, "merges"), out, name, error));
-    return read_added(added, out, name, error);
+    return read_added(added, json_object_size(json_object_get(model, "vocab")), out, name, error);
 }
 
 static openpi_status expect_kind(const json_t *object, const char *key, json_type type, const char *kind, const char *name,

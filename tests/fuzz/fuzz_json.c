@@ -32,7 +32,9 @@ static void remove_folders(void) {
 }
 
 static void make_folders(void) {
-    static const char shard[] = "\x40\0\0\0\0\0\0\0{\"x\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}          \0\0\0\0\0\0\0";
+    static const char shard[] = "\x40\0\0\0\0\0\0\0"
+                                "{\"x\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}          "
+                                "\0\0\0\0\0\0\0";
     openpi_error error = {0};
     PROMISE(!scratch_open(&lerobot_folder) && !scratch_open(&shard_folder));
     PROMISE(!scratch_write(&shard_folder, "a.safetensors", shard, sizeof shard));
@@ -47,7 +49,12 @@ static void make_folders(void) {
     }
     atexit(remove_folders);
     static lerobot good;
+    static const char index[] = "{\"weight_map\": {\"x\": \"a.safetensors\"}}";
+    tensors *tensors;
     PROMISE(lerobot_open(lerobot_folder.folder, &good, &error) == OPENPI_OK);
+    PROMISE(!scratch_write(&shard_folder, "model.safetensors.index.json", index, strlen(index)));
+    PROMISE(tensors_open(shard_folder.folder, &tensors, &error) == OPENPI_OK);
+    tensors_close(tensors);
 }
 
 static void open_lerobot(int part, const uint8_t *data, size_t size) {

@@ -13,7 +13,10 @@ static void open_tokenizers(void) {
     }
 }
 
-static void check_ids(const tokenizer *tokenizer, const int32_t *ids, int count) {
+static void check_ids(const tokenizer *tokenizer, const int32_t *ids, int count, int max, openpi_status status,
+                      const openpi_error *error) {
+    if (!went_well(status, error)) return;
+    PROMISE(count >= 0 && count <= max);
     for (int i = 0; i < count; i++) PROMISE(ids[i] >= 0 && ids[i] < tokenizer_vocab(tokenizer));
 }
 
@@ -22,11 +25,12 @@ static void encode(const tokenizer *tokenizer, tokenizer_scratch *scratch, const
     int count = 0, again = 0;
     if (!went_well(tokenizer_encode(tokenizer, scratch, text, bytes, NULL, 0, &count, &error), &error)) return;
     PROMISE(count >= 0 && (size_t)count <= 4 * bytes + 4);
-    int32_t *ids = exact_copy("", 0, 0), *more = realloc(ids, (size_t)count * sizeof *ids + 1);
-    PROMISE(more);
-    PROMISE(tokenizer_encode(tokenizer, scratch, text, bytes, more, count, &again, &error) == OPENPI_OK && again == count);
-    check_ids(tokenizer, more, count);
-    free(more);
+    int32_t *ids = malloc((size_t)count * sizeof *ids + 1);
+    PROMISE(ids);
+    openpi_status status = tokenizer_encode(tokenizer, scratch, text, bytes, ids, count, &again, &error);
+    PROMISE(status == OPENPI_OK && again == count);
+    check_ids(tokenizer, ids, count, count, status, &error);
+    free(ids);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -46,15 +50,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         PROMISE(prompt_buffer_create(1, STATE, &buffer, &error) == OPENPI_OK);
         encode(t, scratch, text, size);
         int max = size ? 1 + data[0] % MAX : MAX;
-        if (went_well(prompt_openpi(t, scratch, buffer, text, size, state, 0, ids, max, &count, &error), &error)) check_ids(t, ids, count);
-        PROMISE(count >= 0 && count <= max);
-        if (went_well(prompt_openpi(t, scratch, buffer, text, size, state, STATE, ids, max, &count, &error), &error)) check_ids(t, ids, count);
-        PROMISE(count >= 0 && count <= max);
-        if (went_well(prompt_lerobot_pi0(t, scratch, buffer, text, size, ids, max, &count, &error), &error)) check_ids(t, ids, count);
-        PROMISE(count >= 0 && count <= max);
-        if (went_well(prompt_lerobot_pi05(t, scratch, buffer, text, size, state, STATE, ids, max, &count, &error), &error))
-            check_ids(t, ids, count);
-        PROMISE(count >= 0 && count <= max);
+        openpi_status status = prompt_openpi(t, scratch, buffer, text, size, state, 0, ids, max, &count, &error);
+        check_ids(t, ids, count, max, status, &error);
+        status = prompt_openpi(t, scratch, buffer, text, size, state, STATE, ids, max, &count, &error);
+        check_ids(t, ids, count, max, status, &error);
+        status = prompt_lerobot_pi0(t, scratch, buffer, text, size, ids, max, &count, &error);
+        check_ids(t, ids, count, max, status, &error);
+        status = prompt_lerobot_pi05(t, scratch, buffer, text, size, state, STATE, ids, max, &count, &error);
+        check_ids(t, ids, count, max, status, &error);
         prompt_buffer_close(buffer);
         tokenizer_scratch_close(scratch);
     }

@@ -23,7 +23,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if (field->kind == WIRE_ARRAY) touch(field->data, field->bytes);
         double numbers[OPENPI_ACTION_DIM];
         int read = 0;
-        if (went_well(wire_read_doubles(field, numbers, OPENPI_ACTION_DIM, &read, &error), &error)) PROMISE(read >= 0 && read <= OPENPI_ACTION_DIM);
+        if (went_well(wire_read_doubles(field, numbers, OPENPI_ACTION_DIM, &read, &error), &error))
+            PROMISE(read >= 0 && read <= OPENPI_ACTION_DIM);
         const char *text;
         size_t bytes;
         if (went_well(wire_text(field, &text, &bytes, &error), &error)) touch(text, bytes);

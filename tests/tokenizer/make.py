@@ -48,8 +48,9 @@ def small(byte_fallback=True, fuse_unk=True, ignore_merges=False, legacy=False, 
     pair = [f"{a} {b}" for a, b in merges] if legacy else [list(m) for m in merges]
     tokens = [(t, False) for t in words[:4]] + [(t, normalized) for t in added]
     vocab = {w: i for i, w in enumerate(words)}
+    ids = {w: i for i, w in enumerate(words + [t for t in added if t not in words])}
     made = dict(saved)
-    made["added_tokens"] = [{"id": vocab.get(t, len(words) + i), "content": t, "single_word": False, "lstrip": False, "rstrip": False,
+    made["added_tokens"] = [{"id": ids[t], "content": t, "single_word": False, "lstrip": False, "rstrip": False,
                              "normalized": n, "special": i < 4} for i, (t, n) in enumerate(tokens)]
     made["model"] = dict(saved["model"], byte_fallback=byte_fallback, fuse_unk=fuse_unk, ignore_merges=ignore_merges, vocab=vocab,
                          merges=(["#version: 0.2"] if legacy else []) + pair)

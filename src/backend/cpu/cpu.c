@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "backend/backend.h"
+#include "backend/cpu/device.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/layout.h"
 #include "backend/cpu/memory.h"
@@ -18,12 +18,6 @@
 #include "base/report.h"
 #include "base/threads.h"
 #include "ops/reference.h"
-
-typedef struct cpu_device {
-    device base;
-    pool *pool;
-    const cpu_kernels *kernels;  /* NULL: the scalar definitions, on canonical layouts                    */
-} cpu_device;
 
 static const cpu_device *self_of(const device *device) { return (const cpu_device *)device; }
 

@@ -81,6 +81,14 @@ static void elements_store(const float *x, int count, void *out, dtype type) {
     }
 }
 
+static void elements_read(const void *memory, size_t bytes) {
+    vec sums[4] = {vec_set(0), vec_set(0), vec_set(0), vec_set(0)};
+    for (size_t i = 0; i < bytes / sizeof(float); i += 64)
+        for (int j = 0; j < 4; j++) sums[j] = vec_add(sums[j], vec_load((const float *)memory + i + 16 * j));
+    volatile float kept = vec_sum(vec_add(vec_add(sums[0], sums[1]), vec_add(sums[2], sums[3])));
+    (void)kept;
+}
+
 /* ---- norms ------------------------------------------------------------------------------------------------ */
 
 /* Σ (x - mean)ᵖ, p 1 or 2, in four chains. */
@@ -281,7 +289,7 @@ static void finish_qkv(const cpu_finish *f, int panel, int first_row, int rows, 
 #define ELEMENTS_TABLE                                                                                                  \
     {                                                                                                                   \
         .statistics = elements_statistics, .normalise = elements_normalise, .columns = elements_columns, .pairs = elements_pairs, \
-        .softmax = elements_softmax, .scale = elements_scale, .store = elements_store, .linear = finish_linear,         \
+        .softmax = elements_softmax, .scale = elements_scale, .store = elements_store, .read = elements_read, .linear = finish_linear,         \
         .gated = finish_gated, .residual = finish_residual, .qkv = finish_qkv, .velocity = finish_velocity,             \
         .function = elements_function                                                                                   \
     }

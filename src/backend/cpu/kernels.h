@@ -74,6 +74,8 @@ typedef struct cpu_elements {
     void (*softmax)(float *scores, int stride, int keys, int padded, float scale, dtype type, void *p, dtype p_type);
     void (*scale)(const float *x, int count, float scale, void *out, dtype type);
     void (*store)(const float *x, int count, void *out, dtype type);
+    /* Reads a multiple of 1 KB and keeps nothing: the memory's speed. */
+    void (*read)(const void *memory, size_t bytes);
     cpu_finisher linear, gated, residual, qkv, velocity;
     /* For the tests of their error: 0 exp, 1 gelu, 2 silu. */
     void (*function)(int which, const float *x, int count, float *out);

@@ -1,0 +1,87 @@
+/* Every operation, at every level of every backend, against its scalar definition.
+ *
+ *   problem.c   one op with random operands on the host, in canonical layouts: what the definition makes of them, and
+ *               how far each element may be from it
+ *   bounds.c    that distance
+ *   trial.c     the same op on a device: operands packed and surrounded with guards, outputs poisoned, results compared
+ *   timing.c    full-size ops without comparison: time against the machine's roofs
+ *   functions.c the error of exp, gelu and silu over their whole range
+ *   main.c      which cases, which levels, the report */
+#ifndef OPS_HARNESS_H
+#define OPS_HARNESS_H
+
+#include "backend/backend.h"
+#include "base/threads.h"
+#include "ops/shapes.h"
+
+enum { BUFFERS = 16, MATRICES = 3 };
+
+typedef enum role { ROLE_IN, ROLE_OUT, ROLE_INOUT, ROLE_KEYS, ROLE_VALUES } role;
+
+/* An operand that an op points to. */
+typedef struct buffer {
+    const char *name;
+    size_t field;                /* where in the op the pointer stands                                    */
+    role role;
+    dtype type;
+    size_t count;                /* elements                                                              */
+    void *data;                  /* as the op finds it                                                    */
+    void *expected;              /* OUT, INOUT, KEYS, VALUES: as the definition leaves it                 */
+    float *bound;                /* [count] allowed distance from it                                      */
+} buffer;
+
+typedef struct problem_matrix {
+    size_t field;                /* where in the op the matrix stands                                     */
+    void *data;                  /* row-major                                                             */
+    float *norms;                /* [n] Euclidean length of each row                                      */
+    float top;                   /* largest |w|                                                           */
+} problem_matrix;
+
+typedef struct problem {
+    op_shape shape;              /* as it is run: rows and columns may be fewer than in the real shape    */
+    dtype type, weight_type;
+    int samples;
+    op op;                       /* over the host's canonical operands                                    */
+    buffer buffers[BUFFERS];
+    problem_matrix matrices[MATRICES];
+    int buffer_count, matrix_count;
+    int32_t *row_tables[4];      /* count, sample, position, keys                                         */
+    int capacity;
+} problem;
+
+typedef struct dice {
+    uint64_t state;
+} dice;
+double random_uniform(dice *r);                      /* [-1, 1)                                         */
+int random_below(dice *r, int n);
+
+/* with_expected 0: only operands (for timing). Returns 0 when out of memory. */
+int problem_make(problem *p, const op_shape *shape, dtype type, dtype weight_type, int samples, dice *r, pool *pool, int with_expected);
+void problem_free(problem *p);
+buffer *problem_buffer(problem *p, const char *name);
+/* The value of element i. */
+double problem_value(const void *data, dtype type, size_t i);
+/* Bits that no computation leaves behind: a NaN with a pattern. */
+void poison(void *data, dtype type, size_t count);
+int is_poison(const void *data, dtype type, size_t i);
+
+/* Fills the bounds of every buffer that has an expectation. */
+void bounds_fill(problem *p);
+
+typedef struct verdict {
+    int ok;
+    double worst;                /* largest distance in units of its bound                                */
+    char detail[500];
+} verdict;
+
+/* Runs the problem on two devices of one level, `device` with many threads and `single` with one. */
+verdict trial_run(problem *p, device *device, struct device *single);
+
+/* One line of timing; copies > 1 keep the weights cold. */
+void timing_run(const op_shape *shape, dtype type, device *device, pool *pool, dice *r);
+void timing_head(device *device, pool *pool);
+
+/* Of the CPU's element functions; a verdict a level. */
+verdict functions_run(device *device);
+
+#endif

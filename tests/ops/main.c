@@ -1,0 +1,264 @@
+/* openpi_ops: checks every operation at every level of every backend against its definition, or times them.
+ *
+ *   openpi_ops [--isa LEVEL] [--op KIND or part of a case's name] [--seed N] [--list]
+ *   openpi_ops --bench [--dtype f32|bf16] [--size full] [--threads N]
+ *
+ * Levels that this machine lacks are named and counted. Inputs differ from run to run; a failure's seed repeats it. */
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "harness.h"
+
+static const op_shape real_shapes[] = {SHAPES_FULL(SHAPE_ROW) SHAPES_TINY(SHAPE_ROW) SHAPES_ODD(SHAPE_ROW)};
+
+/* Shapes that no model has: odd k, columns that fill no panel, few and many rows, every head_dim's end. */
+static const op_shape made_shapes[] = {
+    {"made k 1", OP_LINEAR_RESIDUAL, 7, 5, 1, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_BIAS},
+    {"made k 5", OP_NORM_LINEAR, 13, 33, 5, 0, 0, 0, NORM_LAYER, ACT_GELU, SHAPE_BIAS | SHAPE_SCATTER},
+    {"made k 40", OP_NORM_LINEAR, 33, 17, 40, 0, 0, 0, NORM_RMS, ACT_SILU, SHAPE_SHIFT},
+    {"made k 641", OP_NORM_LINEAR, 2, 47, 641, 0, 0, 0, NORM_RMS, ACT_NONE, SHAPE_BIAS},
+    {"made k 4303", OP_LINEAR_RESIDUAL, 26, 31, 4303, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_BIAS | SHAPE_GATE},
+    {"made gated 1", OP_NORM_LINEAR, 1, 2, 31, 0, 0, 0, NORM_RMS, ACT_GEGLU, SHAPE_GATED | SHAPE_BIAS},
+    {"made gated 35", OP_NORM_LINEAR, 40, 70, 588, 0, 0, 0, NORM_RMS, ACT_GEGLU, SHAPE_GATED | SHAPE_SCATTER},
+    {"made rows 300", OP_LINEAR_RESIDUAL, 300, 70, 2080, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_GATE},
+    {"made rows 1100", OP_NORM_LINEAR, 1100, 35, 96, 0, 0, 0, NORM_LAYER, ACT_GELU, SHAPE_BIAS},
+    {"made rows 2500", OP_NORM_LINEAR, 2500, 9, 33, 0, 0, 0, NORM_NONE, ACT_NONE, 0},
+    {"made qkv d 2", OP_NORM_QKV, 13, 8, 40, 2, 2, 0, NORM_RMS, ACT_NONE, 0},
+    {"made qkv d 6", OP_NORM_QKV, 33, 18, 72, 1, 6, 0, NORM_NONE, ACT_NONE, 0},
+    {"made qkv d 34", OP_NORM_QKV, 12, 170, 41, 3, 34, 0, NORM_RMS, ACT_NONE, SHAPE_SHIFT},
+    {"made qkv d 72", OP_NORM_QKV, 50, 144, 96, 0, 72, 0, NORM_RMS, ACT_NONE, 0},
+    {"made attention 1", OP_CACHE_ATTENTION, 1, 0, 0, 1, 2, 1, NORM_NONE, ACT_NONE, 0},
+    {"made attention 7", OP_CACHE_ATTENTION, 13, 0, 0, 3, 6, 7, NORM_NONE, ACT_NONE, 0},
+    {"made attention 33", OP_CACHE_ATTENTION, 33, 0, 0, 5, 34, 33, NORM_NONE, ACT_NONE, 0},
+    {"made attention 64", OP_CACHE_ATTENTION, 7, 0, 0, 60, 72, 64, NORM_NONE, ACT_NONE, 0},
+    {"made attention 1001", OP_CACHE_ATTENTION, 5, 0, 0, 2, 256, 1001, NORM_NONE, ACT_NONE, 0},
+    {"made image d 5", OP_IMAGE_ATTENTION, 512, 0, 0, 3, 5, 256, NORM_NONE, ACT_NONE, 0},
+    {"made image d 64", OP_IMAGE_ATTENTION, 256, 0, 0, 1, 64, 256, NORM_NONE, ACT_NONE, 0},
+    {"made action 33", OP_ACTION_EMBED, 33, 41, 32, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_MLP},
+    {"made state 7", OP_STATE_EMBED, 7, 37, 13, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_BIAS},
+    {"made velocity 50", OP_VELOCITY, 50, 37, 72, 0, 0, 0, NORM_RMS, ACT_NONE, SHAPE_BIAS},
+    {"made text 7", OP_EMBED_TEXT, 7, 41, 0, 0, 0, 0, NORM_NONE, ACT_NONE, 0},
+};
+
+static const char *const levels[] = {"reference", "avx2", "avx512", "avx512_bf16", "amx"};
+
+enum { REAL = sizeof real_shapes / sizeof *real_shapes, MADE = sizeof made_shapes / sizeof *made_shapes, LEVELS = sizeof levels / sizeof *levels };
+enum { THREADS = 3 };
+static const double budget = 6e6;          /* multiply-adds of the definition that one case may take        */
+
+typedef struct options {
+    const char *isa, *op, *size, *dtype;
+    uint64_t seed;
+    int list, bench, threads;
+} options;
+
+typedef struct level {
+    const char *name;
+    device *many, *single;       /* NULL: this machine lacks it                                           */
+    int run, failed;
+    double worst;
+} level;
+
+static int chosen(const options *o, const op_shape *s) {
+    return !o->op || strstr(s->name, o->op) || !strcmp(op_kind_name(s->kind), o->op);
+}
+
+/* ---- checking --------------------------------------------------------------------------------------------- */
+
+static double work_of(const op_shape *s) {
+    double width = (double)s->heads * s->head_dim;
+    switch (s->kind) {
+    case OP_IMAGE_ATTENTION: return 4.0 * s->rows * 256 * width;
+    case OP_CACHE_ATTENTION: return 4.0 * s->rows * s->keys * width;
+    case OP_ACTION_EMBED: return (double)s->rows * s->n * (s->k + (s->options & SHAPE_MLP ? 2.0 * s->n : 0));
+    default: return (double)s->rows * s->n * (s->k ? s->k : 1);
+    }
+}
+
+static int least(int a, int b) { return a < b ? a : b; }
+
+/* A real shape that the definition can do in time: k stays, columns and heads become fewer, and then rows. */
+static op_shape shrink(op_shape s, dice *r) {
+    static const int few[] = {1, 2, 7, 10, 13, 33, 50};
+    int images = s.kind == OP_PATCH_EMBED || s.kind == OP_IMAGE_ATTENTION;
+    if (work_of(&s) <= budget) return s;
+    if (s.kind == OP_NORM_QKV) {
+        s.heads = least(s.heads, 1);
+        s.n = (s.heads + 2) * s.head_dim;
+    } else if (s.kind == OP_IMAGE_ATTENTION) {
+        s.heads = 1;
+        s.rows = 256;
+    } else if (s.kind == OP_PATCH_EMBED) {
+        s.rows = 256;
+        s.n = least(s.n, 37);
+    } else if (s.kind == OP_ACTION_EMBED) {
+        s.n = least(s.n, 390);
+    } else if (s.n) {
+        s.n = least(s.n, 2 * (33 + random_below(r, 16)));
+    }
+    if (!images && work_of(&s) > budget) s.rows = least(s.rows, few[random_below(r, sizeof few / sizeof *few)]);
+    while (!images && work_of(&s) > 2 * budget && s.rows > 1) s.rows = (s.rows + 1) / 2;
+    return s;
+}
+
+static void check_one(const options *o, const op_shape *shape, dtype type, dtype weight_type, level *all, pool *pool, dice *r) {
+    problem p;
+    int samples = 1 + random_below(r, 3);
+    if (!problem_make(&p, shape, type, weight_type, samples, r, pool, 1)) {
+        fprintf(stderr, "out of memory: %s\n", shape->name);
+        exit(2);
+    }
+    for (level *l = all; l < all + LEVELS; l++) {
+        if (!l->many) continue;
+        verdict v = trial_run(&p, l->many, l->single);
+        l->run++;
+        if (v.worst > l->worst) l->worst = v.worst;
+        if (v.ok && !o->list) continue;
+        printf("%-4s %-11s %-22s %-16s rows %d, n %d, k %d, heads %d·%d, keys %d, samples %d, %s, weights %s: %s%.2f of the bound\n",
+               v.ok ? "ok" : "FAIL", l->name, shape->name, op_kind_name(shape->kind), shape->rows, shape->n, shape->k, shape->heads, shape->head_dim,
+               shape->keys, p.samples, type == DTYPE_BF16 ? "bf16" : "f32", weight_type == DTYPE_BF16 ? "bf16" : "f32", v.detail, v.worst);
+        l->failed += !v.ok;
+    }
+    problem_free(&p);
+}
+
+static void check_shape(const options *o, const op_shape *shape, level *all, pool *pool, dice *r) {
+    static const dtype pairs[][2] = {{DTYPE_F32, DTYPE_F32}, {DTYPE_F32, DTYPE_BF16}, {DTYPE_BF16, DTYPE_BF16}, {DTYPE_BF16, DTYPE_F32}};
+    int without_weights = shape->kind == OP_IMAGE_ATTENTION || shape->kind == OP_CACHE_ATTENTION || shape->kind == OP_EMBED_TEXT;
+    if (!chosen(o, shape)) return;
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        if (!without_weights || pairs[i][0] == pairs[i][1]) check_one(o, shape, pairs[i][0], pairs[i][1], all, pool, r);
+}
+
+static int check_functions(const options *o, level *all) {
+    int failed = 0;
+    for (level *l = all; l < all + LEVELS; l++) {
+        if (!l->many || !strcmp(l->name, "reference") || (o->op && strcmp(o->op, "functions"))) continue;
+        verdict v = functions_run(l->many);
+        l->run++;
+        l->failed += !v.ok;
+        failed += !v.ok;
+        if (!v.ok) printf("FAIL %-11s functions: %s, %.2f of the bound\n", l->name, v.detail, v.worst);
+    }
+    return failed;
+}
+
+static int summarise(const level *all, uint64_t seed, double ms) {
+    int failed = 0, run = 0, lacking = 0;
+    for (const level *l = all; l < all + LEVELS; l++) {
+        if (l->many) printf("%-12s %4d checks, %d failed, worst %.2f of its bound\n", l->name, l->run, l->failed, l->worst);
+        if (!l->many && l->name) printf("%-12s skipped: %s\n", l->name, l->run < 0 ? "not asked for" : "this machine lacks it");
+        lacking += !l->many && l->run >= 0;
+        failed += l->failed;
+        run += l->many ? l->run : 0;
+    }
+    printf("%d checks, %d failed, %d levels skipped for want of the machine; seed %llu, %.1f s\n", run, failed, lacking, (unsigned long long)seed,
+           ms * 1e-3);
+    return failed || !run;
+}
+
+/* ---- starting --------------------------------------------------------------------------------------------- */
+
+static int open_level(level *l, pool *many, pool *single) {
+    openpi_error error;
+    for (int i = 0; i < 2; i++) {
+        device_options options = {.isa = l->name, .pool = i ? single : many};
+        device **to = i ? &l->single : &l->many;
+        if (backend_cpu.open("cpu", &options, to, &error) != OPENPI_OK) {
+            fprintf(stderr, "%s\n", error.message);
+            return 0;
+        }
+        if (!strcmp((*to)->path, l->name)) continue;
+        backend_cpu.close(*to);
+        *to = NULL;
+    }
+    return 1;
+}
+
+static int bench(const options *o, const char *isa) {
+    openpi_error error;
+    pool *pool;
+    device *device;
+    dice r = {o->seed};
+    device_options options = {.isa = isa};
+    if (pool_create(o->threads, 1, &pool, &error) != OPENPI_OK) return 2;
+    options.pool = pool;
+    if (backend_cpu.open("cpu", &options, &device, &error) != OPENPI_OK) {
+        fprintf(stderr, "%s\n", error.message);
+        return 2;
+    }
+    timing_head(device, pool);
+    for (int i = 0; i < REAL; i++) {
+        if (!chosen(o, &real_shapes[i]) || strncmp(real_shapes[i].name, o->size, strlen(o->size))) continue;
+        if (!o->dtype || !strcmp(o->dtype, "bf16")) timing_run(&real_shapes[i], DTYPE_BF16, device, pool, &r);
+        if (o->dtype && !strcmp(o->dtype, "f32")) timing_run(&real_shapes[i], DTYPE_F32, device, pool, &r);
+    }
+    backend_cpu.close(device);
+    pool_close(pool);
+    return 0;
+}
+
+static int check(const options *o) {
+    openpi_error error;
+    pool *many, *single;
+    level all[LEVELS];
+    double start = clock_ms();
+    int known = !o->isa;
+    if (pool_create(THREADS, 0, &many, &error) != OPENPI_OK || pool_create(1, 0, &single, &error) != OPENPI_OK) {
+        fprintf(stderr, "%s\n", error.message);
+        return 2;
+    }
+    for (int i = 0; i < LEVELS; i++) {
+        all[i] = (level){.name = levels[i]};
+        if (o->isa && strcmp(o->isa, levels[i])) {
+            all[i].run = -1;
+            continue;
+        }
+        known = 1;
+        if (!open_level(&all[i], many, single)) return 2;
+    }
+    if (!known) {
+        fprintf(stderr, "there is no level \"%s\"\n", o->isa);
+        return 2;
+    }
+    printf("seed %llu\n", (unsigned long long)o->seed);
+    check_functions(o, all);
+    for (int i = 0; i < REAL + MADE; i++) {
+        dice r = {o->seed + (uint64_t)i * 1000003};
+        op_shape shape = i < REAL ? shrink(real_shapes[i], &r) : made_shapes[i - REAL];
+        check_shape(o, &shape, all, many, &r);
+    }
+    int failed = summarise(all, o->seed, clock_ms() - start);
+    for (int i = 0; i < LEVELS; i++) {
+        if (all[i].many) backend_cpu.close(all[i].many);
+        if (all[i].single) backend_cpu.close(all[i].single);
+    }
+    pool_close(many);
+    pool_close(single);
+    return failed ? 1 : 0;
+}
+
+int main(int count, char **arguments) {
+    static const struct option known[] = {{"isa", 1, NULL, 'i'},  {"op", 1, NULL, 'o'},    {"seed", 1, NULL, 's'},    {"list", 0, NULL, 'l'},
+                                          {"bench", 0, NULL, 'b'}, {"dtype", 1, NULL, 'd'}, {"threads", 1, NULL, 't'}, {"size", 1, NULL, 'z'},
+                                          {NULL, 0, NULL, 0}};
+    options o = {.seed = (uint64_t)time(NULL), .size = "full"};
+    for (int c; (c = getopt_long(count, arguments, "", known, NULL)) != -1;) {
+        switch (c) {
+        case 'i': o.isa = optarg; break;
+        case 'o': o.op = optarg; break;
+        case 's': o.seed = strtoull(optarg, NULL, 10); break;
+        case 'l': o.list = 1; break;
+        case 'b': o.bench = 1; break;
+        case 'd': o.dtype = optarg; break;
+        case 't': o.threads = atoi(optarg); break;
+        case 'z': o.size = optarg; break;
+        default: fprintf(stderr, "usage: openpi_ops [--isa LEVEL] [--op PART] [--seed N] [--list] | --bench [--dtype T] [--size S] [--threads N]\n"); return 2;
+        }
+    }
+    return o.bench ? bench(&o, o.isa) : check(&o);
+}

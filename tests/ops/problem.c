@@ -1,0 +1,393 @@
+/* One op with random operands on the host and what the scalar definition makes of them.
+ *
+ * The surprise: outputs, rows behind the last one and cache places that nothing writes start as poison, on the host as
+ * on the device; what the definition leaves poisoned must stay so bit for bit. */
+#include "harness.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ops/reference.h"
+
+enum { SPARE_ROWS = 3, TOKENS = OPENPI_IMAGE_TOKENS };
+
+double random_uniform(dice *r) {
+    r->state = r->state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    uint64_t x = r->state ^ r->state >> 29;
+    return (double)((x * UINT64_C(0x9E3779B97F4A7C15)) >> 40) * 0x1p-23 - 1;
+}
+
+int random_below(dice *r, int n) { return (int)((random_uniform(r) + 1) * 0.5 * n); }
+
+double problem_value(const void *data, dtype type, size_t i) {
+    return type == DTYPE_BF16 ? bf16_to_float(((const bf16 *)data)[i]) : ((const float *)data)[i];
+}
+
+static const uint32_t poison_f32 = 0x7fc0dead;
+static const bf16 poison_bf16 = 0x7fde;
+
+void poison(void *data, dtype type, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (type == DTYPE_BF16)
+            ((bf16 *)data)[i] = poison_bf16;
+        else
+            memcpy((float *)data + i, &poison_f32, sizeof poison_f32);
+}
+
+int is_poison(const void *data, dtype type, size_t i) {
+    return type == DTYPE_BF16 ? ((const bf16 *)data)[i] == poison_bf16 : !memcmp((const float *)data + i, &poison_f32, sizeof poison_f32);
+}
+
+static void set(void *data, dtype type, size_t i, double value) {
+    if (type == DTYPE_BF16)
+        ((bf16 *)data)[i] = float_to_bf16((float)value);
+    else
+        ((float *)data)[i] = (float)value;
+}
+
+/* ---- operands --------------------------------------------------------------------------------------------- */
+
+typedef struct maker {
+    problem *p;
+    dice *r;
+    int failed;
+} maker;
+
+static void *take(maker *m, size_t bytes) {
+    void *memory = malloc(bytes ? bytes : 1);
+    if (!memory) m->failed = 1;
+    return memory;
+}
+
+/* The first `used` of count elements random with the standard deviation `scale`, around `mean`; the rest poison. */
+static void *add(maker *m, const char *name, size_t field, role role, dtype type, size_t count, size_t used, double scale, double mean) {
+    buffer *b = &m->p->buffers[m->p->buffer_count];
+    void *data = take(m, count * dtype_bytes(type));
+    if (!data) return NULL;
+    m->p->buffer_count++;
+    *b = (buffer){name, field, role, type, count, data, NULL, NULL};
+    if (type != DTYPE_U8) poison(data, type, count);
+    for (size_t i = 0; i < used; i++) set(data, type, i, mean + scale * 1.7320508 * random_uniform(m->r));
+    memcpy((char *)&m->p->op + field, &data, sizeof data);
+    return data;
+}
+
+static void add_ints(maker *m, const char *name, size_t field, const int32_t *values, size_t count) {
+    buffer *b = &m->p->buffers[m->p->buffer_count];
+    int32_t *data = take(m, count * sizeof *data);
+    if (!data) return;
+    m->p->buffer_count++;
+    *b = (buffer){name, field, ROLE_IN, DTYPE_I32, count, data, NULL, NULL};
+    memcpy(data, values, count * sizeof *data);
+    memcpy((char *)&m->p->op + field, &data, sizeof data);
+}
+
+static void add_matrix(maker *m, size_t field, matrix form) {
+    problem_matrix *w = &m->p->matrices[m->p->matrix_count];
+    size_t n = (size_t)form.n, k = (size_t)form.k;
+    void *data = take(m, n * k * dtype_bytes(form.type));
+    float *norms = take(m, n * sizeof *norms);
+    m->p->matrix_count++;
+    *w = (problem_matrix){field, data, norms, 0};
+    if (!data || !norms) return;
+    for (size_t i = 0; i < n; i++) {
+        double sum = 0;
+        for (size_t j = 0; j < k; j++) {
+            set(data, form.type, i * k + j, 1.7320508 / sqrt(form.k) * random_uniform(m->r));
+            double v = problem_value(data, form.type, i * k + j);
+            sum += v * v;
+            w->top = fmaxf(w->top, (float)fabs(v));
+        }
+        norms[i] = (float)sqrt(sum);
+    }
+    form.data = data;
+    memcpy((char *)&m->p->op + field, &form, sizeof form);
+}
+
+#define AT(member) offsetof(op, member)
+
+static matrix matrix_of(const problem *p, int n, int k, matrix_form form) {
+    return (matrix){.n = n, .k = k, .type = p->weight_type, .form = form, .heads = p->shape.heads, .head_dim = p->shape.head_dim};
+}
+
+static void add_norm(maker *m, size_t field) {
+    norm *n = (norm *)((char *)&m->p->op + field);
+    const op_shape *s = &m->p->shape;
+    size_t k = (size_t)s->k;
+    n->kind = s->norm;
+    n->eps = 1e-6f;
+    if (s->norm == NORM_NONE) return;
+    add(m, "norm weight", field + offsetof(norm, weight), ROLE_IN, DTYPE_F32, k, k, 0.3, s->norm == NORM_LAYER ? 1 : 0);
+    if (s->norm == NORM_LAYER || s->options & SHAPE_SHIFT)
+        add(m, "norm bias", field + offsetof(norm, bias), ROLE_IN, DTYPE_F32, k, k, 0.3, 0);
+}
+
+/* count, sample, position, keys of `rows` rows of so many samples; places start at `start`. */
+static void add_rows(maker *m, size_t field, int start) {
+    problem *p = m->p;
+    int rows = p->shape.rows, capacity = rows + SPARE_ROWS;
+    row_set *set = (row_set *)((char *)&p->op + field);
+    int32_t *sample = take(m, (size_t)capacity * 4), *position = take(m, (size_t)capacity * 4), *keys = take(m, (size_t)capacity * 4);
+    p->capacity = set->capacity = capacity;
+    if (sample && position && keys) {
+        for (int i = 0, place = 0; i < capacity; i++, place++) {
+            sample[i] = i < rows ? (int)((int64_t)i * p->samples / rows) : -1;
+            if (i && sample[i] != sample[i - 1]) place = 0;
+            position[i] = i < rows ? start + place : -1;
+            keys[i] = i < rows ? 1 + random_below(m->r, p->shape.keys > 0 ? p->shape.keys : 1) : -1;
+            if (i % 3 == 0 && i < rows) keys[i] = p->shape.keys;
+        }
+        add_ints(m, "count", field + offsetof(row_set, count), &(int32_t){rows}, 1);
+        add_ints(m, "sample", field + offsetof(row_set, sample), sample, (size_t)capacity);
+        add_ints(m, "position", field + offsetof(row_set, position), position, (size_t)capacity);
+        add_ints(m, "keys", field + offsetof(row_set, keys), keys, (size_t)capacity);
+    }
+    free(sample);
+    free(position);
+    free(keys);
+}
+
+/* Rows go to every second one, backwards: an order that nothing could hit by accident. */
+static void add_out_rows(maker *m, size_t field) {
+    int rows = m->p->shape.rows, capacity = rows + SPARE_ROWS;
+    int32_t *to = take(m, (size_t)capacity * 4);
+    if (!to) return;
+    for (int i = 0; i < capacity; i++) to[i] = i < rows ? 2 * (rows - 1 - i) + 1 : -1;
+    add_ints(m, "out_row", field, to, (size_t)capacity);
+    free(to);
+}
+
+/* x: act [capacity][k], rows in use random. */
+static void add_act(maker *m, const char *name, size_t field, role role, int rows, int columns) {
+    size_t width = (size_t)columns;
+    add(m, name, field, role, m->p->type, (size_t)(rows + SPARE_ROWS) * width, role == ROLE_OUT ? 0 : (size_t)rows * width, 1, 0);
+}
+
+static void add_floats(maker *m, const char *name, size_t field, int count, double scale) {
+    add(m, name, field, ROLE_IN, DTYPE_F32, (size_t)count, (size_t)count, scale, 0);
+}
+
+static void make_patch_embed(maker *m) {
+    problem *p = m->p;
+    const op_shape *s = &p->shape;
+    size_t pixels = (size_t)(s->rows / TOKENS) * 224 * 224 * 3;
+    int floats = random_below(m->r, 2);
+    add_rows(m, AT(patch_embed.rows), 0);
+    add_ints(m, "pixels", AT(patch_embed.pixels), &(int32_t){floats ? OPENPI_PIXELS_F32 : OPENPI_PIXELS_U8}, 1);
+    add_matrix(m, AT(patch_embed.weight), matrix_of(p, s->n, s->k, MATRIX_PLAIN));
+    add_floats(m, "bias", AT(patch_embed.bias), s->n, 1);
+    add_floats(m, "position", AT(patch_embed.position), TOKENS * s->n, 1);
+    add_act(m, "out", AT(patch_embed.out), ROLE_OUT, s->rows, s->n);
+    if (floats) {
+        add(m, "images", AT(patch_embed.images), ROLE_IN, DTYPE_F32, pixels, pixels, 0.5, 0);
+        return;
+    }
+    uint8_t *bytes = add(m, "images", AT(patch_embed.images), ROLE_IN, DTYPE_U8, pixels, 0, 0, 0);
+    for (size_t i = 0; bytes && i < pixels; i++) bytes[i] = (uint8_t)random_below(m->r, 256);
+}
+
+static void make_norm_linear(maker *m) {
+    problem *p = m->p;
+    const op_shape *s = &p->shape;
+    int gated = (s->options & SHAPE_GATED) != 0, columns = gated ? s->n / 2 : s->n, scatter = (s->options & SHAPE_SCATTER) != 0;
+    add_rows(m, AT(norm_linear.rows), 0);
+    add_act(m, "x", AT(norm_linear.x), ROLE_IN, s->rows, s->k);
+    add_norm(m, AT(norm_linear.norm));
+    add_matrix(m, AT(norm_linear.weight), matrix_of(p, s->n, s->k, gated ? MATRIX_GATED : MATRIX_PLAIN));
+    if (s->options & SHAPE_BIAS) add_floats(m, "bias", AT(norm_linear.bias), s->n, 1);
+    if (scatter) add_out_rows(m, AT(norm_linear.out_row));
+    p->op.norm_linear.activation = s->activation;
+    add_act(m, "out", AT(norm_linear.out), ROLE_OUT, scatter ? 2 * s->rows : s->rows, columns);
+}
+
+static void make_image_attention(maker *m) {
+    const op_shape *s = &m->p->shape;
+    add_rows(m, AT(image_attention.rows), 0);
+    add_act(m, "qkv", AT(image_attention.qkv), ROLE_IN, s->rows, 3 * s->heads * s->head_dim);
+    add_act(m, "out", AT(image_attention.out), ROLE_OUT, s->rows, s->heads * s->head_dim);
+    m->p->op.image_attention.heads = s->heads;
+    m->p->op.image_attention.head_dim = s->head_dim;
+    m->p->op.image_attention.scale = 1 / sqrtf((float)s->head_dim);
+}
+
+static void make_linear_residual(maker *m) {
+    problem *p = m->p;
+    const op_shape *s = &p->shape;
+    add_rows(m, AT(linear_residual.rows), 0);
+    add_act(m, "a", AT(linear_residual.a), ROLE_IN, s->rows, s->k);
+    add_matrix(m, AT(linear_residual.weight), matrix_of(p, s->n, s->k, MATRIX_PLAIN));
+    if (s->options & SHAPE_BIAS) add_floats(m, "bias", AT(linear_residual.bias), s->n, 1);
+    if (s->options & SHAPE_GATE) add_floats(m, "gate", AT(linear_residual.gate), s->n, 1);
+    add_act(m, "x", AT(linear_residual.x), ROLE_INOUT, s->rows, s->n);
+}
+
+static void make_embed_text(maker *m) {
+    const op_shape *s = &m->p->shape;
+    add_rows(m, AT(embed_text.rows), 0);
+    add_floats(m, "text", AT(embed_text.text), s->rows * s->n, 0.02);
+    add_out_rows(m, AT(embed_text.out_row));
+    m->p->op.embed_text.width = s->n;
+    m->p->op.embed_text.scale = sqrtf((float)s->n);
+    add_act(m, "out", AT(embed_text.out), ROLE_OUT, 2 * s->rows, s->n);
+}
+
+static void add_cache(maker *m, size_t field, int capacity, int used) {
+    problem *p = m->p;
+    kv_cache *cache = (kv_cache *)((char *)&p->op + field);
+    size_t block = (size_t)capacity * (size_t)p->shape.head_dim, count = (size_t)p->samples * block;
+    cache->capacity = capacity;
+    cache->head_dim = p->shape.head_dim;
+    add(m, "cache k", field + offsetof(kv_cache, k), ROLE_KEYS, p->type, count, 0, 0, 0);
+    add(m, "cache v", field + offsetof(kv_cache, v), ROLE_VALUES, p->type, count, 0, 0, 0);
+    if (m->failed) return;
+    for (int b = 0; b < p->samples; b++)
+        for (size_t i = 0; i < (size_t)used * (size_t)p->shape.head_dim; i++) {
+            set(cache->k, p->type, (size_t)b * block + i, 1.7320508 * random_uniform(m->r));
+            set(cache->v, p->type, (size_t)b * block + i, 1.7320508 * random_uniform(m->r));
+        }
+}
+
+static void make_norm_qkv(maker *m) {
+    problem *p = m->p;
+    const op_shape *s = &p->shape;
+    int start = 1 + random_below(m->r, 40), capacity = start + s->rows + random_below(m->r, 40), half = s->head_dim / 2;
+    add_rows(m, AT(norm_qkv.rows), start);
+    add_act(m, "x", AT(norm_qkv.x), ROLE_IN, s->rows, s->k);
+    add_norm(m, AT(norm_qkv.norm));
+    add_matrix(m, AT(norm_qkv.weight), matrix_of(p, s->n, s->k, MATRIX_QKV));
+    float *rope = add(m, "rope", AT(norm_qkv.rope), ROLE_IN, DTYPE_F32, (size_t)(capacity * s->head_dim), 0, 0, 0);
+    if (s->heads) add_act(m, "q", AT(norm_qkv.q), ROLE_OUT, s->rows, s->heads * s->head_dim);
+    add_cache(m, AT(norm_qkv.cache), capacity, 0);
+    for (int i = 0; rope && i < capacity * half; i++) {
+        double angle = i / half / pow(10000, (double)(i % half) / half);
+        rope[2 * i] = (float)cos(angle);
+        rope[2 * i + 1] = (float)sin(angle);
+    }
+}
+
+static void make_cache_attention(maker *m) {
+    problem *p = m->p;
+    const op_shape *s = &p->shape;
+    add_rows(m, AT(cache_attention.rows), 0);
+    add_act(m, "q", AT(cache_attention.q), ROLE_IN, s->rows, s->heads * s->head_dim);
+    add_cache(m, AT(cache_attention.cache), s->keys + random_below(m->r, 40), s->keys);
+    p->op.cache_attention.heads = s->heads;
+    p->op.cache_attention.scale = 1 / sqrtf((float)s->head_dim);
+    add_act(m, "out", AT(cache_attention.out), ROLE_OUT, s->rows, s->heads * s->head_dim);
+}
+
+static void make_state_embed(maker *m) {
+    problem *p = m->p;
+    const op_shape *s = &p->shape;
+    add_rows(m, AT(state_embed.rows), 0);
+    add_floats(m, "state", AT(state_embed.state), s->rows * s->k, 1);
+    add_matrix(m, AT(state_embed.weight), matrix_of(p, s->n, s->k, MATRIX_PLAIN));
+    add_floats(m, "bias", AT(state_embed.bias), s->n, 1);
+    p->op.state_embed.out_stride = 3;
+    add_act(m, "out", AT(state_embed.out), ROLE_OUT, 3 * s->rows, s->n);
+}
+
+static void make_action_embed(maker *m) {
+    problem *p = m->p;
+    const op_shape *s = &p->shape;
+    op_action_embed *a = &p->op.action_embed;
+    a->horizon = s->rows % 2 ? s->rows : s->rows / 2;
+    a->out_offset = 1;
+    a->out_stride = a->horizon + 2;
+    add_rows(m, AT(action_embed.rows), 0);
+    add_floats(m, "x", AT(action_embed.x), s->rows * s->k, 1);
+    add_matrix(m, AT(action_embed.in), matrix_of(p, s->n, s->k, MATRIX_PLAIN));
+    add_floats(m, "in_bias", AT(action_embed.in_bias), s->n, 1);
+    if (s->options & SHAPE_MLP) {
+        add_matrix(m, AT(action_embed.mlp_in), matrix_of(p, s->n, s->n, MATRIX_PLAIN));
+        add_matrix(m, AT(action_embed.mlp_out), matrix_of(p, s->n, s->n, MATRIX_PLAIN));
+        add_floats(m, "time", AT(action_embed.time), s->n, 1);
+        add_floats(m, "mlp_out_bias", AT(action_embed.mlp_out_bias), s->n, 1);
+    }
+    add_act(m, "out", AT(action_embed.out), ROLE_OUT, s->rows / a->horizon * a->out_stride, s->n);
+}
+
+static void make_velocity(maker *m) {
+    problem *p = m->p;
+    const op_shape *s = &p->shape;
+    op_velocity *a = &p->op.velocity;
+    a->horizon = s->rows % 2 ? s->rows : s->rows / 2;
+    a->x_offset = 1;
+    a->x_stride = a->horizon + 2;
+    a->dt = -0.1f;
+    add_rows(m, AT(velocity.rows), 0);
+    add_act(m, "x", AT(velocity.x), ROLE_IN, s->rows / a->horizon * a->x_stride, s->k);
+    add_norm(m, AT(velocity.norm));
+    add_matrix(m, AT(velocity.weight), matrix_of(p, s->n, s->k, MATRIX_PLAIN));
+    add_floats(m, "bias", AT(velocity.bias), s->n, 1);
+    size_t count = (size_t)(s->rows * s->n), room = (size_t)((s->rows + SPARE_ROWS) * s->n);
+    add(m, "velocity", AT(velocity.velocity), ROLE_OUT, DTYPE_F32, room, 0, 0, 0);
+    add(m, "x_t", AT(velocity.x_t), ROLE_INOUT, DTYPE_F32, room, count, 1, 0);
+}
+
+static void (*const makers[OP_KINDS])(maker *m) = {
+#define X(kind, member, type) [kind] = make_##member,
+    OP_LIST(X)
+#undef X
+};
+
+/* ---- what the definition makes of them -------------------------------------------------------------------- */
+
+typedef struct row_loop {
+    const op *op;
+    int step, rows;
+} row_loop;
+
+static void run_rows(void *argument, int task, int worker) {
+    const row_loop *l = argument;
+    int first = task * l->step, end = first + l->step;
+    (void)worker;
+    reference_ops[l->op->kind](l->op, first, end < l->rows ? end : l->rows);
+}
+
+static int compute_expected(problem *p, pool *pool) {
+    op op = p->op;
+    for (int i = 0; i < p->buffer_count; i++) {
+        buffer *b = &p->buffers[i];
+        if (b->role == ROLE_IN) continue;
+        b->expected = malloc(b->count * dtype_bytes(b->type));
+        b->bound = calloc(b->count, sizeof *b->bound);
+        if (!b->expected || !b->bound) return 0;
+        memcpy(b->expected, b->data, b->count * dtype_bytes(b->type));
+        memcpy((char *)&op + b->field, &b->expected, sizeof b->expected);
+    }
+    row_loop loop = {&op, 1, p->shape.rows};
+    pool_run(pool, run_rows, &loop, p->shape.rows);
+    bounds_fill(p);
+    return 1;
+}
+
+int problem_make(problem *p, const op_shape *shape, dtype type, dtype weight_type, int samples, dice *r, pool *pool, int with_expected) {
+    maker m = {p, r, 0};
+    *p = (problem){.shape = *shape, .type = type, .weight_type = weight_type, .samples = samples < shape->rows ? samples : shape->rows};
+    p->op = (op){.kind = shape->kind, .type = type, .step = -1, .layer = -1, .name = shape->name};
+    makers[shape->kind](&m);
+    if (!m.failed && (!with_expected || compute_expected(p, pool))) return 1;
+    problem_free(p);
+    return 0;
+}
+
+void problem_free(problem *p) {
+    for (int i = 0; i < p->buffer_count; i++) {
+        free(p->buffers[i].data);
+        free(p->buffers[i].expected);
+        free(p->buffers[i].bound);
+    }
+    for (int i = 0; i < p->matrix_count; i++) {
+        free(p->matrices[i].data);
+        free(p->matrices[i].norms);
+    }
+    *p = (problem){.buffer_count = 0};
+}
+
+buffer *problem_buffer(problem *p, const char *name) {
+    for (int i = 0; i < p->buffer_count; i++)
+        if (!strcmp(p->buffers[i].name, name)) return &p->buffers[i];
+    return NULL;
+}
