@@ -38,12 +38,13 @@ void progress_show(void *user, const char *what, uint64_t done, uint64_t total) 
     progress *p = user;
     double now = now_ms(), part = total ? (double)done / (double)total : 0;
     if (part > 1) part = 1;
-    if (strncmp(p->what, what, sizeof p->what - 1)) {
+    if (strncmp(p->what, what, sizeof p->what - 1) || done < p->done) {
         progress_end(p);
         p->start_ms = now;
         p->last_ms = 0;
         snprintf(p->what, sizeof p->what, "%s", what);
     }
+    p->done = done;
     double elapsed = now - p->start_ms;
     if (elapsed < PATIENCE_MS) return;
     if (now - p->last_ms < (p->tty ? REDRAW_MS : LINE_MS) && !(done == total && p->tty)) return;

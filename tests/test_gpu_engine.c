@@ -1,5 +1,6 @@
 /* The whole engine on the GPU: one answer whatever the way of running, again and again, and nothing left behind.
  * Without a GPU every test is counted and skipped, with the reason. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,7 +29,7 @@ static uint32_t next_random(void) {
     return (uint32_t)((z ^ z >> 31) >> 32);
 }
 
-enum { BATCH = 3, HORIZON = 10, PROMPT = 48, PIXELS = 224 * 224 * 3 };
+enum { BATCH = 3, HORIZON = 50, PROMPT = 200, PIXELS = 224 * 224 * 3 };
 
 typedef struct inputs {
     openpi_sample samples[BATCH];
@@ -87,7 +88,7 @@ static int open_engine(const char *spec, openpi_dtype dtype, openpi_engine **eng
 }
 
 /* As a graph, launched op by op, and op by op with a wait after each: bit for bit the same, run after run. */
-static void ways_agree(openpi_engine *engine, const char *what, int rounds, int batch) {
+static void ways_agree(openpi_engine *engine, const char *what, int rounds, int batch, int horizon) {
     openpi_session *session;
     openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
     static float first[BATCH * HORIZON * OPENPI_ACTION_DIM], again[BATCH * HORIZON * OPENPI_ACTION_DIM];
@@ -96,13 +97,13 @@ static void ways_agree(openpi_engine *engine, const char *what, int rounds, int 
     int bad = 0, seen = 0;
     in->images = malloc((size_t)BATCH * OPENPI_CAMERAS * PIXELS);
     options.batch = batch;
-    options.horizon = HORIZON;
+    options.horizon = horizon;
     options.max_prompt = PROMPT;
     must(openpi_session_create(engine, &options, &session, &error));
     if (!session->recording) print_message("%s: no graph: %s\n", what, session->no_recording);
     for (int round = 0; round < rounds; round++) {
         struct recording *recording = session->recording;
-        size_t count = (size_t)(batch * HORIZON * OPENPI_ACTION_DIM);
+        size_t count = (size_t)(batch * horizon * OPENPI_ACTION_DIM);
         draw(in);
         openpi_session_observe(session, watch, &seen);
         must(openpi_session_run(session, in->samples, batch, in->noise, first, NULL, &error));
@@ -133,10 +134,11 @@ static void test_ways(void **state) {
             openpi_engine *engine;
             char what[80];
             if (!open_engine(specs[i], (openpi_dtype)d, &engine)) skip();
-            for (int batch = 1; batch <= BATCH; batch += BATCH - 1) {
-                snprintf(what, sizeof what, "%s %s batch %d", specs[i], d == OPENPI_F32 ? "f32" : "bf16", batch);
-                ways_agree(engine, what, 5, batch);
-            }
+            for (int batch = 1; batch <= BATCH; batch += BATCH - 1)
+                for (int horizon = 10; horizon <= HORIZON; horizon += HORIZON - 10) {
+                    snprintf(what, sizeof what, "%s %s batch %d horizon %d", specs[i], d == OPENPI_F32 ? "f32" : "bf16", batch, horizon);
+                    ways_agree(engine, what, 3, batch, horizon);
+                }
             openpi_engine_close(engine);
         }
 }
@@ -145,12 +147,124 @@ static void test_ways_full(void **state) {
     openpi_engine *engine;
     (void)state;
     if (!open_engine("full:pi0", OPENPI_BF16, &engine)) skip();
-    ways_agree(engine, "full:pi0 bf16 batch 1", 5, 1);
+    ways_agree(engine, "full:pi0 bf16 batch 1", 5, 1, 10);
     openpi_engine_close(engine);
+}
+
+/* ---- against the scalar definition, stage by stage --------------------------------------------------------- */
+
+enum { TENSOR_KINDS = OPENPI_TENSOR_X + 1, KEPT = 1 << 25 };
+
+/* Everything that an observed run shows, in order. */
+typedef struct shown {
+    float *values;
+    size_t count;
+    struct { openpi_tensor tensor; int sample, index; size_t at, count; } parts[4096];
+    int part_count;
+} shown;
+
+static void keep(void *user, openpi_tensor tensor, int sample, int index, const float *data, int rows, int columns) {
+    shown *s = user;
+    size_t n = (size_t)rows * (size_t)columns;
+    assert_true(s->part_count < 4096 && s->count + n <= KEPT);
+    s->parts[s->part_count].tensor = tensor;
+    s->parts[s->part_count].sample = sample;
+    s->parts[s->part_count].index = index;
+    s->parts[s->part_count].at = s->count;
+    s->parts[s->part_count++].count = n;
+    memcpy(s->values + s->count, data, n * sizeof *data);
+    s->count += n;
+}
+
+static double relative_difference(const float *a, const float *b, size_t count) {
+    double difference = 0, norm = 0;
+    for (size_t i = 0; i < count; i++) {
+        difference += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+        norm += (double)b[i] * (double)b[i];
+    }
+    return sqrt(difference / (norm > 0 ? norm : 1));
+}
+
+static int g_bad;
+
+/* The definition on the CPU and the GPU take the same inputs; bf16 differs by its roundings. */
+static void follows_definition(const char *spec, openpi_dtype dtype, int batch, int used, int horizon, int prompt, double bound) {
+    static const char *const names[TENSOR_KINDS] = {"image tokens", "k", "v", "suffix", "velocity", "x"};
+    openpi_synthetic synthetic;
+    openpi_engine *engines[2];
+    shown *seen[2];
+    inputs *in = calloc(1, sizeof *in);
+    float actions[2][BATCH * HORIZON * OPENPI_ACTION_DIM], graph[BATCH * HORIZON * OPENPI_ACTION_DIM];
+    double worst[TENSOR_KINDS] = {0};
+    in->images = malloc((size_t)BATCH * OPENPI_CAMERAS * PIXELS);
+    draw(in);
+    for (int b = 0; b < BATCH; b++) in->samples[b].token_count = prompt - b * 5;
+    must(openpi_synthetic_parse(spec, &synthetic, &error));
+    for (int i = 0; i < 2; i++) {
+        openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
+        openpi_session_options shape = OPENPI_SESSION_OPTIONS_INIT;
+        openpi_session *session;
+        options.synthetic = &synthetic;
+        options.device = i ? "cuda:0" : "cpu";
+        options.dtype = dtype;
+        seen[i] = calloc(1, sizeof *seen[i]);
+        seen[i]->values = malloc((size_t)KEPT * sizeof(float));
+        must(openpi_engine_open(NULL, &options, &engines[i], &error));
+        shape.batch = batch;
+        shape.horizon = horizon;
+        shape.max_prompt = PROMPT;
+        must(openpi_session_create(engines[i], &shape, &session, &error));
+        openpi_session_observe(session, keep, seen[i]);
+        must(openpi_session_run(session, in->samples, used, in->noise, actions[i], NULL, &error));
+        openpi_session_observe(session, NULL, NULL);
+        must(openpi_session_run(session, in->samples, used, in->noise, graph, NULL, &error));
+        if (memcmp(graph, actions[i], (size_t)(used * horizon * OPENPI_ACTION_DIM) * sizeof(float)))
+            print_message("%s: the graph's actions differ by %.3g\n", spec, largest_difference(graph, actions[i], (size_t)(used * horizon * OPENPI_ACTION_DIM)));
+        openpi_session_close(session);
+        openpi_engine_close(engines[i]);
+    }
+    assert_int_equal(seen[0]->part_count, seen[1]->part_count);
+    for (int i = 0; i < seen[0]->part_count; i++) {
+        double d = relative_difference(seen[1]->values + seen[0]->parts[i].at, seen[0]->values + seen[0]->parts[i].at, seen[0]->parts[i].count);
+        if (!(d <= worst[seen[0]->parts[i].tensor])) worst[seen[0]->parts[i].tensor] = d;
+    }
+    print_message("%-9s batch %d of %d horizon %d, %s:", spec, used, batch, horizon, dtype == OPENPI_F32 ? "f32 " : "bf16");
+    int bad = 0;
+    for (int t = 0; t < TENSOR_KINDS; t++) {
+        print_message(" %s %.1e", names[t], worst[t]);
+        bad += !(worst[t] <= bound);
+    }
+    print_message("\n");
+    for (int i = 0; i < 2; i++) {
+        free(seen[i]->values);
+        free(seen[i]);
+    }
+    free(in->images);
+    free(in);
+    g_bad += bad;
+}
+
+static void test_definition(void **state) {
+    static const char *const specs[] = {"tiny:pi0", "tiny:pi05", "odd:pi0", "odd:pi05"};
+    openpi_engine *engine;
+    (void)state;
+    if (!open_engine("tiny", OPENPI_BF16, &engine)) skip();
+    openpi_engine_close(engine);
+    for (int i = 0; i < 4; i++)
+        for (int d = OPENPI_BF16; d <= OPENPI_F32; d++) {
+            double bound = d == OPENPI_F32 ? 1e-4 : 0.05;
+            follows_definition(specs[i], (openpi_dtype)d, 1, 1, 10, 120, bound);
+            follows_definition(specs[i], (openpi_dtype)d, 1, 1, 15, 45, bound);
+            follows_definition(specs[i], (openpi_dtype)d, BATCH, BATCH, 10, 40, bound);
+            follows_definition(specs[i], (openpi_dtype)d, BATCH, BATCH, 50, 200, bound);
+            follows_definition(specs[i], (openpi_dtype)d, BATCH, 1, 50, 30, bound);
+        }
+    assert_int_equal(g_bad, 0);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_definition),
         cmocka_unit_test(test_ways),
         cmocka_unit_test(test_ways_full),
     };

@@ -44,18 +44,20 @@ static void test_openpi(void **state) {
     const json_t *list = json_object_get(root, "tokenize");
     int forms[2] = {0, 0};
     for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *item = json_array_get(list, i), *prompt = json_object_get(item, "prompt"), *values = json_object_get(item, "state");
+        const json_t *item = json_array_get(list, i), *prompt = json_object_get(item, "prompt"),
+                     *values = json_object_get(item, "state");
         const json_t *expected = json_object_get(item, values ? "pi05" : "pi0");
         double numbers[64];
         int32_t ids[MAX];
         int n = (int)json_array_size(values), count = -1, max = (int)json_array_size(expected);
         assert_true(n <= 64 && max <= MAX && max > 0);
         for (int k = 0; k < n; k++) numbers[k] = json_number_value(json_array_get(values, (size_t)k));
-        WORKS(prompt_openpi(b.tokenizer, b.scratch, b.buffer, json_string_value(prompt), json_string_length(prompt), numbers, n, ids, max,
-                            &count, &error));
+        WORKS(prompt_openpi(b.tokenizer, b.scratch, b.buffer, json_string_value(prompt), json_string_length(prompt), numbers, n,
+                            ids, max, &count, &error));
         if (count != json_integer_value(json_object_get(item, "length"))) fail_msg("prompt %zu: %d ids", i, count);
         for (int k = 0; k < max; k++)
-            if ((k < count ? ids[k] : TOKEN_PAD) != json_integer_value(json_array_get(expected, (size_t)k))) fail_msg("prompt %zu, id %d", i, k);
+            if ((k < count ? ids[k] : TOKEN_PAD) != json_integer_value(json_array_get(expected, (size_t)k)))
+                fail_msg("prompt %zu, id %d", i, k);
         forms[values != NULL]++;
     }
     assert_true(forms[0] >= 10 && forms[1] >= 5);
@@ -76,7 +78,8 @@ static void test_truncation(void **state) {
         assert_true(length > 5 && length < MAX);
         for (int max = 1; max <= length + 1; max++) {
             memset(some, 0xff, sizeof some);
-            WORKS(prompt_openpi(b.tokenizer, b.scratch, b.buffer, "pick up the red cup", 19, values, n, some, max, &count, &error));
+            WORKS(
+                prompt_openpi(b.tokenizer, b.scratch, b.buffer, "pick up the red cup", 19, values, n, some, max, &count, &error));
             assert_int_equal(count, max < length ? max : length);
             assert_memory_equal(some, all, (size_t)count * sizeof *some);
             assert_int_equal(some[count], -1);
@@ -96,7 +99,8 @@ static int one_lerobot(bench *b, const char *name, int pi05, const char *text, c
     int count = -1;
     assert_true(n <= 64 && max <= MAX);
     for (int i = 0; i < n; i++) numbers[i] = (double)values[i];
-    if (pi05) WORKS(prompt_lerobot_pi05(b->tokenizer, b->scratch, b->buffer, text, strlen(text), numbers, n, ids, max, &count, &error));
+    if (pi05)
+        WORKS(prompt_lerobot_pi05(b->tokenizer, b->scratch, b->buffer, text, strlen(text), numbers, n, ids, max, &count, &error));
     else WORKS(prompt_lerobot_pi0(b->tokenizer, b->scratch, b->buffer, text, strlen(text), ids, max, &count, &error));
     for (int i = 0; i < max; i++)
         if (mask[i] != (i < count) || tokens[i] != (i < count ? ids[i] : TOKEN_PAD)) fail_msg("%s \"%s\", id %d", name, text, i);
@@ -122,14 +126,16 @@ static void test_lerobot(void **state) {
                                            : GOLDEN "/lerobot/pi0/checkpoint/tokenizer/tokenizer.json");
         snprintf(path, sizeof path, GOLDEN "/lerobot/%s.safetensors", cases[i].file);
         tensors *file = golden_open(path);
-        json_t *settings = golden_metadata(file, "case"), *task = json_object_get(settings, "task"), *tasks = json_object_get(settings, "tasks");
+        json_t *settings = golden_metadata(file, "case"), *task = json_object_get(settings, "task"),
+               *tasks = json_object_get(settings, "tasks");
         float *values = golden_copy(file, "state", DTYPE_F32, rows * n);
         int32_t *tokens = golden_copy(file, "tokens", DTYPE_I32, rows * max);
         const uint8_t *mask = golden_data(file, "token_mask", DTYPE_U8, rows * max);
         assert_int_equal(task ? 1 : json_array_size(tasks), rows);
         for (int r = 0; r < rows; r++)
-            cut += one_lerobot(&b, cases[i].file, cases[i].pi05, json_string_value(task ? task : json_array_get(tasks, (size_t)r)),
-                               values + r * n, n, tokens + r * max, mask + r * max, max);
+            cut +=
+                one_lerobot(&b, cases[i].file, cases[i].pi05, json_string_value(task ? task : json_array_get(tasks, (size_t)r)),
+                            values + r * n, n, tokens + r * max, mask + r * max, max);
         free(tokens);
         free(values);
         json_decref(settings);
@@ -152,10 +158,12 @@ static void test_pi0_newlines(void **state) {
         int32_t ids[3];
     } cases[] = {{"", 2, {2, 4}}, {"\n", 2, {2, 4}}, {"\n\n", 2, {2, 5}}, {"x\n", 3, {2, 1984, 4}}, {"x\n\n\n", 3, {2, 1984, 6}}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        WORKS(prompt_lerobot_pi0(b.tokenizer, b.scratch, b.buffer, cases[i].text, strlen(cases[i].text), ids, MAX, &count, &error));
+        WORKS(
+            prompt_lerobot_pi0(b.tokenizer, b.scratch, b.buffer, cases[i].text, strlen(cases[i].text), ids, MAX, &count, &error));
         assert_int_equal(count, cases[i].count);
         assert_memory_equal(ids, cases[i].ids, (size_t)count * sizeof *ids);
-        WORKS(prompt_openpi(b.tokenizer, b.scratch, b.buffer, cases[i].text, strlen(cases[i].text), NULL, 0, ids, MAX, &count, &error));
+        WORKS(prompt_openpi(b.tokenizer, b.scratch, b.buffer, cases[i].text, strlen(cases[i].text), NULL, 0, ids, MAX, &count,
+                            &error));
         assert_int_equal(ids[count - 1], 4);
         assert_int_equal(count, strchr(cases[i].text, 'x') ? 3 : 2);
     }
@@ -169,8 +177,10 @@ static void test_clean(void **state) {
     static const struct {
         const char *text, *clean;
     } cases[] = {
-        {"", ""}, {" ", ""}, {"a", "a"}, {"  fold_the_towel \n now ", "fold the towel   now"}, {"\u3000uncap the pen\u2003", "uncap the pen"},
-        {"_a_", " a "}, {"\x1c\x1d\x1e\x1f" "a\x1c" "b\x1f", "a\x1c" "b"}, {"\t\n\v\f\r x\t\n\v\f\r ", "x"}, {"\xc2\x85\u00a0x\xc2\x85\u00a0", "x"},
+        {"", ""}, {" ", ""}, {"a", "a"}, {"  fold_the_towel \n now ", "fold the towel   now"},
+        {"\u3000uncap the pen\u2003", "uncap the pen"},
+        {"_a_", " a "}, {"\x1c\x1d\x1e\x1f" "a\x1c" "b\x1f", "a\x1c" "b"}, {"\t\n\v\f\r x\t\n\v\f\r ", "x"},
+        {"\xc2\x85\u00a0x\xc2\x85\u00a0", "x"},
         {"\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200ax\u2028\u2029\u202f\u205f\u3000", "x"},
         {"\u200bx\u180e\ufeff\u2060", "\u200bx\u180e\ufeff\u2060"},                    /* no space to Python */
         {"\x1bx\x0e\x08", "\x1bx\x0e\x08"}, {"a\n\nb_\nc", "a  b  c"}, {"a\tb\rc", "a\tb\rc"}, {"\n_\n", " "},
@@ -197,8 +207,9 @@ static void test_state_bin(void **state) {
     static const struct {
         double x;
         int bin;
-    } cases[] = {{-1, 0},         {-0.9921875, 1}, {0, 128},  {-0.0, 128},      {0.9921875, 255},   {1, 255},       {2, 255},        {-3, -1},
-                 {1e300, 255},    {-1e300, -1},    {5e-324, 128}, {-5e-324, 127}, {HUGE_VAL, 255}, {-HUGE_VAL, -1}, {1.7e308, 255}};
+    } cases[] = {{-1, 0},       {-0.9921875, 1}, {0, 128},        {-0.0, 128},     {0.9921875, 255},
+                 {1, 255},      {2, 255},        {-3, -1},        {1e300, 255},    {-1e300, -1},
+                 {5e-324, 128}, {-5e-324, 127},  {HUGE_VAL, 255}, {-HUGE_VAL, -1}, {1.7e308, 255}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) assert_int_equal(state_bin(cases[i].x), cases[i].bin);
     assert_int_equal(state_bin(NAN), 255);
     assert_int_equal(state_bin(-NAN), 255);
@@ -221,11 +232,16 @@ static void test_refusals(void **state) {
     const double value = 0;
     int32_t ids[4];
     int count = -5;
-    REFUSES(prompt_openpi(b.tokenizer, b.scratch, b.buffer, "x", 1, NULL, 0, ids, 0, &count, &error), OPENPI_BAD_ARGUMENT, "expected at least 1");
-    REFUSES(prompt_openpi(b.tokenizer, b.scratch, b.buffer, "\xff", 1, NULL, 0, ids, 4, &count, &error), OPENPI_BAD_INPUT, "not UTF-8");
-    REFUSES(prompt_openpi(b.tokenizer, b.scratch, b.buffer, "\xff", 1, &value, 1, ids, 4, &count, &error), OPENPI_BAD_INPUT, "not UTF-8");
-    REFUSES(prompt_openpi(b.tokenizer, b.scratch, b.buffer, "x", 1, &value, -1, ids, 4, &count, &error), OPENPI_BAD_ARGUMENT, "has -1 values");
-    REFUSES(prompt_lerobot_pi0(b.tokenizer, b.scratch, b.buffer, "\xff", 1, ids, 4, &count, &error), OPENPI_BAD_INPUT, "not UTF-8");
+    REFUSES(prompt_openpi(b.tokenizer, b.scratch, b.buffer, "x", 1, NULL, 0, ids, 0, &count, &error), OPENPI_BAD_ARGUMENT,
+            "expected at least 1");
+    REFUSES(prompt_openpi(b.tokenizer, b.scratch, b.buffer, "\xff", 1, NULL, 0, ids, 4, &count, &error), OPENPI_BAD_INPUT,
+            "not UTF-8");
+    REFUSES(prompt_openpi(b.tokenizer, b.scratch, b.buffer, "\xff", 1, &value, 1, ids, 4, &count, &error), OPENPI_BAD_INPUT,
+            "not UTF-8");
+    REFUSES(prompt_openpi(b.tokenizer, b.scratch, b.buffer, "x", 1, &value, -1, ids, 4, &count, &error), OPENPI_BAD_ARGUMENT,
+            "has -1 values");
+    REFUSES(prompt_lerobot_pi0(b.tokenizer, b.scratch, b.buffer, "\xff", 1, ids, 4, &count, &error), OPENPI_BAD_INPUT,
+            "not UTF-8");
     REFUSES(prompt_lerobot_pi0(b.tokenizer, b.scratch, b.buffer, "x", (size_t)1 << 40, ids, 4, &count, &error), OPENPI_BAD_INPUT,
             "the prompt has 1099511627776 bytes");
     REFUSES(prompt_buffer_create(SIZE_MAX, 0, &buffer, &error), OPENPI_BAD_INPUT, "the prompt has");
@@ -252,8 +268,10 @@ static void test_long_prompts(void **state) {
     WORKS(tokenizer_scratch_create(prompt_bytes(BYTES, 32), &large.scratch, &error));
     for (int bytes = 1; bytes <= BYTES; bytes = bytes * 3 + 1) {
         int a, b;
-        WORKS(prompt_openpi(small.tokenizer, small.scratch, small.buffer, text, (size_t)bytes, values, 32, ids, BYTES, &a, &error));
-        WORKS(prompt_openpi(large.tokenizer, large.scratch, large.buffer, text, (size_t)bytes, values, 32, ids + BYTES, BYTES, &b, &error));
+        WORKS(
+            prompt_openpi(small.tokenizer, small.scratch, small.buffer, text, (size_t)bytes, values, 32, ids, BYTES, &a, &error));
+        WORKS(prompt_openpi(large.tokenizer, large.scratch, large.buffer, text, (size_t)bytes, values, 32, ids + BYTES, BYTES, &b,
+                            &error));
         assert_int_equal(a, b);
         assert_memory_equal(ids, ids + BYTES, (size_t)a * sizeof *ids);
     }
@@ -266,8 +284,9 @@ static void test_long_prompts(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_openpi), cmocka_unit_test(test_truncation), cmocka_unit_test(test_lerobot),  cmocka_unit_test(test_pi0_newlines),
-        cmocka_unit_test(test_clean),  cmocka_unit_test(test_state_bin),  cmocka_unit_test(test_refusals), cmocka_unit_test(test_long_prompts),
+        cmocka_unit_test(test_openpi),       cmocka_unit_test(test_truncation),   cmocka_unit_test(test_lerobot),
+        cmocka_unit_test(test_pi0_newlines), cmocka_unit_test(test_clean),        cmocka_unit_test(test_state_bin),
+        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_long_prompts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -93,7 +93,8 @@ static void test_lerobot(void **state) {
         const json_t *expected = json_object_get(item, "ids"), *other = json_object_get(item, "sentencepiece");
         differ += other != NULL;
         assert_int_equal(json_integer_value(json_array_get(expected, 0)), TOKEN_BOS);
-        if (!same(encode(hugging, s, json_string_value(text), json_string_length(text)), expected, 1)) fail_msg("hugging face %zu", i);
+        if (!same(encode(hugging, s, json_string_value(text), json_string_length(text)), expected, 1))
+            fail_msg("hugging face %zu", i);
         if (!same(encode(pieces, s, json_string_value(text), json_string_length(text)), other ? other : expected, 1))
             fail_msg("sentencepiece %zu", i);
     }
@@ -127,7 +128,8 @@ static void test_hugging_face(void **state) {
         }
         assert_true(json_array_size(texts) >= 100);
         for (size_t i = 0; i < json_array_size(texts); i++) {
-            const json_t *text = json_array_get(json_array_get(texts, i), 0), *expected = json_array_get(json_array_get(texts, i), 1);
+            const json_t *text = json_array_get(json_array_get(texts, i), 0),
+                         *expected = json_array_get(json_array_get(texts, i), 1);
             if (!same(encode(t, s, json_string_value(text), json_string_length(text)), expected, 0))
                 fail_msg("%s %zu: \"%s\"", name, i, json_string_value(text));
         }
@@ -157,6 +159,18 @@ static void test_state_costs(void **state) {
         tokenizer_scratch_close(s);
         tokenizer_close(t);
     }
+}
+
+/* What the library carries is the goldens' model. */
+static void test_embedded(void **state) {
+    (void)state;
+    char *bytes;
+    size_t count, embedded;
+    const void *data = tokenizer_synthetic_bytes(&embedded);
+    assert_int_equal(file_read(GOLDEN "/tokenizer.model", 1 << 20, &bytes, &count, NULL), OPENPI_OK);
+    assert_int_equal(embedded, count);
+    assert_memory_equal(data, bytes, count);
+    free(bytes);
 }
 
 static void test_capacity(void **state) {
@@ -218,9 +232,12 @@ static void add_run(text *to, uint32_t code, uint32_t count) {
 /* One line of mixed text; no newline, no NUL: spm_encode reads lines. */
 static void random_line(text *to) {
     static const char *const words[] = {
-        "pick up", " the ", "Task: ", ", State: ", "Action: ", "import os", "self.", "def __init__", "<bos>", "<pad>", "<unk>", "</s>", "<s>",
-        "<0x41>", "<table>", "</table>", "<b>", "</b>", "<loc0000>", "<loc0031>", "<loc0032>", "<loc00", "<seg007>", "<seg", "чашку", "青い箱",
-        "die Schüssel", "égouttoir", "e\u0301", "\u2581\u2581", "ﬁ", "½", "한국어", "العربية", "\u200d", "\ufeff", "\u3000", "\u00a0",
+        "pick up", " the ", "Task: ", ", State: ", "Action: ", "import os", "self.", "def __init__", "<bos>", "<pad>", "<unk>",
+        "</s>", "<s>",
+        "<0x41>", "<table>", "</table>", "<b>", "</b>", "<loc0000>", "<loc0031>", "<loc0032>", "<loc00", "<seg007>", "<seg",
+        "чашку", "青い箱",
+        "die Schüssel", "égouttoir", "e\u0301", "\u2581\u2581", "ﬁ", "½", "한국어", "العربية", "\u200d", "\ufeff", "\u3000",
+        "\u00a0",
     };
     for (uint32_t parts = below(20); parts; parts--) {
         const char *word = words[below(sizeof words / sizeof *words)];
@@ -251,7 +268,8 @@ static void against_spm_encode(scratch *folder, const char *model, text *lines, 
         fputc('\n', file);
     }
     assert_int_equal(fclose(file), 0);
-    snprintf(command, sizeof command, "spm_encode --model=%s --output_format=id < %s 2>%s", model, input, scratch_path(folder, "spm_errors.txt"));
+    snprintf(command, sizeof command, "spm_encode --model=%s --output_format=id < %s 2>%s", model, input,
+             scratch_path(folder, "spm_errors.txt"));
     FILE *pipe = popen(command, "r");
     assert_non_null(pipe);
     tokenizer *t = opened(model);
@@ -260,14 +278,16 @@ static void against_spm_encode(scratch *folder, const char *model, text *lines, 
     size_t room = 0;
     for (int i = 0; i < count; i++) {
         ssize_t length = getline(&line, &room, pipe);
-        if (length < 0) fail_msg("spm_encode (Debian package sentencepiece) ended before line %d of %s: see \"%s\"", i, what, command);
+        if (length < 0)
+            fail_msg("spm_encode (Debian package sentencepiece) ended before line %d of %s: see \"%s\"", i, what, command);
         int made = encode(t, s, lines[i].bytes, lines[i].length), at = 0;
         char *next = line, *end;
         for (long id = strtol(next, &end, 10); end != next; id = strtol(next = end, &end, 10), at++)
             if (at >= made || ids[at] != id)
-                fail_msg("%s, line %d \"%.*s\": id %d is %d, spm_encode has %ld", what, i, (int)lines[i].length, lines[i].bytes, at,
-                         at < made ? ids[at] : -1, id);
-        if (at != made) fail_msg("%s, line %d \"%.*s\": %d ids, spm_encode has %d", what, i, (int)lines[i].length, lines[i].bytes, made, at);
+                fail_msg("%s, line %d \"%.*s\": id %d is %d, spm_encode has %ld", what, i, (int)lines[i].length, lines[i].bytes,
+                         at, at < made ? ids[at] : -1, id);
+        if (at != made)
+            fail_msg("%s, line %d \"%.*s\": %d ids, spm_encode has %d", what, i, (int)lines[i].length, lines[i].bytes, made, at);
     }
     free(line);
     assert_int_equal(pclose(pipe), 0);
@@ -324,7 +344,8 @@ static void add_word(text *to, const char *piece, float score, int type) {
     add_piece(to, piece, strlen(piece), score, type);
 }
 
-static void add_settings(text *to, int model_type, int byte_fallback, int dummy_prefix, int extra_spaces, int escape, const char *map) {
+static void add_settings(text *to, int model_type, int byte_fallback, int dummy_prefix, int extra_spaces, int escape,
+                         const char *map) {
     text inner = {.length = 0};
     add_number(&inner, 3, (uint64_t)model_type);
     add_number(&inner, 35, (uint64_t)byte_fallback);
@@ -363,11 +384,14 @@ static void random_model(text *to, char words[64][16], int *word_count) {
     for (int tries = 0; tries < 60; tries++) {
         char word[64] = "";
         int fresh = 1;
-        for (uint32_t n = 1 + below(tries < 10 ? 1 : 5); n && strlen(word) < 12; n--) strcat(word, letters[below(tries < 40 ? 6 : 8)]);
+        for (uint32_t n = 1 + below(tries < 10 ? 1 : 5); n && strlen(word) < 12; n--)
+            strcat(word, letters[below(tries < 40 ? 6 : 8)]);
         for (int i = 0; i < count; i++) fresh = fresh && strcmp(words[i], word);
         if (!fresh || strlen(word) > 15) continue;
         strcpy(words[count++], word);
-        add_word(to, word, (float)below(6) * 0.5f - 1.5f, below(6) ? NORMAL : USER_DEFINED);
+        float score = (float)below(6) * 0.5f - 1.5f;
+        if (score == 0 && below(2)) score = -0.0f;       /* equal to 0 */
+        add_word(to, word, score, below(6) ? NORMAL : USER_DEFINED);
     }
     if (byte_fallback) add_byte_pieces(to, 256);
     add_settings(to, 2, byte_fallback, 0, 0, 1, "");
@@ -416,7 +440,8 @@ static void test_long_texts(void **state) {
         int pieces, hugging;             /* ids; 0: not known beforehand */
     } cases[] = {
         {"a", 100000, 100000}, {" ", 6250, 6250}, {"\n", 12500, 12500}, {"\t", 100000, 100000}, {"ab", 0, 0}, {"<loc", 0, 0},
-        {"<loc0001>", 11111, 11111}, {"the red cup and ", 0, 0}, {"\u2581", 2084, 2084}, {"\U0001f642", 100000, 100000}, {"0", 100000, 100000},
+        {"<loc0001>", 11111, 11111}, {"the red cup and ", 0, 0}, {"\u2581", 2084, 2084}, {"\U0001f642", 100000, 100000},
+        {"0", 100000, 100000},
     };
     const char *files[] = {GOLDEN "/tokenizer.model", SAVED};
     char *long_text = malloc(BYTES);
@@ -444,7 +469,9 @@ static void test_long_texts(void **state) {
 
 static void test_bad_text(void **state) {
     (void)state;
-    static const char *const bad[] = {"\x80", "a\xc3", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "ok \xff", "\xe0\x80\x80", "\xf8\x88\x80\x80\x80", "\xe2\x96"};
+    static const char *const bad[] = {
+        "\x80",    "a\xc3", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "ok \xff", "\xe0\x80\x80", "\xf8\x88\x80\x80\x80",
+        "\xe2\x96"};
     const char *files[] = {GOLDEN "/tokenizer.model", SAVED};
     for (int f = 0; f < 2; f++) {
         tokenizer *t = opened(files[f]);
@@ -497,14 +524,16 @@ static void test_bad_models(void **state) {
         {"a", 1, 0, NORMAL, 2, 0, 1, 0, 1, "", OPENPI_UNSUPPORTED, "normalizer_spec.add_dummy_prefix is 1, expected 0 (no)"},
         {"a", 1, 0, NORMAL, 2, 0, 0, 1, 1, "", OPENPI_UNSUPPORTED, "normalizer_spec.remove_extra_whitespaces is 1"},
         {"a", 1, 0, NORMAL, 2, 0, 0, 0, 0, "", OPENPI_UNSUPPORTED, "normalizer_spec.escape_whitespaces is 0, expected 1 (yes)"},
-        {"a", 1, 0, NORMAL, 2, 0, 0, 0, 1, "map", OPENPI_UNSUPPORTED, "normalizer_spec.precompiled_charsmap is 3, expected 0 (the identity)"},
+        {"a", 1, 0, NORMAL, 2, 0, 0, 0, 1, "map", OPENPI_UNSUPPORTED,
+         "normalizer_spec.precompiled_charsmap is 3, expected 0 (the identity)"},
     };
     text model;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         model.length = 0;
         add_control(&model);
         add_piece(&model, cases[i].piece, cases[i].bytes, cases[i].score, cases[i].type);
-        add_settings(&model, cases[i].model_type, cases[i].byte_fallback, cases[i].prefix, cases[i].extra, cases[i].escape, cases[i].map);
+        add_settings(&model, cases[i].model_type, cases[i].byte_fallback, cases[i].prefix, cases[i].extra, cases[i].escape,
+                     cases[i].map);
         expect_refusal(model.bytes, model.length, cases[i].status, cases[i].sentence);
     }
 
@@ -606,8 +635,7 @@ static void test_mangled_json(void **state) {
 }
 
 static json_t *saved(void) {
-    json_t *root = golden(SAVED);
-    return root;
+    return golden(SAVED);
 }
 
 static void refuse_json(json_t *root, openpi_status status, const char *sentence) {
@@ -645,10 +673,12 @@ static void test_bad_json(void **state) {
         {"model/merges/[3]", "[\"a\"]", OPENPI_BAD_FILE, "\"merges\"[3] is an array, expected a pair of pieces"},
         {"model/merges/[3]", "[\"a\", 1]", OPENPI_BAD_FILE, "\"merges\"[3] is an array, expected a pair of pieces"},
         {"model/merges/[3]", "\"a b c\"", OPENPI_BAD_FILE, "\"merges\"[3] is a string, expected a pair of pieces"},
-        {"model/merges/[3]", "[\"a\", \"nowhere\"]", OPENPI_BAD_FILE, "joins \"a\" and \"nowhere\", expected both and the result in \"vocab\""},
+        {"model/merges/[3]", "[\"a\", \"nowhere\"]", OPENPI_BAD_FILE,
+         "joins \"a\" and \"nowhere\", expected both and the result in \"vocab\""},
         {"model/merges/[3]", "[\"\", \"a\"]", OPENPI_BAD_FILE, "joins \"\" and \"a\", expected both"},
         {"model/dropout", "0.1", OPENPI_UNSUPPORTED, "\"dropout\" is a real number, expected null"},
-        {"model/continuing_subword_prefix", "\"##\"", OPENPI_UNSUPPORTED, "\"continuing_subword_prefix\" is \"##\", expected none"},
+        {"model/continuing_subword_prefix", "\"##\"", OPENPI_UNSUPPORTED,
+         "\"continuing_subword_prefix\" is \"##\", expected none"},
         {"model/end_of_word_suffix", "\"</w>\"", OPENPI_UNSUPPORTED, "\"end_of_word_suffix\" is \"</w>\", expected none"},
         {"model/end_of_word_suffix", "3", OPENPI_BAD_FILE, "\"end_of_word_suffix\" is an integer, expected a string"},
         {"model/byte_fallback", "1", OPENPI_BAD_FILE, "\"byte_fallback\" is an integer, expected true or false"},
@@ -659,9 +689,12 @@ static void test_bad_json(void **state) {
         {"pre_tokenizer", "{\"type\":\"ByteLevel\"}", OPENPI_UNSUPPORTED, "\"pre_tokenizer\" is of type ByteLevel"},
         {"pre_tokenizer/pattern", "{\"String\":\"a\"}", OPENPI_UNSUPPORTED, "\"pre_tokenizer\" is of type Split"},
         {"pre_tokenizer/invert", "true", OPENPI_UNSUPPORTED, "\"pre_tokenizer\" is of type Split"},
-        {"post_processor", "null", OPENPI_UNSUPPORTED, "\"post_processor\" is null, expected TemplateProcessing of the token with id 2"},
-        {"post_processor/special_tokens/<bos>/ids", "[1]", OPENPI_UNSUPPORTED, "\"post_processor\" is of type TemplateProcessing"},
-        {"post_processor/single/[1]", "{\"SpecialToken\":{\"id\":\"<eos>\"}}", OPENPI_UNSUPPORTED, "\"post_processor\" is of type"},
+        {"post_processor", "null", OPENPI_UNSUPPORTED,
+         "\"post_processor\" is null, expected TemplateProcessing of the token with id 2"},
+        {"post_processor/special_tokens/<bos>/ids", "[1]", OPENPI_UNSUPPORTED,
+         "\"post_processor\" is of type TemplateProcessing"},
+        {"post_processor/single/[1]", "{\"SpecialToken\":{\"id\":\"<eos>\"}}", OPENPI_UNSUPPORTED,
+         "\"post_processor\" is of type"},
         {"added_tokens", "null", OPENPI_BAD_FILE, "\"added_tokens\" is null, expected an array"},
         {"added_tokens/[5]", "3", OPENPI_BAD_FILE, "\"content\" of \"added_tokens\"[5] is absent, expected a string"},
         {"added_tokens/[5]/content", "[]", OPENPI_BAD_FILE, "\"content\" of \"added_tokens\"[5] is an array, expected a string"},
@@ -674,7 +707,8 @@ static void test_bad_json(void **state) {
         {"added_tokens/[2]/rstrip", "0", OPENPI_BAD_FILE, "\"rstrip\" is an integer, expected true or false"},
         {"added_tokens/[2]", "{\"id\":2048,\"content\":\"\"}", OPENPI_BAD_FILE, "piece 2048 has 0 bytes"},
         {"added_tokens/[2]", "{\"id\":5000,\"content\":\"qqqq\"}", OPENPI_BAD_FILE, "has id 5000, expected the next one, 2048"},
-        {"added_tokens/[2]", "{\"id\":5000,\"content\":\"a b\",\"normalized\":true}", OPENPI_UNSUPPORTED, "is normalized and has a space"},
+        {"added_tokens/[2]", "{\"id\":5000,\"content\":\"a b\",\"normalized\":true}", OPENPI_UNSUPPORTED,
+         "is normalized and has a space"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         json_t *root = saved(), *at = root;
@@ -730,11 +764,11 @@ static void test_json_variants(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_steps),        cmocka_unit_test(test_lerobot),       cmocka_unit_test(test_hugging_face),
-        cmocka_unit_test(test_state_costs),  cmocka_unit_test(test_capacity),      cmocka_unit_test(test_spm_golden),
-        cmocka_unit_test(test_spm_random_models), cmocka_unit_test(test_long_texts), cmocka_unit_test(test_bad_text),
-        cmocka_unit_test(test_bad_models),   cmocka_unit_test(test_mangled_model), cmocka_unit_test(test_mangled_json),
-        cmocka_unit_test(test_bad_json),     cmocka_unit_test(test_json_variants),
+        cmocka_unit_test(test_steps), cmocka_unit_test(test_lerobot), cmocka_unit_test(test_hugging_face),
+        cmocka_unit_test(test_state_costs), cmocka_unit_test(test_embedded), cmocka_unit_test(test_capacity),
+        cmocka_unit_test(test_spm_golden), cmocka_unit_test(test_spm_random_models), cmocka_unit_test(test_long_texts),
+        cmocka_unit_test(test_bad_text), cmocka_unit_test(test_bad_models), cmocka_unit_test(test_mangled_model),
+        cmocka_unit_test(test_mangled_json), cmocka_unit_test(test_bad_json), cmocka_unit_test(test_json_variants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,9 +24,11 @@ typedef struct verify_options {
     void (*on_session)(void *user, openpi_session *session);
     void (*on_policy)(void *user, openpi_policy *policy);
     void *hook_user;
+
+    int batch_only;              /* 1: do not also run the samples of a batch alone                       */
 } verify_options;
 
-#define VERIFY_OPTIONS_INIT {0, 0, OPENPI_DTYPE_DEFAULT, 0, 0, 0, 0, 0, 0, 0, 0}
+#define VERIFY_OPTIONS_INIT {0, 0, OPENPI_DTYPE_DEFAULT, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 typedef enum verify_result { VERIFY_OK, VERIFY_FAIL, VERIFY_SKIPPED } verify_result;
 
@@ -45,7 +47,7 @@ typedef void (*verify_each)(void *user, const verify_row *row);
 /* `path`: a model/NAME.safetensors file, a policy/NAME or lerobot/NAME folder, a steps.json, encode.json or
  * synth_hashes.json, or a folder of such, walked in name order. `row` is called once a case, on this thread.
  * A case that cannot be read, or runs into an error, is a FAIL row that says so. Returns a failure only where
- * there is nothing to give rows for: `path` does not exist, holds no golden, options are bad, no memory. */
+ * there is nothing to give rows for: `path` does not exist or holds no golden, options are bad, no memory to walk. */
 openpi_status verify_path(const char *path, const verify_options *options, verify_each row, void *user, openpi_error *error);
 
 /* "ok", "FAIL", "skipped" */

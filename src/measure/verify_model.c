@@ -326,7 +326,7 @@ static openpi_status run(verify_case *c, golden_model *g, openpi_error *error) {
     TRY(openpi_session_run(session, g->samples, (int)g->B, g->noise, g->actions, NULL, error));
     if (f32) judge_stages(c, g, &s);
     judge_actions(c, g, "actions");
-    if (g->B == 1) return OPENPI_OK;
+    if (g->B == 1 || c->options->batch_only) return OPENPI_OK;
     TRY(case_session(c, engine, 1, H, N, L, &session, error));
     for (int64_t b = 0; b < g->B; b++)
         TRY(openpi_session_run(session, &g->samples[b], 1, g->noise + b * g->H * STATE, g->actions + b * g->H * STATE, NULL, error));

@@ -10,7 +10,12 @@
 #include "base/report.h"
 #include "base/utf8.h"
 
-enum { BIN_BYTES = 4, TEMPLATE_BYTES = 32, TEXT_LIMIT = 1 << 26, STATE_LIMIT = 1 << 16 };   /* " 255"; "Task: , State: ;\nAction: " */
+enum {
+    BIN_BYTES = 4,                      /* " 255"                                        */
+    TEMPLATE_BYTES = 32,                /* "Task: , State: ;\nAction: " and a final zero */
+    TEXT_LIMIT = 1 << 26,
+    STATE_LIMIT = 1 << 16,
+};
 
 struct prompt_buffer {
     size_t capacity;
@@ -22,7 +27,8 @@ size_t prompt_bytes(size_t text_bytes, int state_count) {
 }
 
 static openpi_status buffer_reserve(prompt_buffer *buffer, size_t text_bytes, int state_count, openpi_error *error) {
-    if (text_bytes > TEXT_LIMIT) return report(error, OPENPI_BAD_INPUT, "the prompt has %zu bytes, expected at most %d", text_bytes, TEXT_LIMIT);
+    if (text_bytes > TEXT_LIMIT)
+        return report(error, OPENPI_BAD_INPUT, "the prompt has %zu bytes, expected at most %d", text_bytes, TEXT_LIMIT);
     if (state_count < 0 || state_count > STATE_LIMIT)
         return report(error, OPENPI_BAD_ARGUMENT, "the prompt's state has %d values, expected 0 to %d", state_count, STATE_LIMIT);
     size_t bytes = prompt_bytes(text_bytes, state_count);
@@ -53,7 +59,8 @@ void prompt_buffer_close(prompt_buffer *buffer) {
 /* Where Python's str.isspace() is true. */
 static int is_space(uint32_t code) {
     return (code >= 0x09 && code <= 0x0d) || (code >= 0x1c && code <= 0x20) || code == 0x85 || code == 0xa0 || code == 0x1680 ||
-           (code >= 0x2000 && code <= 0x200a) || code == 0x2028 || code == 0x2029 || code == 0x202f || code == 0x205f || code == 0x3000;
+           (code >= 0x2000 && code <= 0x200a) || code == 0x2028 || code == 0x2029 || code == 0x202f || code == 0x205f ||
+           code == 0x3000;
 }
 
 openpi_status prompt_clean(const char *text, size_t bytes, char *out, size_t *out_bytes, openpi_error *error) {
@@ -61,7 +68,9 @@ openpi_status prompt_clean(const char *text, size_t bytes, char *out, size_t *ou
     for (size_t at = 0, taken; at < bytes; at += taken) {
         uint32_t code;
         taken = utf8_decode(text + at, bytes - at, &code);
-        if (!taken) return report(error, OPENPI_BAD_INPUT, "the prompt is not UTF-8: byte %zu is 0x%02x", at, (unsigned)(uint8_t)text[at]);
+        if (!taken)
+            return report(error, OPENPI_BAD_INPUT, "the prompt is not UTF-8: byte %zu is 0x%02x", at,
+                          (unsigned)(uint8_t)text[at]);
         if (is_space(code)) continue;
         if (start == bytes) start = at;
         end = at + taken;
@@ -90,7 +99,8 @@ static openpi_status append(const tokenizer *tokenizer, tokenizer_scratch *scrat
     return OPENPI_OK;
 }
 
-static openpi_status begin(prompt_buffer *buffer, size_t text_bytes, int state_count, int32_t *ids, int max, openpi_error *error) {
+static openpi_status begin(prompt_buffer *buffer, size_t text_bytes, int state_count, int32_t *ids, int max,
+                           openpi_error *error) {
     if (max < 1) return report(error, OPENPI_BAD_ARGUMENT, "room for %d prompt ids, expected at least 1", max);
     TRY(buffer_reserve(buffer, text_bytes, state_count, error));
     ids[0] = TOKEN_BOS;

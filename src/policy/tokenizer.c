@@ -175,7 +175,8 @@ static void split_marked(const tokenizer *tokenizer, tokenizer_scratch *scratch,
     split_word(tokenizer, scratch, word, end);
 }
 
-static openpi_status split(const tokenizer *tokenizer, tokenizer_scratch *scratch, const char *text, size_t bytes, openpi_error *error) {
+static openpi_status split(const tokenizer *tokenizer, tokenizer_scratch *scratch, const char *text, size_t bytes,
+                           openpi_error *error) {
     uint32_t used = 0, start = 0;
     scratch->symbol_count = 0;
     for (size_t at = 0; at < bytes;) {
@@ -191,7 +192,8 @@ static openpi_status split(const tokenizer *tokenizer, tokenizer_scratch *scratc
         }
         taken = utf8_decode(text + at, bytes - at, &code);
         if (!taken)
-            return report(error, OPENPI_BAD_INPUT, "the prompt is not UTF-8: byte %zu is 0x%02x", at, (unsigned)(uint8_t)text[at]);
+            return report(error, OPENPI_BAD_INPUT, "the prompt is not UTF-8: byte %zu is 0x%02x", at,
+                          (unsigned)(uint8_t)text[at]);
         if (code == ' ') {
             memcpy(scratch->text + used, SPACE_MARK, 3);
             used += 3;
@@ -278,7 +280,8 @@ static void put(int32_t *ids, int capacity, int *count, int32_t id) {
 
 openpi_status tokenizer_encode(const tokenizer *tokenizer, tokenizer_scratch *scratch, const char *text, size_t bytes,
                                int32_t *ids, int capacity, int *count, openpi_error *error) {
-    if (bytes > TEXT_LIMIT) return report(error, OPENPI_BAD_INPUT, "the prompt has %zu bytes, expected at most %d", bytes, TEXT_LIMIT);
+    if (bytes > TEXT_LIMIT)
+        return report(error, OPENPI_BAD_INPUT, "the prompt has %zu bytes, expected at most %d", bytes, TEXT_LIMIT);
     TRY(scratch_reserve(scratch, bytes, error));
     TRY(split(tokenizer, scratch, text, bytes, error));
     merge_symbols(tokenizer, scratch);

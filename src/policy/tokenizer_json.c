@@ -32,7 +32,8 @@ static openpi_status refuse(const json_t *object, const char *key, const char *e
 static openpi_status check_pipeline(const json_t *root, const char *name, openpi_error *error) {
     const json_t *normalizer = json_object_get(root, "normalizer"), *split = json_object_get(root, "pre_tokenizer");
     const json_t *processor = json_object_get(root, "post_processor"), *single = json_object_get(processor, "single");
-    if (!is_string(json_object_get(normalizer, "type"), "Replace") || !is_string(json_object_get(normalizer, "content"), SPACE_MARK) ||
+    if (!is_string(json_object_get(normalizer, "type"), "Replace") ||
+        !is_string(json_object_get(normalizer, "content"), SPACE_MARK) ||
         !is_string(json_object_get(json_object_get(normalizer, "pattern"), "String"), " "))
         return refuse(root, "normalizer", "Replace of \" \" by U+2581", name, error);
     /* After the normaliser no space is left that could split anything. */
@@ -59,7 +60,8 @@ static openpi_status check_model(const json_t *model, tokenizer *out, const char
     for (int i = 0; i < 2; i++) {
         text = NULL;
         TRY(json_get_string(model, empty[i], name, &text, error));
-        if (text && *text) return report(error, OPENPI_UNSUPPORTED, "%s: \"%s\" is \"%.40s\", expected none", name, empty[i], text);
+        if (text && *text)
+            return report(error, OPENPI_UNSUPPORTED, "%s: \"%s\" is \"%.40s\", expected none", name, empty[i], text);
     }
     if (is_set(dropout) && !(json_is_number(dropout) && json_number_value(dropout) == 0))
         return report(error, OPENPI_UNSUPPORTED, "%s: \"dropout\" is %s, expected null", name, json_kind(dropout));
@@ -74,7 +76,8 @@ static openpi_status check_model(const json_t *model, tokenizer *out, const char
     text = NULL;
     TRY(json_get_string(model, "unk_token", name, &text, error));
     if (!text)
-        return report(error, OPENPI_UNSUPPORTED, "%s: neither \"byte_fallback\" nor \"unk_token\": unknown characters have no id", name);
+        return report(error, OPENPI_UNSUPPORTED, "%s: neither \"byte_fallback\" nor \"unk_token\": unknown characters have no id",
+                      name);
     out->unknown = vocabulary_find(out, text, strlen(text));
     if (out->unknown < 0) return report(error, OPENPI_BAD_FILE, "%s: \"unk_token\" \"%.40s\" is not in \"vocab\"", name, text);
     return OPENPI_OK;
@@ -87,7 +90,8 @@ static openpi_status check_id(const json_t *value, const char *text, const char 
         return report(error, OPENPI_BAD_FILE, "%s: the id of \"%.40s\" is %s, expected an integer", name, text, json_kind(value));
     json_int_t id = json_integer_value(value);
     if (id >= 0 && id < VOCABULARY_LIMIT) return OPENPI_OK;
-    return report(error, OPENPI_BAD_FILE, "%s: the id of \"%.40s\" is %lld, expected 0 to %d", name, text, (long long)id, VOCABULARY_LIMIT - 1);
+    return report(error, OPENPI_BAD_FILE, "%s: the id of \"%.40s\" is %lld, expected 0 to %d", name, text, (long long)id,
+                  VOCABULARY_LIMIT - 1);
 }
 
 /* The largest id + 1 and the bytes of all pieces: the size of the tables. */
@@ -104,7 +108,8 @@ static openpi_status measure(json_t *vocab, const json_t *added, const char *nam
     for (size_t i = 0; i < json_array_size(added); i++) {
         const json_t *token = json_array_get(added, i), *content = json_object_get(token, "content");
         if (!json_is_string(content))
-            return report(error, OPENPI_BAD_FILE, "%s: \"content\" of \"added_tokens\"[%zu] is %s, expected a string", name, i, json_kind(content));
+            return report(error, OPENPI_BAD_FILE, "%s: \"content\" of \"added_tokens\"[%zu] is %s, expected a string", name, i,
+                          json_kind(content));
         value = json_object_get(token, "id");
         TRY(check_id(value, json_string_value(content), name, error));
         if (json_integer_value(value) >= *ids) *ids = (int)json_integer_value(value) + 1;
@@ -157,7 +162,8 @@ static openpi_status read_merges(const json_t *merges, tokenizer *out, const cha
         half halves[2];
         if (json_is_string(item) && !strncmp(json_string_value(item), "#version", 8)) continue;
         if (!halves_of(item, halves))
-            return report(error, OPENPI_BAD_FILE, "%s: \"merges\"[%zu] is %s, expected a pair of pieces", name, i, json_kind(item));
+            return report(error, OPENPI_BAD_FILE, "%s: \"merges\"[%zu] is %s, expected a pair of pieces", name, i,
+                          json_kind(item));
         for (int k = 0; k < 2; k++) ids[k] = vocabulary_find(out, halves[k].text, halves[k].bytes);
         if (ids[0] >= 0 && ids[1] >= 0) {               /* so each is at most PIECE_LIMIT long */
             memcpy(joined, halves[0].text, halves[0].bytes);
@@ -165,8 +171,9 @@ static openpi_status read_merges(const json_t *merges, tokenizer *out, const cha
             ids[2] = vocabulary_find(out, joined, halves[0].bytes + halves[1].bytes);
         }
         if (ids[2] < 0)
-            return report(error, OPENPI_BAD_FILE, "%s: \"merges\"[%zu] joins \"%.*s\" and \"%.*s\", expected both and the result in \"vocab\"",
-                          name, i, halves[0].bytes < 40 ? (int)halves[0].bytes : 40, halves[0].text,
+            return report(error, OPENPI_BAD_FILE,
+                          "%s: \"merges\"[%zu] joins \"%.*s\" and \"%.*s\", expected both and the result in \"vocab\"", name, i,
+                          halves[0].bytes < 40 ? (int)halves[0].bytes : 40, halves[0].text,
                           halves[1].bytes < 40 ? (int)halves[1].bytes : 40, halves[1].text);
         vocabulary_add_merge(out, ids[0], ids[1], rank++, ids[2]);
     }
@@ -190,20 +197,21 @@ static openpi_status read_added(const json_t *added, size_t words, tokenizer *ou
         for (int k = 0; k < 3; k++) {
             TRY(json_get_bool(token, unsupported[k], name, &on, error));
             if (on)
-                return report(error, OPENPI_UNSUPPORTED, "%s: \"%s\" of added token \"%.40s\" is true, which is not supported", name,
-                              unsupported[k], text);
+                return report(error, OPENPI_UNSUPPORTED, "%s: \"%s\" of added token \"%.40s\" is true, which is not supported",
+                              name, unsupported[k], text);
         }
         TRY(json_get_bool(token, "normalized", name, &normalized, error));
         if (normalized && strchr(text, ' '))            /* its own spaces would have to be marked */
-            return report(error, OPENPI_UNSUPPORTED, "%s: added token \"%.40s\" is normalized and has a space, which is not supported",
-                          name, text);
+            return report(error, OPENPI_UNSUPPORTED,
+                          "%s: added token \"%.40s\" is normalized and has a space, which is not supported", name, text);
         int32_t known = vocabulary_find_any(out, text, strlen(text));
         if (known < 0 && id != next)
-            return report(error, OPENPI_BAD_FILE, "%s: added token \"%.40s\" has id %lld, expected the next one, %lld", name, text,
-                          (long long)id, (long long)next);
+            return report(error, OPENPI_BAD_FILE, "%s: added token \"%.40s\" has id %lld, expected the next one, %lld", name,
+                          text, (long long)id, (long long)next);
         if (known < 0) TRY(vocabulary_add(out, id, text, strlen(text), PIECE_RESERVED, 0, name, error));
         else if (known != id)
-            return report(error, OPENPI_BAD_FILE, "%s: added token \"%.40s\" has id %lld, but %d in \"vocab\"", name, text, (long long)id, known);
+            return report(error, OPENPI_BAD_FILE, "%s: added token \"%.40s\" has id %lld, but %d in \"vocab\"", name, text,
+                          (long long)id, known);
         if (out->pieces[id].atomic) return report(error, OPENPI_BAD_FILE, "%s: added token \"%.40s\" is there twice", name, text);
         if (id >= next) next = id + 1;
         atom_set_add(normalized ? &out->after : &out->before, out, (int32_t)id);

@@ -114,7 +114,8 @@ static openpi_status expect_wire(const field *field, wire expected, const char *
     return report(error, OPENPI_BAD_FILE, "%s: %s has wire type %d, expected %d", name, what, (int)field->wire, (int)expected);
 }
 
-static openpi_status read_piece(message from, int id, const void *start, const char *name, piece_fields *out, openpi_error *error) {
+static openpi_status read_piece(message from, int id, const void *start, const char *name, piece_fields *out,
+                                openpi_error *error) {
     *out = (piece_fields){"", 0, 0, TYPE_NORMAL};
     while (from.at < from.end) {
         field field;
@@ -136,11 +137,13 @@ static openpi_status read_piece(message from, int id, const void *start, const c
     if (out->type == TYPE_UNUSED)
         return report(error, OPENPI_UNSUPPORTED, "%s: piece %d is marked unused, which is not supported", name, id);
     if (out->type < TYPE_NORMAL || out->type > TYPE_BYTE)
-        return report(error, OPENPI_BAD_FILE, "%s: piece %d has type %llu, expected 1 to 6", name, id, (unsigned long long)out->type);
+        return report(error, OPENPI_BAD_FILE, "%s: piece %d has type %llu, expected 1 to 6", name, id,
+                      (unsigned long long)out->type);
     return OPENPI_OK;
 }
 
-static openpi_status read_settings(message from, uint32_t which, const void *start, const char *name, summary *out, openpi_error *error) {
+static openpi_status read_settings(message from, uint32_t which, const void *start, const char *name, summary *out,
+                                   openpi_error *error) {
     while (from.at < from.end) {
         field field;
         if (!read_field(&from, &field)) return damaged(name, start, &from, error);
@@ -186,7 +189,8 @@ static openpi_status summarize(message from, const char *name, summary *out, ope
         if (out->settings[i] != settings[i].expected)
             return report(error, OPENPI_UNSUPPORTED, "%s: %s is %llu, expected %llu (%s)", name, settings[i].name,
                           (unsigned long long)out->settings[i], (unsigned long long)settings[i].expected, settings[i].meaning);
-    if (out->pieces <= TOKEN_BOS) return report(error, OPENPI_BAD_FILE, "%s: %d pieces, expected more than %d", name, out->pieces, TOKEN_BOS);
+    if (out->pieces <= TOKEN_BOS)
+        return report(error, OPENPI_BAD_FILE, "%s: %d pieces, expected more than %d", name, out->pieces, TOKEN_BOS);
     return OPENPI_OK;
 }
 
@@ -227,7 +231,8 @@ static openpi_status fill(message from, const summary *summary, const char *name
     return summary->byte_fallback ? vocabulary_find_bytes(out, name, error) : OPENPI_OK;
 }
 
-openpi_status tokenizer_read_sentencepiece(const void *bytes, size_t count, const char *name, tokenizer **out, openpi_error *error) {
+openpi_status tokenizer_read_sentencepiece(const void *bytes, size_t count, const char *name, tokenizer **out,
+                                           openpi_error *error) {
     message all = {bytes, (const uint8_t *)bytes + count};
     summary summary;
     tokenizer *made;

@@ -62,16 +62,19 @@ static int32_t *slot_of(const tokenizer *tokenizer, const char *text, size_t byt
 openpi_status vocabulary_add(tokenizer *tokenizer, int64_t id, const char *text, size_t bytes, piece_kind kind, uint32_t rank,
                              const char *name, openpi_error *error) {
     if (id < 0 || id >= tokenizer->vocab)
-        return report(error, OPENPI_BAD_FILE, "%s: a piece has id %lld, expected 0 to %d", name, (long long)id, tokenizer->vocab - 1);
+        return report(error, OPENPI_BAD_FILE, "%s: a piece has id %lld, expected 0 to %d", name, (long long)id,
+                      tokenizer->vocab - 1);
     if (tokenizer->pieces[id].kind != PIECE_ABSENT)
         return report(error, OPENPI_BAD_FILE, "%s: two pieces have id %lld", name, (long long)id);
     if (!bytes || bytes > PIECE_LIMIT)
-        return report(error, OPENPI_BAD_FILE, "%s: piece %lld has %zu bytes, expected 1 to %d", name, (long long)id, bytes, PIECE_LIMIT);
+        return report(error, OPENPI_BAD_FILE, "%s: piece %lld has %zu bytes, expected 1 to %d", name, (long long)id, bytes,
+                      PIECE_LIMIT);
     if (utf8_valid_prefix(text, bytes) != bytes)
         return report(error, OPENPI_BAD_FILE, "%s: piece %lld is not UTF-8", name, (long long)id);
     int32_t *slot = slot_of(tokenizer, text, bytes);
     if (*slot >= 0)
-        return report(error, OPENPI_BAD_FILE, "%s: pieces %d and %lld are the same text, expected each once", name, *slot, (long long)id);
+        return report(error, OPENPI_BAD_FILE, "%s: pieces %d and %lld are the same text, expected each once", name, *slot,
+                      (long long)id);
     *slot = (int32_t)id;
     tokenizer->pieces[id] = (piece){(uint32_t)tokenizer->text_used, (uint32_t)bytes, rank, kind, 0};
     memcpy(tokenizer->text + tokenizer->text_used, text, bytes);
@@ -96,7 +99,8 @@ openpi_status vocabulary_find_bytes(tokenizer *tokenizer, const char *name, open
         int length = snprintf(text, sizeof text, "<0x%02X>", (unsigned)i & 0xff);
         tokenizer->byte[i] = vocabulary_find_any(tokenizer, text, (size_t)length);
         if (tokenizer->byte[i] < 0 || (!tokenizer->hugging_face && tokenizer->pieces[tokenizer->byte[i]].kind != PIECE_RESERVED))
-            return report(error, OPENPI_BAD_FILE, "%s: byte fallback is on but the byte piece %s is missing, expected all 256", name, text);
+            return report(error, OPENPI_BAD_FILE, "%s: byte fallback is on but the byte piece %s is missing, expected all 256",
+                          name, text);
     }
     tokenizer->byte_fallback = 1;
     return OPENPI_OK;

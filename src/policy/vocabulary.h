@@ -96,7 +96,8 @@ void atom_set_sort(atom_set *set);
 size_t atom_set_match(const atom_set *set, const char *text, size_t left, int32_t *id);
 
 /* The readers. On failure *out is untouched. */
-openpi_status tokenizer_read_sentencepiece(const void *bytes, size_t count, const char *name, tokenizer **out, openpi_error *error);
+openpi_status tokenizer_read_sentencepiece(const void *bytes, size_t count, const char *name, tokenizer **out,
+                                           openpi_error *error);
 openpi_status tokenizer_read_json(const void *bytes, size_t count, const char *name, tokenizer **out, openpi_error *error);
 
 #endif

@@ -30,6 +30,9 @@ def few_text(alphabet, added):
     return "".join(rng.choice(added) if added and rng.random() < 0.1 else rng.choice(alphabet) for _ in range(rng.randrange(0, 24)))
 
 
+WHOLE = ["bdbd", "ecec", "\u2581ee", "ddd\u2581", "aeaea"]      # pieces that no merge need lead to
+
+
 def small(byte_fallback=True, fuse_unk=True, ignore_merges=False, legacy=False, added=(), normalized=False):
     """A tokenizer with random merges, their order unrelated to length."""
     words = ["<pad>", "<eos>", "<bos>", "<unk>"] + ([f"<0x{i:02X}>" for i in range(256)] if byte_fallback else [])
@@ -45,6 +48,8 @@ def small(byte_fallback=True, fuse_unk=True, ignore_merges=False, legacy=False, 
             known.append(a + b)
             words.append(a + b)
     rng.shuffle(merges)
+    if ignore_merges:
+        words += [w for w in WHOLE if w not in words]
     pair = [f"{a} {b}" for a, b in merges] if legacy else [list(m) for m in merges]
     tokens = [(t, False) for t in words[:4]] + [(t, normalized) for t in added]
     vocab = {w: i for i, w in enumerate(words)}
@@ -66,11 +71,14 @@ cases = [case("saved", None, [any_text(list(saved["model"]["vocab"])) for _ in r
 for name, extra, settings in [
         ("bytes", [], {}), ("bytes_legacy", [], {"legacy": True}),
         ("unknown_fused", [], {"byte_fallback": False}), ("unknown_single", [], {"byte_fallback": False, "fuse_unk": False}),
-        ("whole_words", ["ab", "abcab", "xyz"], {"ignore_merges": True, "added": ["ab", "abcab", "xyz"]}),
+        ("whole_words", ["|"], {"ignore_merges": True, "added": ["|"]}),
         ("added", ["a", "aba", "ab", "\u2581\u2581", "bb cc", "<bos>"], {"added": ["a", "aba", "ab", "\u2581\u2581", "bb cc"]}),
         ("added_normalized", ["aba", "ab", "\u2581a", "<bos>"], {"added": ["aba", "ab", "\u2581a"], "normalized": True})]:
     alphabet = list("aaabbbccde    \u2581\u00e9") + ["f", "\u4e2d", "\U0001F642"]
-    cases.append(case(name, small(**settings), [few_text(alphabet, extra) for _ in range(120)]))
+    texts = [few_text(alphabet, extra) for _ in range(120)]
+    if name == "whole_words":
+        texts += ["|".join(rng.choice(WHOLE).replace("\u2581", " ") + rng.choice(["", "", "a"]) for _ in range(4)) for _ in range(40)]
+    cases.append(case(name, small(**settings), texts))
 
 with open(os.path.join(here, "hugging_face.json"), "w", encoding="utf-8") as out:
     out.write('{"made_by": "tokenizers %s", "cases": [\n' % tokenizers.__version__)

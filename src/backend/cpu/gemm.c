@@ -4,7 +4,7 @@
  *   block    rows of one tile, at most product.rows; sizes are evened out, so that no small block is left over
  *   chunk    blocks of one task
  *   group    panels of one task
- *   k cut    A and B are walked in pieces of k that stay in cache; C waits in the worker's scratch meanwhile
+ *   cut      a piece of k, of which A and B stay in cache; C waits in the worker's scratch meanwhile
  *
  * The surprise: with few rows every worker packs A for itself. Packing is then cheaper than waiting for each other,
  * and the loop that streams the weights starts at once. No choice made here changes a bit of the result. */
@@ -18,9 +18,9 @@ enum {
     SPAN = 1024,                 /* most rows packed at once                                              */
     OWN = 48 * 1024,             /* elements of A up to which each worker packs its own                   */
     SEGMENT = 640,               /* elements of a row normalised before they are packed; holds a patch    */
-    TILES = 4096,                /* rows · panels of C that a worker's scratch holds                      */
-    FEW_BLOCKS = 8,              /* up to here weights are read once: the tasks just divide them          */
-    TASKS_A_THREAD = 8, CHUNKS = 8, ALIGN = 256,
+    TILES = 8192,                /* rows · panels of C that a worker's scratch holds                      */
+    FEW_BLOCKS = 8,              /* up to here a panel is read once and meets all rows                    */
+    TASKS_A_THREAD = 8, CHUNKS = 16, ALIGN = 256, LINE = 64,
     PATCH = 14, PATCHES = 16, PATCH_INPUTS = PATCH * PATCH * 3,
 };
 
@@ -162,22 +162,34 @@ typedef struct corner {
     int panel, panel_end, block, block_end;
 } corner;
 
-/* One piece of k over all tiles of a task. */
+static const char *panel_at(const loop *l, int panel, int at) {
+    const matrix *w = l->gemm->weight;
+    return (const char *)w->data + (size_t)panel * layout_panel_bytes(w->type, w->k) + (size_t)at * PANEL * dtype_bytes(w->type);
+}
+
+/* Asks for share i of n of a piece of B: the piece that comes next is on its way while this one is worked on. */
+static void prefetch_share(const loop *l, const char *piece, int i, int n) {
+    int lines = l->g.cut * (int)(PANEL * dtype_bytes(l->gemm->weight->type)) / LINE;
+    for (int line = (int)((int64_t)lines * i / n); line < (int)((int64_t)lines * (i + 1) / n); line++)
+        __builtin_prefetch(piece + (size_t)line * LINE, 0, 2);
+}
+
+/* One piece of k over all tiles of a corner. */
 static void run_cut(const loop *l, char *a, const scratch *s, corner t, int at) {
     const geometry *g = &l->g;
-    const matrix *w = l->gemm->weight;
     int cut = least(g->cut, g->k - at), last = at + cut == g->k, single = g->cut >= g->k;
-    int panels = t.panel_end - t.panel, blocks = t.block_end - t.block;
-    size_t panel_bytes = layout_panel_bytes(w->type, w->k);
+    int panels = t.panel_end - t.panel, blocks = t.block_end - t.block, outer = l->product->panel_outer;
     for (int i = 0; i < panels * blocks; i++) {
-        int panel = t.panel + (l->product->panel_outer ? i / blocks : i % panels);
-        int block = t.block + (l->product->panel_outer ? i % blocks : i / panels), rows = block_rows(g, block);
+        int p = outer ? i / blocks : i % panels, b = outer ? i % blocks : i / panels;
+        int panel = t.panel + p, block = t.block + b, rows = block_rows(g, block);
         size_t stored = (size_t)round_up(rows, l->product->row_step);
         const char *a_at = block_at(l, a, block) + (size_t)at * stored * dtype_bytes(l->a_type);
-        const char *b_at = (const char *)w->data + (size_t)panel * panel_bytes + (size_t)at * PANEL * dtype_bytes(w->type);
-        size_t tile = single ? 0 : (size_t)((panel - t.panel) * blocks + block - t.block) * (size_t)g->block;
-        float *c = s->c + tile * PANEL;
-        l->product->run(rows, cut, a_at, b_at, c, at != 0);
+        float *c = s->c + (single ? 0 : (size_t)((p * blocks + b) * g->block) * PANEL);
+        if (outer && p + 1 < panels)
+            prefetch_share(l, panel_at(l, panel + 1, at), b, blocks);
+        else if (outer && !last)
+            prefetch_share(l, panel_at(l, t.panel, at + cut), b, blocks);
+        l->product->run(rows, cut, a_at, panel_at(l, panel, at), c, at != 0);
         if (last) l->gemm->finisher(&l->gemm->finish, panel, g->first + block * g->block, rows, c);
     }
 }
@@ -196,34 +208,39 @@ static void gemm_task(void *argument, int task, int worker) {
         *s.packed = 1;
     }
     if (l->product->enter) l->product->enter();
-    for (int at = 0; at < g->k; at += g->cut) run_cut(l, a, &s, t, at);
+    if (g->blocks <= FEW_BLOCKS)               /* panel by panel, as they stand in memory: a stream */
+        for (corner one = t; one.panel < t.panel_end; one.panel++) {
+            one.panel_end = one.panel + 1;
+            for (int at = 0; at < g->k; at += g->cut) run_cut(l, a, &s, one, at);
+        }
+    else
+        for (int at = 0; at < g->k; at += g->cut) run_cut(l, a, &s, t, at);
     if (l->product->leave) l->product->leave();
 }
 
 /* ---- sharing out ------------------------------------------------------------------------------------------ */
 
-/* How much of the threads' time `tasks` equal tasks use, in percent. */
-static int use(int tasks, int threads) { return tasks * 100 / (divide(tasks, threads) * threads); }
+/* Few rows: the weights' way from memory is what counts. Every task is a stretch of panels. */
+static void share_stream(geometry *g, int threads) {
+    g->chunk = g->blocks;
+    g->group = most(1, g->panels / (TASKS_A_THREAD * threads));
+}
 
-static void share_out(geometry *g, const cpu_product *p, int threads) {
-    g->chunks = 1;
-    if (g->blocks <= FEW_BLOCKS) {
-        g->group = most(1, least(g->panels / (TASKS_A_THREAD * threads), TILES / (g->blocks * g->block)));
-    } else {
-        int best = 0;
-        g->group = p->panels;
-        while (g->group > 1 && divide(g->panels, g->group) < 4 * threads) g->group--;
-        for (int chunks = 1; chunks <= least(CHUNKS, g->blocks) && best < 95; chunks++) {
-            int of = use(divide(g->panels, g->group) * chunks, threads);
-            if (of > best) {
-                best = of;
-                g->chunks = chunks;
-            }
+/* Many rows: the cheapest of all groups and chunks, counting rounds of tasks, what every task has to fetch, and half a
+ * task for threads that do not finish together. */
+static void share_blocks(geometry *g, const cpu_product *p, int threads) {
+    double best = 0;
+    g->group = g->chunk = 1;
+    for (int group = 1; group <= p->panels; group++)
+        for (int chunks = 1; chunks <= least(CHUNKS, g->blocks); chunks++) {
+            int chunk = divide(g->blocks, chunks), tasks = divide(g->panels, group) * divide(g->blocks, chunk);
+            double task = group * chunk * (1 + p->a_cost / group + p->b_cost / chunk);
+            double cost = task * (divide(tasks, threads) + (threads > 1 ? 0.5 : 0));
+            if (group * chunk * g->block > TILES || (best > 0 && cost >= best)) continue;
+            best = cost;
+            g->group = group;
+            g->chunk = chunk;
         }
-    }
-    g->chunk = least(divide(g->blocks, g->chunks), most(1, TILES / (g->group * g->block)));
-    g->chunks = divide(g->blocks, g->chunk);
-    g->groups = divide(g->panels, g->group);
 }
 
 static geometry plan_span(const loop *l, int first, int rows) {
@@ -232,9 +249,14 @@ static geometry plan_span(const loop *l, int first, int rows) {
     geometry g = {.first = first, .rows = rows, .k = round_up(m->weight->k, p->k_step), .panels = layout_panels(m->weight)};
     g.block = round_up(divide(rows, divide(rows, p->rows)), p->row_step);
     g.blocks = divide(rows, g.block);
-    g.cut = round_up(divide(g.k, divide(g.k, p->k_block)), K_PAD);
+    g.cut = g.blocks == 1 ? g.k : round_up(divide(g.k, divide(g.k, p->k_block)), K_PAD);
     g.own = (size_t)round_up(rows, p->row_step) * (size_t)g.k <= OWN;
-    share_out(&g, p, pool_threads(m->pool));
+    if (g.blocks <= FEW_BLOCKS)
+        share_stream(&g, pool_threads(m->pool));
+    else
+        share_blocks(&g, p, pool_threads(m->pool));
+    g.chunks = divide(g.blocks, g.chunk);
+    g.groups = divide(g.panels, g.group);
     return g;
 }
 

@@ -20,8 +20,9 @@ typedef struct cpu_product {
     int row_step;                /* a block is stored with its rows rounded up to this                     */
     int k_step;                  /* k of a call is a multiple of this                                      */
     int k_block;                 /* k that a block of A and a panel of B are best cut to                   */
-    int panels;                  /* panels that share one pass over A                                      */
+    int panels;                  /* most panels that share one pass over A                                 */
     int panel_outer;             /* 1: a panel stays (in L1) while blocks of A pass; 0: the other way round */
+    double a_cost, b_cost;       /* bringing a piece of A or B to the core, in times of one `run` on it     */
 
     /* rows[0 … count-1] point to k elements of A's type; what is between k and its k_step is made zero. */
     void (*pack)(void *to, const void *const *rows, int count, int k);

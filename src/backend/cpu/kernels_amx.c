@@ -125,5 +125,5 @@ static double peak(long loops) {
 }
 
 const cpu_product cpu_bf16_bf16_amx = {
-    .rows = ROWS, .row_step = TILE_ROWS, .k_step = TILE_K, .k_block = 256, .panels = 4, .panel_outer = 1,
+    .rows = ROWS, .row_step = TILE_ROWS, .k_step = TILE_K, .k_block = 320, .panels = 8, .panel_outer = 1, .a_cost = 0.6, .b_cost = 1.5,
     .pack = pack, .run = run, .enter = enter, .leave = leave, .peak = peak};

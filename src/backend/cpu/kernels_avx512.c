@@ -84,7 +84,7 @@ static double peak(long loops) {
 }
 
 const cpu_product cpu_f32_f32_avx512 = {
-    .rows = ROWS, .row_step = 1, .k_step = 1, .k_block = 1024, .panels = 2, .panel_outer = 0, .pack = f32_pack, .run = f32_run, .peak = peak};
+    .rows = ROWS, .row_step = 1, .k_step = 1, .k_block = 1024, .panels = 4, .panel_outer = 0, .a_cost = 0.05, .b_cost = 0.1, .pack = f32_pack, .run = f32_run, .peak = peak};
 const cpu_product cpu_f32_bf16_avx512 = {
-    .rows = ROWS, .row_step = 1, .k_step = 2, .k_block = 1024, .panels = 2, .panel_outer = 0, .pack = bf16_pack, .run = bf16_run, .peak = peak};
+    .rows = ROWS, .row_step = 1, .k_step = 2, .k_block = 1024, .panels = 4, .panel_outer = 0, .a_cost = 0.05, .b_cost = 0.1, .pack = bf16_pack, .run = bf16_run, .peak = peak};
 const cpu_elements cpu_elements_avx512 = ELEMENTS_TABLE;

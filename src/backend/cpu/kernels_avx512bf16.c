@@ -10,7 +10,7 @@
 #include "backend/cpu/broadcast.h"
 #include "backend/cpu/pack.h"
 
-enum { ROWS = 12, AHEAD = 2048 /* bytes of B fetched ahead: about the latency of DRAM */ };
+enum { ROWS = 12, AHEAD = 4096 /* bytes of B fetched ahead: about the latency of DRAM */ };
 
 BROADCAST_INLINE __m512 dot(__m512 c, __m512i a, __m512i b) { return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b); }
 
@@ -72,4 +72,4 @@ static double peak(long loops) {
 }
 
 const cpu_product cpu_bf16_bf16_avx512bf16 = {
-    .rows = ROWS, .row_step = 1, .k_step = 2, .k_block = 2048, .panels = 2, .panel_outer = 0, .pack = pack, .run = run, .peak = peak};
+    .rows = ROWS, .row_step = 1, .k_step = 2, .k_block = 2048, .panels = 4, .panel_outer = 0, .a_cost = 0.1, .b_cost = 0.2, .pack = pack, .run = run, .peak = peak};

@@ -21,7 +21,10 @@ static inline void vec_store(float *p, vec x) {
 static inline vec vec_add(vec a, vec b) { return VEC_EACH(_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)); }
 static inline vec vec_sub(vec a, vec b) { return VEC_EACH(_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)); }
 static inline vec vec_mul(vec a, vec b) { return VEC_EACH(_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)); }
-static inline vec vec_div(vec a, vec b) { return VEC_EACH(_mm256_div_ps(a.low, b.low), _mm256_div_ps(a.high, b.high)); }
+static inline vec vec_inverse(vec x) {
+    __m256 one = _mm256_set1_ps(1);
+    return VEC_EACH(_mm256_div_ps(one, x.low), _mm256_div_ps(one, x.high));
+}
 /* a·b + c */
 static inline vec vec_fma(vec a, vec b, vec c) {
     return VEC_EACH(_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high));

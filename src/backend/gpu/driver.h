@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "backend/gpu/kernels/args.h"
+
 typedef uint64_t gpu_address;
 
 /* A launch, as the driver's own structure is laid out. */
@@ -31,11 +33,6 @@ typedef struct gpu_launch {
     gpu_attribute *attributes;
     unsigned attribute_count;
 } gpu_launch;
-
-/* A tensor map: the copy engine's description of a matrix, 128 opaque bytes made by the driver. */
-typedef struct gpu_tensor_map {
-    _Alignas(64) uint64_t words[16];
-} gpu_tensor_map;
 
 enum {
     GPU_OUT_OF_MEMORY = 2,

@@ -69,10 +69,11 @@ static openpi_status gpu_allocate(device *device, size_t bytes, const char *what
     return OPENPI_OK;
 }
 
-/* Also on a lost device: the driver refuses, and takes the memory back with the context. */
+/* Giving back is always tried, also on a lost device: where the driver refuses, it takes everything with the context. */
 static void gpu_release(device *device, void *memory) {
     gpu_device *self = (gpu_device *)device;
-    if (!memory || self->driver.context_set(self->context)) return;
+    if (!memory) return;
+    self->driver.context_set(self->context);
     self->driver.release((gpu_address)(uintptr_t)memory);
 }
 
@@ -88,7 +89,8 @@ static openpi_status gpu_allocate_host(device *device, size_t bytes, const char 
 
 static void gpu_release_host(device *device, void *memory) {
     gpu_device *self = (gpu_device *)device;
-    if (!memory || self->driver.context_set(self->context)) return;
+    if (!memory) return;
+    self->driver.context_set(self->context);
     self->driver.release_host(memory);
 }
 
@@ -197,11 +199,10 @@ struct recording {
 static void gpu_forget(device *device, struct recording *r) {
     gpu_device *self = (gpu_device *)device;
     if (!r) return;
-    if (!self->driver.context_set(self->context)) {
-        if (r->exec) self->driver.graph_exec_destroy(r->exec);
-        for (int i = 0; i <= OPENPI_STAGES; i++)
-            if (r->events[i]) self->driver.event_destroy(r->events[i]);
-    }
+    self->driver.context_set(self->context);
+    if (r->exec) self->driver.graph_exec_destroy(r->exec);
+    for (int i = 0; i <= OPENPI_STAGES; i++)
+        if (r->events[i]) self->driver.event_destroy(r->events[i]);
     free(r);
 }
 
@@ -330,7 +331,7 @@ static const kernel_entry kernel_entries[GPU_KERNELS] = {
 
 /* Loads the modules that this device can run and finds every kernel in them. */
 static int load_kernels(gpu_device *self, const gpu_image *images, const char **doing) {
-    enum { STATIC_SHARED = 2048 };         /* no kernel with dynamic memory has more static than this */
+    enum { STATIC_SHARED = 1280 };         /* no kernel with dynamic memory has more static than this */
     const gpu_driver *driver = &self->driver;
     for (int i = 0; images[i].name; i++) {
         int hopper_chip = self->major == 9 && self->minor == 0, code;

@@ -33,7 +33,14 @@
     X(attention_image, attention_mma, 1)    \
     X(attention_cache_1, attention_mma, 1)  \
     X(attention_cache_3, attention_mma, 1)  \
-    X(attention_combine, attention_mma, 0)
+    X(attention_combine, attention_mma, 0)  \
+    X(hopper_160x128, gemm_hopper, 1)       \
+    X(hopper_200x128, gemm_hopper, 1)       \
+    X(hopper_256x128, gemm_hopper, 1)       \
+    X(hopper_256x64, gemm_hopper, 1)        \
+    X(hopper_128x64, gemm_hopper, 1)        \
+    X(hopper_64x200_turned, gemm_hopper, 1) \
+    X(hopper_128x200_gated, gemm_hopper, 1)
 
 typedef enum gpu_kernel {
 #define X(name, image, dynamic) GPU_##name,

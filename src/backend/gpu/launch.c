@@ -8,7 +8,7 @@
 
 #include "backend/gpu/gpu.h"
 
-enum { SKINNY_ROWS = 64, SKINNY_CHUNK = 512, SKINNY_BUDGET = 112 << 10, FEW_ROWS = 64, STATIC_SHARED = 2048, MOST_SPLITS = 32, KEY_TILE = 64 };
+enum { SKINNY_ROWS = 64, SKINNY_CHUNK = 512, SKINNY_BUDGET = 112 << 10, FEW_ROWS = 64, MOST_SPLITS = 32, KEY_TILE = 64 };
 
 static int ceil_div(int a, int b) { return (a + b - 1) / b; }
 static size_t round_256(size_t bytes) { return (bytes + 255) & ~(size_t)255; }
@@ -91,6 +91,76 @@ static void launch_skinny(gpu_issue *issue, const row_set *rows, gpu_linear *p, 
     launch(issue, tile->kernel, p->weights.columns / tile->columns, ceil_div(rows->capacity, tile->rows), 256, shared > part ? shared : part, p);
 }
 
+/* gemm_hopper's tiles; what a store can do is in the kernel's head. */
+enum { STORE_ROWS, STORE_TURNED, STORE_GATED };
+
+typedef struct hopper_tile {
+    gpu_kernel kernel;
+    int columns, rows, consumers, stages, store, piece;
+} hopper_tile;
+
+static const hopper_tile hopper_tiles[] = {
+    {GPU_hopper_160x128, 160, 128, 2, 5, STORE_ROWS, 4}, {GPU_hopper_200x128, 200, 128, 2, 5, STORE_ROWS, 4},
+    {GPU_hopper_256x128, 256, 128, 2, 4, STORE_ROWS, 4}, {GPU_hopper_256x64, 256, 64, 1, 5, STORE_ROWS, 4},
+    {GPU_hopper_128x64, 128, 64, 1, 8, STORE_ROWS, 8},   {GPU_hopper_64x200_turned, 64, 200, 1, 5, STORE_TURNED, 25},
+    {GPU_hopper_128x200_gated, 128, 200, 2, 4, STORE_GATED, 0},
+};
+
+static int hopper_legal(const hopper_tile *t, const gpu_linear *p) {
+    const gpu_epilogue *e = &p->epilogue;
+    if (e->f32 || e->x_t) return 0;
+    switch (e->kind) {
+    case GPU_EPILOGUE_GATED: return t->store != STORE_TURNED && t->columns % 32 == 0 && !e->bias && e->n % 8 == 0;
+    case GPU_EPILOGUE_QKV: return t->store == STORE_ROWS && t->columns % 32 == 0 && e->head_dim % 16 == 0;
+    }
+    return t->store != STORE_GATED && e->n % 8 == 0;
+}
+
+/* Cycles, roughly: a tile's multiplications or its bytes from the second-level cache, whichever is longer, times the waves. */
+static double hopper_cost(const gpu_issue *issue, const hopper_tile *t, int rows, const gpu_linear *p) {
+    int tiles = ceil_div(rows, t->rows) * ceil_div(p->weights.columns, t->columns), k = p->k_blocks * GPU_ATOM_K;
+    double multiply = (double)t->columns * t->rows * k / 2048, move = (double)(t->columns + t->rows) * 2 * k / 60;
+    return ceil_div(tiles, issue->device->multiprocessors) * ((multiply > move ? multiply : move) + (t->store == STORE_GATED ? 0 : 1500));
+}
+
+static size_t hopper_shared(const hopper_tile *t) {
+    size_t stage = (size_t)(t->columns + t->rows) * 128, staging;
+    switch (t->store) {
+    case STORE_GATED: staging = (size_t)t->rows * 128; break;
+    case STORE_TURNED: staging = (size_t)t->piece * 8 * 68 * sizeof(float); break;
+    default: staging = 4 * 16 * (size_t)(t->piece * 8 + 8) * sizeof(float); break;
+    }
+    return (size_t)t->stages * (stage + 16) + (size_t)t->consumers * staging;
+}
+
+/* 1 if the product runs on the Hopper kernels. */
+static int launch_hopper(gpu_issue *issue, const row_set *rows, const gpu_linear *p) {
+    const hopper_tile *best = NULL;
+    double least = 0;
+    gpu_hopper h;
+    for (size_t i = 0; i < sizeof hopper_tiles / sizeof *hopper_tiles; i++) {
+        if (!hopper_legal(&hopper_tiles[i], p)) continue;
+        double cost = hopper_cost(issue, &hopper_tiles[i], rows->capacity, p);
+        if (best && cost >= least) continue;
+        best = &hopper_tiles[i];
+        least = cost;
+    }
+    if (!best) return 0;
+    if (issue->measure || issue->code) return 1;
+    const gpu_driver *driver = &issue->device->driver;
+    uint64_t blocks = (uint64_t)p->weights.blocks, w_dims[3] = {GPU_ATOM_BYTES / 4, blocks, (uint64_t)p->weights.columns / 8};
+    uint64_t w_strides[2] = {GPU_ATOM_BYTES, GPU_ATOM_BYTES * blocks}, x_dims[2] = {(uint64_t)p->ldx, (uint64_t)rows->capacity}, x_stride = (uint64_t)p->ldx * sizeof(bf16);
+    unsigned w_box[3] = {GPU_ATOM_BYTES / 4, 1, (unsigned)best->columns / 8}, x_box[2] = {GPU_ATOM_K, (unsigned)best->rows}, ones[3] = {1, 1, 1};
+    h.linear = *p;
+    issue->code = driver->tensor_map(&h.weights, GPU_MAP_FLOAT32, 3, (void *)(uintptr_t)p->weights.data, w_dims, w_strides, w_box, ones, 0, GPU_MAP_SWIZZLE_NONE,
+                                     GPU_MAP_PROMOTE_256, 0);
+    if (!issue->code)
+        issue->code = driver->tensor_map(&h.x, GPU_MAP_BF16, 2, (void *)(uintptr_t)p->x, x_dims, &x_stride, x_box, ones, 0, GPU_MAP_SWIZZLE_128, GPU_MAP_PROMOTE_256, 0);
+    int tiles = ceil_div(rows->capacity, best->rows) * ceil_div(p->weights.columns, best->columns), sms = issue->device->multiprocessors;
+    launch(issue, best->kernel, tiles < sms ? tiles : sms, 1, (best->consumers + 1) * 128, hopper_shared(best), &h);
+    return 1;
+}
+
 /* p.x is act or fp32 (not pixels), k_blocks as W's. */
 static void launch_linear(gpu_issue *issue, const row_set *rows, gpu_linear p, size_t used) {
     int mapped = p.from.map || p.from.group, columns = p.weights.columns;
@@ -101,13 +171,14 @@ static void launch_linear(gpu_issue *issue, const row_set *rows, gpu_linear p, s
     }
     if (tensor && (p.norm || !mapped)) {
         if (p.norm) launch_norm(issue, rows, &p, &used);
+        if (issue->device->hopper && launch_hopper(issue, rows, &p)) return;
         int big = ceil_div(rows->capacity, 128) * ceil_div(columns, 128) >= issue->device->multiprocessors / 2;
         if (big) launch(issue, GPU_gemm_mma_128_128, ceil_div(rows->capacity, 128), ceil_div(columns, 128), 256, 3 * 256 * 128, &p);
         else launch(issue, GPU_gemm_mma_64_64, ceil_div(rows->capacity, 64), ceil_div(columns, 64), 128, 4 * 128 * 128, &p);
         return;
     }
     size_t x_bytes = 16 * (size_t)((p.weights.k + 3) & ~3) * sizeof(float);
-    if (rows->capacity <= FEW_ROWS && x_bytes + STATIC_SHARED <= issue->device->shared_bytes) {
+    if (rows->capacity <= FEW_ROWS && x_bytes <= issue->device->shared_bytes) {
         launch(issue, GPU_linear_rows, columns / GPU_UNIT, ceil_div(rows->capacity, 16), 256, x_bytes, &p);
         return;
     }

@@ -16,6 +16,11 @@
 
 enum { GPU_UNIT = 16, GPU_ATOM_K = 64, GPU_ATOM_BYTES = 1024 };
 
+/* The copy engine's description of a matrix: opaque, made by the driver. */
+typedef struct gpu_tensor_map {
+    uint64_t words[16];
+} __attribute__((aligned(64))) gpu_tensor_map;
+
 /* Where a row of an activation stands: r itself, map[r], or (r / group)·stride + offset + r % group. */
 typedef struct gpu_row_map {
     const int32_t *map;
@@ -77,6 +82,13 @@ typedef struct gpu_linear {
     int k_blocks;                          /* of 64, of x; where it has more than W, W repeats                */
     int stages;                            /* skinny: chunks of 512 k in flight                               */
 } gpu_linear;
+
+/* gemm_hopper: both operands come by the copy engine. */
+typedef struct gpu_hopper {
+    gpu_tensor_map weights;                /* atoms as [column/8][k/64][256 words]                            */
+    gpu_tensor_map x;                      /* [capacity][ldx] bf16, boxes of 64 k, swizzled                   */
+    gpu_linear linear;
+} gpu_hopper;
 
 typedef struct gpu_norm {
     const int32_t *count;

@@ -1,0 +1,339 @@
+/* x·Wᵀ for many rows in bf16 on Hopper: wgmma fed by the copy engine, tiles fitted to the card.
+ *
+ * A block is persistent over tiles of BW packed columns x BT rows. One producer thread and NC consumer warpgroups
+ * share a ring of STAGES stages; a stage holds BW columns of W and BT rows of x, 64 k deep:
+ *
+ *   producer    wait empty[s] -> arm full[s] -> copy W (whole atoms, swizzled as they lie) and x (swizzled on the way)
+ *   consumers   wait full[s] -> 4 wgmma of 16 k per 64 rows -> when those of the stage before are done, free it
+ *
+ *   SWAP 0: rows of x are wgmma's M side and packed columns its N side (up to 256, any multiple of 8); SWAP 1: the
+ *   other way round, which fits row counts that are no multiple of 64 (788 = 4·200 - 12).
+ *   PP 0: the warpgroups share the M side of a tile. PP 1 (ping-pong): they take tiles in turn, so that one
+ *   multiplies while the other stores; a named barrier hands over the ring, for one parity bit cannot order two tiles.
+ *
+ * The sums leave through shared memory in pieces, so that every thread ends with 8 neighbouring outputs of a row and
+ * reads and writes 16 bytes at a time. The first stages of W are asked for before the kernel in front has ended.
+ *
+ * Legal when ldx % 8 == 0; outputs (and head_dim / 2) are multiples of 8; activations are bf16; a gated matrix has no
+ * bias; and for the swapped kernels the epilogue is the one in their name. */
+#include "wgmma.cuh"
+
+/* ---- barriers and copies ---------------------------------------------------------------------------------- */
+
+DEV void barrier_init(u32 barrier, u32 arrivals) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals)); }
+DEV void barrier_arm(u32 barrier, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+DEV void barrier_arrive(u32 barrier) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory"); }
+DEV void barrier_wait(u32 barrier, u32 parity) {
+    asm volatile("{\n.reg .pred p;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@p bra done;\nbra again;\ndone:\n}" ::"r"(barrier), "r"(parity) : "memory");
+}
+DEV void group_sync(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+DEV void group_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+
+DEV void copy_x(u32 to, const gpu_tensor_map *map, int k, int row, u32 barrier) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(to), "l"(map), "r"(k), "r"(row),
+                 "r"(barrier) : "memory");
+}
+DEV void copy_weights(u32 to, const gpu_tensor_map *map, int block, int group, u32 barrier) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to), "l"(map), "r"(0),
+                 "r"(block), "r"(group), "r"(barrier) : "memory");
+}
+
+/* ---- eight outputs at a time ------------------------------------------------------------------------------ */
+
+DEV void read8(float (&v)[8], const float *from) {
+    float4 a = *(const float4 *)from, b = *(const float4 *)(from + 4);
+    v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+}
+DEV void constant8(float (&v)[8], const float *from) {
+    float4 a = __ldg((const float4 *)from), b = __ldg((const float4 *)from + 1);
+    v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+}
+DEV void write8(void *out, size_t at, const float (&v)[8]) {
+    *(uint4 *)((u16 *)out + at) = make_uint4(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]), pack_bf16(v[4], v[5]), pack_bf16(v[6], v[7]));
+}
+
+/* Outputs o … o + 7 of a plain matrix. */
+DEV void plain8(const gpu_epilogue &e, int r, int o, float (&v)[8]) {
+    float c[8];
+    if (o >= e.n) return;
+    size_t at = (size_t)row_of(e.to, r) * e.n + o;
+    if (e.bias) {
+        constant8(c, e.bias + o);
+#pragma unroll
+        for (int i = 0; i < 8; i++) v[i] += c[i];
+    }
+    if (e.kind == GPU_EPILOGUE_RESIDUAL) {
+        uint4 x = __ldcg((const uint4 *)((const u16 *)e.out + at));
+        if (e.gate) {
+            constant8(c, e.gate + o);
+#pragma unroll
+            for (int i = 0; i < 8; i++) v[i] *= c[i];
+        }
+        v[0] += low_of(x.x), v[1] += high_of(x.x), v[2] += low_of(x.y), v[3] += high_of(x.y);
+        v[4] += low_of(x.z), v[5] += high_of(x.z), v[6] += low_of(x.w), v[7] += high_of(x.w);
+    } else {
+        if (e.add) {
+            constant8(c, e.add + (size_t)(r % e.add_period) * e.n + o);
+#pragma unroll
+            for (int i = 0; i < 8; i++) v[i] += c[i];
+        }
+        if (e.activation == GPU_ACT_GELU) {
+#pragma unroll
+            for (int i = 0; i < 8; i++) v[i] = gelu(v[i]);
+        } else if (e.activation == GPU_ACT_SILU) {
+#pragma unroll
+            for (int i = 0; i < 8; i++) v[i] = silu(v[i]);
+        }
+    }
+    write8(e.out, at, v);
+}
+
+/* A unit of 16 packed columns of a gated or qkv matrix. */
+DEV void unit16(const gpu_epilogue &e, int r, int column, float (&a)[8], float (&b)[8]) {
+    if (e.kind == GPU_EPILOGUE_GATED) {
+        if (column / 2 >= e.n) return;
+#pragma unroll
+        for (int i = 0; i < 8; i++) a[i] = gelu(a[i]) * b[i];
+        write8(e.out, (size_t)row_of(e.to, r) * e.n + column / 2, a);
+        return;
+    }
+    int d = e.head_dim, half = d / 2, head = column / e.head_columns, position = __ldg(e.position + r);
+    size_t place = ((size_t)__ldg(e.sample + r) * e.capacity + position) * d;
+    if (head > e.heads) {
+        int i = column - (e.heads + 1) * e.head_columns;
+        if (i >= d) return;
+        write8(e.v, place + i, a);
+        write8(e.v, place + i + 8, b);
+        return;
+    }
+    int i = (column - head * e.head_columns) / 2;
+    float x[8], y[8];
+    const float *rope = e.rope + ((size_t)position * half + i) * 2;
+#pragma unroll
+    for (int j = 0; j < 8; j += 2) {
+        float4 cs = __ldg((const float4 *)(rope + 2 * j));
+        x[j] = a[j] * cs.x - b[j] * cs.y, y[j] = b[j] * cs.x + a[j] * cs.y;
+        x[j + 1] = a[j + 1] * cs.z - b[j + 1] * cs.w, y[j + 1] = b[j + 1] * cs.z + a[j + 1] * cs.w;
+    }
+    void *out = head == e.heads ? e.k : e.out;
+    size_t at = (head == e.heads ? place : ((size_t)r * e.heads + head) * d) + i;
+    write8(out, at, x);
+    write8(out, at + half, y);
+}
+
+/* ---- from sums to outputs --------------------------------------------------------------------------------- */
+
+/* Rows on the M side: a warp's 16 rows leave PIECE blocks of 8 columns at a time, through memory of its own. */
+template <int N, int PIECE> DEV void store_rows(const gpu_epilogue &e, const float (&d)[N / 2], float *memory, int row0, int rows, int column0, int columns) {
+    constexpr int PITCH = PIECE * 8 + 8;
+    const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3, paired = e.kind == GPU_EPILOGUE_QKV || e.kind == GPU_EPILOGUE_GATED;
+#pragma unroll
+    for (int j0 = 0; j0 < N / 8; j0 += PIECE) {
+        constexpr int ALL = PIECE;
+        const int blocks = N / 8 - j0 < ALL ? N / 8 - j0 : ALL;
+        __syncwarp();
+#pragma unroll
+        for (int j = 0; j < PIECE; j++)
+            if (j0 + j < N / 8) {
+                *(float2 *)(memory + g * PITCH + j * 8 + 2 * t) = make_float2(d[4 * (j0 + j)], d[4 * (j0 + j) + 1]);
+                *(float2 *)(memory + (g + 8) * PITCH + j * 8 + 2 * t) = make_float2(d[4 * (j0 + j) + 2], d[4 * (j0 + j) + 3]);
+            }
+        __syncwarp();
+        if (paired) {
+            for (int i = lane; i < 16 * (blocks / 2); i += 32) {
+                const int r = i / (blocks / 2), u = i % (blocks / 2), column = column0 + j0 * 8 + u * 16;
+                float a[8], b[8];
+                if (row0 + r >= rows || column >= columns) continue;
+                read8(a, memory + r * PITCH + u * 16);
+                read8(b, memory + r * PITCH + u * 16 + 8);
+                unit16(e, row0 + r, column, a, b);
+            }
+        } else {
+#pragma unroll 2
+            for (int i = lane; i < 16 * blocks; i += 32) {
+                const int r = i / blocks, c = i % blocks;
+                float v[8];
+                if (row0 + r >= rows) continue;
+                read8(v, memory + r * PITCH + c * 8);
+                plain8(e, row0 + r, column0 + (j0 + c) * 8, v);
+            }
+        }
+    }
+}
+
+/* Columns on the M side, 64 a warpgroup: turned in fp32 through memory of the warpgroup, PIECE blocks of 8 rows at a time. */
+template <int N, int PIECE> DEV void store_turned(const gpu_epilogue &e, const float (&d)[N / 2], float *memory, int barrier, int row0, int rows, int column0) {
+    constexpr int PITCH = 68;
+    const int tid = threadIdx.x & 127, lane = tid & 31, c = (tid >> 5) * 16 + (lane >> 2), t = lane & 3;
+#pragma unroll
+    for (int j0 = 0; j0 < N / 8; j0 += PIECE) {
+        group_sync(barrier, 128);
+#pragma unroll
+        for (int j = 0; j < PIECE; j++)
+            if (j0 + j < N / 8) {
+                float *to = memory + (j * 8 + 2 * t) * PITCH + c;
+                to[0] = d[4 * (j0 + j)], to[PITCH] = d[4 * (j0 + j) + 1];
+                to[8] = d[4 * (j0 + j) + 2], to[PITCH + 8] = d[4 * (j0 + j) + 3];
+            }
+        group_sync(barrier, 128);
+        const int left = rows - row0 - j0 * 8, blocks = N / 8 - j0 < PIECE ? N / 8 - j0 : PIECE, n = left < blocks * 8 ? left : blocks * 8;
+#pragma unroll 2
+        for (int i = tid; i < n * 8; i += 128) {
+            float v[8];
+            read8(v, memory + (i >> 3) * PITCH + (i & 7) * 8);
+            plain8(e, row0 + j0 * 8 + (i >> 3), column0 + (i & 7) * 8, v);
+        }
+    }
+}
+
+DEV void store_matrix4(u32 at, u32 a, u32 b, u32 c, u32 d) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+DEV void store_matrix1(u32 at, u32 a) { asm volatile("stmatrix.sync.aligned.m8n8.x1.trans.shared.b16 [%0], {%1};" ::"r"(at), "r"(a) : "memory"); }
+
+/* A gated matrix with columns on the M side: a thread holds gate (row g) and up (row g + 8) of one output, so GeGLU
+ * happens in registers; 128 packed columns leave as 64 outputs a row. */
+template <int N> DEV void store_gated(const gpu_epilogue &e, const float (&d)[2][N / 2], char *memory, int barrier, int row0, int rows, int column0) {
+    const int tid = threadIdx.x & 127, lane = tid & 31, warp = tid >> 5;
+    const u32 base = shared_address(memory);
+    group_sync(barrier, 128);
+#pragma unroll
+    for (int m = 0; m < 2; m++) {
+        u32 v[N / 8];
+#pragma unroll
+        for (int j = 0; j < N / 8; j++) v[j] = pack_bf16(gelu(d[m][4 * j]) * d[m][4 * j + 2], gelu(d[m][4 * j + 1]) * d[m][4 * j + 3]);
+        const u32 chunk = ((m * 4 + warp) ^ (lane & 7)) << 4;
+#pragma unroll
+        for (int j = 0; j + 3 < N / 8; j += 4) store_matrix4(base + (j * 8 + lane) * 128 + chunk, v[j], v[j + 1], v[j + 2], v[j + 3]);
+#pragma unroll
+        for (int j = N / 8 / 4 * 4; j < N / 8; j++) store_matrix1(base + (j * 8 + (lane & 7)) * 128 + chunk, v[j]);
+    }
+    group_sync(barrier, 128);
+    const int left = rows - row0, n = left < N ? left : N;
+#pragma unroll 4
+    for (int i = tid; i < n * 8; i += 128) {
+        const int r = i >> 3, c = i & 7, o = column0 / 2 + c * 8;
+        uint4 v = *(const uint4 *)(memory + r * 128 + ((c ^ (r & 7)) << 4));
+        if (o < e.n) *(uint4 *)((u16 *)e.out + (size_t)(row0 + r) * e.n + o) = v;
+    }
+}
+
+/* ---- the kernel ------------------------------------------------------------------------------------------- */
+
+enum { ROWS, TURNED, GATED };
+
+template <int BW, int BT, int NC, int STAGES, int STORE, int PIECE> struct shape {
+    static constexpr int SWAP = STORE != ROWS, PP = STORE == GATED, M = SWAP ? BW : BT, N = SWAP ? BT : BW, MI = M / 64 / (PP ? 1 : NC);
+    static constexpr int STAGE = (BW + BT) * 128;
+    static constexpr int STAGING = STORE == GATED ? BT * 128 : STORE == TURNED ? PIECE * 8 * 68 * 4 : 4 * 16 * (PIECE * 8 + 8) * 4;
+};
+
+template <int BW, int BT, int NC, int STAGES, int STORE, int PIECE> DEV void gemm(const gpu_hopper &p) {
+    using S = shape<BW, BT, NC, STAGES, STORE, PIECE>;
+    constexpr int MI = S::MI, N = S::N, PP = S::PP, SWAP = S::SWAP, STAGE = S::STAGE;
+    extern __shared__ __align__(1024) char memory[];
+    const u32 ring = shared_address(memory), full = ring + STAGES * STAGE + NC * S::STAGING, empty = full + STAGES * 8;
+    const gpu_linear &l = p.linear;
+    const int group = threadIdx.x >> 7, lane = threadIdx.x & 31, blocks = l.k_blocks, wrap = l.weights.blocks;
+    const int rows = *l.count, tiles_x = (rows + BT - 1) / BT, tiles_w = (l.weights.columns + BW - 1) / BW, units = tiles_x * tiles_w;
+    /* The tiles that read the same weights run at the same time. */
+    auto weights_of = [&](int unit) { return unit / tiles_x * (BW / 8); };
+    auto rows_of = [&](int unit) { return unit % tiles_x * BT; };
+
+    const int early = blocks < STAGES ? blocks : STAGES;
+    if (threadIdx.x == NC * 128) {
+        for (int s = 0; s < STAGES; s++) {
+            barrier_init(full + s * 8, 1);
+            barrier_init(empty + s * 8, PP ? 4 : 4 * NC);
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        if (blockIdx.x < units)
+            for (int s = 0; s < early; s++) {
+                barrier_arm(full + s * 8, STAGE);
+                copy_weights(ring + s * STAGE, &p.weights, s >= wrap ? s - wrap : s, weights_of(blockIdx.x), full + s * 8);
+            }
+    }
+    __syncthreads();
+    start_next();
+
+    if (group == NC) {
+        if (NC == 2) asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        wait_before();
+        if (threadIdx.x == NC * 128) {
+            int s = 0, phase = 0, turn = 0;
+            for (int u = blockIdx.x; u < units; u += gridDim.x) {
+                const int w = weights_of(u), r = rows_of(u);
+                for (int kb = 0; kb < blocks; kb++, turn++) {
+                    const u32 barrier = full + s * 8;
+                    if (turn >= early) {
+                        barrier_wait(empty + s * 8, phase ^ 1);
+                        barrier_arm(barrier, STAGE);
+                        copy_weights(ring + s * STAGE, &p.weights, kb >= wrap ? kb - wrap : kb, w, barrier);
+                    }
+                    copy_x(ring + s * STAGE + BW * 128, &p.x, kb * 64, r, barrier);
+                    if (++s == STAGES) s = 0, phase ^= 1;
+                }
+            }
+        }
+    } else {
+        if (NC == 2) asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+        wait_before();
+        float d[MI][N / 2];
+        char *staging = memory + STAGES * STAGE + group * S::STAGING;
+        const u32 a_at = ring + (SWAP ? 0 : BW * 128) + (PP ? 0 : group * MI * 64 * 128), b_at = ring + (SWAP ? BW * 128 : 0);
+        for (int u = blockIdx.x, i = 0; u < units; u += gridDim.x, i++) {
+            if (PP && i % NC != group) continue;
+            int turn = i * blocks, s = turn % STAGES, phase = turn / STAGES & 1, before = 0;
+            if (PP && i) group_sync(3 + group, 256);
+            for (int kb = 0; kb < blocks; kb++) {
+                barrier_wait(full + s * 8, phase);
+                const u64 a = wgmma_operand(a_at + s * STAGE), b = wgmma_operand(b_at + s * STAGE);
+                wgmma_begin();
+#pragma unroll
+                for (int k = 0; k < 4; k++)
+#pragma unroll
+                    for (int m = 0; m < MI; m++) wgmma(d[m], a + m * (64 * 128 / 16) + 2 * k, b + 2 * k, kb | k);
+                wgmma_commit();
+                wgmma_wait<1>();
+                if (kb && !lane) barrier_arrive(empty + before * 8);
+                before = s;
+                if (++s == STAGES) s = 0, phase ^= 1;
+            }
+            if (PP && u + gridDim.x < units) group_arrive(3 + (group ^ 1), 256);
+            wgmma_wait<0>();
+            if (!lane) barrier_arrive(empty + before * 8);
+#pragma unroll
+            for (int m = 0; m < MI; m++)
+#pragma unroll
+                for (int r = 0; r < N / 2; r++) asm volatile("" : "+f"(d[m][r])::"memory");       /* no sum is used before the wait */
+            const int row0 = rows_of(u), column0 = weights_of(u) * 8;
+            if constexpr (STORE == GATED) {
+                store_gated<N>(l.epilogue, d, staging, 1 + group, row0, rows, column0);
+            } else {
+#pragma unroll
+                for (int m = 0; m < MI; m++) {
+                    const int m0 = (group * MI + m) * 64;
+                    if constexpr (STORE == TURNED) store_turned<N, PIECE>(l.epilogue, d[m], (float *)staging, 1 + group, row0, rows, column0 + m0);
+                    else
+                        store_rows<N, PIECE>(l.epilogue, d[m], (float *)staging + (threadIdx.x >> 5 & 3) * 16 * (PIECE * 8 + 8),
+                                             row0 + m0 + (threadIdx.x >> 5 & 3) * 16, rows, column0, l.weights.columns);
+                }
+            }
+        }
+    }
+}
+
+#define HOPPER(name, BW, BT, NC, STAGES, STORE, PIECE)                                                              \
+    extern "C" __global__ void __launch_bounds__((NC + 1) * 128, 1) name(const __grid_constant__ gpu_hopper p) {    \
+        gemm<BW, BT, NC, STAGES, STORE, PIECE>(p);                                                                  \
+    }
+HOPPER(hopper_160x128, 160, 128, 2, 5, ROWS, 4)
+HOPPER(hopper_200x128, 200, 128, 2, 5, ROWS, 4)
+HOPPER(hopper_256x128, 256, 128, 2, 4, ROWS, 4)
+HOPPER(hopper_256x64, 256, 64, 1, 5, ROWS, 4)
+HOPPER(hopper_128x64, 128, 64, 1, 8, ROWS, 8)
+HOPPER(hopper_64x200_turned, 64, 200, 1, 5, TURNED, 25)
+HOPPER(hopper_128x200_gated, 128, 200, 2, 4, GATED, 0)

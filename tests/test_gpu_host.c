@@ -1,0 +1,395 @@
+/* The host side of the GPU backend over a driver that is not there: a table of functions that count, keep "device"
+ * memory on the heap and fail when told. So this runs everywhere: what is asked of the driver per inference, what
+ * happens when it fails at any call, and that everything taken is given back. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "backend/gpu/gpu.h"
+#include "openpi_internal.h"
+
+/* ---- the driver that is not there -------------------------------------------------------------------------- */
+
+enum { SICK = 719, LOG = 4096 };
+
+static struct {
+    const char *log[LOG];        /* names of the calls, in order                                          */
+    int calls, fail_at, code;    /* from call fail_at on (counted from 0) every call fails; -1: never      */
+    int alive;                   /* things taken and not yet given back                                    */
+    size_t memory, most_memory, limit;
+    int graphs_refused, no_copy;
+} fake;
+
+static int called(const char *name) {
+    int n = fake.calls++;
+    if (n < LOG) fake.log[n] = name;
+    return fake.fail_at >= 0 && n >= fake.fail_at ? fake.code : 0;
+}
+
+static int take(void **out, const char *name) {
+    int code = called(name);
+    if (code) return code;
+    *out = malloc(1);
+    fake.alive++;
+    return 0;
+}
+
+static int give(void *thing, const char *name) {
+    called(name);
+    free(thing);
+    fake.alive--;
+    return 0;                    /* what is given back is gone, whatever the driver says */
+}
+
+static int fake_init(unsigned flags) { return (void)flags, called("init"); }
+static int fake_version(int *version) { return *version = 13000, called("driver_version"); }
+static int fake_text(int error, const char **text) {
+    *text = error == SICK ? "unspecified launch failure" : error == GPU_OUT_OF_MEMORY ? "out of memory" : "some error";
+    return 0;
+}
+static int fake_count(int *count) { return *count = 1, called("device_count"); }
+static int fake_get(int *device, int ordinal) { return *device = ordinal, called("device_get"); }
+static int fake_name(char *name, int length, int device) { return (void)device, snprintf(name, (size_t)length, "Paper GPU"), called("device_name"); }
+static int fake_total(size_t *bytes, int device) { return (void)device, *bytes = (size_t)1 << 33, called("device_memory"); }
+static int fake_attribute(int *value, int attribute, int device) {
+    (void)device;
+    *value = attribute == GPU_DEVICE_MAJOR ? 9 : attribute == GPU_DEVICE_MINOR ? 0 : attribute == GPU_DEVICE_MULTIPROCESSORS ? 132 : 227 << 10;
+    return called("device_attribute");
+}
+static int fake_retain(void **context, int device) { return (void)device, take(context, "context_retain"); }
+static void *the_context;
+static int fake_set(void *context) { return the_context = context ? context : the_context, called("context_set"); }
+static int fake_context_release(int device) { return (void)device, give(the_context, "context_release"); }
+static int fake_info(size_t *left, size_t *total) { return *left = fake.limit - fake.memory, *total = fake.limit, called("memory_info"); }
+
+static int fake_allocate(gpu_address *address, size_t bytes) {
+    int code = called("allocate");
+    if (code) return code;
+    if (fake.memory + bytes > fake.limit) return GPU_OUT_OF_MEMORY;
+    size_t *p = malloc(bytes + 16);
+    p[0] = bytes;
+    fake.memory += bytes;
+    if (fake.memory > fake.most_memory) fake.most_memory = fake.memory;
+    fake.alive++;
+    *address = (gpu_address)(uintptr_t)((char *)p + 16);
+    return 0;
+}
+static int fake_release(gpu_address address) {
+    size_t *p = (size_t *)((char *)(uintptr_t)address - 16);
+    fake.memory -= p[0];
+    return give(p, "release");
+}
+static int fake_allocate_host(void **memory, size_t bytes, unsigned flags) {
+    int code = called("allocate_host");
+    (void)flags;
+    if (code) return code;
+    *memory = malloc(bytes);
+    fake.alive++;
+    return 0;
+}
+static int fake_release_host(void *memory) { return give(memory, "release_host"); }
+static int fake_upload(gpu_address to, const void *from, size_t bytes, void *stream) {
+    int code = called("upload");
+    (void)stream;
+    if (!code) memcpy((void *)(uintptr_t)to, from, bytes);
+    return code;
+}
+static int fake_download(void *to, gpu_address from, size_t bytes, void *stream) {
+    int code = called("download");
+    (void)stream;
+    if (!code) memcpy(to, (void *)(uintptr_t)from, bytes);
+    return code;
+}
+static int fake_fill(gpu_address to, unsigned char value, size_t bytes, void *stream) {
+    int code = called("fill");
+    (void)stream;
+    if (!code) memset((void *)(uintptr_t)to, value, bytes);
+    return code;
+}
+static int fake_stream_create(void **stream, unsigned flags) { return (void)flags, take(stream, "stream_create"); }
+static int fake_stream_destroy(void *stream) { return give(stream, "stream_destroy"); }
+static int fake_stream_wait(void *stream) { return (void)stream, called("stream_wait"); }
+static int fake_capture_begin(void *stream, int mode) { return (void)stream, (void)mode, called("capture_begin"); }
+static int fake_capture_end(void *stream, void **graph) {
+    (void)stream;
+    if (fake.graphs_refused) return *graph = NULL, called("capture_end"), 901;
+    return take(graph, "capture_end");
+}
+static int fake_event_create(void **event, unsigned flags) { return (void)flags, take(event, "event_create"); }
+static int fake_event_destroy(void *event) { return give(event, "event_destroy"); }
+static int fake_event_record(void *event, void *stream, unsigned flags) { return (void)event, (void)stream, (void)flags, called("event_record"); }
+static int fake_event_wait(void *event) { return (void)event, called("event_wait"); }
+static int fake_elapsed(float *ms, void *start, void *end) { return (void)start, (void)end, *ms = 1, called("event_elapsed"); }
+static int fake_module_load(void **module, const void *image) { return (void)image, take(module, "module_load"); }
+static int fake_module_unload(void *module) { return give(module, "module_unload"); }
+static int fake_function(void **function, void *module, const char *name) { return *function = module, (void)name, called("module_function"); }
+static int fake_function_set(void *function, int attribute, int value) { return (void)function, (void)attribute, (void)value, called("function_set"); }
+static int fake_launch(const gpu_launch *launch, void *function, void **arguments, void **extra) {
+    (void)arguments, (void)extra;
+    assert_non_null(function);
+    assert_true(launch->grid[0] && launch->grid[1] && launch->grid[2] && launch->block[0] && launch->block[0] <= 1024);
+    assert_true(launch->grid[1] <= 65535 && launch->shared_bytes <= 227 << 10);
+    return called("launch");
+}
+static int fake_instantiate(void **exec, void *graph, unsigned long long flags) { return (void)graph, (void)flags, take(exec, "graph_instantiate"); }
+static int fake_graph_upload(void *exec, void *stream) { return (void)exec, (void)stream, called("graph_upload"); }
+static int fake_graph_launch(void *exec, void *stream) { return (void)exec, (void)stream, called("graph_launch"); }
+static int fake_exec_destroy(void *exec) { return give(exec, "graph_exec_destroy"); }
+static int fake_graph_destroy(void *graph) { return give(graph, "graph_destroy"); }
+static int fake_map(gpu_tensor_map *map, int type, unsigned rank, void *base, const uint64_t *dims, const uint64_t *strides, const unsigned *box, const unsigned *steps,
+                    int interleave, int swizzle, int promotion, int fill) {
+    (void)type, (void)steps, (void)interleave, (void)swizzle, (void)promotion, (void)fill;
+    assert_false((uintptr_t)base & 15);
+    for (unsigned i = 0; i < rank; i++) assert_true(dims[i] >= 1 && box[i] >= 1 && box[i] <= 256);
+    for (unsigned i = 0; i + 1 < rank; i++) assert_false(strides[i] & 15);
+    memset(map, 0, sizeof *map);
+    return called("tensor_map");
+}
+
+static const gpu_driver fake_driver = {
+    NULL, fake_init, fake_version, fake_text, fake_text, fake_count, fake_get, fake_name, fake_total, fake_attribute, fake_retain, fake_context_release, fake_set,
+    fake_info, fake_allocate, fake_release, fake_allocate_host, fake_release_host, fake_upload, fake_download, fake_fill, fake_stream_create,
+    fake_stream_destroy, fake_stream_wait, fake_capture_begin, fake_capture_end, fake_event_create, fake_event_destroy, fake_event_record, fake_event_wait,
+    fake_elapsed, fake_module_load, fake_module_unload, fake_function, fake_function_set, fake_launch, fake_instantiate, fake_graph_upload, fake_graph_launch,
+    fake_exec_destroy, fake_graph_destroy, fake_map,
+};
+
+static const gpu_image fake_images[] = {{"simt", "", 0}, {"gemm_mma", "", 0}, {"skinny_mma", "", 0}, {"attention_mma", "", 0}, {"gemm_hopper", "", 1}, {NULL, NULL, 0}};
+
+/* ---- an engine over it ------------------------------------------------------------------------------------- */
+
+static openpi_error error;
+
+static void reset(void) {
+    memset(&fake, 0, sizeof fake);
+    fake.fail_at = -1;
+    fake.code = SICK;
+    fake.limit = (size_t)1 << 32;
+}
+
+static openpi_status open_engine(openpi_engine **out, const char *path, int no_graph) {
+    openpi_synthetic synthetic;
+    openpi_engine *e = calloc(1, sizeof *e);
+    device_options options = {.path = path, .no_graph = no_graph};
+    assert_int_equal(openpi_synthetic_parse("tiny", &synthetic, &error), OPENPI_OK);
+    assert_int_equal(pool_create(1, 0, &e->pool, &error), OPENPI_OK);
+    e->dtype = OPENPI_BF16;
+    options.pool = e->pool;
+    openpi_status status = gpu_open(&fake_driver, fake_images, &backend_cuda, 0, &options, &e->device, &error);
+    if (status == OPENPI_OK) status = checkpoint_open(NULL, &synthetic, &e->checkpoint, &error);
+    if (status == OPENPI_OK) status = model_load(e->checkpoint, e->device, DTYPE_BF16, e->pool, NULL, NULL, &e->model, &error);
+    if (status == OPENPI_OK) {
+        *out = e;
+        return status;
+    }
+    openpi_engine_close(e);
+    return status;
+}
+
+static openpi_status infer(openpi_session *session, openpi_timing *timing) {
+    static uint8_t image[224 * 224 * 3];
+    static const float state[OPENPI_ACTION_DIM];
+    static float actions[10 * OPENPI_ACTION_DIM];
+    static const int32_t tokens[] = {2, 5, 9};
+    openpi_sample sample = {.images = {image, image, image}, .image_mask = {1, 0, 1}, .tokens = tokens, .token_count = 3, .state = state};
+    return openpi_session_run(session, &sample, 1, NULL, actions, timing, &error);
+}
+
+static openpi_status open_session(openpi_engine *engine, openpi_session **session) {
+    openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
+    options.horizon = 10;
+    return openpi_session_create(engine, &options, session, &error);
+}
+
+/* ---- tests ------------------------------------------------------------------------------------------------- */
+
+static void log_is(const char *const *names, int count) {
+    for (int i = 0; i < fake.calls || i < count; i++) {
+        assert_true(i < fake.calls && i < count);
+        assert_string_equal(fake.log[i], names[i]);
+    }
+}
+
+/* The request path asks the driver for this and no more: a copy in, a graph, the wait, a copy out. */
+static void test_calls_of_an_inference(void **state) {
+    static const char *const names[] = {
+        "context_set", "upload", "context_set", "graph_launch", "event_wait", "event_elapsed", "event_elapsed", "event_elapsed", "event_elapsed",
+        "context_set", "download", "stream_wait",
+    };
+    openpi_engine *engine;
+    openpi_session *session;
+    openpi_timing timing;
+    (void)state;
+    reset();
+    assert_int_equal(open_engine(&engine, NULL, 0), OPENPI_OK);
+    assert_string_equal(engine->device->path, "hopper");
+    assert_int_equal(open_session(engine, &session), OPENPI_OK);
+    assert_non_null(session->recording);
+    for (int i = 0; i < 3; i++) {
+        fake.calls = 0;
+        assert_int_equal(infer(session, &timing), OPENPI_OK);
+        log_is(names, (int)(sizeof names / sizeof *names));
+    }
+    assert_true(timing.stage_ms[OPENPI_STAGE_VISION] == 1 && timing.stage_ms[OPENPI_STAGE_DENOISE] == 1);
+    openpi_session_close(session);
+    openpi_engine_close(engine);
+    assert_int_equal(fake.alive, 0);
+    assert_int_equal(fake.memory, 0);
+}
+
+/* openpi's own sums are what the driver was asked for. */
+static void test_bytes(void **state) {
+    openpi_engine *engine;
+    openpi_session *session;
+    openpi_session_info info;
+    (void)state;
+    reset();
+    assert_int_equal(open_engine(&engine, NULL, 0), OPENPI_OK);
+    assert_int_equal(fake.memory, engine->model->bytes);
+    assert_int_equal(open_session(engine, &session), OPENPI_OK);
+    openpi_session_get_info(session, &info);
+    assert_int_equal(fake.memory, engine->model->bytes + session->plan->device_bytes + session->plan->work_bytes);
+    assert_int_equal(info.bytes, session->plan->device_bytes + session->plan->work_bytes + session->in.bytes);
+    openpi_session_close(session);
+    assert_int_equal(fake.memory, engine->model->bytes);
+    openpi_engine_close(engine);
+}
+
+/* A driver that cannot capture: the session opens, says why, and runs op by op. So it does when asked. */
+static void test_without_a_graph(void **state) {
+    openpi_engine *engine;
+    openpi_session *session;
+    openpi_timing timing;
+    (void)state;
+    for (int asked = 0; asked < 2; asked++) {
+        reset();
+        fake.graphs_refused = !asked;
+        assert_int_equal(open_engine(&engine, "portable", asked), OPENPI_OK);
+        assert_string_equal(engine->device->path, "portable");
+        assert_int_equal(open_session(engine, &session), OPENPI_OK);
+        assert_null(session->recording);
+        assert_non_null(strstr(session->no_recording, asked ? "asked for" : "capturing"));
+        fake.calls = 0;
+        assert_int_equal(infer(session, &timing), OPENPI_OK);
+        assert_true(fake.calls > session->plan->count);
+        openpi_session_close(session);
+        openpi_engine_close(engine);
+        assert_int_equal(fake.alive, 0);
+    }
+}
+
+/* From call n on the driver fails: every n ends in a sentence, and closing gives everything back. */
+static void fail_everywhere(int code, openpi_status first, openpi_status second) {
+    int total = -1;
+    for (int n = -1; n < total || total < 0;) {
+        openpi_engine *engine = NULL;
+        openpi_session *session = NULL;
+        reset();
+        fake.code = code;
+        fake.fail_at = n;
+        openpi_status status = open_engine(&engine, NULL, 0);
+        if (status == OPENPI_OK) status = open_session(engine, &session);
+        if (status == OPENPI_OK) status = infer(session, NULL);
+        if (n < 0) assert_int_equal(status, OPENPI_OK);
+        else if (status != OPENPI_OK) {
+            assert_true(status == first || status == second || status == OPENPI_DEVICE_LOST);
+            assert_int_equal(error.status, status);
+            assert_true(strlen(error.message) > 20);
+        }
+        if (n < 0) total = fake.calls;
+        if (n >= 0 && status == OPENPI_OK && session) assert_true(session->no_recording[0]);
+        openpi_session_close(session);
+        openpi_engine_close(engine);
+        if (fake.alive) fail_msg("failing at call %d (%s) leaves %d things behind", n, n < LOG && n >= 0 ? fake.log[n] : "", fake.alive);
+        n += n < 300 ? 1 : 7;    /* packing and launching repeat themselves */
+    }
+    assert_true(total > 1000);
+}
+
+static void test_failures(void **state) {
+    (void)state;
+    fail_everywhere(SICK, OPENPI_NO_DEVICE, OPENPI_DEVICE_LOST);
+}
+
+static void test_out_of_memory_anywhere(void **state) {
+    (void)state;
+    fail_everywhere(GPU_OUT_OF_MEMORY, OPENPI_NO_MEMORY, OPENPI_NO_DEVICE);
+}
+
+/* A card that goes away in mid-flight: that call and every later one says so, the later ones at once. */
+static void test_lost(void **state) {
+    openpi_engine *engine;
+    openpi_session *session, *other = NULL;
+    (void)state;
+    reset();
+    assert_int_equal(open_engine(&engine, NULL, 0), OPENPI_OK);
+    assert_int_equal(open_session(engine, &session), OPENPI_OK);
+    assert_int_equal(infer(session, NULL), OPENPI_OK);
+    fake.fail_at = fake.calls + 4;
+    assert_int_equal(infer(session, NULL), OPENPI_DEVICE_LOST);
+    assert_non_null(strstr(error.message, "unspecified launch failure"));
+    assert_non_null(strstr(error.message, "cuda:0"));
+    fake.fail_at = -1;           /* even if the driver answered again */
+    fake.calls = 0;
+    assert_int_equal(infer(session, NULL), OPENPI_DEVICE_LOST);
+    assert_int_equal(open_session(engine, &other), OPENPI_DEVICE_LOST);
+    assert_null(other);
+    assert_int_equal(fake.calls, 0);
+    openpi_session_close(session);
+    openpi_engine_close(engine);
+    assert_int_equal(fake.alive, 0);
+}
+
+static void test_too_small(void **state) {
+    openpi_engine *engine = NULL;
+    char numbers[80];
+    (void)state;
+    reset();
+    fake.limit = 1 << 20;
+    assert_int_equal(open_engine(&engine, NULL, 0), OPENPI_NO_MEMORY);
+    snprintf(numbers, sizeof numbers, "%d of %d bytes are free", 1 << 20, 1 << 20);
+    assert_non_null(strstr(error.message, numbers));
+    assert_non_null(strstr(error.message, "the model's weights"));
+    assert_int_equal(fake.alive, 0);
+}
+
+static void test_paths(void **state) {
+    openpi_engine *engine;
+    (void)state;
+    reset();
+    assert_int_equal(open_engine(&engine, "sideways", 0), OPENPI_BAD_ARGUMENT);
+    assert_non_null(strstr(error.message, "sideways"));
+    assert_int_equal(fake.alive, 0);
+}
+
+/* Opening and closing again and again gives everything back. */
+static void test_again_and_again(void **state) {
+    (void)state;
+    reset();
+    for (int i = 0; i < 20; i++) {
+        openpi_engine *engine;
+        openpi_session *session;
+        assert_int_equal(open_engine(&engine, NULL, 0), OPENPI_OK);
+        assert_int_equal(open_session(engine, &session), OPENPI_OK);
+        assert_int_equal(infer(session, NULL), OPENPI_OK);
+        openpi_session_close(session);
+        openpi_engine_close(engine);
+        assert_int_equal(fake.alive, 0);
+        assert_int_equal(fake.memory, 0);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_calls_of_an_inference), cmocka_unit_test(test_bytes), cmocka_unit_test(test_without_a_graph), cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_out_of_memory_anywhere), cmocka_unit_test(test_lost), cmocka_unit_test(test_too_small), cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_again_and_again),
+    };
+    return cmocka_run_group_tests_name("gpu host", tests, NULL, NULL);
+}
