@@ -49,8 +49,8 @@ static void formulas_are_openpis(void **state) {
         if (quantile)
             stats.quantiles =
                 read_row(json_object_get(row, "q01"), stats.q01) == read_row(json_object_get(row, "q99"), stats.q99);
-        forward += compare_rows(row, "normalized", quantile ? NORM_QUANTILE : NORM_ZSCORE, &stats);
-        back += compare_rows(row, "unnormalized", quantile ? NORM_QUANTILE : NORM_ZSCORE, &stats);
+        forward += compare_rows(row, "normalized", quantile ? STATS_QUANTILE : STATS_ZSCORE, &stats);
+        back += compare_rows(row, "unnormalized", quantile ? STATS_QUANTILE : STATS_ZSCORE, &stats);
     }
     json_decref(steps);
     assert_int_equal(forward, 2 * 3 * (8 + 14));          /* statistics as long as the data, and longer */
@@ -60,8 +60,8 @@ static void formulas_are_openpis(void **state) {
 static void none_leaves_everything(void **state) {
     (void)state;
     double x[3] = {1, 2, 3};
-    normalize_apply(NORM_NONE, NULL, x, 3);
-    normalize_invert(NORM_NONE, NULL, x, 3);
+    normalize_apply(STATS_NONE, NULL, x, 3);
+    normalize_invert(STATS_NONE, NULL, x, 3);
     assert_true(x[0] == 1 && x[1] == 2 && x[2] == 3);
 }
 

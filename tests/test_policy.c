@@ -90,7 +90,7 @@ static void check_sample(const policy_case *c, const openpi_request *request) {
  * of a quantile still is. */
 static double reference_of(const openpi_policy *p, double normalised, int dim) {
     float n = (float)normalised, half = (n + 1.0f) / 2.0f;
-    if (p->mode == NORM_ZSCORE) return (double)n * (p->state.std[dim] + 1e-6) + p->state.mean[dim];
+    if (p->mode == STATS_ZSCORE) return (double)n * (p->state.std[dim] + 1e-6) + p->state.mean[dim];
     return (double)half * (p->state.q99[dim] - p->state.q01[dim] + 1e-6) + p->state.q01[dim];
 }
 
@@ -103,8 +103,8 @@ static double model_action(const openpi_policy *p, const double *state, double a
         x *= signs[dim % 7];
     }
     if (dim < p->robot.delta_count && p->robot.delta[dim]) x -= reference_of(p, state[dim], dim);
-    if (dim >= p->actions.dims) return p->mode == NORM_ZSCORE ? x / (1 + 1e-6) : x;
-    if (p->mode == NORM_ZSCORE) return (x - p->actions.mean[dim]) / (p->actions.std[dim] + 1e-6);
+    if (dim >= p->actions.dims) return p->mode == STATS_ZSCORE ? x / (1 + 1e-6) : x;
+    if (p->mode == STATS_ZSCORE) return (x - p->actions.mean[dim]) / (p->actions.std[dim] + 1e-6);
     return (x - p->actions.q01[dim]) / (p->actions.q99[dim] - p->actions.q01[dim] + 1e-6) * 2 - 1;
 }
 
@@ -758,7 +758,7 @@ static void configs_set_everything(void **state) {
         assert_int_equal(info.action_dim, cases[i].actions);
         assert_int_equal(info.lerobot, 0);
         assert_int_equal(policy->robot.delta_count, cases[i].delta);
-        assert_int_equal(policy->mode, cases[i].variant == OPENPI_PI05 ? NORM_QUANTILE : NORM_ZSCORE);
+        assert_int_equal(policy->mode, cases[i].variant == OPENPI_PI05 ? STATS_QUANTILE : STATS_ZSCORE);
         openpi_policy_close(policy);
     }
 }

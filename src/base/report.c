@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 openpi_status report(openpi_error *error, openpi_status status, const char *format, ...) {
     if (!error) return status;
     va_list list;
@@ -16,6 +18,10 @@ openpi_status report(openpi_error *error, openpi_status status, const char *form
         while (end && ((unsigned char)error->message[end - 1] & 0xc0) == 0x80) end--;   /* back over continuation bytes */
         if (end && (unsigned char)error->message[end - 1] >= 0xc0) end--;               /* and their lead byte */
         error->message[end] = 0;
+    }
+    for (size_t at = 0, end = strlen(error->message); at < end; at++) {                 /* of a name cut by its format */
+        at += utf8_valid_prefix(error->message + at, end - at);
+        if (at < end) error->message[at] = '?';
     }
     for (char *c = error->message; *c; c++)
         if ((unsigned char)*c < 0x20) *c = ' ';                                         /* one sentence, one line */

@@ -26,9 +26,10 @@ typedef struct verify_options {
     void *hook_user;
 
     int batch_only;              /* 1: do not also run the samples of a batch alone                       */
+    int state_every_step;        /* 1: π0's state token in every step, as openpi runs it, not once        */
 } verify_options;
 
-#define VERIFY_OPTIONS_INIT {0, 0, OPENPI_DTYPE_DEFAULT, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define VERIFY_OPTIONS_INIT {0, 0, OPENPI_DTYPE_DEFAULT, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 typedef enum verify_result { VERIFY_OK, VERIFY_FAIL, VERIFY_SKIPPED } verify_result;
 

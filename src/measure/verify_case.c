@@ -13,6 +13,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/report.h"
+#include "openpi_internal.h"
 
 /* ---- rows and memory -------------------------------------------------------------------------------- */
 
@@ -319,7 +320,7 @@ openpi_status case_session(verify_case *c, openpi_engine *engine, int batch, int
     options.horizon = horizon;
     options.steps = steps;
     options.max_prompt = max_prompt;
-    TRY(openpi_session_create(engine, &options, out, error));
+    TRY(session_create(engine, &options, c->options->state_every_step, out, error));
     TRY(case_close_later(c, close_session, *out, error));
     if (c->options->on_session) c->options->on_session(c->options->hook_user, *out);
     return OPENPI_OK;

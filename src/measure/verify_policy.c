@@ -155,7 +155,7 @@ static void state_rounding(const golden_policy *g, double *off) {
     const double *state = openpi_request_state(g->request, &count);
     for (int i = 0; i < DIMS; i++) {
         off[i] = 0;
-        if (p->mode != NORM_QUANTILE || i >= count || i >= p->state.dims || i >= p->robot.delta_count || !p->robot.delta[i]) continue;
+        if (p->mode != STATS_QUANTILE || i >= count || i >= p->state.dims || i >= p->robot.delta_count || !p->robot.delta[i]) continue;
         float n = (float)state[i], half = (n + 1.0f) / 2.0f;
         off[i] = ((double)half - ((double)n + 1) / 2) * (p->state.q99[i] - p->state.q01[i] + 1e-6);
     }

@@ -220,7 +220,7 @@ static openpi_status normalize_one(verify_case *c, const json_t *row, const char
             return report(error, OPENPI_BAD_FILE, "%s: entry %d of normalize: %s is not as long as x", path, at, results[i]);
         memcpy(got, x, sizeof got);
         for (int b = 0; b < rows; b++)
-            (i ? normalize_invert : normalize_apply)(quantile ? NORM_QUANTILE : NORM_ZSCORE, &stats, got + b * (count / rows), count / rows);
+            (i ? normalize_invert : normalize_apply)(quantile ? STATS_QUANTILE : STATS_ZSCORE, &stats, got + b * (count / rows), count / rows);
         snprintf(what, sizeof what, "%s of entry %d", results[i], at);
         case_near(c, what, got, expected, count, 1e-12);
     }

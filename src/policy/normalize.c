@@ -103,8 +103,8 @@ void normalize_synthetic_stats(uint64_t seed, norm_stats *state, norm_stats *act
 /* ---- formulas ------------------------------------------------------------------------------------- */
 
 void normalize_apply(norm_mode mode, const norm_stats *stats, double *x, int count) {
-    for (int i = 0; i < count && mode != NORM_NONE; i++) {
-        if (mode == NORM_ZSCORE)
+    for (int i = 0; i < count && mode != STATS_NONE; i++) {
+        if (mode == STATS_ZSCORE)
             x[i] = (x[i] - stats->mean[i]) / (stats->std[i] + stats->epsilon);
         else
             x[i] = (x[i] - stats->q01[i]) / (stats->q99[i] - stats->q01[i] + stats->epsilon) * 2.0 - 1.0;
@@ -112,9 +112,9 @@ void normalize_apply(norm_mode mode, const norm_stats *stats, double *x, int cou
 }
 
 void normalize_invert(norm_mode mode, const norm_stats *stats, double *x, int count) {
-    for (int i = 0; i < count && mode != NORM_NONE; i++) {
+    for (int i = 0; i < count && mode != STATS_NONE; i++) {
         int known = i < stats->dims;
-        if (mode == NORM_ZSCORE)
+        if (mode == STATS_ZSCORE)
             x[i] = x[i] * ((known ? stats->std[i] : 1.0) + stats->epsilon) + (known ? stats->mean[i] : 0.0);
         else if (known)
             x[i] = (x[i] + 1.0) / 2.0 * (stats->q99[i] - stats->q01[i] + stats->epsilon) + stats->q01[i];

@@ -9,7 +9,7 @@
 
 enum { NORM_DIMS = OPENPI_ACTION_DIM };
 
-typedef enum norm_mode { NORM_NONE, NORM_ZSCORE, NORM_QUANTILE } norm_mode;
+typedef enum norm_mode { STATS_NONE, STATS_ZSCORE, STATS_QUANTILE } norm_mode;
 
 /* One entry of norm_stats.json: one number a dimension. */
 typedef struct norm_stats {

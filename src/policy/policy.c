@@ -116,7 +116,7 @@ static openpi_status find_statistics(const source *from, const robot *robot, cha
 
 static openpi_status check_statistics(const openpi_policy *policy, const char *name, openpi_error *error) {
     const char *robot = policy->robot.name;
-    if (policy->mode == NORM_QUANTILE && (!policy->state.quantiles || !policy->actions.quantiles))
+    if (policy->mode == STATS_QUANTILE && (!policy->state.quantiles || !policy->actions.quantiles))
         return report(error, OPENPI_BAD_FILE, "%s: no q01 and q99 of %s, which %s needs", name,
                       policy->state.quantiles ? "actions" : "state",
                       policy->robot.normalization == ROBOT_NORM_AUTO ? "π0.5 (quantile normalisation)"
@@ -132,13 +132,13 @@ static openpi_status check_statistics(const openpi_policy *policy, const char *n
 
 static openpi_status open_statistics(const source *from, openpi_policy *policy, openpi_error *error) {
     static const norm_mode modes[] = {
-        [ROBOT_NORM_ZSCORE] = NORM_ZSCORE, [ROBOT_NORM_QUANTILE] = NORM_QUANTILE, [ROBOT_NORM_NONE] = NORM_NONE};
+        [ROBOT_NORM_ZSCORE] = STATS_ZSCORE, [ROBOT_NORM_QUANTILE] = STATS_QUANTILE, [ROBOT_NORM_NONE] = STATS_NONE};
     const robot *robot = &policy->robot;
     char *path;
     policy->mode = robot->normalization != ROBOT_NORM_AUTO ? modes[robot->normalization]
-                   : policy->variant == OPENPI_PI05        ? NORM_QUANTILE
-                                                           : NORM_ZSCORE;
-    if (policy->mode == NORM_NONE) {
+                   : policy->variant == OPENPI_PI05        ? STATS_QUANTILE
+                                                           : STATS_ZSCORE;
+    if (policy->mode == STATS_NONE) {
         if (!from->options.norm_stats) return OPENPI_OK;
         return report(error, OPENPI_BAD_ARGUMENT,
                       "norm_stats is \"%s\", but robot \"%s\" works in normalised units and takes none", from->options.norm_stats,
@@ -305,6 +305,9 @@ static openpi_status open_policy(const source *from, openpi_policy *policy, open
     if (options->synthetic && options->synthetic->variant != OPENPI_PI0 && options->synthetic->variant != OPENPI_PI05)
         return report(error, OPENPI_BAD_ARGUMENT, "the synthetic variant is %d, expected OPENPI_PI0 or OPENPI_PI05",
                       (int)options->synthetic->variant);
+    if (options->prompt_state < OPENPI_PROMPT_STATE_DEFAULT || options->prompt_state > OPENPI_PROMPT_STATE_ON)
+        return report(error, OPENPI_BAD_ARGUMENT, "prompt_state is %d, expected OPENPI_PROMPT_STATE_OFF or OPENPI_PROMPT_STATE_ON",
+                      (int)options->prompt_state);
     if (from->folder) TRY(lerobot_detect(from->folder, &lerobot_checkpoint, error));
     TRY(choose_robot(from, lerobot_checkpoint, policy, error));
     if (!policy->lerobot && options->synthetic) policy->variant = options->synthetic->variant;

@@ -208,7 +208,7 @@ static openpi_status check_state(const openpi_policy *policy, const openpi_obser
         return report(error, OPENPI_BAD_INPUT, "the state has %d numbers, expected at most %d", count, DIMS);
     if (!count && !state_is_optional(policy))
         return report(error, OPENPI_BAD_INPUT, "the state is missing, expected 1 to %d numbers", DIMS);
-    if (policy->mode != NORM_NONE && count > policy->state.dims)
+    if (policy->mode != STATS_NONE && count > policy->state.dims)
         return report(error, OPENPI_BAD_INPUT, "the state has %d numbers, its statistics have %d", count, policy->state.dims);
     for (int i = 0; i < count; i++)
         if (!isfinite(observation->state[i]))

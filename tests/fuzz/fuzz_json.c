@@ -92,7 +92,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     case 'n':
         if (went_well(normalize_parse(text, size - 1, "fuzz", &state, &actions, &error), &error)) {
             double x[NORM_DIMS] = {0};
-            for (int mode = NORM_NONE; mode <= (state.quantiles ? NORM_QUANTILE : NORM_ZSCORE); mode++) {
+            for (int mode = STATS_NONE; mode <= (state.quantiles ? STATS_QUANTILE : STATS_ZSCORE); mode++) {
                 normalize_apply((norm_mode)mode, &state, x, state.dims);
                 normalize_invert((norm_mode)mode, &state, x, NORM_DIMS);
             }

@@ -1,5 +1,5 @@
 /* The error of exp, gelu and silu over their whole range, against double precision: the figures that
- * src/backend/cpu/elements.h states. */
+ * src/backend/cpu/elements.h states. And the rounding to bf16, which must be that of base/dtype.h on every bit. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,10 +24,31 @@ static const struct {
     {"silu", exact_silu, -80, 80, 3e-7, 0},
 };
 
+/* Every upper half with the lower halves that decide: below, at and above the middle, for both neighbours. */
+static void check_rounding(const cpu_elements *elements, verdict *v) {
+    static const uint32_t lower[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff, 0x1234};
+    enum { LOWER = sizeof lower / sizeof *lower, HALVES = 16 };
+    for (uint32_t upper = 0; upper < 0x10000; upper += HALVES) {
+        float x[HALVES * LOWER];
+        bf16 y[HALVES * LOWER];
+        for (int i = 0; i < HALVES * LOWER; i++) {
+            uint32_t bits = (upper + (uint32_t)(i / LOWER)) << 16 | lower[i % LOWER];
+            memcpy(&x[i], &bits, sizeof bits);
+        }
+        elements->store(x, HALVES * LOWER - 1, y, DTYPE_BF16);
+        for (int i = 0; i < HALVES * LOWER - 1; i++) {
+            if (y[i] == float_to_bf16(x[i])) continue;
+            v->ok = 0;
+            snprintf(v->detail, sizeof v->detail, "%a becomes bf16 %04x, expected %04x", x[i], y[i], float_to_bf16(x[i]));
+        }
+    }
+}
+
 verdict functions_run(device *device) {
     const cpu_kernels *kernels = ((const cpu_device *)device)->kernels;
-    verdict v = {1, 0, ""};
+    verdict v = {.ok = 1};
     float x[BATCH], y[BATCH];
+    check_rounding(kernels->elements, &v);
     for (int f = 0; f < 3; f++)
         for (int first = 0; first < STEPS; first += BATCH) {
             for (int i = 0; i < BATCH; i++)

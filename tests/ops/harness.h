@@ -16,6 +16,9 @@
 
 enum { BUFFERS = 16, MATRICES = 3 };
 
+/* Beside the options of shapes.h: output o is input o, without bias, and must be it exactly. */
+enum { SHAPE_COPY = 1 << 16 };
+
 typedef enum role { ROLE_IN, ROLE_OUT, ROLE_INOUT, ROLE_KEYS, ROLE_VALUES } role;
 
 /* An operand that an op points to. */
@@ -71,6 +74,7 @@ void bounds_fill(problem *p);
 typedef struct verdict {
     int ok;
     double worst;                /* largest distance in units of its bound                                */
+    double neighbours;           /* largest part of a bf16 result that is not exactly as expected         */
     char detail[500];
 } verdict;
 

@@ -94,7 +94,7 @@ static void add_matrix(maker *m, size_t field, matrix form) {
     for (size_t i = 0; i < n; i++) {
         double sum = 0;
         for (size_t j = 0; j < k; j++) {
-            set(data, form.type, i * k + j, 1.7320508 / sqrt(form.k) * random_uniform(m->r));
+            set(data, form.type, i * k + j, m->p->shape.options & SHAPE_COPY ? i == j : 1.7320508 / sqrt(form.k) * random_uniform(m->r));
             double v = problem_value(data, form.type, i * k + j);
             sum += v * v;
             w->top = fmaxf(w->top, (float)fabs(v));
@@ -165,6 +165,7 @@ static void add_act(maker *m, const char *name, size_t field, role role, int row
 }
 
 static void add_floats(maker *m, const char *name, size_t field, int count, double scale) {
+    if (m->p->shape.options & SHAPE_COPY) scale = 0;
     add(m, name, field, ROLE_IN, DTYPE_F32, (size_t)count, (size_t)count, scale, 0);
 }
 
@@ -172,7 +173,7 @@ static void make_patch_embed(maker *m) {
     problem *p = m->p;
     const op_shape *s = &p->shape;
     size_t pixels = (size_t)(s->rows / TOKENS) * 224 * 224 * 3;
-    int floats = random_below(m->r, 2);
+    int floats = s->options & SHAPE_COPY ? 0 : random_below(m->r, 2);
     add_rows(m, AT(patch_embed.rows), 0);
     add_ints(m, "pixels", AT(patch_embed.pixels), &(int32_t){floats ? OPENPI_PIXELS_F32 : OPENPI_PIXELS_U8}, 1);
     add_matrix(m, AT(patch_embed.weight), matrix_of(p, s->n, s->k, MATRIX_PLAIN));

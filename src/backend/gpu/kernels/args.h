@@ -49,6 +49,7 @@ typedef struct gpu_epilogue {
     const float *add;                      /* STORE: [add_period][n] added by row r % add_period, or NULL     */
     int add_period;
     gpu_row_map to;
+    int split;                             /* STORE: out is bf16 [.][2·n], upper parts and what is left of them */
     void *out;                             /* [.][n]; QKV: q [rows][heads·head_dim]                           */
     /* QKV */
     const float *rope;                     /* [positions][head_dim/2][2]                                      */
@@ -83,10 +84,11 @@ typedef struct gpu_linear {
     int stages;                            /* skinny: chunks of 512 k in flight                               */
 } gpu_linear;
 
-/* gemm_hopper: both operands come by the copy engine. */
+/* gemm_hopper, skinny_hopper: operands come by the copy engine. */
 typedef struct gpu_hopper {
-    gpu_tensor_map weights;                /* atoms as [column/8][k/64][256 words]                            */
-    gpu_tensor_map x;                      /* [capacity][ldx] bf16, boxes of 64 k, swizzled                   */
+    gpu_tensor_map weights;                /* gemm: atoms as [column/8][k/64][256 words]                      */
+    gpu_tensor_map x;                      /* gemm: [capacity][ldx] bf16, boxes of 64 k, swizzled;
+                                              skinny: [k/64][capacity][64]                                    */
     gpu_linear linear;
 } gpu_hopper;
 

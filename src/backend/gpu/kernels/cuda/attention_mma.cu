@@ -177,7 +177,16 @@ template <int R> DEV void attend_cache(const gpu_cache_attention &p) {
     settle(sample, key0, keys);
 
     /* Keys that stand in front of the sample's rows were written before this stage began. */
-    const bool early = p.early && sample <= last_sample && key0 + KEYS <= p.position[first_row] && sample == first_sample;
+    bool early = p.early && sample == first_sample && sample <= last_sample;
+    if (early) {
+        int start = first_row;             /* the sample's first row: rows of a sample stand together */
+        for (u32 same = ~0u; same == ~0u;) {
+            const int r = start - 1 - lane;
+            same = __ballot_sync(0xffffffffu, r >= 0 && p.sample[r] == sample);
+            start -= same == ~0u ? 32 : __ffs(~same) - 1;
+        }
+        early = key0 + KEYS <= p.position[start];
+    }
     if (early) load_keys(p.k, k_at, sample, key0, keys), load_keys(p.v, v_at, sample, key0, keys);
     wait_before();
     for (int i = tid; i < ROWS * 32; i += THREADS) {

@@ -1,0 +1,230 @@
+/* x·Wᵀ for up to 16 rows in bf16 on Hopper: the denoise loop's products, a chain of short kernels in which only the
+ * way from one's last store to the next one's is seen. So before the kernel in front has ended a block fetches all its
+ * weights, its norm, its positions; and after it: one copy of x, the sums, one exchange, the outputs.
+ *
+ * A cluster of KS blocks makes 8·C packed columns; block `rank` takes the rank-th part of k, at most 1024:
+ *
+ *   x       [k/64][16 rows][128 bytes, swizzled], by one copy of a box of three dimensions
+ *   W       [C groups of 8 columns][k/64][1024 bytes], as it lies, one copy a group
+ *   sums    warp w takes the 64 k blocks w, w + 8; every warp sends its part of a group to the block that owns the group
+ *           (KS > 1: over the cluster, counted by a barrier), where they are added in a fixed order
+ *
+ * The norm happens in place, a row a warp at a time, in registers. With split the fp32 outputs leave as bf16 + bf16
+ * beside each other, [row][upper n | lower n], and k of the next product runs over both: W repeats (args.h).
+ *
+ * Legal when rows <= 16, k % 64 == 0, k / 64 = KS·(1 … 16) and W has that many blocks or half of them, columns % (8·C)
+ * == 0, outputs are even, and a norm only with KS = 1. */
+#include "epilogue.cuh"
+#include "hopper.cuh"
+
+enum { WARPS = 8, SLICE = 16 };
+
+/* What a thread needs to finish row r, packed unit or group `column`, pair t: all of it known beforehand. */
+typedef struct finish {
+    float c0, s0, c1, s1;                  /* RoPE; or bias and gate of two outputs                           */
+    size_t at;                             /* element of out                                                  */
+    size_t place;                          /* QKV: element of k or v                                          */
+    int section;                           /* QKV: 0 q, 1 k, 2 v                                              */
+    int there;
+} finish;
+
+template <int KIND> DEV finish prepare(const gpu_epilogue &e, int r, int rows, int column, int t) {
+    finish f = {0, 0, 0, 0, 0, 0, 0, 0};
+    f.there = r < rows;
+    if (!f.there) return f;
+    if (KIND == GPU_EPILOGUE_QKV) {
+        int d = e.head_dim, half = d / 2, head = column / e.head_columns, position = __ldg(e.position + r);
+        size_t place = ((size_t)__ldg(e.sample + r) * e.capacity + position) * d;
+        f.section = head < e.heads ? 0 : head == e.heads ? 1 : 2;
+        if (f.section == 2) {
+            int i = column - (e.heads + 1) * e.head_columns + 2 * t;
+            f.at = place + i;
+            f.there = i < d;
+        } else {
+            int i = (column - head * e.head_columns) / 2 + 2 * t;
+            f.there = i < half;
+            f.at = (f.section ? place : ((size_t)r * e.heads + head) * d) + i;
+            if (f.there) {
+                float4 cs = __ldg((const float4 *)(e.rope + ((size_t)position * half + i) * 2));
+                f.c0 = cs.x, f.s0 = cs.y, f.c1 = cs.z, f.s1 = cs.w;
+            }
+        }
+    } else if (KIND == GPU_EPILOGUE_GATED) {
+        int o = column / 2 + 2 * t;
+        f.there = o < e.n;
+        f.at = (size_t)r * e.n + o;
+    } else {
+        int o = column + 2 * t;
+        f.there = o < e.n;
+        if (!f.there) return f;
+        f.at = (size_t)row_of(e.to, r) * e.n + o;
+        if (e.split) f.at = (size_t)r * 2 * e.n + o;
+        if (e.bias) f.c0 = __ldg(e.bias + o), f.c1 = __ldg(e.bias + o + 1);
+        f.s0 = f.s1 = 1;
+        if (KIND == GPU_EPILOGUE_RESIDUAL && e.gate) f.s0 = __ldg(e.gate + o), f.s1 = __ldg(e.gate + o + 1);
+    }
+    return f;
+}
+
+DEV void put2(void *out, size_t at, float a, float b) { *(u32 *)((u16 *)out + at) = pack_bf16(a, b); }
+
+template <int KIND> DEV void complete(const gpu_epilogue &e, const finish &f, u32 before, float a0, float a1, float b0, float b1) {
+    if (!f.there) return;
+    if (KIND == GPU_EPILOGUE_QKV) {
+        int half = e.head_dim / 2;
+        if (f.section == 2) {
+            put2(e.v, f.at, a0, a1);
+            put2(e.v, f.at + 8, b0, b1);
+        } else {
+            void *out = f.section ? e.k : e.out;
+            put2(out, f.at, a0 * f.c0 - b0 * f.s0, a1 * f.c1 - b1 * f.s1);
+            put2(out, f.at + half, b0 * f.c0 + a0 * f.s0, b1 * f.c1 + a1 * f.s1);
+        }
+    } else if (KIND == GPU_EPILOGUE_GATED) {
+        put2(e.out, f.at, gelu(a0) * b0, gelu(a1) * b1);
+    } else if (KIND == GPU_EPILOGUE_RESIDUAL) {
+        put2(e.out, f.at, low_of(before) + (a0 + f.c0) * f.s0, high_of(before) + (a1 + f.c1) * f.s1);
+    } else {
+        a0 = activate(e.activation, a0 + f.c0), a1 = activate(e.activation, a1 + f.c1);
+        put2(e.out, f.at, a0, a1);
+        if (e.split) put2(e.out, f.at + e.n, a0 - round_bf16(a0), a1 - round_bf16(a1));
+    }
+}
+
+template <int C, int KS, int KIND> DEV void skinny(const gpu_hopper &p) {
+    constexpr int PAIRED = KIND == GPU_EPILOGUE_QKV || KIND == GPU_EPILOGUE_GATED, OWN = C / KS;
+    extern __shared__ __align__(1024) char memory[];
+    __shared__ __align__(8) u64 barriers[3];
+    const gpu_linear &l = p.linear;
+    const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, blocks = l.k_blocks / KS, rank = KS > 1 ? cluster_rank() : 0;
+    const int group0 = blockIdx.x / KS * C;
+    const u32 x_at = shared_address(memory), w_at = x_at + blocks * 2048, parts_at = w_at + C * blocks * GPU_ATOM_BYTES;
+    const u32 w_there = shared_address(barriers), x_there = w_there + 8, parts_there = w_there + 16;
+    const float4 *parts = (const float4 *)(memory + blocks * (2048 + C * GPU_ATOM_BYTES));      /* [KS·8 sources][OWN][32 lanes] */
+
+    if (!tid) {
+        barrier_init(w_there, 1);
+        barrier_init(x_there, 1);
+        barrier_init(parts_there, 1);
+        barrier_init_done();
+        barrier_arm(w_there, C * blocks * GPU_ATOM_BYTES);
+        const int first = rank * blocks % l.weights.blocks;
+        for (int c = 0; c < C; c++)
+            copy_bytes_once(w_at + c * blocks * GPU_ATOM_BYTES, (const char *)l.weights.data + ((size_t)(group0 + c) * l.weights.blocks + first) * GPU_ATOM_BYTES,
+                            blocks * GPU_ATOM_BYTES, w_there);
+        barrier_arm(x_there, blocks * 2048);
+        if (KS > 1) barrier_arm(parts_there, KS * WARPS * OWN * 512);
+    }
+    if (KS > 1) cluster_sync();
+    else __syncthreads();
+    start_next();
+
+    const int rows = *l.count;
+    /* Thread (task, sub): one row half h, lane slot `slot`, unit or group u; sub shares the adding. */
+    constexpr int UNITS = PAIRED ? OWN / 2 : OWN, TASKS = UNITS * 64, SUBS = 256 / TASKS < 4 ? 256 / TASKS : 4;
+    static_assert(TASKS * SUBS <= 256, "a thread has at most one task");
+    const int task = tid / SUBS, sub = tid % SUBS, h = task & 1, slot = task >> 1 & 31, u = task >> 6, r = (slot >> 2) + 8 * h, t = slot & 3;
+    finish f = {0, 0, 0, 0, 0, 0, 0, 0};
+    if (task < TASKS && !sub) f = prepare<KIND>(l.epilogue, r, rows, (group0 + rank * OWN) * 8 + u * (PAIRED ? 16 : 8), t);
+    float scale[4][8], shift[4][8];
+    const int units = l.ldx / 8;
+    const bool normed = (KIND == GPU_EPILOGUE_QKV || KIND == GPU_EPILOGUE_GATED) && l.norm != GPU_NORM_NONE;
+    if (normed) {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+#pragma unroll
+            for (int j = 0; j < 8; j += 4) {
+                const int at = (lane + i * 32) * 8 + j, there = at < l.ldx;
+                float4 w = there ? __ldg((const float4 *)(l.norm_weight + at)) : make_float4(0, 0, 0, 0), b = make_float4(0, 0, 0, 0);
+                if (there && l.norm_bias) b = __ldg((const float4 *)(l.norm_bias + at));
+                scale[i][j] = 1 + w.x, scale[i][j + 1] = 1 + w.y, scale[i][j + 2] = 1 + w.z, scale[i][j + 3] = 1 + w.w;
+                shift[i][j] = b.x, shift[i][j + 1] = b.y, shift[i][j + 2] = b.z, shift[i][j + 3] = b.w;
+            }
+    }
+
+    wait_before();
+    if (!tid) copy_box3(x_at, &p.x, 0, 0, rank * blocks, x_there);
+    u32 before = 0;
+    if (KIND == GPU_EPILOGUE_RESIDUAL && f.there) before = __ldcg((const u32 *)((const u16 *)l.epilogue.out + f.at));
+    barrier_wait(x_there, 0);
+    if (normed) {
+        for (int row = warp; row < rows; row += WARPS) {
+            uint4 v[4];
+            float squares = 0;
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int unit = lane + i * 32;
+                v[i] = make_uint4(0, 0, 0, 0);
+                if (unit < units) v[i] = *(const uint4 *)(memory + (unit >> 3) * 2048 + row * 128 + (((unit ^ row) & 7) << 4));
+                const u32 w[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
+#pragma unroll
+                for (int j = 0; j < 4; j++) squares += low_of(w[j]) * low_of(w[j]) + high_of(w[j]) * high_of(w[j]);
+            }
+            const float factor = rsqrtf(warp_sum(squares) / l.ldx + l.eps);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int unit = lane + i * 32;
+                u32 w[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
+#pragma unroll
+                for (int j = 0; j < 4; j++)
+                    w[j] = pack_bf16(low_of(w[j]) * factor * scale[i][2 * j] + shift[i][2 * j], high_of(w[j]) * factor * scale[i][2 * j + 1] + shift[i][2 * j + 1]);
+                if (unit < units) *(uint4 *)(memory + (unit >> 3) * 2048 + row * 128 + (((unit ^ row) & 7) << 4)) = make_uint4(w[0], w[1], w[2], w[3]);
+            }
+        }
+        __syncthreads();
+    }
+    barrier_wait(w_there, 0);
+
+    float sum[C][4] = {};
+#pragma unroll 1
+    for (int kb = warp; kb < blocks; kb += WARPS) {
+        const u32 x = x_at + kb * 2048 + (lane & 15) * 128, w = w_at + kb * GPU_ATOM_BYTES + (lane & 7) * 128;
+#pragma unroll
+        for (int s = 0; s < 4; s += 2) {
+            u32 a[2][4];
+#pragma unroll
+            for (int i = 0; i < 2; i++) load_matrix4(a[i], x + (((2 * (s + i) + (lane >> 4)) ^ (lane & 7)) << 4));
+#pragma unroll
+            for (int c = 0; c < C; c++) {
+                u32 b[4];
+                load_matrix4(b, w + c * blocks * GPU_ATOM_BYTES + (((2 * s + (lane >> 3)) ^ (lane & 7)) << 4));
+                mma16(sum[c], a[0], b[0], b[1]);
+                mma16(sum[c], a[1], b[2], b[3]);
+            }
+        }
+    }
+#pragma unroll
+    for (int c = 0; c < C; c++) {
+        const u32 to = parts_at + (((rank * WARPS + warp) * OWN + c % OWN) * 32 + lane) * 16;
+        if (KS > 1) send16(peer_address(to, c / OWN), peer_address(parts_there, c / OWN), sum[c][0], sum[c][1], sum[c][2], sum[c][3]);
+        else *(float4 *)(memory + (to - x_at)) = make_float4(sum[c][0], sum[c][1], sum[c][2], sum[c][3]);
+    }
+    if (KS > 1) barrier_wait(parts_there, 0);
+    else __syncthreads();
+
+    if (task < TASKS) {
+        float a0 = 0, a1 = 0, b0 = 0, b1 = 0;
+#pragma unroll
+        for (int i = sub; i < KS * WARPS; i += SUBS) {
+            const float2 *from = (const float2 *)(parts + (i * OWN + u * (PAIRED ? 2 : 1)) * 32 + slot) + h;
+            float2 v = from[0];
+            a0 += v.x, a1 += v.y;
+            if (PAIRED) {
+                v = from[64];
+                b0 += v.x, b1 += v.y;
+            }
+        }
+#pragma unroll
+        for (int i = 1; i < SUBS; i <<= 1) {
+            a0 += __shfl_xor_sync(0xffffffffu, a0, i), a1 += __shfl_xor_sync(0xffffffffu, a1, i);
+            if (PAIRED) b0 += __shfl_xor_sync(0xffffffffu, b0, i), b1 += __shfl_xor_sync(0xffffffffu, b1, i);
+        }
+        complete<KIND>(l.epilogue, f, before, a0, a1, b0, b1);
+    }
+}
+
+KERNEL(256) skinny_hopper_qkv(const __grid_constant__ gpu_hopper p) { skinny<2, 1, GPU_EPILOGUE_QKV>(p); }
+KERNEL(256) skinny_hopper_gated(const __grid_constant__ gpu_hopper p) { skinny<8, 1, GPU_EPILOGUE_GATED>(p); }
+KERNEL(256) skinny_hopper_residual_2(const __grid_constant__ gpu_hopper p) { skinny<2, 2, GPU_EPILOGUE_RESIDUAL>(p); }
+KERNEL(256) skinny_hopper_residual_4(const __grid_constant__ gpu_hopper p) { skinny<4, 4, GPU_EPILOGUE_RESIDUAL>(p); }
+KERNEL(256) skinny_hopper_store_2(const __grid_constant__ gpu_hopper p) { skinny<2, 2, GPU_EPILOGUE_STORE>(p); }

@@ -1,0 +1,339 @@
+/* Memory runs out at the n-th request, for every n, through loading and inference: each way in must come back with
+ * OPENPI_NO_MEMORY and a sentence, crash never, and leave nothing behind. Once where a single request fails and once
+ * where all later ones do too. The libraries underneath (jansson, libpng, turbojpeg, msgpack) ask the same allocator. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "allocator.h"
+#include "openpi.h"
+#include "scratch.h"
+#include "verify_rows.h"
+
+#if ALLOCATOR
+
+static scratch place;
+static const char dims[] = "{\"vision\": [72, 1, 1, 24], \"vlm\": [24, 2, 2, 32, 40], \"expert\": [16, 24], \"vocab\": 2048}";
+
+static openpi_synthetic model(openpi_variant variant, int lerobot) {
+    openpi_synthetic s = {.variant = variant, .seed = 7, .lerobot = lerobot};
+    assert_int_equal(openpi_dims_parse(dims, &s.dims, NULL), OPENPI_OK);
+    return s;
+}
+
+/* What a scenario works on, found before memory runs out. */
+static struct material {
+    openpi_synthetic pi0, pi05, hub;
+    char plain[128], sharded[128], lerobot[128], written[128], golden[128];
+    uint8_t *request, *png, *jpeg;
+    size_t request_bytes, png_bytes, jpeg_bytes;
+    uint8_t picture[300 * 400 * 3];
+    float noise[4 * OPENPI_ACTION_DIM];
+    float known[4 * OPENPI_ACTION_DIM];  /* what a run that nothing hindered gave                          */
+} material;
+
+static int make_material(void **state) {
+    (void)state;
+    struct material *m = &material;
+    if (scratch_open(&place)) return -1;
+    m->pi0 = model(OPENPI_PI0, 0);
+    m->pi05 = model(OPENPI_PI05, 0);
+    m->hub = model(OPENPI_PI05, 1);
+    snprintf(m->plain, sizeof m->plain, "%s/plain", place.folder);
+    snprintf(m->sharded, sizeof m->sharded, "%s/sharded", place.folder);
+    snprintf(m->lerobot, sizeof m->lerobot, "%s/lerobot", place.folder);
+    snprintf(m->written, sizeof m->written, "%s/written", place.folder);
+    openpi_error error = {.message = ""};
+    if (openpi_synthetic_write(&m->pi0, m->plain, 0, 1, NULL, NULL, &error) ||
+        openpi_synthetic_write(&m->pi05, m->sharded, 100000, 1, NULL, NULL, &error) ||
+        openpi_synthetic_write(&m->hub, m->lerobot, 0, 1, NULL, NULL, &error)) {
+        print_error("%s\n", error.message);
+        return -1;
+    }
+    m->request = file_bytes(GOLDEN "/policy/droid_pi0/request.msgpack", &m->request_bytes);
+    m->png = file_bytes(TESTS_DIR "/pictures/interlaced.png", &m->png_bytes);
+    m->jpeg = file_bytes(TESTS_DIR "/pictures/progressive.jpg", &m->jpeg_bytes);
+    for (size_t i = 0; i < sizeof m->picture; i++) m->picture[i] = (uint8_t)(i * 7 % 251);
+    openpi_noise(3, 0, m->noise, 4 * OPENPI_ACTION_DIM);
+    return m->request && m->png && m->jpeg ? 0 : -1;
+}
+
+static int remove_material(void **state) {
+    (void)state;
+    free(material.request);
+    free(material.png);
+    free(material.jpeg);
+    scratch_close(&place);
+    return 0;
+}
+
+/* ---- scenarios -------------------------------------------------------------------------------------- */
+
+/* Everything that a scenario opens, so that it can end anywhere. */
+typedef struct holdings {
+    openpi_engine *engine;
+    openpi_session *session;
+    openpi_policy *policy;
+    openpi_request *request;
+    void *bytes;
+} holdings;
+
+static void let_go(holdings *h) {
+    openpi_free(h->bytes);
+    openpi_request_close(h->request);
+    openpi_policy_close(h->policy);
+    openpi_session_close(h->session);
+    openpi_engine_close(h->engine);
+}
+
+#define STEP(call)                                   \
+    do {                                             \
+        openpi_status step_status_ = (call);         \
+        if (step_status_ != OPENPI_OK) return step_status_; \
+    } while (0)
+
+static void look(void *user, openpi_tensor tensor, int sample, int index, const float *data, int rows, int columns) {
+    (void)tensor, (void)sample, (void)index, (void)rows, (void)columns;
+    *(float *)user += data[0];
+}
+
+static openpi_status infer(holdings *h, const char *checkpoint, const openpi_synthetic *synthetic, int threads, openpi_dtype dtype, openpi_error *error) {
+    openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
+    openpi_session_options session = OPENPI_SESSION_OPTIONS_INIT;
+    static const int32_t tokens[] = {2, 5, 9};
+    openpi_sample sample = {.images = {material.picture}, .image_mask = {1}, .tokens = tokens, .token_count = 3, .state = material.noise};
+    float actions[4 * OPENPI_ACTION_DIM], seen = 0;
+    uint64_t bytes;
+    options.synthetic = synthetic;
+    options.threads = threads;
+    options.dtype = dtype;
+    STEP(openpi_engine_open(checkpoint, &options, &h->engine, error));
+    session.horizon = 4;
+    session.steps = 2;
+    STEP(openpi_session_bytes(h->engine, &session, &bytes, error));
+    STEP(openpi_session_create(h->engine, &session, &h->session, error));
+    STEP(openpi_session_run(h->session, &sample, 1, material.noise, actions, NULL, error));
+    if (!atomic_load(&allocator_fail_at)) memcpy(material.known, actions, sizeof actions);
+    else if (memcmp(material.known, actions, sizeof actions)) return OPENPI_SYSTEM;     /* half a model answered */
+    openpi_session_observe(h->session, look, &seen);
+    return openpi_session_run(h->session, &sample, 1, material.noise, actions, NULL, error);
+}
+
+static openpi_status synthetic_f32(holdings *h, openpi_error *error) { return infer(h, NULL, &material.pi0, 1, OPENPI_F32, error); }
+static openpi_status synthetic_bf16(holdings *h, openpi_error *error) { return infer(h, NULL, &material.pi05, 1, OPENPI_BF16, error); }
+static openpi_status with_threads(holdings *h, openpi_error *error) { return infer(h, NULL, &material.pi0, 3, OPENPI_BF16, error); }
+static openpi_status from_a_file(holdings *h, openpi_error *error) { return infer(h, material.plain, NULL, 1, OPENPI_BF16, error); }
+static openpi_status from_shards(holdings *h, openpi_error *error) { return infer(h, material.sharded, NULL, 1, OPENPI_F32, error); }
+static openpi_status from_lerobot(holdings *h, openpi_error *error) { return infer(h, material.lerobot, NULL, 1, OPENPI_F32, error); }
+
+static openpi_status policy(holdings *h, const char *checkpoint, const openpi_policy_options *options, const char *camera, int states,
+                            openpi_error *error) {
+    openpi_image image = {.name = camera, .data = material.picture, .element = OPENPI_U8, .layout = OPENPI_HWC, .height = 300, .width = 400};
+    double state[OPENPI_ACTION_DIM] = {0}, actions[4 * OPENPI_ACTION_DIM];
+    static char text[20000];             /* longer than what a request has ready */
+    memset(text, 'a', sizeof text - 1);
+    openpi_observation observation = {.images = &image, .image_count = 1, .state = state, .state_length = states, .prompt = "pick up the cup"};
+    STEP(openpi_policy_open(checkpoint, options, &h->policy, error));
+    STEP(openpi_request_create(h->policy, &h->request, error));
+    STEP(openpi_request_prepare(h->request, &observation, NULL, error));
+    observation.prompt = text;
+    STEP(openpi_request_prepare(h->request, &observation, NULL, error));
+    return openpi_request_finish(h->request, material.noise, 4, actions, error);
+}
+
+static openpi_status openpi_policy_scenario(holdings *h, openpi_error *error) { return policy(h, material.plain, NULL, "base", 32, error); }
+
+static openpi_status lerobot_policy_scenario(holdings *h, openpi_error *error) {
+    return policy(h, GOLDEN "/lerobot/pi05/checkpoint", NULL, "observation.images.front", 8, error);
+}
+
+static openpi_status robot_policy_scenario(holdings *h, openpi_error *error) {
+    openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
+    double actions[4 * OPENPI_ACTION_DIM];
+    options.robot = "{\"like\": \"droid\", \"name\": \"mine\", \"delta\": [7, -1]}";
+    options.synthetic = &material.pi0;
+    options.norm_stats = GOLDEN "/policy/droid_pi0/norm_stats.json";
+    options.tokenizer = GOLDEN "/tokenizer.model";
+    STEP(openpi_policy_open(NULL, &options, &h->policy, error));
+    STEP(openpi_request_create(h->policy, &h->request, error));
+    STEP(openpi_request_prepare_msgpack(h->request, material.request, material.request_bytes, NULL, error));
+    return openpi_request_finish(h->request, material.noise, 4, actions, error);
+}
+
+static openpi_status png(holdings *h, openpi_error *error) {
+    int height, width;
+    uint8_t *pixels = NULL;
+    STEP(openpi_image_decode(material.png, material.png_bytes, "a.png", &pixels, &height, &width, error));
+    h->bytes = pixels;
+    return OPENPI_OK;
+}
+
+static openpi_status jpeg(holdings *h, openpi_error *error) {
+    int height, width;
+    uint8_t *pixels = NULL;
+    STEP(openpi_image_decode(material.jpeg, material.jpeg_bytes, "a.jpg", &pixels, &height, &width, error));
+    h->bytes = pixels;
+    return OPENPI_OK;
+}
+
+static openpi_status inspect_plain(holdings *h, openpi_error *error) {
+    char *json = NULL;
+    STEP(openpi_inspect(material.plain, NULL, &json, error));
+    h->bytes = json;
+    return OPENPI_OK;
+}
+
+static openpi_status inspect_lerobot(holdings *h, openpi_error *error) {
+    char *json = NULL;
+    STEP(openpi_inspect(material.lerobot, NULL, &json, error));
+    h->bytes = json;
+    return OPENPI_OK;
+}
+
+static openpi_status write_shards(holdings *h, openpi_error *error) {
+    (void)h;
+    openpi_status status = openpi_synthetic_write(&material.pi05, material.written, 100000, 1, NULL, NULL, error);
+    long long fail_at = atomic_exchange(&allocator_fail_at, 0);
+    scratch_remove(material.written);
+    atomic_store(&allocator_fail_at, fail_at);
+    return status;
+}
+
+static openpi_status write_lerobot(holdings *h, openpi_error *error) {
+    (void)h;
+    openpi_status status = openpi_synthetic_write(&material.hub, material.written, 0, 1, NULL, NULL, error);
+    long long fail_at = atomic_exchange(&allocator_fail_at, 0);
+    scratch_remove(material.written);
+    atomic_store(&allocator_fail_at, fail_at);
+    return status;
+}
+
+static openpi_status parse(holdings *h, openpi_error *error) {
+    openpi_synthetic synthetic;
+    (void)h;
+    STEP(openpi_synthetic_parse("odd:pi05:3", &synthetic, error));
+    return openpi_dims_parse(dims, &synthetic.dims, error);
+}
+
+static void keep_row(void *user, const verify_row *row) { *(verify_result *)user = row->result; }
+
+/* verify's own failures are FAIL rows. */
+static openpi_status verify_policy_golden(holdings *h, openpi_error *error) {
+    verify_options options = VERIFY_OPTIONS_INIT;
+    verify_result result = VERIFY_FAIL;
+    (void)h;
+    options.threads = 1;
+    STEP(verify_path(GOLDEN "/lerobot/pi0_relative", &options, keep_row, &result, error));
+    if (result == VERIFY_OK) return OPENPI_OK;
+    snprintf(error->message, sizeof error->message, "a FAIL row");
+    return error->status = OPENPI_NO_MEMORY;
+}
+
+/* ---- the harness ------------------------------------------------------------------------------------ */
+
+typedef struct scenario {
+    const char *name;
+    openpi_status (*run)(holdings *h, openpi_error *error);
+    int stride;                  /* 1: every request fails once; more: where there are thousands           */
+} scenario;
+
+typedef struct outcome {
+    openpi_status status;
+    openpi_error error;
+    long long calls, refused, blocks, files;  /* the last two: left behind                                 */
+} outcome;
+
+static outcome attempt(const scenario *s, long long fail_at, int and_on) {
+    outcome o = {.error = {.message = ""}};
+    holdings h = {0};
+    long long blocks = atomic_load(&allocator_blocks), files = atomic_load(&allocator_files), calls = atomic_load(&allocator_calls);
+    atomic_store(&allocator_failed, 0);
+    atomic_store(&allocator_fail_on, and_on);
+    atomic_store(&allocator_fail_at, fail_at ? calls + fail_at : 0);
+    o.status = s->run(&h, &o.error);
+    atomic_store(&allocator_fail_at, 0);
+    o.calls = atomic_load(&allocator_calls) - calls;
+    let_go(&h);
+    o.refused = atomic_load(&allocator_failed);
+    o.blocks = atomic_load(&allocator_blocks) - blocks;
+    o.files = atomic_load(&allocator_files) - files;
+    return o;
+}
+
+static void memory_runs_out(void **state) {
+    const scenario *s = *state;
+    outcome whole = attempt(s, 0, 0);
+    if (whole.status != OPENPI_OK) fail_msg("unhindered: %s", whole.error.message);
+    whole = attempt(s, 0, 0);                            /* once more: what libraries keep for ever is there now */
+    assert_int_equal(whole.blocks, 0);
+    int unnoticed = 0, tries = 0;
+    for (int and_on = 0; and_on < 2; and_on++)
+        for (long long n = 1; n <= whole.calls; n += s->stride) {
+            outcome o = attempt(s, n, and_on);
+            if (!o.refused) continue;                    /* fewer requests this time */
+            tries++;
+            if (o.blocks || o.files)
+                fail_msg("request %lld of %lld%s refused: %lld blocks and %lld files left behind (%s)", n, whole.calls, and_on ? " and on" : "",
+                         o.blocks, o.files, o.error.message);
+            if (o.status == OPENPI_OK) {
+                unnoticed++;
+                continue;
+            }
+            if (o.status != OPENPI_NO_MEMORY || o.error.status != OPENPI_NO_MEMORY || !o.error.message[0])
+                fail_msg("request %lld of %lld%s refused: status %d, \"%s\"", n, whole.calls, and_on ? " and on" : "", (int)o.status, o.error.message);
+        }
+    print_message("           %lld requests, %d refusals, %d of them survived\n", whole.calls, tries, unnoticed);
+    /* A library may do without now and then; the rest must have been noticed. */
+    assert_true(unnoticed * 20 <= tries);
+    assert_int_equal(attempt(s, 0, 0).status, OPENPI_OK);
+}
+
+static const scenario scenarios[] = {
+    {"parse", parse, 1},
+    {"synthetic f32", synthetic_f32, 1},
+    {"synthetic bf16", synthetic_bf16, 1},
+    {"three threads", with_threads, 1},
+    {"a checkpoint of one file", from_a_file, 1},
+    {"a checkpoint of shards", from_shards, 1},
+    {"a checkpoint of LeRobot's", from_lerobot, 1},
+    {"a policy", openpi_policy_scenario, 1},
+    {"a policy of LeRobot's", lerobot_policy_scenario, 1},
+    {"a policy from a robot's JSON", robot_policy_scenario, 1},
+    {"PNG", png, 1},
+    {"JPEG", jpeg, 1},
+    {"inspect", inspect_plain, 1},
+    {"inspect LeRobot's", inspect_lerobot, 1},
+    {"write shards", write_shards, 1},
+    {"write LeRobot's", write_lerobot, 1},
+    {"verify", verify_policy_golden, 1},
+};
+
+enum { SCENARIOS = sizeof scenarios / sizeof *scenarios };
+
+int main(void) {
+    static struct CMUnitTest tests[SCENARIOS];
+    for (int i = 0; i < SCENARIOS; i++)
+        tests[i] = (struct CMUnitTest){scenarios[i].name, memory_runs_out, NULL, NULL, (void *)(uintptr_t)&scenarios[i]};
+    return _cmocka_run_group_tests("memory runs out", tests, SCENARIOS, make_material, remove_material);
+}
+
+#else
+
+static void has_its_own_allocator(void **state) {
+    (void)state;
+    print_message("           skipped: the sanitizer has its own allocator\n");
+    skip();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(has_its_own_allocator)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+#endif
