@@ -2,10 +2,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <jansson.h>
-
+#include "base/json.h"
 #include "base/report.h"
 #include "openpi_internal.h"
+
+/* A new value into an array, or under a key of an object; a NULL value or a failure is no memory. */
+static openpi_status put(json_t *into, const char *key, json_t *value, openpi_error *error) {
+    int failed = !value || (key ? json_object_set_new(into, key, value) : json_array_append_new(into, value));
+    return failed ? report_no_memory(error, sizeof *value, "the description") : OPENPI_OK;
+}
 
 static const char *dtype_name(openpi_dtype type) { return type == OPENPI_F32 ? "f32" : "bf16"; }
 
@@ -19,9 +24,9 @@ static openpi_status price(const checkpoint *checkpoint, const backend *backend,
     if (status == OPENPI_OK) status = model_measure(checkpoint, engine.device, type == OPENPI_F32 ? DTYPE_F32 : DTYPE_BF16, &engine.model, error);
     if (status == OPENPI_OK) status = openpi_session_bytes(&engine, NULL, &session, error);
     if (status == OPENPI_OK)
-        json_array_append_new(out, json_pack("{s:s, s:s, s:s, s:I, s:I}", "device", which->name, "path", engine.device->path, "dtype",
-                                             dtype_name(type), "weight_bytes", (json_int_t)engine.model->bytes, "session_bytes",
-                                             (json_int_t)session));
+        status = put(out, NULL, json_pack("{s:s, s:s, s:s, s:I, s:I}", "device", which->name, "path", engine.device->path, "dtype",
+                                          dtype_name(type), "weight_bytes", (json_int_t)engine.model->bytes, "session_bytes",
+                                          (json_int_t)session), error);
     model_close(engine.model);
     if (engine.device) backend->close(engine.device);
     pool_close(engine.pool);
@@ -34,7 +39,7 @@ static openpi_status price_all(const checkpoint *checkpoint, json_t *out, openpi
         int count = backends[i]->devices(devices, 16);
         for (int j = 0; j < count && j < 16; j++) {
             if (!devices[j].usable) {
-                json_array_append_new(out, json_pack("{s:s, s:s}", "device", devices[j].name, "reason", devices[j].reason));
+                TRY(put(out, NULL, json_pack("{s:s, s:s}", "device", devices[j].name, "reason", devices[j].reason), error));
                 continue;
             }
             TRY(price(checkpoint, backends[i], &devices[j], OPENPI_BF16, out, error));
@@ -45,45 +50,42 @@ static openpi_status price_all(const checkpoint *checkpoint, json_t *out, openpi
 }
 
 /* How observations are prepared; where that cannot be told, the sentence that says why. */
-static void describe_policy(const char *path, const openpi_policy_options *options, json_t *out) {
+static openpi_status describe_policy(const char *path, const openpi_policy_options *options, json_t *out, openpi_error *error) {
     openpi_policy *policy = NULL;
     openpi_policy_info info;
     openpi_error why;
-    if (openpi_policy_open(path, options, &policy, &why) != OPENPI_OK) {
-        json_object_set_new(out, "policy", json_pack("{s:s}", "reason", why.message));
-        return;
-    }
+    openpi_status status = openpi_policy_open(path, options, &policy, &why);
+    if (status == OPENPI_NO_MEMORY) return report(error, status, "%s", why.message);
+    if (status != OPENPI_OK) return put(out, "policy", json_pack("{s:s}", "reason", why.message), error);
     openpi_policy_get_info(policy, &info);
-    json_t *cameras = json_array();
-    for (int c = 0; c < OPENPI_CAMERAS; c++) json_array_append_new(cameras, info.cameras[c][0] ? json_string(info.cameras[c]) : json_null());
-    json_object_set_new(out, "policy",
-                        json_pack("{s:s, s:o, s:i, s:i, s:i, s:i, s:b}", "robot", info.robot, "cameras", cameras, "state_length", info.state_length,
-                                  "action_dim", info.action_dim, "horizon", info.horizon, "max_prompt", info.max_prompt, "prompt_state",
-                                  info.prompt_state));
     openpi_policy_close(policy);
+    TRY(put(out, "policy", json_pack("{s:s, s:i, s:i, s:i, s:i, s:b}", "robot", info.robot, "state_length", info.state_length, "action_dim",
+                                     info.action_dim, "horizon", info.horizon, "max_prompt", info.max_prompt, "prompt_state",
+                                     info.prompt_state), error));
+    json_t *cameras = json_array();
+    TRY(put(json_object_get(out, "policy"), "cameras", cameras, error));
+    for (int c = 0; c < OPENPI_CAMERAS; c++)
+        TRY(put(cameras, NULL, info.cameras[c][0] ? json_string(info.cameras[c]) : json_null(), error));
+    return OPENPI_OK;
 }
 
 openpi_status openpi_inspect(const char *path, const openpi_policy_options *options, char **json, openpi_error *error) {
     checkpoint *checkpoint = NULL;
-    json_t *root = NULL, *memory = json_array();
-    if (!json || !memory) {
-        json_decref(memory);
-        return json ? report_no_memory(error, sizeof(json_t), "the description") : report(error, OPENPI_BAD_ARGUMENT, "inspect: json is NULL");
-    }
+    json_t *root = NULL, *memory;
+    if (!json) return report(error, OPENPI_BAD_ARGUMENT, "inspect: json is NULL");
     openpi_status status = checkpoint_open(path, options ? options->synthetic : NULL, &checkpoint, error);
     if (status == OPENPI_OK) status = checkpoint_describe(checkpoint, &root, error);
+    if (status == OPENPI_OK) status = describe_policy(path, options, root, error);
+    if (status == OPENPI_OK) status = put(root, "memory", memory = json_array(), error);
     if (status == OPENPI_OK) status = price_all(checkpoint, memory, error);
     if (status == OPENPI_OK) {
-        describe_policy(path, options, root);
-        json_object_set(root, "memory", memory);
-        char *text = json_dumps(root, JSON_INDENT(2));
+        char *text = json_text(root, JSON_INDENT(2));
         if (text)
             *json = text;
         else
-            status = report_no_memory(error, 4096, "the description");
+            status = report_no_memory(error, sizeof *root, "the description");
     }
     json_decref(root);
-    json_decref(memory);
     checkpoint_close(checkpoint);
     return status;
 }

@@ -1,0 +1,141 @@
+/* The plan as data: what the goldens see only faintly (a norm's epsilon) or not at all (work that was left out). */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "openpi_internal.h"
+
+typedef struct opened {
+    openpi_engine *engine;
+    openpi_session *session;
+} opened;
+
+static opened open_plan(const char *spec, int steps, int state_every_step) {
+    opened o;
+    openpi_synthetic synthetic;
+    openpi_error error;
+    openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
+    openpi_session_options session = OPENPI_SESSION_OPTIONS_INIT;
+    assert_int_equal(openpi_synthetic_parse(spec, &synthetic, &error), OPENPI_OK);
+    options.synthetic = &synthetic;
+    session.steps = steps;
+    session.horizon = 10;
+    assert_int_equal(openpi_engine_open(NULL, &options, &o.engine, &error), OPENPI_OK);
+    assert_int_equal(session_create(o.engine, &session, state_every_step, &o.session, &error), OPENPI_OK);
+    return o;
+}
+
+static void close_plan(opened o) {
+    openpi_session_close(o.session);
+    openpi_engine_close(o.engine);
+}
+
+static const norm *norm_of(const op *op) {
+    return op->kind == OP_NORM_LINEAR ? &op->norm_linear.norm : op->kind == OP_NORM_QKV ? &op->norm_qkv.norm
+           : op->kind == OP_VELOCITY  ? &op->velocity.norm : NULL;
+}
+
+/* Every norm and scale of both variants, by the stage it stands in. */
+static void constants_are_the_model_s(void **state) {
+    (void)state;
+    const char *const specs[] = {"tiny:pi0", "tiny:pi05", "odd:pi0", "odd:pi05"};
+    for (int s = 0; s < 4; s++) {
+        opened o = open_plan(specs[s], 3, 0);
+        const plan *p = o.session->plan;
+        for (int i = 0; i < p->count; i++) {
+            const op *op = &p->ops[i];
+            const norm *n = norm_of(op);
+            if (n) {
+                assert_true(n->eps == 1e-6f);
+                assert_int_equal(n->kind, op->stage == OPENPI_STAGE_VISION ? NORM_LAYER : NORM_RMS);
+                int adaptive = p->model->variant == OPENPI_PI05 && op->stage == OPENPI_STAGE_DENOISE;
+                assert_int_equal(n->bias != NULL, op->stage == OPENPI_STAGE_VISION || adaptive);
+            }
+            if (op->kind == OP_IMAGE_ATTENTION) assert_true(op->image_attention.scale == 1 / sqrtf(72));
+            if (op->kind == OP_CACHE_ATTENTION) assert_true(op->cache_attention.scale == 0.0625f);
+            if (op->kind == OP_EMBED_TEXT) assert_true(op->embed_text.scale == (float)sqrt(p->model->dims.width));
+            if (op->kind == OP_VELOCITY) assert_true(op->velocity.dt == (float)(-1.0 / 3));
+            if (op->kind == OP_LINEAR_RESIDUAL && op->stage == OPENPI_STAGE_DENOISE)
+                assert_int_equal(op->linear_residual.gate != NULL, p->model->variant == OPENPI_PI05);
+        }
+        close_plan(o);
+    }
+}
+
+static int count_ops(const plan *p, openpi_stage stage, op_kind kind) {
+    int count = 0;
+    for (int i = 0; i < p->count; i++) count += p->ops[i].stage == stage && p->ops[i].kind == kind;
+    return count;
+}
+
+/* The exact savings: the last prefix layer stops at K and V, π0's state token runs once and stops there too. */
+static void dead_work_is_left_out(void **state) {
+    (void)state;
+    opened o = open_plan("tiny:pi0", 4, 0);
+    const plan *p = o.session->plan;
+    int depth = p->model->dims.depth;
+    assert_int_equal(count_ops(p, OPENPI_STAGE_PREFIX, OP_NORM_QKV), depth);
+    assert_int_equal(count_ops(p, OPENPI_STAGE_PREFIX, OP_CACHE_ATTENTION), depth - 1);
+    assert_int_equal(count_ops(p, OPENPI_STAGE_PREFIX, OP_LINEAR_RESIDUAL), 2 * (depth - 1));
+    assert_int_equal(p->model->prefix[depth - 1].qkv.n, 2 * p->model->dims.head_dim);
+    assert_int_equal(count_ops(p, OPENPI_STAGE_STATE, OP_STATE_EMBED), 1);
+    assert_int_equal(count_ops(p, OPENPI_STAGE_STATE, OP_NORM_QKV), depth);
+    assert_int_equal(count_ops(p, OPENPI_STAGE_STATE, OP_CACHE_ATTENTION), depth - 1);
+    assert_int_equal(count_ops(p, OPENPI_STAGE_DENOISE, OP_STATE_EMBED), 0);
+    assert_int_equal(count_ops(p, OPENPI_STAGE_DENOISE, OP_NORM_QKV), 4 * depth);
+    assert_int_equal(p->suffix_rows, 10);
+    close_plan(o);
+    o = open_plan("tiny:pi0", 4, 1);
+    assert_int_equal(count_ops(o.session->plan, OPENPI_STAGE_STATE, OP_STATE_EMBED), 0);
+    assert_int_equal(count_ops(o.session->plan, OPENPI_STAGE_DENOISE, OP_STATE_EMBED), 4);
+    assert_int_equal(o.session->plan->suffix_rows, 11);
+    close_plan(o);
+}
+
+/* Work of the published workload: 788 prefix rows, 11 suffix rows, full size; sizes need no weights. */
+static void costs_add_up(void **state) {
+    (void)state;
+    op linear = {.kind = OP_NORM_LINEAR, .type = DTYPE_BF16};
+    linear.norm_linear.weight = (matrix){.n = 32768, .k = 2048, .type = DTYPE_BF16, .form = MATRIX_GATED};
+    op_cost cost = op_get_cost(&linear, 788, 0);
+    assert_true(cost.flops == 2.0 * 788 * 32768 * 2048);
+    assert_true(cost.weight_bytes == 2.0 * 32768 * 2048);
+    assert_true(cost.bytes == cost.weight_bytes + 788.0 * 2 * (2048 + 16384));
+    op attention = {.kind = OP_CACHE_ATTENTION, .type = DTYPE_BF16};
+    attention.cache_attention.heads = 8;
+    attention.cache_attention.cache.head_dim = 256;
+    assert_true(op_get_cost(&attention, 10, 799).flops == 4.0 * 10 * 8 * 256 * 799);
+    assert_string_equal(op_kind_name(OP_NORM_QKV), "norm_qkv");
+}
+
+static void times_are_openpi_s_or_lerobot_s(void **state) {
+    (void)state;
+    const float openpi[10] = {1.0f, 0.8999999761581421f, 0.7999999523162842f, 0.6999999284744263f, 0.5999999046325684f,
+                              0.49999991059303284f, 0.3999999165534973f, 0.2999999225139618f, 0.19999992847442627f, 0.09999992698431015f};
+    const float lerobot[10] = {1.0f, 0.8999999761581421f, 0.800000011920929f, 0.699999988079071f, 0.6000000238418579f,
+                               0.5f, 0.4000000059604645f, 0.30000001192092896f, 0.20000000298023224f, 0.10000000149011612f};
+    const int at[] = {0, 1, 2, 511, 512, 513, 1023};
+    const float one[] = {-1.607e-13f, -0.78321898f, 0.87174052f, 1.0f, 1.0f, -0.62174594f, 6.1232e-17f};
+    const float nine[] = {-3.7450704e-05f, -0.13228215f, -0.010427628f, 0.98768836f, 1.0f, 0.99121213f, 0.15643451f};
+    float temb[1024];
+    opened o = open_plan("tiny:pi0", 10, 0);
+    assert_memory_equal(o.session->plan->times, openpi, sizeof openpi);
+    o.engine->checkpoint->lerobot = 1;
+    schedule_times(o.session->plan);
+    assert_memory_equal(o.session->plan->times, lerobot, sizeof lerobot);
+    close_plan(o);
+    schedule_temb(1.0f, 1024, temb);
+    for (int i = 0; i < 7; i++) assert_true(fabsf(temb[at[i]] - one[i]) <= 1e-7f * fmaxf(1e-3f, fabsf(one[i])));
+    schedule_temb(0.9f, 1024, temb);
+    for (int i = 0; i < 7; i++) assert_true(fabsf(temb[at[i]] - nine[i]) <= 1e-7f * fmaxf(1e-3f, fabsf(nine[i])));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(constants_are_the_model_s), cmocka_unit_test(dead_work_is_left_out),
+                                       cmocka_unit_test(costs_add_up), cmocka_unit_test(times_are_openpi_s_or_lerobot_s)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
