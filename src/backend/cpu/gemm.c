@@ -237,6 +237,7 @@ static void share_blocks(geometry *g, const cpu_product *p, int threads) {
             double task = group * chunk * (1 + p->a_cost / group + p->b_cost / chunk);
             double cost = task * (divide(tasks, threads) + (threads > 1 ? 0.5 : 0));
             if (group * chunk * g->block > TILES || (best > 0 && cost >= best)) continue;
+            if (p->a_fit && chunk > 1 && (int64_t)chunk * g->block * g->cut * (int64_t)sizeof(bf16) > p->a_fit) continue;
             best = cost;
             g->group = group;
             g->chunk = chunk;

@@ -22,6 +22,7 @@ typedef struct cpu_product {
     int k_block;                 /* k that a block of A and a panel of B are best cut to                   */
     int panels;                  /* most panels that share one pass over A                                 */
     int panel_outer;             /* 1: a panel stays (in L1) while blocks of A pass; 0: the other way round */
+    int a_fit;                   /* bytes of A that may pass again and again under new panels (L2); 0: no limit */
     double a_cost, b_cost;       /* bringing a piece of A or B to the core, in times of one `run` on it     */
 
     /* rows[0 … count-1] point to k elements of A's type; what is between k and its k_step is made zero. */

@@ -89,6 +89,7 @@ typedef struct gpu_hopper {
     gpu_tensor_map weights;                /* gemm: atoms as [column/8][k/64][256 words]                      */
     gpu_tensor_map x;                      /* gemm: [capacity][ldx] bf16, boxes of 64 k, swizzled;
                                               skinny: [k/64][capacity][64]                                    */
+    gpu_tensor_map residual;               /* gemm: [capacity][n] bf16, boxes of 64 columns                   */
     gpu_linear linear;
 } gpu_hopper;
 

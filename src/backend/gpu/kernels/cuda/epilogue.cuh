@@ -45,6 +45,10 @@ DEV void epilogue_plain(const gpu_epilogue &e, int r, size_t row, int o, float y
             if (both) e.x_t[at + 1] = __ldcg(e.x_t + at + 1) + e.dt * y1;
         }
     }
+    if (e.split) {                       /* one row is [upper n | lower n] */
+        at = row * 2 * e.n + o;
+        store_pair(e.out, 0, at + e.n, o, e.n, y0 - round_bf16(y0), y1 - round_bf16(y1));
+    }
     store_pair(e.out, e.f32, at, o, e.n, y0, y1);
 }
 

@@ -1,44 +1,27 @@
 /* x·Wᵀ for many rows in bf16 on Hopper: wgmma fed by the copy engine, tiles fitted to the card.
  *
- * A block is persistent over tiles of BW packed columns x BT rows. One producer thread and NC consumer warpgroups
- * share a ring of STAGES stages; a stage holds BW columns of W and BT rows of x, 64 k deep:
+ * A block makes BW packed columns x BT rows. One producer thread and NC consumer warpgroups share a ring of STAGES
+ * stages; a stage holds BW columns of W and BT rows of x, 64 k deep:
  *
  *   producer    wait empty[s] -> arm full[s] -> copy W (whole atoms, swizzled as they lie) and x (swizzled on the way)
  *   consumers   wait full[s] -> 4 wgmma of 16 k per 64 rows -> when those of the stage before are done, free it
  *
- *   SWAP 0: rows of x are wgmma's M side and packed columns its N side (up to 256, any multiple of 8); SWAP 1: the
- *   other way round, which fits row counts that are no multiple of 64 (788 = 4·200 - 12).
- *   PP 0: the warpgroups share the M side of a tile. PP 1 (ping-pong): they take tiles in turn, so that one
- *   multiplies while the other stores; a named barrier hands over the ring, for one parity bit cannot order two tiles.
+ *   rows     rows of x are wgmma's M side and packed columns its N side (up to 256, any multiple of 8)
+ *   turned   the other way round, which fits row counts that are no multiple of 64 (788 = 4·200 - 12)
+ *   gated    turned, for gate and up together; persistent, and the warpgroups take tiles in turn (ping-pong), so that
+ *            one multiplies while the other stores; a named barrier hands over the ring, for one parity bit cannot
+ *            order two tiles
  *
- * The sums leave through shared memory in pieces, so that every thread ends with 8 neighbouring outputs of a row and
- * reads and writes 16 bytes at a time. The first stages of W are asked for before the kernel in front has ended.
+ * The sums leave through the idle ring, so that every thread ends with 8 neighbouring outputs of a row and reads and
+ * writes 16 bytes at a time. The first stages of W are asked for before the kernel in front has ended; a residual tile
+ * (RES) is fetched beside the first stages of x. What surprises: the way out is a rolled loop on purpose. Unrolled it
+ * is 100 KB of instructions that every block runs once, and fetching them takes longer than the arithmetic.
  *
  * Legal when ldx % 8 == 0; outputs (and head_dim / 2) are multiples of 8; activations are bf16; a gated matrix has no
- * bias; and for the swapped kernels the epilogue is the one in their name. */
+ * bias in the gated kernel; turned kernels are for plain matrices; 200 columns are no whole number of units, so that
+ * kernel is for plain ones too. */
+#include "hopper.cuh"
 #include "wgmma.cuh"
-
-/* ---- barriers and copies ---------------------------------------------------------------------------------- */
-
-DEV void barrier_init(u32 barrier, u32 arrivals) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals)); }
-DEV void barrier_arm(u32 barrier, u32 bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-DEV void barrier_arrive(u32 barrier) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory"); }
-DEV void barrier_wait(u32 barrier, u32 parity) {
-    asm volatile("{\n.reg .pred p;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@p bra done;\nbra again;\ndone:\n}" ::"r"(barrier), "r"(parity) : "memory");
-}
-DEV void group_sync(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
-DEV void group_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
-
-DEV void copy_x(u32 to, const gpu_tensor_map *map, int k, int row, u32 barrier) {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(to), "l"(map), "r"(k), "r"(row),
-                 "r"(barrier) : "memory");
-}
-DEV void copy_weights(u32 to, const gpu_tensor_map *map, int block, int group, u32 barrier) {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to), "l"(map), "r"(0),
-                 "r"(block), "r"(group), "r"(barrier) : "memory");
-}
 
 /* ---- eight outputs at a time ------------------------------------------------------------------------------ */
 
@@ -54,8 +37,8 @@ DEV void write8(void *out, size_t at, const float (&v)[8]) {
     *(uint4 *)((u16 *)out + at) = make_uint4(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]), pack_bf16(v[4], v[5]), pack_bf16(v[6], v[7]));
 }
 
-/* Outputs o … o + 7 of a plain matrix. */
-DEV void plain8(const gpu_epilogue &e, int r, int o, float (&v)[8]) {
+/* Outputs o … o + 7 of a plain matrix; `before` is what a residual adds to, where it has been fetched. */
+DEV void plain8(const gpu_epilogue &e, int r, int o, float (&v)[8], const uint4 *before) {
     float c[8];
     if (o >= e.n) return;
     size_t at = (size_t)row_of(e.to, r) * e.n + o;
@@ -65,7 +48,7 @@ DEV void plain8(const gpu_epilogue &e, int r, int o, float (&v)[8]) {
         for (int i = 0; i < 8; i++) v[i] += c[i];
     }
     if (e.kind == GPU_EPILOGUE_RESIDUAL) {
-        uint4 x = __ldcg((const uint4 *)((const u16 *)e.out + at));
+        uint4 x = before ? *before : __ldcg((const uint4 *)((const u16 *)e.out + at));
         if (e.gate) {
             constant8(c, e.gate + o);
 #pragma unroll
@@ -125,66 +108,62 @@ DEV void unit16(const gpu_epilogue &e, int r, int column, float (&a)[8], float (
 
 /* ---- from sums to outputs --------------------------------------------------------------------------------- */
 
-/* Rows on the M side: a warp's 16 rows leave PIECE blocks of 8 columns at a time, through memory of its own. */
-template <int N, int PIECE> DEV void store_rows(const gpu_epilogue &e, const float (&d)[N / 2], float *memory, int row0, int rows, int column0, int columns) {
-    constexpr int PITCH = PIECE * 8 + 8;
+/* A residual tile in shared memory: boxes of [BT rows][64 columns]. */
+template <int BT> DEV const uint4 *residual_at(const char *residual, int row, int c8) {
+    return residual ? (const uint4 *)(residual + (c8 >> 3) * BT * 128 + row * 128 + (c8 & 7) * 16) : NULL;
+}
+
+/* Rows on the M side: a warp's 16 rows through memory of its own. `first` is the warp's first row in the tile. */
+template <int N, int BT> DEV void store_rows(const gpu_epilogue &e, const float (&d)[N / 2], float *memory, const char *residual, int first, int row0, int rows,
+                                             int column0, int columns) {
+    constexpr int PITCH = N + 8;
     const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3, paired = e.kind == GPU_EPILOGUE_QKV || e.kind == GPU_EPILOGUE_GATED;
 #pragma unroll
-    for (int j0 = 0; j0 < N / 8; j0 += PIECE) {
-        constexpr int ALL = PIECE;
-        const int blocks = N / 8 - j0 < ALL ? N / 8 - j0 : ALL;
-        __syncwarp();
-#pragma unroll
-        for (int j = 0; j < PIECE; j++)
-            if (j0 + j < N / 8) {
-                *(float2 *)(memory + g * PITCH + j * 8 + 2 * t) = make_float2(d[4 * (j0 + j)], d[4 * (j0 + j) + 1]);
-                *(float2 *)(memory + (g + 8) * PITCH + j * 8 + 2 * t) = make_float2(d[4 * (j0 + j) + 2], d[4 * (j0 + j) + 3]);
-            }
-        __syncwarp();
-        if (paired) {
-            for (int i = lane; i < 16 * (blocks / 2); i += 32) {
-                const int r = i / (blocks / 2), u = i % (blocks / 2), column = column0 + j0 * 8 + u * 16;
-                float a[8], b[8];
-                if (row0 + r >= rows || column >= columns) continue;
-                read8(a, memory + r * PITCH + u * 16);
-                read8(b, memory + r * PITCH + u * 16 + 8);
-                unit16(e, row0 + r, column, a, b);
-            }
-        } else {
-#pragma unroll 2
-            for (int i = lane; i < 16 * blocks; i += 32) {
-                const int r = i / blocks, c = i % blocks;
-                float v[8];
-                if (row0 + r >= rows) continue;
-                read8(v, memory + r * PITCH + c * 8);
-                plain8(e, row0 + r, column0 + (j0 + c) * 8, v);
-            }
+    for (int j = 0; j < N / 8; j++) {
+        *(float2 *)(memory + g * PITCH + j * 8 + 2 * t) = make_float2(d[4 * j], d[4 * j + 1]);
+        *(float2 *)(memory + (g + 8) * PITCH + j * 8 + 2 * t) = make_float2(d[4 * j + 2], d[4 * j + 3]);
+    }
+    __syncwarp();
+    if (paired) {
+#pragma unroll 1
+        for (int i = lane; i < 16 * (N / 16); i += 32) {
+            const int r = i / (N / 16), u = i % (N / 16), column = column0 + u * 16;
+            float a[8], b[8];
+            if (row0 + first + r >= rows || column >= columns) continue;
+            read8(a, memory + r * PITCH + u * 16);
+            read8(b, memory + r * PITCH + u * 16 + 8);
+            unit16(e, row0 + first + r, column, a, b);
+        }
+    } else {
+#pragma unroll 1
+        for (int i = lane; i < 16 * (N / 8); i += 32) {
+            const int r = i / (N / 8), c = i % (N / 8);
+            float v[8];
+            if (row0 + first + r >= rows) break;
+            read8(v, memory + r * PITCH + c * 8);
+            plain8(e, row0 + first + r, column0 + c * 8, v, residual_at<BT>(residual, first + r, c));
         }
     }
 }
 
-/* Columns on the M side, 64 a warpgroup: turned in fp32 through memory of the warpgroup, PIECE blocks of 8 rows at a time. */
-template <int N, int PIECE> DEV void store_turned(const gpu_epilogue &e, const float (&d)[N / 2], float *memory, int barrier, int row0, int rows, int column0) {
+/* Columns on the M side, 64 a warpgroup: turned in fp32 through memory of the warpgroup. */
+template <int N> DEV void store_turned(const gpu_epilogue &e, const float (&d)[N / 2], float *memory, const char *residual, int barrier, int row0, int rows,
+                                       int column0) {
     constexpr int PITCH = 68;
     const int tid = threadIdx.x & 127, lane = tid & 31, c = (tid >> 5) * 16 + (lane >> 2), t = lane & 3;
 #pragma unroll
-    for (int j0 = 0; j0 < N / 8; j0 += PIECE) {
-        group_sync(barrier, 128);
-#pragma unroll
-        for (int j = 0; j < PIECE; j++)
-            if (j0 + j < N / 8) {
-                float *to = memory + (j * 8 + 2 * t) * PITCH + c;
-                to[0] = d[4 * (j0 + j)], to[PITCH] = d[4 * (j0 + j) + 1];
-                to[8] = d[4 * (j0 + j) + 2], to[PITCH + 8] = d[4 * (j0 + j) + 3];
-            }
-        group_sync(barrier, 128);
-        const int left = rows - row0 - j0 * 8, blocks = N / 8 - j0 < PIECE ? N / 8 - j0 : PIECE, n = left < blocks * 8 ? left : blocks * 8;
-#pragma unroll 2
-        for (int i = tid; i < n * 8; i += 128) {
-            float v[8];
-            read8(v, memory + (i >> 3) * PITCH + (i & 7) * 8);
-            plain8(e, row0 + j0 * 8 + (i >> 3), column0 + (i & 7) * 8, v);
-        }
+    for (int j = 0; j < N / 8; j++) {
+        float *to = memory + (j * 8 + 2 * t) * PITCH + c;
+        to[0] = d[4 * j], to[PITCH] = d[4 * j + 1];
+        to[8] = d[4 * j + 2], to[PITCH + 8] = d[4 * j + 3];
+    }
+    group_sync(barrier, 128);
+    const int left = rows - row0, n = left < N ? left : N;
+#pragma unroll 1
+    for (int i = tid; i < n * 8; i += 128) {
+        float v[8];
+        read8(v, memory + (i >> 3) * PITCH + (i & 7) * 8);
+        plain8(e, row0 + (i >> 3), column0 + (i & 7) * 8, v, residual_at<N>(residual, i >> 3, i & 7));
     }
 }
 
@@ -224,20 +203,16 @@ template <int N> DEV void store_gated(const gpu_epilogue &e, const float (&d)[2]
 
 enum { ROWS, TURNED, GATED };
 
-template <int BW, int BT, int NC, int STAGES, int STORE, int PIECE> struct shape {
-    static constexpr int SWAP = STORE != ROWS, PP = STORE == GATED, M = SWAP ? BW : BT, N = SWAP ? BT : BW, MI = M / 64 / (PP ? 1 : NC);
-    static constexpr int STAGE = (BW + BT) * 128;
-    static constexpr int STAGING = STORE == GATED ? BT * 128 : STORE == TURNED ? PIECE * 8 * 68 * 4 : 4 * 16 * (PIECE * 8 + 8) * 4;
-};
-
-template <int BW, int BT, int NC, int STAGES, int STORE, int PIECE> DEV void gemm(const gpu_hopper &p) {
-    using S = shape<BW, BT, NC, STAGES, STORE, PIECE>;
-    constexpr int MI = S::MI, N = S::N, PP = S::PP, SWAP = S::SWAP, STAGE = S::STAGE;
+template <int BW, int BT, int NC, int STAGES, int STORE, int RES> DEV void gemm(const gpu_hopper &p) {
+    constexpr int SWAP = STORE != ROWS, PP = STORE == GATED, M = SWAP ? BW : BT, N = SWAP ? BT : BW, MI = M / 64 / (PP ? 1 : NC);
+    constexpr int STAGE = (BW + BT) * 128, BEHIND = PP ? NC * BT * 128 : RES ? BW * BT * 2 : 0;      /* staging of gated, residual */
+    static_assert(PP || MI == 1, "the ring is staging for one tile of 64 rows a warpgroup");
     extern __shared__ __align__(1024) char memory[];
-    const u32 ring = shared_address(memory), full = ring + STAGES * STAGE + NC * S::STAGING, empty = full + STAGES * 8;
+    const u32 ring = shared_address(memory), full = ring + STAGES * STAGE + BEHIND, empty = full + STAGES * 8, residual_there = empty + STAGES * 8;
     const gpu_linear &l = p.linear;
-    const int group = threadIdx.x >> 7, lane = threadIdx.x & 31, blocks = l.k_blocks, wrap = l.weights.blocks;
+    const int group = threadIdx.x >> 7, lane = threadIdx.x & 31, warp = threadIdx.x >> 5 & 3, blocks = l.k_blocks, wrap = l.weights.blocks;
     const int rows = *l.count, tiles_x = (rows + BT - 1) / BT, tiles_w = (l.weights.columns + BW - 1) / BW, units = tiles_x * tiles_w;
+    const bool residual = RES && l.epilogue.kind == GPU_EPILOGUE_RESIDUAL;
     /* The tiles that read the same weights run at the same time. */
     auto weights_of = [&](int unit) { return unit / tiles_x * (BW / 8); };
     auto rows_of = [&](int unit) { return unit % tiles_x * BT; };
@@ -248,16 +223,23 @@ template <int BW, int BT, int NC, int STAGES, int STORE, int PIECE> DEV void gem
             barrier_init(full + s * 8, 1);
             barrier_init(empty + s * 8, PP ? 4 : 4 * NC);
         }
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        barrier_init(residual_there, 1);
+        barrier_init_done();
         if (blockIdx.x < units)
             for (int s = 0; s < early; s++) {
                 barrier_arm(full + s * 8, STAGE);
-                copy_weights(ring + s * STAGE, &p.weights, s >= wrap ? s - wrap : s, weights_of(blockIdx.x), full + s * 8);
+                copy_box3(ring + s * STAGE, &p.weights, 0, s >= wrap ? s - wrap : s, weights_of(blockIdx.x), full + s * 8);
             }
     }
     __syncthreads();
     start_next();
+    if (!PP && blockIdx.x < units && threadIdx.x < BW / 32 + 1) {      /* constants of the way out come nearer */
+        const int o = weights_of(blockIdx.x) * 8 + threadIdx.x * 32;
+        if (l.epilogue.kind != GPU_EPILOGUE_QKV && o < l.epilogue.n) {
+            if (l.epilogue.bias) prefetch(l.epilogue.bias + o);
+            if (l.epilogue.gate) prefetch(l.epilogue.gate + o);
+        }
+    }
 
     if (group == NC) {
         if (NC == 2) asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
@@ -271,18 +253,22 @@ template <int BW, int BT, int NC, int STAGES, int STORE, int PIECE> DEV void gem
                     if (turn >= early) {
                         barrier_wait(empty + s * 8, phase ^ 1);
                         barrier_arm(barrier, STAGE);
-                        copy_weights(ring + s * STAGE, &p.weights, kb >= wrap ? kb - wrap : kb, w, barrier);
+                        copy_box3(ring + s * STAGE, &p.weights, 0, kb >= wrap ? kb - wrap : kb, w, barrier);
                     }
-                    copy_x(ring + s * STAGE + BW * 128, &p.x, kb * 64, r, barrier);
+                    copy_box2(ring + s * STAGE + BW * 128, &p.x, kb * 64, r, barrier);
+                    if (residual && kb == early - 1) {
+                        barrier_arm(residual_there, BW * BT * 2);
+                        for (int c = 0; c < BW / 64; c++) copy_box2(ring + STAGES * STAGE + c * BT * 128, &p.residual, w * 8 + c * 64, r, residual_there);
+                    }
                     if (++s == STAGES) s = 0, phase ^= 1;
                 }
+                if (!PP) break;
             }
         }
     } else {
         if (NC == 2) asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
         wait_before();
         float d[MI][N / 2];
-        char *staging = memory + STAGES * STAGE + group * S::STAGING;
         const u32 a_at = ring + (SWAP ? 0 : BW * 128) + (PP ? 0 : group * MI * 64 * 128), b_at = ring + (SWAP ? BW * 128 : 0);
         for (int u = blockIdx.x, i = 0; u < units; u += gridDim.x, i++) {
             if (PP && i % NC != group) continue;
@@ -310,30 +296,30 @@ template <int BW, int BT, int NC, int STAGES, int STORE, int PIECE> DEV void gem
 #pragma unroll
                 for (int r = 0; r < N / 2; r++) asm volatile("" : "+f"(d[m][r])::"memory");       /* no sum is used before the wait */
             const int row0 = rows_of(u), column0 = weights_of(u) * 8;
+            const char *before_at = residual ? memory + STAGES * STAGE : NULL;
             if constexpr (STORE == GATED) {
-                store_gated<N>(l.epilogue, d, staging, 1 + group, row0, rows, column0);
+                store_gated<N>(l.epilogue, d, memory + STAGES * STAGE + group * BT * 128, 1 + group, row0, rows, column0);
             } else {
-#pragma unroll
-                for (int m = 0; m < MI; m++) {
-                    const int m0 = (group * MI + m) * 64;
-                    if constexpr (STORE == TURNED) store_turned<N, PIECE>(l.epilogue, d[m], (float *)staging, 1 + group, row0, rows, column0 + m0);
-                    else
-                        store_rows<N, PIECE>(l.epilogue, d[m], (float *)staging + (threadIdx.x >> 5 & 3) * 16 * (PIECE * 8 + 8),
-                                             row0 + m0 + (threadIdx.x >> 5 & 3) * 16, rows, column0, l.weights.columns);
-                }
+                group_sync(7, NC * 128);   /* all have read their last stage: the ring is staging now */
+                if (residual) barrier_wait(residual_there, 0);
+                if constexpr (STORE == TURNED) store_turned<N>(l.epilogue, d[0], (float *)memory, before_at, 1 + group, row0, rows, column0);
+                else
+                    store_rows<N, BT>(l.epilogue, d[0], (float *)memory + (group * 4 + warp) * 16 * (N + 8), before_at, group * 64 + warp * 16, row0, rows, column0,
+                                      l.weights.columns);
+                break;
             }
         }
     }
 }
 
-#define HOPPER(name, BW, BT, NC, STAGES, STORE, PIECE)                                                              \
+#define HOPPER(name, BW, BT, NC, STAGES, STORE, RES)                                                                \
     extern "C" __global__ void __launch_bounds__((NC + 1) * 128, 1) name(const __grid_constant__ gpu_hopper p) {    \
-        gemm<BW, BT, NC, STAGES, STORE, PIECE>(p);                                                                  \
+        gemm<BW, BT, NC, STAGES, STORE, RES>(p);                                                                    \
     }
-HOPPER(hopper_160x128, 160, 128, 2, 5, ROWS, 4)
-HOPPER(hopper_200x128, 200, 128, 2, 5, ROWS, 4)
-HOPPER(hopper_256x128, 256, 128, 2, 4, ROWS, 4)
-HOPPER(hopper_256x64, 256, 64, 1, 5, ROWS, 4)
-HOPPER(hopper_128x64, 128, 64, 1, 8, ROWS, 8)
-HOPPER(hopper_64x200_turned, 64, 200, 1, 5, TURNED, 25)
+HOPPER(hopper_160x128, 160, 128, 2, 6, ROWS, 0)
+HOPPER(hopper_200x128, 200, 128, 2, 5, ROWS, 0)
+HOPPER(hopper_256x128, 256, 128, 2, 4, ROWS, 0)
+HOPPER(hopper_256x64, 256, 64, 1, 5, ROWS, 0)
+HOPPER(hopper_128x64, 128, 64, 1, 8, ROWS, 1)
+HOPPER(hopper_64x200_turned, 64, 200, 1, 5, TURNED, 1)
 HOPPER(hopper_128x200_gated, 128, 200, 2, 4, GATED, 0)

@@ -1,6 +1,7 @@
 /* Kernels without matrix instructions: norms, gathers, and products and attention of any type and shape.
  *
- *   norm_rows         out[r] = norm(x[r]) rounded to act. A warp a row, 4 rows a block.
+ *   norm_rows         out[r] = norm(x[r]) rounded to act. A warp a row, 4 rows a block; _bf16 where k % 8 == 0 and
+ *                     k <= 2048.
  *   embed_text        rows of the embedding table, scaled, into the prefix. A block a row.
  *   patches           pictures as rows of 588 inputs, each split into bf16 + bf16 so that a bf16 product of both
  *                     parts is right to 2^-17. A block a patch.
@@ -13,6 +14,59 @@
 
 /* ---- norm ------------------------------------------------------------------------------------------------- */
 
+/* bf16 rows of up to 2048: a row stays in registers, and the norm's weights are there before it is. */
+KERNEL(128) norm_rows_bf16(const __grid_constant__ gpu_norm p) {
+    enum { UNITS = 8 };
+    const int lane = threadIdx.x & 31, r = blockIdx.x * 4 + (threadIdx.x >> 5), n = p.k / 8;
+    start_next();
+    float weight[UNITS][8], bias[UNITS][8];
+    const float one = p.kind == GPU_NORM_RMS;
+#pragma unroll
+    for (int i = 0; i < UNITS; i++)
+#pragma unroll
+        for (int j = 0; j < 8; j += 4) {
+            const int unit = lane + i * 32;
+            float4 w = make_float4(0, 0, 0, 0), b = w;
+            if (unit < n) w = __ldg((const float4 *)(p.weight + unit * 8 + j));
+            if (unit < n && p.bias) b = __ldg((const float4 *)(p.bias + unit * 8 + j));
+            weight[i][j] = one + w.x, weight[i][j + 1] = one + w.y, weight[i][j + 2] = one + w.z, weight[i][j + 3] = one + w.w;
+            bias[i][j] = b.x, bias[i][j + 1] = b.y, bias[i][j + 2] = b.z, bias[i][j + 3] = b.w;
+        }
+    wait_before();
+    if (r >= *p.count) return;
+    const uint4 *x = (const uint4 *)((const u16 *)p.x + (size_t)row_of(p.from, r) * p.k);
+    uint4 *out = (uint4 *)((u16 *)p.out + (size_t)r * p.k);
+    uint4 v[UNITS];
+    float sum = 0, squares = 0, mean = 0;
+#pragma unroll
+    for (int i = 0; i < UNITS; i++) v[i] = lane + i * 32 < n ? __ldcg(x + lane + i * 32) : make_uint4(0, 0, 0, 0);
+    if (p.kind == GPU_NORM_LAYER) {
+#pragma unroll
+        for (int i = 0; i < UNITS; i++)
+            sum += low_of(v[i].x) + high_of(v[i].x) + low_of(v[i].y) + high_of(v[i].y) + low_of(v[i].z) + high_of(v[i].z) + low_of(v[i].w) + high_of(v[i].w);
+        mean = warp_sum(sum) / p.k;
+    }
+#pragma unroll
+    for (int i = 0; i < UNITS; i++) {
+        const u32 w[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
+        if (lane + i * 32 < n)
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                const float a = low_of(w[j]) - mean, b = high_of(w[j]) - mean;
+                squares += a * a + b * b;
+            }
+    }
+    const float factor = rsqrtf(warp_sum(squares) / p.k + p.eps);
+#pragma unroll
+    for (int i = 0; i < UNITS; i++) {
+        u32 w[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            w[j] = pack_bf16((low_of(w[j]) - mean) * factor * weight[i][2 * j] + bias[i][2 * j], (high_of(w[j]) - mean) * factor * weight[i][2 * j + 1] + bias[i][2 * j + 1]);
+        if (lane + i * 32 < n) out[lane + i * 32] = make_uint4(w[0], w[1], w[2], w[3]);
+    }
+}
+
 KERNEL(128) norm_rows(const __grid_constant__ gpu_norm p) {
     int lane = threadIdx.x & 31, r = blockIdx.x * 4 + (threadIdx.x >> 5);
     start_next();
@@ -20,41 +74,6 @@ KERNEL(128) norm_rows(const __grid_constant__ gpu_norm p) {
     if (r >= *p.count) return;
     size_t from = (size_t)row_of(p.from, r) * p.k, to = (size_t)r * p.k;
     float sum = 0, squares = 0, mean = 0;
-    if (!p.f32 && !(p.k & 7)) {          /* 8 elements a load */
-        const uint4 *x = (const uint4 *)((const u16 *)p.x + from);
-        uint4 *out = (uint4 *)((u16 *)p.out + to);
-        int n = p.k / 8;
-        if (p.kind == GPU_NORM_LAYER) {
-            for (int i = lane; i < n; i += 32) {
-                uint4 v = __ldcg(x + i);
-                sum += low_of(v.x) + high_of(v.x) + low_of(v.y) + high_of(v.y) + low_of(v.z) + high_of(v.z) + low_of(v.w) + high_of(v.w);
-            }
-            mean = warp_sum(sum) / p.k;
-        }
-        for (int i = lane; i < n; i += 32) {
-            uint4 v = __ldcg(x + i);
-            u32 w[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-            for (int j = 0; j < 4; j++) {
-                float a = low_of(w[j]) - mean, b = high_of(w[j]) - mean;
-                squares += a * a + b * b;
-            }
-        }
-        float factor = rsqrtf(warp_sum(squares) / p.k + p.eps), one = p.kind == GPU_NORM_RMS;
-        for (int i = lane; i < n; i += 32) {
-            uint4 v = __ldcg(x + i);
-            u32 w[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-            for (int j = 0; j < 4; j++) {
-                float2 weight = __ldg((const float2 *)p.weight + i * 4 + j), bias = make_float2(0, 0);
-                if (p.bias) bias = __ldg((const float2 *)p.bias + i * 4 + j);
-                w[j] = pack_bf16((low_of(w[j]) - mean) * factor * (one + weight.x) + bias.x,
-                                 (high_of(w[j]) - mean) * factor * (one + weight.y) + bias.y);
-            }
-            out[i] = make_uint4(w[0], w[1], w[2], w[3]);
-        }
-        return;
-    }
     if (p.kind == GPU_NORM_LAYER) {
         for (int i = lane; i < p.k; i += 32) sum += load_act(p.x, p.f32, from + i);
         mean = warp_sum(sum) / p.k;

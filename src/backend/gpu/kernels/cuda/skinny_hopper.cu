@@ -98,9 +98,10 @@ template <int C, int KS, int KIND> DEV void skinny(const gpu_hopper &p) {
     const gpu_linear &l = p.linear;
     const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, blocks = l.k_blocks / KS, rank = KS > 1 ? cluster_rank() : 0;
     const int group0 = blockIdx.x / KS * C;
-    const u32 x_at = shared_address(memory), w_at = x_at + blocks * 2048, parts_at = w_at + C * blocks * GPU_ATOM_BYTES;
+    /* The parts of a block alone may lie over x and W once those are read; those of a cluster come at any time. */
+    const u32 x_at = shared_address(memory), w_at = x_at + blocks * 2048, parts_at = KS > 1 ? w_at + C * blocks * GPU_ATOM_BYTES : x_at;
     const u32 w_there = shared_address(barriers), x_there = w_there + 8, parts_there = w_there + 16;
-    const float4 *parts = (const float4 *)(memory + blocks * (2048 + C * GPU_ATOM_BYTES));      /* [KS·8 sources][OWN][32 lanes] */
+    float4 *parts = (float4 *)(memory + (parts_at - x_at));      /* [KS·8 sources][OWN][32 lanes] */
 
     if (!tid) {
         barrier_init(w_there, 1);
@@ -193,11 +194,12 @@ template <int C, int KS, int KIND> DEV void skinny(const gpu_hopper &p) {
             }
         }
     }
+    if (KS == 1) __syncthreads();
 #pragma unroll
     for (int c = 0; c < C; c++) {
         const u32 to = parts_at + (((rank * WARPS + warp) * OWN + c % OWN) * 32 + lane) * 16;
         if (KS > 1) send16(peer_address(to, c / OWN), peer_address(parts_there, c / OWN), sum[c][0], sum[c][1], sum[c][2], sum[c][3]);
-        else *(float4 *)(memory + (to - x_at)) = make_float4(sum[c][0], sum[c][1], sum[c][2], sum[c][3]);
+        else parts[(to - parts_at) / 16] = make_float4(sum[c][0], sum[c][1], sum[c][2], sum[c][3]);
     }
     if (KS > 1) barrier_wait(parts_there, 0);
     else __syncthreads();
