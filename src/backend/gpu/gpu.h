@@ -16,6 +16,7 @@
 /* X(kernel, image, dynamic shared memory) */
 #define GPU_KERNEL_LIST(X)                  \
     X(norm_rows, simt, 0)                   \
+    X(norm_rows_bf16, simt, 0)              \
     X(embed_text, simt, 0)                  \
     X(patches, simt, 0)                     \
     X(linear_simt, simt, 0)                 \
@@ -40,7 +41,12 @@
     X(hopper_256x64, gemm_hopper, 1)        \
     X(hopper_128x64, gemm_hopper, 1)        \
     X(hopper_64x200_turned, gemm_hopper, 1) \
-    X(hopper_128x200_gated, gemm_hopper, 1)
+    X(hopper_128x200_gated, gemm_hopper, 1) \
+    X(skinny_hopper_qkv, skinny_hopper, 1)  \
+    X(skinny_hopper_gated, skinny_hopper, 1) \
+    X(skinny_hopper_residual_2, skinny_hopper, 1) \
+    X(skinny_hopper_residual_4, skinny_hopper, 1) \
+    X(skinny_hopper_store_2, skinny_hopper, 1)
 
 typedef enum gpu_kernel {
 #define X(name, image, dynamic) GPU_##name,

@@ -15,16 +15,22 @@ static size_t round_256(size_t bytes) { return (bytes + 255) & ~(size_t)255; }
 
 /* ---- one launch ------------------------------------------------------------------------------------------- */
 
-static void launch(gpu_issue *issue, gpu_kernel kernel, int x, int y, int threads, size_t shared, const void *arguments) {
+/* In clusters of `cluster` blocks (1: none), x a multiple of it. */
+static void launch_cluster(gpu_issue *issue, gpu_kernel kernel, int x, int y, int cluster, int threads, size_t shared, const void *arguments) {
     gpu_device *self = issue->device;
-    gpu_attribute overlap = {.id = GPU_ATTRIBUTE_OVERLAP, .value.flag = 1};
+    gpu_attribute attributes[2];
+    unsigned count = 0;
     if (issue->measure || issue->code || x <= 0 || y <= 0) return;
-    int follows = self->overlap && !issue->first;
-    gpu_launch config = {{(unsigned)x, (unsigned)y, 1}, {(unsigned)threads, 1, 1}, (unsigned)shared, issue->stream, follows ? &overlap : NULL,
-                         follows ? 1u : 0u};
+    if (self->overlap && !issue->first) attributes[count++] = (gpu_attribute){.id = GPU_ATTRIBUTE_OVERLAP, .value.flag = 1};
+    if (cluster > 1) attributes[count++] = (gpu_attribute){.id = GPU_ATTRIBUTE_CLUSTER, .value.cluster = {(unsigned)cluster, 1, 1}};
+    gpu_launch config = {{(unsigned)x, (unsigned)y, 1}, {(unsigned)threads, 1, 1}, (unsigned)shared, issue->stream, attributes, count};
     void *list[] = {(void *)(uintptr_t)arguments};
     issue->first = 0;
     issue->code = self->driver.launch(&config, self->kernels[kernel], list, NULL);
+}
+
+static void launch(gpu_issue *issue, gpu_kernel kernel, int x, int y, int threads, size_t shared, const void *arguments) {
+    launch_cluster(issue, kernel, x, y, 1, threads, shared, arguments);
 }
 
 /* `bytes` of the work block behind `*used`. */
@@ -41,7 +47,7 @@ static void launch_norm(gpu_issue *issue, const row_set *rows, gpu_linear *p, si
     int f32 = p->x_type == GPU_X_F32;
     gpu_norm n = {rows->count, p->x, p->from, f32, p->ldx, p->norm, p->norm_weight, p->norm_bias, p->eps, NULL};
     n.out = work_at(issue, used, (size_t)rows->capacity * (size_t)p->ldx * (f32 ? sizeof(float) : sizeof(bf16)));
-    launch(issue, GPU_norm_rows, ceil_div(rows->capacity, 4), 1, 128, 0, &n);
+    launch(issue, !f32 && n.k % 8 == 0 && n.k <= 2048 ? GPU_norm_rows_bf16 : GPU_norm_rows, ceil_div(rows->capacity, 4), 1, 128, 0, &n);
     p->x = n.out;
     p->from = (gpu_row_map){0};
     p->norm = GPU_NORM_NONE;
@@ -96,19 +102,19 @@ enum { STORE_ROWS, STORE_TURNED, STORE_GATED };
 
 typedef struct hopper_tile {
     gpu_kernel kernel;
-    int columns, rows, consumers, stages, store, piece;
+    int columns, rows, consumers, stages, store, residual;
 } hopper_tile;
 
 static const hopper_tile hopper_tiles[] = {
-    {GPU_hopper_160x128, 160, 128, 2, 5, STORE_ROWS, 4}, {GPU_hopper_200x128, 200, 128, 2, 5, STORE_ROWS, 4},
-    {GPU_hopper_256x128, 256, 128, 2, 4, STORE_ROWS, 4}, {GPU_hopper_256x64, 256, 64, 1, 5, STORE_ROWS, 4},
-    {GPU_hopper_128x64, 128, 64, 1, 8, STORE_ROWS, 8},   {GPU_hopper_64x200_turned, 64, 200, 1, 5, STORE_TURNED, 25},
+    {GPU_hopper_160x128, 160, 128, 2, 6, STORE_ROWS, 0}, {GPU_hopper_200x128, 200, 128, 2, 5, STORE_ROWS, 0},
+    {GPU_hopper_256x128, 256, 128, 2, 4, STORE_ROWS, 0}, {GPU_hopper_256x64, 256, 64, 1, 5, STORE_ROWS, 0},
+    {GPU_hopper_128x64, 128, 64, 1, 8, STORE_ROWS, 1},   {GPU_hopper_64x200_turned, 64, 200, 1, 6, STORE_TURNED, 1},
     {GPU_hopper_128x200_gated, 128, 200, 2, 4, STORE_GATED, 0},
 };
 
 static int hopper_legal(const hopper_tile *t, const gpu_linear *p) {
     const gpu_epilogue *e = &p->epilogue;
-    if (e->f32 || e->x_t) return 0;
+    if (e->f32 || e->x_t || e->split) return 0;
     switch (e->kind) {
     case GPU_EPILOGUE_GATED: return t->store != STORE_TURNED && t->columns % 32 == 0 && !e->bias && e->n % 8 == 0;
     case GPU_EPILOGUE_QKV: return t->store == STORE_ROWS && t->columns % 32 == 0 && e->head_dim % 16 == 0;
@@ -124,13 +130,18 @@ static double hopper_cost(const gpu_issue *issue, const hopper_tile *t, int rows
 }
 
 static size_t hopper_shared(const hopper_tile *t) {
-    size_t stage = (size_t)(t->columns + t->rows) * 128, staging;
-    switch (t->store) {
-    case STORE_GATED: staging = (size_t)t->rows * 128; break;
-    case STORE_TURNED: staging = (size_t)t->piece * 8 * 68 * sizeof(float); break;
-    default: staging = 4 * 16 * (size_t)(t->piece * 8 + 8) * sizeof(float); break;
-    }
-    return (size_t)t->stages * (stage + 16) + (size_t)t->consumers * staging;
+    size_t stage = (size_t)(t->columns + t->rows) * 128, behind = t->residual ? (size_t)t->columns * (size_t)t->rows * sizeof(bf16) : 0;
+    if (t->store == STORE_GATED) behind = (size_t)t->consumers * (size_t)t->rows * 128;
+    return (size_t)t->stages * (stage + 16) + 8 + behind;
+}
+
+/* A map of rank 2 or 3 over bf16, `swizzled` by 128 bytes, or over fp32 words. */
+static void make_map(gpu_issue *issue, gpu_tensor_map *map, int swizzled, unsigned rank, const void *base, const uint64_t *dims, const uint64_t *strides,
+                     const unsigned *box) {
+    static const unsigned ones[3] = {1, 1, 1};
+    if (issue->code) return;
+    issue->code = issue->device->driver.tensor_map(map, swizzled < 0 ? GPU_MAP_FLOAT32 : GPU_MAP_BF16, rank, (void *)(uintptr_t)base, dims, strides, box, ones, 0,
+                                                   swizzled > 0 ? GPU_MAP_SWIZZLE_128 : GPU_MAP_SWIZZLE_NONE, GPU_MAP_PROMOTE_256, 0);
 }
 
 /* 1 if the product runs on the Hopper kernels. */
@@ -147,17 +158,58 @@ static int launch_hopper(gpu_issue *issue, const row_set *rows, const gpu_linear
     }
     if (!best) return 0;
     if (issue->measure || issue->code) return 1;
-    const gpu_driver *driver = &issue->device->driver;
-    uint64_t blocks = (uint64_t)p->weights.blocks, w_dims[3] = {GPU_ATOM_BYTES / 4, blocks, (uint64_t)p->weights.columns / 8};
-    uint64_t w_strides[2] = {GPU_ATOM_BYTES, GPU_ATOM_BYTES * blocks}, x_dims[2] = {(uint64_t)p->ldx, (uint64_t)rows->capacity}, x_stride = (uint64_t)p->ldx * sizeof(bf16);
-    unsigned w_box[3] = {GPU_ATOM_BYTES / 4, 1, (unsigned)best->columns / 8}, x_box[2] = {GPU_ATOM_K, (unsigned)best->rows}, ones[3] = {1, 1, 1};
+    uint64_t capacity = (uint64_t)rows->capacity, blocks = (uint64_t)p->weights.blocks, n = (uint64_t)p->epilogue.n, ldx = (uint64_t)p->ldx;
+    memset(&h, 0, sizeof h);
     h.linear = *p;
-    issue->code = driver->tensor_map(&h.weights, GPU_MAP_FLOAT32, 3, (void *)(uintptr_t)p->weights.data, w_dims, w_strides, w_box, ones, 0, GPU_MAP_SWIZZLE_NONE,
-                                     GPU_MAP_PROMOTE_256, 0);
-    if (!issue->code)
-        issue->code = driver->tensor_map(&h.x, GPU_MAP_BF16, 2, (void *)(uintptr_t)p->x, x_dims, &x_stride, x_box, ones, 0, GPU_MAP_SWIZZLE_128, GPU_MAP_PROMOTE_256, 0);
+    make_map(issue, &h.weights, -1, 3, p->weights.data, (uint64_t[]){GPU_ATOM_BYTES / 4, blocks, (uint64_t)p->weights.columns / 8},
+             (uint64_t[]){GPU_ATOM_BYTES, GPU_ATOM_BYTES * blocks}, (unsigned[]){GPU_ATOM_BYTES / 4, 1, (unsigned)best->columns / 8});
+    make_map(issue, &h.x, 1, 2, p->x, (uint64_t[]){ldx, capacity}, (uint64_t[]){ldx * sizeof(bf16)}, (unsigned[]){GPU_ATOM_K, (unsigned)best->rows});
+    if (best->residual && p->epilogue.kind == GPU_EPILOGUE_RESIDUAL)
+        make_map(issue, &h.residual, 0, 2, p->epilogue.out, (uint64_t[]){n, capacity}, (uint64_t[]){n * sizeof(bf16)}, (unsigned[]){64, (unsigned)best->rows});
     int tiles = ceil_div(rows->capacity, best->rows) * ceil_div(p->weights.columns, best->columns), sms = issue->device->multiprocessors;
-    launch(issue, best->kernel, tiles < sms ? tiles : sms, 1, (best->consumers + 1) * 128, hopper_shared(best), &h);
+    launch(issue, best->kernel, best->store == STORE_GATED && tiles > sms ? sms : tiles, 1, (best->consumers + 1) * 128, hopper_shared(best), &h);
+    return 1;
+}
+
+/* skinny_hopper's forms: 8·groups columns a cluster, k in `parts`. */
+typedef struct short_tile {
+    gpu_kernel kernel;
+    int kind, groups, parts;
+} short_tile;
+
+static const short_tile short_tiles[] = {
+    {GPU_skinny_hopper_qkv, GPU_EPILOGUE_QKV, 2, 1},
+    {GPU_skinny_hopper_gated, GPU_EPILOGUE_GATED, 8, 1},
+    {GPU_skinny_hopper_residual_2, GPU_EPILOGUE_RESIDUAL, 2, 2},
+    {GPU_skinny_hopper_residual_4, GPU_EPILOGUE_RESIDUAL, 4, 4},
+    {GPU_skinny_hopper_store_2, GPU_EPILOGUE_STORE, 2, 2},
+};
+
+static int short_legal(const short_tile *t, const gpu_linear *p) {
+    const gpu_epilogue *e = &p->epilogue;
+    int blocks = p->k_blocks / t->parts;
+    if (e->kind != t->kind || e->f32 || e->x_t || p->ldx % GPU_ATOM_K || p->from.map || p->from.group) return 0;
+    if (p->k_blocks % t->parts || blocks < 1 || blocks > 16 || p->weights.blocks % blocks || p->weights.columns % (8 * t->groups)) return 0;
+    if (p->norm && (p->norm != GPU_NORM_RMS || t->parts > 1 || t->kind == GPU_EPILOGUE_STORE)) return 0;
+    if (e->kind == GPU_EPILOGUE_QKV) return e->head_dim % 16 == 0;
+    return e->n % 8 == 0 && !(e->kind == GPU_EPILOGUE_GATED && e->bias) && !e->add;
+}
+
+static int launch_short(gpu_issue *issue, const row_set *rows, const gpu_linear *p) {
+    const short_tile *t = NULL;
+    for (size_t i = 0; i < sizeof short_tiles / sizeof *short_tiles && !t; i++)
+        if (short_legal(&short_tiles[i], p)) t = &short_tiles[i];
+    if (!t || rows->capacity > 16) return 0;
+    if (issue->measure || issue->code) return 1;
+    size_t blocks = (size_t)(p->k_blocks / t->parts), operands = blocks * (2048 + (size_t)t->groups * GPU_ATOM_BYTES);
+    size_t sums = (size_t)t->parts * 8 * (size_t)(t->groups / t->parts) * 512;
+    size_t shared = t->parts > 1 ? operands + sums : operands > sums ? operands : sums;
+    gpu_hopper h;
+    memset(&h, 0, sizeof h);
+    h.linear = *p;
+    make_map(issue, &h.x, 1, 3, p->x, (uint64_t[]){GPU_ATOM_K, (uint64_t)rows->capacity, (uint64_t)p->k_blocks},
+             (uint64_t[]){(uint64_t)p->ldx * sizeof(bf16), GPU_ATOM_K * sizeof(bf16)}, (unsigned[]){GPU_ATOM_K, 16, (unsigned)blocks});
+    launch_cluster(issue, t->kernel, p->weights.columns / (8 * t->groups) * t->parts, 1, t->parts, 256, shared, &h);
     return 1;
 }
 
@@ -165,6 +217,7 @@ static int launch_hopper(gpu_issue *issue, const row_set *rows, const gpu_linear
 static void launch_linear(gpu_issue *issue, const row_set *rows, gpu_linear p, size_t used) {
     int mapped = p.from.map || p.from.group, columns = p.weights.columns;
     int tensor = p.x_type == GPU_X_BF16 && !p.weights.f32 && p.ldx % 8 == 0;
+    if (tensor && issue->device->hopper && launch_short(issue, rows, &p)) return;
     if (tensor && rows->capacity <= SKINNY_ROWS && p.k_blocks == p.weights.blocks) {
         launch_skinny(issue, rows, &p, &used);
         return;
@@ -273,13 +326,18 @@ static void issue_action_embed(gpu_issue *issue, const op *op) {
         launch_linear(issue, &a->rows, p, used);
         return;
     }
+    /* fp32 between the products: as it is, or as bf16 + bf16 (a row is [upper | lower]) where tensor cores do them. */
+    int split = !last.f32 && issue->device->hopper && a->rows.capacity <= 16 && a->mlp_in.type == DTYPE_BF16 && a->mlp_out.type == DTYPE_BF16 && n % GPU_ATOM_K == 0 &&
+                n <= 16 * GPU_ATOM_K;
     float *in = work_at(issue, &used, bytes), *hidden = work_at(issue, &used, bytes);
-    p.epilogue = (gpu_epilogue){.kind = GPU_EPILOGUE_STORE, .f32 = 1, .n = n, .bias = a->in_bias, .out = in};
+    p.epilogue = (gpu_epilogue){.kind = GPU_EPILOGUE_STORE, .f32 = !split, .split = split, .n = n, .bias = a->in_bias, .out = in};
     launch_linear(issue, &a->rows, p, used);
-    p = linear_of(&a->rows, in, 1, NULL, &a->mlp_in);
-    p.epilogue = (gpu_epilogue){.kind = GPU_EPILOGUE_STORE, .activation = GPU_ACT_SILU, .f32 = 1, .n = n, .bias = a->time, .out = hidden};
+    p = linear_of(&a->rows, in, !split, NULL, &a->mlp_in);
+    p.ldx <<= split, p.k_blocks <<= split;
+    p.epilogue = (gpu_epilogue){.kind = GPU_EPILOGUE_STORE, .activation = GPU_ACT_SILU, .f32 = !split, .split = split, .n = n, .bias = a->time, .out = hidden};
     launch_linear(issue, &a->rows, p, used);
-    p = linear_of(&a->rows, hidden, 1, NULL, &a->mlp_out);
+    p = linear_of(&a->rows, hidden, !split, NULL, &a->mlp_out);
+    p.ldx <<= split, p.k_blocks <<= split;
     p.epilogue = last;
     p.epilogue.bias = a->mlp_out_bias;
     launch_linear(issue, &a->rows, p, used);
