@@ -68,7 +68,9 @@ static void allocator_forget(void *block) {
 
 ALLOCATOR_OVERRIDES void *malloc(size_t size) { return allocator_refuses() ? NULL : allocator_note(__libc_malloc(size)); }
 
-ALLOCATOR_OVERRIDES void *calloc(size_t count, size_t size) { return allocator_refuses() ? NULL : allocator_note(__libc_calloc(count, size)); }
+ALLOCATOR_OVERRIDES void *calloc(size_t count, size_t size) {
+    return allocator_refuses() ? NULL : allocator_note(__libc_calloc(count, size));
+}
 
 ALLOCATOR_OVERRIDES void *realloc(void *block, size_t size) {
     if (allocator_refuses()) return NULL;
@@ -78,7 +80,9 @@ ALLOCATOR_OVERRIDES void *realloc(void *block, size_t size) {
     return grown;
 }
 
-ALLOCATOR_OVERRIDES void *memalign(size_t align, size_t size) { return allocator_refuses() ? NULL : allocator_note(__libc_memalign(align, size)); }
+ALLOCATOR_OVERRIDES void *memalign(size_t align, size_t size) {
+    return allocator_refuses() ? NULL : allocator_note(__libc_memalign(align, size));
+}
 
 ALLOCATOR_OVERRIDES void *aligned_alloc(size_t align, size_t size) { return memalign(align, size); }
 

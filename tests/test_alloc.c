@@ -104,11 +104,13 @@ static void look(void *user, openpi_tensor tensor, int sample, int index, const 
     *(float *)user += data[0];
 }
 
-static openpi_status infer(holdings *h, const char *checkpoint, const openpi_synthetic *synthetic, int threads, openpi_dtype dtype, openpi_error *error) {
+static openpi_status infer(holdings *h, const char *checkpoint, const openpi_synthetic *synthetic, int threads,
+                           openpi_dtype dtype, openpi_error *error) {
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
     openpi_session_options session = OPENPI_SESSION_OPTIONS_INIT;
     static const int32_t tokens[] = {2, 5, 9};
-    openpi_sample sample = {.images = {material.picture}, .image_mask = {1}, .tokens = tokens, .token_count = 3, .state = material.noise};
+    openpi_sample sample = {
+        .images = {material.picture}, .image_mask = {1}, .tokens = tokens, .token_count = 3, .state = material.noise};
     float actions[4 * OPENPI_ACTION_DIM], seen = 0;
     uint64_t bytes;
     options.synthetic = synthetic;
@@ -126,20 +128,34 @@ static openpi_status infer(holdings *h, const char *checkpoint, const openpi_syn
     return openpi_session_run(h->session, &sample, 1, material.noise, actions, NULL, error);
 }
 
-static openpi_status synthetic_f32(holdings *h, openpi_error *error) { return infer(h, NULL, &material.pi0, 1, OPENPI_F32, error); }
-static openpi_status synthetic_bf16(holdings *h, openpi_error *error) { return infer(h, NULL, &material.pi05, 1, OPENPI_BF16, error); }
-static openpi_status with_threads(holdings *h, openpi_error *error) { return infer(h, NULL, &material.pi0, 3, OPENPI_BF16, error); }
-static openpi_status from_a_file(holdings *h, openpi_error *error) { return infer(h, material.plain, NULL, 1, OPENPI_BF16, error); }
-static openpi_status from_shards(holdings *h, openpi_error *error) { return infer(h, material.sharded, NULL, 1, OPENPI_F32, error); }
-static openpi_status from_lerobot(holdings *h, openpi_error *error) { return infer(h, material.lerobot, NULL, 1, OPENPI_F32, error); }
+static openpi_status synthetic_f32(holdings *h, openpi_error *error) {
+    return infer(h, NULL, &material.pi0, 1, OPENPI_F32, error);
+}
+static openpi_status synthetic_bf16(holdings *h, openpi_error *error) {
+    return infer(h, NULL, &material.pi05, 1, OPENPI_BF16, error);
+}
+static openpi_status with_threads(holdings *h, openpi_error *error) {
+    return infer(h, NULL, &material.pi0, 3, OPENPI_BF16, error);
+}
+static openpi_status from_a_file(holdings *h, openpi_error *error) {
+    return infer(h, material.plain, NULL, 1, OPENPI_BF16, error);
+}
+static openpi_status from_shards(holdings *h, openpi_error *error) {
+    return infer(h, material.sharded, NULL, 1, OPENPI_F32, error);
+}
+static openpi_status from_lerobot(holdings *h, openpi_error *error) {
+    return infer(h, material.lerobot, NULL, 1, OPENPI_F32, error);
+}
 
-static openpi_status policy(holdings *h, const char *checkpoint, const openpi_policy_options *options, const char *camera, int states,
-                            openpi_error *error) {
-    openpi_image image = {.name = camera, .data = material.picture, .element = OPENPI_U8, .layout = OPENPI_HWC, .height = 300, .width = 400};
+static openpi_status policy(holdings *h, const char *checkpoint, const openpi_policy_options *options, const char *camera,
+                            int states, openpi_error *error) {
+    openpi_image image = {
+        .name = camera, .data = material.picture, .element = OPENPI_U8, .layout = OPENPI_HWC, .height = 300, .width = 400};
     double state[OPENPI_ACTION_DIM] = {0}, actions[4 * OPENPI_ACTION_DIM];
     static char text[20000];             /* longer than what a request has ready */
     memset(text, 'a', sizeof text - 1);
-    openpi_observation observation = {.images = &image, .image_count = 1, .state = state, .state_length = states, .prompt = "pick up the cup"};
+    openpi_observation observation = {
+        .images = &image, .image_count = 1, .state = state, .state_length = states, .prompt = "pick up the cup"};
     STEP(openpi_policy_open(checkpoint, options, &h->policy, error));
     STEP(openpi_request_create(h->policy, &h->request, error));
     STEP(openpi_request_prepare(h->request, &observation, NULL, error));
@@ -148,7 +164,9 @@ static openpi_status policy(holdings *h, const char *checkpoint, const openpi_po
     return openpi_request_finish(h->request, material.noise, 4, actions, error);
 }
 
-static openpi_status openpi_policy_scenario(holdings *h, openpi_error *error) { return policy(h, material.plain, NULL, "base", 32, error); }
+static openpi_status openpi_policy_scenario(holdings *h, openpi_error *error) {
+    return policy(h, material.plain, NULL, "base", 32, error);
+}
 
 static openpi_status lerobot_policy_scenario(holdings *h, openpi_error *error) {
     return policy(h, GOLDEN "/lerobot/pi05/checkpoint", NULL, "observation.images.front", 8, error);
@@ -241,7 +259,8 @@ static openpi_status verify_policy_golden(holdings *h, openpi_error *error) {
 typedef struct scenario {
     const char *name;
     openpi_status (*run)(holdings *h, openpi_error *error);
-    int stride;                  /* 1: every request fails once; more: where there are thousands           */
+    int blocks;                  /* that a library may leave behind                                        */
+    int stride;                  /* every how many requests, unless asked for all; 0: every one            */
 } scenario;
 
 typedef struct outcome {
@@ -253,7 +272,8 @@ typedef struct outcome {
 static outcome attempt(const scenario *s, long long fail_at, int and_on) {
     outcome o = {.error = {.message = ""}};
     holdings h = {0};
-    long long blocks = atomic_load(&allocator_blocks), files = atomic_load(&allocator_files), calls = atomic_load(&allocator_calls);
+    long long blocks = atomic_load(&allocator_blocks), files = atomic_load(&allocator_files),
+              calls = atomic_load(&allocator_calls);
     atomic_store(&allocator_failed, 0);
     atomic_store(&allocator_fail_on, and_on);
     atomic_store(&allocator_fail_at, fail_at ? calls + fail_at : 0);
@@ -267,6 +287,8 @@ static outcome attempt(const scenario *s, long long fail_at, int and_on) {
     return o;
 }
 
+static int every;
+
 static void memory_runs_out(void **state) {
     const scenario *s = *state;
     outcome whole = attempt(s, 0, 0);
@@ -275,50 +297,54 @@ static void memory_runs_out(void **state) {
     assert_int_equal(whole.blocks, 0);
     int unnoticed = 0, tries = 0;
     for (int and_on = 0; and_on < 2; and_on++)
-        for (long long n = 1; n <= whole.calls; n += s->stride) {
+        for (long long n = 1; n <= whole.calls; n += every || !s->stride ? 1 : s->stride) {
             outcome o = attempt(s, n, and_on);
             if (!o.refused) continue;                    /* fewer requests this time */
             tries++;
-            if (o.blocks || o.files)
-                fail_msg("request %lld of %lld%s refused: %lld blocks and %lld files left behind (%s)", n, whole.calls, and_on ? " and on" : "",
-                         o.blocks, o.files, o.error.message);
+            if (o.blocks > s->blocks || o.blocks < 0 || o.files)
+                fail_msg("request %lld of %lld%s refused: %lld blocks and %lld files left behind (%s)", n, whole.calls,
+                         and_on ? " and on" : "", o.blocks, o.files, o.error.message);
             if (o.status == OPENPI_OK) {
                 unnoticed++;
                 continue;
             }
             if (o.status != OPENPI_NO_MEMORY || o.error.status != OPENPI_NO_MEMORY || !o.error.message[0])
-                fail_msg("request %lld of %lld%s refused: status %d, \"%s\"", n, whole.calls, and_on ? " and on" : "", (int)o.status, o.error.message);
+                fail_msg("request %lld of %lld%s refused: status %d, \"%s\"", n, whole.calls, and_on ? " and on" : "",
+                         (int)o.status, o.error.message);
         }
     print_message("           %lld requests, %d refusals, %d of them survived\n", whole.calls, tries, unnoticed);
     /* A library may do without now and then; the rest must have been noticed. */
-    assert_true(unnoticed * 20 <= tries);
+    assert_true(unnoticed <= 5 + tries / 100);
     assert_int_equal(attempt(s, 0, 0).status, OPENPI_OK);
 }
 
 static const scenario scenarios[] = {
-    {"parse", parse, 1},
-    {"synthetic f32", synthetic_f32, 1},
-    {"synthetic bf16", synthetic_bf16, 1},
-    {"three threads", with_threads, 1},
-    {"a checkpoint of one file", from_a_file, 1},
-    {"a checkpoint of shards", from_shards, 1},
-    {"a checkpoint of LeRobot's", from_lerobot, 1},
-    {"a policy", openpi_policy_scenario, 1},
-    {"a policy of LeRobot's", lerobot_policy_scenario, 1},
-    {"a policy from a robot's JSON", robot_policy_scenario, 1},
-    {"PNG", png, 1},
-    {"JPEG", jpeg, 1},
-    {"inspect", inspect_plain, 1},
-    {"inspect LeRobot's", inspect_lerobot, 1},
-    {"write shards", write_shards, 1},
-    {"write LeRobot's", write_lerobot, 1},
-    {"verify", verify_policy_golden, 1},
+    {"parse", parse, 0, 0},
+    {"synthetic f32", synthetic_f32, 0, 0},
+    {"synthetic bf16", synthetic_bf16, 0, 0},
+    {"three threads", with_threads, 0, 0},
+    {"a checkpoint of one file", from_a_file, 0, 0},
+    {"a checkpoint of shards", from_shards, 0, 0},
+    {"a checkpoint of LeRobot's", from_lerobot, 0, 0},
+    {"a policy", openpi_policy_scenario, 0, 0},
+    {"a policy of LeRobot's", lerobot_policy_scenario, 0, 23},
+    {"a policy from a robot's JSON", robot_policy_scenario, 0, 0},
+    {"PNG", png, 0, 0},
+    {"JPEG", jpeg, 1, 0},                   /* tjInitDecompress: its own handle                               */
+    {"inspect", inspect_plain, 0, 0},
+    {"inspect LeRobot's", inspect_lerobot, 0, 0},
+    {"write shards", write_shards, 0, 7},
+    {"write LeRobot's", write_lerobot, 0, 7},
+    {"verify", verify_policy_golden, 0, 37},
 };
 
 enum { SCENARIOS = sizeof scenarios / sizeof *scenarios };
 
-int main(void) {
+/* "every" as an argument leaves no request out: what takes tens of thousands of requests, or writes files, is thinned
+ * otherwise. */
+int main(int count, char **arguments) {
     static struct CMUnitTest tests[SCENARIOS];
+    every = count > 1 && !strcmp(arguments[1], "every");
     for (int i = 0; i < SCENARIOS; i++)
         tests[i] = (struct CMUnitTest){scenarios[i].name, memory_runs_out, NULL, NULL, (void *)(uintptr_t)&scenarios[i]};
     return _cmocka_run_group_tests("memory runs out", tests, SCENARIOS, make_material, remove_material);

@@ -12,7 +12,8 @@
 #include "verify_rows.h"
 
 static const char *const isas[] = {"reference", "avx2", "avx512", "avx512_bf16", "amx"};
-static const char *const models[] = {"pi0_tiny", "pi0_tiny_droid", "pi0_tiny_batch", "pi05_tiny", "pi05_tiny_batch", "pi0_odd", "pi05_odd"};
+static const char *const models[] = {"pi0_tiny",        "pi0_tiny_droid", "pi0_tiny_batch", "pi05_tiny",
+                                     "pi05_tiny_batch", "pi0_odd",        "pi05_odd"};
 static const struct {
     const char *path;
     int rows, skipped;           /* as many as the goldens hold                                            */
@@ -64,7 +65,8 @@ static void golden_holds(void **state) {
     if (verify_path(g->path, &options, rows_take, &r, &error) != OPENPI_OK) fail_msg("%s", error.message);
     for (int i = 0; i < r.count && i < ROWS; i++) {
         const verify_row *row = &r.row[i];
-        if (row->max >= 0) print_message("           %-24s max %.2e of %.2e, rms %.2e\n", row->name, row->max, row->bound_max, row->rms);
+        if (row->max >= 0)
+            print_message("           %-24s max %.2e of %.2e, rms %.2e\n", row->name, row->max, row->bound_max, row->rms);
         if (row->result == VERIFY_FAIL) fail_msg("%s: %s", row->name, row->detail);
     }
     assert_int_equal(r.count, g->rows);

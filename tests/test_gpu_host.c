@@ -160,7 +160,7 @@ static const gpu_driver fake_driver = {
     fake_exec_destroy, fake_graph_destroy, fake_map,
 };
 
-static const gpu_image fake_images[] = {{"simt", "", 0}, {"gemm_mma", "", 0}, {"skinny_mma", "", 0}, {"attention_mma", "", 0}, {"gemm_hopper", "", 1}, {"skinny_hopper", "", 1}, {NULL, NULL, 0}};
+static const gpu_image fake_images[] = {{"simt", "", 0}, {"gemm_mma", "", 0}, {"skinny_mma", "", 0}, {"attention_mma", "", 0}, {"gemm_hopper", "", 1}, {"skinny_hopper", "", 1}, {"attention_hopper", "", 1}, {NULL, NULL, 0}};
 
 /* ---- an engine over it ------------------------------------------------------------------------------------- */
 

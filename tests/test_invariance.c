@@ -34,7 +34,8 @@ static int make_material(void **state) {
         for (int i = 0; i < PICTURE; i++) {
             int y = i / 3 / 224, x = i / 3 % 224;
             uint64_t block = (uint64_t)((y / 16 * 16 + x / 16) * 3 + i % 3);
-            pictures[p][i] = (uint8_t)((int)(hash_uniform(key, block) * 100 + 120) + (int)(hash_uniform(key, (uint64_t)i + 5000) * 8));
+            pictures[p][i] =
+                (uint8_t)((int)(hash_uniform(key, block) * 100 + 120) + (int)(hash_uniform(key, (uint64_t)i + 5000) * 8));
         }
     }
     for (int i = 0; i < LONGEST; i++) words[i] = i ? (int32_t)(hash_mix((uint64_t)i) % 2000 + 4) : 2;
@@ -68,7 +69,8 @@ typedef struct setting {
 
 /* "odd:pi0", or "small:pi05": sizes for the scalar reference. */
 static openpi_synthetic model_of(const char *model) {
-    static const char small[] = "{\"vision\": [72, 1, 1, 24], \"vlm\": [24, 2, 2, 32, 40], \"expert\": [16, 24], \"vocab\": 2048}";
+    static const char small[] =
+        "{\"vision\": [72, 1, 1, 24], \"vlm\": [24, 2, 2, 32, 40], \"expert\": [16, 24], \"vocab\": 2048}";
     openpi_synthetic synthetic;
     openpi_error error;
     int is_small = !strncmp(model, "small:", 6);
@@ -127,7 +129,8 @@ static void run(openpi_session *session, const openpi_sample *samples, int batch
 }
 
 /* One sample alone in a session of its own. */
-static void run_alone(openpi_engine *engine, openpi_sample s, int horizon, int steps, int max_prompt, const float *noise, float *actions) {
+static void run_alone(openpi_engine *engine, openpi_sample s, int horizon, int steps, int max_prompt, const float *noise,
+                      float *actions) {
     openpi_session *session = session_of(engine, 1, horizon, steps, max_prompt);
     run(session, &s, 1, noise, actions);
     openpi_session_close(session);
@@ -267,13 +270,17 @@ static void sessions_at_once(void **state) {
     pthread_t threads[STREAMS];
     float expected[STREAMS][ONE];
     for (int i = 0; i < STREAMS; i++) {
-        streams[i] = (stream){.session = session_of(engine, 1, H, N, L), .sample = sample(7 - i, 5 + 9 * i, i), .noise = noises[i], .expected = expected[i]};
+        streams[i] = (stream){.session = session_of(engine, 1, H, N, L),
+                              .sample = sample(7 - i, 5 + 9 * i, i),
+                              .noise = noises[i],
+                              .expected = expected[i]};
         run_alone(engine, streams[i].sample, H, N, L, noises[i], expected[i]);
     }
     for (int i = 0; i < STREAMS; i++) assert_int_equal(pthread_create(&threads[i], NULL, stream_run, &streams[i]), 0);
     for (int i = 0; i < STREAMS; i++) pthread_join(threads[i], NULL);
     for (int i = 0; i < STREAMS; i++) {
-        if (streams[i].wrong) fail_msg("session %d: %s", i, streams[i].wrong == 2 ? streams[i].error.message : "other actions than alone");
+        if (streams[i].wrong)
+            fail_msg("session %d: %s", i, streams[i].wrong == 2 ? streams[i].error.message : "other actions than alone");
         openpi_session_close(streams[i].session);
     }
     openpi_engine_close(engine);
@@ -309,7 +316,8 @@ static void ends_of_ranges(void **state) {
     const setting *s = *state;
     static const struct {
         int horizon, steps, cameras, prompt;
-    } ends[] = {{1, 1, 1, 0}, {64, 1, 7, 1}, {1, 100, 1, 3}, {2, 16, 0, 1}, {3, 2, 4, 200}, {63, 2, 3, 311}, {17, 3, 0, 200}, {33, 1, 2, 31}};
+    } ends[] = {{1, 1, 1, 0},   {64, 1, 7, 1},   {1, 100, 1, 3},  {2, 16, 0, 1},
+                {3, 2, 4, 200}, {63, 2, 3, 311}, {17, 3, 0, 200}, {33, 1, 2, 31}};
     enum { ENDS = sizeof ends / sizeof *ends };
     static float expected[2][ENDS][MOST], a[MOST];
     static int known[2];
@@ -327,7 +335,8 @@ static void ends_of_ranges(void **state) {
             if (!(off <= most)) most = off;
         }
         if (!(most <= 1e-4))
-            fail_msg("H %d, N %d, cameras %d, prompt %d: off the reference by %.2e", ends[i].horizon, ends[i].steps, ends[i].cameras, ends[i].prompt, most);
+            fail_msg("H %d, N %d, cameras %d, prompt %d: off the reference by %.2e", ends[i].horizon, ends[i].steps,
+                     ends[i].cameras, ends[i].prompt, most);
     }
     known[pi05] = 1;
     openpi_engine_close(engine);
@@ -354,7 +363,8 @@ static void state_once_is_state_always(void **state) {
     run(session, samples, 2, noise, once);
     run(always, samples, 2, noise, carried);
     for (int i = 0; i < 2 * ONE; i++)
-        if (!(fabsf(once[i] - carried[i]) <= 2e-5f)) fail_msg("element %d: once %.9g, always %.9g", i, (double)once[i], (double)carried[i]);
+        if (!(fabsf(once[i] - carried[i]) <= 2e-5f))
+            fail_msg("element %d: once %.9g, always %.9g", i, (double)once[i], (double)carried[i]);
     openpi_session_close(session);
     openpi_session_close(always);
     openpi_engine_close(engine);
@@ -376,7 +386,8 @@ static void pixels_of_either_type(void **state) {
     run_alone(engine, bytes, H, N, L, noises[0], a);
     run_alone(engine, floats, H, N, L, noises[0], b);
     for (int i = 0; i < ONE; i++)
-        if (!(fabsf(a[i] - b[i]) <= (s->dtype == OPENPI_F32 ? 1e-5f : 0.05f))) fail_msg("element %d: %.9g and %.9g", i, (double)a[i], (double)b[i]);
+        if (!(fabsf(a[i] - b[i]) <= (s->dtype == OPENPI_F32 ? 1e-5f : 0.05f)))
+            fail_msg("element %d: %.9g and %.9g", i, (double)a[i], (double)b[i]);
     free(scaled);
     openpi_engine_close(engine);
 }
@@ -435,8 +446,8 @@ static void bytes_are_what_is_taken(void **state) {
         /* Two maps of large blocks are rounded up to huge pages, 4 MB each. */
         long long slack = (long long)info.operations * 512 + (64 << 10) + 3 * (5 << 20);
         if (taken < (long long)bytes || taken > (long long)bytes + slack)
-            fail_msg("B %d, H %d, N %d, L %d: %lld bytes taken, %llu announced", shapes[i][0], shapes[i][1], shapes[i][2], shapes[i][3], taken,
-                     (unsigned long long)bytes);
+            fail_msg("B %d, H %d, N %d, L %d: %lld bytes taken, %llu announced", shapes[i][0], shapes[i][1], shapes[i][2],
+                     shapes[i][3], taken, (unsigned long long)bytes);
         openpi_session_close(session);
         assert_int_equal(allocator_bytes, before);
     }

@@ -14,9 +14,9 @@ static scratch place;
 
 static int make_place(void **state) {
     (void)state;
-    static const char *const parts[] = {"policy/droid_pi0", "policy/droid_jointpos", "policy/aloha_sim", "lerobot/pi0",          "lerobot/pi05",
-                                        "lerobot/pi0_relative", "lerobot/pi05_rtc",  "lerobot/encode.json", "steps.json", "resize.safetensors",
-                                        "synth_hashes.json", "tokenizer.model"};
+    static const char *const parts[] = {"policy/droid_pi0", "policy/droid_jointpos", "policy/aloha_sim",  "lerobot/pi0",
+                                        "lerobot/pi05",     "lerobot/pi0_relative",  "lerobot/pi05_rtc",  "lerobot/encode.json",
+                                        "steps.json",       "resize.safetensors",    "synth_hashes.json", "tokenizer.model"};
     static const char *const folders[] = {"model", "policy", "lerobot"};
     if (scratch_open(&place)) return -1;
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
@@ -198,7 +198,8 @@ static void check_fails(const char *path, const char *what, const char *says) {
     for (int i = 0; i < r.count && i < ROWS; i++)
         if (r.row[i].result == VERIFY_FAIL && !failed) failed = &r.row[i];
     if (!failed) fail_msg("%s passes with %s changed", path, what);
-    else if (!strstr(failed->detail, says)) fail_msg("%s with %s changed: \"%s\" does not say \"%s\"", path, what, failed->detail, says);
+    else if (!strstr(failed->detail, says))
+        fail_msg("%s with %s changed: \"%s\" does not say \"%s\"", path, what, failed->detail, says);
 }
 
 static void one_number_changed(void **state) {
@@ -270,7 +271,8 @@ static uint8_t *find_text(uint8_t *file, size_t bytes, const char *text) {
     return NULL;
 }
 
-static void with_bytes(const char *path, const uint8_t *file, size_t bytes, const char *verified, const char *what, const char *says) {
+static void with_bytes(const char *path, const uint8_t *file, size_t bytes, const char *verified, const char *what,
+                       const char *says) {
     size_t before;
     uint8_t *keep = file_bytes(scratch_path(&place, path), &before);
     assert_non_null(keep);
@@ -309,7 +311,8 @@ static void one_byte_changed(void **state) {
     file[bytes - 1] ^= 1;
     with_bytes("resize.safetensors", file, bytes, "steps.json", "a byte of resize.safetensors", "resize1");
     free(file);
-    static const char *const stats = "lerobot/pi0_relative/checkpoint/policy_postprocessor_step_0_unnormalizer_processor.safetensors";
+    static const char *const stats =
+        "lerobot/pi0_relative/checkpoint/policy_postprocessor_step_0_unnormalizer_processor.safetensors";
     file = file_bytes(scratch_path(&place, stats), &bytes);
     assert_non_null(file);
     uint8_t *mean = tensor_data(file, bytes, "action.mean", NULL);

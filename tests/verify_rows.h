@@ -93,7 +93,8 @@ static inline uint8_t *tensor_data(uint8_t *file, size_t bytes, const char *name
     const json_t *range = json_object_get(json_object_get(root, name), "data_offsets");
     uint8_t *data = NULL;
     if (range) {
-        size_t from = (size_t)json_integer_value(json_array_get(range, 0)), to = (size_t)json_integer_value(json_array_get(range, 1));
+        size_t from = (size_t)json_integer_value(json_array_get(range, 0)),
+               to = (size_t)json_integer_value(json_array_get(range, 1));
         data = file + 8 + header + from;
         if (count) *count = to - from;
     }

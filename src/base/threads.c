@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,11 +26,10 @@ struct pool {
     pthread_cond_t wake;
     pool_task task;
     void *argument;
-    int tasks;
     _Alignas(64) atomic_uint epoch;      /* counts loops; a change starts the workers          */
     atomic_int sleepers;
-    _Alignas(64) atomic_int next;        /* next task to hand out                              */
-    _Alignas(64) atomic_int busy;        /* workers that have not finished this loop           */
+    _Alignas(64) atomic_ullong ticket;   /* tasks of this loop in the upper half, next to hand out in the lower */
+    _Alignas(64) atomic_int done;        /* tasks of this loop that are done                   */
     atomic_int closing;
     worker workers[];
 };
@@ -40,12 +40,17 @@ static inline void relax(void) {
 #endif
 }
 
+/* A ticket says itself whether it is good: a worker that wakes late, between two loops, draws one that is not; one that
+ * wakes in the next loop works on that. So nobody waits for a worker that has drawn nothing. */
 static void work(pool *pool, int index) {
+    int count = 0;
     for (;;) {
-        int task = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
-        if (task >= pool->tasks) return;
-        pool->task(pool->argument, task, index);
+        unsigned long long ticket = atomic_fetch_add_explicit(&pool->ticket, 1, memory_order_acquire);
+        if ((uint32_t)ticket >= (uint32_t)(ticket >> 32)) break;
+        pool->task(pool->argument, (int)(uint32_t)ticket, index);
+        count++;
     }
+    if (count) atomic_fetch_add_explicit(&pool->done, count, memory_order_release);
 }
 
 static unsigned wait_for_epoch(pool *pool, unsigned seen) {
@@ -71,7 +76,6 @@ static void *worker_main(void *argument) {
         epoch = wait_for_epoch(pool, epoch);
         if (atomic_load(&pool->closing)) return NULL;
         work(pool, self->index);
-        atomic_fetch_sub_explicit(&pool->busy, 1, memory_order_release);
     }
 }
 
@@ -151,11 +155,10 @@ void pool_run(pool *pool, pool_task task, void *argument, int tasks) {
     }
     pool->task = task;
     pool->argument = argument;
-    pool->tasks = tasks;
-    atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
-    atomic_store_explicit(&pool->busy, pool->started, memory_order_relaxed);
+    atomic_store_explicit(&pool->done, 0, memory_order_relaxed);
+    atomic_store_explicit(&pool->ticket, (unsigned long long)tasks << 32, memory_order_release);
     start_loop(pool);
     work(pool, 0);
-    while (atomic_load_explicit(&pool->busy, memory_order_acquire)) relax();
+    while (atomic_load_explicit(&pool->done, memory_order_acquire) < tasks) relax();
     pthread_mutex_unlock(&pool->turn);
 }

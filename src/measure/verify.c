@@ -173,8 +173,10 @@ openpi_status verify_path(const char *path, const verify_options *options, verif
     if (file_is_folder(path)) {
         TRY(walk_folder(&walk, path, 0, error));
         if (walk.rows) return OPENPI_OK;
-        return report(error, OPENPI_NOT_FOUND,
-                      "%s: no golden here: expected model/NAME.safetensors, a policy or lerobot folder, steps.json, or folders of such", path);
+        return report(
+            error, OPENPI_NOT_FOUND,
+            "%s: no golden here: expected model/NAME.safetensors, a policy or lerobot folder, steps.json, or folders of such",
+            path);
     }
     int known;
     verify_kind kind = file_kind(path, &known);
@@ -189,6 +191,7 @@ openpi_status verify_path(const char *path, const verify_options *options, verif
         return status;
     }
     if (kind) return kind(&walk, path, error);
-    return report(error, OPENPI_BAD_ARGUMENT, "%s: no golden: expected model/NAME.safetensors, steps.json, encode.json, synth_hashes.json or a folder",
+    return report(error, OPENPI_BAD_ARGUMENT,
+                  "%s: no golden: expected model/NAME.safetensors, steps.json, encode.json, synth_hashes.json or a folder",
                   path);
 }

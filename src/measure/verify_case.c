@@ -151,7 +151,8 @@ void case_near(verify_case *c, const char *what, const double *got, const double
         }
 }
 
-void case_prompt(verify_case *c, const char *what, const int32_t *ids, int count, const int32_t *tokens, const uint8_t *mask, int length) {
+void case_prompt(verify_case *c, const char *what, const int32_t *ids, int count, const int32_t *tokens, const uint8_t *mask,
+                 int length) {
     int valid = 0;
     while (valid < length && mask[valid] == 1) valid++;
     for (int i = 0; i < length; i++) {
@@ -182,17 +183,19 @@ static const char *kind_text(dtype type) {
 }
 
 /* The tensor's bytes in the case's memory, aligned. */
-static openpi_status golden_bytes(verify_case *c, const tensors *file, const char *name, dtype type, int rank, int64_t *shape, void *out,
-                                  openpi_error *error) {
+static openpi_status golden_bytes(verify_case *c, const tensors *file, const char *name, dtype type, int rank, int64_t *shape,
+                                  void *out, openpi_error *error) {
     const tensor *t = tensors_find(file, name);
     if (!t) return report(error, OPENPI_BAD_FILE, "tensor %s is missing from the golden", name);
     if (t->type != type)
-        return report(error, OPENPI_BAD_FILE, "%s: tensor %s is %s, expected %s", t->file, name, kind_text(t->type), kind_text(type));
-    if (t->rank != rank) return report(error, OPENPI_BAD_FILE, "%s: tensor %s has %d dimensions, expected %d", t->file, name, t->rank, rank);
+        return report(error, OPENPI_BAD_FILE, "%s: tensor %s is %s, expected %s", t->file, name, kind_text(t->type),
+                      kind_text(type));
+    if (t->rank != rank)
+        return report(error, OPENPI_BAD_FILE, "%s: tensor %s has %d dimensions, expected %d", t->file, name, t->rank, rank);
     for (int i = 0; i < rank; i++) {
         if (shape[i] >= 0 && t->shape[i] != shape[i])
-            return report(error, OPENPI_BAD_FILE, "%s: dimension %d of tensor %s is %" PRId64 ", expected %" PRId64, t->file, i, name,
-                          t->shape[i], shape[i]);
+            return report(error, OPENPI_BAD_FILE, "%s: dimension %d of tensor %s is %" PRId64 ", expected %" PRId64, t->file, i,
+                          name, t->shape[i], shape[i]);
         shape[i] = t->shape[i];
     }
     void *data;
@@ -203,23 +206,28 @@ static openpi_status golden_bytes(verify_case *c, const tensors *file, const cha
     return OPENPI_OK;
 }
 
-openpi_status golden_f32(verify_case *c, const tensors *file, const char *name, int rank, int64_t *shape, float **out, openpi_error *error) {
+openpi_status golden_f32(verify_case *c, const tensors *file, const char *name, int rank, int64_t *shape, float **out,
+                         openpi_error *error) {
     return golden_bytes(c, file, name, DTYPE_F32, rank, shape, out, error);
 }
 
-openpi_status golden_f64(verify_case *c, const tensors *file, const char *name, int rank, int64_t *shape, double **out, openpi_error *error) {
+openpi_status golden_f64(verify_case *c, const tensors *file, const char *name, int rank, int64_t *shape, double **out,
+                         openpi_error *error) {
     return golden_bytes(c, file, name, DTYPE_F64, rank, shape, out, error);
 }
 
-openpi_status golden_i32(verify_case *c, const tensors *file, const char *name, int rank, int64_t *shape, int32_t **out, openpi_error *error) {
+openpi_status golden_i32(verify_case *c, const tensors *file, const char *name, int rank, int64_t *shape, int32_t **out,
+                         openpi_error *error) {
     return golden_bytes(c, file, name, DTYPE_I32, rank, shape, out, error);
 }
 
-openpi_status golden_u8(verify_case *c, const tensors *file, const char *name, int rank, int64_t *shape, uint8_t **out, openpi_error *error) {
+openpi_status golden_u8(verify_case *c, const tensors *file, const char *name, int rank, int64_t *shape, uint8_t **out,
+                        openpi_error *error) {
     return golden_bytes(c, file, name, DTYPE_U8, rank, shape, out, error);
 }
 
-openpi_status golden_json(verify_case *c, const tensors *file, const char *name, const char *key, json_t **out, openpi_error *error) {
+openpi_status golden_json(verify_case *c, const tensors *file, const char *name, const char *key, json_t **out,
+                          openpi_error *error) {
     const char *text = tensors_metadata(file, key);
     json_error_t where;
     *out = NULL;
@@ -231,8 +239,8 @@ openpi_status golden_json(verify_case *c, const tensors *file, const char *name,
     return OPENPI_OK;
 }
 
-openpi_status golden_integer(const tensors *file, const char *name, const char *key, int64_t low, int64_t high, int64_t absent, int64_t *out,
-                             openpi_error *error) {
+openpi_status golden_integer(const tensors *file, const char *name, const char *key, int64_t low, int64_t high, int64_t absent,
+                             int64_t *out, openpi_error *error) {
     const char *text = tensors_metadata(file, key);
     if (!text && absent >= low) {
         *out = absent;
@@ -242,7 +250,8 @@ openpi_status golden_integer(const tensors *file, const char *name, const char *
     char *end;
     long long value = strtoll(text, &end, 10);
     if (end == text || *end || value < low || value > high)
-        return report(error, OPENPI_BAD_FILE, "%s: metadata %s is %s, expected an integer from %" PRId64 " to %" PRId64, name, key, text, low, high);
+        return report(error, OPENPI_BAD_FILE, "%s: metadata %s is %s, expected an integer from %" PRId64 " to %" PRId64, name,
+                      key, text, low, high);
     *out = value;
     return OPENPI_OK;
 }
@@ -313,8 +322,8 @@ openpi_status case_engine(verify_case *c, const openpi_synthetic *synthetic, ope
     return OPENPI_OK;
 }
 
-openpi_status case_session(verify_case *c, openpi_engine *engine, int batch, int horizon, int steps, int max_prompt, openpi_session **out,
-                           openpi_error *error) {
+openpi_status case_session(verify_case *c, openpi_engine *engine, int batch, int horizon, int steps, int max_prompt,
+                           openpi_session **out, openpi_error *error) {
     openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
     options.batch = batch;
     options.horizon = horizon;
@@ -351,7 +360,8 @@ static openpi_status check_listed(verify_case *c, const char *root, const char *
 }
 
 /* Every listed file that is `inside` (relative to root; "" for all) or below it. */
-static openpi_status check_manifest(verify_case *c, const char *root, const char *manifest, const char *inside, openpi_error *error) {
+static openpi_status check_manifest(verify_case *c, const char *root, const char *manifest, const char *inside,
+                                    openpi_error *error) {
     char *text, *line, *rest;
     size_t bytes, length = strlen(inside);
     TRY(case_read(c, manifest, &text, &bytes, error));
@@ -362,7 +372,8 @@ static openpi_status check_manifest(verify_case *c, const char *root, const char
             return report(error, OPENPI_BAD_FILE, "%s: \"%.40s\", expected 16 hex digits, two spaces and a path", manifest, line);
         line[16] = 0;
         const char *name = line + 18;
-        if (!length || (!strncmp(name, inside, length) && (!name[length] || name[length] == '/'))) TRY(check_listed(c, root, name, line, error));
+        if (!length || (!strncmp(name, inside, length) && (!name[length] || name[length] == '/')))
+            TRY(check_listed(c, root, name, line, error));
     }
     return OPENPI_OK;
 }

@@ -58,7 +58,8 @@ void case_same_f32(verify_case *c, const char *what, const float *got, const flo
 void case_near(verify_case *c, const char *what, const double *got, const double *expected, int64_t count, double bound);
 
 /* The prepared prompt against a padded row of ids and its mask: [length] each. */
-void case_prompt(verify_case *c, const char *what, const int32_t *ids, int count, const int32_t *tokens, const uint8_t *mask, int length);
+void case_prompt(verify_case *c, const char *what, const int32_t *ids, int count, const int32_t *tokens, const uint8_t *mask,
+                 int length);
 
 /* ---- reading goldens ------------------------------------------------------------------------------- */
 
@@ -66,16 +67,21 @@ void case_prompt(verify_case *c, const char *what, const int32_t *ids, int count
 openpi_status case_open(verify_case *c, const char *path, tensors **out, openpi_error *error);
 
 /* A tensor of that type and shape (-1: any, filled in), in the case's memory. An absent one is an error. */
-openpi_status golden_f32(verify_case *c, const tensors *file, const char *name, int rank, int64_t *shape, float **out, openpi_error *error);
-openpi_status golden_f64(verify_case *c, const tensors *file, const char *name, int rank, int64_t *shape, double **out, openpi_error *error);
-openpi_status golden_i32(verify_case *c, const tensors *file, const char *name, int rank, int64_t *shape, int32_t **out, openpi_error *error);
-openpi_status golden_u8(verify_case *c, const tensors *file, const char *name, int rank, int64_t *shape, uint8_t **out, openpi_error *error);
+openpi_status golden_f32(verify_case *c, const tensors *file, const char *name, int rank, int64_t *shape, float **out,
+                         openpi_error *error);
+openpi_status golden_f64(verify_case *c, const tensors *file, const char *name, int rank, int64_t *shape, double **out,
+                         openpi_error *error);
+openpi_status golden_i32(verify_case *c, const tensors *file, const char *name, int rank, int64_t *shape, int32_t **out,
+                         openpi_error *error);
+openpi_status golden_u8(verify_case *c, const tensors *file, const char *name, int rank, int64_t *shape, uint8_t **out,
+                        openpi_error *error);
 
 /* Metadata: integers, booleans (0 or 1) and arrays of JSON text. Absent: `absent`, or an error where absent < low. */
-openpi_status golden_integer(const tensors *file, const char *name, const char *key, int64_t low, int64_t high, int64_t absent, int64_t *out,
-                             openpi_error *error);
+openpi_status golden_integer(const tensors *file, const char *name, const char *key, int64_t low, int64_t high, int64_t absent,
+                             int64_t *out, openpi_error *error);
 openpi_status golden_boolean(const tensors *file, const char *name, const char *key, int absent, int *out, openpi_error *error);
-openpi_status golden_json(verify_case *c, const tensors *file, const char *name, const char *key, json_t **out, openpi_error *error);
+openpi_status golden_json(verify_case *c, const tensors *file, const char *name, const char *key, json_t **out,
+                          openpi_error *error);
 
 /* A JSON file until case_end. */
 openpi_status case_json(verify_case *c, const char *path, json_t **out, openpi_error *error);
@@ -91,8 +97,8 @@ openpi_status case_tokenizer(verify_case *c, const char *folder, char **out, ope
 
 /* Opens an engine on a synthetic checkpoint as the options say, and a session; hooks are called. Closed by case_end. */
 openpi_status case_engine(verify_case *c, const openpi_synthetic *synthetic, openpi_engine **out, openpi_error *error);
-openpi_status case_session(verify_case *c, openpi_engine *engine, int batch, int horizon, int steps, int max_prompt, openpi_session **out,
-                           openpi_error *error);
+openpi_status case_session(verify_case *c, openpi_engine *engine, int batch, int horizon, int steps, int max_prompt,
+                           openpi_session **out, openpi_error *error);
 openpi_status case_policy(verify_case *c, const char *checkpoint, const openpi_policy_options *options, openpi_policy **policy,
                           openpi_request **request, openpi_error *error);
 /* Calls close(thing) at case_end, last first. Closes at once where there is no memory. */
@@ -108,7 +114,8 @@ openpi_status case_manifest(verify_case *c, const char *path, openpi_error *erro
 
 /* A model golden's pictures and state against the generator that its metadata's input_seed names. Says nothing where
  * they were not made by it. images [batch][3][224][224][3], mask [batch][3], state [batch][32]. */
-void case_generated(verify_case *c, uint64_t input_seed, int batch, const uint8_t *images, const uint8_t *mask, const float *state);
+void case_generated(verify_case *c, uint64_t input_seed, int batch, const uint8_t *images, const uint8_t *mask,
+                    const float *state);
 
 /* ---- kinds ----------------------------------------------------------------------------------------- */
 

@@ -12,7 +12,13 @@
 
 #include "measure/verify_case.h"
 
-enum { SIDE = OPENPI_IMAGE_SIZE, BLOCK = 16, BLOCKS = SIDE / BLOCK + 1, PIXELS = SIDE * SIDE * 3, CAMERA_BLOCKS = BLOCKS * BLOCKS * 3 };
+enum {
+    SIDE = OPENPI_IMAGE_SIZE,
+    BLOCK = 16,
+    BLOCKS = SIDE / BLOCK + 1,
+    PIXELS = SIDE * SIDE * 3,
+    CAMERA_BLOCKS = BLOCKS * BLOCKS * 3
+};
 
 typedef struct generator {
     uint64_t high, low;              /* 128-bit state */
@@ -126,7 +132,8 @@ static void compare(difference *d, int64_t at, int present, int found, int expec
     d->expected = expected;
 }
 
-void case_generated(verify_case *c, uint64_t input_seed, int batch, const uint8_t *images, const uint8_t *mask, const float *state) {
+void case_generated(verify_case *c, uint64_t input_seed, int batch, const uint8_t *images, const uint8_t *mask,
+                    const float *state) {
     generator g;
     difference d = {.first = -1};
     int64_t cameras = (int64_t)batch * OPENPI_CAMERAS;
@@ -143,13 +150,13 @@ void case_generated(verify_case *c, uint64_t input_seed, int batch, const uint8_
     }
     if (d.same <= d.other) return;
     if (d.first >= 0)
-        case_fail(c, "in.images: byte %" PRId64 " is %d, the generator of input_seed %" PRIu64 " gives %d", d.first, d.found, input_seed,
-                  d.expected);
+        case_fail(c, "in.images: byte %" PRId64 " is %d, the generator of input_seed %" PRIu64 " gives %d", d.first, d.found,
+                  input_seed, d.expected);
     for (int i = 0; i < batch * OPENPI_ACTION_DIM; i++) {
         float expected = (float)(-1.0 + 2.0 * draw_uniform(&g));
         if (state[i] == expected) continue;
-        case_fail(c, "in.state: element %d is %.9g, the generator of input_seed %" PRIu64 " gives %.9g", i, (double)state[i], input_seed,
-                  (double)expected);
+        case_fail(c, "in.state: element %d is %.9g, the generator of input_seed %" PRIu64 " gives %.9g", i, (double)state[i],
+                  input_seed, (double)expected);
         return;
     }
 }

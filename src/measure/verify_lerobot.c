@@ -33,7 +33,8 @@ typedef struct golden_lerobot {
 
 /* The checkpoint's own tokenizer, the option, or that of a sibling folder: NULL where the checkpoint has one. */
 static openpi_status find_tokenizer(verify_case *c, const char *folder, const char *checkpoint, char **out, openpi_error *error) {
-    static const char *const siblings[] = {"../pi05/checkpoint/tokenizer/tokenizer.json", "../pi0/checkpoint/tokenizer/tokenizer.json"};
+    static const char *const siblings[] = {"../pi05/checkpoint/tokenizer/tokenizer.json",
+                                           "../pi0/checkpoint/tokenizer/tokenizer.json"};
     char *own;
     *out = NULL;
     TRY(case_join(c, checkpoint, "tokenizer", &own, error));
@@ -66,7 +67,8 @@ static openpi_status open_golden(verify_case *c, golden_lerobot *g, openpi_error
 
 /* ---- one observation -------------------------------------------------------------------------------- */
 
-static openpi_status prepare(golden_lerobot *g, const openpi_image *images, int count, const float *state, const json_t *task, openpi_error *error) {
+static openpi_status prepare(golden_lerobot *g, const openpi_image *images, int count, const float *state, const json_t *task,
+                             openpi_error *error) {
     double wide[DIMS];
     if (!json_is_string(task)) return report(error, OPENPI_BAD_FILE, "%s: a task of metadata case is no string", g->path);
     for (int64_t i = 0; i < g->n; i++) wide[i] = (double)state[i];
@@ -75,7 +77,8 @@ static openpi_status prepare(golden_lerobot *g, const openpi_image *images, int 
     return openpi_request_prepare(g->request, &observation, NULL, error);
 }
 
-static void compare_prompt(verify_case *c, const golden_lerobot *g, const float *state, const int32_t *tokens, const uint8_t *mask, int row) {
+static void compare_prompt(verify_case *c, const golden_lerobot *g, const float *state, const int32_t *tokens,
+                           const uint8_t *mask, int row) {
     const openpi_sample *s = openpi_request_sample(g->request);
     char what[32] = "state";
     float got[DIMS] = {0};
@@ -120,7 +123,8 @@ static openpi_status read_images(verify_case *c, const golden_lerobot *g, openpi
 }
 
 /* One prepared picture (HWC) against rows of the golden's (CHW). */
-static void compare_image(verify_case *c, const char *what, const float *got, const float *expected, const int32_t *rows, int64_t count) {
+static void compare_image(verify_case *c, const char *what, const float *got, const float *expected, const int32_t *rows,
+                          int64_t count) {
     distance d = {0};
     for (int64_t channel = 0; channel < 3; channel++)
         for (int64_t r = 0; r < count; r++)
@@ -143,7 +147,9 @@ static openpi_status compare_images(verify_case *c, const golden_lerobot *g, ope
     TRY(golden_i32(c, g->file, "image_rows", 1, rows, &at, error));
     TRY(golden_f32(c, g->file, "images", 4, SHAPE(OPENPI_CAMERAS, 3, rows[0], SIDE), &images, error));
     for (int64_t r = 0; r < rows[0]; r++)
-        if (at[r] < 0 || at[r] >= SIDE) return report(error, OPENPI_BAD_FILE, "%s: image_rows[%d] is %d, expected 0 to %d", g->path, (int)r, (int)at[r], SIDE - 1);
+        if (at[r] < 0 || at[r] >= SIDE)
+            return report(error, OPENPI_BAD_FILE, "%s: image_rows[%d] is %d, expected 0 to %d", g->path, (int)r, (int)at[r],
+                          SIDE - 1);
     case_same_u8(c, "image_mask", s->image_mask, mask, OPENPI_CAMERAS);
     if (s->pixels != OPENPI_PIXELS_F32) {
         case_fail(c, "images: bytes, expected floats");
@@ -160,7 +166,8 @@ static openpi_status compare_images(verify_case *c, const golden_lerobot *g, ope
 /* ---- with a model ----------------------------------------------------------------------------------- */
 
 /* chunk [H][32] -> actions [H][a] in LeRobot's fp32. */
-static openpi_status finish(verify_case *c, const golden_lerobot *g, const float *chunk, int64_t H, float **out, openpi_error *error) {
+static openpi_status finish(verify_case *c, const golden_lerobot *g, const float *chunk, int64_t H, float **out,
+                            openpi_error *error) {
     double *wide;
     TRY(case_take(c, (size_t)(H * DIMS), sizeof *wide, &wide, error));
     TRY(case_take(c, (size_t)(H * g->a), sizeof **out, out, error));
@@ -178,8 +185,8 @@ static openpi_status slopes(verify_case *c, const golden_lerobot *g, double *slo
     return OPENPI_OK;
 }
 
-static openpi_status compare_actions(verify_case *c, const golden_lerobot *g, const float *chunk, const float *expected, int64_t H,
-                                     openpi_error *error) {
+static openpi_status compare_actions(verify_case *c, const golden_lerobot *g, const float *chunk, const float *expected,
+                                     int64_t H, openpi_error *error) {
     float *actions, *model, *normalized, *finished;
     double slope[DIMS];
     int f32 = c->options->dtype == OPENPI_F32;
@@ -214,14 +221,16 @@ static openpi_status model_golden(verify_case *c, golden_lerobot *g, openpi_erro
     uint8_t *mask;
     int count;
     const json_t *steps = json_object_get(g->about, "steps"), *seed = json_object_get(g->about, "seed");
-    if (!json_is_integer(steps) || !json_is_integer(seed)) return report(error, OPENPI_BAD_FILE, "%s: metadata case lacks steps or seed", g->path);
+    if (!json_is_integer(steps) || !json_is_integer(seed))
+        return report(error, OPENPI_BAD_FILE, "%s: metadata case lacks steps or seed", g->path);
     TRY(golden_f32(c, g->file, "in.state", 1, SHAPE(g->n), &in_state, error));
     TRY(golden_f32(c, g->file, "in.noise", 2, noise_shape, &noise, error));
     TRY(golden_f32(c, g->file, "state", 1, SHAPE(g->n), &state, error));
     TRY(golden_i32(c, g->file, "tokens", 1, SHAPE(g->L), &tokens, error));
     TRY(golden_u8(c, g->file, "token_mask", 1, SHAPE(g->L), &mask, error));
     int64_t H = noise_shape[0];
-    if (g->info.horizon != H) case_fail(c, "the checkpoint's chunk_size is %d, the golden's chunk has %d steps", g->info.horizon, (int)H);
+    if (g->info.horizon != H)
+        case_fail(c, "the checkpoint's chunk_size is %d, the golden's chunk has %d steps", g->info.horizon, (int)H);
     TRY(golden_f32(c, g->file, "actions", 2, SHAPE(H, g->a), &expected, error));
     TRY(read_images(c, g, images, &count, error));
     TRY(prepare(g, images, count, in_state, json_object_get(g->about, "task"), error));
@@ -239,8 +248,8 @@ static openpi_status model_golden(verify_case *c, golden_lerobot *g, openpi_erro
 /* ---- pipelines alone -------------------------------------------------------------------------------- */
 
 /* The training direction of one row, [steps][a]: absolute -> relative to the state -> normalised. */
-static openpi_status compare_relative(verify_case *c, const golden_lerobot *g, const char *what, const float *absolute, const float *state,
-                                      const float *expected, int64_t steps, openpi_error *error) {
+static openpi_status compare_relative(verify_case *c, const golden_lerobot *g, const char *what, const float *absolute,
+                                      const float *state, const float *expected, int64_t steps, openpi_error *error) {
     const lerobot *p = &g->policy->pipeline;
     const lerobot_norm *norm = NULL;
     for (int i = 0; i < p->after_count; i++)
@@ -255,7 +264,8 @@ static openpi_status compare_relative(verify_case *c, const golden_lerobot *g, c
     return OPENPI_OK;
 }
 
-static openpi_status relative_golden(verify_case *c, const golden_lerobot *g, const float *state, int64_t B, int64_t steps, openpi_error *error) {
+static openpi_status relative_golden(verify_case *c, const golden_lerobot *g, const float *state, int64_t B, int64_t steps,
+                                     openpi_error *error) {
     uint8_t *mask;
     float *absolute, *normalized, *leftover;
     if (!tensors_find(g->file, "relative_mask")) return OPENPI_OK;
@@ -265,8 +275,8 @@ static openpi_status relative_golden(verify_case *c, const golden_lerobot *g, co
     TRY(golden_f32(c, g->file, "leftover_normalized", 2, SHAPE(steps, g->a), &leftover, error));
     case_same_u8(c, "relative_mask", g->policy->pipeline.relative, mask, g->a);
     for (int64_t b = 0; b < B; b++)
-        TRY(compare_relative(c, g, "actions_absolute_normalized", absolute + b * steps * g->a, state + b * g->n, normalized + b * steps * g->a, steps,
-                             error));
+        TRY(compare_relative(c, g, "actions_absolute_normalized", absolute + b * steps * g->a, state + b * g->n,
+                             normalized + b * steps * g->a, steps, error));
     return compare_relative(c, g, "leftover_normalized", absolute, state, leftover, steps, error);
 }
 
@@ -285,7 +295,8 @@ static openpi_status pipeline_golden(verify_case *c, golden_lerobot *g, openpi_e
     TRY(golden_u8(c, g->file, "token_mask", 2, SHAPE(B, g->L), &mask, error));
     TRY(golden_f32(c, g->file, "actions", 3, SHAPE(B, steps, g->a), &expected, error));
     TRY(case_take(c, (size_t)SIDE * SIDE * 3, 1, &picture, error));     /* the processors want one; these goldens have none */
-    openpi_image image = {.name = g->info.cameras[0], .data = picture, .element = OPENPI_U8, .layout = OPENPI_HWC, .height = SIDE, .width = SIDE};
+    openpi_image image = {
+        .name = g->info.cameras[0], .data = picture, .element = OPENPI_U8, .layout = OPENPI_HWC, .height = SIDE, .width = SIDE};
     for (int64_t b = 0; b < B; b++) {
         float *chunk, *actions;
         char what[40];
@@ -330,7 +341,8 @@ static openpi_status one_file(verify_walk *walk, const char *folder, const char 
     snprintf(name + at, sizeof name - at, "%s", tail);
     case_begin(&c, walk, name);
     openpi_status status = case_join(&c, folder, "checkpoint", &checkpoint, error);
-    if (status == OPENPI_OK) status = file_exists(checkpoint) ? lerobot_case(&c, folder, path, error) : chunking_case(&c, folder, path, error);
+    if (status == OPENPI_OK)
+        status = file_exists(checkpoint) ? lerobot_case(&c, folder, path, error) : chunking_case(&c, folder, path, error);
     case_end(&c, walk, status, error);
     return OPENPI_OK;
 }
@@ -343,7 +355,8 @@ openpi_status verify_lerobot(verify_walk *walk, const char *folder, openpi_error
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         char *path = file_join(folder, files[i].file);
         if (!path) return report_no_memory(error, strlen(folder), "a path");
-        openpi_status status = files[i].optional && !file_exists(path) ? OPENPI_OK : one_file(walk, folder, files[i].tail, path, error);
+        openpi_status status =
+            files[i].optional && !file_exists(path) ? OPENPI_OK : one_file(walk, folder, files[i].tail, path, error);
         free(path);
         TRY(status);
     }

@@ -14,7 +14,11 @@
 #include "measure/verify_case.h"
 #include "openpi_internal.h"
 
-enum { PADDED_IMAGES = OPENPI_CAMERAS * OPENPI_IMAGE_TOKENS, CAMERA_BYTES = OPENPI_IMAGE_SIZE * OPENPI_IMAGE_SIZE * 3, STATE = OPENPI_ACTION_DIM };
+enum {
+    PADDED_IMAGES = OPENPI_CAMERAS * OPENPI_IMAGE_TOKENS,
+    CAMERA_BYTES = OPENPI_IMAGE_SIZE * OPENPI_IMAGE_SIZE * 3,
+    STATE = OPENPI_ACTION_DIM
+};
 
 static const double stage_bound = 1e-3;
 
@@ -50,7 +54,8 @@ static openpi_status read_metadata(const tensors *file, const char *path, golden
     const char *dims = tensors_metadata(file, "dims");
     if (!dims) return report(error, OPENPI_BAD_FILE, "%s: metadata dims is absent, expected the model's sizes", path);
     TRY(openpi_dims_parse(dims, &g->synthetic.dims, error));
-    if (!tensors_metadata(file, "pi05")) return report(error, OPENPI_BAD_FILE, "%s: metadata pi05 is absent, expected true or false", path);
+    if (!tensors_metadata(file, "pi05"))
+        return report(error, OPENPI_BAD_FILE, "%s: metadata pi05 is absent, expected true or false", path);
     TRY(golden_boolean(file, path, "pi05", 0, &pi05, error));
     TRY(golden_integer(file, path, "seed", 0, INT64_MAX, -1, &seed, error));
     TRY(golden_integer(file, path, "input_seed", 0, INT64_MAX, -1, &g->input_seed, error));
@@ -70,7 +75,8 @@ static openpi_status read_inputs(verify_case *c, const tensors *file, const char
     g->B = shape[0];
     if (g->B < 1 || g->B > OPENPI_MAX_BATCH)
         return report(error, OPENPI_BAD_FILE, "%s: a batch of %" PRId64 ", expected 1 to %d", path, g->B, OPENPI_MAX_BATCH);
-    TRY(golden_u8(c, file, "in.images", 5, SHAPE(g->B, OPENPI_CAMERAS, OPENPI_IMAGE_SIZE, OPENPI_IMAGE_SIZE, 3), &g->images, error));
+    TRY(golden_u8(c, file, "in.images", 5, SHAPE(g->B, OPENPI_CAMERAS, OPENPI_IMAGE_SIZE, OPENPI_IMAGE_SIZE, 3), &g->images,
+                  error));
     TRY(golden_i32(c, file, "in.tokens", 2, SHAPE(g->B, g->L), &g->tokens, error));
     TRY(golden_u8(c, file, "in.token_mask", 2, SHAPE(g->B, g->L), &g->token_mask, error));
     TRY(golden_f32(c, file, "in.state", 2, SHAPE(g->B, STATE), &g->state, error));
@@ -95,7 +101,8 @@ static openpi_status read_stages(verify_case *c, const tensors *file, golden_mod
     TRY(golden_f32(c, file, "stage.image_tokens", 4, image_tokens, &g->image_tokens, error));
     g->kept = image_tokens[2];
     if (g->kept < 1 || (g->kept - 1) * 29 >= OPENPI_IMAGE_TOKENS)
-        return report(error, OPENPI_BAD_FILE, "stage.image_tokens holds %" PRId64 " tokens a camera, expected every 29th", g->kept);
+        return report(error, OPENPI_BAD_FILE, "stage.image_tokens holds %" PRId64 " tokens a camera, expected every 29th",
+                      g->kept);
     TRY(golden_i32(c, file, "stage.rows", 1, rows, &g->rows, error));
     g->R = rows[0];
     TRY(golden_f32(c, file, "stage.k", 4, SHAPE(d->depth, g->B, g->R, d->head_dim), &g->k, error));
@@ -120,7 +127,9 @@ static void check_golden(verify_case *c, const golden_model *g) {
             for (int64_t i = 0; i < one; i++) {
                 float expected = from[i] + dt * v[i];
                 if (fabsf(to[i] - expected) <= 1e-6f + 2.5e-7f * fabsf(expected)) continue;
-                case_fail(c, "the golden's stage.x of step %d, sample %d, element %d is %.9g, but the step before and stage.velocity give %.9g",
+                case_fail(c,
+                          "the golden's stage.x of step %d, sample %d, element %d is %.9g, but the step before and "
+                          "stage.velocity give %.9g",
                           (int)k, (int)b, (int)i, (double)to[i], (double)expected);
                 return;
             }
@@ -129,8 +138,8 @@ static void check_golden(verify_case *c, const golden_model *g) {
         for (int64_t i = 0; i < one; i++) {
             int64_t at = b * one + i;
             if (!(fabsf(g->truth[at] - last[i]) <= 1e-5f))
-                case_fail(c, "the golden's %s, sample %d, element %d is %.9g, but its stage.x ends at %.9g", g->truth_name, (int)b, (int)i,
-                          (double)g->truth[at], (double)last[i]);
+                case_fail(c, "the golden's %s, sample %d, element %d is %.9g, but its stage.x ends at %.9g", g->truth_name,
+                          (int)b, (int)i, (double)g->truth[at], (double)last[i]);
             if (!(fabsf(g->truth[at] - g->torch[at]) <= 2e-4f))
                 case_fail(c, "the golden's actions.torch_f32, sample %d, element %d is %.9g, but %s has %.9g", (int)b, (int)i,
                           (double)g->torch[at], g->truth_name, (double)g->truth[at]);
@@ -159,7 +168,8 @@ static openpi_status prepare(verify_case *c, golden_model *g, openpi_error *erro
         for (int64_t r = 0; r < g->R; r++) {
             int row = g->rows[r];
             if (row < 0 || row >= PADDED_IMAGES + g->L)
-                return report(error, OPENPI_BAD_FILE, "stage.rows[%d] is %d, expected 0 to %d", (int)r, row, (int)(PADDED_IMAGES + g->L - 1));
+                return report(error, OPENPI_BAD_FILE, "stage.rows[%d] is %d, expected 0 to %d", (int)r, row,
+                              (int)(PADDED_IMAGES + g->L - 1));
             int camera = row / OPENPI_IMAGE_TOKENS, at = -1;
             if (row < PADDED_IMAGES) {
                 if (cameras[camera]) at = before[camera] + row % OPENPI_IMAGE_TOKENS;
@@ -192,12 +202,14 @@ static void observe(void *user, openpi_tensor tensor, int sample, int index, con
     const openpi_dims *d = &g->synthetic.dims;
     int64_t b = sample, B = g->B, one = g->H * STATE;
     int suffix_rows = (int)g->H + (g->synthetic.variant == OPENPI_PI0);
-    int limit = tensor == OPENPI_TENSOR_IMAGE_TOKENS ? OPENPI_CAMERAS : tensor == OPENPI_TENSOR_K || tensor == OPENPI_TENSOR_V ? d->depth : (int)g->N;
+    int limit = tensor == OPENPI_TENSOR_IMAGE_TOKENS                     ? OPENPI_CAMERAS
+                : tensor == OPENPI_TENSOR_K || tensor == OPENPI_TENSOR_V ? d->depth
+                                                                         : (int)g->N;
     int wanted_columns[] = {d->width, d->head_dim, d->head_dim, d->expert_width, STATE, STATE};
     int wanted_rows[] = {OPENPI_IMAGE_TOKENS, rows, rows, suffix_rows, (int)g->H, (int)g->H};
     if (sample < 0 || b >= B || index < 0 || index >= limit || rows != wanted_rows[tensor] || columns != wanted_columns[tensor]) {
-        snprintf(s->unexpected, sizeof s->unexpected, "tensor %d, sample %d, index %d came with %d rows of %d", (int)tensor, sample, index, rows,
-                 columns);
+        snprintf(s->unexpected, sizeof s->unexpected, "tensor %d, sample %d, index %d came with %d rows of %d", (int)tensor,
+                 sample, index, rows, columns);
         return;
     }
     switch (tensor) {
@@ -206,7 +218,8 @@ static void observe(void *user, openpi_tensor tensor, int sample, int index, con
         for (int64_t i = 0; i < g->kept; i++)
             s->image_tokens[b * OPENPI_CAMERAS + index] =
                 fmax(s->image_tokens[b * OPENPI_CAMERAS + index],
-                     farthest(data + i * 29 * columns, g->image_tokens + ((b * OPENPI_CAMERAS + index) * g->kept + i) * columns, columns));
+                     farthest(data + i * 29 * columns, g->image_tokens + ((b * OPENPI_CAMERAS + index) * g->kept + i) * columns,
+                              columns));
         return;
     case OPENPI_TENSOR_K:
     case OPENPI_TENSOR_V: {
@@ -217,7 +230,9 @@ static void observe(void *user, openpi_tensor tensor, int sample, int index, con
             int at = g->compact[b * g->R + r];
             if (at < 0) continue;
             if (at >= rows) *off = INFINITY;
-            else *off = fmax(*off, farthest(data + (int64_t)at * columns, expected + ((index * B + b) * g->R + r) * columns, columns));
+            else
+                *off = fmax(*off,
+                            farthest(data + (int64_t)at * columns, expected + ((index * B + b) * g->R + r) * columns, columns));
         }
         return;
     }
@@ -266,7 +281,8 @@ static void judge_stages(verify_case *c, const golden_model *g, const stages *s)
     suffix_scale = largest(g->suffix, g->B * (g->H + (g->synthetic.variant == OPENPI_PI0)) * d->expert_width, 0);
     if (s->unexpected[0]) case_fail(c, "the engine's observer: %s", s->unexpected);
     for (int i = 0; i < B * OPENPI_CAMERAS; i++)
-        if (g->image_mask[i]) judge(c, "image_tokens of camera", i % OPENPI_CAMERAS, i / OPENPI_CAMERAS, s->image_tokens[i], images);
+        if (g->image_mask[i])
+            judge(c, "image_tokens of camera", i % OPENPI_CAMERAS, i / OPENPI_CAMERAS, s->image_tokens[i], images);
     for (int i = 0; i < d->depth * B; i++) {
         judge(c, "k of layer", i / B, i % B, s->k[i], k);
         judge(c, "v of layer", i / B, i % B, s->v[i], v);
@@ -329,7 +345,8 @@ static openpi_status run(verify_case *c, golden_model *g, openpi_error *error) {
     if (g->B == 1 || c->options->batch_only) return OPENPI_OK;
     TRY(case_session(c, engine, 1, H, N, L, &session, error));
     for (int64_t b = 0; b < g->B; b++)
-        TRY(openpi_session_run(session, &g->samples[b], 1, g->noise + b * g->H * STATE, g->actions + b * g->H * STATE, NULL, error));
+        TRY(openpi_session_run(session, &g->samples[b], 1, g->noise + b * g->H * STATE, g->actions + b * g->H * STATE, NULL,
+                               error));
     judge_actions(c, g, "actions of samples run alone");
     return OPENPI_OK;
 }

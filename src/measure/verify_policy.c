@@ -50,8 +50,8 @@ static openpi_status read_metadata(const tensors *file, const char *name, golden
 }
 
 /* {"like": "aloha", "name": "golden", "delta": [6, -1, 6, -1], "transform": "none", …} */
-static openpi_status robot_text(verify_case *c, const tensors *file, const char *name, const golden_policy *g, char *text, size_t bytes,
-                                openpi_error *error) {
+static openpi_status robot_text(verify_case *c, const tensors *file, const char *name, const golden_policy *g, char *text,
+                                size_t bytes, openpi_error *error) {
     json_t *robot, *delta;
     int adapt;
     TRY(golden_json(c, file, name, "robot", &robot, error));
@@ -59,9 +59,10 @@ static openpi_status robot_text(verify_case *c, const tensors *file, const char 
     TRY(golden_boolean(file, name, "adapt_to_pi", 1, &adapt, error));
     if (!json_is_string(robot)) return report(error, OPENPI_BAD_FILE, "%s: metadata robot is no string", name);
     if (delta && !json_is_array(delta)) return report(error, OPENPI_BAD_FILE, "%s: metadata delta is no array", name);
-    int length = snprintf(text, bytes, "{\"like\": \"%.40s\", \"name\": \"golden\", \"normalization\": \"%s\", \"prompt_state\": \"%s\"",
-                          json_string_value(robot), g->synthetic.variant == OPENPI_PI05 ? "quantile" : "zscore",
-                          g->discrete_state ? "on" : "off");
+    int length =
+        snprintf(text, bytes, "{\"like\": \"%.40s\", \"name\": \"golden\", \"normalization\": \"%s\", \"prompt_state\": \"%s\"",
+                 json_string_value(robot), g->synthetic.variant == OPENPI_PI05 ? "quantile" : "zscore",
+                 g->discrete_state ? "on" : "off");
     size_t at = (size_t)length;
     if (!adapt) at += (size_t)snprintf(text + at, bytes - at, ", \"transform\": \"none\"");
     at += (size_t)snprintf(text + at, bytes - at, ", \"delta\": [");
@@ -83,7 +84,8 @@ static openpi_status read_expected(verify_case *c, const tensors *file, golden_p
     TRY(golden_f32(c, file, "noise", 2, SHAPE(g->H, DIMS), &g->noise, error));
     TRY(golden_f64(c, file, "actions", 2, actions, &g->actions, error));
     g->A = actions[1];
-    if (g->A < 1 || g->A > DIMS) return report(error, OPENPI_BAD_FILE, "%s: %" PRId64 " action dimensions, expected 1 to %d", g->folder, g->A, DIMS);
+    if (g->A < 1 || g->A > DIMS)
+        return report(error, OPENPI_BAD_FILE, "%s: %" PRId64 " action dimensions, expected 1 to %d", g->folder, g->A, DIMS);
     return OPENPI_OK;
 }
 
@@ -121,7 +123,8 @@ static void compare_sample(verify_case *c, const golden_policy *g) {
     case_near(c, "state", padded, g->state, DIMS, 1e-12);
     for (int i = 0; s->state && i < DIMS; i++)
         if (s->state[i] != (float)padded[i])
-            case_fail(c, "state: element %d goes to the model as %.9g, expected %.9g", i, (double)s->state[i], (double)(float)padded[i]);
+            case_fail(c, "state: element %d goes to the model as %.9g, expected %.9g", i, (double)s->state[i],
+                      (double)(float)padded[i]);
 }
 
 /* chunk [H][32] -> [H][32]: the robot's actions, and past them what openpi's slice leaves off. */
@@ -155,7 +158,8 @@ static void state_rounding(const golden_policy *g, double *off) {
     const double *state = openpi_request_state(g->request, &count);
     for (int i = 0; i < DIMS; i++) {
         off[i] = 0;
-        if (p->mode != STATS_QUANTILE || i >= count || i >= p->state.dims || i >= p->robot.delta_count || !p->robot.delta[i]) continue;
+        if (p->mode != STATS_QUANTILE || i >= count || i >= p->state.dims || i >= p->robot.delta_count || !p->robot.delta[i])
+            continue;
         float n = (float)state[i], half = (n + 1.0f) / 2.0f;
         off[i] = ((double)half - ((double)n + 1) / 2) * (p->state.q99[i] - p->state.q01[i] + 1e-6);
     }
@@ -172,8 +176,8 @@ static openpi_status check_golden(verify_case *c, const golden_policy *g, int vi
         int64_t at = place(g, i, view), dim = at % DIMS;
         double slope = ends[DIMS + dim] - ends[dim], x = (g->actions[i] - ends[dim]) / slope - off[dim] / fabs(slope);
         if (fabs(slope) < 1e-3 || fabs(x - (double)(float)x) <= 1e-12) continue;
-        case_fail(c, "the golden's actions, step %d, dimension %d: %.17g comes from x = %.17g, which no fp32 model hands on", (int)(at / DIMS),
-                  (int)dim, g->actions[i], x);
+        case_fail(c, "the golden's actions, step %d, dimension %d: %.17g comes from x = %.17g, which no fp32 model hands on",
+                  (int)(at / DIMS), (int)dim, g->actions[i], x);
         return OPENPI_OK;
     }
     return OPENPI_OK;
@@ -226,7 +230,8 @@ static openpi_status policy_case(verify_case *c, const char *folder, openpi_erro
     TRY(case_policy(c, NULL, &options, &policy, &request, error));
     openpi_policy_get_info(policy, &info);
     if (info.action_dim != g.A)
-        return report(error, OPENPI_BAD_FILE, "%s: the robot has %d action dimensions, the golden %d", folder, info.action_dim, (int)g.A);
+        return report(error, OPENPI_BAD_FILE, "%s: the robot has %d action dimensions, the golden %d", folder, info.action_dim,
+                      (int)g.A);
     TRY(openpi_request_prepare_msgpack(request, bytes, count, NULL, error));
     g.policy = policy;
     g.request = request;

@@ -66,8 +66,10 @@ static void free_scratch(void *thing) { image_scratch_free(thing); }
 
 static openpi_status resize_one(verify_case *c, const char *path, const json_t *row, const tensors *whole, image_scratch *scratch,
                                 openpi_error *error) {
-    const char *name = json_string_value(json_object_get(row, "name")), *hash = json_string_value(json_object_get(row, "fnv1a64"));
-    int height = (int)json_integer_value(json_object_get(row, "height")), width = (int)json_integer_value(json_object_get(row, "width"));
+    const char *name = json_string_value(json_object_get(row, "name")),
+               *hash = json_string_value(json_object_get(row, "fnv1a64"));
+    int height = (int)json_integer_value(json_object_get(row, "height")),
+        width = (int)json_integer_value(json_object_get(row, "width"));
     uint64_t seed = (uint64_t)json_integer_value(json_object_get(row, "seed"));
     char found[17], what[80];
     uint8_t *pixels, *out, *expected;
@@ -78,7 +80,8 @@ static openpi_status resize_one(verify_case *c, const char *path, const json_t *
     TRY(case_take(c, RESIZED, 1, &out, error));
     uint64_t key = hash_key(name, strlen(name), seed);
     for (size_t i = 0; i < count; i++) pixels[i] = (uint8_t)(hash_uniform(key, i) * 128 + 128);
-    openpi_image image = {.name = name, .data = pixels, .element = OPENPI_U8, .layout = OPENPI_HWC, .height = height, .width = width};
+    openpi_image image = {
+        .name = name, .data = pixels, .element = OPENPI_U8, .layout = OPENPI_HWC, .height = height, .width = width};
     TRY(image_resize_openpi(&image, scratch, out, error));
     snprintf(found, sizeof found, "%016" PRIx64, fnv1a64(out, RESIZED));
     if (strcmp(found, hash)) case_fail(c, "%s (%d × %d): FNV-1a64 %s, expected %s", name, height, width, found, hash);
@@ -164,11 +167,12 @@ static openpi_status tokenize_case(verify_case *c, const char *path, openpi_erro
         double state[OPENPI_ACTION_DIM];
         int states = pi05 ? numbers(json_object_get(row, "state"), state, OPENPI_ACTION_DIM) : 0;
         int length = (int)json_integer_value(json_object_get(row, "length"));
-        if (!json_is_string(prompt) || states < 0) return report(error, OPENPI_BAD_FILE, "%s: entry %zu of tokenize lacks prompt or state", path, i);
+        if (!json_is_string(prompt) || states < 0)
+            return report(error, OPENPI_BAD_FILE, "%s: entry %zu of tokenize lacks prompt or state", path, i);
         TRY(read_ids(r, pi05 ? pi05 : json_object_get(row, "pi0"), path, error));
         int max = r->expected_count;
-        TRY(prompt_openpi(r->tokenizer, r->scratch, r->buffer, json_string_value(prompt), json_string_length(prompt), state, states, r->ids, max,
-                          &r->count, error));
+        TRY(prompt_openpi(r->tokenizer, r->scratch, r->buffer, json_string_value(prompt), json_string_length(prompt), state,
+                          states, r->ids, max, &r->count, error));
         if (r->count != length) case_fail(c, "\"%.60s\": %d ids, expected %d", json_string_value(prompt), r->count, length);
         for (int at = r->count; at < max; at++) r->ids[at] = TOKEN_PAD;
         r->count = max;
@@ -191,7 +195,8 @@ static openpi_status encode_case(verify_case *c, const char *path, openpi_error 
         const json_t *text = json_object_get(row, "text");
         if (!json_is_string(text)) return report(error, OPENPI_BAD_FILE, "%s: entry %zu of encode has no text", path, i);
         TRY(read_ids(r, json_object_get(row, "ids"), path, error));
-        TRY(tokenizer_encode(r->tokenizer, r->scratch, json_string_value(text), json_string_length(text), r->ids, MAX_IDS, &r->count, error));
+        TRY(tokenizer_encode(r->tokenizer, r->scratch, json_string_value(text), json_string_length(text), r->ids, MAX_IDS,
+                             &r->count, error));
         compare_ids(c, r, json_string_value(text));
     }
     return OPENPI_OK;
@@ -220,7 +225,8 @@ static openpi_status normalize_one(verify_case *c, const json_t *row, const char
             return report(error, OPENPI_BAD_FILE, "%s: entry %d of normalize: %s is not as long as x", path, at, results[i]);
         memcpy(got, x, sizeof got);
         for (int b = 0; b < rows; b++)
-            (i ? normalize_invert : normalize_apply)(quantile ? STATS_QUANTILE : STATS_ZSCORE, &stats, got + b * (count / rows), count / rows);
+            (i ? normalize_invert : normalize_apply)(quantile ? STATS_QUANTILE : STATS_ZSCORE, &stats, got + b * (count / rows),
+                                                     count / rows);
         snprintf(what, sizeof what, "%s of entry %d", results[i], at);
         case_near(c, what, got, expected, count, 1e-12);
     }
@@ -285,8 +291,8 @@ static openpi_status hugging_face_case(verify_case *c, const char *path, openpi_
             reader *now = which ? pieces : r;
             TRY(read_ids(now, which && other ? other : json_object_get(row, "ids"), path, error));
             now->ids[0] = TOKEN_BOS;
-            TRY(tokenizer_encode(now->tokenizer, now->scratch, json_string_value(text), json_string_length(text), now->ids + 1, MAX_IDS - 1,
-                                 &now->count, error));
+            TRY(tokenizer_encode(now->tokenizer, now->scratch, json_string_value(text), json_string_length(text), now->ids + 1,
+                                 MAX_IDS - 1, &now->count, error));
             now->count++;
             compare_ids(c, now, json_string_value(text));
         }
@@ -373,7 +379,8 @@ openpi_status verify_hashes(verify_walk *walk, const char *path, openpi_error *e
     case_begin(&c, walk, name);
     openpi_status status = case_manifest(&c, path, error);
     if (status == OPENPI_OK) status = case_json(&c, path, &root, error);
-    if (status == OPENPI_OK && !json_object_size(root)) status = report(error, OPENPI_BAD_FILE, "%s: no object with entries", path);
+    if (status == OPENPI_OK && !json_object_size(root))
+        status = report(error, OPENPI_BAD_FILE, "%s: no object with entries", path);
     if (root) json_incref(root);
     if (status != OPENPI_OK || case_failed(&c)) {
         case_end(&c, walk, status, error);

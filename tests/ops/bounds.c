@@ -73,7 +73,8 @@ static const norm no_norm = {NORM_NONE, no_weight, NULL, 0};
 /* ---- ops -------------------------------------------------------------------------------------------------- */
 
 static void fill_row(buffer *b, size_t at, int n, double error) {
-    for (int o = 0; o < n; o++) b->bound[at + (size_t)o] = (float)stored(problem_value(b->expected, b->type, at + (size_t)o), error, b->type);
+    for (int o = 0; o < n; o++)
+        b->bound[at + (size_t)o] = (float)stored(problem_value(b->expected, b->type, at + (size_t)o), error, b->type);
 }
 
 static void bound_patch_embed(problem *p) {
@@ -88,15 +89,18 @@ static void bound_patch_embed(problem *p) {
 static void bound_norm_linear(problem *p) {
     const op_norm_linear *a = &p->op.norm_linear;
     buffer *out = problem_buffer(p, "out");
-    int gated = a->weight.form == MATRIX_GATED, m = gated ? a->weight.n / 2 : a->weight.n, k = a->weight.k, normed = a->norm.kind != NORM_NONE;
+    int gated = a->weight.form == MATRIX_GATED, m = gated ? a->weight.n / 2 : a->weight.n, k = a->weight.k,
+        normed = a->norm.kind != NORM_NONE;
     for (int r = 0; r < p->shape.rows; r++) {
         row_size h = size_of_row(&a->norm, a->x, p->type, (size_t)r * (size_t)k, k);
         size_t to = (size_t)(a->out_row ? a->out_row[r] : r) * (size_t)m;
         for (int o = 0; o < m; o++) {
             double error = product_error(p, 0, h, o, normed) + 8 * unit;
-            if (a->activation != ACT_NONE) error = 1.15 * error + 4e-7 * likely(p, 0, h, o, k);    /* slope, and the function's own */
+            if (a->activation != ACT_NONE)
+                error = 1.15 * error + 4e-7 * likely(p, 0, h, o, k); /* slope, and the function's own */
             if (gated)
-                error = error * likely(p, 0, h, m + o, k) + likely(p, 0, h, o, k) * (product_error(p, 0, h, m + o, normed) + 8 * unit);
+                error = error * likely(p, 0, h, m + o, k) +
+                        likely(p, 0, h, o, k) * (product_error(p, 0, h, m + o, normed) + 8 * unit);
             fill_row(out, to + (size_t)o, 1, error);
         }
     }
@@ -117,7 +121,8 @@ static void bound_linear_residual(problem *p) {
 
 static void bound_embed_text(problem *p) {
     const op_embed_text *a = &p->op.embed_text;
-    for (int r = 0; r < p->shape.rows; r++) fill_row(problem_buffer(p, "out"), (size_t)a->out_row[r] * (size_t)a->width, a->width, 0);
+    for (int r = 0; r < p->shape.rows; r++)
+        fill_row(problem_buffer(p, "out"), (size_t)a->out_row[r] * (size_t)a->width, a->width, 0);
 }
 
 static void bound_norm_qkv(problem *p) {
@@ -145,7 +150,8 @@ static void bound_norm_qkv(problem *p) {
 static double attention_error(const problem *p, int d, int keys) {
     double spread = 1.7320508, score_error = products * unit * sqrt(d) + 16 * unit;
     double error = 2 * score_error * spread + products * unit * spread;
-    if (p->type == DTYPE_BF16) error += 0x1p-7 * fmin(1, 40.0 / keys) * spread * (1 + 4e-3 * keys);    /* probabilities that round the other way */
+    if (p->type == DTYPE_BF16)
+        error += 0x1p-7 * fmin(1, 40.0 / keys) * spread * (1 + 4e-3 * keys); /* probabilities that round the other way */
     return error;
 }
 
@@ -160,7 +166,8 @@ static void bound_cache_attention(problem *p) {
     const op_cache_attention *a = &p->op.cache_attention;
     int width = a->heads * a->cache.head_dim;
     for (int r = 0; r < p->shape.rows; r++)
-        fill_row(problem_buffer(p, "out"), (size_t)r * (size_t)width, width, attention_error(p, a->cache.head_dim, a->rows.keys[r]));
+        fill_row(problem_buffer(p, "out"), (size_t)r * (size_t)width, width,
+                 attention_error(p, a->cache.head_dim, a->rows.keys[r]));
 }
 
 static void bound_state_embed(problem *p) {
@@ -169,7 +176,8 @@ static void bound_state_embed(problem *p) {
     for (int r = 0; r < p->shape.rows; r++) {
         row_size h = size_of_row(&no_norm, a->state, DTYPE_F32, (size_t)r * (size_t)k, k);
         for (int o = 0; o < n; o++)
-            fill_row(problem_buffer(p, "out"), (size_t)r * (size_t)a->out_stride * (size_t)n + (size_t)o, 1, product_error(p, 0, h, o, 0) + 8 * unit);
+            fill_row(problem_buffer(p, "out"), (size_t)r * (size_t)a->out_stride * (size_t)n + (size_t)o, 1,
+                     product_error(p, 0, h, o, 0) + 8 * unit);
     }
 }
 

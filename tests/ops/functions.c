@@ -69,7 +69,8 @@ verdict functions_run(device *device) {
         kernels->elements->function(f, odd, 4, y);
         if (isnan(y[0]) && !isnan(y[1]) && !isnan(y[2]) && y[2] <= 0x1p-100f && y[3] == (f == 0)) continue;
         v.ok = 0;
-        snprintf(v.detail, sizeof v.detail, "%s of NaN, 1e4, -1e4, 0 is %g, %g, %g, %g", functions[f].name, y[0], y[1], y[2], y[3]);
+        snprintf(v.detail, sizeof v.detail, "%s of NaN, 1e4, -1e4, 0 is %g, %g, %g, %g", functions[f].name, y[0], y[1], y[2],
+                 y[3]);
     }
     return v;
 }

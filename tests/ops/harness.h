@@ -11,6 +11,7 @@
 #define OPS_HARNESS_H
 
 #include "backend/backend.h"
+#include "backend/cpu/roof.h"
 #include "base/threads.h"
 #include "ops/shapes.h"
 
@@ -59,7 +60,8 @@ double random_uniform(dice *r);                      /* [-1, 1)                 
 int random_below(dice *r, int n);
 
 /* with_expected 0: only operands (for timing). Returns 0 when out of memory. */
-int problem_make(problem *p, const op_shape *shape, dtype type, dtype weight_type, int samples, dice *r, pool *pool, int with_expected);
+int problem_make(problem *p, const op_shape *shape, dtype type, dtype weight_type, int samples, dice *r, pool *pool,
+                 int with_expected);
 void problem_free(problem *p);
 buffer *problem_buffer(problem *p, const char *name);
 /* The value of element i. */
@@ -81,9 +83,9 @@ typedef struct verdict {
 /* Runs the problem on two devices of one level, `device` with many threads and `single` with one. */
 verdict trial_run(problem *p, device *device, struct device *single);
 
-/* One line of timing; copies > 1 keep the weights cold. */
-void timing_run(const op_shape *shape, dtype type, device *device, pool *pool, dice *r);
-void timing_head(device *device, pool *pool);
+/* One line of timing under `roofs`, or under roofs measured again right in front of it. */
+void timing_run(const op_shape *shape, dtype type, device *device, pool *pool, dice *r, cpu_roofs roofs, int again);
+void timing_head(device *device, pool *pool, dtype type, cpu_roofs *roofs);
 
 /* Of the CPU's element functions; a verdict a level. */
 verdict functions_run(device *device);

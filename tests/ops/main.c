@@ -1,7 +1,9 @@
 /* openpi_ops: checks every operation at every level of every backend against its definition, or times them.
  *
  *   openpi_ops [--isa LEVEL] [--op KIND or part of a case's name] [--seed N] [--list]
- *   openpi_ops --bench [--dtype f32|bf16] [--size full] [--threads N]
+ *   openpi_ops --bench [--isa LEVEL] [--op …] [--dtype f32|bf16] [--size full] [--threads N] [--quick]
+ *              (roofs are measured anew for each op, but for --quick)
+ *              [--cut K] [--panels N] [--fit BYTES] [--no-ahead]      how the bf16 product is blocked, for tuning
  *
  * Levels that this machine lacks are named and counted. Inputs differ from run to run; a failure's seed repeats it. */
 #include <getopt.h>
@@ -50,14 +52,19 @@ static const op_shape made_shapes[] = {
 /* The last is level amx with tiles in plain C. */
 static const char *const levels[] = {"reference", "avx2", "avx512", "avx512_bf16", "amx", "amx_emulated"};
 
-enum { REAL = sizeof real_shapes / sizeof *real_shapes, MADE = sizeof made_shapes / sizeof *made_shapes, LEVELS = sizeof levels / sizeof *levels };
+enum {
+    REAL = sizeof real_shapes / sizeof *real_shapes,
+    MADE = sizeof made_shapes / sizeof *made_shapes,
+    LEVELS = sizeof levels / sizeof *levels
+};
 enum { THREADS = 3 };
 static const double budget = 6e6;          /* multiply-adds of the definition that one case may take        */
 
 typedef struct options {
     const char *isa, *op, *size, *dtype;
     uint64_t seed;
-    int list, bench, threads;
+    int list, bench, threads, quick, no_ahead;
+    int cut, panels, fit;        /* 0: as the level has it                                                */
 } options;
 
 typedef struct level {
@@ -123,16 +130,19 @@ static void check_one(const options *o, const op_shape *shape, dtype type, dtype
         if (v.worst > l->worst) l->worst = v.worst;
         if (v.neighbours > l->neighbours) l->neighbours = v.neighbours;
         if (v.ok && !o->list) continue;
-        printf("%-4s %-11s %-22s %-16s rows %d, n %d, k %d, heads %d·%d, keys %d, samples %d, %s, weights %s: %s%.2f of the bound\n",
-               v.ok ? "ok" : "FAIL", l->name, shape->name, op_kind_name(shape->kind), shape->rows, shape->n, shape->k, shape->heads, shape->head_dim,
-               shape->keys, p.samples, type == DTYPE_BF16 ? "bf16" : "f32", weight_type == DTYPE_BF16 ? "bf16" : "f32", v.detail, v.worst);
+        printf(
+            "%-4s %-11s %-22s %-16s rows %d, n %d, k %d, heads %d·%d, keys %d, samples %d, %s, weights %s: %s%.2f of the bound\n",
+            v.ok ? "ok" : "FAIL", l->name, shape->name, op_kind_name(shape->kind), shape->rows, shape->n, shape->k, shape->heads,
+            shape->head_dim, shape->keys, p.samples, type == DTYPE_BF16 ? "bf16" : "f32",
+            weight_type == DTYPE_BF16 ? "bf16" : "f32", v.detail, v.worst);
         l->failed += !v.ok;
     }
     problem_free(&p);
 }
 
 static void check_shape(const options *o, const op_shape *shape, level *all, pool *pool, dice *r) {
-    static const dtype pairs[][2] = {{DTYPE_F32, DTYPE_F32}, {DTYPE_F32, DTYPE_BF16}, {DTYPE_BF16, DTYPE_BF16}, {DTYPE_BF16, DTYPE_F32}};
+    static const dtype pairs[][2] = {
+        {DTYPE_F32, DTYPE_F32}, {DTYPE_F32, DTYPE_BF16}, {DTYPE_BF16, DTYPE_BF16}, {DTYPE_BF16, DTYPE_F32}};
     int without_weights = shape->kind == OP_IMAGE_ATTENTION || shape->kind == OP_CACHE_ATTENTION || shape->kind == OP_EMBED_TEXT;
     if (!chosen(o, shape)) return;
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
@@ -155,15 +165,16 @@ static int check_functions(const options *o, level *all) {
 static int summarise(const level *all, uint64_t seed, double ms) {
     int failed = 0, run = 0, lacking = 0;
     for (const level *l = all; l < all + LEVELS; l++) {
-        if (l->many) printf("%-12s %4d checks, %d failed, worst %.2f of its bound, bf16 results off by a bit: at most %.1f %%\n", l->name, l->run, l->failed,
-                            l->worst, 100 * l->neighbours);
+        if (l->many)
+            printf("%-12s %4d checks, %d failed, worst %.2f of its bound, bf16 results off by a bit: at most %.1f %%\n", l->name,
+                   l->run, l->failed, l->worst, 100 * l->neighbours);
         if (!l->many && l->name) printf("%-12s skipped: %s\n", l->name, l->run < 0 ? "not asked for" : "this machine lacks it");
         lacking += !l->many && l->run >= 0;
         failed += l->failed;
         run += l->many ? l->run : 0;
     }
-    printf("%d checks, %d failed, %d levels skipped for want of the machine; seed %llu, %.1f s\n", run, failed, lacking, (unsigned long long)seed,
-           ms * 1e-3);
+    printf("%d checks, %d failed, %d levels skipped for want of the machine; seed %llu, %.1f s\n", run, failed, lacking,
+           (unsigned long long)seed, ms * 1e-3);
     return failed || !run;
 }
 
@@ -198,7 +209,32 @@ static int open_level(level *l, pool *many, pool *single) {
     return 1;
 }
 
+static const cpu_product *plain;
+
+static void run_without_ahead(int rows, int k, const void *a, const void *b, float *c, int accumulate, cpu_ahead ahead) {
+    plain->run(rows, k, a, b, c, accumulate, (cpu_ahead){ahead.from, 0});
+}
+
+/* Replaces the device's bf16 product by one that is blocked as the options say. */
+static void tune(const options *o, device *device, cpu_kernels *kernels, cpu_product *product) {
+    cpu_device *self = (cpu_device *)device;
+    if (!self->kernels || !self->kernels->product[1][1]) return;
+    *kernels = *self->kernels;
+    plain = kernels->product[1][1];
+    *product = *plain;
+    if (o->cut) product->k_block = o->cut;
+    if (o->panels) product->panels = o->panels;
+    if (o->fit) product->a_fit = o->fit;
+    if (o->no_ahead) product->run = run_without_ahead;
+    kernels->product[1][1] = product;
+    self->kernels = kernels;
+}
+
 static int bench(const options *o, const char *isa) {
+    dtype type = o->dtype && !strcmp(o->dtype, "f32") ? DTYPE_F32 : DTYPE_BF16;
+    cpu_kernels kernels;
+    cpu_product product;
+    cpu_roofs roofs;
     openpi_error error;
     pool *pool;
     device *device;
@@ -210,12 +246,11 @@ static int bench(const options *o, const char *isa) {
         fprintf(stderr, "%s\n", error.message);
         return 2;
     }
-    timing_head(device, pool);
-    for (int i = 0; i < REAL; i++) {
-        if (!chosen(o, &real_shapes[i]) || strncmp(real_shapes[i].name, o->size, strlen(o->size))) continue;
-        if (!o->dtype || !strcmp(o->dtype, "bf16")) timing_run(&real_shapes[i], DTYPE_BF16, device, pool, &r);
-        if (o->dtype && !strcmp(o->dtype, "f32")) timing_run(&real_shapes[i], DTYPE_F32, device, pool, &r);
-    }
+    tune(o, device, &kernels, &product);
+    timing_head(device, pool, type, &roofs);
+    for (int i = 0; i < REAL; i++)
+        if (chosen(o, &real_shapes[i]) && !strncmp(real_shapes[i].name, o->size, strlen(o->size)))
+            timing_run(&real_shapes[i], type, device, pool, &r, roofs, !o->quick);
     backend_cpu.close(device);
     pool_close(pool);
     return 0;
@@ -262,9 +297,11 @@ static int check(const options *o) {
 }
 
 int main(int count, char **arguments) {
-    static const struct option known[] = {{"isa", 1, NULL, 'i'},  {"op", 1, NULL, 'o'},    {"seed", 1, NULL, 's'},    {"list", 0, NULL, 'l'},
-                                          {"bench", 0, NULL, 'b'}, {"dtype", 1, NULL, 'd'}, {"threads", 1, NULL, 't'}, {"size", 1, NULL, 'z'},
-                                          {NULL, 0, NULL, 0}};
+    static const struct option known[] = {{"isa", 1, NULL, 'i'},     {"op", 1, NULL, 'o'},    {"seed", 1, NULL, 's'},
+                                          {"list", 0, NULL, 'l'},    {"bench", 0, NULL, 'b'}, {"dtype", 1, NULL, 'd'},
+                                          {"threads", 1, NULL, 't'}, {"size", 1, NULL, 'z'},  {"cut", 1, NULL, 'c'},
+                                          {"panels", 1, NULL, 'p'},  {"fit", 1, NULL, 'f'},   {"no-ahead", 0, NULL, 'a'},
+                                          {"quick", 0, NULL, 'q'},   {NULL, 0, NULL, 0}};
     options o = {.seed = (uint64_t)time(NULL), .size = "full"};
     for (int c; (c = getopt_long(count, arguments, "", known, NULL)) != -1;) {
         switch (c) {
@@ -276,7 +313,15 @@ int main(int count, char **arguments) {
         case 'd': o.dtype = optarg; break;
         case 't': o.threads = atoi(optarg); break;
         case 'z': o.size = optarg; break;
-        default: fprintf(stderr, "usage: openpi_ops [--isa LEVEL] [--op PART] [--seed N] [--list] | --bench [--dtype T] [--size S] [--threads N]\n"); return 2;
+        case 'c': o.cut = atoi(optarg); break;
+        case 'p': o.panels = atoi(optarg); break;
+        case 'f': o.fit = atoi(optarg); break;
+        case 'a': o.no_ahead = 1; break;
+        case 'q': o.quick = 1; break;
+        default:
+            fprintf(stderr, "usage: openpi_ops [--isa LEVEL] [--op PART] [--seed N] [--list] | --bench [--dtype T] [--size S] "
+                            "[--threads N]\n");
+            return 2;
         }
     }
     return o.bench ? bench(&o, o.isa) : check(&o);

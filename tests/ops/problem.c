@@ -36,7 +36,8 @@ void poison(void *data, dtype type, size_t count) {
 }
 
 int is_poison(const void *data, dtype type, size_t i) {
-    return type == DTYPE_BF16 ? ((const bf16 *)data)[i] == poison_bf16 : !memcmp((const float *)data + i, &poison_f32, sizeof poison_f32);
+    return type == DTYPE_BF16 ? ((const bf16 *)data)[i] == poison_bf16
+                              : !memcmp((const float *)data + i, &poison_f32, sizeof poison_f32);
 }
 
 static void set(void *data, dtype type, size_t i, double value) {
@@ -61,7 +62,8 @@ static void *take(maker *m, size_t bytes) {
 }
 
 /* The first `used` of count elements random with the standard deviation `scale`, around `mean`; the rest poison. */
-static void *add(maker *m, const char *name, size_t field, role role, dtype type, size_t count, size_t used, double scale, double mean) {
+static void *add(maker *m, const char *name, size_t field, role role, dtype type, size_t count, size_t used, double scale,
+                 double mean) {
     buffer *b = &m->p->buffers[m->p->buffer_count];
     void *data = take(m, count * dtype_bytes(type));
     if (!data) return NULL;
@@ -94,7 +96,8 @@ static void add_matrix(maker *m, size_t field, matrix form) {
     for (size_t i = 0; i < n; i++) {
         double sum = 0;
         for (size_t j = 0; j < k; j++) {
-            set(data, form.type, i * k + j, m->p->shape.options & SHAPE_COPY ? i == j : 1.7320508 / sqrt(form.k) * random_uniform(m->r));
+            set(data, form.type, i * k + j,
+                m->p->shape.options & SHAPE_COPY ? i == j : 1.7320508 / sqrt(form.k) * random_uniform(m->r));
             double v = problem_value(data, form.type, i * k + j);
             sum += v * v;
             w->top = fmaxf(w->top, (float)fabs(v));
@@ -128,7 +131,8 @@ static void add_rows(maker *m, size_t field, int start) {
     problem *p = m->p;
     int rows = p->shape.rows, capacity = rows + SPARE_ROWS;
     row_set *set = (row_set *)((char *)&p->op + field);
-    int32_t *sample = take(m, (size_t)capacity * 4), *position = take(m, (size_t)capacity * 4), *keys = take(m, (size_t)capacity * 4);
+    int32_t *sample = take(m, (size_t)capacity * 4), *position = take(m, (size_t)capacity * 4),
+            *keys = take(m, (size_t)capacity * 4);
     p->capacity = set->capacity = capacity;
     if (sample && position && keys) {
         for (int i = 0, place = 0; i < capacity; i++, place++) {
@@ -364,9 +368,11 @@ static int compute_expected(problem *p, pool *pool) {
     return 1;
 }
 
-int problem_make(problem *p, const op_shape *shape, dtype type, dtype weight_type, int samples, dice *r, pool *pool, int with_expected) {
+int problem_make(problem *p, const op_shape *shape, dtype type, dtype weight_type, int samples, dice *r, pool *pool,
+                 int with_expected) {
     maker m = {p, r, 0};
-    *p = (problem){.shape = *shape, .type = type, .weight_type = weight_type, .samples = samples < shape->rows ? samples : shape->rows};
+    *p = (problem){.shape = *shape, .type = type, .weight_type = weight_type, .samples = samples};
+    if (samples > shape->rows) p->samples = shape->rows;
     p->op = (op){.kind = shape->kind, .type = type, .step = -1, .layer = -1, .name = shape->name};
     makers[shape->kind](&m);
     if (!m.failed && (!with_expected || compute_expected(p, pool))) return 1;

@@ -4,21 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/cpu/roof.h"
 #include "base/clock.h"
 #include "harness.h"
 
 enum { COPIES = 64, MOST_RUNS = 400 };
 static const double cold_bytes = 400e6, least_ms = 300;
 
-static cpu_roofs roofs;
-
-void timing_head(device *device, pool *pool) {
-    cpu_roofs f32 = {0, 0};
-    cpu_roof(device, DTYPE_BF16, &roofs, NULL);
-    cpu_roof(device, DTYPE_F32, &f32, NULL);
-    printf("%s, %d threads: bf16 %.3f TFLOP/s, f32 %.3f TFLOP/s, read %.1f GB/s\n", device->path, pool_threads(pool), roofs.tflops, f32.tflops,
-           roofs.gbs);
+void timing_head(device *device, pool *pool, dtype type, cpu_roofs *roofs) {
+    cpu_roof(device, type, roofs, NULL);
+    printf("%s, %d threads: %s %.3f TFLOP/s, read %.1f GB/s\n", device->path, pool_threads(pool),
+           type == DTYPE_BF16 ? "bf16" : "f32", roofs->tflops, roofs->gbs);
     printf("%-24s %5s %9s %9s %8s %8s %6s\n", "op", "type", "ms best", "ms mid", "TFLOP/s", "GB/s", "roof");
 }
 
@@ -37,13 +32,12 @@ static void read_rows(const void *context, int row, int count, void *out) {
     memcpy(out, s->data + (size_t)row * s->row_bytes, (size_t)count * s->row_bytes);
 }
 
-void timing_run(const op_shape *shape, dtype type, device *device, pool *pool, dice *r) {
+void timing_run(const op_shape *shape, dtype type, device *device, pool *pool, dice *r, cpu_roofs now, int again) {
     static double times[MOST_RUNS];
     const backend *backend = device->backend;
     problem p;
     op ops[COPIES];
     void *blocks[COPIES][MATRICES] = {{NULL}}, *work = NULL, *cache[2] = {NULL, NULL};
-    cpu_roofs now;
     if (!problem_make(&p, shape, type, DTYPE_BF16, 1, r, pool, 0)) return;
     for (int i = 0; i < p.buffer_count; i++) {             /* full: finite numbers everywhere, all rows see all keys */
         buffer *b = &p.buffers[i];
@@ -68,7 +62,9 @@ void timing_run(const op_shape *shape, dtype type, device *device, pool *pool, d
             rows_source rows = {p.matrices[i].data, (size_t)m->k * dtype_bytes(m->type)};
             matrix_source source = {read_rows, &rows};
             char *scratch = aligned_alloc(64, (backend->matrix_scratch(device, m) + 127) / 64 * 64);
-            if (!scratch || backend->allocate(device, backend->matrix_bytes(device, m), "weights", &blocks[c][i], NULL) != OPENPI_OK) return;
+            if (!scratch ||
+                backend->allocate(device, backend->matrix_bytes(device, m), "weights", &blocks[c][i], NULL) != OPENPI_OK)
+                return;
             if (c == 0)
                 backend->matrix_pack(device, m, 0, backend->matrix_blocks(device, m), &source, blocks[c][i], scratch, NULL);
             else
@@ -78,7 +74,7 @@ void timing_run(const op_shape *shape, dtype type, device *device, pool *pool, d
         }
     }
     if (backend->allocate(device, backend->work_bytes(device, &p.op, 1), "work", &work, NULL) != OPENPI_OK) return;
-    cpu_roof(device, type, &now, NULL);
+    if (again) cpu_roof(device, type, &now, NULL);
     for (double all = 0; count < MOST_RUNS && (count < 3 || all < least_ms); count++) {
         double start = clock_ms();
         backend->run(device, &ops[count % copies], 1, work, NULL, NULL);
@@ -89,9 +85,10 @@ void timing_run(const op_shape *shape, dtype type, device *device, pool *pool, d
     op_cost cost = op_get_cost(&p.op, shape->rows, shape->keys);
     double best = times[0] * 1e-3, middle = times[count / 2];
     double compute = cost.flops / (now.tflops * 1e12), memory = cost.weight_bytes / (now.gbs * 1e9);
-    printf("%-24s %5s %9.3f %9.3f %8.3f %8.1f %4.0f %% of %s, %.0f %% at the middle\n", shape->name, type == DTYPE_BF16 ? "bf16" : "f32", times[0],
-           middle, cost.flops / best * 1e-12, cost.weight_bytes / best * 1e-9, 100 * (compute > memory ? compute : memory) / best,
-           compute > memory ? "compute" : "memory", 100 * (compute > memory ? compute : memory) / (middle * 1e-3));
+    printf("%-24s %5s %9.3f %9.3f %8.3f %8.1f %4.0f %% of %s, %.0f %% at the middle\n", shape->name,
+           type == DTYPE_BF16 ? "bf16" : "f32", times[0], middle, cost.flops / best * 1e-12, cost.weight_bytes / best * 1e-9,
+           100 * (compute > memory ? compute : memory) / best, compute > memory ? "compute" : "memory",
+           100 * (compute > memory ? compute : memory) / (middle * 1e-3));
     fflush(stdout);
     for (int c = 0; c < copies; c++)
         for (int i = 0; i < p.matrix_count; i++) backend->release(device, blocks[c][i]);

@@ -37,7 +37,8 @@ static int block_take(run *r, block *b, size_t bytes, int fill) {
     openpi_error error;
     void *memory;
     char guard[GUARD];
-    if (r->device->backend->allocate(r->device, bytes + 2 * GUARD, "a test", &memory, &error) != OPENPI_OK) return FAIL(r, "%s", error.message);
+    if (r->device->backend->allocate(r->device, bytes + 2 * GUARD, "a test", &memory, &error) != OPENPI_OK)
+        return FAIL(r, "%s", error.message);
     *b = (block){memory, bytes};
     memset(guard, GUARD_BYTE, sizeof guard);
     r->device->backend->upload(r->device, b->memory, guard, GUARD, NULL);
@@ -107,7 +108,8 @@ static int fill_cache(run *r, const kv_cache *from, const kv_cache *to) {
     const problem *p = r->p;
     const backend *backend = r->device->backend;
     int d = from->head_dim, used = p->shape.keys, rows = p->samples * used;
-    size_t wide = (size_t)(2 * d), act = dtype_bytes(p->type), span = (size_t)(used * d) * act, block = (size_t)(from->capacity * d) * act;
+    size_t wide = (size_t)(2 * d), act = dtype_bytes(p->type), span = (size_t)(used * d) * act,
+           block = (size_t)(from->capacity * d) * act;
     if (!strcmp(r->device->path, "reference")) {               /* canonical already */
         for (int b = 0; b < p->samples; b++) {
             backend->upload(r->device, (char *)to->k + (size_t)b * block, (char *)from->k + (size_t)b * block, span, NULL);
@@ -133,7 +135,8 @@ static int fill_cache(run *r, const kv_cache *from, const kv_cache *to) {
         }
         for (int i = 0; i < from->capacity * d; i += 2) rope[i] = 1;
         for (size_t i = 0; i < wide; i++) identity[i * wide + i] = float_to_bf16(1);
-        ok = block_take(r, &blocks[0], (size_t)(1 + 2 * rows) * sizeof *tables, -1) && block_take(r, &blocks[1], (size_t)rows * wide * act, -1) &&
+        ok = block_take(r, &blocks[0], (size_t)(1 + 2 * rows) * sizeof *tables, -1) &&
+             block_take(r, &blocks[1], (size_t)rows * wide * act, -1) &&
              block_take(r, &blocks[2], (size_t)(from->capacity * d) * sizeof *rope, -1);
     }
     if (ok) {
@@ -191,7 +194,8 @@ static int place_operands(run *r) {
         matrix *m = (matrix *)((char *)&r->op + p->matrices[i].field);
         if (!place_matrix(r, &r->matrices[i], m, p->matrices[i].data, m)) return 0;
     }
-    if (p->shape.kind == OP_CACHE_ATTENTION && !fill_cache(r, &p->op.cache_attention.cache, &r->op.cache_attention.cache)) return 0;
+    if (p->shape.kind == OP_CACHE_ATTENTION && !fill_cache(r, &p->op.cache_attention.cache, &r->op.cache_attention.cache))
+        return 0;
     return 1;
 }
 
@@ -226,7 +230,8 @@ static int fetch_results(run *r) {
             continue;
         }
         r->device->backend->download(r->device, r->results[i], inside(&r->buffers[i]), bytes, NULL);
-        if (b->role == ROLE_IN && strcmp(b->name, "count") && memcmp(r->results[i], b->data, bytes)) return FAIL(r, "changed its input %s", b->name);
+        if (b->role == ROLE_IN && strcmp(b->name, "count") && memcmp(r->results[i], b->data, bytes))
+            return FAIL(r, "changed its input %s", b->name);
     }
     for (int i = 0; i < p->matrix_count; i++)
         if (!guards_hold(r, &r->matrices[i], "matrix")) return 0;
@@ -239,7 +244,8 @@ static int run_once(run *r, const problem *p, device *device, int rows) {
     *r = (run){.p = p, .device = device, .op = p->op};
     if (!place_operands(r)) return 0;
     for (int i = 0; i < p->buffer_count; i++)
-        if (!strcmp(p->buffers[i].name, "count")) backend->upload(device, inside(&r->buffers[i]), &(int32_t){rows}, sizeof(int32_t), NULL);
+        if (!strcmp(p->buffers[i].name, "count"))
+            backend->upload(device, inside(&r->buffers[i]), &(int32_t){rows}, sizeof(int32_t), NULL);
     if (!block_take(r, &r->work, backend->work_bytes(device, &r->op, 1), 0xff)) return 0;
     if (backend->run(device, &r->op, 1, inside(&r->work), NULL, &error) != OPENPI_OK) return FAIL(r, "%s", error.message);
     return fetch_results(r);
@@ -286,15 +292,16 @@ static void compare(const run *r, verdict *v) {
             if (!(distance <= v->worst)) v->worst = distance;
             v->ok = distance <= 1;
             if (!v->ok)
-                snprintf(v->detail, sizeof v->detail, "%s[%zu] is %.8g, expected %.8g within %.2g", b->name, j, found, expected, b->bound[j]);
+                snprintf(v->detail, sizeof v->detail, "%s[%zu] is %.8g, expected %.8g within %.2g", b->name, j, found, expected,
+                         b->bound[j]);
         }
         double part = (double)differ / (double)(written ? written : 1);
         if (!v->ok || b->type != DTYPE_BF16 || written < ENOUGH) continue;
         if (part > v->neighbours) v->neighbours = part;
         if (part <= neighbours) continue;
         v->ok = 0;
-        snprintf(v->detail, sizeof v->detail, "%.1f %% of %s are the neighbour of what is expected, at most %.0f %% should be", 100 * part, b->name,
-                 100 * neighbours);
+        snprintf(v->detail, sizeof v->detail, "%.1f %% of %s are the neighbour of what is expected, at most %.0f %% should be",
+                 100 * part, b->name, 100 * neighbours);
     }
 }
 
@@ -303,10 +310,11 @@ static void compare_runs(const run *first, const run *other, const char *what, v
     for (int i = 0; i < first->p->buffer_count && v->ok; i++) {
         const buffer *b = &first->p->buffers[i];
         for (size_t j = 0; b->expected && j < b->count && v->ok; j++) {
-            if (same_bits(first->results[i], other->results[i], b->type, j) || same_bits(b->data, other->results[i], b->type, j)) continue;
+            if (same_bits(first->results[i], other->results[i], b->type, j) || same_bits(b->data, other->results[i], b->type, j))
+                continue;
             v->ok = 0;
-            snprintf(v->detail, sizeof v->detail, "%s[%zu] is %.8g %s, else %.8g", b->name, j, problem_value(other->results[i], b->type, j), what,
-                     problem_value(first->results[i], b->type, j));
+            snprintf(v->detail, sizeof v->detail, "%s[%zu] is %.8g %s, else %.8g", b->name, j,
+                     problem_value(other->results[i], b->type, j), what, problem_value(first->results[i], b->type, j));
         }
     }
 }

@@ -52,8 +52,11 @@ static scratch scratch_of(char *base, int capacity, int head_dim, int image, siz
     size_t k = take(&used, block), v = take(&used, block);
     if (bytes) *bytes = used;
     if (!base) return (scratch){0};
-    return (scratch){base + q, base + p, base + line, (float *)(base + scores), (float *)(base + c), base + tail, base + k, base + v};
+    return (scratch){base + q,    base + p, base + line, (float *)(base + scores), (float *)(base + c),
+                     base + tail, base + k, base + v};
 }
+
+static const cpu_ahead nothing_ahead;
 
 /* ---- one group of units ----------------------------------------------------------------------------------- */
 
@@ -64,19 +67,21 @@ typedef struct unit_group {
     int first, count, block, blocks, keys;
 } unit_group;
 
-static int block_rows(const unit_group *g, int b) { return g->count - b * g->block < g->block ? g->count - b * g->block : g->block; }
+static int block_rows(const unit_group *g, int b) {
+    return g->count - b * g->block < g->block ? g->count - b * g->block : g->block;
+}
 
 static void pack_queries(const attend *a, const scratch *s, const unit_group *g, int k) {
     const void *rows[MAX_BLOCK_ROWS];
     size_t bytes = dtype_bytes(a->a_type);
-    norm none = {NORM_NONE, NULL, NULL, 0};
+    norm no_norm = {NORM_NONE, NULL, NULL, 0};
     for (int b = 0; b < g->blocks; b++) {
         int count = block_rows(g, b);
         for (int r = 0; r < count; r++) {
             rows[r] = a->q + (size_t)(g->first + b * g->block + r) * a->q_stride;
             if (a->type == a->a_type) continue;
             char *wide = s->line + (size_t)r * (size_t)a->head_dim * bytes;
-            a->kernels->elements->normalise(&none, (cpu_statistics){0, 1}, rows[r], a->type, 0, a->head_dim, wide, a->a_type);
+            a->kernels->elements->normalise(&no_norm, (cpu_statistics){0, 1}, rows[r], a->type, 0, a->head_dim, wide, a->a_type);
             rows[r] = wide;
         }
         a->product->pack(s->q + (size_t)(b * g->block) * (size_t)k * bytes, rows, count, a->head_dim);
@@ -90,7 +95,8 @@ static void score(const attend *a, const scratch *s, const unit_group *g, int k)
         for (int b = 0; b < g->blocks; b++) {
             int rows = block_rows(g, b), stored = round_up(rows, a->product->row_step);
             float *c = s->scores + (size_t)(b * g->block) * (size_t)padded + (size_t)(panel * stored) * PANEL;
-            a->product->run(rows, k, s->q + (size_t)(b * g->block) * (size_t)k * bytes, a->k + (size_t)panel * panel_bytes, c, 0);
+            a->product->run(rows, k, s->q + (size_t)(b * g->block) * (size_t)k * bytes, a->k + (size_t)panel * panel_bytes, c, 0,
+                            nothing_ahead);
         }
 }
 
@@ -104,8 +110,8 @@ static void weigh(const attend *a, const scratch *s, const unit_group *g, int p_
         for (int r = 0; r < rows; r++) {
             float *scores = s->scores + (size_t)(b * g->block) * (size_t)padded + (size_t)r * PANEL;
             char *line = s->line + (size_t)r * (size_t)p_k * bytes;
-            a->kernels->elements->softmax(scores, stored * PANEL, unit_keys(a, g->first + b * g->block + r), p_k, a->scale, a->type,
-                                          line, a->a_type);
+            a->kernels->elements->softmax(scores, stored * PANEL, unit_keys(a, g->first + b * g->block + r), p_k, a->scale,
+                                          a->type, line, a->a_type);
             lines[r] = line;
         }
         a->product->pack(s->p + (size_t)(b * g->block) * (size_t)p_k * bytes, lines, rows, p_k);
@@ -133,14 +139,14 @@ static void gather(const attend *a, const scratch *s, const unit_group *g, int p
             int rows = block_rows(g, b), n = a->head_dim - panel * PANEL < PANEL ? a->head_dim - panel * PANEL : PANEL;
             const char *p = s->p + (size_t)(b * g->block) * (size_t)p_k * bytes;
             const char *v = a->v + layout_value(a->type, a->capacity, 0, panel * PANEL) * v_bytes;
-            if (main) a->product->run(rows, main, p, v, s->c, 0);
+            if (main) a->product->run(rows, main, p, v, s->c, 0, nothing_ahead);
             if (main < g->keys)
                 a->product->run(rows, step, p + (size_t)main * (size_t)round_up(rows, a->product->row_step) * bytes,
-                                s->tail + (size_t)panel * (size_t)step * PANEL * v_bytes, s->c, main != 0);
+                                s->tail + (size_t)panel * (size_t)step * PANEL * v_bytes, s->c, main != 0, nothing_ahead);
             for (int r = 0; r < rows; r++)
-                a->kernels->elements->store(s->c + r * PANEL, n,
-                                            a->out + (size_t)(g->first + b * g->block + r) * a->out_stride + (size_t)(panel * PANEL) * v_bytes,
-                                            a->type);
+                a->kernels->elements->store(
+                    s->c + r * PANEL, n,
+                    a->out + (size_t)(g->first + b * g->block + r) * a->out_stride + (size_t)(panel * PANEL) * v_bytes, a->type);
         }
 }
 

@@ -97,7 +97,8 @@ static size_t cpu_matrix_scratch(const device *device, const matrix *matrix) {
 }
 
 /* Reads what a panel's columns are, in runs of rows that follow each other. */
-static void read_columns(const matrix *matrix, const int *rows, const matrix_source *source, char *scratch, const void **columns) {
+static void read_columns(const matrix *matrix, const int *rows, const matrix_source *source, char *scratch,
+                         const void **columns) {
     size_t bytes = (size_t)matrix->k * dtype_bytes(matrix->type);
     for (int c = 0; c < PANEL;) {
         int count = 1;
@@ -111,7 +112,8 @@ static void read_columns(const matrix *matrix, const int *rows, const matrix_sou
     }
 }
 
-static void pack_panel(const cpu_kernels *kernels, const matrix *matrix, int panel, const matrix_source *source, char *to, char *scratch) {
+static void pack_panel(const cpu_kernels *kernels, const matrix *matrix, int panel, const matrix_source *source, char *to,
+                       char *scratch) {
     int rows[PANEL], pairs = matrix->type == DTYPE_BF16, words = pairs ? matrix->k / 2 : matrix->k;
     const void *columns[PANEL];
     uint32_t *end = (uint32_t *)to + (size_t)words * PANEL;
@@ -148,8 +150,8 @@ static size_t cpu_cache_bytes(const device *device, int capacity, int head_dim, 
     return (size_t)capacity * (size_t)head_dim * dtype_bytes(type);
 }
 
-static openpi_status cpu_cache_read(device *device, const kv_cache *cache, dtype type, int which, int sample, int rows, float *out,
-                                    openpi_error *error) {
+static openpi_status cpu_cache_read(device *device, const kv_cache *cache, dtype type, int which, int sample, int rows,
+                                    float *out, openpi_error *error) {
     int d = cache->head_dim, packed = self_of(device)->kernels != NULL;
     const char *block = (const char *)(which ? cache->v : cache->k) +
                         (size_t)sample * cpu_cache_bytes(device, cache->capacity, d, type);

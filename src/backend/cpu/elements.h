@@ -244,15 +244,47 @@ static inline vec load_rope(const float *pairs, int n, vec *sine) {
     return vec_load_pairs(part, sine);
 }
 
-/* A row's rotated half-heads go to its place among the keys. What pads head_dim becomes zero: a product reads it. */
-static void put_key(const op_norm_qkv *a, dtype type, void *block, int place, int first, const float *low, const float *high, int n) {
-    int d = a->cache.head_dim;
-    for (int i = 0; i < n; i++) {
-        put(block, type, layout_key(type, d, place, first + i), low[i]);
-        put(block, type, layout_key(type, d, place, first + i + d / 2), high[i]);
+/* n elements i … of a key, whose pairs stand 32 words apart. */
+static inline void put_key_part(void *block, dtype type, int d, int place, int i, vec value, int n) {
+    uint32_t words[16];
+    if (type == DTYPE_BF16 && i % 2 == 0 && n == 16) {
+        uint32_t *to = (uint32_t *)block + layout_key(type, d, place, i) / 2;
+        vec_store_bf16_n((bf16 *)words, value, 16);
+        for (int pair = 0; pair < 8; pair++) to[pair * PANEL] = words[pair];
+        return;
     }
+    vec_store((float *)words, value);
+    for (int j = 0; j < n; j++) put(block, type, layout_key(type, d, place, i + j), ((float *)words)[j]);
+}
+
+/* A row's rotated half-heads go to its place among the keys. What pads head_dim becomes zero: a product reads it. */
+static void put_key(const op_norm_qkv *a, dtype type, void *block, int place, int first, vec low, vec high, int n) {
+    int d = a->cache.head_dim;
+    put_key_part(block, type, d, place, first, low, n);
+    put_key_part(block, type, d, place, first + d / 2, high, n);
     if (first == 0)
         for (int i = d; i < round_up(d, PANEL); i++) put(block, type, layout_key(type, d, place, i), 0);
+}
+
+/* Rows of values. In bf16 two places share their words: where the next row is the neighbour both are written at once,
+ * else each row its halves, for the other may belong to another thread. Returns how many rows were done. */
+static int put_values(const op_norm_qkv *a, dtype type, int row, int rows, int first, const float *c) {
+    int d = a->cache.head_dim, place = a->rows.position[row], sample = a->rows.sample[row];
+    int n = d - first < PANEL ? d - first : PANEL;
+    char *block = (char *)a->cache.v + (size_t)sample * layout_cache_bytes(a->cache.capacity, d, type);
+    size_t at = layout_value(type, a->cache.capacity, place, first);
+    if (type == DTYPE_F32) {
+        memcpy((float *)block + at, c, (size_t)n * sizeof *c);
+        return 1;
+    }
+    if (place % 2 == 0 && rows > 1 && a->rows.sample[row + 1] == sample && a->rows.position[row + 1] == place + 1) {
+        uint32_t *to = (uint32_t *)block + at / 2;
+        vec_store_bf16_pairs(to, vec_load(c), vec_load(c + PANEL));
+        vec_store_bf16_pairs(to + 16, vec_load(c + 16), vec_load(c + PANEL + 16));
+        return 2;
+    }
+    for (int i = 0; i < n; i++) put(block, type, at + 2 * (size_t)i, c[i]);
+    return 1;
 }
 
 static void finish_qkv(const cpu_finish *f, int panel, int first_row, int rows, const float *c) {
@@ -260,16 +292,12 @@ static void finish_qkv(const cpu_finish *f, int panel, int first_row, int rows, 
     int heads = a->weight.heads, d = a->weight.head_dim, half = d / 2;
     qkv_panel p = layout_qkv_panel(heads, d, panel);
     size_t block_bytes = layout_cache_bytes(a->cache.capacity, d, f->type);
+    if (p.head > heads) {
+        for (int r = 0; r < rows;) r += put_values(a, f->type, first_row + r, rows - r, p.first, c + r * PANEL);
+        return;
+    }
     for (int r = 0; r < rows; r++, c += PANEL) {
-        int row = first_row + r, place = a->rows.position[row];
-        size_t block = (size_t)a->rows.sample[row] * block_bytes;
-        if (p.head > heads) {
-            int n = d - p.first < PANEL ? d - p.first : PANEL;
-            for (int i = 0; i < n; i++)
-                put((char *)a->cache.v + block, f->type, layout_value(f->type, a->cache.capacity, place, p.first + i), c[i]);
-            continue;
-        }
-        int n = half - p.first < 16 ? half - p.first : 16;
+        int row = first_row + r, place = a->rows.position[row], n = half - p.first < 16 ? half - p.first : 16;
         vec sine, cosine = load_rope(a->rope + (size_t)place * (size_t)d + 2 * (size_t)p.first, n, &sine);
         vec x = vec_load(c), y = vec_load(c + HALF_PANEL);
         vec low = vec_fnma(y, sine, vec_mul(x, cosine)), high = vec_fma(x, sine, vec_mul(y, cosine));
@@ -278,18 +306,15 @@ static void finish_qkv(const cpu_finish *f, int panel, int first_row, int rows, 
             store_act(a->q, f->type, at, low, n);
             store_act(a->q, f->type, at + (size_t)half, high, n);
         } else {
-            float lows[16], highs[16];
-            vec_store(lows, low);
-            vec_store(highs, high);
-            put_key(a, f->type, (char *)a->cache.k + block, place, p.first, lows, highs, n);
+            put_key(a, f->type, (char *)a->cache.k + (size_t)a->rows.sample[row] * block_bytes, place, p.first, low, high, n);
         }
     }
 }
 
 #define ELEMENTS_TABLE                                                                                                  \
     {                                                                                                                   \
-        .statistics = elements_statistics, .normalise = elements_normalise, .columns = elements_columns, .pairs = elements_pairs, \
-        .softmax = elements_softmax, .scale = elements_scale, .store = elements_store, .read = elements_read, .linear = finish_linear,         \
-        .gated = finish_gated, .residual = finish_residual, .qkv = finish_qkv, .velocity = finish_velocity,             \
-        .function = elements_function                                                                                   \
+        .statistics = elements_statistics, .normalise = elements_normalise, .columns = elements_columns,                \
+        .pairs = elements_pairs, .softmax = elements_softmax, .scale = elements_scale, .store = elements_store,         \
+        .read = elements_read, .linear = finish_linear, .gated = finish_gated, .residual = finish_residual,             \
+        .qkv = finish_qkv, .velocity = finish_velocity, .function = elements_function                                   \
     }

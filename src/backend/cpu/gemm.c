@@ -167,11 +167,11 @@ static const char *panel_at(const loop *l, int panel, int at) {
     return (const char *)w->data + (size_t)panel * layout_panel_bytes(w->type, w->k) + (size_t)at * PANEL * dtype_bytes(w->type);
 }
 
-/* Asks for share i of n of a piece of B: the piece that comes next is on its way while this one is worked on. */
-static void prefetch_share(const loop *l, const char *piece, int i, int n) {
+/* Share i of n of the piece of B that comes next: it is on its way while this one is worked on. */
+static cpu_ahead share_of(const loop *l, const char *piece, int i, int n) {
     int lines = l->g.cut * (int)(PANEL * dtype_bytes(l->gemm->weight->type)) / LINE;
-    for (int line = (int)((int64_t)lines * i / n); line < (int)((int64_t)lines * (i + 1) / n); line++)
-        __builtin_prefetch(piece + (size_t)line * LINE, 0, 2);
+    int from = (int)((int64_t)lines * i / n), to = (int)((int64_t)lines * (i + 1) / n);
+    return (cpu_ahead){piece + (size_t)from * LINE, to - from};
 }
 
 /* One piece of k over all tiles of a corner. */
@@ -185,11 +185,12 @@ static void run_cut(const loop *l, char *a, const scratch *s, corner t, int at) 
         size_t stored = (size_t)round_up(rows, l->product->row_step);
         const char *a_at = block_at(l, a, block) + (size_t)at * stored * dtype_bytes(l->a_type);
         float *c = s->c + (single ? 0 : (size_t)((p * blocks + b) * g->block) * PANEL);
+        cpu_ahead ahead = {NULL, 0};
         if (outer && p + 1 < panels)
-            prefetch_share(l, panel_at(l, panel + 1, at), b, blocks);
+            ahead = share_of(l, panel_at(l, panel + 1, at), b, blocks);
         else if (outer && !last)
-            prefetch_share(l, panel_at(l, t.panel, at + cut), b, blocks);
-        l->product->run(rows, cut, a_at, panel_at(l, panel, at), c, at != 0);
+            ahead = share_of(l, panel_at(l, t.panel, at + cut), b, blocks);
+        l->product->run(rows, cut, a_at, panel_at(l, panel, at), c, at != 0, ahead);
         if (last) l->gemm->finisher(&l->gemm->finish, panel, g->first + block * g->block, rows, c);
     }
 }
@@ -200,11 +201,13 @@ static void gemm_task(void *argument, int task, int worker) {
     scratch s = scratch_of(l->workers + (size_t)worker * l->worker_bytes, NULL);
     char *a = l->a;
     int group = task / g->chunks, chunk = task % g->chunks;
-    corner t = {group * g->group, least((group + 1) * g->group, g->panels), chunk * g->chunk, least((chunk + 1) * g->chunk, g->blocks)};
+    corner t = {group * g->group, least((group + 1) * g->group, g->panels), chunk * g->chunk,
+                least((chunk + 1) * g->chunk, g->blocks)};
     if (g->own) {
         a = s.a;
         if (!*s.packed)
-            for (int b = 0; b < g->blocks; b++) pack_block(l, g->first + b * g->block, block_rows(g, b), block_at(l, a, b), s.segment);
+            for (int b = 0; b < g->blocks; b++)
+                pack_block(l, g->first + b * g->block, block_rows(g, b), block_at(l, a, b), s.segment);
         *s.packed = 1;
     }
     if (l->product->enter) l->product->enter();

@@ -15,6 +15,12 @@
 
 enum { PANEL = 32, HALF_PANEL = 16, K_PAD = 32, MAX_BLOCK_ROWS = 32 };
 
+/* Lines of memory that a later call reads: a kernel that waits for nothing else may ask for them meanwhile. */
+typedef struct cpu_ahead {
+    const char *from;
+    int lines;                   /* of 64 bytes; 0: none                                                   */
+} cpu_ahead;
+
 typedef struct cpu_product {
     int rows;                    /* most rows of a block                                                   */
     int row_step;                /* a block is stored with its rows rounded up to this                     */
@@ -28,7 +34,7 @@ typedef struct cpu_product {
     /* rows[0 … count-1] point to k elements of A's type; what is between k and its k_step is made zero. */
     void (*pack)(void *to, const void *const *rows, int count, int k);
     /* C (+)= A·B over k. */
-    void (*run)(int rows, int k, const void *a, const void *b, float *c, int accumulate);
+    void (*run)(int rows, int k, const void *a, const void *b, float *c, int accumulate, cpu_ahead ahead);
     /* Before the first and after the last `run` of a task on a thread; may be NULL. */
     void (*enter)(void);
     void (*leave)(void);
@@ -66,7 +72,8 @@ typedef struct cpu_statistics {
 typedef struct cpu_elements {
     cpu_statistics (*statistics)(const norm *norm, const void *x, dtype type, int k);
     /* Elements at … at+count-1 of a row, normalised, rounded to `type` (as x is stored), written as `out_type`. */
-    void (*normalise)(const norm *norm, cpu_statistics s, const void *x, dtype type, int at, int count, void *out, dtype out_type);
+    void (*normalise)(const norm *norm, cpu_statistics s, const void *x, dtype type, int at, int count, void *out,
+                      dtype out_type);
     /* to[word][32] = rows[column][word]: 32 rows of `words` 32-bit words become columns; a NULL row becomes zeros. */
     void (*columns)(uint32_t *to, const void *const *rows, int words);
     /* to[i] = even[i], odd[i] as a pair of bf16: two rows of values beside each other. */

@@ -17,7 +17,8 @@
 
 #include "backend/cpu/kernels.h"
 
-enum { ROWS = 32, TILE_ROWS = 16, TILE_BYTES = 64, TILE_K = 32, A_TILE = TILE_ROWS * TILE_K, B_STEP = TILE_K * PANEL, B_STRIDE = 128 };
+enum { ROWS = 32, TILE_ROWS = 16, TILE_BYTES = 64, TILE_K = 32, A_TILE = TILE_ROWS * TILE_K };
+enum { B_STEP = TILE_K * PANEL, B_STRIDE = 128 };
 enum { C_STRIDE = PANEL * 4, C_TILE_ROW = TILE_ROWS * PANEL };
 
 typedef struct tile_config {
@@ -53,7 +54,9 @@ static void run_16(int k, const bf16 *a, const bf16 *b, float *c, int accumulate
     _tile_stored(1, c + 16, C_STRIDE);
 }
 
-static void run_32(int k, const bf16 *a, const bf16 *b, float *c, int accumulate) {
+static void run_32(int k, const bf16 *a, const bf16 *b, float *c, int accumulate, cpu_ahead ahead) {
+    int each = (ahead.lines * TILE_K + k - 1) / k;
+    const char *end = ahead.from + (size_t)ahead.lines * TILE_BYTES;
     if (accumulate) {
         _tile_loadd(0, c, C_STRIDE);
         _tile_loadd(1, c + 16, C_STRIDE);
@@ -66,6 +69,8 @@ static void run_32(int k, const bf16 *a, const bf16 *b, float *c, int accumulate
         _tile_zero(3);
     }
     for (int i = 0; i < k; i += TILE_K, a += 2 * A_TILE, b += B_STEP) {
+        for (int line = 0; line < each && ahead.from < end; line++, ahead.from += TILE_BYTES)
+            _mm_prefetch(ahead.from, _MM_HINT_T1);
         _tile_loadd(4, a, TILE_BYTES);
         _tile_loadd(6, b, B_STRIDE);
         _tile_dpbf16ps(0, 4, 6);
@@ -81,9 +86,9 @@ static void run_32(int k, const bf16 *a, const bf16 *b, float *c, int accumulate
     _tile_stored(3, c + C_TILE_ROW + 16, C_STRIDE);
 }
 
-static void run(int rows, int k, const void *a, const void *b, float *c, int accumulate) {
+static void run(int rows, int k, const void *a, const void *b, float *c, int accumulate, cpu_ahead ahead) {
     if (rows > TILE_ROWS)
-        run_32(k, a, b, c, accumulate);
+        run_32(k, a, b, c, accumulate, ahead);
     else
         run_16(k, a, b, c, accumulate);
 }
@@ -104,16 +109,24 @@ static void pack(void *to, const void *const *rows, int count, int k) {
         }
 }
 
+/* Operands of every sign and size: zeros would flatter, for a processor clocks down with the bits that toggle. */
 static double peak(long loops) {
+    bf16 operands[4][TILE_ROWS * TILE_K];
+    uint32_t random = 1;
+    for (int i = 0; i < 4 * TILE_ROWS * TILE_K; i++) {
+        random = random * 1664525 + 1013904223;
+        operands[i / (TILE_ROWS * TILE_K)][i % (TILE_ROWS * TILE_K)] = (bf16)((random >> 16 & 0x81ff) | 0x3e00);
+    }
+    __asm__ volatile("" : : "r"(operands) : "memory");       /* tile loads do not tell the compiler what they read */
     enter();
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
-    _tile_zero(4);
-    _tile_zero(5);
-    _tile_zero(6);
-    _tile_zero(7);
+    _tile_loadd(4, operands[0], TILE_BYTES);
+    _tile_loadd(5, operands[1], TILE_BYTES);
+    _tile_loadd(6, operands[2], TILE_BYTES);
+    _tile_loadd(7, operands[3], TILE_BYTES);
     for (long l = 0; l < loops; l++) {
         _tile_dpbf16ps(0, 4, 6);
         _tile_dpbf16ps(1, 4, 7);
@@ -125,5 +138,6 @@ static double peak(long loops) {
 }
 
 const cpu_product cpu_bf16_bf16_amx = {
-    .rows = ROWS, .row_step = TILE_ROWS, .k_step = TILE_K, .k_block = 2048, .panels = 24, .panel_outer = 1, .a_fit = 1200000, .a_cost = 4, .b_cost = 4,
+    .rows = ROWS, .row_step = TILE_ROWS, .k_step = TILE_K, .k_block = 2048, .panels = 24, .panel_outer = 1,
+    .a_fit = 1200000, .a_cost = 4, .b_cost = 4,
     .pack = pack, .run = run, .enter = enter, .leave = leave, .peak = peak};

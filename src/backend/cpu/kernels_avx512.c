@@ -53,14 +53,16 @@ BROADCAST_INLINE void tile(int rows, int k, const float *a, const char *b, float
 BROADCAST_ROWS_12(X)
 #undef X
 
-static void f32_run(int rows, int k, const void *a, const void *b, float *c, int accumulate) {
+static void f32_run(int rows, int k, const void *a, const void *b, float *c, int accumulate, cpu_ahead ahead) {
+    (void)ahead;                 /* these have a fetch of their own, along the panel they read */
 #define X(rows) [rows] = f32_tile_##rows,
     static const broadcast_kernel kernels[ROWS + 1] = {BROADCAST_ROWS_12(X)};
 #undef X
     kernels[rows](k, a, b, c, accumulate);
 }
 
-static void bf16_run(int rows, int k, const void *a, const void *b, float *c, int accumulate) {
+static void bf16_run(int rows, int k, const void *a, const void *b, float *c, int accumulate, cpu_ahead ahead) {
+    (void)ahead;                 /* these have a fetch of their own, along the panel they read */
 #define X(rows) [rows] = bf16_tile_##rows,
     static const broadcast_kernel kernels[ROWS + 1] = {BROADCAST_ROWS_12(X)};
 #undef X
@@ -84,7 +86,9 @@ static double peak(long loops) {
 }
 
 const cpu_product cpu_f32_f32_avx512 = {
-    .rows = ROWS, .row_step = 1, .k_step = 1, .k_block = 1024, .panels = 4, .panel_outer = 0, .a_cost = 0.05, .b_cost = 0.1, .pack = f32_pack, .run = f32_run, .peak = peak};
+    .rows = ROWS, .row_step = 1, .k_step = 1, .k_block = 1024, .panels = 4, .panel_outer = 0, .a_cost = 0.05, .b_cost = 0.1,
+    .pack = f32_pack, .run = f32_run, .peak = peak};
 const cpu_product cpu_f32_bf16_avx512 = {
-    .rows = ROWS, .row_step = 1, .k_step = 2, .k_block = 1024, .panels = 4, .panel_outer = 0, .a_cost = 0.05, .b_cost = 0.1, .pack = bf16_pack, .run = bf16_run, .peak = peak};
+    .rows = ROWS, .row_step = 1, .k_step = 2, .k_block = 1024, .panels = 4, .panel_outer = 0, .a_cost = 0.05, .b_cost = 0.1,
+    .pack = bf16_pack, .run = bf16_run, .peak = peak};
 const cpu_elements cpu_elements_avx512 = ELEMENTS_TABLE;

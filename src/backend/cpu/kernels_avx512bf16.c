@@ -48,7 +48,8 @@ BROADCAST_INLINE void tile(int rows, int k, const void *a_, const void *b_, floa
 BROADCAST_ROWS_12(X)
 #undef X
 
-static void run(int rows, int k, const void *a, const void *b, float *c, int accumulate) {
+static void run(int rows, int k, const void *a, const void *b, float *c, int accumulate, cpu_ahead ahead) {
+    (void)ahead;                 /* these have a fetch of their own, along the panel they read */
 #define X(rows) [rows] = tile_##rows,
     static const broadcast_kernel kernels[ROWS + 1] = {BROADCAST_ROWS_12(X)};
 #undef X
@@ -72,4 +73,5 @@ static double peak(long loops) {
 }
 
 const cpu_product cpu_bf16_bf16_avx512bf16 = {
-    .rows = ROWS, .row_step = 1, .k_step = 2, .k_block = 2048, .panels = 4, .panel_outer = 0, .a_cost = 0.1, .b_cost = 0.2, .pack = pack, .run = run, .peak = peak};
+    .rows = ROWS, .row_step = 1, .k_step = 2, .k_block = 2048, .panels = 4, .panel_outer = 0, .a_cost = 0.1, .b_cost = 0.2,
+    .pack = pack, .run = run, .peak = peak};

@@ -29,8 +29,12 @@ static cpu_gemm norm_linear(const op *op, cpu_gemm g) {
     g.x = a->x;
     g.norm = a->norm;
     g.finisher = gated ? g.kernels->elements->gated : g.kernels->elements->linear;
-    g.finish = (cpu_finish){.type = op->type, .n = gated ? a->weight.n / 2 : a->weight.n, .activation = a->activation, .bias = a->bias,
-                            .out_row = a->out_row, .out = a->out};
+    g.finish = (cpu_finish){.type = op->type,
+                            .n = gated ? a->weight.n / 2 : a->weight.n,
+                            .activation = a->activation,
+                            .bias = a->bias,
+                            .out_row = a->out_row,
+                            .out = a->out};
     return g;
 }
 
@@ -59,7 +63,8 @@ static cpu_gemm state_embed(const op *op, cpu_gemm g) {
     g.x = a->state;
     g.type = DTYPE_F32;
     g.finisher = g.kernels->elements->linear;
-    g.finish = (cpu_finish){.type = op->type, .n = a->weight.n, .bias = a->bias, .group = 1, .stride = a->out_stride, .out = a->out};
+    g.finish = (cpu_finish){
+        .type = op->type, .n = a->weight.n, .bias = a->bias, .group = 1, .stride = a->out_stride, .out = a->out};
     return g;
 }
 

@@ -78,7 +78,8 @@ static inline __m256i vec_bf16_half(__m256 a) {
     __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
     __m256i r = _mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
     __m256i nan = _mm256_or_si256(u, _mm256_set1_epi32(0x400000));
-    return _mm256_castps_si256(_mm256_blendv_ps(_mm256_castsi256_ps(r), _mm256_castsi256_ps(nan), _mm256_cmp_ps(a, a, _CMP_UNORD_Q)));
+    return _mm256_castps_si256(
+        _mm256_blendv_ps(_mm256_castsi256_ps(r), _mm256_castsi256_ps(nan), _mm256_cmp_ps(a, a, _CMP_UNORD_Q)));
 }
 static inline __m256 vec_round_bf16_half(__m256 a) {
     return _mm256_castsi256_ps(_mm256_and_si256(vec_bf16_half(a), _mm256_set1_epi32((int)0xffff0000)));
@@ -122,6 +123,16 @@ static inline void vec_store_bf16_n(uint16_t *p, vec x, int count) {
     }
     _mm256_storeu_si256((__m256i *)part, vec_narrow(x));
     memcpy(p, part, (size_t)count * sizeof *part);
+}
+
+/* even[0], odd[0], even[1], odd[1] … as bf16. */
+static inline __m256i vec_bf16_pairs_half(__m256 even, __m256 odd) {
+    __m256i upper = _mm256_and_si256(vec_bf16_half(odd), _mm256_set1_epi32((int)0xffff0000));
+    return _mm256_or_si256(_mm256_srli_epi32(vec_bf16_half(even), 16), upper);
+}
+static inline void vec_store_bf16_pairs(uint32_t *p, vec even, vec odd) {
+    _mm256_storeu_si256((__m256i *)p, vec_bf16_pairs_half(even.low, odd.low));
+    _mm256_storeu_si256((__m256i *)(p + 8), vec_bf16_pairs_half(even.high, odd.high));
 }
 
 /* p[0], p[2], … p[14] and p[1], p[3], … p[15] */

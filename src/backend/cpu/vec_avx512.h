@@ -31,7 +31,9 @@ static inline vec vec_round(vec a) { return _mm512_roundscale_ps(a, _MM_FROUND_T
 static inline vec vec_scale(vec a, vec n) { return _mm512_scalef_ps(a, n); }
 
 /* The first `count` lanes of a, `other` in the rest. */
-static inline vec vec_keep(vec a, int count, float other) { return _mm512_mask_blend_ps(vec_mask(count), _mm512_set1_ps(other), a); }
+static inline vec vec_keep(vec a, int count, float other) {
+    return _mm512_mask_blend_ps(vec_mask(count), _mm512_set1_ps(other), a);
+}
 
 static inline float vec_sum(vec a) {
     __m256 h = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
@@ -63,8 +65,18 @@ static inline __m256i vec_narrow(vec a) { return _mm512_cvtepi32_epi16(_mm512_sr
 /* The first `count` (1 … 16) elements; lanes beyond are zero. */
 static inline vec vec_load_n(const float *p, int count) { return _mm512_maskz_loadu_ps(vec_mask(count), p); }
 static inline void vec_store_n(float *p, vec x, int count) { _mm512_mask_storeu_ps(p, vec_mask(count), x); }
-static inline vec vec_load_bf16_n(const uint16_t *p, int count) { return vec_widen(_mm256_maskz_loadu_epi16(vec_mask(count), p)); }
-static inline void vec_store_bf16_n(uint16_t *p, vec x, int count) { _mm256_mask_storeu_epi16(p, vec_mask(count), vec_narrow(x)); }
+static inline vec vec_load_bf16_n(const uint16_t *p, int count) {
+    return vec_widen(_mm256_maskz_loadu_epi16(vec_mask(count), p));
+}
+static inline void vec_store_bf16_n(uint16_t *p, vec x, int count) {
+    _mm256_mask_storeu_epi16(p, vec_mask(count), vec_narrow(x));
+}
+
+/* even[0], odd[0], even[1], odd[1] … as bf16. */
+static inline void vec_store_bf16_pairs(uint32_t *p, vec even, vec odd) {
+    __m512i upper = _mm512_and_si512(vec_bf16_bits(odd), _mm512_set1_epi32((int)0xffff0000));
+    _mm512_storeu_si512(p, _mm512_or_si512(_mm512_srli_epi32(vec_bf16_bits(even), 16), upper));
+}
 
 /* p[0], p[2], … p[30] and p[1], p[3], … p[31] */
 static inline vec vec_load_pairs(const float *p, vec *odd) {

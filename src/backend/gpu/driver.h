@@ -43,6 +43,7 @@ enum {
     GPU_DEVICE_MINOR = 76,
     GPU_DEVICE_SHARED_BYTES = 97,          /* most a block may ask for                                        */
     GPU_FUNCTION_SHARED_BYTES = 8,
+    GPU_FUNCTION_WIDE_CLUSTERS = 14,       /* more than 8 blocks a cluster                                    */
     GPU_STREAM_NON_BLOCKING = 1,
     GPU_CAPTURE_THREAD_LOCAL = 1,
     GPU_EVENT_EXTERNAL = 1,                /* in a capture: a node that records the event                     */

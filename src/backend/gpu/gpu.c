@@ -331,7 +331,7 @@ static const kernel_entry kernel_entries[GPU_KERNELS] = {
 
 /* Loads the modules that this device can run and finds every kernel in them. */
 static int load_kernels(gpu_device *self, const gpu_image *images, const char **doing) {
-    enum { STATIC_SHARED = 1280 };         /* no kernel with dynamic memory has more static than this */
+    enum { STATIC_SHARED = 2048 };         /* no kernel with dynamic memory has more static than this */
     const gpu_driver *driver = &self->driver;
     for (int i = 0; images[i].name; i++) {
         int hopper_chip = self->major == 9 && self->minor == 0, code;
@@ -344,6 +344,10 @@ static int load_kernels(gpu_device *self, const gpu_image *images, const char **
             if (!code && kernel_entries[k].dynamic)
                 code = driver->function_set(self->kernels[k], GPU_FUNCTION_SHARED_BYTES, (int)self->shared_bytes - STATIC_SHARED);
         }
+        if (code) return code;
+    }
+    if (self->kernels[GPU_attention_cluster]) {
+        int code = driver->function_set(self->kernels[GPU_attention_cluster], GPU_FUNCTION_WIDE_CLUSTERS, 1);
         if (code) return code;
     }
     self->shared_bytes -= STATIC_SHARED;

@@ -46,7 +46,9 @@
     X(skinny_hopper_gated, skinny_hopper, 1) \
     X(skinny_hopper_residual_2, skinny_hopper, 1) \
     X(skinny_hopper_residual_4, skinny_hopper, 1) \
-    X(skinny_hopper_store_2, skinny_hopper, 1)
+    X(skinny_hopper_store_2, skinny_hopper, 1) \
+    X(attention_cluster, attention_hopper, 1) \
+    X(attention_wgmma, attention_hopper, 1)
 
 typedef enum gpu_kernel {
 #define X(name, image, dynamic) GPU_##name,

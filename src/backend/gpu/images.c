@@ -14,6 +14,7 @@ IMAGE(skinny_mma)
 IMAGE(attention_mma)
 IMAGE(gemm_hopper)
 IMAGE(skinny_hopper)
+IMAGE(attention_hopper)
 
 const gpu_image gpu_images_cuda[] = {
     {"simt", gpu_image_simt, 0},
@@ -22,6 +23,7 @@ const gpu_image gpu_images_cuda[] = {
     {"attention_mma", gpu_image_attention_mma, 0},
     {"gemm_hopper", gpu_image_gemm_hopper, 1},
     {"skinny_hopper", gpu_image_skinny_hopper, 1},
+    {"attention_hopper", gpu_image_attention_hopper, 1},
     {NULL, NULL, 0},
 };
 const int gpu_images_cuda_version = OPENPI_CUDA_VERSION;

@@ -8,6 +8,13 @@
 
 #include "backend/gpu/gpu.h"
 
+#ifndef MOVE_RATE
+#define MOVE_RATE 60
+#endif
+#ifndef GATED_GROUPS
+#define GATED_GROUPS 8
+#endif
+
 enum { SKINNY_ROWS = 64, SKINNY_CHUNK = 512, SKINNY_BUDGET = 112 << 10, FEW_ROWS = 64, MOST_SPLITS = 32, KEY_TILE = 64 };
 
 static int ceil_div(int a, int b) { return (a + b - 1) / b; }
@@ -114,7 +121,7 @@ static const hopper_tile hopper_tiles[] = {
 
 static int hopper_legal(const hopper_tile *t, const gpu_linear *p) {
     const gpu_epilogue *e = &p->epilogue;
-    if (e->f32 || e->x_t || e->split) return 0;
+    if (e->f32 || e->x_t || e->split || e->to.group) return 0;
     switch (e->kind) {
     case GPU_EPILOGUE_GATED: return t->store != STORE_TURNED && t->columns % 32 == 0 && !e->bias && e->n % 8 == 0;
     case GPU_EPILOGUE_QKV: return t->store == STORE_ROWS && t->columns % 32 == 0 && e->head_dim % 16 == 0;
@@ -125,14 +132,14 @@ static int hopper_legal(const hopper_tile *t, const gpu_linear *p) {
 /* Cycles, roughly: a tile's multiplications or its bytes from the second-level cache, whichever is longer, times the waves. */
 static double hopper_cost(const gpu_issue *issue, const hopper_tile *t, int rows, const gpu_linear *p) {
     int tiles = ceil_div(rows, t->rows) * ceil_div(p->weights.columns, t->columns), k = p->k_blocks * GPU_ATOM_K;
-    double multiply = (double)t->columns * t->rows * k / 2048, move = (double)(t->columns + t->rows) * 2 * k / 60;
+    double multiply = (double)t->columns * t->rows * k / 2048, move = (double)(t->columns + t->rows) * 2 * k / MOVE_RATE;
     return ceil_div(tiles, issue->device->multiprocessors) * ((multiply > move ? multiply : move) + (t->store == STORE_GATED ? 0 : 1500));
 }
 
 static size_t hopper_shared(const hopper_tile *t) {
     size_t stage = (size_t)(t->columns + t->rows) * 128, behind = t->residual ? (size_t)t->columns * (size_t)t->rows * sizeof(bf16) : 0;
     if (t->store == STORE_GATED) behind = (size_t)t->consumers * (size_t)t->rows * 128;
-    return (size_t)t->stages * (stage + 16) + 8 + behind;
+    return (size_t)t->stages * (stage + 16) + 16 + behind + (t->store == STORE_GATED ? 0 : 2 * (size_t)t->columns * sizeof(float));
 }
 
 /* A map of rank 2 or 3 over bf16, `swizzled` by 128 bytes, or over fp32 words. */
@@ -179,7 +186,7 @@ typedef struct short_tile {
 
 static const short_tile short_tiles[] = {
     {GPU_skinny_hopper_qkv, GPU_EPILOGUE_QKV, 2, 1},
-    {GPU_skinny_hopper_gated, GPU_EPILOGUE_GATED, 8, 1},
+    {GPU_skinny_hopper_gated, GPU_EPILOGUE_GATED, GATED_GROUPS, 1},
     {GPU_skinny_hopper_residual_2, GPU_EPILOGUE_RESIDUAL, 2, 2},
     {GPU_skinny_hopper_residual_4, GPU_EPILOGUE_RESIDUAL, 4, 4},
     {GPU_skinny_hopper_store_2, GPU_EPILOGUE_STORE, 2, 2},
@@ -207,6 +214,8 @@ static int launch_short(gpu_issue *issue, const row_set *rows, const gpu_linear 
     gpu_hopper h;
     memset(&h, 0, sizeof h);
     h.linear = *p;
+    h.linear.stages = (int)shared;
+    if (p->norm) shared += 2 * (size_t)p->ldx * sizeof(float);
     make_map(issue, &h.x, 1, 3, p->x, (uint64_t[]){GPU_ATOM_K, (uint64_t)rows->capacity, (uint64_t)p->k_blocks},
              (uint64_t[]){(uint64_t)p->ldx * sizeof(bf16), GPU_ATOM_K * sizeof(bf16)}, (unsigned[]){GPU_ATOM_K, 16, (unsigned)blocks});
     launch_cluster(issue, t->kernel, p->weights.columns / (8 * t->groups) * t->parts, 1, t->parts, 256, shared, &h);
@@ -375,6 +384,21 @@ static size_t cache_shared(int row_groups) {
     return (rows + 2 * KEY_TILE) * 512 + rows * (128 + 32);
 }
 
+static void launch_wgmma(gpu_issue *issue, const op_cache_attention *a, int queries, const gpu_cache_attention *p) {
+    enum { TILE = 64, BUFFERS = 5 };
+    gpu_wgmma_attention w;
+    if (issue->measure || issue->code) return;
+    uint64_t row = (uint64_t)p->head_dim * sizeof(bf16), places = (uint64_t)a->cache.capacity;
+    uint64_t dims[3] = {(uint64_t)p->head_dim, places, OPENPI_MAX_BATCH}, strides[2] = {row, row * places};
+    unsigned box[3] = {GPU_ATOM_K, TILE, 1};
+    memset(&w, 0, sizeof w);
+    w.attention = *p;
+    make_map(issue, &w.q, 1, 2, p->q, (uint64_t[]){(uint64_t)p->head_dim, (uint64_t)queries}, &row, box);
+    make_map(issue, &w.k, 1, 3, p->k, dims, strides, box);
+    make_map(issue, &w.v, 1, 3, p->v, dims, strides, box);
+    launch(issue, GPU_attention_wgmma, ceil_div(queries, TILE), 1, 384, (size_t)BUFFERS * TILE * (size_t)row, &w);
+}
+
 static void issue_cache_attention(gpu_issue *issue, const op *op) {
     const op_cache_attention *a = &op->cache_attention;
     int f32 = op->type == DTYPE_F32, d = a->cache.head_dim, queries = a->rows.capacity * a->heads, sms = issue->device->multiprocessors;
@@ -385,11 +409,24 @@ static void issue_cache_attention(gpu_issue *issue, const op *op) {
         return;
     }
     p.early = op->stage == OPENPI_STAGE_DENOISE || op->stage == OPENPI_STAGE_STATE;
+#ifndef NO_WGMMA
+    if (issue->device->hopper && d == 256 && ceil_div(queries, 64) * 2 >= sms) {
+        launch_wgmma(issue, a, queries, &p);
+        return;
+    }
+#endif
     if (ceil_div(queries, 48) * 3 >= sms * 2 && cache_shared(3) <= issue->device->shared_bytes) {
         launch(issue, GPU_attention_cache_3, ceil_div(queries, 48), 1, 384, cache_shared(3), &p);
         return;
     }
     int tiles = ceil_div(queries, 16), key_tiles = ceil_div(a->cache.capacity, KEY_TILE), splits = 2 * sms / tiles;
+    if (issue->device->hopper && splits >= 8) {        /* the splits are a cluster, which joins them itself */
+        int most = splits < 16 ? splits : 16, cluster = key_tiles < 8 ? 8 : key_tiles < most ? key_tiles : most;
+        p.splits = cluster;
+        p.span = ceil_div(key_tiles, cluster) * KEY_TILE;
+        launch_cluster(issue, GPU_attention_cluster, tiles * cluster, 1, cluster, 128, cache_shared(1) + (size_t)cluster * 2304, &p);
+        return;
+    }
     if (splits > key_tiles) splits = key_tiles;
     if (splits > MOST_SPLITS) splits = MOST_SPLITS;
     if (splits < 1) splits = 1;

@@ -81,7 +81,8 @@ typedef struct gpu_linear {
     float eps;
     int round;                             /* 1: its result is rounded to bf16                                */
     int k_blocks;                          /* of 64, of x; where it has more than W, W repeats                */
-    int stages;                            /* skinny: chunks of 512 k in flight                               */
+    int stages;                            /* skinny: chunks of 512 k in flight; skinny_hopper: bytes of shared
+                                              memory in front of the norm's parameters                        */
 } gpu_linear;
 
 /* gemm_hopper, skinny_hopper: operands come by the copy engine. */
@@ -144,5 +145,10 @@ typedef struct gpu_cache_attention {
     int part_rows;                         /* rows·heads at capacity                                          */
     int early;                             /* 1: keys in front of the sample's first row are long written     */
 } gpu_cache_attention;
+
+typedef struct gpu_wgmma_attention {
+    gpu_tensor_map q, k, v;                /* [rows·heads][256]; [samples][capacity][256]; boxes of 64 x 64, swizzled */
+    gpu_cache_attention attention;
+} gpu_wgmma_attention;
 
 #endif

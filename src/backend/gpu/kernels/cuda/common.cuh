@@ -51,9 +51,8 @@ DEV float exp2_fast(float x) {
 }
 
 /* x/(1 + exp(-z)); the tanh form of GELU is x·sigmoid(2·√(2/π)·(x + 0.044715·x³)). Relative error under 2e-6. */
-DEV float times_sigmoid(float x, float z) { return __fdividef(x, 1 + exp2_fast(-1.4426950408889634f * z)); }
-DEV float gelu(float x) { return times_sigmoid(x, 1.5957691216057308f * (x + 0.044715f * x * x * x)); }
-DEV float silu(float x) { return times_sigmoid(x, x); }
+DEV float gelu(float x) { return __fdividef(x, 1 + exp2_fast(x * (-2.302208198144325f - 0.10294324f * (x * x)))); }
+DEV float silu(float x) { return __fdividef(x, 1 + exp2_fast(-1.4426950408889634f * x)); }
 
 DEV float warp_sum(float x) {
 #pragma unroll

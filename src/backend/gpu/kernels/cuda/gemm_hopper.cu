@@ -37,27 +37,16 @@ DEV void write8(void *out, size_t at, const float (&v)[8]) {
     *(uint4 *)((u16 *)out + at) = make_uint4(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]), pack_bf16(v[4], v[5]), pack_bf16(v[6], v[7]));
 }
 
-/* Outputs o … o + 7 of a plain matrix; `before` is what a residual adds to, where it has been fetched. */
-DEV void plain8(const gpu_epilogue &e, int r, int o, float (&v)[8], const uint4 *before) {
-    float c[8];
-    if (o >= e.n) return;
-    size_t at = (size_t)row_of(e.to, r) * e.n + o;
-    if (e.bias) {
-        constant8(c, e.bias + o);
+/* Eight outputs of a plain matrix, to `out`; x is what a residual adds to. */
+DEV void plain8(const gpu_epilogue &e, int r, int o, float (&v)[8], const float (&bias)[8], const float (&gate)[8], const uint4 &x, u16 *out) {
 #pragma unroll
-        for (int i = 0; i < 8; i++) v[i] += c[i];
-    }
+    for (int i = 0; i < 8; i++) v[i] += bias[i];
     if (e.kind == GPU_EPILOGUE_RESIDUAL) {
-        uint4 x = before ? *before : __ldcg((const uint4 *)((const u16 *)e.out + at));
-        if (e.gate) {
-            constant8(c, e.gate + o);
-#pragma unroll
-            for (int i = 0; i < 8; i++) v[i] *= c[i];
-        }
-        v[0] += low_of(x.x), v[1] += high_of(x.x), v[2] += low_of(x.y), v[3] += high_of(x.y);
-        v[4] += low_of(x.z), v[5] += high_of(x.z), v[6] += low_of(x.w), v[7] += high_of(x.w);
+        v[0] = low_of(x.x) + v[0] * gate[0], v[1] = high_of(x.x) + v[1] * gate[1], v[2] = low_of(x.y) + v[2] * gate[2], v[3] = high_of(x.y) + v[3] * gate[3];
+        v[4] = low_of(x.z) + v[4] * gate[4], v[5] = high_of(x.z) + v[5] * gate[5], v[6] = low_of(x.w) + v[6] * gate[6], v[7] = high_of(x.w) + v[7] * gate[7];
     } else {
         if (e.add) {
+            float c[8];
             constant8(c, e.add + (size_t)(r % e.add_period) * e.n + o);
 #pragma unroll
             for (int i = 0; i < 8; i++) v[i] += c[i];
@@ -70,7 +59,7 @@ DEV void plain8(const gpu_epilogue &e, int r, int o, float (&v)[8], const uint4 
             for (int i = 0; i < 8; i++) v[i] = silu(v[i]);
         }
     }
-    write8(e.out, at, v);
+    write8(out, 0, v);
 }
 
 /* A unit of 16 packed columns of a gated or qkv matrix. */
@@ -108,47 +97,58 @@ DEV void unit16(const gpu_epilogue &e, int r, int column, float (&a)[8], float (
 
 /* ---- from sums to outputs --------------------------------------------------------------------------------- */
 
-/* A residual tile in shared memory: boxes of [BT rows][64 columns]. */
-template <int BT> DEV const uint4 *residual_at(const char *residual, int row, int c8) {
-    return residual ? (const uint4 *)(residual + (c8 >> 3) * BT * 128 + row * 128 + (c8 & 7) * 16) : NULL;
+/* Plain outputs: a lane keeps its 8 columns and walks down the rows `first`, first + step … of `count`, at memory. The
+ * residual tile, where there is one, is boxes of [BT rows][64 columns]. */
+template <int BT> DEV void walk_plain(const gpu_epilogue &e, const float *memory, int pitch, const float *constants, int columns, const char *residual, int tile_row,
+                                      int c8, int first, int step, int count, int row0, int rows, int column0) {
+    const int o = column0 + c8 * 8;
+    float bias[8], gate[8];
+    if (o >= e.n) return;
+    read8(bias, constants + c8 * 8);
+    read8(gate, constants + columns + c8 * 8);
+    u16 *out = (u16 *)e.out + (size_t)(row0 + first) * e.n + o;
+#pragma unroll 1
+    for (int r = first; r < count && row0 + r < rows; r += step, out += (size_t)step * e.n) {
+        float v[8];
+        read8(v, memory + r * pitch + c8 * 8);
+        uint4 x = make_uint4(0, 0, 0, 0);
+        if (residual) x = *(const uint4 *)(residual + (c8 >> 3) * BT * 128 + (tile_row + r) * 128 + (c8 & 7) * 16);
+        else if (e.kind == GPU_EPILOGUE_RESIDUAL) x = __ldcg((const uint4 *)out);
+        plain8(e, row0 + r, o, v, bias, gate, x, e.to.map ? (u16 *)e.out + (size_t)__ldg(e.to.map + row0 + r) * e.n + o : out);
+    }
 }
 
 /* Rows on the M side: a warp's 16 rows through memory of its own. `first` is the warp's first row in the tile. */
-template <int N, int BT> DEV void store_rows(const gpu_epilogue &e, const float (&d)[N / 2], float *memory, const char *residual, int first, int row0, int rows,
-                                             int column0, int columns) {
-    constexpr int PITCH = N + 8;
-    const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3, paired = e.kind == GPU_EPILOGUE_QKV || e.kind == GPU_EPILOGUE_GATED;
+template <int N, int BT> DEV void store_rows(const gpu_epilogue &e, const float (&d)[N / 2], float *memory, const float *constants, const char *residual, int first,
+                                             int row0, int rows, int column0, int columns) {
+    constexpr int PITCH = N + 8, GROUPS = N / 8, TWO = GROUPS <= 16;
+    const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
 #pragma unroll
     for (int j = 0; j < N / 8; j++) {
         *(float2 *)(memory + g * PITCH + j * 8 + 2 * t) = make_float2(d[4 * j], d[4 * j + 1]);
         *(float2 *)(memory + (g + 8) * PITCH + j * 8 + 2 * t) = make_float2(d[4 * j + 2], d[4 * j + 3]);
     }
     __syncwarp();
-    if (paired) {
+    if (e.kind == GPU_EPILOGUE_QKV || e.kind == GPU_EPILOGUE_GATED) {
+        const int u = lane & 15, column = column0 + u * 16;
+        if (u >= N / 16 || column >= columns) return;
 #pragma unroll 1
-        for (int i = lane; i < 16 * (N / 16); i += 32) {
-            const int r = i / (N / 16), u = i % (N / 16), column = column0 + u * 16;
+        for (int r = lane >> 4; r < 16 && row0 + first + r < rows; r += 2) {
             float a[8], b[8];
-            if (row0 + first + r >= rows || column >= columns) continue;
             read8(a, memory + r * PITCH + u * 16);
             read8(b, memory + r * PITCH + u * 16 + 8);
             unit16(e, row0 + first + r, column, a, b);
         }
     } else {
-#pragma unroll 1
-        for (int i = lane; i < 16 * (N / 8); i += 32) {
-            const int r = i / (N / 8), c = i % (N / 8);
-            float v[8];
-            if (row0 + first + r >= rows) break;
-            read8(v, memory + r * PITCH + c * 8);
-            plain8(e, row0 + first + r, column0 + c * 8, v, residual_at<BT>(residual, first + r, c));
-        }
+        const int c8 = TWO ? lane & 15 : lane;
+        if (c8 < GROUPS)
+            walk_plain<BT>(e, memory, PITCH, constants, N, residual, first, c8, TWO ? lane >> 4 : 0, TWO ? 2 : 1, 16, row0 + first, rows, column0);
     }
 }
 
 /* Columns on the M side, 64 a warpgroup: turned in fp32 through memory of the warpgroup. */
-template <int N> DEV void store_turned(const gpu_epilogue &e, const float (&d)[N / 2], float *memory, const char *residual, int barrier, int row0, int rows,
-                                       int column0) {
+template <int N> DEV void store_turned(const gpu_epilogue &e, const float (&d)[N / 2], float *memory, const float *constants, const char *residual, int barrier,
+                                       int row0, int rows, int column0) {
     constexpr int PITCH = 68;
     const int tid = threadIdx.x & 127, lane = tid & 31, c = (tid >> 5) * 16 + (lane >> 2), t = lane & 3;
 #pragma unroll
@@ -158,13 +158,7 @@ template <int N> DEV void store_turned(const gpu_epilogue &e, const float (&d)[N
         to[8] = d[4 * j + 2], to[PITCH + 8] = d[4 * j + 3];
     }
     group_sync(barrier, 128);
-    const int left = rows - row0, n = left < N ? left : N;
-#pragma unroll 1
-    for (int i = tid; i < n * 8; i += 128) {
-        float v[8];
-        read8(v, memory + (i >> 3) * PITCH + (i & 7) * 8);
-        plain8(e, row0 + (i >> 3), column0 + (i & 7) * 8, v, residual_at<N>(residual, i >> 3, i & 7));
-    }
+    walk_plain<N>(e, memory, PITCH, constants, 64, residual, 0, tid & 7, tid >> 3, 16, N, row0, rows, column0);
 }
 
 DEV void store_matrix4(u32 at, u32 a, u32 b, u32 c, u32 d) {
@@ -219,6 +213,9 @@ template <int BW, int BT, int NC, int STAGES, int STORE, int RES> DEV void gemm(
 
     const int early = blocks < STAGES ? blocks : STAGES;
     if (threadIdx.x == NC * 128) {
+        prefetch_map(&p.weights);
+        prefetch_map(&p.x);
+        if (residual) prefetch_map(&p.residual);
         for (int s = 0; s < STAGES; s++) {
             barrier_init(full + s * 8, 1);
             barrier_init(empty + s * 8, PP ? 4 : 4 * NC);
@@ -233,12 +230,12 @@ template <int BW, int BT, int NC, int STAGES, int STORE, int RES> DEV void gemm(
     }
     __syncthreads();
     start_next();
-    if (!PP && blockIdx.x < units && threadIdx.x < BW / 32 + 1) {      /* constants of the way out come nearer */
-        const int o = weights_of(blockIdx.x) * 8 + threadIdx.x * 32;
-        if (l.epilogue.kind != GPU_EPILOGUE_QKV && o < l.epilogue.n) {
-            if (l.epilogue.bias) prefetch(l.epilogue.bias + o);
-            if (l.epilogue.gate) prefetch(l.epilogue.gate + o);
-        }
+    /* Bias and gate of the tile's columns, for the way out. */
+    float *constants = (float *)(memory + STAGES * STAGE + BEHIND + STAGES * 16 + 16);
+    if (!PP && threadIdx.x < BW) {
+        const int o = weights_of(blockIdx.x) * 8 + threadIdx.x, there = l.epilogue.kind != GPU_EPILOGUE_QKV && o < l.epilogue.n && blockIdx.x < units;
+        constants[threadIdx.x] = there && l.epilogue.bias ? __ldg(l.epilogue.bias + o) : 0;
+        constants[BW + threadIdx.x] = there && l.epilogue.gate ? __ldg(l.epilogue.gate + o) : 1;
     }
 
     if (group == NC) {
@@ -302,9 +299,9 @@ template <int BW, int BT, int NC, int STAGES, int STORE, int RES> DEV void gemm(
             } else {
                 group_sync(7, NC * 128);   /* all have read their last stage: the ring is staging now */
                 if (residual) barrier_wait(residual_there, 0);
-                if constexpr (STORE == TURNED) store_turned<N>(l.epilogue, d[0], (float *)memory, before_at, 1 + group, row0, rows, column0);
+                if constexpr (STORE == TURNED) store_turned<N>(l.epilogue, d[0], (float *)memory, constants, before_at, 1 + group, row0, rows, column0);
                 else
-                    store_rows<N, BT>(l.epilogue, d[0], (float *)memory + (group * 4 + warp) * 16 * (N + 8), before_at, group * 64 + warp * 16, row0, rows, column0,
+                    store_rows<N, BT>(l.epilogue, d[0], (float *)memory + (group * 4 + warp) * 16 * (N + 8), constants, before_at, group * 64 + warp * 16, row0, rows, column0,
                                       l.weights.columns);
                 break;
             }

@@ -29,6 +29,8 @@ DEV void copy_box3(u32 to, const gpu_tensor_map *map, int a, int b, int c, u32 b
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to), "l"(map), "r"(a),
                  "r"(b), "r"(c), "r"(barrier) : "memory");
 }
+/* The map itself comes nearer, before it is needed. */
+DEV void prefetch_map(const gpu_tensor_map *map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 /* Read once: the second-level cache is kept for what comes again. */
 DEV void copy_bytes_once(u32 to, const void *from, u32 bytes, u32 barrier) {
     u64 policy;
@@ -47,7 +49,8 @@ DEV u32 peer_address(u32 address, u32 rank) {
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(address), "r"(rank));
     return r;
 }
-DEV void cluster_sync(void) { asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory"); }
+/* The blocks of the cluster are there and have made their barriers. Relaxed: a release would wait for copies in flight. */
+DEV void cluster_sync(void) { asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory"); }
 /* 16 bytes into a block of the cluster, counted by a barrier of that block. */
 DEV void send16(u32 to, u32 barrier, float a, float b, float c, float d) {
     asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to), "r"(__float_as_uint(a)),

@@ -6,7 +6,7 @@
  *
  *   x       [k/64][16 rows][128 bytes, swizzled], by one copy of a box of three dimensions
  *   W       [C groups of 8 columns][k/64][1024 bytes], as it lies, one copy a group
- *   sums    warp w takes the 64 k blocks w, w + 8; every warp sends its part of a group to the block that owns the group
+ *   sums    warp w takes the 64 k blocks w, w + WARPS; every warp sends its part of a group to the block that owns the group
  *           (KS > 1: over the cluster, counted by a barrier), where they are added in a fixed order
  *
  * The norm happens in place, a row a warp at a time, in registers. With split the fp32 outputs leave as bf16 + bf16
@@ -16,8 +16,6 @@
  * == 0, outputs are even, and a norm only with KS = 1. */
 #include "epilogue.cuh"
 #include "hopper.cuh"
-
-enum { WARPS = 8, SLICE = 16 };
 
 /* What a thread needs to finish row r, packed unit or group `column`, pair t: all of it known beforehand. */
 typedef struct finish {
@@ -91,7 +89,7 @@ template <int KIND> DEV void complete(const gpu_epilogue &e, const finish &f, u3
     }
 }
 
-template <int C, int KS, int KIND> DEV void skinny(const gpu_hopper &p) {
+template <int C, int KS, int KIND, int WARPS> DEV void skinny(const gpu_hopper &p) {
     constexpr int PAIRED = KIND == GPU_EPILOGUE_QKV || KIND == GPU_EPILOGUE_GATED, OWN = C / KS;
     extern __shared__ __align__(1024) char memory[];
     __shared__ __align__(8) u64 barriers[3];
@@ -104,6 +102,7 @@ template <int C, int KS, int KIND> DEV void skinny(const gpu_hopper &p) {
     float4 *parts = (float4 *)(memory + (parts_at - x_at));      /* [KS·8 sources][OWN][32 lanes] */
 
     if (!tid) {
+        prefetch_map(&p.x);
         barrier_init(w_there, 1);
         barrier_init(x_there, 1);
         barrier_init(parts_there, 1);
@@ -122,25 +121,22 @@ template <int C, int KS, int KIND> DEV void skinny(const gpu_hopper &p) {
 
     const int rows = *l.count;
     /* Thread (task, sub): one row half h, lane slot `slot`, unit or group u; sub shares the adding. */
-    constexpr int UNITS = PAIRED ? OWN / 2 : OWN, TASKS = UNITS * 64, SUBS = 256 / TASKS < 4 ? 256 / TASKS : 4;
-    static_assert(TASKS * SUBS <= 256, "a thread has at most one task");
+    constexpr int UNITS = PAIRED ? OWN / 2 : OWN, TASKS = UNITS * 64, SUBS = WARPS * 32 / TASKS < 4 ? WARPS * 32 / TASKS : 4;
+    static_assert(TASKS * SUBS <= WARPS * 32, "a thread has at most one task");
     const int task = tid / SUBS, sub = tid % SUBS, h = task & 1, slot = task >> 1 & 31, u = task >> 6, r = (slot >> 2) + 8 * h, t = slot & 3;
     finish f = {0, 0, 0, 0, 0, 0, 0, 0};
     if (task < TASKS && !sub) f = prepare<KIND>(l.epilogue, r, rows, (group0 + rank * OWN) * 8 + u * (PAIRED ? 16 : 8), t);
-    float scale[4][8], shift[4][8];
     const int units = l.ldx / 8;
     const bool normed = (KIND == GPU_EPILOGUE_QKV || KIND == GPU_EPILOGUE_GATED) && l.norm != GPU_NORM_NONE;
+    float *scale = (float *)(memory + l.stages), *shift = scale + l.ldx;      /* stages: where they lie */
     if (normed) {
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-#pragma unroll
-            for (int j = 0; j < 8; j += 4) {
-                const int at = (lane + i * 32) * 8 + j, there = at < l.ldx;
-                float4 w = there ? __ldg((const float4 *)(l.norm_weight + at)) : make_float4(0, 0, 0, 0), b = make_float4(0, 0, 0, 0);
-                if (there && l.norm_bias) b = __ldg((const float4 *)(l.norm_bias + at));
-                scale[i][j] = 1 + w.x, scale[i][j + 1] = 1 + w.y, scale[i][j + 2] = 1 + w.z, scale[i][j + 3] = 1 + w.w;
-                shift[i][j] = b.x, shift[i][j + 1] = b.y, shift[i][j + 2] = b.z, shift[i][j + 3] = b.w;
-            }
+        for (int i = tid * 4; i < l.ldx; i += WARPS * 128) {
+            float4 w = __ldg((const float4 *)(l.norm_weight + i)), b = make_float4(0, 0, 0, 0);
+            if (l.norm_bias) b = __ldg((const float4 *)(l.norm_bias + i));
+            *(float4 *)(scale + i) = make_float4(1 + w.x, 1 + w.y, 1 + w.z, 1 + w.w);
+            *(float4 *)(shift + i) = b;
+        }
+        __syncthreads();
     }
 
     wait_before();
@@ -166,10 +162,14 @@ template <int C, int KS, int KIND> DEV void skinny(const gpu_hopper &p) {
             for (int i = 0; i < 4; i++) {
                 const int unit = lane + i * 32;
                 u32 w[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
+                if (unit >= units) continue;
 #pragma unroll
-                for (int j = 0; j < 4; j++)
-                    w[j] = pack_bf16(low_of(w[j]) * factor * scale[i][2 * j] + shift[i][2 * j], high_of(w[j]) * factor * scale[i][2 * j + 1] + shift[i][2 * j + 1]);
-                if (unit < units) *(uint4 *)(memory + (unit >> 3) * 2048 + row * 128 + (((unit ^ row) & 7) << 4)) = make_uint4(w[0], w[1], w[2], w[3]);
+                for (int j = 0; j < 4; j += 2) {
+                    const float4 m = *(const float4 *)(scale + unit * 8 + j * 2), b = *(const float4 *)(shift + unit * 8 + j * 2);
+                    w[j] = pack_bf16(low_of(w[j]) * factor * m.x + b.x, high_of(w[j]) * factor * m.y + b.y);
+                    w[j + 1] = pack_bf16(low_of(w[j + 1]) * factor * m.z + b.z, high_of(w[j + 1]) * factor * m.w + b.w);
+                }
+                *(uint4 *)(memory + (unit >> 3) * 2048 + row * 128 + (((unit ^ row) & 7) << 4)) = make_uint4(w[0], w[1], w[2], w[3]);
             }
         }
         __syncthreads();
@@ -225,8 +225,11 @@ template <int C, int KS, int KIND> DEV void skinny(const gpu_hopper &p) {
     }
 }
 
-KERNEL(256) skinny_hopper_qkv(const __grid_constant__ gpu_hopper p) { skinny<2, 1, GPU_EPILOGUE_QKV>(p); }
-KERNEL(256) skinny_hopper_gated(const __grid_constant__ gpu_hopper p) { skinny<8, 1, GPU_EPILOGUE_GATED>(p); }
-KERNEL(256) skinny_hopper_residual_2(const __grid_constant__ gpu_hopper p) { skinny<2, 2, GPU_EPILOGUE_RESIDUAL>(p); }
-KERNEL(256) skinny_hopper_residual_4(const __grid_constant__ gpu_hopper p) { skinny<4, 4, GPU_EPILOGUE_RESIDUAL>(p); }
-KERNEL(256) skinny_hopper_store_2(const __grid_constant__ gpu_hopper p) { skinny<2, 2, GPU_EPILOGUE_STORE>(p); }
+#ifndef GATED_GROUPS
+#define GATED_GROUPS 8
+#endif
+KERNEL(256) skinny_hopper_qkv(const __grid_constant__ gpu_hopper p) { skinny<2, 1, GPU_EPILOGUE_QKV, 8>(p); }
+KERNEL(256) skinny_hopper_gated(const __grid_constant__ gpu_hopper p) { skinny<GATED_GROUPS, 1, GPU_EPILOGUE_GATED, 8>(p); }
+KERNEL(256) skinny_hopper_residual_2(const __grid_constant__ gpu_hopper p) { skinny<2, 2, GPU_EPILOGUE_RESIDUAL, 8>(p); }
+KERNEL(256) skinny_hopper_residual_4(const __grid_constant__ gpu_hopper p) { skinny<4, 4, GPU_EPILOGUE_RESIDUAL, 8>(p); }
+KERNEL(256) skinny_hopper_store_2(const __grid_constant__ gpu_hopper p) { skinny<2, 2, GPU_EPILOGUE_STORE, 8>(p); }

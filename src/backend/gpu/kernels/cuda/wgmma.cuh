@@ -72,4 +72,20 @@ DEV void wgmma(float (&d)[128], u64 a, u64 b, int add) {
                  : "l"(a), "l"(b), "r"(add));
 }
 
+DEV void wgmma(float (&d)[32], u64 a, u64 b, int add) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" WT0 ", " WT1 ", " WT2 ", " WT3 "}, %32, %33, p, 1, 1, 0, 0;\n}"
+                 : WR0, WR1, WR2, WR3
+                 : "l"(a), "l"(b), "r"(add));
+}
+
+/* B lies [16 k][N] instead, 64 of N a row of 128 bytes: the next 8 k follow after 1024 bytes, the next 64 of N after `box`. */
+DEV u64 wgmma_turned(u32 address, u32 box) { return (u64)1 << 62 | (u64)64 << 32 | (u64)(box >> 4) << 16 | address >> 4; }
+
+/* N = 256, A in registers (as mma16 takes it, a warp its 16 rows), B turned. */
+DEV void wgmma_values(float (&d)[128], const u32 *a, u64 b) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" WT0 ", " WT1 ", " WT2 ", " WT3 ", " WT4 ", " WT5 ", " WT6 ", " WT7 ", " WT8 ", " WT9 ", " WT10 ", " WT11 ", " WT12 ", " WT13 ", " WT14 ", " WT15 "}, {%128, %129, %130, %131}, %132, 1, 1, 1, 1;"
+                 : WR0, WR1, WR2, WR3, WR4, WR5, WR6, WR7, WR8, WR9, WR10, WR11, WR12, WR13, WR14, WR15
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
 #endif
