@@ -42,7 +42,7 @@ static openpi_status check_options(const openpi_engine_options *o, const char *c
 static openpi_status open_parts(openpi_engine *e, const char *path, const openpi_engine_options *o, openpi_error *error) {
     const char *name = o->device ? o->device : "cpu";
     const backend *backend = find_backend(name);
-    if (!backend) return report(error, OPENPI_NO_DEVICE, "device \"%s\" is unknown, expected cpu", name);
+    if (!backend) return report(error, OPENPI_NO_DEVICE, "device \"%s\" is unknown, expected cpu or cuda:N", name);
     e->dtype = o->dtype == OPENPI_F32 ? OPENPI_F32 : OPENPI_BF16;
     TRY(pool_create(o->threads, o->pin, &e->pool, error));
     device_options device = {.isa = o->isa, .pool = e->pool, .path = o->path};

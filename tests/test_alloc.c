@@ -259,7 +259,7 @@ static openpi_status verify_policy_golden(holdings *h, openpi_error *error) {
 typedef struct scenario {
     const char *name;
     openpi_status (*run)(holdings *h, openpi_error *error);
-    int blocks;                  /* that a library may leave behind                                        */
+    int blocks;                  /* that a library may keep or give up                                       */
     int stride;                  /* every how many requests, unless asked for all; 0: every one            */
 } scenario;
 
@@ -301,7 +301,7 @@ static void memory_runs_out(void **state) {
             outcome o = attempt(s, n, and_on);
             if (!o.refused) continue;                    /* fewer requests this time */
             tries++;
-            if (o.blocks > s->blocks || o.blocks < 0 || o.files)
+            if (o.blocks > s->blocks || o.blocks < -s->blocks || o.files)
                 fail_msg("request %lld of %lld%s refused: %lld blocks and %lld files left behind (%s)", n, whole.calls,
                          and_on ? " and on" : "", o.blocks, o.files, o.error.message);
             if (o.status == OPENPI_OK) {
@@ -331,8 +331,8 @@ static const scenario scenarios[] = {
     {"a policy from a robot's JSON", robot_policy_scenario, 0, 0},
     {"PNG", png, 0, 0},
     {"JPEG", jpeg, 1, 0},                   /* tjInitDecompress: its own handle                               */
-    {"inspect", inspect_plain, 0, 0},
-    {"inspect LeRobot's", inspect_lerobot, 0, 0},
+    {"inspect", inspect_plain, 1, 0},       /* dlopen of a driver that is not there: glibc keeps its message    */
+    {"inspect LeRobot's", inspect_lerobot, 1, 0},
     {"write shards", write_shards, 0, 7},
     {"write LeRobot's", write_lerobot, 0, 7},
     {"verify", verify_policy_golden, 0, 37},

@@ -246,15 +246,16 @@ static inline vec load_rope(const float *pairs, int n, vec *sine) {
 
 /* n elements i … of a key, whose pairs stand 32 words apart. */
 static inline void put_key_part(void *block, dtype type, int d, int place, int i, vec value, int n) {
-    uint32_t words[16];
+    float values[16];
+    bf16 pairs[16];
     if (type == DTYPE_BF16 && i % 2 == 0 && n == 16) {
-        uint32_t *to = (uint32_t *)block + layout_key(type, d, place, i) / 2;
-        vec_store_bf16_n((bf16 *)words, value, 16);
-        for (int pair = 0; pair < 8; pair++) to[pair * PANEL] = words[pair];
+        bf16 *to = (bf16 *)block + layout_key(type, d, place, i);
+        vec_store_bf16_n(pairs, value, 16);
+        for (int j = 0; j < 16; j += 2) memcpy(to + j * PANEL, pairs + j, 2 * sizeof *pairs);
         return;
     }
-    vec_store((float *)words, value);
-    for (int j = 0; j < n; j++) put(block, type, layout_key(type, d, place, i + j), ((float *)words)[j]);
+    vec_store(values, value);
+    for (int j = 0; j < n; j++) put(block, type, layout_key(type, d, place, i + j), values[j]);
 }
 
 /* A row's rotated half-heads go to its place among the keys. What pads head_dim becomes zero: a product reads it. */

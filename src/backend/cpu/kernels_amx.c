@@ -56,7 +56,6 @@ static void run_16(int k, const bf16 *a, const bf16 *b, float *c, int accumulate
 
 static void run_32(int k, const bf16 *a, const bf16 *b, float *c, int accumulate, cpu_ahead ahead) {
     int each = (ahead.lines * TILE_K + k - 1) / k;
-    const char *end = ahead.from + (size_t)ahead.lines * TILE_BYTES;
     if (accumulate) {
         _tile_loadd(0, c, C_STRIDE);
         _tile_loadd(1, c + 16, C_STRIDE);
@@ -69,7 +68,7 @@ static void run_32(int k, const bf16 *a, const bf16 *b, float *c, int accumulate
         _tile_zero(3);
     }
     for (int i = 0; i < k; i += TILE_K, a += 2 * A_TILE, b += B_STEP) {
-        for (int line = 0; line < each && ahead.from < end; line++, ahead.from += TILE_BYTES)
+        for (int line = 0; line < each && ahead.lines; line++, ahead.lines--, ahead.from += TILE_BYTES)
             _mm_prefetch(ahead.from, _MM_HINT_T1);
         _tile_loadd(4, a, TILE_BYTES);
         _tile_loadd(6, b, B_STRIDE);

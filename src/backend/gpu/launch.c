@@ -9,10 +9,10 @@
 #include "backend/gpu/gpu.h"
 
 #ifndef MOVE_RATE
-#define MOVE_RATE 60
+#define MOVE_RATE 72
 #endif
 #ifndef GATED_GROUPS
-#define GATED_GROUPS 8
+#define GATED_GROUPS 4
 #endif
 
 enum { SKINNY_ROWS = 64, SKINNY_CHUNK = 512, SKINNY_BUDGET = 112 << 10, FEW_ROWS = 64, MOST_SPLITS = 32, KEY_TILE = 64 };
@@ -249,7 +249,7 @@ static void launch_linear(gpu_issue *issue, const row_set *rows, gpu_linear p, s
 }
 
 static gpu_linear linear_of(const row_set *rows, const void *x, int f32, const norm *norm, const matrix *weight) {
-    gpu_linear p = {.count = rows->count, .x_type = f32 ? GPU_X_F32 : GPU_X_BF16, .x = x, .ldx = weight->k, .weights = gpu_weights_of(weight)};
+    gpu_linear p = {.count = rows->count, .capacity = rows->capacity, .x_type = f32 ? GPU_X_F32 : GPU_X_BF16, .x = x, .ldx = weight->k, .weights = gpu_weights_of(weight)};
     p.k_blocks = p.weights.blocks;
     p.round = !f32;
     if (norm && norm->kind != NORM_NONE) {
@@ -408,7 +408,7 @@ static void issue_cache_attention(gpu_issue *issue, const op *op) {
         launch(issue, GPU_attention_simt_cache, a->rows.capacity, a->heads, 128, (size_t)a->cache.capacity * sizeof(float), &p);
         return;
     }
-    p.early = op->stage == OPENPI_STAGE_DENOISE || op->stage == OPENPI_STAGE_STATE;
+    p.early = op->stage == OPENPI_STAGE_DENOISE || op->stage == OPENPI_STAGE_STATE ? OPENPI_MAX_HORIZON + 1 : 0;
 #ifndef NO_WGMMA
     if (issue->device->hopper && d == 256 && ceil_div(queries, 64) * 2 >= sms) {
         launch_wgmma(issue, a, queries, &p);

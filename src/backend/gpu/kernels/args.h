@@ -69,6 +69,7 @@ enum { GPU_X_F32, GPU_X_BF16, GPU_X_PIXELS };
 /* Every product x·Wᵀ: linear_simt and linear_rows take any type and shape, the others bf16. */
 typedef struct gpu_linear {
     const int32_t *count;                  /* [1] rows in use                                                 */
+    int capacity;                          /* most rows                                                       */
     int x_type;
     const void *x;                         /* [.][ldx]                                                        */
     int ldx;                               /* also the columns that exist: what lies behind them is zero      */
@@ -142,8 +143,9 @@ typedef struct gpu_cache_attention {
     int splits, span;
     float *part;                           /* [splits][rows·heads][head_dim]                                  */
     float *part_stats;                     /* [splits][rows·heads][2]: maximum, sum                           */
-    int part_rows;                         /* rows·heads at capacity                                          */
-    int early;                             /* 1: keys in front of the sample's first row are long written     */
+    int part_rows;                         /* rows·heads at capacity, split or not                            */
+    int early;                             /* not 0: keys in front of the sample's first row are long written,
+                                              and a sample has no more rows than this                         */
 } gpu_cache_attention;
 
 typedef struct gpu_wgmma_attention {

@@ -37,21 +37,35 @@ template <int R> DEV int attend_cache(const gpu_cache_attention &p, int tile, in
     const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, g = lane >> 2, t = lane & 3, rg = warp >> 2, kg = warp & 3;
     const int f0 = tile * ROWS, units = p.head_dim >> 3, d = p.head_dim;
 
-    const int total = *p.count * p.heads;
+    /* The block's rows, at most 49: lane i holds the tables of rows first_row + i and + 32 + i. All loads at once. */
+    const int first_row = f0 / p.heads, total = *p.count * p.heads;
+    int samples[2], row_ends[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const int r = first_row + lane + 32 * i, there = r * p.heads < min(f0 + ROWS, p.part_rows);
+        samples[i] = there ? __ldg(p.sample + r) : -1;
+        row_ends[i] = there ? __ldg(p.keys + r) : 0;
+    }
+    const int position = f0 < p.part_rows ? __ldg(p.position + first_row) : 0;
     a.f0 = f0;
     a.total = total;
     if (f0 >= total) {
         wait_before();
         return 0;
     }
-    const int first_row = f0 / p.heads, last_row = (min(f0 + ROWS, total) - 1) / p.heads;
-    const int first_sample = p.sample[first_row], last_sample = p.sample[last_row];
+    auto table = [&](const int (&of)[2], int i) {
+        const int low = __shfl_sync(0xffffffffu, of[0], i & 31), high = __shfl_sync(0xffffffffu, of[1], i & 31);
+        return i < 32 ? low : high;
+    };
+    const int last = (min(f0 + ROWS, total) - 1) / p.heads - first_row;          /* of the rows that are there */
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+        if (lane + 32 * i > last) samples[i] = -1;
+    const int first_sample = table(samples, 0), last_sample = table(samples, last);
 
     /* The keys of sample s that some row of this block sees, cut to this split. */
     auto keys_of = [&](int s) {
-        int n = 0;
-        for (int r = first_row + lane; r <= last_row; r += 32)
-            if (p.sample[r] == s) n = max(n, p.keys[r]);
+        const int n = max(samples[0] == s ? row_ends[0] : 0, samples[1] == s ? row_ends[1] : 0);
         return min(__reduce_max_sync(0xffffffffu, n), end);
     };
     auto load_keys = [&](const void *from, u32 to, int sample, int key0, int keys) {
@@ -69,17 +83,9 @@ template <int R> DEV int attend_cache(const gpu_cache_attention &p, int tile, in
     };
     settle(sample, key0, keys);
 
-    /* Keys that stand in front of the sample's rows were written before this stage began. */
-    bool early = p.early && sample == first_sample && sample <= last_sample;
-    if (early) {
-        int start = first_row;             /* the sample's first row: rows of a sample stand together */
-        for (u32 same = ~0u; same == ~0u;) {
-            const int r = start - 1 - lane;
-            same = __ballot_sync(0xffffffffu, r >= 0 && p.sample[r] == sample);
-            start -= same == ~0u ? 32 : __ffs(~same) - 1;
-        }
-        early = key0 + KEYS <= p.position[start];
-    }
+    /* Keys that stand in front of the sample's rows were written before this stage began. Its rows begin at most
+     * first_row rows before this one, and never more than the longest chunk and its state. */
+    const bool early = p.early && sample == first_sample && sample <= last_sample && key0 + KEYS <= position - min(first_row, p.early);
     if (early) load_keys(p.k, k_at, sample, key0, keys), load_keys(p.v, v_at, sample, key0, keys);
     wait_before();
     for (int i = tid; i < ROWS * 32; i += THREADS) {
@@ -99,9 +105,9 @@ template <int R> DEV int attend_cache(const gpu_cache_attention &p, int tile, in
     int row_sample[2], row_keys[2];
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        const int f = f0 + rg * 16 + h * 8 + g, r = f < total ? f / p.heads : first_row;
-        row_sample[h] = f < total ? p.sample[r] : -1;
-        row_keys[h] = min(p.keys[r], end);
+        const int f = f0 + rg * 16 + h * 8 + g, i = f < total ? f / p.heads - first_row : 0, s = table(samples, i), e = table(row_ends, i);
+        row_sample[h] = f < total ? s : -1;
+        row_keys[h] = min(e, end);
     }
     float total_p[2] = {0, 0};
     float (&out)[8][4] = a.out, (&top)[2] = a.top;

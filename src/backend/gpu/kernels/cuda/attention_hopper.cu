@@ -32,15 +32,19 @@ KERNEL(128) attention_cluster(const __grid_constant__ gpu_cache_attention p) {
     const u32 inbox_at = shared_address(inbox), stats_at = inbox_at + p.splits * 2048, there = shared_address(barriers);
     attended a;
 
+    start_next();
     if (!tid) {
         barrier_init(there, 1);
         barrier_init_done();
         barrier_arm(there, p.splits * (2048 + 256));
     }
-    cluster_sync();
-    start_next();
-    if (!attend_cache<1>(p, blockIdx.x / p.splits, rank * p.span, rank * p.span + p.span, a)) return;       /* the whole cluster alike */
+    cluster_arrive();                      /* the others' barriers are needed only in the end */
+    if (!attend_cache<1>(p, blockIdx.x / p.splits, rank * p.span, rank * p.span + p.span, a)) {       /* the whole cluster alike */
+        cluster_wait();
+        return;
+    }
 
+    cluster_wait();
     if (t < 2) {                           /* rows g and g + 8, told to four owners a lane */
 #pragma unroll
         for (int i = 0; i < OWNERS / 4; i++) {

@@ -212,6 +212,7 @@ template <int BW, int BT, int NC, int STAGES, int STORE, int RES> DEV void gemm(
     auto rows_of = [&](int unit) { return unit % tiles_x * BT; };
 
     const int early = blocks < STAGES ? blocks : STAGES;
+    start_next();
     if (threadIdx.x == NC * 128) {
         prefetch_map(&p.weights);
         prefetch_map(&p.x);
@@ -229,7 +230,6 @@ template <int BW, int BT, int NC, int STAGES, int STORE, int RES> DEV void gemm(
             }
     }
     __syncthreads();
-    start_next();
     /* Bias and gate of the tile's columns, for the way out. */
     float *constants = (float *)(memory + STAGES * STAGE + BEHIND + STAGES * 16 + 16);
     if (!PP && threadIdx.x < BW) {
@@ -318,5 +318,5 @@ HOPPER(hopper_200x128, 200, 128, 2, 5, ROWS, 0)
 HOPPER(hopper_256x128, 256, 128, 2, 4, ROWS, 0)
 HOPPER(hopper_256x64, 256, 64, 1, 5, ROWS, 0)
 HOPPER(hopper_128x64, 128, 64, 1, 8, ROWS, 1)
-HOPPER(hopper_64x200_turned, 64, 200, 1, 5, TURNED, 1)
+HOPPER(hopper_64x200_turned, 64, 200, 1, 6, TURNED, 1)
 HOPPER(hopper_128x200_gated, 128, 200, 2, 4, GATED, 0)

@@ -31,6 +31,9 @@ DEV void copy_box3(u32 to, const gpu_tensor_map *map, int a, int b, int c, u32 b
 }
 /* The map itself comes nearer, before it is needed. */
 DEV void prefetch_map(const gpu_tensor_map *map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
+DEV void copy_bytes(u32 to, const void *from, u32 bytes, u32 barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
+}
 /* Read once: the second-level cache is kept for what comes again. */
 DEV void copy_bytes_once(u32 to, const void *from, u32 bytes, u32 barrier) {
     u64 policy;
@@ -50,7 +53,12 @@ DEV u32 peer_address(u32 address, u32 rank) {
     return r;
 }
 /* The blocks of the cluster are there and have made their barriers. Relaxed: a release would wait for copies in flight. */
-DEV void cluster_sync(void) { asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory"); }
+DEV void cluster_arrive(void) { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+DEV void cluster_wait(void) { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
+DEV void cluster_sync(void) {
+    cluster_arrive();
+    cluster_wait();
+}
 /* 16 bytes into a block of the cluster, counted by a barrier of that block. */
 DEV void send16(u32 to, u32 barrier, float a, float b, float c, float d) {
     asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to), "r"(__float_as_uint(a)),

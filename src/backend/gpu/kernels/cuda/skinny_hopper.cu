@@ -9,13 +9,27 @@
  *   sums    warp w takes the 64 k blocks w, w + WARPS; every warp sends its part of a group to the block that owns the group
  *           (KS > 1: over the cluster, counted by a barrier), where they are added in a fixed order
  *
- * The norm happens in place, a row a warp at a time, in registers. With split the fp32 outputs leave as bf16 + bf16
+ * The norm happens in place, 16 threads a row. With split the fp32 outputs leave as bf16 + bf16
  * beside each other, [row][upper n | lower n], and k of the next product runs over both: W repeats (args.h).
  *
  * Legal when rows <= 16, k % 64 == 0, k / 64 = KS·(1 … 16) and W has that many blocks or half of them, columns % (8·C)
  * == 0, outputs are even, and a norm only with KS = 1. */
 #include "epilogue.cuh"
 #include "hopper.cuh"
+
+#ifdef NO_NORM
+constexpr bool defined_no_norm = true;
+#else
+constexpr bool defined_no_norm = false;
+#endif
+#ifdef NO_SCALE
+#define SCALE(p) make_float4(0, 0, 0, 0)
+#else
+#define SCALE(p) (*(const float4 *)(p))
+#endif
+#ifndef START
+#define START 2
+#endif
 
 /* What a thread needs to finish row r, packed unit or group `column`, pair t: all of it known beforehand. */
 typedef struct finish {
@@ -26,13 +40,13 @@ typedef struct finish {
     int there;
 } finish;
 
-template <int KIND> DEV finish prepare(const gpu_epilogue &e, int r, int rows, int column, int t) {
+template <int KIND> DEV finish prepare(const gpu_epilogue &e, int r, int capacity, int column, int t, int sample, int position) {
     finish f = {0, 0, 0, 0, 0, 0, 0, 0};
-    f.there = r < rows;
+    f.there = r < capacity;
     if (!f.there) return f;
     if (KIND == GPU_EPILOGUE_QKV) {
-        int d = e.head_dim, half = d / 2, head = column / e.head_columns, position = __ldg(e.position + r);
-        size_t place = ((size_t)__ldg(e.sample + r) * e.capacity + position) * d;
+        int d = e.head_dim, half = d / 2, head = column / e.head_columns;
+        size_t place = ((size_t)sample * e.capacity + position) * d;
         f.section = head < e.heads ? 0 : head == e.heads ? 1 : 2;
         if (f.section == 2) {
             int i = column - (e.heads + 1) * e.head_columns + 2 * t;
@@ -94,15 +108,17 @@ template <int C, int KS, int KIND, int WARPS> DEV void skinny(const gpu_hopper &
     extern __shared__ __align__(1024) char memory[];
     __shared__ __align__(8) u64 barriers[3];
     const gpu_linear &l = p.linear;
+    static_assert(WARPS == 8, "16 threads a row");
     const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, blocks = l.k_blocks / KS, rank = KS > 1 ? cluster_rank() : 0;
     const int group0 = blockIdx.x / KS * C;
     /* The parts of a block alone may lie over x and W once those are read; those of a cluster come at any time. */
     const u32 x_at = shared_address(memory), w_at = x_at + blocks * 2048, parts_at = KS > 1 ? w_at + C * blocks * GPU_ATOM_BYTES : x_at;
     const u32 w_there = shared_address(barriers), x_there = w_there + 8, parts_there = w_there + 16;
     float4 *parts = (float4 *)(memory + (parts_at - x_at));      /* [KS·8 sources][OWN][32 lanes] */
+    const bool normed = (KIND == GPU_EPILOGUE_QKV || KIND == GPU_EPILOGUE_GATED) && l.norm != GPU_NORM_NONE && !defined_no_norm;
+    const float *scale = (const float *)(memory + l.stages), *shift = scale + l.ldx;      /* stages: where they lie */
 
     if (!tid) {
-        prefetch_map(&p.x);
         barrier_init(w_there, 1);
         barrier_init(x_there, 1);
         barrier_init(parts_there, 1);
@@ -114,63 +130,72 @@ template <int C, int KS, int KIND, int WARPS> DEV void skinny(const gpu_hopper &
                             blocks * GPU_ATOM_BYTES, w_there);
         barrier_arm(x_there, blocks * 2048);
         if (KS > 1) barrier_arm(parts_there, KS * WARPS * OWN * 512);
+        prefetch_map(&p.x);
     }
-    if (KS > 1) cluster_sync();
-    else __syncthreads();
-    start_next();
-
-    const int rows = *l.count;
+    if (KS > 1) cluster_arrive();          /* waited for before anything is sent */
+    if (START == 0) start_next();
+    if (normed) {
+        for (int i = tid * 4; i < l.ldx; i += WARPS * 128) {
+            copy16(x_at + l.stages + i * 4, l.norm_weight + i, 1);
+            if (l.norm_bias) copy16(x_at + l.stages + (l.ldx + i) * 4, l.norm_bias + i, 1);
+        }
+        copy_commit();
+    }
     /* Thread (task, sub): one row half h, lane slot `slot`, unit or group u; sub shares the adding. */
     constexpr int UNITS = PAIRED ? OWN / 2 : OWN, TASKS = UNITS * 64, SUBS = WARPS * 32 / TASKS < 4 ? WARPS * 32 / TASKS : 4;
     static_assert(TASKS * SUBS <= WARPS * 32, "a thread has at most one task");
     const int task = tid / SUBS, sub = tid % SUBS, h = task & 1, slot = task >> 1 & 31, u = task >> 6, r = (slot >> 2) + 8 * h, t = slot & 3;
+    const int rows = *l.count, units = l.ldx / 8, column = (group0 + rank * OWN) * 8 + u * (PAIRED ? 16 : 8), mine = task < TASKS && !sub && r < l.capacity;
+    int sample = 0, position = 0;
     finish f = {0, 0, 0, 0, 0, 0, 0, 0};
-    if (task < TASKS && !sub) f = prepare<KIND>(l.epilogue, r, rows, (group0 + rank * OWN) * 8 + u * (PAIRED ? 16 : 8), t);
-    const int units = l.ldx / 8;
-    const bool normed = (KIND == GPU_EPILOGUE_QKV || KIND == GPU_EPILOGUE_GATED) && l.norm != GPU_NORM_NONE;
-    float *scale = (float *)(memory + l.stages), *shift = scale + l.ldx;      /* stages: where they lie */
-    if (normed) {
-        for (int i = tid * 4; i < l.ldx; i += WARPS * 128) {
-            float4 w = __ldg((const float4 *)(l.norm_weight + i)), b = make_float4(0, 0, 0, 0);
-            if (l.norm_bias) b = __ldg((const float4 *)(l.norm_bias + i));
-            *(float4 *)(scale + i) = make_float4(1 + w.x, 1 + w.y, 1 + w.z, 1 + w.w);
-            *(float4 *)(shift + i) = b;
-        }
-        __syncthreads();
-    }
+    if (mine && KIND == GPU_EPILOGUE_QKV) sample = __ldg(l.epilogue.sample + r), position = __ldg(l.epilogue.position + r);
+    if (mine && KIND != GPU_EPILOGUE_QKV) f = prepare<KIND>(l.epilogue, r, l.capacity, column, t, 0, 0);
 
+    if (START == 1) start_next();
     wait_before();
     if (!tid) copy_box3(x_at, &p.x, 0, 0, rank * blocks, x_there);
+    if (START == 2) start_next();
+    /* While x travels: what the way out needs, one load behind another. */
+#ifndef NO_PREPARE
+    if (mine && KIND == GPU_EPILOGUE_QKV) f = prepare<KIND>(l.epilogue, r, l.capacity, column, t, sample, position);
+#endif
+    f.there &= r < rows;
     u32 before = 0;
     if (KIND == GPU_EPILOGUE_RESIDUAL && f.there) before = __ldcg((const u32 *)((const u16 *)l.epilogue.out + f.at));
+    copy_wait<0>();
+    __syncthreads();                       /* the barriers are made, the norm is there */
     barrier_wait(x_there, 0);
     if (normed) {
-        for (int row = warp; row < rows; row += WARPS) {
-            uint4 v[4];
-            float squares = 0;
+        /* 16 threads a row, 8 units of 16 bytes each */
+        const int row = tid >> 4, first = tid & 15;
+        uint4 v[8];
+        float squares = 0;
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const int unit = lane + i * 32;
-                v[i] = make_uint4(0, 0, 0, 0);
-                if (unit < units) v[i] = *(const uint4 *)(memory + (unit >> 3) * 2048 + row * 128 + (((unit ^ row) & 7) << 4));
-                const u32 w[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
+        for (int i = 0; i < 8; i++) {
+            const int unit = first + i * 16;
+            v[i] = make_uint4(0, 0, 0, 0);
+            if (unit < units) v[i] = *(const uint4 *)(memory + (unit >> 3) * 2048 + row * 128 + (((unit ^ row) & 7) << 4));
+            const u32 w[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
 #pragma unroll
-                for (int j = 0; j < 4; j++) squares += low_of(w[j]) * low_of(w[j]) + high_of(w[j]) * high_of(w[j]);
+            for (int j = 0; j < 4; j++) squares += low_of(w[j]) * low_of(w[j]) + high_of(w[j]) * high_of(w[j]);
+        }
+#pragma unroll
+        for (int i = 8; i; i >>= 1) squares += __shfl_xor_sync(0xffffffffu, squares, i);
+        const float factor = rsqrtf(__fdividef(squares, l.ldx) + l.eps);
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            const int unit = first + i * 16;
+            u32 w[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
+            if (unit >= units) continue;
+#pragma unroll
+            for (int j = 0; j < 4; j += 2) {
+                const float4 m = SCALE(scale + unit * 8 + j * 2);
+                float4 b = make_float4(0, 0, 0, 0);
+                if (l.norm_bias) b = *(const float4 *)(shift + unit * 8 + j * 2);
+                w[j] = pack_bf16(low_of(w[j]) * factor * (1 + m.x) + b.x, high_of(w[j]) * factor * (1 + m.y) + b.y);
+                w[j + 1] = pack_bf16(low_of(w[j + 1]) * factor * (1 + m.z) + b.z, high_of(w[j + 1]) * factor * (1 + m.w) + b.w);
             }
-            const float factor = rsqrtf(warp_sum(squares) / l.ldx + l.eps);
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const int unit = lane + i * 32;
-                u32 w[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
-                if (unit >= units) continue;
-#pragma unroll
-                for (int j = 0; j < 4; j += 2) {
-                    const float4 m = *(const float4 *)(scale + unit * 8 + j * 2), b = *(const float4 *)(shift + unit * 8 + j * 2);
-                    w[j] = pack_bf16(low_of(w[j]) * factor * m.x + b.x, high_of(w[j]) * factor * m.y + b.y);
-                    w[j + 1] = pack_bf16(low_of(w[j + 1]) * factor * m.z + b.z, high_of(w[j + 1]) * factor * m.w + b.w);
-                }
-                *(uint4 *)(memory + (unit >> 3) * 2048 + row * 128 + (((unit ^ row) & 7) << 4)) = make_uint4(w[0], w[1], w[2], w[3]);
-            }
+            *(uint4 *)(memory + (unit >> 3) * 2048 + row * 128 + (((unit ^ row) & 7) << 4)) = make_uint4(w[0], w[1], w[2], w[3]);
         }
         __syncthreads();
     }
@@ -195,6 +220,7 @@ template <int C, int KS, int KIND, int WARPS> DEV void skinny(const gpu_hopper &
         }
     }
     if (KS == 1) __syncthreads();
+    else cluster_wait();
 #pragma unroll
     for (int c = 0; c < C; c++) {
         const u32 to = parts_at + (((rank * WARPS + warp) * OWN + c % OWN) * 32 + lane) * 16;
@@ -226,10 +252,10 @@ template <int C, int KS, int KIND, int WARPS> DEV void skinny(const gpu_hopper &
 }
 
 #ifndef GATED_GROUPS
-#define GATED_GROUPS 8
+#define GATED_GROUPS 4
 #endif
-KERNEL(256) skinny_hopper_qkv(const __grid_constant__ gpu_hopper p) { skinny<2, 1, GPU_EPILOGUE_QKV, 8>(p); }
-KERNEL(256) skinny_hopper_gated(const __grid_constant__ gpu_hopper p) { skinny<GATED_GROUPS, 1, GPU_EPILOGUE_GATED, 8>(p); }
+extern "C" __global__ void __launch_bounds__(256, 3) skinny_hopper_qkv(const __grid_constant__ gpu_hopper p) { skinny<2, 1, GPU_EPILOGUE_QKV, 8>(p); }
+extern "C" __global__ void __launch_bounds__(256, 3) skinny_hopper_gated(const __grid_constant__ gpu_hopper p) { skinny<GATED_GROUPS, 1, GPU_EPILOGUE_GATED, 8>(p); }
 KERNEL(256) skinny_hopper_residual_2(const __grid_constant__ gpu_hopper p) { skinny<2, 2, GPU_EPILOGUE_RESIDUAL, 8>(p); }
 KERNEL(256) skinny_hopper_residual_4(const __grid_constant__ gpu_hopper p) { skinny<4, 4, GPU_EPILOGUE_RESIDUAL, 8>(p); }
 KERNEL(256) skinny_hopper_store_2(const __grid_constant__ gpu_hopper p) { skinny<2, 2, GPU_EPILOGUE_STORE, 8>(p); }
