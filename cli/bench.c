@@ -103,11 +103,8 @@ static int load(bench_job *j) {
     const machine_values *m = &j->v->machine;
     openpi_error error = {0};
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
-    options.device = m->device;
-    options.dtype = (openpi_dtype)m->dtype;
-    options.threads = m->threads;
-    options.isa = m->isa;
-    options.pin = m->pin;
+    char without[SWITCH_TEXT];
+    machine_options(m, without, &options);
     options.synthetic = j->model.synthetic;
     options.progress = load_progress;
     options.progress_user = j;
@@ -140,6 +137,7 @@ static int measure(bench_job *j, int which) {
     progress_start(&j->bar);
     openpi_status status = bench_run(session, &j->workload, &j->roofs, &j->reports[which], &error);
     progress_end(&j->bar);
+    if (j->session.not_recorded[0]) fprintf(stderr, "openpi bench: runs operation by operation, not as one graph: %s\n", j->session.not_recorded);
     if (j->load_anonymous > j->reports[which].anonymous_bytes) j->reports[which].anonymous_bytes = j->load_anonymous;
     if (j->load_peak > j->reports[which].peak_bytes) j->reports[which].peak_bytes = j->load_peak;
     openpi_session_close(session);

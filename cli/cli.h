@@ -72,7 +72,8 @@ extern const verb *const verbs[];          /* NULL-terminated, in the order of `
 
 /* What every verb that computes may be told about the machine. Put MACHINE_OPTIONS(struct, member) into its table. */
 typedef struct machine_values {
-    const char *device, *isa;
+    const char *device, *isa, *path, *without, *table;
+    int no_graph;
     int dtype;                   /* CHOICE bf16|f32: openpi_dtype's own numbers                           */
     int threads, pin;
 } machine_values;
@@ -85,7 +86,15 @@ typedef struct machine_values {
     {OPTION_INT, "threads", "N", "worker threads (default: every processor this process may use)",                     \
      offsetof(type, member.threads), 1, 1024},                                                                         \
     {OPTION_TEXT, "isa", "NAME", "highest CPU instructions to use: reference, avx2, avx512, avx512_bf16 or amx "       \
-     "(default: the best that the CPU runs)", offsetof(type, member.isa), 0, 0}
+     "(default: the best that the CPU runs)", offsetof(type, member.isa), 0, 0},                                       \
+    {OPTION_TEXT, "path", "NAME", "kernels of a GPU: portable or hopper (default: the best that it runs)",             \
+     offsetof(type, member.path), 0, 0},                                                                               \
+    {OPTION_FLAG, "no-graph", NULL, "a GPU runs operation by operation, not as one graph; as --without graph-replay",  \
+     offsetof(type, member.no_graph), 0, 0},                                                                           \
+    {OPTION_TEXT, "without", "NAME[,NAME]", "switch optimisations off; `openpi ladder --list` names them",             \
+     offsetof(type, member.without), 0, 0},                                                                            \
+    {OPTION_TEXT, "table", "FILE", "tiles from this table of `openpi tune` (default: the device's own, where openpi "  \
+     "brings one)", offsetof(type, member.table), 0, 0}
 #define MACHINE_OPTIONS(type, member)                                                                                  \
     MACHINE_OPTIONS_WITHOUT_PIN(type, member, "bf16"),                                                                 \
     {OPTION_FLAG, "pin", NULL, "pin each worker thread to one processor", offsetof(type, member.pin), 0, 0}
@@ -93,6 +102,12 @@ typedef struct machine_values {
 #define SYNTHETIC_OPTION(type, member)                                                                                 \
     {OPTION_TEXT, "synthetic", "PRESET[:pi0|pi05[:SEED]]", "make the weights in memory instead of reading a "          \
      "checkpoint; PRESET is full, tiny or odd (default variant and seed: pi0:7)", offsetof(type, member), 0, 0}
+
+/* --without and --no-graph together, in `text`; NULL where neither is given. */
+enum { SWITCH_TEXT = 512 };
+const char *machine_without(const machine_values *values, char text[SWITCH_TEXT]);
+/* Sets what the words say of the machine; `text` must live as long as the options. */
+void machine_options(const machine_values *values, char text[SWITCH_TEXT], openpi_engine_options *options);
 
 /* A model as the words name it: one of a checkpoint and a synthetic recipe. */
 typedef struct model_name {

@@ -190,11 +190,8 @@ static int load(job *j) {
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
     progress bar;
     progress_start(&bar);
-    options.device = v->machine.device;
-    options.dtype = (openpi_dtype)v->machine.dtype;
-    options.threads = v->machine.threads;
-    options.isa = v->machine.isa;
-    options.pin = v->machine.pin;
+    char without[SWITCH_TEXT];
+    machine_options(&v->machine, without, &options);
     options.synthetic = j->model.synthetic;
     options.progress = progress_show;
     options.progress_user = &bar;
@@ -210,6 +207,8 @@ static int load(job *j) {
     shape.seed = v->seed;
     if (openpi_session_create(j->engine, &shape, &j->session, &error) != OPENPI_OK) return library_error(&verb_run, &error);
     openpi_session_get_info(j->session, &j->session_info);
+    if (j->session_info.not_recorded[0])
+        fprintf(stderr, "openpi run: runs operation by operation, not as one graph: %s\n", j->session_info.not_recorded);
     int horizon = j->session_info.horizon;
     if (j->noise && j->noise_rows != horizon)
         return input_error(&verb_run,

@@ -56,8 +56,12 @@ static int verify_run(const void *values, char **positional, int count) {
     const verify_values *v = values;
     tally t = {.wide = NAME_COLUMNS};
     verify_options options = VERIFY_OPTIONS_INIT;
+    char without[SWITCH_TEXT];
     options.device = v->machine.device;
     options.isa = v->machine.isa;
+    options.path = v->machine.path;
+    options.without = machine_without(&v->machine, without);
+    options.table = v->machine.table;
     options.dtype = (openpi_dtype)v->machine.dtype;
     options.threads = v->machine.threads;
     options.tokenizer = v->tokenizer;

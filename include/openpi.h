@@ -150,6 +150,18 @@ OPENPI_API openpi_status openpi_synthetic_write(const openpi_synthetic *syntheti
                                                 int threads, openpi_progress progress, void *progress_user,
                                                 openpi_error *error);
 
+/* ---- switches ------------------------------------------------------------------------------------- */
+
+/* An optimisation that can be switched off, for measuring what it is worth. Actions stay the same to
+ * rounding whichever are off. */
+typedef struct openpi_switch {
+    const char *name;            /* "fused-qkv"                                                      */
+    const char *text;            /* what it does, in a line                                          */
+} openpi_switch;
+
+/* Writes up to `capacity` switches, in the order in which `openpi ladder` climbs; returns how many there are. */
+OPENPI_API int openpi_switches(openpi_switch *switches, int capacity);
+
 /* ---- engine --------------------------------------------------------------------------------------- */
 
 typedef struct openpi_engine openpi_engine;
@@ -166,9 +178,13 @@ typedef struct openpi_engine_options {
     openpi_progress progress;
     void *progress_user;
     const char *path;                  /* kernels of a GPU: "portable", "hopper"; default its best   */
+    const char *without;               /* optimisations to switch off, "fused-qkv,graph-replay": the
+                                          names are openpi_switches'; default none                   */
+    const char *table;                 /* tuner's table of tiles (a file); default the one that openpi
+                                          brings for the device, if any                              */
 } openpi_engine_options;
 
-#define OPENPI_ENGINE_OPTIONS_INIT {sizeof(openpi_engine_options), 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define OPENPI_ENGINE_OPTIONS_INIT {sizeof(openpi_engine_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /* Loads a checkpoint folder (openpi's PyTorch layout or LeRobot's; one file or sharded; F32, BF16, F16)
  * or a .safetensors file and packs its weights for the device. The files stay mapped read-only until the
@@ -188,6 +204,8 @@ typedef struct openpi_engine_info {
     int default_horizon, default_steps, default_prompt;   /* from the checkpoint, else openpi's      */
     uint64_t parameters;         /* used at inference                                                */
     uint64_t weight_bytes;       /* packed weights on the device                                     */
+    char without[400];           /* switches that are off, as openpi_engine_options.without          */
+    char table[128];             /* tuner's table in use, empty: none                                */
 } openpi_engine_info;
 
 OPENPI_API void openpi_engine_get_info(const openpi_engine *engine, openpi_engine_info *info);
@@ -268,6 +286,8 @@ typedef struct openpi_session_info {
     uint64_t bytes;              /* as openpi_session_bytes                                          */
     uint64_t runs;               /* completed calls                                                  */
     int operations;              /* fused operations of the plan                                     */
+    int recorded;                /* 1: a call replays the whole plan as one graph                    */
+    char not_recorded[200];      /* why it does not, on a device that records plans; else empty      */
 } openpi_session_info;
 
 OPENPI_API void openpi_session_get_info(const openpi_session *session, openpi_session_info *info);

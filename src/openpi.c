@@ -45,7 +45,8 @@ static openpi_status open_parts(openpi_engine *e, const char *path, const openpi
     if (!backend) return report(error, OPENPI_NO_DEVICE, "device \"%s\" is unknown, expected cpu or cuda:N", name);
     e->dtype = o->dtype == OPENPI_F32 ? OPENPI_F32 : OPENPI_BF16;
     TRY(pool_create(o->threads, o->pin, &e->pool, error));
-    device_options device = {.isa = o->isa, .pool = e->pool, .path = o->path};
+    TRY(switches_parse(o->without, &e->off, error));
+    device_options device = {.isa = o->isa, .pool = e->pool, .path = o->path, .off = e->off};
     TRY(backend->open(name, &device, &e->device, error));
     TRY(checkpoint_open(path, o->synthetic, &e->checkpoint, error));
     return model_load(e->checkpoint, e->device, e->dtype == OPENPI_F32 ? DTYPE_F32 : DTYPE_BF16, e->pool, o->progress, o->progress_user,
@@ -90,4 +91,10 @@ void openpi_engine_get_info(const openpi_engine *e, openpi_engine_info *info) {
                                  .weight_bytes = e->model->bytes};
     snprintf(info->device, sizeof info->device, "%s", e->device->backend->name);
     snprintf(info->path, sizeof info->path, "%s", e->device->path);
+    switches_write(e->off, info->without, sizeof info->without);
+}
+
+int openpi_switches(openpi_switch *switches, int capacity) {
+    for (int i = 0; i < SWITCHES && i < capacity; i++) switches[i] = (openpi_switch){switch_name((op_switch)i), switch_text((op_switch)i)};
+    return SWITCHES;
 }

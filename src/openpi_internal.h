@@ -10,6 +10,7 @@ struct openpi_engine {
     device *device;
     model *model;
     openpi_dtype dtype;
+    uint32_t off;                        /* switches that are off                                            */
 };
 
 struct openpi_session {

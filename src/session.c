@@ -128,7 +128,8 @@ void openpi_session_close(openpi_session *s) {
 
 void openpi_session_get_info(const openpi_session *s, openpi_session_info *info) {
     *info = (openpi_session_info){s->options.batch, s->options.horizon, s->options.steps, s->options.max_prompt, session_total(s), s->runs,
-                                  s->plan->count};
+                                  s->plan->count, s->recording != NULL, ""};
+    if (!s->recording) memcpy(info->not_recorded, s->no_recording, sizeof info->not_recorded);
 }
 
 void openpi_session_observe(openpi_session *s, openpi_observer observer, void *user) {

@@ -1,5 +1,7 @@
 /* The whole engine on the GPU: one answer whatever the way of running, again and again, and nothing left behind.
- * Without a GPU every test is counted and skipped, with the reason. */
+ * Without a GPU every test is counted and skipped, with the reason.
+ *
+ *   OPENPI_TEST_GPU_PATH=portable   (environment of the test program only) the portable kernels */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "backend/gpu/gpu.h"
 #include "openpi_internal.h"
 
 static openpi_error error;
@@ -77,6 +80,7 @@ static int open_engine(const char *spec, openpi_dtype dtype, openpi_engine **eng
     options.synthetic = &synthetic;
     options.device = "cuda:0";
     options.dtype = dtype;
+    options.path = getenv("OPENPI_TEST_GPU_PATH");
     openpi_status status = openpi_engine_open(NULL, &options, engine, &error);
     if (status == OPENPI_NO_DEVICE) {
         snprintf(reason, sizeof reason, "%s", error.message);
@@ -206,6 +210,7 @@ static void follows_definition(const char *spec, openpi_dtype dtype, int batch, 
         openpi_session *session;
         options.synthetic = &synthetic;
         options.device = i ? "cuda:0" : "cpu";
+        if (i) options.path = getenv("OPENPI_TEST_GPU_PATH");
         options.dtype = dtype;
         seen[i] = calloc(1, sizeof *seen[i]);
         seen[i]->values = malloc((size_t)KEPT * sizeof(float));
@@ -262,11 +267,99 @@ static void test_definition(void **state) {
     assert_int_equal(g_bad, 0);
 }
 
+/* ---- for long ----------------------------------------------------------------------------------------------- */
+
+static size_t free_bytes(const openpi_engine *engine) {
+    const gpu_device *device = (const gpu_device *)engine->device;
+    size_t left = 0, total = 0;
+    assert_int_equal(device->driver.context_set(device->context), 0);
+    assert_int_equal(device->driver.memory_info(&left, &total), 0);
+    return left;
+}
+
+/* Opening and closing gives everything back. */
+static void test_open_close(void **state) {
+    openpi_engine *keeper, *engine;
+    size_t before = 0, after = 0;
+    (void)state;
+    if (!open_engine("tiny:pi0", OPENPI_BF16, &keeper)) skip();
+    for (int i = 0; i < 201; i++) {
+        openpi_session *session;
+        if (!open_engine(i & 1 ? "tiny:pi05" : "tiny:pi0", OPENPI_BF16, &engine)) skip();
+        must(openpi_session_create(engine, NULL, &session, &error));
+        openpi_session_close(session);
+        openpi_engine_close(engine);
+        if (!i) before = free_bytes(keeper);
+        after = free_bytes(keeper);
+    }
+    print_message("free after 1 and after 201: %zu and %zu bytes\n", before, after);
+    assert_true(after + (2u << 20) >= before);
+    openpi_engine_close(keeper);
+}
+
+enum { KINDS = 8, CALLS = 10000 };
+
+/* Ten thousand calls whose prompts, cameras and pictures change every time: the same inputs give the same bits. */
+static void test_many_calls(void **state) {
+    openpi_engine *engine;
+    openpi_session *session;
+    openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
+    static inputs kinds[KINDS];
+    static float expected[KINDS][HORIZON * OPENPI_ACTION_DIM], actions[HORIZON * OPENPI_ACTION_DIM];
+    size_t before = 0;
+    int bad = 0;
+    (void)state;
+    if (!open_engine("tiny:pi0", OPENPI_BF16, &engine)) skip();
+    options.horizon = HORIZON;
+    options.max_prompt = PROMPT;
+    must(openpi_session_create(engine, &options, &session, &error));
+    for (int k = 0; k < KINDS; k++) {
+        kinds[k].images = malloc((size_t)BATCH * OPENPI_CAMERAS * PIXELS);
+        draw(&kinds[k]);
+        must(openpi_session_run(session, kinds[k].samples, 1, kinds[k].noise, expected[k], NULL, &error));
+    }
+    for (int i = 0; i < CALLS; i++) {
+        int k = (int)(next_random() % KINDS);
+        must(openpi_session_run(session, kinds[k].samples, 1, kinds[k].noise, actions, NULL, &error));
+        bad += memcmp(actions, expected[k], sizeof actions) != 0;
+        if (!i) before = free_bytes(engine);
+    }
+    print_message("%d of %d calls differ\n", bad, CALLS);
+    assert_int_equal(bad, 0);
+    assert_int_equal(free_bytes(engine), before);
+    for (int k = 0; k < KINDS; k++) free(kinds[k].images);
+    openpi_session_close(session);
+    openpi_engine_close(engine);
+}
+
+/* What the driver says is in use is what openpi says it asked for, to the driver's grain per allocation. */
+static void test_bytes(void **state) {
+    openpi_engine *keeper, *engine;
+    openpi_session *session;
+    (void)state;
+    if (!open_engine("tiny:pi0", OPENPI_BF16, &keeper)) skip();
+    size_t start = free_bytes(keeper);
+    assert_true(open_engine("full:pi0", OPENPI_BF16, &engine));
+    size_t loaded = free_bytes(keeper);
+    must(openpi_session_create(engine, NULL, &session, &error));
+    size_t opened = free_bytes(keeper), grain = 2u << 20, model = engine->model->bytes, buffers = session->plan->device_bytes + session->plan->work_bytes;
+    print_message("weights: %zu asked, %zu gone; session: %zu asked, %zu gone\n", model, start - loaded, buffers, loaded - opened);
+    assert_true(start - loaded >= model && start - loaded <= model + grain);
+    assert_true(loaded - opened + grain >= buffers);
+    assert_true(model + buffers < 6600000000u);
+    openpi_session_close(session);
+    openpi_engine_close(engine);
+    openpi_engine_close(keeper);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_definition),
         cmocka_unit_test(test_ways),
         cmocka_unit_test(test_ways_full),
+        cmocka_unit_test(test_open_close),
+        cmocka_unit_test(test_many_calls),
+        cmocka_unit_test(test_bytes),
     };
     return cmocka_run_group_tests_name("gpu engine", tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 #define BACKEND_BACKEND_H
 
 #include "ops/ops.h"
+#include "ops/switches.h"
 
 struct backend;
 struct pool;
@@ -21,8 +22,28 @@ typedef struct device_options {
     const char *isa;             /* CPU: cap or NULL                                                      */
     struct pool *pool;           /* the engine's workers, which outlive the device                        */
     const char *path;            /* GPU: kernels to use, "portable" or "hopper"; NULL the best            */
-    int no_graph;                /* GPU: 1: record refuses, plans run op by op                            */
+    uint32_t off;                /* switches that are off (ops/switches.h)                                */
 } device_options;
+
+/* Ceilings of a device, measured just now. 0: not known or not applicable. */
+typedef struct device_roofs {
+    double bf16_tflops, f32_tflops;        /* multiply-adds of the instructions that its kernels use, operands at hand */
+    double read_gbs, copy_gbs;             /* memory far larger than the caches; copy counts both ways      */
+} device_roofs;
+
+/* One way to run an op: a kernel and its tile, say. */
+typedef struct candidate {
+    char name[56];               /* "hopper_160x128", "panels 24"                                         */
+} candidate;
+
+/* One launch of a timed recording. */
+typedef struct launch_record {
+    int op, ops;                 /* the first op it computes, and how many                                */
+    char kernel[40];
+    unsigned grid[3], block[3], cluster;
+    size_t shared_bytes;
+    double start_ms, end_ms;     /* in the last replay, from its beginning                                */
+} launch_record;
 
 /* Gives rows row … row+count-1 (logical, as in ops.h) of a matrix, all k columns, in matrix.type. Called by
  * several threads at once. */
@@ -75,6 +96,18 @@ typedef struct backend {
     openpi_status (*record)(device *device, const op *ops, int count, void *work, struct recording **out, openpi_error *error);
     openpi_status (*replay)(device *device, struct recording *recording, double *stage_ms, openpi_error *error);
     void (*forget)(device *device, struct recording *recording);
+    /* Optional, for instruments: as record, with clock marks around every launch. Slower to replay, since launches no
+     * longer overlap; `launches` tells of the last replay (times 0 before one) and returns how many there are. */
+    openpi_status (*record_timed)(device *device, const op *ops, int count, void *work, struct recording **out, openpi_error *error);
+    int (*launches)(device *device, struct recording *recording, launch_record *out, int capacity);
+    int (*nodes)(const struct recording *recording);       /* of a recording's graph                       */
+
+    /* Optional: the ways this op may run, in an order that never changes for its shape; returns how many. op.choice
+     * names one. None where there is nothing to choose. */
+    int (*candidates)(const device *device, const op *op, candidate *out, int capacity);
+
+    /* Measures the device's ceilings in about a second, with everything that it has. */
+    openpi_status (*roof)(device *device, dtype type, device_roofs *out, openpi_error *error);
 } backend;
 
 /* The backends of this build, NULL-terminated. */

@@ -13,6 +13,9 @@
 typedef struct verify_options {
     const char *device;          /* NULL: "cpu"                                                           */
     const char *isa;             /* NULL: the best that the machine runs                                  */
+    const char *path;            /* of a GPU; NULL: its best                                              */
+    const char *without;         /* switches that are off; NULL: none                                     */
+    const char *table;           /* tuner's table; NULL: the device's own                                 */
     openpi_dtype dtype;          /* default f32                                                           */
     int threads;                 /* 0: all                                                                */
     const char *tokenizer;       /* NULL: the tokenizer.model beside the case or up to two folders above  */
@@ -29,7 +32,7 @@ typedef struct verify_options {
     int state_every_step;        /* 1: π0's state token in every step, as openpi runs it, not once        */
 } verify_options;
 
-#define VERIFY_OPTIONS_INIT {0, 0, OPENPI_DTYPE_DEFAULT, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define VERIFY_OPTIONS_INIT {0, 0, 0, 0, 0, OPENPI_DTYPE_DEFAULT, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 typedef enum verify_result { VERIFY_OK, VERIFY_FAIL, VERIFY_SKIPPED } verify_result;
 

@@ -308,6 +308,9 @@ openpi_status case_engine(verify_case *c, const openpi_synthetic *synthetic, ope
     openpi_engine_info info;
     options.device = v->device;
     options.isa = v->isa;
+    options.path = v->path;
+    options.without = v->without;
+    options.table = v->table;
     options.dtype = v->dtype;
     options.threads = v->threads;
     options.synthetic = synthetic;

@@ -214,6 +214,7 @@ typedef struct op {
     openpi_stage stage;
     dtype type;                  /* act                                                                   */
     int step, layer;             /* -1 where there is none                                                */
+    int choice;                  /* 0: the backend's own rule; else 1 + place among backend->candidates    */
     const char *name;            /* "prefix.gate_up"                                                      */
     union {
 #define X(kind, member, type) type member;

@@ -239,7 +239,7 @@ static openpi_status gpu_record(device *device, const op *ops, int count, void *
     gpu_device *self = (gpu_device *)device;
     const char *doing = NULL;
     TRY(gpu_enter(self, error));
-    if (self->no_graph) return report(error, OPENPI_UNSUPPORTED, "no graph was asked for");
+    if (self->no_graph) return report(error, OPENPI_UNSUPPORTED, "graph-replay is switched off");
     struct recording *r = calloc(1, sizeof *r);
     if (!r) return report_no_memory(error, sizeof *r, "the recording");
     int code = capture(self, ops, count, work, r, &doing);
@@ -380,15 +380,15 @@ static int start(gpu_device *self, const gpu_image *images, const char **doing) 
     return 0;
 }
 
-static openpi_status choose_path(gpu_device *self, const gpu_image *images, const char *path, openpi_error *error) {
+static openpi_status choose_path(gpu_device *self, const gpu_image *images, const char *path, uint32_t off, openpi_error *error) {
     int can = 0;
-    for (int i = 0; images[i].name; i++) can |= images[i].hopper && self->major == 9 && self->minor == 0;
+    for (int i = 0; images[i].name; i++) can |= images[i].hopper && self->major == 9 && self->minor == 0 && self->driver.tensor_map;
     if (path && strcmp(path, "portable") && strcmp(path, "hopper"))
         return report(error, OPENPI_BAD_ARGUMENT, "path is \"%s\", expected portable or hopper", path);
     if (path && !strcmp(path, "hopper") && !can)
         return report(error, OPENPI_UNSUPPORTED, "path hopper needs compute capability 9.0, cuda:%d has %d.%d", self->ordinal, self->major, self->minor);
     self->hopper = can && !(path && !strcmp(path, "portable"));
-    self->overlap = self->major >= 9;
+    self->overlap = self->major >= 9 && !switch_off(off, SWITCH_DEPENDENT_LAUNCH);
     strcpy(self->base.path, self->hopper ? "hopper" : "portable");
     return OPENPI_OK;
 }
@@ -416,12 +416,12 @@ openpi_status gpu_open(const gpu_driver *driver, const gpu_image *images, const 
     self->major = facts.major;
     self->minor = facts.minor;
     self->memory_bytes = facts.memory_bytes;
-    self->no_graph = options->no_graph;
+    self->no_graph = switch_off(options->off, SWITCH_GRAPH_REPLAY);
     pthread_mutex_init(&self->running, NULL);
     pthread_mutex_init(&self->losing, NULL);
     pthread_mutex_init(&self->slot_lock, NULL);
     pthread_cond_init(&self->slot_freed, NULL);
-    openpi_status status = choose_path(self, images, options->path, error);
+    openpi_status status = choose_path(self, images, options->path, options->off, error);
     int code = status == OPENPI_OK ? start(self, images, &doing) : 0;
     if (code == GPU_OUT_OF_MEMORY)
         status = report(error, OPENPI_NO_MEMORY, "out of memory on cuda:%d while opening it (%s)", ordinal, doing);

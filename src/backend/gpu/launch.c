@@ -8,14 +8,10 @@
 
 #include "backend/gpu/gpu.h"
 
-#ifndef MOVE_RATE
-#define MOVE_RATE 72
+#ifndef SHORT_LIMIT
+#define SHORT_LIMIT 64
 #endif
-#ifndef GATED_GROUPS
-#define GATED_GROUPS 4
-#endif
-
-enum { SKINNY_ROWS = 64, SKINNY_CHUNK = 512, SKINNY_BUDGET = 112 << 10, FEW_ROWS = 64, MOST_SPLITS = 32, KEY_TILE = 64 };
+enum { SHORT_ROWS = SHORT_LIMIT, SKINNY_ROWS = 64, SKINNY_CHUNK = 512, SKINNY_BUDGET = 112 << 10, FEW_ROWS = 64, MOST_SPLITS = 32, KEY_TILE = 64 };
 
 static int ceil_div(int a, int b) { return (a + b - 1) / b; }
 static size_t round_256(size_t bytes) { return (bytes + 255) & ~(size_t)255; }
@@ -132,7 +128,7 @@ static int hopper_legal(const hopper_tile *t, const gpu_linear *p) {
 /* Cycles, roughly: a tile's multiplications or its bytes from the second-level cache, whichever is longer, times the waves. */
 static double hopper_cost(const gpu_issue *issue, const hopper_tile *t, int rows, const gpu_linear *p) {
     int tiles = ceil_div(rows, t->rows) * ceil_div(p->weights.columns, t->columns), k = p->k_blocks * GPU_ATOM_K;
-    double multiply = (double)t->columns * t->rows * k / 2048, move = (double)(t->columns + t->rows) * 2 * k / MOVE_RATE;
+    double multiply = (double)t->columns * t->rows * k / 2048, move = (double)(t->columns + t->rows) * 2 * k / 72;
     return ceil_div(tiles, issue->device->multiprocessors) * ((multiply > move ? multiply : move) + (t->store == STORE_GATED ? 0 : 1500));
 }
 
@@ -178,7 +174,7 @@ static int launch_hopper(gpu_issue *issue, const row_set *rows, const gpu_linear
     return 1;
 }
 
-/* skinny_hopper's forms: 8·groups columns a cluster, k in `parts`. */
+/* skinny_hopper's forms: 16 rows and 8·groups columns a cluster, k in `parts`. */
 typedef struct short_tile {
     gpu_kernel kernel;
     int kind, groups, parts;
@@ -186,7 +182,7 @@ typedef struct short_tile {
 
 static const short_tile short_tiles[] = {
     {GPU_skinny_hopper_qkv, GPU_EPILOGUE_QKV, 2, 1},
-    {GPU_skinny_hopper_gated, GPU_EPILOGUE_GATED, GATED_GROUPS, 1},
+    {GPU_skinny_hopper_gated, GPU_EPILOGUE_GATED, 4, 1},
     {GPU_skinny_hopper_residual_2, GPU_EPILOGUE_RESIDUAL, 2, 2},
     {GPU_skinny_hopper_residual_4, GPU_EPILOGUE_RESIDUAL, 4, 4},
     {GPU_skinny_hopper_store_2, GPU_EPILOGUE_STORE, 2, 2},
@@ -206,7 +202,7 @@ static int launch_short(gpu_issue *issue, const row_set *rows, const gpu_linear 
     const short_tile *t = NULL;
     for (size_t i = 0; i < sizeof short_tiles / sizeof *short_tiles && !t; i++)
         if (short_legal(&short_tiles[i], p)) t = &short_tiles[i];
-    if (!t || rows->capacity > 16) return 0;
+    if (!t || rows->capacity > SHORT_ROWS) return 0;
     if (issue->measure || issue->code) return 1;
     size_t blocks = (size_t)(p->k_blocks / t->parts), operands = blocks * (2048 + (size_t)t->groups * GPU_ATOM_BYTES);
     size_t sums = (size_t)t->parts * 8 * (size_t)(t->groups / t->parts) * 512;
@@ -218,7 +214,7 @@ static int launch_short(gpu_issue *issue, const row_set *rows, const gpu_linear 
     if (p->norm) shared += 2 * (size_t)p->ldx * sizeof(float);
     make_map(issue, &h.x, 1, 3, p->x, (uint64_t[]){GPU_ATOM_K, (uint64_t)rows->capacity, (uint64_t)p->k_blocks},
              (uint64_t[]){(uint64_t)p->ldx * sizeof(bf16), GPU_ATOM_K * sizeof(bf16)}, (unsigned[]){GPU_ATOM_K, 16, (unsigned)blocks});
-    launch_cluster(issue, t->kernel, p->weights.columns / (8 * t->groups) * t->parts, 1, t->parts, 256, shared, &h);
+    launch_cluster(issue, t->kernel, p->weights.columns / (8 * t->groups) * t->parts, ceil_div(rows->capacity, 16), t->parts, 256, shared, &h);
     return 1;
 }
 
@@ -336,7 +332,7 @@ static void issue_action_embed(gpu_issue *issue, const op *op) {
         return;
     }
     /* fp32 between the products: as it is, or as bf16 + bf16 (a row is [upper | lower]) where tensor cores do them. */
-    int split = !last.f32 && issue->device->hopper && a->rows.capacity <= 16 && a->mlp_in.type == DTYPE_BF16 && a->mlp_out.type == DTYPE_BF16 && n % GPU_ATOM_K == 0 &&
+    int split = !last.f32 && issue->device->hopper && a->rows.capacity <= SHORT_ROWS && a->mlp_in.type == DTYPE_BF16 && a->mlp_out.type == DTYPE_BF16 && n % GPU_ATOM_K == 0 &&
                 n <= 16 * GPU_ATOM_K;
     float *in = work_at(issue, &used, bytes), *hidden = work_at(issue, &used, bytes);
     p.epilogue = (gpu_epilogue){.kind = GPU_EPILOGUE_STORE, .f32 = !split, .split = split, .n = n, .bias = a->in_bias, .out = in};
@@ -409,12 +405,10 @@ static void issue_cache_attention(gpu_issue *issue, const op *op) {
         return;
     }
     p.early = op->stage == OPENPI_STAGE_DENOISE || op->stage == OPENPI_STAGE_STATE ? OPENPI_MAX_HORIZON + 1 : 0;
-#ifndef NO_WGMMA
     if (issue->device->hopper && d == 256 && ceil_div(queries, 64) * 2 >= sms) {
         launch_wgmma(issue, a, queries, &p);
         return;
     }
-#endif
     if (ceil_div(queries, 48) * 3 >= sms * 2 && cache_shared(3) <= issue->device->shared_bytes) {
         launch(issue, GPU_attention_cache_3, ceil_div(queries, 48), 1, 384, cache_shared(3), &p);
         return;

@@ -94,6 +94,7 @@ template <int R> DEV int attend_cache(const gpu_cache_attention &p, int tile, in
     }
     if (!early && sample <= last_sample) load_keys(p.k, k_at, sample, key0, keys);
     copy_commit();
+    start_next();                          /* what it fetches comes behind what this kernel waits for */
     if (!early && sample <= last_sample) load_keys(p.v, v_at, sample, key0, keys);
     copy_commit();
     copy_wait<1>();

@@ -32,7 +32,6 @@ KERNEL(128) attention_cluster(const __grid_constant__ gpu_cache_attention p) {
     const u32 inbox_at = shared_address(inbox), stats_at = inbox_at + p.splits * 2048, there = shared_address(barriers);
     attended a;
 
-    start_next();
     if (!tid) {
         barrier_init(there, 1);
         barrier_init_done();

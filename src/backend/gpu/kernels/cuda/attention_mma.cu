@@ -127,7 +127,6 @@ template <int R> DEV void attend(const gpu_cache_attention &p) {
     const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, g = lane >> 2, t = lane & 3, rg = warp >> 2, kg = warp & 3, d = p.head_dim;
     const int begin = p.splits > 1 ? blockIdx.y * p.span : 0, end = p.splits > 1 ? begin + p.span : 0x7fffffff;
     attended a;
-    start_next();
     if (!attend_cache<R>(p, blockIdx.x, begin, end, a)) return;
 #pragma unroll
     for (int h = 0; h < 2; h++) {

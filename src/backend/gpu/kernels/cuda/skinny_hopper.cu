@@ -1,4 +1,4 @@
-/* x·Wᵀ for up to 16 rows in bf16 on Hopper: the denoise loop's products, a chain of short kernels in which only the
+/* x·Wᵀ for few rows in bf16 on Hopper, 16 a block: the denoise loop's products, a chain of short kernels in which only the
  * way from one's last store to the next one's is seen. So before the kernel in front has ended a block fetches all its
  * weights, its norm, its positions; and after it: one copy of x, the sums, one exchange, the outputs.
  *
@@ -12,24 +12,10 @@
  * The norm happens in place, 16 threads a row. With split the fp32 outputs leave as bf16 + bf16
  * beside each other, [row][upper n | lower n], and k of the next product runs over both: W repeats (args.h).
  *
- * Legal when rows <= 16, k % 64 == 0, k / 64 = KS·(1 … 16) and W has that many blocks or half of them, columns % (8·C)
+ * Legal when k % 64 == 0, k / 64 = KS·(1 … 16) and W has that many blocks or half of them, columns % (8·C)
  * == 0, outputs are even, and a norm only with KS = 1. */
 #include "epilogue.cuh"
 #include "hopper.cuh"
-
-#ifdef NO_NORM
-constexpr bool defined_no_norm = true;
-#else
-constexpr bool defined_no_norm = false;
-#endif
-#ifdef NO_SCALE
-#define SCALE(p) make_float4(0, 0, 0, 0)
-#else
-#define SCALE(p) (*(const float4 *)(p))
-#endif
-#ifndef START
-#define START 2
-#endif
 
 /* What a thread needs to finish row r, packed unit or group `column`, pair t: all of it known beforehand. */
 typedef struct finish {
@@ -40,13 +26,13 @@ typedef struct finish {
     int there;
 } finish;
 
-template <int KIND> DEV finish prepare(const gpu_epilogue &e, int r, int capacity, int column, int t, int sample, int position) {
+template <int KIND> DEV finish prepare(const gpu_epilogue &e, int r, int capacity, int column, int t) {
     finish f = {0, 0, 0, 0, 0, 0, 0, 0};
     f.there = r < capacity;
     if (!f.there) return f;
     if (KIND == GPU_EPILOGUE_QKV) {
-        int d = e.head_dim, half = d / 2, head = column / e.head_columns;
-        size_t place = ((size_t)sample * e.capacity + position) * d;
+        int d = e.head_dim, half = d / 2, head = column / e.head_columns, position = __ldg(e.position + r);
+        size_t place = ((size_t)__ldg(e.sample + r) * e.capacity + position) * d;
         f.section = head < e.heads ? 0 : head == e.heads ? 1 : 2;
         if (f.section == 2) {
             int i = column - (e.heads + 1) * e.head_columns + 2 * t;
@@ -103,6 +89,44 @@ template <int KIND> DEV void complete(const gpu_epilogue &e, const finish &f, u3
     }
 }
 
+/* The norm of x in place: 16 threads a row, 8 units of 16 bytes each; parameters in shared memory. */
+template <int BIAS> DEV void norm_row(const gpu_linear &l, char *memory, const float *parameters, int rows) {
+    const int row = threadIdx.x >> 4, first = threadIdx.x & 15, units = l.ldx / 8;
+    char *at = memory + (first >> 3) * 2048 + row * 128 + (((first ^ row) & 7) << 4);
+    const float *weight = parameters + first * 8;
+    uint4 v[8];
+    float even = 0, odd = 0;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        v[i] = make_uint4(0, 0, 0, 0);
+        if (row < rows && first + i * 16 < units) v[i] = *(const uint4 *)(at + i * 4096);
+        const u32 w[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
+#pragma unroll
+        for (int j = 0; j < 4; j++) even = fmaf(low_of(w[j]), low_of(w[j]), even), odd = fmaf(high_of(w[j]), high_of(w[j]), odd);
+    }
+    even += odd;
+#pragma unroll
+    for (int i = 8; i; i >>= 1) even += __shfl_xor_sync(0xffffffffu, even, i);
+    const float f = rsqrtf(even / l.ldx + l.eps);
+    if (row >= rows) return;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        u32 w[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
+        if (first + i * 16 >= units) break;
+#pragma unroll
+        for (int j = 0; j < 4; j += 2) {
+            const float4 m = *(const float4 *)(weight + i * 128 + j * 2);
+            float4 b = make_float4(0, 0, 0, 0);
+            if (BIAS) b = *(const float4 *)(weight + l.ldx + i * 128 + j * 2);
+            w[j] = pack_bf16(fmaf(low_of(w[j]), fmaf(m.x, f, f), b.x), fmaf(high_of(w[j]), fmaf(m.y, f, f), b.y));
+            w[j + 1] = pack_bf16(fmaf(low_of(w[j + 1]), fmaf(m.z, f, f), b.z), fmaf(high_of(w[j + 1]), fmaf(m.w, f, f), b.w));
+        }
+        *(uint4 *)(at + i * 4096) = make_uint4(w[0], w[1], w[2], w[3]);
+    }
+}
+
+enum { COPIER = 128 };                     /* the thread that talks to the copy engine: not one with much to prepare */
+
 template <int C, int KS, int KIND, int WARPS> DEV void skinny(const gpu_hopper &p) {
     constexpr int PAIRED = KIND == GPU_EPILOGUE_QKV || KIND == GPU_EPILOGUE_GATED, OWN = C / KS;
     extern __shared__ __align__(1024) char memory[];
@@ -110,15 +134,15 @@ template <int C, int KS, int KIND, int WARPS> DEV void skinny(const gpu_hopper &
     const gpu_linear &l = p.linear;
     static_assert(WARPS == 8, "16 threads a row");
     const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, blocks = l.k_blocks / KS, rank = KS > 1 ? cluster_rank() : 0;
-    const int group0 = blockIdx.x / KS * C;
+    const int group0 = blockIdx.x / KS * C, row0 = blockIdx.y * 16;
     /* The parts of a block alone may lie over x and W once those are read; those of a cluster come at any time. */
     const u32 x_at = shared_address(memory), w_at = x_at + blocks * 2048, parts_at = KS > 1 ? w_at + C * blocks * GPU_ATOM_BYTES : x_at;
     const u32 w_there = shared_address(barriers), x_there = w_there + 8, parts_there = w_there + 16;
     float4 *parts = (float4 *)(memory + (parts_at - x_at));      /* [KS·8 sources][OWN][32 lanes] */
-    const bool normed = (KIND == GPU_EPILOGUE_QKV || KIND == GPU_EPILOGUE_GATED) && l.norm != GPU_NORM_NONE && !defined_no_norm;
-    const float *scale = (const float *)(memory + l.stages), *shift = scale + l.ldx;      /* stages: where they lie */
+    const bool normed = (KIND == GPU_EPILOGUE_QKV || KIND == GPU_EPILOGUE_GATED) && l.norm != GPU_NORM_NONE;
+    const float *scale = (const float *)(memory + l.stages);     /* stages: where the norm's parameters lie */
 
-    if (!tid) {
+    if (tid == COPIER) {
         barrier_init(w_there, 1);
         barrier_init(x_there, 1);
         barrier_init(parts_there, 1);
@@ -133,7 +157,6 @@ template <int C, int KS, int KIND, int WARPS> DEV void skinny(const gpu_hopper &
         prefetch_map(&p.x);
     }
     if (KS > 1) cluster_arrive();          /* waited for before anything is sent */
-    if (START == 0) start_next();
     if (normed) {
         for (int i = tid * 4; i < l.ldx; i += WARPS * 128) {
             copy16(x_at + l.stages + i * 4, l.norm_weight + i, 1);
@@ -141,24 +164,17 @@ template <int C, int KS, int KIND, int WARPS> DEV void skinny(const gpu_hopper &
         }
         copy_commit();
     }
-    /* Thread (task, sub): one row half h, lane slot `slot`, unit or group u; sub shares the adding. */
-    constexpr int UNITS = PAIRED ? OWN / 2 : OWN, TASKS = UNITS * 64, SUBS = WARPS * 32 / TASKS < 4 ? WARPS * 32 / TASKS : 4;
+    /* Thread (task, sub), of qkv in the first four warps: one row half h, lane slot `slot`, unit or group u; sub shares the adding. */
+    constexpr int UNITS = PAIRED ? OWN / 2 : OWN, TASKS = UNITS * 64, SUBS = KIND == GPU_EPILOGUE_QKV ? 2 : WARPS * 32 / TASKS < 4 ? WARPS * 32 / TASKS : 4;
     static_assert(TASKS * SUBS <= WARPS * 32, "a thread has at most one task");
-    const int task = tid / SUBS, sub = tid % SUBS, h = task & 1, slot = task >> 1 & 31, u = task >> 6, r = (slot >> 2) + 8 * h, t = slot & 3;
-    const int rows = *l.count, units = l.ldx / 8, column = (group0 + rank * OWN) * 8 + u * (PAIRED ? 16 : 8), mine = task < TASKS && !sub && r < l.capacity;
-    int sample = 0, position = 0;
+    const int task = tid / SUBS, sub = tid % SUBS, h = task & 1, slot = task >> 1 & 31, u = task >> 6, r = row0 + (slot >> 2) + 8 * h, t = slot & 3;
+    const int rows = *l.count, column = (group0 + rank * OWN) * 8 + u * (PAIRED ? 16 : 8), mine = task < TASKS && !sub && r < l.capacity;
     finish f = {0, 0, 0, 0, 0, 0, 0, 0};
-    if (mine && KIND == GPU_EPILOGUE_QKV) sample = __ldg(l.epilogue.sample + r), position = __ldg(l.epilogue.position + r);
-    if (mine && KIND != GPU_EPILOGUE_QKV) f = prepare<KIND>(l.epilogue, r, l.capacity, column, t, 0, 0);
+    if (mine) f = prepare<KIND>(l.epilogue, r, l.capacity, column, t);
 
-    if (START == 1) start_next();
     wait_before();
-    if (!tid) copy_box3(x_at, &p.x, 0, 0, rank * blocks, x_there);
-    if (START == 2) start_next();
-    /* While x travels: what the way out needs, one load behind another. */
-#ifndef NO_PREPARE
-    if (mine && KIND == GPU_EPILOGUE_QKV) f = prepare<KIND>(l.epilogue, r, l.capacity, column, t, sample, position);
-#endif
+    if (tid == COPIER) copy_box3(x_at, &p.x, 0, row0, rank * blocks, x_there);
+    start_next();                          /* not before: its weights would stand in front of x in the copy engine */
     f.there &= r < rows;
     u32 before = 0;
     if (KIND == GPU_EPILOGUE_RESIDUAL && f.there) before = __ldcg((const u32 *)((const u16 *)l.epilogue.out + f.at));
@@ -166,37 +182,8 @@ template <int C, int KS, int KIND, int WARPS> DEV void skinny(const gpu_hopper &
     __syncthreads();                       /* the barriers are made, the norm is there */
     barrier_wait(x_there, 0);
     if (normed) {
-        /* 16 threads a row, 8 units of 16 bytes each */
-        const int row = tid >> 4, first = tid & 15;
-        uint4 v[8];
-        float squares = 0;
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            const int unit = first + i * 16;
-            v[i] = make_uint4(0, 0, 0, 0);
-            if (unit < units) v[i] = *(const uint4 *)(memory + (unit >> 3) * 2048 + row * 128 + (((unit ^ row) & 7) << 4));
-            const u32 w[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
-#pragma unroll
-            for (int j = 0; j < 4; j++) squares += low_of(w[j]) * low_of(w[j]) + high_of(w[j]) * high_of(w[j]);
-        }
-#pragma unroll
-        for (int i = 8; i; i >>= 1) squares += __shfl_xor_sync(0xffffffffu, squares, i);
-        const float factor = rsqrtf(__fdividef(squares, l.ldx) + l.eps);
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            const int unit = first + i * 16;
-            u32 w[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
-            if (unit >= units) continue;
-#pragma unroll
-            for (int j = 0; j < 4; j += 2) {
-                const float4 m = SCALE(scale + unit * 8 + j * 2);
-                float4 b = make_float4(0, 0, 0, 0);
-                if (l.norm_bias) b = *(const float4 *)(shift + unit * 8 + j * 2);
-                w[j] = pack_bf16(low_of(w[j]) * factor * (1 + m.x) + b.x, high_of(w[j]) * factor * (1 + m.y) + b.y);
-                w[j + 1] = pack_bf16(low_of(w[j + 1]) * factor * (1 + m.z) + b.z, high_of(w[j + 1]) * factor * (1 + m.w) + b.w);
-            }
-            *(uint4 *)(memory + (unit >> 3) * 2048 + row * 128 + (((unit ^ row) & 7) << 4)) = make_uint4(w[0], w[1], w[2], w[3]);
-        }
+        if (l.norm_bias) norm_row<1>(l, memory, scale, rows - row0);
+        else norm_row<0>(l, memory, scale, rows - row0);
         __syncthreads();
     }
     barrier_wait(w_there, 0);
@@ -251,11 +238,8 @@ template <int C, int KS, int KIND, int WARPS> DEV void skinny(const gpu_hopper &
     }
 }
 
-#ifndef GATED_GROUPS
-#define GATED_GROUPS 4
-#endif
 extern "C" __global__ void __launch_bounds__(256, 3) skinny_hopper_qkv(const __grid_constant__ gpu_hopper p) { skinny<2, 1, GPU_EPILOGUE_QKV, 8>(p); }
-extern "C" __global__ void __launch_bounds__(256, 3) skinny_hopper_gated(const __grid_constant__ gpu_hopper p) { skinny<GATED_GROUPS, 1, GPU_EPILOGUE_GATED, 8>(p); }
+extern "C" __global__ void __launch_bounds__(256, 3) skinny_hopper_gated(const __grid_constant__ gpu_hopper p) { skinny<4, 1, GPU_EPILOGUE_GATED, 8>(p); }
 KERNEL(256) skinny_hopper_residual_2(const __grid_constant__ gpu_hopper p) { skinny<2, 2, GPU_EPILOGUE_RESIDUAL, 8>(p); }
 KERNEL(256) skinny_hopper_residual_4(const __grid_constant__ gpu_hopper p) { skinny<4, 4, GPU_EPILOGUE_RESIDUAL, 8>(p); }
 KERNEL(256) skinny_hopper_store_2(const __grid_constant__ gpu_hopper p) { skinny<2, 2, GPU_EPILOGUE_STORE, 8>(p); }

@@ -1,0 +1,22 @@
+/* From the words about the machine to the engine's options. */
+#include <stdio.h>
+
+#include "cli.h"
+
+const char *machine_without(const machine_values *values, char text[SWITCH_TEXT]) {
+    const char *given = values->without ? values->without : "";
+    if (!values->no_graph) return values->without;
+    snprintf(text, SWITCH_TEXT, "%.480s%sgraph-replay", given, *given ? "," : "");
+    return text;
+}
+
+void machine_options(const machine_values *values, char text[SWITCH_TEXT], openpi_engine_options *options) {
+    options->device = values->device;
+    options->dtype = (openpi_dtype)values->dtype;
+    options->threads = values->threads;
+    options->isa = values->isa;
+    options->path = values->path;
+    options->pin = values->pin;
+    options->without = machine_without(values, text);
+    options->table = values->table;
+}
