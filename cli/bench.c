@@ -3,39 +3,28 @@
  * The words, the table and the JSON file; what is measured is measure/bench.h. */
 #include "measure/bench.h"
 
-#include <errno.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli.h"
-#include "progress.h"
+#include "subject.h"
 #include "table.h"
 
 enum { BATCHES_MAX = 16 };
 
 typedef struct bench_values {
-    const char *synthetic, *batch, *cameras, *json, *against;
-    int variant, prompt, horizon, steps, warmup, runs, tolerance;
-    uint64_t seed;
-    machine_values machine;
+    subject_values subject;
+    const char *batch, *json, *against;
+    int warmup, runs, tolerance;
 } bench_values;
 
 typedef struct bench_job {
     const bench_values *v;
-    model_name model;
-    char source[128];            /* the model in words                                                    */
+    subject subject;
     int batches[BATCHES_MAX], count;
-    bench_workload workload;
     bench_report reports[BATCHES_MAX];
     bench_roofs roofs;
-    double ready_ms;             /* opening the engine: weights packed                                    */
     uint64_t load_anonymous, load_peak;    /* largest while it opened                                     */
-    openpi_engine *engine;
-    openpi_engine_info info;
-    openpi_session_info session;
-    progress bar;
 } bench_job;
 
 /* ---- reading the words ---------------------------------------------------------------------------- */
@@ -55,35 +44,6 @@ static int read_batches(bench_job *j) {
     }
 }
 
-static int read_cameras(bench_job *j) {
-    const char *mask = j->v->cameras ? j->v->cameras : "111";
-    if (strlen(mask) != OPENPI_CAMERAS || strspn(mask, "01") != OPENPI_CAMERAS)
-        return usage_error(&verb_bench,
-                           "--cameras is '%s', expected three digits 0 or 1 for base, left wrist and right wrist, such as 110",
-                           mask);
-    for (int c = 0; c < OPENPI_CAMERAS; c++) j->workload.cameras[c] = mask[c] == '1';
-    return END_FINE;
-}
-
-static int read_model(bench_job *j, char **positional, int count) {
-    const bench_values *v = j->v;
-    if (!count) {
-        const char *spec = v->synthetic ? v->synthetic : "full";
-        if (v->variant && strchr(spec, ':'))
-            return usage_error(&verb_bench, "--variant and --synthetic %s both name a variant: expected one of them", spec);
-        if (v->variant) snprintf(j->source, sizeof j->source, "%.80s:%s", spec, v->variant == 2 ? "pi05" : "pi0");
-        else snprintf(j->source, sizeof j->source, "%.100s", spec);
-        int end = model_name_read(&verb_bench, j->source, NULL, 0, &j->model);
-        char full[sizeof j->source];
-        snprintf(full, sizeof full, "synthetic %.*s:%s:%llu", (int)strcspn(j->source, ":"), j->source,
-                 j->model.recipe.variant == OPENPI_PI05 ? "pi05" : "pi0", (unsigned long long)j->model.recipe.seed);
-        memcpy(j->source, full, sizeof full);
-        return end;
-    }
-    snprintf(j->source, sizeof j->source, "%.120s", positional[0]);
-    return model_name_read(&verb_bench, NULL, positional, count, &j->model);
-}
-
 /* ---- running -------------------------------------------------------------------------------------- */
 
 static void sample_memory(bench_job *j) {
@@ -93,51 +53,34 @@ static void sample_memory(bench_job *j) {
     if (peak > j->load_peak) j->load_peak = peak;
 }
 
-static void load_progress(void *user, const char *what, uint64_t done, uint64_t total) {
-    bench_job *j = user;
-    sample_memory(j);
-    progress_show(&j->bar, what, done, total);
+static void on_load(void *user, const char *what, uint64_t done, uint64_t total) {
+    (void)what, (void)done, (void)total;
+    sample_memory(user);
 }
 
 static int load(bench_job *j) {
-    const machine_values *m = &j->v->machine;
     openpi_error error = {0};
-    openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
-    char without[SWITCH_TEXT];
-    machine_options(m, without, &options);
-    options.synthetic = j->model.synthetic;
-    options.progress = load_progress;
-    options.progress_user = j;
-    progress_start(&j->bar);
-    double start = now_ms();
-    openpi_status status = openpi_engine_open(j->model.checkpoint, &options, &j->engine, &error);
-    j->ready_ms = now_ms() - start;
-    progress_end(&j->bar);
-    if (status != OPENPI_OK) return library_error(&verb_bench, &error);
+    j->subject.on_load = on_load;
+    j->subject.on_load_user = j;
+    int end = subject_open(&j->subject, NULL);
+    if (end != END_FINE) return end;
     sample_memory(j);
-    openpi_engine_get_info(j->engine, &j->info);
-    if (j->v->variant && j->model.checkpoint && (j->info.variant == OPENPI_PI05) != (j->v->variant == 2))
-        return input_error(&verb_bench, "%s: the checkpoint is %s, but --variant is %s", j->model.checkpoint,
-                           j->info.variant == OPENPI_PI05 ? "pi05" : "pi0", j->v->variant == 2 ? "pi05" : "pi0");
-    status = bench_measure_roofs(j->engine, &j->roofs, &error);
+    openpi_status status = bench_measure_roofs(j->subject.engine, &j->roofs, &error);
     return status == OPENPI_OK ? END_FINE : library_error(&verb_bench, &error);
 }
 
 static int measure(bench_job *j, int which) {
     openpi_error error = {0};
     openpi_session *session = NULL;
-    openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
-    options.batch = j->batches[which];
-    options.horizon = j->v->horizon;
-    options.steps = j->v->steps;
-    options.max_prompt = j->workload.prompt ? j->workload.prompt : 1;
-    if (openpi_session_create(j->engine, &options, &session, &error) != OPENPI_OK) return library_error(&verb_bench, &error);
-    openpi_session_get_info(session, &j->session);
-    j->workload.batch = j->batches[which];
-    progress_start(&j->bar);
-    openpi_status status = bench_run(session, &j->workload, &j->roofs, &j->reports[which], &error);
-    progress_end(&j->bar);
-    if (j->session.not_recorded[0]) fprintf(stderr, "openpi bench: runs operation by operation, not as one graph: %s\n", j->session.not_recorded);
+    openpi_session_info info;
+    int end = subject_session(&j->subject, j->batches[which], 0, &session);
+    if (end != END_FINE) return end;
+    openpi_session_get_info(session, &info);
+    if (info.not_recorded[0]) fprintf(stderr, "openpi bench: runs operation by operation, not as one graph: %s\n", info.not_recorded);
+    bench_workload work = {j->subject.call, j->v->warmup, j->v->runs, progress_show, &j->subject.bar};
+    progress_start(&j->subject.bar);
+    openpi_status status = bench_run(session, &work, &j->roofs, &j->reports[which], &error);
+    progress_end(&j->subject.bar);
     if (j->load_anonymous > j->reports[which].anonymous_bytes) j->reports[which].anonymous_bytes = j->load_anonymous;
     if (j->load_peak > j->reports[which].peak_bytes) j->reports[which].peak_bytes = j->load_peak;
     openpi_session_close(session);
@@ -146,7 +89,7 @@ static int measure(bench_job *j, int which) {
 
 /* ---- showing -------------------------------------------------------------------------------------- */
 
-static void figures_row(table *t, const char *name, const bench_figures *f) {
+static void figures_row(table *t, const char *name, const figures *f) {
     const double values[] = {f->mean_ms, f->std_ms, f->min_ms, f->max_ms, f->p50_ms, f->p95_ms, f->p99_ms};
     table_cell(t, "%s", name);
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) table_cell(t, "%.3f", values[i]);
@@ -197,22 +140,18 @@ static void put_report(const bench_job *j, int which) {
            r->weight_bytes * 1e-9);
     put_stages(j, r);
     printf("\nmemory: %.2f GB at most, of it anonymous %.2f GB (weights %.2f GB)\n", (double)r->peak_bytes / 1e9,
-           (double)r->anonymous_bytes / 1e9, (double)j->info.weight_bytes / 1e9);
+           (double)r->anonymous_bytes / 1e9, (double)j->subject.info.weight_bytes / 1e9);
 }
 
 static void put_head(const bench_job *j) {
-    const bench_workload *w = &j->workload;
-    printf("%s: %s, %s on %s (%s, %d thread%s), ready after %.1f s\n", j->source, j->info.variant == OPENPI_PI05 ? "π0.5" : "π0",
-           j->info.dtype == OPENPI_F32 ? "f32" : "bf16", j->info.device, j->info.path, j->info.threads,
-           j->info.threads == 1 ? "" : "s", j->ready_ms / 1e3);
-    printf("cameras %d%d%d, %d prompt tokens, horizon %d, %d steps; %d warm-up and %d measured runs\n", w->cameras[0],
-           w->cameras[1], w->cameras[2], w->prompt, j->v->horizon, j->v->steps, w->warmup, w->runs);
+    subject_print(&j->subject);
+    printf("%d warm-up and %d measured runs\n", j->v->warmup, j->v->runs);
     if (j->roofs.tflops > 0) printf("roofs measured just now: %.3f TFLOP/s, %.1f GB/s\n", j->roofs.tflops, j->roofs.gbs);
 }
 
 /* ---- JSON ----------------------------------------------------------------------------------------- */
 
-static json_t *figures_json(const bench_figures *f, int batch) {
+static json_t *figures_json(const figures *f, int batch) {
     double hz = f->p50_ms > 0 ? 1e3 / f->p50_ms : 0;
     return json_pack("{s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f}", "p50_ms", f->p50_ms, "p95_ms", f->p95_ms, "p99_ms", f->p99_ms,
                      "mean_ms", f->mean_ms, "std_ms", f->std_ms, "min_ms", f->min_ms, "max_ms", f->max_ms, "hz", hz,
@@ -241,26 +180,14 @@ static void report_json(json_t *to, const bench_job *j, int which) {
     json_object_set_new(to, "stages", stages_json(r));
     json_object_set_new(to, "memory",
                         json_pack("{s:I,s:I,s:I}", "peak_bytes", (json_int_t)r->peak_bytes, "anonymous_bytes",
-                                  (json_int_t)r->anonymous_bytes, "weight_bytes", (json_int_t)j->info.weight_bytes));
+                                  (json_int_t)r->anonymous_bytes, "weight_bytes", (json_int_t)j->subject.info.weight_bytes));
 }
 
 /* The first batch's figures stand at the top; with several, `batches` holds each. */
 static json_t *bench_json(const bench_job *j) {
-    const bench_workload *w = &j->workload;
-    char cameras[OPENPI_CAMERAS + 1] = "";
-    for (int c = 0; c < OPENPI_CAMERAS; c++) cameras[c] = w->cameras[c] ? '1' : '0';
-    json_t *root = json_object();
-    json_object_set_new(root, "version", json_string(openpi_version()));
-    json_object_set_new(root, "model",
-                        json_pack("{s:s,s:s,s:I}", "source", j->source, "variant",
-                                  j->info.variant == OPENPI_PI05 ? "pi05" : "pi0", "parameters", (json_int_t)j->info.parameters));
-    json_object_set_new(root, "machine", json_pack("{s:s,s:s,s:s,s:i}", "device", j->info.device, "path", j->info.path, "dtype",
-                                                   j->info.dtype == OPENPI_F32 ? "f32" : "bf16", "threads", j->info.threads));
-    json_object_set_new(root, "workload",
-                        json_pack("{s:s,s:i,s:i,s:i,s:i,s:i,s:I}", "cameras", cameras, "prompt", w->prompt, "horizon",
-                                  j->v->horizon, "steps", j->v->steps, "warmup", w->warmup, "runs", w->runs, "seed",
-                                  (json_int_t)w->seed));
-    json_object_set_new(root, "ready_ms", json_real(j->ready_ms));
+    json_t *root = subject_json(&j->subject, "bench");
+    json_object_set_new(root, "warmup", json_integer(j->v->warmup));
+    json_object_set_new(root, "runs", json_integer(j->v->runs));
     json_object_set_new(root, "roofs",
                         j->roofs.tflops > 0 ? json_pack("{s:f,s:f}", "tflops", j->roofs.tflops, "gbs", j->roofs.gbs)
                                             : json_null());
@@ -275,18 +202,6 @@ static json_t *bench_json(const bench_job *j) {
         json_object_set_new(root, "batches", list);
     }
     return root;
-}
-
-static int write_json(const bench_job *j) {
-    json_t *root = bench_json(j);
-    FILE *file = fopen(j->v->json, "wb");
-    int bad = !file || !root || json_dumpf(root, file, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
-    if (file) {
-        bad |= fputc('\n', file) == EOF;
-        bad |= fclose(file) != 0;
-    }
-    json_decref(root);
-    return bad ? input_error(&verb_bench, "%s: cannot be written: %s", j->v->json, strerror(errno)) : END_FINE;
 }
 
 /* ---- against an earlier file ---------------------------------------------------------------------- */
@@ -306,15 +221,8 @@ static const json_t *find_batch(const json_t *root, int batch) {
 
 /* Before anything runs, so that a wrong file costs nothing. */
 static int read_against(const char *path, json_t **before) {
-    char *bytes;
-    size_t count;
-    json_error_t where;
-    int end = file_load(&verb_bench, path, &bytes, &count);
-    if (end != END_FINE) return end;
-    *before = json_loadb(bytes, count, 0, &where);
-    free(bytes);
-    if (!*before) return input_error(&verb_bench, "%s: line %d is not JSON: %s", path, where.line, where.text);
-    if (json_is_number(json_object_get(json_object_get(*before, "host"), "p50_ms"))) return END_FINE;
+    int end = json_open(&verb_bench, path, "bench", before);
+    if (end != END_FINE || json_is_number(json_object_get(json_object_get(*before, "host"), "p50_ms"))) return end;
     return input_error(&verb_bench, "%s: no host.p50_ms, expected a file that bench --json wrote", path);
 }
 
@@ -345,15 +253,8 @@ static int compare(const bench_job *j, const json_t *before) {
 static int bench_verb_run(const void *values, char **positional, int count) {
     bench_job j = {.v = values};
     json_t *before = NULL;
-    j.workload = (bench_workload){.prompt = j.v->prompt,
-                                  .warmup = j.v->warmup,
-                                  .runs = j.v->runs,
-                                  .seed = j.v->seed,
-                                  .progress = progress_show,
-                                  .progress_user = &j.bar};
-    int end = read_batches(&j);
-    if (end == END_FINE) end = read_cameras(&j);
-    if (end == END_FINE) end = read_model(&j, positional, count);
+    int end = subject_read(&j.subject, &verb_bench, &j.v->subject, positional, count);
+    if (end == END_FINE) end = read_batches(&j);
     if (end == END_FINE && j.v->against) end = read_against(j.v->against, &before);
     if (end == END_FINE) end = load(&j);
     if (end == END_FINE) put_head(&j);
@@ -362,9 +263,9 @@ static int bench_verb_run(const void *values, char **positional, int count) {
         if (end == END_FINE) put_report(&j, i);
         fflush(stdout);
     }
-    if (end == END_FINE && j.v->json) end = write_json(&j);
+    if (end == END_FINE && j.v->json) end = json_save(&verb_bench, j.v->json, bench_json(&j));
     if (end == END_FINE && before) end = compare(&j, before);
-    openpi_engine_close(j.engine);
+    subject_close(&j.subject);
     json_decref(before);
     return end;
 }
@@ -373,20 +274,13 @@ static int bench_verb_run(const void *values, char **positional, int count) {
 
 #define AT(field) offsetof(bench_values, field)
 
-static const bench_values defaults = {.prompt = 20, .horizon = 10, .steps = 10, .warmup = 1, .runs = 5, .tolerance = 5};
+static const bench_values defaults = {.subject = SUBJECT_DEFAULTS, .warmup = 1, .runs = 5, .tolerance = 5};
 
 static const option_row options[] = {
-    {OPTION_HEADING, "Model", NULL, NULL, 0, 0, 0},
-    SYNTHETIC_OPTION(bench_values, synthetic),
-    {OPTION_CHOICE, "variant", "pi0|pi05", "variant of the synthetic model; of a checkpoint, the one it must be", AT(variant), 0,
-     0},
+    SUBJECT_MODEL_OPTIONS(bench_values, subject),
     {OPTION_HEADING, "Workload", NULL, NULL, 0, 0, 0},
     {OPTION_TEXT, "batch", "LIST", "samples of a call, a list such as 1,2,4 (default: 1)", AT(batch), 0, 0},
-    {OPTION_TEXT, "cameras", "MASK", "which cameras are there: base, left wrist, right wrist (default: 111)", AT(cameras), 0, 0},
-    {OPTION_INT, "prompt", "N", "prompt tokens (default: 20)", AT(prompt), 0, 4096},
-    {OPTION_INT, "horizon", "N", "actions of the chunk (default: 10)", AT(horizon), 1, OPENPI_MAX_HORIZON},
-    {OPTION_INT, "steps", "N", "denoising steps (default: 10)", AT(steps), 1, OPENPI_MAX_STEPS},
-    {OPTION_U64, "seed", "N", "seed of pictures, tokens, state and noise (default: 0)", AT(seed), 0, 0},
+    SUBJECT_WORKLOAD_OPTIONS(bench_values, subject),
     {OPTION_HEADING, "Measuring", NULL, NULL, 0, 0, 0},
     {OPTION_INT, "warmup", "N", "runs that do not count (default: 1)", AT(warmup), 0, 100000},
     {OPTION_INT, "runs", "N", "runs that count (default: 5)", AT(runs), 1, 100000},
@@ -394,8 +288,7 @@ static const option_row options[] = {
     {OPTION_TEXT, "against", "FILE",
      "compare host.p50_ms with such a file's: slower by more than the tolerance ends with status 1", AT(against), 0, 0},
     {OPTION_INT, "tolerance", "PERCENT", "of --against (default: 5)", AT(tolerance), 0, 1000},
-    {OPTION_HEADING, "Machine", NULL, NULL, 0, 0, 0},
-    MACHINE_OPTIONS(bench_values, machine),
+    SUBJECT_MACHINE_OPTIONS(bench_values, subject),
     {0},
 };
 

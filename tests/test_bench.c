@@ -18,7 +18,7 @@ static void near(const char *what, double got, double expected, double part) {
 static void test_figures(void **state) {
     (void)state;
     double values[] = {5, 1, 4, 2, 3};
-    bench_figures f = bench_summarise(values, 5);
+    figures f = figures_of(values, 5);
     near("mean", f.mean_ms, 3, 1e-12);
     near("std", f.std_ms, 1.5811388300841898, 1e-12);
     near("min", f.min_ms, 1, 0);
@@ -27,11 +27,11 @@ static void test_figures(void **state) {
     near("p95", f.p95_ms, 4.8, 1e-12);
     near("p99", f.p99_ms, 4.96, 1e-12);
     double one[] = {7};
-    f = bench_summarise(one, 1);
+    f = figures_of(one, 1);
     near("p99 of one", f.p99_ms, 7, 0);
     assert_true(f.std_ms == 0);
     double two[] = {4, 2};
-    f = bench_summarise(two, 2);
+    f = figures_of(two, 2);
     near("p50 of two", f.p50_ms, 3, 1e-12);
 }
 
@@ -53,7 +53,7 @@ static void test_costs(void **state) {
     options.synthetic = &tiny;
     assert_int_equal(openpi_engine_open(NULL, &options, &engine, &error), OPENPI_OK);
     assert_int_equal(openpi_session_create(engine, &shape, &session, &error), OPENPI_OK);
-    bench_workload work = {.batch = 2, .cameras = {1, 0, 1}, .prompt = PROMPT, .warmup = 1, .runs = 2, .seed = 3};
+    bench_workload work = {.call = {.batch = 2, .cameras = {1, 0, 1}, .prompt = PROMPT, .seed = 3}, .warmup = 1, .runs = 2};
     bench_roofs roofs = {.tflops = 2, .gbs = 10};
     bench_report report;
     assert_int_equal(bench_run(session, &work, &roofs, &report, &error), OPENPI_OK);
@@ -96,7 +96,7 @@ static void test_costs(void **state) {
     assert_int_equal(seen, 3);
     assert_true(report.peak_bytes > 0 && report.anonymous_bytes > 0);
 
-    work.prompt = 17;
+    work.call.prompt = 17;
     assert_int_equal(bench_run(session, &work, NULL, &report, &error), OPENPI_BAD_ARGUMENT);
     openpi_session_close(session);
     openpi_engine_close(engine);

@@ -172,7 +172,7 @@ static const struct {
     {"bench --cameras 12", 2, "--cameras is '12', expected three digits 0 or 1"},
     {"bench --synthetic tiny:pi0 --variant pi05", 2, "--variant and --synthetic tiny:pi0 both name a variant"},
     {"bench --synthetic tiny --against absent.json", 2, "absent.json: cannot be opened"},
-    {"bench --synthetic tiny --against words.json", 2, "words.json: no host.p50_ms, expected a file that bench --json wrote"},
+    {"bench --synthetic tiny --against words.json", 2, "words.json: its kind is missing, expected bench"},
     {"bench --synthetic tiny --device tpu", 3, "tpu"},
     {"devices now", 2, "openpi devices: unexpected argument 'now'"},
 };

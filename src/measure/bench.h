@@ -1,26 +1,19 @@
 /* Times a session and sets the times against the machine's roofs.
  *
- * A workload is made from numbers alone (batch, cameras, prompt length, seed); the session runs it again and again;
+ * The session runs a made-up workload (measure/workload.h) again and again;
  * every stage's FLOPs and weight bytes come from walking the session's plan. */
 #ifndef MEASURE_BENCH_H
 #define MEASURE_BENCH_H
 
-#include "openpi.h"
+#include "measure/figures.h"
+#include "measure/workload.h"
 
 typedef struct bench_workload {
-    int batch;
-    uint8_t cameras[OPENPI_CAMERAS];       /* 1: the camera is there                                      */
-    int prompt;                  /* tokens                                                                */
+    workload call;
     int warmup, runs;
-    uint64_t seed;               /* of pictures, tokens, state and noise                                  */
     openpi_progress progress;    /* counts runs; may be NULL                                              */
     void *progress_user;
 } bench_workload;
-
-/* Of one time over all runs. Percentiles interpolate linearly between order statistics. */
-typedef struct bench_figures {
-    double mean_ms, std_ms, min_ms, max_ms, p50_ms, p95_ms, p99_ms;
-} bench_figures;
 
 /* Measured ceilings of the device. 0: not known. */
 typedef struct bench_roofs {
@@ -30,7 +23,7 @@ typedef struct bench_roofs {
 
 typedef struct bench_stage {
     openpi_stage stage;
-    bench_figures ms;
+    figures ms;
     double flops, weight_bytes;  /* a call                                                                */
     double tflops, gbs;          /* at the median                                                         */
     double roof;                 /* floor(flops, weight bytes) / median; 0 without roofs                  */
@@ -38,17 +31,14 @@ typedef struct bench_stage {
 } bench_stage;
 
 typedef struct bench_report {
-    bench_figures host;          /* pictures, state and tokens in host memory -> actions in host memory   */
-    bench_figures device;        /* inputs and outputs on the device; the same as host on the CPU         */
+    figures host;          /* pictures, state and tokens in host memory -> actions in host memory   */
+    figures device;        /* inputs and outputs on the device; the same as host on the CPU         */
     bench_stage stages[OPENPI_STAGES];     /* those with work or time, in order                           */
     int stage_count;
     double flops, weight_bytes;  /* a call                                                                */
     uint64_t peak_bytes;         /* largest resident size of this process, mapped files included          */
     uint64_t anonymous_bytes;    /* largest anonymous memory seen at the samples                          */
 } bench_report;
-
-/* Sorts `values` and summarises them. count ≥ 1. */
-bench_figures bench_summarise(double *values, int count);
 
 /* Measures the ceilings of the engine's device with as many threads as it has, in about a second. What that takes of
  * memory is not to count: the process's peak starts anew afterwards. */

@@ -1,0 +1,148 @@
+/* The model, the machine and the workload of an instrument. */
+#include "subject.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FORMAT = 1 };
+
+/* ---- the words ------------------------------------------------------------------------------------ */
+
+static int read_cameras(subject *s) {
+    const char *mask = s->v->cameras ? s->v->cameras : "111";
+    if (strlen(mask) != OPENPI_CAMERAS || strspn(mask, "01") != OPENPI_CAMERAS)
+        return usage_error(s->verb, "--cameras is '%s', expected three digits 0 or 1 for base, left wrist and right wrist, such as 110", mask);
+    for (int c = 0; c < OPENPI_CAMERAS; c++) s->call.cameras[c] = mask[c] == '1';
+    if (!strchr(mask, '1') && !s->v->prompt) return usage_error(s->verb, "--cameras 000 with --prompt 0 leaves nothing to see, expected a camera or a prompt token");
+    return END_FINE;
+}
+
+static int read_synthetic(subject *s) {
+    const subject_values *v = s->v;
+    const char *spec = v->synthetic ? v->synthetic : "full";
+    char full[sizeof s->source];
+    if (v->variant && strchr(spec, ':'))
+        return usage_error(s->verb, "--variant and --synthetic %s both name a variant: expected one of them", spec);
+    if (v->variant) snprintf(full, sizeof full, "%.80s:%s", spec, v->variant == 2 ? "pi05" : "pi0");
+    else snprintf(full, sizeof full, "%.100s", spec);
+    int end = model_name_read(s->verb, full, NULL, 0, &s->model);
+    snprintf(s->source, sizeof s->source, "synthetic %.*s:%s:%llu", (int)strcspn(spec, ":"), spec,
+             s->model.recipe.variant == OPENPI_PI05 ? "pi05" : "pi0", (unsigned long long)s->model.recipe.seed);
+    return end;
+}
+
+int subject_read(subject *s, const verb *verb, const subject_values *values, char **positional, int count) {
+    *s = (subject){.verb = verb, .v = values, .call = {.batch = 1, .prompt = values->prompt, .seed = values->seed}};
+    int end = read_cameras(s);
+    if (end != END_FINE || !count) return end != END_FINE ? end : read_synthetic(s);
+    snprintf(s->source, sizeof s->source, "%.120s", positional[0]);
+    return model_name_read(verb, NULL, positional, count, &s->model);
+}
+
+/* ---- opening -------------------------------------------------------------------------------------- */
+
+static void show_load(void *user, const char *what, uint64_t done, uint64_t total) {
+    subject *s = user;
+    if (s->on_load) s->on_load(s->on_load_user, what, done, total);
+    progress_show(&s->bar, what, done, total);
+}
+
+int subject_open(subject *s, const char *without) {
+    openpi_error error = {0};
+    openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
+    char text[SWITCH_TEXT];
+    machine_options(&s->v->machine, text, &options);
+    if (without) options.without = without;
+    options.synthetic = s->model.synthetic;
+    options.progress = show_load;
+    options.progress_user = s;
+    progress_start(&s->bar);
+    double start = now_ms();
+    openpi_status status = openpi_engine_open(s->model.checkpoint, &options, &s->engine, &error);
+    s->ready_ms = now_ms() - start;
+    progress_end(&s->bar);
+    if (status != OPENPI_OK) return library_error(s->verb, &error);
+    openpi_engine_get_info(s->engine, &s->info);
+    if (s->v->variant && s->model.checkpoint && (s->info.variant == OPENPI_PI05) != (s->v->variant == 2))
+        return input_error(s->verb, "%s: the checkpoint is %s, but --variant is %s", s->model.checkpoint,
+                           s->info.variant == OPENPI_PI05 ? "pi05" : "pi0", s->v->variant == 2 ? "pi05" : "pi0");
+    return END_FINE;
+}
+
+int subject_session(subject *s, int batch, int max_prompt, openpi_session **session) {
+    openpi_error error = {0};
+    openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
+    options.batch = batch;
+    options.horizon = s->v->horizon;
+    options.steps = s->v->steps;
+    options.max_prompt = max_prompt ? max_prompt : s->call.prompt ? s->call.prompt : 1;
+    s->call.batch = batch;
+    return openpi_session_create(s->engine, &options, session, &error) == OPENPI_OK ? END_FINE : library_error(s->verb, &error);
+}
+
+void subject_close(subject *s) {
+    openpi_engine_close(s->engine);
+    s->engine = NULL;
+}
+
+/* ---- showing -------------------------------------------------------------------------------------- */
+
+static const char *variant_word(const subject *s) { return s->info.variant == OPENPI_PI05 ? "pi05" : "pi0"; }
+
+void subject_print(const subject *s) {
+    const openpi_engine_info *i = &s->info;
+    const workload *w = &s->call;
+    printf("%s: %s, %s on %s (%s, %d thread%s), ready after %.1f s\n", s->source, i->variant == OPENPI_PI05 ? "π0.5" : "π0",
+           i->dtype == OPENPI_F32 ? "f32" : "bf16", i->device, i->path, i->threads, i->threads == 1 ? "" : "s", s->ready_ms / 1e3);
+    printf("cameras %d%d%d, %d prompt tokens, horizon %d, %d steps%s%s%s%s\n", w->cameras[0], w->cameras[1], w->cameras[2], w->prompt,
+           s->v->horizon, s->v->steps, i->without[0] ? "; without " : "", i->without, i->table[0] ? "; table " : "", i->table);
+}
+
+json_t *subject_json(const subject *s, const char *kind) {
+    const openpi_engine_info *i = &s->info;
+    const workload *w = &s->call;
+    char cameras[OPENPI_CAMERAS + 1] = "";
+    for (int c = 0; c < OPENPI_CAMERAS; c++) cameras[c] = w->cameras[c] ? '1' : '0';
+    json_t *model = json_pack("{s:s,s:s,s:I}", "source", s->source, "variant", variant_word(s), "parameters", (json_int_t)i->parameters);
+    json_t *machine = json_pack("{s:s,s:s,s:s,s:i,s:s,s:s}", "device", i->device, "path", i->path, "dtype",
+                                i->dtype == OPENPI_F32 ? "f32" : "bf16", "threads", i->threads, "without", i->without, "table", i->table);
+    json_t *call = json_pack("{s:s,s:i,s:i,s:i,s:I}", "cameras", cameras, "prompt", w->prompt, "horizon", s->v->horizon, "steps",
+                             s->v->steps, "seed", (json_int_t)w->seed);
+    return json_pack("{s:s,s:i,s:s,s:o,s:o,s:o,s:f}", "kind", kind, "format", FORMAT, "version", openpi_version(), "model", model,
+                     "machine", machine, "workload", call, "ready_ms", s->ready_ms);
+}
+
+/* ---- files ---------------------------------------------------------------------------------------- */
+
+int json_save(const verb *verb, const char *path, json_t *root) {
+    FILE *file = root ? fopen(path, "wb") : NULL;
+    int why = file ? 0 : root ? errno : ENOMEM, bad = !file || json_dumpf(root, file, JSON_INDENT(1) | JSON_REAL_PRECISION(7));
+    if (file) {
+        bad |= fputc('\n', file) == EOF;
+        bad |= fclose(file) != 0;
+        if (bad) why = errno;
+    }
+    json_decref(root);
+    return bad ? input_error(verb, "%s: cannot be written: %s", path, strerror(why)) : END_FINE;
+}
+
+int json_open(const verb *verb, const char *path, const char *kind, json_t **root) {
+    char *bytes;
+    size_t count;
+    json_error_t where;
+    int end = file_load(verb, path, &bytes, &count);
+    if (end != END_FINE) return end;
+    *root = json_loadb(bytes, count, JSON_REJECT_DUPLICATES, &where);
+    free(bytes);
+    if (!*root) return input_error(verb, "%s: line %d is not JSON: %s", path, where.line, where.text);
+    const char *is = json_string_value(json_object_get(*root, "kind"));
+    long long format = json_integer_value(json_object_get(*root, "format"));
+    if (!is || (kind && strcmp(is, kind))) end = input_error(verb, "%s: its kind is %s, expected %s", path, is ? is : "missing", kind ? kind : "a file that openpi wrote");
+    else if (format != FORMAT) end = input_error(verb, "%s: its format is %lld, expected %d", path, format, FORMAT);
+    if (end == END_FINE) return END_FINE;
+    json_decref(*root);
+    *root = NULL;
+    return end;
+}

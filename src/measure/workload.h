@@ -1,0 +1,30 @@
+/* A call made from numbers alone: so many samples, cameras and prompt tokens, everything in them random from a seed.
+ * What every instrument runs. */
+#ifndef MEASURE_WORKLOAD_H
+#define MEASURE_WORKLOAD_H
+
+#include "openpi.h"
+
+typedef struct workload {
+    int batch;
+    uint8_t cameras[OPENPI_CAMERAS];       /* 1: the camera is there                                      */
+    int prompt;                  /* tokens, at most the session's max_prompt                              */
+    uint64_t seed;               /* of pictures, tokens, state and noise                                  */
+} workload;
+
+typedef struct workload_inputs {
+    openpi_sample *samples;      /* [batch]                                                               */
+    uint8_t *pixels;             /* [batch][3][224][224][3]                                               */
+    int32_t *tokens;             /* [batch][prompt]                                                       */
+    float *state;                /* [batch][32]                                                           */
+    float *noise, *actions;      /* [batch][horizon][32]                                                  */
+    int batch;
+} workload_inputs;
+
+/* Allocates; workload_free in any case. */
+openpi_status workload_make(const openpi_session *session, const workload *workload, workload_inputs *inputs, openpi_error *error);
+void workload_free(workload_inputs *inputs);
+/* One call; `timing` may be NULL. */
+openpi_status workload_run(openpi_session *session, workload_inputs *inputs, openpi_timing *timing, openpi_error *error);
+
+#endif
