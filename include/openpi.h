@@ -255,7 +255,6 @@ typedef enum openpi_stage {
     OPENPI_STAGE_UPLOAD,
     OPENPI_STAGE_VISION,
     OPENPI_STAGE_PREFIX,
-    OPENPI_STAGE_STATE,          /* π0's state token, once an observation                            */
     OPENPI_STAGE_DENOISE,
     OPENPI_STAGE_DOWNLOAD,
     OPENPI_STAGE_ACTIONS,        /* unnormalise, robot output transform                              */

@@ -16,7 +16,7 @@ const char *openpi_version(void) {
 void openpi_free(void *buffer) { free(buffer); }
 
 const char *openpi_stage_name(openpi_stage stage) {
-    static const char *const names[OPENPI_STAGES] = {"picture", "prompt", "upload", "vision", "prefix", "state", "denoise", "download", "actions"};
+    static const char *const names[OPENPI_STAGES] = {"picture", "prompt", "upload", "vision", "prefix", "denoise", "download", "actions"};
     return (unsigned)stage < OPENPI_STAGES ? names[stage] : "unknown";
 }
 

@@ -285,43 +285,23 @@ static openpi_status show_step(openpi_session *s, int batch, int step, float *sc
     return OPENPI_OK;
 }
 
-/* The expert's first input. The state token's row comes from its own op where it ran apart: it is kept in
- * `state_rows` until the actions are there. */
-static openpi_status show_suffix(openpi_session *s, int batch, float *state_rows, float *scratch, openpi_error *error) {
-    device *device = s->engine->device;
+/* The expert's first input. */
+static openpi_status show_suffix(openpi_session *s, int batch, float *scratch, openpi_error *error) {
     const model *m = s->plan->model;
-    int width = m->dims.expert_width, inside = s->plan->suffix_rows, rows = s->options.horizon + s->plan->state_token, lead = rows - inside;
-    size_t act = dtype_bytes(m->type);
-    for (int b = 0; b < batch; b++) {
-        float *to = scratch;
-        if (lead) memcpy(to, state_rows + (size_t)b * (size_t)width, (size_t)width * sizeof(float));
-        to += (size_t)lead * (size_t)width;
-        size_t count = (size_t)inside * (size_t)width;
-        TRY(device->backend->download(device, to, act_row(s, s->plan->buffers.suffix_x, (size_t)b * (size_t)inside, width), count * act, error));
-        if (m->type == DTYPE_BF16) widen(to, count);
-        s->observer(s->observer_user, OPENPI_TENSOR_SUFFIX, b, 0, scratch, rows, width);
-    }
-    return OPENPI_OK;
-}
-
-static openpi_status keep_state_rows(openpi_session *s, int batch, float *state_rows, openpi_error *error) {
-    device *device = s->engine->device;
-    const model *m = s->plan->model;
-    size_t count = (size_t)batch * (size_t)m->dims.expert_width;
-    TRY(device->backend->download(device, state_rows, s->plan->buffers.suffix_x, count * dtype_bytes(m->type), error));
-    if (m->type == DTYPE_BF16) widen(state_rows, count);
+    int width = m->dims.expert_width, rows = s->options.horizon + s->plan->state_token;
+    for (int b = 0; b < batch; b++)
+        TRY(show(s, OPENPI_TENSOR_SUFFIX, b, 0, act_row(s, s->plan->buffers.suffix_x, (size_t)b * (size_t)rows, width), m->type, rows, width,
+                 scratch, error));
     return OPENPI_OK;
 }
 
 /* What to show once ops[i] has run. */
-static openpi_status show_after(openpi_session *s, int i, const openpi_sample *samples, int batch, float *state_rows, float *scratch,
-                                openpi_error *error) {
+static openpi_status show_after(openpi_session *s, int i, const openpi_sample *samples, int batch, float *scratch, openpi_error *error) {
     const op *op = &s->plan->ops[i];
     openpi_stage next = i + 1 < s->plan->count ? s->plan->ops[i + 1].stage : OPENPI_STAGE_DOWNLOAD;
     if (op->stage == OPENPI_STAGE_VISION && next != OPENPI_STAGE_VISION) return show_image_tokens(s, samples, batch, scratch, error);
     if (op->stage == OPENPI_STAGE_PREFIX && next != OPENPI_STAGE_PREFIX) return show_cache(s, samples, batch, scratch, error);
-    if (op->kind == OP_STATE_EMBED && op->stage == OPENPI_STAGE_STATE) return keep_state_rows(s, batch, state_rows, error);
-    if (op->kind == OP_ACTION_EMBED && op->step == 0) return show_suffix(s, batch, state_rows, scratch, error);
+    if (op->kind == OP_ACTION_EMBED && op->step == 0) return show_suffix(s, batch, scratch, error);
     if (op->kind == OP_VELOCITY) return show_step(s, batch, op->step, scratch, error);
     return OPENPI_OK;
 }
@@ -331,14 +311,14 @@ static openpi_status run_observed(openpi_session *s, const openpi_sample *sample
     const openpi_dims *d = &s->plan->model->dims;
     size_t longest = (size_t)OPENPI_IMAGE_TOKENS * (size_t)d->width;
     size_t suffix = (size_t)(OPENPI_MAX_HORIZON + 1) * (size_t)(d->expert_width > OPENPI_ACTION_DIM ? d->expert_width : OPENPI_ACTION_DIM);
-    size_t cache = (size_t)s->plan->buffers.cache_capacity * (size_t)d->head_dim, state = (size_t)batch * (size_t)d->expert_width;
+    size_t cache = (size_t)s->plan->buffers.cache_capacity * (size_t)d->head_dim;
     if (suffix > longest) longest = suffix;
     if (cache > longest) longest = cache;
-    float *scratch = malloc((longest + state) * sizeof(float));
-    openpi_status status = scratch ? OPENPI_OK : report_no_memory(error, (longest + state) * sizeof(float), "the observer");
+    float *scratch = malloc(longest * sizeof(float));
+    openpi_status status = scratch ? OPENPI_OK : report_no_memory(error, longest * sizeof(float), "the observer");
     for (int i = 0; i < s->plan->count && status == OPENPI_OK; i++) {
         status = device->backend->run(device, &s->plan->ops[i], 1, s->work, stage_ms, error);
-        if (status == OPENPI_OK) status = show_after(s, i, samples, batch, scratch + longest, scratch, error);
+        if (status == OPENPI_OK) status = show_after(s, i, samples, batch, scratch, error);
     }
     free(scratch);
     return status;

@@ -80,7 +80,8 @@ static void test_costs(void **state) {
             near(name, s->weight_bytes, 2 * prefix_weights, 0.03);
         } else if (s->stage == OPENPI_STAGE_DENOISE) {
             double rows = 2 * HORIZON, all = keys + 1 + HORIZON;
-            near(name, s->flops, STEPS * (2 * rows * step_weights + d->depth * 4 * rows * all * heads), 0.03);
+            double state_rows = 2, state_flops = d->depth * (2 * state_rows * expert_layer + 4 * state_rows * (keys + 1) * heads);
+            near(name, s->flops, STEPS * (2 * rows * step_weights + d->depth * 4 * rows * all * heads) + state_flops, 0.01);
             near(name, s->weight_bytes, STEPS * 2 * step_weights, 0.03);
         } else {
             continue;

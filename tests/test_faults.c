@@ -258,6 +258,22 @@ static void velocity_one_row_early(openpi_session *s) {
 
 /* ---- row tables ------------------------------------------------------------------------------------- */
 
+/* The expert's rows stand in two tables: with the state token and without it. */
+static void chunk_is_causal_in(row_table *t) {
+    for (int r = 0; r < *t->count; r++) t->keys[r] = t->position[r] + 1;
+}
+
+static void causal_from_the_left_in(row_table *t) {
+    for (int r = 0; r < *t->count; r++) t->keys[r] = r + 1;
+}
+
+static void keys_of_the_longest_in(row_table *t) {
+    int longest = 0;
+    for (int r = 0; r < *t->count; r++)
+        if (t->keys[r] > longest) longest = t->keys[r];
+    for (int r = 0; r < *t->count; r++) t->keys[r] = longest;
+}
+
 static void state_sees_actions(void *user, call_tables *t) {
     (void)user;
     for (int r = 0; r < *t->suffix.count; r++) t->suffix.keys[r] = t->suffix.keys[*t->suffix.count - 1];
@@ -265,12 +281,14 @@ static void state_sees_actions(void *user, call_tables *t) {
 
 static void chunk_is_causal(void *user, call_tables *t) {
     (void)user;
-    for (int r = 0; r < *t->suffix.count; r++) t->suffix.keys[r] = t->suffix.position[r] + 1;
+    chunk_is_causal_in(&t->suffix);
+    chunk_is_causal_in(&t->action);
 }
 
 static void suffix_is_causal_from_the_left(void *user, call_tables *t) {
     (void)user;
-    for (int r = 0; r < *t->suffix.count; r++) t->suffix.keys[r] = r + 1;
+    causal_from_the_left_in(&t->suffix);
+    causal_from_the_left_in(&t->action);
 }
 
 static void prefix_is_causal(void *user, call_tables *t) {
@@ -287,10 +305,8 @@ static void prompt_does_not_see_pictures(void *user, call_tables *t) {
 /* A batch padded to its longest sample, the padding not masked. */
 static void keys_of_the_longest(void *user, call_tables *t) {
     (void)user;
-    int longest = 0;
-    for (int r = 0; r < *t->suffix.count; r++)
-        if (t->suffix.keys[r] > longest) longest = t->suffix.keys[r];
-    for (int r = 0; r < *t->suffix.count; r++) t->suffix.keys[r] = longest;
+    keys_of_the_longest_in(&t->suffix);
+    keys_of_the_longest_in(&t->action);
 }
 
 /* ---- stand-ins -------------------------------------------------------------------------------------- */

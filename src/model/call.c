@@ -26,7 +26,7 @@ void call_lay_out(plan_inputs *in, arena *arena, const plan *plan) {
     lay_out_rows(&tables->text, arena, s->batch * s->max_prompt);
     lay_out_rows(&tables->prefix, arena, images + s->batch * s->max_prompt);
     lay_out_rows(&tables->state, arena, s->batch);
-    lay_out_rows(&tables->suffix, arena, s->batch * plan->suffix_rows);
+    lay_out_rows(&tables->suffix, arena, s->batch * (s->horizon + plan->state_token));
     lay_out_rows(&tables->action, arena, s->batch * s->horizon);
     lay_out_rows(&tables->steps, arena, s->steps);
     in->state = arena_take(arena, batch * OPENPI_ACTION_DIM * sizeof(float));
@@ -53,7 +53,7 @@ int call_prefix_length(const openpi_sample *sample) {
 
 static void fill_sample(const plan *plan, call_tables *t, const openpi_sample *sample, int b) {
     int length = call_prefix_length(sample), position = 0;
-    int state = plan->state_token, inside = plan->suffix_rows - plan->shape.horizon, chunk_end = length + state + plan->shape.horizon;
+    int state = plan->state_token, chunk_end = length + state + plan->shape.horizon;
     for (int c = 0; c < OPENPI_CAMERAS; c++) {
         if (!sample->image_mask[c]) continue;
         for (int i = 0; i < OPENPI_IMAGE_TOKENS; i++, position++) {
@@ -65,8 +65,10 @@ static void fill_sample(const plan *plan, call_tables *t, const openpi_sample *s
         add_row(&t->text, b, position, length, *t->prefix.count);
         add_row(&t->prefix, b, position, length, *t->prefix.count);
     }
-    if (state) add_row(&t->state, b, length, length + 1, *t->state.count);
-    if (inside) add_row(&t->suffix, b, length, length + 1, *t->suffix.count);
+    if (state) {
+        add_row(&t->state, b, length, length + 1, *t->state.count);
+        add_row(&t->suffix, b, length, length + 1, *t->suffix.count);
+    }
     for (int i = 0; i < plan->shape.horizon; i++) {
         add_row(&t->suffix, b, length + state + i, chunk_end, *t->suffix.count);
         add_row(&t->action, b, length + state + i, chunk_end, *t->action.count);

@@ -1,23 +1,25 @@
 /* From noise to actions: N Euler steps x += dt·v of the flow, t from 1 to 0.
- * What surprises: π0's state token sees the prefix and itself only and there is no time in it, so it runs once
- * a call and leaves its K and V in the cache; the steps then carry action tokens alone. */
+ * What surprises: π0's state token sees the prefix and itself only and there is no time in it, so it is among the rows of
+ * the first step alone and leaves its K and V in the cache; the other steps carry action tokens only. */
 #include "model/plan.h"
 
-static void state_embed(plan *plan, openpi_stage stage, int step, int stride) {
+int plan_state_in_step(const plan *plan, int step) { return plan->state_token && (!step || plan->shape.state_every_step); }
+
+static void state_embed(plan *plan, int step, int stride) {
     const plan_buffers *b = &plan->buffers;
     const model *m = plan->model;
-    plan_add(plan, OP_STATE_EMBED, stage, "state.embed", -1, step)->state_embed =
+    plan_add(plan, OP_STATE_EMBED, OPENPI_STAGE_DENOISE, "state.embed", -1, step)->state_embed =
         (op_state_embed){plan_rows(&b->in.tables.state), b->in.state, m->state, m->state_bias, stride, b->suffix_x};
 }
 
 static void denoise_step(plan *plan, int step) {
     const plan_buffers *b = &plan->buffers;
     const model *m = plan->model;
-    int horizon = plan->shape.horizon, stride = plan->suffix_rows, offset = stride - horizon;
+    int horizon = plan->shape.horizon, offset = plan_state_in_step(plan, step), stride = horizon + offset;
     row_set rows = plan_rows(&b->in.tables.action);
     op_action_embed embed = {rows, horizon, stride, offset, b->in.x_t, m->action_in, m->action_in_bias, {0}, {0}, NULL, NULL, b->suffix_x};
 
-    if (offset) state_embed(plan, OPENPI_STAGE_DENOISE, step, stride);
+    if (offset) state_embed(plan, step, stride);
     if (m->variant == OPENPI_PI0) {
         embed.mlp_in = m->mlp_in;
         embed.mlp_out = m->mlp_out;
@@ -25,16 +27,12 @@ static void denoise_step(plan *plan, int step) {
         embed.time = b->time ? b->time + (size_t)step * (size_t)m->dims.expert_width : NULL;
     }
     plan_add(plan, OP_ACTION_EMBED, OPENPI_STAGE_DENOISE, "action.embed", -1, step)->action_embed = embed;
-    plan_expert(plan, (expert_pass){OPENPI_STAGE_DENOISE, &b->in.tables.suffix, step, 0});
+    plan_expert(plan, offset ? &b->in.tables.suffix : &b->in.tables.action, step);
     plan_add(plan, OP_VELOCITY, OPENPI_STAGE_DENOISE, "action.velocity", -1, step)->velocity =
         (op_velocity){rows, horizon, stride, offset, b->suffix_x, plan_expert_norm(plan, 2 * m->dims.depth, m->expert_norm, step),
                       m->action_out, m->action_out_bias, plan->dt, b->velocity, b->in.x_t};
 }
 
 void plan_denoise(plan *plan) {
-    if (plan->state_token && !plan->shape.state_every_step) {
-        state_embed(plan, OPENPI_STAGE_STATE, -1, 1);
-        plan_expert(plan, (expert_pass){OPENPI_STAGE_STATE, &plan->buffers.in.tables.state, 0, 1});
-    }
     for (int step = 0; step < plan->shape.steps; step++) denoise_step(plan, step);
 }

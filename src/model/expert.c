@@ -22,29 +22,27 @@ const float *plan_expert_gate(const plan *plan, int which, int step) {
     return plan->model->variant == OPENPI_PI05 ? modulation(plan, which, step, 2) : NULL;
 }
 
-void plan_expert(plan *plan, expert_pass pass) {
+void plan_expert(plan *plan, const row_table *table, int step) {
     const plan_buffers *b = &plan->buffers;
     const model *m = plan->model;
-    row_set rows = plan_rows(pass.rows);
-    int step = pass.stage == OPENPI_STAGE_DENOISE ? pass.step : -1;
+    row_set rows = plan_rows(table);
 
     for (int i = 0; i < m->dims.depth; i++) {
         const gemma_layer *layer = &m->expert[i];
         kv_cache cache = plan_cache(plan, i);
-        norm norm_in = plan_expert_norm(plan, 2 * i, layer->norm_in, pass.step);
-        norm norm_post = plan_expert_norm(plan, 2 * i + 1, layer->norm_post, pass.step);
-        const float *gate_in = plan_expert_gate(plan, 2 * i, pass.step), *gate_post = plan_expert_gate(plan, 2 * i + 1, pass.step);
+        norm norm_in = plan_expert_norm(plan, 2 * i, layer->norm_in, step);
+        norm norm_post = plan_expert_norm(plan, 2 * i + 1, layer->norm_post, step);
+        const float *gate_in = plan_expert_gate(plan, 2 * i, step), *gate_post = plan_expert_gate(plan, 2 * i + 1, step);
 
-        plan_add(plan, OP_NORM_QKV, pass.stage, "expert.qkv", i, step)->norm_qkv =
+        plan_add(plan, OP_NORM_QKV, OPENPI_STAGE_DENOISE, "expert.qkv", i, step)->norm_qkv =
             (op_norm_qkv){rows, b->suffix_x, norm_in, layer->qkv, b->rope, b->suffix_q, cache};
-        if (pass.last_kv_only && i == m->dims.depth - 1) return;
-        plan_add(plan, OP_CACHE_ATTENTION, pass.stage, "expert.attention", i, step)->cache_attention =
+        plan_add(plan, OP_CACHE_ATTENTION, OPENPI_STAGE_DENOISE, "expert.attention", i, step)->cache_attention =
             (op_cache_attention){rows, b->suffix_q, m->dims.heads, 1 / sqrtf((float)m->dims.head_dim), cache, b->suffix_o};
-        plan_add(plan, OP_LINEAR_RESIDUAL, pass.stage, "expert.o", i, step)->linear_residual =
+        plan_add(plan, OP_LINEAR_RESIDUAL, OPENPI_STAGE_DENOISE, "expert.o", i, step)->linear_residual =
             (op_linear_residual){rows, b->suffix_o, layer->o, NULL, gate_in, b->suffix_x};
-        plan_add(plan, OP_NORM_LINEAR, pass.stage, "expert.gate_up", i, step)->norm_linear =
+        plan_add(plan, OP_NORM_LINEAR, OPENPI_STAGE_DENOISE, "expert.gate_up", i, step)->norm_linear =
             (op_norm_linear){rows, b->suffix_x, norm_post, layer->gate_up, NULL, ACT_GEGLU, NULL, b->suffix_h};
-        plan_add(plan, OP_LINEAR_RESIDUAL, pass.stage, "expert.down", i, step)->linear_residual =
+        plan_add(plan, OP_LINEAR_RESIDUAL, OPENPI_STAGE_DENOISE, "expert.down", i, step)->linear_residual =
             (op_linear_residual){rows, b->suffix_h, layer->down, NULL, gate_post, b->suffix_x};
     }
 }

@@ -38,7 +38,7 @@ static void lay_out(plan *plan, arena *arena) {
     plan_buffers *b = &plan->buffers;
     size_t act = dtype_bytes(m->type), width = (size_t)d->expert_width;
     size_t I = (size_t)s->batch * OPENPI_CAMERAS * OPENPI_IMAGE_TOKENS, P = I + (size_t)(s->batch * s->max_prompt);
-    size_t T = (size_t)(s->batch * plan->suffix_rows), N = (size_t)s->steps, q = (size_t)(d->heads * d->head_dim);
+    size_t T = (size_t)(s->batch * (s->horizon + plan->state_token)), N = (size_t)s->steps, q = (size_t)(d->heads * d->head_dim);
     size_t actions = (size_t)(s->batch * s->horizon) * OPENPI_ACTION_DIM;
     size_t vw = (size_t)d->vision_width;
 
@@ -92,7 +92,6 @@ openpi_status plan_create(const model *model, const plan_shape *shape, plan **ou
     p->model = model;
     p->shape = *shape;
     p->state_token = model->variant == OPENPI_PI0;
-    p->suffix_rows = shape->horizon + (p->state_token && shape->state_every_step);
     int places = OPENPI_CAMERAS * OPENPI_IMAGE_TOKENS + shape->max_prompt + 1 + shape->horizon;
     p->buffers.cache_capacity = (places + CACHE_ROUND - 1) / CACHE_ROUND * CACHE_ROUND;
     p->buffers.cache_layer_bytes =

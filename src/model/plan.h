@@ -16,7 +16,7 @@
 
 typedef struct plan_shape {
     int batch, horizon, steps, max_prompt;
-    int state_every_step;        /* 1: π0's state token in every step's suffix, as upstream runs it; 0: once */
+    int state_every_step;        /* 1: π0's state token in every step, as upstream runs it; 0: in the first  */
 } plan_shape;
 
 /* Row tables of one segment, as the host fills them and as the device sees them: the same block twice. */
@@ -29,8 +29,10 @@ typedef struct call_tables {
     int32_t *pixels;             /* [1]                                                                     */
     row_table vision;            /* out_row: prefix row of each image token                                 */
     row_table text;              /* out_row: prefix row of each prompt token                                */
-    row_table prefix, state, suffix;       /* suffix: what the expert runs over in a step                   */
-    row_table action;            /* horizon a sample                                                        */
+    row_table prefix;
+    row_table state;             /* one a sample                                                            */
+    row_table suffix;            /* state token (π0), then actions: what the expert runs over in a first step */
+    row_table action;            /* horizon a sample: what it runs over in the others                       */
     row_table steps;             /* N rows: the schedule                                                    */
 } call_tables;
 
@@ -68,7 +70,6 @@ typedef struct plan {
     const model *model;
     plan_shape shape;
     int state_token;             /* π0                                                                      */
-    int suffix_rows;             /* rows a sample in a step: horizon, +1 with state_every_step               */
     plan_buffers buffers;
     float *times;                /* [steps] the visited t                                                   */
     float dt;
@@ -95,14 +96,10 @@ void plan_vision(plan *plan);
 void plan_prefix(plan *plan);
 void plan_denoise(plan *plan);
 
-/* One pass of the action expert over rows of x. last_kv_only: stop once the last layer's K,V are written. */
-typedef struct expert_pass {
-    openpi_stage stage;
-    const row_table *rows;
-    int step;                    /* whose modulation; 0 for π0                                               */
-    int last_kv_only;
-} expert_pass;
-void plan_expert(plan *plan, expert_pass pass);
+/* 1 where the state token is among the rows of this step. */
+int plan_state_in_step(const plan *plan, int step);
+/* One pass of the action expert over rows of x. */
+void plan_expert(plan *plan, const row_table *rows, int step);
 /* An expert norm: plain, or adaptive with step's scale and shift. which: 2·layer, 2·layer + 1, 2·depth (final). */
 norm plan_expert_norm(const plan *plan, int which, const float *weight, int step);
 const float *plan_expert_gate(const plan *plan, int which, int step);

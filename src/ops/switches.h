@@ -18,7 +18,7 @@
     X(FOLDED_CONSTANTS, "folded-constants", "π0's time half of the action MLP is computed when a session opens")       \
     X(FUSED_ATTENTION, "fused-attention", "attention never writes its scores to memory")                               \
     X(DEAD_WORK_REMOVAL, "dead-work-removal", "the last prefix layer stops at K and V, which is all that is read")     \
-    X(STATE_TOKEN_ONCE, "state-token-once", "π0's state token runs once a call, not in every step")                    \
+    X(STATE_TOKEN_ONCE, "state-token-once", "π0's state token runs in the first step alone, not in every one")                    \
     X(PRECOMPUTED_MODULATIONS, "precomputed-modulations", "π0.5's adaRMS modulations are computed when a session opens") \
     X(MASKED_CAMERAS_DROPPED, "masked-cameras-dropped", "absent cameras are not computed")                             \
     X(GRAPH_REPLAY, "graph-replay", "a call replays one recorded graph")                                               \
