@@ -317,8 +317,8 @@ openpi_status __real_image_resize_openpi(const openpi_image *, image_scratch *, 
 openpi_status __wrap_image_resize_openpi(const openpi_image *, image_scratch *, uint8_t *, openpi_error *);
 void __real_normalize_apply(norm_mode, const norm_stats *, double *, int);
 void __wrap_normalize_apply(norm_mode, const norm_stats *, double *, int);
-void __real_normalize_invert(norm_mode, const norm_stats *, double *, int);
-void __wrap_normalize_invert(norm_mode, const norm_stats *, double *, int);
+void __real_normalize_invert_model(norm_mode, const norm_stats *, const float *, double *, int);
+void __wrap_normalize_invert_model(norm_mode, const norm_stats *, const float *, double *, int);
 void __real_robot_state_in(const robot *, double *);
 void __wrap_robot_state_in(const robot *, double *);
 openpi_status __real_prompt_openpi(const tokenizer *, tokenizer_scratch *, prompt_buffer *, const char *, size_t, const double *, int, int32_t *, int,
@@ -383,11 +383,11 @@ void __wrap_normalize_apply(norm_mode mode, const norm_stats *stats, double *x, 
     __real_normalize_apply(mode, &changed, x, count);
 }
 
-void __wrap_normalize_invert(norm_mode mode, const norm_stats *stats, double *x, int count) {
-    if (standing_in == DELTA_FROM_NORMALISED && policy_now && stats == &policy_now->state) return;
+void __wrap_normalize_invert_model(norm_mode mode, const norm_stats *stats, const float *x, double *out, int count) {
     norm_stats changed = *stats;
+    if (standing_in == DELTA_FROM_NORMALISED && policy_now && stats == &policy_now->state) mode = STATS_NONE;
     if (standing_in == EPSILON_OUTWARDS && policy_now && stats == &policy_now->actions) changed.epsilon = 1e-8;
-    __real_normalize_invert(mode, &changed, x, count);
+    __real_normalize_invert_model(mode, &changed, x, out, count);
 }
 
 void __wrap_robot_state_in(const robot *robot, double *state) {

@@ -132,8 +132,7 @@ static openpi_status finish(const golden_policy *g, const float *chunk, int64_t 
     double actions[OPENPI_MAX_HORIZON * DIMS];
     TRY(openpi_request_finish(g->request, chunk, (int)H, actions, error));
     for (int64_t h = 0; h < H; h++) {
-        for (int i = 0; i < DIMS; i++) out[h * DIMS + i] = (double)chunk[h * DIMS + i];
-        normalize_invert(g->policy->mode, &g->policy->actions, out + h * DIMS, DIMS);
+        normalize_invert_model(g->policy->mode, &g->policy->actions, chunk + h * DIMS, out + h * DIMS, DIMS);
         memcpy(out + h * DIMS, actions + h * g->A, (size_t)g->A * sizeof *out);
     }
     return OPENPI_OK;
@@ -151,30 +150,15 @@ static distance measure(const golden_policy *g, const double *actions, int view)
     return d;
 }
 
-/* openpi's state, which relative actions are added to, is fp32 until its quantiles scale it: (n + 1)/2 is rounded. */
-static void state_rounding(const golden_policy *g, double *off) {
-    const openpi_policy *p = g->policy;
-    int count;
-    const double *state = openpi_request_state(g->request, &count);
-    for (int i = 0; i < DIMS; i++) {
-        off[i] = 0;
-        if (p->mode != STATS_QUANTILE || i >= count || i >= p->state.dims || i >= p->robot.delta_count || !p->robot.delta[i])
-            continue;
-        float n = (float)state[i], half = (n + 1.0f) / 2.0f;
-        off[i] = ((double)half - ((double)n + 1) / 2) * (p->state.q99[i] - p->state.q01[i] + 1e-6);
-    }
-}
-
 /* The map of each dimension, by its values at 0 and 1, undone. */
 static openpi_status check_golden(verify_case *c, const golden_policy *g, int view, openpi_error *error) {
     float chunk[2 * DIMS] = {0};
-    double ends[2 * DIMS], off[DIMS];
+    double ends[2 * DIMS];
     for (int i = 0; i < DIMS; i++) chunk[DIMS + i] = 1;
     TRY(finish(g, chunk, 2, ends, error));
-    state_rounding(g, off);
     for (int64_t i = 0; i < g->H * g->A; i++) {
         int64_t at = place(g, i, view), dim = at % DIMS;
-        double slope = ends[DIMS + dim] - ends[dim], x = (g->actions[i] - ends[dim]) / slope - off[dim] / fabs(slope);
+        double slope = ends[DIMS + dim] - ends[dim], x = (g->actions[i] - ends[dim]) / slope;
         if (fabs(slope) < 1e-3 || fabs(x - (double)(float)x) <= 1e-12) continue;
         case_fail(c, "the golden's actions, step %d, dimension %d: %.17g comes from x = %.17g, which no fp32 model hands on",
                   (int)(at / DIMS), (int)dim, g->actions[i], x);

@@ -111,12 +111,27 @@ void normalize_apply(norm_mode mode, const norm_stats *stats, double *x, int cou
     }
 }
 
+static double invert_zscore(const norm_stats *stats, int i, double x) {
+    int known = i < stats->dims;
+    return x * ((known ? stats->std[i] : 1.0) + stats->epsilon) + (known ? stats->mean[i] : 0.0);
+}
+
+/* half: (x + 1) / 2 */
+static double invert_quantile(const norm_stats *stats, int i, double half) {
+    return half * (stats->q99[i] - stats->q01[i] + stats->epsilon) + stats->q01[i];
+}
+
 void normalize_invert(norm_mode mode, const norm_stats *stats, double *x, int count) {
     for (int i = 0; i < count && mode != STATS_NONE; i++) {
-        int known = i < stats->dims;
-        if (mode == STATS_ZSCORE)
-            x[i] = x[i] * ((known ? stats->std[i] : 1.0) + stats->epsilon) + (known ? stats->mean[i] : 0.0);
-        else if (known)
-            x[i] = (x[i] + 1.0) / 2.0 * (stats->q99[i] - stats->q01[i] + stats->epsilon) + stats->q01[i];
+        if (mode == STATS_ZSCORE) x[i] = invert_zscore(stats, i, x[i]);
+        else if (i < stats->dims) x[i] = invert_quantile(stats, i, (x[i] + 1.0) / 2.0);
+    }
+}
+
+void normalize_invert_model(norm_mode mode, const norm_stats *stats, const float *x, double *out, int count) {
+    for (int i = 0; i < count; i++) {
+        out[i] = (double)x[i];
+        if (mode == STATS_ZSCORE) out[i] = invert_zscore(stats, i, out[i]);
+        else if (mode == STATS_QUANTILE && i < stats->dims) out[i] = invert_quantile(stats, i, (double)((x[i] + 1.0f) / 2.0f));
     }
 }

@@ -39,5 +39,7 @@ void normalize_apply(norm_mode mode, const norm_stats *stats, double *x, int cou
 /* x[count] in place. zscore: x·(std + 1e-6) + mean, past the statistics with mean 0 and std 1.
  * quantile: (x + 1)/2·(q99 - q01 + 1e-6) + q01, past the statistics unchanged. (openpi transforms.Unnormalize) */
 void normalize_invert(norm_mode mode, const norm_stats *stats, double *x, int count);
+/* The same for what a model gives or takes, which is fp32 in openpi until a statistic multiplies it: (x + 1)/2 is rounded. */
+void normalize_invert_model(norm_mode mode, const norm_stats *stats, const float *x, double *out, int count);
 
 #endif

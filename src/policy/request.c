@@ -248,7 +248,7 @@ static openpi_status take_state(openpi_request *request, const openpi_observatio
         text[i] = !known ? 0.0 : policy->lerobot ? (double)lerobot_text[i] : request->state[i];
         request->reference[i] = (double)request->padded[i];
     }
-    if (!policy->lerobot) normalize_invert(policy->mode, &policy->state, request->reference, DIMS);
+    if (!policy->lerobot) normalize_invert_model(policy->mode, &policy->state, request->padded, request->reference, DIMS);
     request->sample.state = request->padded;
     return OPENPI_OK;
 }
@@ -415,8 +415,7 @@ static void finish_lerobot(const openpi_request *request, const float *model, do
 static void finish_robot(const openpi_request *request, const float *model, double *out) {
     const openpi_policy *policy = request->policy;
     double actions[DIMS];
-    for (int d = 0; d < DIMS; d++) actions[d] = (double)model[d];
-    normalize_invert(policy->mode, &policy->actions, actions, DIMS);
+    normalize_invert_model(policy->mode, &policy->actions, model, actions, DIMS);
     for (int d = 0; d < policy->robot.delta_count; d++)
         if (policy->robot.delta[d]) actions[d] += request->reference[d];
     robot_actions_out(&policy->robot, actions);
