@@ -68,6 +68,10 @@ typedef struct verb {
 } verb;
 
 extern const verb verb_run, verb_inspect, verb_synth, verb_verify, verb_bench, verb_devices;
+extern const verb verb_profile, verb_trace, verb_roof;
+extern const verb verb_report;
+extern const verb verb_ladder;
+extern const verb verb_tune;
 extern const verb *const verbs[];          /* NULL-terminated, in the order of `openpi --help`            */
 
 /* What every verb that computes may be told about the machine. Put MACHINE_OPTIONS(struct, member) into its table. */
@@ -144,5 +148,7 @@ const char *number_text(double value, char text[NUMBER_TEXT]);
 
 /* Reads a whole file of at most 1 GB; free() it. Returns END_FINE or the code to end with. */
 int file_load(const verb *verb, const char *path, char **bytes, size_t *count);
+/* Says now, not after minutes of work, that a file cannot be written. Leaves what is there alone. */
+int file_writable(const verb *verb, const char *path);
 
 #endif

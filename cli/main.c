@@ -7,7 +7,7 @@
 
 #include "cli.h"
 
-const verb *const verbs[] = {&verb_run, &verb_inspect, &verb_synth, &verb_verify, &verb_bench, &verb_devices, NULL};
+const verb *const verbs[] = {&verb_run, &verb_inspect, &verb_synth, &verb_verify, &verb_bench, &verb_roof, &verb_ladder, &verb_devices, &verb_report, &verb_profile, &verb_trace, &verb_tune, NULL};
 
 static void say(const verb *verb, const char *format, va_list list) {
     fprintf(stderr, verb ? "openpi %s: " : "openpi: ", verb ? verb->name : "");
@@ -98,6 +98,16 @@ int file_load(const verb *verb, const char *path, char **bytes, size_t *count) {
     }
     *bytes = data;
     *count = at;
+    return END_FINE;
+}
+
+int file_writable(const verb *verb, const char *path) {
+    FILE *there = fopen(path, "rb"), *file = fopen(path, "ab");
+    int why = errno;
+    if (there) fclose(there);
+    if (!file) return input_error(verb, "%s: cannot be written: %s", path, strerror(why));
+    fclose(file);
+    if (!there) remove(path);
     return END_FINE;
 }
 

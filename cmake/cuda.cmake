@@ -4,8 +4,8 @@ set(OPENPI_CUDA ON CACHE BOOL "build the CUDA kernels where nvcc 12.4 or newer i
 set(OPENPI_CUDA_ARCHS "80;86;87;89;90;100;120" CACHE STRING "chips of the portable kernels")
 set(OPENPI_CUDA_HOPPER_ARCHS "90a" CACHE STRING "chips of the Hopper kernels")
 
-set(OPENPI_CUDA_KERNELS simt gemm_mma skinny_mma attention_mma)
-set(OPENPI_CUDA_HOPPER_KERNELS gemm_hopper skinny_hopper attention_hopper)
+set(OPENPI_CUDA_KERNELS simt pointwise gemm_mma skinny_mma attention_mma roof)
+set(OPENPI_CUDA_HOPPER_KERNELS gemm_hopper skinny_hopper attention_hopper resident_hopper roof_hopper)
 
 if(OPENPI_CUDA)
     find_program(OPENPI_NVCC nvcc HINTS /usr/local/cuda/bin /opt/cuda/bin)

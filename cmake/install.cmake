@@ -23,7 +23,7 @@ add_custom_command(
     COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/man
     COMMAND openpi_command --man > ${CMAKE_BINARY_DIR}/man/openpi.1
     DEPENDS openpi_command VERBATIM)
-foreach(verb run inspect synth verify bench devices)
+foreach(verb run inspect synth verify bench roof devices profile trace)
     add_custom_command(
         OUTPUT ${CMAKE_BINARY_DIR}/man/openpi-${verb}.1
         COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/man

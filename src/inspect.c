@@ -21,7 +21,7 @@ static openpi_status price(const checkpoint *checkpoint, const backend *backend,
     uint64_t session = 0;
     openpi_status status = pool_create(1, 0, &engine.pool, error);
     if (status == OPENPI_OK) status = backend->open(which->name, &(device_options){.pool = engine.pool}, &engine.device, error);
-    if (status == OPENPI_OK) status = model_measure(checkpoint, engine.device, type == OPENPI_F32 ? DTYPE_F32 : DTYPE_BF16, &engine.model, error);
+    if (status == OPENPI_OK) status = model_measure(checkpoint, engine.device, type == OPENPI_F32 ? DTYPE_F32 : DTYPE_BF16, 0, &engine.model, error);
     if (status == OPENPI_OK) status = openpi_session_bytes(&engine, NULL, &session, error);
     if (status == OPENPI_OK)
         status = put(out, NULL, json_pack("{s:s, s:s, s:s, s:I, s:I}", "device", which->name, "path", engine.device->path, "dtype",

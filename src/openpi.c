@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/report.h"
+#include "model/tuning.h"
 #include "openpi_internal.h"
 
 #define TEXT_(x) #x
@@ -39,6 +40,16 @@ static openpi_status check_options(const openpi_engine_options *o, const char *c
     return OPENPI_OK;
 }
 
+/* The user's table, else the one that openpi brings for the device. Read, and so checked, even where it is switched off. */
+static openpi_status open_table(openpi_engine *e, const char *path, openpi_error *error) {
+    tuning_machine machine = tuning_machine_of(e->device, pool_threads(e->pool));
+    TRY(path ? tuning_read(path, &machine, &e->tuning, error) : tuning_shipped(&machine, &e->tuning, error));
+    if (!switch_off(e->off, SWITCH_TUNED_TILES)) return OPENPI_OK;
+    tuning_close(e->tuning);
+    e->tuning = NULL;
+    return OPENPI_OK;
+}
+
 static openpi_status open_parts(openpi_engine *e, const char *path, const openpi_engine_options *o, openpi_error *error) {
     const char *name = o->device ? o->device : "cpu";
     const backend *backend = find_backend(name);
@@ -49,8 +60,10 @@ static openpi_status open_parts(openpi_engine *e, const char *path, const openpi
     device_options device = {.isa = o->isa, .pool = e->pool, .path = o->path, .off = e->off};
     TRY(backend->open(name, &device, &e->device, error));
     TRY(checkpoint_open(path, o->synthetic, &e->checkpoint, error));
-    return model_load(e->checkpoint, e->device, e->dtype == OPENPI_F32 ? DTYPE_F32 : DTYPE_BF16, e->pool, o->progress, o->progress_user,
-                      &e->model, error);
+    TRY(open_table(e, o->table, error));
+    TRY(model_load(e->checkpoint, e->device, e->dtype == OPENPI_F32 ? DTYPE_F32 : DTYPE_BF16, e->off, e->pool, o->progress, o->progress_user, &e->model, error));
+    e->model->tuning = e->tuning;
+    return OPENPI_OK;
 }
 
 openpi_status openpi_engine_open(const char *path, const openpi_engine_options *options, openpi_engine **engine, openpi_error *error) {
@@ -75,6 +88,7 @@ void openpi_engine_close(openpi_engine *e) {
     checkpoint_close(e->checkpoint);
     if (e->device) e->device->backend->close(e->device);
     pool_close(e->pool);
+    tuning_close(e->tuning);
     free(e);
 }
 
@@ -92,6 +106,16 @@ void openpi_engine_get_info(const openpi_engine *e, openpi_engine_info *info) {
     snprintf(info->device, sizeof info->device, "%s", e->device->backend->name);
     snprintf(info->path, sizeof info->path, "%s", e->device->path);
     switches_write(e->off, info->without, sizeof info->without);
+    if (e->tuning) snprintf(info->table, sizeof info->table, "%s", e->tuning->source);
+}
+
+int engine_set_off(openpi_engine *e, uint32_t off) {
+    const backend *backend = e->device->backend;
+    if ((e->off ^ off) & MODEL_SWITCHES) return 0;
+    e->off = e->model->off = off;
+    e->model->tuning = switch_off(off, SWITCH_TUNED_TILES) ? NULL : e->tuning;
+    if (backend->set_off) backend->set_off(e->device, off);
+    return 1;
 }
 
 int openpi_switches(openpi_switch *switches, int capacity) {

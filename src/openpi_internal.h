@@ -11,6 +11,7 @@ struct openpi_engine {
     model *model;
     openpi_dtype dtype;
     uint32_t off;                        /* switches that are off                                            */
+    struct tuning *tuning;               /* the table in use, or NULL                                        */
 };
 
 struct openpi_session {
@@ -19,6 +20,7 @@ struct openpi_session {
     plan *plan;
     void *memory, *work;                 /* device: buffers and the backend's work block                     */
     struct recording *recording;         /* of the plan; NULL: it runs op by op                             */
+    struct recording *fewer[OPENPI_CAMERAS - 1];   /* with 1, 2 cameras a sample, where ops then go other ways */
     char no_recording[200];              /* why it does, where the device could have recorded it            */
     plan_inputs in;                      /* the host's copy of the inputs                                    */
     void *host;                          /* its memory; NULL where device memory is host memory              */
@@ -29,7 +31,14 @@ struct openpi_session {
     /* Tests: called before the tables go to the device, to plant faults in them. */
     void (*on_tables)(void *user, call_tables *tables);
     void *on_tables_user;
+    /* Instruments (measure/timed.h): runs the plan in a call, in place of the recording; NULL: as ever. */
+    openpi_status (*on_run)(void *user, openpi_session *session, double *stage_ms, openpi_error *error);
+    void *on_run_user;
 };
+
+/* For instruments: other switches off than the engine was opened with, for the sessions created from now on. Those that
+ * decide how weights are packed (MODEL_SWITCHES) stay as they are: where they differ nothing happens and 0 is returned. */
+int engine_set_off(openpi_engine *engine, uint32_t off);
 
 /* openpi_session_create with a plan option that only tests and the ladder use. */
 openpi_status session_create(openpi_engine *engine, const openpi_session_options *options, int state_every_step,

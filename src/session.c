@@ -63,6 +63,20 @@ static openpi_status upload_inputs(openpi_session *s, const void *end, openpi_er
     return device->backend->upload(device, s->plan->buffers.in.start, s->in.start, (size_t)((const char *)end - s->in.start), error);
 }
 
+/* A recording of its own for calls with fewer cameras, where the table has other ways for them. */
+static openpi_status record_fewer(openpi_session *s, int cameras, openpi_error *error) {
+    const plan *p = s->plan;
+    device *device = s->engine->device;
+    const int *few = p->choices + (cameras - 1) * p->count, *all = p->choices + (OPENPI_CAMERAS - 1) * p->count;
+    if (!p->choices || !memcmp(few, all, (size_t)p->count * sizeof *few)) return OPENPI_OK;
+    plan_choose(s->plan, cameras, 1);
+    return device->backend->record(device, p->ops, p->count, s->work, &s->fewer[cameras - 1], error);
+}
+
+static struct recording *recording_for(const openpi_session *s, int cameras) {
+    return cameras < OPENPI_CAMERAS && s->fewer[cameras - 1] ? s->fewer[cameras - 1] : s->recording;
+}
+
 static openpi_status take_memory(openpi_session *s, openpi_error *error) {
     device *device = s->engine->device;
     const backend *backend = device->backend;
@@ -78,6 +92,11 @@ static openpi_status take_memory(openpi_session *s, openpi_error *error) {
     if (!backend->record) return OPENPI_OK;
     openpi_error why;
     openpi_status status = backend->record(device, s->plan->ops, s->plan->count, s->work, &s->recording, &why);
+    for (int cameras = 1; cameras < OPENPI_CAMERAS && status == OPENPI_OK; cameras++) {
+        status = record_fewer(s, cameras, &why);
+        if (status == OPENPI_UNSUPPORTED) status = OPENPI_OK;              /* then the full one serves */
+    }
+    plan_choose(s->plan, OPENPI_CAMERAS, 1);
     if (status == OPENPI_OK || status == OPENPI_UNSUPPORTED) {
         if (status != OPENPI_OK) snprintf(s->no_recording, sizeof s->no_recording, "%.199s", why.message);
         return OPENPI_OK;
@@ -122,6 +141,8 @@ void openpi_session_close(openpi_session *s) {
     if (s->work) device->backend->release(device, s->work);
     if (s->host) device->backend->release_host(device, s->host);
     if (s->recording) device->backend->forget(device, s->recording);
+    for (int i = 0; i < OPENPI_CAMERAS - 1; i++)
+        if (s->fewer[i]) device->backend->forget(device, s->fewer[i]);
     plan_close(s->plan);
     free(s);
 }
@@ -185,17 +206,36 @@ static openpi_status check_call(const openpi_session *s, const openpi_sample *sa
 
 /* ---- running a call ------------------------------------------------------------------------------------- */
 
-/* Present pictures, one after the other; returns the end of the last. */
+/* A picture to `to`: zeros for an absent one that is computed all the same. Returns its end. */
+static char *fill_image(const openpi_session *s, const openpi_sample *sample, int camera, char *to) {
+    size_t bytes = sample->pixels == OPENPI_PIXELS_F32 ? IMAGE_BYTES * sizeof(float) : IMAGE_BYTES;
+    if (!call_has_rows(s->plan, sample, camera)) return to;
+    if (sample->image_mask[camera])
+        memcpy(to, sample->images[camera], bytes);
+    else
+        memset(to, 0, bytes);
+    return to + bytes;
+}
+
+/* Pictures, one after the other; returns the end of the last. */
 static char *fill_images(openpi_session *s, const openpi_sample *samples, int batch) {
     char *to = s->in.images;
     for (int b = 0; b < batch; b++)
-        for (int c = 0; c < OPENPI_CAMERAS; c++) {
-            size_t bytes = samples[b].pixels == OPENPI_PIXELS_F32 ? IMAGE_BYTES * sizeof(float) : IMAGE_BYTES;
-            if (!samples[b].image_mask[c]) continue;
-            memcpy(to, samples[b].images[c], bytes);
-            to += bytes;
-        }
+        for (int c = 0; c < OPENPI_CAMERAS; c++) to = fill_image(s, &samples[b], c, to);
     return to;
+}
+
+/* Without batched-vision: one after the other within every camera's slot, a piece of its own to upload. */
+static openpi_status upload_slots(openpi_session *s, const openpi_sample *samples, int batch, openpi_error *error) {
+    device *device = s->engine->device;
+    for (int c = 0; c < OPENPI_CAMERAS; c++) {
+        size_t slot = (size_t)c * call_slot_bytes(s->plan);
+        char *from = (char *)s->in.images + slot, *end = from;
+        for (int b = 0; b < batch; b++) end = fill_image(s, &samples[b], c, end);
+        if (s->host)
+            TRY(device->backend->upload(device, (char *)s->plan->buffers.in.images + slot, from, (size_t)(end - from), error));
+    }
+    return OPENPI_OK;
 }
 
 /* Only the embedding rows that the prompts name are ever read. */
@@ -219,7 +259,9 @@ static openpi_status upload_call(openpi_session *s, const openpi_sample *samples
         else
             openpi_noise(s->options.seed, s->runs * OPENPI_MAX_BATCH + (uint64_t)b, s->in.x_t + (size_t)b * one, one);
     }
-    return upload_inputs(s, fill_images(s, samples, batch), error);
+    if (plan_on(s->plan, SWITCH_BATCHED_VISION)) return upload_inputs(s, fill_images(s, samples, batch), error);
+    TRY(upload_slots(s, samples, batch, error));
+    return upload_inputs(s, s->in.images, error);
 }
 
 /* ---- observing ------------------------------------------------------------------------------------------ */
@@ -253,10 +295,10 @@ static openpi_status show_image_tokens(openpi_session *s, const openpi_sample *s
     size_t row = 0;
     for (int b = 0; b < batch; row += (size_t)samples[b++].token_count)
         for (int c = 0; c < OPENPI_CAMERAS; c++) {
-            if (!samples[b].image_mask[c]) continue;
-            TRY(show(s, OPENPI_TENSOR_IMAGE_TOKENS, b, c, act_row(s, s->plan->buffers.prefix_x, row, m->dims.width), m->type,
-                     OPENPI_IMAGE_TOKENS, m->dims.width, scratch, error));
-            row += OPENPI_IMAGE_TOKENS;
+            if (samples[b].image_mask[c])
+                TRY(show(s, OPENPI_TENSOR_IMAGE_TOKENS, b, c, act_row(s, s->plan->buffers.prefix_x, row, m->dims.width), m->type,
+                         OPENPI_IMAGE_TOKENS, m->dims.width, scratch, error));
+            if (call_has_rows(s->plan, &samples[b], c)) row += OPENPI_IMAGE_TOKENS;
         }
     return OPENPI_OK;
 }
@@ -333,10 +375,13 @@ openpi_status openpi_session_run(openpi_session *s, const openpi_sample *samples
     double start = clock_ms();
     TRY(upload_call(s, samples, batch, noise, error));
     double uploaded = clock_ms();
+    int cameras = plan_choose(s->plan, s->last.images, batch);
     if (s->observer)
         TRY(run_observed(s, samples, batch, t.stage_ms, error));
+    else if (s->on_run)
+        TRY(s->on_run(s->on_run_user, s, t.stage_ms, error));
     else if (s->recording)
-        TRY(device->backend->replay(device, s->recording, t.stage_ms, error));
+        TRY(device->backend->replay(device, recording_for(s, cameras), t.stage_ms, error));
     else
         TRY(device->backend->run(device, s->plan->ops, s->plan->count, s->work, t.stage_ms, error));
     double ran = clock_ms();

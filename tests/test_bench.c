@@ -1,15 +1,20 @@
-/* The arithmetic of a benchmark: percentiles, and what a call's FLOPs and weights must come to, counted here by hand from the
- * dimensions. */
+/* The arithmetic of a benchmark: percentiles, histograms, joules, ratios to roofs, and what a call's FLOPs and weights must
+ * come to, counted here by hand from the dimensions. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
+#include "base/report.h"
 #include "measure/bench.h"
+#include "measure/energy.h"
+#include "model/tuning.h"
+#include "openpi_internal.h"
 
 static void near(const char *what, double got, double expected, double part) {
     if (!(fabs(got - expected) <= part * fabs(expected))) fail_msg("%s is %.6g, expected %.6g", what, got, expected);
@@ -33,6 +38,24 @@ static void test_figures(void **state) {
     double two[] = {4, 2};
     f = figures_of(two, 2);
     near("p50 of two", f.p50_ms, 3, 1e-12);
+}
+
+static void test_histogram(void **state) {
+    (void)state;
+    double values[200];
+    int sum = 0;
+    for (int i = 0; i < 200; i++) values[i] = 10 + i * 0.01;
+    values[199] = 500;                                             /* one straggler */
+    histogram h = histogram_of(values, 200);
+    near("low", h.low_ms, 10, 1e-12);
+    near("bins reach to p99", h.low_ms + h.width_ms * (HISTOGRAM_BINS - 1), figures_percentile(values, 200, 0.99), 1e-12);
+    for (int i = 0; i < HISTOGRAM_BINS; i++) sum += h.counts[i];
+    assert_int_equal(sum, 200);
+    assert_int_equal(h.counts[HISTOGRAM_BINS - 1], 2);
+    assert_true(h.counts[0] >= 12 && h.counts[0] <= 13);
+    double same[] = {4, 4, 4};
+    h = histogram_of(same, 3);
+    assert_true(h.counts[0] == 3 && h.width_ms == 0);
 }
 
 /* Multiply-adds count two. Norms, activations and adds are too few to matter: 3 % is allowed for them. */
@@ -91,7 +114,7 @@ static void test_costs(void **state) {
         near("GB/s", s->gbs * seconds * 1e9, s->weight_bytes, 1e-6);
         double compute = s->flops / 2e12, memory = s->weight_bytes / 10e9;
         assert_int_equal(s->memory_bound, memory > compute);
-        near("roof", s->roof * seconds, fmax(compute, memory), 1e-6);
+        near("roof", s->roof_ratio * seconds, fmax(compute, memory), 1e-6);
         seen++;
     }
     assert_int_equal(seen, 3);
@@ -103,7 +126,207 @@ static void test_costs(void **state) {
     openpi_engine_close(engine);
 }
 
+/* ---- a session, and a device of this file's making ------------------------------------------------- */
+
+static openpi_engine *engine;
+static openpi_session *session;
+static const workload call = {.batch = 2, .cameras = {1, 0, 0}, .prompt = 6, .seed = 3};
+
+static int setup(void **state) {
+    (void)state;
+    openpi_error error = {0};
+    openpi_synthetic tiny;
+    openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
+    openpi_session_options shape = OPENPI_SESSION_OPTIONS_INIT;
+    shape.batch = 2;
+    shape.steps = shape.horizon = 1;
+    shape.max_prompt = 6;
+    options.synthetic = &tiny;
+    if (openpi_synthetic_parse("tiny", &tiny, &error) || openpi_engine_open(NULL, &options, &engine, &error)) return -1;
+    return openpi_session_create(engine, &shape, &session, &error);
+}
+
+static int teardown(void **state) {
+    (void)state;
+    openpi_session_close(session);
+    openpi_engine_close(engine);
+    return 0;
+}
+
+static openpi_status give_memory(device *device, uint64_t *unused, uint64_t *total, openpi_error *error) {
+    (void)device, (void)error;
+    *unused = 30;
+    *total = 100;
+    return OPENPI_OK;
+}
+
+/* Of one type at a time, as a GPU's. */
+static openpi_status give_roof(device *device, dtype type, device_roofs *out, openpi_error *error) {
+    (void)device, (void)error;
+    *out = type == DTYPE_BF16 ? (device_roofs){800, 0, 4000, 3500, 1700} : (device_roofs){0, 50, 4001, 3501, 1900};
+    return OPENPI_OK;
+}
+
+static openpi_status no_roof(device *device, dtype type, device_roofs *out, openpi_error *error) {
+    (void)device, (void)type, (void)out;
+    return report(error, OPENPI_DEVICE_LOST, "gone");
+}
+
+static void test_device(void **state) {
+    (void)state;
+    openpi_error error = {0};
+    bench_roofs roofs;
+    bench_report told;
+    const backend *before = engine->device->backend;
+    backend mine = *before;
+    mine.memory = give_memory;
+    mine.roof = give_roof;
+    engine->device->backend = &mine;
+    assert_int_equal(bench_measure_roofs(engine, &roofs, &error), OPENPI_OK);
+    assert_true(roofs.tflops == 800 && roofs.bf16_tflops == 800 && roofs.f32_tflops == 0 && roofs.gbs == 4000);
+    assert_true(roofs.copy_gbs == 3500 && roofs.core_mhz == 1700);
+    assert_int_equal(bench_measure_all_roofs(engine, &roofs, &error), OPENPI_OK);
+    assert_true(roofs.tflops == 800 && roofs.bf16_tflops == 800 && roofs.f32_tflops == 50 && roofs.gbs == 4000);
+
+    bench_workload work = {.call = call, .warmup = 0, .runs = 4, .changing_prompts = 1};
+    assert_int_equal(bench_run(session, &work, &roofs, &told, &error), OPENPI_OK);
+    assert_true(told.device_used_bytes == 70 && told.device_total_bytes == 100);
+    openpi_session_info info;
+    openpi_session_get_info(session, &info);
+    assert_true(told.session_bytes == info.bytes && info.bytes > 0);
+    double floors = 0;
+    for (int i = 0; i < told.stage_count; i++) floors += told.stages[i].floor_ms;
+    near("floor", told.floor_ms, floors, 1e-12);
+    assert_true(floors > 0);
+
+    mine.roof = no_roof;
+    assert_int_equal(bench_measure_roofs(engine, &roofs, &error), OPENPI_DEVICE_LOST);
+    mine.roof = NULL;
+    assert_int_equal(bench_measure_roofs(engine, &roofs, &error), OPENPI_OK);
+    assert_true(roofs.tflops == 0 && roofs.gbs == 0);
+    engine->device->backend = before;
+    assert_int_equal(bench_run(session, &work, &roofs, &told, &error), OPENPI_OK);
+    assert_true(told.floor_ms == 0 && told.device_total_bytes == 0 && told.stages[told.stage_count - 1].roof_ratio == 0);
+}
+
+/* As many calls as there are lengths see each of them once, and the next one is always another. */
+static void test_changing_prompts(void **state) {
+    (void)state;
+    for (int prompt = 1; prompt <= 61; prompt += 5) {
+        openpi_sample samples[2] = {{.token_count = prompt}, {.token_count = prompt}};
+        workload_inputs in = {.samples = samples, .batch = 2};
+        int seen[64] = {0}, last = 0;
+        for (int i = 0; i < 2 * prompt; i++) {
+            workload w = {.batch = 2, .prompt = prompt, .seed = 11};
+            workload_change_prompts(&in, &w, i);
+            int length = samples[0].token_count;
+            assert_true(length >= 1 && length <= prompt);
+            if (prompt > 1) assert_true(length != last && samples[1].token_count != length);
+            last = length;
+            seen[length]++;
+        }
+        for (int length = 1; length <= prompt; length++) assert_int_equal(seen[length], 2);
+    }
+}
+
+/* ---- joules ---------------------------------------------------------------------------------------- */
+
+enum { STUCK = -1 };
+static struct {
+    unsigned long long millijoules;
+    int reads, per_step, fails_after;      /* a step of 3 J every per_step readings                           */
+} counter;
+
+static int fine(void) { return 0; }
+static const char *error_text(int code) {
+    (void)code;
+    return "lost";
+}
+static int by_index(unsigned index, void **device) {
+    (void)index;
+    *device = &counter;
+    return 0;
+}
+static int text_of(void *device, char *text, unsigned bytes) {
+    (void)device;
+    if (bytes) text[0] = 0;
+    return 0;
+}
+static int version_of(char *text, unsigned bytes) { return text_of(NULL, text, bytes); }
+static int energy_of(void *device, unsigned long long *millijoules) {
+    (void)device;
+    if (counter.fails_after && counter.reads >= counter.fails_after) return 15;
+    if (++counter.reads % abs(counter.per_step) == 0 && counter.per_step != STUCK) counter.millijoules += 3000;
+    *millijoules = counter.millijoules;
+    return 0;
+}
+static int power_of(void *device, unsigned *milliwatts) {
+    (void)device;
+    *milliwatts = 1000;
+    return 0;
+}
+static int clock_of(void *device, int which, unsigned *mhz) {
+    (void)device;
+    *mhz = which == NVML_CLOCK_CORE ? 1500 : 2600;
+    return 0;
+}
+
+static openpi_status count_joules(int per_step, int fails_after, energy_report *out, openpi_error *error) {
+    const nvml table = {.init = fine,          .shutdown = fine,      .error_text = error_text,
+                        .by_index = by_index,  .energy = energy_of,   .driver_version = version_of,
+                        .device_name = text_of, .power = power_of,    .clock = clock_of};
+    bench_workload work = {.call = call, .warmup = 0, .runs = 1, .changing_prompts = 1};
+    power *p;
+    memset(&counter, 0, sizeof counter);
+    counter.per_step = per_step;
+    assert_int_equal(power_open_with("cuda:0", &table, "", "", &p, error), OPENPI_OK);
+    counter.fails_after = fails_after;
+    openpi_status status = energy_run(session, &work, p, 0.2, out, error);
+    power_close(p);
+    return status;
+}
+
+static void test_energy(void **state) {
+    (void)state;
+    openpi_error error = {0};
+    energy_report e;
+    /* A look takes a reading of its own, at most one a call: a step is two to four calls. */
+    assert_int_equal(count_joules(4, 0, &e, &error), OPENPI_OK);
+    double steps = e.energy_j / 3;
+    assert_true(steps >= 1 && e.window_s > 0);
+    assert_true(e.calls >= 2 * steps - 1 && e.calls <= 4 * steps + 1);
+    assert_true(e.core_mhz == 1500 && e.memory_mhz == 2600);
+    assert_int_equal(count_joules(STUCK, 0, &e, &error), OPENPI_UNSUPPORTED);
+    assert_string_equal(error.message, "the energy counter (NVML) does not move");
+    assert_int_equal(count_joules(4, 4, &e, &error), OPENPI_SYSTEM);
+    assert_non_null(strstr(error.message, "its energy can no longer be read: lost (error 15)"));
+}
+
+static void test_table_hash(void **state) {
+    (void)state;
+    char one[BENCH_HASH], other[BENCH_HASH];
+    tuning_entry entries[2] = {{.key = {.m = 788, .n = 2048, .k = 2048}, .choice = "a"}, {.key = {.m = 11}, .choice = "b"}};
+    tuning table = {.entries = entries, .count = 2}, *before = engine->tuning;
+    engine->tuning = NULL;
+    bench_table_hash(engine, one);
+    assert_string_equal(one, "");
+    engine->tuning = &table;
+    bench_table_hash(engine, one);
+    assert_int_equal(strlen(one), 16);
+    entries[1].time_us = 3;                                        /* what it chooses, not what that took */
+    bench_table_hash(engine, other);
+    assert_string_equal(one, other);
+    strcpy(entries[1].choice, "c");
+    bench_table_hash(engine, other);
+    assert_string_not_equal(one, other);
+    engine->tuning = before;
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_figures), cmocka_unit_test(test_costs)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_figures),          cmocka_unit_test(test_histogram), cmocka_unit_test(test_costs),
+        cmocka_unit_test(test_device),           cmocka_unit_test(test_energy),    cmocka_unit_test(test_table_hash),
+        cmocka_unit_test(test_changing_prompts),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -166,14 +166,6 @@ static const struct {
     {"verify", 2, "openpi verify: PATH is missing"},
     {"verify absent", 2, "absent"},
     {"verify --pin .", 2, "unknown or ambiguous option '--pin'"},
-    {"bench --batch 0", 2, "--batch is '0', expected numbers from 1 to 64 such as 1,2,4"},
-    {"bench --batch 1,,2", 2, "--batch is '1,,2'"},
-    {"bench --batch 1,", 2, "--batch is '1,'"},
-    {"bench --cameras 12", 2, "--cameras is '12', expected three digits 0 or 1"},
-    {"bench --synthetic tiny:pi0 --variant pi05", 2, "--variant and --synthetic tiny:pi0 both name a variant"},
-    {"bench --synthetic tiny --against absent.json", 2, "absent.json: cannot be opened"},
-    {"bench --synthetic tiny --against words.json", 2, "words.json: its kind is missing, expected bench"},
-    {"bench --synthetic tiny --device tpu", 3, "tpu"},
     {"devices now", 2, "openpi devices: unexpected argument 'now'"},
 };
 
@@ -204,7 +196,7 @@ static void test_full_disk(void **state) {
 
 /* ---- help ----------------------------------------------------------------------------------------- */
 
-static const char *const verb_names[] = {"run", "inspect", "synth", "verify", "bench", "devices"};
+static const char *const verb_names[] = {"run", "inspect", "synth", "verify", "bench", "roof", "devices", "profile", "trace"};
 
 /* Every option that a verb's source declares. */
 static void each_option(const char *verb, void (*check)(const char *option)) {
@@ -626,56 +618,6 @@ static void test_verify(void **state) {
     must_contain(out, "0 ok, 1 FAIL, 0 skipped");
 }
 
-static void test_bench(void **state) {
-    (void)state;
-    static const char *const figures[] = {"p50_ms", "p95_ms", "p99_ms", "mean_ms",      "std_ms",
-                                          "min_ms", "max_ms", "hz",     "samples_per_s"};
-    assert_int_equal(run("bench --synthetic tiny --steps 2 --warmup 0 --runs 3 --batch 2,1 --json b.json"), 0);
-    size_t bytes;
-    char *text = slurp(scratch_path(&box, "b.json"), &bytes);
-    json_t *root = parse(text, bytes), *stages = json_object_get(root, "stages");
-    free(text);
-    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
-        const json_t *host = json_object_get(json_object_get(root, "host"), figures[i]),
-                     *device = json_object_get(json_object_get(root, "device"), figures[i]);
-        assert_true(json_is_number(host));
-        assert_true(json_equal(host, device));                     /* one memory: one boundary */
-    }
-    assert_int_equal(json_integer_value(json_object_get(root, "batch")), 2);
-    assert_int_equal(json_array_size(json_object_get(root, "batches")), 2);
-    double sum = 0;
-    int seen = 0;
-    for (size_t i = 0; i < json_array_size(stages); i++) {
-        const json_t *stage = json_array_get(stages, i);
-        const char *name = json_string_value(json_object_get(stage, "name"));
-        assert_non_null(name);
-        sum += json_number_value(json_object_get(stage, "p50_ms"));
-        if (!strcmp(name, "vision") || !strcmp(name, "prefix") || !strcmp(name, "denoise")) {
-            seen++;
-            assert_true(json_number_value(json_object_get(stage, "tflops")) > 0);
-            assert_true(json_number_value(json_object_get(stage, "gbs")) > 0);
-        }
-    }
-    assert_int_equal(seen, 3);
-    double p50 = json_number_value(json_object_get(json_object_get(root, "host"), "p50_ms"));
-    assert_true(sum > 0.5 * p50 && sum < 2 * p50);
-
-    /* Far slower than a made-up past: status 1. Far faster: 0. Another workload: 2. */
-    json_object_set_new(json_object_get(root, "host"), "p50_ms", json_real(1e-6));
-    json_object_set_new(json_object_get(json_array_get(json_object_get(root, "batches"), 0), "host"), "p50_ms", json_real(1e-6));
-    json_object_set_new(json_object_get(json_array_get(json_object_get(root, "batches"), 1), "host"), "p50_ms", json_real(1e9));
-    assert_int_equal(json_dump_file(root, scratch_path(&box, "past.json"), 0), 0);
-    json_decref(root);
-    assert_int_equal(run("bench --synthetic tiny --steps 2 --warmup 0 --runs 1 --batch 2 --against past.json"), 1);
-    must_contain(out, ": FAIL\n");
-    assert_int_equal(run("bench --synthetic tiny --steps 2 --warmup 0 --runs 1 --batch 1 --against past.json"), 0);
-    must_contain(out, ": ok\n");
-    assert_int_equal(run("bench --synthetic tiny --steps 1 --warmup 0 --runs 1 --batch 1 --against past.json"), 2);
-    must_contain(err, "workload.steps");
-    assert_int_equal(run("bench --synthetic tiny --steps 2 --warmup 0 --runs 1 --batch 3 --against past.json"), 2);
-    must_contain(err, "holds no batch of 3");
-}
-
 static int setup(void **state) {
     static const struct {
         const char *name, *text;
@@ -707,7 +649,6 @@ int main(void) {
         cmocka_unit_test(test_formats),      cmocka_unit_test(test_state_file),      cmocka_unit_test(test_long_prompt),
         cmocka_unit_test(test_golden_requests), cmocka_unit_test(test_noise_files),  cmocka_unit_test(test_plot),
         cmocka_unit_test(test_synth_and_inspect), cmocka_unit_test(test_devices),    cmocka_unit_test(test_verify),
-        cmocka_unit_test(test_bench),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -113,7 +113,7 @@ static weights make_weights(matrix_form form, dtype type, int n, int k, int head
     const backend *b = g.device->backend;
     weights w;
     void *data = acts(type, (size_t)n * (size_t)k, sqrtf(3.0f / (float)k)), *scratch, *packed = NULL;
-    w.host = w.device = (matrix){data, n, k, type, form, heads, head_dim};
+    w.host = w.device = (matrix){data, n, k, type, form, heads, head_dim, 0};
     canonical c = {data, (size_t)k * dtype_bytes(type)};
     matrix_source source = {read_rows, &c};
     must(b->allocate(g.device, b->matrix_bytes(g.device, &w.host), "a test's weights", &packed, &error));
@@ -207,6 +207,29 @@ static void *down(const output *o) {
     return got;
 }
 
+/* ---- every way there is ----------------------------------------------------------------------------------- */
+
+static candidate way_names[256];
+
+/* How many ways the device offers for the op; names them. */
+static int ways_of(const op *op) {
+    return g.device->backend->candidates ? g.device->backend->candidates(g.device, op, way_names, 256) : 0;
+}
+
+/* The op goes way `way` (0: as the backend's rule has it), into outputs that are as before; the name says which. */
+static void run_way(op *op, int way, output **outputs, int count, char *name, size_t bytes) {
+    size_t length = strcspn(name, ";");
+    for (int i = 0; i < count; i++) must(g.device->backend->upload(g.device, outputs[i]->device, outputs[i]->before, outputs[i]->bytes, &error));
+    op->choice = way;
+    snprintf(name + length, bytes - length, "; %s", way ? way_names[way - 1].name : "rule");
+    run(op);
+}
+
+/* Gives up what `down` has fetched since. */
+static void give_up(int mark) {
+    while (g.host_count > mark) free(g.hosts[--g.host_count]);
+}
+
 /* Which rows the definition computes: all of few, the ends and some of many. */
 static void define(const op *op, int count, double cost_a_row, int *list, int *listed) {
     int most = cost_a_row * count < 5e7 ? count : (int)(5e7 / cost_a_row);
@@ -276,14 +299,18 @@ static void one_norm_linear(shape s, dtype type, dtype weight_type, norm_kind ki
     b.norm_linear = (op_norm_linear){r.device, up(x, act_bytes(type, (size_t)s.capacity * (size_t)s.k)), on_device, w.device,
                                      bias ? up(bias, (size_t)s.n * sizeof(float)) : NULL, act, mapped ? up(map, (size_t)s.capacity * sizeof *map) : NULL, o.device};
     if (s.capacity % 7 == 0) mapped = 0, a.norm_linear.out_row = b.norm_linear.out_row = NULL;    /* the map is no permutation */
-    run(&b);
-    void *got = down(&o);
     define(&a, s.count, (double)s.n * s.k, list, &listed);
     snprintf(name, sizeof name, "norm_linear %dx%dx%d %s w %s norm %d form %d act %d%s", s.count, s.n, s.k, type ? "bf16" : "f32", weight_type ? "bf16" : "f32",
              (int)kind, (int)form, (int)act, mapped ? " mapped" : "");
-    for (int i = 0; i < listed; i++)
-        compare(name, &o, got, type, (size_t)(mapped ? map[list[i]] : list[i]) * (size_t)m, (size_t)m);
-    if (!mapped) compare_kept(name, &o, got, type, (size_t)s.count * (size_t)m, out_count);
+    output *outputs[] = {&o};
+    for (int way = 0, mark = g.host_count, count_ways = ways_of(&b); way <= count_ways; way++) {
+        run_way(&b, way, outputs, 1, name, sizeof name);
+        void *got = down(&o);
+        for (int i = 0; i < listed; i++)
+            compare(name, &o, got, type, (size_t)(mapped ? map[list[i]] : list[i]) * (size_t)m, (size_t)m);
+        if (!mapped) compare_kept(name, &o, got, type, (size_t)s.count * (size_t)m, out_count);
+        give_up(mark);
+    }
     drop();
 }
 
@@ -324,12 +351,16 @@ static void one_residual(shape s, dtype type, int with_bias, int with_gate) {
     a.linear_residual = (op_linear_residual){r.host, x, w.host, bias, gate, o.host};
     b.linear_residual = (op_linear_residual){r.device, up(x, act_bytes(type, (size_t)s.capacity * (size_t)s.k)), w.device,
                                              bias ? up(bias, (size_t)s.n * sizeof(float)) : NULL, gate ? up(gate, (size_t)s.n * sizeof(float)) : NULL, o.device};
-    run(&b);
-    void *got = down(&o);
     define(&a, s.count, (double)s.n * s.k, list, &listed);
     snprintf(name, sizeof name, "linear_residual %dx%dx%d %s", s.count, s.n, s.k, type ? "bf16" : "f32");
-    for (int i = 0; i < listed; i++) compare(name, &o, got, type, (size_t)list[i] * (size_t)s.n, (size_t)s.n);
-    compare_kept(name, &o, got, type, (size_t)s.count * (size_t)s.n, out_count);
+    output *outputs[] = {&o};
+    for (int way = 0, mark = g.host_count, count_ways = ways_of(&b); way <= count_ways; way++) {
+        run_way(&b, way, outputs, 1, name, sizeof name);
+        void *got = down(&o);
+        for (int i = 0; i < listed; i++) compare(name, &o, got, type, (size_t)list[i] * (size_t)s.n, (size_t)s.n);
+        compare_kept(name, &o, got, type, (size_t)s.count * (size_t)s.n, out_count);
+        give_up(mark);
+    }
     drop();
 }
 
@@ -364,20 +395,24 @@ static void one_qkv(shape s, dtype type, int heads, int head_dim, int samples, i
     a.norm_qkv = (op_norm_qkv){r.host, x, on_host, w.host, rope, q.host, {k.host, v.host, places, head_dim}};
     b.norm_qkv = (op_norm_qkv){r.device, up(x, act_bytes(type, (size_t)s.capacity * (size_t)s.k)), on_device, w.device,
                                up(rope, (size_t)places * (size_t)head_dim * sizeof(float)), q.device, {k.device, v.device, places, head_dim}};
-    run(&b);
-    void *got_q = down(&q), *got_k = down(&k), *got_v = down(&v);
     define(&a, s.count, (double)n * s.k, list, &listed);
     snprintf(name, sizeof name, "norm_qkv %dx%dx%d %s heads %d samples %d", s.count, n, s.k, type ? "bf16" : "f32", heads, samples);
-    for (int i = 0; i < listed; i++) {
-        int row = list[i];
-        size_t place = (size_t)(r.host.sample[row] * places + r.host.position[row]) * (size_t)head_dim, width = (size_t)(heads * head_dim);
-        if (heads) compare(name, &q, got_q, type, (size_t)row * width, width);
-        compare(name, &k, got_k, type, place, (size_t)head_dim);
-        compare(name, &v, got_v, type, place, (size_t)head_dim);
+    output *outputs[] = {&q, &k, &v};
+    for (int way = 0, mark = g.host_count, count_ways = ways_of(&b); way <= count_ways; way++) {
+        run_way(&b, way, outputs, 3, name, sizeof name);
+        void *got_q = down(&q), *got_k = down(&k), *got_v = down(&v);
+        for (int i = 0; i < listed; i++) {
+            int row = list[i];
+            size_t place = (size_t)(r.host.sample[row] * places + r.host.position[row]) * (size_t)head_dim, width = (size_t)(heads * head_dim);
+            if (heads) compare(name, &q, got_q, type, (size_t)row * width, width);
+            compare(name, &k, got_k, type, place, (size_t)head_dim);
+            compare(name, &v, got_v, type, place, (size_t)head_dim);
+        }
+        compare_kept(name, &k, got_k, type, 0, (size_t)prefix * (size_t)head_dim);
+        compare_kept(name, &v, got_v, type, 0, (size_t)prefix * (size_t)head_dim);
+        if (heads) compare_kept(name, &q, got_q, type, (size_t)s.count * (size_t)(heads * head_dim), q_count);
+        give_up(mark);
     }
-    compare_kept(name, &k, got_k, type, 0, (size_t)prefix * (size_t)head_dim);
-    compare_kept(name, &v, got_v, type, 0, (size_t)prefix * (size_t)head_dim);
-    if (heads) compare_kept(name, &q, got_q, type, (size_t)s.count * (size_t)(heads * head_dim), q_count);
     drop();
 }
 
@@ -407,14 +442,18 @@ static void one_image_attention(int images, int capacity, int heads, int head_di
     size_t width = (size_t)(heads * head_dim), count = (size_t)capacity * 256 * width;
     void *qkv = acts(type, count * 3, 2);
     output o = make_output(poison(act_bytes(type, count)), act_bytes(type, count));
-    a.image_attention = (op_image_attention){r.host, qkv, heads, head_dim, 1 / sqrtf((float)head_dim), o.host};
-    b.image_attention = (op_image_attention){r.device, up(qkv, act_bytes(type, count * 3)), heads, head_dim, 1 / sqrtf((float)head_dim), o.device};
-    run(&b);
-    void *got = down(&o);
+    a.image_attention = (op_image_attention){r.host, qkv, heads, head_dim, 1 / sqrtf((float)head_dim), o.host, 0};
+    b.image_attention = (op_image_attention){r.device, up(qkv, act_bytes(type, count * 3)), heads, head_dim, 1 / sqrtf((float)head_dim), o.device, 0};
     define(&a, images * 256, (double)heads * head_dim * 256 * 6, list, &listed);
     snprintf(name, sizeof name, "image_attention %d images %d heads of %d %s", images, heads, head_dim, type ? "bf16" : "f32");
-    for (int i = 0; i < listed; i++) compare(name, &o, got, type, (size_t)list[i] * width, width);
-    compare_kept(name, &o, got, type, (size_t)images * 256 * width, count);
+    output *outputs[] = {&o};
+    for (int way = 0, mark = g.host_count, count_ways = ways_of(&b); way <= count_ways; way++) {
+        run_way(&b, way, outputs, 1, name, sizeof name);
+        void *got = down(&o);
+        for (int i = 0; i < listed; i++) compare(name, &o, got, type, (size_t)list[i] * width, width);
+        compare_kept(name, &o, got, type, (size_t)images * 256 * width, count);
+        give_up(mark);
+    }
     drop();
 }
 
@@ -448,12 +487,16 @@ static void one_cache_attention(int count, int capacity, int samples, int prefix
     a.cache_attention = (op_cache_attention){r.host, q, heads, scale, {k, v, places, head_dim}, o.host};
     b.cache_attention = (op_cache_attention){r.device, up(q, act_bytes(type, q_count)), heads, scale,
                                              {up(k, act_bytes(type, kv_count)), up(v, act_bytes(type, kv_count)), places, head_dim}, o.device};
-    run(&b);
-    void *got = down(&o);
     define(&a, count, (double)heads * head_dim * (prefix + each) * 6, list, &listed);
     snprintf(name, sizeof name, "cache_attention %d rows %d samples prefix %d, %d heads of %d %s", count, samples, prefix, heads, head_dim, type ? "bf16" : "f32");
-    for (int i = 0; i < listed; i++) compare(name, &o, got, type, (size_t)list[i] * width, width);
-    compare_kept(name, &o, got, type, (size_t)count * width, q_count);
+    output *outputs[] = {&o};
+    for (int way = 0, mark = g.host_count, count_ways = ways_of(&b); way <= count_ways; way++) {
+        run_way(&b, way, outputs, 1, name, sizeof name);
+        void *got = down(&o);
+        for (int i = 0; i < listed; i++) compare(name, &o, got, type, (size_t)list[i] * width, width);
+        compare_kept(name, &o, got, type, (size_t)count * width, q_count);
+        give_up(mark);
+    }
     drop();
 }
 
@@ -496,12 +539,16 @@ static void one_patch_embed(int images, int capacity, int n, dtype type, dtype w
     a.patch_embed = (op_patch_embed){r.host, from, kind, w.host, bias, position, o.host};
     b.patch_embed = (op_patch_embed){r.device, up(from, pixels == OPENPI_PIXELS_F32 ? inputs * 4 : inputs), up(kind, sizeof *kind), w.device,
                                      up(bias, (size_t)n * 4), up(position, 256 * (size_t)n * 4), o.device};
-    run(&b);
-    void *got = down(&o);
     define(&a, images * 256, (double)n * 588 * 4, list, &listed);
     snprintf(name, sizeof name, "patch_embed %d images n %d %s w %s pixels %d", images, n, type ? "bf16" : "f32", weight_type ? "bf16" : "f32", pixels);
-    for (int i = 0; i < listed; i++) compare(name, &o, got, type, (size_t)list[i] * (size_t)n, (size_t)n);
-    compare_kept(name, &o, got, type, (size_t)images * 256 * (size_t)n, count);
+    output *outputs[] = {&o};
+    for (int way = 0, mark = g.host_count, count_ways = ways_of(&b); way <= count_ways; way++) {
+        run_way(&b, way, outputs, 1, name, sizeof name);
+        void *got = down(&o);
+        for (int i = 0; i < listed; i++) compare(name, &o, got, type, (size_t)list[i] * (size_t)n, (size_t)n);
+        compare_kept(name, &o, got, type, (size_t)images * 256 * (size_t)n, count);
+        give_up(mark);
+    }
     drop();
 }
 

@@ -1,62 +1,8 @@
-/* The whole engine on the GPU: one answer whatever the way of running, again and again, and nothing left behind.
- * Without a GPU every test is counted and skipped, with the reason.
- *
- *   OPENPI_TEST_GPU_PATH=portable   (environment of the test program only) the portable kernels */
+/* The whole engine on the GPU: one answer whatever the way of running, and that of the definition.
+ * Without a GPU every test is counted and skipped, with the reason. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
-
-#include "backend/gpu/gpu.h"
-#include "openpi_internal.h"
-
-static openpi_error error;
-static char reason[600];
-
-static void must(openpi_status status) {
-    if (status != OPENPI_OK) fail_msg("%s", error.message);
-}
-
-static uint64_t random_state = 99;
-
-static uint32_t next_random(void) {
-    uint64_t z = random_state += 0x9E3779B97F4A7C15u;
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
-    return (uint32_t)((z ^ z >> 31) >> 32);
-}
-
-enum { BATCH = 3, HORIZON = 50, PROMPT = 200, PIXELS = 224 * 224 * 3 };
-
-typedef struct inputs {
-    openpi_sample samples[BATCH];
-    uint8_t *images;
-    int32_t tokens[BATCH][PROMPT];
-    float state[BATCH][OPENPI_ACTION_DIM];
-    float noise[BATCH * HORIZON * OPENPI_ACTION_DIM];
-} inputs;
-
-/* Cameras and prompt lengths differ from call to call and from sample to sample. */
-static void draw(inputs *in) {
-    for (int i = 0; i < BATCH * OPENPI_CAMERAS * PIXELS; i++) in->images[i] = (uint8_t)next_random();
-    for (int b = 0; b < BATCH; b++) {
-        openpi_sample *s = &in->samples[b];
-        *s = (openpi_sample){.tokens = in->tokens[b], .token_count = (int)(next_random() % (PROMPT + 1)), .state = in->state[b]};
-        for (int c = 0; c < OPENPI_CAMERAS; c++) {
-            s->images[c] = in->images + (size_t)(b * OPENPI_CAMERAS + c) * PIXELS;
-            s->image_mask[c] = c == 0 || next_random() % 3;
-        }
-        for (int i = 0; i < PROMPT; i++) in->tokens[b][i] = (int32_t)(next_random() % 2000);
-        for (int i = 0; i < OPENPI_ACTION_DIM; i++) in->state[b][i] = (float)next_random() * 0x1p-31f - 1;
-    }
-    openpi_noise(next_random(), 0, in->noise, sizeof in->noise / sizeof *in->noise);
-}
+#include "gpu_engine.h"
 
 static void watch(void *user, openpi_tensor tensor, int sample, int index, const float *data, int rows, int columns) {
     (void)tensor, (void)sample, (void)index, (void)data, (void)rows, (void)columns;
@@ -73,32 +19,17 @@ static double largest_difference(const float *a, const float *b, size_t count) {
     return worst;
 }
 
-static int open_engine(const char *spec, openpi_dtype dtype, openpi_engine **engine) {
-    openpi_synthetic synthetic;
-    openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
-    must(openpi_synthetic_parse(spec, &synthetic, &error));
-    options.synthetic = &synthetic;
-    options.device = "cuda:0";
-    options.dtype = dtype;
-    options.path = getenv("OPENPI_TEST_GPU_PATH");
-    openpi_status status = openpi_engine_open(NULL, &options, engine, &error);
-    if (status == OPENPI_NO_DEVICE) {
-        snprintf(reason, sizeof reason, "%s", error.message);
-        print_message("skipped: %s\n", reason);
-        return 0;
-    }
-    must(status);
-    return 1;
-}
-
-/* As a graph, launched op by op, and op by op with a wait after each: bit for bit the same, run after run. */
-static void ways_agree(openpi_engine *engine, const char *what, int rounds, int batch, int horizon) {
+/* As a graph, launched op by op, and op by op with a wait after each: bit for bit the same, run after run. A resident
+ * kernel computes many ops and adds in another order, so with it the ops are not run one by one. */
+static void ways_agree(openpi_engine *engine, int resident, const char *what, int rounds, int batch, int horizon) {
     openpi_session *session;
     openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
     static float first[BATCH * HORIZON * OPENPI_ACTION_DIM], again[BATCH * HORIZON * OPENPI_ACTION_DIM];
     static const char *const ways[] = {"graph", "launches", "one by one"};
     inputs *in = calloc(1, sizeof *in);
-    int bad = 0, seen = 0;
+    gpu_device *device = (gpu_device *)engine->device;
+    int bad = 0, seen = 0, had = device->resident;
+    device->resident = resident;
     in->images = malloc((size_t)BATCH * OPENPI_CAMERAS * PIXELS);
     options.batch = batch;
     options.horizon = horizon;
@@ -109,7 +40,7 @@ static void ways_agree(openpi_engine *engine, const char *what, int rounds, int 
         struct recording *recording = session->recording;
         size_t count = (size_t)(batch * horizon * OPENPI_ACTION_DIM);
         draw(in);
-        openpi_session_observe(session, watch, &seen);
+        if (!resident) openpi_session_observe(session, watch, &seen);
         must(openpi_session_run(session, in->samples, batch, in->noise, first, NULL, &error));
         openpi_session_observe(session, NULL, NULL);
         for (int way = 0; way < 2; way++) {
@@ -118,15 +49,17 @@ static void ways_agree(openpi_engine *engine, const char *what, int rounds, int 
                 must(openpi_session_run(session, in->samples, batch, in->noise, again, NULL, &error));
                 if (!memcmp(first, again, count * sizeof *first)) continue;
                 if (bad++ < 10)
-                    print_message("%s, round %d: %s differs from %s by %.3g\n", what, round, ways[way], ways[2], largest_difference(first, again, count));
+                    print_message("%s, round %d: %s differs from %s by %.3g\n", what, round, ways[way], ways[resident ? 0 : 2],
+                                  largest_difference(first, again, count));
             }
         }
         session->recording = recording;
     }
     openpi_session_close(session);
+    device->resident = had;
     free(in->images);
     free(in);
-    print_message("%s: %d of %d runs differ\n", what, bad, rounds * 6);
+    print_message("%s%s: %d of %d runs differ\n", what, resident ? ", resident" : "", bad, rounds * 6);
     assert_int_equal(bad, 0);
 }
 
@@ -140,8 +73,10 @@ static void test_ways(void **state) {
             if (!open_engine(specs[i], (openpi_dtype)d, &engine)) skip();
             for (int batch = 1; batch <= BATCH; batch += BATCH - 1)
                 for (int horizon = 10; horizon <= HORIZON; horizon += HORIZON - 10) {
-                    snprintf(what, sizeof what, "%s %s batch %d horizon %d", specs[i], d == OPENPI_F32 ? "f32" : "bf16", batch, horizon);
-                    ways_agree(engine, what, 3, batch, horizon);
+                    snprintf(what, sizeof what, "%s %s batch %d horizon %d", specs[i], d == OPENPI_F32 ? "f32" : "bf16", batch,
+                             horizon);
+                    for (int resident = 0; resident <= ((gpu_device *)engine->device)->resident; resident++)
+                        ways_agree(engine, resident, what, 3, batch, horizon);
                 }
             openpi_engine_close(engine);
         }
@@ -151,8 +86,54 @@ static void test_ways_full(void **state) {
     openpi_engine *engine;
     (void)state;
     if (!open_engine("full:pi0", OPENPI_BF16, &engine)) skip();
-    ways_agree(engine, "full:pi0 bf16 batch 1", 5, 1, 10);
+    for (int resident = 0; resident <= ((gpu_device *)engine->device)->resident; resident++)
+        ways_agree(engine, resident, "full:pi0 bf16 batch 1", 5, 1, 10);
     openpi_engine_close(engine);
+}
+
+/* One graph serves every prompt that its session may get. */
+static void test_prompt_lengths(void **state) {
+    enum { LONGEST = 48, ACTIONS = 10 };
+    static const char *const specs[] = {"tiny:pi0", "tiny:pi05"};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        openpi_engine *engine;
+        openpi_session *session;
+        openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
+        static float replayed[ACTIONS * OPENPI_ACTION_DIM], launched[ACTIONS * OPENPI_ACTION_DIM],
+            before[ACTIONS * OPENPI_ACTION_DIM];
+        inputs *in = calloc(1, sizeof *in);
+        int bad = 0;
+        in->images = malloc((size_t)BATCH * OPENPI_CAMERAS * PIXELS);
+        if (!open_engine(specs[i], OPENPI_BF16, &engine)) {
+            free(in->images);
+            free(in);
+            skip();
+        }
+        options.max_prompt = LONGEST;
+        options.horizon = ACTIONS;
+        must(openpi_session_create(engine, &options, &session, &error));
+        struct recording *recording = session->recording;
+        assert_non_null(recording);
+        draw(in);
+        for (int n = 1; n <= LONGEST; n++) {
+            in->samples[0].token_count = n;
+            must(openpi_session_run(session, in->samples, 1, in->noise, replayed, NULL, &error));
+            assert_ptr_equal(session->recording, recording);
+            session->recording = NULL;
+            must(openpi_session_run(session, in->samples, 1, in->noise, launched, NULL, &error));
+            session->recording = recording;
+            bad += memcmp(replayed, launched, sizeof launched) != 0;
+            if (n > 1) bad += !memcmp(replayed, before, sizeof before);      /* the length does matter */
+            memcpy(before, replayed, sizeof before);
+        }
+        print_message("%s: %d of %d lengths differ\n", specs[i], bad, LONGEST);
+        openpi_session_close(session);
+        openpi_engine_close(engine);
+        free(in->images);
+        free(in);
+        assert_int_equal(bad, 0);
+    }
 }
 
 /* ---- against the scalar definition, stage by stage --------------------------------------------------------- */
@@ -224,13 +205,15 @@ static void follows_definition(const char *spec, openpi_dtype dtype, int batch, 
         openpi_session_observe(session, NULL, NULL);
         must(openpi_session_run(session, in->samples, used, in->noise, graph, NULL, &error));
         if (memcmp(graph, actions[i], (size_t)(used * horizon * OPENPI_ACTION_DIM) * sizeof(float)))
-            print_message("%s: the graph's actions differ by %.3g\n", spec, largest_difference(graph, actions[i], (size_t)(used * horizon * OPENPI_ACTION_DIM)));
+            print_message("%s: the graph's actions differ by %.3g\n", spec,
+                          largest_difference(graph, actions[i], (size_t)(used * horizon * OPENPI_ACTION_DIM)));
         openpi_session_close(session);
         openpi_engine_close(engines[i]);
     }
     assert_int_equal(seen[0]->part_count, seen[1]->part_count);
     for (int i = 0; i < seen[0]->part_count; i++) {
-        double d = relative_difference(seen[1]->values + seen[0]->parts[i].at, seen[0]->values + seen[0]->parts[i].at, seen[0]->parts[i].count);
+        double d = relative_difference(seen[1]->values + seen[0]->parts[i].at, seen[0]->values + seen[0]->parts[i].at,
+                                       seen[0]->parts[i].count);
         if (!(d <= worst[seen[0]->parts[i].tensor])) worst[seen[0]->parts[i].tensor] = d;
     }
     print_message("%-9s batch %d of %d horizon %d, %s:", spec, used, batch, horizon, dtype == OPENPI_F32 ? "f32 " : "bf16");
@@ -267,99 +250,12 @@ static void test_definition(void **state) {
     assert_int_equal(g_bad, 0);
 }
 
-/* ---- for long ----------------------------------------------------------------------------------------------- */
-
-static size_t free_bytes(const openpi_engine *engine) {
-    const gpu_device *device = (const gpu_device *)engine->device;
-    size_t left = 0, total = 0;
-    assert_int_equal(device->driver.context_set(device->context), 0);
-    assert_int_equal(device->driver.memory_info(&left, &total), 0);
-    return left;
-}
-
-/* Opening and closing gives everything back. */
-static void test_open_close(void **state) {
-    openpi_engine *keeper, *engine;
-    size_t before = 0, after = 0;
-    (void)state;
-    if (!open_engine("tiny:pi0", OPENPI_BF16, &keeper)) skip();
-    for (int i = 0; i < 201; i++) {
-        openpi_session *session;
-        if (!open_engine(i & 1 ? "tiny:pi05" : "tiny:pi0", OPENPI_BF16, &engine)) skip();
-        must(openpi_session_create(engine, NULL, &session, &error));
-        openpi_session_close(session);
-        openpi_engine_close(engine);
-        if (!i) before = free_bytes(keeper);
-        after = free_bytes(keeper);
-    }
-    print_message("free after 1 and after 201: %zu and %zu bytes\n", before, after);
-    assert_true(after + (2u << 20) >= before);
-    openpi_engine_close(keeper);
-}
-
-enum { KINDS = 8, CALLS = 10000 };
-
-/* Ten thousand calls whose prompts, cameras and pictures change every time: the same inputs give the same bits. */
-static void test_many_calls(void **state) {
-    openpi_engine *engine;
-    openpi_session *session;
-    openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
-    static inputs kinds[KINDS];
-    static float expected[KINDS][HORIZON * OPENPI_ACTION_DIM], actions[HORIZON * OPENPI_ACTION_DIM];
-    size_t before = 0;
-    int bad = 0;
-    (void)state;
-    if (!open_engine("tiny:pi0", OPENPI_BF16, &engine)) skip();
-    options.horizon = HORIZON;
-    options.max_prompt = PROMPT;
-    must(openpi_session_create(engine, &options, &session, &error));
-    for (int k = 0; k < KINDS; k++) {
-        kinds[k].images = malloc((size_t)BATCH * OPENPI_CAMERAS * PIXELS);
-        draw(&kinds[k]);
-        must(openpi_session_run(session, kinds[k].samples, 1, kinds[k].noise, expected[k], NULL, &error));
-    }
-    for (int i = 0; i < CALLS; i++) {
-        int k = (int)(next_random() % KINDS);
-        must(openpi_session_run(session, kinds[k].samples, 1, kinds[k].noise, actions, NULL, &error));
-        bad += memcmp(actions, expected[k], sizeof actions) != 0;
-        if (!i) before = free_bytes(engine);
-    }
-    print_message("%d of %d calls differ\n", bad, CALLS);
-    assert_int_equal(bad, 0);
-    assert_int_equal(free_bytes(engine), before);
-    for (int k = 0; k < KINDS; k++) free(kinds[k].images);
-    openpi_session_close(session);
-    openpi_engine_close(engine);
-}
-
-/* What the driver says is in use is what openpi says it asked for, to the driver's grain per allocation. */
-static void test_bytes(void **state) {
-    openpi_engine *keeper, *engine;
-    openpi_session *session;
-    (void)state;
-    if (!open_engine("tiny:pi0", OPENPI_BF16, &keeper)) skip();
-    size_t start = free_bytes(keeper);
-    assert_true(open_engine("full:pi0", OPENPI_BF16, &engine));
-    size_t loaded = free_bytes(keeper);
-    must(openpi_session_create(engine, NULL, &session, &error));
-    size_t opened = free_bytes(keeper), grain = 2u << 20, model = engine->model->bytes, buffers = session->plan->device_bytes + session->plan->work_bytes;
-    print_message("weights: %zu asked, %zu gone; session: %zu asked, %zu gone\n", model, start - loaded, buffers, loaded - opened);
-    assert_true(start - loaded >= model && start - loaded <= model + grain);
-    assert_true(loaded - opened + grain >= buffers);
-    assert_true(model + buffers < 6600000000u);
-    openpi_session_close(session);
-    openpi_engine_close(engine);
-    openpi_engine_close(keeper);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_definition),
         cmocka_unit_test(test_ways),
         cmocka_unit_test(test_ways_full),
-        cmocka_unit_test(test_open_close),
-        cmocka_unit_test(test_many_calls),
-        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_prompt_lengths),
     };
     return cmocka_run_group_tests_name("gpu engine", tests, NULL, NULL);
 }

@@ -24,6 +24,7 @@ static struct {
     int alive;                   /* things taken and not yet given back                                    */
     size_t memory, most_memory, limit;
     int graphs_refused, no_copy;
+    int capturing, captured;     /* nodes of the graph so far                                              */
 } fake;
 
 static int called(const char *name) {
@@ -55,18 +56,25 @@ static int fake_text(int error, const char **text) {
 }
 static int fake_count(int *count) { return *count = 1, called("device_count"); }
 static int fake_get(int *device, int ordinal) { return *device = ordinal, called("device_get"); }
-static int fake_name(char *name, int length, int device) { return (void)device, snprintf(name, (size_t)length, "Paper GPU"), called("device_name"); }
+static int fake_name(char *name, int length, int device) {
+    return (void)device, snprintf(name, (size_t)length, "Paper GPU"), called("device_name");
+}
 static int fake_total(size_t *bytes, int device) { return (void)device, *bytes = (size_t)1 << 33, called("device_memory"); }
 static int fake_attribute(int *value, int attribute, int device) {
     (void)device;
-    *value = attribute == GPU_DEVICE_MAJOR ? 9 : attribute == GPU_DEVICE_MINOR ? 0 : attribute == GPU_DEVICE_MULTIPROCESSORS ? 132 : 227 << 10;
+    *value = attribute == GPU_DEVICE_MAJOR             ? 9
+             : attribute == GPU_DEVICE_MINOR           ? 0
+             : attribute == GPU_DEVICE_MULTIPROCESSORS ? 132
+                                                       : 227 << 10;
     return called("device_attribute");
 }
 static int fake_retain(void **context, int device) { return (void)device, take(context, "context_retain"); }
 static void *the_context;
 static int fake_set(void *context) { return the_context = context ? context : the_context, called("context_set"); }
 static int fake_context_release(int device) { return (void)device, give(the_context, "context_release"); }
-static int fake_info(size_t *left, size_t *total) { return *left = fake.limit - fake.memory, *total = fake.limit, called("memory_info"); }
+static int fake_info(size_t *left, size_t *total) {
+    return *left = fake.limit - fake.memory, *total = fake.limit, called("memory_info");
+}
 
 static int fake_allocate(gpu_address *address, size_t bytes) {
     int code = called("allocate");
@@ -115,35 +123,53 @@ static int fake_fill(gpu_address to, unsigned char value, size_t bytes, void *st
 static int fake_stream_create(void **stream, unsigned flags) { return (void)flags, take(stream, "stream_create"); }
 static int fake_stream_destroy(void *stream) { return give(stream, "stream_destroy"); }
 static int fake_stream_wait(void *stream) { return (void)stream, called("stream_wait"); }
-static int fake_capture_begin(void *stream, int mode) { return (void)stream, (void)mode, called("capture_begin"); }
+static int fake_capture_begin(void *stream, int mode) {
+    (void)stream, (void)mode;
+    fake.capturing = 1;
+    fake.captured = 0;
+    return called("capture_begin");
+}
 static int fake_capture_end(void *stream, void **graph) {
     (void)stream;
+    fake.capturing = 0;
     if (fake.graphs_refused) return *graph = NULL, called("capture_end"), 901;
     return take(graph, "capture_end");
 }
 static int fake_event_create(void **event, unsigned flags) { return (void)flags, take(event, "event_create"); }
 static int fake_event_destroy(void *event) { return give(event, "event_destroy"); }
-static int fake_event_record(void *event, void *stream, unsigned flags) { return (void)event, (void)stream, (void)flags, called("event_record"); }
+static int fake_event_record(void *event, void *stream, unsigned flags) {
+    return (void)event, (void)stream, (void)flags, fake.captured += fake.capturing, called("event_record");
+}
 static int fake_event_wait(void *event) { return (void)event, called("event_wait"); }
 static int fake_elapsed(float *ms, void *start, void *end) { return (void)start, (void)end, *ms = 1, called("event_elapsed"); }
 static int fake_module_load(void **module, const void *image) { return (void)image, take(module, "module_load"); }
 static int fake_module_unload(void *module) { return give(module, "module_unload"); }
-static int fake_function(void **function, void *module, const char *name) { return *function = module, (void)name, called("module_function"); }
-static int fake_function_set(void *function, int attribute, int value) { return (void)function, (void)attribute, (void)value, called("function_set"); }
+static int fake_function(void **function, void *module, const char *name) {
+    return *function = module, (void)name, called("module_function");
+}
+static int fake_function_set(void *function, int attribute, int value) {
+    return (void)function, (void)attribute, (void)value, called("function_set");
+}
 static int fake_launch(const gpu_launch *launch, void *function, void **arguments, void **extra) {
     (void)arguments, (void)extra;
     assert_non_null(function);
     assert_true(launch->grid[0] && launch->grid[1] && launch->grid[2] && launch->block[0] && launch->block[0] <= 1024);
     assert_true(launch->grid[1] <= 65535 && launch->shared_bytes <= 227 << 10);
+    fake.captured += fake.capturing;
     return called("launch");
 }
-static int fake_instantiate(void **exec, void *graph, unsigned long long flags) { return (void)graph, (void)flags, take(exec, "graph_instantiate"); }
+static int fake_instantiate(void **exec, void *graph, unsigned long long flags) {
+    return (void)graph, (void)flags, take(exec, "graph_instantiate");
+}
+static int fake_graph_nodes(void *graph, void **nodes, size_t *count) {
+    return (void)graph, (void)nodes, *count = (size_t)fake.captured, called("graph_nodes");
+}
 static int fake_graph_upload(void *exec, void *stream) { return (void)exec, (void)stream, called("graph_upload"); }
 static int fake_graph_launch(void *exec, void *stream) { return (void)exec, (void)stream, called("graph_launch"); }
 static int fake_exec_destroy(void *exec) { return give(exec, "graph_exec_destroy"); }
 static int fake_graph_destroy(void *graph) { return give(graph, "graph_destroy"); }
-static int fake_map(gpu_tensor_map *map, int type, unsigned rank, void *base, const uint64_t *dims, const uint64_t *strides, const unsigned *box, const unsigned *steps,
-                    int interleave, int swizzle, int promotion, int fill) {
+static int fake_map(gpu_tensor_map *map, int type, unsigned rank, void *base, const uint64_t *dims, const uint64_t *strides,
+                    const unsigned *box, const unsigned *steps, int interleave, int swizzle, int promotion, int fill) {
     (void)type, (void)steps, (void)interleave, (void)swizzle, (void)promotion, (void)fill;
     assert_false((uintptr_t)base & 15);
     for (unsigned i = 0; i < rank; i++) assert_true(dims[i] >= 1 && box[i] >= 1 && box[i] <= 256);
@@ -153,14 +179,24 @@ static int fake_map(gpu_tensor_map *map, int type, unsigned rank, void *base, co
 }
 
 static const gpu_driver fake_driver = {
-    NULL, fake_init, fake_version, fake_text, fake_text, fake_count, fake_get, fake_name, fake_total, fake_attribute, fake_retain, fake_context_release, fake_set,
-    fake_info, fake_allocate, fake_release, fake_allocate_host, fake_release_host, fake_upload, fake_download, fake_fill, fake_stream_create,
-    fake_stream_destroy, fake_stream_wait, fake_capture_begin, fake_capture_end, fake_event_create, fake_event_destroy, fake_event_record, fake_event_wait,
-    fake_elapsed, fake_module_load, fake_module_unload, fake_function, fake_function_set, fake_launch, fake_instantiate, fake_graph_upload, fake_graph_launch,
-    fake_exec_destroy, fake_graph_destroy, fake_map,
+    .init = fake_init, .driver_version = fake_version, .error_name = fake_text, .error_text = fake_text,
+    .device_count = fake_count, .device_get = fake_get, .device_name = fake_name, .device_memory = fake_total,
+    .device_attribute = fake_attribute, .context_retain = fake_retain, .context_release = fake_context_release,
+    .context_set = fake_set, .memory_info = fake_info, .allocate = fake_allocate, .release = fake_release,
+    .allocate_host = fake_allocate_host, .release_host = fake_release_host, .upload = fake_upload, .download = fake_download,
+    .fill = fake_fill, .stream_create = fake_stream_create, .stream_destroy = fake_stream_destroy,
+    .stream_wait = fake_stream_wait, .capture_begin = fake_capture_begin, .capture_end = fake_capture_end,
+    .event_create = fake_event_create, .event_destroy = fake_event_destroy, .event_record = fake_event_record,
+    .event_wait = fake_event_wait, .event_elapsed = fake_elapsed, .module_load = fake_module_load,
+    .module_unload = fake_module_unload, .module_function = fake_function, .function_set = fake_function_set,
+    .launch = fake_launch, .graph_instantiate = fake_instantiate, .graph_nodes = fake_graph_nodes,
+    .graph_upload = fake_graph_upload, .graph_launch = fake_graph_launch, .graph_exec_destroy = fake_exec_destroy,
+    .graph_destroy = fake_graph_destroy, .tensor_map = fake_map,
 };
 
-static const gpu_image fake_images[] = {{"simt", "", 0}, {"gemm_mma", "", 0}, {"skinny_mma", "", 0}, {"attention_mma", "", 0}, {"gemm_hopper", "", 1}, {"skinny_hopper", "", 1}, {"attention_hopper", "", 1}, {NULL, NULL, 0}};
+static const gpu_image fake_images[] = {
+    {"simt", "", 0},        {"gemm_mma", "", 0},      {"skinny_mma", "", 0},       {"attention_mma", "", 0}, {"roof", "", 0},
+    {"gemm_hopper", "", 1}, {"skinny_hopper", "", 1}, {"attention_hopper", "", 1}, {"roof_hopper", "", 1},   {NULL, NULL, 0}};
 
 /* ---- an engine over it ------------------------------------------------------------------------------------- */
 
@@ -183,7 +219,7 @@ static openpi_status open_engine(openpi_engine **out, const char *path, int no_g
     options.pool = e->pool;
     openpi_status status = gpu_open(&fake_driver, fake_images, &backend_cuda, 0, &options, &e->device, &error);
     if (status == OPENPI_OK) status = checkpoint_open(NULL, &synthetic, &e->checkpoint, &error);
-    if (status == OPENPI_OK) status = model_load(e->checkpoint, e->device, DTYPE_BF16, e->pool, NULL, NULL, &e->model, &error);
+    if (status == OPENPI_OK) status = model_load(e->checkpoint, e->device, DTYPE_BF16, 0, e->pool, NULL, NULL, &e->model, &error);
     if (status == OPENPI_OK) {
         *out = e;
         return status;
@@ -192,14 +228,17 @@ static openpi_status open_engine(openpi_engine **out, const char *path, int no_g
     return status;
 }
 
-static openpi_status infer(openpi_session *session, openpi_timing *timing) {
+static openpi_status infer_prompt(openpi_session *session, int prompt, openpi_timing *timing) {
     static uint8_t image[224 * 224 * 3];
     static const float state[OPENPI_ACTION_DIM];
     static float actions[10 * OPENPI_ACTION_DIM];
-    static const int32_t tokens[] = {2, 5, 9};
-    openpi_sample sample = {.images = {image, image, image}, .image_mask = {1, 0, 1}, .tokens = tokens, .token_count = 3, .state = state};
+    static const int32_t tokens[48] = {2, 5, 9};
+    openpi_sample sample = {
+        .images = {image, image, image}, .image_mask = {1, 0, 1}, .tokens = tokens, .token_count = prompt, .state = state};
     return openpi_session_run(session, &sample, 1, NULL, actions, timing, &error);
 }
+
+static openpi_status infer(openpi_session *session, openpi_timing *timing) { return infer_prompt(session, 3, timing); }
 
 static openpi_status open_session(openpi_engine *engine, openpi_session **session) {
     openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
@@ -216,12 +255,19 @@ static void log_is(const char *const *names, int count) {
     }
 }
 
-/* The request path asks the driver for this and no more: a copy in, a graph, the wait, a copy out. */
+static int stages_of(const plan *plan) {
+    int stages = 1;
+    for (int i = 1; i < plan->count; i++) stages += plan->ops[i].stage != plan->ops[i - 1].stage;
+    return stages;
+}
+
+/* The request path asks the driver for this and no more: a copy in, a graph, the wait, the stages' times, a copy out. */
 static void test_calls_of_an_inference(void **state) {
-    static const char *const names[] = {
-        "context_set", "upload", "context_set", "graph_launch", "event_wait", "event_elapsed", "event_elapsed", "event_elapsed", "event_elapsed",
-        "context_set", "download", "stream_wait",
-    };
+    static const char *const before[] = {"context_set", "upload", "context_set", "graph_launch", "event_wait"},
+                             *const after[] = {"context_set", "download", "stream_wait"};
+    enum { BEFORE = sizeof before / sizeof *before, AFTER = sizeof after / sizeof *after };
+    const char *names[BEFORE + OPENPI_STAGES + AFTER];
+    int count = 0;
     openpi_engine *engine;
     openpi_session *session;
     openpi_timing timing;
@@ -231,10 +277,13 @@ static void test_calls_of_an_inference(void **state) {
     assert_string_equal(engine->device->path, "hopper");
     assert_int_equal(open_session(engine, &session), OPENPI_OK);
     assert_non_null(session->recording);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < BEFORE; i++) names[count++] = before[i];
+    for (int i = 0; i < stages_of(session->plan); i++) names[count++] = "event_elapsed";
+    for (int i = 0; i < AFTER; i++) names[count++] = after[i];
+    for (int i = 0; i < 24; i++) {         /* whatever the prompt's length */
         fake.calls = 0;
-        assert_int_equal(infer(session, &timing), OPENPI_OK);
-        log_is(names, (int)(sizeof names / sizeof *names));
+        assert_int_equal(infer_prompt(session, 2 * i + 1, &timing), OPENPI_OK);
+        log_is(names, count);
     }
     assert_true(timing.stage_ms[OPENPI_STAGE_VISION] == 1 && timing.stage_ms[OPENPI_STAGE_DENOISE] == 1);
     openpi_session_close(session);
@@ -284,6 +333,104 @@ static void test_without_a_graph(void **state) {
     }
 }
 
+/* A timed recording: every op of the plan has launches, in order; each lasts the millisecond that the fake clock says. */
+static void test_timed_recording(void **state) {
+    (void)state;
+    for (int hopper = 0; hopper < 2; hopper++) {
+        openpi_engine *engine;
+        openpi_session *session;
+        struct recording *timed = NULL;
+        static launch_record seen[LOG];
+        double stage_ms[OPENPI_STAGES] = {0};
+        reset();
+        assert_int_equal(open_engine(&engine, hopper ? "hopper" : "portable", 0), OPENPI_OK);
+        assert_int_equal(open_session(engine, &session), OPENPI_OK);
+        const plan *plan = session->plan;
+        int alive = fake.alive;
+        assert_int_equal(backend_cuda.record_timed(engine->device, plan->ops, plan->count, session->work, &timed, &error),
+                         OPENPI_OK);
+        int count = backend_cuda.launches(engine->device, timed, seen, LOG), next = 0, stages = stages_of(session->plan);
+        assert_true(count >= 20 && count <= LOG);
+        assert_int_equal(count, backend_cuda.launches(engine->device, session->recording, seen, LOG));
+        for (int i = 0; i < count; i++) {
+            assert_true(seen[i].start_ms == 0 && seen[i].end_ms == 0);
+            assert_true(seen[i].op == next || (i && seen[i].op == seen[i - 1].op));
+            if (seen[i].op == next) next += seen[i].ops;
+            assert_true(seen[i].kernel[0] && seen[i].grid[0] && seen[i].grid[1] && seen[i].grid[2] == 1 && seen[i].block[0] &&
+                        seen[i].cluster >= 1);
+        }
+        assert_int_equal(next, plan->count);
+        assert_int_equal(backend_cuda.nodes(session->recording), count + stages + 1);
+        assert_int_equal(backend_cuda.nodes(timed), 2 * count + stages + 1);
+
+        assert_int_equal(backend_cuda.replay(engine->device, timed, stage_ms, &error), OPENPI_OK);
+        assert_true(stage_ms[OPENPI_STAGE_VISION] == 1 && stage_ms[OPENPI_STAGE_PREFIX] == 1);
+        assert_int_equal(backend_cuda.launches(engine->device, timed, seen, LOG), count);
+        assert_int_equal(seen[0].op, 0);
+        assert_true(seen[0].start_ms == 0);
+        for (int i = 0; i < count; i++) {
+            double gap = i && plan->ops[seen[i].op].stage != plan->ops[seen[i - 1].op].stage ? 1 : 0;
+            assert_true(seen[i].end_ms == seen[i].start_ms + 1);
+            if (i) assert_true(seen[i].start_ms == seen[i - 1].end_ms + gap);
+        }
+        assert_int_equal(backend_cuda.launches(engine->device, timed, seen, 3), count);
+        backend_cuda.forget(engine->device, timed);
+        assert_int_equal(fake.alive, alive);
+
+        for (int n = 0; n < 2000; n += 17) {       /* a driver that fails on the way leaves nothing behind */
+            timed = NULL;
+            fake.fail_at = fake.calls + n;
+            openpi_status status =
+                backend_cuda.record_timed(engine->device, plan->ops, plan->count, session->work, &timed, &error);
+            fake.fail_at = -1;
+            if (status == OPENPI_OK) {
+                backend_cuda.forget(engine->device, timed);
+                break;
+            }
+            assert_int_equal(status, n ? OPENPI_UNSUPPORTED : OPENPI_DEVICE_LOST);
+            assert_null(timed);
+            assert_int_equal(fake.alive, alive);
+            if (!n) ((gpu_device *)engine->device)->lost = 0;
+        }
+        openpi_session_close(session);
+        openpi_engine_close(engine);
+        assert_int_equal(fake.alive, 0);
+    }
+}
+
+static void test_facts_and_roofs(void **state) {
+    openpi_engine *engine;
+    device_facts facts;
+    device_roofs roofs;
+    uint64_t unused, total;
+    (void)state;
+    for (int hopper = 0; hopper < 2; hopper++) {
+        reset();
+        fake.limit = (size_t)1 << 29;
+        assert_int_equal(open_engine(&engine, hopper ? "hopper" : "portable", 0), OPENPI_OK);
+        assert_int_equal(backend_cuda.facts(engine->device, &facts, &error), OPENPI_OK);
+        assert_string_equal(facts.name, "Paper GPU");
+        assert_string_equal(facts.driver, "CUDA 13.0");
+        assert_int_equal(facts.capability_major, 9);
+        assert_int_equal(facts.multiprocessors, 132);
+        assert_int_equal(facts.memory_bytes, (uint64_t)1 << 33);
+        assert_int_equal(backend_cuda.memory(engine->device, &unused, &total, &error), OPENPI_OK);
+        assert_int_equal(total, fake.limit);
+        assert_int_equal(unused, fake.limit - engine->model->bytes);
+        size_t memory = fake.memory;
+        int alive = fake.alive;
+        assert_int_equal(backend_cuda.roof(engine->device, DTYPE_BF16, &roofs, &error), OPENPI_OK);
+        assert_true(roofs.bf16_tflops > 0 && roofs.f32_tflops > 0 && roofs.read_gbs > 0 && roofs.copy_gbs > 0);
+        assert_true(fake.memory == memory && fake.alive == alive && fake.most_memory < fake.limit);
+        fake.fail_at = fake.calls + 20;
+        assert_int_equal(backend_cuda.roof(engine->device, DTYPE_BF16, &roofs, &error), OPENPI_DEVICE_LOST);
+        assert_true(fake.memory == memory && fake.alive == alive);
+        assert_int_equal(backend_cuda.memory(engine->device, &unused, &total, &error), OPENPI_DEVICE_LOST);
+        openpi_engine_close(engine);
+        assert_int_equal(fake.alive, 0);
+    }
+}
+
 /* From call n on the driver fails: every n ends in a sentence, and closing gives everything back. */
 static void fail_everywhere(int code, openpi_status first, openpi_status second) {
     int total = -1;
@@ -306,7 +453,8 @@ static void fail_everywhere(int code, openpi_status first, openpi_status second)
         if (n >= 0 && status == OPENPI_OK && session) assert_true(session->no_recording[0]);
         openpi_session_close(session);
         openpi_engine_close(engine);
-        if (fake.alive) fail_msg("failing at call %d (%s) leaves %d things behind", n, n < LOG && n >= 0 ? fake.log[n] : "", fake.alive);
+        if (fake.alive)
+            fail_msg("failing at call %d (%s) leaves %d things behind", n, n < LOG && n >= 0 ? fake.log[n] : "", fake.alive);
         n += n < 300 ? 1 : 7;    /* packing and launching repeat themselves */
     }
     assert_true(total > 1000);
@@ -387,8 +535,16 @@ static void test_again_and_again(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_calls_of_an_inference), cmocka_unit_test(test_bytes), cmocka_unit_test(test_without_a_graph), cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_out_of_memory_anywhere), cmocka_unit_test(test_lost), cmocka_unit_test(test_too_small), cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_calls_of_an_inference),
+        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_without_a_graph),
+        cmocka_unit_test(test_timed_recording),
+        cmocka_unit_test(test_facts_and_roofs),
+        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_out_of_memory_anywhere),
+        cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_too_small),
+        cmocka_unit_test(test_paths),
         cmocka_unit_test(test_again_and_again),
     };
     return cmocka_run_group_tests_name("gpu host", tests, NULL, NULL);

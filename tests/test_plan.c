@@ -113,7 +113,43 @@ static void costs_add_up(void **state) {
     attention.cache_attention.heads = 8;
     attention.cache_attention.cache.head_dim = 256;
     assert_true(op_get_cost(&attention, 10, 799).flops == 4.0 * 10 * 8 * 256 * 799);
+    /* Its parts: the same multiplications, and scores that are written once, read and written, read once. */
+    op scores = {.kind = OP_SCORES, .type = DTYPE_BF16}, softmax = {.kind = OP_SOFTMAX, .type = DTYPE_BF16}, values = {.kind = OP_VALUES, .type = DTYPE_BF16};
+    scores.scores.heads = softmax.softmax.heads = values.values.heads = 8;
+    scores.scores.head_dim = values.values.head_dim = 256;
+    assert_true(op_get_cost(&scores, 10, 799).flops + op_get_cost(&values, 10, 799).flops == op_get_cost(&attention, 10, 799).flops);
+    double apart = op_get_cost(&scores, 10, 799).bytes + op_get_cost(&softmax, 10, 799).bytes + op_get_cost(&values, 10, 799).bytes;
+    assert_true(apart == op_get_cost(&attention, 10, 799).bytes + 4.0 * sizeof(float) * 10 * 8 * 799);
+    op add = {.kind = OP_ADD, .type = DTYPE_BF16, .add = {.n = 1024}}, norm = {.kind = OP_NORM, .type = DTYPE_F32, .norm = {.n = 1024}};
+    assert_true(op_get_cost(&add, 10, 0).bytes == 10.0 * 1024 * 2 * 3 && op_get_cost(&add, 10, 0).flops == 10.0 * 1024);
+    assert_true(op_get_cost(&norm, 10, 0).bytes == 10.0 * 1024 * 4 * 2 && op_get_cost(&norm, 10, 0).weight_bytes == 0);
     assert_string_equal(op_kind_name(OP_NORM_QKV), "norm_qkv");
+    assert_string_equal(op_kind_name(OP_ROPE_CACHE), "rope_cache");
+}
+
+/* Today's plan, in numbers: with every switch on nothing but the ten fused operations is in it. */
+static void the_whole_plan_is_fused(void **state) {
+    (void)state;
+    static const struct {
+        const char *spec;
+        int ops, setup;
+    } plans[] = {{"tiny:pi0", 93, 1}, {"tiny:pi05", 92, 9}, {"odd:pi0", 73, 1}, {"odd:pi05", 72, 7}};
+    for (int s = 0; s < 4; s++) {
+        opened o = open_plan(plans[s].spec, 4, 0);
+        const plan *p = o.session->plan;
+        assert_int_equal(p->count, plans[s].ops);
+        assert_int_equal(p->setup_count, plans[s].setup);
+        for (int i = 0; i < p->count; i++) {
+            matrix *list[OP_MATRICES];
+            op copy = p->ops[i];
+            assert_true(copy.kind <= OP_VELOCITY && !copy.parameters);
+            for (int j = op_matrices(&copy, list) - 1; j >= 0; j--) assert_int_equal(list[j]->raw, 0);
+        }
+        assert_null(p->buffers.normed);
+        assert_null(p->buffers.sums);
+        assert_null(p->buffers.scores);
+        close_plan(o);
+    }
 }
 
 static void times_are_openpi_s_or_lerobot_s(void **state) {
@@ -140,6 +176,7 @@ static void times_are_openpi_s_or_lerobot_s(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(constants_are_the_model_s), cmocka_unit_test(dead_work_is_left_out),
-                                       cmocka_unit_test(costs_add_up), cmocka_unit_test(times_are_openpi_s_or_lerobot_s)};
+                                       cmocka_unit_test(costs_add_up), cmocka_unit_test(the_whole_plan_is_fused),
+                                       cmocka_unit_test(times_are_openpi_s_or_lerobot_s)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

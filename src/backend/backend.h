@@ -27,13 +27,24 @@ typedef struct device_options {
 
 /* Ceilings of a device, measured just now. 0: not known or not applicable. */
 typedef struct device_roofs {
-    double bf16_tflops, f32_tflops;        /* multiply-adds of the instructions that its kernels use, operands at hand */
+    double bf16_tflops, f32_tflops;        /* multiply-adds of the instructions that its kernels use, operands at hand;
+                                              bf16 0: such products run at the rate of f32                */
     double read_gbs, copy_gbs;             /* memory far larger than the caches; copy counts both ways      */
+    double core_mhz;                       /* the clock that the fastest products ran at; 0: not known      */
 } device_roofs;
+
+/* What reports say of a device; 0 and "": not known. */
+typedef struct device_facts {
+    char name[96], driver[64];   /* "NVIDIA H200", "CUDA 13.0"                                            */
+    int capability_major, capability_minor, multiprocessors;
+    uint64_t memory_bytes, cache_bytes;    /* of the device; of its last-level cache                      */
+    double core_mhz, memory_mhz; /* the highest that it may run at                                        */
+} device_facts;
 
 /* One way to run an op: a kernel and its tile, say. */
 typedef struct candidate {
     char name[56];               /* "hopper_160x128", "panels 24"                                         */
+    int rule;                    /* 1: what choice 0 runs                                                 */
 } candidate;
 
 /* One launch of a timed recording. */
@@ -43,6 +54,7 @@ typedef struct launch_record {
     unsigned grid[3], block[3], cluster;
     size_t shared_bytes;
     double start_ms, end_ms;     /* in the last replay, from its beginning                                */
+    int part;                    /* 1: no launch of its own but the next part of the one in front, by that kernel's stamps */
 } launch_record;
 
 /* Gives rows row … row+count-1 (logical, as in ops.h) of a matrix, all k columns, in matrix.type. Called by
@@ -105,9 +117,20 @@ typedef struct backend {
     /* Optional: the ways this op may run, in an order that never changes for its shape; returns how many. op.choice
      * names one. None where there is nothing to choose. */
     int (*candidates)(const device *device, const op *op, candidate *out, int capacity);
+    /* Optional, for comparison only: what the vendor's library takes for the plain bf16 product of m rows, n outputs and k
+     * inputs with weights from memory; `name` gets the library (at least 200 bytes). OPENPI_UNSUPPORTED: there is none. */
+    openpi_status (*library_product)(device *device, int m, int n, int k, double *us, char *name, openpi_error *error);
 
-    /* Measures the device's ceilings in about a second, with everything that it has. */
+    /* Measures the device's ceilings in about a second, with everything that it has. `type`: of the activations they are
+     * wanted for; the other type's may be left out. */
     openpi_status (*roof)(device *device, dtype type, device_roofs *out, openpi_error *error);
+
+    /* Optional: bytes of device memory that nobody uses, and of all that there is. NULL where device memory is host memory. */
+    openpi_status (*memory)(device *device, uint64_t *unused, uint64_t *total, openpi_error *error);
+    /* Optional. */
+    openpi_status (*facts)(device *device, device_facts *out, openpi_error *error);
+    /* Optional, for instruments: the switches that are off, as device_options.off, from the next recording or run on. */
+    void (*set_off)(device *device, uint32_t off);
 } backend;
 
 /* The backends of this build, NULL-terminated. */

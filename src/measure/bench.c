@@ -10,8 +10,10 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/report.h"
 #include "measure/costs.h"
+#include "model/tuning.h"
 #include "openpi_internal.h"
 
 /* ---- memory ---------------------------------------------------------------------------------------- */
@@ -48,23 +50,79 @@ static void place_under_roof(bench_stage *stage, const bench_roofs *roofs) {
     if (!roofs || roofs->tflops <= 0 || roofs->gbs <= 0) return;
     double compute = stage->flops / (roofs->tflops * 1e12), memory = stage->weight_bytes / (roofs->gbs * 1e9);
     stage->memory_bound = memory > compute;
-    stage->roof = (memory > compute ? memory : compute) / seconds;
+    stage->floor_ms = (memory > compute ? memory : compute) * 1e3;
+    stage->roof_ratio = stage->floor_ms / stage->ms.p50_ms;
+}
+
+/* ---- the device ------------------------------------------------------------------------------------ */
+
+/* Linux: 5 sets VmHWM back to what is resident now. */
+static void forget_peak(void) {
+    FILE *file = fopen("/proc/self/clear_refs", "w");
+    if (!file) return;
+    fputs("5", file);
+    fclose(file);
+}
+
+static openpi_status measure_roofs(openpi_engine *engine, int both, bench_roofs *roofs, openpi_error *error) {
+    device *device = engine->device;
+    dtype type = engine->model->type;
+    device_roofs one = {0}, other = {0};
+    *roofs = (bench_roofs){0};
+    if (!device->backend->roof) return OPENPI_OK;
+    openpi_status status = device->backend->roof(device, type, &one, error);
+    if (status == OPENPI_OK && both && (one.bf16_tflops <= 0 || one.f32_tflops <= 0))
+        status = device->backend->roof(device, type == DTYPE_BF16 ? DTYPE_F32 : DTYPE_BF16, &other, error);
+    forget_peak();
+    if (status != OPENPI_OK) return status;
+    roofs->f32_tflops = one.f32_tflops > 0 ? one.f32_tflops : other.f32_tflops;
+    roofs->bf16_tflops = one.bf16_tflops > 0 ? one.bf16_tflops : other.bf16_tflops;
+    if (roofs->bf16_tflops <= 0 && (both || type == DTYPE_BF16)) roofs->bf16_tflops = roofs->f32_tflops;
+    roofs->tflops = type == DTYPE_BF16 ? roofs->bf16_tflops : roofs->f32_tflops;
+    roofs->gbs = one.read_gbs;
+    roofs->copy_gbs = one.copy_gbs;
+    roofs->core_mhz = one.core_mhz;
+    return OPENPI_OK;
+}
+
+openpi_status bench_measure_roofs(openpi_engine *engine, bench_roofs *roofs, openpi_error *error) {
+    return measure_roofs(engine, 0, roofs, error);
+}
+
+openpi_status bench_measure_all_roofs(openpi_engine *engine, bench_roofs *roofs, openpi_error *error) {
+    return measure_roofs(engine, 1, roofs, error);
+}
+
+openpi_status bench_device_facts(openpi_engine *engine, device_facts *facts, openpi_error *error) {
+    *facts = (device_facts){0};
+    return engine->device->backend->facts ? engine->device->backend->facts(engine->device, facts, error) : OPENPI_OK;
+}
+
+void bench_table_hash(const openpi_engine *engine, char text[BENCH_HASH]) {
+    const tuning *table = engine->tuning;
+    uint64_t hash = HASH_FNV_START;
+    text[0] = 0;
+    for (int i = 0; table && i < table->count; i++) {
+        const tuning_entry *e = &table->entries[i];
+        hash = hash_fnv1a64(hash, &e->key, sizeof e->key);     /* whole numbers alone: no padding */
+        hash = hash_fnv1a64(hash, e->choice, strlen(e->choice));
+    }
+    if (table) snprintf(text, BENCH_HASH, "%016" PRIx64, hash);
+}
+
+static openpi_status learn_memory(const openpi_session *s, bench_report *out, openpi_error *error) {
+    device *device = s->engine->device;
+    openpi_session_info info;
+    uint64_t unused = 0;
+    openpi_session_get_info(s, &info);
+    out->session_bytes = info.bytes;
+    if (!device->backend->memory) return OPENPI_OK;
+    TRY(device->backend->memory(device, &unused, &out->device_total_bytes, error));
+    out->device_used_bytes = out->device_total_bytes - unused;
+    return OPENPI_OK;
 }
 
 /* ---- running -------------------------------------------------------------------------------------- */
-
-openpi_status bench_measure_roofs(openpi_engine *engine, bench_roofs *roofs, openpi_error *error) {
-    device_roofs all = {0};
-    dtype type = engine->model->type;
-    if (engine->device->backend->roof) TRY(engine->device->backend->roof(engine->device, type, &all, error));
-    *roofs = (bench_roofs){type == DTYPE_BF16 && all.bf16_tflops > 0 ? all.bf16_tflops : all.f32_tflops, all.read_gbs};
-    FILE *file = fopen("/proc/self/clear_refs", "w");          /* Linux: 5 sets VmHWM back to what is resident now */
-    if (file) {
-        fputs("5", file);
-        fclose(file);
-    }
-    return OPENPI_OK;
-}
 
 /* times: [OPENPI_STAGES + 2][runs] */
 static openpi_status run_all(openpi_session *s, const bench_workload *w, workload_inputs *in, double *times, bench_report *out,
@@ -73,10 +131,12 @@ static openpi_status run_all(openpi_session *s, const bench_workload *w, workloa
     uint64_t anonymous, peak;
     for (int i = -w->warmup; i < w->runs; i++) {
         openpi_timing timing;
+        if (w->changing_prompts) workload_change_prompts(in, &w->call, i + w->warmup);
         double start = clock_ms();
         TRY(workload_run(s, in, &timing, error));
         double end = clock_ms();
-        if (w->progress) w->progress(w->progress_user, "running", (uint64_t)(i + w->warmup + 1), (uint64_t)(w->runs + w->warmup));
+        uint64_t done = (uint64_t)(i + w->warmup + 1), all = (uint64_t)(w->runs + w->warmup);
+        if (w->progress) w->progress(w->progress_user, "running", done, all);
         bench_memory(&anonymous, &peak);
         if (anonymous > out->anonymous_bytes) out->anonymous_bytes = anonymous;
         if (i < 0) continue;
@@ -85,15 +145,22 @@ static openpi_status run_all(openpi_session *s, const bench_workload *w, workloa
         for (int stage = 0; stage < OPENPI_STAGES; stage++) stages[stage * w->runs + i] = timing.stage_ms[stage];
     }
     out->peak_bytes = peak;
-    return OPENPI_OK;
+    if (w->changing_prompts) {             /* the costs are the newest call's */
+        workload_change_prompts(in, &w->call, -1);
+        TRY(workload_run(s, in, NULL, error));
+    }
+    return learn_memory(s, out, error);
 }
 
-static void summarise(const openpi_session *s, const bench_workload *w, double *times, const bench_roofs *roofs, bench_report *out) {
+static void summarise(const openpi_session *s, const bench_workload *w, double *times, const bench_roofs *roofs,
+                      bench_report *out) {
     double *host = times, *device = host + w->runs, *stages = device + w->runs;
     op_cost costs[OPENPI_STAGES] = {{0}};
     add_costs(s, costs);
     out->host = figures_of(host, w->runs);
     out->device = figures_of(device, w->runs);
+    out->host_times = histogram_of(host, w->runs);
+    out->device_times = histogram_of(device, w->runs);
     for (int stage = 0; stage < OPENPI_STAGES; stage++) {
         figures ms = figures_of(stages + stage * w->runs, w->runs);
         out->flops += costs[stage].flops;
@@ -103,6 +170,7 @@ static void summarise(const openpi_session *s, const bench_workload *w, double *
         *row = (bench_stage){
             .stage = (openpi_stage)stage, .ms = ms, .flops = costs[stage].flops, .weight_bytes = costs[stage].weight_bytes};
         place_under_roof(row, roofs);
+        out->floor_ms += row->floor_ms;
     }
 }
 
@@ -110,7 +178,8 @@ openpi_status bench_run(openpi_session *s, const bench_workload *w, const bench_
                         openpi_error *error) {
     workload_inputs in = {0};
     if (w->runs < 1 || w->warmup < 0)
-        return report(error, OPENPI_BAD_ARGUMENT, "bench: %d measured and %d warm-up runs, expected at least 1 and 0", w->runs, w->warmup);
+        return report(error, OPENPI_BAD_ARGUMENT, "bench: %d measured and %d warm-up runs, expected at least 1 and 0", w->runs,
+                      w->warmup);
     *out = (bench_report){0};
     double *times = malloc((OPENPI_STAGES + 2) * (size_t)w->runs * sizeof *times);
     openpi_status status = times ? OPENPI_OK : report_no_memory(error, (size_t)w->runs, "the benchmark's times");

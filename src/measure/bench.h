@@ -5,6 +5,7 @@
 #ifndef MEASURE_BENCH_H
 #define MEASURE_BENCH_H
 
+#include "backend/backend.h"
 #include "measure/figures.h"
 #include "measure/workload.h"
 
@@ -13,12 +14,16 @@ typedef struct bench_workload {
     int warmup, runs;
     openpi_progress progress;    /* counts runs; may be NULL                                              */
     void *progress_user;
+    int changing_prompts;        /* 1: every call other prompt lengths, see workload_change_prompts       */
 } bench_workload;
 
 /* Measured ceilings of the device. 0: not known. */
 typedef struct bench_roofs {
-    double tflops;               /* of the kernels' own arithmetic                                        */
+    double tflops;               /* of the engine's dtype: one of the two below                           */
     double gbs;                  /* read from memory                                                      */
+    double bf16_tflops, f32_tflops;        /* of the kernels' own arithmetic                              */
+    double copy_gbs;             /* both ways counted                                                     */
+    double core_mhz;             /* the clock that the products ran at                                    */
 } bench_roofs;
 
 typedef struct bench_stage {
@@ -26,29 +31,45 @@ typedef struct bench_stage {
     figures ms;
     double flops, weight_bytes;  /* a call                                                                */
     double tflops, gbs;          /* at the median                                                         */
-    double roof;                 /* floor(flops, weight bytes) / median; 0 without roofs                  */
+    double floor_ms;             /* what flops and weight bytes take at the roofs; 0 without roofs        */
+    double roof_ratio;           /* floor / median: 1 is the roof                                         */
     int memory_bound;            /* which of the two ceilings is the floor                                */
 } bench_stage;
 
 typedef struct bench_report {
     figures host;          /* pictures, state and tokens in host memory -> actions in host memory   */
     figures device;        /* inputs and outputs on the device; the same as host on the CPU         */
+    histogram host_times, device_times;
     bench_stage stages[OPENPI_STAGES];     /* those with work or time, in order                           */
     int stage_count;
     double flops, weight_bytes;  /* a call                                                                */
+    double floor_ms;             /* sum of the stages'                                                    */
     uint64_t peak_bytes;         /* largest resident size of this process, mapped files included          */
     uint64_t anonymous_bytes;    /* largest anonymous memory seen at the samples                          */
+    uint64_t session_bytes;      /* taken when the session opened                                         */
+    uint64_t device_used_bytes, device_total_bytes;    /* after the runs, by everybody; 0: has no memory of its own */
 } bench_report;
 
-/* Measures the ceilings of the engine's device with as many threads as it has, in about a second. What that takes of
- * memory is not to count: the process's peak starts anew afterwards. */
+/* Measures the ceilings of the engine's device with everything it has, in about a second; those of the engine's dtype,
+ * and of the other where that comes along. What that takes of memory is not to count: the process's peak starts anew
+ * afterwards. All 0 where the device has none to tell (the scalar definitions). */
 openpi_status bench_measure_roofs(openpi_engine *engine, bench_roofs *roofs, openpi_error *error);
+/* The same for both types, whatever the engine's. */
+openpi_status bench_measure_all_roofs(openpi_engine *engine, bench_roofs *roofs, openpi_error *error);
 
-/* `roofs` may be NULL. The session's max_prompt and batch must hold the workload. */
+/* `roofs` may be NULL. The session's max_prompt and batch must hold the workload. With changing prompts FLOPs and bytes
+ * are those of a call of the mean length. */
 openpi_status bench_run(openpi_session *session, const bench_workload *workload, const bench_roofs *roofs, bench_report *report,
                         openpi_error *error);
 
 /* Anonymous and peak resident bytes of this process now; 0 where the system does not say. */
 void bench_memory(uint64_t *anonymous, uint64_t *peak);
+
+/* Name, driver and the like of the engine's device; zeros where it has nothing to say. */
+openpi_status bench_device_facts(openpi_engine *engine, device_facts *facts, openpi_error *error);
+
+/* What the tuner's table in use chooses, as 16 hexadecimal digits; "" without a table. */
+enum { BENCH_HASH = 17 };
+void bench_table_hash(const openpi_engine *engine, char text[BENCH_HASH]);
 
 #endif

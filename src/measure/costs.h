@@ -9,6 +9,7 @@ struct openpi_session;
 typedef struct call_cost {
     op_cost cost;                /* FLOPs, bytes of every operand, weight bytes                           */
     int rows;                    /* in use                                                                */
+    double keys;                 /* mean of what the rows attend; 0 where they attend nothing             */
 } call_cost;
 
 /* Of plan->ops[index]. */

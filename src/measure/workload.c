@@ -59,6 +59,20 @@ openpi_status workload_make(const openpi_session *s, const workload *w, workload
     return OPENPI_OK;
 }
 
+static int greatest_divisor(int a, int b) { return b ? greatest_divisor(b, a % b) : a; }
+
+/* Lengths one stride apart, round and round; a stride that shares no divisor with their number meets them all. */
+void workload_change_prompts(workload_inputs *in, const workload *w, int call) {
+    if (w->prompt < 2) return;
+    uint64_t random = w->seed * 2 + 1, lengths = (uint64_t)w->prompt;
+    int stride = (int)((next_random(&random) >> 33) % lengths);
+    while (greatest_divisor(w->prompt, stride) != 1) stride = (stride + 1) % w->prompt;
+    for (int b = 0; b < in->batch; b++) {
+        uint64_t place = ((uint64_t)call + (uint64_t)b) * (uint64_t)stride % lengths;
+        in->samples[b].token_count = call < 0 ? (w->prompt + 1) / 2 : (int)place + 1;
+    }
+}
+
 openpi_status workload_run(openpi_session *s, workload_inputs *in, openpi_timing *timing, openpi_error *error) {
     return openpi_session_run(s, in->samples, in->batch, in->noise, in->actions, timing, error);
 }

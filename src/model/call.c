@@ -1,7 +1,8 @@
 /* The numbers of one call: which rows each segment has, where they stand, what they may attend.
  * This is the model's whole attention mask. Absent cameras and prompt padding have no rows at all; positions
  * count valid tokens only; an action sees the prefix, the state token and the whole chunk; the state token
- * sees the prefix and itself. */
+ * sees the prefix and itself. Without masked-cameras-dropped absent cameras have rows too: zero pictures, whose K and V
+ * stand at places behind everything that anybody attends. */
 #include "model/plan.h"
 
 static void lay_out_rows(row_table *table, arena *arena, int capacity) {
@@ -13,6 +14,8 @@ static void lay_out_rows(row_table *table, arena *arena, int capacity) {
     table->keys = arena_take(arena, bytes);
     table->out_row = arena_take(arena, bytes);
 }
+
+size_t call_slot_bytes(const plan *plan) { return (size_t)plan->shape.batch * IMAGE_BYTES * sizeof(float); }
 
 void call_lay_out(plan_inputs *in, arena *arena, const plan *plan) {
     const plan_shape *s = &plan->shape;
@@ -29,10 +32,13 @@ void call_lay_out(plan_inputs *in, arena *arena, const plan *plan) {
     lay_out_rows(&tables->suffix, arena, s->batch * (s->horizon + plan->state_token));
     lay_out_rows(&tables->action, arena, s->batch * s->horizon);
     lay_out_rows(&tables->steps, arena, s->steps);
+    for (int c = 0; c < OPENPI_CAMERAS && !plan_on(plan, SWITCH_BATCHED_VISION); c++)
+        lay_out_rows(&tables->camera[c], arena, s->batch * OPENPI_IMAGE_TOKENS);
+    if (!schedule_is_constant(plan)) lay_out_rows(&tables->one, arena, 1);
     in->state = arena_take(arena, batch * OPENPI_ACTION_DIM * sizeof(float));
     in->x_t = arena_take(arena, batch * (size_t)s->horizon * OPENPI_ACTION_DIM * sizeof(float));
     in->text = arena_take(arena, batch * (size_t)s->max_prompt * (size_t)plan->model->dims.width * sizeof(float));
-    in->images = arena_take(arena, batch * OPENPI_CAMERAS * IMAGE_BYTES * sizeof(float));
+    in->images = arena_take(arena, OPENPI_CAMERAS * call_slot_bytes(plan));
     in->bytes = arena->used - start;
 }
 
@@ -51,14 +57,20 @@ int call_prefix_length(const openpi_sample *sample) {
     return length;
 }
 
+int call_has_rows(const plan *plan, const openpi_sample *sample, int camera) {
+    return sample->image_mask[camera] || !plan_on(plan, SWITCH_MASKED_CAMERAS_DROPPED);
+}
+
 static void fill_sample(const plan *plan, call_tables *t, const openpi_sample *sample, int b) {
     int length = call_prefix_length(sample), position = 0;
-    int state = plan->state_token, chunk_end = length + state + plan->shape.horizon;
+    int state = plan->state_token, chunk_end = length + state + plan->shape.horizon, unseen = chunk_end;
     for (int c = 0; c < OPENPI_CAMERAS; c++) {
-        if (!sample->image_mask[c]) continue;
-        for (int i = 0; i < OPENPI_IMAGE_TOKENS; i++, position++) {
+        int *place = sample->image_mask[c] ? &position : &unseen;
+        if (!call_has_rows(plan, sample, c)) continue;
+        for (int i = 0; i < OPENPI_IMAGE_TOKENS; i++, ++*place) {
             add_row(&t->vision, b, i, OPENPI_IMAGE_TOKENS, *t->prefix.count);
-            add_row(&t->prefix, b, position, length, *t->prefix.count);
+            if (t->camera[c].capacity) add_row(&t->camera[c], b, i, OPENPI_IMAGE_TOKENS, *t->prefix.count);
+            add_row(&t->prefix, b, *place, length, *t->prefix.count);
         }
     }
     for (int i = 0; i < sample->token_count; i++, position++) {
@@ -78,6 +90,12 @@ static void fill_sample(const plan *plan, call_tables *t, const openpi_sample *s
 call_counts call_fill(const plan *plan, call_tables *t, const openpi_sample *samples, int batch) {
     *t->vision.count = *t->text.count = *t->prefix.count = *t->state.count = *t->suffix.count = *t->action.count = *t->steps.count = 0;
     *t->pixels = samples ? (int32_t)samples[0].pixels : OPENPI_PIXELS_U8;
+    for (int c = 0; c < OPENPI_CAMERAS; c++)
+        if (t->camera[c].capacity) *t->camera[c].count = 0;
+    if (t->one.capacity) {
+        *t->one.count = 0;
+        add_row(&t->one, 0, 0, 0, 0);
+    }
     for (int b = 0; b < batch; b++) fill_sample(plan, t, &samples[b], b);
     for (int k = 0; k < plan->shape.steps; k++) add_row(&t->steps, k, 0, 0, k);
     return (call_counts){*t->vision.count / OPENPI_IMAGE_TOKENS, *t->text.count, *t->prefix.count, batch};

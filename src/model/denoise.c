@@ -19,6 +19,7 @@ static void denoise_step(plan *plan, int step) {
     row_set rows = plan_rows(&b->in.tables.action);
     op_action_embed embed = {rows, horizon, stride, offset, b->in.x_t, m->action_in, m->action_in_bias, {0}, {0}, NULL, NULL, b->suffix_x};
 
+    plan_step_schedule(plan, step);
     if (offset) state_embed(plan, step, stride);
     if (m->variant == OPENPI_PI0) {
         embed.mlp_in = m->mlp_in;
@@ -27,10 +28,13 @@ static void denoise_step(plan *plan, int step) {
         embed.time = b->time ? b->time + (size_t)step * (size_t)m->dims.expert_width : NULL;
     }
     plan_add(plan, OP_ACTION_EMBED, OPENPI_STAGE_DENOISE, "action.embed", -1, step)->action_embed = embed;
-    plan_expert(plan, offset ? &b->in.tables.suffix : &b->in.tables.action, step);
+    const row_table *all = offset ? &b->in.tables.suffix : &b->in.tables.action;
+    plan_expert(plan, all, step);
+    sublayer last = {plan, OPENPI_STAGE_DENOISE, "action.velocity", -1, step};
+    norm norm = plan_expert_norm(plan, 2 * m->dims.depth, m->expert_norm, step);
+    const void *x = plan_normed(last, plan_rows(all), b->suffix_x, m->dims.expert_width, &norm);
     plan_add(plan, OP_VELOCITY, OPENPI_STAGE_DENOISE, "action.velocity", -1, step)->velocity =
-        (op_velocity){rows, horizon, stride, offset, b->suffix_x, plan_expert_norm(plan, 2 * m->dims.depth, m->expert_norm, step),
-                      m->action_out, m->action_out_bias, plan->dt, b->velocity, b->in.x_t};
+        (op_velocity){rows, horizon, stride, offset, x, norm, m->action_out, m->action_out_bias, plan->dt, b->velocity, b->in.x_t};
 }
 
 void plan_denoise(plan *plan) {

@@ -22,6 +22,8 @@ const float *plan_expert_gate(const plan *plan, int which, int step) {
     return plan->model->variant == OPENPI_PI05 ? modulation(plan, which, step, 2) : NULL;
 }
 
+static sublayer at(plan *plan, const char *name, int layer, int step) { return (sublayer){plan, OPENPI_STAGE_DENOISE, name, layer, step}; }
+
 void plan_expert(plan *plan, const row_table *table, int step) {
     const plan_buffers *b = &plan->buffers;
     const model *m = plan->model;
@@ -34,15 +36,13 @@ void plan_expert(plan *plan, const row_table *table, int step) {
         norm norm_post = plan_expert_norm(plan, 2 * i + 1, layer->norm_post, step);
         const float *gate_in = plan_expert_gate(plan, 2 * i, step), *gate_post = plan_expert_gate(plan, 2 * i + 1, step);
 
-        plan_add(plan, OP_NORM_QKV, OPENPI_STAGE_DENOISE, "expert.qkv", i, step)->norm_qkv =
-            (op_norm_qkv){rows, b->suffix_x, norm_in, layer->qkv, b->rope, b->suffix_q, cache};
-        plan_add(plan, OP_CACHE_ATTENTION, OPENPI_STAGE_DENOISE, "expert.attention", i, step)->cache_attention =
-            (op_cache_attention){rows, b->suffix_q, m->dims.heads, 1 / sqrtf((float)m->dims.head_dim), cache, b->suffix_o};
-        plan_add(plan, OP_LINEAR_RESIDUAL, OPENPI_STAGE_DENOISE, "expert.o", i, step)->linear_residual =
-            (op_linear_residual){rows, b->suffix_o, layer->o, NULL, gate_in, b->suffix_x};
-        plan_add(plan, OP_NORM_LINEAR, OPENPI_STAGE_DENOISE, "expert.gate_up", i, step)->norm_linear =
-            (op_norm_linear){rows, b->suffix_x, norm_post, layer->gate_up, NULL, ACT_GEGLU, NULL, b->suffix_h};
-        plan_add(plan, OP_LINEAR_RESIDUAL, OPENPI_STAGE_DENOISE, "expert.down", i, step)->linear_residual =
-            (op_linear_residual){rows, b->suffix_h, layer->down, NULL, gate_post, b->suffix_x};
+        plan_norm_qkv(at(plan, "expert.qkv", i, step), (op_norm_qkv){rows, b->suffix_x, norm_in, layer->qkv, b->rope, b->suffix_q, cache},
+                      layer->qkv_parts, m->dims.heads);
+        plan_cache_attention(at(plan, "expert.attention", i, step),
+                             (op_cache_attention){rows, b->suffix_q, m->dims.heads, 1 / sqrtf((float)m->dims.head_dim), cache, b->suffix_o});
+        plan_linear_residual(at(plan, "expert.o", i, step), (op_linear_residual){rows, b->suffix_o, layer->o, NULL, gate_in, b->suffix_x});
+        plan_gate_up(at(plan, "expert.gate_up", i, step),
+                     (op_norm_linear){rows, b->suffix_x, norm_post, layer->gate_up, NULL, ACT_GEGLU, NULL, b->suffix_h}, layer->gate_up_parts);
+        plan_linear_residual(at(plan, "expert.down", i, step), (op_linear_residual){rows, b->suffix_h, layer->down, NULL, gate_post, b->suffix_x});
     }
 }

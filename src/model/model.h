@@ -14,6 +14,7 @@ enum { PATCH_INPUTS = 588, IMAGE_BYTES = 224 * 224 * 3 };
 typedef struct vision_layer {
     norm norm1, norm2;
     matrix qkv, out, fc1, fc2;             /* [3·width, width] [width, width] [mlp, width] [width, mlp]       */
+    matrix qkv_parts[3];                   /* in qkv's place without fused-qkv                                */
     const float *qkv_bias, *out_bias, *fc1_bias, *fc2_bias;
 } vision_layer;
 
@@ -21,17 +22,26 @@ typedef struct vision_layer {
 typedef struct gemma_layer {
     matrix qkv;                            /* [(heads+2)·head_dim, width]; last prefix layer: k and v only    */
     matrix o, gate_up, down;               /* [width, heads·head_dim] [2·mlp, width] [width, mlp]             */
+    matrix qkv_parts[3], gate_up_parts[2]; /* in their places without fused-qkv, fused-gate-up                */
     const float *norm_in, *norm_post;      /* [width], of 1 + w; NULL in π0.5's expert                        */
     matrix ada_in, ada_post;               /* π0.5's expert: [3·width, width], rows scale | shift | gate      */
     const float *ada_in_bias, *ada_post_bias;
 } gemma_layer;
 
+/* The switches that decide which matrices there are and how they are packed. */
+enum {
+    MODEL_SWITCHES = 1 << SWITCH_FUSED_QKV | 1 << SWITCH_FUSED_GATE_UP | 1 << SWITCH_FUSED_POINTWISE | 1 << SWITCH_DEAD_WORK_REMOVAL |
+                     1 << SWITCH_PACKED_WEIGHTS
+};
+
 typedef struct model {
     openpi_dims dims;
     openpi_variant variant;
     dtype type;                            /* act of its plans                                                */
+    uint32_t off;                          /* switches that are off (ops/switches.h)                          */
     const checkpoint *checkpoint;
     device *device;
+    const struct tuning *tuning;           /* which ways its ops go; NULL: the backend's rules                */
 
     matrix patch;                          /* [vision width, 588]                                             */
     const float *patch_bias, *position;    /* [vision width] [256, vision width]                              */
@@ -57,10 +67,10 @@ typedef struct model {
 
 /* Packs the checkpoint's weights for the device. The checkpoint must outlive the model (prompts read its
  * embedding rows). */
-openpi_status model_load(const checkpoint *checkpoint, device *device, dtype type, pool *pool, openpi_progress progress,
-                         void *progress_user, model **out, openpi_error *error);
+openpi_status model_load(const checkpoint *checkpoint, device *device, dtype type, uint32_t off, pool *pool,
+                         openpi_progress progress, void *progress_user, model **out, openpi_error *error);
 /* The same without weights: dims, matrix shapes and `bytes`, for telling a price beforehand. */
-openpi_status model_measure(const checkpoint *checkpoint, device *device, dtype type, model **out, openpi_error *error);
+openpi_status model_measure(const checkpoint *checkpoint, device *device, dtype type, uint32_t off, model **out, openpi_error *error);
 void model_close(model *model);
 
 #endif

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/report.h"
+#include "model/tuning.h"
 
 enum { CACHE_ROUND = 32 };
 
@@ -30,6 +31,23 @@ kv_cache plan_cache(const plan *plan, int layer) {
 }
 
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+
+static size_t most(size_t a, size_t b, size_t c) { return larger(larger(a, b), c); }
+
+/* What sub-layers need between their parts, if a switch takes them apart. Rows of the stages: I, P, T. */
+static void lay_out_parts(plan *plan, arena *arena, size_t I, size_t P, size_t T) {
+    const openpi_dims *d = &plan->model->dims;
+    plan_buffers *b = &plan->buffers;
+    int fused = plan_on(plan, SWITCH_FUSED_POINTWISE), qkv = plan_on(plan, SWITCH_FUSED_QKV), gate_up = plan_on(plan, SWITCH_FUSED_GATE_UP);
+    size_t act = dtype_bytes(plan->model->type), heads = (size_t)d->heads, turned = (heads + 2) * (size_t)d->head_dim;
+    size_t width = (size_t)d->width, expert = (size_t)d->expert_width, vision = (size_t)d->vision_width, prefix_sums = turned, suffix_sums = turned;
+    if (!fused) b->normed = arena_take(arena, most(I * vision, P * width, T * expert) * act);
+    if (!fused) prefix_sums = larger(turned, width), suffix_sums = larger(turned, expert);
+    if (!gate_up) prefix_sums = larger(prefix_sums, (size_t)d->mlp), suffix_sums = larger(suffix_sums, (size_t)d->expert_mlp);
+    if (!fused || !qkv || !gate_up) b->sums = arena_take(arena, most(fused ? 0 : I * vision, P * prefix_sums, T * suffix_sums) * act);
+    if (plan_on(plan, SWITCH_FUSED_ATTENTION)) return;
+    b->scores = arena_take(arena, larger(I * (size_t)d->vision_heads * OPENPI_IMAGE_TOKENS, larger(P, T) * heads * (size_t)b->cache_capacity) * sizeof(float));
+}
 
 static void lay_out(plan *plan, arena *arena) {
     const model *m = plan->model;
@@ -57,6 +75,7 @@ static void lay_out(plan *plan, arena *arena) {
     b->cache_v = arena_take(arena, (size_t)d->depth * b->cache_layer_bytes);
     b->prefix_x = arena_take(arena, P * (size_t)d->width * act);
     b->suffix_x = arena_take(arena, T * width * act);
+    lay_out_parts(plan, arena, I, P, T);
 
     /* The three stages' inner buffers are never alive together: they share one region. */
     size_t region = arena->used, end;
@@ -85,6 +104,55 @@ static void build(plan *plan) {
     plan_schedule(plan);
 }
 
+/* ---- ways ------------------------------------------------------------------------------------------------- */
+
+enum { SHAPES = 96 };
+
+/* A shape that was looked up already: a plan has hundreds of ops and few shapes. */
+typedef struct known_shape {
+    tuning_key key;
+    int choices[OPENPI_CAMERAS], found, ways;
+} known_shape;
+
+static void look_up(const plan *p, const op *op, known_shape *out) {
+    const model *m = p->model;
+    *out = (known_shape){.key = tuning_key_of(op)};
+    out->ways = m->device->backend->candidates ? m->device->backend->candidates(m->device, op, NULL, 0) : 0;
+    for (int c = 0; c < OPENPI_CAMERAS && out->ways > 1; c++) {
+        const tuning_entry *entry = tuning_find(m->tuning, op, c + 1);
+        int choice = entry ? tuning_choice(m->device, op, entry->choice) : 0;
+        out->choices[c] = choice;
+        out->found |= choice > 0;
+    }
+}
+
+static openpi_status find_choices(plan *p, openpi_error *error) {
+    known_shape shapes[SHAPES], other;
+    int count = 0;
+    if (!p->model->tuning) return OPENPI_OK;
+    p->choices = calloc((size_t)p->count * OPENPI_CAMERAS, sizeof *p->choices);
+    if (!p->choices) return report_no_memory(error, (size_t)p->count * OPENPI_CAMERAS * sizeof *p->choices, "the plan");
+    for (int i = 0; i < p->count; i++) {
+        tuning_key key = tuning_key_of(&p->ops[i]);
+        known_shape *shape = shapes;
+        while (shape < shapes + count && !tuning_same(&shape->key, &key)) shape++;
+        if (shape == shapes + SHAPES) shape = &other;
+        if (shape == shapes + count || shape == &other) look_up(p, &p->ops[i], shape);
+        if (shape == shapes + count) count++;
+        for (int c = 0; c < OPENPI_CAMERAS; c++) p->choices[c * p->count + i] = shape->choices[c];
+        p->tuned += shape->found;
+        p->unknown += shape->ways > 1 && !shape->found;
+    }
+    return OPENPI_OK;
+}
+
+int plan_choose(plan *p, int images, int batch) {
+    int cameras = (images + batch - 1) / batch;
+    if (cameras < 1) cameras = 1;
+    for (int i = 0; p->choices && i < p->count; i++) p->ops[i].choice = p->choices[(cameras - 1) * p->count + i];
+    return cameras;
+}
+
 openpi_status plan_create(const model *model, const plan_shape *shape, plan **out, openpi_error *error) {
     const backend *backend = model->device->backend;
     plan *p = calloc(1, sizeof *p);
@@ -92,6 +160,7 @@ openpi_status plan_create(const model *model, const plan_shape *shape, plan **ou
     p->model = model;
     p->shape = *shape;
     p->state_token = model->variant == OPENPI_PI0;
+    if (!plan_on(p, SWITCH_STATE_TOKEN_ONCE)) p->shape.state_every_step = 1;
     int places = OPENPI_CAMERAS * OPENPI_IMAGE_TOKENS + shape->max_prompt + 1 + shape->horizon;
     p->buffers.cache_capacity = (places + CACHE_ROUND - 1) / CACHE_ROUND * CACHE_ROUND;
     p->buffers.cache_layer_bytes =
@@ -101,7 +170,7 @@ openpi_status plan_create(const model *model, const plan_shape *shape, plan **ou
     p->capacity = p->count;
     p->setup_capacity = p->setup_count;
     p->ops = calloc((size_t)p->capacity, sizeof *p->ops);
-    p->setup = calloc((size_t)p->setup_capacity, sizeof *p->setup);
+    p->setup = calloc((size_t)p->setup_capacity + 1, sizeof *p->setup);        /* there may be nothing to set up */
     p->times = calloc((size_t)shape->steps, sizeof *p->times);
     if (!p->ops || !p->setup || !p->times) {
         openpi_status status = report_no_memory(error, (size_t)p->capacity * sizeof *p->ops, "the plan");
@@ -111,10 +180,20 @@ openpi_status plan_create(const model *model, const plan_shape *shape, plan **ou
     schedule_times(p);
     arena measure = {NULL, 0};
     lay_out(p, &measure);
-    build(p);
     p->device_bytes = measure.used;
-    size_t work = backend->work_bytes(model->device, p->ops, p->count);
-    p->work_bytes = larger(work, backend->work_bytes(model->device, p->setup, p->setup_count));
+    arena nowhere = {(char *)(uintptr_t)ARENA_ALIGN, 0};       /* a backend may ask which operands are one; nobody reads them yet */
+    lay_out(p, &nowhere);
+    build(p);
+    openpi_status status = find_choices(p, error);
+    if (status != OPENPI_OK) {
+        plan_close(p);
+        return status;
+    }
+    p->work_bytes = backend->work_bytes(model->device, p->setup, p->setup_count);
+    for (int cameras = 1; cameras <= OPENPI_CAMERAS; cameras++) {
+        plan_choose(p, cameras, 1);
+        p->work_bytes = larger(p->work_bytes, backend->work_bytes(model->device, p->ops, p->count));
+    }
     *out = p;
     return OPENPI_OK;
 }
@@ -128,6 +207,7 @@ openpi_status plan_bind(plan *plan, void *memory, openpi_error *error) {
     size_t rope_bytes = (size_t)b->cache_capacity * (size_t)plan->model->dims.head_dim * sizeof(float);
     lay_out(plan, &bind);
     build(plan);
+    plan_choose(plan, OPENPI_CAMERAS, 1);
     float *host = malloc(larger(temb_bytes, rope_bytes));
     if (!host) return report_no_memory(error, larger(temb_bytes, rope_bytes), "the schedule");
     for (int k = 0; k < steps; k++) schedule_temb(plan->times[k], width, host + (size_t)k * (size_t)width);
@@ -144,6 +224,7 @@ void plan_close(plan *plan) {
     if (!plan) return;
     free(plan->ops);
     free(plan->setup);
+    free(plan->choices);
     free(plan->times);
     free(plan);
 }

@@ -1,11 +1,12 @@
 /* The plan of one session: a list of fused operations over the session's buffers, built once.
  *
- *   vision.c   pictures -> image tokens, into the prefix rows
- *   prefix.c   prompt rows, then the language stack -> K,V cache
- *   expert.c   one pass of the action expert over a set of rows
- *   denoise.c  state token, N steps of embed -> expert -> velocity -> Euler
- *   schedule.c what depends on the step alone, computed once when the session opens
- *   call.c     the numbers that change with every call: which rows there are, where they go
+ *   vision.c    pictures -> image tokens, into the prefix rows
+ *   prefix.c    prompt rows, then the language stack -> K,V cache
+ *   expert.c    one pass of the action expert over a set of rows
+ *   denoise.c   state token, N steps of embed -> expert -> velocity -> Euler
+ *   sublayers.c what the layers of all three are made of, fused or taken apart
+ *   schedule.c  what depends on the step alone, computed once when the session opens
+ *   call.c      the numbers that change with every call: which rows there are, where they go
  *
  * Running, timing, profiling, costing and breaking it on purpose (tests) are walks over plan.ops. */
 #ifndef MODEL_PLAN_H
@@ -34,6 +35,9 @@ typedef struct call_tables {
     row_table suffix;            /* state token (π0), then actions: what the expert runs over in a first step */
     row_table action;            /* horizon a sample: what it runs over in the others                       */
     row_table steps;             /* N rows: the schedule                                                    */
+    /* Only with switches off, else of capacity 0: */
+    row_table camera[OPENPI_CAMERAS];      /* as vision, of one slot: batched-vision                        */
+    row_table one;               /* one row: what a step computes of the schedule itself                    */
 } call_tables;
 
 /* Everything that comes with a call, in one block: filled on the host, uploaded in one piece. Pictures stand
@@ -61,6 +65,8 @@ typedef struct plan_buffers {
     void *vision_x, *vision_qkv, *vision_o, *vision_h;     /* [I][.]; share memory with what follows         */
     void *prefix_q, *prefix_o, *prefix_h;                  /* [P][.]                                        */
     void *suffix_x, *suffix_q, *suffix_o, *suffix_h;       /* [T][.]                                        */
+    void *normed, *sums;         /* rows of any stage between parts of a sub-layer (sublayers.c)            */
+    float *scores;               /* [rows][heads][places]: unfused attention                                */
     void *cache_k, *cache_v;     /* [depth][batch] blocks                                                   */
     size_t cache_layer_bytes;
     int cache_capacity;          /* places a sample: 768 + max_prompt + 1 + horizon, rounded up to 32        */
@@ -78,6 +84,8 @@ typedef struct plan {
     op spare;                    /* where ops go while they are only counted                                 */
     op *setup;                   /* run once when the session opens: the schedule                           */
     int setup_count, setup_capacity;
+    int *choices;                /* [3][count] op.choice where a sample has 1, 2, 3 cameras; NULL: no table  */
+    int tuned, unknown;          /* ops whose shape the table knows; that have several ways and it does not  */
     size_t device_bytes, work_bytes;
 } plan;
 
@@ -87,10 +95,19 @@ openpi_status plan_create(const model *model, const plan_shape *shape, plan **ou
 openpi_status plan_bind(plan *plan, void *memory, openpi_error *error);
 void plan_close(plan *plan);
 
+/* Sets every op's choice as the model's table has it for calls of so many images; returns 1 … 3, the cameras a sample that
+ * this means. Plans start as for 3. */
+int plan_choose(plan *plan, int images, int batch);
+
 /* The next op, zeroed but for what every op has. Its name is a literal. */
 op *plan_add(plan *plan, op_kind kind, openpi_stage stage, const char *name, int layer, int step);
 row_set plan_rows(const row_table *table);
 kv_cache plan_cache(const plan *plan, int layer);
+
+/* 1 where the model has the switch on. */
+static inline int plan_on(const plan *plan, op_switch which) { return !switch_off(plan->model->off, which); }
+/* The pictures of a camera slot, or of a call where all are in one pass. */
+size_t call_slot_bytes(const plan *plan);
 
 void plan_vision(plan *plan);
 void plan_prefix(plan *plan);
@@ -104,11 +121,32 @@ void plan_expert(plan *plan, const row_table *rows, int step);
 norm plan_expert_norm(const plan *plan, int which, const float *weight, int step);
 const float *plan_expert_gate(const plan *plan, int which, int step);
 
-/* schedule.c: times and dt, host values of temb and rope tables, the setup ops. */
+/* sublayers.c. Where the operations of a sub-layer stand in the plan; their name is a literal. */
+typedef struct sublayer {
+    plan *plan;
+    openpi_stage stage;
+    const char *name;
+    int layer, step;
+} sublayer;
+void plan_norm_linear(sublayer at, op_norm_linear a);          /* weight: PLAIN                             */
+void plan_linear_residual(sublayer at, op_linear_residual a);
+/* parts: the matrices where they are apart, a.weight where they are one; q is missing where heads is 0. */
+void plan_vision_qkv(sublayer at, op_norm_linear a, const matrix parts[3]);
+void plan_norm_qkv(sublayer at, op_norm_qkv a, const matrix parts[3], int heads);
+void plan_gate_up(sublayer at, op_norm_linear a, const matrix parts[2]);
+void plan_image_attention(sublayer at, op_image_attention a);
+void plan_cache_attention(sublayer at, op_cache_attention a);
+/* Where x stands for a product: there, or normalised by an operation of its own, which leaves *norm nothing to do. */
+const void *plan_normed(sublayer at, row_set rows, const void *x, int n, norm *norm);
+
+/* schedule.c: times and dt, host values of temb and rope tables, the setup ops, or their like inside every step. */
 void schedule_times(plan *plan);
 void schedule_temb(float t, int width, float *temb);
 void schedule_rope(int positions, int head_dim, float *rope);
+/* 1: all of it is computed when a session opens; 0: each step computes its own. */
+int schedule_is_constant(const plan *plan);
 void plan_schedule(plan *plan);
+void plan_step_schedule(plan *plan, int step);
 
 /* call.c: lays the inputs out in one block (measures with base NULL); fills the tables for a batch of samples. */
 void call_lay_out(plan_inputs *inputs, arena *arena, const plan *plan);
@@ -117,5 +155,7 @@ typedef struct call_counts {
 } call_counts;
 call_counts call_fill(const plan *plan, call_tables *tables, const openpi_sample *samples, int batch);
 int call_prefix_length(const openpi_sample *sample);
+/* 1 where a camera's picture is computed: it is there, or absent ones are computed too. */
+int call_has_rows(const plan *plan, const openpi_sample *sample, int camera);
 
 #endif

@@ -4,9 +4,7 @@
 
 #include "model/plan.h"
 
-static op *add(plan *plan, op_kind kind, const char *name, int layer) {
-    return plan_add(plan, kind, OPENPI_STAGE_PREFIX, name, layer, -1);
-}
+static sublayer at(plan *plan, const char *name, int layer) { return (sublayer){plan, OPENPI_STAGE_PREFIX, name, layer, -1}; }
 
 static norm rms(const float *weight) { return (norm){NORM_RMS, weight, NULL, 1e-6f}; }
 
@@ -16,25 +14,24 @@ static void prefix_layer(plan *plan, int i) {
     const gemma_layer *layer = &m->prefix[i];
     row_set rows = plan_rows(&b->in.tables.prefix);
     kv_cache cache = plan_cache(plan, i);
+    int stop = i == m->dims.depth - 1 && plan_on(plan, SWITCH_DEAD_WORK_REMOVAL);
 
-    add(plan, OP_NORM_QKV, "prefix.qkv", i)->norm_qkv =
-        (op_norm_qkv){rows, b->prefix_x, rms(layer->norm_in), layer->qkv, b->rope, b->prefix_q, cache};
-    if (i == m->dims.depth - 1) return;
-    add(plan, OP_CACHE_ATTENTION, "prefix.attention", i)->cache_attention =
-        (op_cache_attention){rows, b->prefix_q, m->dims.heads, 1 / sqrtf((float)m->dims.head_dim), cache, b->prefix_o};
-    add(plan, OP_LINEAR_RESIDUAL, "prefix.o", i)->linear_residual =
-        (op_linear_residual){rows, b->prefix_o, layer->o, NULL, NULL, b->prefix_x};
-    add(plan, OP_NORM_LINEAR, "prefix.gate_up", i)->norm_linear =
-        (op_norm_linear){rows, b->prefix_x, rms(layer->norm_post), layer->gate_up, NULL, ACT_GEGLU, NULL, b->prefix_h};
-    add(plan, OP_LINEAR_RESIDUAL, "prefix.down", i)->linear_residual =
-        (op_linear_residual){rows, b->prefix_h, layer->down, NULL, NULL, b->prefix_x};
+    plan_norm_qkv(at(plan, "prefix.qkv", i), (op_norm_qkv){rows, b->prefix_x, rms(layer->norm_in), layer->qkv, b->rope, b->prefix_q, cache},
+                  layer->qkv_parts, stop ? 0 : m->dims.heads);
+    if (stop) return;
+    plan_cache_attention(at(plan, "prefix.attention", i),
+                         (op_cache_attention){rows, b->prefix_q, m->dims.heads, 1 / sqrtf((float)m->dims.head_dim), cache, b->prefix_o});
+    plan_linear_residual(at(plan, "prefix.o", i), (op_linear_residual){rows, b->prefix_o, layer->o, NULL, NULL, b->prefix_x});
+    plan_gate_up(at(plan, "prefix.gate_up", i),
+                 (op_norm_linear){rows, b->prefix_x, rms(layer->norm_post), layer->gate_up, NULL, ACT_GEGLU, NULL, b->prefix_h}, layer->gate_up_parts);
+    plan_linear_residual(at(plan, "prefix.down", i), (op_linear_residual){rows, b->prefix_h, layer->down, NULL, NULL, b->prefix_x});
 }
 
 void plan_prefix(plan *plan) {
     const plan_buffers *b = &plan->buffers;
     int width = plan->model->dims.width;
 
-    add(plan, OP_EMBED_TEXT, "prefix.text", -1)->embed_text =
+    plan_add(plan, OP_EMBED_TEXT, OPENPI_STAGE_PREFIX, "prefix.text", -1, -1)->embed_text =
         (op_embed_text){plan_rows(&b->in.tables.text), b->in.text, width, (float)sqrt(width), b->in.tables.text.out_row, b->prefix_x};
     for (int i = 0; i < plan->model->dims.depth; i++) prefix_layer(plan, i);
 }

@@ -43,30 +43,53 @@ void schedule_rope(int positions, int head_dim, float *rope) {
     }
 }
 
-/* A plain fp32 linear over the N rows of the schedule. */
-static void linear(plan *plan, const float *x, const matrix *weight, const float *bias, activation activation, float *out) {
+int schedule_is_constant(const plan *plan) {
+    return plan_on(plan, plan->model->variant == OPENPI_PI0 ? SWITCH_FOLDED_CONSTANTS : SWITCH_PRECOMPUTED_MODULATIONS);
+}
+
+/* A plain fp32 linear over the rows of the schedule: all N in the setup (step -1), or a step's own inside the plan. */
+static void linear(plan *plan, int step, const float *x, const matrix *weight, const float *bias, activation activation, float *out) {
+    const call_tables *tables = &plan->buffers.in.tables;
+    norm none = {NORM_NONE, NULL, NULL, 0};
+    if (step >= 0) {
+        size_t row = (size_t)step;
+        op *op = plan_add(plan, OP_NORM_LINEAR, OPENPI_STAGE_DENOISE, "step.schedule", -1, step);
+        op->type = DTYPE_F32;
+        op->parameters = 1;
+        op->norm_linear = (op_norm_linear){plan_rows(&tables->one), x ? x + row * (size_t)weight->k : NULL, none, *weight, bias, activation, NULL,
+                                           out ? out + row * (size_t)weight->n : NULL};
+        return;
+    }
     if (plan->setup_count < plan->setup_capacity)
         plan->setup[plan->setup_count] = (op){
             .kind = OP_NORM_LINEAR, .stage = OPENPI_STAGE_DENOISE, .type = DTYPE_F32, .step = -1, .layer = -1, .name = "schedule",
-            .norm_linear = {plan_rows(&plan->buffers.in.tables.steps), x, {NORM_NONE, NULL, NULL, 0}, *weight, bias, activation, NULL, out}};
+            .norm_linear = {plan_rows(&tables->steps), x, none, *weight, bias, activation, NULL, out}};
     plan->setup_count++;
 }
 
-void plan_schedule(plan *plan) {
+static void schedule(plan *plan, int step) {
     const plan_buffers *b = &plan->buffers;
     const model *m = plan->model;
     size_t one = (size_t)plan->shape.steps * 3 * (size_t)m->dims.expert_width;
     float *to = b->modulation;
     if (m->variant == OPENPI_PI0) {
-        linear(plan, b->temb, &m->time_in, m->time_in_bias, ACT_NONE, b->time);
+        linear(plan, step, b->temb, &m->time_in, m->time_in_bias, ACT_NONE, b->time);
         return;
     }
-    linear(plan, b->temb, &m->time_in, m->time_in_bias, ACT_SILU, b->hidden);
-    linear(plan, b->hidden, &m->mlp_out, m->mlp_out_bias, ACT_SILU, b->cond);
+    linear(plan, step, b->temb, &m->time_in, m->time_in_bias, ACT_SILU, b->hidden);
+    linear(plan, step, b->hidden, &m->mlp_out, m->mlp_out_bias, ACT_SILU, b->cond);
     for (int i = 0; i < m->dims.depth; i++) {
         const gemma_layer *layer = &m->expert[i];
-        linear(plan, b->cond, &layer->ada_in, layer->ada_in_bias, ACT_NONE, to ? to + (size_t)(2 * i) * one : NULL);
-        linear(plan, b->cond, &layer->ada_post, layer->ada_post_bias, ACT_NONE, to ? to + (size_t)(2 * i + 1) * one : NULL);
+        linear(plan, step, b->cond, &layer->ada_in, layer->ada_in_bias, ACT_NONE, to ? to + (size_t)(2 * i) * one : NULL);
+        linear(plan, step, b->cond, &layer->ada_post, layer->ada_post_bias, ACT_NONE, to ? to + (size_t)(2 * i + 1) * one : NULL);
     }
-    linear(plan, b->cond, &m->expert_ada, m->expert_ada_bias, ACT_NONE, to ? to + (size_t)(2 * m->dims.depth) * one : NULL);
+    linear(plan, step, b->cond, &m->expert_ada, m->expert_ada_bias, ACT_NONE, to ? to + (size_t)(2 * m->dims.depth) * one : NULL);
+}
+
+void plan_schedule(plan *plan) {
+    if (schedule_is_constant(plan)) schedule(plan, -1);
+}
+
+void plan_step_schedule(plan *plan, int step) {
+    if (!schedule_is_constant(plan)) schedule(plan, step);
 }

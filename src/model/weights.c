@@ -43,6 +43,8 @@ typedef struct loader {
     size_t longest_vector;
 } loader;
 
+static int on(const loader *l, op_switch which) { return !switch_off(l->model->off, which); }
+
 static const tensor *find(const loader *l, const char *name) { return tensors_find(l->model->checkpoint->tensors, name); }
 
 /* ---- naming every weight -------------------------------------------------------------------------------- */
@@ -68,7 +70,7 @@ static void take_matrix(loader *l, matrix *out, matrix_form form, int heads, con
     }
     int keep = parts.exact || l->model->type == DTYPE_F32;
     *out = (matrix){NULL, n, parts.columns ? parts.columns : job.row_length, keep && !all_bf16 ? DTYPE_F32 : DTYPE_BF16, form, heads,
-                    form == MATRIX_QKV ? l->model->dims.head_dim : 0};
+                    form == MATRIX_QKV ? l->model->dims.head_dim : 0, !on(l, SWITCH_PACKED_WEIGHTS)};
     job.to = arena_take(&l->arena, l->model->device->backend->matrix_bytes(l->model->device, out));
     out->data = job.to;
     if (l->matrices) l->matrices[l->matrix_count] = job;
@@ -100,6 +102,15 @@ static void linear_exact(loader *l, matrix *out, const char *name) {
     take_matrix(l, out, MATRIX_PLAIN, 0, "", (matrix_parts){{name}, 1, 0, 0, 1});
 }
 
+/* Several tensors as one product, or each for itself. */
+static void stacked(loader *l, matrix *whole, matrix *parts, int together, matrix_form form, int heads, const char *base, matrix_parts names) {
+    if (together) {
+        take_matrix(l, whole, form, heads, base, names);
+        return;
+    }
+    for (int i = 0; i < names.count; i++) linear(l, &parts[i], base, names.names[i]);
+}
+
 static norm layer_norm(loader *l, const char *base, const char *name) {
     char weight[NAME], bias[NAME];
     snprintf(weight, sizeof weight, "%s.weight", name);
@@ -119,7 +130,8 @@ static void lay_out_vision(loader *l) {
         snprintf(base, sizeof base, TOWER "encoder.layers.%d.", i);
         v->norm1 = layer_norm(l, base, "layer_norm1");
         v->norm2 = layer_norm(l, base, "layer_norm2");
-        take_matrix(l, &v->qkv, MATRIX_PLAIN, 0, base, (matrix_parts){{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}, 3, 0, 0, 0});
+        stacked(l, &v->qkv, v->qkv_parts, on(l, SWITCH_FUSED_QKV), MATRIX_PLAIN, 0, base,
+                (matrix_parts){{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}, 3, 0, 0, 0});
         v->qkv_bias = take_vector(l, base, (const char *[]){"self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"}, 3);
         linear(l, &v->out, base, "self_attn.out_proj");
         v->out_bias = vector(l, base, "self_attn.out_proj.bias");
@@ -135,11 +147,13 @@ static void lay_out_vision(loader *l) {
 
 /* only_kv: the last prefix layer, of which nothing but K and V is ever used. */
 static void lay_out_gemma(loader *l, gemma_layer *g, const char *base, int ada, int only_kv) {
-    int heads = l->model->dims.heads;
+    int heads = l->model->dims.heads, together = on(l, SWITCH_FUSED_QKV);
+    matrix_form form = on(l, SWITCH_FUSED_POINTWISE) ? MATRIX_QKV : MATRIX_PLAIN;          /* RoPE inside the product */
     if (only_kv)
-        take_matrix(l, &g->qkv, MATRIX_QKV, 0, base, (matrix_parts){{"self_attn.k_proj", "self_attn.v_proj"}, 2, 0, 0, 0});
+        stacked(l, &g->qkv, g->qkv_parts + 1, together, form, 0, base, (matrix_parts){{"self_attn.k_proj", "self_attn.v_proj"}, 2, 0, 0, 0});
     else
-        take_matrix(l, &g->qkv, MATRIX_QKV, heads, base, (matrix_parts){{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}, 3, 0, 0, 0});
+        stacked(l, &g->qkv, g->qkv_parts, together, form, heads, base,
+                (matrix_parts){{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}, 3, 0, 0, 0});
     if (ada) {
         take_matrix(l, &g->ada_in, MATRIX_PLAIN, 0, base, (matrix_parts){{"input_layernorm.dense"}, 1, 0, 0, 1});
         take_matrix(l, &g->ada_post, MATRIX_PLAIN, 0, base, (matrix_parts){{"post_attention_layernorm.dense"}, 1, 0, 0, 1});
@@ -151,7 +165,8 @@ static void lay_out_gemma(loader *l, gemma_layer *g, const char *base, int ada, 
     if (only_kv) return;
     if (!ada) g->norm_post = vector(l, base, "post_attention_layernorm.weight");
     linear(l, &g->o, base, "self_attn.o_proj");
-    take_matrix(l, &g->gate_up, MATRIX_GATED, 0, base, (matrix_parts){{"mlp.gate_proj", "mlp.up_proj"}, 2, 0, 0, 0});
+    stacked(l, &g->gate_up, g->gate_up_parts, on(l, SWITCH_FUSED_GATE_UP), MATRIX_GATED, 0, base,
+            (matrix_parts){{"mlp.gate_proj", "mlp.up_proj"}, 2, 0, 0, 0});
     linear(l, &g->down, base, "mlp.down_proj");
 }
 
@@ -187,7 +202,7 @@ static void lay_out(loader *l) {
     lay_out_vision(l);
     for (int i = 0; i < depth; i++) {
         snprintf(base, sizeof base, LANGUAGE "layers.%d.", i);
-        lay_out_gemma(l, &m->prefix[i], base, 0, i == depth - 1);
+        lay_out_gemma(l, &m->prefix[i], base, 0, i == depth - 1 && on(l, SWITCH_DEAD_WORK_REMOVAL));
     }
     for (int i = 0; i < depth; i++) {
         snprintf(base, sizeof base, EXPERT "layers.%d.", i);
@@ -315,12 +330,12 @@ static openpi_status load(loader *l, pool *pool, openpi_progress progress, void 
 }
 
 /* The model without its weights, laid out to know its size. */
-static openpi_status measure(loader *l, const checkpoint *checkpoint, device *device, dtype type, openpi_error *error) {
+static openpi_status measure(loader *l, const checkpoint *checkpoint, device *device, dtype type, uint32_t off, openpi_error *error) {
     const openpi_dims *dims = &checkpoint->dims;
     size_t layers = (size_t)dims->vision_depth * sizeof(vision_layer) + 2 * (size_t)dims->depth * sizeof(gemma_layer);
     model *m = l->model = calloc(1, sizeof *m);
     if (!m) return report_no_memory(error, sizeof *m, "the model");
-    *m = (model){.dims = *dims, .variant = checkpoint->variant, .type = type, .checkpoint = checkpoint, .device = device};
+    *m = (model){.dims = *dims, .variant = checkpoint->variant, .type = type, .off = off, .checkpoint = checkpoint, .device = device};
     m->vision = calloc((size_t)dims->vision_depth, sizeof *m->vision);
     m->prefix = calloc((size_t)dims->depth, sizeof *m->prefix);
     m->expert = calloc((size_t)dims->depth, sizeof *m->expert);
@@ -330,9 +345,9 @@ static openpi_status measure(loader *l, const checkpoint *checkpoint, device *de
     return OPENPI_OK;
 }
 
-openpi_status model_measure(const checkpoint *checkpoint, device *device, dtype type, model **out, openpi_error *error) {
+openpi_status model_measure(const checkpoint *checkpoint, device *device, dtype type, uint32_t off, model **out, openpi_error *error) {
     loader l = {0};
-    openpi_status status = measure(&l, checkpoint, device, type, error);
+    openpi_status status = measure(&l, checkpoint, device, type, off, error);
     if (status == OPENPI_OK)
         *out = l.model;
     else
@@ -340,10 +355,10 @@ openpi_status model_measure(const checkpoint *checkpoint, device *device, dtype 
     return status;
 }
 
-openpi_status model_load(const checkpoint *checkpoint, device *device, dtype type, pool *pool, openpi_progress progress,
-                         void *progress_user, model **out, openpi_error *error) {
+openpi_status model_load(const checkpoint *checkpoint, device *device, dtype type, uint32_t off, pool *pool,
+                         openpi_progress progress, void *progress_user, model **out, openpi_error *error) {
     loader l = {0};
-    openpi_status status = measure(&l, checkpoint, device, type, error);
+    openpi_status status = measure(&l, checkpoint, device, type, off, error);
     if (status == OPENPI_OK) status = load(&l, pool, progress, progress_user, error);
     free(l.matrices);
     free(l.vectors);

@@ -19,6 +19,12 @@ static op_cost linear(const matrix *w, double rows, double in, double out) {
 
 static op_cost plus(op_cost a, op_cost b) { return (op_cost){a.flops + b.flops, a.bytes + b.bytes, a.weight_bytes + b.weight_bytes}; }
 
+/* Scores or values: a product of queries with what they attend (a cache counts once, as one sample's), and the scores. */
+static op_cost half_attention(const attended *a, double rows, double keys, int heads, int head_dim, double act) {
+    double width = (double)heads * head_dim, shared = a->stride ? rows * width : keys * head_dim;
+    return (op_cost){2 * rows * keys * width, act * (rows * width + shared) + (double)sizeof(float) * rows * heads * keys, 0};
+}
+
 op_cost op_get_cost(const op *op, int rows, double keys) {
     double r = rows, act = (double)dtype_bytes(op->type), fp32 = sizeof(float);
     switch (op->kind) {
@@ -64,7 +70,48 @@ op_cost op_get_cost(const op *op, int rows, double keys) {
         const op_velocity *a = &op->velocity;
         return linear(&a->weight, r, act * a->weight.k, 3 * fp32 * a->weight.n);
     }
+    case OP_NORM: return (op_cost){6 * r * op->norm.n, 2 * r * op->norm.n * act, 0};
+    case OP_ACTIVATE: {                 /* a bias, a function or both, a product: counted as one each */
+        const op_activate *a = &op->activate;
+        int operations = (a->bias != NULL) + (a->activation != ACT_NONE) + (a->up != NULL);
+        return (op_cost){r * a->n * operations, r * a->n * act * (a->up ? 3 : 2), 0};
+    }
+    case OP_ADD: {
+        const op_add *a = &op->add;
+        return (op_cost){r * a->n * (1 + (a->bias != NULL) + (a->gate != NULL)), 3 * r * a->n * act, 0};
+    }
+    case OP_ROPE_CACHE: {
+        const op_rope_cache *a = &op->rope_cache;
+        double turned = r * (a->heads + 1) * a->cache.head_dim;
+        return (op_cost){3 * turned, 2 * act * (turned + r * a->cache.head_dim), 0};
+    }
+    case OP_SCORES: {
+        const op_scores *a = &op->scores;
+        return half_attention(&a->keys, r, a->keys.stride ? OPENPI_IMAGE_TOKENS : keys, a->heads, a->head_dim, act);
+    }
+    case OP_SOFTMAX: return (op_cost){4 * r * keys * op->softmax.heads, 2 * fp32 * r * keys * op->softmax.heads, 0};
+    case OP_VALUES: {
+        const op_values *a = &op->values;
+        return half_attention(&a->values, r, a->values.stride ? OPENPI_IMAGE_TOKENS : keys, a->heads, a->head_dim, act);
+    }
     case OP_KINDS: break;
     }
     return (op_cost){0, 0, 0};
+}
+
+int op_matrices(op *op, matrix *list[OP_MATRICES]) {
+    switch (op->kind) {
+    case OP_PATCH_EMBED: list[0] = &op->patch_embed.weight; return 1;
+    case OP_NORM_LINEAR: list[0] = &op->norm_linear.weight; return 1;
+    case OP_LINEAR_RESIDUAL: list[0] = &op->linear_residual.weight; return 1;
+    case OP_NORM_QKV: list[0] = &op->norm_qkv.weight; return 1;
+    case OP_STATE_EMBED: list[0] = &op->state_embed.weight; return 1;
+    case OP_VELOCITY: list[0] = &op->velocity.weight; return 1;
+    case OP_ACTION_EMBED:
+        list[0] = &op->action_embed.in;
+        list[1] = &op->action_embed.mlp_in;
+        list[2] = &op->action_embed.mlp_out;
+        return op->action_embed.mlp_in.n ? 3 : 1;
+    default: return 0;
+    }
 }

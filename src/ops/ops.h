@@ -40,6 +40,7 @@ typedef struct matrix {
     dtype type;                  /* of the packed weights: bf16 or f32                                    */
     matrix_form form;
     int heads, head_dim;         /* MATRIX_QKV only                                                       */
+    int raw;                     /* 1: data is row-major [n][k]; the backend packs it in front of each use */
 } matrix;
 
 typedef enum norm_kind {
@@ -69,8 +70,9 @@ typedef struct kv_cache {
     int head_dim;
 } kv_cache;
 
-/* X(kind, struct member, struct type) */
-#define OP_LIST(X)                                           \
+/* X(kind, struct member, struct type). The model is written in the first ten; the others are what those are made of, for
+ * plans with switches off (switches.h). */
+#define OP_FUSED_LIST(X)                                     \
     X(OP_PATCH_EMBED, patch_embed, op_patch_embed)           \
     X(OP_NORM_LINEAR, norm_linear, op_norm_linear)           \
     X(OP_IMAGE_ATTENTION, image_attention, op_image_attention) \
@@ -81,6 +83,19 @@ typedef struct kv_cache {
     X(OP_STATE_EMBED, state_embed, op_state_embed)           \
     X(OP_ACTION_EMBED, action_embed, op_action_embed)        \
     X(OP_VELOCITY, velocity, op_velocity)
+
+#define OP_PART_LIST(X)                        \
+    X(OP_NORM, norm, op_norm)                  \
+    X(OP_ACTIVATE, activate, op_activate)      \
+    X(OP_ADD, add, op_add)                     \
+    X(OP_ROPE_CACHE, rope_cache, op_rope_cache) \
+    X(OP_SCORES, scores, op_scores)            \
+    X(OP_SOFTMAX, softmax, op_softmax)         \
+    X(OP_VALUES, values, op_values)
+
+#define OP_LIST(X)   \
+    OP_FUSED_LIST(X) \
+    OP_PART_LIST(X)
 
 typedef enum op_kind {
 #define X(kind, member, type) kind,
@@ -115,7 +130,8 @@ typedef struct op_norm_linear {
     void *out;                   /* act [.][n or n/2]                                                     */
 } op_norm_linear;
 
-/* Attention of SigLIP: every 256 rows attend each other. qkv row = q | k | v, each heads·head_dim.
+/* Attention of SigLIP: every 256 rows attend each other. qkv row = q | k | v, each heads·head_dim; planar: three
+ * blocks [capacity][heads·head_dim] instead, q, k and v.
  * out = softmax(q·kᵀ·head_dim^-½)·v, probabilities rounded to act, accumulation fp32. */
 typedef struct op_image_attention {
     row_set rows;
@@ -123,6 +139,7 @@ typedef struct op_image_attention {
     int heads, head_dim;
     float scale;
     void *out;                   /* act [rows][heads·head_dim]                                            */
+    int planar;
 } op_image_attention;
 
 /* x[r] += gate ⊙ (a[r]·Wᵀ + bias) */
@@ -209,6 +226,83 @@ typedef struct op_velocity {
     float *x_t;                  /* [rows][n], in and out                                                 */
 } op_velocity;
 
+/* ---- what the operations above are made of, each on its own ------------------------------------------------ */
+
+/* out[r] = norm(x[r]) */
+typedef struct op_norm {
+    row_set rows;
+    const void *x;               /* act [rows][n]                                                         */
+    norm norm;
+    int n;
+    void *out;                   /* act [rows][n]                                                         */
+} op_norm;
+
+/* x[row[r]] = activation(x[row[r]] + bias) ⊙ up[r] */
+typedef struct op_activate {
+    row_set rows;
+    const float *bias;           /* [n] or NULL                                                           */
+    activation activation;
+    const void *up;              /* act [rows][n] or NULL (1)                                             */
+    const int32_t *row;          /* [capacity], no two the same, or NULL: r                               */
+    int n;
+    void *x;                     /* act [.][n], in and out                                                */
+} op_activate;
+
+/* x[r] += gate ⊙ (y[r] + bias) */
+typedef struct op_add {
+    row_set rows;
+    const void *y;               /* act [rows][n]                                                         */
+    const float *bias, *gate;    /* [n] or NULL (0 and 1)                                                 */
+    int n;
+    void *x;                     /* act [rows][n], in and out                                             */
+} op_add;
+
+/* RoPE on q and k as in norm_qkv; k and v go to place position[r] of the sample's cache. */
+typedef struct op_rope_cache {
+    row_set rows;
+    const void *q_in, *k_in, *v_in;        /* act; row r starts r·stride elements on                      */
+    int q_stride, kv_stride;
+    int heads;                   /* 0: no q                                                               */
+    const float *rope;           /* [positions][head_dim/2][2] cos, sin                                   */
+    void *q;                     /* act [rows][heads·head_dim]                                            */
+    kv_cache cache;
+} op_rope_cache;
+
+/* Where a row's keys or values stand: in its sample's cache, one for all heads; or, with a stride, in the 256 rows of its
+ * own image (r / 256), head h of row i at image + i·stride + h·head_dim. */
+typedef struct attended {
+    kv_cache cache;
+    const void *image;           /* act                                                                   */
+    int stride;                  /* 0: the cache                                                          */
+} attended;
+
+/* scores[r][h][j] = q[r,h]·k[j]·scale, j = 0 … keys[r]-1 */
+typedef struct op_scores {
+    row_set rows;
+    const void *q;               /* act; head h of row r at r·q_stride + h·head_dim                       */
+    int q_stride, heads, head_dim;
+    float scale;
+    attended keys;
+    float *scores;               /* [rows][heads][places]                                                 */
+    int places;                  /* a multiple of 32                                                      */
+} op_scores;
+
+/* scores[r][h][0 … keys[r]-1] become probabilities, rounded to act */
+typedef struct op_softmax {
+    row_set rows;
+    int heads, places;
+    float *scores;               /* [rows][heads][places], in and out                                     */
+} op_softmax;
+
+/* out[r] head h = Σ scores[r][h][j]·v[j], j = 0 … keys[r]-1; scores hold values of act */
+typedef struct op_values {
+    row_set rows;
+    const float *scores;         /* [rows][heads][places]                                                 */
+    int heads, head_dim, places;
+    attended values;
+    void *out;                   /* act [rows][heads·head_dim]                                            */
+} op_values;
+
 typedef struct op {
     op_kind kind;
     openpi_stage stage;
@@ -216,6 +310,8 @@ typedef struct op {
     int step, layer;             /* -1 where there is none                                                */
     int choice;                  /* 0: the backend's own rule; else 1 + place among backend->candidates    */
     const char *name;            /* "prefix.gate_up"                                                      */
+    int parameters;              /* 1: what it writes are norms and biases of later ops, which a device that fetches
+                                    parameters ahead of time must not do before it has ended               */
     union {
 #define X(kind, member, type) type member;
         OP_LIST(X)
@@ -225,6 +321,10 @@ typedef struct op {
 
 /* "norm_linear" */
 const char *op_kind_name(op_kind kind);
+
+/* The weights of an op, at most OP_MATRICES; returns how many. */
+enum { OP_MATRICES = 3 };
+int op_matrices(op *op, matrix *list[OP_MATRICES]);
 
 /* Work of one op with `rows` rows in use: multiply-adds count two. `keys` is the mean of keys[] over the rows
  * (attention only). Bytes: every operand once, weights at their packed type. */

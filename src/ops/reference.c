@@ -1,58 +1,13 @@
 /* The definition of every operation in scalar C. Formulas stand in ops.h; MODEL.md ties them to the papers. */
 #include "ops/reference.h"
-
-#include <math.h>
+#include "ops/scalar.h"
 
 enum { PATCH = 14, PATCHES = 16, IMAGE = 224, CHANNELS = 3, PATCH_INPUTS = PATCH * PATCH * CHANNELS };
-
-static float load(const void *act, dtype type, size_t index) {
-    return type == DTYPE_BF16 ? bf16_to_float(((const bf16 *)act)[index]) : ((const float *)act)[index];
-}
-
-static void store(void *act, dtype type, size_t index, float value) {
-    if (type == DTYPE_BF16)
-        ((bf16 *)act)[index] = float_to_bf16(value);
-    else
-        ((float *)act)[index] = value;
-}
-
-static float round_to(dtype type, float value) { return type == DTYPE_BF16 ? bf16_to_float(float_to_bf16(value)) : value; }
-
-static double gelu(double x) { return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))); }
-
-static double silu(double x) { return x / (1 + exp(-x)); }
-
-/* Σ a[i]·b[i] in double. Four partial sums, for the additions' latency alone. */
-static double dot(const float *a, const void *b, dtype type, size_t at, int n) {
-    double sum[4] = {0};
-    int i = 0;
-    for (; i + 4 <= n; i += 4)
-        for (int j = 0; j < 4; j++) sum[j] += (double)a[i + j] * load(b, type, at + (size_t)(i + j));
-    for (; i < n; i++) sum[0] += (double)a[i] * load(b, type, at + (size_t)i);
-    return sum[0] + sum[1] + sum[2] + sum[3];
-}
 
 /* Output o of row·Wᵀ. */
 static double product(const float *row, const matrix *weight, int o) {
     return dot(row, weight->data, weight->type, (size_t)o * (size_t)weight->k, weight->k);
 }
-
-/* One row of k act values as the product that follows reads it: normalised, rounded to act. */
-static void norm_row(const norm *norm, const void *x, dtype type, size_t at, int k, float *row) {
-    double sum = 0, squares = 0, mean = 0;
-    for (int i = 0; i < k; i++) sum += row[i] = load(x, type, at + (size_t)i);
-    if (norm->kind == NORM_NONE) return;
-    if (norm->kind == NORM_LAYER) mean = sum / k;
-    for (int i = 0; i < k; i++) squares += (row[i] - mean) * (row[i] - mean);
-    double factor = 1 / sqrt(squares / k + norm->eps);
-    for (int i = 0; i < k; i++) {
-        double y = (row[i] - mean) * factor;
-        y *= norm->kind == NORM_LAYER ? norm->weight[i] : 1.0 + norm->weight[i];
-        row[i] = round_to(type, (float)(norm->bias ? y + norm->bias[i] : y));
-    }
-}
-
-static const norm no_norm = {NORM_NONE, NULL, NULL, 0};
 
 /* Bounds that checkpoint_open keeps: no row is longer, no head wider; three cameras and the longest prompt. */
 enum { MOST_INPUTS = 65536, MOST_WIDTH = 4096, MOST_HEAD_DIM = 1024, MOST_KEYS = 5120 };
@@ -117,11 +72,12 @@ static void attend_one(const attend *a) {
 
 void reference_image_attention(const op *op, int first, int end) {
     const op_image_attention *a = &op->image_attention;
-    size_t width = (size_t)a->heads * (size_t)a->head_dim, stride = 3 * width;
+    size_t width = (size_t)a->heads * (size_t)a->head_dim, stride = a->planar ? width : 3 * width;
+    size_t next = a->planar ? (size_t)a->rows.capacity * width : width;
     for (int r = first; r < end; r++)
         for (int h = 0; h < a->heads; h++) {
             size_t head = (size_t)h * (size_t)a->head_dim, image = (size_t)(r / OPENPI_IMAGE_TOKENS * OPENPI_IMAGE_TOKENS) * stride;
-            attend_one(&(attend){a->qkv, a->qkv, a->qkv, a->out, (size_t)r * stride + head, image + width + head, image + 2 * width + head,
+            attend_one(&(attend){a->qkv, a->qkv, a->qkv, a->out, (size_t)r * stride + head, image + next + head, image + 2 * next + head,
                                  (size_t)r * width + head, stride, OPENPI_IMAGE_TOKENS, a->head_dim, a->scale, op->type});
         }
 }

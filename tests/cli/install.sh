@@ -10,7 +10,7 @@ fail() {
 
 DESTDIR=$box/tree cmake --install "$BUILD" --prefix /opt/openpi >"$box/log" 2>&1 || fail "install: $(cat "$box/log")"
 root=$box/tree/opt/openpi
-for page in "" -run -inspect -synth -verify -bench -devices; do
+for page in "" -run -inspect -synth -verify -bench -roof -devices -profile -trace; do
     grep -q "^\.SH SEE ALSO" "$root/share/man/man1/openpi$page.1" || fail "openpi$page.1 is not a man page"
 done
 PKG_CONFIG_PATH=$(dirname "$(find "$root" -name openpi.pc)")

@@ -10,9 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness.h"
+#include "bounds.h"
 
-static const double unit = 0x1p-24, products = 12;
+const double bounds_unit = 0x1p-24, bounds_products = 12;
+#define unit bounds_unit
+#define products bounds_products
 
 static double ulp(double x, dtype type) {
     int exponent;
@@ -26,12 +28,7 @@ static double stored(double x, double error, dtype type) { return error + ulp(fa
 
 /* ---- rows ------------------------------------------------------------------------------------------------- */
 
-/* Length and largest element of a row after its norm. */
-typedef struct row_size {
-    double length, top;
-} row_size;
-
-static row_size size_of_row(const norm *norm, const void *x, dtype type, size_t at, int k) {
+row_size bounds_row(const norm *norm, const void *x, dtype type, size_t at, int k) {
     double mean = 0, square = 0, sum = 0, top = 0, factor = 1;
     if (norm->kind == NORM_LAYER) {
         for (int i = 0; i < k; i++) mean += problem_value(x, type, at + (size_t)i) / k;
@@ -72,77 +69,70 @@ static const norm no_norm = {NORM_NONE, no_weight, NULL, 0};
 
 /* ---- ops -------------------------------------------------------------------------------------------------- */
 
-static void fill_row(buffer *b, size_t at, int n, double error) {
+void bounds_fill_row(const problem *p, buffer *b, size_t at, int n, double error) {
     for (int o = 0; o < n; o++)
-        b->bound[at + (size_t)o] = (float)stored(problem_value(b->expected, b->type, at + (size_t)o), error, b->type);
+        b->bound[at + (size_t)o] =
+            p->unknown ? INFINITY : (float)stored(problem_value(b->expected, b->type, at + (size_t)o), error, b->type);
 }
 
-static void bound_patch_embed(problem *p) {
+static void bound_patch_embed(problem *p, int r) {
     buffer *out = problem_buffer(p, "out");
     int n = p->shape.n;
     row_size h = {sqrt(588.0), 1};
-    for (int r = 0; r < p->shape.rows; r++)
-        for (int o = 0; o < n; o++)
-            fill_row(out, (size_t)r * (size_t)n + (size_t)o, 1, product_error(p, 0, h, o, 0) + 8 * unit);
+    for (int o = 0; o < n; o++)
+        bounds_fill_row(p, out, (size_t)r * (size_t)n + (size_t)o, 1, product_error(p, 0, h, o, 0) + 8 * unit);
 }
 
-static void bound_norm_linear(problem *p) {
+static void bound_norm_linear(problem *p, int r) {
     const op_norm_linear *a = &p->op.norm_linear;
     buffer *out = problem_buffer(p, "out");
     int gated = a->weight.form == MATRIX_GATED, m = gated ? a->weight.n / 2 : a->weight.n, k = a->weight.k,
         normed = a->norm.kind != NORM_NONE;
-    for (int r = 0; r < p->shape.rows; r++) {
-        row_size h = size_of_row(&a->norm, a->x, p->type, (size_t)r * (size_t)k, k);
-        size_t to = (size_t)(a->out_row ? a->out_row[r] : r) * (size_t)m;
-        for (int o = 0; o < m; o++) {
-            double error = product_error(p, 0, h, o, normed) + 8 * unit;
-            if (a->activation != ACT_NONE)
-                error = 1.15 * error + 4e-7 * likely(p, 0, h, o, k); /* slope, and the function's own */
-            if (gated)
-                error = error * likely(p, 0, h, m + o, k) +
-                        likely(p, 0, h, o, k) * (product_error(p, 0, h, m + o, normed) + 8 * unit);
-            fill_row(out, to + (size_t)o, 1, error);
-        }
+    row_size h = bounds_row(&a->norm, a->x, p->type, (size_t)r * (size_t)k, k);
+    size_t to = (size_t)(a->out_row ? a->out_row[r] : r) * (size_t)m;
+    for (int o = 0; o < m; o++) {
+        double error = product_error(p, 0, h, o, normed) + 8 * unit;
+        if (a->activation != ACT_NONE)
+            error = 1.15 * error + 4e-7 * likely(p, 0, h, o, k); /* slope, and the function's own */
+        if (gated)
+            error = error * likely(p, 0, h, m + o, k) +
+                    likely(p, 0, h, o, k) * (product_error(p, 0, h, m + o, normed) + 8 * unit);
+        bounds_fill_row(p, out, to + (size_t)o, 1, error);
     }
 }
 
-static void bound_linear_residual(problem *p) {
+static void bound_linear_residual(problem *p, int r) {
     const op_linear_residual *a = &p->op.linear_residual;
     buffer *x = problem_buffer(p, "x");
     int n = a->weight.n, k = a->weight.k;
-    for (int r = 0; r < p->shape.rows; r++) {
-        row_size h = size_of_row(&no_norm, a->a, p->type, (size_t)r * (size_t)k, k);
-        for (int o = 0; o < n; o++) {
-            double error = product_error(p, 0, h, o, 0) + 16 * unit;
-            fill_row(x, (size_t)r * (size_t)n + (size_t)o, 1, error * (a->gate ? fabs(a->gate[o]) + 1e-3 : 1) + 4 * unit);
-        }
+    row_size h = bounds_row(&no_norm, a->a, p->type, (size_t)r * (size_t)k, k);
+    for (int o = 0; o < n; o++) {
+        double error = product_error(p, 0, h, o, 0) + 16 * unit;
+        bounds_fill_row(p, x, (size_t)r * (size_t)n + (size_t)o, 1, error * (a->gate ? fabs(a->gate[o]) + 1e-3 : 1) + 4 * unit);
     }
 }
 
-static void bound_embed_text(problem *p) {
+static void bound_embed_text(problem *p, int r) {
     const op_embed_text *a = &p->op.embed_text;
-    for (int r = 0; r < p->shape.rows; r++)
-        fill_row(problem_buffer(p, "out"), (size_t)a->out_row[r] * (size_t)a->width, a->width, 0);
+    bounds_fill_row(p, problem_buffer(p, "out"), (size_t)a->out_row[r] * (size_t)a->width, a->width, 0);
 }
 
-static void bound_norm_qkv(problem *p) {
+static void bound_norm_qkv(problem *p, int r) {
     const op_norm_qkv *a = &p->op.norm_qkv;
     buffer *q = problem_buffer(p, "q"), *keys = problem_buffer(p, "cache k"), *values = problem_buffer(p, "cache v");
     int d = a->weight.head_dim, half = d / 2, heads = a->weight.heads, k = a->weight.k, normed = a->norm.kind != NORM_NONE;
-    for (int r = 0; r < p->shape.rows; r++) {
-        row_size h = size_of_row(&a->norm, a->x, p->type, (size_t)r * (size_t)k, k);
-        size_t place = ((size_t)a->rows.sample[r] * (size_t)a->cache.capacity + (size_t)a->rows.position[r]) * (size_t)d;
-        for (int head = 0; head <= heads + 1; head++)
-            for (int i = 0; i < d; i++) {
-                double error = product_error(p, 0, h, head * d + i, normed);
-                /* a rotation mixes the two halves, each by at most 1 */
-                if (head <= heads) error += product_error(p, 0, h, head * d + (i + half) % d, normed) + 8 * unit;
-                if (head < heads)
-                    fill_row(q, ((size_t)r * (size_t)heads + (size_t)head) * (size_t)d + (size_t)i, 1, error);
-                else
-                    fill_row(head == heads ? keys : values, place + (size_t)i, 1, error);
-            }
-    }
+    row_size h = bounds_row(&a->norm, a->x, p->type, (size_t)r * (size_t)k, k);
+    size_t place = ((size_t)a->rows.sample[r] * (size_t)a->cache.capacity + (size_t)a->rows.position[r]) * (size_t)d;
+    for (int head = 0; head <= heads + 1; head++)
+        for (int i = 0; i < d; i++) {
+            double error = product_error(p, 0, h, head * d + i, normed);
+            /* a rotation mixes the two halves, each by at most 1 */
+            if (head <= heads) error += product_error(p, 0, h, head * d + (i + half) % d, normed) + 8 * unit;
+            if (head < heads)
+                bounds_fill_row(p, q, ((size_t)r * (size_t)heads + (size_t)head) * (size_t)d + (size_t)i, 1, error);
+            else
+                bounds_fill_row(p, head == heads ? keys : values, place + (size_t)i, 1, error);
+        }
 }
 
 /* One query over so many keys. Scores are about 1 apart (operands have deviation 1, scale 1/√d), so no probability is
@@ -155,69 +145,65 @@ static double attention_error(const problem *p, int d, int keys) {
     return error;
 }
 
-static void bound_image_attention(problem *p) {
+static void bound_image_attention(problem *p, int r) {
     const op_image_attention *a = &p->op.image_attention;
-    for (int r = 0; r < p->shape.rows; r++)
-        fill_row(problem_buffer(p, "out"), (size_t)r * (size_t)(a->heads * a->head_dim), a->heads * a->head_dim,
-                 attention_error(p, a->head_dim, OPENPI_IMAGE_TOKENS));
+    bounds_fill_row(p, problem_buffer(p, "out"), (size_t)r * (size_t)(a->heads * a->head_dim), a->heads * a->head_dim,
+             attention_error(p, a->head_dim, OPENPI_IMAGE_TOKENS));
 }
 
-static void bound_cache_attention(problem *p) {
+static void bound_cache_attention(problem *p, int r) {
     const op_cache_attention *a = &p->op.cache_attention;
     int width = a->heads * a->cache.head_dim;
-    for (int r = 0; r < p->shape.rows; r++)
-        fill_row(problem_buffer(p, "out"), (size_t)r * (size_t)width, width,
-                 attention_error(p, a->cache.head_dim, a->rows.keys[r]));
+    bounds_fill_row(p, problem_buffer(p, "out"), (size_t)r * (size_t)width, width,
+             attention_error(p, a->cache.head_dim, a->rows.keys[r]));
 }
 
-static void bound_state_embed(problem *p) {
+static void bound_state_embed(problem *p, int r) {
     const op_state_embed *a = &p->op.state_embed;
     int n = a->weight.n, k = a->weight.k;
-    for (int r = 0; r < p->shape.rows; r++) {
-        row_size h = size_of_row(&no_norm, a->state, DTYPE_F32, (size_t)r * (size_t)k, k);
-        for (int o = 0; o < n; o++)
-            fill_row(problem_buffer(p, "out"), (size_t)r * (size_t)a->out_stride * (size_t)n + (size_t)o, 1,
-                     product_error(p, 0, h, o, 0) + 8 * unit);
-    }
+    row_size h = bounds_row(&no_norm, a->state, DTYPE_F32, (size_t)r * (size_t)k, k);
+    for (int o = 0; o < n; o++)
+        bounds_fill_row(p, problem_buffer(p, "out"), (size_t)r * (size_t)a->out_stride * (size_t)n + (size_t)o, 1,
+                 product_error(p, 0, h, o, 0) + 8 * unit);
 }
 
-static void bound_action_embed(problem *p) {
+static void bound_action_embed(problem *p, int r) {
     const op_action_embed *a = &p->op.action_embed;
     int n = a->in.n, k = a->in.k;
-    for (int r = 0; r < p->shape.rows; r++) {
-        size_t to = ((size_t)(r / a->horizon) * (size_t)a->out_stride + (size_t)(a->out_offset + r % a->horizon)) * (size_t)n;
-        row_size h = size_of_row(&no_norm, a->x, DTYPE_F32, (size_t)r * (size_t)k, k);
-        double error = products * unit * h.length * 1.8 + 16 * unit;
-        if (a->mlp_in.data) {        /* each layer: its own error, and that of the row in front of it, random by random */
-            row_size u = {sqrt(n) * (h.length / sqrt(k) + 1) * 2, 0};
-            error = (products * unit * u.length + 8 * error) * 1.8 + 4e-7 * 8;
-            error = (products * unit * u.length + 8 * error) * 1.8;
-        }
-        fill_row(problem_buffer(p, "out"), to, n, error);
+    size_t to = ((size_t)(r / a->horizon) * (size_t)a->out_stride + (size_t)(a->out_offset + r % a->horizon)) * (size_t)n;
+    row_size h = bounds_row(&no_norm, a->x, DTYPE_F32, (size_t)r * (size_t)k, k);
+    double error = products * unit * h.length * 1.8 + 16 * unit;
+    if (a->mlp_in.data) {        /* each layer: its own error, and that of the row in front of it, random by random */
+        row_size u = {sqrt(n) * (h.length / sqrt(k) + 1) * 2, 0};
+        error = (products * unit * u.length + 8 * error) * 1.8 + 4e-7 * 8;
+        error = (products * unit * u.length + 8 * error) * 1.8;
     }
+    bounds_fill_row(p, problem_buffer(p, "out"), to, n, error);
 }
 
-static void bound_velocity(problem *p) {
+static void bound_velocity(problem *p, int r) {
     const op_velocity *a = &p->op.velocity;
     buffer *v = problem_buffer(p, "velocity"), *x_t = problem_buffer(p, "x_t");
     int n = a->weight.n, k = a->weight.k;
-    for (int r = 0; r < p->shape.rows; r++) {
-        size_t at = ((size_t)(r / a->horizon) * (size_t)a->x_stride + (size_t)(a->x_offset + r % a->horizon)) * (size_t)k;
-        row_size h = size_of_row(&a->norm, a->x, p->type, at, k);
-        for (int o = 0; o < n; o++) {
-            double error = product_error(p, 0, h, o, 1) + 8 * unit;
-            fill_row(v, (size_t)(r * n + o), 1, error);
-            fill_row(x_t, (size_t)(r * n + o), 1, error * fabs(a->dt) + 4 * unit);
-        }
+    size_t at = ((size_t)(r / a->horizon) * (size_t)a->x_stride + (size_t)(a->x_offset + r % a->horizon)) * (size_t)k;
+    row_size h = bounds_row(&a->norm, a->x, p->type, at, k);
+    for (int o = 0; o < n; o++) {
+        double error = product_error(p, 0, h, o, 1) + 8 * unit;
+        bounds_fill_row(p, v, (size_t)(r * n + o), 1, error);
+        bounds_fill_row(p, x_t, (size_t)(r * n + o), 1, error * fabs(a->dt) + 4 * unit);
     }
 }
 
-static void (*const fillers[OP_KINDS])(problem *p) = {
+static void (*const fillers[OP_KINDS])(problem *p, int row) = {
 #define X(kind, member, type) [kind] = bound_##member,
     OP_LIST(X)
 #undef X
 };
 
 void bounds_fill(problem *p) {
-    if (!(p->shape.options & SHAPE_COPY)) fillers[p->shape.kind](p);
+    if (p->shape.options & SHAPE_COPY) return;
+    for (int r = 0; r < p->shape.rows; r++) {
+        p->unknown = !problem_checks(p, r);
+        fillers[p->shape.kind](p, r);
+    }
 }

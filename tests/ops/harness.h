@@ -3,6 +3,7 @@
  *   problem.c   one op with random operands on the host, in canonical layouts: what the definition makes of them, and
  *               how far each element may be from it
  *   bounds.c    that distance
+ *   problem_parts.c  both for the ops that fused ones are made of
  *   trial.c     the same op on a device: operands packed and surrounded with guards, outputs poisoned, results compared
  *   timing.c    full-size ops without comparison: time against the machine's roofs
  *   functions.c the error of exp, gelu and silu over their whole range
@@ -11,14 +12,18 @@
 #define OPS_HARNESS_H
 
 #include "backend/backend.h"
-#include "backend/cpu/roof.h"
 #include "base/threads.h"
 #include "ops/shapes.h"
 
-enum { BUFFERS = 16, MATRICES = 3 };
+enum { BUFFERS = 16, MATRICES = 3, CANDIDATES = 256 };
 
 /* Beside the options of shapes.h: output o is input o, without bias, and must be it exactly. */
-enum { SHAPE_COPY = 1 << 16 };
+enum {
+    SHAPE_COPY = 1 << 16,
+    SHAPE_BATCH = 1 << 17,       /* 64 samples                                                            */
+    SHAPE_IMAGE = 1 << 18,       /* scores, values: of images, not of a cache                             */
+    SHAPE_RAW = 1 << 19,         /* weights stay row-major                                                */
+};
 
 typedef enum role { ROLE_IN, ROLE_OUT, ROLE_INOUT, ROLE_KEYS, ROLE_VALUES } role;
 
@@ -31,7 +36,8 @@ typedef struct buffer {
     size_t count;                /* elements                                                              */
     void *data;                  /* as the op finds it                                                    */
     void *expected;              /* OUT, INOUT, KEYS, VALUES: as the definition leaves it                 */
-    float *bound;                /* [count] allowed distance from it                                      */
+    float *bound;                /* [count] allowed distance from it; INFINITY: written, but the definition
+                                    did not do this row                                                   */
 } buffer;
 
 typedef struct problem_matrix {
@@ -51,6 +57,8 @@ typedef struct problem {
     int buffer_count, matrix_count;
     int32_t *row_tables[4];      /* count, sample, position, keys                                         */
     int capacity;
+    int checked;                 /* rows that the definition does: all, or this many spread over them     */
+    int unknown;                 /* bounds.c: the row at hand is not among them                           */
 } problem;
 
 typedef struct dice {
@@ -59,9 +67,10 @@ typedef struct dice {
 double random_uniform(dice *r);                      /* [-1, 1)                                         */
 int random_below(dice *r, int n);
 
-/* with_expected 0: only operands (for timing). Returns 0 when out of memory. */
+/* The definition does `checked` rows; 0: none, only operands are made (for timing). Returns 0 when out of memory. */
 int problem_make(problem *p, const op_shape *shape, dtype type, dtype weight_type, int samples, dice *r, pool *pool,
-                 int with_expected);
+                 int checked);
+int problem_checks(const problem *p, int row);
 void problem_free(problem *p);
 buffer *problem_buffer(problem *p, const char *name);
 /* The value of element i. */
@@ -80,12 +89,17 @@ typedef struct verdict {
     char detail[500];
 } verdict;
 
-/* Runs the problem on two devices of one level, `device` with many threads and `single` with one. */
-verdict trial_run(problem *p, device *device, struct device *single);
+/* How large a part of a level's bf16 results may be the neighbour of what is expected. */
+typedef struct allowance {
+    double neighbours, attention_neighbours;
+} allowance;
+
+/* Runs the problem on two devices of one level, `device` with many threads and `single` with one; a GPU is both. */
+verdict trial_run(problem *p, device *device, struct device *single, allowance allowed);
 
 /* One line of timing under `roofs`, or under roofs measured again right in front of it. */
-void timing_run(const op_shape *shape, dtype type, device *device, pool *pool, dice *r, cpu_roofs roofs, int again);
-void timing_head(device *device, pool *pool, dtype type, cpu_roofs *roofs);
+void timing_run(const op_shape *shape, dtype type, device *device, pool *pool, dice *r, device_roofs roofs, int again);
+void timing_head(device *device, pool *pool, dtype type, device_roofs *roofs);
 
 /* Of the CPU's element functions; a verdict a level. */
 verdict functions_run(device *device);

@@ -1,11 +1,14 @@
 /* openpi_ops: checks every operation at every level of every backend against its definition, or times them.
  *
- *   openpi_ops [--isa LEVEL] [--op KIND or part of a case's name] [--seed N] [--list]
+ *   openpi_ops [--device cpu|cuda:N] [--isa LEVEL] [--op KIND or part of a case's name] [--seed N] [--list]
+ *              (no device: the processor and cuda:0)
  *   openpi_ops --bench [--isa LEVEL] [--op …] [--dtype f32|bf16] [--size full] [--threads N] [--quick]
  *              (roofs are measured anew for each op, but for --quick)
  *              [--cut K] [--panels N] [--fit BYTES] [--no-ahead]      how the bf16 product is blocked, for tuning
  *
- * Levels that this machine lacks are named and counted. Inputs differ from run to run; a failure's seed repeats it. */
+ * The definition is slow, so large shapes are cut down; a GPU, whose kernels are chosen by size, also gets them whole, and
+ * then the definition does some of their rows. Levels that this machine lacks are named and counted. Inputs differ from
+ * run to run; a failure's seed repeats it. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,21 +50,81 @@ static const op_shape made_shapes[] = {
     {"made state 7", OP_STATE_EMBED, 7, 37, 13, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_BIAS},
     {"made velocity 50", OP_VELOCITY, 50, 37, 72, 0, 0, 0, NORM_RMS, ACT_NONE, SHAPE_BIAS},
     {"made text 7", OP_EMBED_TEXT, 7, 41, 0, 0, 0, 0, NORM_NONE, ACT_NONE, 0},
+    {"made raw 33", OP_NORM_LINEAR, 13, 33, 45, 0, 0, 0, NORM_RMS, ACT_SILU, SHAPE_BIAS | SHAPE_RAW},
+    {"made raw gated 35", OP_NORM_LINEAR, 40, 70, 588, 0, 0, 0, NORM_RMS, ACT_GEGLU, SHAPE_GATED | SHAPE_RAW},
+    {"made raw qkv", OP_NORM_QKV, 12, 170, 41, 3, 34, 0, NORM_RMS, ACT_NONE, SHAPE_RAW},
+    {"made raw down", OP_LINEAR_RESIDUAL, 10, 96, 256, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_GATE | SHAPE_RAW},
+    {"made raw rows 300", OP_LINEAR_RESIDUAL, 300, 72, 136, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_BIAS | SHAPE_RAW},
+    {"made raw action", OP_ACTION_EMBED, 33, 41, 32, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_MLP | SHAPE_RAW},
+    {"made norm 7", OP_NORM, 13, 0, 7, 0, 0, 0, NORM_RMS, ACT_NONE, 0},
+    {"made norm 1024", OP_NORM, 10, 0, 1024, 0, 0, 0, NORM_RMS, ACT_NONE, SHAPE_SHIFT},
+    {"made norm 1152", OP_NORM, 300, 0, 1152, 0, 0, 0, NORM_LAYER, ACT_NONE, 0},
+    {"made norm 641", OP_NORM, 3, 0, 641, 0, 0, 0, NORM_LAYER, ACT_NONE, 0},
+    {"made gelu 4304", OP_ACTIVATE, 70, 4304, 0, 0, 0, 0, NORM_NONE, ACT_GELU, SHAPE_BIAS},
+    {"made bias 33", OP_ACTIVATE, 13, 33, 0, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_BIAS | SHAPE_SCATTER},
+    {"made silu 41", OP_ACTIVATE, 7, 41, 0, 0, 0, 0, NORM_NONE, ACT_SILU, SHAPE_SCATTER},
+    {"made geglu 4096", OP_ACTIVATE, 10, 4096, 0, 0, 0, 0, NORM_NONE, ACT_GEGLU, SHAPE_GATED},
+    {"made up 1", OP_ACTIVATE, 29, 1, 0, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_GATED},
+    {"made add 1024", OP_ADD, 10, 1024, 0, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_GATE},
+    {"made add 47", OP_ADD, 33, 47, 0, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_BIAS},
+    {"made add 1153", OP_ADD, 300, 1153, 0, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_BIAS | SHAPE_GATE},
+    {"made rope d 256", OP_ROPE_CACHE, 51, 0, 0, 3, 256, 0, NORM_NONE, ACT_NONE, 0},
+    {"made rope d 34", OP_ROPE_CACHE, 12, 0, 0, 3, 34, 0, NORM_NONE, ACT_NONE, 0},
+    {"made rope kv", OP_ROPE_CACHE, 50, 0, 0, 0, 72, 0, NORM_NONE, ACT_NONE, 0},
+    {"made rope batch", OP_ROPE_CACHE, 640, 0, 0, 1, 24, 0, NORM_NONE, ACT_NONE, SHAPE_BATCH},
+    {"made scores 1", OP_SCORES, 1, 0, 0, 1, 2, 1, NORM_NONE, ACT_NONE, 0},
+    {"made scores 33", OP_SCORES, 33, 0, 0, 5, 34, 33, NORM_NONE, ACT_NONE, 0},
+    {"made scores 801", OP_SCORES, 11, 0, 0, 8, 256, 801, NORM_NONE, ACT_NONE, 0},
+    {"made scores batch", OP_SCORES, 640, 0, 0, 2, 24, 45, NORM_NONE, ACT_NONE, SHAPE_BATCH},
+    {"made image scores d 5", OP_SCORES, 512, 0, 0, 3, 5, 256, NORM_NONE, ACT_NONE, SHAPE_IMAGE},
+    {"made image scores d 72", OP_SCORES, 256, 0, 0, 2, 72, 200, NORM_NONE, ACT_NONE, SHAPE_IMAGE},
+    {"made softmax 1", OP_SOFTMAX, 7, 0, 0, 3, 0, 1, NORM_NONE, ACT_NONE, 0},
+    {"made softmax 45", OP_SOFTMAX, 33, 0, 0, 2, 0, 45, NORM_NONE, ACT_NONE, 0},
+    {"made softmax 801", OP_SOFTMAX, 11, 0, 0, 8, 0, 801, NORM_NONE, ACT_NONE, 0},
+    {"made values 1", OP_VALUES, 1, 0, 0, 1, 2, 1, NORM_NONE, ACT_NONE, 0},
+    {"made values 33", OP_VALUES, 33, 0, 0, 5, 34, 33, NORM_NONE, ACT_NONE, 0},
+    {"made values 801", OP_VALUES, 11, 0, 0, 8, 256, 801, NORM_NONE, ACT_NONE, 0},
+    {"made values batch", OP_VALUES, 640, 0, 0, 2, 24, 45, NORM_NONE, ACT_NONE, SHAPE_BATCH},
+    {"made image values d 5", OP_VALUES, 512, 0, 0, 3, 5, 256, NORM_NONE, ACT_NONE, SHAPE_IMAGE},
+    {"made image values d 72", OP_VALUES, 256, 0, 0, 2, 72, 200, NORM_NONE, ACT_NONE, SHAPE_IMAGE},
+    {"made attention batch", OP_CACHE_ATTENTION, 640, 0, 0, 2, 24, 45, NORM_NONE, ACT_NONE, SHAPE_BATCH},
+    {"made qkv batch", OP_NORM_QKV, 640, 72, 40, 1, 24, 0, NORM_RMS, ACT_NONE, SHAPE_BATCH},
 };
 
-/* The last is level amx with tiles in plain C. */
-static const char *const levels[] = {"reference", "avx2", "avx512", "avx512_bf16", "amx", "amx_emulated"};
+/* Kernels of a GPU that only such sizes choose: rows between the tiles' ends, long suffixes, many samples. */
+static const op_shape large_shapes[] = {
+    {"large rows 64", OP_NORM_LINEAR, 64, 4096, 1024, 0, 0, 0, NORM_RMS, ACT_NONE, SHAPE_BIAS},
+    {"large rows 90", OP_LINEAR_RESIDUAL, 90, 1024, 4096, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_GATE},
+    {"large gated 51", OP_NORM_LINEAR, 51, 8192, 1024, 0, 0, 0, NORM_RMS, ACT_GEGLU, SHAPE_GATED},
+    {"large residual 51", OP_LINEAR_RESIDUAL, 51, 1024, 4096, 0, 0, 0, NORM_NONE, ACT_NONE, 0},
+    {"large qkv 51", OP_NORM_QKV, 51, 2560, 1024, 8, 256, 0, NORM_RMS, ACT_NONE, 0},
+    {"large attention 51", OP_CACHE_ATTENTION, 51, 0, 0, 8, 256, 867, NORM_NONE, ACT_NONE, 0},
+    {"large attention batch", OP_CACHE_ATTENTION, 640, 0, 0, 8, 256, 84, NORM_NONE, ACT_NONE, SHAPE_BATCH},
+    {"large attention 1500", OP_CACHE_ATTENTION, 1500, 0, 0, 8, 256, 800, NORM_NONE, ACT_NONE, 0},
+    {"large rows 2400", OP_NORM_LINEAR, 2400, 3456, 1152, 0, 0, 0, NORM_LAYER, ACT_GELU, SHAPE_BIAS},
+    {"large action 50", OP_ACTION_EMBED, 50, 1024, 32, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_MLP},
+};
+
+/* amx_emulated is level amx with tiles in plain C; portable and hopper are a GPU's kernels. */
+static const char *const levels[] = {"reference", "avx2", "avx512", "avx512_bf16", "amx", "amx_emulated", "portable", "hopper"};
+
+/* A GPU rounds probabilities before it divides them by their sum, which is other rounding of the same size: about half
+ * of an attention's results are the neighbour of what is expected. */
+static const allowance processor = {0.08, 0.08}, graphics = {0.08, 0.6};
 
 enum {
     REAL = sizeof real_shapes / sizeof *real_shapes,
     MADE = sizeof made_shapes / sizeof *made_shapes,
-    LEVELS = sizeof levels / sizeof *levels
+    LARGE = sizeof large_shapes / sizeof *large_shapes,
+    LEVELS = sizeof levels / sizeof *levels,
+    GPU_LEVELS = LEVELS - 2
 };
 enum { THREADS = 3 };
 static const double budget = 6e6;          /* multiply-adds of the definition that one case may take        */
+static const double whole_budget = 5e7;    /* the same of a case that it does some rows of                  */
 
 typedef struct options {
-    const char *isa, *op, *size, *dtype;
+    const char *device, *isa, *op, *size, *dtype;
     uint64_t seed;
     int list, bench, threads, quick, no_ahead;
     int cut, panels, fit;        /* 0: as the level has it                                                */
@@ -71,7 +134,9 @@ typedef struct level {
     const char *name;
     device *many, *single;       /* NULL: this machine lacks it                                           */
     int run, failed;
-    double worst, neighbours;
+    double worst[2], neighbours; /* worst: f32, bf16                                                      */
+    char reason[300];            /* why it is skipped                                                     */
+    allowance allowed;
 } level;
 
 static int chosen(const options *o, const op_shape *s) {
@@ -85,6 +150,9 @@ static double work_of(const op_shape *s) {
     switch (s->kind) {
     case OP_IMAGE_ATTENTION: return 4.0 * s->rows * 256 * width;
     case OP_CACHE_ATTENTION: return 4.0 * s->rows * s->keys * width;
+    case OP_SCORES:
+    case OP_VALUES: return 2.0 * s->rows * s->keys * width;
+    case OP_SOFTMAX: return 8.0 * s->rows * s->keys * s->heads;
     case OP_ACTION_EMBED: return (double)s->rows * s->n * (s->k + (s->options & SHAPE_MLP ? 2.0 * s->n : 0));
     default: return (double)s->rows * s->n * (s->k ? s->k : 1);
     }
@@ -116,25 +184,27 @@ static op_shape shrink(op_shape s, dice *r) {
     return s;
 }
 
-static void check_one(const options *o, const op_shape *shape, dtype type, dtype weight_type, level *all, pool *pool, dice *r) {
+static void check_one(const options *o, const op_shape *shape, dtype type, dtype weight_type, level *first, level *end,
+                      int checked, pool *pool, dice *r) {
     problem p;
     int samples = 1 + random_below(r, 3);
-    if (!problem_make(&p, shape, type, weight_type, samples, r, pool, 1)) {
+    if (!problem_make(&p, shape, type, weight_type, samples, r, pool, checked)) {
         fprintf(stderr, "out of memory: %s\n", shape->name);
         exit(2);
     }
-    for (level *l = all; l < all + LEVELS; l++) {
+    for (level *l = first; l < end; l++) {
+        double *worst = &l->worst[type == DTYPE_BF16];
         if (!l->many) continue;
-        verdict v = trial_run(&p, l->many, l->single);
+        verdict v = trial_run(&p, l->many, l->single, l->allowed);
         l->run++;
-        if (v.worst > l->worst) l->worst = v.worst;
+        if (v.worst > *worst) *worst = v.worst;
         if (v.neighbours > l->neighbours) l->neighbours = v.neighbours;
         if (v.ok && !o->list) continue;
         printf(
-            "%-4s %-11s %-22s %-16s rows %d, n %d, k %d, heads %d·%d, keys %d, samples %d, %s, weights %s: %s%.2f of the bound\n",
+            "%-4s %-11s %-22s %-16s rows %d, n %d, k %d, heads %d·%d, keys %d, samples %d, %s, weights %s: %s%s%.2f of the bound\n",
             v.ok ? "ok" : "FAIL", l->name, shape->name, op_kind_name(shape->kind), shape->rows, shape->n, shape->k, shape->heads,
             shape->head_dim, shape->keys, p.samples, type == DTYPE_BF16 ? "bf16" : "f32",
-            weight_type == DTYPE_BF16 ? "bf16" : "f32", v.detail, v.worst);
+            weight_type == DTYPE_BF16 ? "bf16" : "f32", v.detail, *v.detail ? ", " : "", v.worst);
         l->failed += !v.ok;
     }
     problem_free(&p);
@@ -143,16 +213,27 @@ static void check_one(const options *o, const op_shape *shape, dtype type, dtype
 static void check_shape(const options *o, const op_shape *shape, level *all, pool *pool, dice *r) {
     static const dtype pairs[][2] = {
         {DTYPE_F32, DTYPE_F32}, {DTYPE_F32, DTYPE_BF16}, {DTYPE_BF16, DTYPE_BF16}, {DTYPE_BF16, DTYPE_F32}};
-    int without_weights = shape->kind == OP_IMAGE_ATTENTION || shape->kind == OP_CACHE_ATTENTION || shape->kind == OP_EMBED_TEXT;
+    op of_kind = {.kind = shape->kind};
+    matrix *none[OP_MATRICES];
+    int without_weights = !op_matrices(&of_kind, none);
     if (!chosen(o, shape)) return;
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
-        if (!without_weights || pairs[i][0] == pairs[i][1]) check_one(o, shape, pairs[i][0], pairs[i][1], all, pool, r);
+        if (!without_weights || pairs[i][0] == pairs[i][1])
+            check_one(o, shape, pairs[i][0], pairs[i][1], all, all + LEVELS, shape->rows, pool, r);
+}
+
+/* A shape at its full size, on the GPU. */
+static void check_whole(const options *o, const op_shape *shape, level *all, pool *pool, dice *r) {
+    double row = work_of(shape) / shape->rows;
+    int checked = row * shape->rows <= whole_budget ? shape->rows : (int)(whole_budget / row);
+    if (!chosen(o, shape) || (!all[GPU_LEVELS].many && !all[LEVELS - 1].many)) return;
+    check_one(o, shape, DTYPE_BF16, DTYPE_BF16, all + GPU_LEVELS, all + LEVELS, checked < 3 ? 3 : checked, pool, r);
 }
 
 static int check_functions(const options *o, level *all) {
     int failed = 0;
     for (level *l = all; l < all + LEVELS; l++) {
-        if (!l->many || !strcmp(l->name, "reference") || (o->op && strcmp(o->op, "functions"))) continue;
+        if (!l->many || l >= all + GPU_LEVELS || !strcmp(l->name, "reference") || (o->op && strcmp(o->op, "functions"))) continue;
         verdict v = functions_run(l->many);
         l->run++;
         l->failed += !v.ok;
@@ -166,9 +247,10 @@ static int summarise(const level *all, uint64_t seed, double ms) {
     int failed = 0, run = 0, lacking = 0;
     for (const level *l = all; l < all + LEVELS; l++) {
         if (l->many)
-            printf("%-12s %4d checks, %d failed, worst %.2f of its bound, bf16 results off by a bit: at most %.1f %%\n", l->name,
-                   l->run, l->failed, l->worst, 100 * l->neighbours);
-        if (!l->many && l->name) printf("%-12s skipped: %s\n", l->name, l->run < 0 ? "not asked for" : "this machine lacks it");
+            printf(
+                "%-12s %4d checks, %d failed, worst of its bound f32 %.2f, bf16 %.2f, bf16 results off by a bit: at most %.1f %%\n",
+                l->name, l->run, l->failed, l->worst[0], l->worst[1], 100 * l->neighbours);
+        if (!l->many && l->name) printf("%-12s skipped: %s\n", l->name, l->run < 0 ? "not asked for" : l->reason);
         lacking += !l->many && l->run >= 0;
         failed += l->failed;
         run += l->many ? l->run : 0;
@@ -190,6 +272,17 @@ static void emulate_amx(device *device, cpu_kernels *kernels) {
     self->kernels = kernels;
 }
 
+/* A GPU has no number of threads: it runs everything twice. */
+static void open_gpu(level *l, const char *which) {
+    openpi_error error;
+    device_options options = {.path = l->name};
+    if (backend_cuda.open(which, &options, &l->many, &error) != OPENPI_OK) {
+        l->many = NULL;
+        snprintf(l->reason, sizeof l->reason, "%.290s", error.message);
+    }
+    l->single = l->many;
+}
+
 static int open_level(level *l, pool *many, pool *single) {
     static cpu_kernels emulating;
     openpi_error error;
@@ -205,6 +298,7 @@ static int open_level(level *l, pool *many, pool *single) {
         if (emulated ? ((cpu_device *)*to)->kernels == &emulating : !strcmp((*to)->path, l->name)) continue;
         backend_cpu.close(*to);
         *to = NULL;
+        snprintf(l->reason, sizeof l->reason, "this machine lacks it");
     }
     return 1;
 }
@@ -234,7 +328,7 @@ static int bench(const options *o, const char *isa) {
     dtype type = o->dtype && !strcmp(o->dtype, "f32") ? DTYPE_F32 : DTYPE_BF16;
     cpu_kernels kernels;
     cpu_product product;
-    cpu_roofs roofs;
+    device_roofs roofs;
     openpi_error error;
     pool *pool;
     device *device;
@@ -261,19 +355,18 @@ static int check(const options *o) {
     pool *many, *single;
     level all[LEVELS];
     double start = clock_ms();
-    int known = !o->isa;
-    if (pool_create(THREADS, 0, &many, &error) != OPENPI_OK || pool_create(1, 0, &single, &error) != OPENPI_OK) {
+    int known = !o->isa, gpu = !o->device || strcmp(o->device, "cpu"), cpu = !o->device || !gpu;
+    if (pool_create(cpu ? THREADS : 0, 0, &many, &error) != OPENPI_OK || pool_create(1, 0, &single, &error) != OPENPI_OK) {
         fprintf(stderr, "%s\n", error.message);
         return 2;
     }
     for (int i = 0; i < LEVELS; i++) {
-        all[i] = (level){.name = levels[i]};
-        if (o->isa && strcmp(o->isa, levels[i])) {
-            all[i].run = -1;
-            continue;
-        }
-        known = 1;
-        if (!open_level(&all[i], many, single)) return 2;
+        all[i] = (level){.name = levels[i], .allowed = i < GPU_LEVELS ? processor : graphics};
+        int named = !o->isa || !strcmp(o->isa, levels[i]);
+        known |= named;
+        if (!named || !(i < GPU_LEVELS ? cpu : gpu)) all[i].run = -1;
+        else if (i >= GPU_LEVELS) open_gpu(&all[i], o->device ? o->device : "cuda:0");
+        else if (!open_level(&all[i], many, single)) return 2;
     }
     if (!known) {
         fprintf(stderr, "there is no level \"%s\"\n", o->isa);
@@ -285,11 +378,16 @@ static int check(const options *o) {
         dice r = {o->seed + (uint64_t)i * 1000003};
         op_shape shape = i < REAL ? shrink(real_shapes[i], &r) : made_shapes[i - REAL];
         check_shape(o, &shape, all, many, &r);
+        if (i < REAL && work_of(&real_shapes[i]) > budget) check_whole(o, &real_shapes[i], all, many, &r);
+    }
+    for (int i = 0; i < LARGE; i++) {
+        dice r = {o->seed + (uint64_t)i * 7000003};
+        check_whole(o, &large_shapes[i], all, many, &r);
     }
     int failed = summarise(all, o->seed, clock_ms() - start);
     for (int i = 0; i < LEVELS; i++) {
-        if (all[i].many) backend_cpu.close(all[i].many);
-        if (all[i].single) backend_cpu.close(all[i].single);
+        if (all[i].single && all[i].single != all[i].many) all[i].single->backend->close(all[i].single);
+        if (all[i].many) all[i].many->backend->close(all[i].many);
     }
     pool_close(many);
     pool_close(single);
@@ -301,10 +399,12 @@ int main(int count, char **arguments) {
                                           {"list", 0, NULL, 'l'},    {"bench", 0, NULL, 'b'}, {"dtype", 1, NULL, 'd'},
                                           {"threads", 1, NULL, 't'}, {"size", 1, NULL, 'z'},  {"cut", 1, NULL, 'c'},
                                           {"panels", 1, NULL, 'p'},  {"fit", 1, NULL, 'f'},   {"no-ahead", 0, NULL, 'a'},
-                                          {"quick", 0, NULL, 'q'},   {NULL, 0, NULL, 0}};
+                                          {"quick", 0, NULL, 'q'},   {"device", 1, NULL, 'D'},
+                                          {NULL, 0, NULL, 0}};
     options o = {.seed = (uint64_t)time(NULL), .size = "full"};
     for (int c; (c = getopt_long(count, arguments, "", known, NULL)) != -1;) {
         switch (c) {
+        case 'D': o.device = optarg; break;
         case 'i': o.isa = optarg; break;
         case 'o': o.op = optarg; break;
         case 's': o.seed = strtoull(optarg, NULL, 10); break;
@@ -319,8 +419,10 @@ int main(int count, char **arguments) {
         case 'a': o.no_ahead = 1; break;
         case 'q': o.quick = 1; break;
         default:
-            fprintf(stderr, "usage: openpi_ops [--isa LEVEL] [--op PART] [--seed N] [--list] | --bench [--dtype T] [--size S] "
-                            "[--threads N]\n");
+            fprintf(
+                stderr,
+                "usage: openpi_ops [--device cpu|cuda:N] [--isa LEVEL] [--op PART] [--seed N] [--list] | --bench [--dtype T] [--size S] "
+                "[--threads N]\n");
             return 2;
         }
     }

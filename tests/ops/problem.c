@@ -2,7 +2,7 @@
  *
  * The surprise: outputs, rows behind the last one and cache places that nothing writes start as poison, on the host as
  * on the device; what the definition leaves poisoned must stay so bit for bit. */
-#include "harness.h"
+#include "maker.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -49,20 +49,13 @@ static void set(void *data, dtype type, size_t i, double value) {
 
 /* ---- operands --------------------------------------------------------------------------------------------- */
 
-typedef struct maker {
-    problem *p;
-    dice *r;
-    int failed;
-} maker;
-
 static void *take(maker *m, size_t bytes) {
     void *memory = malloc(bytes ? bytes : 1);
     if (!memory) m->failed = 1;
     return memory;
 }
 
-/* The first `used` of count elements random with the standard deviation `scale`, around `mean`; the rest poison. */
-static void *add(maker *m, const char *name, size_t field, role role, dtype type, size_t count, size_t used, double scale,
+void *maker_add(maker *m, const char *name, size_t field, role role, dtype type, size_t count, size_t used, double scale,
                  double mean) {
     buffer *b = &m->p->buffers[m->p->buffer_count];
     void *data = take(m, count * dtype_bytes(type));
@@ -108,26 +101,24 @@ static void add_matrix(maker *m, size_t field, matrix form) {
     memcpy((char *)&m->p->op + field, &form, sizeof form);
 }
 
-#define AT(member) offsetof(op, member)
-
 static matrix matrix_of(const problem *p, int n, int k, matrix_form form) {
-    return (matrix){.n = n, .k = k, .type = p->weight_type, .form = form, .heads = p->shape.heads, .head_dim = p->shape.head_dim};
+    return (matrix){.n = n, .k = k, .type = p->weight_type, .form = form, .heads = p->shape.heads, .head_dim = p->shape.head_dim,
+                    .raw = (p->shape.options & SHAPE_RAW) != 0};
 }
 
-static void add_norm(maker *m, size_t field) {
+void maker_add_norm(maker *m, size_t field) {
     norm *n = (norm *)((char *)&m->p->op + field);
     const op_shape *s = &m->p->shape;
     size_t k = (size_t)s->k;
     n->kind = s->norm;
     n->eps = 1e-6f;
     if (s->norm == NORM_NONE) return;
-    add(m, "norm weight", field + offsetof(norm, weight), ROLE_IN, DTYPE_F32, k, k, 0.3, s->norm == NORM_LAYER ? 1 : 0);
+    maker_add(m, "norm weight", field + offsetof(norm, weight), ROLE_IN, DTYPE_F32, k, k, 0.3, s->norm == NORM_LAYER ? 1 : 0);
     if (s->norm == NORM_LAYER || s->options & SHAPE_SHIFT)
-        add(m, "norm bias", field + offsetof(norm, bias), ROLE_IN, DTYPE_F32, k, k, 0.3, 0);
+        maker_add(m, "norm bias", field + offsetof(norm, bias), ROLE_IN, DTYPE_F32, k, k, 0.3, 0);
 }
 
-/* count, sample, position, keys of `rows` rows of so many samples; places start at `start`. */
-static void add_rows(maker *m, size_t field, int start) {
+void maker_add_rows(maker *m, size_t field, int start) {
     problem *p = m->p;
     int rows = p->shape.rows, capacity = rows + SPARE_ROWS;
     row_set *set = (row_set *)((char *)&p->op + field);
@@ -153,7 +144,7 @@ static void add_rows(maker *m, size_t field, int start) {
 }
 
 /* Rows go to every second one, backwards: an order that nothing could hit by accident. */
-static void add_out_rows(maker *m, size_t field) {
+void maker_add_out_rows(maker *m, size_t field) {
     int rows = m->p->shape.rows, capacity = rows + SPARE_ROWS;
     int32_t *to = take(m, (size_t)capacity * 4);
     if (!to) return;
@@ -163,14 +154,14 @@ static void add_out_rows(maker *m, size_t field) {
 }
 
 /* x: act [capacity][k], rows in use random. */
-static void add_act(maker *m, const char *name, size_t field, role role, int rows, int columns) {
+void maker_add_act(maker *m, const char *name, size_t field, role role, int rows, int columns) {
     size_t width = (size_t)columns;
-    add(m, name, field, role, m->p->type, (size_t)(rows + SPARE_ROWS) * width, role == ROLE_OUT ? 0 : (size_t)rows * width, 1, 0);
+    maker_add(m, name, field, role, m->p->type, (size_t)(rows + SPARE_ROWS) * width, role == ROLE_OUT ? 0 : (size_t)rows * width, 1, 0);
 }
 
-static void add_floats(maker *m, const char *name, size_t field, int count, double scale) {
+void maker_add_floats(maker *m, const char *name, size_t field, int count, double scale) {
     if (m->p->shape.options & SHAPE_COPY) scale = 0;
-    add(m, name, field, ROLE_IN, DTYPE_F32, (size_t)count, (size_t)count, scale, 0);
+    maker_add(m, name, field, ROLE_IN, DTYPE_F32, (size_t)count, (size_t)count, scale, 0);
 }
 
 static void make_patch_embed(maker *m) {
@@ -178,17 +169,17 @@ static void make_patch_embed(maker *m) {
     const op_shape *s = &p->shape;
     size_t pixels = (size_t)(s->rows / TOKENS) * 224 * 224 * 3;
     int floats = s->options & SHAPE_COPY ? 0 : random_below(m->r, 2);
-    add_rows(m, AT(patch_embed.rows), 0);
+    maker_add_rows(m, AT(patch_embed.rows), 0);
     add_ints(m, "pixels", AT(patch_embed.pixels), &(int32_t){floats ? OPENPI_PIXELS_F32 : OPENPI_PIXELS_U8}, 1);
     add_matrix(m, AT(patch_embed.weight), matrix_of(p, s->n, s->k, MATRIX_PLAIN));
-    add_floats(m, "bias", AT(patch_embed.bias), s->n, 1);
-    add_floats(m, "position", AT(patch_embed.position), TOKENS * s->n, 1);
-    add_act(m, "out", AT(patch_embed.out), ROLE_OUT, s->rows, s->n);
+    maker_add_floats(m, "bias", AT(patch_embed.bias), s->n, 1);
+    maker_add_floats(m, "position", AT(patch_embed.position), TOKENS * s->n, 1);
+    maker_add_act(m, "out", AT(patch_embed.out), ROLE_OUT, s->rows, s->n);
     if (floats) {
-        add(m, "images", AT(patch_embed.images), ROLE_IN, DTYPE_F32, pixels, pixels, 0.5, 0);
+        maker_add(m, "images", AT(patch_embed.images), ROLE_IN, DTYPE_F32, pixels, pixels, 0.5, 0);
         return;
     }
-    uint8_t *bytes = add(m, "images", AT(patch_embed.images), ROLE_IN, DTYPE_U8, pixels, 0, 0, 0);
+    uint8_t *bytes = maker_add(m, "images", AT(patch_embed.images), ROLE_IN, DTYPE_U8, pixels, 0, 0, 0);
     for (size_t i = 0; bytes && i < pixels; i++) bytes[i] = (uint8_t)random_below(m->r, 256);
 }
 
@@ -196,21 +187,21 @@ static void make_norm_linear(maker *m) {
     problem *p = m->p;
     const op_shape *s = &p->shape;
     int gated = (s->options & SHAPE_GATED) != 0, columns = gated ? s->n / 2 : s->n, scatter = (s->options & SHAPE_SCATTER) != 0;
-    add_rows(m, AT(norm_linear.rows), 0);
-    add_act(m, "x", AT(norm_linear.x), ROLE_IN, s->rows, s->k);
-    add_norm(m, AT(norm_linear.norm));
+    maker_add_rows(m, AT(norm_linear.rows), 0);
+    maker_add_act(m, "x", AT(norm_linear.x), ROLE_IN, s->rows, s->k);
+    maker_add_norm(m, AT(norm_linear.norm));
     add_matrix(m, AT(norm_linear.weight), matrix_of(p, s->n, s->k, gated ? MATRIX_GATED : MATRIX_PLAIN));
-    if (s->options & SHAPE_BIAS) add_floats(m, "bias", AT(norm_linear.bias), s->n, 1);
-    if (scatter) add_out_rows(m, AT(norm_linear.out_row));
+    if (s->options & SHAPE_BIAS) maker_add_floats(m, "bias", AT(norm_linear.bias), s->n, 1);
+    if (scatter) maker_add_out_rows(m, AT(norm_linear.out_row));
     p->op.norm_linear.activation = s->activation;
-    add_act(m, "out", AT(norm_linear.out), ROLE_OUT, scatter ? 2 * s->rows : s->rows, columns);
+    maker_add_act(m, "out", AT(norm_linear.out), ROLE_OUT, scatter ? 2 * s->rows : s->rows, columns);
 }
 
 static void make_image_attention(maker *m) {
     const op_shape *s = &m->p->shape;
-    add_rows(m, AT(image_attention.rows), 0);
-    add_act(m, "qkv", AT(image_attention.qkv), ROLE_IN, s->rows, 3 * s->heads * s->head_dim);
-    add_act(m, "out", AT(image_attention.out), ROLE_OUT, s->rows, s->heads * s->head_dim);
+    maker_add_rows(m, AT(image_attention.rows), 0);
+    maker_add_act(m, "qkv", AT(image_attention.qkv), ROLE_IN, s->rows, 3 * s->heads * s->head_dim);
+    maker_add_act(m, "out", AT(image_attention.out), ROLE_OUT, s->rows, s->heads * s->head_dim);
     m->p->op.image_attention.heads = s->heads;
     m->p->op.image_attention.head_dim = s->head_dim;
     m->p->op.image_attention.scale = 1 / sqrtf((float)s->head_dim);
@@ -219,32 +210,32 @@ static void make_image_attention(maker *m) {
 static void make_linear_residual(maker *m) {
     problem *p = m->p;
     const op_shape *s = &p->shape;
-    add_rows(m, AT(linear_residual.rows), 0);
-    add_act(m, "a", AT(linear_residual.a), ROLE_IN, s->rows, s->k);
+    maker_add_rows(m, AT(linear_residual.rows), 0);
+    maker_add_act(m, "a", AT(linear_residual.a), ROLE_IN, s->rows, s->k);
     add_matrix(m, AT(linear_residual.weight), matrix_of(p, s->n, s->k, MATRIX_PLAIN));
-    if (s->options & SHAPE_BIAS) add_floats(m, "bias", AT(linear_residual.bias), s->n, 1);
-    if (s->options & SHAPE_GATE) add_floats(m, "gate", AT(linear_residual.gate), s->n, 1);
-    add_act(m, "x", AT(linear_residual.x), ROLE_INOUT, s->rows, s->n);
+    if (s->options & SHAPE_BIAS) maker_add_floats(m, "bias", AT(linear_residual.bias), s->n, 1);
+    if (s->options & SHAPE_GATE) maker_add_floats(m, "gate", AT(linear_residual.gate), s->n, 1);
+    maker_add_act(m, "x", AT(linear_residual.x), ROLE_INOUT, s->rows, s->n);
 }
 
 static void make_embed_text(maker *m) {
     const op_shape *s = &m->p->shape;
-    add_rows(m, AT(embed_text.rows), 0);
-    add_floats(m, "text", AT(embed_text.text), s->rows * s->n, 0.02);
-    add_out_rows(m, AT(embed_text.out_row));
+    maker_add_rows(m, AT(embed_text.rows), 0);
+    maker_add_floats(m, "text", AT(embed_text.text), s->rows * s->n, 0.02);
+    maker_add_out_rows(m, AT(embed_text.out_row));
     m->p->op.embed_text.width = s->n;
     m->p->op.embed_text.scale = sqrtf((float)s->n);
-    add_act(m, "out", AT(embed_text.out), ROLE_OUT, 2 * s->rows, s->n);
+    maker_add_act(m, "out", AT(embed_text.out), ROLE_OUT, 2 * s->rows, s->n);
 }
 
-static void add_cache(maker *m, size_t field, int capacity, int used) {
+void maker_add_cache(maker *m, size_t field, int capacity, int used) {
     problem *p = m->p;
     kv_cache *cache = (kv_cache *)((char *)&p->op + field);
     size_t block = (size_t)capacity * (size_t)p->shape.head_dim, count = (size_t)p->samples * block;
     cache->capacity = capacity;
     cache->head_dim = p->shape.head_dim;
-    add(m, "cache k", field + offsetof(kv_cache, k), ROLE_KEYS, p->type, count, 0, 0, 0);
-    add(m, "cache v", field + offsetof(kv_cache, v), ROLE_VALUES, p->type, count, 0, 0, 0);
+    maker_add(m, "cache k", field + offsetof(kv_cache, k), ROLE_KEYS, p->type, count, 0, 0, 0);
+    maker_add(m, "cache v", field + offsetof(kv_cache, v), ROLE_VALUES, p->type, count, 0, 0, 0);
     if (m->failed) return;
     for (int b = 0; b < p->samples; b++)
         for (size_t i = 0; i < (size_t)used * (size_t)p->shape.head_dim; i++) {
@@ -253,44 +244,49 @@ static void add_cache(maker *m, size_t field, int capacity, int used) {
         }
 }
 
-static void make_norm_qkv(maker *m) {
-    problem *p = m->p;
-    const op_shape *s = &p->shape;
-    int start = 1 + random_below(m->r, 40), capacity = start + s->rows + random_below(m->r, 40), half = s->head_dim / 2;
-    add_rows(m, AT(norm_qkv.rows), start);
-    add_act(m, "x", AT(norm_qkv.x), ROLE_IN, s->rows, s->k);
-    add_norm(m, AT(norm_qkv.norm));
-    add_matrix(m, AT(norm_qkv.weight), matrix_of(p, s->n, s->k, MATRIX_QKV));
-    float *rope = add(m, "rope", AT(norm_qkv.rope), ROLE_IN, DTYPE_F32, (size_t)(capacity * s->head_dim), 0, 0, 0);
-    if (s->heads) add_act(m, "q", AT(norm_qkv.q), ROLE_OUT, s->rows, s->heads * s->head_dim);
-    add_cache(m, AT(norm_qkv.cache), capacity, 0);
-    for (int i = 0; rope && i < capacity * half; i++) {
+void maker_add_rope(maker *m, size_t field, int places) {
+    int half = m->p->shape.head_dim / 2;
+    float *rope = maker_add(m, "rope", field, ROLE_IN, DTYPE_F32, (size_t)(places * m->p->shape.head_dim), 0, 0, 0);
+    for (int i = 0; rope && i < places * half; i++) {
         double angle = i / half / pow(10000, (double)(i % half) / half);
         rope[2 * i] = (float)cos(angle);
         rope[2 * i + 1] = (float)sin(angle);
     }
 }
 
+static void make_norm_qkv(maker *m) {
+    problem *p = m->p;
+    const op_shape *s = &p->shape;
+    int start = 1 + random_below(m->r, 40), capacity = start + s->rows + random_below(m->r, 40);
+    maker_add_rows(m, AT(norm_qkv.rows), start);
+    maker_add_act(m, "x", AT(norm_qkv.x), ROLE_IN, s->rows, s->k);
+    maker_add_norm(m, AT(norm_qkv.norm));
+    add_matrix(m, AT(norm_qkv.weight), matrix_of(p, s->n, s->k, MATRIX_QKV));
+    maker_add_rope(m, AT(norm_qkv.rope), capacity);
+    if (s->heads) maker_add_act(m, "q", AT(norm_qkv.q), ROLE_OUT, s->rows, s->heads * s->head_dim);
+    maker_add_cache(m, AT(norm_qkv.cache), capacity, 0);
+}
+
 static void make_cache_attention(maker *m) {
     problem *p = m->p;
     const op_shape *s = &p->shape;
-    add_rows(m, AT(cache_attention.rows), 0);
-    add_act(m, "q", AT(cache_attention.q), ROLE_IN, s->rows, s->heads * s->head_dim);
-    add_cache(m, AT(cache_attention.cache), s->keys + random_below(m->r, 40), s->keys);
+    maker_add_rows(m, AT(cache_attention.rows), 0);
+    maker_add_act(m, "q", AT(cache_attention.q), ROLE_IN, s->rows, s->heads * s->head_dim);
+    maker_add_cache(m, AT(cache_attention.cache), s->keys + random_below(m->r, 40), s->keys);
     p->op.cache_attention.heads = s->heads;
     p->op.cache_attention.scale = 1 / sqrtf((float)s->head_dim);
-    add_act(m, "out", AT(cache_attention.out), ROLE_OUT, s->rows, s->heads * s->head_dim);
+    maker_add_act(m, "out", AT(cache_attention.out), ROLE_OUT, s->rows, s->heads * s->head_dim);
 }
 
 static void make_state_embed(maker *m) {
     problem *p = m->p;
     const op_shape *s = &p->shape;
-    add_rows(m, AT(state_embed.rows), 0);
-    add_floats(m, "state", AT(state_embed.state), s->rows * s->k, 1);
+    maker_add_rows(m, AT(state_embed.rows), 0);
+    maker_add_floats(m, "state", AT(state_embed.state), s->rows * s->k, 1);
     add_matrix(m, AT(state_embed.weight), matrix_of(p, s->n, s->k, MATRIX_PLAIN));
-    add_floats(m, "bias", AT(state_embed.bias), s->n, 1);
+    maker_add_floats(m, "bias", AT(state_embed.bias), s->n, 1);
     p->op.state_embed.out_stride = 3;
-    add_act(m, "out", AT(state_embed.out), ROLE_OUT, 3 * s->rows, s->n);
+    maker_add_act(m, "out", AT(state_embed.out), ROLE_OUT, 3 * s->rows, s->n);
 }
 
 static void make_action_embed(maker *m) {
@@ -300,17 +296,17 @@ static void make_action_embed(maker *m) {
     a->horizon = s->rows % 2 ? s->rows : s->rows / 2;
     a->out_offset = 1;
     a->out_stride = a->horizon + 2;
-    add_rows(m, AT(action_embed.rows), 0);
-    add_floats(m, "x", AT(action_embed.x), s->rows * s->k, 1);
+    maker_add_rows(m, AT(action_embed.rows), 0);
+    maker_add_floats(m, "x", AT(action_embed.x), s->rows * s->k, 1);
     add_matrix(m, AT(action_embed.in), matrix_of(p, s->n, s->k, MATRIX_PLAIN));
-    add_floats(m, "in_bias", AT(action_embed.in_bias), s->n, 1);
+    maker_add_floats(m, "in_bias", AT(action_embed.in_bias), s->n, 1);
     if (s->options & SHAPE_MLP) {
         add_matrix(m, AT(action_embed.mlp_in), matrix_of(p, s->n, s->n, MATRIX_PLAIN));
         add_matrix(m, AT(action_embed.mlp_out), matrix_of(p, s->n, s->n, MATRIX_PLAIN));
-        add_floats(m, "time", AT(action_embed.time), s->n, 1);
-        add_floats(m, "mlp_out_bias", AT(action_embed.mlp_out_bias), s->n, 1);
+        maker_add_floats(m, "time", AT(action_embed.time), s->n, 1);
+        maker_add_floats(m, "mlp_out_bias", AT(action_embed.mlp_out_bias), s->n, 1);
     }
-    add_act(m, "out", AT(action_embed.out), ROLE_OUT, s->rows / a->horizon * a->out_stride, s->n);
+    maker_add_act(m, "out", AT(action_embed.out), ROLE_OUT, s->rows / a->horizon * a->out_stride, s->n);
 }
 
 static void make_velocity(maker *m) {
@@ -321,14 +317,14 @@ static void make_velocity(maker *m) {
     a->x_offset = 1;
     a->x_stride = a->horizon + 2;
     a->dt = -0.1f;
-    add_rows(m, AT(velocity.rows), 0);
-    add_act(m, "x", AT(velocity.x), ROLE_IN, s->rows / a->horizon * a->x_stride, s->k);
-    add_norm(m, AT(velocity.norm));
+    maker_add_rows(m, AT(velocity.rows), 0);
+    maker_add_act(m, "x", AT(velocity.x), ROLE_IN, s->rows / a->horizon * a->x_stride, s->k);
+    maker_add_norm(m, AT(velocity.norm));
     add_matrix(m, AT(velocity.weight), matrix_of(p, s->n, s->k, MATRIX_PLAIN));
-    add_floats(m, "bias", AT(velocity.bias), s->n, 1);
+    maker_add_floats(m, "bias", AT(velocity.bias), s->n, 1);
     size_t count = (size_t)(s->rows * s->n), room = (size_t)((s->rows + SPARE_ROWS) * s->n);
-    add(m, "velocity", AT(velocity.velocity), ROLE_OUT, DTYPE_F32, room, 0, 0, 0);
-    add(m, "x_t", AT(velocity.x_t), ROLE_INOUT, DTYPE_F32, room, count, 1, 0);
+    maker_add(m, "velocity", AT(velocity.velocity), ROLE_OUT, DTYPE_F32, room, 0, 0, 0);
+    maker_add(m, "x_t", AT(velocity.x_t), ROLE_INOUT, DTYPE_F32, room, count, 1, 0);
 }
 
 static void (*const makers[OP_KINDS])(maker *m) = {
@@ -341,14 +337,28 @@ static void (*const makers[OP_KINDS])(maker *m) = {
 
 typedef struct row_loop {
     const op *op;
-    int step, rows;
+    const problem *problem;
 } row_loop;
+
+/* The first and the last row, and others evenly between them. */
+static int checked_row(const problem *p, int i) {
+    if (p->checked >= p->shape.rows) return i;
+    return p->checked < 2 ? 0 : (int)((int64_t)i * (p->shape.rows - 1) / (p->checked - 1));
+}
+
+int problem_checks(const problem *p, int row) {
+    if (p->checked >= p->shape.rows) return 1;
+    int near = (int)((int64_t)row * (p->checked - 1) / (p->shape.rows - 1));
+    for (int i = near > 0 ? near - 1 : 0; i <= near + 1 && i < p->checked; i++)
+        if (checked_row(p, i) == row) return 1;
+    return 0;
+}
 
 static void run_rows(void *argument, int task, int worker) {
     const row_loop *l = argument;
-    int first = task * l->step, end = first + l->step;
+    int row = checked_row(l->problem, task);
     (void)worker;
-    reference_ops[l->op->kind](l->op, first, end < l->rows ? end : l->rows);
+    reference_ops[l->op->kind](l->op, row, row + 1);
 }
 
 static int compute_expected(problem *p, pool *pool) {
@@ -362,20 +372,22 @@ static int compute_expected(problem *p, pool *pool) {
         memcpy(b->expected, b->data, b->count * dtype_bytes(b->type));
         memcpy((char *)&op + b->field, &b->expected, sizeof b->expected);
     }
-    row_loop loop = {&op, 1, p->shape.rows};
-    pool_run(pool, run_rows, &loop, p->shape.rows);
+    row_loop loop = {&op, p};
+    pool_run(pool, run_rows, &loop, p->checked < p->shape.rows ? p->checked : p->shape.rows);
     bounds_fill(p);
     return 1;
 }
 
 int problem_make(problem *p, const op_shape *shape, dtype type, dtype weight_type, int samples, dice *r, pool *pool,
-                 int with_expected) {
+                 int checked) {
     maker m = {p, r, 0};
-    *p = (problem){.shape = *shape, .type = type, .weight_type = weight_type, .samples = samples};
-    if (samples > shape->rows) p->samples = shape->rows;
+    *p = (problem){.shape = *shape, .type = type, .weight_type = weight_type, .samples = samples, .checked = checked};
+    if (shape->options & SHAPE_BATCH) p->samples = OPENPI_MAX_BATCH;
+    if (p->samples > shape->rows) p->samples = shape->rows;
     p->op = (op){.kind = shape->kind, .type = type, .step = -1, .layer = -1, .name = shape->name};
     makers[shape->kind](&m);
-    if (!m.failed && (!with_expected || compute_expected(p, pool))) return 1;
+    if (shape->rows / p->samples <= OPENPI_MAX_HORIZON && random_below(r, 2)) p->op.stage = OPENPI_STAGE_DENOISE;
+    if (!m.failed && (!checked || compute_expected(p, pool))) return 1;
     problem_free(p);
     return 0;
 }

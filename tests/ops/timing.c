@@ -10,10 +10,10 @@
 enum { COPIES = 64, MOST_RUNS = 400 };
 static const double cold_bytes = 400e6, least_ms = 300;
 
-void timing_head(device *device, pool *pool, dtype type, cpu_roofs *roofs) {
-    cpu_roof(device, type, roofs, NULL);
-    printf("%s, %d threads: %s %.3f TFLOP/s, read %.1f GB/s\n", device->path, pool_threads(pool),
-           type == DTYPE_BF16 ? "bf16" : "f32", roofs->tflops, roofs->gbs);
+void timing_head(device *device, pool *pool, dtype type, device_roofs *roofs) {
+    device->backend->roof(device, type, roofs, NULL);
+    printf("%s, %d threads: bf16 %.3f, f32 %.3f TFLOP/s, read %.1f, copy %.1f GB/s\n", device->path, pool_threads(pool),
+           roofs->bf16_tflops, roofs->f32_tflops, roofs->read_gbs, roofs->copy_gbs);
     printf("%-24s %5s %9s %9s %8s %8s %6s\n", "op", "type", "ms best", "ms mid", "TFLOP/s", "GB/s", "roof");
 }
 
@@ -32,7 +32,7 @@ static void read_rows(const void *context, int row, int count, void *out) {
     memcpy(out, s->data + (size_t)row * s->row_bytes, (size_t)count * s->row_bytes);
 }
 
-void timing_run(const op_shape *shape, dtype type, device *device, pool *pool, dice *r, cpu_roofs now, int again) {
+void timing_run(const op_shape *shape, dtype type, device *device, pool *pool, dice *r, device_roofs now, int again) {
     static double times[MOST_RUNS];
     const backend *backend = device->backend;
     problem p;
@@ -74,7 +74,8 @@ void timing_run(const op_shape *shape, dtype type, device *device, pool *pool, d
         }
     }
     if (backend->allocate(device, backend->work_bytes(device, &p.op, 1), "work", &work, NULL) != OPENPI_OK) return;
-    if (again) cpu_roof(device, type, &now, NULL);
+    if (again) backend->roof(device, type, &now, NULL);
+    double rate = type == DTYPE_BF16 && now.bf16_tflops > 0 ? now.bf16_tflops : now.f32_tflops;
     for (double all = 0; count < MOST_RUNS && (count < 3 || all < least_ms); count++) {
         double start = clock_ms();
         backend->run(device, &ops[count % copies], 1, work, NULL, NULL);
@@ -84,7 +85,7 @@ void timing_run(const op_shape *shape, dtype type, device *device, pool *pool, d
     qsort(times, (size_t)count, sizeof *times, ascending);
     op_cost cost = op_get_cost(&p.op, shape->rows, shape->keys);
     double best = times[0] * 1e-3, middle = times[count / 2];
-    double compute = cost.flops / (now.tflops * 1e12), memory = cost.weight_bytes / (now.gbs * 1e9);
+    double compute = cost.flops / (rate * 1e12), memory = cost.weight_bytes / (now.read_gbs * 1e9);
     printf("%-24s %5s %9.3f %9.3f %8.3f %8.1f %4.0f %% of %s, %.0f %% at the middle\n", shape->name,
            type == DTYPE_BF16 ? "bf16" : "f32", times[0], middle, cost.flops / best * 1e-12, cost.weight_bytes / best * 1e-9,
            100 * (compute > memory ? compute : memory) / best, compute > memory ? "compute" : "memory",

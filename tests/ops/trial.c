@@ -2,7 +2,8 @@
  *
  * Every operand stands between guards; outputs, spare rows, the cache and the work block hold poison before. Each
  * problem runs three times: with many threads, with one, and with half of the rows; all must agree bit for bit where
- * they did the same row, for neither threads nor neighbours may show in a result.
+ * they did the same row, for neither threads nor neighbours may show in a result. Of a shape too large for the
+ * definition only some rows are compared, but all must be written.
  *
  * The surprise: the layout of a cache is the backend's own, so keys and values get there by an op, a norm_qkv whose
  * weights are the identity and whose angles are zero. */
@@ -165,7 +166,32 @@ static int fill_cache(run *r, const kv_cache *from, const kv_cache *to) {
 
 static int is_cache(const buffer *b) { return b->role == ROLE_KEYS || b->role == ROLE_VALUES; }
 
-static kv_cache *cache_of(op *op) { return op->kind == OP_NORM_QKV ? &op->norm_qkv.cache : &op->cache_attention.cache; }
+static kv_cache *cache_of(op *op) {
+    switch (op->kind) {
+    case OP_NORM_QKV: return &op->norm_qkv.cache;
+    case OP_ROPE_CACHE: return &op->rope_cache.cache;
+    case OP_SCORES: return &op->scores.keys.cache;
+    case OP_VALUES: return &op->values.values.cache;
+    default: return &op->cache_attention.cache;
+    }
+}
+
+/* Its keys and values are operands, not results. */
+static int reads_cache(const op *op) {
+    if (op->kind == OP_SCORES) return !op->scores.keys.stride;
+    if (op->kind == OP_VALUES) return !op->values.values.stride;
+    return op->kind == OP_CACHE_ATTENTION;
+}
+
+static int poison_cache(run *r, int i) {
+    size_t bytes = r->buffers[i].bytes;
+    void *poisoned = malloc(bytes);
+    if (!poisoned) return FAIL(r, "out of memory");
+    poison(poisoned, r->p->type, bytes / dtype_bytes(r->p->type));
+    r->device->backend->upload(r->device, inside(&r->buffers[i]), poisoned, bytes, NULL);
+    free(poisoned);
+    return 1;
+}
 
 static int place_operands(run *r) {
     const problem *p = r->p;
@@ -179,11 +205,7 @@ static int place_operands(run *r) {
         }
         if (!block_take(r, &r->buffers[i], bytes, -1)) return 0;
         if (is_cache(b)) {
-            void *poisoned = malloc(bytes);
-            if (!poisoned) return FAIL(r, "out of memory");
-            poison(poisoned, p->type, bytes / dtype_bytes(p->type));
-            backend->upload(r->device, inside(&r->buffers[i]), poisoned, bytes, NULL);
-            free(poisoned);
+            if (!poison_cache(r, i)) return 0;
         } else {
             backend->upload(r->device, inside(&r->buffers[i]), b->data, bytes, NULL);
         }
@@ -194,8 +216,8 @@ static int place_operands(run *r) {
         matrix *m = (matrix *)((char *)&r->op + p->matrices[i].field);
         if (!place_matrix(r, &r->matrices[i], m, p->matrices[i].data, m)) return 0;
     }
-    if (p->shape.kind == OP_CACHE_ATTENTION && !fill_cache(r, &p->op.cache_attention.cache, &r->op.cache_attention.cache))
-        return 0;
+    struct op canonical = p->op;
+    if (reads_cache(&canonical) && !fill_cache(r, cache_of(&canonical), cache_of(&r->op))) return 0;
     return 1;
 }
 
@@ -271,15 +293,21 @@ static int same_bits(const void *a, const void *b, dtype type, size_t i) {
 
 /* Only an intermediate result that was not rounded as the definition rounds it moves many bf16 results by their last
  * bit: each is within its bound, together they are too many. */
-static const double neighbours = 0.08;
 enum { ENOUGH = 600 };
 
-static void compare(const run *r, verdict *v) {
+static void compare(const run *r, allowance allowed, verdict *v) {
+    int attends = r->p->shape.kind == OP_IMAGE_ATTENTION || r->p->shape.kind == OP_CACHE_ATTENTION;
+    double neighbours = attends ? allowed.attention_neighbours : allowed.neighbours;
     for (int i = 0; i < r->p->buffer_count && v->ok; i++) {
         const buffer *b = &r->p->buffers[i];
         size_t written = 0, differ = 0;
         for (size_t j = 0; b->expected && j < b->count && v->ok; j++) {
             double expected = problem_value(b->expected, b->type, j), found = problem_value(r->results[i], b->type, j);
+            if (isinf(b->bound[j])) {
+                v->ok = isfinite(found) && !is_poison(r->results[i], b->type, j);
+                if (!v->ok) snprintf(v->detail, sizeof v->detail, "%s[%zu] is %g, expected a number", b->name, j, found);
+                continue;
+            }
             if (is_poison(b->expected, b->type, j)) {
                 v->ok = same_bits(b->expected, r->results[i], b->type, j);
                 if (!v->ok) snprintf(v->detail, sizeof v->detail, "%s[%zu] is %g, expected untouched", b->name, j, found);
@@ -320,25 +348,81 @@ static void compare_runs(const run *first, const run *other, const char *what, v
 }
 
 static int fewer_rows(const op_shape *s) {
-    if (s->kind == OP_PATCH_EMBED || s->kind == OP_IMAGE_ATTENTION) return s->rows / 512 * 256;
+    if (s->kind == OP_PATCH_EMBED || s->kind == OP_IMAGE_ATTENTION || s->options & SHAPE_IMAGE) return s->rows / 512 * 256;
     if (s->kind == OP_ACTION_EMBED || s->kind == OP_VELOCITY) return s->rows % 2 ? 0 : s->rows / 2;
     return s->rows / 2;
 }
 
-verdict trial_run(problem *p, device *device, struct device *single) {
+/* Outputs as they were before the first run. */
+static int reset_outputs(run *r) {
+    const problem *p = r->p;
+    for (int i = 0; i < p->buffer_count; i++) {
+        const buffer *b = &p->buffers[i];
+        free(r->results[i]);
+        r->results[i] = NULL;
+        if (!b->expected) continue;
+        if (is_cache(b) && reads_cache(&p->op)) continue;      /* only read */
+        if (is_cache(b)) {
+            if (!poison_cache(r, i)) return 0;
+        } else {
+            r->device->backend->upload(r->device, inside(&r->buffers[i]), b->data, b->count * dtype_bytes(b->type), NULL);
+        }
+    }
+    return 1;
+}
+
+static int run_choice(run *r, int choice) {
+    openpi_error error;
+    const backend *backend = r->device->backend;
+    r->op.choice = choice;
+    if (r->work.memory) backend->release(r->device, r->work.memory);
+    r->work.memory = NULL;
+    if (!reset_outputs(r) || !block_take(r, &r->work, backend->work_bytes(r->device, &r->op, 1), 0xff)) return 0;
+    if (backend->run(r->device, &r->op, 1, inside(&r->work), NULL, &error) != OPENPI_OK) return FAIL(r, "%s", error.message);
+    return fetch_results(r);
+}
+
+/* Every way that the device offers, by turns on both devices. A level's blockings are one result to the bit; kernels of a
+ * GPU differ by rounding. */
+static void try_candidates(const run *first, problem *p, device *device, struct device *single, allowance allowed, verdict *v) {
+    static candidate names[CANDIDATES];
+    int count = device->backend->candidates ? device->backend->candidates(device, &first->op, names, CANDIDATES) : 0;
+    run others[2];
+    if (count < 2 || (single != device && p->type != p->weight_type)) return;      /* a level cuts mixed types as it cuts others */
+    for (int i = 0; i < 2; i++) {
+        others[i] = (run){.p = p, .device = i ? single : device, .op = p->op};
+        if (!place_operands(&others[i])) v->ok = 0, memcpy(v->detail, others[i].failure, sizeof v->detail);
+    }
+    for (int i = 0; i < count && i < CANDIDATES && v->ok; i++) {
+        run *r = &others[i % 2];
+        v->ok = run_choice(r, i + 1);
+        if (!v->ok) memcpy(v->detail, r->failure, sizeof v->detail);
+        if (v->ok && single != device) compare_runs(first, r, "that way", v);
+        else if (v->ok) compare(r, allowed, v);
+        if (!v->ok) {
+            char why[300];
+            snprintf(why, sizeof why, "%.299s", v->detail);
+            snprintf(v->detail, sizeof v->detail, "candidate %d of %d, \"%.55s\": %s", i + 1, count, names[i].name, why);
+        }
+    }
+    for (int i = 0; i < 2; i++) run_end(&others[i]);
+}
+
+verdict trial_run(problem *p, device *device, struct device *single, allowance allowed) {
     verdict v = {.ok = 1};
     run many, other;
     int fewer = fewer_rows(&p->shape);
     v.ok = run_once(&many, p, device, p->shape.rows);
     if (!v.ok) memcpy(v.detail, many.failure, sizeof v.detail);
-    if (v.ok) compare(&many, &v);
+    if (v.ok) compare(&many, allowed, &v);
     for (int i = 0; i < 2 && v.ok; i++) {
         if (i && !fewer) break;
         v.ok = run_once(&other, p, i ? device : single, i ? fewer : p->shape.rows);
         if (!v.ok) memcpy(v.detail, other.failure, sizeof v.detail);
-        if (v.ok) compare_runs(&many, &other, i ? "with half of the rows" : "with one thread", &v);
+        if (v.ok) compare_runs(&many, &other, i ? "with half of the rows" : single == device ? "once more" : "with one thread", &v);
         run_end(&other);
     }
+    if (v.ok) try_candidates(&many, p, device, single, allowed, &v);
     run_end(&many);
     return v;
 }

@@ -7,6 +7,8 @@
  *   P      = softmax  row by row, exact, over the row's own keys; rounded to act, packed as an A
  *   out    = P·V      over the keys that the group's longest row sees
  *
+ * The ops `scores` and `values` are its first and last line alone, over a buffer of scores in between.
+ *
  * The surprise: places behind the last key may hold anything, NaN too, and zero times NaN is NaN. Scores of such places
  * are columns nobody reads; but values are rows of a product, so the last piece of V is copied and cleaned. */
 #include "backend/cpu/attention.h"
@@ -15,9 +17,26 @@
 
 #include "backend/cpu/layout.h"
 
-enum { GROUP = 48, ALIGN = 256 };
+enum { ALIGN = 256 };
+
+typedef enum part { WHOLE, SCORES, VALUES } part;
+
+/* One of the four ops. */
+typedef struct subject {
+    part part;
+    const row_set *rows;
+    int heads, head_dim;
+    float scale;
+    const char *q;               /* head h of row r: r·q_stride + h·head_dim elements on                   */
+    size_t q_stride;
+    attended keys, values;
+    char *out;
+    float *scores;               /* [rows][heads][places]; not for WHOLE                                   */
+    int places;
+} subject;
 
 typedef struct attend {
+    part part;
     const cpu_kernels *kernels;
     const cpu_product *product;
     dtype type, a_type;
@@ -28,6 +47,8 @@ typedef struct attend {
     char *out;
     size_t q_stride, out_stride;
     const int32_t *keys;         /* [row]; NULL: capacity                                                  */
+    float *scores;               /* unit u's line: scores + u·line                                         */
+    size_t line;
 } attend;
 
 typedef struct scratch {
@@ -43,11 +64,11 @@ static size_t take(size_t *used, size_t bytes) {
     return at;
 }
 
-static scratch scratch_of(char *base, int capacity, int head_dim, int image, size_t *bytes) {
-    size_t d = (size_t)round_up(head_dim, PANEL), keys = (size_t)round_up(capacity, PANEL), used = 0, w = sizeof(float);
-    size_t q = take(&used, GROUP * d * w), p = take(&used, GROUP * keys * w);
+static scratch scratch_of(char *base, int units, int capacity, int head_dim, int image, size_t *bytes) {
+    size_t u = (size_t)units, d = (size_t)round_up(head_dim, PANEL), keys = (size_t)round_up(capacity, PANEL), used = 0, w = sizeof(float);
+    size_t q = take(&used, u * d * w), p = take(&used, u * keys * w);
     size_t line = take(&used, MAX_BLOCK_ROWS * (keys > d ? keys : d) * w);
-    size_t scores = take(&used, GROUP * keys * w), c = take(&used, MAX_BLOCK_ROWS * PANEL * w), tail = take(&used, d * K_PAD * w);
+    size_t scores = take(&used, u * keys * w), c = take(&used, MAX_BLOCK_ROWS * PANEL * w), tail = take(&used, d * K_PAD * w);
     size_t block = image ? layout_cache_bytes(capacity, head_dim, DTYPE_F32) : 0;
     size_t k = take(&used, block), v = take(&used, block);
     if (bytes) *bytes = used;
@@ -62,7 +83,7 @@ static const cpu_ahead nothing_ahead;
 
 static int unit_keys(const attend *a, int unit) { return a->keys ? a->keys[unit / a->heads] : a->capacity; }
 
-/* Units first … first+count-1 (at most GROUP), cut into blocks of `block`. */
+/* Units first … first+count-1 (at most loop.units), cut into blocks of `block`. */
 typedef struct unit_group {
     int first, count, block, blocks, keys;
 } unit_group;
@@ -118,6 +139,41 @@ static void weigh(const attend *a, const scratch *s, const unit_group *g, int p_
     }
 }
 
+/* What the op `scores` leaves. */
+static void put_scores(const attend *a, const scratch *s, const unit_group *g) {
+    int padded = panels_of(g->keys) * PANEL;
+    for (int b = 0; b < g->blocks; b++) {
+        int rows = block_rows(g, b), stored = round_up(rows, a->product->row_step);
+        for (int r = 0; r < rows; r++) {
+            int unit = g->first + b * g->block + r, keys = unit_keys(a, unit);
+            const float *from = s->scores + (size_t)(b * g->block) * (size_t)padded + (size_t)r * PANEL;
+            float *to = a->scores + (size_t)unit * a->line;
+            for (int panel = 0; panel * PANEL < keys; panel++) {
+                const float *c = from + (size_t)(panel * stored) * PANEL;
+                int n = keys - panel * PANEL < PANEL ? keys - panel * PANEL : PANEL;
+                for (int i = 0; i < n; i++) to[panel * PANEL + i] = c[i] * a->scale;
+            }
+        }
+    }
+}
+
+/* What the op `values` finds, as `weigh` would leave it. */
+static void take_weights(const attend *a, const scratch *s, const unit_group *g, int p_k) {
+    const void *lines[MAX_BLOCK_ROWS];
+    size_t bytes = dtype_bytes(a->a_type);
+    for (int b = 0; b < g->blocks; b++) {
+        int rows = block_rows(g, b);
+        for (int r = 0; r < rows; r++) {
+            int unit = g->first + b * g->block + r, keys = unit_keys(a, unit);
+            char *line = s->line + (size_t)r * (size_t)p_k * bytes;
+            a->kernels->elements->store(a->scores + (size_t)unit * a->line, keys, line, a->a_type);
+            memset(line + (size_t)keys * bytes, 0, (size_t)(p_k - keys) * bytes);
+            lines[r] = line;
+        }
+        a->product->pack(s->p + (size_t)(b * g->block) * (size_t)p_k * bytes, lines, rows, p_k);
+    }
+}
+
 /* The places main … keys-1 of every panel of V, zeros behind them, [panel][k_step][32]. */
 static void clean_tail(const attend *a, const scratch *s, int main, int keys) {
     int step = a->product->k_step;
@@ -150,69 +206,112 @@ static void gather(const attend *a, const scratch *s, const unit_group *g, int p
         }
 }
 
-static void attend_units(const attend *a, int first, int end, const scratch *s) {
+static void attend_units(const attend *a, int first, int end, int units, const scratch *s) {
     const cpu_product *p = a->product;
     int k = round_up(a->head_dim, p->k_step);
     if (p->enter) p->enter();
-    for (; first < end; first += GROUP) {
-        unit_group g = {.first = first, .count = end - first < GROUP ? end - first : GROUP};
+    for (; first < end; first += units) {
+        unit_group g = {.first = first, .count = end - first < units ? end - first : units};
         int wanted = (g.count + p->rows - 1) / p->rows;
         g.block = round_up((g.count + wanted - 1) / wanted, p->row_step);
         g.blocks = (g.count + g.block - 1) / g.block;
         for (int u = 0; u < g.count; u++)
             if (unit_keys(a, first + u) > g.keys) g.keys = unit_keys(a, first + u);
         int p_k = round_up(g.keys, p->k_step);
-        pack_queries(a, s, &g, k);
-        score(a, s, &g, k);
-        weigh(a, s, &g, p_k);
+        if (a->part != VALUES) {
+            pack_queries(a, s, &g, k);
+            score(a, s, &g, k);
+        }
+        if (a->part == SCORES) {
+            put_scores(a, s, &g);
+            continue;
+        }
+        if (a->part == VALUES)
+            take_weights(a, s, &g, p_k);
+        else
+            weigh(a, s, &g, p_k);
         gather(a, s, &g, p_k);
     }
     if (p->leave) p->leave();
 }
 
-/* ---- the two ops ------------------------------------------------------------------------------------------ */
+/* ---- the ops ---------------------------------------------------------------------------------------------- */
+
+static subject subject_of(const op *op) {
+    size_t act = dtype_bytes(op->type);
+    switch (op->kind) {
+    case OP_IMAGE_ATTENTION: {
+        const op_image_attention *a = &op->image_attention;
+        int width = a->heads * a->head_dim, stride = a->planar ? width : 3 * width;
+        size_t next = (a->planar ? (size_t)a->rows.capacity : 1) * (size_t)width * act;
+        const char *k = a->qkv ? (const char *)a->qkv + next : NULL, *v = k ? k + next : NULL;
+        return (subject){WHOLE, &a->rows, a->heads, a->head_dim, a->scale, a->qkv, (size_t)stride, {{0}, k, stride}, {{0}, v, stride}, a->out, NULL, 0};
+    }
+    case OP_SCORES: {
+        const op_scores *a = &op->scores;
+        return (subject){SCORES, &a->rows, a->heads, a->head_dim, a->scale, a->q, (size_t)a->q_stride, a->keys, {{0}, NULL, 0}, NULL, a->scores,
+                         a->places};
+    }
+    case OP_VALUES: {
+        const op_values *a = &op->values;
+        return (subject){VALUES, &a->rows, a->heads, a->head_dim, 1, NULL, 0, {{0}, NULL, 0}, a->values, a->out, (float *)(uintptr_t)a->scores,
+                         a->places};
+    }
+    default: {
+        const op_cache_attention *a = &op->cache_attention;
+        size_t stride = (size_t)a->heads * (size_t)a->cache.head_dim;
+        return (subject){WHOLE, &a->rows, a->heads, a->cache.head_dim, a->scale, a->q, stride, {a->cache, NULL, 0}, {a->cache, NULL, 0}, a->out, NULL, 0};
+    }
+    }
+}
+
+static int of_images(const subject *s) { return s->keys.stride || s->values.stride; }
 
 typedef struct loop {
     const cpu_kernels *kernels;
-    const op *op;
-    int step;                    /* cache attention: rows of a task                                        */
+    subject subject;
+    dtype type;
+    int step;                    /* caches: rows of a task                                                 */
+    int units;                   /* worked on at once                                                      */
     char *workers;
     size_t worker_bytes;
 } loop;
 
-static attend attend_with(const cpu_kernels *kernels, dtype type) {
-    int bf16 = type == DTYPE_BF16 && kernels->product[1][1];
-    return (attend){.kernels = kernels, .product = kernels->product[bf16][type == DTYPE_BF16], .type = type,
-                    .a_type = bf16 ? DTYPE_BF16 : DTYPE_F32};
+static attend attend_with(const loop *l) {
+    const subject *o = &l->subject;
+    int bf16 = l->type == DTYPE_BF16 && l->kernels->product[1][1];
+    return (attend){.part = o->part, .kernels = l->kernels, .product = l->kernels->product[bf16][l->type == DTYPE_BF16], .type = l->type,
+                    .a_type = bf16 ? DTYPE_BF16 : DTYPE_F32, .head_dim = o->head_dim, .scale = o->scale};
 }
 
 /* Rows of a task stay within one sample, or are cut where the sample changes. */
 static void cache_task(void *argument, int task, int worker) {
     const loop *l = argument;
-    const op_cache_attention *o = &l->op->cache_attention;
-    attend a = attend_with(l->kernels, l->op->type);
-    size_t bytes = dtype_bytes(a.type), block = layout_cache_bytes(o->cache.capacity, o->cache.head_dim, a.type);
-    int row = task * l->step, end = row + l->step < *o->rows.count ? row + l->step : *o->rows.count;
-    scratch s = scratch_of(l->workers + (size_t)worker * l->worker_bytes, o->cache.capacity, o->cache.head_dim, 0, NULL);
-    a.capacity = o->cache.capacity;
-    a.head_dim = o->cache.head_dim;
+    const subject *o = &l->subject;
+    const kv_cache *cache = o->part == VALUES ? &o->values.cache : &o->keys.cache;
+    attend a = attend_with(l);
+    size_t bytes = dtype_bytes(a.type), block = layout_cache_bytes(cache->capacity, o->head_dim, a.type);
+    int row = task * l->step, end = row + l->step < *o->rows->count ? row + l->step : *o->rows->count;
+    scratch s = scratch_of(l->workers + (size_t)worker * l->worker_bytes, l->units, cache->capacity, o->head_dim, 0, NULL);
+    a.capacity = cache->capacity;
     a.heads = o->heads;
-    a.scale = o->scale;
     a.q = o->q;
     a.out = o->out;
     a.q_stride = a.out_stride = (size_t)a.head_dim * bytes;
-    a.keys = o->rows.keys;
+    a.keys = o->rows->keys;
+    a.scores = o->scores;
+    a.line = (size_t)o->places;
     while (row < end) {
-        int sample = o->rows.sample[row], first = row;
-        while (row < end && o->rows.sample[row] == sample) row++;
-        a.k = (const char *)o->cache.k + (size_t)sample * block;
-        a.v = (const char *)o->cache.v + (size_t)sample * block;
-        attend_units(&a, first * a.heads, row * a.heads, &s);
+        int sample = o->rows->sample[row], first = row;
+        while (row < end && o->rows->sample[row] == sample) row++;
+        if (o->keys.cache.k) a.k = (const char *)o->keys.cache.k + (size_t)sample * block;
+        if (o->values.cache.v) a.v = (const char *)o->values.cache.v + (size_t)sample * block;
+        attend_units(&a, first * a.heads, row * a.heads, l->units, &s);
     }
 }
 
-/* Keys and values of one head of one image. */
-static void pack_image(const attend *a, const scratch *s, const char *keys, const char *values, size_t stride) {
+/* Keys of one head of one image. */
+static void pack_keys(const attend *a, const scratch *s, const char *keys, size_t stride) {
     size_t bytes = dtype_bytes(a->type), panel_bytes = (size_t)round_up(a->head_dim, PANEL) * PANEL * bytes;
     int d = a->head_dim, words = (int)((size_t)d * bytes / 4);
     for (int place = 0; place < a->capacity; place += PANEL) {
@@ -224,6 +323,11 @@ static void pack_image(const attend *a, const scratch *s, const char *keys, cons
         if (a->type == DTYPE_BF16 && d & 1)
             for (int i = 0; i < PANEL; i++) to[words * PANEL + i] = ((const bf16 *)rows[i])[d - 1];
     }
+}
+
+static void pack_values(const attend *a, const scratch *s, const char *values, size_t stride) {
+    size_t bytes = dtype_bytes(a->type);
+    int d = a->head_dim;
     for (int panel = 0; panel < panels_of(d); panel++) {
         int first = panel * PANEL, n = d - first < PANEL ? d - first : PANEL;
         for (int place = 0; place < a->capacity; place += a->type == DTYPE_BF16 ? 2 : 1) {
@@ -239,43 +343,52 @@ static void pack_image(const attend *a, const scratch *s, const char *keys, cons
 
 static void image_task(void *argument, int task, int worker) {
     const loop *l = argument;
-    const op_image_attention *o = &l->op->image_attention;
-    attend a = attend_with(l->kernels, l->op->type);
+    const subject *o = &l->subject;
+    attend a = attend_with(l);
     size_t bytes = dtype_bytes(a.type), width = (size_t)o->heads * (size_t)o->head_dim * bytes;
-    size_t row = (size_t)(task / o->heads) * OPENPI_IMAGE_TOKENS, head = (size_t)(task % o->heads) * (size_t)o->head_dim * bytes;
-    scratch s = scratch_of(l->workers + (size_t)worker * l->worker_bytes, OPENPI_IMAGE_TOKENS, o->head_dim, 1, NULL);
+    size_t row = (size_t)(task / o->heads) * OPENPI_IMAGE_TOKENS, h = (size_t)(task % o->heads), head = h * (size_t)o->head_dim * bytes;
+    size_t k_stride = (size_t)o->keys.stride * bytes, v_stride = (size_t)o->values.stride * bytes;
+    scratch s = scratch_of(l->workers + (size_t)worker * l->worker_bytes, l->units, OPENPI_IMAGE_TOKENS, o->head_dim, 1, NULL);
     a.capacity = OPENPI_IMAGE_TOKENS;
-    a.head_dim = o->head_dim;
     a.heads = 1;
-    a.scale = o->scale;
-    a.q = (const char *)o->qkv + row * 3 * width + head;
-    a.out = (char *)o->out + row * width + head;
-    a.q_stride = 3 * width;
+    a.q_stride = o->q_stride * bytes;
     a.out_stride = width;
     a.k = s.k;
     a.v = s.v;
-    pack_image(&a, &s, a.q + width, a.q + 2 * width, 3 * width);
-    attend_units(&a, 0, OPENPI_IMAGE_TOKENS, &s);
+    if (o->part != WHOLE) {
+        a.keys = o->rows->keys + row;
+        a.line = (size_t)o->heads * (size_t)o->places;
+        a.scores = o->scores + row * a.line + h * (size_t)o->places;
+    }
+    if (o->part != VALUES) {
+        a.q = o->q + row * a.q_stride + head;
+        pack_keys(&a, &s, (const char *)o->keys.image + row * k_stride + head, k_stride);
+    }
+    if (o->part != SCORES) {
+        a.out = o->out + row * width + head;
+        pack_values(&a, &s, (const char *)o->values.image + row * v_stride + head, v_stride);
+    }
+    attend_units(&a, 0, OPENPI_IMAGE_TOKENS, l->units, &s);
 }
 
-size_t cpu_attention_bytes(const cpu_kernels *kernels, pool *pool, const op *op) {
+size_t cpu_attention_bytes(const cpu_kernels *kernels, pool *pool, const op *op, int units) {
+    subject o = subject_of(op);
     size_t worker;
     (void)kernels;
-    if (op->kind == OP_IMAGE_ATTENTION)
-        scratch_of(NULL, OPENPI_IMAGE_TOKENS, op->image_attention.head_dim, 1, &worker);
-    else
-        scratch_of(NULL, op->cache_attention.cache.capacity, op->cache_attention.cache.head_dim, 0, &worker);
+    int image = of_images(&o);
+    scratch_of(NULL, units, image ? OPENPI_IMAGE_TOKENS : o.part == VALUES ? o.values.cache.capacity : o.keys.cache.capacity, o.head_dim, image, &worker);
     return worker * (size_t)pool_threads(pool);
 }
 
-void cpu_attention_run(const cpu_kernels *kernels, pool *pool, const op *op, void *work) {
-    loop l = {.kernels = kernels, .op = op, .workers = work};
-    l.worker_bytes = cpu_attention_bytes(kernels, pool, op) / (size_t)pool_threads(pool);
-    if (op->kind == OP_IMAGE_ATTENTION) {
-        pool_run(pool, image_task, &l, *op->image_attention.rows.count / OPENPI_IMAGE_TOKENS * op->image_attention.heads);
+void cpu_attention_run(const cpu_kernels *kernels, pool *pool, const op *op, int units, void *work) {
+    loop l = {.kernels = kernels, .subject = subject_of(op), .type = op->type, .units = units, .workers = work};
+    const subject *o = &l.subject;
+    l.worker_bytes = cpu_attention_bytes(kernels, pool, op, units) / (size_t)pool_threads(pool);
+    if (of_images(o)) {
+        pool_run(pool, image_task, &l, *o->rows->count / OPENPI_IMAGE_TOKENS * o->heads);
         return;
     }
-    int rows = *op->cache_attention.rows.count, threads = pool_threads(pool), most = GROUP / op->cache_attention.heads;
+    int rows = *o->rows->count, threads = pool_threads(pool), most = units / o->heads;
     l.step = (rows + threads - 1) / threads;
     if (l.step > most) l.step = most;
     if (l.step < 1) l.step = 1;

@@ -13,6 +13,8 @@
 #include "backend/cpu/isa.h"
 #include "backend/cpu/layout.h"
 #include "backend/cpu/memory.h"
+#include "backend/cpu/raw.h"
+#include "backend/cpu/roof.h"
 #include "backend/cpu/run.h"
 #include "base/clock.h"
 #include "base/report.h"
@@ -31,6 +33,17 @@ static int cpu_devices(openpi_device *devices, int capacity) {
     strcpy(devices[0].path, cpu_isa_name(cpu_isa_choose(ISAS - 1)));
     if (pages > 0 && page > 0) devices[0].memory_bytes = (uint64_t)pages * (uint64_t)page;
     return 1;
+}
+
+static openpi_status cpu_facts(device *device, device_facts *out, openpi_error *error) {
+    char brand[49];
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    (void)device, (void)error;
+    *out = (device_facts){0};
+    cpu_isa_brand(brand);
+    snprintf(out->name, sizeof out->name, "%s", brand);
+    if (pages > 0 && page > 0) out->memory_bytes = (uint64_t)pages * (uint64_t)page;
+    return OPENPI_OK;
 }
 
 static openpi_status cpu_open(const char *which, const device_options *options, device **out, openpi_error *error) {
@@ -76,15 +89,17 @@ static openpi_status cpu_copy(device *device, void *to, const void *from, size_t
     return OPENPI_OK;
 }
 
-/* ---- weights: panels (layout.h), or row-major for the reference -------------------------------------------- */
+/* ---- weights: panels (layout.h), or row-major where they are raw and for the reference --------------------- */
+
+static int in_panels(const device *device, const matrix *matrix) { return self_of(device)->kernels && !matrix->raw; }
 
 static size_t cpu_matrix_bytes(const device *device, const matrix *matrix) {
-    if (self_of(device)->kernels) return (size_t)layout_panels(matrix) * layout_panel_bytes(matrix->type, matrix->k);
+    if (in_panels(device, matrix)) return (size_t)layout_panels(matrix) * layout_panel_bytes(matrix->type, matrix->k);
     return (size_t)matrix->n * (size_t)matrix->k * dtype_bytes(matrix->type);
 }
 
 static int cpu_matrix_blocks(const device *device, const matrix *matrix) {
-    return self_of(device)->kernels ? layout_panels(matrix) : panels_of(matrix->n);
+    return in_panels(device, matrix) ? layout_panels(matrix) : panels_of(matrix->n);
 }
 
 /* The rows of one panel, each from a whole word on. */
@@ -93,7 +108,7 @@ static size_t source_row_bytes(const matrix *matrix) {
 }
 
 static size_t cpu_matrix_scratch(const device *device, const matrix *matrix) {
-    return self_of(device)->kernels ? PANEL * source_row_bytes(matrix) + 4 : 0;
+    return in_panels(device, matrix) ? PANEL * source_row_bytes(matrix) + 4 : 0;
 }
 
 /* Reads what a panel's columns are, in runs of rows that follow each other. */
@@ -114,17 +129,11 @@ static void read_columns(const matrix *matrix, const int *rows, const matrix_sou
 
 static void pack_panel(const cpu_kernels *kernels, const matrix *matrix, int panel, const matrix_source *source, char *to,
                        char *scratch) {
-    int rows[PANEL], pairs = matrix->type == DTYPE_BF16, words = pairs ? matrix->k / 2 : matrix->k;
+    int rows[PANEL];
     const void *columns[PANEL];
-    uint32_t *end = (uint32_t *)to + (size_t)words * PANEL;
-    size_t rest = layout_panel_bytes(matrix->type, matrix->k) - (size_t)words * PANEL * sizeof *end;
     layout_columns(matrix, panel, rows);
     read_columns(matrix, rows, source, scratch, columns);
-    kernels->elements->columns((uint32_t *)to, columns, words);
-    if (rest) memset(end, 0, rest);
-    if (pairs && matrix->k & 1)
-        for (int c = 0; c < PANEL; c++)
-            if (columns[c]) memcpy(end + c, (const char *)columns[c] + (size_t)words * sizeof *end, sizeof(bf16));
+    cpu_pack_panel(kernels, matrix, columns, to);
 }
 
 static openpi_status cpu_matrix_pack(device *device, const matrix *matrix, int first, int count, const matrix_source *source,
@@ -132,7 +141,7 @@ static openpi_status cpu_matrix_pack(device *device, const matrix *matrix, int f
     const cpu_kernels *kernels = self_of(device)->kernels;
     size_t row_bytes = (size_t)matrix->k * dtype_bytes(matrix->type), panel_bytes = layout_panel_bytes(matrix->type, matrix->k);
     (void)error;
-    if (kernels) {
+    if (in_panels(device, matrix)) {
         for (int i = first; i < first + count; i++)
             pack_panel(kernels, matrix, i, source, (char *)to + (size_t)i * panel_bytes, scratch);
         return OPENPI_OK;
@@ -176,6 +185,11 @@ static size_t cpu_work_bytes(const device *device, const op *ops, int count) {
         if (bytes > most) most = bytes;
     }
     return most;
+}
+
+static int cpu_candidates(const device *device, const op *op, candidate *out, int capacity) {
+    const cpu_device *self = self_of(device);
+    return self->kernels ? cpu_op_candidates(self->kernels, self->pool, op, out, capacity) : 0;
 }
 
 typedef struct row_loop {
@@ -231,4 +245,7 @@ const backend backend_cpu = {
     .cache_read = cpu_cache_read,
     .work_bytes = cpu_work_bytes,
     .run = cpu_run,
+    .candidates = cpu_candidates,
+    .facts = cpu_facts,
+    .roof = cpu_roof,
 };

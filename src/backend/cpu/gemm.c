@@ -90,6 +90,8 @@ size_t cpu_gemm_bytes(const cpu_gemm *m) {
     return packed_bytes(m, least(m->rows, SPAN)) + worker * (size_t)pool_threads(m->pool);
 }
 
+int cpu_gemm_streams(const cpu_gemm *m) { return divide(most(m->rows, 1), product_of(m)->rows) <= FEW_BLOCKS; }
+
 /* ---- A ---------------------------------------------------------------------------------------------------- */
 
 /* The inputs of one patch: channel, row, column. */
@@ -224,23 +226,24 @@ static void gemm_task(void *argument, int task, int worker) {
 /* ---- sharing out ------------------------------------------------------------------------------------------ */
 
 /* Few rows: the weights' way from memory is what counts. Every task is a stretch of panels. */
-static void share_stream(geometry *g, int threads) {
+static void share_stream(geometry *g, int tasks, int threads) {
     g->chunk = g->blocks;
-    g->group = most(1, g->panels / (TASKS_A_THREAD * threads));
+    g->group = most(1, g->panels / (tasks * threads));
 }
 
 /* Many rows: the cheapest of all groups and chunks, counting rounds of tasks, what every task has to fetch, and half a
  * task for threads that do not finish together. */
-static void share_blocks(geometry *g, const cpu_product *p, int threads) {
+static void share_blocks(geometry *g, const cpu_product *p, const cpu_blocking *by, int threads) {
+    int most_panels = by->panels ? by->panels : p->panels, fit = by->fit ? most(by->fit, 0) : p->a_fit;
     double best = 0;
     g->group = g->chunk = 1;
-    for (int group = 1; group <= p->panels; group++)
+    for (int group = 1; group <= most_panels; group++)
         for (int chunks = 1; chunks <= least(CHUNKS, g->blocks); chunks++) {
             int chunk = divide(g->blocks, chunks), tasks = divide(g->panels, group) * divide(g->blocks, chunk);
             double task = group * chunk * (1 + p->a_cost / group + p->b_cost / chunk);
             double cost = task * (divide(tasks, threads) + (threads > 1 ? 0.5 : 0));
             if (group * chunk * g->block > TILES || (best > 0 && cost >= best)) continue;
-            if (p->a_fit && chunk > 1 && (int64_t)chunk * g->block * g->cut * (int64_t)sizeof(bf16) > p->a_fit) continue;
+            if (fit && chunk > 1 && (int64_t)chunk * g->block * g->cut * (int64_t)sizeof(bf16) > fit) continue;
             best = cost;
             g->group = group;
             g->chunk = chunk;
@@ -250,15 +253,17 @@ static void share_blocks(geometry *g, const cpu_product *p, int threads) {
 static geometry plan_span(const loop *l, int first, int rows) {
     const cpu_gemm *m = l->gemm;
     const cpu_product *p = l->product;
+    const cpu_blocking *by = &m->blocking;
+    int k_block = by->cut ? by->cut : p->k_block;
     geometry g = {.first = first, .rows = rows, .k = round_up(m->weight->k, p->k_step), .panels = layout_panels(m->weight)};
     g.block = round_up(divide(rows, divide(rows, p->rows)), p->row_step);
     g.blocks = divide(rows, g.block);
-    g.cut = g.blocks == 1 ? g.k : round_up(divide(g.k, divide(g.k, p->k_block)), K_PAD);
-    g.own = (size_t)round_up(rows, p->row_step) * (size_t)g.k <= OWN;
+    g.cut = g.blocks == 1 ? g.k : round_up(divide(g.k, divide(g.k, k_block)), K_PAD);
+    g.own = !by->share && (size_t)round_up(rows, p->row_step) * (size_t)g.k <= OWN;
     if (g.blocks <= FEW_BLOCKS)
-        share_stream(&g, pool_threads(m->pool));
+        share_stream(&g, by->tasks ? by->tasks : TASKS_A_THREAD, pool_threads(m->pool));
     else
-        share_blocks(&g, p, pool_threads(m->pool));
+        share_blocks(&g, p, by, pool_threads(m->pool));
     g.chunks = divide(g.blocks, g.chunk);
     g.groups = divide(g.panels, g.group);
     return g;

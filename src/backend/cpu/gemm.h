@@ -2,6 +2,7 @@
 #ifndef CPU_GEMM_H
 #define CPU_GEMM_H
 
+#include "backend/cpu/blocking.h"
 #include "backend/cpu/kernels.h"
 #include "base/threads.h"
 
@@ -18,7 +19,11 @@ typedef struct cpu_gemm {
     const op_patch_embed *patches;         /* not NULL: x, norm are not used                               */
     cpu_finisher finisher;
     cpu_finish finish;
+    cpu_blocking blocking;
 } cpu_gemm;
+
+/* 1 where gemm->rows are so few that panels pass as a stream. */
+int cpu_gemm_streams(const cpu_gemm *gemm);
 
 /* Bytes of work block, for any number of rows up to gemm->rows. */
 size_t cpu_gemm_bytes(const cpu_gemm *gemm);

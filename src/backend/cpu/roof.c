@@ -1,11 +1,13 @@
-/* Ceilings: arithmetic that never leaves the registers, and reading that never finds a cache. Each is done in many small
- * tasks by all threads, several times over; the best time counts, for what disturbs a measurement only makes it slower.
+/* Ceilings: arithmetic that never leaves the registers, reading and copying that never finds a cache. Each is done in
+ * many small tasks by all threads, several times over; the best time counts, for what disturbs a measurement only makes
+ * it slower.
  *
  * The surprise: the arithmetic is the product's own instruction, not the widest that the processor has; so the roof of
- * f32 is that of fp32 multiply-adds, and of bf16 that of tiles, of vdpbf16ps or of fp32, whichever the level uses. */
+ * bf16 is that of tiles or of vdpbf16ps, whichever the level uses. */
 #include "backend/cpu/roof.h"
 
 #include <stdint.h>
+#include <string.h>
 
 #include "backend/cpu/device.h"
 #include "backend/cpu/memory.h"
@@ -62,29 +64,37 @@ static void read_task(void *argument, int task, int worker) {
     r->elements->read(r->memory + (size_t)task * PIECE, PIECE);
 }
 
-static double measure_reading(pool *pool, const cpu_elements *elements, char *memory) {
-    reading r = {elements, memory};
+static void copy_task(void *argument, int task, int worker) {
+    const reading *r = argument;
+    (void)worker;
+    memcpy(r->memory + (size_t)(PIECES / 2 + task) * PIECE, r->memory + (size_t)task * PIECE, PIECE);
+}
+
+static double measure_memory(pool *pool, pool_task task, int tasks, int ways, reading *r) {
     double best = 0;
-    pool_run(pool, touch_task, &r, PIECES);
     for (int i = 0; i < ROUNDS; i++) {
         double start = clock_ms();
-        pool_run(pool, read_task, &r, PIECES);
-        double rate = (double)PIECE * PIECES / (clock_ms() - start) * 1e-6;
+        pool_run(pool, task, r, tasks);
+        double rate = (double)ways * PIECE * tasks / (clock_ms() - start) * 1e-6;
         if (rate > best) best = rate;
     }
     return best;
 }
 
-openpi_status cpu_roof(device *device, dtype type, cpu_roofs *out, openpi_error *error) {
+openpi_status cpu_roof(device *device, dtype type, device_roofs *out, openpi_error *error) {
     const cpu_device *self = (const cpu_device *)device;
     const cpu_kernels *kernels = self->kernels;
-    *out = (cpu_roofs){0, 0};
+    (void)type;
+    *out = (device_roofs){0};
     if (!kernels) return OPENPI_OK;
-    int bf16 = type == DTYPE_BF16 && kernels->product[1][1];
-    out->tflops = measure_compute(self->pool, kernels->product[bf16][type == DTYPE_BF16]);
+    out->f32_tflops = measure_compute(self->pool, kernels->product[0][0]);
+    if (kernels->product[1][1]) out->bf16_tflops = measure_compute(self->pool, kernels->product[1][1]);
     char *memory = cpu_memory_take((size_t)PIECE * PIECES);
     if (!memory) return report_no_memory(error, (size_t)PIECE * PIECES, "measuring the memory's speed");
-    out->gbs = measure_reading(self->pool, kernels->elements, memory);
+    reading r = {kernels->elements, memory};
+    pool_run(self->pool, touch_task, &r, PIECES);
+    out->read_gbs = measure_memory(self->pool, read_task, PIECES, 1, &r);
+    out->copy_gbs = measure_memory(self->pool, copy_task, PIECES / 2, 2, &r);
     cpu_memory_give(memory);
     return OPENPI_OK;
 }

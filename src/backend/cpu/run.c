@@ -5,9 +5,13 @@
  * follows from the types alone. */
 #include "backend/cpu/run.h"
 
+#include <stdio.h>
+
 #include "backend/cpu/attention.h"
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/layout.h"
+#include "backend/cpu/pointwise.h"
+#include "backend/cpu/raw.h"
 #include "ops/reference.h"
 
 enum { ALIGN = 256 };
@@ -132,15 +136,17 @@ static void action_run(const op *op, cpu_gemm g, char *work) {
 typedef struct text_loop {
     const cpu_kernels *kernels;
     const op *op;
+    int rows, step;              /* in all; of a task                                                      */
 } text_loop;
 
-static void text_row(void *argument, int row, int worker) {
+static void text_task(void *argument, int task, int worker) {
     const text_loop *l = argument;
     const op_embed_text *a = &l->op->embed_text;
     size_t width = (size_t)a->width;
     (void)worker;
-    l->kernels->elements->scale(a->text + (size_t)row * width, a->width, a->scale,
-                                (char *)a->out + (size_t)a->out_row[row] * width * dtype_bytes(l->op->type), l->op->type);
+    for (int row = task * l->step; row < (task + 1) * l->step && row < l->rows; row++)
+        l->kernels->elements->scale(a->text + (size_t)row * width, a->width, a->scale,
+                                    (char *)a->out + (size_t)a->out_row[row] * width * dtype_bytes(l->op->type), l->op->type);
 }
 
 /* ---- by kind ---------------------------------------------------------------------------------------------- */
@@ -157,21 +163,45 @@ static cpu_gemm start(const cpu_kernels *kernels, pool *pool, const op *op, int 
     return (cpu_gemm){.kernels = kernels, .pool = pool, .rows = rows, .type = op->type};
 }
 
-size_t cpu_op_bytes(const cpu_kernels *kernels, pool *pool, const op *op) {
+/* 1 where an op at its capacity is a product that streams; the three of action_embed go by the first. */
+static int streams(const cpu_kernels *kernels, pool *pool, const op *op) {
+    cpu_gemm g = start(kernels, pool, op, op_rows(op)->capacity);
+    if (op->kind == OP_ACTION_EMBED) g = action_layer(op, g, ACTION_IN, NULL, NULL);
+    else if (gemms[op->kind]) g = gemms[op->kind](op, g);
+    else return 0;
+    return cpu_gemm_streams(&g);
+}
+
+int cpu_op_candidates(const cpu_kernels *kernels, pool *pool, const op *op, candidate *out, int capacity) {
+    int count, cut = gemms[op->kind] || op->kind == OP_ACTION_EMBED || op->kind == OP_IMAGE_ATTENTION || op->kind == OP_CACHE_ATTENTION || op->kind == OP_EMBED_TEXT;
+    if (!cut) return 0;
+    const cpu_blocking *list = cpu_blockings(op->kind, streams(kernels, pool, op), &count);
+    for (int i = 0; i < count && i < capacity; i++) {
+        snprintf(out[i].name, sizeof out[i].name, "%s", list[i].name);
+        out[i].rule = !i;
+    }
+    return count;
+}
+
+static size_t op_bytes(const cpu_kernels *kernels, pool *pool, const op *op) {
     cpu_gemm g = start(kernels, pool, op, op_rows(op)->capacity);
     if (gemms[op->kind]) {
         g = gemms[op->kind](op, g);
         return cpu_gemm_bytes(&g);
     }
     if (op->kind == OP_ACTION_EMBED) return action_bytes(op, g);
-    return op->kind == OP_EMBED_TEXT ? 0 : cpu_attention_bytes(kernels, pool, op);
+    if (cpu_is_pointwise(op->kind)) return cpu_pointwise_bytes(pool, op);
+    int units = cpu_blocking_of(op->kind, 0, op->choice).units;
+    return op->kind == OP_EMBED_TEXT ? 0 : cpu_attention_bytes(kernels, pool, op, units);
 }
 
-void cpu_op_run(const cpu_kernels *kernels, pool *pool, const op *op, void *work) {
+static void op_run(const cpu_kernels *kernels, pool *pool, const op *op, void *work) {
     int rows = *op_rows(op)->count;
     cpu_gemm g = start(kernels, pool, op, rows);
-    text_loop text = {kernels, op};
     if (rows <= 0) return;
+    cpu_blocking blocking = cpu_blocking_of(op->kind, streams(kernels, pool, op), op->choice);
+    text_loop text = {kernels, op, rows, blocking.rows};
+    g.blocking = blocking;
     if (gemms[op->kind]) {
         g = gemms[op->kind](op, g);
         cpu_gemm_run(&g, work);
@@ -180,7 +210,17 @@ void cpu_op_run(const cpu_kernels *kernels, pool *pool, const op *op, void *work
     if (op->kind == OP_ACTION_EMBED)
         action_run(op, g, work);
     else if (op->kind == OP_EMBED_TEXT)
-        pool_run(pool, text_row, &text, rows);
+        pool_run(pool, text_task, &text, (rows + blocking.rows - 1) / blocking.rows);
+    else if (cpu_is_pointwise(op->kind))
+        cpu_pointwise_run(kernels, pool, op, work);
     else
-        cpu_attention_run(kernels, pool, op, work);
+        cpu_attention_run(kernels, pool, op, blocking.units, work);
+}
+
+size_t cpu_op_bytes(const cpu_kernels *kernels, pool *pool, const op *op) { return cpu_raw_bytes(op) + op_bytes(kernels, pool, op); }
+
+void cpu_op_run(const cpu_kernels *kernels, pool *pool, const op *op, void *work) {
+    struct op packed = *op;
+    if (*op_rows(op)->count > 0) work = cpu_raw_pack(kernels, pool, &packed, work);
+    op_run(kernels, pool, &packed, work);
 }

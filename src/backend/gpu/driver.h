@@ -38,7 +38,10 @@ enum {
     GPU_OUT_OF_MEMORY = 2,
     GPU_ATTRIBUTE_CLUSTER = 4,             /* launch attributes                                               */
     GPU_ATTRIBUTE_OVERLAP = 6,             /* start while the kernel before still runs                        */
+    GPU_DEVICE_CORE_KHZ = 13,
     GPU_DEVICE_MULTIPROCESSORS = 16,
+    GPU_DEVICE_MEMORY_KHZ = 36,
+    GPU_DEVICE_CACHE_BYTES = 38,
     GPU_DEVICE_MAJOR = 75,
     GPU_DEVICE_MINOR = 76,
     GPU_DEVICE_SHARED_BYTES = 97,          /* most a block may ask for                                        */
@@ -92,13 +95,15 @@ enum {
     X(function_set, "cuFuncSetAttribute", 1, (void *function, int attribute, int value))                \
     X(launch, "cuLaunchKernelEx", 1, (const gpu_launch *launch, void *function, void **arguments, void **extra)) \
     X(graph_instantiate, "cuGraphInstantiateWithFlags", 1, (void **exec, void *graph, unsigned long long flags)) \
+    X(graph_nodes, "cuGraphGetNodes", 1, (void *graph, void **nodes, size_t *count))                    \
     X(graph_upload, "cuGraphUpload", 1, (void *exec, void *stream))                                     \
     X(graph_launch, "cuGraphLaunch", 1, (void *exec, void *stream))                                     \
     X(graph_exec_destroy, "cuGraphExecDestroy", 1, (void *exec))                                        \
     X(graph_destroy, "cuGraphDestroy", 1, (void *graph))                                                \
     X(tensor_map, "cuTensorMapEncodeTiled", 0,                                                          \
       (gpu_tensor_map *map, int type, unsigned rank, void *base, const uint64_t *dims, const uint64_t *strides, \
-       const unsigned *box, const unsigned *steps, int interleave, int swizzle, int promotion, int fill))
+       const unsigned *box, const unsigned *steps, int interleave, int swizzle, int promotion, int fill)) \
+    X(max_clusters, "cuOccupancyMaxActiveClusters", 0, (int *clusters, void *function, const gpu_launch *launch))
 
 typedef struct gpu_driver {
     void *library;

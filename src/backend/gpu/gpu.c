@@ -1,4 +1,4 @@
-/* The GPU backend: opening a device, its memory and copies, running and recording plans.
+/* The GPU backend: opening a device, its memory and copies.
  *
  * One stream carries everything: uploads, packing, kernels, downloads; so what was asked for earlier has happened
  * for whatever comes later, and the host waits only where it needs an answer. A recorded plan is one graph.
@@ -15,7 +15,7 @@
 
 /* ---- errors ----------------------------------------------------------------------------------------------- */
 
-static const char *error_text(const gpu_driver *driver, int code) {
+const char *gpu_error_text(const gpu_driver *driver, int code) {
     const char *text = NULL;
     if (driver->error_text(code, &text) || !text) return "unknown error";
     return text;
@@ -25,7 +25,7 @@ openpi_status gpu_fail(gpu_device *self, int code, const char *doing, openpi_err
     pthread_mutex_lock(&self->losing);
     if (!atomic_load(&self->lost)) {
         snprintf(self->lost_text, sizeof self->lost_text, "device cuda:%d is lost: %.120s (error %d) while %.100s", self->ordinal,
-                 error_text(&self->driver, code), code, doing);
+                 gpu_error_text(&self->driver, code), code, doing);
         atomic_store(&self->lost, 1);
     }
     pthread_mutex_unlock(&self->losing);
@@ -38,19 +38,13 @@ openpi_status gpu_enter(gpu_device *self, openpi_error *error) {
     return code ? gpu_fail(self, code, "entering the device", error) : OPENPI_OK;
 }
 
-#define GPU(call, doing)                                                   \
-    do {                                                                   \
-        int gpu_code_ = self->driver.call;                                 \
-        if (gpu_code_) return gpu_fail(self, gpu_code_, doing, error);     \
-    } while (0)
-
 /* ---- memory and copies ------------------------------------------------------------------------------------ */
 
 static openpi_status no_memory(gpu_device *self, size_t bytes, const char *what, openpi_error *error) {
     size_t left = 0, total = 0;
     self->driver.memory_info(&left, &total);
-    return report(error, OPENPI_NO_MEMORY, "out of memory on cuda:%d: %zu bytes for %s, %zu of %zu bytes are free", self->ordinal, bytes, what, left,
-                  total);
+    return report(error, OPENPI_NO_MEMORY, "out of memory on cuda:%d: %zu bytes for %s, %zu of %zu bytes are free", self->ordinal,
+                  bytes, what, left, total);
 }
 
 static openpi_status gpu_allocate(device *device, size_t bytes, const char *what, void **out, openpi_error *error) {
@@ -81,7 +75,8 @@ static openpi_status gpu_allocate_host(device *device, size_t bytes, const char 
     gpu_device *self = (gpu_device *)device;
     TRY(gpu_enter(self, error));
     int code = self->driver.allocate_host(out, bytes ? bytes : 1, 0);
-    if (code == GPU_OUT_OF_MEMORY) return report(error, OPENPI_NO_MEMORY, "out of memory: %zu bytes of pinned host memory for %s", bytes, what);
+    if (code == GPU_OUT_OF_MEMORY)
+        return report(error, OPENPI_NO_MEMORY, "out of memory: %zu bytes of pinned host memory for %s", bytes, what);
     if (code) return gpu_fail(self, code, "taking pinned memory", error);
     memset(*out, 0, bytes);
     return OPENPI_OK;
@@ -117,10 +112,11 @@ static size_t gpu_cache_bytes(const device *device, int capacity, int head_dim, 
     return (size_t)capacity * (size_t)head_dim * dtype_bytes(type);
 }
 
-static openpi_status gpu_cache_read(device *device, const kv_cache *cache, dtype type, int which, int sample, int rows, float *out,
-                                    openpi_error *error) {
+static openpi_status gpu_cache_read(device *device, const kv_cache *cache, dtype type, int which, int sample, int rows,
+                                    float *out, openpi_error *error) {
     size_t count = (size_t)rows * (size_t)cache->head_dim;
-    const char *block = (const char *)(which ? cache->v : cache->k) + (size_t)sample * gpu_cache_bytes(device, cache->capacity, cache->head_dim, type);
+    const char *block = (const char *)(which ? cache->v : cache->k) +
+                        (size_t)sample * gpu_cache_bytes(device, cache->capacity, cache->head_dim, type);
     TRY(gpu_download(device, out, block, count * dtype_bytes(type), error));
     if (type != DTYPE_BF16) return OPENPI_OK;
     for (size_t i = count; i-- > 0;) {     /* widen in place, from the end */
@@ -131,135 +127,34 @@ static openpi_status gpu_cache_read(device *device, const kv_cache *cache, dtype
     return OPENPI_OK;
 }
 
-/* ---- running ---------------------------------------------------------------------------------------------- */
+/* ---- facts ------------------------------------------------------------------------------------------------ */
 
-static size_t gpu_work_bytes(const device *device, const op *ops, int count) {
-    gpu_issue issue = {.device = (gpu_device *)(uintptr_t)device, .measure = 1};
-    for (int i = 0; i < count; i++) gpu_issue_op(&issue, &ops[i]);
-    return issue.work_bytes;
-}
-
-/* Issues all ops, with an event in front of every stage and one at the end; stages[i] is the stage behind event i. */
-static int issue_all(gpu_issue *issue, const op *ops, int count, void **events, unsigned flags, openpi_stage *stages, int *stage_count) {
-    gpu_driver *driver = &issue->device->driver;
-    int n = 0;
-    for (int i = 0; i < count && !issue->code; i++) {
-        if (!i || ops[i].stage != ops[i - 1].stage) {
-            issue->first = 1;              /* a stage begins when the one in front has ended */
-            if (events && n < OPENPI_STAGES) {
-                issue->code = driver->event_record(events[n], issue->stream, flags);
-                stages[n++] = ops[i].stage;
-            }
-        }
-        if (!issue->code) gpu_issue_op(issue, &ops[i]);
-    }
-    if (events && !issue->code) issue->code = driver->event_record(events[n], issue->stream, flags);
-    *stage_count = n;
-    return issue->code;
-}
-
-static int read_stages(gpu_device *self, void **events, const openpi_stage *stages, int count, double *stage_ms) {
-    for (int i = 0; i < count; i++) {
-        float ms;
-        int code = self->driver.event_elapsed(&ms, events[i], events[i + 1]);
-        if (code) return code;
-        stage_ms[stages[i]] += (double)ms;
-    }
-    return 0;
-}
-
-static openpi_status run_now(gpu_device *self, const op *ops, int count, void *work, double *stage_ms, openpi_error *error) {
-    gpu_issue issue = {.device = self, .stream = self->stream, .work = work};
-    openpi_stage stages[OPENPI_STAGES];
-    int n = 0, code = issue_all(&issue, ops, count, stage_ms ? self->events : NULL, 0, stages, &n);
-    if (code) return gpu_fail(self, code, "launching kernels", error);
-    GPU(stream_wait(self->stream), "running kernels");
-    code = stage_ms ? read_stages(self, self->events, stages, n, stage_ms) : 0;
-    return code ? gpu_fail(self, code, "reading the stages' times", error) : OPENPI_OK;
-}
-
-static openpi_status gpu_run(device *device, const op *ops, int count, void *work, double *stage_ms, openpi_error *error) {
+static openpi_status gpu_memory(device *device, uint64_t *unused, uint64_t *total, openpi_error *error) {
     gpu_device *self = (gpu_device *)device;
+    size_t left = 0, all = 0;
     TRY(gpu_enter(self, error));
-    pthread_mutex_lock(&self->running);
-    openpi_status status = run_now(self, ops, count, work, stage_ms, error);
-    pthread_mutex_unlock(&self->running);
-    return status;
-}
-
-/* ---- recording -------------------------------------------------------------------------------------------- */
-
-struct recording {
-    void *exec;
-    void *events[OPENPI_STAGES + 1];
-    openpi_stage stages[OPENPI_STAGES];
-    int stage_count;
-};
-
-static void gpu_forget(device *device, struct recording *r) {
-    gpu_device *self = (gpu_device *)device;
-    if (!r) return;
-    self->driver.context_set(self->context);
-    if (r->exec) self->driver.graph_exec_destroy(r->exec);
-    for (int i = 0; i <= OPENPI_STAGES; i++)
-        if (r->events[i]) self->driver.event_destroy(r->events[i]);
-    free(r);
-}
-
-/* Captures the ops on a stream of their own (the device's may be in use by another session) and makes a graph. */
-static int capture(gpu_device *self, const op *ops, int count, void *work, struct recording *r, const char **doing) {
-    const gpu_driver *driver = &self->driver;
-    void *stream = NULL, *graph = NULL;
-    *doing = "preparing a capture";
-    for (int i = 0; i <= OPENPI_STAGES; i++) {
-        int failed = driver->event_create(&r->events[i], 0);
-        if (failed) return failed;
-    }
-    int code = driver->stream_create(&stream, GPU_STREAM_NON_BLOCKING);
-    if (code) return code;
-    *doing = "capturing the plan";
-    code = driver->capture_begin(stream, GPU_CAPTURE_THREAD_LOCAL);
-    if (!code) {
-        gpu_issue issue = {.device = self, .stream = stream, .work = work};
-        code = issue_all(&issue, ops, count, r->events, GPU_EVENT_EXTERNAL, r->stages, &r->stage_count);
-        int ended = driver->capture_end(stream, &graph);
-        if (!code) code = ended;
-    }
-    if (!code) {
-        *doing = "making a graph of the plan";
-        code = driver->graph_instantiate(&r->exec, graph, 0);
-    }
-    if (!code) code = driver->graph_upload(r->exec, self->stream);
-    if (graph) driver->graph_destroy(graph);
-    driver->stream_destroy(stream);
-    return code;
-}
-
-static openpi_status gpu_record(device *device, const op *ops, int count, void *work, struct recording **out, openpi_error *error) {
-    gpu_device *self = (gpu_device *)device;
-    const char *doing = NULL;
-    TRY(gpu_enter(self, error));
-    if (self->no_graph) return report(error, OPENPI_UNSUPPORTED, "graph-replay is switched off");
-    struct recording *r = calloc(1, sizeof *r);
-    if (!r) return report_no_memory(error, sizeof *r, "the recording");
-    int code = capture(self, ops, count, work, r, &doing);
-    if (code) {
-        gpu_forget(device, r);
-        return report(error, OPENPI_UNSUPPORTED, "%s (error %d) while %s", error_text(&self->driver, code), code, doing);
-    }
-    *out = r;
+    GPU(memory_info(&left, &all), "asking for its free memory");
+    *unused = left;
+    *total = all;
     return OPENPI_OK;
 }
 
-/* Without stage_ms nothing is waited for: a download will. */
-static openpi_status gpu_replay(device *device, struct recording *r, double *stage_ms, openpi_error *error) {
+static openpi_status gpu_get_facts(device *device, device_facts *out, openpi_error *error) {
     gpu_device *self = (gpu_device *)device;
+    const gpu_driver *driver = &self->driver;
+    int version = 0, cache = 0, core = 0, memory = 0;
     TRY(gpu_enter(self, error));
-    GPU(graph_launch(r->exec, self->stream), "launching the graph");
-    if (!stage_ms) return OPENPI_OK;
-    GPU(event_wait(r->events[r->stage_count]), "running the graph");
-    int code = read_stages(self, r->events, r->stages, r->stage_count, stage_ms);
-    return code ? gpu_fail(self, code, "reading the stages' times", error) : OPENPI_OK;
+    *out = (device_facts){.capability_major = self->major,
+                          .capability_minor = self->minor,
+                          .multiprocessors = self->multiprocessors,
+                          .memory_bytes = self->memory_bytes};
+    if (driver->device_name(out->name, sizeof out->name, self->handle)) out->name[0] = 0;
+    if (!driver->driver_version(&version))
+        snprintf(out->driver, sizeof out->driver, "CUDA %d.%d", version / 1000, version % 1000 / 10);
+    if (!driver->device_attribute(&cache, GPU_DEVICE_CACHE_BYTES, self->handle)) out->cache_bytes = (uint64_t)cache;
+    if (!driver->device_attribute(&core, GPU_DEVICE_CORE_KHZ, self->handle)) out->core_mhz = core * 1e-3;
+    if (!driver->device_attribute(&memory, GPU_DEVICE_MEMORY_KHZ, self->handle)) out->memory_mhz = memory * 1e-3;
+    return OPENPI_OK;
 }
 
 /* ---- opening ---------------------------------------------------------------------------------------------- */
@@ -282,14 +177,15 @@ static void learn(const gpu_driver *driver, const gpu_image *images, int image_v
     if (!code) code = driver->device_attribute(&f->minor, GPU_DEVICE_MINOR, f->handle);
     if (!code) code = driver->driver_version(&f->version);
     if (code)
-        snprintf(f->reason, sizeof f->reason, "the driver does not answer for it: %.150s (error %d)", error_text(driver, code), code);
+        snprintf(f->reason, sizeof f->reason, "the driver does not answer for it: %.150s (error %d)",
+                 gpu_error_text(driver, code), code);
     else if (f->major < OLDEST_MAJOR)
         snprintf(f->reason, sizeof f->reason, "its compute capability is %d.%d, expected 8.0 or newer", f->major, f->minor);
     else if (!images[0].name)
         snprintf(f->reason, sizeof f->reason, "this openpi was built without nvcc, so it has no kernels for it");
     else if (f->version / 1000 < image_version / 1000)
-        snprintf(f->reason, sizeof f->reason, "the driver is for CUDA %d.%d, expected %d.0 or newer", f->version / 1000, f->version % 1000 / 10,
-                 image_version / 1000);
+        snprintf(f->reason, sizeof f->reason, "the driver is for CUDA %d.%d, expected %d.0 or newer", f->version / 1000,
+                 f->version % 1000 / 10, image_version / 1000);
 }
 
 static void gpu_close(device *device) {
@@ -328,6 +224,8 @@ static const kernel_entry kernel_entries[GPU_KERNELS] = {
     GPU_KERNEL_LIST(X)
 #undef X
 };
+
+const char *gpu_kernel_name(gpu_kernel kernel) { return kernel_entries[kernel].name; }
 
 /* Loads the modules that this device can run and finds every kernel in them. */
 static int load_kernels(gpu_device *self, const gpu_image *images, const char **doing) {
@@ -380,21 +278,30 @@ static int start(gpu_device *self, const gpu_image *images, const char **doing) 
     return 0;
 }
 
+static void gpu_set_off(device *device, uint32_t off) {
+    gpu_device *self = (gpu_device *)device;
+    self->resident = self->hopper && !switch_off(off, SWITCH_PERSISTENT_DENOISE);
+    self->overlap = self->major >= 9 && !switch_off(off, SWITCH_DEPENDENT_LAUNCH);
+    self->no_graph = switch_off(off, SWITCH_GRAPH_REPLAY);
+}
+
 static openpi_status choose_path(gpu_device *self, const gpu_image *images, const char *path, uint32_t off, openpi_error *error) {
     int can = 0;
-    for (int i = 0; images[i].name; i++) can |= images[i].hopper && self->major == 9 && self->minor == 0 && self->driver.tensor_map;
+    for (int i = 0; images[i].name; i++)
+        can |= images[i].hopper && self->major == 9 && self->minor == 0 && self->driver.tensor_map;
     if (path && strcmp(path, "portable") && strcmp(path, "hopper"))
         return report(error, OPENPI_BAD_ARGUMENT, "path is \"%s\", expected portable or hopper", path);
     if (path && !strcmp(path, "hopper") && !can)
-        return report(error, OPENPI_UNSUPPORTED, "path hopper needs compute capability 9.0, cuda:%d has %d.%d", self->ordinal, self->major, self->minor);
+        return report(error, OPENPI_UNSUPPORTED, "path hopper needs compute capability 9.0, cuda:%d has %d.%d", self->ordinal,
+                      self->major, self->minor);
     self->hopper = can && !(path && !strcmp(path, "portable"));
-    self->overlap = self->major >= 9 && !switch_off(off, SWITCH_DEPENDENT_LAUNCH);
+    gpu_set_off(&self->base, off);
     strcpy(self->base.path, self->hopper ? "hopper" : "portable");
     return OPENPI_OK;
 }
 
-openpi_status gpu_open(const gpu_driver *driver, const gpu_image *images, const backend *backend, int ordinal, const device_options *options,
-                       device **out, openpi_error *error) {
+openpi_status gpu_open(const gpu_driver *driver, const gpu_image *images, const backend *backend, int ordinal,
+                       const device_options *options, device **out, openpi_error *error) {
     gpu_facts facts;
     const char *doing = "";
     learn(driver, images, gpu_images_cuda_version, ordinal, &facts);
@@ -416,7 +323,6 @@ openpi_status gpu_open(const gpu_driver *driver, const gpu_image *images, const 
     self->major = facts.major;
     self->minor = facts.minor;
     self->memory_bytes = facts.memory_bytes;
-    self->no_graph = switch_off(options->off, SWITCH_GRAPH_REPLAY);
     pthread_mutex_init(&self->running, NULL);
     pthread_mutex_init(&self->losing, NULL);
     pthread_mutex_init(&self->slot_lock, NULL);
@@ -426,7 +332,8 @@ openpi_status gpu_open(const gpu_driver *driver, const gpu_image *images, const 
     if (code == GPU_OUT_OF_MEMORY)
         status = report(error, OPENPI_NO_MEMORY, "out of memory on cuda:%d while opening it (%s)", ordinal, doing);
     else if (code)
-        status = report(error, OPENPI_NO_DEVICE, "cuda:%d (%s) does not open: %s (error %d) at %s", ordinal, facts.name, error_text(driver, code), code, doing);
+        status = report(error, OPENPI_NO_DEVICE, "cuda:%d (%s) does not open: %s (error %d) at %s", ordinal, facts.name,
+                        gpu_error_text(driver, code), code, doing);
     if (status != OPENPI_OK) {
         gpu_close(&self->base);
         return status;
@@ -454,7 +361,8 @@ static openpi_status cuda_open(const char *which, const device_options *options,
     if (!code) code = driver.device_count(&count);
     openpi_status status = OPENPI_OK;
     if (code)
-        status = report(error, OPENPI_NO_DEVICE, "%s: the NVIDIA driver does not start: %s (error %d)", which, error_text(&driver, code), code);
+        status = report(error, OPENPI_NO_DEVICE, "%s: the NVIDIA driver does not start: %s (error %d)", which,
+                        gpu_error_text(&driver, code), code);
     else if (ordinal >= count)
         status = report(error, OPENPI_NO_DEVICE, "there is no device \"%s\", the driver sees %d", which, count);
     if (status != OPENPI_OK) {
@@ -481,7 +389,8 @@ static int cuda_devices(openpi_device *devices, int capacity) {
     int code = driver.init(0);
     if (!code) code = driver.device_count(&count);
     if (code || !count) {
-        snprintf(why, sizeof why, "%.200s (error %d)", code ? error_text(&driver, code) : "the NVIDIA driver sees no GPU", code);
+        snprintf(why, sizeof why, "%.200s (error %d)", code ? gpu_error_text(&driver, code) : "the NVIDIA driver sees no GPU",
+                 code);
         gpu_driver_close(&driver);
         return unusable(devices, capacity, why);
     }
@@ -491,9 +400,12 @@ static int cuda_devices(openpi_device *devices, int capacity) {
         learn(&driver, gpu_images_cuda, gpu_images_cuda_version, i, &f);
         *d = (openpi_device){.memory_bytes = f.memory_bytes, .usable = !f.reason[0]};
         snprintf(d->name, sizeof d->name, "cuda:%d", i);
-        snprintf(d->description, sizeof d->description, "%.60s, compute capability %d.%d, driver for CUDA %d.%d", f.name, f.major, f.minor,
-                 f.version / 1000, f.version % 1000 / 10);
-        snprintf(d->path, sizeof d->path, "%s", f.reason[0] ? "" : hopper && f.major == 9 && f.minor == 0 ? "hopper" : "portable");
+        snprintf(d->description, sizeof d->description, "%.60s, compute capability %d.%d, driver for CUDA %d.%d", f.name, f.major,
+                 f.minor, f.version / 1000, f.version % 1000 / 10);
+        snprintf(d->path, sizeof d->path, "%s",
+                 f.reason[0]                              ? ""
+                 : hopper && f.major == 9 && f.minor == 0 ? "hopper"
+                                                          : "portable");
         snprintf(d->reason, sizeof d->reason, "%s", f.reason);
     }
     gpu_driver_close(&driver);
@@ -522,4 +434,13 @@ const backend backend_cuda = {
     .record = gpu_record,
     .replay = gpu_replay,
     .forget = gpu_forget,
+    .record_timed = gpu_record_timed,
+    .launches = gpu_launches,
+    .nodes = gpu_nodes,
+    .roof = gpu_roof,
+    .memory = gpu_memory,
+    .facts = gpu_get_facts,
+    .candidates = gpu_candidates,
+    .library_product = gpu_library_product,
+    .set_off = gpu_set_off,
 };

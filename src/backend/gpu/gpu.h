@@ -1,8 +1,11 @@
 /* Inside the GPU backend: the device, its kernels, and how an op becomes launches.
  *
- *   gpu.c      opening, memory, copies, running, recording; the device's states
+ *   gpu.c      opening, memory, copies; the device's states
+ *   record.c   running ops now, or recording them into a graph; times of its launches
+ *   parts.c    the resident kernel's launch in parts, by its time stamps
+ *   roof.c     the device's ceilings
  *   pack.c     weights into the layout of kernels/args.h, through pinned staging
- *   launch.c   which kernels an op runs on, with what tiles; the work block */
+ *   launch.c   which kernels an op runs on, with what tiles; the work block (launch.h: its parts) */
 #ifndef BACKEND_GPU_GPU_H
 #define BACKEND_GPU_GPU_H
 
@@ -23,6 +26,15 @@
     X(linear_rows, simt, 1)                 \
     X(attention_simt_image, simt, 1)        \
     X(attention_simt_cache, simt, 1)        \
+    X(activate, pointwise, 0)               \
+    X(add, pointwise, 0)                    \
+    X(rope_cache, pointwise, 0)             \
+    X(softmax_rows, pointwise, 0)           \
+    X(scores_simt, pointwise, 0)            \
+    X(values_simt, pointwise, 0)            \
+    X(scores_mma, pointwise, 0)             \
+    X(values_mma, pointwise, 0)             \
+    X(pack_raw, pointwise, 0)               \
     X(gemm_mma_128_128, gemm_mma, 1)        \
     X(gemm_mma_64_64, gemm_mma, 1)          \
     X(skinny_16_8, skinny_mma, 1)           \
@@ -42,13 +54,26 @@
     X(hopper_128x64, gemm_hopper, 1)        \
     X(hopper_64x200_turned, gemm_hopper, 1) \
     X(hopper_128x200_gated, gemm_hopper, 1) \
+    X(hopper_128x184_gated, gemm_hopper, 1) \
+    X(hopper_128x144_gated, gemm_hopper, 1) \
+    X(hopper_128x200_parts, gemm_hopper, 1) \
+    X(hopper_128x144_parts, gemm_hopper, 1) \
+    X(hopper_128x128_parts, gemm_hopper, 1) \
     X(skinny_hopper_qkv, skinny_hopper, 1)  \
     X(skinny_hopper_gated, skinny_hopper, 1) \
     X(skinny_hopper_residual_2, skinny_hopper, 1) \
     X(skinny_hopper_residual_4, skinny_hopper, 1) \
     X(skinny_hopper_store_2, skinny_hopper, 1) \
     X(attention_cluster, attention_hopper, 1) \
-    X(attention_wgmma, attention_hopper, 1)
+    X(attention_wgmma, attention_hopper, 1) \
+    X(resident_denoise_12, resident_hopper, 1) \
+    X(resident_denoise_16, resident_hopper, 1) \
+    X(roof_fill, roof, 0)                   \
+    X(roof_read, roof, 0)                   \
+    X(roof_copy, roof, 0)                   \
+    X(roof_fma, roof, 0)                    \
+    X(roof_mma, roof, 0)                    \
+    X(roof_wgmma, roof_hopper, 1)
 
 typedef enum gpu_kernel {
 #define X(name, image, dynamic) GPU_##name,
@@ -57,7 +82,7 @@ typedef enum gpu_kernel {
     GPU_KERNELS
 } gpu_kernel;
 
-enum { GPU_IMAGES = 8, GPU_SLOTS = 24, GPU_SLOT_BYTES = 1 << 20 };
+enum { GPU_IMAGES = 16, GPU_SLOTS = 24, GPU_SLOT_BYTES = 1 << 20 };
 
 /* A piece of pinned memory on its way to the device. */
 typedef struct gpu_slot {
@@ -72,6 +97,8 @@ typedef struct gpu_device {
     size_t shared_bytes;                   /* most a block may have                                           */
     size_t memory_bytes;
     int hopper;                            /* the Hopper kernels are in use                                   */
+    int resident;                          /* the denoise loop may be one kernel                              */
+    int resident_stamps;                   /* which then leaves time stamps in the work block                 */
     int overlap;                           /* kernels may start before the one in front has ended             */
     int no_graph;                          /* asked for: plans run op by op                                   */
     void *context, *stream;
@@ -100,18 +127,60 @@ openpi_status gpu_fail(gpu_device *self, int code, const char *doing, openpi_err
 /* OPENPI_OK with the context current in this thread, or the sentence of a lost device. */
 openpi_status gpu_enter(gpu_device *self, openpi_error *error);
 
+#define GPU(call, doing)                                                   \
+    do {                                                                   \
+        int gpu_code_ = self->driver.call;                                 \
+        if (gpu_code_) return gpu_fail(self, gpu_code_, doing, error);     \
+    } while (0)
+
+const char *gpu_error_text(const gpu_driver *driver, int code);
+const char *gpu_kernel_name(gpu_kernel kernel);
+
 /* launch.c: where launches go. */
 typedef struct gpu_issue {
     gpu_device *device;
     void *stream;
     char *work;
+    struct recording *recording;           /* hears of every launch; NULL: none                               */
+    int op, left;                          /* the op being issued, and how many there are from it on          */
+    int ops;                               /* how many the next launches compute: 1 unless gpu_issue_op says more */
     int measure;                           /* 1: nothing is launched, only `work_bytes` is learned            */
     size_t work_bytes;
     int first;                             /* the next launch waits for all before it                         */
+    int choice;                            /* of the op being issued, as op.choice                            */
+    int listing;                           /* 1: nothing is launched, the op's ways are written to `list`     */
+    candidate *list;
+    int list_capacity, list_count;
     int code;                              /* of the first driver call that failed                            */
 } gpu_issue;
 
 void gpu_issue_op(gpu_issue *issue, const op *op);
+int gpu_candidates(const device *device, const op *op, candidate *out, int capacity);      /* of the backend table */
+
+/* record.c. The launch was issued to issue->recording's capture; cluster: blocks a cluster, 1 without. */
+void gpu_note_launch(gpu_issue *issue, gpu_kernel kernel, const gpu_launch *config, unsigned cluster);
+/* Functions of the backend table. */
+size_t gpu_work_bytes(const device *device, const op *ops, int count);
+openpi_status gpu_run(device *device, const op *ops, int count, void *work, double *stage_ms, openpi_error *error);
+openpi_status gpu_record(device *device, const op *ops, int count, void *work, struct recording **out, openpi_error *error);
+openpi_status gpu_record_timed(device *device, const op *ops, int count, void *work, struct recording **out, openpi_error *error);
+openpi_status gpu_replay(device *device, struct recording *recording, double *stage_ms, openpi_error *error);
+void gpu_forget(device *device, struct recording *recording);
+int gpu_launches(device *device, struct recording *recording, launch_record *out, int capacity);
+int gpu_nodes(const struct recording *recording);
+
+/* resident.c. Issues the denoise steps at ops[0] as one kernel; returns how many ops that were, 0: none. With `measure` it
+ * only says what it needs. */
+int gpu_resident_take(gpu_issue *issue, const op *ops, int count);
+/* After a run of these ops: nanoseconds at the start of every step, behind every layer, and at the end, [steps][depth + 1] and one
+ * more; returns how many, 0 if there are none or more than `most`. */
+int gpu_resident_stamps(gpu_device *device, const op *ops, int count, const void *work, uint64_t *out, int most, int *depth);
+
+/* roof.c: function of the backend table. */
+openpi_status gpu_roof(device *device, dtype type, device_roofs *out, openpi_error *error);
+
+/* cublaslt.c: function of the backend table. */
+openpi_status gpu_library_product(device *device, int m, int n, int k, double *us, char *name, openpi_error *error);
 
 /* pack.c: functions of the backend table. */
 size_t gpu_matrix_bytes(const device *device, const matrix *matrix);

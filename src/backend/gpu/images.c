@@ -9,21 +9,29 @@
     extern const char gpu_image_##name[] __attribute__((visibility("hidden")));
 
 IMAGE(simt)
+IMAGE(pointwise)
 IMAGE(gemm_mma)
 IMAGE(skinny_mma)
 IMAGE(attention_mma)
+IMAGE(roof)
 IMAGE(gemm_hopper)
 IMAGE(skinny_hopper)
 IMAGE(attention_hopper)
+IMAGE(resident_hopper)
+IMAGE(roof_hopper)
 
 const gpu_image gpu_images_cuda[] = {
     {"simt", gpu_image_simt, 0},
+    {"pointwise", gpu_image_pointwise, 0},
     {"gemm_mma", gpu_image_gemm_mma, 0},
     {"skinny_mma", gpu_image_skinny_mma, 0},
     {"attention_mma", gpu_image_attention_mma, 0},
+    {"roof", gpu_image_roof, 0},
     {"gemm_hopper", gpu_image_gemm_hopper, 1},
     {"skinny_hopper", gpu_image_skinny_hopper, 1},
     {"attention_hopper", gpu_image_attention_hopper, 1},
+    {"resident_hopper", gpu_image_resident_hopper, 1},
+    {"roof_hopper", gpu_image_roof_hopper, 1},
     {NULL, NULL, 0},
 };
 const int gpu_images_cuda_version = OPENPI_CUDA_VERSION;

@@ -3,7 +3,8 @@
  *
  * A block (of backend.matrix_blocks) is a unit of 16 packed columns over all k. Its two groups of 8 lie one after the
  * other, and so do blocks: one copy takes as many as fit a slot. Any number of threads may pack at once; they share
- * the slots, whose copies are ordered by the device's stream like everything that will read them. */
+ * the slots, whose copies are ordered by the device's stream like everything that will read them. Raw matrices go the same
+ * way, rows as they are. */
 #include <string.h>
 
 #include "backend/gpu/gpu.h"
@@ -36,8 +37,8 @@ static int paired_rows(int start, int half, int group, int *count) {
 /* The logical rows behind packed columns 8·group … 8·group + 7: the first and how many; the rest is padding. */
 static int group_rows(const matrix *m, int group, int *count) {
     int start = 0, limit = m->n;
-    if (m->form == MATRIX_GATED) return paired_rows(0, m->n / 2, group, count);
-    if (m->form == MATRIX_QKV) {
+    if (m->form == MATRIX_GATED && !m->raw) return paired_rows(0, m->n / 2, group, count);
+    if (m->form == MATRIX_QKV && !m->raw) {
         int head_groups = gpu_head_columns(m->head_dim) / 8, head = group / head_groups;
         if (head < m->heads + 1) return paired_rows(head * m->head_dim, m->head_dim / 2, group % head_groups, count);
         group -= (m->heads + 1) * head_groups;
@@ -49,17 +50,18 @@ static int group_rows(const matrix *m, int group, int *count) {
 }
 
 static size_t column_bytes(const matrix *m) {
+    if (m->raw) return (size_t)m->k * dtype_bytes(m->type);
     return m->type == DTYPE_F32 ? (size_t)round_up(m->k, 4) * sizeof(float) : (size_t)round_up(m->k, GPU_ATOM_K) * sizeof(bf16);
 }
 
 size_t gpu_matrix_bytes(const device *device, const matrix *m) {
     (void)device;
-    return (size_t)packed_columns(m) * column_bytes(m);
+    return (size_t)(m->raw ? m->n : packed_columns(m)) * column_bytes(m);
 }
 
 int gpu_matrix_blocks(const device *device, const matrix *m) {
     (void)device;
-    return packed_columns(m) / GPU_UNIT;
+    return (m->raw ? round_up(m->n, GPU_UNIT) : packed_columns(m)) / GPU_UNIT;
 }
 
 /* Eight rows as they are read. */
@@ -119,15 +121,16 @@ static int pack_groups(gpu_device *self, const matrix *m, int first, int count, 
     int code = self->driver.event_wait(self->slots[slot].event);
     for (int i = 0; i < count && !code; i++, out += group_bytes) {
         int rows, row = group_rows(m, first + i, &rows);
-        if (rows) source->read(source->context, row, rows, scratch);
+        if (rows) source->read(source->context, row, rows, m->raw ? out : scratch);
+        if (m->raw) continue;
         if (m->type == DTYPE_F32)
             pack_floats(scratch, rows, m->k, out);
         else
             pack_atoms(scratch, rows, m->k, out);
     }
-    if (!code)
-        code = self->driver.upload((gpu_address)(uintptr_t)(to + (size_t)first * group_bytes), self->slots[slot].memory, (size_t)count * group_bytes,
-                                   self->stream);
+    size_t from = (size_t)first * group_bytes, end = from + (size_t)count * group_bytes, all = gpu_matrix_bytes(&self->base, m);
+    if (end > all) end = all;              /* of raw rows the last group may be short */
+    if (!code && from < end) code = self->driver.upload((gpu_address)(uintptr_t)(to + from), self->slots[slot].memory, end - from, self->stream);
     if (!code) code = self->driver.event_record(self->slots[slot].event, self->stream, 0);
     give_slot(self, slot);
     return code;

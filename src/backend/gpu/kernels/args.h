@@ -126,10 +126,12 @@ typedef struct gpu_text {
 
 typedef struct gpu_image_attention {
     const int32_t *count;
-    const void *qkv;                       /* act [rows][3·heads·head_dim]                                    */
+    const void *qkv;                       /* act; row r of q at r·stride, of k `next` elements on, of v twice that */
     int f32, heads, head_dim;
     float scale;
     void *out;                             /* act [rows][heads·head_dim]                                      */
+    int stride;
+    int64_t next;
 } gpu_image_attention;
 
 typedef struct gpu_cache_attention {
@@ -148,9 +150,77 @@ typedef struct gpu_cache_attention {
                                               and a sample has no more rows than this                         */
 } gpu_cache_attention;
 
+/* ---- pointwise.cu ----------------------------------------------------------------------------------------- */
+
+typedef struct gpu_activate {
+    const int32_t *count;
+    const float *bias;
+    int activation;
+    const void *up;                        /* act [rows][n] or NULL                                           */
+    const int32_t *row;
+    int n, f32;
+    void *x;                               /* act [.][n], in and out                                          */
+} gpu_activate;
+
+typedef struct gpu_add {
+    const int32_t *count;
+    const void *y;
+    const float *bias, *gate;
+    int n, f32;
+    void *x;
+} gpu_add;
+
+typedef struct gpu_rope_cache {
+    const int32_t *count, *sample, *position;
+    const void *q_in, *k_in, *v_in;
+    int q_stride, kv_stride, heads, head_dim, capacity, f32;
+    const float *rope;
+    void *q, *k, *v;
+} gpu_rope_cache;
+
+typedef struct gpu_softmax {
+    const int32_t *count, *keys;
+    int heads, places, f32;
+    float *scores;
+} gpu_softmax;
+
+/* Scores and values. */
+typedef struct gpu_attend {
+    const int32_t *count, *sample, *keys;
+    const void *q;
+    int q_stride, heads, head_dim, f32;
+    float scale;
+    const void *from;                      /* keys or values                                                  */
+    int stride;                            /* of an image's rows; 0: caches                                   */
+    int capacity;                          /* places a sample or image has                                    */
+    float *scores;
+    int places;
+    int tiles;                             /* of outputs, 64 each                                             */
+    void *out;
+} gpu_attend;
+
+typedef struct gpu_raw {
+    const void *rows;                      /* [n][k]                                                          */
+    void *out;
+    int n, k, columns, blocks, f32;
+    int half, head_columns;                /* paired: rows of a half, packed columns of both                  */
+    int pairs_columns;                     /* packed columns in front that are paired; behind them plain ones */
+    int plain_row;                         /* the first row of those                                          */
+} gpu_raw;
+
 typedef struct gpu_wgmma_attention {
     gpu_tensor_map q, k, v;                /* [rows·heads][256]; [samples][capacity][256]; boxes of 64 x 64, swizzled */
     gpu_cache_attention attention;
 } gpu_wgmma_attention;
+
+/* roof_*: what the device can do at best. */
+typedef struct gpu_roof_work {
+    const void *from;
+    void *to;
+    unsigned long long pieces;             /* of 16 bytes, a multiple of 8 x the threads of the grid          */
+    int loops;
+    long long *clocks;                     /* [1] that the first block took                                   */
+    float *sink;                           /* [1] written only if a sum were exactly a number that it is not  */
+} gpu_roof_work;
 
 #endif

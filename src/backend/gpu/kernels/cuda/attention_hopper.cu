@@ -35,7 +35,6 @@ KERNEL(128) attention_cluster(const __grid_constant__ gpu_cache_attention p) {
     if (!tid) {
         barrier_init(there, 1);
         barrier_init_done();
-        barrier_arm(there, p.splits * (2048 + 256));
     }
     cluster_arrive();                      /* the others' barriers are needed only in the end */
     if (!attend_cache<1>(p, blockIdx.x / p.splits, rank * p.span, rank * p.span + p.span, a)) {       /* the whole cluster alike */
@@ -58,6 +57,7 @@ KERNEL(128) attention_cluster(const __grid_constant__ gpu_cache_attention p) {
         send16(peer_address(inbox_at + ((rank * 4 + n % 4) * 32 + lane) * 16, owner), peer_address(there, owner), a.out[n][0], a.out[n][1], a.out[n][2], a.out[n][3]);
     }
     if (rank >= OWNERS) return;
+    if (!tid) barrier_arm(there, p.splits * (2048 + 256));     /* what is here by now counts as well */
     barrier_wait(there, 0);
     /* Warp kg finishes block kg of the 32 dims. */
     const float2 *stats = (const float2 *)(inbox + p.splits * 2048);
@@ -88,11 +88,12 @@ enum { TILE_BYTES = 64 * 512, BOX_BYTES = 64 * 128 };
 
 KERNEL(384) attention_wgmma(const __grid_constant__ gpu_wgmma_attention w) {
     extern __shared__ __align__(1024) char wgmma_memory[];
-    __shared__ __align__(8) u64 barriers[9];
+    __shared__ __align__(8) u64 barriers[10];
     __shared__ float stats[2][64][2];
     const gpu_cache_attention &p = w.attention;
     const u32 q_at = shared_address(wgmma_memory), k_at = q_at + TILE_BYTES, v_at = k_at + 2 * TILE_BYTES;
-    const u32 q_there = shared_address(barriers), k_full = q_there + 8, k_empty = k_full + 16, v_full = k_empty + 16, v_empty = v_full + 16;
+    const u32 q_there = shared_address(barriers), k_full = q_there + 8, k_empty = k_full + 16, v_full = k_empty + 16, v_empty = v_full + 16,
+              halves_there = v_empty + 16;
     const int tid = threadIdx.x, lane = tid & 31, group = tid >> 7, f0 = blockIdx.x * 64, total = *p.count * p.heads;
 
     if (tid == 256) {
@@ -100,6 +101,7 @@ KERNEL(384) attention_wgmma(const __grid_constant__ gpu_wgmma_attention w) {
         prefetch_map(&w.k);
         prefetch_map(&w.v);
         barrier_init(q_there, 1);
+        barrier_init(halves_there, 256);
         for (int i = 0; i < 2; i++) {
             barrier_init(k_full + 8 * i, 1);
             barrier_init(v_full + 8 * i, 1);
@@ -255,7 +257,8 @@ KERNEL(384) attention_wgmma(const __grid_constant__ gpu_wgmma_attention w) {
         sum[h] += __shfl_xor_sync(0xffffffffu, sum[h], 2);
         if (!t) stats[group][warp * 16 + h * 8 + g][0] = top[h], stats[group][warp * 16 + h * 8 + g][1] = sum[h];
     }
-    group_sync(3, 256);
+    barrier_arrive(halves_there);          /* no bar.sync: racecheck does not follow one that leaves out a part of the block */
+    barrier_wait(halves_there, 0);
     float w0[2], w1[2];
 #pragma unroll
     for (int h = 0; h < 2; h++) {

@@ -20,12 +20,12 @@ KERNEL(256) attention_image(const __grid_constant__ gpu_image_attention p) {
     start_next();
     wait_before();
     if (image * IMAGE_KEYS >= *p.count) return;
-    const u16 *qkv = (const u16 *)p.qkv + (size_t)image * IMAGE_KEYS * 3 * width + head * HEAD;
+    const u16 *qkv = (const u16 *)p.qkv + (size_t)image * IMAGE_KEYS * p.stride + head * HEAD;
 
     auto load = [&](u32 to, int part, int row, int rows) {
         for (int i = tid; i < rows * 9; i += 256) {
             const int r = i / 9, c = i - r * 9;
-            copy16(to + r * PITCH + c * 16, qkv + (size_t)(row + r) * 3 * width + part * width + c * 8, 1);
+            copy16(to + r * PITCH + c * 16, qkv + (size_t)(row + r) * p.stride + part * p.next + c * 8, 1);
         }
     };
     load(q_at, 0, first, QUERIES);

@@ -11,6 +11,8 @@
  *   gated    turned, for gate and up together; persistent, and the warpgroups take tiles in turn (ping-pong), so that
  *            one multiplies while the other stores; a named barrier hands over the ring, for one parity bit cannot
  *            order two tiles
+ *   parts    turned, by a cluster whose blocks share k: block `rank` takes the rank-th part of it and finishes every
+ *            clusterth row, adding the sums of all in the order of ranks; for few tiles and a long k
  *
  * The sums leave through the idle ring, so that every thread ends with 8 neighbouring outputs of a row and reads and
  * writes 16 bytes at a time. The first stages of W are asked for before the kernel in front has ended; a residual tile
@@ -62,45 +64,36 @@ DEV void plain8(const gpu_epilogue &e, int r, int o, float (&v)[8], const float 
     write8(out, 0, v);
 }
 
-/* A unit of 16 packed columns of a gated or qkv matrix. */
-DEV void unit16(const gpu_epilogue &e, int r, int column, float (&a)[8], float (&b)[8]) {
-    if (e.kind == GPU_EPILOGUE_GATED) {
-        if (column / 2 >= e.n) return;
+/* A unit of 16 packed columns of a gated matrix. */
+DEV void gated16(const gpu_epilogue &e, int r, int column, float (&a)[8], const float (&b)[8]) {
+    if (column / 2 >= e.n) return;
 #pragma unroll
-        for (int i = 0; i < 8; i++) a[i] = gelu(a[i]) * b[i];
-        write8(e.out, (size_t)row_of(e.to, r) * e.n + column / 2, a);
-        return;
-    }
-    int d = e.head_dim, half = d / 2, head = column / e.head_columns, position = __ldg(e.position + r);
-    size_t place = ((size_t)__ldg(e.sample + r) * e.capacity + position) * d;
-    if (head > e.heads) {
-        int i = column - (e.heads + 1) * e.head_columns;
-        if (i >= d) return;
-        write8(e.v, place + i, a);
-        write8(e.v, place + i + 8, b);
-        return;
-    }
-    int i = (column - head * e.head_columns) / 2;
-    float x[8], y[8];
-    const float *rope = e.rope + ((size_t)position * half + i) * 2;
-#pragma unroll
-    for (int j = 0; j < 8; j += 2) {
-        float4 cs = __ldg((const float4 *)(rope + 2 * j));
-        x[j] = a[j] * cs.x - b[j] * cs.y, y[j] = b[j] * cs.x + a[j] * cs.y;
-        x[j + 1] = a[j + 1] * cs.z - b[j + 1] * cs.w, y[j + 1] = b[j + 1] * cs.z + a[j + 1] * cs.w;
-    }
-    void *out = head == e.heads ? e.k : e.out;
-    size_t at = (head == e.heads ? place : ((size_t)r * e.heads + head) * d) + i;
-    write8(out, at, x);
-    write8(out, at + half, y);
+    for (int i = 0; i < 8; i++) a[i] = gelu(a[i]) * b[i];
+    write8(e.out, (size_t)row_of(e.to, r) * e.n + column / 2, a);
 }
 
 /* ---- from sums to outputs --------------------------------------------------------------------------------- */
 
+/* Sums of this block and of the others of its cluster, in the order of ranks; one block's are its own. */
+template <int PARTS> DEV void read_sums(float (&v)[8], const float *from, int parts) {
+    if (!PARTS) {
+        read8(v, from);
+        return;
+    }
+    const u32 at = shared_address(from);
+#pragma unroll
+    for (int i = 0; i < 8; i++) v[i] = 0;
+    for (int rank = 0; rank < parts; rank++) {
+        const float4 a = peer_read16(peer_address(at, rank)), b = peer_read16(peer_address(at + 16, rank));
+        v[0] += a.x, v[1] += a.y, v[2] += a.z, v[3] += a.w, v[4] += b.x, v[5] += b.y, v[6] += b.z, v[7] += b.w;
+    }
+}
+
 /* Plain outputs: a lane keeps its 8 columns and walks down the rows `first`, first + step … of `count`, at memory. The
  * residual tile, where there is one, is boxes of [BT rows][64 columns]. */
-template <int BT> DEV void walk_plain(const gpu_epilogue &e, const float *memory, int pitch, const float *constants, int columns, const char *residual, int tile_row,
-                                      int c8, int first, int step, int count, int row0, int rows, int column0) {
+template <int BT, int PARTS = 0>
+DEV void walk_plain(const gpu_epilogue &e, const float *memory, int pitch, const float *constants, int columns, const char *residual, int tile_row, int c8, int first, int step,
+                    int count, int row0, int rows, int column0, int parts = 1) {
     const int o = column0 + c8 * 8;
     float bias[8], gate[8];
     if (o >= e.n) return;
@@ -110,11 +103,52 @@ template <int BT> DEV void walk_plain(const gpu_epilogue &e, const float *memory
 #pragma unroll 1
     for (int r = first; r < count && row0 + r < rows; r += step, out += (size_t)step * e.n) {
         float v[8];
-        read8(v, memory + r * pitch + c8 * 8);
+        read_sums<PARTS>(v, memory + r * pitch + c8 * 8, parts);
         uint4 x = make_uint4(0, 0, 0, 0);
         if (residual) x = *(const uint4 *)(residual + (c8 >> 3) * BT * 128 + (tile_row + r) * 128 + (c8 & 7) * 16);
         else if (e.kind == GPU_EPILOGUE_RESIDUAL) x = __ldcg((const uint4 *)out);
         plain8(e, row0 + r, o, v, bias, gate, x, e.to.map ? (u16 *)e.out + (size_t)__ldg(e.to.map + row0 + r) * e.n + o : out);
+    }
+}
+
+/* A unit of 16 packed columns of q, k or v, down a warp's 16 rows, every second one: the angles of the next row are on their
+ * way while this one is turned. `tables`: positions of the tile's rows, then their samples. */
+template <int BT> DEV void walk_qkv(const gpu_epilogue &e, const float *memory, int pitch, const int *tables, int tile_row, int first, int count, int row0, int column) {
+    const int d = e.head_dim, half = d / 2, head = column / e.head_columns, value = head > e.heads;
+    const int i = value ? column - (e.heads + 1) * e.head_columns : (column - head * e.head_columns) / 2;
+    const float *rope = e.rope + 2 * i;
+    u16 *cache = (u16 *)(value ? e.v : e.k);
+    float4 next[4] = {}, turn[4];
+    if (first >= count || (value && i >= d)) return;
+    if (!value)
+#pragma unroll
+        for (int j = 0; j < 4; j++) next[j] = __ldg((const float4 *)(rope + (size_t)tables[tile_row + first] * d) + j);
+#pragma unroll 1
+    for (int r = first; r < count; r += 2) {
+        const size_t place = ((size_t)tables[BT + tile_row + r] * e.capacity + tables[tile_row + r]) * d;
+        float a[8], b[8], x[8], y[8];
+#pragma unroll
+        for (int j = 0; j < 4; j++) turn[j] = next[j];
+        if (!value && r + 2 < count)
+#pragma unroll
+            for (int j = 0; j < 4; j++) next[j] = __ldg((const float4 *)(rope + (size_t)tables[tile_row + r + 2] * d) + j);
+        read8(a, memory + r * pitch);
+        read8(b, memory + r * pitch + 8);
+        if (value) {
+            write8(cache, place + i, a);
+            write8(cache, place + i + 8, b);
+            continue;
+        }
+#pragma unroll
+        for (int j = 0; j < 8; j += 2) {
+            const float4 cs = turn[j / 2];
+            x[j] = a[j] * cs.x - b[j] * cs.y, y[j] = b[j] * cs.x + a[j] * cs.y;
+            x[j + 1] = a[j + 1] * cs.z - b[j + 1] * cs.w, y[j + 1] = b[j + 1] * cs.z + a[j + 1] * cs.w;
+        }
+        u16 *out = head == e.heads ? cache : (u16 *)e.out;
+        const size_t at = (head == e.heads ? place : ((size_t)(row0 + r) * e.heads + head) * d) + i;
+        write8(out, at, x);
+        write8(out, at + half, y);
     }
 }
 
@@ -130,14 +164,18 @@ template <int N, int BT> DEV void store_rows(const gpu_epilogue &e, const float 
     }
     __syncwarp();
     if (e.kind == GPU_EPILOGUE_QKV || e.kind == GPU_EPILOGUE_GATED) {
-        const int u = lane & 15, column = column0 + u * 16;
+        const int u = lane & 15, column = column0 + u * 16, left = rows - row0 - first, count = left < 16 ? left : 16;
         if (u >= N / 16 || column >= columns) return;
+        if (e.kind == GPU_EPILOGUE_QKV) {
+            walk_qkv<BT>(e, memory + u * 16, PITCH, (const int *)constants, first, lane >> 4, count, row0 + first, column);
+            return;
+        }
 #pragma unroll 1
-        for (int r = lane >> 4; r < 16 && row0 + first + r < rows; r += 2) {
+        for (int r = lane >> 4; r < count; r += 2) {
             float a[8], b[8];
             read8(a, memory + r * PITCH + u * 16);
             read8(b, memory + r * PITCH + u * 16 + 8);
-            unit16(e, row0 + first + r, column, a, b);
+            gated16(e, row0 + first + r, column, a, b);
         }
     } else {
         const int c8 = TWO ? lane & 15 : lane;
@@ -147,8 +185,9 @@ template <int N, int BT> DEV void store_rows(const gpu_epilogue &e, const float 
 }
 
 /* Columns on the M side, 64 a warpgroup: turned in fp32 through memory of the warpgroup. */
-template <int N> DEV void store_turned(const gpu_epilogue &e, const float (&d)[N / 2], float *memory, const float *constants, const char *residual, int barrier,
-                                       int row0, int rows, int column0) {
+template <int N, int BW, int PARTS>
+DEV void store_turned(const gpu_epilogue &e, const float (&d)[N / 2], float *memory, const float *constants, const char *residual, int barrier, int row0, int rows, int column0,
+                      int rank, int parts) {
     constexpr int PITCH = 68;
     const int tid = threadIdx.x & 127, lane = tid & 31, c = (tid >> 5) * 16 + (lane >> 2), t = lane & 3;
 #pragma unroll
@@ -157,8 +196,10 @@ template <int N> DEV void store_turned(const gpu_epilogue &e, const float (&d)[N
         to[0] = d[4 * j], to[PITCH] = d[4 * j + 1];
         to[8] = d[4 * j + 2], to[PITCH + 8] = d[4 * j + 3];
     }
-    group_sync(barrier, 128);
-    walk_plain<N>(e, memory, PITCH, constants, 64, residual, 0, tid & 7, tid >> 3, 16, N, row0, rows, column0);
+    if (PARTS) cluster_meet();
+    else group_sync(barrier, 128);
+    walk_plain<N, PARTS>(e, memory, PITCH, constants, BW, residual, 0, tid & 7, (tid >> 3) + 16 * rank, 16 * parts, N, row0, rows, column0, parts);
+    if (PARTS) cluster_meet();             /* nobody leaves while its sums are being read */
 }
 
 DEV void store_matrix4(u32 at, u32 a, u32 b, u32 c, u32 d) {
@@ -197,14 +238,17 @@ template <int N> DEV void store_gated(const gpu_epilogue &e, const float (&d)[2]
 
 enum { ROWS, TURNED, GATED };
 
-template <int BW, int BT, int NC, int STAGES, int STORE, int RES> DEV void gemm(const gpu_hopper &p) {
+template <int BW, int BT, int NC, int STAGES, int STORE, int RES, int PARTS = 0> DEV void gemm(const gpu_hopper &p) {
     constexpr int SWAP = STORE != ROWS, PP = STORE == GATED, M = SWAP ? BW : BT, N = SWAP ? BT : BW, MI = M / 64 / (PP ? 1 : NC);
     constexpr int STAGE = (BW + BT) * 128, BEHIND = PP ? NC * BT * 128 : RES ? BW * BT * 2 : 0;      /* staging of gated, residual */
     static_assert(PP || MI == 1, "the ring is staging for one tile of 64 rows a warpgroup");
+    static_assert(!PARTS || STORE == TURNED, "sums meet where they are turned");
     extern __shared__ __align__(1024) char memory[];
     const u32 ring = shared_address(memory), full = ring + STAGES * STAGE + BEHIND, empty = full + STAGES * 8, residual_there = empty + STAGES * 8;
     const gpu_linear &l = p.linear;
-    const int group = threadIdx.x >> 7, lane = threadIdx.x & 31, warp = threadIdx.x >> 5 & 3, blocks = l.k_blocks, wrap = l.weights.blocks;
+    const int group = threadIdx.x >> 7, lane = threadIdx.x & 31, warp = threadIdx.x >> 5 & 3, wrap = l.weights.blocks;
+    const int parts = PARTS ? cluster_blocks() : 1, rank = PARTS ? cluster_rank() : 0, first_unit = PARTS ? blockIdx.x / parts : blockIdx.x;
+    const int k0 = rank * l.k_blocks / parts, blocks = (rank + 1) * l.k_blocks / parts - k0;      /* this block's part of k */
     const int rows = *l.count, tiles_x = (rows + BT - 1) / BT, tiles_w = (l.weights.columns + BW - 1) / BW, units = tiles_x * tiles_w;
     const bool residual = RES && l.epilogue.kind == GPU_EPILOGUE_RESIDUAL;
     /* The tiles that read the same weights run at the same time. */
@@ -223,17 +267,22 @@ template <int BW, int BT, int NC, int STAGES, int STORE, int RES> DEV void gemm(
         }
         barrier_init(residual_there, 1);
         barrier_init_done();
-        if (blockIdx.x < units)
+        if (first_unit < units)
             for (int s = 0; s < early; s++) {
                 barrier_arm(full + s * 8, STAGE);
-                copy_box3(ring + s * STAGE, &p.weights, 0, s >= wrap ? s - wrap : s, weights_of(blockIdx.x), full + s * 8);
+                copy_box3(ring + s * STAGE, &p.weights, 0, k0 + s >= wrap ? k0 + s - wrap : k0 + s, weights_of(first_unit), full + s * 8);
             }
     }
     __syncthreads();
-    /* Bias and gate of the tile's columns, for the way out. */
+    /* For the way out: bias and gate of the tile's columns; of qkv the positions and samples of its rows. */
     float *constants = (float *)(memory + STAGES * STAGE + BEHIND + STAGES * 16 + 16);
-    if (!PP && threadIdx.x < BW) {
-        const int o = weights_of(blockIdx.x) * 8 + threadIdx.x, there = l.epilogue.kind != GPU_EPILOGUE_QKV && o < l.epilogue.n && blockIdx.x < units;
+    if (STORE == ROWS && l.epilogue.kind == GPU_EPILOGUE_QKV) {
+        static_assert(STORE != ROWS || BT <= BW, "the tables lie where bias and gate would");
+        const int r = rows_of(first_unit) + threadIdx.x, there = r < l.capacity;
+        int *tables = (int *)constants;
+        if (threadIdx.x < BT) tables[threadIdx.x] = there ? __ldg(l.epilogue.position + r) : 0, tables[BT + threadIdx.x] = there ? __ldg(l.epilogue.sample + r) : 0;
+    } else if (!PP && threadIdx.x < BW) {
+        const int o = weights_of(first_unit) * 8 + threadIdx.x, there = o < l.epilogue.n && first_unit < units;
         constants[threadIdx.x] = there && l.epilogue.bias ? __ldg(l.epilogue.bias + o) : 0;
         constants[BW + threadIdx.x] = there && l.epilogue.gate ? __ldg(l.epilogue.gate + o) : 1;
     }
@@ -243,16 +292,16 @@ template <int BW, int BT, int NC, int STAGES, int STORE, int RES> DEV void gemm(
         wait_before();
         if (threadIdx.x == NC * 128) {
             int s = 0, phase = 0, turn = 0;
-            for (int u = blockIdx.x; u < units; u += gridDim.x) {
+            for (int u = first_unit; u < units; u += gridDim.x) {
                 const int w = weights_of(u), r = rows_of(u);
                 for (int kb = 0; kb < blocks; kb++, turn++) {
                     const u32 barrier = full + s * 8;
                     if (turn >= early) {
                         barrier_wait(empty + s * 8, phase ^ 1);
                         barrier_arm(barrier, STAGE);
-                        copy_box3(ring + s * STAGE, &p.weights, 0, kb >= wrap ? kb - wrap : kb, w, barrier);
+                        copy_box3(ring + s * STAGE, &p.weights, 0, k0 + kb >= wrap ? k0 + kb - wrap : k0 + kb, w, barrier);
                     }
-                    copy_box2(ring + s * STAGE + BW * 128, &p.x, kb * 64, r, barrier);
+                    copy_box2(ring + s * STAGE + BW * 128, &p.x, (k0 + kb) * 64, r, barrier);
                     if (residual && kb == early - 1) {
                         barrier_arm(residual_there, BW * BT * 2);
                         for (int c = 0; c < BW / 64; c++) copy_box2(ring + STAGES * STAGE + c * BT * 128, &p.residual, w * 8 + c * 64, r, residual_there);
@@ -262,12 +311,16 @@ template <int BW, int BT, int NC, int STAGES, int STORE, int RES> DEV void gemm(
                 if (!PP) break;
             }
         }
+        if (PARTS && first_unit < units) {
+            cluster_meet();
+            cluster_meet();
+        }
     } else {
         if (NC == 2) asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
         wait_before();
         float d[MI][N / 2];
         const u32 a_at = ring + (SWAP ? 0 : BW * 128) + (PP ? 0 : group * MI * 64 * 128), b_at = ring + (SWAP ? BW * 128 : 0);
-        for (int u = blockIdx.x, i = 0; u < units; u += gridDim.x, i++) {
+        for (int u = first_unit, i = 0; u < units; u += gridDim.x, i++) {
             if (PP && i % NC != group) continue;
             int turn = i * blocks, s = turn % STAGES, phase = turn / STAGES & 1, before = 0;
             if (PP && i) group_sync(3 + group, 256);
@@ -299,7 +352,9 @@ template <int BW, int BT, int NC, int STAGES, int STORE, int RES> DEV void gemm(
             } else {
                 group_sync(7, NC * 128);   /* all have read their last stage: the ring is staging now */
                 if (residual) barrier_wait(residual_there, 0);
-                if constexpr (STORE == TURNED) store_turned<N>(l.epilogue, d[0], (float *)memory, constants, before_at, 1 + group, row0, rows, column0);
+                if constexpr (STORE == TURNED)
+                    store_turned<N, BW, PARTS>(l.epilogue, d[0], (float *)memory + group * N * 68, constants + group * 64, before_at ? before_at + group * BT * 128 : NULL, 1 + group,
+                                               row0, rows, column0 + group * 64, rank, parts);
                 else
                     store_rows<N, BT>(l.epilogue, d[0], (float *)memory + (group * 4 + warp) * 16 * (N + 8), constants, before_at, group * 64 + warp * 16, row0, rows, column0,
                                       l.weights.columns);
@@ -309,14 +364,19 @@ template <int BW, int BT, int NC, int STAGES, int STORE, int RES> DEV void gemm(
     }
 }
 
-#define HOPPER(name, BW, BT, NC, STAGES, STORE, RES)                                                                \
+#define HOPPER(name, BW, BT, NC, STAGES, STORE, RES, PARTS)                                                         \
     extern "C" __global__ void __launch_bounds__((NC + 1) * 128, 1) name(const __grid_constant__ gpu_hopper p) {    \
-        gemm<BW, BT, NC, STAGES, STORE, RES>(p);                                                                    \
+        gemm<BW, BT, NC, STAGES, STORE, RES, PARTS>(p);                                                             \
     }
-HOPPER(hopper_160x128, 160, 128, 2, 6, ROWS, 0)
-HOPPER(hopper_200x128, 200, 128, 2, 5, ROWS, 0)
-HOPPER(hopper_256x128, 256, 128, 2, 4, ROWS, 0)
-HOPPER(hopper_256x64, 256, 64, 1, 5, ROWS, 0)
-HOPPER(hopper_128x64, 128, 64, 1, 8, ROWS, 1)
-HOPPER(hopper_64x200_turned, 64, 200, 1, 6, TURNED, 1)
-HOPPER(hopper_128x200_gated, 128, 200, 2, 4, GATED, 0)
+HOPPER(hopper_160x128, 160, 128, 2, 6, ROWS, 0, 0)
+HOPPER(hopper_200x128, 200, 128, 2, 5, ROWS, 0, 0)
+HOPPER(hopper_256x128, 256, 128, 2, 4, ROWS, 0, 0)
+HOPPER(hopper_256x64, 256, 64, 1, 5, ROWS, 0, 0)
+HOPPER(hopper_128x64, 128, 64, 1, 8, ROWS, 1, 0)
+HOPPER(hopper_64x200_turned, 64, 200, 1, 6, TURNED, 1, 0)
+HOPPER(hopper_128x200_gated, 128, 200, 2, 4, GATED, 0, 0)
+HOPPER(hopper_128x184_gated, 128, 184, 2, 4, GATED, 0, 0)
+HOPPER(hopper_128x144_gated, 128, 144, 2, 5, GATED, 0, 0)
+HOPPER(hopper_128x200_parts, 128, 200, 2, 4, TURNED, 1, 1)
+HOPPER(hopper_128x144_parts, 128, 144, 2, 5, TURNED, 1, 1)
+HOPPER(hopper_128x128_parts, 128, 128, 2, 5, TURNED, 1, 1)

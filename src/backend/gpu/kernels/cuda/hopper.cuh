@@ -47,6 +47,11 @@ DEV u32 cluster_rank(void) {
     asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
     return r;
 }
+DEV u32 cluster_blocks(void) {
+    u32 n;
+    asm volatile("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(n));
+    return n;
+}
 DEV u32 peer_address(u32 address, u32 rank) {
     u32 r;
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(address), "r"(rank));
@@ -58,6 +63,18 @@ DEV void cluster_wait(void) { asm volatile("barrier.cluster.wait.aligned;" ::: "
 DEV void cluster_sync(void) {
     cluster_arrive();
     cluster_wait();
+}
+/* All threads of the cluster; what each wrote before, to shared memory too, the others see. */
+DEV void cluster_meet(void) {
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+/* 16 bytes of a block of the cluster. */
+DEV float4 peer_read16(u32 address) {
+    float4 v;
+    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(address) : "memory");
+    return v;
 }
 /* 16 bytes into a block of the cluster, counted by a barrier of that block. */
 DEV void send16(u32 to, u32 barrier, float a, float b, float c, float d) {

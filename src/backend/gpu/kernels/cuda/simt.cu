@@ -1,6 +1,6 @@
 /* Kernels without matrix instructions: norms, gathers, and products and attention of any type and shape.
  *
- *   norm_rows         out[r] = norm(x[r]) rounded to act. A warp a row, 4 rows a block; _bf16 where k % 8 == 0 and
+ *   norm_rows         out[r] = norm(x[r]) rounded to act. A warp a row, up to 4 rows a block; _bf16 where k % 8 == 0 and
  *                     k <= 2048.
  *   embed_text        rows of the embedding table, scaled, into the prefix. A block a row.
  *   patches           pictures as rows of 588 inputs, each split into bf16 + bf16 so that a bf16 product of both
@@ -17,7 +17,7 @@
 /* bf16 rows of up to 2048: a row stays in registers, and the norm's weights are there before it is. */
 KERNEL(128) norm_rows_bf16(const __grid_constant__ gpu_norm p) {
     enum { UNITS = 8 };
-    const int lane = threadIdx.x & 31, r = blockIdx.x * 4 + (threadIdx.x >> 5), n = p.k / 8;
+    const int lane = threadIdx.x & 31, r = blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5), n = p.k / 8;
     start_next();
     float weight[UNITS][8], bias[UNITS][8];
     const float one = p.kind == GPU_NORM_RMS;
@@ -68,7 +68,7 @@ KERNEL(128) norm_rows_bf16(const __grid_constant__ gpu_norm p) {
 }
 
 KERNEL(128) norm_rows(const __grid_constant__ gpu_norm p) {
-    int lane = threadIdx.x & 31, r = blockIdx.x * 4 + (threadIdx.x >> 5);
+    int lane = threadIdx.x & 31, r = blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
     start_next();
     wait_before();
     if (r >= *p.count) return;
@@ -283,8 +283,8 @@ KERNEL(128) attention_simt_image(const __grid_constant__ gpu_image_attention p) 
     start_next();
     wait_before();
     if (r >= *p.count) return;
-    size_t width = (size_t)p.heads * p.head_dim, stride = 3 * width, image = (size_t)(r & ~255) * stride, head = (size_t)h * p.head_dim;
-    attend a = {p.qkv, p.qkv, p.qkv, p.out, r * stride + head, image + width + head, image + 2 * width + head, r * width + head, stride,
+    size_t width = (size_t)p.heads * p.head_dim, stride = p.stride, image = (size_t)(r & ~255) * stride, head = (size_t)h * p.head_dim;
+    attend a = {p.qkv, p.qkv, p.qkv, p.out, r * stride + head, image + p.next + head, image + 2 * p.next + head, r * width + head, stride,
                 256, p.head_dim, p.f32, p.scale};
     attend_block(a);
 }

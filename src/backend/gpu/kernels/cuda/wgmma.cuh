@@ -54,6 +54,18 @@ DEV void wgmma(float (&d)[64], u64 a, u64 b, int add) {
                  : "l"(a), "l"(b), "r"(add));
 }
 
+DEV void wgmma(float (&d)[72], u64 a, u64 b, int add) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %74, 0;\nwgmma.mma_async.sync.aligned.m64n144k16.f32.bf16.bf16 {" WT0 ", " WT1 ", " WT2 ", " WT3 ", " WT4 ", " WT5 ", " WT6 ", " WT7 ", " WT8 "}, %72, %73, p, 1, 1, 0, 0;\n}"
+                 : WR0, WR1, WR2, WR3, WR4, WR5, WR6, WR7, WR8
+                 : "l"(a), "l"(b), "r"(add));
+}
+
+DEV void wgmma(float (&d)[92], u64 a, u64 b, int add) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %94, 0;\nwgmma.mma_async.sync.aligned.m64n184k16.f32.bf16.bf16 {" WT0 ", " WT1 ", " WT2 ", " WT3 ", " WT4 ", " WT5 ", " WT6 ", " WT7 ", " WT8 ", " WT9 ", " WT10 ", %88, %89, %90, %91" "}, %92, %93, p, 1, 1, 0, 0;\n}"
+                 : WR0, WR1, WR2, WR3, WR4, WR5, WR6, WR7, WR8, WR9, WR10, "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91])
+                 : "l"(a), "l"(b), "r"(add));
+}
+
 DEV void wgmma(float (&d)[80], u64 a, u64 b, int add) {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %82, 0;\nwgmma.mma_async.sync.aligned.m64n160k16.f32.bf16.bf16 {" WT0 ", " WT1 ", " WT2 ", " WT3 ", " WT4 ", " WT5 ", " WT6 ", " WT7 ", " WT8 ", " WT9 "}, %80, %81, p, 1, 1, 0, 0;\n}"
                  : WR0, WR1, WR2, WR3, WR4, WR5, WR6, WR7, WR8, WR9

@@ -1,0 +1,76 @@
+/* What the parts of openpi bench share: the words, what was measured, and the JSON that tells of both.
+ *
+ *   bench.c          the words, and the order of things
+ *   bench_show.c     tables, histogram, sentences
+ *   bench_json.c     the figures as JSON
+ *   bench_plot.c     the figures against the batch as SVG, published ones beside them
+ *   bench_best.c     a configuration written down and read back
+ *   bench_compare.c  two such files, figure by figure */
+#ifndef CLI_BENCH_H
+#define CLI_BENCH_H
+
+#include "measure/bench.h"
+#include "measure/energy.h"
+#include "roof.h"
+#include "subject.h"
+
+enum { BATCHES_MAX = 16 };
+
+typedef struct bench_values {
+    subject_values subject;
+    const char *checkpoint;                /* of --best; else the positional argument                     */
+    const char *batch, *json, *svg, *save, *best, *against;
+    int warmup, runs;                      /* -1 and 0: as the device likes it                            */
+    int tolerance, histogram, changing_prompts, no_energy;
+} bench_values;
+
+/* Of one batch. */
+typedef struct bench_outcome {
+    int batch;
+    bench_report report;
+    openpi_session_info session;
+    power_reading after;                   /* clocks right behind the last measured run                   */
+    energy_report energy;
+    char no_energy[400];                   /* why `energy` holds nothing; "": it does, or --no-energy     */
+} bench_outcome;
+
+typedef struct bench_job {
+    bench_values v;                        /* the words; everything resolved once the engine is open      */
+    json_t *best, *against;                /* files that the words name                                   */
+    subject subject;
+    bench_outcome outcomes[BATCHES_MAX];
+    int count;
+    bench_roofs roofs;
+    device_facts facts;
+    char hardware[HARDWARE_TEXT], driver[96], table_hash[BENCH_HASH];
+    power *power;
+    uint64_t load_anonymous, load_peak;    /* largest while it opened                                     */
+} bench_job;
+
+/* bench_show.c: on stdout. */
+void bench_put_head(const bench_job *job);
+void bench_put_outcome(const bench_job *job, const bench_outcome *outcome);
+void bench_put_scaling(const bench_job *job);
+
+/* bench_json.c: everything as --json has it. `kind`: "bench" or "best". */
+json_t *bench_json(const bench_job *job, const char *kind);
+
+/* bench_plot.c; returns END_FINE or the code to end with. */
+int bench_plot(const bench_job *job);
+
+/* bench_best.c. bench_read_file: a file of --json or --save. bench_configure: its configuration becomes job->v. */
+int bench_read_file(const char *path, json_t **root);
+int bench_configure(bench_job *job, const json_t *root, const char *path);
+/* The words that would run this again, and what was in force, for comparing. */
+json_t *bench_configuration_json(const bench_values *values);
+json_t *bench_settings_json(const bench_job *job);
+
+/* bench_compare.c. The first says before anything runs whether the two files can be compared; the second prints the
+ * comparison and returns it as JSON; *end is END_CHECK where a figure is worse. */
+int bench_comparable(const bench_job *job, const json_t *before);
+json_t *bench_compare(const bench_job *job, const json_t *before, const json_t *now, int *end);
+
+/* Written at build time. */
+extern const char openpi_revision[];
+
+#endif

@@ -1,0 +1,150 @@
+/* A configuration written down and read back: every word that bench was told, and every setting that was in force.
+ *
+ * One table of words serves both ways, so that what is saved is what --best runs. The surprise: a configuration and its
+ * settings are not the same. "threads 0" (all) is a word; "threads 16" is what was in force, and what a comparison names. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench.h"
+
+typedef enum word_kind { WORD_TEXT, WORD_INT, WORD_FLAG, WORD_U64, WORD_DTYPE } word_kind;
+
+#define AT(field) offsetof(bench_values, field)
+
+/* `low` and `high` as the options of the same names have them. */
+static const struct {
+    const char *key;
+    word_kind kind;
+    size_t offset;
+    int low, high;
+} words[] = {
+    {"checkpoint", WORD_TEXT, AT(checkpoint), 0, 0},
+    {"synthetic", WORD_TEXT, AT(subject.synthetic), 0, 0},
+    {"batch", WORD_TEXT, AT(batch), 0, 0},
+    {"cameras", WORD_TEXT, AT(subject.cameras), 0, 0},
+    {"prompt", WORD_INT, AT(subject.prompt), 0, 4096},
+    {"horizon", WORD_INT, AT(subject.horizon), 1, OPENPI_MAX_HORIZON},
+    {"steps", WORD_INT, AT(subject.steps), 1, OPENPI_MAX_STEPS},
+    {"seed", WORD_U64, AT(subject.seed), 0, 0},
+    {"changing_prompts", WORD_FLAG, AT(changing_prompts), 0, 1},
+    {"warmup", WORD_INT, AT(warmup), 0, 100000},
+    {"runs", WORD_INT, AT(runs), 1, 100000},
+    {"device", WORD_TEXT, AT(subject.machine.device), 0, 0},
+    {"dtype", WORD_DTYPE, AT(subject.machine.dtype), 0, 0},
+    {"threads", WORD_INT, AT(subject.machine.threads), 0, 1024},
+    {"isa", WORD_TEXT, AT(subject.machine.isa), 0, 0},
+    {"path", WORD_TEXT, AT(subject.machine.path), 0, 0},
+    {"without", WORD_TEXT, AT(subject.machine.without), 0, 0},
+    {"table", WORD_TEXT, AT(subject.machine.table), 0, 0},
+    {"pin", WORD_FLAG, AT(subject.machine.pin), 0, 1},
+};
+enum { WORDS = sizeof words / sizeof *words };
+
+static const char *dtype_word(int dtype) { return dtype == OPENPI_F32 ? "f32" : "bf16"; }
+
+/* ---- writing -------------------------------------------------------------------------------------- */
+
+json_t *bench_configuration_json(const bench_values *v) {
+    json_t *root = json_object();
+    for (int i = 0; i < WORDS; i++) {
+        const void *field = (const char *)v + words[i].offset;
+        const char *text = words[i].kind == WORD_TEXT ? *(const char *const *)field : NULL;
+        json_t *value = NULL;
+        switch (words[i].kind) {
+        case WORD_TEXT: value = text ? json_string(text) : json_null(); break;
+        case WORD_INT: value = json_integer(*(const int *)field); break;
+        case WORD_FLAG: value = json_boolean(*(const int *)field); break;
+        case WORD_U64: value = json_integer((json_int_t)*(const uint64_t *)field); break;
+        case WORD_DTYPE: value = json_string(dtype_word(*(const int *)field)); break;
+        }
+        json_object_set_new(root, words[i].key, value);
+    }
+    return root;
+}
+
+/* {"fused-qkv": true, …}: every optimisation there is, whether it is on. */
+static json_t *switches_json(const char *without) {
+    enum { SWITCHES_MAX = 64 };
+    openpi_switch switches[SWITCHES_MAX];
+    json_t *root = json_object();
+    int count = openpi_switches(switches, SWITCHES_MAX);
+    for (int i = 0; i < count && i < SWITCHES_MAX; i++) {
+        size_t length = strlen(switches[i].name);
+        int off = 0;
+        for (const char *at = without; (at = strstr(at, switches[i].name)) != NULL; at += length)
+            if ((at == without || at[-1] == ',') && (!at[length] || at[length] == ',')) off = 1;
+        json_object_set_new(root, switches[i].name, json_boolean(!off));
+    }
+    return root;
+}
+
+json_t *bench_settings_json(const bench_job *j) {
+    const openpi_engine_info *i = &j->subject.info;
+    const machine_values *m = &j->v.subject.machine;
+    const bench_outcome *first = &j->outcomes[0];
+    const power_facts *f = power_get_facts(j->power);
+    double core = first->energy.calls ? first->energy.core_mhz : first->after.core_mhz;
+    double memory = first->energy.calls ? first->energy.memory_mhz : first->after.memory_mhz;
+    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:i,s:s,s:b,s:s,s:s,s:b,s:o,s:f,s:f,s:f}", "version", openpi_version(), "revision",
+                     openpi_revision, "device", m->device, "hardware", j->hardware, "driver", j->driver, "kernels", i->path,
+                     "threads", i->threads, "dtype", dtype_word(i->dtype), "pin", m->pin, "table", i->table, "table_hash",
+                     j->table_hash, "graph", first->session.recorded, "switches", switches_json(i->without), "power_limit_w",
+                     f->limit_w, "core_mhz", core, "memory_mhz", memory);
+}
+
+/* ---- reading -------------------------------------------------------------------------------------- */
+
+int bench_read_file(const char *path, json_t **root) {
+    int end = json_open(&verb_bench, path, NULL, root);
+    if (end != END_FINE) return end;
+    const char *kind = json_string_value(json_object_get(*root, "kind"));
+    if (strcmp(kind, "bench") && strcmp(kind, "best"))
+        return input_error(&verb_bench, "%s: its kind is %s, expected best or bench (of bench --save or --json)", path, kind);
+    if (!json_array_size(json_object_get(*root, "batches")) || !json_is_object(json_object_get(*root, "settings")))
+        return input_error(&verb_bench, "%s: no batches or no settings in it, expected a file of bench --save or --json", path);
+    return END_FINE;
+}
+
+static int wrong(const char *path, int i, const char *expected) {
+    return input_error(&verb_bench, "%s: configuration.%s is missing or wrong, expected %s", path, words[i].key, expected);
+}
+
+static int read_word(bench_values *v, int i, const json_t *value, const char *path) {
+    void *field = (char *)v + words[i].offset;
+    json_int_t number = json_integer_value(value);
+    const char *text = json_string_value(value);
+    switch (words[i].kind) {
+    case WORD_TEXT:
+        if (!text && !json_is_null(value)) return wrong(path, i, "a text or null");
+        *(const char **)field = text;
+        return END_FINE;
+    case WORD_INT:
+        if (!json_is_integer(value) || number < words[i].low || number > words[i].high)
+            return input_error(&verb_bench, "%s: configuration.%s is missing or wrong, expected a whole number from %d to %d",
+                               path, words[i].key, words[i].low, words[i].high);
+        *(int *)field = (int)number;
+        return END_FINE;
+    case WORD_FLAG:
+        if (!json_is_boolean(value)) return wrong(path, i, "true or false");
+        *(int *)field = json_is_true(value);
+        return END_FINE;
+    case WORD_U64:
+        if (!json_is_integer(value)) return wrong(path, i, "a whole number");
+        *(uint64_t *)field = (uint64_t)number;
+        return END_FINE;
+    case WORD_DTYPE: break;
+    }
+    if (!text || (strcmp(text, "bf16") && strcmp(text, "f32"))) return wrong(path, i, "bf16 or f32");
+    *(int *)field = strcmp(text, "f32") ? OPENPI_BF16 : OPENPI_F32;
+    return END_FINE;
+}
+
+int bench_configure(bench_job *j, const json_t *root, const char *path) {
+    const json_t *all = json_object_get(root, "configuration");
+    int end = END_FINE;
+    for (int i = 0; i < WORDS && end == END_FINE; i++) end = read_word(&j->v, i, json_object_get(all, words[i].key), path);
+    if (end == END_FINE && !j->v.checkpoint == !j->v.subject.synthetic)
+        end = input_error(&verb_bench, "%s: configuration has %s, expected a checkpoint or a synthetic model", path,
+                          j->v.checkpoint ? "both models" : "no model");
+    return end;
+}

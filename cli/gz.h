@@ -1,0 +1,19 @@
+/* Text files, gzipped or plain: one way to write both, one way to read both. */
+#ifndef CLI_GZ_H
+#define CLI_GZ_H
+
+#include "cli.h"
+
+typedef struct gz gz;
+
+/* Writes gzip where the path ends in .gz. Errors of writing stay until the close. NULL with the reason said. */
+gz *gz_create(const verb *verb, const char *path);
+void gz_write(gz *gz, const char *text, size_t bytes);
+/* Reads gzip or plain, whichever it is. NULL with the reason said. */
+gz *gz_open(const verb *verb, const char *path);
+/* The next byte, or -1 at the end or at an error, which gz_close tells of. */
+int gz_next(gz *gz);
+/* END_FINE, or the code to end with, having said why the file could not be read or written to its end. */
+int gz_close(gz *gz);
+
+#endif

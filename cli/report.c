@@ -1,0 +1,120 @@
+/* openpi report: JSON files of the instruments in, one HTML page out. The words, the files, the order of the sections. */
+#include "report.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "subject.h"
+
+typedef struct report_values {
+    const char *out;
+} report_values;
+
+/* In reading order: how fast, against whom, at which batch, where the time goes, what is left, what brought it here. */
+static void (*const sections[])(report_page *page) = {
+    section_headline, section_compare, section_scaling, section_stages, section_roofline,
+    section_gaps,     section_ladder,  section_tune,    section_trace,  section_roof,
+};
+
+/* Which files, of what, measured where and when. */
+static void put_files(report_page *page) {
+    static const char *const heads[] = {"<file",   "<kind", "<path", "<model",  "<machine",  "cameras", "prompt",
+                                        "horizon", "steps", "batch", "<openpi", "<revision", "<taken",  NULL};
+    static const char *const numbers[] = {"/workload/prompt", "/workload/horizon", "/workload/steps", "/batch"};
+    page_table(page, heads);
+    for (int i = 0; i < page->count; i++) {
+        const report_file *f = &page->files[i];
+        fprintf(page->out, "<tr><td data-from=\"%d:number\">%d</td>", f->number, f->number);
+        page_words(page, "td class=\"t\"", f->kind);
+        page_words(page, "td class=\"t\"", f->path);
+        page_text(page, "td class=\"t\"", f, "/model/source");
+        page_name(page, "td class=\"t\"", f);
+        page_text(page, "td", f, "/workload/cameras");
+        for (size_t n = 0; n < sizeof numbers / sizeof *numbers; n++) {
+            figure number = figure_at(f, "%s", numbers[n]);
+            page_figure(page, "td", &number, 1, NULL);
+        }
+        page_text(page, "td class=\"t\"", f, "/version");
+        page_text(page, "td class=\"t\"", f, strcmp(f->kind, "peer") ? "/revision" : "/system/revision");
+        page_text(page, "td class=\"t\"", f, "/date");
+        fprintf(page->out, "</tr>\n");
+    }
+    page_table_end(page);
+}
+
+static int put_page(report_page *page, const char *path) {
+    page->out = fopen(path, "wb");
+    if (!page->out) return input_error(&verb_report, "%s: cannot be written: %s", path, strerror(errno));
+    page_open(page);
+    page_words(page, "h1", "openpi report");
+    put_files(page);
+    page_note(page, "Every number below stands in one of these files; hover over a mark of a chart to read it.");
+    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) sections[i](page);
+    page_close(page);
+    int bad = ferror(page->out), why = errno;
+    if (fclose(page->out)) bad = 1, why = errno;
+    return bad ? input_error(&verb_report, "%s: cannot be written: %s", path, strerror(why)) : END_FINE;
+}
+
+static int report_verb_run(const void *values, char **positional, int count) {
+    const report_values *v = values;
+    report_page *page = allocate(sizeof *page);
+    int end = END_FINE;
+    memset(page, 0, sizeof *page);
+    if (!v->out) end = usage_error(&verb_report, "no --out: name the page, such as --out report.html");
+    else if (count > REPORT_FILES) end = usage_error(&verb_report, "%d files, expected at most %d", count, REPORT_FILES);
+    for (int i = 0; i < count && end == END_FINE; i++) {
+        report_file *file = &page->files[i];
+        *file = (report_file){.path = positional[i], .number = i + 1};
+        if (!strcmp(positional[i], v->out))
+            end = usage_error(&verb_report, "--out is '%s', which is also a file to read", v->out);
+        else end = json_open(&verb_report, file->path, NULL, &file->root);
+        if (end != END_FINE) break;
+        page->count++;
+        end = report_check(file);
+    }
+    if (end == END_FINE) end = put_page(page, v->out);
+    for (int i = 0; i < page->count; i++) json_decref(page->files[i].root);
+    free(page);
+    return end;
+}
+
+/* ---- the words ------------------------------------------------------------------------------------ */
+
+static const option_row options[] = {
+    {OPTION_TEXT, "out", "FILE", "write the page here; needed", offsetof(report_values, out), 0, 0},
+    {0},
+};
+
+static const example examples[] = {
+    {"one page from everything measured", "openpi report bench.json profile.json ladder.json --out report.html"},
+    {"how many times faster than another engine on the same card", "openpi report bench.json peer.json --out against.html"},
+    {"two machines side by side", "openpi report h200.json h100.json --out machines.html"},
+    {NULL, NULL},
+};
+
+static const char *const synopsis[] = {"FILE... --out report.html", NULL};
+
+const verb verb_report = {
+    .name = "report",
+    .summary = "one HTML page from the JSON files of the other instruments",
+    .synopsis = synopsis,
+    .positional = "FILE",
+    .positional_min = 1,
+    .positional_max = -1,
+    .description = "Reads what bench, profile, ladder, tune, roof and trace --analyze wrote with --json, and what the scripts in "
+                   "tools/peers wrote of other engines, and makes one page of it: headline figures, the comparison with other "
+                   "systems, batch scaling, stages, a roofline of every operation, the largest gaps, the ladder, the tuned "
+                   "tiles. "
+                   "A section whose files are missing is left out, and a line says which command makes them. Several files of "
+                   "one "
+                   "kind stand side by side.\n\n"
+                   "The page is one file without scripts or links: it can be mailed, printed and read on a phone. Every number "
+                   "on "
+                   "it stands in one of the files: data-from says in which and where.",
+    .options = options,
+    .examples = examples,
+    .values_bytes = sizeof(report_values),
+    .run = report_verb_run,
+};

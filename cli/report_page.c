@@ -1,0 +1,128 @@
+/* The page: its style, its boxes, and every number with the place that it comes from. No script at all. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "report.h"
+#include "svg.h"
+
+enum { WIDE = 1080, SLIM = 360, ANY = 4000 };
+
+static const char style[] =
+    ":root{color-scheme:light dark}*{box-sizing:border-box}body{margin:0 auto;max-width:1120px;padding:16px;"
+    "font:15px/1.5 system-ui,Helvetica,Arial,sans-serif;color:#222;background:#fff;overflow-wrap:anywhere}"
+    "h1{font-size:26px;margin:8px 0}h2{font-size:20px;margin:36px 0 8px;border-bottom:1px solid #ddd;padding-bottom:4px}"
+    "h3{font-size:15px;margin:20px 0 0}h3+p.soft{margin:0 0 4px;font-size:13px}p{margin:6px "
+    "0}.soft,figcaption{color:#555}.box{overflow-x:auto;margin:8px 0}"
+    "table{border-collapse:collapse;font-size:14px;overflow-wrap:normal}th,td{padding:4px 12px 4px 0;text-align:right;"
+    "border-bottom:1px solid #e8e8e8;white-space:nowrap;font-variant-numeric:tabular-nums}"
+    "th:first-child,td:first-child,td.t,th.t{text-align:left}td.x{text-align:left;white-space:normal;min-width:13em}"
+    "th{font-weight:600;color:#555}.cards{display:grid;gap:8px;grid-template-columns:repeat(auto-fill,minmax(132px,1fr));"
+    "margin:8px 0}.card{border:1px solid #ddd;border-radius:8px;padding:8px 12px}.card "
+    "b{display:block;white-space:nowrap;font-size:20px;"
+    "font-weight:600}.card span{color:#555;font-size:13px}figure{margin:8px 0}svg{display:block;max-width:100%;height:auto}"
+    ".slim{display:none}code{font-size:13px;background:#f2f2f2;padding:1px 4px;border-radius:4px}"
+    "@media(max-width:700px){.wide{display:none}.slim{display:block}body{padding:12px}}"
+    "@media screen and (prefers-color-scheme:dark){body{color:#e6e6e6;background:#16181c}.soft,figcaption,th,.card span"
+    "{color:#b0b0b0}h2,.card{border-color:#3a3f46}th,td{border-color:#2b2f35}code{background:#2b2f35}}"
+    "@media print{body{max-width:none;padding:0;font-size:11px}.wide{display:block}.slim{display:none}.box{overflow:visible}"
+    "table{font-size:10px}th,td{padding:2px 8px 2px 0}td.x{min-width:0}h2{break-after:avoid}h3{break-after:avoid}"
+    "figure,.cards,tr{break-inside:avoid}}";
+
+void page_open(report_page *page) {
+    fprintf(page->out,
+            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+            "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
+            "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none';style-src 'unsafe-inline'\">\n"
+            "<title>openpi report</title>\n<style>%s</style>\n</head>\n<body>\n",
+            style);
+}
+
+void page_close(report_page *page) { fprintf(page->out, "</body>\n</html>\n"); }
+
+void page_section(report_page *page, const char *id, const char *title) {
+    fprintf(page->out, "<section id=\"%s\">\n<h2>%s</h2>\n", id, title);
+}
+
+void page_section_end(report_page *page) { fprintf(page->out, "</section>\n"); }
+
+void page_missing(report_page *page, const char *title, const char *command) {
+    fprintf(page->out, "<p class=\"soft\">%s: not in these files; <code>", title);
+    svg_escape(page->out, command, ANY);
+    fprintf(page->out, "</code> makes it.</p>\n");
+}
+
+void page_words(report_page *page, const char *tag, const char *words) {
+    fprintf(page->out, "<%s>", tag);
+    svg_escape(page->out, words, ANY);
+    fprintf(page->out, "</%.*s>", (int)strcspn(tag, " "), tag);
+}
+
+void page_note(report_page *page, const char *text) {
+    page_words(page, "p class=\"soft\"", text);
+    fputc('\n', page->out);
+}
+
+void page_name(report_page *page, const char *tag, const report_file *file) {
+    fprintf(page->out, "<%s data-from=\"%d:name\">", tag, file->number);
+    svg_escape(page->out, file->name, ANY);
+    fprintf(page->out, "</%.*s>", (int)strcspn(tag, " "), tag);
+}
+
+void page_heading(report_page *page, const report_file *file) {
+    page_name(page, "h3", file);
+    fprintf(page->out, "\n<p class=\"soft\">%s, file <span data-from=\"%d:number\">%d</span>: ", file->kind, file->number,
+            file->number);
+    svg_escape(page->out, file->path, ANY);
+    fprintf(page->out, "</p>\n");
+}
+
+void page_text(report_page *page, const char *tag, const report_file *file, const char *pointer) {
+    const json_t *value = report_at(file, "%s", pointer);
+    if (!json_is_string(value) || !*json_string_value(value)) {
+        page_words(page, tag, "–");
+        return;
+    }
+    fprintf(page->out, "<%s data-from=\"%d:%s\">", tag, file->number, pointer);
+    svg_escape(page->out, json_string_value(value), ANY);
+    fprintf(page->out, "</%.*s>", (int)strcspn(tag, " "), tag);
+}
+
+void page_figure(report_page *page, const char *tag, const figure *f, double factor, const char *unit) {
+    char text[SVG_NUMBER];
+    if (!isfinite(f->value)) {
+        page_words(page, tag, "–");
+        return;
+    }
+    fprintf(page->out, "<%s data-from=\"", tag);
+    svg_escape(page->out, f->from, ANY);
+    fputc('"', page->out);
+    if (f->how) fprintf(page->out, " data-how=\"%s\"", f->how);
+    if (*f->where) {
+        fprintf(page->out, " data-where=\"");
+        svg_escape(page->out, f->where, ANY);
+        fputc('"', page->out);
+    }
+    if (factor != 1) fprintf(page->out, " data-times=\"%g\"", factor);
+    if (f->whole && factor == 1) fprintf(page->out, ">%.0f", f->value);
+    else fprintf(page->out, ">%s", svg_number(f->value * factor, text));
+    if (unit && *unit) fprintf(page->out, " %s", unit);
+    fprintf(page->out, "</%.*s>", (int)strcspn(tag, " "), tag);
+}
+
+void page_table(report_page *page, const char *const *heads) {
+    fprintf(page->out, "<div class=\"box\"><table>\n<thead><tr>");
+    for (; *heads; heads++)
+        page_words(page, **heads == '<' ? "th scope=\"col\" class=\"t\"" : "th scope=\"col\"", *heads + (**heads == '<'));
+    fprintf(page->out, "</tr></thead>\n<tbody>\n");
+}
+
+void page_table_end(report_page *page) { fprintf(page->out, "</tbody></table></div>\n"); }
+
+void page_chart(report_page *page, void (*put)(FILE *file, void *chart, int width), void *chart) {
+    fprintf(page->out, "<figure><div class=\"wide\">\n");
+    put(page->out, chart, WIDE);
+    fprintf(page->out, "</div><div class=\"slim\">\n");
+    put(page->out, chart, SLIM);
+    fprintf(page->out, "</div></figure>\n");
+}

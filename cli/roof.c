@@ -1,0 +1,135 @@
+/* openpi roof: the ceilings of this machine, measured now. Stores nothing; bench and profile measure the same way, each
+ * in its own run.
+ *
+ * The surprise: an engine is a model on a device, and a roof needs no model; so it takes the smallest there is. */
+#include "roof.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "subject.h"
+#include "table.h"
+
+typedef struct roof_values {
+    subject_values subject;
+    const char *json;
+} roof_values;
+
+/* ---- for everyone --------------------------------------------------------------------------------- */
+
+static json_t *known(double value) { return value > 0 ? json_real(value) : json_null(); }
+
+json_t *roofs_json(const bench_roofs *r) {
+    if (r->bf16_tflops <= 0 && r->f32_tflops <= 0 && r->gbs <= 0) return json_null();
+    return json_pack("{s:o,s:o,s:o,s:o,s:o}", "bf16_tflops", known(r->bf16_tflops), "f32_tflops", known(r->f32_tflops),
+                     "read_gbs", known(r->gbs), "copy_gbs", known(r->copy_gbs), "core_mhz", known(r->core_mhz));
+}
+
+void hardware_name(const char *device, const device_facts *facts, char name[HARDWARE_TEXT]) {
+    enum { DEVICES_MAX = 64 };
+    openpi_device devices[DEVICES_MAX];
+    if (!device) device = "cpu";
+    snprintf(name, HARDWARE_TEXT, "%s", facts->name);
+    if (*name) return;
+    int count = openpi_devices(devices, DEVICES_MAX);
+    for (int i = 0; i < count && i < DEVICES_MAX; i++)
+        if (!strcmp(devices[i].name, device)) snprintf(name, HARDWARE_TEXT, "%s", devices[i].description);
+}
+
+/* ---- the verb ------------------------------------------------------------------------------------- */
+
+static void put_row(table *t, const char *what, double value, const char *unit) {
+    table_cell(t, "%s", what);
+    if (value > 0) table_cell(t, value < 100 ? "%.3f" : "%.1f", value);
+    else table_cell(t, "-");
+    table_cell(t, "%s", value > 0 ? unit : "");
+}
+
+static void put_roofs(const subject *s, const bench_roofs *r, const char *hardware) {
+    printf("%s, %s kernels, %d thread%s\n", hardware, s->info.path, s->info.threads, s->info.threads == 1 ? "" : "s");
+    if (r->gbs <= 0) {
+        printf("these kernels are the plain definitions, which have no ceiling to measure\n");
+        return;
+    }
+    table *t = table_create("lrl");
+    put_row(t, "multiply, bf16", r->bf16_tflops, "TFLOP/s");
+    put_row(t, "multiply, f32", r->f32_tflops, "TFLOP/s");
+    put_row(t, "read", r->gbs, "GB/s");
+    put_row(t, "copy", r->copy_gbs, "GB/s, both ways counted");
+    if (r->core_mhz > 0) put_row(t, "core clock", r->core_mhz, "MHz while multiplying");
+    table_print(t, stdout, 0);
+}
+
+static json_t *roof_json(const subject *s, const bench_roofs *r, const char *hardware) {
+    json_t *root = subject_json(s, "roof");
+    json_object_del(root, "model");        /* of the stand-in */
+    json_object_del(root, "workload");
+    json_object_del(root, "ready_ms");
+    json_object_set_new(json_object_get(root, "machine"), "hardware", json_string(hardware));
+    json_object_set_new(root, "roofs", roofs_json(r));
+    return root;
+}
+
+static int roof_verb_run(const void *values, char **positional, int count) {
+    roof_values v = *(const roof_values *)values;
+    openpi_error error = {0};
+    subject subject;
+    bench_roofs roofs;
+    device_facts facts;
+    char hardware[HARDWARE_TEXT];
+    v.subject.synthetic = "tiny";
+    int end = subject_read(&subject, &verb_roof, &v.subject, positional, count);
+    if (end == END_FINE && v.json) end = file_writable(&verb_roof, v.json);
+    if (end == END_FINE) end = subject_open(&subject, NULL);
+    if (end == END_FINE && (bench_measure_all_roofs(subject.engine, &roofs, &error) != OPENPI_OK ||
+                            bench_device_facts(subject.engine, &facts, &error) != OPENPI_OK))
+        end = library_error(&verb_roof, &error);
+    if (end == END_FINE) {
+        hardware_name(v.subject.machine.device, &facts, hardware);
+        put_roofs(&subject, &roofs, hardware);
+    }
+    if (end == END_FINE && v.json) end = json_save(&verb_roof, v.json, roof_json(&subject, &roofs, hardware));
+    subject_close(&subject);
+    return end;
+}
+
+/* ---- the words ------------------------------------------------------------------------------------ */
+
+#define AT(field) offsetof(roof_values, subject.machine.field)
+
+static const roof_values defaults = {.subject = SUBJECT_DEFAULTS};
+
+static const option_row options[] = {
+    {OPTION_TEXT, "json", "FILE", "also write the figures here", offsetof(roof_values, json), 0, 0},
+    {OPTION_HEADING, "Machine", NULL, NULL, 0, 0, 0},
+    {OPTION_TEXT, "device", "NAME", "which device to measure, as `openpi devices` names it (default: cpu)", AT(device), 0, 0},
+    {OPTION_INT, "threads", "N", "worker threads (default: every processor this process may use)", AT(threads), 1, 1024},
+    {OPTION_TEXT, "isa", "NAME", "highest CPU instructions to use: avx2, avx512, avx512_bf16 or amx (default: the best that the "
+     "CPU runs)", AT(isa), 0, 0},
+    {OPTION_TEXT, "path", "NAME", "kernels of a GPU: portable or hopper (default: the best that it runs)", AT(path), 0, 0},
+    {OPTION_FLAG, "pin", NULL, "pin each worker thread to one processor", AT(pin), 0, 0},
+    {0},
+};
+
+static const example examples[] = {
+    {"this machine's processors", "openpi roof"},
+    {"a GPU, for a script", "openpi roof --device cuda:0 --json roof.json"},
+    {NULL, NULL},
+};
+
+static const char *const synopsis[] = {"[options]", NULL};
+
+const verb verb_roof = {
+    .name = "roof",
+    .summary = "the ceilings of a device: multiply, read, copy",
+    .synopsis = synopsis,
+    .description = "Measures, in a second or two, what no kernel of this device can exceed: multiply-adds with the instructions "
+                   "that openpi's kernels use, operands at hand; reading and copying memory far larger than the caches. Every "
+                   "ratio that bench and profile print is to ceilings measured so in their own run; nothing is stored.",
+    .options = options,
+    .examples = examples,
+    .values_bytes = sizeof(roof_values),
+    .defaults = &defaults,
+    .run = roof_verb_run,
+};

@@ -1,0 +1,340 @@
+/* openpi tune: the fastest way to run every operation on this device, as a table.
+ *
+ * The words, the progress and the tables on the screen; what is measured is measure/tune.h. */
+#include "measure/tune.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "subject.h"
+#include "table.h"
+
+enum { NUMBERS = 16 };
+
+typedef struct tune_values {
+    subject_values subject;
+    const char *out, *json, *batches, *cameras, *horizons, *prompts;
+    int fresh, rounds, no_library;
+} tune_values;
+
+typedef struct numbers {
+    int count, list[NUMBERS];
+} numbers;
+
+typedef struct tune_job {
+    const tune_values *v;
+    numbers batches, cameras, horizons, prompts;
+    char journal[4096];
+    subject subject;             /* the newest                                                            */
+    subject_values model;        /* its words                                                             */
+    tune_plan_shape plans[NUMBERS * NUMBERS * NUMBERS];
+    int plan_count;
+    tune tune;
+    int opened;                  /* tune is                                                               */
+    double start_ms, last_ms;
+    int tty, drawn;
+} tune_job;
+
+/* ---- the words ------------------------------------------------------------------------------------ */
+
+static int read_numbers(const char *name, const char *text, int low, int high, numbers *out) {
+    out->count = 0;
+    for (const char *at = text;; at++) {
+        char *end;
+        long n = strtol(at, &end, 10);
+        if (end == at || n < low || n > high || (*end && *end != ',') || (*end && !end[1]))
+            return usage_error(&verb_tune, "--%s is '%s', expected numbers from %d to %d such as %d,%d", name, text, low, high, low, low + 1);
+        if (out->count == NUMBERS) return usage_error(&verb_tune, "--%s lists more than %d numbers", name, NUMBERS);
+        out->list[out->count++] = (int)n;
+        at = end;
+        if (!*at) return END_FINE;
+    }
+}
+
+static int read_words(tune_job *j) {
+    const tune_values *v = j->v;
+    int end = read_numbers("batches", v->batches ? v->batches : "1", 1, OPENPI_MAX_BATCH, &j->batches);
+    if (end == END_FINE) end = read_numbers("cameras", v->cameras ? v->cameras : "1,2,3", 1, OPENPI_CAMERAS, &j->cameras);
+    if (end == END_FINE) end = read_numbers("horizons", v->horizons ? v->horizons : "10,50", 1, OPENPI_MAX_HORIZON, &j->horizons);
+    if (end == END_FINE && v->prompts) end = read_numbers("prompts", v->prompts, 1, 4096, &j->prompts);
+    if (end != END_FINE) return end;
+    if (!v->out && !v->json) fprintf(stderr, "openpi tune: neither --out nor --json: the table is only shown\n");
+    if (v->out && strlen(v->out) + 6 > sizeof j->journal) return usage_error(&verb_tune, "--out is longer than %zu bytes", sizeof j->journal - 6);
+    if (v->out) snprintf(j->journal, sizeof j->journal, "%s.part", v->out);
+    if (v->out) end = file_writable(&verb_tune, v->out);
+    if (end == END_FINE && v->json) end = file_writable(&verb_tune, v->json);
+    return end;
+}
+
+/* ---- progress: what is running, how far, how long still ------------------------------------------- */
+
+static void clear_line(tune_job *j) {
+    if (j->drawn && j->tty) fputs("\r\033[K", stderr);
+    j->drawn = 0;
+}
+
+static void show_tuning(void *user, const char *what, uint64_t done, uint64_t total) {
+    tune_job *j = user;
+    double now = now_ms(), elapsed = now - j->start_ms;
+    char left[40] = "";
+    if (now - j->last_ms < (j->tty ? 100 : 10000)) return;
+    j->last_ms = now;
+    if (done >= 3 && total >= done) snprintf(left, sizeof left, ", about %.0f s left", elapsed * (double)(total - done) / (double)done / 1e3);
+    if (j->tty) {
+        char bar[21];
+        int filled = total ? (int)(20 * done / total) : 0;
+        memset(bar, '.', 20);
+        memset(bar, '#', (size_t)(filled < 20 ? filled : 20));
+        bar[20] = 0;
+        fprintf(stderr, "\r\033[K[%s] shape %llu of %llu%s: %s", bar, (unsigned long long)done + 1, (unsigned long long)total, left, what);
+    } else {
+        fprintf(stderr, "shape %llu of %llu after %.0f s%s: %s\n", (unsigned long long)done + 1, (unsigned long long)total, elapsed / 1e3, left, what);
+    }
+    j->drawn = 1;
+}
+
+/* ---- measuring ------------------------------------------------------------------------------------ */
+
+static int ends(tune_job *j, const openpi_error *error) {
+    clear_line(j);
+    return library_error(&verb_tune, error);
+}
+
+/* Every plan that is asked for, of the variant that is open. */
+static void list_plans(tune_job *j) {
+    numbers prompts = j->prompts;
+    if (!prompts.count) {
+        prompts.list[prompts.count++] = 20;
+        if (j->subject.info.default_prompt != 20) prompts.list[prompts.count++] = j->subject.info.default_prompt;
+    }
+    j->plan_count = 0;
+    for (int b = 0; b < j->batches.count; b++)
+        for (int p = 0; p < prompts.count; p++)
+            for (int h = 0; h < j->horizons.count; h++) {
+                tune_plan_shape *s = &j->plans[j->plan_count++];
+                *s = (tune_plan_shape){.batch = j->batches.list[b], .horizon = j->horizons.list[h], .max_prompt = prompts.list[p]};
+                s->prompt = prompts.list[p] < 20 ? prompts.list[p] : 20;
+                for (int c = 0; c < j->cameras.count; c++) s->cameras[j->cameras.list[c] - 1] = 1;
+            }
+}
+
+static int tune_variant(tune_job *j) {
+    openpi_error error = {0};
+    tune_options options = {.rounds = j->v->rounds, .journal = j->journal[0] ? j->journal : NULL, .fresh = j->v->fresh,
+                            .library = !j->v->no_library, .progress = show_tuning, .progress_user = j};
+    char without[SWITCH_TEXT + 16], text[SWITCH_TEXT];
+    const char *off = machine_without(&j->v->subject.machine, text);
+    snprintf(without, sizeof without, "%s%stuned-tiles", off ? off : "", off && *off ? "," : "");
+    int end = subject_open(&j->subject, without);
+    if (end != END_FINE) return end;
+    if (!j->opened && tune_open(j->subject.engine, &options, &j->tune, &error) != OPENPI_OK) {
+        tune_close(&j->tune);
+        return ends(j, &error);
+    }
+    if (!j->opened && tune_measure_roofs(&j->tune, j->subject.engine, &error) != OPENPI_OK) return ends(j, &error);
+    if (!j->opened && j->tune.resumed) fprintf(stderr, "openpi tune: %s: going on behind %d shapes (--fresh starts anew)\n", j->journal, j->tune.resumed);
+    if (!j->opened) j->start_ms = now_ms();
+    j->opened = 1;
+    list_plans(j);
+    if (tune_expect(&j->tune, j->subject.engine, j->plans, j->plan_count, &error) != OPENPI_OK) return ends(j, &error);
+    for (int i = 0; i < j->plan_count; i++)
+        if (tune_plan(&j->tune, j->subject.engine, &j->plans[i], &error) != OPENPI_OK) return ends(j, &error);
+    clear_line(j);
+    return END_FINE;
+}
+
+/* Both variants of a synthetic model unless one is named; a checkpoint is what it is. */
+static int tune_all(tune_job *j, char **positional, int count) {
+    const subject_values *given = &j->v->subject;
+    const char *colon = given->synthetic ? strchr(given->synthetic, ':') : NULL;
+    int both = !count && !given->variant && !colon;
+    for (int variant = 1; variant <= (both ? 2 : 1); variant++) {
+        j->model = *given;
+        if (both) j->model.variant = variant;
+        int end = subject_read(&j->subject, &verb_tune, &j->model, positional, count);
+        if (end == END_FINE) end = tune_variant(j);
+        if (end == END_FINE && (!both || variant == 2)) continue;          /* the last stays open for the head */
+        subject_close(&j->subject);
+        if (end != END_FINE) return end;
+    }
+    return END_FINE;
+}
+
+/* ---- showing -------------------------------------------------------------------------------------- */
+
+static const char *words_of(const tune_row *row, char text[96]) {
+    const tuning_key *k = &row->entry.key;
+    int n = snprintf(text, 96, "%d", k->m);
+    if (k->n) n += snprintf(text + n, 96 - (size_t)n, "x%d", k->n);
+    if (k->k) n += snprintf(text + n, 96 - (size_t)n, "x%d", k->k);
+    if (!k->n) n += snprintf(text + n, 96 - (size_t)n, ", %d heads", k->heads);
+    if (k->capacity) n += snprintf(text + n, 96 - (size_t)n, ", %d places", k->capacity);
+    if (k->cameras) snprintf(text + n, 96 - (size_t)n, ", %d cam", k->cameras);
+    return text;
+}
+
+static double best_us(const tune_row *row) { return row->outcome == TUNE_HEURISTIC ? row->entry.heuristic_us : row->winner_us; }
+
+static int by_share(const void *a, const void *b) {
+    const tune_row *x = *(const tune_row *const *)a, *y = *(const tune_row *const *)b;
+    double p = x->calls * x->entry.heuristic_us, q = y->calls * y->entry.heuristic_us;
+    return (p < q) - (p > q);
+}
+
+static void print_rows(const tune_job *j) {
+    const char *const heads[] = {"operation", "shape", "heuristic", "µs", "winner", "µs", "gain", "roof", "library µs", "in place"};
+    table *t = table_create("lllrlrrrrl");
+    const tune_row **rows = allocate((size_t)j->tune.count * sizeof *rows);
+    char text[96];
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) table_cell(t, "%s", heads[i]);
+    for (int i = 0; i < j->tune.count; i++) rows[i] = &j->tune.rows[i];
+    qsort(rows, (size_t)j->tune.count, sizeof *rows, by_share);
+    for (int i = 0; i < j->tune.count; i++) {
+        const tune_row *r = rows[i];
+        double us = best_us(r), roof = tune_roof_ratio(&j->tune, r, us);
+        table_cell(t, "%s", r->op);
+        table_cell(t, "%s", words_of(r, text));
+        table_cell(t, "%s", r->entry.heuristic);
+        table_cell(t, "%.2f", r->entry.heuristic_us);
+        table_cell(t, "%s", r->outcome == TUNE_HEURISTIC ? "the same" : r->winner);
+        table_cell(t, "%.2f", us);
+        table_cell(t, "%.1f %%", r->entry.heuristic_us > 0 ? (1 - us / r->entry.heuristic_us) * 100 : 0);
+        if (roof > 0) table_cell(t, "%.0f %%", roof * 100);
+        else table_cell(t, "-");
+        if (r->library_us > 0) table_cell(t, "%.2f", r->library_us);
+        else table_cell(t, "-");
+        if (r->base_ms > 0) table_cell(t, "%s, %s %.4f -> %.4f ms", tune_outcome_name(r->outcome), openpi_stage_name(r->stage), r->base_ms, r->trial_ms);
+        else table_cell(t, "%s", r->outcome == TUNE_HEURISTIC ? "" : tune_outcome_name(r->outcome));
+    }
+    free(rows);
+    table_print(t, stdout, 0);
+    printf("\nroof: the winner's part of what this device's measured ceilings allow (an op's bytes and multiplications, each once)\n");
+    if (j->tune.library[0])
+        printf("library: %s, the plain product of the same rows, outputs and inputs; the own kernels also do what stands around it\n"
+               "(norm, bias, activation, RoPE, cache, residual)\n",
+               j->tune.library);
+}
+
+static void print_pairs(const tune_job *j) {
+    table *t = table_create("lrrrrrrr");
+    const char *const heads[] = {"plan", "batch", "horizon", "prompt room", "cameras", "without ms", "with ms", "gain"};
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) table_cell(t, "%s", heads[i]);
+    for (int i = 0; i < j->tune.pair_count; i++) {
+        const tune_pair *p = &j->tune.pairs[i];
+        table_cell(t, "%s", p->variant == OPENPI_PI05 ? "π0.5" : "π0");
+        table_cell(t, "%d", p->batch);
+        table_cell(t, "%d", p->horizon);
+        table_cell(t, "%d", p->max_prompt);
+        table_cell(t, "%d", p->cameras);
+        table_cell(t, "%.4f", p->before_ms);
+        table_cell(t, "%.4f", p->after_ms);
+        table_cell(t, "%.2f %%", p->before_ms > 0 ? (1 - p->after_ms / p->before_ms) * 100 : 0);
+    }
+    printf("\n");
+    table_print(t, stdout, 0);
+}
+
+static json_t *job_json(const tune_job *j) {
+    json_t *root = subject_json(&j->subject, "tune"), *rows = json_array(), *pairs = json_array();
+    const device_roofs *roofs = &j->tune.roofs;
+    for (int i = 0; i < j->tune.count; i++) {
+        const tune_row *r = &j->tune.rows[i];
+        json_t *row = tune_row_json(r);
+        double roof = tune_roof_ratio(&j->tune, r, best_us(r));
+        if (roof > 0) json_object_set_new(row, "roof_ratio", json_real(roof));
+        json_array_append_new(rows, row);
+    }
+    for (int i = 0; i < j->tune.pair_count; i++) {
+        const tune_pair *p = &j->tune.pairs[i];
+        json_array_append_new(pairs, json_pack("{s:s,s:i,s:i,s:i,s:i,s:f,s:f}", "variant", p->variant == OPENPI_PI05 ? "pi05" : "pi0", "batch", p->batch,
+                                               "horizon", p->horizon, "max_prompt", p->max_prompt, "cameras", p->cameras, "before_ms", p->before_ms,
+                                               "after_ms", p->after_ms));
+    }
+    json_object_set_new(root, "roof", json_pack("{s:f,s:f,s:f,s:f}", "bf16_tflops", roofs->bf16_tflops, "f32_tflops", roofs->f32_tflops, "read_gbs",
+                                                roofs->read_gbs, "copy_gbs", roofs->copy_gbs));
+    json_object_set_new(root, "library", json_string(j->tune.library));
+    json_object_set_new(root, "shapes", rows);
+    json_object_set_new(root, "plans", pairs);
+    return root;
+}
+
+static int finish(tune_job *j) {
+    int outcomes[TUNE_OUTCOMES] = {0};
+    openpi_error error = {0};
+    for (int i = 0; i < j->tune.count; i++) outcomes[j->tune.rows[i].outcome]++;
+    print_rows(j);
+    print_pairs(j);
+    printf("\n%s (%s): %d shapes, %d winners confirmed in place, %d rejected, %d where the built-in rule is as fast; %.0f s\n", j->tune.machine.device,
+           j->tune.machine.path, j->tune.count, outcomes[TUNE_CONFIRMED], outcomes[TUNE_REJECTED], outcomes[TUNE_HEURISTIC], (now_ms() - j->start_ms) / 1e3);
+    if (j->v->json) {
+        int end = json_save(&verb_tune, j->v->json, job_json(j));
+        if (end != END_FINE) return end;
+    }
+    if (!j->v->out) return END_FINE;
+    if (tune_save(&j->tune, j->v->out, &error) != OPENPI_OK) return library_error(&verb_tune, &error);
+    printf("%s: written\n", j->v->out);
+    return END_FINE;
+}
+
+static int tune_verb_run(const void *values, char **positional, int count) {
+    tune_job *j = allocate(sizeof *j);
+    memset(j, 0, sizeof *j);
+    j->v = values;
+    j->tty = isatty(STDERR_FILENO);
+    int end = read_words(j);
+    if (end == END_FINE) end = tune_all(j, positional, count);
+    if (end == END_FINE) end = finish(j);
+    subject_close(&j->subject);
+    tune_close(&j->tune);
+    free(j);
+    return end;
+}
+
+#define AT(member) offsetof(tune_values, member)
+static const option_row options[] = {
+    SUBJECT_MODEL_OPTIONS(tune_values, subject),
+    {OPTION_HEADING, "Plans", NULL, NULL, 0, 0, 0},
+    {OPTION_TEXT, "batches", "N[,N]", "samples of a call (default: 1)", AT(batches), 0, 0},
+    {OPTION_TEXT, "cameras", "N[,N]", "cameras a sample (default: 1,2,3)", AT(cameras), 0, 0},
+    {OPTION_TEXT, "horizons", "N[,N]", "actions of the chunk (default: 10,50)", AT(horizons), 0, 0},
+    {OPTION_TEXT, "prompts", "N[,N]", "most prompt tokens of a session (default: 20 and the model's own)", AT(prompts), 0, 0},
+    {OPTION_HEADING, "Measuring", NULL, NULL, 0, 0, 0},
+    {OPTION_TEXT, "out", "FILE", "write the table here; FILE.part is the journal that a run that was stopped goes on from", AT(out), 0, 0},
+    {OPTION_FLAG, "fresh", NULL, "forget a journal that is there", AT(fresh), 0, 0},
+    {OPTION_TEXT, "json", "FILE", "also write everything that was measured here", AT(json), 0, 0},
+    {OPTION_INT, "rounds", "N", "times that a candidate near the best is timed (default: 11)", AT(rounds), 1, 64},
+    {OPTION_FLAG, "no-library", NULL, "do not time cuBLASLt for comparison", AT(no_library), 0, 0},
+    SUBJECT_MACHINE_OPTIONS(tune_values, subject),
+    {0},
+};
+static const example examples[] = {
+    {"a table for this GPU: batch 1, both variants, 1 to 3 cameras, horizons 10 and 50", "openpi tune --device cuda:0 --out tune/mine.json"},
+    {"use it", "openpi bench --device cuda:0 --table tune/mine.json"},
+    {"only the plans that matter here", "openpi tune --device cuda:0 --variant pi05 --batches 1,4 --cameras 2 --horizons 10 --out mine.json"},
+    {"for a processor, with as many threads as will be used", "openpi tune --threads 16 --horizons 10 --cameras 3 --out mine.json"},
+    {NULL, NULL},
+};
+static const char *const synopsis[] = {"[--synthetic PRESET[:pi0|pi05[:SEED]]] [options]", "CHECKPOINT [options]", NULL};
+static const tune_values defaults = {.subject = SUBJECT_DEFAULTS};
+
+const verb verb_tune = {
+    .name = "tune",
+    .summary = "the fastest way to run every operation on this device",
+    .synopsis = synopsis,
+    .positional = "CHECKPOINT",
+    .positional_max = 1,
+    .description = "Times every way that the device offers for every shape of the plans asked for: kernels, tiles, stages, splits "
+                   "and clusters on a GPU, blockings on a CPU. Each winner then runs inside the whole plan against the plan without "
+                   "it; one that loses there is rejected. The table that comes out is used with --table, or without words where "
+                   "openpi brings one for the device; shapes that it does not know go the built-in way.\n\n"
+                   "Without a model it takes the full synthetic π0 and π0.5. A run that was stopped goes on where it was when it is "
+                   "started again with the same --out.",
+    .options = options,
+    .examples = examples,
+    .values_bytes = sizeof(tune_values),
+    .defaults = &defaults,
+    .run = tune_verb_run,
+};

@@ -1,0 +1,286 @@
+/* Running ops: now, or into a graph that calls replay.
+ *
+ * Both are one walk over the ops with an event in front of every stage. A timed recording has an event behind every
+ * launch too, so that an instrument sees each of them where it really runs, inside a replay; launches then wait for
+ * each other, which is why its replay is slower than the plain one.
+ *
+ * The surprise: a timed recording's times are sums of neighbouring differences. On an H200 they come in steps of 32 ns
+ * (the driver promises 500); a difference to the first event, a float of milliseconds, would lose that in a long call. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "backend/gpu/gpu.h"
+#include "backend/gpu/parts.h"
+#include "base/report.h"
+
+/* One launch, and the event behind it in a timed recording. */
+typedef struct mark {
+    launch_record launch;
+    void *event;
+} mark;
+
+struct recording {
+    void *exec;
+    int nodes;
+    void *events[OPENPI_STAGES + 1];
+    openpi_stage stages[OPENPI_STAGES];
+    int stage_count;
+
+    int timed, replayed;
+    mark *marks;
+    int mark_count, mark_capacity;
+    int stage_marks[OPENPI_STAGES];        /* launches in front of each stage                             */
+
+    const op *ops;
+    void *work;
+    uint64_t *stamps;            /* [parts + 1] of the resident kernel, where it is the last launch       */
+    int parts;                   /* that the last launch is told in; 0: as a whole                        */
+};
+
+/* Tells a recording of a launch that was just issued. */
+void gpu_note_launch(gpu_issue *issue, gpu_kernel kernel, const gpu_launch *config, unsigned cluster) {
+    struct recording *r = issue->recording;
+    const gpu_driver *driver = &issue->device->driver;
+    if (issue->code) return;
+    if (r->mark_count == r->mark_capacity) {
+        int capacity = r->mark_capacity ? 2 * r->mark_capacity : 512;
+        mark *marks = realloc(r->marks, (size_t)capacity * sizeof *marks);
+        if (!marks) {
+            issue->code = GPU_OUT_OF_MEMORY;
+            return;
+        }
+        r->marks = marks;
+        r->mark_capacity = capacity;
+    }
+    mark *m = &r->marks[r->mark_count];
+    *m = (mark){.launch = {.op = issue->op, .ops = issue->ops, .cluster = cluster, .shared_bytes = config->shared_bytes}};
+    snprintf(m->launch.kernel, sizeof m->launch.kernel, "%s", gpu_kernel_name(kernel));
+    for (int i = 0; i < 3; i++) {
+        m->launch.grid[i] = config->grid[i];
+        m->launch.block[i] = config->block[i];
+    }
+    if (r->timed) issue->code = driver->event_create(&m->event, 0);
+    if (issue->code) return;
+    r->mark_count++;
+    if (!r->timed) return;
+    issue->code = driver->event_record(m->event, issue->stream, GPU_EVENT_EXTERNAL);
+    issue->first = 1;
+}
+
+/* Issues all ops, with an event in front of every stage and one at the end; stages[i] is the stage behind event i. */
+static int issue_all(gpu_issue *issue, const op *ops, int count, void **events, unsigned flags, openpi_stage *stages,
+                     int *stage_count) {
+    gpu_driver *driver = &issue->device->driver;
+    int n = 0;
+    for (int i = 0; i < count && !issue->code;) {
+        if (!i || ops[i].stage != ops[i - 1].stage) {
+            issue->first = 1;              /* a stage begins when the one in front has ended */
+            if (events && n < OPENPI_STAGES) {
+                if (issue->recording) issue->recording->stage_marks[n] = issue->recording->mark_count;
+                issue->code = driver->event_record(events[n], issue->stream, flags);
+                stages[n++] = ops[i].stage;
+            }
+        }
+        issue->op = i;
+        issue->ops = 1;
+        issue->left = count - i;
+        if (!issue->code && !gpu_resident_take(issue, &ops[i], count - i)) gpu_issue_op(issue, &ops[i]);
+        i += issue->ops;
+    }
+    if (events && !issue->code) issue->code = driver->event_record(events[n], issue->stream, flags);
+    *stage_count = n;
+    return issue->code;
+}
+
+static int read_stages(gpu_device *self, void **events, const openpi_stage *stages, int count, double *stage_ms) {
+    for (int i = 0; i < count; i++) {
+        float ms;
+        int code = self->driver.event_elapsed(&ms, events[i], events[i + 1]);
+        if (code) return code;
+        stage_ms[stages[i]] += (double)ms;
+    }
+    return 0;
+}
+
+/* ---- now -------------------------------------------------------------------------------------------------- */
+
+size_t gpu_work_bytes(const device *device, const op *ops, int count) {
+    gpu_issue issue = {.device = (gpu_device *)(uintptr_t)device, .measure = 1};
+    for (int i = 0; i < count; i++) {      /* both ways: an op may also run alone */
+        gpu_issue_op(&issue, &ops[i]);
+        gpu_resident_take(&issue, &ops[i], count - i);
+    }
+    return issue.work_bytes;
+}
+
+static openpi_status run_now(gpu_device *self, const op *ops, int count, void *work, double *stage_ms, openpi_error *error) {
+    gpu_issue issue = {.device = self, .stream = self->stream, .work = work};
+    openpi_stage stages[OPENPI_STAGES];
+    int n = 0, code = issue_all(&issue, ops, count, stage_ms ? self->events : NULL, 0, stages, &n);
+    if (code) return gpu_fail(self, code, "launching kernels", error);
+    GPU(stream_wait(self->stream), "running kernels");
+    code = stage_ms ? read_stages(self, self->events, stages, n, stage_ms) : 0;
+    return code ? gpu_fail(self, code, "reading the stages' times", error) : OPENPI_OK;
+}
+
+openpi_status gpu_run(device *device, const op *ops, int count, void *work, double *stage_ms, openpi_error *error) {
+    gpu_device *self = (gpu_device *)device;
+    TRY(gpu_enter(self, error));
+    pthread_mutex_lock(&self->running);
+    openpi_status status = run_now(self, ops, count, work, stage_ms, error);
+    pthread_mutex_unlock(&self->running);
+    return status;
+}
+
+/* ---- into a graph ----------------------------------------------------------------------------------------- */
+
+void gpu_forget(device *device, struct recording *r) {
+    gpu_device *self = (gpu_device *)device;
+    if (!r) return;
+    self->driver.context_set(self->context);
+    if (r->exec) self->driver.graph_exec_destroy(r->exec);
+    for (int i = 0; i <= OPENPI_STAGES; i++)
+        if (r->events[i]) self->driver.event_destroy(r->events[i]);
+    for (int i = 0; i < r->mark_count; i++)
+        if (r->marks[i].event) self->driver.event_destroy(r->marks[i].event);
+    free(r->marks);
+    free(r->stamps);
+    free(r);
+}
+
+/* Captures the ops on a stream of their own (the device's may be in use by another session) and makes a graph. */
+static int capture(gpu_device *self, const op *ops, int count, void *work, struct recording *r, const char **doing) {
+    const gpu_driver *driver = &self->driver;
+    void *stream = NULL, *graph = NULL;
+    size_t nodes = 0;
+    *doing = "preparing a capture";
+    for (int i = 0; i <= OPENPI_STAGES; i++) {
+        int failed = driver->event_create(&r->events[i], 0);
+        if (failed) return failed;
+    }
+    int code = driver->stream_create(&stream, GPU_STREAM_NON_BLOCKING);
+    if (code) return code;
+    *doing = "capturing the plan";
+    code = driver->capture_begin(stream, GPU_CAPTURE_THREAD_LOCAL);
+    if (!code) {
+        gpu_issue issue = {.device = self, .stream = stream, .work = work, .recording = r};
+        code = issue_all(&issue, ops, count, r->events, GPU_EVENT_EXTERNAL, r->stages, &r->stage_count);
+        int ended = driver->capture_end(stream, &graph);
+        if (!code) code = ended;
+    }
+    if (!code) code = driver->graph_nodes(graph, NULL, &nodes);
+    if (!code) {
+        r->nodes = (int)nodes;
+        *doing = "making a graph of the plan";
+        code = driver->graph_instantiate(&r->exec, graph, 0);
+    }
+    if (!code) code = driver->graph_upload(r->exec, self->stream);
+    if (graph) driver->graph_destroy(graph);
+    driver->stream_destroy(stream);
+    return code;
+}
+
+/* Time stamps stand at the start of the work block until something else uses it: only a last launch's can be read. */
+static int take_parts(struct recording *r) {
+    const launch_record *last = r->mark_count ? &r->marks[r->mark_count - 1].launch : NULL;
+    if (!r->timed || !last || last->ops < 2) return 0;
+    r->parts = gpu_parts(r->ops + last->op, last->ops);
+    r->stamps = malloc(((size_t)r->parts + 1) * sizeof *r->stamps);
+    for (int i = 0; r->stamps && i <= r->parts; i++) r->stamps[i] = 1;
+    return r->stamps ? 0 : GPU_OUT_OF_MEMORY;
+}
+
+static openpi_status record(gpu_device *self, const op *ops, int count, void *work, int timed, struct recording **out,
+                            openpi_error *error) {
+    const char *doing = NULL;
+    TRY(gpu_enter(self, error));
+    if (self->no_graph) return report(error, OPENPI_UNSUPPORTED, "graph-replay is switched off");
+    struct recording *r = calloc(1, sizeof *r);
+    if (!r) return report_no_memory(error, sizeof *r, "the recording");
+    r->timed = timed;
+    r->ops = ops;
+    r->work = work;
+    int stamps = self->resident_stamps;
+    self->resident_stamps |= timed;
+    int code = capture(self, ops, count, work, r, &doing);
+    self->resident_stamps = stamps;
+    if (!code) code = take_parts(r);
+    if (code) {
+        gpu_forget(&self->base, r);
+        return report(error, OPENPI_UNSUPPORTED, "%s (error %d) while %s", gpu_error_text(&self->driver, code), code, doing);
+    }
+    *out = r;
+    return OPENPI_OK;
+}
+
+openpi_status gpu_record(device *device, const op *ops, int count, void *work, struct recording **out, openpi_error *error) {
+    return record((gpu_device *)device, ops, count, work, 0, out, error);
+}
+
+openpi_status gpu_record_timed(device *device, const op *ops, int count, void *work, struct recording **out,
+                               openpi_error *error) {
+    return record((gpu_device *)device, ops, count, work, 1, out, error);
+}
+
+/* Without stage_ms nothing is waited for: a download will. */
+openpi_status gpu_replay(device *device, struct recording *r, double *stage_ms, openpi_error *error) {
+    gpu_device *self = (gpu_device *)device;
+    TRY(gpu_enter(self, error));
+    GPU(graph_launch(r->exec, self->stream), "launching the graph");
+    r->replayed = 1;
+    if (!stage_ms) return OPENPI_OK;
+    GPU(event_wait(r->events[r->stage_count]), "running the graph");
+    int code = read_stages(self, r->events, r->stages, r->stage_count, stage_ms);
+    return code ? gpu_fail(self, code, "reading the stages' times", error) : OPENPI_OK;
+}
+
+/* ---- what a timed recording saw --------------------------------------------------------------------------- */
+
+/* A stage's first launch begins at the stage's event, any other at the event behind the launch in front. */
+static int read_launches(gpu_device *self, struct recording *r) {
+    const gpu_driver *driver = &self->driver;
+    int stage = 0, code = driver->event_wait(r->events[r->stage_count]);
+    double now = 0;
+    void *before = r->events[0];
+    for (int i = 0; i < r->mark_count && !code; i++) {
+        float ms = 0;
+        for (; stage < r->stage_count && r->stage_marks[stage] == i; stage++) {
+            if (before != r->events[stage]) code = driver->event_elapsed(&ms, before, r->events[stage]);
+            before = r->events[stage];
+            now += (double)ms;
+            ms = 0;
+        }
+        r->marks[i].launch.start_ms = now;
+        if (!code) code = driver->event_elapsed(&ms, before, r->marks[i].event);
+        r->marks[i].launch.end_ms = now += (double)ms;
+        before = r->marks[i].event;
+    }
+    return code;
+}
+
+/* The last launch in parts. Where its stamps make no sense it stays whole, and whoever counts launches finds one missing. */
+static int put_parts(gpu_device *self, struct recording *r, launch_record *out, int capacity) {
+    const gpu_driver *driver = &self->driver;
+    int whole = r->mark_count - 1, count = whole + r->parts;
+    size_t bytes = ((size_t)r->parts + 1) * sizeof *r->stamps;
+    if (capacity < count) return count;
+    if (r->replayed) {
+        int code = driver->download(r->stamps, (gpu_address)(uintptr_t)r->work, bytes, self->stream);
+        if (!code) code = driver->stream_wait(self->stream);
+        if (code) gpu_fail(self, code, "reading the resident kernel's time stamps", NULL);
+    }
+    return gpu_parts_fill(r->ops, &r->marks[whole].launch, r->stamps, out + whole) < 0 ? r->mark_count : count;
+}
+
+int gpu_launches(device *device, struct recording *r, launch_record *out, int capacity) {
+    gpu_device *self = (gpu_device *)device;
+    if (r->timed && r->replayed && gpu_enter(self, NULL) == OPENPI_OK) {
+        int code = read_launches(self, r);
+        if (code) gpu_fail(self, code, "reading the launches' times", NULL);
+    }
+    for (int i = 0; i < r->mark_count && i < capacity; i++) out[i] = r->marks[i].launch;
+    if (!r->parts) return r->mark_count;
+    return put_parts(self, r, out, capacity);
+}
+
+int gpu_nodes(const struct recording *r) { return r->nodes; }

@@ -1,0 +1,48 @@
+/* Energy, power and clocks of a device while something runs on it.
+ *
+ * A GPU is asked through NVML (libnvidia-ml.so.1, opened at run time): its counter of all energy since the driver came up
+ * counts the whole board. A CPU is asked through the kernel's RAPL counters, which count packages and their memory.
+ *
+ * Surprising: nothing to read is no error. power_open then gives a handle whose facts say why, and power_read gives zeros. */
+#ifndef MEASURE_POWER_H
+#define MEASURE_POWER_H
+
+#include "measure/nvml.h"
+#include "openpi.h"
+
+typedef struct power power;
+
+/* Strings are "" and numbers 0 where not known. */
+typedef struct power_facts {
+    char counter[48];            /* "NVML", "RAPL"; "": energy cannot be read, `reason` says why          */
+    char reason[300];
+    char name[96];               /* "NVIDIA H200"                                                         */
+    char driver[96];             /* "580.159.04"                                                          */
+    char matched[96];            /* how the device was found: "PCI address 0000:19:00.0"                  */
+    double limit_w;              /* the board's power limit in force                                      */
+    double core_max_mhz, memory_max_mhz;
+} power_facts;
+
+/* Numbers are 0 where not known. */
+typedef struct power_reading {
+    double energy_j;             /* since power_open                                                      */
+    double watts;                /* as the board says it now (NVML)                                       */
+    double core_mhz, memory_mhz; /* now; of a CPU the mean of its processors                              */
+    char held[64];               /* what holds the clocks down now: "power cap"; "": nothing              */
+} power_reading;
+
+/* `device` as --device takes it: "cpu", "cuda", "cuda:1"; NULL: "cpu". */
+openpi_status power_open(const char *device, power **out, openpi_error *error);
+void power_close(power *power);
+
+const power_facts *power_get_facts(const power *power);
+/* Costs some tens of microseconds. Fails where a counter that could be read no longer can. */
+openpi_status power_read(power *power, power_reading *out, openpi_error *error);
+/* The energy alone, in less. */
+openpi_status power_energy(power *power, double *joules, openpi_error *error);
+
+/* Tests: `nvml` instead of the machine's, with `nvml_why` where it is NULL; `powercap` instead of /sys/class/powercap. */
+openpi_status power_open_with(const char *device, const nvml *nvml, const char *nvml_why, const char *powercap, power **out,
+                              openpi_error *error);
+
+#endif

@@ -1,0 +1,79 @@
+/* Where a call's time goes, operation by operation, set against this machine's ceilings.
+ *
+ * Plain and timed calls (measure/timed.h) take turns, so that both see the same clocks and temperature. A time is the
+ * median over the timed calls. What is handed on can be grouped by any of profile_by.
+ *
+ * An op's floor is what it would take at the ceiling that binds it: FLOPs at the compute rate, or its weights at the
+ * rate of reading memory. Surprising: activations do not count for the floor. A call's fit the caches, so counting them
+ * would promise more time than a good kernel needs. */
+#ifndef MEASURE_PROFILE_H
+#define MEASURE_PROFILE_H
+
+#include "measure/bench.h"
+#include "measure/timed.h"
+
+typedef struct profile_options {
+    workload call;
+    int warmup, runs;            /* pairs of a plain and a timed call                                     */
+    openpi_progress progress;    /* counts pairs; may be NULL                                             */
+    void *progress_user;
+} profile_options;
+
+/* One op of the plan, or the several that one launch computes. */
+typedef struct profile_op {
+    char name[64];               /* "prefix.gate_up"; of several "action.embed … action.velocity"         */
+    const char *kind;            /* "norm_linear"; of several "several"                                   */
+    openpi_stage stage;
+    int step, layer;             /* -1 where there is none                                                */
+    int first, ops;              /* place in the plan                                                     */
+    int calls;                   /* launches                                                              */
+    char shape[48];              /* m x n x k of a product, heads x rows x keys of attention, rows x columns */
+    char kernel[96];             /* names of its launches                                                 */
+    op_cost cost;
+    double ms;                   /* p50                                                                   */
+    double floor_ms;             /* 0 without roofs                                                       */
+    int memory_bound;            /* what the floor is made of                                             */
+} profile_op;
+
+typedef struct profile {
+    profile_op *ops;
+    int count;
+    timed_method method;
+    char not_replayed[200];
+    int runs;
+    int launches, nodes;         /* of one call; nodes of the plain recording's graph, 0 without one      */
+    figures host;                /* a plain call, host to host                                            */
+    figures replay;              /* its stages on the device                                              */
+    figures timed;               /* the same of a timed call                                              */
+    double sum_ms;               /* of all ops' medians                                                   */
+    double coverage_ratio;       /* median of (ops' times / stages' times) within one timed call          */
+} profile;
+
+/* Within this much of 1 the coverage says that every microsecond of a timed call has its operation. */
+#define PROFILE_COVERAGE 0.02
+
+/* `roofs` may be NULL. profile_free in any case. */
+openpi_status profile_run(openpi_session *session, const profile_options *options, const bench_roofs *roofs, profile *out,
+                          openpi_error *error);
+void profile_free(profile *profile);
+
+typedef enum profile_by {
+    PROFILE_BY_STAGE, PROFILE_BY_STEP, PROFILE_BY_OP, PROFILE_BY_KIND, PROFILE_BY_LAYER, PROFILE_BY_SHAPE,
+} profile_by;
+
+typedef struct profile_group {
+    char name[112];
+    int ops, calls;
+    op_cost cost;
+    double ms, floor_ms, memory_ms;        /* memory_ms: the part of the floor that memory binds          */
+} profile_group;
+
+/* Groups into `out`, room for profile->count; returns how many. Stages and steps stand in the plan's order, others by time. */
+int profile_groups(const profile *profile, profile_by by, profile_group *out);
+
+/* What `ops` ops of the session's plan from `first` on were in its newest call; without kernel, calls and time. */
+profile_op profile_row(const openpi_session *session, int first, int ops, const bench_roofs *roofs);
+/* floor in ms; *memory_bound tells which ceiling it is. 0 where the roofs are not known. */
+double profile_floor(const op_cost *cost, const bench_roofs *roofs, int *memory_bound);
+
+#endif

@@ -1,0 +1,41 @@
+/* A session whose calls are timed launch by launch. What profile and trace stand on.
+ *
+ *   timed_open -> any number of openpi_session_run, each followed by a look at `launches` -> timed_close
+ *
+ * A call's journey stays what it is; only the plan runs otherwise: as a timed recording where the device has such (an event
+ * node behind every launch), else op by op. Surprising: on a CPU op by op is no stand-in, it is how a plan always runs. */
+#ifndef MEASURE_TIMED_H
+#define MEASURE_TIMED_H
+
+#include "backend/backend.h"
+
+struct openpi_session;
+
+typedef enum timed_method {
+    TIMED_CLOCK,                 /* op by op, the host's clock around each                                */
+    TIMED_EVENTS,                /* op by op, the device's own times of each                              */
+    TIMED_REPLAY,                /* inside the replay of a recording                                      */
+} timed_method;
+
+typedef struct timed {
+    struct openpi_session *session;
+    timed_method method;
+    char not_replayed[200];      /* why TIMED_EVENTS is not TIMED_REPLAY                                  */
+    struct recording *recording;
+    launch_record *launches;     /* of the newest call, in order; times from the run's beginning          */
+    int count, capacity;
+    double start_ms, end_ms;     /* of the newest run, by the host's clock (base/clock.h)                 */
+    double total_ms;             /* its length by the clock that times the launches                       */
+} timed;
+
+/* Sets up the session's on_run; timed_close, also after a failure, takes it away. */
+openpi_status timed_open(struct openpi_session *session, timed *timed, openpi_error *error);
+void timed_close(timed *timed);
+/* The session runs as ever (0) or timed (1); timed after timed_open. */
+void timed_switch(timed *timed, int on);
+
+/* "clock", "events", "replay", and a sentence that explains it. */
+const char *timed_method_name(timed_method method);
+const char *timed_method_text(timed_method method);
+
+#endif

@@ -1,0 +1,81 @@
+/* The tuner's table: which of a backend's ways runs an op of a given shape best on one device.
+ *
+ * A small versioned JSON text that `openpi tune` writes (docs/tune.md):
+ *   {"kind": "tuning", "format": 1, "openpi": "0.1.0", "device": "NVIDIA H200", "path": "hopper", "threads": 0,
+ *    "entries": [{"op": "norm_linear", …, "m": 788, "n": 32768, "k": 2048, "choice": "hopper_128x200_gated, norm 4", …}]}
+ * Ways are named, not numbered: a name that the backend does not offer for a shape counts as an unknown shape. */
+#ifndef MODEL_TUNING_H
+#define MODEL_TUNING_H
+
+#include <jansson.h>
+
+#include "backend/backend.h"
+
+enum { TUNING_FORMAT = 1, TUNING_CANDIDATES = 256 };
+
+/* What an entry is looked up by; 0 where an op has no such number. */
+typedef struct tuning_key {
+    op_kind op;
+    matrix_form form;
+    norm_kind norm;
+    dtype type, weights;         /* of activations, of packed weights                                     */
+    int m, n, k;                 /* rows at capacity, outputs, inputs                                     */
+    int heads, head_dim, capacity;         /* attention; qkv: of the matrix; capacity: of the cache       */
+    int layers;                  /* action_embed: 1 or 3                                                  */
+    int cameras;                 /* a sample, 1 … 3: the entry is for calls with so many; 0: for all      */
+} tuning_key;
+
+typedef struct tuning_entry {
+    tuning_key key;
+    char choice[56], heuristic[56], runner_up[56];
+    double time_us, heuristic_us, runner_up_us;          /* 0: not measured                               */
+    int confirmed;               /* 1: faster inside the whole plan too                                   */
+} tuning_entry;
+
+/* Which machine a table is for. */
+typedef struct tuning_machine {
+    char device[96], path[32];
+    int threads;                 /* CPU; 0 elsewhere                                                      */
+} tuning_machine;
+
+typedef struct tuning {
+    tuning_machine machine;
+    char source[128];            /* the file, or "built in"                                               */
+    tuning_entry *entries;
+    int count, capacity;
+} tuning;
+
+/* The machine that this device is. */
+tuning_machine tuning_machine_of(device *device, int threads);
+
+/* Reads a table and refuses one of another machine or version. */
+openpi_status tuning_read(const char *path, const tuning_machine *machine, tuning **out, openpi_error *error);
+/* The table that openpi brings for the machine; *out NULL where it brings none. */
+openpi_status tuning_shipped(const tuning_machine *machine, tuning **out, openpi_error *error);
+/* A table in JSON; `name` leads the sentences. */
+openpi_status tuning_parse(const json_t *root, const char *name, const tuning_machine *machine, tuning **out, openpi_error *error);
+void tuning_close(tuning *table);
+
+/* One entry; sentences begin with `name`. */
+openpi_status tuning_entry_parse(const json_t *object, const char *name, tuning_entry *out, openpi_error *error);
+/* New references; NULL: out of memory. */
+json_t *tuning_entry_json(const tuning_entry *entry);
+json_t *tuning_json(const tuning *table);
+/* Appends a copy. */
+openpi_status tuning_add(tuning *table, const tuning_entry *entry, openpi_error *error);
+
+/* The shape of an op; cameras 0. */
+tuning_key tuning_key_of(const op *op);
+int tuning_same(const tuning_key *a, const tuning_key *b);
+/* The entry for so many cameras, else the one for all; NULL where the shape is unknown. */
+const tuning_entry *tuning_find(const tuning *table, const op *op, int cameras);
+/* op.choice that a name stands for; 0: the device does not offer it. */
+int tuning_choice(const device *device, const op *op, const char *name);
+
+/* The shipped tables' text (tuning_shipped.c); ended by one without text. */
+typedef struct tuning_text {
+    const char *text, *end;
+} tuning_text;
+extern const tuning_text tuning_texts[];
+
+#endif

@@ -1,0 +1,53 @@
+/* Arithmetic of the definitions: one act value, one function, one row. */
+#ifndef OPS_SCALAR_H
+#define OPS_SCALAR_H
+
+#include <math.h>
+
+#include "ops/ops.h"
+
+static inline float load(const void *act, dtype type, size_t index) {
+    return type == DTYPE_BF16 ? bf16_to_float(((const bf16 *)act)[index]) : ((const float *)act)[index];
+}
+
+static inline void store(void *act, dtype type, size_t index, float value) {
+    if (type == DTYPE_BF16)
+        ((bf16 *)act)[index] = float_to_bf16(value);
+    else
+        ((float *)act)[index] = value;
+}
+
+static inline float round_to(dtype type, float value) { return type == DTYPE_BF16 ? bf16_to_float(float_to_bf16(value)) : value; }
+
+static inline double gelu(double x) { return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))); }
+
+static inline double silu(double x) { return x / (1 + exp(-x)); }
+
+/* Σ a[i]·b[i] in double. Four partial sums, for the additions' latency alone. */
+static inline double dot(const float *a, const void *b, dtype type, size_t at, int n) {
+    double sum[4] = {0};
+    int i = 0;
+    for (; i + 4 <= n; i += 4)
+        for (int j = 0; j < 4; j++) sum[j] += (double)a[i + j] * load(b, type, at + (size_t)(i + j));
+    for (; i < n; i++) sum[0] += (double)a[i] * load(b, type, at + (size_t)i);
+    return sum[0] + sum[1] + sum[2] + sum[3];
+}
+
+/* One row of k act values as the product that follows reads it: normalised, rounded to act. */
+static inline void norm_row(const norm *norm, const void *x, dtype type, size_t at, int k, float *row) {
+    double sum = 0, squares = 0, mean = 0;
+    for (int i = 0; i < k; i++) sum += row[i] = load(x, type, at + (size_t)i);
+    if (norm->kind == NORM_NONE) return;
+    if (norm->kind == NORM_LAYER) mean = sum / k;
+    for (int i = 0; i < k; i++) squares += (row[i] - mean) * (row[i] - mean);
+    double factor = 1 / sqrt(squares / k + norm->eps);
+    for (int i = 0; i < k; i++) {
+        double y = (row[i] - mean) * factor;
+        y *= norm->kind == NORM_LAYER ? norm->weight[i] : 1.0 + norm->weight[i];
+        row[i] = round_to(type, (float)(norm->bias ? y + norm->bias[i] : y));
+    }
+}
+
+static const norm no_norm = {NORM_NONE, NULL, NULL, 0};
+
+#endif

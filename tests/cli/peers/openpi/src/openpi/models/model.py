@@ -1,0 +1,6 @@
+class Observation:
+    @classmethod
+    def from_dict(cls, data):
+        observation = cls()
+        observation.data = data
+        return observation

@@ -1,0 +1,99 @@
+/* Runs the command as a user does, inside a scratch folder: status, stdout and stderr. For one source file of a test, which
+ * includes cmocka.h and scratch.h first. */
+#ifndef TESTS_COMMAND_H
+#define TESTS_COMMAND_H
+
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+static scratch box;
+static char *out, *err; /* of the last command                                                   */
+
+static inline char *slurp(const char *path, size_t *bytes) {
+    FILE *file = fopen(path, "rb");
+    size_t room = 1 << 16, at = 0, got;
+    if (!file) fail_msg("%s is not there", path);
+    char *data = malloc(room);
+    assert_non_null(data);
+    while ((got = fread(data + at, 1, room - at - 1, file)) > 0) {
+        at += got;
+        if (at + 1 < room) continue;
+        room *= 2;
+        data = realloc(data, room);
+        assert_non_null(data);
+    }
+    fclose(file);
+    data[at] = 0;
+    if (bytes) *bytes = at;
+    return data;
+}
+
+/* Runs "openpi ARGS" by the shell inside the box; returns its exit status. */
+__attribute__((format(printf, 1, 2))) static inline int run(const char *format, ...) {
+    char args[2048], line[3000];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(args, sizeof args, format, list);
+    va_end(list);
+    snprintf(line, sizeof line, "cd '%s' && '%s' %s >out 2>err </dev/null", box.folder, OPENPI_COMMAND, args);
+    int status = system(line);
+    free(out);
+    free(err);
+    out = slurp(scratch_path(&box, "out"), NULL);
+    err = slurp(scratch_path(&box, "err"), NULL);
+    if (!WIFEXITED(status)) fail_msg("openpi %s: ended by a signal; it said:\n%s", args, err);
+    return WEXITSTATUS(status);
+}
+
+static inline void must_contain(const char *text, const char *part) {
+    if (!strstr(text, part)) fail_msg("expected \"%s\" in:\n%s", part, text);
+}
+
+/* Ends with 2 and one sentence, and prints no result. */
+static inline void must_refuse(const char *args, const char *sentence) {
+    int status = run("%s", args);
+    if (status != 2 || !strstr(err, sentence) || *out)
+        fail_msg("openpi %s: status %d, expected 2 with \"%s\"; it said:\n%s%s", args, status, sentence, err, out);
+    int lines = 0;
+    for (const char *c = err; *c; c++) lines += *c == '\n';
+    if (lines < 1 || lines > 2 || (lines == 2 && !strstr(err, "--help'.\n")))
+        fail_msg("openpi %s: not one sentence:\n%s", args, err);
+}
+
+static inline json_t *load(const char *name) {
+    json_error_t where;
+    json_t *root = json_load_file(scratch_path(&box, name), JSON_REJECT_DUPLICATES, &where);
+    if (!root) fail_msg("%s is not JSON: line %d: %s", name, where.line, where.text);
+    return root;
+}
+
+static inline double number(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_number(value)) fail_msg("\"%s\" is no number", key);
+    return json_number_value(value);
+}
+
+static inline const char *word(const json_t *object, const char *key) {
+    const char *value = json_string_value(json_object_get(object, key));
+    if (!value) fail_msg("\"%s\" is no text", key);
+    return value;
+}
+
+static inline int open_box(void **state) {
+    (void)state;
+    return scratch_open(&box);
+}
+
+static inline int close_box(void **state) {
+    (void)state;
+    free(out);
+    free(err);
+    scratch_close(&box);
+    return 0;
+}
+
+#endif

@@ -1,0 +1,262 @@
+/* Reads a report's page as a browser would: every element with data-from is looked up in the file that it names and compared
+ * with what it shows; what stands outside such elements must hold no number at all, but for a few known sentences. */
+#ifndef TESTS_REPORT_PAGE_H
+#define TESTS_REPORT_PAGE_H
+
+#include <ctype.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+enum { FILES_MAX = 16, TEXT = 4096 };
+
+static json_t *files[FILES_MAX + 1]; /* by number, from 1 */
+static int file_count;
+
+/* ---- what a page's figure should say -------------------------------------------------------------- */
+
+/* Figures of other systems, written here once more. */
+static const double published[] = {25.35, 23.7,  21.2,  26.1, 26.5, 21.0, 21.8, 24.8, 28.7,  39.5,
+                                   58.1,  74.9,  85.0,  91.4, 94.0, 97.6, 42.2, 64.4, 96.6,  132.4,
+                                   156.6, 168.6, 182.4, 37.6, 55.1, 73.7, 87.7, 96.9, 104.0, 110.1};
+
+/* How near a shown number is to a true one: four digits. */
+static int shows(double shown, double truth) { return fabs(shown - truth) <= fabs(truth) * 6e-4 + 1e-9; }
+
+static int is_number_start(const char *text, const char *at) {
+    if (!isdigit((unsigned char)*at)) return 0;
+    return at == text || (!isalnum((unsigned char)at[-1]) && at[-1] != '.');
+}
+
+/* Is one of the numbers in `text` this one? */
+static int text_shows(const char *text, double truth) {
+    for (const char *at = text; *at; at++) {
+        if (!is_number_start(text, at)) continue;
+        char *end;
+        double shown = strtod(at, &end);
+        if (at > text && at[-1] == '-') shown = -shown;
+        if (shows(shown, truth)) return 1;
+        at = end - 1;
+    }
+    return 0;
+}
+
+static json_t *step_into(json_t *at, const char *key) {
+    return json_is_array(at) ? json_array_get(at, strtoul(key, NULL, 10)) : json_object_get(at, key);
+}
+
+/* "stage|name|shape" of an operation. */
+static int is_chosen(const json_t *op, const char *where) {
+    char text[400];
+    snprintf(text, sizeof text, "%s|%s|%s", json_string_value(json_object_get(op, "stage")),
+             json_string_value(json_object_get(op, "name")), json_string_value(json_object_get(op, "shape")));
+    return !*where || !strcmp(text, where);
+}
+
+/* The number (or the sum over "*", or how many there are) at "2:/ops/7/time_us"; a string goes to *string. */
+static double look_up(const char *from, const char *where, const char **string) {
+    char *pointer, key[80];
+    long number = strtol(from, &pointer, 10);
+    *string = NULL;
+    if (number < 1 || number > file_count || *pointer != ':' || pointer[1] != '/') fail_msg("no such place: %s", from);
+    json_t *at = files[number];
+    for (pointer++; *pointer == '/';) {
+        size_t length = strcspn(++pointer, "/");
+        assert_true(length < sizeof key);
+        memcpy(key, pointer, length);
+        key[length] = 0;
+        pointer += length;
+        if (!strcmp(key, "*")) {
+            double sum = 0;
+            size_t i;
+            json_t *one;
+            assert_true(json_is_array(at));
+            json_array_foreach(at, i, one) {
+                if (!is_chosen(one, where)) continue;
+                sum += !strcmp(pointer, "/*") ? 1 : json_number_value(json_object_get(one, pointer + 1));
+            }
+            return sum;
+        }
+        at = step_into(at, key);
+    }
+    if (!at) fail_msg("%s: nothing there", from);
+    *string = json_string_value(at);
+    return json_number_value(at);
+}
+
+typedef struct element {
+    char from[400], how[20], where[200], text[TEXT];
+    double times;
+} element;
+
+static void check_element(const element *e) {
+    const char *string;
+    char first[400], second[400] = "";
+    if (!strcmp(e->how, "shape")) return; /* put together of several keys */
+    if (sscanf(e->from, "%399s %399s", first, second) < 1) fail_msg("an empty data-from");
+    if (!strncmp(first, "published:", 10) && strcmp(e->how, "ratio")) {
+        for (size_t i = 0; i < sizeof published / sizeof *published; i++)
+            if (text_shows(e->text, published[i])) return;
+        fail_msg("\"%s\" is no published figure", e->text);
+    }
+    if (strstr(first, ":name")) return; /* of several keys; its parts are strings */
+    if (strstr(first, ":number")) {
+        assert_int_equal(strtol(first, NULL, 10), strtol(e->text, NULL, 10));
+        return;
+    }
+    double a = 0, b = *second ? look_up(second, e->where, &string) : 1;
+    if (!strcmp(e->how, "ratio") && !strncmp(first, "published:", 10)) {
+        for (size_t i = 0; i < sizeof published / sizeof *published; i++)
+            if (text_shows(e->text, published[i] / b)) return;
+        fail_msg("\"%s\" is no published figure over %s", e->text, second);
+    }
+    a = look_up(first, e->where, &string);
+    if (string) {
+        if (!strstr(e->text, string)) fail_msg("%s shows \"%s\", but is \"%s\"", e->from, e->text, string);
+    } else if (!strcmp(e->how, "ratio")) {
+        if (!text_shows(e->text, a / b * e->times)) fail_msg("%s shows \"%s\", but is %.9g", e->from, e->text, a / b * e->times);
+    } else if (*second) { /* both in one text */
+        if (!text_shows(e->text, a) || !text_shows(e->text, b))
+            fail_msg("%s shows \"%s\", but is %g and %g", e->from, e->text, a, b);
+    } else {
+        int micro = strlen(first) > 3 && !strcmp(first + strlen(first) - 3, "_us"); /* a chart in ms */
+        if (!text_shows(e->text, a * e->times) && !(micro && text_shows(e->text, a * 1e-3)))
+            fail_msg("%s shows \"%s\", but is %.9g", e->from, e->text, a * e->times);
+    }
+}
+
+/* ---- reading the page ----------------------------------------------------------------------------- */
+
+/* The value of an attribute within the tag that begins at `tag`; "" where it is not there. */
+static void attribute(const char *tag, const char *name, char *value, size_t room) {
+    char start[40];
+    const char *end = strchr(tag, '>'), *at;
+    snprintf(start, sizeof start, " %s=\"", name);
+    *value = 0;
+    assert_non_null(end);
+    at = strstr(tag, start);
+    if (!at || at > end) return;
+    at += strlen(start);
+    size_t length = strcspn(at, "\"");
+    assert_true(length < room);
+    memcpy(value, at, length);
+    value[length] = 0;
+}
+
+/* Copies text up to "</NAME>", without tags. Returns what follows. */
+static const char *inner(const char *at, const char *name, char text[TEXT]) {
+    char end[24];
+    size_t n = 0;
+    snprintf(end, sizeof end, "</%s>", name);
+    for (; strncmp(at, end, strlen(end)); at++) {
+        assert_true(*at);
+        if (*at == '<') {
+            at = strchr(at, '>');
+            assert_non_null(at);
+            continue;
+        }
+        assert_true(n < TEXT - 1);
+        text[n++] = *at;
+    }
+    text[n] = 0;
+    return at + strlen(end);
+}
+
+/* Sentences of the page's own that hold digits. */
+static const char *const known[] = {
+    "π0 or π0.5 of full size",
+    "PyTorch + torch.compile, H200",
+    "tuned PyTorch fork",
+    "openpi, PyTorch, max-autotune, H200",
+    "realtime-vla, Triton, H",
+    "at most 11 of 799 keys",
+    "host p",
+    "device p",
+    "multiply, bf16",
+    "multiply, f32",
+    "p50",
+    "a bf16 rotary table",
+    ".json",
+};
+
+static int is_known(const char *text) {
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strstr(text, known[i])) return 1;
+    return 0;
+}
+
+static int has_number(const char *text) {
+    for (const char *at = text; *at; at++)
+        if (isdigit((unsigned char)*at)) return 1;
+    return 0;
+}
+
+/* A text outside data-from. In a chart: words may hold digits, as device names do; a bare number may only be an axis's. */
+static void check_plain(const char *text, int in_chart, const char *look) {
+    if (!has_number(text) || is_known(text)) return;
+    if (in_chart) {
+        int axis = look[0] == 'k' && strcmp(look, "k m i");
+        if (strspn(text, "0123456789.-e+") == strlen(text) && !axis)
+            fail_msg("a number without data-from in a chart: \"%s\"", text);
+        return;
+    }
+    fail_msg("a number without data-from: \"%s\"", text);
+}
+
+/* Every element and every text of the page. Returns how many figures there are; `seen` (may be NULL) gets their data-from. */
+static int check_page(const char *page, json_t *seen) {
+    static element e;
+    int count = 0, in_chart = 0;
+    const char *at = strstr(page, "<body>");
+    assert_non_null(at);
+    char look[80] = "";
+    while (*at) {
+        if (*at != '<') {
+            static char text[TEXT];
+            size_t length = strcspn(at, "<");
+            assert_true(length < sizeof text);
+            memcpy(text, at, length);
+            text[length] = 0;
+            check_plain(text, in_chart, look);
+            at += length;
+            continue;
+        }
+        char name[24], times[20];
+        size_t length = strcspn(at + 1, " >/");
+        snprintf(name, sizeof name, "%.*s", (int)(length < 20 ? length : 20), at + 1);
+        const char *end = strchr(at, '>');
+        assert_non_null(end);
+        attribute(at, "data-from", e.from, sizeof e.from);
+        attribute(at, "class", look, sizeof look);
+        in_chart = !strcmp(name, "svg") ? 1 : !strncmp(at, "</svg>", 6) ? 0 : in_chart;
+        if (!strcmp(name, "style") || !strcmp(name, "code") || (!strcmp(name, "title") && in_chart) || !strcmp(name, "desc")) {
+            at = inner(end + 1, name, e.text);
+            continue;
+        }
+        if (!*e.from) {
+            at = end + 1;
+            continue;
+        }
+        attribute(at, "data-how", e.how, sizeof e.how);
+        attribute(at, "data-where", e.where, sizeof e.where);
+        attribute(at, "data-times", times, sizeof times);
+        e.times = *times ? strtod(times, NULL) : 1;
+        at = inner(end + 1, name, e.text);
+        check_element(&e);
+        char place[420];
+        snprintf(place, sizeof place, "%s%s", in_chart ? "chart " : "", e.from);
+        if (seen) json_object_set_new(seen, place, json_true());
+        count++;
+    }
+    return count;
+}
+
+#endif

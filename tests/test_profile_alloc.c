@@ -1,0 +1,157 @@
+/* Memory runs out at the n-th request, for every n, in a profile, a trace and a breakdown: each must come back with
+ * OPENPI_NO_MEMORY and a sentence, leave nothing behind, and leave the session as it was. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "allocator.h"
+#include "measure/breakdown.h"
+#include "measure/profile.h"
+#include "measure/trace.h"
+#include "openpi_internal.h"
+
+#if ALLOCATOR
+
+static openpi_engine *engine;
+static openpi_session *session;
+static openpi_policy *policy;
+static const workload call = {.batch = 1, .cameras = {1, 0, 0}, .prompt = 3, .seed = 1};
+
+static openpi_status run_profile(openpi_error *error) {
+    profile_options options = {.call = call, .warmup = 0, .runs = 1};
+    profile p;
+    openpi_status status = profile_run(session, &options, NULL, &p, error);
+    if (status == OPENPI_OK) assert_int_equal(p.count, session->plan->count);
+    profile_free(&p);
+    return status;
+}
+
+static openpi_status run_trace(openpi_error *error) {
+    trace_options options = {.call = call, .calls = 2, .policy = policy};
+    trace t;
+    openpi_status status = trace_run(session, &options, &t, error);
+    if (status == OPENPI_OK) assert_true(t.count == 2 && t.policy);
+    trace_free(&t);
+    return status;
+}
+
+/* Enough names and events that every list grows more than once. */
+static openpi_status add_events(breakdown *b, openpi_error *error) {
+    char name[16];
+    for (int i = 0; i < 1200; i++) {
+        breakdown_event e = {.kind = (breakdown_kind)(i % 4), .name = name, .start_us = i, .dur_us = 3, .correlation = i / 4};
+        snprintf(name, sizeof name, i % 4 == BREAKDOWN_KERNEL ? "kernel %d" : "vit %d", i);
+        openpi_status status = breakdown_add(b, &e, error);
+        if (status != OPENPI_OK) return status;
+    }
+    return OPENPI_OK;
+}
+
+static openpi_status run_breakdown(openpi_error *error) {
+    breakdown_sums sums;
+    breakdown *b = breakdown_create();
+    if (!b) {
+        snprintf(error->message, sizeof error->message, "none");
+        return error->status = OPENPI_NO_MEMORY;
+    }
+    openpi_status status = add_events(b, error);
+    if (status == OPENPI_OK) status = breakdown_finish(b, &sums, error);
+    if (status == OPENPI_OK) assert_int_equal(sums.all.launches, 300);
+    breakdown_free(b);
+    return status;
+}
+
+static void fail_everywhere(openpi_status (*scenario)(openpi_error *)) {
+    openpi_error error = {.message = ""};
+    assert_int_equal(scenario(&error), OPENPI_OK); /* what the first use keeps, a driver's or libc's  */
+    for (long long n = 1;; n++) {
+        long long blocks = atomic_load(&allocator_blocks);
+        error = (openpi_error){.message = ""};
+        atomic_store(&allocator_calls, 0);
+        atomic_store(&allocator_failed, 0);
+        atomic_store(&allocator_fail_at, n);
+        openpi_status status = scenario(&error);
+        atomic_store(&allocator_fail_at, 0);
+        if (!atomic_load(&allocator_failed)) {
+            assert_int_equal(status, OPENPI_OK);
+            assert_true(n > 3);
+            return;
+        }
+        if (status != OPENPI_NO_MEMORY || !error.message[0]) {
+            /* What runs without (opening a folder or a library that may be absent) may do so. */
+            if (status != OPENPI_OK) fail_msg("request %lld: status %d, \"%s\"", n, (int)status, error.message);
+        }
+        assert_null(session->on_run);
+        if (atomic_load(&allocator_blocks) > blocks)
+            fail_msg("request %lld: %lld blocks are left", n, atomic_load(&allocator_blocks) - blocks);
+    }
+}
+
+static void test_profile(void **state) {
+    (void)state;
+    fail_everywhere(run_profile);
+}
+
+static void test_trace(void **state) {
+    (void)state;
+    fail_everywhere(run_trace);
+}
+
+static void test_breakdown(void **state) {
+    (void)state;
+    fail_everywhere(run_breakdown);
+}
+
+static int open_all(void **state) {
+    (void)state;
+    static const char dims[] =
+        "{\"vision\": [72, 1, 1, 24], \"vlm\": [24, 2, 2, 32, 40], \"expert\": [16, 24], \"vocab\": 2048}";
+    openpi_synthetic model = {.variant = OPENPI_PI0, .seed = 7};
+    openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
+    openpi_session_options shape = OPENPI_SESSION_OPTIONS_INIT;
+    openpi_policy_options words = OPENPI_POLICY_OPTIONS_INIT;
+    options.synthetic = words.synthetic = &model;
+    options.threads = 1;
+    shape.steps = 1;
+    shape.horizon = 2;
+    shape.max_prompt = 4;
+    words.max_prompt = 3;
+    return openpi_dims_parse(dims, &model.dims, NULL) || openpi_engine_open(NULL, &options, &engine, NULL) ||
+           openpi_session_create(engine, &shape, &session, NULL) || openpi_policy_open(NULL, &words, &policy, NULL);
+}
+
+static int close_all(void **state) {
+    (void)state;
+    openpi_policy_close(policy);
+    openpi_session_close(session);
+    openpi_engine_close(engine);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_profile), cmocka_unit_test(test_trace),
+                                       cmocka_unit_test(test_breakdown)};
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}
+
+#else
+
+static void has_its_own_allocator(void **state) {
+    (void)state;
+    print_message("           skipped: the sanitizer has its own allocator\n");
+    skip();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(has_its_own_allocator)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+#endif

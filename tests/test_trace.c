@@ -1,0 +1,539 @@
+/* Traces: a validator of the trace-event format that must itself find what is wrong with a spoiled trace; what trace_run
+ * records of a device that replays; the sums of a hand-made trace of another engine; files that are no trace. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <zlib.h>
+
+#include "measure/breakdown.h"
+#include "measure/trace.h"
+#include "scratch.h"
+
+#include "command.h"
+#include "fake_replay.h"
+
+/* ---- a validator ---------------------------------------------------------------------------------- */
+
+enum { TRACKS = 32, DEEP = 16, FLOWS = 4096 };
+
+typedef struct open_track {
+    double pid, tid, last; /* last: start of the newest event                                       */
+    double ends[DEEP];
+    int depth, named;
+} open_track;
+
+typedef struct checker {
+    open_track tracks[TRACKS];
+    int track_count;
+    struct {
+        double id, from, to;
+        int starts, ends;
+    } flows[FLOWS];
+    int flow_count, kernels, counters;
+    double kernel_us, launches;
+    char wrong[200];
+} checker;
+
+/* Times are multiples of a nanosecond, in microseconds. */
+#define SLACK 0.0004
+
+static open_track *track_of(checker *c, const json_t *event) {
+    double pid = json_number_value(json_object_get(event, "pid")), tid = json_number_value(json_object_get(event, "tid"));
+    for (int i = 0; i < c->track_count; i++)
+        if (c->tracks[i].pid == pid && c->tracks[i].tid == tid) return &c->tracks[i];
+    assert_true(c->track_count < TRACKS);
+    c->tracks[c->track_count] = (open_track){.pid = pid, .tid = tid, .last = -1e300};
+    return &c->tracks[c->track_count++];
+}
+
+#define WRONG(...) return (void)snprintf(c->wrong, sizeof c->wrong, __VA_ARGS__), 0
+
+static int needs(checker *c, const json_t *event, const char *keys) {
+    for (const char *k = keys; *k; k++) {
+        static const struct {
+            char letter;
+            const char *key;
+            int text;
+        } fields[] = {{'n', "name", 1}, {'c', "cat", 1}, {'t', "ts", 0}, {'d', "dur", 0},
+                      {'p', "pid", 0},  {'i', "tid", 0}, {'#', "id", 0}};
+        for (size_t f = 0; f < sizeof fields / sizeof *fields; f++) {
+            const json_t *value = json_object_get(event, fields[f].key);
+            if (fields[f].letter != *k || (fields[f].text ? json_is_string(value) : json_is_number(value))) continue;
+            WRONG("an event of phase %s has no %s", json_string_value(json_object_get(event, "ph")), fields[f].key);
+        }
+    }
+    return 1;
+}
+
+/* Complete events of a track stand in order and nest. */
+static int check_span(checker *c, const json_t *event) {
+    if (!needs(c, event, "nctdpi")) return 0;
+    double start = number(event, "ts"), dur = number(event, "dur"), end = start + dur;
+    const char *name = word(event, "name");
+    open_track *t = track_of(c, event);
+    if (dur < 0 || start < 0) WRONG("%s: a negative time", name);
+    if (start < t->last - SLACK) WRONG("%s: out of order", name);
+    t->last = start;
+    while (t->depth && t->ends[t->depth - 1] <= start + SLACK) t->depth--;
+    if (t->depth && end > t->ends[t->depth - 1] + SLACK)
+        WRONG("%s: sticks out of what it is in by %.4f µs", name, end - t->ends[t->depth - 1]);
+    if (t->depth == DEEP) WRONG("%s: too deep", name);
+    if (dur > SLACK) t->ends[t->depth++] = end;
+    if (strcmp(word(event, "cat"), "kernel")) return 1;
+    static const char *const texts[] = {"stage", "kind", "group", "shape", "kernel"};
+    const json_t *arguments = json_object_get(event, "args");
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (!json_is_string(json_object_get(arguments, texts[i]))) WRONG("%s: no argument %s", name, texts[i]);
+    if (!json_is_number(json_object_get(arguments, "gflop")) || !json_is_number(json_object_get(arguments, "mb")))
+        WRONG("%s: no costs", name);
+    c->kernels++;
+    c->launches += !json_integer_value(json_object_get(arguments, "part"));
+    c->kernel_us += dur;
+    if (t->depth < 1 + (dur > SLACK)) WRONG("%s: a kernel outside of its stage", name);
+    return 1;
+}
+
+static int check_flow(checker *c, const json_t *event, int end) {
+    if (!needs(c, event, "nctpi#")) return 0;
+    double id = number(event, "id"), at = number(event, "ts");
+    const open_track *t = track_of(c, event);
+    if (end && strcmp(word(event, "bp"), "e")) WRONG("flow %g: its end binds to the next event, not to the one around it", id);
+    if (at < t->last - SLACK || !t->depth || at > t->ends[t->depth - 1] + SLACK) WRONG("flow %g is tied to no event", id);
+    int f = 0;
+    while (f < c->flow_count && c->flows[f].id != id) f++;
+    assert_true(f < FLOWS);
+    if (f == c->flow_count) c->flows[c->flow_count++].id = id;
+    if (end) c->flows[f].to = at;
+    else c->flows[f].from = at;
+    c->flows[f].starts += !end;
+    c->flows[f].ends += end;
+    return 1;
+}
+
+static int check_event(checker *c, const json_t *event) {
+    const char *phase = json_string_value(json_object_get(event, "ph"));
+    if (!phase) WRONG("an event without a phase");
+    if (!strcmp(phase, "X")) return check_span(c, event);
+    if (!strcmp(phase, "s") || !strcmp(phase, "f")) return check_flow(c, event, *phase == 'f');
+    if (!strcmp(phase, "C")) {
+        const char *key;
+        json_t *value;
+        if (!needs(c, event, "ntp")) return 0;
+        if (!json_object_size(json_object_get(event, "args"))) WRONG("a counter without a value");
+        json_object_foreach(json_object_get(event, "args"), key, value) if (!json_is_number(value))
+            WRONG("counter %s is no number", key);
+        c->counters++;
+        return 1;
+    }
+    if (strcmp(phase, "M")) WRONG("an event of phase %s", phase);
+    if (!needs(c, event, "npi")) return 0;
+    if (!strcmp(word(event, "name"), "thread_name")) track_of(c, event)->named = 1;
+    return 1;
+}
+
+/* 1, or 0 with the reason in c->wrong. */
+static int validate(checker *c, const json_t *root) {
+    const json_t *events = json_object_get(root, "traceEvents"),
+                 *totals = json_object_get(json_object_get(root, "otherData"), "totals");
+    memset(c, 0, sizeof *c);
+    if (!json_array_size(events)) WRONG("no events");
+    for (size_t i = 0; i < json_array_size(events); i++)
+        if (!check_event(c, json_array_get(events, i))) return 0;
+    for (int i = 0; i < c->track_count; i++)
+        if (c->tracks[i].last > -1e300 && !c->tracks[i].named)
+            WRONG("track %g/%g has no name", c->tracks[i].pid, c->tracks[i].tid);
+    for (int i = 0; i < c->flow_count; i++)
+        if (c->flows[i].starts != 1 || c->flows[i].ends != 1 || c->flows[i].from > c->flows[i].to)
+            WRONG("flow %g: %d starts, %d ends, from %g to %g", c->flows[i].id, c->flows[i].starts, c->flows[i].ends,
+                  c->flows[i].from, c->flows[i].to);
+    if (!c->flow_count) WRONG("no flows");
+    if (number(totals, "kernels") != c->kernels) WRONG("%d kernels, the totals say %g", c->kernels, number(totals, "kernels"));
+    if (number(totals, "launches") != c->launches)
+        WRONG("%g launches, the totals say %g", c->launches, number(totals, "launches"));
+    if (fabs(number(totals, "kernel_ms") * 1e3 - c->kernel_us) > 1e-6 * c->kernel_us)
+        WRONG("kernels take %.6f µs, the totals say %.6f ms", c->kernel_us, number(totals, "kernel_ms"));
+    return 1;
+}
+
+static void must_be_valid(const json_t *root) {
+    checker c;
+    if (!validate(&c, root)) fail_msg("not a valid trace: %s", c.wrong);
+}
+
+/* The n-th event of a phase (and category, where it is not NULL). */
+static json_t *pick(const json_t *root, const char *phase, const char *category, int n) {
+    const json_t *events = json_object_get(root, "traceEvents");
+    for (size_t i = 0; i < json_array_size(events); i++) {
+        json_t *e = json_array_get(events, i);
+        if (strcmp(word(e, "ph"), phase) || (category && strcmp(word(e, "cat"), category)) || n--) continue;
+        return e;
+    }
+    fail_msg("no event of phase %s", phase);
+    return NULL;
+}
+
+/* ---- our own -------------------------------------------------------------------------------------- */
+
+#define TINY "--synthetic tiny --steps 2 --horizon 4 --warmup 1"
+
+static double sum_of(const json_t *root, const char *category) {
+    const json_t *events = json_object_get(root, "traceEvents");
+    double sum = 0;
+    for (size_t i = 0; i < json_array_size(events); i++) {
+        const json_t *e = json_array_get(events, i), *cat = json_object_get(e, "cat");
+        if (!strcmp(word(e, "ph"), "X") && !strcmp(json_string_value(cat), category)) sum += number(e, "dur");
+    }
+    return sum;
+}
+
+static void test_own(void **state) {
+    (void)state;
+    static const char *const spans[] = {"picture", "prompt", "upload", "run", "download", "actions"};
+    assert_int_equal(run("trace t.json %s --calls 3", TINY), 0);
+    must_contain(out, "3 calls from made-up pictures and words, 20 prompt tokens");
+    must_contain(out, "ui.perfetto.dev");
+    json_t *root = load("t.json"), *head = json_object_get(root, "otherData");
+    must_be_valid(root);
+    assert_string_equal(word(head, "kind"), "trace");
+    assert_true(number(head, "calls") == 3);
+    assert_string_equal(word(head, "level"), "policy");
+    for (int call = 0; call < 3; call++)
+        for (int i = 0; i < 6; i++) assert_string_equal(word(pick(root, "X", "host", call * 6 + i), "name"), spans[i]);
+    /* On a CPU kernels follow each other: they fill their stages, and the stages the run. */
+    double kernels = sum_of(root, "kernel"), stages = sum_of(root, "stage");
+    assert_true(fabs(stages - kernels) <= 1e-3 * stages);
+    double run_ms = number(json_object_get(head, "totals"), "run_ms");
+    assert_true(stages <= run_ms * 1e3 && stages >= run_ms * 1e3 * 0.98);
+    json_decref(root);
+
+    assert_int_equal(run("trace m.json %s --prompt 0", TINY), 0);
+    must_contain(out, "from made-up tensors");
+    must_contain(out, "not from pictures and words: --prompt 0 leaves a policy nothing to read");
+    root = load("m.json");
+    must_be_valid(root);
+    assert_string_equal(word(pick(root, "X", "host", 0), "name"), "upload");
+    json_decref(root);
+}
+
+/* Each spoils a valid trace in its own way. */
+static void cut_parent(json_t *root) { json_object_set_new(pick(root, "X", "stage", 0), "dur", json_real(0.5)); }
+static void move_kernel(json_t *root) { json_object_set_new(pick(root, "X", "kernel", 5), "ts", json_real(0)); }
+static void no_process(json_t *root) { json_object_del(pick(root, "X", "kernel", 0), "pid"); }
+static void no_duration(json_t *root) { json_object_del(pick(root, "X", "host", 0), "dur"); }
+static void longer_kernel(json_t *root) {
+    json_t *last = pick(root, "X", "kernel", 3);
+    json_object_set_new(last, "dur", json_real(number(last, "dur") * 0.5));
+}
+static void other_flow(json_t *root) { json_object_set_new(pick(root, "f", NULL, 0), "id", json_integer(4711)); }
+static void early_flow(json_t *root) { json_object_set_new(pick(root, "f", NULL, 0), "ts", json_real(0)); }
+static void no_name(json_t *root) { json_object_set_new(pick(root, "M", NULL, 2), "name", json_string("nothing")); }
+static void no_shape(json_t *root) { json_object_del(json_object_get(pick(root, "X", "kernel", 2), "args"), "shape"); }
+
+static void test_validator(void **state) {
+    (void)state;
+    void (*const spoilers[])(json_t *) = {cut_parent, move_kernel, no_process, no_duration, longer_kernel,
+                                          other_flow, early_flow,  no_name,    no_shape};
+    assert_int_equal(run("trace v.json %s", TINY), 0);
+    for (size_t i = 0; i < sizeof spoilers / sizeof *spoilers; i++) {
+        checker c;
+        json_t *root = load("v.json");
+        must_be_valid(root);
+        spoilers[i](root);
+        if (validate(&c, root)) fail_msg("spoiler %zu was not found", i);
+        json_decref(root);
+    }
+}
+
+/* ---- gzip ----------------------------------------------------------------------------------------- */
+
+static void unpack(const char *from, const char *to) {
+    char path[400], block[4096];
+    snprintf(path, sizeof path, "%s", scratch_path(&box, from));
+    gzFile in = gzopen(path, "rb");
+    FILE *file = fopen(scratch_path(&box, to), "wb");
+    int got;
+    assert_true(in && file && !gzdirect(in));
+    while ((got = gzread(in, block, sizeof block)) > 0) assert_int_equal(fwrite(block, 1, (size_t)got, file), got);
+    assert_int_equal(gzclose(in), Z_OK);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void test_gzip(void **state) {
+    (void)state;
+    assert_int_equal(run("trace g.json.gz %s --calls 2", TINY), 0);
+    unpack("g.json.gz", "g.json");
+    json_t *root = load("g.json");
+    must_be_valid(root);
+    json_decref(root);
+    assert_int_equal(run("trace --analyze g.json.gz --json a.json"), 0);
+    assert_int_equal(run("trace --analyze g.json --json b.json"), 0);
+    json_t *a = load("a.json"), *b = load("b.json");
+    json_t *x = json_array_get(json_object_get(a, "files"), 0), *y = json_array_get(json_object_get(b, "files"), 0);
+    json_object_del(x, "file");
+    json_object_del(y, "file");
+    assert_true(json_equal(x, y));
+    json_decref(a);
+    json_decref(b);
+
+    size_t bytes;
+    char *packed = slurp(scratch_path(&box, "g.json.gz"), &bytes);
+    assert_int_equal(scratch_write(&box, "cut.json.gz", packed, bytes / 2), 0);
+    must_refuse("trace --analyze cut.json.gz", "cut.json.gz: its gzip data is damaged or cut off, expected a whole file");
+    memset(packed + bytes / 2, 0x55, 40);
+    assert_int_equal(scratch_write(&box, "bad.json.gz", packed, bytes), 0);
+    must_refuse("trace --analyze bad.json.gz", "bad.json.gz: ");
+    free(packed);
+}
+
+/* ---- analysing ------------------------------------------------------------------------------------ */
+
+static const json_t *row(const json_t *list, const char *name) {
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (!strcmp(word(json_array_get(list, i), "name"), name)) return json_array_get(list, i);
+    fail_msg("no row %s", name);
+    return NULL;
+}
+
+static void is(const json_t *list, const char *name, double calls, double us, double step_us) {
+    const json_t *r = row(list, name);
+    if (number(r, "calls") != calls || fabs(number(r, "time_ms") * 1e3 - us) > 1e-6 ||
+        fabs(number(r, "step_ms") * 1e3 - step_us) > 1e-6)
+        fail_msg("%s: %g calls, %g ms, %g ms a step; expected %g, %g µs, %g µs", name, number(r, "calls"), number(r, "time_ms"),
+                 number(r, "step_ms"), calls, us, step_us);
+}
+
+/* The sums of tests/trace/torch.json, added by hand. */
+static void test_torch(void **state) {
+    (void)state;
+    assert_int_equal(run("trace --analyze '%s/trace/torch.json' --json torch.json", TESTS_DIR), 0);
+    must_contain(out, "a PyTorch profiler's trace; 1 call of 10 denoising steps");
+    must_contain(out, "mystery \"kernel\"");
+    must_contain(out, "Memcpy HtoD");
+    must_contain(out, "CUDAFunctor_add");
+    json_t *root = load("torch.json"), *file = json_array_get(json_object_get(root, "files"), 0);
+    const json_t *stages = json_object_get(file, "stages"), *kinds = json_object_get(file, "kinds");
+    assert_string_equal(word(root, "kind"), "breakdown");
+    is(stages, "ViT", 3, 70, 0);
+    is(stages, "prefill", 1, 50, 0);
+    is(stages, "diffusion", 4, 27, 2.7);
+    is(stages, "other", 2, 4, 0);
+    is(kinds, "GEMM", 3, 106, 1.6);
+    is(kinds, "attention", 1, 20, 0);
+    is(kinds, "activation", 1, 5, 0.5);
+    is(kinds, "norm", 1, 10, 0);
+    is(kinds, "RoPE", 1, 4, 0.4);
+    is(kinds, "other", 3, 6, 0.2);
+    assert_true(fabs(number(file, "total_ms") - 0.151) < 1e-9 && fabs(number(file, "span_ms") - 0.511) < 1e-9);
+    assert_int_equal(json_array_size(json_object_get(file, "unplaced")), 3);
+    json_decref(root);
+
+    assert_int_equal(run("trace --analyze '%s/trace/torch.json' --calls 2 --steps 5 --json torch.json", TESTS_DIR), 0);
+    root = load("torch.json");
+    stages = json_object_get(json_array_get(json_object_get(root, "files"), 0), "stages");
+    is(stages, "diffusion", 2, 13.5, 2.7);
+    json_decref(root);
+}
+
+/* Ours beside the other's. */
+static void test_two(void **state) {
+    (void)state;
+    assert_int_equal(run("trace o.json %s --calls 2", TINY), 0);
+    assert_int_equal(run("trace --analyze o.json '%s/trace/torch.json' --json two.json", TESTS_DIR), 0);
+    must_contain(out, "A o.json: openpi ");
+    must_contain(out, "; 2 calls of 2 denoising steps");
+    must_contain(out, "\nB ");
+    must_contain(out, "B ms/step");
+    json_t *root = load("two.json"), *trace = load("o.json"), *files = json_object_get(root, "files");
+    const json_t *own = json_array_get(files, 0);
+    assert_int_equal(json_array_size(files), 2);
+    assert_true(fabs(number(own, "total_ms") * 2e3 - sum_of(trace, "kernel")) < 1e-6 * sum_of(trace, "kernel"));
+    assert_true(number(row(json_object_get(own, "stages"), "other"), "calls") == 0);
+    assert_true(number(row(json_object_get(own, "stages"), "diffusion"), "time_ms") > 0);
+    assert_true(number(row(json_object_get(own, "kinds"), "attention"), "time_ms") > 0);
+    json_decref(root);
+    json_decref(trace);
+}
+
+static void test_places(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        breakdown_group group;
+    } kernels[] = {{"ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_tn", BREAKDOWN_GEMM},
+                   {"triton_mm_kernel", BREAKDOWN_GEMM},
+                   {"triton_tem_fused_mm_7", BREAKDOWN_GEMM},
+                   {"Cijk_Alik_Bljk_BBS_BH_MT128x128x64", BREAKDOWN_GEMM},
+                   {"fmha_cutlassF_bf16_aligned_64x64_rf_sm80", BREAKDOWN_ATTENTION},
+                   {"softmax_warp_forward", BREAKDOWN_ATTENTION},
+                   {"triton_red_fused_add_mean_mul_pow_rsqrt_2", BREAKDOWN_NORM},
+                   {"vectorized_layer_norm_kernel", BREAKDOWN_NORM},
+                   {"GeluCUDAKernelImpl", BREAKDOWN_ACTIVATION},
+                   {"apply_rope", BREAKDOWN_ROPE},
+                   {"copy_properties", BREAKDOWN_NO_GROUP},
+                   {"Memcpy DtoD (Device -> Device)", BREAKDOWN_NO_GROUP},
+                   {"normalize", BREAKDOWN_NO_GROUP},
+                   {"", BREAKDOWN_NO_GROUP}};
+    static const struct {
+        const char *name;
+        breakdown_stage stage;
+    } annotations[] = {{"ViT", BREAKDOWN_VIT},
+                       {"run_vit_3", BREAKDOWN_VIT},
+                       {"embed_prefix", BREAKDOWN_PREFILL},
+                       {"Denoising", BREAKDOWN_DIFFUSION},
+                       {"activity", BREAKDOWN_NO_STAGE},
+                       {"ProfilerStep#3", BREAKDOWN_NO_STAGE},
+                       {"SigLIP", BREAKDOWN_VIT},
+                       {"action_expert", BREAKDOWN_DIFFUSION},
+                       {"", BREAKDOWN_NO_STAGE}};
+    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
+        if (breakdown_group_of_words(kernels[i].name) != kernels[i].group) fail_msg("%s is misplaced", kernels[i].name);
+    for (size_t i = 0; i < sizeof annotations / sizeof *annotations; i++)
+        if (breakdown_stage_of_words(annotations[i].name) != annotations[i].stage)
+            fail_msg("%s is misplaced", annotations[i].name);
+    /* Every op of the vocabulary but the copy of the prompt's rows has a kind of its own. */
+    for (int kind = 0; kind < OP_KINDS; kind++) {
+        breakdown_group group = breakdown_group_of_kind(op_kind_name((op_kind)kind));
+        if (kind != OP_EMBED_TEXT && strcmp(op_kind_name((op_kind)kind), "add") && group == BREAKDOWN_NO_GROUP)
+            fail_msg("%s has no kind", op_kind_name((op_kind)kind));
+    }
+}
+
+/* ---- bad files ------------------------------------------------------------------------------------ */
+
+static void test_bad(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *sentence;
+    } files[] = {
+        {"", "f.json: ends in line 1, expected a trace: {\"traceEvents\": […]} or […]"},
+        {"hello", "f.json: line 1 is no JSON, expected a trace"},
+        {"{}", "f.json: there is no \"traceEvents\" in it, expected a trace in Chrome's format"},
+        {"{\"traceEvents\": 3}", "f.json: there is no \"traceEvents\" in it"},
+        {"{\"traceEvents\": []}", "f.json: none of its 0 events is a kernel with a duration"},
+        {"{\"traceEvents\": [{\"ph\": \"X\"}, {\"ph\": \"M\"}]}", "f.json: none of its 2 events is a kernel"},
+        {"{\"traceEvents\": [\n{\"ph\": \"X\"}, 3]}", "f.json: line 2 is no JSON, expected an event, which is an object"},
+        {"{\"traceEvents\": [{\"ph\": \"X\"}\n\n{\"ph\": \"X\"}]}",
+         "f.json: line 3 is no JSON, expected a comma or the end of the events"},
+        {"{\"traceEvents\": [{\"ph\": \"X\", \"ca", "f.json: ends in line 1, expected the end of a string"},
+        {"{\"traceEvents\": [{\"ph\": \"X\"", "f.json: ends in line 1, expected the rest of a value"},
+        {"{\"traceEvents\": [{\"ph\": X}]}", "f.json: line 1 is no JSON: "},
+        {"{\"traceEvents\" [", "f.json: line 1 is no JSON, expected a colon"},
+        {"{\"a\": 1 \"b\": 2}", "f.json: line 1 is no JSON, expected a comma or a closing brace"},
+        {"{3}", "f.json: line 1 is no JSON, expected a name in quotes"},
+        {"{\"a\": ]}", "f.json: line 1 is no JSON, expected a value"},
+        {"[{\"ph\": \"X\", \"cat\": \"kernel\", \"name\": \"k\", \"ts\": 1, \"dur\": -1}]",
+         "f.json: line 1: a complete event of category kernel needs a name, a ts and a dur of at least 0"},
+        {"[{\"ph\": \"X\", \"cat\": \"kernel\", \"name\": 4, \"ts\": 1, \"dur\": 1}]", "needs a name, a ts and a dur"},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        assert_int_equal(scratch_write(&box, "f.json", files[i].text, strlen(files[i].text)), 0);
+        must_refuse("trace --analyze f.json", files[i].sentence);
+    }
+    must_refuse("trace --analyze absent.json", "absent.json: cannot be opened: No such file or directory");
+    must_refuse("trace --analyze", "FILE is missing");
+    must_refuse("trace --analyze a b c", "unexpected argument 'c'");
+    must_refuse("trace absent/t.json --synthetic tiny", "absent/t.json: cannot be written: No such file or directory");
+    must_refuse("trace t.json model --synthetic tiny", "CHECKPOINT and --synthetic contradict each other");
+    must_refuse("trace t.json --synthetic tiny --calls 0", "--calls is '0', expected a whole number from 1 to 1000");
+    must_refuse("trace t.json --synthetic tiny --json x", "--json belongs to --analyze");
+    assert_int_equal(run("trace /dev/full %s", TINY), 2);
+    must_contain(err, "/dev/full: cannot be written: No space left on device");
+
+    /* A list that was cut off behind an event is a trace all the same: the format allows it. */
+    static const char open_end[] =
+        "[{\"ph\": \"X\", \"cat\": \"kernel\", \"name\": \"gemm\", \"ts\": 1, \"dur\": 2, \"pid\": \"GPU\", \"tid\": 1},\n";
+    assert_int_equal(scratch_write(&box, "f.json", open_end, sizeof open_end - 1), 0);
+    assert_int_equal(run("trace --analyze f.json"), 0);
+    must_contain(out, "no annotation names a stage");
+    must_contain(out, "f.json: every kernel has its place");
+}
+
+/* Any damage ends in a sentence or in numbers. */
+static void test_damage(void **state) {
+    (void)state;
+    char path[400];
+    size_t bytes;
+    uint64_t random = 12345;
+    snprintf(path, sizeof path, "%s/trace/torch.json", TESTS_DIR);
+    char *text = slurp(path, &bytes), *spoiled = malloc(bytes);
+    assert_non_null(spoiled);
+    for (int i = 0; i < 120; i++) {
+        size_t count = bytes;
+        memcpy(spoiled, text, bytes);
+        for (int k = 0; k <= i % 3; k++) {
+            random = random * 6364136223846793005u + 1442695040888963407u;
+            size_t at = (size_t)(random >> 33) % bytes;
+            if (i % 4) spoiled[at] = (char)(i % 4 == 1 ? "{}[]\",:\\"[random >> 20 & 7] : (char)(random >> 25));
+            else count = at;
+        }
+        assert_int_equal(scratch_write(&box, "d.json", spoiled, count), 0);
+        int status = run("trace --analyze d.json --json d.out");
+        if (status != 0 && (status != 2 || !strstr(err, "d.json: "))) fail_msg("damage %d: status %d: %s", i, status, err);
+    }
+    free(text);
+    free(spoiled);
+}
+
+/* ---- a device that replays ------------------------------------------------------------------------ */
+
+static void test_replay(void **state) {
+    (void)state;
+    openpi_error error = {0};
+    openpi_synthetic tiny;
+    openpi_engine *engine;
+    openpi_session *session;
+    openpi_engine_options with = OPENPI_ENGINE_OPTIONS_INIT;
+    openpi_session_options shape = OPENPI_SESSION_OPTIONS_INIT;
+    backend fake;
+    trace t;
+    shape.steps = 2;
+    shape.max_prompt = 16;
+    assert_int_equal(openpi_synthetic_parse("tiny", &tiny, &error), OPENPI_OK);
+    with.synthetic = &tiny;
+    assert_int_equal(openpi_engine_open(NULL, &with, &engine, &error), OPENPI_OK);
+    fake_replays(engine, &fake);
+    assert_int_equal(openpi_session_create(engine, &shape, &session, &error), OPENPI_OK);
+    trace_options options = {
+        .call = {.batch = 1, .cameras = {1, 1, 1}, .prompt = 9}, .calls = 2, .warmup = 1, .not_policy = "none is wanted"};
+    assert_int_equal(trace_run(session, &options, &t, &error), OPENPI_OK);
+    assert_int_equal(t.method, TIMED_REPLAY);
+    assert_int_equal(t.policy, 0);
+    assert_string_equal(t.not_policy, "none is wanted");
+    assert_int_equal(t.count, 2);
+    assert_int_equal(t.launches[FAKE_SPLIT].places, 2);
+    assert_int_equal(t.launches[FAKE_SPLIT + 1].place, 2);
+    assert_string_equal(t.launches[FAKE_JOINED + 1].group, "several in one");
+    assert_string_equal(t.launches[0].group, "GEMM");
+    int parts = 0;
+    for (int i = 0; i < t.launch_count; i++) parts += t.launches[i].record.part;
+    assert_int_equal(parts, FAKE_PARTS - 1);
+    for (int n = 0; n < t.count; n++) {
+        const trace_call *c = &t.calls[n];
+        const trace_span *ran = &c->spans[c->run];
+        assert_string_equal(ran->name, "replay");
+        assert_true(c->device_ms >= ran->start_ms && c->device_ms + c->ends[t.launch_count - 1] <= ran->end_ms + 0.05);
+        assert_true(c->spans[0].start_ms >= c->start_ms && c->spans[c->span_count - 1].end_ms <= c->end_ms);
+        for (int i = 1; i < c->span_count; i++) assert_true(c->spans[i].start_ms >= c->spans[i - 1].end_ms);
+        for (int i = 1; i < t.launch_count; i++) assert_true(c->starts[i] >= c->ends[i - 1]);
+        if (n) assert_true(c->start_ms >= t.calls[n - 1].end_ms);
+    }
+    trace_free(&t);
+    options.calls = 0;
+    assert_int_equal(trace_run(session, &options, &t, &error), OPENPI_BAD_ARGUMENT);
+    trace_free(&t);
+    openpi_session_close(session);
+    openpi_engine_close(engine);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_own),   cmocka_unit_test(test_validator), cmocka_unit_test(test_gzip),
+        cmocka_unit_test(test_torch), cmocka_unit_test(test_two),       cmocka_unit_test(test_places),
+        cmocka_unit_test(test_bad),   cmocka_unit_test(test_damage),    cmocka_unit_test(test_replay),
+    };
+    return cmocka_run_group_tests(tests, open_box, close_box);
+}

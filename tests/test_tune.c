@@ -1,0 +1,423 @@
+/* Tuning: the table there and back, the sentence for every bad field, ways that are really taken and change no result, and
+ * a run that is stopped and goes on. Nothing here depends on how fast this machine is. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "measure/tune.h"
+#include "measure/workload.h"
+#include "openpi_internal.h"
+#include "scratch.h"
+
+static openpi_error error;
+
+static void must(openpi_status status) {
+    if (status != OPENPI_OK) fail_msg("%s", error.message);
+}
+
+/* ---- a model on one thread -------------------------------------------------------------------------------- */
+
+static openpi_status try_open(const char *spec, const char *table, const char *without, openpi_engine **engine) {
+    static openpi_synthetic synthetic;
+    openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
+    must(openpi_synthetic_parse(spec, &synthetic, &error));
+    options.synthetic = &synthetic;
+    options.isa = "avx2";
+    options.threads = 1;
+    options.table = table;
+    options.without = without;
+    return openpi_engine_open(NULL, &options, engine, &error);
+}
+
+static openpi_engine *open_odd(const char *table, const char *without) {
+    openpi_engine *engine = NULL;
+    must(try_open("odd:pi0", table, without, &engine));
+    return engine;
+}
+
+static openpi_session *open_session(openpi_engine *engine) {
+    openpi_session *session = NULL;
+    openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
+    options.horizon = 3;
+    options.steps = 1;
+    options.max_prompt = 5;
+    must(openpi_session_create(engine, &options, &session, &error));
+    return session;
+}
+
+static void act(openpi_session *session, int cameras, float actions[3 * OPENPI_ACTION_DIM]) {
+    workload_inputs inputs;
+    workload call = {.batch = 1, .prompt = 4, .seed = 3};
+    for (int i = 0; i < cameras; i++) call.cameras[i] = 1;
+    must(workload_make(session, &call, &inputs, &error));
+    must(workload_run(session, &inputs, NULL, &error));
+    memcpy(actions, inputs.actions, 3 * OPENPI_ACTION_DIM * sizeof *actions);
+    workload_free(&inputs);
+}
+
+/* ---- tables ----------------------------------------------------------------------------------------------- */
+
+static tuning_machine here(void) {
+    openpi_engine *engine = open_odd(NULL, NULL);
+    tuning_machine machine = tuning_machine_of(engine->device, 1);
+    openpi_engine_close(engine);
+    return machine;
+}
+
+static void write_text(scratch *s, const char *name, const char *text) { assert_int_equal(scratch_write(s, name, text, strlen(text)), 0); }
+
+static void write_table(scratch *s, const char *name, const tuning *table) {
+    json_t *root = tuning_json(table);
+    char *text = json_text(root, JSON_INDENT(1));
+    assert_non_null(text);
+    write_text(s, name, text);
+    free(text);
+    json_decref(root);
+}
+
+static void table_goes_there_and_back(void **state) {
+    (void)state;
+    scratch s;
+    tuning_machine machine = here();
+    tuning table = {.machine = machine}, *read = NULL;
+    tuning_entry one = {.key = {.op = OP_NORM_LINEAR, .form = MATRIX_GATED, .norm = NORM_RMS, .type = DTYPE_BF16, .weights = DTYPE_F32, .m = 788, .n = 32768,
+                                .k = 2048, .cameras = 2},
+                        .choice = "cut 256", .heuristic = "usual", .runner_up = "panels 2", .time_us = 1.25, .heuristic_us = 2.5, .runner_up_us = 2, .confirmed = 1};
+    tuning_entry two = {.key = {.op = OP_CACHE_ATTENTION, .type = DTYPE_F32, .weights = DTYPE_F32, .m = 11, .heads = 8, .head_dim = 256, .capacity = 800},
+                        .choice = "units 16"};
+    assert_int_equal(scratch_open(&s), 0);
+    must(tuning_add(&table, &one, &error));
+    must(tuning_add(&table, &two, &error));
+    write_table(&s, "t.json", &table);
+    must(tuning_read(scratch_path(&s, "t.json"), &machine, &read, &error));
+    assert_int_equal(read->count, 2);
+    assert_true(tuning_same(&read->entries[0].key, &one.key) && tuning_same(&read->entries[1].key, &two.key));
+    assert_string_equal(read->entries[0].choice, "cut 256");
+    assert_string_equal(read->entries[0].heuristic, "usual");
+    assert_string_equal(read->entries[0].runner_up, "panels 2");
+    assert_true(read->entries[0].time_us == 1.25 && read->entries[0].heuristic_us == 2.5 && read->entries[0].runner_up_us == 2 && read->entries[0].confirmed);
+    assert_string_equal(read->entries[1].choice, "units 16");
+    tuning_close(read);
+    free(table.entries);
+    scratch_close(&s);
+}
+
+/* What openpi brings can be read by the openpi that brings it. */
+static void shipped_tables_are_whole(void **state) {
+    (void)state;
+    for (const tuning_text *t = tuning_texts; t->text; t++) {
+        json_t *root = NULL;
+        tuning *table = NULL;
+        must(json_parse(t->text, (size_t)(t->end - t->text), "shipped", &root, &error));
+        must(tuning_parse(root, "shipped", NULL, &table, &error));
+        assert_true(table->count > 0 && table->machine.device[0]);
+        tuning_close(table);
+        json_decref(root);
+    }
+}
+
+/* The sentence for one changed word of a good table. */
+static void refuse(scratch *s, const char *from, const char *to, const char *sentence) {
+    tuning_machine machine = {"Chip", "avx2", 1};
+    static const char good[] =
+        "{\"kind\": \"tuning\", \"format\": 1, \"openpi\": \"VERSION\", \"device\": \"Chip\", \"path\": \"avx2\", \"threads\": 1,\n"
+        " \"entries\": [{\"op\": \"norm_qkv\", \"form\": \"qkv\", \"norm\": \"rms\", \"dtype\": \"bf16\", \"m\": 788, \"n\": 2560, \"k\": 2048, \"choice\": \"cut 256\",\n"
+        "  \"time_us\": 1.5, \"heuristic\": \"usual\", \"confirmed\": true}]}";
+    char text[2048] = "", versioned[2048];
+    tuning *read = NULL;
+    const char *version = strstr(good, "VERSION");
+    snprintf(versioned, sizeof versioned, "%.*s%s%s", (int)(version - good), good, openpi_version(), version + 7);
+    const char *at = strstr(versioned, from);
+    assert_non_null(at);
+    snprintf(text, sizeof text, "%.*s%s%s", (int)(at - versioned), versioned, to, at + strlen(from));
+    write_text(s, "bad.json", text);
+    openpi_status status = tuning_read(scratch_path(s, "bad.json"), &machine, &read, &error);
+    if (!sentence) {
+        must(status);
+        tuning_close(read);
+        return;
+    }
+    assert_int_equal(status, OPENPI_BAD_FILE);
+    if (!strstr(error.message, sentence) || !strstr(error.message, "bad.json")) fail_msg("\"%s\" lacks \"%s\"", error.message, sentence);
+}
+
+static void bad_fields_are_named(void **state) {
+    (void)state;
+    scratch s;
+    assert_int_equal(scratch_open(&s), 0);
+    refuse(&s, "cut 256", "cut 256", NULL);
+    refuse(&s, "\"tuning\"", "\"bench\"", "\"kind\" is bench, expected \"tuning\"");
+    refuse(&s, "\"format\": 1", "\"format\": 2", "\"format\" is 2, expected 1");
+    refuse(&s, "\"openpi\": \"", "\"openpi\": \"9", "\"openpi\" is 9");
+    refuse(&s, "\"Chip\"", "\"Other\"", "\"device\" is \"Other\", expected \"Chip\"");
+    refuse(&s, "\"device\": \"Chip\",", "", "\"device\" is absent");
+    refuse(&s, "\"path\": \"avx2\"", "\"path\": \"amx\"", "\"path\" is \"amx\", expected \"avx2\"");
+    refuse(&s, "\"threads\": 1", "\"threads\": 16", "\"threads\" is 16, expected 1");
+    refuse(&s, "\"threads\": 1", "\"threads\": \"1\"", "\"threads\" is a string");
+    refuse(&s, "\"norm_qkv\"", "\"conv\"", "entries[0]: \"op\" is \"conv\"");
+    refuse(&s, "\"op\": \"norm_qkv\", ", "", "\"op\" is absent");
+    refuse(&s, "\"form\": \"qkv\"", "\"form\": 3", "\"form\" is an integer");
+    refuse(&s, "\"rms\"", "\"batch\"", "\"norm\" is \"batch\"");
+    refuse(&s, "\"bf16\"", "\"f16\"", "\"dtype\" is \"f16\"");
+    refuse(&s, "\"m\": 788", "\"m\": 0", "\"m\" is 0, expected an integer from 1");
+    refuse(&s, "\"m\": 788, ", "", "\"m\" is absent");
+    refuse(&s, "\"n\": 2560", "\"n\": -1", "\"n\" is -1");
+    refuse(&s, "\"k\": 2048", "\"k\": 2048.5", "\"k\" is a real number");
+    refuse(&s, "\"n\": 2560", "\"n\": 2560, \"cameras\": 4", "\"cameras\" is 4, expected an integer from 0 to 3");
+    refuse(&s, "\"cut 256\"", "\"\"", "\"choice\" is empty");
+    refuse(&s, "\"choice\": \"cut 256\",", "", "\"choice\" is absent");
+    refuse(&s, "\"cut 256\"", "\"0123456789012345678901234567890123456789012345678901234567890\"", "\"choice\" is too long");
+    refuse(&s, "\"time_us\": 1.5", "\"time_us\": -1", "\"time_us\" is -1");
+    refuse(&s, "\"time_us\": 1.5", "\"time_us\": \"fast\"", "\"time_us\" is a string");
+    refuse(&s, "\"confirmed\": true", "\"confirmed\": 1", "\"confirmed\" is an integer");
+    refuse(&s, "}]}", "}, {\"op\": \"norm_qkv\", \"form\": \"qkv\", \"norm\": \"rms\", \"dtype\": \"bf16\", \"m\": 788, \"n\": 2560, \"k\": 2048, \"choice\": \"usual\"}]}",
+           "entries[1] has the shape of entries[0]");
+    refuse(&s, "[{", "[7, {", "entries[0] is an integer, expected an object");
+    refuse(&s, "\"entries\": [", "\"entries\": 7, \"x\": [", "\"entries\" is an integer, expected an array");
+    refuse(&s, "}]}", "}]", "bad.json");
+    scratch_close(&s);
+}
+
+/* ---- ways that are taken ---------------------------------------------------------------------------------- */
+
+/* A table that sends every shape of the session's plan its last way, but for one op. */
+static void table_of(const openpi_session *session, const char *but, int cameras, tuning *table) {
+    const device *device = session->engine->device;
+    table->machine = tuning_machine_of(session->engine->device, 1);
+    for (int i = 0; i < session->plan->count; i++) {
+        const op *op = &session->plan->ops[i];
+        candidate list[64];
+        tuning_entry entry = {.key = tuning_key_of(op)};
+        int ways = device->backend->candidates(device, op, list, 64), known = 0;
+        entry.key.cameras = cameras;
+        for (int j = 0; j < table->count; j++) known |= tuning_same(&table->entries[j].key, &entry.key);
+        if (ways < 2 || known || (but && !strcmp(op->name, but))) continue;
+        snprintf(entry.choice, sizeof entry.choice, "%s", list[ways - 1].name);
+        must(tuning_add(table, &entry, &error));
+    }
+}
+
+static void ways_are_taken(void **state) {
+    (void)state;
+    scratch s;
+    float plain[3 * OPENPI_ACTION_DIM], tuned[3 * OPENPI_ACTION_DIM];
+    tuning table = {0};
+    openpi_engine_info info;
+    assert_int_equal(scratch_open(&s), 0);
+    openpi_engine *engine = open_odd(NULL, NULL);
+    openpi_session *session = open_session(engine);
+    assert_null(session->plan->choices);
+    act(session, 3, plain);
+    table_of(session, "prefix.gate_up", 0, &table);
+    write_table(&s, "t.json", &table);
+    openpi_session_close(session);
+    openpi_engine_close(engine);
+
+    engine = open_odd(scratch_path(&s, "t.json"), NULL);
+    openpi_engine_get_info(engine, &info);
+    assert_non_null(strstr(info.table, "t.json"));
+    session = open_session(engine);
+    int tuned_ops = 0, unknown = 0;
+    for (int i = 0; i < session->plan->count; i++) {
+        const op *op = &session->plan->ops[i];
+        int ways = engine->device->backend->candidates(engine->device, op, NULL, 0);
+        tuned_ops += op->choice > 0;
+        if (ways > 1 && !strcmp(op->name, "prefix.gate_up")) unknown++, assert_int_equal(op->choice, 0);
+        else if (ways > 1) assert_int_equal(op->choice, ways);
+    }
+    assert_true(tuned_ops > 20);
+    assert_int_equal(session->plan->tuned, tuned_ops);
+    assert_int_equal(session->plan->unknown, unknown);
+    act(session, 3, tuned);
+    assert_memory_equal(plain, tuned, sizeof plain);       /* blockings of a CPU change no bit */
+    openpi_session_close(session);
+    openpi_engine_close(engine);
+
+    engine = open_odd(scratch_path(&s, "t.json"), "tuned-tiles");
+    openpi_engine_get_info(engine, &info);
+    assert_string_equal(info.table, "");
+    session = open_session(engine);
+    for (int i = 0; i < session->plan->count; i++) assert_int_equal(session->plan->ops[i].choice, 0);
+    openpi_session_close(session);
+    openpi_engine_close(engine);
+    free(table.entries);
+    scratch_close(&s);
+}
+
+/* Entries for one camera hold for calls with one camera, and only for them. */
+static void cameras_choose(void **state) {
+    (void)state;
+    scratch s;
+    float actions[3 * OPENPI_ACTION_DIM];
+    tuning table = {0};
+    assert_int_equal(scratch_open(&s), 0);
+    openpi_engine *engine = open_odd(NULL, NULL);
+    openpi_session *session = open_session(engine);
+    table_of(session, NULL, 1, &table);
+    write_table(&s, "t.json", &table);
+    openpi_session_close(session);
+    openpi_engine_close(engine);
+    engine = open_odd(scratch_path(&s, "t.json"), NULL);
+    session = open_session(engine);
+    for (int cameras = 1; cameras <= 3; cameras++) {
+        int chosen = 0;
+        act(session, cameras, actions);
+        for (int i = 0; i < session->plan->count; i++) chosen += session->plan->ops[i].choice > 0;
+        assert_true(cameras == 1 ? chosen > 20 : chosen == 0);
+    }
+    openpi_session_close(session);
+    openpi_engine_close(engine);
+    free(table.entries);
+    scratch_close(&s);
+}
+
+/* A name that the device does not offer is an unknown shape; a table of another device is refused when the engine opens. */
+static void foreign_tables(void **state) {
+    (void)state;
+    scratch s;
+    tuning table = {.machine = here()};
+    assert_int_equal(scratch_open(&s), 0);
+    openpi_engine *engine = open_odd(NULL, NULL);
+    openpi_session *session = open_session(engine);
+    table_of(session, NULL, 0, &table);
+    for (int i = 0; i < table.count; i++) strcpy(table.entries[i].choice, "hopper_160x128");
+    write_table(&s, "t.json", &table);
+    openpi_session_close(session);
+    openpi_engine_close(engine);
+    engine = open_odd(scratch_path(&s, "t.json"), NULL);
+    session = open_session(engine);
+    assert_int_equal(session->plan->tuned, 0);
+    assert_true(session->plan->unknown > 20);
+    openpi_session_close(session);
+    openpi_engine_close(engine);
+
+    strcpy(table.machine.device, "Another chip");
+    write_table(&s, "t.json", &table);
+    engine = NULL;
+    assert_int_equal(try_open("odd:pi0", scratch_path(&s, "t.json"), NULL, &engine), OPENPI_BAD_FILE);
+    assert_non_null(strstr(error.message, "Another chip"));
+    assert_int_equal(try_open("odd:pi0", scratch_path(&s, "none.json"), NULL, &engine), OPENPI_NOT_FOUND);
+    assert_null(engine);
+    free(table.entries);
+    scratch_close(&s);
+}
+
+/* ---- tuning ----------------------------------------------------------------------------------------------- */
+
+static const tune_plan_shape small = {.batch = 1, .horizon = 3, .max_prompt = 5, .cameras = {1, 0, 0}, .prompt = 4};
+
+static void tune_small(openpi_engine *engine, const char *journal, int fresh, int known, tune *t) {
+    tune_options options = {.rounds = 1, .confirm_rounds = 1, .steps = 1, .journal = journal, .fresh = fresh};
+    must(tune_open(engine, &options, t, &error));
+    assert_int_equal(t->resumed, known);
+    must(tune_expect(t, engine, &small, 1, &error));
+    int expected = t->expected;
+    must(tune_plan(t, engine, &small, &error));
+    assert_int_equal(t->done, expected);
+    assert_int_equal(t->count, known + expected);
+}
+
+static void runs_and_goes_on(void **state) {
+    (void)state;
+    scratch s;
+    char journal[400], table[400], *text = NULL;
+    size_t bytes = 0;
+    tune t;
+    tuning *read = NULL;
+    assert_int_equal(scratch_open(&s), 0);
+    strcpy(journal, scratch_path(&s, "t.json.part"));
+    strcpy(table, scratch_path(&s, "t.json"));
+    openpi_engine *engine = open_odd(NULL, "tuned-tiles");
+    tune_small(engine, journal, 0, 0, &t);
+    int shapes = t.count;
+    assert_true(shapes > 10 && t.pair_count == 1);
+    for (int i = 0; i < t.count; i++) {
+        const tune_row *row = &t.rows[i];
+        assert_true(row->candidates > 1 && row->winner_us > 0 && row->entry.heuristic_us > 0 && row->outcome != TUNE_PENDING);
+        assert_true(row->flops > 0 && row->bytes > 0 && row->calls > 0 && row->rows > 0);
+        assert_string_equal(row->entry.choice, row->outcome == TUNE_CONFIRMED ? row->winner : row->entry.heuristic);
+        assert_true(tune_roof_ratio(&t, row, row->winner_us) >= 0);
+    }
+    tune_close(&t);
+
+    /* Stopped in the middle of a line: the shapes of the whole lines are known. */
+    must(file_read(journal, 1 << 20, &text, &bytes, &error));
+    size_t cut = 0, lines = 0;
+    while (lines < 5) lines += text[cut++] == '\n';
+    assert_int_equal(scratch_write(&s, "t.json.part", text, cut + 20), 0);
+    free(text);
+    tune_small(engine, journal, 0, 4, &t);
+    assert_int_equal(t.count, shapes);
+    tune_close(&t);
+    tune_small(engine, journal, 0, shapes, &t);
+    tune_close(&t);
+    tune_small(engine, journal, 1, 0, &t);
+
+    must(tune_save(&t, table, &error));
+    assert_false(file_exists(journal));
+    must(tuning_read(table, &t.machine, &read, &error));
+    assert_int_equal(read->count, shapes);
+    tuning_close(read);
+    tune_close(&t);
+    openpi_engine_close(engine);
+
+    /* A session that uses it knows every shape. */
+    engine = open_odd(table, NULL);
+    openpi_session *session = open_session(engine);
+    plan_choose(session->plan, 1, 1);
+    assert_int_equal(session->plan->unknown, 0);
+    openpi_session_close(session);
+    openpi_engine_close(engine);
+    scratch_close(&s);
+}
+
+static void bad_journals(void **state) {
+    (void)state;
+    scratch s;
+    tune t;
+    tune_options options = {.journal = NULL};
+    char journal[400];
+    assert_int_equal(scratch_open(&s), 0);
+    strcpy(journal, scratch_path(&s, "j"));
+    openpi_engine *engine = open_odd(NULL, "tuned-tiles");
+    options.journal = journal;
+    write_text(&s, "j", "what is this\n");
+    assert_int_equal(tune_open(engine, &options, &t, &error), OPENPI_BAD_FILE);
+    assert_non_null(strstr(error.message, "line 1"));
+    tune_close(&t);
+    tuning other = {.machine = {"Another chip", "avx2", 1}};
+    json_t *head = tuning_json(&other);
+    char *text = json_text(head, JSON_COMPACT), line[600];
+    snprintf(line, sizeof line, "%s\n", text);
+    free(text);
+    json_decref(head);
+    write_text(&s, "j", line);
+    assert_int_equal(tune_open(engine, &options, &t, &error), OPENPI_BAD_FILE);
+    assert_non_null(strstr(error.message, "Another chip"));
+    tune_close(&t);
+    options.journal = "/nowhere/at/all";
+    assert_int_equal(tune_open(engine, &options, &t, &error), OPENPI_SYSTEM);
+    assert_non_null(strstr(error.message, "/nowhere/at/all"));
+    tune_close(&t);
+    options = (tune_options){.rounds = 65};
+    assert_int_equal(tune_open(engine, &options, &t, &error), OPENPI_BAD_ARGUMENT);
+    tune_close(&t);
+    openpi_engine_close(engine);
+    scratch_close(&s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(table_goes_there_and_back), cmocka_unit_test(shipped_tables_are_whole), cmocka_unit_test(bad_fields_are_named),
+        cmocka_unit_test(ways_are_taken),            cmocka_unit_test(cameras_choose),           cmocka_unit_test(foreign_tables),
+        cmocka_unit_test(runs_and_goes_on),          cmocka_unit_test(bad_journals),
+    };
+    return cmocka_run_group_tests_name("tune", tests, NULL, NULL);
+}
