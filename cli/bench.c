@@ -76,9 +76,8 @@ static void resolve(bench_job *j) {
     v->subject.machine.without = i->without;
     v->subject.machine.no_graph = 0;
     const char *driver = power_get_facts(j->power)->driver;
-    snprintf(j->driver, sizeof j->driver, "%s", *driver ? driver : j->facts.driver);
+    snprintf(j->driver, sizeof j->driver, "%s", *driver ? driver : j->subject.facts.driver);
     bench_table_hash(j->subject.engine, j->table_hash);
-    hardware_name(v->subject.machine.device, &j->facts, j->hardware);
 }
 
 static int load(bench_job *j) {
@@ -88,9 +87,7 @@ static int load(bench_job *j) {
     int end = subject_open(&j->subject, NULL);
     if (end != END_FINE) return end;
     sample_memory(j);
-    if (bench_device_facts(j->subject.engine, &j->facts, &error) != OPENPI_OK ||
-        power_open(j->v.subject.machine.device, &j->power, &error) != OPENPI_OK)
-        return library_error(&verb_bench, &error);
+    if (power_open(j->v.subject.machine.device, &j->power, &error) != OPENPI_OK) return library_error(&verb_bench, &error);
     resolve(j);
     if (j->against) end = bench_comparable(j, j->against);
     if (end != END_FINE) return end;
@@ -120,6 +117,7 @@ static int measure(bench_job *j, bench_outcome *o) {
     int end = subject_session(&j->subject, o->batch, 0, &session);
     if (end != END_FINE) return end;
     openpi_session_get_info(session, &o->session);
+    if (j->v.verbose) machine_say_table(&verb_bench, &j->subject.info, session);
     const char *why = o->session.not_recorded;
     if (why[0]) fprintf(stderr, "openpi bench: runs operation by operation, not as one graph: %s\n", why);
     bench_workload work = {j->subject.call, j->v.warmup, j->v.runs, progress_show, &j->subject.bar, j->v.changing_prompts};
@@ -202,6 +200,7 @@ static const option_row options[] = {
     {OPTION_INT, "runs", "N", "runs that count (default: 5; 30 on a GPU)", AT(runs), 1, 100000},
     {OPTION_FLAG, "no-energy", NULL, "do not run three seconds more to count joules", AT(no_energy), 0, 0},
     {OPTION_HEADING, "Results", NULL, NULL, 0, 0, 0},
+    {OPTION_FLAG, "verbose", NULL, "also say how much of the model the tuner's table knows", AT(verbose), 0, 0},
     {OPTION_FLAG, "histogram", NULL, "also draw how the times are spread", AT(histogram), 0, 0},
     {OPTION_TEXT, "json", "FILE", "also write the figures here", AT(json), 0, 0},
     {OPTION_TEXT, "svg", "FILE", "also draw latency and samples/s against the batch", AT(svg), 0, 0},

@@ -21,7 +21,7 @@ typedef struct bench_values {
     const char *checkpoint;                /* of --best; else the positional argument                     */
     const char *batch, *json, *svg, *save, *best, *against;
     int warmup, runs;                      /* -1 and 0: as the device likes it                            */
-    int tolerance, histogram, changing_prompts, no_energy;
+    int tolerance, histogram, changing_prompts, no_energy, verbose;
 } bench_values;
 
 /* Of one batch. */
@@ -41,8 +41,7 @@ typedef struct bench_job {
     bench_outcome outcomes[BATCHES_MAX];
     int count;
     bench_roofs roofs;
-    device_facts facts;
-    char hardware[HARDWARE_TEXT], driver[96], table_hash[BENCH_HASH];
+    char driver[96], table_hash[BENCH_HASH];
     power *power;
     uint64_t load_anonymous, load_peak;    /* largest while it opened                                     */
 } bench_job;

@@ -77,11 +77,10 @@ json_t *bench_json(const bench_job *j, const char *kind) {
     json_t *root = subject_json(&j->subject, kind), *list = json_array(), *machine = json_object_get(root, "machine");
     const power_facts *f = power_get_facts(j->power);
     json_object_set_new(json_object_get(root, "workload"), "changing_prompts", json_boolean(j->v.changing_prompts));
-    json_object_set_new(machine, "hardware", json_string(j->hardware));
     json_object_set_new(machine, "driver", json_string(j->driver));
     json_object_set_new(machine, "power_limit_w", known(f->limit_w));
-    json_object_set_new(machine, "core_max_mhz", known(f->core_max_mhz > 0 ? f->core_max_mhz : j->facts.core_mhz));
-    json_object_set_new(machine, "memory_max_mhz", known(f->memory_max_mhz > 0 ? f->memory_max_mhz : j->facts.memory_mhz));
+    json_object_set_new(machine, "core_max_mhz", known(f->core_max_mhz > 0 ? f->core_max_mhz : j->subject.facts.core_mhz));
+    json_object_set_new(machine, "memory_max_mhz", known(f->memory_max_mhz > 0 ? f->memory_max_mhz : j->subject.facts.memory_mhz));
     json_object_set_new(root, "revision", json_string(openpi_revision));
     json_object_set_new(root, "warmup", json_integer(j->v.warmup));
     json_object_set_new(root, "runs", json_integer(j->v.runs));

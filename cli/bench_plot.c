@@ -49,7 +49,7 @@ static char *draw(const bench_job *j, int latency, int *height) {
     const int own_only = !is_published_workload(j);
     size_t bytes;
     sweep *w = allocate(sizeof *w);
-    snprintf(name, sizeof name, "%s, openpi.c", j->hardware);
+    snprintf(name, sizeof name, "%s, openpi.c", j->subject.hardware);
     snprintf(about, sizeof about, "%s, %s, %d prompt tokens, horizon %d, %d steps; medians on the device%s", s->source,
              s->info.dtype == OPENPI_F32 ? "f32" : "bf16", s->call.prompt, s->v->horizon, s->v->steps,
              own_only ? ". Not the published workload, so without published series" : "");

@@ -113,6 +113,9 @@ const char *machine_without(const machine_values *values, char text[SWITCH_TEXT]
 /* Sets what the words say of the machine; `text` must live as long as the options. */
 void machine_options(const machine_values *values, char text[SWITCH_TEXT], openpi_engine_options *options);
 
+/* --verbose: how many operations the tuner's table knows, on stderr. */
+void machine_say_table(const verb *verb, const openpi_engine_info *info, const openpi_session *session);
+
 /* A model as the words name it: one of a checkpoint and a synthetic recipe. */
 typedef struct model_name {
     const char *checkpoint;      /* NULL: synthetic                                                       */

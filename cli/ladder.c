@@ -130,10 +130,10 @@ static int list_switches(void) {
 
 static json_t *rung_json(const ladder_view *l, const ladder_rung *rung) {
     if (rung->reason[0]) return json_pack("{s:s,s:b,s:s}", "switch", name_of(l, rung), "applies", 0, "reason", rung->reason);
-    json_t *o = json_pack("{s:b,s:f,s:f,s:i,s:i,s:I,s:I,s:f,s:f,s:b}", "applies", 1, "p50_ms", rung->p50_ms, "device_p50_ms", rung->device_ms,
-                          "operations", rung->operations, "nodes", rung->nodes, "weight_bytes", (json_int_t)rung->weight_bytes, "session_bytes",
-                          (json_int_t)rung->session_bytes, "deviation_max", rung->deviation_max, "deviation_rms", rung->deviation_rms,
-                          "within_bound", rung->within);
+    json_t *o = json_pack("{s:b,s:f,s:f,s:i,s:i,s:I,s:I,s:f,s:f,s:b}", "applies", 1, "p50_ms", rung->p50_ms, "device_p50_ms",
+                          rung->device_ms, "operations", rung->operations, "nodes", rung->nodes, "weight_bytes",
+                          (json_int_t)rung->weight_bytes, "session_bytes", (json_int_t)rung->session_bytes, "deviation_max",
+                          rung->deviation_max, "deviation_rms", rung->deviation_rms, "within_bound", rung->within);
     if (o) json_object_set_new(o, "switch", rung->which < 0 ? json_null() : json_string(name_of(l, rung)));
     return o;
 }
@@ -195,13 +195,13 @@ static int save_svg(const ladder_view *l) {
         const ladder_rung *rung = &r->climb[i];
         if (rung->reason[0]) continue;
         snprintf(labels[count], sizeof labels[count], "%s%s", i ? "+ " : "", name_of(l, rung));
-        snprintf(notes[count], sizeof notes[count], i ? "%+.2f ms" : "", rung->p50_ms - rung->before_ms);
+        snprintf(notes[count], sizeof notes[count], "%+.2f ms", rung->p50_ms - rung->before_ms);
         bars[count] = (chart_bar){.label = labels[count], .values = {rung->p50_ms}, .note = i ? notes[count] : NULL};
         count++;
     }
     snprintf(title, sizeof title, "Ladder: %.2f ms to %.2f ms, %.2fx", r->foot_ms, r->top_ms, ratio(r->foot_ms, r->top_ms));
-    snprintf(subtitle, sizeof subtitle, "%s, %s on %s (%s), batch %d", l->subject.source, r->info.dtype == OPENPI_F32 ? "f32" : "bf16", r->info.device,
-             r->info.path, l->v->batch);
+    snprintf(subtitle, sizeof subtitle, "%s, %s on %s (%s), batch %d", l->subject.source,
+             r->info.dtype == OPENPI_F32 ? "f32" : "bf16", r->info.device, r->info.path, l->v->batch);
     FILE *file = fopen(l->v->svg, "wb");
     if (!file) return input_error(&verb_ladder, "%s: cannot be written", l->v->svg);
     chart_bars(file, &(bar_chart){.head = {title, subtitle, 0}, .unit = "ms", .bars = bars, .count = count});
@@ -302,11 +302,11 @@ const verb verb_ladder = {
     .synopsis = synopsis,
     .positional = "CHECKPOINT",
     .positional_max = 1,
-    .description = "Every optimisation is a switch. Climbs from all off to all on in the order of --list and shows each rung's time, "
-                   "its gain, the factor so far, its memory and how many operations and graph nodes its plan has; then takes each "
-                   "switch alone away from the whole. Every rung's actions are compared with those of the last: beyond the bound of "
-                   "the goldens the command ends with status 1. A switch that changes nothing for the model, the call or the device "
-                   "is n/a, with the reason.\n\n"
+    .description = "Every optimisation is a switch. Climbs from all off to all on in the order of --list and shows each rung's "
+                   "time, its gain, the factor so far, its memory and how many operations and graph nodes its plan has; then "
+                   "takes each switch alone away from the whole. Every rung's actions are compared with those of the last: beyond "
+                   "the bound of the goldens the command ends with status 1. A switch that changes nothing for the model, the "
+                   "call or the device is n/a, with the reason.\n\n"
                    "What --without names stays off on every rung. Without a model it takes the full synthetic π0.",
     .options = options,
     .conflicts = conflicts,

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "cli.h"
+#include "measure/tune.h"
 
 const char *machine_without(const machine_values *values, char text[SWITCH_TEXT]) {
     const char *given = values->without ? values->without : "";
@@ -19,4 +20,13 @@ void machine_options(const machine_values *values, char text[SWITCH_TEXT], openp
     options->pin = values->pin;
     options->without = machine_without(values, text);
     options->table = values->table;
+}
+
+void machine_say_table(const verb *verb, const openpi_engine_info *info, const openpi_session *session) {
+    int known, unknown;
+    tune_coverage(session, &known, &unknown);
+    if (!info->table[0]) fprintf(stderr, "openpi %s: no tuning table is in use, every operation goes the built-in way\n", verb->name);
+    else
+        fprintf(stderr, "openpi %s: table %s: %d operations go its ways, %d have shapes that it does not know and go the built-in way\n",
+                verb->name, info->table, known, unknown);
 }

@@ -22,7 +22,6 @@ typedef struct profile_job {
     const profile_values *v;
     subject subject;
     bench_roofs roofs;
-    char hardware[HARDWARE_TEXT];
     profile profile;
     profile_group *groups; /* room for profile.count                                                */
 } profile_job;
@@ -36,12 +35,7 @@ static int measure(profile_job *j) {
     if (end == END_FINE) end = subject_session(&j->subject, j->v->batch, 0, &session);
     if (end != END_FINE) return end;
     profile_options options = {j->subject.call, j->v->warmup, j->v->runs, progress_show, &j->subject.bar};
-    device_facts facts;
-    openpi_status status = bench_device_facts(j->subject.engine, &facts, &error);
-    if (status == OPENPI_OK) {
-        hardware_name(j->v->subject.machine.device, &facts, j->hardware);
-        status = bench_measure_roofs(j->subject.engine, &j->roofs, &error);
-    }
+    openpi_status status = bench_measure_roofs(j->subject.engine, &j->roofs, &error);
     progress_start(&j->subject.bar);
     if (status == OPENPI_OK) status = profile_run(session, &options, &j->roofs, &j->profile, &error);
     progress_end(&j->subject.bar);
@@ -141,7 +135,7 @@ static void put_totals(const profile_job *j) {
 
 static void put_head(const profile_job *j) {
     subject_print(&j->subject);
-    printf("%s, batch %d\n", j->hardware, j->v->batch);
+    printf("%s, batch %d\n", j->subject.hardware, j->v->batch);
     if (j->roofs.tflops > 0) printf("roofs measured just now: %.3f TFLOP/s, %.1f GB/s\n", j->roofs.tflops, j->roofs.gbs);
     printf(
         "roof, floor: FLOPs at the first or weights at the second, whichever takes longer; MB, TB/s: every operand once\n\n");
@@ -200,7 +194,6 @@ static json_t *profile_json(const profile_job *j) {
     const profile *p = &j->profile;
     json_t *root = subject_json(&j->subject, "profile");
     int launches = p->method == TIMED_EVENTS ? 0 : p->launches;
-    json_object_set_new(json_object_get(root, "machine"), "hardware", json_string(j->hardware));
     json_object_set_new(root, "batch", json_integer(j->v->batch));
     json_object_set_new(root, "warmup", json_integer(j->v->warmup));
     json_object_set_new(root, "runs", json_integer(p->runs));

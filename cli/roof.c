@@ -26,17 +26,6 @@ json_t *roofs_json(const bench_roofs *r) {
                      "read_gbs", known(r->gbs), "copy_gbs", known(r->copy_gbs), "core_mhz", known(r->core_mhz));
 }
 
-void hardware_name(const char *device, const device_facts *facts, char name[HARDWARE_TEXT]) {
-    enum { DEVICES_MAX = 64 };
-    openpi_device devices[DEVICES_MAX];
-    if (!device) device = "cpu";
-    snprintf(name, HARDWARE_TEXT, "%s", facts->name);
-    if (*name) return;
-    int count = openpi_devices(devices, DEVICES_MAX);
-    for (int i = 0; i < count && i < DEVICES_MAX; i++)
-        if (!strcmp(devices[i].name, device)) snprintf(name, HARDWARE_TEXT, "%s", devices[i].description);
-}
-
 /* ---- the verb ------------------------------------------------------------------------------------- */
 
 static void put_row(table *t, const char *what, double value, const char *unit) {
@@ -46,8 +35,8 @@ static void put_row(table *t, const char *what, double value, const char *unit) 
     table_cell(t, "%s", value > 0 ? unit : "");
 }
 
-static void put_roofs(const subject *s, const bench_roofs *r, const char *hardware) {
-    printf("%s, %s kernels, %d thread%s\n", hardware, s->info.path, s->info.threads, s->info.threads == 1 ? "" : "s");
+static void put_roofs(const subject *s, const bench_roofs *r) {
+    printf("%s, %s kernels, %d thread%s\n", s->hardware, s->info.path, s->info.threads, s->info.threads == 1 ? "" : "s");
     if (r->gbs <= 0) {
         printf("these kernels are the plain definitions, which have no ceiling to measure\n");
         return;
@@ -61,12 +50,11 @@ static void put_roofs(const subject *s, const bench_roofs *r, const char *hardwa
     table_print(t, stdout, 0);
 }
 
-static json_t *roof_json(const subject *s, const bench_roofs *r, const char *hardware) {
+static json_t *roof_json(const subject *s, const bench_roofs *r) {
     json_t *root = subject_json(s, "roof");
     json_object_del(root, "model");        /* of the stand-in */
     json_object_del(root, "workload");
     json_object_del(root, "ready_ms");
-    json_object_set_new(json_object_get(root, "machine"), "hardware", json_string(hardware));
     json_object_set_new(root, "roofs", roofs_json(r));
     return root;
 }
@@ -76,20 +64,13 @@ static int roof_verb_run(const void *values, char **positional, int count) {
     openpi_error error = {0};
     subject subject;
     bench_roofs roofs;
-    device_facts facts;
-    char hardware[HARDWARE_TEXT];
     v.subject.synthetic = "tiny";
     int end = subject_read(&subject, &verb_roof, &v.subject, positional, count);
     if (end == END_FINE && v.json) end = file_writable(&verb_roof, v.json);
     if (end == END_FINE) end = subject_open(&subject, NULL);
-    if (end == END_FINE && (bench_measure_all_roofs(subject.engine, &roofs, &error) != OPENPI_OK ||
-                            bench_device_facts(subject.engine, &facts, &error) != OPENPI_OK))
-        end = library_error(&verb_roof, &error);
-    if (end == END_FINE) {
-        hardware_name(v.subject.machine.device, &facts, hardware);
-        put_roofs(&subject, &roofs, hardware);
-    }
-    if (end == END_FINE && v.json) end = json_save(&verb_roof, v.json, roof_json(&subject, &roofs, hardware));
+    if (end == END_FINE && bench_measure_all_roofs(subject.engine, &roofs, &error) != OPENPI_OK) end = library_error(&verb_roof, &error);
+    if (end == END_FINE) put_roofs(&subject, &roofs);
+    if (end == END_FINE && v.json) end = json_save(&verb_roof, v.json, roof_json(&subject, &roofs));
     subject_close(&subject);
     return end;
 }

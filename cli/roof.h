@@ -10,8 +10,4 @@
 /* {"bf16_tflops", "f32_tflops", "read_gbs", "copy_gbs", "core_mhz"}, null where one is not known; null where none is. */
 json_t *roofs_json(const bench_roofs *roofs);
 
-/* What the engine's device is: "NVIDIA H200". `device` as --device takes it; NULL: cpu. */
-enum { HARDWARE_TEXT = 128 };
-void hardware_name(const char *device, const device_facts *facts, char name[HARDWARE_TEXT]);
-
 #endif

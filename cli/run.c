@@ -19,7 +19,7 @@ enum { STATE_MAX = 256, FORMAT_TABLE = 1, FORMAT_JSON, FORMAT_CSV, FORMAT_NPY };
 typedef struct run_values {
     const char *synthetic, *state, *prompt, *request, *robot, *config, *norm_stats, *tokenizer, *noise, *plot, *out;
     text_list images;
-    int prompt_state, horizon, steps, format;
+    int prompt_state, horizon, steps, format, verbose;
     uint64_t seed;
     machine_values machine;
 } run_values;
@@ -207,6 +207,7 @@ static int load(job *j) {
     shape.seed = v->seed;
     if (openpi_session_create(j->engine, &shape, &j->session, &error) != OPENPI_OK) return library_error(&verb_run, &error);
     openpi_session_get_info(j->session, &j->session_info);
+    if (v->verbose) machine_say_table(&verb_run, &j->engine_info, j->session);
     if (j->session_info.not_recorded[0])
         fprintf(stderr, "openpi run: runs operation by operation, not as one graph: %s\n", j->session_info.not_recorded);
     int horizon = j->session_info.horizon;
@@ -438,6 +439,7 @@ static const option_row options[] = {
     {OPTION_TEXT, "noise", "FILE", "start from this noise: a .npy file, float32 [horizon, 32]", AT(noise), 0, 0},
     {OPTION_U64, "seed", "N", "draw the noise from this seed (default: 0); the same on every machine", AT(seed), 0, 0},
     {OPTION_HEADING, "Result", NULL, NULL, 0, 0, 0},
+    {OPTION_FLAG, "verbose", NULL, "also say how much of the model the tuner's table knows", AT(verbose), 0, 0},
     {OPTION_CHOICE, "format", "table|json|csv|npy",
      "table (default) for people; json {\"actions\": [[…]], \"timing\": {…}}; csv with a head line; npy "
      "float64 [horizon, actions]",

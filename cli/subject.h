@@ -8,7 +8,7 @@
 #include <jansson.h>
 
 #include "cli.h"
-#include "measure/workload.h"
+#include "measure/bench.h"
 #include "progress.h"
 
 typedef struct subject_values {
@@ -39,6 +39,8 @@ typedef struct subject_values {
     {OPTION_HEADING, "Machine", NULL, NULL, 0, 0, 0},                                                                  \
     MACHINE_OPTIONS(type, member.machine)
 
+enum { HARDWARE_TEXT = 128 };
+
 typedef struct subject {
     const verb *verb;            /* for sentences                                                         */
     const subject_values *v;
@@ -47,6 +49,8 @@ typedef struct subject {
     workload call;               /* batch 1 unless the verb says otherwise                                */
     openpi_engine *engine;       /* NULL until opened                                                     */
     openpi_engine_info info;
+    device_facts facts;
+    char hardware[HARDWARE_TEXT];          /* "NVIDIA H200"                                               */
     double ready_ms;             /* opening the engine: weights packed                                    */
     progress bar;
     openpi_progress on_load;     /* called beside the bar while the engine opens; may be NULL             */

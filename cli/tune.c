@@ -46,7 +46,8 @@ static int read_numbers(const char *name, const char *text, int low, int high, n
         char *end;
         long n = strtol(at, &end, 10);
         if (end == at || n < low || n > high || (*end && *end != ',') || (*end && !end[1]))
-            return usage_error(&verb_tune, "--%s is '%s', expected numbers from %d to %d such as %d,%d", name, text, low, high, low, low + 1);
+            return usage_error(&verb_tune, "--%s is '%s', expected numbers from %d to %d such as %d,%d", name, text, low, high,
+                               low, low + 1);
         if (out->count == NUMBERS) return usage_error(&verb_tune, "--%s lists more than %d numbers", name, NUMBERS);
         out->list[out->count++] = (int)n;
         at = end;
@@ -62,7 +63,8 @@ static int read_words(tune_job *j) {
     if (end == END_FINE && v->prompts) end = read_numbers("prompts", v->prompts, 1, 4096, &j->prompts);
     if (end != END_FINE) return end;
     if (!v->out && !v->json) fprintf(stderr, "openpi tune: neither --out nor --json: the table is only shown\n");
-    if (v->out && strlen(v->out) + 6 > sizeof j->journal) return usage_error(&verb_tune, "--out is longer than %zu bytes", sizeof j->journal - 6);
+    if (v->out && strlen(v->out) + 6 > sizeof j->journal)
+        return usage_error(&verb_tune, "--out is longer than %zu bytes", sizeof j->journal - 6);
     if (v->out) snprintf(j->journal, sizeof j->journal, "%s.part", v->out);
     if (v->out) end = file_writable(&verb_tune, v->out);
     if (end == END_FINE && v->json) end = file_writable(&verb_tune, v->json);
@@ -82,16 +84,19 @@ static void show_tuning(void *user, const char *what, uint64_t done, uint64_t to
     char left[40] = "";
     if (now - j->last_ms < (j->tty ? 100 : 10000)) return;
     j->last_ms = now;
-    if (done >= 3 && total >= done) snprintf(left, sizeof left, ", about %.0f s left", elapsed * (double)(total - done) / (double)done / 1e3);
+    if (done >= 3 && total >= done)
+        snprintf(left, sizeof left, ", about %.0f s left", elapsed * (double)(total - done) / (double)done / 1e3);
     if (j->tty) {
         char bar[21];
         int filled = total ? (int)(20 * done / total) : 0;
         memset(bar, '.', 20);
         memset(bar, '#', (size_t)(filled < 20 ? filled : 20));
         bar[20] = 0;
-        fprintf(stderr, "\r\033[K[%s] shape %llu of %llu%s: %s", bar, (unsigned long long)done + 1, (unsigned long long)total, left, what);
+        fprintf(stderr, "\r\033[K[%s] shape %llu of %llu%s: %s", bar, (unsigned long long)done + 1, (unsigned long long)total,
+                left, what);
     } else {
-        fprintf(stderr, "shape %llu of %llu after %.0f s%s: %s\n", (unsigned long long)done + 1, (unsigned long long)total, elapsed / 1e3, left, what);
+        fprintf(stderr, "shape %llu of %llu after %.0f s%s: %s\n", (unsigned long long)done + 1, (unsigned long long)total,
+                elapsed / 1e3, left, what);
     }
     j->drawn = 1;
 }
@@ -115,7 +120,8 @@ static void list_plans(tune_job *j) {
         for (int p = 0; p < prompts.count; p++)
             for (int h = 0; h < j->horizons.count; h++) {
                 tune_plan_shape *s = &j->plans[j->plan_count++];
-                *s = (tune_plan_shape){.batch = j->batches.list[b], .horizon = j->horizons.list[h], .max_prompt = prompts.list[p]};
+                *s =
+                    (tune_plan_shape){.batch = j->batches.list[b], .horizon = j->horizons.list[h], .max_prompt = prompts.list[p]};
                 s->prompt = prompts.list[p] < 20 ? prompts.list[p] : 20;
                 for (int c = 0; c < j->cameras.count; c++) s->cameras[j->cameras.list[c] - 1] = 1;
             }
@@ -135,7 +141,8 @@ static int tune_variant(tune_job *j) {
         return ends(j, &error);
     }
     if (!j->opened && tune_measure_roofs(&j->tune, j->subject.engine, &error) != OPENPI_OK) return ends(j, &error);
-    if (!j->opened && j->tune.resumed) fprintf(stderr, "openpi tune: %s: going on behind %d shapes (--fresh starts anew)\n", j->journal, j->tune.resumed);
+    if (!j->opened && j->tune.resumed)
+        fprintf(stderr, "openpi tune: %s: going on behind %d shapes (--fresh starts anew)\n", j->journal, j->tune.resumed);
     if (!j->opened) j->start_ms = now_ms();
     j->opened = 1;
     list_plans(j);
@@ -185,7 +192,8 @@ static int by_share(const void *a, const void *b) {
 }
 
 static void print_rows(const tune_job *j) {
-    const char *const heads[] = {"operation", "shape", "heuristic", "µs", "winner", "µs", "gain", "roof", "library µs", "in place"};
+    const char *const heads[] = {"operation", "shape", "heuristic", "µs",         "winner",
+                                 "µs",        "gain",  "roof",      "library µs", "in place"};
     table *t = table_create("lllrlrrrrl");
     const tune_row **rows = allocate((size_t)j->tune.count * sizeof *rows);
     char text[96];
@@ -206,16 +214,20 @@ static void print_rows(const tune_job *j) {
         else table_cell(t, "-");
         if (r->library_us > 0) table_cell(t, "%.2f", r->library_us);
         else table_cell(t, "-");
-        if (r->base_ms > 0) table_cell(t, "%s, %s %.4f -> %.4f ms", tune_outcome_name(r->outcome), openpi_stage_name(r->stage), r->base_ms, r->trial_ms);
+        if (r->base_ms > 0)
+            table_cell(t, "%s, %s %.4f -> %.4f ms", tune_outcome_name(r->outcome), openpi_stage_name(r->stage), r->base_ms,
+                       r->trial_ms);
         else table_cell(t, "%s", r->outcome == TUNE_HEURISTIC ? "" : tune_outcome_name(r->outcome));
     }
     free(rows);
     table_print(t, stdout, 0);
-    printf("\nroof: the winner's part of what this device's measured ceilings allow (an op's bytes and multiplications, each once)\n");
+    printf(
+        "\nroof: the winner's part of what this device's measured ceilings allow (an op's bytes and multiplications, each once)\n");
     if (j->tune.library[0])
-        printf("library: %s, the plain product of the same rows, outputs and inputs; the own kernels also do what stands around it\n"
-               "(norm, bias, activation, RoPE, cache, residual)\n",
-               j->tune.library);
+        printf(
+            "library: %s, the plain product of the same rows, outputs and inputs; the own kernels also do what stands around it\n"
+            "(norm, bias, activation, RoPE, cache, residual)\n",
+            j->tune.library);
 }
 
 static void print_pairs(const tune_job *j) {
@@ -249,12 +261,14 @@ static json_t *job_json(const tune_job *j) {
     }
     for (int i = 0; i < j->tune.pair_count; i++) {
         const tune_pair *p = &j->tune.pairs[i];
-        json_array_append_new(pairs, json_pack("{s:s,s:i,s:i,s:i,s:i,s:f,s:f}", "variant", p->variant == OPENPI_PI05 ? "pi05" : "pi0", "batch", p->batch,
-                                               "horizon", p->horizon, "max_prompt", p->max_prompt, "cameras", p->cameras, "before_ms", p->before_ms,
-                                               "after_ms", p->after_ms));
+        json_array_append_new(pairs,
+                              json_pack("{s:s,s:i,s:i,s:i,s:i,s:f,s:f}", "variant", p->variant == OPENPI_PI05 ? "pi05" : "pi0",
+                                        "batch", p->batch, "horizon", p->horizon, "max_prompt", p->max_prompt, "cameras",
+                                        p->cameras, "before_ms", p->before_ms, "after_ms", p->after_ms));
     }
-    json_object_set_new(root, "roof", json_pack("{s:f,s:f,s:f,s:f}", "bf16_tflops", roofs->bf16_tflops, "f32_tflops", roofs->f32_tflops, "read_gbs",
-                                                roofs->read_gbs, "copy_gbs", roofs->copy_gbs));
+    json_object_set_new(root, "roof",
+                        json_pack("{s:f,s:f,s:f,s:f}", "bf16_tflops", roofs->bf16_tflops, "f32_tflops", roofs->f32_tflops,
+                                  "read_gbs", roofs->read_gbs, "copy_gbs", roofs->copy_gbs));
     json_object_set_new(root, "library", json_string(j->tune.library));
     json_object_set_new(root, "shapes", rows);
     json_object_set_new(root, "plans", pairs);
@@ -267,8 +281,9 @@ static int finish(tune_job *j) {
     for (int i = 0; i < j->tune.count; i++) outcomes[j->tune.rows[i].outcome]++;
     print_rows(j);
     print_pairs(j);
-    printf("\n%s (%s): %d shapes, %d winners confirmed in place, %d rejected, %d where the built-in rule is as fast; %.0f s\n", j->tune.machine.device,
-           j->tune.machine.path, j->tune.count, outcomes[TUNE_CONFIRMED], outcomes[TUNE_REJECTED], outcomes[TUNE_HEURISTIC], (now_ms() - j->start_ms) / 1e3);
+    printf("\n%s (%s): %d shapes, %d winners confirmed in place, %d rejected, %d where the built-in rule is as fast; %.0f s\n",
+           j->tune.machine.device, j->tune.machine.path, j->tune.count, outcomes[TUNE_CONFIRMED], outcomes[TUNE_REJECTED],
+           outcomes[TUNE_HEURISTIC], (now_ms() - j->start_ms) / 1e3);
     if (j->v->json) {
         int end = json_save(&verb_tune, j->v->json, job_json(j));
         if (end != END_FINE) return end;
@@ -302,7 +317,8 @@ static const option_row options[] = {
     {OPTION_TEXT, "horizons", "N[,N]", "actions of the chunk (default: 10,50)", AT(horizons), 0, 0},
     {OPTION_TEXT, "prompts", "N[,N]", "most prompt tokens of a session (default: 20 and the model's own)", AT(prompts), 0, 0},
     {OPTION_HEADING, "Measuring", NULL, NULL, 0, 0, 0},
-    {OPTION_TEXT, "out", "FILE", "write the table here; FILE.part is the journal that a run that was stopped goes on from", AT(out), 0, 0},
+    {OPTION_TEXT, "out", "FILE", "write the table here; FILE.part is the journal that a run that was stopped goes on from",
+     AT(out), 0, 0},
     {OPTION_FLAG, "fresh", NULL, "forget a journal that is there", AT(fresh), 0, 0},
     {OPTION_TEXT, "json", "FILE", "also write everything that was measured here", AT(json), 0, 0},
     {OPTION_INT, "rounds", "N", "times that a candidate near the best is timed (default: 11)", AT(rounds), 1, 64},
@@ -311,10 +327,13 @@ static const option_row options[] = {
     {0},
 };
 static const example examples[] = {
-    {"a table for this GPU: batch 1, both variants, 1 to 3 cameras, horizons 10 and 50", "openpi tune --device cuda:0 --out tune/mine.json"},
+    {"a table for this GPU: batch 1, both variants, 1 to 3 cameras, horizons 10 and 50",
+     "openpi tune --device cuda:0 --out tune/mine.json"},
     {"use it", "openpi bench --device cuda:0 --table tune/mine.json"},
-    {"only the plans that matter here", "openpi tune --device cuda:0 --variant pi05 --batches 1,4 --cameras 2 --horizons 10 --out mine.json"},
-    {"for a processor, with as many threads as will be used", "openpi tune --threads 16 --horizons 10 --cameras 3 --out mine.json"},
+    {"only the plans that matter here",
+     "openpi tune --device cuda:0 --variant pi05 --batches 1,4 --cameras 2 --horizons 10 --out mine.json"},
+    {"for a processor, with as many threads as will be used",
+     "openpi tune --threads 16 --horizons 10 --cameras 3 --out mine.json"},
     {NULL, NULL},
 };
 static const char *const synopsis[] = {"[--synthetic PRESET[:pi0|pi05[:SEED]]] [options]", "CHECKPOINT [options]", NULL};
@@ -326,12 +345,13 @@ const verb verb_tune = {
     .synopsis = synopsis,
     .positional = "CHECKPOINT",
     .positional_max = 1,
-    .description = "Times every way that the device offers for every shape of the plans asked for: kernels, tiles, stages, splits "
-                   "and clusters on a GPU, blockings on a CPU. Each winner then runs inside the whole plan against the plan without "
-                   "it; one that loses there is rejected. The table that comes out is used with --table, or without words where "
-                   "openpi brings one for the device; shapes that it does not know go the built-in way.\n\n"
-                   "Without a model it takes the full synthetic π0 and π0.5. A run that was stopped goes on where it was when it is "
-                   "started again with the same --out.",
+    .description =
+        "Times every way that the device offers for every shape of the plans asked for: kernels, tiles, stages, splits "
+        "and clusters on a GPU, blockings on a CPU. Each winner then runs inside the whole plan against the plan without "
+        "it; one that loses there is rejected. The table that comes out is used with --table, or without words where "
+        "openpi brings one for the device; shapes that it does not know go the built-in way.\n\n"
+        "Without a model it takes the full synthetic π0 and π0.5. A run that was stopped goes on where it was when it is "
+        "started again with the same --out.",
     .options = options,
     .examples = examples,
     .values_bytes = sizeof(tune_values),

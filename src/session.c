@@ -67,10 +67,16 @@ static openpi_status upload_inputs(openpi_session *s, const void *end, openpi_er
 static openpi_status record_fewer(openpi_session *s, int cameras, openpi_error *error) {
     const plan *p = s->plan;
     device *device = s->engine->device;
-    const int *few = p->choices + (cameras - 1) * p->count, *all = p->choices + (OPENPI_CAMERAS - 1) * p->count;
-    if (!p->choices || !memcmp(few, all, (size_t)p->count * sizeof *few)) return OPENPI_OK;
+    size_t bytes = (size_t)p->count * sizeof *p->choices;
+    if (!p->choices || s->options.batch > 1) return OPENPI_OK;
+    if (!memcmp(p->choices + (cameras - 1) * p->count, p->choices + (OPENPI_CAMERAS - 1) * p->count, bytes)) return OPENPI_OK;
     plan_choose(s->plan, cameras, 1);
     return device->backend->record(device, p->ops, p->count, s->work, &s->fewer[cameras - 1], error);
+}
+
+/* A sample's result must not depend on its neighbours: only a session of one sample goes by its number of cameras. */
+static int choose_ways(openpi_session *s, int batch) {
+    return plan_choose(s->plan, s->options.batch == 1 ? s->last.images : OPENPI_CAMERAS * batch, batch);
 }
 
 static struct recording *recording_for(const openpi_session *s, int cameras) {
@@ -375,7 +381,7 @@ openpi_status openpi_session_run(openpi_session *s, const openpi_sample *samples
     double start = clock_ms();
     TRY(upload_call(s, samples, batch, noise, error));
     double uploaded = clock_ms();
-    int cameras = plan_choose(s->plan, s->last.images, batch);
+    int cameras = choose_ways(s, batch);
     if (s->observer)
         TRY(run_observed(s, samples, batch, t.stage_ms, error));
     else if (s->on_run)

@@ -27,7 +27,7 @@ static void fake_add(struct recording *r, int first, int ops, int part, const ch
 
 /* Op FAKE_SPLIT takes two launches; FAKE_JOIN ops from FAKE_JOINED on take one; FAKE_PARTS pairs from FAKE_LOOP on are one
  * launch in three parts. */
-static openpi_status fake_make(const op *ops, int count, void *work, int timed, struct recording **out) {
+static openpi_status fake_make(const op *ops, int count, void *work, int timed, struct recording **made) {
     struct recording *r = calloc(1, sizeof *r);
     r->launches = calloc((size_t)count + 1, sizeof *r->launches);
     r->ops = ops;
@@ -47,20 +47,20 @@ static openpi_status fake_make(const op *ops, int count, void *work, int timed, 
             fake_add(r, i++, 1, 0, "plain");
         }
     }
-    *out = r;
+    *made = r;
     return OPENPI_OK;
 }
 
-static openpi_status fake_record(device *device, const op *ops, int count, void *work, struct recording **out,
+static openpi_status fake_record(device *device, const op *ops, int count, void *work, struct recording **made,
                                  openpi_error *error) {
     (void)device, (void)error;
-    return fake_make(ops, count, work, 0, out);
+    return fake_make(ops, count, work, 0, made);
 }
 
-static openpi_status fake_record_timed(device *device, const op *ops, int count, void *work, struct recording **out,
+static openpi_status fake_record_timed(device *device, const op *ops, int count, void *work, struct recording **made,
                                        openpi_error *error) {
     (void)device, (void)error;
-    return fake_make(ops, count, work, 1, out);
+    return fake_make(ops, count, work, 1, made);
 }
 
 /* A launch of n ops is timed as a whole; the second launch of a split op takes next to nothing. */

@@ -71,7 +71,9 @@ static tuning_machine here(void) {
     return machine;
 }
 
-static void write_text(scratch *s, const char *name, const char *text) { assert_int_equal(scratch_write(s, name, text, strlen(text)), 0); }
+static void write_text(scratch *s, const char *name, const char *text) {
+    assert_int_equal(scratch_write(s, name, text, strlen(text)), 0);
+}
 
 static void write_table(scratch *s, const char *name, const tuning *table) {
     json_t *root = tuning_json(table);
@@ -87,10 +89,29 @@ static void table_goes_there_and_back(void **state) {
     scratch s;
     tuning_machine machine = here();
     tuning table = {.machine = machine}, *read = NULL;
-    tuning_entry one = {.key = {.op = OP_NORM_LINEAR, .form = MATRIX_GATED, .norm = NORM_RMS, .type = DTYPE_BF16, .weights = DTYPE_F32, .m = 788, .n = 32768,
-                                .k = 2048, .cameras = 2},
-                        .choice = "cut 256", .heuristic = "usual", .runner_up = "panels 2", .time_us = 1.25, .heuristic_us = 2.5, .runner_up_us = 2, .confirmed = 1};
-    tuning_entry two = {.key = {.op = OP_CACHE_ATTENTION, .type = DTYPE_F32, .weights = DTYPE_F32, .m = 11, .heads = 8, .head_dim = 256, .capacity = 800},
+    tuning_entry one = {.key = {.op = OP_NORM_LINEAR,
+                                .form = MATRIX_GATED,
+                                .norm = NORM_RMS,
+                                .type = DTYPE_BF16,
+                                .weights = DTYPE_F32,
+                                .m = 788,
+                                .n = 32768,
+                                .k = 2048,
+                                .cameras = 2},
+                        .choice = "cut 256",
+                        .heuristic = "usual",
+                        .runner_up = "panels 2",
+                        .time_us = 1.25,
+                        .heuristic_us = 2.5,
+                        .runner_up_us = 2,
+                        .confirmed = 1};
+    tuning_entry two = {.key = {.op = OP_CACHE_ATTENTION,
+                                .type = DTYPE_F32,
+                                .weights = DTYPE_F32,
+                                .m = 11,
+                                .heads = 8,
+                                .head_dim = 256,
+                                .capacity = 800},
                         .choice = "units 16"};
     assert_int_equal(scratch_open(&s), 0);
     must(tuning_add(&table, &one, &error));
@@ -102,7 +123,8 @@ static void table_goes_there_and_back(void **state) {
     assert_string_equal(read->entries[0].choice, "cut 256");
     assert_string_equal(read->entries[0].heuristic, "usual");
     assert_string_equal(read->entries[0].runner_up, "panels 2");
-    assert_true(read->entries[0].time_us == 1.25 && read->entries[0].heuristic_us == 2.5 && read->entries[0].runner_up_us == 2 && read->entries[0].confirmed);
+    assert_true(read->entries[0].time_us == 1.25 && read->entries[0].heuristic_us == 2.5 && read->entries[0].runner_up_us == 2 &&
+                read->entries[0].confirmed);
     assert_string_equal(read->entries[1].choice, "units 16");
     tuning_close(read);
     free(table.entries);
@@ -121,6 +143,29 @@ static void shipped_tables_are_whole(void **state) {
         tuning_close(table);
         json_decref(root);
     }
+}
+
+/* The one for the H200 serves that card, with the kernels it is for, and nobody else. */
+static void shipped_table_finds_its_device(void **state) {
+    (void)state;
+    tuning *table = NULL;
+    tuning_machine card = {"NVIDIA H200", "hopper", 0}, other = {"NVIDIA H200", "portable", 0};
+    must(tuning_shipped(&card, &table, &error));
+    assert_non_null(table);
+    assert_string_equal(table->source, "built in");
+    /* What two cameras' prefix of the published workload needs most. */
+    op down = {.kind = OP_LINEAR_RESIDUAL, .type = DTYPE_BF16};
+    down.linear_residual.rows.capacity = 788;
+    down.linear_residual.weight = (matrix){.n = 2048, .k = 16384, .type = DTYPE_BF16, .form = MATRIX_PLAIN};
+    const tuning_entry *entry = tuning_find(table, &down, 2);
+    assert_non_null(entry);
+    assert_int_equal(entry->key.cameras, 2);
+    assert_true(entry->time_us > 0 && entry->choice[0]);
+    down.linear_residual.rows.capacity = 789;
+    assert_null(tuning_find(table, &down, 2));
+    tuning_close(table);
+    must(tuning_shipped(&other, &table, &error));
+    assert_null(table);
 }
 
 /* The sentence for one changed word of a good table. */
@@ -145,7 +190,8 @@ static void refuse(scratch *s, const char *from, const char *to, const char *sen
         return;
     }
     assert_int_equal(status, OPENPI_BAD_FILE);
-    if (!strstr(error.message, sentence) || !strstr(error.message, "bad.json")) fail_msg("\"%s\" lacks \"%s\"", error.message, sentence);
+    if (!strstr(error.message, sentence) || !strstr(error.message, "bad.json"))
+        fail_msg("\"%s\" lacks \"%s\"", error.message, sentence);
 }
 
 static void bad_fields_are_named(void **state) {
@@ -177,8 +223,10 @@ static void bad_fields_are_named(void **state) {
     refuse(&s, "\"time_us\": 1.5", "\"time_us\": -1", "\"time_us\" is -1");
     refuse(&s, "\"time_us\": 1.5", "\"time_us\": \"fast\"", "\"time_us\" is a string");
     refuse(&s, "\"confirmed\": true", "\"confirmed\": 1", "\"confirmed\" is an integer");
-    refuse(&s, "}]}", "}, {\"op\": \"norm_qkv\", \"form\": \"qkv\", \"norm\": \"rms\", \"dtype\": \"bf16\", \"m\": 788, \"n\": 2560, \"k\": 2048, \"choice\": \"usual\"}]}",
-           "entries[1] has the shape of entries[0]");
+    refuse(
+        &s, "}]}",
+        "}, {\"op\": \"norm_qkv\", \"form\": \"qkv\", \"norm\": \"rms\", \"dtype\": \"bf16\", \"m\": 788, \"n\": 2560, \"k\": 2048, \"choice\": \"usual\"}]}",
+        "entries[1] has the shape of entries[0]");
     refuse(&s, "[{", "[7, {", "entries[0] is an integer, expected an object");
     refuse(&s, "\"entries\": [", "\"entries\": 7, \"x\": [", "\"entries\" is an integer, expected an array");
     refuse(&s, "}]}", "}]", "bad.json");
@@ -415,9 +463,15 @@ static void bad_journals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(table_goes_there_and_back), cmocka_unit_test(shipped_tables_are_whole), cmocka_unit_test(bad_fields_are_named),
-        cmocka_unit_test(ways_are_taken),            cmocka_unit_test(cameras_choose),           cmocka_unit_test(foreign_tables),
-        cmocka_unit_test(runs_and_goes_on),          cmocka_unit_test(bad_journals),
+        cmocka_unit_test(shipped_table_finds_its_device),
+        cmocka_unit_test(table_goes_there_and_back),
+        cmocka_unit_test(shipped_tables_are_whole),
+        cmocka_unit_test(bad_fields_are_named),
+        cmocka_unit_test(ways_are_taken),
+        cmocka_unit_test(cameras_choose),
+        cmocka_unit_test(foreign_tables),
+        cmocka_unit_test(runs_and_goes_on),
+        cmocka_unit_test(bad_journals),
     };
     return cmocka_run_group_tests_name("tune", tests, NULL, NULL);
 }

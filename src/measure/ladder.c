@@ -16,10 +16,14 @@ typedef struct climber {
     ladder_report *out;
     openpi_engine *engine;                 /* open, or NULL                                               */
     uint32_t fixed;                        /* off throughout                                              */
-    float *actions;                        /* [LADDER_SWITCHES·2 + 1][count]: of every rung               */
+    float *actions;                        /* [TOP + 1][count]: of the climb, of LEFT_OUT + switch, of TOP */
     size_t count;
     int done, total;
 } climber;
+
+enum { LEFT_OUT = LADDER_SWITCHES + 1, TOP = LEFT_OUT + LADDER_SWITCHES };
+
+static float *actions_of(const climber *c, int place) { return c->actions + (size_t)place * c->count; }
 
 static uint32_t bit(int which) { return 1u << which; }
 
@@ -42,7 +46,9 @@ const char *ladder_reason(const openpi_engine *e, const workload *call, int whic
     case SWITCH_PRECOMPUTED_MODULATIONS: return pi05 ? "" : "π0 has no modulations";
     case SWITCH_MASKED_CAMERAS_DROPPED: return all ? "all cameras are there" : "";
     case SWITCH_GRAPH_REPLAY: return records ? "" : "this device runs operation by operation";
-    case SWITCH_DEPENDENT_LAUNCH: return !records ? "this device launches nothing" : overlaps(e) ? "" : "this device cannot start a kernel early";
+    case SWITCH_DEPENDENT_LAUNCH:
+        if (!records) return "this device launches nothing";
+        return overlaps(e) ? "" : "this device cannot start a kernel early";
     case SWITCH_TUNED_TILES: return e->tuning ? "" : "there is no table for this device";
     case SWITCH_PACKED_WEIGHTS: return strcmp(e->device->path, "reference") ? "" : "the scalar definitions read rows";
     case SWITCH_PERSISTENT_DENOISE: return records ? "" : "this device has no resident kernel";
@@ -90,7 +96,8 @@ static int changes_nothing(const climber *c, const ladder_rung *rung, const ladd
     return rung->which == SWITCH_PERSISTENT_DENOISE && other && rung->nodes == other->nodes && c->engine->device->backend->nodes;
 }
 
-static openpi_status measure(climber *c, openpi_session *session, ladder_rung *rung, const ladder_rung *other, float *actions, openpi_error *error) {
+static openpi_status measure(climber *c, openpi_session *session, ladder_rung *rung, const ladder_rung *other, float *actions,
+                             openpi_error *error) {
     const backend *backend = c->engine->device->backend;
     openpi_session_info info;
     bench_workload work = {c->job->call, c->job->warmup, c->job->runs, NULL, NULL, 0};
@@ -112,7 +119,8 @@ static openpi_status measure(climber *c, openpi_session *session, ladder_rung *r
 }
 
 /* `off`: the state; `other`: the rung to compare nodes with, or NULL. */
-static openpi_status climb_to(climber *c, uint32_t off, ladder_rung *rung, const ladder_rung *other, float *actions, openpi_error *error) {
+static openpi_status climb_to(climber *c, uint32_t off, ladder_rung *rung, const ladder_rung *other, float *actions,
+                              openpi_error *error) {
     openpi_session *session = NULL;
     TRY(open_engine(c, off | c->fixed, error));
     openpi_status status = openpi_session_create(c->engine, &c->job->session, &session, error);
@@ -136,13 +144,13 @@ static openpi_status climb(climber *c, openpi_error *error) {
     uint32_t off = (uint32_t)((UINT64_C(1) << SWITCHES) - 1);
     int below = 0;
     name_rung(c, &r->climb[0], -1);
-    TRY(climb_to(c, off, &r->climb[0], NULL, c->actions, error));
+    TRY(climb_to(c, off, &r->climb[0], NULL, actions_of(c, 0), error));
     r->climb_count = 1;
     for (int which = 0; which < SWITCHES; which++) {
         ladder_rung *rung = &r->climb[r->climb_count];
         name_rung(c, rung, which);
         off &= ~bit(which);
-        if (!rung->reason[0]) TRY(climb_to(c, off, rung, &r->climb[below], c->actions + (size_t)r->climb_count * c->count, error));
+        if (!rung->reason[0]) TRY(climb_to(c, off, rung, &r->climb[below], actions_of(c, r->climb_count), error));
         rung->before_ms = r->climb[below].p50_ms;
         if (!rung->reason[0]) below = r->climb_count;
         r->climb_count++;
@@ -151,7 +159,7 @@ static openpi_status climb(climber *c, openpi_error *error) {
     r->top_ms = r->climb[below].p50_ms;
     engine_set_off(c->engine, c->fixed);
     openpi_engine_get_info(c->engine, &r->info);
-    memcpy(c->actions + (size_t)(2 * LADDER_SWITCHES) * c->count, c->actions + (size_t)below * c->count, c->count * sizeof *c->actions);
+    memcpy(actions_of(c, TOP), actions_of(c, below), c->count * sizeof *c->actions);
     return OPENPI_OK;
 }
 
@@ -166,7 +174,7 @@ static openpi_status leave_out(climber *c, openpi_error *error) {
             if (packs != pass) continue;
             *rung = (ladder_rung){.which = which};
             memcpy(rung->reason, r->climb[which + 1].reason, sizeof rung->reason);
-            if (!rung->reason[0]) TRY(climb_to(c, bit(which), rung, NULL, c->actions + (size_t)(LADDER_SWITCHES + which) * c->count, error));
+            if (!rung->reason[0]) TRY(climb_to(c, bit(which), rung, NULL, actions_of(c, LEFT_OUT + which), error));
             rung->before_ms = rung->p50_ms;
         }
     return OPENPI_OK;
@@ -186,7 +194,7 @@ static void set_bounds(climber *c) {
 }
 
 static void check(const climber *c, ladder_rung *rung, const float *actions) {
-    const float *top = c->actions + (size_t)(2 * LADDER_SWITCHES) * c->count;
+    const float *top = actions_of(c, TOP);
     ladder_report *r = c->out;
     double squares = 0;
     if (rung->reason[0]) return;
@@ -204,12 +212,13 @@ static openpi_status prepare(climber *c, openpi_error *error) {
     uint32_t all = (uint32_t)((UINT64_C(1) << SWITCHES) - 1);
     TRY(switches_parse(c->job->engine.without, &c->fixed, error));
     if (c->job->runs < 1 || c->job->warmup < 0)
-        return report(error, OPENPI_BAD_ARGUMENT, "ladder: %d runs after %d to warm up, expected at least one run", c->job->runs, c->job->warmup);
+        return report(error, OPENPI_BAD_ARGUMENT, "ladder: %d runs after %d to warm up, expected at least one run", c->job->runs,
+                      c->job->warmup);
     TRY(open_engine(c, all, error));
     int horizon = c->job->session.horizon ? c->job->session.horizon : c->engine->checkpoint->horizon;
     c->count = (size_t)c->job->call.batch * (size_t)horizon * OPENPI_ACTION_DIM;
-    c->actions = calloc((2 * LADDER_SWITCHES + 1) * c->count, sizeof *c->actions);
-    if (!c->actions) return report_no_memory(error, (2 * LADDER_SWITCHES + 1) * c->count * sizeof *c->actions, "the ladder's actions");
+    c->actions = calloc((TOP + 1) * c->count, sizeof *c->actions);
+    if (!c->actions) return report_no_memory(error, (TOP + 1) * c->count * sizeof *c->actions, "the ladder's actions");
     for (int which = 0; which < SWITCHES; which++)
         if (!(c->fixed & bit(which)) && !*ladder_reason(c->engine, &c->job->call, which)) c->total += 2;
     c->total++;
@@ -224,8 +233,8 @@ openpi_status ladder_run(const ladder_job *job, ladder_report *out, openpi_error
     if (status == OPENPI_OK) status = leave_out(&c, error);
     if (status == OPENPI_OK) {
         set_bounds(&c);
-        for (int i = 0; i < out->climb_count; i++) check(&c, &out->climb[i], c.actions + (size_t)i * c.count);
-        for (int i = 0; i < out->without_count; i++) check(&c, &out->without[i], c.actions + (size_t)(LADDER_SWITCHES + i) * c.count);
+        for (int i = 0; i < out->climb_count; i++) check(&c, &out->climb[i], actions_of(&c, i));
+        for (int i = 0; i < out->without_count; i++) check(&c, &out->without[i], actions_of(&c, LEFT_OUT + i));
     }
     free(c.actions);
     openpi_engine_close(c.engine);

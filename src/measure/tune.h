@@ -14,6 +14,7 @@
 #include "model/tuning.h"
 
 struct openpi_engine;
+struct openpi_session;
 
 typedef enum tune_outcome {
     TUNE_HEURISTIC,              /* the built-in rule's way was the fastest, or as good                   */
@@ -58,7 +59,7 @@ typedef struct tune_options {
 
 typedef struct tune_plan_shape {
     int batch, horizon, max_prompt;
-    int cameras[OPENPI_CAMERAS]; /* 1: also with 1, 2, 3 cameras a sample                                 */
+    int cameras[OPENPI_CAMERAS]; /* 1: also with 1, 2, 3 cameras a sample; of a batch the most counts      */
     int prompt;                  /* tokens of the call it is timed with                                   */
 } tune_plan_shape;
 
@@ -86,6 +87,10 @@ openpi_status tune_plan(tune *tune, struct openpi_engine *engine, const tune_pla
 /* Writes the table over what is there and removes the journal. */
 openpi_status tune_save(const tune *tune, const char *path, openpi_error *error);
 void tune_close(tune *tune);
+
+/* Operations of the session's plan whose shape its engine's table knows, and those with several ways whose shape it does not;
+ * both 0 without a table. */
+void tune_coverage(const struct openpi_session *session, int *known, int *unknown);
 
 /* "heuristic", "pending", "confirmed", "rejected" */
 const char *tune_outcome_name(tune_outcome outcome);

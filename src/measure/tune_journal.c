@@ -42,8 +42,9 @@ static const struct {
     const char *name;
     size_t offset;
 } figures[] = {
-    {"winner_us", offsetof(tune_row, winner_us)},   {"base_ms", offsetof(tune_row, base_ms)}, {"trial_ms", offsetof(tune_row, trial_ms)},
-    {"library_us", offsetof(tune_row, library_us)}, {"flops", offsetof(tune_row, flops)},     {"bytes", offsetof(tune_row, bytes)},
+    {"winner_us", offsetof(tune_row, winner_us)}, {"base_ms", offsetof(tune_row, base_ms)},
+    {"trial_ms", offsetof(tune_row, trial_ms)},   {"library_us", offsetof(tune_row, library_us)},
+    {"flops", offsetof(tune_row, flops)},         {"bytes", offsetof(tune_row, bytes)},
 };
 enum { FIGURES = sizeof figures / sizeof *figures };
 
@@ -83,7 +84,8 @@ static openpi_status read_row(const json_t *o, const char *where, tune_row *row,
     for (int i = 0; i < TUNE_OUTCOMES; i++)
         if (outcome && !strcmp(outcome, tune_outcome_name((tune_outcome)i))) found = i;
     if (found == TUNE_OUTCOMES)
-        return report(error, OPENPI_BAD_FILE, "%s: \"outcome\" is %.40s, expected heuristic, pending, confirmed or rejected", where, outcome ? outcome : "absent");
+        return report(error, OPENPI_BAD_FILE, "%s: \"outcome\" is %.40s, expected heuristic, pending, confirmed or rejected",
+                      where, outcome ? outcome : "absent");
     row->outcome = (tune_outcome)found;
     for (int i = 0; i < OPENPI_STAGES; i++)
         if (stage && !strcmp(stage, openpi_stage_name((openpi_stage)i))) row->stage = (openpi_stage)i;
@@ -120,7 +122,8 @@ static openpi_status read_line(tune *t, const char *line, size_t bytes, int numb
     snprintf(where, sizeof where, "%.160s: line %d", t->options.journal, number);
     TRY(json_parse(line, bytes, where, &object, error));
     tuning *none = NULL;
-    openpi_status status = number == 1 ? tuning_parse(object, where, &t->machine, &none, error) : read_row(object, where, &row, error);
+    openpi_status status =
+        number == 1 ? tuning_parse(object, where, &t->machine, &none, error) : read_row(object, where, &row, error);
     tuning_close(none);
     json_decref(object);
     if (status != OPENPI_OK || number == 1) return status;

@@ -28,21 +28,27 @@ void plan_expert(plan *plan, const row_table *table, int step) {
     const plan_buffers *b = &plan->buffers;
     const model *m = plan->model;
     row_set rows = plan_rows(table);
+    float scale = 1 / sqrtf((float)m->dims.head_dim);
 
     for (int i = 0; i < m->dims.depth; i++) {
         const gemma_layer *layer = &m->expert[i];
         kv_cache cache = plan_cache(plan, i);
         norm norm_in = plan_expert_norm(plan, 2 * i, layer->norm_in, step);
         norm norm_post = plan_expert_norm(plan, 2 * i + 1, layer->norm_post, step);
-        const float *gate_in = plan_expert_gate(plan, 2 * i, step), *gate_post = plan_expert_gate(plan, 2 * i + 1, step);
+        const float *gate_in = plan_expert_gate(plan, 2 * i, step);
+        const float *gate_post = plan_expert_gate(plan, 2 * i + 1, step);
 
-        plan_norm_qkv(at(plan, "expert.qkv", i, step), (op_norm_qkv){rows, b->suffix_x, norm_in, layer->qkv, b->rope, b->suffix_q, cache},
+        plan_norm_qkv(at(plan, "expert.qkv", i, step),
+                      (op_norm_qkv){rows, b->suffix_x, norm_in, layer->qkv, b->rope, b->suffix_q, cache},
                       layer->qkv_parts, m->dims.heads);
         plan_cache_attention(at(plan, "expert.attention", i, step),
-                             (op_cache_attention){rows, b->suffix_q, m->dims.heads, 1 / sqrtf((float)m->dims.head_dim), cache, b->suffix_o});
-        plan_linear_residual(at(plan, "expert.o", i, step), (op_linear_residual){rows, b->suffix_o, layer->o, NULL, gate_in, b->suffix_x});
+                             (op_cache_attention){rows, b->suffix_q, m->dims.heads, scale, cache, b->suffix_o});
+        plan_linear_residual(at(plan, "expert.o", i, step),
+                             (op_linear_residual){rows, b->suffix_o, layer->o, NULL, gate_in, b->suffix_x});
         plan_gate_up(at(plan, "expert.gate_up", i, step),
-                     (op_norm_linear){rows, b->suffix_x, norm_post, layer->gate_up, NULL, ACT_GEGLU, NULL, b->suffix_h}, layer->gate_up_parts);
-        plan_linear_residual(at(plan, "expert.down", i, step), (op_linear_residual){rows, b->suffix_h, layer->down, NULL, gate_post, b->suffix_x});
+                     (op_norm_linear){rows, b->suffix_x, norm_post, layer->gate_up, NULL, ACT_GEGLU, NULL, b->suffix_h},
+                     layer->gate_up_parts);
+        plan_linear_residual(at(plan, "expert.down", i, step),
+                             (op_linear_residual){rows, b->suffix_h, layer->down, NULL, gate_post, b->suffix_x});
     }
 }

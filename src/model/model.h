@@ -70,7 +70,8 @@ typedef struct model {
 openpi_status model_load(const checkpoint *checkpoint, device *device, dtype type, uint32_t off, pool *pool,
                          openpi_progress progress, void *progress_user, model **out, openpi_error *error);
 /* The same without weights: dims, matrix shapes and `bytes`, for telling a price beforehand. */
-openpi_status model_measure(const checkpoint *checkpoint, device *device, dtype type, uint32_t off, model **out, openpi_error *error);
+openpi_status model_measure(const checkpoint *checkpoint, device *device, dtype type, uint32_t off, model **out,
+                            openpi_error *error);
 void model_close(model *model);
 
 #endif

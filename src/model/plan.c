@@ -38,15 +38,18 @@ static size_t most(size_t a, size_t b, size_t c) { return larger(larger(a, b), c
 static void lay_out_parts(plan *plan, arena *arena, size_t I, size_t P, size_t T) {
     const openpi_dims *d = &plan->model->dims;
     plan_buffers *b = &plan->buffers;
-    int fused = plan_on(plan, SWITCH_FUSED_POINTWISE), qkv = plan_on(plan, SWITCH_FUSED_QKV), gate_up = plan_on(plan, SWITCH_FUSED_GATE_UP);
+    int fused = plan_on(plan, SWITCH_FUSED_POINTWISE), qkv = plan_on(plan, SWITCH_FUSED_QKV);
+    int gate_up = plan_on(plan, SWITCH_FUSED_GATE_UP);
     size_t act = dtype_bytes(plan->model->type), heads = (size_t)d->heads, turned = (heads + 2) * (size_t)d->head_dim;
-    size_t width = (size_t)d->width, expert = (size_t)d->expert_width, vision = (size_t)d->vision_width, prefix_sums = turned, suffix_sums = turned;
+    size_t width = (size_t)d->width, expert = (size_t)d->expert_width, vision = (size_t)d->vision_width;
+    size_t prefix_sums = turned, suffix_sums = turned;
     if (!fused) b->normed = arena_take(arena, most(I * vision, P * width, T * expert) * act);
     if (!fused) prefix_sums = larger(turned, width), suffix_sums = larger(turned, expert);
     if (!gate_up) prefix_sums = larger(prefix_sums, (size_t)d->mlp), suffix_sums = larger(suffix_sums, (size_t)d->expert_mlp);
     if (!fused || !qkv || !gate_up) b->sums = arena_take(arena, most(fused ? 0 : I * vision, P * prefix_sums, T * suffix_sums) * act);
     if (plan_on(plan, SWITCH_FUSED_ATTENTION)) return;
-    b->scores = arena_take(arena, larger(I * (size_t)d->vision_heads * OPENPI_IMAGE_TOKENS, larger(P, T) * heads * (size_t)b->cache_capacity) * sizeof(float));
+    size_t of_images = I * (size_t)d->vision_heads * OPENPI_IMAGE_TOKENS, of_caches = larger(P, T) * heads * (size_t)b->cache_capacity;
+    b->scores = arena_take(arena, larger(of_images, of_caches) * sizeof(float));
 }
 
 static void lay_out(plan *plan, arena *arena) {

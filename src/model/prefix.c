@@ -14,17 +14,21 @@ static void prefix_layer(plan *plan, int i) {
     const gemma_layer *layer = &m->prefix[i];
     row_set rows = plan_rows(&b->in.tables.prefix);
     kv_cache cache = plan_cache(plan, i);
+    float scale = 1 / sqrtf((float)m->dims.head_dim);
     int stop = i == m->dims.depth - 1 && plan_on(plan, SWITCH_DEAD_WORK_REMOVAL);
 
-    plan_norm_qkv(at(plan, "prefix.qkv", i), (op_norm_qkv){rows, b->prefix_x, rms(layer->norm_in), layer->qkv, b->rope, b->prefix_q, cache},
+    plan_norm_qkv(at(plan, "prefix.qkv", i),
+                  (op_norm_qkv){rows, b->prefix_x, rms(layer->norm_in), layer->qkv, b->rope, b->prefix_q, cache},
                   layer->qkv_parts, stop ? 0 : m->dims.heads);
     if (stop) return;
     plan_cache_attention(at(plan, "prefix.attention", i),
-                         (op_cache_attention){rows, b->prefix_q, m->dims.heads, 1 / sqrtf((float)m->dims.head_dim), cache, b->prefix_o});
+                         (op_cache_attention){rows, b->prefix_q, m->dims.heads, scale, cache, b->prefix_o});
     plan_linear_residual(at(plan, "prefix.o", i), (op_linear_residual){rows, b->prefix_o, layer->o, NULL, NULL, b->prefix_x});
     plan_gate_up(at(plan, "prefix.gate_up", i),
-                 (op_norm_linear){rows, b->prefix_x, rms(layer->norm_post), layer->gate_up, NULL, ACT_GEGLU, NULL, b->prefix_h}, layer->gate_up_parts);
-    plan_linear_residual(at(plan, "prefix.down", i), (op_linear_residual){rows, b->prefix_h, layer->down, NULL, NULL, b->prefix_x});
+                 (op_norm_linear){rows, b->prefix_x, rms(layer->norm_post), layer->gate_up, NULL, ACT_GEGLU, NULL, b->prefix_h},
+                 layer->gate_up_parts);
+    plan_linear_residual(at(plan, "prefix.down", i),
+                         (op_linear_residual){rows, b->prefix_h, layer->down, NULL, NULL, b->prefix_x});
 }
 
 void plan_prefix(plan *plan) {

@@ -48,7 +48,8 @@ int schedule_is_constant(const plan *plan) {
 }
 
 /* A plain fp32 linear over the rows of the schedule: all N in the setup (step -1), or a step's own inside the plan. */
-static void linear(plan *plan, int step, const float *x, const matrix *weight, const float *bias, activation activation, float *out) {
+static void linear(plan *plan, int step, const float *x, const matrix *weight, const float *bias, activation activation,
+                   float *out) {
     const call_tables *tables = &plan->buffers.in.tables;
     norm none = {NORM_NONE, NULL, NULL, 0};
     if (step >= 0) {
@@ -56,8 +57,9 @@ static void linear(plan *plan, int step, const float *x, const matrix *weight, c
         op *op = plan_add(plan, OP_NORM_LINEAR, OPENPI_STAGE_DENOISE, "step.schedule", -1, step);
         op->type = DTYPE_F32;
         op->parameters = 1;
-        op->norm_linear = (op_norm_linear){plan_rows(&tables->one), x ? x + row * (size_t)weight->k : NULL, none, *weight, bias, activation, NULL,
-                                           out ? out + row * (size_t)weight->n : NULL};
+        x = x ? x + row * (size_t)weight->k : NULL;
+        out = out ? out + row * (size_t)weight->n : NULL;
+        op->norm_linear = (op_norm_linear){plan_rows(&tables->one), x, none, *weight, bias, activation, NULL, out};
         return;
     }
     if (plan->setup_count < plan->setup_capacity)

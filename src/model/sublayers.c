@@ -90,7 +90,8 @@ void plan_gate_up(sublayer at, op_norm_linear a, const matrix parts[2]) {
         add(at, OP_NORM_LINEAR)->norm_linear = a;
         return;
     }
-    add(at, OP_NORM_LINEAR)->norm_linear = (op_norm_linear){a.rows, a.x, a.norm, parts[0], NULL, fused ? ACT_GELU : ACT_NONE, NULL, a.out};
+    add(at, OP_NORM_LINEAR)->norm_linear =
+        (op_norm_linear){a.rows, a.x, a.norm, parts[0], NULL, fused ? ACT_GELU : ACT_NONE, NULL, a.out};
     product(at, a.rows, a.x, a.norm, &parts[1], sums);
     add(at, OP_ACTIVATE)->activate = (op_activate){a.rows, NULL, fused ? ACT_NONE : ACT_GELU, sums, NULL, parts[0].n, a.out};
 }

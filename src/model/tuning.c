@@ -23,8 +23,8 @@ static const char *const op_names[OP_KINDS] = {
 };
 
 /* Where a required word stands in a list. */
-static openpi_status read_word(const json_t *object, const char *key, const char *name, const char *const *words, int count, int needed, int *out,
-                               openpi_error *error) {
+static openpi_status read_word(const json_t *object, const char *key, const char *name, const char *const *words, int count,
+                               int needed, int *out, openpi_error *error) {
     const char *text = NULL;
     TRY(json_get_string(object, key, name, &text, error));
     if (!text && !needed) return OPENPI_OK;
@@ -33,16 +33,20 @@ static openpi_status read_word(const json_t *object, const char *key, const char
         *out = i;
         return OPENPI_OK;
     }
-    return report(error, OPENPI_BAD_FILE, "%s: \"%s\" is %s%.40s%s, expected a name such as \"%s\"", name, key, text ? "\"" : "", text ? text : "absent",
-                  text ? "\"" : "", words[0]);
+    return report(error, OPENPI_BAD_FILE, "%s: \"%s\" is %s%.40s%s, expected a name such as \"%s\"", name, key, text ? "\"" : "",
+                  text ? text : "absent", text ? "\"" : "", words[0]);
 }
 
-static openpi_status read_text(const json_t *object, const char *key, const char *name, int needed, char *out, size_t bytes, openpi_error *error) {
+static openpi_status read_text(const json_t *object, const char *key, const char *name, int needed, char *out, size_t bytes,
+                               openpi_error *error) {
     const char *text = NULL;
     TRY(json_get_string(object, key, name, &text, error));
     if (!text && !needed) return OPENPI_OK;
     if (!text || !*text || strlen(text) >= bytes)
-        return report(error, OPENPI_BAD_FILE, "%s: \"%s\" is %s, expected a text of 1 to %zu bytes", name, key, !text ? "absent" : !*text ? "empty" : "too long",
+        return report(error, OPENPI_BAD_FILE, "%s: \"%s\" is %s, expected a text of 1 to %zu bytes", name, key,
+                      !text    ? "absent"
+                      : !*text ? "empty"
+                               : "too long",
                       bytes - 1);
     strcpy(out, text);
     return OPENPI_OK;
@@ -90,13 +94,15 @@ openpi_status tuning_entry_parse(const json_t *object, const char *name, tuning_
     TRY(read_word(object, "dtype", name, type_names, 2, 1, &type, error));
     weights = type;
     TRY(read_word(object, "weights", name, type_names, 2, 0, &weights, error));
-    e.key = (tuning_key){.op = (op_kind)op, .form = (matrix_form)form, .norm = (norm_kind)norm, .type = (dtype)type, .weights = (dtype)weights};
+    e.key = (tuning_key){
+        .op = (op_kind)op, .form = (matrix_form)form, .norm = (norm_kind)norm, .type = (dtype)type, .weights = (dtype)weights};
     for (int i = 0; i < NUMBERS; i++) {
         *number_of(&e.key, i) = numbers[i].low - 1;
         TRY(json_get_int(object, numbers[i].name, name, numbers[i].low, numbers[i].high, number_of(&e.key, i), error));
         if (*number_of(&e.key, i) >= numbers[i].low) continue;
         if (numbers[i].needed)
-            return report(error, OPENPI_BAD_FILE, "%s: \"%s\" is absent, expected an integer from %d to %d", name, numbers[i].name, numbers[i].low, numbers[i].high);
+            return report(error, OPENPI_BAD_FILE, "%s: \"%s\" is absent, expected an integer from %d to %d", name,
+                          numbers[i].name, numbers[i].low, numbers[i].high);
         *number_of(&e.key, i) = 0;
     }
     TRY(read_text(object, "choice", name, 1, e.choice, sizeof e.choice, error));
@@ -151,7 +157,8 @@ json_t *tuning_entry_json(const tuning_entry *e) {
 tuning_machine tuning_machine_of(device *device, int threads) {
     tuning_machine machine = {.threads = device->backend->allocate_host ? 0 : threads};
     device_facts facts = {0};
-    if (device->backend->facts && device->backend->facts(device, &facts, NULL) == OPENPI_OK) snprintf(machine.device, sizeof machine.device, "%s", facts.name);
+    if (device->backend->facts && device->backend->facts(device, &facts, NULL) == OPENPI_OK)
+        snprintf(machine.device, sizeof machine.device, "%s", facts.name);
     if (!machine.device[0]) snprintf(machine.device, sizeof machine.device, "%s", device->backend->name);
     snprintf(machine.path, sizeof machine.path, "%s", device->path);
     return machine;
@@ -176,9 +183,11 @@ openpi_status tuning_add(tuning *t, const tuning_entry *entry, openpi_error *err
 }
 
 static openpi_status parse_entries(const json_t *list, const char *name, tuning *t, openpi_error *error) {
-    if (!json_is_array(list)) return report(error, OPENPI_BAD_FILE, "%s: \"entries\" is %s, expected an array", name, json_kind(list));
+    if (!json_is_array(list))
+        return report(error, OPENPI_BAD_FILE, "%s: \"entries\" is %s, expected an array", name, json_kind(list));
     if (json_array_size(list) > MOST_ENTRIES)
-        return report(error, OPENPI_BAD_FILE, "%s: \"entries\" has %zu entries, expected at most %d", name, json_array_size(list), MOST_ENTRIES);
+        return report(error, OPENPI_BAD_FILE, "%s: \"entries\" has %zu entries, expected at most %d", name, json_array_size(list),
+                      MOST_ENTRIES);
     for (size_t i = 0; i < json_array_size(list); i++) {
         char where[200];
         tuning_entry entry;
@@ -192,33 +201,40 @@ static openpi_status parse_entries(const json_t *list, const char *name, tuning 
     return OPENPI_OK;
 }
 
-static openpi_status parse_head(const json_t *root, const char *name, const tuning_machine *machine, tuning_machine *found, openpi_error *error) {
+static openpi_status parse_head(const json_t *root, const char *name, const tuning_machine *machine, tuning_machine *found,
+                                openpi_error *error) {
     const char *kind = NULL, *version = NULL;
     int format = 0;
     if (!json_is_object(root)) return report(error, OPENPI_BAD_FILE, "%s is %s, expected an object", name, json_kind(root));
     TRY(json_get_string(root, "kind", name, &kind, error));
     if (!kind || strcmp(kind, "tuning"))
-        return report(error, OPENPI_BAD_FILE, "%s: \"kind\" is %.40s, expected \"tuning\" (a file of openpi tune)", name, kind ? kind : "absent");
+        return report(error, OPENPI_BAD_FILE, "%s: \"kind\" is %.40s, expected \"tuning\" (a file of openpi tune)", name,
+                      kind ? kind : "absent");
     TRY(json_get_int(root, "format", name, 0, 1 << 20, &format, error));
-    if (format != TUNING_FORMAT) return report(error, OPENPI_BAD_FILE, "%s: \"format\" is %d, expected %d", name, format, TUNING_FORMAT);
+    if (format != TUNING_FORMAT)
+        return report(error, OPENPI_BAD_FILE, "%s: \"format\" is %d, expected %d", name, format, TUNING_FORMAT);
     TRY(json_get_string(root, "openpi", name, &version, error));
     if (!version || strcmp(version, openpi_version()))
-        return report(error, OPENPI_BAD_FILE, "%s: \"openpi\" is %.40s, expected \"%s\": tune again with this version", name, version ? version : "absent",
-                      openpi_version());
+        return report(error, OPENPI_BAD_FILE, "%s: \"openpi\" is %.40s, expected \"%s\": tune again with this version", name,
+                      version ? version : "absent", openpi_version());
     TRY(read_text(root, "device", name, 1, found->device, sizeof found->device, error));
     TRY(read_text(root, "path", name, 1, found->path, sizeof found->path, error));
     TRY(json_get_int(root, "threads", name, 0, 1 << 16, &found->threads, error));
     if (!machine) return OPENPI_OK;
     if (strcmp(found->device, machine->device))
-        return report(error, OPENPI_BAD_FILE, "%s: \"device\" is \"%s\", expected \"%s\": a table is for one device", name, found->device, machine->device);
+        return report(error, OPENPI_BAD_FILE, "%s: \"device\" is \"%s\", expected \"%s\": a table is for one device", name,
+                      found->device, machine->device);
     if (strcmp(found->path, machine->path))
-        return report(error, OPENPI_BAD_FILE, "%s: \"path\" is \"%s\", expected \"%s\", the kernels in use", name, found->path, machine->path);
+        return report(error, OPENPI_BAD_FILE, "%s: \"path\" is \"%s\", expected \"%s\", the kernels in use", name, found->path,
+                      machine->path);
     if (found->threads != machine->threads)
-        return report(error, OPENPI_BAD_FILE, "%s: \"threads\" is %d, expected %d, the threads in use", name, found->threads, machine->threads);
+        return report(error, OPENPI_BAD_FILE, "%s: \"threads\" is %d, expected %d, the threads in use", name, found->threads,
+                      machine->threads);
     return OPENPI_OK;
 }
 
-openpi_status tuning_parse(const json_t *root, const char *name, const tuning_machine *machine, tuning **out, openpi_error *error) {
+openpi_status tuning_parse(const json_t *root, const char *name, const tuning_machine *machine, tuning **out,
+                           openpi_error *error) {
     tuning_machine found = {0};
     TRY(parse_head(root, name, machine, &found, error));
     tuning *t = calloc(1, sizeof *t);
@@ -239,11 +255,17 @@ openpi_status tuning_read(const char *path, const tuning_machine *machine, tunin
     return status;
 }
 
-/* A shipped table of another machine or an older version is none for this one; only want of memory is a failure. */
+/* A shipped table of another machine or an older version is none for this one; only want of memory is a failure. What is not
+ * even for the device is not read further than its head, as tuning_json writes it. */
 openpi_status tuning_shipped(const tuning_machine *machine, tuning **out, openpi_error *error) {
+    enum { HEAD = 300 };
+    char device[sizeof machine->device + 20], head[HEAD + 1];
+    snprintf(device, sizeof device, "\"device\": \"%s\"", machine->device);
     *out = NULL;
     for (const tuning_text *t = tuning_texts; t->text && !*out; t++) {
         json_t *root = NULL;
+        snprintf(head, sizeof head, "%.*s", t->end - t->text < HEAD ? (int)(t->end - t->text) : HEAD, t->text);
+        if (!strstr(head, device)) continue;
         openpi_status status = json_parse(t->text, (size_t)(t->end - t->text), "built in", &root, error);
         if (status == OPENPI_OK) status = tuning_parse(root, "built in", machine, out, error);
         json_decref(root);
@@ -315,8 +337,9 @@ tuning_key tuning_key_of(const op *op) {
 }
 
 int tuning_same(const tuning_key *a, const tuning_key *b) {
-    return a->op == b->op && a->form == b->form && a->norm == b->norm && a->type == b->type && a->weights == b->weights && a->m == b->m && a->n == b->n &&
-           a->k == b->k && a->heads == b->heads && a->head_dim == b->head_dim && a->capacity == b->capacity && a->layers == b->layers && a->cameras == b->cameras;
+    return a->op == b->op && a->form == b->form && a->norm == b->norm && a->type == b->type && a->weights == b->weights &&
+           a->m == b->m && a->n == b->n && a->k == b->k && a->heads == b->heads && a->head_dim == b->head_dim &&
+           a->capacity == b->capacity && a->layers == b->layers && a->cameras == b->cameras;
 }
 
 const tuning_entry *tuning_find(const tuning *t, const op *op, int cameras) {

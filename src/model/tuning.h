@@ -22,7 +22,7 @@ typedef struct tuning_key {
     int m, n, k;                 /* rows at capacity, outputs, inputs                                     */
     int heads, head_dim, capacity;         /* attention; qkv: of the matrix; capacity: of the cache       */
     int layers;                  /* action_embed: 1 or 3                                                  */
-    int cameras;                 /* a sample, 1 … 3: the entry is for calls with so many; 0: for all      */
+    int cameras;                 /* 1 … 3: for calls of one sample with so many cameras; 0: for all       */
 } tuning_key;
 
 typedef struct tuning_entry {
@@ -53,7 +53,8 @@ openpi_status tuning_read(const char *path, const tuning_machine *machine, tunin
 /* The table that openpi brings for the machine; *out NULL where it brings none. */
 openpi_status tuning_shipped(const tuning_machine *machine, tuning **out, openpi_error *error);
 /* A table in JSON; `name` leads the sentences. */
-openpi_status tuning_parse(const json_t *root, const char *name, const tuning_machine *machine, tuning **out, openpi_error *error);
+openpi_status tuning_parse(const json_t *root, const char *name, const tuning_machine *machine, tuning **out,
+                           openpi_error *error);
 void tuning_close(tuning *table);
 
 /* One entry; sentences begin with `name`. */

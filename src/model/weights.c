@@ -103,7 +103,8 @@ static void linear_exact(loader *l, matrix *out, const char *name) {
 }
 
 /* Several tensors as one product, or each for itself. */
-static void stacked(loader *l, matrix *whole, matrix *parts, int together, matrix_form form, int heads, const char *base, matrix_parts names) {
+static void stacked(loader *l, matrix *whole, matrix *parts, int together, matrix_form form, int heads, const char *base,
+                    matrix_parts names) {
     if (together) {
         take_matrix(l, whole, form, heads, base, names);
         return;
@@ -150,7 +151,8 @@ static void lay_out_gemma(loader *l, gemma_layer *g, const char *base, int ada, 
     int heads = l->model->dims.heads, together = on(l, SWITCH_FUSED_QKV);
     matrix_form form = on(l, SWITCH_FUSED_POINTWISE) ? MATRIX_QKV : MATRIX_PLAIN;          /* RoPE inside the product */
     if (only_kv)
-        stacked(l, &g->qkv, g->qkv_parts + 1, together, form, 0, base, (matrix_parts){{"self_attn.k_proj", "self_attn.v_proj"}, 2, 0, 0, 0});
+        stacked(l, &g->qkv, g->qkv_parts + 1, together, form, 0, base,
+                (matrix_parts){{"self_attn.k_proj", "self_attn.v_proj"}, 2, 0, 0, 0});
     else
         stacked(l, &g->qkv, g->qkv_parts, together, form, heads, base,
                 (matrix_parts){{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}, 3, 0, 0, 0});
@@ -330,7 +332,8 @@ static openpi_status load(loader *l, pool *pool, openpi_progress progress, void 
 }
 
 /* The model without its weights, laid out to know its size. */
-static openpi_status measure(loader *l, const checkpoint *checkpoint, device *device, dtype type, uint32_t off, openpi_error *error) {
+static openpi_status measure(loader *l, const checkpoint *checkpoint, device *device, dtype type, uint32_t off,
+                             openpi_error *error) {
     const openpi_dims *dims = &checkpoint->dims;
     size_t layers = (size_t)dims->vision_depth * sizeof(vision_layer) + 2 * (size_t)dims->depth * sizeof(gemma_layer);
     model *m = l->model = calloc(1, sizeof *m);
@@ -345,7 +348,8 @@ static openpi_status measure(loader *l, const checkpoint *checkpoint, device *de
     return OPENPI_OK;
 }
 
-openpi_status model_measure(const checkpoint *checkpoint, device *device, dtype type, uint32_t off, model **out, openpi_error *error) {
+openpi_status model_measure(const checkpoint *checkpoint, device *device, dtype type, uint32_t off, model **out,
+                            openpi_error *error) {
     loader l = {0};
     openpi_status status = measure(&l, checkpoint, device, type, off, error);
     if (status == OPENPI_OK)

@@ -245,22 +245,24 @@ static subject subject_of(const op *op) {
         int width = a->heads * a->head_dim, stride = a->planar ? width : 3 * width;
         size_t next = (a->planar ? (size_t)a->rows.capacity : 1) * (size_t)width * act;
         const char *k = a->qkv ? (const char *)a->qkv + next : NULL, *v = k ? k + next : NULL;
-        return (subject){WHOLE, &a->rows, a->heads, a->head_dim, a->scale, a->qkv, (size_t)stride, {{0}, k, stride}, {{0}, v, stride}, a->out, NULL, 0};
+        return (subject){WHOLE,          &a->rows, a->heads, a->head_dim, a->scale, a->qkv, (size_t)stride, {{0}, k, stride},
+                         {{0}, v, stride}, a->out,   NULL,     0};
     }
     case OP_SCORES: {
         const op_scores *a = &op->scores;
-        return (subject){SCORES, &a->rows, a->heads, a->head_dim, a->scale, a->q, (size_t)a->q_stride, a->keys, {{0}, NULL, 0}, NULL, a->scores,
-                         a->places};
+        return (subject){SCORES,  &a->rows,       a->heads, a->head_dim, a->scale, a->q, (size_t)a->q_stride,
+                         a->keys, {{0}, NULL, 0}, NULL,     a->scores,   a->places};
     }
     case OP_VALUES: {
         const op_values *a = &op->values;
-        return (subject){VALUES, &a->rows, a->heads, a->head_dim, 1, NULL, 0, {{0}, NULL, 0}, a->values, a->out, (float *)(uintptr_t)a->scores,
-                         a->places};
+        return (subject){VALUES,         &a->rows,  a->heads, a->head_dim, 1, NULL, 0,
+                         {{0}, NULL, 0}, a->values, a->out,   (float *)(uintptr_t)a->scores, a->places};
     }
     default: {
         const op_cache_attention *a = &op->cache_attention;
         size_t stride = (size_t)a->heads * (size_t)a->cache.head_dim;
-        return (subject){WHOLE, &a->rows, a->heads, a->cache.head_dim, a->scale, a->q, stride, {a->cache, NULL, 0}, {a->cache, NULL, 0}, a->out, NULL, 0};
+        return (subject){WHOLE, &a->rows, a->heads, a->cache.head_dim, a->scale, a->q, stride, {a->cache, NULL, 0},
+                         {a->cache, NULL, 0}, a->out, NULL, 0};
     }
     }
 }
@@ -280,8 +282,8 @@ typedef struct loop {
 static attend attend_with(const loop *l) {
     const subject *o = &l->subject;
     int bf16 = l->type == DTYPE_BF16 && l->kernels->product[1][1];
-    return (attend){.part = o->part, .kernels = l->kernels, .product = l->kernels->product[bf16][l->type == DTYPE_BF16], .type = l->type,
-                    .a_type = bf16 ? DTYPE_BF16 : DTYPE_F32, .head_dim = o->head_dim, .scale = o->scale};
+    return (attend){.part = o->part, .kernels = l->kernels, .product = l->kernels->product[bf16][l->type == DTYPE_BF16],
+                    .type = l->type, .a_type = bf16 ? DTYPE_BF16 : DTYPE_F32, .head_dim = o->head_dim, .scale = o->scale};
 }
 
 /* Rows of a task stay within one sample, or are cut where the sample changes. */
@@ -376,7 +378,8 @@ size_t cpu_attention_bytes(const cpu_kernels *kernels, pool *pool, const op *op,
     size_t worker;
     (void)kernels;
     int image = of_images(&o);
-    scratch_of(NULL, units, image ? OPENPI_IMAGE_TOKENS : o.part == VALUES ? o.values.cache.capacity : o.keys.cache.capacity, o.head_dim, image, &worker);
+    int capacity = image ? OPENPI_IMAGE_TOKENS : o.part == VALUES ? o.values.cache.capacity : o.keys.cache.capacity;
+    scratch_of(NULL, units, capacity, o.head_dim, image, &worker);
     return worker * (size_t)pool_threads(pool);
 }
 

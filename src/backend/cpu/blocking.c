@@ -12,13 +12,23 @@ static const cpu_blocking streams[] = {
 /* Many rows: how much of A stays near while panels pass. */
 static const cpu_blocking blocks[] = {
     {.name = "usual"},
-    {.name = "fit 0.6 MB", .fit = 600000}, {.name = "fit 1.72 MB", .fit = 1720000}, {.name = "fit all", .fit = -1},
-    {.name = "cut 256", .cut = 256}, {.name = "cut 512", .cut = 512}, {.name = "cut 1024", .cut = 1024}, {.name = "cut 2048", .cut = 2048},
+    {.name = "fit 0.6 MB", .fit = 600000},
+    {.name = "fit 1.72 MB", .fit = 1720000},
+    {.name = "fit all", .fit = -1},
+    {.name = "cut 256", .cut = 256},
+    {.name = "cut 512", .cut = 512},
+    {.name = "cut 1024", .cut = 1024},
+    {.name = "cut 2048", .cut = 2048},
     {.name = "cut none", .cut = 1 << 20},
-    {.name = "panels 2", .panels = 2}, {.name = "panels 8", .panels = 8}, {.name = "panels 16", .panels = 16}, {.name = "panels 32", .panels = 32},
+    {.name = "panels 2", .panels = 2},
+    {.name = "panels 8", .panels = 8},
+    {.name = "panels 16", .panels = 16},
+    {.name = "panels 32", .panels = 32},
     {.name = "panels 64", .panels = 64},
-    {.name = "panels 8, cut 512", .panels = 8, .cut = 512}, {.name = "panels 16, cut 512", .panels = 16, .cut = 512},
-    {.name = "fit 1.72 MB, cut 1024", .fit = 1720000, .cut = 1024}, {.name = "fit 0.6 MB, panels 48", .fit = 600000, .panels = 48},
+    {.name = "panels 8, cut 512", .panels = 8, .cut = 512},
+    {.name = "panels 16, cut 512", .panels = 16, .cut = 512},
+    {.name = "fit 1.72 MB, cut 1024", .fit = 1720000, .cut = 1024},
+    {.name = "fit 0.6 MB, panels 48", .fit = 600000, .panels = 48},
     {.name = "fit 1.72 MB, panels 48", .fit = 1720000, .panels = 48},
 };
 
@@ -40,8 +50,10 @@ static const cpu_blocking parts[] = {
 
 const cpu_blocking *cpu_blockings(op_kind kind, int stream, int *count) {
     if (kind == OP_EMBED_TEXT) return LIST(copies);
-    if (kind == OP_IMAGE_ATTENTION || kind == OP_CACHE_ATTENTION || kind == OP_SCORES || kind == OP_VALUES) return LIST(attentions);
-    if (kind == OP_NORM || kind == OP_ACTIVATE || kind == OP_ADD || kind == OP_ROPE_CACHE || kind == OP_SOFTMAX) return LIST(parts);
+    if (kind == OP_IMAGE_ATTENTION || kind == OP_CACHE_ATTENTION || kind == OP_SCORES || kind == OP_VALUES)
+        return LIST(attentions);
+    if (kind == OP_NORM || kind == OP_ACTIVATE || kind == OP_ADD || kind == OP_ROPE_CACHE || kind == OP_SOFTMAX)
+        return LIST(parts);
     return stream ? LIST(streams) : LIST(blocks);
 }
 

@@ -38,13 +38,16 @@ static void widen(const loop *l, const void *row, int count, float *out) {
     l->elements->normalise(&no_norm, (cpu_statistics){0, 1}, row, l->op->type, 0, count, out, DTYPE_F32);
 }
 
-static const char *at(const loop *l, const void *base, size_t element) { return (const char *)base + element * dtype_bytes(l->op->type); }
+static const char *at(const loop *l, const void *base, size_t element) {
+    return (const char *)base + element * dtype_bytes(l->op->type);
+}
 
 static void norm_row(const loop *l, int r) {
     const op_norm *a = &l->op->norm;
     dtype type = l->op->type;
     const char *x = at(l, a->x, (size_t)r * (size_t)a->n);
-    l->elements->normalise(&a->norm, l->elements->statistics(&a->norm, x, type, a->n), x, type, 0, a->n, (char *)a->out + (x - (const char *)a->x), type);
+    cpu_statistics s = l->elements->statistics(&a->norm, x, type, a->n);
+    l->elements->normalise(&a->norm, s, x, type, 0, a->n, (char *)a->out + (x - (const char *)a->x), type);
 }
 
 static void activate_row(const loop *l, int r, float *y, float *other) {

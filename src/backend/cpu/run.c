@@ -173,7 +173,8 @@ static int streams(const cpu_kernels *kernels, pool *pool, const op *op) {
 }
 
 int cpu_op_candidates(const cpu_kernels *kernels, pool *pool, const op *op, candidate *out, int capacity) {
-    int count, cut = gemms[op->kind] || op->kind == OP_ACTION_EMBED || op->kind == OP_IMAGE_ATTENTION || op->kind == OP_CACHE_ATTENTION || op->kind == OP_EMBED_TEXT;
+    int count, cut = gemms[op->kind] || op->kind == OP_ACTION_EMBED || op->kind == OP_IMAGE_ATTENTION ||
+                     op->kind == OP_CACHE_ATTENTION || op->kind == OP_EMBED_TEXT;
     if (!cut) return 0;
     const cpu_blocking *list = cpu_blockings(op->kind, streams(kernels, pool, op), &count);
     for (int i = 0; i < count && i < capacity; i++) {
@@ -217,7 +218,9 @@ static void op_run(const cpu_kernels *kernels, pool *pool, const op *op, void *w
         cpu_attention_run(kernels, pool, op, blocking.units, work);
 }
 
-size_t cpu_op_bytes(const cpu_kernels *kernels, pool *pool, const op *op) { return cpu_raw_bytes(op) + op_bytes(kernels, pool, op); }
+size_t cpu_op_bytes(const cpu_kernels *kernels, pool *pool, const op *op) {
+    return cpu_raw_bytes(op) + op_bytes(kernels, pool, op);
+}
 
 void cpu_op_run(const cpu_kernels *kernels, pool *pool, const op *op, void *work) {
     struct op packed = *op;

@@ -28,23 +28,25 @@ typedef struct result {
 } result;
 
 /* X(member, symbol, parameters) */
-#define LT_LIST(X)                                                                                                    \
-    X(create, "cublasLtCreate", (void **handle))                                                                      \
-    X(destroy, "cublasLtDestroy", (void *handle))                                                                     \
-    X(version, "cublasLtGetVersion", (void))                                                                          \
-    X(desc_create, "cublasLtMatmulDescCreate", (void **desc, int compute, int scale))                                 \
-    X(desc_destroy, "cublasLtMatmulDescDestroy", (void *desc))                                                        \
-    X(desc_set, "cublasLtMatmulDescSetAttribute", (void *desc, int attribute, const void *value, size_t bytes))       \
-    X(layout_create, "cublasLtMatrixLayoutCreate", (void **layout, int type, uint64_t rows, uint64_t columns, int64_t ld)) \
-    X(layout_destroy, "cublasLtMatrixLayoutDestroy", (void *layout))                                                  \
-    X(preference_create, "cublasLtMatmulPreferenceCreate", (void **preference))                                       \
-    X(preference_destroy, "cublasLtMatmulPreferenceDestroy", (void *preference))                                      \
-    X(preference_set, "cublasLtMatmulPreferenceSetAttribute", (void *preference, int attribute, const void *value, size_t bytes)) \
-    X(heuristic, "cublasLtMatmulAlgoGetHeuristic",                                                                    \
+#define LT_LIST(X)                                                                                                               \
+    X(create, "cublasLtCreate", (void **handle))                                                                                 \
+    X(destroy, "cublasLtDestroy", (void *handle))                                                                                \
+    X(version, "cublasLtGetVersion", (void))                                                                                     \
+    X(desc_create, "cublasLtMatmulDescCreate", (void **desc, int compute, int scale))                                            \
+    X(desc_destroy, "cublasLtMatmulDescDestroy", (void *desc))                                                                   \
+    X(desc_set, "cublasLtMatmulDescSetAttribute", (void *desc, int attribute, const void *value, size_t bytes))                  \
+    X(layout_create, "cublasLtMatrixLayoutCreate", (void **layout, int type, uint64_t rows, uint64_t columns, int64_t ld))       \
+    X(layout_destroy, "cublasLtMatrixLayoutDestroy", (void *layout))                                                             \
+    X(preference_create, "cublasLtMatmulPreferenceCreate", (void **preference))                                                  \
+    X(preference_destroy, "cublasLtMatmulPreferenceDestroy", (void *preference))                                                 \
+    X(preference_set, "cublasLtMatmulPreferenceSetAttribute",                                                                    \
+      (void *preference, int attribute, const void *value, size_t bytes))                                                        \
+    X(heuristic, "cublasLtMatmulAlgoGetHeuristic",                                                                               \
       (void *handle, void *desc, void *a, void *b, void *c, void *d, void *preference, int wanted, result *results, int *found)) \
-    X(matmul, "cublasLtMatmul",                                                                                       \
-      (void *handle, void *desc, const void *alpha, const void *a, void *a_layout, const void *b, void *b_layout, const void *beta, const void *c, \
-       void *c_layout, void *d, void *d_layout, const void *algorithm, void *workspace, size_t workspace_bytes, void *stream))
+    X(matmul, "cublasLtMatmul",                                                                                                  \
+      (void *handle, void *desc, const void *alpha, const void *a, void *a_layout, const void *b, void *b_layout,                \
+       const void *beta, const void *c, void *c_layout, void *d, void *d_layout, const void *algorithm, void *workspace,         \
+       size_t workspace_bytes, void *stream))
 
 typedef struct library {
     void *handle;
@@ -57,7 +59,8 @@ typedef struct library {
 static int open_library(library *l) {
     static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
     memset(l, 0, sizeof *l);
-    for (size_t i = 0; i < sizeof names / sizeof *names && !l->handle; i++) l->handle = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    for (size_t i = 0; i < sizeof names / sizeof *names && !l->handle; i++)
+        l->handle = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!l->handle) return 0;
     int whole = 1;
 #define X(member, symbol, parameters)                    \
@@ -149,8 +152,8 @@ static double time_products(product *p, const result *r, int count) {
     float alpha = 1, beta = 0, ms = -1;
     int failed = driver->event_record(p->events[0], p->self->stream, 0);
     for (int i = 0; i < count && !failed; i++)
-        failed = p->l.matmul(p->lt, p->desc, &alpha, p->w + p->w_bytes * (size_t)(i % p->copies), p->w_layout, p->x, p->x_layout, &beta, p->y, p->y_layout, p->y,
-                             p->y_layout, r->algorithm, p->workspace, WORKSPACE, p->self->stream);
+        failed = p->l.matmul(p->lt, p->desc, &alpha, p->w + p->w_bytes * (size_t)(i % p->copies), p->w_layout, p->x, p->x_layout,
+                             &beta, p->y, p->y_layout, p->y, p->y_layout, r->algorithm, p->workspace, WORKSPACE, p->self->stream);
     if (!failed) failed = driver->event_record(p->events[1], p->self->stream, 0);
     if (!failed) failed = driver->event_wait(p->events[1]);
     if (!failed) failed = driver->event_elapsed(&ms, p->events[0], p->events[1]);
@@ -166,7 +169,10 @@ static openpi_status measure(product *p, int m, int n, int k, double *us, char *
         return report(error, OPENPI_UNSUPPORTED, "cuBLASLt is not here (libcublasLt.so.13 or .12)");
     }
     TRY(take(p, error));
-    if (describe(p, m, n, k) || p->l.heuristic(p->lt, p->desc, p->w_layout, p->x_layout, p->y_layout, p->y_layout, p->preference, ALGORITHMS, results, &found) || !found)
+    if (describe(p, m, n, k) ||
+        p->l.heuristic(p->lt, p->desc, p->w_layout, p->x_layout, p->y_layout, p->y_layout, p->preference, ALGORITHMS, results,
+                       &found) ||
+        !found)
         return report(error, OPENPI_UNSUPPORTED, "cuBLASLt knows no way for %d x %d x %d", m, n, k);
     int count = p->copies > STEPS ? p->copies : STEPS;
     for (int i = 0; i < found; i++)

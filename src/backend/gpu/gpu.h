@@ -172,8 +172,8 @@ int gpu_nodes(const struct recording *recording);
 /* resident.c. Issues the denoise steps at ops[0] as one kernel; returns how many ops that were, 0: none. With `measure` it
  * only says what it needs. */
 int gpu_resident_take(gpu_issue *issue, const op *ops, int count);
-/* After a run of these ops: nanoseconds at the start of every step, behind every layer, and at the end, [steps][depth + 1] and one
- * more; returns how many, 0 if there are none or more than `most`. */
+/* After a run of these ops: nanoseconds at the start of every step, behind every layer, and at the end,
+ * [steps][depth + 1] and one more; returns how many, 0 if there are none or more than `most`. */
 int gpu_resident_stamps(gpu_device *device, const op *ops, int count, const void *work, uint64_t *out, int most, int *depth);
 
 /* roof.c: function of the backend table. */

@@ -248,7 +248,8 @@ static void list_attention(const gpu_device *device, gpu_ways *ways, const op *o
     static const int splits[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
     const op_cache_attention *a = &op->cache_attention;
     int d = a->cache.head_dim, queries = a->rows.capacity * a->heads, sms = device->multiprocessors, key_tiles = ceil_div(a->cache.capacity, KEY_TILE);
-    int usual = 2 * sms / ceil_div(queries, 16), most = usual < 16 ? usual : 16, cluster = key_tiles < 8 ? 8 : key_tiles < most ? key_tiles : most;
+    int usual = 2 * sms / ceil_div(queries, 16), most = usual < 16 ? usual : 16;
+    int cluster = key_tiles < 8 || most < 13 ? 8 : key_tiles < most ? key_tiles : most;      /* 9 to 12 blocks leave much of every group of 16 multiprocessors idle */
     if (op->type == DTYPE_BF16 && d % 8 == 0 && d <= 256 && cache_shared(1) <= device->shared_bytes) {
         if (device->hopper && d == 256) gpu_ways_add(ways, (gpu_way){GPU_attention_wgmma, 0, 0, 0}, ceil_div(queries, 64) * 2 >= sms);
         if (cache_shared(3) <= device->shared_bytes) gpu_ways_add(ways, (gpu_way){GPU_attention_cache_3, 0, 0, 0}, ceil_div(queries, 48) * 3 >= sms * 2);

@@ -31,15 +31,16 @@ const gpu_way *gpu_pick(gpu_issue *issue, const gpu_ways *ways);
 static inline int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
 /* In clusters of `cluster` blocks (1: none), x a multiple of it. */
-void gpu_launch_cluster(gpu_issue *issue, gpu_kernel kernel, int x, int y, int cluster, int threads, size_t shared, const void *arguments);
+void gpu_launch_cluster(gpu_issue *issue, gpu_kernel kernel, int x, int y, int cluster, int threads, size_t shared,
+                        const void *arguments);
 static inline void launch(gpu_issue *issue, gpu_kernel kernel, int x, int y, int threads, size_t shared, const void *arguments) {
     gpu_launch_cluster(issue, kernel, x, y, 1, threads, shared, arguments);
 }
 /* `bytes` of the work block behind `*used`. */
 void *gpu_work_at(gpu_issue *issue, size_t *used, size_t bytes);
 /* A map of rank 2 or 3 over bf16, `swizzled` by 128 bytes, or (-1) over fp32 words. */
-void gpu_make_map(gpu_issue *issue, gpu_tensor_map *map, int swizzled, unsigned rank, const void *base, const uint64_t *dims, const uint64_t *strides,
-                  const unsigned *box);
+void gpu_make_map(gpu_issue *issue, gpu_tensor_map *map, int swizzled, unsigned rank, const void *base, const uint64_t *dims,
+                  const uint64_t *strides, const unsigned *box);
 
 /* x·Wᵀ; p.x is act or fp32 (not pixels), p.k_blocks as W's or twice that. `used` of the work block is taken. */
 void gpu_launch_linear(gpu_issue *issue, const row_set *rows, gpu_linear p, size_t used);

@@ -14,7 +14,13 @@
 #include "backend/gpu/launch.h"
 
 enum {
-    SHORT_ROWS = 64, SKINNY_ROWS = 64, SKINNY_CHUNK = 512, SKINNY_BUDGET = 112 << 10, SKINNY_STAGES = 8, FEW_ROWS = 64, NORM_ROWS = 4,
+    SHORT_ROWS = 64,
+    SKINNY_ROWS = 64,
+    SKINNY_CHUNK = 512,
+    SKINNY_BUDGET = 112 << 10,
+    SKINNY_STAGES = 8,
+    FEW_ROWS = 64,
+    NORM_ROWS = 4,
 };
 
 static int least(int a, int b) { return a < b ? a : b; }
@@ -28,7 +34,8 @@ static void launch_norm(gpu_issue *issue, const row_set *rows, gpu_linear *p, si
     int f32 = p->x_type == GPU_X_F32;
     gpu_norm n = {rows->count, p->x, p->from, f32, p->ldx, p->norm, p->norm_weight, p->norm_bias, p->eps, NULL};
     n.out = gpu_work_at(issue, used, (size_t)rows->capacity * (size_t)p->ldx * (f32 ? sizeof(float) : sizeof(bf16)));
-    launch(issue, !f32 && n.k % 8 == 0 && n.k <= 2048 ? GPU_norm_rows_bf16 : GPU_norm_rows, ceil_div(rows->capacity, rows_a_block), 1, 32 * rows_a_block, 0, &n);
+    launch(issue, !f32 && n.k % 8 == 0 && n.k <= 2048 ? GPU_norm_rows_bf16 : GPU_norm_rows,
+           ceil_div(rows->capacity, rows_a_block), 1, 32 * rows_a_block, 0, &n);
     p->x = n.out;
     p->from = (gpu_row_map){0};
     p->norm = GPU_NORM_NONE;
@@ -57,7 +64,8 @@ static int skinny_legal(const skinny_tile *t, const gpu_linear *p) {
 static size_t skinny_stage(const skinny_tile *t) { return (size_t)(t->rows + t->columns) * SKINNY_CHUNK * sizeof(bf16); }
 
 static size_t skinny_shared(const skinny_tile *t, const gpu_linear *p, int stages) {
-    size_t part = 8 * (size_t)t->rows * (size_t)(t->columns + 2) * sizeof(float), norm = p->norm ? 2 * (size_t)p->ldx * sizeof(float) : 0;
+    size_t part = 8 * (size_t)t->rows * (size_t)(t->columns + 2) * sizeof(float),
+           norm = p->norm ? 2 * (size_t)p->ldx * sizeof(float) : 0;
     size_t shared = (size_t)stages * skinny_stage(t) + norm;
     return shared > part ? shared : part;
 }
@@ -79,7 +87,9 @@ static int add_skinny(const gpu_device *device, gpu_ways *ways, int rows, const 
     for (size_t i = 0; i < SKINNY_TILES && !found; i++) {
         const skinny_tile *t = &skinny_tiles[i];
         int stages = skinny_stages(device, t, &p);
-        if ((t->rows > 16) != (rows > 16) || !skinny_legal(t, &p) || stages > SKINNY_STAGES || skinny_shared(t, &p, stages) > device->shared_bytes) continue;
+        if ((t->rows > 16) != (rows > 16) || !skinny_legal(t, &p) || stages > SKINNY_STAGES ||
+            skinny_shared(t, &p, stages) > device->shared_bytes)
+            continue;
         rule = t;
         found = p.weights.columns / t->columns >= wanted;
     }
@@ -99,7 +109,8 @@ static int add_skinny(const gpu_device *device, gpu_ways *ways, int rows, const 
 static void launch_skinny(gpu_issue *issue, const row_set *rows, gpu_linear *p, const gpu_way *way) {
     const skinny_tile *t = &skinny_tiles[way->tile];
     p->stages = way->count;
-    launch(issue, t->kernel, p->weights.columns / t->columns, ceil_div(rows->capacity, t->rows), 256, skinny_shared(t, p, way->count), p);
+    launch(issue, t->kernel, p->weights.columns / t->columns, ceil_div(rows->capacity, t->rows), 256,
+           skinny_shared(t, p, way->count), p);
 }
 
 /* ---- many rows, Hopper: what a store can do is in the kernel's head --------------------------------------- */
@@ -113,12 +124,17 @@ typedef struct hopper_tile {
 } hopper_tile;
 
 static const hopper_tile hopper_tiles[] = {
-    {GPU_hopper_160x128, 160, 128, 2, 6, STORE_ROWS, 0, 0},     {GPU_hopper_200x128, 200, 128, 2, 5, STORE_ROWS, 0, 0},
-    {GPU_hopper_256x128, 256, 128, 2, 4, STORE_ROWS, 0, 0},     {GPU_hopper_256x64, 256, 64, 1, 5, STORE_ROWS, 0, 0},
-    {GPU_hopper_128x64, 128, 64, 1, 8, STORE_ROWS, 1, 0},       {GPU_hopper_64x200_turned, 64, 200, 1, 6, STORE_TURNED, 1, 0},
+    {GPU_hopper_160x128, 160, 128, 2, 6, STORE_ROWS, 0, 0},
+    {GPU_hopper_200x128, 200, 128, 2, 5, STORE_ROWS, 0, 0},
+    {GPU_hopper_256x128, 256, 128, 2, 4, STORE_ROWS, 0, 0},
+    {GPU_hopper_256x64, 256, 64, 1, 5, STORE_ROWS, 0, 0},
+    {GPU_hopper_128x64, 128, 64, 1, 8, STORE_ROWS, 1, 0},
+    {GPU_hopper_64x200_turned, 64, 200, 1, 6, STORE_TURNED, 1, 0},
     {GPU_hopper_128x200_gated, 128, 200, 2, 4, STORE_GATED, 0, 0},
-    {GPU_hopper_128x184_gated, 128, 184, 2, 4, STORE_GATED, 0, 0}, {GPU_hopper_128x144_gated, 128, 144, 2, 5, STORE_GATED, 0, 0},
-    {GPU_hopper_128x200_parts, 128, 200, 2, 4, STORE_TURNED, 1, 8}, {GPU_hopper_128x144_parts, 128, 144, 2, 5, STORE_TURNED, 1, 8},
+    {GPU_hopper_128x184_gated, 128, 184, 2, 4, STORE_GATED, 0, 0},
+    {GPU_hopper_128x144_gated, 128, 144, 2, 5, STORE_GATED, 0, 0},
+    {GPU_hopper_128x200_parts, 128, 200, 2, 4, STORE_TURNED, 1, 8},
+    {GPU_hopper_128x144_parts, 128, 144, 2, 5, STORE_TURNED, 1, 8},
     {GPU_hopper_128x128_parts, 128, 128, 2, 5, STORE_TURNED, 1, 8},
 };
 enum { HOPPER_TILES = sizeof hopper_tiles / sizeof *hopper_tiles, RULE_TILES = 7, MOST_PARTS = 8 };
@@ -127,7 +143,9 @@ static int hopper_legal(const hopper_tile *t, const gpu_linear *p) {
     const gpu_epilogue *e = &p->epilogue;
     if (e->f32 || e->x_t || e->split || e->to.group) return 0;
     switch (e->kind) {
-    case GPU_EPILOGUE_GATED: return t->store != STORE_TURNED && t->columns % 32 == 0 && !e->bias && e->n % 8 == 0 && !(t->store == STORE_GATED && e->to.map);
+    case GPU_EPILOGUE_GATED:
+        return t->store != STORE_TURNED && t->columns % 32 == 0 && !e->bias && e->n % 8 == 0 &&
+               !(t->store == STORE_GATED && e->to.map);
     case GPU_EPILOGUE_QKV: return t->store == STORE_ROWS && t->columns % 32 == 0 && e->head_dim % 16 == 0;
     }
     return t->store != STORE_GATED && e->n % 8 == 0;
@@ -137,13 +155,16 @@ static int hopper_legal(const hopper_tile *t, const gpu_linear *p) {
 static double hopper_cost(const gpu_device *device, const hopper_tile *t, int rows, const gpu_linear *p) {
     int tiles = ceil_div(rows, t->rows) * ceil_div(p->weights.columns, t->columns), k = p->k_blocks * GPU_ATOM_K;
     double multiply = (double)t->columns * t->rows * k / 2048, move = (double)(t->columns + t->rows) * 2 * k / 72;
-    return ceil_div(tiles, device->multiprocessors) * ((multiply > move ? multiply : move) + (t->store == STORE_GATED ? 0 : 1500));
+    double store = t->store == STORE_GATED ? 0 : p->epilogue.kind == GPU_EPILOGUE_GATED ? 6000 : 1500;
+    return ceil_div(tiles, device->multiprocessors) * ((multiply > move ? multiply : move) + store);
 }
 
 static size_t hopper_shared(const hopper_tile *t) {
-    size_t stage = (size_t)(t->columns + t->rows) * 128, behind = t->residual ? (size_t)t->columns * (size_t)t->rows * sizeof(bf16) : 0;
+    size_t stage = (size_t)(t->columns + t->rows) * 128,
+           behind = t->residual ? (size_t)t->columns * (size_t)t->rows * sizeof(bf16) : 0;
     if (t->store == STORE_GATED) behind = (size_t)t->consumers * (size_t)t->rows * 128;
-    return (size_t)t->stages * (stage + 16) + 16 + behind + (t->store == STORE_GATED ? 0 : 2 * (size_t)t->columns * sizeof(float));
+    return (size_t)t->stages * (stage + 16) + 16 + behind +
+           (t->store == STORE_GATED ? 0 : 2 * (size_t)t->columns * sizeof(float));
 }
 
 /* The rule knows the first tiles; when the others win, a table says. `norm` as in add_skinny. */
@@ -170,16 +191,22 @@ static void launch_hopper(gpu_issue *issue, const row_set *rows, const gpu_linea
     const hopper_tile *t = &hopper_tiles[way->tile];
     gpu_hopper h;
     if (issue->measure || issue->code) return;
-    uint64_t capacity = (uint64_t)rows->capacity, blocks = (uint64_t)p->weights.blocks, n = (uint64_t)p->epilogue.n, ldx = (uint64_t)p->ldx;
+    uint64_t capacity = (uint64_t)rows->capacity, blocks = (uint64_t)p->weights.blocks, n = (uint64_t)p->epilogue.n,
+             ldx = (uint64_t)p->ldx;
     memset(&h, 0, sizeof h);
     h.linear = *p;
-    gpu_make_map(issue, &h.weights, -1, 3, p->weights.data, (uint64_t[]){GPU_ATOM_BYTES / 4, blocks, (uint64_t)p->weights.columns / 8},
-                 (uint64_t[]){GPU_ATOM_BYTES, GPU_ATOM_BYTES * blocks}, (unsigned[]){GPU_ATOM_BYTES / 4, 1, (unsigned)t->columns / 8});
-    gpu_make_map(issue, &h.x, 1, 2, p->x, (uint64_t[]){ldx, capacity}, (uint64_t[]){ldx * sizeof(bf16)}, (unsigned[]){GPU_ATOM_K, (unsigned)t->rows});
+    gpu_make_map(
+        issue, &h.weights, -1, 3, p->weights.data, (uint64_t[]){GPU_ATOM_BYTES / 4, blocks, (uint64_t)p->weights.columns / 8},
+        (uint64_t[]){GPU_ATOM_BYTES, GPU_ATOM_BYTES * blocks}, (unsigned[]){GPU_ATOM_BYTES / 4, 1, (unsigned)t->columns / 8});
+    gpu_make_map(issue, &h.x, 1, 2, p->x, (uint64_t[]){ldx, capacity}, (uint64_t[]){ldx * sizeof(bf16)},
+                 (unsigned[]){GPU_ATOM_K, (unsigned)t->rows});
     if (t->residual && p->epilogue.kind == GPU_EPILOGUE_RESIDUAL)
-        gpu_make_map(issue, &h.residual, 0, 2, p->epilogue.out, (uint64_t[]){n, capacity}, (uint64_t[]){n * sizeof(bf16)}, (unsigned[]){64, (unsigned)t->rows});
-    int tiles = ceil_div(rows->capacity, t->rows) * ceil_div(p->weights.columns, t->columns), sms = issue->device->multiprocessors, parts = way->count ? way->count : 1;
-    gpu_launch_cluster(issue, t->kernel, t->store == STORE_GATED && tiles > sms ? sms : tiles * parts, 1, parts, (t->consumers + 1) * 128, hopper_shared(t), &h);
+        gpu_make_map(issue, &h.residual, 0, 2, p->epilogue.out, (uint64_t[]){n, capacity}, (uint64_t[]){n * sizeof(bf16)},
+                     (unsigned[]){64, (unsigned)t->rows});
+    int tiles = ceil_div(rows->capacity, t->rows) * ceil_div(p->weights.columns, t->columns),
+        sms = issue->device->multiprocessors, parts = way->count ? way->count : 1;
+    gpu_launch_cluster(issue, t->kernel, t->store == STORE_GATED && tiles > sms ? sms : tiles * parts, 1, parts,
+                       (t->consumers + 1) * 128, hopper_shared(t), &h);
 }
 
 /* ---- up to 64 rows, Hopper: 16 rows and 8·groups columns a cluster, k in `parts` -------------------------- */
@@ -203,7 +230,8 @@ static int short_legal(const short_tile *t, const gpu_linear *p) {
     const gpu_epilogue *e = &p->epilogue;
     int blocks = p->k_blocks / t->parts;
     if (e->kind != t->kind || e->f32 || e->x_t || p->ldx % GPU_ATOM_K || p->from.map || p->from.group) return 0;
-    if (p->k_blocks % t->parts || blocks < 1 || blocks > 16 || p->weights.blocks % blocks || p->weights.columns % (8 * t->groups)) return 0;
+    if (p->k_blocks % t->parts || blocks < 1 || blocks > 16 || p->weights.blocks % blocks || p->weights.columns % (8 * t->groups))
+        return 0;
     if (p->norm && (p->norm != GPU_NORM_RMS || t->parts > 1 || t->kind == GPU_EPILOGUE_STORE)) return 0;
     if (e->kind == GPU_EPILOGUE_QKV) return e->head_dim % 16 == 0;
     return e->n % 8 == 0 && !(e->kind == GPU_EPILOGUE_GATED && e->bias) && !e->add;
@@ -225,8 +253,10 @@ static void launch_short(gpu_issue *issue, const row_set *rows, const gpu_linear
     h.linear.stages = (int)shared;
     if (p->norm) shared += 2 * (size_t)p->ldx * sizeof(float);
     gpu_make_map(issue, &h.x, 1, 3, p->x, (uint64_t[]){GPU_ATOM_K, (uint64_t)rows->capacity, (uint64_t)p->k_blocks},
-                 (uint64_t[]){(uint64_t)p->ldx * sizeof(bf16), GPU_ATOM_K * sizeof(bf16)}, (unsigned[]){GPU_ATOM_K, 16, (unsigned)blocks});
-    gpu_launch_cluster(issue, t->kernel, p->weights.columns / (8 * t->groups) * t->parts, ceil_div(rows->capacity, 16), t->parts, 256, shared, &h);
+                 (uint64_t[]){(uint64_t)p->ldx * sizeof(bf16), GPU_ATOM_K * sizeof(bf16)},
+                 (unsigned[]){GPU_ATOM_K, 16, (unsigned)blocks});
+    gpu_launch_cluster(issue, t->kernel, p->weights.columns / (8 * t->groups) * t->parts, ceil_div(rows->capacity, 16), t->parts,
+                       256, shared, &h);
 }
 
 /* ---- all of them ------------------------------------------------------------------------------------------ */
@@ -261,13 +291,16 @@ static void list_ways(const gpu_device *device, gpu_ways *ways, int rows, const 
     if (p->x_type == GPU_X_BF16 && !p->weights.f32 && p->ldx % 8 == 0) list_tensor(device, ways, rows, p);
     if (p->k_blocks != p->weights.blocks && ways->count) return;              /* x in two parts: tensor cores only */
     if (rows <= FEW_ROWS && rows_shared(p) <= device->shared_bytes) gpu_ways_add(ways, (gpu_way){GPU_linear_rows, 0, 0, 0}, 1);
-    for (int i = 0; i < norm_ways(p); i++) gpu_ways_add(ways, (gpu_way){GPU_linear_simt, 0, 0, norm_way(p, i)}, usual(norm_way(p, i)));
+    for (int i = 0; i < norm_ways(p); i++)
+        gpu_ways_add(ways, (gpu_way){GPU_linear_simt, 0, 0, norm_way(p, i)}, usual(norm_way(p, i)));
 }
 
 static void launch_big(gpu_issue *issue, const row_set *rows, const gpu_linear *p, gpu_kernel kernel) {
     int columns = p->weights.columns, capacity = rows->capacity;
     switch (kernel) {
-    case GPU_gemm_mma_128_128: launch(issue, kernel, ceil_div(capacity, 128), ceil_div(columns, 128), 256, 3 * 256 * 128, p); return;
+    case GPU_gemm_mma_128_128:
+        launch(issue, kernel, ceil_div(capacity, 128), ceil_div(columns, 128), 256, 3 * 256 * 128, p);
+        return;
     case GPU_gemm_mma_64_64: launch(issue, kernel, ceil_div(capacity, 64), ceil_div(columns, 64), 128, 4 * 128 * 128, p); return;
     case GPU_linear_rows: launch(issue, kernel, columns / GPU_UNIT, ceil_div(capacity, 16), 256, rows_shared(p), p); return;
     default: launch(issue, GPU_linear_simt, ceil_div(capacity, 64), ceil_div(columns, 64), 256, 0, p); return;

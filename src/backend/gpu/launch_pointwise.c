@@ -3,13 +3,15 @@
 
 enum { TILE = 64, COLUMNS = 1024 };
 
-static int activation_of(activation a) { return a == ACT_GELU || a == ACT_GEGLU ? GPU_ACT_GELU : a == ACT_SILU ? GPU_ACT_SILU : GPU_ACT_NONE; }
+static int activation_of(activation a) {
+    return a == ACT_GELU || a == ACT_GEGLU ? GPU_ACT_GELU : a == ACT_SILU ? GPU_ACT_SILU : GPU_ACT_NONE;
+}
 
 void gpu_issue_norm(gpu_issue *issue, const op *op) {
     const op_norm *a = &op->norm;
     int f32 = op->type == DTYPE_F32, fast = !f32 && a->n % 8 == 0 && a->n <= 2048;
-    gpu_norm p = {a->rows.count, a->x, {NULL, 0, 0, 0}, f32, a->n, a->norm.kind == NORM_LAYER ? GPU_NORM_LAYER : GPU_NORM_RMS, a->norm.weight,
-                  a->norm.bias, a->norm.eps, a->out};
+    int kind = a->norm.kind == NORM_LAYER ? GPU_NORM_LAYER : GPU_NORM_RMS;
+    gpu_norm p = {a->rows.count, a->x, {NULL, 0, 0, 0}, f32, a->n, kind, a->norm.weight, a->norm.bias, a->norm.eps, a->out};
     launch(issue, fast ? GPU_norm_rows_bf16 : GPU_norm_rows, ceil_div(a->rows.capacity, 4), 1, 128, 0, &p);
 }
 
@@ -39,7 +41,8 @@ void gpu_issue_softmax(gpu_issue *issue, const op *op) {
 }
 
 /* outputs: keys or dimensions, a tile in y. */
-static void launch_attend(gpu_issue *issue, gpu_kernel simt, gpu_kernel mma, const row_set *rows, gpu_attend p, const attended *from, int outputs) {
+static void launch_attend(gpu_issue *issue, gpu_kernel simt, gpu_kernel mma, const row_set *rows, gpu_attend p,
+                          const attended *from, int outputs) {
     int units = rows->capacity * (from->stride ? 1 : p.heads);
     p.count = rows->count;
     p.sample = rows->sample;
@@ -52,15 +55,18 @@ static void launch_attend(gpu_issue *issue, gpu_kernel simt, gpu_kernel mma, con
 
 void gpu_issue_scores(gpu_issue *issue, const op *op) {
     const op_scores *a = &op->scores;
-    gpu_attend p = {.q = a->q, .q_stride = a->q_stride, .heads = a->heads, .head_dim = a->head_dim, .f32 = op->type == DTYPE_F32, .scale = a->scale,
-                    .from = a->keys.stride ? a->keys.image : a->keys.cache.k, .scores = a->scores, .places = a->places};
-    launch_attend(issue, GPU_scores_simt, GPU_scores_mma, &a->rows, p, &a->keys, a->keys.stride ? OPENPI_IMAGE_TOKENS : a->keys.cache.capacity);
+    gpu_attend p = {.q = a->q, .q_stride = a->q_stride, .heads = a->heads, .head_dim = a->head_dim, .f32 = op->type == DTYPE_F32,
+                    .scale = a->scale, .from = a->keys.stride ? a->keys.image : a->keys.cache.k, .scores = a->scores,
+                    .places = a->places};
+    int keys = a->keys.stride ? OPENPI_IMAGE_TOKENS : a->keys.cache.capacity;
+    launch_attend(issue, GPU_scores_simt, GPU_scores_mma, &a->rows, p, &a->keys, keys);
 }
 
 void gpu_issue_values(gpu_issue *issue, const op *op) {
     const op_values *a = &op->values;
     gpu_attend p = {.heads = a->heads, .head_dim = a->head_dim, .f32 = op->type == DTYPE_F32,
-                    .from = a->values.stride ? a->values.image : a->values.cache.v, .scores = (float *)(uintptr_t)a->scores, .places = a->places, .out = a->out};
+                    .from = a->values.stride ? a->values.image : a->values.cache.v, .scores = (float *)(uintptr_t)a->scores,
+                    .places = a->places, .out = a->out};
     launch_attend(issue, GPU_values_simt, GPU_values_mma, &a->rows, p, &a->values, a->head_dim);
 }
 

@@ -136,11 +136,7 @@ static char *exchange(gpu_issue *issue, size_t *used, size_t bytes) {
 /* The exchanges; first of all the stamps. */
 static size_t lay_out(gpu_issue *issue, gpu_resident *p) {
     size_t used = 0, packets = (size_t)ceil_div(p->capacity, 3) * 4 * 16, units = (size_t)p->width / 8, heads = (size_t)p->heads;
-    char *stamps = exchange(issue, &used, ((size_t)p->steps * (size_t)(p->depth + 1) + 1) * sizeof(uint64_t)
-#ifdef RESIDENT_PROFILE
- + (4096 * 8)
-#endif
-);
+    char *stamps = exchange(issue, &used, ((size_t)p->steps * (size_t)(p->depth + 1) + 1) * sizeof(uint64_t));
     p->stamps = issue->device->resident_stamps ? (uint64_t *)stamps : NULL;
     for (int i = 0; i < 2; i++) {
         p->x[i] = exchange(issue, &used, units * packets);

@@ -257,7 +257,7 @@ KERNEL(384) attention_wgmma(const __grid_constant__ gpu_wgmma_attention w) {
         sum[h] += __shfl_xor_sync(0xffffffffu, sum[h], 2);
         if (!t) stats[group][warp * 16 + h * 8 + g][0] = top[h], stats[group][warp * 16 + h * 8 + g][1] = sum[h];
     }
-    barrier_arrive(halves_there);          /* no bar.sync: racecheck does not follow one that leaves out a part of the block */
+    barrier_arrive(halves_there);          /* a bar.sync of the two would do, but racecheck does not follow it here */
     barrier_wait(halves_there, 0);
     float w0[2], w1[2];
 #pragma unroll

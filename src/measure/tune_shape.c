@@ -1,0 +1,280 @@
+/* One shape's contest: its ops in a row, every candidate by turns, medians. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/report.h"
+#include "measure/costs.h"
+#include "measure/figures.h"
+#include "measure/tune_parts.h"
+
+enum { INSTANCES = 36, PADDED = 8, SURVIVORS = 12 };
+static const double hopeless = 1.6, far_off = 1.3;       /* times the best so far: not timed again, not in the rounds */
+static const double gain = 0.01;                         /* a winner is this much faster than the rule's way, at least */
+
+/* ---- one run of some ops ---------------------------------------------------------------------------------- */
+
+openpi_status tune_hold_work(tune_bench *b, const op *ops, int count, openpi_error *error) {
+    const backend *backend = b->device->backend;
+    size_t bytes = backend->work_bytes(b->device, ops, count);
+    if (bytes <= b->work_bytes) return OPENPI_OK;
+    if (b->work) backend->release(b->device, b->work);
+    b->work = NULL;
+    b->work_bytes = 0;
+    TRY(backend->allocate(b->device, bytes, "tuning's work block", &b->work, error));
+    b->work_bytes = bytes;
+    return OPENPI_OK;
+}
+
+openpi_status tune_prepare(tune_bench *b, tune_run *r, openpi_error *error) {
+    const backend *backend = b->device->backend;
+    r->recording = NULL;
+    if (!backend->record) return OPENPI_OK;
+    openpi_status status = backend->record(b->device, r->ops, r->count, b->work, &r->recording, error);
+    return status == OPENPI_UNSUPPORTED ? OPENPI_OK : status;
+}
+
+void tune_forget(tune_bench *b, tune_run *r) {
+    if (r->recording) b->device->backend->forget(b->device, r->recording);
+    r->recording = NULL;
+}
+
+openpi_status tune_run_once(tune_bench *b, const tune_run *r, double *ms, double *stages, openpi_error *error) {
+    double times[OPENPI_STAGES] = {0};
+    const backend *backend = b->device->backend;
+    TRY(r->recording ? backend->replay(b->device, r->recording, times, error)
+                     : backend->run(b->device, r->ops, r->count, b->work, times, error));
+    *ms = 0;
+    for (int i = 0; i < OPENPI_STAGES; i++) *ms += times[i];
+    if (stages) memcpy(stages, times, sizeof times);
+    return OPENPI_OK;
+}
+
+/* ---- one shape -------------------------------------------------------------------------------------------- */
+
+typedef struct contender {
+    int choice;
+    double best_ms;
+    double times[64];
+    tune_run run;
+} contender;
+
+/* The ops that are timed together: all that have the shape and weights of their own, else one of them and the plan's
+ * largest op by turns. */
+typedef struct lineup {
+    op ops[2 * INSTANCES];
+    int count, instances, padded;
+    op padding[INSTANCES];
+} lineup;
+
+static const void *weights_of(const op *op) {
+    switch (op->kind) {
+    case OP_PATCH_EMBED: return op->patch_embed.weight.data;
+    case OP_NORM_LINEAR: return op->norm_linear.weight.data;
+    case OP_LINEAR_RESIDUAL: return op->linear_residual.weight.data;
+    case OP_NORM_QKV: return op->norm_qkv.weight.data;
+    case OP_STATE_EMBED: return op->state_embed.weight.data;
+    case OP_ACTION_EMBED: return op->action_embed.in.data;
+    case OP_VELOCITY: return op->velocity.weight.data;
+    case OP_CACHE_ATTENTION: return op->cache_attention.cache.k;
+    default: return NULL;
+    }
+}
+
+static int seen(const lineup *l, const void *weights) {
+    for (int i = 0; i < l->count; i++)
+        if (weights_of(&l->ops[i]) == weights) return 1;
+    return 0;
+}
+
+tuning_key tune_key(const tune_bench *b, const op *op) {
+    tuning_key key = tuning_key_of(op);
+    int varies = op->stage == OPENPI_STAGE_VISION || (op->stage == OPENPI_STAGE_PREFIX && op->kind != OP_EMBED_TEXT) ||
+                 op->kind == OP_CACHE_ATTENTION;
+    key.cameras = varies && b->session->plan->shape.batch == 1 ? b->cameras : 0;
+    return key;
+}
+
+static void line_up(const tune_bench *b, const tuning_key *key, lineup *l) {
+    const plan *p = b->session->plan;
+    double bytes = 0, most = 0;
+    int largest[INSTANCES], pads = 0;
+    l->count = 0;
+    for (int i = 0; i < p->count && l->count < INSTANCES; i++) {
+        tuning_key other = tune_key(b, &b->ops[i]);
+        const void *weights = weights_of(&b->ops[i]);
+        if (!tuning_same(&other, key) || (weights && seen(l, weights))) continue;
+        bytes += costs_of_op(b->session, i).cost.weight_bytes;
+        l->ops[l->count++] = b->ops[i];
+    }
+    l->instances = l->count;
+    l->padded = bytes > 0 && bytes < (double)b->cache_bytes;
+    if (!l->padded) return;
+    for (int i = 0; i < p->count; i++)
+        if (costs_of_op(b->session, i).cost.weight_bytes > most) most = costs_of_op(b->session, i).cost.weight_bytes;
+    for (int i = 0; i < p->count && pads < INSTANCES; i++)
+        if (costs_of_op(b->session, i).cost.weight_bytes >= most) largest[pads++] = i;
+    op first[INSTANCES];
+    int distinct = l->count;
+    memcpy(first, l->ops, (size_t)distinct * sizeof *first);
+    l->instances = PADDED;
+    l->count = 0;
+    for (int i = 0; i < PADDED; i++) {
+        op pad = b->ops[largest[i % pads]];
+        pad.stage = first[0].stage;
+        pad.choice = 0;
+        l->padding[i] = l->ops[l->count++] = pad;
+        l->ops[l->count++] = first[i % distinct];
+    }
+}
+
+static void choose(lineup *l, int choice) {
+    for (int i = l->padded; i < l->count; i += 1 + l->padded) l->ops[i].choice = choice;
+}
+
+double tune_median(double *times, int count) { return figures_of(times, count).p50_ms; }
+
+static int by_best(const void *a, const void *b) {
+    const contender *x = a, *y = b;
+    return (x->best_ms > y->best_ms) - (x->best_ms < y->best_ms);
+}
+
+/* First pass: one warm run and two that count. Returns how many are still in. */
+static openpi_status first_pass(tune_bench *b, lineup *l, const candidate *list, int count, contender *all, int *left,
+                                openpi_error *error) {
+    double best = 0;
+    *left = 0;
+    for (int i = 0; i < count; i++) {
+        contender *c = &all[*left];
+        *c = (contender){.choice = i + 1, .run = {l->ops, l->count, NULL}};
+        choose(l, c->choice);
+        TRY(tune_prepare(b, &c->run, error));
+        for (int run = 0; run < 3; run++) {
+            double ms;
+            openpi_status status = tune_run_once(b, &c->run, &ms, NULL, error);
+            if (status != OPENPI_OK) {
+                tune_forget(b, &c->run);
+                return status;
+            }
+            if (run == 1 || (run && ms < c->best_ms)) c->best_ms = ms;
+            if (run == 0 && best > 0 && ms > 4 * best) c->best_ms = ms, run = 3;
+        }
+        if (best <= 0 || c->best_ms < best) best = c->best_ms;
+        if (c->best_ms > hopeless * best && !list[i].rule) tune_forget(b, &c->run);
+        else ++*left;
+    }
+    return OPENPI_OK;
+}
+
+static openpi_status rounds(tune_bench *b, lineup *l, contender *all, int count, int times, openpi_error *error) {
+    for (int round = 0; round < times; round++)
+        for (int i = 0; i < count; i++) {
+            if (all[i].choice > 0) choose(l, all[i].choice);
+            TRY(tune_run_once(b, &all[i].run, &all[i].times[round], NULL, error));
+        }
+    return OPENPI_OK;
+}
+
+/* Fills the row's entry; all has room for count + 1. */
+static openpi_status contest(tune_bench *b, lineup *l, const candidate *list, int count, contender *all, int *left, tune_row *row,
+                             openpi_error *error) {
+    int times = b->tune->options.rounds, rule = -1;
+    double padding = 0;
+    TRY(first_pass(b, l, list, count, all, left, error));
+    qsort(all, (size_t)*left, sizeof *all, by_best);
+    int in = 0;
+    for (int i = 0; i < *left; i++) {
+        int is_rule = list[all[i].choice - 1].rule;
+        if (!is_rule && (in >= SURVIVORS || all[i].best_ms > far_off * all[0].best_ms)) {
+            tune_forget(b, &all[i].run);
+            continue;
+        }
+        contender kept = all[i];
+        all[i].run.recording = NULL;       /* moved, not shared */
+        all[in++] = kept;
+    }
+    *left = in;
+    if (l->padded) {
+        contender *pad = &all[(*left)++];
+        *pad = (contender){.choice = -1, .run = {l->padding, PADDED, NULL}};
+        TRY(tune_prepare(b, &pad->run, error));
+    }
+    TRY(rounds(b, l, all, *left, times, error));
+    if (l->padded) padding = tune_median(all[in].times, times);
+    int first = -1, second = -1;
+    double us[TUNING_CANDIDATES];
+    for (int i = 0; i < in; i++) {
+        us[i] = (tune_median(all[i].times, times) - padding) * 1000 / l->instances;
+        if (us[i] < 0.001) us[i] = 0.001;
+        if (list[all[i].choice - 1].rule) rule = i;
+        if (first < 0 || us[i] < us[first]) second = first, first = i;
+        else if (second < 0 || us[i] < us[second]) second = i;
+    }
+    if (rule < 0) rule = first;
+    if (us[first] > us[rule] * (1 - gain) && first != rule) second = first, first = rule;
+    tuning_entry *e = &row->entry;
+    row->outcome = first == rule ? TUNE_HEURISTIC : TUNE_PENDING;
+    row->winner_us = us[first];
+    e->time_us = e->heuristic_us = us[rule];
+    memcpy(row->winner, list[all[first].choice - 1].name, sizeof row->winner);
+    memcpy(e->heuristic, list[all[rule].choice - 1].name, sizeof e->heuristic);
+    memcpy(e->choice, e->heuristic, sizeof e->choice);
+    if (second >= 0) {
+        memcpy(e->runner_up, list[all[second].choice - 1].name, sizeof e->runner_up);
+        e->runner_up_us = us[second];
+    }
+    return OPENPI_OK;
+}
+
+/* The library does the plain product only: no norm in front, nothing behind. */
+static void time_library(tune_bench *b, tune_row *row) {
+    const backend *backend = b->device->backend;
+    const tuning_key *key = &row->entry.key;
+    openpi_error why = {OPENPI_OK, ""};
+    int product = key->op == OP_NORM_LINEAR || key->op == OP_LINEAR_RESIDUAL || key->op == OP_NORM_QKV;
+    if (!b->tune->options.library || !product || key->type != DTYPE_BF16 || !backend->library_product) return;
+    if (backend->library_product(b->device, row->rows, key->n, key->k, &row->library_us, b->tune->library, &why) != OPENPI_OK) {
+        row->library_us = 0;
+        snprintf(b->tune->library, sizeof b->tune->library, "%.199s", why.message);
+    }
+}
+
+openpi_status tune_measure_shape(tune_bench *b, int index, const tuning_key *key, int calls, openpi_error *error) {
+    static const size_t room = TUNING_CANDIDATES + 1;
+    const op *op = &b->ops[index];
+    call_cost cost = costs_of_op(b->session, index);
+    candidate *list = calloc(TUNING_CANDIDATES, sizeof *list);
+    contender *all = calloc(room, sizeof *all);
+    lineup *l = malloc(sizeof *l);
+    int left = 0;
+    openpi_status status = list && all && l ? OPENPI_OK : report_no_memory(error, room * sizeof *all, "tuning's candidates");
+    tune_row row = {.entry = {.key = *key},
+                    .stage = op->stage,
+                    .calls = calls,
+                    .flops = cost.cost.flops,
+                    .bytes = cost.cost.bytes,
+                    .rows = cost.rows};
+    snprintf(row.op, sizeof row.op, "%s", op->name ? op->name : "");
+    if (status == OPENPI_OK) {
+        row.candidates = b->device->backend->candidates(b->device, op, list, TUNING_CANDIDATES);
+        if (row.candidates > TUNING_CANDIDATES) row.candidates = TUNING_CANDIDATES;
+        line_up(b, key, l);
+    }
+    for (int i = 0; i <= row.candidates && status == OPENPI_OK; i++) {
+        choose(l, i);
+        status = tune_hold_work(b, l->ops, l->count, error);
+    }
+    if (status == OPENPI_OK) status = contest(b, l, list, row.candidates, all, &left, &row, error);
+    for (int i = 0; all && i < (int)room; i++) tune_forget(b, &all[i].run);
+    if (status == OPENPI_OK) {
+        time_library(b, &row);
+        tune_row *kept = tune_row_add(b->tune);
+        if (kept) *kept = row;
+        else status = report_no_memory(error, sizeof row, "the tuning rows");
+    }
+    if (status == OPENPI_OK) status = tune_journal_add(b->tune, &row, error);
+    free(list);
+    free(all);
+    free(l);
+    return status;
+}
