@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "backend/gpu/gpu.h"
+#include "model/tuning.h"
 #include "openpi_internal.h"
 
 /* ---- the driver that is not there -------------------------------------------------------------------------- */
@@ -517,6 +518,76 @@ static void test_paths(void **state) {
 }
 
 /* Opening and closing again and again gives everything back. */
+/* Every way of every op of a plan stays within what a chip allows (the fake launch looks), under a name of its own; one is
+ * the rule's. */
+static void test_every_way(void **state) {
+    static candidate ways[256];
+    openpi_engine *engine;
+    openpi_session *session;
+    (void)state;
+    for (int hopper = 0; hopper < 2; hopper++) {
+        reset();
+        assert_int_equal(open_engine(&engine, hopper ? "hopper" : "portable", 0), OPENPI_OK);
+        assert_int_equal(open_session(engine, &session), OPENPI_OK);
+        for (int i = 0; i < session->plan->count; i++) {
+            op one = session->plan->ops[i];
+            int count = backend_cuda.candidates(engine->device, &one, ways, 256), rules = 0;
+            assert_true(count <= 256);
+            for (int w = 0; w < count; w++) {
+                void *work = NULL;
+                rules += ways[w].rule;
+                for (int other = 0; other < w; other++) assert_string_not_equal(ways[other].name, ways[w].name);
+                one.choice = w + 1;
+                size_t bytes = backend_cuda.work_bytes(engine->device, &one, 1);
+                assert_int_equal(backend_cuda.allocate(engine->device, bytes, "a test", &work, &error), OPENPI_OK);
+                fake.calls = 0;
+                assert_int_equal(backend_cuda.run(engine->device, &one, 1, work, NULL, &error), OPENPI_OK);
+                assert_true(fake.calls >= 3);              /* context, launch, wait */
+                backend_cuda.release(engine->device, work);
+            }
+            assert_int_equal(rules, count > 0);
+        }
+        openpi_session_close(session);
+        openpi_engine_close(engine);
+        assert_int_equal(fake.alive, 0);
+    }
+}
+
+/* Where the table has other ways for two cameras, a session of one sample keeps a graph for them; a batch does not. */
+static void test_graph_of_two_cameras(void **state) {
+    static candidate ways[256];
+    openpi_engine *engine;
+    openpi_session *session;
+    openpi_timing timing;
+    (void)state;
+    for (int batch = 1; batch <= 2; batch++) {
+        openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
+        tuning_entry entry = {.confirmed = 1};
+        tuning table = {.entries = &entry, .count = 1};
+        options.horizon = 10;
+        options.batch = batch;
+        reset();
+        assert_int_equal(open_engine(&engine, NULL, 0), OPENPI_OK);
+        assert_int_equal(openpi_session_create(engine, &options, &session, &error), OPENPI_OK);
+        const op *first = &session->plan->ops[1];
+        int count = backend_cuda.candidates(engine->device, first, ways, 256);
+        entry.key = tuning_key_of(first);
+        entry.key.cameras = 2;
+        snprintf(entry.choice, sizeof entry.choice, "%s", ways[count - 1].name);
+        openpi_session_close(session);
+        engine->model->tuning = &table;
+        assert_int_equal(openpi_session_create(engine, &options, &session, &error), OPENPI_OK);
+        assert_null(session->fewer[0]);
+        assert_int_equal(session->fewer[1] != NULL, batch == 1);
+        assert_int_equal(session->plan->ops[1].choice, 0);
+        assert_int_equal(infer(session, &timing), OPENPI_OK);              /* two cameras */
+        assert_int_equal(session->plan->ops[1].choice, batch == 1 ? count : 0);
+        openpi_session_close(session);
+        openpi_engine_close(engine);
+        assert_int_equal(fake.alive, 0);
+    }
+}
+
 static void test_again_and_again(void **state) {
     (void)state;
     reset();
@@ -545,6 +616,8 @@ int main(void) {
         cmocka_unit_test(test_lost),
         cmocka_unit_test(test_too_small),
         cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_every_way),
+        cmocka_unit_test(test_graph_of_two_cameras),
         cmocka_unit_test(test_again_and_again),
     };
     return cmocka_run_group_tests_name("gpu host", tests, NULL, NULL);

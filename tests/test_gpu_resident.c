@@ -112,9 +112,12 @@ static int nodes(const openpi_session *session) { return session->engine->device
 
 /* Taken: one kernel instead of several a layer. */
 static void check_shape(openpi_engine *engine, const char *spec, int batch, int horizon, int steps, int expected) {
-    openpi_session *with = open_session(engine, 1, batch, horizon, steps), *without = open_session(engine, 0, batch, horizon, steps);
+    openpi_session *with = open_session(engine, 1, batch, horizon, steps),
+                   *without = open_session(engine, 0, batch, horizon, steps);
     int taken = nodes(with) < nodes(without);
-    if (taken != expected) fail_msg("%s batch %d horizon %d: %d nodes with the resident kernel, %d without", spec, batch, horizon, nodes(with), nodes(without));
+    if (taken != expected)
+        fail_msg("%s batch %d horizon %d: %d nodes with the resident kernel, %d without", spec, batch, horizon, nodes(with),
+                 nodes(without));
     openpi_session_close(with);
     openpi_session_close(without);
 }
@@ -144,7 +147,8 @@ static void compare(openpi_engine *engine, const char *spec, int horizon, int st
     inputs_close(in);
     openpi_session_close(with);
     openpi_session_close(without);
-    if (!(worst <= bound)) fail_msg("%s horizon %d steps %d: differs by %.3g, expected %.3g at most", spec, horizon, steps, worst, bound);
+    if (!(worst <= bound))
+        fail_msg("%s horizon %d steps %d: differs by %.3g, expected %.3g at most", spec, horizon, steps, worst, bound);
 }
 
 static const char *const specs[] = {"tiny:pi0", "tiny:pi05", "odd:pi0", "odd:pi05"};

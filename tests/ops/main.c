@@ -201,7 +201,8 @@ static void check_one(const options *o, const op_shape *shape, dtype type, dtype
         if (v.neighbours > l->neighbours) l->neighbours = v.neighbours;
         if (v.ok && !o->list) continue;
         printf(
-            "%-4s %-11s %-22s %-16s rows %d, n %d, k %d, heads %d·%d, keys %d, samples %d, %s, weights %s: %s%s%.2f of the bound\n",
+            "%-4s %-11s %-22s %-16s rows %d, n %d, k %d, heads %d·%d, keys %d, samples %d, %s, weights %s: "
+            "%s%s%.2f of the bound\n",
             v.ok ? "ok" : "FAIL", l->name, shape->name, op_kind_name(shape->kind), shape->rows, shape->n, shape->k, shape->heads,
             shape->head_dim, shape->keys, p.samples, type == DTYPE_BF16 ? "bf16" : "f32",
             weight_type == DTYPE_BF16 ? "bf16" : "f32", v.detail, *v.detail ? ", " : "", v.worst);
@@ -248,7 +249,8 @@ static int summarise(const level *all, uint64_t seed, double ms) {
     for (const level *l = all; l < all + LEVELS; l++) {
         if (l->many)
             printf(
-                "%-12s %4d checks, %d failed, worst of its bound f32 %.2f, bf16 %.2f, bf16 results off by a bit: at most %.1f %%\n",
+                "%-12s %4d checks, %d failed, worst of its bound f32 %.2f, bf16 %.2f, "
+                "bf16 results off by a bit: at most %.1f %%\n",
                 l->name, l->run, l->failed, l->worst[0], l->worst[1], 100 * l->neighbours);
         if (!l->many && l->name) printf("%-12s skipped: %s\n", l->name, l->run < 0 ? "not asked for" : l->reason);
         lacking += !l->many && l->run >= 0;
@@ -419,10 +421,8 @@ int main(int count, char **arguments) {
         case 'a': o.no_ahead = 1; break;
         case 'q': o.quick = 1; break;
         default:
-            fprintf(
-                stderr,
-                "usage: openpi_ops [--device cpu|cuda:N] [--isa LEVEL] [--op PART] [--seed N] [--list] | --bench [--dtype T] [--size S] "
-                "[--threads N]\n");
+            fprintf(stderr, "usage: openpi_ops [--device cpu|cuda:N] [--isa LEVEL] [--op PART] [--seed N] [--list]\n"
+                            "       openpi_ops --bench [--dtype T] [--size S] [--threads N]\n");
             return 2;
         }
     }

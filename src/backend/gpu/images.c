@@ -4,8 +4,8 @@
 #if defined(OPENPI_CUDA_VERSION)
 
 #define IMAGE(name)                                                                                        \
-    __asm__(".section .rodata\n.balign 64\n.local gpu_image_" #name "\ngpu_image_" #name ":\n.incbin \"" OPENPI_CUDA_FOLDER "/" #name \
-            ".fatbin\"\n.byte 0\n.previous\n");                                                            \
+    __asm__(".section .rodata\n.balign 64\n.local gpu_image_" #name "\ngpu_image_" #name ":\n"             \
+            ".incbin \"" OPENPI_CUDA_FOLDER "/" #name ".fatbin\"\n.byte 0\n.previous\n");                  \
     extern const char gpu_image_##name[] __attribute__((visibility("hidden")));
 
 IMAGE(simt)

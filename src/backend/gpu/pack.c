@@ -92,7 +92,8 @@ static void pack_atoms(const bf16 *rows, int count, int k, char *out) {
 static void pack_floats(const float *rows, int count, int k, char *out) {
     size_t pitch = (size_t)round_up(k, 4) * sizeof(float);
     memset(out, 0, 8 * pitch);
-    for (int column = 0; column < count; column++) memcpy(out + (size_t)column * pitch, rows + (size_t)column * (size_t)k, (size_t)k * sizeof(float));
+    for (int column = 0; column < count; column++)
+        memcpy(out + (size_t)column * pitch, rows + (size_t)column * (size_t)k, (size_t)k * sizeof(float));
 }
 
 static int take_slot(gpu_device *self) {
@@ -114,7 +115,8 @@ static void give_slot(gpu_device *self, int slot) {
 }
 
 /* Groups first … first+count-1 through one slot. */
-static int pack_groups(gpu_device *self, const matrix *m, int first, int count, const matrix_source *source, char *to, void *scratch) {
+static int pack_groups(gpu_device *self, const matrix *m, int first, int count, const matrix_source *source, char *to,
+                       void *scratch) {
     size_t group_bytes = 8 * column_bytes(m);
     int slot = take_slot(self);
     char *out = self->slots[slot].memory;
@@ -130,21 +132,22 @@ static int pack_groups(gpu_device *self, const matrix *m, int first, int count, 
     }
     size_t from = (size_t)first * group_bytes, end = from + (size_t)count * group_bytes, all = gpu_matrix_bytes(&self->base, m);
     if (end > all) end = all;              /* of raw rows the last group may be short */
-    if (!code && from < end) code = self->driver.upload((gpu_address)(uintptr_t)(to + from), self->slots[slot].memory, end - from, self->stream);
+    if (!code && from < end)
+        code = self->driver.upload((gpu_address)(uintptr_t)(to + from), self->slots[slot].memory, end - from, self->stream);
     if (!code) code = self->driver.event_record(self->slots[slot].event, self->stream, 0);
     give_slot(self, slot);
     return code;
 }
 
-openpi_status gpu_matrix_pack(device *device, const matrix *m, int first, int count, const matrix_source *source, void *to, void *scratch,
-                              openpi_error *error) {
+openpi_status gpu_matrix_pack(device *device, const matrix *m, int first, int count, const matrix_source *source, void *to,
+                              void *scratch, openpi_error *error) {
     gpu_device *self = (gpu_device *)device;
     size_t group_bytes = 8 * column_bytes(m);
     int at = first * 2, end = (first + count) * 2, most = (int)(GPU_SLOT_BYTES / group_bytes);
     TRY(gpu_enter(self, error));
     if (!most)
-        return report(error, OPENPI_UNSUPPORTED, "a weight of %d columns is wider than this backend packs, expected at most %d", m->k,
-                      (int)(GPU_SLOT_BYTES / 8 / dtype_bytes(m->type)));
+        return report(error, OPENPI_UNSUPPORTED, "a weight of %d columns is wider than this backend packs, expected at most %d",
+                      m->k, (int)(GPU_SLOT_BYTES / 8 / dtype_bytes(m->type)));
     while (at < end) {
         int n = end - at < most ? end - at : most;
         int code = pack_groups(self, m, at, n, source, to, scratch);

@@ -1,9 +1,9 @@
 /* The denoise loop on one resident kernel (kernels/cuda/resident_hopper.cu): is this run of ops that loop, can the kernel
  * run it here, and with what arguments.
  *
- * Taken are whole denoise steps of one sample with at most 16 rows, in bf16, one after the other over the same buffers;
- * what differs between them (the modulations of π0.5, the time) must stand at even distances. Everything else is left to
- * the ops' own kernels.
+ * Taken are whole denoise steps of one sample with at most 16 action rows and nothing but those, in bf16, one after the
+ * other over the same buffers. What differs between them (the modulations of π0.5, the time) must stand at even distances.
+ * Everything else, π0's first step with its state token too, is left to the ops' own kernels.
  *
  * What surprises: the grid is as large as the card can hold at once and not a block larger, since blocks wait for each
  * other; the driver is asked. */
@@ -22,7 +22,9 @@ static int larger(int a, int b) { return a > b ? a : b; }
 
 /* ---- is it the loop ----------------------------------------------------------------------------------------- */
 
-static int plain_bf16(const matrix *m, int n, int k) { return m->data && !m->raw && m->type == DTYPE_BF16 && m->form == MATRIX_PLAIN && m->n == n && m->k == k; }
+static int plain_bf16(const matrix *m, int n, int k) {
+    return m->data && !m->raw && m->type == DTYPE_BF16 && m->form == MATRIX_PLAIN && m->n == n && m->k == k;
+}
 
 static int same_rows(const row_set *a, const row_set *b) {
     return a->capacity == b->capacity && a->count == b->count && a->position == b->position && a->keys == b->keys;
@@ -32,7 +34,8 @@ static int rms(const norm *n) { return n->kind == NORM_RMS && n->weight; }
 
 /* Layers of the step that begins at ops[0]; 0: it is no step. */
 static int step_depth(const op *ops, int count) {
-    static const op_kind kinds[LAYER_OPS] = {OP_NORM_QKV, OP_CACHE_ATTENTION, OP_LINEAR_RESIDUAL, OP_NORM_LINEAR, OP_LINEAR_RESIDUAL};
+    static const op_kind kinds[LAYER_OPS] = {OP_NORM_QKV, OP_CACHE_ATTENTION, OP_LINEAR_RESIDUAL, OP_NORM_LINEAR,
+                                             OP_LINEAR_RESIDUAL};
     int depth = 0;
     if (count < 1 || ops[0].kind != OP_ACTION_EMBED) return 0;
     for (int i = FIRST_LAYER;; i += LAYER_OPS, depth++) {
@@ -54,14 +57,22 @@ static int layer_legal(const op *ops, const op *embed, const op *first) {
     const row_set *rows = &first[QKV].norm_qkv.rows;
     int width = embed->action_embed.in.n, mlp = first[DOWN].linear_residual.weight.k, heads = first[QKV].norm_qkv.weight.heads;
     const void *x = embed->action_embed.out;
-    if (!same_rows(&q->rows, rows) || !same_rows(&a->rows, rows) || !same_rows(&o->rows, rows) || !same_rows(&g->rows, rows) || !same_rows(&d->rows, rows)) return 0;
+    if (!same_rows(&q->rows, rows) || !same_rows(&a->rows, rows) || !same_rows(&o->rows, rows) || !same_rows(&g->rows, rows) ||
+        !same_rows(&d->rows, rows))
+        return 0;
     if (q->x != x || g->x != x || o->x != x || d->x != x || a->q != q->q || o->a != a->out || d->a != g->out) return 0;
     if (!rms(&q->norm) || !rms(&g->norm) || q->norm.eps != first[QKV].norm_qkv.norm.eps || g->norm.eps != q->norm.eps) return 0;
-    if (q->weight.type != DTYPE_BF16 || q->weight.form != MATRIX_QKV || q->weight.k != width || q->weight.heads != heads || q->weight.head_dim != RESIDENT_HEAD) return 0;
-    if (a->heads != heads || a->scale != a0->scale || a->cache.k != q->cache.k || a->cache.v != q->cache.v || a->cache.capacity != a0->cache.capacity) return 0;
-    if (g->weight.type != DTYPE_BF16 || g->weight.form != MATRIX_GATED || g->weight.k != width || g->weight.n != 2 * mlp || g->bias || g->out_row) return 0;
-    return !q->weight.raw && !g->weight.raw && g->activation == ACT_GEGLU && q->rope == first[QKV].norm_qkv.rope && plain_bf16(&o->weight, width, heads * RESIDENT_HEAD) &&
-           plain_bf16(&d->weight, width, mlp) && !o->bias && !d->bias;
+    if (q->weight.type != DTYPE_BF16 || q->weight.form != MATRIX_QKV || q->weight.k != width || q->weight.heads != heads ||
+        q->weight.head_dim != RESIDENT_HEAD)
+        return 0;
+    if (a->heads != heads || a->scale != a0->scale || a->cache.k != q->cache.k || a->cache.v != q->cache.v ||
+        a->cache.capacity != a0->cache.capacity)
+        return 0;
+    if (g->weight.type != DTYPE_BF16 || g->weight.form != MATRIX_GATED || g->weight.k != width || g->weight.n != 2 * mlp ||
+        g->bias || g->out_row)
+        return 0;
+    return !q->weight.raw && !g->weight.raw && g->activation == ACT_GEGLU && q->rope == first[QKV].norm_qkv.rope &&
+           plain_bf16(&o->weight, width, heads * RESIDENT_HEAD) && plain_bf16(&d->weight, width, mlp) && !o->bias && !d->bias;
 }
 
 /* The first step of a run, by itself. */
@@ -72,18 +83,24 @@ static int step_legal(const op *ops, int depth) {
     const row_set *rows = &first[QKV].norm_qkv.rows;
     int width = e->in.n, deep = e->mlp_in.data != NULL;
     if (depth > RESIDENT_LAYERS || rows->capacity > RESIDENT_ROWS || width % 8 || width > 16 * GPU_ATOM_K) return 0;
-    if (e->rows.capacity != e->horizon || rows->capacity != e->horizon || e->out_offset || v->x_offset) return 0;       /* one sample, actions alone */
+    if (e->rows.capacity != e->horizon || rows->capacity != e->horizon || e->out_offset || v->x_offset)
+        return 0; /* one sample, actions alone */
     if (!plain_bf16(&e->in, width, RESIDENT_ACTIONS) || !e->in_bias || e->x != v->x_t) return 0;
-    if (deep && (!plain_bf16(&e->mlp_in, width, width) || !plain_bf16(&e->mlp_out, width, width) || !e->time || !e->mlp_out_bias)) return 0;
+    if (deep && (!plain_bf16(&e->mlp_in, width, width) || !plain_bf16(&e->mlp_out, width, width) || !e->time || !e->mlp_out_bias))
+        return 0;
     if (v->x != e->out || !rms(&v->norm) || !v->bias || !plain_bf16(&v->weight, RESIDENT_ACTIONS, width)) return 0;
-    if (first[DOWN].linear_residual.weight.k % 8 || first[ATTENTION].cache_attention.cache.capacity > RESIDENT_SPLITS * RESIDENT_SPAN) return 0;
+    if (first[DOWN].linear_residual.weight.k % 8 ||
+        first[ATTENTION].cache_attention.cache.capacity > RESIDENT_SPLITS * RESIDENT_SPAN)
+        return 0;
     for (int i = 0; i < depth; i++) {
         const op *layer = first + i * LAYER_OPS;
         const kv_cache *c = &layer[ATTENTION].cache_attention.cache, *c0 = &first[ATTENTION].cache_attention.cache, *c1 = c0;
         if (depth > 1) c1 = &first[LAYER_OPS + ATTENTION].cache_attention.cache;
         ptrdiff_t k = (const char *)c1->k - (const char *)c0->k, v_step = (const char *)c1->v - (const char *)c0->v;
         if (!layer_legal(layer, &ops[EMBED], first)) return 0;
-        if ((const char *)c->k - (const char *)c0->k != i * k || (const char *)c->v - (const char *)c0->v != i * v_step || k < 0 || v_step < 0) return 0;
+        if ((const char *)c->k - (const char *)c0->k != i * k || (const char *)c->v - (const char *)c0->v != i * v_step ||
+            k < 0 || v_step < 0)
+            return 0;
     }
     return 1;
 }
@@ -92,28 +109,36 @@ static int step_legal(const op *ops, int depth) {
 static int behind(const float *later, const float *first, ptrdiff_t floats) { return first ? later == first + floats : !later; }
 
 static int norm_follows(const norm *n, const norm *first, ptrdiff_t floats) {
-    return n->kind == first->kind && n->eps == first->eps && behind(n->weight, first->weight, floats) && behind(n->bias, first->bias, floats);
+    return n->kind == first->kind && n->eps == first->eps && behind(n->weight, first->weight, floats) &&
+           behind(n->bias, first->bias, floats);
 }
 
 /* Step `at` is the first step again, its parameters at·floats further on. */
 static int step_follows(const op *ops, const op *base, int depth, int at, ptrdiff_t floats) {
     const op_action_embed *e = &ops[EMBED].action_embed, *e0 = &base[EMBED].action_embed;
     const op_velocity *v = &ops[FIRST_LAYER + depth * LAYER_OPS].velocity, *v0 = &base[FIRST_LAYER + depth * LAYER_OPS].velocity;
-    if (e->x != e0->x || e->out != e0->out || e->in.data != e0->in.data || e->mlp_in.data != e0->mlp_in.data || e->mlp_out.data != e0->mlp_out.data ||
-        !behind(e->time, e0->time, at * (ptrdiff_t)e0->in.n) || e->horizon != e0->horizon || e->out_offset != e0->out_offset)
+    if (e->x != e0->x || e->out != e0->out || e->in.data != e0->in.data || e->mlp_in.data != e0->mlp_in.data ||
+        e->mlp_out.data != e0->mlp_out.data || !behind(e->time, e0->time, at * (ptrdiff_t)e0->in.n) ||
+        e->horizon != e0->horizon || e->out_offset != e0->out_offset)
         return 0;
-    if (v->x != v0->x || v->x_t != v0->x_t || v->velocity != v0->velocity || v->weight.data != v0->weight.data || v->dt != v0->dt ||
-        !norm_follows(&v->norm, &v0->norm, at * floats))
+    if (v->x != v0->x || v->x_t != v0->x_t || v->velocity != v0->velocity || v->weight.data != v0->weight.data ||
+        v->dt != v0->dt || !norm_follows(&v->norm, &v0->norm, at * floats))
         return 0;
     for (int i = FIRST_LAYER; i < FIRST_LAYER + depth * LAYER_OPS; i += LAYER_OPS) {
         const op *l = ops + i, *l0 = base + i;
         if (!layer_legal(l, &base[EMBED], base + FIRST_LAYER)) return 0;
-        if (l[QKV].norm_qkv.weight.data != l0[QKV].norm_qkv.weight.data || l[ATTENTION].cache_attention.cache.k != l0[ATTENTION].cache_attention.cache.k) return 0;
-        if (l[OUT].linear_residual.weight.data != l0[OUT].linear_residual.weight.data || l[GATE_UP].norm_linear.weight.data != l0[GATE_UP].norm_linear.weight.data) return 0;
-        if (l[DOWN].linear_residual.weight.data != l0[DOWN].linear_residual.weight.data) return 0;
-        if (!norm_follows(&l[QKV].norm_qkv.norm, &l0[QKV].norm_qkv.norm, at * floats) || !norm_follows(&l[GATE_UP].norm_linear.norm, &l0[GATE_UP].norm_linear.norm, at * floats))
+        if (l[QKV].norm_qkv.weight.data != l0[QKV].norm_qkv.weight.data ||
+            l[ATTENTION].cache_attention.cache.k != l0[ATTENTION].cache_attention.cache.k)
             return 0;
-        if (!behind(l[OUT].linear_residual.gate, l0[OUT].linear_residual.gate, at * floats) || !behind(l[DOWN].linear_residual.gate, l0[DOWN].linear_residual.gate, at * floats))
+        if (l[OUT].linear_residual.weight.data != l0[OUT].linear_residual.weight.data ||
+            l[GATE_UP].norm_linear.weight.data != l0[GATE_UP].norm_linear.weight.data)
+            return 0;
+        if (l[DOWN].linear_residual.weight.data != l0[DOWN].linear_residual.weight.data) return 0;
+        if (!norm_follows(&l[QKV].norm_qkv.norm, &l0[QKV].norm_qkv.norm, at * floats) ||
+            !norm_follows(&l[GATE_UP].norm_linear.norm, &l0[GATE_UP].norm_linear.norm, at * floats))
+            return 0;
+        if (!behind(l[OUT].linear_residual.gate, l0[OUT].linear_residual.gate, at * floats) ||
+            !behind(l[DOWN].linear_residual.gate, l0[DOWN].linear_residual.gate, at * floats))
             return 0;
     }
     return 1;
@@ -155,15 +180,24 @@ static int cache_map(gpu_issue *issue, gpu_tensor_map *map, const void *base, pt
     const uint64_t row = RESIDENT_HEAD * sizeof(bf16), dims[3] = {RESIDENT_HEAD, (uint64_t)capacity, (uint64_t)depth};
     const uint64_t strides[2] = {row, depth > 1 ? (uint64_t)layer_bytes : row * (uint64_t)capacity};
     static const unsigned box[3] = {GPU_ATOM_K, RESIDENT_BOX_KEYS, 1}, ones[3] = {1, 1, 1};
-    return issue->device->driver.tensor_map(map, GPU_MAP_BF16, 3, (void *)(uintptr_t)base, dims, strides, box, ones, 0, GPU_MAP_SWIZZLE_128, GPU_MAP_PROMOTE_256, 0);
+    return issue->device->driver.tensor_map(map, GPU_MAP_BF16, 3, (void *)(uintptr_t)base, dims, strides, box, ones, 0,
+                                            GPU_MAP_SWIZZLE_128, GPU_MAP_PROMOTE_256, 0);
 }
 
 static void fill_layers(gpu_resident *p, const op *ops) {
     for (int i = 0; i < p->depth; i++) {
         const op *l = ops + FIRST_LAYER + i * LAYER_OPS;
         const norm *in = &l[QKV].norm_qkv.norm, *post = &l[GATE_UP].norm_linear.norm;
-        p->layers[i] = (resident_layer){l[QKV].norm_qkv.weight.data, l[OUT].linear_residual.weight.data, l[GATE_UP].norm_linear.weight.data, l[DOWN].linear_residual.weight.data,
-                                        in->weight, in->bias, l[OUT].linear_residual.gate, post->weight, post->bias, l[DOWN].linear_residual.gate};
+        p->layers[i] = (resident_layer){l[QKV].norm_qkv.weight.data,
+                                        l[OUT].linear_residual.weight.data,
+                                        l[GATE_UP].norm_linear.weight.data,
+                                        l[DOWN].linear_residual.weight.data,
+                                        in->weight,
+                                        in->bias,
+                                        l[OUT].linear_residual.gate,
+                                        post->weight,
+                                        post->bias,
+                                        l[DOWN].linear_residual.gate};
     }
 }
 
@@ -173,15 +207,36 @@ static void fill(gpu_resident *p, const op *ops, int depth, int steps, ptrdiff_t
     const op_velocity *v = &ops[FIRST_LAYER + depth * LAYER_OPS].velocity;
     int half_out, half_down;
     memset(p, 0, sizeof *p);
-    *p = (gpu_resident){.count = q->rows.count, .position = q->rows.position, .keys = q->rows.keys, .capacity = q->rows.capacity, .width = e->in.n,
-                        .mlp = ops[FIRST_LAYER + DOWN].linear_residual.weight.k, .heads = q->weight.heads, .depth = depth, .steps = steps, .flight = FLIGHT,
-                        .step_floats = (int)floats, .eps = q->norm.eps, .scale = ops[FIRST_LAYER + ATTENTION].cache_attention.scale, .dt = v->dt, .rope = q->rope,
-                        .in = e->in.data, .mlp_in = e->mlp_in.data, .mlp_out = e->mlp_out.data, .out = v->weight.data, .in_bias = e->in_bias, .time = e->time,
-                        .mlp_out_bias = e->mlp_out_bias, .out_bias = v->bias, .scale_out = v->norm.weight, .shift_out = v->norm.bias, .x_t = v->x_t,
+    *p = (gpu_resident){.position = q->rows.position,
+                        .keys = q->rows.keys,
+                        .capacity = q->rows.capacity,
+                        .width = e->in.n,
+                        .mlp = ops[FIRST_LAYER + DOWN].linear_residual.weight.k,
+                        .heads = q->weight.heads,
+                        .depth = depth,
+                        .steps = steps,
+                        .flight = FLIGHT,
+                        .step_floats = (int)floats,
+                        .eps = q->norm.eps,
+                        .scale = ops[FIRST_LAYER + ATTENTION].cache_attention.scale,
+                        .dt = v->dt,
+                        .rope = q->rope,
+                        .in = e->in.data,
+                        .mlp_in = e->mlp_in.data,
+                        .mlp_out = e->mlp_out.data,
+                        .out = v->weight.data,
+                        .in_bias = e->in_bias,
+                        .time = e->time,
+                        .mlp_out_bias = e->mlp_out_bias,
+                        .out_bias = v->bias,
+                        .scale_out = v->norm.weight,
+                        .shift_out = v->norm.bias,
+                        .x_t = v->x_t,
                         .velocity = v->velocity};
     half_out = ceil_div(least_blocks(p->heads * RESIDENT_HEAD), 2);
     half_down = ceil_div(least_blocks(p->mlp), 2);
-    p->operand = larger(larger(least_blocks(p->width), RESIDENT_HEAD / GPU_ATOM_K), larger(half_out, half_down)) * p->capacity * 128;
+    p->operand =
+        larger(larger(least_blocks(p->width), RESIDENT_HEAD / GPU_ATOM_K), larger(half_out, half_down)) * p->capacity * 128;
     p->operand = (p->operand + 127) & ~127;
     p->by_width = 1 / (float)p->width;
     p->by_units = reciprocal_of(p->width / 8);
@@ -204,12 +259,13 @@ static int fits(gpu_issue *issue, gpu_resident *p, layout *at) {
     p->stages = (int)((self->shared_bytes - rest) / RESIDENT_PIECE);
     if (p->stages > RESIDENT_STAGES) p->stages = RESIDENT_STAGES;
     at->shared = rest + (size_t)p->stages * RESIDENT_PIECE;
-    gpu_launch config = {{(unsigned)self->multiprocessors & ~1u, 1, 1}, {RESIDENT_THREADS, 1, 1}, (unsigned)at->shared, NULL, &cluster, 1};
+    gpu_launch config = {
+        {(unsigned)self->multiprocessors & ~1u, 1, 1}, {RESIDENT_THREADS, 1, 1}, (unsigned)at->shared, NULL, &cluster, 1};
     if (self->driver.max_clusters(&most, self->kernels[at->kernel], &config)) return 0;
     at->clusters = most < self->multiprocessors / 2 ? most : self->multiprocessors / 2;
     int blocks = 2 * at->clusters;
-    return blocks && ceil_div(p->width / 8, 2) <= at->clusters && p->heads * RESIDENT_SPLITS <= blocks && ceil_div((p->heads + 2) * 16, blocks) <= RESIDENT_UNITS &&
-           ceil_div(p->mlp / 8, blocks) <= RESIDENT_UNITS;
+    return blocks && ceil_div(p->width / 8, 2) <= at->clusters && p->heads * RESIDENT_SPLITS <= blocks &&
+           ceil_div((p->heads + 2) * 16, blocks) <= RESIDENT_UNITS && ceil_div(p->mlp / 8, blocks) <= RESIDENT_UNITS;
 }
 
 /* ---- the run ------------------------------------------------------------------------------------------------ */
@@ -219,16 +275,20 @@ static int recognise(gpu_issue *issue, const op *ops, int count, gpu_resident *p
     gpu_device *self = issue->device;
     int depth, per_step, steps = 1;
     ptrdiff_t floats = 0;
-    if (!self->resident || !self->kernels[GPU_resident_denoise_12] || !self->driver.max_clusters || !self->driver.tensor_map) return 0;
+    if (!self->resident || !self->kernels[GPU_resident_denoise_12] || !self->driver.max_clusters || !self->driver.tensor_map)
+        return 0;
     depth = step_depth(ops, count);
     if (!depth || !step_legal(ops, depth)) return 0;
     per_step = FIRST_LAYER + depth * LAYER_OPS + 1;
     if (step_depth(ops + per_step, count - per_step) == depth) {
-        const float *next = ops[per_step + FIRST_LAYER + QKV].norm_qkv.norm.weight, *now = ops[FIRST_LAYER + QKV].norm_qkv.norm.weight;
+        const float *next = ops[per_step + FIRST_LAYER + QKV].norm_qkv.norm.weight,
+                    *now = ops[FIRST_LAYER + QKV].norm_qkv.norm.weight;
         floats = (ptrdiff_t)(((intptr_t)next - (intptr_t)now) / (intptr_t)sizeof(float));
         if (floats < 0 || floats % 4) floats = 0;
     }
-    while (step_depth(ops + steps * per_step, count - steps * per_step) == depth && step_follows(ops + steps * per_step, ops, depth, steps, floats)) steps++;
+    while (step_depth(ops + steps * per_step, count - steps * per_step) == depth &&
+           step_follows(ops + steps * per_step, ops, depth, steps, floats))
+        steps++;
     fill(p, ops, depth, steps, floats);
     return fits(issue, p, at) ? steps * per_step : 0;
 }
@@ -246,10 +306,12 @@ int gpu_resident_take(gpu_issue *issue, const op *ops, int count) {
     const kv_cache *c0 = &ops[FIRST_LAYER + QKV].norm_qkv.cache, *c1 = c0;
     if (p.depth > 1) c1 = &ops[FIRST_LAYER + LAYER_OPS + QKV].norm_qkv.cache;
     gpu_attribute cluster = {.id = GPU_ATTRIBUTE_CLUSTER, .value.cluster = {2, 1, 1}};
-    gpu_launch config = {{2 * (unsigned)at.clusters, 1, 1}, {RESIDENT_THREADS, 1, 1}, (unsigned)at.shared, issue->stream, &cluster, 1};
+    gpu_launch config = {
+        {2 * (unsigned)at.clusters, 1, 1}, {RESIDENT_THREADS, 1, 1}, (unsigned)at.shared, issue->stream, &cluster, 1};
     void *list[] = {&p};
     issue->code = cache_map(issue, &p.k, c0->k, (const char *)c1->k - (const char *)c0->k, c0->capacity, p.depth);
-    if (!issue->code) issue->code = cache_map(issue, &p.v, c0->v, (const char *)c1->v - (const char *)c0->v, c0->capacity, p.depth);
+    if (!issue->code)
+        issue->code = cache_map(issue, &p.v, c0->v, (const char *)c1->v - (const char *)c0->v, c0->capacity, p.depth);
     if (!issue->code) issue->code = issue->device->driver.fill((gpu_address)(uintptr_t)issue->work, 0, at.bytes, issue->stream);
     if (!issue->code) issue->code = issue->device->driver.launch(&config, issue->device->kernels[at.kernel], list, NULL);
     issue->first = 0;
@@ -268,7 +330,9 @@ int gpu_resident_stamps(gpu_device *device, const op *ops, int count, const void
         n = p.steps * (p.depth + 1) + 1;
         *depth = p.depth;
         if (n > most) return 0;
-        if (device->driver.download(out, (gpu_address)(uintptr_t)work, (size_t)n * sizeof *out, device->stream) || device->driver.stream_wait(device->stream)) return 0;
+        if (device->driver.download(out, (gpu_address)(uintptr_t)work, (size_t)n * sizeof *out, device->stream) ||
+            device->driver.stream_wait(device->stream))
+            return 0;
         return n;
     }
     return 0;

@@ -35,15 +35,15 @@ typedef struct resident_layer {
 typedef struct gpu_resident {
     gpu_tensor_map k, v;                   /* [layers][places][256], boxes of 32 places x 64 dims, swizzled   */
     resident_layer layers[RESIDENT_LAYERS];
-    const int32_t *count, *position, *keys;
-    int capacity;                          /* most rows                                                       */
+    const int32_t *position, *keys;
+    int capacity;                          /* rows: of one sample all are there                               */
     int width, mlp, heads, depth, steps;
     int stages, flight;                    /* of the ring; pieces that may be on their way                    */
     int operand;                           /* bytes of the operand                                            */
     int step_floats;                       /* from a step's norm parameters and gates to the next one's       */
     float eps, scale, dt, by_width;        /* by_width: 1 / width                                             */
-    uint32_t by_units, by_heads[2], by_mlp[2];             /* reciprocals (resident_packets.cuh) of the units of width, of the ranks'
-                                              parts of the heads' outputs and of the hidden ones              */
+    uint32_t by_units, by_heads[2], by_mlp[2];             /* reciprocals (resident_packets.cuh) of the units of width, of
+                                              the ranks' parts of the heads' outputs and of the hidden ones   */
     const float *rope;
     const void *in, *mlp_in, *mlp_out, *out;               /* mlp_in NULL: actions go straight in             */
     const float *in_bias, *time, *mlp_out_bias, *out_bias; /* time: [steps][width]                            */

@@ -12,8 +12,12 @@
 /* The block's keys or values: places from first_new on come as packets; with `clear`, what lies behind the last key is zero. */
 DEV void patch_keys(const worker &w, const char *from, u32 piece0, u32 piece1, int clear, u32 tag) {
     const share &s = w.s;
-    auto at = [&](int unit, int place) { return (place >> 5 ? piece1 : piece0) + (unit >> 3) * RESIDENT_BOX_KEYS * 128 + (place & 31) * 128 + (((unit ^ place) & 7) << 4); };
-    const int loaded = (s.mine + RESIDENT_BOX_KEYS - 1) / RESIDENT_BOX_KEYS * RESIDENT_BOX_KEYS, fresh = max(0, s.first_new - s.begin);
+    auto at = [&](int unit, int place) {
+        return (place >> 5 ? piece1 : piece0) + (unit >> 3) * RESIDENT_BOX_KEYS * 128 + (place & 31) * 128 +
+               (((unit ^ place) & 7) << 4);
+    };
+    const int loaded = (s.mine + RESIDENT_BOX_KEYS - 1) / RESIDENT_BOX_KEYS * RESIDENT_BOX_KEYS,
+              fresh = max(0, s.first_new - s.begin);
     if (clear)
 #pragma unroll 1
         for (int i = thread(); i < (loaded - fresh) * 32; i += READERS) {
@@ -28,7 +32,9 @@ DEV void patch_keys(const worker &w, const char *from, u32 piece0, u32 piece1, i
 }
 
 /* Packets of (head, 16 dims, split, row): eight pairs of bf16, as mma leaves them, and the log2. */
-DEV u32 part_at(const worker &w, int chunk, int split) { return (u32)(((w.s.head * 16 + chunk) * RESIDENT_SPLITS + split) * w.s.rows) * 48; }
+DEV u32 part_at(const worker &w, int chunk, int split) {
+    return (u32)(((w.s.head * 16 + chunk) * RESIDENT_SPLITS + split) * w.s.rows) * 48;
+}
 
 DEV void scores_phase(worker &w, const gpu_resident &p, u32 qkv_tag, u32 tag) {
     const share &s = w.s;
@@ -68,7 +74,8 @@ DEV void scores_phase(worker &w, const gpu_resident &p, u32 qkv_tag, u32 tag) {
     all_sync();
     if (warp < s.rows) {
         const float scale = p.scale * 1.4426950408889634f;
-        float a = lane < s.mine ? scores[warp * 68 + lane] * scale : -INFINITY, b = lane + 32 < s.mine ? scores[warp * 68 + lane + 32] * scale : -INFINITY;
+        float a = lane < s.mine ? scores[warp * 68 + lane] * scale : -INFINITY,
+              b = lane + 32 < s.mine ? scores[warp * 68 + lane + 32] * scale : -INFINITY;
         const float top = warp_max(fmaxf(a, b));
         a = exp2_fast(a - top), b = exp2_fast(b - top);
         const float sum = warp_sum(a + b);
@@ -85,7 +92,8 @@ DEV void scores_phase(worker &w, const gpu_resident &p, u32 qkv_tag, u32 tag) {
         u32 a[4], b[4];
         const int place = (i & 1) * 16 + (lane & 15), unit = 2 * warp + (lane >> 4);
         load_matrix4(a, p_at + w.operand_row * 128 + (((2 * i + (lane >> 4)) ^ w.operand_row) & 7) * 16);
-        load_turned4(b, (i >> 1 ? v[1] : v[0]) + (unit >> 3) * RESIDENT_BOX_KEYS * 128 + place * 128 + (((unit ^ place) & 7) << 4));
+        load_turned4(b,
+                     (i >> 1 ? v[1] : v[0]) + (unit >> 3) * RESIDENT_BOX_KEYS * 128 + place * 128 + (((unit ^ place) & 7) << 4));
         mma16(out[0], a, b[0], b[1]);
         mma16(out[1], a, b[2], b[3]);
     }
@@ -95,12 +103,22 @@ DEV void scores_phase(worker &w, const gpu_resident &p, u32 qkv_tag, u32 tag) {
     for (int h = 0; h < 2; h++) {
         const int row = r8 + 8 * h, from = r8 * 4;
         const float f = g + 8 * h < s.rows ? stats[g + 8 * h][0] : 0;
-        const u32 low = pack_bf16(out[0][2 * h] * f, out[0][2 * h + 1] * f), high = pack_bf16(out[1][2 * h] * f, out[1][2 * h + 1] * f);
+        const u32 low = pack_bf16(out[0][2 * h] * f, out[0][2 * h + 1] * f),
+                  high = pack_bf16(out[1][2 * h] * f, out[1][2 * h + 1] * f);
         /* of the row: low 0 1 2 | low 3, high 0 1 | high 2 3, log2 */
-        const u32 l0 = __shfl_sync(0xffffffffu, low, from + (part ? 3 : 0)), l1 = __shfl_sync(0xffffffffu, low, from + 1), l2 = __shfl_sync(0xffffffffu, low, from + 2);
-        const u32 h0 = __shfl_sync(0xffffffffu, high, from + (part == 1 ? 0 : 2)), h1 = __shfl_sync(0xffffffffu, high, from + (part == 1 ? 1 : 3));
+        const u32 l0 = __shfl_sync(0xffffffffu, low, from + (part ? 3 : 0)), l1 = __shfl_sync(0xffffffffu, low, from + 1),
+                  l2 = __shfl_sync(0xffffffffu, low, from + 2);
+        const u32 h0 = __shfl_sync(0xffffffffu, high, from + (part == 1 ? 0 : 2)),
+                  h1 = __shfl_sync(0xffffffffu, high, from + (part == 1 ? 1 : 3));
         if (lane < 24 && row < s.rows)
-            put_packet(to + row * 48 + part * 16, part < 2 ? l0 : h0, part == 0 ? l1 : part == 1 ? h0 : h1, part == 0 ? l2 : part == 1 ? h1 : __float_as_uint(stats[row][1]), tag);
+            put_packet(to + row * 48 + part * 16, part < 2 ? l0 : h0,
+                       part == 0   ? l1
+                       : part == 1 ? h0
+                                   : h1,
+                       part == 0   ? l2
+                       : part == 1 ? h1
+                                   : __float_as_uint(stats[row][1]),
+                       tag);
     }
     if (touched) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     __syncwarp();
@@ -128,7 +146,8 @@ DEV void join_phase(worker &w, const gpu_resident &p, u32 part_tag, u32 tag) {
         to[0] = v.x, to[1] = v.y, to[2] = v.z;
     }
     all_sync();
-    const int total = 2 * w.packets, unit = divide(w.slot, w.by_packets), i = w.slot - unit * w.packets, pair = 3 * i + w.j, row = pair >> 2, c = pair & 3;
+    const int total = 2 * w.packets, unit = divide(w.slot, w.by_packets), i = w.slot - unit * w.packets, pair = 3 * i + w.j,
+              row = pair >> 2, c = pair & 3;
     if (warp_of() * 5 >= total) return;
     const int there = (thread() & 31) < 30 && w.slot < total, known = there && row < s.rows;
     const u32 *at = values + (known ? row : 0) * JOIN_PITCH;
@@ -145,7 +164,8 @@ DEV void join_phase(worker &w, const gpu_resident &p, u32 part_tag, u32 tag) {
     }
     const float f = __fdividef(1, with_neighbour(sum));
     a = with_neighbour(a) * f, b = with_neighbour(b) * f;
-    send_pairs(known ? pack_bf16(a, b) : 0, there, p.attended + (u32)(i * p.heads * 32 + s.head * 32 + 2 * chunk + unit) * 16, tag);
+    send_pairs(known ? pack_bf16(a, b) : 0, there, p.attended + (u32)(i * p.heads * 32 + s.head * 32 + 2 * chunk + unit) * 16,
+               tag);
 }
 
 #endif

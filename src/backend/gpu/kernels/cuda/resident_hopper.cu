@@ -24,12 +24,14 @@
 DEV float2 pair_of(const float *values, int at) { return values ? __ldg((const float2 *)(values + at)) : make_float2(0, 0); }
 
 /* o and down: x += gate·(a·W). */
-DEV void residual_phase(worker &w, const gpu_resident &p, const char *from, int columns, u32 by_half, const float *gate, char *x, u32 from_tag, u32 tag) {
+DEV void residual_phase(worker &w, const gpu_resident &p, const char *from, int columns, u32 by_half, const float *gate, char *x,
+                        u32 from_tag, u32 tag) {
     if (!w.s.groups) {
         all_sync();                        /* between two uses of `parts` */
         return;
     }
-    const int all = columns / 8, blocks = least_blocks(columns), first = half_first(w.s.rank, blocks) * 8, group = 2 * w.s.pair + w.s.rank;
+    const int all = columns / 8, blocks = least_blocks(columns), first = half_first(w.s.rank, blocks) * 8,
+              group = 2 * w.s.pair + w.s.rank;
     const int n = half_count(w.s.rank, blocks), units = min(n * 8, all - first);
     float2 g = {1, 1};
     if (gate && w.mine) g = pair_of(gate, group * 8 + 2 * w.c);
@@ -87,7 +89,9 @@ DEV void embed(worker &w, const gpu_resident &p, const float *x_t, const char *w
 /* Pair (row, c) of both groups of a unit. The whole warp takes part. */
 DEV void unit_sums(const worker &w, int unit, int row, int c, int there, float2 &a, float2 &b) {
     a = b = make_float2(0, 0);
-    if (there) a = add_parts(parts_of(w) + 2 * unit * KWAYS * 512, KWAYS, row, c, w.sub), b = add_parts(parts_of(w) + (2 * unit + 1) * KWAYS * 512, KWAYS, row, c, w.sub);
+    if (there)
+        a = add_parts(parts_of(w) + 2 * unit * KWAYS * 512, KWAYS, row, c, w.sub),
+        b = add_parts(parts_of(w) + (2 * unit + 1) * KWAYS * 512, KWAYS, row, c, w.sub);
     a.x = with_neighbour(a.x), a.y = with_neighbour(a.y), b.x = with_neighbour(b.x), b.y = with_neighbour(b.y);
 }
 
@@ -98,10 +102,12 @@ DEV void publish_qkv(const worker &w, const gpu_resident &p, const float *rope, 
     float4 r = {1, 0, 1, 0};
     unit_sums(w, unit, row, c, there && row < w.s.rows, a, b);
     if (there && row < w.s.rows && part <= p.heads) r = *(const float4 *)(rope + ((unit * RESIDENT_ROWS + row) * 4 + c) * 4);
-    const u32 low = pack_bf16(a.x * r.x - b.x * r.y, a.y * r.z - b.y * r.w), high = pack_bf16(b.x * r.x + a.x * r.y, b.y * r.z + a.y * r.w);
+    const u32 low = pack_bf16(a.x * r.x - b.x * r.y, a.y * r.z - b.y * r.w),
+              high = pack_bf16(b.x * r.x + a.x * r.y, b.y * r.z + a.y * r.w);
     char *to = part < p.heads ? p.q : part == p.heads ? p.k_new : p.v_new;
     const int all = part < p.heads ? p.heads * 32 : 32;
-    const int first = (part < p.heads ? part * 32 : 0) + (part <= p.heads ? i0 : 2 * i0), second = part <= p.heads ? first + 16 : first + 1;
+    const int first = (part < p.heads ? part * 32 : 0) + (part <= p.heads ? i0 : 2 * i0),
+              second = part <= p.heads ? first + 16 : first + 1;
     send_pairs(low, there, to + (u32)(i * all + first) * 16, tag);
     send_pairs(high, there, to + (u32)(i * all + second) * 16, tag);
 }
@@ -110,25 +116,29 @@ DEV void publish_gated(const worker &w, const gpu_resident &p, int unit, int i, 
     const int pair = 3 * i + w.j, row = pair >> 2, c = pair & 3;
     float2 a, b;
     unit_sums(w, unit, row, c, there && row < w.s.rows, a, b);
-    send_pairs(pack_bf16(gelu(a.x) * b.x, gelu(a.y) * b.y), there, p.hidden + (u32)(i * (p.mlp / 8) + w.s.blocks - 1 - w.s.block + unit * w.s.blocks) * 16, tag);
+    send_pairs(pack_bf16(gelu(a.x) * b.x, gelu(a.y) * b.y), there,
+               p.hidden + (u32)(i * (p.mlp / 8) + w.s.blocks - 1 - w.s.block + unit * w.s.blocks) * 16, tag);
 }
 
 /* qkv, or gate_up with `gated`. */
-template <int ROUNDS> DEV void norm_phase(worker &w, const gpu_resident &p, const float *scale, const float *shift, int gated, const char *x, const float *rope, u32 x_tag, u32 tag) {
+template <int ROUNDS> DEV void norm_phase(worker &w, const gpu_resident &p, const float *scale, const float *shift, int gated,
+                                          const char *x, const float *rope, u32 x_tag, u32 tag) {
     const int units = gated ? w.s.gated : w.s.qkv, total = units * w.packets;
     if (!units) return;
     gather_norm<ROUNDS>(w, p, x, scale, shift, x_tag);
     multiply_units(w, 2 * units, least_blocks(p.width));
 #pragma unroll 1
     for (int s0 = 0; s0 < total; s0 += SLOTS) {
-        const int s = s0 + w.slot, unit = divide(s, w.by_packets), i = s - unit * w.packets, there = (thread() & 31) < 30 && s < total;
-        if (s0 + warp_of() * 5 >= total) break;      /* a warp that has nothing left */
+        const int s = s0 + w.slot, unit = divide(s, w.by_packets), i = s - unit * w.packets,
+                  there = (thread() & 31) < 30 && s < total;
+        if (s0 + warp_of() * 5 >= total) break; /* a warp that has nothing left */
         if (gated) publish_gated(w, p, unit, i, there, tag);
         else publish_qkv(w, p, rope, unit, i, there, tag);
     }
 }
 
-template <int ROUNDS> DEV void velocity_phase(worker &w, const gpu_resident &p, const char *x, const float *scale, const float *shift, float *x_t, u32 x_tag, int last) {
+template <int ROUNDS> DEV void velocity_phase(worker &w, const gpu_resident &p, const char *x, const float *scale,
+                                              const float *shift, float *x_t, u32 x_tag, int last) {
     if (!w.s.own) return;
     gather_norm<ROUNDS>(w, p, x, scale, shift, x_tag);
     multiply_units(w, RESIDENT_ACTIONS / 8, least_blocks(p.width));
@@ -155,10 +165,12 @@ DEV void keep(const worker &w, const gpu_resident &p, float *rope, char *weights
     for (int i = thread(); i < w.s.qkv * RESIDENT_ROWS * 8; i += READERS) {
         const int unit = i / (RESIDENT_ROWS * 8), row = i / 8 % RESIDENT_ROWS, dim = i % 8, u = w.s.block + unit * w.s.blocks;
         if (u >> 4 <= p.heads && row < w.s.rows)
-            *(float2 *)(rope + i * 2) = __ldg((const float2 *)(p.rope + ((size_t)p.position[row] * (RESIDENT_HEAD / 2) + (u & 15) * 8 + dim) * 2));
+            *(float2 *)(rope + i * 2) =
+                __ldg((const float2 *)(p.rope + ((size_t)p.position[row] * (RESIDENT_HEAD / 2) + (u & 15) * 8 + dim) * 2));
     }
     if (w.s.own && thread() < GPU_ATOM_BYTES / 16)
-        ((uint4 *)weights)[thread()] = __ldg((const uint4 *)((const char *)p.in + (size_t)(2 * w.s.pair + w.s.rank) * GPU_ATOM_BYTES) + thread());
+        ((uint4 *)weights)[thread()] =
+            __ldg((const uint4 *)((const char *)p.in + (size_t)(2 * w.s.pair + w.s.rank) * GPU_ATOM_BYTES) + thread());
 #pragma unroll 1
     for (int i = thread(); i < w.s.rows * RESIDENT_ACTIONS; i += READERS) x_t[i] = __ldcg(p.x_t + i);
 }
@@ -173,7 +185,8 @@ template <int ROUNDS> DEV void consume(worker &w, const gpu_resident &p) {
     const int lane = thread() & 31;
     w.quads = quads_of(w.s.rows), w.packets = 4 * w.quads, w.by_packets = reciprocal_of(w.packets);
     w.j = lane / 2 % 3, w.sub = lane & 1, w.slot = (thread() >> 5) * 5 + lane / 6;
-    w.row = (3 * w.slot + w.j) >> 2, w.c = (3 * w.slot + w.j) & 3, w.mine = w.s.own && lane < 30 && w.slot < w.packets && w.row < w.s.rows;
+    w.row = (3 * w.slot + w.j) >> 2, w.c = (3 * w.slot + w.j) & 3,
+    w.mine = w.s.own && lane < 30 && w.slot < w.packets && w.row < w.s.rows;
     w.operand_row = min(lane & 15, w.s.rows - 1);
     w.x = 0, w.turn = 0;
     keep(w, p, rope, weights, x_t);
@@ -190,7 +203,8 @@ template <int ROUNDS> DEV void consume(worker &w, const gpu_resident &p) {
             const int mlp = half & 1;
             const resident_layer &l = p.layers[half >> 1];
             const float *shift = mlp ? l.shift_post : l.shift_in;
-            norm_phase<ROUNDS>(w, p, (mlp ? l.scale_post : l.scale_in) + at, shift ? shift + at : shift, mlp, p.x[turn], rope, tag, tag + 1);
+            norm_phase<ROUNDS>(w, p, (mlp ? l.scale_post : l.scale_in) + at, shift ? shift + at : shift, mlp, p.x[turn], rope,
+                               tag, tag + 1);
             ++tag;
             if (!mlp) {
                 scores_phase(w, p, tag, tag + 1);
@@ -199,11 +213,15 @@ template <int ROUNDS> DEV void consume(worker &w, const gpu_resident &p) {
             }
             const float *gate = mlp ? l.gate_post : l.gate_in;
             residual_phase(w, p, mlp ? p.hidden : p.attended, mlp ? p.mlp : p.heads * RESIDENT_HEAD,
-                           w.s.rank ? (mlp ? p.by_mlp[1] : p.by_heads[1]) : mlp ? p.by_mlp[0] : p.by_heads[0], gate ? gate + at : gate, p.x[turn ^ 1], tag, tag + 1);
+                           w.s.rank ? (mlp ? p.by_mlp[1] : p.by_heads[1])
+                           : mlp    ? p.by_mlp[0]
+                                    : p.by_heads[0],
+                           gate ? gate + at : gate, p.x[turn ^ 1], tag, tag + 1);
             ++tag;
             if (mlp) stamp(w, p, step * (p.depth + 1) + 1 + (half >> 1));
         }
-        velocity_phase<ROUNDS>(w, p, p.x[turn], p.scale_out + at, p.shift_out ? p.shift_out + at : p.shift_out, x_t, tag, step == p.steps - 1);
+        velocity_phase<ROUNDS>(w, p, p.x[turn], p.scale_out + at, p.shift_out ? p.shift_out + at : p.shift_out, x_t, tag,
+                               step == p.steps - 1);
         turn ^= 1;
     }
     stamp(w, p, p.steps * (p.depth + 1));
@@ -213,7 +231,8 @@ template <int ROUNDS> DEV void resident(const gpu_resident &p) {
     wait_before();
     const share s = share_of(p);
     if (!threadIdx.x) {
-        for (int i = 0; i < p.stages; i++) barrier_init(shared_address(full_barriers) + 8 * i, 1), barrier_init(shared_address(empty_barriers) + 8 * i, WARPS);
+        for (int i = 0; i < p.stages; i++)
+            barrier_init(shared_address(full_barriers) + 8 * i, 1), barrier_init(shared_address(empty_barriers) + 8 * i, WARPS);
         barrier_init(shared_address(pair_barrier), 1);
         barrier_init_done();
         barrier_arm(shared_address(pair_barrier), RESIDENT_PAIR_PARTS);
@@ -221,7 +240,8 @@ template <int ROUNDS> DEV void resident(const gpu_resident &p) {
     __syncthreads();
     cluster_sync();                        /* the neighbour's barrier is made */
     if (threadIdx.x >= READERS) {
-        if (threadIdx.x == READERS) produce(p, s, shared_address(resident_memory), shared_address(full_barriers), shared_address(empty_barriers));
+        if (threadIdx.x == READERS)
+            produce(p, s, shared_address(resident_memory), shared_address(full_barriers), shared_address(empty_barriers));
         __syncwarp();
     } else {
         worker w;
@@ -234,5 +254,9 @@ template <int ROUNDS> DEV void resident(const gpu_resident &p) {
 }
 
 /* For up to 12 rows, and 16: how many quads of packets a thread's share of x is. */
-extern "C" __global__ void __launch_bounds__(RESIDENT_THREADS, 1) resident_denoise_12(const __grid_constant__ gpu_resident p) { resident<1>(p); }
-extern "C" __global__ void __launch_bounds__(RESIDENT_THREADS, 1) resident_denoise_16(const __grid_constant__ gpu_resident p) { resident<2>(p); }
+extern "C" __global__ void __launch_bounds__(RESIDENT_THREADS, 1) resident_denoise_12(const __grid_constant__ gpu_resident p) {
+    resident<1>(p);
+}
+extern "C" __global__ void __launch_bounds__(RESIDENT_THREADS, 1) resident_denoise_16(const __grid_constant__ gpu_resident p) {
+    resident<2>(p);
+}

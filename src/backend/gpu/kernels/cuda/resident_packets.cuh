@@ -19,13 +19,20 @@ enum { READERS = RESIDENT_THREADS - 32 };
 #endif
 
 DEV void put_packet(char *to, u32 a, u32 b, u32 c, u32 tag) {
-    asm volatile("{\n.reg .b128 t;\n.reg .b64 low, high;\nmov.b64 low, {%1, %2};\nmov.b64 high, {%3, %4};\nmov.b128 t, {low, high};\n"
-                 "st.relaxed.gpu.global.b128 [%0], t;\n}" ::"l"(to), "r"(a), "r"(b), "r"(c), "r"(tag) : "memory");
+    asm volatile(
+        "{\n.reg .b128 t;\n.reg .b64 low, high;\nmov.b64 low, {%1, %2};\nmov.b64 high, {%3, %4};\nmov.b128 t, {low, high};\n"
+        "st.relaxed.gpu.global.b128 [%0], t;\n}" ::"l"(to),
+        "r"(a), "r"(b), "r"(c), "r"(tag)
+        : "memory");
 }
 DEV uint4 get_packet(const char *from) {
     uint4 v;
-    asm volatile("{\n.reg .b128 t;\n.reg .b64 low, high;\nld.relaxed.gpu.global.b128 t, [%4];\nmov.b128 {low, high}, t;\nmov.b64 {%0, %1}, low;\n"
-                 "mov.b64 {%2, %3}, high;\n}" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from) : "memory");
+    asm volatile("{\n.reg .b128 t;\n.reg .b64 low, high;\nld.relaxed.gpu.global.b128 t, [%4];\nmov.b128 {low, high}, t;\nmov.b64 "
+                 "{%0, %1}, low;\n"
+                 "mov.b64 {%2, %3}, high;\n}"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(from)
+                 : "memory");
     return v;
 }
 
@@ -47,8 +54,8 @@ DEV int thread(void) {
 
 DEV int quads_of(int rows) { return (rows + 2) / 3; }
 
-/* Four packets, `pitch` bytes apart, of each of N places, asked for all at once until all are there: polling one and then asking for the rest
- * costs one more way to the second-level cache, and that is what a phase mostly waits for. */
+/* Four packets, `pitch` bytes apart, of each of N places, asked for all at once until all are there: polling one and then
+ * asking for the rest costs one more way to the second-level cache, and that is what a phase mostly waits for. */
 template <int N> DEV void read_quads(uint4 (&v)[N][4], const char *const (&at)[N], u32 pitch, u32 tag) {
     u32 tries = 0, missing;
     do {
@@ -70,7 +77,8 @@ template <int ROW> DEV uint4 row_of_quad(const uint4 (&v)[4]) {
 
 /* Reads units first … first + units - 1 of an exchange of `all` units, N quads a thread at once, and gives each row's 8 columns
  * to store(unit - first, row, 16 bytes). */
-template <int N, typename STORE> DEV void gather(const char *from, int all, int first, int units, u32 reciprocal, int rows, u32 tag, STORE store) {
+template <int N, typename STORE>
+DEV void gather(const char *from, int all, int first, int units, u32 reciprocal, int rows, u32 tag, STORE store) {
     const int tasks = units * quads_of(rows);
     const u32 pitch = all * 16;
 #pragma unroll 1
@@ -99,7 +107,8 @@ template <int N, typename STORE> DEV void gather(const char *from, int all, int 
 /* Lanes 6·i + 2·j and the next of a warp (i < 5) hold pair j of the i-th packet; the whole warp takes part. */
 DEV void send_pairs(u32 pair, int there, char *to, u32 tag) {
     const int lane = thread() & 31, base = lane - lane % 6;
-    const u32 a = __shfl_sync(0xffffffffu, pair, base), b = __shfl_sync(0xffffffffu, pair, base + 2), c = __shfl_sync(0xffffffffu, pair, base + 4);
+    const u32 a = __shfl_sync(0xffffffffu, pair, base), b = __shfl_sync(0xffffffffu, pair, base + 2),
+              c = __shfl_sync(0xffffffffu, pair, base + 4);
     if (there && lane == base) put_packet(to, a, b, c, tag);
 }
 

@@ -26,12 +26,14 @@ DEV u64 nanoseconds(void) {
 
 /* 16 bytes of row r, columns 8·unit … of the operand. */
 DEV u32 operand_at(u32 a, int rows, int unit, int r) { return a + (unit >> 3) * rows * 128 + r * 128 + (((unit ^ r) & 7) << 4); }
-DEV void put16(u32 at, uint4 v) { asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory"); }
+DEV void put16(u32 at, uint4 v) {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
 /* The same for the whole warp, and the compiler knows. */
 DEV int warp_of(void) { return __shfl_sync(0xffffffffu, (int)thread() >> 5, 0); }
 DEV void all_sync(void) { group_sync(1, READERS); }
 
-/* A of 64 k, `at` + kb·rows·128: this lane's row, the last one again beyond those there are (nobody looks at what comes of it). */
+/* A of 64 k, at this lane's row; beyond those there are it is the last one again, and nobody looks at what comes of it. */
 DEV void load_operand(u32 (&a)[4][4], u32 at, int row) {
     const int lane = thread() & 31;
 #pragma unroll
@@ -64,11 +66,11 @@ typedef struct worker {
     u32 a, parts;                          /* the operand's address; where in resident_memory the sums stand  */
     u32 turn;                              /* parity of pair_there                                            */
     int quads, packets;
-    u32 by_packets;                        /* reciprocal                                                      */
-    int slot, j, sub;                      /* which packet of a round this thread helps to make, which pair, which half of its sums */
-    int row, c, mine;                      /* of the pair of values of the own group that it owns             */
-    int operand_row;                       /* the row of A that it loads                                      */
-    u32 x;                                 /* the pair of x that it owns                                      */
+    u32 by_packets; /* reciprocal                                                      */
+    int slot, j, sub; /* which packet of a round this thread helps to make, which pair, which half of its sums */
+    int row, c, mine; /* of the pair of values of the own group that it owns             */
+    int operand_row; /* the row of A that it loads                                      */
+    u32 x; /* the pair of x that it owns                                      */
 } worker;
 
 DEV char *parts_of(const worker &w) { return resident_memory + w.parts; }
@@ -83,17 +85,21 @@ DEV u32 await_piece(worker &w) {
     return at;
 }
 DEV void release_piece(u32 at) {
-    if (!(thread() & 31)) barrier_arrive(shared_address(empty_barriers) + ((at - shared_address(resident_memory)) / RESIDENT_PIECE << 3));
+    if (!(thread() & 31))
+        barrier_arrive(shared_address(empty_barriers) + ((at - shared_address(resident_memory)) / RESIDENT_PIECE << 3));
 }
 DEV u32 operand_of(const worker &w, int kb) { return w.a + (kb * w.s.rows + w.operand_row) * 128; }
 
 /* Units of an exchange into the operand, zeros up to whole blocks of k. */
-template <int N> DEV void gather_operand(const worker &w, const char *from, int all, int first, int units, u32 by_units, int blocks, u32 tag) {
+template <int N>
+DEV void gather_operand(const worker &w, const char *from, int all, int first, int units, u32 by_units, int blocks, u32 tag) {
     const int rows = w.s.rows;
     const u32 a = w.a;
-    gather<N>(from, all, first, units, by_units, rows, tag, [&](int unit, int row, uint4 v) { put16(operand_at(a, rows, unit, row), v); });
+    gather<N>(from, all, first, units, by_units, rows, tag,
+              [&](int unit, int row, uint4 v) { put16(operand_at(a, rows, unit, row), v); });
 #pragma unroll 1
-    for (int i = thread(); i < (blocks * 8 - units) * rows; i += READERS) put16(operand_at(a, rows, units + i / rows, i % rows), make_uint4(0, 0, 0, 0));
+    for (int i = thread(); i < (blocks * 8 - units) * rows; i += READERS)
+        put16(operand_at(a, rows, units + i / rows, i % rows), make_uint4(0, 0, 0, 0));
 }
 
 DEV void load8(float (&to)[8], const float *from) {
@@ -102,9 +108,11 @@ DEV void load8(float (&to)[8], const float *from) {
 }
 
 /* norm(x) into the operand, rounded. Rows stay in registers from the packets on; their squares meet in shared memory. */
-template <int ROUNDS> DEV void gather_norm(worker &w, const gpu_resident &p, const char *x, const float *scale, const float *shift, u32 tag) {
-    const int lane = thread() & 31, units = p.width / 8, rows = w.s.rows, tasks = units * w.quads, whole = units % 32 == 0, shares = whole ? units / 32 : units;
-    float *squares = (float *)parts_of(w);     /* [row][shares] */
+template <int ROUNDS>
+DEV void gather_norm(worker &w, const gpu_resident &p, const char *x, const float *scale, const float *shift, u32 tag) {
+    const int lane = thread() & 31, units = p.width / 8, rows = w.s.rows, tasks = units * w.quads, whole = units % 32 == 0,
+              shares = whole ? units / 32 : units;
+    float *squares = (float *)parts_of(w); /* [row][shares] */
     uint4 v[ROUNDS][3];
     float m[8], b[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     int unit[ROUNDS], row[ROUNDS];
@@ -135,7 +143,8 @@ template <int ROUNDS> DEV void gather_norm(worker &w, const gpu_resident &p, con
 #pragma unroll
         for (int r = 0; r < 3; r++) {
             if (whole) sum[r] = warp_sum(sum[r]);
-            if (row[k] + r < rows && (!whole || !lane)) squares[(row[k] + r) * shares + (whole ? unit[k] >> 5 : unit[k])] = sum[r];
+            if (row[k] + r < rows && (!whole || !lane))
+                squares[(row[k] + r) * shares + (whole ? unit[k] >> 5 : unit[k])] = sum[r];
         }
     }
     all_sync();
@@ -161,12 +170,14 @@ template <int ROUNDS> DEV void gather_norm(worker &w, const gpu_resident &p, con
             u32 u[4] = {v[k][r].x, v[k][r].y, v[k][r].z, v[k][r].w};
 #pragma unroll
             for (int j = 0; j < 4; j++)
-                u[j] = pack_bf16(fmaf(low_of(u[j]), fmaf(m[2 * j], f, f), b[2 * j]), fmaf(high_of(u[j]), fmaf(m[2 * j + 1], f, f), b[2 * j + 1]));
+                u[j] = pack_bf16(fmaf(low_of(u[j]), fmaf(m[2 * j], f, f), b[2 * j]),
+                                 fmaf(high_of(u[j]), fmaf(m[2 * j + 1], f, f), b[2 * j + 1]));
             put16(operand_at(w.a, rows, unit[k], row[k] + r), make_uint4(u[0], u[1], u[2], u[3]));
         }
     }
 #pragma unroll 1
-    for (int i = thread(); i < (least_blocks(p.width) * 8 - units) * rows; i += READERS) put16(operand_at(w.a, rows, units + i / rows, i % rows), make_uint4(0, 0, 0, 0));
+    for (int i = thread(); i < (least_blocks(p.width) * 8 - units) * rows; i += READERS)
+        put16(operand_at(w.a, rows, units + i / rows, i % rows), make_uint4(0, 0, 0, 0));
     all_sync();
 }
 
@@ -241,7 +252,8 @@ DEV void multiply_pair(worker &w, int blocks) {
     }
     if (half < w.s.groups) {
         const u32 to = shared_address(pair_parts_of(w)) + (w.s.rank * KWAYS + kw) * 512 + lane * 16;
-        send16(peer_address(to, half), peer_address(shared_address(pair_barrier), half), sum[0][0] + sum[1][0], sum[0][1] + sum[1][1], sum[0][2] + sum[1][2], sum[0][3] + sum[1][3]);
+        send16(peer_address(to, half), peer_address(shared_address(pair_barrier), half), sum[0][0] + sum[1][0],
+               sum[0][1] + sum[1][1], sum[0][2] + sum[1][2], sum[0][3] + sum[1][3]);
     }
     if (w.s.own) {
         barrier_wait(shared_address(pair_barrier), w.turn);

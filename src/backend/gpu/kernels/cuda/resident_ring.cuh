@@ -72,8 +72,15 @@ DEV segment unit_segment(const void *weights, int blocks, int first, int step, i
 /* Blocks first … first + count - 1 of k of the pair's groups, 16 blocks at a time. */
 DEV segment pair_segment(const share &s, const void *weights, int blocks, int first, int count) {
     const int outer = (count + 15) / 16;
-    return {(const char *)weights + ((size_t)2 * s.pair * blocks + first) * GPU_ATOM_BYTES, NULL, (size_t)blocks * GPU_ATOM_BYTES, RESIDENT_PIECE, FETCH_WEIGHTS,
-            s.groups, outer, RESIDENT_PIECE, (count - 16 * (outer - 1)) * GPU_ATOM_BYTES};
+    return {(const char *)weights + ((size_t)2 * s.pair * blocks + first) * GPU_ATOM_BYTES,
+            NULL,
+            (size_t)blocks * GPU_ATOM_BYTES,
+            RESIDENT_PIECE,
+            FETCH_WEIGHTS,
+            s.groups,
+            outer,
+            RESIDENT_PIECE,
+            (count - 16 * (outer - 1)) * GPU_ATOM_BYTES};
 }
 
 DEV segment keys_segment(const share &s, const gpu_tensor_map *map) {
@@ -82,7 +89,8 @@ DEV segment keys_segment(const share &s, const gpu_tensor_map *map) {
 
 /* Segment `i` of a layer; layer -1 is the embedding, `depth` the velocity. */
 DEV segment segment_of(const gpu_resident &p, const share &s, int layer, int i) {
-    const int wide = least_blocks(p.width), tall = least_blocks(p.mlp), out = p.heads * RESIDENT_HEAD / GPU_ATOM_K, last = s.blocks - 1 - s.block;
+    const int wide = least_blocks(p.width), tall = least_blocks(p.mlp), out = p.heads * RESIDENT_HEAD / GPU_ATOM_K,
+              last = s.blocks - 1 - s.block;
     segment none = {NULL, NULL, 0, 0, 0, 0, 0, 0, 0};
     if (layer < 0) return i > 1 || !p.mlp_in ? none : pair_segment(s, i ? p.mlp_out : p.mlp_in, wide, 0, wide);
     if (layer == p.depth) {
@@ -114,7 +122,8 @@ DEV void produce(const gpu_resident &p, const share &s, u32 ring, u32 full, u32 
         const int count = g.inner * g.outer;
 #pragma unroll 1
         for (int i = 0; i < count; i++) {
-            const int outer = g.inner == 2 ? i >> 1 : i, inner = g.inner == 2 ? i & 1 : 0, bytes = outer == g.outer - 1 ? g.last : g.bytes;
+            const int outer = g.inner == 2 ? i >> 1 : i, inner = g.inner == 2 ? i & 1 : 0,
+                      bytes = outer == g.outer - 1 ? g.last : g.bytes;
             const u32 to = ring + at.stage * RESIDENT_PIECE, there = full + 8 * at.stage;
             barrier_wait(empty + 8 * at.stage, at.parity ^ 1);
             if (flying == p.flight) {
@@ -130,8 +139,10 @@ DEV void produce(const gpu_resident &p, const share &s, u32 ring, u32 full, u32 
                 for (int box = 0; box < 4; box++)
                     copy_box3(to + box * RESIDENT_BOX_KEYS * 128, g.map, box * 64, s.begin + i * RESIDENT_BOX_KEYS, layer, there);
             } else {
-                asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to),
-                             "l"(g.from + inner * g.inner_step + outer * g.outer_step), "r"(bytes), "r"(there), "l"(once) : "memory");
+                asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, "
+                             "[%3], %4;" ::"r"(to),
+                             "l"(g.from + inner * g.inner_step + outer * g.outer_step), "r"(bytes), "r"(there), "l"(once)
+                             : "memory");
             }
         }
     }
