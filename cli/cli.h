@@ -91,7 +91,7 @@ typedef struct machine_values {
      offsetof(type, member.threads), 1, 1024},                                                                         \
     {OPTION_TEXT, "isa", "NAME", "highest CPU instructions to use: reference, avx2, avx512, avx512_bf16 or amx "       \
      "(default: the best that the CPU runs)", offsetof(type, member.isa), 0, 0},                                       \
-    {OPTION_TEXT, "path", "NAME", "kernels of a GPU: portable or hopper (default: the best that it runs)",             \
+    {OPTION_TEXT, "path", "NAME", "kernels of a GPU: hopper, hopper+resident or portable (default: the best that it runs)",             \
      offsetof(type, member.path), 0, 0},                                                                               \
     {OPTION_FLAG, "no-graph", NULL, "a GPU runs operation by operation, not as one graph; as --without graph-replay",  \
      offsetof(type, member.no_graph), 0, 0},                                                                           \

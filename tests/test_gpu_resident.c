@@ -71,9 +71,10 @@ static openpi_engine *open_engine(const char *spec, openpi_dtype dtype) {
     must(openpi_synthetic_parse(spec, &synthetic, &error));
     options.synthetic = &synthetic;
     options.device = "cuda:0";
+    options.path = "hopper+resident";
     options.dtype = dtype;
     openpi_status status = openpi_engine_open(NULL, &options, &engine, &error);
-    if (status == OPENPI_NO_DEVICE) {
+    if (status == OPENPI_NO_DEVICE || status == OPENPI_UNSUPPORTED) {
         print_message("skipped: %s\n", error.message);
         return NULL;
     }

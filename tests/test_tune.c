@@ -173,8 +173,8 @@ static void refuse(scratch *s, const char *from, const char *to, const char *sen
     tuning_machine machine = {"Chip", "avx2", 1};
     static const char good[] =
         "{\"kind\": \"tuning\", \"format\": 1, \"openpi\": \"VERSION\", \"device\": \"Chip\", \"path\": \"avx2\", \"threads\": 1,\n"
-        " \"entries\": [{\"op\": \"norm_qkv\", \"form\": \"qkv\", \"norm\": \"rms\", \"dtype\": \"bf16\", \"m\": 788, \"n\": 2560, \"k\": 2048, \"choice\": \"cut 256\",\n"
-        "  \"time_us\": 1.5, \"heuristic\": \"usual\", \"confirmed\": true}]}";
+        " \"entries\": [{\"op\": \"norm_qkv\", \"form\": \"qkv\", \"norm\": \"rms\", \"dtype\": \"bf16\", \"m\": 788,\n"
+        "  \"n\": 2560, \"k\": 2048, \"choice\": \"cut 256\", \"time_us\": 1.5, \"heuristic\": \"usual\", \"confirmed\": true}]}";
     char text[2048] = "", versioned[2048];
     tuning *read = NULL;
     const char *version = strstr(good, "VERSION");
@@ -213,7 +213,7 @@ static void bad_fields_are_named(void **state) {
     refuse(&s, "\"rms\"", "\"batch\"", "\"norm\" is \"batch\"");
     refuse(&s, "\"bf16\"", "\"f16\"", "\"dtype\" is \"f16\"");
     refuse(&s, "\"m\": 788", "\"m\": 0", "\"m\" is 0, expected an integer from 1");
-    refuse(&s, "\"m\": 788, ", "", "\"m\" is absent");
+    refuse(&s, "\"m\": 788,", "", "\"m\" is absent");
     refuse(&s, "\"n\": 2560", "\"n\": -1", "\"n\" is -1");
     refuse(&s, "\"k\": 2048", "\"k\": 2048.5", "\"k\" is a real number");
     refuse(&s, "\"n\": 2560", "\"n\": 2560, \"cameras\": 4", "\"cameras\" is 4, expected an integer from 0 to 3");

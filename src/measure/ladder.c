@@ -51,7 +51,9 @@ const char *ladder_reason(const openpi_engine *e, const workload *call, int whic
         return overlaps(e) ? "" : "this device cannot start a kernel early";
     case SWITCH_TUNED_TILES: return e->tuning ? "" : "there is no table for this device";
     case SWITCH_PACKED_WEIGHTS: return strcmp(e->device->path, "reference") ? "" : "the scalar definitions read rows";
-    case SWITCH_PERSISTENT_DENOISE: return records ? "" : "this device has no resident kernel";
+    case SWITCH_PERSISTENT_DENOISE:
+        if (!records) return "this device has no resident kernel";
+        return strstr(e->device->path, "resident") ? "" : "the resident kernel is used with --path hopper+resident";
     case SWITCH_BATCHED_VISION:
     case SWITCH_FUSED_QKV:
     case SWITCH_FUSED_GATE_UP:

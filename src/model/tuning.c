@@ -160,7 +160,7 @@ tuning_machine tuning_machine_of(device *device, int threads) {
     if (device->backend->facts && device->backend->facts(device, &facts, NULL) == OPENPI_OK)
         snprintf(machine.device, sizeof machine.device, "%s", facts.name);
     if (!machine.device[0]) snprintf(machine.device, sizeof machine.device, "%s", device->backend->name);
-    snprintf(machine.path, sizeof machine.path, "%s", device->path);
+    snprintf(machine.path, sizeof machine.path, "%.*s", (int)strcspn(device->path, "+"), device->path);
     return machine;
 }
 

@@ -280,23 +280,29 @@ static int start(gpu_device *self, const gpu_image *images, const char **doing) 
 
 static void gpu_set_off(device *device, uint32_t off) {
     gpu_device *self = (gpu_device *)device;
-    self->resident = self->hopper && !switch_off(off, SWITCH_PERSISTENT_DENOISE);
+    self->resident = self->may_reside && !switch_off(off, SWITCH_PERSISTENT_DENOISE);
     self->overlap = self->major >= 9 && !switch_off(off, SWITCH_DEPENDENT_LAUNCH);
     self->no_graph = switch_off(off, SWITCH_GRAPH_REPLAY);
 }
 
+static const char *const paths[] = {"hopper", "portable", "hopper+resident"};
+
+/* Without a name: the first that can run. */
 static openpi_status choose_path(gpu_device *self, const gpu_image *images, const char *path, uint32_t off, openpi_error *error) {
-    int can = 0;
+    int can = 0, which = -1;
     for (int i = 0; images[i].name; i++)
         can |= images[i].hopper && self->major == 9 && self->minor == 0 && self->driver.tensor_map;
-    if (path && strcmp(path, "portable") && strcmp(path, "hopper"))
-        return report(error, OPENPI_BAD_ARGUMENT, "path is \"%s\", expected portable or hopper", path);
-    if (path && !strcmp(path, "hopper") && !can)
-        return report(error, OPENPI_UNSUPPORTED, "path hopper needs compute capability 9.0, cuda:%d has %d.%d", self->ordinal,
+    if (!path) path = paths[!can];
+    for (int i = 0; i < (int)(sizeof paths / sizeof *paths); i++)
+        if (!strcmp(path, paths[i])) which = i;
+    if (which < 0) return report(error, OPENPI_BAD_ARGUMENT, "path is \"%s\", expected hopper, hopper+resident or portable", path);
+    if (which != 1 && !can)
+        return report(error, OPENPI_UNSUPPORTED, "path %s needs compute capability 9.0, cuda:%d has %d.%d", path, self->ordinal,
                       self->major, self->minor);
-    self->hopper = can && !(path && !strcmp(path, "portable"));
+    self->hopper = which != 1;
+    self->may_reside = which == 2;
     gpu_set_off(&self->base, off);
-    strcpy(self->base.path, self->hopper ? "hopper" : "portable");
+    strcpy(self->base.path, path);
     return OPENPI_OK;
 }
 

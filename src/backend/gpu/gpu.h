@@ -97,6 +97,7 @@ typedef struct gpu_device {
     size_t shared_bytes;                   /* most a block may have                                           */
     size_t memory_bytes;
     int hopper;                            /* the Hopper kernels are in use                                   */
+    int may_reside;                        /* path hopper+resident                                            */
     int resident;                          /* the denoise loop may be one kernel                              */
     int resident_stamps;                   /* which then leaves time stamps in the work block                 */
     int overlap;                           /* kernels may start before the one in front has ended             */

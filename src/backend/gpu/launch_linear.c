@@ -21,6 +21,7 @@ enum {
     SKINNY_STAGES = 8,
     FEW_ROWS = 64,
     NORM_ROWS = 4,
+    GATED_ROWS = 48,                       /* from here on a gated product fills tiles of 64 rows: the kernels for few rows lose */
 };
 
 static int least(int a, int b) { return a < b ? a : b; }
@@ -279,6 +280,7 @@ static void list_tensor(const gpu_device *device, gpu_ways *ways, int rows, cons
         int norm = norm_way(p, i), big = ceil_div(rows, 128) * ceil_div(p->weights.columns, 128) >= device->multiprocessors / 2;
         if (few && !inside) add_skinny(device, ways, rows, p, norm);
         if (mapped && !norm) continue;
+        if (device->hopper && !i && p->epilogue.kind == GPU_EPILOGUE_GATED && rows > GATED_ROWS) ways->rule = -1;
         if (device->hopper) add_hopper(device, ways, rows, p, norm);
         gpu_ways_add(ways, (gpu_way){GPU_gemm_mma_128_128, 0, 0, norm}, big && usual(norm));
         gpu_ways_add(ways, (gpu_way){GPU_gemm_mma_64_64, 0, 0, norm}, !big && usual(norm));
