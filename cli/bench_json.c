@@ -80,7 +80,8 @@ json_t *bench_json(const bench_job *j, const char *kind) {
     json_object_set_new(machine, "driver", json_string(j->driver));
     json_object_set_new(machine, "power_limit_w", known(f->limit_w));
     json_object_set_new(machine, "core_max_mhz", known(f->core_max_mhz > 0 ? f->core_max_mhz : j->subject.facts.core_mhz));
-    json_object_set_new(machine, "memory_max_mhz", known(f->memory_max_mhz > 0 ? f->memory_max_mhz : j->subject.facts.memory_mhz));
+    json_object_set_new(machine, "memory_max_mhz",
+                        known(f->memory_max_mhz > 0 ? f->memory_max_mhz : j->subject.facts.memory_mhz));
     json_object_set_new(root, "revision", json_string(openpi_revision));
     json_object_set_new(root, "warmup", json_integer(j->v.warmup));
     json_object_set_new(root, "runs", json_integer(j->v.runs));

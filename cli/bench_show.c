@@ -12,7 +12,8 @@ static const char *or_blank(const char *text) { return text[0] ? text : "-"; }
 void bench_put_head(const bench_job *j) {
     const bench_roofs *r = &j->roofs;
     subject_print(&j->subject);
-    printf("%s, driver %s, openpi %s (%s)\n", or_blank(j->subject.hardware), or_blank(j->driver), openpi_version(), openpi_revision);
+    printf("%s, driver %s, openpi %s (%s)\n", or_blank(j->subject.hardware), or_blank(j->driver), openpi_version(),
+           openpi_revision);
     printf("%d warm-up and %d measured runs", j->v.warmup, j->v.runs);
     if (j->v.changing_prompts) printf(", each with another prompt of 1 to %d tokens", j->v.subject.prompt);
     putchar('\n');

@@ -82,23 +82,64 @@ typedef struct machine_values {
     int threads, pin;
 } machine_values;
 
-#define MACHINE_OPTIONS_WITHOUT_PIN(type, member, dtype_default)                                                       \
-    {OPTION_TEXT, "device", "NAME", "which device computes, as `openpi devices` names it (default: cpu)",              \
-     offsetof(type, member.device), 0, 0},                                                                             \
-    {OPTION_CHOICE, "dtype", "bf16|f32", "arithmetic: bf16 at tensor boundaries and fp32 inside, or fp32 throughout "  \
-     "(default: " dtype_default ")", offsetof(type, member.dtype), 0, 0},                                              \
-    {OPTION_INT, "threads", "N", "worker threads (default: every processor this process may use)",                     \
-     offsetof(type, member.threads), 1, 1024},                                                                         \
-    {OPTION_TEXT, "isa", "NAME", "highest CPU instructions to use: reference, avx2, avx512, avx512_bf16 or amx "       \
-     "(default: the best that the CPU runs)", offsetof(type, member.isa), 0, 0},                                       \
-    {OPTION_TEXT, "path", "NAME", "kernels of a GPU: hopper, hopper+resident or portable (default: the best that it runs)",             \
-     offsetof(type, member.path), 0, 0},                                                                               \
-    {OPTION_FLAG, "no-graph", NULL, "a GPU runs operation by operation, not as one graph; as --without graph-replay",  \
-     offsetof(type, member.no_graph), 0, 0},                                                                           \
-    {OPTION_TEXT, "without", "NAME[,NAME]", "switch optimisations off; `openpi ladder --list` names them",             \
-     offsetof(type, member.without), 0, 0},                                                                            \
-    {OPTION_TEXT, "table", "FILE", "tiles from this table of `openpi tune` (default: the device's own, where openpi "  \
-     "brings one)", offsetof(type, member.table), 0, 0}
+#define MACHINE_OPTIONS_WITHOUT_PIN(type, member, dtype_default)                                                                 \
+    {OPTION_TEXT,                                                                                                                \
+     "device",                                                                                                                   \
+     "NAME",                                                                                                                     \
+     "which device computes, as `openpi devices` names it (default: cpu)",                                                       \
+     offsetof(type, member.device),                                                                                              \
+     0,                                                                                                                          \
+     0},                                                                                                                         \
+        {OPTION_CHOICE,                                                                                                          \
+         "dtype",                                                                                                                \
+         "bf16|f32",                                                                                                             \
+         "arithmetic: bf16 at tensor boundaries and fp32 inside, or fp32 throughout "                                            \
+         "(default: " dtype_default ")",                                                                                         \
+         offsetof(type, member.dtype),                                                                                           \
+         0,                                                                                                                      \
+         0},                                                                                                                     \
+        {OPTION_INT,                                                                                                             \
+         "threads",                                                                                                              \
+         "N",                                                                                                                    \
+         "worker threads (default: every processor this process may use)",                                                       \
+         offsetof(type, member.threads),                                                                                         \
+         1,                                                                                                                      \
+         1024},                                                                                                                  \
+        {OPTION_TEXT,                                                                                                            \
+         "isa",                                                                                                                  \
+         "NAME",                                                                                                                 \
+         "highest CPU instructions to use: reference, avx2, avx512, avx512_bf16 or amx "                                         \
+         "(default: the best that the CPU runs)",                                                                                \
+         offsetof(type, member.isa),                                                                                             \
+         0,                                                                                                                      \
+         0},                                                                                                                     \
+        {OPTION_TEXT,                                                                                                            \
+         "path",                                                                                                                 \
+         "NAME",                                                                                                                 \
+         "kernels of a GPU: hopper, hopper+resident or portable (default: the best that it runs)",                               \
+         offsetof(type, member.path),                                                                                            \
+         0,                                                                                                                      \
+         0},                                                                                                                     \
+        {OPTION_FLAG,                                                                                                            \
+         "no-graph",                                                                                                             \
+         NULL,                                                                                                                   \
+         "a GPU runs operation by operation, not as one graph; as --without graph-replay",                                       \
+         offsetof(type, member.no_graph),                                                                                        \
+         0,                                                                                                                      \
+         0},                                                                                                                     \
+        {OPTION_TEXT,                                                                                                            \
+         "without",                                                                                                              \
+         "NAME[,NAME]",                                                                                                          \
+         "switch optimisations off; `openpi ladder --list` names them",                                                          \
+         offsetof(type, member.without),                                                                                         \
+         0,                                                                                                                      \
+         0},                                                                                                                     \
+    {                                                                                                                            \
+        OPTION_TEXT, "table", "FILE",                                                                                            \
+            "tiles from this table of `openpi tune` (default: the device's own, where openpi "                                   \
+            "brings one)",                                                                                                       \
+            offsetof(type, member.table), 0, 0                                                                                   \
+    }
 #define MACHINE_OPTIONS(type, member)                                                                                  \
     MACHINE_OPTIONS_WITHOUT_PIN(type, member, "bf16"),                                                                 \
     {OPTION_FLAG, "pin", NULL, "pin each worker thread to one processor", offsetof(type, member.pin), 0, 0}

@@ -294,7 +294,8 @@ static const example examples[] = {
     {NULL, NULL},
 };
 
-static const char *const synopsis[] = {"[--synthetic PRESET[:pi0|pi05[:SEED]]] [options]", "CHECKPOINT [options]", "--list", NULL};
+static const char *const synopsis[] = {"[--synthetic PRESET[:pi0|pi05[:SEED]]] [options]", "CHECKPOINT [options]", "--list",
+                                       NULL};
 
 const verb verb_ladder = {
     .name = "ladder",
@@ -302,12 +303,13 @@ const verb verb_ladder = {
     .synopsis = synopsis,
     .positional = "CHECKPOINT",
     .positional_max = 1,
-    .description = "Every optimisation is a switch. Climbs from all off to all on in the order of --list and shows each rung's "
-                   "time, its gain, the factor so far, its memory and how many operations and graph nodes its plan has; then "
-                   "takes each switch alone away from the whole. Every rung's actions are compared with those of the last: beyond "
-                   "the bound of the goldens the command ends with status 1. A switch that changes nothing for the model, the "
-                   "call or the device is n/a, with the reason.\n\n"
-                   "What --without names stays off on every rung. Without a model it takes the full synthetic π0.",
+    .description =
+        "Every optimisation is a switch. Climbs from all off to all on in the order of --list and shows each rung's "
+        "time, its gain, the factor so far, its memory and how many operations and graph nodes its plan has; then "
+        "takes each switch alone away from the whole. Every rung's actions are compared with those of the last: beyond "
+        "the bound of the goldens the command ends with status 1. A switch that changes nothing for the model, the "
+        "call or the device is n/a, with the reason.\n\n"
+        "What --without names stays off on every rung. Without a model it takes the full synthetic π0.",
     .options = options,
     .conflicts = conflicts,
     .examples = examples,

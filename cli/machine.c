@@ -25,8 +25,10 @@ void machine_options(const machine_values *values, char text[SWITCH_TEXT], openp
 void machine_say_table(const verb *verb, const openpi_engine_info *info, const openpi_session *session) {
     int known, unknown;
     tune_coverage(session, &known, &unknown);
-    if (!info->table[0]) fprintf(stderr, "openpi %s: no tuning table is in use, every operation goes the built-in way\n", verb->name);
+    if (!info->table[0])
+        fprintf(stderr, "openpi %s: no tuning table is in use, every operation goes the built-in way\n", verb->name);
     else
-        fprintf(stderr, "openpi %s: table %s: %d operations go its ways, %d have shapes that it does not know and go the built-in way\n",
+        fprintf(stderr,
+                "openpi %s: table %s: %d operations go its ways, %d have shapes that it does not know and go the built-in way\n",
                 verb->name, info->table, known, unknown);
 }

@@ -7,7 +7,8 @@
 
 #include "cli.h"
 
-const verb *const verbs[] = {&verb_run, &verb_inspect, &verb_synth, &verb_verify, &verb_bench, &verb_roof, &verb_ladder, &verb_devices, &verb_report, &verb_profile, &verb_trace, &verb_tune, NULL};
+const verb *const verbs[] = {&verb_run,     &verb_inspect, &verb_synth,   &verb_verify, &verb_bench, &verb_roof, &verb_ladder,
+                             &verb_devices, &verb_report,  &verb_profile, &verb_trace,  &verb_tune,  NULL};
 
 static void say(const verb *verb, const char *format, va_list list) {
     fprintf(stderr, verb ? "openpi %s: " : "openpi: ", verb ? verb->name : "");

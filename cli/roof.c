@@ -68,7 +68,8 @@ static int roof_verb_run(const void *values, char **positional, int count) {
     int end = subject_read(&subject, &verb_roof, &v.subject, positional, count);
     if (end == END_FINE && v.json) end = file_writable(&verb_roof, v.json);
     if (end == END_FINE) end = subject_open(&subject, NULL);
-    if (end == END_FINE && bench_measure_all_roofs(subject.engine, &roofs, &error) != OPENPI_OK) end = library_error(&verb_roof, &error);
+    if (end == END_FINE && bench_measure_all_roofs(subject.engine, &roofs, &error) != OPENPI_OK)
+        end = library_error(&verb_roof, &error);
     if (end == END_FINE) put_roofs(&subject, &roofs);
     if (end == END_FINE && v.json) end = json_save(&verb_roof, v.json, roof_json(&subject, &roofs));
     subject_close(&subject);
@@ -86,9 +87,12 @@ static const option_row options[] = {
     {OPTION_HEADING, "Machine", NULL, NULL, 0, 0, 0},
     {OPTION_TEXT, "device", "NAME", "which device to measure, as `openpi devices` names it (default: cpu)", AT(device), 0, 0},
     {OPTION_INT, "threads", "N", "worker threads (default: every processor this process may use)", AT(threads), 1, 1024},
-    {OPTION_TEXT, "isa", "NAME", "highest CPU instructions to use: avx2, avx512, avx512_bf16 or amx (default: the best that the "
-     "CPU runs)", AT(isa), 0, 0},
-    {OPTION_TEXT, "path", "NAME", "kernels of a GPU: hopper, hopper+resident or portable (default: the best that it runs)", AT(path), 0, 0},
+    {OPTION_TEXT, "isa", "NAME",
+     "highest CPU instructions to use: avx2, avx512, avx512_bf16 or amx (default: the best that the "
+     "CPU runs)",
+     AT(isa), 0, 0},
+    {OPTION_TEXT, "path", "NAME", "kernels of a GPU: hopper, hopper+resident or portable (default: the best that it runs)",
+     AT(path), 0, 0},
     {OPTION_FLAG, "pin", NULL, "pin each worker thread to one processor", AT(pin), 0, 0},
     {0},
 };

@@ -13,9 +13,11 @@ enum { FORMAT = 1 };
 static int read_cameras(subject *s) {
     const char *mask = s->v->cameras ? s->v->cameras : "111";
     if (strlen(mask) != OPENPI_CAMERAS || strspn(mask, "01") != OPENPI_CAMERAS)
-        return usage_error(s->verb, "--cameras is '%s', expected three digits 0 or 1 for base, left wrist and right wrist, such as 110", mask);
+        return usage_error(
+            s->verb, "--cameras is '%s', expected three digits 0 or 1 for base, left wrist and right wrist, such as 110", mask);
     for (int c = 0; c < OPENPI_CAMERAS; c++) s->call.cameras[c] = mask[c] == '1';
-    if (!strchr(mask, '1') && !s->v->prompt) return usage_error(s->verb, "--cameras 000 with --prompt 0 leaves nothing to see, expected a camera or a prompt token");
+    if (!strchr(mask, '1') && !s->v->prompt)
+        return usage_error(s->verb, "--cameras 000 with --prompt 0 leaves nothing to see, expected a camera or a prompt token");
     return END_FINE;
 }
 
@@ -109,9 +111,11 @@ void subject_print(const subject *s) {
     const openpi_engine_info *i = &s->info;
     const workload *w = &s->call;
     printf("%s: %s, %s on %s (%s, %d thread%s), ready after %.1f s\n", s->source, i->variant == OPENPI_PI05 ? "π0.5" : "π0",
-           i->dtype == OPENPI_F32 ? "f32" : "bf16", i->device, i->path, i->threads, i->threads == 1 ? "" : "s", s->ready_ms / 1e3);
-    printf("cameras %d%d%d, %d prompt tokens, horizon %d, %d steps%s%s%s%s\n", w->cameras[0], w->cameras[1], w->cameras[2], w->prompt,
-           s->v->horizon, s->v->steps, i->without[0] ? "; without " : "", i->without, i->table[0] ? "; table " : "", i->table);
+           i->dtype == OPENPI_F32 ? "f32" : "bf16", i->device, i->path, i->threads, i->threads == 1 ? "" : "s",
+           s->ready_ms / 1e3);
+    printf("cameras %d%d%d, %d prompt tokens, horizon %d, %d steps%s%s%s%s\n", w->cameras[0], w->cameras[1], w->cameras[2],
+           w->prompt, s->v->horizon, s->v->steps, i->without[0] ? "; without " : "", i->without, i->table[0] ? "; table " : "",
+           i->table);
 }
 
 json_t *subject_json(const subject *s, const char *kind) {
@@ -119,9 +123,11 @@ json_t *subject_json(const subject *s, const char *kind) {
     const workload *w = &s->call;
     char cameras[OPENPI_CAMERAS + 1] = "";
     for (int c = 0; c < OPENPI_CAMERAS; c++) cameras[c] = w->cameras[c] ? '1' : '0';
-    json_t *model = json_pack("{s:s,s:s,s:I}", "source", s->source, "variant", variant_word(s), "parameters", (json_int_t)i->parameters);
-    json_t *machine = json_pack("{s:s,s:s,s:s,s:s,s:i,s:s,s:s}", "device", i->device, "hardware", s->hardware, "path", i->path, "dtype",
-                                i->dtype == OPENPI_F32 ? "f32" : "bf16", "threads", i->threads, "without", i->without, "table", i->table);
+    json_t *model =
+        json_pack("{s:s,s:s,s:I}", "source", s->source, "variant", variant_word(s), "parameters", (json_int_t)i->parameters);
+    json_t *machine =
+        json_pack("{s:s,s:s,s:s,s:s,s:i,s:s,s:s}", "device", i->device, "hardware", s->hardware, "path", i->path, "dtype",
+                  i->dtype == OPENPI_F32 ? "f32" : "bf16", "threads", i->threads, "without", i->without, "table", i->table);
     json_t *call = json_pack("{s:s,s:i,s:i,s:i,s:I}", "cameras", cameras, "prompt", w->prompt, "horizon", s->v->horizon, "steps",
                              s->v->steps, "seed", (json_int_t)w->seed);
     return json_pack("{s:s,s:i,s:s,s:o,s:o,s:o,s:f}", "kind", kind, "format", FORMAT, "version", openpi_version(), "model", model,
@@ -153,7 +159,9 @@ int json_open(const verb *verb, const char *path, const char *kind, json_t **roo
     if (!*root) return input_error(verb, "%s: line %d is not JSON: %s", path, where.line, where.text);
     const char *is = json_string_value(json_object_get(*root, "kind"));
     long long format = json_integer_value(json_object_get(*root, "format"));
-    if (!is || (kind && strcmp(is, kind))) end = input_error(verb, "%s: its kind is %s, expected %s", path, is ? is : "missing", kind ? kind : "a file that openpi wrote");
+    if (!is || (kind && strcmp(is, kind)))
+        end = input_error(verb, "%s: its kind is %s, expected %s", path, is ? is : "missing",
+                          kind ? kind : "a file that openpi wrote");
     else if (format != FORMAT) end = input_error(verb, "%s: its format is %lld, expected %d", path, format, FORMAT);
     if (end == END_FINE) return END_FINE;
     json_decref(*root);

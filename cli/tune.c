@@ -221,8 +221,8 @@ static void print_rows(const tune_job *j) {
     }
     free(rows);
     table_print(t, stdout, 0);
-    printf(
-        "\nroof: the winner's part of what this device's measured ceilings allow (an op's bytes and multiplications, each once)\n");
+    printf("\nroof: the winner's part of what this device's measured ceilings allow (an op's bytes and multiplications, each "
+           "once)\n");
     if (j->tune.library[0])
         printf(
             "library: %s, the plain product of the same rows, outputs and inputs; the own kernels also do what stands around it\n"

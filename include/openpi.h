@@ -319,7 +319,11 @@ OPENPI_API void openpi_noise(uint64_t seed, uint64_t stream, float *noise, size_
 
 typedef struct openpi_policy openpi_policy;
 
-typedef enum openpi_prompt_state { OPENPI_PROMPT_STATE_DEFAULT = 0, OPENPI_PROMPT_STATE_OFF = 1, OPENPI_PROMPT_STATE_ON = 2 } openpi_prompt_state;
+typedef enum openpi_prompt_state {
+    OPENPI_PROMPT_STATE_DEFAULT = 0,
+    OPENPI_PROMPT_STATE_OFF = 1,
+    OPENPI_PROMPT_STATE_ON = 2
+} openpi_prompt_state;
 
 typedef struct openpi_policy_options {
     size_t size;                 /* sizeof(openpi_policy_options)                                    */

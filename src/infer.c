@@ -14,13 +14,16 @@ int openpi_devices(openpi_device *devices, int capacity) {
     return count;
 }
 
-openpi_status openpi_policy_infer(openpi_request *request, openpi_session *session, const openpi_observation *observation, const float *noise,
-                                  double *actions, openpi_timing *timing, openpi_error *error) {
+openpi_status openpi_policy_infer(openpi_request *request, openpi_session *session, const openpi_observation *observation,
+                                  const float *noise, double *actions, openpi_timing *timing, openpi_error *error) {
     float model_actions[OPENPI_MAX_HORIZON * OPENPI_ACTION_DIM];
     openpi_timing prepared = {0}, ran = {0};
     double start = clock_ms();
     if (!session || !request || !actions)
-        return report(error, OPENPI_BAD_ARGUMENT, "policy infer: %s is NULL", !session ? "the session" : !request ? "the request" : "actions");
+        return report(error, OPENPI_BAD_ARGUMENT, "policy infer: %s is NULL",
+                      !session   ? "the session"
+                      : !request ? "the request"
+                                 : "actions");
     TRY(openpi_request_prepare(request, observation, &prepared, error));
     TRY(openpi_session_run(session, openpi_request_sample(request), 1, noise, model_actions, &ran, error));
     double finish = clock_ms();

@@ -15,18 +15,21 @@ static openpi_status put(json_t *into, const char *key, json_t *value, openpi_er
 static const char *dtype_name(openpi_dtype type) { return type == OPENPI_F32 ? "f32" : "bf16"; }
 
 /* Prices a default session, batch 1, on one device: weights are laid out but not loaded. */
-static openpi_status price(const checkpoint *checkpoint, const backend *backend, const openpi_device *which, openpi_dtype type, json_t *out,
-                           openpi_error *error) {
+static openpi_status price(const checkpoint *checkpoint, const backend *backend, const openpi_device *which, openpi_dtype type,
+                           json_t *out, openpi_error *error) {
     openpi_engine engine = {.checkpoint = (struct checkpoint *)(uintptr_t)checkpoint, .dtype = type};
     uint64_t session = 0;
     openpi_status status = pool_create(1, 0, &engine.pool, error);
     if (status == OPENPI_OK) status = backend->open(which->name, &(device_options){.pool = engine.pool}, &engine.device, error);
-    if (status == OPENPI_OK) status = model_measure(checkpoint, engine.device, type == OPENPI_F32 ? DTYPE_F32 : DTYPE_BF16, 0, &engine.model, error);
+    if (status == OPENPI_OK)
+        status = model_measure(checkpoint, engine.device, type == OPENPI_F32 ? DTYPE_F32 : DTYPE_BF16, 0, &engine.model, error);
     if (status == OPENPI_OK) status = openpi_session_bytes(&engine, NULL, &session, error);
     if (status == OPENPI_OK)
-        status = put(out, NULL, json_pack("{s:s, s:s, s:s, s:I, s:I}", "device", which->name, "path", engine.device->path, "dtype",
-                                          dtype_name(type), "weight_bytes", (json_int_t)engine.model->bytes, "session_bytes",
-                                          (json_int_t)session), error);
+        status = put(out, NULL,
+                     json_pack("{s:s, s:s, s:s, s:I, s:I}", "device", which->name, "path", engine.device->path, "dtype",
+                               dtype_name(type), "weight_bytes", (json_int_t)engine.model->bytes, "session_bytes",
+                               (json_int_t)session),
+                     error);
     model_close(engine.model);
     if (engine.device) backend->close(engine.device);
     pool_close(engine.pool);
@@ -59,9 +62,10 @@ static openpi_status describe_policy(const char *path, const openpi_policy_optio
     if (status != OPENPI_OK) return put(out, "policy", json_pack("{s:s}", "reason", why.message), error);
     openpi_policy_get_info(policy, &info);
     openpi_policy_close(policy);
-    TRY(put(out, "policy", json_pack("{s:s, s:i, s:i, s:i, s:i, s:b}", "robot", info.robot, "state_length", info.state_length, "action_dim",
-                                     info.action_dim, "horizon", info.horizon, "max_prompt", info.max_prompt, "prompt_state",
-                                     info.prompt_state), error));
+    TRY(put(out, "policy",
+            json_pack("{s:s, s:i, s:i, s:i, s:i, s:b}", "robot", info.robot, "state_length", info.state_length, "action_dim",
+                      info.action_dim, "horizon", info.horizon, "max_prompt", info.max_prompt, "prompt_state", info.prompt_state),
+            error));
     json_t *cameras = json_array();
     TRY(put(json_object_get(out, "policy"), "cameras", cameras, error));
     for (int c = 0; c < OPENPI_CAMERAS; c++)

@@ -17,7 +17,8 @@ const char *openpi_version(void) {
 void openpi_free(void *buffer) { free(buffer); }
 
 const char *openpi_stage_name(openpi_stage stage) {
-    static const char *const names[OPENPI_STAGES] = {"picture", "prompt", "upload", "vision", "prefix", "denoise", "download", "actions"};
+    static const char *const names[OPENPI_STAGES] = {"picture", "prompt",  "upload",   "vision",
+                                                     "prefix",  "denoise", "download", "actions"};
     return (unsigned)stage < OPENPI_STAGES ? names[stage] : "unknown";
 }
 
@@ -31,12 +32,15 @@ static const backend *find_backend(const char *device) {
 
 static openpi_status check_options(const openpi_engine_options *o, const char *checkpoint, openpi_error *error) {
     if (o->size != sizeof *o)
-        return report(error, OPENPI_BAD_ARGUMENT, "engine options: size is %zu, expected %zu (OPENPI_ENGINE_OPTIONS_INIT)", o->size, sizeof *o);
+        return report(error, OPENPI_BAD_ARGUMENT, "engine options: size is %zu, expected %zu (OPENPI_ENGINE_OPTIONS_INIT)",
+                      o->size, sizeof *o);
     if (!checkpoint == !o->synthetic)
         return report(error, OPENPI_BAD_ARGUMENT, "engine: %s, expected a checkpoint or a synthetic model",
-                      checkpoint ? "both a checkpoint and a synthetic model given" : "neither a checkpoint nor a synthetic model given");
+                      checkpoint ? "both a checkpoint and a synthetic model given"
+                                 : "neither a checkpoint nor a synthetic model given");
     if (o->dtype != OPENPI_DTYPE_DEFAULT && o->dtype != OPENPI_BF16 && o->dtype != OPENPI_F32)
-        return report(error, OPENPI_BAD_ARGUMENT, "engine options: dtype is %d, expected OPENPI_BF16 or OPENPI_F32", (int)o->dtype);
+        return report(error, OPENPI_BAD_ARGUMENT, "engine options: dtype is %d, expected OPENPI_BF16 or OPENPI_F32",
+                      (int)o->dtype);
     return OPENPI_OK;
 }
 
@@ -61,12 +65,14 @@ static openpi_status open_parts(openpi_engine *e, const char *path, const openpi
     TRY(backend->open(name, &device, &e->device, error));
     TRY(checkpoint_open(path, o->synthetic, &e->checkpoint, error));
     TRY(open_table(e, o->table, error));
-    TRY(model_load(e->checkpoint, e->device, e->dtype == OPENPI_F32 ? DTYPE_F32 : DTYPE_BF16, e->off, e->pool, o->progress, o->progress_user, &e->model, error));
+    TRY(model_load(e->checkpoint, e->device, e->dtype == OPENPI_F32 ? DTYPE_F32 : DTYPE_BF16, e->off, e->pool, o->progress,
+                   o->progress_user, &e->model, error));
     e->model->tuning = e->tuning;
     return OPENPI_OK;
 }
 
-openpi_status openpi_engine_open(const char *path, const openpi_engine_options *options, openpi_engine **engine, openpi_error *error) {
+openpi_status openpi_engine_open(const char *path, const openpi_engine_options *options, openpi_engine **engine,
+                                 openpi_error *error) {
     openpi_engine_options none = OPENPI_ENGINE_OPTIONS_INIT;
     if (!engine) return report(error, OPENPI_BAD_ARGUMENT, "engine: the address for the engine is NULL");
     if (!options) options = &none;
@@ -119,6 +125,7 @@ int engine_set_off(openpi_engine *e, uint32_t off) {
 }
 
 int openpi_switches(openpi_switch *switches, int capacity) {
-    for (int i = 0; i < SWITCHES && i < capacity; i++) switches[i] = (openpi_switch){switch_name((op_switch)i), switch_text((op_switch)i)};
+    for (int i = 0; i < SWITCHES && i < capacity; i++)
+        switches[i] = (openpi_switch){switch_name((op_switch)i), switch_text((op_switch)i)};
     return SWITCHES;
 }

@@ -22,13 +22,14 @@ static openpi_status in_range(const char *what, int value, int low, int high, op
     return report(error, OPENPI_BAD_ARGUMENT, "session options: %s is %d, expected %d to %d", what, value, low, high);
 }
 
-static openpi_status resolve(const openpi_engine *engine, const openpi_session_options *given, openpi_session_options *out, openpi_error *error) {
+static openpi_status resolve(const openpi_engine *engine, const openpi_session_options *given, openpi_session_options *out,
+                             openpi_error *error) {
     openpi_session_options none = OPENPI_SESSION_OPTIONS_INIT;
     if (!engine) return report(error, OPENPI_BAD_ARGUMENT, "session: the engine is NULL");
     if (!given) given = &none;
     if (given->size != sizeof *given)
-        return report(error, OPENPI_BAD_ARGUMENT, "session options: size is %zu, expected %zu (OPENPI_SESSION_OPTIONS_INIT)", given->size,
-                      sizeof *given);
+        return report(error, OPENPI_BAD_ARGUMENT, "session options: size is %zu, expected %zu (OPENPI_SESSION_OPTIONS_INIT)",
+                      given->size, sizeof *given);
     *out = *given;
     if (!out->batch) out->batch = 1;
     if (!out->horizon) out->horizon = engine->checkpoint->horizon;
@@ -60,7 +61,8 @@ static openpi_status draft(openpi_engine *engine, const openpi_session_options *
 static openpi_status upload_inputs(openpi_session *s, const void *end, openpi_error *error) {
     device *device = s->engine->device;
     if (!s->host) return OPENPI_OK;
-    return device->backend->upload(device, s->plan->buffers.in.start, s->in.start, (size_t)((const char *)end - s->in.start), error);
+    return device->backend->upload(device, s->plan->buffers.in.start, s->in.start, (size_t)((const char *)end - s->in.start),
+                                   error);
 }
 
 /* A recording of its own for calls with fewer cameras, where the table has other ways for them. */
@@ -111,8 +113,8 @@ static openpi_status take_memory(openpi_session *s, openpi_error *error) {
     return status;
 }
 
-openpi_status session_create(openpi_engine *engine, const openpi_session_options *options, int state_every_step, openpi_session **session,
-                             openpi_error *error) {
+openpi_status session_create(openpi_engine *engine, const openpi_session_options *options, int state_every_step,
+                             openpi_session **session, openpi_error *error) {
     if (!session) return report(error, OPENPI_BAD_ARGUMENT, "session: the address for the session is NULL");
     openpi_session *s = calloc(1, sizeof *s);
     if (!s) return report_no_memory(error, sizeof *s, "the session");
@@ -131,7 +133,8 @@ openpi_status openpi_session_create(openpi_engine *engine, const openpi_session_
     return session_create(engine, options, 0, session, error);
 }
 
-openpi_status openpi_session_bytes(const openpi_engine *engine, const openpi_session_options *options, uint64_t *bytes, openpi_error *error) {
+openpi_status openpi_session_bytes(const openpi_engine *engine, const openpi_session_options *options, uint64_t *bytes,
+                                   openpi_error *error) {
     openpi_session s = {0};
     if (!bytes) return report(error, OPENPI_BAD_ARGUMENT, "session: the address for the bytes is NULL");
     openpi_status status = draft((openpi_engine *)(uintptr_t)engine, options, 0, &s, error);
@@ -154,8 +157,9 @@ void openpi_session_close(openpi_session *s) {
 }
 
 void openpi_session_get_info(const openpi_session *s, openpi_session_info *info) {
-    *info = (openpi_session_info){s->options.batch, s->options.horizon, s->options.steps, s->options.max_prompt, session_total(s), s->runs,
-                                  s->plan->count, s->recording != NULL, ""};
+    *info = (openpi_session_info){s->options.batch,      s->options.horizon,   s->options.steps,
+                                  s->options.max_prompt, session_total(s),     s->runs,
+                                  s->plan->count,        s->recording != NULL, ""};
     if (!s->recording) memcpy(info->not_recorded, s->no_recording, sizeof info->not_recorded);
 }
 
@@ -169,39 +173,52 @@ void openpi_session_observe(openpi_session *s, openpi_observer observer, void *u
 static openpi_status check_finite(const char *what, int sample, const float *values, size_t count, openpi_error *error) {
     for (size_t i = 0; i < count; i++)
         if (!isfinite(values[i]))
-            return report(error, OPENPI_BAD_INPUT, "sample %d: %s[%zu] is %g, expected a finite number", sample, what, i, (double)values[i]);
+            return report(error, OPENPI_BAD_INPUT, "sample %d: %s[%zu] is %g, expected a finite number", sample, what, i,
+                          (double)values[i]);
     return OPENPI_OK;
 }
 
-static openpi_status check_sample(const openpi_session *s, const openpi_sample *sample, openpi_pixels pixels, int b, openpi_error *error) {
+static openpi_status check_sample(const openpi_session *s, const openpi_sample *sample, openpi_pixels pixels, int b,
+                                  openpi_error *error) {
     int vocab = s->engine->checkpoint->dims.vocab;
     if (sample->pixels != OPENPI_PIXELS_U8 && sample->pixels != OPENPI_PIXELS_F32)
-        return report(error, OPENPI_BAD_INPUT, "sample %d: pixels is %d, expected OPENPI_PIXELS_U8 or OPENPI_PIXELS_F32", b, (int)sample->pixels);
-    if (sample->pixels != pixels) return report(error, OPENPI_BAD_INPUT, "sample %d: its pixels differ in type from sample 0's, expected one type a call", b);
+        return report(error, OPENPI_BAD_INPUT, "sample %d: pixels is %d, expected OPENPI_PIXELS_U8 or OPENPI_PIXELS_F32", b,
+                      (int)sample->pixels);
+    if (sample->pixels != pixels)
+        return report(error, OPENPI_BAD_INPUT, "sample %d: its pixels differ in type from sample 0's, expected one type a call",
+                      b);
     for (int c = 0; c < OPENPI_CAMERAS; c++) {
         if (sample->image_mask[c] > 1)
-            return report(error, OPENPI_BAD_INPUT, "sample %d: image_mask[%d] is %d, expected 0 or 1", b, c, sample->image_mask[c]);
+            return report(error, OPENPI_BAD_INPUT, "sample %d: image_mask[%d] is %d, expected 0 or 1", b, c,
+                          sample->image_mask[c]);
         if (sample->image_mask[c] && !sample->images[c])
             return report(error, OPENPI_BAD_INPUT, "sample %d: image_mask[%d] is 1 but images[%d] is NULL", b, c, c);
     }
     if (sample->token_count < 0 || sample->token_count > s->options.max_prompt)
-        return report(error, OPENPI_BAD_INPUT, "sample %d: token_count is %d, expected 0 to %d (max_prompt)", b, sample->token_count,
-                      s->options.max_prompt);
-    if (sample->token_count && !sample->tokens) return report(error, OPENPI_BAD_INPUT, "sample %d: tokens is NULL, expected %d ids", b, sample->token_count);
+        return report(error, OPENPI_BAD_INPUT, "sample %d: token_count is %d, expected 0 to %d (max_prompt)", b,
+                      sample->token_count, s->options.max_prompt);
+    if (sample->token_count && !sample->tokens)
+        return report(error, OPENPI_BAD_INPUT, "sample %d: tokens is NULL, expected %d ids", b, sample->token_count);
     for (int i = 0; i < sample->token_count; i++)
         if (sample->tokens[i] < 0 || sample->tokens[i] >= vocab)
-            return report(error, OPENPI_BAD_INPUT, "sample %d: tokens[%d] is %d, expected 0 to %d", b, i, (int)sample->tokens[i], vocab - 1);
-    if (!call_prefix_length(sample)) return report(error, OPENPI_BAD_INPUT, "sample %d: no camera and no prompt token, expected at least one", b);
+            return report(error, OPENPI_BAD_INPUT, "sample %d: tokens[%d] is %d, expected 0 to %d", b, i, (int)sample->tokens[i],
+                          vocab - 1);
+    if (!call_prefix_length(sample))
+        return report(error, OPENPI_BAD_INPUT, "sample %d: no camera and no prompt token, expected at least one", b);
     if (!s->plan->state_token) return OPENPI_OK;
-    if (!sample->state) return report(error, OPENPI_BAD_INPUT, "sample %d: state is NULL, expected %d numbers (a π0 model)", b, OPENPI_ACTION_DIM);
+    if (!sample->state)
+        return report(error, OPENPI_BAD_INPUT, "sample %d: state is NULL, expected %d numbers (a π0 model)", b,
+                      OPENPI_ACTION_DIM);
     return check_finite("state", b, sample->state, OPENPI_ACTION_DIM, error);
 }
 
-static openpi_status check_call(const openpi_session *s, const openpi_sample *samples, int batch, const float *noise, const float *actions,
-                                openpi_error *error) {
-    if (!samples || !actions) return report(error, OPENPI_BAD_ARGUMENT, "session run: %s is NULL", samples ? "actions" : "samples");
+static openpi_status check_call(const openpi_session *s, const openpi_sample *samples, int batch, const float *noise,
+                                const float *actions, openpi_error *error) {
+    if (!samples || !actions)
+        return report(error, OPENPI_BAD_ARGUMENT, "session run: %s is NULL", samples ? "actions" : "samples");
     if (batch < 1 || batch > s->options.batch)
-        return report(error, OPENPI_BAD_ARGUMENT, "session run: batch is %d, expected 1 to %d (the session's)", batch, s->options.batch);
+        return report(error, OPENPI_BAD_ARGUMENT, "session run: batch is %d, expected 1 to %d (the session's)", batch,
+                      s->options.batch);
     for (int b = 0; b < batch; b++) {
         TRY(check_sample(s, &samples[b], samples[0].pixels, b, error));
         size_t one = (size_t)s->options.horizon * OPENPI_ACTION_DIM;
@@ -253,13 +270,15 @@ static void fill_text(openpi_session *s, const openpi_sample *samples, int batch
             tensor_read_f32(s->engine->checkpoint->embedding, (int64_t)samples[b].tokens[i] * width, width, to);
 }
 
-static openpi_status upload_call(openpi_session *s, const openpi_sample *samples, int batch, const float *noise, openpi_error *error) {
+static openpi_status upload_call(openpi_session *s, const openpi_sample *samples, int batch, const float *noise,
+                                 openpi_error *error) {
     size_t one = (size_t)s->options.horizon * OPENPI_ACTION_DIM;
     s->last = call_fill(s->plan, &s->in.tables, samples, batch);
     if (s->on_tables) s->on_tables(s->on_tables_user, &s->in.tables);
     fill_text(s, samples, batch);
     for (int b = 0; b < batch; b++) {
-        if (s->plan->state_token) memcpy(s->in.state + (size_t)b * OPENPI_ACTION_DIM, samples[b].state, OPENPI_ACTION_DIM * sizeof(float));
+        if (s->plan->state_token)
+            memcpy(s->in.state + (size_t)b * OPENPI_ACTION_DIM, samples[b].state, OPENPI_ACTION_DIM * sizeof(float));
         if (noise)
             memcpy(s->in.x_t + (size_t)b * one, noise + (size_t)b * one, one * sizeof(float));
         else
@@ -282,8 +301,8 @@ static void widen(float *values, size_t count) {
 }
 
 /* Shows columns-wide rows of an act or fp32 buffer, converted to fp32. */
-static openpi_status show(openpi_session *s, openpi_tensor tensor, int sample, int index, const void *from, dtype type, int rows, int columns,
-                          float *scratch, openpi_error *error) {
+static openpi_status show(openpi_session *s, openpi_tensor tensor, int sample, int index, const void *from, dtype type, int rows,
+                          int columns, float *scratch, openpi_error *error) {
     device *device = s->engine->device;
     size_t count = (size_t)rows * (size_t)columns;
     TRY(device->backend->download(device, scratch, from, count * dtype_bytes(type), error));
@@ -296,7 +315,8 @@ static const void *act_row(const openpi_session *s, const void *base, size_t row
     return (const char *)base + row * (size_t)columns * dtype_bytes(s->plan->model->type);
 }
 
-static openpi_status show_image_tokens(openpi_session *s, const openpi_sample *samples, int batch, float *scratch, openpi_error *error) {
+static openpi_status show_image_tokens(openpi_session *s, const openpi_sample *samples, int batch, float *scratch,
+                                       openpi_error *error) {
     const model *m = s->plan->model;
     size_t row = 0;
     for (int b = 0; b < batch; row += (size_t)samples[b++].token_count)
@@ -327,8 +347,10 @@ static openpi_status show_step(openpi_session *s, int batch, int step, float *sc
     const plan_buffers *b = &s->plan->buffers;
     size_t one = (size_t)s->options.horizon * OPENPI_ACTION_DIM;
     for (int i = 0; i < batch; i++) {
-        TRY(show(s, OPENPI_TENSOR_VELOCITY, i, step, b->velocity + (size_t)i * one, DTYPE_F32, s->options.horizon, OPENPI_ACTION_DIM, scratch, error));
-        TRY(show(s, OPENPI_TENSOR_X, i, step, b->in.x_t + (size_t)i * one, DTYPE_F32, s->options.horizon, OPENPI_ACTION_DIM, scratch, error));
+        TRY(show(s, OPENPI_TENSOR_VELOCITY, i, step, b->velocity + (size_t)i * one, DTYPE_F32, s->options.horizon,
+                 OPENPI_ACTION_DIM, scratch, error));
+        TRY(show(s, OPENPI_TENSOR_X, i, step, b->in.x_t + (size_t)i * one, DTYPE_F32, s->options.horizon, OPENPI_ACTION_DIM,
+                 scratch, error));
     }
     return OPENPI_OK;
 }
@@ -338,27 +360,31 @@ static openpi_status show_suffix(openpi_session *s, int batch, float *scratch, o
     const model *m = s->plan->model;
     int width = m->dims.expert_width, rows = s->options.horizon + s->plan->state_token;
     for (int b = 0; b < batch; b++)
-        TRY(show(s, OPENPI_TENSOR_SUFFIX, b, 0, act_row(s, s->plan->buffers.suffix_x, (size_t)b * (size_t)rows, width), m->type, rows, width,
-                 scratch, error));
+        TRY(show(s, OPENPI_TENSOR_SUFFIX, b, 0, act_row(s, s->plan->buffers.suffix_x, (size_t)b * (size_t)rows, width), m->type,
+                 rows, width, scratch, error));
     return OPENPI_OK;
 }
 
 /* What to show once ops[i] has run. */
-static openpi_status show_after(openpi_session *s, int i, const openpi_sample *samples, int batch, float *scratch, openpi_error *error) {
+static openpi_status show_after(openpi_session *s, int i, const openpi_sample *samples, int batch, float *scratch,
+                                openpi_error *error) {
     const op *op = &s->plan->ops[i];
     openpi_stage next = i + 1 < s->plan->count ? s->plan->ops[i + 1].stage : OPENPI_STAGE_DOWNLOAD;
-    if (op->stage == OPENPI_STAGE_VISION && next != OPENPI_STAGE_VISION) return show_image_tokens(s, samples, batch, scratch, error);
+    if (op->stage == OPENPI_STAGE_VISION && next != OPENPI_STAGE_VISION)
+        return show_image_tokens(s, samples, batch, scratch, error);
     if (op->stage == OPENPI_STAGE_PREFIX && next != OPENPI_STAGE_PREFIX) return show_cache(s, samples, batch, scratch, error);
     if (op->kind == OP_ACTION_EMBED && op->step == 0) return show_suffix(s, batch, scratch, error);
     if (op->kind == OP_VELOCITY) return show_step(s, batch, op->step, scratch, error);
     return OPENPI_OK;
 }
 
-static openpi_status run_observed(openpi_session *s, const openpi_sample *samples, int batch, double *stage_ms, openpi_error *error) {
+static openpi_status run_observed(openpi_session *s, const openpi_sample *samples, int batch, double *stage_ms,
+                                  openpi_error *error) {
     device *device = s->engine->device;
     const openpi_dims *d = &s->plan->model->dims;
     size_t longest = (size_t)OPENPI_IMAGE_TOKENS * (size_t)d->width;
-    size_t suffix = (size_t)(OPENPI_MAX_HORIZON + 1) * (size_t)(d->expert_width > OPENPI_ACTION_DIM ? d->expert_width : OPENPI_ACTION_DIM);
+    size_t suffix =
+        (size_t)(OPENPI_MAX_HORIZON + 1) * (size_t)(d->expert_width > OPENPI_ACTION_DIM ? d->expert_width : OPENPI_ACTION_DIM);
     size_t cache = (size_t)s->plan->buffers.cache_capacity * (size_t)d->head_dim;
     if (suffix > longest) longest = suffix;
     if (cache > longest) longest = cache;
@@ -391,7 +417,8 @@ openpi_status openpi_session_run(openpi_session *s, const openpi_sample *samples
     else
         TRY(device->backend->run(device, s->plan->ops, s->plan->count, s->work, t.stage_ms, error));
     double ran = clock_ms();
-    TRY(device->backend->download(device, actions, s->plan->buffers.in.x_t, (size_t)batch * (size_t)s->options.horizon * OPENPI_ACTION_DIM * sizeof(float), error));
+    TRY(device->backend->download(device, actions, s->plan->buffers.in.x_t,
+                                  (size_t)batch * (size_t)s->options.horizon * OPENPI_ACTION_DIM * sizeof(float), error));
     double end = clock_ms();
     s->runs++;
     if (timing) {

@@ -167,8 +167,12 @@ static void noise_is_philox_and_box_muller(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(report_cuts_between_characters), cmocka_unit_test(every_status_has_a_text), cmocka_unit_test(bf16_rounds_to_even),
-        cmocka_unit_test(f16_is_exact),                   cmocka_unit_test(pool_runs_each_task_once), cmocka_unit_test(json_members_are_checked),
+        cmocka_unit_test(report_cuts_between_characters),
+        cmocka_unit_test(every_status_has_a_text),
+        cmocka_unit_test(bf16_rounds_to_even),
+        cmocka_unit_test(f16_is_exact),
+        cmocka_unit_test(pool_runs_each_task_once),
+        cmocka_unit_test(json_members_are_checked),
         cmocka_unit_test(noise_is_philox_and_box_muller),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

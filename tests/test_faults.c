@@ -18,8 +18,20 @@
 #include "verify_rows.h"
 
 /* Which function a fault stands in for. */
-typedef enum stand_in { NOTHING, MASK_IGNORED, CAMERAS_SWAPPED, PADDING_SEEN, RESIZE_TRUNCATES, SMALL_EPSILON, DELTA_FROM_NORMALISED, NO_JOINT_SIGNS,
-                       EPSILON_OUTWARDS, ZSCORE, BINS_UP, GRIPPER_TOO } stand_in;
+typedef enum stand_in {
+    NOTHING,
+    MASK_IGNORED,
+    CAMERAS_SWAPPED,
+    PADDING_SEEN,
+    RESIZE_TRUNCATES,
+    SMALL_EPSILON,
+    DELTA_FROM_NORMALISED,
+    NO_JOINT_SIGNS,
+    EPSILON_OUTWARDS,
+    ZSCORE,
+    BINS_UP,
+    GRIPPER_TOO
+} stand_in;
 
 static stand_in standing_in;
 static const openpi_policy *policy_now;
@@ -53,7 +65,7 @@ static norm *norm_of(op *op, int *k) {
 /* Moves the rope table of the expert by `places`. */
 static void move_suffix(openpi_session *s, int places) {
     EACH_OP(s, op)
-        if (op->kind == OP_NORM_QKV && op->stage != OPENPI_STAGE_PREFIX) op->norm_qkv.rope += places * s->plan->model->dims.head_dim;
+    if (op->kind == OP_NORM_QKV && op->stage != OPENPI_STAGE_PREFIX) op->norm_qkv.rope += places * s->plan->model->dims.head_dim;
 }
 
 static void rope_offset_by_one(openpi_session *s) { move_suffix(s, 1); }
@@ -311,8 +323,10 @@ static void keys_of_the_longest(void *user, call_tables *t) {
 
 /* ---- stand-ins -------------------------------------------------------------------------------------- */
 
-openpi_status __real_openpi_session_run(openpi_session *, const openpi_sample *, int, const float *, float *, openpi_timing *, openpi_error *);
-openpi_status __wrap_openpi_session_run(openpi_session *, const openpi_sample *, int, const float *, float *, openpi_timing *, openpi_error *);
+openpi_status __real_openpi_session_run(openpi_session *, const openpi_sample *, int, const float *, float *, openpi_timing *,
+                                        openpi_error *);
+openpi_status __wrap_openpi_session_run(openpi_session *, const openpi_sample *, int, const float *, float *, openpi_timing *,
+                                        openpi_error *);
 openpi_status __real_image_resize_openpi(const openpi_image *, image_scratch *, uint8_t *, openpi_error *);
 openpi_status __wrap_image_resize_openpi(const openpi_image *, image_scratch *, uint8_t *, openpi_error *);
 void __real_normalize_apply(norm_mode, const norm_stats *, double *, int);
@@ -321,13 +335,13 @@ void __real_normalize_invert_model(norm_mode, const norm_stats *, const float *,
 void __wrap_normalize_invert_model(norm_mode, const norm_stats *, const float *, double *, int);
 void __real_robot_state_in(const robot *, double *);
 void __wrap_robot_state_in(const robot *, double *);
-openpi_status __real_prompt_openpi(const tokenizer *, tokenizer_scratch *, prompt_buffer *, const char *, size_t, const double *, int, int32_t *, int,
-                                   int *, openpi_error *);
-openpi_status __wrap_prompt_openpi(const tokenizer *, tokenizer_scratch *, prompt_buffer *, const char *, size_t, const double *, int, int32_t *, int,
-                                   int *, openpi_error *);
+openpi_status __real_prompt_openpi(const tokenizer *, tokenizer_scratch *, prompt_buffer *, const char *, size_t, const double *,
+                                   int, int32_t *, int, int *, openpi_error *);
+openpi_status __wrap_prompt_openpi(const tokenizer *, tokenizer_scratch *, prompt_buffer *, const char *, size_t, const double *,
+                                   int, int32_t *, int, int *, openpi_error *);
 
-openpi_status __wrap_openpi_session_run(openpi_session *session, const openpi_sample *samples, int batch, const float *noise, float *actions,
-                                        openpi_timing *timing, openpi_error *error) {
+openpi_status __wrap_openpi_session_run(openpi_session *session, const openpi_sample *samples, int batch, const float *noise,
+                                        float *actions, openpi_timing *timing, openpi_error *error) {
     openpi_sample changed = samples[0];
     int32_t padded[200] = {0};
     const void *base = changed.images[0];
@@ -346,7 +360,8 @@ openpi_status __wrap_openpi_session_run(openpi_session *session, const openpi_sa
 
 /* One pass over rows of `in` elements, `step` apart, lines `line` apart, in the library's fixed point, but cut instead
  * of rounded. */
-static void resize_pass(const uint8_t *from, int in, int step, int line, int lines, uint8_t *to, int out, int to_step, int to_line) {
+static void resize_pass(const uint8_t *from, int in, int step, int line, int lines, uint8_t *to, int out, int to_step,
+                        int to_line) {
     double scale = (double)in / out, wide = scale > 1 ? scale : 1;
     for (int o = 0; o < out; o++) {
         double center = (o + 0.5) * scale, sum = 0, weights[64];
@@ -357,7 +372,8 @@ static void resize_pass(const uint8_t *from, int in, int step, int line, int lin
         for (int l = 0; l < lines; l++)
             for (int c = 0; c < 3; c++) {
                 int64_t value = 0;
-                for (int j = low; j < high; j++) value += (int64_t)(0.5 + weights[j - low] / sum * (1 << 22)) * from[l * line + j * step + c];
+                for (int j = low; j < high; j++)
+                    value += (int64_t)(0.5 + weights[j - low] / sum * (1 << 22)) * from[l * line + j * step + c];
                 to[l * to_line + o * to_step + c] = (uint8_t)(value >> 22);
             }
     }
@@ -367,7 +383,9 @@ openpi_status __wrap_image_resize_openpi(const openpi_image *image, image_scratc
     enum { SIDE = 224 };
     openpi_status status = __real_image_resize_openpi(image, scratch, out, error);
     int h = image->height, w = image->width;
-    if (standing_in != RESIZE_TRUNCATES || status != OPENPI_OK || image->element != OPENPI_U8 || image->layout != OPENPI_HWC || h >= w) return status;
+    if (standing_in != RESIZE_TRUNCATES || status != OPENPI_OK || image->element != OPENPI_U8 || image->layout != OPENPI_HWC ||
+        h >= w)
+        return status;
     int rows = (int)(h / ((double)w / SIDE));
     uint8_t *across = malloc((size_t)h * SIDE * 3);
     assert_non_null(across);
@@ -394,11 +412,13 @@ void __wrap_robot_state_in(const robot *robot, double *state) {
     if (standing_in != NO_JOINT_SIGNS) __real_robot_state_in(robot, state);
 }
 
-openpi_status __wrap_prompt_openpi(const tokenizer *tokenizer, tokenizer_scratch *scratch, prompt_buffer *buffer, const char *text, size_t bytes,
-                                   const double *state, int state_count, int32_t *ids, int max, int *count, openpi_error *error) {
+openpi_status __wrap_prompt_openpi(const tokenizer *tokenizer, tokenizer_scratch *scratch, prompt_buffer *buffer,
+                                   const char *text, size_t bytes, const double *state, int state_count, int32_t *ids, int max,
+                                   int *count, openpi_error *error) {
     double up[OPENPI_ACTION_DIM] = {0};
     for (int i = 0; i < state_count; i++) up[i] = state[i] + (standing_in == BINS_UP ? 1.0 / 128 : 0);
-    return __real_prompt_openpi(tokenizer, scratch, buffer, text, bytes, state_count ? up : state, state_count, ids, max, count, error);
+    return __real_prompt_openpi(tokenizer, scratch, buffer, text, bytes, state_count ? up : state, state_count, ids, max, count,
+                                error);
 }
 
 /* ---- the table -------------------------------------------------------------------------------------- */
@@ -427,20 +447,23 @@ static const fault faults[] = {
     {"no fault, ALOHA", "policy/aloha_pi05", NULL, NULL, NOTHING, 0, NULL, NULL},
 
     {"rope offset by one", MODEL("pi0_tiny"), rope_offset_by_one, NULL, NOTHING, 0, "velocity of step 0", NULL},
-    {"suffix positions from the padded length", MODEL("pi0_tiny_droid"), suffix_from_padded_length, NULL, NOTHING, 0, "velocity of step 0", NULL},
+    {"suffix positions from the padded length", MODEL("pi0_tiny_droid"), suffix_from_padded_length, NULL, NOTHING, 0,
+     "velocity of step 0", NULL},
     {"K cached before RoPE", MODEL("pi0_tiny"), rope_of_k_missing, NULL, NOTHING, 0, "k of layer 0", NULL},
     {"rotary table in bf16", MODEL("pi0_tiny"), rope_in_bf16, NULL, NOTHING, 0, "k of layer 0", NULL},
     {"the state token sees the actions", MODEL("pi0_tiny"), NULL, state_sees_actions, NOTHING, 1, "off by", NULL},
     {"the chunk is causal", MODEL("pi0_tiny"), NULL, chunk_is_causal, NOTHING, 0, "velocity of step 0", NULL},
     {"the chunk is causal, π0.5", MODEL("pi05_tiny"), NULL, chunk_is_causal, NOTHING, 0, "velocity of step 0", NULL},
-    {"the suffix is causal from the left", MODEL("pi0_tiny"), NULL, suffix_is_causal_from_the_left, NOTHING, 0, "velocity of step 0", NULL},
+    {"the suffix is causal from the left", MODEL("pi0_tiny"), NULL, suffix_is_causal_from_the_left, NOTHING, 0,
+     "velocity of step 0", NULL},
     {"the prefix is causal", MODEL("pi0_tiny"), NULL, prefix_is_causal, NOTHING, 0, "k of layer 1", NULL},
     {"pictures do not see each other", MODEL("pi0_tiny"), NULL, prompt_does_not_see_pictures, NOTHING, 0, "k of layer 1", NULL},
     {"a camera's mask is ignored", MODEL("pi0_tiny_droid"), NULL, NULL, MASK_IGNORED, 0, "k of layer 0", NULL},
     {"two cameras are swapped", MODEL("pi0_tiny"), NULL, NULL, CAMERAS_SWAPPED, 0, "image_tokens of camera 0", NULL},
     {"prompt padding is seen", MODEL("pi05_tiny"), NULL, NULL, PADDING_SEEN, 0, "k of layer 1", NULL},
     {"text is not scaled by √width", MODEL("pi0_tiny"), text_unscaled, NULL, NOTHING, 0, "k of layer 1", NULL},
-    {"image tokens are divided by √width", MODEL("pi0_tiny"), image_tokens_scaled, NULL, NOTHING, 0, "image_tokens of camera 0", NULL},
+    {"image tokens are divided by √width", MODEL("pi0_tiny"), image_tokens_scaled, NULL, NOTHING, 0, "image_tokens of camera 0",
+     NULL},
     {"w for 1 + w in the language stack", MODEL("pi0_tiny"), w_in_the_prefix, NULL, NOTHING, 0, "k of layer 0", NULL},
     {"w for 1 + w in the expert", MODEL("pi0_tiny"), w_in_the_expert, NULL, NOTHING, 0, "velocity of step 0", NULL},
     {"w for 1 + w in the expert, π0.5", MODEL("pi05_tiny"), w_in_the_expert, NULL, NOTHING, 0, "velocity of step 0", NULL},
@@ -452,15 +475,21 @@ static const fault faults[] = {
     {"time is off by a step, π0.5", MODEL("pi05_tiny"), time_off_by_a_step, NULL, NOTHING, 0, "velocity of step 0", NULL},
     {"one step short", MODEL("pi0_tiny"), one_step_short, NULL, NOTHING, 0, "x after step 9", NULL},
     {"the expert's last norm is missing", MODEL("pi0_tiny"), final_norm_missing, NULL, NOTHING, 0, "velocity of step 0", NULL},
-    {"pictures without positions", MODEL("pi0_tiny"), picture_positions_missing, NULL, NOTHING, 0, "image_tokens of camera 0", NULL},
-    {"attention scaled by a padded head", MODEL("pi0_tiny"), attention_scaled_by_padded_head, NULL, NOTHING, 0, "image_tokens of camera 0", NULL},
-    {"a vision block's norms are swapped", MODEL("pi0_tiny"), norms_of_a_block_swapped, NULL, NOTHING, 0, "image_tokens of camera 0", NULL},
+    {"pictures without positions", MODEL("pi0_tiny"), picture_positions_missing, NULL, NOTHING, 0, "image_tokens of camera 0",
+     NULL},
+    {"attention scaled by a padded head", MODEL("pi0_tiny"), attention_scaled_by_padded_head, NULL, NOTHING, 0,
+     "image_tokens of camera 0", NULL},
+    {"a vision block's norms are swapped", MODEL("pi0_tiny"), norms_of_a_block_swapped, NULL, NOTHING, 0,
+     "image_tokens of camera 0", NULL},
     {"the cache of the layer before", MODEL("pi0_tiny"), cache_of_the_layer_before, NULL, NOTHING, 0, "velocity of step 0", NULL},
     {"GELU as SiLU", MODEL("pi0_tiny"), gelu_is_silu, NULL, NOTHING, 0, "image_tokens of camera 0", NULL},
-    {"the expert's attention scaled by its own width", MODEL("pi0_tiny"), expert_scaled_by_own_width, NULL, NOTHING, 0, "velocity of step 0", NULL},
-    {"keys of the batch's longest sample", MODEL("pi05_tiny_batch"), NULL, keys_of_the_longest, NOTHING, 0, "velocity of step 0", NULL},
+    {"the expert's attention scaled by its own width", MODEL("pi0_tiny"), expert_scaled_by_own_width, NULL, NOTHING, 0,
+     "velocity of step 0", NULL},
+    {"keys of the batch's longest sample", MODEL("pi05_tiny_batch"), NULL, keys_of_the_longest, NOTHING, 0, "velocity of step 0",
+     NULL},
     {"times computed in double", MODEL("pi0_tiny"), NULL, NULL, NOTHING, 0, "time of step 2", times_in_double},
-    {"cosine before sine in the time embedding", MODEL("pi05_tiny"), cosine_before_sine, NULL, NOTHING, 0, "velocity of step 0", NULL},
+    {"cosine before sine in the time embedding", MODEL("pi05_tiny"), cosine_before_sine, NULL, NOTHING, 0, "velocity of step 0",
+     NULL},
     {"velocity of the row before", MODEL("pi0_tiny"), velocity_one_row_early, NULL, NOTHING, 1, "velocity of step 0", NULL},
     {"resize cuts instead of rounding", "policy/droid_pi0", NULL, NULL, RESIZE_TRUNCATES, 0, "images, base", NULL},
     {"ε of the quantiles", "policy/droid_jointpos", NULL, NULL, SMALL_EPSILON, 0, "state: element", NULL},
@@ -525,6 +554,7 @@ static void fault_is_found(void **state) {
 
 int main(void) {
     static struct CMUnitTest tests[FAULTS];
-    for (int i = 0; i < FAULTS; i++) tests[i] = (struct CMUnitTest){faults[i].name, fault_is_found, NULL, NULL, (void *)(uintptr_t)&faults[i]};
+    for (int i = 0; i < FAULTS; i++)
+        tests[i] = (struct CMUnitTest){faults[i].name, fault_is_found, NULL, NULL, (void *)(uintptr_t)&faults[i]};
     return _cmocka_run_group_tests("faults", tests, FAULTS, NULL, NULL);
 }

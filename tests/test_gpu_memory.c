@@ -60,12 +60,12 @@ static void test_many_calls(void **state) {
 /* What the driver says is in use is what openpi says it asked for, to the driver's grain of 2 MiB an allocation. Two
  * engines' difference leaves out what opening one takes besides, its kernels; a graph's memory is the driver's own. */
 static void test_bytes(void **state) {
-    static const char *const specs[] = {"tiny:pi0", "full:pi0"};
+    static const char *const specs[] = {"tiny:pi0", "full:pi0", "full:pi0"};
     openpi_engine *keeper;
-    size_t grain = 2u << 20, asked[2], gone[2];
+    size_t grain = 2u << 20, asked[3], gone[3];
     (void)state;
     if (!open_engine("tiny:pi0", OPENPI_BF16, &keeper)) skip();
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         openpi_engine *engine;
         openpi_session *session;
         openpi_session_info info;
@@ -84,7 +84,9 @@ static void test_bytes(void **state) {
         assert_true(loaded - replayed + 2 * grain >= buffers);
         assert_true(i == 0 || start - replayed < 6600000000u);
         openpi_engine_close(engine);
-        assert_true(free_bytes(keeper) + 2 * grain >= start);  /* the driver keeps some for the next graph */
+        size_t kept = start > free_bytes(keeper) ? start - free_bytes(keeper) : 0;
+        print_message("%s: %zu kept after closing\n", specs[i], kept);
+        assert_true(i < 2 || kept <= 2 * grain);       /* the first time the driver keeps some for the next graphs */
     }
     size_t more = gone[1] - gone[0], expected = asked[1] - asked[0];
     assert_true(more + grain >= expected && more <= expected + grain);

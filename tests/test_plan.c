@@ -114,13 +114,17 @@ static void costs_add_up(void **state) {
     attention.cache_attention.cache.head_dim = 256;
     assert_true(op_get_cost(&attention, 10, 799).flops == 4.0 * 10 * 8 * 256 * 799);
     /* Its parts: the same multiplications, and scores that are written once, read and written, read once. */
-    op scores = {.kind = OP_SCORES, .type = DTYPE_BF16}, softmax = {.kind = OP_SOFTMAX, .type = DTYPE_BF16}, values = {.kind = OP_VALUES, .type = DTYPE_BF16};
+    op scores = {.kind = OP_SCORES, .type = DTYPE_BF16}, softmax = {.kind = OP_SOFTMAX, .type = DTYPE_BF16},
+       values = {.kind = OP_VALUES, .type = DTYPE_BF16};
     scores.scores.heads = softmax.softmax.heads = values.values.heads = 8;
     scores.scores.head_dim = values.values.head_dim = 256;
-    assert_true(op_get_cost(&scores, 10, 799).flops + op_get_cost(&values, 10, 799).flops == op_get_cost(&attention, 10, 799).flops);
-    double apart = op_get_cost(&scores, 10, 799).bytes + op_get_cost(&softmax, 10, 799).bytes + op_get_cost(&values, 10, 799).bytes;
+    assert_true(op_get_cost(&scores, 10, 799).flops + op_get_cost(&values, 10, 799).flops ==
+                op_get_cost(&attention, 10, 799).flops);
+    double apart =
+        op_get_cost(&scores, 10, 799).bytes + op_get_cost(&softmax, 10, 799).bytes + op_get_cost(&values, 10, 799).bytes;
     assert_true(apart == op_get_cost(&attention, 10, 799).bytes + 4.0 * sizeof(float) * 10 * 8 * 799);
-    op add = {.kind = OP_ADD, .type = DTYPE_BF16, .add = {.n = 1024}}, norm = {.kind = OP_NORM, .type = DTYPE_F32, .norm = {.n = 1024}};
+    op add = {.kind = OP_ADD, .type = DTYPE_BF16, .add = {.n = 1024}},
+       norm = {.kind = OP_NORM, .type = DTYPE_F32, .norm = {.n = 1024}};
     assert_true(op_get_cost(&add, 10, 0).bytes == 10.0 * 1024 * 2 * 3 && op_get_cost(&add, 10, 0).flops == 10.0 * 1024);
     assert_true(op_get_cost(&norm, 10, 0).bytes == 10.0 * 1024 * 4 * 2 && op_get_cost(&norm, 10, 0).weight_bytes == 0);
     assert_string_equal(op_kind_name(OP_NORM_QKV), "norm_qkv");
@@ -154,8 +158,16 @@ static void the_whole_plan_is_fused(void **state) {
 
 static void times_are_openpi_s_or_lerobot_s(void **state) {
     (void)state;
-    const float openpi[10] = {1.0f, 0.8999999761581421f, 0.7999999523162842f, 0.6999999284744263f, 0.5999999046325684f,
-                              0.49999991059303284f, 0.3999999165534973f, 0.2999999225139618f, 0.19999992847442627f, 0.09999992698431015f};
+    const float openpi[10] = {1.0f,
+                              0.8999999761581421f,
+                              0.7999999523162842f,
+                              0.6999999284744263f,
+                              0.5999999046325684f,
+                              0.49999991059303284f,
+                              0.3999999165534973f,
+                              0.2999999225139618f,
+                              0.19999992847442627f,
+                              0.09999992698431015f};
     const float lerobot[10] = {1.0f, 0.8999999761581421f, 0.800000011920929f, 0.699999988079071f, 0.6000000238418579f,
                                0.5f, 0.4000000059604645f, 0.30000001192092896f, 0.20000000298023224f, 0.10000000149011612f};
     const int at[] = {0, 1, 2, 511, 512, 513, 1023};

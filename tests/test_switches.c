@@ -259,7 +259,8 @@ static void compare(const char *spec, openpi_dtype dtype, uint32_t off, const fl
     }
     double rms = sqrt(squares / n);
     switches_write(off, names, sizeof names);
-    if (dtype == OPENPI_F32 ? most > 1e-4 : most > 0.08 || rms > 0.012) fail_msg("%s without %s: off by %.2e, rms %.2e", spec, names, most, rms);
+    if (dtype == OPENPI_F32 ? most > 1e-4 : most > 0.08 || rms > 0.012)
+        fail_msg("%s without %s: off by %.2e, rms %.2e", spec, names, most, rms);
     if (isnan(most)) fail_msg("%s without %s: NaN", spec, names);
 }
 
@@ -288,8 +289,9 @@ static void actions_stay(void **state) {
 /* Switches that change the order of nothing but the work leave every bit. */
 static void actions_stay_bit_by_bit(void **state) {
     (void)state;
-    static const int exact[] = {SWITCH_BATCHED_VISION, SWITCH_FOLDED_CONSTANTS, SWITCH_PRECOMPUTED_MODULATIONS, SWITCH_DEAD_WORK_REMOVAL,
-                                SWITCH_MASKED_CAMERAS_DROPPED, SWITCH_STATE_TOKEN_ONCE, SWITCH_PACKED_WEIGHTS};
+    static const int exact[] = {SWITCH_BATCHED_VISION,    SWITCH_FOLDED_CONSTANTS,       SWITCH_PRECOMPUTED_MODULATIONS,
+                                SWITCH_DEAD_WORK_REMOVAL, SWITCH_MASKED_CAMERAS_DROPPED, SWITCH_STATE_TOKEN_ONCE,
+                                SWITCH_PACKED_WEIGHTS};
     static float expected[ACTIONS], actions[ACTIONS];
     opened whole = open_with("odd:pi0", OPENPI_BF16, 0);
     run_call(whole, &calls[1], expected);
@@ -305,7 +307,8 @@ static void actions_stay_bit_by_bit(void **state) {
 static void absent_cameras_have_rows(void **state) {
     (void)state;
     static float actions[ACTIONS];
-    opened dropped = open_with("odd:pi0", OPENPI_F32, 0), kept = open_with("odd:pi0", OPENPI_F32, 1u << SWITCH_MASKED_CAMERAS_DROPPED);
+    opened dropped = open_with("odd:pi0", OPENPI_F32, 0),
+           kept = open_with("odd:pi0", OPENPI_F32, 1u << SWITCH_MASKED_CAMERAS_DROPPED);
     run_call(dropped, &calls[1], actions);
     run_call(kept, &calls[1], actions);
     const call_tables *a = &dropped.session->in.tables, *b = &kept.session->in.tables;
@@ -340,7 +343,8 @@ static void goldens_pass(void **state) {
                 options.without = names;
                 options.dtype = bf16 ? OPENPI_BF16 : OPENPI_F32;
                 must(verify_path(path, &options, rows_take, &r, &error));
-                if (r.count != 1 || r.row[0].result != VERIFY_OK) fail_msg("%s without %s: %s", goldens[g], names, r.row[0].detail);
+                if (r.count != 1 || r.row[0].result != VERIFY_OK)
+                    fail_msg("%s without %s: %s", goldens[g], names, r.row[0].detail);
             }
 }
 
@@ -369,7 +373,8 @@ static void the_ladder_climbs(void **state) {
     (void)state;
     openpi_synthetic synthetic;
     ladder_report r;
-    ladder_job job = {.engine = OPENPI_ENGINE_OPTIONS_INIT, .session = OPENPI_SESSION_OPTIONS_INIT, .call = two_cameras, .runs = 1};
+    ladder_job job = {
+        .engine = OPENPI_ENGINE_OPTIONS_INIT, .session = OPENPI_SESSION_OPTIONS_INIT, .call = two_cameras, .runs = 1};
     must(openpi_synthetic_parse("odd:pi0", &synthetic, &error));
     job.engine.synthetic = &synthetic;
     job.engine.without = "fused-gate-up";
@@ -389,8 +394,9 @@ static void the_ladder_climbs(void **state) {
         assert_int_equal(up->which, i);
         assert_int_equal(out->which, i);
         assert_string_equal(up->reason, out->reason);
-        assert_int_equal(applies, i == SWITCH_BATCHED_VISION || i == SWITCH_FUSED_QKV || i == SWITCH_FUSED_POINTWISE || i == SWITCH_FOLDED_CONSTANTS ||
-                                      i == SWITCH_FUSED_ATTENTION || i == SWITCH_DEAD_WORK_REMOVAL || i == SWITCH_STATE_TOKEN_ONCE ||
+        assert_int_equal(applies, i == SWITCH_BATCHED_VISION || i == SWITCH_FUSED_QKV || i == SWITCH_FUSED_POINTWISE ||
+                                      i == SWITCH_FOLDED_CONSTANTS || i == SWITCH_FUSED_ATTENTION ||
+                                      i == SWITCH_DEAD_WORK_REMOVAL || i == SWITCH_STATE_TOKEN_ONCE ||
                                       i == SWITCH_MASKED_CAMERAS_DROPPED || i == SWITCH_PACKED_WEIGHTS);
         if (!applies) continue;
         assert_true(up->within && out->within && up->p50_ms > 0 && out->p50_ms > 0 && up->before_ms > 0);

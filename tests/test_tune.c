@@ -172,7 +172,8 @@ static void shipped_table_finds_its_device(void **state) {
 static void refuse(scratch *s, const char *from, const char *to, const char *sentence) {
     tuning_machine machine = {"Chip", "avx2", 1};
     static const char good[] =
-        "{\"kind\": \"tuning\", \"format\": 1, \"openpi\": \"VERSION\", \"device\": \"Chip\", \"path\": \"avx2\", \"threads\": 1,\n"
+        "{\"kind\": \"tuning\", \"format\": 1, \"openpi\": \"VERSION\", \"device\": \"Chip\", \"path\": \"avx2\", \"threads\": "
+        "1,\n"
         " \"entries\": [{\"op\": \"norm_qkv\", \"form\": \"qkv\", \"norm\": \"rms\", \"dtype\": \"bf16\", \"m\": 788,\n"
         "  \"n\": 2560, \"k\": 2048, \"choice\": \"cut 256\", \"time_us\": 1.5, \"heuristic\": \"usual\", \"confirmed\": true}]}";
     char text[2048] = "", versioned[2048];
@@ -223,10 +224,10 @@ static void bad_fields_are_named(void **state) {
     refuse(&s, "\"time_us\": 1.5", "\"time_us\": -1", "\"time_us\" is -1");
     refuse(&s, "\"time_us\": 1.5", "\"time_us\": \"fast\"", "\"time_us\" is a string");
     refuse(&s, "\"confirmed\": true", "\"confirmed\": 1", "\"confirmed\" is an integer");
-    refuse(
-        &s, "}]}",
-        "}, {\"op\": \"norm_qkv\", \"form\": \"qkv\", \"norm\": \"rms\", \"dtype\": \"bf16\", \"m\": 788, \"n\": 2560, \"k\": 2048, \"choice\": \"usual\"}]}",
-        "entries[1] has the shape of entries[0]");
+    refuse(&s, "}]}",
+           "}, {\"op\": \"norm_qkv\", \"form\": \"qkv\", \"norm\": \"rms\", \"dtype\": \"bf16\", \"m\": 788, \"n\": 2560, \"k\": "
+           "2048, \"choice\": \"usual\"}]}",
+           "entries[1] has the shape of entries[0]");
     refuse(&s, "[{", "[7, {", "entries[0] is an integer, expected an object");
     refuse(&s, "\"entries\": [", "\"entries\": 7, \"x\": [", "\"entries\" is an integer, expected an array");
     refuse(&s, "}]}", "}]", "bad.json");

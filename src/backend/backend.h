@@ -110,7 +110,8 @@ typedef struct backend {
     void (*forget)(device *device, struct recording *recording);
     /* Optional, for instruments: as record, with clock marks around every launch. Slower to replay, since launches no
      * longer overlap; `launches` tells of the last replay (times 0 before one) and returns how many there are. */
-    openpi_status (*record_timed)(device *device, const op *ops, int count, void *work, struct recording **out, openpi_error *error);
+    openpi_status (*record_timed)(device *device, const op *ops, int count, void *work, struct recording **out,
+                                  openpi_error *error);
     int (*launches)(device *device, struct recording *recording, launch_record *out, int capacity);
     int (*nodes)(const struct recording *recording);       /* of a recording's graph                       */
 

@@ -16,7 +16,8 @@ static openpi_status open_regular(const char *path, int *fd, size_t *bytes, open
     struct stat st;
     *fd = open(path, O_RDONLY | O_CLOEXEC);
     if (*fd < 0)
-        return report(error, errno == ENOENT ? OPENPI_NOT_FOUND : OPENPI_BAD_FILE, "%s: cannot be opened: %s", path, strerror(errno));
+        return report(error, errno == ENOENT ? OPENPI_NOT_FOUND : OPENPI_BAD_FILE, "%s: cannot be opened: %s", path,
+                      strerror(errno));
     if (fstat(*fd, &st) || !S_ISREG(st.st_mode)) {
         close(*fd);
         return report(error, OPENPI_BAD_FILE, "%s: not a regular file", path);

@@ -14,7 +14,8 @@ openpi_status json_read(const char *path, json_t **value, openpi_error *error);
 
 /* Members of an object. Absent (or null) leaves *out alone and returns OPENPI_OK; a wrong type or a value
  * outside [low, high] is OPENPI_BAD_FILE: "FILE: KEY is …, expected …". */
-openpi_status json_get_int(const json_t *object, const char *key, const char *name, int low, int high, int *out, openpi_error *error);
+openpi_status json_get_int(const json_t *object, const char *key, const char *name, int low, int high, int *out,
+                           openpi_error *error);
 openpi_status json_get_bool(const json_t *object, const char *key, const char *name, int *out, openpi_error *error);
 openpi_status json_get_string(const json_t *object, const char *key, const char *name, const char **out, openpi_error *error);
 

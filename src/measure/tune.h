@@ -81,7 +81,8 @@ openpi_status tune_open(struct openpi_engine *engine, const tune_options *option
 /* For tune_roof_ratio; takes about a second. */
 openpi_status tune_measure_roofs(tune *tune, struct openpi_engine *engine, openpi_error *error);
 /* Adds to `expected` the shapes of these plans that are not known yet, each once. */
-openpi_status tune_expect(tune *tune, struct openpi_engine *engine, const tune_plan_shape *shapes, int count, openpi_error *error);
+openpi_status tune_expect(tune *tune, struct openpi_engine *engine, const tune_plan_shape *shapes, int count,
+                          openpi_error *error);
 /* Adds what the plan's shapes are and are not yet. The engine must be of the same machine; its own table is not used. */
 openpi_status tune_plan(tune *tune, struct openpi_engine *engine, const tune_plan_shape *shape, openpi_error *error);
 /* Writes the table over what is there and removes the journal. */

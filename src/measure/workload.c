@@ -35,7 +35,8 @@ static openpi_status take(const openpi_session *s, const workload *w, workload_i
 openpi_status workload_make(const openpi_session *s, const workload *w, workload_inputs *in, openpi_error *error) {
     *in = (workload_inputs){0};
     if (w->batch < 1 || w->batch > s->options.batch || w->prompt < 0 || w->prompt > s->options.max_prompt)
-        return report(error, OPENPI_BAD_ARGUMENT, "workload: batch %d with %d prompt tokens, expected at most batch %d and %d tokens (the session's)",
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "workload: batch %d with %d prompt tokens, expected at most batch %d and %d tokens (the session's)",
                       w->batch, w->prompt, s->options.batch, s->options.max_prompt);
     TRY(take(s, w, in, error));
     size_t batch = (size_t)w->batch, prompt = (size_t)w->prompt;

@@ -22,7 +22,8 @@ typedef struct workload_inputs {
 } workload_inputs;
 
 /* Allocates; workload_free in any case. */
-openpi_status workload_make(const openpi_session *session, const workload *workload, workload_inputs *inputs, openpi_error *error);
+openpi_status workload_make(const openpi_session *session, const workload *workload, workload_inputs *inputs,
+                            openpi_error *error);
 void workload_free(workload_inputs *inputs);
 /* Gives every sample of the next call another prompt length, 1 … prompt, in an order drawn from the seed: `prompt` calls in
  * a row see every length once. `call` counts the calls; -1: the mean length, for all. */

@@ -88,7 +88,8 @@ static void fill_sample(const plan *plan, call_tables *t, const openpi_sample *s
 }
 
 call_counts call_fill(const plan *plan, call_tables *t, const openpi_sample *samples, int batch) {
-    *t->vision.count = *t->text.count = *t->prefix.count = *t->state.count = *t->suffix.count = *t->action.count = *t->steps.count = 0;
+    *t->vision.count = *t->text.count = *t->prefix.count = *t->state.count = *t->suffix.count = *t->action.count =
+        *t->steps.count = 0;
     *t->pixels = samples ? (int32_t)samples[0].pixels : OPENPI_PIXELS_U8;
     for (int c = 0; c < OPENPI_CAMERAS; c++)
         if (t->camera[c].capacity) *t->camera[c].count = 0;

@@ -17,7 +17,8 @@ static void denoise_step(plan *plan, int step) {
     const model *m = plan->model;
     int horizon = plan->shape.horizon, offset = plan_state_in_step(plan, step), stride = horizon + offset;
     row_set rows = plan_rows(&b->in.tables.action);
-    op_action_embed embed = {rows, horizon, stride, offset, b->in.x_t, m->action_in, m->action_in_bias, {0}, {0}, NULL, NULL, b->suffix_x};
+    op_action_embed embed = {rows, horizon, stride, offset, b->in.x_t,  m->action_in, m->action_in_bias,
+                             {0},  {0},     NULL,   NULL,   b->suffix_x};
 
     plan_step_schedule(plan, step);
     if (offset) state_embed(plan, step, stride);
@@ -33,8 +34,8 @@ static void denoise_step(plan *plan, int step) {
     sublayer last = {plan, OPENPI_STAGE_DENOISE, "action.velocity", -1, step};
     norm norm = plan_expert_norm(plan, 2 * m->dims.depth, m->expert_norm, step);
     const void *x = plan_normed(last, plan_rows(all), b->suffix_x, m->dims.expert_width, &norm);
-    plan_add(plan, OP_VELOCITY, OPENPI_STAGE_DENOISE, "action.velocity", -1, step)->velocity =
-        (op_velocity){rows, horizon, stride, offset, x, norm, m->action_out, m->action_out_bias, plan->dt, b->velocity, b->in.x_t};
+    plan_add(plan, OP_VELOCITY, OPENPI_STAGE_DENOISE, "action.velocity", -1, step)->velocity = (op_velocity){
+        rows, horizon, stride, offset, x, norm, m->action_out, m->action_out_bias, plan->dt, b->velocity, b->in.x_t};
 }
 
 void plan_denoise(plan *plan) {

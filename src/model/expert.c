@@ -22,7 +22,9 @@ const float *plan_expert_gate(const plan *plan, int which, int step) {
     return plan->model->variant == OPENPI_PI05 ? modulation(plan, which, step, 2) : NULL;
 }
 
-static sublayer at(plan *plan, const char *name, int layer, int step) { return (sublayer){plan, OPENPI_STAGE_DENOISE, name, layer, step}; }
+static sublayer at(plan *plan, const char *name, int layer, int step) {
+    return (sublayer){plan, OPENPI_STAGE_DENOISE, name, layer, step};
+}
 
 void plan_expert(plan *plan, const row_table *table, int step) {
     const plan_buffers *b = &plan->buffers;

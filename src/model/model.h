@@ -30,8 +30,8 @@ typedef struct gemma_layer {
 
 /* The switches that decide which matrices there are and how they are packed. */
 enum {
-    MODEL_SWITCHES = 1 << SWITCH_FUSED_QKV | 1 << SWITCH_FUSED_GATE_UP | 1 << SWITCH_FUSED_POINTWISE | 1 << SWITCH_DEAD_WORK_REMOVAL |
-                     1 << SWITCH_PACKED_WEIGHTS
+    MODEL_SWITCHES = 1 << SWITCH_FUSED_QKV | 1 << SWITCH_FUSED_GATE_UP | 1 << SWITCH_FUSED_POINTWISE |
+                     1 << SWITCH_DEAD_WORK_REMOVAL | 1 << SWITCH_PACKED_WEIGHTS
 };
 
 typedef struct model {

@@ -46,9 +46,11 @@ static void lay_out_parts(plan *plan, arena *arena, size_t I, size_t P, size_t T
     if (!fused) b->normed = arena_take(arena, most(I * vision, P * width, T * expert) * act);
     if (!fused) prefix_sums = larger(turned, width), suffix_sums = larger(turned, expert);
     if (!gate_up) prefix_sums = larger(prefix_sums, (size_t)d->mlp), suffix_sums = larger(suffix_sums, (size_t)d->expert_mlp);
-    if (!fused || !qkv || !gate_up) b->sums = arena_take(arena, most(fused ? 0 : I * vision, P * prefix_sums, T * suffix_sums) * act);
+    if (!fused || !qkv || !gate_up)
+        b->sums = arena_take(arena, most(fused ? 0 : I * vision, P * prefix_sums, T * suffix_sums) * act);
     if (plan_on(plan, SWITCH_FUSED_ATTENTION)) return;
-    size_t of_images = I * (size_t)d->vision_heads * OPENPI_IMAGE_TOKENS, of_caches = larger(P, T) * heads * (size_t)b->cache_capacity;
+    size_t of_images = I * (size_t)d->vision_heads * OPENPI_IMAGE_TOKENS,
+           of_caches = larger(P, T) * heads * (size_t)b->cache_capacity;
     b->scores = arena_take(arena, larger(of_images, of_caches) * sizeof(float));
 }
 
@@ -184,7 +186,7 @@ openpi_status plan_create(const model *model, const plan_shape *shape, plan **ou
     arena measure = {NULL, 0};
     lay_out(p, &measure);
     p->device_bytes = measure.used;
-    arena nowhere = {(char *)(uintptr_t)ARENA_ALIGN, 0};       /* a backend may ask which operands are one; nobody reads them yet */
+    arena nowhere = {(char *)(uintptr_t)ARENA_ALIGN, 0}; /* a backend may ask which operands are one; nobody reads them yet */
     lay_out(p, &nowhere);
     build(p);
     openpi_status status = find_choices(p, error);

@@ -35,7 +35,7 @@ void plan_prefix(plan *plan) {
     const plan_buffers *b = &plan->buffers;
     int width = plan->model->dims.width;
 
-    plan_add(plan, OP_EMBED_TEXT, OPENPI_STAGE_PREFIX, "prefix.text", -1, -1)->embed_text =
-        (op_embed_text){plan_rows(&b->in.tables.text), b->in.text, width, (float)sqrt(width), b->in.tables.text.out_row, b->prefix_x};
+    plan_add(plan, OP_EMBED_TEXT, OPENPI_STAGE_PREFIX, "prefix.text", -1, -1)->embed_text = (op_embed_text){
+        plan_rows(&b->in.tables.text), b->in.text, width, (float)sqrt(width), b->in.tables.text.out_row, b->prefix_x};
     for (int i = 0; i < plan->model->dims.depth; i++) prefix_layer(plan, i);
 }

@@ -34,8 +34,8 @@ static void vision_pass(plan *plan, const row_table *table, const void *images) 
         (op_patch_embed){rows, images, b->in.tables.pixels, m->patch, m->patch_bias, m->position, b->vision_x};
     for (int i = 0; i < m->dims.vision_depth; i++) vision_block(plan, rows, i);
     plan_norm_linear(at(plan, "vision.projector", -1),
-                     (op_norm_linear){rows, b->vision_x, m->vision_norm, m->projector, m->projector_bias, ACT_NONE, table->out_row,
-                                      b->prefix_x});
+                     (op_norm_linear){rows, b->vision_x, m->vision_norm, m->projector, m->projector_bias, ACT_NONE,
+                                      table->out_row, b->prefix_x});
 }
 
 void plan_vision(plan *plan) {
@@ -45,5 +45,6 @@ void plan_vision(plan *plan) {
         return;
     }
     for (int c = 0; c < OPENPI_CAMERAS; c++)
-        vision_pass(plan, &in->tables.camera[c], in->images ? (const char *)in->images + (size_t)c * call_slot_bytes(plan) : NULL);
+        vision_pass(plan, &in->tables.camera[c],
+                    in->images ? (const char *)in->images + (size_t)c * call_slot_bytes(plan) : NULL);
 }

@@ -69,8 +69,8 @@ static void take_matrix(loader *l, matrix *out, matrix_form form, int heads, con
         all_bf16 &= t->type == DTYPE_BF16;
     }
     int keep = parts.exact || l->model->type == DTYPE_F32;
-    *out = (matrix){NULL, n, parts.columns ? parts.columns : job.row_length, keep && !all_bf16 ? DTYPE_F32 : DTYPE_BF16, form, heads,
-                    form == MATRIX_QKV ? l->model->dims.head_dim : 0, !on(l, SWITCH_PACKED_WEIGHTS)};
+    *out = (matrix){NULL, n,     parts.columns ? parts.columns : job.row_length,   keep && !all_bf16 ? DTYPE_F32 : DTYPE_BF16,
+                    form, heads, form == MATRIX_QKV ? l->model->dims.head_dim : 0, !on(l, SWITCH_PACKED_WEIGHTS)};
     job.to = arena_take(&l->arena, l->model->device->backend->matrix_bytes(l->model->device, out));
     out->data = job.to;
     if (l->matrices) l->matrices[l->matrix_count] = job;
@@ -133,7 +133,8 @@ static void lay_out_vision(loader *l) {
         v->norm2 = layer_norm(l, base, "layer_norm2");
         stacked(l, &v->qkv, v->qkv_parts, on(l, SWITCH_FUSED_QKV), MATRIX_PLAIN, 0, base,
                 (matrix_parts){{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}, 3, 0, 0, 0});
-        v->qkv_bias = take_vector(l, base, (const char *[]){"self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"}, 3);
+        v->qkv_bias =
+            take_vector(l, base, (const char *[]){"self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"}, 3);
         linear(l, &v->out, base, "self_attn.out_proj");
         v->out_bias = vector(l, base, "self_attn.out_proj.bias");
         linear(l, &v->fc1, base, "mlp.fc1");
@@ -312,7 +313,8 @@ static openpi_status copy_vectors(loader *l, openpi_error *error) {
     for (int i = 0; i < l->vector_count && status == OPENPI_OK; i++) {
         const vector_job *job = &l->vectors[i];
         float *to = row;
-        for (int part = 0; part < job->part_count; to += job->parts[part++]->count) tensor_read_f32(job->parts[part], 0, job->parts[part]->count, to);
+        for (int part = 0; part < job->part_count; to += job->parts[part++]->count)
+            tensor_read_f32(job->parts[part], 0, job->parts[part]->count, to);
         status = device->backend->upload(device, job->to, row, (size_t)job->count * sizeof(float), error);
     }
     free(row);
@@ -323,7 +325,8 @@ static openpi_status load(loader *l, pool *pool, openpi_progress progress, void 
     model *m = l->model;
     l->matrices = calloc((size_t)l->matrix_count, sizeof *l->matrices);
     l->vectors = calloc((size_t)l->vector_count, sizeof *l->vectors);
-    if (!l->matrices || !l->vectors) return report_no_memory(error, (size_t)l->matrix_count * sizeof *l->matrices, "the list of weights");
+    if (!l->matrices || !l->vectors)
+        return report_no_memory(error, (size_t)l->matrix_count * sizeof *l->matrices, "the list of weights");
     TRY(m->device->backend->allocate(m->device, m->bytes, "the model's weights", &m->block, error));
     l->arena.base = m->block;
     lay_out(l);
@@ -338,7 +341,8 @@ static openpi_status measure(loader *l, const checkpoint *checkpoint, device *de
     size_t layers = (size_t)dims->vision_depth * sizeof(vision_layer) + 2 * (size_t)dims->depth * sizeof(gemma_layer);
     model *m = l->model = calloc(1, sizeof *m);
     if (!m) return report_no_memory(error, sizeof *m, "the model");
-    *m = (model){.dims = *dims, .variant = checkpoint->variant, .type = type, .off = off, .checkpoint = checkpoint, .device = device};
+    *m = (model){
+        .dims = *dims, .variant = checkpoint->variant, .type = type, .off = off, .checkpoint = checkpoint, .device = device};
     m->vision = calloc((size_t)dims->vision_depth, sizeof *m->vision);
     m->prefix = calloc((size_t)dims->depth, sizeof *m->prefix);
     m->expert = calloc((size_t)dims->depth, sizeof *m->expert);

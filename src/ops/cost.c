@@ -17,7 +17,9 @@ static op_cost linear(const matrix *w, double rows, double in, double out) {
     return (op_cost){2.0 * rows * w->n * w->k, rows * (in + out) + weights, weights};
 }
 
-static op_cost plus(op_cost a, op_cost b) { return (op_cost){a.flops + b.flops, a.bytes + b.bytes, a.weight_bytes + b.weight_bytes}; }
+static op_cost plus(op_cost a, op_cost b) {
+    return (op_cost){a.flops + b.flops, a.bytes + b.bytes, a.weight_bytes + b.weight_bytes};
+}
 
 /* Scores or values: a product of queries with what they attend (a cache counts once, as one sample's), and the scores. */
 static op_cost half_attention(const attended *a, double rows, double keys, int heads, int head_dim, double act) {

@@ -61,7 +61,8 @@ static void attend_one(const attend *a) {
     double p[MOST_KEYS], out[MOST_HEAD_DIM] = {0}, top = -HUGE_VAL, sum = 0;
     float q[MOST_HEAD_DIM];
     norm_row(&no_norm, a->q, a->type, a->q_at, a->head_dim, q);
-    for (int j = 0; j < a->keys; j++) top = fmax(top, p[j] = dot(q, a->k, a->type, a->k_at + (size_t)j * a->stride, a->head_dim) * a->scale);
+    for (int j = 0; j < a->keys; j++)
+        top = fmax(top, p[j] = dot(q, a->k, a->type, a->k_at + (size_t)j * a->stride, a->head_dim) * a->scale);
     for (int j = 0; j < a->keys; j++) sum += p[j] = exp(p[j] - top);
     for (int j = 0; j < a->keys; j++) {
         double share = round_to(a->type, (float)(p[j] / sum));
@@ -76,9 +77,11 @@ void reference_image_attention(const op *op, int first, int end) {
     size_t next = a->planar ? (size_t)a->rows.capacity * width : width;
     for (int r = first; r < end; r++)
         for (int h = 0; h < a->heads; h++) {
-            size_t head = (size_t)h * (size_t)a->head_dim, image = (size_t)(r / OPENPI_IMAGE_TOKENS * OPENPI_IMAGE_TOKENS) * stride;
-            attend_one(&(attend){a->qkv, a->qkv, a->qkv, a->out, (size_t)r * stride + head, image + next + head, image + 2 * next + head,
-                                 (size_t)r * width + head, stride, OPENPI_IMAGE_TOKENS, a->head_dim, a->scale, op->type});
+            size_t head = (size_t)h * (size_t)a->head_dim,
+                   image = (size_t)(r / OPENPI_IMAGE_TOKENS * OPENPI_IMAGE_TOKENS) * stride;
+            attend_one(&(attend){a->qkv, a->qkv, a->qkv, a->out, (size_t)r * stride + head, image + next + head,
+                                 image + 2 * next + head, (size_t)r * width + head, stride, OPENPI_IMAGE_TOKENS, a->head_dim,
+                                 a->scale, op->type});
         }
 }
 
@@ -136,7 +139,8 @@ void reference_cache_attention(const op *op, int first, int end) {
         for (int h = 0; h < a->heads; h++) {
             size_t q = ((size_t)r * (size_t)a->heads + (size_t)h) * (size_t)d;
             size_t block = (size_t)a->rows.sample[r] * (size_t)a->cache.capacity * (size_t)d;
-            attend_one(&(attend){a->q, a->cache.k, a->cache.v, a->out, q, block, block, q, (size_t)d, a->rows.keys[r], d, a->scale, op->type});
+            attend_one(&(attend){a->q, a->cache.k, a->cache.v, a->out, q, block, block, q, (size_t)d, a->rows.keys[r], d,
+                                 a->scale, op->type});
         }
 }
 

@@ -65,8 +65,8 @@ void reference_rope_cache(const op *op, int first, int end) {
 }
 
 /* Where place 0 stands of what head h of row r attends, and how far apart places are. */
-static size_t attended_at(const attended *a, const void *cache, const row_set *rows, int r, int h, int head_dim, const void **data,
-                          size_t *stride) {
+static size_t attended_at(const attended *a, const void *cache, const row_set *rows, int r, int h, int head_dim,
+                          const void **data, size_t *stride) {
     *data = a->stride ? a->image : cache;
     *stride = (size_t)(a->stride ? a->stride : head_dim);
     if (a->stride) return (size_t)(r / OPENPI_IMAGE_TOKENS * OPENPI_IMAGE_TOKENS) * *stride + (size_t)(h * head_dim);

@@ -27,7 +27,8 @@ openpi_status switches_parse(const char *names, uint32_t *off, openpi_error *err
         for (int i = 0; i < SWITCHES; i++)
             if (strlen(rows[i].name) == length && !memcmp(rows[i].name, at, length)) found = i;
         if (found < 0)
-            return report(error, OPENPI_BAD_ARGUMENT, "there is no switch \"%.*s\", expected names such as %s,%s (openpi ladder --list)",
+            return report(error, OPENPI_BAD_ARGUMENT,
+                          "there is no switch \"%.*s\", expected names such as %s,%s (openpi ladder --list)",
                           length > 60 ? 60 : (int)length, at, rows[SWITCH_FUSED_QKV].name, rows[SWITCH_GRAPH_REPLAY].name);
         *off |= 1u << found;
         at += length;

@@ -10,21 +10,21 @@
 #include "openpi.h"
 
 /* X(constant, name, what it does), in the order in which the ladder climbs */
-#define SWITCH_LIST(X)                                                                                                 \
-    X(BATCHED_VISION, "batched-vision", "all pictures of a call in one pass of the vision tower, not a pass a camera") \
-    X(FUSED_QKV, "fused-qkv", "q, k and v of a layer are one product, not three")                                      \
-    X(FUSED_GATE_UP, "fused-gate-up", "gate and up of an MLP are one product whose sums become GeGLU at once")         \
-    X(FUSED_POINTWISE, "fused-pointwise", "norms, biases, activations, RoPE and residuals happen inside products")     \
-    X(FOLDED_CONSTANTS, "folded-constants", "π0's time half of the action MLP is computed when a session opens")       \
-    X(FUSED_ATTENTION, "fused-attention", "attention never writes its scores to memory")                               \
-    X(DEAD_WORK_REMOVAL, "dead-work-removal", "the last prefix layer stops at K and V, which is all that is read")     \
-    X(STATE_TOKEN_ONCE, "state-token-once", "π0's state token runs in the first step alone, not in every one")                    \
-    X(PRECOMPUTED_MODULATIONS, "precomputed-modulations", "π0.5's adaRMS modulations are computed when a session opens") \
-    X(MASKED_CAMERAS_DROPPED, "masked-cameras-dropped", "absent cameras are not computed")                             \
-    X(GRAPH_REPLAY, "graph-replay", "a call replays one recorded graph")                                               \
-    X(DEPENDENT_LAUNCH, "dependent-launch", "a kernel starts while the one in front still ends")                       \
-    X(TUNED_TILES, "tuned-tiles", "tiles come from the tuner's table where it knows the shape")                        \
-    X(PACKED_WEIGHTS, "packed-weights", "weights are packed for the kernels once, when the model loads")               \
+#define SWITCH_LIST(X)                                                                                                           \
+    X(BATCHED_VISION, "batched-vision", "all pictures of a call in one pass of the vision tower, not a pass a camera")           \
+    X(FUSED_QKV, "fused-qkv", "q, k and v of a layer are one product, not three")                                                \
+    X(FUSED_GATE_UP, "fused-gate-up", "gate and up of an MLP are one product whose sums become GeGLU at once")                   \
+    X(FUSED_POINTWISE, "fused-pointwise", "norms, biases, activations, RoPE and residuals happen inside products")               \
+    X(FOLDED_CONSTANTS, "folded-constants", "π0's time half of the action MLP is computed when a session opens")                 \
+    X(FUSED_ATTENTION, "fused-attention", "attention never writes its scores to memory")                                         \
+    X(DEAD_WORK_REMOVAL, "dead-work-removal", "the last prefix layer stops at K and V, which is all that is read")               \
+    X(STATE_TOKEN_ONCE, "state-token-once", "π0's state token runs in the first step alone, not in every one")                   \
+    X(PRECOMPUTED_MODULATIONS, "precomputed-modulations", "π0.5's adaRMS modulations are computed when a session opens")         \
+    X(MASKED_CAMERAS_DROPPED, "masked-cameras-dropped", "absent cameras are not computed")                                       \
+    X(GRAPH_REPLAY, "graph-replay", "a call replays one recorded graph")                                                         \
+    X(DEPENDENT_LAUNCH, "dependent-launch", "a kernel starts while the one in front still ends")                                 \
+    X(TUNED_TILES, "tuned-tiles", "tiles come from the tuner's table where it knows the shape")                                  \
+    X(PACKED_WEIGHTS, "packed-weights", "weights are packed for the kernels once, when the model loads")                         \
     X(PERSISTENT_DENOISE, "persistent-denoise", "the denoise loop is one resident kernel (a GPU with --path hopper+resident)")
 
 typedef enum op_switch {

@@ -306,7 +306,8 @@ static openpi_status open_policy(const source *from, openpi_policy *policy, open
         return report(error, OPENPI_BAD_ARGUMENT, "the synthetic variant is %d, expected OPENPI_PI0 or OPENPI_PI05",
                       (int)options->synthetic->variant);
     if (options->prompt_state < OPENPI_PROMPT_STATE_DEFAULT || options->prompt_state > OPENPI_PROMPT_STATE_ON)
-        return report(error, OPENPI_BAD_ARGUMENT, "prompt_state is %d, expected OPENPI_PROMPT_STATE_OFF or OPENPI_PROMPT_STATE_ON",
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "prompt_state is %d, expected OPENPI_PROMPT_STATE_OFF or OPENPI_PROMPT_STATE_ON",
                       (int)options->prompt_state);
     if (from->folder) TRY(lerobot_detect(from->folder, &lerobot_checkpoint, error));
     TRY(choose_robot(from, lerobot_checkpoint, policy, error));

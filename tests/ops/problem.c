@@ -156,7 +156,8 @@ void maker_add_out_rows(maker *m, size_t field) {
 /* x: act [capacity][k], rows in use random. */
 void maker_add_act(maker *m, const char *name, size_t field, role role, int rows, int columns) {
     size_t width = (size_t)columns;
-    maker_add(m, name, field, role, m->p->type, (size_t)(rows + SPARE_ROWS) * width, role == ROLE_OUT ? 0 : (size_t)rows * width, 1, 0);
+    maker_add(m, name, field, role, m->p->type, (size_t)(rows + SPARE_ROWS) * width, role == ROLE_OUT ? 0 : (size_t)rows * width,
+              1, 0);
 }
 
 void maker_add_floats(maker *m, const char *name, size_t field, int count, double scale) {

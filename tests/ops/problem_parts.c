@@ -102,7 +102,8 @@ static void add_scores(maker *m, size_t field, role role, int shares) {
             for (int j = 0, count = ((const int32_t *)keys->data)[r]; j < count; j++) {
                 double x = random_uniform(m->r);
                 float y = (float)(shares ? (1 + x) / count : 4 * x);
-                scores[((size_t)r * (size_t)s->heads + (size_t)h) * (size_t)places + (size_t)j] = p->type == DTYPE_BF16 && shares ? bf16_to_float(float_to_bf16(y)) : y;
+                scores[((size_t)r * (size_t)s->heads + (size_t)h) * (size_t)places + (size_t)j] =
+                    p->type == DTYPE_BF16 && shares ? bf16_to_float(float_to_bf16(y)) : y;
             }
 }
 
@@ -166,11 +167,14 @@ void bound_rope_cache(problem *p, int r) {
     bounds_fill_row(p, problem_buffer(p, "cache v"), place, d, 0);
 }
 
-static size_t line_of(const problem *p, int r, int h) { return ((size_t)r * (size_t)p->shape.heads + (size_t)h) * (size_t)places_of(&p->shape); }
+static size_t line_of(const problem *p, int r, int h) {
+    return ((size_t)r * (size_t)p->shape.heads + (size_t)h) * (size_t)places_of(&p->shape);
+}
 
 void bound_scores(problem *p, int r) {
     double error = 1.5 * bounds_products * bounds_unit * sqrt(p->shape.head_dim) + 16 * bounds_unit;
-    for (int h = 0; h < p->shape.heads; h++) bounds_fill_row(p, problem_buffer(p, "scores"), line_of(p, r, h), p->op.scores.rows.keys[r], error);
+    for (int h = 0; h < p->shape.heads; h++)
+        bounds_fill_row(p, problem_buffer(p, "scores"), line_of(p, r, h), p->op.scores.rows.keys[r], error);
 }
 
 /* exp's error grows with its argument, 8 at most; in bf16 the neighbour. */
@@ -179,7 +183,8 @@ void bound_softmax(problem *p, int r) {
     for (int h = 0; h < p->shape.heads; h++)
         for (int j = 0; j < p->op.softmax.rows.keys[r]; j++) {
             double share = problem_value(b->expected, DTYPE_F32, line_of(p, r, h) + (size_t)j);
-            bounds_fill_row(p, problem_buffer(p, "scores"), line_of(p, r, h) + (size_t)j, 1, share * (p->type == DTYPE_BF16 ? 0x1p-7 : 3e-6));
+            bounds_fill_row(p, problem_buffer(p, "scores"), line_of(p, r, h) + (size_t)j, 1,
+                            share * (p->type == DTYPE_BF16 ? 0x1p-7 : 3e-6));
         }
 }
 

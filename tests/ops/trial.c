@@ -388,7 +388,7 @@ static void try_candidates(const run *first, problem *p, device *device, struct 
     static candidate names[CANDIDATES];
     int count = device->backend->candidates ? device->backend->candidates(device, &first->op, names, CANDIDATES) : 0;
     run others[2];
-    if (count < 2 || (single != device && p->type != p->weight_type)) return;      /* a level cuts mixed types as it cuts others */
+    if (count < 2 || (single != device && p->type != p->weight_type)) return; /* a level cuts mixed types as it cuts others */
     for (int i = 0; i < 2; i++) {
         others[i] = (run){.p = p, .device = i ? single : device, .op = p->op};
         if (!place_operands(&others[i])) v->ok = 0, memcpy(v->detail, others[i].failure, sizeof v->detail);
@@ -419,7 +419,8 @@ verdict trial_run(problem *p, device *device, struct device *single, allowance a
         if (i && !fewer) break;
         v.ok = run_once(&other, p, i ? device : single, i ? fewer : p->shape.rows);
         if (!v.ok) memcpy(v.detail, other.failure, sizeof v.detail);
-        if (v.ok) compare_runs(&many, &other, i ? "with half of the rows" : single == device ? "once more" : "with one thread", &v);
+        if (v.ok)
+            compare_runs(&many, &other, i ? "with half of the rows" : single == device ? "once more" : "with one thread", &v);
         run_end(&other);
     }
     if (v.ok) try_candidates(&many, p, device, single, allowed, &v);

@@ -65,7 +65,8 @@ static size_t take(size_t *used, size_t bytes) {
 }
 
 static scratch scratch_of(char *base, int units, int capacity, int head_dim, int image, size_t *bytes) {
-    size_t u = (size_t)units, d = (size_t)round_up(head_dim, PANEL), keys = (size_t)round_up(capacity, PANEL), used = 0, w = sizeof(float);
+    size_t u = (size_t)units, d = (size_t)round_up(head_dim, PANEL), keys = (size_t)round_up(capacity, PANEL), used = 0,
+           w = sizeof(float);
     size_t q = take(&used, u * d * w), p = take(&used, u * keys * w);
     size_t line = take(&used, MAX_BLOCK_ROWS * (keys > d ? keys : d) * w);
     size_t scores = take(&used, u * keys * w), c = take(&used, MAX_BLOCK_ROWS * PANEL * w), tail = take(&used, d * K_PAD * w);
@@ -348,7 +349,8 @@ static void image_task(void *argument, int task, int worker) {
     const subject *o = &l->subject;
     attend a = attend_with(l);
     size_t bytes = dtype_bytes(a.type), width = (size_t)o->heads * (size_t)o->head_dim * bytes;
-    size_t row = (size_t)(task / o->heads) * OPENPI_IMAGE_TOKENS, h = (size_t)(task % o->heads), head = h * (size_t)o->head_dim * bytes;
+    size_t row = (size_t)(task / o->heads) * OPENPI_IMAGE_TOKENS, h = (size_t)(task % o->heads),
+           head = h * (size_t)o->head_dim * bytes;
     size_t k_stride = (size_t)o->keys.stride * bytes, v_stride = (size_t)o->values.stride * bytes;
     scratch s = scratch_of(l->workers + (size_t)worker * l->worker_bytes, l->units, OPENPI_IMAGE_TOKENS, o->head_dim, 1, NULL);
     a.capacity = OPENPI_IMAGE_TOKENS;

@@ -295,7 +295,8 @@ static openpi_status choose_path(gpu_device *self, const gpu_image *images, cons
     if (!path) path = paths[!can];
     for (int i = 0; i < (int)(sizeof paths / sizeof *paths); i++)
         if (!strcmp(path, paths[i])) which = i;
-    if (which < 0) return report(error, OPENPI_BAD_ARGUMENT, "path is \"%s\", expected hopper, hopper+resident or portable", path);
+    if (which < 0)
+        return report(error, OPENPI_BAD_ARGUMENT, "path is \"%s\", expected hopper, hopper+resident or portable", path);
     if (which != 1 && !can)
         return report(error, OPENPI_UNSUPPORTED, "path %s needs compute capability 9.0, cuda:%d has %d.%d", path, self->ordinal,
                       self->major, self->minor);

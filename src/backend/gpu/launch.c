@@ -15,14 +15,17 @@ static size_t round_256(size_t bytes) { return (bytes + 255) & ~(size_t)255; }
 
 /* ---- one launch ------------------------------------------------------------------------------------------- */
 
-void gpu_launch_cluster(gpu_issue *issue, gpu_kernel kernel, int x, int y, int cluster, int threads, size_t shared, const void *arguments) {
+void gpu_launch_cluster(gpu_issue *issue, gpu_kernel kernel, int x, int y, int cluster, int threads, size_t shared,
+                        const void *arguments) {
     gpu_device *self = issue->device;
     gpu_attribute attributes[2];
     unsigned count = 0;
     if (issue->measure || issue->code || x <= 0 || y <= 0) return;
     if (self->overlap && !issue->first) attributes[count++] = (gpu_attribute){.id = GPU_ATTRIBUTE_OVERLAP, .value.flag = 1};
-    if (cluster > 1) attributes[count++] = (gpu_attribute){.id = GPU_ATTRIBUTE_CLUSTER, .value.cluster = {(unsigned)cluster, 1, 1}};
-    gpu_launch config = {{(unsigned)x, (unsigned)y, 1}, {(unsigned)threads, 1, 1}, (unsigned)shared, issue->stream, attributes, count};
+    if (cluster > 1)
+        attributes[count++] = (gpu_attribute){.id = GPU_ATTRIBUTE_CLUSTER, .value.cluster = {(unsigned)cluster, 1, 1}};
+    gpu_launch config = {
+        {(unsigned)x, (unsigned)y, 1}, {(unsigned)threads, 1, 1}, (unsigned)shared, issue->stream, attributes, count};
     void *list[] = {(void *)(uintptr_t)arguments};
     issue->first = 0;
     issue->code = self->driver.launch(&config, self->kernels[kernel], list, NULL);
@@ -36,12 +39,13 @@ void *gpu_work_at(gpu_issue *issue, size_t *used, size_t bytes) {
     return issue->measure ? NULL : issue->work + at;
 }
 
-void gpu_make_map(gpu_issue *issue, gpu_tensor_map *map, int swizzled, unsigned rank, const void *base, const uint64_t *dims, const uint64_t *strides,
-                     const unsigned *box) {
+void gpu_make_map(gpu_issue *issue, gpu_tensor_map *map, int swizzled, unsigned rank, const void *base, const uint64_t *dims,
+                  const uint64_t *strides, const unsigned *box) {
     static const unsigned ones[3] = {1, 1, 1};
     if (issue->code) return;
-    issue->code = issue->device->driver.tensor_map(map, swizzled < 0 ? GPU_MAP_FLOAT32 : GPU_MAP_BF16, rank, (void *)(uintptr_t)base, dims, strides, box, ones, 0,
-                                                   swizzled > 0 ? GPU_MAP_SWIZZLE_128 : GPU_MAP_SWIZZLE_NONE, GPU_MAP_PROMOTE_256, 0);
+    issue->code = issue->device->driver.tensor_map(
+        map, swizzled < 0 ? GPU_MAP_FLOAT32 : GPU_MAP_BF16, rank, (void *)(uintptr_t)base, dims, strides, box, ones, 0,
+        swizzled > 0 ? GPU_MAP_SWIZZLE_128 : GPU_MAP_SWIZZLE_NONE, GPU_MAP_PROMOTE_256, 0);
 }
 
 /* ---- ways ------------------------------------------------------------------------------------------------- */
@@ -61,7 +65,8 @@ static void name_way(const gpu_way *way, int rule, candidate *out) {
 
 const gpu_way *gpu_pick(gpu_issue *issue, const gpu_ways *ways) {
     if (issue->listing) {
-        for (int i = 0; i < ways->count && i < issue->list_capacity; i++) name_way(&ways->list[i], i == ways->rule, &issue->list[i]);
+        for (int i = 0; i < ways->count && i < issue->list_capacity; i++)
+            name_way(&ways->list[i], i == ways->rule, &issue->list[i]);
         issue->list_count = ways->count;
         return NULL;
     }
@@ -70,7 +75,8 @@ const gpu_way *gpu_pick(gpu_issue *issue, const gpu_ways *ways) {
 }
 
 int gpu_candidates(const device *device, const op *op, candidate *out, int capacity) {
-    gpu_issue issue = {.device = (gpu_device *)(uintptr_t)device, .measure = 1, .listing = 1, .list = out, .list_capacity = capacity};
+    gpu_issue issue = {
+        .device = (gpu_device *)(uintptr_t)device, .measure = 1, .listing = 1, .list = out, .list_capacity = capacity};
     gpu_issue_op(&issue, op);
     return issue.list_count;
 }
@@ -78,7 +84,12 @@ int gpu_candidates(const device *device, const op *op, candidate *out, int capac
 /* ---- products --------------------------------------------------------------------------------------------- */
 
 static gpu_linear linear_of(const row_set *rows, const void *x, int f32, const norm *norm, const matrix *weight) {
-    gpu_linear p = {.count = rows->count, .capacity = rows->capacity, .x_type = f32 ? GPU_X_F32 : GPU_X_BF16, .x = x, .ldx = weight->k, .weights = gpu_weights_of(weight)};
+    gpu_linear p = {.count = rows->count,
+                    .capacity = rows->capacity,
+                    .x_type = f32 ? GPU_X_F32 : GPU_X_BF16,
+                    .x = x,
+                    .ldx = weight->k,
+                    .weights = gpu_weights_of(weight)};
     p.k_blocks = p.weights.blocks;
     p.round = !f32;
     if (norm && norm->kind != NORM_NONE) {
@@ -90,15 +101,23 @@ static gpu_linear linear_of(const row_set *rows, const void *x, int f32, const n
     return p;
 }
 
-static int activation_of(activation a) { return a == ACT_GELU || a == ACT_GEGLU ? GPU_ACT_GELU : a == ACT_SILU ? GPU_ACT_SILU : GPU_ACT_NONE; }
+static int activation_of(activation a) {
+    return a == ACT_GELU || a == ACT_GEGLU ? GPU_ACT_GELU : a == ACT_SILU ? GPU_ACT_SILU : GPU_ACT_NONE;
+}
 
 static void issue_norm_linear(gpu_issue *issue, const op *op) {
     const op_norm_linear *a = &op->norm_linear;
     int f32 = op->type == DTYPE_F32, gated = a->weight.form == MATRIX_GATED;
     gpu_linear p = linear_of(&a->rows, a->x, f32, &a->norm, &a->weight);
     int n = gated ? a->weight.n / 2 : a->weight.n;
-    p.epilogue = (gpu_epilogue){.kind = gated ? GPU_EPILOGUE_GATED : GPU_EPILOGUE_STORE, .activation = activation_of(a->activation), .f32 = f32,
-                                .n = n, .n_second = n, .bias = a->bias, .to.map = a->out_row, .out = a->out};
+    p.epilogue = (gpu_epilogue){.kind = gated ? GPU_EPILOGUE_GATED : GPU_EPILOGUE_STORE,
+                                .activation = activation_of(a->activation),
+                                .f32 = f32,
+                                .n = n,
+                                .n_second = n,
+                                .bias = a->bias,
+                                .to.map = a->out_row,
+                                .out = a->out};
     gpu_launch_linear(issue, &a->rows, p, 0);
 }
 
@@ -106,7 +125,8 @@ static void issue_linear_residual(gpu_issue *issue, const op *op) {
     const op_linear_residual *a = &op->linear_residual;
     int f32 = op->type == DTYPE_F32;
     gpu_linear p = linear_of(&a->rows, a->a, f32, NULL, &a->weight);
-    p.epilogue = (gpu_epilogue){.kind = GPU_EPILOGUE_RESIDUAL, .f32 = f32, .n = a->weight.n, .bias = a->bias, .gate = a->gate, .out = a->x};
+    p.epilogue = (gpu_epilogue){
+        .kind = GPU_EPILOGUE_RESIDUAL, .f32 = f32, .n = a->weight.n, .bias = a->bias, .gate = a->gate, .out = a->x};
     gpu_launch_linear(issue, &a->rows, p, 0);
 }
 
@@ -114,9 +134,19 @@ static void issue_norm_qkv(gpu_issue *issue, const op *op) {
     const op_norm_qkv *a = &op->norm_qkv;
     int f32 = op->type == DTYPE_F32;
     gpu_linear p = linear_of(&a->rows, a->x, f32, &a->norm, &a->weight);
-    p.epilogue = (gpu_epilogue){.kind = GPU_EPILOGUE_QKV, .f32 = f32, .n = a->weight.n, .out = a->q, .rope = a->rope, .sample = a->rows.sample,
-                                .position = a->rows.position, .k = a->cache.k, .v = a->cache.v, .heads = a->weight.heads,
-                                .head_dim = a->weight.head_dim, .capacity = a->cache.capacity, .head_columns = gpu_head_columns(a->weight.head_dim)};
+    p.epilogue = (gpu_epilogue){.kind = GPU_EPILOGUE_QKV,
+                                .f32 = f32,
+                                .n = a->weight.n,
+                                .out = a->q,
+                                .rope = a->rope,
+                                .sample = a->rows.sample,
+                                .position = a->rows.position,
+                                .k = a->cache.k,
+                                .v = a->cache.v,
+                                .heads = a->weight.heads,
+                                .head_dim = a->weight.head_dim,
+                                .capacity = a->cache.capacity,
+                                .head_columns = gpu_head_columns(a->weight.head_dim)};
     gpu_launch_linear(issue, &a->rows, p, 0);
 }
 
@@ -156,7 +186,11 @@ static void issue_action_embed(gpu_issue *issue, const op *op) {
     const op_action_embed *a = &op->action_embed;
     int n = a->in.n, deep = a->mlp_in.data != NULL;
     size_t used = 0, bytes = (size_t)a->rows.capacity * (size_t)n * sizeof(float);
-    gpu_epilogue last = {.kind = GPU_EPILOGUE_STORE, .f32 = op->type == DTYPE_F32, .n = n, .to = {NULL, a->horizon, a->out_stride, a->out_offset}, .out = a->out};
+    gpu_epilogue last = {.kind = GPU_EPILOGUE_STORE,
+                         .f32 = op->type == DTYPE_F32,
+                         .n = n,
+                         .to = {NULL, a->horizon, a->out_stride, a->out_offset},
+                         .out = a->out};
     gpu_linear p = linear_of(&a->rows, a->x, 1, NULL, &a->in);
     if (!deep) {
         p.epilogue = last;
@@ -166,7 +200,8 @@ static void issue_action_embed(gpu_issue *issue, const op *op) {
     }
     /* fp32 between the products: as it is, or as bf16 + bf16 (a row is [upper | lower]) where tensor cores do them. */
     gpu_ways ways = {.rule = -1};
-    if (!last.f32 && a->mlp_in.type == DTYPE_BF16 && a->mlp_out.type == DTYPE_BF16 && gpu_split_legal(issue->device, a->rows.capacity, n))
+    if (!last.f32 && a->mlp_in.type == DTYPE_BF16 && a->mlp_out.type == DTYPE_BF16 &&
+        gpu_split_legal(issue->device, a->rows.capacity, n))
         gpu_ways_add(&ways, (gpu_way){GPU_skinny_hopper_store_2, 0, 0, 0}, 1);
     gpu_ways_add(&ways, (gpu_way){GPU_linear_rows, 0, 0, 0}, 1);
     const gpu_way *way = gpu_pick(issue, &ways);
@@ -178,7 +213,13 @@ static void issue_action_embed(gpu_issue *issue, const op *op) {
     gpu_launch_linear(issue, &a->rows, p, used);
     p = linear_of(&a->rows, in, !split, NULL, &a->mlp_in);
     p.ldx <<= split, p.k_blocks <<= split;
-    p.epilogue = (gpu_epilogue){.kind = GPU_EPILOGUE_STORE, .activation = GPU_ACT_SILU, .f32 = !split, .split = split, .n = n, .bias = a->time, .out = hidden};
+    p.epilogue = (gpu_epilogue){.kind = GPU_EPILOGUE_STORE,
+                                .activation = GPU_ACT_SILU,
+                                .f32 = !split,
+                                .split = split,
+                                .n = n,
+                                .bias = a->time,
+                                .out = hidden};
     gpu_launch_linear(issue, &a->rows, p, used);
     p = linear_of(&a->rows, hidden, !split, NULL, &a->mlp_out);
     p.ldx <<= split, p.k_blocks <<= split;
@@ -191,7 +232,8 @@ static void issue_velocity(gpu_issue *issue, const op *op) {
     const op_velocity *a = &op->velocity;
     gpu_linear p = linear_of(&a->rows, a->x, op->type == DTYPE_F32, &a->norm, &a->weight);
     p.from = (gpu_row_map){NULL, a->horizon, a->x_stride, a->x_offset};
-    p.epilogue = (gpu_epilogue){.kind = GPU_EPILOGUE_STORE, .f32 = 1, .n = a->weight.n, .bias = a->bias, .out = a->velocity, .x_t = a->x_t, .dt = a->dt};
+    p.epilogue = (gpu_epilogue){
+        .kind = GPU_EPILOGUE_STORE, .f32 = 1, .n = a->weight.n, .bias = a->bias, .out = a->velocity, .x_t = a->x_t, .dt = a->dt};
     gpu_launch_linear(issue, &a->rows, p, 0);
 }
 
@@ -211,7 +253,8 @@ static void issue_image_attention(gpu_issue *issue, const op *op) {
     gpu_image_attention p = {a->rows.count, a->qkv, f32, a->heads, a->head_dim, a->scale, a->out, stride, (int64_t)next};
     size_t shared = (2 * OPENPI_IMAGE_TOKENS + 128) * 144;
     gpu_ways ways = {.rule = -1};
-    if (!f32 && a->head_dim == 72 && shared <= issue->device->shared_bytes) gpu_ways_add(&ways, (gpu_way){GPU_attention_image, 0, 0, 0}, 1);
+    if (!f32 && a->head_dim == 72 && shared <= issue->device->shared_bytes)
+        gpu_ways_add(&ways, (gpu_way){GPU_attention_image, 0, 0, 0}, 1);
     gpu_ways_add(&ways, (gpu_way){GPU_attention_simt_image, 0, 0, 0}, 1);
     const gpu_way *way = gpu_pick(issue, &ways);
     if (!way) return;
@@ -240,20 +283,28 @@ static void launch_wgmma(gpu_issue *issue, const op_cache_attention *a, int quer
 }
 
 /* Keys in `splits` pieces, whole tiles each. */
-static int span_of(const op_cache_attention *a, int splits) { return ceil_div(ceil_div(a->cache.capacity, KEY_TILE), splits) * KEY_TILE; }
+static int span_of(const op_cache_attention *a, int splits) {
+    return ceil_div(ceil_div(a->cache.capacity, KEY_TILE), splits) * KEY_TILE;
+}
 
 /* The first that is marked is the rule's: many rows fill the card, few split the keys; where a cluster can join the splits
  * itself it does. */
 static void list_attention(const gpu_device *device, gpu_ways *ways, const op *op) {
     static const int splits[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
     const op_cache_attention *a = &op->cache_attention;
-    int d = a->cache.head_dim, queries = a->rows.capacity * a->heads, sms = device->multiprocessors, key_tiles = ceil_div(a->cache.capacity, KEY_TILE);
+    int d = a->cache.head_dim, queries = a->rows.capacity * a->heads, sms = device->multiprocessors,
+        key_tiles = ceil_div(a->cache.capacity, KEY_TILE);
     int usual = 2 * sms / ceil_div(queries, 16), most = usual < 16 ? usual : 16;
-    int cluster = key_tiles < 8 || most < 13 ? 8 : key_tiles < most ? key_tiles : most;      /* 9 to 12 blocks leave much of every group of 16 multiprocessors idle */
+    int cluster = key_tiles < 8 || most < 13 ? 8
+                  : key_tiles < most         ? key_tiles
+                                             : most; /* 9 to 12 blocks leave much of every group of 16 multiprocessors idle */
     if (op->type == DTYPE_BF16 && d % 8 == 0 && d <= 256 && cache_shared(1) <= device->shared_bytes) {
-        if (device->hopper && d == 256) gpu_ways_add(ways, (gpu_way){GPU_attention_wgmma, 0, 0, 0}, ceil_div(queries, 64) * 2 >= sms);
-        if (cache_shared(3) <= device->shared_bytes) gpu_ways_add(ways, (gpu_way){GPU_attention_cache_3, 0, 0, 0}, ceil_div(queries, 48) * 3 >= sms * 2);
-        for (int n = 8; device->hopper && n <= 16; n++) gpu_ways_add(ways, (gpu_way){GPU_attention_cluster, 0, n, 0}, usual >= 8 && n == cluster);
+        if (device->hopper && d == 256)
+            gpu_ways_add(ways, (gpu_way){GPU_attention_wgmma, 0, 0, 0}, ceil_div(queries, 64) * 2 >= sms);
+        if (cache_shared(3) <= device->shared_bytes)
+            gpu_ways_add(ways, (gpu_way){GPU_attention_cache_3, 0, 0, 0}, ceil_div(queries, 48) * 3 >= sms * 2);
+        for (int n = 8; device->hopper && n <= 16; n++)
+            gpu_ways_add(ways, (gpu_way){GPU_attention_cluster, 0, n, 0}, usual >= 8 && n == cluster);
         int rule = usual < key_tiles ? usual : key_tiles;
         if (rule > MOST_SPLITS) rule = MOST_SPLITS;
         if (rule < 1) rule = 1;
@@ -281,8 +332,25 @@ static void launch_splits(gpu_issue *issue, const op_cache_attention *a, int que
 static void issue_cache_attention(gpu_issue *issue, const op *op) {
     const op_cache_attention *a = &op->cache_attention;
     int queries = a->rows.capacity * a->heads;
-    gpu_cache_attention p = {a->rows.count, a->rows.sample, a->rows.keys, a->rows.position, a->q, a->cache.k, a->cache.v, op->type == DTYPE_F32, a->heads,
-                             a->cache.head_dim, a->cache.capacity, a->scale, a->out, 1, 0, NULL, NULL, queries, 0};
+    gpu_cache_attention p = {a->rows.count,
+                             a->rows.sample,
+                             a->rows.keys,
+                             a->rows.position,
+                             a->q,
+                             a->cache.k,
+                             a->cache.v,
+                             op->type == DTYPE_F32,
+                             a->heads,
+                             a->cache.head_dim,
+                             a->cache.capacity,
+                             a->scale,
+                             a->out,
+                             1,
+                             0,
+                             NULL,
+                             NULL,
+                             queries,
+                             0};
     gpu_ways ways = {.rule = -1};
     list_attention(issue->device, &ways, op);
     const gpu_way *way = gpu_pick(issue, &ways);
@@ -294,7 +362,8 @@ static void issue_cache_attention(gpu_issue *issue, const op *op) {
     case GPU_attention_cluster:
         p.splits = way->count;
         p.span = span_of(a, way->count);
-        gpu_launch_cluster(issue, way->kernel, ceil_div(queries, 16) * way->count, 1, way->count, 128, cache_shared(1) + (size_t)way->count * 2304, &p);
+        gpu_launch_cluster(issue, way->kernel, ceil_div(queries, 16) * way->count, 1, way->count, 128,
+                           cache_shared(1) + (size_t)way->count * 2304, &p);
         return;
     case GPU_attention_cache_1: launch_splits(issue, a, queries, p, way->count); return;
     default: launch(issue, way->kernel, a->rows.capacity, a->heads, 128, (size_t)a->cache.capacity * sizeof(float), &p);

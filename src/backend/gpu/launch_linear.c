@@ -21,7 +21,7 @@ enum {
     SKINNY_STAGES = 8,
     FEW_ROWS = 64,
     NORM_ROWS = 4,
-    GATED_ROWS = 48,                       /* from here on a gated product fills tiles of 64 rows: the kernels for few rows lose */
+    GATED_ROWS = 48, /* from here on a gated product fills tiles of 64 rows: the kernels for few rows lose */
 };
 
 static int least(int a, int b) { return a < b ? a : b; }

@@ -29,8 +29,10 @@ void gpu_issue_add(gpu_issue *issue, const op *op) {
 
 void gpu_issue_rope_cache(gpu_issue *issue, const op *op) {
     const op_rope_cache *a = &op->rope_cache;
-    gpu_rope_cache p = {a->rows.count, a->rows.sample, a->rows.position, a->q_in, a->k_in, a->v_in, a->q_stride, a->kv_stride, a->heads,
-                        a->cache.head_dim, a->cache.capacity, op->type == DTYPE_F32, a->rope, a->q, a->cache.k, a->cache.v};
+    gpu_rope_cache p = {a->rows.count,     a->rows.sample,        a->rows.position, a->q_in,  a->k_in,
+                        a->v_in,           a->q_stride,           a->kv_stride,     a->heads, a->cache.head_dim,
+                        a->cache.capacity, op->type == DTYPE_F32, a->rope,          a->q,     a->cache.k,
+                        a->cache.v};
     launch(issue, GPU_rope_cache, a->rows.capacity, a->heads + 2, 128, 0, &p);
 }
 
