@@ -122,7 +122,7 @@ static void list_plans(tune_job *j) {
                 tune_plan_shape *s = &j->plans[j->plan_count++];
                 *s =
                     (tune_plan_shape){.batch = j->batches.list[b], .horizon = j->horizons.list[h], .max_prompt = prompts.list[p]};
-                s->prompt = prompts.list[p] < 20 ? prompts.list[p] : 20;
+                s->prompt = prompts.list[p];           /* the longest call: no shorter one has more waves of tiles */
                 for (int c = 0; c < j->cameras.count; c++) s->cameras[j->cameras.list[c] - 1] = 1;
             }
 }
