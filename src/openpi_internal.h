@@ -20,7 +20,7 @@ struct openpi_session {
     plan *plan;
     void *memory, *work;                 /* device: buffers and the backend's work block                     */
     struct recording *recording;         /* of the plan; NULL: it runs op by op                             */
-    struct recording *fewer[OPENPI_CAMERAS - 1];   /* with 1, 2 cameras a sample, where ops then go other ways */
+    struct recording *others[PLAN_WAYS]; /* for calls whose ops go other ways; NULL: `recording` serves     */
     char no_recording[200];              /* why it does, where the device could have recorded it            */
     plan_inputs in;                      /* the host's copy of the inputs                                    */
     void *host;                          /* its memory; NULL where device memory is host memory              */

@@ -65,24 +65,28 @@ static openpi_status upload_inputs(openpi_session *s, const void *end, openpi_er
                                    error);
 }
 
-/* A recording of its own for calls with fewer cameras, where the table has other ways for them. */
-static openpi_status record_fewer(openpi_session *s, int cameras, openpi_error *error) {
+/* A recording of its own for calls that may go other ways than any call. */
+static openpi_status record_way(openpi_session *s, int way, openpi_error *error) {
     const plan *p = s->plan;
     device *device = s->engine->device;
     size_t bytes = (size_t)p->count * sizeof *p->choices;
-    if (!p->choices || s->options.batch > 1) return OPENPI_OK;
-    if (!memcmp(p->choices + (cameras - 1) * p->count, p->choices + (OPENPI_CAMERAS - 1) * p->count, bytes)) return OPENPI_OK;
-    plan_choose(s->plan, cameras, 1);
-    return device->backend->record(device, p->ops, p->count, s->work, &s->fewer[cameras - 1], error);
+    if (!p->choices || s->options.batch > 1 || way == PLAN_ANY || (way > PLAN_ANY && !p->short_prompt)) return OPENPI_OK;
+    if (!memcmp(p->choices + way * p->count, p->choices + PLAN_ANY * p->count, bytes)) return OPENPI_OK;
+    if (way > PLAN_ANY && !memcmp(p->choices + way * p->count, p->choices + (way - OPENPI_CAMERAS) * p->count, bytes)) return OPENPI_OK;
+    plan_choose(s->plan, way);
+    return device->backend->record(device, p->ops, p->count, s->work, &s->others[way], error);
 }
 
-/* A sample's result must not depend on its neighbours: only a session of one sample goes by its number of cameras. */
-static int choose_ways(openpi_session *s, int batch) {
-    return plan_choose(s->plan, s->options.batch == 1 ? s->last.images : OPENPI_CAMERAS * batch, batch);
+/* A sample's result must not depend on its neighbours: only a session of one sample goes by what the call brings. */
+static int choose_way(openpi_session *s) {
+    int way = s->options.batch == 1 ? plan_way(s->plan, s->last.images, s->last.text) : PLAN_ANY;
+    plan_choose(s->plan, way);
+    return way;
 }
 
-static struct recording *recording_for(const openpi_session *s, int cameras) {
-    return cameras < OPENPI_CAMERAS && s->fewer[cameras - 1] ? s->fewer[cameras - 1] : s->recording;
+static struct recording *recording_for(const openpi_session *s, int way) {
+    if (!s->others[way] && way > PLAN_ANY) way -= OPENPI_CAMERAS;
+    return s->others[way] ? s->others[way] : s->recording;
 }
 
 static openpi_status take_memory(openpi_session *s, openpi_error *error) {
@@ -100,11 +104,11 @@ static openpi_status take_memory(openpi_session *s, openpi_error *error) {
     if (!backend->record) return OPENPI_OK;
     openpi_error why;
     openpi_status status = backend->record(device, s->plan->ops, s->plan->count, s->work, &s->recording, &why);
-    for (int cameras = 1; cameras < OPENPI_CAMERAS && status == OPENPI_OK; cameras++) {
-        status = record_fewer(s, cameras, &why);
-        if (status == OPENPI_UNSUPPORTED) status = OPENPI_OK;              /* then the full one serves */
+    for (int way = 0; way < PLAN_WAYS && status == OPENPI_OK; way++) {
+        status = record_way(s, way, &why);
+        if (status == OPENPI_UNSUPPORTED) status = OPENPI_OK;              /* then the one for any call serves */
     }
-    plan_choose(s->plan, OPENPI_CAMERAS, 1);
+    plan_choose(s->plan, PLAN_ANY);
     if (status == OPENPI_OK || status == OPENPI_UNSUPPORTED) {
         if (status != OPENPI_OK) snprintf(s->no_recording, sizeof s->no_recording, "%.199s", why.message);
         return OPENPI_OK;
@@ -150,8 +154,8 @@ void openpi_session_close(openpi_session *s) {
     if (s->work) device->backend->release(device, s->work);
     if (s->host) device->backend->release_host(device, s->host);
     if (s->recording) device->backend->forget(device, s->recording);
-    for (int i = 0; i < OPENPI_CAMERAS - 1; i++)
-        if (s->fewer[i]) device->backend->forget(device, s->fewer[i]);
+    for (int way = 0; way < PLAN_WAYS; way++)
+        if (s->others[way]) device->backend->forget(device, s->others[way]);
     plan_close(s->plan);
     free(s);
 }
@@ -407,13 +411,13 @@ openpi_status openpi_session_run(openpi_session *s, const openpi_sample *samples
     double start = clock_ms();
     TRY(upload_call(s, samples, batch, noise, error));
     double uploaded = clock_ms();
-    int cameras = choose_ways(s, batch);
+    int way = choose_way(s);
     if (s->observer)
         TRY(run_observed(s, samples, batch, t.stage_ms, error));
     else if (s->on_run)
         TRY(s->on_run(s->on_run_user, s, t.stage_ms, error));
     else if (s->recording)
-        TRY(device->backend->replay(device, recording_for(s, cameras), t.stage_ms, error));
+        TRY(device->backend->replay(device, recording_for(s, way), t.stage_ms, error));
     else
         TRY(device->backend->run(device, s->plan->ops, s->plan->count, s->work, t.stage_ms, error));
     double ran = clock_ms();

@@ -577,11 +577,50 @@ static void test_graph_of_two_cameras(void **state) {
         openpi_session_close(session);
         engine->model->tuning = &table;
         assert_int_equal(openpi_session_create(engine, &options, &session, &error), OPENPI_OK);
-        assert_null(session->fewer[0]);
-        assert_int_equal(session->fewer[1] != NULL, batch == 1);
+        for (int way = 0; way < PLAN_WAYS; way++) assert_int_equal(session->others[way] != NULL, batch == 1 && way == 1);
         assert_int_equal(session->plan->ops[1].choice, 0);
         assert_int_equal(infer(session, &timing), OPENPI_OK);              /* two cameras */
         assert_int_equal(session->plan->ops[1].choice, batch == 1 ? count : 0);
+        openpi_session_close(session);
+        openpi_engine_close(engine);
+        assert_int_equal(fake.alive, 0);
+    }
+}
+
+/* Where the table knows a smaller room for prompts, a session of one sample keeps a graph for prompts that fit it. */
+static void test_graph_of_short_prompts(void **state) {
+    enum { ROOM = 10, SMALLER = 4 };
+    static candidate ways[256];
+    openpi_engine *engine;
+    openpi_session *session;
+    openpi_timing timing;
+    (void)state;
+    for (int batch = 1; batch <= 2; batch++) {
+        openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
+        tuning_entry entry = {.confirmed = 1};
+        tuning table = {.entries = &entry, .count = 1};
+        int at = 0, here = batch == 1;
+        options.horizon = 10;
+        options.max_prompt = ROOM;
+        options.batch = batch;
+        reset();
+        assert_int_equal(open_engine(&engine, NULL, 0), OPENPI_OK);
+        assert_int_equal(openpi_session_create(engine, &options, &session, &error), OPENPI_OK);
+        while (session->plan->ops[at].stage != OPENPI_STAGE_PREFIX || session->plan->ops[at].kind != OP_NORM_LINEAR) at++;
+        int count = backend_cuda.candidates(engine->device, &session->plan->ops[at], ways, 256);
+        entry.key = tuning_key_of(&session->plan->ops[at]);
+        assert_int_equal(entry.key.m, batch * (OPENPI_CAMERAS * OPENPI_IMAGE_TOKENS + ROOM));
+        entry.key.m = OPENPI_CAMERAS * OPENPI_IMAGE_TOKENS + SMALLER;
+        snprintf(entry.choice, sizeof entry.choice, "%s", ways[count - 1].name);
+        openpi_session_close(session);
+        engine->model->tuning = &table;
+        assert_int_equal(openpi_session_create(engine, &options, &session, &error), OPENPI_OK);
+        assert_int_equal(session->plan->short_prompt, here ? SMALLER : 0);
+        for (int way = 0; way < PLAN_WAYS; way++) assert_int_equal(session->others[way] != NULL, here && way > PLAN_ANY);
+        for (int prompt = 1; prompt <= ROOM; prompt++) {
+            assert_int_equal(infer_prompt(session, prompt, &timing), OPENPI_OK);
+            assert_int_equal(session->plan->ops[at].choice, here && prompt <= SMALLER ? count : 0);
+        }
         openpi_session_close(session);
         openpi_engine_close(engine);
         assert_int_equal(fake.alive, 0);
@@ -618,6 +657,7 @@ int main(void) {
         cmocka_unit_test(test_paths),
         cmocka_unit_test(test_every_way),
         cmocka_unit_test(test_graph_of_two_cameras),
+        cmocka_unit_test(test_graph_of_short_prompts),
         cmocka_unit_test(test_again_and_again),
     };
     return cmocka_run_group_tests_name("gpu host", tests, NULL, NULL);

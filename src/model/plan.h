@@ -84,7 +84,8 @@ typedef struct plan {
     op spare;                    /* where ops go while they are only counted                                 */
     op *setup;                   /* run once when the session opens: the schedule                           */
     int setup_count, setup_capacity;
-    int *choices;                /* [3][count] op.choice where a sample has 1, 2, 3 cameras; NULL: no table  */
+    int *choices;                /* [PLAN_WAYS][count] op.choice; NULL: no table                            */
+    int short_prompt;            /* most tokens of a short prompt; 0: none is                               */
     int tuned, unknown;          /* ops whose shape the table knows; that have several ways and it does not  */
     size_t device_bytes, work_bytes;
 } plan;
@@ -95,9 +96,13 @@ openpi_status plan_create(const model *model, const plan_shape *shape, plan **ou
 openpi_status plan_bind(plan *plan, void *memory, openpi_error *error);
 void plan_close(plan *plan);
 
-/* Sets every op's choice as the model's table has it for calls of so many images; returns 1 … 3, the cameras a sample that
- * this means. Plans start as for 3. */
-int plan_choose(plan *plan, int images, int batch);
+/* Calls whose ops may go different ways, as the model's table has them: of 1, 2, 3 cameras with a prompt anywhere in the
+ * room, then the same with short prompts, for which the table of a smaller room serves: fewer rows, fewer waves of tiles. */
+enum { PLAN_WAYS = 2 * OPENPI_CAMERAS, PLAN_ANY = OPENPI_CAMERAS - 1 };
+/* The way of a call of one sample. */
+int plan_way(const plan *plan, int images, int tokens);
+/* Sets every op's choice. Plans start with PLAN_ANY, which serves every call. */
+void plan_choose(plan *plan, int way);
 
 /* The next op, zeroed but for what every op has. Its name is a literal. */
 op *plan_add(plan *plan, op_kind kind, openpi_stage stage, const char *name, int layer, int step);

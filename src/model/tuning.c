@@ -342,8 +342,8 @@ int tuning_same(const tuning_key *a, const tuning_key *b) {
            a->capacity == b->capacity && a->layers == b->layers && a->cameras == b->cameras;
 }
 
-const tuning_entry *tuning_find(const tuning *t, const op *op, int cameras) {
-    tuning_key key = tuning_key_of(op);
+const tuning_entry *tuning_find(const tuning *t, const tuning_key *shape, int cameras) {
+    tuning_key key = *shape;
     for (int pass = 0; pass < 2; pass++) {
         key.cameras = pass ? 0 : cameras;
         for (int i = 0; i < t->count; i++)

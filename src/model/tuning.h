@@ -68,8 +68,8 @@ openpi_status tuning_add(tuning *table, const tuning_entry *entry, openpi_error 
 /* The shape of an op; cameras 0. */
 tuning_key tuning_key_of(const op *op);
 int tuning_same(const tuning_key *a, const tuning_key *b);
-/* The entry for so many cameras, else the one for all; NULL where the shape is unknown. */
-const tuning_entry *tuning_find(const tuning *table, const op *op, int cameras);
+/* The entry of a shape for so many cameras, else the one for all; NULL where the shape is unknown. */
+const tuning_entry *tuning_find(const tuning *table, const tuning_key *shape, int cameras);
 /* op.choice that a name stands for; 0: the device does not offer it. */
 int tuning_choice(const device *device, const op *op, const char *name);
 
