@@ -72,7 +72,8 @@ static openpi_status record_way(openpi_session *s, int way, openpi_error *error)
     size_t bytes = (size_t)p->count * sizeof *p->choices;
     if (!p->choices || s->options.batch > 1 || way == PLAN_ANY || (way > PLAN_ANY && !p->short_prompt)) return OPENPI_OK;
     if (!memcmp(p->choices + way * p->count, p->choices + PLAN_ANY * p->count, bytes)) return OPENPI_OK;
-    if (way > PLAN_ANY && !memcmp(p->choices + way * p->count, p->choices + (way - OPENPI_CAMERAS) * p->count, bytes)) return OPENPI_OK;
+    if (way > PLAN_ANY && !memcmp(p->choices + way * p->count, p->choices + (way - OPENPI_CAMERAS) * p->count, bytes))
+        return OPENPI_OK;
     plan_choose(s->plan, way);
     return device->backend->record(device, p->ops, p->count, s->work, &s->others[way], error);
 }

@@ -11,7 +11,8 @@
 #include <sys/wait.h>
 
 static scratch box;
-static char *out, *err; /* of the last command                                                   */
+static char *out, *err;          /* of the last command                                                   */
+static size_t out_bytes;
 
 static inline char *slurp(const char *path, size_t *bytes) {
     FILE *file = fopen(path, "rb");
@@ -32,21 +33,26 @@ static inline char *slurp(const char *path, size_t *bytes) {
     return data;
 }
 
-/* Runs "openpi ARGS" by the shell inside the box; returns its exit status. */
-__attribute__((format(printf, 1, 2))) static inline int run(const char *format, ...) {
-    char args[2048], line[3000];
-    va_list list;
-    va_start(list, format);
+/* Runs "openpi ARGS" by the shell inside the box, its results to `where`; returns its exit status. */
+static inline int run_to(const char *where, const char *format, va_list list) {
+    char args[4096], line[5000];
     vsnprintf(args, sizeof args, format, list);
-    va_end(list);
-    snprintf(line, sizeof line, "cd '%s' && '%s' %s >out 2>err </dev/null", box.folder, OPENPI_COMMAND, args);
+    snprintf(line, sizeof line, "cd '%s' && '%s' %s >%s 2>err </dev/null", box.folder, OPENPI_COMMAND, args, where);
     int status = system(line);
     free(out);
     free(err);
-    out = slurp(scratch_path(&box, "out"), NULL);
+    out = strcmp(where, "out") ? NULL : slurp(scratch_path(&box, "out"), &out_bytes);
     err = slurp(scratch_path(&box, "err"), NULL);
     if (!WIFEXITED(status)) fail_msg("openpi %s: ended by a signal; it said:\n%s", args, err);
     return WEXITSTATUS(status);
+}
+
+__attribute__((format(printf, 1, 2))) static inline int run(const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    int status = run_to("out", format, list);
+    va_end(list);
+    return status;
 }
 
 static inline void must_contain(const char *text, const char *part) {

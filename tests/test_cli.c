@@ -16,50 +16,7 @@
 #include "openpi.h"
 #include "scratch.h"
 
-static scratch box;
-static char *out, *err;          /* of the last command */
-static size_t out_bytes;
-
-static char *slurp(const char *path, size_t *bytes) {
-    FILE *file = fopen(path, "rb");
-    size_t room = 1 << 16, at = 0, got;
-    assert_non_null(file);
-    char *data = malloc(room);
-    assert_non_null(data);
-    while ((got = fread(data + at, 1, room - at - 1, file)) > 0) {
-        at += got;
-        if (at + 1 < room) continue;
-        room *= 2;
-        data = realloc(data, room);
-        assert_non_null(data);
-    }
-    fclose(file);
-    data[at] = 0;
-    if (bytes) *bytes = at;
-    return data;
-}
-
-/* Runs "openpi ARGS" by the shell inside the box; returns its exit status. */
-static int run_to(const char *where, const char *format, va_list list) {
-    char args[4096], line[5000];
-    vsnprintf(args, sizeof args, format, list);
-    snprintf(line, sizeof line, "cd '%s' && '%s' %s >%s 2>err </dev/null", box.folder, OPENPI_COMMAND, args, where);
-    int status = system(line);
-    free(out);
-    free(err);
-    out = strcmp(where, "out") ? NULL : slurp(scratch_path(&box, "out"), &out_bytes);
-    err = slurp(scratch_path(&box, "err"), NULL);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
-}
-
-__attribute__((format(printf, 1, 2))) static int run(const char *format, ...) {
-    va_list list;
-    va_start(list, format);
-    int status = run_to("out", format, list);
-    va_end(list);
-    return status;
-}
+#include "command.h"
 
 __attribute__((format(printf, 1, 2))) static int run_full(const char *format, ...) {
     va_list list;
@@ -67,10 +24,6 @@ __attribute__((format(printf, 1, 2))) static int run_full(const char *format, ..
     int status = run_to("/dev/full", format, list);
     va_end(list);
     return status;
-}
-
-static void must_contain(const char *text, const char *part) {
-    if (!strstr(text, part)) fail_msg("expected \"%s\" in:\n%s", part, text);
 }
 
 #define TINY \

@@ -2,17 +2,7 @@
 #include "measure/costs.h"
 
 #include "openpi_internal.h"
-
-const row_set *costs_rows(const op *op) {
-    switch (op->kind) {
-#define X(kind, member, type) \
-    case kind: return &op->member.rows;
-        OP_LIST(X)
-#undef X
-    case OP_KINDS: break;
-    }
-    return NULL;
-}
+#include "ops/reference.h"
 
 /* The host's copy of the table whose device copy a row set looks at: the two blocks have one layout. */
 static const row_table *host_table(const openpi_session *s, const row_set *rows) {
@@ -37,7 +27,7 @@ static double mean_keys(const row_table *table, int rows) {
 
 call_cost costs_of_op(const openpi_session *s, int index) {
     const op *op = &s->plan->ops[index];
-    const row_set *set = costs_rows(op);
+    const row_set *set = op_rows(op);
     const row_table *table = set ? host_table(s, set) : NULL;
     int rows = table ? *table->count : set ? set->capacity : 0;
     double keys = table ? mean_keys(table, rows) : 0;

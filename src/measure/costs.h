@@ -14,7 +14,5 @@ typedef struct call_cost {
 
 /* Of plan->ops[index]. */
 call_cost costs_of_op(const struct openpi_session *session, int index);
-/* The rows of any op; NULL for an unknown kind. */
-const row_set *costs_rows(const op *op);
 
 #endif

@@ -125,7 +125,8 @@ static void look_up(const plan *p, const op *op, known_shape *out) {
     out->ways = m->device->backend->candidates ? m->device->backend->candidates(m->device, op, NULL, 0) : 0;
     for (int way = 0; way < PLAN_WAYS && out->ways > 1; way++) {
         tuning_key key = out->key;
-        if (way > PLAN_ANY && p->short_prompt && key.m == PICTURE_ROWS + p->shape.max_prompt) key.m = PICTURE_ROWS + p->short_prompt;
+        if (way > PLAN_ANY && p->short_prompt && key.m == PICTURE_ROWS + p->shape.max_prompt)
+            key.m = PICTURE_ROWS + p->short_prompt;
         const tuning_entry *entry = tuning_find(m->tuning, &key, way % OPENPI_CAMERAS + 1);
         int choice = entry ? tuning_choice(m->device, op, entry->choice) : 0;
         out->choices[way] = choice;
