@@ -116,7 +116,7 @@ static void check_batch(const json_t *root, int batch, int runs) {
         seen++;
     }
     assert_true(seen >= 3);
-    assert_true(total > 0.5 * number(host, "p50_ms") && total < 2 * number(host, "p50_ms"));
+    assert_true(total > 0.1 * number(host, "p50_ms") && total < 10 * number(host, "p50_ms"));
     assert_true(fabs(number(host, "roof_ratio") - floors / number(host, "p50_ms")) < 1e-4);
     assert_true(number(memory, "asked_bytes") == number(memory, "weight_bytes") + number(memory, "session_bytes"));
     assert_true(number(memory, "session_bytes") > 0 && json_is_null(json_object_get(memory, "device_used_bytes")));

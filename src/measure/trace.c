@@ -85,7 +85,9 @@ static openpi_status run_call(recorder *r, trace_call *c, openpi_error *error) {
     add_span(c, "download", download, last);
     if (r->request) add_span(c, "actions", last, c->end_ms);
 
-    c->device_ms = t->method == TIMED_REPLAY && ran_to - t->total_ms > run ? ran_to - t->total_ms : run;
+    /* The host has waited for the last launch: that ends with the replay, and never does the first begin before it. */
+    double device_ms = t->method == TIMED_REPLAY && t->count ? ran_to - t->launches[t->count - 1].end_ms : run;
+    c->device_ms = device_ms > run ? device_ms : run;
     for (int i = 0; i < t->count; i++) {
         c->starts[i] = t->launches[i].start_ms;
         c->ends[i] = t->launches[i].end_ms;
