@@ -257,5 +257,5 @@ int main(void) {
         cmocka_unit_test(test_ways_full),
         cmocka_unit_test(test_prompt_lengths),
     };
-    return cmocka_run_group_tests_name("gpu engine", tests, NULL, NULL);
+    return verdict(cmocka_run_group_tests_name("gpu engine", tests, NULL, NULL));
 }

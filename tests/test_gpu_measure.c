@@ -94,5 +94,5 @@ int main(void) {
         cmocka_unit_test(test_timed_recording),
         cmocka_unit_test(test_facts),
     };
-    return cmocka_run_group_tests_name("gpu measure", tests, NULL, NULL);
+    return verdict(cmocka_run_group_tests_name("gpu measure", tests, NULL, NULL));
 }

@@ -109,5 +109,5 @@ int main(void) {
         cmocka_unit_test(test_many_calls),
         cmocka_unit_test(test_bytes),
     };
-    return cmocka_run_group_tests_name("gpu memory", tests, NULL, NULL);
+    return verdict(cmocka_run_group_tests_name("gpu memory", tests, NULL, NULL));
 }
