@@ -553,34 +553,40 @@ static void test_every_way(void **state) {
     }
 }
 
+/* A table of one entry: of an op's ways the last. Returns its choice. */
+static int one_entry(const openpi_engine *engine, const op *op, tuning *table, tuning_entry *entry) {
+    static candidate ways[256];
+    int count = backend_cuda.candidates(engine->device, op, ways, 256);
+    *entry = (tuning_entry){.key = tuning_key_of(op), .confirmed = 1};
+    snprintf(entry->choice, sizeof entry->choice, "%s", ways[count - 1].name);
+    *table = (tuning){.entries = entry, .count = 1};
+    return count;
+}
+
 /* Where the table has other ways for two cameras, a session of one sample keeps a graph for them; a batch does not. */
 static void test_graph_of_two_cameras(void **state) {
-    static candidate ways[256];
     openpi_engine *engine;
     openpi_session *session;
     openpi_timing timing;
     (void)state;
     for (int batch = 1; batch <= 2; batch++) {
         openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
-        tuning_entry entry = {.confirmed = 1};
-        tuning table = {.entries = &entry, .count = 1};
+        tuning_entry entry;
+        tuning table;
         options.horizon = 10;
         options.batch = batch;
         reset();
         assert_int_equal(open_engine(&engine, NULL, 0), OPENPI_OK);
         assert_int_equal(openpi_session_create(engine, &options, &session, &error), OPENPI_OK);
-        const op *first = &session->plan->ops[1];
-        int count = backend_cuda.candidates(engine->device, first, ways, 256);
-        entry.key = tuning_key_of(first);
+        int choice = one_entry(engine, &session->plan->ops[1], &table, &entry);
         entry.key.cameras = 2;
-        snprintf(entry.choice, sizeof entry.choice, "%s", ways[count - 1].name);
         openpi_session_close(session);
         engine->model->tuning = &table;
         assert_int_equal(openpi_session_create(engine, &options, &session, &error), OPENPI_OK);
         for (int way = 0; way < PLAN_WAYS; way++) assert_int_equal(session->others[way] != NULL, batch == 1 && way == 1);
         assert_int_equal(session->plan->ops[1].choice, 0);
         assert_int_equal(infer(session, &timing), OPENPI_OK);              /* two cameras */
-        assert_int_equal(session->plan->ops[1].choice, batch == 1 ? count : 0);
+        assert_int_equal(session->plan->ops[1].choice, batch == 1 ? choice : 0);
         openpi_session_close(session);
         openpi_engine_close(engine);
         assert_int_equal(fake.alive, 0);
@@ -590,15 +596,14 @@ static void test_graph_of_two_cameras(void **state) {
 /* Where the table knows a smaller room for prompts, a session of one sample keeps a graph for prompts that fit it. */
 static void test_graph_of_short_prompts(void **state) {
     enum { ROOM = 10, SMALLER = 4 };
-    static candidate ways[256];
     openpi_engine *engine;
     openpi_session *session;
     openpi_timing timing;
     (void)state;
     for (int batch = 1; batch <= 2; batch++) {
         openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
-        tuning_entry entry = {.confirmed = 1};
-        tuning table = {.entries = &entry, .count = 1};
+        tuning_entry entry;
+        tuning table;
         int at = 0, here = batch == 1;
         options.horizon = 10;
         options.max_prompt = ROOM;
@@ -607,11 +612,9 @@ static void test_graph_of_short_prompts(void **state) {
         assert_int_equal(open_engine(&engine, NULL, 0), OPENPI_OK);
         assert_int_equal(openpi_session_create(engine, &options, &session, &error), OPENPI_OK);
         while (session->plan->ops[at].stage != OPENPI_STAGE_PREFIX || session->plan->ops[at].kind != OP_NORM_LINEAR) at++;
-        int count = backend_cuda.candidates(engine->device, &session->plan->ops[at], ways, 256);
-        entry.key = tuning_key_of(&session->plan->ops[at]);
+        int choice = one_entry(engine, &session->plan->ops[at], &table, &entry);
         assert_int_equal(entry.key.m, batch * (OPENPI_CAMERAS * OPENPI_IMAGE_TOKENS + ROOM));
         entry.key.m = OPENPI_CAMERAS * OPENPI_IMAGE_TOKENS + SMALLER;
-        snprintf(entry.choice, sizeof entry.choice, "%s", ways[count - 1].name);
         openpi_session_close(session);
         engine->model->tuning = &table;
         assert_int_equal(openpi_session_create(engine, &options, &session, &error), OPENPI_OK);
@@ -619,7 +622,7 @@ static void test_graph_of_short_prompts(void **state) {
         for (int way = 0; way < PLAN_WAYS; way++) assert_int_equal(session->others[way] != NULL, here && way > PLAN_ANY);
         for (int prompt = 1; prompt <= ROOM; prompt++) {
             assert_int_equal(infer_prompt(session, prompt, &timing), OPENPI_OK);
-            assert_int_equal(session->plan->ops[at].choice, here && prompt <= SMALLER ? count : 0);
+            assert_int_equal(session->plan->ops[at].choice, here && prompt <= SMALLER ? choice : 0);
         }
         openpi_session_close(session);
         openpi_engine_close(engine);

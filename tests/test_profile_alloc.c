@@ -143,15 +143,6 @@ int main(void) {
 
 #else
 
-static void has_its_own_allocator(void **state) {
-    (void)state;
-    print_message("           skipped: the sanitizer has its own allocator\n");
-    skip();
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(has_its_own_allocator)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return without_allocator(); }
 
 #endif

@@ -42,15 +42,20 @@ static void add_costs(const openpi_session *s, op_cost costs[OPENPI_STAGES]) {
     }
 }
 
+double bench_floor(double flops, double weight_bytes, const bench_roofs *roofs, int *memory_bound) {
+    *memory_bound = 0;
+    if (!roofs || roofs->tflops <= 0 || roofs->gbs <= 0) return 0;
+    double compute = flops / (roofs->tflops * 1e12), memory = weight_bytes / (roofs->gbs * 1e9);
+    *memory_bound = memory > compute;
+    return (memory > compute ? memory : compute) * 1e3;
+}
+
 static void place_under_roof(bench_stage *stage, const bench_roofs *roofs) {
     double seconds = stage->ms.p50_ms * 1e-3;
     if (seconds <= 0) return;
     stage->tflops = stage->flops / seconds * 1e-12;
     stage->gbs = stage->weight_bytes / seconds * 1e-9;
-    if (!roofs || roofs->tflops <= 0 || roofs->gbs <= 0) return;
-    double compute = stage->flops / (roofs->tflops * 1e12), memory = stage->weight_bytes / (roofs->gbs * 1e9);
-    stage->memory_bound = memory > compute;
-    stage->floor_ms = (memory > compute ? memory : compute) * 1e3;
+    stage->floor_ms = bench_floor(stage->flops, stage->weight_bytes, roofs, &stage->memory_bound);
     stage->roof_ratio = stage->floor_ms / stage->ms.p50_ms;
 }
 

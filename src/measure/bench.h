@@ -50,6 +50,9 @@ typedef struct bench_report {
     uint64_t device_used_bytes, device_total_bytes;    /* after the runs, by everybody; 0: has no memory of its own */
 } bench_report;
 
+/* What this work takes at the ceiling that binds it, in ms; *memory_bound tells which one that is. 0 without roofs. */
+double bench_floor(double flops, double weight_bytes, const bench_roofs *roofs, int *memory_bound);
+
 /* Measures the ceilings of the engine's device with everything it has, in about a second; those of the engine's dtype,
  * and of the other where that comes along. What that takes of memory is not to count: the process's peak starts anew
  * afterwards. All 0 where the device has none to tell (the scalar definitions). */

@@ -9,7 +9,7 @@
 #include "measure/costs.h"
 #include "openpi_internal.h"
 
-/* ---- shapes and floors ---------------------------------------------------------------------------- */
+/* ---- shapes --------------------------------------------------------------------------------------- */
 
 /* What gives an op of a kind its shape, and where in the op that stands. */
 typedef enum shape_form { SHAPE_ROWS, SHAPE_MATRIX, SHAPE_HEADS, SHAPE_COLUMNS } shape_form;
@@ -59,14 +59,6 @@ static void write_shape(const op *op, int rows, double keys, char *text, size_t 
     }
 }
 
-double profile_floor(const op_cost *cost, const bench_roofs *roofs, int *memory_bound) {
-    *memory_bound = 0;
-    if (!roofs || roofs->tflops <= 0 || roofs->gbs <= 0) return 0;
-    double compute = cost->flops / (roofs->tflops * 1e12), memory = cost->weight_bytes / (roofs->gbs * 1e9);
-    *memory_bound = memory > compute;
-    return (memory > compute ? memory : compute) * 1e3;
-}
-
 /* ---- rows ----------------------------------------------------------------------------------------- */
 
 static void add_cost(op_cost *to, const op_cost *cost) {
@@ -97,7 +89,7 @@ profile_op profile_row(const openpi_session *s, int first, int ops, const bench_
     }
     if (row.layer < 0) row.layer = -1;
     if (ops > 1) snprintf(row.shape, sizeof row.shape, "%d operations", ops);
-    row.floor_ms = profile_floor(&row.cost, roofs, &row.memory_bound);
+    row.floor_ms = bench_floor(row.cost.flops, row.cost.weight_bytes, roofs, &row.memory_bound);
     return row;
 }
 

@@ -73,7 +73,5 @@ int profile_groups(const profile *profile, profile_by by, profile_group *out);
 
 /* What `ops` ops of the session's plan from `first` on were in its newest call; without kernel, calls and time. */
 profile_op profile_row(const openpi_session *session, int first, int ops, const bench_roofs *roofs);
-/* floor in ms; *memory_bound tells which ceiling it is. 0 where the roofs are not known. */
-double profile_floor(const op_cost *cost, const bench_roofs *roofs, int *memory_bound);
 
 #endif

@@ -3,7 +3,8 @@
  * the first step alone and leaves its K and V in the cache; the other steps carry action tokens only. */
 #include "model/plan.h"
 
-int plan_state_in_step(const plan *plan, int step) { return plan->state_token && (!step || plan->shape.state_every_step); }
+/* 1 where the state token is among the rows of this step. */
+static int state_in_step(const plan *plan, int step) { return plan->state_token && (!step || plan->shape.state_every_step); }
 
 static void state_embed(plan *plan, int step, int stride) {
     const plan_buffers *b = &plan->buffers;
@@ -15,7 +16,7 @@ static void state_embed(plan *plan, int step, int stride) {
 static void denoise_step(plan *plan, int step) {
     const plan_buffers *b = &plan->buffers;
     const model *m = plan->model;
-    int horizon = plan->shape.horizon, offset = plan_state_in_step(plan, step), stride = horizon + offset;
+    int horizon = plan->shape.horizon, offset = state_in_step(plan, step), stride = horizon + offset;
     row_set rows = plan_rows(&b->in.tables.action);
     op_action_embed embed = {rows, horizon, stride, offset, b->in.x_t,  m->action_in, m->action_in_bias,
                              {0},  {0},     NULL,   NULL,   b->suffix_x};

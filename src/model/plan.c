@@ -103,6 +103,7 @@ static void lay_out(plan *plan, arena *arena) {
 
 static void build(plan *plan) {
     plan->count = plan->setup_count = 0;
+    plan->way = -1;
     plan_vision(plan);
     plan_prefix(plan);
     plan_denoise(plan);
@@ -170,6 +171,8 @@ int plan_way(const plan *p, int images, int tokens) {
 }
 
 void plan_choose(plan *p, int way) {
+    if (p->way == way) return;
+    p->way = way;
     for (int i = 0; p->choices && i < p->count; i++) p->ops[i].choice = p->choices[way * p->count + i];
 }
 
@@ -210,7 +213,7 @@ openpi_status plan_create(const model *model, const plan_shape *shape, plan **ou
         return status;
     }
     p->work_bytes = backend->work_bytes(model->device, p->setup, p->setup_count);
-    for (int way = 0; way < PLAN_WAYS; way++) {
+    for (int way = 0; way < (p->choices ? PLAN_WAYS : 1); way++) {
         plan_choose(p, way);
         p->work_bytes = larger(p->work_bytes, backend->work_bytes(model->device, p->ops, p->count));
     }

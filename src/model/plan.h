@@ -85,6 +85,7 @@ typedef struct plan {
     op *setup;                   /* run once when the session opens: the schedule                           */
     int setup_count, setup_capacity;
     int *choices;                /* [PLAN_WAYS][count] op.choice; NULL: no table                            */
+    int way;                     /* that the ops' choices are of; -1: freshly built ops have none           */
     int short_prompt;            /* most tokens of a short prompt; 0: none is                               */
     int tuned, unknown;          /* ops whose shape the table knows; that have several ways and it does not  */
     size_t device_bytes, work_bytes;
@@ -118,8 +119,6 @@ void plan_vision(plan *plan);
 void plan_prefix(plan *plan);
 void plan_denoise(plan *plan);
 
-/* 1 where the state token is among the rows of this step. */
-int plan_state_in_step(const plan *plan, int step);
 /* One pass of the action expert over rows of x. */
 void plan_expert(plan *plan, const row_table *rows, int step);
 /* An expert norm: plain, or adaptive with step's scale and shift. which: 2·layer, 2·layer + 1, 2·depth (final). */
