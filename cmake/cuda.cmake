@@ -4,7 +4,7 @@ set(OPENPI_CUDA ON CACHE BOOL "build the CUDA kernels where nvcc 12.4 or newer i
 set(OPENPI_CUDA_ARCHS "80;86;87;89;90;100;120" CACHE STRING "chips of the portable kernels")
 set(OPENPI_CUDA_HOPPER_ARCHS "90a" CACHE STRING "chips of the Hopper kernels")
 
-set(OPENPI_CUDA_KERNELS simt pointwise gemm_mma skinny_mma attention_mma roof)
+set(OPENPI_CUDA_KERNELS simt pointwise generate velocity gemm_mma skinny_mma attention_mma roof)
 set(OPENPI_CUDA_HOPPER_KERNELS gemm_hopper skinny_hopper attention_hopper resident_hopper roof_hopper)
 
 if(OPENPI_CUDA)
@@ -49,8 +49,8 @@ else()
             list(APPEND codes "-gencode=arch=compute_${first},code=compute_${first}")
         endif()
         add_custom_command(OUTPUT ${openpi_cuda_folder}/${name}.fatbin
-                           COMMAND ${OPENPI_NVCC} -std=c++17 -O3 -fatbin ${codes} -o ${openpi_cuda_folder}/${name}.fatbin ${openpi_cuda_source}/cuda/${name}.cu
-                           DEPENDS ${openpi_cuda_source}/cuda/${name}.cu ${openpi_cuda_headers}
+                           COMMAND ${OPENPI_NVCC} -std=c++17 -O3 -I${CMAKE_SOURCE_DIR}/src -fatbin ${codes} -o ${openpi_cuda_folder}/${name}.fatbin ${openpi_cuda_source}/cuda/${name}.cu
+                           DEPENDS ${openpi_cuda_source}/cuda/${name}.cu ${openpi_cuda_headers} ${CMAKE_SOURCE_DIR}/src/base/hash.h
                            COMMENT "CUDA kernels: ${name}" VERBATIM)
     endfunction()
     foreach(name ${OPENPI_CUDA_KERNELS})

@@ -1,6 +1,5 @@
-/* The host side of the GPU backend over a driver that is not there: a table of functions that count, keep "device"
- * memory on the heap and fail when told. So this runs everywhere: what is asked of the driver per inference, what
- * happens when it fails at any call, and that everything taken is given back. */
+/* The host side of the GPU backend over a driver that is not there (fake_gpu.h), so this runs everywhere: what is asked of
+ * the driver per inference, what happens when it fails at any call, and that everything taken is given back. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,204 +10,14 @@
 
 #include <cmocka.h>
 
-#include "backend/gpu/gpu.h"
+#include "fake_gpu.h"
 #include "model/tuning.h"
 #include "openpi_internal.h"
-
-/* ---- the driver that is not there -------------------------------------------------------------------------- */
-
-enum { SICK = 719, LOG = 4096 };
-
-static struct {
-    const char *log[LOG];        /* names of the calls, in order                                          */
-    int calls, fail_at, code;    /* from call fail_at on (counted from 0) every call fails; -1: never      */
-    int alive;                   /* things taken and not yet given back                                    */
-    size_t memory, most_memory, limit;
-    int graphs_refused, no_copy;
-    int capturing, captured;     /* nodes of the graph so far                                              */
-} fake;
-
-static int called(const char *name) {
-    int n = fake.calls++;
-    if (n < LOG) fake.log[n] = name;
-    return fake.fail_at >= 0 && n >= fake.fail_at ? fake.code : 0;
-}
-
-static int take(void **out, const char *name) {
-    int code = called(name);
-    if (code) return code;
-    *out = malloc(1);
-    fake.alive++;
-    return 0;
-}
-
-static int give(void *thing, const char *name) {
-    called(name);
-    free(thing);
-    fake.alive--;
-    return 0;                    /* what is given back is gone, whatever the driver says */
-}
-
-static int fake_init(unsigned flags) { return (void)flags, called("init"); }
-static int fake_version(int *version) { return *version = 13000, called("driver_version"); }
-static int fake_text(int error, const char **text) {
-    *text = error == SICK ? "unspecified launch failure" : error == GPU_OUT_OF_MEMORY ? "out of memory" : "some error";
-    return 0;
-}
-static int fake_count(int *count) { return *count = 1, called("device_count"); }
-static int fake_get(int *device, int ordinal) { return *device = ordinal, called("device_get"); }
-static int fake_name(char *name, int length, int device) {
-    return (void)device, snprintf(name, (size_t)length, "Paper GPU"), called("device_name");
-}
-static int fake_total(size_t *bytes, int device) { return (void)device, *bytes = (size_t)1 << 33, called("device_memory"); }
-static int fake_attribute(int *value, int attribute, int device) {
-    (void)device;
-    *value = attribute == GPU_DEVICE_MAJOR             ? 9
-             : attribute == GPU_DEVICE_MINOR           ? 0
-             : attribute == GPU_DEVICE_MULTIPROCESSORS ? 132
-                                                       : 227 << 10;
-    return called("device_attribute");
-}
-static int fake_retain(void **context, int device) { return (void)device, take(context, "context_retain"); }
-static void *the_context;
-static int fake_set(void *context) { return the_context = context ? context : the_context, called("context_set"); }
-static int fake_context_release(int device) { return (void)device, give(the_context, "context_release"); }
-static int fake_info(size_t *left, size_t *total) {
-    return *left = fake.limit - fake.memory, *total = fake.limit, called("memory_info");
-}
-
-static int fake_allocate(gpu_address *address, size_t bytes) {
-    int code = called("allocate");
-    if (code) return code;
-    if (fake.memory + bytes > fake.limit) return GPU_OUT_OF_MEMORY;
-    size_t *p = malloc(bytes + 16);
-    p[0] = bytes;
-    fake.memory += bytes;
-    if (fake.memory > fake.most_memory) fake.most_memory = fake.memory;
-    fake.alive++;
-    *address = (gpu_address)(uintptr_t)((char *)p + 16);
-    return 0;
-}
-static int fake_release(gpu_address address) {
-    size_t *p = (size_t *)((char *)(uintptr_t)address - 16);
-    fake.memory -= p[0];
-    return give(p, "release");
-}
-static int fake_allocate_host(void **memory, size_t bytes, unsigned flags) {
-    int code = called("allocate_host");
-    (void)flags;
-    if (code) return code;
-    *memory = malloc(bytes);
-    fake.alive++;
-    return 0;
-}
-static int fake_release_host(void *memory) { return give(memory, "release_host"); }
-static int fake_upload(gpu_address to, const void *from, size_t bytes, void *stream) {
-    int code = called("upload");
-    (void)stream;
-    if (!code) memcpy((void *)(uintptr_t)to, from, bytes);
-    return code;
-}
-static int fake_download(void *to, gpu_address from, size_t bytes, void *stream) {
-    int code = called("download");
-    (void)stream;
-    if (!code) memcpy(to, (void *)(uintptr_t)from, bytes);
-    return code;
-}
-static int fake_fill(gpu_address to, unsigned char value, size_t bytes, void *stream) {
-    int code = called("fill");
-    (void)stream;
-    if (!code) memset((void *)(uintptr_t)to, value, bytes);
-    return code;
-}
-static int fake_stream_create(void **stream, unsigned flags) { return (void)flags, take(stream, "stream_create"); }
-static int fake_stream_destroy(void *stream) { return give(stream, "stream_destroy"); }
-static int fake_stream_wait(void *stream) { return (void)stream, called("stream_wait"); }
-static int fake_capture_begin(void *stream, int mode) {
-    (void)stream, (void)mode;
-    fake.capturing = 1;
-    fake.captured = 0;
-    return called("capture_begin");
-}
-static int fake_capture_end(void *stream, void **graph) {
-    (void)stream;
-    fake.capturing = 0;
-    if (fake.graphs_refused) return *graph = NULL, called("capture_end"), 901;
-    return take(graph, "capture_end");
-}
-static int fake_event_create(void **event, unsigned flags) { return (void)flags, take(event, "event_create"); }
-static int fake_event_destroy(void *event) { return give(event, "event_destroy"); }
-static int fake_event_record(void *event, void *stream, unsigned flags) {
-    return (void)event, (void)stream, (void)flags, fake.captured += fake.capturing, called("event_record");
-}
-static int fake_event_wait(void *event) { return (void)event, called("event_wait"); }
-static int fake_elapsed(float *ms, void *start, void *end) { return (void)start, (void)end, *ms = 1, called("event_elapsed"); }
-static int fake_module_load(void **module, const void *image) { return (void)image, take(module, "module_load"); }
-static int fake_module_unload(void *module) { return give(module, "module_unload"); }
-static int fake_function(void **function, void *module, const char *name) {
-    return *function = module, (void)name, called("module_function");
-}
-static int fake_function_set(void *function, int attribute, int value) {
-    return (void)function, (void)attribute, (void)value, called("function_set");
-}
-static int fake_launch(const gpu_launch *launch, void *function, void **arguments, void **extra) {
-    (void)arguments, (void)extra;
-    assert_non_null(function);
-    assert_true(launch->grid[0] && launch->grid[1] && launch->grid[2] && launch->block[0] && launch->block[0] <= 1024);
-    assert_true(launch->grid[1] <= 65535 && launch->shared_bytes <= 227 << 10);
-    fake.captured += fake.capturing;
-    return called("launch");
-}
-static int fake_instantiate(void **exec, void *graph, unsigned long long flags) {
-    return (void)graph, (void)flags, take(exec, "graph_instantiate");
-}
-static int fake_graph_nodes(void *graph, void **nodes, size_t *count) {
-    return (void)graph, (void)nodes, *count = (size_t)fake.captured, called("graph_nodes");
-}
-static int fake_graph_upload(void *exec, void *stream) { return (void)exec, (void)stream, called("graph_upload"); }
-static int fake_graph_launch(void *exec, void *stream) { return (void)exec, (void)stream, called("graph_launch"); }
-static int fake_exec_destroy(void *exec) { return give(exec, "graph_exec_destroy"); }
-static int fake_graph_destroy(void *graph) { return give(graph, "graph_destroy"); }
-static int fake_map(gpu_tensor_map *map, int type, unsigned rank, void *base, const uint64_t *dims, const uint64_t *strides,
-                    const unsigned *box, const unsigned *steps, int interleave, int swizzle, int promotion, int fill) {
-    (void)type, (void)steps, (void)interleave, (void)swizzle, (void)promotion, (void)fill;
-    assert_false((uintptr_t)base & 15);
-    for (unsigned i = 0; i < rank; i++) assert_true(dims[i] >= 1 && box[i] >= 1 && box[i] <= 256);
-    for (unsigned i = 0; i + 1 < rank; i++) assert_false(strides[i] & 15);
-    memset(map, 0, sizeof *map);
-    return called("tensor_map");
-}
-
-static const gpu_driver fake_driver = {
-    .init = fake_init, .driver_version = fake_version, .error_name = fake_text, .error_text = fake_text,
-    .device_count = fake_count, .device_get = fake_get, .device_name = fake_name, .device_memory = fake_total,
-    .device_attribute = fake_attribute, .context_retain = fake_retain, .context_release = fake_context_release,
-    .context_set = fake_set, .memory_info = fake_info, .allocate = fake_allocate, .release = fake_release,
-    .allocate_host = fake_allocate_host, .release_host = fake_release_host, .upload = fake_upload, .download = fake_download,
-    .fill = fake_fill, .stream_create = fake_stream_create, .stream_destroy = fake_stream_destroy,
-    .stream_wait = fake_stream_wait, .capture_begin = fake_capture_begin, .capture_end = fake_capture_end,
-    .event_create = fake_event_create, .event_destroy = fake_event_destroy, .event_record = fake_event_record,
-    .event_wait = fake_event_wait, .event_elapsed = fake_elapsed, .module_load = fake_module_load,
-    .module_unload = fake_module_unload, .module_function = fake_function, .function_set = fake_function_set,
-    .launch = fake_launch, .graph_instantiate = fake_instantiate, .graph_nodes = fake_graph_nodes,
-    .graph_upload = fake_graph_upload, .graph_launch = fake_graph_launch, .graph_exec_destroy = fake_exec_destroy,
-    .graph_destroy = fake_graph_destroy, .tensor_map = fake_map,
-};
-
-static const gpu_image fake_images[] = {
-    {"simt", "", 0},        {"gemm_mma", "", 0},      {"skinny_mma", "", 0},       {"attention_mma", "", 0}, {"roof", "", 0},
-    {"gemm_hopper", "", 1}, {"skinny_hopper", "", 1}, {"attention_hopper", "", 1}, {"roof_hopper", "", 1},   {NULL, NULL, 0}};
 
 /* ---- an engine over it ------------------------------------------------------------------------------------- */
 
 static openpi_error error;
-
-static void reset(void) {
-    memset(&fake, 0, sizeof fake);
-    fake.fail_at = -1;
-    fake.code = SICK;
-    fake.limit = (size_t)1 << 32;
-}
+static const backend *used = &backend_cuda;
 
 static openpi_status open_engine(openpi_engine **out, const char *path, int no_graph) {
     openpi_synthetic synthetic;
@@ -218,7 +27,7 @@ static openpi_status open_engine(openpi_engine **out, const char *path, int no_g
     assert_int_equal(pool_create(1, 0, &e->pool, &error), OPENPI_OK);
     e->dtype = OPENPI_BF16;
     options.pool = e->pool;
-    openpi_status status = gpu_open(&fake_driver, fake_images, &backend_cuda, 0, &options, &e->device, &error);
+    openpi_status status = gpu_open(&fake_driver, fake_images, used, 0, &options, &e->device, &error);
     if (status == OPENPI_OK) status = checkpoint_open(NULL, &synthetic, &e->checkpoint, &error);
     if (status == OPENPI_OK) status = model_load(e->checkpoint, e->device, DTYPE_BF16, 0, e->pool, NULL, NULL, &e->model, &error);
     if (status == OPENPI_OK) {
@@ -432,8 +241,9 @@ static void test_facts_and_roofs(void **state) {
     }
 }
 
-/* From call n on the driver fails: every n ends in a sentence, and closing gives everything back. */
-static void fail_everywhere(int code, openpi_status first, openpi_status second) {
+/* From call n on the driver fails: every n up to `dense` and some of the others, of which there are more than `least`, end
+ * in a sentence, and closing gives everything back. */
+static void fail_everywhere(int code, openpi_status first, openpi_status second, int least, int dense) {
     int total = -1;
     for (int n = -1; n < total || total < 0;) {
         openpi_engine *engine = NULL;
@@ -456,19 +266,29 @@ static void fail_everywhere(int code, openpi_status first, openpi_status second)
         openpi_engine_close(engine);
         if (fake.alive)
             fail_msg("failing at call %d (%s) leaves %d things behind", n, n < LOG && n >= 0 ? fake.log[n] : "", fake.alive);
-        n += n < 300 ? 1 : 7;    /* packing and launching repeat themselves */
+        n += n < dense ? 1 : 7;  /* packing and launching repeat themselves */
     }
-    assert_true(total > 1000);
+    assert_true(total > least);
 }
 
 static void test_failures(void **state) {
     (void)state;
-    fail_everywhere(SICK, OPENPI_NO_DEVICE, OPENPI_DEVICE_LOST);
+    fail_everywhere(SICK, OPENPI_NO_DEVICE, OPENPI_DEVICE_LOST, 600, 300);
+}
+
+/* The same where weights are packed by threads and copied. */
+static void test_failures_of_uploads(void **state) {
+    backend without = backend_cuda;
+    (void)state;
+    without.matrix_generate = NULL;
+    used = &without;
+    fail_everywhere(SICK, OPENPI_NO_DEVICE, OPENPI_DEVICE_LOST, 1000, 0);
+    used = &backend_cuda;
 }
 
 static void test_out_of_memory_anywhere(void **state) {
     (void)state;
-    fail_everywhere(GPU_OUT_OF_MEMORY, OPENPI_NO_MEMORY, OPENPI_NO_DEVICE);
+    fail_everywhere(GPU_OUT_OF_MEMORY, OPENPI_NO_MEMORY, OPENPI_NO_DEVICE, 600, 300);
 }
 
 /* A card that goes away in mid-flight: that call and every later one says so, the later ones at once. */
@@ -654,6 +474,7 @@ int main(void) {
         cmocka_unit_test(test_timed_recording),
         cmocka_unit_test(test_facts_and_roofs),
         cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_failures_of_uploads),
         cmocka_unit_test(test_out_of_memory_anywhere),
         cmocka_unit_test(test_lost),
         cmocka_unit_test(test_too_small),

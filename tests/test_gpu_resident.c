@@ -66,7 +66,7 @@ static void draw(inputs *in) {
 static int without_gpu;
 
 /* An engine whose device may run the resident kernel, or NULL. */
-static openpi_engine *open_engine(const char *spec, openpi_dtype dtype) {
+static openpi_engine *open_engine_without(const char *spec, openpi_dtype dtype, const char *without) {
     openpi_engine *engine;
     openpi_synthetic synthetic;
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
@@ -75,6 +75,7 @@ static openpi_engine *open_engine(const char *spec, openpi_dtype dtype) {
     options.device = "cuda:0";
     options.path = "hopper+resident";
     options.dtype = dtype;
+    options.without = without;
     openpi_status status = openpi_engine_open(NULL, &options, &engine, &error);
     if (status == OPENPI_NO_DEVICE || status == OPENPI_UNSUPPORTED) {
         print_message("skipped: %s\n", error.message);
@@ -87,6 +88,8 @@ static openpi_engine *open_engine(const char *spec, openpi_dtype dtype) {
     openpi_engine_close(engine);
     return NULL;
 }
+
+static openpi_engine *open_engine(const char *spec, openpi_dtype dtype) { return open_engine_without(spec, dtype, NULL); }
 
 /* A session with or without the resident kernel. */
 static openpi_session *open_session(openpi_engine *engine, int resident, int batch, int horizon, int steps) {
@@ -181,7 +184,7 @@ static void test_agrees_full(void **state) {
     }
 }
 
-/* Several samples, too many rows or fp32 stay with the ops' kernels. */
+/* Several samples, too many rows, fp32 or an action embedding of three products stay with the ops' kernels. */
 static void test_where_legal(void **state) {
     (void)state;
     openpi_engine *engine = open_engine("tiny:pi0", OPENPI_BF16);
@@ -193,6 +196,10 @@ static void test_where_legal(void **state) {
     engine = open_engine("tiny:pi0", OPENPI_F32);
     assert_non_null(engine);
     check_shape(engine, "tiny:pi0 f32", 1, 10, 10, 0);
+    openpi_engine_close(engine);
+    engine = open_engine_without("tiny:pi0", OPENPI_BF16, "folded-constants");
+    assert_non_null(engine);
+    check_shape(engine, "tiny:pi0 without folded-constants", 1, 10, 10, 0);
     openpi_engine_close(engine);
 }
 

@@ -64,6 +64,23 @@ typedef struct matrix_source {
     const void *context;
 } matrix_source;
 
+/* A matrix that nothing stores: rows of up to three tensors on top of each other, a range of their columns. Element i of a
+ * tensor, in row order, is offset + scale·hash_uniform(key, i), from raise_from on with `raise` added: in double, each
+ * step rounded; then to float, then to bf16, also where the matrix is f32. */
+typedef struct generated_part {
+    uint64_t key;
+    double offset, scale, raise;
+    int64_t raise_from;
+    int rows;
+} generated_part;
+
+enum { GENERATED_PARTS = 3 };
+typedef struct generated_matrix {
+    generated_part parts[GENERATED_PARTS];
+    int count;                   /* of parts                                                              */
+    int column, row_length;      /* of a part: the first column taken, of which there are matrix.k; how many a row has */
+} generated_matrix;
+
 typedef struct backend {
     const char *name;            /* "cpu"                                                                 */
 
@@ -89,6 +106,9 @@ typedef struct backend {
     size_t (*matrix_scratch)(const device *device, const matrix *matrix);
     openpi_status (*matrix_pack)(device *device, const matrix *matrix, int first, int count, const matrix_source *source,
                                  void *to, void *scratch, openpi_error *error);
+    /* Optional: makes and packs a matrix on the device, the same bytes as matrix_pack; whatever reads it later waits for it. */
+    openpi_status (*matrix_generate)(device *device, const matrix *matrix, const generated_matrix *from, void *to,
+                                     openpi_error *error);
 
     /* Bytes of one sample's block of K (V takes the same). */
     size_t (*cache_bytes)(const device *device, int capacity, int head_dim, dtype type);

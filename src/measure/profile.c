@@ -43,9 +43,10 @@ static void write_shape(const op *op, int rows, double keys, char *text, size_t 
     switch (forms[op->kind].form) {
     case SHAPE_ROWS: snprintf(text, bytes, "%d", rows); break;
     case SHAPE_MATRIX: {
-        int more = op->kind == OP_ACTION_EMBED && op->action_embed.mlp_in.data;
+        static const char *const more[] = {"", "", "+mlp_out", "+mlp"};
+        int products = op->kind == OP_ACTION_EMBED ? action_embed_products(&op->action_embed) : 1;
         memcpy(&w, place, sizeof w);
-        snprintf(text, bytes, "%dx%dx%d%s", rows, w.n, w.k, more ? "+mlp" : "");
+        snprintf(text, bytes, "%dx%dx%d%s", rows, w.n, w.k, more[products]);
         break;
     }
     case SHAPE_HEADS:

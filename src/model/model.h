@@ -31,7 +31,7 @@ typedef struct gemma_layer {
 /* The switches that decide which matrices there are and how they are packed. */
 enum {
     MODEL_SWITCHES = 1 << SWITCH_FUSED_QKV | 1 << SWITCH_FUSED_GATE_UP | 1 << SWITCH_FUSED_POINTWISE |
-                     1 << SWITCH_DEAD_WORK_REMOVAL | 1 << SWITCH_PACKED_WEIGHTS
+                     1 << SWITCH_FOLDED_CONSTANTS | 1 << SWITCH_DEAD_WORK_REMOVAL | 1 << SWITCH_PACKED_WEIGHTS
 };
 
 typedef struct model {
@@ -57,8 +57,9 @@ typedef struct model {
 
     matrix state, action_in, action_out;   /* [expert width, 32] [expert width, 32] [32, expert width]        */
     const float *state_bias, *action_in_bias, *action_out_bias;
-    matrix mlp_in, time_in, mlp_out;       /* π0: action half and time half of action_time_mlp_in, …_out
-                                              π0.5: time_in, mlp_out = time_mlp_in, time_mlp_out              */
+    matrix mlp_in, time_in, mlp_out;       /* π0: action half and time half of action_time_mlp_in, …_out; mlp_in is merged
+                                              into action_in and its bias into time_in_bias (merged.h), and not there, but
+                                              without folded-constants. π0.5: time_in, mlp_out = time_mlp_in, time_mlp_out */
     const float *time_in_bias, *mlp_out_bias;
 
     void *block;                           /* device memory of all of it                                      */

@@ -12,13 +12,10 @@
 #include "model/checkpoint.h"
 #include "model/tensors_build.h"
 
-/* The gates of an adaptive norm, the last third of its bias, open by this much. */
-static const double RAISE = 0.7;
-
 static inline double value(const tensor *t, int64_t i) {
     double product = t->scale * hash_uniform(t->key, (uint64_t)i);
     double sum = t->offset + product;
-    return i >= t->raise_from ? sum + RAISE : sum;
+    return i >= t->raise_from ? sum + SYNTH_RAISE : sum;
 }
 
 static void read_f32(const tensor *t, int64_t first, int64_t count, float *out) {

@@ -14,6 +14,9 @@ typedef struct synth_kernel {
 
 enum { SYNTH_KERNELS = 3 };
 
+/* The gates of an adaptive norm, the last third of its bias, open by this much: what elements from raise_from on get. */
+#define SYNTH_RAISE 0.7
+
 /* 0: scalar, 1: AVX2, 2: AVX-512. NULL where this machine or build lacks it. */
 const synth_kernel *synth_kernel_at(int level);
 /* The fastest that runs here. */

@@ -315,7 +315,7 @@ tuning_key tuning_key_of(const op *op) {
     case OP_VELOCITY: return matrix_key(key, &op->velocity.rows, &op->velocity.weight, op->velocity.norm.kind);
     case OP_ACTION_EMBED:
         key = matrix_key(key, &op->action_embed.rows, &op->action_embed.in, NORM_NONE);
-        key.layers = op->action_embed.mlp_in.data || op->action_embed.mlp_in.n ? 3 : 1;
+        key.layers = action_embed_products(&op->action_embed);
         return key;
     case OP_EMBED_TEXT:
         key.m = op->embed_text.rows.capacity;

@@ -21,7 +21,7 @@ typedef struct tuning_key {
     dtype type, weights;         /* of activations, of packed weights                                     */
     int m, n, k;                 /* rows at capacity, outputs, inputs                                     */
     int heads, head_dim, capacity;         /* attention; qkv: of the matrix; capacity: of the cache       */
-    int layers;                  /* action_embed: 1 or 3                                                  */
+    int layers;                  /* action_embed: products, 1 to 3                                        */
     int cameras;                 /* 1 … 3: for calls of one sample with so many cameras; 0: for all       */
 } tuning_key;
 

@@ -1,4 +1,5 @@
-/* From checkpoint to packed weights: which tensors make which matrix, then one parallel pass over all of them.
+/* From checkpoint to packed weights: which tensors make which matrix, then one parallel pass over all of them. Synthetic
+ * matrices are left to the device where it makes them itself.
  *
  * lay_out() names every weight once and runs twice: to measure, then to bind addresses and collect jobs.
  * Rows go from the mapped file (or the generator) straight through the backend's packer into the block: there
@@ -6,24 +7,28 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/arena.h"
 #include "base/report.h"
+#include "model/merged.h"
 #include "model/model.h"
+#include "model/synth.h"
 
 #define PREFIX "paligemma_with_expert."
 #define TOWER PREFIX "paligemma.model.vision_tower.vision_model."
 #define LANGUAGE PREFIX "paligemma.model.language_model."
 #define EXPERT PREFIX "gemma_expert.model."
 
-enum { PARTS = 3, NAME = 256, SLICES = 64 };
+enum { PARTS = GENERATED_PARTS, NAME = 256, SLICES = 64 };
 
-/* One matrix to pack: up to three tensors on top of each other, a range of their columns. */
+/* One matrix to pack: up to three tensors on top of each other, a range of their columns; or computed rows. */
 typedef struct matrix_job {
     matrix *matrix;
     const tensor *parts[PARTS];
     int rows[PARTS], part_count;
     int column, row_length;                /* first column taken; columns a row has in the file               */
+    const float *computed;                 /* [n][k], and no parts; NULL: none                                */
     void *to;
     int blocks, first_task;
 } matrix_job;
@@ -31,6 +36,7 @@ typedef struct matrix_job {
 typedef struct vector_job {
     const tensor *parts[PARTS];
     int part_count, count;
+    const float *computed;                 /* [count], and no parts; NULL: none                               */
     void *to;
 } vector_job;
 
@@ -41,6 +47,7 @@ typedef struct loader {
     vector_job *vectors;
     int matrix_count, vector_count;
     size_t longest_vector;
+    merged merged;                         /* π0's, where they are merged                                     */
 } loader;
 
 static int on(const loader *l, op_switch which) { return !switch_off(l->model->off, which); }
@@ -55,10 +62,25 @@ typedef struct matrix_parts {
     int exact;                             /* keep the file's precision whatever the plan's type              */
 } matrix_parts;
 
+static void add_matrix(loader *l, matrix_job job) {
+    job.to = arena_take(&l->arena, l->model->device->backend->matrix_bytes(l->model->device, job.matrix));
+    job.matrix->data = job.to;
+    if (l->matrices) l->matrices[l->matrix_count] = job;
+    l->matrix_count++;
+}
+
+static const float *add_vector(loader *l, vector_job job) {
+    if ((size_t)job.count > l->longest_vector) l->longest_vector = (size_t)job.count;
+    job.to = arena_take(&l->arena, (size_t)job.count * sizeof(float));
+    if (l->vectors) l->vectors[l->vector_count] = job;
+    l->vector_count++;
+    return job.to;
+}
+
 static void take_matrix(loader *l, matrix *out, matrix_form form, int heads, const char *base, matrix_parts parts) {
     matrix_job job = {.matrix = out, .part_count = parts.count, .column = parts.column};
     int all_bf16 = 1, n = 0;
-    char name[NAME];
+    char name[2 * NAME];
     for (int i = 0; i < parts.count; i++) {
         snprintf(name, sizeof name, "%s%s.weight", base, parts.names[i]);
         const tensor *t = find(l, name);
@@ -71,25 +93,18 @@ static void take_matrix(loader *l, matrix *out, matrix_form form, int heads, con
     int keep = parts.exact || l->model->type == DTYPE_F32;
     *out = (matrix){NULL, n,     parts.columns ? parts.columns : job.row_length,   keep && !all_bf16 ? DTYPE_F32 : DTYPE_BF16,
                     form, heads, form == MATRIX_QKV ? l->model->dims.head_dim : 0, !on(l, SWITCH_PACKED_WEIGHTS)};
-    job.to = arena_take(&l->arena, l->model->device->backend->matrix_bytes(l->model->device, out));
-    out->data = job.to;
-    if (l->matrices) l->matrices[l->matrix_count] = job;
-    l->matrix_count++;
+    add_matrix(l, job);
 }
 
 static const float *take_vector(loader *l, const char *base, const char *const *names, int count) {
     vector_job job = {.part_count = count};
-    char name[NAME];
+    char name[2 * NAME];
     for (int i = 0; i < count; i++) {
         snprintf(name, sizeof name, "%s%s", base, names[i]);
         job.parts[i] = find(l, name);
         job.count += (int)job.parts[i]->count;
     }
-    if ((size_t)job.count > l->longest_vector) l->longest_vector = (size_t)job.count;
-    job.to = arena_take(&l->arena, (size_t)job.count * sizeof(float));
-    if (l->vectors) l->vectors[l->vector_count] = job;
-    l->vector_count++;
-    return job.to;
+    return add_vector(l, job);
 }
 
 static const float *vector(loader *l, const char *base, const char *name) { return take_vector(l, base, &name, 1); }
@@ -173,11 +188,31 @@ static void lay_out_gemma(loader *l, gemma_layer *g, const char *base, int ada, 
     linear(l, &g->down, base, "mlp.down_proj");
 }
 
-static void lay_out_heads(loader *l) {
+static int is_merged(const loader *l) { return l->model->variant == OPENPI_PI0 && on(l, SWITCH_FOLDED_CONSTANTS); }
+
+/* What comes in front of the expert's first activation. */
+static void lay_out_action_in(loader *l) {
     model *m = l->model;
-    int width = m->dims.expert_width, pi05 = m->variant == OPENPI_PI05;
+    int width = m->dims.expert_width;
+    if (m->variant == OPENPI_PI0)
+        take_matrix(l, &m->time_in, MATRIX_PLAIN, 0, "", (matrix_parts){{"action_time_mlp_in"}, 1, width, width, 1});
+    if (is_merged(l)) {
+        m->action_in = (matrix){NULL, width, OPENPI_ACTION_DIM, DTYPE_F32, MATRIX_PLAIN, 0, 0, !on(l, SWITCH_PACKED_WEIGHTS)};
+        add_matrix(l, (matrix_job){.matrix = &m->action_in, .computed = l->merged.weight});
+        m->time_in_bias = add_vector(l, (vector_job){.count = width, .computed = l->merged.bias});
+        return;
+    }
     linear_exact(l, &m->action_in, "action_in_proj");
     m->action_in_bias = vector(l, "", "action_in_proj.bias");
+    if (m->variant != OPENPI_PI0) return;
+    take_matrix(l, &m->mlp_in, MATRIX_PLAIN, 0, "", (matrix_parts){{"action_time_mlp_in"}, 1, 0, width, 1});
+    m->time_in_bias = vector(l, "", "action_time_mlp_in.bias");
+}
+
+static void lay_out_heads(loader *l) {
+    model *m = l->model;
+    int pi05 = m->variant == OPENPI_PI05;
+    lay_out_action_in(l);
     linear_exact(l, &m->action_out, "action_out_proj");
     m->action_out_bias = vector(l, "", "action_out_proj.bias");
     if (pi05) {
@@ -188,9 +223,6 @@ static void lay_out_heads(loader *l) {
     } else {
         linear_exact(l, &m->state, "state_proj");
         m->state_bias = vector(l, "", "state_proj.bias");
-        take_matrix(l, &m->mlp_in, MATRIX_PLAIN, 0, "", (matrix_parts){{"action_time_mlp_in"}, 1, 0, width, 1});
-        take_matrix(l, &m->time_in, MATRIX_PLAIN, 0, "", (matrix_parts){{"action_time_mlp_in"}, 1, width, width, 1});
-        m->time_in_bias = vector(l, "", "action_time_mlp_in.bias");
         linear_exact(l, &m->mlp_out, "action_time_mlp_out");
         m->mlp_out_bias = vector(l, "", "action_time_mlp_out.bias");
     }
@@ -226,6 +258,7 @@ static void lay_out(loader *l) {
 static void read_rows(const void *context, int row, int count, void *out) {
     const matrix_job *job = context;
     int k = job->matrix->k, first = 0;
+    if (job->computed) memcpy(out, job->computed + (size_t)row * (size_t)k, (size_t)count * (size_t)k * sizeof(float));
     for (int part = 0; part < job->part_count; first += job->rows[part++]) {
         for (; count && row - first < job->rows[part]; row++, count--) {
             int64_t at = (int64_t)(row - first) * job->row_length + job->column;
@@ -275,16 +308,38 @@ static void pack_task(void *argument, int task, int worker) {
     if (status != OPENPI_OK && atomic_compare_exchange_strong(&p->failed, &none, 1)) p->error = error;
 }
 
+/* 1: nothing of it is stored, and the device can make it itself. */
+static int is_generated(const loader *l, const matrix_job *job) {
+    int generated = l->model->device->backend->matrix_generate != NULL && !job->computed;
+    for (int i = 0; i < job->part_count; i++) generated &= !job->parts[i]->data;
+    return generated;
+}
+
+static openpi_status generate(const loader *l, const matrix_job *job, openpi_error *error) {
+    device *device = l->model->device;
+    generated_matrix from = {.count = job->part_count, .column = job->column, .row_length = job->row_length};
+    for (int i = 0; i < job->part_count; i++) {
+        const tensor *t = job->parts[i];
+        from.parts[i] = (generated_part){t->key, t->offset, t->scale, SYNTH_RAISE, t->raise_from, job->rows[i]};
+    }
+    return device->backend->matrix_generate(device, job->matrix, &from, job->to, error);
+}
+
 static openpi_status pack_matrices(loader *l, pool *pool, openpi_progress progress, void *user, openpi_error *error) {
     device *device = l->model->device;
     packing p = {.loader = l};
-    int tasks = 0;
+    int tasks = 0, generated = 0;
     for (int i = 0; i < l->matrix_count; i++) {
         matrix_job *job = &l->matrices[i];
+        job->first_task = tasks;
+        if (is_generated(l, job)) {        /* no tasks: pack_task finds those of the others */
+            TRY(generate(l, job, error));
+            generated++;
+            continue;
+        }
         size_t bytes = device->backend->matrix_scratch(device, job->matrix);
         if (bytes > p.scratch_bytes) p.scratch_bytes = bytes;
         job->blocks = device->backend->matrix_blocks(device, job->matrix);
-        job->first_task = tasks;
         tasks += (job->blocks + BLOCKS_PER_TASK - 1) / BLOCKS_PER_TASK;
     }
     p.scratch_bytes = (p.scratch_bytes + 63) & ~(size_t)63;
@@ -296,7 +351,7 @@ static openpi_status pack_matrices(loader *l, pool *pool, openpi_progress progre
         p.base = (int)((int64_t)tasks * slice / SLICES);
         int end = (int)((int64_t)tasks * (slice + 1) / SLICES);
         pool_run(pool, pack_task, &p, end - p.base);
-        if (progress) progress(user, "packing weights", (uint64_t)end, (uint64_t)tasks);
+        if (progress) progress(user, "packing weights", (uint64_t)(generated + end), (uint64_t)(generated + tasks));
     }
     free(p.scratch);
     if (!atomic_load(&p.failed)) return OPENPI_OK;
@@ -315,7 +370,8 @@ static openpi_status copy_vectors(loader *l, openpi_error *error) {
         float *to = row;
         for (int part = 0; part < job->part_count; to += job->parts[part++]->count)
             tensor_read_f32(job->parts[part], 0, job->parts[part]->count, to);
-        status = device->backend->upload(device, job->to, row, (size_t)job->count * sizeof(float), error);
+        status = device->backend->upload(device, job->to, job->computed ? job->computed : row,
+                                         (size_t)job->count * sizeof(float), error);
     }
     free(row);
     return status;
@@ -327,6 +383,7 @@ static openpi_status load(loader *l, pool *pool, openpi_progress progress, void 
     l->vectors = calloc((size_t)l->vector_count, sizeof *l->vectors);
     if (!l->matrices || !l->vectors)
         return report_no_memory(error, (size_t)l->matrix_count * sizeof *l->matrices, "the list of weights");
+    if (is_merged(l)) TRY(merged_make(m->checkpoint->tensors, m->dims.expert_width, pool, &l->merged, error));
     TRY(m->device->backend->allocate(m->device, m->bytes, "the model's weights", &m->block, error));
     l->arena.base = m->block;
     lay_out(l);
@@ -368,6 +425,7 @@ openpi_status model_load(const checkpoint *checkpoint, device *device, dtype typ
     loader l = {0};
     openpi_status status = measure(&l, checkpoint, device, type, off, error);
     if (status == OPENPI_OK) status = load(&l, pool, progress, progress_user, error);
+    merged_free(&l.merged);
     free(l.matrices);
     free(l.vectors);
     if (status == OPENPI_OK)

@@ -65,8 +65,9 @@ op_cost op_get_cost(const op *op, int rows, double keys) {
     case OP_ACTION_EMBED: {
         const op_action_embed *a = &op->action_embed;
         op_cost cost = linear(&a->in, r, fp32 * a->in.k, act * a->in.n);
-        if (!a->mlp_in.data) return cost;
-        return plus(cost, plus(linear(&a->mlp_in, r, 0, 0), linear(&a->mlp_out, r, 0, 0)));
+        if (action_embed_products(a) > 1) cost = plus(cost, linear(&a->mlp_out, r, 0, 0));
+        if (action_embed_products(a) > 2) cost = plus(cost, linear(&a->mlp_in, r, 0, 0));
+        return cost;
     }
     case OP_VELOCITY: {
         const op_velocity *a = &op->velocity;
@@ -111,9 +112,9 @@ int op_matrices(op *op, matrix *list[OP_MATRICES]) {
     case OP_VELOCITY: list[0] = &op->velocity.weight; return 1;
     case OP_ACTION_EMBED:
         list[0] = &op->action_embed.in;
-        list[1] = &op->action_embed.mlp_in;
-        list[2] = &op->action_embed.mlp_out;
-        return op->action_embed.mlp_in.n ? 3 : 1;
+        list[1] = &op->action_embed.mlp_out;
+        list[2] = &op->action_embed.mlp_in;
+        return action_embed_products(&op->action_embed);
     default: return 0;
     }
 }

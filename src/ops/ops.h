@@ -196,21 +196,25 @@ typedef struct op_state_embed {
     void *out;                   /* act [.][n]                                                            */
 } op_state_embed;
 
-/* Action tokens, fp32 until the end.
- *   a = x[r]·inᵀ + in_bias                                  [n]
- *   π0   (mlp_in.data):  u = silu(a·mlp_inᵀ + time)·mlp_outᵀ + mlp_out_bias;  time = W_in[:,n:]·temb + b_in
- *   π0.5:                u = a
+/* Action tokens, fp32 until the end: one, two or three products.
+ *   π0.5:          u = x[r]·inᵀ + in_bias                                                                       [n]
+ *   π0:            u = silu(x[r]·inᵀ + time)·mlp_outᵀ + mlp_out_bias;  `in` is W_in[:,:n]·A of the checkpoint's A = action_in
+ *                  and W_in = action_time_mlp_in, and time = W_in[:,n:]·temb + b_in + W_in[:,:n]·b_A
+ *   π0, unmerged:  u = silu((x[r]·inᵀ + in_bias)·mlp_inᵀ + time)·mlp_outᵀ + mlp_out_bias;  time = W_in[:,n:]·temb + b_in
  * Row r = (sample r / horizon, action r % horizon) goes to out row sample·out_stride + out_offset + action. */
 typedef struct op_action_embed {
     row_set rows;                /* horizon a sample                                                      */
     int horizon, out_stride, out_offset;
     const float *x;              /* [rows][in.k]                                                          */
     matrix in;
-    const float *in_bias;
-    matrix mlp_in, mlp_out;      /* data NULL: π0.5                                                       */
+    const float *in_bias;        /* NULL where mlp_in is merged into `in`                                 */
+    matrix mlp_in, mlp_out;      /* n 0 and data NULL: merged into `in`; mlp_out too: π0.5                */
     const float *time, *mlp_out_bias;      /* [n] each                                                    */
     void *out;                   /* act                                                                   */
 } op_action_embed;
+
+/* 1, 2 or 3 products, in that order. */
+static inline int action_embed_products(const op_action_embed *a) { return a->mlp_in.n ? 3 : a->mlp_out.n ? 2 : 1; }
 
 /* h = norm(x[sample·x_stride + x_offset + action]) rounded to act; v[r] = h·Wᵀ + bias in fp32;
  * x_t[r] += dt·v[r]. */

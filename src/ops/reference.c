@@ -154,14 +154,17 @@ void reference_state_embed(const op *op, int first, int end) {
 
 void reference_action_embed(const op *op, int first, int end) {
     const op_action_embed *a = &op->action_embed;
-    int n = a->in.n;
+    int n = a->in.n, products = action_embed_products(a);
     float in[MOST_WIDTH], hidden[MOST_WIDTH];
     for (int r = first; r < end; r++) {
         size_t to = ((size_t)(r / a->horizon) * (size_t)a->out_stride + (size_t)(a->out_offset + r % a->horizon)) * (size_t)n;
-        for (int o = 0; o < n; o++)
-            in[o] = (float)(product(a->x + (size_t)r * (size_t)a->in.k, &a->in, o) + a->in_bias[o]);
-        if (a->mlp_in.data) {
-            for (int o = 0; o < n; o++) hidden[o] = (float)silu(product(in, &a->mlp_in, o) + a->time[o]);
+        const float *x = a->x + (size_t)r * (size_t)a->in.k;
+        if (products != 2)
+            for (int o = 0; o < n; o++) in[o] = (float)(product(x, &a->in, o) + a->in_bias[o]);
+        if (products > 1) {
+            const matrix *to_hidden = products == 3 ? &a->mlp_in : &a->in;
+            if (products == 3) x = in;
+            for (int o = 0; o < n; o++) hidden[o] = (float)silu(product(x, to_hidden, o) + a->time[o]);
             for (int o = 0; o < n; o++) in[o] = (float)(product(hidden, &a->mlp_out, o) + a->mlp_out_bias[o]);
         }
         for (int o = 0; o < n; o++) store(a->out, op->type, to + (size_t)o, in[o]);

@@ -12,8 +12,9 @@ enum {
     SHAPE_GATE = 2,              /* linear_residual: a gate                                               */
     SHAPE_SHIFT = 4,             /* NORM_RMS with a bias: adaRMS                                          */
     SHAPE_SCATTER = 8,           /* norm_linear: out_row                                                  */
-    SHAPE_MLP = 16,              /* action_embed: π0's two layers more                                    */
+    SHAPE_MLP = 16,              /* action_embed: π0's two layers more, …                                 */
     SHAPE_GATED = 32,            /* norm_linear: MATRIX_GATED                                             */
+    SHAPE_MERGED = 64,           /* … the first of them merged into an fp32 `in`                          */
 };
 
 #define SHAPES_VISION(X, size, W, H, D, M, P)                                                       \
@@ -36,7 +37,8 @@ enum {
 
 #define SHAPES_EXPERT(X, size, W, H, M)                                                                            \
     X(size " state.embed", OP_STATE_EMBED, 1, W, 32, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_BIAS)                     \
-    X(size " pi0.action", OP_ACTION_EMBED, 10, W, 32, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_MLP)                     \
+    X(size " pi0.action", OP_ACTION_EMBED, 10, W, 32, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_MLP | SHAPE_MERGED)      \
+    X(size " pi0.action apart", OP_ACTION_EMBED, 10, W, 32, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_MLP)               \
     X(size " pi05.action", OP_ACTION_EMBED, 10, W, 32, 0, 0, 0, NORM_NONE, ACT_NONE, 0)                            \
     X(size " state.qkv", OP_NORM_QKV, 1, (H + 2) * 256, W, H, 256, 0, NORM_RMS, ACT_NONE, 0)                       \
     X(size " pi0.qkv", OP_NORM_QKV, 10, (H + 2) * 256, W, H, 256, 0, NORM_RMS, ACT_NONE, 0)                        \

@@ -15,7 +15,7 @@
     X(FUSED_QKV, "fused-qkv", "q, k and v of a layer are one product, not three")                                                \
     X(FUSED_GATE_UP, "fused-gate-up", "gate and up of an MLP are one product whose sums become GeGLU at once")                   \
     X(FUSED_POINTWISE, "fused-pointwise", "norms, biases, activations, RoPE and residuals happen inside products")               \
-    X(FOLDED_CONSTANTS, "folded-constants", "π0's time half of the action MLP is computed when a session opens")                 \
+    X(FOLDED_CONSTANTS, "folded-constants", "π0: one product before the action MLP's SiLU, not two; its time half is constant")  \
     X(FUSED_ATTENTION, "fused-attention", "attention never writes its scores to memory")                                         \
     X(DEAD_WORK_REMOVAL, "dead-work-removal", "the last prefix layer stops at K and V, which is all that is read")               \
     X(STATE_TOKEN_ONCE, "state-token-once", "π0's state token runs in the first step alone, not in every one")                   \

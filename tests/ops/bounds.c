@@ -173,9 +173,10 @@ static void bound_action_embed(problem *p, int r) {
     size_t to = ((size_t)(r / a->horizon) * (size_t)a->out_stride + (size_t)(a->out_offset + r % a->horizon)) * (size_t)n;
     row_size h = bounds_row(&no_norm, a->x, DTYPE_F32, (size_t)r * (size_t)k, k);
     double error = products * unit * h.length * 1.8 + 16 * unit;
-    if (a->mlp_in.data) {        /* each layer: its own error, and that of the row in front of it, random by random */
+    if (a->mlp_out.data) {       /* each layer: its own error, and that of the row in front of it, random by random */
         row_size u = {sqrt(n) * (h.length / sqrt(k) + 1) * 2, 0};
-        error = (products * unit * u.length + 8 * error) * 1.8 + 4e-7 * 8;
+        if (a->mlp_in.data) error = (products * unit * u.length + 8 * error) * 1.8;
+        error += 4e-7 * 8;       /* SiLU */
         error = (products * unit * u.length + 8 * error) * 1.8;
     }
     bounds_fill_row(p, problem_buffer(p, "out"), to, n, error);

@@ -47,8 +47,17 @@ static const op_shape made_shapes[] = {
     {"made image d 5", OP_IMAGE_ATTENTION, 512, 0, 0, 3, 5, 256, NORM_NONE, ACT_NONE, 0},
     {"made image d 64", OP_IMAGE_ATTENTION, 256, 0, 0, 1, 64, 256, NORM_NONE, ACT_NONE, 0},
     {"made action 33", OP_ACTION_EMBED, 33, 41, 32, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_MLP},
+    {"made merged action 33", OP_ACTION_EMBED, 33, 41, 32, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_MLP | SHAPE_MERGED},
     {"made state 7", OP_STATE_EMBED, 7, 37, 13, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_BIAS},
+    {"made state 66", OP_STATE_EMBED, 66, 70, 12, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_BIAS},
+    {"made state 5", OP_STATE_EMBED, 5, 70, 12, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_BIAS},
     {"made velocity 50", OP_VELOCITY, 50, 37, 72, 0, 0, 0, NORM_RMS, ACT_NONE, SHAPE_BIAS},
+    {"made velocity shift", OP_VELOCITY, 18, 32, 1024, 0, 0, 0, NORM_RMS, ACT_NONE, SHAPE_BIAS | SHAPE_SHIFT},
+    {"made velocity plain", OP_VELOCITY, 9, 33, 1000, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_BIAS},
+    {"made velocity layer", OP_VELOCITY, 10, 5, 40, 0, 0, 0, NORM_LAYER, ACT_NONE, SHAPE_BIAS},
+    {"made velocity k 100", OP_VELOCITY, 7, 32, 100, 0, 0, 0, NORM_RMS, ACT_NONE, SHAPE_BIAS | SHAPE_SHIFT},
+    {"made velocity k 1032", OP_VELOCITY, 3, 16, 1032, 0, 0, 0, NORM_RMS, ACT_NONE, SHAPE_BIAS},
+    {"made velocity 160", OP_VELOCITY, 160, 32, 264, 0, 0, 0, NORM_RMS, ACT_NONE, SHAPE_BIAS},
     {"made text 7", OP_EMBED_TEXT, 7, 41, 0, 0, 0, 0, NORM_NONE, ACT_NONE, 0},
     {"made raw 33", OP_NORM_LINEAR, 13, 33, 45, 0, 0, 0, NORM_RMS, ACT_SILU, SHAPE_BIAS | SHAPE_RAW},
     {"made raw gated 35", OP_NORM_LINEAR, 40, 70, 588, 0, 0, 0, NORM_RMS, ACT_GEGLU, SHAPE_GATED | SHAPE_RAW},
@@ -56,6 +65,8 @@ static const op_shape made_shapes[] = {
     {"made raw down", OP_LINEAR_RESIDUAL, 10, 96, 256, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_GATE | SHAPE_RAW},
     {"made raw rows 300", OP_LINEAR_RESIDUAL, 300, 72, 136, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_BIAS | SHAPE_RAW},
     {"made raw action", OP_ACTION_EMBED, 33, 41, 32, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_MLP | SHAPE_RAW},
+    {"made raw merged action", OP_ACTION_EMBED, 33, 41, 32, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_MLP | SHAPE_MERGED | SHAPE_RAW},
+    {"made raw velocity", OP_VELOCITY, 10, 32, 1024, 0, 0, 0, NORM_RMS, ACT_NONE, SHAPE_BIAS | SHAPE_RAW},
     {"made norm 7", OP_NORM, 13, 0, 7, 0, 0, 0, NORM_RMS, ACT_NONE, 0},
     {"made norm 1024", OP_NORM, 10, 0, 1024, 0, 0, 0, NORM_RMS, ACT_NONE, SHAPE_SHIFT},
     {"made norm 1152", OP_NORM, 300, 0, 1152, 0, 0, 0, NORM_LAYER, ACT_NONE, 0},
@@ -103,6 +114,7 @@ static const op_shape large_shapes[] = {
     {"large attention 1500", OP_CACHE_ATTENTION, 1500, 0, 0, 8, 256, 800, NORM_NONE, ACT_NONE, 0},
     {"large rows 2400", OP_NORM_LINEAR, 2400, 3456, 1152, 0, 0, 0, NORM_LAYER, ACT_GELU, SHAPE_BIAS},
     {"large action 50", OP_ACTION_EMBED, 50, 1024, 32, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_MLP},
+    {"large merged action 50", OP_ACTION_EMBED, 50, 1024, 32, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_MLP | SHAPE_MERGED},
 };
 
 /* amx_emulated is level amx with tiles in plain C; portable and hopper are a GPU's kernels. */
@@ -153,7 +165,8 @@ static double work_of(const op_shape *s) {
     case OP_SCORES:
     case OP_VALUES: return 2.0 * s->rows * s->keys * width;
     case OP_SOFTMAX: return 8.0 * s->rows * s->keys * s->heads;
-    case OP_ACTION_EMBED: return (double)s->rows * s->n * (s->k + (s->options & SHAPE_MLP ? 2.0 * s->n : 0));
+    case OP_ACTION_EMBED:
+        return (double)s->rows * s->n * (s->k + (s->options & SHAPE_MERGED ? 1.0 : s->options & SHAPE_MLP ? 2.0 : 0) * s->n);
     default: return (double)s->rows * s->n * (s->k ? s->k : 1);
     }
 }

@@ -299,10 +299,12 @@ static void make_action_embed(maker *m) {
     a->out_stride = a->horizon + 2;
     maker_add_rows(m, AT(action_embed.rows), 0);
     maker_add_floats(m, "x", AT(action_embed.x), s->rows * s->k, 1);
-    add_matrix(m, AT(action_embed.in), matrix_of(p, s->n, s->k, MATRIX_PLAIN));
-    maker_add_floats(m, "in_bias", AT(action_embed.in_bias), s->n, 1);
+    matrix in = matrix_of(p, s->n, s->k, MATRIX_PLAIN);
+    if (s->options & SHAPE_MERGED) in.type = DTYPE_F32;
+    else maker_add_floats(m, "in_bias", AT(action_embed.in_bias), s->n, 1);
+    add_matrix(m, AT(action_embed.in), in);
     if (s->options & SHAPE_MLP) {
-        add_matrix(m, AT(action_embed.mlp_in), matrix_of(p, s->n, s->n, MATRIX_PLAIN));
+        if (!(s->options & SHAPE_MERGED)) add_matrix(m, AT(action_embed.mlp_in), matrix_of(p, s->n, s->n, MATRIX_PLAIN));
         add_matrix(m, AT(action_embed.mlp_out), matrix_of(p, s->n, s->n, MATRIX_PLAIN));
         maker_add_floats(m, "time", AT(action_embed.time), s->n, 1);
         maker_add_floats(m, "mlp_out_bias", AT(action_embed.mlp_out_bias), s->n, 1);

@@ -85,20 +85,24 @@ static cpu_gemm velocity(const op *op, cpu_gemm g) {
     return g;
 }
 
-/* ---- action tokens: in, and for π0 two layers more, fp32 rows in between ------------------------------------ */
+/* ---- action tokens: for π0 two or three layers, fp32 rows in between ----------------------------------------- */
 
 enum { ACTION_IN, ACTION_HIDDEN, ACTION_OUT };
 
+/* Two products are the last two layers, one is the first. */
+static int action_first(const op_action_embed *a) { return action_embed_products(a) == 2 ? ACTION_HIDDEN : ACTION_IN; }
+static int action_last(const op_action_embed *a) { return action_embed_products(a) == 1 ? ACTION_IN : ACTION_OUT; }
+
 static cpu_gemm action_layer(const op *op, cpu_gemm g, int which, const float *x, float *out) {
     const op_action_embed *a = &op->action_embed;
-    g.weight = which == ACTION_IN ? &a->in : which == ACTION_HIDDEN ? &a->mlp_in : &a->mlp_out;
+    g.weight = which == action_first(a) ? &a->in : which == ACTION_HIDDEN ? &a->mlp_in : &a->mlp_out;
     g.x = x;
     g.type = DTYPE_F32;
     g.finisher = g.kernels->elements->linear;
     g.finish = (cpu_finish){.type = DTYPE_F32, .n = a->in.n, .out = out};
     g.finish.bias = which == ACTION_IN ? a->in_bias : which == ACTION_HIDDEN ? a->time : a->mlp_out_bias;
     if (which == ACTION_HIDDEN) g.finish.activation = ACT_SILU;
-    if (which == ACTION_OUT || !a->mlp_in.data) {
+    if (which == action_last(a)) {
         g.finish.type = op->type;
         g.finish.group = a->horizon;
         g.finish.stride = a->out_stride;
@@ -113,22 +117,26 @@ static size_t action_rows_bytes(const op_action_embed *a) {
 }
 
 static size_t action_bytes(const op *op, cpu_gemm g) {
-    size_t most = 0, rows = action_rows_bytes(&op->action_embed);
-    for (int i = ACTION_IN; i <= ACTION_OUT; i++) {
+    const op_action_embed *a = &op->action_embed;
+    size_t most = 0;
+    for (int i = action_first(a); i <= action_last(a); i++) {
         cpu_gemm layer = action_layer(op, g, i, NULL, NULL);
-        size_t bytes = layer.weight->data || i == ACTION_IN ? cpu_gemm_bytes(&layer) : 0;
+        size_t bytes = cpu_gemm_bytes(&layer);
         if (bytes > most) most = bytes;
     }
-    return 2 * rows + most;
+    return 2 * action_rows_bytes(a) + most;
 }
 
 static void action_run(const op *op, cpu_gemm g, char *work) {
     const op_action_embed *a = &op->action_embed;
     size_t bytes = action_rows_bytes(a);
-    float *in = (float *)work, *hidden = (float *)(work + bytes);
-    cpu_gemm layers[] = {action_layer(op, g, ACTION_IN, a->x, in), action_layer(op, g, ACTION_HIDDEN, in, hidden),
-                         action_layer(op, g, ACTION_OUT, hidden, NULL)};
-    for (int i = 0; i < (a->mlp_in.data ? 3 : 1); i++) cpu_gemm_run(&layers[i], work + 2 * bytes);
+    const float *x = a->x;
+    for (int i = action_first(a); i <= action_last(a); i++) {
+        float *out = (float *)(work + (i & 1 ? bytes : 0));
+        cpu_gemm layer = action_layer(op, g, i, x, out);
+        cpu_gemm_run(&layer, work + 2 * bytes);
+        x = out;
+    }
 }
 
 /* ---- text ------------------------------------------------------------------------------------------------- */
@@ -163,10 +171,10 @@ static cpu_gemm start(const cpu_kernels *kernels, pool *pool, const op *op, int 
     return (cpu_gemm){.kernels = kernels, .pool = pool, .rows = rows, .type = op->type};
 }
 
-/* 1 where an op at its capacity is a product that streams; the three of action_embed go by the first. */
+/* 1 where an op at its capacity is a product that streams; those of action_embed go by the first. */
 static int streams(const cpu_kernels *kernels, pool *pool, const op *op) {
     cpu_gemm g = start(kernels, pool, op, op_rows(op)->capacity);
-    if (op->kind == OP_ACTION_EMBED) g = action_layer(op, g, ACTION_IN, NULL, NULL);
+    if (op->kind == OP_ACTION_EMBED) g = action_layer(op, g, action_first(&op->action_embed), NULL, NULL);
     else if (gemms[op->kind]) g = gemms[op->kind](op, g);
     else return 0;
     return cpu_gemm_streams(&g);

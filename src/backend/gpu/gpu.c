@@ -434,6 +434,7 @@ const backend backend_cuda = {
     .matrix_blocks = gpu_matrix_blocks,
     .matrix_scratch = gpu_matrix_scratch,
     .matrix_pack = gpu_matrix_pack,
+    .matrix_generate = gpu_matrix_generate,
     .cache_bytes = gpu_cache_bytes,
     .cache_read = gpu_cache_read,
     .work_bytes = gpu_work_bytes,

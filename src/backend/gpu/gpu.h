@@ -5,6 +5,7 @@
  *   parts.c    the resident kernel's launch in parts, by its time stamps
  *   roof.c     the device's ceilings
  *   pack.c     weights into the layout of kernels/args.h, through pinned staging
+ *   generate.c synthetic weights into that layout, made on the device
  *   launch.c   which kernels an op runs on, with what tiles; the work block (launch.h: its parts) */
 #ifndef BACKEND_GPU_GPU_H
 #define BACKEND_GPU_GPU_H
@@ -15,6 +16,7 @@
 #include "backend/backend.h"
 #include "backend/gpu/driver.h"
 #include "backend/gpu/kernels/args.h"
+#include "backend/gpu/kernels/row_order.h"
 
 /* X(kernel, image, dynamic shared memory) */
 #define GPU_KERNEL_LIST(X)                  \
@@ -24,6 +26,7 @@
     X(patches, simt, 0)                     \
     X(linear_simt, simt, 0)                 \
     X(linear_rows, simt, 1)                 \
+    X(linear_short, simt, 0)                \
     X(attention_simt_image, simt, 1)        \
     X(attention_simt_cache, simt, 1)        \
     X(activate, pointwise, 0)               \
@@ -35,6 +38,9 @@
     X(scores_mma, pointwise, 0)             \
     X(values_mma, pointwise, 0)             \
     X(pack_raw, pointwise, 0)               \
+    X(generate, generate, 0)                \
+    X(velocity_rows, velocity, 0)           \
+    X(velocity_rows_f32, velocity, 0)       \
     X(gemm_mma_128_128, gemm_mma, 1)        \
     X(gemm_mma_64_64, gemm_mma, 1)          \
     X(skinny_16_8, skinny_mma, 1)           \
@@ -53,14 +59,18 @@
     X(hopper_256x64, gemm_hopper, 1)        \
     X(hopper_128x64, gemm_hopper, 1)        \
     X(hopper_64x200_turned, gemm_hopper, 1) \
+    X(hopper_64x208_turned, gemm_hopper, 1) \
     X(hopper_128x200_gated, gemm_hopper, 1) \
     X(hopper_128x184_gated, gemm_hopper, 1) \
+    X(hopper_128x168_gated, gemm_hopper, 1) \
     X(hopper_128x144_gated, gemm_hopper, 1) \
     X(hopper_128x200_parts, gemm_hopper, 1) \
     X(hopper_128x144_parts, gemm_hopper, 1) \
     X(hopper_128x128_parts, gemm_hopper, 1) \
-    X(skinny_hopper_qkv, skinny_hopper, 1)  \
-    X(skinny_hopper_gated, skinny_hopper, 1) \
+    X(skinny_hopper_qkv_2, skinny_hopper, 1) \
+    X(skinny_hopper_qkv_4, skinny_hopper, 1) \
+    X(skinny_hopper_gated_4, skinny_hopper, 1) \
+    X(skinny_hopper_gated_8, skinny_hopper, 1) \
     X(skinny_hopper_residual_2, skinny_hopper, 1) \
     X(skinny_hopper_residual_4, skinny_hopper, 1) \
     X(skinny_hopper_store_2, skinny_hopper, 1) \
@@ -143,7 +153,8 @@ typedef struct gpu_issue {
     void *stream;
     char *work;
     struct recording *recording;           /* hears of every launch; NULL: none                               */
-    int op, left;                          /* the op being issued, and how many there are from it on          */
+    const struct op *at;                   /* the op being issued                                             */
+    int op, left;                          /* its place, and how many there are from it on; left 0: it alone  */
     int ops;                               /* how many the next launches compute: 1 unless gpu_issue_op says more */
     int measure;                           /* 1: nothing is launched, only `work_bytes` is learned            */
     size_t work_bytes;
@@ -189,8 +200,14 @@ int gpu_matrix_blocks(const device *device, const matrix *matrix);
 size_t gpu_matrix_scratch(const device *device, const matrix *matrix);
 openpi_status gpu_matrix_pack(device *device, const matrix *matrix, int first, int count, const matrix_source *source, void *to,
                               void *scratch, openpi_error *error);
+/* The rows behind its packed columns, or of a raw matrix behind its rows. */
+gpu_row_order gpu_row_order_of(const matrix *matrix);
 /* The kernels' view of a packed matrix. */
 gpu_weights gpu_weights_of(const matrix *matrix);
 int gpu_head_columns(int head_dim);        /* packed columns of a q or k head                                 */
+
+/* generate.c: function of the backend table. */
+openpi_status gpu_matrix_generate(device *device, const matrix *matrix, const generated_matrix *from, void *to,
+                                  openpi_error *error);
 
 #endif

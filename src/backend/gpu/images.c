@@ -10,6 +10,8 @@
 
 IMAGE(simt)
 IMAGE(pointwise)
+IMAGE(generate)
+IMAGE(velocity)
 IMAGE(gemm_mma)
 IMAGE(skinny_mma)
 IMAGE(attention_mma)
@@ -23,6 +25,8 @@ IMAGE(roof_hopper)
 const gpu_image gpu_images_cuda[] = {
     {"simt", gpu_image_simt, 0},
     {"pointwise", gpu_image_pointwise, 0},
+    {"generate", gpu_image_generate, 0},
+    {"velocity", gpu_image_velocity, 0},
     {"gemm_mma", gpu_image_gemm_mma, 0},
     {"skinny_mma", gpu_image_skinny_mma, 0},
     {"attention_mma", gpu_image_attention_mma, 0},

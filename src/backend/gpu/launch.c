@@ -101,6 +101,17 @@ static gpu_linear linear_of(const row_set *rows, const void *x, int f32, const n
     return p;
 }
 
+/* What the op after next will read, for kernels that read little themselves: the op behind this one has its weights on the
+ * way already when it starts early. */
+static gpu_ahead ahead_of(const gpu_issue *issue) {
+    enum { AFTER_NEXT = 2 };
+    matrix *list[OP_MATRICES];
+    if (!issue->device->overlap || issue->left <= AFTER_NEXT) return (gpu_ahead){0};
+    op later = issue->at[AFTER_NEXT];
+    if (op_matrices(&later, list) != 1 || list[0]->raw) return (gpu_ahead){0};
+    return (gpu_ahead){list[0]->data, (uint32_t)gpu_matrix_bytes(&issue->device->base, list[0])};
+}
+
 static int activation_of(activation a) {
     return a == ACT_GELU || a == ACT_GEGLU ? GPU_ACT_GELU : a == ACT_SILU ? GPU_ACT_SILU : GPU_ACT_NONE;
 }
@@ -127,6 +138,7 @@ static void issue_linear_residual(gpu_issue *issue, const op *op) {
     gpu_linear p = linear_of(&a->rows, a->a, f32, NULL, &a->weight);
     p.epilogue = (gpu_epilogue){
         .kind = GPU_EPILOGUE_RESIDUAL, .f32 = f32, .n = a->weight.n, .bias = a->bias, .gate = a->gate, .out = a->x};
+    p.ahead = ahead_of(issue);
     gpu_launch_linear(issue, &a->rows, p, 0);
 }
 
@@ -184,7 +196,7 @@ static void issue_state_embed(gpu_issue *issue, const op *op) {
 
 static void issue_action_embed(gpu_issue *issue, const op *op) {
     const op_action_embed *a = &op->action_embed;
-    int n = a->in.n, deep = a->mlp_in.data != NULL;
+    int n = a->in.n, products = action_embed_products(a);
     size_t used = 0, bytes = (size_t)a->rows.capacity * (size_t)n * sizeof(float);
     gpu_epilogue last = {.kind = GPU_EPILOGUE_STORE,
                          .f32 = op->type == DTYPE_F32,
@@ -192,7 +204,7 @@ static void issue_action_embed(gpu_issue *issue, const op *op) {
                          .to = {NULL, a->horizon, a->out_stride, a->out_offset},
                          .out = a->out};
     gpu_linear p = linear_of(&a->rows, a->x, 1, NULL, &a->in);
-    if (!deep) {
+    if (products == 1) {
         p.epilogue = last;
         p.epilogue.bias = a->in_bias;
         gpu_launch_linear(issue, &a->rows, p, used);
@@ -200,7 +212,7 @@ static void issue_action_embed(gpu_issue *issue, const op *op) {
     }
     /* fp32 between the products: as it is, or as bf16 + bf16 (a row is [upper | lower]) where tensor cores do them. */
     gpu_ways ways = {.rule = -1};
-    if (!last.f32 && a->mlp_in.type == DTYPE_BF16 && a->mlp_out.type == DTYPE_BF16 &&
+    if (!last.f32 && (products < 3 || a->mlp_in.type == DTYPE_BF16) && a->mlp_out.type == DTYPE_BF16 &&
         gpu_split_legal(issue->device, a->rows.capacity, n))
         gpu_ways_add(&ways, (gpu_way){GPU_skinny_hopper_store_2, 0, 0, 0}, 1);
     gpu_ways_add(&ways, (gpu_way){GPU_linear_rows, 0, 0, 0}, 1);
@@ -208,11 +220,14 @@ static void issue_action_embed(gpu_issue *issue, const op *op) {
     if (!way) return;
     int split = way->kernel == GPU_skinny_hopper_store_2;
     issue->choice = 0;                     /* the products inside are as the rule has them */
-    float *in = gpu_work_at(issue, &used, bytes), *hidden = gpu_work_at(issue, &used, bytes);
-    p.epilogue = (gpu_epilogue){.kind = GPU_EPILOGUE_STORE, .f32 = !split, .split = split, .n = n, .bias = a->in_bias, .out = in};
-    gpu_launch_linear(issue, &a->rows, p, used);
-    p = linear_of(&a->rows, in, !split, NULL, &a->mlp_in);
-    p.ldx <<= split, p.k_blocks <<= split;
+    float *in = products == 3 ? gpu_work_at(issue, &used, bytes) : NULL, *hidden = gpu_work_at(issue, &used, bytes);
+    if (products == 3) {
+        p.epilogue =
+            (gpu_epilogue){.kind = GPU_EPILOGUE_STORE, .f32 = !split, .split = split, .n = n, .bias = a->in_bias, .out = in};
+        gpu_launch_linear(issue, &a->rows, p, used);
+        p = linear_of(&a->rows, in, !split, NULL, &a->mlp_in);
+        p.ldx <<= split, p.k_blocks <<= split;
+    }
     p.epilogue = (gpu_epilogue){.kind = GPU_EPILOGUE_STORE,
                                 .activation = GPU_ACT_SILU,
                                 .f32 = !split,
@@ -332,25 +347,21 @@ static void launch_splits(gpu_issue *issue, const op_cache_attention *a, int que
 static void issue_cache_attention(gpu_issue *issue, const op *op) {
     const op_cache_attention *a = &op->cache_attention;
     int queries = a->rows.capacity * a->heads;
-    gpu_cache_attention p = {a->rows.count,
-                             a->rows.sample,
-                             a->rows.keys,
-                             a->rows.position,
-                             a->q,
-                             a->cache.k,
-                             a->cache.v,
-                             op->type == DTYPE_F32,
-                             a->heads,
-                             a->cache.head_dim,
-                             a->cache.capacity,
-                             a->scale,
-                             a->out,
-                             1,
-                             0,
-                             NULL,
-                             NULL,
-                             queries,
-                             0};
+    gpu_cache_attention p = {.count = a->rows.count,
+                             .sample = a->rows.sample,
+                             .keys = a->rows.keys,
+                             .position = a->rows.position,
+                             .q = a->q,
+                             .k = a->cache.k,
+                             .v = a->cache.v,
+                             .f32 = op->type == DTYPE_F32,
+                             .heads = a->heads,
+                             .head_dim = a->cache.head_dim,
+                             .capacity = a->cache.capacity,
+                             .scale = a->scale,
+                             .out = a->out,
+                             .splits = 1,
+                             .part_rows = queries};
     gpu_ways ways = {.rule = -1};
     list_attention(issue->device, &ways, op);
     const gpu_way *way = gpu_pick(issue, &ways);
@@ -362,6 +373,7 @@ static void issue_cache_attention(gpu_issue *issue, const op *op) {
     case GPU_attention_cluster:
         p.splits = way->count;
         p.span = span_of(a, way->count);
+        p.ahead = ahead_of(issue);
         gpu_launch_cluster(issue, way->kernel, ceil_div(queries, 16) * way->count, 1, way->count, 128,
                            cache_shared(1) + (size_t)way->count * 2304, &p);
         return;
@@ -386,6 +398,7 @@ void gpu_issue_op(gpu_issue *issue, const op *op) {
     char *work = issue->work;
     size_t most = issue->work_bytes, raw = gpu_raw_pack(issue, &packed);
     issue->choice = op->choice;
+    issue->at = op;
     issue->work_bytes = 0;
     if (raw && work) issue->work = work + raw;
     issue_functions[op->kind](issue, &packed);

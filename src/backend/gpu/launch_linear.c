@@ -5,6 +5,8 @@
  *   hopper    gemm_hopper: many rows; a norm goes first
  *   mma       gemm_mma: the same on any tensor core
  *   rows      linear_rows: few rows of any type
+ *   inputs    linear_short: few rows of few fp32 inputs
+ *   velocity  velocity_rows: the end of a denoise step
  *   simt      linear_simt: anything
  *
  * The list's order is part of the contract (op.choice counts in it): new ways go behind those of their kind, and tables
@@ -124,6 +126,7 @@ typedef struct hopper_tile {
     int parts;                             /* most blocks of a cluster that share k; 0: not made for it       */
 } hopper_tile;
 
+/* The rule does not know of parts; when those win, a table says. */
 static const hopper_tile hopper_tiles[] = {
     {GPU_hopper_160x128, 160, 128, 2, 6, STORE_ROWS, 0, 0},
     {GPU_hopper_200x128, 200, 128, 2, 5, STORE_ROWS, 0, 0},
@@ -131,14 +134,16 @@ static const hopper_tile hopper_tiles[] = {
     {GPU_hopper_256x64, 256, 64, 1, 5, STORE_ROWS, 0, 0},
     {GPU_hopper_128x64, 128, 64, 1, 8, STORE_ROWS, 1, 0},
     {GPU_hopper_64x200_turned, 64, 200, 1, 6, STORE_TURNED, 1, 0},
+    {GPU_hopper_64x208_turned, 64, 208, 1, 5, STORE_TURNED, 1, 0},
     {GPU_hopper_128x200_gated, 128, 200, 2, 4, STORE_GATED, 0, 0},
     {GPU_hopper_128x184_gated, 128, 184, 2, 4, STORE_GATED, 0, 0},
+    {GPU_hopper_128x168_gated, 128, 168, 2, 4, STORE_GATED, 0, 0},
     {GPU_hopper_128x144_gated, 128, 144, 2, 5, STORE_GATED, 0, 0},
     {GPU_hopper_128x200_parts, 128, 200, 2, 4, STORE_TURNED, 1, 8},
     {GPU_hopper_128x144_parts, 128, 144, 2, 5, STORE_TURNED, 1, 8},
     {GPU_hopper_128x128_parts, 128, 128, 2, 5, STORE_TURNED, 1, 8},
 };
-enum { HOPPER_TILES = sizeof hopper_tiles / sizeof *hopper_tiles, RULE_TILES = 7, MOST_PARTS = 8 };
+enum { HOPPER_TILES = sizeof hopper_tiles / sizeof *hopper_tiles, MOST_PARTS = 8 };
 
 static int hopper_legal(const hopper_tile *t, const gpu_linear *p) {
     const gpu_epilogue *e = &p->epilogue;
@@ -156,7 +161,9 @@ static int hopper_legal(const hopper_tile *t, const gpu_linear *p) {
 static double hopper_cost(const gpu_device *device, const hopper_tile *t, int rows, const gpu_linear *p) {
     int tiles = ceil_div(rows, t->rows) * ceil_div(p->weights.columns, t->columns), k = p->k_blocks * GPU_ATOM_K;
     double multiply = (double)t->columns * t->rows * k / 2048, move = (double)(t->columns + t->rows) * 2 * k / 72;
-    double store = t->store == STORE_GATED ? 0 : p->epilogue.kind == GPU_EPILOGUE_GATED ? 6000 : 1500;
+    double store = t->store == STORE_GATED                   ? 0
+                   : p->epilogue.kind == GPU_EPILOGUE_GATED ? 6000.0 / (256 * 128) * t->columns * t->rows
+                                                            : 1500;
     return ceil_div(tiles, device->multiprocessors) * ((multiply > move ? multiply : move) + store);
 }
 
@@ -168,12 +175,12 @@ static size_t hopper_shared(const hopper_tile *t) {
            (t->store == STORE_GATED ? 0 : 2 * (size_t)t->columns * sizeof(float));
 }
 
-/* The rule knows the first tiles; when the others win, a table says. `norm` as in add_skinny. */
+/* `norm` as in add_skinny. */
 static void add_hopper(const gpu_device *device, gpu_ways *ways, int rows, const gpu_linear *p, int norm) {
     const hopper_tile *best = NULL;
     double least_cost = 0;
-    for (int i = 0; i < RULE_TILES; i++) {
-        if (!hopper_legal(&hopper_tiles[i], p)) continue;
+    for (int i = 0; i < HOPPER_TILES; i++) {
+        if (hopper_tiles[i].parts || !hopper_legal(&hopper_tiles[i], p)) continue;
         double cost = hopper_cost(device, &hopper_tiles[i], rows, p);
         if (best && cost >= least_cost) continue;
         best = &hopper_tiles[i];
@@ -215,14 +222,19 @@ static void launch_hopper(gpu_issue *issue, const row_set *rows, const gpu_linea
 typedef struct short_tile {
     gpu_kernel kernel;
     int kind, groups, parts;
+    int ways;                              /* that its warps share the groups in                              */
 } short_tile;
 
+/* The first that is legal is the rule's: wide ones leave a multiprocessor one block, so that all blocks of a kernel are there,
+ * and fetch their weights, while the one in front still runs. */
 static const short_tile short_tiles[] = {
-    {GPU_skinny_hopper_qkv, GPU_EPILOGUE_QKV, 2, 1},
-    {GPU_skinny_hopper_gated, GPU_EPILOGUE_GATED, 4, 1},
-    {GPU_skinny_hopper_residual_2, GPU_EPILOGUE_RESIDUAL, 2, 2},
-    {GPU_skinny_hopper_residual_4, GPU_EPILOGUE_RESIDUAL, 4, 4},
-    {GPU_skinny_hopper_store_2, GPU_EPILOGUE_STORE, 2, 2},
+    {GPU_skinny_hopper_qkv_4, GPU_EPILOGUE_QKV, 4, 1, 2},
+    {GPU_skinny_hopper_qkv_2, GPU_EPILOGUE_QKV, 2, 1, 1},
+    {GPU_skinny_hopper_gated_8, GPU_EPILOGUE_GATED, 8, 1, 2},
+    {GPU_skinny_hopper_gated_4, GPU_EPILOGUE_GATED, 4, 1, 1},
+    {GPU_skinny_hopper_residual_4, GPU_EPILOGUE_RESIDUAL, 4, 4, 2},
+    {GPU_skinny_hopper_residual_2, GPU_EPILOGUE_RESIDUAL, 2, 2, 1},
+    {GPU_skinny_hopper_store_2, GPU_EPILOGUE_STORE, 2, 2, 1},
 };
 
 enum { SHORT_TILES = sizeof short_tiles / sizeof *short_tiles };
@@ -246,18 +258,43 @@ static void launch_short(gpu_issue *issue, const row_set *rows, const gpu_linear
     const short_tile *t = &short_tiles[way->tile];
     if (issue->measure || issue->code) return;
     size_t blocks = (size_t)(p->k_blocks / t->parts), operands = blocks * (2048 + (size_t)t->groups * GPU_ATOM_BYTES);
-    size_t sums = (size_t)t->parts * 8 * (size_t)(t->groups / t->parts) * 512;
+    size_t sums = (size_t)(8 / t->ways * t->groups) * 512;
     size_t shared = t->parts > 1 ? operands + sums : operands > sums ? operands : sums;
     gpu_hopper h;
     memset(&h, 0, sizeof h);
     h.linear = *p;
     h.linear.stages = (int)shared;
-    if (p->norm) shared += 2 * (size_t)p->ldx * sizeof(float);
+    if (p->norm) shared += (p->norm_bias ? 2 : 1) * (size_t)p->ldx * sizeof(float);
     gpu_make_map(issue, &h.x, 1, 3, p->x, (uint64_t[]){GPU_ATOM_K, (uint64_t)rows->capacity, (uint64_t)p->k_blocks},
                  (uint64_t[]){(uint64_t)p->ldx * sizeof(bf16), GPU_ATOM_K * sizeof(bf16)},
                  (unsigned[]){GPU_ATOM_K, 16, (unsigned)blocks});
     gpu_launch_cluster(issue, t->kernel, p->weights.columns / (8 * t->groups) * t->parts, ceil_div(rows->capacity, 16), t->parts,
                        256, shared, &h);
+}
+
+/* ---- both ends of a denoise step -------------------------------------------------------------------------- */
+
+enum { SHORT_INPUTS = 32, VELOCITY_INPUTS = 1024, VELOCITY_ROWS = 8 };
+
+static int inputs_legal(const gpu_linear *p) {
+    return p->x_type == GPU_X_F32 && !p->norm && p->epilogue.kind == GPU_EPILOGUE_STORE && p->weights.k % 4 == 0 &&
+           p->weights.k <= SHORT_INPUTS;
+}
+
+static int velocity_legal(const gpu_linear *p) {
+    const gpu_epilogue *e = &p->epilogue;
+    return p->x_type == GPU_X_BF16 && p->round && p->norm != GPU_NORM_LAYER && p->weights.k % 8 == 0 &&
+           p->weights.k <= VELOCITY_INPUTS && e->kind == GPU_EPILOGUE_STORE && e->x_t && e->f32 && !e->split && !e->add &&
+           e->activation == GPU_ACT_NONE && !e->to.map && !e->to.group;
+}
+
+/* What is made for one product is the rule's wherever it can run. */
+static void add_special(gpu_ways *ways, int rows, const gpu_linear *p) {
+    if (rows <= FEW_ROWS && inputs_legal(p)) ways->rule = -1, gpu_ways_add(ways, (gpu_way){GPU_linear_short, 0, 0, 0}, 1);
+    if (velocity_legal(p)) {
+        ways->rule = -1;
+        gpu_ways_add(ways, (gpu_way){p->weights.f32 ? GPU_velocity_rows_f32 : GPU_velocity_rows, 0, 0, 0}, 1);
+    }
 }
 
 /* ---- all of them ------------------------------------------------------------------------------------------ */
@@ -293,6 +330,7 @@ static void list_ways(const gpu_device *device, gpu_ways *ways, int rows, const 
     if (p->x_type == GPU_X_BF16 && !p->weights.f32 && p->ldx % 8 == 0) list_tensor(device, ways, rows, p);
     if (p->k_blocks != p->weights.blocks && ways->count) return;              /* x in two parts: tensor cores only */
     if (rows <= FEW_ROWS && rows_shared(p) <= device->shared_bytes) gpu_ways_add(ways, (gpu_way){GPU_linear_rows, 0, 0, 0}, 1);
+    add_special(ways, rows, p);
     for (int i = 0; i < norm_ways(p); i++)
         gpu_ways_add(ways, (gpu_way){GPU_linear_simt, 0, 0, norm_way(p, i)}, usual(norm_way(p, i)));
 }
@@ -305,6 +343,11 @@ static void launch_big(gpu_issue *issue, const row_set *rows, const gpu_linear *
         return;
     case GPU_gemm_mma_64_64: launch(issue, kernel, ceil_div(capacity, 64), ceil_div(columns, 64), 128, 4 * 128 * 128, p); return;
     case GPU_linear_rows: launch(issue, kernel, columns / GPU_UNIT, ceil_div(capacity, 16), 256, rows_shared(p), p); return;
+    case GPU_linear_short: launch(issue, kernel, ceil_div(columns, 64), ceil_div(capacity, 4), 128, 0, p); return;
+    case GPU_velocity_rows:
+    case GPU_velocity_rows_f32:
+        launch(issue, kernel, columns / (kernel == GPU_velocity_rows ? 16 : 8), ceil_div(capacity, VELOCITY_ROWS), 256, 0, p);
+        return;
     default: launch(issue, GPU_linear_simt, ceil_div(capacity, 64), ceil_div(columns, 64), 256, 0, p); return;
     }
 }

@@ -76,16 +76,9 @@ void gpu_issue_values(gpu_issue *issue, const op *op) {
 
 static void launch_pack(gpu_issue *issue, const matrix *m, void *out) {
     gpu_weights w = gpu_weights_of(m);
-    gpu_raw p = {.rows = m->data, .out = out, .n = m->n, .k = m->k, .columns = w.columns, .blocks = w.blocks, .f32 = w.f32};
-    if (m->form == MATRIX_GATED) {
-        p.half = m->n / 2;
-        p.head_columns = p.pairs_columns = w.columns;
-    } else if (m->form == MATRIX_QKV) {
-        p.half = m->head_dim / 2;
-        p.head_columns = gpu_head_columns(m->head_dim);
-        p.pairs_columns = (m->heads + 1) * p.head_columns;
-        p.plain_row = (m->heads + 1) * m->head_dim;
-    }
+    matrix packed = *m;
+    packed.raw = 0;
+    gpu_raw p = {m->data, out, m->k, w.columns, w.blocks, w.f32, gpu_row_order_of(&packed)};
     int chunks = w.f32 ? ceil_div(m->k, 4) : w.blocks * 8;
     launch(issue, GPU_pack_raw, (int)(((int64_t)chunks * w.columns + 255) / 256), 1, 256, 0, &p);
 }

@@ -27,26 +27,18 @@ gpu_weights gpu_weights_of(const matrix *m) {
     return (gpu_weights){m->data, packed_columns(m), m->k, (m->k + GPU_ATOM_K - 1) / GPU_ATOM_K, m->type == DTYPE_F32};
 }
 
-/* A pair's half: rows start + i and start + half + i for i below half; group `group` of it. */
-static int paired_rows(int start, int half, int group, int *count) {
-    int i = group / 2 * 8, left = half - i;
-    *count = left < 0 ? 0 : left < 8 ? left : 8;
-    return start + (group & 1 ? half : 0) + i;
-}
-
-/* The logical rows behind packed columns 8·group … 8·group + 7: the first and how many; the rest is padding. */
-static int group_rows(const matrix *m, int group, int *count) {
-    int start = 0, limit = m->n;
-    if (m->form == MATRIX_GATED && !m->raw) return paired_rows(0, m->n / 2, group, count);
-    if (m->form == MATRIX_QKV && !m->raw) {
-        int head_groups = gpu_head_columns(m->head_dim) / 8, head = group / head_groups;
-        if (head < m->heads + 1) return paired_rows(head * m->head_dim, m->head_dim / 2, group % head_groups, count);
-        group -= (m->heads + 1) * head_groups;
-        start = (m->heads + 1) * m->head_dim;
-    }
-    int row = start + group * 8, left = limit - row;
-    *count = left < 0 ? 0 : left < 8 ? left : 8;
-    return row;
+gpu_row_order gpu_row_order_of(const matrix *m) {
+    gpu_row_order o = {.n = m->n};
+    if (m->raw || m->form == MATRIX_PLAIN) return o;
+    o.half = m->n / 2;
+    o.head_columns = o.paired_columns = packed_columns(m);
+    o.plain_row = m->n;
+    if (m->form == MATRIX_GATED) return o;
+    o.half = m->head_dim / 2;
+    o.head_columns = gpu_head_columns(m->head_dim);
+    o.paired_columns = (m->heads + 1) * o.head_columns;
+    o.plain_row = (m->heads + 1) * m->head_dim;
+    return o;
 }
 
 static size_t column_bytes(const matrix *m) {
@@ -120,9 +112,10 @@ static int pack_groups(gpu_device *self, const matrix *m, int first, int count, 
     size_t group_bytes = 8 * column_bytes(m);
     int slot = take_slot(self);
     char *out = self->slots[slot].memory;
+    gpu_row_order order = gpu_row_order_of(m);
     int code = self->driver.event_wait(self->slots[slot].event);
     for (int i = 0; i < count && !code; i++, out += group_bytes) {
-        int rows, row = group_rows(m, first + i, &rows);
+        int rows, row = gpu_group_rows(&order, first + i, &rows);
         if (rows) source->read(source->context, row, rows, m->raw ? out : scratch);
         if (m->raw) continue;
         if (m->type == DTYPE_F32)

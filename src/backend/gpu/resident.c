@@ -22,9 +22,11 @@ static int larger(int a, int b) { return a > b ? a : b; }
 
 /* ---- is it the loop ----------------------------------------------------------------------------------------- */
 
-static int plain_bf16(const matrix *m, int n, int k) {
-    return m->data && !m->raw && m->type == DTYPE_BF16 && m->form == MATRIX_PLAIN && m->n == n && m->k == k;
+static int plain(const matrix *m, dtype type, int n, int k) {
+    return m->data && !m->raw && m->type == type && m->form == MATRIX_PLAIN && m->n == n && m->k == k;
 }
+
+static int plain_bf16(const matrix *m, int n, int k) { return plain(m, DTYPE_BF16, n, k); }
 
 static int same_rows(const row_set *a, const row_set *b) {
     return a->capacity == b->capacity && a->count == b->count && a->position == b->position && a->keys == b->keys;
@@ -75,19 +77,27 @@ static int layer_legal(const op *ops, const op *embed, const op *first) {
            plain_bf16(&o->weight, width, heads * RESIDENT_HEAD) && plain_bf16(&d->weight, width, mlp) && !o->bias && !d->bias;
 }
 
+/* One product in bf16, or one in fp32 and one in bf16. */
+static int embed_legal(const op_action_embed *e) {
+    int n = e->in.n;
+    switch (action_embed_products(e)) {
+    case 1: return plain_bf16(&e->in, n, RESIDENT_ACTIONS) && e->in_bias;
+    case 2: return plain(&e->in, DTYPE_F32, n, RESIDENT_ACTIONS) && plain_bf16(&e->mlp_out, n, n) && e->time && e->mlp_out_bias;
+    default: return 0;
+    }
+}
+
 /* The first step of a run, by itself. */
 static int step_legal(const op *ops, int depth) {
     const op_action_embed *e = &ops[EMBED].action_embed;
     const op *first = &ops[FIRST_LAYER];
     const op_velocity *v = &ops[FIRST_LAYER + depth * LAYER_OPS].velocity;
     const row_set *rows = &first[QKV].norm_qkv.rows;
-    int width = e->in.n, deep = e->mlp_in.data != NULL;
+    int width = e->in.n;
     if (depth > RESIDENT_LAYERS || rows->capacity > RESIDENT_ROWS || width % 8 || width > 16 * GPU_ATOM_K) return 0;
     if (e->rows.capacity != e->horizon || rows->capacity != e->horizon || e->out_offset || v->x_offset)
         return 0; /* one sample, actions alone */
-    if (!plain_bf16(&e->in, width, RESIDENT_ACTIONS) || !e->in_bias || e->x != v->x_t) return 0;
-    if (deep && (!plain_bf16(&e->mlp_in, width, width) || !plain_bf16(&e->mlp_out, width, width) || !e->time || !e->mlp_out_bias))
-        return 0;
+    if (!embed_legal(e) || e->x != v->x_t) return 0;
     if (v->x != e->out || !rms(&v->norm) || !v->bias || !plain_bf16(&v->weight, RESIDENT_ACTIONS, width)) return 0;
     if (first[DOWN].linear_residual.weight.k % 8 ||
         first[ATTENTION].cache_attention.cache.capacity > RESIDENT_SPLITS * RESIDENT_SPAN)
@@ -163,10 +173,8 @@ static size_t lay_out(gpu_issue *issue, gpu_resident *p) {
     size_t used = 0, packets = (size_t)ceil_div(p->capacity, 3) * 4 * 16, units = (size_t)p->width / 8, heads = (size_t)p->heads;
     char *stamps = exchange(issue, &used, ((size_t)p->steps * (size_t)(p->depth + 1) + 1) * sizeof(uint64_t));
     p->stamps = issue->device->resident_stamps ? (uint64_t *)stamps : NULL;
-    for (int i = 0; i < 2; i++) {
-        p->x[i] = exchange(issue, &used, units * packets);
-        p->embed[i] = exchange(issue, &used, 2 * units * packets);
-    }
+    for (int i = 0; i < 2; i++) p->x[i] = exchange(issue, &used, units * packets);
+    p->embed = exchange(issue, &used, 2 * units * packets);
     p->q = exchange(issue, &used, heads * 32 * packets);
     p->k_new = exchange(issue, &used, 32 * packets);
     p->v_new = exchange(issue, &used, 32 * packets);
@@ -222,7 +230,6 @@ static void fill(gpu_resident *p, const op *ops, int depth, int steps, ptrdiff_t
                         .dt = v->dt,
                         .rope = q->rope,
                         .in = e->in.data,
-                        .mlp_in = e->mlp_in.data,
                         .mlp_out = e->mlp_out.data,
                         .out = v->weight.data,
                         .in_bias = e->in_bias,

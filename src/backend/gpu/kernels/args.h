@@ -14,6 +14,8 @@
 
 #include <stdint.h>
 
+#include "row_order.h"
+
 enum { GPU_UNIT = 16, GPU_ATOM_K = 64, GPU_ATOM_BYTES = 1024 };
 
 /* The copy engine's description of a matrix: opaque, made by the driver. */
@@ -26,6 +28,12 @@ typedef struct gpu_row_map {
     const int32_t *map;
     int group, stride, offset;             /* group 0: none                                                   */
 } gpu_row_map;
+
+/* Weights that a later kernel reads, on their way to the second-level cache meanwhile. bytes: a multiple of 1024, 0 none. */
+typedef struct gpu_ahead {
+    const void *data;
+    uint32_t bytes;
+} gpu_ahead;
 
 typedef struct gpu_weights {
     const void *data;
@@ -84,6 +92,7 @@ typedef struct gpu_linear {
     int k_blocks;                          /* of 64, of x; where it has more than W, W repeats                */
     int stages;                            /* skinny: chunks of 512 k in flight; skinny_hopper: bytes of shared
                                               memory in front of the norm's parameters                        */
+    gpu_ahead ahead;                       /* skinny_hopper                                                   */
 } gpu_linear;
 
 /* gemm_hopper, skinny_hopper: operands come by the copy engine. */
@@ -148,6 +157,7 @@ typedef struct gpu_cache_attention {
     int part_rows;                         /* rows·heads at capacity, split or not                            */
     int early;                             /* not 0: keys in front of the sample's first row are long written,
                                               and a sample has no more rows than this                         */
+    gpu_ahead ahead;                       /* attention_cluster                                               */
 } gpu_cache_attention;
 
 /* ---- pointwise.cu ----------------------------------------------------------------------------------------- */
@@ -202,10 +212,8 @@ typedef struct gpu_attend {
 typedef struct gpu_raw {
     const void *rows;                      /* [n][k]                                                          */
     void *out;
-    int n, k, columns, blocks, f32;
-    int half, head_columns;                /* paired: rows of a half, packed columns of both                  */
-    int pairs_columns;                     /* packed columns in front that are paired; behind them plain ones */
-    int plain_row;                         /* the first row of those                                          */
+    int k, columns, blocks, f32;
+    gpu_row_order order;                   /* as packed                                                       */
 } gpu_raw;
 
 typedef struct gpu_wgmma_attention {

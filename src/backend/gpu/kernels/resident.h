@@ -45,12 +45,12 @@ typedef struct gpu_resident {
     uint32_t by_units, by_heads[2], by_mlp[2];             /* reciprocals (resident_packets.cuh) of the units of width, of
                                               the ranks' parts of the heads' outputs and of the hidden ones   */
     const float *rope;
-    const void *in, *mlp_in, *mlp_out, *out;               /* mlp_in NULL: actions go straight in             */
+    const void *in, *mlp_out, *out;        /* mlp_out NULL: actions go straight in; else `in` is fp32, without a bias */
     const float *in_bias, *time, *mlp_out_bias, *out_bias; /* time: [steps][width]                            */
     const float *scale_out, *shift_out;
     float *x_t, *velocity;                 /* [rows][32]                                                      */
     /* Exchanges of `packets` x units, unit the faster: x twice in turn, the rest once. */
-    char *x[2], *q, *k_new, *v_new, *part, *attended, *hidden, *embed[2];
+    char *x[2], *q, *k_new, *v_new, *part, *attended, *hidden, *embed;
     uint64_t *stamps;                      /* [steps][depth + 1] and one more, or NULL: nanoseconds at the start of a step, the
                                               end of each layer, the end of all                               */
 } gpu_resident;

@@ -123,14 +123,16 @@ template <int R> DEV int attend_cache(const gpu_cache_attention &p, int tile, in
             load_keys(p.v, v_at, sample, key0, keys);
             copy_commit();
         }
-        float score[2][4] = {};
+        float score[2][4], half[2][2][4] = {};                  /* even and odd s: chains half as long            */
 #pragma unroll
         for (int s = 0; s < DIM / 16; s++) {
             u32 b[4];
             load_matrix4(b, row512(k_at, kg * 16 + (lane & 7) + ((lane >> 4) << 3), 2 * s + (lane >> 3 & 1)));
-            mma16(score[0], q[s], b[0], b[1]);
-            mma16(score[1], q[s], b[2], b[3]);
+            mma16(half[s & 1][0], q[s], b[0], b[1]);
+            mma16(half[s & 1][1], q[s], b[2], b[3]);
         }
+#pragma unroll
+        for (int i = 0; i < 8; i++) score[i / 4][i % 4] = half[0][i / 4][i % 4] + half[1][i / 4][i % 4];
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const int limit = row_sample[h] == sample ? row_keys[h] : 0;

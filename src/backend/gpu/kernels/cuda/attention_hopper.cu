@@ -37,6 +37,7 @@ KERNEL(128) attention_cluster(const __grid_constant__ gpu_cache_attention p) {
         barrier_init_done();
     }
     cluster_arrive();                      /* the others' barriers are needed only in the end */
+    if (tid == 32) fetch_ahead(p.ahead);
     if (!attend_cache<1>(p, blockIdx.x / p.splits, rank * p.span, rank * p.span + p.span, a)) {       /* the whole cluster alike */
         cluster_wait();
         return;
@@ -62,6 +63,7 @@ KERNEL(128) attention_cluster(const __grid_constant__ gpu_cache_attention p) {
     /* Warp kg finishes block kg of the 32 dims. */
     const float2 *stats = (const float2 *)(inbox + p.splits * 2048);
     float top[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0}, out[4] = {0, 0, 0, 0};
+#pragma unroll 4
     for (int s = 0; s < p.splits; s++)
 #pragma unroll
         for (int h = 0; h < 2; h++) top[h] = fmaxf(top[h], stats[(s * 16 + h * 8 + g) * 2].x);

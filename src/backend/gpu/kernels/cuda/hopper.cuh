@@ -17,6 +17,11 @@ DEV void barrier_arrive(u32 barrier) { asm volatile("mbarrier.arrive.shared::cta
 DEV void barrier_wait(u32 barrier, u32 parity) {
     asm volatile("{\n.reg .pred p;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@p bra done;\nbra again;\ndone:\n}" ::"r"(barrier), "r"(parity) : "memory");
 }
+DEV int barrier_there(u32 barrier, u32 parity) {
+    u32 there;
+    asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(there) : "r"(barrier), "r"(parity) : "memory");
+    return (int)there;
+}
 DEV void group_sync(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 DEV void group_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 
@@ -42,6 +47,15 @@ DEV void copy_bytes_once(u32 to, const void *from, u32 bytes, u32 barrier) {
                  "r"(barrier), "l"(policy) : "memory");
 }
 
+/* This block's share of what a later kernel reads. One thread. */
+DEV void fetch_ahead(const gpu_ahead &a) {
+    const u32 blocks = gridDim.x * gridDim.y, block = blockIdx.y * gridDim.x + blockIdx.x, all = a.bytes / GPU_ATOM_BYTES,
+              first = all * block / blocks, end = all * (block + 1) / blocks;
+    if (first < end)
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"((const char *)a.data + (size_t)first * GPU_ATOM_BYTES),
+                     "r"((end - first) * GPU_ATOM_BYTES) : "memory");
+}
+
 DEV u32 cluster_rank(void) {
     u32 r;
     asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
@@ -57,9 +71,16 @@ DEV u32 peer_address(u32 address, u32 rank) {
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(address), "r"(rank));
     return r;
 }
-/* The blocks of the cluster are there and have made their barriers. Relaxed: a release would wait for copies in flight. */
-DEV void cluster_arrive(void) { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
-DEV void cluster_wait(void) { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
+/* The blocks of the cluster are there and have made their barriers. Relaxed: a release would wait for copies in flight.
+ * A warp does these together; one that has sent a single thread ahead is not together by itself. */
+DEV void cluster_arrive(void) {
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+DEV void cluster_wait(void) {
+    __syncwarp();
+    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+}
 DEV void cluster_sync(void) {
     cluster_arrive();
     cluster_wait();

@@ -378,26 +378,15 @@ KERNEL(256) values_simt(const __grid_constant__ gpu_attend p) {
 
 /* ---- weights ---------------------------------------------------------------------------------------------- */
 
-/* The row of W behind a packed column, -1 where it pads. */
-DEV int row_behind(const gpu_raw &p, int column) {
-    int half = p.half, start = 0;
-    if (p.pairs_columns && column >= p.pairs_columns) {
-        int row = p.plain_row + column - p.pairs_columns;
-        return row < p.n ? row : -1;
-    }
-    if (!p.pairs_columns) return column < p.n ? column : -1;
-    start = column / p.head_columns * 2 * half;
-    int in = column % p.head_columns, i = in / 16 * 8 + in % 8;
-    return i < half ? start + (in / 8 % 2 ? half : 0) + i : -1;
-}
-
 KERNEL(256) pack_raw(const __grid_constant__ gpu_raw p) {
     start_next();
     wait_before();
     int chunk = p.f32 ? 4 : 8, chunks = p.f32 ? (p.k + 3) / 4 : p.blocks * 8;
     size_t index = (size_t)blockIdx.x * 256 + threadIdx.x;
     if (index >= (size_t)chunks * p.columns) return;
-    int column = (int)(index / chunks), i = (int)(index % chunks) * chunk, row = row_behind(p, column);
+    int column = (int)(index / chunks), i = (int)(index % chunks) * chunk, there;
+    int row = gpu_group_rows(&p.order, column >> 3, &there) + (column & 7);
+    if ((column & 7) >= there) row = -1;                   /* it pads */
     size_t from = (size_t)row * p.k + i;
     if (p.f32) {
         float v[4];

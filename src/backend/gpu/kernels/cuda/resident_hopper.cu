@@ -11,7 +11,7 @@
  *   gate_up   norm(x)·W, GeGLU -> hidden
  *   down      as o -> x
  *
- * In front of the layers the action embedding, phases of the kind of o over fp32 values as bf16 + bf16; behind them the
+ * In front of the layers the action embedding, for π0 a phase of the kind of o over fp32 values as bf16 + bf16; behind them the
  * velocity, which every block of a group computes for itself, so that x_t needs no exchange.
  *
  * How products are made stands in resident_products.cuh, attention in resident_attention.cuh. Nothing depends on who comes
@@ -54,32 +54,52 @@ DEV void publish_split(const worker &w, const gpu_resident &p, char *exchange, f
     publish_own(w, exchange, 2 * units, units + group, pack_bf16(v.x - round_bf16(v.x), v.y - round_bf16(v.y)), tag);
 }
 
-/* Action tokens from x_t: three products, or one. */
+/* v += two outputs of the own group, from a row of x_t; weights: an atom of bf16 or eight rows of floats. */
+DEV float2 actions_in_bf16(const char *weights, const float *x, int c, float2 v) {
+#pragma unroll 2
+    for (int k = 0; k < RESIDENT_ACTIONS; k += 2) {
+        const float2 in = *(const float2 *)(x + k);
+        const u32 low = *(const u32 *)(weights + 2 * c * 128 + (((k >> 3) ^ (2 * c)) & 7) * 16 + (k & 7) * 2);
+        const u32 high = *(const u32 *)(weights + (2 * c + 1) * 128 + (((k >> 3) ^ (2 * c + 1)) & 7) * 16 + (k & 7) * 2);
+        v.x = fmaf(in.x, low_of(low), v.x), v.x = fmaf(in.y, high_of(low), v.x);
+        v.y = fmaf(in.x, low_of(high), v.y), v.y = fmaf(in.y, high_of(high), v.y);
+    }
+    return v;
+}
+
+DEV float2 actions_in_f32(const char *weights, const float *x, int c, float2 v) {
+    const float *row = (const float *)weights + 2 * c * RESIDENT_ACTIONS;
+#pragma unroll 2
+    for (int i = 0; i < RESIDENT_ACTIONS; i += 2) {
+        const int k = (i + 8 * c) % RESIDENT_ACTIONS;      /* so that the four c read from banks of their own */
+        const float2 in = *(const float2 *)(x + k), low = *(const float2 *)(row + k),
+                     high = *(const float2 *)(row + RESIDENT_ACTIONS + k);
+        v.x = fmaf(in.x, low.x, v.x), v.x = fmaf(in.y, low.y, v.x);
+        v.y = fmaf(in.x, high.x, v.y), v.y = fmaf(in.y, high.y, v.y);
+    }
+    return v;
+}
+
+/* Action tokens from x_t: one product, or one, SiLU and another. */
 DEV void embed(worker &w, const gpu_resident &p, const float *x_t, const char *weights, int step, char *x, u32 tag) {
     if (!w.s.groups) return;
     const int units = p.width / 8, wide = least_blocks(p.width), group = 2 * w.s.pair + w.s.rank, o = group * 8 + 2 * w.c;
-    float2 time = {0, 0}, last = time, v = time;
-    if (w.mine) {
-        v = pair_of(p.in_bias, o);
-        if (p.mlp_in) time = pair_of(p.time + (size_t)step * p.width, o), last = pair_of(p.mlp_out_bias, o);
-#pragma unroll 2
-        for (int k = 0; k < RESIDENT_ACTIONS; k += 2) {
-            const float2 in = *(const float2 *)(x_t + w.row * RESIDENT_ACTIONS + k);
-            const u32 low = *(const u32 *)(weights + 2 * w.c * 128 + (((k >> 3) ^ (2 * w.c)) & 7) * 16 + (k & 7) * 2);
-            const u32 high = *(const u32 *)(weights + (2 * w.c + 1) * 128 + (((k >> 3) ^ (2 * w.c + 1)) & 7) * 16 + (k & 7) * 2);
-            v.x = fmaf(in.x, low_of(low), v.x), v.x = fmaf(in.y, high_of(low), v.x);
-            v.y = fmaf(in.x, low_of(high), v.y), v.y = fmaf(in.y, high_of(high), v.y);
-        }
+    const float *x_row = x_t + w.row * RESIDENT_ACTIONS;
+    float2 last = {0, 0}, v = last;
+    if (w.mine && p.mlp_out) {
+        last = pair_of(p.mlp_out_bias, o);
+        v = actions_in_f32(weights, x_row, w.c, pair_of(p.time + (size_t)step * p.width, o));
+        v.x = silu(v.x), v.y = silu(v.y);
+    } else if (w.mine) {
+        v = actions_in_bf16(weights, x_row, w.c, pair_of(p.in_bias, o));
     }
-#pragma unroll 1
-    for (int i = 0; i < 2 && p.mlp_in; i++) {
-        if (w.s.own) publish_split(w, p, p.embed[i], v, tag);
-        gather_operand<1>(w, p.embed[i], 2 * units, w.s.rank * units, units, p.by_units, wide, tag);
+    if (p.mlp_out) {
+        if (w.s.own) publish_split(w, p, p.embed, v, tag);
+        gather_operand<1>(w, p.embed, 2 * units, w.s.rank * units, units, p.by_units, wide, tag);
         all_sync();
         multiply_pair(w, wide);
         v = own_sums(w);
-        if (i) v.x += last.x, v.y += last.y;
-        else v.x = silu(v.x + time.x), v.y = silu(v.y + time.y);
+        v.x += last.x, v.y += last.y;
     }
     if (!w.s.own) return;
     w.x = pack_bf16(v.x, v.y);

@@ -92,7 +92,7 @@ DEV segment segment_of(const gpu_resident &p, const share &s, int layer, int i) 
     const int wide = least_blocks(p.width), tall = least_blocks(p.mlp), out = p.heads * RESIDENT_HEAD / GPU_ATOM_K,
               last = s.blocks - 1 - s.block;
     segment none = {NULL, NULL, 0, 0, 0, 0, 0, 0, 0};
-    if (layer < 0) return i > 1 || !p.mlp_in ? none : pair_segment(s, i ? p.mlp_out : p.mlp_in, wide, 0, wide);
+    if (layer < 0) return i || !p.mlp_out ? none : pair_segment(s, p.mlp_out, wide, 0, wide);
     if (layer == p.depth) {
         return i || !s.own ? none : unit_segment(p.out, wide, 0, 1, RESIDENT_ACTIONS / GPU_UNIT);
     }

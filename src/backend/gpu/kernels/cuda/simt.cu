@@ -9,6 +9,8 @@
  *                     16 k at a time. The fp32 plan runs on it; in a bf16 plan it takes what nothing else can.
  *   linear_rows       the same for few rows (action tokens, velocity), with the norm on the way in: 16 rows and 16
  *                     packed columns a block, a warp two columns, x in shared memory. Legal when 16·k·4 bytes fit.
+ *   linear_short      the same for few rows of up to 32 fp32 inputs (state and actions into tokens): a thread two columns of
+ *                     a row, its weights and bias in registers before the kernel in front has ended. k % 4 == 0.
  *   attention_simt_*  attention by definition: a block a query row and head, scores in shared memory. */
 #include "epilogue.cuh"
 
@@ -230,6 +232,32 @@ KERNEL(256) linear_rows(const __grid_constant__ gpu_linear p) {
     __syncthreads();
     int r = threadIdx.x / 4, t = threadIdx.x % 4;
     if (r < rows) epilogue_unit(p.epilogue, row0 + r, blockIdx.x, t, sums[r][2 * t], sums[r][2 * t + 1], sums[r][8 + 2 * t], sums[r][9 + 2 * t]);
+}
+
+KERNEL(128) linear_short(const __grid_constant__ gpu_linear p) {
+    enum { PIECES = 8 };                                 /* of 4 k */
+    const int o = (blockIdx.x * 32 + (threadIdx.x & 31)) * 2, r = blockIdx.y * 4 + (threadIdx.x >> 5), pieces = p.weights.k / 4;
+    gpu_epilogue e = p.epilogue;
+    float4 w0[PIECES], w1[PIECES], v[PIECES];
+#pragma unroll
+    for (int i = 0; i < PIECES; i++) w0[i] = weights4(p.weights, o, i * 4), w1[i] = weights4(p.weights, o + 1, i * 4);
+    const float b0 = e.bias && o < e.n ? __ldg(e.bias + o) : 0, b1 = e.bias && o + 1 < e.n ? __ldg(e.bias + o + 1) : 0;
+    const int there = r < *p.count;
+    const float4 *from = (const float4 *)((const float *)p.x + (there ? (size_t)row_of(p.from, r) * p.ldx : 0));
+    const size_t to = there ? row_of(e.to, r) : 0;
+    e.bias = NULL;                                       /* it is in the sums */
+    wait_before();
+#pragma unroll
+    for (int i = 0; i < PIECES; i++) v[i] = there && i < pieces ? __ldcg(from + i) : make_float4(0, 0, 0, 0);
+    start_next();
+    if (!there) return;
+    float y0 = 0, y1 = 0;
+#pragma unroll
+    for (int i = 0; i < PIECES; i++) {
+        y0 += v[i].x * w0[i].x + v[i].y * w0[i].y + v[i].z * w0[i].z + v[i].w * w0[i].w;
+        y1 += v[i].x * w1[i].x + v[i].y * w1[i].y + v[i].z * w1[i].z + v[i].w * w1[i].w;
+    }
+    epilogue_plain(e, r, to, o, y0 + b0, y1 + b1);
 }
 
 /* ---- attention by definition ------------------------------------------------------------------------------ */

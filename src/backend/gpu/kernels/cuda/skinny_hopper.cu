@@ -6,8 +6,9 @@
  *
  *   x       [k/64][16 rows][128 bytes, swizzled], by one copy of a box of three dimensions
  *   W       [C groups of 8 columns][k/64][1024 bytes], as it lies, one copy a group
- *   sums    warp w takes the 64 k blocks w, w + WARPS; every warp sends its part of a group to the block that owns the group
- *           (KS > 1: over the cluster, counted by a barrier), where they are added in a fixed order
+ *   sums    warp (gw, kw) takes the gw-th part of the groups and the blocks kw, kw + KW … of 64 k; it sends its part of a
+ *           group to the block that owns the group (KS > 1: over the cluster, counted by a barrier), where they are added in
+ *           a fixed order
  *
  * The norm happens in place, 16 threads a row. With split the fp32 outputs leave as bf16 + bf16
  * beside each other, [row][upper n | lower n], and k of the next product runs over both: W repeats (args.h).
@@ -127,18 +128,18 @@ template <int BIAS> DEV void norm_row(const gpu_linear &l, char *memory, const f
 
 enum { COPIER = 128 };                     /* the thread that talks to the copy engine: not one with much to prepare */
 
-template <int C, int KS, int KIND, int WARPS> DEV void skinny(const gpu_hopper &p) {
-    constexpr int PAIRED = KIND == GPU_EPILOGUE_QKV || KIND == GPU_EPILOGUE_GATED, OWN = C / KS;
+template <int C, int KS, int KIND, int GW, int KEPT> DEV void skinny(const gpu_hopper &p) {
+    constexpr int WARPS = 8, KW = WARPS / GW, MINE = C / GW, PAIRED = KIND == GPU_EPILOGUE_QKV || KIND == GPU_EPILOGUE_GATED, OWN = C / KS;
     extern __shared__ __align__(1024) char memory[];
     __shared__ __align__(8) u64 barriers[3];
     const gpu_linear &l = p.linear;
-    static_assert(WARPS == 8, "16 threads a row");
+    static_assert(WARPS == 8 && MINE * GW == C, "16 threads a row, and every group is somebody's");
     const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, blocks = l.k_blocks / KS, rank = KS > 1 ? cluster_rank() : 0;
     const int group0 = blockIdx.x / KS * C, row0 = blockIdx.y * 16;
     /* The parts of a block alone may lie over x and W once those are read; those of a cluster come at any time. */
     const u32 x_at = shared_address(memory), w_at = x_at + blocks * 2048, parts_at = KS > 1 ? w_at + C * blocks * GPU_ATOM_BYTES : x_at;
     const u32 w_there = shared_address(barriers), x_there = w_there + 8, parts_there = w_there + 16;
-    float4 *parts = (float4 *)(memory + (parts_at - x_at));      /* [KS·8 sources][OWN][32 lanes] */
+    float4 *parts = (float4 *)(memory + (parts_at - x_at));      /* [KS·KW sources][OWN][32 lanes] */
     const bool normed = (KIND == GPU_EPILOGUE_QKV || KIND == GPU_EPILOGUE_GATED) && l.norm != GPU_NORM_NONE;
     const float *scale = (const float *)(memory + l.stages);     /* stages: where the norm's parameters lie */
 
@@ -153,7 +154,7 @@ template <int C, int KS, int KIND, int WARPS> DEV void skinny(const gpu_hopper &
             copy_bytes_once(w_at + c * blocks * GPU_ATOM_BYTES, (const char *)l.weights.data + ((size_t)(group0 + c) * l.weights.blocks + first) * GPU_ATOM_BYTES,
                             blocks * GPU_ATOM_BYTES, w_there);
         barrier_arm(x_there, blocks * 2048);
-        if (KS > 1) barrier_arm(parts_there, KS * WARPS * OWN * 512);
+        if (KS > 1) barrier_arm(parts_there, KS * KW * OWN * 512);
         prefetch_map(&p.x);
     }
     if (KS > 1) cluster_arrive();          /* waited for before anything is sent */
@@ -175,44 +176,73 @@ template <int C, int KS, int KIND, int WARPS> DEV void skinny(const gpu_hopper &
     wait_before();
     if (tid == COPIER) copy_box3(x_at, &p.x, 0, row0, rank * blocks, x_there);
     start_next();                          /* not before: its weights would stand in front of x in the copy engine */
+    if (tid == COPIER) fetch_ahead(l.ahead);
     f.there &= r < rows;
     u32 before = 0;
     if (KIND == GPU_EPILOGUE_RESIDUAL && f.there) before = __ldcg((const u32 *)((const u16 *)l.epilogue.out + f.at));
     copy_wait<0>();
     __syncthreads();                       /* the barriers are made, the norm is there */
+    /* Weights that are there before x is wait in registers, for shared memory is what the sums are short of. */
+    const int kw = warp % KW, own0 = warp / KW * MINE;           /* groups own0 … own0 + MINE - 1                 */
+    const u32 w_row = w_at + own0 * blocks * GPU_ATOM_BYTES + (lane & 7) * 128;
+    u32 kept[KEPT][MINE][2][4];
+    auto load_weights = [&](u32 (&b)[MINE][2][4], int kb) {
+#pragma unroll
+        for (int c = 0; c < MINE; c++)
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                load_matrix4(b[c][h], w_row + (c * blocks + kb) * GPU_ATOM_BYTES + (((4 * h + (lane >> 3)) ^ (lane & 7)) << 4));
+    };
+    auto keep_weights = [&]() {
+#pragma unroll
+        for (int i = 0; i < KEPT; i++)
+            if (kw + i * KW < blocks) load_weights(kept[i], kw + i * KW);
+    };
+    int ready = 0;
+    while (!(ready = __all_sync(0xffffffffu, barrier_there(w_there, 0))) && !__all_sync(0xffffffffu, barrier_there(x_there, 0)));
+    if (ready) keep_weights();
     barrier_wait(x_there, 0);
     if (normed) {
         if (l.norm_bias) norm_row<1>(l, memory, scale, rows - row0);
         else norm_row<0>(l, memory, scale, rows - row0);
         __syncthreads();
     }
-    barrier_wait(w_there, 0);
+    if (!ready) {
+        barrier_wait(w_there, 0);
+        keep_weights();
+    }
 
-    float sum[C][4] = {};
-#pragma unroll 1
-    for (int kb = warp; kb < blocks; kb += WARPS) {
-        const u32 x = x_at + kb * 2048 + (lane & 15) * 128, w = w_at + kb * GPU_ATOM_BYTES + (lane & 7) * 128;
+    float sum[MINE][2][4] = {};
+    auto multiply = [&](const u32 (&b)[MINE][2][4], int kb) {
+        const u32 x = x_at + kb * 2048 + (lane & 15) * 128;
 #pragma unroll
-        for (int s = 0; s < 4; s += 2) {
-            u32 a[2][4];
+        for (int s = 0; s < 4; s++) {
+            u32 a[4];
+            load_matrix4(a, x + (((2 * s + (lane >> 4)) ^ (lane & 7)) << 4));
 #pragma unroll
-            for (int i = 0; i < 2; i++) load_matrix4(a[i], x + (((2 * (s + i) + (lane >> 4)) ^ (lane & 7)) << 4));
-#pragma unroll
-            for (int c = 0; c < C; c++) {
-                u32 b[4];
-                load_matrix4(b, w + c * blocks * GPU_ATOM_BYTES + (((2 * s + (lane >> 3)) ^ (lane & 7)) << 4));
-                mma16(sum[c], a[0], b[0], b[1]);
-                mma16(sum[c], a[1], b[2], b[3]);
-            }
+            for (int c = 0; c < MINE; c++) mma16(sum[c][s & 1], a, b[c][s >> 1][(s & 1) * 2], b[c][s >> 1][(s & 1) * 2 + 1]);
         }
+    };
+#pragma unroll
+    for (int i = 0; i < KEPT; i++)
+        if (kw + i * KW < blocks) multiply(kept[i], kw + i * KW);
+#pragma unroll 1
+    for (int kb = kw + KEPT * KW; kb < blocks; kb += KW) {
+        u32 b[MINE][2][4];
+        load_weights(b, kb);
+        multiply(b, kb);
     }
     if (KS == 1) __syncthreads();
     else cluster_wait();
 #pragma unroll
-    for (int c = 0; c < C; c++) {
-        const u32 to = parts_at + (((rank * WARPS + warp) * OWN + c % OWN) * 32 + lane) * 16;
-        if (KS > 1) send16(peer_address(to, c / OWN), peer_address(parts_there, c / OWN), sum[c][0], sum[c][1], sum[c][2], sum[c][3]);
-        else parts[(to - parts_at) / 16] = make_float4(sum[c][0], sum[c][1], sum[c][2], sum[c][3]);
+    for (int c = 0; c < MINE; c++) {
+        const int group = own0 + c;
+        const u32 to = parts_at + (((rank * KW + kw) * OWN + group % OWN) * 32 + lane) * 16;
+        float v[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) v[i] = sum[c][0][i] + sum[c][1][i];
+        if (KS > 1) send16(peer_address(to, group / OWN), peer_address(parts_there, group / OWN), v[0], v[1], v[2], v[3]);
+        else parts[(to - parts_at) / 16] = make_float4(v[0], v[1], v[2], v[3]);
     }
     if (KS > 1) barrier_wait(parts_there, 0);
     else __syncthreads();
@@ -220,7 +250,7 @@ template <int C, int KS, int KIND, int WARPS> DEV void skinny(const gpu_hopper &
     if (task < TASKS) {
         float a0 = 0, a1 = 0, b0 = 0, b1 = 0;
 #pragma unroll
-        for (int i = sub; i < KS * WARPS; i += SUBS) {
+        for (int i = sub; i < KS * KW; i += SUBS) {
             const float2 *from = (const float2 *)(parts + (i * OWN + u * (PAIRED ? 2 : 1)) * 32 + slot) + h;
             float2 v = from[0];
             a0 += v.x, a1 += v.y;
@@ -238,8 +268,13 @@ template <int C, int KS, int KIND, int WARPS> DEV void skinny(const gpu_hopper &
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 3) skinny_hopper_qkv(const __grid_constant__ gpu_hopper p) { skinny<2, 1, GPU_EPILOGUE_QKV, 8>(p); }
-extern "C" __global__ void __launch_bounds__(256, 3) skinny_hopper_gated(const __grid_constant__ gpu_hopper p) { skinny<4, 1, GPU_EPILOGUE_GATED, 8>(p); }
-KERNEL(256) skinny_hopper_residual_2(const __grid_constant__ gpu_hopper p) { skinny<2, 2, GPU_EPILOGUE_RESIDUAL, 8>(p); }
-KERNEL(256) skinny_hopper_residual_4(const __grid_constant__ gpu_hopper p) { skinny<4, 4, GPU_EPILOGUE_RESIDUAL, 8>(p); }
-KERNEL(256) skinny_hopper_store_2(const __grid_constant__ gpu_hopper p) { skinny<2, 2, GPU_EPILOGUE_STORE, 8>(p); }
+/* KEPT: as many as leave the block behind or in front registers of the multiprocessor. */
+#define SKINNY(name, C, KS, KIND, GW, KEPT) \
+    KERNEL(256) name(const __grid_constant__ gpu_hopper p) { skinny<C, KS, GPU_EPILOGUE_##KIND, GW, KEPT>(p); }
+SKINNY(skinny_hopper_qkv_2, 2, 1, QKV, 1, 2)
+SKINNY(skinny_hopper_qkv_4, 4, 1, QKV, 2, 3)
+SKINNY(skinny_hopper_gated_4, 4, 1, GATED, 1, 1)
+SKINNY(skinny_hopper_gated_8, 8, 1, GATED, 2, 2)
+SKINNY(skinny_hopper_residual_2, 2, 2, RESIDUAL, 1, 2)
+SKINNY(skinny_hopper_residual_4, 4, 4, RESIDUAL, 2, 4)
+SKINNY(skinny_hopper_store_2, 2, 2, STORE, 1, 2)

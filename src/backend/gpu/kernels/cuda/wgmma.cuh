@@ -60,6 +60,12 @@ DEV void wgmma(float (&d)[72], u64 a, u64 b, int add) {
                  : "l"(a), "l"(b), "r"(add));
 }
 
+DEV void wgmma(float (&d)[84], u64 a, u64 b, int add) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %86, 0;\nwgmma.mma_async.sync.aligned.m64n168k16.f32.bf16.bf16 {" WT0 ", " WT1 ", " WT2 ", " WT3 ", " WT4 ", " WT5 ", " WT6 ", " WT7 ", " WT8 ", " WT9 ", %80, %81, %82, %83" "}, %84, %85, p, 1, 1, 0, 0;\n}"
+                 : WR0, WR1, WR2, WR3, WR4, WR5, WR6, WR7, WR8, WR9, "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83])
+                 : "l"(a), "l"(b), "r"(add));
+}
+
 DEV void wgmma(float (&d)[92], u64 a, u64 b, int add) {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %94, 0;\nwgmma.mma_async.sync.aligned.m64n184k16.f32.bf16.bf16 {" WT0 ", " WT1 ", " WT2 ", " WT3 ", " WT4 ", " WT5 ", " WT6 ", " WT7 ", " WT8 ", " WT9 ", " WT10 ", %88, %89, %90, %91" "}, %92, %93, p, 1, 1, 0, 0;\n}"
                  : WR0, WR1, WR2, WR3, WR4, WR5, WR6, WR7, WR8, WR9, WR10, "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91])
@@ -75,6 +81,12 @@ DEV void wgmma(float (&d)[80], u64 a, u64 b, int add) {
 DEV void wgmma(float (&d)[100], u64 a, u64 b, int add) {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %102, 0;\nwgmma.mma_async.sync.aligned.m64n200k16.f32.bf16.bf16 {" WT0 ", " WT1 ", " WT2 ", " WT3 ", " WT4 ", " WT5 ", " WT6 ", " WT7 ", " WT8 ", " WT9 ", " WT10 ", " WT11 ", %96, %97, %98, %99" "}, %100, %101, p, 1, 1, 0, 0;\n}"
                  : WR0, WR1, WR2, WR3, WR4, WR5, WR6, WR7, WR8, WR9, WR10, WR11, "+f"(d[96]), "+f"(d[97]), "+f"(d[98]), "+f"(d[99])
+                 : "l"(a), "l"(b), "r"(add));
+}
+
+DEV void wgmma(float (&d)[104], u64 a, u64 b, int add) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %106, 0;\nwgmma.mma_async.sync.aligned.m64n208k16.f32.bf16.bf16 {" WT0 ", " WT1 ", " WT2 ", " WT3 ", " WT4 ", " WT5 ", " WT6 ", " WT7 ", " WT8 ", " WT9 ", " WT10 ", " WT11 ", " WT12 "}, %104, %105, p, 1, 1, 0, 0;\n}"
+                 : WR0, WR1, WR2, WR3, WR4, WR5, WR6, WR7, WR8, WR9, WR10, WR11, WR12
                  : "l"(a), "l"(b), "r"(add));
 }
 

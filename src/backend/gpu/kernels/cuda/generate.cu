@@ -1,0 +1,11 @@
+/* Synthetic weights, made where they will lie.
+ *
+ *   generate       a block 1,024 units of 16 bytes of 8 packed columns (../generate.h): neighbours in memory */
+#include "common.cuh"
+#include "../generate.h"
+
+KERNEL(256) generate(const __grid_constant__ gpu_generate p) {
+    int end = min(p.units, (int)(blockIdx.y + 1) * GPU_GENERATE_UNITS);
+    for (int unit = blockIdx.y * GPU_GENERATE_UNITS + threadIdx.x; unit < end; unit += GPU_GENERATE_THREADS)
+        gpu_generate_unit(&p, blockIdx.x, unit);
+}

@@ -1,0 +1,19 @@
+/* π0's action_in_proj and the action half of action_time_mlp_in as one matrix: nothing non-linear stands between them.
+ *   weight = W_in[:, :w]·A          bias = b_in + W_in[:, :w]·b_A          W_in, b_in: action_time_mlp_in; A, b_A: action_in_proj
+ * Summed in double, rounded once. */
+#ifndef MODEL_MERGED_H
+#define MODEL_MERGED_H
+
+#include "base/threads.h"
+#include "model/tensors.h"
+
+typedef struct merged {
+    float *weight, *bias;                  /* [width][32] [width]                                             */
+    void *block;
+} merged;
+
+/* What a failure leaves needs no freeing. */
+openpi_status merged_make(const tensors *tensors, int width, pool *pool, merged *out, openpi_error *error);
+void merged_free(merged *merged);
+
+#endif
