@@ -1,52 +1,29 @@
-/* From checkpoint to packed weights: which tensors make which matrix, then one parallel pass over all of them. Synthetic
- * matrices are left to the device where it makes them itself.
+/* From checkpoint to model: which tensors make which matrix, under the switches, and where in the block it lies. packing.c
+ * fills the block.
  *
- * lay_out() names every weight once and runs twice: to measure, then to bind addresses and collect jobs.
- * Rows go from the mapped file (or the generator) straight through the backend's packer into the block: there
- * is no second copy of the model. */
-#include <stdatomic.h>
+ * lay_out() names every weight once and runs twice: to measure, then to bind addresses and collect jobs. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/arena.h"
 #include "base/report.h"
 #include "model/merged.h"
 #include "model/model.h"
-#include "model/synth.h"
+#include "model/packing.h"
 
 #define PREFIX "paligemma_with_expert."
 #define TOWER PREFIX "paligemma.model.vision_tower.vision_model."
 #define LANGUAGE PREFIX "paligemma.model.language_model."
 #define EXPERT PREFIX "gemma_expert.model."
 
-enum { PARTS = GENERATED_PARTS, NAME = 256, SLICES = 64 };
-
-/* One matrix to pack: up to three tensors on top of each other, a range of their columns; or computed rows. */
-typedef struct matrix_job {
-    matrix *matrix;
-    const tensor *parts[PARTS];
-    int rows[PARTS], part_count;
-    int column, row_length;                /* first column taken; columns a row has in the file               */
-    const float *computed;                 /* [n][k], and no parts; NULL: none                                */
-    void *to;
-    int blocks, first_task;
-} matrix_job;
-
-typedef struct vector_job {
-    const tensor *parts[PARTS];
-    int part_count, count;
-    const float *computed;                 /* [count], and no parts; NULL: none                               */
-    void *to;
-} vector_job;
+enum { NAME = 256 };
 
 typedef struct loader {
     model *model;
     arena arena;
-    matrix_job *matrices;
+    matrix_job *matrices;                  /* jobs; NULL while measuring                                      */
     vector_job *vectors;
     int matrix_count, vector_count;
-    size_t longest_vector;
     merged merged;                         /* π0's, where they are merged                                     */
 } loader;
 
@@ -57,7 +34,7 @@ static const tensor *find(const loader *l, const char *name) { return tensors_fi
 /* ---- naming every weight -------------------------------------------------------------------------------- */
 
 typedef struct matrix_parts {
-    const char *names[PARTS];
+    const char *names[JOB_PARTS];
     int count, column, columns;            /* columns 0: all                                                  */
     int exact;                             /* keep the file's precision whatever the plan's type              */
 } matrix_parts;
@@ -70,7 +47,6 @@ static void add_matrix(loader *l, matrix_job job) {
 }
 
 static const float *add_vector(loader *l, vector_job job) {
-    if ((size_t)job.count > l->longest_vector) l->longest_vector = (size_t)job.count;
     job.to = arena_take(&l->arena, (size_t)job.count * sizeof(float));
     if (l->vectors) l->vectors[l->vector_count] = job;
     l->vector_count++;
@@ -252,130 +228,7 @@ static void lay_out(loader *l) {
     lay_out_heads(l);
 }
 
-/* ---- packing -------------------------------------------------------------------------------------------- */
-
-/* matrix_source: logical rows of a job, wherever they lie. */
-static void read_rows(const void *context, int row, int count, void *out) {
-    const matrix_job *job = context;
-    int k = job->matrix->k, first = 0;
-    if (job->computed) memcpy(out, job->computed + (size_t)row * (size_t)k, (size_t)count * (size_t)k * sizeof(float));
-    for (int part = 0; part < job->part_count; first += job->rows[part++]) {
-        for (; count && row - first < job->rows[part]; row++, count--) {
-            int64_t at = (int64_t)(row - first) * job->row_length + job->column;
-            if (job->matrix->type == DTYPE_BF16) {
-                tensor_read_bf16(job->parts[part], at, k, out);
-                out = (bf16 *)out + k;
-            } else {
-                tensor_read_f32(job->parts[part], at, k, out);
-                out = (float *)out + k;
-            }
-        }
-    }
-}
-
-enum { BLOCKS_PER_TASK = 8 };
-
-typedef struct packing {
-    loader *loader;
-    char *scratch;                         /* [threads][scratch_bytes]                                        */
-    size_t scratch_bytes;
-    int base;                              /* first task of this slice                                        */
-    atomic_int failed;
-    openpi_error error;                    /* of the task that failed first                                   */
-} packing;
-
-static void pack_task(void *argument, int task, int worker) {
-    packing *p = argument;
-    loader *l = p->loader;
-    device *device = l->model->device;
-    openpi_error error;
-    int low = 0, high = l->matrix_count - 1;
-    task += p->base;
-    while (low < high) {                   /* the last job that starts at or before this task */
-        int middle = (low + high + 1) / 2;
-        if (l->matrices[middle].first_task <= task)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    const matrix_job *job = &l->matrices[low];
-    int first = (task - job->first_task) * BLOCKS_PER_TASK;
-    int count = job->blocks - first < BLOCKS_PER_TASK ? job->blocks - first : BLOCKS_PER_TASK;
-    matrix_source source = {read_rows, job};
-    openpi_status status = device->backend->matrix_pack(device, job->matrix, first, count, &source, job->to,
-                                                        p->scratch + (size_t)worker * p->scratch_bytes, &error);
-    int none = 0;
-    if (status != OPENPI_OK && atomic_compare_exchange_strong(&p->failed, &none, 1)) p->error = error;
-}
-
-/* 1: nothing of it is stored, and the device can make it itself. */
-static int is_generated(const loader *l, const matrix_job *job) {
-    int generated = l->model->device->backend->matrix_generate != NULL && !job->computed;
-    for (int i = 0; i < job->part_count; i++) generated &= !job->parts[i]->data;
-    return generated;
-}
-
-static openpi_status generate(const loader *l, const matrix_job *job, openpi_error *error) {
-    device *device = l->model->device;
-    generated_matrix from = {.count = job->part_count, .column = job->column, .row_length = job->row_length};
-    for (int i = 0; i < job->part_count; i++) {
-        const tensor *t = job->parts[i];
-        from.parts[i] = (generated_part){t->key, t->offset, t->scale, SYNTH_RAISE, t->raise_from, job->rows[i]};
-    }
-    return device->backend->matrix_generate(device, job->matrix, &from, job->to, error);
-}
-
-static openpi_status pack_matrices(loader *l, pool *pool, openpi_progress progress, void *user, openpi_error *error) {
-    device *device = l->model->device;
-    packing p = {.loader = l};
-    int tasks = 0, generated = 0;
-    for (int i = 0; i < l->matrix_count; i++) {
-        matrix_job *job = &l->matrices[i];
-        job->first_task = tasks;
-        if (is_generated(l, job)) {        /* no tasks: pack_task finds those of the others */
-            TRY(generate(l, job, error));
-            generated++;
-            continue;
-        }
-        size_t bytes = device->backend->matrix_scratch(device, job->matrix);
-        if (bytes > p.scratch_bytes) p.scratch_bytes = bytes;
-        job->blocks = device->backend->matrix_blocks(device, job->matrix);
-        tasks += (job->blocks + BLOCKS_PER_TASK - 1) / BLOCKS_PER_TASK;
-    }
-    p.scratch_bytes = (p.scratch_bytes + 63) & ~(size_t)63;
-    size_t bytes = p.scratch_bytes * (size_t)pool_threads(pool);
-    p.scratch = aligned_alloc(64, bytes ? bytes : 64);
-    if (!p.scratch) return report_no_memory(error, bytes, "packing weights");
-    /* The pool reports to nobody, so the work goes in slices and progress is told in between. */
-    for (int slice = 0; slice < SLICES && !atomic_load(&p.failed); slice++) {
-        p.base = (int)((int64_t)tasks * slice / SLICES);
-        int end = (int)((int64_t)tasks * (slice + 1) / SLICES);
-        pool_run(pool, pack_task, &p, end - p.base);
-        if (progress) progress(user, "packing weights", (uint64_t)(generated + end), (uint64_t)(generated + tasks));
-    }
-    free(p.scratch);
-    if (!atomic_load(&p.failed)) return OPENPI_OK;
-    if (error) *error = p.error;
-    return p.error.status;
-}
-
-static openpi_status copy_vectors(loader *l, openpi_error *error) {
-    device *device = l->model->device;
-    size_t bytes = l->longest_vector * sizeof(float);
-    float *row = malloc(bytes);
-    openpi_status status = OPENPI_OK;
-    if (!row) return report_no_memory(error, bytes, "packing weights");
-    for (int i = 0; i < l->vector_count && status == OPENPI_OK; i++) {
-        const vector_job *job = &l->vectors[i];
-        float *to = row;
-        for (int part = 0; part < job->part_count; to += job->parts[part++]->count)
-            tensor_read_f32(job->parts[part], 0, job->parts[part]->count, to);
-        status = device->backend->upload(device, job->to, job->computed ? job->computed : row,
-                                         (size_t)job->count * sizeof(float), error);
-    }
-    free(row);
-    return status;
-}
+/* ---- loading -------------------------------------------------------------------------------------------- */
 
 static openpi_status load(loader *l, pool *pool, openpi_progress progress, void *user, openpi_error *error) {
     model *m = l->model;
@@ -387,8 +240,8 @@ static openpi_status load(loader *l, pool *pool, openpi_progress progress, void 
     TRY(m->device->backend->allocate(m->device, m->bytes, "the model's weights", &m->block, error));
     l->arena.base = m->block;
     lay_out(l);
-    TRY(copy_vectors(l, error));
-    return pack_matrices(l, pool, progress, user, error);
+    TRY(pack_vectors(m->device, l->vectors, l->vector_count, error));
+    return pack_matrices(m->device, l->matrices, l->matrix_count, pool, progress, user, error);
 }
 
 /* The model without its weights, laid out to know its size. */
