@@ -128,7 +128,9 @@ static const mutation mutations[] = {
     {ODD, "in.noise", 200, ADD_F32, 3e-4, "stage.x of step 0"},
     /* A policy golden. */
     {DROID, "actions", 3, ADD_F64, 3e-4, "which no fp32 model hands on"},
-    {DROID, "actions", 79, ADD_F64, 3e-4, "which no fp32 model hands on"},
+    {DROID, "actions", 79, ADD_F64, 3e-4, "which no fp32 model hands on"},                /* the last of ten rows of 8 */
+    {DROID, "actions", 72, ADD_F64, 0.5, "actions in units of their std: element 72"},
+    {JOINT, "actions", 119, ADD_F64, 0.5, "actions in units of their std: element 119"},
     {JOINT, "actions", 60, ADD_F64, -3e-4, "which no fp32 model hands on"},
     {ALOHA, "actions", 70, ADD_F64, 3e-4, "which no fp32 model hands on"},
     {DROID, "actions", 20, ADD_F64, 0.5, "actions in units of their std"},

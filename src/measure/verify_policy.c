@@ -1,13 +1,10 @@
 /* Policy goldens: the bytes that an openpi client sends -> the robot's actions, and the prepared sample between.
  *
- * The golden's metadata is its robot: it becomes a robot's JSON, in the form that users write. Actions are judged in
- * units of their standard deviation, as tests/golden/README.md has it.
+ * The golden's metadata is its robot: it becomes a robot's JSON, in the form that users write. Actions [H][A] are judged
+ * in units of their standard deviation, as tests/golden/README.md has it.
  *
- * Two surprises.
- *   - Where a robot's output transform only slices [H][32] to [H][A], openpi returns a view, and the goldens hold that
- *     view's memory as it lies: the first H·A numbers of the rows of 32. Either reading is accepted.
- *   - The bound would let a moved expected action pass. But actions are an affine map of an fp32 chunk, dimension by
- *     dimension, so that inverting the map must land on an fp32 number. */
+ * Surprising: the bound would let a moved expected action pass. But actions are an affine map of an fp32 chunk, dimension
+ * by dimension, so that inverting the map must land on an fp32 number. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,7 +12,6 @@
 
 #include "base/report.h"
 #include "measure/verify_case.h"
-#include "policy/policy.h"
 
 enum { DIMS = OPENPI_ACTION_DIM, STEPS = 10, PICTURE = OPENPI_IMAGE_SIZE * OPENPI_IMAGE_SIZE * 3 };
 
@@ -31,7 +27,6 @@ typedef struct golden_policy {
     float *noise;
     double *state, *actions;
     double std[DIMS];
-    const openpi_policy *policy;
     const openpi_request *request;
 } golden_policy;
 
@@ -127,41 +122,25 @@ static void compare_sample(verify_case *c, const golden_policy *g) {
                       (double)(float)padded[i]);
 }
 
-/* chunk [H][32] -> [H][32]: the robot's actions, and past them what openpi's slice leaves off. */
-static openpi_status finish(const golden_policy *g, const float *chunk, int64_t H, double *out, openpi_error *error) {
-    double actions[OPENPI_MAX_HORIZON * DIMS];
-    TRY(openpi_request_finish(g->request, chunk, (int)H, actions, error));
-    for (int64_t h = 0; h < H; h++) {
-        normalize_invert_model(g->policy->mode, &g->policy->actions, chunk + h * DIMS, out + h * DIMS, DIMS);
-        memcpy(out + h * DIMS, actions + h * g->A, (size_t)g->A * sizeof *out);
-    }
-    return OPENPI_OK;
-}
-
-/* Where number i of the golden stands among [H][32]. */
-static int64_t place(const golden_policy *g, int64_t i, int view) { return view ? i : i / g->A * DIMS + i % g->A; }
-
-static distance measure(const golden_policy *g, const double *actions, int view) {
+static distance measure(const golden_policy *g, const double *actions) {
     distance d = {0};
-    for (int64_t i = 0; i < g->H * g->A; i++) {
-        int64_t at = place(g, i, view);
-        distance_add(&d, actions[at] / g->std[at % DIMS], g->actions[i] / g->std[at % DIMS]);
-    }
+    for (int64_t i = 0; i < g->H * g->A; i++)
+        distance_add(&d, actions[i] / g->std[i % g->A], g->actions[i] / g->std[i % g->A]);
     return d;
 }
 
 /* The map of each dimension, by its values at 0 and 1, undone. */
-static openpi_status check_golden(verify_case *c, const golden_policy *g, int view, openpi_error *error) {
+static openpi_status check_golden(verify_case *c, const golden_policy *g, openpi_error *error) {
     float chunk[2 * DIMS] = {0};
     double ends[2 * DIMS];
     for (int i = 0; i < DIMS; i++) chunk[DIMS + i] = 1;
-    TRY(finish(g, chunk, 2, ends, error));
+    TRY(openpi_request_finish(g->request, chunk, 2, ends, error));
     for (int64_t i = 0; i < g->H * g->A; i++) {
-        int64_t at = place(g, i, view), dim = at % DIMS;
-        double slope = ends[DIMS + dim] - ends[dim], x = (g->actions[i] - ends[dim]) / slope;
+        int64_t dim = i % g->A;
+        double slope = ends[g->A + dim] - ends[dim], x = (g->actions[i] - ends[dim]) / slope;
         if (fabs(slope) < 1e-3 || fabs(x - (double)(float)x) <= 1e-12) continue;
         case_fail(c, "the golden's actions, step %d, dimension %d: %.17g comes from x = %.17g, which no fp32 model hands on",
-                  (int)(at / DIMS), (int)dim, g->actions[i], x);
+                  (int)(i / g->A), (int)dim, g->actions[i], x);
         return OPENPI_OK;
     }
     return OPENPI_OK;
@@ -177,12 +156,11 @@ static openpi_status run(verify_case *c, const golden_policy *g, openpi_error *e
     TRY(case_engine(c, &g->synthetic, &engine, error));
     TRY(case_session(c, engine, 1, (int)g->H, STEPS, (int)g->L, &session, error));
     TRY(openpi_session_run(session, openpi_request_sample(g->request), 1, g->noise, chunk, NULL, error));
-    TRY(finish(g, chunk, g->H, actions, error));
-    distance rows = measure(g, actions, 0), lying = measure(g, actions, 1);
-    int view = g->policy->robot.transform == ROBOT_PLAIN && lying.max < rows.max;
-    if (c->options->dtype == OPENPI_F32) case_actions(c, "actions in units of their std", view ? &lying : &rows, 1e-3, 0);
-    else case_actions(c, "actions in units of their std", view ? &lying : &rows, 0.08, 0.012);
-    return check_golden(c, g, view, error);
+    TRY(openpi_request_finish(g->request, chunk, (int)g->H, actions, error));
+    distance d = measure(g, actions);
+    if (c->options->dtype == OPENPI_F32) case_actions(c, "actions in units of their std", &d, 1e-3, 0);
+    else case_actions(c, "actions in units of their std", &d, 0.08, 0.012);
+    return check_golden(c, g, error);
 }
 
 static openpi_status policy_case(verify_case *c, const char *folder, openpi_error *error) {
@@ -217,7 +195,6 @@ static openpi_status policy_case(verify_case *c, const char *folder, openpi_erro
         return report(error, OPENPI_BAD_FILE, "%s: the robot has %d action dimensions, the golden %d", folder, info.action_dim,
                       (int)g.A);
     TRY(openpi_request_prepare_msgpack(request, bytes, count, NULL, error));
-    g.policy = policy;
     g.request = request;
     compare_sample(c, &g);
     return run(c, &g, error);
