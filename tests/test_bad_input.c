@@ -265,17 +265,33 @@ typedef struct broken {
 
 static const broken checkpoints[] = {
     {"an empty folder", .file = "", .status = OPENPI_NOT_FOUND,
-     .part = "/case: neither model.safetensors nor model.safetensors.index.json is there"},
-    {"an empty file", RAW(""), .status = SAYS("model.safetensors: 0 bytes, expected at least the 8")},
-    {"text", RAW("this is not a safetensors file"), .status = SAYS("model.safetensors: its first 8 bytes say a header of")},
-    {"short text", RAW("PK"), .status = SAYS("2 bytes, expected at least the 8 of a header's length")},
+     .part = "/case: an empty folder, expected model.safetensors or model.safetensors.index.json"},
+    {"an empty file", RAW(""), .status = SAYS("model.safetensors: an empty file, expected weights")},
+    {"text", RAW("this is not a safetensors file"),
+     .status = SAYS("not a safetensors file: its first 8 bytes would be a header of")},
+    {"short text", RAW("no"), .status = SAYS("2 bytes, expected a safetensors file, which has at least 8")},
+    {"a Git LFS pointer",
+     RAW("version https://git-lfs.github.com/spec/v1\noid sha256:"
+         "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\nsize 14467292744\n"),
+     .status = SAYS("model.safetensors: a Git LFS pointer, which only names a file of 14467292744 bytes that is not here")},
+    {"PyTorch's zip", RAW("PK\3\4\0\0\10\10\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\25\0archive/data.pkl"),
+     .status = SAYS("a PyTorch pickle (torch.save), expected a safetensors file: load it in Python")},
+    {"another zip", RAW("PK\3\4\0\0\10\10\0\0weights.txt"), .status = SAYS("a zip archive, expected a safetensors file: unpack")},
+    {"a pickle", RAW("\200\2\212\nl\374\234F\371 j\250P\31."), .status = SAYS("a Python pickle, expected a safetensors file")},
+    {"a web page", RAW("\n<!DOCTYPE HTML>\n<html lang=\"en\"><title>404</title></html>"),
+     .status = SAYS("a web page, expected a safetensors file: download the file itself")},
+    {"a server's refusal", RAW("<?xml version=\"1.0\"?><Error><Code>AccessDenied</Code></Error>"),
+     .status = SAYS("an XML answer of a server, expected a safetensors file")},
+    {"JSON", RAW("{\"error\": \"Repository not found\"}"), .status = SAYS("a JSON text, expected a safetensors file")},
+    {"an HDF5 file", RAW("\211HDF\r\n\032\n\0\0\0\0\0\0"), .status = SAYS("an HDF5 file, expected a safetensors file")},
     {"a header of an array", RAW("\2\0\0\0\0\0\0\0[]"), .status = SAYS("header is an array, expected an object")},
     {"a header without end", RAW("\2\0\0\0\0\0\0\0{\""), .status = SAYS("model.safetensors: header: not valid JSON")},
     {"no tensor", RAW("\2\0\0\0\0\0\0\0{}"), .status = SAYS("is among its 0 tensors")},
-    {"a header of 2^63 bytes", RAW("\0\0\0\0\0\0\0\200{}"), .status = SAYS("say a header of 9223372036854775808 bytes")},
-    {"cut in the length", .keep = 7, .status = SAYS("7 bytes, expected at least the 8")},
-    {"cut in the header", .keep = 400, .status = SAYS("bytes say a header of")},
-    {"cut in the data", .keep = -1, .status = SAYS("expected ascending within the file's")},
+    {"a header of 2^63 bytes", RAW("\0\0\0\0\0\0\0\200{}"), .status = SAYS("be a header of 9223372036854775808 bytes")},
+    {"cut in the length", .keep = 7, .status = SAYS("7 bytes, expected a safetensors file, which has at least 8")},
+    {"cut in the header", .keep = 400, .status = SAYS("cut short: the file has 400 bytes, its header alone needs ")},
+    {"cut in the data", .keep = -1, .status = SAYS("cut short: 1 bytes are missing of the ")},
+    {"cut in the middle of the data", .keep = -90000, .status = SAYS("cut short: 90000 bytes are missing of the ")},
     {"a tensor missing", EDIT("\"state_proj.bias\"", "\"model.lost\""),
      .status = SAYS("1 of a π0 checkpoint's 54 tensors missing: state_proj.bias")},
     {"the variant's tensor missing", EDIT("\"state_proj.weight\"", "\"state.weight\""),
@@ -400,13 +416,53 @@ static void broken_checkpoints(void **state) {
                       "the checkpoint's path is empty, expected a folder or a .safetensors file");
     refuse_checkpoint("a device", "/dev/null", OPENPI_BAD_FILE, "/dev/null: not a regular file");
     refuse_checkpoint("a config", scratch_path(&place, "good/config.json"), OPENPI_BAD_FILE,
-                      "config.json: its first 8 bytes say");
+                      "config.json: a JSON text, expected a safetensors file: give the folder that holds model.safetensors");
     REFUSED("nowhere to write", openpi_inspect(scratch_path(&place, "good"), NULL, NULL, to), OPENPI_BAD_ARGUMENT,
             "json is NULL");
     assert_int_equal(mkdir(scratch_path(&place, "jax"), 0700), 0);
     assert_int_equal(mkdir(scratch_path(&place, "jax/params"), 0700), 0);
     refuse_checkpoint("JAX", scratch_path(&place, "jax"), OPENPI_UNSUPPORTED,
                       "/jax: a JAX checkpoint (params/, no model.safetensors)");
+    assert_int_equal(scratch_write(&place, "jax/params/manifest.ocdbt", "x", 1), 0);
+    refuse_checkpoint("JAX's params", scratch_path(&place, "jax/params"), OPENPI_UNSUPPORTED,
+                      "/jax/params: a JAX checkpoint (Orbax files, no model.safetensors)");
+}
+
+/* Folders that hold something else than a checkpoint, or hold one further down. */
+static void other_folders(void **state) {
+    static const struct {
+        const char *what, *files[4], *part;
+    } rows[] = {
+        {"one level too high", {"last/model.safetensors", "last/config.json", "log.txt"},
+         "/case: no model.safetensors is here, but one is in "},
+        {"one level too high, named", {"last/model.safetensors"}, "/case/last: give that folder"},
+        {"two levels too high", {"000100/pretrained_model/model.safetensors.index.json"},
+         "/case/000100/pretrained_model: give that folder"},
+        {"several below", {"b/model.safetensors", "a/model.safetensors", "c/model.safetensors.index.json"},
+         "but 3 folders below hold one, the first is "},
+        {"the first of several", {"b/model.safetensors", "a/model.safetensors"}, "/case/a: give one of them"},
+        {"shards without an index", {"model-00002-of-2.safetensors", "model-00001-of-2.safetensors"},
+         "but model-00001-of-2.safetensors is: rename or index it"},
+        {"a pickle", {"pytorch_model.bin", "config.json"}, "/case: pytorch_model.bin is there, a Python pickle"},
+        {"a folder of texts", {"README.md", "docs/README.md"},
+         "neither model.safetensors nor model.safetensors.index.json is there, nor in a folder below"},
+    };
+    (void)state;
+    for (size_t i = 0; i < LENGTH(rows); i++) {
+        assert_int_equal(mkdir(scratch_path(&place, "case"), 0700), 0);
+        for (int f = 0; f < 4 && rows[i].files[f]; f++) {
+            char name[128];
+            snprintf(name, sizeof name, "case/%s", rows[i].files[f]);
+            for (char *slash = strchr(name + 5, '/'); slash; slash = strchr(slash + 1, '/')) {
+                *slash = 0;
+                mkdir(scratch_path(&place, name), 0700);
+                *slash = '/';
+            }
+            assert_int_equal(scratch_write(&place, name, "x", 1), 0);
+        }
+        refuse_checkpoint(rows[i].what, scratch_path(&place, "case"), OPENPI_NOT_FOUND, rows[i].part);
+        scratch_remove(scratch_path(&place, "case"));
+    }
 }
 
 /* ---- sessions ------------------------------------------------------------------------------------------- */
@@ -1169,6 +1225,7 @@ int main(void) {
         cmocka_unit_test(specs),           cmocka_unit_test(dims),     cmocka_unit_test(writing),
         cmocka_unit_test(engines),         cmocka_unit_test(sessions), cmocka_unit_test(runs),
         cmocka_unit_test(policies),        cmocka_unit_test(pictures), cmocka_unit_test(broken_checkpoints),
+        cmocka_unit_test(other_folders),
         cmocka_unit_test(broken_requests), cmocka_unit_test(broken_observations),
         cmocka_unit_test(there_were_enough),
     };

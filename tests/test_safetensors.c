@@ -181,7 +181,7 @@ static const struct {
     {ONE("\"F32\"", "[2]", "[8,0]"), "data_offsets are [8, 0], expected ascending within the file's 8 bytes of data"},
     {ONE("\"F32\"", "[2]", "[-8,0]"), "data_offsets are [-8, 0]"},
     {ONE("\"F32\"", "[2]", "[4,12]"), "data_offsets are [4, 12]"},
-    {ONE("\"F32\"", "[2]", "[9223372036854775800,9223372036854775807]"), "expected ascending within"},
+    {ONE("\"F32\"", "[2]", "[9223372036854775799,9223372036854775807]"), "expected ascending within"},
     {ONE("\"F32\"", "[1]", "[0,4]"), "the tensors end at byte 4 of the data, expected its end at 8"},
     {ONE("\"F32\"", "[1]", "[4,8]"), "tensor \"x\" begins at byte 4 of the data, expected 0: no tensor has the bytes between"},
     {TWO("[0,4]", "[2,6]"), "tensor \"y\" begins at byte 2 of the data, inside of \"x\", which ends at 4"},
@@ -204,17 +204,19 @@ static void test_broken(void **state) {
         assert_non_null(strstr(error.message, "/bad.safetensors: "));
         assert_null(list);
     }
-    static const uint8_t lengths[][8] = {{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
-                                         {0, 0, 0, 0, 1},
-                                         {13},
-                                         {0xf8, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}};
+    static const struct {
+        uint8_t length[8];
+        const char *sentence;
+    } lengths[] = {{{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, "bytes, expected at most 2"},
+                   {{0, 0, 0, 0, 1}, "be a header of 4294967296 bytes, expected at most 2"},
+                   {{13}, "cut short: the file has 10 bytes, its header alone needs 21"},
+                   {{0xf8, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, "bytes, expected at most 2"}};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         tensors *list;
         size_t bytes = build(file, "{}", NULL, 0);
-        memcpy(file, lengths[i], 8);
+        memcpy(file, lengths[i].length, 8);
         assert_int_equal(scratch_write(&s, "bad.safetensors", file, bytes), 0);
-        check_fails(tensors_open(scratch_path(&s, "bad.safetensors"), &list, &error), OPENPI_BAD_FILE,
-                    "bytes, expected at most 2");
+        check_fails(tensors_open(scratch_path(&s, "bad.safetensors"), &list, &error), OPENPI_BAD_FILE, lengths[i].sentence);
     }
     scratch_close(&s);
 }
@@ -238,11 +240,12 @@ static void test_truncated(void **state) {
     check(tensors_open(scratch_path(&s, "cut"), &list, &error));
     tensors_close(list);
     for (size_t cut = bytes; cut-- > 0;) {
+        char says[100] = "/cut: an empty file";
+        if (cut >= header) snprintf(says, sizeof says, "cut short: %zu bytes are missing of the 700", bytes - cut);
+        else if (cut >= 8) snprintf(says, sizeof says, "cut short: the file has %zu bytes, its header alone needs %zu", cut, header);
+        else if (cut) snprintf(says, sizeof says, "/cut: %zu bytes, expected a safetensors file, which has at least 8", cut);
         assert_int_equal(truncate(s.path, (off_t)cut), 0);
-        check_fails(tensors_open(s.path, &list, &error), OPENPI_BAD_FILE,
-                    cut < 8        ? "expected at least the 8"
-                    : cut < header ? "expected at most"
-                                   : "/cut: ");
+        check_fails(tensors_open(s.path, &list, &error), OPENPI_BAD_FILE, says);
     }
     assert_int_equal(scratch_write(&s, "cut", whole, bytes + 1), 0);
     check_fails(tensors_open(s.path, &list, &error), OPENPI_BAD_FILE,
@@ -328,7 +331,7 @@ static void test_shards(void **state) {
     (void)state;
     assert_int_equal(scratch_open(&s), 0);
     check_fails(tensors_open(s.folder, &list, &error), OPENPI_NOT_FOUND,
-                "neither model.safetensors nor model.safetensors.index.json");
+                "an empty folder, expected model.safetensors or model.safetensors.index.json");
     check_fails(tensors_open(scratch_path(&s, "absent"), &list, &error), OPENPI_NOT_FOUND, "/absent: cannot be opened");
     check_fails(tensors_open("", &list, &error), OPENPI_BAD_ARGUMENT, "path is empty");
     check_fails(tensors_open(NULL, &list, &error), OPENPI_BAD_ARGUMENT, "path is empty");

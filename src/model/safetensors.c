@@ -63,6 +63,14 @@ static openpi_status parse_shape(const json_t *entry, const char *file, tensor *
     return OPENPI_OK;
 }
 
+static openpi_status report_offsets(const char *file, const char *name, long long begin, long long end, uint64_t data_bytes,
+                                    openpi_error *error) {
+    return report(error, OPENPI_BAD_FILE,
+                  "%s: tensor \"%s\": data_offsets are [%lld, %lld], expected ascending within the file's %llu bytes of data",
+                  file, name, begin, end, (unsigned long long)data_bytes);
+}
+
+/* Whether the tensors end within the file's data is asked later, of all together: see check_places. */
 static openpi_status parse_place(const json_t *entry, const char *file, uint64_t data_bytes, placed *p, openpi_error *error) {
     const json_t *value = json_object_get(entry, "data_offsets");
     const char *name = p->tensor.name;
@@ -71,10 +79,7 @@ static openpi_status parse_place(const json_t *entry, const char *file, uint64_t
         return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\": data_offsets is %s, expected two integers", file, name,
                       json_is_array(value) ? "something else" : json_kind(value));
     json_int_t begin = json_integer_value(json_array_get(value, 0)), end = json_integer_value(json_array_get(value, 1));
-    if (begin < 0 || end < begin || (uint64_t)end > data_bytes)
-        return report(error, OPENPI_BAD_FILE,
-                      "%s: tensor \"%s\": data_offsets are [%lld, %lld], expected ascending within the file's %llu bytes of data",
-                      file, name, (long long)begin, (long long)end, (unsigned long long)data_bytes);
+    if (begin < 0 || end < begin) return report_offsets(file, name, begin, end, data_bytes, error);
     int64_t bytes = p->tensor.count * (int64_t)dtype_bytes(p->tensor.type);
     if (end - begin != bytes) {
         char shape[128];
@@ -100,6 +105,7 @@ static openpi_status parse_tensor(const json_t *entry, const char *name, const c
 /* The tensors in the order of their bytes; together they are exactly the data. */
 static openpi_status check_places(placed *list, size_t count, const char *file, uint64_t data_bytes, openpi_error *error) {
     qsort(list, count, sizeof *list, by_place);
+    const placed *last = count ? &list[count - 1] : NULL;
     uint64_t at = 0;
     for (size_t i = 0; i < count; i++) {
         if (list[i].begin < at)
@@ -107,13 +113,19 @@ static openpi_status check_places(placed *list, size_t count, const char *file, 
                           "%s: tensor \"%s\" begins at byte %llu of the data, inside of \"%s\", which ends at %llu", file,
                           list[i].tensor.name, (unsigned long long)list[i].begin, list[i - 1].tensor.name,
                           (unsigned long long)at);
+        if (list[i].begin > at && last->end > data_bytes)
+            return report_offsets(file, last->tensor.name, (long long)last->begin, (long long)last->end, data_bytes, error);
         if (list[i].begin > at)
             return report(error, OPENPI_BAD_FILE,
                           "%s: tensor \"%s\" begins at byte %llu of the data, expected %llu: no tensor has the bytes between",
                           file, list[i].tensor.name, (unsigned long long)list[i].begin, (unsigned long long)at);
         at = list[i].end;
     }
-    if (at != data_bytes)
+    if (at > data_bytes)
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: cut short: %llu bytes are missing of the %llu that its tensors take: download or copy it again", file,
+                      (unsigned long long)(at - data_bytes), (unsigned long long)at);
+    if (at < data_bytes)
         return report(error, OPENPI_BAD_FILE, "%s: the tensors end at byte %llu of the data, expected its end at %llu", file,
                       (unsigned long long)at, (unsigned long long)data_bytes);
     return OPENPI_OK;
@@ -154,14 +166,9 @@ static openpi_status add_tensors(tensors *tensors, json_t *header, const char *f
 static openpi_status parse_header(const char *path, const file_map *map, json_t **header, uint64_t *header_bytes,
                                   openpi_error *error) {
     uint64_t bytes = 0;
-    if (map->bytes < PREFIX_BYTES)
-        return report(error, OPENPI_BAD_FILE, "%s: %zu bytes, expected at least the %d of a header's length", path, map->bytes,
-                      PREFIX_BYTES);
-    for (int i = 0; i < PREFIX_BYTES; i++) bytes |= (uint64_t)map->data[i] << 8 * i;
-    if (bytes > HEADER_LIMIT || bytes > map->bytes - PREFIX_BYTES)
-        return report(error, OPENPI_BAD_FILE, "%s: its first 8 bytes say a header of %llu bytes, expected at most %llu", path,
-                      (unsigned long long)bytes,
-                      (unsigned long long)(map->bytes - PREFIX_BYTES < HEADER_LIMIT ? map->bytes - PREFIX_BYTES : HEADER_LIMIT));
+    for (size_t i = 0; i < PREFIX_BYTES && i < map->bytes; i++) bytes |= (uint64_t)map->data[i] << 8 * i;
+    if (map->bytes < PREFIX_BYTES || bytes > HEADER_LIMIT || bytes > map->bytes - PREFIX_BYTES)
+        return wrong_file(path, map->data, map->bytes, HEADER_LIMIT, error);
     char label[300];
     snprintf(label, sizeof label, "%.280s: header", path);
     TRY(json_parse((const char *)map->data + PREFIX_BYTES, (size_t)bytes, label, header, error));
@@ -268,25 +275,17 @@ static openpi_status read_index(tensors *tensors, const char *folder, const char
 
 static openpi_status read_folder(tensors *tensors, const char *folder, openpi_error *error) {
     char *single = file_join(folder, "model.safetensors"), *index = file_join(folder, "model.safetensors.index.json");
-    char *orbax = file_join(folder, "params");
     openpi_status status;
-    if (!single || !index || !orbax)
+    if (!single || !index)
         status = report_no_memory(error, strlen(folder) + 32, folder);
     else if (file_exists(single))
         status = read_file(tensors, single, error);
     else if (file_exists(index))
         status = read_index(tensors, folder, index, error);
-    else if (file_is_folder(orbax))
-        status = report(error, OPENPI_UNSUPPORTED,
-                        "%s: a JAX checkpoint (params/, no model.safetensors), expected PyTorch: convert it with openpi's "
-                        "examples/convert_jax_model_to_pytorch.py",
-                        folder);
     else
-        status = report(error, OPENPI_NOT_FOUND, "%s: neither model.safetensors nor model.safetensors.index.json is there",
-                        folder);
+        status = wrong_folder(folder, error);
     free(single);
     free(index);
-    free(orbax);
     return status;
 }
 

@@ -35,6 +35,11 @@ const char *tensors_file(const tensors *tensors, int index, uint64_t *bytes);
 const char *tensor_shape_text(int rank, const int64_t *shape, char *text, size_t bytes);
 const char *dtype_name(dtype type);
 
+/* Where no checkpoint was found (wrong_checkpoint.c): one sentence that says what is there and what to do, and its status.
+ * `data`: the file's bytes, whose first 8 do not lead to a header within the file and `limit`. */
+openpi_status wrong_file(const char *path, const uint8_t *data, size_t bytes, uint64_t limit, openpi_error *error);
+openpi_status wrong_folder(const char *folder, openpi_error *error);
+
 /* What stands before the data of a file that holds these tensors one after the other: the length and the JSON,
  * padded to 8 bytes. Each name gets `prefix`; metadata: an object of strings, or NULL. *out: malloc. */
 openpi_status safetensors_header(const tensor *const *list, int count, const char *prefix, json_t *metadata, char **out,

@@ -1,0 +1,201 @@
+/* Names what a path holds where weights were expected, and says what to do about it.
+ *
+ * A file is told by its first bytes, a folder by the names in it. Called only after the path was found not to be a
+ * safetensors checkpoint, so nothing here can refuse a good one. */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/report.h"
+#include "model/tensors_build.h"
+
+enum {
+    TEXT_LOOKED_AT = 1024,       /* bytes of a file that are searched for words                              */
+    DEPTH = 4,                   /* folders below the one given: models--NAME/snapshots/HASH of a download   */
+    ENTRIES_LIMIT = 20000,       /* names looked at in all, so that "/" is an answer too                     */
+};
+
+/* ---- files ---- */
+
+/* The first `bytes` of a file; text ends with a NUL and has no NUL before. */
+typedef struct opening {
+    char text[TEXT_LOOKED_AT + 1];
+    const uint8_t *data;
+    size_t bytes;
+} opening;
+
+static int begins_with(const opening *file, const char *magic, size_t length) {
+    return file->bytes >= length && !memcmp(file->data, magic, length);
+}
+
+static int has_word(const opening *file, const char *word) { return strcasestr(file->text, word) != NULL; }
+
+static openpi_status report_pointer(const char *path, const opening *file, openpi_error *error) {
+    const char *size = strstr(file->text, "\nsize ");
+    unsigned long long bytes = size ? strtoull(size + 6, NULL, 10) : 0;
+    char missing[64] = "";
+    if (bytes) snprintf(missing, sizeof missing, " of %llu bytes", bytes);
+    return report(error, OPENPI_BAD_FILE,
+                  "%s: a Git LFS pointer, which only names a file%s that is not here, expected the weights themselves: run "
+                  "`git lfs pull` in its folder, or download the file from where the repository came from",
+                  path, missing);
+}
+
+/* What a file of these first bytes is. The first row that fits names the file, so the special rows come first. */
+static const struct {
+    const char *magic;
+    size_t length;
+    const char *word;            /* must be among the first bytes too; NULL: nothing must     */
+    const char *what, *advice;
+} kinds[] = {
+#define MAGIC(text) text, sizeof(text) - 1
+    {MAGIC("PK\3\4"), "data.pkl", "a PyTorch pickle (torch.save)",
+     "load it in Python and write it with safetensors.torch.save_file"},
+    {MAGIC("PK\3\4"), NULL, "a zip archive", "unpack it, and give the folder that holds model.safetensors"},
+    {MAGIC("\200\2"), NULL, "a Python pickle", "load it in Python and write it with safetensors.torch.save_file"},
+    {MAGIC("\200\3"), NULL, "a Python pickle", "load it in Python and write it with safetensors.torch.save_file"},
+    {MAGIC("\200\4"), NULL, "a Python pickle", "load it in Python and write it with safetensors.torch.save_file"},
+    {MAGIC("\200\5"), NULL, "a Python pickle", "load it in Python and write it with safetensors.torch.save_file"},
+    {MAGIC("GGUF"), NULL, "a GGUF file", "take the checkpoint that it was made from"},
+    {MAGIC("\211HDF\r\n\032\n"), NULL, "an HDF5 file", "take the PyTorch checkpoint"},
+    {MAGIC("\223NUMPY"), NULL, "a NumPy array", "take the PyTorch checkpoint"},
+    {MAGIC("\037\213"), NULL, "a gzip archive", "unpack it, and give the folder that holds model.safetensors"},
+    {MAGIC("\050\265\057\375"), NULL, "a zstd archive", "unpack it, and give the folder that holds model.safetensors"},
+    {MAGIC(""), "<html", "a web page",
+     "download the file itself (on Hugging Face the address has /resolve/, not /blob/, and some need a login)"},
+    {MAGIC(""), "<!doctype html", "a web page",
+     "download the file itself (on Hugging Face the address has /resolve/, not /blob/, and some need a login)"},
+    {MAGIC("<?xml"), NULL, "an XML answer of a server", "download the file again, with a login where one is needed"},
+    {MAGIC("{"), NULL, "a JSON text", "give the folder that holds model.safetensors"},
+#undef MAGIC
+};
+
+/* The length of a header that the first 8 bytes say. */
+static uint64_t header_length(const opening *file) {
+    uint64_t length = 0;
+    for (size_t i = 0; i < 8 && i < file->bytes; i++) length |= (uint64_t)file->data[i] << 8 * i;
+    return length;
+}
+
+openpi_status wrong_file(const char *path, const uint8_t *data, size_t bytes, uint64_t limit, openpi_error *error) {
+    static const char pointer[] = "version https://git-lfs.github.com/spec/";
+    opening file = {.data = data, .bytes = bytes};
+    if (!bytes) return report(error, OPENPI_BAD_FILE, "%s: an empty file, expected weights: download or copy it again", path);
+    for (size_t i = 0; i < bytes && i < TEXT_LOOKED_AT; i++) file.text[i] = data[i] ? (char)data[i] : ' ';
+    uint64_t length = header_length(&file);
+    if (bytes >= 8 && length <= limit && (bytes == 8 || data[8] == '{'))
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: cut short: the file has %zu bytes, its header alone needs %llu: download or copy it again", path,
+                      bytes, (unsigned long long)length + 8);
+    if (begins_with(&file, pointer, sizeof pointer - 1)) return report_pointer(path, &file, error);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (begins_with(&file, kinds[i].magic, kinds[i].length) && (!kinds[i].word || has_word(&file, kinds[i].word)))
+            return report(error, OPENPI_BAD_FILE, "%s: %s, expected a safetensors file: %s", path, kinds[i].what,
+                          kinds[i].advice);
+    if (bytes < 8)
+        return report(error, OPENPI_BAD_FILE, "%s: %zu bytes, expected a safetensors file, which has at least 8", path, bytes);
+    return report(error, OPENPI_BAD_FILE,
+                  "%s: not a safetensors file: its first 8 bytes would be a header of %llu bytes, expected at most %llu", path,
+                  (unsigned long long)length, (unsigned long long)(bytes - 8 < limit ? bytes - 8 : limit));
+}
+
+/* ---- folders ---- */
+
+static int ends_with(const char *text, const char *tail) {
+    size_t length = strlen(text), end = strlen(tail);
+    return length > end && !strcmp(text + length - end, tail);
+}
+
+/* What is in a folder, and the first folder below that holds weights. Names are the smallest in byte order, so that the
+ * sentence does not depend on the order of the disk. */
+typedef struct survey {
+    int entries, folders;        /* in the folder itself; folders: below that hold weights       */
+    int seen;                    /* in all                                                        */
+    char below[400];             /* "checkpoints/last/pretrained_model", empty: none              */
+    char safetensors[100], pickle[100];
+    int jax;                     /* a file that only Orbax writes                                 */
+} survey;
+
+static void keep_smallest(char *kept, size_t size, const char *name) {
+    if (!*kept || strcmp(name, kept) < 0) snprintf(kept, size, "%s", name);
+}
+
+static void note_name(survey *s, const char *name) {
+    static const char *const pickles[] = {".bin", ".pt", ".pth", ".ckpt", ".pkl"};
+    s->entries++;
+    if (ends_with(name, ".safetensors")) keep_smallest(s->safetensors, sizeof s->safetensors, name);
+    for (size_t i = 0; i < sizeof pickles / sizeof *pickles; i++)
+        if (ends_with(name, pickles[i])) keep_smallest(s->pickle, sizeof s->pickle, name);
+    s->jax |= !strcmp(name, "manifest.ocdbt") || !strcmp(name, "_METADATA") || !strcmp(name, "_CHECKPOINT_METADATA");
+}
+
+static int holds_weights(const char *name) {
+    return !strcmp(name, "model.safetensors") || !strcmp(name, "model.safetensors.index.json");
+}
+
+/* `below`: the folder's path from the one given, "" for that itself. A folder that cannot be read is passed over. */
+static openpi_status look(survey *s, const char *folder, const char *below, int depth, openpi_error *error) {
+    DIR *list = opendir(folder);
+    const struct dirent *entry;
+    openpi_status status = OPENPI_OK;
+    int counted = 0;
+    if (!list && errno == ENOMEM) return report_no_memory(error, sizeof *entry, folder);
+    while (list && status == OPENPI_OK && s->seen < ENTRIES_LIMIT && (entry = readdir(list))) {
+        const char *name = entry->d_name;
+        char inner[400];
+        if (!strcmp(name, ".") || !strcmp(name, "..")) continue;
+        s->seen++;
+        if (!depth) note_name(s, name);
+        if (depth && holds_weights(name) && !counted++) {
+            s->folders++;
+            keep_smallest(s->below, sizeof s->below, below);
+        }
+        if (depth == DEPTH || *name == '.') continue;
+        if (snprintf(inner, sizeof inner, "%s%s%s", below, *below ? "/" : "", name) >= (int)sizeof inner) continue;
+        char *path = file_join(folder, name);
+        if (!path) status = report_no_memory(error, strlen(folder) + strlen(name) + 2, folder);
+        else if (file_is_folder(path)) status = look(s, path, inner, depth + 1, error);
+        free(path);
+    }
+    if (list) closedir(list);
+    return status;
+}
+
+openpi_status wrong_folder(const char *folder, openpi_error *error) {
+    survey s = {0};
+    char *params = file_join(folder, "params");
+    if (!params) return report_no_memory(error, strlen(folder) + 8, folder);
+    int jax = file_is_folder(params);
+    free(params);
+    TRY(look(&s, folder, "", 0, error));
+    if (jax || s.jax)
+        return report(error, OPENPI_UNSUPPORTED,
+                      "%s: a JAX checkpoint (%s, no model.safetensors), expected PyTorch: convert it with openpi's "
+                      "examples/convert_jax_model_to_pytorch.py",
+                      folder, jax ? "params/" : "Orbax files");
+    if (!s.entries)
+        return report(error, OPENPI_NOT_FOUND, "%s: an empty folder, expected model.safetensors or model.safetensors.index.json",
+                      folder);
+    if (*s.below && s.folders == 1)
+        return report(error, OPENPI_NOT_FOUND, "%s: no model.safetensors is here, but one is in %s/%s: give that folder", folder,
+                      folder, s.below);
+    if (*s.below)
+        return report(error, OPENPI_NOT_FOUND,
+                      "%s: no model.safetensors is here, but %d folders below hold one, the first is %s/%s: give one of them",
+                      folder, s.folders, folder, s.below);
+    if (*s.safetensors)
+        return report(error, OPENPI_NOT_FOUND,
+                      "%s: neither model.safetensors nor model.safetensors.index.json is there, but %s is: rename or index "
+                      "it, or give that file by its own path",
+                      folder, s.safetensors);
+    if (*s.pickle)
+        return report(error, OPENPI_NOT_FOUND,
+                      "%s: %s is there, a Python pickle, but no model.safetensors: load it in Python and write it with "
+                      "safetensors.torch.save_file",
+                      folder, s.pickle);
+    return report(error, OPENPI_NOT_FOUND,
+                  "%s: neither model.safetensors nor model.safetensors.index.json is there, nor in a folder below", folder);
+}
