@@ -413,8 +413,9 @@ OPENPI_API openpi_status openpi_policy_infer(openpi_request *request, openpi_ses
                                              const openpi_observation *observation, const float *noise, double *actions,
                                              openpi_timing *timing, openpi_error *error);
 
-/* Decodes a PNG or JPEG file's bytes into RGB uint8 HWC, allocated: free with openpi_free. `name` is used
- * in the error sentence. Refuses more than 64 megapixels. */
+/* Decodes a PNG or JPEG file's bytes into RGB uint8 HWC, allocated: free with openpi_free. The picture is turned
+ * upright by its EXIF orientation, where it has one; *height and *width are those of the upright picture. `name` is
+ * used in the error sentence. Refuses more than 64 megapixels. */
 OPENPI_API openpi_status openpi_image_decode(const void *bytes, size_t count, const char *name, uint8_t **pixels,
                                              int *height, int *width, openpi_error *error);
 

@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "model/tensors.h"
 #include "policy/image.h"
+#include "policy/orientation.h"
 
 enum { SIDE = OPENPI_IMAGE_SIZE, VALUES = SIDE * SIDE * 3 };
 
@@ -335,7 +336,8 @@ static void broken_pictures(void **state) {
 
 /* ---- files ---------------------------------------------------------------------------------------------- */
 
-/* FNV-1a64 of the pixels of Pillow's convert("RGB"); gray16.png: of the upper bytes, where Pillow saturates. */
+/* FNV-1a64 of the pixels of Pillow's exif_transpose and convert("RGB"); gray16.png: of the upper bytes, where Pillow
+ * saturates. */
 static const struct {
     const char *file;
     int height, width;
@@ -348,7 +350,7 @@ static const struct {
     {"rgb16.png", 13, 19, 0x7ad90a8e11d88c8c},      {"gray16.png", 13, 19, 0x6d6f7e152ed55596},
     {"interlaced.png", 13, 19, 0x7ad90a8e11d88c8c}, {"half.jpg", 13, 19, 0x155e39601ab0dde7},
     {"full.jpg", 13, 19, 0xa1c2b88a19a72960},       {"gray.jpg", 13, 19, 0x2a5caaa0be9eb105},
-    {"progressive.jpg", 13, 19, 0x10449962ca6f0b3b}, {"rotated.jpg", 13, 19, 0x7d7c14a4b1b54152},
+    {"progressive.jpg", 13, 19, 0x10449962ca6f0b3b}, {"rotated.jpg", 19, 13, 0x671344d55d3424f6},
 };
 
 static char *read_picture(const char *file, size_t *count) {
@@ -425,13 +427,148 @@ static void broken_files(void **state) {
     assert_int_equal(openpi_image_decode("GIF89a", 6, NULL, &pixels, &height, &width, NULL), OPENPI_BAD_FILE);
 }
 
+/* ---- EXIF ---------------------------------------------------------------------------------------------- */
+
+/* A TIFF of one directory with two tags: an unimportant one, and the orientation as type (3: SHORT) and value say. */
+static size_t make_tiff(uint8_t *out, int big, int type, uint32_t items, uint32_t value) {
+    size_t at = 0;
+    const struct { int bytes; uint32_t value; } fields[] = {
+        {2, 42}, {4, 8}, {2, 2}, {2, 0x10f}, {2, 2}, {4, 1}, {4, 0}, {2, 0x112}, {2, (uint32_t)type}, {4, items},
+        {type == 3 ? 2 : 4, value}, {type == 3 ? 2 : 0, 0}, {4, 0}};
+    out[at++] = big ? 'M' : 'I';
+    out[at++] = big ? 'M' : 'I';
+    for (size_t f = 0; f < sizeof fields / sizeof *fields; f++)
+        for (int i = 0; i < fields[f].bytes; i++)
+            out[at++] = (uint8_t)(fields[f].value >> 8 * (big ? fields[f].bytes - 1 - i : i));
+    return at;
+}
+
+/* The file with EXIF behind its first bytes: an APP1 segment, or an eXIf chunk. *count grows. */
+static uint8_t *with_exif(const char *file, const uint8_t *exif, size_t bytes, size_t *count) {
+    char *plain = read_picture(file, count);
+    int png = plain[0] != (char)0xff;
+    size_t front = png ? 33 : 2, at = 0;
+    uint8_t *out = malloc(*count + bytes + 16);
+    assert_non_null(out);
+    memcpy(out, plain, front);
+    at = front;
+    if (png) {
+        for (int i = 0; i < 4; i++) out[at++] = (uint8_t)(bytes >> 8 * (3 - i));
+        memcpy(out + at, "eXIf", 4);
+        memcpy(out + at + 4, exif, bytes);
+        uint32_t crc = 0xffffffff;                       /* the PNG specification, annex D */
+        for (size_t i = 0; i < bytes + 4; i++) {
+            crc ^= out[at + i];
+            for (int bit = 0; bit < 8; bit++) crc = crc & 1 ? 0xedb88320 ^ crc >> 1 : crc >> 1;
+        }
+        at += bytes + 4;
+        for (int i = 0; i < 4; i++) out[at++] = (uint8_t)(~crc >> 8 * (3 - i));
+    } else {
+        const uint8_t head[] = {0xff, 0xe1, (uint8_t)((bytes + 8) >> 8), (uint8_t)(bytes + 8), 'E', 'x', 'i', 'f', 0, 0};
+        memcpy(out + at, head, sizeof head);
+        memcpy(out + at + sizeof head, exif, bytes);
+        at += sizeof head + bytes;
+    }
+    memcpy(out + at, plain + front, *count - front);
+    *count += at - front;
+    free(plain);
+    return out;
+}
+
+static void pictures_stand_upright(void **state) {
+    (void)state;
+    static const struct {
+        int height, width;
+        uint64_t jpeg, png;      /* of Pillow's exif_transpose */
+    } turned[9] = {
+        [1] = {13, 19, 0xa1c2b88a19a72960, 0x7ad90a8e11d88c8c}, [2] = {13, 19, 0xe49017869e7ac4c8, 0x131891bc5dc63300},
+        [3] = {13, 19, 0x795e74666666592c, 0xeb9e464e86df054},  [4] = {13, 19, 0x154f910b19c200e4, 0x6bbaa072e2c66ae8},
+        [5] = {19, 13, 0xcbe4f1ad787a14a4, 0xb8bccfd373aae7e8}, [6] = {19, 13, 0x94c0074adce2cb58, 0xda4d20de08014a94},
+        [7] = {19, 13, 0xeec52d5f38723c8, 0x816ea7c4ed964028},  [8] = {19, 13, 0x3541d1f5c15015dc, 0xbc15007aaad2ce04},
+    };
+    static const int types[] = {3, 4};
+    openpi_error error;
+    for (int orientation = 1; orientation <= 8; orientation++)
+        for (int form = 0; form < 8; form++) {           /* JPEG or PNG, little or big endian, SHORT or LONG */
+            uint8_t exif[64], *pixels;
+            int height, width, big = form >> 1 & 1;
+            const char *file = form & 1 ? "rgb.png" : "full.jpg";
+            size_t count, bytes = make_tiff(exif, big, types[form >> 2], 1, (uint32_t)orientation);
+            uint8_t *picture = with_exif(file, exif, bytes, &count);
+            if (openpi_image_decode(picture, count, file, &pixels, &height, &width, &error)) fail_msg("%s", error.message);
+            assert_int_equal(height, turned[orientation].height);
+            assert_int_equal(width, turned[orientation].width);
+            uint64_t hash = fnv1a64(pixels, (size_t)height * (size_t)width * 3);
+            if (hash != (form & 1 ? turned[orientation].png : turned[orientation].jpeg))
+                fail_msg("%s, orientation %d, form %d: other pixels", file, orientation, form);
+            openpi_free(pixels);
+            free(picture);
+        }
+}
+
+/* EXIF that is cut or damaged is passed over, one whose orientation is there and means nothing is not. */
+static void broken_exif(void **state) {
+    (void)state;
+    static const struct {
+        int type;
+        uint32_t items, value;
+        const char *sentence;    /* NULL: taken as upright */
+    } rows[] = {
+        {3, 1, 0, NULL},
+        {3, 1, 9, "f: its EXIF orientation is 9, expected 1 to 8"},
+        {3, 1, 65535, "f: its EXIF orientation is 65535, expected 1 to 8"},
+        {4, 1, 0xffffffff, "f: its EXIF orientation is 2147483647, expected 1 to 8"},
+        {2, 1, 6, "f: its EXIF orientation is no single integer, expected 1 to 8"},
+        {3, 2, 6, "f: its EXIF orientation is no single integer, expected 1 to 8"},
+        {77, 1, 6, "f: its EXIF orientation is no single integer, expected 1 to 8"},
+    };
+    openpi_error error;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int png = 0; png < 2; png++) {
+            uint8_t exif[64], *pixels = NULL;
+            int height = 0, width = 0;
+            size_t count, bytes = make_tiff(exif, 0, rows[i].type, rows[i].items, rows[i].value);
+            uint8_t *picture = with_exif(png ? "rgb.png" : "full.jpg", exif, bytes, &count);
+            openpi_status status = openpi_image_decode(picture, count, "f", &pixels, &height, &width, &error);
+            assert_int_equal(status, rows[i].sentence ? OPENPI_BAD_FILE : OPENPI_OK);
+            if (rows[i].sentence) assert_string_equal(error.message, rows[i].sentence);
+            else assert_int_equal(height, 13);
+            openpi_free(pixels);
+            free(picture);
+        }
+    uint8_t exif[64];
+    size_t whole = make_tiff(exif, 1, 3, 1, 6), count;
+    assert_int_equal(orientation_of_tiff(exif, whole), 6);
+    for (size_t cut = 0; cut <= whole; cut++) {          /* the last 4 bytes are the address of another directory */
+        uint8_t *less = malloc(cut ? cut : 1);
+        assert_non_null(less);
+        memcpy(less, exif, cut);
+        assert_int_equal(orientation_of_tiff(less, cut), cut >= whole - 4 ? 6 : 0);
+        free(less);
+        if (!cut) continue;
+        uint8_t *pixels, *picture = with_exif("rgb.png", exif, cut, &count);
+        int height, width;
+        assert_int_equal(openpi_image_decode(picture, count, "f", &pixels, &height, &width, &error), OPENPI_OK);
+        assert_int_equal(height, cut >= whole - 4 ? 19 : 13);
+        openpi_free(pixels);
+        free(picture);
+    }
+    for (size_t at = 0; at < 8; at++) {                  /* a header that is none holds no orientation */
+        uint8_t kept = exif[at];
+        exif[at] = 0x77;
+        assert_int_equal(orientation_of_tiff(exif, whole), 0);
+        exif[at] = kept;
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(resize_as_openpi),        cmocka_unit_test(floats_are_truncated),
         cmocka_unit_test(right_size_is_untouched), cmocka_unit_test(scratch_is_kept),
         cmocka_unit_test(no_size_reads_outside),   cmocka_unit_test(resize_as_lerobot),
         cmocka_unit_test(broken_pictures),         cmocka_unit_test(files_decode_as_pillow),
-        cmocka_unit_test(broken_files),
+        cmocka_unit_test(broken_files),            cmocka_unit_test(pictures_stand_upright),
+        cmocka_unit_test(broken_exif),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

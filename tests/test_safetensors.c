@@ -242,7 +242,8 @@ static void test_truncated(void **state) {
     for (size_t cut = bytes; cut-- > 0;) {
         char says[100] = "/cut: an empty file";
         if (cut >= header) snprintf(says, sizeof says, "cut short: %zu bytes are missing of the 700", bytes - cut);
-        else if (cut >= 8) snprintf(says, sizeof says, "cut short: the file has %zu bytes, its header alone needs %zu", cut, header);
+        else if (cut >= 8)
+            snprintf(says, sizeof says, "cut short: the file has %zu bytes, its header alone needs %zu", cut, header);
         else if (cut) snprintf(says, sizeof says, "/cut: %zu bytes, expected a safetensors file, which has at least 8", cut);
         assert_int_equal(truncate(s.path, (off_t)cut), 0);
         check_fails(tensors_open(s.path, &list, &error), OPENPI_BAD_FILE, says);

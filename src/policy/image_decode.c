@@ -1,6 +1,7 @@
 /* PNG and JPEG files in memory to RGB bytes, as Pillow's convert("RGB") gives them: palettes and gray become RGB, 16
- * bits keep their upper 8, alpha is dropped (not composited), no colour profile or gamma and no EXIF orientation is
- * applied. JPEG is decoded with the accurate DCT and smooth chroma, as libjpeg does by itself.
+ * bits keep their upper 8, alpha is dropped (not composited), no colour profile or gamma is applied. The picture is then
+ * turned upright by its EXIF orientation, as Pillow's exif_transpose does. JPEG is decoded with the accurate DCT and
+ * smooth chroma, as libjpeg does by itself.
  *
  * A file is judged by its first bytes. Sizes are read from its header and limited before anything is allocated for
  * pixels. What surprises: the two libraries recover from much damage with a warning and gray areas; here a JPEG warning
@@ -15,6 +16,7 @@
 
 #include "base/report.h"
 #include "openpi.h"
+#include "policy/orientation.h"
 
 enum {
     MAX_SIDE = 16384,
@@ -173,6 +175,20 @@ static openpi_status decode_jpeg(const uint8_t *bytes, size_t count, picture *pi
 
 /* ---- either --------------------------------------------------------------------------------------- */
 
+/* A picture whose EXIF asks for a turn that EXIF does not define is refused: it may lie on its side. 0 is what cameras
+ * write that do not know, and is taken as upright. */
+static openpi_status turn_upright(picture *picture, int orientation, openpi_error *error) {
+    if (orientation < 0)
+        return report(error, OPENPI_BAD_FILE, "%s: its EXIF orientation is no single integer, expected 1 to 8", picture->name);
+    if (orientation > 8)
+        return report(error, OPENPI_BAD_FILE, "%s: its EXIF orientation is %d, expected 1 to 8", picture->name, orientation);
+    size_t bytes = (size_t)picture->height * (size_t)picture->width * 3;
+    uint8_t *turned = orientation_apply(orientation, picture->pixels, &picture->height, &picture->width);
+    if (!turned) return report_no_memory(error, bytes, picture->name);
+    picture->pixels = turned;
+    return OPENPI_OK;
+}
+
 openpi_status openpi_image_decode(const void *bytes, size_t count, const char *name, uint8_t **pixels, int *height, int *width,
                                   openpi_error *error) {
     static const uint8_t png[] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'}, jpeg[] = {0xff, 0xd8, 0xff};
@@ -180,9 +196,12 @@ openpi_status openpi_image_decode(const void *bytes, size_t count, const char *n
         return report(error, OPENPI_BAD_ARGUMENT, "openpi_image_decode: bytes, pixels, height and width must not be NULL");
     picture picture = {name ? name : "picture", NULL, 0, 0};
     openpi_status status;
-    if (count >= sizeof png && memcmp(bytes, png, sizeof png) == 0) status = decode_png(bytes, count, &picture, error);
+    int is_png = count >= sizeof png && memcmp(bytes, png, sizeof png) == 0;
+    if (is_png) status = decode_png(bytes, count, &picture, error);
     else if (count >= sizeof jpeg && memcmp(bytes, jpeg, sizeof jpeg) == 0) status = decode_jpeg(bytes, count, &picture, error);
     else status = report(error, OPENPI_BAD_FILE, "%s: neither a PNG nor a JPEG file (%zu bytes)", picture.name, count);
+    if (status == OPENPI_OK)
+        status = turn_upright(&picture, is_png ? orientation_of_png(bytes, count) : orientation_of_jpeg(bytes, count), error);
     if (status != OPENPI_OK) {
         free(picture.pixels);
         return status;

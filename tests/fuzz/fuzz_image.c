@@ -1,7 +1,8 @@
-/* Pictures: the input as a PNG or JPEG file, decoded and resized in both ways; and as raw pixels, whose element type,
- * layout and sides its first three bytes choose. */
+/* Pictures: the input as a PNG or JPEG file, decoded and resized in both ways; as EXIF in memory of its size; and as
+ * raw pixels, whose element type, layout and sides its first three bytes choose. */
 #include "fuzz.h"
 #include "policy/image.h"
+#include "policy/orientation.h"
 
 enum { SIDE = OPENPI_IMAGE_SIZE };
 
@@ -28,6 +29,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         resize(&image, &scratch);
     }
     openpi_free(pixels);
+    uint8_t *exif = exact_copy(data, size, 0);
+    PROMISE(orientation_of_tiff(exif, size) >= -1);
+    PROMISE(orientation_of_jpeg(exif, size) >= -1);
+    PROMISE(orientation_of_png(exif, size) >= -1);
+    free(exif);
     if (size > 3) {
         static const size_t element_bytes[] = {1, sizeof(float), sizeof(double)};
         openpi_image image = {"raw", NULL, (openpi_element)(data[0] % 3), (openpi_layout)(data[0] / 3 % 2), data[1], data[2]};

@@ -1,0 +1,122 @@
+/* Reads the orientation tag of EXIF and turns a picture by it.
+ *
+ * EXIF is a TIFF directory: in JPEG files in an APP1 segment, in PNG files in an eXIf chunk. Cameras that are mounted
+ * sideways or upside down store rows as the sensor gave them and say here how to turn them. The formats: CIPA DC-008
+ * (EXIF 2.3), TIFF 6.0, the PNG specification (third edition, 11.3.4.5). */
+#include "policy/orientation.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    TAG_ORIENTATION = 0x0112,
+    TIFF_HEADER = 8,             /* byte order, 42, offset of the first directory                */
+    TIFF_ENTRY = 12,             /* tag, type, count, value                                      */
+    TYPE_BYTE = 1, TYPE_SHORT = 3, TYPE_LONG = 4,
+    PNG_SIGNATURE = 8,
+    PNG_AROUND = 12,             /* of a chunk: length, type and checksum                        */
+};
+
+/* ---- reading -------------------------------------------------------------------------------------- */
+
+static uint32_t number(const uint8_t *at, int bytes, int big_endian) {
+    uint32_t value = 0;
+    for (int i = 0; i < bytes; i++) value |= (uint32_t)at[big_endian ? bytes - 1 - i : i] << 8 * i;
+    return value;
+}
+
+int orientation_of_tiff(const uint8_t *bytes, size_t count) {
+    static const size_t widths[] = {[TYPE_BYTE] = 1, [TYPE_SHORT] = 2, [TYPE_LONG] = 4};
+    if (count < TIFF_HEADER || bytes[0] != bytes[1] || (bytes[0] != 'I' && bytes[0] != 'M')) return 0;
+    int big = bytes[0] == 'M';
+    uint64_t at = number(bytes + 4, 4, big);
+    if (number(bytes + 2, 2, big) != 42 || at + 2 > count) return 0;
+    uint32_t entries = number(bytes + at, 2, big);
+    at += 2;
+    for (uint32_t i = 0; i < entries && at + TIFF_ENTRY <= count; i++, at += TIFF_ENTRY) {
+        const uint8_t *entry = bytes + at;
+        uint32_t type = number(entry + 2, 2, big);
+        if (number(entry, 2, big) != TAG_ORIENTATION) continue;
+        if (type >= sizeof widths / sizeof *widths || !widths[type] || number(entry + 4, 4, big) != 1) return -1;
+        uint32_t value = number(entry + 8, (int)widths[type], big);
+        return value > INT32_MAX ? INT32_MAX : (int)value;
+    }
+    return 0;
+}
+
+/* EXIF's bytes with their name in front, as JPEG files have it and some writers put it into PNG files. */
+static const char exif_name[6] = "Exif\0";
+
+static int has_name(const uint8_t *bytes, size_t count) {
+    return count >= sizeof exif_name && !memcmp(bytes, exif_name, sizeof exif_name);
+}
+
+int orientation_of_jpeg(const uint8_t *bytes, size_t count) {
+    enum { MARKER = 0xff, START_OF_SCAN = 0xda, END = 0xd9, APP1 = 0xe1, TEMPORARY = 0x01, RESTART_0 = 0xd0, START = 0xd8 };
+    size_t at = 2;
+    while (at + 4 <= count && bytes[at] == MARKER) {
+        int marker = bytes[at + 1];
+        if (marker == MARKER) {                          /* markers may be padded with any number of 0xff */
+            at++;
+            continue;
+        }
+        if (marker == START_OF_SCAN || marker == END) return 0;
+        if (marker == TEMPORARY || (marker >= RESTART_0 && marker <= START)) {
+            at += 2;
+            continue;
+        }
+        size_t length = number(bytes + at + 2, 2, 1);    /* its own two bytes included */
+        const uint8_t *data = bytes + at + 4;
+        size_t left = count - at - 4, has = length < 2 ? 0 : length - 2 < left ? length - 2 : left;
+        if (length < 2) return 0;
+        if (marker == APP1 && has_name(data, has)) {
+            int orientation = orientation_of_tiff(data + sizeof exif_name, has - sizeof exif_name);
+            if (orientation) return orientation;
+        }
+        at += 2 + length;
+    }
+    return 0;
+}
+
+int orientation_of_png(const uint8_t *bytes, size_t count) {
+    for (size_t at = PNG_SIGNATURE; at + PNG_AROUND <= count;) {
+        size_t length = number(bytes + at, 4, 1), left = count - at - PNG_AROUND;
+        const uint8_t *data = bytes + at + 8;
+        if (length > left) return 0;
+        if (!memcmp(bytes + at + 4, "eXIf", 4)) {
+            size_t name = has_name(data, length) ? sizeof exif_name : 0;
+            int orientation = orientation_of_tiff(data + name, length - name);
+            if (orientation) return orientation;
+        }
+        at += PNG_AROUND + length;
+    }
+    return 0;
+}
+
+/* ---- turning -------------------------------------------------------------------------------------- */
+
+uint8_t *orientation_apply(int orientation, uint8_t *pixels, int *height, int *width) {
+    /* Upright pixel (y, x) is stored at (y, x), or at (x, y) where transposed; counted from the last row or column where
+     * flipped. */
+    static const struct {
+        int transposed, rows_flipped, columns_flipped;
+    } turns[] = {[2] = {0, 0, 1}, [3] = {0, 1, 1}, [4] = {0, 1, 0}, [5] = {1, 0, 0},
+                 [6] = {1, 1, 0}, [7] = {1, 1, 1}, [8] = {1, 0, 1}};
+    if (orientation < 2 || orientation > 8) return pixels;
+    size_t rows = (size_t)*height, columns = (size_t)*width;
+    int transposed = turns[orientation].transposed;
+    size_t out_rows = transposed ? columns : rows, out_columns = transposed ? rows : columns;
+    uint8_t *out = malloc(rows * columns * 3), *to = out;
+    if (!out) return NULL;
+    for (size_t y = 0; y < out_rows; y++)
+        for (size_t x = 0; x < out_columns; x++, to += 3) {
+            size_t row = transposed ? x : y, column = transposed ? y : x;
+            if (turns[orientation].rows_flipped) row = rows - 1 - row;
+            if (turns[orientation].columns_flipped) column = columns - 1 - column;
+            memcpy(to, pixels + (row * columns + column) * 3, 3);
+        }
+    free(pixels);
+    *height = (int)out_rows;
+    *width = (int)out_columns;
+    return out;
+}
