@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/report.h"
 #include "measure/bench.h"
+#include "measure/rounding.h"
 #include "openpi_internal.h"
 
 typedef struct climber {
@@ -16,12 +17,12 @@ typedef struct climber {
     ladder_report *out;
     openpi_engine *engine;                 /* open, or NULL                                               */
     uint32_t fixed;                        /* off throughout                                              */
-    float *actions;                        /* [TOP + 1][count]: of the climb, of LEFT_OUT + switch, of TOP */
+    float *actions;                        /* [NOISE + 1][count]: of the climb, of LEFT_OUT + switch, of TOP; NOISE */
     size_t count;
     int done, total;
 } climber;
 
-enum { LEFT_OUT = LADDER_SWITCHES + 1, TOP = LEFT_OUT + LADDER_SWITCHES };
+enum { LEFT_OUT = LADDER_SWITCHES + 1, TOP = LEFT_OUT + LADDER_SWITCHES, NOISE };
 
 static float *actions_of(const climber *c, int place) { return c->actions + (size_t)place * c->count; }
 
@@ -88,7 +89,10 @@ static openpi_status run_call(climber *c, openpi_session *session, float *action
     workload_inputs in;
     openpi_status status = workload_make(session, &c->job->call, &in, error);
     if (status == OPENPI_OK) status = workload_run(session, &in, NULL, error);
-    if (status == OPENPI_OK) memcpy(actions, in.actions, c->count * sizeof *actions);
+    if (status == OPENPI_OK) {
+        memcpy(actions, in.actions, c->count * sizeof *actions);
+        memcpy(actions_of(c, NOISE), in.noise, c->count * sizeof *actions);
+    }
     workload_free(&in);
     return status;
 }
@@ -184,15 +188,19 @@ static openpi_status leave_out(climber *c, openpi_error *error) {
 
 /* ---- checking --------------------------------------------------------------------------------------------- */
 
-/* Of tests/golden: in fp32 the largest distance from the truth, on a GPU three times and at full size five times that of a
- * CPU and a small model (twice on a GPU); in bf16 what two roundings of one model may differ. */
+/* In fp32 the goldens' bounds: the largest distance from the truth, on a GPU three times and at full size five times that of
+ * a CPU and a small model (twice on a GPU). In bf16 what rounding explains. */
 static void set_bounds(climber *c) {
     ladder_report *r = c->out;
-    int gpu = c->engine->device->backend->allocate_host != NULL, large = c->engine->checkpoint->dims.width > 512;
-    if (c->engine->dtype == OPENPI_F32)
+    const openpi_dims *dims = &c->engine->checkpoint->dims;
+    int gpu = c->engine->device->backend->allocate_host != NULL, large = dims->width > 512;
+    if (c->engine->dtype == OPENPI_F32) {
         r->bound_max = large ? (gpu ? 1e-3 : 5e-4) : gpu ? 3e-4 : 1e-4;
-    else
-        r->bound_max = 0.08, r->bound_rms = 0.012;
+        return;
+    }
+    rounding_bound bound = rounding_between(dims, actions_of(c, TOP), actions_of(c, NOISE), c->count);
+    r->bound_max = bound.max;
+    r->bound_rms = bound.rms;
 }
 
 static void check(const climber *c, ladder_rung *rung, const float *actions) {
@@ -219,8 +227,8 @@ static openpi_status prepare(climber *c, openpi_error *error) {
     TRY(open_engine(c, all, error));
     int horizon = c->job->session.horizon ? c->job->session.horizon : c->engine->checkpoint->horizon;
     c->count = (size_t)c->job->call.batch * (size_t)horizon * OPENPI_ACTION_DIM;
-    c->actions = calloc((TOP + 1) * c->count, sizeof *c->actions);
-    if (!c->actions) return report_no_memory(error, (TOP + 1) * c->count * sizeof *c->actions, "the ladder's actions");
+    c->actions = calloc((NOISE + 1) * c->count, sizeof *c->actions);
+    if (!c->actions) return report_no_memory(error, (NOISE + 1) * c->count * sizeof *c->actions, "the ladder's actions");
     for (int which = 0; which < SWITCHES; which++)
         if (!(c->fixed & bit(which)) && !*ladder_reason(c->engine, &c->job->call, which)) c->total += 2;
     c->total++;

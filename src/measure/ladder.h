@@ -1,6 +1,6 @@
 /* The ladder: what every optimisation is worth. From all switches off to all on, one rung a switch in the order of
  * openpi_switches; then the whole with one switch off at a time. Every rung runs the same made-up call, whose actions must
- * be those of the top within the goldens' bound.
+ * be those of the top: in fp32 within the goldens' bound, in bf16 within what rounding explains (rounding.h).
  *
  * What surprises: the engine is opened anew only where the switches that pack weights change; the others are switched on the
  * engine as it is. */
