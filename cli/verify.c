@@ -9,7 +9,7 @@
 #include "table.h"
 
 typedef struct verify_values {
-    const char *tokenizer;
+    const char *checkpoint, *robot, *config, *norm_stats, *tokenizer;
     machine_values machine;
 } verify_values;
 
@@ -65,8 +65,17 @@ static int verify_run(const void *values, char **positional, int count) {
     options.dtype = (openpi_dtype)v->machine.dtype;
     options.threads = v->machine.threads;
     options.tokenizer = v->tokenizer;
+    options.checkpoint = v->checkpoint;
+    options.robot = v->robot;
+    options.config = v->config;
+    options.norm_stats = v->norm_stats;
     options.progress = progress_show;
     options.progress_user = &t.bar;
+    if (!v->checkpoint && (v->robot || v->config || v->norm_stats))
+        return usage_error(&verb_verify, "--%s goes with --checkpoint, which is not given",
+                           v->robot    ? "robot"
+                           : v->config ? "config"
+                                       : "norm-stats");
     progress_start(&t.bar);
     for (int i = 0; i < count; i++) {
         openpi_error error = {0};
@@ -80,21 +89,38 @@ static int verify_run(const void *values, char **positional, int count) {
 #define AT(field) offsetof(verify_values, field)
 
 static const option_row options[] = {
+    {OPTION_HEADING, "Goldens of your own checkpoint, recorded by tools/record-golden", NULL, NULL, 0, 0, 0},
+    {OPTION_TEXT, "checkpoint", "DIR",
+     "the weights that PATH was recorded from; without --dtype each golden is judged in f32 and in bf16", AT(checkpoint), 0, 0},
+    {OPTION_TEXT, "robot", "NAME|FILE", "a robot's name or JSON file, as in run (default: as the golden's config has it)",
+     AT(robot), 0, 0},
+    {OPTION_TEXT, "config", "NAME", "openpi's name of a training config (default: the golden's)", AT(config), 0, 0},
+    {OPTION_TEXT, "norm-stats", "FILE", "norm_stats.json (default: the checkpoint's)", AT(norm_stats), 0, 0},
+    {OPTION_HEADING, "Files", NULL, NULL, 0, 0, 0},
     {OPTION_TEXT, "tokenizer", "FILE",
-     "tokenizer of the cases (default: the tokenizer.model in a case's folder or up to two folders above)", AT(tokenizer), 0, 0},
+     "tokenizer of the cases (default: with --checkpoint as in run, else the tokenizer.model in a case's folder or up to two "
+     "folders above)",
+     AT(tokenizer), 0, 0},
     {OPTION_HEADING, "Machine", NULL, NULL, 0, 0, 0},
     MACHINE_OPTIONS_WITHOUT_PIN(verify_values, machine, "f32"),
     {0},
 };
 
 static const example examples[] = {
+    {"is the engine right with your weights (docs/verify.md tells how to record mine.safetensors)",
+     "openpi verify --checkpoint pi05_droid mine.safetensors"},
     {"everything that openpi vouches for, on this machine", "openpi verify tests/golden"},
     {"one case, in the arithmetic that is fast", "openpi verify tests/golden/model/pi0_tiny.safetensors --dtype bf16"},
     {"are the AVX2 kernels right here", "openpi verify tests/golden/model --isa avx2"},
     {NULL, NULL},
 };
 
-static const char *const synopsis[] = {"PATH... [options]", NULL};
+static const conflict conflicts[] = {
+    {"robot", "config", "a config names its robot"},
+    {NULL, NULL, NULL},
+};
+
+static const char *const synopsis[] = {"PATH... [options]", "--checkpoint DIR FILE... [options]", NULL};
 
 const verb verb_verify = {
     .name = "verify",
@@ -105,11 +131,13 @@ const verb verb_verify = {
     .positional_max = -1,
     .description = "Recomputes golden files made by openpi and LeRobot and compares. PATH is a model/NAME.safetensors file, a "
                    "policy/NAME or lerobot/NAME "
-                   "folder, a steps.json, or a folder of such, which is walked.\n\n"
+                   "folder, a steps.json, or a folder of such, which is walked; or, with --checkpoint, a file that "
+                   "tools/record-golden wrote from those weights.\n\n"
                    "One line a case: the largest and the root mean square difference of the final actions, the bound, and ok, "
                    "FAIL with the first "
                    "stage or tensor that left its bound, or skipped with the reason. Any FAIL ends with status 1.",
     .options = options,
+    .conflicts = conflicts,
     .examples = examples,
     .values_bytes = sizeof(verify_values),
     .run = verify_run,

@@ -85,6 +85,23 @@ static verify_kind file_kind(const char *path, int *known) {
     return *known ? verify_model : NULL;
 }
 
+/* A case where --checkpoint has nothing to say. */
+static openpi_status not_recorded(verify_walk *walk, const char *path, openpi_error *error) {
+    verify_case c;
+    char name[sizeof c.row.name];
+    verify_name(path, name, sizeof name);
+    case_begin(&c, walk, name);
+    case_end(&c, walk, report(error, OPENPI_BAD_ARGUMENT, "not recorded by tools/record-golden: verify it without --checkpoint"),
+             error);
+    return OPENPI_OK;
+}
+
+static openpi_status run_kind(verify_walk *walk, verify_kind kind, const char *path, openpi_error *error) {
+    if (kind == verify_model && (walk->options.checkpoint || verify_is_recorded(path))) kind = verify_recorded;
+    if (kind != verify_recorded && walk->options.checkpoint) kind = not_recorded;
+    return kind(walk, path, error);
+}
+
 /* ---- walking ---------------------------------------------------------------------------------------- */
 
 typedef struct names {
@@ -144,7 +161,7 @@ static openpi_status walk_folder(verify_walk *walk, const char *folder, int dept
     verify_kind kind;
     names n = {0};
     TRY(folder_kind(folder, &kind, error));
-    if (kind) return kind(walk, folder, error);
+    if (kind) return run_kind(walk, kind, folder, error);
     if (depth == DEEPEST) return OPENPI_OK;
     TRY(walk_manifest(walk, folder, error));
     openpi_status status = list_folder(folder, &n, error);
@@ -153,7 +170,7 @@ static openpi_status walk_folder(verify_walk *walk, const char *folder, int dept
         if (file_is_folder(n.list[i])) {
             status = walk_folder(walk, n.list[i], depth + 1, error);
         } else if ((kind = file_kind(n.list[i], &known))) {
-            status = kind(walk, n.list[i], error);
+            status = run_kind(walk, kind, n.list[i], error);
         }
     }
     names_free(&n);
@@ -165,7 +182,8 @@ openpi_status verify_path(const char *path, const verify_options *options, verif
     openpi_error own;                    /* rows quote it even where the caller wants none */
     if (!error) error = &own;
     if (!path || !row) return report(error, OPENPI_BAD_ARGUMENT, "verify: %s is NULL", path ? "row" : "path");
-    verify_walk walk = {options ? *options : none, row, user, 0};
+    verify_walk walk = {.options = options ? *options : none, .each = row, .user = user};
+    walk.every_dtype = !walk.options.dtype && walk.options.checkpoint;
     if (!walk.options.dtype) walk.options.dtype = OPENPI_F32;
     if (walk.options.dtype != OPENPI_F32 && walk.options.dtype != OPENPI_BF16)
         return report(error, OPENPI_BAD_ARGUMENT, "verify: dtype is %d, expected f32 or bf16", (int)walk.options.dtype);
@@ -190,7 +208,7 @@ openpi_status verify_path(const char *path, const verify_options *options, verif
         free(steps);
         return status;
     }
-    if (kind) return kind(&walk, path, error);
+    if (kind) return run_kind(&walk, kind, path, error);
     return report(error, OPENPI_BAD_ARGUMENT,
                   "%s: no golden: expected model/NAME.safetensors, steps.json, encode.json, synth_hashes.json or a folder",
                   path);

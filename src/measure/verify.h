@@ -16,7 +16,7 @@ typedef struct verify_options {
     const char *path;            /* of a GPU; NULL: its best                                              */
     const char *without;         /* switches that are off; NULL: none                                     */
     const char *table;           /* tuner's table; NULL: the device's own                                 */
-    openpi_dtype dtype;          /* default f32                                                           */
+    openpi_dtype dtype;          /* default f32; with a checkpoint f32 and then bf16                      */
     int threads;                 /* 0: all                                                                */
     const char *tokenizer;       /* NULL: the tokenizer.model beside the case or up to two folders above  */
     openpi_progress progress;    /* of making full-size weights; may be NULL                              */
@@ -28,11 +28,16 @@ typedef struct verify_options {
     void (*on_policy)(void *user, openpi_policy *policy);
     void *hook_user;
 
+    /* Goldens that a user recorded (docs/verify.md): their weights, and what the policy level needs beside them. */
+    const char *checkpoint;      /* NULL: goldens of the project only                                     */
+    const char *robot, *config;  /* NULL: the config that the golden names                                */
+    const char *norm_stats;      /* NULL: the checkpoint's                                                */
+
     int batch_only;              /* 1: do not also run the samples of a batch alone                       */
     int state_every_step;        /* 1: π0's state token in every step, as openpi runs it, not once        */
 } verify_options;
 
-#define VERIFY_OPTIONS_INIT {0, 0, 0, 0, 0, OPENPI_DTYPE_DEFAULT, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define VERIFY_OPTIONS_INIT {.dtype = OPENPI_DTYPE_DEFAULT}
 
 typedef enum verify_result { VERIFY_OK, VERIFY_FAIL, VERIFY_SKIPPED } verify_result;
 
@@ -48,7 +53,8 @@ typedef struct verify_row {
 
 typedef void (*verify_each)(void *user, const verify_row *row);
 
-/* `path`: a model/NAME.safetensors file, a policy/NAME or lerobot/NAME folder, a steps.json, encode.json or
+/* `path`: a model/NAME.safetensors file, a golden that tools/record-golden wrote, a policy/NAME or lerobot/NAME folder, a
+ * steps.json, encode.json or
  * synth_hashes.json, or a folder of such, walked in name order. `row` is called once a case, on this thread.
  * A case that cannot be read, or runs into an error, is a FAIL row that says so. Returns a failure only where
  * there is nothing to give rows for: `path` does not exist or holds no golden, options are bad, no memory to walk. */

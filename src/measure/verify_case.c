@@ -302,10 +302,10 @@ static void close_session(void *thing) { openpi_session_close(thing); }
 static void close_policy(void *thing) { openpi_policy_close(thing); }
 static void close_request(void *thing) { openpi_request_close(thing); }
 
-openpi_status case_engine(verify_case *c, const openpi_synthetic *synthetic, openpi_engine **out, openpi_error *error) {
+static openpi_status open_engine(verify_case *c, const char *checkpoint, const openpi_synthetic *synthetic, openpi_engine **out,
+                                 openpi_error *error) {
     const verify_options *v = c->options;
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
-    openpi_engine_info info;
     options.device = v->device;
     options.isa = v->isa;
     options.path = v->path;
@@ -317,11 +317,26 @@ openpi_status case_engine(verify_case *c, const openpi_synthetic *synthetic, ope
     options.progress = v->progress;
     options.progress_user = v->progress_user;
     snprintf(c->row.dtype, sizeof c->row.dtype, "%s", v->dtype == OPENPI_F32 ? "f32" : "bf16");
-    TRY(openpi_engine_open(NULL, &options, out, error));
-    TRY(case_close_later(c, close_engine, *out, error));
-    openpi_engine_get_info(*out, &info);
+    return openpi_engine_open(checkpoint, &options, out, error);
+}
+
+void case_on_engine(verify_case *c, const openpi_engine *engine) {
+    openpi_engine_info info;
+    openpi_engine_get_info(engine, &info);
     snprintf(c->row.device, sizeof c->row.device, "%s/%.12s", info.device, info.path);
-    if (v->on_engine) v->on_engine(v->hook_user, *out);
+}
+
+openpi_status case_engine(verify_case *c, const openpi_synthetic *synthetic, openpi_engine **out, openpi_error *error) {
+    TRY(open_engine(c, NULL, synthetic, out, error));
+    TRY(case_close_later(c, close_engine, *out, error));
+    case_on_engine(c, *out);
+    if (c->options->on_engine) c->options->on_engine(c->options->hook_user, *out);
+    return OPENPI_OK;
+}
+
+openpi_status case_checkpoint(verify_case *c, openpi_engine **out, openpi_error *error) {
+    TRY(open_engine(c, c->options->checkpoint, NULL, out, error));
+    if (c->options->on_engine) c->options->on_engine(c->options->hook_user, *out);
     return OPENPI_OK;
 }
 

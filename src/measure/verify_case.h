@@ -14,6 +14,7 @@
 /* One walk. */
 typedef struct verify_walk {
     verify_options options;      /* dtype resolved                                                        */
+    int every_dtype;             /* 1: no dtype was asked for, recorded goldens are judged in f32 and bf16 */
     verify_each each;
     void *user;
     int rows;
@@ -97,6 +98,10 @@ openpi_status case_tokenizer(verify_case *c, const char *folder, char **out, ope
 
 /* Opens an engine on a synthetic checkpoint as the options say, and a session; hooks are called. Closed by case_end. */
 openpi_status case_engine(verify_case *c, const openpi_synthetic *synthetic, openpi_engine **out, openpi_error *error);
+/* The same on options->checkpoint. The caller closes it. */
+openpi_status case_checkpoint(verify_case *c, openpi_engine **out, openpi_error *error);
+/* The row tells the engine's device. */
+void case_on_engine(verify_case *c, const openpi_engine *engine);
 openpi_status case_session(verify_case *c, openpi_engine *engine, int batch, int horizon, int steps, int max_prompt,
                            openpi_session **out, openpi_error *error);
 openpi_status case_policy(verify_case *c, const char *checkpoint, const openpi_policy_options *options, openpi_policy **policy,
@@ -125,6 +130,9 @@ openpi_status verify_steps(verify_walk *walk, const char *path, openpi_error *er
 openpi_status verify_hashes(verify_walk *walk, const char *path, openpi_error *error);         /* synth_hashes.json   */
 openpi_status verify_encode(verify_walk *walk, const char *path, openpi_error *error);         /* lerobot/encode.json */
 openpi_status verify_lerobot(verify_walk *walk, const char *folder, openpi_error *error);
+openpi_status verify_recorded(verify_walk *walk, const char *path, openpi_error *error);       /* a user's own        */
+/* 1: a safetensors file whose metadata say that tools/record-golden wrote it. */
+int verify_is_recorded(const char *path);
 
 /* The last two parts of a path without ".safetensors" or ".json": a row's name. */
 void verify_name(const char *path, char *name, size_t bytes);

@@ -1,0 +1,110 @@
+#!/bin/bash
+# Goldens of a user's own checkpoint: openpi's own results (tests/golden) written again by tools/record-golden's writing
+# code for a checkpoint that `openpi synth` wrote, then judged by `openpi verify --checkpoint`; and faults, each of which
+# must be found. SOURCE, BUILD: as the other scripts. Without python3 and numpy it is skipped, and says so.
+set -u
+python=
+for candidate in python3 /usr/bin/python3; do
+    "$candidate" -c 'import numpy' 2>/dev/null && python=$candidate && break
+done
+[ -n "$python" ] || { echo "SKIPPED: no python3 with numpy"; exit 77; }
+here=$SOURCE/tests/cli
+tool=$SOURCE/tools/record-golden
+golden=$SOURCE/tests/golden
+openpi=$BUILD/openpi
+box=$(mktemp -d) || exit 2
+trap 'rm -rf "$box"' EXIT
+export PYTHONDONTWRITEBYTECODE=1
+cd "$box" || exit 2
+status=0
+
+bad() { echo "FAILED: $*"; status=1; }
+record() { "$python" "$here/record.py" "$tool" "$@" || bad "record.py $*"; }
+
+# judged WANT-STATUS WANT-TEXT ARGUMENTS...: verify ends so, and a line of it holds the text
+judged() {
+    local code=$1 text=$2
+    shift 2
+    "$openpi" verify "$@" >out 2>err
+    local got=$?
+    [ $got = "$code" ] || { bad "status $got, not $code: verify $*"; cat out err; }
+    grep -qF -- "$text" out err || { bad "no \"$text\" from: verify $*"; cat out err; }
+}
+
+# faulty TEXT SOURCE TENSOR INDEX BY ARGUMENTS...: the golden with one element moved fails with the text
+faulty() {
+    local text=$1 source=$2 tensor=$3 index=$4 by=$5
+    shift 5
+    cp "$source" broken.safetensors
+    record --change broken.safetensors "$tensor" "$index" "$by"
+    judged 1 "$text" "$@" broken.safetensors
+}
+
+"$openpi" synth pi0 --preset tiny --variant pi0 --seed 7 >log 2>&1 || { cat log; exit 1; }
+"$openpi" synth pi05 --preset tiny --variant pi05 --seed 8 >log 2>&1 || { cat log; exit 1; }
+"$openpi" synth odd --preset odd --variant pi0 --seed 7 >log 2>&1 || { cat log; exit 1; }
+"$openpi" synth other --preset tiny --variant pi0 --seed 9 >log 2>&1 || { cat log; exit 1; }
+
+# ---- what openpi computed is right, at every level --------------------------------------------------------
+record "$golden/model/pi0_tiny.safetensors" pi0 one.safetensors
+record "$golden/model/pi0_tiny_batch.safetensors" pi0 batch.safetensors
+record "$golden/model/pi05_tiny.safetensors" pi05 five.safetensors
+judged 0 "4 ok, 0 FAIL, 0 skipped" --checkpoint pi0 one.safetensors batch.safetensors
+judged 0 "2 ok, 0 FAIL, 0 skipped" --checkpoint pi05 five.safetensors
+judged 0 "1 ok, 0 FAIL, 0 skipped" --checkpoint pi0 one.safetensors --dtype bf16 --isa avx2
+judged 0 "1 ok, 0 FAIL, 0 skipped" --checkpoint pi0 one.safetensors --dtype f32 --isa reference
+
+policy=(--tokenizer "$golden/tokenizer.model")
+droid=("${policy[@]}" --norm-stats "$golden/policy/droid_pi0/norm_stats.json")
+libero=("${policy[@]}" --norm-stats "$golden/policy/libero_pi05/norm_stats.json")
+aloha=("${policy[@]}" --norm-stats "$golden/policy/aloha_pi05/norm_stats.json")
+record "$golden/policy/droid_pi0" pi0 droid.safetensors
+record "$golden/policy/libero_pi05" pi05 libero.safetensors pi05_libero
+record "$golden/policy/aloha_pi05" pi05 aloha.safetensors
+echo '{"like": "aloha", "horizon": 15}' >arm.json
+judged 0 "1 ok, 0 FAIL, 1 skipped" --checkpoint pi0 "${droid[@]}" --config pi0_droid droid.safetensors
+judged 0 "skipped: no actions.bf16 in the golden" --checkpoint pi0 "${droid[@]}" --config pi0_droid droid.safetensors
+judged 0 "1 ok, 0 FAIL, 1 skipped" --checkpoint pi05 "${libero[@]}" libero.safetensors
+judged 0 "1 ok, 0 FAIL, 0 skipped" --checkpoint pi05 "${aloha[@]}" --robot arm.json --dtype f32 aloha.safetensors
+
+# ---- another checkpoint, another file ---------------------------------------------------------------------
+judged 1 "recorded from other weights: the hash of tensor " --checkpoint other one.safetensors
+judged 1 "recorded from another checkpoint: " --checkpoint odd one.safetensors
+judged 1 "recorded from a checkpoint of its own: give --checkpoint DIR" one.safetensors
+judged 1 "not recorded by tools/record-golden" --checkpoint pi0 "$golden/model/pi0_tiny.safetensors"
+judged 1 "not recorded by tools/record-golden" --checkpoint pi0 "$golden/policy/droid_pi0"
+judged 1 "nowhere" --checkpoint nowhere one.safetensors
+judged 2 "--robot goes with --checkpoint" --robot arm.json one.safetensors
+head -c 300000 one.safetensors >cut.safetensors
+judged 1 "cut.safetensors" --checkpoint pi0 cut.safetensors
+sed 's/openpi golden 1/openpi golden 9/' one.safetensors >later.safetensors
+judged 1 'metadata format is "openpi golden 9", this program reads "openpi golden 1"' --checkpoint pi0 later.safetensors
+
+# ---- one number moved -------------------------------------------------------------------------------------
+at0=(--dtype f32 --checkpoint pi0)
+faulty "actions.f32" one.safetensors actions.f32 100 1e-3 "${at0[@]}"
+faulty "off by" one.safetensors in.image_mask 1 -1 "${at0[@]}"
+faulty "k of layer" one.safetensors in.tokens 3 1 "${at0[@]}"
+faulty "the padding has id" one.safetensors in.token_mask 19 -1 "${at0[@]}"
+faulty "image_tokens of camera 1" one.safetensors stage.image_tokens 1500 0.1 "${at0[@]}"
+faulty "k of layer 2" one.safetensors stage.k 20000 0.1 "${at0[@]}"
+faulty "v of layer 0" one.safetensors stage.v 300 0.1 "${at0[@]}"
+faulty "suffix0" one.safetensors stage.suffix0 70 0.1 "${at0[@]}"
+faulty "stage.velocity" one.safetensors stage.velocity 400 1e-3 "${at0[@]}"
+faulty "time of step 3" one.safetensors stage.time 3 1e-4 "${at0[@]}"
+faulty "off by" one.safetensors in.state 5 0.2 "${at0[@]}"
+faulty "rms" one.safetensors in.state 5 2 --dtype bf16 --checkpoint pi0
+at5=(--dtype f32 --checkpoint pi05 "${libero[@]}")
+faulty "picture of slot base" libero.safetensors in.images 100000 1 "${at5[@]}"
+faulty "tokens, observation 0" libero.safetensors in.tokens 4 1 "${at5[@]}"
+faulty "normalised state, observation 0: element 2" libero.safetensors policy.state 2 1e-6 "${at5[@]}"
+faulty "image_mask, observation 0" libero.safetensors in.image_mask 2 1 "${at5[@]}"
+faulty "robot actions" libero.safetensors policy.actions 30 0.05 "${at5[@]}"
+faulty "robot actions" libero.safetensors in.noise 40 0.05 "${at5[@]}"
+echo '{"like": "libero", "prompt_state": "off", "max_prompt": 48}' >arm.json
+judged 1 "the policy's prompts have up to 48 tokens, those recorded 200" "${at5[@]}" --robot arm.json libero.safetensors
+echo '{"like": "libero", "prompt_state": "off", "horizon": 12}' >arm.json
+judged 1 "the policy's chunk has 12 steps, the one recorded 10" "${at5[@]}" --robot arm.json libero.safetensors
+echo '{"like": "libero", "prompt_state": "on", "horizon": 10}' >arm.json
+judged 1 "tokens, observation 0" "${at5[@]}" --robot arm.json libero.safetensors
+exit $status
