@@ -13,7 +13,7 @@
 /* How every verb ends. */
 enum {
     END_FINE = 0,
-    END_CHECK = 1,               /* a check failed: verify, bench --against                               */
+    END_CHECK = 1,               /* a check failed: verify, bench --against, tune's last                   */
     END_USAGE = 2,               /* bad usage or input                                                    */
     END_DEVICE = 3,              /* the machine: no such device, device lost, out of memory               */
 };

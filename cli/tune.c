@@ -34,6 +34,7 @@ typedef struct tune_job {
     int plan_count;
     tune tune;
     int opened;                  /* tune is                                                               */
+    int model_index, models;     /* which of the models is being tuned, from 1                            */
     double start_ms, last_ms;
     int tty, drawn;
 } tune_job;
@@ -81,22 +82,24 @@ static void clear_line(tune_job *j) {
 static void show_tuning(void *user, const char *what, uint64_t done, uint64_t total) {
     tune_job *j = user;
     double now = now_ms(), elapsed = now - j->start_ms;
-    char left[40] = "";
+    char left[40] = "", step[80];
     if (now - j->last_ms < (j->tty ? 100 : 10000)) return;
     j->last_ms = now;
     if (done >= 3 && total >= done)
-        snprintf(left, sizeof left, ", about %.0f s left", elapsed * (double)(total - done) / (double)done / 1e3);
+        snprintf(left, sizeof left, ", about %.0f s left%s", elapsed * (double)(total - done) / (double)done / 1e3,
+                 j->models > 1 ? " of this model" : "");
+    snprintf(step, sizeof step, "step %llu of %llu", (unsigned long long)done + 1, (unsigned long long)total);
+    if (j->models > 1) snprintf(step, sizeof step, "model %d of %d, step %llu of %llu", j->model_index, j->models,
+                                (unsigned long long)done + 1, (unsigned long long)total);
     if (j->tty) {
         char bar[21];
         int filled = total ? (int)(20 * done / total) : 0;
         memset(bar, '.', 20);
         memset(bar, '#', (size_t)(filled < 20 ? filled : 20));
         bar[20] = 0;
-        fprintf(stderr, "\r\033[K[%s] shape %llu of %llu%s: %s", bar, (unsigned long long)done + 1, (unsigned long long)total,
-                left, what);
+        fprintf(stderr, "\r\033[K[%s] %s%s: %s", bar, step, left, what);
     } else {
-        fprintf(stderr, "shape %llu of %llu after %.0f s%s: %s\n", (unsigned long long)done + 1, (unsigned long long)total,
-                elapsed / 1e3, left, what);
+        fprintf(stderr, "%s after %.0f s%s: %s\n", step, elapsed / 1e3, left, what);
     }
     j->drawn = 1;
 }
@@ -140,13 +143,13 @@ static int tune_variant(tune_job *j) {
         tune_close(&j->tune);
         return ends(j, &error);
     }
-    if (!j->opened && tune_measure_roofs(&j->tune, j->subject.engine, &error) != OPENPI_OK) return ends(j, &error);
     if (!j->opened && j->tune.resumed)
         fprintf(stderr, "openpi tune: %s: going on behind %d shapes (--fresh starts anew)\n", j->journal, j->tune.resumed);
     if (!j->opened) j->start_ms = now_ms();
-    j->opened = 1;
     list_plans(j);
     if (tune_expect(&j->tune, j->subject.engine, j->plans, j->plan_count, &error) != OPENPI_OK) return ends(j, &error);
+    if (!j->opened && tune_measure_roofs(&j->tune, j->subject.engine, &error) != OPENPI_OK) return ends(j, &error);
+    j->opened = 1;
     for (int i = 0; i < j->plan_count; i++)
         if (tune_plan(&j->tune, j->subject.engine, &j->plans[i], &error) != OPENPI_OK) return ends(j, &error);
     clear_line(j);
@@ -158,8 +161,10 @@ static int tune_all(tune_job *j, char **positional, int count) {
     const subject_values *given = &j->v->subject;
     const char *colon = given->synthetic ? strchr(given->synthetic, ':') : NULL;
     int both = !count && !given->variant && !colon;
-    for (int variant = 1; variant <= (both ? 2 : 1); variant++) {
+    j->models = both ? 2 : 1;
+    for (int variant = 1; variant <= j->models; variant++) {
         j->model = *given;
+        j->model_index = variant;
         if (both) j->model.variant = variant;
         int end = subject_read(&j->subject, &verb_tune, &j->model, positional, count);
         if (end == END_FINE) end = tune_variant(j);
@@ -262,9 +267,10 @@ static json_t *job_json(const tune_job *j) {
     for (int i = 0; i < j->tune.pair_count; i++) {
         const tune_pair *p = &j->tune.pairs[i];
         json_array_append_new(pairs,
-                              json_pack("{s:s,s:i,s:i,s:i,s:i,s:f,s:f}", "variant", p->variant == OPENPI_PI05 ? "pi05" : "pi0",
-                                        "batch", p->batch, "horizon", p->horizon, "max_prompt", p->max_prompt, "cameras",
-                                        p->cameras, "before_ms", p->before_ms, "after_ms", p->after_ms));
+                              json_pack("{s:s,s:i,s:i,s:i,s:i,s:f,s:f,s:i,s:i,s:i}", "variant",
+                                        p->variant == OPENPI_PI05 ? "pi05" : "pi0", "batch", p->batch, "horizon", p->horizon,
+                                        "max_prompt", p->max_prompt, "cameras", p->cameras, "before_ms", p->before_ms, "after_ms",
+                                        p->after_ms, "rounds", p->rounds, "slower_rounds", p->slower, "placed", p->placed));
     }
     json_object_set_new(root, "roof",
                         json_pack("{s:f,s:f,s:f,s:f}", "bf16_tflops", roofs->bf16_tflops, "f32_tflops", roofs->f32_tflops,
@@ -289,7 +295,10 @@ static int finish(tune_job *j) {
         if (end != END_FINE) return end;
     }
     if (!j->v->out) return END_FINE;
-    if (tune_save(&j->tune, j->v->out, &error) != OPENPI_OK) return library_error(&verb_tune, &error);
+    if (tune_save(&j->tune, j->v->out, &error) != OPENPI_OK) {
+        int end = library_error(&verb_tune, &error);
+        return tune_slowed(&j->tune) ? END_CHECK : end;
+    }
     printf("%s: written\n", j->v->out);
     return END_FINE;
 }
@@ -348,8 +357,9 @@ const verb verb_tune = {
     .description =
         "Times every way that the device offers for every shape of the plans asked for: kernels, tiles, stages, splits "
         "and clusters on a GPU, blockings on a CPU. Each winner then runs inside the whole plan against the plan without "
-        "it; one that loses there is rejected. The table that comes out is used with --table, or without words where "
-        "openpi brings one for the device; shapes that it does not know go the built-in way.\n\n"
+        "it; one that loses there is rejected. At the end every plan runs with the table and without it by turns; where the "
+        "table makes one slower, it is not written and the status is 1. The table that comes out is used with --table, or "
+        "without words where openpi brings one for the device; shapes that it does not know go the built-in way.\n\n"
         "Without a model it takes the full synthetic π0 and π0.5. A run that was stopped goes on where it was when it is "
         "started again with the same --out.",
     .options = options,

@@ -363,15 +363,37 @@ static void foreign_tables(void **state) {
 
 static const tune_plan_shape small = {.batch = 1, .horizon = 3, .max_prompt = 5, .cameras = {1, 0, 0}, .prompt = 4};
 
+/* What the progress said: no step is said twice or left out, and the total is never less than the steps begun. */
+static struct {
+    uint64_t steps, total;
+    int roofs, warm_ups, in_place, checks;
+} said;
+
+static void hear(void *user, const char *what, uint64_t done, uint64_t total) {
+    (void)user;
+    assert_int_equal(done, said.steps++);
+    assert_true(done < total && total >= said.total);
+    said.total = total;
+    said.roofs += strstr(what, "ceilings") != NULL;
+    said.warm_ups += strstr(what, "warm-up") != NULL;
+    said.in_place += strstr(what, "in place") != NULL;
+    said.checks += strstr(what, "with and without") != NULL;
+}
+
 static void tune_small(openpi_engine *engine, const char *journal, int fresh, int known, tune *t) {
-    tune_options options = {.rounds = 1, .confirm_rounds = 1, .steps = 1, .journal = journal, .fresh = fresh};
+    tune_options options = {.rounds = 1, .confirm_rounds = 1, .steps = 1, .journal = journal, .fresh = fresh, .progress = hear};
+    memset(&said, 0, sizeof said);
     must(tune_open(engine, &options, t, &error));
     assert_int_equal(t->resumed, known);
     must(tune_expect(t, engine, &small, 1, &error));
-    int expected = t->expected;
+    int shapes = t->expected - 2;                          /* beside a warm-up and a check of the plan */
+    must(tune_measure_roofs(t, engine, &error));
     must(tune_plan(t, engine, &small, &error));
-    assert_int_equal(t->done, expected);
-    assert_int_equal(t->count, known + expected);
+    assert_int_equal(t->count, known + shapes);
+    assert_true(said.roofs == 1 && said.warm_ups == 1 && said.checks == 1);
+    assert_int_equal(said.steps, 3 + shapes + said.in_place);
+    assert_int_equal(t->done, said.steps);
+    assert_int_equal(t->expected, t->done);
 }
 
 static void runs_and_goes_on(void **state) {
@@ -410,6 +432,38 @@ static void runs_and_goes_on(void **state) {
     tune_close(&t);
     tune_small(engine, journal, 1, 0, &t);
 
+    /* A table that the last check found slower is refused, and nothing is lost. */
+    static const struct {
+        double before, after;
+        int rounds, slower, placed, refused;
+    } checks[] = {
+        {10, 12.9, 15, 15, 3, 1},                          /* slower every time                              */
+        {10, 12.9, 15, 13, 3, 1},                          /* 121 cases of 32768: less than one of a hundred */
+        {10, 12.9, 15, 12, 3, 0},                          /* 576 of 32768: chance                           */
+        {10, 12.9, 15, 15, 0, 0},                          /* the same plan twice: the machine's noise       */
+        {10, 9.9, 15, 14, 3, 0},                           /* the median won                                 */
+        {10, 10.1, 1, 1, 3, 0},                            /* one round tells nothing                        */
+        {10, 10.1, 7, 7, 3, 1},
+    };
+    static const char before[] = "what was there";
+    tune_pair kept = t.pairs[0];
+    assert_true(kept.rounds == 1 && kept.before_ms > 0 && kept.after_ms > 0);
+    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
+        t.pairs[0] = (tune_pair){.batch = 1, .horizon = 3, .max_prompt = 5, .cameras = 1, .before_ms = checks[i].before,
+                                 .after_ms = checks[i].after, .rounds = checks[i].rounds, .slower = checks[i].slower,
+                                 .placed = checks[i].placed};
+        assert_int_equal(tune_slowed(&t) != NULL, checks[i].refused);
+        if (!checks[i].refused) continue;
+        write_text(&s, "t.json", before);
+        assert_int_equal(tune_save(&t, table, &error), OPENPI_BAD_INPUT);
+        assert_non_null(strstr(error.message, "t.json: not written: with this table a call of π0, batch 1, horizon 3, prompt 5, "
+                                              "1 camera takes "));
+        assert_true(file_exists(journal));
+        must(file_read(table, 100, &text, &bytes, &error));
+        assert_string_equal(text, before);
+        free(text);
+    }
+    t.pairs[0] = kept;
     must(tune_save(&t, table, &error));
     assert_false(file_exists(journal));
     must(tuning_read(table, &t.machine, &read, &error));

@@ -1,6 +1,7 @@
 /* Tuning a plan: its shapes, their candidates, the winners in place. One shape is tune_shape.c, the journal tune_journal.c. */
 #include "measure/tune.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,11 +23,15 @@ static int calls_of(const tune_bench *b, const tuning_key *key) {
     return calls;
 }
 
-static void show(const tune_bench *b, const char *what) {
-    const tune *t = b->tune;
-    if (t->options.progress)
-        t->options.progress(t->options.progress_user, what, (uint64_t)t->done,
-                            (uint64_t)(t->expected > t->done ? t->expected : t->done + 1));
+/* Said when a step begins; `done` grows when it has ended. */
+static void show(const tune *t, const char *what) {
+    if (t->options.progress) t->options.progress(t->options.progress_user, what, (uint64_t)t->done, (uint64_t)t->expected);
+}
+
+static void show_plan(const tune_bench *b, const char *what) {
+    char text[80];
+    snprintf(text, sizeof text, "%.60s, %d camera%s", what, b->cameras, b->cameras == 1 ? "" : "s");
+    show(b->tune, text);
 }
 
 /* Every shape of the plan that is not known yet. */
@@ -39,7 +44,7 @@ static openpi_status measure_shapes(tune_bench *b, openpi_error *error) {
         char what[80];
         snprintf(what, sizeof what, "%.30s, %d ways, %d camera%s", b->ops[i].name ? b->ops[i].name : "", ways, b->cameras,
                  b->cameras == 1 ? "" : "s");
-        show(b, what);
+        show(b->tune, what);
         TRY(tune_measure_shape(b, i, &key, calls_of(b, &key), error));
         b->tune->done++;
     }
@@ -61,39 +66,44 @@ static int place(tune_bench *b, const tune_row *row, const char *name) {
     return placed;
 }
 
-/* Two versions of the whole plan by turns; stage OPENPI_STAGES: the whole. */
+/* Two versions of the whole plan by turns; stage OPENPI_STAGES: the whole. *slower: rounds that the trial lost. */
 static openpi_status compare(tune_bench *b, const tune_run *base, const tune_run *trial, int stage, double *base_ms,
-                             double *trial_ms, openpi_error *error) {
+                             double *trial_ms, int *slower, openpi_error *error) {
     double times[2][64], stages[OPENPI_STAGES];
     int count = b->tune->options.confirm_rounds;
-    for (int i = -1; i < count; i++)
+    *slower = 0;
+    for (int i = -1; i < count; i++) {
         for (int j = 0; j < 2; j++) {
             double ms;
             int which = (i & 1) ^ j;       /* who goes first changes */
             TRY(tune_run_once(b, which ? trial : base, &ms, stages, error));
             if (i >= 0) times[which][i] = stage < OPENPI_STAGES ? stages[stage] : ms;
         }
+        *slower += i >= 0 && times[1][i] > times[0][i];
+    }
     *base_ms = tune_median(times[0], count);
     *trial_ms = tune_median(times[1], count);
     return OPENPI_OK;
 }
 
-static int next_pending(const tune_bench *b, double most) {
+/* The winner that promises most, of those whose shape the plan has; -1: none is left. */
+static int next_pending(const tune_bench *b, int *count) {
     const tune *t = b->tune;
     int best = -1;
     double best_gain = 0;
+    *count = 0;
     for (int i = 0; i < t->count; i++) {
         const tune_row *row = &t->rows[i];
         double saved = row->calls * (row->entry.heuristic_us - row->winner_us);
-        if (row->outcome != TUNE_PENDING || (row->entry.key.cameras && row->entry.key.cameras != b->cameras) || saved > most)
-            continue;
-        if (best >= 0 && saved <= best_gain) continue;
+        if (row->outcome != TUNE_PENDING || (row->entry.key.cameras && row->entry.key.cameras != b->cameras)) continue;
         int there = 0;
         for (int j = 0; j < b->session->plan->count && !there; j++) {
             tuning_key key = tune_key(b, &b->ops[j]);
             there = tuning_same(&key, &row->entry.key);
         }
-        if (there) best = i, best_gain = saved;
+        if (!there) continue;
+        ++*count;
+        if (best < 0 || saved > best_gain) best = i, best_gain = saved;
     }
     return best;
 }
@@ -110,17 +120,20 @@ static void settle(tune_row *row, int stays) {
 /* The largest expected gain first; what is confirmed stays in the plan for the next. */
 static openpi_status confirm_all(tune_bench *b, tune_run *base, tune_run *trial, openpi_error *error) {
     tune *t = b->tune;
-    for (int at; (at = next_pending(b, 1e30)) >= 0;) {
+    int pending, slower;
+    next_pending(b, &pending);
+    t->expected += pending;
+    for (int at; (at = next_pending(b, &pending)) >= 0; t->done++) {
         tune_row *row = &t->rows[at];
         char what[80];
-        snprintf(what, sizeof what, "%.30s in place, %d camera%s", row->op, b->cameras, b->cameras == 1 ? "" : "s");
-        show(b, what);
+        snprintf(what, sizeof what, "%.30s in place", row->op);
+        show_plan(b, what);
         place(b, row, row->winner);
         trial->ops = b->ops;
         trial->count = b->session->plan->count;
         TRY(tune_hold_work(b, b->ops, trial->count, error));
         TRY(tune_prepare(b, trial, error));
-        TRY(compare(b, base, trial, (int)row->stage, &row->base_ms, &row->trial_ms, error));
+        TRY(compare(b, base, trial, (int)row->stage, &row->base_ms, &row->trial_ms, &slower, error));
         /* A quarter of what the winner promised must be there, or it is the machine's noise. */
         double promised = row->calls * (row->entry.heuristic_us - row->winner_us) * 1e-3;
         int stays = row->base_ms - row->trial_ms > promised / 4;
@@ -138,7 +151,7 @@ static openpi_status confirm_all(tune_bench *b, tune_run *base, tune_run *trial,
     return OPENPI_OK;
 }
 
-static openpi_status note_pair(tune_bench *b, const tune_plan_shape *shape, double before, double after, openpi_error *error) {
+static openpi_status note_pair(tune_bench *b, const tune_pair *pair, openpi_error *error) {
     tune *t = b->tune;
     if (t->pair_count == t->pair_capacity) {
         int capacity = t->pair_capacity ? 2 * t->pair_capacity : 16;
@@ -147,9 +160,7 @@ static openpi_status note_pair(tune_bench *b, const tune_plan_shape *shape, doub
         t->pairs = more;
         t->pair_capacity = capacity;
     }
-    t->pairs[t->pair_count++] =
-        (tune_pair){shape->batch, shape->horizon, b->session->options.max_prompt, b->cameras, b->session->plan->model->variant,
-                    before,       after};
+    t->pairs[t->pair_count++] = *pair;
     return OPENPI_OK;
 }
 
@@ -179,9 +190,18 @@ static openpi_status confirm(tune_bench *b, const tune_plan_shape *shape, openpi
         status = tune_prepare(b, &base, error);
     }
     if (status == OPENPI_OK) status = confirm_all(b, &base, &trial, error);
-    double before = 0, after = 0;
-    if (status == OPENPI_OK) status = compare(b, &plain, &base, OPENPI_STAGES, &before, &after, error);
-    if (status == OPENPI_OK) status = note_pair(b, shape, before, after, error);
+    tune_pair pair = {.batch = shape->batch,
+                      .horizon = shape->horizon,
+                      .max_prompt = b->session->options.max_prompt,
+                      .cameras = b->cameras,
+                      .variant = b->session->plan->model->variant,
+                      .rounds = b->tune->options.confirm_rounds};
+    for (int i = 0; i < count && status == OPENPI_OK; i++) pair.placed += base.ops[i].choice != plain.ops[i].choice;
+    show_plan(b, "the whole plan with and without the table");
+    if (status == OPENPI_OK)
+        status = compare(b, &plain, &base, OPENPI_STAGES, &pair.before_ms, &pair.after_ms, &pair.slower, error);
+    if (status == OPENPI_OK) status = note_pair(b, &pair, error);
+    b->tune->done++;
     tune_forget(b, &plain);
     tune_forget(b, &base);
     tune_forget(b, &trial);
@@ -196,12 +216,21 @@ static openpi_status tune_cameras(tune_bench *b, const tune_plan_shape *shape, o
     const plan *p = b->session->plan;
     workload call = {.batch = shape->batch, .prompt = shape->prompt, .seed = 1};
     for (int i = 0; i < b->cameras; i++) call.cameras[i] = 1;
+    show_plan(b, "warm-up");
     TRY(workload_make(b->session, &call, &b->inputs, error));
     TRY(workload_run(b->session, &b->inputs, NULL, error));
     memcpy(b->ops, p->ops, (size_t)p->count * sizeof *p->ops);
     for (int i = 0; i < p->count; i++) b->ops[i].choice = 0;
+    b->tune->done++;
     TRY(measure_shapes(b, error));
     return confirm(b, shape, error);
+}
+
+/* Whether the plan is timed with so many cameras a sample: those asked for; of a batch the most of them alone. */
+static int runs_with(const tune_plan_shape *shape, int cameras) {
+    for (int more = cameras + 1; more <= OPENPI_CAMERAS; more++)
+        if (shape->batch > 1 && shape->cameras[more - 1]) return 0;
+    return shape->cameras[cameras - 1];
 }
 
 openpi_status tune_plan(tune *t, openpi_engine *engine, const tune_plan_shape *shape, openpi_error *error) {
@@ -219,7 +248,7 @@ openpi_status tune_plan(tune *t, openpi_engine *engine, const tune_plan_shape *s
     openpi_status status =
         b.ops ? OPENPI_OK : report_no_memory(error, (size_t)b.session->plan->count * sizeof *b.ops, "tuning's plans");
     for (int cameras = OPENPI_CAMERAS; cameras >= 1 && status == OPENPI_OK; cameras--) {
-        if (!shape->cameras[cameras - 1] || (shape->batch > 1 && b.cameras)) continue;
+        if (!runs_with(shape, cameras)) continue;
         b.cameras = cameras;
         status = tune_cameras(&b, shape, error);
         workload_free(&b.inputs);
@@ -243,11 +272,12 @@ openpi_status tune_expect(tune *t, openpi_engine *engine, const tune_plan_shape 
                             .max_prompt = shapes[i].max_prompt};
         openpi_session seen = {0};
         tune_bench b = {.tune = t, .session = &seen, .device = engine->device};
+        for (int cameras = 1; cameras <= OPENPI_CAMERAS; cameras++) t->expected += runs_with(&shapes[i], cameras) ? 2 : 0;
         status = plan_create(engine->model, &shape, &seen.plan, error);
         for (int j = 0; status == OPENPI_OK && j < seen.plan->count * OPENPI_CAMERAS; j++) {
             const op *op = &seen.plan->ops[j / OPENPI_CAMERAS];
             b.cameras = 1 + j % OPENPI_CAMERAS;
-            if (!shapes[i].cameras[b.cameras - 1]) continue;
+            if (!runs_with(&shapes[i], b.cameras)) continue;
             tuning_key key = tune_key(&b, op);
             int at = 0;
             while (at < known && !tuning_same(&keys[at], &key)) at++;
@@ -287,7 +317,11 @@ openpi_status tune_open(openpi_engine *engine, const tune_options *options, tune
 
 openpi_status tune_measure_roofs(tune *t, openpi_engine *engine, openpi_error *error) {
     const backend *backend = engine->device->backend;
-    return backend->roof ? backend->roof(engine->device, engine->model->type, &t->roofs, error) : OPENPI_OK;
+    t->expected++;
+    show(t, "the machine's ceilings");
+    TRY(backend->roof ? backend->roof(engine->device, engine->model->type, &t->roofs, error) : OPENPI_OK);
+    t->done++;
+    return OPENPI_OK;
 }
 
 void tune_coverage(const openpi_session *session, int *known, int *unknown) {
@@ -308,7 +342,36 @@ double tune_roof_ratio(const tune *t, const tune_row *row, double us) {
     return (compute > memory ? compute : memory) / us;
 }
 
+/* The chance that of `rounds` fair coins at least `heads` fall so. */
+static double chance_of(int rounds, int heads) {
+    double term = 1, sum = 0;                    /* rounds over k, for k from 0 on */
+    for (int k = 0; k <= rounds; k++) {
+        if (k >= heads) sum += term;
+        term = term * (rounds - k) / (k + 1);
+    }
+    return sum / exp2(rounds);
+}
+
+const tune_pair *tune_slowed(const tune *t) {
+    const tune_pair *worst = NULL;
+    for (int i = 0; i < t->pair_count; i++) {
+        const tune_pair *p = &t->pairs[i];
+        if (!p->placed || p->after_ms <= p->before_ms || chance_of(p->rounds, p->slower) >= 0.01) continue;
+        if (!worst || p->after_ms / p->before_ms > worst->after_ms / worst->before_ms) worst = p;
+    }
+    return worst;
+}
+
 openpi_status tune_save(const tune *t, const char *path, openpi_error *error) {
+    const tune_pair *slowed = tune_slowed(t);
+    if (slowed)
+        return report(error, OPENPI_BAD_INPUT,
+                      "%s: not written: with this table a call of %s, batch %d, horizon %d, prompt %d, %d camera%s takes %.4g "
+                      "ms, without it %.4g ms (slower in %d of %d rounds): tune again on a machine that does nothing else, "
+                      "with --fresh",
+                      path, slowed->variant == OPENPI_PI05 ? "π0.5" : "π0", slowed->batch, slowed->horizon, slowed->max_prompt,
+                      slowed->cameras, slowed->cameras == 1 ? "" : "s", slowed->after_ms, slowed->before_ms, slowed->slower,
+                      slowed->rounds);
     tuning table = {.machine = t->machine};
     openpi_status status = OPENPI_OK;
     for (int i = 0; i < t->count && status == OPENPI_OK; i++) status = tuning_add(&table, &t->rows[i].entry, error);

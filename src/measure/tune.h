@@ -44,7 +44,9 @@ typedef struct tune_row {
 typedef struct tune_pair {
     int batch, horizon, max_prompt, cameras;
     openpi_variant variant;
-    double before_ms, after_ms;
+    double before_ms, after_ms;  /* medians                                                               */
+    int rounds, slower;          /* runs of each, by turns; rounds in which the table's run took longer   */
+    int placed;                  /* ops that go another way than the built-in rule's; 0: the same plan twice */
 } tune_pair;
 
 typedef struct tune_options {
@@ -53,7 +55,7 @@ typedef struct tune_options {
     int fresh;                   /* 1: what a journal holds is forgotten                                  */
     int library;                 /* 1: the vendor's library is timed too, where there is one              */
     int steps;                   /* of the plans; 0: 10                                                   */
-    openpi_progress progress;    /* what is running, shapes done of all shapes                            */
+    openpi_progress progress;    /* what is running, steps done of all that are known by now              */
     void *progress_user;
 } tune_options;
 
@@ -71,7 +73,7 @@ typedef struct tune {
     tune_pair *pairs;
     int pair_count, pair_capacity;
     int resumed;                 /* rows that came from the journal                                       */
-    int done, expected;          /* shapes, for the progress                                              */
+    int done, expected;          /* steps, for the progress: roofs, warm-ups, shapes, winners in place, checks */
     char library[200];           /* which library, or why there is none                                   */
     device_roofs roofs;
 } tune;
@@ -80,12 +82,17 @@ typedef struct tune {
 openpi_status tune_open(struct openpi_engine *engine, const tune_options *options, tune *out, openpi_error *error);
 /* For tune_roof_ratio; takes about a second. */
 openpi_status tune_measure_roofs(tune *tune, struct openpi_engine *engine, openpi_error *error);
-/* Adds to `expected` the shapes of these plans that are not known yet, each once. */
+/* Adds to `expected` the steps of these plans: warm-ups, checks, and the shapes that are not known yet, each once. What
+ * winners there will be to try in place is known only when they are found; they are added then. */
 openpi_status tune_expect(tune *tune, struct openpi_engine *engine, const tune_plan_shape *shapes, int count,
                           openpi_error *error);
 /* Adds what the plan's shapes are and are not yet. The engine must be of the same machine; its own table is not used. */
 openpi_status tune_plan(tune *tune, struct openpi_engine *engine, const tune_plan_shape *shape, openpi_error *error);
-/* Writes the table over what is there and removes the journal. */
+/* The plan that the table slows most beyond chance, NULL: none. Slower is: a longer median, and the table's run the longer
+ * one in so many rounds that a fair coin would fall so in less than one case of a hundred. */
+const tune_pair *tune_slowed(const tune *tune);
+/* Writes the table over what is there and removes the journal. Refuses a table that slows a plan (tune_slowed): then
+ * both files stay as they are. */
 openpi_status tune_save(const tune *tune, const char *path, openpi_error *error);
 void tune_close(tune *tune);
 
