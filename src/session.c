@@ -11,9 +11,8 @@
 
 #include "base/clock.h"
 #include "base/report.h"
+#include "ops/limits.h"
 #include "openpi_internal.h"
-
-enum { PROMPT_LIMIT = 4096 };
 
 /* ---- opening -------------------------------------------------------------------------------------------- */
 
@@ -38,7 +37,7 @@ static openpi_status resolve(const openpi_engine *engine, const openpi_session_o
     TRY(in_range("batch", out->batch, 1, OPENPI_MAX_BATCH, error));
     TRY(in_range("horizon", out->horizon, 1, OPENPI_MAX_HORIZON, error));
     TRY(in_range("steps", out->steps, 1, OPENPI_MAX_STEPS, error));
-    return in_range("max_prompt", out->max_prompt, 1, PROMPT_LIMIT, error);
+    return in_range("max_prompt", out->max_prompt, 1, LIMIT_PROMPT, error);
 }
 
 static uint64_t session_total(const openpi_session *s) {

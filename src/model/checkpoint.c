@@ -13,6 +13,7 @@
 #include "base/report.h"
 #include "base/utf8.h"
 #include "model/tensors_build.h"
+#include "ops/limits.h"
 
 #define PALIGEMMA "paligemma_with_expert.paligemma."
 #define TOWER PALIGEMMA "model.vision_tower.vision_model."
@@ -22,7 +23,7 @@
 #define EMBED_TOKENS LANGUAGE "embed_tokens.weight"
 #define STATE "state_proj.weight"
 
-enum { MISSING_NAMED = 3, LAYERS_LIMIT = 256, VISION_HEAD_DIM = 72, PROMPT_LIMIT = 4096 };
+enum { MISSING_NAMED = 3, VISION_HEAD_DIM = 72 };
 
 static const char *variant_symbol(openpi_variant variant) { return variant == OPENPI_PI05 ? "π0.5" : "π0"; }
 
@@ -117,7 +118,7 @@ static openpi_status read_lerobot(config *c, openpi_error *error) {
     TRY(json_get_int(c->root, "max_action_dim", c->path, 1, INT_MAX, &c->action_dim, error));
     TRY(json_get_int(c->root, "chunk_size", c->path, 1, OPENPI_MAX_HORIZON, &c->horizon, error));
     TRY(json_get_int(c->root, "num_inference_steps", c->path, 1, OPENPI_MAX_STEPS, &c->steps, error));
-    return json_get_int(c->root, "tokenizer_max_length", c->path, 1, PROMPT_LIMIT, &c->max_prompt, error);
+    return json_get_int(c->root, "tokenizer_max_length", c->path, 1, LIMIT_PROMPT, &c->max_prompt, error);
 }
 
 static openpi_status read_config(const char *folder, config *c, openpi_error *error) {
@@ -147,7 +148,7 @@ static int count_layers(const tensors *tensors, const char *prefix) {
         if (strncmp(name, prefix, length)) continue;
         int layer = 0, digits = 0;
         for (name += length; *name >= '0' && *name <= '9' && digits < 6; digits++) layer = 10 * layer + (*name++ - '0');
-        if (digits && *name == '.' && layer < LAYERS_LIMIT && layer >= layers) layers = layer + 1;
+        if (digits && *name == '.' && layer >= layers) layers = layer + 1;
     }
     return layers;
 }

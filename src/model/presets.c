@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/report.h"
 #include "model/checkpoint.h"
+#include "ops/limits.h"
 
 static const struct {
     const char *name;
@@ -17,10 +18,7 @@ static const struct {
     {"odd", {72, 3, 1, 88, 96, 2, 3, 256, 136, 40, 104, 2048}},
 };
 
-enum {
-    PRESETS = sizeof presets / sizeof *presets,
-    WIDTH_LIMIT = 1 << 14, MLP_LIMIT = 1 << 18, DEPTH_LIMIT = 256, VOCAB_LIMIT = 1 << 22,
-};
+enum { PRESETS = sizeof presets / sizeof *presets };
 
 const openpi_dims *dims_released(void) { return &presets[0].dims; }
 
@@ -29,18 +27,18 @@ openpi_status dims_check(const openpi_dims *d, const char *name, openpi_error *e
         const char *what;
         int value, low, high, multiple;
     } limits[] = {
-        {"vision width", d->vision_width, 1, WIDTH_LIMIT, 1},
-        {"vision depth", d->vision_depth, 1, DEPTH_LIMIT, 1},
-        {"vision heads", d->vision_heads, 1, WIDTH_LIMIT, 1},
-        {"vision mlp", d->vision_mlp, 1, MLP_LIMIT, 1},
-        {"language width", d->width, 1, WIDTH_LIMIT, 1},
-        {"language depth", d->depth, 1, DEPTH_LIMIT, 1},
-        {"heads", d->heads, 1, 256, 1},
-        {"head dimension", d->head_dim, 2, 256, 2},
-        {"language mlp", d->mlp, 1, MLP_LIMIT, 1},
-        {"expert width", d->expert_width, 4, WIDTH_LIMIT, 2},          /* sine and cosine halves of the time */
-        {"expert mlp", d->expert_mlp, 1, MLP_LIMIT, 1},
-        {"vocabulary", d->vocab, 1, VOCAB_LIMIT, 1},
+        {"vision width", d->vision_width, 1, LIMIT_WIDTH, 1},
+        {"vision depth", d->vision_depth, 1, LIMIT_DEPTH, 1},
+        {"vision heads", d->vision_heads, 1, LIMIT_HEADS, 1},
+        {"vision mlp", d->vision_mlp, 1, LIMIT_INPUTS, 1},
+        {"language width", d->width, 1, LIMIT_WIDTH, 1},
+        {"language depth", d->depth, 1, LIMIT_DEPTH, 1},
+        {"heads", d->heads, 1, LIMIT_HEADS, 1},
+        {"head dimension", d->head_dim, 2, LIMIT_HEAD_DIM, 2},
+        {"language mlp", d->mlp, 1, LIMIT_INPUTS, 1},
+        {"expert width", d->expert_width, 4, LIMIT_WIDTH, 2},          /* sine and cosine halves of the time */
+        {"expert mlp", d->expert_mlp, 1, LIMIT_INPUTS, 1},
+        {"vocabulary", d->vocab, 1, LIMIT_VOCAB, 1},
     };
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
         if (limits[i].value < limits[i].low || limits[i].value > limits[i].high || limits[i].value % limits[i].multiple)
@@ -49,6 +47,12 @@ openpi_status dims_check(const openpi_dims *d, const char *name, openpi_error *e
     if (d->vision_width % d->vision_heads)
         return report(error, OPENPI_BAD_ARGUMENT, "%s: vision width is %d, expected a multiple of its %d heads", name,
                       d->vision_width, d->vision_heads);
+    if (d->vision_width / d->vision_heads > LIMIT_HEAD_DIM)
+        return report(error, OPENPI_BAD_ARGUMENT, "%s: a vision head is %d wide (vision width %d, %d heads), expected at most %d",
+                      name, d->vision_width / d->vision_heads, d->vision_width, d->vision_heads, LIMIT_HEAD_DIM);
+    if (d->heads * d->head_dim > LIMIT_INPUTS)
+        return report(error, OPENPI_BAD_ARGUMENT, "%s: %d heads of dimension %d are %d wide together, expected at most %d", name,
+                      d->heads, d->head_dim, d->heads * d->head_dim, LIMIT_INPUTS);
     return OPENPI_OK;
 }
 
@@ -137,7 +141,7 @@ static openpi_status read_dims(const json_t *root, openpi_dims *d, openpi_error 
             *members[i].to[j] = (int)value;
         }
     }
-    TRY(json_get_int(root, "vocab", "dims", 1, VOCAB_LIMIT, &vocab, error));
+    TRY(json_get_int(root, "vocab", "dims", 1, LIMIT_VOCAB, &vocab, error));
     d->vocab = vocab;
     return dims_check(d, "dims", error);
 }

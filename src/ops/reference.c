@@ -1,4 +1,5 @@
 /* The definition of every operation in scalar C. Formulas stand in ops.h; MODEL.md ties them to the papers. */
+#include "ops/limits.h"
 #include "ops/reference.h"
 #include "ops/scalar.h"
 
@@ -8,9 +9,6 @@ enum { PATCH = 14, PATCHES = 16, IMAGE = 224, CHANNELS = 3, PATCH_INPUTS = PATCH
 static double product(const float *row, const matrix *weight, int o) {
     return dot(row, weight->data, weight->type, (size_t)o * (size_t)weight->k, weight->k);
 }
-
-/* Bounds that checkpoint_open keeps: no row is longer, no head wider; three cameras and the longest prompt. */
-enum { MOST_INPUTS = 65536, MOST_WIDTH = 4096, MOST_HEAD_DIM = 1024, MOST_KEYS = 5120 };
 
 void reference_patch_embed(const op *op, int first, int end) {
     const op_patch_embed *a = &op->patch_embed;
@@ -34,7 +32,7 @@ void reference_patch_embed(const op *op, int first, int end) {
 void reference_norm_linear(const op *op, int first, int end) {
     const op_norm_linear *a = &op->norm_linear;
     int gated = a->weight.form == MATRIX_GATED, m = gated ? a->weight.n / 2 : a->weight.n;
-    float row[MOST_INPUTS];
+    float row[LIMIT_INPUTS];
     for (int r = first; r < end; r++) {
         size_t at = (size_t)r * (size_t)a->weight.k, to = (size_t)(a->out_row ? a->out_row[r] : r) * (size_t)m;
         norm_row(&a->norm, a->x, op->type, at, a->weight.k, row);
@@ -58,8 +56,8 @@ typedef struct attend {
 } attend;
 
 static void attend_one(const attend *a) {
-    double p[MOST_KEYS], out[MOST_HEAD_DIM] = {0}, top = -HUGE_VAL, sum = 0;
-    float q[MOST_HEAD_DIM];
+    double p[LIMIT_KEYS], out[LIMIT_HEAD_DIM] = {0}, top = -HUGE_VAL, sum = 0;
+    float q[LIMIT_HEAD_DIM];
     norm_row(&no_norm, a->q, a->type, a->q_at, a->head_dim, q);
     for (int j = 0; j < a->keys; j++)
         top = fmax(top, p[j] = dot(q, a->k, a->type, a->k_at + (size_t)j * a->stride, a->head_dim) * a->scale);
@@ -88,7 +86,7 @@ void reference_image_attention(const op *op, int first, int end) {
 void reference_linear_residual(const op *op, int first, int end) {
     const op_linear_residual *a = &op->linear_residual;
     int n = a->weight.n, k = a->weight.k;
-    float row[MOST_INPUTS];
+    float row[LIMIT_INPUTS];
     for (int r = first; r < end; r++) {
         norm_row(&no_norm, a->a, op->type, (size_t)r * (size_t)k, k, row);
         for (int o = 0; o < n; o++) {
@@ -110,7 +108,7 @@ void reference_embed_text(const op *op, int first, int end) {
 void reference_norm_qkv(const op *op, int first, int end) {
     const op_norm_qkv *a = &op->norm_qkv;
     int d = a->weight.head_dim, half = d / 2, heads = a->weight.heads;
-    float row[MOST_INPUTS];
+    float row[LIMIT_INPUTS];
     for (int r = first; r < end; r++) {
         size_t at = (size_t)r * (size_t)a->weight.k;
         size_t place = (size_t)a->rows.sample[r] * (size_t)a->cache.capacity + (size_t)a->rows.position[r];
@@ -155,7 +153,7 @@ void reference_state_embed(const op *op, int first, int end) {
 void reference_action_embed(const op *op, int first, int end) {
     const op_action_embed *a = &op->action_embed;
     int n = a->in.n, products = action_embed_products(a);
-    float in[MOST_WIDTH], hidden[MOST_WIDTH];
+    float in[LIMIT_WIDTH], hidden[LIMIT_WIDTH];
     for (int r = first; r < end; r++) {
         size_t to = ((size_t)(r / a->horizon) * (size_t)a->out_stride + (size_t)(a->out_offset + r % a->horizon)) * (size_t)n;
         const float *x = a->x + (size_t)r * (size_t)a->in.k;
@@ -174,7 +172,7 @@ void reference_action_embed(const op *op, int first, int end) {
 void reference_velocity(const op *op, int first, int end) {
     const op_velocity *a = &op->velocity;
     int n = a->weight.n, k = a->weight.k;
-    float row[MOST_INPUTS];
+    float row[LIMIT_INPUTS];
     for (int r = first; r < end; r++) {
         size_t at = ((size_t)(r / a->horizon) * (size_t)a->x_stride + (size_t)(a->x_offset + r % a->horizon)) * (size_t)k;
         norm_row(&a->norm, a->x, op->type, at, k, row);

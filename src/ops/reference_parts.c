@@ -1,13 +1,11 @@
 /* The definitions of what fused operations are made of: norms, activations, residuals, RoPE, scores, softmax, values. */
+#include "ops/limits.h"
 #include "ops/reference.h"
 #include "ops/scalar.h"
 
-/* Bounds that checkpoint_open keeps. */
-enum { MOST_INPUTS = 65536, MOST_HEAD_DIM = 1024 };
-
 void reference_norm(const op *op, int first, int end) {
     const op_norm *a = &op->norm;
-    float row[MOST_INPUTS];
+    float row[LIMIT_INPUTS];
     for (int r = first; r < end; r++) {
         size_t at = (size_t)r * (size_t)a->n;
         norm_row(&a->norm, a->x, op->type, at, a->n, row);
@@ -75,7 +73,7 @@ static size_t attended_at(const attended *a, const void *cache, const row_set *r
 
 void reference_scores(const op *op, int first, int end) {
     const op_scores *a = &op->scores;
-    float q[MOST_HEAD_DIM];
+    float q[LIMIT_HEAD_DIM];
     for (int r = first; r < end; r++)
         for (int h = 0; h < a->heads; h++) {
             const void *keys;
@@ -105,7 +103,7 @@ void reference_values(const op *op, int first, int end) {
     for (int r = first; r < end; r++)
         for (int h = 0; h < a->heads; h++) {
             const void *values;
-            double out[MOST_HEAD_DIM] = {0};
+            double out[LIMIT_HEAD_DIM] = {0};
             size_t stride, at = attended_at(&a->values, a->values.cache.v, &a->rows, r, h, a->head_dim, &values, &stride);
             size_t head = (size_t)r * (size_t)a->heads + (size_t)h;
             for (int j = 0; j < a->rows.keys[r]; j++)

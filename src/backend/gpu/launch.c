@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "backend/gpu/launch.h"
+#include "ops/limits.h"
 
 enum { MOST_SPLITS = 32, KEY_TILE = 64 };
 
@@ -331,6 +332,9 @@ static void list_attention(const gpu_device *device, gpu_ways *ways, const op *o
     }
     gpu_ways_add(ways, (gpu_way){GPU_attention_simt_cache, 0, 0, 0}, 1);
 }
+
+/* What attention_simt_cache keeps of a row's scores in shared memory; every device has 48 KB a block. */
+_Static_assert((LIMIT_KEYS + 31) / 32 * 32 * sizeof(float) <= 48 << 10, "the scores of the longest row fit");
 
 static void launch_splits(gpu_issue *issue, const op_cache_attention *a, int queries, gpu_cache_attention p, int splits) {
     size_t used = 0, d = (size_t)p.head_dim;

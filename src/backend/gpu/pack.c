@@ -9,6 +9,7 @@
 
 #include "backend/gpu/gpu.h"
 #include "base/report.h"
+#include "ops/limits.h"
 
 static int round_up(int value, int to) { return (value + to - 1) / to * to; }
 
@@ -132,15 +133,14 @@ static int pack_groups(gpu_device *self, const matrix *m, int first, int count, 
     return code;
 }
 
+_Static_assert(GPU_SLOT_BYTES >= 8 * (size_t)LIMIT_INPUTS * sizeof(float), "a slot holds a group of the widest matrix");
+
 openpi_status gpu_matrix_pack(device *device, const matrix *m, int first, int count, const matrix_source *source, void *to,
                               void *scratch, openpi_error *error) {
     gpu_device *self = (gpu_device *)device;
     size_t group_bytes = 8 * column_bytes(m);
     int at = first * 2, end = (first + count) * 2, most = (int)(GPU_SLOT_BYTES / group_bytes);
     TRY(gpu_enter(self, error));
-    if (!most)
-        return report(error, OPENPI_UNSUPPORTED, "a weight of %d columns is wider than this backend packs, expected at most %d",
-                      m->k, (int)(GPU_SLOT_BYTES / 8 / dtype_bytes(m->type)));
     while (at < end) {
         int n = end - at < most ? end - at : most;
         int code = pack_groups(self, m, at, n, source, to, scratch);
