@@ -18,7 +18,7 @@ static int ends_with(const char *text, const char *tail) {
     return a >= b && !strcmp(text + a - b, tail);
 }
 
-/* 7013345280 -> "7.01 GB"; 3501372176 -> "3.50 billion" */
+/* 7013345280 -> "7.01 GB"; 3238048528 -> "3.24 billion" */
 static void put_scaled(double value, const char *const units[3]) {
     if (value >= 1e9) printf("%.2f %s", value / 1e9, units[0]);
     else if (value >= 1e6) printf("%.2f %s", value / 1e6, units[1]);
@@ -34,7 +34,7 @@ static void put_scalar(const char *key, const json_t *value) {
     else if (json_is_null(value)) fputs("-", stdout);
     else if (json_is_integer(value) && (ends_with(key, "bytes") || !strcmp(key, "memory")))
         put_scaled((double)json_integer_value(value), bytes);
-    else if (json_is_integer(value) && !strcmp(key, "parameters")) put_scaled((double)json_integer_value(value), count);
+    else if (json_is_integer(value) && ends_with(key, "parameters")) put_scaled((double)json_integer_value(value), count);
     else if (json_is_integer(value)) printf("%" JSON_INTEGER_FORMAT, json_integer_value(value));
     else fputs(number_text(json_real_value(value), number), stdout);
 }

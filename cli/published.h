@@ -9,7 +9,7 @@ typedef struct published_series {
     double samples_per_s[PUBLISHED_BATCHES];
 } published_series;
 
-/* π0, 3.5 billion parameters, bf16, 3 cameras, 20 prompt tokens, horizon 10, 10 steps; device boundary. */
+/* π0 of full size, bf16, 3 cameras, 20 prompt tokens, horizon 10, 10 steps; device boundary. */
 extern const int published_batches[PUBLISHED_BATCHES];
 extern const published_series published[];                 /* a NULL name ends                            */
 

@@ -203,7 +203,7 @@ typedef struct openpi_engine_info {
     int threads;
     int lerobot;                 /* 1: LeRobot's conventions (time values, resize)                   */
     int default_horizon, default_steps, default_prompt;   /* from the checkpoint, else openpi's      */
-    uint64_t parameters;         /* used at inference                                                */
+    uint64_t parameters;         /* used at inference: a file's unused heads are not counted         */
     uint64_t weight_bytes;       /* packed weights on the device                                     */
     char without[400];           /* switches that are off, as openpi_engine_options.without          */
     char table[128];             /* tuner's table in use, empty: none                                */

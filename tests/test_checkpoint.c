@@ -562,6 +562,8 @@ static void test_describe(void **state) {
     assert_int_equal(scratch_open(&s), 0);
     json_t *header = make_header(&small, OPENPI_PI05);
     json_array_set_new(json_object_get(header, "action_in_proj.weight"), 0, json_string("F32"));
+    const int64_t head[] = {small.vocab, small.expert_width};      /* the expert's own, which nothing uses */
+    put(header, G "lm_head.weight", "BF16", 2, head);
     write_header(&s, "model.safetensors", header, NULL);
     write_text(&s, "config.json", "{\"type\": \"pi05\", \"chunk_size\": 7}");
     check(checkpoint_open(s.folder, NULL, &c, &error));
@@ -572,9 +574,10 @@ static void test_describe(void **state) {
     assert_true(json_equal(json_object_get(about, "dims"), dims));
     json_decref(dims);
     assert_true((uint64_t)json_integer_value(json_object_get(about, "parameters")) == c->parameters);
-    assert_int_equal(json_integer_value(json_object_get(about, "tensors")), 111);
+    assert_int_equal(json_integer_value(json_object_get(about, "unused_parameters")), small.vocab * small.expert_width);
+    assert_int_equal(json_integer_value(json_object_get(about, "tensors")), 112);
     assert_int_equal(json_integer_value(json_object_get(json_object_get(about, "dtypes"), "F32")), 1);
-    assert_int_equal(json_integer_value(json_object_get(json_object_get(about, "dtypes"), "BF16")), 110);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(about, "dtypes"), "BF16")), 111);
     assert_string_equal(json_string_value(json_array_get(json_object_get(about, "files"), 0)),
                         scratch_path(&s, "model.safetensors"));
     struct stat st;

@@ -425,9 +425,12 @@ void checkpoint_close(checkpoint *checkpoint) {
 openpi_status checkpoint_describe(const checkpoint *c, json_t **out, openpi_error *error) {
     int count = tensors_count(c->tensors), synthetic = !tensors_at(c->tensors, 0)->data, used[DTYPES] = {0}, failed = 0;
     const char *layout = synthetic ? "synthetic" : c->lerobot ? "lerobot" : "openpi";
-    uint64_t bytes = 0, file_bytes;
+    uint64_t bytes = 0, file_bytes, elements = 0;
     json_t *dtypes = json_object(), *files = json_array();
-    for (int i = 0; i < count; i++) used[tensors_at(c->tensors, i)->type]++;
+    for (int i = 0; i < count; i++) {
+        used[tensors_at(c->tensors, i)->type]++;
+        elements += (uint64_t)tensors_at(c->tensors, i)->count;
+    }
     for (int i = 0; i < DTYPES; i++)
         if (used[i]) failed |= json_object_set_new(dtypes, dtype_name((dtype)i), json_integer(used[i]));
     for (int i = 0; i < tensors_files(c->tensors); i++) {
@@ -437,10 +440,11 @@ openpi_status checkpoint_describe(const checkpoint *c, json_t **out, openpi_erro
         bytes += file_bytes;
     }
     /* Takes over the references also where one is NULL, and then fails. */
-    json_t *object = json_pack("{s:s,s:s,s:o,s:I,s:i,s:o,s:o,s:I,s:i,s:i,s:i}", "layout",
+    json_t *object = json_pack("{s:s,s:s,s:o,s:I,s:I,s:i,s:o,s:o,s:I,s:i,s:i,s:i}", "layout",
                                layout, "variant", variant_name(c->variant), "dims", dims_json(&c->dims), "parameters",
-                               (json_int_t)c->parameters, "tensors", count, "dtypes", dtypes, "files", files, "bytes",
-                               (json_int_t)bytes, "horizon", c->horizon, "steps", c->steps, "max_prompt", c->max_prompt);
+                               (json_int_t)c->parameters, "unused_parameters", (json_int_t)(elements - c->parameters),
+                               "tensors", count, "dtypes", dtypes, "files", files, "bytes", (json_int_t)bytes, "horizon",
+                               c->horizon, "steps", c->steps, "max_prompt", c->max_prompt);
     if (!object || failed) {
         json_decref(object);
         return report_no_memory(error, 4096, "a checkpoint's description");

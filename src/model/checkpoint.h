@@ -16,7 +16,7 @@ typedef struct checkpoint {
     int steps;                   /* LeRobot's num_inference_steps; else 10                                */
     int max_prompt;              /* LeRobot's tokenizer_max_length; else 48 (π0) / 200 (π0.5)             */
     const tensor *embedding;     /* embed_tokens if present, else paligemma.lm_head                       */
-    uint64_t parameters;         /* used at inference (embedding included, lm_heads not)                  */
+    uint64_t parameters;         /* used at inference: the embedding once, the expert's own head not      */
     char name[256];              /* path, or "synthetic tiny:pi0:7"; for sentences                        */
 } checkpoint;
 
@@ -32,7 +32,7 @@ typedef openpi_status (*checkpoint_tensor)(void *user, const char *name, int ran
 openpi_status checkpoint_tensors(const openpi_dims *dims, openpi_variant variant, checkpoint_tensor each, void *user,
                                  openpi_error *error);
 
-/* What openpi_inspect tells of the model: {"layout", "variant", "dims", "parameters", "tensors", "dtypes",
+/* What openpi_inspect tells of the model: {"layout", "variant", "dims", "parameters", "unused_parameters", "tensors", "dtypes",
  * "files", "bytes", "horizon", "steps", "max_prompt"}. *out is a new reference. */
 openpi_status checkpoint_describe(const checkpoint *checkpoint, json_t **out, openpi_error *error);
 
