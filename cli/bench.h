@@ -69,7 +69,4 @@ json_t *bench_settings_json(const bench_job *job);
 int bench_comparable(const bench_job *job, const json_t *before);
 json_t *bench_compare(const bench_job *job, const json_t *before, const json_t *now, int *end);
 
-/* Written at build time. */
-extern const char openpi_revision[];
-
 #endif

@@ -82,7 +82,6 @@ json_t *bench_json(const bench_job *j, const char *kind) {
     json_object_set_new(machine, "core_max_mhz", known(f->core_max_mhz > 0 ? f->core_max_mhz : j->subject.facts.core_mhz));
     json_object_set_new(machine, "memory_max_mhz",
                         known(f->memory_max_mhz > 0 ? f->memory_max_mhz : j->subject.facts.memory_mhz));
-    json_object_set_new(root, "revision", json_string(openpi_revision));
     json_object_set_new(root, "warmup", json_integer(j->v.warmup));
     json_object_set_new(root, "runs", json_integer(j->v.runs));
     json_object_set_new(root, "roofs", roofs_json(&j->roofs));

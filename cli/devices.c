@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "cli.h"
+#include "head.h"
 #include "table.h"
 
 typedef struct devices_values {
@@ -10,33 +11,18 @@ typedef struct devices_values {
 
 enum { DEVICES_MAX = 64 };
 
-/* A JSON string; device names and descriptions come from drivers. */
-static void put_string(const char *text) {
-    putchar('"');
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
-        if (*c == '"' || *c == '\\') printf("\\%c", *c);
-        else if (*c < 0x20) printf("\\u%04x", *c);
-        else putchar(*c);
-    }
-    putchar('"');
-}
-
-static void put_json(const openpi_device *devices, int count) {
-    printf("[");
+static int put_json(const openpi_device *devices, int count) {
+    json_t *root = head_json("devices"), *list = json_array();
     for (int i = 0; i < count; i++) {
         const openpi_device *d = &devices[i];
-        printf(i ? ",\n {\"name\": " : "\n {\"name\": ");
-        put_string(d->name);
-        printf(", \"description\": ");
-        put_string(d->description);
-        printf(", \"path\": ");
-        put_string(d->path);
-        printf(", \"memory_bytes\": %llu, \"usable\": %s, \"reason\": ", (unsigned long long)d->memory_bytes,
-               d->usable ? "true" : "false");
-        put_string(d->reason);
-        printf("}");
+        json_array_append_new(list, json_pack("{s:s,s:s,s:s,s:I,s:b,s:s}", "name", d->name, "description", d->description, "path",
+                                              d->path, "memory_bytes", (json_int_t)d->memory_bytes, "usable", d->usable,
+                                              "reason", d->reason));
     }
-    printf("\n]\n");
+    json_object_set_new(root, "devices", list);
+    int bad = !root || json_dumpf(root, stdout, JSON_INDENT(1)) || putchar('\n') == EOF;
+    json_decref(root);
+    return bad ? input_error(&verb_devices, "standard output: cannot be written") : END_FINE;
 }
 
 static int devices_run(const void *values, char **positional, int count) {
@@ -46,10 +32,7 @@ static int devices_run(const void *values, char **positional, int count) {
     (void)count;
     int n = openpi_devices(devices, DEVICES_MAX);
     if (n > DEVICES_MAX) n = DEVICES_MAX;
-    if (v->json) {
-        put_json(devices, n);
-        return END_FINE;
-    }
+    if (v->json) return put_json(devices, n);
     table *t = table_create("lllrl");
     table_cell(t, "device");
     table_cell(t, "what it is");
@@ -69,13 +52,13 @@ static int devices_run(const void *values, char **positional, int count) {
 }
 
 static const option_row options[] = {
-    {OPTION_FLAG, "json", NULL, "print an array of objects instead of a table", offsetof(devices_values, json), 0, 0},
+    {OPTION_FLAG, "json", NULL, "print JSON instead of a table", offsetof(devices_values, json), 0, 0},
     {0},
 };
 
 static const example examples[] = {
     {"what could run here", "openpi devices"},
-    {"the names alone", "openpi devices --json | jq -r '.[].name'"},
+    {"the names alone", "openpi devices --json | jq -r '.devices[].name'"},
     {NULL, NULL},
 };
 

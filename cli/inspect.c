@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "head.h"
 #include "table.h"
 
 typedef struct inspect_values {
@@ -109,12 +110,15 @@ static int inspect_run(const void *values, char **positional, int count) {
     options.synthetic = model.synthetic;
     if (openpi_inspect(model.checkpoint, &options, &text, &error) != OPENPI_OK) return library_error(&verb_inspect, &error);
     json_error_t where;
-    json_t *root = v->json ? NULL : json_loads(text, 0, &where);
-    if (json_is_object(root)) {
-        put_object(root, 0);
-    } else {
-        fputs(text, stdout);
+    json_t *root = json_loads(text, 0, &where);
+    if (v->json) {
+        json_t *head = head_json("inspect");
+        json_object_update(head, root);
+        json_dumpf(head, stdout, JSON_INDENT(2));
         putchar('\n');
+        json_decref(head);
+    } else {
+        put_object(root, 0);
     }
     json_decref(root);
     openpi_free(text);
@@ -124,7 +128,7 @@ static int inspect_run(const void *values, char **positional, int count) {
 #define AT(field) offsetof(inspect_values, field)
 
 static const option_row options[] = {
-    {OPTION_FLAG, "json", NULL, "print the JSON object that the library gives", AT(json), 0, 0},
+    {OPTION_FLAG, "json", NULL, "print JSON", AT(json), 0, 0},
     SYNTHETIC_OPTION(inspect_values, synthetic),
     {OPTION_HEADING, "As run would take it", NULL, NULL, 0, 0, 0},
     {OPTION_TEXT, "robot", "NAME|FILE", "a robot's name or JSON file, as in run", AT(robot), 0, 0},

@@ -240,6 +240,7 @@ static int climb(ladder_view *l, ladder_values *v) {
     s->ready_ms = l->report.ready_ms;
     progress_end(&s->bar);
     s->info = l->report.info;
+    head_hardware(v->subject.machine.device ? v->subject.machine.device : "cpu", l->report.facts.name, s->hardware);
     return status == OPENPI_OK ? END_FINE : library_error(&verb_ladder, &error);
 }
 

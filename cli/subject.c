@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FORMAT = 1 };
-
 /* ---- the words ------------------------------------------------------------------------------------ */
 
 static int read_cameras(subject *s) {
@@ -51,18 +49,6 @@ static void show_load(void *user, const char *what, uint64_t done, uint64_t tota
     progress_show(&s->bar, what, done, total);
 }
 
-/* What the device is called: by its driver, else as `openpi devices` describes it. */
-static void name_hardware(subject *s) {
-    enum { DEVICES_MAX = 64 };
-    openpi_device devices[DEVICES_MAX];
-    const char *device = s->v->machine.device ? s->v->machine.device : "cpu";
-    snprintf(s->hardware, sizeof s->hardware, "%s", s->facts.name);
-    if (s->hardware[0]) return;
-    int count = openpi_devices(devices, DEVICES_MAX);
-    for (int i = 0; i < count && i < DEVICES_MAX; i++)
-        if (!strcmp(devices[i].name, device)) snprintf(s->hardware, sizeof s->hardware, "%s", devices[i].description);
-}
-
 int subject_open(subject *s, const char *without) {
     openpi_error error = {0};
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
@@ -80,7 +66,7 @@ int subject_open(subject *s, const char *without) {
     if (status != OPENPI_OK) return library_error(s->verb, &error);
     openpi_engine_get_info(s->engine, &s->info);
     if (bench_device_facts(s->engine, &s->facts, &error) != OPENPI_OK) return library_error(s->verb, &error);
-    name_hardware(s);
+    head_hardware(s->v->machine.device ? s->v->machine.device : "cpu", s->facts.name, s->hardware);
     if (s->v->variant && s->model.checkpoint && (s->info.variant == OPENPI_PI05) != (s->v->variant == 2))
         return input_error(s->verb, "%s: the checkpoint is %s, but --variant is %s", s->model.checkpoint,
                            s->info.variant == OPENPI_PI05 ? "pi05" : "pi0", s->v->variant == 2 ? "pi05" : "pi0");
@@ -105,8 +91,6 @@ void subject_close(subject *s) {
 
 /* ---- showing -------------------------------------------------------------------------------------- */
 
-static const char *variant_word(const subject *s) { return s->info.variant == OPENPI_PI05 ? "pi05" : "pi0"; }
-
 void subject_print(const subject *s) {
     const openpi_engine_info *i = &s->info;
     const workload *w = &s->call;
@@ -123,15 +107,13 @@ json_t *subject_json(const subject *s, const char *kind) {
     const workload *w = &s->call;
     char cameras[OPENPI_CAMERAS + 1] = "";
     for (int c = 0; c < OPENPI_CAMERAS; c++) cameras[c] = w->cameras[c] ? '1' : '0';
-    json_t *model =
-        json_pack("{s:s,s:s,s:I}", "source", s->source, "variant", variant_word(s), "parameters", (json_int_t)i->parameters);
-    json_t *machine =
-        json_pack("{s:s,s:s,s:s,s:s,s:i,s:s,s:s}", "device", i->device, "hardware", s->hardware, "path", i->path, "dtype",
-                  i->dtype == OPENPI_F32 ? "f32" : "bf16", "threads", i->threads, "without", i->without, "table", i->table);
     json_t *call = json_pack("{s:s,s:i,s:i,s:i,s:I}", "cameras", cameras, "prompt", w->prompt, "horizon", s->v->horizon, "steps",
                              s->v->steps, "seed", (json_int_t)w->seed);
-    return json_pack("{s:s,s:i,s:s,s:o,s:o,s:o,s:f}", "kind", kind, "format", FORMAT, "version", openpi_version(), "model", model,
-                     "machine", machine, "workload", call, "ready_ms", s->ready_ms);
+    json_t *head = head_json(kind), *rest = json_pack("{s:o,s:o,s:o,s:f}", "model", head_model(i, s->source), "machine",
+                                                      head_machine(i, s->hardware), "workload", call, "ready_ms", s->ready_ms);
+    json_object_update(head, rest);
+    json_decref(rest);
+    return head;
 }
 
 /* ---- files ---------------------------------------------------------------------------------------- */
@@ -162,7 +144,7 @@ int json_open(const verb *verb, const char *path, const char *kind, json_t **roo
     if (!is || (kind && strcmp(is, kind)))
         end = input_error(verb, "%s: its kind is %s, expected %s", path, is ? is : "missing",
                           kind ? kind : "a file that openpi wrote");
-    else if (format != FORMAT) end = input_error(verb, "%s: its format is %lld, expected %d", path, format, FORMAT);
+    else if (format != HEAD_FORMAT) end = input_error(verb, "%s: its format is %lld, expected %d", path, format, HEAD_FORMAT);
     if (end == END_FINE) return END_FINE;
     json_decref(*root);
     *root = NULL;

@@ -8,6 +8,7 @@
 #include <jansson.h>
 
 #include "cli.h"
+#include "head.h"
 #include "measure/bench.h"
 #include "progress.h"
 
@@ -38,8 +39,6 @@ typedef struct subject_values {
 #define SUBJECT_MACHINE_OPTIONS(type, member)                                                                          \
     {OPTION_HEADING, "Machine", NULL, NULL, 0, 0, 0},                                                                  \
     MACHINE_OPTIONS(type, member.machine)
-
-enum { HARDWARE_TEXT = 128 };
 
 typedef struct subject {
     const verb *verb;            /* for sentences                                                         */

@@ -28,7 +28,7 @@ static openpi_policy *open_policy(const subject *s, openpi_error *error) {
     return policy;
 }
 
-static json_t *head_json(const subject *s, const trace *t) {
+static json_t *trace_head(const subject *s, const trace *t) {
     json_t *head = subject_json(s, "trace");
     json_object_set_new(head, "calls", json_integer(t->count));
     json_object_set_new(head, "method", json_string(timed_method_name(t->method)));
@@ -78,7 +78,7 @@ static int record(const trace_values *v, char **positional, int count) {
         openpi_status status = trace_run(session, &options, &t, &error);
         progress_end(&s.bar);
         openpi_policy_close(policy);
-        end = status == OPENPI_OK ? trace_write(&verb_trace, positional[0], &t, device, head_json(&s, &t))
+        end = status == OPENPI_OK ? trace_write(&verb_trace, positional[0], &t, device, trace_head(&s, &t))
                                   : library_error(&verb_trace, &error);
         if (end == END_FINE) put_recorded(positional[0], &t);
     }

@@ -198,9 +198,9 @@ int trace_analyze(const verb *verb, const trace_reading_options *o, char **paths
     if (end == END_FINE && o->json) {
         json_t *files = json_array();
         for (int i = 0; i < a.count; i++) json_array_append_new(files, file_json(a.paths[i], &a.files[i]));
-        end = json_save(
-            verb, o->json,
-            json_pack("{s:s,s:i,s:s,s:o}", "kind", "breakdown", "format", 1, "version", openpi_version(), "files", files));
+        json_t *root = head_json("breakdown");
+        json_object_set_new(root, "files", files);
+        end = json_save(verb, o->json, root);
     }
     for (int i = 0; i < a.count; i++) trace_file_free(&a.files[i]);
     return end;

@@ -14,6 +14,7 @@
 
 #include "model/tensors.h"
 #include "openpi.h"
+#include "json_head.h"
 #include "scratch.h"
 
 #include "command.h"
@@ -517,6 +518,7 @@ static void test_synth_and_inspect(void **state) {
     assert_int_equal(run("inspect a --json"), 0);
     json_t *root = parse(out, out_bytes);
     assert_string_equal(json_string_value(json_object_get(root, "variant")), "pi05");
+    has_head(root, "inspect");
     json_decref(root);
     assert_int_equal(run("inspect a"), 0);
     must_contain(out, "variant");
@@ -531,7 +533,10 @@ static void test_devices(void **state) {
     must_contain(out, "cpu");
     assert_int_equal(run("devices --json"), 0);
     json_t *root = parse(out, out_bytes);
-    assert_string_equal(json_string_value(json_object_get(json_array_get(root, 0), "name")), "cpu");
+    json_t *first = json_array_get(json_object_get(root, "devices"), 0);
+    assert_string_equal(json_string_value(json_object_get(first, "name")), "cpu");
+    assert_true(json_is_boolean(json_object_get(first, "usable")));
+    has_head(root, "devices");
     json_decref(root);
 }
 

@@ -343,6 +343,23 @@ static void test_shipped(void **state) {
     must_contain(out, "ok: nothing is worse by more than 1000000 %\n");
 }
 
+/* Each says what was measured, when, of which sources and where. */
+static void test_shipped_heads(void **state) {
+    (void)state;
+    static const char *const names[] = {"cpu", "nvidia-h200"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[400];
+        snprintf(path, sizeof path, "%s/../best/%s.json", TESTS_DIR, names[i]);
+        json_t *root = json_load_file(path, 0, NULL);
+        const char *date = json_string_value(json_object_get(root, "date"));
+        const char *revision = json_string_value(json_object_get(root, "revision"));
+        const char *hardware = json_string_value(json_object_get(json_object_get(root, "machine"), "hardware"));
+        if (!date || strlen(date) != 20 || date[10] != 'T' || !revision || !*revision || !hardware || !*hardware)
+            fail_msg("%s: date %s, revision %s, hardware %s", path, date, revision, hardware);
+        json_decref(root);
+    }
+}
+
 static int setup(void **state) {
     static const struct {
         const char *name, *text;
@@ -362,7 +379,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bad_words), cmocka_unit_test(test_sweep), cmocka_unit_test(test_energy),
         cmocka_unit_test(test_roof),      cmocka_unit_test(test_best),  cmocka_unit_test(test_spoilt),
-        cmocka_unit_test(test_shipped),
+        cmocka_unit_test(test_shipped), cmocka_unit_test(test_shipped_heads),
     };
     return cmocka_run_group_tests(tests, setup, close_box);
 }

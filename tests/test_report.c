@@ -12,6 +12,7 @@
 #include <jansson.h>
 
 #include "report_page.h"
+#include "json_head.h"
 #include "scratch.h"
 
 static scratch box;
@@ -246,6 +247,7 @@ static void test_real_files(void **state) {
     };
     static const char *const sections[] = {"headline", "compare", "scaling", "stages", "roofline",
                                            "gaps",     "ladder",  "trace",   "roofs"};
+    static const char *const kinds[] = {"bench", "profile", "ladder", "roof", "breakdown"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (run_line(words[i])) fail_msg("openpi %s: %s", words[i], err);
     for (int i = 1; i <= file_count; i++) json_decref(files[i]);
@@ -255,6 +257,9 @@ static void test_real_files(void **state) {
         snprintf(name, sizeof name, "%c.json", 'a' + i - 1);
         files[i] = json_load_file(scratch_path(&box, name), 0, NULL);
         assert_non_null(files[i]);
+        has_head(files[i], kinds[i - 1]);
+        const char *hardware = json_string_value(json_object_get(json_object_get(files[i], "machine"), "hardware"));
+        assert_true(i == 5 || (hardware && *hardware));            /* a breakdown is of traces from anywhere */
     }
     assert_int_equal(run("a.json b.json c.json d.json e.json --out real.html"), 0);
     char *page = slurp(scratch_path(&box, "real.html"));

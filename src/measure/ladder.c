@@ -165,6 +165,7 @@ static openpi_status climb(climber *c, openpi_error *error) {
     r->top_ms = r->climb[below].p50_ms;
     engine_set_off(c->engine, c->fixed);
     openpi_engine_get_info(c->engine, &r->info);
+    TRY(bench_device_facts(c->engine, &r->facts, error));
     memcpy(actions_of(c, TOP), actions_of(c, below), c->count * sizeof *c->actions);
     return OPENPI_OK;
 }

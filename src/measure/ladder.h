@@ -7,6 +7,7 @@
 #ifndef MEASURE_LADDER_H
 #define MEASURE_LADDER_H
 
+#include "measure/bench.h"
 #include "measure/workload.h"
 
 enum { LADDER_SWITCHES = 32 };
@@ -42,6 +43,7 @@ typedef struct ladder_report {
     int failed;                            /* rungs beyond the bound                                      */
     double ready_ms;                       /* opening an engine, as last done                             */
     openpi_engine_info info;               /* of the top                                                  */
+    device_facts facts;
 } ladder_report;
 
 openpi_status ladder_run(const ladder_job *job, ladder_report *report, openpi_error *error);

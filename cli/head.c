@@ -1,0 +1,35 @@
+#include "head.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+json_t *head_json(const char *kind) {
+    char date[32] = "";
+    struct tm utc;
+    time_t now = time(NULL);
+    if (gmtime_r(&now, &utc)) strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    return json_pack("{s:s,s:i,s:s,s:s,s:s}", "kind", kind, "format", HEAD_FORMAT, "version", openpi_version(), "revision",
+                     openpi_revision, "date", date);
+}
+
+void head_hardware(const char *device, const char *name, char text[HARDWARE_TEXT]) {
+    enum { DEVICES_MAX = 64 };
+    openpi_device devices[DEVICES_MAX];
+    snprintf(text, HARDWARE_TEXT, "%s", name);
+    if (*name) return;
+    int count = openpi_devices(devices, DEVICES_MAX);
+    for (int i = 0; i < count && i < DEVICES_MAX; i++)
+        if (!strcmp(devices[i].name, device)) snprintf(text, HARDWARE_TEXT, "%s", devices[i].description);
+}
+
+json_t *head_model(const openpi_engine_info *info, const char *source) {
+    return json_pack("{s:s,s:s,s:I}", "source", source, "variant", info->variant == OPENPI_PI05 ? "pi05" : "pi0", "parameters",
+                     (json_int_t)info->parameters);
+}
+
+json_t *head_machine(const openpi_engine_info *info, const char *hardware) {
+    return json_pack("{s:s,s:s,s:s,s:s,s:i,s:s,s:s}", "device", info->device, "hardware", hardware, "path", info->path, "dtype",
+                     info->dtype == OPENPI_F32 ? "f32" : "bf16", "threads", info->threads, "without", info->without, "table",
+                     info->table);
+}
