@@ -18,7 +18,10 @@
  *     that names the file, tensor, field or value and what was expected. On failure outputs are untouched
  *     unless stated.
  *   - Handles are owned by the caller and closed with the matching function; closing NULL is allowed.
- *     Close sessions before their engine, requests before their policy.
+ *     Close requests before their policy. An engine may be closed while sessions of it are open: they go on
+ *     working, and what they share with it is given back when the last of them is closed.
+ *   - A child that fork makes may open engines of its own. The parent's engine has no threads and no device
+ *     there: openpi_session_create and openpi_session_run return OPENPI_SYSTEM, the close functions return.
  *   - Strings are UTF-8 and NUL-terminated unless a length is given.
  *   - Option structs carry their own size: write OPENPI_*_OPTIONS_INIT first, then set fields. A zero field
  *     is the default.

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/report.h"
 #include "model/tuning.h"
@@ -77,7 +78,7 @@ openpi_status openpi_engine_open(const char *path, const openpi_engine_options *
     if (!engine) return report(error, OPENPI_BAD_ARGUMENT, "engine: the address for the engine is NULL");
     if (!options) options = &none;
     TRY(check_options(options, path, error));
-    openpi_engine *e = calloc(1, sizeof *e);
+    openpi_engine *e = engine_new();
     if (!e) return report_no_memory(error, sizeof *e, "the engine");
     openpi_status status = open_parts(e, path, options, error);
     if (status != OPENPI_OK) {
@@ -88,14 +89,43 @@ openpi_status openpi_engine_open(const char *path, const openpi_engine_options *
     return OPENPI_OK;
 }
 
-void openpi_engine_close(openpi_engine *e) {
-    if (!e) return;
-    model_close(e->model);
-    checkpoint_close(e->checkpoint);
-    if (e->device) e->device->backend->close(e->device);
+openpi_engine *engine_new(void) {
+    openpi_engine *e = calloc(1, sizeof *e);
+    if (!e) return NULL;
+    atomic_init(&e->users, 1);
+    e->process = getpid();
+    return e;
+}
+
+int engine_inherited(const openpi_engine *e) { return e->process != getpid(); }
+
+openpi_status engine_check_process(const openpi_engine *e, const char *doing, openpi_error *error) {
+    if (!engine_inherited(e)) return OPENPI_OK;
+    return report(error, OPENPI_SYSTEM,
+                  "%s: process %ld opened the engine and this is process %ld, forked from it: an engine's threads and device "
+                  "stay with the process that opened it, expected an engine opened here",
+                  doing, e->process, (long)getpid());
+}
+
+void engine_release(openpi_engine *e) {
+    if (atomic_fetch_sub(&e->users, 1) > 1) return;
+    /* A card's memory belongs to the parent, whose driver must not be called here: only the device's record is left behind. */
+    if (e->device && e->device->backend->allocate_host && engine_inherited(e)) {
+        if (e->model) e->model->block = NULL;
+        model_close(e->model);
+        checkpoint_close(e->checkpoint);
+    } else {
+        model_close(e->model);
+        checkpoint_close(e->checkpoint);
+        if (e->device) e->device->backend->close(e->device);
+    }
     pool_close(e->pool);
     tuning_close(e->tuning);
     free(e);
+}
+
+void openpi_engine_close(openpi_engine *e) {
+    if (e) engine_release(e);
 }
 
 void openpi_engine_get_info(const openpi_engine *e, openpi_engine_info *info) {

@@ -2,6 +2,8 @@
 #ifndef OPENPI_INTERNAL_H
 #define OPENPI_INTERNAL_H
 
+#include <stdatomic.h>
+
 #include "model/plan.h"
 
 struct openpi_engine {
@@ -12,6 +14,8 @@ struct openpi_engine {
     openpi_dtype dtype;
     uint32_t off;                        /* switches that are off                                            */
     struct tuning *tuning;               /* the table in use, or NULL                                        */
+    atomic_int users;                    /* whoever opened it, and its sessions: the last to close gives all back */
+    long process;                        /* that opened it                                                   */
 };
 
 struct openpi_session {
@@ -35,6 +39,16 @@ struct openpi_session {
     openpi_status (*on_run)(void *user, openpi_session *session, double *stage_ms, openpi_error *error);
     void *on_run_user;
 };
+
+/* With one user and no parts; NULL: no memory. */
+openpi_engine *engine_new(void);
+/* One user less; after the last one nothing is left. */
+void engine_release(openpi_engine *engine);
+
+/* 1 in a child of the process that opened the engine: its threads and its device are not there. */
+int engine_inherited(const openpi_engine *engine);
+/* The sentence that says so; `doing` begins it ("session run"). */
+openpi_status engine_check_process(const openpi_engine *engine, const char *doing, openpi_error *error);
 
 /* For instruments: other switches off than the engine was opened with, for the sessions created from now on. Those that
  * decide how weights are packed (MODEL_SWITCHES) stay as they are: where they differ nothing happens and 0 is returned. */

@@ -120,8 +120,10 @@ static openpi_status take_memory(openpi_session *s, openpi_error *error) {
 openpi_status session_create(openpi_engine *engine, const openpi_session_options *options, int state_every_step,
                              openpi_session **session, openpi_error *error) {
     if (!session) return report(error, OPENPI_BAD_ARGUMENT, "session: the address for the session is NULL");
+    if (engine) TRY(engine_check_process(engine, "session create", error));
     openpi_session *s = calloc(1, sizeof *s);
     if (!s) return report_no_memory(error, sizeof *s, "the session");
+    if (engine) atomic_fetch_add(&engine->users, 1);
     openpi_status status = draft(engine, options, state_every_step, s, error);
     if (status == OPENPI_OK) status = take_memory(s, error);
     if (status != OPENPI_OK) {
@@ -147,16 +149,22 @@ openpi_status openpi_session_bytes(const openpi_engine *engine, const openpi_ses
     return status;
 }
 
-void openpi_session_close(openpi_session *s) {
-    if (!s) return;
-    device *device = s->engine ? s->engine->device : NULL;
+static void release_memory(openpi_session *s) {
+    device *device = s->engine->device;
     if (s->memory) device->backend->release(device, s->memory);
     if (s->work) device->backend->release(device, s->work);
     if (s->host) device->backend->release_host(device, s->host);
     if (s->recording) device->backend->forget(device, s->recording);
     for (int way = 0; way < PLAN_WAYS; way++)
         if (s->others[way]) device->backend->forget(device, s->others[way]);
+}
+
+void openpi_session_close(openpi_session *s) {
+    if (!s) return;
+    /* In a forked child a card's memory is the parent's. */
+    if (s->engine && !(engine_inherited(s->engine) && s->engine->device->backend->allocate_host)) release_memory(s);
     plan_close(s->plan);
+    if (s->engine) engine_release(s->engine);
     free(s);
 }
 
@@ -405,6 +413,7 @@ static openpi_status run_observed(openpi_session *s, const openpi_sample *sample
 openpi_status openpi_session_run(openpi_session *s, const openpi_sample *samples, int batch, const float *noise, float *actions,
                                  openpi_timing *timing, openpi_error *error) {
     if (!s) return report(error, OPENPI_BAD_ARGUMENT, "session run: the session is NULL");
+    TRY(engine_check_process(s->engine, "session run", error));
     TRY(check_call(s, samples, batch, noise, actions, error));
     device *device = s->engine->device;
     openpi_timing t = {0};

@@ -12,6 +12,7 @@
 
 #include "fake_gpu.h"
 #include "model/tuning.h"
+#include "fork_child.h"
 #include "openpi_internal.h"
 
 /* ---- an engine over it ------------------------------------------------------------------------------------- */
@@ -21,7 +22,7 @@ static const backend *used = &backend_cuda;
 
 static openpi_status open_engine(openpi_engine **out, const char *path, int no_graph) {
     openpi_synthetic synthetic;
-    openpi_engine *e = calloc(1, sizeof *e);
+    openpi_engine *e = engine_new();
     device_options options = {.path = path, .off = no_graph ? 1u << SWITCH_GRAPH_REPLAY : 0};
     assert_int_equal(openpi_synthetic_parse("tiny", &synthetic, &error), OPENPI_OK);
     assert_int_equal(pool_create(1, 0, &e->pool, &error), OPENPI_OK);
@@ -100,6 +101,32 @@ static void test_calls_of_an_inference(void **state) {
     openpi_engine_close(engine);
     assert_int_equal(fake.alive, 0);
     assert_int_equal(fake.memory, 0);
+}
+
+/* A child of fork asks the driver for nothing: context and memory are its parent's. */
+static int leave_the_driver_alone(void *argument) {
+    openpi_session *session = argument;
+    openpi_engine *engine = session->engine;
+    fake.calls = 0;
+    openpi_status status = infer(session, NULL);
+    openpi_session_close(session);
+    openpi_engine_close(engine);
+    if (status != OPENPI_SYSTEM || fake.calls) fprintf(stderr, "status %d, %d driver calls\n", (int)status, fake.calls);
+    return status != OPENPI_SYSTEM || fake.calls;
+}
+
+static void test_fork(void **state) {
+    openpi_engine *engine;
+    openpi_session *session;
+    (void)state;
+    reset();
+    assert_int_equal(open_engine(&engine, NULL, 0), OPENPI_OK);
+    assert_int_equal(open_session(engine, &session), OPENPI_OK);
+    in_child(leave_the_driver_alone, session);
+    assert_int_equal(infer(session, NULL), OPENPI_OK);
+    openpi_session_close(session);
+    openpi_engine_close(engine);
+    assert_int_equal(fake.alive, 0);
 }
 
 /* openpi's own sums are what the driver was asked for. */
@@ -469,6 +496,7 @@ static void test_again_and_again(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_calls_of_an_inference),
+        cmocka_unit_test(test_fork),
         cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_without_a_graph),
         cmocka_unit_test(test_timed_recording),

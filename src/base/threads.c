@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/report.h"
 
@@ -21,6 +22,7 @@ typedef struct worker {
 struct pool {
     int threads;                 /* with the caller                                            */
     int started;                 /* worker threads that run                                    */
+    pid_t process;               /* whose threads they are: a forked child has none of them    */
     pthread_mutex_t turn;        /* held by the caller whose loop runs                         */
     pthread_mutex_t mutex;       /* guards sleeping                                            */
     pthread_cond_t wake;
@@ -109,6 +111,7 @@ openpi_status pool_create(int threads, int pin, pool **out, openpi_error *error)
     if (!pool) return report_no_memory(error, bytes, "the thread pool");
     memset(pool, 0, bytes);
     pool->threads = threads;
+    pool->process = getpid();
     pthread_mutex_init(&pool->turn, NULL);
     pthread_mutex_init(&pool->mutex, NULL);
     pthread_cond_init(&pool->wake, NULL);
@@ -134,6 +137,10 @@ openpi_status pool_create(int threads, int pin, pool **out, openpi_error *error)
 
 void pool_close(pool *pool) {
     if (!pool) return;
+    if (pool->process != getpid()) {       /* nobody to wake or to join, and locks that may be held for ever */
+        free(pool);
+        return;
+    }
     atomic_store(&pool->closing, 1);
     start_loop(pool);
     for (int i = 1; i <= pool->started; i++) pthread_join(pool->workers[i].thread, NULL);

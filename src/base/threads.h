@@ -17,6 +17,7 @@ typedef void (*pool_task)(void *argument, int task, int worker);
 /* threads 0: as many as the process may use. pin: worker i on the i-th allowed processor (the calling
  * thread is never pinned). */
 openpi_status pool_create(int threads, int pin, pool **out, openpi_error *error);
+/* In a forked child too, where the threads are not: pool_run may not be called there. */
 void pool_close(pool *pool);
 
 int pool_threads(const pool *pool);

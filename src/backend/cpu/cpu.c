@@ -50,6 +50,9 @@ static openpi_status cpu_open(const char *which, const device_options *options, 
     cpu_isa cap = ISAS - 1;
     if (which && *which && strcmp(which, "cpu"))
         return report(error, OPENPI_NO_DEVICE, "there is no device \"%s\", expected \"cpu\"", which);
+    if (options->path)
+        return report(error, OPENPI_BAD_ARGUMENT, "path is \"%s\", expected none on cpu: path is for a GPU's kernels",
+                      options->path);
     if (options->isa) {
         int isa = cpu_isa_find(options->isa);
         if (isa < 0)
