@@ -364,8 +364,8 @@ static openpi_status cuda_open(const char *which, const device_options *options,
     int count = 0, ordinal = parse_ordinal(which);
     if (ordinal < 0) return report(error, OPENPI_NO_DEVICE, "there is no device \"%s\", expected cuda:N", which);
     if (options->isa)
-        return report(error, OPENPI_BAD_ARGUMENT, "isa is \"%s\", expected none on %s: isa is for the CPU's kernels", options->isa,
-                      which);
+        return report(error, OPENPI_BAD_ARGUMENT, "isa is \"%s\", expected none on %s: isa is for the CPU's kernels",
+                      options->isa, which);
     if (gpu_driver_open_cuda(&driver, why, sizeof why)) return report(error, OPENPI_NO_DEVICE, "%s: %s", which, why);
     int code = driver.init(0);
     if (!code) code = driver.device_count(&count);
