@@ -192,7 +192,8 @@ typedef struct openpi_engine_options {
 
 /* Loads a checkpoint folder (openpi's PyTorch layout or LeRobot's; one file or sharded; F32, BF16, F16)
  * or a .safetensors file and packs its weights for the device. The files stay mapped read-only until the
- * engine closes. `options` may be NULL. */
+ * engine closes. A weight that is NaN or infinite is a bad file: the sentence names its tensor. `options`
+ * may be NULL. */
 OPENPI_API openpi_status openpi_engine_open(const char *checkpoint, const openpi_engine_options *options,
                                             openpi_engine **engine, openpi_error *error);
 OPENPI_API void openpi_engine_close(openpi_engine *engine);
@@ -218,7 +219,7 @@ OPENPI_API void openpi_engine_get_info(const openpi_engine *engine, openpi_engin
 
 typedef enum openpi_pixels {
     OPENPI_PIXELS_U8 = 0,        /* uint8  [224][224][3], scaled inside: u8/255*2-1                  */
-    OPENPI_PIXELS_F32 = 1,       /* float  [224][224][3], already in [-1,1]                          */
+    OPENPI_PIXELS_F32 = 1,       /* float  [224][224][3], already in [-1,1], to 1e-5                 */
 } openpi_pixels;
 
 /* One observation in model space. Everything is read during the call only. */
@@ -279,7 +280,8 @@ typedef struct openpi_timing {
  *   actions  [B][H][32] normalised actions, x at t = 0
  *   timing   may be NULL
  * A sample's result does not depend on its neighbours, on padding, on what lies behind a mask, or on the
- * number of threads. NaN or infinite state or noise is a bad input. */
+ * number of threads. NaN or infinite state or noise is a bad input, and so is a float pixel outside of
+ * [-1,1] or an x that overflows: nothing but finite numbers is handed out. */
 OPENPI_API openpi_status openpi_session_run(openpi_session *session, const openpi_sample *samples, int batch,
                                             const float *noise, float *actions, openpi_timing *timing,
                                             openpi_error *error);
@@ -368,7 +370,8 @@ typedef struct openpi_image {
     const char *name;            /* slot ("base", "left_wrist", "right_wrist"; also base_0_rgb …) or the
                                     robot's own key ("cam_high", "observation/image")                */
     const void *data;            /* height*width*3 elements, RGB                                     */
-    openpi_element element;      /* float pictures are in [0,1]                                      */
+    openpi_element element;      /* float pictures are in [0,1]; LeRobot's, which it clamps where it
+                                    resizes, in [-0.5,1.5]                                           */
     openpi_layout layout;
     int height, width;
 } openpi_image;
@@ -407,11 +410,16 @@ OPENPI_API int openpi_request_prompt_truncated(const openpi_request *request);
 OPENPI_API const double *openpi_request_state(const openpi_request *request, int *count);
 
 /* Model actions [horizon][32] -> robot actions [horizon][action_dim]: unnormalise, absolute actions with
- * this request's state, robot output transform. double as in openpi; LeRobot's arithmetic is float. */
+ * this request's state, robot output transform. double as in openpi; LeRobot's arithmetic is float.
+ * A model action or a result that is NaN or infinite is a bad input. */
 OPENPI_API openpi_status openpi_request_finish(const openpi_request *request, const float *model_actions, int horizon,
                                                double *actions, openpi_error *error);
 
-/* prepare + openpi_session_run (batch 1) + finish. noise [H][32] or NULL. actions [H][action_dim]. */
+/* prepare + openpi_session_run (batch 1) + finish. noise [H][32] or NULL. actions [H][action_dim].
+ * A policy of the other variant than the session's engine, or opened for a LeRobot checkpoint where the
+ * engine's is openpi's (or the reverse), is a bad argument: its actions would be wrong. So is a session whose
+ * horizon was left to the checkpoint and is not the policy's, or whose max_prompt was and is shorter; what
+ * the caller set is taken. */
 OPENPI_API openpi_status openpi_policy_infer(openpi_request *request, openpi_session *session,
                                              const openpi_observation *observation, const float *noise, double *actions,
                                              openpi_timing *timing, openpi_error *error);

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/report.h"
 #include "openpi_internal.h"
+#include "policy/policy.h"
 
 int openpi_devices(openpi_device *devices, int capacity) {
     int count = 0;
@@ -12,6 +13,37 @@ int openpi_devices(openpi_device *devices, int capacity) {
         count += backends[i]->devices(room ? devices + count : NULL, room);
     }
     return count;
+}
+
+/* A policy and a session that were not made for each other compute actions that look like any. A horizon or a
+ * prompt length that the caller chose is the caller's to choose; one that nobody chose has to be the
+ * policy's. */
+static openpi_status check_match(const openpi_policy *policy, const openpi_session *session,
+                                 openpi_error *error) {
+    static const char *const variants[] = {[OPENPI_PI0] = "π0", [OPENPI_PI05] = "π0.5"};
+    const checkpoint *model = session->engine->checkpoint;
+    const openpi_session_options *options = &session->options;
+    if (policy->variant != model->variant)
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "policy infer: the policy is of a %s model, the session's engine runs %s, %s",
+                      variants[policy->variant], variants[model->variant], model->name);
+    if (policy->lerobot_checkpoint != model->lerobot)
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "policy infer: the policy was opened for a checkpoint of %s, the session's engine runs "
+                      "one of %s, %s",
+                      policy->lerobot_checkpoint ? "LeRobot's" : "openpi's",
+                      model->lerobot ? "LeRobot's" : "openpi's", model->name);
+    if (session->default_horizon && policy->horizon && policy->horizon != options->horizon)
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "policy infer: the policy's horizon is %d, the session's is %d by default; set the "
+                      "session option horizon",
+                      policy->horizon, options->horizon);
+    if (session->default_prompt && policy->max_prompt > options->max_prompt)
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "policy infer: the policy's prompts have up to %d tokens, the session takes %d by "
+                      "default; set the session option max_prompt",
+                      policy->max_prompt, options->max_prompt);
+    return OPENPI_OK;
 }
 
 openpi_status openpi_policy_infer(openpi_request *request, openpi_session *session, const openpi_observation *observation,
@@ -24,6 +56,7 @@ openpi_status openpi_policy_infer(openpi_request *request, openpi_session *sessi
                       !session   ? "the session"
                       : !request ? "the request"
                                  : "actions");
+    TRY(check_match(request_policy(request), session, error));
     TRY(openpi_request_prepare(request, observation, &prepared, error));
     TRY(openpi_session_run(session, openpi_request_sample(request), 1, noise, model_actions, &ran, error));
     double finish = clock_ms();

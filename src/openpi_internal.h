@@ -21,6 +21,7 @@ struct openpi_engine {
 struct openpi_session {
     openpi_engine *engine;
     openpi_session_options options;      /* resolved: no zero left but the seed                              */
+    int default_horizon, default_prompt; /* 1: the caller left it to the checkpoint */
     plan *plan;
     void *memory, *work;                 /* device: buffers and the backend's work block                     */
     struct recording *recording;         /* of the plan; NULL: it runs op by op                             */

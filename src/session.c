@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/finite.h"
 #include "base/report.h"
 #include "ops/limits.h"
 #include "openpi_internal.h"
@@ -50,6 +51,8 @@ static openpi_status draft(openpi_engine *engine, const openpi_session_options *
     arena measure = {NULL, 0};
     s->engine = engine;
     TRY(resolve(engine, options, &s->options, error));
+    s->default_horizon = !options || !options->horizon;
+    s->default_prompt = !options || !options->max_prompt;
     plan_shape shape = {s->options.batch, s->options.horizon, s->options.steps, s->options.max_prompt, state_every_step};
     TRY(plan_create(engine->model, &shape, &s->plan, error));
     call_lay_out(&s->in, &measure, s->plan);
@@ -190,6 +193,16 @@ static openpi_status check_finite(const char *what, int sample, const float *val
     return OPENPI_OK;
 }
 
+/* Prepared float pixels: what rounding adds at the ends of [-1,1] is let through. */
+static openpi_status check_pixels(const float *pixels, int sample, int camera, openpi_error *error) {
+    static const float edge = 1 + 1e-5f;
+    if (all_near_f32(pixels, IMAGE_BYTES, 0, edge)) return OPENPI_OK;
+    size_t i = 0;
+    while (fabsf(pixels[i]) <= edge) i++;
+    return report(error, OPENPI_BAD_INPUT, "sample %d: images[%d][%zu] is %g, expected -1 to 1", sample,
+                  camera, i, (double)pixels[i]);
+}
+
 static openpi_status check_sample(const openpi_session *s, const openpi_sample *sample, openpi_pixels pixels, int b,
                                   openpi_error *error) {
     int vocab = s->engine->checkpoint->dims.vocab;
@@ -205,6 +218,8 @@ static openpi_status check_sample(const openpi_session *s, const openpi_sample *
                           sample->image_mask[c]);
         if (sample->image_mask[c] && !sample->images[c])
             return report(error, OPENPI_BAD_INPUT, "sample %d: image_mask[%d] is 1 but images[%d] is NULL", b, c, c);
+        if (sample->image_mask[c] && pixels == OPENPI_PIXELS_F32)
+            TRY(check_pixels(sample->images[c], b, c, error));
     }
     if (sample->token_count < 0 || sample->token_count > s->options.max_prompt)
         return report(error, OPENPI_BAD_INPUT, "sample %d: token_count is %d, expected 0 to %d (max_prompt)", b,
@@ -410,6 +425,27 @@ static openpi_status run_observed(openpi_session *s, const openpi_sample *sample
     return status;
 }
 
+/* x to the caller, by way of the staging: a number that is none stays here. Finite inputs and weights give
+ * one where the arithmetic overflows. */
+static openpi_status hand_out(openpi_session *s, int batch, float *actions, openpi_error *error) {
+    device *device = s->engine->device;
+    size_t count = (size_t)batch * (size_t)s->options.horizon * OPENPI_ACTION_DIM, i = 0;
+    float *x = s->in.x_t;
+    TRY(device->backend->download(device, x, s->plan->buffers.in.x_t, count * sizeof *x, error));
+    if (all_finite_f32(x, count)) {
+        memcpy(actions, x, count * sizeof *x);
+        return OPENPI_OK;
+    }
+    while (isfinite(x[i])) i++;
+    int row = (int)(i / OPENPI_ACTION_DIM);
+    return report(
+        error, OPENPI_BAD_INPUT,
+        "sample %d: the model's action of step %d, dimension %d is %g, expected a finite number: the model's "
+        "arithmetic overflowed, its weights, state or noise are too large",
+        row / s->options.horizon, row % s->options.horizon, (int)(i % OPENPI_ACTION_DIM),
+        isnan(x[i]) ? (double)NAN : (double)x[i]);
+}
+
 openpi_status openpi_session_run(openpi_session *s, const openpi_sample *samples, int batch, const float *noise, float *actions,
                                  openpi_timing *timing, openpi_error *error) {
     if (!s) return report(error, OPENPI_BAD_ARGUMENT, "session run: the session is NULL");
@@ -430,8 +466,7 @@ openpi_status openpi_session_run(openpi_session *s, const openpi_sample *samples
     else
         TRY(device->backend->run(device, s->plan->ops, s->plan->count, s->work, t.stage_ms, error));
     double ran = clock_ms();
-    TRY(device->backend->download(device, actions, s->plan->buffers.in.x_t,
-                                  (size_t)batch * (size_t)s->options.horizon * OPENPI_ACTION_DIM * sizeof(float), error));
+    TRY(hand_out(s, batch, actions, error));
     double end = clock_ms();
     s->runs++;
     if (timing) {

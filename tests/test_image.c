@@ -157,7 +157,8 @@ static void right_size_is_untouched(void **state) {
     assert_memory_equal(out, pixels, VALUES);
     assert_int_equal(image_resize_lerobot(&image, &scratch, scaled, &error), OPENPI_OK);
     for (int i = 0; i < VALUES; i++) assert_true(scaled[i] == (float)pixels[i] / 255.0f * 2.0f - 1.0f);
-    for (int i = 0; i < VALUES; i++) wild[i] = (float)i * 1e-3f - 70.0f;      /* LeRobot clamps only what it resizes */
+    for (int i = 0; i < VALUES; i++) wild[i] = (float)i / (VALUES - 1);
+    wild[7] = -1e-6f, wild[8] = 1 + 1e-6f;                          /* LeRobot clamps only what it resizes */
     image = picture(wild, OPENPI_FLOAT32, OPENPI_HWC, SIDE, SIDE);
     assert_int_equal(image_resize_lerobot(&image, &scratch, scaled, &error), OPENPI_OK);
     for (int i = 0; i < VALUES; i++) assert_true(scaled[i] == wild[i] * 2.0f - 1.0f);
@@ -277,6 +278,45 @@ static void resize_as_lerobot(void **state) {
         tensors_close(file);
     }
     assert_int_equal(whole_pictures, 1);
+    image_scratch_free(&scratch);
+}
+
+/* LeRobot clamps the overshoot of a resize (its goldens have 0.1), but a picture of other units would be
+ * clamped to black and white; and at 224×224, where it clamps nothing, the model would see more than it can.
+ */
+static void lerobots_floats_have_a_range(void **state) {
+    (void)state;
+    static const struct {
+        int side, at;
+        double value;
+        const char *sentence;    /* NULL: taken */
+    } cases[] = {
+        {30, 0, 1.49, NULL},
+        {30, 2699, -0.49, NULL},
+        {30, 2699, 1.51, "element 2699 is 1.51, expected float pictures in [0,1], or by at most 0.5 outside"},
+        {30, 17, -1, "element 17 is -1, expected float pictures in [0,1], or by at most 0.5 outside"},
+        {30, 0, 255, "element 0 is 255, expected float pictures in [0,1], or by at most 0.5 outside"},
+        {SIDE, 5, 1.000001, NULL},
+        {SIDE, 5, -0.000001, NULL},
+        {SIDE, 5, 1.0001, "element 5 is 1.0001, expected float pictures in [0,1]"},
+        {SIDE, VALUES - 1, -0.0001, "element 150527 is -0.0001, expected float pictures in [0,1]"},
+    };
+    static float single[VALUES], out[VALUES];
+    static double twice[VALUES];
+    image_scratch scratch = {NULL, 0};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int k = 0; k < 4; k++) {
+            openpi_error error = {0};
+            const void *data = k & 1 ? (const void *)twice : single;
+            single[cases[i].at] = (float)cases[i].value;
+            twice[cases[i].at] = cases[i].value;
+            openpi_image image = picture(data, k & 1 ? OPENPI_FLOAT64 : OPENPI_FLOAT32,
+                                         k & 2 ? OPENPI_CHW : OPENPI_HWC, cases[i].side, cases[i].side);
+            openpi_status status = image_resize_lerobot(&image, &scratch, out, &error);
+            single[cases[i].at] = 0, twice[cases[i].at] = 0;
+            assert_int_equal(status, cases[i].sentence ? OPENPI_BAD_INPUT : OPENPI_OK);
+            if (cases[i].sentence) assert_non_null(strstr(error.message, cases[i].sentence));
+        }
     image_scratch_free(&scratch);
 }
 
@@ -564,7 +604,8 @@ static void broken_exif(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(resize_as_openpi),        cmocka_unit_test(floats_are_truncated),
-        cmocka_unit_test(right_size_is_untouched), cmocka_unit_test(scratch_is_kept),
+        cmocka_unit_test(right_size_is_untouched), cmocka_unit_test(lerobots_floats_have_a_range),
+        cmocka_unit_test(scratch_is_kept),
         cmocka_unit_test(no_size_reads_outside),   cmocka_unit_test(resize_as_lerobot),
         cmocka_unit_test(broken_pictures),         cmocka_unit_test(files_decode_as_pillow),
         cmocka_unit_test(broken_files),            cmocka_unit_test(pictures_stand_upright),

@@ -5,11 +5,11 @@
  * Synthetic matrices have no tasks where the device makes them itself. */
 #include "model/packing.h"
 
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/report.h"
+#include "model/damage.h"
 #include "model/synth.h"
 
 enum { BLOCKS_PER_TASK = 8, SLICES = 64 };
@@ -27,25 +27,33 @@ typedef struct packing {
     char *scratch;                         /* [threads][scratch_bytes]                                        */
     size_t scratch_bytes;
     int base;                              /* first task of this slice                                        */
-    atomic_int failed;
+    atomic_int failed, *damaged;
     openpi_error error;                    /* of the task that failed first                                   */
 } packing;
 
+typedef struct row_source {
+    const matrix_job *job;
+    atomic_int *damaged;
+} row_source;
+
 /* matrix_source: logical rows of a job, wherever they lie. */
 static void read_rows(const void *context, int row, int count, void *out) {
-    const matrix_job *job = context;
+    const row_source *source = context;
+    const matrix_job *job = source->job;
+    dtype type = job->matrix->type;
     int k = job->matrix->k, first = 0;
-    if (job->computed) memcpy(out, job->computed + (size_t)row * (size_t)k, (size_t)count * (size_t)k * sizeof(float));
+    size_t row_bytes = (size_t)k * dtype_bytes(type);
+    if (job->computed) {
+        memcpy(out, job->computed + (size_t)row * (size_t)k, (size_t)count * row_bytes);
+        damage_look(type, out, (size_t)count * (size_t)k, source->damaged);
+    }
     for (int part = 0; part < job->part_count; first += job->rows[part++]) {
         for (; count && row - first < job->rows[part]; row++, count--) {
             int64_t at = (int64_t)(row - first) * job->row_length + job->column;
-            if (job->matrix->type == DTYPE_BF16) {
-                tensor_read_bf16(job->parts[part], at, k, out);
-                out = (bf16 *)out + k;
-            } else {
-                tensor_read_f32(job->parts[part], at, k, out);
-                out = (float *)out + k;
-            }
+            if (type == DTYPE_BF16) tensor_read_bf16(job->parts[part], at, k, out);
+            else tensor_read_f32(job->parts[part], at, k, out);
+            if (job->parts[part]->data) damage_look(type, out, (size_t)k, source->damaged);
+            out = (char *)out + row_bytes;
         }
     }
 }
@@ -66,7 +74,8 @@ static void pack_task(void *argument, int task, int worker) {
     const matrix_job *job = found->job;
     int first = (task - found->first_task) * BLOCKS_PER_TASK;
     int count = found->blocks - first < BLOCKS_PER_TASK ? found->blocks - first : BLOCKS_PER_TASK;
-    matrix_source source = {read_rows, job};
+    row_source rows = {job, p->damaged};
+    matrix_source source = {read_rows, &rows};
     openpi_status status = p->device->backend->matrix_pack(p->device, job->matrix, first, count, &source, job->to,
                                                            p->scratch + (size_t)worker * p->scratch_bytes, &error);
     int none = 0;
@@ -127,8 +136,8 @@ static openpi_status pack_pieces(packing *p, pool *pool, openpi_progress progres
 }
 
 openpi_status pack_matrices(device *device, const matrix_job *jobs, int count, pool *pool, openpi_progress progress,
-                            void *progress_user, openpi_error *error) {
-    packing p = {.device = device};
+                            void *progress_user, atomic_int *damaged, openpi_error *error) {
+    packing p = {.device = device, .damaged = damaged};
     size_t bytes = (size_t)count * sizeof *p.pieces;
     p.pieces = malloc(bytes);
     if (!p.pieces) return report_no_memory(error, bytes, "packing weights");
@@ -138,7 +147,8 @@ openpi_status pack_matrices(device *device, const matrix_job *jobs, int count, p
     return status;
 }
 
-openpi_status pack_vectors(device *device, const vector_job *jobs, int count, openpi_error *error) {
+openpi_status pack_vectors(device *device, const vector_job *jobs, int count, atomic_int *damaged,
+                           openpi_error *error) {
     int longest = 0;
     for (int i = 0; i < count; i++) {
         if (jobs[i].count > longest) longest = jobs[i].count;
@@ -152,8 +162,9 @@ openpi_status pack_vectors(device *device, const vector_job *jobs, int count, op
         float *to = row;
         for (int part = 0; part < job->part_count; to += job->parts[part++]->count)
             tensor_read_f32(job->parts[part], 0, job->parts[part]->count, to);
-        status = device->backend->upload(device, job->to, job->computed ? job->computed : row,
-                                         (size_t)job->count * sizeof(float), error);
+        const float *values = job->computed ? job->computed : row;
+        damage_look(DTYPE_F32, values, (size_t)job->count, damaged);
+        status = device->backend->upload(device, job->to, values, (size_t)job->count * sizeof(float), error);
     }
     free(row);
     return status;

@@ -3,6 +3,8 @@
 #ifndef MODEL_PACKING_H
 #define MODEL_PACKING_H
 
+#include <stdatomic.h>
+
 #include "backend/backend.h"
 #include "base/threads.h"
 #include "model/tensors.h"
@@ -25,8 +27,10 @@ typedef struct vector_job {
     void *to;
 } vector_job;
 
-openpi_status pack_vectors(device *device, const vector_job *jobs, int count, openpi_error *error);
+/* *damaged is set where a number is NaN or infinite (damage.h). */
+openpi_status pack_vectors(device *device, const vector_job *jobs, int count, atomic_int *damaged,
+                           openpi_error *error);
 openpi_status pack_matrices(device *device, const matrix_job *jobs, int count, pool *pool, openpi_progress progress,
-                            void *progress_user, openpi_error *error);
+                            void *progress_user, atomic_int *damaged, openpi_error *error);
 
 #endif

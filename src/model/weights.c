@@ -7,6 +7,7 @@
 
 #include "base/arena.h"
 #include "base/report.h"
+#include "model/damage.h"
 #include "model/merged.h"
 #include "model/model.h"
 #include "model/packing.h"
@@ -240,8 +241,11 @@ static openpi_status load(loader *l, pool *pool, openpi_progress progress, void 
     TRY(m->device->backend->allocate(m->device, m->bytes, "the model's weights", &m->block, error));
     l->arena.base = m->block;
     lay_out(l);
-    TRY(pack_vectors(m->device, l->vectors, l->vector_count, error));
-    return pack_matrices(m->device, l->matrices, l->matrix_count, pool, progress, user, error);
+    atomic_int damaged = 0;
+    TRY(pack_vectors(m->device, l->vectors, l->vector_count, &damaged, error));
+    TRY(pack_matrices(m->device, l->matrices, l->matrix_count, pool, progress, user, &damaged, error));
+    damage_look_at(m->checkpoint->embedding, pool, &damaged);
+    return atomic_load(&damaged) ? damage_report(m->checkpoint, m->type, error) : OPENPI_OK;
 }
 
 /* The model without its weights, laid out to know its size. */

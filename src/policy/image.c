@@ -20,6 +20,7 @@
 #endif
 
 #include "base/arena.h"
+#include "base/finite.h"
 #include "base/report.h"
 
 enum {
@@ -28,6 +29,7 @@ enum {
     MAX_PIXELS = 64 << 20,
     WEIGHT_BITS = 22,
     HALF_BITS = 11,              /* of a weight: high = w >> 11 <= 2048, low = w & 2047                       */
+    CHECKED = 4096,              /* float pixels that are checked together                         */
     ROW_PAD = 16,                /* bytes after a row that the filter may read, times a weight of zero        */
 };
 
@@ -47,6 +49,10 @@ static openpi_status grow(image_scratch *scratch, size_t bytes, openpi_error *er
     scratch->bytes = bytes;
     return OPENPI_OK;
 }
+
+/* How far from 0.5 a float pixel may be: by rounding alone, and by the overshoot of a resize that made the
+ * picture (LeRobot clamps it). 0 … 255 and -1 … 1 are farther. */
+static const float ROUNDED = 0.5f + 4e-6f, OVERSHOT = 1;
 
 /* ---- checks --------------------------------------------------------------------------------------- */
 
@@ -105,17 +111,38 @@ static inline double double_at(const void *data, size_t index) {
     return value;
 }
 
-openpi_status image_check(const openpi_image *image, openpi_error *error) {
-    TRY(check_fields(image, error));
-    if (image->element == OPENPI_U8) return OPENPI_OK;
+static double value_of(const openpi_image *image, size_t i) {
+    return image->element == OPENPI_FLOAT32 ? (double)float_at(image->data, i) : double_at(image->data, i);
+}
+
+/* 1: float pixels first … first+count-1, count <= CHECKED, are at most `radius` away from 0.5; infinity: are
+ * finite. */
+static int are_near(const openpi_image *image, size_t first, size_t count, float radius) {
+    float narrow[CHECKED];
+    const void *at = (const char *)image->data + first * sizeof(float);
+    if (image->element == OPENPI_FLOAT64) {
+        for (size_t i = 0; i < count; i++) narrow[i] = (float)double_at(image->data, first + i);
+        at = narrow;
+    }
+    return radius < INFINITY ? all_near_f32(at, count, 0.5f, radius) : all_finite_f32(at, count);
+}
+
+static openpi_status check_floats(const openpi_image *image, float radius, const char *expected,
+                                  openpi_error *error) {
     size_t count = (size_t)image->width * (size_t)image->height * 3;
-    for (size_t i = 0; i < count; i++) {
-        double value = image->element == OPENPI_FLOAT32 ? (double)float_at(image->data, i) : double_at(image->data, i);
-        if (!(fabs(value) <= (double)FLT_MAX))
-            return report(error, OPENPI_BAD_INPUT, "picture \"%s\": element %zu is %g, expected finite float32 values",
-                          name_of(image), i, value);
+    for (size_t first = 0; image->element != OPENPI_U8 && first < count; first += CHECKED) {
+        size_t block = count - first < CHECKED ? count - first : CHECKED, i = first;
+        if (are_near(image, first, block, radius)) continue;
+        while (are_near(image, i, 1, radius)) i++;
+        return report(error, OPENPI_BAD_INPUT, "picture \"%s\": element %zu is %g, expected %s",
+                      name_of(image), i, value_of(image, i), expected);
     }
     return OPENPI_OK;
+}
+
+openpi_status image_check(const openpi_image *image, openpi_error *error) {
+    TRY(check_fields(image, error));
+    return check_floats(image, INFINITY, "finite float32 values", error);
 }
 
 /* ---- rows of uint8 -------------------------------------------------------------------------------- */
@@ -411,7 +438,11 @@ openpi_status image_resize_lerobot(const openpi_image *image, image_scratch *scr
     TRY(check_fields(image, error));
     source from;
     source_of(image, &from);
-    if (image->width == SIDE && image->height == SIDE) {            /* no resize, and so no clamp */
+    int untouched = image->width == SIDE && image->height == SIDE;  /* no resize, and so no clamp */
+    TRY(check_floats(
+        image, untouched ? ROUNDED : OVERSHOT,
+        untouched ? "float pictures in [0,1]" : "float pictures in [0,1], or by at most 0.5 outside", error));
+    if (untouched) {
         for (int y = 0; y < SIDE; y++)
             for (int x = 0; x < SIDE; x++)
                 for (int channel = 0; channel < 3; channel++) *out++ = value_at(&from, y, x, channel) * 2.0f - 1.0f;

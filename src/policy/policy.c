@@ -310,6 +310,7 @@ static openpi_status open_policy(const source *from, openpi_policy *policy, open
                       "prompt_state is %d, expected OPENPI_PROMPT_STATE_OFF or OPENPI_PROMPT_STATE_ON",
                       (int)options->prompt_state);
     if (from->folder) TRY(lerobot_detect(from->folder, &lerobot_checkpoint, error));
+    policy->lerobot_checkpoint = lerobot_checkpoint;
     TRY(choose_robot(from, lerobot_checkpoint, policy, error));
     if (!policy->lerobot && options->synthetic) policy->variant = options->synthetic->variant;
     if (!policy->lerobot && !options->synthetic) TRY(read_variant(from->checkpoint, &policy->variant, error));

@@ -10,6 +10,7 @@
 struct openpi_policy {
     openpi_variant variant;
     int lerobot;                 /* 1: pipeline counts, 0: robot, mode and statistics do                  */
+    int lerobot_checkpoint;      /* 1: it was opened for a checkpoint of LeRobot's, whatever the robot     */
     lerobot pipeline;
     robot robot;
     norm_mode mode;
@@ -21,5 +22,8 @@ struct openpi_policy {
     int max_prompt;
     int horizon;                 /* 0: nothing says                                                       */
 };
+
+/* The policy that a request is of. */
+const openpi_policy *request_policy(const openpi_request *request);
 
 #endif

@@ -386,6 +386,8 @@ openpi_status openpi_request_prepare_msgpack(openpi_request *request, const void
     return status;
 }
 
+const openpi_policy *request_policy(const openpi_request *request) { return request->policy; }
+
 /* ---- what a prepared request holds ----------------------------------------------------------------- */
 
 const openpi_sample *openpi_request_sample(const openpi_request *request) {
@@ -437,11 +439,22 @@ openpi_status openpi_request_finish(const openpi_request *request, const float *
         if (!isfinite(model_actions[i]))
             return report(error, OPENPI_BAD_INPUT, "the model's action of step %d, dimension %d is %f, expected a finite number",
                           i / DIMS, i % DIMS, (double)model_actions[i]);
+    int dims = request->policy->action_dim;
+    double finished[OPENPI_MAX_HORIZON * DIMS];
     for (int h = 0; h < horizon; h++) {
         const float *model = model_actions + (size_t)h * DIMS;
-        double *out = actions + (size_t)h * (size_t)request->policy->action_dim;
+        double *out = finished + (size_t)h * (size_t)dims;
         if (request->policy->lerobot) finish_lerobot(request, model, out);
         else finish_robot(request, model, out);
+        for (int d = 0; d < dims; d++)
+            if (!isfinite(out[d]))
+                return report(error, OPENPI_BAD_INPUT,
+                              "the robot's action of step %d, dimension %d is %f, expected a finite number: "
+                              "the model's is %g, and the statistics or the state take it beyond what a "
+                              "%s holds",
+                              h, d, isnan(out[d]) ? (double)NAN : out[d], (double)model[d],
+                              request->policy->lerobot ? "float" : "double");
     }
+    memcpy(actions, finished, (size_t)horizon * (size_t)dims * sizeof *actions);
     return OPENPI_OK;
 }

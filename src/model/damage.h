@@ -1,0 +1,26 @@
+/* Weights that are no numbers: a checkpoint that holds NaN or infinity is refused when it is loaded, since
+ * every action would be one.
+ *
+ * Packing looks at what it reads, while it lies in the cache, and keeps a flag; only where that is set are
+ * the files read again, to name the tensors. */
+#ifndef MODEL_DAMAGE_H
+#define MODEL_DAMAGE_H
+
+#include <stdatomic.h>
+
+#include "base/threads.h"
+#include "model/checkpoint.h"
+
+/* Looks at `count` floats, or bf16, and sets the flag. */
+void damage_look(dtype type, const void *values, size_t count, atomic_int *damaged);
+
+/* The same for a tensor that no packing reads, shared out over the threads: the embedding. Nothing is looked
+ * at where the tensor is generated. */
+void damage_look_at(const tensor *tensor, pool *pool, atomic_int *damaged);
+
+/* OPENPI_BAD_FILE with the first tensor of the checkpoint that is damaged, how many of its elements are and
+ * which is the first, and how many tensors more. type: what the model keeps weights in; a float beyond bf16
+ * becomes infinite. */
+openpi_status damage_report(const checkpoint *checkpoint, dtype type, openpi_error *error);
+
+#endif
