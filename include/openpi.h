@@ -363,6 +363,13 @@ typedef struct openpi_policy_info {
 
 OPENPI_API void openpi_policy_get_info(const openpi_policy *policy, openpi_policy_info *info);
 
+/* What the robot says of its actions: the name ("left_waist") and the unit ("rad") of action 0 … action_dim-1, "" where it
+ * does not say, NULL past the last; and how many steps of a chunk it makes a second, 0 where it does not say. The strings
+ * are the policy's. */
+OPENPI_API const char *openpi_policy_action_name(const openpi_policy *policy, int action);
+OPENPI_API const char *openpi_policy_action_unit(const openpi_policy *policy, int action);
+OPENPI_API double openpi_policy_rate(const openpi_policy *policy);
+
 typedef enum openpi_element { OPENPI_U8 = 0, OPENPI_FLOAT32 = 1, OPENPI_FLOAT64 = 2 } openpi_element;
 typedef enum openpi_layout { OPENPI_HWC = 0, OPENPI_CHW = 1 } openpi_layout;
 

@@ -151,6 +151,56 @@ static void every_config_opens(void **state) {
     assert_string_equal(r.prompt, "open the tupperware and put the food on the plate");
 }
 
+/* Names and units of actions, and how many steps a second: of the built-in robots, and what "like" hands on. */
+static void actions_are_named(void **state) {
+    (void)state;
+    static const struct {
+        const char *robot, *first, *last, *first_unit, *last_unit;
+        double rate;
+    } cases[] = {
+        {"aloha", "left_waist", "right_gripper", "rad", "normalized", 50},
+        {"aloha_sim", "left_waist", "right_gripper", "rad", "normalized", 50},
+        {"droid", "joint_1_velocity", "gripper_position", "normalized", "normalized", 15},
+        {"droid_jointpos", "joint_1", "gripper_position", "rad", "normalized", 15},
+        {"libero", "x", "gripper", "normalized", "normalized", 20},
+        {"none", "", "", "", "", 0},
+    };
+    openpi_error error;
+    robot r;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        WORKS(robot_open(cases[i].robot, &r, &error));
+        assert_string_equal(r.action_names[0], cases[i].first);
+        assert_string_equal(r.action_names[r.action_dim - 1], cases[i].last);
+        assert_string_equal(r.units[0], cases[i].first_unit);
+        assert_string_equal(r.units[r.action_dim - 1], cases[i].last_unit);
+        assert_true(r.rate_hz == cases[i].rate);
+        for (int a = 0; a < r.action_dim; a++) assert_int_equal(!r.action_names[a][0], !cases[i].first[0]);
+    }
+    WORKS(robot_open("{\"like\": \"libero\", \"units\": \"m\", \"rate_hz\": 12.5}", &r, &error));
+    assert_string_equal(r.action_names[6], "gripper");
+    assert_string_equal(r.units[0], "m");
+    assert_string_equal(r.units[6], "m");
+    assert_true(r.rate_hz == 12.5);
+    WORKS(robot_open("{\"like\": \"libero\", \"actions\": 6}", &r, &error));
+    for (int a = 0; a < OPENPI_ACTION_DIM; a++) assert_true(!r.action_names[a][0] && !r.units[a][0]);
+
+    openpi_synthetic tiny = {.variant = OPENPI_PI0, .seed = 7};
+    openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
+    openpi_policy *policy;
+    WORKS(openpi_dims_parse("tiny", &tiny.dims, &error));
+    options.synthetic = &tiny;
+    options.robot = "aloha";
+    WORKS(openpi_policy_open(NULL, &options, &policy, &error));
+    assert_string_equal(openpi_policy_action_name(policy, 7), "right_waist");
+    assert_string_equal(openpi_policy_action_unit(policy, 13), "normalized");
+    assert_null(openpi_policy_action_name(policy, 14));
+    assert_null(openpi_policy_action_unit(policy, -1));
+    assert_true(openpi_policy_rate(policy) == 50);
+    openpi_policy_close(policy);
+    assert_null(openpi_policy_action_name(NULL, 0));
+    assert_true(openpi_policy_rate(NULL) == 0);
+}
+
 static void slots(void **state) {
     (void)state;
     openpi_error error;
@@ -234,6 +284,22 @@ static void refuses_broken_records(void **state) {
         {"{\"name\": \"a\", " REST ", \"assets\": \"/etc\"}", "\"assets\" is \"/etc\""},
         {"{\"name\": \"a\", " REST ", \"horizon\": 65}", "\"horizon\" is 65"},
         {"{\"name\": \"a\", " REST ", \"max_prompt\": 0}", "\"max_prompt\" is 0"},
+        {"{\"name\": \"a\", " REST ", \"action_names\": \"x\"}", "\"action_names\" is a string, expected an array of strings"},
+        {"{\"name\": \"a\", " REST ", \"action_names\": [\"x\"]}", "\"action_names\" has 1 entries, expected 6"},
+        {"{\"name\": \"a\", " REST ", \"action_names\": [\"1\",\"2\",\"3\",\"4\",\"5\",6]}", "\"action_names\"[5] is an integer"},
+        {"{\"name\": \"a\", " REST ", \"action_names\": [\"1\",\"2\",\"3\",\"4\",\"5\",\"\"]}", "\"action_names\"[5] is \"\""},
+        {"{\"name\": \"a\", " REST ", \"action_names\": [\"1\",\"2\",\"3\",\"4\",\"5\",\"a,b\"]}", "without commas, quotes"},
+        {"{\"name\": \"a\", " REST ", \"action_names\": [\"1\",\"2\",\"3\",\"4\",\"5\",\"a\\n\"]}", "control characters"},
+        {"{\"name\": \"a\", " REST ", \"action_names\": [\"1\",\"2\",\"3\",\"4\",\"5\",\"a_name_of_more_than_31_bytes_is_it\"]}",
+         "expected 1 to 31 bytes"},
+        {"{\"name\": \"a\", " REST ", \"action_names\": [\"1\",\"2\",\"3\",\"2\",\"5\",\"6\"]}",
+         "\"action_names\"[1] and [3] are both \"2\""},
+        {"{\"name\": \"a\", " REST ", \"units\": [\"rad\"]}", "\"units\" has 1 entries, expected 6"},
+        {"{\"name\": \"a\", " REST ", \"units\": 7}", "\"units\" is an integer, expected an array of strings or one string"},
+        {"{\"name\": \"a\", " REST ", \"rate_hz\": 0}", "\"rate_hz\" is 0, expected a number above 0"},
+        {"{\"name\": \"a\", " REST ", \"rate_hz\": -5}", "\"rate_hz\" is -5"},
+        {"{\"name\": \"a\", " REST ", \"rate_hz\": 1e300}", "at most 100000"},
+        {"{\"name\": \"a\", " REST ", \"rate_hz\": \"50\"}", "\"rate_hz\" is a string, expected a number above 0"},
     };
     openpi_error error;
     robot r;
@@ -287,6 +353,9 @@ static void documented_examples(void **state) {
     check_delta(&r, (const int[]){6, -1}, 2);
     assert_string_equal(r.assets, "ur5e");
     assert_string_equal(r.prompt, "pick up the red cup");
+    assert_string_equal(r.action_names[5], "wrist_3");
+    assert_string_equal(r.units[6], "normalized");
+    assert_true(r.rate_hz == 20);
 
     text = example(1);
     WORKS(robot_open(text, &r, &error));
@@ -297,6 +366,7 @@ static void documented_examples(void **state) {
     assert_int_equal(robot_camera_slot(&r, "exterior_image_2_left"), ROBOT_SLOT_UNUSED);
     assert_int_equal(r.state_length, 8);
     assert_int_equal(r.horizon, 16);
+    assert_true(r.rate_hz == 10);
     assert_string_equal(r.assets, "droid");
     check_delta(&r, (const int[]){7, -1}, 2);
 }
@@ -305,7 +375,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(aloha_grippers),     cmocka_unit_test(others_are_plain), cmocka_unit_test(built_ins),
         cmocka_unit_test(every_config_opens), cmocka_unit_test(slots),            cmocka_unit_test(refuses_broken_records),
-        cmocka_unit_test(documented_examples),
+        cmocka_unit_test(documented_examples), cmocka_unit_test(actions_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -369,6 +369,18 @@ void openpi_policy_close(openpi_policy *policy) {
     free(policy);
 }
 
+const char *openpi_policy_action_name(const openpi_policy *policy, int action) {
+    if (!policy || action < 0 || action >= policy->action_dim) return NULL;
+    return policy->lerobot ? "" : policy->robot.action_names[action];
+}
+
+const char *openpi_policy_action_unit(const openpi_policy *policy, int action) {
+    if (!policy || action < 0 || action >= policy->action_dim) return NULL;
+    return policy->lerobot ? "" : policy->robot.units[action];
+}
+
+double openpi_policy_rate(const openpi_policy *policy) { return policy && !policy->lerobot ? policy->robot.rate_hz : 0; }
+
 void openpi_policy_get_info(const openpi_policy *policy, openpi_policy_info *info) {
     *info = (openpi_policy_info){.state_length = policy->state_length,
                                  .action_dim = policy->action_dim,

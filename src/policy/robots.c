@@ -19,7 +19,11 @@
 #define JSON(...) #__VA_ARGS__
 
 /* Request keys, slots, state and outputs are those of openpi's policies/aloha_policy.py, droid_policy.py and
- * libero_policy.py; deltas, prompts and asset ids those of the data configs that serve them. */
+ * libero_policy.py; deltas, prompts and asset ids those of the data configs that serve them. Action names
+ * are those of LeRobot's data sets of these robots; rates those of openpi's examples (aloha_real and aloha_sim 50 Hz, droid
+ * 15 Hz) and of LIBERO's environment (20 Hz).
+ * "normalized" is what the robot's own controller scales: DROID's joint velocities and all of LIBERO's in -1 … 1, other
+ * grippers in 0 … 1. */
 static const char *const builtins[] = {
     JSON({
         "name": "aloha",
@@ -33,6 +37,12 @@ static const char *const builtins[] = {
         "other_pictures": "refuse",
         "state": {"state": 14},
         "actions": 14,
+        "action_names": ["left_waist", "left_shoulder", "left_elbow", "left_forearm_roll", "left_wrist_angle",
+                         "left_wrist_rotate", "left_gripper", "right_waist", "right_shoulder", "right_elbow",
+                         "right_forearm_roll", "right_wrist_angle", "right_wrist_rotate", "right_gripper"],
+        "units": ["rad", "rad", "rad", "rad", "rad", "rad", "normalized",
+                  "rad", "rad", "rad", "rad", "rad", "rad", "normalized"],
+        "rate_hz": 50,
         "transform": "aloha",
         "delta": [6, -1, 6, -1],
         "assets": "trossen"
@@ -53,15 +63,28 @@ static const char *const builtins[] = {
         "other_pictures": "ignore",
         "state": {"observation/joint_position": 7, "observation/gripper_position": 1},
         "actions": 8,
+        "action_names": ["joint_1_velocity", "joint_2_velocity", "joint_3_velocity", "joint_4_velocity", "joint_5_velocity",
+                         "joint_6_velocity", "joint_7_velocity", "gripper_position"],
+        "units": "normalized",
+        "rate_hz": 15,
         "assets": "droid"
     }),
-    JSON({"like": "droid", "name": "droid_jointpos", "delta": [7, -1]}),
+    JSON({
+        "like": "droid",
+        "name": "droid_jointpos",
+        "action_names": ["joint_1", "joint_2", "joint_3", "joint_4", "joint_5", "joint_6", "joint_7", "gripper_position"],
+        "units": ["rad", "rad", "rad", "rad", "rad", "rad", "rad", "normalized"],
+        "delta": [7, -1]
+    }),
     JSON({
         "name": "libero",
         "cameras": {"observation/image": "base", "observation/wrist_image": "left_wrist"},
         "other_pictures": "ignore",
         "state": {"observation/state": 8},
         "actions": 7,
+        "action_names": ["x", "y", "z", "roll", "pitch", "yaw", "gripper"],
+        "units": "normalized",
+        "rate_hz": 20,
         "assets": "physical-intelligence/libero"
     }),
     JSON({
@@ -280,10 +303,75 @@ static openpi_status read_delta(const json_t *root, const char *name, robot *out
     return OPENPI_OK;
 }
 
+/* A name or a unit stands in tables, plots and CSV files as it is. */
+static openpi_status read_action_word(const json_t *value, const char *name, const char *key, size_t index,
+                                      char out[ROBOT_WORD_BYTES], openpi_error *error) {
+    const char *text = json_string_value(value);
+    size_t length = text ? json_string_length(value) : 0;
+    if (!text)
+        return report(error, OPENPI_BAD_FILE, "%s: \"%s\"[%zu] is %s, expected a string", name, key, index, json_kind(value));
+    int odd = 0;
+    for (size_t i = 0; i < length; i++) odd |= (unsigned char)text[i] < 0x20 || text[i] == ',' || text[i] == '"';
+    if (!length || length >= ROBOT_WORD_BYTES || odd)
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: \"%s\"[%zu] is \"%.64s\", expected 1 to %d bytes without commas, quotes and control characters", name,
+                      key, index, text, ROBOT_WORD_BYTES - 1);
+    memcpy(out, text, length + 1);
+    return OPENPI_OK;
+}
+
+/* One word for each action; `single`: or one string for all. */
+static openpi_status read_action_words(const json_t *root, const char *name, const char *key, int single, int actions,
+                                       char out[][ROBOT_WORD_BYTES], openpi_error *error) {
+    const json_t *value = json_object_get(root, key);
+    if (!value) return OPENPI_OK;
+    if (single && json_is_string(value)) {
+        for (int i = 0; i < actions; i++) TRY(read_action_word(value, name, key, (size_t)i, out[i], error));
+        return OPENPI_OK;
+    }
+    if (!json_is_array(value))
+        return report(error, OPENPI_BAD_FILE, "%s: \"%s\" is %s, expected an array of strings%s", name, key, json_kind(value),
+                      single ? " or one string" : "");
+    if (json_array_size(value) != (size_t)actions)
+        return report(error, OPENPI_BAD_FILE, "%s: \"%s\" has %zu entries, expected %d, as many as \"actions\" says", name, key,
+                      json_array_size(value), actions);
+    for (int i = 0; i < actions; i++)
+        TRY(read_action_word(json_array_get(value, (size_t)i), name, key, (size_t)i, out[i], error));
+    return OPENPI_OK;
+}
+
+/* What is known of another number of actions is not known of these. */
+static openpi_status read_actions(const json_t *root, const char *name, robot *out, openpi_error *error) {
+    int before = out->action_dim;
+    TRY(json_get_int(root, "actions", name, 1, OPENPI_ACTION_DIM, &out->action_dim, error));
+    if (out->action_dim != before) {
+        memset(out->action_names, 0, sizeof out->action_names);
+        memset(out->units, 0, sizeof out->units);
+    }
+    TRY(read_action_words(root, name, "action_names", 0, out->action_dim, out->action_names, error));
+    TRY(read_action_words(root, name, "units", 1, out->action_dim, out->units, error));
+    for (int i = 0; i < out->action_dim; i++)
+        for (int j = 0; j < i && out->action_names[i][0]; j++)
+            if (!strcmp(out->action_names[i], out->action_names[j]))
+                return report(error, OPENPI_BAD_FILE,
+                              "%s: \"action_names\"[%d] and [%d] are both \"%s\", expected different names", name, j, i,
+                              out->action_names[i]);
+    const json_t *rate = json_object_get(root, "rate_hz");
+    if (!rate) return OPENPI_OK;
+    if (!json_is_number(rate))
+        return report(error, OPENPI_BAD_FILE, "%s: \"rate_hz\" is %s, expected a number above 0", name, json_kind(rate));
+    out->rate_hz = json_number_value(rate);
+    if (!(out->rate_hz > 0 && out->rate_hz <= ROBOT_MAX_RATE))
+        return report(error, OPENPI_BAD_FILE, "%s: \"rate_hz\" is %g, expected a number above 0 and at most %d", name,
+                      out->rate_hz, ROBOT_MAX_RATE);
+    return OPENPI_OK;
+}
+
 static openpi_status check_keys(const json_t *root, const char *name, openpi_error *error) {
     static const char *const known[] = {"like",   "name",    "about",   "cameras",   "layout",        "other_pictures",
                                         "state",  "actions", "delta",   "transform", "normalization", "prompt_state",
-                                        "prompt", "assets",  "variant", "horizon",   "max_prompt"};
+                                        "prompt", "assets",  "variant", "horizon",   "max_prompt",    "action_names",
+                                        "units",  "rate_hz"};
     enum { KNOWN = sizeof known / sizeof *known };
     const char *key;
     json_t *value;
@@ -291,7 +379,7 @@ static openpi_status check_keys(const json_t *root, const char *name, openpi_err
         int found = 0;
         for (int i = 0; i < KNOWN; i++) found |= !strcmp(known[i], key);
         if (found) continue;
-        char list[256] = "";
+        char list[400] = "";
         size_t at = 0;
         for (int i = 0; i < KNOWN; i++) at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", known[i]);
         return report(error, OPENPI_BAD_FILE, "%s: unknown key \"%.64s\", known are %s", name, key, list);
@@ -360,7 +448,7 @@ static openpi_status read_record(const json_t *root, const char *name, robot *ou
     TRY(get_word(root, "layout", name, layouts, &out->always_chw, error));
     TRY(get_word(root, "other_pictures", name, others, &out->refuse_other_pictures, error));
     TRY(read_state(root, name, out, error));
-    TRY(json_get_int(root, "actions", name, 1, OPENPI_ACTION_DIM, &out->action_dim, error));
+    TRY(read_actions(root, name, out, error));
     TRY(read_delta(root, name, out, error));
     TRY(get_word(root, "transform", name, transforms, &transform, error));
     TRY(get_word(root, "normalization", name, normalizations, &normalization, error));

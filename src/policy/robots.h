@@ -11,11 +11,13 @@
 
 enum {
     ROBOT_KEY_BYTES = 64,        /* of a name or request key with its NUL                                 */
+    ROBOT_WORD_BYTES = 32,       /* of an action's name or unit with its NUL                              */
     ROBOT_PROMPT_BYTES = 1024,
     ROBOT_ASSETS_BYTES = 128,
     ROBOT_CAMERAS = 8,
     ROBOT_PARTS = 8,
     ROBOT_MAX_PROMPT = 4096,     /* tokens                                                                */
+    ROBOT_MAX_RATE = 100000,     /* Hz                                                                    */
     ROBOT_TEXT_BYTES = 1 << 20,  /* of a robot's JSON file                                                */
 };
 
@@ -52,6 +54,9 @@ typedef struct robot {
     int part_count;
     int state_length;            /* sum of the parts; 0: any up to 32                                     */
     int action_dim;              /* what comes out a step                                                 */
+    char action_names[OPENPI_ACTION_DIM][ROBOT_WORD_BYTES];   /* [action_dim]; "": not named              */
+    char units[OPENPI_ACTION_DIM][ROBOT_WORD_BYTES];          /* [action_dim]; "": not said               */
+    double rate_hz;              /* steps a second; 0: not said                                           */
     uint8_t delta[OPENPI_ACTION_DIM];         /* 1: the model's action is relative to the state           */
     int delta_count;             /* 0: no action is                                                       */
     robot_transform transform;
