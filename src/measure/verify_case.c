@@ -145,7 +145,7 @@ void case_same_f32(verify_case *c, const char *what, const float *got, const flo
 
 void case_near(verify_case *c, const char *what, const double *got, const double *expected, int64_t count, double bound) {
     for (int64_t i = 0; i < count; i++)
-        if (!(fabs(got[i] - expected[i]) <= bound)) {
+        if (!(fabs(got[i] - expected[i]) <= bound * fmax(1, fabs(expected[i])))) {
             case_fail(c, "%s: element %" PRId64 " is %.17g, expected %.17g within %g", what, i, got[i], expected[i], bound);
             return;
         }

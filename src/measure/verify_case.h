@@ -52,7 +52,9 @@ double distance_rms(const distance *d);
 /* Sets the row's numbers and fails the case where they are beyond the bounds (bound_rms 0: only max). */
 void case_actions(verify_case *c, const char *what, const distance *d, double bound_max, double bound_rms);
 
-/* Exact comparisons; `what` names the tensor. Fails the case with index, found and expected. */
+/* Exact comparisons; `what` names the tensor. Fails the case with index, found and expected. case_near:
+ * within `bound`, and of what is larger than 1 within that part of it (a state of 1e6, where its std is 0).
+ */
 void case_same_i32(verify_case *c, const char *what, const int32_t *got, const int32_t *expected, int64_t count);
 void case_same_u8(verify_case *c, const char *what, const uint8_t *got, const uint8_t *expected, int64_t count);
 void case_same_f32(verify_case *c, const char *what, const float *got, const float *expected, int64_t count);
@@ -117,10 +119,10 @@ uint64_t fnv1a64(const void *bytes, size_t count);
  * line): every file of it at or below `path` must be there and have that FNV-1a64. */
 openpi_status case_manifest(verify_case *c, const char *path, openpi_error *error);
 
-/* A model golden's pictures and state against the generator that its metadata's input_seed names. Says nothing where
- * they were not made by it. images [batch][3][224][224][3], mask [batch][3], state [batch][32]. */
-void case_generated(verify_case *c, uint64_t input_seed, int batch, const uint8_t *images, const uint8_t *mask,
-                    const float *state);
+/* A model golden's pictures and state against the generator that its metadata's input_seed names.
+ * images [batch][3][224][224][3], mask [batch][3], state [batch][32]. */
+openpi_status case_generated(verify_case *c, uint64_t input_seed, int batch, const uint8_t *images,
+                             const uint8_t *mask, const float *state, openpi_error *error);
 
 /* ---- kinds ----------------------------------------------------------------------------------------- */
 

@@ -22,7 +22,6 @@ enum {
 
 /* ---- reading ---------------------------------------------------------------------------------------- */
 
-/* *input_seed: -1 where the golden does not say. */
 static openpi_status read_metadata(const tensors *file, const char *path, golden_model *g, int64_t *input_seed,
                                    openpi_error *error) {
     int pi05;
@@ -34,9 +33,7 @@ static openpi_status read_metadata(const tensors *file, const char *path, golden
         return report(error, OPENPI_BAD_FILE, "%s: metadata pi05 is absent, expected true or false", path);
     TRY(golden_boolean(file, path, "pi05", 0, &pi05, error));
     TRY(golden_integer(file, path, "seed", 0, INT64_MAX, -1, &seed, error));
-    *input_seed = -1;
-    if (tensors_metadata(file, "input_seed"))
-        TRY(golden_integer(file, path, "input_seed", 0, INT64_MAX, -1, input_seed, error));
+    TRY(golden_integer(file, path, "input_seed", 0, INT64_MAX, -1, input_seed, error));
     TRY(golden_integer(file, path, "horizon", 1, OPENPI_MAX_HORIZON, -1, &g->H, error));
     TRY(golden_integer(file, path, "steps", 1, OPENPI_MAX_STEPS, -1, &g->N, error));
     TRY(golden_integer(file, path, "max_tokens", 1, 4096, -1, &g->L, error));
@@ -229,7 +226,7 @@ static openpi_status model_case(verify_case *c, const char *path, openpi_error *
     TRY(read_actions(c, file, &g, error));
     TRY(model_stages(c, file, &g, error));
     TRY(model_prepare(c, &g, error));
-    if (input_seed >= 0) case_generated(c, (uint64_t)input_seed, (int)g.B, g.images, g.image_mask, g.state);
+    TRY(case_generated(c, (uint64_t)input_seed, (int)g.B, g.images, g.image_mask, g.state, error));
     model_consistent(c, &g);
     TRY(case_engine(c, &g.synthetic, &engine, error));
     return model_judge(c, &g, engine, error);
