@@ -23,9 +23,14 @@ void head_hardware(const char *device, const char *name, char text[HARDWARE_TEXT
         if (!strcmp(devices[i].name, device)) snprintf(text, HARDWARE_TEXT, "%s", devices[i].description);
 }
 
+json_t *head_text(const char *text) {
+    json_t *value = text ? json_string(text) : NULL;
+    return value ? value : json_null();
+}
+
 json_t *head_model(const openpi_engine_info *info, const char *source) {
-    return json_pack("{s:s,s:s,s:I}", "source", source, "variant", info->variant == OPENPI_PI05 ? "pi05" : "pi0", "parameters",
-                     (json_int_t)info->parameters);
+    return json_pack("{s:o,s:s,s:I}", "source", head_text(source), "variant",
+                     info->variant == OPENPI_PI05 ? "pi05" : "pi0", "parameters", (json_int_t)info->parameters);
 }
 
 json_t *head_machine(const openpi_engine_info *info, const char *hardware) {

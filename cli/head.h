@@ -14,6 +14,9 @@ extern const char openpi_revision[];
 /* {"kind", "format", "version", "revision", "date"}: a new reference. date: now, "2026-03-04T05:06:07Z". */
 json_t *head_json(const char *kind);
 
+/* A string; null where there is none or it is not UTF-8, which JSON cannot hold. */
+json_t *head_text(const char *text);
+
 /* What a device is called, "NVIDIA H200": as its driver says (`name`, "" where it says nothing), else as
  * `openpi devices` describes it. `device`: "cpu", "cuda:0". */
 void head_hardware(const char *device, const char *name, char text[HARDWARE_TEXT]);

@@ -4,7 +4,16 @@
 
 #include <stdio.h>
 
-/* actions [horizon][dims], finite. Title and subtitle are any bytes. Errors stay in `file`. */
-void plot_actions(FILE *file, const double *actions, int horizon, int dims, const char *title, const char *subtitle);
+typedef struct action_plot {
+    const char *title, *subtitle;          /* any bytes                                                   */
+    const double *actions;                 /* [horizon][dims], finite                                     */
+    int horizon, dims;
+    const char *const *names, *const *units;         /* [dims]; "": not known                             */
+    double rate_hz;                        /* steps a second: the axis tells seconds; 0: it tells steps    */
+} action_plot;
+
+/* Panels of one unit share a scale, so that their sizes can be compared; one without a unit has its own. Errors stay in
+ * `file`. */
+void plot_actions(FILE *file, const action_plot *plot);
 
 #endif

@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "head.h"
+#include "measure/bench.h"
 #include "npy.h"
 #include "plot.h"
 #include "progress.h"
@@ -44,6 +46,9 @@ typedef struct job {
     openpi_session_info session_info;
     openpi_timing timing;
     double *actions;             /* [horizon][action_dim]                                                 */
+    const char *names[OPENPI_ACTION_DIM], *units[OPENPI_ACTION_DIM];   /* the policy's; "": not told      */
+    char heads[OPENPI_ACTION_DIM][48];     /* of columns: the name, else "action 3"                       */
+    char hardware[HARDWARE_TEXT];
 } job;
 
 /* ---- reading the observation ---------------------------------------------------------------------- */
@@ -171,6 +176,12 @@ static int prepare(job *j) {
     if (openpi_policy_open(j->model.checkpoint, &options, &j->policy, &error) != OPENPI_OK)
         return library_error(&verb_run, &error);
     openpi_policy_get_info(j->policy, &j->policy_info);
+    for (int d = 0; d < j->policy_info.action_dim; d++) {
+        j->names[d] = openpi_policy_action_name(j->policy, d);
+        j->units[d] = openpi_policy_action_unit(j->policy, d);
+        if (*j->names[d]) snprintf(j->heads[d], sizeof j->heads[d], "%s", j->names[d]);
+        else snprintf(j->heads[d], sizeof j->heads[d], "action %d", d);
+    }
     if (openpi_request_create(j->policy, &j->request, &error) != OPENPI_OK) return library_error(&verb_run, &error);
 
     openpi_observation observation = {j->pictures,    v->images.count, j->state,
@@ -199,6 +210,9 @@ static int load(job *j) {
     progress_end(&bar);
     if (status != OPENPI_OK) return library_error(&verb_run, &error);
     openpi_engine_get_info(j->engine, &j->engine_info);
+    device_facts facts;
+    if (bench_device_facts(j->engine, &facts, &error) != OPENPI_OK) return library_error(&verb_run, &error);
+    head_hardware(v->machine.device ? v->machine.device : "cpu", facts.name, j->hardware);
 
     openpi_session_options shape = OPENPI_SESSION_OPTIONS_INIT;
     shape.horizon = v->horizon ? v->horizon : j->policy_info.horizon;
@@ -249,26 +263,66 @@ static int compute(job *j) {
 
 /* ---- showing -------------------------------------------------------------------------------------- */
 
+/* Strings of the robot, null where it does not tell them. */
+static json_t *words_json(const char *const *words, int count) {
+    json_t *list = json_array();
+    for (int i = 0; i < count; i++) json_array_append_new(list, *words[i] ? json_string(words[i]) : json_null());
+    return list;
+}
+
+static json_t *run_head(const job *j) {
+    const run_values *v = j->v;
+    const openpi_session_info *s = &j->session_info;
+    int dims = j->policy_info.action_dim;
+    double rate = openpi_policy_rate(j->policy);
+    json_t *head = head_json("run");
+    char source[160];
+    if (v->synthetic) snprintf(source, sizeof source, "synthetic %.120s", v->synthetic);
+    else snprintf(source, sizeof source, "%.150s", j->model.checkpoint);
+    json_object_set_new(head, "model", head_model(&j->engine_info, source));
+    json_object_set_new(head, "machine", head_machine(&j->engine_info, j->hardware));
+    json_object_set_new(head, "robot", head_text(j->policy_info.robot));
+    json_object_set_new(head, "config", head_text(v->config));
+    json_object_set_new(head, "prompt", head_text(v->prompt));
+    json_object_set_new(head, "seed", v->noise ? json_null() : json_integer((json_int_t)v->seed));
+    json_object_set_new(head, "noise", head_text(v->noise));
+    json_object_set_new(head, "horizon", json_integer(s->horizon));
+    json_object_set_new(head, "steps", json_integer(s->steps));
+    json_object_set_new(head, "action_names", words_json(j->names, dims));
+    json_object_set_new(head, "units", words_json(j->units, dims));
+    json_object_set_new(head, "rate_hz", rate > 0 ? json_real(rate) : json_null());
+    return head;
+}
+
+/* Actions keep every digit that reads back as the same number, one step a line: so they are written here. */
 static void write_json(FILE *file, const job *j) {
     char number[NUMBER_TEXT];
     int horizon = j->session_info.horizon, dims = j->policy_info.action_dim;
-    fprintf(file, "{\"actions\": [");
+    json_t *head = run_head(j);
+    char *text = json_dumps(head, JSON_INDENT(1) | JSON_REAL_PRECISION(7));
+    json_decref(head);
+    if (text) fprintf(file, "%.*s", (int)strlen(text) - 2, text);          /* but for the brace and its line */
+    free(text);
+    fprintf(file, ",\n \"actions\": [");
     for (int i = 0; i < horizon; i++) {
         fprintf(file, i ? ",\n  [" : "\n  [");
         for (int d = 0; d < dims; d++) fprintf(file, "%s%s", d ? ", " : "", number_text(j->actions[i * dims + d], number));
         fputc(']', file);
     }
-    fprintf(file, "\n], \"timing\": {");
+    fprintf(file, "\n ],\n \"timing\": {");
     for (int s = 0; s < OPENPI_STAGES; s++)
         fprintf(file, "\"%s_ms\": %.6g, ", openpi_stage_name((openpi_stage)s), j->timing.stage_ms[s]);
-    fprintf(file, "\"device_ms\": %.6g, \"total_ms\": %.6g}}\n", j->timing.device_ms, j->timing.total_ms);
+    fprintf(file, "\"device_ms\": %.6g, \"total_ms\": %.6g}\n}\n", j->timing.device_ms, j->timing.total_ms);
 }
 
 static void write_csv(FILE *file, const job *j) {
     char number[NUMBER_TEXT];
     int horizon = j->session_info.horizon, dims = j->policy_info.action_dim;
     fprintf(file, "step");
-    for (int d = 0; d < dims; d++) fprintf(file, ",action_%d", d);
+    for (int d = 0; d < dims; d++) {
+        if (*j->names[d]) fprintf(file, ",%s", j->names[d]);
+        else fprintf(file, ",action_%d", d);
+    }
     fputc('\n', file);
     for (int i = 0; i < horizon; i++) {
         fprintf(file, "%d", i);
@@ -314,26 +368,33 @@ static void write_times(FILE *file, const openpi_timing *timing) {
 }
 
 static void write_table(FILE *file, const job *j) {
-    enum { ACROSS = 10 };
+    enum { ACROSS = 10, WHOLE = 16, ENDS = 4 };    /* columns of a table; actions of a robot, not of the model's own space */
     char text[160];
     int horizon = j->session_info.horizon, dims = j->policy_info.action_dim;
     fprintf(file, "%s\n", model_text(j, text, sizeof text));
     fprintf(file, "robot %s: %d steps of %d actions, %d denoising steps\n", j->policy_info.robot, horizon, dims,
             j->session_info.steps);
+    int cut = dims > WHOLE && horizon > 2 * ENDS + 1;
     for (int first = 0; first < dims; first += ACROSS) {
         char align[ACROSS + 2] = "";
         int count = dims - first < ACROSS ? dims - first : ACROSS;
         memset(align, 'r', (size_t)count + 1);
         table *t = table_create(align);
         table_cell(t, "step");
-        for (int d = 0; d < count; d++) table_cell(t, "action %d", first + d);
+        for (int d = 0; d < count; d++) table_cell(t, "%s", j->heads[first + d]);
         for (int i = 0; i < horizon; i++) {
+            if (cut && i >= ENDS && i < horizon - ENDS) {
+                for (int d = 0; i == ENDS && d <= count; d++) table_cell(t, "%s", "…");
+                continue;
+            }
             table_cell(t, "%d", i);
             for (int d = 0; d < count; d++) table_cell(t, "%.5f", j->actions[i * dims + first + d]);
         }
         fputc('\n', file);
         table_print(t, file, 0);
     }
+    if (cut)
+        fprintf(file, "\n%d steps in between are left out: --format csv, json or npy has them all\n", horizon - 2 * ENDS);
     fputc('\n', file);
     write_times(file, &j->timing);
 }
@@ -353,7 +414,14 @@ static void write_plot(FILE *file, const job *j) {
     snprintf(title, sizeof title, "%.200s%s%.400s%s", j->policy_info.robot, j->v->prompt ? ": “" : "",
              j->v->prompt ? j->v->prompt : "", j->v->prompt ? "”" : "");
     snprintf(below, sizeof below, "%d actions; %s", j->session_info.horizon, model_text(j, text, sizeof text));
-    plot_actions(file, j->actions, j->session_info.horizon, j->policy_info.action_dim, title, below);
+    plot_actions(file, &(action_plot){.title = title,
+                                      .subtitle = below,
+                                      .actions = j->actions,
+                                      .horizon = j->session_info.horizon,
+                                      .dims = j->policy_info.action_dim,
+                                      .names = j->names,
+                                      .units = j->units,
+                                      .rate_hz = openpi_policy_rate(j->policy)});
 }
 
 static int show(const job *j) {

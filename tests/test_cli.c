@@ -247,7 +247,15 @@ static void test_formats(void **state) {
     assert_string_equal(err, "");
     json_t *root = parse(out, out_bytes), *timing = json_object_get(root, "timing"), *value;
     const char *key;
-    assert_int_equal(json_object_size(root), 2);
+    has_head(root, "run");
+    assert_string_equal(json_string_value(json_object_get(json_object_get(root, "model"), "source")), "synthetic tiny");
+    assert_string_equal(json_string_value(json_object_get(json_object_get(root, "machine"), "device")), "cpu");
+    assert_true(*head_word(json_object_get(root, "machine"), "hardware"));
+    assert_string_equal(json_string_value(json_object_get(root, "robot")), "none");
+    assert_int_equal(json_integer_value(json_object_get(root, "seed")), 5);
+    assert_int_equal(json_array_size(json_object_get(root, "action_names")), D);
+    assert_true(json_is_null(json_array_get(json_object_get(root, "action_names"), 0)));
+    assert_true(json_is_null(json_object_get(root, "rate_hz")));
     assert_int_equal(json_array_size(json_object_get(root, "actions")), H);
     for (int i = 0; i < H; i++) {
         json_t *row = json_array_get(json_object_get(root, "actions"), (size_t)i);
@@ -263,6 +271,15 @@ static void test_formats(void **state) {
                                                                                                                     "ms")));
     json_decref(root);
 
+    assert_int_equal(run("%s --steps 1 --horizon 9", TINY), 0);      /* nine steps of 32 numbers: whole */
+    must_contain(out, "\n   4");
+    assert_null(strstr(out, "left out"));
+    assert_int_equal(run("%s --steps 1 --horizon 10", TINY), 0);
+    must_contain(out, "\n   3 ");
+    must_contain(out, "\n   6 ");
+    assert_null(strstr(out, "\n   4 "));
+    assert_null(strstr(out, "\n   5 "));
+    must_contain(out, "2 steps in between are left out: --format csv, json or npy has them all");
     assert_int_equal(run("%s --format csv --seed 5", SMALL), 0);
     char *line = strtok(out, "\n");
     assert_memory_equal(line, "step,action_0,action_1,", 23);
@@ -484,6 +501,21 @@ static void test_plot(void **state) {
         assert_null(strstr(svg, "nan"));
         free(svg);
     }
+    assert_int_equal(run("run --synthetic tiny --robot aloha --steps 1 --horizon 11 --image cam_high='%s/pictures/rgb.png' "
+                         "--state 0,0,0,0,0,0,0,0,0,0,0,0,0,0 --prompt x --plot p.svg --format json",
+                         TESTS_DIR), 0);
+    size_t bytes;
+    char *svg = slurp(scratch_path(&box, "p.svg"), &bytes);
+    must_contain(svg, ">left_waist, rad<");
+    must_contain(svg, ">right_gripper, normalized<");
+    must_contain(svg, ">seconds<");
+    must_contain(svg, ">0.20<");                           /* ten steps at 50 Hz */
+    free(svg);
+    json_t *root = parse(out, out_bytes), *names = json_object_get(root, "action_names");
+    assert_string_equal(json_string_value(json_array_get(names, 6)), "left_gripper");
+    assert_string_equal(json_string_value(json_array_get(json_object_get(root, "units"), 6)), "normalized");
+    assert_true(json_number_value(json_object_get(root, "rate_hz")) == 50);
+    json_decref(root);
     int polylines;
     assert_true(well_formed("<a x=\"1\"><b/>&lt;</a>", &polylines));
     assert_false(well_formed("<a><b></a>", &polylines));
