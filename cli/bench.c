@@ -81,7 +81,7 @@ static void resolve(bench_job *j) {
 }
 
 static int load(bench_job *j) {
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     j->subject.on_load = on_load;
     j->subject.on_load_user = j;
     int end = subject_open(&j->subject, NULL);
@@ -99,7 +99,7 @@ static openpi_status count_joules(bench_job *j, openpi_session *session, const b
                                   openpi_error *error) {
     enum { SECONDS = 3 };
     const power_facts *facts = power_get_facts(j->power);
-    openpi_error why = {0};
+    openpi_error why = OPENPI_ERROR_INIT;
     if (j->v.no_energy) return OPENPI_OK;
     snprintf(o->no_energy, sizeof o->no_energy, "%s", facts->reason);
     if (!facts->counter[0]) return OPENPI_OK;
@@ -111,12 +111,14 @@ static openpi_status count_joules(bench_job *j, openpi_session *session, const b
 }
 
 static int measure(bench_job *j, bench_outcome *o) {
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     openpi_session *session = NULL;
     j->subject.call.batch = o->batch;
     int end = subject_session(&j->subject, o->batch, 0, &session);
     if (end != END_FINE) return end;
-    openpi_session_get_info(session, &o->session);
+    o->session.size = sizeof o->session;
+    if (openpi_session_get_info(session, &o->session, &error) != OPENPI_OK)
+        return library_error(&verb_bench, &error);
     if (j->v.verbose) machine_say_table(&verb_bench, &j->subject.info, session);
     const char *why = o->session.not_recorded;
     if (why[0]) fprintf(stderr, "openpi bench: runs operation by operation, not as one graph: %s\n", why);

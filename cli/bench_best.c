@@ -65,9 +65,10 @@ json_t *bench_configuration_json(const bench_values *v) {
 /* {"fused-qkv": true, …}: every optimisation there is, whether it is on. */
 static json_t *switches_json(const char *without) {
     enum { SWITCHES_MAX = 64 };
-    openpi_switch switches[SWITCHES_MAX];
+    openpi_switch switches[SWITCHES_MAX] = {OPENPI_SWITCH_INIT};
     json_t *root = json_object();
-    int count = openpi_switches(switches, SWITCHES_MAX);
+    int count = 0;
+    openpi_switches(switches, SWITCHES_MAX, &count, NULL);
     for (int i = 0; i < count && i < SWITCHES_MAX; i++) {
         size_t length = strlen(switches[i].name);
         int off = 0;

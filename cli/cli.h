@@ -157,6 +157,10 @@ void machine_options(const machine_values *values, char text[SWITCH_TEXT], openp
 /* --verbose: how many operations the tuner's table knows, on stderr. */
 void machine_say_table(const verb *verb, const openpi_engine_info *info, const openpi_session *session);
 
+/* The folder where openpi keeps the tokenizer that it downloads: ~/.cache/openpi/big_vision. NULL: no home folder. */
+enum { HOME_PATH = 4096 };
+const char *tokenizer_cache(char path[HOME_PATH]);
+
 /* A model as the words name it: one of a checkpoint and a synthetic recipe. */
 typedef struct model_name {
     const char *checkpoint;      /* NULL: synthetic                                                       */

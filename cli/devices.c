@@ -27,10 +27,13 @@ static int put_json(const openpi_device *devices, int count) {
 
 static int devices_run(const void *values, char **positional, int count) {
     const devices_values *v = values;
-    openpi_device devices[DEVICES_MAX];
+    openpi_device devices[DEVICES_MAX] = {OPENPI_DEVICE_INIT};
+    openpi_error error = OPENPI_ERROR_INIT;
+    int n;
     (void)positional;
     (void)count;
-    int n = openpi_devices(devices, DEVICES_MAX);
+    if (openpi_devices(devices, DEVICES_MAX, &n, &error) != OPENPI_OK)
+        return library_error(&verb_devices, &error);
     if (n > DEVICES_MAX) n = DEVICES_MAX;
     if (v->json) return put_json(devices, n);
     table *t = table_create("lllrl");

@@ -15,10 +15,11 @@ json_t *head_json(const char *kind) {
 
 void head_hardware(const char *device, const char *name, char text[HARDWARE_TEXT]) {
     enum { DEVICES_MAX = 64 };
-    openpi_device devices[DEVICES_MAX];
+    openpi_device devices[DEVICES_MAX] = {OPENPI_DEVICE_INIT};
+    int count = 0;
     snprintf(text, HARDWARE_TEXT, "%s", name);
     if (*name) return;
-    int count = openpi_devices(devices, DEVICES_MAX);
+    openpi_devices(devices, DEVICES_MAX, &count, NULL);
     for (int i = 0; i < count && i < DEVICES_MAX; i++)
         if (!strcmp(devices[i].name, device)) snprintf(text, HARDWARE_TEXT, "%s", devices[i].description);
 }

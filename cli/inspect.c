@@ -96,7 +96,7 @@ static void put_object(const json_t *object, int indent) {
 
 static int inspect_run(const void *values, char **positional, int count) {
     const inspect_values *v = values;
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     model_name model;
     char *text;
     int end = model_name_read(&verb_inspect, v->synthetic, positional, count, &model);
@@ -108,6 +108,8 @@ static int inspect_run(const void *values, char **positional, int count) {
     options.tokenizer = v->tokenizer;
     options.prompt_state = (openpi_prompt_state)v->prompt_state;
     options.synthetic = model.synthetic;
+    char cache[HOME_PATH];
+    options.tokenizer_cache = tokenizer_cache(cache);
     if (openpi_inspect(model.checkpoint, &options, &text, &error) != OPENPI_OK) return library_error(&verb_inspect, &error);
     json_error_t where;
     json_t *root = json_loads(text, 0, &where);

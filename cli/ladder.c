@@ -115,8 +115,11 @@ static void print_all(const ladder_view *l) {
 }
 
 static int list_switches(void) {
-    openpi_switch names[LADDER_SWITCHES];
-    int count = openpi_switches(names, LADDER_SWITCHES);
+    openpi_switch names[LADDER_SWITCHES] = {OPENPI_SWITCH_INIT};
+    openpi_error error = OPENPI_ERROR_INIT;
+    int count;
+    if (openpi_switches(names, LADDER_SWITCHES, &count, &error) != OPENPI_OK)
+        return library_error(&verb_ladder, &error);
     table *t = table_create("ll");
     for (int i = 0; i < count && i < LADDER_SWITCHES; i++) {
         table_cell(t, "%s", names[i].name);
@@ -214,7 +217,7 @@ static int save_svg(const ladder_view *l) {
 
 static int climb(ladder_view *l, ladder_values *v) {
     subject *s = &l->subject;
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     char text[SWITCH_TEXT];
     int gpu = v->subject.machine.device && strncmp(v->subject.machine.device, "cpu", 3) != 0;
     if (v->warmup < 0) v->warmup = gpu ? 5 : 1;
@@ -250,7 +253,8 @@ static int ladder_verb_run(const void *values, char **positional, int count) {
     ladder_view *l = allocate(sizeof *l);
     memset(l, 0, sizeof *l);
     l->v = &v;
-    l->name_count = openpi_switches(l->names, LADDER_SWITCHES);
+    l->names[0].size = sizeof l->names[0];
+    openpi_switches(l->names, LADDER_SWITCHES, &l->name_count, NULL);
     int end = subject_read(&l->subject, &verb_ladder, &v.subject, positional, count);
     if (end == END_FINE && v.json) end = file_writable(&verb_ladder, v.json);
     if (end == END_FINE && v.svg) end = file_writable(&verb_ladder, v.svg);

@@ -113,13 +113,14 @@ int file_writable(const verb *verb, const char *path) {
 }
 
 int model_name_read(const verb *verb, const char *synthetic, char **positional, int count, model_name *out) {
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     memset(out, 0, sizeof *out);
     if (!count && !synthetic) return usage_error(verb, "no model: give a CHECKPOINT folder or --synthetic PRESET");
     if (count) {
         out->checkpoint = positional[0];
         return END_FINE;
     }
+    out->recipe.size = sizeof out->recipe;
     if (openpi_synthetic_parse(synthetic, &out->recipe, &error) != OPENPI_OK) return library_error(verb, &error);
     out->synthetic = &out->recipe;
     return END_FINE;

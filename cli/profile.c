@@ -29,7 +29,7 @@ typedef struct profile_job {
 /* ---- measuring ------------------------------------------------------------------------------------ */
 
 static int measure(profile_job *j) {
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     openpi_session *session = NULL;
     int end = subject_open(&j->subject, NULL);
     if (end == END_FINE) end = subject_session(&j->subject, j->v->batch, 0, &session);

@@ -61,7 +61,7 @@ static json_t *roof_json(const subject *s, const bench_roofs *r) {
 
 static int roof_verb_run(const void *values, char **positional, int count) {
     roof_values v = *(const roof_values *)values;
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     subject subject;
     bench_roofs roofs;
     v.subject.synthetic = "tiny";

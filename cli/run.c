@@ -55,7 +55,7 @@ typedef struct job {
 
 static int read_picture(job *j, const char *text) {
     const char *equals = strchr(text, '=');
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     int slot = 0;
     while (j->picture_names[slot]) slot++;
     openpi_image *picture = &j->pictures[slot];
@@ -74,6 +74,7 @@ static int read_picture(job *j, const char *text) {
     openpi_status status = openpi_image_decode(bytes, count, equals + 1, &pixels, &picture->height, &picture->width, &error);
     free(bytes);
     if (status != OPENPI_OK) return library_error(&verb_run, &error);
+    picture->size = sizeof *picture;
     picture->name = name;
     picture->data = pixels;
     picture->element = OPENPI_U8;
@@ -165,7 +166,7 @@ static int read_inputs(job *j) {
 
 static int prepare(job *j) {
     const run_values *v = j->v;
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
     options.robot = v->robot;
     options.config = v->config;
@@ -173,9 +174,13 @@ static int prepare(job *j) {
     options.tokenizer = v->tokenizer;
     options.prompt_state = (openpi_prompt_state)v->prompt_state;
     options.synthetic = j->model.synthetic;
+    char cache[HOME_PATH];
+    options.tokenizer_cache = tokenizer_cache(cache);
     if (openpi_policy_open(j->model.checkpoint, &options, &j->policy, &error) != OPENPI_OK)
         return library_error(&verb_run, &error);
-    openpi_policy_get_info(j->policy, &j->policy_info);
+    j->policy_info.size = sizeof j->policy_info;
+    if (openpi_policy_get_info(j->policy, &j->policy_info, &error) != OPENPI_OK)
+        return library_error(&verb_run, &error);
     for (int d = 0; d < j->policy_info.action_dim; d++) {
         j->names[d] = openpi_policy_action_name(j->policy, d);
         j->units[d] = openpi_policy_action_unit(j->policy, d);
@@ -184,8 +189,14 @@ static int prepare(job *j) {
     }
     if (openpi_request_create(j->policy, &j->request, &error) != OPENPI_OK) return library_error(&verb_run, &error);
 
-    openpi_observation observation = {j->pictures,    v->images.count, j->state,
-                                      j->state_count, v->prompt,       v->prompt ? strlen(v->prompt) : 0};
+    openpi_observation observation = {.size = sizeof observation,
+                                      .images = j->pictures,
+                                      .image_count = v->images.count,
+                                      .state = j->state,
+                                      .state_length = j->state_count,
+                                      .prompt = v->prompt,
+                                      .prompt_length = v->prompt ? strlen(v->prompt) : 0};
+    j->timing.size = sizeof j->timing;
     double start = now_ms();
     openpi_status status =
         v->request ? openpi_request_prepare_msgpack(j->request, j->request_bytes, j->request_count, &j->timing, &error)
@@ -197,7 +208,7 @@ static int prepare(job *j) {
 
 static int load(job *j) {
     const run_values *v = j->v;
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
     progress bar;
     progress_start(&bar);
@@ -209,7 +220,9 @@ static int load(job *j) {
     openpi_status status = openpi_engine_open(j->model.checkpoint, &options, &j->engine, &error);
     progress_end(&bar);
     if (status != OPENPI_OK) return library_error(&verb_run, &error);
-    openpi_engine_get_info(j->engine, &j->engine_info);
+    j->engine_info.size = sizeof j->engine_info;
+    if (openpi_engine_get_info(j->engine, &j->engine_info, &error) != OPENPI_OK)
+        return library_error(&verb_run, &error);
     device_facts facts;
     if (bench_device_facts(j->engine, &facts, &error) != OPENPI_OK) return library_error(&verb_run, &error);
     head_hardware(v->machine.device ? v->machine.device : "cpu", facts.name, j->hardware);
@@ -220,7 +233,9 @@ static int load(job *j) {
     shape.max_prompt = j->policy_info.max_prompt;
     shape.seed = v->seed;
     if (openpi_session_create(j->engine, &shape, &j->session, &error) != OPENPI_OK) return library_error(&verb_run, &error);
-    openpi_session_get_info(j->session, &j->session_info);
+    j->session_info.size = sizeof j->session_info;
+    if (openpi_session_get_info(j->session, &j->session_info, &error) != OPENPI_OK)
+        return library_error(&verb_run, &error);
     if (v->verbose) machine_say_table(&verb_run, &j->engine_info, j->session);
     if (j->session_info.not_recorded[0])
         fprintf(stderr, "openpi run: runs operation by operation, not as one graph: %s\n", j->session_info.not_recorded);
@@ -234,18 +249,21 @@ static int load(job *j) {
 
 static int compute(job *j) {
     float model_actions[OPENPI_MAX_HORIZON * OPENPI_ACTION_DIM];
-    openpi_error error = {0};
-    openpi_timing ran = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
+    openpi_timing ran = OPENPI_TIMING_INIT;
     int horizon = j->session_info.horizon, dims = j->policy_info.action_dim;
     ticker *seconds = ticker_start("computing");
-    openpi_status status =
-        openpi_session_run(j->session, openpi_request_sample(j->request), 1, j->noise, model_actions, &ran, &error);
+    openpi_sample sample = OPENPI_SAMPLE_INIT;
+    openpi_status status = openpi_request_sample(j->request, &sample, &error);
+    if (status == OPENPI_OK)
+        status = openpi_session_run(j->session, &sample, 1, j->noise, model_actions, &ran, &error);
     ticker_stop(seconds);
     if (status != OPENPI_OK) return library_error(&verb_run, &error);
 
-    j->actions = allocate((size_t)horizon * (size_t)dims * sizeof(double));
+    size_t capacity = (size_t)horizon * (size_t)dims;
+    j->actions = allocate(capacity * sizeof(double));
     double start = now_ms();
-    if (openpi_request_finish(j->request, model_actions, horizon, j->actions, &error) != OPENPI_OK)
+    if (openpi_request_finish(j->request, model_actions, horizon, j->actions, capacity, &error) != OPENPI_OK)
         return library_error(&verb_run, &error);
     double finish = now_ms() - start, before = j->timing.total_ms;
     for (int s = 0; s < OPENPI_STAGES; s++) j->timing.stage_ms[s] += ran.stage_ms[s];

@@ -50,7 +50,7 @@ static void show_load(void *user, const char *what, uint64_t done, uint64_t tota
 }
 
 int subject_open(subject *s, const char *without) {
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
     char text[SWITCH_TEXT];
     machine_options(&s->v->machine, text, &options);
@@ -64,7 +64,9 @@ int subject_open(subject *s, const char *without) {
     s->ready_ms = now_ms() - start;
     progress_end(&s->bar);
     if (status != OPENPI_OK) return library_error(s->verb, &error);
-    openpi_engine_get_info(s->engine, &s->info);
+    s->info.size = sizeof s->info;
+    if (openpi_engine_get_info(s->engine, &s->info, &error) != OPENPI_OK)
+        return library_error(s->verb, &error);
     if (bench_device_facts(s->engine, &s->facts, &error) != OPENPI_OK) return library_error(s->verb, &error);
     head_hardware(s->v->machine.device ? s->v->machine.device : "cpu", s->facts.name, s->hardware);
     if (s->v->variant && s->model.checkpoint && (s->info.variant == OPENPI_PI05) != (s->v->variant == 2))
@@ -74,7 +76,7 @@ int subject_open(subject *s, const char *without) {
 }
 
 int subject_session(subject *s, int batch, int max_prompt, openpi_session **session) {
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
     options.batch = batch;
     options.horizon = s->v->horizon;

@@ -13,8 +13,11 @@ typedef struct synth_values {
 static int synth_run(const void *values, char **positional, int count) {
     static const char *const presets[] = {"full", "tiny", "odd"};
     const synth_values *v = values;
-    openpi_error error = {0};
-    openpi_synthetic synthetic = {.variant = v->variant == 2 ? OPENPI_PI05 : OPENPI_PI0, .seed = v->seed, .lerobot = v->lerobot};
+    openpi_error error = OPENPI_ERROR_INIT;
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
+    synthetic.variant = v->variant == 2 ? OPENPI_PI05 : OPENPI_PI0;
+    synthetic.seed = v->seed;
+    synthetic.lerobot = v->lerobot;
     progress bar;
     (void)count;
     if (!v->preset && !v->dims) return usage_error(&verb_synth, "no sizes: give --preset full|tiny|odd or --dims JSON");

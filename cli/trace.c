@@ -23,6 +23,8 @@ static openpi_policy *open_policy(const subject *s, openpi_error *error) {
     openpi_policy *policy = NULL;
     options.synthetic = s->model.synthetic;
     options.max_prompt = s->call.prompt;
+    char cache[HOME_PATH];
+    options.tokenizer_cache = tokenizer_cache(cache);
     if (!s->call.prompt) snprintf(error->message, sizeof error->message, "--prompt 0 leaves a policy nothing to read");
     else if (openpi_policy_open(s->model.checkpoint, &options, &policy, error) != OPENPI_OK) policy = NULL;
     return policy;
@@ -58,7 +60,7 @@ static void put_recorded(const char *path, const trace *t) {
 static int record(const trace_values *v, char **positional, int count) {
     subject s;
     trace t = {.count = 0};
-    openpi_error error = {0}, not_policy = {0};
+    openpi_error error = OPENPI_ERROR_INIT, not_policy = OPENPI_ERROR_INIT;
     openpi_session *session = NULL;
     int end = subject_read(&s, &verb_trace, &v->subject, positional + 1, count - 1);
     if (end == END_FINE && count > 1 && v->subject.synthetic)

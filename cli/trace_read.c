@@ -138,7 +138,7 @@ static int take_event(reader *r, const json_t *event) {
                *category = json_string_value(json_object_get(event, "cat"));
     const json_t *arguments = json_object_get(event, "args"), *name = json_object_get(event, "name");
     const json_t *start = json_object_get(event, "ts"), *dur = json_object_get(event, "dur");
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     int c = 0;
     r->events++;
     if (!phase || strcmp(phase, "X") || !category) return 1;
@@ -244,7 +244,7 @@ static int read_all(reader *r) {
 }
 
 int trace_read(const verb *verb, const char *path, trace_file *out) {
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     *out = (trace_file){.breakdown = breakdown_create()};
     if (!out->breakdown) return input_error(verb, "%s: out of memory", path);
     reader r = {.verb = verb, .path = path, .file = gz_open(verb, path), .line = 1, .next = ' ', .out = out};

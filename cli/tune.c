@@ -131,7 +131,7 @@ static void list_plans(tune_job *j) {
 }
 
 static int tune_variant(tune_job *j) {
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     tune_options options = {.rounds = j->v->rounds, .journal = j->journal[0] ? j->journal : NULL, .fresh = j->v->fresh,
                             .library = !j->v->no_library, .progress = show_tuning, .progress_user = j};
     char without[SWITCH_TEXT + 16], text[SWITCH_TEXT];
@@ -283,7 +283,7 @@ static json_t *job_json(const tune_job *j) {
 
 static int finish(tune_job *j) {
     int outcomes[TUNE_OUTCOMES] = {0};
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     for (int i = 0; i < j->tune.count; i++) outcomes[j->tune.rows[i].outcome]++;
     print_rows(j);
     print_pairs(j);

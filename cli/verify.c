@@ -78,7 +78,7 @@ static int verify_run(const void *values, char **positional, int count) {
                                        : "norm-stats");
     progress_start(&t.bar);
     for (int i = 0; i < count; i++) {
-        openpi_error error = {0};
+        openpi_error error = OPENPI_ERROR_INIT;
         if (verify_path(positional[i], &options, put_row, &t, &error) != OPENPI_OK) return library_error(&verb_verify, &error);
     }
     progress_end(&t.bar);

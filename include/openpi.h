@@ -23,8 +23,23 @@
  *   - A child that fork makes may open engines of its own. The parent's engine has no threads and no device
  *     there: openpi_session_create and openpi_session_run return OPENPI_SYSTEM, the close functions return.
  *   - Strings are UTF-8 and NUL-terminated unless a length is given.
- *   - Option structs carry their own size: write OPENPI_*_OPTIONS_INIT first, then set fields. A zero field
- *     is the default.
+ *
+ * Sizes
+ *   Every struct here begins with `size`, the caller's sizeof. OPENPI_*_INIT sets it and makes every other
+ *   field 0, which is the default. So a program and a library of different releases understand each other:
+ *   - A struct that the library reads may be shorter than the library's own (a program of an older release):
+ *     the missing fields are 0. Where it is longer, the bytes that the library does not know must be 0.
+ *   - Of a struct that the library fills, it writes the first `size` bytes at most, sets bytes that it does
+ *     not know to 0 and leaves `size` as it is.
+ *   - In an array element 0's size is the distance between elements. In one that the library reads all sizes
+ *     must be the same; in one that it fills it sets the sizes of the others.
+ *   - A size that no release has (0, less than the first release's, no multiple of sizeof(size_t), above
+ *     64 KiB) and unknown bytes that are not 0 are OPENPI_BAD_ARGUMENT. The sentence names the macro that was
+ *     forgotten. An openpi_error of such a size is left untouched: no sentence can be written into it.
+ *   How a struct grows (for those who change this header): a new field goes to the end, 0 means what was done
+ *   before it, OPENPI_*_INIT gets a value for it. No field is moved, resized or removed, no struct ends in
+ *   padding (src/base/boundary.h lists all of them, the compiler checks it). openpi_dims lies inside other
+ *   structs, so its size never changes: a new field takes the place of one of its `reserved`.
  *
  * Notation: B batch, H action horizon (chunk length), N denoising steps, L prompt tokens.
  * Formulas: MODEL.md of this project, which follows Physical-Intelligence/openpi.
@@ -58,6 +73,7 @@ enum {
     OPENPI_MAX_HORIZON = 64,
     OPENPI_MAX_STEPS = 100,
     OPENPI_MAX_BATCH = 64,
+    OPENPI_MAX_STAGES = 16,      /* places for stage times, OPENPI_STAGES of them used                 */
 };
 
 /* ---- status and errors ---------------------------------------------------------------------------- */
@@ -82,9 +98,12 @@ typedef enum openpi_status {
 } openpi_status;
 
 typedef struct openpi_error {
+    size_t size;                 /* sizeof(openpi_error)                */
     openpi_status status;
     char message[500];           /* one sentence, no newline at its end */
 } openpi_error;
+
+#define OPENPI_ERROR_INIT {sizeof(openpi_error), OPENPI_OK, ""}
 
 /* The text of a status, e.g. "bad file". Never NULL. */
 OPENPI_API const char *openpi_status_text(openpi_status status);
@@ -108,36 +127,49 @@ typedef enum openpi_dtype {
 } openpi_dtype;
 
 typedef struct openpi_device {
+    size_t size;                 /* sizeof(openpi_device)                                           */
     char name[32];               /* what options take: "cpu", "cuda:0"                              */
     char description[128];       /* "AMD EPYC, 2 threads"                                           */
     char path[32];               /* kernels that would run: "avx512_bf16"                           */
     char reason[256];            /* empty if usable, else the one sentence that says why not        */
-    uint64_t memory_bytes;       /* 0 where unknown                                                 */
     int usable;
+    uint64_t memory_bytes;       /* 0 where unknown                                                 */
 } openpi_device;
 
-/* Writes up to `capacity` devices, usable or not; returns how many there are. */
-OPENPI_API int openpi_devices(openpi_device *devices, int capacity);
+#define OPENPI_DEVICE_INIT {sizeof(openpi_device), "", "", "", "", 0, 0}
+
+/* Writes up to `capacity` devices, usable or not; *count is how many there are (may exceed capacity).
+ * `devices` may be NULL where capacity is 0. */
+OPENPI_API openpi_status openpi_devices(openpi_device *devices, int capacity, int *count,
+                                        openpi_error *error);
 
 /* ---- model dimensions and synthetic checkpoints --------------------------------------------------- */
 
 typedef enum openpi_variant { OPENPI_PI0 = 0, OPENPI_PI05 = 1 } openpi_variant;
 
+/* Its size is frozen: it lies inside other structs. */
 typedef struct openpi_dims {
+    size_t size;                 /* sizeof(openpi_dims), 128, also where it lies inside another struct */
     int vision_width, vision_depth, vision_heads, vision_mlp;
     int width, depth, heads, head_dim, mlp;                    /* language stack; one K/V head        */
     int expert_width, expert_mlp;                              /* action expert, same depth and heads */
     int vocab;
+    int reserved[18];                                          /* 0                                   */
 } openpi_dims;
+
+#define OPENPI_DIMS_INIT {sizeof(openpi_dims), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}}
 
 /* A checkpoint whose every weight is a pure function of (seed, tensor name, index). */
 typedef struct openpi_synthetic {
-    openpi_dims dims;
+    size_t size;                 /* sizeof(openpi_synthetic)                                        */
     openpi_variant variant;
-    uint64_t seed;
     int lerobot;                 /* 1: written as LeRobot writes it (names with a leading "model.",
                                     its config and processors) and run by its conventions; same values */
+    uint64_t seed;
+    openpi_dims dims;
 } openpi_synthetic;
+
+#define OPENPI_SYNTHETIC_INIT {sizeof(openpi_synthetic), OPENPI_PI0, 0, 0, OPENPI_DIMS_INIT}
 
 /* Parses "full|tiny|odd[:pi0|pi05[:SEED]]", default "full:pi0:7". */
 OPENPI_API openpi_status openpi_synthetic_parse(const char *spec, openpi_synthetic *synthetic, openpi_error *error);
@@ -158,12 +190,17 @@ OPENPI_API openpi_status openpi_synthetic_write(const openpi_synthetic *syntheti
 /* An optimisation that can be switched off, for measuring what it is worth. Actions stay the same to
  * rounding whichever are off. */
 typedef struct openpi_switch {
+    size_t size;                 /* sizeof(openpi_switch)                                            */
     const char *name;            /* "fused-qkv"                                                      */
     const char *text;            /* what it does, in a line                                          */
 } openpi_switch;
 
-/* Writes up to `capacity` switches, in the order in which `openpi ladder` climbs; returns how many there are. */
-OPENPI_API int openpi_switches(openpi_switch *switches, int capacity);
+#define OPENPI_SWITCH_INIT {sizeof(openpi_switch), NULL, NULL}
+
+/* Writes up to `capacity` switches, in the order in which `openpi ladder` climbs; *count is how many there are
+ * (may exceed capacity). `switches` may be NULL where capacity is 0. The texts are the library's own. */
+OPENPI_API openpi_status openpi_switches(openpi_switch *switches, int capacity, int *count,
+                                         openpi_error *error);
 
 /* ---- engine --------------------------------------------------------------------------------------- */
 
@@ -188,7 +225,9 @@ typedef struct openpi_engine_options {
                                           brings for the device, if any                              */
 } openpi_engine_options;
 
-#define OPENPI_ENGINE_OPTIONS_INIT {sizeof(openpi_engine_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define OPENPI_ENGINE_OPTIONS_INIT                                                                       \
+    {sizeof(openpi_engine_options), NULL, OPENPI_DTYPE_DEFAULT, 0, NULL, 0, NULL, NULL, NULL, NULL, NULL, \
+     NULL}
 
 /* Loads a checkpoint folder (openpi's PyTorch layout or LeRobot's; one file or sharded; F32, BF16, F16)
  * or a .safetensors file and packs its weights for the device. The files stay mapped read-only until the
@@ -199,6 +238,7 @@ OPENPI_API openpi_status openpi_engine_open(const char *checkpoint, const openpi
 OPENPI_API void openpi_engine_close(openpi_engine *engine);
 
 typedef struct openpi_engine_info {
+    size_t size;                 /* sizeof(openpi_engine_info)                                       */
     openpi_dims dims;
     openpi_variant variant;
     openpi_dtype dtype;
@@ -213,7 +253,12 @@ typedef struct openpi_engine_info {
     char table[128];             /* tuner's table in use, empty: none                                */
 } openpi_engine_info;
 
-OPENPI_API void openpi_engine_get_info(const openpi_engine *engine, openpi_engine_info *info);
+#define OPENPI_ENGINE_INFO_INIT                                                                          \
+    {sizeof(openpi_engine_info), OPENPI_DIMS_INIT, OPENPI_PI0, OPENPI_DTYPE_DEFAULT, "", "", 0, 0, 0, 0, 0, \
+     0, 0, "", ""}
+
+OPENPI_API openpi_status openpi_engine_get_info(const openpi_engine *engine, openpi_engine_info *info,
+                                                openpi_error *error);
 
 /* ---- model level ---------------------------------------------------------------------------------- */
 
@@ -224,6 +269,7 @@ typedef enum openpi_pixels {
 
 /* One observation in model space. Everything is read during the call only. */
 typedef struct openpi_sample {
+    size_t size;                              /* sizeof(openpi_sample)                               */
     const void *images[OPENPI_CAMERAS];       /* slot order; ignored where the mask is 0             */
     openpi_pixels pixels;                     /* of all images of the sample                         */
     uint8_t image_mask[OPENPI_CAMERAS];       /* 1: the camera is there                              */
@@ -231,6 +277,9 @@ typedef struct openpi_sample {
     int token_count;                          /* 0 … the session's max_prompt                        */
     const float *state;                       /* [32] normalised, zero padded; NULL allowed for π0.5 */
 } openpi_sample;
+
+#define OPENPI_SAMPLE_INIT                                                                               \
+    {sizeof(openpi_sample), {NULL, NULL, NULL}, OPENPI_PIXELS_U8, {0, 0, 0}, NULL, 0, NULL}
 
 typedef struct openpi_session openpi_session;
 
@@ -263,20 +312,24 @@ typedef enum openpi_stage {
     OPENPI_STAGE_DENOISE,
     OPENPI_STAGE_DOWNLOAD,
     OPENPI_STAGE_ACTIONS,        /* unnormalise, robot output transform                              */
-    OPENPI_STAGES
+    OPENPI_STAGES                /* how many there are, at most OPENPI_MAX_STAGES                    */
 } openpi_stage;
 
 /* "vision" */
 OPENPI_API const char *openpi_stage_name(openpi_stage stage);
 
 typedef struct openpi_timing {
-    double stage_ms[OPENPI_STAGES];
+    size_t size;                 /* sizeof(openpi_timing)                                            */
+    double stage_ms[OPENPI_MAX_STAGES];                  /* by openpi_stage                          */
     double device_ms;            /* inputs resident -> outputs resident (vision … denoise)           */
     double total_ms;             /* host to host                                                     */
 } openpi_timing;
 
+#define OPENPI_TIMING_INIT {sizeof(openpi_timing), {0}, 0, 0}
+
 /* Runs B = `batch` samples (any mix of masks and prompt lengths) through vision, prefix and N Euler steps.
- *   noise    [B][H][32] x at t = 1; NULL: drawn by openpi_noise(seed, call counter)
+ *   noise    [B][H][32] x at t = 1; NULL: sample b draws openpi_noise(seed, runs * 64 + b), where `runs` is
+ *            the session's completed calls (openpi_session_info) and 64 is OPENPI_MAX_BATCH
  *   actions  [B][H][32] normalised actions, x at t = 0
  *   timing   may be NULL
  * A sample's result does not depend on its neighbours, on padding, on what lies behind a mask, or on the
@@ -287,6 +340,7 @@ OPENPI_API openpi_status openpi_session_run(openpi_session *session, const openp
                                             openpi_error *error);
 
 typedef struct openpi_session_info {
+    size_t size;                 /* sizeof(openpi_session_info)                                      */
     int batch, horizon, steps, max_prompt;
     uint64_t bytes;              /* as openpi_session_bytes                                          */
     uint64_t runs;               /* completed calls                                                  */
@@ -295,7 +349,10 @@ typedef struct openpi_session_info {
     char not_recorded[200];      /* why it does not, on a device that records plans; else empty      */
 } openpi_session_info;
 
-OPENPI_API void openpi_session_get_info(const openpi_session *session, openpi_session_info *info);
+#define OPENPI_SESSION_INFO_INIT {sizeof(openpi_session_info), 0, 0, 0, 0, 0, 0, 0, 0, ""}
+
+OPENPI_API openpi_status openpi_session_get_info(const openpi_session *session, openpi_session_info *info,
+                                                 openpi_error *error);
 
 /* What a run hands on between its stages, in fp32, for tests and for checking a machine. */
 typedef enum openpi_tensor {
@@ -340,17 +397,22 @@ typedef struct openpi_policy_options {
     openpi_prompt_state prompt_state;      /* state in the prompt; default by variant and config     */
     int max_prompt;              /* default 48 (π0) or 200 (π0.5), or the checkpoint's               */
     const openpi_synthetic *synthetic;     /* not NULL: embedded tokenizer and statistics            */
+    const char *tokenizer_cache; /* a folder outside the checkpoint where a tokenizer is looked for if neither
+                                    `tokenizer` nor the checkpoint has one; default none             */
 } openpi_policy_options;
 
-#define OPENPI_POLICY_OPTIONS_INIT {sizeof(openpi_policy_options), 0, 0, 0, 0, 0, 0, 0}
+#define OPENPI_POLICY_OPTIONS_INIT                                                                       \
+    {sizeof(openpi_policy_options), NULL, NULL, NULL, NULL, OPENPI_PROMPT_STATE_DEFAULT, 0, NULL, NULL}
 
 /* Reads what turns observations into prepared samples and model actions into robot actions. `checkpoint`
- * is the folder that openpi_engine_open took, or NULL with options->synthetic. */
+ * is the folder that openpi_engine_open took, or NULL with options->synthetic. No file outside the checkpoint
+ * is opened but those that the options name. */
 OPENPI_API openpi_status openpi_policy_open(const char *checkpoint, const openpi_policy_options *options,
                                             openpi_policy **policy, openpi_error *error);
 OPENPI_API void openpi_policy_close(openpi_policy *policy);
 
 typedef struct openpi_policy_info {
+    size_t size;                 /* sizeof(openpi_policy_info)                                       */
     char robot[64];
     char cameras[OPENPI_CAMERAS][64];     /* request key of each slot; empty: always masked           */
     int state_length;            /* what an observation must bring; 0: any up to 32                  */
@@ -359,9 +421,14 @@ typedef struct openpi_policy_info {
     int max_prompt;
     int prompt_state;            /* 1: the state is written into the prompt                          */
     int lerobot;
+    char tokenizer[1024];        /* the file in use, cut to its last 1023 bytes; "embedded": the library's own */
+    char tokenizer_kind[24];     /* "sentencepiece" (tokenizer.model) or "tokenizer.json"            */
 } openpi_policy_info;
 
-OPENPI_API void openpi_policy_get_info(const openpi_policy *policy, openpi_policy_info *info);
+#define OPENPI_POLICY_INFO_INIT {sizeof(openpi_policy_info), "", {"", "", ""}, 0, 0, 0, 0, 0, 0, "", ""}
+
+OPENPI_API openpi_status openpi_policy_get_info(const openpi_policy *policy, openpi_policy_info *info,
+                                                openpi_error *error);
 
 /* What the robot says of its actions: the name ("left_waist") and the unit ("rad") of action 0 … action_dim-1, "" where it
  * does not say, NULL past the last; and how many steps of a chunk it makes a second, 0 where it does not say. The strings
@@ -374,6 +441,7 @@ typedef enum openpi_element { OPENPI_U8 = 0, OPENPI_FLOAT32 = 1, OPENPI_FLOAT64 
 typedef enum openpi_layout { OPENPI_HWC = 0, OPENPI_CHW = 1 } openpi_layout;
 
 typedef struct openpi_image {
+    size_t size;                 /* sizeof(openpi_image)                                             */
     const char *name;            /* slot ("base", "left_wrist", "right_wrist"; also base_0_rgb …) or the
                                     robot's own key ("cam_high", "observation/image")                */
     const void *data;            /* height*width*3 elements, RGB                                     */
@@ -383,8 +451,11 @@ typedef struct openpi_image {
     int height, width;
 } openpi_image;
 
+#define OPENPI_IMAGE_INIT {sizeof(openpi_image), NULL, NULL, OPENPI_U8, OPENPI_HWC, 0, 0}
+
 /* One raw observation. Everything is read during the call only. */
 typedef struct openpi_observation {
+    size_t size;                 /* sizeof(openpi_observation)                                       */
     const openpi_image *images;
     int image_count;
     const double *state;         /* [state_length] robot units                                       */
@@ -393,13 +464,15 @@ typedef struct openpi_observation {
     size_t prompt_length;        /* bytes; 0 with a non-NULL prompt: strlen                          */
 } openpi_observation;
 
+#define OPENPI_OBSERVATION_INIT {sizeof(openpi_observation), NULL, 0, NULL, 0, NULL, 0}
+
 typedef struct openpi_request openpi_request;
 
 OPENPI_API openpi_status openpi_request_create(const openpi_policy *policy, openpi_request **request, openpi_error *error);
 OPENPI_API void openpi_request_close(openpi_request *request);
 
 /* Robot transform, normalisation, resize, tokenizer: fills the request. After it openpi_request_sample
- * is what the model takes. timing (may be NULL): picture and prompt stages are set. */
+ * is what the model takes. timing (may be NULL): picture and prompt stages are set, the rest is 0. */
 OPENPI_API openpi_status openpi_request_prepare(openpi_request *request, const openpi_observation *observation,
                                                 openpi_timing *timing, openpi_error *error);
 
@@ -407,8 +480,10 @@ OPENPI_API openpi_status openpi_request_prepare(openpi_request *request, const o
 OPENPI_API openpi_status openpi_request_prepare_msgpack(openpi_request *request, const void *bytes, size_t count,
                                                         openpi_timing *timing, openpi_error *error);
 
-/* Valid until the next prepare or close. NULL where nothing was prepared or the last prepare failed. */
-OPENPI_API const openpi_sample *openpi_request_sample(const openpi_request *request);
+/* What the model takes; what it points to is the request's and valid until the next prepare or close. Where
+ * nothing was prepared, or the last prepare failed, it is OPENPI_BAD_ARGUMENT. */
+OPENPI_API openpi_status openpi_request_sample(const openpi_request *request, openpi_sample *sample,
+                                               openpi_error *error);
 
 /* 1: the prompt had more than max_prompt tokens and was cut there, as openpi does (it logs a warning). */
 OPENPI_API int openpi_request_prompt_truncated(const openpi_request *request);
@@ -418,18 +493,20 @@ OPENPI_API const double *openpi_request_state(const openpi_request *request, int
 
 /* Model actions [horizon][32] -> robot actions [horizon][action_dim]: unnormalise, absolute actions with
  * this request's state, robot output transform. double as in openpi; LeRobot's arithmetic is float.
- * A model action or a result that is NaN or infinite is a bad input. */
+ * A model action or a result that is NaN or infinite is a bad input. `capacity`: doubles that `actions`
+ * holds, at least horizon * action_dim. */
 OPENPI_API openpi_status openpi_request_finish(const openpi_request *request, const float *model_actions, int horizon,
-                                               double *actions, openpi_error *error);
+                                               double *actions, size_t capacity, openpi_error *error);
 
-/* prepare + openpi_session_run (batch 1) + finish. noise [H][32] or NULL. actions [H][action_dim].
+/* prepare + openpi_session_run (batch 1) + finish. noise [H][32] or NULL. actions [H][action_dim];
+ * `capacity`: doubles that it holds, which is checked first.
  * A policy of the other variant than the session's engine, or opened for a LeRobot checkpoint where the
  * engine's is openpi's (or the reverse), is a bad argument: its actions would be wrong. So is a session whose
  * horizon was left to the checkpoint and is not the policy's, or whose max_prompt was and is shorter; what
  * the caller set is taken. */
 OPENPI_API openpi_status openpi_policy_infer(openpi_request *request, openpi_session *session,
                                              const openpi_observation *observation, const float *noise, double *actions,
-                                             openpi_timing *timing, openpi_error *error);
+                                             size_t capacity, openpi_timing *timing, openpi_error *error);
 
 /* Decodes a PNG or JPEG file's bytes into RGB uint8 HWC, allocated: free with openpi_free. The picture is turned
  * upright by its EXIF orientation, where it has one; *height and *width are those of the upright picture. `name` is

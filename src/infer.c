@@ -1,18 +1,28 @@
 /* The whole journey of one request: observation -> sample -> model -> robot actions. Also what needs every
  * layer at once: the list of devices. */
 #include "backend/backend.h"
+#include "base/boundary.h"
 #include "base/clock.h"
 #include "base/report.h"
 #include "openpi_internal.h"
 #include "policy/policy.h"
 
-int openpi_devices(openpi_device *devices, int capacity) {
-    int count = 0;
+enum { MOST_DEVICES = 64 };      /* of one backend */
+
+openpi_status openpi_devices(openpi_device *devices, int capacity, int *count, openpi_error *error) {
+    openpi_device own[MOST_DEVICES];
+    int found = 0;
+    if (!count || (!devices && capacity > 0))
+        return report(error, OPENPI_BAD_ARGUMENT, "devices: %s is NULL", count ? "the array" : "count");
+    if (capacity > 0) TRY(BOUNDARY_CHECK(openpi_device, devices, error));
     for (int i = 0; backends[i]; i++) {
-        int room = count < capacity ? capacity - count : 0;
-        count += backends[i]->devices(room ? devices + count : NULL, room);
+        int here = backends[i]->devices(own, MOST_DEVICES);
+        if (here > MOST_DEVICES) here = MOST_DEVICES;
+        for (int d = 0; d < here; d++, found++)
+            if (found < capacity) BOUNDARY_GIVE_AT(openpi_device, &own[d], devices, found);
     }
-    return count;
+    *count = found;
+    return OPENPI_OK;
 }
 
 /* A policy and a session that were not made for each other compute actions that look like any. A horizon or a
@@ -47,27 +57,30 @@ static openpi_status check_match(const openpi_policy *policy, const openpi_sessi
 }
 
 openpi_status openpi_policy_infer(openpi_request *request, openpi_session *session, const openpi_observation *observation,
-                                  const float *noise, double *actions, openpi_timing *timing, openpi_error *error) {
+                                  const float *noise, double *actions, size_t capacity, openpi_timing *timing,
+                                  openpi_error *error) {
     float model_actions[OPENPI_MAX_HORIZON * OPENPI_ACTION_DIM];
-    openpi_timing prepared = {0}, ran = {0};
+    openpi_timing prepared = OPENPI_TIMING_INIT, ran = OPENPI_TIMING_INIT;
+    openpi_sample sample = OPENPI_SAMPLE_INIT;
     double start = clock_ms();
     if (!session || !request || !actions)
         return report(error, OPENPI_BAD_ARGUMENT, "policy infer: %s is NULL",
                       !session   ? "the session"
                       : !request ? "the request"
                                  : "actions");
+    TRY(BOUNDARY_CHECK(openpi_timing, timing, error));
     TRY(check_match(request_policy(request), session, error));
+    TRY(request_check_capacity(request, session->options.horizon, capacity, error));
     TRY(openpi_request_prepare(request, observation, &prepared, error));
-    TRY(openpi_session_run(session, openpi_request_sample(request), 1, noise, model_actions, &ran, error));
+    TRY(openpi_request_sample(request, &sample, error));
+    TRY(openpi_session_run(session, &sample, 1, noise, model_actions, &ran, error));
     double finish = clock_ms();
-    TRY(openpi_request_finish(request, model_actions, session->options.horizon, actions, error));
+    TRY(openpi_request_finish(request, model_actions, session->options.horizon, actions, capacity, error));
     double end = clock_ms();
-    if (timing) {
-        *timing = ran;
-        timing->stage_ms[OPENPI_STAGE_PICTURE] = prepared.stage_ms[OPENPI_STAGE_PICTURE];
-        timing->stage_ms[OPENPI_STAGE_PROMPT] = prepared.stage_ms[OPENPI_STAGE_PROMPT];
-        timing->stage_ms[OPENPI_STAGE_ACTIONS] = end - finish;
-        timing->total_ms = end - start;
-    }
+    ran.stage_ms[OPENPI_STAGE_PICTURE] = prepared.stage_ms[OPENPI_STAGE_PICTURE];
+    ran.stage_ms[OPENPI_STAGE_PROMPT] = prepared.stage_ms[OPENPI_STAGE_PROMPT];
+    ran.stage_ms[OPENPI_STAGE_ACTIONS] = end - finish;
+    ran.total_ms = end - start;
+    BOUNDARY_GIVE(openpi_timing, &ran, timing);
     return OPENPI_OK;
 }

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/boundary.h"
 #include "base/json.h"
 #include "base/report.h"
 #include "openpi_internal.h"
@@ -55,13 +56,14 @@ static openpi_status price_all(const checkpoint *checkpoint, json_t *out, openpi
 /* How observations are prepared; where that cannot be told, the sentence that says why. */
 static openpi_status describe_policy(const char *path, const openpi_policy_options *options, json_t *out, openpi_error *error) {
     openpi_policy *policy = NULL;
-    openpi_policy_info info;
-    openpi_error why;
+    openpi_policy_info info = OPENPI_POLICY_INFO_INIT;
+    openpi_error why = OPENPI_ERROR_INIT;
     openpi_status status = openpi_policy_open(path, options, &policy, &why);
     if (status == OPENPI_NO_MEMORY) return report(error, status, "%s", why.message);
     if (status != OPENPI_OK) return put(out, "policy", json_pack("{s:s}", "reason", why.message), error);
-    openpi_policy_get_info(policy, &info);
+    status = openpi_policy_get_info(policy, &info, error);
     openpi_policy_close(policy);
+    TRY(status);
     TRY(put(out, "policy",
             json_pack("{s:s, s:i, s:i, s:i, s:i, s:b}", "robot", info.robot, "state_length", info.state_length, "action_dim",
                       info.action_dim, "horizon", info.horizon, "max_prompt", info.max_prompt, "prompt_state", info.prompt_state),
@@ -76,10 +78,17 @@ static openpi_status describe_policy(const char *path, const openpi_policy_optio
 openpi_status openpi_inspect(const char *path, const openpi_policy_options *options, char **json, openpi_error *error) {
     checkpoint *checkpoint = NULL;
     json_t *root = NULL, *memory;
+    openpi_policy_options own;
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     if (!json) return report(error, OPENPI_BAD_ARGUMENT, "inspect: json is NULL");
-    openpi_status status = checkpoint_open(path, options ? options->synthetic : NULL, &checkpoint, error);
+    TRY(BOUNDARY_TAKE(openpi_policy_options, options, &own, error));
+    if (own.synthetic) {
+        TRY(BOUNDARY_TAKE(openpi_synthetic, own.synthetic, &synthetic, error));
+        own.synthetic = &synthetic;
+    }
+    openpi_status status = checkpoint_open(path, own.synthetic, &checkpoint, error);
     if (status == OPENPI_OK) status = checkpoint_describe(checkpoint, &root, error);
-    if (status == OPENPI_OK) status = describe_policy(path, options, root, error);
+    if (status == OPENPI_OK) status = describe_policy(path, &own, root, error);
     if (status == OPENPI_OK) status = put(root, "memory", memory = json_array(), error);
     if (status == OPENPI_OK) status = price_all(checkpoint, memory, error);
     if (status == OPENPI_OK) {

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/boundary.h"
 #include "base/report.h"
 #include "model/tuning.h"
 #include "openpi_internal.h"
@@ -32,9 +33,6 @@ static const backend *find_backend(const char *device) {
 }
 
 static openpi_status check_options(const openpi_engine_options *o, const char *checkpoint, openpi_error *error) {
-    if (o->size != sizeof *o)
-        return report(error, OPENPI_BAD_ARGUMENT, "engine options: size is %zu, expected %zu (OPENPI_ENGINE_OPTIONS_INIT)",
-                      o->size, sizeof *o);
     if (!checkpoint == !o->synthetic)
         return report(error, OPENPI_BAD_ARGUMENT, "engine: %s, expected a checkpoint or a synthetic model",
                       checkpoint ? "both a checkpoint and a synthetic model given"
@@ -74,13 +72,18 @@ static openpi_status open_parts(openpi_engine *e, const char *path, const openpi
 
 openpi_status openpi_engine_open(const char *path, const openpi_engine_options *options, openpi_engine **engine,
                                  openpi_error *error) {
-    openpi_engine_options none = OPENPI_ENGINE_OPTIONS_INIT;
+    openpi_engine_options own;
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     if (!engine) return report(error, OPENPI_BAD_ARGUMENT, "engine: the address for the engine is NULL");
-    if (!options) options = &none;
-    TRY(check_options(options, path, error));
+    TRY(BOUNDARY_TAKE(openpi_engine_options, options, &own, error));
+    if (own.synthetic) {
+        TRY(BOUNDARY_TAKE(openpi_synthetic, own.synthetic, &synthetic, error));
+        own.synthetic = &synthetic;
+    }
+    TRY(check_options(&own, path, error));
     openpi_engine *e = engine_new();
     if (!e) return report_no_memory(error, sizeof *e, "the engine");
-    openpi_status status = open_parts(e, path, options, error);
+    openpi_status status = open_parts(e, path, &own, error);
     if (status != OPENPI_OK) {
         openpi_engine_close(e);
         return status;
@@ -128,21 +131,26 @@ void openpi_engine_close(openpi_engine *e) {
     if (e) engine_release(e);
 }
 
-void openpi_engine_get_info(const openpi_engine *e, openpi_engine_info *info) {
-    *info = (openpi_engine_info){.dims = e->checkpoint->dims,
-                                 .variant = e->checkpoint->variant,
-                                 .dtype = e->dtype,
-                                 .threads = pool_threads(e->pool),
-                                 .lerobot = e->checkpoint->lerobot,
-                                 .default_horizon = e->checkpoint->horizon,
-                                 .default_steps = e->checkpoint->steps,
-                                 .default_prompt = e->checkpoint->max_prompt,
-                                 .parameters = e->checkpoint->parameters,
-                                 .weight_bytes = e->model->bytes};
-    snprintf(info->device, sizeof info->device, "%s", e->device->backend->name);
-    snprintf(info->path, sizeof info->path, "%s", e->device->path);
-    switches_write(e->off, info->without, sizeof info->without);
-    if (e->tuning) snprintf(info->table, sizeof info->table, "%s", e->tuning->source);
+openpi_status openpi_engine_get_info(const openpi_engine *e, openpi_engine_info *info, openpi_error *error) {
+    if (!e || !info)
+        return report(error, OPENPI_BAD_ARGUMENT, "engine info: %s is NULL", e ? "info" : "the engine");
+    TRY(BOUNDARY_CHECK(openpi_engine_info, info, error));
+    openpi_engine_info own = {.dims = e->checkpoint->dims,
+                              .variant = e->checkpoint->variant,
+                              .dtype = e->dtype,
+                              .threads = pool_threads(e->pool),
+                              .lerobot = e->checkpoint->lerobot,
+                              .default_horizon = e->checkpoint->horizon,
+                              .default_steps = e->checkpoint->steps,
+                              .default_prompt = e->checkpoint->max_prompt,
+                              .parameters = e->checkpoint->parameters,
+                              .weight_bytes = e->model->bytes};
+    snprintf(own.device, sizeof own.device, "%s", e->device->backend->name);
+    snprintf(own.path, sizeof own.path, "%s", e->device->path);
+    switches_write(e->off, own.without, sizeof own.without);
+    if (e->tuning) snprintf(own.table, sizeof own.table, "%s", e->tuning->source);
+    BOUNDARY_GIVE(openpi_engine_info, &own, info);
+    return OPENPI_OK;
 }
 
 int engine_set_off(openpi_engine *e, uint32_t off) {
@@ -154,8 +162,15 @@ int engine_set_off(openpi_engine *e, uint32_t off) {
     return 1;
 }
 
-int openpi_switches(openpi_switch *switches, int capacity) {
-    for (int i = 0; i < SWITCHES && i < capacity; i++)
-        switches[i] = (openpi_switch){switch_name((op_switch)i), switch_text((op_switch)i)};
-    return SWITCHES;
+openpi_status openpi_switches(openpi_switch *switches, int capacity, int *count, openpi_error *error) {
+    int given = capacity < SWITCHES ? capacity : SWITCHES;
+    if (!count || (!switches && capacity > 0))
+        return report(error, OPENPI_BAD_ARGUMENT, "switches: %s is NULL", count ? "the array" : "count");
+    if (given > 0) TRY(BOUNDARY_CHECK(openpi_switch, switches, error));
+    for (int i = 0; i < given; i++) {
+        openpi_switch own = {sizeof own, switch_name((op_switch)i), switch_text((op_switch)i)};
+        BOUNDARY_GIVE_AT(openpi_switch, &own, switches, i);
+    }
+    *count = SWITCHES;
+    return OPENPI_OK;
 }

@@ -29,6 +29,7 @@ struct openpi_session {
     char no_recording[200];              /* why it does, where the device could have recorded it            */
     plan_inputs in;                      /* the host's copy of the inputs                                    */
     void *host;                          /* its memory; NULL where device memory is host memory              */
+    openpi_sample samples[OPENPI_MAX_BATCH];             /* of the call that runs                            */
     call_counts last;                    /* of the newest call                                               */
     uint64_t runs;
     openpi_observer observer;

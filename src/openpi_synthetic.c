@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/boundary.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/report.h"
@@ -270,16 +271,20 @@ static openpi_status make_all(made *m, const order *o, openpi_error *error) {
                                error);
 }
 
-openpi_status openpi_synthetic_write(const openpi_synthetic *synthetic, const char *folder, uint64_t shard_bytes, int threads,
+openpi_status openpi_synthetic_write(const openpi_synthetic *given, const char *folder, uint64_t shard_bytes,
+                                     int threads,
                                      openpi_progress progress, void *progress_user, openpi_error *error) {
-    if (!synthetic || !folder || !*folder)
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
+    if (!given || !folder || !*folder)
         return report(error, OPENPI_BAD_ARGUMENT, "%s, expected a synthetic model and a folder's path",
-                      synthetic ? "the folder's path is empty" : "the synthetic model is NULL");
-    if (synthetic->variant != OPENPI_PI0 && synthetic->variant != OPENPI_PI05)
+                      given ? "the folder's path is empty" : "the synthetic model is NULL");
+    TRY(BOUNDARY_TAKE(openpi_synthetic, given, &synthetic, error));
+    if (synthetic.variant != OPENPI_PI0 && synthetic.variant != OPENPI_PI05)
         return report(error, OPENPI_BAD_ARGUMENT, "the synthetic model's variant is %d, expected OPENPI_PI0 or OPENPI_PI05",
-                      (int)synthetic->variant);
-    TRY(dims_check(&synthetic->dims, "the synthetic model", error));
-    order o = {.synthetic = synthetic, .shard_bytes = shard_bytes, .progress = progress, .progress_user = progress_user};
+                      (int)synthetic.variant);
+    TRY(dims_check(&synthetic.dims, "the synthetic model", error));
+    order o = {.synthetic = &synthetic, .shard_bytes = shard_bytes, .progress = progress,
+               .progress_user = progress_user};
     made m = {.folder = folder};
     TRY(pool_create(threads, 0, &o.pool, error));
     openpi_status status = make_all(&m, &o, error);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/boundary.h"
 #include "base/clock.h"
 #include "base/finite.h"
 #include "base/report.h"
@@ -24,13 +25,8 @@ static openpi_status in_range(const char *what, int value, int low, int high, op
 
 static openpi_status resolve(const openpi_engine *engine, const openpi_session_options *given, openpi_session_options *out,
                              openpi_error *error) {
-    openpi_session_options none = OPENPI_SESSION_OPTIONS_INIT;
     if (!engine) return report(error, OPENPI_BAD_ARGUMENT, "session: the engine is NULL");
-    if (!given) given = &none;
-    if (given->size != sizeof *given)
-        return report(error, OPENPI_BAD_ARGUMENT, "session options: size is %zu, expected %zu (OPENPI_SESSION_OPTIONS_INIT)",
-                      given->size, sizeof *given);
-    *out = *given;
+    TRY(BOUNDARY_TAKE(openpi_session_options, given, out, error));
     if (!out->batch) out->batch = 1;
     if (!out->horizon) out->horizon = engine->checkpoint->horizon;
     if (!out->steps) out->steps = engine->checkpoint->steps;
@@ -105,7 +101,7 @@ static openpi_status take_memory(openpi_session *s, openpi_error *error) {
     TRY(upload_inputs(s, s->in.state, error));
     TRY(backend->run(device, s->plan->setup, s->plan->setup_count, s->work, NULL, error));
     if (!backend->record) return OPENPI_OK;
-    openpi_error why;
+    openpi_error why = OPENPI_ERROR_INIT;
     openpi_status status = backend->record(device, s->plan->ops, s->plan->count, s->work, &s->recording, &why);
     for (int way = 0; way < PLAN_WAYS && status == OPENPI_OK; way++) {
         status = record_way(s, way, &why);
@@ -116,8 +112,7 @@ static openpi_status take_memory(openpi_session *s, openpi_error *error) {
         if (status != OPENPI_OK) snprintf(s->no_recording, sizeof s->no_recording, "%.199s", why.message);
         return OPENPI_OK;
     }
-    if (error) *error = why;
-    return status;
+    return report_again(error, &why);
 }
 
 openpi_status session_create(openpi_engine *engine, const openpi_session_options *options, int state_every_step,
@@ -171,11 +166,22 @@ void openpi_session_close(openpi_session *s) {
     free(s);
 }
 
-void openpi_session_get_info(const openpi_session *s, openpi_session_info *info) {
-    *info = (openpi_session_info){s->options.batch,      s->options.horizon,   s->options.steps,
-                                  s->options.max_prompt, session_total(s),     s->runs,
-                                  s->plan->count,        s->recording != NULL, ""};
-    if (!s->recording) memcpy(info->not_recorded, s->no_recording, sizeof info->not_recorded);
+openpi_status openpi_session_get_info(const openpi_session *s, openpi_session_info *info,
+                                      openpi_error *error) {
+    if (!s || !info)
+        return report(error, OPENPI_BAD_ARGUMENT, "session info: %s is NULL", s ? "info" : "the session");
+    TRY(BOUNDARY_CHECK(openpi_session_info, info, error));
+    openpi_session_info own = {.batch = s->options.batch,
+                               .horizon = s->options.horizon,
+                               .steps = s->options.steps,
+                               .max_prompt = s->options.max_prompt,
+                               .bytes = session_total(s),
+                               .runs = s->runs,
+                               .operations = s->plan->count,
+                               .recorded = s->recording != NULL};
+    if (!s->recording) memcpy(own.not_recorded, s->no_recording, sizeof own.not_recorded);
+    BOUNDARY_GIVE(openpi_session_info, &own, info);
+    return OPENPI_OK;
 }
 
 void openpi_session_observe(openpi_session *s, openpi_observer observer, void *user) {
@@ -239,15 +245,17 @@ static openpi_status check_sample(const openpi_session *s, const openpi_sample *
     return check_finite("state", b, sample->state, OPENPI_ACTION_DIM, error);
 }
 
-static openpi_status check_call(const openpi_session *s, const openpi_sample *samples, int batch, const float *noise,
-                                const float *actions, openpi_error *error) {
+/* The caller's samples into s->samples, checked. */
+static openpi_status take_call(openpi_session *s, const openpi_sample *samples, int batch, const float *noise,
+                               const float *actions, openpi_error *error) {
     if (!samples || !actions)
         return report(error, OPENPI_BAD_ARGUMENT, "session run: %s is NULL", samples ? "actions" : "samples");
     if (batch < 1 || batch > s->options.batch)
         return report(error, OPENPI_BAD_ARGUMENT, "session run: batch is %d, expected 1 to %d (the session's)", batch,
                       s->options.batch);
     for (int b = 0; b < batch; b++) {
-        TRY(check_sample(s, &samples[b], samples[0].pixels, b, error));
+        TRY(BOUNDARY_TAKE_AT(openpi_sample, samples, b, &s->samples[b], error));
+        TRY(check_sample(s, &s->samples[b], s->samples[0].pixels, b, error));
         size_t one = (size_t)s->options.horizon * OPENPI_ACTION_DIM;
         if (noise) TRY(check_finite("noise", b, noise + (size_t)b * one, one, error));
     }
@@ -446,13 +454,15 @@ static openpi_status hand_out(openpi_session *s, int batch, float *actions, open
         isnan(x[i]) ? (double)NAN : (double)x[i]);
 }
 
-openpi_status openpi_session_run(openpi_session *s, const openpi_sample *samples, int batch, const float *noise, float *actions,
-                                 openpi_timing *timing, openpi_error *error) {
+openpi_status openpi_session_run(openpi_session *s, const openpi_sample *given, int batch, const float *noise,
+                                 float *actions, openpi_timing *timing, openpi_error *error) {
     if (!s) return report(error, OPENPI_BAD_ARGUMENT, "session run: the session is NULL");
     TRY(engine_check_process(s->engine, "session run", error));
-    TRY(check_call(s, samples, batch, noise, actions, error));
+    TRY(BOUNDARY_CHECK(openpi_timing, timing, error));
+    TRY(take_call(s, given, batch, noise, actions, error));
+    const openpi_sample *samples = s->samples;
     device *device = s->engine->device;
-    openpi_timing t = {0};
+    openpi_timing t = OPENPI_TIMING_INIT;
     double start = clock_ms();
     TRY(upload_call(s, samples, batch, noise, error));
     double uploaded = clock_ms();
@@ -469,12 +479,10 @@ openpi_status openpi_session_run(openpi_session *s, const openpi_sample *samples
     TRY(hand_out(s, batch, actions, error));
     double end = clock_ms();
     s->runs++;
-    if (timing) {
-        t.stage_ms[OPENPI_STAGE_UPLOAD] = uploaded - start;
-        t.stage_ms[OPENPI_STAGE_DOWNLOAD] = end - ran;
-        t.device_ms = ran - uploaded;
-        t.total_ms = end - start;
-        *timing = t;
-    }
+    t.stage_ms[OPENPI_STAGE_UPLOAD] = uploaded - start;
+    t.stage_ms[OPENPI_STAGE_DOWNLOAD] = end - ran;
+    t.device_ms = ran - uploaded;
+    t.total_ms = end - start;
+    BOUNDARY_GIVE(openpi_timing, &t, timing);
     return OPENPI_OK;
 }

@@ -72,7 +72,7 @@ static inline void generated_ok(openpi_status status, const openpi_error *error)
 
 /* What is in `at` now; the caller frees it. */
 static inline unsigned char *generated_bytes(device *device, const void *at, size_t bytes) {
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     unsigned char *out = malloc(bytes);
     assert_non_null(out);
     generated_ok(device->backend->download(device, out, at, bytes, &error), &error);
@@ -89,7 +89,7 @@ static inline void generated_same(const unsigned char *made, const unsigned char
 
 /* Device memory full of 0xff. */
 static inline void *generated_poisoned(device *device, size_t bytes) {
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     void *memory = NULL, *ff = malloc(bytes);
     assert_non_null(ff);
     memset(ff, 0xff, bytes);
@@ -107,7 +107,7 @@ static inline void check_generated_case(device *device, int number, int f32, int
                                .f32 = f32};
     generated_matrix from = {.column = source.column, .row_length = source.row_length};
     matrix m = {NULL, 0, c->k, f32 ? DTYPE_F32 : DTYPE_BF16, c->form, c->heads, c->head_dim, raw};
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     char what[80];
     snprintf(what, sizeof what, "matrix %d, %s%s", number, f32 ? "f32" : "bf16", raw ? ", raw" : "");
     for (int i = 0; i < GENERATED_PARTS && c->rows[i]; i++) {
@@ -150,7 +150,7 @@ static inline void check_generated_model(device *device, pool *pool, const check
     backend without = *whole;
     unsigned char *bytes[2];
     size_t count = 0;
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     without.matrix_generate = NULL;
     for (int way = 0; way < 2; way++) {
         model *m;

@@ -17,7 +17,7 @@
 #include "backend/gpu/gpu.h"
 #include "openpi_internal.h"
 
-static openpi_error error;
+static openpi_error error = OPENPI_ERROR_INIT;
 
 static inline void must(openpi_status status) {
     if (status != OPENPI_OK) fail_msg("%s", error.message);
@@ -47,7 +47,10 @@ static inline void draw(inputs *in) {
     for (int i = 0; i < BATCH * OPENPI_CAMERAS * PIXELS; i++) in->images[i] = (uint8_t)next_random();
     for (int b = 0; b < BATCH; b++) {
         openpi_sample *s = &in->samples[b];
-        *s = (openpi_sample){.tokens = in->tokens[b], .token_count = (int)(next_random() % (PROMPT + 1)), .state = in->state[b]};
+        *s = (openpi_sample){.size = sizeof *s,
+                             .tokens = in->tokens[b],
+                             .token_count = (int)(next_random() % (PROMPT + 1)),
+                             .state = in->state[b]};
         for (int c = 0; c < OPENPI_CAMERAS; c++) {
             s->images[c] = in->images + (size_t)(b * OPENPI_CAMERAS + c) * PIXELS;
             s->image_mask[c] = c == 0 || next_random() % 3;
@@ -63,7 +66,7 @@ static int without_gpu;
 static inline int verdict(int failed) { return failed ? failed : without_gpu ? 77 : 0; }
 
 static inline int open_engine(const char *spec, openpi_dtype dtype, openpi_engine **engine) {
-    openpi_synthetic synthetic;
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
     must(openpi_synthetic_parse(spec, &synthetic, &error));
     options.synthetic = &synthetic;

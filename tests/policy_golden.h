@@ -31,7 +31,7 @@
     } while (0)
 
 static inline tensors *golden_open(const char *path) {
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     tensors *file = NULL;
     WORKS(tensors_open(path, &file, &error));
     return file;
@@ -79,7 +79,7 @@ static inline void golden_tokens(const openpi_sample *sample, const int32_t *tok
 }
 
 static inline char *golden_read(const char *path, size_t *bytes) {
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     char *data = NULL;
     WORKS(file_read(path, 64 << 20, &data, bytes, &error));
     return data;

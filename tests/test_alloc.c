@@ -16,6 +16,7 @@
 #include "openpi.h"
 #include "scratch.h"
 #include "verify_rows.h"
+#include "structs.h"
 
 #if ALLOCATOR
 
@@ -23,7 +24,8 @@ static scratch place;
 static const char dims[] = "{\"vision\": [72, 1, 1, 24], \"vlm\": [24, 2, 2, 32, 40], \"expert\": [16, 24], \"vocab\": 2048}";
 
 static openpi_synthetic model(openpi_variant variant, int lerobot) {
-    openpi_synthetic s = {.variant = variant, .seed = 7, .lerobot = lerobot};
+    openpi_synthetic s = {.size = sizeof(openpi_synthetic), .dims = OPENPI_DIMS_INIT, .variant = variant,
+                          .seed = 7, .lerobot = lerobot};
     assert_int_equal(openpi_dims_parse(dims, &s.dims, NULL), OPENPI_OK);
     return s;
 }
@@ -50,7 +52,7 @@ static int make_material(void **state) {
     snprintf(m->sharded, sizeof m->sharded, "%s/sharded", place.folder);
     snprintf(m->lerobot, sizeof m->lerobot, "%s/lerobot", place.folder);
     snprintf(m->written, sizeof m->written, "%s/written", place.folder);
-    openpi_error error = {.message = ""};
+    openpi_error error = OPENPI_ERROR_INIT;
     if (openpi_synthetic_write(&m->pi0, m->plain, 0, 1, NULL, NULL, &error) ||
         openpi_synthetic_write(&m->pi05, m->sharded, 100000, 1, NULL, NULL, &error) ||
         openpi_synthetic_write(&m->hub, m->lerobot, 0, 1, NULL, NULL, &error)) {
@@ -110,7 +112,8 @@ static openpi_status infer(holdings *h, const char *checkpoint, const openpi_syn
     openpi_session_options session = OPENPI_SESSION_OPTIONS_INIT;
     static const int32_t tokens[] = {2, 5, 9};
     openpi_sample sample = {
-        .images = {material.picture}, .image_mask = {1}, .tokens = tokens, .token_count = 3, .state = material.noise};
+        .size = sizeof(openpi_sample), .images = {material.picture}, .image_mask = {1}, .tokens = tokens,
+            .token_count = 3, .state = material.noise};
     float actions[4 * OPENPI_ACTION_DIM], seen = 0;
     uint64_t bytes;
     options.synthetic = synthetic;
@@ -149,19 +152,17 @@ static openpi_status from_lerobot(holdings *h, openpi_error *error) {
 
 static openpi_status policy(holdings *h, const char *checkpoint, const openpi_policy_options *options, const char *camera,
                             int states, openpi_error *error) {
-    openpi_image image = {
-        .name = camera, .data = material.picture, .element = OPENPI_U8, .layout = OPENPI_HWC, .height = 300, .width = 400};
+    openpi_image image = IMAGE(camera, material.picture, OPENPI_U8, OPENPI_HWC, 300, 400);
     double state[OPENPI_ACTION_DIM] = {0}, actions[4 * OPENPI_ACTION_DIM];
     static char text[20000];             /* longer than what a request has ready */
     memset(text, 'a', sizeof text - 1);
-    openpi_observation observation = {
-        .images = &image, .image_count = 1, .state = state, .state_length = states, .prompt = "pick up the cup"};
+    openpi_observation observation = OBSERVATION(&image, 1, state, states, "pick up the cup", 0);
     STEP(openpi_policy_open(checkpoint, options, &h->policy, error));
     STEP(openpi_request_create(h->policy, &h->request, error));
     STEP(openpi_request_prepare(h->request, &observation, NULL, error));
     observation.prompt = text;
     STEP(openpi_request_prepare(h->request, &observation, NULL, error));
-    return openpi_request_finish(h->request, material.noise, 4, actions, error);
+    return openpi_request_finish(h->request, material.noise, 4, actions, CAPACITY(actions), error);
 }
 
 static openpi_status openpi_policy_scenario(holdings *h, openpi_error *error) {
@@ -182,7 +183,7 @@ static openpi_status robot_policy_scenario(holdings *h, openpi_error *error) {
     STEP(openpi_policy_open(NULL, &options, &h->policy, error));
     STEP(openpi_request_create(h->policy, &h->request, error));
     STEP(openpi_request_prepare_msgpack(h->request, material.request, material.request_bytes, NULL, error));
-    return openpi_request_finish(h->request, material.noise, 4, actions, error);
+    return openpi_request_finish(h->request, material.noise, 4, actions, CAPACITY(actions), error);
 }
 
 static openpi_status png(holdings *h, openpi_error *error) {
@@ -234,7 +235,7 @@ static openpi_status write_lerobot(holdings *h, openpi_error *error) {
 }
 
 static openpi_status parse(holdings *h, openpi_error *error) {
-    openpi_synthetic synthetic;
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     (void)h;
     STEP(openpi_synthetic_parse("odd:pi05:3", &synthetic, error));
     return openpi_dims_parse(dims, &synthetic.dims, error);
@@ -270,7 +271,7 @@ typedef struct outcome {
 } outcome;
 
 static outcome attempt(const scenario *s, long long fail_at, int and_on) {
-    outcome o = {.error = {.message = ""}};
+    outcome o = {.error = OPENPI_ERROR_INIT};
     holdings h = {0};
     long long blocks = atomic_load(&allocator_blocks), files = atomic_load(&allocator_files),
               calls = atomic_load(&allocator_calls);

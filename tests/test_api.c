@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "openpi.h"
+#include "structs.h"
 
 enum { DIM = OPENPI_ACTION_DIM, SIDE = OPENPI_IMAGE_SIZE, PICTURE = SIDE * SIDE * 3, H = 3, N = 2, B = 2, L = 12 };
 
@@ -21,13 +22,13 @@ static uint8_t picture[PICTURE];
 
 #define WORKS(call)                                                     \
     do {                                                                \
-        openpi_error works_error_ = {.message = ""};                    \
+        openpi_error works_error_ = OPENPI_ERROR_INIT;                  \
         openpi_error *error = &works_error_;                            \
         if ((call) != OPENPI_OK) fail_msg("%s: %s", #call, error->message); \
     } while (0)
 
 static openpi_engine *open_odd(const char *model, openpi_dtype dtype) {
-    openpi_synthetic synthetic;
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
     openpi_engine *engine = NULL;
     WORKS(openpi_synthetic_parse(model, &synthetic, error));
@@ -49,7 +50,8 @@ static openpi_sample one_sample(void) {
     static const int32_t tokens[] = {2, 17, 33, 4};
     static const float state[DIM] = {0.5f, -0.25f};
     return (openpi_sample){
-        .images = {picture, picture}, .image_mask = {1, 1, 0}, .tokens = tokens, .token_count = 4, .state = state};
+        .size = sizeof(openpi_sample), .images = {picture, picture}, .image_mask = {1, 1, 0},
+            .tokens = tokens, .token_count = 4, .state = state};
 }
 
 /* ---- texts and constants ---------------------------------------------------------------------------- */
@@ -150,11 +152,14 @@ static void noise_is_as_documented(void **state) {
 
 static void devices_are_listed(void **state) {
     (void)state;
-    openpi_device devices[16], first;
-    int count = openpi_devices(NULL, 0);
+    openpi_device devices[16] = {OPENPI_DEVICE_INIT}, first = OPENPI_DEVICE_INIT;
+    int count, again;
+    WORKS(openpi_devices(NULL, 0, &count, error));
     assert_in_range(count, 1, 16);
-    assert_int_equal(openpi_devices(devices, 16), count);
-    assert_int_equal(openpi_devices(&first, 1), count);
+    WORKS(openpi_devices(devices, 16, &again, error));
+    assert_int_equal(again, count);
+    WORKS(openpi_devices(&first, 1, &again, error));
+    assert_int_equal(again, count);
     assert_string_equal(first.name, devices[0].name);
     int cpu = -1;
     for (int i = 0; i < count; i++) {
@@ -179,15 +184,15 @@ static void synthetic_models_are_parsed(void **state) {
                  {"odd:pi0:123", OPENPI_PI0, 123, 96, 2048},
                  {"tiny:pi05:18446744073709551615", OPENPI_PI05, UINT64_MAX, 128, 2048}};
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
-        openpi_synthetic s;
+        openpi_synthetic s = OPENPI_SYNTHETIC_INIT;
         WORKS(openpi_synthetic_parse(specs[i].spec, &s, error));
         assert_true(s.variant == specs[i].variant && s.seed == specs[i].seed && s.lerobot == 0);
         assert_true(s.dims.width == specs[i].width && s.dims.vocab == specs[i].vocab);
     }
-    openpi_synthetic whole;              /* nothing said: the released size */
+    openpi_synthetic whole = OPENPI_SYNTHETIC_INIT;              /* nothing said: the released size */
     WORKS(openpi_synthetic_parse(NULL, &whole, error));
     assert_int_equal(whole.dims.depth, 18);
-    openpi_dims tiny, same;
+    openpi_dims tiny = OPENPI_DIMS_INIT, same = OPENPI_DIMS_INIT;
     WORKS(openpi_dims_parse("tiny", &tiny, error));
     WORKS(openpi_dims_parse(
         "{\"vision\": [144, 2, 2, 208], \"vlm\": [128, 3, 8, 256, 272], \"expert\": [64, 144], \"vocab\": 2048}", &same,
@@ -200,11 +205,11 @@ static void handles_tell_what_they_are(void **state) {
     static const openpi_dtype dtypes[] = {OPENPI_BF16, OPENPI_F32, OPENPI_DTYPE_DEFAULT};
     for (int i = 0; i < 3; i++) {
         openpi_engine *engine = open_odd("odd:pi05:4", dtypes[i]);
-        openpi_engine_info e;
-        openpi_session_info s;
+        openpi_engine_info e = OPENPI_ENGINE_INFO_INIT;
+        openpi_session_info s = OPENPI_SESSION_INFO_INIT;
         openpi_session_options options = {sizeof options, B, H, N, L, 9};
         uint64_t bytes = 0;
-        openpi_engine_get_info(engine, &e);
+        openpi_engine_get_info(engine, &e, NULL);
         assert_int_equal(e.dtype, dtypes[i] == OPENPI_F32 ? OPENPI_F32 : OPENPI_BF16);
         assert_string_equal(e.device, "cpu");
         assert_true(e.path[0] && e.threads == 2 && e.variant == OPENPI_PI05 && !e.lerobot);
@@ -213,13 +218,13 @@ static void handles_tell_what_they_are(void **state) {
         assert_true(e.parameters > 500000 && e.parameters < 2000000 && e.weight_bytes > e.parameters / 2);
         WORKS(openpi_session_bytes(engine, &options, &bytes, error));
         openpi_session *session = open_session(engine);
-        openpi_session_get_info(session, &s);
+        openpi_session_get_info(session, &s, NULL);
         assert_true(s.batch == B && s.horizon == H && s.steps == N && s.max_prompt == L && s.bytes == bytes && s.runs == 0 &&
                     s.operations > 20);
         openpi_session_close(session);
         openpi_session *plain = NULL;
         WORKS(openpi_session_create(engine, NULL, &plain, error));
-        openpi_session_get_info(plain, &s);
+        openpi_session_get_info(plain, &s, NULL);
         assert_true(s.batch == 1 && s.horizon == 50 && s.steps == 10 && s.max_prompt == 200);
         openpi_session_close(plain);
         openpi_engine_close(engine);
@@ -233,11 +238,12 @@ static void a_run_is_timed_and_counted(void **state) {
     openpi_engine *engine = open_odd("odd:pi0:4", OPENPI_F32);
     openpi_session *session = open_session(engine);
     openpi_sample sample = one_sample();
-    openpi_session_info info;
-    openpi_timing t;
+    openpi_session_info info = OPENPI_SESSION_INFO_INIT;
+    openpi_timing t = OPENPI_TIMING_INIT;
     float actions[H * DIM];
     double staged = 0, inner = 0;
     memset(&t, 0xff, sizeof t);
+    t.size = sizeof t;
     WORKS(openpi_session_run(session, &sample, 1, NULL, actions, &t, error));
     for (int i = 0; i < OPENPI_STAGES; i++) {
         assert_true(t.stage_ms[i] >= 0);
@@ -250,7 +256,7 @@ static void a_run_is_timed_and_counted(void **state) {
     assert_true(inner <= t.device_ms * 1.01 && t.device_ms <= t.total_ms * 1.01 && staged <= t.total_ms * 1.01);
     for (int i = 0; i < H * DIM; i++) assert_true(actions[i] - actions[i] == 0);
     WORKS(openpi_session_run(session, &sample, 1, NULL, actions, NULL, error));
-    openpi_session_get_info(session, &info);
+    openpi_session_get_info(session, &info, NULL);
     assert_int_equal(info.runs, 2);
     openpi_session_close(session);
     openpi_engine_close(engine);
@@ -262,11 +268,12 @@ static void a_failure_leaves_outputs_alone(void **state) {
     openpi_session *session = open_session(engine);
     openpi_sample sample = one_sample();
     float actions[H * DIM], before[H * DIM];
-    openpi_timing t, t_before;
-    openpi_error error = {.message = ""};
-    openpi_session_info info;
+    openpi_timing t = OPENPI_TIMING_INIT, t_before = OPENPI_TIMING_INIT;
+    openpi_error error = OPENPI_ERROR_INIT;
+    openpi_session_info info = OPENPI_SESSION_INFO_INIT;
     memset(actions, 0x5a, sizeof actions);
     memset(&t, 0x5a, sizeof t);
+    t.size = sizeof t;
     memcpy(before, actions, sizeof before);
     memcpy(&t_before, &t, sizeof t);
     sample.token_count = L + 1;
@@ -276,7 +283,7 @@ static void a_failure_leaves_outputs_alone(void **state) {
     assert_int_equal(openpi_session_run(session, &sample, 1, NULL, actions, &t, NULL), OPENPI_BAD_INPUT);
     assert_memory_equal(actions, before, sizeof actions);
     assert_memory_equal(&t, &t_before, sizeof t);
-    openpi_session_get_info(session, &info);
+    openpi_session_get_info(session, &info, NULL);
     assert_int_equal(info.runs, 0);
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
     openpi_engine *none = (openpi_engine *)(uintptr_t)0x5a, *kept = none;
@@ -359,7 +366,7 @@ static void advance(void *user, const char *what, uint64_t done, uint64_t total)
 
 static void progress_goes_up_to_the_end(void **state) {
     (void)state;
-    openpi_synthetic synthetic;
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
     openpi_engine *engine = NULL;
     bar b = {.thread = pthread_self()};
@@ -377,37 +384,37 @@ static void progress_goes_up_to_the_end(void **state) {
 
 static void one_call_is_the_sum_of_its_parts(void **state) {
     (void)state;
-    openpi_synthetic synthetic;
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
     openpi_policy *policy = NULL;
-    openpi_policy_info info;
+    openpi_policy_info info = OPENPI_POLICY_INFO_INIT;
     openpi_request *request = NULL;
-    openpi_timing t;
+    openpi_timing t = OPENPI_TIMING_INIT;
     WORKS(openpi_synthetic_parse("odd:pi0:4", &synthetic, error));
     options.synthetic = &synthetic;
     options.robot = "droid";
     options.max_prompt = L;
     WORKS(openpi_policy_open(NULL, &options, &policy, error));
-    openpi_policy_get_info(policy, &info);
+    openpi_policy_get_info(policy, &info, NULL);
     assert_true(info.state_length == 8 && info.action_dim == 8 && info.max_prompt == L && !info.prompt_state && !info.lerobot);
     assert_string_equal(info.robot, "droid");
     assert_string_equal(info.cameras[0], "observation/exterior_image_1_left");
     assert_true(!info.cameras[2][0]);
     WORKS(openpi_request_create(policy, &request, error));
-    assert_null(openpi_request_sample(request));
+    assert_false(holds_sample(request));
     openpi_engine *engine = open_odd("odd:pi0:4", OPENPI_F32);
     openpi_session *session = open_session(engine);
-    openpi_image images[] = {{"base", picture, OPENPI_U8, OPENPI_HWC, SIDE, SIDE},
-                             {"left_wrist", picture, OPENPI_U8, OPENPI_HWC, 112, 224}};
+    openpi_image images[] = {IMAGE("base", picture, OPENPI_U8, OPENPI_HWC, SIDE, SIDE),
+                             IMAGE("left_wrist", picture, OPENPI_U8, OPENPI_HWC, 112, 224)};
     double robot_state[8] = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8}, once[H * 8], parts[H * 8];
     float noise[H * DIM], chunk[H * DIM];
-    openpi_observation observation = {images, 2, robot_state, 8, "pick up the cup", 0};
+    openpi_observation observation = OBSERVATION(images, 2, robot_state, 8, "pick up the cup", 0);
     openpi_noise(1, 2, noise, H * DIM);
-    WORKS(openpi_policy_infer(request, session, &observation, noise, once, &t, error));
+    WORKS(openpi_policy_infer(request, session, &observation, noise, once, CAPACITY(once), &t, error));
     assert_true(t.stage_ms[OPENPI_STAGE_PICTURE] > 0 && t.stage_ms[OPENPI_STAGE_PROMPT] > 0 &&
                 t.stage_ms[OPENPI_STAGE_ACTIONS] >= 0 && t.total_ms >= t.device_ms);
     WORKS(openpi_request_prepare(request, &observation, NULL, error));
-    const openpi_sample *sample = openpi_request_sample(request);
+    const openpi_sample held = prepared(request), *sample = &held;
     assert_non_null(sample);
     assert_true(sample->image_mask[0] == 1 && sample->image_mask[1] == 1 && sample->image_mask[2] == 0);
     int count;
@@ -415,16 +422,16 @@ static void one_call_is_the_sum_of_its_parts(void **state) {
     assert_int_equal(count, 8);
     for (int i = 0; i < 8; i++) assert_true(sample->state[i] == (float)normalised[i]);
     WORKS(openpi_session_run(session, sample, 1, noise, chunk, NULL, error));
-    WORKS(openpi_request_finish(request, chunk, H, parts, error));
+    WORKS(openpi_request_finish(request, chunk, H, parts, CAPACITY(parts), error));
     assert_memory_equal(once, parts, sizeof once);
     assert_int_equal(openpi_request_prompt_truncated(request), 0);
     observation.prompt = "pick up the red cup and then pick up the blue block and then fold the towel";
     WORKS(openpi_request_prepare(request, &observation, NULL, error));
     assert_int_equal(openpi_request_prompt_truncated(request), 1);
-    assert_int_equal(openpi_request_sample(request)->token_count, L);
+    assert_int_equal(prepared(request).token_count, L);
     observation.state_length = 7;
     assert_int_equal(openpi_request_prepare(request, &observation, NULL, NULL), OPENPI_BAD_INPUT);
-    assert_null(openpi_request_sample(request));
+    assert_false(holds_sample(request));
     openpi_request_close(request);
     openpi_policy_close(policy);
     openpi_session_close(session);
@@ -438,7 +445,7 @@ static void null_is_a_bad_argument(void **state) {
     openpi_engine *engine = open_odd("odd:pi0:4", OPENPI_F32);
     openpi_session *session = open_session(engine);
     openpi_sample sample = one_sample();
-    openpi_synthetic synthetic = {.seed = 1};
+    openpi_synthetic synthetic = {.size = sizeof(openpi_synthetic), .dims = OPENPI_DIMS_INIT, .seed = 1};
     openpi_policy *policy = NULL;
     openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
     openpi_request *request = NULL;
@@ -475,12 +482,12 @@ static void null_is_a_bad_argument(void **state) {
     REFUSES(openpi_request_prepare(request, NULL, NULL, NULL));
     REFUSES(openpi_request_prepare_msgpack(NULL, "x", 1, NULL, NULL));
     REFUSES(openpi_request_prepare_msgpack(request, NULL, 1, NULL, NULL));
-    REFUSES(openpi_request_finish(NULL, actions, 1, out, NULL));
-    REFUSES(openpi_request_finish(request, NULL, 1, out, NULL));
-    REFUSES(openpi_request_finish(request, actions, 1, NULL, NULL));
-    REFUSES(openpi_policy_infer(NULL, session, &observation, NULL, out, NULL, NULL));
-    REFUSES(openpi_policy_infer(request, NULL, &observation, NULL, out, NULL, NULL));
-    REFUSES(openpi_policy_infer(request, session, &observation, NULL, NULL, NULL, NULL));
+    REFUSES(openpi_request_finish(NULL, actions, 1, out, CAPACITY(out), NULL));
+    REFUSES(openpi_request_finish(request, NULL, 1, out, CAPACITY(out), NULL));
+    REFUSES(openpi_request_finish(request, actions, 1, NULL, 1, NULL));
+    REFUSES(openpi_policy_infer(NULL, session, &observation, NULL, out, CAPACITY(out), NULL, NULL));
+    REFUSES(openpi_policy_infer(request, NULL, &observation, NULL, out, CAPACITY(out), NULL, NULL));
+    REFUSES(openpi_policy_infer(request, session, &observation, NULL, NULL, 1, NULL, NULL));
     REFUSES(openpi_image_decode(NULL, 4, "x", &pixels, &h, &w, NULL));
     REFUSES(openpi_image_decode("abcd", 4, "x", NULL, &h, &w, NULL));
     REFUSES(openpi_image_decode("abcd", 4, "x", &pixels, NULL, &w, NULL));

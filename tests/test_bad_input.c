@@ -15,13 +15,14 @@
 #include "base/utf8.h"
 #include "policy_golden.h"
 #include "scratch.h"
+#include "structs.h"
 
 #define LENGTH(table) (sizeof(table) / sizeof *(table))
 #define DIMS OPENPI_ACTION_DIM
 
 enum { HORIZON = 4, STEPS = 2, BATCH = 2, PROMPT = 8, VOCAB = 12 };
 
-static openpi_error error;
+static openpi_error error = OPENPI_ERROR_INIT;
 static scratch place;                                  /* holds good (π0), good5 (π0.5), bare (π0, the tensors alone)    */
 static openpi_synthetic small[2];
 static char *model[2];                                 /* the bytes of good's and good5's model.safetensors             */
@@ -52,7 +53,7 @@ static void is_refused(const char *what, openpi_status found, openpi_status expe
 #define REFUSED(what, call, expected, part)                                                 \
     do {                                                                                    \
         openpi_error *to = &error;                                                          \
-        memset(&error, 0, sizeof error);                                                    \
+        error = (openpi_error)OPENPI_ERROR_INIT;                                            \
         is_refused(what, (call), expected, part);                                           \
         to = NULL;                                                                          \
         if ((call) != (expected)) fail_msg("%s: another status without an error", what);    \
@@ -70,6 +71,7 @@ static int make_place(void **state) {
     (void)state;
     if (scratch_open(&place)) return -1;
     for (int v = 0; v < 2; v++) {
+        small[v] = (openpi_synthetic)OPENPI_SYNTHETIC_INIT;
         small[v].variant = (openpi_variant)v;
         small[v].seed = 7;
         WORKS(openpi_dims_parse("{\"vision\":[72,1,1,8],\"vlm\":[16,1,2,4,8],\"expert\":[6,10],\"vocab\":12}", &small[v].dims,
@@ -110,6 +112,7 @@ static void specs(void **state) {
     for (size_t i = 0; i < LENGTH(rows); i++) {
         openpi_synthetic s, before;
         memset(&s, 0x5a, sizeof s);
+        s.size = sizeof s;
         before = s;
         REFUSED(rows[i].spec, openpi_synthetic_parse(rows[i].spec, &s, to), OPENPI_BAD_ARGUMENT, rows[i].part);
         assert_memory_equal(&s, &before, sizeof s);
@@ -147,17 +150,19 @@ static void dims(void **state) {
     for (size_t i = 0; i < LENGTH(rows); i++) {
         openpi_dims d, before;
         memset(&d, 0x5a, sizeof d);
+        d.size = sizeof d;
         before = d;
         REFUSED(rows[i].json, openpi_dims_parse(rows[i].json, &d, to), rows[i].status, rows[i].part);
         assert_memory_equal(&d, &before, sizeof d);
     }
-    openpi_dims d;
+    openpi_dims d = OPENPI_DIMS_INIT;
     REFUSED("no text", openpi_dims_parse(NULL, &d, to), OPENPI_BAD_ARGUMENT, "dims are NULL, expected a JSON object");
     REFUSED("nowhere", openpi_dims_parse("tiny", NULL, to), OPENPI_BAD_ARGUMENT, "NULL");
 }
 
 static void writing(void **state) {
-    const openpi_synthetic third = {.dims = small[0].dims, .variant = (openpi_variant)2}, none = {.variant = OPENPI_PI0};
+    const openpi_synthetic third = {.size = sizeof(openpi_synthetic), .dims = small[0].dims,
+                                    .variant = (openpi_variant)2}, none = OPENPI_SYNTHETIC_INIT;
     const struct {
         const char *what;
         const openpi_synthetic *synthetic;
@@ -189,14 +194,16 @@ static void writing(void **state) {
 /* ---- engines -------------------------------------------------------------------------------------------- */
 
 static int is_usable(const char *name) {
-    openpi_device devices[32];
-    int count = openpi_devices(devices, 32);
+    openpi_device devices[32] = {OPENPI_DEVICE_INIT};
+    int count;
+    WORKS(openpi_devices(devices, 32, &count, &error));
     for (int i = 0; i < count && i < 32; i++)
         if (!strcmp(devices[i].name, name) && devices[i].usable) return 1;
     return 0;
 }
 
-static const openpi_synthetic without_dims = {.seed = 7};
+static const openpi_synthetic without_dims = {.size = sizeof(openpi_synthetic), .dims = OPENPI_DIMS_INIT,
+                                              .seed = 7};
 
 #define ENGINE(...) {.size = sizeof(openpi_engine_options), __VA_ARGS__}
 
@@ -207,8 +214,10 @@ static void engines(void **state) {
         openpi_status status;
         const char *part;
     } rows[] = {
-        {"size 0", NULL, {.synthetic = small}, OPENPI_BAD_ARGUMENT, "engine options: size is 0, expected"},
-        {"size of a later library", NULL, {.size = 4096, .synthetic = small}, OPENPI_BAD_ARGUMENT, "size is 4096, expected"},
+        {"size 0", NULL, {.synthetic = small}, OPENPI_BAD_ARGUMENT,
+         "openpi_engine_options: its size is 0, expected"},
+        {"size of no library", NULL, {.size = 1 << 20, .synthetic = small}, OPENPI_BAD_ARGUMENT,
+         "size is 1048576, expected"},
         {"nothing", NULL, ENGINE(.threads = 1), OPENPI_BAD_ARGUMENT, "neither a checkpoint nor a synthetic model given"},
         {"both", "good", ENGINE(.synthetic = small), OPENPI_BAD_ARGUMENT, "both a checkpoint and a synthetic model given"},
         {"unknown device", NULL, ENGINE(.synthetic = small, .device = "tpu"), OPENPI_NO_DEVICE, "\"tpu\""},
@@ -489,8 +498,8 @@ static void sessions(void **state) {
         openpi_session_options options;
         const char *part;
     } rows[] = {
-        {"size 0", {.batch = 1}, "session options: size is 0, expected"},
-        {"size of an earlier library", {.size = 8}, "session options: size is 8, expected"},
+        {"size 0", {.batch = 1}, "openpi_session_options: its size is 0, expected"},
+        {"size of no library", {.size = 8}, "openpi_session_options: its size is 8, expected"},
         {"horizon 65", SESSION(.horizon = 65), "horizon is 65, expected 1 to 64"},
         {"horizon -1", SESSION(.horizon = -1), "horizon is -1, expected 1 to 64"},
         {"steps 101", SESSION(.steps = 101), "steps is 101, expected 1 to 100"},
@@ -540,6 +549,7 @@ static void make_call(call *c, openpi_session *session, float *out) {
     c->out = out;
     for (int b = 0; b < BATCH; b++) {
         for (int i = 0; i <= PROMPT; i++) c->tokens[b][i] = (i + b) % VOCAB;
+        c->samples[b].size = sizeof c->samples[b];
         c->samples[b].images[0] = grey;
         c->samples[b].image_mask[0] = 1;
         c->samples[b].tokens = c->tokens[b];
@@ -613,9 +623,10 @@ static void runs(void **state) {
     make_call(&c, session, first);
     WORKS(openpi_session_run(session, c.given, c.batch, c.noise, c.out, NULL, &error));
     for (size_t i = 0; i < LENGTH(rows); i++) {
-        openpi_timing timing, timing_before;
-        openpi_session_info info;
+        openpi_timing timing = OPENPI_TIMING_INIT, timing_before = OPENPI_TIMING_INIT;
+        openpi_session_info info = OPENPI_SESSION_INFO_INIT;
         memset(&timing, 0x5a, sizeof timing);
+        timing.size = sizeof timing;
         timing_before = timing;
         memset(actions, 0x5a, sizeof actions);
         memcpy(before, actions, sizeof before);
@@ -625,7 +636,7 @@ static void runs(void **state) {
                 rows[i].part);
         assert_memory_equal(actions, before, sizeof actions);
         assert_memory_equal(&timing, &timing_before, sizeof timing);
-        openpi_session_get_info(session, &info);
+        openpi_session_get_info(session, &info, NULL);
         assert_true(info.runs == 1);
     }
     make_call(&c, session, actions);
@@ -768,17 +779,15 @@ static void policies(void **state) {
             "neither a checkpoint nor a synthetic one");
     options.synthetic = &small[0];
     REFUSED("nowhere", openpi_policy_open(NULL, &options, NULL, to), OPENPI_BAD_ARGUMENT, "policy is NULL");
-    const openpi_synthetic third = {.dims = small[0].dims, .variant = (openpi_variant)2};
+    const openpi_synthetic third = {.size = sizeof(openpi_synthetic), .dims = small[0].dims,
+                                    .variant = (openpi_variant)2};
     options.synthetic = &third;
     REFUSED("a third variant", openpi_policy_open(NULL, &options, &policy, to), OPENPI_BAD_ARGUMENT,
             "variant is 2, expected OPENPI_PI0");
     options.synthetic = &small[0];
     options.size = 3;
     REFUSED("size 3", openpi_policy_open(NULL, &options, &policy, to), OPENPI_BAD_ARGUMENT,
-            "size 3, expected OPENPI_POLICY_OPTIONS_INIT");
-    options.size = sizeof options + 8;
-    REFUSED("too large", openpi_policy_open(NULL, &options, &policy, to), OPENPI_BAD_ARGUMENT,
-            "expected OPENPI_POLICY_OPTIONS_INIT");
+            "size is 3, expected 64: begin with OPENPI_POLICY_OPTIONS_INIT");
     assert_ptr_equal(policy, UNTOUCHED);
     openpi_policy_close(NULL);
 }
@@ -807,10 +816,11 @@ static double doubles[4 * 6 * 3];
 static void make_seen(seen *s) {
     memset(s, 0, sizeof *s);
     for (int i = 0; i < 4 * 6 * 3; i++) floats[i] = 0.5f, doubles[i] = 0.5;
-    s->images[0] = (openpi_image){"observation/exterior_image_1_left", grey, OPENPI_U8, OPENPI_HWC, 4, 6};
+    s->images[0] = (openpi_image)IMAGE("observation/exterior_image_1_left", grey, OPENPI_U8, OPENPI_HWC, 4,
+                                       6);
     s->images[1] = s->images[2] = s->images[0];
     s->images[1].name = "observation/wrist_image_left";
-    s->o = (openpi_observation){s->images, 2, s->state, 8, "pick up the cup", 0};
+    s->o = (openpi_observation)OBSERVATION(s->images, 2, s->state, 8, "pick up the cup", 0);
 }
 
 static void picture_of(seen *s, const void *data, openpi_element element) {
@@ -919,11 +929,12 @@ static void holds_nothing(const char *what, const openpi_request *request) {
     float model_actions[HORIZON * DIMS] = {0};
     double actions[HORIZON * DIMS] = {77.0};
     int count = 77;
-    openpi_error none;
-    if (openpi_request_sample(request) || openpi_request_state(request,
-        &count) || count || openpi_request_prompt_truncated(request))
+    openpi_error none = OPENPI_ERROR_INIT;
+    if (holds_sample(request) || openpi_request_state(request, &count) || count ||
+        openpi_request_prompt_truncated(request))
         fail_msg("%s: the request still holds a sample", what);
-    assert_int_equal(openpi_request_finish(request, model_actions, HORIZON, actions, &none), OPENPI_BAD_ARGUMENT);
+    assert_int_equal(openpi_request_finish(request, model_actions, HORIZON, actions, CAPACITY(actions),
+                                           &none), OPENPI_BAD_ARGUMENT);
     assert_true(actions[0] == 77.0);
 }
 
@@ -945,43 +956,54 @@ static void broken_observations(void **state) {
         row->change(&s);
         REFUSED(row->what, openpi_request_prepare(request, &s.o, NULL, to), row->status, row->part);
         holds_nothing(row->what, request);
-        REFUSED(row->what, openpi_policy_infer(request, session, &s.o, NULL, actions, NULL, to), row->status, row->part);
+        REFUSED(row->what, openpi_policy_infer(request, session, &s.o, NULL, actions, CAPACITY(actions),
+                                               NULL, to), row->status, row->part);
         refused--;
         assert_memory_equal(actions, before, sizeof actions);
     }
     make_seen(&s);
     REFUSED("no request", openpi_request_prepare(NULL, &s.o, NULL, to), OPENPI_BAD_ARGUMENT, "request prepare: request is NULL");
     REFUSED("no observation", openpi_request_prepare(request, NULL, NULL, to), OPENPI_BAD_ARGUMENT, "observation is NULL");
-    REFUSED("no session", openpi_policy_infer(request, NULL, &s.o, NULL, actions, NULL, to), OPENPI_BAD_ARGUMENT,
+    REFUSED("no session", openpi_policy_infer(request, NULL, &s.o, NULL, actions, CAPACITY(actions), NULL,
+                                              to), OPENPI_BAD_ARGUMENT,
             "the session is NULL");
-    REFUSED("no request", openpi_policy_infer(NULL, session, &s.o, NULL, actions, NULL, to), OPENPI_BAD_ARGUMENT,
+    REFUSED("no request", openpi_policy_infer(NULL, session, &s.o, NULL, actions, CAPACITY(actions), NULL,
+                                              to), OPENPI_BAD_ARGUMENT,
             "the request is NULL");
-    REFUSED("no actions", openpi_policy_infer(request, session, &s.o, NULL, NULL, NULL, to), OPENPI_BAD_ARGUMENT,
+    REFUSED("no actions", openpi_policy_infer(request, session, &s.o, NULL, NULL, 1, NULL, to),
+            OPENPI_BAD_ARGUMENT,
             "actions is NULL");
-    REFUSED("no observation", openpi_policy_infer(request, session, NULL, NULL, actions, NULL, to), OPENPI_BAD_ARGUMENT,
+    REFUSED("no observation", openpi_policy_infer(request, session, NULL, NULL, actions, CAPACITY(actions),
+                                                  NULL, to), OPENPI_BAD_ARGUMENT,
             "observation is NULL");
     openpi_request *other = UNTOUCHED;
     REFUSED("no policy", openpi_request_create(NULL, &other, to), OPENPI_BAD_ARGUMENT, "request create: policy is NULL");
     REFUSED("nowhere", openpi_request_create(policy, NULL, to), OPENPI_BAD_ARGUMENT, "request create: request is NULL");
     assert_ptr_equal(other, UNTOUCHED);
-    assert_null(openpi_request_sample(NULL));
+    assert_false(holds_sample(NULL));
 
     float model_actions[HORIZON * DIMS] = {0}, wild[HORIZON * DIMS] = {0};
     wild[2 * DIMS + 5] = NAN;
     WORKS(openpi_request_prepare(request, &s.o, NULL, &error));
-    REFUSED("horizon 65", openpi_request_finish(request, model_actions, 65, actions, to), OPENPI_BAD_ARGUMENT,
+    REFUSED("horizon 65", openpi_request_finish(request, model_actions, 65, actions, CAPACITY(actions), to),
+            OPENPI_BAD_ARGUMENT,
             "horizon is 65, expected 1 to 64");
-    REFUSED("horizon 0", openpi_request_finish(request, model_actions, 0, actions, to), OPENPI_BAD_ARGUMENT,
+    REFUSED("horizon 0", openpi_request_finish(request, model_actions, 0, actions, CAPACITY(actions), to),
+            OPENPI_BAD_ARGUMENT,
             "horizon is 0, expected 1 to 64");
-    REFUSED("NaN action", openpi_request_finish(request, wild, HORIZON, actions, to), OPENPI_BAD_INPUT,
+    REFUSED("NaN action", openpi_request_finish(request, wild, HORIZON, actions, CAPACITY(actions), to),
+            OPENPI_BAD_INPUT,
             "action of step 2, dimension 5 is nan");
-    REFUSED("no actions", openpi_request_finish(request, NULL, HORIZON, actions, to), OPENPI_BAD_ARGUMENT, "request finish: ");
-    REFUSED("nowhere", openpi_request_finish(request, model_actions, HORIZON, NULL, to), OPENPI_BAD_ARGUMENT,
+    REFUSED("no actions", openpi_request_finish(request, NULL, HORIZON, actions, CAPACITY(actions), to),
+            OPENPI_BAD_ARGUMENT, "request finish: ");
+    REFUSED("nowhere", openpi_request_finish(request, model_actions, HORIZON, NULL, 1, to),
+            OPENPI_BAD_ARGUMENT,
             "request finish: actions is NULL");
-    REFUSED("no request", openpi_request_finish(NULL, model_actions, HORIZON, actions, to), OPENPI_BAD_ARGUMENT,
+    REFUSED("no request", openpi_request_finish(NULL, model_actions, HORIZON, actions, CAPACITY(actions),
+                                                to), OPENPI_BAD_ARGUMENT,
             "request finish: request is NULL");
     assert_memory_equal(actions, before, sizeof actions);
-    WORKS(openpi_request_finish(request, model_actions, HORIZON, actions, &error));
+    WORKS(openpi_request_finish(request, model_actions, HORIZON, actions, CAPACITY(actions), &error));
     openpi_request_close(request);
     openpi_policy_close(policy);
 

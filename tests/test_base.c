@@ -17,7 +17,7 @@
 
 static void report_cuts_between_characters(void **state) {
     (void)state;
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     char text[1200];
     for (size_t lead = 490; lead < 500; lead++) {
         memset(text, 'a', lead);
@@ -110,7 +110,7 @@ static void pool_runs_each_task_once(void **state) {
         assert_null(bad);
         pool_close(workers);
     }
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     pool *none = NULL;
     assert_int_equal(pool_create(-1, 0, &none, &error), OPENPI_BAD_ARGUMENT);
     assert_non_null(strstr(error.message, "threads is -1"));
@@ -119,7 +119,7 @@ static void pool_runs_each_task_once(void **state) {
 
 static void json_members_are_checked(void **state) {
     (void)state;
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     json_t *root = NULL;
     const char *text = "{\"a\": 3, \"b\": \"x\", \"c\": [1, 2.5], \"d\": [1, \"y\"], \"e\": null, \"f\": 99}";
     int value = -1, count;

@@ -62,8 +62,8 @@ static void test_histogram(void **state) {
 static void test_costs(void **state) {
     (void)state;
     enum { STEPS = 4, HORIZON = 6, PROMPT = 9 };
-    openpi_error error = {0};
-    openpi_synthetic tiny;
+    openpi_error error = OPENPI_ERROR_INIT;
+    openpi_synthetic tiny = OPENPI_SYNTHETIC_INIT;
     openpi_engine *engine;
     openpi_session *session;
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
@@ -134,8 +134,8 @@ static const workload call = {.batch = 2, .cameras = {1, 0, 0}, .prompt = 6, .se
 
 static int setup(void **state) {
     (void)state;
-    openpi_error error = {0};
-    openpi_synthetic tiny;
+    openpi_error error = OPENPI_ERROR_INIT;
+    openpi_synthetic tiny = OPENPI_SYNTHETIC_INIT;
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
     openpi_session_options shape = OPENPI_SESSION_OPTIONS_INIT;
     shape.batch = 2;
@@ -174,7 +174,7 @@ static openpi_status no_roof(device *device, dtype type, device_roofs *out, open
 
 static void test_device(void **state) {
     (void)state;
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     bench_roofs roofs;
     bench_report told;
     const backend *before = engine->device->backend;
@@ -191,8 +191,8 @@ static void test_device(void **state) {
     bench_workload work = {.call = call, .warmup = 0, .runs = 4, .changing_prompts = 1};
     assert_int_equal(bench_run(session, &work, &roofs, &told, &error), OPENPI_OK);
     assert_true(told.device_used_bytes == 70 && told.device_total_bytes == 100);
-    openpi_session_info info;
-    openpi_session_get_info(session, &info);
+    openpi_session_info info = OPENPI_SESSION_INFO_INIT;
+    openpi_session_get_info(session, &info, NULL);
     assert_true(told.session_bytes == info.bytes && info.bytes > 0);
     double floors = 0;
     for (int i = 0; i < told.stage_count; i++) floors += told.stages[i].floor_ms;
@@ -288,7 +288,7 @@ static openpi_status count_joules(int per_step, int fails_after, energy_report *
 
 static void test_energy(void **state) {
     (void)state;
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     energy_report e;
     /* A look takes a reading of its own, at most one a call: a step is two to four calls. */
     assert_int_equal(count_joules(4, 0, &e, &error), OPENPI_OK);

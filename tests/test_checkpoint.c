@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "model/checkpoint.h"
+#include "structs.h"
 #include "scratch.h"
 
 #define P "paligemma_with_expert.paligemma."
@@ -17,7 +18,7 @@
 #define V P "model.vision_tower.vision_model."
 #define L P "model.language_model."
 
-static openpi_error error;
+static openpi_error error = OPENPI_ERROR_INIT;
 
 static void check(openpi_status status) {
     if (status != OPENPI_OK) fail_msg("%s: %s", openpi_status_text(status), error.message);
@@ -31,7 +32,7 @@ static void check_fails(openpi_status status, openpi_status expected, const char
 
 /* ---- making files ---- */
 
-static const openpi_dims small = {72, 2, 1, 8, 16, 3, 2, 4, 8, 6, 10, 12};
+static const openpi_dims small = DIMS_OF(72, 2, 1, 8, 16, 3, 2, 4, 8, 6, 10, 12);
 
 /* A header as {"name": [dtype, [shape]]}. */
 static void put(json_t *header, const char *name, const char *dtype, int rank, const int64_t *shape) {
@@ -109,7 +110,7 @@ static void test_sizes(void **state) {
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        openpi_synthetic synthetic;
+        openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
         checkpoint *c;
         check(openpi_synthetic_parse(cases[i].spec, &synthetic, &error));
         check(checkpoint_open(NULL, &synthetic, &c, &error));
@@ -132,9 +133,9 @@ static void test_sizes(void **state) {
 /* Every size is found again from the shapes, in either variant, with or without prefix, in any type. */
 static void test_found(void **state) {
     static const openpi_dims dims[] = {
-        {72, 2, 1, 8, 16, 3, 2, 4, 8, 6, 10, 12},
-        {144, 1, 2, 5, 7, 1, 1, 2, 3, 4, 1, 1},
-        {216, 4, 3, 9, 5, 11, 3, 8, 2, 10, 7, 40},
+        DIMS_OF(72, 2, 1, 8, 16, 3, 2, 4, 8, 6, 10, 12),
+        DIMS_OF(144, 1, 2, 5, 7, 1, 1, 2, 3, 4, 1, 1),
+        DIMS_OF(216, 4, 3, 9, 5, 11, 3, 8, 2, 10, 7, 40),
     };
     (void)state;
     for (size_t d = 0; d < sizeof dims / sizeof *dims; d++)
@@ -224,7 +225,8 @@ static void test_lerobot_config(void **state) {
         assert_int_equal(c->max_prompt, cases[i].max_prompt);
         assert_string_equal(c->embedding->name, L "embed_tokens.weight");
         assert_int_equal(c->embedding->type, DTYPE_F32);
-        openpi_synthetic synthetic = {.dims = small, .variant = cases[i].variant};
+        openpi_synthetic synthetic = {.size = sizeof(openpi_synthetic), .dims = small,
+                                      .variant = cases[i].variant};
         checkpoint *plain;
         check(checkpoint_open(NULL, &synthetic, &plain, &error));
         assert_true(plain->parameters == c->parameters);         /* the embedding counts once, heads do not */
@@ -491,7 +493,7 @@ static void test_metadata(void **state) {
 }
 
 static void test_arguments(void **state) {
-    openpi_synthetic synthetic;
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     checkpoint *c = NULL;
     (void)state;
     check(openpi_synthetic_parse("tiny", &synthetic, &error));
@@ -515,7 +517,7 @@ static void test_cut_and_mutated(void **state) {
     checkpoint *c;
     (void)state;
     assert_int_equal(scratch_open(&s), 0);
-    json_t *header = make_header(&(openpi_dims){72, 1, 1, 8, 16, 1, 2, 4, 8, 6, 10, 12}, OPENPI_PI0);
+    json_t *header = make_header(&(openpi_dims)DIMS_OF(72, 1, 1, 8, 16, 1, 2, 4, 8, 6, 10, 12), OPENPI_PI0);
     write_header(&s, "model.safetensors", header, NULL);
     char path[400];
     strcpy(path, s.path);
@@ -591,7 +593,7 @@ static void test_describe(void **state) {
     json_decref(header);
     scratch_close(&s);
 
-    openpi_synthetic synthetic;
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     check(openpi_synthetic_parse("odd", &synthetic, &error));
     check(checkpoint_open(NULL, &synthetic, &c, &error));
     check(checkpoint_describe(c, &about, &error));

@@ -371,7 +371,7 @@ static void test_golden_requests(void **state) {
     for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {
         char folder[512], path[600];
         tensors *golden;
-        openpi_error error = {0};
+        openpi_error error = OPENPI_ERROR_INIT;
         snprintf(folder, sizeof folder, "%s/policy/%s", GOLDEN, policies[p].name);
         snprintf(path, sizeof path, "%s/expected.safetensors", folder);
         assert_int_equal(tensors_open(path, &golden, &error), OPENPI_OK);
@@ -578,7 +578,7 @@ static void test_verify(void **state) {
     assert_int_equal(run("verify '%s/model/pi0_tiny.safetensors'", GOLDEN), 0);
     must_contain(out, "1 ok, 0 FAIL, 0 skipped");
     size_t bytes;
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     char path[512], *copy;
     tensors *golden;
     snprintf(path, sizeof path, "%s/model/pi0_tiny.safetensors", GOLDEN);

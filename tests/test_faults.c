@@ -166,7 +166,7 @@ static void gates_ignored(openpi_session *s) {
 
 /* The time MLP ends without its SiLU; everything made of it is made again. */
 static void second_silu_missing(openpi_session *s) {
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     device *device = s->engine->device;
     assert_int_equal(s->plan->setup[1].norm_linear.activation, ACT_SILU);
     s->plan->setup[1].norm_linear.activation = ACT_NONE;
@@ -251,7 +251,7 @@ static void expert_scaled_by_own_width(openpi_session *s) {
 }
 
 static void cosine_before_sine(openpi_session *s) {
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     device *device = s->engine->device;
     int width = s->plan->model->dims.expert_width;
     for (int k = 0; k < s->plan->shape.steps; k++)
@@ -526,7 +526,7 @@ static void fault_is_found(void **state) {
     const fault *f = *state;
     verify_options options = VERIFY_OPTIONS_INIT;
     rows r = {0};
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     char path[256];
     fault own = *f;
     snprintf(path, sizeof path, GOLDEN "/%s", f->golden);

@@ -13,6 +13,7 @@
 #include "policy_golden.h"
 #include "scratch.h"
 #include "verify_rows.h"
+#include "structs.h"
 
 enum { DIMS = OPENPI_ACTION_DIM, SIDE = OPENPI_IMAGE_SIZE, PICTURE = SIDE * SIDE * 3, H = 3, STATES = 8 };
 
@@ -20,7 +21,7 @@ enum { DIMS = OPENPI_ACTION_DIM, SIDE = OPENPI_IMAGE_SIZE, PICTURE = SIDE * SIDE
 #define FILE_NAME "model.safetensors"
 
 static const char *const levels[] = {"reference", "avx2", "avx512", "avx512_bf16", "amx"};
-static openpi_error error;
+static openpi_error error = OPENPI_ERROR_INIT;
 static scratch place; /* folders pi0 and pi05: checkpoints, to be damaged */
 
 static int write_checkpoints(void **state) {
@@ -28,7 +29,7 @@ static int write_checkpoints(void **state) {
     static const char *const models[][2] = {{"odd:pi0:5", "pi0"}, {"odd:pi05:5", "pi05"}};
     if (scratch_open(&place)) return -1;
     for (size_t i = 0; i < LENGTH(models); i++) {
-        openpi_synthetic synthetic;
+        openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
         WORKS(openpi_synthetic_parse(models[i][0], &synthetic, &error));
         WORKS(
             openpi_synthetic_write(&synthetic, scratch_path(&place, models[i][1]), 0, 1, NULL, NULL, &error));
@@ -260,7 +261,8 @@ static const int32_t tokens[] = {2, 17, 33, 4};
 static const float model_state[DIMS] = {0.5f, -0.25f};
 
 static openpi_sample float_sample(void) {
-    return (openpi_sample){.images = {pixels[0], pixels[1], pixels[2]},
+    return (openpi_sample){.size = sizeof(openpi_sample),
+                           .images = {pixels[0], pixels[1], pixels[2]},
                            .pixels = OPENPI_PIXELS_F32,
                            .image_mask = {1, 1, 0},
                            .tokens = tokens,
@@ -336,7 +338,7 @@ static void overflow_is_not_handed_out(void **state) {
         openpi_engine *engine;
         openpi_sample samples[2] = {float_sample(), float_sample()};
         float actions[2 * H * DIMS], before[2 * H * DIMS];
-        openpi_session_info info;
+        openpi_session_info info = OPENPI_SESSION_INFO_INIT;
         WORKS(open_level("pi05", levels[i / 2], i & 1 ? OPENPI_BF16 : OPENPI_F32, &engine));
         openpi_session *session = open_session(engine, 2);
         memset(before, 0x5a, sizeof before);
@@ -345,7 +347,7 @@ static void overflow_is_not_handed_out(void **state) {
                 "sample 0: the model's action of step 0, dimension ");
         assert_non_null(strstr(error.message, "expected a finite number"));
         assert_memory_equal(actions, before, sizeof before);
-        openpi_session_get_info(session, &info);
+        openpi_session_get_info(session, &info, NULL);
         assert_int_equal(info.runs, 0);
         openpi_session_close(session);
         openpi_engine_close(engine);
@@ -417,7 +419,7 @@ static void robot_actions_are_finite(void **state) {
         {.normalization = "quantile", .mean = 0, .std = 1, .q01 = -1, .q99 = 1, .action = 0.5f},
     };
     for (size_t i = 0; i < LENGTH(cases); i++) {
-        openpi_synthetic synthetic;
+        openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
         openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
         openpi_policy *policy;
         openpi_request *request;
@@ -425,10 +427,9 @@ static void robot_actions_are_finite(void **state) {
         static const uint8_t picture[PICTURE];
         double raw[STATES] = {0}, actions[H * STATES], before[H * STATES];
         float chunk[H * DIMS] = {0};
-        openpi_image images[] = {{"base", picture, OPENPI_U8, OPENPI_HWC, SIDE, SIDE},
-                                 {"left_wrist", picture, OPENPI_U8, OPENPI_HWC, SIDE, SIDE}};
-        openpi_observation observation = {
-            .images = images, .image_count = 2, .state = raw, .state_length = STATES, .prompt = "go"};
+        openpi_image images[] = {IMAGE("base", picture, OPENPI_U8, OPENPI_HWC, SIDE, SIDE),
+                                 IMAGE("left_wrist", picture, OPENPI_U8, OPENPI_HWC, SIDE, SIDE)};
+        openpi_observation observation = OBSERVATION(images, 2, raw, STATES, "go", 0);
         snprintf(stats, sizeof stats, "%s", scratch_path(&place, "norm_stats.json"));
         FILE *file = fopen(stats, "wb");
         assert_non_null(file);
@@ -456,11 +457,11 @@ static void robot_actions_are_finite(void **state) {
         memset(before, 0x5a, sizeof before);
         memcpy(actions, before, sizeof before);
         if (cases[i].says) {
-            REFUSES(openpi_request_finish(request, chunk, H, actions, &error), OPENPI_BAD_INPUT,
+            REFUSES(openpi_request_finish(request, chunk, H, actions, CAPACITY(actions), &error), OPENPI_BAD_INPUT,
                     cases[i].says);
             assert_memory_equal(actions, before, sizeof before);
         } else {
-            WORKS(openpi_request_finish(request, chunk, H, actions, &error));
+            WORKS(openpi_request_finish(request, chunk, H, actions, CAPACITY(actions), &error));
         }
         openpi_request_close(request);
         openpi_policy_close(policy);

@@ -35,17 +35,17 @@ typedef struct golden_case {
 
 /* Does this machine run that level? An engine says which one it took. */
 static int has_isa(const char *isa) {
-    openpi_synthetic synthetic;
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
     openpi_engine *engine;
-    openpi_engine_info info;
-    openpi_error error;
+    openpi_engine_info info = OPENPI_ENGINE_INFO_INIT;
+    openpi_error error = OPENPI_ERROR_INIT;
     assert_int_equal(openpi_synthetic_parse("odd", &synthetic, &error), OPENPI_OK);
     options.synthetic = &synthetic;
     options.isa = isa;
     options.threads = 1;
     if (openpi_engine_open(NULL, &options, &engine, &error) != OPENPI_OK) return 0;
-    openpi_engine_get_info(engine, &info);
+    openpi_engine_get_info(engine, &info, NULL);
     openpi_engine_close(engine);
     return !strcmp(info.path, isa);
 }
@@ -54,7 +54,7 @@ static void golden_holds(void **state) {
     const golden_case *g = *state;
     verify_options options = VERIFY_OPTIONS_INIT;
     rows r = {0};
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     if (g->isa && !has_isa(g->isa)) {
         print_message("           skipped: this machine has no %s\n", g->isa);
         skip();

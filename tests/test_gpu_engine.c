@@ -175,7 +175,7 @@ static int g_bad;
 /* The definition on the CPU and the GPU take the same inputs; bf16 differs by its roundings. */
 static void follows_definition(const char *spec, openpi_dtype dtype, int batch, int used, int horizon, int prompt, double bound) {
     static const char *const names[TENSOR_KINDS] = {"image tokens", "k", "v", "suffix", "velocity", "x"};
-    openpi_synthetic synthetic;
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     openpi_engine *engines[2];
     shown *seen[2];
     inputs *in = calloc(1, sizeof *in);

@@ -2,7 +2,7 @@
  * skipped, with the reason. */
 #include "generated_matrix.h"
 
-static openpi_error error;
+static openpi_error error = OPENPI_ERROR_INIT;
 static int without_gpu;
 
 static device *open_device(pool **threads) {
@@ -42,7 +42,7 @@ static void test_models(void **state) {
     (void)state;
     if (!device) skip();
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
-        openpi_synthetic synthetic;
+        openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
         checkpoint *weights = NULL;
         generated_ok(openpi_synthetic_parse(specs[i], &synthetic, &error), &error);
         if (i >= 4) synthetic.dims.depth = synthetic.dims.vision_depth = 1;

@@ -4,7 +4,7 @@
 #include "generated_matrix.h"
 #include "scratch.h"
 
-static openpi_error error;
+static openpi_error error = OPENPI_ERROR_INIT;
 
 static device *open_device(pool **threads) {
     device_options options = {0};
@@ -41,7 +41,7 @@ static void test_models(void **state) {
     device *device = open_device(&threads);
     (void)state;
     for (int i = 0; i < 4; i++) {
-        openpi_synthetic synthetic;
+        openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
         checkpoint *weights = NULL;
         generated_ok(openpi_synthetic_parse(specs[i], &synthetic, &error), &error);
         generated_ok(checkpoint_open(NULL, &synthetic, &weights, &error), &error);
@@ -153,7 +153,7 @@ static void test_uploads(void **state) {
         unsigned char *bytes[2];
         size_t total = 0;
         for (int files = 0; files < 2; files++) {
-            openpi_synthetic synthetic;
+            openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
             checkpoint *weights = NULL;
             model *m;
             pool *threads;

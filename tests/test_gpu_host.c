@@ -17,11 +17,11 @@
 
 /* ---- an engine over it ------------------------------------------------------------------------------------- */
 
-static openpi_error error;
+static openpi_error error = OPENPI_ERROR_INIT;
 static const backend *used = &backend_cuda;
 
 static openpi_status open_engine(openpi_engine **out, const char *path, int no_graph) {
-    openpi_synthetic synthetic;
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     openpi_engine *e = engine_new();
     device_options options = {.path = path, .off = no_graph ? 1u << SWITCH_GRAPH_REPLAY : 0};
     assert_int_equal(openpi_synthetic_parse("tiny", &synthetic, &error), OPENPI_OK);
@@ -45,7 +45,8 @@ static openpi_status infer_prompt(openpi_session *session, int prompt, openpi_ti
     static float actions[10 * OPENPI_ACTION_DIM];
     static const int32_t tokens[48] = {2, 5, 9};
     openpi_sample sample = {
-        .images = {image, image, image}, .image_mask = {1, 0, 1}, .tokens = tokens, .token_count = prompt, .state = state};
+        .size = sizeof(openpi_sample), .images = {image, image, image}, .image_mask = {1, 0, 1},
+            .tokens = tokens, .token_count = prompt, .state = state};
     return openpi_session_run(session, &sample, 1, NULL, actions, timing, &error);
 }
 
@@ -81,7 +82,7 @@ static void test_calls_of_an_inference(void **state) {
     int count = 0;
     openpi_engine *engine;
     openpi_session *session;
-    openpi_timing timing;
+    openpi_timing timing = OPENPI_TIMING_INIT;
     (void)state;
     reset();
     assert_int_equal(open_engine(&engine, NULL, 0), OPENPI_OK);
@@ -133,13 +134,13 @@ static void test_fork(void **state) {
 static void test_bytes(void **state) {
     openpi_engine *engine;
     openpi_session *session;
-    openpi_session_info info;
+    openpi_session_info info = OPENPI_SESSION_INFO_INIT;
     (void)state;
     reset();
     assert_int_equal(open_engine(&engine, NULL, 0), OPENPI_OK);
     assert_int_equal(fake.memory, engine->model->bytes);
     assert_int_equal(open_session(engine, &session), OPENPI_OK);
-    openpi_session_get_info(session, &info);
+    openpi_session_get_info(session, &info, NULL);
     assert_int_equal(fake.memory, engine->model->bytes + session->plan->device_bytes + session->plan->work_bytes);
     assert_int_equal(info.bytes, session->plan->device_bytes + session->plan->work_bytes + session->in.bytes);
     openpi_session_close(session);
@@ -151,7 +152,7 @@ static void test_bytes(void **state) {
 static void test_without_a_graph(void **state) {
     openpi_engine *engine;
     openpi_session *session;
-    openpi_timing timing;
+    openpi_timing timing = OPENPI_TIMING_INIT;
     (void)state;
     for (int asked = 0; asked < 2; asked++) {
         reset();
@@ -414,7 +415,7 @@ static int one_entry(const openpi_engine *engine, const op *op, tuning *table, t
 static void test_graph_of_two_cameras(void **state) {
     openpi_engine *engine;
     openpi_session *session;
-    openpi_timing timing;
+    openpi_timing timing = OPENPI_TIMING_INIT;
     (void)state;
     for (int batch = 1; batch <= 2; batch++) {
         openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
@@ -445,7 +446,7 @@ static void test_graph_of_short_prompts(void **state) {
     enum { ROOM = 10, SMALLER = 4 };
     openpi_engine *engine;
     openpi_session *session;
-    openpi_timing timing;
+    openpi_timing timing = OPENPI_TIMING_INIT;
     (void)state;
     for (int batch = 1; batch <= 2; batch++) {
         openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;

@@ -8,7 +8,7 @@ static void test_timed_recording(void **state) {
     openpi_engine *engine;
     openpi_session *session;
     struct recording *timed = NULL, *plain, *others[PLAN_WAYS];
-    openpi_timing timing;
+    openpi_timing timing = OPENPI_TIMING_INIT;
     static float expected[10 * OPENPI_ACTION_DIM], actions[10 * OPENPI_ACTION_DIM];
     static launch_record seen[MOST];
     double stages[OPENPI_STAGES] = {0}, last = 0, shortest = 1e9, finest = 1e9;

@@ -68,13 +68,13 @@ static void test_bytes(void **state) {
     for (int i = 0; i < 3; i++) {
         openpi_engine *engine;
         openpi_session *session;
-        openpi_session_info info;
+        openpi_session_info info = OPENPI_SESSION_INFO_INIT;
         size_t start = free_bytes(keeper);
         assert_true(open_engine(specs[i], OPENPI_BF16, &engine));
         size_t loaded = free_bytes(keeper);
         must(openpi_session_create(engine, NULL, &session, &error));
         size_t replayed = free_bytes(keeper), buffers = session->plan->device_bytes + session->plan->work_bytes;
-        openpi_session_get_info(session, &info);
+        openpi_session_get_info(session, &info, NULL);
         assert_int_equal(info.bytes, buffers + session->in.bytes);
         openpi_session_close(session);
         asked[i] = engine->model->bytes;

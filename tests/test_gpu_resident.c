@@ -14,7 +14,7 @@
 #include "backend/gpu/gpu.h"
 #include "openpi_internal.h"
 
-static openpi_error error;
+static openpi_error error = OPENPI_ERROR_INIT;
 
 static void must(openpi_status status) {
     if (status != OPENPI_OK) fail_msg("%s", error.message);
@@ -53,7 +53,8 @@ static void inputs_close(inputs *in) {
 
 static void draw(inputs *in) {
     for (int i = 0; i < OPENPI_CAMERAS * PIXELS; i++) in->images[i] = (uint8_t)next_random();
-    in->sample = (openpi_sample){.tokens = in->tokens, .token_count = 1 + (int)(next_random() % PROMPT), .state = in->state};
+    in->sample = (openpi_sample){.size = sizeof(openpi_sample), .tokens = in->tokens,
+                                 .token_count = 1 + (int)(next_random() % PROMPT), .state = in->state};
     for (int c = 0; c < OPENPI_CAMERAS; c++) {
         in->sample.images[c] = in->images + (size_t)c * PIXELS;
         in->sample.image_mask[c] = c == 0 || next_random() % 3;
@@ -68,7 +69,7 @@ static int without_gpu;
 /* An engine whose device may run the resident kernel, or NULL. */
 static openpi_engine *open_engine_without(const char *spec, openpi_dtype dtype, const char *without) {
     openpi_engine *engine;
-    openpi_synthetic synthetic;
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
     must(openpi_synthetic_parse(spec, &synthetic, &error));
     options.synthetic = &synthetic;

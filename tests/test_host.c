@@ -12,12 +12,12 @@
 
 enum { HORIZON = 2, ACTIONS = HORIZON * OPENPI_ACTION_DIM };
 
-static openpi_error error;
+static openpi_error error = OPENPI_ERROR_INIT;
 static const int32_t tokens[3] = {2, 5, 9};
 static const float state_of_robot[OPENPI_ACTION_DIM], noise[ACTIONS];
 
 static openpi_engine *open_engine(void) {
-    openpi_synthetic model;
+    openpi_synthetic model = OPENPI_SYNTHETIC_INIT;
     openpi_engine *engine;
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
     assert_int_equal(openpi_synthetic_parse("odd", &model, &error), OPENPI_OK);
@@ -36,7 +36,7 @@ static openpi_status create(openpi_engine *engine, openpi_session **session) {
 }
 
 static openpi_status infer(openpi_session *session, float *actions) {
-    openpi_sample sample = {.tokens = tokens, .token_count = 3, .state = state_of_robot};
+    openpi_sample sample = {.size = sizeof sample, .tokens = tokens, .token_count = 3, .state = state_of_robot};
     return openpi_session_run(session, &sample, 1, noise, actions, NULL, &error);
 }
 
@@ -116,7 +116,7 @@ static void an_engine_lives_as_long_as_its_sessions(void **state) {
 
 static void options_of_another_device(void **state) {
     (void)state;
-    openpi_synthetic model;
+    openpi_synthetic model = OPENPI_SYNTHETIC_INIT;
     openpi_engine *engine = NULL;
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
     assert_int_equal(openpi_synthetic_parse("odd", &model, &error), OPENPI_OK);

@@ -15,6 +15,7 @@
 #include "model/tensors.h"
 #include "policy/image.h"
 #include "policy/orientation.h"
+#include "structs.h"
 
 enum { SIDE = OPENPI_IMAGE_SIZE, VALUES = SIDE * SIDE * 3 };
 
@@ -47,7 +48,7 @@ static uint8_t *synthetic_picture(const char *name, uint64_t seed, int height, i
 }
 
 static openpi_image picture(const void *data, openpi_element element, openpi_layout layout, int height, int width) {
-    openpi_image image = {"test", data, element, layout, height, width};
+    openpi_image image = IMAGE("test", data, element, layout, height, width);
     return image;
 }
 
@@ -68,7 +69,7 @@ static void *to_chw(const void *pixels, size_t element, int height, int width) {
 static void resize_as_openpi(void **state) {
     (void)state;
     static uint8_t out[VALUES], other[VALUES];
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     image_scratch scratch = {NULL, 0};
     json_t *steps = json_load_file(GOLDEN "/steps.json", JSON_ALLOW_NUL, NULL);      /* a text of it has a zero */
     tensors *stored;
@@ -116,7 +117,7 @@ static void floats_are_truncated(void **state) {
     static double twice[COUNT];
     static uint8_t bytes[COUNT], out[VALUES], expected[VALUES];
     static char shifted[sizeof twice + 1];
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     image_scratch scratch = {NULL, 0};
     for (int i = 0; i < COUNT; i++) {
         bytes[i] = (uint8_t)(i * 7);
@@ -149,7 +150,7 @@ static void right_size_is_untouched(void **state) {
     (void)state;
     static uint8_t out[VALUES];
     static float scaled[VALUES], wild[VALUES];
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     image_scratch scratch = {NULL, 0};
     uint8_t *pixels = synthetic_picture("any", 1, SIDE, SIDE);
     openpi_image image = picture(pixels, OPENPI_U8, OPENPI_HWC, SIDE, SIDE);
@@ -171,7 +172,7 @@ static void scratch_is_kept(void **state) {
     (void)state;
     static uint8_t out[VALUES];
     static float scaled[VALUES];
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     image_scratch scratch = {NULL, 0};
     uint8_t *pixels = synthetic_picture("any", 1, 480, 640);
     openpi_image image = picture(pixels, OPENPI_U8, OPENPI_HWC, 480, 640);
@@ -198,7 +199,7 @@ static void no_size_reads_outside(void **state) {
     static uint8_t out[VALUES];
     static float scaled[VALUES];
     static const int sides[] = {1, 2, 3, 4, 5, 7, 8, 15, 63, 111, 112, 113, 223, 224, 225, 337, 448, 449, 673, 1000};
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     image_scratch scratch = {NULL, 0};
     for (size_t h = 0; h < sizeof sides / sizeof sides[0]; h++)
         for (size_t w = 0; w < sizeof sides / sizeof sides[0]; w++) {
@@ -236,7 +237,7 @@ static void resize_as_lerobot(void **state) {
         {"pi05/expected_missing", "front", 0}, {"pi05/expected_missing", "side", 1},
     };
     static float out[VALUES], other[VALUES];
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     image_scratch scratch = {NULL, 0};
     int whole_pictures = 0;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -306,7 +307,7 @@ static void lerobots_floats_have_a_range(void **state) {
     image_scratch scratch = {NULL, 0};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int k = 0; k < 4; k++) {
-            openpi_error error = {0};
+            openpi_error error = OPENPI_ERROR_INIT;
             const void *data = k & 1 ? (const void *)twice : single;
             single[cases[i].at] = (float)cases[i].value;
             twice[cases[i].at] = cases[i].value;
@@ -333,34 +334,38 @@ static void broken_pictures(void **state) {
         const char *sentence;
         int resize_only;         /* LeRobot takes it, openpi's resize does not */
     } cases[] = {
-        {{"base", NULL, OPENPI_U8, OPENPI_HWC, 2, 2}, "picture \"base\": its data is NULL", 0},
-        {{NULL, NULL, OPENPI_U8, OPENPI_HWC, 2, 2}, "picture \"(unnamed)\": its data is NULL", 0},
-        {{"base", one, (openpi_element)9, OPENPI_HWC, 2, 2},
+        {IMAGE("base", NULL, OPENPI_U8, OPENPI_HWC, 2, 2), "picture \"base\": its data is NULL", 0},
+        {IMAGE(NULL, NULL, OPENPI_U8, OPENPI_HWC, 2, 2), "picture \"(unnamed)\": its data is NULL", 0},
+        {IMAGE("base", one, (openpi_element)9, OPENPI_HWC, 2, 2),
          "picture \"base\": element type 9, expected OPENPI_U8, OPENPI_FLOAT32 or OPENPI_FLOAT64", 0},
-        {{"base", one, OPENPI_U8, (openpi_layout)5, 2, 2}, "picture \"base\": layout 5, expected OPENPI_HWC or OPENPI_CHW", 0},
-        {{"base", one, OPENPI_U8, OPENPI_HWC, 0, 2}, "picture \"base\": 2×0 pixels (width×height), expected 1 to 16384 a side",
+        {IMAGE("base", one, OPENPI_U8, (openpi_layout)5, 2, 2),
+         "picture \"base\": layout 5, expected OPENPI_HWC or OPENPI_CHW", 0},
+        {IMAGE("base", one, OPENPI_U8, OPENPI_HWC, 0, 2),
+         "picture \"base\": 2×0 pixels (width×height), expected 1 to 16384 a side",
          0},
-        {{"base", one, OPENPI_U8, OPENPI_HWC, 2, -1},
+        {IMAGE("base", one, OPENPI_U8, OPENPI_HWC, 2, -1),
          "picture \"base\": -1×2 pixels (width×height), expected 1 to 16384 a side", 0},
-        {{"base", one, OPENPI_U8, OPENPI_HWC, 16385, 2},
+        {IMAGE("base", one, OPENPI_U8, OPENPI_HWC, 16385, 2),
          "picture \"base\": 2×16385 pixels (width×height), expected 1 to 16384 a side", 0},
-        {{"base", one, OPENPI_U8, OPENPI_HWC, 16384, 16384},
+        {IMAGE("base", one, OPENPI_U8, OPENPI_HWC, 16384, 16384),
          "picture \"base\": 16384×16384 pixels (width×height), expected at most 64 megapixels", 0},
-        {{"base", one, OPENPI_U8, OPENPI_HWC, 2000, 3},
+        {IMAGE("base", one, OPENPI_U8, OPENPI_HWC, 2000, 3),
          "picture \"base\": 3×2000 pixels (width×height) would shrink to 0×224, expected at least one pixel a side", 0},
-        {{"base", bad[0], OPENPI_FLOAT32, OPENPI_HWC, 2, 2}, "picture \"base\": element 5 is nan, expected finite float32 values",
+        {IMAGE("base", bad[0], OPENPI_FLOAT32, OPENPI_HWC, 2, 2),
+         "picture \"base\": element 5 is nan, expected finite float32 values",
          0},
-        {{"base", bad[1], OPENPI_FLOAT32, OPENPI_CHW, 2, 2}, "picture \"base\": element 5 is inf, expected finite float32 values",
+        {IMAGE("base", bad[1], OPENPI_FLOAT32, OPENPI_CHW, 2, 2),
+         "picture \"base\": element 5 is inf, expected finite float32 values",
          0},
-        {{"base", huge, OPENPI_FLOAT64, OPENPI_HWC, 2, 2},
+        {IMAGE("base", huge, OPENPI_FLOAT64, OPENPI_HWC, 2, 2),
          "picture \"base\": element 2 is 1e+300, expected finite float32 values", 0},
-        {{"base", bad[2], OPENPI_FLOAT32, OPENPI_HWC, 2, 2},
+        {IMAGE("base", bad[2], OPENPI_FLOAT32, OPENPI_HWC, 2, 2),
          "picture \"base\": element 7 is -0.5, expected float pictures in [0,1]", 1},
-        {{"base", bad[3], OPENPI_FLOAT32, OPENPI_HWC, 2, 2},
+        {IMAGE("base", bad[3], OPENPI_FLOAT32, OPENPI_HWC, 2, 2),
          "picture \"base\": element 3 is 255, expected float pictures in [0,1]", 1},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        openpi_error error = {0};
+        openpi_error error = OPENPI_ERROR_INIT;
         image_scratch scratch = {NULL, 0};
         openpi_status status = image_check(&cases[i].image, &error);
         if (cases[i].resize_only) {
@@ -407,7 +412,7 @@ static void files_decode_as_pillow(void **state) {
         char *bytes = read_picture(files[i].file, &count);
         uint8_t *pixels;
         int height, width;
-        openpi_error error = {0};
+        openpi_error error = OPENPI_ERROR_INIT;
         if (openpi_image_decode(bytes, count, files[i].file, &pixels, &height, &width, &error) != OPENPI_OK)
             fail_msg("%s", error.message);
         assert_int_equal(height, files[i].height);
@@ -450,7 +455,7 @@ static void broken_files(void **state) {
         char *bytes = read_picture(cases[i].file, &count);
         uint8_t *pixels = NULL;
         int height, width;
-        openpi_error error = {0};
+        openpi_error error = OPENPI_ERROR_INIT;
         bytes[cases[i].at] = (char)cases[i].byte;
         openpi_status status = openpi_image_decode(bytes, count, "f", &pixels, &height, &width, &error);
         if (cases[i].sentence) {
@@ -527,7 +532,7 @@ static void pictures_stand_upright(void **state) {
         [7] = {19, 13, 0xeec52d5f38723c8, 0x816ea7c4ed964028},  [8] = {19, 13, 0x3541d1f5c15015dc, 0xbc15007aaad2ce04},
     };
     static const int types[] = {3, 4};
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     for (int orientation = 1; orientation <= 8; orientation++)
         for (int form = 0; form < 8; form++) {           /* JPEG or PNG, little or big endian, SHORT or LONG */
             uint8_t exif[64], *pixels;
@@ -562,7 +567,7 @@ static void broken_exif(void **state) {
         {3, 2, 6, "f: its EXIF orientation is no single integer, expected 1 to 8"},
         {77, 1, 6, "f: its EXIF orientation is no single integer, expected 1 to 8"},
     };
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (int png = 0; png < 2; png++) {
             uint8_t exif[64], *pixels = NULL;

@@ -10,6 +10,7 @@
 #include <math.h>
 
 #include "policy_golden.h"
+#include "structs.h"
 
 enum { DIMS = OPENPI_ACTION_DIM, SIDE = OPENPI_IMAGE_SIZE, STATES = 8 };
 
@@ -106,13 +107,13 @@ static void a_policy_needs_its_session(void **state) {
     static const uint8_t picture[SIDE * SIDE * 3];
     for (size_t i = 0; i < LENGTH(pairs); i++) {
         const pair *p = &pairs[i];
-        openpi_error error;
-        openpi_synthetic of_policy, of_engine;
+        openpi_error error = OPENPI_ERROR_INIT;
+        openpi_synthetic of_policy = OPENPI_SYNTHETIC_INIT, of_engine = OPENPI_SYNTHETIC_INIT;
         openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
         openpi_engine_options engine_options = OPENPI_ENGINE_OPTIONS_INIT;
         openpi_session_options session_options = OPENPI_SESSION_OPTIONS_INIT;
         openpi_policy *policy;
-        openpi_policy_info info;
+        openpi_policy_info info = OPENPI_POLICY_INFO_INIT;
         openpi_request *request;
         openpi_engine *engine;
         openpi_session *session;
@@ -126,7 +127,7 @@ static void a_policy_needs_its_session(void **state) {
         options.config = p->config;
         options.max_prompt = p->policy_prompt;
         WORKS(openpi_policy_open(NULL, &options, &policy, &error));
-        openpi_policy_get_info(policy, &info);
+        openpi_policy_get_info(policy, &info, NULL);
         WORKS(openpi_request_create(policy, &request, &error));
         engine_options.synthetic = &of_engine;
         engine_options.dtype = OPENPI_F32;
@@ -136,23 +137,22 @@ static void a_policy_needs_its_session(void **state) {
         session_options.max_prompt = p->max_prompt;
         session_options.steps = 1;
         WORKS(openpi_session_create(engine, &session_options, &session, &error));
-        openpi_image images[] = {{info.cameras[0], picture, OPENPI_U8, OPENPI_HWC, SIDE, SIDE},
-                                 {info.cameras[1], picture, OPENPI_U8, OPENPI_HWC, SIDE, SIDE}};
+        openpi_image images[] = {IMAGE(info.cameras[0], picture, OPENPI_U8, OPENPI_HWC, SIDE, SIDE),
+                                 IMAGE(info.cameras[1], picture, OPENPI_U8, OPENPI_HWC, SIDE, SIDE)};
         int count = p->policy_lerobot && !strcmp(p->robot, "lerobot") ? info.state_length : STATES;
-        openpi_observation observation = {
-            .images = images, .image_count = 2, .state = raw, .state_length = count, .prompt = "go"};
+        openpi_observation observation = OBSERVATION(images, 2, raw, count, "go", 0);
         memset(before, 0x5a, sizeof before);
         memcpy(actions, before, sizeof before);
         if (p->says) {
             error.message[0] = 0;
             openpi_status status =
-                openpi_policy_infer(request, session, &observation, NULL, actions, NULL, &error);
+                openpi_policy_infer(request, session, &observation, NULL, actions, CAPACITY(actions), NULL, &error);
             if (status == OPENPI_OK || !strstr(error.message, p->says))
                 fail_msg("pair %zu: %s, \"%s\", expected \"%s\"", i, openpi_status_text(status),
                          error.message, p->says);
             assert_memory_equal(actions, before, sizeof before);
         } else {
-            WORKS(openpi_policy_infer(request, session, &observation, NULL, actions, NULL, &error));
+            WORKS(openpi_policy_infer(request, session, &observation, NULL, actions, CAPACITY(actions), NULL, &error));
             int horizon = p->horizon ? p->horizon : 50;
             for (int k = 0; k < horizon * info.action_dim; k++) assert_true(isfinite(actions[k]));
             assert_memory_equal(actions + horizon * info.action_dim, before, sizeof(double));

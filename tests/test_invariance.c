@@ -47,7 +47,8 @@ static int make_material(void **state) {
 }
 
 static openpi_sample sample(int cameras, int prompt, int which) {
-    openpi_sample s = {.pixels = OPENPI_PIXELS_U8, .tokens = words + which, .token_count = prompt, .state = states[which]};
+    openpi_sample s = {.size = sizeof(openpi_sample), .pixels = OPENPI_PIXELS_U8, .tokens = words + which,
+                       .token_count = prompt, .state = states[which]};
     for (int i = 0; i < OPENPI_CAMERAS; i++) {
         s.image_mask[i] = (uint8_t)(cameras >> i & 1);
         s.images[i] = s.image_mask[i] ? pictures[(which + i) % PICTURES] : NULL;
@@ -71,8 +72,8 @@ typedef struct setting {
 static openpi_synthetic model_of(const char *model) {
     static const char small[] =
         "{\"vision\": [72, 1, 1, 24], \"vlm\": [24, 2, 2, 32, 40], \"expert\": [16, 24], \"vocab\": 2048}";
-    openpi_synthetic synthetic;
-    openpi_error error;
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
+    openpi_error error = OPENPI_ERROR_INIT;
     int is_small = !strncmp(model, "small:", 6);
     char spec[32];
     snprintf(spec, sizeof spec, "odd:%s", strchr(model, ':') + 1);
@@ -86,8 +87,8 @@ static openpi_engine *engine_open(const char *isa, openpi_dtype dtype, const cha
     openpi_synthetic synthetic = model_of(model);
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
     openpi_engine *engine;
-    openpi_engine_info info;
-    openpi_error error;
+    openpi_engine_info info = OPENPI_ENGINE_INFO_INIT;
+    openpi_error error = OPENPI_ERROR_INIT;
     options.synthetic = &synthetic;
     options.isa = isa;
     options.dtype = dtype;
@@ -95,7 +96,7 @@ static openpi_engine *engine_open(const char *isa, openpi_dtype dtype, const cha
     openpi_status status = openpi_engine_open(NULL, &options, &engine, &error);
     if (status == OPENPI_NO_DEVICE || status == OPENPI_UNSUPPORTED) return NULL;
     if (status != OPENPI_OK) fail_msg("%s", error.message);
-    openpi_engine_get_info(engine, &info);
+    openpi_engine_get_info(engine, &info, NULL);
     if (!isa || !strcmp(info.path, isa)) return engine;
     openpi_engine_close(engine);
     return NULL;
@@ -113,7 +114,7 @@ static openpi_engine *engine_of(const setting *s, int threads) {
 static openpi_session *session_of(openpi_engine *engine, int batch, int horizon, int steps, int max_prompt) {
     openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
     openpi_session *session;
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     options.batch = batch;
     options.horizon = horizon;
     options.steps = steps;
@@ -124,7 +125,7 @@ static openpi_session *session_of(openpi_engine *engine, int batch, int horizon,
 }
 
 static void run(openpi_session *session, const openpi_sample *samples, int batch, const float *noise, float *actions) {
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     if (openpi_session_run(session, samples, batch, noise, actions, NULL, &error) != OPENPI_OK) fail_msg("%s", error.message);
 }
 
@@ -273,7 +274,8 @@ static void sessions_at_once(void **state) {
         streams[i] = (stream){.session = session_of(engine, 1, H, N, L),
                               .sample = sample(7 - i, 5 + 9 * i, i),
                               .noise = noises[i],
-                              .expected = expected[i]};
+                              .expected = expected[i],
+                              .error = OPENPI_ERROR_INIT};
         run_alone(engine, streams[i].sample, H, N, L, noises[i], expected[i]);
     }
     for (int i = 0; i < STREAMS; i++) assert_int_equal(pthread_create(&threads[i], NULL, stream_run, &streams[i]), 0);
@@ -349,7 +351,7 @@ static void state_once_is_state_always(void **state) {
     openpi_engine *engine = engine_of(s, 2);
     openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
     openpi_session *always;
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     openpi_sample samples[2] = {sample(3, 9, 0), sample(6, 21, 1)};
     float noise[2 * ONE], once[2 * ONE], carried[2 * ONE];
     memcpy(noise, noises[0], sizeof *noise * ONE);
@@ -402,7 +404,7 @@ static void a_run_takes_no_memory(void **state) {
     openpi_session *session = session_of(engine, B, H, N, L);
     openpi_sample samples[B] = {sample(7, 40, 0), sample(1, 1, 1), sample(6, 9, 2)};
     float noise[B * ONE], actions[B * ONE];
-    openpi_timing timing;
+    openpi_timing timing = OPENPI_TIMING_INIT;
     for (int b = 0; b < B; b++) memcpy(noise + b * ONE, noises[b], sizeof *noise * ONE);
     for (int round = 0; round < 3; round++) {
         long long before = allocator_calls, frees = allocator_blocks;
@@ -429,7 +431,7 @@ static void bytes_are_what_is_taken(void **state) {
     openpi_engine *engine = engine_of(s, 2);
     for (int i = 0; i < 4; i++) {
         openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
-        openpi_session_info info;
+        openpi_session_info info = OPENPI_SESSION_INFO_INIT;
         uint64_t bytes = 0;
         options.batch = shapes[i][0];
         options.horizon = shapes[i][1];
@@ -441,7 +443,7 @@ static void bytes_are_what_is_taken(void **state) {
         long long before = allocator_bytes;
         openpi_session *session = session_of(engine, options.batch, options.horizon, options.steps, options.max_prompt);
         long long taken = allocator_bytes - before;
-        openpi_session_get_info(session, &info);
+        openpi_session_get_info(session, &info, NULL);
         assert_int_equal(info.bytes, bytes);
         /* Two maps of large blocks are rounded up to huge pages, 4 MB each. */
         long long slack = (long long)info.operations * 512 + (64 << 10) + 3 * (5 << 20);

@@ -11,7 +11,7 @@
 #include "policy_golden.h"
 
 static void same_as_jansson(const char *text, size_t bytes, const char *name) {
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     json_t *got = NULL, *want = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, NULL);
     openpi_status status = json_parse(text, bytes, name, &got, &error);
     if ((status == OPENPI_OK) != (want != NULL)) fail_msg("%s: %s, jansson says %s", name, error.message, want ? "ok" : "no");
@@ -67,7 +67,7 @@ static void agrees_on_whole_files(void **state) {
 
 static void sentences(void **state) {
     (void)state;
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     json_t *value = NULL;
     REFUSES(json_parse("{\n  \"a\": 1,\n  \"b\": tru\n}", 25, "t.json", &value, &error), OPENPI_BAD_FILE,
             "t.json: not valid JSON: a value is expected (line 3, column 8)");
@@ -85,7 +85,7 @@ static void numbers_do_not_follow_the_locale(void **state) {
     static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8", "C"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (setlocale(LC_NUMERIC, names[i])) break;
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     json_t *value;
     WORKS(json_parse("[1.5]", 5, "t", &value, &error));
     assert_true(json_real_value(json_array_get(value, 0)) == 1.5);

@@ -36,14 +36,15 @@ static openpi_status climb(openpi_synthetic *model, openpi_error *error) {
 static void memory_runs_out(void **state) {
     (void)state;
     static const char dims[] = "{\"vision\": [72, 1, 1, 24], \"vlm\": [24, 2, 2, 32, 40], \"expert\": [16, 24], \"vocab\": 2048}";
-    openpi_synthetic model = {.variant = OPENPI_PI05, .seed = 7};
-    openpi_error error = {.message = ""};
+    openpi_synthetic model = {.size = sizeof(openpi_synthetic), .dims = OPENPI_DIMS_INIT,
+                              .variant = OPENPI_PI05, .seed = 7};
+    openpi_error error = OPENPI_ERROR_INIT;
     int tried = 0;
     assert_int_equal(openpi_dims_parse(dims, &model.dims, &error), OPENPI_OK);
     if (climb(&model, &error) != OPENPI_OK) fail_msg("%s", error.message);
     for (long long n = 1;; n += 1 + n / 12, tried++) {
         long long blocks = atomic_load(&allocator_blocks);
-        error = (openpi_error){.message = ""};
+        error = (openpi_error)OPENPI_ERROR_INIT;
         atomic_store(&allocator_calls, 0);
         atomic_store(&allocator_failed, 0);
         atomic_store(&allocator_fail_at, n);

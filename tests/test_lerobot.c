@@ -12,12 +12,13 @@
 
 #include "policy/policy.h"
 #include "policy_golden.h"
+#include "structs.h"
 
 enum { DIMS = 32, SIDE = 224, PIXELS = SIDE * SIDE * 3, MAX_ROWS = 64 };
 
 static openpi_policy *open_golden(const char *name) {
     char path[512];
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     openpi_policy *policy = NULL;
     openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
     snprintf(path, sizeof path, GOLDEN "/lerobot/%s/checkpoint", name);
@@ -35,19 +36,19 @@ static void check_state(const openpi_request *request, const float *want, int le
     assert_int_equal(count, length);
     for (int i = 0; i < length; i++) {
         if (!(state[i] == (double)want[i])) fail_msg("state[%d] is %.9g, expected %.9g", i, state[i], (double)want[i]);
-        assert_true(openpi_request_sample(request)->state[i] == want[i]);
+        assert_true(prepared(request).state[i] == want[i]);
     }
-    for (int i = length; i < DIMS; i++) assert_true(openpi_request_sample(request)->state[i] == 0);
+    for (int i = length; i < DIMS; i++) assert_true(prepared(request).state[i] == 0);
 }
 
 /* model [rows][columns] through the postprocessor, against want [rows][a], exactly. */
 static void check_actions(const openpi_request *request, const float *model, int columns, const float *want, int rows, int a) {
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     float padded[MAX_ROWS * DIMS] = {0};
     double actions[MAX_ROWS * DIMS];
     assert_true(rows <= MAX_ROWS);
     for (int h = 0; h < rows; h++) memcpy(padded + h * DIMS, model + h * columns, (size_t)columns * sizeof *model);
-    WORKS(openpi_request_finish(request, padded, rows, actions, &error));
+    WORKS(openpi_request_finish(request, padded, rows, actions, CAPACITY(actions), &error));
     for (int i = 0; i < rows * a; i++)
         if (!(actions[i] == (double)want[i]))
             fail_msg("action %d of dim %d: %.9g, expected %.9g", i / a, i % a, actions[i], (double)want[i]);
@@ -58,11 +59,11 @@ static void check_actions(const openpi_request *request, const float *model, int
 static void check_pipeline(const char *name, int rows) {
     static const uint8_t dark[3];
     char path[512];
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     openpi_request *request;
     openpi_policy *policy = open_golden(name);
-    openpi_policy_info info;
-    openpi_policy_get_info(policy, &info);
+    openpi_policy_info info = OPENPI_POLICY_INFO_INIT;
+    openpi_policy_get_info(policy, &info, NULL);
     snprintf(path, sizeof path, GOLDEN "/lerobot/%s/expected.safetensors", name);
     tensors *file = golden_open(path);
     json_t *note = golden_metadata(file, "case"), *tasks = json_object_get(note, "tasks");
@@ -77,12 +78,14 @@ static void check_pipeline(const char *name, int rows) {
     WORKS(openpi_request_create(policy, &request, &error));
     for (int b = 0; b < rows; b++) {
         double given[DIMS];
-        openpi_image image = {"base", dark, OPENPI_U8, OPENPI_HWC, 1, 1};
-        openpi_observation observation = {&image, 1, given, n, json_string_value(json_array_get(tasks, (size_t)b)), 0};
+        openpi_image image = IMAGE("base", dark, OPENPI_U8, OPENPI_HWC, 1, 1);
+        openpi_observation observation = OBSERVATION(&image, 1, given, n,
+                                                     json_string_value(json_array_get(tasks, (size_t)b)), 0);
         for (int i = 0; i < n; i++) given[i] = (double)raw[b * n + i];
         WORKS(openpi_request_prepare(request, &observation, NULL, &error));
         check_state(request, state + b * n, n);
-        golden_tokens(openpi_request_sample(request), tokens + b * length, mask + b * length, length);
+        const openpi_sample held = prepared(request);
+        golden_tokens(&held, tokens + b * length, mask + b * length, length);
         check_actions(request, model + b * 5 * a, a, want + b * 5 * a, 5, a);
     }
     if (tensors_find(file, "relative_mask"))
@@ -132,25 +135,25 @@ static int find_images(const tensors *file, openpi_image *images) {
         const tensor *t = tensors_at(file, i);
         if (strncmp(t->name, prefix, sizeof prefix - 1)) continue;
         assert_true(count < 3 && t->rank == 3 && t->shape[2] == 3 && (t->type == DTYPE_U8 || t->type == DTYPE_F32));
-        images[count++] = (openpi_image){t->name + sizeof prefix - 1,
+        images[count++] = (openpi_image)IMAGE(t->name + sizeof prefix - 1,
                                          t->data,
                                          t->type == DTYPE_U8 ? OPENPI_U8 : OPENPI_FLOAT32,
                                          OPENPI_HWC,
                                          (int)t->shape[0],
-                                         (int)t->shape[1]};
+                                         (int)t->shape[1]);
     }
     return count;
 }
 
 static void check_whole(const char *name, const char *file_name, int cameras) {
     char path[512];
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     openpi_request *request;
     openpi_policy *policy = open_golden(name);
-    openpi_policy_info info;
+    openpi_policy_info info = OPENPI_POLICY_INFO_INIT;
     openpi_image images[3];
     double given[DIMS];
-    openpi_policy_get_info(policy, &info);
+    openpi_policy_get_info(policy, &info, NULL);
     snprintf(path, sizeof path, GOLDEN "/lerobot/%s/%s.safetensors", name, file_name);
     tensors *file = golden_open(path);
     json_t *note = golden_metadata(file, "case");
@@ -163,10 +166,11 @@ static void check_whole(const char *name, const char *file_name, int cameras) {
             *tokens = golden_copy(file, "tokens", DTYPE_I32, length);
     for (int i = 0; i < n; i++) given[i] = (double)raw[i];
     assert_int_equal(find_images(file, images), cameras);
-    openpi_observation observation = {images, cameras, given, n, json_string_value(json_object_get(note, "task")), 0};
+    openpi_observation observation = OBSERVATION(images, cameras, given, n,
+                                                 json_string_value(json_object_get(note, "task")), 0);
     WORKS(openpi_request_create(policy, &request, &error));
     WORKS(openpi_request_prepare(request, &observation, NULL, &error));
-    const openpi_sample *sample = openpi_request_sample(request);
+    const openpi_sample held = prepared(request), *sample = &held;
     assert_int_equal(sample->pixels, OPENPI_PIXELS_F32);
     assert_memory_equal(sample->image_mask, golden_data(file, "image_mask", DTYPE_U8, 3), 3);
     check_images(sample, pixels, image_rows, 20);
@@ -195,9 +199,9 @@ static void observations_are_lerobots(void **state) {
 
 static void infos(void **state) {
     (void)state;
-    openpi_policy_info info;
+    openpi_policy_info info = OPENPI_POLICY_INFO_INIT;
     openpi_policy *policy = open_golden("pi05");
-    openpi_policy_get_info(policy, &info);
+    openpi_policy_get_info(policy, &info, NULL);
     assert_string_equal(info.robot, "lerobot");
     assert_int_equal(info.lerobot, 1);
     assert_int_equal(info.state_length, 8);
@@ -209,7 +213,7 @@ static void infos(void **state) {
     assert_string_equal(info.cameras[2], "side");
     openpi_policy_close(policy);
     policy = open_golden("pi0");
-    openpi_policy_get_info(policy, &info);
+    openpi_policy_get_info(policy, &info, NULL);
     assert_string_equal(info.cameras[0], "top");
     assert_string_equal(info.cameras[1], "left_wrist");
     assert_string_equal(info.cameras[2], "");
@@ -243,10 +247,10 @@ static void names_of_cameras(void **state) {
 static void bad_observations(void **state) {
     (void)state;
     static const uint8_t dark[12];
-    const openpi_image top = {"top", dark, OPENPI_U8, OPENPI_HWC, 2, 2},
-                       same = {"observation.images.top", dark, OPENPI_U8, OPENPI_HWC, 2, 2},
-                       unknown = {"front", dark, OPENPI_U8, OPENPI_HWC, 2, 2},
-                       empty = {"empty_camera_0", dark, OPENPI_U8, OPENPI_HWC, 2, 2};
+    const openpi_image top = IMAGE("top", dark, OPENPI_U8, OPENPI_HWC, 2, 2),
+                       same = IMAGE("observation.images.top", dark, OPENPI_U8, OPENPI_HWC, 2, 2),
+                       unknown = IMAGE("front", dark, OPENPI_U8, OPENPI_HWC, 2, 2),
+                       empty = IMAGE("empty_camera_0", dark, OPENPI_U8, OPENPI_HWC, 2, 2);
     const openpi_image twice[2] = {top, same};
     const double zeros[DIMS] = {0}, huge[14] = {1e39};
     const struct {
@@ -254,16 +258,19 @@ static void bad_observations(void **state) {
         openpi_status status;
         const char *sentence;
     } cases[] = {
-        {{&top, 1, zeros, 14, "go", 0}, OPENPI_OK, ""},
-        {{NULL, 0, zeros, 14, "go", 0}, OPENPI_BAD_INPUT, "no picture is given; robot \"lerobot\" has cameras top, left_wrist"},
-        {{&unknown, 1, zeros, 14, "go", 0}, OPENPI_BAD_INPUT, "no camera \"front\", it has top, left_wrist"},
-        {{&empty, 1, zeros, 14, "go", 0}, OPENPI_BAD_INPUT, "no camera \"empty_camera_0\""},
-        {{twice, 2, zeros, 14, "go", 0}, OPENPI_BAD_INPUT, "of the same camera"},
-        {{&top, 1, zeros, 8, "go", 0}, OPENPI_BAD_INPUT, "the state has 8 numbers, robot \"lerobot\" has 14"},
-        {{&top, 1, huge, 14, "go", 0}, OPENPI_BAD_INPUT, "state[0] is 1e+39"},
-        {{&top, 1, zeros, 14, NULL, 0}, OPENPI_BAD_INPUT, "a prompt is required"},
+        {OBSERVATION(&top, 1, zeros, 14, "go", 0), OPENPI_OK, ""},
+        {OBSERVATION(NULL, 0, zeros, 14, "go", 0), OPENPI_BAD_INPUT,
+         "no picture is given; robot \"lerobot\" has cameras top, left_wrist"},
+        {OBSERVATION(&unknown, 1, zeros, 14, "go", 0), OPENPI_BAD_INPUT,
+         "no camera \"front\", it has top, left_wrist"},
+        {OBSERVATION(&empty, 1, zeros, 14, "go", 0), OPENPI_BAD_INPUT, "no camera \"empty_camera_0\""},
+        {OBSERVATION(twice, 2, zeros, 14, "go", 0), OPENPI_BAD_INPUT, "of the same camera"},
+        {OBSERVATION(&top, 1, zeros, 8, "go", 0), OPENPI_BAD_INPUT,
+         "the state has 8 numbers, robot \"lerobot\" has 14"},
+        {OBSERVATION(&top, 1, huge, 14, "go", 0), OPENPI_BAD_INPUT, "state[0] is 1e+39"},
+        {OBSERVATION(&top, 1, zeros, 14, NULL, 0), OPENPI_BAD_INPUT, "a prompt is required"},
     };
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     openpi_request *request;
     openpi_policy *policy = open_golden("pi0");
     WORKS(openpi_request_create(policy, &request, &error));
@@ -291,12 +298,12 @@ static void msgpack_says_the_same(void **unused) {
         {"front", "observation.joints", "task", OPENPI_BAD_INPUT, "the request has no \"observation.state\", expected 8 numbers"},
         {"front", "observation.state", "words", OPENPI_BAD_INPUT, "a prompt is required"},
     };
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     openpi_request *named, *packed;
     openpi_policy *policy = open_golden("pi05");
     double given[8];
-    openpi_image image = {"front", dots, OPENPI_U8, OPENPI_HWC, 2, 2};
-    openpi_observation observation = {&image, 1, given, 8, "stack the_cups", 0};
+    openpi_image image = IMAGE("front", dots, OPENPI_U8, OPENPI_HWC, 2, 2);
+    openpi_observation observation = OBSERVATION(&image, 1, given, 8, "stack the_cups", 0);
     for (int i = 0; i < 8; i++) given[i] = (double)state[i];
     WORKS(openpi_request_create(policy, &named, &error));
     WORKS(openpi_request_create(policy, &packed, &error));
@@ -313,7 +320,7 @@ static void msgpack_says_the_same(void **unused) {
         REFUSES(openpi_request_prepare_msgpack(packed, bytes.data, bytes.size, NULL, &error), cases[i].status, cases[i].sentence);
         msgpack_sbuffer_destroy(&bytes);
         if (cases[i].status != OPENPI_OK) continue;
-        const openpi_sample *a = openpi_request_sample(named), *b = openpi_request_sample(packed);
+        const openpi_sample a_ = prepared(named), b_ = prepared(packed), *a = &a_, *b = &b_;
         assert_int_equal(a->token_count, b->token_count);
         assert_memory_equal(a->tokens, b->tokens, (size_t)a->token_count * sizeof *a->tokens);
         assert_memory_equal(a->state, b->state, DIMS * sizeof(float));
@@ -332,16 +339,16 @@ static void in_memory_as_on_disk(void **unused) {
     (void)unused;
     static const char path[] = "test_lerobot_synthetic";
     for (int v = 0; v < 2; v++) {
-        openpi_error error;
-        openpi_synthetic synthetic;
+        openpi_error error = OPENPI_ERROR_INIT;
+        openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
         openpi_policy *policies[2];
         openpi_request *requests[2];
         openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
         static const uint8_t dots[2 * 2 * 3] = {0, 50, 100, 150, 200, 250, 1, 2, 3, 4, 5, 6};
-        openpi_image image = {"left_wrist_0_rgb", dots, OPENPI_U8, OPENPI_HWC, 2, 2};
+        openpi_image image = IMAGE("left_wrist_0_rgb", dots, OPENPI_U8, OPENPI_HWC, 2, 2);
         double state[DIMS], actions[2][DIMS];
         float model[DIMS];
-        openpi_observation observation = {&image, 1, state, DIMS, "stack the_cups", 0};
+        openpi_observation observation = OBSERVATION(&image, 1, state, DIMS, "stack the_cups", 0);
         for (int i = 0; i < DIMS; i++) state[i] = 0.1 * i - 1, model[i] = 0.05f * (float)i;
         WORKS(openpi_synthetic_parse(v ? "tiny:pi05:9" : "tiny:pi0:9", &synthetic, &error));
         synthetic.lerobot = 1;
@@ -355,9 +362,9 @@ static void in_memory_as_on_disk(void **unused) {
             assert_int_equal(policies[p]->max_prompt, policies[0]->max_prompt);
             WORKS(openpi_request_create(policies[p], &requests[p], &error));
             WORKS(openpi_request_prepare(requests[p], &observation, NULL, &error));
-            WORKS(openpi_request_finish(requests[p], model, 1, actions[p], &error));
+            WORKS(openpi_request_finish(requests[p], model, 1, actions[p], CAPACITY(actions[p]), &error));
         }
-        const openpi_sample *a = openpi_request_sample(requests[0]), *b = openpi_request_sample(requests[1]);
+        const openpi_sample a_ = prepared(requests[0]), b_ = prepared(requests[1]), *a = &a_, *b = &b_;
         assert_memory_equal(a->state, b->state, DIMS * sizeof *a->state);
         assert_int_equal(a->token_count, b->token_count);
         assert_memory_equal(a->tokens, b->tokens, (size_t)a->token_count * sizeof *a->tokens);
@@ -503,7 +510,7 @@ static void refuses_broken_checkpoints(void **state) {
         {after, "steps/1/config/enabled", "\"yes\"", OPENPI_BAD_FILE, "\"enabled\" is a string"},
         {after, "steps/0/registry_name", "\"normalizer_processor\"", OPENPI_UNSUPPORTED, "step 0 is \"normalizer_processor\""},
     };
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     lerobot pipeline;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         copy_checkpoint();
@@ -525,7 +532,8 @@ static void refuses_broken_checkpoints(void **state) {
 
 static void options_that_do_not_fit(void **state) {
     (void)state;
-    static const openpi_synthetic pi0 = {.variant = OPENPI_PI0, .lerobot = 1}, pi05 = {.variant = OPENPI_PI05, .lerobot = 1};
+    static const openpi_synthetic pi0 = {sizeof pi0, OPENPI_PI0, 1, 0, OPENPI_DIMS_INIT},
+                                  pi05 = {sizeof pi05, OPENPI_PI05, 1, 0, OPENPI_DIMS_INIT};
     static const struct {
         openpi_policy_options options;
         openpi_status status;
@@ -540,7 +548,7 @@ static void options_that_do_not_fit(void **state) {
         {{.synthetic = &pi0}, OPENPI_BAD_ARGUMENT, "is a π0.5 model, the synthetic one is π0"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        openpi_error error;
+        openpi_error error = OPENPI_ERROR_INIT;
         openpi_policy *policy = NULL;
         openpi_policy_options options = cases[i].options;
         options.size = sizeof options;

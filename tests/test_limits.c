@@ -17,14 +17,14 @@
 
 enum { HORIZON = 2, ACTIONS = HORIZON * OPENPI_ACTION_DIM, PICTURE = OPENPI_IMAGE_SIZE * OPENPI_IMAGE_SIZE * 3 };
 
-static openpi_error error;
+static openpi_error error = OPENPI_ERROR_INIT;
 
 static void must(openpi_status status, const char *what) {
     if (status != OPENPI_OK) fail_msg("%s: %s", what, error.message);
 }
 
 /* vision width, depth, heads, mlp; language width, depth, heads, head dimension, mlp; expert width, mlp; vocabulary */
-static const openpi_dims small = {8, 1, 1, 8, 8, 1, 1, 4, 8, 8, 8, 16};
+static const openpi_dims small = {sizeof small, 8, 1, 1, 8, 8, 1, 1, 4, 8, 8, 8, 16, {0}};
 
 static const struct limit_case {
     const char *what;
@@ -63,7 +63,7 @@ enum { CASES = sizeof limit_cases / sizeof *limit_cases };
 static void set(openpi_dims *dims, size_t size, int value) { memcpy((char *)dims + size, &value, sizeof value); }
 
 static openpi_synthetic model_of(const struct limit_case *c) {
-    openpi_synthetic model = {.dims = small, .variant = OPENPI_PI0, .seed = 5};
+    openpi_synthetic model = {.size = sizeof model, .dims = small, .variant = OPENPI_PI0, .seed = 5};
     set(&model.dims, c->size, c->value);
     if (c->second_value) set(&model.dims, c->second, c->second_value);
     return model;
@@ -88,7 +88,7 @@ static void run_case(const struct limit_case *c, openpi_engine_options engine_op
     openpi_engine *engine;
     openpi_session *session;
     openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
-    openpi_sample sample = {.tokens = tokens, .token_count = c->prompt, .state = robot};
+    openpi_sample sample = {.size = sizeof sample, .tokens = tokens, .token_count = c->prompt, .state = robot};
     for (int i = 0; i < c->cameras; i++) sample.images[i] = picture, sample.image_mask[i] = 1;
     engine_options.synthetic = &model;
     engine_options.threads = 2;
@@ -118,8 +118,9 @@ static void compare(const struct limit_case *c, const char *where, openpi_dtype 
 
 static void at_the_limit(void **state) {
     (void)state;
-    openpi_device devices[16];
-    int count = openpi_devices(devices, 16);
+    openpi_device devices[16] = {OPENPI_DEVICE_INIT};
+    int count;
+    must(openpi_devices(devices, 16, &count, &error), "devices");
     for (int i = 0; i < CASES; i++) {
         const struct limit_case *c = &limit_cases[i];
         float expected[ACTIONS] = {0}, actions[ACTIONS];
@@ -162,7 +163,7 @@ static void past_the_limit(void **state) {
 
 static void prompt_past_the_limit(void **state) {
     (void)state;
-    openpi_synthetic model = {.dims = small, .variant = OPENPI_PI0, .seed = 5};
+    openpi_synthetic model = {.size = sizeof model, .dims = small, .variant = OPENPI_PI0, .seed = 5};
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
     openpi_session_options session_options = OPENPI_SESSION_OPTIONS_INIT;
     openpi_engine *engine;

@@ -17,7 +17,7 @@ enum { IN, IN_BIAS, MLP_IN, MLP_IN_BIAS };
 static const char *const names[PARTS] = {"action_in_proj.weight", "action_in_proj.bias", "action_time_mlp_in.weight",
                                          "action_time_mlp_in.bias"};
 
-static openpi_error error;
+static openpi_error error = OPENPI_ERROR_INIT;
 
 static void must(openpi_status status) {
     if (status != OPENPI_OK) fail_msg("%s", error.message);
@@ -26,7 +26,7 @@ static void must(openpi_status status) {
 /* An engine whose device keeps weights row by row in memory that a test can read. */
 static openpi_engine *open_engine(const char *spec) {
     openpi_engine *engine;
-    openpi_synthetic synthetic;
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
     must(openpi_synthetic_parse(spec, &synthetic, &error));
     options.synthetic = &synthetic;

@@ -84,7 +84,7 @@ static void synthetic_statistics_are_stable(void **state) {
 
 static void reads_openpis_files(void **state) {
     (void)state;
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     norm_stats robot, actions;
     WORKS(normalize_read(GOLDEN "/policy/aloha_pi05/norm_stats.json", &robot, &actions, &error));
     assert_int_equal(robot.dims, 14);
@@ -117,7 +117,7 @@ static void refuses_broken_files(void **state) {
         {"{\"norm_stats\": {\"state\": {\"mean\": [1, \"x\"], \"std\": [1, 1]}}}", "\"mean\"[1] is a string"},
         {"{\"norm_stats\": {\"state\": {\"mean\": [1e999], \"std\": [1]}}}", "real number overflow"},
     };
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     norm_stats robot = {.dims = 77}, actions;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         REFUSES(normalize_parse(cases[i].text, strlen(cases[i].text), "broken", &robot, &actions, &error), OPENPI_BAD_FILE,

@@ -16,8 +16,8 @@ typedef struct opened {
 
 static opened open_plan(const char *spec, int steps, int state_every_step) {
     opened o;
-    openpi_synthetic synthetic;
-    openpi_error error;
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
+    openpi_error error = OPENPI_ERROR_INIT;
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
     openpi_session_options session = OPENPI_SESSION_OPTIONS_INIT;
     assert_int_equal(openpi_synthetic_parse(spec, &synthetic, &error), OPENPI_OK);

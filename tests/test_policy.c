@@ -13,6 +13,7 @@
 
 #include "policy/policy.h"
 #include "policy_golden.h"
+#include "structs.h"
 
 enum { DIMS = 32, PIXELS = 224 * 224 * 3 };
 
@@ -30,7 +31,7 @@ typedef struct policy_case {
 /* The robot that the golden's metadata tell of: a built-in with the case's own delta and transform. */
 static void case_open(const char *name, policy_case *out) {
     char path[512], stats[512];
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
     snprintf(path, sizeof path, GOLDEN "/policy/%s/expected.safetensors", name);
     snprintf(stats, sizeof stats, GOLDEN "/policy/%s/norm_stats.json", name);
@@ -44,7 +45,9 @@ static void case_open(const char *name, policy_case *out) {
     json_decref(robot);
     json_decref(delta);
     int pi05 = golden_flag(out->expected, "pi05", 0);
-    out->synthetic = (openpi_synthetic){.variant = pi05 ? OPENPI_PI05 : OPENPI_PI0, .seed = 7};
+    out->synthetic = (openpi_synthetic)OPENPI_SYNTHETIC_INIT;
+    out->synthetic.variant = pi05 ? OPENPI_PI05 : OPENPI_PI0;
+    out->synthetic.seed = 7;
     options.synthetic = &out->synthetic;
     options.robot = out->robot;
     options.norm_stats = stats;
@@ -62,7 +65,7 @@ static void case_close(policy_case *c) {
 }
 
 static void check_sample(const policy_case *c, const openpi_request *request) {
-    const openpi_sample *sample = openpi_request_sample(request);
+    const openpi_sample held = prepared(request), *sample = &held;
     int count, length = c->synthetic.variant == OPENPI_PI05 ? 200 : 48;
     const double *state = openpi_request_state(request, &count);
     double *want = golden_copy(c->expected, "state", DTYPE_F64, DIMS);
@@ -111,7 +114,7 @@ static double model_action(const openpi_policy *p, const double *state, double a
 /* The golden's actions lead back to fp32 numbers, which is what a model gives; and from these, finish leads to the
  * golden's actions. */
 static void check_finish(const policy_case *c, const openpi_request *request) {
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     const openpi_policy *p = c->policy;
     json_t *metadata = golden_metadata(c->expected, "horizon");
     int horizon = (int)json_integer_value(metadata), a = p->action_dim;
@@ -126,7 +129,7 @@ static void check_finish(const policy_case *c, const openpi_request *request) {
         if (!(fabs(x - (double)(float)x) <= 1e-13 * (1 + fabs(x))))
             fail_msg("step %d dim %d comes from %.17g, no fp32 number", step, dim, x);
     }
-    WORKS(openpi_request_finish(request, model, horizon, got, &error));
+    WORKS(openpi_request_finish(request, model, horizon, got, (size_t)(horizon * a), &error));
     for (int i = 0; i < horizon * a; i++)
         if (!(fabs(got[i] - want[i]) <= 5e-7))
             fail_msg("action %d of dim %d: %.9g, expected %.9g", i / a, i % a, got[i], want[i]);
@@ -146,14 +149,14 @@ static void requests_are_openpis(void **state) {
     int count = scandir(GOLDEN "/policy", &names, is_golden, alphasort);
     assert_int_equal(count, 6);
     for (int i = 0; i < count; i++) {
-        openpi_error error;
+        openpi_error error = OPENPI_ERROR_INIT;
         openpi_request *request;
         policy_case c;
         print_message("           %s\n", names[i]->d_name);
         case_open(names[i]->d_name, &c);
         WORKS(openpi_request_create(c.policy, &request, &error));
         for (int again = 0; again < 2; again++) {                    /* nothing of a request stays for the next */
-            openpi_timing timing = {0};
+            openpi_timing timing = OPENPI_TIMING_INIT;
             WORKS(openpi_request_prepare_msgpack(request, c.request, c.request_bytes, &timing, &error));
             assert_true(timing.stage_ms[OPENPI_STAGE_PICTURE] > 0 && timing.stage_ms[OPENPI_STAGE_PROMPT] > 0);
             check_sample(&c, request);
@@ -169,7 +172,7 @@ static void requests_are_openpis(void **state) {
 /* Cut anywhere, a request is an error or a request, never more. */
 static void cut_requests_are_refused(void **state) {
     (void)state;
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     openpi_request *request;
     policy_case c;
     case_open("droid_pi0", &c);
@@ -178,7 +181,7 @@ static void cut_requests_are_refused(void **state) {
         char *cut = malloc(bytes + 1);
         memcpy(cut, c.request, bytes);
         assert_int_not_equal(openpi_request_prepare_msgpack(request, cut, bytes, NULL, &error), OPENPI_OK);
-        assert_null(openpi_request_sample(request));
+        assert_false(holds_sample(request));
         free(cut);
     }
     openpi_request_close(request);
@@ -274,7 +277,7 @@ static void messages_are_checked(void **state) {
          "\"state\" of the request has 32 numbers, expected 14"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        openpi_error error;
+        openpi_error error = OPENPI_ERROR_INIT;
         openpi_policy *policy = open_synthetic(cases[i].robot, NULL, OPENPI_PI0);
         openpi_request *request;
         msgpack_sbuffer bytes;
@@ -291,8 +294,9 @@ static void messages_are_checked(void **state) {
 /* ---- small policies ------------------------------------------------------------------------------- */
 
 static openpi_policy *open_synthetic(const char *robot, const char *config, openpi_variant variant) {
-    openpi_error error;
-    openpi_synthetic synthetic = {.variant = variant, .seed = 7};
+    openpi_error error = OPENPI_ERROR_INIT;
+    openpi_synthetic synthetic = {.size = sizeof(openpi_synthetic), .dims = OPENPI_DIMS_INIT,
+                                  .variant = variant, .seed = 7};
     openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
     openpi_policy *policy;
     options.robot = robot;
@@ -306,7 +310,7 @@ static const uint8_t grey[4 * 6 * 3] = {90, 90, 90, 91, 92, 93};
 static const double zeros[DIMS];
 
 static openpi_image picture(const char *name) {
-    return (openpi_image){name, grey, OPENPI_U8, OPENPI_HWC, 4, 6};
+    return (openpi_image)IMAGE(name, grey, OPENPI_U8, OPENPI_HWC, 4, 6);
 }
 
 /* The same observation by any of a camera's names gives the same sample. */
@@ -333,24 +337,24 @@ static void names_of_cameras(void **state) {
           {"right_wrist", "right_wrist", "right_wrist", "right_wrist_0_rgb"}}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        openpi_error error;
+        openpi_error error = OPENPI_ERROR_INIT;
         openpi_policy *policy = open_synthetic(cases[i].robot, NULL, OPENPI_PI05);
-        openpi_policy_info info;
+        openpi_policy_info info = OPENPI_POLICY_INFO_INIT;
         openpi_request *request;
-        openpi_policy_get_info(policy, &info);
+        openpi_policy_get_info(policy, &info, NULL);
         assert_string_equal(info.robot, cases[i].robot);
         WORKS(openpi_request_create(policy, &request, &error));
         for (int form = 0; form < 4; form++) {
             openpi_image images[3];
-            openpi_observation observation = {
-                .images = images, .state = zeros, .state_length = info.state_length ? info.state_length : 5, .prompt = "go"};
+            openpi_observation observation = OBSERVATION(images, 0, zeros,
+                                                         info.state_length ? info.state_length : 5, "go", 0);
             for (int slot = 0; slot < 3; slot++) {
                 assert_string_equal(info.cameras[slot], cases[i].names[slot][0] ? cases[i].names[slot][0] : "");
                 if (cases[i].names[slot][0]) images[observation.image_count++] = picture(cases[i].names[slot][form]);
             }
             WORKS(openpi_request_prepare(request, &observation, NULL, &error));
             for (int slot = 0; slot < 3; slot++)
-                assert_int_equal(openpi_request_sample(request)->image_mask[slot], cases[i].names[slot][0] != NULL);
+                assert_int_equal(prepared(request).image_mask[slot], cases[i].names[slot][0] != NULL);
         }
         openpi_request_close(request);
         openpi_policy_close(policy);
@@ -362,61 +366,68 @@ static void refuses_bad_observations(void **state) {
     const double nan_state[14] = {0, 0, 0, NAN}, huge_state[14] = {0, 1e300}, infinite_state[14] = {-INFINITY};
     const openpi_image high = picture("cam_high"), low = picture("cam_low"), wrist = picture("left_wrist"),
                        twice = picture("base"), unknown = picture("cam_front"), unnamed = picture(NULL),
-                       thin = {"cam_high", grey, OPENPI_U8, OPENPI_HWC, 2000, 3},
-                       empty = {"cam_high", NULL, OPENPI_U8, OPENPI_HWC, 4, 6};
+                       thin = IMAGE("cam_high", grey, OPENPI_U8, OPENPI_HWC, 2000, 3),
+                       empty = IMAGE("cam_high", NULL, OPENPI_U8, OPENPI_HWC, 4, 6);
     const openpi_image two[2] = {high, twice}, both[2] = {high, low}, only_wrist[1] = {wrist};
     const struct {
         openpi_observation observation;
         openpi_status status;
         const char *sentence;
     } cases[] = {
-        {{&high, 1, zeros, 14, "go", 0}, OPENPI_OK, ""},
-        {{both, 2, zeros, 14, "go", 0}, OPENPI_OK, ""},
-        {{&high, 1, zeros, 14, "", 0}, OPENPI_OK, ""},
-        {{NULL, 0, zeros, 14, "go", 0},
+        {OBSERVATION(&high, 1, zeros, 14, "go", 0), OPENPI_OK, ""},
+        {OBSERVATION(both, 2, zeros, 14, "go", 0), OPENPI_OK, ""},
+        {OBSERVATION(&high, 1, zeros, 14, "", 0), OPENPI_OK, ""},
+        {OBSERVATION(NULL, 0, zeros, 14, "go", 0),
          OPENPI_BAD_INPUT,
          "camera \"images/cam_high\" (base), which robot \"aloha\" needs, is missing"},
-        {{only_wrist, 1, zeros, 14, "go", 0}, OPENPI_BAD_INPUT, "\"images/cam_high\""},
-        {{&low, 1, zeros, 14, "go", 0}, OPENPI_BAD_INPUT, "\"images/cam_high\""},
-        {{NULL, 1, zeros, 14, "go", 0}, OPENPI_BAD_ARGUMENT, "1 pictures at NULL"},
-        {{&high, -1, zeros, 14, "go", 0}, OPENPI_BAD_ARGUMENT, "-1 pictures"},
-        {{two, 2, zeros, 14, "go", 0}, OPENPI_BAD_INPUT, "\"cam_high\" and \"base\" are of the same camera"},
-        {{&unknown, 1, zeros, 14, "go", 0},
+        {OBSERVATION(only_wrist, 1, zeros, 14, "go", 0), OPENPI_BAD_INPUT, "\"images/cam_high\""},
+        {OBSERVATION(&low, 1, zeros, 14, "go", 0), OPENPI_BAD_INPUT, "\"images/cam_high\""},
+        {OBSERVATION(NULL, 1, zeros, 14, "go", 0), OPENPI_BAD_ARGUMENT, "1 pictures at NULL"},
+        {OBSERVATION(&high, -1, zeros, 14, "go", 0), OPENPI_BAD_ARGUMENT, "-1 pictures"},
+        {OBSERVATION(two, 2, zeros, 14, "go", 0), OPENPI_BAD_INPUT,
+         "\"cam_high\" and \"base\" are of the same camera"},
+        {OBSERVATION(&unknown, 1, zeros, 14, "go", 0),
          OPENPI_BAD_INPUT,
          "no camera \"cam_front\", it has images/cam_high (base), images/cam_left_wrist (left_wrist), images/cam_right_wrist "
          "(right_wrist), "
          "images/cam_low (unused)"},
-        {{&unnamed, 1, zeros, 14, "go", 0}, OPENPI_BAD_INPUT, "picture 0 has no name"},
-        {{&thin, 1, zeros, 14, "go", 0}, OPENPI_BAD_INPUT, "cam_high"},
-        {{&empty, 1, zeros, 14, "go", 0}, OPENPI_BAD_INPUT, "cam_high"},
-        {{&high, 1, zeros, 13, "go", 0}, OPENPI_BAD_INPUT, "the state has 13 numbers, robot \"aloha\" has 14"},
-        {{&high, 1, zeros, 0, "go", 0}, OPENPI_BAD_INPUT, "the state has 0 numbers"},
-        {{&high, 1, NULL, 14, "go", 0}, OPENPI_BAD_ARGUMENT, "state has 14 numbers at NULL"},
-        {{&high, 1, nan_state, 14, "go", 0}, OPENPI_BAD_INPUT, "state[3] is nan"},
-        {{&high, 1, infinite_state, 14, "go", 0}, OPENPI_BAD_INPUT, "state[0] is -inf"},
-        {{&high, 1, huge_state, 14, "go", 0}, OPENPI_BAD_INPUT, "state[1] is 1e+300"},
-        {{&high, 1, zeros, 14, NULL, 0}, OPENPI_BAD_INPUT, "a prompt is required"},
-        {{&high, 1, zeros, 14, "a\xff\xfe", 0}, OPENPI_BAD_INPUT, "UTF-8"},
-        {{&high, 1, zeros, 14, "go", (size_t)2 << 20}, OPENPI_BAD_INPUT, "the prompt has 2097152 bytes"},
+        {OBSERVATION(&unnamed, 1, zeros, 14, "go", 0), OPENPI_BAD_INPUT, "picture 0 has no name"},
+        {OBSERVATION(&thin, 1, zeros, 14, "go", 0), OPENPI_BAD_INPUT, "cam_high"},
+        {OBSERVATION(&empty, 1, zeros, 14, "go", 0), OPENPI_BAD_INPUT, "cam_high"},
+        {OBSERVATION(&high, 1, zeros, 13, "go", 0), OPENPI_BAD_INPUT,
+         "the state has 13 numbers, robot \"aloha\" has 14"},
+        {OBSERVATION(&high, 1, zeros, 0, "go", 0), OPENPI_BAD_INPUT, "the state has 0 numbers"},
+        {OBSERVATION(&high, 1, NULL, 14, "go", 0), OPENPI_BAD_ARGUMENT, "state has 14 numbers at NULL"},
+        {OBSERVATION(&high, 1, nan_state, 14, "go", 0), OPENPI_BAD_INPUT, "state[3] is nan"},
+        {OBSERVATION(&high, 1, infinite_state, 14, "go", 0), OPENPI_BAD_INPUT, "state[0] is -inf"},
+        {OBSERVATION(&high, 1, huge_state, 14, "go", 0), OPENPI_BAD_INPUT, "state[1] is 1e+300"},
+        {OBSERVATION(&high, 1, zeros, 14, NULL, 0), OPENPI_BAD_INPUT, "a prompt is required"},
+        {OBSERVATION(&high, 1, zeros, 14, "a\xff\xfe", 0), OPENPI_BAD_INPUT, "UTF-8"},
+        {OBSERVATION(&high, 1, zeros, 14, "go", (size_t)2 << 20), OPENPI_BAD_INPUT,
+         "the prompt has 2097152 bytes"},
     };
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     openpi_policy *policy = open_synthetic("aloha", NULL, OPENPI_PI0);
     openpi_request *request;
     float model[64 * DIMS] = {0};
     double actions[64 * 14];
     WORKS(openpi_request_create(policy, &request, &error));
-    assert_null(openpi_request_sample(request));
-    REFUSES(openpi_request_finish(request, model, 10, actions, &error), OPENPI_BAD_ARGUMENT, "nothing was prepared");
+    assert_false(holds_sample(request));
+    REFUSES(openpi_request_finish(request, model, 10, actions, CAPACITY(actions), &error),
+            OPENPI_BAD_ARGUMENT, "nothing was prepared");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         REFUSES(openpi_request_prepare(request, &cases[i].observation, NULL, &error), cases[i].status, cases[i].sentence);
-        assert_true((openpi_request_sample(request) != NULL) == (cases[i].status == OPENPI_OK));
+        assert_true(holds_sample(request) == (cases[i].status == OPENPI_OK));
     }
     WORKS(openpi_request_prepare(request, &cases[0].observation, NULL, &error));
-    WORKS(openpi_request_finish(request, model, 64, actions, &error));
-    REFUSES(openpi_request_finish(request, model, 65, actions, &error), OPENPI_BAD_ARGUMENT, "horizon is 65");
-    REFUSES(openpi_request_finish(request, model, 0, actions, &error), OPENPI_BAD_ARGUMENT, "horizon is 0");
+    WORKS(openpi_request_finish(request, model, 64, actions, CAPACITY(actions), &error));
+    REFUSES(openpi_request_finish(request, model, 65, actions, CAPACITY(actions), &error),
+            OPENPI_BAD_ARGUMENT, "horizon is 65");
+    REFUSES(openpi_request_finish(request, model, 0, actions, CAPACITY(actions), &error),
+            OPENPI_BAD_ARGUMENT, "horizon is 0");
     model[3 * DIMS + 5] = NAN;
-    REFUSES(openpi_request_finish(request, model, 4, actions, &error), OPENPI_BAD_INPUT, "step 3, dimension 5 is nan");
+    REFUSES(openpi_request_finish(request, model, 4, actions, CAPACITY(actions), &error), OPENPI_BAD_INPUT,
+            "step 3, dimension 5 is nan");
     REFUSES(openpi_request_prepare(NULL, &cases[0].observation, NULL, &error), OPENPI_BAD_ARGUMENT, "request is NULL");
     REFUSES(openpi_request_prepare_msgpack(request, NULL, 3, NULL, &error), OPENPI_BAD_ARGUMENT, "bytes are NULL");
     openpi_request_close(request);
@@ -426,52 +437,52 @@ static void refuses_bad_observations(void **state) {
 /* A picture that was there is gone from the next request. */
 static void cameras_come_and_go(void **state) {
     (void)state;
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     openpi_policy *policy = open_synthetic("aloha", NULL, OPENPI_PI0);
     openpi_request *request;
     openpi_image images[2] = {picture("cam_high"), picture("cam_left_wrist")};
-    openpi_observation observation = {images, 2, zeros, 14, "go", 0};
+    openpi_observation observation = OBSERVATION(images, 2, zeros, 14, "go", 0);
     static const uint8_t black[PIXELS];
     WORKS(openpi_request_create(policy, &request, &error));
     WORKS(openpi_request_prepare(request, &observation, NULL, &error));
-    assert_int_equal(openpi_request_sample(request)->image_mask[1], 1);
-    assert_memory_not_equal(openpi_request_sample(request)->images[1], black, PIXELS);
+    assert_int_equal(prepared(request).image_mask[1], 1);
+    assert_memory_not_equal(prepared(request).images[1], black, PIXELS);
     observation.image_count = 1;
     WORKS(openpi_request_prepare(request, &observation, NULL, &error));
-    assert_int_equal(openpi_request_sample(request)->image_mask[1], 0);
-    assert_memory_equal(openpi_request_sample(request)->images[1], black, PIXELS);
+    assert_int_equal(prepared(request).image_mask[1], 0);
+    assert_memory_equal(prepared(request).images[1], black, PIXELS);
     openpi_request_close(request);
     openpi_policy_close(policy);
 }
 
 static void prompts(void **state) {
     (void)state;
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     openpi_policy *policy = open_synthetic("aloha_sim", NULL, OPENPI_PI0);
     openpi_request *request;
     openpi_image image = picture("cam_high");
-    openpi_observation observation = {&image, 1, zeros, 14, NULL, 0};
+    openpi_observation observation = OBSERVATION(&image, 1, zeros, 14, NULL, 0);
     WORKS(openpi_request_create(policy, &request, &error));
     static const int32_t transfer_cube[7] = {2, 1987, 513, 347, 694, 1953, 4};     /* steps.json */
     WORKS(openpi_request_prepare(request, &observation, NULL, &error));
-    assert_int_equal(openpi_request_sample(request)->token_count, 7);
-    assert_memory_equal(openpi_request_sample(request)->tokens, transfer_cube, sizeof transfer_cube);
+    assert_int_equal(prepared(request).token_count, 7);
+    assert_memory_equal(prepared(request).tokens, transfer_cube, sizeof transfer_cube);
     observation.prompt = "";
     WORKS(openpi_request_prepare(request, &observation, NULL, &error));
-    assert_int_equal(openpi_request_sample(request)->token_count, 2);
+    assert_int_equal(prepared(request).token_count, 2);
     observation.prompt = "Transfer cube and what stands behind the length";
     observation.prompt_length = 13;
     WORKS(openpi_request_prepare(request, &observation, NULL, &error));
-    assert_memory_equal(openpi_request_sample(request)->tokens, transfer_cube, sizeof transfer_cube);
+    assert_memory_equal(prepared(request).tokens, transfer_cube, sizeof transfer_cube);
     observation.prompt = "7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7";
     observation.prompt_length = 0;
     WORKS(openpi_request_prepare(request, &observation, NULL, &error));
     assert_true(openpi_request_prompt_truncated(request));
-    assert_int_equal(openpi_request_sample(request)->token_count, 48);
+    assert_int_equal(prepared(request).token_count, 48);
     observation.prompt_length = 2 * 23;                              /* BOS, 45 pieces (the last space is stripped), newline */
     WORKS(openpi_request_prepare(request, &observation, NULL, &error));
     assert_false(openpi_request_prompt_truncated(request));
-    assert_int_equal(openpi_request_sample(request)->token_count, 47);
+    assert_int_equal(prepared(request).token_count, 47);
     openpi_request_close(request);
     openpi_policy_close(policy);
 }
@@ -479,17 +490,17 @@ static void prompts(void **state) {
 /* The model's own space: what goes in comes out. */
 static void none_is_the_models_space(void **state) {
     (void)state;
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     for (int v = 0; v < 2; v++) {
         openpi_policy *policy = open_synthetic(NULL, NULL, v ? OPENPI_PI05 : OPENPI_PI0);
-        openpi_policy_info info;
+        openpi_policy_info info = OPENPI_POLICY_INFO_INIT;
         openpi_request *request;
         openpi_image image = picture("right_wrist");
         double given[3] = {0.5, -0.25, 1.75}, actions[2 * DIMS];
         float model[2 * DIMS];
-        openpi_observation observation = {&image, 1, given, 3, "go", 0};
+        openpi_observation observation = OBSERVATION(&image, 1, given, 3, "go", 0);
         int count;
-        openpi_policy_get_info(policy, &info);
+        openpi_policy_get_info(policy, &info, NULL);
         assert_string_equal(info.robot, "none");
         assert_int_equal(info.state_length, 0);
         assert_int_equal(info.action_dim, 32);
@@ -500,7 +511,7 @@ static void none_is_the_models_space(void **state) {
         assert_memory_equal(openpi_request_state(request, &count), given, sizeof given);
         assert_int_equal(count, 3);
         for (int i = 0; i < 2 * DIMS; i++) model[i] = (float)i / 7;
-        WORKS(openpi_request_finish(request, model, 2, actions, &error));
+        WORKS(openpi_request_finish(request, model, 2, actions, CAPACITY(actions), &error));
         for (int i = 0; i < 2 * DIMS; i++) assert_true(actions[i] == (double)model[i]);
         observation.state_length = 0;
         REFUSES(openpi_request_prepare(request, &observation, NULL, &error), OPENPI_BAD_INPUT, "the state is missing");
@@ -517,13 +528,14 @@ static void none_is_the_models_space(void **state) {
 /* π0.5 that never sees the state does not ask for it. */
 static void unseen_state_may_be_absent(void **state) {
     (void)state;
-    openpi_error error;
-    openpi_synthetic synthetic = {.variant = OPENPI_PI05};
+    openpi_error error = OPENPI_ERROR_INIT;
+    openpi_synthetic synthetic = {.size = sizeof(openpi_synthetic), .dims = OPENPI_DIMS_INIT,
+                                  .variant = OPENPI_PI05};
     openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
     openpi_policy *policy;
     openpi_request *request;
     openpi_image image = picture("base");
-    openpi_observation observation = {&image, 1, NULL, 0, "go", 0};
+    openpi_observation observation = OBSERVATION(&image, 1, NULL, 0, "go", 0);
     options.synthetic = &synthetic;
     options.prompt_state = OPENPI_PROMPT_STATE_OFF;
     WORKS(openpi_policy_open(NULL, &options, &policy, &error));
@@ -617,18 +629,23 @@ typedef struct open_case {
 
 static void try_open(const char *checkpoint, const open_case *cases, size_t count) {
     for (size_t i = 0; i < count; i++) {
-        openpi_error error;
+        openpi_error error = OPENPI_ERROR_INIT;
         openpi_policy *policy = NULL;
-        openpi_policy_info info;
-        openpi_policy_options options = {sizeof options,     cases[i].robot,        cases[i].config,     cases[i].norm_stats,
-                                         cases[i].tokenizer, cases[i].prompt_state, cases[i].max_prompt, NULL};
+        openpi_policy_info info = OPENPI_POLICY_INFO_INIT;
+        openpi_policy_options options = {.size = sizeof options,
+                                         .robot = cases[i].robot,
+                                         .config = cases[i].config,
+                                         .norm_stats = cases[i].norm_stats,
+                                         .tokenizer = cases[i].tokenizer,
+                                         .prompt_state = cases[i].prompt_state,
+                                         .max_prompt = cases[i].max_prompt};
         if (cases[i].status != OPENPI_OK) {
             REFUSES(openpi_policy_open(checkpoint, &options, &policy, &error), cases[i].status, cases[i].sentence);
             assert_null(policy);
             continue;
         }
         WORKS(openpi_policy_open(checkpoint, &options, &policy, &error));
-        openpi_policy_get_info(policy, &info);
+        openpi_policy_get_info(policy, &info, NULL);
         assert_string_equal(info.robot, cases[i].sentence);
         openpi_policy_close(policy);
     }
@@ -705,16 +722,15 @@ static void parts_come_from_the_checkpoint(void **state) {
 
 static void options_are_checked(void **state) {
     (void)state;
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     openpi_policy *policy = NULL;
     openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
     REFUSES(openpi_policy_open(NULL, &options, &policy, &error), OPENPI_BAD_ARGUMENT, "neither a checkpoint nor a synthetic one");
     REFUSES(openpi_policy_open(NULL, NULL, &policy, &error), OPENPI_BAD_ARGUMENT, "neither a checkpoint nor a synthetic one");
     REFUSES(openpi_policy_open("x", &options, NULL, &error), OPENPI_BAD_ARGUMENT, "policy is NULL");
     options.size = 3;
-    REFUSES(openpi_policy_open("x", &options, &policy, &error), OPENPI_BAD_ARGUMENT, "have size 3");
-    options.size = sizeof options + 8;
-    REFUSES(openpi_policy_open("x", &options, &policy, &error), OPENPI_BAD_ARGUMENT, "expected OPENPI_POLICY_OPTIONS_INIT");
+    REFUSES(openpi_policy_open("x", &options, &policy, &error), OPENPI_BAD_ARGUMENT,
+            "size is 3, expected 64: begin with OPENPI_POLICY_OPTIONS_INIT");
     openpi_policy_close(NULL);
     openpi_request_close(NULL);
 }
@@ -741,8 +757,8 @@ static void configs_set_everything(void **state) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         openpi_policy *policy = open_synthetic(NULL, cases[i].name, cases[i].variant);
-        openpi_policy_info info;
-        openpi_policy_get_info(policy, &info);
+        openpi_policy_info info = OPENPI_POLICY_INFO_INIT;
+        openpi_policy_get_info(policy, &info, NULL);
         assert_int_equal(info.horizon, cases[i].horizon);
         assert_int_equal(info.max_prompt, cases[i].max_prompt);
         assert_int_equal(info.prompt_state, cases[i].prompt_state);

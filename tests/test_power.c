@@ -103,7 +103,7 @@ static const nvml fake_nvml = {
 
 static power *open_fake(const char *device, const nvml *table) {
     power *p = NULL;
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     assert_int_equal(power_open_with(device, table, "no library", "/nowhere", &p, &error), OPENPI_OK);
     return p;
 }
@@ -120,7 +120,7 @@ static void reset(void) {
 
 static void test_gpu(void **state) {
     (void)state;
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     power_reading now;
     reset();
     power *p = open_fake("cuda:0", &fake_nvml);
@@ -176,7 +176,7 @@ static void test_not_readable(void **state) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         power_reading now;
-        openpi_error error = {0};
+        openpi_error error = OPENPI_ERROR_INIT;
         reset();
         fake.init_code = cases[i].init_code;
         fake.energy_code = cases[i].energy_code;
@@ -196,7 +196,7 @@ static void test_not_readable(void **state) {
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
         power *p;
         power_reading now;
-        openpi_error error = {0};
+        openpi_error error = OPENPI_ERROR_INIT;
         assert_int_equal(power_open(devices[i], &p, &error), OPENPI_OK);
         assert_true(!power_get_facts(p)->counter[0] == !!power_get_facts(p)->reason[0]);
         assert_int_equal(power_read(p, &now, &error), OPENPI_OK);
@@ -226,7 +226,7 @@ static void test_cpu(void **state) {
     scratch box;
     power *p;
     power_reading now;
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     assert_int_equal(scratch_open(&box), 0);
     put_zone(&box, "intel-rapl:0", "package-0\n", "100000\n");
     put_zone(&box, "intel-rapl:0:0", "core\n", "7\n");

@@ -28,8 +28,8 @@ static void near(const char *what, double got, double expected, double part) {
 }
 
 static void open_session(backend *fake) {
-    openpi_error error = {0};
-    openpi_synthetic tiny;
+    openpi_error error = OPENPI_ERROR_INIT;
+    openpi_synthetic tiny = OPENPI_SYNTHETIC_INIT;
     openpi_engine_options with = OPENPI_ENGINE_OPTIONS_INIT;
     openpi_session_options shape = OPENPI_SESSION_OPTIONS_INIT;
     shape.steps = STEPS;
@@ -107,7 +107,7 @@ static const profile_op *find(const profile *p, const char *name, int layer) {
 /* Op by op, as a CPU runs. Shapes and FLOPs by hand from the tiny model's sizes. */
 static void test_clock(void **state) {
     (void)state;
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     profile p;
     open_session(NULL);
     assert_int_equal(profile_run(session, &options, &roofs, &p, &error), OPENPI_OK);
@@ -155,7 +155,7 @@ static void test_clock(void **state) {
 /* Inside a replay whose launches are not the plan's ops. */
 static void test_replay(void **state) {
     (void)state;
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     profile p;
     backend fake;
     open_session(&fake);
@@ -188,7 +188,7 @@ static void test_replay(void **state) {
 static void test_same_actions(void **state) {
     (void)state;
     enum { COUNT = HORIZON * OPENPI_ACTION_DIM };
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     backend fake;
     for (int with_fake = 0; with_fake < 2; with_fake++) {
         workload_inputs in = {0};
@@ -252,7 +252,7 @@ static void test_names(void **state) {
     (void)state;
     static const char *const rows[] = {"denoise",     "step 1",         "prefix.gate_up",
                                        "norm_linear", "prefix layer 0", "norm_linear 512x208x144"};
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     profile p;
     open_session(NULL);
     assert_int_equal(profile_run(session, &options, &roofs, &p, &error), OPENPI_OK);

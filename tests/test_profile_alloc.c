@@ -69,11 +69,11 @@ static openpi_status run_breakdown(openpi_error *error) {
 }
 
 static void fail_everywhere(openpi_status (*scenario)(openpi_error *)) {
-    openpi_error error = {.message = ""};
+    openpi_error error = OPENPI_ERROR_INIT;
     assert_int_equal(scenario(&error), OPENPI_OK); /* what the first use keeps, a driver's or libc's  */
     for (long long n = 1;; n++) {
         long long blocks = atomic_load(&allocator_blocks);
-        error = (openpi_error){.message = ""};
+        error = (openpi_error)OPENPI_ERROR_INIT;
         atomic_store(&allocator_calls, 0);
         atomic_store(&allocator_failed, 0);
         atomic_store(&allocator_fail_at, n);
@@ -113,7 +113,8 @@ static int open_all(void **state) {
     (void)state;
     static const char dims[] =
         "{\"vision\": [72, 1, 1, 24], \"vlm\": [24, 2, 2, 32, 40], \"expert\": [16, 24], \"vocab\": 2048}";
-    openpi_synthetic model = {.variant = OPENPI_PI0, .seed = 7};
+    openpi_synthetic model = {.size = sizeof(openpi_synthetic), .dims = OPENPI_DIMS_INIT,
+                              .variant = OPENPI_PI0, .seed = 7};
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
     openpi_session_options shape = OPENPI_SESSION_OPTIONS_INIT;
     openpi_policy_options words = OPENPI_POLICY_OPTIONS_INIT;

@@ -20,7 +20,7 @@ typedef struct bench {
 
 static bench bench_open(const char *path) {
     bench b = {0};
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     WORKS(tokenizer_open(path, &b.tokenizer, &error));
     WORKS(tokenizer_scratch_create(0, &b.scratch, &error));
     WORKS(prompt_buffer_create(0, 0, &b.buffer, &error));
@@ -38,7 +38,7 @@ static void bench_close(bench *b) {
 static void test_openpi(void **state) {
     (void)state;
     bench b = bench_open(GOLDEN "/tokenizer.model");
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     json_t *root = json_load_file(GOLDEN "/steps.json", JSON_ALLOW_NUL, NULL);
     assert_non_null(root);
     const json_t *list = json_object_get(root, "tokenize");
@@ -69,7 +69,7 @@ static void test_openpi(void **state) {
 static void test_truncation(void **state) {
     (void)state;
     bench b = bench_open(GOLDEN "/tokenizer.model");
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     const double values[3] = {-2, 0, 0.5};
     for (int n = 0; n <= 3; n += 3) {
         int32_t all[MAX], some[MAX];
@@ -93,7 +93,7 @@ static void test_truncation(void **state) {
 /* 1: the prompt filled all its places. */
 static int one_lerobot(bench *b, const char *name, int pi05, const char *text, const float *values, int n, const int32_t *tokens,
                         const uint8_t *mask, int max) {
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     double numbers[64];
     int32_t ids[MAX];
     int count = -1;
@@ -149,7 +149,7 @@ static void test_lerobot(void **state) {
 static void test_pi0_newlines(void **state) {
     (void)state;
     bench b = bench_open(GOLDEN "/tokenizer.model");
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     int32_t ids[MAX];
     int count;
     static const struct {
@@ -185,7 +185,7 @@ static void test_clean(void **state) {
         {"\u200bx\u180e\ufeff\u2060", "\u200bx\u180e\ufeff\u2060"},                    /* no space to Python */
         {"\x1bx\x0e\x08", "\x1bx\x0e\x08"}, {"a\n\nb_\nc", "a  b  c"}, {"a\tb\rc", "a\tb\rc"}, {"\n_\n", " "},
     };
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char out[200];
         size_t bytes = 77;
@@ -227,7 +227,7 @@ static void test_state_bin(void **state) {
 static void test_refusals(void **state) {
     (void)state;
     bench b = bench_open(GOLDEN "/tokenizer.model");
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     prompt_buffer *buffer = NULL;
     const double value = 0;
     int32_t ids[4];
@@ -256,7 +256,7 @@ static void test_long_prompts(void **state) {
     (void)state;
     enum { BYTES = 20000 };
     bench small = bench_open(GOLDEN "/tokenizer.model"), large = {small.tokenizer, NULL, NULL};
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     char *text = malloc(BYTES);
     int32_t *ids = malloc(2 * BYTES * sizeof *ids);
     double values[32];

@@ -21,7 +21,7 @@ static void aloha_grippers(void **state) {
     static const double in[5][2] = {{0, -1.07986555}, {.25, -0.51307761}, {.5, -0.14005592}, {.75, 0.22332758}, {1, 0.94565280}};
     static const double out[5][2] = {{0, 0.55337783}, {.25, 0.67173224}, {.5, 0.79008664}, {.75, 0.90844104}, {1, 1.02679543}};
     static const double signs[7] = {1, -1, -1, 1, 1, 1, 1};
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     robot aloha;
     WORKS(robot_open("aloha", &aloha, &error));
     for (int k = 0; k < 5; k++) {
@@ -46,7 +46,7 @@ static void aloha_grippers(void **state) {
 
 static void others_are_plain(void **state) {
     (void)state;
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     robot droid;
     double x[8] = {1, 2, 3, 4, 5, 6, 7, 8}, y[8];
     memcpy(y, x, sizeof x);
@@ -93,7 +93,7 @@ static void built_ins(void **state) {
         {"none", "", 3, 0, 1, 0, 32, {0}, 0, ROBOT_PLAIN, ROBOT_NORM_NONE, NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        openpi_error error;
+        openpi_error error = OPENPI_ERROR_INIT;
         robot r;
         WORKS(robot_open(cases[i].name, &r, &error));
         assert_string_equal(r.name, cases[i].name);
@@ -114,7 +114,7 @@ static void built_ins(void **state) {
 
 static void every_config_opens(void **state) {
     (void)state;
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     robot r;
     int count = 0;
     for (; config_name(count); count++) {
@@ -165,7 +165,7 @@ static void actions_are_named(void **state) {
         {"libero", "x", "gripper", "normalized", "normalized", 20},
         {"none", "", "", "", "", 0},
     };
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     robot r;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         WORKS(robot_open(cases[i].robot, &r, &error));
@@ -184,7 +184,7 @@ static void actions_are_named(void **state) {
     WORKS(robot_open("{\"like\": \"libero\", \"actions\": 6}", &r, &error));
     for (int a = 0; a < OPENPI_ACTION_DIM; a++) assert_true(!r.action_names[a][0] && !r.units[a][0]);
 
-    openpi_synthetic tiny = {.variant = OPENPI_PI0, .seed = 7};
+    openpi_synthetic tiny = {.size = sizeof tiny, .variant = OPENPI_PI0, .seed = 7, .dims = OPENPI_DIMS_INIT};
     openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
     openpi_policy *policy;
     WORKS(openpi_dims_parse("tiny", &tiny.dims, &error));
@@ -203,7 +203,7 @@ static void actions_are_named(void **state) {
 
 static void slots(void **state) {
     (void)state;
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     robot r;
     WORKS(robot_open("aloha", &r, &error));
     assert_int_equal(robot_camera_slot(&r, "images/cam_high"), 0);
@@ -301,7 +301,7 @@ static void refuses_broken_records(void **state) {
         {"{\"name\": \"a\", " REST ", \"rate_hz\": 1e300}", "at most 100000"},
         {"{\"name\": \"a\", " REST ", \"rate_hz\": \"50\"}", "\"rate_hz\" is a string, expected a number above 0"},
     };
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     robot r;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         REFUSES(robot_open(cases[i].text, &r, &error), OPENPI_BAD_FILE, cases[i].sentence);
@@ -333,7 +333,7 @@ static char *example(int n) {
 static void documented_examples(void **state) {
     (void)state;
     static const char path[] = "test_robots_arm.json";
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     robot r;
     char *text = example(0);
     FILE *file = fopen(path, "wb");

@@ -10,7 +10,7 @@
 #include "model/tensors.h"
 #include "scratch.h"
 
-static openpi_error error;
+static openpi_error error = OPENPI_ERROR_INIT;
 
 static void check(openpi_status status) {
     if (status != OPENPI_OK) fail_msg("%s: %s", openpi_status_text(status), error.message);

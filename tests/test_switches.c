@@ -23,7 +23,7 @@ typedef struct opened {
     openpi_session *session;
 } opened;
 
-static openpi_error error;
+static openpi_error error = OPENPI_ERROR_INIT;
 
 static void must(openpi_status status) {
     if (status != OPENPI_OK) fail_msg("%s", error.message);
@@ -32,7 +32,7 @@ static void must(openpi_status status) {
 static opened open_with(const char *spec, openpi_dtype dtype, uint32_t off) {
     opened o;
     char names[400];
-    openpi_synthetic synthetic;
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
     openpi_session_options session = OPENPI_SESSION_OPTIONS_INIT;
     switches_write(off, names, sizeof names);
@@ -242,7 +242,8 @@ enum { CALLS = sizeof calls / sizeof *calls };
 static void run_call(opened o, const call *c, float *actions) {
     openpi_sample samples[BATCH];
     for (int b = 0; b < c->batch; b++) {
-        samples[b] = (openpi_sample){.tokens = tokens, .token_count = c->prompts[b], .state = robot};
+        samples[b] = (openpi_sample){.size = sizeof(openpi_sample), .tokens = tokens,
+                                     .token_count = c->prompts[b], .state = robot};
         for (int i = 0; i < OPENPI_CAMERAS; i++) {
             samples[b].image_mask[i] = c->masks[b][i];
             samples[b].images[i] = c->masks[b][i] ? pictures[(i + b) % 3] : NULL;
@@ -262,7 +263,7 @@ static void compare(const char *spec, openpi_dtype dtype, uint32_t off, const fl
     }
     double rms = sqrt(squares / n);
     switches_write(off, names, sizeof names);
-    openpi_synthetic model;
+    openpi_synthetic model = OPENPI_SYNTHETIC_INIT;
     must(openpi_synthetic_parse(spec, &model, &error));
     rounding_bound bound = rounding_between(&model.dims, a, noise, (size_t)n);
     if (dtype == OPENPI_F32 ? most > 1e-4 : most > bound.max || rms > bound.rms)
@@ -376,7 +377,7 @@ static void switching_over_is_opening(void **state) {
 
 static void the_ladder_climbs(void **state) {
     (void)state;
-    openpi_synthetic synthetic;
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     ladder_report r;
     ladder_job job = {
         .engine = OPENPI_ENGINE_OPTIONS_INIT, .session = OPENPI_SESSION_OPTIONS_INIT, .call = two_cameras, .runs = 1};
@@ -430,7 +431,7 @@ void __wrap_plan_linear_residual(sublayer at, op_linear_residual a) {
 /* Right switches are within the bounds; one whose spelling loses a bias is not, neither in fp32 nor in bf16. */
 static void the_ladder_finds_a_lost_bias(void **state) {
     (void)state;
-    openpi_synthetic synthetic;
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     must(openpi_synthetic_parse("odd:pi0", &synthetic, &error));
     for (int lost = 0; lost < 2; lost++)
         for (openpi_dtype dtype = OPENPI_BF16; dtype <= OPENPI_F32; dtype++)

@@ -15,9 +15,10 @@
 #include "model/tensors_build.h"
 #include "policy/normalize.h"
 #include "policy/tokenizer.h"
+#include "structs.h"
 #include "scratch.h"
 
-static openpi_error error;
+static openpi_error error = OPENPI_ERROR_INIT;
 
 static void check(openpi_status status) {
     if (status != OPENPI_OK) fail_msg("%s: %s", openpi_status_text(status), error.message);
@@ -55,7 +56,7 @@ static void check_hashes(const synth_kernel *k, const char *preset, const char *
     snprintf(spec, sizeof spec, "%s:%s:7", preset, variant);
     snprintf(key, sizeof key, "%s_%s_seed7", preset, variant);
     json_t *expected = json_object_get(hashes, key);
-    openpi_synthetic synthetic;
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     tensors *list;
     check(openpi_synthetic_parse(spec, &synthetic, &error));
     check(tensors_synthetic(&synthetic, &list, &error));
@@ -100,7 +101,7 @@ static void test_ranges(void **state) {
     enum { COUNT = 3 * 64 };
     static const char *const names[] = {"paligemma_with_expert.gemma_expert.model.norm.dense.bias", "time_mlp_in.weight",
                                         "paligemma_with_expert.paligemma.model.vision_tower.vision_model.post_layernorm.weight"};
-    openpi_synthetic synthetic;
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     tensors *list;
     (void)state;
     check(openpi_synthetic_parse("tiny:pi05:18446744073709551615", &synthetic, &error));
@@ -143,7 +144,7 @@ static void test_parse(void **state) {
                                       ":pi0",      "tiny::7",     "tiny:pi0:7:8"};
     (void)state;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
-        openpi_synthetic s;
+        openpi_synthetic s = OPENPI_SYNTHETIC_INIT;
         check(openpi_synthetic_parse(good[i].spec, &s, &error));
         assert_int_equal(s.dims.width, good[i].width);
         assert_int_equal(s.variant, good[i].variant);
@@ -151,7 +152,7 @@ static void test_parse(void **state) {
         assert_int_equal(s.lerobot, 0);
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        openpi_synthetic s = {.seed = 99};
+        openpi_synthetic s = {.size = sizeof(openpi_synthetic), .dims = OPENPI_DIMS_INIT, .seed = 99};
         check_fails(openpi_synthetic_parse(bad[i], &s, &error), OPENPI_BAD_ARGUMENT, "expected full, tiny or odd");
         assert_true(strstr(error.message, bad[i]) != NULL);
         assert_true(s.seed == 99);
@@ -183,10 +184,10 @@ static void test_dims(void **state) {
         {DIMS("[8,1,1,8]", "[8,1,1,2,8]", "[4,8]", "null"), "vocabulary is 0"},
         {DIMS("[8,1,1,8]", "[8,1,1,2,8]", "[4,8]", "16, \"more\": 1"), "dims have 5 members"},
     };
-    openpi_dims dims;
+    openpi_dims dims = OPENPI_DIMS_INIT;
     (void)state;
     check(openpi_dims_parse(" " DIMS("[8,1,2,24]", "[16,3,5,6,7]", "[4,9]", "16"), &dims, &error));
-    const openpi_dims expected = {8, 1, 2, 24, 16, 3, 5, 6, 7, 4, 9, 16};
+    const openpi_dims expected = DIMS_OF(8, 1, 2, 24, 16, 3, 5, 6, 7, 4, 9, 16);
     assert_memory_equal(&dims, &expected, sizeof dims);
     check(openpi_dims_parse("odd", &dims, &error));
     assert_int_equal(dims.expert_width, 40);
@@ -210,7 +211,8 @@ static void watch(void *user, const char *what, uint64_t done, uint64_t total) {
 }
 
 static openpi_synthetic small(openpi_variant variant, int lerobot) {
-    openpi_synthetic s = {.variant = variant, .seed = 5, .lerobot = lerobot};
+    openpi_synthetic s = {.size = sizeof(openpi_synthetic), .dims = OPENPI_DIMS_INIT, .variant = variant,
+                          .seed = 5, .lerobot = lerobot};
     check(openpi_dims_parse(DIMS("[24,2,2,24]", "[16,3,5,6,9]", "[4,9]", "16"), &s.dims, &error));
     return s;
 }
@@ -291,12 +293,12 @@ static void test_write_policy(void **unused) {
         scratch_close(&s);
 
         openpi_policy *policy;
-        openpi_policy_info info;
+        openpi_policy_info info = OPENPI_POLICY_INFO_INIT;
         synthetic.lerobot = 1;
         assert_int_equal(scratch_open(&s), 0);
         check(openpi_synthetic_write(&synthetic, s.folder, 0, 1, NULL, NULL, &error));
         check(openpi_policy_open(s.folder, NULL, &policy, &error));
-        openpi_policy_get_info(policy, &info);
+        openpi_policy_get_info(policy, &info, NULL);
         assert_int_equal(info.lerobot, 1);
         assert_int_equal(info.state_length, 32);
         assert_int_equal(info.action_dim, 32);

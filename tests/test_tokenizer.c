@@ -23,7 +23,7 @@ static int32_t ids[IDS];
 
 static tokenizer *opened(const char *path) {
     tokenizer *t = NULL;
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     if (tokenizer_open(path, &t, &error) != OPENPI_OK) fail_msg("%s", error.message);
     return t;
 }
@@ -36,7 +36,7 @@ static tokenizer_scratch *scratch_of(size_t bytes) {
 
 static int encode(const tokenizer *t, tokenizer_scratch *s, const char *text, size_t bytes) {
     int count = -1;
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     if (tokenizer_encode(t, s, text, bytes, ids, IDS, &count, &error) != OPENPI_OK) fail_msg("%s", error.message);
     return count;
 }
@@ -120,7 +120,7 @@ static void test_hugging_face(void **state) {
         if (json_is_null(json_object_get(one, "tokenizer"))) {
             t = opened(SAVED);
         } else {
-            openpi_error error = {0};
+            openpi_error error = OPENPI_ERROR_INIT;
             char *file = json_dumps(json_object_get(one, "tokenizer"), 0);
             assert_non_null(file);
             if (tokenizer_parse(file, strlen(file), name, &t, &error) != OPENPI_OK) fail_msg("%s", error.message);
@@ -477,7 +477,7 @@ static void test_bad_text(void **state) {
         tokenizer *t = opened(files[f]);
         tokenizer_scratch *s = scratch_of(0);
         for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-            openpi_error error = {0};
+            openpi_error error = OPENPI_ERROR_INIT;
             int count = -1;
             assert_int_equal(tokenizer_encode(t, s, bad[i], strlen(bad[i]), ids, IDS, &count, &error), OPENPI_BAD_INPUT);
             assert_non_null(strstr(error.message, "the prompt is not UTF-8: byte "));
@@ -492,7 +492,7 @@ static void test_bad_text(void **state) {
 /* ---- broken files --------------------------------------------------------------------------------------- */
 
 static void expect_refusal(const void *bytes, size_t count, openpi_status status, const char *sentence) {
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     tokenizer *t = NULL;
     openpi_status got = tokenizer_parse(bytes, count, "FILE", &t, &error);
     if (got != status || strncmp(error.message, "FILE: ", 6) || !strstr(error.message, sentence) || t)
@@ -573,7 +573,7 @@ static void test_bad_models(void **state) {
     add_settings(&model, 2, 0, 0, 0, 1, "");
     expect_refusal(model.bytes, model.length, OPENPI_BAD_FILE, "no piece is the unknown piece");
 
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     assert_int_equal(tokenizer_open(GOLDEN "/no_such.model", &t, &error), OPENPI_NOT_FOUND);
     assert_non_null(strstr(error.message, "no_such.model"));
 }
@@ -589,7 +589,7 @@ static void mangle(const char *path, int cut_step, int changes, size_t tail) {
     tokenizer *t = NULL;
     assert_int_equal(file_read(path, 64 << 20, &bytes, &count, NULL), OPENPI_OK);
     for (size_t cut = 0; cut < count; cut += cut < 600 || cut + 600 > count ? 1 : (size_t)cut_step) {
-        openpi_error error = {0};
+        openpi_error error = OPENPI_ERROR_INIT;
         char *part = malloc(cut ? cut : 1);               /* so that a sanitizer sees a step too far */
         assert_non_null(part);
         memcpy(part, bytes, cut);
@@ -601,7 +601,7 @@ static void mangle(const char *path, int cut_step, int changes, size_t tail) {
     }
     random_state = 33;
     for (int i = 0; i < changes; i++) {
-        openpi_error error = {0};
+        openpi_error error = OPENPI_ERROR_INIT;
         size_t at[4];
         char old[4];
         for (int k = 0; k < 4; k++) {

@@ -482,8 +482,8 @@ static void test_damage(void **state) {
 
 static void test_replay(void **state) {
     (void)state;
-    openpi_error error = {0};
-    openpi_synthetic tiny;
+    openpi_error error = OPENPI_ERROR_INIT;
+    openpi_synthetic tiny = OPENPI_SYNTHETIC_INIT;
     openpi_engine *engine;
     openpi_session *session;
     openpi_engine_options with = OPENPI_ENGINE_OPTIONS_INIT;

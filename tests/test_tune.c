@@ -16,7 +16,7 @@
 #include "openpi_internal.h"
 #include "scratch.h"
 
-static openpi_error error;
+static openpi_error error = OPENPI_ERROR_INIT;
 
 static void must(openpi_status status) {
     if (status != OPENPI_OK) fail_msg("%s", error.message);
@@ -25,7 +25,7 @@ static void must(openpi_status status) {
 /* ---- a model on one thread -------------------------------------------------------------------------------- */
 
 static openpi_status try_open(const char *spec, const char *table, const char *without, openpi_engine **engine) {
-    static openpi_synthetic synthetic;
+    static openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
     must(openpi_synthetic_parse(spec, &synthetic, &error));
     options.synthetic = &synthetic;
@@ -259,7 +259,7 @@ static void ways_are_taken(void **state) {
     scratch s;
     float plain[3 * OPENPI_ACTION_DIM], tuned[3 * OPENPI_ACTION_DIM];
     tuning table = {0};
-    openpi_engine_info info;
+    openpi_engine_info info = OPENPI_ENGINE_INFO_INIT;
     assert_int_equal(scratch_open(&s), 0);
     openpi_engine *engine = open_odd(NULL, NULL);
     openpi_session *session = open_session(engine);
@@ -271,7 +271,7 @@ static void ways_are_taken(void **state) {
     openpi_engine_close(engine);
 
     engine = open_odd(scratch_path(&s, "t.json"), NULL);
-    openpi_engine_get_info(engine, &info);
+    openpi_engine_get_info(engine, &info, NULL);
     assert_non_null(strstr(info.table, "t.json"));
     session = open_session(engine);
     int tuned_ops = 0, unknown = 0;
@@ -291,7 +291,7 @@ static void ways_are_taken(void **state) {
     openpi_engine_close(engine);
 
     engine = open_odd(scratch_path(&s, "t.json"), "tuned-tiles");
-    openpi_engine_get_info(engine, &info);
+    openpi_engine_get_info(engine, &info, NULL);
     assert_string_equal(info.table, "");
     session = open_session(engine);
     for (int i = 0; i < session->plan->count; i++) assert_int_equal(session->plan->ops[i].choice, 0);

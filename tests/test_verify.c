@@ -47,7 +47,7 @@ static int remove_place(void **state) {
 static rows run(const char *path, openpi_dtype dtype) {
     rows r = {0};
     verify_options options = VERIFY_OPTIONS_INIT;
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     options.dtype = dtype;
     openpi_status status = verify_path(scratch_path(&place, path), &options, rows_take, &r, &error);
     if (status != OPENPI_OK) fail_msg("%s: %s", path, error.message);
@@ -513,7 +513,7 @@ static void truncated_files_fail(void **state) {
 static void paths_without_goldens_are_errors(void **state) {
     (void)state;
     rows r = {0};
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     assert_int_equal(verify_path(scratch_path(&place, "nothing"), NULL, rows_take, &r, &error), OPENPI_NOT_FOUND);
     assert_non_null(strstr(error.message, "no such file"));
     assert_int_equal(mkdir(scratch_path(&place, "empty"), 0700), 0);

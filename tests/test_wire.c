@@ -64,7 +64,7 @@ static void requests_of_the_goldens(void **state) {
     for (size_t r = 0; r < sizeof requests / sizeof requests[0]; r++) {
         char path[512], *bytes;
         size_t count;
-        openpi_error error;
+        openpi_error error = OPENPI_ERROR_INIT;
         wire_message *message;
         snprintf(path, sizeof path, GOLDEN "/policy/%s/request.msgpack", requests[r].name);
         assert_int_equal(file_read(path, WIRE_MAX_BYTES, &bytes, &count, &error), OPENPI_OK);
@@ -205,7 +205,7 @@ static void values_of_every_kind(void **state) {
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
         size_t count;
         uint8_t *bytes = packed(values[i].source, &count);
-        openpi_error error = {0};
+        openpi_error error = OPENPI_ERROR_INIT;
         wire_message *message;
         if (wire_decode(bytes, count, &message, &error) != OPENPI_OK) fail_msg("%s: %s", values[i].source, error.message);
         assert_int_equal(wire_count(message), 1);
@@ -246,7 +246,7 @@ static void nested_maps_and_nil(void **state) {
     (void)state;
     size_t count;
     uint8_t *bytes = packed("84 a1 'a' 82 a1 'b' 81 a1 'c' 01 a1 'd' c0 a3 'x/y' 02 a1 'e' 80 a1 'f' c0", &count);
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     wire_message *message;
     assert_int_equal(wire_decode(bytes, count, &message, &error), OPENPI_OK);
     assert_int_equal(wire_count(message), 2);
@@ -292,7 +292,7 @@ static void pictures_by_shape(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char source[256];
         size_t count;
-        openpi_error error;
+        openpi_error error = OPENPI_ERROR_INIT;
         openpi_image image;
         wire_message *message;
         snprintf(source, sizeof source, "81 a1 'a' %s", cases[i].source);
@@ -405,7 +405,7 @@ static void broken_messages(void **state) {
     for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++) {
         size_t count;
         uint8_t *bytes = packed(broken[i].source, &count);
-        openpi_error error = {0};
+        openpi_error error = OPENPI_ERROR_INIT;
         wire_message *message;
         assert_int_equal(wire_decode(bytes, count, &message, &error), OPENPI_BAD_INPUT);
         assert_string_equal(error.message, broken[i].sentence);
@@ -416,7 +416,7 @@ static void broken_messages(void **state) {
 
 static void limits(void **state) {
     (void)state;
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     wire_message *message;
     uint8_t *bytes = calloc(WIRE_MAX_BYTES + 1, 1);
     assert_non_null(bytes);

@@ -4,17 +4,25 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/boundary.h"
 #include "base/utf8.h"
 
+/* What an error's size leaves for its message; 0 where it is no openpi_error. */
+static size_t message_bytes(const openpi_error *error) {
+    if (!error || !boundary_size_is_good(BOUNDARY_openpi_error, error->size)) return 0;
+    return (error->size < sizeof *error ? error->size : sizeof *error) - offsetof(openpi_error, message);
+}
+
 openpi_status report(openpi_error *error, openpi_status status, const char *format, ...) {
-    if (!error) return status;
+    size_t bytes = message_bytes(error);
+    if (!bytes) return status;
     va_list list;
     va_start(list, format);
-    int length = vsnprintf(error->message, sizeof error->message, format, list);
+    int length = vsnprintf(error->message, bytes, format, list);
     va_end(list);
     error->status = status;
-    if (length >= (int)sizeof error->message) {
-        size_t end = sizeof error->message - 1;
+    if (length >= (int)bytes) {
+        size_t end = bytes - 1;
         while (end && ((unsigned char)error->message[end - 1] & 0xc0) == 0x80) end--;   /* back over continuation bytes */
         if (end && (unsigned char)error->message[end - 1] >= 0xc0) end--;               /* and their lead byte */
         error->message[end] = 0;
@@ -25,6 +33,16 @@ openpi_status report(openpi_error *error, openpi_status status, const char *form
     }
     for (char *c = error->message; *c; c++)
         if ((unsigned char)*c < 0x20) *c = ' ';                                         /* one sentence, one line */
+    if (error->size > sizeof *error) memset((char *)error + sizeof *error, 0, error->size - sizeof *error);
+    return status;
+}
+
+openpi_status report_again(openpi_error *error, const openpi_error *other) {
+    return report(error, other->status, "%s", other->message);
+}
+
+openpi_status report_status(openpi_error *error, openpi_status status) {
+    if (message_bytes(error)) error->status = status;
     return status;
 }
 

@@ -117,9 +117,9 @@ void bench_table_hash(const openpi_engine *engine, char text[BENCH_HASH]) {
 
 static openpi_status learn_memory(const openpi_session *s, bench_report *out, openpi_error *error) {
     device *device = s->engine->device;
-    openpi_session_info info;
+    openpi_session_info info = OPENPI_SESSION_INFO_INIT;
     uint64_t unused = 0;
-    openpi_session_get_info(s, &info);
+    TRY(openpi_session_get_info(s, &info, error));
     out->session_bytes = info.bytes;
     if (!device->backend->memory) return OPENPI_OK;
     TRY(device->backend->memory(device, &unused, &out->device_total_bytes, error));
@@ -135,7 +135,7 @@ static openpi_status run_all(openpi_session *s, const bench_workload *w, workloa
     double *host = times, *device = host + w->runs, *stages = device + w->runs;
     uint64_t anonymous, peak;
     for (int i = -w->warmup; i < w->runs; i++) {
-        openpi_timing timing;
+        openpi_timing timing = OPENPI_TIMING_INIT;
         if (w->changing_prompts) workload_change_prompts(in, &w->call, i + w->warmup);
         double start = clock_ms();
         TRY(workload_run(s, in, &timing, error));

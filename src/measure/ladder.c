@@ -105,10 +105,10 @@ static int changes_nothing(const climber *c, const ladder_rung *rung, const ladd
 static openpi_status measure(climber *c, openpi_session *session, ladder_rung *rung, const ladder_rung *other, float *actions,
                              openpi_error *error) {
     const backend *backend = c->engine->device->backend;
-    openpi_session_info info;
+    openpi_session_info info = OPENPI_SESSION_INFO_INIT;
     bench_workload work = {c->job->call, c->job->warmup, c->job->runs, NULL, NULL, 0};
     bench_report bench;
-    openpi_session_get_info(session, &info);
+    TRY(openpi_session_get_info(session, &info, error));
     rung->operations = info.operations;
     rung->nodes = session->recording && backend->nodes ? backend->nodes(session->recording) : 0;
     rung->session_bytes = info.bytes;
@@ -164,7 +164,7 @@ static openpi_status climb(climber *c, openpi_error *error) {
     r->foot_ms = r->climb[0].p50_ms;
     r->top_ms = r->climb[below].p50_ms;
     engine_set_off(c->engine, c->fixed);
-    openpi_engine_get_info(c->engine, &r->info);
+    TRY(openpi_engine_get_info(c->engine, &r->info, error));
     TRY(bench_device_facts(c->engine, &r->facts, error));
     memcpy(actions_of(c, TOP), actions_of(c, below), c->count * sizeof *c->actions);
     return OPENPI_OK;
@@ -238,7 +238,7 @@ static openpi_status prepare(climber *c, openpi_error *error) {
 
 openpi_status ladder_run(const ladder_job *job, ladder_report *out, openpi_error *error) {
     climber c = {.job = job, .out = out};
-    *out = (ladder_report){0};
+    *out = (ladder_report){.info = OPENPI_ENGINE_INFO_INIT};
     openpi_status status = prepare(&c, error);
     if (status == OPENPI_OK) status = climb(&c, error);
     if (status == OPENPI_OK) status = leave_out(&c, error);

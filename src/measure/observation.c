@@ -12,12 +12,14 @@ openpi_status observation_make(const openpi_policy *policy, const workload *call
     static const char phrase[] = "pick up the fork "; /* at least a token a word                     */
     size_t words = (size_t)call->prompt / 4 + 1, bytes = words * (sizeof phrase - 1) + 1;
     uint64_t random = call->seed * 2 + 1;
-    *out = (observation){.pixels = malloc((size_t)OPENPI_CAMERAS * PICTURE),
+    *out = (observation){.view = OPENPI_OBSERVATION_INIT,
+                         .info = OPENPI_POLICY_INFO_INIT,
+                         .pixels = malloc((size_t)OPENPI_CAMERAS * PICTURE),
                          .state = calloc(OPENPI_ACTION_DIM, sizeof *out->state),
                          .prompt = malloc(bytes)};
     if (!out->pixels || !out->state || !out->prompt)
         return report_no_memory(error, (size_t)OPENPI_CAMERAS * PICTURE + bytes, "the made-up observation");
-    openpi_policy_get_info(policy, &out->info);
+    TRY(openpi_policy_get_info(policy, &out->info, error));
     for (size_t i = 0; i < (size_t)OPENPI_CAMERAS * PICTURE; i++) {
         random = random * 6364136223846793005u + 1442695040888963407u;
         out->pixels[i] = (uint8_t)(random >> 56);
@@ -26,8 +28,11 @@ openpi_status observation_make(const openpi_policy *policy, const workload *call
     for (int c = 0; c < OPENPI_CAMERAS; c++) {
         if (!call->cameras[c] || !out->info.cameras[c][0]) continue;
         out->images[out->view.image_count++] =
-            (openpi_image){out->info.cameras[c], out->pixels + (size_t)c * PICTURE, OPENPI_U8, OPENPI_HWC, OBSERVATION_HEIGHT,
-                           OBSERVATION_WIDTH};
+            (openpi_image){.size = sizeof(openpi_image),
+                           .name = out->info.cameras[c],
+                           .data = out->pixels + (size_t)c * PICTURE,
+                           .height = OBSERVATION_HEIGHT,
+                           .width = OBSERVATION_WIDTH};
     }
     out->view.images = out->images;
     out->view.state = out->state;

@@ -136,7 +136,7 @@ static double run_ms(const timed *t, const openpi_timing *timing) {
 }
 
 static openpi_status one_pair(timed *t, workload_inputs *in, int run, int runs, samples *to, openpi_error *error) {
-    openpi_timing plain, timing;
+    openpi_timing plain = OPENPI_TIMING_INIT, timing = OPENPI_TIMING_INIT;
     double sum = 0;
     timed_switch(t, 0);
     TRY(workload_run(t->session, in, &plain, error));

@@ -72,7 +72,7 @@ static openpi_status run_timed(void *user, openpi_session *session, double *stag
 static openpi_status record(timed *t, openpi_error *error) {
     openpi_session *s = t->session;
     device *device = s->engine->device;
-    openpi_error why = {0};
+    openpi_error why = OPENPI_ERROR_INIT;
     openpi_status status = device->backend->record_timed(device, s->plan->ops, s->plan->count, s->work, &t->recording, &why);
     if (status == OPENPI_OK) {
         t->method = TIMED_REPLAY;

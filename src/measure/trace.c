@@ -20,6 +20,7 @@ typedef struct recorder {
     observation observation;
     openpi_request *request; /* NULL: model level                                           */
     double *actions;
+    size_t action_count;
     power *power;
     double begin_ms, energy_j; /* of the host's clock; at the last reading                    */
     trace *out;
@@ -46,20 +47,22 @@ static void add_span(trace_call *c, const char *name, double start, double end) 
 }
 
 static openpi_status run_model(recorder *r, openpi_timing *prepared, openpi_timing *ran, double *finish, openpi_error *error) {
-    *prepared = (openpi_timing){0};
+    openpi_sample sample = OPENPI_SAMPLE_INIT;
     if (!r->request) {
         *finish = 0;
         return workload_run(r->session, &r->inputs, ran, error);
     }
     TRY(openpi_request_prepare(r->request, &r->observation.view, prepared, error));
-    TRY(openpi_session_run(r->session, openpi_request_sample(r->request), 1, r->inputs.noise, r->inputs.actions, ran, error));
+    TRY(openpi_request_sample(r->request, &sample, error));
+    TRY(openpi_session_run(r->session, &sample, 1, r->inputs.noise, r->inputs.actions, ran, error));
     *finish = clock_ms();
-    return openpi_request_finish(r->request, r->inputs.actions, r->session->options.horizon, r->actions, error);
+    return openpi_request_finish(r->request, r->inputs.actions, r->session->options.horizon, r->actions,
+                                 r->action_count, error);
 }
 
 /* The parts of a call that only their lengths are known of stand next to the run, whose place is known. */
 static openpi_status run_call(recorder *r, trace_call *c, openpi_error *error) {
-    openpi_timing prepared, ran;
+    openpi_timing prepared = OPENPI_TIMING_INIT, ran = OPENPI_TIMING_INIT;
     double finish, begin = r->begin_ms;
     if (c) TRY(read_power(r, &c->before, 0, error));
     double start = clock_ms();
@@ -122,19 +125,21 @@ static openpi_status describe_all(recorder *r, openpi_error *error) {
 /* A policy that refuses the made-up observation leaves the model level. */
 static openpi_status open_policy(recorder *r, openpi_error *error) {
     const trace_options *o = r->options;
-    openpi_error why = {0};
+    openpi_error why = OPENPI_ERROR_INIT;
+    openpi_sample sample = OPENPI_SAMPLE_INIT;
     openpi_status status = OPENPI_OK;
     snprintf(r->out->not_policy, sizeof r->out->not_policy, "%.299s", o->not_policy ? o->not_policy : "");
     r->out->prompt = o->call.prompt;
     if (!o->policy) return OPENPI_OK;
     TRY(observation_make(o->policy, &o->call, &r->observation, error));
-    size_t actions = (size_t)r->session->options.horizon * (size_t)r->observation.info.action_dim;
-    r->actions = malloc(actions * sizeof *r->actions);
-    if (!r->actions) return report_no_memory(error, actions * sizeof *r->actions, "the actions");
+    r->action_count = (size_t)r->session->options.horizon * (size_t)r->observation.info.action_dim;
+    r->actions = malloc(r->action_count * sizeof *r->actions);
+    if (!r->actions) return report_no_memory(error, r->action_count * sizeof *r->actions, "the actions");
     status = openpi_request_create(o->policy, &r->request, &why);
     if (status == OPENPI_OK) status = openpi_request_prepare(r->request, &r->observation.view, NULL, &why);
+    if (status == OPENPI_OK) status = openpi_request_sample(r->request, &sample, &why);
     if (status == OPENPI_OK) {
-        r->out->prompt = openpi_request_sample(r->request)->token_count;
+        r->out->prompt = sample.token_count;
         r->out->policy = 1;
         return OPENPI_OK;
     }

@@ -230,7 +230,7 @@ static openpi_status contest(tune_bench *b, lineup *l, const candidate *list, in
 static void time_library(tune_bench *b, tune_row *row) {
     const backend *backend = b->device->backend;
     const tuning_key *key = &row->entry.key;
-    openpi_error why = {OPENPI_OK, ""};
+    openpi_error why = OPENPI_ERROR_INIT;
     int product = key->op == OP_NORM_LINEAR || key->op == OP_LINEAR_RESIDUAL || key->op == OP_NORM_QKV;
     if (!b->tune->options.library || !product || key->type != DTYPE_BF16 || !backend->library_product) return;
     if (backend->library_product(b->device, row->rows, key->n, key->k, &row->library_us, b->tune->library, &why) != OPENPI_OK) {

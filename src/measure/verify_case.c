@@ -80,7 +80,7 @@ openpi_status case_close_later(verify_case *c, void (*close)(void *thing), void 
 
 void case_fail(verify_case *c, const char *format, ...) {
     if (c->row.result == VERIFY_FAIL) return;
-    openpi_error cut;                    /* report cuts between characters and keeps one line */
+    openpi_error cut = OPENPI_ERROR_INIT;                    /* report cuts between characters and keeps one line */
     va_list list;
     va_start(list, format);
     char text[sizeof cut.message];
@@ -321,8 +321,8 @@ static openpi_status open_engine(verify_case *c, const char *checkpoint, const o
 }
 
 void case_on_engine(verify_case *c, const openpi_engine *engine) {
-    openpi_engine_info info;
-    openpi_engine_get_info(engine, &info);
+    openpi_engine_info info = OPENPI_ENGINE_INFO_INIT;
+    openpi_engine_get_info(engine, &info, NULL);
     snprintf(c->row.device, sizeof c->row.device, "%s/%.12s", info.device, info.path);
 }
 

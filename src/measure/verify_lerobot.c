@@ -26,6 +26,7 @@ typedef struct golden_lerobot {
     openpi_policy *policy;
     openpi_policy_info info;
     openpi_request *request;
+    openpi_sample sample;        /* the newest prepared                                                   */
     int64_t L, n, a;             /* prompt, state and action lengths                                      */
 } golden_lerobot;
 
@@ -58,7 +59,7 @@ static openpi_status open_golden(verify_case *c, golden_lerobot *g, openpi_error
     TRY(find_tokenizer(c, g->folder, checkpoint, &tokenizer, error));
     options.tokenizer = tokenizer;
     TRY(case_policy(c, checkpoint, &options, &g->policy, &g->request, error));
-    openpi_policy_get_info(g->policy, &g->info);
+    TRY(openpi_policy_get_info(g->policy, &g->info, error));
     g->L = g->info.max_prompt;
     g->n = g->info.state_length;
     g->a = g->info.action_dim;
@@ -72,14 +73,16 @@ static openpi_status prepare(golden_lerobot *g, const openpi_image *images, int 
     double wide[DIMS];
     if (!json_is_string(task)) return report(error, OPENPI_BAD_FILE, "%s: a task of metadata case is no string", g->path);
     for (int64_t i = 0; i < g->n; i++) wide[i] = (double)state[i];
-    openpi_observation observation = {.images = images, .image_count = count, .state = wide, .state_length = (int)g->n,
+    openpi_observation observation = {.size = sizeof observation, .images = images, .image_count = count,
+                                      .state = wide, .state_length = (int)g->n,
                                       .prompt = json_string_value(task), .prompt_length = json_string_length(task)};
-    return openpi_request_prepare(g->request, &observation, NULL, error);
+    TRY(openpi_request_prepare(g->request, &observation, NULL, error));
+    return openpi_request_sample(g->request, &g->sample, error);
 }
 
 static void compare_prompt(verify_case *c, const golden_lerobot *g, const float *state, const int32_t *tokens,
                            const uint8_t *mask, int row) {
-    const openpi_sample *s = openpi_request_sample(g->request);
+    const openpi_sample *s = &g->sample;
     char what[32] = "state";
     float got[DIMS] = {0};
     int count;
@@ -105,7 +108,7 @@ static openpi_status read_images(verify_case *c, const golden_lerobot *g, openpi
         if (strncmp(t->name, lead, sizeof lead - 1)) continue;
         if (*count == OPENPI_CAMERAS) return report(error, OPENPI_BAD_FILE, "%s: more than %d pictures", g->path, OPENPI_CAMERAS);
         openpi_image *image = &images[*count];
-        *image = (openpi_image){.name = t->name + sizeof lead - 1, .layout = OPENPI_HWC};
+        *image = (openpi_image){.size = sizeof *image, .name = t->name + sizeof lead - 1, .layout = OPENPI_HWC};
         if (t->type == DTYPE_U8) {
             TRY(golden_u8(c, g->file, t->name, 3, shape, &bytes, error));
             image->data = bytes;
@@ -138,7 +141,7 @@ static void compare_image(verify_case *c, const char *what, const float *got, co
 
 static openpi_status compare_images(verify_case *c, const golden_lerobot *g, openpi_error *error) {
     static const char *const names[OPENPI_CAMERAS] = {"images, slot 0", "images, slot 1", "images, slot 2"};
-    const openpi_sample *s = openpi_request_sample(g->request);
+    const openpi_sample *s = &g->sample;
     int64_t rows[] = {-1};
     uint8_t *mask;
     int32_t *at;
@@ -171,7 +174,7 @@ static openpi_status finish(verify_case *c, const golden_lerobot *g, const float
     double *wide;
     TRY(case_take(c, (size_t)(H * DIMS), sizeof *wide, &wide, error));
     TRY(case_take(c, (size_t)(H * g->a), sizeof **out, out, error));
-    TRY(openpi_request_finish(g->request, chunk, (int)H, wide, error));
+    TRY(openpi_request_finish(g->request, chunk, (int)H, wide, (size_t)(H * DIMS), error));
     for (int64_t i = 0; i < H * g->a; i++) (*out)[i] = (float)wide[i];
     return OPENPI_OK;
 }
@@ -215,7 +218,7 @@ static openpi_status compare_actions(verify_case *c, const golden_lerobot *g, co
 
 static openpi_status model_golden(verify_case *c, golden_lerobot *g, openpi_error *error) {
     openpi_image images[OPENPI_CAMERAS];
-    openpi_synthetic synthetic = {.variant = g->policy->variant, .lerobot = 1};
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     openpi_engine *engine;
     openpi_session *session;
     int64_t noise_shape[] = {-1, DIMS};
@@ -240,11 +243,13 @@ static openpi_status model_golden(verify_case *c, golden_lerobot *g, openpi_erro
     compare_prompt(c, g, state, tokens, mask, -1);
     TRY(compare_images(c, g, error));
     TRY(openpi_dims_parse("tiny", &synthetic.dims, error));
+    synthetic.variant = g->policy->variant;
+    synthetic.lerobot = 1;
     synthetic.seed = (uint64_t)json_integer_value(seed);
     TRY(case_engine(c, &synthetic, &engine, error));
     TRY(case_session(c, engine, 1, (int)H, (int)json_integer_value(steps), (int)g->L, &session, error));
     TRY(case_take(c, (size_t)(H * DIMS), sizeof *chunk, &chunk, error));
-    TRY(openpi_session_run(session, openpi_request_sample(g->request), 1, noise, chunk, NULL, error));
+    TRY(openpi_session_run(session, &g->sample, 1, noise, chunk, NULL, error));
     return compare_actions(c, g, chunk, expected, H, error);
 }
 
@@ -299,7 +304,8 @@ static openpi_status pipeline_golden(verify_case *c, golden_lerobot *g, openpi_e
     TRY(golden_f32(c, g->file, "actions", 3, SHAPE(B, steps, g->a), &expected, error));
     TRY(case_take(c, (size_t)SIDE * SIDE * 3, 1, &picture, error));     /* the processors want one; these goldens have none */
     openpi_image image = {
-        .name = g->info.cameras[0], .data = picture, .element = OPENPI_U8, .layout = OPENPI_HWC, .height = SIDE, .width = SIDE};
+        .size = sizeof image, .name = g->info.cameras[0], .data = picture, .element = OPENPI_U8,
+            .layout = OPENPI_HWC, .height = SIDE, .width = SIDE};
     for (int64_t b = 0; b < B; b++) {
         float *chunk, *actions;
         char what[40];
@@ -318,7 +324,8 @@ static openpi_status pipeline_golden(verify_case *c, golden_lerobot *g, openpi_e
 /* ---- folders ---------------------------------------------------------------------------------------- */
 
 static openpi_status lerobot_case(verify_case *c, const char *folder, const char *path, openpi_error *error) {
-    golden_lerobot g = {.folder = folder, .path = path};
+    golden_lerobot g = {
+        .folder = folder, .path = path, .info = OPENPI_POLICY_INFO_INIT, .sample = OPENPI_SAMPLE_INIT};
     TRY(open_golden(c, &g, error));
     if (!tensors_find(g.file, "actions_model")) return pipeline_golden(c, &g, error);
     snprintf(c->row.dtype, sizeof c->row.dtype, "%s", c->options->dtype == OPENPI_F32 ? "f32" : "bf16");

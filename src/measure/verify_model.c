@@ -146,7 +146,7 @@ openpi_status model_prepare(verify_case *c, golden_model *g, openpi_error *error
         openpi_sample *s = &g->samples[b];
         int before[PADDED_IMAGES / OPENPI_IMAGE_TOKENS + 1] = {0};
         int32_t *ids = tokens + b * g->L;
-        *s = (openpi_sample){.pixels = g->pixels, .tokens = ids, .state = g->state + b * STATE};
+        *s = (openpi_sample){.size = sizeof *s, .pixels = g->pixels, .tokens = ids, .state = g->state + b * STATE};
         for (int i = 0; i < OPENPI_CAMERAS; i++) {
             s->images[i] = (const uint8_t *)g->images + (size_t)(b * OPENPI_CAMERAS + i) * MODEL_PIXELS * pixel;
             s->image_mask[i] = cameras[i];
@@ -213,7 +213,7 @@ openpi_status model_judge(verify_case *c, golden_model *g, openpi_engine *engine
 }
 
 static openpi_status model_case(verify_case *c, const char *path, openpi_error *error) {
-    golden_model g = {0};
+    golden_model g = {.synthetic = OPENPI_SYNTHETIC_INIT};
     tensors *file;
     openpi_engine *engine;
     int64_t input_seed;

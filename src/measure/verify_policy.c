@@ -29,6 +29,7 @@ typedef struct golden_policy {
     double *state, *actions;
     double std[DIMS];
     const openpi_request *request;
+    openpi_sample sample;        /* what it holds                                                         */
 } golden_policy;
 
 static openpi_status read_metadata(const tensors *file, const char *name, golden_policy *g, openpi_error *error) {
@@ -97,8 +98,7 @@ static openpi_status read_std(verify_case *c, const char *path, golden_policy *g
 
 /* ---- comparing -------------------------------------------------------------------------------------- */
 
-static void compare_sample(verify_case *c, const golden_policy *g) {
-    const openpi_sample *s = openpi_request_sample(g->request);
+static void compare_sample(verify_case *c, const golden_policy *g, const openpi_sample *s) {
     static const char *const names[OPENPI_CAMERAS] = {"images, base", "images, left wrist", "images, right wrist"};
     double padded[DIMS] = {0};
     int count;
@@ -132,7 +132,7 @@ static openpi_status read_map(const golden_policy *g, map_ends *map, openpi_erro
     float chunk[2 * DIMS] = {0};
     double actions[2 * DIMS];
     for (int i = 0; i < DIMS; i++) chunk[DIMS + i] = 1;
-    TRY(openpi_request_finish(g->request, chunk, 2, actions, error));
+    TRY(openpi_request_finish(g->request, chunk, 2, actions, 2 * DIMS, error));
     for (int end = 0; end < 2; end++)
         memcpy(map->ends[end], actions + end * g->A, (size_t)g->A * sizeof *actions);
     return OPENPI_OK;
@@ -176,8 +176,8 @@ static openpi_status run(verify_case *c, const golden_policy *g, openpi_error *e
     TRY(case_take(c, (size_t)g->H * DIMS, sizeof *actions, &actions, error));
     TRY(case_engine(c, &g->synthetic, &engine, error));
     TRY(case_session(c, engine, 1, (int)g->H, STEPS, (int)g->L, &session, error));
-    TRY(openpi_session_run(session, openpi_request_sample(g->request), 1, g->noise, chunk, NULL, error));
-    TRY(openpi_request_finish(g->request, chunk, (int)g->H, actions, error));
+    TRY(openpi_session_run(session, &g->sample, 1, g->noise, chunk, NULL, error));
+    TRY(openpi_request_finish(g->request, chunk, (int)g->H, actions, (size_t)g->H * DIMS, error));
     TRY(read_map(g, &map, error));
     distance d = measure(g, &map, actions);
     if (c->options->dtype == OPENPI_F32) case_actions(c, "actions in units of their std", &d, 1e-3, 0);
@@ -187,10 +187,10 @@ static openpi_status run(verify_case *c, const golden_policy *g, openpi_error *e
 }
 
 static openpi_status policy_case(verify_case *c, const char *folder, openpi_error *error) {
-    golden_policy g = {.folder = folder};
+    golden_policy g = {.folder = folder, .synthetic = OPENPI_SYNTHETIC_INIT, .sample = OPENPI_SAMPLE_INIT};
     openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
     openpi_policy *policy;
-    openpi_policy_info info;
+    openpi_policy_info info = OPENPI_POLICY_INFO_INIT;
     openpi_request *request;
     tensors *file;
     char *expected, *stats, *tokenizer, *bytes, *message, robot[512];
@@ -213,13 +213,14 @@ static openpi_status policy_case(verify_case *c, const char *folder, openpi_erro
     options.synthetic = &g.synthetic;
     options.max_prompt = (int)g.L;
     TRY(case_policy(c, NULL, &options, &policy, &request, error));
-    openpi_policy_get_info(policy, &info);
+    TRY(openpi_policy_get_info(policy, &info, error));
     if (info.action_dim != g.A)
         return report(error, OPENPI_BAD_FILE, "%s: the robot has %d action dimensions, the golden %d", folder, info.action_dim,
                       (int)g.A);
     TRY(openpi_request_prepare_msgpack(request, bytes, count, NULL, error));
     g.request = request;
-    compare_sample(c, &g);
+    TRY(openpi_request_sample(request, &g.sample, error));
+    compare_sample(c, &g, &g.sample);
     return run(c, &g, error);
 }
 

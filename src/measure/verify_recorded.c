@@ -166,11 +166,11 @@ static openpi_status read_golden(verify_case *c, recorded *r, tensors **file, in
 static int same_dims(const openpi_dims *a, const openpi_dims *b) { return !memcmp(a, b, sizeof *a); }
 
 static openpi_status need_engine(verify_case *c, recorded *r, openpi_error *error) {
-    openpi_engine_info info;
+    openpi_engine_info info = OPENPI_ENGINE_INFO_INIT;
     const golden_model *g = &r->model;
     if (!r->engine) TRY(case_checkpoint(c, &r->engine, error));
     case_on_engine(c, r->engine);
-    openpi_engine_get_info(r->engine, &info);
+    TRY(openpi_engine_get_info(r->engine, &info, error));
     if (info.variant != g->synthetic.variant || info.lerobot != r->lerobot || !same_dims(&info.dims, &g->synthetic.dims))
         return report(error, OPENPI_BAD_INPUT, "recorded from another checkpoint: its %s differs",
                       info.variant != g->synthetic.variant ? "variant (π0 or π0.5)"
@@ -229,9 +229,9 @@ static void compare_numbers(verify_case *c, const recorded *r, const char *what,
     }
 }
 
-static void compare_sample(verify_case *c, const recorded *r, const openpi_request *request, int64_t b) {
+static void compare_sample(verify_case *c, const recorded *r, const openpi_request *request, const openpi_sample *s,
+                           int64_t b) {
     const golden_model *g = &r->model;
-    const openpi_sample *s = openpi_request_sample(request);
     char what[48];
     double padded[DIMS] = {0};
     int count;
@@ -251,7 +251,7 @@ static openpi_status slopes(const recorded *r, const openpi_request *request, do
     float chunk[2 * DIMS] = {0};
     double ends[2 * DIMS];
     for (int i = 0; i < DIMS; i++) chunk[DIMS + i] = 1;
-    TRY(openpi_request_finish(request, chunk, 2, ends, error));
+    TRY(openpi_request_finish(request, chunk, 2, ends, 2 * DIMS, error));
     for (int64_t i = 0; i < r->A; i++) {
         slope[i] = fabs(ends[r->A + i] - ends[i]);
         if (slope[i] < 1e-6) slope[i] = 1;
@@ -265,20 +265,23 @@ static openpi_status one_observation(verify_case *c, const recorded *r, openpi_s
     const golden_model *g = &r->model;
     float *chunk;
     double *actions, slope[DIMS];
+    openpi_sample sample = OPENPI_SAMPLE_INIT;
+    size_t capacity = (size_t)(g->H * r->A);
     const double *expected = r->actions + b * g->H * r->A;
     char what[64];
     TRY(case_take(c, (size_t)(g->H * DIMS), sizeof *chunk, &chunk, error));
-    TRY(case_take(c, (size_t)(g->H * r->A), sizeof *actions, &actions, error));
+    TRY(case_take(c, capacity, sizeof *actions, &actions, error));
     TRY(openpi_request_prepare_msgpack(request, bytes, count, NULL, error));
-    compare_sample(c, r, request, b);
+    TRY(openpi_request_sample(request, &sample, error));
+    compare_sample(c, r, request, &sample, b);
     if (g->truth) {
-        TRY(openpi_request_finish(request, g->truth + b * g->H * DIMS, (int)g->H, actions, error));
+        TRY(openpi_request_finish(request, g->truth + b * g->H * DIMS, (int)g->H, actions, capacity, error));
         snprintf(what, sizeof what, "robot actions of the golden's actions.f32, observation %d", (int)b);
         compare_numbers(c, r, what, actions, expected, g->H * r->A);
     }
     TRY(slopes(r, request, slope, error));
-    TRY(openpi_session_run(session, openpi_request_sample(request), 1, g->noise + b * g->H * DIMS, chunk, NULL, error));
-    TRY(openpi_request_finish(request, chunk, (int)g->H, actions, error));
+    TRY(openpi_session_run(session, &sample, 1, g->noise + b * g->H * DIMS, chunk, NULL, error));
+    TRY(openpi_request_finish(request, chunk, (int)g->H, actions, capacity, error));
     for (int64_t i = 0; i < g->H * r->A; i++) {
         /* LeRobot's actions are fp32: their last place is no error of the model. */
         double off = fabs(actions[i] - expected[i]), place = r->lerobot ? fabs(expected[i]) * 0x1p-23 : 0;
@@ -291,13 +294,13 @@ static openpi_status open_policy(verify_case *c, const recorded *r, openpi_polic
                                  openpi_error *error) {
     const golden_model *g = &r->model;
     openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
-    openpi_policy_info info;
+    openpi_policy_info info = OPENPI_POLICY_INFO_INIT;
     options.robot = c->options->robot;
     options.config = c->options->config || c->options->robot ? c->options->config : r->config;
     options.norm_stats = c->options->norm_stats;
     options.tokenizer = c->options->tokenizer;
     TRY(case_policy(c, c->options->checkpoint, &options, policy, request, error));
-    openpi_policy_get_info(*policy, &info);
+    TRY(openpi_policy_get_info(*policy, &info, error));
     if (info.max_prompt != g->L)
         return report(error, OPENPI_BAD_INPUT, "the policy's prompts have up to %d tokens, those recorded %d", info.max_prompt,
                       (int)g->L);
@@ -377,7 +380,7 @@ openpi_status verify_recorded(verify_walk *walk, const char *path, openpi_error 
         if (dtypes[t] != given && !walk->every_dtype) continue;
         walk->options.dtype = dtypes[t];
         for (int i = 0; i < LEVELS; i++) {
-            recorded r = {.path = path, .engine = engine};
+            recorded r = {.path = path, .engine = engine, .model.synthetic = OPENPI_SYNTHETIC_INIT};
             char row[2 * sizeof name];
             if (!has[i]) continue;
             snprintf(row, sizeof row, "%s %s", name, levels[i].name);

@@ -81,7 +81,8 @@ static openpi_status resize_one(verify_case *c, const char *path, const json_t *
     uint64_t key = hash_key(name, strlen(name), seed);
     for (size_t i = 0; i < count; i++) pixels[i] = (uint8_t)(hash_uniform(key, i) * 128 + 128);
     openpi_image image = {
-        .name = name, .data = pixels, .element = OPENPI_U8, .layout = OPENPI_HWC, .height = height, .width = width};
+        .size = sizeof image, .name = name, .data = pixels, .element = OPENPI_U8, .layout = OPENPI_HWC,
+            .height = height, .width = width};
     TRY(image_resize_openpi(&image, scratch, out, error));
     snprintf(found, sizeof found, "%016" PRIx64, fnv1a64(out, RESIZED));
     if (strcmp(found, hash)) case_fail(c, "%s (%d × %d): FNV-1a64 %s, expected %s", name, height, width, found, hash);
@@ -351,7 +352,7 @@ static openpi_status hash_one(verify_case *c, const tensor *t, const json_t *row
 static void close_list(void *thing) { tensors_close(thing); }
 
 static openpi_status hashes_case(verify_case *c, const char *key, const json_t *expected, openpi_error *error) {
-    openpi_synthetic synthetic = {0};
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     tensors *list;
     const char *name;
     json_t *row;

@@ -49,6 +49,7 @@ openpi_status workload_make(const openpi_session *s, const workload *w, workload
     openpi_noise(w->seed, 0, in->noise, batch * (size_t)s->options.horizon * OPENPI_ACTION_DIM);
     for (size_t b = 0; b < batch; b++) {
         openpi_sample *sample = &in->samples[b];
+        sample->size = sizeof *sample;
         for (int c = 0; c < OPENPI_CAMERAS; c++) {
             sample->images[c] = in->pixels + (b * OPENPI_CAMERAS + (size_t)c) * PICTURE;
             sample->image_mask[c] = w->cameras[c];

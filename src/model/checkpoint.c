@@ -200,7 +200,7 @@ static openpi_status read_vision_heads(const checkpoint *c, openpi_dims *d, open
         d->vision_heads = d->vision_width / VISION_HEAD_DIM;
         return OPENPI_OK;
     }
-    openpi_dims said;
+    openpi_dims said = OPENPI_DIMS_INIT;
     openpi_status status = openpi_dims_parse(text, &said, error);
     if (status == OPENPI_NO_MEMORY) return status;
     if (status != OPENPI_OK)
@@ -341,10 +341,7 @@ static openpi_status check_tensors(checkpoint *c, openpi_error *error) {
         return report(error, OPENPI_UNSUPPORTED, "%s: action_in_proj.weight takes %d action dimensions, expected %d", c->name,
                       c->action_dim, OPENPI_ACTION_DIM);
     TRY(read_vision_heads(c, &c->dims, error));
-    if (dims_check(&c->dims, c->name, error) != OPENPI_OK) {
-        if (error) error->status = OPENPI_BAD_FILE;
-        return OPENPI_BAD_FILE;
-    }
+    if (dims_check(&c->dims, c->name, error) != OPENPI_OK) return report_status(error, OPENPI_BAD_FILE);
     TRY(checkpoint_tensors(&c->dims, c->variant, check_shape, &k, error));
     return check_unknown(c, error);
 }

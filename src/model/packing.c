@@ -60,7 +60,7 @@ static void read_rows(const void *context, int row, int count, void *out) {
 
 static void pack_task(void *argument, int task, int worker) {
     packing *p = argument;
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     int low = 0, high = p->piece_count - 1;
     task += p->base;
     while (low < high) {                   /* the last piece that starts at or before this task */
@@ -131,13 +131,12 @@ static openpi_status pack_pieces(packing *p, pool *pool, openpi_progress progres
     }
     free(p->scratch);
     if (!atomic_load(&p->failed)) return OPENPI_OK;
-    if (error) *error = p->error;
-    return p->error.status;
+    return report_again(error, &p->error);
 }
 
 openpi_status pack_matrices(device *device, const matrix_job *jobs, int count, pool *pool, openpi_progress progress,
                             void *progress_user, atomic_int *damaged, openpi_error *error) {
-    packing p = {.device = device, .damaged = damaged};
+    packing p = {.device = device, .damaged = damaged, .error = OPENPI_ERROR_INIT};
     size_t bytes = (size_t)count * sizeof *p.pieces;
     p.pieces = malloc(bytes);
     if (!p.pieces) return report_no_memory(error, bytes, "packing weights");

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/boundary.h"
 #include "base/json.h"
 #include "base/report.h"
 #include "model/checkpoint.h"
@@ -12,10 +13,10 @@ static const struct {
     const char *name;
     openpi_dims dims;
 } presets[] = {
-    /*        vision                  language                  expert      vocabulary */
-    {"full", {1152, 27, 16, 4304, 2048, 18, 8, 256, 16384, 1024, 4096, 257152}},
-    {"tiny", {144, 2, 2, 208, 128, 3, 8, 256, 272, 64, 144, 2048}},
-    {"odd", {72, 3, 1, 88, 96, 2, 3, 256, 136, 40, 104, 2048}},
+    /*                             vision                  language                        expert      vocabulary */
+    {"full", {sizeof(openpi_dims), 1152, 27, 16, 4304, 2048, 18, 8, 256, 16384, 1024, 4096, 257152, {0}}},
+    {"tiny", {sizeof(openpi_dims), 144, 2, 2, 208, 128, 3, 8, 256, 272, 64, 144, 2048, {0}}},
+    {"odd", {sizeof(openpi_dims), 72, 3, 1, 88, 96, 2, 3, 256, 136, 40, 104, 2048, {0}}},
 };
 
 enum { PRESETS = sizeof presets / sizeof *presets };
@@ -85,7 +86,8 @@ static int parse_seed(const char *text, uint64_t *seed) {
 
 openpi_status openpi_synthetic_parse(const char *spec, openpi_synthetic *synthetic, openpi_error *error) {
     if (!synthetic) return report(error, OPENPI_BAD_ARGUMENT, "synthetic is NULL, expected where to write the result");
-    openpi_synthetic s = {.dims = presets[0].dims, .variant = OPENPI_PI0, .seed = 7};
+    TRY(BOUNDARY_CHECK(openpi_synthetic, synthetic, error));
+    openpi_synthetic s = {.size = sizeof s, .dims = presets[0].dims, .variant = OPENPI_PI0, .seed = 7};
     if (spec && *spec) {
         size_t length = strcspn(spec, ":");
         int preset = preset_find(spec, length);
@@ -106,7 +108,7 @@ openpi_status openpi_synthetic_parse(const char *spec, openpi_synthetic *synthet
                           "synthetic model is \"%s\", expected full, tiny or odd, then maybe :pi0 or :pi05, then maybe :SEED",
                           spec);
     }
-    *synthetic = s;
+    BOUNDARY_GIVE(openpi_synthetic, &s, synthetic);
     return OPENPI_OK;
 }
 
@@ -148,24 +150,24 @@ static openpi_status read_dims(const json_t *root, openpi_dims *d, openpi_error 
 
 openpi_status openpi_dims_parse(const char *json, openpi_dims *dims, openpi_error *error) {
     if (!json || !dims) return report(error, OPENPI_BAD_ARGUMENT, "dims are NULL, expected a JSON object or full, tiny or odd");
+    TRY(BOUNDARY_CHECK(openpi_dims, dims, error));
     int preset = preset_find(json, strlen(json));
     if (preset >= 0) {
-        *dims = presets[preset].dims;
+        BOUNDARY_GIVE(openpi_dims, &presets[preset].dims, dims);
         return OPENPI_OK;
     }
     if (json[strspn(json, " \t\r\n")] != '{')
         return report(error, OPENPI_BAD_ARGUMENT, "dims are \"%.80s\", expected a JSON object or full, tiny or odd", json);
     json_t *root;
-    openpi_dims d = {0};
+    openpi_dims d = OPENPI_DIMS_INIT;
     openpi_status status = json_parse(json, strlen(json), "dims", &root, error);
     if (status == OPENPI_OK) {
         status = read_dims(root, &d, error);
         json_decref(root);
     }
-    if (status == OPENPI_OK) *dims = d;
+    if (status == OPENPI_OK) BOUNDARY_GIVE(openpi_dims, &d, dims);
     if (status == OPENPI_OK || status == OPENPI_NO_MEMORY) return status;
-    if (error) error->status = OPENPI_BAD_ARGUMENT;      /* where the text came from, files are not to blame */
-    return OPENPI_BAD_ARGUMENT;
+    return report_status(error, OPENPI_BAD_ARGUMENT);    /* where the text came from, files are not to blame */
 }
 
 json_t *dims_json(const openpi_dims *d) {

@@ -5,12 +5,11 @@
 #include "policy/policy.h"
 
 #include <dirent.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/boundary.h"
 #include "base/file.h"
 #include "base/report.h"
 #include "model/tensors.h"
@@ -19,7 +18,8 @@
 typedef struct source {
     const char *checkpoint;      /* as given, may be NULL                          */
     char *folder;                /* the folder of the checkpoint, NULL: in memory  */
-    openpi_policy_options options;
+    openpi_policy_options options;             /* its synthetic is the one below   */
+    openpi_synthetic synthetic;
 } source;
 
 /* Sets *path to folder/name if that exists, else to NULL. */
@@ -166,16 +166,6 @@ static openpi_status find_tokenizer(const char *folder, char **path, openpi_erro
     return OPENPI_OK;
 }
 
-/* openpi downloads it once to ~/.cache/openpi/big_vision. The home folder is the account's: a library reads no
- * environment. */
-static openpi_status find_cached_tokenizer(char **path, openpi_error *error) {
-    struct passwd account, *found = NULL;
-    char memory[4096];
-    *path = NULL;
-    if (getpwuid_r(getuid(), &account, memory, sizeof memory, &found) || !found || !account.pw_dir) return OPENPI_OK;
-    return find_file(account.pw_dir, ".cache/openpi/big_vision/paligemma_tokenizer.model", path, error);
-}
-
 static openpi_status find_saved_tokenizer(const source *from, const openpi_policy *policy, char **path, openpi_error *error) {
     *path = NULL;
     if (from->folder && policy->lerobot && policy->pipeline.tokenizer[0]) {
@@ -193,28 +183,36 @@ static openpi_status find_saved_tokenizer(const source *from, const openpi_polic
     return OPENPI_OK;
 }
 
-static openpi_status open_tokenizer(const source *from, openpi_policy *policy, openpi_error *error) {
-    const char *given = from->options.tokenizer;
-    char *path = NULL;
-    if (given && !file_is_folder(given)) return tokenizer_open(given, &policy->tokenizer, error);
-    if (given) {
-        TRY(find_tokenizer(given, &path, error));
-        if (!path) return report(error, OPENPI_NOT_FOUND, "%s: the folder holds no tokenizer.model or tokenizer.json", given);
-    } else {
-        TRY(find_saved_tokenizer(from, policy, &path, error));
-        if (!path && from->options.synthetic) return tokenizer_synthetic(&policy->tokenizer, error);
-        if (!path) TRY(find_cached_tokenizer(&path, error));
+/* *path NULL: the embedded one. */
+static openpi_status choose_tokenizer(const source *from, const openpi_policy *policy, char **path,
+                                      openpi_error *error) {
+    const char *given = from->options.tokenizer, *cache = from->options.tokenizer_cache;
+    *path = NULL;
+    if (given && !file_is_folder(given)) {
+        *path = strdup(given);
+        return *path ? OPENPI_OK : report_no_memory(error, strlen(given) + 1, "a path");
     }
-    if (!path)
-        return report(
-            error, OPENPI_NOT_FOUND,
-            "%s: no tokenizer (tokenizer.model, tokenizer.json) in it nor in ~/.cache/openpi/big_vision: give tokenizer, "
-            "PaliGemma's paligemma_tokenizer.model from gs://big_vision "
-            "(https://storage.googleapis.com/big_vision/paligemma_tokenizer.model)",
-            from->checkpoint);
-    openpi_status status = tokenizer_open(path, &policy->tokenizer, error);
-    free(path);
-    return status;
+    if (given) {
+        TRY(find_tokenizer(given, path, error));
+        if (*path) return OPENPI_OK;
+        return report(error, OPENPI_NOT_FOUND, "%s: the folder holds no tokenizer.model or tokenizer.json",
+                      given);
+    }
+    TRY(find_saved_tokenizer(from, policy, path, error));
+    if (*path || from->options.synthetic) return OPENPI_OK;
+    if (cache) TRY(find_tokenizer(cache, path, error));
+    if (*path) return OPENPI_OK;
+    return report(error, OPENPI_NOT_FOUND,
+                  "%s: no tokenizer (tokenizer.model, tokenizer.json) in it%s%.200s: give tokenizer, PaliGemma's "
+                  "paligemma_tokenizer.model from gs://big_vision "
+                  "(https://storage.googleapis.com/big_vision/paligemma_tokenizer.model)",
+                  from->checkpoint, cache ? " nor in " : "", cache ? cache : "");
+}
+
+static openpi_status open_tokenizer(const source *from, openpi_policy *policy, openpi_error *error) {
+    TRY(choose_tokenizer(from, policy, &policy->tokenizer_path, error));
+    if (!policy->tokenizer_path) return tokenizer_synthetic(&policy->tokenizer, error);
+    return tokenizer_open(policy->tokenizer_path, &policy->tokenizer, error);
 }
 
 /* ---- robot ---------------------------------------------------------------------------------------- */
@@ -343,12 +341,13 @@ static openpi_status find_folder(const char *checkpoint, char **folder, openpi_e
 
 openpi_status openpi_policy_open(const char *checkpoint, const openpi_policy_options *options, openpi_policy **policy,
                                  openpi_error *error) {
-    source from = {checkpoint, NULL, OPENPI_POLICY_OPTIONS_INIT};
+    source from = {.checkpoint = checkpoint};
     if (!policy) return report(error, OPENPI_BAD_ARGUMENT, "policy is NULL, expected where to put the policy");
-    if (options && (options->size < sizeof options->size || options->size > sizeof from.options))
-        return report(error, OPENPI_BAD_ARGUMENT, "the policy options have size %zu, expected OPENPI_POLICY_OPTIONS_INIT (%zu)",
-                      options->size, sizeof from.options);
-    if (options) memcpy(&from.options, options, options->size);
+    TRY(BOUNDARY_TAKE(openpi_policy_options, options, &from.options, error));
+    if (from.options.synthetic) {
+        TRY(BOUNDARY_TAKE(openpi_synthetic, from.options.synthetic, &from.synthetic, error));
+        from.options.synthetic = &from.synthetic;
+    }
     if (!checkpoint && !from.options.synthetic)
         return report(error, OPENPI_BAD_ARGUMENT, "neither a checkpoint nor a synthetic one is given");
     TRY(find_folder(checkpoint, &from.folder, error));
@@ -366,6 +365,7 @@ openpi_status openpi_policy_open(const char *checkpoint, const openpi_policy_opt
 void openpi_policy_close(openpi_policy *policy) {
     if (!policy) return;
     tokenizer_close(policy->tokenizer);
+    free(policy->tokenizer_path);
     free(policy);
 }
 
@@ -381,20 +381,37 @@ const char *openpi_policy_action_unit(const openpi_policy *policy, int action) {
 
 double openpi_policy_rate(const openpi_policy *policy) { return policy && !policy->lerobot ? policy->robot.rate_hz : 0; }
 
-void openpi_policy_get_info(const openpi_policy *policy, openpi_policy_info *info) {
-    *info = (openpi_policy_info){.state_length = policy->state_length,
-                                 .action_dim = policy->action_dim,
-                                 .horizon = policy->horizon,
-                                 .max_prompt = policy->max_prompt,
-                                 .prompt_state = policy->state_in_prompt,
-                                 .lerobot = policy->lerobot};
-    snprintf(info->robot, sizeof info->robot, "%s", policy->lerobot ? "lerobot" : policy->robot.name);
+/* A path that is too long loses its beginning: its end tells more. */
+static void tell_tokenizer(const openpi_policy *policy, openpi_policy_info *info) {
+    const char *path = policy->tokenizer_path ? policy->tokenizer_path : "embedded";
+    size_t length = strlen(path), most = sizeof info->tokenizer - 1;
+    snprintf(info->tokenizer, sizeof info->tokenizer, "%s", length > most ? path + length - most : path);
+    snprintf(info->tokenizer_kind, sizeof info->tokenizer_kind, "%s",
+             tokenizer_is_hugging_face(policy->tokenizer) ? "tokenizer.json" : "sentencepiece");
+}
+
+openpi_status openpi_policy_get_info(const openpi_policy *policy, openpi_policy_info *info,
+                                     openpi_error *error) {
+    if (!policy || !info)
+        return report(error, OPENPI_BAD_ARGUMENT, "policy info: %s is NULL", policy ? "info" : "the policy");
+    TRY(BOUNDARY_CHECK(openpi_policy_info, info, error));
+    openpi_policy_info own = {.state_length = policy->state_length,
+                              .action_dim = policy->action_dim,
+                              .horizon = policy->horizon,
+                              .max_prompt = policy->max_prompt,
+                              .prompt_state = policy->state_in_prompt,
+                              .lerobot = policy->lerobot};
+    snprintf(own.robot, sizeof own.robot, "%s", policy->lerobot ? "lerobot" : policy->robot.name);
     for (int slot = 0; policy->lerobot && slot < policy->pipeline.camera_count; slot++)
         if (!policy->pipeline.empty[slot])
-            snprintf(info->cameras[slot], sizeof info->cameras[slot], "%s", lerobot_camera_name(&policy->pipeline, slot));
+            snprintf(own.cameras[slot], sizeof own.cameras[slot], "%s",
+                     lerobot_camera_name(&policy->pipeline, slot));
     for (int c = 0; !policy->lerobot && c < policy->robot.camera_count; c++) {
         const robot_camera *camera = &policy->robot.cameras[c];
-        if (camera->slot >= 0 && !info->cameras[camera->slot][0])
-            memcpy(info->cameras[camera->slot], camera->key, sizeof info->cameras[camera->slot]);
+        if (camera->slot >= 0 && !own.cameras[camera->slot][0])
+            memcpy(own.cameras[camera->slot], camera->key, sizeof own.cameras[camera->slot]);
     }
+    tell_tokenizer(policy, &own);
+    BOUNDARY_GIVE(openpi_policy_info, &own, info);
+    return OPENPI_OK;
 }

@@ -21,9 +21,14 @@ struct openpi_policy {
     int action_dim;
     int max_prompt;
     int horizon;                 /* 0: nothing says                                                       */
+    char *tokenizer_path;        /* NULL: embedded                                                        */
 };
 
 /* The policy that a request is of. */
 const openpi_policy *request_policy(const openpi_request *request);
+
+/* A sentence where horizon * action_dim doubles do not fit. */
+openpi_status request_check_capacity(const openpi_request *request, int horizon, size_t capacity,
+                                     openpi_error *error);
 
 #endif

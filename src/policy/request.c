@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/boundary.h"
 #include "base/clock.h"
 #include "base/report.h"
 #include "policy/image.h"
@@ -87,6 +88,7 @@ openpi_status openpi_request_create(const openpi_policy *policy, openpi_request 
         openpi_request_close(made);
         return status;
     }
+    made->sample.size = sizeof made->sample;
     made->sample.pixels = policy->lerobot ? OPENPI_PIXELS_F32 : OPENPI_PIXELS_U8;
     made->sample.tokens = made->tokens;
     *request = made;
@@ -129,8 +131,9 @@ static int camera_of(const openpi_policy *policy, const char *name) {
     return camera < 0 ? ROBOT_SLOT_UNKNOWN : camera;
 }
 
-/* given[slot or feature]: its picture, or NULL. */
-static openpi_status sort_pictures(const openpi_policy *policy, const openpi_observation *observation, const openpi_image **given,
+/* given[slot or feature]: its picture, or one without a name. */
+static openpi_status sort_pictures(const openpi_policy *policy, const openpi_observation *observation,
+                                   openpi_image *given,
                                    openpi_error *error) {
     char list[256];
     int count = 0;
@@ -138,24 +141,26 @@ static openpi_status sort_pictures(const openpi_policy *policy, const openpi_obs
         return report(error, OPENPI_BAD_ARGUMENT, "the observation has %d pictures at %s", observation->image_count,
                       observation->images ? "an address" : "NULL");
     for (int i = 0; i < observation->image_count; i++) {
-        const openpi_image *image = &observation->images[i];
-        if (!image->name)
+        openpi_image image;
+        TRY(BOUNDARY_TAKE_AT(openpi_image, observation->images, i, &image, error));
+        if (!image.name)
             return report(error, OPENPI_BAD_INPUT, "picture %d has no name; robot \"%s\" has cameras %s", i, policy_name(policy),
                           describe_cameras(policy, list, sizeof list));
-        int camera = camera_of(policy, image->name);
+        int camera = camera_of(policy, image.name);
         if (camera == ROBOT_SLOT_UNKNOWN)
             return report(error, OPENPI_BAD_INPUT, "robot \"%s\" has no camera \"%.64s\", it has %s", policy_name(policy),
-                          image->name, describe_cameras(policy, list, sizeof list));
+                          image.name, describe_cameras(policy, list, sizeof list));
         if (camera == ROBOT_SLOT_UNUSED) continue;
-        if (given[camera])
-            return report(error, OPENPI_BAD_INPUT, "pictures \"%.64s\" and \"%.64s\" are of the same camera", given[camera]->name,
-                          image->name);
+        if (given[camera].name)
+            return report(error, OPENPI_BAD_INPUT, "pictures \"%.64s\" and \"%.64s\" are of the same camera",
+                          given[camera].name,
+                          image.name);
         given[camera] = image;
         count++;
     }
     for (int c = 0; !policy->lerobot && c < policy->robot.camera_count; c++) {
         const robot_camera *camera = &policy->robot.cameras[c];
-        if (camera->required && !given[camera->slot])
+        if (camera->required && !given[camera->slot].name)
             return report(error, OPENPI_BAD_INPUT, "the picture of camera \"%s\" (%s), which robot \"%s\" needs, is missing",
                           camera->key, robot_slot_name(camera->slot), policy->robot.name);
     }
@@ -178,12 +183,14 @@ static openpi_status fill_slot(openpi_request *request, int slot, const openpi_i
 }
 
 static openpi_status take_pictures(openpi_request *request, const openpi_observation *observation, openpi_error *error) {
-    const openpi_image *given[OPENPI_CAMERAS] = {0}, *ordered[OPENPI_CAMERAS] = {0};
+    openpi_image given[OPENPI_CAMERAS] = {0};
+    const openpi_image *ordered[OPENPI_CAMERAS] = {0};
     int slot = 0;
     TRY(sort_pictures(request->policy, observation, given, error));
     for (int c = 0; c < OPENPI_CAMERAS; c++) {                       /* LeRobot: those that are there come first */
-        if (!request->policy->lerobot) ordered[c] = given[c];
-        else if (given[c]) ordered[slot++] = given[c];
+        if (!given[c].name) continue;
+        if (!request->policy->lerobot) ordered[c] = &given[c];
+        else ordered[slot++] = &given[c];
     }
     for (slot = 0; slot < OPENPI_CAMERAS; slot++) TRY(fill_slot(request, slot, ordered[slot], error));
     return OPENPI_OK;
@@ -286,22 +293,26 @@ static openpi_status take_prompt(openpi_request *request, const openpi_observati
 
 /* ---- preparing ------------------------------------------------------------------------------------ */
 
-openpi_status openpi_request_prepare(openpi_request *request, const openpi_observation *observation, openpi_timing *timing,
+openpi_status openpi_request_prepare(openpi_request *request, const openpi_observation *given,
+                                     openpi_timing *timing,
                                      openpi_error *error) {
     double text[DIMS];
-    if (!request || !observation)
+    openpi_observation observation;
+    openpi_timing own = OPENPI_TIMING_INIT;
+    if (!request || !given)
         return report(error, OPENPI_BAD_ARGUMENT, "request prepare: %s is NULL", request ? "observation" : "request");
     request->prepared = 0;
+    TRY(BOUNDARY_CHECK(openpi_timing, timing, error));
+    TRY(BOUNDARY_TAKE(openpi_observation, given, &observation, error));
     double start = clock_ms();
-    TRY(take_pictures(request, observation, error));
+    TRY(take_pictures(request, &observation, error));
     double pictures = clock_ms();
-    TRY(take_state(request, observation, text, error));
-    TRY(take_prompt(request, observation, text, error));
+    TRY(take_state(request, &observation, text, error));
+    TRY(take_prompt(request, &observation, text, error));
     request->prepared = 1;
-    if (timing) {
-        timing->stage_ms[OPENPI_STAGE_PICTURE] = pictures - start;
-        timing->stage_ms[OPENPI_STAGE_PROMPT] = clock_ms() - pictures;
-    }
+    own.stage_ms[OPENPI_STAGE_PICTURE] = pictures - start;
+    own.stage_ms[OPENPI_STAGE_PROMPT] = clock_ms() - pictures;
+    BOUNDARY_GIVE(openpi_timing, &own, timing);
     return OPENPI_OK;
 }
 
@@ -358,7 +369,7 @@ static openpi_status unpack_lerobot_state(const lerobot *pipeline, const wire_me
 }
 
 static openpi_status unpack(const openpi_policy *policy, const wire_message *message, unpacked *out, openpi_error *error) {
-    memset(&out->observation, 0, sizeof out->observation);
+    out->observation = (openpi_observation)OPENPI_OBSERVATION_INIT;
     TRY(unpack_pictures(policy, message, out, error));
     if (policy->lerobot) TRY(unpack_lerobot_state(&policy->pipeline, message, out, error));
     for (int p = 0; !policy->lerobot && p < policy->robot.part_count; p++)
@@ -390,8 +401,17 @@ const openpi_policy *request_policy(const openpi_request *request) { return requ
 
 /* ---- what a prepared request holds ----------------------------------------------------------------- */
 
-const openpi_sample *openpi_request_sample(const openpi_request *request) {
-    return request && request->prepared ? &request->sample : NULL;
+openpi_status openpi_request_sample(const openpi_request *request, openpi_sample *sample,
+                                    openpi_error *error) {
+    if (!request || !sample)
+        return report(error, OPENPI_BAD_ARGUMENT, "request sample: %s is NULL",
+                      request ? "sample" : "request");
+    if (!request->prepared)
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "request sample: nothing was prepared, or preparing failed");
+    TRY(BOUNDARY_CHECK(openpi_sample, sample, error));
+    BOUNDARY_GIVE(openpi_sample, &request->sample, sample);
+    return OPENPI_OK;
 }
 
 const double *openpi_request_state(const openpi_request *request, int *count) {
@@ -424,8 +444,17 @@ static void finish_robot(const openpi_request *request, const float *model, doub
     memcpy(out, actions, (size_t)policy->action_dim * sizeof *out);
 }
 
+openpi_status request_check_capacity(const openpi_request *request, int horizon, size_t capacity,
+                                     openpi_error *error) {
+    size_t needed = (size_t)horizon * (size_t)request->policy->action_dim;
+    if (capacity >= needed) return OPENPI_OK;
+    return report(error, OPENPI_BAD_ARGUMENT,
+                  "actions holds %zu numbers, expected %zu: horizon %d times %d action dimensions",
+                  capacity, needed, horizon, request->policy->action_dim);
+}
+
 openpi_status openpi_request_finish(const openpi_request *request, const float *model_actions, int horizon, double *actions,
-                                    openpi_error *error) {
+                                    size_t capacity, openpi_error *error) {
     if (!request || !model_actions || !actions)
         return report(error, OPENPI_BAD_ARGUMENT, "request finish: %s is NULL",
                       !request        ? "request"
@@ -435,6 +464,7 @@ openpi_status openpi_request_finish(const openpi_request *request, const float *
         return report(error, OPENPI_BAD_ARGUMENT, "request finish: nothing was prepared, or preparing failed");
     if (horizon < 1 || horizon > OPENPI_MAX_HORIZON)
         return report(error, OPENPI_BAD_ARGUMENT, "request finish: horizon is %d, expected 1 to %d", horizon, OPENPI_MAX_HORIZON);
+    TRY(request_check_capacity(request, horizon, capacity, error));
     for (int i = 0; i < horizon * DIMS; i++)
         if (!isfinite(model_actions[i]))
             return report(error, OPENPI_BAD_INPUT, "the model's action of step %d, dimension %d is %f, expected a finite number",

@@ -580,12 +580,13 @@ openpi_status wire_image(const wire_field *field, int always_chw, openpi_image *
     if (field->kind == WIRE_ARRAY && field->rank == 3 && field->shape[chw ? 0 : 2] == 3)
         for (int i = 0; i < 3; i++)
             if (field->element == types[i].from) {
-                image->name = field->key;
-                image->data = field->data;
-                image->element = types[i].to;
-                image->layout = chw ? OPENPI_CHW : OPENPI_HWC;
-                image->height = (int)field->shape[chw ? 1 : 0];
-                image->width = (int)field->shape[chw ? 2 : 1];
+                *image = (openpi_image){.size = sizeof *image,
+                                        .name = field->key,
+                                        .data = field->data,
+                                        .element = types[i].to,
+                                        .layout = chw ? OPENPI_CHW : OPENPI_HWC,
+                                        .height = (int)field->shape[chw ? 1 : 0],
+                                        .width = (int)field->shape[chw ? 2 : 1]};
                 return OPENPI_OK;
             }
     return report(error, OPENPI_BAD_INPUT, "request: \"%s\" is %s, expected a picture: u8, f32 or f64 %s", field->key,

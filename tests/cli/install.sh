@@ -38,7 +38,7 @@ cmp shared.txt alone.txt || fail "the two libraries differ"
 # A C++ program may include the header too, and a caller's own functions may be called as the library's inner ones.
 echo '#include <openpi.h>' >own.c
 echo 'int report(void), pool_run(void), json_read(void); int report(void) { return 0; } int pool_run(void) { return 0; } int json_read(void) { return 0; }
-int main(void) { return openpi_devices(0, 0) < 1 || report() || pool_run() || json_read(); }' >>own.c
+int main(void) { int n; return openpi_devices(0, 0, &n, 0) || n < 1 || report() || pool_run() || json_read(); }' >>own.c
 # shellcheck disable=SC2046
 $CC -std=c11 own.c -o own $(pkg-config --cflags openpi) static/libopenpi.a $(pkg-config --static --libs openpi | sed 's/-lopenpi//') ||
     fail "names of the library's inside collide with a caller's"

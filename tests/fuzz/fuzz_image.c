@@ -10,7 +10,7 @@ static uint8_t bytes[SIDE * SIDE * 3];
 static float floats[SIDE * SIDE * 3];
 
 static void resize(const openpi_image *image, image_scratch *scratch) {
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     if (!went_well(image_check(image, &error), &error)) return;
     PROMISE(image_resize_lerobot(image, scratch, floats, &error) == OPENPI_OK);
     openpi_status status = image_resize_openpi(image, scratch, bytes, &error);
@@ -19,13 +19,17 @@ static void resize(const openpi_image *image, image_scratch *scratch) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     image_scratch scratch = {NULL, 0};
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     uint8_t *pixels = NULL;
     int height, width;
     openpi_status status = openpi_image_decode(data, size, "fuzz", &pixels, &height, &width, &error);
     PROMISE((status == OPENPI_OK) == (pixels != NULL));
     if (went_well(status, &error)) {
-        openpi_image image = {"decoded", pixels, OPENPI_U8, OPENPI_HWC, height, width};
+        openpi_image image = OPENPI_IMAGE_INIT;
+        image.name = "decoded";
+        image.data = pixels;
+        image.height = height;
+        image.width = width;
         resize(&image, &scratch);
     }
     openpi_free(pixels);
@@ -36,7 +40,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     free(exif);
     if (size > 3) {
         static const size_t element_bytes[] = {1, sizeof(float), sizeof(double)};
-        openpi_image image = {"raw", NULL, (openpi_element)(data[0] % 3), (openpi_layout)(data[0] / 3 % 2), data[1], data[2]};
+        openpi_image image = OPENPI_IMAGE_INIT;
+        image.name = "raw";
+        image.element = (openpi_element)(data[0] % 3);
+        image.layout = (openpi_layout)(data[0] / 3 % 2);
+        image.height = data[1];
+        image.width = data[2];
         size_t needed = (size_t)image.height * (size_t)image.width * 3 * element_bytes[image.element];
         void *raw = exact_copy(data + 3, needed < size - 3 ? needed : size - 3, 0);
         image.data = raw;

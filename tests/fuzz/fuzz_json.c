@@ -35,7 +35,7 @@ static void make_folders(void) {
     static const char shard[] = "\x40\0\0\0\0\0\0\0"
                                 "{\"x\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}          "
                                 "\0\0\0\0\0\0\0";
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     PROMISE(!scratch_open(&lerobot_folder) && !scratch_open(&shard_folder));
     PROMISE(!scratch_write(&shard_folder, "a.safetensors", shard, sizeof shard));
     for (int i = 0; i < PARTS; i++) {
@@ -59,7 +59,7 @@ static void make_folders(void) {
 
 static void open_lerobot(int part, const uint8_t *data, size_t size) {
     static lerobot pipeline;
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     int found;
     PROMISE(!scratch_write(&lerobot_folder, parts[part].name, data, size));
     went_well(lerobot_detect(lerobot_folder.folder, &found, &error), &error);
@@ -73,7 +73,7 @@ static void open_lerobot(int part, const uint8_t *data, size_t size) {
 }
 
 static void open_index(const uint8_t *data, size_t size) {
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     tensors *tensors;
     PROMISE(!scratch_write(&shard_folder, "model.safetensors.index.json", data, size));
     if (went_well(tensors_open(shard_folder.folder, &tensors, &error), &error)) tensors_close(tensors);
@@ -82,9 +82,9 @@ static void open_index(const uint8_t *data, size_t size) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static norm_stats state, actions;
     static robot robot;
-    openpi_error error = {0};
-    openpi_dims dims;
-    openpi_synthetic synthetic;
+    openpi_error error = OPENPI_ERROR_INIT;
+    openpi_dims dims = OPENPI_DIMS_INIT;
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     if (!originals[0]) make_folders();
     if (!size) return 0;
     char *text = exact_copy(data + 1, size - 1, 1);

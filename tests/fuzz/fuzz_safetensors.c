@@ -25,7 +25,7 @@ void __wrap_file_map_close(file_map *map) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     tensors *tensors;
     input = data;
     input_bytes = size;

@@ -7,7 +7,7 @@ static const char *const texts[] = {"", "pick up the red cup", "  déjà vu — 
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     enum { IDS = 256 };
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     tokenizer *tokenizer;
     uint8_t *file = exact_copy(data, size, 0);
     if (went_well(tokenizer_parse(file, size, "fuzz", &tokenizer, &error), &error)) {

@@ -5,7 +5,7 @@
 static tokenizer *tokenizers[2];
 
 static void open_tokenizers(void) {
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     if (tokenizer_synthetic(&tokenizers[0], &error) != OPENPI_OK ||
         tokenizer_open(GOLDEN "/lerobot/pi05/checkpoint/tokenizer/tokenizer.json", &tokenizers[1], &error) != OPENPI_OK) {
         fprintf(stderr, "%s\n", error.message);
@@ -21,7 +21,7 @@ static void check_ids(const tokenizer *tokenizer, const int32_t *ids, int count,
 }
 
 static void encode(const tokenizer *tokenizer, tokenizer_scratch *scratch, const char *text, size_t bytes) {
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     int count = 0, again = 0;
     if (!went_well(tokenizer_encode(tokenizer, scratch, text, bytes, NULL, 0, &count, &error), &error)) return;
     PROMISE(count >= 0 && (size_t)count <= 4 * bytes + 4);
@@ -40,7 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size >= sizeof state) memcpy(state, data, sizeof state);
     char *text = exact_copy(data, size, 0);
     for (int i = 0; i < 2; i++) {
-        openpi_error error = {0};
+        openpi_error error = OPENPI_ERROR_INIT;
         const tokenizer *t = tokenizers[i];
         tokenizer_scratch *scratch;
         prompt_buffer *buffer;

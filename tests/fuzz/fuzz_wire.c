@@ -10,7 +10,7 @@ static void touch(const void *data, size_t size) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    openpi_error error = {0};
+    openpi_error error = OPENPI_ERROR_INIT;
     wire_message *message;
     if (!went_well(wire_decode(data, size, &message, &error), &error)) return 0;
     int count = wire_count(message);

@@ -289,7 +289,7 @@ static void emulate_amx(device *device, cpu_kernels *kernels) {
 
 /* A GPU has no number of threads: it runs everything twice. */
 static void open_gpu(level *l, const char *which) {
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     device_options options = {.path = l->name};
     if (backend_cuda.open(which, &options, &l->many, &error) != OPENPI_OK) {
         l->many = NULL;
@@ -300,7 +300,7 @@ static void open_gpu(level *l, const char *which) {
 
 static int open_level(level *l, pool *many, pool *single) {
     static cpu_kernels emulating;
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     int emulated = !strcmp(l->name, "amx_emulated");
     for (int i = 0; i < 2; i++) {
         device_options options = {.isa = emulated ? "avx512_bf16" : l->name, .pool = i ? single : many};
@@ -344,7 +344,7 @@ static int bench(const options *o, const char *isa) {
     cpu_kernels kernels;
     cpu_product product;
     device_roofs roofs;
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     pool *pool;
     device *device;
     dice r = {o->seed};
@@ -366,7 +366,7 @@ static int bench(const options *o, const char *isa) {
 }
 
 static int check(const options *o) {
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     pool *many, *single;
     level all[LEVELS];
     double start = clock_ms();

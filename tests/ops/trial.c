@@ -35,7 +35,7 @@ typedef struct run {
 /* ---- guarded memory --------------------------------------------------------------------------------------- */
 
 static int block_take(run *r, block *b, size_t bytes, int fill) {
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     void *memory;
     char guard[GUARD];
     if (r->device->backend->allocate(r->device, bytes + 2 * GUARD, "a test", &memory, &error) != OPENPI_OK)
@@ -86,7 +86,7 @@ static int pack(run *r, const matrix *m, const void *data, void *to) {
     char *scratch = aligned_alloc(64, (bytes + 64 + 63) / 64 * 64);
     if (!scratch) return FAIL(r, "out of memory");
     memset(scratch, GUARD_BYTE, bytes + 64);
-    openpi_error error = {OPENPI_OK, ""};
+    openpi_error error = OPENPI_ERROR_INIT;
     openpi_status status = b->matrix_pack(r->device, m, blocks / 2, blocks - blocks / 2, &source, to, scratch, &error);
     if (status == OPENPI_OK) status = b->matrix_pack(r->device, m, 0, blocks / 2, &source, to, scratch, &error);
     int whole = (unsigned char)scratch[bytes] == GUARD_BYTE;
@@ -262,7 +262,7 @@ static int fetch_results(run *r) {
 
 static int run_once(run *r, const problem *p, device *device, int rows) {
     const backend *backend = device->backend;
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     *r = (run){.p = p, .device = device, .op = p->op};
     if (!place_operands(r)) return 0;
     for (int i = 0; i < p->buffer_count; i++)
@@ -372,7 +372,7 @@ static int reset_outputs(run *r) {
 }
 
 static int run_choice(run *r, int choice) {
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     const backend *backend = r->device->backend;
     r->op.choice = choice;
     if (r->work.memory) backend->release(r->device, r->work.memory);
