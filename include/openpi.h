@@ -517,7 +517,8 @@ OPENPI_API openpi_status openpi_image_decode(const void *bytes, size_t count, co
 /* ---- looking at a checkpoint ---------------------------------------------------------------------- */
 
 /* A JSON object that tells what a checkpoint is: variant, dims, parameters, dtypes, cameras, robot,
- * stats, prompt format, steps, horizon, memory per device. Allocated: free with openpi_free. */
+ * stats, prompt format, steps, horizon; and of every device what a default session needs there with the weights, what is
+ * free, and whether it fits. Allocated: free with openpi_free. */
 OPENPI_API openpi_status openpi_inspect(const char *checkpoint, const openpi_policy_options *options, char **json,
                                         openpi_error *error);
 

@@ -1,9 +1,11 @@
 /* openpi_inspect: what a checkpoint is, how its observations are prepared, and what it needs on each device. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/boundary.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "base/report.h"
 #include "openpi_internal.h"
 
@@ -15,40 +17,87 @@ static openpi_status put(json_t *into, const char *key, json_t *value, openpi_er
 
 static const char *dtype_name(openpi_dtype type) { return type == OPENPI_F32 ? "f32" : "bf16"; }
 
-/* Prices a default session, batch 1, on one device: weights are laid out but not loaded. */
+/* What one device has to give; both 0 where it does not tell. */
+static openpi_status find_free(device *device, uint64_t *unused, uint64_t *total, openpi_error *error) {
+    *unused = *total = 0;
+    if (device->backend->memory) return device->backend->memory(device, unused, total, error);
+    memory_available(unused, total);
+    return OPENPI_OK;
+}
+
+/* Needed, free, and whether that fits. Weights and a session are all that an engine takes of a device beside what the
+ * device's own driver keeps, so what fits by less than this reserve is told to be close. */
+static openpi_status put_verdict(json_t *row, uint64_t needed, uint64_t unused, uint64_t total, openpi_error *error) {
+    static const double reserve = 0.05;          /* of what is needed */
+    char text[160];
+    double need = (double)needed * 1e-9, left = (double)unused * 1e-9;
+    TRY(put(row, "needed_bytes", json_integer((json_int_t)needed), error));
+    TRY(put(row, "free_bytes", total ? json_integer((json_int_t)unused) : json_null(), error));
+    TRY(put(row, "fits", total ? json_boolean(needed <= unused) : json_null(), error));
+    if (!total) snprintf(text, sizeof text, "%.2f GB needed, the device does not tell what is free", need);
+    else if (needed > unused)
+        snprintf(text, sizeof text, "does not fit: %.2f GB needed, %.2f GB free, %.2f GB too few", need, left, need - left);
+    else
+        snprintf(text, sizeof text, "fits%s: %.2f GB needed, %.2f GB free",
+                 (double)needed * (1 + reserve) > (double)unused ? ", but closely" : "", need, left);
+    return put(row, "verdict", json_string(text), error);
+}
+
+/* Prices a default session, batch 1, on one device: weights are laid out by the two passes of loading (measure, bind), of
+ * which only the first is made, so nothing is loaded or allocated. The pool is a default engine's: work blocks grow with
+ * its threads. */
 static openpi_status price(const checkpoint *checkpoint, const backend *backend, const openpi_device *which, openpi_dtype type,
                            json_t *out, openpi_error *error) {
     openpi_engine engine = {.checkpoint = (struct checkpoint *)(uintptr_t)checkpoint, .dtype = type};
-    uint64_t session = 0;
-    openpi_status status = pool_create(1, 0, &engine.pool, error);
+    uint64_t session = 0, unused = 0, total = 0;
+    json_t *row = NULL;
+    openpi_status status = pool_create(0, 0, &engine.pool, error);
     if (status == OPENPI_OK) status = backend->open(which->name, &(device_options){.pool = engine.pool}, &engine.device, error);
+    if (status == OPENPI_OK) status = find_free(engine.device, &unused, &total, error);
     if (status == OPENPI_OK)
         status = model_measure(checkpoint, engine.device, type == OPENPI_F32 ? DTYPE_F32 : DTYPE_BF16, 0, &engine.model, error);
     if (status == OPENPI_OK) status = openpi_session_bytes(&engine, NULL, &session, error);
     if (status == OPENPI_OK)
         status = put(out, NULL,
-                     json_pack("{s:s, s:s, s:s, s:I, s:I}", "device", which->name, "path", engine.device->path, "dtype",
-                               dtype_name(type), "weight_bytes", (json_int_t)engine.model->bytes, "session_bytes",
-                               (json_int_t)session),
+                     row = json_pack("{s:s, s:s, s:s, s:s, s:I, s:I}", "device", which->name, "hardware",
+                                     which->description, "path", engine.device->path, "dtype", dtype_name(type),
+                                     "weight_bytes", (json_int_t)engine.model->bytes, "session_bytes", (json_int_t)session),
                      error);
+    if (status == OPENPI_OK) status = put_verdict(row, engine.model->bytes + session, unused, total, error);
     model_close(engine.model);
     if (engine.device) backend->close(engine.device);
     pool_close(engine.pool);
     return status;
 }
 
-static openpi_status price_all(const checkpoint *checkpoint, json_t *out, openpi_error *error) {
-    for (int i = 0; backends[i]; i++) {
+static openpi_status put_reason(json_t *out, const openpi_device *which, const char *reason, openpi_error *error) {
+    char verdict[600];
+    snprintf(verdict, sizeof verdict, "cannot be used: %s", reason);
+    return put(out, NULL, json_pack("{s:s, s:s, s:s}", "device", which->name, "reason", reason, "verdict", verdict), error);
+}
+
+/* A device that is full or lost is described like any other: by the sentence that says so. Only the host's own memory,
+ * without which nothing can be told, ends the description. */
+static openpi_status price_device(const checkpoint *checkpoint, const backend *backend, const openpi_device *which, json_t *out,
+                                  openpi_error *error) {
+    static const openpi_dtype types[] = {OPENPI_BF16, OPENPI_F32};
+    if (!which->usable) return put_reason(out, which, which->reason, error);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        openpi_error why = {0};
+        openpi_status status = price(checkpoint, backend, which, types[i], out, &why);
+        if (status == OPENPI_OK) continue;
+        int host = !backend->allocate_host;      /* device memory is host memory */
+        if (host && status == OPENPI_NO_MEMORY) return report(error, status, "%s", why.message);
+        return put_reason(out, which, why.message, error);
+    }
+    return OPENPI_OK;
+}
+
+openpi_status inspect_devices(const checkpoint *checkpoint, const backend *const *list, json_t *out, openpi_error *error) {
+    for (int i = 0; list[i]; i++) {
         openpi_device devices[16];
-        int count = backends[i]->devices(devices, 16);
-        for (int j = 0; j < count && j < 16; j++) {
-            if (!devices[j].usable) {
-                TRY(put(out, NULL, json_pack("{s:s, s:s}", "device", devices[j].name, "reason", devices[j].reason), error));
-                continue;
-            }
-            TRY(price(checkpoint, backends[i], &devices[j], OPENPI_BF16, out, error));
-            TRY(price(checkpoint, backends[i], &devices[j], OPENPI_F32, out, error));
-        }
+        int count = list[i]->devices(devices, 16);
+        for (int j = 0; j < count && j < 16; j++) TRY(price_device(checkpoint, list[i], &devices[j], out, error));
     }
     return OPENPI_OK;
 }
@@ -90,7 +139,7 @@ openpi_status openpi_inspect(const char *path, const openpi_policy_options *opti
     if (status == OPENPI_OK) status = checkpoint_describe(checkpoint, &root, error);
     if (status == OPENPI_OK) status = describe_policy(path, &own, root, error);
     if (status == OPENPI_OK) status = put(root, "memory", memory = json_array(), error);
-    if (status == OPENPI_OK) status = price_all(checkpoint, memory, error);
+    if (status == OPENPI_OK) status = inspect_devices(checkpoint, backends, memory, error);
     if (status == OPENPI_OK) {
         char *text = json_text(root, JSON_INDENT(2));
         if (text)

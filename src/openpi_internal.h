@@ -4,6 +4,8 @@
 
 #include <stdatomic.h>
 
+#include <jansson.h>
+
 #include "model/plan.h"
 
 struct openpi_engine {
@@ -55,6 +57,9 @@ openpi_status engine_check_process(const openpi_engine *engine, const char *doin
 /* For instruments: other switches off than the engine was opened with, for the sessions created from now on. Those that
  * decide how weights are packed (MODEL_SWITCHES) stay as they are: where they differ nothing happens and 0 is returned. */
 int engine_set_off(openpi_engine *engine, uint32_t off);
+
+/* What openpi_inspect says of devices: for each of these backends' a row for every dtype, appended to an array. */
+openpi_status inspect_devices(const checkpoint *checkpoint, const backend *const *list, json_t *out, openpi_error *error);
 
 /* openpi_session_create with a plan option that only tests and the ladder use. */
 openpi_status session_create(openpi_engine *engine, const openpi_session_options *options, int state_every_step,

@@ -1,0 +1,197 @@
+/* What inspect says of devices: needed, free, fits or not; and that a device which is full or lost is described like any
+ * other. The devices are the CPU under other names, which tell what a test wants told. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "base/memory.h"
+#include "base/report.h"
+#include "openpi_internal.h"
+
+static openpi_error error;
+
+static void must(openpi_status status) {
+    if (status != OPENPI_OK) fail_msg("%s", error.message);
+}
+
+/* ---- made-up devices -------------------------------------------------------------------------------------- */
+
+static uint64_t free_bytes, all_bytes;
+
+static int two_devices(openpi_device *devices, int capacity) {
+    assert_true(capacity >= 2);
+    int count = backend_cpu.devices(devices, capacity);
+    assert_int_equal(count, 1);
+    devices[1] = devices[0];
+    strcpy(devices[0].name, "toy:0");
+    strcpy(devices[1].name, "toy:1");
+    return 2;
+}
+
+static openpi_status tell_memory(device *device, uint64_t *unused, uint64_t *total, openpi_error *why) {
+    (void)device, (void)why;
+    *unused = free_bytes;
+    *total = all_bytes;
+    return OPENPI_OK;
+}
+
+static openpi_status lose_memory(device *device, uint64_t *unused, uint64_t *total, openpi_error *why) {
+    (void)device, (void)unused, (void)total;
+    return report(why, OPENPI_DEVICE_LOST, "toy: the device is lost");
+}
+
+static openpi_status take_pinned(device *device, size_t bytes, const char *what, void **out, openpi_error *why) {
+    (void)device, (void)bytes, (void)what, (void)out;
+    return report(why, OPENPI_NO_MEMORY, "not asked for by this test");
+}
+
+static backend toy;
+static int own_memory = 1;                             /* as a GPU has it                                       */
+
+static openpi_status open_as_cpu(const char *which, const device_options *options, device **out, openpi_error *why) {
+    assert_true(!strncmp(which, "toy:", 4));
+    TRY(backend_cpu.open("cpu", options, out, why));
+    (*out)->backend = &toy;
+    return OPENPI_OK;
+}
+
+/* The first is full, the second opens. */
+static openpi_status open_second(const char *which, const device_options *options, device **out, openpi_error *why) {
+    if (!strcmp(which, "toy:0")) return report(why, OPENPI_NO_MEMORY, "toy:0: out of memory making a context");
+    return open_as_cpu(which, options, out, why);
+}
+
+static json_t *ask(openpi_status (*open)(const char *, const device_options *, device **, openpi_error *),
+                   openpi_status (*memory)(device *, uint64_t *, uint64_t *, openpi_error *)) {
+    openpi_synthetic tiny;
+    checkpoint *c;
+    const backend *const list[] = {&toy, NULL};
+    json_t *out = json_array();
+    toy = backend_cpu;
+    toy.name = "toy";
+    toy.devices = two_devices;
+    toy.open = open;
+    toy.memory = memory;
+    if (own_memory) toy.allocate_host = take_pinned;
+    must(openpi_synthetic_parse("tiny:pi05", &tiny, &error));
+    must(checkpoint_open(NULL, &tiny, &c, &error));
+    must(inspect_devices(c, list, out, &error));
+    checkpoint_close(c);
+    return out;
+}
+
+static const char *word(const json_t *out, size_t row, const char *key) {
+    const char *text = json_string_value(json_object_get(json_array_get(out, row), key));
+    return text ? text : "";
+}
+
+static uint64_t bytes_of(const json_t *out, size_t row, const char *key) {
+    return (uint64_t)json_integer_value(json_object_get(json_array_get(out, row), key));
+}
+
+static void must_say(const json_t *out, size_t row, const char *key, const char *part) {
+    if (!strstr(word(out, row, key), part))
+        fail_msg("row %zu: %s is \"%s\", expected \"%s\"", row, key, word(out, row, key), part);
+}
+
+/* ---- tests ------------------------------------------------------------------------------------------------ */
+
+/* What is needed is what opening an engine and a session takes, byte for byte. */
+static void needed_is_what_is_taken(void **state) {
+    (void)state;
+    openpi_synthetic tiny;
+    all_bytes = free_bytes = 1 << 30;
+    own_memory = 0;                                    /* else a session has staging memory too */
+    json_t *out = ask(open_as_cpu, tell_memory);
+    own_memory = 1;
+    assert_int_equal(json_array_size(out), 4);
+    must(openpi_synthetic_parse("tiny:pi05", &tiny, &error));
+    for (size_t row = 0; row < 4; row++) {
+        openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
+        openpi_engine *engine;
+        uint64_t session;
+        options.synthetic = &tiny;
+        options.dtype = row % 2 ? OPENPI_F32 : OPENPI_BF16;
+        must(openpi_engine_open(NULL, &options, &engine, &error));
+        must(openpi_session_bytes(engine, NULL, &session, &error));
+        assert_string_equal(word(out, row, "device"), row < 2 ? "toy:0" : "toy:1");
+        assert_string_equal(word(out, row, "dtype"), row % 2 ? "f32" : "bf16");
+        assert_true(bytes_of(out, row, "weight_bytes") == engine->model->bytes);
+        assert_true(bytes_of(out, row, "session_bytes") == session);
+        assert_true(bytes_of(out, row, "needed_bytes") == engine->model->bytes + session);
+        assert_true(*word(out, row, "hardware"));
+        openpi_engine_close(engine);
+    }
+    json_decref(out);
+}
+
+static void verdicts(void **state) {
+    (void)state;
+    all_bytes = free_bytes = 1 << 30;
+    json_t *out = ask(open_as_cpu, tell_memory);
+    uint64_t needed = bytes_of(out, 0, "needed_bytes");
+    json_decref(out);
+    const struct {
+        uint64_t unused, total;
+        int fits;                                      /* -1: nobody knows */
+        const char *verdict;
+    } cases[] = {
+        {2 * needed, 4 * needed, 1, "fits: "},
+        {needed, 4 * needed, 1, "fits, but closely: "},
+        {needed - 1, 4 * needed, 0, "does not fit: "},
+        {0, 4 * needed, 0, " GB too few"},
+        {0, 0, -1, "the device does not tell what is free"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        free_bytes = cases[i].unused;
+        all_bytes = cases[i].total;
+        out = ask(open_as_cpu, tell_memory);
+        const json_t *fits = json_object_get(json_array_get(out, 0), "fits");
+        must_say(out, 0, "verdict", cases[i].verdict);
+        assert_true(cases[i].fits < 0 ? json_is_null(fits) : json_is_boolean(fits) && json_is_true(fits) == cases[i].fits);
+        if (cases[i].total) assert_true(bytes_of(out, 0, "free_bytes") == cases[i].unused);
+        json_decref(out);
+    }
+}
+
+/* One that cannot be opened, or is lost on the way, is told of, and so is the next. */
+static void full_or_lost(void **state) {
+    (void)state;
+    free_bytes = all_bytes = 1 << 30;
+    json_t *out = ask(open_second, tell_memory);
+    assert_int_equal(json_array_size(out), 3);
+    assert_string_equal(word(out, 0, "device"), "toy:0");
+    must_say(out, 0, "verdict", "cannot be used: toy:0: out of memory making a context");
+    assert_string_equal(word(out, 1, "device"), "toy:1");
+    must_say(out, 2, "verdict", "fits: ");
+    json_decref(out);
+    out = ask(open_as_cpu, lose_memory);
+    assert_int_equal(json_array_size(out), 2);
+    must_say(out, 0, "reason", "toy: the device is lost");
+    must_say(out, 1, "verdict", "cannot be used: toy: the device is lost");
+    json_decref(out);
+}
+
+/* What the host has to give is within what it has. */
+static void memory_of_the_host(void **state) {
+    uint64_t available, total;
+    (void)state;
+    memory_available(&available, &total);
+    assert_true(total > 0 && available > 0 && available <= total);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(needed_is_what_is_taken),
+        cmocka_unit_test(verdicts),
+        cmocka_unit_test(full_or_lost),
+        cmocka_unit_test(memory_of_the_host),
+    };
+    return cmocka_run_group_tests_name("inspect", tests, NULL, NULL);
+}
