@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "bench.h"
+#include "roof.h"
 #include "table.h"
 
 static const char *or_blank(const char *text) { return text[0] ? text : "-"; }
@@ -25,10 +26,11 @@ void bench_put_head(const bench_job *j) {
 
 static void figures_row(table *t, const char *name, const figures *f, double floor_ms) {
     const double values[] = {f->mean_ms, f->std_ms, f->min_ms, f->max_ms, f->p50_ms, f->p95_ms, f->p99_ms};
+    char roof[ROOF_TEXT];
     table_cell(t, "%s", name);
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) table_cell(t, "%.3f", values[i]);
     table_cell(t, "%.3f", f->p99_ms / f->p50_ms);
-    if (floor_ms > 0) table_cell(t, "%.1f %%", floor_ms / f->p50_ms * 100);
+    if (floor_ms > 0) table_cell(t, "%s", roof_share(floor_ms / f->p50_ms, roof));
     else table_cell(t, "%s", "");
 }
 
@@ -47,6 +49,7 @@ static void put_stages(const bench_report *r) {
     const int roofs = r->floor_ms > 0;
     const char *const heads[] = {"stage", "p50 ms", "floor ms", "TFLOP/s", "GB/s", "roof", ""};
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) table_cell(t, "%s", roofs || (i != 2 && i != 5) ? heads[i] : "");
+    char roof[ROOF_TEXT];
     for (int i = 0; i < r->stage_count; i++) {
         const bench_stage *s = &r->stages[i];
         table_cell(t, "%s", openpi_stage_name(s->stage));
@@ -60,7 +63,7 @@ static void put_stages(const bench_report *r) {
             table_cell(t, "%s", "");
             table_cell(t, "%s", "");
         }
-        if (s->roof_ratio > 0) table_cell(t, "%.1f %%", s->roof_ratio * 100);
+        if (s->roof_ratio > 0) table_cell(t, "%s", roof_share(s->roof_ratio, roof));
         else table_cell(t, "%s", "");
         table_cell(t, "%s", s->roof_ratio > 0 ? s->memory_bound ? "of memory" : "of compute" : "");
     }

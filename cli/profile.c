@@ -56,6 +56,7 @@ static void heads(table *t, const char *first, const char *time, const char *flo
 
 /* unit: 1 for ms, 1000 for µs. */
 static void put_group(const profile_job *j, table *t, const profile_group *g, double unit) {
+    char roof[ROOF_TEXT];
     table_cell(t, "%s", g->name);
     if (g->calls) table_cell(t, "%d", g->calls);
     else table_cell(t, "part");
@@ -66,7 +67,7 @@ static void put_group(const profile_job *j, table *t, const profile_group *g, do
     table_cell(t, "%.3f", rate(g->cost.flops, g->ms));
     table_cell(t, "%.4f", rate(g->cost.bytes, g->ms));
     if (g->floor_ms > 0 && g->ms > 0) {
-        table_cell(t, "%.1f %%", g->floor_ms / g->ms * 100);
+        table_cell(t, "%s", roof_share(g->floor_ms / g->ms, roof));
         table_cell(t, unit > 1 ? "%.1f" : "%.3f", g->floor_ms * unit);
         table_cell(t, "%.1f", (g->ms - g->floor_ms) * 1e3);
         table_cell(t, "%s", g->memory_ms > g->floor_ms / 2 ? "of memory" : "of compute");

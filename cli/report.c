@@ -47,7 +47,7 @@ static int put_page(report_page *page, const char *path) {
     page->out = fopen(path, "wb");
     if (!page->out) return input_error(&verb_report, "%s: cannot be written: %s", path, strerror(errno));
     page_open(page);
-    page_words(page, "h1", "openpi report");
+    page_title(page);
     put_files(page);
     page_note(page, "Every number below stands in one of these files; hover over a mark of a chart to read it.");
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) sections[i](page);

@@ -55,6 +55,7 @@ figure figure_ratio(const figure *a, const figure *b);
 /* ---- writing -------------------------------------------------------------------------------------- */
 
 void page_open(report_page *page);
+void page_title(report_page *page);
 void page_close(report_page *page);
 void page_section(report_page *page, const char *id, const char *title);
 void page_section_end(report_page *page);
@@ -65,8 +66,15 @@ void page_note(report_page *page, const char *text);
 void page_name(report_page *page, const char *tag, const report_file *file);
 void page_heading(report_page *page, const report_file *file);
 
-/* A number with its origin, times `factor` (100 for percent), and a unit ("" or NULL: none). "–" where it is not there. */
+/* A number with its origin, times `factor` (100 for percent), and a unit ("" or NULL: none). "–" where it is not there.
+ * Times and bytes take the unit of their ladder (ns µs ms s, B KB MB GB) in which they have one to three digits before the
+ * point. */
 void page_figure(report_page *page, const char *tag, const figure *figure, double factor, const char *unit);
+/* How many: a whole number as one, the mean of several as it is. */
+void page_count(report_page *page, const char *tag, const figure *figure);
+/* What part of its roof something reaches; above the whole it is called noise, as below nothing is a gap's time. */
+void page_share(report_page *page, const char *tag, const figure *ratio);
+void page_gap(report_page *page, const char *tag, const figure *gap, const char *unit);
 /* A string of a file, as it is. */
 void page_text(report_page *page, const char *tag, const report_file *file, const char *pointer);
 /* Fixed words. */

@@ -44,6 +44,11 @@ static const struct {
 
 enum { HEADLINES = sizeof headline / sizeof *headline };
 
+static void put_headline_figure(report_page *page, const char *tag, const figure *f, int i) {
+    if (strstr(headline[i].pointer, "roof_ratio")) page_share(page, tag, f);
+    else page_figure(page, tag, f, headline[i].factor, headline[i].unit);
+}
+
 static void put_cards(report_page *page, const report_file *file) {
     page_heading(page, file);
     fprintf(page->out, "<div class=\"cards\">\n");
@@ -51,7 +56,7 @@ static void put_cards(report_page *page, const report_file *file) {
         figure f = figure_at(file, "%s", headline[i].pointer);
         if (!headline[i].card || !isfinite(f.value)) continue;
         fprintf(page->out, "<div class=\"card\">");
-        page_figure(page, "b", &f, headline[i].factor, headline[i].unit);
+        put_headline_figure(page, "b", &f, i);
         page_words(page, "span", headline[i].name);
         fprintf(page->out, "</div>\n");
     }
@@ -78,7 +83,7 @@ static void put_headline_table(report_page *page) {
         page_words(page, "td", headline[i].name);
         for (const report_file *f = bench_or_peer(page, NULL); f; f = bench_or_peer(page, f)) {
             figure at = figure_at(f, "%s", headline[i].pointer);
-            page_figure(page, "td", &at, headline[i].factor, headline[i].unit);
+            put_headline_figure(page, "td", &at, i);
         }
         fprintf(page->out, "</tr>\n");
     }

@@ -29,13 +29,46 @@ static const char style[] =
     "table{font-size:10px}th,td{padding:2px 8px 2px 0}td.x{min-width:0}h2{break-after:avoid}h3{break-after:avoid}"
     "figure,.cards,tr{break-inside:avoid}}";
 
+/* The file that names the page: the first that tells a model, else the first. */
+static const report_file *main_file(const report_page *page) {
+    for (int i = 0; i < page->count; i++)
+        if (*report_text(&page->files[i], "/model/source")) return &page->files[i];
+    return page->count ? &page->files[0] : NULL;
+}
+
+/* "openpi report: MODEL on MACHINE, DATE" and, in a heading, where each stands. */
+void page_title(report_page *page) {
+    const report_file *f = main_file(page);
+    fprintf(page->out, "<h1>openpi report");
+    if (f && *report_text(f, "/model/source")) {
+        fprintf(page->out, ": ");
+        page_text(page, "span", f, "/model/source");
+    }
+    if (f) {
+        fprintf(page->out, " on ");
+        page_name(page, "span", f);
+    }
+    if (f && *report_text(f, "/date")) {
+        fprintf(page->out, ", ");
+        page_text(page, "span", f, "/date");
+    }
+    fprintf(page->out, "%s</h1>\n", page->count > 1 ? ", and others" : "");
+}
+
 void page_open(report_page *page) {
+    const report_file *f = main_file(page);
     fprintf(page->out,
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
             "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
             "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none';style-src 'unsafe-inline'\">\n"
-            "<title>openpi report</title>\n<style>%s</style>\n</head>\n<body>\n",
-            style);
+            "<title>openpi report");
+    const char *const words[] = {f ? report_text(f, "/model/source") : "", f ? f->name : "", f ? report_text(f, "/date") : ""};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (!*words[i]) continue;
+        fprintf(page->out, i ? ", " : ": ");
+        svg_escape(page->out, words[i], ANY);
+    }
+    fprintf(page->out, "</title>\n<style>%s</style>\n</head>\n<body>\n", style);
 }
 
 void page_close(report_page *page) { fprintf(page->out, "</body>\n</html>\n"); }
@@ -88,12 +121,32 @@ void page_text(report_page *page, const char *tag, const report_file *file, cons
     fprintf(page->out, "</%.*s>", (int)strcspn(tag, " "), tag);
 }
 
-void page_figure(report_page *page, const char *tag, const figure *f, double factor, const char *unit) {
+/* Units of one kind, each a thousand of the one below. */
+static const char *const ladders[][5] = {{"ns", "µs", "ms", "s", NULL}, {"B", "KB", "MB", "GB", NULL}};
+
+/* The unit in which |value| is 1 … 999, as far as its ladder goes; the factor grows with it. */
+static const char *fit_unit(double value, double *factor, const char *unit) {
+    double size = fabs(value * *factor);
+    for (size_t l = 0; unit && l < sizeof ladders / sizeof *ladders; l++) {
+        int at = 0;
+        while (ladders[l][at] && strcmp(ladders[l][at], unit)) at++;
+        if (!ladders[l][at] || size == 0) continue;
+        for (; size >= 999.95 && ladders[l][at + 1]; at++) size *= 1e-3, *factor *= 1e-3;
+        for (; size < 1 && at > 0; at--) size *= 1e3, *factor *= 1e3;
+        return ladders[l][at];
+    }
+    return unit;
+}
+
+/* before, behind: words in which the number stands. */
+static void put_figure(report_page *page, const char *tag, const figure *f, double factor, const char *unit, int count,
+                       const char *before, const char *behind) {
     char text[SVG_NUMBER];
     if (!isfinite(f->value)) {
         page_words(page, tag, "–");
         return;
     }
+    unit = fit_unit(f->value, &factor, unit);
     fprintf(page->out, "<%s data-from=\"", tag);
     svg_escape(page->out, f->from, ANY);
     fputc('"', page->out);
@@ -104,10 +157,27 @@ void page_figure(report_page *page, const char *tag, const figure *f, double fac
         fputc('"', page->out);
     }
     if (factor != 1) fprintf(page->out, " data-times=\"%g\"", factor);
-    if (f->whole && factor == 1) fprintf(page->out, ">%.0f", f->value);
-    else fprintf(page->out, ">%s", svg_number(f->value * factor, text));
-    if (unit && *unit) fprintf(page->out, " %s", unit);
+    int whole = (f->whole && factor == 1) || (count && f->value == floor(f->value));
+    if (whole) snprintf(text, sizeof text, "%.0f", f->value);
+    else svg_number(f->value * factor, text);
+    fprintf(page->out, ">%s%s%s%s%s", before, text, unit && *unit ? " " : "", unit ? unit : "", behind);
     fprintf(page->out, "</%.*s>", (int)strcspn(tag, " "), tag);
+}
+
+void page_figure(report_page *page, const char *tag, const figure *f, double factor, const char *unit) {
+    put_figure(page, tag, f, factor, unit, 0, "", "");
+}
+
+void page_count(report_page *page, const char *tag, const figure *f) { put_figure(page, tag, f, 1, NULL, 1, "", ""); }
+
+void page_share(report_page *page, const char *tag, const figure *f) {
+    int noise = f->value > 1;
+    put_figure(page, tag, f, 100, "%", 0, noise ? "noise (" : "", noise ? ")" : "");
+}
+
+void page_gap(report_page *page, const char *tag, const figure *f, const char *unit) {
+    int noise = f->value < 0;
+    put_figure(page, tag, f, 1, unit, 0, noise ? "noise (" : "", noise ? ")" : "");
 }
 
 void page_table(report_page *page, const char *const *heads) {

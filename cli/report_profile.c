@@ -72,7 +72,7 @@ static void put_stage_table(report_page *page, const report_file *f) {
         page_figure(page, "td", &ms, stage_factor(f), "ms");
         page_figure(page, "td", &tflops, 1, NULL);
         page_figure(page, "td", &bytes, 1, profile ? "TB/s" : "GB/s");
-        page_figure(page, "td", &roof, 100, "%");
+        page_share(page, "td", &roof);
         snprintf(pointer, sizeof pointer, "/stages/%d/bound", i);
         page_text(page, "td class=\"t\"", f, pointer);
         fprintf(page->out, "</tr>\n");
@@ -289,7 +289,7 @@ static void put_gaps(report_page *page, const report_file *f) {
         many.whole = 1;
         fprintf(page->out, "<tr>");
         put_word(page, f, "td", gaps[i].first, "name");
-        page_figure(page, "td", &left, 1, "µs");
+        page_gap(page, "td", &left, "µs");
         page_figure(page, "td", &time, 1, "µs");
         page_figure(page, "td", &many, 1, NULL);
         put_word(page, f, "td class=\"t\"", gaps[i].first, "stage");
@@ -305,6 +305,7 @@ void section_gaps(report_page *page) {
     if (!f) return;
     page_section(page, "gaps", "What is there to be won");
     for (; f; f = report_next(page, "profile", f)) put_gaps(page, f);
-    page_note(page, "Gap: measured time less the time at the roof, summed over layers and steps.");
+    page_note(page, "Gap: measured time less the time at the roof, summed over layers and steps. Nothing runs faster than its "
+                    "roof: where the numbers say so, they are off by the noise of the machine, or operands came from a cache.");
     page_section_end(page);
 }

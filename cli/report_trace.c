@@ -54,7 +54,7 @@ static void put_breakdown_rows(report_page *page, const report_file *f, int whic
         fprintf(page->out, "<tr>");
         snprintf(pointer, sizeof pointer, "/files/%d/%s/%d/name", which, list, i);
         page_text(page, "td", f, pointer);
-        page_figure(page, "td", &calls, 1, NULL);
+        page_count(page, "td", &calls);
         page_figure(page, "td", &ms, 1, "ms");
         page_figure(page, "td", &share, 100, "%");
         if (step.value > 0) page_figure(page, "td", &step, 1, "ms");

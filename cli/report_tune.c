@@ -79,14 +79,14 @@ static void put_shapes(report_page *page, const report_file *f) {
         fprintf(page->out, "<td class=\"t\" data-from=\"%d:/shapes/%d\" data-how=\"shape\">", f->number, i);
         svg_escape(page->out, size, SIZE);
         fprintf(page->out, "</td>");
-        page_figure(page, "td", &calls, 1, NULL);
+        page_count(page, "td", &calls);
         snprintf(pointer, sizeof pointer, "/shapes/%d/choice", i);
         page_text(page, "td class=\"t\"", f, pointer);
         page_figure(page, "td", &time, 1, "µs");
         page_figure(page, "td", &rule, 1, "µs");
         page_figure(page, "td", &won, 1, "×");
         page_figure(page, "td", &library, 1, "µs");
-        page_figure(page, "td", &roof, 100, "%");
+        page_share(page, "td", &roof);
         snprintf(pointer, sizeof pointer, "/shapes/%d/outcome", i);
         page_text(page, "td class=\"t\"", f, pointer);
         fprintf(page->out, "</tr>\n");

@@ -20,6 +20,11 @@ typedef struct roof_values {
 
 static json_t *known(double value) { return value > 0 ? json_real(value) : json_null(); }
 
+const char *roof_share(double ratio, char text[ROOF_TEXT]) {
+    snprintf(text, ROOF_TEXT, ratio > 1 ? "noise (%.1f %%)" : "%.1f %%", ratio * 100);
+    return text;
+}
+
 json_t *roofs_json(const bench_roofs *r) {
     if (r->bf16_tflops <= 0 && r->f32_tflops <= 0 && r->gbs <= 0) return json_null();
     return json_pack("{s:o,s:o,s:o,s:o,s:o}", "bf16_tflops", known(r->bf16_tflops), "f32_tflops", known(r->f32_tflops),

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "roof.h"
 #include "subject.h"
 #include "table.h"
 
@@ -201,7 +202,7 @@ static void print_rows(const tune_job *j) {
                                  "µs",        "gain",  "roof",      "library µs", "in place"};
     table *t = table_create("lllrlrrrrl");
     const tune_row **rows = allocate((size_t)j->tune.count * sizeof *rows);
-    char text[96];
+    char text[96], share[ROOF_TEXT];
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) table_cell(t, "%s", heads[i]);
     for (int i = 0; i < j->tune.count; i++) rows[i] = &j->tune.rows[i];
     qsort(rows, (size_t)j->tune.count, sizeof *rows, by_share);
@@ -215,7 +216,7 @@ static void print_rows(const tune_job *j) {
         table_cell(t, "%s", r->outcome == TUNE_HEURISTIC ? "the same" : r->winner);
         table_cell(t, "%.2f", us);
         table_cell(t, "%.1f %%", r->entry.heuristic_us > 0 ? (1 - us / r->entry.heuristic_us) * 100 : 0);
-        if (roof > 0) table_cell(t, "%.0f %%", roof * 100);
+        if (roof > 0) table_cell(t, "%s", roof_share(roof, share));
         else table_cell(t, "-");
         if (r->library_us > 0) table_cell(t, "%.2f", r->library_us);
         else table_cell(t, "-");

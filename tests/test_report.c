@@ -207,6 +207,54 @@ static void test_every_figure(void **state) {
     json_decref(seen);
 }
 
+/* Sets the number at the end of `keys` ("device", "p50_ms", NULL). */
+static void set_number(json_t *at, const char *const *keys, double value) {
+    for (; keys[1]; keys++) at = json_is_array(at) ? json_array_get(at, strtoul(*keys, NULL, 10)) : json_object_get(at, *keys);
+    assert_int_equal(json_object_set_new(at, *keys, json_real(value)), 0);
+}
+
+/* A title that names model, machine and date; units that fit; whole counts; noise by its name. */
+static void test_words_of_figures(void **state) {
+    (void)state;
+    static const struct {
+        int file;
+        const char *keys[6];
+        double value;
+        const char *shown;
+    } rows[] = {
+        {1, {"device", "p50_ms"}, 0.02345, "data-times=\"1000\">23.45 µs<"},
+        {1, {"host", "p99_ms"}, 12345.0, ">12.35 s<"},
+        {1, {"host", "min_ms"}, 0.0000405, ">40.50 ns<"},
+        {1, {"memory", "weight_bytes"}, 45600000, ">45.60 MB<"},
+        {1, {"device", "roof_ratio"}, 1.042, "data-times=\"100\">noise (104.2 %)<"},
+        {4, {"stages", "0", "roof_ratio"}, 1.5, ">noise (150.0 %)<"},
+        {4, {"stages", "1", "roof_ratio"}, 0.5, ">50.00 %<"},
+        {6, {"shapes", "0", "roof_ratio"}, 1.87, ">noise (187.0 %)<"},
+        {8, {"files", "0", "stages", "1", "calls"}, 18, ">18<"},
+        {8, {"files", "0", "stages", "0", "calls"}, 18.5, ">18.50<"},
+    };
+    load_fixtures();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) set_number(files[rows[i].file], rows[i].keys, rows[i].value);
+    assert_int_equal(run("%s --out words.html", write_files()), 0);
+    char *page = slurp(scratch_path(&box, "words.html"));
+    check_page(page, NULL);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) must_contain(page, rows[i].shown);
+    must_contain(page, "<h1>openpi report: <span data-from=\"1:/model/source\">synthetic full:pi0:7</span> on ");
+    must_contain(page, "<span data-from=\"1:name\">");
+    must_contain(page, ", and others</h1>");
+    must_contain(page, "<title>openpi report: synthetic full:pi0:7, ");
+    free(page);
+    load_fixtures();                                   /* one operation alone, and faster than its roof */
+    size_t i;
+    json_t *op;
+    json_array_foreach(json_object_get(files[4], "ops"), i, op) json_object_set_new(op, "gap_us", json_real(i ? 1e-6 : -5000));
+    assert_int_equal(run("%s --out gaps.html", write_files()), 0);
+    page = slurp(scratch_path(&box, "gaps.html"));
+    check_page(page, NULL);
+    must_contain(page, ">noise (-5.000 ms)<");
+    free(page);
+}
+
 static void test_missing_sections(void **state) {
     (void)state;
     static const char *const commands[] = {"openpi bench --batch", "openpi profile --json",  "openpi ladder --json",
@@ -397,7 +445,8 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_figure), cmocka_unit_test(test_missing_sections), cmocka_unit_test(test_real_files),
+        cmocka_unit_test(test_every_figure), cmocka_unit_test(test_words_of_figures),
+        cmocka_unit_test(test_missing_sections), cmocka_unit_test(test_real_files),
         cmocka_unit_test(test_bad_input),    cmocka_unit_test(test_hostile),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
