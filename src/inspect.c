@@ -83,7 +83,7 @@ static openpi_status price_device(const checkpoint *checkpoint, const backend *b
     static const openpi_dtype types[] = {OPENPI_BF16, OPENPI_F32};
     if (!which->usable) return put_reason(out, which, which->reason, error);
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        openpi_error why = {0};
+        openpi_error why = OPENPI_ERROR_INIT;
         openpi_status status = price(checkpoint, backend, which, types[i], out, &why);
         if (status == OPENPI_OK) continue;
         int host = !backend->allocate_host;      /* device memory is host memory */

@@ -14,7 +14,7 @@
 #include "base/report.h"
 #include "openpi_internal.h"
 
-static openpi_error error;
+static openpi_error error = OPENPI_ERROR_INIT;
 
 static void must(openpi_status status) {
     if (status != OPENPI_OK) fail_msg("%s", error.message);
@@ -69,7 +69,7 @@ static openpi_status open_second(const char *which, const device_options *option
 
 static json_t *ask(openpi_status (*open)(const char *, const device_options *, device **, openpi_error *),
                    openpi_status (*memory)(device *, uint64_t *, uint64_t *, openpi_error *)) {
-    openpi_synthetic tiny;
+    openpi_synthetic tiny = OPENPI_SYNTHETIC_INIT;
     checkpoint *c;
     const backend *const list[] = {&toy, NULL};
     json_t *out = json_array();
@@ -105,7 +105,7 @@ static void must_say(const json_t *out, size_t row, const char *key, const char 
 /* What is needed is what opening an engine and a session takes, byte for byte. */
 static void needed_is_what_is_taken(void **state) {
     (void)state;
-    openpi_synthetic tiny;
+    openpi_synthetic tiny = OPENPI_SYNTHETIC_INIT;
     all_bytes = free_bytes = 1 << 30;
     own_memory = 0;                                    /* else a session has staging memory too */
     json_t *out = ask(open_as_cpu, tell_memory);
