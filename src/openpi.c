@@ -66,6 +66,7 @@ static openpi_status open_parts(openpi_engine *e, const char *path, const openpi
     TRY(open_table(e, o->table, error));
     TRY(model_load(e->checkpoint, e->device, e->dtype == OPENPI_F32 ? DTYPE_F32 : DTYPE_BF16, e->off, e->pool, o->progress,
                    o->progress_user, &e->model, error));
+    tensors_close_files(e->checkpoint->tensors);
     e->model->tuning = e->tuning;
     return OPENPI_OK;
 }

@@ -1,6 +1,6 @@
 /* A session: the buffers and the plan of one stream of inferences, and the journey of a call through them.
  *
- *   check -> fill the row tables -> upload pictures, prompt rows, state, noise -> run the plan -> download x
+ *   check -> fill the row tables -> upload tables, state, noise, pictures -> run the plan -> download x
  *
  * Everything is taken when the session opens; openpi_session_run allocates nothing unless it is observed. */
 #include <limits.h>
@@ -296,21 +296,11 @@ static openpi_status upload_slots(openpi_session *s, const openpi_sample *sample
     return OPENPI_OK;
 }
 
-/* Only the embedding rows that the prompts name are ever read. */
-static void fill_text(openpi_session *s, const openpi_sample *samples, int batch) {
-    int width = s->plan->model->dims.width;
-    float *to = s->in.text;
-    for (int b = 0; b < batch; b++)
-        for (int i = 0; i < samples[b].token_count; i++, to += width)
-            tensor_read_f32(s->engine->checkpoint->embedding, (int64_t)samples[b].tokens[i] * width, width, to);
-}
-
 static openpi_status upload_call(openpi_session *s, const openpi_sample *samples, int batch, const float *noise,
                                  openpi_error *error) {
     size_t one = (size_t)s->options.horizon * OPENPI_ACTION_DIM;
     s->last = call_fill(s->plan, &s->in.tables, samples, batch);
     if (s->on_tables) s->on_tables(s->on_tables_user, &s->in.tables);
-    fill_text(s, samples, batch);
     for (int b = 0; b < batch; b++) {
         if (s->plan->state_token)
             memcpy(s->in.state + (size_t)b * OPENPI_ACTION_DIM, samples[b].state, OPENPI_ACTION_DIM * sizeof(float));

@@ -34,6 +34,7 @@ static inline tensors *golden_open(const char *path) {
     openpi_error error = OPENPI_ERROR_INIT;
     tensors *file = NULL;
     WORKS(tensors_open(path, &file, &error));
+    WORKS(tensors_load(file, &error));
     return file;
 }
 

@@ -375,6 +375,7 @@ static void test_golden_requests(void **state) {
         snprintf(folder, sizeof folder, "%s/policy/%s", GOLDEN, policies[p].name);
         snprintf(path, sizeof path, "%s/expected.safetensors", folder);
         assert_int_equal(tensors_open(path, &golden, &error), OPENPI_OK);
+        assert_int_equal(tensors_load(golden, &error), OPENPI_OK);
         const tensor *noise = tensors_find(golden, "noise"), *actions = tensors_find(golden, "actions");
         int horizon = (int)actions->shape[0], dims = (int)actions->shape[1];
         float *start = malloc((size_t)noise->count * sizeof *start);
@@ -584,6 +585,7 @@ static void test_verify(void **state) {
     snprintf(path, sizeof path, "%s/model/pi0_tiny.safetensors", GOLDEN);
     copy = slurp(path, &bytes);
     assert_int_equal(tensors_open(path, &golden, &error), OPENPI_OK);
+    assert_int_equal(tensors_load(golden, &error), OPENPI_OK);
     const tensor *actions = tensors_find(golden, "actions.jax_f32");
     size_t place = 0;                                              /* where the tensor's bytes lie in the file */
     while (place + (size_t)actions->count * 4 <= bytes && memcmp(copy + place, actions->data, (size_t)actions->count * 4))

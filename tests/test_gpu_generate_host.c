@@ -100,7 +100,7 @@ static int add(const matrix **list, int count, const matrix *from, int n) {
 }
 
 static int matrices_of(const model *m, const matrix **list) {
-    const matrix heads[] = {m->patch, m->projector, m->expert_ada, m->state, m->action_in, m->action_out,
+    const matrix heads[] = {m->patch, m->projector, m->embedding, m->expert_ada, m->state, m->action_in, m->action_out,
                             m->mlp_in, m->time_in, m->mlp_out};
     static matrix kept[sizeof heads / sizeof *heads];
     memcpy(kept, heads, sizeof heads);

@@ -76,6 +76,7 @@ static void resize_as_openpi(void **state) {
     int compared = 0;
     assert_non_null(steps);
     if (tensors_open(GOLDEN "/resize.safetensors", &stored, &error) != OPENPI_OK) fail_msg("%s", error.message);
+    assert_int_equal(tensors_load(stored, &error), OPENPI_OK);
     const json_t *cases = json_object_get(steps, "resize");
     assert_int_equal(json_array_size(cases), 15);
     for (size_t i = 0; i < json_array_size(cases); i++) {
@@ -246,6 +247,7 @@ static void resize_as_lerobot(void **state) {
         snprintf(path, sizeof path, GOLDEN "/lerobot/%s.safetensors", cases[i].file);
         snprintf(name, sizeof name, "in.image.%s", cases[i].camera);
         assert_int_equal(tensors_open(path, &file, &error), OPENPI_OK);
+        assert_int_equal(tensors_load(file, &error), OPENPI_OK);
         const tensor *in = tensors_find(file, name), *images = tensors_find(file, "images");
         const tensor *rows = tensors_find(file, "image_rows"), *first = tensors_find(file, "image0");
         assert_non_null(in), assert_non_null(images), assert_non_null(rows);

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -26,22 +25,31 @@ static openpi_status open_regular(const char *path, int *fd, size_t *bytes, open
     return OPENPI_OK;
 }
 
-openpi_status file_map_open(const char *path, file_map *map, openpi_error *error) {
+openpi_status file_reader_open(const char *path, file_reader *reader, openpi_error *error) {
     int fd;
     size_t bytes;
     TRY(open_regular(path, &fd, &bytes, error));
-    void *data = NULL;
-    if (bytes) data = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-    int why = errno;
-    close(fd);
-    if (data == MAP_FAILED) return report(error, OPENPI_SYSTEM, "%s: cannot be mapped: %s", path, strerror(why));
-    *map = (file_map){data, bytes};
+    *reader = (file_reader){fd, bytes};
     return OPENPI_OK;
 }
 
-void file_map_close(file_map *map) {
-    if (map->data) munmap((void *)(uintptr_t)map->data, map->bytes);
-    *map = (file_map){0};
+void file_reader_close(file_reader *reader) {
+    if (reader->fd >= 0) close(reader->fd);
+    reader->fd = -1;
+}
+
+openpi_status file_reader_read(const file_reader *reader, const char *path, uint64_t from, size_t bytes, void *to,
+                               openpi_error *error) {
+    for (size_t at = 0; at < bytes;) {
+        ssize_t got = pread(reader->fd, (char *)to + at, bytes - at, (off_t)(from + at));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return report(error, OPENPI_BAD_FILE, "%s: cannot be read: %s", path, strerror(errno));
+        if (!got)
+            return report(error, OPENPI_BAD_FILE, "%s: ends at byte %llu, expected the %llu bytes that it had when it was opened",
+                          path, (unsigned long long)(from + at), (unsigned long long)reader->bytes);
+        at += (size_t)got;
+    }
+    return OPENPI_OK;
 }
 
 openpi_status file_read(const char *path, size_t limit, char **data, size_t *bytes, openpi_error *error) {

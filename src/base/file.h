@@ -1,4 +1,5 @@
-/* Files: mapped read-only, or read whole below a limit. */
+/* Files: read in pieces from an open file, or whole below a limit. Nothing is mapped: a file that somebody cuts short
+ * while it is read gives a sentence, where a mapping would end the process. */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 
@@ -7,14 +8,17 @@
 
 #include "openpi.h"
 
-typedef struct file_map {
-    const uint8_t *data;
-    size_t bytes;
-} file_map;
+typedef struct file_reader {
+    int fd;                      /* -1: closed                                                            */
+    uint64_t bytes;              /* of the file when it was opened                                        */
+} file_reader;
 
-/* Maps a regular file read-only. An empty file maps to {NULL, 0}. */
-openpi_status file_map_open(const char *path, file_map *map, openpi_error *error);
-void file_map_close(file_map *map);
+/* Opens a regular file for reading. */
+openpi_status file_reader_open(const char *path, file_reader *reader, openpi_error *error);
+void file_reader_close(file_reader *reader);
+/* Bytes from … from + bytes - 1 of the file; `path` names it in the sentence. Any number of threads may read at once. */
+openpi_status file_reader_read(const file_reader *reader, const char *path, uint64_t from, size_t bytes, void *to,
+                               openpi_error *error);
 
 /* Reads a whole regular file of at most `limit` bytes into *data (malloc; one 0 byte follows the end). */
 openpi_status file_read(const char *path, size_t limit, char **data, size_t *bytes, openpi_error *error);

@@ -44,7 +44,7 @@ typedef struct bench_report {
     int stage_count;
     double flops, weight_bytes;  /* a call                                                                */
     double floor_ms;             /* sum of the stages'                                                    */
-    uint64_t peak_bytes;         /* largest resident size of this process, mapped files included          */
+    uint64_t peak_bytes;         /* largest resident size of this process                                 */
     uint64_t anonymous_bytes;    /* largest anonymous memory seen at the samples                          */
     uint64_t session_bytes;      /* taken when the session opened                                         */
     uint64_t device_used_bytes, device_total_bytes;    /* after the runs, by everybody; 0: has no memory of its own */

@@ -174,7 +174,8 @@ static void close_json(void *thing) { json_decref(thing); }
 
 openpi_status case_open(verify_case *c, const char *path, tensors **out, openpi_error *error) {
     TRY(tensors_open(path, out, error));
-    return case_close_later(c, close_tensors, *out, error);
+    TRY(case_close_later(c, close_tensors, *out, error));
+    return tensors_load(*out, error);
 }
 
 static const char *kind_text(dtype type) {
@@ -367,12 +368,20 @@ openpi_status case_policy(verify_case *c, const char *checkpoint, const openpi_p
 uint64_t fnv1a64(const void *bytes, size_t count) { return hash_fnv1a64(HASH_FNV_START, bytes, count); }
 
 static openpi_status check_listed(verify_case *c, const char *root, const char *name, const char *hex, openpi_error *error) {
-    char *path, found[17];
-    file_map map;
+    char *path, found[17], piece[1 << 16];
+    file_reader reader;
+    uint64_t hash = HASH_FNV_START;
     TRY(case_join(c, root, name, &path, error));
-    TRY(file_map_open(path, &map, error));
-    snprintf(found, sizeof found, "%016" PRIx64, fnv1a64(map.data, map.bytes));
-    file_map_close(&map);
+    TRY(file_reader_open(path, &reader, error));
+    openpi_status status = OPENPI_OK;
+    for (uint64_t at = 0; at < reader.bytes && status == OPENPI_OK; at += sizeof piece) {
+        size_t bytes = reader.bytes - at < sizeof piece ? (size_t)(reader.bytes - at) : sizeof piece;
+        status = file_reader_read(&reader, path, at, bytes, piece, error);
+        if (status == OPENPI_OK) hash = hash_fnv1a64(hash, piece, bytes);
+    }
+    file_reader_close(&reader);
+    if (status != OPENPI_OK) return status;
+    snprintf(found, sizeof found, "%016" PRIx64, hash);
     if (strcmp(found, hex)) case_fail(c, "%s differs from MANIFEST: FNV-1a64 %s, listed %s", name, found, hex);
     return OPENPI_OK;
 }

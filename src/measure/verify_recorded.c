@@ -89,7 +89,7 @@ static openpi_status same_weights(verify_case *c, const recorded *r, const tenso
     TRY(tensors_open(c->options->checkpoint, &checkpoint, error));
     TRY(case_close_later(c, close_list, checkpoint, error));
     json_object_foreach(weights, name, row) TRY(same_tensor(r, checkpoint, name, row, error));
-    return OPENPI_OK;
+    return tensors_check(checkpoint, error);
 }
 
 /* ---- reading ---------------------------------------------------------------------------------------- */

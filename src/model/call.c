@@ -27,6 +27,7 @@ void call_lay_out(plan_inputs *in, arena *arena, const plan *plan) {
     in->start = (char *)tables->pixels;
     lay_out_rows(&tables->vision, arena, images);
     lay_out_rows(&tables->text, arena, s->batch * s->max_prompt);
+    tables->ids = arena_take(arena, batch * (size_t)s->max_prompt * sizeof *tables->ids);
     lay_out_rows(&tables->prefix, arena, images + s->batch * s->max_prompt);
     lay_out_rows(&tables->state, arena, s->batch);
     lay_out_rows(&tables->suffix, arena, s->batch * (s->horizon + plan->state_token));
@@ -37,7 +38,6 @@ void call_lay_out(plan_inputs *in, arena *arena, const plan *plan) {
     if (!schedule_is_constant(plan)) lay_out_rows(&tables->one, arena, 1);
     in->state = arena_take(arena, batch * OPENPI_ACTION_DIM * sizeof(float));
     in->x_t = arena_take(arena, batch * (size_t)s->horizon * OPENPI_ACTION_DIM * sizeof(float));
-    in->text = arena_take(arena, batch * (size_t)s->max_prompt * (size_t)plan->model->dims.width * sizeof(float));
     in->images = arena_take(arena, OPENPI_CAMERAS * call_slot_bytes(plan));
     in->bytes = arena->used - start;
 }
@@ -74,6 +74,7 @@ static void fill_sample(const plan *plan, call_tables *t, const openpi_sample *s
         }
     }
     for (int i = 0; i < sample->token_count; i++, position++) {
+        t->ids[*t->text.count] = sample->tokens[i];
         add_row(&t->text, b, position, length, *t->prefix.count);
         add_row(&t->prefix, b, position, length, *t->prefix.count);
     }

@@ -8,33 +8,11 @@
 #include "base/finite.h"
 #include "base/report.h"
 
-enum { PIECE = 4096, PIECES_PER_TASK = 256 };
+enum { PIECE = 4096 };
 
 void damage_look(dtype type, const void *values, size_t count, atomic_int *damaged) {
     if (!(type == DTYPE_BF16 ? all_finite_bf16(values, count) : all_finite_f32(values, count)))
         atomic_store(damaged, 1);
-}
-
-typedef struct look {
-    const tensor *tensor;
-    atomic_int *damaged;
-} look;
-
-static void look_task(void *argument, int task, int worker) {
-    const look *l = argument;
-    const tensor *t = l->tensor;
-    int64_t most = (int64_t)PIECE * PIECES_PER_TASK, first = task * most,
-            count = t->count - first < most ? t->count - first : most;
-    const char *at = (const char *)t->data + first * (int64_t)dtype_bytes(t->type);
-    (void)worker;
-    if (t->type != DTYPE_F16) damage_look(t->type, at, (size_t)count, l->damaged);
-    else if (!all_finite_f16(at, (size_t)count)) atomic_store(l->damaged, 1);
-}
-
-void damage_look_at(const tensor *tensor, pool *pool, atomic_int *damaged) {
-    look l = {tensor, damaged};
-    int64_t most = (int64_t)PIECE * PIECES_PER_TASK;
-    if (tensor->data) pool_run(pool, look_task, &l, (int)((tensor->count + most - 1) / most));
 }
 
 /* ---- naming ----------------------------------------------------------------------------------------- */

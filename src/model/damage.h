@@ -8,15 +8,10 @@
 
 #include <stdatomic.h>
 
-#include "base/threads.h"
 #include "model/checkpoint.h"
 
 /* Looks at `count` floats, or bf16, and sets the flag. */
 void damage_look(dtype type, const void *values, size_t count, atomic_int *damaged);
-
-/* The same for a tensor that no packing reads, shared out over the threads: the embedding. Nothing is looked
- * at where the tensor is generated. */
-void damage_look_at(const tensor *tensor, pool *pool, atomic_int *damaged);
 
 /* OPENPI_BAD_FILE with the first tensor of the checkpoint that is damaged, how many of its elements are and
  * which is the first, and how many tensors more. type: what the model keeps weights in; a float beyond bf16

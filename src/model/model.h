@@ -50,6 +50,7 @@ typedef struct model {
     matrix projector;                      /* [width, vision width]                                           */
     const float *projector_bias;
 
+    matrix embedding;                      /* [vocabulary, width], row-major: prompts take rows of it          */
     gemma_layer *prefix, *expert;          /* [depth]                                                         */
     const float *expert_norm;              /* [expert width] or NULL                                          */
     matrix expert_ada;
@@ -66,8 +67,8 @@ typedef struct model {
     size_t bytes;
 } model;
 
-/* Packs the checkpoint's weights for the device. The checkpoint must outlive the model (prompts read its
- * embedding rows). */
+/* Packs the checkpoint's weights for the device. Afterwards its files may be closed or gone; the checkpoint itself must
+ * outlive the model. */
 openpi_status model_load(const checkpoint *checkpoint, device *device, dtype type, uint32_t off, pool *pool,
                          openpi_progress progress, void *progress_user, model **out, openpi_error *error);
 /* The same without weights: dims, matrix shapes and `bytes`, for telling a price beforehand. */

@@ -1,6 +1,6 @@
 /* From jobs to packed weights: one parallel pass over all matrices, whose tasks are numbered through, so that no thread
- * waits at a matrix's end. Rows go from the mapped file (or the generator) straight through the backend's packer into
- * the block: there is no second copy of the model.
+ * waits at a matrix's end. Rows go from the file (or the generator) straight through the backend's packer into the block:
+ * there is no second copy of the model.
  *
  * Synthetic matrices have no tasks where the device makes them itself. */
 #include "model/packing.h"
@@ -36,24 +36,29 @@ typedef struct row_source {
     atomic_int *damaged;
 } row_source;
 
-/* matrix_source: logical rows of a job, wherever they lie. */
+static int smaller(int a, int b) { return a < b ? a : b; }
+
+/* matrix_source: logical rows of a job, wherever they lie. Whole rows of a tensor are read at once. */
 static void read_rows(const void *context, int row, int count, void *out) {
     const row_source *source = context;
     const matrix_job *job = source->job;
     dtype type = job->matrix->type;
-    int k = job->matrix->k, first = 0;
-    size_t row_bytes = (size_t)k * dtype_bytes(type);
+    int k = job->matrix->k, first = 0, most = k == job->row_length ? count : 1;
     if (job->computed) {
-        memcpy(out, job->computed + (size_t)row * (size_t)k, (size_t)count * row_bytes);
+        memcpy(out, job->computed + (size_t)row * (size_t)k, (size_t)count * (size_t)k * dtype_bytes(type));
         damage_look(type, out, (size_t)count * (size_t)k, source->damaged);
     }
     for (int part = 0; part < job->part_count; first += job->rows[part++]) {
-        for (; count && row - first < job->rows[part]; row++, count--) {
-            int64_t at = (int64_t)(row - first) * job->row_length + job->column;
-            if (type == DTYPE_BF16) tensor_read_bf16(job->parts[part], at, k, out);
-            else tensor_read_f32(job->parts[part], at, k, out);
-            if (job->parts[part]->data) damage_look(type, out, (size_t)k, source->damaged);
-            out = (char *)out + row_bytes;
+        const tensor *t = job->parts[part];
+        while (count && row - first < job->rows[part]) {
+            int rows = smaller(smaller(count, most), job->rows[part] - (row - first));
+            int64_t at = (int64_t)(row - first) * job->row_length + job->column, elements = (int64_t)rows * k;
+            if (type == DTYPE_BF16) tensor_read_bf16(t, at, elements, out);
+            else tensor_read_f32(t, at, elements, out);
+            if (!tensor_is_generated(t)) damage_look(type, out, (size_t)elements, source->damaged);
+            out = (char *)out + (size_t)elements * dtype_bytes(type);
+            row += rows;
+            count -= rows;
         }
     }
 }
@@ -85,7 +90,7 @@ static void pack_task(void *argument, int task, int worker) {
 /* 1: nothing of it is stored, and the device can make it itself. */
 static int is_generated(const device *device, const matrix_job *job) {
     int generated = device->backend->matrix_generate != NULL && !job->computed;
-    for (int i = 0; i < job->part_count; i++) generated &= !job->parts[i]->data;
+    for (int i = 0; i < job->part_count; i++) generated &= tensor_is_generated(job->parts[i]);
     return generated;
 }
 

@@ -1,7 +1,7 @@
 /* The plan of one session: a list of fused operations over the session's buffers, built once.
  *
  *   vision.c    pictures -> image tokens, into the prefix rows
- *   prefix.c    prompt rows, then the language stack -> K,V cache
+ *   prefix.c    prompt tokens, then the language stack -> K,V cache
  *   expert.c    one pass of the action expert over a set of rows
  *   denoise.c   state token, N steps of embed -> expert -> velocity -> Euler
  *   sublayers.c what the layers of all three are made of, fused or taken apart
@@ -30,6 +30,7 @@ typedef struct call_tables {
     int32_t *pixels;             /* [1]                                                                     */
     row_table vision;            /* out_row: prefix row of each image token                                 */
     row_table text;              /* out_row: prefix row of each prompt token                                */
+    int32_t *ids;                /* [text.capacity] the prompt tokens                                       */
     row_table prefix;
     row_table state;             /* one a sample                                                            */
     row_table suffix;            /* state token (π0), then actions: what the expert runs over in a first step */
@@ -46,7 +47,6 @@ typedef struct plan_inputs {
     call_tables tables;
     float *state;                /* [batch][32]                                                             */
     float *x_t;                  /* [batch][horizon][32] noise in, actions out                              */
-    float *text;                 /* [batch·max_prompt][width]                                               */
     void *images;                /* [batch·3][224][224][3] u8 or float                                      */
     char *start;                 /* of the block                                                            */
     size_t bytes;

@@ -32,10 +32,17 @@ static void prefix_layer(plan *plan, int i) {
 }
 
 void plan_prefix(plan *plan) {
-    const plan_buffers *b = &plan->buffers;
-    int width = plan->model->dims.width;
+    const call_tables *tables = &plan->buffers.in.tables;
+    const matrix *table = &plan->model->embedding;
 
-    plan_add(plan, OP_EMBED_TEXT, OPENPI_STAGE_PREFIX, "prefix.text", -1, -1)->embed_text = (op_embed_text){
-        plan_rows(&b->in.tables.text), b->in.text, width, (float)sqrt(width), b->in.tables.text.out_row, b->prefix_x};
+    plan_add(plan, OP_EMBED_TEXT, OPENPI_STAGE_PREFIX, "prefix.text", -1, -1)->embed_text =
+        (op_embed_text){.rows = plan_rows(&tables->text),
+                        .ids = tables->ids,
+                        .table = table->data,
+                        .table_type = table->type,
+                        .width = table->k,
+                        .scale = (float)sqrt(table->k),
+                        .out_row = tables->text.out_row,
+                        .out = plan->buffers.prefix_x};
     for (int i = 0; i < plan->model->dims.depth; i++) prefix_layer(plan, i);
 }

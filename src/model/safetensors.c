@@ -2,8 +2,8 @@
  *
  * A file is 8 bytes of header length (little-endian), the header (a JSON object: name -> dtype, shape,
  * data_offsets), and the data. Nothing in it is believed: the tensors must lie in the data without overlap,
- * without a hole and to its last byte, so a file cut anywhere is refused. The data stay where they are,
- * mapped read-only. The format: github.com/huggingface/safetensors. */
+ * without a hole and to its last byte, so a file cut anywhere is refused. The data stay in the file until they are
+ * asked for. The format: github.com/huggingface/safetensors. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,10 +143,10 @@ static openpi_status check_metadata(json_t *metadata, const char *file, openpi_e
     return OPENPI_OK;
 }
 
-/* header: an object. Its tensors join the list; list: room for all of them. */
-static openpi_status add_tensors(tensors *tensors, json_t *header, const char *file, const uint8_t *data, uint64_t data_bytes,
-                                 placed *list, openpi_error *error) {
-    const char *name;
+/* header: an object. Its tensors join the list; data: where in the file they begin; list: room for all of them. */
+static openpi_status add_tensors(tensors *tensors, json_t *header, struct tensor_file *stored, uint64_t data,
+                                 uint64_t data_bytes, placed *list, openpi_error *error) {
+    const char *name, *file = tensor_file_path(stored);
     json_t *entry;
     size_t count = 0;
     json_object_foreach(header, name, entry) {
@@ -156,22 +156,35 @@ static openpi_status add_tensors(tensors *tensors, json_t *header, const char *f
     TRY(check_places(list, count, file, data_bytes, error));
     for (size_t i = 0; i < count; i++) {
         tensor *t = &list[i].tensor;
-        t->data = data + list[i].begin;
+        t->stored = stored;
+        t->at = data + list[i].begin;
         t->raise_from = t->count;
         TRY(tensors_add(tensors, t, error));
     }
     return OPENPI_OK;
 }
 
-static openpi_status parse_header(const char *path, const file_map *map, json_t **header, uint64_t *header_bytes,
-                                  openpi_error *error) {
-    uint64_t bytes = 0;
-    for (size_t i = 0; i < PREFIX_BYTES && i < map->bytes; i++) bytes |= (uint64_t)map->data[i] << 8 * i;
-    if (map->bytes < PREFIX_BYTES || bytes > HEADER_LIMIT || bytes > map->bytes - PREFIX_BYTES)
-        return wrong_file(path, map->data, map->bytes, HEADER_LIMIT, error);
-    char label[300];
+static openpi_status read_header_text(const char *path, const file_reader *reader, size_t bytes, json_t **header,
+                                      openpi_error *error) {
+    char label[300], *text = malloc(bytes + 1);
+    if (!text) return report_no_memory(error, bytes + 1, path);
     snprintf(label, sizeof label, "%.280s: header", path);
-    TRY(json_parse((const char *)map->data + PREFIX_BYTES, (size_t)bytes, label, header, error));
+    openpi_status status = file_reader_read(reader, path, PREFIX_BYTES, bytes, text, error);
+    if (status == OPENPI_OK) status = json_parse(text, bytes, label, header, error);
+    free(text);
+    return status;
+}
+
+static openpi_status parse_header(const char *path, const file_reader *reader, json_t **header, uint64_t *header_bytes,
+                                  openpi_error *error) {
+    uint8_t first[WRONG_FILE_BYTES];
+    size_t known = reader->bytes < sizeof first ? (size_t)reader->bytes : sizeof first;
+    uint64_t bytes = 0;
+    TRY(file_reader_read(reader, path, 0, known, first, error));
+    for (size_t i = 0; i < PREFIX_BYTES && i < known; i++) bytes |= (uint64_t)first[i] << 8 * i;
+    if (known < PREFIX_BYTES || bytes > HEADER_LIMIT || bytes > reader->bytes - PREFIX_BYTES)
+        return wrong_file(path, first, reader->bytes, HEADER_LIMIT, error);
+    TRY(read_header_text(path, reader, (size_t)bytes, header, error));
     *header_bytes = bytes;
     if (json_is_object(*header)) return OPENPI_OK;
     openpi_status status = report(error, OPENPI_BAD_FILE, "%s: header is %s, expected an object", path, json_kind(*header));
@@ -181,30 +194,29 @@ static openpi_status parse_header(const char *path, const file_map *map, json_t 
 
 /* One file's tensors join the list. */
 static openpi_status read_file(tensors *tensors, const char *path, openpi_error *error) {
-    file_map map = {0};
+    file_reader reader;
     json_t *header, *metadata;
     uint64_t header_bytes = 0;
-    TRY(file_map_open(path, &map, error));
-    openpi_status status = parse_header(path, &map, &header, &header_bytes, error);
+    TRY(file_reader_open(path, &reader, error));
+    openpi_status status = parse_header(path, &reader, &header, &header_bytes, error);
     if (status != OPENPI_OK) {
-        file_map_close(&map);
+        file_reader_close(&reader);
         return status;
     }
-    const uint8_t *data = map.data + PREFIX_BYTES + header_bytes;
-    uint64_t data_bytes = map.bytes - PREFIX_BYTES - header_bytes;
-    const char *file;
+    uint64_t data = PREFIX_BYTES + header_bytes;
+    struct tensor_file *file;
     metadata = json_object_get(header, "__metadata__");
     if (metadata) status = check_metadata(metadata, path, error);
     if (status != OPENPI_OK) {
-        file_map_close(&map);
+        file_reader_close(&reader);
         json_decref(header);
         return status;
     }
     size_t room = (json_object_size(header) + 1) * sizeof(placed);
     placed *list = NULL;
-    status = tensors_add_file(tensors, path, map, json_incref(metadata), &file, error);
+    status = tensors_add_file(tensors, path, reader, json_incref(metadata), &file, error);
     if (status == OPENPI_OK && !(list = malloc(room))) status = report_no_memory(error, room, path);
-    if (status == OPENPI_OK) status = add_tensors(tensors, header, file, data, data_bytes, list, error);
+    if (status == OPENPI_OK) status = add_tensors(tensors, header, file, data, reader.bytes - data, list, error);
     free(list);
     json_decref(header);
     return status;

@@ -1,8 +1,10 @@
-/* The list of tensors: who owns names, maps and metadata; looking up; reading elements in the type asked for.
+/* The list of tensors: who owns names, files and metadata; looking up; reading elements in the type asked for.
  *
- * A tensor's bytes may lie at any address, so elements are copied out before they are used. */
+ * Threads read at once and have nobody to report to: the first read of a file that fails leaves its sentence with the file,
+ * for tensors_check. A tensor's bytes in memory may lie at any address, so elements are copied out before they are used. */
 #include "model/tensors.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,17 +18,20 @@ typedef struct entry {
     char *stored;                /* the name in the file */
 } entry;
 
-typedef struct source {
+struct tensor_file {
     char *path;
-    file_map map;
+    file_reader reader;
     json_t *metadata;
-} source;
+    char *bytes;                 /* all of them, once they are loaded */
+    atomic_int failed;           /* 1: a read has, and `error` is its sentence */
+    openpi_error error;
+};
 
 struct tensors {
     entry *entries;
-    source *sources;
+    struct tensor_file **files;
     int *order;                  /* indices of entries by name */
-    int count, room, source_count;
+    int count, room, file_count;
 };
 
 /* ---- building ---- */
@@ -40,20 +45,26 @@ static char *copy_text(const char *text) {
     return copy;
 }
 
-openpi_status tensors_add_file(tensors *tensors, const char *path, file_map map, json_t *metadata, const char **file,
-                               openpi_error *error) {
-    source *grown = realloc(tensors->sources, ((size_t)tensors->source_count + 1) * sizeof *grown);
-    if (grown) tensors->sources = grown;
-    char *copy = grown ? copy_text(path) : NULL;
+openpi_status tensors_add_file(tensors *tensors, const char *path, file_reader reader, json_t *metadata,
+                               struct tensor_file **file, openpi_error *error) {
+    struct tensor_file **grown = realloc(tensors->files, ((size_t)tensors->file_count + 1) * sizeof(struct tensor_file *));
+    if (grown) tensors->files = grown;
+    struct tensor_file *added = grown ? calloc(1, sizeof *added) : NULL;
+    char *copy = added ? copy_text(path) : NULL;
     if (!copy) {
-        file_map_close(&map);
+        free(added);
+        file_reader_close(&reader);
         json_decref(metadata);
-        return report_no_memory(error, strlen(path) + sizeof *grown, path);
+        return report_no_memory(error, strlen(path) + sizeof *added, path);
     }
-    grown[tensors->source_count++] = (source){copy, map, metadata};
-    *file = copy;
+    added->path = copy;
+    added->reader = reader;
+    added->metadata = metadata;
+    *file = grown[tensors->file_count++] = added;
     return OPENPI_OK;
 }
+
+const char *tensor_file_path(const struct tensor_file *file) { return file->path; }
 
 openpi_status tensors_add(tensors *tensors, const tensor *tensor, openpi_error *error) {
     if (tensors->count == tensors->room) {
@@ -109,13 +120,15 @@ openpi_status tensors_finish(tensors *tensors, openpi_error *error) {
 void tensors_close(tensors *tensors) {
     if (!tensors) return;
     for (int i = 0; i < tensors->count; i++) free(tensors->entries[i].stored);
-    for (int i = 0; i < tensors->source_count; i++) {
-        free(tensors->sources[i].path);
-        file_map_close(&tensors->sources[i].map);
-        json_decref(tensors->sources[i].metadata);
+    tensors_close_files(tensors);
+    for (int i = 0; i < tensors->file_count; i++) {
+        free(tensors->files[i]->path);
+        free(tensors->files[i]->bytes);
+        json_decref(tensors->files[i]->metadata);
+        free(tensors->files[i]);
     }
     free(tensors->entries);
-    free(tensors->sources);
+    free(tensors->files);
     free(tensors->order);
     free(tensors);
 }
@@ -165,18 +178,46 @@ const tensor *tensors_find(const tensors *tensors, const char *name) {
 }
 
 const char *tensors_metadata(const tensors *tensors, const char *key) {
-    for (int i = 0; i < tensors->source_count; i++) {
-        const char *value = json_string_value(json_object_get(tensors->sources[i].metadata, key));
+    for (int i = 0; i < tensors->file_count; i++) {
+        const char *value = json_string_value(json_object_get(tensors->files[i]->metadata, key));
         if (value) return value;
     }
     return NULL;
 }
 
-int tensors_files(const tensors *tensors) { return tensors->source_count; }
+int tensors_files(const tensors *tensors) { return tensors->file_count; }
 
 const char *tensors_file(const tensors *tensors, int index, uint64_t *bytes) {
-    *bytes = tensors->sources[index].map.bytes;
-    return tensors->sources[index].path;
+    *bytes = tensors->files[index]->reader.bytes;
+    return tensors->files[index]->path;
+}
+
+/* ---- files ---- */
+
+void tensors_close_files(tensors *tensors) {
+    for (int i = 0; i < tensors->file_count; i++) file_reader_close(&tensors->files[i]->reader);
+}
+
+openpi_status tensors_load(tensors *tensors, openpi_error *error) {
+    for (int i = 0; i < tensors->file_count; i++) {
+        struct tensor_file *file = tensors->files[i];
+        size_t bytes = (size_t)file->reader.bytes;
+        if (!file->bytes && !(file->bytes = malloc(bytes))) return report_no_memory(error, bytes, file->path);
+        TRY(file_reader_read(&file->reader, file->path, 0, bytes, file->bytes, error));
+    }
+    for (int i = 0; i < tensors->count; i++) {
+        tensor *t = &tensors->entries[i].tensor;
+        if (t->stored) t->data = t->stored->bytes + t->at;
+    }
+    return OPENPI_OK;
+}
+
+openpi_status tensors_check(const tensors *tensors, openpi_error *error) {
+    for (int i = 0; i < tensors->file_count; i++) {
+        const struct tensor_file *file = tensors->files[i];
+        if (atomic_load(&file->failed)) return report(error, file->error.status, "%s", file->error.message);
+    }
+    return OPENPI_OK;
 }
 
 const char *tensor_shape_text(int rank, const int64_t *shape, char *text, size_t bytes) {
@@ -195,49 +236,92 @@ const char *dtype_name(dtype type) {
 
 /* ---- reading elements ---- */
 
-/* One loop a type, so that the branch stands outside of it. */
-#define READ(ctype, expression)                      \
-    for (int64_t i = 0; i < count; i++) {            \
-        ctype v;                                     \
-        memcpy(&v, at + i * (int64_t)sizeof v, sizeof v); \
-        out[i] = expression;                         \
-    }                                                \
-    return
-
-void tensor_read_f32(const tensor *tensor, int64_t first, int64_t count, float *out) {
-    if (count <= 0) return;
-    if (!tensor->data) {
-        synth_kernel_best()->read_f32(tensor, first, count, out);
+/* Bytes of a tensor that is not generated, from its memory or its file. */
+static void copy_bytes(const tensor *tensor, uint64_t from, size_t bytes, void *to) {
+    struct tensor_file *file = tensor->stored;
+    openpi_error error;
+    int none = 0;
+    if (tensor->data) {
+        memcpy(to, (const char *)tensor->data + from, bytes);
         return;
     }
-    const uint8_t *at = (const uint8_t *)tensor->data + first * (int64_t)dtype_bytes(tensor->type);
-    switch (tensor->type) {
-    case DTYPE_F32: memcpy(out, at, (size_t)count * 4); return;
-    case DTYPE_BF16: READ(bf16, bf16_to_float(v));
-    case DTYPE_F16: READ(uint16_t, f16_to_float(v));
-    case DTYPE_F64: READ(double, (float)v);
-    case DTYPE_I64: READ(int64_t, (float)v);
-    case DTYPE_I32: READ(int32_t, (float)v);
-    case DTYPE_U8: READ(uint8_t, (float)v);
+    if (file_reader_read(&file->reader, file->path, tensor->at + from, bytes, to, &error) == OPENPI_OK) return;
+    memset(to, 0, bytes);
+    if (atomic_compare_exchange_strong(&file->failed, &none, 1)) file->error = error;
+}
+
+/* One loop a type, so that the branch stands outside of it. */
+#define CONVERT(ctype, expression)                        \
+    for (int i = 0; i < count; i++) {                     \
+        ctype v;                                          \
+        memcpy(&v, from + (size_t)i * sizeof v, sizeof v); \
+        out[i] = expression;                              \
+    }                                                     \
+    return
+
+static void to_f32(dtype type, const char *from, int count, float *out) {
+    switch (type) {
+    case DTYPE_F32: CONVERT(float, v);
+    case DTYPE_BF16: CONVERT(bf16, bf16_to_float(v));
+    case DTYPE_F16: CONVERT(uint16_t, f16_to_float(v));
+    case DTYPE_F64: CONVERT(double, (float)v);
+    case DTYPE_I64: CONVERT(int64_t, (float)v);
+    case DTYPE_I32: CONVERT(int32_t, (float)v);
+    case DTYPE_U8: CONVERT(uint8_t, (float)v);
     case DTYPES: return;
     }
 }
 
-void tensor_read_bf16(const tensor *tensor, int64_t first, int64_t count, bf16 *out) {
+static void to_bf16(dtype type, const char *from, int count, bf16 *out) {
+    switch (type) {
+    case DTYPE_F32: CONVERT(float, float_to_bf16(v));
+    case DTYPE_BF16: CONVERT(bf16, v);
+    case DTYPE_F16: CONVERT(uint16_t, float_to_bf16(f16_to_float(v)));
+    case DTYPE_F64: CONVERT(double, float_to_bf16((float)v));
+    case DTYPE_I64: CONVERT(int64_t, float_to_bf16((float)v));
+    case DTYPE_I32: CONVERT(int32_t, float_to_bf16((float)v));
+    case DTYPE_U8: CONVERT(uint8_t, float_to_bf16((float)v));
+    case DTYPES: return;
+    }
+}
+
+/* Elements that are converted at once, on the reading thread's stack. */
+enum { PIECE = 2048, WIDEST = 8 };
+
+void tensor_read_f32(const tensor *tensor, int64_t first, int64_t count, float *out) {
+    size_t size = dtype_bytes(tensor->type);
+    char piece[PIECE * WIDEST];
     if (count <= 0) return;
-    if (!tensor->data) {
+    if (tensor_is_generated(tensor)) {
+        synth_kernel_best()->read_f32(tensor, first, count, out);
+        return;
+    }
+    if (tensor->type == DTYPE_F32) {
+        copy_bytes(tensor, (uint64_t)first * size, (size_t)count * size, out);
+        return;
+    }
+    for (int64_t at = 0; at < count; at += PIECE) {
+        int n = count - at < PIECE ? (int)(count - at) : PIECE;
+        copy_bytes(tensor, (uint64_t)(first + at) * size, (size_t)n * size, piece);
+        to_f32(tensor->type, piece, n, out + at);
+    }
+}
+
+void tensor_read_bf16(const tensor *tensor, int64_t first, int64_t count, bf16 *out) {
+    size_t size = dtype_bytes(tensor->type);
+    char piece[PIECE * WIDEST];
+    if (count <= 0) return;
+    if (tensor_is_generated(tensor)) {
         synth_kernel_best()->read_bf16(tensor, first, count, out);
         return;
     }
-    const uint8_t *at = (const uint8_t *)tensor->data + first * (int64_t)dtype_bytes(tensor->type);
-    switch (tensor->type) {
-    case DTYPE_F32: READ(float, float_to_bf16(v));
-    case DTYPE_BF16: memcpy(out, at, (size_t)count * 2); return;
-    case DTYPE_F16: READ(uint16_t, float_to_bf16(f16_to_float(v)));
-    case DTYPE_F64: READ(double, float_to_bf16((float)v));
-    case DTYPE_I64: READ(int64_t, float_to_bf16((float)v));
-    case DTYPE_I32: READ(int32_t, float_to_bf16((float)v));
-    case DTYPE_U8: READ(uint8_t, float_to_bf16((float)v));
-    case DTYPES: return;
+    if (tensor->type == DTYPE_BF16) {
+        copy_bytes(tensor, (uint64_t)first * size, (size_t)count * size, out);
+        return;
+    }
+    for (int64_t at = 0; at < count; at += PIECE) {
+        int n = count - at < PIECE ? (int)(count - at) : PIECE;
+        copy_bytes(tensor, (uint64_t)(first + at) * size, (size_t)n * size, piece);
+        to_bf16(tensor->type, piece, n, out + at);
     }
 }

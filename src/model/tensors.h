@@ -1,4 +1,5 @@
-/* A checkpoint's tensors: mapped safetensors files, or a generator of synthetic ones. Read-only, any thread. */
+/* A checkpoint's tensors: safetensors files, read when elements are asked for, or a generator of synthetic ones. Any thread
+ * may read. */
 #ifndef MODEL_TENSORS_H
 #define MODEL_TENSORS_H
 
@@ -14,7 +15,9 @@ typedef struct tensor {
     int rank;
     int64_t shape[TENSOR_RANK];
     int64_t count;               /* product of shape                                                      */
-    const void *data;            /* mapped bytes (any alignment), NULL: generated                         */
+    struct tensor_file *stored;  /* the file that has its bytes; NULL: none has                           */
+    uint64_t at;                 /* stored: its first byte in the file                                    */
+    const void *data;            /* its bytes in memory (any alignment), see tensors_load; else NULL      */
     uint64_t key;                /* generated: mix(fnv1a64(name) ^ seed)                                  */
     double offset, scale;        /* generated: value = offset + scale·u                                   */
     int64_t raise_from;          /* generated: elements from here on get +0.7 (dense.bias); else count    */
@@ -34,8 +37,19 @@ const tensor *tensors_find(const tensors *tensors, const char *name);   /* NULL 
 /* A value of the file's __metadata__ map ("" key order as stored), NULL if absent. */
 const char *tensors_metadata(const tensors *tensors, const char *key);
 
-/* Elements first … first+count-1, converted. bf16 output rounds to nearest even. */
+/* Neither in a file nor in memory: made by its recipe. */
+static inline int tensor_is_generated(const tensor *t) { return !t->stored && !t->data; }
+
+/* Reads all files whole, so that every tensor.data is there until tensors_close. For small files. */
+openpi_status tensors_load(tensors *tensors, openpi_error *error);
+
+/* Elements first … first+count-1, converted. bf16 output rounds to nearest even. What a file does not give is zeros, and
+ * tensors_check says so. */
 void tensor_read_f32(const tensor *tensor, int64_t first, int64_t count, float *out);
 void tensor_read_bf16(const tensor *tensor, int64_t first, int64_t count, bf16 *out);
+/* The sentence of the first read that failed, if one has. Not while another thread reads. */
+openpi_status tensors_check(const tensors *tensors, openpi_error *error);
+/* Closes the files. Names and shapes stay; what is not in memory can no longer be read. */
+void tensors_close_files(tensors *tensors);
 
 #endif

@@ -10,9 +10,11 @@
 
 tensors *tensors_create(void);                                     /* NULL when out of memory */
 
-/* Takes over the map and the metadata (may be NULL), also when it fails; *file is the list's copy of the path. */
-openpi_status tensors_add_file(tensors *tensors, const char *path, file_map map, json_t *metadata, const char **file,
-                               openpi_error *error);
+/* Takes over the reader and the metadata (may be NULL), also when it fails; *file stays until tensors_close, and so does
+ * its path. */
+openpi_status tensors_add_file(tensors *tensors, const char *path, file_reader reader, json_t *metadata,
+                               struct tensor_file **file, openpi_error *error);
+const char *tensor_file_path(const struct tensor_file *file);
 /* Copies the tensor and its name. */
 openpi_status tensors_add(tensors *tensors, const tensor *tensor, openpi_error *error);
 /* Once all are there, and again after names changed: orders names for tensors_find, refuses two of one name. */
@@ -36,8 +38,10 @@ const char *tensor_shape_text(int rank, const int64_t *shape, char *text, size_t
 const char *dtype_name(dtype type);
 
 /* Where no checkpoint was found (wrong_checkpoint.c): one sentence that says what is there and what to do, and its status.
- * `data`: the file's bytes, whose first 8 do not lead to a header within the file and `limit`. */
-openpi_status wrong_file(const char *path, const uint8_t *data, size_t bytes, uint64_t limit, openpi_error *error);
+ * `first`: the first WRONG_FILE_BYTES of the file's `bytes`, or all; the first 8 do not lead to a header within the file and
+ * `limit`. */
+enum { WRONG_FILE_BYTES = 1024 };
+openpi_status wrong_file(const char *path, const uint8_t *first, uint64_t bytes, uint64_t limit, openpi_error *error);
 openpi_status wrong_folder(const char *folder, openpi_error *error);
 
 /* What stands before the data of a file that holds these tensors one after the other: the length and the JSON,

@@ -205,6 +205,16 @@ static void lay_out_heads(loader *l) {
     }
 }
 
+/* A row a token, as the file has them: whoever runs a prompt gathers rows, nothing multiplies by the whole. */
+static void lay_out_embedding(loader *l) {
+    model *m = l->model;
+    const tensor *t = m->checkpoint->embedding;
+    int vocab = m->dims.vocab, width = m->dims.width;
+    dtype type = m->type == DTYPE_F32 && t->type != DTYPE_BF16 ? DTYPE_F32 : DTYPE_BF16;
+    m->embedding = (matrix){.n = vocab, .k = width, .type = type, .form = MATRIX_PLAIN, .raw = 1};
+    add_matrix(l, (matrix_job){.matrix = &m->embedding, .parts = {t}, .rows = {vocab}, .part_count = 1, .row_length = width});
+}
+
 static void lay_out(loader *l) {
     model *m = l->model;
     int pi05 = m->variant == OPENPI_PI05, depth = m->dims.depth;
@@ -212,6 +222,7 @@ static void lay_out(loader *l) {
     l->arena.used = 0;
     l->matrix_count = l->vector_count = 0;
     lay_out_vision(l);
+    lay_out_embedding(l);
     for (int i = 0; i < depth; i++) {
         snprintf(base, sizeof base, LANGUAGE "layers.%d.", i);
         lay_out_gemma(l, &m->prefix[i], base, 0, i == depth - 1 && on(l, SWITCH_DEAD_WORK_REMOVAL));
@@ -244,7 +255,7 @@ static openpi_status load(loader *l, pool *pool, openpi_progress progress, void 
     atomic_int damaged = 0;
     TRY(pack_vectors(m->device, l->vectors, l->vector_count, &damaged, error));
     TRY(pack_matrices(m->device, l->matrices, l->matrix_count, pool, progress, user, &damaged, error));
-    damage_look_at(m->checkpoint->embedding, pool, &damaged);
+    TRY(tensors_check(m->checkpoint->tensors, error));
     return atomic_load(&damaged) ? damage_report(m->checkpoint, m->type, error) : OPENPI_OK;
 }
 

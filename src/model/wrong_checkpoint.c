@@ -13,7 +13,6 @@
 #include "model/tensors_build.h"
 
 enum {
-    TEXT_LOOKED_AT = 1024,       /* bytes of a file that are searched for words                              */
     DEPTH = 4,                   /* folders below the one given: models--NAME/snapshots/HASH of a download   */
     ENTRIES_LIMIT = 20000,       /* names looked at in all, so that "/" is an answer too                     */
 };
@@ -22,7 +21,7 @@ enum {
 
 /* The first `bytes` of a file; text ends with a NUL and has no NUL before. */
 typedef struct opening {
-    char text[TEXT_LOOKED_AT + 1];
+    char text[WRONG_FILE_BYTES + 1];
     const uint8_t *data;
     size_t bytes;
 } opening;
@@ -80,23 +79,24 @@ static uint64_t header_length(const opening *file) {
     return length;
 }
 
-openpi_status wrong_file(const char *path, const uint8_t *data, size_t bytes, uint64_t limit, openpi_error *error) {
+openpi_status wrong_file(const char *path, const uint8_t *first, uint64_t bytes, uint64_t limit, openpi_error *error) {
     static const char pointer[] = "version https://git-lfs.github.com/spec/";
-    opening file = {.data = data, .bytes = bytes};
+    opening file = {.data = first, .bytes = bytes < WRONG_FILE_BYTES ? (size_t)bytes : WRONG_FILE_BYTES};
     if (!bytes) return report(error, OPENPI_BAD_FILE, "%s: an empty file, expected weights: download or copy it again", path);
-    for (size_t i = 0; i < bytes && i < TEXT_LOOKED_AT; i++) file.text[i] = data[i] ? (char)data[i] : ' ';
+    for (size_t i = 0; i < file.bytes; i++) file.text[i] = first[i] ? (char)first[i] : ' ';
     uint64_t length = header_length(&file);
-    if (bytes >= 8 && length <= limit && (bytes == 8 || data[8] == '{'))
+    if (bytes >= 8 && length <= limit && (bytes == 8 || first[8] == '{'))
         return report(error, OPENPI_BAD_FILE,
-                      "%s: cut short: the file has %zu bytes, its header alone needs %llu: download or copy it again", path,
-                      bytes, (unsigned long long)length + 8);
+                      "%s: cut short: the file has %llu bytes, its header alone needs %llu: download or copy it again", path,
+                      (unsigned long long)bytes, (unsigned long long)length + 8);
     if (begins_with(&file, pointer, sizeof pointer - 1)) return report_pointer(path, &file, error);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (begins_with(&file, kinds[i].magic, kinds[i].length) && (!kinds[i].word || has_word(&file, kinds[i].word)))
             return report(error, OPENPI_BAD_FILE, "%s: %s, expected a safetensors file: %s", path, kinds[i].what,
                           kinds[i].advice);
     if (bytes < 8)
-        return report(error, OPENPI_BAD_FILE, "%s: %zu bytes, expected a safetensors file, which has at least 8", path, bytes);
+        return report(error, OPENPI_BAD_FILE, "%s: %llu bytes, expected a safetensors file, which has at least 8", path,
+                      (unsigned long long)bytes);
     return report(error, OPENPI_BAD_FILE,
                   "%s: not a safetensors file: its first 8 bytes would be a header of %llu bytes, expected at most %llu", path,
                   (unsigned long long)length, (unsigned long long)(bytes - 8 < limit ? bytes - 8 : limit));

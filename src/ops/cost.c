@@ -48,7 +48,11 @@ op_cost op_get_cost(const op *op, int rows, double keys) {
         const op_linear_residual *a = &op->linear_residual;
         return linear(&a->weight, r, act * a->weight.k, 2 * act * a->weight.n);
     }
-    case OP_EMBED_TEXT: return (op_cost){r * op->embed_text.width, r * op->embed_text.width * (fp32 + act), 0};
+    case OP_EMBED_TEXT: {               /* a few rows of a large table: operands, not weights that are streamed */
+        const op_embed_text *a = &op->embed_text;
+        double row = a->width * ((double)dtype_bytes(a->table_type) + act) + (double)sizeof *a->ids;
+        return (op_cost){r * a->width, r * row, 0};
+    }
     case OP_NORM_QKV: {
         const op_norm_qkv *a = &op->norm_qkv;
         return linear(&a->weight, r, act * a->weight.k, act * a->weight.n);

@@ -152,10 +152,12 @@ typedef struct op_linear_residual {
     void *x;                     /* act [rows][n], in and out                                             */
 } op_linear_residual;
 
-/* out[out_row[r]] = text[r]·scale: gathered embedding rows into the prefix. */
+/* out[out_row[r]] = table[ids[r]]·scale: rows of the embedding table into the prefix. */
 typedef struct op_embed_text {
     row_set rows;                /* prompt tokens of all samples                                          */
-    const float *text;           /* [rows][width] rows of the embedding table                             */
+    const int32_t *ids;          /* [rows] each a row of the table; whoever fills them keeps them inside   */
+    const void *table;           /* [vocabulary][width] row-major                                         */
+    dtype table_type;            /* bf16 or f32                                                           */
     int width;
     float scale;                 /* √width                                                                */
     const int32_t *out_row;      /* [capacity]                                                            */

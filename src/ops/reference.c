@@ -99,10 +99,11 @@ void reference_linear_residual(const op *op, int first, int end) {
 
 void reference_embed_text(const op *op, int first, int end) {
     const op_embed_text *a = &op->embed_text;
+    size_t width = (size_t)a->width;
     for (int r = first; r < end; r++)
-        for (int i = 0; i < a->width; i++)
-            store(a->out, op->type, (size_t)a->out_row[r] * (size_t)a->width + (size_t)i,
-                  a->text[(size_t)r * (size_t)a->width + (size_t)i] * a->scale);
+        for (size_t i = 0; i < width; i++)
+            store(a->out, op->type, (size_t)a->out_row[r] * width + i,
+                  load(a->table, a->table_type, (size_t)a->ids[r] * width + i) * a->scale);
 }
 
 void reference_norm_qkv(const op *op, int first, int end) {

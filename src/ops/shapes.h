@@ -1,5 +1,6 @@
 /* Every op with every shape that π0 and π0.5 run, for the three named sizes of a model: what tests compare and
- * benchmarks time. Rows are those of one call with three cameras, 20 prompt tokens and 10 actions.
+ * benchmarks time. Rows are those of one call with three cameras, 20 prompt tokens and 10 actions. k of embed_text is the
+ * table's rows: fewer than a vocabulary has.
  *
  * X(name, kind, rows, n, k, heads, head_dim, keys, norm, activation, options) */
 #ifndef OPS_SHAPES_H
@@ -27,7 +28,7 @@ enum {
     X(size " vision.projector", OP_NORM_LINEAR, 768, P, W, 0, 0, 0, NORM_LAYER, ACT_NONE, SHAPE_BIAS | SHAPE_SCATTER)
 
 #define SHAPES_PREFIX(X, size, W, H, M)                                                                 \
-    X(size " prefix.text", OP_EMBED_TEXT, 20, W, 0, 0, 0, 0, NORM_NONE, ACT_NONE, 0)                    \
+    X(size " prefix.text", OP_EMBED_TEXT, 20, W, 997, 0, 0, 0, NORM_NONE, ACT_NONE, 0)                  \
     X(size " prefix.qkv", OP_NORM_QKV, 788, (H + 2) * 256, W, H, 256, 0, NORM_RMS, ACT_NONE, 0)         \
     X(size " prefix.kv", OP_NORM_QKV, 788, 2 * 256, W, 0, 256, 0, NORM_RMS, ACT_NONE, 0)                \
     X(size " prefix.attention", OP_CACHE_ATTENTION, 788, 0, 0, H, 256, 788, NORM_NONE, ACT_NONE, 0)     \

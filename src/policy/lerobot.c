@@ -299,7 +299,11 @@ static openpi_status read_norm(const step_file *file, const lerobot *pipeline, i
         if (!path) return report_no_memory(error, strlen(file->folder) + strlen(state_file) + 2, "a path");
         openpi_status status = tensors_open(path, &stats, error);
         free(path);
-        if (status != OPENPI_OK) return status;
+        if (status == OPENPI_OK) status = tensors_load(stats, error);
+        if (status != OPENPI_OK) {
+            tensors_close(stats);
+            return status;
+        }
     }
     openpi_status status;
     if (inverse) {

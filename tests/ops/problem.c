@@ -219,10 +219,25 @@ static void make_linear_residual(maker *m) {
     maker_add_act(m, "x", AT(linear_residual.x), ROLE_INOUT, s->rows, s->n);
 }
 
+/* Any rows of the table, among them the first and the last. */
+static void add_ids(maker *m, size_t field) {
+    int rows = m->p->shape.rows, vocabulary = m->p->shape.k, capacity = rows + SPARE_ROWS;
+    int32_t *ids = take(m, (size_t)capacity * sizeof *ids);
+    if (!ids) return;
+    for (int i = 0; i < capacity; i++) ids[i] = i < rows ? random_below(m->r, vocabulary) : -1;
+    ids[0] = vocabulary - 1;
+    ids[rows - 1] = 0;
+    add_ints(m, "ids", field, ids, (size_t)capacity);
+    free(ids);
+}
+
 static void make_embed_text(maker *m) {
     const op_shape *s = &m->p->shape;
+    size_t count = (size_t)s->k * (size_t)s->n;
     maker_add_rows(m, AT(embed_text.rows), 0);
-    maker_add_floats(m, "text", AT(embed_text.text), s->rows * s->n, 0.02);
+    add_ids(m, AT(embed_text.ids));
+    maker_add(m, "table", AT(embed_text.table), ROLE_IN, m->p->weight_type, count, count, 0.02, 0);
+    m->p->op.embed_text.table_type = m->p->weight_type;
     maker_add_out_rows(m, AT(embed_text.out_row));
     m->p->op.embed_text.width = s->n;
     m->p->op.embed_text.scale = sqrtf((float)s->n);

@@ -67,10 +67,10 @@ static inline void store_act(void *x, dtype type, size_t at, vec value, int coun
         vec_store_n((float *)x + at, value, count);
 }
 
-static void elements_scale(const float *x, int count, float scale, void *out, dtype type) {
+static void elements_scale(const void *x, dtype x_type, int count, float scale, void *out, dtype type) {
     for (int i = 0; i < count; i += 16) {
         int n = count - i < 16 ? count - i : 16;
-        store_act(out, type, (size_t)i, vec_mul(vec_load_n(x + i, n), vec_set(scale)), n);
+        store_act(out, type, (size_t)i, vec_mul(load_act(x, x_type, (size_t)i, n), vec_set(scale)), n);
     }
 }
 

@@ -81,7 +81,7 @@ typedef struct cpu_elements {
     /* Scores of one row, chunks of 32 `stride` floats apart, the first `keys` of them valid; p[0 … padded-1] =
      * softmax(score·scale) rounded to `type`, zeros from `keys` on. */
     void (*softmax)(float *scores, int stride, int keys, int padded, float scale, dtype type, void *p, dtype p_type);
-    void (*scale)(const float *x, int count, float scale, void *out, dtype type);
+    void (*scale)(const void *x, dtype x_type, int count, float scale, void *out, dtype type);
     void (*store)(const float *x, int count, void *out, dtype type);
     /* Reads a multiple of 1 KB and keeps nothing: the memory's speed. */
     void (*read)(const void *memory, size_t bytes);

@@ -257,7 +257,15 @@ static void issue_velocity(gpu_issue *issue, const op *op) {
 
 static void issue_embed_text(gpu_issue *issue, const op *op) {
     const op_embed_text *a = &op->embed_text;
-    gpu_text p = {a->rows.count, a->text, a->width, a->scale, a->out_row, op->type == DTYPE_F32, a->out};
+    gpu_text p = {.count = a->rows.count,
+                  .ids = a->ids,
+                  .table = a->table,
+                  .table_f32 = a->table_type == DTYPE_F32,
+                  .width = a->width,
+                  .scale = a->scale,
+                  .out_row = a->out_row,
+                  .f32 = op->type == DTYPE_F32,
+                  .out = a->out};
     launch(issue, GPU_embed_text, a->rows.capacity, 1, 256, 0, &p);
 }
 

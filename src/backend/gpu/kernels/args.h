@@ -124,9 +124,9 @@ typedef struct gpu_patches {
 } gpu_patches;
 
 typedef struct gpu_text {
-    const int32_t *count;
-    const float *text;
-    int width;
+    const int32_t *count, *ids;
+    const void *table;                     /* [.][width]                                                      */
+    int table_f32, width;
     float scale;
     const int32_t *out_row;
     int f32;

@@ -2,7 +2,8 @@
  *
  *   norm_rows         out[r] = norm(x[r]) rounded to act. A warp a row, up to 4 rows a block; _bf16 where k % 8 == 0 and
  *                     k <= 2048.
- *   embed_text        rows of the embedding table, scaled, into the prefix. A block a row.
+ *   embed_text        rows of the embedding table, scaled, into the prefix. A block a row; 8 elements a thread at a time
+ *                     where table and prefix are bf16 and rows start at multiples of 16 bytes.
  *   patches           pictures as rows of 588 inputs, each split into bf16 + bf16 so that a bf16 product of both
  *                     parts is right to 2^-17. A block a patch.
  *   linear_simt       x·Wᵀ in fp32 for any types, shapes and epilogue. 64 x 64 outputs a block, 4 x 4 a thread,
@@ -94,13 +95,25 @@ KERNEL(128) norm_rows(const __grid_constant__ gpu_norm p) {
 
 /* ---- gathers ---------------------------------------------------------------------------------------------- */
 
+DEV u32 scaled_pair(u32 pair, float by) { return pack_bf16(low_of(pair) * by, high_of(pair) * by); }
+
 KERNEL(256) embed_text(const __grid_constant__ gpu_text p) {
     start_next();
     wait_before();
     if (blockIdx.x >= *p.count) return;
-    size_t from = (size_t)blockIdx.x * p.width, to = (size_t)p.out_row[blockIdx.x] * p.width;
+    size_t from = (size_t)p.ids[blockIdx.x] * p.width, to = (size_t)p.out_row[blockIdx.x] * p.width;
+    if (!p.table_f32 && !p.f32 && p.width % 8 == 0) {
+        const uint4 *in = (const uint4 *)((const u16 *)p.table + from);
+        uint4 *out = (uint4 *)((u16 *)p.out + to);
+        for (int i = threadIdx.x; i < p.width / 8; i += 256) {
+            uint4 v = __ldcg(in + i);
+            out[i] = make_uint4(scaled_pair(v.x, p.scale), scaled_pair(v.y, p.scale), scaled_pair(v.z, p.scale),
+                                scaled_pair(v.w, p.scale));
+        }
+        return;
+    }
     for (int i = threadIdx.x; i < p.width; i += 256) {
-        float y = p.text[from + i] * p.scale;
+        float y = load_act(p.table, p.table_f32, from + i) * p.scale;
         if (p.f32) ((float *)p.out)[to + i] = y;
         else ((u16 *)p.out)[to + i] = to_bf16(y);
     }
