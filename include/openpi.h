@@ -230,9 +230,9 @@ typedef struct openpi_engine_options {
      NULL}
 
 /* Loads a checkpoint folder (openpi's PyTorch layout or LeRobot's; one file or sharded; F32, BF16, F16)
- * or a .safetensors file and packs its weights for the device. The files stay mapped read-only until the
- * engine closes. A weight that is NaN or infinite is a bad file: the sentence names its tensor. `options`
- * may be NULL. */
+ * or a .safetensors file and packs its weights for the device, the embedding table among them. Afterwards the
+ * files are closed: they may change or go. A weight that is NaN or infinite is a bad file: the sentence names
+ * its tensor. `options` may be NULL. */
 OPENPI_API openpi_status openpi_engine_open(const char *checkpoint, const openpi_engine_options *options,
                                             openpi_engine **engine, openpi_error *error);
 OPENPI_API void openpi_engine_close(openpi_engine *engine);
@@ -306,7 +306,7 @@ OPENPI_API void openpi_session_close(openpi_session *session);
 typedef enum openpi_stage {
     OPENPI_STAGE_PICTURE,        /* decode excluded; resize and copies on the host                   */
     OPENPI_STAGE_PROMPT,         /* state normalisation, tokenizer                                   */
-    OPENPI_STAGE_UPLOAD,
+    OPENPI_STAGE_UPLOAD,         /* the inputs put together; where nothing is recorded also their copy */
     OPENPI_STAGE_VISION,
     OPENPI_STAGE_PREFIX,
     OPENPI_STAGE_DENOISE,
@@ -321,7 +321,8 @@ OPENPI_API const char *openpi_stage_name(openpi_stage stage);
 typedef struct openpi_timing {
     size_t size;                 /* sizeof(openpi_timing)                                            */
     double stage_ms[OPENPI_MAX_STAGES];                  /* by openpi_stage                          */
-    double device_ms;            /* inputs resident -> outputs resident (vision … denoise)           */
+    double device_ms;            /* inputs resident -> outputs resident (vision … denoise); where a device
+                                    runs a recording, by its own clock                               */
     double total_ms;             /* host to host                                                     */
 } openpi_timing;
 

@@ -283,22 +283,32 @@ static char *fill_images(openpi_session *s, const openpi_sample *samples, int ba
     return to;
 }
 
-/* Without batched-vision: one after the other within every camera's slot, a piece of its own to upload. */
-static openpi_status upload_slots(openpi_session *s, const openpi_sample *samples, int batch, openpi_error *error) {
-    device *device = s->engine->device;
-    for (int c = 0; c < OPENPI_CAMERAS; c++) {
-        size_t slot = (size_t)c * call_slot_bytes(s->plan);
-        char *from = (char *)s->in.images + slot, *end = from;
-        for (int b = 0; b < batch; b++) end = fill_image(s, &samples[b], c, end);
-        if (s->host)
-            TRY(device->backend->upload(device, (char *)s->plan->buffers.in.images + slot, from, (size_t)(end - from), error));
-    }
-    return OPENPI_OK;
+/* What a call copies to the device, piece by piece, and back. */
+typedef struct call_copies {
+    device_copy up[1 + OPENPI_CAMERAS], down;
+    int count;                   /* of up; 0 where device memory is host memory                           */
+} call_copies;
+
+/* The host's inputs from … end, which stand at the same place of the device's. */
+static void copy_up(const openpi_session *s, const void *from, const void *end, call_copies *copies) {
+    ptrdiff_t at = (const char *)from - s->in.start, bytes = (const char *)end - (const char *)from;
+    if (s->host && bytes > 0)
+        copies->up[copies->count++] = (device_copy){s->plan->buffers.in.start + at, from, (size_t)bytes};
 }
 
-static openpi_status upload_call(openpi_session *s, const openpi_sample *samples, int batch, const float *noise,
-                                 openpi_error *error) {
+/* Without batched-vision: one after the other within every camera's slot, a piece of its own to upload. */
+static void fill_slots(openpi_session *s, const openpi_sample *samples, int batch, call_copies *copies) {
+    for (int c = 0; c < OPENPI_CAMERAS; c++) {
+        char *from = (char *)s->in.images + (size_t)c * call_slot_bytes(s->plan), *end = from;
+        for (int b = 0; b < batch; b++) end = fill_image(s, &samples[b], c, end);
+        copy_up(s, from, end, copies);
+    }
+}
+
+/* The inputs, put together where the device copies them from. */
+static call_copies fill_call(openpi_session *s, const openpi_sample *samples, int batch, const float *noise) {
     size_t one = (size_t)s->options.horizon * OPENPI_ACTION_DIM;
+    call_copies copies = {.down = {s->in.x_t, s->plan->buffers.in.x_t, (size_t)batch * one * sizeof(float)}};
     s->last = call_fill(s->plan, &s->in.tables, samples, batch);
     if (s->on_tables) s->on_tables(s->on_tables_user, &s->in.tables);
     for (int b = 0; b < batch; b++) {
@@ -309,9 +319,10 @@ static openpi_status upload_call(openpi_session *s, const openpi_sample *samples
         else
             openpi_noise(s->options.seed, s->runs * OPENPI_MAX_BATCH + (uint64_t)b, s->in.x_t + (size_t)b * one, one);
     }
-    if (plan_on(s->plan, SWITCH_BATCHED_VISION)) return upload_inputs(s, fill_images(s, samples, batch), error);
-    TRY(upload_slots(s, samples, batch, error));
-    return upload_inputs(s, s->in.images, error);
+    int together = plan_on(s->plan, SWITCH_BATCHED_VISION);
+    copy_up(s, s->in.start, together ? fill_images(s, samples, batch) : s->in.images, &copies);
+    if (!together) fill_slots(s, samples, batch, &copies);
+    return copies;
 }
 
 /* ---- observing ------------------------------------------------------------------------------------------ */
@@ -423,13 +434,11 @@ static openpi_status run_observed(openpi_session *s, const openpi_sample *sample
     return status;
 }
 
-/* x to the caller, by way of the staging: a number that is none stays here. Finite inputs and weights give
- * one where the arithmetic overflows. */
-static openpi_status hand_out(openpi_session *s, int batch, float *actions, openpi_error *error) {
-    device *device = s->engine->device;
+/* x to the caller: a number that is none stays here. Finite inputs and weights give one where the arithmetic
+ * overflows. */
+static openpi_status hand_out(const openpi_session *s, int batch, float *actions, openpi_error *error) {
     size_t count = (size_t)batch * (size_t)s->options.horizon * OPENPI_ACTION_DIM, i = 0;
-    float *x = s->in.x_t;
-    TRY(device->backend->download(device, x, s->plan->buffers.in.x_t, count * sizeof *x, error));
+    const float *x = s->in.x_t;
     if (all_finite_f32(x, count)) {
         memcpy(actions, x, count * sizeof *x);
         return OPENPI_OK;
@@ -444,6 +453,34 @@ static openpi_status hand_out(openpi_session *s, int batch, float *actions, open
         isnan(x[i]) ? (double)NAN : (double)x[i]);
 }
 
+/* Copies and plan one after the other: where nothing is recorded, or somebody looks in between. */
+static openpi_status run_in_parts(openpi_session *s, const openpi_sample *samples, int batch, const call_copies *copies,
+                                  openpi_timing *t, openpi_error *error) {
+    device *device = s->engine->device;
+    double start = clock_ms();
+    for (int i = 0; i < copies->count; i++)
+        TRY(device->backend->upload(device, copies->up[i].to, copies->up[i].from, copies->up[i].bytes, error));
+    double uploaded = clock_ms();
+    if (s->observer)
+        TRY(run_observed(s, samples, batch, t->stage_ms, error));
+    else if (s->on_run)
+        TRY(s->on_run(s->on_run_user, s, t->stage_ms, error));
+    else
+        TRY(device->backend->run(device, s->plan->ops, s->plan->count, s->work, t->stage_ms, error));
+    t->stage_ms[OPENPI_STAGE_UPLOAD] += uploaded - start;
+    t->device_ms = clock_ms() - uploaded;
+    return device->backend->download(device, copies->down.to, copies->down.from, copies->down.bytes, error);
+}
+
+/* All queued at once. The device's own clock says what it took; `t` NULL: nobody asks. */
+static openpi_status replay(openpi_session *s, struct recording *recording, const call_copies *copies, openpi_timing *t,
+                            openpi_error *error) {
+    device *device = s->engine->device;
+    TRY(device->backend->replay(device, recording, copies->up, copies->count, &copies->down, t ? t->stage_ms : NULL, error));
+    for (int i = OPENPI_STAGE_VISION; t && i <= OPENPI_STAGE_DENOISE; i++) t->device_ms += t->stage_ms[i];
+    return OPENPI_OK;
+}
+
 openpi_status openpi_session_run(openpi_session *s, const openpi_sample *given, int batch, const float *noise,
                                  float *actions, openpi_timing *timing, openpi_error *error) {
     if (!s) return report(error, OPENPI_BAD_ARGUMENT, "session run: the session is NULL");
@@ -451,28 +488,17 @@ openpi_status openpi_session_run(openpi_session *s, const openpi_sample *given, 
     TRY(BOUNDARY_CHECK(openpi_timing, timing, error));
     TRY(take_call(s, given, batch, noise, actions, error));
     const openpi_sample *samples = s->samples;
-    device *device = s->engine->device;
     openpi_timing t = OPENPI_TIMING_INIT;
     double start = clock_ms();
-    TRY(upload_call(s, samples, batch, noise, error));
-    double uploaded = clock_ms();
-    int way = choose_way(s);
-    if (s->observer)
-        TRY(run_observed(s, samples, batch, t.stage_ms, error));
-    else if (s->on_run)
-        TRY(s->on_run(s->on_run_user, s, t.stage_ms, error));
-    else if (s->recording)
-        TRY(device->backend->replay(device, recording_for(s, way), t.stage_ms, error));
-    else
-        TRY(device->backend->run(device, s->plan->ops, s->plan->count, s->work, t.stage_ms, error));
-    double ran = clock_ms();
+    call_copies copies = fill_call(s, samples, batch, noise);
+    int way = choose_way(s), replays = s->recording && !s->observer && !s->on_run;
+    t.stage_ms[OPENPI_STAGE_UPLOAD] = clock_ms() - start;
+    TRY(replays ? replay(s, recording_for(s, way), &copies, timing ? &t : NULL, error)
+                : run_in_parts(s, samples, batch, &copies, &t, error));
     TRY(hand_out(s, batch, actions, error));
-    double end = clock_ms();
     s->runs++;
-    t.stage_ms[OPENPI_STAGE_UPLOAD] = uploaded - start;
-    t.stage_ms[OPENPI_STAGE_DOWNLOAD] = end - ran;
-    t.device_ms = ran - uploaded;
-    t.total_ms = end - start;
+    t.total_ms = clock_ms() - start;
+    t.stage_ms[OPENPI_STAGE_DOWNLOAD] = fmax(0, t.total_ms - t.device_ms - t.stage_ms[OPENPI_STAGE_UPLOAD]);
     BOUNDARY_GIVE(openpi_timing, &t, timing);
     return OPENPI_OK;
 }

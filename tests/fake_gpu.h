@@ -21,7 +21,10 @@ enum { SICK = 719, LOG = 4096 };
 
 static struct {
     const char *log[LOG];        /* names of the calls, in order                                          */
+    void *streams[LOG];          /* that copies, graphs and waits among them are of; else NULL            */
     int calls, fail_at, code;    /* from call fail_at on (counted from 0) every call fails; -1: never      */
+    const char *fail_name;       /* only calls of this name do                                            */
+    void (*on_wait)(void);       /* called once, in the next wait for a stream                            */
     int alive;                   /* things taken and not yet given back                                    */
     size_t memory, most_memory, limit;
     int graphs_refused, no_copy;
@@ -34,13 +37,19 @@ static struct {
 
 static pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;      /* threads pack, and so upload, at once */
 
-static int called(const char *name) {
+static int called_on(const char *name, void *stream) {
     pthread_mutex_lock(&fake_lock);
     int n = fake.calls++;
-    if (n < LOG) fake.log[n] = name;
+    if (n < LOG) {
+        fake.log[n] = name;
+        fake.streams[n] = stream;
+    }
     pthread_mutex_unlock(&fake_lock);
+    if (fake.fail_name && strcmp(fake.fail_name, name)) return 0;
     return fake.fail_at >= 0 && n >= fake.fail_at ? fake.code : 0;
 }
+
+static int called(const char *name) { return called_on(name, NULL); }
 
 static int take(void **out, const char *name) {
     int code = called(name);
@@ -112,8 +121,7 @@ static int fake_allocate_host(void **memory, size_t bytes, unsigned flags) {
 }
 static int fake_release_host(void *memory) { return give(memory, "release_host"); }
 static int fake_upload(gpu_address to, const void *from, size_t bytes, void *stream) {
-    int code = called("upload");
-    (void)stream;
+    int code = called_on("upload", stream);
     if (code) return code;
     memcpy((void *)(uintptr_t)to, from, bytes);
     pthread_mutex_lock(&fake_lock);
@@ -125,8 +133,7 @@ static int fake_upload(gpu_address to, const void *from, size_t bytes, void *str
     return 0;
 }
 static int fake_download(void *to, gpu_address from, size_t bytes, void *stream) {
-    int code = called("download");
-    (void)stream;
+    int code = called_on("download", stream);
     if (!code) memcpy(to, (void *)(uintptr_t)from, bytes);
     return code;
 }
@@ -138,7 +145,13 @@ static int fake_fill(gpu_address to, unsigned char value, size_t bytes, void *st
 }
 static int fake_stream_create(void **stream, unsigned flags) { return (void)flags, take(stream, "stream_create"); }
 static int fake_stream_destroy(void *stream) { return give(stream, "stream_destroy"); }
-static int fake_stream_wait(void *stream) { return (void)stream, called("stream_wait"); }
+static int fake_stream_wait(void *stream) {
+    void (*on_wait)(void) = fake.on_wait;
+    int code = called_on("stream_wait", stream);
+    fake.on_wait = NULL;
+    if (on_wait) on_wait();
+    return code;
+}
 static int fake_capture_begin(void *stream, int mode) {
     (void)stream, (void)mode;
     fake.capturing = 1;
@@ -148,7 +161,7 @@ static int fake_capture_begin(void *stream, int mode) {
 static int fake_capture_end(void *stream, void **graph) {
     (void)stream;
     fake.capturing = 0;
-    if (fake.graphs_refused) return *graph = NULL, called("capture_end"), 901;
+    if (fake.graphs_refused) return *graph = NULL, called("capture_end"), GPU_CAPTURE_UNSUPPORTED;
     return take(graph, "capture_end");
 }
 static int fake_event_create(void **event, unsigned flags) { return (void)flags, take(event, "event_create"); }
@@ -197,7 +210,7 @@ static int fake_graph_nodes(void *graph, void **nodes, size_t *count) {
     return (void)graph, (void)nodes, *count = (size_t)fake.captured, called("graph_nodes");
 }
 static int fake_graph_upload(void *exec, void *stream) { return (void)exec, (void)stream, called("graph_upload"); }
-static int fake_graph_launch(void *exec, void *stream) { return (void)exec, (void)stream, called("graph_launch"); }
+static int fake_graph_launch(void *exec, void *stream) { return (void)exec, called_on("graph_launch", stream); }
 static int fake_exec_destroy(void *exec) { return give(exec, "graph_exec_destroy"); }
 static int fake_graph_destroy(void *graph) { return give(graph, "graph_destroy"); }
 static int fake_map(gpu_tensor_map *map, int type, unsigned rank, void *base, const uint64_t *dims, const uint64_t *strides,

@@ -49,14 +49,13 @@ static int remove_checkpoints(void **state) {
 static void the_loops_see_every_place(void **state) {
     (void)state;
     static const float wrong[] = {NAN, -NAN, INFINITY, -INFINITY};
-    static const uint16_t halves[] = {0x7fc0, 0xffc0, 0x7f80, 0xff80, 0x7fff},
-                          f16[] = {0x7e00, 0xfe00, 0x7c00, 0xfc00};
+    static const uint16_t halves[] = {0x7fc0, 0xffc0, 0x7f80, 0xff80, 0x7fff};
     static char bytes[4 * 700 + 1];
     char *at = bytes + 1;
     for (int count = 0; count < 700; count += count < 3 ? 1 : 87) {
         for (int i = 0; i < count; i++) {
             float fine = i & 1 ? -3.402823466e38f : 1e-44f;
-            uint16_t large = 0x7f7f, larger = 0xfbff;
+            uint16_t large = 0x7f7f;
             memset(bytes, 0, sizeof bytes);
             memcpy(at + 4 * i, &fine, 4);
             assert_true(all_finite_f32(at, (size_t)count));
@@ -74,15 +73,9 @@ static void the_loops_see_every_place(void **state) {
             memset(bytes, 0, sizeof bytes);
             memcpy(at + 2 * i, &large, 2);
             assert_true(all_finite_bf16(at, (size_t)count));
-            memcpy(at + 2 * i, &larger, 2);
-            assert_true(all_finite_f16(at, (size_t)count));
             for (size_t k = 0; k < LENGTH(halves); k++) {
                 memcpy(at + 2 * i, &halves[k], 2);
                 assert_false(all_finite_bf16(at, (size_t)count));
-            }
-            for (size_t k = 0; k < LENGTH(f16); k++) {
-                memcpy(at + 2 * i, &f16[k], 2);
-                assert_false(all_finite_f16(at, (size_t)count));
             }
         }
         memset(bytes, 0, sizeof bytes);

@@ -57,6 +57,13 @@ typedef struct launch_record {
     int part;                    /* 1: no launch of its own but the next part of the one in front, by that kernel's stamps */
 } launch_record;
 
+/* Bytes that a replay brings to the device or back. */
+typedef struct device_copy {
+    void *to;
+    const void *from;
+    size_t bytes;
+} device_copy;
+
 /* Gives rows row … row+count-1 (logical, as in ops.h) of a matrix, all k columns, in matrix.type. Called by
  * several threads at once. */
 typedef struct matrix_source {
@@ -96,7 +103,11 @@ typedef struct backend {
      * then fills its inputs in place and upload copies nothing onto itself. */
     openpi_status (*allocate_host)(device *device, size_t bytes, const char *what, void **out, openpi_error *error);
     void (*release_host)(device *device, void *memory);
+    /* Happens after what the device was asked for before and before what it is asked for later (but see replay); may
+     * return earlier. Ordinary memory at `from` may be reused when it returns; memory of allocate_host once a run, a
+     * download or a replay without `up` has returned. */
     openpi_status (*upload)(device *device, void *to, const void *from, size_t bytes, openpi_error *error);
+    /* Returns when the bytes are there. */
     openpi_status (*download)(device *device, void *to, const void *from, size_t bytes, openpi_error *error);
 
     /* Packing: `matrix` has everything but data. A matrix packs in independent blocks, so that threads can
@@ -120,13 +131,19 @@ typedef struct backend {
     size_t (*work_bytes)(const device *device, const op *ops, int count);
 
     /* Runs ops in order and returns when they are done. stage_ms[OPENPI_STAGES]: time is added to each op's
-     * stage; may be NULL. Allocates nothing. */
+     * stage; may be NULL. Allocates nothing. Sessions that run op by op take turns. */
     openpi_status (*run)(device *device, const op *ops, int count, void *work, double *stage_ms, openpi_error *error);
 
     /* Optional (all NULL: sessions call run). Records ops once, so that a call replays them without building or
-     * launching anything anew; the recording reads every changing number from device memory. */
+     * launching anything anew; the recording reads every changing number from device memory. OPENPI_UNSUPPORTED: this device
+     * cannot record, or is asked not to, and run serves; any other failure is one of the device or of its memory. */
     openpi_status (*record)(device *device, const op *ops, int count, void *work, struct recording **out, openpi_error *error);
-    openpi_status (*replay)(device *device, struct recording *recording, double *stage_ms, openpi_error *error);
+    /* Copies `up` to the device, runs what is recorded, copies `down` back (may be NULL): queued at once in an order of the
+     * recording's own, and waited for once. When it returns, all has happened. Replays of different recordings do not wait
+     * for each other. With `up` a replay does not wait either for what the device was asked for before; without (up_count
+     * 0) it does. */
+    openpi_status (*replay)(device *device, struct recording *recording, const device_copy *up, int up_count,
+                            const device_copy *down, double *stage_ms, openpi_error *error);
     void (*forget)(device *device, struct recording *recording);
     /* Optional, for instruments: as record, with clock marks around every launch. Slower to replay, since launches no
      * longer overlap; `launches` tells of the last replay (times 0 before one) and returns how many there are. */

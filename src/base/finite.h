@@ -28,23 +28,16 @@ static inline int all_finite_f32(const void *data, size_t count) {
     return !(carry >> 31);
 }
 
-/* The same for 16 bits, of which `exponent` is the lowest of the exponent. */
-static inline int all_finite_halves(const void *data, size_t count, uint16_t exponent) {
+/* The same for bf16. */
+static inline int all_finite_bf16(const void *data, size_t count) {
     const finite_half *at = (const finite_half *)data;
     uint16_t carry = 0;
     for (; count >= FINITE_BLOCK; count -= FINITE_BLOCK, at += FINITE_BLOCK) {
-        for (int i = 0; i < FINITE_BLOCK; i++) carry = (uint16_t)(carry | ((at[i] & 0x7fff) + exponent));
+        for (int i = 0; i < FINITE_BLOCK; i++) carry = (uint16_t)(carry | ((at[i] & 0x7fff) + 0x0080));
         if (carry >> 15) return 0;
     }
-    for (size_t i = 0; i < count; i++) carry = (uint16_t)(carry | ((at[i] & 0x7fff) + exponent));
+    for (size_t i = 0; i < count; i++) carry = (uint16_t)(carry | ((at[i] & 0x7fff) + 0x0080));
     return !(carry >> 15);
-}
-
-static inline int all_finite_bf16(const void *data, size_t count) {
-    return all_finite_halves(data, count, 0x0080);
-}
-static inline int all_finite_f16(const void *data, size_t count) {
-    return all_finite_halves(data, count, 0x0400);
 }
 
 /* Every number is at most `radius` away from `centre`, to rounding; a NaN is not. Floats without their signs

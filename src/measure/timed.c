@@ -43,7 +43,7 @@ static openpi_status run_ops(timed *t, double *stage_ms, openpi_error *error) {
 static openpi_status replay(timed *t, double *stage_ms, openpi_error *error) {
     device *device = t->session->engine->device;
     double own[OPENPI_STAGES] = {0};
-    TRY(device->backend->replay(device, t->recording, own, error));
+    TRY(device->backend->replay(device, t->recording, NULL, 0, NULL, own, error));
     t->end_ms = clock_ms();
     t->total_ms = 0;
     for (int i = 0; i < OPENPI_STAGES; i++) {

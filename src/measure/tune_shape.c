@@ -42,7 +42,7 @@ void tune_forget(tune_bench *b, tune_run *r) {
 openpi_status tune_run_once(tune_bench *b, const tune_run *r, double *ms, double *stages, openpi_error *error) {
     double times[OPENPI_STAGES] = {0};
     const backend *backend = b->device->backend;
-    TRY(r->recording ? backend->replay(b->device, r->recording, times, error)
+    TRY(r->recording ? backend->replay(b->device, r->recording, NULL, 0, NULL, times, error)
                      : backend->run(b->device, r->ops, r->count, b->work, times, error));
     *ms = 0;
     for (int i = 0; i < OPENPI_STAGES; i++) *ms += times[i];

@@ -420,7 +420,8 @@ void checkpoint_close(checkpoint *checkpoint) {
 /* ---- telling what it is ---- */
 
 openpi_status checkpoint_describe(const checkpoint *c, json_t **out, openpi_error *error) {
-    int count = tensors_count(c->tensors), synthetic = tensor_is_generated(tensors_at(c->tensors, 0)), used[DTYPES] = {0}, failed = 0;
+    int count = tensors_count(c->tensors), synthetic = tensor_is_generated(tensors_at(c->tensors, 0));
+    int used[DTYPES] = {0}, failed = 0;
     const char *layout = synthetic ? "synthetic" : c->lerobot ? "lerobot" : "openpi";
     uint64_t bytes = 0, file_bytes, elements = 0;
     json_t *dtypes = json_object(), *files = json_array();

@@ -35,7 +35,9 @@ typedef struct gpu_launch {
 } gpu_launch;
 
 enum {
-    GPU_OUT_OF_MEMORY = 2,
+    GPU_OUT_OF_MEMORY = 2,                 /* errors                                                          */
+    GPU_NOT_SUPPORTED = 801,
+    GPU_CAPTURE_UNSUPPORTED = 900,
     GPU_ATTRIBUTE_CLUSTER = 4,             /* launch attributes                                               */
     GPU_ATTRIBUTE_OVERLAP = 6,             /* start while the kernel before still runs                        */
     GPU_DEVICE_CORE_KHZ = 13,

@@ -1,7 +1,8 @@
 /* The GPU backend: opening a device, its memory and copies.
  *
- * One stream carries everything: uploads, packing, kernels, downloads; so what was asked for earlier has happened
- * for whatever comes later, and the host waits only where it needs an answer. A recorded plan is one graph.
+ * One stream carries loading, clearing, op-by-op runs and their copies; so what was asked for earlier has happened for
+ * whatever comes later, and the host waits only where it needs an answer. A recorded plan is one graph, on a stream of its
+ * own (record.c).
  *
  * A device has two states. When a driver call fails on it, it is lost: the sentence is kept, every later call
  * returns it at once, and closing still gives everything back. Running out of memory is no such failure. */
@@ -89,7 +90,7 @@ static void gpu_release_host(device *device, void *memory) {
     self->driver.release_host(memory);
 }
 
-/* Returns before the copy has happened when `from` is pinned: its owner changes it only after a download. */
+/* The driver has read ordinary memory when it returns; pinned memory it may still read. */
 static openpi_status gpu_upload(device *device, void *to, const void *from, size_t bytes, openpi_error *error) {
     gpu_device *self = (gpu_device *)device;
     TRY(gpu_enter(self, error));

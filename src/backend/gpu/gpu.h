@@ -112,7 +112,8 @@ typedef struct gpu_device {
     int resident_stamps;                   /* which then leaves time stamps in the work block                 */
     int overlap;                           /* kernels may start before the one in front has ended             */
     int no_graph;                          /* asked for: plans run op by op                                   */
-    void *context, *stream;
+    void *context;
+    void *stream;                          /* loading, clearing and op-by-op runs; recordings have their own  */
     void *modules[GPU_IMAGES];
     void *kernels[GPU_KERNELS];
     void *events[OPENPI_STAGES + 1];       /* of run                                                          */
@@ -176,7 +177,8 @@ size_t gpu_work_bytes(const device *device, const op *ops, int count);
 openpi_status gpu_run(device *device, const op *ops, int count, void *work, double *stage_ms, openpi_error *error);
 openpi_status gpu_record(device *device, const op *ops, int count, void *work, struct recording **out, openpi_error *error);
 openpi_status gpu_record_timed(device *device, const op *ops, int count, void *work, struct recording **out, openpi_error *error);
-openpi_status gpu_replay(device *device, struct recording *recording, double *stage_ms, openpi_error *error);
+openpi_status gpu_replay(device *device, struct recording *recording, const device_copy *up, int up_count,
+                         const device_copy *down, double *stage_ms, openpi_error *error);
 void gpu_forget(device *device, struct recording *recording);
 int gpu_launches(device *device, struct recording *recording, launch_record *out, int capacity);
 int gpu_nodes(const struct recording *recording);

@@ -1,8 +1,9 @@
 /* Running ops: now, or into a graph that calls replay.
  *
- * Both are one walk over the ops with an event in front of every stage. A timed recording has an event behind every
- * launch too, so that an instrument sees each of them where it really runs, inside a replay; launches then wait for
- * each other, which is why its replay is slower than the plain one.
+ * Both are one walk over the ops with an event in front of every stage. A recording keeps the stream that it was captured on:
+ * its replays, with a call's copies, go there, so that sessions do not wait for each other. A timed recording has an event
+ * behind every launch too, so that an instrument sees each of them where it really runs, inside a replay; launches then wait
+ * for each other, which is why its replay is slower than the plain one.
  *
  * The surprise: a timed recording's times are sums of neighbouring differences. On an H200 they come in steps of 32 ns
  * (the driver promises 500); a difference to the first event, a float of milliseconds, would lose that in a long call. */
@@ -20,6 +21,7 @@ typedef struct mark {
 } mark;
 
 struct recording {
+    void *stream;
     void *exec;
     int nodes;
     void *events[OPENPI_STAGES + 1];
@@ -139,6 +141,7 @@ void gpu_forget(device *device, struct recording *r) {
     if (!r) return;
     self->driver.context_set(self->context);
     if (r->exec) self->driver.graph_exec_destroy(r->exec);
+    if (r->stream) self->driver.stream_destroy(r->stream);
     for (int i = 0; i <= OPENPI_STAGES; i++)
         if (r->events[i]) self->driver.event_destroy(r->events[i]);
     for (int i = 0; i < r->mark_count; i++)
@@ -148,24 +151,24 @@ void gpu_forget(device *device, struct recording *r) {
     free(r);
 }
 
-/* Captures the ops on a stream of their own (the device's may be in use by another session) and makes a graph. */
+/* Captures the ops on the recording's stream (the device's may be in use by another session) and makes a graph. */
 static int capture(gpu_device *self, const op *ops, int count, void *work, struct recording *r, const char **doing) {
     const gpu_driver *driver = &self->driver;
-    void *stream = NULL, *graph = NULL;
+    void *graph = NULL;
     size_t nodes = 0;
     *doing = "preparing a capture";
     for (int i = 0; i <= OPENPI_STAGES; i++) {
         int failed = driver->event_create(&r->events[i], 0);
         if (failed) return failed;
     }
-    int code = driver->stream_create(&stream, GPU_STREAM_NON_BLOCKING);
+    int code = driver->stream_create(&r->stream, GPU_STREAM_NON_BLOCKING);
     if (code) return code;
     *doing = "capturing the plan";
-    code = driver->capture_begin(stream, GPU_CAPTURE_THREAD_LOCAL);
+    code = driver->capture_begin(r->stream, GPU_CAPTURE_THREAD_LOCAL);
     if (!code) {
-        gpu_issue issue = {.device = self, .stream = stream, .work = work, .recording = r};
+        gpu_issue issue = {.device = self, .stream = r->stream, .work = work, .recording = r};
         code = issue_all(&issue, ops, count, r->events, GPU_EVENT_EXTERNAL, r->stages, &r->stage_count);
-        int ended = driver->capture_end(stream, &graph);
+        int ended = driver->capture_end(r->stream, &graph);
         if (!code) code = ended;
     }
     if (!code) code = driver->graph_nodes(graph, NULL, &nodes);
@@ -174,9 +177,8 @@ static int capture(gpu_device *self, const op *ops, int count, void *work, struc
         *doing = "making a graph of the plan";
         code = driver->graph_instantiate(&r->exec, graph, 0);
     }
-    if (!code) code = driver->graph_upload(r->exec, self->stream);
+    if (!code) code = driver->graph_upload(r->exec, r->stream);
     if (graph) driver->graph_destroy(graph);
-    driver->stream_destroy(stream);
     return code;
 }
 
@@ -188,6 +190,14 @@ static int take_parts(struct recording *r) {
     r->stamps = malloc(((size_t)r->parts + 1) * sizeof *r->stamps);
     for (int i = 0; r->stamps && i <= r->parts; i++) r->stamps[i] = 1;
     return r->stamps ? 0 : GPU_OUT_OF_MEMORY;
+}
+
+/* Only a driver that cannot capture is no failure: plans then run op by op. */
+static openpi_status report_record(gpu_device *self, int code, const char *doing, openpi_error *error) {
+    if (code == GPU_OUT_OF_MEMORY)
+        return report(error, OPENPI_NO_MEMORY, "out of memory on cuda:%d while %s", self->ordinal, doing);
+    if (code != GPU_NOT_SUPPORTED && code != GPU_CAPTURE_UNSUPPORTED) return gpu_fail(self, code, doing, error);
+    return report(error, OPENPI_UNSUPPORTED, "%s (error %d) while %s", gpu_error_text(&self->driver, code), code, doing);
 }
 
 static openpi_status record(gpu_device *self, const op *ops, int count, void *work, int timed, struct recording **out,
@@ -207,7 +217,7 @@ static openpi_status record(gpu_device *self, const op *ops, int count, void *wo
     if (!code) code = take_parts(r);
     if (code) {
         gpu_forget(&self->base, r);
-        return report(error, OPENPI_UNSUPPORTED, "%s (error %d) while %s", gpu_error_text(&self->driver, code), code, doing);
+        return report_record(self, code, doing, error);
     }
     *out = r;
     return OPENPI_OK;
@@ -222,15 +232,24 @@ openpi_status gpu_record_timed(device *device, const op *ops, int count, void *w
     return record((gpu_device *)device, ops, count, work, 1, out, error);
 }
 
-/* Without stage_ms nothing is waited for: a download will. */
-openpi_status gpu_replay(device *device, struct recording *r, double *stage_ms, openpi_error *error) {
+/* Blocks of a resident kernel wait for each other, so that two of them must not share the device: they take turns. */
+static void *replay_stream(const gpu_device *self, const struct recording *r) {
+    return self->may_reside ? self->stream : r->stream;
+}
+
+openpi_status gpu_replay(device *device, struct recording *r, const device_copy *up, int up_count, const device_copy *down,
+                         double *stage_ms, openpi_error *error) {
     gpu_device *self = (gpu_device *)device;
+    void *stream = replay_stream(self, r);
     TRY(gpu_enter(self, error));
-    GPU(graph_launch(r->exec, self->stream), "launching the graph");
+    if (!up_count) GPU(stream_wait(self->stream), "waiting for uploads");
+    for (int i = 0; i < up_count; i++)
+        GPU(upload((gpu_address)(uintptr_t)up[i].to, up[i].from, up[i].bytes, stream), "uploading");
+    GPU(graph_launch(r->exec, stream), "launching the graph");
+    if (down) GPU(download(down->to, (gpu_address)(uintptr_t)down->from, down->bytes, stream), "downloading");
+    GPU(stream_wait(stream), "running the graph");
     r->replayed = 1;
-    if (!stage_ms) return OPENPI_OK;
-    GPU(event_wait(r->events[r->stage_count]), "running the graph");
-    int code = read_stages(self, r->events, r->stages, r->stage_count, stage_ms);
+    int code = stage_ms ? read_stages(self, r->events, r->stages, r->stage_count, stage_ms) : 0;
     return code ? gpu_fail(self, code, "reading the stages' times", error) : OPENPI_OK;
 }
 
