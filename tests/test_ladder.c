@@ -127,7 +127,7 @@ static void test_text_and_picture(void **state) {
     char *svg = slurp(scratch_path(&box, "l.svg"), NULL);
     must_contain(svg, "<svg");
     must_contain(svg, "Ladder: ");
-    must_contain(svg, "+ packed-weights");
+    must_contain(svg, "+ dead-work-removal");
     assert_null(strstr(svg, "+ fused-qkv"));                   /* n/a has no bar */
     must_contain(svg, "</svg>");
     free(svg);
