@@ -210,7 +210,9 @@ typedef struct openpi_engine_options {
     size_t size;                       /* sizeof(openpi_engine_options)                              */
     const char *device;                /* "cpu" (default)                                            */
     openpi_dtype dtype;                /* default bf16                                               */
-    int threads;                       /* worker threads, default all that this process may use      */
+    int threads;                       /* worker threads, default all that this process may use; they
+                                          block every signal and have the scheduling policy and the
+                                          priority of the thread that opens the engine               */
     const char *isa;                   /* cap for the CPU: "reference", "avx2", "avx512",
                                           "avx512_bf16", "amx"; default the best that the CPU runs   */
     int pin;                           /* 1: pin worker i to the i-th allowed processor              */

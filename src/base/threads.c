@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -11,7 +12,9 @@
 
 #include "base/report.h"
 
-enum { SPINS = 4000, MAX_THREADS = 1024 };
+/* Times round a loop before a thread sleeps: a worker for the next loop, some 50 microseconds; the caller for the last task,
+ * which is worth more, for everybody waits for it. */
+enum { WORKER_SPINS = 4000, CALLER_SPINS = 10000, MAX_THREADS = 1024 };
 
 typedef struct worker {
     struct pool *pool;
@@ -24,14 +27,17 @@ struct pool {
     int started;                 /* worker threads that run                                    */
     pid_t process;               /* whose threads they are: a forked child has none of them    */
     pthread_mutex_t turn;        /* held by the caller whose loop runs                         */
-    pthread_mutex_t mutex;       /* guards sleeping                                            */
-    pthread_cond_t wake;
+    pthread_mutex_t mutex;       /* guards going to sleep                                      */
+    pthread_cond_t wake;         /* a loop starts                                              */
+    pthread_cond_t ended;        /* the last task of a loop is done                            */
+    int spins;                   /* 1: threads spin before they sleep; 0: there are more of them than processors */
     pool_task task;
     void *argument;
     _Alignas(64) atomic_uint epoch;      /* counts loops; a change starts the workers          */
     atomic_int sleepers;
     _Alignas(64) atomic_ullong ticket;   /* tasks of this loop in the upper half, next to hand out in the lower */
     _Alignas(64) atomic_int done;        /* tasks of this loop that are done                   */
+    atomic_int waiting;                  /* the caller sleeps until all are                    */
     atomic_int closing;
     worker workers[];
 };
@@ -45,19 +51,38 @@ static inline void relax(void) {
 /* A ticket says itself whether it is good: a worker that wakes late, between two loops, draws one that is not; one that
  * wakes in the next loop works on that. So nobody waits for a worker that has drawn nothing. */
 static void work(pool *pool, int index) {
-    int count = 0;
+    int count = 0, tasks;
     for (;;) {
         unsigned long long ticket = atomic_fetch_add_explicit(&pool->ticket, 1, memory_order_acquire);
-        if ((uint32_t)ticket >= (uint32_t)(ticket >> 32)) break;
+        tasks = (int)(ticket >> 32);
+        if ((uint32_t)ticket >= (uint32_t)tasks) break;
         pool->task(pool->argument, (int)(uint32_t)ticket, index);
         count++;
     }
-    if (count) atomic_fetch_add_explicit(&pool->done, count, memory_order_release);
+    /* The caller sets `waiting` and then looks at `done`, here it is the other way round: one of the two sees the other. */
+    if (!count || atomic_fetch_add(&pool->done, count) + count < tasks || !atomic_load(&pool->waiting)) return;
+    pthread_mutex_lock(&pool->mutex);
+    pthread_cond_signal(&pool->ended);
+    pthread_mutex_unlock(&pool->mutex);
+}
+
+/* The caller has nothing left to do, and workers may hold tasks. It may not spin for long: under a real-time policy it would
+ * keep a worker with a lower priority from the processor that this worker needs to finish. */
+static void wait_for_tasks(pool *pool, int tasks) {
+    for (int i = 0; i < pool->spins * CALLER_SPINS; i++) {
+        if (atomic_load_explicit(&pool->done, memory_order_acquire) == tasks) return;
+        relax();
+    }
+    pthread_mutex_lock(&pool->mutex);
+    atomic_store(&pool->waiting, 1);
+    while (atomic_load(&pool->done) < tasks) pthread_cond_wait(&pool->ended, &pool->mutex);
+    atomic_store(&pool->waiting, 0);
+    pthread_mutex_unlock(&pool->mutex);
 }
 
 static unsigned wait_for_epoch(pool *pool, unsigned seen) {
     unsigned now;
-    for (int i = 0; i < SPINS; i++) {
+    for (int i = 0; i < pool->spins * WORKER_SPINS; i++) {
         now = atomic_load_explicit(&pool->epoch, memory_order_acquire);
         if (now != seen) return now;
         relax();
@@ -100,6 +125,25 @@ static int allowed_processors(int *processors, int capacity) {
     return count;
 }
 
+/* A lock whose holder runs with the priority of whoever waits for it. */
+static void make_lock(pthread_mutex_t *lock) {
+    pthread_mutexattr_t how;
+    pthread_mutexattr_init(&how);
+    pthread_mutexattr_setprotocol(&how, PTHREAD_PRIO_INHERIT);
+    if (pthread_mutex_init(lock, &how)) pthread_mutex_init(lock, NULL);
+    pthread_mutexattr_destroy(&how);
+}
+
+/* With every signal blocked: a signal's handler runs in one of the program's own threads. */
+static int start_worker(worker *w) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int why = pthread_create(&w->thread, NULL, worker_main, w);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return why;
+}
+
 openpi_status pool_create(int threads, int pin, pool **out, openpi_error *error) {
     int processors[MAX_THREADS];
     int allowed = allowed_processors(processors, MAX_THREADS);
@@ -112,13 +156,15 @@ openpi_status pool_create(int threads, int pin, pool **out, openpi_error *error)
     memset(pool, 0, bytes);
     pool->threads = threads;
     pool->process = getpid();
-    pthread_mutex_init(&pool->turn, NULL);
-    pthread_mutex_init(&pool->mutex, NULL);
+    pool->spins = !allowed || threads <= allowed;
+    make_lock(&pool->turn);
+    make_lock(&pool->mutex);
     pthread_cond_init(&pool->wake, NULL);
+    pthread_cond_init(&pool->ended, NULL);
     for (int i = 1; i < threads; i++) {
         worker *w = &pool->workers[i];
         *w = (worker){pool, 0, i};
-        int why = pthread_create(&w->thread, NULL, worker_main, w);
+        int why = start_worker(w);
         if (why) {
             pool_close(pool);
             return report(error, OPENPI_SYSTEM, "worker thread %d of %d cannot be started: %s", i, threads, strerror(why));
@@ -145,6 +191,7 @@ void pool_close(pool *pool) {
     start_loop(pool);
     for (int i = 1; i <= pool->started; i++) pthread_join(pool->workers[i].thread, NULL);
     pthread_cond_destroy(&pool->wake);
+    pthread_cond_destroy(&pool->ended);
     pthread_mutex_destroy(&pool->mutex);
     pthread_mutex_destroy(&pool->turn);
     free(pool);
@@ -166,6 +213,6 @@ void pool_run(pool *pool, pool_task task, void *argument, int tasks) {
     atomic_store_explicit(&pool->ticket, (unsigned long long)tasks << 32, memory_order_release);
     start_loop(pool);
     work(pool, 0);
-    while (atomic_load_explicit(&pool->done, memory_order_acquire) < tasks) relax();
+    wait_for_tasks(pool, tasks);
     pthread_mutex_unlock(&pool->turn);
 }

@@ -1,8 +1,11 @@
 /* A fixed pool of worker threads for short parallel loops.
  *
  * The thread that calls pool_run works too, as one of `threads`. Several threads may call pool_run at once:
- * their loops take turns. Idle workers spin a few microseconds (loops follow each other closely during an
- * inference) and then sleep. */
+ * their loops take turns. Whoever waits, a worker for the next loop or the caller for the last task, spins
+ * a few microseconds (loops follow each other closely during an inference) and then sleeps.
+ *
+ * Workers block every signal. They have the scheduling policy and priority of the thread that calls
+ * pool_create; a caller with a higher one does not starve them, for it sleeps while they hold its tasks. */
 #ifndef BASE_THREADS_H
 #define BASE_THREADS_H
 
