@@ -135,13 +135,16 @@ static void bound_norm_qkv(problem *p, int r) {
         }
 }
 
-/* One query over so many keys. Scores are about 1 apart (operands have deviation 1, scale 1/√d), so no probability is
- * likely to exceed 40 times the mean. */
+/* One query over so many keys. Scores are about 1 apart (operands have deviation 1, scale 1/√d), so no
+ * probability is likely to exceed 40 times the mean; of loud queries one key has all of it, and scores and
+ * their errors are larger. */
 static double attention_error(const problem *p, int d, int keys) {
-    double spread = 1.7320508, score_error = products * unit * sqrt(d) + 16 * unit;
+    int loud = p->shape.options & SHAPE_LOUD ? LOUD : 1;
+    double spread = 1.7320508, score_error = (products * unit * sqrt(d) + 16 * unit) * loud;
     double error = 2 * score_error * spread + products * unit * spread;
     if (p->type == DTYPE_BF16)
-        error += 0x1p-7 * fmin(1, 40.0 / keys) * spread * (1 + 4e-3 * keys); /* probabilities that round the other way */
+        error += 0x1p-7 * fmin(1, 40.0 * loud / keys) * spread *
+                 (1 + 4e-3 * keys); /* probabilities that round the other way */
     return error;
 }
 

@@ -23,7 +23,11 @@ enum {
     SHAPE_BATCH = 1 << 17,       /* 64 samples                                                            */
     SHAPE_IMAGE = 1 << 18,       /* scores, values: of images, not of a cache                             */
     SHAPE_RAW = 1 << 19,         /* weights stay row-major                                                */
+    SHAPE_LOUD = 1 << 20,        /* queries LOUD times as large: exp of a score is infinite, in double too*/
 };
+
+/* A power of two, so that bf16 keeps its bits. Scores are about 512 apart, the largest of many above 710. */
+enum { LOUD = 512 };
 
 typedef enum role { ROLE_IN, ROLE_OUT, ROLE_INOUT, ROLE_KEYS, ROLE_VALUES } role;
 

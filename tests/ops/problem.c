@@ -198,10 +198,20 @@ static void make_norm_linear(maker *m) {
     maker_add_act(m, "out", AT(norm_linear.out), ROLE_OUT, scatter ? 2 * s->rows : s->rows, columns);
 }
 
+/* The first `columns` of each row. */
+static void make_loud(const problem *p, void *data, size_t width, size_t columns) {
+    for (size_t r = 0; data && r < (size_t)p->shape.rows; r++)
+        for (size_t i = r * width; i < r * width + columns; i++)
+            set(data, p->type, i, LOUD * problem_value(data, p->type, i));
+}
+
 static void make_image_attention(maker *m) {
     const op_shape *s = &m->p->shape;
+    size_t width = (size_t)s->heads * (size_t)s->head_dim;
     maker_add_rows(m, AT(image_attention.rows), 0);
-    maker_add_act(m, "qkv", AT(image_attention.qkv), ROLE_IN, s->rows, 3 * s->heads * s->head_dim);
+    maker_add_act(m, "qkv", AT(image_attention.qkv), ROLE_IN, s->rows, (int)(3 * width));
+    buffer *qkv = problem_buffer(m->p, "qkv");
+    if (qkv && s->options & SHAPE_LOUD) make_loud(m->p, qkv->data, 3 * width, width);
     maker_add_act(m, "out", AT(image_attention.out), ROLE_OUT, s->rows, s->heads * s->head_dim);
     m->p->op.image_attention.heads = s->heads;
     m->p->op.image_attention.head_dim = s->head_dim;
@@ -287,7 +297,10 @@ static void make_cache_attention(maker *m) {
     problem *p = m->p;
     const op_shape *s = &p->shape;
     maker_add_rows(m, AT(cache_attention.rows), 0);
-    maker_add_act(m, "q", AT(cache_attention.q), ROLE_IN, s->rows, s->heads * s->head_dim);
+    size_t width = (size_t)s->heads * (size_t)s->head_dim;
+    maker_add_act(m, "q", AT(cache_attention.q), ROLE_IN, s->rows, (int)width);
+    buffer *q = problem_buffer(p, "q");
+    if (q && s->options & SHAPE_LOUD) make_loud(p, q->data, width, width);
     maker_add_cache(m, AT(cache_attention.cache), s->keys + random_below(m->r, 40), s->keys);
     p->op.cache_attention.heads = s->heads;
     p->op.cache_attention.scale = 1 / sqrtf((float)s->head_dim);

@@ -101,7 +101,7 @@ static void add_scores(maker *m, size_t field, role role, int shares) {
         for (int h = 0; h < s->heads; h++)
             for (int j = 0, count = ((const int32_t *)keys->data)[r]; j < count; j++) {
                 double x = random_uniform(m->r);
-                float y = (float)(shares ? (1 + x) / count : 4 * x);
+                float y = (float)(shares ? (1 + x) / count : has(p, SHAPE_LOUD) ? 4 * LOUD * x : 4 * x);
                 scores[((size_t)r * (size_t)s->heads + (size_t)h) * (size_t)places + (size_t)j] =
                     p->type == DTYPE_BF16 && shares ? bf16_to_float(float_to_bf16(y)) : y;
             }
@@ -177,14 +177,16 @@ void bound_scores(problem *p, int r) {
         bounds_fill_row(p, problem_buffer(p, "scores"), line_of(p, r, h), p->op.scores.rows.keys[r], error);
 }
 
-/* exp's error grows with its argument, 8 at most; in bf16 the neighbour. */
+/* exp's error grows with its argument, 8 at most, and LOUD times that; in bf16 the neighbour. A share too
+ * small for fp32's normal numbers may be 0. */
 void bound_softmax(problem *p, int r) {
     const buffer *b = problem_buffer(p, "scores");
+    double part = has(p, SHAPE_LOUD) ? LOUD * 3e-6 : 3e-6, least = has(p, SHAPE_LOUD) ? 0x1p-120 : 0;
     for (int h = 0; h < p->shape.heads; h++)
         for (int j = 0; j < p->op.softmax.rows.keys[r]; j++) {
             double share = problem_value(b->expected, DTYPE_F32, line_of(p, r, h) + (size_t)j);
             bounds_fill_row(p, problem_buffer(p, "scores"), line_of(p, r, h) + (size_t)j, 1,
-                            share * (p->type == DTYPE_BF16 ? 0x1p-7 : 3e-6));
+                            least + share * (p->type == DTYPE_BF16 ? 0x1p-7 + (part - 3e-6) : part));
         }
 }
 
