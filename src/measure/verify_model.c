@@ -1,11 +1,12 @@
 /* Model goldens: prepared tensors and noise -> normalised actions, with every stage on the way.
  *
  *   the golden itself   inputs as generated, Euler steps and actions agree with each other
- *   fp32                times, image tokens, K and V, first suffix, velocities, x: 1e-3 of the tensor's largest value
- *   actions             against openpi's fp32, the batch as one call and then each sample alone
+ *   fp32                times, image tokens, K and V, first suffix, velocities, x: 1e-3 of the tensor's
+ * largest value actions             against openpi's fp32, the batch as one call, several times over, and
+ * each sample alone
  *
- * Rows of K and V are stored by their place in the padded prefix (768 + L); the engine has only the valid ones.
- * What recorded goldens have in common with these is in verify_model.h. */
+ * Rows of K and V are stored by their place in the padded prefix (768 + L); the engine has only the valid
+ * ones. What recorded goldens have in common with these is in verify_model.h. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -188,6 +189,35 @@ static void judge(verify_case *c, const golden_model *g, const char *what) {
     model_judge_actions(c, g, what, &d);
 }
 
+/* The golden's samples several times over, at least MANY in a call, each time in another order: what is wrong
+ * of late samples alone shows. */
+static openpi_status judge_many(verify_case *c, const golden_model *g, openpi_engine *engine,
+                                openpi_error *error) {
+    enum { MANY = 5 };
+    int B = (int)g->B, count = (MANY + B - 1) / B * B;
+    size_t one = (size_t)g->H * STATE;
+    openpi_session *session;
+    openpi_sample *samples;
+    float *noise, *actions;
+    distance d = {0};
+    TRY(case_take(c, (size_t)count, sizeof *samples, &samples, error));
+    TRY(case_take(c, (size_t)count * one, sizeof *noise, &noise, error));
+    TRY(case_take(c, (size_t)count * one, sizeof *actions, &actions, error));
+    for (int i = 0; i < count; i++) {
+        int b = (i + i / B) % B;
+        samples[i] = g->samples[b];
+        memcpy(noise + (size_t)i * one, g->noise + (size_t)b * one, one * sizeof *noise);
+    }
+    TRY(case_session(c, engine, count, (int)g->H, (int)g->N, (int)g->L, &session, error));
+    TRY(openpi_session_run(session, samples, count, noise, actions, NULL, error));
+    for (int i = 0; i < count; i++)
+        for (size_t j = 0; j < one; j++)
+            distance_add(&d, (double)actions[(size_t)i * one + j],
+                         (double)g->truth[(size_t)((i + i / B) % B) * one + j]);
+    model_judge_actions(c, g, "actions of a batch of many", &d);
+    return OPENPI_OK;
+}
+
 openpi_status model_judge(verify_case *c, golden_model *g, openpi_engine *engine, openpi_error *error) {
     openpi_session *session;
     stages s = {0};
@@ -204,6 +234,7 @@ openpi_status model_judge(verify_case *c, golden_model *g, openpi_engine *engine
     if (observed) stages_judge(c, g, &s);
     judge(c, g, "actions");
     if (g->B == 1 || c->options->batch_only) return OPENPI_OK;
+    TRY(judge_many(c, g, engine, error));
     TRY(case_session(c, engine, 1, H, N, L, &session, error));
     for (int64_t b = 0; b < g->B; b++)
         TRY(openpi_session_run(session, &g->samples[b], 1, g->noise + b * g->H * STATE, g->actions + b * g->H * STATE, NULL,

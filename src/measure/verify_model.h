@@ -40,7 +40,8 @@ openpi_status model_prepare(verify_case *c, golden_model *g, openpi_error *error
 /* Fails the case where the golden's own numbers do not follow from each other: x after a step is x before plus dt·v, the
  * actions are the last x, two fp32 models agree. A moved number that no bound is tight enough for shows here. */
 void model_consistent(verify_case *c, const golden_model *g);
-/* Runs the batch, and each sample alone, in a session of `engine`; judges times, stages (fp32) and actions. */
+/* Runs the batch, the batch several times over, and each sample alone, in a session of `engine`; judges
+ * times, stages (fp32) and actions. */
 openpi_status model_judge(verify_case *c, golden_model *g, openpi_engine *engine, openpi_error *error);
 
 /* Judges actions [count] of any unit against the bounds of the case's dtype and device. */
