@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "output.h"
+
 /* ---- reading the words ---------------------------------------------------------------------------- */
 
 static int read_batches(bench_job *j) {
@@ -28,7 +30,6 @@ static int read_batches(bench_job *j) {
 }
 
 static int read_words(bench_job *j, char **positional, int count) {
-    const char *const outputs[] = {j->v.json, j->v.svg, j->v.save};
     int end = END_FINE;
     if (j->v.best) {
         end = bench_read_file(j->v.best, &j->best);
@@ -42,8 +43,6 @@ static int read_words(bench_job *j, char **positional, int count) {
     if (end == END_FINE && j->v.changing_prompts && j->v.subject.prompt < 2)
         end = usage_error(&verb_bench, "--changing-prompts with --prompt %d: expected at least 2", j->v.subject.prompt);
     if (end == END_FINE && j->v.against) end = bench_read_file(j->v.against, &j->against);
-    for (size_t i = 0; i < sizeof outputs / sizeof *outputs && end == END_FINE; i++)
-        if (outputs[i]) end = file_writable(&verb_bench, outputs[i]);
     return end;
 }
 
@@ -148,8 +147,9 @@ static int measure_all(bench_job *j) {
 
 /* ---- results -------------------------------------------------------------------------------------- */
 
-static int save(bench_job *j) {
-    int end = json_save(&verb_bench, j->v.save, bench_json(j, "best"));
+/* Said once the file is there. */
+static int say_saved(const bench_job *j) {
+    int end = outputs_finish(&verb_bench);
     if (end != END_FINE) return end;
     printf("\n%s: saved as the best known; openpi bench --best %s --against %s measures against it\n", j->v.save, j->v.save,
            j->v.save);
@@ -162,7 +162,8 @@ static int finish(bench_job *j) {
     json_t *now = bench_json(j, "bench");
     if (end == END_FINE && j->against) json_object_set_new(now, "against", bench_compare(j, j->against, now, &verdict));
     if (end == END_FINE && j->v.json) end = json_save(&verb_bench, j->v.json, json_incref(now));
-    if (end == END_FINE && j->v.save) end = save(j);
+    if (end == END_FINE && j->v.save) end = json_save(&verb_bench, j->v.save, bench_json(j, "best"));
+    if (end == END_FINE && j->v.save) end = say_saved(j);
     json_decref(now);
     return end == END_FINE ? verdict : end;
 }
@@ -204,10 +205,10 @@ static const option_row options[] = {
     {OPTION_HEADING, "Results", NULL, NULL, 0, 0, 0},
     {OPTION_FLAG, "verbose", NULL, "also say how much of the model the tuner's table knows", AT(verbose), 0, 0},
     {OPTION_FLAG, "histogram", NULL, "also draw how the times are spread", AT(histogram), 0, 0},
-    {OPTION_TEXT, "json", "FILE", "also write the figures here", AT(json), 0, 0},
-    {OPTION_TEXT, "svg", "FILE", "also draw latency and samples/s against the batch", AT(svg), 0, 0},
+    {OPTION_OUTPUT, "json", "FILE", "also write the figures here", AT(json), 0, 0},
+    {OPTION_OUTPUT, "svg", "FILE", "also draw latency and samples/s against the batch", AT(svg), 0, 0},
     {OPTION_HEADING, "Best known", NULL, NULL, 0, 0, 0},
-    {OPTION_TEXT, "save", "FILE", "write configuration, figures and roofs as the best known", AT(save), 0, 0},
+    {OPTION_OUTPUT, "save", "FILE", "write configuration, figures and roofs as the best known", AT(save), 0, 0},
     {OPTION_TEXT, "best", "FILE", "run the configuration of such a file", AT(best), 0, 0},
     {OPTION_TEXT, "against", "FILE", "compare with such a file, relative to the roofs of both runs: worse by more than the "
      "tolerance ends with status 1", AT(against), 0, 0},

@@ -1,12 +1,12 @@
 /* The sweep as a picture: latency above, samples/s below, both against the batch, on the device's boundary. Published
  * series stand beside them as dashed lines, where this run is of their workload. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "bench.h"
 #include "chart.h"
+#include "output.h"
 #include "published.h"
 
 enum { OTHERS_MAX = 8, WIDTH = 720 };
@@ -73,19 +73,16 @@ static char *draw(const bench_job *j, int latency, int *height) {
 }
 
 int bench_plot(const bench_job *j) {
-    int heights[2] = {0}, bad = 0;
+    int heights[2] = {0};
     char *charts[] = {draw(j, 1, &heights[0]), draw(j, 0, &heights[1])};
-    FILE *file = charts[0] && charts[1] ? fopen(j->v.svg, "wb") : NULL;
-    int why = file ? 0 : charts[0] && charts[1] ? errno : ENOMEM;
-    if (file) {
-        fprintf(file, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\">\n%s"
-                      "<g transform=\"translate(0,%d)\">\n%s</g>\n</svg>\n", WIDTH, heights[0] + heights[1], WIDTH,
-                heights[0] + heights[1], charts[0], heights[0], charts[1]);
-        bad = ferror(file);
-        bad |= fclose(file) != 0;
-        if (bad) why = errno;
-    }
+    const int drawn = charts[0] && charts[1];
+    const int height = heights[0] + heights[1];
+    if (drawn)
+        fprintf(output_file(j->v.svg),
+                "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\">\n%s"
+                "<g transform=\"translate(0,%d)\">\n%s</g>\n</svg>\n",
+                WIDTH, height, WIDTH, height, charts[0], heights[0], charts[1]);
     free(charts[0]);
     free(charts[1]);
-    return why ? input_error(&verb_bench, "%s: cannot be written: %s", j->v.svg, strerror(why)) : END_FINE;
+    return drawn ? END_FINE : input_error(&verb_bench, "%s: cannot be written: out of memory", j->v.svg);
 }

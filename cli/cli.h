@@ -13,16 +13,18 @@
 /* How every verb ends. */
 enum {
     END_FINE = 0,
-    END_CHECK = 1,               /* a check failed: verify, bench --against, tune's last                   */
-    END_USAGE = 2,               /* bad usage or input                                                    */
+    END_CHECK = 1,               /* a check failed: verify, bench --against, ladder, tune's last          */
+    END_USAGE = 2,               /* bad usage or input, or a result that cannot be written                */
     END_DEVICE = 3,              /* the machine: no such device, device lost, out of memory               */
+    END_INTERRUPTED = 130,       /* SIGINT, SIGTERM or SIGHUP; see output.h                               */
 };
 
 typedef enum option_kind {
     OPTION_HEADING,              /* no option: `name` heads the rows that follow in the help page         */
-    OPTION_FLAG,                 /* int: 1 when given                                                     */
+    OPTION_FLAG,                 /* int: 1 when given. With the argument "[-]" a "-" may follow           */
     OPTION_TEXT,                 /* const char *                                                          */
     OPTION_TEXTS,                /* text_list: may be repeated                                            */
+    OPTION_OUTPUT,               /* const char *: a file to write; opened before the verb runs (output.h) */
     OPTION_INT,                  /* int, low … high                                                       */
     OPTION_U64,                  /* uint64_t                                                              */
     OPTION_BYTES,                /* uint64_t: 1000, 500MB, 2GB, 1GiB                                      */
@@ -194,9 +196,11 @@ void *allocate(size_t bytes);
 enum { NUMBER_TEXT = 32 };
 const char *number_text(double value, char text[NUMBER_TEXT]);
 
-/* Reads a whole file of at most 1 GB; free() it. Returns END_FINE or the code to end with. */
+/* Reads a whole file of at most 1 GB, "-" standard input; free() it. Returns END_FINE or the code to end with. */
 int file_load(const verb *verb, const char *path, char **bytes, size_t *count);
-/* Says now, not after minutes of work, that a file cannot be written. Leaves what is there alone. */
-int file_writable(const verb *verb, const char *path);
+/* What sentences call the file `path`: "standard input" for "-". */
+const char *input_name(const char *path);
+/* A path "-" may be read once. Returns END_FINE, or the code to end with, having said so. */
+int input_once(const verb *verb, const char *path);
 
 #endif

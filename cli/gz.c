@@ -2,9 +2,13 @@
 #include "gz.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <zlib.h>
+
+#include "output.h"
 
 enum { BLOCK = 1 << 16 };
 
@@ -17,10 +21,10 @@ struct gz {
     unsigned char block[BLOCK];
 };
 
-static gz *make(const verb *verb, const char *path, const char *mode) {
-    errno = 0;
-    gzFile file = gzopen(path, mode);
+static gz *make(const verb *verb, const char *path, int fd, const char *mode) {
+    gzFile file = fd >= 0 ? gzdopen(fd, mode) : NULL;
     if (!file) {
+        if (fd >= 0) close(fd);
         input_error(verb, *mode == 'w' ? "%s: cannot be written: %s" : "%s: cannot be opened: %s", path,
                     strerror(errno ? errno : ENOMEM));
         return NULL;
@@ -32,10 +36,15 @@ static gz *make(const verb *verb, const char *path, const char *mode) {
 
 gz *gz_create(const verb *verb, const char *path) {
     size_t length = strlen(path);
-    return make(verb, path, length > 3 && !strcmp(path + length - 3, ".gz") ? "wb6" : "wbT");
+    errno = 0;
+    return make(verb, path, dup(fileno(output_file(path))), length > 3 && !strcmp(path + length - 3, ".gz") ? "wb6" : "wbT");
 }
 
-gz *gz_open(const verb *verb, const char *path) { return make(verb, path, "rb"); }
+gz *gz_open(const verb *verb, const char *path) {
+    if (input_once(verb, path) != END_FINE) return NULL;
+    errno = 0;
+    return make(verb, input_name(path), strcmp(path, "-") ? open(path, O_RDONLY) : dup(STDIN_FILENO), "rb");
+}
 
 void gz_write(gz *g, const char *text, size_t bytes) {
     while (bytes && !g->failed) {

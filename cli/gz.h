@@ -6,10 +6,11 @@
 
 typedef struct gz gz;
 
-/* Writes gzip where the path ends in .gz. Errors of writing stay until the close. NULL with the reason said. */
+/* Writes to an output that is open (output.h), gzip where its path ends in .gz. Errors of writing stay until the
+ * close. NULL with the reason said. */
 gz *gz_create(const verb *verb, const char *path);
 void gz_write(gz *gz, const char *text, size_t bytes);
-/* Reads gzip or plain, whichever it is. NULL with the reason said. */
+/* Reads gzip or plain, whichever it is; "-" is standard input. NULL with the reason said. */
 gz *gz_open(const verb *verb, const char *path);
 /* The next byte, or -1 at the end or at an error, which gz_close tells of. */
 int gz_next(gz *gz);

@@ -130,7 +130,7 @@ static int inspect_run(const void *values, char **positional, int count) {
 #define AT(field) offsetof(inspect_values, field)
 
 static const option_row options[] = {
-    {OPTION_FLAG, "json", NULL, "print JSON", AT(json), 0, 0},
+    {OPTION_FLAG, "json", "[-]", "print JSON", AT(json), 0, 0},
     SYNTHETIC_OPTION(inspect_values, synthetic),
     {OPTION_HEADING, "As run would take it", NULL, NULL, 0, 0, 0},
     {OPTION_TEXT, "robot", "NAME|FILE", "a robot's name or JSON file, as in run", AT(robot), 0, 0},

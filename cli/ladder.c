@@ -5,6 +5,7 @@
 
 #include "chart.h"
 #include "measure/ladder.h"
+#include "output.h"
 #include "subject.h"
 #include "table.h"
 
@@ -189,7 +190,7 @@ static int save_json(const ladder_view *l) {
     return json_save(&verb_ladder, l->v->json, root);
 }
 
-static int save_svg(const ladder_view *l) {
+static void save_svg(const ladder_view *l) {
     const ladder_report *r = &l->report;
     chart_bar bars[LADDER_SWITCHES + 1];
     char labels[LADDER_SWITCHES + 1][64], notes[LADDER_SWITCHES + 1][48], title[120], subtitle[256];
@@ -205,12 +206,8 @@ static int save_svg(const ladder_view *l) {
     snprintf(title, sizeof title, "Ladder: %.2f ms to %.2f ms, %.2fx", r->foot_ms, r->top_ms, ratio(r->foot_ms, r->top_ms));
     snprintf(subtitle, sizeof subtitle, "%s, %s on %s (%s), batch %d", l->subject.source,
              r->info.dtype == OPENPI_F32 ? "f32" : "bf16", r->info.device, r->info.path, l->v->batch);
-    FILE *file = fopen(l->v->svg, "wb");
-    if (!file) return input_error(&verb_ladder, "%s: cannot be written", l->v->svg);
-    chart_bars(file, &(bar_chart){.head = {title, subtitle, 0}, .unit = "ms", .bars = bars, .count = count});
-    int bad = ferror(file) != 0;
-    bad |= fclose(file) != 0;
-    return bad ? input_error(&verb_ladder, "%s: cannot be written", l->v->svg) : END_FINE;
+    const bar_chart chart = {.head = {title, subtitle, 0}, .unit = "ms", .bars = bars, .count = count};
+    chart_bars(output_file(l->v->svg), &chart);
 }
 
 /* ---- running ---------------------------------------------------------------------------------------- */
@@ -256,12 +253,10 @@ static int ladder_verb_run(const void *values, char **positional, int count) {
     l->names[0].size = sizeof l->names[0];
     openpi_switches(l->names, LADDER_SWITCHES, &l->name_count, NULL);
     int end = subject_read(&l->subject, &verb_ladder, &v.subject, positional, count);
-    if (end == END_FINE && v.json) end = file_writable(&verb_ladder, v.json);
-    if (end == END_FINE && v.svg) end = file_writable(&verb_ladder, v.svg);
     if (end == END_FINE) end = climb(l, &v);
     if (end == END_FINE) print_all(l);
     if (end == END_FINE && v.json) end = save_json(l);
-    if (end == END_FINE && v.svg) end = save_svg(l);
+    if (end == END_FINE && v.svg) save_svg(l);
     if (end == END_FINE && l->report.failed) end = END_CHECK;
     free(l);
     return end;
@@ -283,8 +278,8 @@ static const option_row options[] = {
     {OPTION_INT, "warmup", "N", "runs a rung that do not count (default: 1; 5 on a GPU)", AT(warmup), 0, 100000},
     {OPTION_INT, "runs", "N", "runs a rung that count (default: 5; 20 on a GPU)", AT(runs), 1, 100000},
     {OPTION_HEADING, "Results", NULL, NULL, 0, 0, 0},
-    {OPTION_TEXT, "json", "FILE", "also write the figures here", AT(json), 0, 0},
-    {OPTION_TEXT, "svg", "FILE", "also draw the climb", AT(svg), 0, 0},
+    {OPTION_OUTPUT, "json", "FILE", "also write the figures here", AT(json), 0, 0},
+    {OPTION_OUTPUT, "svg", "FILE", "also draw the climb", AT(svg), 0, 0},
     SUBJECT_MACHINE_OPTIONS(ladder_values, subject),
     {0},
 };

@@ -4,8 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli.h"
+#include "output.h"
 
 const verb *const verbs[] = {&verb_run,     &verb_inspect, &verb_synth,   &verb_verify, &verb_bench, &verb_roof, &verb_ladder,
                              &verb_devices, &verb_report,  &verb_profile, &verb_trace,  &verb_tune,  NULL};
@@ -51,7 +53,11 @@ static int status_end(openpi_status status) {
 }
 
 int library_error(const verb *verb, const openpi_error *error) {
-    input_error(verb, "%s", error->message[0] ? error->message : openpi_status_text(error->status));
+    char sentence[sizeof error->message];
+    snprintf(sentence, sizeof sentence, "%s",
+             error->message[0] ? error->message : openpi_status_text(error->status));
+    outputs_rename_in(sentence, sizeof sentence);
+    input_error(verb, "%s", sentence);
     return status_end(error->status);
 }
 
@@ -73,9 +79,20 @@ const char *number_text(double value, char text[NUMBER_TEXT]) {
     return text;
 }
 
+const char *input_name(const char *path) { return strcmp(path, "-") ? path : "standard input"; }
+
+int input_once(const verb *verb, const char *path) {
+    static int taken;
+    if (strcmp(path, "-") || !taken++) return END_FINE;
+    return usage_error(verb, "two inputs are '-', but standard input can be read once");
+}
+
 int file_load(const verb *verb, const char *path, char **bytes, size_t *count) {
     enum { STEP = 1 << 20, LIMIT = 1 << 30 };
-    FILE *file = fopen(path, "rb");
+    int end = input_once(verb, path), standard = !strcmp(path, "-");
+    if (end != END_FINE) return end;
+    FILE *file = standard ? fdopen(dup(STDIN_FILENO), "rb") : fopen(path, "rb");
+    path = input_name(path);
     if (!file) return input_error(verb, "%s: cannot be opened: %s", path, strerror(errno));
     size_t room = STEP, at = 0, got;
     char *data = allocate(room);
@@ -102,16 +119,6 @@ int file_load(const verb *verb, const char *path, char **bytes, size_t *count) {
     return END_FINE;
 }
 
-int file_writable(const verb *verb, const char *path) {
-    FILE *there = fopen(path, "rb"), *file = fopen(path, "ab");
-    int why = errno;
-    if (there) fclose(there);
-    if (!file) return input_error(verb, "%s: cannot be written: %s", path, strerror(why));
-    fclose(file);
-    if (!there) remove(path);
-    return END_FINE;
-}
-
 int model_name_read(const verb *verb, const char *synthetic, char **positional, int count, model_name *out) {
     openpi_error error = OPENPI_ERROR_INIT;
     memset(out, 0, sizeof *out);
@@ -132,6 +139,19 @@ static const verb *find_verb(const char *name) {
     return NULL;
 }
 
+/* Every result that the words name, before any work. */
+static int open_outputs(const verb *verb, const void *values) {
+    char name[64];
+    int end = END_FINE;
+    for (const option_row *row = verb->options; row->name && end == END_FINE; row++) {
+        if (row->kind != OPTION_OUTPUT) continue;
+        const char *path = *(const char *const *)((const char *)values + row->offset);
+        snprintf(name, sizeof name, "--%s", row->name);
+        if (path) end = output_open(verb, name, path);
+    }
+    return end;
+}
+
 static int run_verb(const verb *verb, int argc, char **argv) {
     void *values = allocate(verb->values_bytes);
     char **positional;
@@ -139,9 +159,19 @@ static int run_verb(const verb *verb, int argc, char **argv) {
     memset(values, 0, verb->values_bytes);
     if (verb->defaults) memcpy(values, verb->defaults, verb->values_bytes);
     int end = options_parse(verb, argc, argv, values, &positional, &count);
-    if (end == END_FINE) end = verb->run(values, positional, count);
+    if (end == END_FINE) {
+        outputs_watch(verb);
+        end = open_outputs(verb, values);
+        if (end == END_FINE) end = verb->run(values, positional, count);
+    }
+    if (end < 0) end = END_FINE;           /* a help page */
+    if (end == END_FINE || end == END_CHECK) {
+        int saved = outputs_finish(verb);
+        if (saved != END_FINE) end = saved;
+    }
+    outputs_discard();
     free(values);
-    return end < 0 ? END_FINE : end;
+    return end;
 }
 
 int main(int argc, char **argv) {
@@ -152,13 +182,12 @@ int main(int argc, char **argv) {
     }
     const char *word = argv[1];
     const verb *verb = find_verb(word);
-    if (verb) end = run_verb(verb, argc - 1, argv + 1);
-    else if (!strcmp(word, "--help") || !strcmp(word, "-h")) help_all();
+    if (verb) return run_verb(verb, argc - 1, argv + 1);
+    if (!strcmp(word, "--help") || !strcmp(word, "-h")) help_all();
     else if (!strcmp(word, "--version")) printf("openpi %s\n", openpi_version());
     else if (!strcmp(word, "--man")) man_all();
     else if (word[0] == '-') end = usage_error(NULL, "unknown option '%s'", word);
     else end = usage_error(NULL, "there is no verb '%s'", word);
 
-    if (fflush(stdout) || ferror(stdout)) end = input_error(verb, "the result cannot be written: %s", strerror(errno));
-    return end;
+    return end == END_FINE ? outputs_finish(NULL) : end;
 }

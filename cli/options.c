@@ -62,7 +62,8 @@ static int take(const verb *verb, const option_row *row, const char *text, void 
     switch (row->kind) {
     case OPTION_HEADING: break;
     case OPTION_FLAG: *(int *)field = 1; break;
-    case OPTION_TEXT: *(const char **)field = text; break;
+    case OPTION_TEXT:
+    case OPTION_OUTPUT: *(const char **)field = text; break;
     case OPTION_TEXTS: {
         text_list *list = field;
         if (list->count == TEXT_LIST_MAX) return usage_error(verb, "--%s is given more than %d times", row->name, TEXT_LIST_MAX);
@@ -117,7 +118,8 @@ int options_parse(const verb *verb, int argc, char **argv, void *values, char **
     for (int i = 0; verb->options[i].name; i++) {
         const option_row *row = &verb->options[i];
         if (row->kind == OPTION_HEADING) continue;
-        longs[n++] = (struct option){row->name, row->argument ? required_argument : no_argument, NULL, CODE_ROW + i};
+        int argument = row->kind == OPTION_FLAG ? no_argument : required_argument;
+        longs[n++] = (struct option){row->name, argument, NULL, CODE_ROW + i};
     }
     longs[n++] = (struct option){"help", no_argument, NULL, CODE_HELP};
     longs[n++] = (struct option){"man", no_argument, NULL, CODE_MAN};
@@ -143,6 +145,7 @@ int options_parse(const verb *verb, int argc, char **argv, void *values, char **
         const option_row *row = &verb->options[code - CODE_ROW];
         if (given[code - CODE_ROW] && row->kind != OPTION_TEXTS) return usage_error(verb, "--%s is given twice", row->name);
         given[code - CODE_ROW] = 1;
+        if (row->kind == OPTION_FLAG && row->argument && optind < argc && !strcmp(argv[optind], "-")) optind++;
         if ((end = take(verb, row, optarg, values)) != END_FINE) return end;
     }
     *positional = argv + optind;
@@ -200,8 +203,11 @@ static void paragraphs(const char *text, int indent) {
     }
 }
 
-static const char *const ends_text = "0 fine; 1 a check failed (verify, bench --against); 2 bad usage or input; 3 the machine "
-                                     "(no such device, device lost, out of memory)";
+static const char *const ends_text = "0 fine; 1 a check failed (verify, bench --against, ladder); 2 bad usage "
+                                     "or input, or a result that cannot be written; 3 the machine (no such device, "
+                                     "device lost, out of memory); 130 interrupted (SIGINT, SIGTERM, SIGHUP). "
+                                     "Results are opened before the work begins and appear when they are whole: after "
+                                     "2, 3 and 130 none is left, and a file that was there is as it was";
 
 void help_verb(const verb *verb) {
     printf("openpi %s - %s\n\nUsage:\n", verb->name, verb->summary);

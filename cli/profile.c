@@ -216,7 +216,6 @@ static json_t *profile_json(const profile_job *j) {
 static int profile_verb_run(const void *values, char **positional, int count) {
     profile_job j = {.v = values};
     int end = subject_read(&j.subject, &verb_profile, &j.v->subject, positional, count);
-    if (end == END_FINE && j.v->json) end = file_writable(&verb_profile, j.v->json);
     if (end == END_FINE) end = measure(&j);
     if (end == END_FINE) {
         put_head(&j);
@@ -247,7 +246,7 @@ static const option_row options[] = {
     {OPTION_INT, "top", "N", "rows of the second table, 0 for all (default: 20)", AT(top), 0, 100000},
     {OPTION_INT, "warmup", "N", "calls that do not count (default: 2)", AT(warmup), 0, 100000},
     {OPTION_INT, "runs", "N", "timed calls, and as many plain ones (default: 10)", AT(runs), 1, 100000},
-    {OPTION_TEXT, "json", "FILE", "also write everything here, every operation of the plan a row", AT(json), 0, 0},
+    {OPTION_OUTPUT, "json", "FILE", "also write everything here, every operation of the plan a row", AT(json), 0, 0},
     SUBJECT_MACHINE_OPTIONS(profile_values, subject),
     {0},
 };

@@ -1,10 +1,10 @@
 /* openpi report: JSON files of the instruments in, one HTML page out. The words, the files, the order of the sections. */
 #include "report.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "output.h"
 #include "subject.h"
 
 typedef struct report_values {
@@ -43,18 +43,14 @@ static void put_files(report_page *page) {
     page_table_end(page);
 }
 
-static int put_page(report_page *page, const char *path) {
-    page->out = fopen(path, "wb");
-    if (!page->out) return input_error(&verb_report, "%s: cannot be written: %s", path, strerror(errno));
+static void put_page(report_page *page, const char *path) {
+    page->out = output_file(path);
     page_open(page);
     page_title(page);
     put_files(page);
     page_note(page, "Every number below stands in one of these files; hover over a mark of a chart to read it.");
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) sections[i](page);
     page_close(page);
-    int bad = ferror(page->out), why = errno;
-    if (fclose(page->out)) bad = 1, why = errno;
-    return bad ? input_error(&verb_report, "%s: cannot be written: %s", path, strerror(why)) : END_FINE;
 }
 
 static int report_verb_run(const void *values, char **positional, int count) {
@@ -67,14 +63,15 @@ static int report_verb_run(const void *values, char **positional, int count) {
     for (int i = 0; i < count && end == END_FINE; i++) {
         report_file *file = &page->files[i];
         *file = (report_file){.path = positional[i], .number = i + 1};
-        if (!strcmp(positional[i], v->out))
+        if (!strcmp(positional[i], v->out) && strcmp(v->out, "-"))
             end = usage_error(&verb_report, "--out is '%s', which is also a file to read", v->out);
         else end = json_open(&verb_report, file->path, NULL, &file->root);
         if (end != END_FINE) break;
         page->count++;
+        file->path = input_name(positional[i]);
         end = report_check(file);
     }
-    if (end == END_FINE) end = put_page(page, v->out);
+    if (end == END_FINE) put_page(page, v->out);
     for (int i = 0; i < page->count; i++) json_decref(page->files[i].root);
     free(page);
     return end;
@@ -83,7 +80,7 @@ static int report_verb_run(const void *values, char **positional, int count) {
 /* ---- the words ------------------------------------------------------------------------------------ */
 
 static const option_row options[] = {
-    {OPTION_TEXT, "out", "FILE", "write the page here; needed", offsetof(report_values, out), 0, 0},
+    {OPTION_OUTPUT, "out", "FILE", "write the page here; needed", offsetof(report_values, out), 0, 0},
     {0},
 };
 

@@ -71,7 +71,6 @@ static int roof_verb_run(const void *values, char **positional, int count) {
     bench_roofs roofs;
     v.subject.synthetic = "tiny";
     int end = subject_read(&subject, &verb_roof, &v.subject, positional, count);
-    if (end == END_FINE && v.json) end = file_writable(&verb_roof, v.json);
     if (end == END_FINE) end = subject_open(&subject, NULL);
     if (end == END_FINE && bench_measure_all_roofs(subject.engine, &roofs, &error) != OPENPI_OK)
         end = library_error(&verb_roof, &error);
@@ -88,7 +87,7 @@ static int roof_verb_run(const void *values, char **positional, int count) {
 static const roof_values defaults = {.subject = SUBJECT_DEFAULTS};
 
 static const option_row options[] = {
-    {OPTION_TEXT, "json", "FILE", "also write the figures here", offsetof(roof_values, json), 0, 0},
+    {OPTION_OUTPUT, "json", "FILE", "also write the figures here", offsetof(roof_values, json), 0, 0},
     {OPTION_HEADING, "Machine", NULL, NULL, 0, 0, 0},
     {OPTION_TEXT, "device", "NAME", "which device to measure, as `openpi devices` names it (default: cpu)", AT(device), 0, 0},
     {OPTION_INT, "threads", "N", "worker threads (default: every processor this process may use)", AT(threads), 1, 1024},

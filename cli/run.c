@@ -1,7 +1,6 @@
 /* openpi run: one observation in, a chunk of robot actions out.
  *
  * Everything small is read and checked before the weights are, so that a mistyped state costs no minute. */
-#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 #include "head.h"
 #include "measure/bench.h"
 #include "npy.h"
+#include "output.h"
 #include "plot.h"
 #include "progress.h"
 #include "table.h"
@@ -71,7 +71,8 @@ static int read_picture(job *j, const char *text) {
     int end = file_load(&verb_run, equals + 1, &bytes, &count);
     if (end != END_FINE) return end;
     uint8_t *pixels = NULL;
-    openpi_status status = openpi_image_decode(bytes, count, equals + 1, &pixels, &picture->height, &picture->width, &error);
+    openpi_status status = openpi_image_decode(bytes, count, input_name(equals + 1), &pixels, &picture->height,
+                                               &picture->width, &error);
     free(bytes);
     if (status != OPENPI_OK) return library_error(&verb_run, &error);
     picture->size = sizeof *picture;
@@ -90,6 +91,7 @@ static int read_state_json(job *j, const char *path) {
     if (end != END_FINE) return end;
     json_t *root = json_loadb(bytes, count, JSON_REJECT_DUPLICATES, &where);
     free(bytes);
+    path = input_name(path);
     if (!root) return input_error(&verb_run, "%s: line %d is not JSON: %s", path, where.line, where.text);
     json_t *list = json_is_object(root) ? json_object_get(root, "state") : root;
     if (!json_is_array(list)) {
@@ -109,7 +111,7 @@ static int read_state_json(job *j, const char *path) {
 
 static int read_state(job *j, const char *text) {
     size_t length = strlen(text);
-    if (length > 5 && !strcmp(text + length - 5, ".json")) return read_state_json(j, text);
+    if (!strcmp(text, "-") || (length > 5 && !strcmp(text + length - 5, ".json"))) return read_state_json(j, text);
     for (const char *at = text; *at;) {
         char *end;
         double value = strtod(at, &end);
@@ -136,6 +138,7 @@ static int read_noise(job *j, const char *path) {
     size_t count;
     int columns, end = file_load(&verb_run, path, &bytes, &count);
     if (end != END_FINE) return end;
+    path = input_name(path);
     const char *data = npy_read(bytes, count, &j->noise_rows, &columns, why);
     if (!data) end = input_error(&verb_run, "%s: %s", path, why);
     else if (columns != OPENPI_ACTION_DIM || j->noise_rows > OPENPI_MAX_HORIZON)
@@ -417,16 +420,6 @@ static void write_table(FILE *file, const job *j) {
     write_times(file, &j->timing);
 }
 
-/* Opens, writes, closes; a full disk is a sentence too. */
-static int write_file(const job *j, const char *path, void (*writer)(FILE *file, const job *j)) {
-    FILE *file = fopen(path, "wb");
-    if (!file) return input_error(&verb_run, "%s: cannot be written: %s", path, strerror(errno));
-    writer(file, j);
-    int bad = ferror(file);
-    if (fclose(file) || bad) return input_error(&verb_run, "%s: cannot be written: %s", path, strerror(errno));
-    return END_FINE;
-}
-
 static void write_plot(FILE *file, const job *j) {
     char title[512], below[256], text[160];
     snprintf(title, sizeof title, "%.200s%s%.400s%s", j->policy_info.robot, j->v->prompt ? ": “" : "",
@@ -442,14 +435,11 @@ static void write_plot(FILE *file, const job *j) {
                                       .rate_hz = openpi_policy_rate(j->policy)});
 }
 
-static int show(const job *j) {
+static void show(const job *j) {
     static void (*const writers[])(FILE *, const job *) = {write_table, write_table, write_json, write_csv, write_npy};
     void (*writer)(FILE *, const job *) = writers[j->v->format];
-    int end = j->v->plot ? write_file(j, j->v->plot, write_plot) : END_FINE;
-    if (end != END_FINE) return end;
-    if (j->v->out) return write_file(j, j->v->out, writer);
-    writer(stdout, j);
-    return END_FINE;
+    if (j->v->plot) write_plot(output_file(j->v->plot), j);
+    writer(j->v->out ? output_file(j->v->out) : stdout, j);
 }
 
 static void warn_truncated(const job *j) {
@@ -460,7 +450,10 @@ static void warn_truncated(const job *j) {
 
 static int run_run(const void *values, char **positional, int count) {
     job j = {.v = values};
-    if (j.v->format == FORMAT_NPY && !j.v->out && isatty(STDOUT_FILENO))
+    const int shown = !j.v->out || !strcmp(j.v->out, "-");
+    if (j.v->plot && !strcmp(j.v->plot, "-") && !j.v->out && j.v->format > FORMAT_TABLE)
+        return usage_error(&verb_run, "the plot and the result are both to go to standard output: give --out FILE");
+    if (j.v->format == FORMAT_NPY && shown && isatty(STDOUT_FILENO))
         return usage_error(&verb_run, "--format npy is binary: give --out FILE, or send stdout to a file");
     int end = model_name_read(&verb_run, j.v->synthetic, positional, count, &j.model);
     if (end == END_FINE) end = read_inputs(&j);
@@ -470,7 +463,7 @@ static int run_run(const void *values, char **positional, int count) {
         end = load(&j);
     }
     if (end == END_FINE) end = compute(&j);
-    if (end == END_FINE) end = show(&j);
+    if (end == END_FINE) show(&j);
 
     openpi_session_close(j.session);
     openpi_engine_close(j.engine);
@@ -530,8 +523,8 @@ static const option_row options[] = {
      "table (default) for people; json {\"actions\": [[…]], \"timing\": {…}}; csv with a head line; npy "
      "float64 [horizon, actions]",
      AT(format), 0, 0},
-    {OPTION_TEXT, "plot", "FILE", "also draw the chunk into this SVG file", AT(plot), 0, 0},
-    {OPTION_TEXT, "out", "FILE", "write the result here instead of to stdout", AT(out), 0, 0},
+    {OPTION_OUTPUT, "plot", "FILE", "also draw the chunk into this SVG file", AT(plot), 0, 0},
+    {OPTION_OUTPUT, "out", "FILE", "write the result here instead of to stdout", AT(out), 0, 0},
     {OPTION_HEADING, "Machine", NULL, NULL, 0, 0, 0},
     MACHINE_OPTIONS(run_values, machine),
     {0},

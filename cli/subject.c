@@ -1,10 +1,11 @@
 /* The model, the machine and the workload of an instrument. */
 #include "subject.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "output.h"
 
 /* ---- the words ------------------------------------------------------------------------------------ */
 
@@ -121,15 +122,12 @@ json_t *subject_json(const subject *s, const char *kind) {
 /* ---- files ---------------------------------------------------------------------------------------- */
 
 int json_save(const verb *verb, const char *path, json_t *root) {
-    FILE *file = root ? fopen(path, "wb") : NULL;
-    int why = file ? 0 : root ? errno : ENOMEM, bad = !file || json_dumpf(root, file, JSON_INDENT(1) | JSON_REAL_PRECISION(7));
-    if (file) {
-        bad |= fputc('\n', file) == EOF;
-        bad |= fclose(file) != 0;
-        if (bad) why = errno;
-    }
+    char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(7)) : NULL;
     json_decref(root);
-    return bad ? input_error(verb, "%s: cannot be written: %s", path, strerror(why)) : END_FINE;
+    if (!text) return input_error(verb, "%s: cannot be written: out of memory", path);
+    fprintf(output_file(path), "%s\n", text);
+    free(text);
+    return END_FINE;
 }
 
 int json_open(const verb *verb, const char *path, const char *kind, json_t **root) {
@@ -140,6 +138,7 @@ int json_open(const verb *verb, const char *path, const char *kind, json_t **roo
     if (end != END_FINE) return end;
     *root = json_loadb(bytes, count, JSON_REJECT_DUPLICATES, &where);
     free(bytes);
+    path = input_name(path);
     if (!*root) return input_error(verb, "%s: line %d is not JSON: %s", path, where.line, where.text);
     const char *is = json_string_value(json_object_get(*root, "kind"));
     long long format = json_integer_value(json_object_get(*root, "format"));

@@ -68,9 +68,9 @@ void subject_close(subject *subject);
 void subject_print(const subject *subject);
 /* {"kind", "format": 1, "version", "model", "machine", "workload", "ready_ms"} of an opened subject. */
 json_t *subject_json(const subject *subject, const char *kind);
-/* Writes `root` and gives it up. */
+/* Writes `root` into an output that is open (output.h), and gives it up. */
 int json_save(const verb *verb, const char *path, json_t *root);
-/* Reads a file that json_save wrote. `kind`: what its "kind" must be, NULL: any. */
+/* Reads a file that json_save wrote, "-" standard input. `kind`: what its "kind" must be, NULL: any. */
 int json_open(const verb *verb, const char *path, const char *kind, json_t **root);
 
 #endif

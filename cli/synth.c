@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "cli.h"
+#include "output.h"
 #include "progress.h"
 
 typedef struct synth_values {
@@ -23,11 +24,17 @@ static int synth_run(const void *values, char **positional, int count) {
     if (!v->preset && !v->dims) return usage_error(&verb_synth, "no sizes: give --preset full|tiny|odd or --dims JSON");
     if (openpi_dims_parse(v->preset ? presets[v->preset - 1] : v->dims, &synthetic.dims, &error) != OPENPI_OK)
         return library_error(&verb_synth, &error);
+    int end = output_open_folder(&verb_synth, "DIR", positional[0]);
+    if (end != END_FINE) return end;
     progress_start(&bar);
     openpi_status status =
-        openpi_synthetic_write(&synthetic, positional[0], v->shard_bytes, v->threads, progress_show, &bar, &error);
+        openpi_synthetic_write(&synthetic, output_folder(positional[0]), v->shard_bytes, v->threads, progress_show, &bar, &error);
     progress_end(&bar);
-    if (status != OPENPI_OK) return library_error(&verb_synth, &error);
+    if (status != OPENPI_OK) end = library_error(&verb_synth, &error);
+    if (status == OPENPI_SYSTEM) return END_USAGE;         /* a file that cannot be written, as with every verb */
+    if (end != END_FINE) return end;
+    end = outputs_finish(&verb_synth);
+    if (end != END_FINE) return end;
     printf("%s\n", positional[0]);
     return END_FINE;
 }

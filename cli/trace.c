@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "output.h"
 #include "subject.h"
 
 typedef struct trace_values {
@@ -66,7 +67,7 @@ static int record(const trace_values *v, char **positional, int count) {
     if (end == END_FINE && count > 1 && v->subject.synthetic)
         return usage_error(&verb_trace,
                            "CHECKPOINT and --synthetic contradict each other: the weights are either read or made");
-    if (end == END_FINE) end = file_writable(&verb_trace, positional[0]);
+    if (end == END_FINE) end = output_open(&verb_trace, "FILE", positional[0]);
     if (end == END_FINE) end = subject_open(&s, NULL);
     if (end == END_FINE) end = subject_session(&s, 1, 0, &session);
     if (end == END_FINE) {
@@ -82,6 +83,7 @@ static int record(const trace_values *v, char **positional, int count) {
         openpi_policy_close(policy);
         end = status == OPENPI_OK ? trace_write(&verb_trace, positional[0], &t, device, trace_head(&s, &t))
                                   : library_error(&verb_trace, &error);
+        if (end == END_FINE) end = outputs_finish(&verb_trace);
         if (end == END_FINE) put_recorded(positional[0], &t);
     }
     trace_free(&t);
@@ -119,7 +121,7 @@ static const option_row options[] = {
     {OPTION_FLAG, "analyze", NULL, "read one trace or two, plain or gzipped, and print where their time goes", AT(analyze), 0,
      0},
     {OPTION_INT, "top", "N", "rows of kernels without a place, 0 for all (default: 20)", AT(top), 0, 1000000},
-    {OPTION_TEXT, "json", "FILE", "also write the sums here", AT(json), 0, 0},
+    {OPTION_OUTPUT, "json", "FILE", "also write the sums here", AT(json), 0, 0},
     SUBJECT_MACHINE_OPTIONS(trace_values, subject),
     {0},
 };

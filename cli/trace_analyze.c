@@ -188,11 +188,13 @@ static json_t *file_json(const char *path, const trace_file *f) {
 }
 
 int trace_analyze(const verb *verb, const trace_reading_options *o, char **paths, int count) {
-    analysis a = {.o = o, .paths = paths, .count = count < FILES ? count : FILES};
-    int end = o->json ? file_writable(verb, o->json) : END_FINE;
+    char *names[FILES] = {NULL};
+    analysis a = {.o = o, .paths = names, .count = count < FILES ? count : FILES};
+    int end = END_FINE;
     for (int i = 0; i < a.count && end == END_FINE; i++) {
         end = trace_read(verb, paths[i], &a.files[i]);
         settle(&a, &a.files[i]);
+        names[i] = (char *)(uintptr_t)input_name(paths[i]);
     }
     if (end == END_FINE) put_analysis(&a);
     if (end == END_FINE && o->json) {

@@ -247,7 +247,7 @@ int trace_read(const verb *verb, const char *path, trace_file *out) {
     openpi_error error = OPENPI_ERROR_INIT;
     *out = (trace_file){.breakdown = breakdown_create()};
     if (!out->breakdown) return input_error(verb, "%s: out of memory", path);
-    reader r = {.verb = verb, .path = path, .file = gz_open(verb, path), .line = 1, .next = ' ', .out = out};
+    reader r = {.verb = verb, .path = input_name(path), .file = gz_open(verb, path), .line = 1, .next = ' ', .out = out};
     if (!r.file) return END_USAGE;
     read_all(&r);
     free(r.text);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "output.h"
 #include "roof.h"
 #include "subject.h"
 #include "table.h"
@@ -67,10 +68,8 @@ static int read_words(tune_job *j) {
     if (!v->out && !v->json) fprintf(stderr, "openpi tune: neither --out nor --json: the table is only shown\n");
     if (v->out && strlen(v->out) + 6 > sizeof j->journal)
         return usage_error(&verb_tune, "--out is longer than %zu bytes", sizeof j->journal - 6);
-    if (v->out) snprintf(j->journal, sizeof j->journal, "%s.part", v->out);
-    if (v->out) end = file_writable(&verb_tune, v->out);
-    if (end == END_FINE && v->json) end = file_writable(&verb_tune, v->json);
-    return end;
+    if (v->out && output_is_regular(v->out)) snprintf(j->journal, sizeof j->journal, "%s.part", v->out);
+    return END_FINE;
 }
 
 /* ---- progress: what is running, how far, how long still ------------------------------------------- */
@@ -108,8 +107,10 @@ static void show_tuning(void *user, const char *what, uint64_t done, uint64_t to
 /* ---- measuring ------------------------------------------------------------------------------------ */
 
 static int ends(tune_job *j, const openpi_error *error) {
+    const size_t journal = strlen(j->journal);
     clear_line(j);
-    return library_error(&verb_tune, error);
+    int end = library_error(&verb_tune, error);
+    return journal && !strncmp(error->message, j->journal, journal) ? END_USAGE : end;   /* a file like any other */
 }
 
 /* Every plan that is asked for, of the variant that is open. */
@@ -296,10 +297,15 @@ static int finish(tune_job *j) {
         if (end != END_FINE) return end;
     }
     if (!j->v->out) return END_FINE;
-    if (tune_save(&j->tune, j->v->out, &error) != OPENPI_OK) {
+    FILE *file = output_file(j->v->out);
+    if (tune_write(&j->tune, j->v->out, file, &error) != OPENPI_OK) {
         int end = library_error(&verb_tune, &error);
+        output_drop(j->v->out);
         return tune_slowed(&j->tune) ? END_CHECK : end;
     }
+    int end = outputs_finish(&verb_tune);
+    if (end != END_FINE) return end;
+    tune_forget_journal(&j->tune);
     printf("%s: written\n", j->v->out);
     return END_FINE;
 }
@@ -327,10 +333,10 @@ static const option_row options[] = {
     {OPTION_TEXT, "horizons", "N[,N]", "actions of the chunk (default: 10,50)", AT(horizons), 0, 0},
     {OPTION_TEXT, "prompts", "N[,N]", "most prompt tokens of a session (default: 20 and the model's own)", AT(prompts), 0, 0},
     {OPTION_HEADING, "Measuring", NULL, NULL, 0, 0, 0},
-    {OPTION_TEXT, "out", "FILE", "write the table here; FILE.part is the journal that a run that was stopped goes on from",
+    {OPTION_OUTPUT, "out", "FILE", "write the table here; FILE.part is the journal that a run that was stopped goes on from",
      AT(out), 0, 0},
     {OPTION_FLAG, "fresh", NULL, "forget a journal that is there", AT(fresh), 0, 0},
-    {OPTION_TEXT, "json", "FILE", "also write everything that was measured here", AT(json), 0, 0},
+    {OPTION_OUTPUT, "json", "FILE", "also write everything that was measured here", AT(json), 0, 0},
     {OPTION_INT, "rounds", "N", "times that a candidate near the best is timed (default: 11)", AT(rounds), 1, 64},
     {OPTION_FLAG, "no-library", NULL, "do not time cuBLASLt for comparison", AT(no_library), 0, 0},
     SUBJECT_MACHINE_OPTIONS(tune_values, subject),

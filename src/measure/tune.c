@@ -362,14 +362,14 @@ const tune_pair *tune_slowed(const tune *t) {
     return worst;
 }
 
-openpi_status tune_save(const tune *t, const char *path, openpi_error *error) {
+openpi_status tune_write(const tune *t, const char *name, FILE *file, openpi_error *error) {
     const tune_pair *slowed = tune_slowed(t);
     if (slowed)
         return report(error, OPENPI_BAD_INPUT,
                       "%s: not written: with this table a call of %s, batch %d, horizon %d, prompt %d, %d camera%s takes %.4g "
                       "ms, without it %.4g ms (slower in %d of %d rounds): tune again on a machine that does nothing else, "
                       "with --fresh",
-                      path, slowed->variant == OPENPI_PI05 ? "π0.5" : "π0", slowed->batch, slowed->horizon, slowed->max_prompt,
+                      name, slowed->variant == OPENPI_PI05 ? "π0.5" : "π0", slowed->batch, slowed->horizon, slowed->max_prompt,
                       slowed->cameras, slowed->cameras == 1 ? "" : "s", slowed->after_ms, slowed->before_ms, slowed->slower,
                       slowed->rounds);
     tuning table = {.machine = t->machine};
@@ -381,11 +381,11 @@ openpi_status tune_save(const tune *t, const char *path, openpi_error *error) {
     char *text = root ? json_text(root, JSON_INDENT(1) | JSON_REAL_PRECISION(7)) : NULL;
     json_decref(root);
     if (!text) return report_no_memory(error, 4096, "the tuning table");
-    FILE *file = fopen(path, "w");
-    int failed = !file || fprintf(file, "%s\n", text) < 0;
-    if (file && fclose(file)) failed = 1;
+    fprintf(file, "%s\n", text);
     free(text);
-    if (failed) return report(error, OPENPI_SYSTEM, "%s: the table cannot be written", path);
-    if (t->options.journal) remove(t->options.journal);
     return OPENPI_OK;
+}
+
+void tune_forget_journal(const tune *t) {
+    if (t->options.journal) remove(t->options.journal);
 }

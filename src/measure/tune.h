@@ -1,6 +1,6 @@
 /* Tuning: every way to run every shape of a plan, timed; the winners tried inside the whole plan; the table of what stays.
  *
- *   tune_open -> tune_plan for every plan asked for -> tune_save -> tune_close
+ *   tune_open -> tune_plan for every plan asked for -> tune_write -> tune_forget_journal -> tune_close
  *
  * A shape is timed where it stands in the plan: all layers that have it, one after the other, so that their weights come
  * from memory as they do in a call; where one op has few weights, the plan's largest op runs in between and its time is taken
@@ -10,6 +10,8 @@
  * What has been measured goes to a journal at once, line by line; a run that was killed goes on behind its last line. */
 #ifndef MEASURE_TUNE_H
 #define MEASURE_TUNE_H
+
+#include <stdio.h>
 
 #include "model/tuning.h"
 
@@ -91,9 +93,11 @@ openpi_status tune_plan(tune *tune, struct openpi_engine *engine, const tune_pla
 /* The plan that the table slows most beyond chance, NULL: none. Slower is: a longer median, and the table's run the longer
  * one in so many rounds that a fair coin would fall so in less than one case of a hundred. */
 const tune_pair *tune_slowed(const tune *tune);
-/* Writes the table over what is there and removes the journal. Refuses a table that slows a plan (tune_slowed): then
- * both files stay as they are. */
-openpi_status tune_save(const tune *tune, const char *path, openpi_error *error);
+/* Writes the table into an open file, which sentences call `name`; errors of writing stay in the file. Refuses a
+ * table that slows a plan (tune_slowed): then nothing is written. */
+openpi_status tune_write(const tune *tune, const char *name, FILE *file, openpi_error *error);
+/* Removes the journal: the table is where it belongs. */
+void tune_forget_journal(const tune *tune);
 void tune_close(tune *tune);
 
 /* Operations of the session's plan whose shape its engine's table knows, and those with several ways whose shape it does not;
