@@ -74,7 +74,16 @@ extern const verb verb_profile, verb_trace, verb_roof;
 extern const verb verb_report;
 extern const verb verb_ladder;
 extern const verb verb_tune;
-extern const verb *const verbs[];          /* NULL-terminated, in the order of `openpi --help`            */
+
+/* The verbs by what they are for, in the order of `openpi --help`. The one list that there is. */
+enum { GROUP_VERBS = 8 };
+typedef struct verb_group {
+    const char *title;                     /* NULL ends the list of groups                                */
+    const verb *verbs[GROUP_VERBS];        /* NULL-terminated                                             */
+} verb_group;
+extern const verb_group verb_groups[];
+/* The verb at a place of that list, NULL behind its end. */
+const verb *verb_at(int place);
 
 /* What every verb that computes may be told about the machine. Put MACHINE_OPTIONS(struct, member) into its table. */
 typedef struct machine_values {

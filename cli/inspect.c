@@ -8,6 +8,7 @@
 #include "cli.h"
 #include "head.h"
 #include "table.h"
+#include "words.h"
 
 typedef struct inspect_values {
     const char *synthetic, *robot, *config, *norm_stats, *tokenizer;
@@ -27,10 +28,20 @@ static void put_scaled(double value, const char *const units[3]) {
     else printf("%.0f", value);
 }
 
+/* The library's sentence, with its fields as the options that they are. */
+static void put_reason(const char *text) {
+    openpi_error reason = {0};
+    char sentence[SENTENCE_TEXT];
+    snprintf(reason.message, sizeof reason.message, "%s", text);
+    words_translate(&verb_inspect, &reason, sentence);
+    fputs(sentence, stdout);
+}
+
 static void put_scalar(const char *key, const json_t *value) {
     static const char *const bytes[] = {"GB", "MB", "kB"}, *const count[] = {"billion", "million", "thousand"};
     char number[NUMBER_TEXT];
-    if (json_is_string(value)) fputs(json_string_value(value), stdout);
+    if (json_is_string(value) && !strcmp(key, "reason")) put_reason(json_string_value(value));
+    else if (json_is_string(value)) fputs(json_string_value(value), stdout);
     else if (json_is_boolean(value)) fputs(json_is_true(value) ? "yes" : "no", stdout);
     else if (json_is_null(value)) fputs("-", stdout);
     else if (json_is_integer(value) && (ends_with(key, "bytes") || !strcmp(key, "memory")))

@@ -8,9 +8,25 @@
 
 #include "cli.h"
 #include "output.h"
+#include "words.h"
 
-const verb *const verbs[] = {&verb_run,     &verb_inspect, &verb_synth,   &verb_verify, &verb_bench, &verb_roof, &verb_ladder,
-                             &verb_devices, &verb_report,  &verb_profile, &verb_trace,  &verb_tune,  NULL};
+const verb_group verb_groups[] = {
+    {"Run a policy", {&verb_run}},
+    {"Look at checkpoints", {&verb_inspect, &verb_synth}},
+    {"Look at the machine", {&verb_devices, &verb_roof}},
+    {"Prove that it computes right", {&verb_verify}},
+    {"Measure", {&verb_bench, &verb_profile, &verb_trace, &verb_ladder}},
+    {"Make it faster", {&verb_tune}},
+    {"Show what was measured", {&verb_report}},
+    {0},
+};
+
+const verb *verb_at(int place) {
+    for (const verb_group *group = verb_groups; group->title; group++)
+        for (int i = 0; group->verbs[i]; i++)
+            if (!place--) return group->verbs[i];
+    return NULL;
+}
 
 static void say(const verb *verb, const char *format, va_list list) {
     fprintf(stderr, verb ? "openpi %s: " : "openpi: ", verb ? verb->name : "");
@@ -53,9 +69,8 @@ static int status_end(openpi_status status) {
 }
 
 int library_error(const verb *verb, const openpi_error *error) {
-    char sentence[sizeof error->message];
-    snprintf(sentence, sizeof sentence, "%s",
-             error->message[0] ? error->message : openpi_status_text(error->status));
+    char sentence[SENTENCE_TEXT];
+    words_translate(verb, error, sentence);
     outputs_rename_in(sentence, sizeof sentence);
     input_error(verb, "%s", sentence);
     return status_end(error->status);
@@ -134,9 +149,35 @@ int model_name_read(const verb *verb, const char *synthetic, char **positional, 
 }
 
 static const verb *find_verb(const char *name) {
-    for (int i = 0; verbs[i]; i++)
-        if (!strcmp(verbs[i]->name, name)) return verbs[i];
+    const verb *v;
+    for (int i = 0; (v = verb_at(i)); i++)
+        if (!strcmp(v->name, name)) return v;
     return NULL;
+}
+
+static int no_verb(const char *word) {
+    char text[GUESS_TEXT];
+    const verb *v;
+    guess g;
+    guess_start(&g, word, strlen(word));
+    for (int i = 0; (v = verb_at(i)); i++) guess_offer(&g, v->name, strlen(v->name));
+    guess_offer(&g, "help", 4);
+    return usage_error(NULL, "there is no verb '%s'%s", word, guess_text(&g, "", text));
+}
+
+static void list_verbs(void) {
+    const verb *v;
+    for (int i = 0; (v = verb_at(i)); i++) printf("%s\n", v->name);
+}
+
+/* openpi help [VERB] */
+static int help(int argc, char **argv) {
+    const verb *verb = argc > 1 ? find_verb(argv[1]) : NULL;
+    if (argc > 2) return usage_error(NULL, "unexpected argument '%s' after help VERB", argv[2]);
+    if (argc > 1 && !verb) return no_verb(argv[1]);
+    if (verb) help_verb(verb);
+    else help_all();
+    return END_FINE;
 }
 
 /* Every result that the words name, before any work. */
@@ -186,8 +227,10 @@ int main(int argc, char **argv) {
     if (!strcmp(word, "--help") || !strcmp(word, "-h")) help_all();
     else if (!strcmp(word, "--version")) printf("openpi %s\n", openpi_version());
     else if (!strcmp(word, "--man")) man_all();
+    else if (!strcmp(word, "--verbs")) list_verbs();
+    else if (!strcmp(word, "help")) end = help(argc - 1, argv + 1);
     else if (word[0] == '-') end = usage_error(NULL, "unknown option '%s'", word);
-    else end = usage_error(NULL, "there is no verb '%s'", word);
+    else end = no_verb(word);
 
     return end == END_FINE ? outputs_finish(NULL) : end;
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "words.h"
 
 enum { ROWS_MAX = 64, CODE_ROW = 1000, CODE_HELP = 1, CODE_MAN = 2, WIDTH = 96, INDENT = 26 };
 
@@ -56,6 +57,19 @@ static int choice(const char *choices, const char *text) {
     }
 }
 
+static int wrong_choice(const verb *verb, const option_row *row, const char *text) {
+    char guessed[GUESS_TEXT];
+    guess g;
+    guess_start(&g, text, strlen(text));
+    for (const char *at = row->argument; *at; at += strspn(at, "|")) {
+        size_t length = strcspn(at, "|");
+        guess_offer(&g, at, length);
+        at += length;
+    }
+    return usage_error(verb, "--%s is '%s', expected one of %s%s", row->name, text, row->argument,
+                       guess_text(&g, "", guessed));
+}
+
 static int take(const verb *verb, const option_row *row, const char *text, void *values) {
     void *field = (char *)values + row->offset;
     uint64_t number;
@@ -85,7 +99,7 @@ static int take(const verb *verb, const option_row *row, const char *text, void 
         break;
     case OPTION_CHOICE: {
         int place = choice(row->argument, text);
-        if (!place) return usage_error(verb, "--%s is '%s', expected one of %s", row->name, text, row->argument);
+        if (!place) return wrong_choice(verb, row, text);
         *(int *)field = place;
         break;
     }
@@ -109,6 +123,16 @@ static int check_conflicts(const verb *verb, const unsigned char *given, int pos
                            *pair->b ? pair->b : verb->positional, pair->why);
     }
     return END_FINE;
+}
+
+static int wrong_option(const verb *verb, const char *text) {
+    char guessed[GUESS_TEXT];
+    guess g;
+    guess_start(&g, text + 2, strcspn(text + 2, "="));
+    for (const option_row *row = verb->options; row->name; row++)
+        if (row->kind != OPTION_HEADING) guess_offer(&g, row->name, strlen(row->name));
+    guess_offer(&g, "help", 4);
+    return usage_error(verb, "unknown or ambiguous option '%s'%s", text, guess_text(&g, "--", guessed));
 }
 
 int options_parse(const verb *verb, int argc, char **argv, void *values, char ***positional, int *count) {
@@ -141,7 +165,7 @@ int options_parse(const verb *verb, int argc, char **argv, void *values, char **
         if (code == '?' && optopt >= CODE_ROW)
             return usage_error(verb, "option '--%s' takes no argument", verb->options[optopt - CODE_ROW].name);
         if (code == '?' && optopt > CODE_MAN) return usage_error(verb, "unknown option '-%c'", optopt);
-        if (code == '?') return usage_error(verb, "unknown or ambiguous option '%s'", argv[optind - 1]);
+        if (code == '?') return wrong_option(verb, argv[optind - 1]);
         const option_row *row = &verb->options[code - CODE_ROW];
         if (given[code - CODE_ROW] && row->kind != OPTION_TEXTS) return usage_error(verb, "--%s is given twice", row->name);
         given[code - CODE_ROW] = 1;
@@ -257,11 +281,15 @@ static const example all_examples[] = {
 void help_all(void) {
     printf("openpi %s\n\n", openpi_version());
     paragraphs(about, 0);
-    printf("\nUsage:\n  openpi VERB [options]\n\nVerbs:\n");
-    for (int i = 0; verbs[i]; i++) printf("  %-10s%s\n", verbs[i]->name, verbs[i]->summary);
+    printf("\nUsage:\n  openpi VERB [options]\n");
+    for (const verb_group *group = verb_groups; group->title; group++) {
+        printf("\n%s:\n", group->title);
+        for (const verb *const *v = group->verbs; *v; v++) printf("  %-10s%s\n", (*v)->name, (*v)->summary);
+    }
     printf("\nExamples:\n");
     for (int i = 0; all_examples[i].command; i++) printf("  # %s\n  %s\n", all_examples[i].comment, all_examples[i].command);
-    printf("\nOther:\n  openpi VERB --help      options and examples of a verb\n  openpi --version        the version\n");
+    printf("\nOther:\n  openpi help VERB        options and examples of a verb; also openpi VERB --help\n"
+           "  openpi --verbs          the verbs, one a line\n  openpi --version        the version\n");
     printf("\nExit status:\n");
     wrap(ends_text, strlen(ends_text), 0, 2);
 }
@@ -320,10 +348,9 @@ static void roff_tail(const verb *verb) {
     roff_line(ends_text);
     printf(".SH SEE ALSO\n");
     if (verb) printf(".BR openpi (1)");
-    for (int i = 0, n = verb != NULL; verbs[i]; i++) {
-        if (verbs[i] == verb) continue;
-        printf("%s.BR openpi\\-%s (1)", n++ ? ",\n" : "", verbs[i]->name);
-    }
+    const struct verb *other;
+    for (int i = 0, n = verb != NULL; (other = verb_at(i)); i++)
+        if (other != verb) printf("%s.BR openpi\\-%s (1)", n++ ? ",\n" : "", other->name);
     putchar('\n');
 }
 
@@ -366,9 +393,12 @@ void man_all(void) {
     printf(".SH SYNOPSIS\n.B openpi\n\\fIVERB\\fR [options]\n.SH DESCRIPTION\n");
     roff_paragraphs(about);
     printf(".SH VERBS\n");
-    for (int i = 0; verbs[i]; i++) {
-        printf(".TP\n\\fB%s\\fR\n", verbs[i]->name);
-        roff_line(verbs[i]->summary);
+    for (const verb_group *group = verb_groups; group->title; group++) {
+        printf(".SS %s\n", group->title);
+        for (const verb *const *v = group->verbs; *v; v++) {
+            printf(".TP\n\\fB%s\\fR\n", (*v)->name);
+            roff_line((*v)->summary);
+        }
     }
     roff_examples(all_examples);
     roff_tail(NULL);

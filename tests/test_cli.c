@@ -30,6 +30,7 @@ __attribute__((format(printf, 1, 2))) static int run_full(const char *format, ..
 #define TINY \
     "run --synthetic tiny --robot none --image base='" TESTS_DIR "/pictures/rgb.png' --state 0.1,0.2 --prompt 'pick up the " \
                                                                  "fork'"
+#define PICTURE "--image base='" TESTS_DIR "/pictures/rgb.png' --state 0 --prompt x"
 #define SMALL TINY " --steps 2 --horizon 4"
 
 /* ---- bad words ------------------------------------------------------------------------------------ */
@@ -121,6 +122,30 @@ static const struct {
     {"verify absent", 2, "absent"},
     {"verify --pin .", 2, "unknown or ambiguous option '--pin'"},
     {"devices now", 2, "openpi devices: unexpected argument 'now'"},
+    /* what was probably meant; it is not done */
+    {"bnech --synthetic tiny", 2, "openpi: there is no verb 'bnech'; did you mean 'bench'?"},
+    {"helP", 2, "there is no verb 'helP'; did you mean 'help'?"},
+    {"help profil", 2, "there is no verb 'profil'; did you mean 'profile'?"},
+    {"help run now", 2, "unexpected argument 'now' after help VERB"},
+    {TINY " --horzion 3", 2, "unknown or ambiguous option '--horzion'; did you mean '--horizon'?"},
+    {TINY " --step=3 --dtpye=f32", 2, "unknown or ambiguous option '--dtpye=f32'; did you mean '--dtype'?"},
+    {TINY " --dtype bf61", 2, "--dtype is 'bf61', expected one of bf16|f32; did you mean 'bf16'?"},
+    {"synth new --preset tin", 2, "--preset is 'tin', expected one of full|tiny|odd; did you mean 'tiny'?"},
+    {"run --synthetic tny " PICTURE, 2, "--synthetic is \"tny\", expected full, tiny or odd, then maybe "},
+    {"run --synthetic tny " PICTURE, 2, "; did you mean 'tiny'?"},
+    {"run --synthetic tiny --robot libro " PICTURE, 2, "--robot \"libro\" is not known"},
+    {"run --synthetic tiny --robot libro " PICTURE, 2, "; did you mean 'libero'?"},
+    {"run --synthetic tiny --config pi05_drod " PICTURE, 2, "--config \"pi05_drod\" is not known"},
+    {"run --synthetic tiny --config pi05_drod " PICTURE, 2, "; did you mean 'pi05_droid'?"},
+    {TINY " --without fused-qk", 2, "; did you mean 'fused-qkv'?"},
+    {TINY " --isa avx51", 2, "--isa is \"avx51\", expected reference, avx2, "},
+    {TINY " --isa avx51", 2, "; did you mean 'avx512'?"},
+    /* options as they are typed, not the library's fields */
+    {TINY " --norm-stats text", 2, "openpi run: --norm-stats is \"text\", but robot \"none\" works in "},
+    {"run open --robot droid " PICTURE, 2, "give --norm-stats, a norm_stats.json"},
+    {"run bare " PICTURE, 2, "give --robot (aloha, "},
+    {"run bare " PICTURE, 2, " or --config (openpi's name"},
+    {"run open --robot lerobot " PICTURE, 2, "--robot is \"lerobot\", but open is no LeRobot checkpoint"},
 };
 
 static void test_bad_words(void **state) {
@@ -150,7 +175,37 @@ static void test_full_disk(void **state) {
 
 /* ---- help ----------------------------------------------------------------------------------------- */
 
-static const char *const verb_names[] = {"run", "inspect", "synth", "verify", "bench", "roof", "devices", "profile", "trace"};
+enum { VERBS_MAX = 32 };
+static char verb_names[VERBS_MAX][32];
+static int verb_count;
+
+/* The verbs as the command lists them; every source that declares one is among them. */
+static void list_verbs(void) {
+    char folder[512], path[1024], name[32], *keep = NULL;
+    const struct dirent *entry;
+    assert_int_equal(run("--verbs"), 0);
+    verb_count = 0;
+    for (char *line = strtok_r(out, "\n", &keep); line; line = strtok_r(NULL, "\n", &keep))
+        snprintf(verb_names[verb_count++], sizeof *verb_names, "%.31s", line);
+    snprintf(folder, sizeof folder, "%s/../cli", TESTS_DIR);
+    DIR *sources = opendir(folder);
+    assert_non_null(sources);
+    int found = 0;
+    while ((entry = readdir(sources))) {
+        if (!strstr(entry->d_name, ".c")) continue;
+        snprintf(path, sizeof path, "%s/%.200s", folder, entry->d_name);
+        char *source = slurp(path, NULL), *record = strstr(source, "\nconst verb verb_");
+        if (record && sscanf(record, "\nconst verb verb_%31[a-z] =", name) == 1) {
+            int listed = 0;
+            for (int v = 0; v < verb_count; v++) listed |= !strcmp(verb_names[v], name);
+            if (!listed) fail_msg("openpi --verbs does not list %s", name);
+            found++;
+        }
+        free(source);
+    }
+    closedir(sources);
+    assert_int_equal(found, verb_count);
+}
 
 /* Every option that a verb's source declares. */
 static void each_option(const char *verb, void (*check)(const char *option)) {
@@ -186,7 +241,8 @@ static void in_man(const char *option) {
 
 static void test_help(void **state) {
     (void)state;
-    for (size_t v = 0; v < sizeof verb_names / sizeof *verb_names; v++) {
+    list_verbs();
+    for (int v = 0; v < verb_count; v++) {
         char page[64];
         assert_int_equal(run("%s --help", verb_names[v]), 0);
         assert_string_equal(err, "");
@@ -195,10 +251,15 @@ static void test_help(void **state) {
         must_contain(out, "\nExit status:\n");
         for (char *line = strtok(out, "\n"); line; line = strtok(NULL, "\n"))
             if (strlen(line) > 0 && line[strlen(line) - 1] == ' ') fail_msg("%s --help: a space ends: %s", verb_names[v], line);
+        assert_int_equal(run("help %s", verb_names[v]), 0);
+        char *first = out;
+        out = NULL;
         assert_int_equal(run("%s --help", verb_names[v]), 0);
+        assert_string_equal(out, first);
+        free(first);
         each_option(verb_names[v], in_help);
         assert_int_equal(run("%s --man", verb_names[v]), 0);
-        snprintf(page, sizeof page, ".TH openpi-%s 1 ", verb_names[v]);
+        snprintf(page, sizeof page, ".TH openpi-%.31s 1 ", verb_names[v]);
         assert_memory_equal(out, page, strlen(page));
         each_option(verb_names[v], in_man);
         assert_int_equal(run("--help"), 0);
@@ -206,6 +267,9 @@ static void test_help(void **state) {
         assert_int_equal(run("--man"), 0);
         must_contain(out, verb_names[v]);
     }
+    assert_int_equal(run("help"), 0);
+    must_contain(out, "\nMeasure:\n  bench ");
+    must_contain(out, "130\n  interrupted");
     assert_int_equal(run("--version"), 0);
     must_contain(out, openpi_version());
 }
@@ -556,6 +620,8 @@ static void test_synth_and_inspect(void **state) {
     assert_int_equal(run("inspect a"), 0);
     must_contain(out, "variant");
     must_contain(out, "pi05");
+    assert_int_equal(run("inspect open --robot droid"), 0);
+    must_contain(out, "give --norm-stats, a norm_stats.json");
     assert_int_equal(run("inspect --synthetic full:pi05"), 0);
     must_contain(out, "billion");
 }
@@ -616,6 +682,10 @@ static int setup(void **state) {
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         if (scratch_write(&box, files[i].name, files[i].text, strlen(files[i].text))) return -1;
     if (mkdir(scratch_path(&box, "full-folder"), 0700)) return -1;
+    /* A checkpoint without statistics, and one that says nothing of its robot. */
+    if (run("synth open --preset tiny") || run("synth bare --preset tiny")) return -1;
+    scratch_remove(scratch_path(&box, "open/assets"));
+    scratch_remove(scratch_path(&box, "bare/assets"));
     return scratch_write(&box, "full-folder/x", "x", 1);
 }
 
