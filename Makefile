@@ -4,10 +4,15 @@ PREFIX ?= /usr/local
 # Seconds each fuzz target runs under `make fuzz`.
 FUZZ_SECONDS ?= 300
 
+# Added to cmake's words: make CMAKE_FLAGS="-DOPENPI_CUDA=OFF -DCMAKE_C_COMPILER=clang"
+CMAKE_FLAGS ?=
+# Warnings are errors where the environment has CI, as .ci/run sets it; developers: make test WERROR=ON.
+WERROR ?= $(if $(CI),ON,OFF)
 # `make` alone needs no test library.
 TESTS = OFF
 
-CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX=$(PREFIX) -DOPENPI_TESTS=$(TESTS)
+CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX=$(PREFIX) -DOPENPI_TESTS=$(TESTS) \
+            -DOPENPI_WERROR=$(WERROR) $(CMAKE_FLAGS)
 
 .PHONY: all deps demo test check-all fuzz bench install clean help
 
@@ -55,5 +60,6 @@ help:
 	@echo "make fuzz       fuzzing for longer: FUZZ_SECONDS=$(FUZZ_SECONDS) a target"
 	@echo "make bench      the published workload at full size"
 	@echo "make install    into PREFIX=$(PREFIX), under DESTDIR"
+	@echo "  CMAKE_FLAGS=...  more words for cmake, such as CMAKE_FLAGS=-DOPENPI_CUDA=OFF; WERROR=ON makes warnings errors"
 	@echo "make deps       install the packages that are missing (apt)"
 	@echo "make clean      remove what was built"

@@ -30,7 +30,7 @@ static void put_scaled(double value, const char *const units[3]) {
 
 /* The library's sentence, with its fields as the options that they are. */
 static void put_reason(const char *text) {
-    openpi_error reason = {0};
+    openpi_error reason = OPENPI_ERROR_INIT;
     char sentence[SENTENCE_TEXT];
     snprintf(reason.message, sizeof reason.message, "%s", text);
     words_translate(&verb_inspect, &reason, sentence);

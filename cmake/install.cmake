@@ -1,4 +1,4 @@
-# What `make install` installs: the command and its man pages, the header, both libraries, openpi.pc.
+# What `make install` installs: the command and its man pages, the header, both libraries, openpi.pc, the cmake package.
 include(GNUInstallDirs)
 
 # libopenpi.a as users get it: one object whose only global symbols are openpi_*. Everything else is hidden already
@@ -16,22 +16,13 @@ add_custom_command(
     COMMAND_EXPAND_LISTS VERBATIM)
 add_custom_target(openpi_archive ALL DEPENDS ${CMAKE_BINARY_DIR}/libopenpi.a)
 
-# Man pages come from the same records as --help.
-set(OPENPI_PAGES ${CMAKE_BINARY_DIR}/man/openpi.1)
+# Man pages come from the same records as --help; the command says which verbs there are.
 add_custom_command(
     OUTPUT ${CMAKE_BINARY_DIR}/man/openpi.1
-    COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/man
-    COMMAND openpi_command --man > ${CMAKE_BINARY_DIR}/man/openpi.1
-    DEPENDS openpi_command VERBATIM)
-foreach(verb run inspect synth verify bench roof devices profile trace)
-    add_custom_command(
-        OUTPUT ${CMAKE_BINARY_DIR}/man/openpi-${verb}.1
-        COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/man
-        COMMAND openpi_command ${verb} --man > ${CMAKE_BINARY_DIR}/man/openpi-${verb}.1
-        DEPENDS openpi_command VERBATIM)
-    list(APPEND OPENPI_PAGES ${CMAKE_BINARY_DIR}/man/openpi-${verb}.1)
-endforeach()
-add_custom_target(openpi_man ALL DEPENDS ${OPENPI_PAGES})
+    COMMAND ${CMAKE_COMMAND} -DOPENPI=$<TARGET_FILE:openpi_command> -DFOLDER=${CMAKE_BINARY_DIR}/man -P ${CMAKE_SOURCE_DIR}/cmake/man.cmake
+    DEPENDS openpi_command ${CMAKE_SOURCE_DIR}/cmake/man.cmake
+    COMMENT "Man pages" VERBATIM)
+add_custom_target(openpi_man ALL DEPENDS ${CMAKE_BINARY_DIR}/man/openpi.1)
 
 # openpi.pc speaks of where it lies, so that an installed tree may be moved and DESTDIR works.
 file(RELATIVE_PATH OPENPI_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
@@ -41,8 +32,24 @@ string(REGEX REPLACE "^lib" "" OPENPI_MSGPACK ${OPENPI_MSGPACK})
 configure_file(${CMAKE_SOURCE_DIR}/cmake/openpi.pc.in ${CMAKE_BINARY_DIR}/openpi.pc @ONLY)
 
 install(TARGETS openpi_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(TARGETS openpi_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS openpi_shared EXPORT openpi-targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+        INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES ${CMAKE_BINARY_DIR}/libopenpi.a DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES ${CMAKE_SOURCE_DIR}/include/openpi.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES ${CMAKE_BINARY_DIR}/openpi.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
-install(FILES ${OPENPI_PAGES} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(DIRECTORY ${CMAKE_BINARY_DIR}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN "*.1")
+
+# find_package(openpi) and the target openpi::openpi. Until version 1 a minor version may change what a caller sees.
+include(CMakePackageConfigHelpers)
+set(OPENPI_CMAKEDIR ${CMAKE_INSTALL_LIBDIR}/cmake/openpi)
+set_target_properties(openpi_shared PROPERTIES EXPORT_NAME openpi)
+configure_package_config_file(${CMAKE_SOURCE_DIR}/cmake/openpi-config.cmake.in ${CMAKE_BINARY_DIR}/openpi-config.cmake
+                              INSTALL_DESTINATION ${OPENPI_CMAKEDIR})
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/openpi-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(EXPORT openpi-targets NAMESPACE openpi:: DESTINATION ${OPENPI_CMAKEDIR})
+install(FILES ${CMAKE_BINARY_DIR}/openpi-config.cmake ${CMAKE_BINARY_DIR}/openpi-config-version.cmake
+        DESTINATION ${OPENPI_CMAKEDIR})
+
+install(CODE "set(OPENPI_LIBDIR \"${CMAKE_INSTALL_LIBDIR}\")
+set(OPENPI_BINDIR \"${CMAKE_INSTALL_BINDIR}\")
+include(\"${CMAKE_SOURCE_DIR}/cmake/after_install.cmake\")")

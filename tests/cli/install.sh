@@ -10,9 +10,12 @@ fail() {
 
 DESTDIR=$box/tree cmake --install "$BUILD" --prefix /opt/openpi >"$box/log" 2>&1 || fail "install: $(cat "$box/log")"
 root=$box/tree/opt/openpi
-for page in "" -run -inspect -synth -verify -bench -roof -devices -profile -trace; do
+for page in "" $("$root/bin/openpi" --verbs | sed 's/^/-/'); do
     grep -q "^\.SH SEE ALSO" "$root/share/man/man1/openpi$page.1" || fail "openpi$page.1 is not a man page"
 done
+pages=$(find "$root/share/man" -name '*.1' | wc -l)
+[ "$pages" -eq $(($("$root/bin/openpi" --verbs | wc -l) + 1)) ] || fail "$pages man pages, expected one a verb and one of all"
+grep -q 'LD_LIBRARY_PATH\|is not in PATH' "$box/log" && fail "under DESTDIR nothing concerns this machine: $(cat "$box/log")"
 PKG_CONFIG_PATH=$(dirname "$(find "$root" -name openpi.pc)")
 export PKG_CONFIG_PATH
 [ "$(pkg-config --modversion openpi)" = "$("$root/bin/openpi" --version | cut -d' ' -f2)" ] || fail "openpi.pc has another version"
@@ -66,6 +69,37 @@ $CC -std=c11 example.c -o alone $(pkg-config --cflags openpi) static/libopenpi.a
     fail "README's example does not link with libopenpi.a"
 ./alone >alone.txt || fail "README's example with libopenpi.a failed"
 cmp shared.txt alone.txt || fail "the two libraries differ"
+
+# find_package from a project outside: the target brings header and library. Another minor version is not taken.
+mkdir project && cp example.c project/
+cat >project/CMakeLists.txt <<'END'
+cmake_minimum_required(VERSION 3.25)
+project(outside C)
+find_package(openpi 0.1 REQUIRED)
+add_executable(outside example.c)
+target_link_libraries(outside PRIVATE openpi::openpi)
+find_package(openpi 0.2 QUIET CONFIG)
+if(openpi_FOUND)
+    message(FATAL_ERROR "openpi ${openpi_VERSION} was taken for 0.2")
+endif()
+END
+cmake -S project -B project/build -DCMAKE_PREFIX_PATH="$root" -DCMAKE_C_COMPILER="$CC" >project/log 2>&1 &&
+    cmake --build project/build >>project/log 2>&1 || fail "find_package(openpi): $(cat project/log)"
+project/build/outside >outside.txt || fail "the project outside failed"
+cmp shared.txt outside.txt || fail "the project outside computes something else"
+
+# Without DESTDIR what is left to do is said, as lines to be typed; and typed they serve.
+cmake --install "$BUILD" --prefix "$box/home" >home.log 2>&1 || fail "install: $(cat home.log)"
+sed -n 's/^ *\(export .*\)/\1/p' home.log >home.sh
+[ "$(wc -l <home.sh)" -eq 3 ] || fail "expected three lines of export: $(cat home.log)"
+(
+    unset LD_LIBRARY_PATH PKG_CONFIG_PATH
+    # shellcheck disable=SC1091
+    . ./home.sh
+    [ "$(command -v openpi)" = "$box/home/bin/openpi" ] || exit 1
+    # shellcheck disable=SC2046
+    $CC -std=c11 example.c -o typed $(pkg-config --cflags --libs openpi) && ./typed >typed.txt && cmp shared.txt typed.txt
+) || fail "the lines that install prints do not serve: $(cat home.log)"
 
 # A caller's own functions may be called as the library's inner ones.
 echo '#include <openpi.h>' >own.c

@@ -1,0 +1,20 @@
+# Writes openpi.1 and a page for every verb into FOLDER, by asking the command itself: which verbs there are
+# (`openpi --verbs`), and for each page its text (`--man`). Run as a script: cmake -DOPENPI=… -DFOLDER=… -P man.cmake
+function(page name)
+    execute_process(COMMAND ${OPENPI} ${ARGN} --man OUTPUT_FILE ${FOLDER}/${name}.1 RESULT_VARIABLE failed)
+    if(failed)
+        message(FATAL_ERROR "${name}.1: openpi ${ARGN} --man failed: ${failed}")
+    endif()
+endfunction()
+
+file(REMOVE_RECURSE ${FOLDER})
+file(MAKE_DIRECTORY ${FOLDER})
+execute_process(COMMAND ${OPENPI} --verbs OUTPUT_VARIABLE verbs RESULT_VARIABLE failed OUTPUT_STRIP_TRAILING_WHITESPACE)
+if(failed)
+    message(FATAL_ERROR "openpi --verbs failed: ${failed}")
+endif()
+string(REPLACE "\n" ";" verbs "${verbs}")
+foreach(verb ${verbs})
+    page(openpi-${verb} ${verb})
+endforeach()
+page(openpi)
