@@ -127,7 +127,7 @@ typedef struct machine_values {
         {OPTION_TEXT,                                                                                                            \
          "path",                                                                                                                 \
          "NAME",                                                                                                                 \
-         "kernels of a GPU: hopper, hopper+resident or portable (default: the best that it runs)",                               \
+         "kernels of a GPU: hopper or portable (default: the best that it runs)",                               \
          offsetof(type, member.path),                                                                                            \
          0,                                                                                                                      \
          0},                                                                                                                     \

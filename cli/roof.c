@@ -95,7 +95,7 @@ static const option_row options[] = {
      "highest CPU instructions to use: avx2, avx512, avx512_bf16 or amx (default: the best that the "
      "CPU runs)",
      AT(isa), 0, 0},
-    {OPTION_TEXT, "path", "NAME", "kernels of a GPU: hopper, hopper+resident or portable (default: the best that it runs)",
+    {OPTION_TEXT, "path", "NAME", "kernels of a GPU: hopper or portable (default: the best that it runs)",
      AT(path), 0, 0},
     {OPTION_FLAG, "pin", NULL, "pin each worker thread to one processor", AT(pin), 0, 0},
     {0},

@@ -49,9 +49,9 @@ else()
             list(APPEND codes "-gencode=arch=compute_${first},code=compute_${first}")
         endif()
         add_custom_command(OUTPUT ${openpi_cuda_folder}/${name}.fatbin
-                           COMMAND ${OPENPI_NVCC} -std=c++17 -O3 -I${CMAKE_SOURCE_DIR}/src -fatbin ${codes} -o ${openpi_cuda_folder}/${name}.fatbin ${openpi_cuda_source}/cuda/${name}.cu
+                           COMMAND ${OPENPI_NVCC} -std=c++17 -O3 -I${CMAKE_SOURCE_DIR}/src -fatbin $<$<CONFIG:Debug>:-DRESIDENT_WATCHDOG> ${codes} -o ${openpi_cuda_folder}/${name}.fatbin ${openpi_cuda_source}/cuda/${name}.cu
                            DEPENDS ${openpi_cuda_source}/cuda/${name}.cu ${openpi_cuda_headers} ${CMAKE_SOURCE_DIR}/src/base/hash.h
-                           COMMENT "CUDA kernels: ${name}" VERBATIM)
+                           COMMENT "CUDA kernels: ${name}" COMMAND_EXPAND_LISTS VERBATIM)
     endfunction()
     foreach(name ${OPENPI_CUDA_KERNELS})
         openpi_cuda_kernel(${name} ON ${OPENPI_CUDA_ARCHS})

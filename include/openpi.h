@@ -219,8 +219,7 @@ typedef struct openpi_engine_options {
     const openpi_synthetic *synthetic; /* not NULL: make the weights in memory, `checkpoint` is NULL */
     openpi_progress progress;
     void *progress_user;
-    const char *path;                  /* kernels of a GPU: "hopper", "hopper+resident" (the denoise
-                                          loop is one kernel), "portable"; default its best          */
+    const char *path;                  /* kernels of a GPU: "hopper", "portable"; default its best     */
     const char *without;               /* optimisations to switch off, "fused-qkv,graph-replay": the
                                           names are openpi_switches'; default none                   */
     const char *table;                 /* tuner's table of tiles (a file); default the one that openpi

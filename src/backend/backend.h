@@ -21,7 +21,7 @@ typedef struct device {
 typedef struct device_options {
     const char *isa;             /* CPU: cap or NULL                                                      */
     struct pool *pool;           /* the engine's workers, which outlive the device                        */
-    const char *path;            /* GPU: "hopper", "hopper+resident" or "portable"; NULL the best         */
+    const char *path;            /* GPU: "hopper" or "portable"; NULL the best                            */
     uint32_t off;                /* switches that are off (ops/switches.h)                                */
 } device_options;
 

@@ -53,8 +53,7 @@ const char *ladder_reason(const openpi_engine *e, const workload *call, int whic
     case SWITCH_TUNED_TILES: return e->tuning ? "" : "there is no table for this device";
     case SWITCH_PACKED_WEIGHTS: return strcmp(e->device->path, "reference") ? "" : "the scalar definitions read rows";
     case SWITCH_PERSISTENT_DENOISE:
-        if (!records) return "this device has no resident kernel";
-        return strstr(e->device->path, "resident") ? "" : "the resident kernel is used with --path hopper+resident";
+        return records && strstr(e->device->path, "hopper") ? "" : "this device has no resident kernel";
     case SWITCH_BATCHED_VISION:
     case SWITCH_FUSED_QKV:
     case SWITCH_FUSED_GATE_UP:
@@ -97,7 +96,7 @@ static openpi_status run_call(climber *c, openpi_session *session, float *action
     return status;
 }
 
-/* Where the rung in front of it had as many nodes the resident kernel did not take the loop. */
+/* Where the rung in front of it had as many nodes the resident kernel did not take the steps. */
 static int changes_nothing(const climber *c, const ladder_rung *rung, const ladder_rung *other) {
     return rung->which == SWITCH_PERSISTENT_DENOISE && other && rung->nodes == other->nodes && c->engine->device->backend->nodes;
 }

@@ -38,7 +38,8 @@ enum {
     GPU_OUT_OF_MEMORY = 2,                 /* errors                                                          */
     GPU_NOT_SUPPORTED = 801,
     GPU_CAPTURE_UNSUPPORTED = 900,
-    GPU_ATTRIBUTE_CLUSTER = 4,             /* launch attributes                                               */
+    GPU_ATTRIBUTE_COOPERATIVE = 2,         /* launch attributes: all blocks start together                    */
+    GPU_ATTRIBUTE_CLUSTER = 4,
     GPU_ATTRIBUTE_OVERLAP = 6,             /* start while the kernel before still runs                        */
     GPU_DEVICE_CORE_KHZ = 13,
     GPU_DEVICE_MULTIPROCESSORS = 16,

@@ -201,6 +201,7 @@ static void gpu_close(device *device) {
         }
         for (int i = 0; i <= OPENPI_STAGES; i++)
             if (self->events[i]) driver->event_destroy(self->events[i]);
+        gpu_resident_close(self);
         for (int i = 0; i < GPU_IMAGES; i++)
             if (self->modules[i]) driver->module_unload(self->modules[i]);
         if (self->stream) driver->stream_destroy(self->stream);
@@ -269,6 +270,8 @@ static int start(gpu_device *self, const gpu_image *images, const char **doing) 
     for (int i = 0; i <= OPENPI_STAGES; i++)
         if ((code = driver->event_create(&self->events[i], 0))) return code;
     if ((code = load_kernels(self, images, doing))) return code;
+    *doing = "preparing the resident kernel";
+    if ((code = gpu_resident_open(self))) return code;
     *doing = "taking pinned memory";
     for (int i = 0; i < GPU_SLOTS; i++) {
         if ((code = driver->event_create(&self->slots[i].event, 0))) return code;
@@ -281,15 +284,15 @@ static int start(gpu_device *self, const gpu_image *images, const char **doing) 
 
 static void gpu_set_off(device *device, uint32_t off) {
     gpu_device *self = (gpu_device *)device;
-    self->resident = self->may_reside && !switch_off(off, SWITCH_PERSISTENT_DENOISE);
+    self->resident = self->exchange && !switch_off(off, SWITCH_PERSISTENT_DENOISE);
     self->overlap = self->major >= 9 && !switch_off(off, SWITCH_DEPENDENT_LAUNCH);
     self->no_graph = switch_off(off, SWITCH_GRAPH_REPLAY);
 }
 
-static const char *const paths[] = {"hopper", "portable", "hopper+resident"};
+static const char *const paths[] = {"hopper", "portable"};
 
 /* Without a name: the first that can run. */
-static openpi_status choose_path(gpu_device *self, const gpu_image *images, const char *path, uint32_t off, openpi_error *error) {
+static openpi_status choose_path(gpu_device *self, const gpu_image *images, const char *path, openpi_error *error) {
     int can = 0, which = -1;
     for (int i = 0; images[i].name; i++)
         can |= images[i].hopper && self->major == 9 && self->minor == 0 && self->driver.tensor_map;
@@ -297,13 +300,11 @@ static openpi_status choose_path(gpu_device *self, const gpu_image *images, cons
     for (int i = 0; i < (int)(sizeof paths / sizeof *paths); i++)
         if (!strcmp(path, paths[i])) which = i;
     if (which < 0)
-        return report(error, OPENPI_BAD_ARGUMENT, "path is \"%s\", expected hopper, hopper+resident or portable", path);
-    if (which != 1 && !can)
+        return report(error, OPENPI_BAD_ARGUMENT, "path is \"%s\", expected hopper or portable", path);
+    if (!which && !can)
         return report(error, OPENPI_UNSUPPORTED, "path %s needs compute capability 9.0, cuda:%d has %d.%d", path, self->ordinal,
                       self->major, self->minor);
-    self->hopper = which != 1;
-    self->may_reside = which == 2;
-    gpu_set_off(&self->base, off);
+    self->hopper = !which;
     strcpy(self->base.path, path);
     return OPENPI_OK;
 }
@@ -335,8 +336,9 @@ openpi_status gpu_open(const gpu_driver *driver, const gpu_image *images, const 
     pthread_mutex_init(&self->losing, NULL);
     pthread_mutex_init(&self->slot_lock, NULL);
     pthread_cond_init(&self->slot_freed, NULL);
-    openpi_status status = choose_path(self, images, options->path, options->off, error);
+    openpi_status status = choose_path(self, images, options->path, error);
     int code = status == OPENPI_OK ? start(self, images, &doing) : 0;
+    gpu_set_off(&self->base, options->off);
     if (code == GPU_OUT_OF_MEMORY)
         status = report(error, OPENPI_NO_MEMORY, "out of memory on cuda:%d while opening it (%s)", ordinal, doing);
     else if (code)

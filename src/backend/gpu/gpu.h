@@ -2,7 +2,7 @@
  *
  *   gpu.c      opening, memory, copies; the device's states
  *   record.c   running ops now, or recording them into a graph; times of its launches
- *   parts.c    the resident kernel's launch in parts, by its time stamps
+ *   resident.c the layers of a denoise step as one launch of the resident kernel
  *   roof.c     the device's ceilings
  *   pack.c     weights into the layout of kernels/args.h, through pinned staging
  *   generate.c synthetic weights into that layout, made on the device
@@ -76,8 +76,7 @@
     X(skinny_hopper_store_2, skinny_hopper, 1) \
     X(attention_cluster, attention_hopper, 1) \
     X(attention_wgmma, attention_hopper, 1) \
-    X(resident_denoise_12, resident_hopper, 1) \
-    X(resident_denoise_16, resident_hopper, 1) \
+    X(resident_denoise, resident_hopper, 1) \
     X(roof_fill, roof, 0)                   \
     X(roof_read, roof, 0)                   \
     X(roof_copy, roof, 0)                   \
@@ -107,9 +106,8 @@ typedef struct gpu_device {
     size_t shared_bytes;                   /* most a block may have                                           */
     size_t memory_bytes;
     int hopper;                            /* the Hopper kernels are in use                                   */
-    int may_reside;                        /* path hopper+resident                                            */
-    int resident;                          /* the denoise loop may be one kernel                              */
-    int resident_stamps;                   /* which then leaves time stamps in the work block                 */
+    int resident;                          /* the layers of a denoise step may be one kernel                  */
+    gpu_address exchange;                  /* of that kernel (kernels/resident.h); 0: the card cannot hold it */
     int overlap;                           /* kernels may start before the one in front has ended             */
     int no_graph;                          /* asked for: plans run op by op                                   */
     void *context;
@@ -183,12 +181,12 @@ void gpu_forget(device *device, struct recording *recording);
 int gpu_launches(device *device, struct recording *recording, launch_record *out, int capacity);
 int gpu_nodes(const struct recording *recording);
 
-/* resident.c. Issues the denoise steps at ops[0] as one kernel; returns how many ops that were, 0: none. With `measure` it
- * only says what it needs. */
+/* resident.c. With the kernels loaded: asks whether the card holds the resident kernel, and takes the memory of its
+ * exchange if so; 0 or the driver's error. */
+int gpu_resident_open(gpu_device *self);
+void gpu_resident_close(gpu_device *self);
+/* Issues the layers of the denoise step at ops[0] as one kernel; returns how many ops that were, 0: none. */
 int gpu_resident_take(gpu_issue *issue, const op *ops, int count);
-/* After a run of these ops: nanoseconds at the start of every step, behind every layer, and at the end,
- * [steps][depth + 1] and one more; returns how many, 0 if there are none or more than `most`. */
-int gpu_resident_stamps(gpu_device *device, const op *ops, int count, const void *work, uint64_t *out, int most, int *depth);
 
 /* roof.c: function of the backend table. */
 openpi_status gpu_roof(device *device, dtype type, device_roofs *out, openpi_error *error);

@@ -11,7 +11,6 @@
 #include <stdlib.h>
 
 #include "backend/gpu/gpu.h"
-#include "backend/gpu/parts.h"
 #include "base/report.h"
 
 /* One launch, and the event behind it in a timed recording. */
@@ -32,11 +31,6 @@ struct recording {
     mark *marks;
     int mark_count, mark_capacity;
     int stage_marks[OPENPI_STAGES];        /* launches in front of each stage                             */
-
-    const op *ops;
-    void *work;
-    uint64_t *stamps;            /* [parts + 1] of the resident kernel, where it is the last launch       */
-    int parts;                   /* that the last launch is told in; 0: as a whole                        */
 };
 
 /* Tells a recording of a launch that was just issued. */
@@ -108,10 +102,7 @@ static int read_stages(gpu_device *self, void **events, const openpi_stage *stag
 
 size_t gpu_work_bytes(const device *device, const op *ops, int count) {
     gpu_issue issue = {.device = (gpu_device *)(uintptr_t)device, .measure = 1};
-    for (int i = 0; i < count; i++) {      /* both ways: an op may also run alone */
-        gpu_issue_op(&issue, &ops[i]);
-        gpu_resident_take(&issue, &ops[i], count - i);
-    }
+    for (int i = 0; i < count; i++) gpu_issue_op(&issue, &ops[i]);
     return issue.work_bytes;
 }
 
@@ -147,7 +138,6 @@ void gpu_forget(device *device, struct recording *r) {
     for (int i = 0; i < r->mark_count; i++)
         if (r->marks[i].event) self->driver.event_destroy(r->marks[i].event);
     free(r->marks);
-    free(r->stamps);
     free(r);
 }
 
@@ -182,16 +172,6 @@ static int capture(gpu_device *self, const op *ops, int count, void *work, struc
     return code;
 }
 
-/* Time stamps stand at the start of the work block until something else uses it: only a last launch's can be read. */
-static int take_parts(struct recording *r) {
-    const launch_record *last = r->mark_count ? &r->marks[r->mark_count - 1].launch : NULL;
-    if (!r->timed || !last || last->ops < 2) return 0;
-    r->parts = gpu_parts(r->ops + last->op, last->ops);
-    r->stamps = malloc(((size_t)r->parts + 1) * sizeof *r->stamps);
-    for (int i = 0; r->stamps && i <= r->parts; i++) r->stamps[i] = 1;
-    return r->stamps ? 0 : GPU_OUT_OF_MEMORY;
-}
-
 /* Only a driver that cannot capture is no failure: plans then run op by op. */
 static openpi_status report_record(gpu_device *self, int code, const char *doing, openpi_error *error) {
     if (code == GPU_OUT_OF_MEMORY)
@@ -208,13 +188,7 @@ static openpi_status record(gpu_device *self, const op *ops, int count, void *wo
     struct recording *r = calloc(1, sizeof *r);
     if (!r) return report_no_memory(error, sizeof *r, "the recording");
     r->timed = timed;
-    r->ops = ops;
-    r->work = work;
-    int stamps = self->resident_stamps;
-    self->resident_stamps |= timed;
     int code = capture(self, ops, count, work, r, &doing);
-    self->resident_stamps = stamps;
-    if (!code) code = take_parts(r);
     if (code) {
         gpu_forget(&self->base, r);
         return report_record(self, code, doing, error);
@@ -277,20 +251,6 @@ static int read_launches(gpu_device *self, struct recording *r) {
     return code;
 }
 
-/* The last launch in parts. Where its stamps make no sense it stays whole, and whoever counts launches finds one missing. */
-static int put_parts(gpu_device *self, struct recording *r, launch_record *out, int capacity) {
-    const gpu_driver *driver = &self->driver;
-    int whole = r->mark_count - 1, count = whole + r->parts;
-    size_t bytes = ((size_t)r->parts + 1) * sizeof *r->stamps;
-    if (capacity < count) return count;
-    if (r->replayed) {
-        int code = driver->download(r->stamps, (gpu_address)(uintptr_t)r->work, bytes, self->stream);
-        if (!code) code = driver->stream_wait(self->stream);
-        if (code) gpu_fail(self, code, "reading the resident kernel's time stamps", NULL);
-    }
-    return gpu_parts_fill(r->ops, &r->marks[whole].launch, r->stamps, out + whole) < 0 ? r->mark_count : count;
-}
-
 int gpu_launches(device *device, struct recording *r, launch_record *out, int capacity) {
     gpu_device *self = (gpu_device *)device;
     if (r->timed && r->replayed && gpu_enter(self, NULL) == OPENPI_OK) {
@@ -298,8 +258,7 @@ int gpu_launches(device *device, struct recording *r, launch_record *out, int ca
         if (code) gpu_fail(self, code, "reading the launches' times", NULL);
     }
     for (int i = 0; i < r->mark_count && i < capacity; i++) out[i] = r->marks[i].launch;
-    if (!r->parts) return r->mark_count;
-    return put_parts(self, r, out, capacity);
+    return r->mark_count;
 }
 
 int gpu_nodes(const struct recording *r) { return r->nodes; }

@@ -1,58 +1,68 @@
 /* What the host hands to the resident denoise kernel, and the sizes both sides agree on. Plain C, read by both compilers.
  *
- * Blocks talk through exchanges in the work block: arrays of 16-byte packets, three pairs of bf16 (or three floats) and a
- * tag that names the phase that wrote them. The host clears them before every launch, so a tag is never old. */
+ * The kernel is made for the action expert of π0 and π0.5 (Gemma 300M: width 1024, 4096 hidden units, 8 query heads and one
+ * key-value head of 256) and for one sample. The whole grid must be resident at once. */
 #ifndef BACKEND_GPU_KERNELS_RESIDENT_H
 #define BACKEND_GPU_KERNELS_RESIDENT_H
 
 #include "args.h"
 
 enum {
-    RESIDENT_ROWS = 16,                    /* most                                                            */
-    RESIDENT_LAYERS = 32,                  /* most                                                            */
-    RESIDENT_SPLITS = 16,                  /* of the keys of a head, a block each                             */
-    RESIDENT_SPAN = 64,                    /* most keys a split                                               */
-    RESIDENT_HEAD = 256,                   /* head_dim                                                        */
-    RESIDENT_PIECE = 16384,                /* a stage of the ring: 16 atoms or 32 keys                        */
-    RESIDENT_BOX_KEYS = 32,
-    RESIDENT_STAGES = 12,                  /* most                                                            */
-    RESIDENT_UNITS = 4,                    /* most units of 16 packed columns a block in one phase            */
-    RESIDENT_THREADS = 544,                /* 16 warps multiply, one copies                                   */
-    RESIDENT_PARTS = RESIDENT_UNITS * 2 * 8 * 512,         /* bytes: sums of 8 warps, a group of 8 columns 512 */
-    RESIDENT_PAIR_PARTS = 2 * 8 * 512,
-    RESIDENT_ACTIONS = 32,                 /* width of an action                                              */
-    /* Shared memory behind the ring, the operand and the sums. */
-    RESIDENT_ROPE = RESIDENT_UNITS * RESIDENT_ROWS * 64,
-    RESIDENT_SMALL = RESIDENT_ROPE + GPU_ATOM_BYTES + RESIDENT_ROWS * RESIDENT_ACTIONS * 4,
+    RESIDENT_WIDTH = 1024,
+    RESIDENT_HIDDEN = 4096,
+    RESIDENT_HEADS = 8,
+    RESIDENT_HEAD = 256,
+    RESIDENT_LAYERS = 18,                  /* most                                                            */
+    RESIDENT_ROWS = 16,                    /* most; with shifts one less, since the shift is a row too        */
+    RESIDENT_CLUSTER = 8,                  /* blocks of a cluster                                             */
+    RESIDENT_CLUSTERS = 15,                /* the first 8 are a head each                                     */
+    RESIDENT_READERS = 512,                /* threads that multiply: 4 warpgroups                             */
+    RESIDENT_COPIERS = 4,                  /* warps that copy                                                 */
+    RESIDENT_THREADS = RESIDENT_READERS + 32 * RESIDENT_COPIERS,
+
+    /* Groups of 8 hidden units, which are 16 packed columns of gate and up: a block has 4, a full tile of wgmma. In the
+     * first clusters that are no head's a block has one more: 120·4 + 32 = 512. */
+    RESIDENT_UNITS = 4,
+    RESIDENT_WIDE_CLUSTERS = 4,
+
+    /* Keys. The copy engine brings whole groups of 16 keys, at most 8 groups a block and 6 in the last block of the
+     * cluster; what is left, fewer than 16, goes with the new keys. */
+    RESIDENT_KEY_GROUP = 16,
+    RESIDENT_BLOCK_GROUPS = 8,
+    RESIDENT_LAST_GROUPS = 6,
+    RESIDENT_MOST_KEYS = ((RESIDENT_CLUSTER - 1) * RESIDENT_BLOCK_GROUPS + RESIDENT_LAST_GROUPS) * RESIDENT_KEY_GROUP +
+                         RESIDENT_KEY_GROUP - 1,                       /* in front of the new ones            */
+
+    /* The exchange, memory that every launch finds and leaves as it is first filled: sums with 0, new keys with 0xff. */
+    RESIDENT_SUMS_BYTES = 3 * RESIDENT_CLUSTER * RESIDENT_ROWS * 64 * 8,
+    RESIDENT_NEW_BYTES = 2 * RESIDENT_ROWS * RESIDENT_HEAD * 2,       /* of a layer: [k, v][row][dim] bf16    */
+
+    RESIDENT_STAGE = 8192,
+    RESIDENT_STAGES = 16,                  /* of the ring; a multiple of RESIDENT_COPIERS                     */
+    RESIDENT_SHARED = RESIDENT_STAGES * RESIDENT_STAGE + 33792 + 24576 + 16384 + 17408 + 4096 + 1024 + 512,
 };
 
 typedef struct resident_layer {
-    const void *qkv, *o, *gate_up, *down;
-    const float *scale_in, *shift_in, *gate_in;            /* of step 0; shift and gate may be NULL           */
+    gpu_tensor_map qkv;                    /* atoms as [column/8][k/64][256 words], boxes of 2 x 1 atoms      */
+    gpu_tensor_map gate_up, o, down;       /* boxes of 8 x 1                                                  */
+    gpu_tensor_map fifth;                  /* gate_up once more, boxes of 2 x 4                               */
+    const float *scale_in, *shift_in, *gate_in;            /* [width]; shifts and gates may be NULL           */
     const float *scale_post, *shift_post, *gate_post;
 } resident_layer;
 
 typedef struct gpu_resident {
-    gpu_tensor_map k, v;                   /* [layers][places][256], boxes of 32 places x 64 dims, swizzled   */
+    gpu_tensor_map k, v;                   /* [layers][places][256], boxes of 16 places x 64 dims, swizzled   */
     resident_layer layers[RESIDENT_LAYERS];
-    const int32_t *position, *keys;
-    int capacity;                          /* rows: of one sample all are there                               */
-    int width, mlp, heads, depth, steps;
-    int stages, flight;                    /* of the ring; pieces that may be on their way                    */
-    int operand;                           /* bytes of the operand                                            */
-    int step_floats;                       /* from a step's norm parameters and gates to the next one's       */
-    float eps, scale, dt, by_width;        /* by_width: 1 / width                                             */
-    uint32_t by_units, by_heads[2], by_mlp[2];             /* reciprocals (resident_packets.cuh) of the units of width, of
-                                              the ranks' parts of the heads' outputs and of the hidden ones   */
-    const float *rope;
-    const void *in, *mlp_out, *out;        /* mlp_out NULL: actions go straight in; else `in` is fp32, without a bias */
-    const float *in_bias, *time, *mlp_out_bias, *out_bias; /* time: [steps][width]                            */
-    const float *scale_out, *shift_out;
-    float *x_t, *velocity;                 /* [rows][32]                                                      */
-    /* Exchanges of `packets` x units, unit the faster: x twice in turn, the rest once. */
-    char *x[2], *q, *k_new, *v_new, *part, *attended, *hidden, *embed;
-    uint64_t *stamps;                      /* [steps][depth + 1] and one more, or NULL: nanoseconds at the start of a step, the
-                                              end of each layer, the end of all                               */
+    const int32_t *position, *keys;        /* of the rows                                                     */
+    const float *rope;                     /* [positions][128][2]                                             */
+    void *k_cache, *v_cache;               /* bf16 [places][256] of layer 0                                   */
+    int64_t k_layer, v_layer;              /* bytes from a layer to the next one                              */
+    void *x;                               /* bf16 [rows][width], in and out                                  */
+    uint64_t *sums;                        /* [o, down twice][rank][row][64] two sums and a count             */
+    char *fresh;                           /* [layers] new keys and values                                    */
+    int rows, depth;
+    int shifted;                           /* 1: the norms have shifts                                        */
+    float eps, scale;
 } gpu_resident;
 
 #endif

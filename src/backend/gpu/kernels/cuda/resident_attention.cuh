@@ -1,171 +1,272 @@
-/* Attention in the resident kernel, flash style over blocks: a block has one head and one split of its keys, and then one 16th
- * of the head's dims over all splits. All rows of the head are one tile, since all heads share K and V.
+/* Attention of one head in a cluster of the resident denoise kernel. Ranks share the head's dims for q and for the output, and
+ * the keys in between:
  *
- * The split's keys come through the ring while qkv is still at work; those that this step makes come as packets, over the stale
- * rows that the copy engine brought. A split sends its own softmax, rounded, and log2 of its sum of weights: the join weighs by
- * that. */
+ *   q, k, v   32 dims of q a rank, in pairs that RoPE turns -> all ranks; odd ranks 16 columns of k or v -> the last ranks of all
+ *             clusters, through global memory, and the cache
+ *   scores    of the rank's keys, two tiles of 64; a warpgroup has one tile and half of the dims
+ *   weights   a warp a row; maximum and sum -> all ranks
+ *   values    64 dims a warpgroup -> the rank that has 32 of them
+ *   join      a warp a row, 32 dims -> all ranks
+ *
+ * What surprises: the second half of the last rank's second tile are the new keys, 16 places, and behind them the up to 15 old
+ * ones that no whole group has. */
 #ifndef KERNELS_CUDA_RESIDENT_ATTENTION_CUH
 #define KERNELS_CUDA_RESIDENT_ATTENTION_CUH
 
-#include "resident_products.cuh"
+#include "resident_exchange.cuh"
 
-/* The block's keys or values: places from first_new on come as packets; with `clear`, what lies behind the last key is zero. */
-DEV void patch_keys(const worker &w, const char *from, u32 piece0, u32 piece1, int clear, u32 tag) {
-    const share &s = w.s;
-    auto at = [&](int unit, int place) {
-        return (place >> 5 ? piece1 : piece0) + (unit >> 3) * RESIDENT_BOX_KEYS * 128 + (place & 31) * 128 +
-               (((unit ^ place) & 7) << 4);
-    };
-    const int loaded = (s.mine + RESIDENT_BOX_KEYS - 1) / RESIDENT_BOX_KEYS * RESIDENT_BOX_KEYS,
-              fresh = max(0, s.first_new - s.begin);
-    if (clear)
-#pragma unroll 1
-        for (int i = thread(); i < (loaded - fresh) * 32; i += READERS) {
-            const int place = fresh + (i >> 5);
-            if (place >= s.mine) put16(at(i & 31, place), make_uint4(0, 0, 0, 0));
-        }
-    if (s.begin + s.mine <= s.first_new) return;
-    gather<1>(from, 32, 0, 32, 1u << 27, s.rows, tag, [&](int unit, int row, uint4 v) {
-        const int place = s.first_new + row - s.begin;
-        if (place >= 0 && place < s.mine) put16(at(unit, place), v);
-    });
+typedef struct attention {
+    float cos, sin;                        /* of the lane's pair of dims, in the row's place                  */
+    int place, visible;                    /* of the row in the cache; how many new keys it attends           */
+    int before;                            /* keys in front of the new ones                                   */
+    key_share share;
+} attention;
+
+DEV attention attention_of(const worker &w, const gpu_resident &p) {
+    attention a = {1, 0};
+    a.before = __ldg(p.position);
+    a.share = share_of(a.before, w.rank);
+    if (!w.owner) return a;
+    const int unit = new_unit(w.cluster, w.rank), lane = w.lane;
+    const int pair = lane < 16 ? 16 * w.rank + lane : lane < 24 && (w.rank & 1) && unit < 16 ? 8 * unit + (lane & 7) : -1;
+    a.place = __ldg(p.position + w.warp);
+    a.visible = __ldg(p.keys + w.warp) - a.before;
+    if (pair >= 0) {
+        const float2 turn = __ldg((const float2 *)p.rope + (size_t)a.place * (RESIDENT_HEAD / 2) + pair);
+        a.cos = turn.x, a.sin = turn.y;
+    }
+    return a;
 }
 
-/* Packets of (head, 16 dims, split, row): eight pairs of bf16, as mma leaves them, and the log2. */
-DEV u32 part_at(const worker &w, int chunk, int split) {
-    return (u32)(((w.s.head * 16 + chunk) * RESIDENT_SPLITS + split) * w.s.rows) * 48;
+/* Of rank's unit of k or v: where 8 dims of a row stand in what is new. Units below 16 are k's, pairs of dims. */
+DEV int new_dims(int unit, int second) { return unit < 16 ? 8 * unit + second * (RESIDENT_HEAD / 2) : 16 * (unit - 16) + 8 * second; }
+DEV char *new_at(const worker &w, const gpu_resident &p, int layer, int unit, int second) {
+    return p.fresh + (size_t)layer * RESIDENT_NEW_BYTES + ((unit >> 4) * RESIDENT_ROWS + w.warp) * 512 + new_dims(unit, second) * 2;
 }
 
-DEV void scores_phase(worker &w, const gpu_resident &p, u32 qkv_tag, u32 tag) {
-    const share &s = w.s;
-    const int lane = thread() & 31, warp = warp_of(), g = lane >> 2, t = lane & 3;
-    if (!s.mine) {
-        all_sync();                        /* the join may write where sums are still read */
-        return;
+/* q, k and v of the own row out of the sums. */
+DEV void send_qkv(const worker &w, const gpu_resident &p, const attention &at, int layer) {
+    const int low = (w.lane >> 3) * 16 + (w.lane & 7);
+    const float f = norm_factor(w, p.eps);
+    float a = sum_all(w, w.warp, low) * f, b = sum_all(w, w.warp, low + 8) * f;
+    if (p.shifted) a += sum_all(w, w.rows, low), b += sum_all(w, w.rows, low + 8);
+    const uint4 first = pack_lanes(a * at.cos - b * at.sin, w.lane), second = pack_lanes(b * at.cos + a * at.sin, w.lane);
+    if (w.lane < 16) {
+        const u32 to = peer_address(w.base + AT_OPERAND + (2 * w.rank + (w.lane >> 3)) * 256 + w.row_at, w.lane & 7),
+                  barrier = peer_address(w.base + AT_Q, w.lane & 7);
+        send_words(to, barrier, first);
+        send_words(to + 16 * 256, barrier, second);
+    } else if (w.lane < 18 && (w.rank & 1)) {
+        const int unit = new_unit(w.cluster, w.rank), other = w.lane - 16;
+        const uint4 v = other ? second : first;
+        char *cache = unit < 16 ? (char *)p.k_cache + layer * p.k_layer : (char *)p.v_cache + layer * p.v_layer;
+        put_relaxed(new_at(w, p, layer, unit, other), v);
+        *(uint4 *)(cache + (size_t)at.place * 512 + new_dims(unit, other) * 2) = v;
     }
-    const int many = s.mine > RESIDENT_BOX_KEYS, touched = s.begin + s.mine + RESIDENT_BOX_KEYS > s.first_new;
-    float *scores = (float *)parts_of(w);      /* [16][68] */
-    const u32 p_at = shared_address(parts_of(w)) + 8192;
-    u32 k[2], v[2];
-    k[0] = await_piece(w);
-    k[1] = many ? await_piece(w) : k[0];
-    v[0] = await_piece(w);
-    v[1] = many ? await_piece(w) : v[0];
-    gather_operand<1>(w, p.q, p.heads * 32, s.head * 32, 32, 1u << 27, 4, qkv_tag);
-    if (touched)
-#pragma unroll 1
-        for (int i = 0; i < 2; i++) patch_keys(w, i ? p.v_new : p.k_new, i ? v[0] : k[0], i ? v[1] : k[1], i, qkv_tag);
-    all_sync();
-    if (warp * 8 < s.mine && warp < 8) {
-        float sum[2][4] = {};
-        const u32 at = (warp >> 2 ? k[1] : k[0]) + (warp & 3) * 1024;
+}
+
+/* Nobody will read the layer's new keys any more: the next launch finds them as this one did. */
+DEV void forget_new(const worker &w, const gpu_resident &p, int layer) {
+    const u32 none = 0xffffffffu;
+    if ((w.rank & 1) && (w.lane & ~1) == 16)
+        put_relaxed(new_at(w, p, layer, new_unit(w.cluster, w.rank), w.lane - 16), make_uint4(none, none, none, none));
+}
+
+/* 16 bytes of a key or value into [dim/64][32 keys][64], swizzled. u: which, of [k, v][16 keys][32 units]. */
+DEV void store_new(const worker &w, int u, int behind, uint4 v) {
+    const int unit = u & 31, key = behind + (u >> 5 & 15);
+    store16(w.base + (u >> 9 ? AT_NEW_V : AT_NEW_K) + (unit >> 3) * (NEW_KEYS * 128) + key * 128 + (((unit ^ key) & 7) << 4), v);
+}
+
+DEV int all_there(u64 a, u64 b) { return (u32)a != ~0u && (u32)(a >> 32) != ~0u && (u32)b != ~0u && (u32)(b >> 32) != ~0u; }
+
+/* By the last rank's odd warpgroups; what is no key is zero. */
+DEV void fetch_new(const worker &w, const gpu_resident &p, const attention &at, int layer) {
+    const int u = (w.group >> 1) * 128 + w.quarter * 32 + w.lane, whole = at.before & ~(RESIDENT_KEY_GROUP - 1);
+    const char *new_ones = p.fresh + (size_t)layer * RESIDENT_NEW_BYTES;
+    u64 a[4][2];
+    uint4 old[4];
 #pragma unroll
-        for (int b = 0; b < 4; b++) {
-            u32 a[4][4], f[2][4];
-            load_operand(a, operand_of(w, b), w.operand_row);
-            load_atom(f, at + b * RESIDENT_BOX_KEYS * 128);
+    for (int i = 0; i < 4; i++) {
+        const int n = u + 256 * i, place = whole + (n >> 5 & 15);
+        const char *cache = (n >> 9 ? (const char *)p.v_cache + layer * p.v_layer : (const char *)p.k_cache + layer * p.k_layer);
+        old[i] = make_uint4(0, 0, 0, 0);
+        if (place < at.before) old[i] = __ldcg((const uint4 *)(cache + (size_t)place * 512) + (n & 31));
+    }
+    for (u32 tries = 0;;) {
+        int there = 1;
 #pragma unroll
-            for (int i = 0; i < 4; i++) mma16(sum[i & 1], a[i], f[i >> 1][(i & 1) * 2], f[i >> 1][(i & 1) * 2 + 1]);
+        for (int i = 0; i < 4; i++) {
+            const int n = u + 256 * i;
+            a[i][0] = a[i][1] = 0;
+            if ((n >> 5 & 15) < w.rows) get_relaxed(new_ones + n * 16, a[i][0], a[i][1]);
         }
-        float *to = scores + g * 68 + warp * 8 + 2 * t;
-        *(float2 *)to = make_float2(sum[0][0] + sum[1][0], sum[0][1] + sum[1][1]);
-        *(float2 *)(to + 8 * 68) = make_float2(sum[0][2] + sum[1][2], sum[0][3] + sum[1][3]);
-    }
-    all_sync();
-    if (warp < s.rows) {
-        const float scale = p.scale * 1.4426950408889634f;
-        float a = lane < s.mine ? scores[warp * 68 + lane] * scale : -INFINITY,
-              b = lane + 32 < s.mine ? scores[warp * 68 + lane + 32] * scale : -INFINITY;
-        const float top = warp_max(fmaxf(a, b));
-        a = exp2_fast(a - top), b = exp2_fast(b - top);
-        const float sum = warp_sum(a + b);
-        const u32 at = p_at + warp * 128 + (lane & 7) * 2;
-        asm volatile("st.shared.b16 [%0], %1;" ::"r"(at + (((lane >> 3) ^ warp) & 7) * 16), "h"(to_bf16(a)) : "memory");
-        asm volatile("st.shared.b16 [%0], %1;" ::"r"(at + (((lane >> 3) + 4) ^ (warp & 7)) * 16), "h"(to_bf16(b)) : "memory");
-        if (!lane) stats[warp][0] = __fdividef(1, sum), stats[warp][1] = top + __log2f(sum);
-    }
-    all_sync();
-    float out[2][4] = {};
 #pragma unroll
-    for (int i = 0; i < 4; i++) {          /* 16 keys; dims 16·warp … */
-        if (i * 16 >= s.mine) break;
-        u32 a[4], b[4];
-        const int place = (i & 1) * 16 + (lane & 15), unit = 2 * warp + (lane >> 4);
-        load_matrix4(a, p_at + w.operand_row * 128 + (((2 * i + (lane >> 4)) ^ w.operand_row) & 7) * 16);
-        load_turned4(b,
-                     (i >> 1 ? v[1] : v[0]) + (unit >> 3) * RESIDENT_BOX_KEYS * 128 + place * 128 + (((unit ^ place) & 7) << 4));
-        mma16(out[0], a, b[0], b[1]);
-        mma16(out[1], a, b[2], b[3]);
+        for (int i = 0; i < 4; i++) there &= all_there(a[i][0], a[i][1]);
+        if (there) break;
+        watch(tries);
     }
-    char *to = p.part + part_at(w, warp, s.split);
-    const int r8 = (lane * 11) >> 5, part = lane - 3 * r8;       /* lane is packet `part` of row r8 (of 8): lane / 3 */
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        const int row = r8 + 8 * h, from = r8 * 4;
-        const float f = g + 8 * h < s.rows ? stats[g + 8 * h][0] : 0;
-        const u32 low = pack_bf16(out[0][2 * h] * f, out[0][2 * h + 1] * f),
-                  high = pack_bf16(out[1][2 * h] * f, out[1][2 * h + 1] * f);
-        /* of the row: low 0 1 2 | low 3, high 0 1 | high 2 3, log2 */
-        const u32 l0 = __shfl_sync(0xffffffffu, low, from + (part ? 3 : 0)), l1 = __shfl_sync(0xffffffffu, low, from + 1),
-                  l2 = __shfl_sync(0xffffffffu, low, from + 2);
-        const u32 h0 = __shfl_sync(0xffffffffu, high, from + (part == 1 ? 0 : 2)),
-                  h1 = __shfl_sync(0xffffffffu, high, from + (part == 1 ? 1 : 3));
-        if (lane < 24 && row < s.rows)
-            put_packet(to + row * 48 + part * 16, part < 2 ? l0 : h0,
-                       part == 0   ? l1
-                       : part == 1 ? h0
-                                   : h1,
-                       part == 0   ? l2
-                       : part == 1 ? h1
-                                   : __float_as_uint(stats[row][1]),
-                       tag);
-    }
-    if (touched) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     __syncwarp();
-    release_piece(k[0]);
-    if (many) release_piece(k[1]);
-    release_piece(v[0]);
-    if (many) release_piece(v[1]);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        store_new(w, u + 256 * i, 0, make_uint4((u32)a[i][0], (u32)(a[i][0] >> 32), (u32)a[i][1], (u32)(a[i][1] >> 32)));
+        store_new(w, u + 256 * i, 16, old[i]);
+    }
+    async_fence();
+    group_sync(3, 256);
 }
 
-DEV void join_phase(worker &w, const gpu_resident &p, u32 part_tag, u32 tag) {
-    const share &s = w.s;
-    if (s.head >= p.heads) return;
-    u32 *values = (u32 *)(parts_of(w) + 12288);              /* [split][row][9] */
-    const int chunk = s.split, tasks = s.splits * s.rows * 3;
-    const char *from = p.part + part_at(w, chunk, 0);
-#pragma unroll 1
-    for (int i = thread(); i < tasks; i += READERS) {
-        uint4 v;
-        u32 tries = 0;
-        do {
-            v = get_packet(from + i * 16);
-            lose_patience(tries);
-        } while (v.w != part_tag);
-        u32 *to = values + i * 3;
-        to[0] = v.x, to[1] = v.y, to[2] = v.z;
+/* Scores of the warpgroup's tile over its half of the dims. Of the last rank's second tile the ring has rows 0 to 31 at most, the
+ * new keys are 32 to 63. */
+DEV void scores(worker &w, const attention &at) {
+    const int tile = w.group & 1, half = w.group >> 1, fresh = w.rank == CS - 1 && tile;
+    const u32 q = w.base + AT_OPERAND + half * 4096;
+    float d[8], e[8];
+    clear(d);
+    await_chunk(w, place_of(w, w.group));  /* before it is given back, also where nothing is in it */
+    await_chunk(w, place_of(w, w.group + 4));
+    if (!fresh || at.share.groups > 4) {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const place from = place_of(w, w.group + 4 * i);
+            wgmma_begin();
+            issue(d, w.base + from.stage * STAGE, q + i * 2048);
+            wgmma_commit();
+        }
+        wgmma_wait<0>();
+        hold(d);
     }
-    all_sync();
-    const int total = 2 * w.packets, unit = divide(w.slot, w.by_packets), i = w.slot - unit * w.packets, pair = 3 * i + w.j,
-              row = pair >> 2, c = pair & 3;
-    if (warp_of() * 5 >= total) return;
-    const int there = (thread() & 31) < 30 && w.slot < total, known = there && row < s.rows;
-    const u32 *at = values + (known ? row : 0) * JOIN_PITCH;
-    const int pitch = s.rows * JOIN_PITCH, word = unit * 4 + c;
-    float top = -INFINITY, sum = 0, a = 0, b = 0;
-#pragma unroll 4
-    for (int k = w.sub; k < s.splits; k += 2) top = fmaxf(top, __uint_as_float(at[k * pitch + 8]));
-    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-#pragma unroll 4
-    for (int k = w.sub; k < s.splits; k += 2) {
-        const float f = exp2_fast(__uint_as_float(at[k * pitch + 8]) - top);
-        const u32 v = at[k * pitch + (known ? word : 0)];
-        sum += f, a = fmaf(low_of(v), f, a), b = fmaf(high_of(v), f, b);
+    if (fresh) {
+        clear(e);
+        wgmma_begin();
+        for (int i = 0; i < 2; i++) issue(e, w.base + AT_NEW_K + ((2 * half + i) * NEW_KEYS - 32) * 128, q + i * 2048);
+        wgmma_commit();
+        wgmma_wait<0>();
+        hold(e);
+        if (w.quarter >= 2) {
+#pragma unroll
+            for (int i = 0; i < 8; i++) d[i] = e[i];
+        }
     }
-    const float f = __fdividef(1, with_neighbour(sum));
-    a = with_neighbour(a) * f, b = with_neighbour(b) * f;
-    send_pairs(known ? pack_bf16(a, b) : 0, there, p.attended + (u32)(i * p.heads * 32 + s.head * 32 + 2 * chunk + unit) * 16,
-               tag);
+    if (w.lane < 2) free_stage(w, place_of(w, w.group + 4 * w.lane).stage);
+    w.chunk += 8;
+    store_sums(d, w);
+}
+
+/* The row's weights, relative to the rank's maximum. */
+DEV void softmax(const worker &w, const gpu_resident &p, const attention &at) {
+    const int lane = w.lane, first = min(at.share.groups, 4) * 16, second = (at.share.groups - 4) * 16, fresh = w.rank == CS - 1;
+    const float scale = p.scale * 1.4426950408889634f;
+    float v[4];
+#pragma unroll
+    for (int tile = 0; tile < 2; tile++) {
+        const float2 a = load8(sums_at(w, tile, w.warp, 2 * lane)), b = load8(sums_at(w, tile + 2, w.warp, 2 * lane));
+        v[2 * tile] = (a.x + b.x) * scale, v[2 * tile + 1] = (a.y + b.y) * scale;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int key = 2 * lane + (i & 1);
+        const int there = i < 2                ? key < first
+                          : !fresh || key < 32 ? key < second
+                          : key < 48           ? key < 32 + at.visible
+                                               : key < 48 + (at.before & 15);
+        if (!there) v[i] = -INFINITY;
+    }
+    const float top = fmaxf(warp_max(fmaxf(fmaxf(v[0], v[1]), fmaxf(v[2], v[3]))), -1e30f);
+#pragma unroll
+    for (int i = 0; i < 4; i++) v[i] = exp2_fast(v[i] - top);
+    const u32 to = w.base + AT_WEIGHTS + (lane >> 2) * 256 + w.row_at + (lane & 3) * 4;
+    store4(to, pack_bf16(v[0], v[1]));
+    store4(to + 8 * 256, pack_bf16(v[2], v[3]));
+    const float sum = warp_sum(v[0] + v[1] + v[2] + v[3]);
+    if (lane < CS)
+        send_pair(peer_address(w.base + AT_STATS + (w.rank * RESIDENT_ROWS + w.warp) * 8, lane), peer_address(w.base + AT_PARTS, lane), top, sum);
+}
+
+/* 64 dims of the rank's keys, each half of them to whose they are. Keys that are none have weight 0 and finite values: whatever
+ * was in their place of the ring before. */
+DEV void values(worker &w, const attention &at) {
+    const u32 weights = w.base + AT_WEIGHTS;
+    const place one = place_of(w, w.group), two = place_of(w, w.group + 4);
+    float d[8];
+    clear(d);
+    await_chunk(w, one);
+    wgmma_begin();
+    issue_values<4>(d, w.base + one.stage * STAGE, weights);
+    wgmma_commit();
+    await_chunk(w, two);
+    wgmma_begin();
+    if (w.rank < CS - 1) {
+        issue_values<4>(d, w.base + two.stage * STAGE, weights + 2048);
+    } else {
+        if (at.share.groups > 4) issue_values<2>(d, w.base + two.stage * STAGE, weights + 2048);
+        issue_values<2>(d, w.base + AT_NEW_V + w.group * (NEW_KEYS * 128), weights + 3072);
+    }
+    wgmma_commit();
+    wgmma_wait<0>();
+    hold(d);
+    if (w.lane < 2) free_stage(w, w.lane ? two.stage : one.stage);
+    w.chunk += 8;
+    const int to = 2 * w.group + (w.quarter >> 1), c = w.lane & 3;
+    const u32 parts = peer_address(w.base + AT_INBOX + w.rank * 2048 + (w.quarter & 1) * 1024 + (c * 8 + (w.lane >> 2)) * 16, to),
+              barrier = peer_address(w.base + AT_PARTS, to);
+#pragma unroll
+    for (int i = 0; i < 2; i++)            /* rows 2c, 2c + 1, and 8 behind those */
+        send_words(parts + 512 * i, barrier,
+                   make_uint4(__float_as_uint(d[4 * i]), __float_as_uint(d[4 * i + 1]), __float_as_uint(d[4 * i + 2]), __float_as_uint(d[4 * i + 3])));
+}
+enum { PART_BYTES = CS * 2048, Q_ROW_BYTES = CS * 64 };
+DEV u32 parts_bytes(const worker &w) { return PART_BYTES + (u32)w.rows * CS * 8; }
+DEV u32 q_bytes(const worker &w) { return (u32)w.rows * Q_ROW_BYTES; }
+
+/* The row's 32 dims over all ranks. */
+DEV void join(const worker &w) {
+    const int lane = w.lane, row = w.warp;
+    await(w.base + AT_PARTS, w.parity);
+    if (!w.warp && !lane) barrier_arm(w.base + AT_PARTS, parts_bytes(w));
+    const u32 at = w.base + AT_INBOX + (lane >> 4) * 1024 + (row >> 3) * 512 + (((row & 7) >> 1) * 8 + (lane & 7)) * 16 +
+                   ((lane >> 3 & 1) * 2 + (row & 1)) * 4;
+    float2 stats[CS];
+    float top = -INFINITY, sum = 0, o = 0;
+#pragma unroll
+    for (int i = 0; i < CS; i++) stats[i] = load8(w.base + AT_STATS + (i * RESIDENT_ROWS + row) * 8), top = fmaxf(top, stats[i].x);
+#pragma unroll
+    for (int i = 0; i < CS; i++) {
+        const float f = exp2_fast(stats[i].x - top);
+        sum += f * stats[i].y, o += f * load4(at + i * 2048);
+    }
+    send_words(peer_address(w.base + AT_OPERAND + (4 * w.rank + (lane >> 3)) * 256 + w.row_at, lane & 7),
+               peer_address(w.base + AT_ATTENDED, lane & 7), pack_lanes(__fdividef(o, sum), lane));
+}
+
+/* From x to the cluster's sums of o. */
+DEV void attend(worker &w, const gpu_resident &p, const attention &at, int layer) {
+    float d[8], none[2][4];
+    multiply_x(d, none, w, 0);
+    await_own_slice(w);
+    store_sums(d, w);
+    readers_meet();
+    arm_slices(w);
+    if (w.owner) send_qkv(w, p, at, layer);
+    w.parity_x ^= 1;
+    if (w.rank == CS - 1 && (w.group & 1)) fetch_new(w, p, at, layer);
+    await(w.base + AT_Q, w.parity);
+    if (!w.warp && !w.lane) barrier_arm(w.base + AT_Q, q_bytes(w));
+    async_fence();
+    scores(w, at);
+    readers_meet();
+    if (w.owner) softmax(w, p, at);
+    async_fence();
+    readers_meet();
+    values(w, at);
+    if (w.owner) join(w);
+    await(w.base + AT_ATTENDED, w.parity);
+    if (!w.warp && !w.lane) barrier_arm(w.base + AT_ATTENDED, q_bytes(w));
+    async_fence();
+    multiply_tiles(d, w, RESIDENT_HEAD / GPU_ATOM_K);
+    store_sums(d, w);
+    readers_meet();
+    if (w.owner) send_sums(w, p, 0);
 }
 
 #endif

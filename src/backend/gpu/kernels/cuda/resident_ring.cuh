@@ -1,150 +1,145 @@
-/* What a block of the resident kernel does, and the ring through which all that is long comes to it: weights,
- * the prefix' keys and values, fetched by one thread in the order in which they will be used, phases ahead.
+/* The ring of the resident denoise kernel: four threads, each of a warp of its own, copy what a block reads in a layer, in the
+ * order of use; the multiplying warps give stages back.
  *
- * Shares of a grid of `blocks` in clusters of two:
- *   qkv      unit u of 16 packed columns: block u % blocks
- *   keys     split s of head h: block 16·h + s; the first 16 heads of blocks
- *   gate_up  unit u: from the last block down, so that who has more qkv has less of these
- *   o, down, action embedding: the pair of groups 2·pair, 2·pair + 1 of 8 columns, pairs from the last cluster down; rank r
- *            multiplies the r-th half of k for both groups and finishes group 2·pair + r */
+ *   of a head      qkv, half a slice of x each (16 chunks), keys (8), values (8), o (8), then as the others
+ *   of the others  gate_up, half a slice of x each (16), before the last four those of a fifth unit (4), down (8 or 10)
+ *
+ * What surprises: a thread's next chunk waits until its last one has landed. More in flight than 32 KB a block makes the whole
+ * slower, since the exchanges wait behind the weights: with 6 threads and 18 stages by 5 %.
+ * The number of stages is a multiple of the number of threads: else a thread could run two laps ahead of another one, and a
+ * parity would be asked for too late. */
 #ifndef KERNELS_CUDA_RESIDENT_RING_CUH
 #define KERNELS_CUDA_RESIDENT_RING_CUH
 
-#include "resident_packets.cuh"
+#include "resident_block.cuh"
 
-typedef struct share {
-    int rows, block, blocks, rank;
-    int keys, first_new, span, splits;     /* of the sample; places from first_new are this step's            */
-    int head, split, begin, mine;          /* keys begin … begin + mine - 1; mine 0: none                     */
-    int qkv, gated;                        /* units                                                           */
-    int pair, groups, own;                 /* groups of the pair that exist; 1: group 2·pair + rank is mine   */
-} share;
+typedef struct ring {
+    u32 base;
+    u32 stage, parity;                     /* of the next chunk                                               */
+    u32 turn, mine;                        /* whose chunk it is, who I am                                     */
+    u32 before, before_parity, any;        /* my last chunk, if there is any                                  */
+    u64 once, keep;                        /* how the second-level cache treats weights, keys and values      */
+} ring;
 
-DEV int least_blocks(int columns) { return (columns + GPU_ATOM_K - 1) / GPU_ATOM_K; }
-DEV int units_of(int units, int first, int blocks) { return first < units ? (units - 1 - first) / blocks + 1 : 0; }
-
-DEV share share_of(const gpu_resident &p) {
-    share s;
-    s.rows = p.capacity;
-    s.keys = __shfl_sync(0xffffffffu, p.keys[0], 0), s.first_new = __shfl_sync(0xffffffffu, p.position[0], 0);
-    s.block = blockIdx.x, s.blocks = gridDim.x, s.rank = blockIdx.x & 1;
-    s.span = ((s.keys + RESIDENT_SPLITS - 1) / RESIDENT_SPLITS + 7) & ~7;
-    s.splits = (s.keys + s.span - 1) / s.span;
-    s.head = s.block / RESIDENT_SPLITS, s.split = s.block % RESIDENT_SPLITS;
-    s.begin = s.split * s.span;
-    s.mine = s.head < p.heads ? max(0, min(s.span, s.keys - s.begin)) : 0;
-    s.qkv = units_of((p.heads + 2) * 16, s.block, s.blocks);
-    s.gated = units_of(p.mlp / 8, s.blocks - 1 - s.block, s.blocks);
-    s.pair = s.blocks / 2 - 1 - s.block / 2;
-    s.groups = max(0, min(2, p.width / 8 - 2 * s.pair));
-    s.own = s.rank < s.groups;
-    return s;
+DEV void copy_box(u32 to, const gpu_tensor_map *map, int a, int b, int c, u32 barrier, u64 policy) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(to),
+                 "l"(map), "r"(a), "r"(b), "r"(c), "r"(barrier), "l"(policy) : "memory");
 }
 
-/* Rank's part of k: blocks first … first + n - 1 of `blocks`. */
-DEV int half_first(int rank, int blocks) { return rank ? (blocks + 1) / 2 : 0; }
-DEV int half_count(int rank, int blocks) { return rank ? blocks / 2 : (blocks + 1) / 2; }
-
-typedef struct cursor {
-    int stage, stages;
-    u32 parity;
-} cursor;
-DEV void advance(cursor &c) {
-    if (++c.stage == c.stages) c.stage = 0, c.parity ^= 1;
+/* The next chunk: 1 if it is this thread's, which then fills it with `bytes`. */
+DEV int next_chunk(ring &r, u32 bytes, u32 &to, u32 &barrier) {
+    const u32 stage = r.stage, parity = r.parity, mine = r.turn == r.mine;
+    if (++r.turn == RESIDENT_COPIERS) r.turn = 0;
+    if (++r.stage == STAGES) r.stage = 0, r.parity ^= 1;
+    if (!mine) return 0;
+    barrier = r.base + AT_BARRIERS + 8 * stage;
+    to = r.base + stage * STAGE;
+    await(r.base + AT_FREE + 8 * stage, parity ^ 1);
+    if (r.any) await(r.base + AT_BARRIERS + 8 * r.before, r.before_parity);
+    r.before = stage, r.before_parity = parity, r.any = 1;
+    barrier_arm(barrier, bytes);
+    return 1;
 }
 
-/* A run of pieces of one kind, each `bytes` long but for the outer loop's last. */
-enum { FETCH_WEIGHTS, FETCH_KEYS };
-typedef struct segment {
-    const char *from;
-    const gpu_tensor_map *map;             /* KEYS                                                            */
-    size_t inner_step, outer_step;
-    int kind, inner, outer, bytes, last;
-} segment;
-
-/* Both groups of `count` units of 16 columns, all of k. */
-DEV segment unit_segment(const void *weights, int blocks, int first, int step, int count) {
-    const size_t group = (size_t)blocks * GPU_ATOM_BYTES;
-    const int bytes = blocks * GPU_ATOM_BYTES;
-    return {(const char *)weights + 2 * first * group, NULL, group, 2 * step * group, FETCH_WEIGHTS, 2, count, bytes, bytes};
+/* 128 columns over `blocks` of 64 k: two tiles of 64 columns for each. */
+DEV void copy_tiles(ring &r, const gpu_tensor_map *map, int block, int blocks, int group) {
+    u32 to, barrier;
+#pragma unroll 1
+    for (int c = 0; c < 2 * blocks; c++)
+        if (next_chunk(r, 8192, to, barrier)) copy_box(to, map, 0, block + (c >> 1), group + 8 * (c & 1), barrier, r.once);
 }
 
-/* Blocks first … first + count - 1 of k of the pair's groups, 16 blocks at a time. */
-DEV segment pair_segment(const share &s, const void *weights, int blocks, int first, int count) {
-    const int outer = (count + 15) / 16;
-    return {(const char *)weights + ((size_t)2 * s.pair * blocks + first) * GPU_ATOM_BYTES,
-            NULL,
-            (size_t)blocks * GPU_ATOM_BYTES,
-            RESIDENT_PIECE,
-            FETCH_WEIGHTS,
-            s.groups,
-            outer,
-            RESIDENT_PIECE,
-            (count - 16 * (outer - 1)) * GPU_ATOM_BYTES};
+/* Keys or values: 64 places, 64 dims. */
+DEV void copy_places(ring &r, const gpu_tensor_map *map, int block, int place, int groups, int layer) {
+    u32 to, barrier;
+    if (!next_chunk(r, (u32)groups * 2048, to, barrier)) return;
+#pragma unroll 1
+    for (int g = 0; g < groups; g++) copy_box(to + g * 2048, map, block * 64, place + 16 * g, layer, barrier, r.keep);
 }
 
-DEV segment keys_segment(const share &s, const gpu_tensor_map *map) {
-    return {NULL, map, 0, 0, FETCH_KEYS, 1, (s.mine + RESIDENT_BOX_KEYS - 1) / RESIDENT_BOX_KEYS, RESIDENT_PIECE, RESIDENT_PIECE};
+/* The keys in front of the new ones, in groups of 16: what rank has of them. */
+typedef struct key_share {
+    int first, groups;
+} key_share;
+
+DEV key_share share_of(int keys, int rank) {
+    const int all = keys / RESIDENT_KEY_GROUP, each = min((all + CS - 2) / (CS - 1), (int)RESIDENT_BLOCK_GROUPS),
+              left = all - rank * each;
+    return {rank * each * RESIDENT_KEY_GROUP, max(0, rank < CS - 1 ? min(left, each) : left)};
 }
 
-/* Segment `i` of a layer; layer -1 is the embedding, `depth` the velocity. */
-DEV segment segment_of(const gpu_resident &p, const share &s, int layer, int i) {
-    const int wide = least_blocks(p.width), tall = least_blocks(p.mlp), out = p.heads * RESIDENT_HEAD / GPU_ATOM_K,
-              last = s.blocks - 1 - s.block;
-    segment none = {NULL, NULL, 0, 0, 0, 0, 0, 0, 0};
-    if (layer < 0) return i || !p.mlp_out ? none : pair_segment(s, p.mlp_out, wide, 0, wide);
-    if (layer == p.depth) {
-        return i || !s.own ? none : unit_segment(p.out, wide, 0, 1, RESIDENT_ACTIONS / GPU_UNIT);
-    }
+DEV void copy_keys(ring &r, const gpu_resident &p, const key_share &s, int layer) {
+    const int groups[2] = {min(s.groups, 4), max(s.groups - 4, 0)};
+#pragma unroll 1
+    for (int c = 0; c < 8; c++)
+        copy_places(r, &p.k, (c & 2) + (c >> 2), s.first + 64 * (c & 1), c & 1 ? groups[1] : groups[0], layer);
+#pragma unroll 1
+    for (int c = 0; c < 8; c++) copy_places(r, &p.v, c & 3, s.first + 64 * (c >> 2), c >> 2 ? groups[1] : groups[0], layer);
+}
+
+/* The columns of qkv that the block has behind its 32 of q: odd ranks a unit of k or v. */
+DEV int qkv_units(int rank) { return 2 + (rank & 1); }
+DEV int new_unit(int cluster, int rank) { return cluster * 4 + rank / 2; }
+
+DEV void copy_head_layer(ring &r, const gpu_resident &p, int cluster, int rank, int layer, key_share &s) {
     const resident_layer &l = p.layers[layer];
-    switch (i) {
-    case 0: return unit_segment(l.qkv, wide, s.block, s.blocks, s.qkv);
-    case 1: return keys_segment(s, &p.k);
-    case 2: return keys_segment(s, &p.v);
-    case 3: return pair_segment(s, l.o, out, half_first(s.rank, out), half_count(s.rank, out));
-    case 4: return unit_segment(l.gate_up, wide, last, s.blocks, s.gated);
-    case 5: return pair_segment(s, l.down, tall, half_first(s.rank, tall), half_count(s.rank, tall));
+    u32 to, barrier;
+#pragma unroll 1
+    for (int c = 0; c < 16; c++) {
+        if (!next_chunk(r, (u32)qkv_units(rank) * 2048, to, barrier)) continue;
+        const int k = (c + 2 * rank) & 15, q = cluster * 32 + rank * 4;
+        copy_box(to, &l.qkv, 0, k, q, barrier, r.once);
+        copy_box(to + 2048, &l.qkv, 0, k, q + 2, barrier, r.once);
+        if (rank & 1) copy_box(to + 4096, &l.qkv, 0, k, 256 + 2 * new_unit(cluster, rank), barrier, r.once);
     }
-    return none;
+    if (!layer) {
+        wait_before();                     /* the keys are there */
+        s = share_of(__ldg(p.position), rank);
+    }
+    copy_keys(r, p, s, layer);
+    copy_tiles(r, &l.o, 4 * cluster, 4, 16 * rank);
 }
 
-/* One thread. full: an arrival and the bytes; empty: an arrival of each reading warp. Never more than `flight` pieces are
- * on their way: more would buy no bandwidth and cost everybody latency. */
-DEV void produce(const gpu_resident &p, const share &s, u32 ring, u32 full, u32 empty) {
-    cursor at = {0, p.stages, 0}, landed = at;
-    int flying = 0;
-    u64 once;
-    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(once));
+/* The first of a cluster's hidden units, in units of 8. */
+DEV int first_unit(int cluster) {
+    return CS * (cluster * RESIDENT_UNITS + min(max(cluster - RESIDENT_HEADS, 0), (int)RESIDENT_WIDE_CLUSTERS));
+}
+
+/* The quarter of k that chunk f of a fifth unit has. */
+DEV int fifth_quarter(int f, int rank) { return (f + rank / 2) & 3; }
+
+DEV void copy_hidden_layer(ring &r, const gpu_resident &p, int cluster, int rank, int units, int layer) {
+    const resident_layer &l = p.layers[layer];
+    const int unit = first_unit(cluster), group = 2 * (unit + rank * units);
+    u32 to, barrier;
 #pragma unroll 1
-    for (int n = 0; n < p.steps * (p.depth + 2) * 8; n++) {
-        const int layer = (n >> 3) % (p.depth + 2) - 1;
-        const segment g = segment_of(p, s, layer, n & 7);
-        const int count = g.inner * g.outer;
+    for (int c = 0; c < 16; c++) {
+        if (c == 12 && units > RESIDENT_UNITS)
 #pragma unroll 1
-        for (int i = 0; i < count; i++) {
-            const int outer = g.inner == 2 ? i >> 1 : i, inner = g.inner == 2 ? i & 1 : 0,
-                      bytes = outer == g.outer - 1 ? g.last : g.bytes;
-            const u32 to = ring + at.stage * RESIDENT_PIECE, there = full + 8 * at.stage;
-            barrier_wait(empty + 8 * at.stage, at.parity ^ 1);
-            if (flying == p.flight) {
-                barrier_wait(full + 8 * landed.stage, landed.parity);
-                advance(landed);
-            } else {
-                flying++;
-            }
-            barrier_arm(there, bytes);
-            advance(at);
-            if (g.kind == FETCH_KEYS) {
+            for (int f = 0; f < 4; f++)
+                if (next_chunk(r, 8192, to, barrier))
+                    copy_box(to, &l.fifth, 0, 4 * fifth_quarter(f, rank), group + 2 * RESIDENT_UNITS, barrier, r.once);
+        if (next_chunk(r, 8192, to, barrier)) copy_box(to, &l.gate_up, 0, (c + 2 * rank) & 15, group, barrier, r.once);
+    }
+    copy_tiles(r, &l.down, unit / 8, units, 16 * rank);
+}
+
+/* One thread of a copying warp. */
+DEV void copy_all(const gpu_resident &p, const worker &w, u32 mine) {
+    ring r = {.base = w.base, .mine = mine};
+    key_share s = {0, 0};
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(r.once));
+    asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(r.keep));
 #pragma unroll 1
-                for (int box = 0; box < 4; box++)
-                    copy_box3(to + box * RESIDENT_BOX_KEYS * 128, g.map, box * 64, s.begin + i * RESIDENT_BOX_KEYS, layer, there);
-            } else {
-                asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, "
-                             "[%3], %4;" ::"r"(to),
-                             "l"(g.from + inner * g.inner_step + outer * g.outer_step), "r"(bytes), "r"(there), "l"(once)
-                             : "memory");
-            }
+    for (int layer = 0; layer < p.depth; layer++) {
+        if (mine == 0 && layer + 1 < p.depth) {
+            const resident_layer &next = p.layers[layer + 1];
+            if (w.head) prefetch_map(&next.qkv), prefetch_map(&next.o);
+            prefetch_map(&next.gate_up), prefetch_map(&next.down);
+            if (w.units > RESIDENT_UNITS) prefetch_map(&next.fifth);
         }
+        if (w.head) copy_head_layer(r, p, w.cluster, w.rank, layer, s);
+        copy_hidden_layer(r, p, w.cluster, w.rank, w.units, layer);
     }
 }
 

@@ -1,0 +1,111 @@
+/* A block of the resident denoise kernel: its shared memory, its barriers, who its threads are.
+ *
+ * Shared memory, with the times at which a part is something else:
+ *   ring     12 chunks of weights, keys or values on their way
+ *   x        8 slices of the rows, one a rank: [k/8][row][8] bf16 and the rows' sums of squares; in attention the inbox,
+ *            partial sums of 8 ranks
+ *   operand  q, then attention's output, then hidden values, [k/8][row][8]; behind q the last rank's new values, behind hidden
+ *            values the sums of a fifth unit
+ *   new      the last rank's new keys
+ *   sums     [warpgroup][row][68]
+ *   weights  of the keys, [key/8][row][8]
+ *   stats    [rank][row] maximum and sum of the softmax
+ *
+ * What surprises: in a cluster a shared-memory address carries the block's rank in its upper bits. */
+#ifndef KERNELS_CUDA_RESIDENT_BLOCK_CUH
+#define KERNELS_CUDA_RESIDENT_BLOCK_CUH
+
+#include "../resident.h"
+#include "hopper.cuh"
+
+enum {
+    CS = RESIDENT_CLUSTER,
+    STAGE = RESIDENT_STAGE,
+    STAGES = RESIDENT_STAGES,
+    PITCH = 68,                            /* floats of a row of sums                                         */
+    SLICE_OPERAND = 4096,                  /* 128 k of 16 rows                                                */
+    SLICE = SLICE_OPERAND + 64,            /* and the sums of squares                                         */
+    NEW_KEYS = 32,                         /* 16 rows of this launch, 16 keys that the copy engine leaves     */
+
+    AT_X = STAGES * STAGE,
+    AT_INBOX = AT_X,
+    AT_OPERAND = AT_X + 33792,
+    AT_NEW_V = AT_OPERAND + 8192,
+    AT_FIFTH = AT_OPERAND + 12288,         /* [8 warps][row][16]                                              */
+    AT_NEW_K = AT_OPERAND + 24576,
+    AT_SUMS = AT_NEW_K + 16384,
+    AT_WEIGHTS = AT_SUMS + 4 * RESIDENT_ROWS * PITCH * 4,
+    AT_STATS = AT_WEIGHTS + 4096,
+    AT_BARRIERS = AT_STATS + 1024,
+    /* barriers */
+    AT_FREE = AT_BARRIERS + 8 * STAGES,    /* of the stages, behind those that say that a stage is there      */
+    AT_SLICES = AT_FREE + 8 * STAGES,      /* one a rank                                                      */
+    AT_Q = AT_SLICES + 8 * CS,
+    AT_PARTS = AT_Q + 8,
+    AT_ATTENDED = AT_PARTS + 8,
+    AT_HIDDEN = AT_ATTENDED + 8,
+    AT_END = AT_HIDDEN + 8,
+};
+static_assert(CS * SLICE <= 33792 && AT_NEW_V + 16384 <= AT_NEW_K && AT_FIFTH + 8192 <= AT_NEW_K, "shared memory");
+static_assert(CS * RESIDENT_UNITS * 256 <= AT_NEW_V - AT_OPERAND, "hidden values are not over new values");
+static_assert((int)AT_END <= (int)RESIDENT_SHARED && AT_X % 1024 == 0 && AT_OPERAND % 1024 == 0, "shared memory");
+
+typedef struct worker {
+    u32 base;                              /* of shared memory                                                */
+    int rank, cluster, head;               /* head: the cluster is a head's                                   */
+    int units;                             /* of 8 hidden units: 4 or 5                                       */
+    int rows, parties;                     /* parties: warps that meet when x goes out                        */
+    int lane, warp, group, quarter;        /* group: warpgroup, quarter: warp of it                           */
+    int owner;                             /* this warp owns row `warp` of x                                  */
+    u32 row_at;                            /* of that row in an operand                                       */
+    u32 chunk;                             /* the next one of the ring                                        */
+    u32 parity, parity_x;
+    float x[4];                            /* row `warp`, columns 128·rank + 4·lane …                         */
+    float unit;                            /* of the row's sums over clusters: this times a sum is an integer */
+    u64 last[3][2];                        /* words of sums as they were: o, down, down of the layer before   */
+} worker;
+
+#ifdef RESIDENT_WATCHDOG                   /* a debug build's: a wait of seconds ends the kernel with an error */
+DEV void watch(u32 &tries) {
+    if (++tries > 1u << 20) __trap();
+}
+/* In assembly: after a loop that the compiler sees it would take the warps for divergent, and wgmma for impossible to overlap. */
+DEV void await(u32 barrier, u32 parity) {
+    asm volatile("{\n.reg .pred p, q;\n.reg .u32 n;\nmov.u32 n, 0;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@p bra done;\nadd.u32 n, n, 1;\n"
+                 "setp.lt.u32 q, n, 4194304;\n@q bra again;\ntrap;\ndone:\n}" ::"r"(barrier), "r"(parity) : "memory");
+}
+#else
+DEV void watch(u32 &) {}
+DEV void await(u32 barrier, u32 parity) { barrier_wait(barrier, parity); }
+#endif
+
+DEV void async_fence(void) { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+DEV void readers_meet(void) { group_sync(1, RESIDENT_READERS); }
+DEV void parties_meet(const worker &w) { group_sync(2, w.parties * 32); }
+
+DEV void store2(u32 at, u32 v) { asm volatile("st.shared.b16 [%0], %1;" ::"r"(at), "h"((u16)v) : "memory"); }
+DEV void store4(u32 at, u32 v) { asm volatile("st.shared.b32 [%0], %1;" ::"r"(at), "r"(v) : "memory"); }
+DEV void store8(u32 at, u32 a, u32 b) { asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(at), "r"(a), "r"(b) : "memory"); }
+DEV void store16(u32 at, uint4 v) {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+DEV float load4(u32 at) {
+    float v;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(at) : "memory");
+    return v;
+}
+DEV float2 load8(u32 at) {
+    float2 v;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(at) : "memory");
+    return v;
+}
+/* The values of 8 neighbouring lanes as 8 bf16, in all of them. */
+DEV uint4 pack_lanes(float v, int lane) {
+    const float o = __shfl_xor_sync(0xffffffffu, v, 1);
+    const u32 a = lane & 1 ? pack_bf16(o, v) : pack_bf16(v, o), b = __shfl_xor_sync(0xffffffffu, a, 2);
+    const u32 p = lane & 2 ? b : a, q = lane & 2 ? a : b;
+    const u32 r = __shfl_xor_sync(0xffffffffu, p, 4), s = __shfl_xor_sync(0xffffffffu, q, 4);
+    return lane & 4 ? make_uint4(r, s, p, q) : make_uint4(p, q, r, s);
+}
+
+#endif
