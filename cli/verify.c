@@ -56,7 +56,7 @@ static int verify_run(const void *values, char **positional, int count) {
     const verify_values *v = values;
     tally t = {.wide = NAME_COLUMNS};
     verify_options options = VERIFY_OPTIONS_INIT;
-    char without[SWITCH_TEXT];
+    char without[SWITCH_TEXT], cache[HOME_PATH];
     options.device = v->machine.device;
     options.isa = v->machine.isa;
     options.path = v->machine.path;
@@ -69,6 +69,7 @@ static int verify_run(const void *values, char **positional, int count) {
     options.robot = v->robot;
     options.config = v->config;
     options.norm_stats = v->norm_stats;
+    options.tokenizer_cache = tokenizer_cache(cache);
     options.progress = progress_show;
     options.progress_user = &t.bar;
     if (!v->checkpoint && (v->robot || v->config || v->norm_stats))

@@ -32,6 +32,7 @@ typedef struct verify_options {
     const char *checkpoint;      /* NULL: goldens of the project only                                     */
     const char *robot, *config;  /* NULL: the config that the golden names                                */
     const char *norm_stats;      /* NULL: the checkpoint's                                                */
+    const char *tokenizer_cache; /* a folder for a tokenizer that is not there; NULL: none                */
 
     int batch_only;              /* 1: do not also run the samples of a batch alone                       */
     int state_every_step;        /* 1: π0's state token in every step, as openpi runs it, not once        */

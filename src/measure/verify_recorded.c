@@ -1,14 +1,15 @@
-/* Goldens that a user recorded with tools/record-golden: openpi's or LeRobot's own results on the user's checkpoint and
- * observations. docs/verify.md describes the file.
+/* Goldens that a user recorded with tools/record-golden: openpi's or LeRobot's own results on the user's
+ * checkpoint and observations. docs/verify.md describes the file.
  *
- *   identity        the tensors of --checkpoint are those that were recorded: names, shapes, a hash of some values
+ *   identity        the tensors of --checkpoint are those that were recorded: names, shapes, a hash of values
  *   model level     prepared tensors and noise -> normalised actions, with every stage (verify_model.h)
  *   policy level    an observation as a client sends it -> the prepared sample -> robot actions
  *
- * The weights are anybody's, so bounds are relative. fp32: x holds rounding errors in proportion to its largest value,
- * so the actions may be off by 1e-4 of it (2e-4 on a GPU): the bound of the project's full-size goldens, whose largest
- * value is 4 to 5. bf16: the recorder also ran the model in bf16; its distance from its own fp32 sets the bound. Robot
- * actions are model actions through an affine map a dimension, and are judged in units of that map's slope. */
+ * The weights are anybody's, so bounds are relative. fp32: x holds rounding errors in proportion to its
+ * largest value, so the actions may be off by 1e-4 of it (2e-4 on a GPU): the bound of the project's
+ * full-size goldens, whose largest value is 4 to 5. bf16: the recorder also ran the model in bf16; its distance
+ * from its own fp32 sets the bound. Robot actions are model actions through an affine map a dimension, and are
+ * judged in units of that map's slope. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -16,23 +17,24 @@
 
 #include "base/report.h"
 #include "measure/verify_model.h"
+#include "model/tensors_build.h"
 
 enum { DIMS = OPENPI_ACTION_DIM, EDGE = 256 };
 
 #define SHAPE(...) ((int64_t[]){__VA_ARGS__})
 
 static const char format_name[] = "openpi golden 1";
-static const double bound_cpu = 1e-4, bound_gpu = 2e-4;      /* of the largest value of x                       */
-static const double bf16_rms = 1.5, bf16_max = 3;            /* times the recorded bf16's own distance          */
+static const double bound_cpu = 1e-4, bound_gpu = 2e-4;      /* of the largest value of x                  */
+static const double bf16_rms = 1.5, bf16_max = 3;            /* times the recorded bf16's own distance     */
 
 typedef struct recorded {
     const char *path;
-    openpi_engine *engine;       /* shared by the rows of one dtype; NULL until one needs it                    */
+    openpi_engine *engine;       /* shared by the rows of one dtype; NULL until one needs it              */
     golden_model model;
-    int lerobot, rounded;        /* rounded: 1 if the golden holds actions.bf16                                 */
-    const char *config;          /* openpi's name of the training config, NULL: none                            */
+    int lerobot, rounded;        /* rounded: 1 if the golden holds actions.bf16                           */
+    const char *config;          /* openpi's name of the training config, NULL: none                      */
     int64_t A;
-    double *state, *actions;     /* [B][32], [B][H][A]                                                          */
+    double *state, *actions;     /* [B][32], [B][H][A]                                                    */
 } recorded;
 
 int verify_is_recorded(const char *path) {
@@ -46,7 +48,8 @@ int verify_is_recorded(const char *path) {
 
 /* ---- identity --------------------------------------------------------------------------------------- */
 
-/* FNV-1a64 over a tensor's first and last 256 values, as bf16: a checkpoint converted to another type keeps it. */
+/* FNV-1a64 over a tensor's first and last 256 values, as bf16: a checkpoint converted to another type keeps
+ * it. */
 static uint64_t edges_hash(const tensor *t) {
     uint16_t bits[2 * EDGE];
     int64_t count = t->count < EDGE ? t->count : EDGE;
@@ -55,39 +58,49 @@ static uint64_t edges_hash(const tensor *t) {
     return fnv1a64(bits, (size_t)count * 2 * sizeof *bits);
 }
 
-static openpi_status same_tensor(const recorded *r, const tensors *checkpoint, const char *name, const json_t *row,
-                                 openpi_error *error) {
+static openpi_status same_tensor(const recorded *r, const tensors *checkpoint, const char *name,
+                                 const json_t *row, openpi_error *error) {
     const char *folder = r->path, *hash = json_string_value(json_array_get(row, 1));
     const json_t *shape = json_array_get(row, 0);
     const tensor *t = tensors_find(checkpoint, name);
     char found[17];
     if (!json_is_array(shape) || !hash)
         return report(error, OPENPI_BAD_FILE, "%s: metadata weights: %s has no [shape, hash]", folder, name);
-    if (!t) return report(error, OPENPI_BAD_INPUT, "recorded from another checkpoint: it has tensor %s, this one has not", name);
+    if (!t)
+        return report(error, OPENPI_BAD_INPUT,
+                      "recorded from another checkpoint: it has tensor %s, this one has not", name);
     int same = (int)json_array_size(shape) == t->rank;
-    for (int i = 0; same && i < t->rank; i++) same = json_integer_value(json_array_get(shape, (size_t)i)) == t->shape[i];
+    for (int i = 0; same && i < t->rank; i++)
+        same = json_integer_value(json_array_get(shape, (size_t)i)) == t->shape[i];
     if (!same)
-        return report(error, OPENPI_BAD_INPUT, "recorded from another checkpoint: tensor %s has another shape there", name);
+        return report(error, OPENPI_BAD_INPUT,
+                      "recorded from another checkpoint: tensor %s has another shape there", name);
     snprintf(found, sizeof found, "%016" PRIx64, edges_hash(t));
     if (strcmp(found, hash))
         return report(error, OPENPI_BAD_INPUT,
-                      "recorded from other weights: the hash of tensor %s is %s there, %s in this checkpoint", name, hash, found);
+                      "recorded from other weights: the hash of tensor %s is %s there, %s in this checkpoint",
+                      name, hash, found);
     return OPENPI_OK;
 }
 
 static void close_list(void *thing) { tensors_close(thing); }
 
-static openpi_status same_weights(verify_case *c, const recorded *r, const tensors *file, openpi_error *error) {
+static openpi_status same_weights(verify_case *c, const recorded *r, const tensors *file,
+                                  openpi_error *error) {
     tensors *checkpoint;
     json_t *weights, *row;
     const char *name;
     if (!c->options->checkpoint)
-        return report(error, OPENPI_BAD_ARGUMENT, "recorded from a checkpoint of its own: give --checkpoint DIR");
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "recorded from a checkpoint of its own: give --checkpoint DIR");
     TRY(golden_json(c, file, r->path, "weights", &weights, error));
     if (!json_object_size(weights))
-        return report(error, OPENPI_BAD_FILE, "%s: metadata weights is absent, expected {tensor: [shape, hash]}", r->path);
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: metadata weights is absent, expected {tensor: [shape, hash]}", r->path);
     TRY(tensors_open(c->options->checkpoint, &checkpoint, error));
     TRY(case_close_later(c, close_list, checkpoint, error));
+    tensors_strip_prefix(checkpoint);
+    TRY(tensors_finish(checkpoint, error));
     json_object_foreach(weights, name, row) TRY(same_tensor(r, checkpoint, name, row, error));
     return tensors_check(checkpoint, error);
 }
@@ -100,11 +113,12 @@ static openpi_status read_metadata(const tensors *file, recorded *r, openpi_erro
     const char *dims = tensors_metadata(file, "dims");
     int pi05;
     if (!format || strcmp(format, format_name))
-        return report(error, OPENPI_UNSUPPORTED, "%s: metadata format is \"%.40s\", this program reads \"%s\"", r->path,
+        return report(error, OPENPI_UNSUPPORTED,
+                      "%s: metadata format is \"%.40s\", this program reads \"%s\"", r->path,
                       format ? format : "", format_name);
     if (!layout || (strcmp(layout, "openpi") && strcmp(layout, "lerobot")))
-        return report(error, OPENPI_BAD_FILE, "%s: metadata layout is \"%.40s\", expected openpi or lerobot", r->path,
-                      layout ? layout : "");
+        return report(error, OPENPI_BAD_FILE, "%s: metadata layout is \"%.40s\", expected openpi or lerobot",
+                      r->path, layout ? layout : "");
     r->lerobot = !strcmp(layout, "lerobot");
     if (!tensors_metadata(file, "pi05") || !dims)
         return report(error, OPENPI_BAD_FILE, "%s: metadata %s is absent", r->path, dims ? "pi05" : "dims");
@@ -148,7 +162,8 @@ static openpi_status read_bounds(verify_case *c, const tensors *file, recorded *
 }
 
 /* *judged: 0 where the case was skipped. */
-static openpi_status read_golden(verify_case *c, recorded *r, tensors **file, int *judged, openpi_error *error) {
+static openpi_status read_golden(verify_case *c, recorded *r, tensors **file, int *judged,
+                                 openpi_error *error) {
     snprintf(c->row.dtype, sizeof c->row.dtype, "%s", c->options->dtype == OPENPI_F32 ? "f32" : "bf16");
     TRY(case_manifest(c, r->path, error));
     TRY(case_open(c, r->path, file, error));
@@ -159,7 +174,8 @@ static openpi_status read_golden(verify_case *c, recorded *r, tensors **file, in
     *judged = c->options->dtype == OPENPI_F32 || r->rounded;
     if (*judged) return OPENPI_OK;
     c->row.result = VERIFY_SKIPPED;
-    snprintf(c->row.detail, sizeof c->row.detail, "no actions.bf16 in the golden, whose distance from actions.f32 is the bound");
+    snprintf(c->row.detail, sizeof c->row.detail,
+             "no actions.bf16 in the golden, whose distance from actions.f32 is the bound");
     return OPENPI_OK;
 }
 
@@ -171,7 +187,8 @@ static openpi_status need_engine(verify_case *c, recorded *r, openpi_error *erro
     if (!r->engine) TRY(case_checkpoint(c, &r->engine, error));
     case_on_engine(c, r->engine);
     TRY(openpi_engine_get_info(r->engine, &info, error));
-    if (info.variant != g->synthetic.variant || info.lerobot != r->lerobot || !same_dims(&info.dims, &g->synthetic.dims))
+    if (info.variant != g->synthetic.variant || info.lerobot != r->lerobot ||
+        !same_dims(&info.dims, &g->synthetic.dims))
         return report(error, OPENPI_BAD_INPUT, "recorded from another checkpoint: its %s differs",
                       info.variant != g->synthetic.variant ? "variant (π0 or π0.5)"
                       : info.lerobot != r->lerobot         ? "layout (openpi or LeRobot)"
@@ -201,7 +218,8 @@ static void compare_pictures(verify_case *c, const golden_model *g, const openpi
     char what[64];
     snprintf(what, sizeof what, "image_mask, observation %d", (int)b);
     case_same_u8(c, what, s->image_mask, g->image_mask + b * OPENPI_CAMERAS, OPENPI_CAMERAS);
-    if (s->pixels != g->pixels) case_fail(c, "pictures: the engine prepares %s", s->pixels ? "floats" : "bytes");
+    if (s->pixels != g->pixels)
+        case_fail(c, "pictures: the engine prepares %s", s->pixels ? "floats" : "bytes");
     for (int i = 0; i < OPENPI_CAMERAS && s->pixels == g->pixels; i++) {
         int64_t at = (b * OPENPI_CAMERAS + i) * MODEL_PIXELS;
         snprintf(what, sizeof what, "picture of slot %s, observation %d", slots[i], (int)b);
@@ -212,14 +230,16 @@ static void compare_pictures(verify_case *c, const golden_model *g, const openpi
         }
         distance d = {0};
         for (int64_t p = 0; p < MODEL_PIXELS; p++)
-            distance_add(&d, (double)((const float *)s->images[i])[p], (double)((const float *)g->images)[at + p]);
-        if (!(d.max <= 2e-6)) case_fail(c, "%s: element %" PRId64 " is off by %.2e, allowed 2e-6", what, d.worst, d.max);
+            distance_add(&d, (double)((const float *)s->images[i])[p],
+                         (double)((const float *)g->images)[at + p]);
+        if (!(d.max <= 2e-6))
+            case_fail(c, "%s: element %" PRId64 " is off by %.2e, allowed 2e-6", what, d.worst, d.max);
     }
 }
 
 /* LeRobot computes in fp32 and openpi in fp64: exact, and to rounding. */
-static void compare_numbers(verify_case *c, const recorded *r, const char *what, const double *got, const double *expected,
-                            int64_t count) {
+static void compare_numbers(verify_case *c, const recorded *r, const char *what, const double *got,
+                            const double *expected, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         double allowed = r->lerobot ? 0 : 1e-12 * fmax(1, fabs(expected[i]));
         double found = r->lerobot ? (double)(float)got[i] : got[i];
@@ -229,8 +249,8 @@ static void compare_numbers(verify_case *c, const recorded *r, const char *what,
     }
 }
 
-static void compare_sample(verify_case *c, const recorded *r, const openpi_request *request, const openpi_sample *s,
-                           int64_t b) {
+static void compare_sample(verify_case *c, const recorded *r, const openpi_request *request,
+                           const openpi_sample *s, int64_t b) {
     const golden_model *g = &r->model;
     char what[48];
     double padded[DIMS] = {0};
@@ -238,7 +258,8 @@ static void compare_sample(verify_case *c, const recorded *r, const openpi_reque
     const double *state = openpi_request_state(request, &count);
     compare_pictures(c, g, s, b);
     snprintf(what, sizeof what, "tokens, observation %d", (int)b);
-    case_prompt(c, what, s->tokens, s->token_count, g->tokens + b * g->L, g->token_mask + b * g->L, (int)g->L);
+    case_prompt(c, what, s->tokens, s->token_count, g->tokens + b * g->L, g->token_mask + b * g->L,
+                (int)g->L);
     for (int i = 0; i < count && i < DIMS; i++) padded[i] = state[i];
     snprintf(what, sizeof what, "normalised state, observation %d", (int)b);
     compare_numbers(c, r, what, padded, r->state + b * DIMS, DIMS);
@@ -246,8 +267,26 @@ static void compare_sample(verify_case *c, const recorded *r, const openpi_reque
     if (s->state) case_same_f32(c, what, s->state, g->state + b * DIMS, DIMS);
 }
 
+/* The golden's own model actions as the robot gets them. LeRobot: exact. openpi's PyTorch policy keeps the
+ * normalised state, which absolute actions add, in fp64; its JAX policy, whose results this engine follows,
+ * rounds it to fp32. */
+static void compare_finished(verify_case *c, const recorded *r, const double *slope, const double *got,
+                             const double *expected, int64_t b) {
+    for (int64_t i = 0; i < r->model.H * r->A; i++) {
+        double allowed = r->lerobot ? 0 : 1e-6 * fmax(slope[i % r->A], fabs(expected[i]));
+        double found = r->lerobot ? (double)(float)got[i] : got[i];
+        if (fabs(found - expected[i]) <= allowed) continue;
+        case_fail(c,
+                  "robot actions of the golden's actions.f32, observation %d: step %d, dimension %d is %.9g, "
+                  "expected %.9g",
+                  (int)b, (int)(i / r->A), (int)(i % r->A), found, expected[i]);
+        return;
+    }
+}
+
 /* How much each robot action moves with its dimension of the chunk. Where it hardly does, 1. */
-static openpi_status slopes(const recorded *r, const openpi_request *request, double *slope, openpi_error *error) {
+static openpi_status slopes(const recorded *r, const openpi_request *request, double *slope,
+                            openpi_error *error) {
     float chunk[2 * DIMS] = {0};
     double ends[2 * DIMS];
     for (int i = 0; i < DIMS; i++) chunk[DIMS + i] = 1;
@@ -260,26 +299,25 @@ static openpi_status slopes(const recorded *r, const openpi_request *request, do
 }
 
 /* Adds one observation's distances to `d`. */
-static openpi_status one_observation(verify_case *c, const recorded *r, openpi_session *session, openpi_request *request,
-                                     const uint8_t *bytes, size_t count, int64_t b, distance *d, openpi_error *error) {
+static openpi_status one_observation(verify_case *c, const recorded *r, openpi_session *session,
+                                     openpi_request *request, const uint8_t *bytes, size_t count, int64_t b,
+                                     distance *d, openpi_error *error) {
     const golden_model *g = &r->model;
     float *chunk;
     double *actions, slope[DIMS];
     openpi_sample sample = OPENPI_SAMPLE_INIT;
     size_t capacity = (size_t)(g->H * r->A);
     const double *expected = r->actions + b * g->H * r->A;
-    char what[64];
     TRY(case_take(c, (size_t)(g->H * DIMS), sizeof *chunk, &chunk, error));
     TRY(case_take(c, capacity, sizeof *actions, &actions, error));
     TRY(openpi_request_prepare_msgpack(request, bytes, count, NULL, error));
     TRY(openpi_request_sample(request, &sample, error));
     compare_sample(c, r, request, &sample, b);
+    TRY(slopes(r, request, slope, error));
     if (g->truth) {
         TRY(openpi_request_finish(request, g->truth + b * g->H * DIMS, (int)g->H, actions, capacity, error));
-        snprintf(what, sizeof what, "robot actions of the golden's actions.f32, observation %d", (int)b);
-        compare_numbers(c, r, what, actions, expected, g->H * r->A);
+        compare_finished(c, r, slope, actions, expected, b);
     }
-    TRY(slopes(r, request, slope, error));
     TRY(openpi_session_run(session, &sample, 1, g->noise + b * g->H * DIMS, chunk, NULL, error));
     TRY(openpi_request_finish(request, chunk, (int)g->H, actions, capacity, error));
     for (int64_t i = 0; i < g->H * r->A; i++) {
@@ -290,8 +328,8 @@ static openpi_status one_observation(verify_case *c, const recorded *r, openpi_s
     return OPENPI_OK;
 }
 
-static openpi_status open_policy(verify_case *c, const recorded *r, openpi_policy **policy, openpi_request **request,
-                                 openpi_error *error) {
+static openpi_status open_policy(verify_case *c, const recorded *r, openpi_policy **policy,
+                                 openpi_request **request, openpi_error *error) {
     const golden_model *g = &r->model;
     openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
     openpi_policy_info info = OPENPI_POLICY_INFO_INIT;
@@ -299,15 +337,18 @@ static openpi_status open_policy(verify_case *c, const recorded *r, openpi_polic
     options.config = c->options->config || c->options->robot ? c->options->config : r->config;
     options.norm_stats = c->options->norm_stats;
     options.tokenizer = c->options->tokenizer;
+    options.tokenizer_cache = c->options->tokenizer_cache;
     TRY(case_policy(c, c->options->checkpoint, &options, policy, request, error));
     TRY(openpi_policy_get_info(*policy, &info, error));
     if (info.max_prompt != g->L)
-        return report(error, OPENPI_BAD_INPUT, "the policy's prompts have up to %d tokens, those recorded %d", info.max_prompt,
-                      (int)g->L);
+        return report(error, OPENPI_BAD_INPUT, "the policy's prompts have up to %d tokens, those recorded %d",
+                      info.max_prompt, (int)g->L);
     if (info.horizon && info.horizon != g->H)
-        return report(error, OPENPI_BAD_INPUT, "the policy's chunk has %d steps, the one recorded %d", info.horizon, (int)g->H);
+        return report(error, OPENPI_BAD_INPUT, "the policy's chunk has %d steps, the one recorded %d",
+                      info.horizon, (int)g->H);
     if (info.action_dim != r->A)
-        return report(error, OPENPI_BAD_INPUT, "the robot \"%s\" has %d action dimensions, the one recorded %d", info.robot,
+        return report(error, OPENPI_BAD_INPUT,
+                      "the robot \"%s\" has %d action dimensions, the one recorded %d", info.robot,
                       info.action_dim, (int)r->A);
     return OPENPI_OK;
 }
@@ -344,7 +385,8 @@ static openpi_status policy_level(verify_case *c, recorded *r, openpi_error *err
 /* ---- rows ------------------------------------------------------------------------------------------- */
 
 static const struct {
-    const char *name, *tensor;   /* of the level, and the one tensor that shows that it was recorded            */
+    const char *name,
+        *tensor; /* of the level, and the one tensor that shows that it was recorded            */
     openpi_status (*judge)(verify_case *c, recorded *r, openpi_error *error);
 } levels[] = {{"model", "actions.f32", model_level}, {"policy", "request.0", policy_level}};
 
@@ -357,9 +399,11 @@ static openpi_status recorded_levels(const char *path, int *has, openpi_error *e
     for (int i = 0; i < LEVELS; i++) any |= has[i] = tensors_find(file, levels[i].tensor) != NULL;
     tensors_close(file);
     if (!known)
-        return report(error, OPENPI_BAD_ARGUMENT, "not recorded by tools/record-golden: verify it without --checkpoint");
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "not recorded by tools/record-golden: verify it without --checkpoint");
     return any ? OPENPI_OK
-               : report(error, OPENPI_BAD_FILE, "%s: neither actions.f32 nor request.0: nothing was recorded", path);
+               : report(error, OPENPI_BAD_FILE, "%s: neither actions.f32 nor request.0: nothing was recorded",
+                        path);
 }
 
 openpi_status verify_recorded(verify_walk *walk, const char *path, openpi_error *error) {

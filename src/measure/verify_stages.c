@@ -1,6 +1,6 @@
-/* The stages of a golden's model level, compared while the engine hands them on: image tokens, K and V of every layer,
- * the expert's first input, velocity and x of every step, fp32 only. The first one beyond its bound, in the order of the
- * pipeline, is where the computation left the truth. */
+/* The stages of a golden's model level, compared while the engine hands them on: image tokens, K and V of every
+ * layer, the expert's first input, velocity and x of every step, fp32 only. The first one beyond its bound, in
+ * the order of the pipeline, is where the computation left the truth. */
 #include <math.h>
 #include <stdio.h>
 

@@ -107,4 +107,83 @@ echo '{"like": "libero", "prompt_state": "off", "horizon": 12}' >arm.json
 judged 1 "the policy's chunk has 12 steps, the one recorded 10" "${at5[@]}" --robot arm.json libero.safetensors
 echo '{"like": "libero", "prompt_state": "on", "horizon": 10}' >arm.json
 judged 1 "tokens, observation 0" "${at5[@]}" --robot arm.json libero.safetensors
+
+# ---- the recorder -----------------------------------------------------------------------------------------
+standin() { "$python" "$here/record_standin.py" "$tool" "$openpi" "$golden/steps.json" "$@" >out 2>err; }
+
+# recorded ARGUMENTS...: the recorder with the stand-in writes its file
+recorded() { standin "" "$@" || { bad "record-golden $*"; cat err; }; }
+
+# refused TEXT FAULT ARGUMENTS...: status 2 with a sentence, no file
+refused() {
+    local text=$1 fault=$2
+    shift 2
+    rm -f made.safetensors
+    standin "$fault" "$@"
+    local got=$?
+    [ $got = 2 ] || { bad "status $got, not 2: record-golden $*"; cat err; }
+    grep -qF -- "$text" err || { bad "no \"$text\" from: record-golden $*"; cat err; }
+    grep -q Traceback err && bad "a traceback from: record-golden $*"
+    [ -e made.safetensors ] || [ -e made.safetensors.part ] && bad "a file from: record-golden $*"
+}
+
+made=(--config none --checkpoint pi0 --out made.safetensors)
+none=(--checkpoint pi0 --robot none)
+recorded "${made[@]}" --example --count 3
+judged 0 "4 ok, 0 FAIL, 0 skipped" "${none[@]}" made.safetensors
+grep -q "made.safetensors: 3 observations" err && bad "progress on the wrong stream"
+recorded "${made[@]}" --example --count 1 --no-bf16 --steps 2 --seed 5
+judged 0 "2 ok, 0 FAIL, 2 skipped" "${none[@]}" made.safetensors
+"$python" - "$tool" <<'PYTHON' || bad "observations"
+import sys
+sys.path.insert(0, sys.argv[1])
+import numpy as np, observations as o
+rng = np.random.default_rng(3)
+pictures = np.stack([o.picture(rng, 224, 224) for _ in range(2)])
+state = rng.uniform(-1, 1, (2, 32))
+prompts = np.array(["pick up the red cup", "Transfer cube"])
+np.savez("two.npz", base=pictures, state=state, prompt=prompts)
+np.savez("ragged.npz", base=pictures, state=state[:1], prompt=prompts)
+np.savez("pickled.npz", base=np.array([object(), None]))
+np.savez("aloha.npz", **{"images/cam_high": pictures, "state": state})
+read = o.read("two.npz")
+assert len(read) == 2 and read[1]["prompt"] == "Transfer cube" and (read[1]["base"] == pictures[1]).all()
+assert (o.read("aloha.npz")[0]["images"]["cam_high"] == pictures[0]).all()
+# The bytes of openpi-client for {"a": float32 [1, 2]}, and every head that msgpack has for a length.
+want = "81a16184c40b5f5f6e6461727261795f5fc3c40464617461c4080000803f00000040c4056474797065a33c6634c40573686170659102"
+assert o.pack({"a": np.array([1, 2], np.float32)}).hex() == want
+for n in (31, 32, 255, 256, 65535, 65536):
+    assert len(o.pack("x" * n)) == n + (1 if n < 32 else 2 if n < 256 else 3 if n < 65536 else 5)
+PYTHON
+recorded "${made[@]}" --observations two.npz
+judged 0 "4 ok, 0 FAIL, 0 skipped" "${none[@]}" made.safetensors
+# The tokenizer that openpi downloaded, as in `openpi run`.
+mkdir -p home/.cache/openpi/big_vision
+mv pi0/tokenizer.model home/.cache/openpi/big_vision/paligemma_tokenizer.model
+HOME=$box/home judged 0 "4 ok, 0 FAIL, 0 skipped" "${none[@]}" made.safetensors
+HOME=$box judged 1 "no tokenizer" "${none[@]}" made.safetensors
+mv home/.cache/openpi/big_vision/paligemma_tokenizer.model pi0/tokenizer.model
+standin mask "${made[@]}" --observations two.npz || bad "record-golden with a wrong mask"
+judged 1 "image_mask, observation 0" "${none[@]}" made.safetensors
+standin noise "${made[@]}" --observations two.npz || bad "record-golden with other noise"
+judged 1 "actions: element" "${none[@]}" made.safetensors
+refused "tokens has shape [47], expected [48]" shape "${made[@]}" --example
+refused "actions_f32 of observation 0 is not finite" nan "${made[@]}" --example
+refused "ragged.npz: every array needs the same first axis, the observation; found base: 2, state: 1, prompt: 2" "" \
+    "${made[@]}" --observations ragged.npz
+refused "pickled.npz: " "" "${made[@]}" --observations pickled.npz
+refused "two.npz: 2 observations, --count asks for 3" "" "${made[@]}" --observations two.npz --count 3
+refused 'obs.pkl: ends in ".pkl", expected .npz or .msgpack' "" "${made[@]}" --observations obs.pkl
+refused "none.npz: no such file" "" "${made[@]}" --observations none.npz
+refused "holds no model.safetensors" "" --config none --checkpoint . --out made.safetensors --example
+refused "no folder" "" --config none --checkpoint pi0 --out nowhere/made.safetensors --example
+refused "the name must end in .safetensors" "" --config none --checkpoint pi0 --out made.npz --example
+refused "give --observations FILE or --example" "" "${made[@]}"
+refused "--config and --checkpoint go together" "" --config none --out made.safetensors --example
+refused "give --config and --checkpoint (openpi), or --policy (LeRobot)" "" "${made[@]}" --policy pi0 --example
+for lines in "openpi cannot be imported here|--config pi05_droid --checkpoint pi05" "LeRobot cannot be imported here|--policy pi0"; do
+    "$python" "$tool" ${lines#*|} --example --out made.safetensors >out 2>err && bad "recorded without ${lines%%|*}"
+    grep -qF "${lines%%|*}" err && ! grep -q Traceback err || { bad "no \"${lines%%|*}\""; cat err; }
+done
+"$python" "$tool" --help | grep -qF "openpi verify --checkpoint" || bad "record-golden --help"
 exit $status

@@ -1,9 +1,12 @@
-"""The file that record-golden writes: a safetensors file that `openpi verify --checkpoint` reads. docs/verify.md lists
-its tensors and metadata. Needs numpy and nothing else: safetensors is a simple format and is written here by hand.
+"""The file that record-golden writes: a safetensors file that `openpi verify --checkpoint` reads.
+docs/verify.md lists its tensors and metadata. Needs numpy and nothing else: safetensors is a simple
+format and is written here by hand.
 
-What surprises: not every row of every stage is kept. Image tokens and K and V are kept for every 29th row, and for the
-last prompt token of each observation, so that a file of the full-size model stays below 4 MB an observation.
+What surprises: not every row of every stage is kept. Image tokens and K and V are kept for every 29th
+row, and for the last prompt token of each observation, so that a file of the full-size model stays below
+4 MB an observation.
 """
+
 import json
 import os
 import pathlib
@@ -13,8 +16,8 @@ import numpy as np
 
 FORMAT = "openpi golden 1"
 SLOTS, IMAGE_TOKENS, DIMS, SIDE = 3, 256, 32, 224
-EVERY = 29          # a prime: rows of every column of the 16 x 16 patches are met
-EDGE = 256          # values at either end of a tensor that go into its hash
+EVERY = 29  # a prime: rows of every column of the 16 x 16 patches are met
+EDGE = 256  # values at either end of a tensor that go into its hash
 TYPES = {"F32": "<f4", "F64": "<f8", "I32": "<i4", "U8": "u1"}
 
 
@@ -29,9 +32,15 @@ def write_safetensors(path, tensors, metadata):
     """Writes beside `path` and renames, so that an interrupt leaves no half a file under its name."""
     names = {np.dtype(numpy): name for name, numpy in TYPES.items()}
     header, at, blocks = {"__metadata__": metadata}, 0, []
-    for name in sorted(tensors, key=lambda n: (-np.dtype(tensors[n].dtype).itemsize, n)):   # widest first: aligned
+    for name in sorted(
+        tensors, key=lambda n: (-np.dtype(tensors[n].dtype).itemsize, n)
+    ):  # widest first: aligned
         block = np.ascontiguousarray(tensors[name])
-        header[name] = {"dtype": names[block.dtype], "shape": list(block.shape), "data_offsets": [at, at + block.nbytes]}
+        header[name] = {
+            "dtype": names[block.dtype],
+            "shape": list(block.shape),
+            "data_offsets": [at, at + block.nbytes],
+        }
         at += block.nbytes
         blocks.append(block)
     text = json.dumps(header, ensure_ascii=False).encode()
@@ -74,7 +83,9 @@ def fnv1a64(data):
 def as_bf16(values):
     """Values as the 16 bits of bfloat16, rounded to nearest even."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    return ((bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)).astype("<u2")
+    return ((bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)).astype(
+        "<u2"
+    )
 
 
 def edges_hash(first, last):
@@ -130,25 +141,40 @@ def checkpoint_weights(folder):
 def checkpoint_dims(weights, vision_heads=None):
     """The model's sizes, read off the shapes of its tensors. `vision_heads`: as the model's config has it."""
     part = "paligemma_with_expert."
-    vision, vlm = part + "paligemma.model.vision_tower.vision_model.", part + "paligemma.model.language_model."
+    vision, vlm = (
+        part + "paligemma.model.vision_tower.vision_model.",
+        part + "paligemma.model.language_model.",
+    )
     expert = part + "gemma_expert.model."
 
     def shape(*names):
         for name in names:
             if name in weights:
                 return weights[name][0]
-        raise Problem(f"the checkpoint has no tensor {names[0]}: it is neither π0 nor π0.5 in PyTorch's layout")
+        raise Problem(
+            f"the checkpoint has no tensor {names[0]}: it is neither π0 nor π0.5 in PyTorch's layout"
+        )
 
     def depth(lead):
-        return len({n[len(lead):].split(".")[0] for n in weights if n.startswith(lead)})
+        return len({n[len(lead) :].split(".")[0] for n in weights if n.startswith(lead)})
 
     width = shape(vision + "embeddings.patch_embedding.weight")[0]
     rows, columns = shape(vlm + "layers.0.self_attn.q_proj.weight")
     head_dim = shape(vlm + "layers.0.self_attn.k_proj.weight")[0]
     return {
-        "vision": [width, depth(vision + "encoder.layers."), vision_heads or width // 72,
-                   shape(vision + "encoder.layers.0.mlp.fc1.weight")[0]],
-        "vlm": [columns, depth(vlm + "layers."), rows // head_dim, head_dim, shape(vlm + "layers.0.mlp.gate_proj.weight")[0]],
+        "vision": [
+            width,
+            depth(vision + "encoder.layers."),
+            vision_heads or width // 72,
+            shape(vision + "encoder.layers.0.mlp.fc1.weight")[0],
+        ],
+        "vlm": [
+            columns,
+            depth(vlm + "layers."),
+            rows // head_dim,
+            head_dim,
+            shape(vlm + "layers.0.mlp.gate_proj.weight")[0],
+        ],
         "expert": shape(expert + "layers.0.mlp.gate_proj.weight")[::-1],
         "vocab": shape(vlm + "embed_tokens.weight", part + "paligemma.lm_head.weight")[0],
     }
@@ -162,9 +188,17 @@ class Golden:
 
     def __init__(self, *, layout, pi05, dims, weights, horizon, steps, max_tokens, notes):
         """layout: openpi or lerobot, whose conventions hold. notes: further metadata, {name: text}."""
-        self.about = {"format": FORMAT, "layout": layout, "pi05": json.dumps(bool(pi05)), "dims": json.dumps(dims),
-                      "horizon": str(horizon), "steps": str(steps), "max_tokens": str(max_tokens),
-                      "weights": json.dumps(weights), **{k: str(v) for k, v in notes.items() if v is not None}}
+        self.about = {
+            "format": FORMAT,
+            "layout": layout,
+            "pi05": json.dumps(bool(pi05)),
+            "dims": json.dumps(dims),
+            "horizon": str(horizon),
+            "steps": str(steps),
+            "max_tokens": str(max_tokens),
+            "weights": json.dumps(weights),
+            **{k: str(v) for k, v in notes.items() if v is not None},
+        }
         self.horizon, self.steps, self.max_tokens = horizon, steps, max_tokens
         self.observations = []
 
@@ -176,9 +210,17 @@ class Golden:
         request: the bytes that a client sends; policy_state [32], policy_actions [H,A] f64; or None
         """
         h, length = self.horizon, self.max_tokens
-        expected = {"images": (SLOTS, SIDE, SIDE, 3), "image_mask": (SLOTS,), "tokens": (length,), "token_mask": (length,),
-                    "state": (DIMS,), "noise": (h, DIMS), "actions_f32": (h, DIMS), "actions_bf16": (h, DIMS),
-                    "policy_state": (DIMS,)}
+        expected = {
+            "images": (SLOTS, SIDE, SIDE, 3),
+            "image_mask": (SLOTS,),
+            "tokens": (length,),
+            "token_mask": (length,),
+            "state": (DIMS,),
+            "noise": (h, DIMS),
+            "actions_f32": (h, DIMS),
+            "actions_bf16": (h, DIMS),
+            "policy_state": (DIMS,),
+        }
         for name, shape in expected.items():
             if o.get(name) is not None and np.shape(o[name]) != shape:
                 raise Problem(f"{name} has shape {list(np.shape(o[name]))}, expected {list(shape)}")
@@ -197,9 +239,17 @@ class Golden:
                 out[name] = np.stack([np.asarray(o[key], kind) for o in of])
 
         stack("in.images", "u1" if np.asarray(of[0]["images"]).dtype == np.uint8 else "<f4", "images")
-        for key, kind in (("image_mask", "u1"), ("tokens", "<i4"), ("token_mask", "u1"), ("state", "<f4"), ("noise", "<f4")):
+        for key, kind in (
+            ("image_mask", "u1"),
+            ("tokens", "<i4"),
+            ("token_mask", "u1"),
+            ("state", "<f4"),
+            ("noise", "<f4"),
+        ):
             stack("in." + key, kind, key)
-        out["in.tokens"] = out["in.tokens"] * (out["in.token_mask"] != 0)        # what stands in the padding is nobody's
+        out["in.tokens"] = out["in.tokens"] * (
+            out["in.token_mask"] != 0
+        )  # what stands in the padding is nobody's
         stack("actions.f32", "<f4", "actions_f32")
         stack("actions.bf16", "<f4", "actions_bf16")
         stack("policy.state", "<f8", "policy_state")
@@ -213,7 +263,11 @@ class Golden:
 
     def _stages(self):
         stages, prefix = [o["stages"] for o in self.observations], SLOTS * IMAGE_TOKENS
-        last = {prefix + int(np.flatnonzero(o["token_mask"])[-1]) for o in self.observations if np.any(o["token_mask"])}
+        last = {
+            prefix + int(np.flatnonzero(o["token_mask"])[-1])
+            for o in self.observations
+            if np.any(o["token_mask"])
+        }
         rows = np.array(sorted(set(range(0, prefix + self.max_tokens, EVERY)) | last), "<i4")
         f32 = lambda arrays, axis=0: np.stack([np.asarray(a, "<f4") for a in arrays], axis)
         return {

@@ -206,9 +206,11 @@ openpi_status gpu_record_timed(device *device, const op *ops, int count, void *w
     return record((gpu_device *)device, ops, count, work, 1, out, error);
 }
 
-/* Blocks of a resident kernel wait for each other, so that two of them must not share the device: they take turns. */
+/* A resident kernel needs the whole device and one exchange block. Where it is in use all sessions share one
+ * stream: calls then run in the order in which they came, and none waits for the device to be empty while
+ * another session's calls follow each other. */
 static void *replay_stream(const gpu_device *self, const struct recording *r) {
-    return self->may_reside ? self->stream : r->stream;
+    return self->resident ? self->stream : r->stream;
 }
 
 openpi_status gpu_replay(device *device, struct recording *r, const device_copy *up, int up_count, const device_copy *down,
