@@ -262,6 +262,26 @@ static void a_run_is_timed_and_counted(void **state) {
     openpi_engine_close(engine);
 }
 
+/* Without noise sample b of a session's call number `runs` draws the stream runs * 64 + b. */
+static void noise_has_its_stream(void **state) {
+    (void)state;
+    openpi_engine *engine = open_odd("odd:pi0:4", OPENPI_F32);
+    openpi_session *session = open_session(engine), *other = open_session(engine);
+    const openpi_sample samples[B] = {one_sample(), one_sample()};
+    float drawn[B * H * DIM], noise[B * H * DIM], given[B * H * DIM];
+    for (int runs = 0; runs < 3; runs++) {
+        int batch = runs == 1 ? 1 : B;                        /* the stream does not depend on it */
+        WORKS(openpi_session_run(session, samples, batch, NULL, drawn, NULL, error));
+        for (int b = 0; b < batch; b++)
+            openpi_noise(9, (uint64_t)(runs * OPENPI_MAX_BATCH + b), noise + b * H * DIM, H * DIM);
+        WORKS(openpi_session_run(other, samples, batch, noise, given, NULL, error));
+        assert_memory_equal(drawn, given, (size_t)(batch * H * DIM) * sizeof *drawn);
+    }
+    openpi_session_close(other);
+    openpi_session_close(session);
+    openpi_engine_close(engine);
+}
+
 static void a_failure_leaves_outputs_alone(void **state) {
     (void)state;
     openpi_engine *engine = open_odd("odd:pi0:4", OPENPI_F32);
@@ -410,6 +430,11 @@ static void one_call_is_the_sum_of_its_parts(void **state) {
     float noise[H * DIM], chunk[H * DIM];
     openpi_observation observation = OBSERVATION(images, 2, robot_state, 8, "pick up the cup", 0);
     openpi_noise(1, 2, noise, H * DIM);
+    assert_int_equal(openpi_policy_infer(request, session, &observation, noise, once, CAPACITY(once) - 1, &t, NULL),
+                     OPENPI_BAD_ARGUMENT);
+    openpi_session_info runs = OPENPI_SESSION_INFO_INIT;
+    WORKS(openpi_session_get_info(session, &runs, error));
+    assert_int_equal(runs.runs, 0);                           /* refused before anything was computed */
     WORKS(openpi_policy_infer(request, session, &observation, noise, once, CAPACITY(once), &t, error));
     assert_true(t.stage_ms[OPENPI_STAGE_PICTURE] > 0 && t.stage_ms[OPENPI_STAGE_PROMPT] > 0 &&
                 t.stage_ms[OPENPI_STAGE_ACTIONS] >= 0 && t.total_ms >= t.device_ms);
@@ -511,6 +536,7 @@ int main(void) {
         cmocka_unit_test(handles_tell_what_they_are),
         cmocka_unit_test(a_run_is_timed_and_counted),
         cmocka_unit_test(a_failure_leaves_outputs_alone),
+        cmocka_unit_test(noise_has_its_stream),
         cmocka_unit_test(an_observer_sees_every_stage),
         cmocka_unit_test(progress_goes_up_to_the_end),
         cmocka_unit_test(one_call_is_the_sum_of_its_parts),

@@ -626,6 +626,28 @@ static void test_synth_and_inspect(void **state) {
     must_contain(out, "billion");
 }
 
+/* The command looks where openpi downloads its tokenizer to. */
+static void test_downloaded_tokenizer(void **state) {
+    (void)state;
+    static const char *const folders[] = {"home", "home/.cache", "home/.cache/openpi", "home/.cache/openpi/big_vision"};
+    size_t bytes;
+    char *model = slurp(GOLDEN "/tokenizer.model", &bytes), old[1024];
+    snprintf(old, sizeof old, "%s", getenv("HOME") ? getenv("HOME") : "");
+    for (int i = 0; i < 4; i++) assert_int_equal(mkdir(scratch_path(&box, folders[i]), 0700), 0);
+    assert_int_equal(setenv("HOME", scratch_path(&box, "home"), 1), 0);
+    assert_int_equal(run("synth bare --preset odd"), 0);
+    unlink(scratch_path(&box, "bare/tokenizer.model"));
+    assert_int_equal(run("inspect bare"), 0);
+    must_contain(out, "no tokenizer");
+    assert_int_equal(
+        scratch_write(&box, "home/.cache/openpi/big_vision/paligemma_tokenizer.model", model, bytes), 0);
+    assert_int_equal(run("inspect bare"), 0);
+    assert_null(strstr(out, "no tokenizer"));
+    if (*old) setenv("HOME", old, 1);
+    else unsetenv("HOME");
+    free(model);
+}
+
 static void test_devices(void **state) {
     (void)state;
     assert_int_equal(run("devices"), 0);
@@ -702,7 +724,8 @@ int main(void) {
         cmocka_unit_test(test_bad_words),    cmocka_unit_test(test_full_disk),       cmocka_unit_test(test_help),
         cmocka_unit_test(test_formats),      cmocka_unit_test(test_state_file),      cmocka_unit_test(test_long_prompt),
         cmocka_unit_test(test_golden_requests), cmocka_unit_test(test_noise_files),  cmocka_unit_test(test_plot),
-        cmocka_unit_test(test_synth_and_inspect), cmocka_unit_test(test_devices),    cmocka_unit_test(test_verify),
+        cmocka_unit_test(test_synth_and_inspect), cmocka_unit_test(test_devices),
+        cmocka_unit_test(test_downloaded_tokenizer),    cmocka_unit_test(test_verify),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

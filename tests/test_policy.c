@@ -421,6 +421,10 @@ static void refuses_bad_observations(void **state) {
     }
     WORKS(openpi_request_prepare(request, &cases[0].observation, NULL, &error));
     WORKS(openpi_request_finish(request, model, 64, actions, CAPACITY(actions), &error));
+    actions[0] = 77;
+    REFUSES(openpi_request_finish(request, model, 64, actions, 64 * 14 - 1, &error), OPENPI_BAD_ARGUMENT,
+            "actions holds 895 numbers, expected 896: horizon 64 times 14 action dimensions");
+    assert_true(actions[0] == 77);
     REFUSES(openpi_request_finish(request, model, 65, actions, CAPACITY(actions), &error),
             OPENPI_BAD_ARGUMENT, "horizon is 65");
     REFUSES(openpi_request_finish(request, model, 0, actions, CAPACITY(actions), &error),
