@@ -441,19 +441,26 @@ OPENPI_API double openpi_policy_rate(const openpi_policy *policy);
 
 typedef enum openpi_element { OPENPI_U8 = 0, OPENPI_FLOAT32 = 1, OPENPI_FLOAT64 = 2 } openpi_element;
 typedef enum openpi_layout { OPENPI_HWC = 0, OPENPI_CHW = 1 } openpi_layout;
+/* The order of a pixel's channels, or of a CHW picture's planes. Alpha is not looked at. */
+typedef enum openpi_channels { OPENPI_RGB = 0, OPENPI_BGR = 1, OPENPI_RGBA = 2, OPENPI_BGRA = 3 } openpi_channels;
 
 typedef struct openpi_image {
     size_t size;                 /* sizeof(openpi_image)                                             */
     const char *name;            /* slot ("base", "left_wrist", "right_wrist"; also base_0_rgb …) or the
                                     robot's own key ("cam_high", "observation/image")                */
-    const void *data;            /* height*width*3 elements, RGB                                     */
+    const void *data;            /* HWC [height][width][3], CHW [3][height][width]; 4 with alpha; at any
+                                    address. A strided picture ends with its last row's last pixel    */
     openpi_element element;      /* float pictures are in [0,1]; LeRobot's, which it clamps where it
                                     resizes, in [-0.5,1.5]                                           */
     openpi_layout layout;
     int height, width;
+    size_t row_bytes;            /* from a row to the next; 0: one row ends where the next begins    */
+    size_t plane_bytes;          /* CHW: from a plane to the next; 0: height * row_bytes             */
+    openpi_channels channels;
+    int reserved;                /* 0                                                                */
 } openpi_image;
 
-#define OPENPI_IMAGE_INIT {sizeof(openpi_image), NULL, NULL, OPENPI_U8, OPENPI_HWC, 0, 0}
+#define OPENPI_IMAGE_INIT {sizeof(openpi_image), NULL, NULL, OPENPI_U8, OPENPI_HWC, 0, 0, 0, 0, OPENPI_RGB, 0}
 
 /* One raw observation. Everything is read during the call only. */
 typedef struct openpi_observation {

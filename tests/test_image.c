@@ -323,6 +323,115 @@ static void lerobots_floats_have_a_range(void **state) {
     image_scratch_free(&scratch);
 }
 
+/* ---- other places and orders --------------------------------------------------------------------------- */
+
+/* The plain picture's elements at the places that `image` tells, in memory of just the size that it needs. What lies
+ * between is poison: as a float not a number. */
+static void *scatter(const void *plain, size_t element, openpi_image *image) {
+    int alpha = image->channels >= OPENPI_RGBA, swapped = image->channels & 1, chw = image->layout == OPENPI_CHW;
+    size_t channels = alpha ? 4 : 3, width = (size_t)image->width, height = (size_t)image->height;
+    size_t row = image->row_bytes ? image->row_bytes : width * element * (chw ? 1 : channels);
+    size_t plane = image->plane_bytes ? image->plane_bytes : height * row, pixel = element * (chw ? 1 : channels);
+    size_t end = (height - 1) * row + width * pixel + (chw ? 2 * plane : 0);
+    uint8_t *out = malloc(end);
+    assert_non_null(out);
+    memset(out, 0xff, end);
+    for (size_t y = 0; y < height; y++)
+        for (size_t x = 0; x < width; x++)
+            for (size_t c = 0; c < 3; c++) {
+                size_t channel = swapped ? 2 - c : c, at = y * row + x * pixel + channel * (chw ? plane : element);
+                assert_true(at + element <= end);
+                memcpy(out + at, (const char *)plain + ((y * width + x) * 3 + c) * element, element);
+            }
+    image->data = out;
+    return out;
+}
+
+/* Whatever the order, the stride and the planes: the same bits as of the plain picture. */
+static void places_change_no_bit(void **state) {
+    (void)state;
+    static const struct { int height, width; } sizes[] = {{13, 19}, {224, 224}, {300, 70}};
+    static const size_t elements[] = {1, 4, 8};
+    static uint8_t expected[VALUES], found[VALUES];
+    static float scaled_expected[VALUES], scaled_found[VALUES];
+    openpi_error error = OPENPI_ERROR_INIT;
+    image_scratch scratch = {NULL, 0};
+    int compared = 0;
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        for (int e = 0; e < 3; e++) {
+            int height = sizes[s].height, width = sizes[s].width;
+            size_t count = (size_t)height * (size_t)width * 3;
+            char *plain = malloc(count * elements[e]);
+            assert_non_null(plain);
+            for (size_t i = 0; i < count; i++) {
+                uint8_t u = (uint8_t)(i * 2654435761u >> 13);
+                float f = (float)u / 255;
+                double d = (double)u / 255;
+                memcpy(plain + i * elements[e], e == 0 ? (void *)&u : e == 1 ? (void *)&f : (void *)&d, elements[e]);
+            }
+            openpi_image image = picture(plain, (openpi_element)e, OPENPI_HWC, height, width);
+            assert_int_equal(image_resize_openpi(&image, &scratch, expected, &error), OPENPI_OK);
+            assert_int_equal(image_resize_lerobot(&image, &scratch, scaled_expected, &error), OPENPI_OK);
+            for (int way = 0; way < 4 * 2 * 4; way++) {  /* channels, layout, strides */
+                image = picture(plain, (openpi_element)e, (openpi_layout)(way >> 2 & 1), height, width);
+                image.channels = (openpi_channels)(way & 3);
+                size_t row = (size_t)width * elements[e];
+                if (image.layout == OPENPI_HWC) row *= image.channels >= OPENPI_RGBA ? 4 : 3;
+                if (way >> 3 & 1) image.row_bytes = row + 37;              /* at no alignment */
+                if (way >> 3 == 2 && image.layout == OPENPI_CHW) image.plane_bytes = row * (size_t)height + 11;
+                if (way >> 3 == 3 && image.layout == OPENPI_CHW) image.plane_bytes = row, image.row_bytes = 4 * row;
+                void *data = scatter(plain, elements[e], &image);
+                if (image_check(&image, &error)) fail_msg("%s", error.message);
+                assert_int_equal(image_resize_openpi(&image, &scratch, found, &error), OPENPI_OK);
+                assert_int_equal(image_resize_lerobot(&image, &scratch, scaled_found, &error), OPENPI_OK);
+                if (memcmp(expected, found, sizeof found) || memcmp(scaled_expected, scaled_found, sizeof scaled_found))
+                    fail_msg("%d×%d, element %d, way %d: other pixels", width, height, e, way);
+                compared++;
+                free(data);
+            }
+            free(plain);
+        }
+    assert_int_equal(compared, 3 * 3 * 32);
+    image_scratch_free(&scratch);
+}
+
+static void broken_places(void **state) {
+    (void)state;
+    static const uint8_t bytes[64];
+    static const float bad[16] = {[6] = NAN};
+    static const struct {
+        openpi_element element;
+        openpi_layout layout;
+        size_t row, plane;
+        int channels, reserved;
+        const char *sentence;
+    } rows[] = {
+        {OPENPI_U8, OPENPI_HWC, 5, 0, 0, 0, "row_bytes is 5, expected 0 or from 6 (a row's pixels) to 16777216"},
+        {OPENPI_U8, OPENPI_HWC, 7, 0, OPENPI_BGRA, 0, "row_bytes is 7, expected 0 or from 8"},
+        {OPENPI_FLOAT32, OPENPI_HWC, 23, 0, 0, 0, "row_bytes is 23, expected 0 or from 24"},
+        {OPENPI_U8, OPENPI_CHW, 1, 0, 0, 0, "row_bytes is 1, expected 0 or from 2"},
+        {OPENPI_U8, OPENPI_HWC, (size_t)-1, 0, 0, 0, "row_bytes is 18446744073709551615, expected 0 or from 6"},
+        {OPENPI_U8, OPENPI_HWC, 0, 12, 0, 0, "plane_bytes is 12, expected 0 where the layout is OPENPI_HWC"},
+        {OPENPI_U8, OPENPI_CHW, 0, 1, 0, 0, "plane_bytes is 1, expected 0 or from 2 (a row's pixels) to 1099511627776"},
+        {OPENPI_U8, OPENPI_CHW, 0, (size_t)-1, 0, 0, "plane_bytes is 18446744073709551615"},
+        {OPENPI_U8, OPENPI_HWC, 0, 0, 4, 0, "channels 4, expected OPENPI_RGB, OPENPI_BGR, OPENPI_RGBA or OPENPI_BGRA"},
+        {OPENPI_U8, OPENPI_HWC, 0, 0, -1, 0, "channels -1, expected OPENPI_RGB"},
+        {OPENPI_U8, OPENPI_HWC, 0, 0, 0, 3, "reserved is 3, expected 0"},
+        {OPENPI_FLOAT32, OPENPI_HWC, 0, 0, OPENPI_RGBA, 0, "element 6 is nan, expected finite float32 values"},
+    };
+    openpi_error error = OPENPI_ERROR_INIT;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const void *data = rows[i].element == OPENPI_U8 ? (const void *)bytes : bad;
+        openpi_image image = picture(data, rows[i].element, rows[i].layout, 2, 2);
+        image.row_bytes = rows[i].row;
+        image.plane_bytes = rows[i].plane;
+        image.channels = (openpi_channels)rows[i].channels;
+        image.reserved = rows[i].reserved;
+        assert_int_equal(image_check(&image, &error), OPENPI_BAD_INPUT);
+        if (!strstr(error.message, rows[i].sentence)) fail_msg("\"%s\", expected \"%s\"", error.message, rows[i].sentence);
+    }
+}
+
 /* ---- what is refused ---------------------------------------------------------------------------------- */
 
 static void broken_pictures(void **state) {
@@ -616,7 +725,8 @@ int main(void) {
         cmocka_unit_test(no_size_reads_outside),   cmocka_unit_test(resize_as_lerobot),
         cmocka_unit_test(broken_pictures),         cmocka_unit_test(files_decode_as_pillow),
         cmocka_unit_test(broken_files),            cmocka_unit_test(pictures_stand_upright),
-        cmocka_unit_test(broken_exif),
+        cmocka_unit_test(broken_exif),             cmocka_unit_test(places_change_no_bit),
+        cmocka_unit_test(broken_places),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

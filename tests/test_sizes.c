@@ -389,7 +389,7 @@ static void read_structs(void **state) {
         {"openpi_inspect, synthetic", "OPENPI_SYNTHETIC_INIT", &it.synthetic, sizeof it.synthetic, inspect_model, NULL},
         {"openpi_synthetic_write", "OPENPI_SYNTHETIC_INIT", &it.synthetic, sizeof it.synthetic, write_model, NULL},
         {"openpi_request_prepare", "OPENPI_OBSERVATION_INIT", &seen, sizeof seen, prepare, "the state is missing"},
-        {"openpi_request_prepare, image", "OPENPI_IMAGE_INIT", &one, sizeof one, prepare_image, "0×0 pixels"},
+        {"openpi_request_prepare, image", "OPENPI_IMAGE_INIT", &one, sizeof one, prepare_image, NULL},
         {"openpi_policy_infer", "OPENPI_OBSERVATION_INIT", &seen, sizeof seen, infer, "the state is missing"},
     };
     for (size_t t = 0; t < LENGTH(takers); t++) {

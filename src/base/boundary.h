@@ -27,7 +27,7 @@
     X(openpi_session_info, OPENPI_SESSION_INFO_INIT, max_prompt, not_recorded)         \
     X(openpi_policy_options, OPENPI_POLICY_OPTIONS_INIT, robot, tokenizer_cache)       \
     X(openpi_policy_info, OPENPI_POLICY_INFO_INIT, cameras, tokenizer_kind)            \
-    X(openpi_image, OPENPI_IMAGE_INIT, data, width)                                    \
+    X(openpi_image, OPENPI_IMAGE_INIT, data, reserved)                                 \
     X(openpi_observation, OPENPI_OBSERVATION_INIT, image_count, prompt_length)
 
 typedef enum boundary_type {

@@ -25,6 +25,7 @@
 
 enum {
     SIDE = OPENPI_IMAGE_SIZE,
+    MAX_ROW = 1 << 24,           /* bytes between rows: room for any padding, and no sum of them overflows    */
     MAX_SIDE = 16384,
     MAX_PIXELS = 64 << 20,
     WEIGHT_BITS = 22,
@@ -32,6 +33,8 @@ enum {
     CHECKED = 4096,              /* float pixels that are checked together                         */
     ROW_PAD = 16,                /* bytes after a row that the filter may read, times a weight of zero        */
 };
+
+#define MAX_PLANE ((uint64_t)1 << 40)                    /* bytes between planes */
 
 /* ---- scratch -------------------------------------------------------------------------------------- */
 
@@ -54,8 +57,6 @@ static openpi_status grow(image_scratch *scratch, size_t bytes, openpi_error *er
  * picture (LeRobot clamps it). 0 … 255 and -1 … 1 are farther. */
 static const float ROUNDED = 0.5f + 4e-6f, OVERSHOT = 1;
 
-/* ---- checks --------------------------------------------------------------------------------------- */
-
 static const char *name_of(const openpi_image *image) {
     return image->name ? image->name : "(unnamed)";
 }
@@ -72,6 +73,73 @@ static fitted fit_inside(int width, int height) {
     fit.left = (SIDE - fit.width) / 2;
     fit.top = (SIDE - fit.height) / 2;
     return fit;
+}
+
+/* ---- where a picture's elements lie --------------------------------------------------------------- */
+
+static const size_t element_bytes[] = {[OPENPI_U8] = 1, [OPENPI_FLOAT32] = 4, [OPENPI_FLOAT64] = 8};
+
+static int has_alpha(const openpi_image *image) {
+    return image->channels == OPENPI_RGBA || image->channels == OPENPI_BGRA;
+}
+
+/* The place of a colour (0 red, 1 green, 2 blue) among a pixel's channels or the planes. */
+static int channel_of(const openpi_image *image, int colour) {
+    return image->channels == OPENPI_BGR || image->channels == OPENPI_BGRA ? 2 - colour : colour;
+}
+
+/* In bytes: from a pixel to the next of its row, from a row to the next, and where each colour begins. */
+typedef struct places {
+    size_t pixel, row, colour[3];
+} places;
+
+static places places_of(const openpi_image *image) {
+    size_t element = element_bytes[image->element], channels = has_alpha(image) ? 4 : 3, width = (size_t)image->width;
+    int chw = image->layout == OPENPI_CHW;
+    places at = {.pixel = chw ? element : channels * element};
+    at.row = image->row_bytes ? image->row_bytes : width * at.pixel;
+    size_t plane = image->plane_bytes ? image->plane_bytes : (size_t)image->height * at.row;
+    for (int c = 0; c < 3; c++) at.colour[c] = (size_t)channel_of(image, c) * (chw ? plane : element);
+    return at;
+}
+
+/* For sentences: which of the picture's elements this is, counted as if they lay one behind the other. */
+static size_t element_number(const openpi_image *image, int y, int x, int colour) {
+    size_t height = (size_t)image->height, width = (size_t)image->width, channel = (size_t)channel_of(image, colour);
+    if (image->layout == OPENPI_CHW) return (channel * height + (size_t)y) * width + (size_t)x;
+    return ((size_t)y * width + (size_t)x) * (has_alpha(image) ? 4 : 3) + channel;
+}
+
+/* 1: 3 · width · height elements, one behind the other. */
+static int is_whole(const openpi_image *image) {
+    places at = places_of(image);
+    size_t row = (size_t)image->width * at.pixel;
+    return !has_alpha(image) && at.row == row &&
+           (image->layout == OPENPI_HWC || !image->plane_bytes || image->plane_bytes == row * (size_t)image->height);
+}
+
+/* ---- checks --------------------------------------------------------------------------------------- */
+
+static openpi_status check_strides(const openpi_image *image, openpi_error *error) {
+    const char *name = name_of(image);
+    if ((unsigned)image->channels > OPENPI_BGRA)
+        return report(error, OPENPI_BAD_INPUT,
+                      "picture \"%s\": channels %d, expected OPENPI_RGB, OPENPI_BGR, OPENPI_RGBA or OPENPI_BGRA", name,
+                      (int)image->channels);
+    if (image->reserved)
+        return report(error, OPENPI_BAD_INPUT, "picture \"%s\": reserved is %d, expected 0", name, image->reserved);
+    size_t row = (size_t)image->width * places_of(image).pixel;
+    if (image->row_bytes && (image->row_bytes < row || image->row_bytes > MAX_ROW))
+        return report(error, OPENPI_BAD_INPUT, "picture \"%s\": row_bytes is %zu, expected 0 or from %zu (a row's pixels) to %zu",
+                      name, image->row_bytes, row, (size_t)MAX_ROW);
+    if (image->plane_bytes && image->layout != OPENPI_CHW)
+        return report(error, OPENPI_BAD_INPUT, "picture \"%s\": plane_bytes is %zu, expected 0 where the layout is OPENPI_HWC",
+                      name, image->plane_bytes);
+    if (image->plane_bytes && (image->plane_bytes < row || image->plane_bytes > MAX_PLANE))
+        return report(error, OPENPI_BAD_INPUT,
+                      "picture \"%s\": plane_bytes is %zu, expected 0 or from %zu (a row's pixels) to %zu", name,
+                      image->plane_bytes, row, (size_t)MAX_PLANE);
+    return OPENPI_OK;
 }
 
 static openpi_status check_fields(const openpi_image *image, openpi_error *error) {
@@ -95,7 +163,7 @@ static openpi_status check_fields(const openpi_image *image, openpi_error *error
         return report(error, OPENPI_BAD_INPUT,
                       "picture \"%s\": %d×%d pixels (width×height) would shrink to %d×%d, expected at least one pixel a side",
                       name, image->width, image->height, fit.width, fit.height);
-    return OPENPI_OK;
+    return check_strides(image, error);
 }
 
 /* Float data may lie anywhere in a client's message, so every read is a copy; compilers make it a plain load. */
@@ -127,8 +195,28 @@ static int are_near(const openpi_image *image, size_t first, size_t count, float
     return radius < INFINITY ? all_near_f32(at, count, 0.5f, radius) : all_finite_f32(at, count);
 }
 
+static double value_at(const openpi_image *image, const places *at, int y, int x, int colour) {
+    const char *data = (const char *)image->data + (size_t)y * at->row + (size_t)x * at->pixel + at->colour[colour];
+    return image->element == OPENPI_FLOAT32 ? (double)float_at(data, 0) : double_at(data, 0);
+}
+
+static openpi_status check_scattered(const openpi_image *image, float radius, const char *expected, openpi_error *error) {
+    places at = places_of(image);
+    for (int y = 0; y < image->height; y++)
+        for (int x = 0; x < image->width; x++)
+            for (int c = 0; c < 3; c++) {
+                double value = value_at(image, &at, y, x, c);
+                float narrow = (float)value;
+                if (radius < INFINITY ? all_near_f32(&narrow, 1, 0.5f, radius) : all_finite_f32(&narrow, 1)) continue;
+                return report(error, OPENPI_BAD_INPUT, "picture \"%s\": element %zu is %g, expected %s", name_of(image),
+                              element_number(image, y, x, c), value, expected);
+            }
+    return OPENPI_OK;
+}
+
 static openpi_status check_floats(const openpi_image *image, float radius, const char *expected,
                                   openpi_error *error) {
+    if (image->element != OPENPI_U8 && !is_whole(image)) return check_scattered(image, radius, expected, error);
     size_t count = (size_t)image->width * (size_t)image->height * 3;
     for (size_t first = 0; image->element != OPENPI_U8 && first < count; first += CHECKED) {
         size_t block = count - first < CHECKED ? count - first : CHECKED, i = first;
@@ -147,24 +235,23 @@ openpi_status image_check(const openpi_image *image, openpi_error *error) {
 
 /* ---- rows of uint8 -------------------------------------------------------------------------------- */
 
-/* Elements first, first+stride, … of a picture to out[0], out[3], …: uint8 as it is, float by truncation of 255·x in
- * the picture's own precision. A value whose 255·x has no uint8 (numpy would wrap it around) is refused. */
-static openpi_status read_bytes(const openpi_image *image, size_t first, size_t stride, int count, uint8_t *out,
-                                openpi_error *error) {
+/* One colour of row y to out[0], out[3], …: uint8 as it is, float by truncation of 255·x in the picture's own precision.
+ * A value whose 255·x has no uint8 (numpy would wrap it around) is refused. */
+static openpi_status read_colour(const openpi_image *image, const places *at, int y, int colour, uint8_t *out,
+                                 openpi_error *error) {
+    const uint8_t *from = (const uint8_t *)image->data + (size_t)y * at->row + at->colour[colour];
     if (image->element == OPENPI_U8) {
-        const uint8_t *from = (const uint8_t *)image->data + first;
-        for (int i = 0; i < count; i++) out[3 * i] = from[(size_t)i * stride];
+        for (int x = 0; x < image->width; x++) out[3 * x] = from[(size_t)x * at->pixel];
         return OPENPI_OK;
     }
-    for (int i = 0; i < count; i++) {
-        size_t at = first + (size_t)i * stride;
+    for (int x = 0; x < image->width; x++) {
         double value;
-        if (image->element == OPENPI_FLOAT32) value = 255.0f * float_at(image->data, at);
-        else value = 255.0 * double_at(image->data, at);
+        if (image->element == OPENPI_FLOAT32) value = 255.0f * float_at(from + (size_t)x * at->pixel, 0);
+        else value = 255.0 * double_at(from + (size_t)x * at->pixel, 0);
         if (!(value > -1.0 && value < 256.0))
             return report(error, OPENPI_BAD_INPUT, "picture \"%s\": element %zu is %g, expected float pictures in [0,1]",
-                          name_of(image), at, value / 255.0);
-        out[3 * i] = (uint8_t)(int)value;
+                          name_of(image), element_number(image, y, x, colour), value / 255.0);
+        out[3 * x] = (uint8_t)(int)value;
     }
     return OPENPI_OK;
 }
@@ -172,19 +259,16 @@ static openpi_status read_bytes(const openpi_image *image, size_t first, size_t 
 /* Row y as RGB bytes: a pointer into the picture where it is stored so and the filter may read past the row's end,
  * else `buffer` [width*3 + ROW_PAD]. */
 static openpi_status read_row(const openpi_image *image, int y, uint8_t *buffer, const uint8_t **row, openpi_error *error) {
-    size_t width = (size_t)image->width, height = (size_t)image->height, bytes = width * 3, start = (size_t)y * bytes;
+    places at = places_of(image);
+    size_t bytes = (size_t)image->width * 3, start = (size_t)y * at.row, end = (size_t)(image->height - 1) * at.row + bytes;
     *row = buffer;
-    if (image->layout == OPENPI_HWC && image->element == OPENPI_U8) {
+    if (image->layout == OPENPI_HWC && image->element == OPENPI_U8 && image->channels == OPENPI_RGB) {
         const uint8_t *from = (const uint8_t *)image->data + start;
-        if (start + bytes + ROW_PAD <= height * bytes) *row = from;
+        if (start + bytes + ROW_PAD <= end) *row = from;
         else memcpy(buffer, from, bytes);
         return OPENPI_OK;
     }
-    for (size_t channel = 0; channel < 3; channel++) {
-        int chw = image->layout == OPENPI_CHW;
-        size_t first = chw ? (channel * height + (size_t)y) * width : start + channel;
-        TRY(read_bytes(image, first, chw ? 1 : 3, image->width, buffer + channel, error));
-    }
+    for (int colour = 0; colour < 3; colour++) TRY(read_colour(image, &at, y, colour, buffer + colour, error));
     return OPENPI_OK;
 }
 
@@ -400,26 +484,23 @@ static neighbours neighbours_at(int in, int out, int o) {
 /* Channel values as LeRobot's tensors hold them: uint8/255 or the float itself. */
 typedef struct source {
     const openpi_image *image;
-    size_t pixel, channel, row;  /* elements between neighbours of each kind */
+    places at;
     float byte[256];             /* u/255                                    */
 } source;
 
 static void source_of(const openpi_image *image, source *from) {
-    size_t width = (size_t)image->width, height = (size_t)image->height;
-    int chw = image->layout == OPENPI_CHW;
     from->image = image;
-    from->pixel = chw ? 1 : 3;
-    from->channel = chw ? width * height : 1;
-    from->row = chw ? width : width * 3;
+    from->at = places_of(image);
     for (int u = 0; u < 256; u++) from->byte[u] = (float)u / 255.0f;
 }
 
-static inline float value_at(const source *from, int y, int x, int channel) {
-    size_t at = (size_t)y * from->row + (size_t)x * from->pixel + (size_t)channel * from->channel;
+static inline float pixel_at(const source *from, int y, int x, int colour) {
+    const char *data = (const char *)from->image->data + (size_t)y * from->at.row + (size_t)x * from->at.pixel +
+                       from->at.colour[colour];
     switch (from->image->element) {
-    case OPENPI_U8: return from->byte[((const uint8_t *)from->image->data)[at]];
-    case OPENPI_FLOAT32: return float_at(from->image->data, at);
-    default: return (float)double_at(from->image->data, at);
+    case OPENPI_U8: return from->byte[*(const uint8_t *)data];
+    case OPENPI_FLOAT32: return float_at(data, 0);
+    default: return (float)double_at(data, 0);
     }
 }
 
@@ -428,7 +509,7 @@ static void interpolate_row(const source *from, int y, const neighbours *columns
     for (int x = 0; x < width; x++) {
         const neighbours *at = &columns[x];
         for (int channel = 0; channel < 3; channel++) {
-            float left = value_at(from, y, at->first, channel), right = value_at(from, y, at->second, channel);
+            float left = pixel_at(from, y, at->first, channel), right = pixel_at(from, y, at->second, channel);
             out[3 * x + channel] = fmaf(at->first_weight, left, at->second_weight * right);
         }
     }
@@ -445,7 +526,7 @@ openpi_status image_resize_lerobot(const openpi_image *image, image_scratch *scr
     if (untouched) {
         for (int y = 0; y < SIDE; y++)
             for (int x = 0; x < SIDE; x++)
-                for (int channel = 0; channel < 3; channel++) *out++ = value_at(&from, y, x, channel) * 2.0f - 1.0f;
+                for (int channel = 0; channel < 3; channel++) *out++ = pixel_at(&from, y, x, channel) * 2.0f - 1.0f;
         return OPENPI_OK;
     }
     fitted fit = fit_inside(image->width, image->height);

@@ -44,9 +44,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         image.name = "raw";
         image.element = (openpi_element)(data[0] % 3);
         image.layout = (openpi_layout)(data[0] / 3 % 2);
+        image.channels = (openpi_channels)(data[0] / 6 % 4);
         image.height = data[1];
         image.width = data[2];
-        size_t needed = (size_t)image.height * (size_t)image.width * 3 * element_bytes[image.element];
+        size_t channels = image.channels >= OPENPI_RGBA ? 4 : 3, element = element_bytes[image.element];
+        size_t row = (size_t)image.width * element * (image.layout == OPENPI_HWC ? channels : 1);
+        if (data[0] / 24 % 2) image.row_bytes = row + data[0] / 48;
+        if (image.row_bytes) row = image.row_bytes;
+        size_t needed = (size_t)image.height * row * (image.layout == OPENPI_HWC ? 1 : channels);
         void *raw = exact_copy(data + 3, needed < size - 3 ? needed : size - 3, 0);
         image.data = raw;
         if (needed <= size - 3) resize(&image, &scratch);
