@@ -575,6 +575,18 @@ static void test_plot(void **state) {
     must_contain(svg, ">right_gripper, normalized<");
     must_contain(svg, ">seconds<");
     must_contain(svg, ">0.20<");                           /* ten steps at 50 Hz */
+    /* One scale a unit: every number beside an axis stands at the 12 panels of "rad", at the 2 of "normalized", or at all. */
+    static const char beside[] = "class=\"k e\">";
+    int numbers = 0;
+    for (const char *at = svg; (at = strstr(at, beside)); at++) {
+        char label[64];
+        int times = 0;
+        snprintf(label, sizeof label, "%.*s<", (int)(sizeof beside - 1 + strcspn(at + sizeof beside - 1, "<")), at);
+        for (const char *same = svg; (same = strstr(same, label)); same++) times++;
+        if (times != 12 && times != 2 && times != 14) fail_msg("%s stands beside %d panels", label, times);
+        numbers++;
+    }
+    assert_true(numbers >= 14 * 2);
     free(svg);
     json_t *root = parse(out, out_bytes), *names = json_object_get(root, "action_names");
     assert_string_equal(json_string_value(json_array_get(names, 6)), "left_gripper");
