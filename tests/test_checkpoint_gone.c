@@ -19,7 +19,7 @@
 
 enum { DIM = OPENPI_ACTION_DIM, PICTURE = OPENPI_IMAGE_SIZE * OPENPI_IMAGE_SIZE * 3, H = 3, N = 2, L = 12, VOCABULARY = 2048 };
 
-static openpi_error error;
+static openpi_error error = OPENPI_ERROR_INIT;
 
 #define WORKS(call)                                                  \
     do {                                                             \
@@ -28,7 +28,7 @@ static openpi_error error;
 
 /* A file of odd sizes, or shards of it. */
 static void write_model(scratch *s, const char *model, int shards) {
-    openpi_synthetic synthetic;
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     assert_int_equal(scratch_open(s), 0);
     WORKS(openpi_synthetic_parse(model, &synthetic, &error));
     WORKS(openpi_synthetic_write(&synthetic, s->folder, shards ? 300000 : 0, 1, NULL, NULL, &error));
@@ -57,7 +57,7 @@ static void drop(const char *path) { assert_int_equal(unlink(path), 0); }
 
 static openpi_engine *open_engine(const char *folder, const char *model, openpi_dtype dtype) {
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
-    openpi_synthetic synthetic;
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     openpi_engine *engine = NULL;
     WORKS(openpi_synthetic_parse(model, &synthetic, &error));
     if (!folder) options.synthetic = &synthetic;
@@ -83,8 +83,12 @@ static void run(openpi_session *session, int first, float actions[H * DIM]) {
     static const float state[DIM] = {0.5f, -0.25f};
     int32_t tokens[L];
     for (int i = 0; i < L; i++) tokens[i] = (first + 167 * i) % VOCABULARY;
-    openpi_sample sample = {
-        .images = {picture}, .image_mask = {1, 0, 0}, .tokens = tokens, .token_count = L, .state = state};
+    openpi_sample sample = {.size = sizeof sample,
+                            .images = {picture},
+                            .image_mask = {1, 0, 0},
+                            .tokens = tokens,
+                            .token_count = L,
+                            .state = state};
     memset(actions, 0, H * DIM * sizeof *actions);
     float noise[H * DIM];
     openpi_noise(3, 0, noise, H * DIM);

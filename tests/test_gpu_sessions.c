@@ -20,7 +20,7 @@ typedef struct caller {
 
 static void *call_again_and_again(void *argument) {
     caller *c = argument;
-    openpi_error why;
+    openpi_error why = OPENPI_ERROR_INIT;
     if (c->together) pthread_barrier_wait(c->together);
     for (int i = 0; i < CALLS; i++) {
         double start = clock_ms();

@@ -239,7 +239,7 @@ const char *dtype_name(dtype type) {
 /* Bytes of a tensor that is not generated, from its memory or its file. */
 static void copy_bytes(const tensor *tensor, uint64_t from, size_t bytes, void *to) {
     struct tensor_file *file = tensor->stored;
-    openpi_error error;
+    openpi_error error = OPENPI_ERROR_INIT;
     int none = 0;
     if (tensor->data) {
         memcpy(to, (const char *)tensor->data + from, bytes);
