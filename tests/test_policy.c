@@ -491,6 +491,30 @@ static void prompts(void **state) {
     openpi_policy_close(policy);
 }
 
+/* "Transfer cube" has 7 tokens: with room for 7 nothing is cut, with room for 6 its newline is. */
+static void a_prompt_may_fill_its_room(void **state) {
+    (void)state;
+    for (int room = 6; room <= 8; room++) {
+        openpi_error error = OPENPI_ERROR_INIT;
+        openpi_synthetic synthetic = {.size = sizeof(openpi_synthetic), .dims = OPENPI_DIMS_INIT, .seed = 7};
+        openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
+        openpi_policy *policy;
+        openpi_request *request;
+        openpi_image image = picture("cam_high");
+        openpi_observation observation = OBSERVATION(&image, 1, zeros, 14, "Transfer cube", 0);
+        options.robot = "aloha_sim";
+        options.max_prompt = room;
+        options.synthetic = &synthetic;
+        WORKS(openpi_policy_open(NULL, &options, &policy, &error));
+        WORKS(openpi_request_create(policy, &request, &error));
+        WORKS(openpi_request_prepare(request, &observation, NULL, &error));
+        assert_int_equal(openpi_request_prompt_truncated(request), room < 7);
+        assert_int_equal(prepared(request).token_count, room < 7 ? room : 7);
+        openpi_request_close(request);
+        openpi_policy_close(policy);
+    }
+}
+
 /* The model's own space: what goes in comes out. */
 static void none_is_the_models_space(void **state) {
     (void)state;
@@ -788,6 +812,7 @@ int main(void) {
         cmocka_unit_test(unseen_state_may_be_absent),
         cmocka_unit_test(parts_come_from_the_checkpoint),
         cmocka_unit_test(options_are_checked),
+        cmocka_unit_test(a_prompt_may_fill_its_room),
         cmocka_unit_test(configs_set_everything),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
