@@ -22,6 +22,8 @@ enum { SICK = 719, LOG = 4096 };
 static struct {
     const char *log[LOG];        /* names of the calls, in order                                          */
     void *streams[LOG];          /* that copies, graphs and waits among them are of; else NULL            */
+    uint64_t launched;           /* of functions, grids and shared memory of the launches so far           */
+    int graph_uploads;
     int calls, fail_at, code;    /* from call fail_at on (counted from 0) every call fails; -1: never      */
     const char *fail_name;       /* only calls of this name do                                            */
     void (*on_wait)(void);       /* called once, in the next wait for a stream                            */
@@ -200,6 +202,7 @@ static int fake_launch(const gpu_launch *launch, void *function, void **argument
     assert_true(launch->grid[1] <= 65535 && launch->shared_bytes <= 227 << 10);
     fake.captured += fake.capturing;
     int code = called("launch");
+    fake.launched = fake.launched * 31 + (uintptr_t)function + launch->grid[0] * 7 + launch->grid[1] * 5 + launch->shared_bytes;
     if (!code && function == fake.generator) run_generate(launch, arguments[0]);
     return code;
 }
@@ -209,7 +212,9 @@ static int fake_instantiate(void **exec, void *graph, unsigned long long flags) 
 static int fake_graph_nodes(void *graph, void **nodes, size_t *count) {
     return (void)graph, (void)nodes, *count = (size_t)fake.captured, called("graph_nodes");
 }
-static int fake_graph_upload(void *exec, void *stream) { return (void)exec, (void)stream, called("graph_upload"); }
+static int fake_graph_upload(void *exec, void *stream) {
+    return (void)exec, (void)stream, fake.graph_uploads++, called("graph_upload");
+}
 static int fake_graph_launch(void *exec, void *stream) { return (void)exec, called_on("graph_launch", stream); }
 static int fake_exec_destroy(void *exec) { return give(exec, "graph_exec_destroy"); }
 static int fake_graph_destroy(void *graph) { return give(graph, "graph_destroy"); }

@@ -133,6 +133,7 @@ static void test_calls_of_an_inference(void **state) {
     assert_int_equal(open_session(engine, &session), OPENPI_OK);
     assert_non_null(session->recording);
     for (int i = 0; i < CALL; i++) names[count++] = call[i];
+    assert_int_equal(fake.graph_uploads, 1);   /* before the first call, which would wait for it */
     for (int i = 0; i < stages_of(session->plan); i++) names[count++] = "event_elapsed";
     for (int i = 0; i < 24; i++) {         /* whatever the prompt's length */
         fake.calls = 0;
@@ -467,7 +468,8 @@ static void test_every_way(void **state) {
         assert_int_equal(open_session(engine, &session), OPENPI_OK);
         for (int i = 0; i < session->plan->count; i++) {
             op one = session->plan->ops[i];
-            int count = backend_cuda.candidates(engine->device, &one, ways, 256), rules = 0;
+            int count = backend_cuda.candidates(engine->device, &one, ways, 256), rules = 0, others = 0;
+            uint64_t first = 0;
             assert_true(count <= 256);
             for (int w = 0; w < count; w++) {
                 void *work = NULL;
@@ -477,11 +479,15 @@ static void test_every_way(void **state) {
                 size_t bytes = backend_cuda.work_bytes(engine->device, &one, 1);
                 assert_int_equal(backend_cuda.allocate(engine->device, bytes, "a test", &work, &error), OPENPI_OK);
                 fake.calls = 0;
+                fake.launched = 0;
                 assert_int_equal(backend_cuda.run(engine->device, &one, 1, work, NULL, &error), OPENPI_OK);
                 assert_true(fake.calls >= 3);              /* context, launch, wait */
+                if (!w) first = fake.launched;
+                others += fake.launched != first;
                 backend_cuda.release(engine->device, work);
             }
             assert_int_equal(rules, count > 0);
+            assert_int_equal(others > 0, count > 1);       /* a choice chooses */
         }
         openpi_session_close(session);
         openpi_engine_close(engine);
