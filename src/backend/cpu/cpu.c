@@ -4,6 +4,7 @@
  * The surprise: level "reference" is no slow copy of anything: it is the scalar definitions themselves, on their
  * canonical layouts, so `--isa reference` runs the model exactly as it is defined. */
 #define _GNU_SOURCE
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,7 @@
 #include "backend/cpu/roof.h"
 #include "backend/cpu/run.h"
 #include "base/clock.h"
+#include "base/free_memory.h"
 #include "base/report.h"
 #include "base/threads.h"
 #include "ops/reference.h"
@@ -74,9 +76,19 @@ static openpi_status cpu_open(const char *which, const device_options *options, 
 static void cpu_close(device *device) { free(device); }
 
 static openpi_status cpu_allocate(device *device, size_t bytes, const char *what, void **out, openpi_error *error) {
-    (void)device;
+    pool *pool = self_of(device)->pool;
+    uint64_t unused = cpu_memory_is_mapped(bytes) ? free_memory() : UINT64_MAX;
+    if (bytes > unused)
+        return report(error, OPENPI_NO_MEMORY, "out of memory: %zu bytes for %s, %" PRIu64 " bytes are free", bytes,
+                      what, unused);
     void *memory = cpu_memory_take(bytes);
+    if (!memory && unused < UINT64_MAX)
+        return report(error, OPENPI_NO_MEMORY,
+                      "out of memory: %zu bytes for %s, %" PRIu64
+                      " bytes are free but this process may not have them (ulimit)",
+                      bytes, what, unused);
     if (!memory) return report_no_memory(error, bytes, what);
+    if (pool) cpu_memory_touch(memory, bytes, pool);
     *out = memory;
     return OPENPI_OK;
 }
