@@ -2,40 +2,56 @@
  * pages of files that it has read, a checkpoint say; the kernel drops them before it runs short, so they are free. */
 #include "base/free_memory.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { PATH_BYTES = 1024 };
+enum { PATH_BYTES = 1024, TEXT_BYTES = 16384 };
+
+/* A small file whole, or its beginning. Takes no memory, of which there may be none left. 0: it cannot be read. */
+static int read_text(const char *folder, const char *file, char text[TEXT_BYTES]) {
+    char path[PATH_BYTES];
+    size_t bytes = 0;
+    ssize_t got;
+    if (snprintf(path, sizeof path, "%s/%s", folder, file) >= (int)sizeof path) return 0;
+    int in = open(path, O_RDONLY | O_CLOEXEC);
+    if (in < 0) return 0;
+    while (bytes < TEXT_BYTES - 1 && (got = read(in, text + bytes, TEXT_BYTES - 1 - bytes)) > 0) bytes += (size_t)got;
+    close(in);
+    text[bytes] = 0;
+    return 1;
+}
+
+/* Cuts the next line off; NULL: there is none. */
+static char *next_line(char **text) {
+    char *line = *text, *end = strchr(line, '\n');
+    if (!*line) return NULL;
+    *text = end ? end + 1 : line + strlen(line);
+    if (end) *end = 0;
+    return line;
+}
 
 /* A number that stands alone in a file. 0: there is no such file, or "max". */
 static int read_number(const char *folder, const char *file, uint64_t *out) {
-    char path[PATH_BYTES];
-    if (snprintf(path, sizeof path, "%s/%s", folder, file) >= (int)sizeof path) return 0;
-    FILE *in = fopen(path, "r");
-    if (!in) return 0;
-    int found = fscanf(in, "%" SCNu64, out) == 1;
-    fclose(in);
-    return found;
+    char text[TEXT_BYTES];
+    return read_text(folder, file, text) && sscanf(text, "%" SCNu64, out) == 1;
 }
 
-/* The sum of the values whose words at the start of a line are `first` and `second`. */
+/* The sum of the values of the lines that begin with the word `first` or `second`. */
 static uint64_t sum_of(const char *folder, const char *file, const char *first, const char *second,
                        int *found) {
-    char path[PATH_BYTES], line[256], name[64];
+    char text[TEXT_BYTES], name[64], *rest = text, *line;
     uint64_t sum = 0, value;
     *found = 0;
-    if (snprintf(path, sizeof path, "%s/%s", folder, file) >= (int)sizeof path) return 0;
-    FILE *in = fopen(path, "r");
-    if (!in) return 0;
-    while (fgets(line, sizeof line, in)) {
+    if (!read_text(folder, file, text)) return 0;
+    while ((line = next_line(&rest))) {
         if (sscanf(line, "%63s %" SCNu64, name, &value) != 2) continue;
         if (strcmp(name, first) && strcmp(name, second)) continue;
         sum += value;
         *found = 1;
     }
-    fclose(in);
     return sum;
 }
 
@@ -77,23 +93,19 @@ static uint64_t left_along(const struct version *v, const char *groups, const ch
 
 /* Lines of /proc/self/cgroup: "0::/path" is version 2's, "N:memory:/path" version 1's. */
 static uint64_t left_in_groups(const char *proc, const char *groups) {
-    char path[PATH_BYTES], line[PATH_BYTES];
+    char text[TEXT_BYTES], *rest = text, *line;
     uint64_t least = UINT64_MAX;
-    if (snprintf(path, sizeof path, "%s/self/cgroup", proc) >= (int)sizeof path) return least;
-    FILE *in = fopen(path, "r");
-    if (!in) return least;
-    while (fgets(line, sizeof line, in)) {
+    if (!read_text(proc, "self/cgroup", text)) return least;
+    while ((line = next_line(&rest))) {
         char *names = strchr(line, ':'), *group = names ? strchr(names + 1, ':') : NULL;
         if (!group) continue;
         *group++ = 0;
-        group[strcspn(group, "\n")] = 0;
         const struct version *v = !strcmp(names, ":")         ? &versions[0]
                                   : !strcmp(names, ":memory") ? &versions[1]
                                                               : NULL;
         uint64_t left = v ? left_along(v, groups, group) : UINT64_MAX;
         if (left < least) least = left;
     }
-    fclose(in);
     return least;
 }
 
