@@ -1,9 +1,10 @@
 /* Running ops: now, or into a graph that calls replay.
  *
- * Both are one walk over the ops with an event in front of every stage. A recording keeps the stream that it was captured on:
- * its replays, with a call's copies, go there, so that sessions do not wait for each other. A timed recording has an event
- * behind every launch too, so that an instrument sees each of them where it really runs, inside a replay; launches then wait
- * for each other, which is why its replay is slower than the plain one.
+ * Both are one walk over the ops with an event in front of every stage. A recording keeps the stream that it was
+ * captured on: its replays, with a call's copies, go there, so that sessions do not wait for each other (but see
+ * replay_stream). A timed recording has an event behind every launch too, so that an instrument sees each of them
+ * where it really runs, inside a replay; launches then wait for each other, which is why its replay is slower than
+ * the plain one.
  *
  * The surprise: a timed recording's times are sums of neighbouring differences. On an H200 they come in steps of 32 ns
  * (the driver promises 500); a difference to the first event, a float of milliseconds, would lose that in a long call. */
@@ -28,6 +29,8 @@ struct recording {
     int stage_count;
 
     int timed, replayed;
+    int resident;                          /* holds a resident kernel                                     */
+    int counted;                           /* among the device's resident_recordings                      */
     mark *marks;
     int mark_count, mark_capacity;
     int stage_marks[OPENPI_STAGES];        /* launches in front of each stage                             */
@@ -81,6 +84,7 @@ static int issue_all(gpu_issue *issue, const op *ops, int count, void **events, 
         issue->ops = 1;
         issue->left = count - i;
         if (!issue->code && !gpu_resident_take(issue, &ops[i], count - i)) gpu_issue_op(issue, &ops[i]);
+        if (issue->ops > 1 && issue->recording) issue->recording->resident = 1;
         i += issue->ops;
     }
     if (events && !issue->code) issue->code = driver->event_record(events[n], issue->stream, flags);
@@ -130,6 +134,7 @@ openpi_status gpu_run(device *device, const op *ops, int count, void *work, doub
 void gpu_forget(device *device, struct recording *r) {
     gpu_device *self = (gpu_device *)device;
     if (!r) return;
+    if (r->counted) atomic_fetch_sub(&self->resident_recordings, 1);
     self->driver.context_set(self->context);
     if (r->exec) self->driver.graph_exec_destroy(r->exec);
     if (r->stream) self->driver.stream_destroy(r->stream);
@@ -193,6 +198,8 @@ static openpi_status record(gpu_device *self, const op *ops, int count, void *wo
         gpu_forget(&self->base, r);
         return report_record(self, code, doing, error);
     }
+    r->counted = r->resident;
+    if (r->counted) atomic_fetch_add(&self->resident_recordings, 1);
     *out = r;
     return OPENPI_OK;
 }
@@ -206,11 +213,11 @@ openpi_status gpu_record_timed(device *device, const op *ops, int count, void *w
     return record((gpu_device *)device, ops, count, work, 1, out, error);
 }
 
-/* A resident kernel needs the whole device and one exchange block. Where it is in use all sessions share one
- * stream: calls then run in the order in which they came, and none waits for the device to be empty while
- * another session's calls follow each other. */
-static void *replay_stream(const gpu_device *self, const struct recording *r) {
-    return self->resident ? self->stream : r->stream;
+/* A resident kernel needs the whole device and one exchange block. While any recording holds one, all sessions
+ * share one stream: calls then run in the order in which they came, and a resident kernel never waits for the
+ * device to be empty while another session's calls follow each other. */
+static void *replay_stream(gpu_device *self, const struct recording *r) {
+    return atomic_load(&self->resident_recordings) ? self->stream : r->stream;
 }
 
 openpi_status gpu_replay(device *device, struct recording *r, const device_copy *up, int up_count, const device_copy *down,
