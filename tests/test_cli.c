@@ -647,13 +647,13 @@ static void test_downloaded_tokenizer(void **state) {
     snprintf(old, sizeof old, "%s", getenv("HOME") ? getenv("HOME") : "");
     for (int i = 0; i < 4; i++) assert_int_equal(mkdir(scratch_path(&box, folders[i]), 0700), 0);
     assert_int_equal(setenv("HOME", scratch_path(&box, "home"), 1), 0);
-    assert_int_equal(run("synth bare --preset odd"), 0);
-    unlink(scratch_path(&box, "bare/tokenizer.model"));
-    assert_int_equal(run("inspect bare"), 0);
+    assert_int_equal(run("synth no_tokenizer --preset odd"), 0);
+    unlink(scratch_path(&box, "no_tokenizer/tokenizer.model"));
+    assert_int_equal(run("inspect no_tokenizer"), 0);
     must_contain(out, "no tokenizer");
     assert_int_equal(
         scratch_write(&box, "home/.cache/openpi/big_vision/paligemma_tokenizer.model", model, bytes), 0);
-    assert_int_equal(run("inspect bare"), 0);
+    assert_int_equal(run("inspect no_tokenizer"), 0);
     assert_null(strstr(out, "no tokenizer"));
     if (*old) setenv("HOME", old, 1);
     else unsetenv("HOME");
