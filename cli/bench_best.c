@@ -84,8 +84,8 @@ json_t *bench_settings_json(const bench_job *j) {
     const machine_values *m = &j->v.subject.machine;
     const bench_outcome *first = &j->outcomes[0];
     const power_facts *f = power_get_facts(j->power);
-    double core = first->energy.calls ? first->energy.core_mhz : first->after.core_mhz;
-    double memory = first->energy.calls ? first->energy.memory_mhz : first->after.memory_mhz;
+    double core = first->energy.calls > 0 ? first->energy.core_mhz : first->after.core_mhz;
+    double memory = first->energy.calls > 0 ? first->energy.memory_mhz : first->after.memory_mhz;
     return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:i,s:s,s:b,s:s,s:s,s:b,s:o,s:f,s:f,s:f}", "version", openpi_version(), "revision",
                      openpi_revision, "device", m->device, "hardware", j->subject.hardware, "driver", j->driver, "kernels",
                      i->path, "threads", i->threads, "dtype", dtype_word(i->dtype), "pin", m->pin, "table", i->table,

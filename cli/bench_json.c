@@ -46,9 +46,9 @@ static json_t *memory_json(const bench_job *j, const bench_report *r) {
 
 static json_t *energy_json(const bench_job *j, const bench_outcome *o) {
     const energy_report *e = &o->energy;
-    if (!e->calls) return json_null();
-    double samples = (double)e->calls * o->batch, watts = e->energy_j / e->window_s;
-    return json_pack("{s:s,s:f,s:i,s:f,s:f,s:f,s:f,s:f,s:f,s:o,s:o,s:s}", "counter", power_get_facts(j->power)->counter,
+    if (e->calls <= 0) return json_null();
+    double samples = e->calls * o->batch, watts = e->energy_j / e->window_s;
+    return json_pack("{s:s,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:o,s:o,s:s}", "counter", power_get_facts(j->power)->counter,
                      "window_s", e->window_s, "calls", e->calls, "window_j", e->energy_j, "inference_j", e->energy_j / samples,
                      "action_j", e->energy_j / samples / j->v.subject.horizon, "average_w", watts, "samples_per_j",
                      samples / e->energy_j, "hz_per_w", e->calls / e->window_s / watts, "core_mhz", known(e->core_mhz),

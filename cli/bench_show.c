@@ -101,9 +101,9 @@ static void put_energy(const bench_job *j, const bench_outcome *o) {
     const energy_report *e = &o->energy;
     const power_facts *f = power_get_facts(j->power);
     if (o->no_energy[0]) printf("energy: not readable here: %s\n", o->no_energy);
-    if (!e->calls) return;
-    double samples = (double)e->calls * o->batch, watts = e->energy_j / e->window_s;
-    printf("energy: %.3f J an inference, %.4f J an action, %.0f W; %.4f samples/J, %.4f Hz/W (%s, %.1f s, %d calls; %s)\n",
+    if (e->calls <= 0) return;
+    double samples = e->calls * o->batch, watts = e->energy_j / e->window_s;
+    printf("energy: %.3f J an inference, %.4f J an action, %.0f W; %.4f samples/J, %.4f Hz/W (%s, %.1f s, %.0f calls; %s)\n",
            e->energy_j / samples, e->energy_j / samples / j->v.subject.horizon, watts, samples / e->energy_j,
            e->calls / e->window_s / watts, f->counter, e->window_s, e->calls, f->matched);
     if (e->core_mhz <= 0) return;
@@ -151,7 +151,7 @@ void bench_put_scaling(const bench_job *j) {
         if (o->report.floor_ms > 0) table_cell(t, "%.1f %%", o->report.floor_ms / ms * 100);
         else table_cell(t, "-");
         table_cell(t, "%.3f", (double)o->report.session_bytes / 1e9);
-        if (o->energy.calls) table_cell(t, "%.3f", o->energy.energy_j / o->energy.calls / o->batch);
+        if (o->energy.calls > 0) table_cell(t, "%.3f", o->energy.energy_j / o->energy.calls / o->batch);
         else table_cell(t, "-");
     }
     printf("\nscaling: medians, samples/s on the device, gain over the first line's, J an inference\n");

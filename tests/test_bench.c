@@ -3,10 +3,12 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -231,11 +233,28 @@ static void test_changing_prompts(void **state) {
 
 /* ---- joules ---------------------------------------------------------------------------------------- */
 
-enum { STUCK = -1 };
+/* A counter of one's own. BY_CALLS: a step of 3 J every five calls; otherwise one every per_step readings. */
+enum { STUCK = -1, BY_CALLS = 0, CALLS_A_STEP = 5, READS_KEPT = 4096 };
 static struct {
     unsigned long long millijoules;
-    int reads, per_step, fails_after;      /* a step of 3 J every per_step readings                           */
+    int reads, per_step, fails_after;
+    struct {
+        unsigned long long millijoules;
+        int calls;                         /* that had ended by then                                      */
+    } kept[READS_KEPT];
 } counter;
+static atomic_int calls_ended;
+
+static void count_call(void *user, const char *what, uint64_t done, uint64_t total) {
+    (void)user, (void)what, (void)done, (void)total;
+    atomic_fetch_add(&calls_ended, 1);
+}
+
+/* With a call long enough that a reading falls into a certain one. */
+static void count_slow_call(void *user, const char *what, uint64_t done, uint64_t total) {
+    count_call(user, what, done, total);
+    nanosleep(&(struct timespec){0, 2000000}, NULL);
+}
 
 static int fine(void) { return 0; }
 static const char *error_text(int code) {
@@ -256,7 +275,13 @@ static int version_of(char *text, unsigned bytes) { return text_of(NULL, text, b
 static int energy_of(void *device, unsigned long long *millijoules) {
     (void)device;
     if (counter.fails_after && counter.reads >= counter.fails_after) return 15;
-    if (++counter.reads % abs(counter.per_step) == 0 && counter.per_step != STUCK) counter.millijoules += 3000;
+    int calls = atomic_load(&calls_ended), read = counter.reads++;
+    if (counter.per_step == BY_CALLS) counter.millijoules = 3000ull * (unsigned)(calls / CALLS_A_STEP);
+    else if (counter.per_step != STUCK && counter.reads % counter.per_step == 0) counter.millijoules += 3000;
+    if (read < READS_KEPT) {
+        counter.kept[read].millijoules = counter.millijoules;
+        counter.kept[read].calls = calls;
+    }
     *millijoules = counter.millijoules;
     return 0;
 }
@@ -271,35 +296,81 @@ static int clock_of(void *device, int which, unsigned *mhz) {
     return 0;
 }
 
-static openpi_status count_joules(int per_step, int fails_after, energy_report *out, openpi_error *error) {
+static openpi_status count_joules(int per_step, int fails_after, double seconds, energy_report *out,
+                                  openpi_error *error) {
     const nvml table = {.init = fine,          .shutdown = fine,      .error_text = error_text,
                         .by_index = by_index,  .energy = energy_of,   .driver_version = version_of,
                         .device_name = text_of, .power = power_of,    .clock = clock_of};
     bench_workload work = {.call = call, .warmup = 0, .runs = 1, .changing_prompts = 1};
+    work.progress = per_step == BY_CALLS ? count_slow_call : count_call;
     power *p;
     memset(&counter, 0, sizeof counter);
+    atomic_store(&calls_ended, 0);
     counter.per_step = per_step;
     assert_int_equal(power_open_with("cuda:0", &table, "", "", &p, error), OPENPI_OK);
     counter.fails_after = fails_after;
-    openpi_status status = energy_run(session, &work, p, 0.2, out, error);
+    openpi_status status = energy_run(session, &work, p, seconds, out, error);
     power_close(p);
     return status;
 }
 
-static void test_energy(void **state) {
+/* A window of so many calls on this machine, whose speed is measured; at least `least` seconds. */
+static double window_of(int calls, double least) {
+    openpi_error error = OPENPI_ERROR_INIT;
+    bench_workload work = {.call = call, .warmup = 1, .runs = 3};
+    bench_report told;
+    assert_int_equal(bench_run(session, &work, NULL, &told, &error), OPENPI_OK);
+    double seconds = calls * told.host.p50_ms * 1e-3;
+    return seconds > least ? seconds : least;
+}
+
+/* Eight readings however many calls lie in the window: one when the counter is opened, three at the window's
+ * start and four at its end, since the fourth and the eighth see the counter move. */
+static void test_energy_reads(void **state) {
+    (void)state;
+    openpi_error error = OPENPI_ERROR_INIT;
+    energy_report brief, longer;
+    double seconds = window_of(2, 0.05);
+    assert_int_equal(count_joules(4, 0, seconds, &brief, &error), OPENPI_OK);
+    assert_int_equal(counter.reads, 8);
+    assert_int_equal(count_joules(4, 0, 8 * seconds, &longer, &error), OPENPI_OK);
+    assert_int_equal(counter.reads, 8);
+    assert_true(longer.calls > brief.calls && brief.calls > 0);
+    assert_true(longer.window_s >= 8 * seconds);
+    near("joules of one step", brief.energy_j, 3, 1e-12);
+    near("joules of one step, long", longer.energy_j, 3, 1e-12);
+    assert_true(longer.core_mhz == 1500 && longer.memory_mhz == 2600);
+}
+
+/* The joules are the difference of the readings at the two ends, and the calls those between the two. */
+static void test_energy_ends(void **state) {
     (void)state;
     openpi_error error = OPENPI_ERROR_INIT;
     energy_report e;
-    /* A look takes a reading of its own, at most one a call: a step is two to four calls. */
-    assert_int_equal(count_joules(4, 0, &e, &error), OPENPI_OK);
-    double steps = e.energy_j / 3;
-    assert_true(steps >= 1 && e.window_s > 0);
-    assert_true(e.calls >= 2 * steps - 1 && e.calls <= 4 * steps + 1);
-    assert_true(e.core_mhz == 1500 && e.memory_mhz == 2600);
-    assert_int_equal(count_joules(STUCK, 0, &e, &error), OPENPI_UNSUPPORTED);
+    assert_int_equal(count_joules(BY_CALLS, 0, window_of(2 * CALLS_A_STEP, 0.2), &e, &error), OPENPI_OK);
+    assert_true(counter.reads <= READS_KEPT);
+    int last = counter.reads - 1, first = 2;       /* 0 opened the counter, 1 is compared with 2          */
+    while (counter.kept[first].millijoules == counter.kept[first - 1].millijoules) first++;
+    assert_true(first < last && counter.kept[last].millijoules > counter.kept[last - 1].millijoules);
+    assert_true(counter.kept[first].calls >= CALLS_A_STEP);        /* not counted */
+    double joules = (double)(counter.kept[last].millijoules - counter.kept[first].millijoules) * 1e-3;
+    double calls = counter.kept[last].calls - counter.kept[first].calls;
+    near("joules", e.energy_j, joules, 1e-12);
+    if (!(fabs(e.calls - calls) <= 2)) fail_msg("%.3f calls, the counter saw %.0f", e.calls, calls);
+}
+
+static void test_energy_fails(void **state) {
+    (void)state;
+    openpi_error error = OPENPI_ERROR_INIT;
+    energy_report e;
+    assert_int_equal(count_joules(STUCK, 0, 0.05, &e, &error), OPENPI_UNSUPPORTED);
     assert_string_equal(error.message, "the energy counter (NVML) does not move");
-    assert_int_equal(count_joules(4, 4, &e, &error), OPENPI_SYSTEM);
-    assert_non_null(strstr(error.message, "its energy can no longer be read: lost (error 15)"));
+    assert_true(e.calls == 0 && e.energy_j == 0);
+    for (int reads = 1; reads <= 7; reads += 3) {                  /* first at the start, last at the end  */
+        assert_int_equal(count_joules(4, reads, 0.05, &e, &error), OPENPI_SYSTEM);
+        assert_non_null(strstr(error.message, "its energy can no longer be read: lost (error 15)"));
+        assert_int_equal(counter.reads, reads);
+    }
 }
 
 static void test_table_hash(void **state) {
@@ -324,9 +395,11 @@ static void test_table_hash(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_figures),          cmocka_unit_test(test_histogram), cmocka_unit_test(test_costs),
-        cmocka_unit_test(test_device),           cmocka_unit_test(test_energy),    cmocka_unit_test(test_table_hash),
-        cmocka_unit_test(test_changing_prompts),
+        cmocka_unit_test(test_figures),          cmocka_unit_test(test_histogram),
+        cmocka_unit_test(test_costs),            cmocka_unit_test(test_device),
+        cmocka_unit_test(test_changing_prompts), cmocka_unit_test(test_energy_reads),
+        cmocka_unit_test(test_energy_ends),      cmocka_unit_test(test_energy_fails),
+        cmocka_unit_test(test_table_hash),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

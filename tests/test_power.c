@@ -19,7 +19,7 @@ enum { BOARDS = 2, NOT_FOUND = 6, NOT_SUPPORTED = 3, LOST = 15 };
 static struct {
     unsigned long long millijoules[BOARDS], held;
     unsigned milliwatts, mhz[3];
-    int init_code, energy_code, started, cuda_knows;
+    int init_code, energy_code, started, cuda_knows, energy_reads;
 } fake;
 
 static const char *const addresses[BOARDS] = {"0000:19:00.0", "0000:3B:00.0"};
@@ -62,6 +62,7 @@ static int fake_name(void *device, char *text, unsigned bytes) {
 
 static int fake_energy(void *device, unsigned long long *millijoules) {
     *millijoules = *(unsigned long long *)device;
+    fake.energy_reads++;
     return fake.energy_code;
 }
 
@@ -138,6 +139,12 @@ static void test_gpu(void **state) {
     fake.held = 0x1 | 0x4 | 0x20 | 0x40;
     assert_int_equal(power_read(p, &now, &error), OPENPI_OK);
     assert_true(fabs(now.energy_j - 12.345) < 1e-9);
+    assert_string_equal(now.held, "power cap, temperature");
+    assert_int_equal(fake.energy_reads, 3);
+    power_clocks(p, &now);                                         /* the counter is not read */
+    assert_int_equal(fake.energy_reads, 3);
+    assert_true(now.energy_j == 0 && fabs(now.watts - 390.5) < 1e-9);
+    assert_true(now.core_mhz == 1980 && now.memory_mhz == 3201);
     assert_string_equal(now.held, "power cap, temperature");
     fake.energy_code = LOST;
     assert_int_equal(power_read(p, &now, &error), OPENPI_SYSTEM);

@@ -1,7 +1,8 @@
-/* What a call takes of energy: the session runs for some seconds while its device's counter is read.
+/* What a call takes of energy: the session makes calls back to back for some seconds, and a second
+ * thread reads its device's counter at both ends.
  *
- * Surprising: a counter moves in steps (tens of milliseconds on a GPU), so the window starts and ends where it moves, and
- * is a little longer than asked for. */
+ * Surprising: a counter moves in steps (tens of milliseconds on a GPU), so the window starts and ends where
+ * the counter moves. The window is a little longer than asked for, and starts and ends inside calls. */
 #ifndef MEASURE_ENERGY_H
 #define MEASURE_ENERGY_H
 
@@ -10,12 +11,13 @@
 
 typedef struct energy_report {
     double window_s, energy_j;
-    int calls;                   /* in the window                                                         */
-    double core_mhz, memory_mhz; /* mean of the looks, ten a second; 0: not known                         */
-    char held[64];               /* what held the clocks down at the last look                            */
+    double calls;                /* in the window, the parts of the first and of the last counted         */
+    double core_mhz, memory_mhz; /* mean of the samples, ten a second; 0: not known                       */
+    char held[64];               /* what held the clocks down at the last sample                          */
 } energy_report;
 
-/* OPENPI_UNSUPPORTED where the counter does not move. */
+/* OPENPI_UNSUPPORTED where the counter does not move. A thread of its own reads `power`; that thread has
+ * ended when this returns. */
 openpi_status energy_run(openpi_session *session, const bench_workload *workload, power *power, double seconds,
                          energy_report *report, openpi_error *error);
 

@@ -179,11 +179,16 @@ openpi_status power_energy(power *p, double *joules, openpi_error *error) {
     return OPENPI_OK;
 }
 
+void power_clocks(const power *p, power_reading *out) {
+    *out = (power_reading){0};
+    read_board(p, out);
+    if (p->cpu) out->core_mhz = cpu_mhz();
+}
+
 openpi_status power_read(power *p, power_reading *out, openpi_error *error) {
-    power_reading now = {0};
-    TRY(power_energy(p, &now.energy_j, error));
-    read_board(p, &now);
-    if (p->cpu) now.core_mhz = cpu_mhz();
-    *out = now;
+    double joules;
+    TRY(power_energy(p, &joules, error));
+    power_clocks(p, out);
+    out->energy_j = joules;
     return OPENPI_OK;
 }

@@ -36,10 +36,12 @@ openpi_status power_open(const char *device, power **out, openpi_error *error);
 void power_close(power *power);
 
 const power_facts *power_get_facts(const power *power);
-/* Costs some tens of microseconds. Fails where a counter that could be read no longer can. */
+/* Fails where a counter that could be read no longer can. */
 openpi_status power_read(power *power, power_reading *out, openpi_error *error);
-/* The energy alone, in less. */
+/* The energy alone, since power_open. One reading takes NVML some milliseconds. */
 openpi_status power_energy(power *power, double *joules, openpi_error *error);
+/* All but the energy, whose counter is not read: `energy_j` is 0. */
+void power_clocks(const power *power, power_reading *out);
 
 /* Tests: `nvml` instead of the machine's, with `nvml_why` where it is NULL; `powercap` instead of /sys/class/powercap. */
 openpi_status power_open_with(const char *device, const nvml *nvml, const char *nvml_why, const char *powercap, power **out,
