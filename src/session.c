@@ -23,10 +23,14 @@ static openpi_status in_range(const char *what, int value, int low, int high, op
     return report(error, OPENPI_BAD_ARGUMENT, "session options: %s is %d, expected %d to %d", what, value, low, high);
 }
 
-static openpi_status resolve(const openpi_engine *engine, const openpi_session_options *given, openpi_session_options *out,
+/* The caller's options into s->options: zeros become defaults, and the session remembers which were. */
+static openpi_status resolve(const openpi_engine *engine, const openpi_session_options *given, openpi_session *s,
                              openpi_error *error) {
+    openpi_session_options *out = &s->options;
     if (!engine) return report(error, OPENPI_BAD_ARGUMENT, "session: the engine is NULL");
     TRY(BOUNDARY_TAKE(openpi_session_options, given, out, error));
+    s->default_horizon = !out->horizon;
+    s->default_prompt = !out->max_prompt;
     if (!out->batch) out->batch = 1;
     if (!out->horizon) out->horizon = engine->checkpoint->horizon;
     if (!out->steps) out->steps = engine->checkpoint->steps;
@@ -46,9 +50,7 @@ static openpi_status draft(openpi_engine *engine, const openpi_session_options *
                            openpi_error *error) {
     arena measure = {NULL, 0};
     s->engine = engine;
-    TRY(resolve(engine, options, &s->options, error));
-    s->default_horizon = !options || !options->horizon;
-    s->default_prompt = !options || !options->max_prompt;
+    TRY(resolve(engine, options, s, error));
     plan_shape shape = {s->options.batch, s->options.horizon, s->options.steps, s->options.max_prompt, state_every_step};
     TRY(plan_create(engine->model, &shape, &s->plan, error));
     call_lay_out(&s->in, &measure, s->plan);
