@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/boundary.h"
+#include "base/free_memory.h"
 #include "base/json.h"
-#include "base/memory.h"
 #include "base/report.h"
 #include "openpi_internal.h"
 
@@ -21,7 +21,9 @@ static const char *dtype_name(openpi_dtype type) { return type == OPENPI_F32 ? "
 static openpi_status find_free(device *device, uint64_t *unused, uint64_t *total, openpi_error *error) {
     *unused = *total = 0;
     if (device->backend->memory) return device->backend->memory(device, unused, total, error);
-    memory_available(unused, total);
+    uint64_t free_bytes = free_memory(), all = total_memory();     /* what the CPU backend goes by */
+    if (free_bytes != UINT64_MAX) *unused = free_bytes;
+    if (all != UINT64_MAX) *total = all;
     return OPENPI_OK;
 }
 

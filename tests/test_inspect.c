@@ -10,7 +10,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "base/memory.h"
+#include "base/free_memory.h"
 #include "base/report.h"
 #include "openpi_internal.h"
 
@@ -180,9 +180,9 @@ static void full_or_lost(void **state) {
 
 /* What the host has to give is within what it has. */
 static void memory_of_the_host(void **state) {
-    uint64_t available, total;
+    uint64_t available = free_memory(), total = total_memory();
     (void)state;
-    memory_available(&available, &total);
+    assert_true(total != UINT64_MAX);
     assert_true(total > 0 && available > 0 && available <= total);
 }
 

@@ -63,7 +63,15 @@ static const struct version {
      {"total_inactive_file", "total_active_file"}},
 };
 
-/* What the group in this folder leaves. */
+/* A figure of the group in this folder; UINT64_MAX: it has none. */
+typedef uint64_t group_figure(const struct version *v, const char *folder);
+
+static uint64_t limit_in(const struct version *v, const char *folder) {
+    uint64_t limit;
+    return read_number(folder, v->limit, &limit) ? limit : UINT64_MAX;
+}
+
+/* What the group leaves. */
 static uint64_t left_in(const struct version *v, const char *folder) {
     uint64_t limit, use;
     int found;
@@ -75,7 +83,8 @@ static uint64_t left_in(const struct version *v, const char *folder) {
 
 /* The least of a group and all above it: each has a limit of its own. In a container the path may be the host's, of
  * which only the root's files are seen. */
-static uint64_t left_along(const struct version *v, const char *groups, const char *group) {
+static uint64_t least_along(group_figure *figure, const struct version *v, const char *groups,
+                            const char *group) {
     char folder[PATH_BYTES];
     uint64_t least = UINT64_MAX;
     int length = snprintf(folder, sizeof folder, "%s%s%s", groups, *v->folder ? "/" : "", v->folder);
@@ -83,8 +92,8 @@ static uint64_t left_along(const struct version *v, const char *groups, const ch
     if (length < 0 || root + strlen(group) >= sizeof folder) return least;
     strcpy(folder + root, group);
     for (;;) {
-        uint64_t left = left_in(v, folder);
-        if (left < least) least = left;
+        uint64_t here = figure(v, folder);
+        if (here < least) least = here;
         char *slash = strrchr(folder + root, '/');
         if (!slash) return least;
         *slash = 0;
@@ -92,7 +101,7 @@ static uint64_t left_along(const struct version *v, const char *groups, const ch
 }
 
 /* Lines of /proc/self/cgroup: "0::/path" is version 2's, "N:memory:/path" version 1's. */
-static uint64_t left_in_groups(const char *proc, const char *groups) {
+static uint64_t least_in_groups(group_figure *figure, const char *proc, const char *groups) {
     char text[TEXT_BYTES], *rest = text, *line;
     uint64_t least = UINT64_MAX;
     if (!read_text(proc, "self/cgroup", text)) return least;
@@ -103,18 +112,28 @@ static uint64_t left_in_groups(const char *proc, const char *groups) {
         const struct version *v = !strcmp(names, ":")         ? &versions[0]
                                   : !strcmp(names, ":memory") ? &versions[1]
                                                               : NULL;
-        uint64_t left = v ? left_along(v, groups, group) : UINT64_MAX;
-        if (left < least) least = left;
+        uint64_t here = v ? least_along(figure, v, groups, group) : UINT64_MAX;
+        if (here < least) least = here;
     }
     return least;
 }
 
-uint64_t free_memory_at(const char *proc, const char *groups) {
+/* Two lines of meminfo together, in bytes, but no more than the groups' figure. */
+static uint64_t least_of(const char *proc, const char *groups, const char *memory, const char *swap,
+                         group_figure *figure) {
     int found;
-    uint64_t machine = sum_of(proc, "meminfo", "MemAvailable:", "SwapFree:", &found);
-    uint64_t group = left_in_groups(proc, groups);
+    uint64_t machine = sum_of(proc, "meminfo", memory, swap, &found);
+    uint64_t group = least_in_groups(figure, proc, groups);
     machine = found ? machine * 1024 : UINT64_MAX;
     return machine < group ? machine : group;
 }
 
+uint64_t free_memory_at(const char *proc, const char *groups) {
+    return least_of(proc, groups, "MemAvailable:", "SwapFree:", left_in);
+}
+
 uint64_t free_memory(void) { return free_memory_at("/proc", "/sys/fs/cgroup"); }
+
+uint64_t total_memory(void) {
+    return least_of("/proc", "/sys/fs/cgroup", "MemTotal:", "SwapTotal:", limit_in);
+}

@@ -8,6 +8,9 @@
 /* In bytes, swap included; UINT64_MAX where the system does not tell. */
 uint64_t free_memory(void);
 
+/* All there is, free or not: of the machine, or what a control group allows. As free_memory. */
+uint64_t total_memory(void);
+
 /* The same from other folders than /proc and /sys/fs/cgroup, for tests. */
 uint64_t free_memory_at(const char *proc, const char *groups);
 
