@@ -29,8 +29,7 @@ struct recording {
     int stage_count;
 
     int timed, replayed;
-    int resident;                          /* holds a resident kernel                                     */
-    int counted;                           /* among the device's resident_recordings                      */
+    int resident;                          /* holds a resident kernel, and is counted by the device       */
     mark *marks;
     int mark_count, mark_capacity;
     int stage_marks[OPENPI_STAGES];        /* launches in front of each stage                             */
@@ -66,6 +65,11 @@ void gpu_note_launch(gpu_issue *issue, gpu_kernel kernel, const gpu_launch *conf
     issue->first = 1;
 }
 
+static void note_resident(gpu_device *self, struct recording *r) {
+    if (!r->resident) atomic_fetch_add(&self->resident_recordings, 1);
+    r->resident = 1;
+}
+
 /* Issues all ops, with an event in front of every stage and one at the end; stages[i] is the stage behind event i. */
 static int issue_all(gpu_issue *issue, const op *ops, int count, void **events, unsigned flags, openpi_stage *stages,
                      int *stage_count) {
@@ -84,7 +88,7 @@ static int issue_all(gpu_issue *issue, const op *ops, int count, void **events, 
         issue->ops = 1;
         issue->left = count - i;
         if (!issue->code && !gpu_resident_take(issue, &ops[i], count - i)) gpu_issue_op(issue, &ops[i]);
-        if (issue->ops > 1 && issue->recording) issue->recording->resident = 1;
+        if (issue->ops > 1 && issue->recording) note_resident(issue->device, issue->recording);
         i += issue->ops;
     }
     if (events && !issue->code) issue->code = driver->event_record(events[n], issue->stream, flags);
@@ -134,7 +138,7 @@ openpi_status gpu_run(device *device, const op *ops, int count, void *work, doub
 void gpu_forget(device *device, struct recording *r) {
     gpu_device *self = (gpu_device *)device;
     if (!r) return;
-    if (r->counted) atomic_fetch_sub(&self->resident_recordings, 1);
+    if (r->resident) atomic_fetch_sub(&self->resident_recordings, 1);
     self->driver.context_set(self->context);
     if (r->exec) self->driver.graph_exec_destroy(r->exec);
     if (r->stream) self->driver.stream_destroy(r->stream);
@@ -198,8 +202,6 @@ static openpi_status record(gpu_device *self, const op *ops, int count, void *wo
         gpu_forget(&self->base, r);
         return report_record(self, code, doing, error);
     }
-    r->counted = r->resident;
-    if (r->counted) atomic_fetch_add(&self->resident_recordings, 1);
     *out = r;
     return OPENPI_OK;
 }
