@@ -107,7 +107,7 @@ typedef struct gpu_device {
     size_t memory_bytes;
     int hopper;                            /* the Hopper kernels are in use                                   */
     int resident;                          /* the layers of a denoise step may be one kernel                  */
-    gpu_address exchange;                  /* of that kernel (kernels/resident.h); 0: the card cannot hold it */
+    gpu_address exchange;                  /* of that kernel (cuda/resident.h); 0: the card cannot hold it */
     atomic_int resident_recordings;        /* that hold it: while there are any, calls share `stream`         */
     int overlap;                           /* kernels may start before the one in front has ended             */
     int no_graph;                          /* asked for: plans run op by op                                   */

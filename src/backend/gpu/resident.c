@@ -1,7 +1,7 @@
-/* The layers of a denoise step on one resident kernel (kernels/cuda/resident_hopper.cu): are these ops such layers, can the
+/* The layers of a denoise step on one resident kernel (cuda/resident_hopper.cu): are these ops such layers, can the
  * kernel run them here, and with what arguments.
  *
- * Legal are all layers of a step of one sample in bf16, in the sizes of kernels/resident.h, with caches at even distances.
+ * Legal are all layers of a step of one sample in bf16, in the sizes of cuda/resident.h, with caches at even distances.
  * The action embedding in front and the velocity behind are kernels of their own, and everything else is left to the ops'
  * kernels.
  *
@@ -10,7 +10,7 @@
  * card. */
 #include <string.h>
 
-#include "backend/gpu/kernels/resident.h"
+#include "backend/gpu/cuda/resident.h"
 #include "backend/gpu/launch.h"
 
 enum {

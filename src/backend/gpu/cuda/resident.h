@@ -2,10 +2,10 @@
  *
  * The kernel is made for the action expert of π0 and π0.5 (Gemma 300M: width 1024, 4096 hidden units, 8 query heads and one
  * key-value head of 256) and for one sample. The whole grid must be resident at once. */
-#ifndef BACKEND_GPU_KERNELS_RESIDENT_H
-#define BACKEND_GPU_KERNELS_RESIDENT_H
+#ifndef BACKEND_GPU_CUDA_RESIDENT_H
+#define BACKEND_GPU_CUDA_RESIDENT_H
 
-#include "args.h"
+#include "backend/gpu/kernels/args.h"
 
 enum {
     RESIDENT_WIDTH = 1024,

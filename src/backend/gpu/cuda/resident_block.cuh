@@ -15,7 +15,7 @@
 #ifndef KERNELS_CUDA_RESIDENT_BLOCK_CUH
 #define KERNELS_CUDA_RESIDENT_BLOCK_CUH
 
-#include "../resident.h"
+#include "resident.h"
 #include "hopper.cuh"
 
 enum {

@@ -7,7 +7,7 @@
 #ifndef KERNELS_CUDA_COMMON_CUH
 #define KERNELS_CUDA_COMMON_CUH
 
-#include "../args.h"
+#include "backend/gpu/kernels/args.h"
 
 typedef uint16_t u16;
 typedef uint32_t u32;

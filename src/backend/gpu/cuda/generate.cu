@@ -2,7 +2,7 @@
  *
  *   generate       a block 1,024 units of 16 bytes of 8 packed columns (../generate.h): neighbours in memory */
 #include "common.cuh"
-#include "../generate.h"
+#include "backend/gpu/kernels/generate.h"
 
 KERNEL(256) generate(const __grid_constant__ gpu_generate p) {
     int end = min(p.units, (int)(blockIdx.y + 1) * GPU_GENERATE_UNITS);
