@@ -6,7 +6,7 @@
 
 #include <jansson.h>
 
-#include "model/plan.h"
+#include "model/call_kinds.h"
 
 struct openpi_engine {
     checkpoint *checkpoint;
@@ -26,9 +26,7 @@ struct openpi_session {
     int default_horizon, default_prompt; /* 1: the caller left it to the checkpoint */
     plan *plan;
     void *memory, *work;                 /* device: buffers and the backend's work block                     */
-    struct recording *recording;         /* of the plan; NULL: it runs op by op                             */
-    struct recording *others[PLAN_WAYS]; /* for calls whose ops go other ways; NULL: `recording` serves     */
-    char no_recording[200];              /* why it does, where the device could have recorded it            */
+    call_kinds kinds;                    /* the plan's kernel choices and recordings                         */
     plan_inputs in;                      /* the host's copy of the inputs                                    */
     void *host;                          /* its memory; NULL where device memory is host memory              */
     openpi_sample samples[OPENPI_MAX_BATCH];             /* of the call that runs                            */

@@ -42,7 +42,7 @@ static openpi_status resolve(const openpi_engine *engine, const openpi_session_o
 }
 
 static uint64_t session_total(const openpi_session *s) {
-    return s->plan->device_bytes + s->plan->work_bytes + (s->engine->device->backend->allocate_host ? s->in.bytes : 0);
+    return s->plan->device_bytes + s->kinds.work_bytes + (s->engine->device->backend->allocate_host ? s->in.bytes : 0);
 }
 
 /* Everything but the memory. */
@@ -53,8 +53,14 @@ static openpi_status draft(openpi_engine *engine, const openpi_session_options *
     TRY(resolve(engine, options, s, error));
     plan_shape shape = {s->options.batch, s->options.horizon, s->options.steps, s->options.max_prompt, state_every_step};
     TRY(plan_create(engine->model, &shape, &s->plan, error));
+    TRY(call_kinds_open(&s->kinds, s->plan, error));
     call_lay_out(&s->in, &measure, s->plan);
     return OPENPI_OK;
+}
+
+static void close_draft(openpi_session *s) {
+    call_kinds_close(&s->kinds);
+    plan_close(s->plan);
 }
 
 /* The inputs from the block's start to `end`. */
@@ -65,36 +71,12 @@ static openpi_status upload_inputs(openpi_session *s, const void *end, openpi_er
                                    error);
 }
 
-/* A recording of its own for calls that may go other ways than any call. */
-static openpi_status record_way(openpi_session *s, int way, openpi_error *error) {
-    const plan *p = s->plan;
-    device *device = s->engine->device;
-    size_t bytes = (size_t)p->count * sizeof *p->choices;
-    if (!p->choices || s->options.batch > 1 || way == PLAN_ANY || (way > PLAN_ANY && !p->short_prompt)) return OPENPI_OK;
-    if (!memcmp(p->choices + way * p->count, p->choices + PLAN_ANY * p->count, bytes)) return OPENPI_OK;
-    if (way > PLAN_ANY && !memcmp(p->choices + way * p->count, p->choices + (way - OPENPI_CAMERAS) * p->count, bytes))
-        return OPENPI_OK;
-    plan_choose(s->plan, way);
-    return device->backend->record(device, p->ops, p->count, s->work, &s->others[way], error);
-}
-
-/* A sample's result must not depend on its neighbours: only a session of one sample goes by what the call brings. */
-static int choose_way(openpi_session *s) {
-    int way = s->options.batch == 1 ? plan_way(s->plan, s->last.images, s->last.text) : PLAN_ANY;
-    plan_choose(s->plan, way);
-    return way;
-}
-
-static struct recording *recording_for(const openpi_session *s, int way) {
-    if (!s->others[way] && way > PLAN_ANY) way -= OPENPI_CAMERAS;
-    return s->others[way] ? s->others[way] : s->recording;
-}
-
 static openpi_status take_memory(openpi_session *s, openpi_error *error) {
     device *device = s->engine->device;
     const backend *backend = device->backend;
     TRY(backend->allocate(device, s->plan->device_bytes, "the session's buffers", &s->memory, error));
-    if (s->plan->work_bytes) TRY(backend->allocate(device, s->plan->work_bytes, "the session's work block", &s->work, error));
+    if (s->kinds.work_bytes)
+        TRY(backend->allocate(device, s->kinds.work_bytes, "the session's work block", &s->work, error));
     TRY(plan_bind(s->plan, s->memory, error));
     if (backend->allocate_host) TRY(backend->allocate_host(device, s->in.bytes, "the session's staging", &s->host, error));
     arena bind = {s->host ? s->host : s->plan->buffers.in.start, 0};
@@ -102,19 +84,7 @@ static openpi_status take_memory(openpi_session *s, openpi_error *error) {
     call_fill(s->plan, &s->in.tables, NULL, 0);
     TRY(upload_inputs(s, s->in.state, error));
     TRY(backend->run(device, s->plan->setup, s->plan->setup_count, s->work, NULL, error));
-    if (!backend->record) return OPENPI_OK;
-    openpi_error why = OPENPI_ERROR_INIT;
-    openpi_status status = backend->record(device, s->plan->ops, s->plan->count, s->work, &s->recording, &why);
-    for (int way = 0; way < PLAN_WAYS && status == OPENPI_OK; way++) {
-        status = record_way(s, way, &why);
-        if (status == OPENPI_UNSUPPORTED) status = OPENPI_OK;              /* then the one for any call serves */
-    }
-    plan_choose(s->plan, PLAN_ANY);
-    if (status == OPENPI_OK || status == OPENPI_UNSUPPORTED) {
-        if (status != OPENPI_OK) snprintf(s->no_recording, sizeof s->no_recording, "%.199s", why.message);
-        return OPENPI_OK;
-    }
-    return report_again(error, &why);
+    return call_kinds_record(&s->kinds, s->work, error);
 }
 
 openpi_status session_create(openpi_engine *engine, const openpi_session_options *options, int state_every_step,
@@ -145,7 +115,7 @@ openpi_status openpi_session_bytes(const openpi_engine *engine, const openpi_ses
     if (!bytes) return report(error, OPENPI_BAD_ARGUMENT, "session: the address for the bytes is NULL");
     openpi_status status = draft((openpi_engine *)(uintptr_t)engine, options, 0, &s, error);
     if (status == OPENPI_OK) *bytes = session_total(&s);
-    plan_close(s.plan);
+    close_draft(&s);
     return status;
 }
 
@@ -154,16 +124,14 @@ static void release_memory(openpi_session *s) {
     if (s->memory) device->backend->release(device, s->memory);
     if (s->work) device->backend->release(device, s->work);
     if (s->host) device->backend->release_host(device, s->host);
-    if (s->recording) device->backend->forget(device, s->recording);
-    for (int way = 0; way < PLAN_WAYS; way++)
-        if (s->others[way]) device->backend->forget(device, s->others[way]);
+    call_kinds_forget(&s->kinds);
 }
 
 void openpi_session_close(openpi_session *s) {
     if (!s) return;
     /* In a forked child a card's memory is the parent's. */
     if (s->engine && !(engine_inherited(s->engine) && s->engine->device->backend->allocate_host)) release_memory(s);
-    plan_close(s->plan);
+    close_draft(s);
     if (s->engine) engine_release(s->engine);
     free(s);
 }
@@ -180,8 +148,8 @@ openpi_status openpi_session_get_info(const openpi_session *s, openpi_session_in
                                .bytes = session_total(s),
                                .runs = s->runs,
                                .operations = s->plan->count,
-                               .recorded = s->recording != NULL};
-    if (!s->recording) memcpy(own.not_recorded, s->no_recording, sizeof own.not_recorded);
+                               .recorded = s->kinds.recordings[CALL_ANY] != NULL};
+    memcpy(own.not_recorded, s->kinds.no_recording, sizeof own.not_recorded);
     BOUNDARY_GIVE(openpi_session_info, &own, info);
     return OPENPI_OK;
 }
@@ -493,10 +461,12 @@ openpi_status openpi_session_run(openpi_session *s, const openpi_sample *given, 
     openpi_timing t = OPENPI_TIMING_INIT;
     double start = clock_ms();
     call_copies copies = fill_call(s, samples, batch, noise);
-    int way = choose_way(s), replays = s->recording && !s->observer && !s->on_run;
+    int kind = call_kinds_find(&s->kinds, s->last.images, s->last.text);
+    struct recording *recording = call_kinds_recording(&s->kinds, kind);
+    call_kinds_choose(&s->kinds, kind);
     t.stage_ms[OPENPI_STAGE_UPLOAD] = clock_ms() - start;
-    TRY(replays ? replay(s, recording_for(s, way), &copies, timing ? &t : NULL, error)
-                : run_in_parts(s, samples, batch, &copies, &t, error));
+    TRY(recording && !s->observer && !s->on_run ? replay(s, recording, &copies, timing ? &t : NULL, error)
+                                                : run_in_parts(s, samples, batch, &copies, &t, error));
     TRY(hand_out(s, batch, actions, error));
     s->runs++;
     t.total_ms = clock_ms() - start;

@@ -35,16 +35,16 @@ static void ways_agree(openpi_engine *engine, int resident, const char *what, in
     options.horizon = horizon;
     options.max_prompt = PROMPT;
     must(openpi_session_create(engine, &options, &session, &error));
-    if (!session->recording) print_message("%s: no graph: %s\n", what, session->no_recording);
+    if (!session->kinds.recordings[CALL_ANY]) print_message("%s: no graph: %s\n", what, session->kinds.no_recording);
     for (int round = 0; round < rounds; round++) {
-        struct recording *recording = session->recording;
+        struct recording *recording = session->kinds.recordings[CALL_ANY];
         size_t count = (size_t)(batch * horizon * OPENPI_ACTION_DIM);
         draw(in);
         if (!resident) openpi_session_observe(session, watch, &seen);
         must(openpi_session_run(session, in->samples, batch, in->noise, first, NULL, &error));
         openpi_session_observe(session, NULL, NULL);
         for (int way = 0; way < 2; way++) {
-            session->recording = way ? NULL : recording;
+            session->kinds.recordings[CALL_ANY] = way ? NULL : recording;
             for (int repeat = 0; repeat < 3; repeat++) {
                 must(openpi_session_run(session, in->samples, batch, in->noise, again, NULL, &error));
                 if (!memcmp(first, again, count * sizeof *first)) continue;
@@ -53,7 +53,7 @@ static void ways_agree(openpi_engine *engine, int resident, const char *what, in
                                   largest_difference(first, again, count));
             }
         }
-        session->recording = recording;
+        session->kinds.recordings[CALL_ANY] = recording;
     }
     openpi_session_close(session);
     device->resident = had;
@@ -113,16 +113,16 @@ static void test_prompt_lengths(void **state) {
         options.max_prompt = LONGEST;
         options.horizon = ACTIONS;
         must(openpi_session_create(engine, &options, &session, &error));
-        struct recording *recording = session->recording;
+        struct recording *recording = session->kinds.recordings[CALL_ANY];
         assert_non_null(recording);
         draw(in);
         for (int n = 1; n <= LONGEST; n++) {
             in->samples[0].token_count = n;
             must(openpi_session_run(session, in->samples, 1, in->noise, replayed, NULL, &error));
-            assert_ptr_equal(session->recording, recording);
-            session->recording = NULL;
+            assert_ptr_equal(session->kinds.recordings[CALL_ANY], recording);
+            session->kinds.recordings[CALL_ANY] = NULL;
             must(openpi_session_run(session, in->samples, 1, in->noise, launched, NULL, &error));
-            session->recording = recording;
+            session->kinds.recordings[CALL_ANY] = recording;
             bad += memcmp(replayed, launched, sizeof launched) != 0;
             if (n > 1) bad += !memcmp(replayed, before, sizeof before);      /* the length does matter */
             memcpy(before, replayed, sizeof before);

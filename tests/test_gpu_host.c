@@ -100,8 +100,8 @@ static void test_failures_of_recording(void **state) {
                 assert_non_null(strstr(error.message, failures[f].says));
                 assert_int_equal(fake.alive, alive);
             } else {
-                assert_null(session->recording);
-                assert_non_null(strstr(session->no_recording, failures[f].says));
+                assert_null(session->kinds.recordings[CALL_ANY]);
+                assert_non_null(strstr(session->kinds.no_recording, failures[f].says));
                 assert_int_equal(infer(session, NULL), OPENPI_OK);
             }
             openpi_session_close(session);
@@ -131,7 +131,7 @@ static void test_calls_of_an_inference(void **state) {
     assert_int_equal(open_engine(&engine, NULL, 0), OPENPI_OK);
     assert_string_equal(engine->device->path, "hopper");
     assert_int_equal(open_session(engine, &session), OPENPI_OK);
-    assert_non_null(session->recording);
+    assert_non_null(session->kinds.recordings[CALL_ANY]);
     for (int i = 0; i < CALL; i++) names[count++] = call[i];
     assert_int_equal(fake.graph_uploads, 1);   /* before the first call, which would wait for it */
     for (int i = 0; i < stages_of(session->plan); i++) names[count++] = "event_elapsed";
@@ -236,8 +236,8 @@ static void test_bytes(void **state) {
     assert_int_equal(fake.memory, engine->model->bytes);
     assert_int_equal(open_session(engine, &session), OPENPI_OK);
     openpi_session_get_info(session, &info, NULL);
-    assert_int_equal(fake.memory, engine->model->bytes + session->plan->device_bytes + session->plan->work_bytes);
-    assert_int_equal(info.bytes, session->plan->device_bytes + session->plan->work_bytes + session->in.bytes);
+    assert_int_equal(fake.memory, engine->model->bytes + session->plan->device_bytes + session->kinds.work_bytes);
+    assert_int_equal(info.bytes, session->plan->device_bytes + session->kinds.work_bytes + session->in.bytes);
     openpi_session_close(session);
     assert_int_equal(fake.memory, engine->model->bytes);
     openpi_engine_close(engine);
@@ -255,8 +255,8 @@ static void test_without_a_graph(void **state) {
         assert_int_equal(open_engine(&engine, "portable", asked), OPENPI_OK);
         assert_string_equal(engine->device->path, "portable");
         assert_int_equal(open_session(engine, &session), OPENPI_OK);
-        assert_null(session->recording);
-        assert_non_null(strstr(session->no_recording, asked ? "switched off" : "capturing"));
+        assert_null(session->kinds.recordings[CALL_ANY]);
+        assert_non_null(strstr(session->kinds.no_recording, asked ? "switched off" : "capturing"));
         fake.calls = 0;
         assert_int_equal(infer(session, &timing), OPENPI_OK);
         assert_true(fake.calls > session->plan->count);
@@ -284,7 +284,7 @@ static void test_timed_recording(void **state) {
                          OPENPI_OK);
         int count = backend_cuda.launches(engine->device, timed, seen, LOG), next = 0, stages = stages_of(session->plan);
         assert_true(count >= 20 && count <= LOG);
-        assert_int_equal(count, backend_cuda.launches(engine->device, session->recording, seen, LOG));
+        assert_int_equal(count, backend_cuda.launches(engine->device, session->kinds.recordings[CALL_ANY], seen, LOG));
         for (int i = 0; i < count; i++) {
             assert_true(seen[i].start_ms == 0 && seen[i].end_ms == 0);
             assert_true(seen[i].op == next || (i && seen[i].op == seen[i - 1].op));
@@ -293,7 +293,7 @@ static void test_timed_recording(void **state) {
                         seen[i].cluster >= 1);
         }
         assert_int_equal(next, plan->count);
-        assert_int_equal(backend_cuda.nodes(session->recording), count + stages + 1);
+        assert_int_equal(backend_cuda.nodes(session->kinds.recordings[CALL_ANY]), count + stages + 1);
         assert_int_equal(backend_cuda.nodes(timed), 2 * count + stages + 1);
 
         assert_int_equal(backend_cuda.replay(engine->device, timed, NULL, 0, NULL, stage_ms, &error), OPENPI_OK);
@@ -531,7 +531,10 @@ static void test_graph_of_two_cameras(void **state) {
         openpi_session_close(session);
         engine->model->tuning = &table;
         assert_int_equal(openpi_session_create(engine, &options, &session, &error), OPENPI_OK);
-        for (int way = 0; way < PLAN_WAYS; way++) assert_int_equal(session->others[way] != NULL, batch == 1 && way == 1);
+        for (int kind = 0; kind < CALL_KINDS; kind++) {
+            int own = batch == 1 && kind == 1;
+            assert_int_equal(session->kinds.recordings[kind] != NULL, own || kind == CALL_ANY);
+        }
         assert_int_equal(session->plan->ops[1].choice, 0);
         assert_int_equal(infer(session, &timing), OPENPI_OK);              /* two cameras */
         assert_int_equal(session->plan->ops[1].choice, batch == 1 ? choice : 0);
@@ -566,8 +569,10 @@ static void test_graph_of_short_prompts(void **state) {
         openpi_session_close(session);
         engine->model->tuning = &table;
         assert_int_equal(openpi_session_create(engine, &options, &session, &error), OPENPI_OK);
-        assert_int_equal(session->plan->short_prompt, here ? SMALLER : 0);
-        for (int way = 0; way < PLAN_WAYS; way++) assert_int_equal(session->others[way] != NULL, here && way > PLAN_ANY);
+        assert_int_equal(session->kinds.short_prompt, here ? SMALLER : 0);
+        /* One for the short prompts of any number of cameras: the table tells those apart by length alone. */
+        for (int kind = 0; kind < CALL_KINDS; kind++)
+            assert_int_equal(session->kinds.recordings[kind] != NULL, kind == CALL_ANY || (here && kind == CALL_ANY + 1));
         for (int prompt = 1; prompt <= ROOM; prompt++) {
             assert_int_equal(infer_prompt(session, prompt, &timing), OPENPI_OK);
             assert_int_equal(session->plan->ops[at].choice, here && prompt <= SMALLER ? choice : 0);

@@ -7,7 +7,7 @@ static void test_timed_recording(void **state) {
     enum { MOST = 8192 };
     openpi_engine *engine;
     openpi_session *session;
-    struct recording *timed = NULL, *plain, *others[PLAN_WAYS];
+    struct recording *timed = NULL, *plain, *kept[CALL_KINDS];
     openpi_timing timing = OPENPI_TIMING_INIT;
     static float expected[10 * OPENPI_ACTION_DIM], actions[10 * OPENPI_ACTION_DIM];
     static launch_record seen[MOST];
@@ -29,14 +29,12 @@ static void test_timed_recording(void **state) {
     must(openpi_session_run(session, in->samples, 1, in->noise, expected, NULL, &error));
     /* The ops are as that call chose them now; whichever graph such a call takes, it is to be the timed one. */
     must(backend->record_timed(engine->device, plan->ops, plan->count, session->work, &timed, &error));
-    plain = session->recording;
-    memcpy(others, session->others, sizeof others);
-    session->recording = timed;
-    for (int way = 0; way < PLAN_WAYS; way++)
-        if (others[way]) session->others[way] = timed;
+    plain = session->kinds.recordings[CALL_ANY];
+    memcpy(kept, session->kinds.recordings, sizeof kept);
+    for (int kind = 0; kind < CALL_KINDS; kind++)
+        if (kept[kind]) session->kinds.recordings[kind] = timed;
     for (int i = 0; i < 3; i++) must(openpi_session_run(session, in->samples, 1, in->noise, actions, &timing, &error));
-    session->recording = plain;
-    memcpy(session->others, others, sizeof others);
+    memcpy(session->kinds.recordings, kept, sizeof kept);
     assert_memory_equal(expected, actions, sizeof expected);
     int count = backend->launches(engine->device, timed, seen, MOST);
     assert_true(count >= 20 && count <= MOST);

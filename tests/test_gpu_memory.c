@@ -74,7 +74,7 @@ static void test_bytes(void **state) {
         assert_true(open_engine(specs[i], OPENPI_BF16, &engine));
         size_t loaded = free_bytes(keeper);
         must(openpi_session_create(engine, NULL, &session, &error));
-        size_t replayed = free_bytes(keeper), buffers = session->plan->device_bytes + session->plan->work_bytes;
+        size_t replayed = free_bytes(keeper), buffers = session->plan->device_bytes + session->kinds.work_bytes;
         openpi_session_get_info(session, &info, NULL);
         assert_int_equal(info.bytes, buffers + session->in.bytes);
         openpi_session_close(session);
@@ -97,7 +97,7 @@ static void test_bytes(void **state) {
     ((gpu_device *)engine->device)->no_graph = 1;
     size_t before = free_bytes(engine);
     must(openpi_session_create(engine, NULL, &session, &error));
-    size_t taken = before - free_bytes(engine), buffers = session->plan->device_bytes + session->plan->work_bytes;
+    size_t taken = before - free_bytes(engine), buffers = session->plan->device_bytes + session->kinds.work_bytes;
     print_message("session without a graph: %zu asked, %zu gone\n", buffers, taken);
     assert_true(taken + 2 * grain >= buffers && taken <= buffers + 2 * grain);
     openpi_session_close(session);

@@ -100,7 +100,7 @@ static openpi_session *open_session(openpi_engine *engine, int resident, int bat
     ((gpu_device *)engine->device)->resident = resident;
     must(openpi_session_create(engine, &options, &session, &error));
     ((gpu_device *)engine->device)->resident = 1;
-    assert_non_null(session->recording);
+    assert_non_null(session->kinds.recordings[CALL_ANY]);
     return session;
 }
 
@@ -113,7 +113,9 @@ static double relative(const float *a, const float *b, size_t count) {
     return sqrt(difference / (norm > 0 ? norm : 1));
 }
 
-static int nodes(const openpi_session *session) { return session->engine->device->backend->nodes(session->recording); }
+static int nodes(const openpi_session *session) {
+    return session->engine->device->backend->nodes(session->kinds.recordings[CALL_ANY]);
+}
 
 /* Taken: one kernel instead of several a layer. */
 static void check_shape(openpi_engine *engine, const char *spec, int batch, int horizon, int steps, int expected) {
@@ -141,10 +143,10 @@ static void compare(openpi_engine *engine, const char *spec, int horizon, int st
         double d = relative(resident, plain, count);
         if (!(d <= worst)) worst = d;
         /* The plan launched op by op has the kernel in it too. */
-        struct recording *recording = with->recording;
-        with->recording = NULL;
+        struct recording *recording = with->kinds.recordings[CALL_ANY];
+        with->kinds.recordings[CALL_ANY] = NULL;
         must(openpi_session_run(with, &in->sample, 1, in->noise, again, NULL, &error));
-        with->recording = recording;
+        with->kinds.recordings[CALL_ANY] = recording;
         assert_memory_equal(resident, again, count * sizeof *again);
     }
     print_message("%s horizon %d steps %d: %.2e from the ops' kernels\n", spec, horizon, steps, worst);

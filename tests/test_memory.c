@@ -143,8 +143,8 @@ static void given_is_there(void **state) {
     assert_true(session->plan->device_bytes > MAPPED && engine->model->bytes > MAPPED);
     must_be_there("weights", engine->model->block, engine->model->bytes);
     must_be_there("buffers", session->memory, session->plan->device_bytes);
-    if (session->plan->work_bytes > MAPPED)
-        must_be_there("work block", session->work, session->plan->work_bytes);
+    if (session->kinds.work_bytes > MAPPED)
+        must_be_there("work block", session->work, session->kinds.work_bytes);
     openpi_session_close(session);
     openpi_engine_close(engine);
 }

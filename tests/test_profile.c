@@ -159,7 +159,7 @@ static void test_replay(void **state) {
     profile p;
     backend fake;
     open_session(&fake);
-    assert_non_null(session->recording);
+    assert_non_null(session->kinds.recordings[CALL_ANY]);
     assert_int_equal(profile_run(session, &options, &roofs, &p, &error), OPENPI_OK);
     int ops = session->plan->count, launches = ops + 1 - (FAKE_JOIN - 1) - (2 * FAKE_PARTS - 1);
     assert_int_equal(p.method, TIMED_REPLAY);

@@ -263,7 +263,7 @@ static void ways_are_taken(void **state) {
     assert_int_equal(scratch_open(&s), 0);
     openpi_engine *engine = open_odd(NULL, NULL);
     openpi_session *session = open_session(engine);
-    assert_null(session->plan->choices);
+    assert_null(session->kinds.choices);
     act(session, 3, plain);
     table_of(session, "prefix.gate_up", 0, &table);
     write_table(&s, "t.json", &table);
@@ -283,8 +283,8 @@ static void ways_are_taken(void **state) {
         else if (ways > 1) assert_int_equal(op->choice, ways);
     }
     assert_true(tuned_ops > 20);
-    assert_int_equal(session->plan->tuned, tuned_ops);
-    assert_int_equal(session->plan->unknown, unknown);
+    assert_int_equal(session->kinds.tuned, tuned_ops);
+    assert_int_equal(session->kinds.unknown, unknown);
     act(session, 3, tuned);
     assert_memory_equal(plain, tuned, sizeof plain);       /* blockings of a CPU change no bit */
     openpi_session_close(session);
@@ -343,8 +343,8 @@ static void foreign_tables(void **state) {
     openpi_engine_close(engine);
     engine = open_odd(scratch_path(&s, "t.json"), NULL);
     session = open_session(engine);
-    assert_int_equal(session->plan->tuned, 0);
-    assert_true(session->plan->unknown > 20);
+    assert_int_equal(session->kinds.tuned, 0);
+    assert_true(session->kinds.unknown > 20);
     openpi_session_close(session);
     openpi_engine_close(engine);
 
@@ -483,8 +483,8 @@ static void runs_and_goes_on(void **state) {
     /* A session that uses it knows every shape. */
     engine = open_odd(table, NULL);
     openpi_session *session = open_session(engine);
-    plan_choose(session->plan, 0);
-    assert_int_equal(session->plan->unknown, 0);
+    call_kinds_choose(&session->kinds, 0);
+    assert_int_equal(session->kinds.unknown, 0);
     openpi_session_close(session);
     openpi_engine_close(engine);
     scratch_close(&s);

@@ -109,7 +109,8 @@ static openpi_status measure(climber *c, openpi_session *session, ladder_rung *r
     bench_report bench;
     TRY(openpi_session_get_info(session, &info, error));
     rung->operations = info.operations;
-    rung->nodes = session->recording && backend->nodes ? backend->nodes(session->recording) : 0;
+    const struct recording *recording = session->kinds.recordings[CALL_ANY];
+    rung->nodes = recording && backend->nodes ? backend->nodes(recording) : 0;
     rung->session_bytes = info.bytes;
     rung->weight_bytes = c->engine->model->bytes;
     if (changes_nothing(c, rung, other)) {

@@ -205,7 +205,8 @@ static void summarise(const timed *t, const profile_options *o, samples *from, p
     memcpy(out->not_replayed, t->not_replayed, sizeof out->not_replayed);
     out->runs = o->runs;
     for (int i = 0; i < t->count; i++) out->launches += !t->launches[i].part;
-    if (t->session->recording && backend->nodes) out->nodes = backend->nodes(t->session->recording);
+    const struct recording *recording = t->session->kinds.recordings[CALL_ANY];
+    if (recording && backend->nodes) out->nodes = backend->nodes(recording);
     out->host = figures_of(from->host, o->runs);
     out->replay = figures_of(from->replay, o->runs);
     out->timed = figures_of(from->timed, o->runs);

@@ -325,8 +325,8 @@ openpi_status tune_measure_roofs(tune *t, openpi_engine *engine, openpi_error *e
 }
 
 void tune_coverage(const openpi_session *session, int *known, int *unknown) {
-    *known = session->plan->tuned;
-    *unknown = session->plan->unknown;
+    *known = session->kinds.tuned;
+    *unknown = session->kinds.unknown;
 }
 
 void tune_close(tune *t) {

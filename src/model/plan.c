@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "base/report.h"
-#include "model/tuning.h"
 
 enum { CACHE_ROUND = 32 };
 
@@ -103,77 +102,10 @@ static void lay_out(plan *plan, arena *arena) {
 
 static void build(plan *plan) {
     plan->count = plan->setup_count = 0;
-    plan->way = -1;
     plan_vision(plan);
     plan_prefix(plan);
     plan_denoise(plan);
     plan_schedule(plan);
-}
-
-/* ---- ways ------------------------------------------------------------------------------------------------- */
-
-enum { SHAPES = 96, PICTURE_ROWS = OPENPI_CAMERAS * OPENPI_IMAGE_TOKENS };
-
-/* A shape that was looked up already: a plan has hundreds of ops and few shapes. */
-typedef struct known_shape {
-    tuning_key key;
-    int choices[PLAN_WAYS], found, ways;
-} known_shape;
-
-static void look_up(const plan *p, const op *op, known_shape *out) {
-    const model *m = p->model;
-    *out = (known_shape){.key = tuning_key_of(op)};
-    out->ways = m->device->backend->candidates ? m->device->backend->candidates(m->device, op, NULL, 0) : 0;
-    for (int way = 0; way < PLAN_WAYS && out->ways > 1; way++) {
-        tuning_key key = out->key;
-        if (way > PLAN_ANY && p->short_prompt && key.m == PICTURE_ROWS + p->shape.max_prompt)
-            key.m = PICTURE_ROWS + p->short_prompt;
-        const tuning_entry *entry = tuning_find(m->tuning, &key, way % OPENPI_CAMERAS + 1);
-        int choice = entry ? tuning_choice(m->device, op, entry->choice) : 0;
-        out->choices[way] = choice;
-        out->found |= choice > 0;
-    }
-}
-
-/* The largest room of the table that is smaller than this plan's: its prefix has so many rows. */
-static int find_short_prompt(const plan *p) {
-    int rows = 0;
-    for (int i = 0; i < p->model->tuning->count; i++) {
-        int m = p->model->tuning->entries[i].key.m;
-        if (m > PICTURE_ROWS && m < PICTURE_ROWS + p->shape.max_prompt && m > rows) rows = m;
-    }
-    return p->shape.batch == 1 && rows ? rows - PICTURE_ROWS : 0;
-}
-
-static openpi_status find_choices(plan *p, openpi_error *error) {
-    known_shape shapes[SHAPES], other;
-    int count = 0;
-    if (!p->model->tuning) return OPENPI_OK;
-    p->short_prompt = find_short_prompt(p);
-    p->choices = calloc((size_t)p->count * PLAN_WAYS, sizeof *p->choices);
-    if (!p->choices) return report_no_memory(error, (size_t)p->count * PLAN_WAYS * sizeof *p->choices, "the plan");
-    for (int i = 0; i < p->count; i++) {
-        tuning_key key = tuning_key_of(&p->ops[i]);
-        known_shape *shape = shapes;
-        while (shape < shapes + count && !tuning_same(&shape->key, &key)) shape++;
-        if (shape == shapes + SHAPES) shape = &other;
-        if (shape == shapes + count || shape == &other) look_up(p, &p->ops[i], shape);
-        if (shape == shapes + count) count++;
-        for (int way = 0; way < PLAN_WAYS; way++) p->choices[way * p->count + i] = shape->choices[way];
-        p->tuned += shape->found;
-        p->unknown += shape->ways > 1 && !shape->found;
-    }
-    return OPENPI_OK;
-}
-
-int plan_way(const plan *p, int images, int tokens) {
-    return (images ? images - 1 : 0) + (p->short_prompt && tokens <= p->short_prompt ? OPENPI_CAMERAS : 0);
-}
-
-void plan_choose(plan *p, int way) {
-    if (p->way == way) return;
-    p->way = way;
-    for (int i = 0; p->choices && i < p->count; i++) p->ops[i].choice = p->choices[way * p->count + i];
 }
 
 openpi_status plan_create(const model *model, const plan_shape *shape, plan **out, openpi_error *error) {
@@ -207,16 +139,6 @@ openpi_status plan_create(const model *model, const plan_shape *shape, plan **ou
     arena nowhere = {(char *)(uintptr_t)ARENA_ALIGN, 0}; /* a backend may ask which operands are one; nobody reads them yet */
     lay_out(p, &nowhere);
     build(p);
-    openpi_status status = find_choices(p, error);
-    if (status != OPENPI_OK) {
-        plan_close(p);
-        return status;
-    }
-    p->work_bytes = backend->work_bytes(model->device, p->setup, p->setup_count);
-    for (int way = 0; way < (p->choices ? PLAN_WAYS : 1); way++) {
-        plan_choose(p, way);
-        p->work_bytes = larger(p->work_bytes, backend->work_bytes(model->device, p->ops, p->count));
-    }
     *out = p;
     return OPENPI_OK;
 }
@@ -230,7 +152,6 @@ openpi_status plan_bind(plan *plan, void *memory, openpi_error *error) {
     size_t rope_bytes = (size_t)b->cache_capacity * (size_t)plan->model->dims.head_dim * sizeof(float);
     lay_out(plan, &bind);
     build(plan);
-    plan_choose(plan, PLAN_ANY);
     float *host = malloc(larger(temb_bytes, rope_bytes));
     if (!host) return report_no_memory(error, larger(temb_bytes, rope_bytes), "the schedule");
     for (int k = 0; k < steps; k++) schedule_temb(plan->times[k], width, host + (size_t)k * (size_t)width);
@@ -247,7 +168,6 @@ void plan_close(plan *plan) {
     if (!plan) return;
     free(plan->ops);
     free(plan->setup);
-    free(plan->choices);
     free(plan->times);
     free(plan);
 }

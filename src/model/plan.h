@@ -84,26 +84,14 @@ typedef struct plan {
     op spare;                    /* where ops go while they are only counted                                 */
     op *setup;                   /* run once when the session opens: the schedule                           */
     int setup_count, setup_capacity;
-    int *choices;                /* [PLAN_WAYS][count] op.choice; NULL: no table                            */
-    int way;                     /* that the ops' choices are of; -1: freshly built ops have none           */
-    int short_prompt;            /* most tokens of a short prompt; 0: none is                               */
-    int tuned, unknown;          /* ops whose shape the table knows; that have several ways and it does not  */
-    size_t device_bytes, work_bytes;
+    size_t device_bytes;
 } plan;
 
-/* The op list and the sizes; buffers are not bound yet. */
+/* The op list and the sizes; buffers are not bound yet. Every op has choice 0 (call_kinds.h sets others). */
 openpi_status plan_create(const model *model, const plan_shape *shape, plan **out, openpi_error *error);
-/* Lays the buffers out in `memory` (device, device_bytes) and builds the ops anew over them. */
+/* Lays the buffers out in `memory` (device, device_bytes) and builds the ops anew over them; their choices stay. */
 openpi_status plan_bind(plan *plan, void *memory, openpi_error *error);
 void plan_close(plan *plan);
-
-/* Calls whose ops may go different ways, as the model's table has them: of 1, 2, 3 cameras with a prompt anywhere in the
- * room, then the same with short prompts, for which the table of a smaller room serves: fewer rows, fewer waves of tiles. */
-enum { PLAN_WAYS = 2 * OPENPI_CAMERAS, PLAN_ANY = OPENPI_CAMERAS - 1 };
-/* The way of a call of one sample. */
-int plan_way(const plan *plan, int images, int tokens);
-/* Sets every op's choice. Plans start with PLAN_ANY, which serves every call. */
-void plan_choose(plan *plan, int way);
 
 /* The next op, zeroed but for what every op has. Its name is a literal. */
 op *plan_add(plan *plan, op_kind kind, openpi_stage stage, const char *name, int layer, int step);
