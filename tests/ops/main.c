@@ -1,7 +1,7 @@
 /* openpi_ops: checks every operation at every level of every backend against its definition, or times them.
  *
- *   openpi_ops [--device cpu|cuda:N] [--isa LEVEL] [--op KIND or part of a case's name] [--seed N] [--list]
- *              (no device: the processor and cuda:0)
+ *   openpi_ops [--device cpu|BACKEND:N] [--isa LEVEL] [--op KIND or part of a case's name] [--seed N] [--list]
+ *              (no device: the processor and the first of every GPU backend)
  *   openpi_ops --bench [--isa LEVEL] [--op …] [--dtype f32|bf16] [--size full] [--threads N] [--quick]
  *              (roofs are measured anew for each op, but for --quick)
  *              [--cut K] [--panels N] [--fit BYTES] [--no-ahead]      how the bf16 product is blocked, for tuning
@@ -132,8 +132,11 @@ static const op_shape large_shapes[] = {
     {"large merged action 50", OP_ACTION_EMBED, 50, 1024, 32, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_MLP | SHAPE_MERGED},
 };
 
-/* amx_emulated is level amx with tiles in plain C; portable and hopper are a GPU's kernels. */
-static const char *const levels[] = {"reference", "avx2", "avx512", "avx512_bf16", "amx", "amx_emulated", "portable", "hopper"};
+/* amx_emulated is level amx with tiles in plain C; those after it are paths of a GPU, `plain` that of tests/gpu/host. */
+static const struct {
+    const char *name, *device;
+} levels[] = {{"reference", "cpu"},    {"avx2", "cpu"},     {"avx512", "cpu"},      {"avx512_bf16", "cpu"}, {"amx", "cpu"},
+              {"amx_emulated", "cpu"}, {"plain", "host:0"}, {"portable", "cuda:0"}, {"hopper", "cuda:0"}};
 
 /* A GPU rounds probabilities before it divides them by their sum, which is other rounding of the same size: about half
  * of an attention's results are the neighbour of what is expected. */
@@ -144,7 +147,8 @@ enum {
     MADE = sizeof made_shapes / sizeof *made_shapes,
     LARGE = sizeof large_shapes / sizeof *large_shapes,
     LEVELS = sizeof levels / sizeof *levels,
-    GPU_LEVELS = LEVELS - 2
+    GPU_LEVELS = LEVELS - 3,
+    WHOLE_LEVELS = LEVELS - 2    /* those that are fast enough for full sizes                             */
 };
 enum { THREADS = 3 };
 static const double budget = 6e6;          /* multiply-adds of the definition that one case may take        */
@@ -255,8 +259,8 @@ static void check_shape(const options *o, const op_shape *shape, level *all, poo
 static void check_whole(const options *o, const op_shape *shape, level *all, pool *pool, dice *r) {
     double row = work_of(shape) / shape->rows;
     int checked = row * shape->rows <= whole_budget ? shape->rows : (int)(whole_budget / row);
-    if (!chosen(o, shape) || (!all[GPU_LEVELS].many && !all[LEVELS - 1].many)) return;
-    check_one(o, shape, DTYPE_BF16, DTYPE_BF16, all + GPU_LEVELS, all + LEVELS, checked < 3 ? 3 : checked, pool, r);
+    if (!chosen(o, shape) || (!all[WHOLE_LEVELS].many && !all[LEVELS - 1].many)) return;
+    check_one(o, shape, DTYPE_BF16, DTYPE_BF16, all + WHOLE_LEVELS, all + LEVELS, checked < 3 ? 3 : checked, pool, r);
 }
 
 static int check_functions(const options *o, level *all) {
@@ -302,11 +306,23 @@ static void emulate_amx(device *device, cpu_kernels *kernels) {
     self->kernels = kernels;
 }
 
+static int same_backend(const char *device, const char *other) {
+    size_t length = strcspn(device, ":");
+    return strcspn(other, ":") == length && !strncmp(device, other, length);
+}
+
+/* NULL: this build has none for such a device. */
+static const backend *backend_of(const char *device) {
+    for (const backend *const *b = backends; *b; b++)
+        if (same_backend((*b)->name, device)) return *b;
+    return NULL;
+}
+
 /* A GPU has no number of threads: it runs everything twice. */
-static void open_gpu(level *l, const char *which) {
+static void open_gpu(level *l, const backend *backend, const char *which) {
     openpi_error error = OPENPI_ERROR_INIT;
     device_options options = {.path = l->name};
-    if (backend_cuda.open(which, &options, &l->many, &error) != OPENPI_OK) {
+    if (backend->open(which, &options, &l->many, &error) != OPENPI_OK) {
         l->many = NULL;
         snprintf(l->reason, sizeof l->reason, "%.290s", error.message);
     }
@@ -385,17 +401,18 @@ static int check(const options *o) {
     pool *many, *single;
     level all[LEVELS];
     double start = clock_ms();
-    int known = !o->isa, gpu = !o->device || strcmp(o->device, "cpu"), cpu = !o->device || !gpu;
+    int known = !o->isa, cpu = !o->device || same_backend(o->device, "cpu");
     if (pool_create(cpu ? THREADS : 0, 0, &many, &error) != OPENPI_OK || pool_create(1, 0, &single, &error) != OPENPI_OK) {
         fprintf(stderr, "%s\n", error.message);
         return 2;
     }
     for (int i = 0; i < LEVELS; i++) {
-        all[i] = (level){.name = levels[i], .allowed = i < GPU_LEVELS ? processor : graphics};
-        int named = !o->isa || !strcmp(o->isa, levels[i]);
+        const backend *backend = backend_of(levels[i].device);
+        all[i] = (level){.name = backend ? levels[i].name : NULL, .allowed = i < GPU_LEVELS ? processor : graphics};
+        int named = !o->isa || !strcmp(o->isa, levels[i].name);
         known |= named;
-        if (!named || !(i < GPU_LEVELS ? cpu : gpu)) all[i].run = -1;
-        else if (i >= GPU_LEVELS) open_gpu(&all[i], o->device ? o->device : "cuda:0");
+        if (!named || !backend || (o->device && !same_backend(o->device, levels[i].device))) all[i].run = -1;
+        else if (i >= GPU_LEVELS) open_gpu(&all[i], backend, o->device ? o->device : levels[i].device);
         else if (!open_level(&all[i], many, single)) return 2;
     }
     if (!known) {
@@ -449,7 +466,7 @@ int main(int count, char **arguments) {
         case 'a': o.no_ahead = 1; break;
         case 'q': o.quick = 1; break;
         default:
-            fprintf(stderr, "usage: openpi_ops [--device cpu|cuda:N] [--isa LEVEL] [--op PART] [--seed N] [--list]\n"
+            fprintf(stderr, "usage: openpi_ops [--device cpu|BACKEND:N] [--isa LEVEL] [--op PART] [--seed N] [--list]\n"
                             "       openpi_ops --bench [--dtype T] [--size S] [--threads N]\n");
             return 2;
         }
