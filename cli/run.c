@@ -12,7 +12,7 @@
 #include "measure/bench.h"
 #include "npy.h"
 #include "output.h"
-#include "plot.h"
+#include "draw/plot.h"
 #include "progress.h"
 #include "table.h"
 

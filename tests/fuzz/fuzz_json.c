@@ -2,7 +2,7 @@
  *   n  norm_stats.json          r  a robot's own file           d  dimensions             s  a synthetic checkpoint's spec
  *   x  model.safetensors.index.json beside one shard            m  LeRobot's state file of its normalizer (no JSON)
  *   c  LeRobot's config.json    b  policy_preprocessor.json     a  policy_postprocessor.json, each beside good others */
-#include "../scratch.h"
+#include "../support/scratch.h"
 #include "base/file.h"
 #include "fuzz.h"
 #include "model/tensors.h"

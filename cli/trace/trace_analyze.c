@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "subject.h"
+#include "instruments/subject.h"
 #include "table.h"
 #include "trace.h"
 

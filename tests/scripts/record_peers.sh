@@ -8,7 +8,7 @@
 # Without either it is skipped, and says so. tools/record-golden/README.md tells how to make both.
 set -u
 [ -n "${OPENPI_PYTHON:-}${LEROBOT_PYTHON:-}" ] || { echo "SKIPPED: neither OPENPI_PYTHON nor LEROBOT_PYTHON is set"; exit 77; }
-tiny=$SOURCE/tests/cli/record_tiny.py
+tiny=$SOURCE/tests/scripts/record_tiny.py
 tool=$SOURCE/tools/record-golden
 golden=$SOURCE/tests/golden
 openpi=$BUILD/openpi

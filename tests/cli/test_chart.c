@@ -10,9 +10,9 @@
 
 #include <cmocka.h>
 
-#include "chart.h"
+#include "draw/chart.h"
 #include "cli.h"
-#include "svg.h"
+#include "draw/svg.h"
 
 /* The one thing that charts need of the command. */
 void *allocate(size_t bytes) {

@@ -1,5 +1,5 @@
 /* Synthetic weights that the device makes, over a driver that is not there (fake_gpu.h) and that runs the kernel's C: the
- * bytes, what is launched and what is still uploaded. tests/test_gpu_generate.c is the same on a card. */
+ * bytes, what is launched and what is still uploaded. tests/gpu/test_gpu_generate.c is the same on a card. */
 #include "fake_gpu.h"
 #include "generated_matrix.h"
 #include "scratch.h"

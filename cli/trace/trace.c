@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "output.h"
-#include "subject.h"
+#include "instruments/subject.h"
 
 typedef struct trace_values {
     subject_values subject;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "report.h"
-#include "svg.h"
+#include "draw/svg.h"
 
 enum { BARS = 40, LABEL = 120, NOTE = 140 };
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "chart.h"
+#include "draw/chart.h"
 #include "measure/ladder.h"
 #include "output.h"
 #include "subject.h"

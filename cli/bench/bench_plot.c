@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "bench.h"
-#include "chart.h"
+#include "draw/chart.h"
 #include "output.h"
 #include "published.h"
 

@@ -1,6 +1,5 @@
 /* What the verbs write: opened before the work, whole or not there at all, one status for all of them. One
  * table of verbs and results; each test walks it. */
-#include <dirent.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -19,6 +18,7 @@
 
 #include "scratch.h"
 
+#include "cli_sources.h"
 #include "command.h"
 
 #define PICTURE "--image base='" TESTS_DIR "/pictures/rgb.png'"
@@ -161,16 +161,11 @@ static int finish(pid_t child, int said, const char *words) {
 /* Every option that a source declares as a result stands in the table. */
 static void test_table_is_whole(void **state) {
     (void)state;
-    char folder[512], path[1024], option[40], verb[40];
-    snprintf(folder, sizeof folder, "%s/../cli", TESTS_DIR);
-    DIR *sources = opendir(folder);
-    const struct dirent *entry;
+    char option[40], verb[40];
+    glob_t sources = cli_sources();
     int found = 0;
-    assert_non_null(sources);
-    while ((entry = readdir(sources))) {
-        if (!strstr(entry->d_name, ".c")) continue;
-        snprintf(path, sizeof path, "%s/%.200s", folder, entry->d_name);
-        char *source = slurp(path, NULL);
+    for (size_t s = 0; s < sources.gl_pathc; s++) {
+        char *source = slurp(sources.gl_pathv[s], NULL);
         for (const char *at = source; (at = strstr(at, "{OPTION_OUTPUT, \"")) != NULL; at++, found++) {
             const char *record = strstr(source, "const verb verb_"),
                        *name = record ? strstr(record, ".name = \"") : NULL;
@@ -185,7 +180,7 @@ static void test_table_is_whole(void **state) {
         }
         free(source);
     }
-    closedir(sources);
+    globfree(&sources);
     assert_int_equal(found, CASES - 2); /* those of "" are arguments */
 }
 

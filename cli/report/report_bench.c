@@ -5,7 +5,7 @@
 
 #include "published.h"
 #include "report.h"
-#include "svg.h"
+#include "draw/svg.h"
 #include "systems.h"
 
 enum { BARS = 64, POINTS = 32, LABEL = 300 };

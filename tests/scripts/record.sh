@@ -8,7 +8,7 @@ for candidate in python3 /usr/bin/python3; do
     "$candidate" -c 'import numpy' 2>/dev/null && python=$candidate && break
 done
 [ -n "$python" ] || { echo "SKIPPED: no python3 with numpy"; exit 77; }
-here=$SOURCE/tests/cli
+here=$SOURCE/tests/scripts
 tool=$SOURCE/tools/record-golden
 golden=$SOURCE/tests/golden
 openpi=$BUILD/openpi

@@ -9,7 +9,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
-#include "chart.h"
+#include "draw/chart.h"
 #include "cli.h"
 
 enum { REPORT_FILES = 32, REPORT_NAME = 160, FIGURE_FROM = 200 };

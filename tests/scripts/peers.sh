@@ -3,7 +3,7 @@
 # python3 it is skipped, and says so. SOURCE, BUILD: as the other scripts.
 set -u
 command -v python3 >/dev/null || { echo "SKIPPED: no python3"; exit 77; }
-here=$SOURCE/tests/cli/peers
+here=$SOURCE/tests/scripts/peers
 peers=$SOURCE/tools/peers
 box=$(mktemp -d) || exit 2
 trap 'rm -rf "$box"' EXIT

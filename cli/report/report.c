@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "output.h"
-#include "subject.h"
+#include "instruments/subject.h"
 
 typedef struct report_values {
     const char *out;

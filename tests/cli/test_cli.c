@@ -17,6 +17,7 @@
 #include "json_head.h"
 #include "scratch.h"
 
+#include "cli_sources.h"
 #include "command.h"
 
 __attribute__((format(printf, 1, 2))) static int run_full(const char *format, ...) {
@@ -181,20 +182,15 @@ static int verb_count;
 
 /* The verbs as the command lists them; every source that declares one is among them. */
 static void list_verbs(void) {
-    char folder[512], path[1024], name[32], *keep = NULL;
-    const struct dirent *entry;
+    char name[32], *keep = NULL;
     assert_int_equal(run("--verbs"), 0);
     verb_count = 0;
     for (char *line = strtok_r(out, "\n", &keep); line; line = strtok_r(NULL, "\n", &keep))
         snprintf(verb_names[verb_count++], sizeof *verb_names, "%.31s", line);
-    snprintf(folder, sizeof folder, "%s/../cli", TESTS_DIR);
-    DIR *sources = opendir(folder);
-    assert_non_null(sources);
+    glob_t sources = cli_sources();
     int found = 0;
-    while ((entry = readdir(sources))) {
-        if (!strstr(entry->d_name, ".c")) continue;
-        snprintf(path, sizeof path, "%s/%.200s", folder, entry->d_name);
-        char *source = slurp(path, NULL), *record = strstr(source, "\nconst verb verb_");
+    for (size_t i = 0; i < sources.gl_pathc; i++) {
+        char *source = slurp(sources.gl_pathv[i], NULL), *record = strstr(source, "\nconst verb verb_");
         if (record && sscanf(record, "\nconst verb verb_%31[a-z] =", name) == 1) {
             int listed = 0;
             for (int v = 0; v < verb_count; v++) listed |= !strcmp(verb_names[v], name);
@@ -203,14 +199,14 @@ static void list_verbs(void) {
         }
         free(source);
     }
-    closedir(sources);
+    globfree(&sources);
     assert_int_equal(found, verb_count);
 }
 
 /* Every option that a verb's source declares. */
 static void each_option(const char *verb, void (*check)(const char *option)) {
     char path[512], option[64];
-    snprintf(path, sizeof path, "%s/../cli/%s.c", TESTS_DIR, verb);
+    cli_source(verb, path);
     char *source = slurp(path, NULL);
     int count = 0;
     for (const char *at = source; (at = strstr(at, "{OPTION_")) != NULL; at++) {

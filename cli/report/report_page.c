@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "report.h"
-#include "svg.h"
+#include "draw/svg.h"
 
 enum { WIDE = 1080, SLIM = 360, ANY = 4000 };
 

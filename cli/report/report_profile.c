@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "report.h"
-#include "svg.h"
+#include "draw/svg.h"
 
 enum { STAGE_BARS = 32, LABEL = 240, GAPS = 15 };
 

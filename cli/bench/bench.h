@@ -11,8 +11,8 @@
 
 #include "measure/bench.h"
 #include "measure/energy.h"
-#include "roof.h"
-#include "subject.h"
+#include "instruments/roof.h"
+#include "instruments/subject.h"
 
 enum { BATCHES_MAX = 16 };
 
