@@ -155,6 +155,9 @@ typedef struct backend {
     /* Optional: the ways this op may run, in an order that never changes for its shape; returns how many. op.choice
      * names one. None where there is nothing to choose. */
     int (*candidates)(const device *device, const op *op, candidate *out, int capacity);
+    /* Optional: a hash of the sources of all kernels that a candidate of this name runs, for tables that outlive a version of
+     * the project. 0: the device has no candidate of that name. */
+    uint64_t (*kernel_hash)(const device *device, const char *name);
     /* Optional, for comparison only: what the vendor's library takes for the plain bf16 product of m rows, n outputs and k
      * inputs with weights from memory; `name` gets the library (at least 200 bytes). OPENPI_UNSUPPORTED: there is none. */
     openpi_status (*library_product)(device *device, int m, int n, int k, double *us, char *name, openpi_error *error);
