@@ -32,19 +32,15 @@ typedef struct golden_lerobot {
 
 /* ---- opening ---------------------------------------------------------------------------------------- */
 
-/* The checkpoint's own tokenizer, the option, or that of a sibling folder: NULL where the checkpoint has one. */
+/* The option's tokenizer, or that of the sibling pi05; NULL where the checkpoint has its own. */
 static openpi_status find_tokenizer(verify_case *c, const char *folder, const char *checkpoint, char **out, openpi_error *error) {
-    static const char *const siblings[] = {"../pi05/checkpoint/tokenizer/tokenizer.json",
-                                           "../pi0/checkpoint/tokenizer/tokenizer.json"};
     char *own;
     *out = NULL;
     TRY(case_join(c, checkpoint, "tokenizer", &own, error));
     if (c->options->tokenizer) return case_tokenizer(c, folder, out, error);
     if (file_exists(own)) return OPENPI_OK;
-    for (int i = 0; i < 2; i++) {
-        TRY(case_join(c, folder, siblings[i], out, error));
-        if (file_exists(*out)) return case_manifest(c, *out, error);
-    }
+    TRY(case_join(c, folder, "../pi05/checkpoint/tokenizer/tokenizer.json", out, error));
+    if (file_exists(*out)) return case_manifest(c, *out, error);
     return case_tokenizer(c, folder, out, error);
 }
 

@@ -270,17 +270,13 @@ openpi_status verify_steps(verify_walk *walk, const char *path, openpi_error *er
 
 /* lerobot/encode.json: {"text", "ids" with BOS, "sentencepiece" where that differs}. */
 static openpi_status hugging_face_case(verify_case *c, const char *path, openpi_error *error) {
-    static const char *const siblings[] = {"pi05/checkpoint/tokenizer/tokenizer.json", "pi0/checkpoint/tokenizer/tokenizer.json"};
     json_t *rows, *row;
-    char *folder, *hub = NULL, *model;
+    char *folder, *hub, *model;
     reader *r, *pieces;
     size_t i;
     TRY(section(c, path, NULL, &rows, error));
     TRY(folder_of(c, path, &folder, error));
-    for (int s = 0; s < 2; s++) {
-        TRY(case_join(c, folder, siblings[s], &hub, error));
-        if (file_exists(hub)) break;
-    }
+    TRY(case_join(c, folder, "pi05/checkpoint/tokenizer/tokenizer.json", &hub, error));
     TRY(case_manifest(c, hub, error));
     TRY(case_tokenizer(c, folder, &model, error));
     TRY(open_reader(c, hub, &r, error));

@@ -103,6 +103,12 @@ static int tear_down(void **state) {
 /* Two thirds of a struct, as an older release's header may have it. */
 static size_t cut(size_t size) { return size * 2 / 3 / sizeof(size_t) * sizeof(size_t); }
 
+/* Sizes that no header ever had: too small, not a multiple of 8, too large. */
+enum { IMPOSSIBLE = 6 };
+static size_t impossible(size_t whole, int which) {
+    return (const size_t[IMPOSSIBLE]){0, 1, sizeof(size_t), cut(whole) + 4, (64 << 10) + 8, (size_t)-8}[which];
+}
+
 static void set_size(void *at, size_t size) { memcpy(at, &size, sizeof size); }
 
 static size_t size_at(const void *at) {
@@ -227,19 +233,17 @@ static void cut_timing(void **state) {
 
 static void impossible_sizes(void **state) {
     (void)state;
-    for (const struct filler *f = fillers; f < fillers + LENGTH(fillers); f++) {
-        const size_t sizes[] = {0, 1, sizeof(size_t), cut(f->size) + 4, (64 << 10) + 8, (size_t)-8};
-        for (size_t i = 0; i < LENGTH(sizes); i++) {
+    for (const struct filler *f = fillers; f < fillers + LENGTH(fillers); f++)
+        for (int i = 0; i < IMPOSSIBLE; i++) {
             _Alignas(16) unsigned char out[MOST];
             openpi_error why = OPENPI_ERROR_INIT;
             memset(out, WILD, sizeof out);
-            set_size(out, sizes[i]);
+            set_size(out, impossible(f->size, i));
             assert_int_equal(f->call(out, &why), OPENPI_BAD_ARGUMENT);
             if (!strstr(why.message, f->macro))
                 fail_msg("%s: \"%s\" does not name %s", f->what, why.message, f->macro);
             all_are(f->what, out, sizeof(size_t), sizeof out, WILD);
         }
-    }
 }
 
 static void filled_arrays(void **state) {
@@ -415,15 +419,14 @@ static void read_structs(void **state) {
             }
             free(in);
         }
-        const size_t bad[] = {0, 1, sizeof(size_t), cut(whole) + 4, (64 << 10) + 8, (size_t)-8};
-        for (size_t i = 0; i < LENGTH(bad); i++) {
+        for (int i = 0; i < IMPOSSIBLE; i++) {
             _Alignas(16) unsigned char in[MOST] = {0};
             openpi_error why = OPENPI_ERROR_INIT;
             memcpy(in, takers[t].given, whole);
-            set_size(in, bad[i]);
+            set_size(in, impossible(whole, i));
             openpi_status status = takers[t].call(in, &why);
             if (status != OPENPI_BAD_ARGUMENT || !strstr(why.message, takers[t].macro))
-                fail_msg("%s, size %zu: status %d, \"%s\"", takers[t].what, bad[i], status, why.message);
+                fail_msg("%s, size %zu: status %d, \"%s\"", takers[t].what, impossible(whole, i), status, why.message);
         }
     }
 }
@@ -528,13 +531,13 @@ static void errors(void **state) {
         if (sizes[i] > sizeof whole) all_are("openpi_error", out, sizeof whole, sizes[i], 0);
         all_are("openpi_error", out, sizes[i], sizeof out, WILD);
     }
-    const size_t bad[] = {0, 1, 8, 340, (64 << 10) + 8, (size_t)-8};
-    for (size_t i = 0; i < LENGTH(bad); i++) {
+    for (int i = 0; i < IMPOSSIBLE; i++) {
         _Alignas(16) unsigned char out[MOST];
+        const size_t bad = impossible(sizeof whole, i);
         memset(out, WILD, sizeof out);
-        set_size(out, bad[i]);
+        set_size(out, bad);
         assert_int_equal(openpi_synthetic_parse(name, &it.synthetic, (openpi_error *)out), OPENPI_BAD_ARGUMENT);
-        assert_int_equal(size_at(out), bad[i]);
+        assert_int_equal(size_at(out), bad);
         all_are("openpi_error", out, sizeof(size_t), sizeof out, WILD);
     }
 }

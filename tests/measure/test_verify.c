@@ -559,7 +559,7 @@ static void the_manifest_lists_every_golden(void **state) {
     int lines = 0;
     assert_non_null(text);
     for (const char *at = text; *at; at++) lines += *at == '\n';
-    assert_int_equal(lines, 93);
+    assert_int_equal(lines, 91);
     assert_non_null(strstr(text, "  model/pi0_full.safetensors\n"));
     assert_non_null(strstr(text, "  model/pi05_full.safetensors\n"));
     free(text);

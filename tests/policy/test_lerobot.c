@@ -22,8 +22,8 @@ static openpi_policy *open_golden(const char *name) {
     openpi_policy *policy = NULL;
     openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
     snprintf(path, sizeof path, GOLDEN "/lerobot/%s/checkpoint", name);
-    if (strcmp(name, "pi0") && strcmp(name, "pi05"))
-        options.tokenizer = strncmp(name, "pi05", 4) ? GOLDEN "/lerobot/pi0/checkpoint/tokenizer/tokenizer.json"
+    if (strcmp(name, "pi05"))                              /* a file, or the folder that holds it */
+        options.tokenizer = strncmp(name, "pi05", 4) ? GOLDEN "/lerobot/pi05/checkpoint/tokenizer/tokenizer.json"
                                                      : GOLDEN "/lerobot/pi05/checkpoint/tokenizer";
     WORKS(openpi_policy_open(path, &options, &policy, &error));
     return policy;

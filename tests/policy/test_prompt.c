@@ -122,8 +122,7 @@ static void test_lerobot(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char path[400];
         int max = cases[i].pi05 ? 200 : 48, rows = cases[i].rows, n = cases[i].values;
-        bench b = bench_open(cases[i].pi05 ? GOLDEN "/lerobot/pi05/checkpoint/tokenizer/tokenizer.json"
-                                           : GOLDEN "/lerobot/pi0/checkpoint/tokenizer/tokenizer.json");
+        bench b = bench_open(GOLDEN "/lerobot/pi05/checkpoint/tokenizer/tokenizer.json");
         snprintf(path, sizeof path, GOLDEN "/lerobot/%s.safetensors", cases[i].file);
         tensors *file = golden_open(path);
         json_t *settings = golden_metadata(file, "case"), *task = json_object_get(settings, "task"),

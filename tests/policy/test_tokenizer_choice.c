@@ -58,7 +58,7 @@ static void check_info(const openpi_policy_options *options, const char *path, c
 
 static void the_file_is_told(void **state) {
     (void)state;
-    static const char json[] = GOLDEN "/lerobot/pi0/checkpoint/tokenizer/tokenizer.json";
+    static const char json[] = GOLDEN "/lerobot/pi05/checkpoint/tokenizer/tokenizer.json";
     openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
     openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     openpi_error error = OPENPI_ERROR_INIT;

@@ -21,53 +21,51 @@ status=0
 bad() { echo "FAILED: $*"; status=1; }
 synth() { "$openpi" synth "$@" >log 2>&1 || { cat log; exit 1; }; }
 
-# judged CHECKPOINT FILE: all four rows right; and the same file refused for the weights of `other`
-judged() {
-    "$openpi" verify --checkpoint "$1" "$2" | tee out
-    grep -q "^4 ok, 0 FAIL, 0 skipped" out || bad "verify --checkpoint $1 $2"
-    "$openpi" verify --checkpoint other "$2" >out && bad "$2 is right for other weights"
-    grep -q "recorded from " out || bad "$2: no word of other weights"
+# recorded NAME COMMAND...: the command writes NAME.safetensors from checkpoint NAME; all four of its rows are right, and the
+# same file is refused for the weights of `other`.
+recorded() {
+    local name=$1
+    shift
+    if ! "$@" --example --count 2 --seed "$seed" --out "$name.safetensors" >log 2>&1; then
+        bad "record-golden of $name"
+        cat log
+        return
+    fi
+    "$openpi" verify --checkpoint "$name" "$name.safetensors" | tee out
+    grep -q "^4 ok, 0 FAIL, 0 skipped" out || bad "verify --checkpoint $name"
+    "$openpi" verify --checkpoint other "$name.safetensors" >out && bad "$name.safetensors is right for other weights"
+    grep -q "recorded from " out || bad "$name.safetensors: no word of other weights"
 }
 
 synth other --preset tiny --variant pi0 --seed 99
 
-if [ -n "${OPENPI_PYTHON:-}" ]; then
-    export PYTHONPATH=$OPENPI_CHECKOUT/src:$OPENPI_CHECKOUT/packages/openpi-client/src
-    while read -r config variant seed assets; do
-        synth "$config" --preset tiny --variant "$variant" --seed "$seed"
-        mkdir -p "$(dirname "$config/assets/$assets")"
-        mv "$config/assets/synthetic" "$config/assets/$assets"
-        if ! "$OPENPI_PYTHON" "$tiny" openpi "$tool" "$config" "$golden/tokenizer.model" --config "$config" \
-            --checkpoint "$config" --example --count 2 --seed "$seed" --out "$config.safetensors" >log 2>&1; then
-            bad "record-golden --config $config"
-            cat log
-            continue
-        fi
-        judged "$config" "$config.safetensors"
-    done <<TABLE
-pi0_libero pi0 7 physical-intelligence/libero
-pi05_libero pi05 8 physical-intelligence/libero
-pi0_droid pi0 11 droid
-pi05_droid pi05 12 droid
-pi0_aloha_sim pi0 13 lerobot/aloha_sim_transfer_cube_human
-pi05_aloha pi05 14 trossen
+# A row a checkpoint: who computes, its name, variant, seed, and where openpi looks for its statistics.
+while read -r peer name variant seed assets; do
+    case $peer in
+    openpi)
+        [ -n "${OPENPI_PYTHON:-}" ] || continue
+        synth "$name" --preset tiny --variant "$variant" --seed "$seed"
+        mkdir -p "$(dirname "$name/assets/$assets")"
+        mv "$name/assets/synthetic" "$name/assets/$assets"
+        PYTHONPATH=$OPENPI_CHECKOUT/src:$OPENPI_CHECKOUT/packages/openpi-client/src \
+            recorded "$name" "$OPENPI_PYTHON" "$tiny" openpi "$tool" "$name" "$golden/tokenizer.model" --config "$name" \
+            --checkpoint "$name"
+        ;;
+    lerobot)
+        [ -n "${LEROBOT_PYTHON:-}" ] || continue
+        synth "$name" --preset tiny --variant "$variant" --seed "$seed" --lerobot
+        recorded "$name" "$LEROBOT_PYTHON" "$tiny" lerobot "$tool" "$name" "$golden/lerobot/pi05/checkpoint/tokenizer" \
+            --policy "$name"
+        ;;
+    esac
+done <<TABLE
+openpi pi0_libero pi0 7 physical-intelligence/libero
+openpi pi05_libero pi05 8 physical-intelligence/libero
+openpi pi0_droid pi0 11 droid
+openpi pi05_droid pi05 12 droid
+openpi pi0_aloha_sim pi0 13 lerobot/aloha_sim_transfer_cube_human
+openpi pi05_aloha pi05 14 trossen
+lerobot lerobot-pi0 pi0 15
+lerobot lerobot-pi05 pi05 16
 TABLE
-    unset PYTHONPATH
-fi
-
-if [ -n "${LEROBOT_PYTHON:-}" ]; then
-    while read -r variant seed; do
-        synth "lerobot-$variant" --preset tiny --variant "$variant" --seed "$seed" --lerobot
-        if ! "$LEROBOT_PYTHON" "$tiny" lerobot "$tool" "lerobot-$variant" "$golden/lerobot/$variant/checkpoint/tokenizer" \
-            --policy "lerobot-$variant" --example --count 2 --seed "$seed" --out "lerobot-$variant.safetensors" >log 2>&1; then
-            bad "record-golden --policy lerobot-$variant"
-            cat log
-            continue
-        fi
-        judged "lerobot-$variant" "lerobot-$variant.safetensors"
-    done <<TABLE
-pi0 15
-pi05 16
-TABLE
-fi
 exit $status
