@@ -18,13 +18,14 @@
 
 #define JSON(...) #__VA_ARGS__
 
-/* Request keys, slots, state and outputs are those of openpi's policies/aloha_policy.py, droid_policy.py and
- * libero_policy.py; deltas, prompts and asset ids those of the data configs that serve them. Action names
- * are those of LeRobot's data sets of these robots; rates those of openpi's examples (aloha_real and aloha_sim 50 Hz, droid
- * 15 Hz) and of LIBERO's environment (20 Hz).
- * "normalized" is what the robot's own controller scales: DROID's joint velocities and all of LIBERO's in -1 … 1, other
- * grippers in 0 … 1. */
+/* Request keys, slots, state and number of actions: openpi src/openpi/policies/{aloha,droid,libero}_policy.py.
+ * Deltas, prompts and asset ids: the data configs of openpi src/openpi/training/config.py.
+ * The source of names, units and rate stands before each robot; docs/robots.md tells where the sources are silent.
+ * Unit "normalized": a number without a dimension that the robot's controller scales. */
 static const char *const builtins[] = {
+    /* Order, joints absolute, grippers 0 (closed) to 1 (open): openpi examples/aloha_real/real_env.py, RealEnv. Joint
+     * names: examples/aloha_real/constants.py, JOINT_NAMES. Radians: openpi docs/norm_stats.md. Rate:
+     * examples/aloha_real/main.py, main (max_hz). */
     JSON({
         "name": "aloha",
         "cameras": {
@@ -47,6 +48,8 @@ static const char *const builtins[] = {
         "delta": [6, -1, 6, -1],
         "assets": "trossen"
     }),
+    /* Order and ranges as aloha's: gym_aloha/tasks/sim.py, BimanualViperXTask. Rate: openpi examples/aloha_sim/main.py,
+     * main (max_hz), and LeRobot envs/configs.py, AlohaEnv.fps. */
     JSON({
         "like": "aloha",
         "name": "aloha_sim",
@@ -54,6 +57,10 @@ static const char *const builtins[] = {
         "prompt": "Transfer cube",
         "assets": "lerobot/aloha_sim_transfer_cube_human"
     }),
+    /* Seven joint velocities clipped to -1 … 1 and a gripper position in 0 (open) … 1 (closed): openpi
+     * examples/droid/main.py, main, and docs/norm_stats.md. Fields joint_velocity and gripper_position: openpi
+     * src/openpi/training/droid_rlds_dataset.py, DroidRldsDataset. Rate: examples/droid/main.py,
+     * DROID_CONTROL_FREQUENCY. */
     JSON({
         "name": "droid",
         "cameras": {
@@ -63,30 +70,39 @@ static const char *const builtins[] = {
         "other_pictures": "ignore",
         "state": {"observation/joint_position": 7, "observation/gripper_position": 1},
         "actions": 8,
-        "action_names": ["joint_1_velocity", "joint_2_velocity", "joint_3_velocity", "joint_4_velocity", "joint_5_velocity",
-                         "joint_6_velocity", "joint_7_velocity", "gripper_position"],
+        "action_names": ["joint_velocity_1", "joint_velocity_2", "joint_velocity_3", "joint_velocity_4",
+                         "joint_velocity_5", "joint_velocity_6", "joint_velocity_7", "gripper_position"],
         "units": "normalized",
         "rate_hz": 15,
         "assets": "droid"
     }),
+    /* Field joint_position in place of joint_velocity: DroidRldsDataset (DroidActionSpace.JOINT_POSITION). Radians:
+     * openpi docs/norm_stats.md. Rate: that of DROID's data. */
     JSON({
         "like": "droid",
         "name": "droid_jointpos",
-        "action_names": ["joint_1", "joint_2", "joint_3", "joint_4", "joint_5", "joint_6", "joint_7", "gripper_position"],
+        "action_names": ["joint_position_1", "joint_position_2", "joint_position_3", "joint_position_4",
+                         "joint_position_5", "joint_position_6", "joint_position_7", "gripper_position"],
         "units": ["rad", "rad", "rad", "rad", "rad", "rad", "rad", "normalized"],
         "delta": [7, -1]
     }),
+    /* Six relative pose numbers and a gripper, all in -1 … 1: LeRobot envs/configs.py, LiberoEnv.control_mode, and
+     * envs/libero.py, ACTION_LOW and ACTION_HIGH. Neither openpi nor LeRobot names them. LIBERO's controller does
+     * (libero/libero/envs/env_wrapper.py, ControlEnv: robosuite's OSC_POSE): a position and a rotation about an axis,
+     * (ax, ay, az) in robosuite docs/modules/controllers.rst. Rate: LeRobot envs/configs.py, LiberoEnv.fps, and
+     * ControlEnv's control_freq. */
     JSON({
         "name": "libero",
         "cameras": {"observation/image": "base", "observation/wrist_image": "left_wrist"},
         "other_pictures": "ignore",
         "state": {"observation/state": 8},
         "actions": 7,
-        "action_names": ["x", "y", "z", "roll", "pitch", "yaw", "gripper"],
+        "action_names": ["x", "y", "z", "ax", "ay", "az", "gripper"],
         "units": "normalized",
         "rate_hz": 20,
         "assets": "physical-intelligence/libero"
     }),
+    /* The model's own space: its dimensions mean what the data of a checkpoint mean, so they have no names here. */
     JSON({
         "name": "none",
         "about": "the model's own space: normalised state and actions",

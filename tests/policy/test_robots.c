@@ -151,31 +151,72 @@ static void every_config_opens(void **state) {
     assert_string_equal(r.prompt, "open the tupperware and put the food on the plate");
 }
 
-/* Names and units of actions, and how many steps a second: of the built-in robots, and what "like" hands on. */
-static void actions_are_named(void **state) {
+/* What the sources say of each robot's actions, in their own structure: parts in order, each a prefix before names that
+ * several parts share. Sources are openpi's unless another project is named.
+ *   ALOHA       parts and grippers: examples/aloha_real/real_env.py, RealEnv; joints: examples/aloha_real/constants.py,
+ *               JOINT_NAMES; radians: docs/norm_stats.md; rate: examples/aloha_real/main.py, max_hz
+ *   ALOHA sim   gym_aloha/tasks/sim.py, BimanualViperXTask; rate: examples/aloha_sim/main.py, max_hz
+ *   DROID       src/openpi/training/droid_rlds_dataset.py, DroidRldsDataset (fields), examples/droid/main.py (-1 … 1 and
+ *               DROID_CONTROL_FREQUENCY), docs/norm_stats.md (radians, gripper 0 … 1); the fields' elements have no
+ *               names: numbers from 1
+ *   LIBERO      robosuite docs/modules/controllers.rst, OSC_POSE; LeRobot envs/libero.py, ACTION_LOW and ACTION_HIGH;
+ *               rate: LeRobot envs/configs.py, LiberoEnv.fps */
+typedef struct action_part {
+    const char *prefix;
+    const char *const *names;
+    int count;
+    const char *unit;
+} action_part;
+
+static const char *const aloha_joints[] = {"waist", "shoulder", "elbow", "forearm_roll", "wrist_angle", "wrist_rotate"};
+static const char *const numbers[] = {"1", "2", "3", "4", "5", "6", "7"};
+static const char *const pose[] = {"x", "y", "z", "ax", "ay", "az"};
+static const char *const whole[] = {""};
+
+#define ALOHA_PARTS                                                                \
+    {{"left_", aloha_joints, 6, "rad"}, {"left_gripper", whole, 1, "normalized"},  \
+     {"right_", aloha_joints, 6, "rad"}, {"right_gripper", whole, 1, "normalized"}}
+
+static const struct {
+    const char *robot;
+    double rate;
+    action_part parts[4];
+} action_sources[] = {
+    {"aloha", 50, ALOHA_PARTS},
+    {"aloha_sim", 50, ALOHA_PARTS},
+    {"droid", 15, {{"joint_velocity_", numbers, 7, "normalized"}, {"gripper_position", whole, 1, "normalized"}}},
+    {"droid_jointpos", 15, {{"joint_position_", numbers, 7, "rad"}, {"gripper_position", whole, 1, "normalized"}}},
+    {"libero", 20, {{"", pose, 6, "normalized"}, {"gripper", whole, 1, "normalized"}}},
+};
+
+static void actions_are_named_as_in_their_sources(void **state) {
     (void)state;
-    static const struct {
-        const char *robot, *first, *last, *first_unit, *last_unit;
-        double rate;
-    } cases[] = {
-        {"aloha", "left_waist", "right_gripper", "rad", "normalized", 50},
-        {"aloha_sim", "left_waist", "right_gripper", "rad", "normalized", 50},
-        {"droid", "joint_1_velocity", "gripper_position", "normalized", "normalized", 15},
-        {"droid_jointpos", "joint_1", "gripper_position", "rad", "normalized", 15},
-        {"libero", "x", "gripper", "normalized", "normalized", 20},
-        {"none", "", "", "", "", 0},
-    };
     openpi_error error = OPENPI_ERROR_INIT;
     robot r;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        WORKS(robot_open(cases[i].robot, &r, &error));
-        assert_string_equal(r.action_names[0], cases[i].first);
-        assert_string_equal(r.action_names[r.action_dim - 1], cases[i].last);
-        assert_string_equal(r.units[0], cases[i].first_unit);
-        assert_string_equal(r.units[r.action_dim - 1], cases[i].last_unit);
-        assert_true(r.rate_hz == cases[i].rate);
-        for (int a = 0; a < r.action_dim; a++) assert_int_equal(!r.action_names[a][0], !cases[i].first[0]);
+    for (size_t i = 0; i < sizeof action_sources / sizeof *action_sources; i++) {
+        int action = 0;
+        WORKS(robot_open(action_sources[i].robot, &r, &error));
+        assert_true(r.rate_hz == action_sources[i].rate);
+        for (const action_part *part = action_sources[i].parts; part < action_sources[i].parts + 4; part++) {
+            for (int k = 0; k < part->count; k++, action++) {
+                char name[ROBOT_WORD_BYTES];
+                snprintf(name, sizeof name, "%s%s", part->prefix, part->names[k]);
+                assert_string_equal(r.action_names[action], name);
+                assert_string_equal(r.units[action], part->unit);
+            }
+        }
+        assert_int_equal(action, r.action_dim);
     }
+    WORKS(robot_open("none", &r, &error));                          /* no source: nothing is said */
+    assert_true(r.rate_hz == 0);
+    for (int a = 0; a < r.action_dim; a++) assert_true(!r.action_names[a][0] && !r.units[a][0]);
+}
+
+/* What "like" inherits, and what the public header gives out. */
+static void actions_are_named(void **state) {
+    (void)state;
+    openpi_error error = OPENPI_ERROR_INIT;
+    robot r;
     WORKS(robot_open("{\"like\": \"libero\", \"units\": \"m\", \"rate_hz\": 12.5}", &r, &error));
     assert_string_equal(r.action_names[6], "gripper");
     assert_string_equal(r.units[0], "m");
@@ -376,6 +417,7 @@ int main(void) {
         cmocka_unit_test(aloha_grippers),     cmocka_unit_test(others_are_plain), cmocka_unit_test(built_ins),
         cmocka_unit_test(every_config_opens), cmocka_unit_test(slots),            cmocka_unit_test(refuses_broken_records),
         cmocka_unit_test(documented_examples), cmocka_unit_test(actions_are_named),
+        cmocka_unit_test(actions_are_named_as_in_their_sources),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
