@@ -172,7 +172,8 @@ typedef struct openpi_synthetic {
 #define OPENPI_SYNTHETIC_INIT {sizeof(openpi_synthetic), OPENPI_PI0, 0, 0, OPENPI_DIMS_INIT}
 
 /* Parses "full|tiny|odd[:pi0|pi05[:SEED]]", default "full:pi0:7". */
-OPENPI_API openpi_status openpi_synthetic_parse(const char *spec, openpi_synthetic *synthetic, openpi_error *error);
+OPENPI_API openpi_status openpi_synthetic_parse(const char *spec, openpi_synthetic *synthetic,
+                                                openpi_error *error);
 
 /* Parses {"vision":[width,depth,heads,mlp],"vlm":[width,depth,heads,head_dim,mlp],"expert":[width,mlp],
  * "vocab":n} or a preset's name. */
@@ -181,9 +182,9 @@ OPENPI_API openpi_status openpi_dims_parse(const char *json, openpi_dims *dims, 
 /* Writes the checkpoint into a new or empty folder: model.safetensors (or shards of at most
  * `shard_bytes` with model.safetensors.index.json where that is not 0), config.json,
  * assets/synthetic/norm_stats.json, tokenizer.model; LeRobot's files instead where synthetic->lerobot. */
-OPENPI_API openpi_status openpi_synthetic_write(const openpi_synthetic *synthetic, const char *folder, uint64_t shard_bytes,
-                                                int threads, openpi_progress progress, void *progress_user,
-                                                openpi_error *error);
+OPENPI_API openpi_status openpi_synthetic_write(const openpi_synthetic *synthetic, const char *folder,
+                                                uint64_t shard_bytes, int threads, openpi_progress progress,
+                                                void *progress_user, openpi_error *error);
 
 /* ---- switches ------------------------------------------------------------------------------------- */
 
@@ -197,8 +198,8 @@ typedef struct openpi_switch {
 
 #define OPENPI_SWITCH_INIT {sizeof(openpi_switch), NULL, NULL}
 
-/* Writes up to `capacity` switches, in the order in which `openpi ladder` climbs; *count is how many there are
- * (may exceed capacity). `switches` may be NULL where capacity is 0. The texts are the library's own. */
+/* Writes up to `capacity` switches, in the order in which `openpi ladder` climbs; *count is how many there
+ * are (may exceed capacity). `switches` may be NULL where capacity is 0. The texts are the library's own. */
 OPENPI_API openpi_status openpi_switches(openpi_switch *switches, int capacity, int *count,
                                          openpi_error *error);
 
@@ -296,8 +297,9 @@ typedef struct openpi_session_options {
 #define OPENPI_SESSION_OPTIONS_INIT {sizeof(openpi_session_options), 0, 0, 0, 0, 0}
 
 /* Bytes that openpi_session_create would take with these options (device and host memory together). */
-OPENPI_API openpi_status openpi_session_bytes(const openpi_engine *engine, const openpi_session_options *options,
-                                              uint64_t *bytes, openpi_error *error);
+OPENPI_API openpi_status openpi_session_bytes(const openpi_engine *engine,
+                                              const openpi_session_options *options, uint64_t *bytes,
+                                              openpi_error *error);
 
 /* Takes everything that an inference will need; afterwards openpi_session_run allocates nothing. */
 OPENPI_API openpi_status openpi_session_create(openpi_engine *engine, const openpi_session_options *options,
@@ -369,8 +371,8 @@ typedef enum openpi_tensor {
 /* Rows of K and V are the valid prefix tokens only: cameras present in slot order, then prompt tokens.
  * Called on the thread that runs the session, which an observer slows down; `data` is valid during the
  * call. NULL removes the observer. An observer makes the run allocate. */
-typedef void (*openpi_observer)(void *user, openpi_tensor tensor, int sample, int index, const float *data, int rows,
-                                int columns);
+typedef void (*openpi_observer)(void *user, openpi_tensor tensor, int sample, int index, const float *data,
+                                int rows, int columns);
 OPENPI_API void openpi_session_observe(openpi_session *session, openpi_observer observer, void *user);
 
 /* Standard normal noise, float [count], a pure function of (seed, stream, index): Philox4x32-10 on the
@@ -391,8 +393,8 @@ typedef enum openpi_prompt_state {
 
 typedef struct openpi_policy_options {
     size_t size;                 /* sizeof(openpi_policy_options)                                    */
-    const char *robot;           /* aloha, aloha_sim, droid, droid_jointpos, libero, lerobot, none, a robot's JSON
-                                    file, or its JSON text, which starts with '{' (docs/robots.md)   */
+    const char *robot;           /* aloha, aloha_sim, droid, droid_jointpos, libero, lerobot, none, a robot's
+                                    JSON file, or its JSON text, which starts with '{' (docs/robots.md) */
     const char *config;          /* openpi's name of a training config: "pi05_droid"                 */
     const char *norm_stats;      /* norm_stats.json; default from the checkpoint's assets            */
     const char *tokenizer;       /* tokenizer.model or tokenizer.json; default the checkpoint's      */
@@ -423,7 +425,7 @@ typedef struct openpi_policy_info {
     int max_prompt;
     int prompt_state;            /* 1: the state is written into the prompt                          */
     int lerobot;
-    char tokenizer[1024];        /* the file in use, cut to its last 1023 bytes; "embedded": the library's own */
+    char tokenizer[1024];        /* the file in use, its last 1023 bytes; "embedded": the library's own */
     char tokenizer_kind[24];     /* "sentencepiece" (tokenizer.model) or "tokenizer.json"            */
 } openpi_policy_info;
 
@@ -432,9 +434,9 @@ typedef struct openpi_policy_info {
 OPENPI_API openpi_status openpi_policy_get_info(const openpi_policy *policy, openpi_policy_info *info,
                                                 openpi_error *error);
 
-/* What the robot says of its actions: the name ("left_waist") and the unit ("rad") of action 0 … action_dim-1, "" where it
- * does not say, NULL past the last; and how many steps of a chunk it makes a second, 0 where it does not say. The strings
- * are the policy's. */
+/* What the robot says of its actions: the name ("left_waist") and the unit ("rad") of action 0 …
+ * action_dim-1, "" where it does not say, NULL past the last; and how many steps of a chunk it makes a
+ * second, 0 where it does not say. The strings are the policy's. */
 OPENPI_API const char *openpi_policy_action_name(const openpi_policy *policy, int action);
 OPENPI_API const char *openpi_policy_action_unit(const openpi_policy *policy, int action);
 OPENPI_API double openpi_policy_rate(const openpi_policy *policy);
@@ -442,7 +444,9 @@ OPENPI_API double openpi_policy_rate(const openpi_policy *policy);
 typedef enum openpi_element { OPENPI_U8 = 0, OPENPI_FLOAT32 = 1, OPENPI_FLOAT64 = 2 } openpi_element;
 typedef enum openpi_layout { OPENPI_HWC = 0, OPENPI_CHW = 1 } openpi_layout;
 /* The order of a pixel's channels, or of a CHW picture's planes. Alpha is not looked at. */
-typedef enum openpi_channels { OPENPI_RGB = 0, OPENPI_BGR = 1, OPENPI_RGBA = 2, OPENPI_BGRA = 3 } openpi_channels;
+typedef enum openpi_channels {
+    OPENPI_RGB = 0, OPENPI_BGR = 1, OPENPI_RGBA = 2, OPENPI_BGRA = 3
+} openpi_channels;
 
 typedef struct openpi_image {
     size_t size;                 /* sizeof(openpi_image)                                             */
@@ -477,17 +481,20 @@ typedef struct openpi_observation {
 
 typedef struct openpi_request openpi_request;
 
-OPENPI_API openpi_status openpi_request_create(const openpi_policy *policy, openpi_request **request, openpi_error *error);
+OPENPI_API openpi_status openpi_request_create(const openpi_policy *policy, openpi_request **request,
+                                               openpi_error *error);
 OPENPI_API void openpi_request_close(openpi_request *request);
 
 /* Robot transform, normalisation, resize, tokenizer: fills the request. After it openpi_request_sample
  * is what the model takes. timing (may be NULL): picture and prompt stages are set, the rest is 0. */
-OPENPI_API openpi_status openpi_request_prepare(openpi_request *request, const openpi_observation *observation,
-                                                openpi_timing *timing, openpi_error *error);
+OPENPI_API openpi_status openpi_request_prepare(openpi_request *request,
+                                                const openpi_observation *observation, openpi_timing *timing,
+                                                openpi_error *error);
 
 /* As openpi_request_prepare, from the bytes that an openpi client sends: msgpack with numpy arrays. */
-OPENPI_API openpi_status openpi_request_prepare_msgpack(openpi_request *request, const void *bytes, size_t count,
-                                                        openpi_timing *timing, openpi_error *error);
+OPENPI_API openpi_status openpi_request_prepare_msgpack(openpi_request *request, const void *bytes,
+                                                        size_t count, openpi_timing *timing,
+                                                        openpi_error *error);
 
 /* What the model takes; what it points to is the request's and valid until the next prepare or close. Where
  * nothing was prepared, or the last prepare failed, it is OPENPI_BAD_ARGUMENT. */
@@ -504,8 +511,9 @@ OPENPI_API const double *openpi_request_state(const openpi_request *request, int
  * this request's state, robot output transform. double as in openpi; LeRobot's arithmetic is float.
  * A model action or a result that is NaN or infinite is a bad input. `capacity`: doubles that `actions`
  * holds, at least horizon * action_dim. */
-OPENPI_API openpi_status openpi_request_finish(const openpi_request *request, const float *model_actions, int horizon,
-                                               double *actions, size_t capacity, openpi_error *error);
+OPENPI_API openpi_status openpi_request_finish(const openpi_request *request, const float *model_actions,
+                                               int horizon, double *actions, size_t capacity,
+                                               openpi_error *error);
 
 /* prepare + openpi_session_run (batch 1) + finish. noise [H][32] or NULL. actions [H][action_dim];
  * `capacity`: doubles that it holds, which is checked first.
@@ -514,22 +522,23 @@ OPENPI_API openpi_status openpi_request_finish(const openpi_request *request, co
  * horizon was left to the checkpoint and is not the policy's, or whose max_prompt was and is shorter; what
  * the caller set is taken. */
 OPENPI_API openpi_status openpi_policy_infer(openpi_request *request, openpi_session *session,
-                                             const openpi_observation *observation, const float *noise, double *actions,
-                                             size_t capacity, openpi_timing *timing, openpi_error *error);
+                                             const openpi_observation *observation, const float *noise,
+                                             double *actions, size_t capacity, openpi_timing *timing,
+                                             openpi_error *error);
 
-/* Decodes a PNG or JPEG file's bytes into RGB uint8 HWC, allocated: free with openpi_free. The picture is turned
- * upright by its EXIF orientation, where it has one; *height and *width are those of the upright picture. `name` is
- * used in the error sentence. Refuses more than 64 megapixels. */
-OPENPI_API openpi_status openpi_image_decode(const void *bytes, size_t count, const char *name, uint8_t **pixels,
-                                             int *height, int *width, openpi_error *error);
+/* Decodes a PNG or JPEG file's bytes into RGB uint8 HWC, allocated: free with openpi_free. The picture is
+ * turned upright by its EXIF orientation, where it has one; *height and *width are those of the upright
+ * picture. `name` is used in the error sentence. Refuses more than 64 megapixels. */
+OPENPI_API openpi_status openpi_image_decode(const void *bytes, size_t count, const char *name,
+                                             uint8_t **pixels, int *height, int *width, openpi_error *error);
 
 /* ---- looking at a checkpoint ---------------------------------------------------------------------- */
 
 /* A JSON object that tells what a checkpoint is: variant, dims, parameters, dtypes, cameras, robot,
- * stats, prompt format, steps, horizon; and of every device what a default session needs there with the weights, what is
- * free, and whether it fits. Allocated: free with openpi_free. */
-OPENPI_API openpi_status openpi_inspect(const char *checkpoint, const openpi_policy_options *options, char **json,
-                                        openpi_error *error);
+ * stats, prompt format, steps, horizon; and of every device what a default session needs there with the
+ * weights, what is free, and whether it fits. Allocated: free with openpi_free. */
+OPENPI_API openpi_status openpi_inspect(const char *checkpoint, const openpi_policy_options *options,
+                                        char **json, openpi_error *error);
 
 #ifdef __cplusplus
 }

@@ -50,12 +50,12 @@ static openpi_status check_unknown(boundary_type type, const char *given, size_t
                                    openpi_error *error) {
     for (size_t i = from; i < end; i++)
         if (given[i])
-            return report(error, OPENPI_BAD_ARGUMENT,
-                          "%s: byte %zu of its %zu is not 0, but openpi %d.%d.%d knows no field there: a later "
-                          "release's field is set, or %s was forgotten",
-                          types[type].name, i, size_of(given), OPENPI_VERSION_MAJOR, OPENPI_VERSION_MINOR,
-                              OPENPI_VERSION_PATCH,
-                          types[type].macro);
+            return report(
+                error, OPENPI_BAD_ARGUMENT,
+                "%s: byte %zu of its %zu is not 0, but openpi %d.%d.%d knows no field there: a later "
+                "release's field is set, or %s was forgotten",
+                types[type].name, i, size_of(given), OPENPI_VERSION_MAJOR, OPENPI_VERSION_MINOR,
+                OPENPI_VERSION_PATCH, types[type].macro);
     return OPENPI_OK;
 }
 

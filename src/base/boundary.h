@@ -1,5 +1,6 @@
-/* The one rule by which the structs of openpi.h cross the library's boundary ("Sizes" at the head of openpi.h): a
- * caller's struct is known by its `size`, may be shorter or longer than the library's, and is never touched behind it.
+/* The one rule by which the structs of openpi.h cross the library's boundary ("Sizes" at the head of
+ * openpi.h): a caller's struct is known by its `size`, may be shorter or longer than the library's, and is
+ * never touched behind it.
  *
  *   boundary_take     the caller's struct -> the library's own copy
  *   boundary_check    may the caller's struct be filled? Asked before any work is done
@@ -11,8 +12,9 @@
 
 #include "openpi.h"
 
-/* X(struct, its macro, the last field that every release has, the last field of this one). A size that ends before the
- * former is refused. After the latter there may be no padding: a later field would find an older caller's garbage there. */
+/* X(struct, its macro, the last field that every release has, the last field of this one). A size that ends
+ * before the former is refused. After the latter there may be no padding: a later field would find an older
+ * caller's garbage there. */
 #define BOUNDARY_LIST(X)                                                               \
     X(openpi_error, OPENPI_ERROR_INIT, status, message)                                \
     X(openpi_device, OPENPI_DEVICE_INIT, name, memory_bytes)                           \
@@ -40,12 +42,14 @@ typedef enum boundary_type {
 enum { BOUNDARY_LARGEST = 64 << 10 };         /* bytes; a larger size is a forgotten OPENPI_*_INIT */
 
 /* The struct by its type's name, so that the compiler sees when another is meant. */
-#define BOUNDARY_TAKE(type, given, own, error) boundary_take(BOUNDARY_##type, (const type *){given}, (type *){own}, error)
+#define BOUNDARY_TAKE(type, given, own, error) \
+    boundary_take(BOUNDARY_##type, (const type *){given}, (type *){own}, error)
 #define BOUNDARY_CHECK(type, given, error) boundary_check(BOUNDARY_##type, (const type *){given}, error)
 #define BOUNDARY_GIVE(type, own, given) boundary_give(BOUNDARY_##type, (const type *){own}, (type *){given})
 #define BOUNDARY_TAKE_AT(type, array, i, own, error) \
     boundary_take_at(BOUNDARY_##type, (const type *){array}, i, (type *){own}, error)
-#define BOUNDARY_GIVE_AT(type, own, array, i) boundary_give_at(BOUNDARY_##type, (const type *){own}, (type *){array}, i)
+#define BOUNDARY_GIVE_AT(type, own, array, i) \
+    boundary_give_at(BOUNDARY_##type, (const type *){own}, (type *){array}, i)
 
 /* *own is the caller's struct as this release knows it, missing fields 0. `given` NULL: all of it is 0. */
 openpi_status boundary_take(boundary_type type, const void *given, void *own, openpi_error *error);
@@ -55,8 +59,8 @@ openpi_status boundary_take_at(boundary_type type, const void *array, int i, voi
 /* `given` NULL is fine: nothing will be given. */
 openpi_status boundary_check(boundary_type type, const void *given, openpi_error *error);
 
-/* Into a struct that boundary_check let pass, or nowhere where it is NULL. Of an array, element 0 was checked, and the
- * others' sizes are set. */
+/* Into a struct that boundary_check let pass, or nowhere where it is NULL. Of an array, element 0 was
+ * checked, and the others' sizes are set. */
 void boundary_give(boundary_type type, const void *own, void *given);
 void boundary_give_at(boundary_type type, const void *own, void *array, int i);
 

@@ -8,7 +8,9 @@
 
 typedef uint16_t bf16;           /* the upper half of an fp32 */
 
-typedef enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_F64, DTYPE_I64, DTYPE_I32, DTYPE_U8, DTYPES } dtype;
+typedef enum dtype {
+    DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_F64, DTYPE_I64, DTYPE_I32, DTYPE_U8, DTYPES
+} dtype;
 
 static inline size_t dtype_bytes(dtype type) {
     static const uint8_t bytes[DTYPES] = {4, 2, 2, 8, 8, 4, 1};

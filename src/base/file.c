@@ -15,8 +15,8 @@ static openpi_status open_regular(const char *path, int *fd, size_t *bytes, open
     struct stat st;
     *fd = open(path, O_RDONLY | O_CLOEXEC);
     if (*fd < 0)
-        return report(error, errno == ENOENT ? OPENPI_NOT_FOUND : OPENPI_BAD_FILE, "%s: cannot be opened: %s", path,
-                      strerror(errno));
+        return report(error, errno == ENOENT ? OPENPI_NOT_FOUND : OPENPI_BAD_FILE, "%s: cannot be opened: %s",
+                      path, strerror(errno));
     if (fstat(*fd, &st) || !S_ISREG(st.st_mode)) {
         close(*fd);
         return report(error, OPENPI_BAD_FILE, "%s: not a regular file", path);
@@ -38,14 +38,15 @@ void file_reader_close(file_reader *reader) {
     reader->fd = -1;
 }
 
-openpi_status file_reader_read(const file_reader *reader, const char *path, uint64_t from, size_t bytes, void *to,
-                               openpi_error *error) {
+openpi_status file_reader_read(const file_reader *reader, const char *path, uint64_t from, size_t bytes,
+                               void *to, openpi_error *error) {
     for (size_t at = 0; at < bytes;) {
         ssize_t got = pread(reader->fd, (char *)to + at, bytes - at, (off_t)(from + at));
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return report(error, OPENPI_BAD_FILE, "%s: cannot be read: %s", path, strerror(errno));
         if (!got)
-            return report(error, OPENPI_BAD_FILE, "%s: ends at byte %llu, expected the %llu bytes that it had when it was opened",
+            return report(error, OPENPI_BAD_FILE,
+                          "%s: ends at byte %llu, expected the %llu bytes that it had when it was opened",
                           path, (unsigned long long)(from + at), (unsigned long long)reader->bytes);
         at += (size_t)got;
     }

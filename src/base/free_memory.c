@@ -1,5 +1,6 @@
-/* Reads /proc/meminfo and the files of control groups, version 2 and 1. What surprises: a group's use counts the
- * pages of files that it has read, a checkpoint say; the kernel drops them before it runs short, so they are free. */
+/* Reads /proc/meminfo and the files of control groups, version 2 and 1. What surprises: a group's use counts
+ * the pages of files that it has read, a checkpoint say; the kernel drops them before it runs short, so they
+ * are free. */
 #include "base/free_memory.h"
 
 #include <fcntl.h>
@@ -10,7 +11,8 @@
 
 enum { PATH_BYTES = 1024, TEXT_BYTES = 16384 };
 
-/* A small file whole, or its beginning. Takes no memory, of which there may be none left. 0: it cannot be read. */
+/* A small file whole, or its beginning. Takes no memory, of which there may be none left. 0: it cannot be
+ * read. */
 static int read_text(const char *folder, const char *file, char text[TEXT_BYTES]) {
     char path[PATH_BYTES];
     size_t bytes = 0;
@@ -18,7 +20,8 @@ static int read_text(const char *folder, const char *file, char text[TEXT_BYTES]
     if (snprintf(path, sizeof path, "%s/%s", folder, file) >= (int)sizeof path) return 0;
     int in = open(path, O_RDONLY | O_CLOEXEC);
     if (in < 0) return 0;
-    while (bytes < TEXT_BYTES - 1 && (got = read(in, text + bytes, TEXT_BYTES - 1 - bytes)) > 0) bytes += (size_t)got;
+    while (bytes < TEXT_BYTES - 1 && (got = read(in, text + bytes, TEXT_BYTES - 1 - bytes)) > 0)
+        bytes += (size_t)got;
     close(in);
     text[bytes] = 0;
     return 1;
@@ -81,8 +84,8 @@ static uint64_t left_in(const struct version *v, const char *folder) {
     return use < limit ? limit - use : 0;
 }
 
-/* The least of a group and all above it: each has a limit of its own. In a container the path may be the host's, of
- * which only the root's files are seen. */
+/* The least of a group and all above it: each has a limit of its own. In a container the path may be the
+ * host's, of which only the root's files are seen. */
 static uint64_t least_along(group_figure *figure, const struct version *v, const char *groups,
                             const char *group) {
     char folder[PATH_BYTES];

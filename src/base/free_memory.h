@@ -1,5 +1,6 @@
-/* How much memory this process may still take: what the kernel says is available on the machine, and what control
- * groups (containers) leave. Memory beyond that can be mapped, but a process that touches it is killed. */
+/* How much memory this process may still take: what the kernel says is available on the machine, and what
+ * control groups (containers) leave. Memory beyond that can be mapped, but a process that touches it is
+ * killed. */
 #ifndef BASE_FREE_MEMORY_H
 #define BASE_FREE_MEMORY_H
 

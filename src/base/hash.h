@@ -1,5 +1,6 @@
 /* FNV-1a and splitmix64: the pure functions that synthetic weights, statistics and test inputs are made of.
- * All arithmetic on uint64 wraps. tests/golden/SYNTH.md states them. The compiler of a GPU's kernels reads this file too. */
+ * All arithmetic on uint64 wraps. tests/golden/SYNTH.md states them. The compiler of a GPU's kernels reads
+ * this file too. */
 #ifndef BASE_HASH_H
 #define BASE_HASH_H
 

@@ -7,24 +7,27 @@
 #include "openpi.h"
 
 /* Parses text (rejecting duplicate keys); `name` leads the error sentence. *value is a new reference. */
-openpi_status json_parse(const char *text, size_t bytes, const char *name, json_t **value, openpi_error *error);
+openpi_status json_parse(const char *text, size_t bytes, const char *name, json_t **value,
+                         openpi_error *error);
 
 /* Reads and parses a file of at most 64 MB. */
 openpi_status json_read(const char *path, json_t **value, openpi_error *error);
 
 /* Members of an object. Absent (or null) leaves *out alone and returns OPENPI_OK; a wrong type or a value
  * outside [low, high] is OPENPI_BAD_FILE: "FILE: KEY is …, expected …". */
-openpi_status json_get_int(const json_t *object, const char *key, const char *name, int low, int high, int *out,
-                           openpi_error *error);
-openpi_status json_get_bool(const json_t *object, const char *key, const char *name, int *out, openpi_error *error);
-openpi_status json_get_string(const json_t *object, const char *key, const char *name, const char **out, openpi_error *error);
+openpi_status json_get_int(const json_t *object, const char *key, const char *name, int low, int high,
+                           int *out, openpi_error *error);
+openpi_status json_get_bool(const json_t *object, const char *key, const char *name, int *out,
+                            openpi_error *error);
+openpi_status json_get_string(const json_t *object, const char *key, const char *name, const char **out,
+                              openpi_error *error);
 
 /* Numbers of an array member: at most `capacity`, *count of them, finite. An absent member sets *count 0. */
-openpi_status json_get_doubles(const json_t *object, const char *key, const char *name, double *out, int capacity, int *count,
-                               openpi_error *error);
+openpi_status json_get_doubles(const json_t *object, const char *key, const char *name, double *out,
+                               int capacity, int *count, openpi_error *error);
 
-/* A value as text: json_dumps, which up to jansson 2.14 does not notice every failing allocation and then leaves
- * parts out. malloc; NULL where memory ends. */
+/* A value as text: json_dumps, which up to jansson 2.14 does not notice every failing allocation and then
+ * leaves parts out. malloc; NULL where memory ends. */
 char *json_text(const json_t *value, size_t flags);
 
 /* "a string", "an array" … for sentences. */

@@ -1,8 +1,9 @@
-/* From JSON text to a jansson value. Hands on what json.h promises: one sentence where the text is broken, and
- * OPENPI_NO_MEMORY where memory ends.
+/* From JSON text to a jansson value. Hands on what json.h promises: one sentence where the text is broken,
+ * and OPENPI_NO_MEMORY where memory ends.
  *
- * Surprising: jansson has a parser, and it is not used. Up to its version 2.14 a failing allocation inside its lexer
- * goes unnoticed and the next characters are written past the buffer's end. Its values have no such fault. */
+ * Surprising: jansson has a parser, and it is not used. Up to its version 2.14 a failing allocation inside
+ * its lexer goes unnoticed and the next characters are written past the buffer's end. Its values have no such
+ * fault. */
 #include "base/json.h"
 
 #include <errno.h>
@@ -213,7 +214,9 @@ static json_t *read_word(reader *r) {
 static int next_item(reader *r, int close) {
     int c = skip_space(r);
     if (c != ',' && c != close) {
-        fail(r, c < 0 ? "premature end of input" : close == ']' ? "',' or ']' is expected" : "',' or '}' is expected");
+        fail(r, c < 0          ? "premature end of input"
+                : close == ']' ? "',' or ']' is expected"
+                               : "',' or '}' is expected");
         return -1;
     }
     r->at++;
@@ -227,7 +230,8 @@ static int read_item(reader *r, json_t *array) {
 
 static int read_member(reader *r, json_t *object) {
     size_t length;
-    if (skip_space(r) != '"') return fail(r, peek(r) < 0 ? "premature end of input" : "a string or '}' is expected"), 0;
+    if (skip_space(r) != '"')
+        return fail(r, peek(r) < 0 ? "premature end of input" : "a string or '}' is expected"), 0;
     if (!read_string(r, &length)) return 0;
     if (json_object_get(object, r->scratch)) return fail(r, "duplicate object key"), 0;
     char *key = malloc(length + 1);
@@ -249,7 +253,9 @@ static json_t *read_container(reader *r, int close) {
     if (r->depth == MAX_DEPTH) fail(r, "more than 100 arrays and objects in each other"), more = -1;
     r->depth++;
     if (more > 0 && skip_space(r) == close) r->at++, more = 0;
-    while (more > 0) more = (close == ']' ? read_item(r, container) : read_member(r, container)) ? next_item(r, close) : -1;
+    while (more > 0)
+        more =
+            (close == ']' ? read_item(r, container) : read_member(r, container)) ? next_item(r, close) : -1;
     r->depth--;
     if (!more) return container;
     json_decref(container);
@@ -266,7 +272,8 @@ static json_t *read_value(reader *r) {
     return read_word(r);
 }
 
-openpi_status json_parse(const char *text, size_t bytes, const char *name, json_t **value, openpi_error *error) {
+openpi_status json_parse(const char *text, size_t bytes, const char *name, json_t **value,
+                         openpi_error *error) {
     reader r = {text, bytes, 0, 0, NULL, 0, NULL};
     json_t *root = NULL;
     int c = skip_space(&r);
@@ -285,5 +292,6 @@ openpi_status json_parse(const char *text, size_t bytes, const char *name, json_
     size_t line = 1, start = 0, end = r.at < bytes ? r.at : bytes;
     for (size_t i = 0; i < end; i++)
         if (text[i] == '\n') line++, start = i + 1;
-    return report(error, OPENPI_BAD_FILE, "%s: not valid JSON: %s (line %zu, column %zu)", name, r.why, line, end - start + 1);
+    return report(error, OPENPI_BAD_FILE, "%s: not valid JSON: %s (line %zu, column %zu)", name, r.why, line,
+                  end - start + 1);
 }

@@ -23,16 +23,17 @@ openpi_status report(openpi_error *error, openpi_status status, const char *form
     error->status = status;
     if (length >= (int)bytes) {
         size_t end = bytes - 1;
-        while (end && ((unsigned char)error->message[end - 1] & 0xc0) == 0x80) end--;   /* back over continuation bytes */
-        if (end && (unsigned char)error->message[end - 1] >= 0xc0) end--;               /* and their lead byte */
+        while (end && ((unsigned char)error->message[end - 1] & 0xc0) == 0x80)
+            end--;                                                        /* back over continuation bytes */
+        if (end && (unsigned char)error->message[end - 1] >= 0xc0) end--; /* and their lead byte */
         error->message[end] = 0;
     }
-    for (size_t at = 0, end = strlen(error->message); at < end; at++) {                 /* of a name cut by its format */
+    for (size_t at = 0, end = strlen(error->message); at < end; at++) { /* of a name cut by its format */
         at += utf8_valid_prefix(error->message + at, end - at);
         if (at < end) error->message[at] = '?';
     }
     for (char *c = error->message; *c; c++)
-        if ((unsigned char)*c < 0x20) *c = ' ';                                         /* one sentence, one line */
+        if ((unsigned char)*c < 0x20) *c = ' '; /* one sentence, one line */
     if (error->size > sizeof *error) memset((char *)error + sizeof *error, 0, error->size - sizeof *error);
     return status;
 }

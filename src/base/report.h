@@ -1,4 +1,5 @@
-/* Error sentences. A function that fails says so once, where it knows most: file, tensor, value, expectation. */
+/* Error sentences. A function that fails says so once, where it knows most: file, tensor, value, expectation.
+ */
 #ifndef BASE_REPORT_H
 #define BASE_REPORT_H
 

@@ -12,8 +12,8 @@
 
 #include "base/report.h"
 
-/* Times round a loop before a thread sleeps: a worker for the next loop, some 50 microseconds; the caller for the last task,
- * which is worth more, for everybody waits for it. */
+/* Times round a loop before a thread sleeps: a worker for the next loop, some 50 microseconds; the caller for
+ * the last task, which is worth more, for everybody waits for it. */
 enum { WORKER_SPINS = 4000, CALLER_SPINS = 10000, MAX_THREADS = 1024 };
 
 typedef struct worker {
@@ -30,12 +30,12 @@ struct pool {
     pthread_mutex_t mutex;       /* guards going to sleep                                      */
     pthread_cond_t wake;         /* a loop starts                                              */
     pthread_cond_t ended;        /* the last task of a loop is done                            */
-    int spins;                   /* 1: threads spin before they sleep; 0: there are more of them than processors */
+    int spins;                   /* 1: threads spin before they sleep; 0: more threads than processors */
     pool_task task;
     void *argument;
     _Alignas(64) atomic_uint epoch;      /* counts loops; a change starts the workers          */
     atomic_int sleepers;
-    _Alignas(64) atomic_ullong ticket;   /* tasks of this loop in the upper half, next to hand out in the lower */
+    _Alignas(64) atomic_ullong ticket;   /* upper half: tasks of this loop; lower: the next to hand out */
     _Alignas(64) atomic_int done;        /* tasks of this loop that are done                   */
     atomic_int waiting;                  /* the caller sleeps until all are                    */
     atomic_int closing;
@@ -48,8 +48,8 @@ static inline void relax(void) {
 #endif
 }
 
-/* A ticket says itself whether it is good: a worker that wakes late, between two loops, draws one that is not; one that
- * wakes in the next loop works on that. So nobody waits for a worker that has drawn nothing. */
+/* A ticket says itself whether it is good: a worker that wakes late, between two loops, draws one that is
+ * not; one that wakes in the next loop works on that. So nobody waits for a worker that has drawn nothing. */
 static void work(pool *pool, int index) {
     int count = 0, tasks;
     for (;;) {
@@ -59,15 +59,17 @@ static void work(pool *pool, int index) {
         pool->task(pool->argument, (int)(uint32_t)ticket, index);
         count++;
     }
-    /* The caller sets `waiting` and then looks at `done`, here it is the other way round: one of the two sees the other. */
-    if (!count || atomic_fetch_add(&pool->done, count) + count < tasks || !atomic_load(&pool->waiting)) return;
+    /* The caller sets `waiting` and then looks at `done`, here it is the other way round: one of the two sees
+     * the other. */
+    if (!count || atomic_fetch_add(&pool->done, count) + count < tasks || !atomic_load(&pool->waiting))
+        return;
     pthread_mutex_lock(&pool->mutex);
     pthread_cond_signal(&pool->ended);
     pthread_mutex_unlock(&pool->mutex);
 }
 
-/* The caller has nothing left to do, and workers may hold tasks. It may not spin for long: under a real-time policy it would
- * keep a worker with a lower priority from the processor that this worker needs to finish. */
+/* The caller has nothing left to do, and workers may hold tasks. It may not spin for long: under a real-time
+ * policy it would keep a worker with a lower priority from the processor that this worker needs to finish. */
 static void wait_for_tasks(pool *pool, int tasks) {
     for (int i = 0; i < pool->spins * CALLER_SPINS; i++) {
         if (atomic_load_explicit(&pool->done, memory_order_acquire) == tasks) return;
@@ -148,7 +150,8 @@ openpi_status pool_create(int threads, int pin, pool **out, openpi_error *error)
     int processors[MAX_THREADS];
     int allowed = allowed_processors(processors, MAX_THREADS);
     if (threads < 0 || threads > MAX_THREADS)
-        return report(error, OPENPI_BAD_ARGUMENT, "threads is %d, expected 1 to %d (0: all)", threads, MAX_THREADS);
+        return report(error, OPENPI_BAD_ARGUMENT, "threads is %d, expected 1 to %d (0: all)", threads,
+                      MAX_THREADS);
     if (!threads) threads = allowed ? allowed : 1;
     size_t bytes = (sizeof(pool) + sizeof(worker) * (size_t)threads + 63) & ~(size_t)63;
     pool *pool = aligned_alloc(64, bytes);
@@ -167,7 +170,8 @@ openpi_status pool_create(int threads, int pin, pool **out, openpi_error *error)
         int why = start_worker(w);
         if (why) {
             pool_close(pool);
-            return report(error, OPENPI_SYSTEM, "worker thread %d of %d cannot be started: %s", i, threads, strerror(why));
+            return report(error, OPENPI_SYSTEM, "worker thread %d of %d cannot be started: %s", i, threads,
+                          strerror(why));
         }
         pool->started++;
         if (pin && allowed) {
@@ -183,7 +187,7 @@ openpi_status pool_create(int threads, int pin, pool **out, openpi_error *error)
 
 void pool_close(pool *pool) {
     if (!pool) return;
-    if (pool->process != getpid()) {       /* nobody to wake or to join, and locks that may be held for ever */
+    if (pool->process != getpid()) {     /* nobody to wake or to join, and locks that may be held for ever */
         free(pool);
         return;
     }

@@ -5,11 +5,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes of the character at `text`, of which `left` (at least 1) are there; 0: not UTF-8. *code: the code point. */
+/* Bytes of the character at `text`, of which `left` (at least 1) are there; 0: not UTF-8. *code: the code
+ * point. */
 static inline size_t utf8_decode(const char *text, size_t left, uint32_t *code) {
     static const uint32_t smallest[5] = {0, 0, 0x80, 0x800, 0x10000};
     uint8_t lead = (uint8_t)text[0];
-    size_t bytes = lead < 0x80 ? 1 : lead < 0xc0 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf8 ? 4 : 0;
+    size_t bytes = lead < 0x80   ? 1
+                   : lead < 0xc0 ? 0
+                   : lead < 0xe0 ? 2
+                   : lead < 0xf0 ? 3
+                   : lead < 0xf8 ? 4
+                                 : 0;
     if (!bytes || bytes > left) return 0;
     uint32_t value = bytes == 1 ? lead : lead & (0x7fu >> bytes);
     for (size_t i = 1; i < bytes; i++) {

@@ -1,7 +1,8 @@
-/* Bench: runs a session on made-up inputs and summarises. Costs are a walk over the plan with the rows of the last call.
+/* Bench: runs a session on made-up inputs and summarises. Costs are a walk over the plan with the rows of the
+ * last call.
  *
- * Surprising: GB/s counts weights only. Activations of a call fit the caches, and counting them would make a stage look
- * closer to the memory's roof than it is. */
+ * Surprising: GB/s counts weights only. Activations of a call fit the caches, and counting them would make a
+ * stage look closer to the memory's roof than it is. */
 #include "measure/bench.h"
 
 #include <inttypes.h>
@@ -100,7 +101,8 @@ openpi_status bench_measure_all_roofs(openpi_engine *engine, bench_roofs *roofs,
 
 openpi_status bench_device_facts(openpi_engine *engine, device_facts *facts, openpi_error *error) {
     *facts = (device_facts){0};
-    return engine->device->backend->facts ? engine->device->backend->facts(engine->device, facts, error) : OPENPI_OK;
+    return engine->device->backend->facts ? engine->device->backend->facts(engine->device, facts, error)
+                                          : OPENPI_OK;
 }
 
 void bench_table_hash(const openpi_engine *engine, char text[BENCH_HASH]) {
@@ -130,8 +132,8 @@ static openpi_status learn_memory(const openpi_session *s, bench_report *out, op
 /* ---- running -------------------------------------------------------------------------------------- */
 
 /* times: [OPENPI_STAGES + 2][runs] */
-static openpi_status run_all(openpi_session *s, const bench_workload *w, workload_inputs *in, double *times, bench_report *out,
-                             openpi_error *error) {
+static openpi_status run_all(openpi_session *s, const bench_workload *w, workload_inputs *in, double *times,
+                             bench_report *out, openpi_error *error) {
     double *host = times, *device = host + w->runs, *stages = device + w->runs;
     uint64_t anonymous, peak;
     for (int i = -w->warmup; i < w->runs; i++) {
@@ -147,7 +149,8 @@ static openpi_status run_all(openpi_session *s, const bench_workload *w, workloa
         if (i < 0) continue;
         host[i] = end - start;
         device[i] = s->engine->device->backend->allocate_host ? timing.device_ms : end - start;
-        for (int stage = 0; stage < OPENPI_STAGES; stage++) stages[stage * w->runs + i] = timing.stage_ms[stage];
+        for (int stage = 0; stage < OPENPI_STAGES; stage++)
+            stages[stage * w->runs + i] = timing.stage_ms[stage];
     }
     out->peak_bytes = peak;
     if (w->changing_prompts) {             /* the costs are the newest call's */
@@ -157,8 +160,8 @@ static openpi_status run_all(openpi_session *s, const bench_workload *w, workloa
     return learn_memory(s, out, error);
 }
 
-static void summarise(const openpi_session *s, const bench_workload *w, double *times, const bench_roofs *roofs,
-                      bench_report *out) {
+static void summarise(const openpi_session *s, const bench_workload *w, double *times,
+                      const bench_roofs *roofs, bench_report *out) {
     double *host = times, *device = host + w->runs, *stages = device + w->runs;
     op_cost costs[OPENPI_STAGES] = {{0}};
     add_costs(s, costs);
@@ -172,22 +175,26 @@ static void summarise(const openpi_session *s, const bench_workload *w, double *
         out->weight_bytes += costs[stage].weight_bytes;
         if (ms.max_ms <= 0 && costs[stage].flops <= 0) continue;
         bench_stage *row = &out->stages[out->stage_count++];
-        *row = (bench_stage){
-            .stage = (openpi_stage)stage, .ms = ms, .flops = costs[stage].flops, .weight_bytes = costs[stage].weight_bytes};
+        *row = (bench_stage){.stage = (openpi_stage)stage,
+                             .ms = ms,
+                             .flops = costs[stage].flops,
+                             .weight_bytes = costs[stage].weight_bytes};
         place_under_roof(row, roofs);
         out->floor_ms += row->floor_ms;
     }
 }
 
-openpi_status bench_run(openpi_session *s, const bench_workload *w, const bench_roofs *roofs, bench_report *out,
-                        openpi_error *error) {
+openpi_status bench_run(openpi_session *s, const bench_workload *w, const bench_roofs *roofs,
+                        bench_report *out, openpi_error *error) {
     workload_inputs in = {0};
     if (w->runs < 1 || w->warmup < 0)
-        return report(error, OPENPI_BAD_ARGUMENT, "bench: %d measured and %d warm-up runs, expected at least 1 and 0", w->runs,
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "bench: %d measured and %d warm-up runs, expected at least 1 and 0", w->runs,
                       w->warmup);
     *out = (bench_report){0};
     double *times = malloc((OPENPI_STAGES + 2) * (size_t)w->runs * sizeof *times);
-    openpi_status status = times ? OPENPI_OK : report_no_memory(error, (size_t)w->runs, "the benchmark's times");
+    openpi_status status =
+        times ? OPENPI_OK : report_no_memory(error, (size_t)w->runs, "the benchmark's times");
     if (status == OPENPI_OK) status = workload_make(s, &w->call, &in, error);
     if (status == OPENPI_OK) status = run_all(s, w, &in, times, out, error);
     if (status == OPENPI_OK) summarise(s, w, times, roofs, out);

@@ -47,23 +47,25 @@ typedef struct bench_report {
     uint64_t peak_bytes;         /* largest resident size of this process                                 */
     uint64_t anonymous_bytes;    /* largest anonymous memory seen at the samples                          */
     uint64_t session_bytes;      /* taken when the session opened                                         */
-    uint64_t device_used_bytes, device_total_bytes;    /* after the runs, by everybody; 0: has no memory of its own */
+    /* after the runs, by all processes; 0: the device has no memory of its own */
+    uint64_t device_used_bytes, device_total_bytes;
 } bench_report;
 
-/* What this work takes at the ceiling that binds it, in ms; *memory_bound tells which one that is. 0 without roofs. */
+/* What this work takes at the ceiling that binds it, in ms; *memory_bound tells which one that is. 0 without
+ * roofs. */
 double bench_floor(double flops, double weight_bytes, const bench_roofs *roofs, int *memory_bound);
 
-/* Measures the ceilings of the engine's device with everything it has, in about a second; those of the engine's dtype,
- * and of the other where that comes along. What that takes of memory is not to count: the process's peak starts anew
- * afterwards. All 0 where the device has none to tell (the scalar definitions). */
+/* Measures the ceilings of the engine's device with everything it has, in about a second; those of the
+ * engine's dtype, and of the other where that comes along. What that takes of memory is not to count: the
+ * process's peak starts anew afterwards. All 0 where the device has none to tell (the scalar definitions). */
 openpi_status bench_measure_roofs(openpi_engine *engine, bench_roofs *roofs, openpi_error *error);
 /* The same for both types, whatever the engine's. */
 openpi_status bench_measure_all_roofs(openpi_engine *engine, bench_roofs *roofs, openpi_error *error);
 
-/* `roofs` may be NULL. The session's max_prompt and batch must hold the workload. With changing prompts FLOPs and bytes
- * are those of a call of the mean length. */
-openpi_status bench_run(openpi_session *session, const bench_workload *workload, const bench_roofs *roofs, bench_report *report,
-                        openpi_error *error);
+/* `roofs` may be NULL. The session's max_prompt and batch must hold the workload. With changing prompts FLOPs
+ * and bytes are those of a call of the mean length. */
+openpi_status bench_run(openpi_session *session, const bench_workload *workload, const bench_roofs *roofs,
+                        bench_report *report, openpi_error *error);
 
 /* Anonymous and peak resident bytes of this process now; 0 where the system does not say. */
 void bench_memory(uint64_t *anonymous, uint64_t *peak);

@@ -1,5 +1,5 @@
-/* Placing kernels. Ranges nest, so that one walk along each track, with a stack of the open ones, finds what is around a
- * moment. */
+/* Placing kernels. Ranges nest, so that one walk along each track, with a stack of the open ones, finds what
+ * is around a moment. */
 #include "measure/breakdown.h"
 
 #include <limits.h>
@@ -63,7 +63,8 @@ breakdown *breakdown_create(void) { return calloc(1, sizeof(breakdown)); }
 void breakdown_free(breakdown *b) {
     if (!b) return;
     for (int i = 0; i < b->names.count; i++) free(((char **)b->names.items)[i]);
-    list *const all[] = {&b->kernels, &b->device_ranges, &b->host_ranges, &b->launches, &b->names, &b->strays};
+    list *const all[] = {&b->kernels,  &b->device_ranges, &b->host_ranges,
+                         &b->launches, &b->names,         &b->strays};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]->items);
     free(b->slots);
     free(b);
@@ -120,8 +121,8 @@ static openpi_status add_kernel(breakdown *b, const breakdown_event *e, openpi_e
     TRY(intern(b, e->name, &name, error));
     TRY(grow(&b->kernels, sizeof(kernel), &place, error));
     kernel *k = place;
-    *k =
-        (kernel){name, BREAKDOWN_NO_STAGE, BREAKDOWN_NO_GROUP, e->part, e->start_us, e->dur_us, e->pid, e->tid, e->correlation};
+    *k = (kernel){name,   BREAKDOWN_NO_STAGE, BREAKDOWN_NO_GROUP, e->part, e->start_us, e->dur_us, e->pid,
+                  e->tid, e->correlation};
     if (e->stage) k->stage = (int)breakdown_stage_of(e->stage);
     if (!e->group) k->group = (int)breakdown_group_of_words(e->name);
     for (int g = 0; e->group && g < BREAKDOWN_GROUPS; g++)
@@ -134,7 +135,8 @@ static openpi_status add_range(breakdown *b, const breakdown_event *e, openpi_er
     breakdown_stage stage = breakdown_stage_of_words(e->name);
     if (e->kind == BREAKDOWN_HOST_RANGE && !strncmp(e->name, "ProfilerStep#", 13)) b->profiler_steps++;
     if (stage == BREAKDOWN_NO_STAGE) return OPENPI_OK;
-    TRY(grow(e->kind == BREAKDOWN_HOST_RANGE ? &b->host_ranges : &b->device_ranges, sizeof(range), &place, error));
+    TRY(grow(e->kind == BREAKDOWN_HOST_RANGE ? &b->host_ranges : &b->device_ranges, sizeof(range), &place,
+             error));
     *(range *)place = (range){e->pid, e->tid, e->start_us, e->start_us + e->dur_us, (int)stage};
     return OPENPI_OK;
 }
@@ -211,7 +213,8 @@ static int list_moments(const breakdown *b, int host, moment *out) {
             out[count++] = (moment){k->pid, k->tid, k->start_us, i};
             continue;
         }
-        if (b->launches.count) from = bsearch(&key, b->launches.items, (size_t)b->launches.count, sizeof key, by_correlation);
+        if (b->launches.count)
+            from = bsearch(&key, b->launches.items, (size_t)b->launches.count, sizeof key, by_correlation);
         if (from) out[count++] = (moment){from->pid, from->tid, from->at_us, i};
     }
     return count;
@@ -223,13 +226,16 @@ static openpi_status place_stages(breakdown *b, openpi_error *error) {
     int *stack = malloc(deep * sizeof *stack);
     openpi_status status = OPENPI_OK;
     if (moments && stack) {
-        if (b->launches.count) qsort(b->launches.items, (size_t)b->launches.count, sizeof(launch), by_correlation);
+        if (b->launches.count)
+            qsort(b->launches.items, (size_t)b->launches.count, sizeof(launch), by_correlation);
         for (int host = 0; host < 2; host++) {
             list *ranges = host ? &b->host_ranges : &b->device_ranges;
-            if (ranges->count) place_moments(ranges, moments, list_moments(b, host, moments), b->kernels.items, stack);
+            if (ranges->count)
+                place_moments(ranges, moments, list_moments(b, host, moments), b->kernels.items, stack);
         }
     } else {
-        status = report_no_memory(error, (size_t)b->kernels.count * sizeof *moments, "placing the trace's kernels");
+        status = report_no_memory(error, (size_t)b->kernels.count * sizeof *moments,
+                                  "placing the trace's kernels");
     }
     free(moments);
     free(stack);
@@ -273,11 +279,13 @@ static openpi_status gather(breakdown *b, breakdown_sums *out, openpi_error *err
         const kernel *k = &kernels[i];
         void *place;
         if (k->group != BREAKDOWN_NO_GROUP && (k->stage != BREAKDOWN_NO_STAGE || !out->staged)) continue;
-        breakdown_stray *s = b->strays.count ? (breakdown_stray *)b->strays.items + b->strays.count - 1 : NULL;
+        breakdown_stray *s =
+            b->strays.count ? (breakdown_stray *)b->strays.items + b->strays.count - 1 : NULL;
         if (!s || by_name(k, k - 1) || s->name != name_of(b, k->name)) {
             TRY(grow(&b->strays, sizeof(breakdown_stray), &place, error));
             s = place;
-            *s = (breakdown_stray){name_of(b, k->name), (breakdown_stage)k->stage, (breakdown_group)k->group, {0, 0}};
+            *s = (breakdown_stray){
+                name_of(b, k->name), (breakdown_stage)k->stage, (breakdown_group)k->group, {0, 0}};
         }
         count_kernel(&s->cell, k);
     }

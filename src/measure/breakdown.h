@@ -1,9 +1,9 @@
 /* Where the time of an engine's trace goes: by stage (ViT, prefill, diffusion, other) and by what kernels do.
  *
- * Fed event by event, from a trace of openpi, which says itself what each kernel is, or from one of PyTorch's profiler. There a
- * kernel's stage is that of the innermost annotation around it (on the device's time axis, else around its launch on the
- * host's), and what it does is told by its name. Surprising: nothing is guessed. A kernel without a word that is known stays
- * in "other", with its name. */
+ * Fed event by event, from a trace of openpi, which says itself what each kernel is, or from one of PyTorch's
+ * profiler. There a kernel's stage is that of the innermost annotation around it (on the device's time axis,
+ * else around its launch on the host's), and what it does is told by its name. Surprising: nothing is
+ * guessed. A kernel without a word that is known stays in "other", with its name. */
 #ifndef MEASURE_BREAKDOWN_H
 #define MEASURE_BREAKDOWN_H
 

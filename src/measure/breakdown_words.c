@@ -1,5 +1,5 @@
-/* The words of breakdown.h: which stage an annotation speaks of, what a kernel does by its name. Tables, in the order in
- * which they are tried. */
+/* The words of breakdown.h: which stage an annotation speaks of, what a kernel does by its name. Tables, in
+ * the order in which they are tried. */
 #include <ctype.h>
 #include <string.h>
 
@@ -55,25 +55,57 @@ typedef struct word {
 } word;
 
 static const word stages[] = {
-    {"vit", 1, BREAKDOWN_VIT},         {"siglip", 0, BREAKDOWN_VIT},       {"vision", 0, BREAKDOWN_VIT},
-    {"embed_image", 0, BREAKDOWN_VIT}, {"image_encoder", 0, BREAKDOWN_VIT}, {"prefill", 0, BREAKDOWN_PREFILL},
-    {"prefix", 0, BREAKDOWN_PREFILL},  {"diffusion", 0, BREAKDOWN_DIFFUSION}, {"denois", 0, BREAKDOWN_DIFFUSION},
-    {"suffix", 0, BREAKDOWN_DIFFUSION}, {"action_expert", 0, BREAKDOWN_DIFFUSION}, {NULL, 0, BREAKDOWN_NO_STAGE},
+    {"vit", 1, BREAKDOWN_VIT},
+    {"siglip", 0, BREAKDOWN_VIT},
+    {"vision", 0, BREAKDOWN_VIT},
+    {"embed_image", 0, BREAKDOWN_VIT},
+    {"image_encoder", 0, BREAKDOWN_VIT},
+    {"prefill", 0, BREAKDOWN_PREFILL},
+    {"prefix", 0, BREAKDOWN_PREFILL},
+    {"diffusion", 0, BREAKDOWN_DIFFUSION},
+    {"denois", 0, BREAKDOWN_DIFFUSION},
+    {"suffix", 0, BREAKDOWN_DIFFUSION},
+    {"action_expert", 0, BREAKDOWN_DIFFUSION},
+    {NULL, 0, BREAKDOWN_NO_STAGE},
 };
 
 static const word groups[] = {
-    {"fmha", 0, BREAKDOWN_ATTENTION},       {"flash", 0, BREAKDOWN_ATTENTION},    {"attention", 0, BREAKDOWN_ATTENTION},
-    {"attn", 0, BREAKDOWN_ATTENTION},       {"softmax", 0, BREAKDOWN_ATTENTION},  {"sdpa", 0, BREAKDOWN_ATTENTION},
-    {"rotary", 0, BREAKDOWN_ROPE},          {"rope", 1, BREAKDOWN_ROPE},          {"gemm", 0, BREAKDOWN_GEMM},
-    {"gemv", 0, BREAKDOWN_GEMM},            {"cutlass", 0, BREAKDOWN_GEMM},       {"cublas", 0, BREAKDOWN_GEMM},
-    {"nvjet", 0, BREAKDOWN_GEMM},           {"xmma", 0, BREAKDOWN_GEMM},          {"cijk_", 0, BREAKDOWN_GEMM},
-    {"splitk", 0, BREAKDOWN_GEMM},          {"matmul", 0, BREAKDOWN_GEMM},        {"addmm", 0, BREAKDOWN_GEMM},
-    {"bmm", 0, BREAKDOWN_GEMM},             {"mm", 1, BREAKDOWN_GEMM},            {"conv2d", 0, BREAKDOWN_GEMM},
-    {"convolution", 0, BREAKDOWN_GEMM},     {"convolve", 0, BREAKDOWN_GEMM},      {"layer_norm", 0, BREAKDOWN_NORM},
-    {"layernorm", 0, BREAKDOWN_NORM},       {"rms_norm", 0, BREAKDOWN_NORM},      {"rmsnorm", 0, BREAKDOWN_NORM},
-    {"rsqrt", 0, BREAKDOWN_NORM},           {"norm", 1, BREAKDOWN_NORM},          {"gelu", 0, BREAKDOWN_ACTIVATION},
-    {"geglu", 0, BREAKDOWN_ACTIVATION},     {"silu", 0, BREAKDOWN_ACTIVATION},    {"swiglu", 0, BREAKDOWN_ACTIVATION},
-    {"swish", 0, BREAKDOWN_ACTIVATION},     {"sigmoid", 0, BREAKDOWN_ACTIVATION}, {"tanh", 0, BREAKDOWN_ACTIVATION},
+    {"fmha", 0, BREAKDOWN_ATTENTION},
+    {"flash", 0, BREAKDOWN_ATTENTION},
+    {"attention", 0, BREAKDOWN_ATTENTION},
+    {"attn", 0, BREAKDOWN_ATTENTION},
+    {"softmax", 0, BREAKDOWN_ATTENTION},
+    {"sdpa", 0, BREAKDOWN_ATTENTION},
+    {"rotary", 0, BREAKDOWN_ROPE},
+    {"rope", 1, BREAKDOWN_ROPE},
+    {"gemm", 0, BREAKDOWN_GEMM},
+    {"gemv", 0, BREAKDOWN_GEMM},
+    {"cutlass", 0, BREAKDOWN_GEMM},
+    {"cublas", 0, BREAKDOWN_GEMM},
+    {"nvjet", 0, BREAKDOWN_GEMM},
+    {"xmma", 0, BREAKDOWN_GEMM},
+    {"cijk_", 0, BREAKDOWN_GEMM},
+    {"splitk", 0, BREAKDOWN_GEMM},
+    {"matmul", 0, BREAKDOWN_GEMM},
+    {"addmm", 0, BREAKDOWN_GEMM},
+    {"bmm", 0, BREAKDOWN_GEMM},
+    {"mm", 1, BREAKDOWN_GEMM},
+    {"conv2d", 0, BREAKDOWN_GEMM},
+    {"convolution", 0, BREAKDOWN_GEMM},
+    {"convolve", 0, BREAKDOWN_GEMM},
+    {"layer_norm", 0, BREAKDOWN_NORM},
+    {"layernorm", 0, BREAKDOWN_NORM},
+    {"rms_norm", 0, BREAKDOWN_NORM},
+    {"rmsnorm", 0, BREAKDOWN_NORM},
+    {"rsqrt", 0, BREAKDOWN_NORM},
+    {"norm", 1, BREAKDOWN_NORM},
+    {"gelu", 0, BREAKDOWN_ACTIVATION},
+    {"geglu", 0, BREAKDOWN_ACTIVATION},
+    {"silu", 0, BREAKDOWN_ACTIVATION},
+    {"swiglu", 0, BREAKDOWN_ACTIVATION},
+    {"swish", 0, BREAKDOWN_ACTIVATION},
+    {"sigmoid", 0, BREAKDOWN_ACTIVATION},
+    {"tanh", 0, BREAKDOWN_ACTIVATION},
     {NULL, 0, BREAKDOWN_NO_GROUP},
 };
 
@@ -83,7 +115,9 @@ static int contains(const char *text, const word *word) {
         size_t i = 0;
         while (i < length && tolower((unsigned char)at[i]) == word->text[i]) i++;
         if (i < length) continue;
-        if (!word->whole || ((at == text || !isalpha((unsigned char)at[-1])) && !isalpha((unsigned char)at[length]))) return 1;
+        if (!word->whole ||
+            ((at == text || !isalpha((unsigned char)at[-1])) && !isalpha((unsigned char)at[length])))
+            return 1;
     }
     return 0;
 }
@@ -94,6 +128,8 @@ static int find(const word *words, const char *text) {
     return words->means;
 }
 
-breakdown_stage breakdown_stage_of_words(const char *annotation) { return (breakdown_stage)find(stages, annotation); }
+breakdown_stage breakdown_stage_of_words(const char *annotation) {
+    return (breakdown_stage)find(stages, annotation);
+}
 
 breakdown_group breakdown_group_of_words(const char *kernel) { return (breakdown_group)find(groups, kernel); }

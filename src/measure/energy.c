@@ -161,8 +161,8 @@ static openpi_status run_window(openpi_session *s, const bench_workload *w, work
     return OPENPI_OK;
 }
 
-openpi_status energy_run(openpi_session *s, const bench_workload *w, power *power, double seconds, energy_report *out,
-                         openpi_error *error) {
+openpi_status energy_run(openpi_session *s, const bench_workload *w, power *power, double seconds,
+                         energy_report *out, openpi_error *error) {
     workload_inputs in = {0};
     *out = (energy_report){0};
     openpi_status status = workload_make(s, &w->call, &in, error);

@@ -18,7 +18,7 @@ typedef struct energy_report {
 
 /* OPENPI_UNSUPPORTED where the counter does not move. A thread of its own reads `power`; that thread has
  * ended when this returns. */
-openpi_status energy_run(openpi_session *session, const bench_workload *workload, power *power, double seconds,
-                         energy_report *report, openpi_error *error);
+openpi_status energy_run(openpi_session *session, const bench_workload *workload, power *power,
+                         double seconds, energy_report *report, openpi_error *error);
 
 #endif

@@ -31,7 +31,8 @@ figures figures_of(double *values, int count) {
 }
 
 histogram histogram_of(const double *sorted, int count) {
-    histogram h = {sorted[0], (figures_percentile(sorted, count, 0.99) - sorted[0]) / (HISTOGRAM_BINS - 1), {0}};
+    histogram h = {
+        sorted[0], (figures_percentile(sorted, count, 0.99) - sorted[0]) / (HISTOGRAM_BINS - 1), {0}};
     for (int i = 0; i < count; i++) {
         double bin = h.width_ms > 0 ? (sorted[i] - h.low_ms) / h.width_ms : 0;
         h.counts[bin < HISTOGRAM_BINS - 1 ? (int)bin : HISTOGRAM_BINS - 1]++;

@@ -1,4 +1,5 @@
-/* Times of many runs in seven numbers and a histogram. Percentiles interpolate linearly between order statistics. */
+/* Times of many runs in seven numbers and a histogram. Percentiles interpolate linearly between order
+ * statistics. */
 #ifndef MEASURE_FIGURES_H
 #define MEASURE_FIGURES_H
 

@@ -1,4 +1,5 @@
-/* Climbing: a state of the switches becomes an engine, a session, one call whose actions are kept, and figures. */
+/* Climbing: a state of the switches becomes an engine, a session, one call whose actions are kept, and
+ * figures. */
 #include "measure/ladder.h"
 
 #include <math.h>
@@ -17,7 +18,7 @@ typedef struct climber {
     ladder_report *out;
     openpi_engine *engine;                 /* open, or NULL                                               */
     uint32_t fixed;                        /* off throughout                                              */
-    float *actions;                        /* [NOISE + 1][count]: of the climb, of LEFT_OUT + switch, of TOP; NOISE */
+    float *actions; /* [NOISE + 1][count]: of the climb, of LEFT_OUT + switch, of TOP; NOISE */
     size_t count;
     int done, total;
 } climber;
@@ -28,7 +29,7 @@ static float *actions_of(const climber *c, int place) { return c->actions + (siz
 
 static uint32_t bit(int which) { return 1u << which; }
 
-/* ---- what applies ----------------------------------------------------------------------------------------- */
+/* ---- what applies ------------------------------------------------------------------------------------- */
 
 /* A kernel may start early from this capability on. */
 static int overlaps(const openpi_engine *e) {
@@ -51,7 +52,8 @@ const char *ladder_reason(const openpi_engine *e, const workload *call, int whic
         if (!records) return "this device launches nothing";
         return overlaps(e) ? "" : "this device cannot start a kernel early";
     case SWITCH_TUNED_TILES: return e->tuning ? "" : "there is no table for this device";
-    case SWITCH_PACKED_WEIGHTS: return strcmp(e->device->path, "reference") ? "" : "the scalar definitions read rows";
+    case SWITCH_PACKED_WEIGHTS:
+        return strcmp(e->device->path, "reference") ? "" : "the scalar definitions read rows";
     case SWITCH_PERSISTENT_DENOISE:
         return records && strstr(e->device->path, "hopper") ? "" : "this device has no resident kernel";
     case SWITCH_BATCHED_VISION:
@@ -65,7 +67,7 @@ const char *ladder_reason(const openpi_engine *e, const workload *call, int whic
     return "";
 }
 
-/* ---- one rung --------------------------------------------------------------------------------------------- */
+/* ---- one rung ----------------------------------------------------------------------------------------- */
 
 /* The engine in this state: the open one, or another. */
 static openpi_status open_engine(climber *c, uint32_t off, openpi_error *error) {
@@ -98,11 +100,12 @@ static openpi_status run_call(climber *c, openpi_session *session, float *action
 
 /* Where the rung in front of it had as many nodes the resident kernel did not take the steps. */
 static int changes_nothing(const climber *c, const ladder_rung *rung, const ladder_rung *other) {
-    return rung->which == SWITCH_PERSISTENT_DENOISE && other && rung->nodes == other->nodes && c->engine->device->backend->nodes;
+    return rung->which == SWITCH_PERSISTENT_DENOISE && other && rung->nodes == other->nodes &&
+           c->engine->device->backend->nodes;
 }
 
-static openpi_status measure(climber *c, openpi_session *session, ladder_rung *rung, const ladder_rung *other, float *actions,
-                             openpi_error *error) {
+static openpi_status measure(climber *c, openpi_session *session, ladder_rung *rung, const ladder_rung *other,
+                             float *actions, openpi_error *error) {
     const backend *backend = c->engine->device->backend;
     openpi_session_info info = OPENPI_SESSION_INFO_INIT;
     bench_workload work = {c->job->call, c->job->warmup, c->job->runs, NULL, NULL, 0};
@@ -125,23 +128,25 @@ static openpi_status measure(climber *c, openpi_session *session, ladder_rung *r
 }
 
 /* `off`: the state; `other`: the rung to compare nodes with, or NULL. */
-static openpi_status climb_to(climber *c, uint32_t off, ladder_rung *rung, const ladder_rung *other, float *actions,
-                              openpi_error *error) {
+static openpi_status climb_to(climber *c, uint32_t off, ladder_rung *rung, const ladder_rung *other,
+                              float *actions, openpi_error *error) {
     openpi_session *session = NULL;
     TRY(open_engine(c, off | c->fixed, error));
     openpi_status status = openpi_session_create(c->engine, &c->job->session, &session, error);
     if (status == OPENPI_OK) status = measure(c, session, rung, other, actions, error);
     openpi_session_close(session);
-    if (c->job->progress) c->job->progress(c->job->progress_user, "climbing", (uint64_t)++c->done, (uint64_t)c->total);
+    if (c->job->progress)
+        c->job->progress(c->job->progress_user, "climbing", (uint64_t)++c->done, (uint64_t)c->total);
     return status;
 }
 
-/* ---- the way up, and one switch at a time ----------------------------------------------------------------- */
+/* ---- the way up, and one switch at a time ------------------------------------------------------------- */
 
 static void name_rung(const climber *c, ladder_rung *rung, int which) {
     *rung = (ladder_rung){.which = which};
     if (which < 0) return;
-    const char *reason = c->fixed & bit(which) ? "off on every rung, as asked" : ladder_reason(c->engine, &c->job->call, which);
+    const char *reason = c->fixed & bit(which) ? "off on every rung, as asked"
+                                               : ladder_reason(c->engine, &c->job->call, which);
     snprintf(rung->reason, sizeof rung->reason, "%s", reason);
 }
 
@@ -156,7 +161,8 @@ static openpi_status climb(climber *c, openpi_error *error) {
         ladder_rung *rung = &r->climb[r->climb_count];
         name_rung(c, rung, which);
         off &= ~bit(which);
-        if (!rung->reason[0]) TRY(climb_to(c, off, rung, &r->climb[below], actions_of(c, r->climb_count), error));
+        if (!rung->reason[0])
+            TRY(climb_to(c, off, rung, &r->climb[below], actions_of(c, r->climb_count), error));
         rung->before_ms = r->climb[below].p50_ms;
         if (!rung->reason[0]) below = r->climb_count;
         r->climb_count++;
@@ -181,16 +187,17 @@ static openpi_status leave_out(climber *c, openpi_error *error) {
             if (packs != pass) continue;
             *rung = (ladder_rung){.which = which};
             memcpy(rung->reason, r->climb[which + 1].reason, sizeof rung->reason);
-            if (!rung->reason[0]) TRY(climb_to(c, bit(which), rung, NULL, actions_of(c, LEFT_OUT + which), error));
+            if (!rung->reason[0])
+                TRY(climb_to(c, bit(which), rung, NULL, actions_of(c, LEFT_OUT + which), error));
             rung->before_ms = rung->p50_ms;
         }
     return OPENPI_OK;
 }
 
-/* ---- checking --------------------------------------------------------------------------------------------- */
+/* ---- checking ----------------------------------------------------------------------------------------- */
 
-/* In fp32 the goldens' bounds: the largest distance from the truth, on a GPU three times and at full size five times that of
- * a CPU and a small model (twice on a GPU). In bf16 what rounding explains. */
+/* In fp32 the goldens' bounds: the largest distance from the truth, on a GPU three times and at full size
+ * five times that of a CPU and a small model (twice on a GPU). In bf16 what rounding explains. */
 static void set_bounds(climber *c) {
     ladder_report *r = c->out;
     const openpi_dims *dims = &c->engine->checkpoint->dims;
@@ -215,7 +222,8 @@ static void check(const climber *c, ladder_rung *rung, const float *actions) {
         squares += d * d;
     }
     rung->deviation_rms = sqrt(squares / (double)c->count);
-    rung->within = rung->deviation_max <= r->bound_max && (r->bound_rms <= 0 || rung->deviation_rms <= r->bound_rms);
+    rung->within =
+        rung->deviation_max <= r->bound_max && (r->bound_rms <= 0 || rung->deviation_rms <= r->bound_rms);
     r->failed += !rung->within;
 }
 
@@ -223,13 +231,15 @@ static openpi_status prepare(climber *c, openpi_error *error) {
     uint32_t all = (uint32_t)((UINT64_C(1) << SWITCHES) - 1);
     TRY(switches_parse(c->job->engine.without, &c->fixed, error));
     if (c->job->runs < 1 || c->job->warmup < 0)
-        return report(error, OPENPI_BAD_ARGUMENT, "ladder: %d runs after %d to warm up, expected at least one run", c->job->runs,
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "ladder: %d runs after %d to warm up, expected at least one run", c->job->runs,
                       c->job->warmup);
     TRY(open_engine(c, all, error));
     int horizon = c->job->session.horizon ? c->job->session.horizon : c->engine->checkpoint->horizon;
     c->count = (size_t)c->job->call.batch * (size_t)horizon * OPENPI_ACTION_DIM;
     c->actions = calloc((NOISE + 1) * c->count, sizeof *c->actions);
-    if (!c->actions) return report_no_memory(error, (NOISE + 1) * c->count * sizeof *c->actions, "the ladder's actions");
+    if (!c->actions)
+        return report_no_memory(error, (NOISE + 1) * c->count * sizeof *c->actions, "the ladder's actions");
     for (int which = 0; which < SWITCHES; which++)
         if (!(c->fixed & bit(which)) && !*ladder_reason(c->engine, &c->job->call, which)) c->total += 2;
     c->total++;
@@ -245,7 +255,8 @@ openpi_status ladder_run(const ladder_job *job, ladder_report *out, openpi_error
     if (status == OPENPI_OK) {
         set_bounds(&c);
         for (int i = 0; i < out->climb_count; i++) check(&c, &out->climb[i], actions_of(&c, i));
-        for (int i = 0; i < out->without_count; i++) check(&c, &out->without[i], actions_of(&c, LEFT_OUT + i));
+        for (int i = 0; i < out->without_count; i++)
+            check(&c, &out->without[i], actions_of(&c, LEFT_OUT + i));
     }
     free(c.actions);
     openpi_engine_close(c.engine);

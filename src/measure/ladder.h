@@ -1,9 +1,10 @@
-/* The ladder: what every optimisation is worth. From all switches off to all on, one rung a switch in the order of
- * openpi_switches; then the whole with one switch off at a time. Every rung runs the same made-up call, whose actions must
- * be those of the top: in fp32 within the goldens' bound, in bf16 within what rounding explains (rounding.h).
+/* The ladder: what every optimisation is worth. From all switches off to all on, one rung a switch in the
+ * order of openpi_switches; then the whole with one switch off at a time. Every rung runs the same made-up
+ * call, whose actions must be those of the top: in fp32 within the goldens' bound, in bf16 within what
+ * rounding explains (rounding.h).
  *
- * What surprises: the engine is opened anew only where the switches that pack weights change; the others are switched on the
- * engine as it is. */
+ * What surprises: the engine is opened anew only where the switches that pack weights change; the others are
+ * switched on the engine as it is. */
 #ifndef MEASURE_LADDER_H
 #define MEASURE_LADDER_H
 
@@ -24,10 +25,10 @@ typedef struct ladder_job {
 
 /* One state of the switches. */
 typedef struct ladder_rung {
-    int which;                             /* place in openpi_switches; -1: the foot, all off; or the top, all on */
-    char reason[128];                      /* why the switch changes nothing here; "": it does, and all below holds */
+    int which;        /* place in openpi_switches; -1: the foot, all off; or the top, all on */
+    char reason[128]; /* why the switch changes nothing here; "": it does, and all below holds */
     double p50_ms, device_ms;              /* of a call from host to host; of the same without the copies  */
-    double before_ms;                      /* p50 without the switch: of the rung below; leave-one-out: p50_ms itself */
+    double before_ms; /* p50 without the switch: of the rung below; leave-one-out: p50_ms itself */
     int operations, nodes;                 /* of the plan; of its graph, 0 where there is none            */
     uint64_t weight_bytes, session_bytes;
     double deviation_max, deviation_rms;   /* of the actions, from the top's                              */
@@ -48,8 +49,8 @@ typedef struct ladder_report {
 
 openpi_status ladder_run(const ladder_job *job, ladder_report *report, openpi_error *error);
 
-/* Why a switch (its place in openpi_switches) changes nothing for this engine and call; "" where it does, as far as can be
- * told without running it. */
+/* Why a switch (its place in openpi_switches) changes nothing for this engine and call; "" where it does, as
+ * far as can be told without running it. */
 const char *ladder_reason(const openpi_engine *engine, const workload *call, int which);
 
 #endif

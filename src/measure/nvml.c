@@ -15,11 +15,13 @@ static int find(void *library, const char *symbol, void *function, size_t bytes)
     return address != NULL;
 }
 
-/* The first characters of the address in the process's own counting, which CUDA_VISIBLE_DEVICES may have changed. */
+/* The first characters of the address in the process's own counting, which CUDA_VISIBLE_DEVICES may have
+ * changed. */
 static int cuda_address(int ordinal, char *text, int bytes) {
     int (*init)(unsigned), (*get)(int *, int), (*address)(char *, int, int), device;
     void *library = open_library("libcuda.so.1");
-    int found = find(library, "cuInit", &init, sizeof init) && find(library, "cuDeviceGet", &get, sizeof get) &&
+    int found = find(library, "cuInit", &init, sizeof init) &&
+                find(library, "cuDeviceGet", &get, sizeof get) &&
                 find(library, "cuDeviceGetPCIBusId", &address, sizeof address);
     int fine = found && !init(0) && !get(&device, ordinal) && !address(text, bytes, device);
     if (library) dlclose(library);

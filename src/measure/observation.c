@@ -8,7 +8,8 @@
 
 enum { PICTURE = OBSERVATION_HEIGHT * OBSERVATION_WIDTH * 3 };
 
-openpi_status observation_make(const openpi_policy *policy, const workload *call, observation *out, openpi_error *error) {
+openpi_status observation_make(const openpi_policy *policy, const workload *call, observation *out,
+                               openpi_error *error) {
     static const char phrase[] = "pick up the fork "; /* at least a token a word                     */
     size_t words = (size_t)call->prompt / 4 + 1, bytes = words * (sizeof phrase - 1) + 1;
     uint64_t random = call->seed * 2 + 1;

@@ -1,5 +1,5 @@
-/* A made-up observation for a policy: noisy camera pictures, a state of zeros, a prompt that is as long as asked for.
- * The policy level's counterpart of measure/workload.h. */
+/* A made-up observation for a policy: noisy camera pictures, a state of zeros, a prompt that is as long as
+ * asked for. The policy level's counterpart of measure/workload.h. */
 #ifndef MEASURE_OBSERVATION_H
 #define MEASURE_OBSERVATION_H
 
@@ -16,9 +16,10 @@ typedef struct observation {
     char *prompt;
 } observation;
 
-/* The cameras and the seed are the workload's. The prompt has more tokens than it asks for: a policy opened with
- * max_prompt = call->prompt cuts it there, as it cuts any. observation_free in any case. */
-openpi_status observation_make(const openpi_policy *policy, const workload *call, observation *out, openpi_error *error);
+/* The cameras and the seed are the workload's. The prompt has more tokens than it asks for: a policy opened
+ * with max_prompt = call->prompt cuts it there, as it cuts any. observation_free in any case. */
+openpi_status observation_make(const openpi_policy *policy, const workload *call, observation *out,
+                               openpi_error *error);
 void observation_free(observation *observation);
 
 #endif

@@ -1,4 +1,5 @@
-/* One handle over two kinds of counter. A device's own driver names it: see nvml.h for how cuda:N finds its board. */
+/* One handle over two kinds of counter. A device's own driver names it: see nvml.h for how cuda:N finds its
+ * board. */
 #include "measure/power.h"
 
 #include <stdio.h>
@@ -27,8 +28,8 @@ static const struct {
     unsigned long long bit;
     const char *text;
 } holds[] = {
-    {0x002, "clocks set by hand"}, {0x004, "power cap"},       {0x008, "hardware slowdown"}, {0x020, "temperature"},
-    {0x040, "temperature"},        {0x080, "power brake"},
+    {0x002, "clocks set by hand"}, {0x004, "power cap"},   {0x008, "hardware slowdown"},
+    {0x020, "temperature"},        {0x040, "temperature"}, {0x080, "power brake"},
 };
 
 static void read_holds(const power *p, char *text, size_t bytes) {
@@ -45,7 +46,8 @@ static void read_holds(const power *p, char *text, size_t bytes) {
 static int cuda_ordinal(const char *device) {
     int ordinal, length = 0;
     if (!strcmp(device, "cuda")) return 0;
-    return sscanf(device, "cuda:%4d%n", &ordinal, &length) == 1 && !device[length] && ordinal >= 0 ? ordinal : -1;
+    return sscanf(device, "cuda:%4d%n", &ordinal, &length) == 1 && !device[length] && ordinal >= 0 ? ordinal
+                                                                                                   : -1;
 }
 
 static int find_board(power *p, int ordinal) {
@@ -73,12 +75,14 @@ static void start_nvml(power *p, int ordinal) {
         p->nvml.device_name(p->board, f->name, sizeof f->name);
         if (p->nvml.power_limit && !p->nvml.power_limit(p->board, &limit)) f->limit_w = limit * 1e-3;
         if (p->nvml.clock_max && !p->nvml.clock_max(p->board, NVML_CLOCK_CORE, &core)) f->core_max_mhz = core;
-        if (p->nvml.clock_max && !p->nvml.clock_max(p->board, NVML_CLOCK_MEMORY, &memory)) f->memory_max_mhz = memory;
+        if (p->nvml.clock_max && !p->nvml.clock_max(p->board, NVML_CLOCK_MEMORY, &memory))
+            f->memory_max_mhz = memory;
         doing = "has no energy counter for this device";
         code = p->nvml.energy(p->board, &p->first_mj);
     }
     if (code) {
-        snprintf(f->reason, sizeof f->reason, "NVML %s: %s (error %d)", doing, p->nvml.error_text(code), code);
+        snprintf(f->reason, sizeof f->reason, "NVML %s: %s (error %d)", doing, p->nvml.error_text(code),
+                 code);
         return;
     }
     p->kind = POWER_NVML;
@@ -89,8 +93,8 @@ static openpi_status nvml_energy(power *p, double *joules, openpi_error *error) 
     unsigned long long now = 0;
     int code = p->nvml.energy(p->board, &now);
     if (code)
-        return report(error, OPENPI_SYSTEM, "%s: its energy can no longer be read: %s (error %d)", p->facts.name,
-                      p->nvml.error_text(code), code);
+        return report(error, OPENPI_SYSTEM, "%s: its energy can no longer be read: %s (error %d)",
+                      p->facts.name, p->nvml.error_text(code), code);
     *joules = (double)(now - p->first_mj) * 1e-3;
     return OPENPI_OK;
 }
@@ -141,8 +145,8 @@ static double cpu_mhz(void) {
 
 /* ---- the handle ------------------------------------------------------------------------------------ */
 
-openpi_status power_open_with(const char *device, const nvml *nvml, const char *nvml_why, const char *powercap, power **out,
-                              openpi_error *error) {
+openpi_status power_open_with(const char *device, const nvml *nvml, const char *nvml_why,
+                              const char *powercap, power **out, openpi_error *error) {
     const char *name = device ? device : "cpu";
     int ordinal = cuda_ordinal(name);
     power *p = calloc(1, sizeof *p);
@@ -150,7 +154,8 @@ openpi_status power_open_with(const char *device, const nvml *nvml, const char *
     p->cpu = !strcmp(name, "cpu");
     if (nvml) p->nvml = *nvml;
     if (p->cpu) start_rapl(p, powercap);
-    else if (ordinal < 0) snprintf(p->facts.reason, sizeof p->facts.reason, "no counter is known for device %.60s", name);
+    else if (ordinal < 0)
+        snprintf(p->facts.reason, sizeof p->facts.reason, "no counter is known for device %.60s", name);
     else if (nvml) start_nvml(p, ordinal);
     else snprintf(p->facts.reason, sizeof p->facts.reason, "%s", nvml_why);
     *out = p;

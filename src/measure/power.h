@@ -1,9 +1,11 @@
 /* Energy, power and clocks of a device while something runs on it.
  *
- * A GPU is asked through NVML (libnvidia-ml.so.1, opened at run time): its counter of all energy since the driver came up
- * counts the whole board. A CPU is asked through the kernel's RAPL counters, which count packages and their memory.
+ * A GPU is asked through NVML (libnvidia-ml.so.1, opened at run time): its counter of all energy since the
+ * driver came up counts the whole board. A CPU is asked through the kernel's RAPL counters, which count
+ * packages and their memory.
  *
- * Surprising: nothing to read is no error. power_open then gives a handle whose facts say why, and power_read gives zeros. */
+ * Surprising: nothing to read is no error. power_open then gives a handle whose facts say why, and power_read
+ * gives zeros. */
 #ifndef MEASURE_POWER_H
 #define MEASURE_POWER_H
 
@@ -43,8 +45,9 @@ openpi_status power_energy(power *power, double *joules, openpi_error *error);
 /* All but the energy, whose counter is not read: `energy_j` is 0. */
 void power_clocks(const power *power, power_reading *out);
 
-/* Tests: `nvml` instead of the machine's, with `nvml_why` where it is NULL; `powercap` instead of /sys/class/powercap. */
-openpi_status power_open_with(const char *device, const nvml *nvml, const char *nvml_why, const char *powercap, power **out,
-                              openpi_error *error);
+/* Tests: `nvml` instead of the machine's, with `nvml_why` where it is NULL; `powercap` instead of
+ * /sys/class/powercap. */
+openpi_status power_open_with(const char *device, const nvml *nvml, const char *nvml_why,
+                              const char *powercap, power **out, openpi_error *error);
 
 #endif

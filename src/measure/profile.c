@@ -94,8 +94,8 @@ profile_op profile_row(const openpi_session *s, int first, int ops, const bench_
     return row;
 }
 
-/* One row for the ops of every launch, in the plan's order; places[i]: the row of launch i. An op that no launch tells of
- * has a row too: its work is there, and its time is not. */
+/* One row for the ops of every launch, in the plan's order; places[i]: the row of launch i. An op that no
+ * launch tells of has a row too: its work is there, and its time is not. */
 static void make_rows(const timed *t, const bench_roofs *roofs, profile *out, int *places) {
     const openpi_session *s = t->session;
     int next = 0;
@@ -135,7 +135,8 @@ static double run_ms(const timed *t, const openpi_timing *timing) {
     return t->method == TIMED_REPLAY ? stages_ms(timing) : timing->device_ms;
 }
 
-static openpi_status one_pair(timed *t, workload_inputs *in, int run, int runs, samples *to, openpi_error *error) {
+static openpi_status one_pair(timed *t, workload_inputs *in, int run, int runs, samples *to,
+                              openpi_error *error) {
     openpi_timing plain = OPENPI_TIMING_INIT, timing = OPENPI_TIMING_INIT;
     double sum = 0;
     timed_switch(t, 0);
@@ -165,8 +166,9 @@ static openpi_status check_launches(const timed *t, openpi_error *error) {
             continue;
         }
         return report(error, OPENPI_SYSTEM,
-                      "launch %d of the timed recording computes %d operations from %d on, expected some from %d on of %d", i,
-                      l->ops, l->op, next, t->session->plan->count);
+                      "launch %d of the timed recording computes %d operations from %d on, expected some "
+                      "from %d on of %d",
+                      i, l->ops, l->op, next, t->session->plan->count);
     }
     return OPENPI_OK;
 }
@@ -185,12 +187,13 @@ static openpi_status take(const timed *t, int runs, profile *out, samples *to, o
     return OPENPI_OK;
 }
 
-static openpi_status measure(timed *t, const profile_options *o, const bench_roofs *roofs, workload_inputs *in, profile *out,
-                             samples *to, openpi_error *error) {
+static openpi_status measure(timed *t, const profile_options *o, const bench_roofs *roofs,
+                             workload_inputs *in, profile *out, samples *to, openpi_error *error) {
     TRY(check_launches(t, error));
     TRY(take(t, o->runs, out, to, error));
     for (int i = -o->warmup; i < o->runs; i++) {
-        if (!i && !o->warmup) TRY(workload_run(t->session, in, NULL, error)); /* the rows of the call must be there */
+        if (!i && !o->warmup)
+            TRY(workload_run(t->session, in, NULL, error)); /* the rows of the call must be there */
         if (!i) make_rows(t, roofs, out, to->places);
         TRY(one_pair(t, in, i, o->runs, to, error));
         uint64_t done = (uint64_t)(i + o->warmup + 1), total = (uint64_t)(o->runs + o->warmup);
@@ -224,8 +227,9 @@ openpi_status profile_run(openpi_session *s, const profile_options *o, const ben
     timed t = {0};
     *out = (profile){0};
     if (o->runs < 1 || o->warmup < 0)
-        return report(error, OPENPI_BAD_ARGUMENT, "profile: %d measured and %d warm-up runs, expected at least 1 and 0",
-                      o->runs, o->warmup);
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "profile: %d measured and %d warm-up runs, expected at least 1 and 0", o->runs,
+                      o->warmup);
     openpi_status status = workload_make(s, &o->call, &in, error);
     if (status == OPENPI_OK) status = timed_open(s, &t, error);
     if (status == OPENPI_OK) status = measure(&t, o, roofs, &in, out, &samples, error);
@@ -255,7 +259,8 @@ static void group_name(const profile_op *row, profile_by by, char *name, size_t 
     case PROFILE_BY_OP: snprintf(name, bytes, "%s", row->name); break;
     case PROFILE_BY_KIND: snprintf(name, bytes, "%s", row->kind); break;
     case PROFILE_BY_LAYER:
-        if (row->layer < 0) snprintf(name, bytes, "%s, %s", stage, row->ops > 1 ? "several layers" : "no layer");
+        if (row->layer < 0)
+            snprintf(name, bytes, "%s, %s", stage, row->ops > 1 ? "several layers" : "no layer");
         else snprintf(name, bytes, "%s layer %d", stage, row->layer);
         break;
     case PROFILE_BY_SHAPE: snprintf(name, bytes, "%s %s", row->kind, row->shape); break;

@@ -1,11 +1,11 @@
 /* Where a call's time goes, operation by operation, set against this machine's ceilings.
  *
- * Plain and timed calls (measure/timed.h) take turns, so that both see the same clocks and temperature. A time is the
- * median over the timed calls. What is handed on can be grouped by any of profile_by.
+ * Plain and timed calls (measure/timed.h) take turns, so that both see the same clocks and temperature. A
+ * time is the median over the timed calls. What is handed on can be grouped by any of profile_by.
  *
- * An op's floor is what it would take at the ceiling that binds it: FLOPs at the compute rate, or its weights at the
- * rate of reading memory. Surprising: activations do not count for the floor. A call's fit the caches, so counting them
- * would promise more time than a good kernel needs. */
+ * An op's floor is what it would take at the ceiling that binds it: FLOPs at the compute rate, or its weights
+ * at the rate of reading memory. Surprising: activations do not count for the floor. A call's fit the caches,
+ * so counting them would promise more time than a good kernel needs. */
 #ifndef MEASURE_PROFILE_H
 #define MEASURE_PROFILE_H
 
@@ -27,7 +27,7 @@ typedef struct profile_op {
     int step, layer;             /* -1 where there is none                                                */
     int first, ops;              /* place in the plan                                                     */
     int calls;                   /* launches                                                              */
-    char shape[48];              /* m x n x k of a product, heads x rows x keys of attention, rows x columns */
+    char shape[48]; /* m x n x k of a product, heads x rows x keys of attention, rows x columns */
     char kernel[96];             /* names of its launches                                                 */
     op_cost cost;
     double ms;                   /* p50                                                                   */
@@ -53,8 +53,8 @@ typedef struct profile {
 #define PROFILE_COVERAGE 0.02
 
 /* `roofs` may be NULL. profile_free in any case. */
-openpi_status profile_run(openpi_session *session, const profile_options *options, const bench_roofs *roofs, profile *out,
-                          openpi_error *error);
+openpi_status profile_run(openpi_session *session, const profile_options *options, const bench_roofs *roofs,
+                          profile *out, openpi_error *error);
 void profile_free(profile *profile);
 
 typedef enum profile_by {
@@ -68,10 +68,12 @@ typedef struct profile_group {
     double ms, floor_ms, memory_ms;        /* memory_ms: the part of the floor that memory binds          */
 } profile_group;
 
-/* Groups into `out`, room for profile->count; returns how many. Stages and steps stand in the plan's order, others by time. */
+/* Groups into `out`, room for profile->count; returns how many. Stages and steps stand in the plan's order,
+ * others by time. */
 int profile_groups(const profile *profile, profile_by by, profile_group *out);
 
-/* What `ops` ops of the session's plan from `first` on were in its newest call; without kernel, calls and time. */
+/* What `ops` ops of the session's plan from `first` on were in its newest call; without kernel, calls and
+ * time. */
 profile_op profile_row(const openpi_session *session, int first, int ops, const bench_roofs *roofs);
 
 #endif

@@ -1,5 +1,5 @@
-/* Which counters count: packages, and memory, which no package includes. "core" and "uncore" lie inside a package, "psys"
- * around it.
+/* Which counters count: packages, and memory, which no package includes. "core" and "uncore" lie inside a
+ * package, "psys" around it.
  *
  * The surprise: since 2020 only root may read them, unless the administrator says otherwise. */
 #include "measure/rapl.h"
@@ -35,7 +35,8 @@ static int add_zone(rapl *rapl, const char *folder, const char *name, char *why,
     if (rapl->count == RAPL_ZONES) return 0;
     if (snprintf(path, sizeof path, "%s/%s/max_energy_range_uj", folder, name) >= (int)sizeof path) return 0;
     if (read_number(path, &zone->range_uj)) zone->range_uj = 0;
-    if (snprintf(zone->path, sizeof zone->path, "%s/%s/energy_uj", folder, name) >= (int)sizeof zone->path) return 0;
+    if (snprintf(zone->path, sizeof zone->path, "%s/%s/energy_uj", folder, name) >= (int)sizeof zone->path)
+        return 0;
     errno = 0;
     if (read_number(zone->path, &zone->last_uj)) {
         snprintf(why, why_bytes, "%.200s: %s", zone->path, errno ? strerror(errno) : "not a number");

@@ -20,8 +20,8 @@ const char *timed_method_text(timed_method method) {
 
 /* ---- running -------------------------------------------------------------------------------------- */
 
-/* A launch on the host's clock ends where the next one begins. A device's own time of an op is laid at the end of the
- * wait for it. */
+/* A launch on the host's clock ends where the next one begins. A device's own time of an op is laid at the
+ * end of the wait for it. */
 static openpi_status run_ops(timed *t, double *stage_ms, openpi_error *error) {
     openpi_session *s = t->session;
     device *device = s->engine->device;
@@ -52,8 +52,9 @@ static openpi_status replay(timed *t, double *stage_ms, openpi_error *error) {
     }
     int count = device->backend->launches(device, t->recording, t->launches, t->capacity);
     if (count != t->count)
-        return report(error, OPENPI_SYSTEM, "the timed recording tells of %d launches, expected the %d that it began with",
-                      count, t->count);
+        return report(error, OPENPI_SYSTEM,
+                      "the timed recording tells of %d launches, expected the %d that it began with", count,
+                      t->count);
     return OPENPI_OK;
 }
 
@@ -73,7 +74,8 @@ static openpi_status record(timed *t, openpi_error *error) {
     openpi_session *s = t->session;
     device *device = s->engine->device;
     openpi_error why = OPENPI_ERROR_INIT;
-    openpi_status status = device->backend->record_timed(device, s->plan->ops, s->plan->count, s->work, &t->recording, &why);
+    openpi_status status =
+        device->backend->record_timed(device, s->plan->ops, s->plan->count, s->work, &t->recording, &why);
     if (status == OPENPI_OK) {
         t->method = TIMED_REPLAY;
         t->count = device->backend->launches(device, t->recording, NULL, 0);
@@ -92,12 +94,15 @@ openpi_status timed_open(openpi_session *s, timed *t, openpi_error *error) {
     if (s->kinds.recordings[CALL_ANY] && device->backend->record_timed) TRY(record(t, error));
     t->capacity = t->count;
     t->launches = calloc((size_t)t->count + 1, sizeof *t->launches);
-    if (!t->launches) return report_no_memory(error, (size_t)t->count * sizeof *t->launches, "the launches' times");
+    if (!t->launches)
+        return report_no_memory(error, (size_t)t->count * sizeof *t->launches, "the launches' times");
     for (int i = 0; i < t->count && !t->recording; i++) {
         t->launches[i] = (launch_record){.op = i, .ops = 1};
         snprintf(t->launches[i].kernel, sizeof t->launches[i].kernel, "%s", device->path);
     }
-    if (t->recording) t->session->engine->device->backend->launches(s->engine->device, t->recording, t->launches, t->capacity);
+    if (t->recording)
+        t->session->engine->device->backend->launches(s->engine->device, t->recording, t->launches,
+                                                      t->capacity);
     timed_switch(t, 1);
     return OPENPI_OK;
 }

@@ -2,8 +2,9 @@
  *
  *   timed_open -> any number of openpi_session_run, each followed by a look at `launches` -> timed_close
  *
- * A call's journey stays what it is; only the plan runs otherwise: as a timed recording where the device has such (an event
- * node behind every launch), else op by op. Surprising: on a CPU op by op is no stand-in, it is how a plan always runs. */
+ * A call's journey stays what it is; only the plan runs otherwise: as a timed recording where the device has
+ * such (an event node behind every launch), else op by op. Surprising: on a CPU op by op is no stand-in, it
+ * is how a plan always runs. */
 #ifndef MEASURE_TIMED_H
 #define MEASURE_TIMED_H
 

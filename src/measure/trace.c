@@ -35,7 +35,8 @@ static openpi_status read_power(recorder *r, trace_reading *to, double since_ms,
     TRY(power_read(r->power, &now, error));
     double at = clock_ms() - r->begin_ms, passed = at - since_ms;
     *to = (trace_reading){at, now.watts, now.core_mhz, now.memory_mhz};
-    if (to->watts <= 0 && now.energy_j > r->energy_j && passed > 0) to->watts = (now.energy_j - r->energy_j) / (passed * 1e-3);
+    if (to->watts <= 0 && now.energy_j > r->energy_j && passed > 0)
+        to->watts = (now.energy_j - r->energy_j) / (passed * 1e-3);
     r->energy_j = now.energy_j;
     return OPENPI_OK;
 }
@@ -46,7 +47,8 @@ static void add_span(trace_call *c, const char *name, double start, double end) 
     c->spans[c->span_count++] = (trace_span){name, start, end};
 }
 
-static openpi_status run_model(recorder *r, openpi_timing *prepared, openpi_timing *ran, double *finish, openpi_error *error) {
+static openpi_status run_model(recorder *r, openpi_timing *prepared, openpi_timing *ran, double *finish,
+                               openpi_error *error) {
     openpi_sample sample = OPENPI_SAMPLE_INIT;
     if (!r->request) {
         *finish = 0;
@@ -70,7 +72,8 @@ static openpi_status run_call(recorder *r, trace_call *c, openpi_error *error) {
     double end = clock_ms();
     if (!c) return OPENPI_OK;
     const timed *t = &r->timed;
-    double run = t->start_ms - begin, ran_to = t->end_ms - begin, uploaded = run - ran.stage_ms[OPENPI_STAGE_UPLOAD];
+    double run = t->start_ms - begin, ran_to = t->end_ms - begin,
+           uploaded = run - ran.stage_ms[OPENPI_STAGE_UPLOAD];
     c->start_ms = start - begin;
     c->end_ms = end - begin;
     if (r->request) {
@@ -82,14 +85,17 @@ static openpi_status run_call(recorder *r, trace_call *c, openpi_error *error) {
     add_span(c, "upload", uploaded > after ? uploaded : after, run);
     c->run = c->span_count;
     add_span(c, t->method == TIMED_REPLAY ? "replay" : "run", run, ran_to);
-    double last = r->request ? finish - begin : c->end_ms, download = last - ran.stage_ms[OPENPI_STAGE_DOWNLOAD];
+    double last = r->request ? finish - begin : c->end_ms,
+           download = last - ran.stage_ms[OPENPI_STAGE_DOWNLOAD];
     if (download < ran_to) download = ran_to;
     if (t->method == TIMED_REPLAY) add_span(c, "reading the event nodes", ran_to, download);
     add_span(c, "download", download, last);
     if (r->request) add_span(c, "actions", last, c->end_ms);
 
-    /* The host has waited for the last launch: that ends with the replay, and never does the first begin before it. */
-    double device_ms = t->method == TIMED_REPLAY && t->count ? ran_to - t->launches[t->count - 1].end_ms : run;
+    /* The host has waited for the last launch: that ends with the replay, and never does the first begin
+     * before it. */
+    double device_ms =
+        t->method == TIMED_REPLAY && t->count ? ran_to - t->launches[t->count - 1].end_ms : run;
     c->device_ms = device_ms > run ? device_ms : run;
     for (int i = 0; i < t->count; i++) {
         c->starts[i] = t->launches[i].start_ms;
@@ -104,14 +110,17 @@ static openpi_status describe_all(recorder *r, openpi_error *error) {
     const timed *t = &r->timed;
     trace *out = r->out;
     out->launches = calloc((size_t)t->count + 1, sizeof *out->launches);
-    if (!out->launches) return report_no_memory(error, (size_t)t->count * sizeof *out->launches, "the trace's launches");
+    if (!out->launches)
+        return report_no_memory(error, (size_t)t->count * sizeof *out->launches, "the trace's launches");
     for (int i = 0, first = 0; i < t->count; i++) {
         const launch_record *l = &t->launches[i];
         if (l->op < 0 || l->ops < 1 || l->op + l->ops > r->session->plan->count)
-            return report(error, OPENPI_SYSTEM, "launch %d computes %d operations from %d on, the plan has %d", i, l->ops,
-                          l->op, r->session->plan->count);
+            return report(error, OPENPI_SYSTEM,
+                          "launch %d computes %d operations from %d on, the plan has %d", i, l->ops, l->op,
+                          r->session->plan->count);
         profile_op what = profile_row(r->session, l->op, l->ops, NULL);
-        out->launches[i] = (trace_launch){*l, what, breakdown_group_name(breakdown_group_of_kind(what.kind)), 0, 0};
+        out->launches[i] =
+            (trace_launch){*l, what, breakdown_group_name(breakdown_group_of_kind(what.kind)), 0, 0};
         if (l->op != t->launches[first].op) first = i;
         out->launches[i].place = i - first + 1;
         for (int j = first; j <= i; j++) out->launches[j].places = i - first + 1;
@@ -153,11 +162,13 @@ static openpi_status take_calls(recorder *r, openpi_error *error) {
     trace *out = r->out;
     size_t n = (size_t)r->timed.count;
     out->calls = calloc((size_t)r->options->calls, sizeof *out->calls);
-    if (!out->calls) return report_no_memory(error, (size_t)r->options->calls * sizeof *out->calls, "the trace's calls");
+    if (!out->calls)
+        return report_no_memory(error, (size_t)r->options->calls * sizeof *out->calls, "the trace's calls");
     out->count = r->options->calls;
     for (int i = 0; i < out->count; i++) {
         out->calls[i].starts = malloc((2 * n + 1) * sizeof(double));
-        if (!out->calls[i].starts) return report_no_memory(error, (2 * n + 1) * sizeof(double), "a call of the trace");
+        if (!out->calls[i].starts)
+            return report_no_memory(error, (2 * n + 1) * sizeof(double), "a call of the trace");
         out->calls[i].ends = out->calls[i].starts + n;
     }
     return OPENPI_OK;
@@ -192,12 +203,14 @@ static openpi_status record(recorder *r, openpi_error *error) {
     return describe_all(r, error);
 }
 
-openpi_status trace_run(openpi_session *session, const trace_options *options, trace *out, openpi_error *error) {
+openpi_status trace_run(openpi_session *session, const trace_options *options, trace *out,
+                        openpi_error *error) {
     recorder r = {.session = session, .options = options, .out = out};
     *out = (trace){.count = 0};
     if (options->calls < 1 || options->warmup < 0)
-        return report(error, OPENPI_BAD_ARGUMENT, "trace: %d calls and %d warm-up calls, expected at least 1 and 0",
-                      options->calls, options->warmup);
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "trace: %d calls and %d warm-up calls, expected at least 1 and 0", options->calls,
+                      options->warmup);
     openpi_status status = record(&r, error);
     timed_close(&r.timed);
     workload_free(&r.inputs);

@@ -1,7 +1,9 @@
-/* Calls of a session on one time axis: what the host does, what every launch does, power and clocks in between.
+/* Calls of a session on one time axis: what the host does, what every launch does, power and clocks in
+ * between.
  *
- * Times are milliseconds of the host's clock since the trace began. Surprising: a device has a clock of its own. Its run is
- * laid so that it ends when the host's wait for it does, which is late by the few microseconds that waking up takes. */
+ * Times are milliseconds of the host's clock since the trace began. Surprising: a device has a clock of its
+ * own. Its run is laid so that it ends when the host's wait for it does, which is late by the few
+ * microseconds that waking up takes. */
 #ifndef MEASURE_TRACE_H
 #define MEASURE_TRACE_H
 
@@ -59,7 +61,8 @@ typedef struct trace_options {
 } trace_options;
 
 /* The session's batch is 1. trace_free in any case. */
-openpi_status trace_run(openpi_session *session, const trace_options *options, trace *out, openpi_error *error);
+openpi_status trace_run(openpi_session *session, const trace_options *options, trace *out,
+                        openpi_error *error);
 void trace_free(trace *trace);
 
 #endif

@@ -1,4 +1,5 @@
-/* Tuning a plan: its shapes, their candidates, the winners in place. One shape is tune_shape.c, the journal tune_journal.c. */
+/* Tuning a plan: its shapes, their candidates, the winners in place. One shape is tune_shape.c, the journal
+ * tune_journal.c. */
 #include "measure/tune.h"
 
 #include <math.h>
@@ -12,7 +13,7 @@
 
 enum { ROUNDS = 11, CONFIRM_ROUNDS = 15, STEPS = 10 };
 
-/* ---- shapes ----------------------------------------------------------------------------------------------- */
+/* ---- shapes ------------------------------------------------------------------------------------------- */
 
 static int calls_of(const tune_bench *b, const tuning_key *key) {
     int calls = 0;
@@ -25,7 +26,8 @@ static int calls_of(const tune_bench *b, const tuning_key *key) {
 
 /* Said when a step begins; `done` grows when it has ended. */
 static void show(const tune *t, const char *what) {
-    if (t->options.progress) t->options.progress(t->options.progress_user, what, (uint64_t)t->done, (uint64_t)t->expected);
+    if (t->options.progress)
+        t->options.progress(t->options.progress_user, what, (uint64_t)t->done, (uint64_t)t->expected);
 }
 
 static void show_plan(const tune_bench *b, const char *what) {
@@ -42,8 +44,8 @@ static openpi_status measure_shapes(tune_bench *b, openpi_error *error) {
         int ways = backend->candidates ? backend->candidates(b->device, &b->ops[i], NULL, 0) : 0;
         if (ways < 2 || tune_row_find(b->tune, &key)) continue;
         char what[80];
-        snprintf(what, sizeof what, "%.30s, %d ways, %d camera%s", b->ops[i].name ? b->ops[i].name : "", ways, b->cameras,
-                 b->cameras == 1 ? "" : "s");
+        snprintf(what, sizeof what, "%.30s, %d ways, %d camera%s", b->ops[i].name ? b->ops[i].name : "", ways,
+                 b->cameras, b->cameras == 1 ? "" : "s");
         show(b->tune, what);
         TRY(tune_measure_shape(b, i, &key, calls_of(b, &key), error));
         b->tune->done++;
@@ -51,7 +53,7 @@ static openpi_status measure_shapes(tune_bench *b, openpi_error *error) {
     return OPENPI_OK;
 }
 
-/* ---- in place --------------------------------------------------------------------------------------------- */
+/* ---- in place ----------------------------------------------------------------------------------------- */
 
 /* Ops of the row's shape go as `name` says; returns how many there are. */
 static int place(tune_bench *b, const tune_row *row, const char *name) {
@@ -66,9 +68,10 @@ static int place(tune_bench *b, const tune_row *row, const char *name) {
     return placed;
 }
 
-/* Two versions of the whole plan by turns; stage OPENPI_STAGES: the whole. *slower: rounds that the trial lost. */
-static openpi_status compare(tune_bench *b, const tune_run *base, const tune_run *trial, int stage, double *base_ms,
-                             double *trial_ms, int *slower, openpi_error *error) {
+/* Two versions of the whole plan by turns; stage OPENPI_STAGES: the whole. *slower: rounds that the trial
+ * lost. */
+static openpi_status compare(tune_bench *b, const tune_run *base, const tune_run *trial, int stage,
+                             double *base_ms, double *trial_ms, int *slower, openpi_error *error) {
     double times[2][64], stages[OPENPI_STAGES];
     int count = b->tune->options.confirm_rounds;
     *slower = 0;
@@ -95,7 +98,8 @@ static int next_pending(const tune_bench *b, int *count) {
     for (int i = 0; i < t->count; i++) {
         const tune_row *row = &t->rows[i];
         double saved = row->calls * (row->entry.heuristic_us - row->winner_us);
-        if (row->outcome != TUNE_PENDING || (row->entry.key.cameras && row->entry.key.cameras != b->cameras)) continue;
+        if (row->outcome != TUNE_PENDING || (row->entry.key.cameras && row->entry.key.cameras != b->cameras))
+            continue;
         int there = 0;
         for (int j = 0; j < b->session->plan->count && !there; j++) {
             tuning_key key = tune_key(b, &b->ops[j]);
@@ -168,9 +172,12 @@ static openpi_status note_pair(tune_bench *b, const tune_pair *pair, openpi_erro
 static openpi_status confirm(tune_bench *b, const tune_plan_shape *shape, openpi_error *error) {
     int count = b->session->plan->count;
     size_t bytes = (size_t)count * sizeof(op);
-    tune_run plain = {malloc(bytes), count, NULL}, base = {malloc(bytes), count, NULL}, trial = {NULL, 0, NULL};
-    openpi_status status = plain.ops && base.ops ? OPENPI_OK : report_no_memory(error, bytes, "tuning's plans");
-    /* Recordings keep the work block's address: it must be as large as any version needs before the first is made. */
+    tune_run plain = {malloc(bytes), count, NULL}, base = {malloc(bytes), count, NULL},
+             trial = {NULL, 0, NULL};
+    openpi_status status =
+        plain.ops && base.ops ? OPENPI_OK : report_no_memory(error, bytes, "tuning's plans");
+    /* Recordings keep the work block's address: it must be as large as any version needs before the first is
+     * made. */
     for (int i = 0; i < b->tune->count && status == OPENPI_OK; i++) {
         const tune_row *row = &b->tune->rows[i];
         if (row->outcome == TUNE_PENDING) place(b, row, row->winner);
@@ -184,7 +191,8 @@ static openpi_status confirm(tune_bench *b, const tune_plan_shape *shape, openpi
         status = tune_prepare(b, &plain, error);
     }
     for (int i = 0; i < b->tune->count; i++)
-        if (b->tune->rows[i].outcome == TUNE_CONFIRMED) place(b, &b->tune->rows[i], b->tune->rows[i].entry.choice);
+        if (b->tune->rows[i].outcome == TUNE_CONFIRMED)
+            place(b, &b->tune->rows[i], b->tune->rows[i].entry.choice);
     if (status == OPENPI_OK) {
         memcpy(base.ops, b->ops, bytes);
         status = tune_prepare(b, &base, error);
@@ -196,10 +204,12 @@ static openpi_status confirm(tune_bench *b, const tune_plan_shape *shape, openpi
                       .cameras = b->cameras,
                       .variant = b->session->plan->model->variant,
                       .rounds = b->tune->options.confirm_rounds};
-    for (int i = 0; i < count && status == OPENPI_OK; i++) pair.placed += base.ops[i].choice != plain.ops[i].choice;
+    for (int i = 0; i < count && status == OPENPI_OK; i++)
+        pair.placed += base.ops[i].choice != plain.ops[i].choice;
     show_plan(b, "the whole plan with and without the table");
     if (status == OPENPI_OK)
-        status = compare(b, &plain, &base, OPENPI_STAGES, &pair.before_ms, &pair.after_ms, &pair.slower, error);
+        status =
+            compare(b, &plain, &base, OPENPI_STAGES, &pair.before_ms, &pair.after_ms, &pair.slower, error);
     if (status == OPENPI_OK) status = note_pair(b, &pair, error);
     b->tune->done++;
     tune_forget(b, &plain);
@@ -210,7 +220,7 @@ static openpi_status confirm(tune_bench *b, const tune_plan_shape *shape, openpi
     return status;
 }
 
-/* ---- a plan ----------------------------------------------------------------------------------------------- */
+/* ---- a plan ------------------------------------------------------------------------------------------- */
 
 static openpi_status tune_cameras(tune_bench *b, const tune_plan_shape *shape, openpi_error *error) {
     const plan *p = b->session->plan;
@@ -226,7 +236,8 @@ static openpi_status tune_cameras(tune_bench *b, const tune_plan_shape *shape, o
     return confirm(b, shape, error);
 }
 
-/* Whether the plan is timed with so many cameras a sample: those asked for; of a batch the most of them alone. */
+/* Whether the plan is timed with so many cameras a sample: those asked for; of a batch the most of them
+ * alone. */
 static int runs_with(const tune_plan_shape *shape, int cameras) {
     for (int more = cameras + 1; more <= OPENPI_CAMERAS; more++)
         if (shape->batch > 1 && shape->cameras[more - 1]) return 0;
@@ -246,7 +257,8 @@ openpi_status tune_plan(tune *t, openpi_engine *engine, const tune_plan_shape *s
     b.cache_bytes = facts.cache_bytes;
     b.ops = calloc((size_t)b.session->plan->count, sizeof *b.ops);
     openpi_status status =
-        b.ops ? OPENPI_OK : report_no_memory(error, (size_t)b.session->plan->count * sizeof *b.ops, "tuning's plans");
+        b.ops ? OPENPI_OK
+              : report_no_memory(error, (size_t)b.session->plan->count * sizeof *b.ops, "tuning's plans");
     for (int cameras = OPENPI_CAMERAS; cameras >= 1 && status == OPENPI_OK; cameras--) {
         if (!runs_with(shape, cameras)) continue;
         b.cameras = cameras;
@@ -259,9 +271,10 @@ openpi_status tune_plan(tune *t, openpi_engine *engine, const tune_plan_shape *s
     return status;
 }
 
-/* ---- how much there is to do ------------------------------------------------------------------------------ */
+/* ---- how much there is to do -------------------------------------------------------------------------- */
 
-openpi_status tune_expect(tune *t, openpi_engine *engine, const tune_plan_shape *shapes, int count, openpi_error *error) {
+openpi_status tune_expect(tune *t, openpi_engine *engine, const tune_plan_shape *shapes, int count,
+                          openpi_error *error) {
     tuning_key *keys = NULL;
     int known = 0, room = 0;
     openpi_status status = OPENPI_OK;
@@ -272,7 +285,8 @@ openpi_status tune_expect(tune *t, openpi_engine *engine, const tune_plan_shape 
                             .max_prompt = shapes[i].max_prompt};
         openpi_session seen = {0};
         tune_bench b = {.tune = t, .session = &seen, .device = engine->device};
-        for (int cameras = 1; cameras <= OPENPI_CAMERAS; cameras++) t->expected += runs_with(&shapes[i], cameras) ? 2 : 0;
+        for (int cameras = 1; cameras <= OPENPI_CAMERAS; cameras++)
+            t->expected += runs_with(&shapes[i], cameras) ? 2 : 0;
         status = plan_create(engine->model, &shape, &seen.plan, error);
         for (int j = 0; status == OPENPI_OK && j < seen.plan->count * OPENPI_CAMERAS; j++) {
             const op *op = &seen.plan->ops[j / OPENPI_CAMERAS];
@@ -302,15 +316,16 @@ openpi_status tune_expect(tune *t, openpi_engine *engine, const tune_plan_shape 
     return status;
 }
 
-/* ---- the whole -------------------------------------------------------------------------------------------- */
+/* ---- the whole ---------------------------------------------------------------------------------------- */
 
 openpi_status tune_open(openpi_engine *engine, const tune_options *options, tune *out, openpi_error *error) {
-    *out = (tune){.options = *options, .machine = tuning_machine_of(engine->device, pool_threads(engine->pool))};
+    *out =
+        (tune){.options = *options, .machine = tuning_machine_of(engine->device, pool_threads(engine->pool))};
     if (out->options.rounds <= 0) out->options.rounds = ROUNDS;
     if (out->options.confirm_rounds <= 0) out->options.confirm_rounds = CONFIRM_ROUNDS;
     if (out->options.rounds > 64 || out->options.confirm_rounds > 64)
-        return report(error, OPENPI_BAD_ARGUMENT, "tune: %d and %d rounds, expected at most 64", out->options.rounds,
-                      out->options.confirm_rounds);
+        return report(error, OPENPI_BAD_ARGUMENT, "tune: %d and %d rounds, expected at most 64",
+                      out->options.rounds, out->options.confirm_rounds);
     if (out->options.steps <= 0) out->options.steps = STEPS;
     return tune_journal_read(out, error);
 }
@@ -336,7 +351,8 @@ void tune_close(tune *t) {
 }
 
 double tune_roof_ratio(const tune *t, const tune_row *row, double us) {
-    double tflops = row->entry.key.type == DTYPE_BF16 && t->roofs.bf16_tflops > 0 ? t->roofs.bf16_tflops : t->roofs.f32_tflops;
+    double tflops = row->entry.key.type == DTYPE_BF16 && t->roofs.bf16_tflops > 0 ? t->roofs.bf16_tflops
+                                                                                  : t->roofs.f32_tflops;
     if (tflops <= 0 || t->roofs.read_gbs <= 0 || us <= 0) return 0;
     double compute = row->flops / (tflops * 1e6), memory = row->bytes / (t->roofs.read_gbs * 1e3);
     return (compute > memory ? compute : memory) / us;
@@ -366,15 +382,18 @@ openpi_status tune_write(const tune *t, const char *name, FILE *file, openpi_err
     const tune_pair *slowed = tune_slowed(t);
     if (slowed)
         return report(error, OPENPI_BAD_INPUT,
-                      "%s: not written: with this table a call of %s, batch %d, horizon %d, prompt %d, %d camera%s takes %.4g "
-                      "ms, without it %.4g ms (slower in %d of %d rounds): tune again on a machine that does nothing else, "
+                      "%s: not written: with this table a call of %s, batch %d, horizon %d, prompt %d, %d "
+                      "camera%s takes %.4g "
+                      "ms, without it %.4g ms (slower in %d of %d rounds): tune again on a machine that does "
+                      "nothing else, "
                       "with --fresh",
-                      name, slowed->variant == OPENPI_PI05 ? "π0.5" : "π0", slowed->batch, slowed->horizon, slowed->max_prompt,
-                      slowed->cameras, slowed->cameras == 1 ? "" : "s", slowed->after_ms, slowed->before_ms, slowed->slower,
-                      slowed->rounds);
+                      name, slowed->variant == OPENPI_PI05 ? "π0.5" : "π0", slowed->batch, slowed->horizon,
+                      slowed->max_prompt, slowed->cameras, slowed->cameras == 1 ? "" : "s", slowed->after_ms,
+                      slowed->before_ms, slowed->slower, slowed->rounds);
     tuning table = {.machine = t->machine};
     openpi_status status = OPENPI_OK;
-    for (int i = 0; i < t->count && status == OPENPI_OK; i++) status = tuning_add(&table, &t->rows[i].entry, error);
+    for (int i = 0; i < t->count && status == OPENPI_OK; i++)
+        status = tuning_add(&table, &t->rows[i].entry, error);
     json_t *root = status == OPENPI_OK ? tuning_json(&table) : NULL;
     free(table.entries);
     if (status != OPENPI_OK) return status;

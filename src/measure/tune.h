@@ -1,13 +1,16 @@
-/* Tuning: every way to run every shape of a plan, timed; the winners tried inside the whole plan; the table of what stays.
+/* Tuning: every way to run every shape of a plan, timed; the winners tried inside the whole plan; the table
+ * of what stays.
  *
  *   tune_open -> tune_plan for every plan asked for -> tune_write -> tune_forget_journal -> tune_close
  *
- * A shape is timed where it stands in the plan: all layers that have it, one after the other, so that their weights come
- * from memory as they do in a call; where one op has few weights, the plan's largest op runs in between and its time is taken
- * off. Candidates take turns, medians count. Surprising: an isolated winner often loses in place, because it ends later on
- * some multiprocessors or starts later behind the kernel in front; such a winner is rejected and the log says so.
+ * A shape is timed where it stands in the plan: all layers that have it, one after the other, so that their
+ * weights come from memory as they do in a call; where one op has few weights, the plan's largest op runs in
+ * between and its time is taken off. Candidates take turns, medians count. Surprising: an isolated winner
+ * often loses in place, because it ends later on some multiprocessors or starts later behind the kernel in
+ * front; such a winner is rejected and the log says so.
  *
- * What has been measured goes to a journal at once, line by line; a run that was killed goes on behind its last line. */
+ * What has been measured goes to a journal at once, line by line; a run that was killed goes on behind its
+ * last line. */
 #ifndef MEASURE_TUNE_H
 #define MEASURE_TUNE_H
 
@@ -36,7 +39,8 @@ typedef struct tune_row {
     tune_outcome outcome;
     char winner[56];             /* in isolation                                                          */
     double winner_us;
-    double base_ms, trial_ms;    /* its stage inside the whole plan, without and with the winner; 0: not tried */
+    /* its stage inside the whole plan, without and with the winner; 0: not tried */
+    double base_ms, trial_ms;
     double flops, bytes;         /* of one op, with the rows it had                                       */
     int rows;
     double library_us;           /* cuBLASLt's plain product of the rows in use, n and k; 0: not measured  */
@@ -48,11 +52,12 @@ typedef struct tune_pair {
     openpi_variant variant;
     double before_ms, after_ms;  /* medians                                                               */
     int rounds, slower;          /* runs of each, by turns; rounds in which the table's run took longer   */
-    int placed;                  /* ops that go another way than the built-in rule's; 0: the same plan twice */
+    int placed;                  /* ops with another choice than the heuristic's; 0: the same plan twice */
 } tune_pair;
 
 typedef struct tune_options {
-    int rounds, confirm_rounds;  /* of every candidate that is not far off; of every pair of plans; 0: 11, 15 */
+    int rounds;                  /* of every candidate that is not far off; 0: 11                         */
+    int confirm_rounds;          /* of every pair of plans; 0: 15                                         */
     const char *journal;         /* file; NULL: none                                                      */
     int fresh;                   /* 1: what a journal holds is forgotten                                  */
     int library;                 /* 1: the vendor's library is timed too, where there is one              */
@@ -75,33 +80,36 @@ typedef struct tune {
     tune_pair *pairs;
     int pair_count, pair_capacity;
     int resumed;                 /* rows that came from the journal                                       */
-    int done, expected;          /* steps, for the progress: roofs, warm-ups, shapes, winners in place, checks */
+    int done, expected; /* steps, for the progress: roofs, warm-ups, shapes, winners in place, checks */
     char library[200];           /* which library, or why there is none                                   */
     device_roofs roofs;
 } tune;
 
 /* The machine is the engine's. */
-openpi_status tune_open(struct openpi_engine *engine, const tune_options *options, tune *out, openpi_error *error);
+openpi_status tune_open(struct openpi_engine *engine, const tune_options *options, tune *out,
+                        openpi_error *error);
 /* For tune_roof_ratio; takes about a second. */
 openpi_status tune_measure_roofs(tune *tune, struct openpi_engine *engine, openpi_error *error);
-/* Adds to `expected` the steps of these plans: warm-ups, checks, and the shapes that are not known yet, each once. What
- * winners there will be to try in place is known only when they are found; they are added then. */
+/* Adds to `expected` the steps of these plans: warm-ups, checks, and the shapes that are not known yet, each
+ * once. What winners there will be to try in place is known only when they are found; they are added then. */
 openpi_status tune_expect(tune *tune, struct openpi_engine *engine, const tune_plan_shape *shapes, int count,
                           openpi_error *error);
-/* Adds what the plan's shapes are and are not yet. The engine must be of the same machine; its own table is not used. */
-openpi_status tune_plan(tune *tune, struct openpi_engine *engine, const tune_plan_shape *shape, openpi_error *error);
-/* The plan that the table slows most beyond chance, NULL: none. Slower is: a longer median, and the table's run the longer
- * one in so many rounds that a fair coin would fall so in less than one case of a hundred. */
+/* Adds what the plan's shapes are and are not yet. The engine must be of the same machine; its own table is
+ * not used. */
+openpi_status tune_plan(tune *tune, struct openpi_engine *engine, const tune_plan_shape *shape,
+                        openpi_error *error);
+/* The plan that the table slows most beyond chance, NULL: none. Slower is: a longer median, and the table's
+ * run the longer one in so many rounds that a fair coin would fall so in less than one case of a hundred. */
 const tune_pair *tune_slowed(const tune *tune);
-/* Writes the table into an open file, which sentences call `name`; errors of writing stay in the file. Refuses a
- * table that slows a plan (tune_slowed): then nothing is written. */
+/* Writes the table into an open file, which sentences call `name`; errors of writing stay in the file.
+ * Refuses a table that slows a plan (tune_slowed): then nothing is written. */
 openpi_status tune_write(const tune *tune, const char *name, FILE *file, openpi_error *error);
 /* Removes the journal: the table is where it belongs. */
 void tune_forget_journal(const tune *tune);
 void tune_close(tune *tune);
 
-/* Operations of the session's plan whose shape its engine's table knows, and those with several ways whose shape it does not;
- * both 0 without a table. */
+/* Operations of the session's plan whose shape its engine's table knows, and those with several ways whose
+ * shape it does not; both 0 without a table. */
 void tune_coverage(const struct openpi_session *session, int *known, int *unknown);
 
 /* "heuristic", "pending", "confirmed", "rejected" */

@@ -1,6 +1,8 @@
-/* The journal of a tuning run: a head line that says which machine, then one line a row, the newest line of a shape counts.
+/* The journal of a tuning run: a head line that says which machine, then one line a row, the newest line of a
+ * shape counts.
  *
- * Lines are appended and flushed one by one; a last line that a kill cut short is left out when the file is read. */
+ * Lines are appended and flushed one by one; a last line that a kill cut short is left out when the file is
+ * read. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +38,7 @@ tune_row *tune_row_find(tune *t, const tuning_key *key) {
     return NULL;
 }
 
-/* ---- rows as JSON ----------------------------------------------------------------------------------------- */
+/* ---- rows as JSON ------------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;
@@ -48,7 +50,9 @@ static const struct {
 };
 enum { FIGURES = sizeof figures / sizeof *figures };
 
-static int put(json_t *object, const char *key, json_t *value) { return json_object_set_new(object, key, value); }
+static int put(json_t *object, const char *key, json_t *value) {
+    return json_object_set_new(object, key, value);
+}
 
 json_t *tune_row_json(const tune_row *row) {
     json_t *o = tuning_entry_json(&row->entry);
@@ -84,8 +88,9 @@ static openpi_status read_row(const json_t *o, const char *where, tune_row *row,
     for (int i = 0; i < TUNE_OUTCOMES; i++)
         if (outcome && !strcmp(outcome, tune_outcome_name((tune_outcome)i))) found = i;
     if (found == TUNE_OUTCOMES)
-        return report(error, OPENPI_BAD_FILE, "%s: \"outcome\" is %.40s, expected heuristic, pending, confirmed or rejected",
-                      where, outcome ? outcome : "absent");
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: \"outcome\" is %.40s, expected heuristic, pending, confirmed or rejected", where,
+                      outcome ? outcome : "absent");
     row->outcome = (tune_outcome)found;
     for (int i = 0; i < OPENPI_STAGES; i++)
         if (stage && !strcmp(stage, openpi_stage_name((openpi_stage)i))) row->stage = (openpi_stage)i;
@@ -98,7 +103,7 @@ static openpi_status read_row(const json_t *o, const char *where, tune_row *row,
     return OPENPI_OK;
 }
 
-/* ---- the file --------------------------------------------------------------------------------------------- */
+/* ---- the file ----------------------------------------------------------------------------------------- */
 
 static openpi_status append(const char *path, const char *mode, json_t *value, openpi_error *error) {
     char *text = value ? json_text(value, JSON_COMPACT) : NULL;
@@ -108,7 +113,8 @@ static openpi_status append(const char *path, const char *mode, json_t *value, o
     int failed = !file || fprintf(file, "%s\n", text) < 0;
     if (file && fclose(file)) failed = 1;
     free(text);
-    return failed ? report(error, OPENPI_SYSTEM, "%s: cannot be written: %s", path, strerror(errno)) : OPENPI_OK;
+    return failed ? report(error, OPENPI_SYSTEM, "%s: cannot be written: %s", path, strerror(errno))
+                  : OPENPI_OK;
 }
 
 openpi_status tune_journal_add(const tune *t, const tune_row *row, openpi_error *error) {
@@ -122,8 +128,8 @@ static openpi_status read_line(tune *t, const char *line, size_t bytes, int numb
     snprintf(where, sizeof where, "%.160s: line %d", t->options.journal, number);
     TRY(json_parse(line, bytes, where, &object, error));
     tuning *none = NULL;
-    openpi_status status =
-        number == 1 ? tuning_parse(object, where, &t->machine, &none, error) : read_row(object, where, &row, error);
+    openpi_status status = number == 1 ? tuning_parse(object, where, &t->machine, &none, error)
+                                       : read_row(object, where, &row, error);
     tuning_close(none);
     json_decref(object);
     if (status != OPENPI_OK || number == 1) return status;
@@ -145,7 +151,8 @@ openpi_status tune_journal_read(tune *t, openpi_error *error) {
         return append(t->options.journal, "w", tuning_json(&head), error);
     }
     TRY(file_read(t->options.journal, JOURNAL_LIMIT, &text, &bytes, error));
-    for (char *at = text, *end; status == OPENPI_OK && (end = memchr(at, '\n', bytes - (size_t)(at - text))); at = end + 1)
+    for (char *at = text, *end; status == OPENPI_OK && (end = memchr(at, '\n', bytes - (size_t)(at - text)));
+         at = end + 1)
         status = read_line(t, at, (size_t)(end - at), ++number, error);
     /* What a kill cut short goes, or the next line would be written behind it. */
     size_t whole = bytes;
@@ -154,9 +161,12 @@ openpi_status tune_journal_read(tune *t, openpi_error *error) {
         FILE *file = fopen(t->options.journal, "w");
         int failed = !file || fwrite(text, 1, whole, file) != whole;
         if (file && fclose(file)) failed = 1;
-        if (failed) status = report(error, OPENPI_SYSTEM, "%s: cannot be written: %s", t->options.journal, strerror(errno));
+        if (failed)
+            status = report(error, OPENPI_SYSTEM, "%s: cannot be written: %s", t->options.journal,
+                            strerror(errno));
         tuning head = {.machine = t->machine};
-        if (status == OPENPI_OK && !number) status = append(t->options.journal, "w", tuning_json(&head), error);
+        if (status == OPENPI_OK && !number)
+            status = append(t->options.journal, "w", tuning_json(&head), error);
     }
     free(text);
     t->resumed = t->count;

@@ -1,4 +1,5 @@
-/* Inside tuning: what tune.c (plans, winners in place) and tune_shape.c (the candidates of one shape) share. */
+/* Inside tuning: what tune.c (plans, winners in place) and tune_shape.c (the candidates of one shape) share.
+ */
 #ifndef MEASURE_TUNE_PARTS_H
 #define MEASURE_TUNE_PARTS_H
 
@@ -25,18 +26,21 @@ typedef struct tune_run {
     struct recording *recording; /* NULL: the device runs them one by one                                 */
 } tune_run;
 
-/* The work block becomes large enough for these ops. Recordings keep its address: this comes before the first of them. */
+/* The work block becomes large enough for these ops. Recordings keep its address: this comes before the first
+ * of them. */
 openpi_status tune_hold_work(tune_bench *b, const op *ops, int count, openpi_error *error);
 openpi_status tune_prepare(tune_bench *b, tune_run *r, openpi_error *error);
 void tune_forget(tune_bench *b, tune_run *r);
 /* stages may be NULL. */
-openpi_status tune_run_once(tune_bench *b, const tune_run *r, double *ms, double *stages, openpi_error *error);
+openpi_status tune_run_once(tune_bench *b, const tune_run *r, double *ms, double *stages,
+                            openpi_error *error);
 /* Sorts. */
 double tune_median(double *times, int count);
 
 /* The op's shape; cameras: where their number changes the rows in use or the keys, and sessions go by it. */
 tuning_key tune_key(const tune_bench *b, const op *op);
 /* Times every way of ops[index]'s shape, which `calls` ops of the plan have, and adds the row. */
-openpi_status tune_measure_shape(tune_bench *b, int index, const tuning_key *key, int calls, openpi_error *error);
+openpi_status tune_measure_shape(tune_bench *b, int index, const tuning_key *key, int calls,
+                                 openpi_error *error);
 
 #endif

@@ -9,10 +9,12 @@
 #include "measure/tune_parts.h"
 
 enum { INSTANCES = 36, PADDED = 8, SURVIVORS = 12 };
-static const double hopeless = 1.6, far_off = 1.3;       /* times the best so far: not timed again, not in the rounds */
-static const double gain = 0.01;                         /* a winner is this much faster than the rule's way, at least */
+/* Times the best so far: beyond `hopeless` a candidate is not timed again, beyond `far_off` not in the
+ * rounds. */
+static const double hopeless = 1.6, far_off = 1.3;
+static const double gain = 0.01;         /* a winner is this much faster than the rule's way, at least */
 
-/* ---- one run of some ops ---------------------------------------------------------------------------------- */
+/* ---- one run of some ops ------------------------------------------------------------------------------ */
 
 openpi_status tune_hold_work(tune_bench *b, const op *ops, int count, openpi_error *error) {
     const backend *backend = b->device->backend;
@@ -39,7 +41,8 @@ void tune_forget(tune_bench *b, tune_run *r) {
     r->recording = NULL;
 }
 
-openpi_status tune_run_once(tune_bench *b, const tune_run *r, double *ms, double *stages, openpi_error *error) {
+openpi_status tune_run_once(tune_bench *b, const tune_run *r, double *ms, double *stages,
+                            openpi_error *error) {
     double times[OPENPI_STAGES] = {0};
     const backend *backend = b->device->backend;
     TRY(r->recording ? backend->replay(b->device, r->recording, NULL, 0, NULL, times, error)
@@ -50,7 +53,7 @@ openpi_status tune_run_once(tune_bench *b, const tune_run *r, double *ms, double
     return OPENPI_OK;
 }
 
-/* ---- one shape -------------------------------------------------------------------------------------------- */
+/* ---- one shape ---------------------------------------------------------------------------------------- */
 
 typedef struct contender {
     int choice;
@@ -59,8 +62,8 @@ typedef struct contender {
     tune_run run;
 } contender;
 
-/* The ops that are timed together: all that have the shape and weights of their own, else one of them and the plan's
- * largest op by turns. */
+/* The ops that are timed together: all that have the shape and weights of their own, else one of them and the
+ * plan's largest op by turns. */
 typedef struct lineup {
     op ops[2 * INSTANCES];
     int count, instances, padded;
@@ -89,7 +92,8 @@ static int seen(const lineup *l, const void *weights) {
 
 tuning_key tune_key(const tune_bench *b, const op *op) {
     tuning_key key = tuning_key_of(op);
-    int varies = op->stage == OPENPI_STAGE_VISION || (op->stage == OPENPI_STAGE_PREFIX && op->kind != OP_EMBED_TEXT) ||
+    int varies = op->stage == OPENPI_STAGE_VISION ||
+                 (op->stage == OPENPI_STAGE_PREFIX && op->kind != OP_EMBED_TEXT) ||
                  op->kind == OP_CACHE_ATTENTION;
     key.cameras = varies && b->session->plan->shape.batch == 1 ? b->cameras : 0;
     return key;
@@ -111,7 +115,8 @@ static void line_up(const tune_bench *b, const tuning_key *key, lineup *l) {
     l->padded = bytes > 0 && bytes < (double)b->cache_bytes;
     if (!l->padded) return;
     for (int i = 0; i < p->count; i++)
-        if (costs_of_op(b->session, i).cost.weight_bytes > most) most = costs_of_op(b->session, i).cost.weight_bytes;
+        if (costs_of_op(b->session, i).cost.weight_bytes > most)
+            most = costs_of_op(b->session, i).cost.weight_bytes;
     for (int i = 0; i < p->count && pads < INSTANCES; i++)
         if (costs_of_op(b->session, i).cost.weight_bytes >= most) largest[pads++] = i;
     op first[INSTANCES];
@@ -140,8 +145,8 @@ static int by_best(const void *a, const void *b) {
 }
 
 /* First pass: one warm run and two that count. Returns how many are still in. */
-static openpi_status first_pass(tune_bench *b, lineup *l, const candidate *list, int count, contender *all, int *left,
-                                openpi_error *error) {
+static openpi_status first_pass(tune_bench *b, lineup *l, const candidate *list, int count, contender *all,
+                                int *left, openpi_error *error) {
     double best = 0;
     *left = 0;
     for (int i = 0; i < count; i++) {
@@ -166,7 +171,8 @@ static openpi_status first_pass(tune_bench *b, lineup *l, const candidate *list,
     return OPENPI_OK;
 }
 
-static openpi_status rounds(tune_bench *b, lineup *l, contender *all, int count, int times, openpi_error *error) {
+static openpi_status rounds(tune_bench *b, lineup *l, contender *all, int count, int times,
+                            openpi_error *error) {
     for (int round = 0; round < times; round++)
         for (int i = 0; i < count; i++) {
             if (all[i].choice > 0) choose(l, all[i].choice);
@@ -176,8 +182,8 @@ static openpi_status rounds(tune_bench *b, lineup *l, contender *all, int count,
 }
 
 /* Fills the row's entry; all has room for count + 1. */
-static openpi_status contest(tune_bench *b, lineup *l, const candidate *list, int count, contender *all, int *left, tune_row *row,
-                             openpi_error *error) {
+static openpi_status contest(tune_bench *b, lineup *l, const candidate *list, int count, contender *all,
+                             int *left, tune_row *row, openpi_error *error) {
     int times = b->tune->options.rounds, rule = -1;
     double padding = 0;
     TRY(first_pass(b, l, list, count, all, left, error));
@@ -233,13 +239,15 @@ static void time_library(tune_bench *b, tune_row *row) {
     openpi_error why = OPENPI_ERROR_INIT;
     int product = key->op == OP_NORM_LINEAR || key->op == OP_LINEAR_RESIDUAL || key->op == OP_NORM_QKV;
     if (!b->tune->options.library || !product || key->type != DTYPE_BF16 || !backend->library_product) return;
-    if (backend->library_product(b->device, row->rows, key->n, key->k, &row->library_us, b->tune->library, &why) != OPENPI_OK) {
+    if (backend->library_product(b->device, row->rows, key->n, key->k, &row->library_us, b->tune->library,
+                                 &why) != OPENPI_OK) {
         row->library_us = 0;
         snprintf(b->tune->library, sizeof b->tune->library, "%.199s", why.message);
     }
 }
 
-openpi_status tune_measure_shape(tune_bench *b, int index, const tuning_key *key, int calls, openpi_error *error) {
+openpi_status tune_measure_shape(tune_bench *b, int index, const tuning_key *key, int calls,
+                                 openpi_error *error) {
     static const size_t room = TUNING_CANDIDATES + 1;
     const op *op = &b->ops[index];
     call_cost cost = costs_of_op(b->session, index);
@@ -247,7 +255,8 @@ openpi_status tune_measure_shape(tune_bench *b, int index, const tuning_key *key
     contender *all = calloc(room, sizeof *all);
     lineup *l = malloc(sizeof *l);
     int left = 0;
-    openpi_status status = list && all && l ? OPENPI_OK : report_no_memory(error, room * sizeof *all, "tuning's candidates");
+    openpi_status status =
+        list && all && l ? OPENPI_OK : report_no_memory(error, room * sizeof *all, "tuning's candidates");
     tune_row row = {.entry = {.key = *key},
                     .stage = op->stage,
                     .calls = calls,

@@ -91,13 +91,16 @@ static openpi_status not_recorded(verify_walk *walk, const char *path, openpi_er
     char name[sizeof c.row.name];
     verify_name(path, name, sizeof name);
     case_begin(&c, walk, name);
-    case_end(&c, walk, report(error, OPENPI_BAD_ARGUMENT, "not recorded by tools/record-golden: verify it without --checkpoint"),
+    case_end(&c, walk,
+             report(error, OPENPI_BAD_ARGUMENT,
+                    "not recorded by tools/record-golden: verify it without --checkpoint"),
              error);
     return OPENPI_OK;
 }
 
 static openpi_status run_kind(verify_walk *walk, verify_kind kind, const char *path, openpi_error *error) {
-    if (kind == verify_model && (walk->options.checkpoint || verify_is_recorded(path))) kind = verify_recorded;
+    if (kind == verify_model && (walk->options.checkpoint || verify_is_recorded(path)))
+        kind = verify_recorded;
     if (kind != verify_recorded && walk->options.checkpoint) kind = not_recorded;
     return kind(walk, path, error);
 }
@@ -141,7 +144,8 @@ static openpi_status list_folder(const char *folder, names *out, openpi_error *e
     return status;
 }
 
-/* Every file of a MANIFEST that stands in this very folder is there: a golden that went missing is no case of its own. */
+/* Every file of a MANIFEST that stands in this very folder is there: a golden that went missing is no case of
+ * its own. */
 static openpi_status walk_manifest(verify_walk *walk, const char *folder, openpi_error *error) {
     verify_case c;
     int found;
@@ -177,24 +181,26 @@ static openpi_status walk_folder(verify_walk *walk, const char *folder, int dept
     return status;
 }
 
-openpi_status verify_path(const char *path, const verify_options *options, verify_each row, void *user, openpi_error *error) {
+openpi_status verify_path(const char *path, const verify_options *options, verify_each row, void *user,
+                          openpi_error *error) {
     verify_options none = VERIFY_OPTIONS_INIT;
-    openpi_error own = OPENPI_ERROR_INIT;                    /* rows quote it even where the caller wants none */
+    openpi_error own = OPENPI_ERROR_INIT; /* rows quote it even where the caller wants none */
     if (!error) error = &own;
     if (!path || !row) return report(error, OPENPI_BAD_ARGUMENT, "verify: %s is NULL", path ? "row" : "path");
     verify_walk walk = {.options = options ? *options : none, .each = row, .user = user};
     walk.every_dtype = !walk.options.dtype && walk.options.checkpoint;
     if (!walk.options.dtype) walk.options.dtype = OPENPI_F32;
     if (walk.options.dtype != OPENPI_F32 && walk.options.dtype != OPENPI_BF16)
-        return report(error, OPENPI_BAD_ARGUMENT, "verify: dtype is %d, expected f32 or bf16", (int)walk.options.dtype);
+        return report(error, OPENPI_BAD_ARGUMENT, "verify: dtype is %d, expected f32 or bf16",
+                      (int)walk.options.dtype);
     if (!file_exists(path)) return report(error, OPENPI_NOT_FOUND, "%s: no such file or folder", path);
     if (file_is_folder(path)) {
         TRY(walk_folder(&walk, path, 0, error));
         if (walk.rows) return OPENPI_OK;
-        return report(
-            error, OPENPI_NOT_FOUND,
-            "%s: no golden here: expected model/NAME.safetensors, a policy or lerobot folder, steps.json, or folders of such",
-            path);
+        return report(error, OPENPI_NOT_FOUND,
+                      "%s: no golden here: expected model/NAME.safetensors, a policy or lerobot folder, "
+                      "steps.json, or folders of such",
+                      path);
     }
     int known;
     verify_kind kind = file_kind(path, &known);
@@ -203,13 +209,15 @@ openpi_status verify_path(const char *path, const verify_options *options, verif
         if (!steps) return report_no_memory(error, strlen(path) + 1, "a path");
         const char *slash = strrchr(path, '/');
         snprintf(steps, strlen(path) + 1, "%.*ssteps.json", slash ? (int)(slash - path) + 1 : 0, path);
-        openpi_status status = file_exists(steps) ? verify_steps(&walk, steps, error)
-                                                  : report(error, OPENPI_NOT_FOUND, "%s: no steps.json beside it", path);
+        openpi_status status = file_exists(steps)
+                                   ? verify_steps(&walk, steps, error)
+                                   : report(error, OPENPI_NOT_FOUND, "%s: no steps.json beside it", path);
         free(steps);
         return status;
     }
     if (kind) return run_kind(&walk, kind, path, error);
     return report(error, OPENPI_BAD_ARGUMENT,
-                  "%s: no golden: expected model/NAME.safetensors, steps.json, encode.json, synth_hashes.json or a folder",
+                  "%s: no golden: expected model/NAME.safetensors, steps.json, encode.json, "
+                  "synth_hashes.json or a folder",
                   path);
 }

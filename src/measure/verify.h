@@ -1,8 +1,8 @@
 /* Runs golden files through the engine: how the project is tested and how a user checks a machine.
  *
- * A golden holds inputs, the checkpoint's recipe and what openpi (or LeRobot) computed from them; verify makes
- * the checkpoint, computes everything again and compares within the bounds of tests/golden/README.md. It hands
- * on one row a case.
+ * A golden holds inputs, the checkpoint's recipe and what openpi (or LeRobot) computed from them; verify
+ * makes the checkpoint, computes everything again and compares within the bounds of tests/golden/README.md.
+ * It hands on one row a case.
  *
  * Surprising: the default dtype is f32, not the engine's bf16: the bf16 bound cannot see every wrong mask. */
 #ifndef MEASURE_VERIFY_H
@@ -28,7 +28,8 @@ typedef struct verify_options {
     void (*on_policy)(void *user, openpi_policy *policy);
     void *hook_user;
 
-    /* Goldens that a user recorded (docs/verify.md): their weights, and what the policy level needs beside them. */
+    /* Goldens that a user recorded (docs/verify.md): their weights, and what the policy level needs beside
+     * them. */
     const char *checkpoint;      /* NULL: goldens of the project only                                     */
     const char *robot, *config;  /* NULL: the config that the golden names                                */
     const char *norm_stats;      /* NULL: the checkpoint's                                                */
@@ -54,12 +55,13 @@ typedef struct verify_row {
 
 typedef void (*verify_each)(void *user, const verify_row *row);
 
-/* `path`: a model/NAME.safetensors file, a golden that tools/record-golden wrote, a policy/NAME or lerobot/NAME folder, a
- * steps.json, encode.json or
- * synth_hashes.json, or a folder of such, walked in name order. `row` is called once a case, on this thread.
- * A case that cannot be read, or runs into an error, is a FAIL row that says so. Returns a failure only where
- * there is nothing to give rows for: `path` does not exist or holds no golden, options are bad, no memory to walk. */
-openpi_status verify_path(const char *path, const verify_options *options, verify_each row, void *user, openpi_error *error);
+/* `path`: a model/NAME.safetensors file, a golden that tools/record-golden wrote, a policy/NAME or
+ * lerobot/NAME folder, a steps.json, encode.json or synth_hashes.json, or a folder of such, walked in name
+ * order. `row` is called once a case, on this thread. A case that cannot be read, or runs into an error, is a
+ * FAIL row that says so. Returns a failure only where there is nothing to give rows for: `path` does not
+ * exist or holds no golden, options are bad, no memory to walk. */
+openpi_status verify_path(const char *path, const verify_options *options, verify_each row, void *user,
+                          openpi_error *error);
 
 /* "ok", "FAIL", "skipped" */
 const char *verify_result_text(verify_result result);

@@ -80,7 +80,7 @@ openpi_status case_close_later(verify_case *c, void (*close)(void *thing), void 
 
 void case_fail(verify_case *c, const char *format, ...) {
     if (c->row.result == VERIFY_FAIL) return;
-    openpi_error cut = OPENPI_ERROR_INIT;                    /* report cuts between characters and keeps one line */
+    openpi_error cut = OPENPI_ERROR_INIT; /* report cuts between characters and keeps one line */
     va_list list;
     va_start(list, format);
     char text[sizeof cut.message];
@@ -115,19 +115,24 @@ void case_actions(verify_case *c, const char *what, const distance *d, double bo
     c->row.bound_max = bound_max;
     c->row.bound_rms = bound_rms;
     if (!(d->max <= bound_max))
-        case_fail(c, "%s: element %" PRId64 " is off by %.2e, allowed %.2e", what, d->worst, d->max, bound_max);
-    if (bound_rms > 0 && !(rms <= bound_rms)) case_fail(c, "%s: rms %.2e, allowed %.2e", what, rms, bound_rms);
+        case_fail(c, "%s: element %" PRId64 " is off by %.2e, allowed %.2e", what, d->worst, d->max,
+                  bound_max);
+    if (bound_rms > 0 && !(rms <= bound_rms))
+        case_fail(c, "%s: rms %.2e, allowed %.2e", what, rms, bound_rms);
 }
 
-void case_same_i32(verify_case *c, const char *what, const int32_t *got, const int32_t *expected, int64_t count) {
+void case_same_i32(verify_case *c, const char *what, const int32_t *got, const int32_t *expected,
+                   int64_t count) {
     for (int64_t i = 0; i < count; i++)
         if (got[i] != expected[i]) {
-            case_fail(c, "%s: element %" PRId64 " is %d, expected %d", what, i, (int)got[i], (int)expected[i]);
+            case_fail(c, "%s: element %" PRId64 " is %d, expected %d", what, i, (int)got[i],
+                      (int)expected[i]);
             return;
         }
 }
 
-void case_same_u8(verify_case *c, const char *what, const uint8_t *got, const uint8_t *expected, int64_t count) {
+void case_same_u8(verify_case *c, const char *what, const uint8_t *got, const uint8_t *expected,
+                  int64_t count) {
     for (int64_t i = 0; i < count; i++)
         if (got[i] != expected[i]) {
             case_fail(c, "%s: element %" PRId64 " is %d, expected %d", what, i, got[i], expected[i]);
@@ -138,26 +143,30 @@ void case_same_u8(verify_case *c, const char *what, const uint8_t *got, const ui
 void case_same_f32(verify_case *c, const char *what, const float *got, const float *expected, int64_t count) {
     for (int64_t i = 0; i < count; i++)
         if (!(got[i] == expected[i])) {
-            case_fail(c, "%s: element %" PRId64 " is %.9g, expected %.9g", what, i, (double)got[i], (double)expected[i]);
+            case_fail(c, "%s: element %" PRId64 " is %.9g, expected %.9g", what, i, (double)got[i],
+                      (double)expected[i]);
             return;
         }
 }
 
-void case_near(verify_case *c, const char *what, const double *got, const double *expected, int64_t count, double bound) {
+void case_near(verify_case *c, const char *what, const double *got, const double *expected, int64_t count,
+               double bound) {
     for (int64_t i = 0; i < count; i++)
         if (!(fabs(got[i] - expected[i]) <= bound * fmax(1, fabs(expected[i])))) {
-            case_fail(c, "%s: element %" PRId64 " is %.17g, expected %.17g within %g", what, i, got[i], expected[i], bound);
+            case_fail(c, "%s: element %" PRId64 " is %.17g, expected %.17g within %g", what, i, got[i],
+                      expected[i], bound);
             return;
         }
 }
 
-void case_prompt(verify_case *c, const char *what, const int32_t *ids, int count, const int32_t *tokens, const uint8_t *mask,
-                 int length) {
+void case_prompt(verify_case *c, const char *what, const int32_t *ids, int count, const int32_t *tokens,
+                 const uint8_t *mask, int length) {
     int valid = 0;
     while (valid < length && mask[valid] == 1) valid++;
     for (int i = 0; i < length; i++) {
         if (mask[i] != (i < valid)) case_fail(c, "%s: the golden's mask has a hole at token %d", what, valid);
-        if (i >= valid && tokens[i]) case_fail(c, "%s: the golden's padding has id %d at %d", what, (int)tokens[i], i);
+        if (i >= valid && tokens[i])
+            case_fail(c, "%s: the golden's padding has id %d at %d", what, (int)tokens[i], i);
     }
     for (int i = 0; i < valid && i < count; i++)
         if (ids[i] != tokens[i]) {
@@ -184,19 +193,21 @@ static const char *kind_text(dtype type) {
 }
 
 /* The tensor's bytes in the case's memory, aligned. */
-static openpi_status golden_bytes(verify_case *c, const tensors *file, const char *name, dtype type, int rank, int64_t *shape,
-                                  void *out, openpi_error *error) {
+static openpi_status golden_bytes(verify_case *c, const tensors *file, const char *name, dtype type, int rank,
+                                  int64_t *shape, void *out, openpi_error *error) {
     const tensor *t = tensors_find(file, name);
     if (!t) return report(error, OPENPI_BAD_FILE, "tensor %s is missing from the golden", name);
     if (t->type != type)
-        return report(error, OPENPI_BAD_FILE, "%s: tensor %s is %s, expected %s", t->file, name, kind_text(t->type),
-                      kind_text(type));
+        return report(error, OPENPI_BAD_FILE, "%s: tensor %s is %s, expected %s", t->file, name,
+                      kind_text(t->type), kind_text(type));
     if (t->rank != rank)
-        return report(error, OPENPI_BAD_FILE, "%s: tensor %s has %d dimensions, expected %d", t->file, name, t->rank, rank);
+        return report(error, OPENPI_BAD_FILE, "%s: tensor %s has %d dimensions, expected %d", t->file, name,
+                      t->rank, rank);
     for (int i = 0; i < rank; i++) {
         if (shape[i] >= 0 && t->shape[i] != shape[i])
-            return report(error, OPENPI_BAD_FILE, "%s: dimension %d of tensor %s is %" PRId64 ", expected %" PRId64, t->file, i,
-                          name, t->shape[i], shape[i]);
+            return report(error, OPENPI_BAD_FILE,
+                          "%s: dimension %d of tensor %s is %" PRId64 ", expected %" PRId64, t->file, i, name,
+                          t->shape[i], shape[i]);
         shape[i] = t->shape[i];
     }
     void *data;
@@ -207,61 +218,66 @@ static openpi_status golden_bytes(verify_case *c, const tensors *file, const cha
     return OPENPI_OK;
 }
 
-openpi_status golden_f32(verify_case *c, const tensors *file, const char *name, int rank, int64_t *shape, float **out,
-                         openpi_error *error) {
+openpi_status golden_f32(verify_case *c, const tensors *file, const char *name, int rank, int64_t *shape,
+                         float **out, openpi_error *error) {
     return golden_bytes(c, file, name, DTYPE_F32, rank, shape, out, error);
 }
 
-openpi_status golden_f64(verify_case *c, const tensors *file, const char *name, int rank, int64_t *shape, double **out,
-                         openpi_error *error) {
+openpi_status golden_f64(verify_case *c, const tensors *file, const char *name, int rank, int64_t *shape,
+                         double **out, openpi_error *error) {
     return golden_bytes(c, file, name, DTYPE_F64, rank, shape, out, error);
 }
 
-openpi_status golden_i32(verify_case *c, const tensors *file, const char *name, int rank, int64_t *shape, int32_t **out,
-                         openpi_error *error) {
+openpi_status golden_i32(verify_case *c, const tensors *file, const char *name, int rank, int64_t *shape,
+                         int32_t **out, openpi_error *error) {
     return golden_bytes(c, file, name, DTYPE_I32, rank, shape, out, error);
 }
 
-openpi_status golden_u8(verify_case *c, const tensors *file, const char *name, int rank, int64_t *shape, uint8_t **out,
-                        openpi_error *error) {
+openpi_status golden_u8(verify_case *c, const tensors *file, const char *name, int rank, int64_t *shape,
+                        uint8_t **out, openpi_error *error) {
     return golden_bytes(c, file, name, DTYPE_U8, rank, shape, out, error);
 }
 
-openpi_status golden_json(verify_case *c, const tensors *file, const char *name, const char *key, json_t **out,
-                          openpi_error *error) {
+openpi_status golden_json(verify_case *c, const tensors *file, const char *name, const char *key,
+                          json_t **out, openpi_error *error) {
     const char *text = tensors_metadata(file, key);
     json_error_t where;
     *out = NULL;
     if (!text) return OPENPI_OK;
     json_t *value = json_loads(text, JSON_DECODE_ANY, &where);
-    if (!value) return report(error, OPENPI_BAD_FILE, "%s: metadata %s is no JSON: %s", name, key, where.text);
+    if (!value)
+        return report(error, OPENPI_BAD_FILE, "%s: metadata %s is no JSON: %s", name, key, where.text);
     TRY(case_close_later(c, close_json, value, error));
     *out = value;
     return OPENPI_OK;
 }
 
-openpi_status golden_integer(const tensors *file, const char *name, const char *key, int64_t low, int64_t high, int64_t absent,
-                             int64_t *out, openpi_error *error) {
+openpi_status golden_integer(const tensors *file, const char *name, const char *key, int64_t low,
+                             int64_t high, int64_t absent, int64_t *out, openpi_error *error) {
     const char *text = tensors_metadata(file, key);
     if (!text && absent >= low) {
         *out = absent;
         return OPENPI_OK;
     }
-    if (!text) return report(error, OPENPI_BAD_FILE, "%s: metadata %s is absent, expected an integer", name, key);
+    if (!text)
+        return report(error, OPENPI_BAD_FILE, "%s: metadata %s is absent, expected an integer", name, key);
     char *end;
     long long value = strtoll(text, &end, 10);
     if (end == text || *end || value < low || value > high)
-        return report(error, OPENPI_BAD_FILE, "%s: metadata %s is %s, expected an integer from %" PRId64 " to %" PRId64, name,
-                      key, text, low, high);
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: metadata %s is %s, expected an integer from %" PRId64 " to %" PRId64, name, key,
+                      text, low, high);
     *out = value;
     return OPENPI_OK;
 }
 
-openpi_status golden_boolean(const tensors *file, const char *name, const char *key, int absent, int *out, openpi_error *error) {
+openpi_status golden_boolean(const tensors *file, const char *name, const char *key, int absent, int *out,
+                             openpi_error *error) {
     const char *text = tensors_metadata(file, key);
     *out = text ? !strcmp(text, "true") : absent;
     if (text && !*out && strcmp(text, "false"))
-        return report(error, OPENPI_BAD_FILE, "%s: metadata %s is %s, expected true or false", name, key, text);
+        return report(error, OPENPI_BAD_FILE, "%s: metadata %s is %s, expected true or false", name, key,
+                      text);
     return OPENPI_OK;
 }
 
@@ -270,7 +286,8 @@ openpi_status case_json(verify_case *c, const char *path, json_t **out, openpi_e
     return case_close_later(c, close_json, *out, error);
 }
 
-openpi_status case_join(verify_case *c, const char *folder, const char *name, char **out, openpi_error *error) {
+openpi_status case_join(verify_case *c, const char *folder, const char *name, char **out,
+                        openpi_error *error) {
     char *path = file_join(folder, name);
     if (!path) return report_no_memory(error, strlen(folder) + strlen(name) + 2, "a path");
     *out = path;
@@ -303,8 +320,8 @@ static void close_session(void *thing) { openpi_session_close(thing); }
 static void close_policy(void *thing) { openpi_policy_close(thing); }
 static void close_request(void *thing) { openpi_request_close(thing); }
 
-static openpi_status open_engine(verify_case *c, const char *checkpoint, const openpi_synthetic *synthetic, openpi_engine **out,
-                                 openpi_error *error) {
+static openpi_status open_engine(verify_case *c, const char *checkpoint, const openpi_synthetic *synthetic,
+                                 openpi_engine **out, openpi_error *error) {
     const verify_options *v = c->options;
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
     options.device = v->device;
@@ -327,7 +344,8 @@ void case_on_engine(verify_case *c, const openpi_engine *engine) {
     snprintf(c->row.device, sizeof c->row.device, "%s/%.12s", info.device, info.path);
 }
 
-openpi_status case_engine(verify_case *c, const openpi_synthetic *synthetic, openpi_engine **out, openpi_error *error) {
+openpi_status case_engine(verify_case *c, const openpi_synthetic *synthetic, openpi_engine **out,
+                          openpi_error *error) {
     TRY(open_engine(c, NULL, synthetic, out, error));
     TRY(case_close_later(c, close_engine, *out, error));
     case_on_engine(c, *out);
@@ -341,8 +359,8 @@ openpi_status case_checkpoint(verify_case *c, openpi_engine **out, openpi_error 
     return OPENPI_OK;
 }
 
-openpi_status case_session(verify_case *c, openpi_engine *engine, int batch, int horizon, int steps, int max_prompt,
-                           openpi_session **out, openpi_error *error) {
+openpi_status case_session(verify_case *c, openpi_engine *engine, int batch, int horizon, int steps,
+                           int max_prompt, openpi_session **out, openpi_error *error) {
     openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
     options.batch = batch;
     options.horizon = horizon;
@@ -354,8 +372,8 @@ openpi_status case_session(verify_case *c, openpi_engine *engine, int batch, int
     return OPENPI_OK;
 }
 
-openpi_status case_policy(verify_case *c, const char *checkpoint, const openpi_policy_options *options, openpi_policy **policy,
-                          openpi_request **request, openpi_error *error) {
+openpi_status case_policy(verify_case *c, const char *checkpoint, const openpi_policy_options *options,
+                          openpi_policy **policy, openpi_request **request, openpi_error *error) {
     TRY(openpi_policy_open(checkpoint, options, policy, error));
     TRY(case_close_later(c, close_policy, *policy, error));
     if (c->options->on_policy) c->options->on_policy(c->options->hook_user, *policy);
@@ -367,7 +385,8 @@ openpi_status case_policy(verify_case *c, const char *checkpoint, const openpi_p
 
 uint64_t fnv1a64(const void *bytes, size_t count) { return hash_fnv1a64(HASH_FNV_START, bytes, count); }
 
-static openpi_status check_listed(verify_case *c, const char *root, const char *name, const char *hex, openpi_error *error) {
+static openpi_status check_listed(verify_case *c, const char *root, const char *name, const char *hex,
+                                  openpi_error *error) {
     char *path, found[17], piece[1 << 16];
     file_reader reader;
     uint64_t hash = HASH_FNV_START;
@@ -382,13 +401,14 @@ static openpi_status check_listed(verify_case *c, const char *root, const char *
     file_reader_close(&reader);
     if (status != OPENPI_OK) return status;
     snprintf(found, sizeof found, "%016" PRIx64, hash);
-    if (strcmp(found, hex)) case_fail(c, "%s differs from MANIFEST: FNV-1a64 %s, listed %s", name, found, hex);
+    if (strcmp(found, hex))
+        case_fail(c, "%s differs from MANIFEST: FNV-1a64 %s, listed %s", name, found, hex);
     return OPENPI_OK;
 }
 
 /* Every listed file that is `inside` (relative to root; "" for all) or below it. */
-static openpi_status check_manifest(verify_case *c, const char *root, const char *manifest, const char *inside,
-                                    openpi_error *error) {
+static openpi_status check_manifest(verify_case *c, const char *root, const char *manifest,
+                                    const char *inside, openpi_error *error) {
     char *text, *line, *rest;
     size_t bytes, length = strlen(inside);
     TRY(case_read(c, manifest, &text, &bytes, error));
@@ -396,7 +416,8 @@ static openpi_status check_manifest(verify_case *c, const char *root, const char
         rest = strchr(line, '\n');
         if (rest) *rest++ = 0;
         if (strlen(line) < 19 || line[16] != ' ' || line[17] != ' ')
-            return report(error, OPENPI_BAD_FILE, "%s: \"%.40s\", expected 16 hex digits, two spaces and a path", manifest, line);
+            return report(error, OPENPI_BAD_FILE,
+                          "%s: \"%.40s\", expected 16 hex digits, two spaces and a path", manifest, line);
         line[16] = 0;
         const char *name = line + 18;
         if (!length || (!strncmp(name, inside, length) && (!name[length] || name[length] == '/')))
@@ -420,7 +441,8 @@ openpi_status case_manifest(verify_case *c, const char *path, openpi_error *erro
         }
         TRY(case_join(c, root, "MANIFEST", &manifest, error));
         size_t cut = strlen(root);
-        if (file_exists(manifest)) return check_manifest(c, root, manifest, cut < end ? full + cut + 1 : "", error);
+        if (file_exists(manifest))
+            return check_manifest(c, root, manifest, cut < end ? full + cut + 1 : "", error);
     }
     return OPENPI_OK;
 }

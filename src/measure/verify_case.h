@@ -1,8 +1,8 @@
 /* What the kinds of golden share: a case with its row, its memory and its verdict.
  *
- * A case collects its first fault and goes on, so that its row still tells the distance of the actions. Faults are
- * looked for in the order of the pipeline: the first is where the computation left the truth. Memory of a case is
- * freed with it, so case code never cleans up. */
+ * A case collects its first fault and goes on, so that its row still tells the distance of the actions.
+ * Faults are looked for in the order of the pipeline: the first is where the computation left the truth.
+ * Memory of a case is freed with it, so case code never cleans up. */
 #ifndef MEASURE_VERIFY_CASE_H
 #define MEASURE_VERIFY_CASE_H
 
@@ -33,7 +33,8 @@ void case_end(verify_case *c, verify_walk *walk, openpi_status status, const ope
 
 /* Zeroed memory until case_end; NULL when there is none (report_no_memory is the caller's). */
 void *case_alloc(verify_case *c, size_t count, size_t size);
-openpi_status case_take(verify_case *c, size_t count, size_t size, void *out, openpi_error *error);   /* out: T **  */
+/* The same as a status; `out` is a T **. */
+openpi_status case_take(verify_case *c, size_t count, size_t size, void *out, openpi_error *error);
 
 /* The first fault of a case. */
 void case_fail(verify_case *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -55,14 +56,17 @@ void case_actions(verify_case *c, const char *what, const distance *d, double bo
 /* Exact comparisons; `what` names the tensor. Fails the case with index, found and expected. case_near:
  * within `bound`, and of what is larger than 1 within that part of it (a state of 1e6, where its std is 0).
  */
-void case_same_i32(verify_case *c, const char *what, const int32_t *got, const int32_t *expected, int64_t count);
-void case_same_u8(verify_case *c, const char *what, const uint8_t *got, const uint8_t *expected, int64_t count);
+void case_same_i32(verify_case *c, const char *what, const int32_t *got, const int32_t *expected,
+                   int64_t count);
+void case_same_u8(verify_case *c, const char *what, const uint8_t *got, const uint8_t *expected,
+                  int64_t count);
 void case_same_f32(verify_case *c, const char *what, const float *got, const float *expected, int64_t count);
-void case_near(verify_case *c, const char *what, const double *got, const double *expected, int64_t count, double bound);
+void case_near(verify_case *c, const char *what, const double *got, const double *expected, int64_t count,
+               double bound);
 
 /* The prepared prompt against a padded row of ids and its mask: [length] each. */
-void case_prompt(verify_case *c, const char *what, const int32_t *ids, int count, const int32_t *tokens, const uint8_t *mask,
-                 int length);
+void case_prompt(verify_case *c, const char *what, const int32_t *ids, int count, const int32_t *tokens,
+                 const uint8_t *mask, int length);
 
 /* ---- reading goldens ------------------------------------------------------------------------------- */
 
@@ -70,26 +74,29 @@ void case_prompt(verify_case *c, const char *what, const int32_t *ids, int count
 openpi_status case_open(verify_case *c, const char *path, tensors **out, openpi_error *error);
 
 /* A tensor of that type and shape (-1: any, filled in), in the case's memory. An absent one is an error. */
-openpi_status golden_f32(verify_case *c, const tensors *file, const char *name, int rank, int64_t *shape, float **out,
-                         openpi_error *error);
-openpi_status golden_f64(verify_case *c, const tensors *file, const char *name, int rank, int64_t *shape, double **out,
-                         openpi_error *error);
-openpi_status golden_i32(verify_case *c, const tensors *file, const char *name, int rank, int64_t *shape, int32_t **out,
-                         openpi_error *error);
-openpi_status golden_u8(verify_case *c, const tensors *file, const char *name, int rank, int64_t *shape, uint8_t **out,
-                        openpi_error *error);
+openpi_status golden_f32(verify_case *c, const tensors *file, const char *name, int rank, int64_t *shape,
+                         float **out, openpi_error *error);
+openpi_status golden_f64(verify_case *c, const tensors *file, const char *name, int rank, int64_t *shape,
+                         double **out, openpi_error *error);
+openpi_status golden_i32(verify_case *c, const tensors *file, const char *name, int rank, int64_t *shape,
+                         int32_t **out, openpi_error *error);
+openpi_status golden_u8(verify_case *c, const tensors *file, const char *name, int rank, int64_t *shape,
+                        uint8_t **out, openpi_error *error);
 
-/* Metadata: integers, booleans (0 or 1) and arrays of JSON text. Absent: `absent`, or an error where absent < low. */
-openpi_status golden_integer(const tensors *file, const char *name, const char *key, int64_t low, int64_t high, int64_t absent,
-                             int64_t *out, openpi_error *error);
-openpi_status golden_boolean(const tensors *file, const char *name, const char *key, int absent, int *out, openpi_error *error);
-openpi_status golden_json(verify_case *c, const tensors *file, const char *name, const char *key, json_t **out,
-                          openpi_error *error);
+/* Metadata: integers, booleans (0 or 1) and arrays of JSON text. Absent: `absent`, or an error where absent <
+ * low. */
+openpi_status golden_integer(const tensors *file, const char *name, const char *key, int64_t low,
+                             int64_t high, int64_t absent, int64_t *out, openpi_error *error);
+openpi_status golden_boolean(const tensors *file, const char *name, const char *key, int absent, int *out,
+                             openpi_error *error);
+openpi_status golden_json(verify_case *c, const tensors *file, const char *name, const char *key,
+                          json_t **out, openpi_error *error);
 
 /* A JSON file until case_end. */
 openpi_status case_json(verify_case *c, const char *path, json_t **out, openpi_error *error);
 /* "folder/name" in the case's memory. */
-openpi_status case_join(verify_case *c, const char *folder, const char *name, char **out, openpi_error *error);
+openpi_status case_join(verify_case *c, const char *folder, const char *name, char **out,
+                        openpi_error *error);
 /* The file's whole bytes in the case's memory. */
 openpi_status case_read(verify_case *c, const char *path, char **data, size_t *bytes, openpi_error *error);
 
@@ -98,16 +105,18 @@ openpi_status case_tokenizer(verify_case *c, const char *folder, char **out, ope
 
 /* ---- running --------------------------------------------------------------------------------------- */
 
-/* Opens an engine on a synthetic checkpoint as the options say, and a session; hooks are called. Closed by case_end. */
-openpi_status case_engine(verify_case *c, const openpi_synthetic *synthetic, openpi_engine **out, openpi_error *error);
+/* Opens an engine on a synthetic checkpoint as the options say, and a session; hooks are called. Closed by
+ * case_end. */
+openpi_status case_engine(verify_case *c, const openpi_synthetic *synthetic, openpi_engine **out,
+                          openpi_error *error);
 /* The same on options->checkpoint. The caller closes it. */
 openpi_status case_checkpoint(verify_case *c, openpi_engine **out, openpi_error *error);
 /* The row tells the engine's device. */
 void case_on_engine(verify_case *c, const openpi_engine *engine);
-openpi_status case_session(verify_case *c, openpi_engine *engine, int batch, int horizon, int steps, int max_prompt,
-                           openpi_session **out, openpi_error *error);
-openpi_status case_policy(verify_case *c, const char *checkpoint, const openpi_policy_options *options, openpi_policy **policy,
-                          openpi_request **request, openpi_error *error);
+openpi_status case_session(verify_case *c, openpi_engine *engine, int batch, int horizon, int steps,
+                           int max_prompt, openpi_session **out, openpi_error *error);
+openpi_status case_policy(verify_case *c, const char *checkpoint, const openpi_policy_options *options,
+                          openpi_policy **policy, openpi_request **request, openpi_error *error);
 /* Calls close(thing) at case_end, last first. Closes at once where there is no memory. */
 openpi_status case_close_later(verify_case *c, void (*close)(void *thing), void *thing, openpi_error *error);
 
@@ -115,8 +124,8 @@ openpi_status case_close_later(verify_case *c, void (*close)(void *thing), void 
 
 uint64_t fnv1a64(const void *bytes, size_t count);
 
-/* Where `path` (a file or folder), or one of two folders above it, has a MANIFEST ("16 hex digits, two spaces, path" a
- * line): every file of it at or below `path` must be there and have that FNV-1a64. */
+/* Where `path` (a file or folder), or one of two folders above it, has a MANIFEST ("16 hex digits, two
+ * spaces, path" a line): every file of it at or below `path` must be there and have that FNV-1a64. */
 openpi_status case_manifest(verify_case *c, const char *path, openpi_error *error);
 
 /* A model golden's pictures and state against the generator that its metadata's input_seed names.
@@ -126,13 +135,14 @@ openpi_status case_generated(verify_case *c, uint64_t input_seed, int batch, con
 
 /* ---- kinds ----------------------------------------------------------------------------------------- */
 
-openpi_status verify_model(verify_walk *walk, const char *path, openpi_error *error);          /* NAME.safetensors    */
+openpi_status verify_model(verify_walk *walk, const char *path, openpi_error *error); /* NAME.safetensors */
 openpi_status verify_policy(verify_walk *walk, const char *folder, openpi_error *error);
-openpi_status verify_steps(verify_walk *walk, const char *path, openpi_error *error);          /* steps.json          */
-openpi_status verify_hashes(verify_walk *walk, const char *path, openpi_error *error);         /* synth_hashes.json   */
-openpi_status verify_encode(verify_walk *walk, const char *path, openpi_error *error);         /* lerobot/encode.json */
+openpi_status verify_steps(verify_walk *walk, const char *path, openpi_error *error);  /* steps.json  */
+openpi_status verify_hashes(verify_walk *walk, const char *path, openpi_error *error); /* synth_hashes.json */
+openpi_status verify_encode(verify_walk *walk, const char *path,
+                            openpi_error *error); /* lerobot/encode.json */
 openpi_status verify_lerobot(verify_walk *walk, const char *folder, openpi_error *error);
-openpi_status verify_recorded(verify_walk *walk, const char *path, openpi_error *error);       /* a user's own        */
+openpi_status verify_recorded(verify_walk *walk, const char *path, openpi_error *error); /* a user's own */
 /* 1: a safetensors file whose metadata say that tools/record-golden wrote it. */
 int verify_is_recorded(const char *path);
 

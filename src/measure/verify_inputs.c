@@ -1,9 +1,9 @@
-/* Where a model golden's pictures and state came from: a seeded generator, so that a changed byte is found even where
- * the actions cannot feel it.
+/* Where a model golden's pictures and state came from: a seeded generator, so that a changed byte is found
+ * even where the actions cannot feel it.
  *
- * The goldens' inputs were drawn with PCG64 XSL-RR (O'Neill 2014) seeded through a hash of input_seed: bounded integers
- * by multiply-and-reject (Lemire 2019) on halves of the output, uniforms from its upper 53 bits. Order of the draws:
- *   blocks   integers 0 … 199, [batch][3][15][15][3], each spread over 16 × 16 pixels
+ * The goldens' inputs were drawn with PCG64 XSL-RR (O'Neill 2014) seeded through a hash of input_seed:
+ * bounded integers by multiply-and-reject (Lemire 2019) on halves of the output, uniforms from its upper 53
+ * bits. Order of the draws: blocks   integers 0 … 199, [batch][3][15][15][3], each spread over 16 × 16 pixels
  *   grain    integers 0 … 9, [batch][3][224][224][3]
  *   state    uniform -1 … 1, [batch][32]
  * pixel = block + 30·y/224 + 15·x/224 + grain; pictures behind a mask are black. */
@@ -110,7 +110,8 @@ static uint32_t draw32(generator *g) {
 static uint32_t draw_below(generator *g, uint32_t count) {
     uint64_t m = (uint64_t)draw32(g) * count;
     if ((uint32_t)m < count)
-        for (uint32_t least = (UINT32_MAX - (count - 1)) % count; (uint32_t)m < least;) m = (uint64_t)draw32(g) * count;
+        for (uint32_t least = (UINT32_MAX - (count - 1)) % count; (uint32_t)m < least;)
+            m = (uint64_t)draw32(g) * count;
     return (uint32_t)(m >> 32);
 }
 
@@ -140,8 +141,8 @@ openpi_status case_generated(verify_case *c, uint64_t input_seed, int batch, con
     for (int i = 0; i < batch * OPENPI_ACTION_DIM; i++) {
         float expected = (float)(-1.0 + 2.0 * draw_uniform(&g));
         if (state[i] == expected) continue;
-        case_fail(c, "in.state: element %d is %.9g, the generator of input_seed %" PRIu64 " gives %.9g", i, (double)state[i],
-                  input_seed, (double)expected);
+        case_fail(c, "in.state: element %d is %.9g, the generator of input_seed %" PRIu64 " gives %.9g", i,
+                  (double)state[i], input_seed, (double)expected);
         return OPENPI_OK;
     }
     return OPENPI_OK;

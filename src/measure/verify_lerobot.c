@@ -3,7 +3,8 @@
  *   with a model      pictures, state, prompt -> prepared sample -> chunk -> actions, one observation a file
  *   pipelines alone   state and prompt -> prepared sample; chunk -> actions; relative actions both ways
  *
- * All processors are exact in LeRobot's fp32; pictures within 2e-6, the chunk within 2e-4 (tests/golden/README.md). */
+ * All processors are exact in LeRobot's fp32; pictures within 2e-6, the chunk within 2e-4
+ * (tests/golden/README.md). */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -33,7 +34,8 @@ typedef struct golden_lerobot {
 /* ---- opening ---------------------------------------------------------------------------------------- */
 
 /* The option's tokenizer, or that of the sibling pi05; NULL where the checkpoint has its own. */
-static openpi_status find_tokenizer(verify_case *c, const char *folder, const char *checkpoint, char **out, openpi_error *error) {
+static openpi_status find_tokenizer(verify_case *c, const char *folder, const char *checkpoint, char **out,
+                                    openpi_error *error) {
     char *own;
     *out = NULL;
     TRY(case_join(c, checkpoint, "tokenizer", &own, error));
@@ -50,7 +52,8 @@ static openpi_status open_golden(verify_case *c, golden_lerobot *g, openpi_error
     TRY(case_manifest(c, g->folder, error));
     TRY(case_open(c, g->path, &g->file, error));
     TRY(golden_json(c, g->file, g->path, "case", &g->about, error));
-    if (!json_is_object(g->about)) return report(error, OPENPI_BAD_FILE, "%s: metadata case is no object", g->path);
+    if (!json_is_object(g->about))
+        return report(error, OPENPI_BAD_FILE, "%s: metadata case is no object", g->path);
     TRY(case_join(c, g->folder, "checkpoint", &checkpoint, error));
     TRY(find_tokenizer(c, g->folder, checkpoint, &tokenizer, error));
     options.tokenizer = tokenizer;
@@ -64,14 +67,19 @@ static openpi_status open_golden(verify_case *c, golden_lerobot *g, openpi_error
 
 /* ---- one observation -------------------------------------------------------------------------------- */
 
-static openpi_status prepare(golden_lerobot *g, const openpi_image *images, int count, const float *state, const json_t *task,
-                             openpi_error *error) {
+static openpi_status prepare(golden_lerobot *g, const openpi_image *images, int count, const float *state,
+                             const json_t *task, openpi_error *error) {
     double wide[DIMS];
-    if (!json_is_string(task)) return report(error, OPENPI_BAD_FILE, "%s: a task of metadata case is no string", g->path);
+    if (!json_is_string(task))
+        return report(error, OPENPI_BAD_FILE, "%s: a task of metadata case is no string", g->path);
     for (int64_t i = 0; i < g->n; i++) wide[i] = (double)state[i];
-    openpi_observation observation = {.size = sizeof observation, .images = images, .image_count = count,
-                                      .state = wide, .state_length = (int)g->n,
-                                      .prompt = json_string_value(task), .prompt_length = json_string_length(task)};
+    openpi_observation observation = {.size = sizeof observation,
+                                      .images = images,
+                                      .image_count = count,
+                                      .state = wide,
+                                      .state_length = (int)g->n,
+                                      .prompt = json_string_value(task),
+                                      .prompt_length = json_string_length(task)};
     TRY(openpi_request_prepare(g->request, &observation, NULL, error));
     return openpi_request_sample(g->request, &g->sample, error);
 }
@@ -93,7 +101,8 @@ static void compare_prompt(verify_case *c, const golden_lerobot *g, const float 
 }
 
 /* The file's pictures, in.image.CAMERA, as a caller would name them. */
-static openpi_status read_images(verify_case *c, const golden_lerobot *g, openpi_image *images, int *count, openpi_error *error) {
+static openpi_status read_images(verify_case *c, const golden_lerobot *g, openpi_image *images, int *count,
+                                 openpi_error *error) {
     static const char lead[] = "in.image.";
     *count = 0;
     for (int i = 0; i < tensors_count(g->file); i++) {
@@ -102,9 +111,11 @@ static openpi_status read_images(verify_case *c, const golden_lerobot *g, openpi
         float *floats;
         uint8_t *bytes;
         if (strncmp(t->name, lead, sizeof lead - 1)) continue;
-        if (*count == OPENPI_CAMERAS) return report(error, OPENPI_BAD_FILE, "%s: more than %d pictures", g->path, OPENPI_CAMERAS);
+        if (*count == OPENPI_CAMERAS)
+            return report(error, OPENPI_BAD_FILE, "%s: more than %d pictures", g->path, OPENPI_CAMERAS);
         openpi_image *image = &images[*count];
-        *image = (openpi_image){.size = sizeof *image, .name = t->name + sizeof lead - 1, .layout = OPENPI_HWC};
+        *image =
+            (openpi_image){.size = sizeof *image, .name = t->name + sizeof lead - 1, .layout = OPENPI_HWC};
         if (t->type == DTYPE_U8) {
             TRY(golden_u8(c, g->file, t->name, 3, shape, &bytes, error));
             image->data = bytes;
@@ -122,8 +133,8 @@ static openpi_status read_images(verify_case *c, const golden_lerobot *g, openpi
 }
 
 /* One prepared picture (HWC) against rows of the golden's (CHW). */
-static void compare_image(verify_case *c, const char *what, const float *got, const float *expected, const int32_t *rows,
-                          int64_t count) {
+static void compare_image(verify_case *c, const char *what, const float *got, const float *expected,
+                          const int32_t *rows, int64_t count) {
     distance d = {0};
     for (int64_t channel = 0; channel < 3; channel++)
         for (int64_t r = 0; r < count; r++)
@@ -132,7 +143,8 @@ static void compare_image(verify_case *c, const char *what, const float *got, co
                 double value = got ? (double)got[(y * SIDE + x) * 3 + channel] : -1;
                 distance_add(&d, value, (double)expected[(channel * count + r) * SIDE + x]);
             }
-    if (!(d.max <= (got ? 2e-6 : 0))) case_fail(c, "%s: element %" PRId64 " is off by %.2e, allowed 2e-6", what, d.worst, d.max);
+    if (!(d.max <= (got ? 2e-6 : 0)))
+        case_fail(c, "%s: element %" PRId64 " is off by %.2e, allowed 2e-6", what, d.worst, d.max);
 }
 
 static openpi_status compare_images(verify_case *c, const golden_lerobot *g, openpi_error *error) {
@@ -147,15 +159,16 @@ static openpi_status compare_images(verify_case *c, const golden_lerobot *g, ope
     TRY(golden_f32(c, g->file, "images", 4, SHAPE(OPENPI_CAMERAS, 3, rows[0], SIDE), &images, error));
     for (int64_t r = 0; r < rows[0]; r++)
         if (at[r] < 0 || at[r] >= SIDE)
-            return report(error, OPENPI_BAD_FILE, "%s: image_rows[%d] is %d, expected 0 to %d", g->path, (int)r, (int)at[r],
-                          SIDE - 1);
+            return report(error, OPENPI_BAD_FILE, "%s: image_rows[%d] is %d, expected 0 to %d", g->path,
+                          (int)r, (int)at[r], SIDE - 1);
     case_same_u8(c, "image_mask", s->image_mask, mask, OPENPI_CAMERAS);
     if (s->pixels != OPENPI_PIXELS_F32) {
         case_fail(c, "images: bytes, expected floats");
         return OPENPI_OK;
     }
     for (int i = 0; i < OPENPI_CAMERAS; i++)
-        compare_image(c, names[i], s->image_mask[i] ? s->images[i] : NULL, images + i * 3 * rows[0] * SIDE, at, rows[0]);
+        compare_image(c, names[i], s->image_mask[i] ? s->images[i] : NULL, images + i * 3 * rows[0] * SIDE,
+                      at, rows[0]);
     if (!tensors_find(g->file, "image0")) return OPENPI_OK;
     TRY(golden_f32(c, g->file, "image0", 3, SHAPE(3, SIDE, SIDE), &whole, error));
     compare_image(c, "image0", s->image_mask[0] ? s->images[0] : NULL, whole, NULL, SIDE);
@@ -165,8 +178,8 @@ static openpi_status compare_images(verify_case *c, const golden_lerobot *g, ope
 /* ---- with a model ----------------------------------------------------------------------------------- */
 
 /* chunk [H][32] -> actions [H][a] in LeRobot's fp32. */
-static openpi_status finish(verify_case *c, const golden_lerobot *g, const float *chunk, int64_t H, float **out,
-                            openpi_error *error) {
+static openpi_status finish(verify_case *c, const golden_lerobot *g, const float *chunk, int64_t H,
+                            float **out, openpi_error *error) {
     double *wide;
     TRY(case_take(c, (size_t)(H * DIMS), sizeof *wide, &wide, error));
     TRY(case_take(c, (size_t)(H * g->a), sizeof **out, out, error));
@@ -184,8 +197,8 @@ static openpi_status slopes(verify_case *c, const golden_lerobot *g, double *slo
     return OPENPI_OK;
 }
 
-static openpi_status compare_actions(verify_case *c, const golden_lerobot *g, const float *chunk, const float *expected,
-                                     int64_t H, openpi_error *error) {
+static openpi_status compare_actions(verify_case *c, const golden_lerobot *g, const float *chunk,
+                                     const float *expected, int64_t H, openpi_error *error) {
     float *actions, *model, *normalized, *finished;
     double slope[DIMS];
     int f32 = c->options->dtype == OPENPI_F32;
@@ -196,7 +209,8 @@ static openpi_status compare_actions(verify_case *c, const golden_lerobot *g, co
     case_actions(c, "actions_model", &d, bound_max, bound_rms);
     /* The golden's own tensors after the model follow from each other exactly. */
     TRY(golden_f32(c, g->file, "actions_normalized", 2, SHAPE(H, g->a), &normalized, error));
-    for (int64_t h = 0; h < H; h++) case_same_f32(c, "actions_normalized", model + h * DIMS, normalized + h * g->a, g->a);
+    for (int64_t h = 0; h < H; h++)
+        case_same_f32(c, "actions_normalized", model + h * DIMS, normalized + h * g->a, g->a);
     TRY(finish(c, g, model, H, &finished, error));
     case_same_f32(c, "actions from the golden's actions_model", finished, expected, H * g->a);
     /* An action is rounded to fp32: two places of it are no fault, however little it moves (a small std, a
@@ -232,7 +246,8 @@ static openpi_status model_golden(verify_case *c, golden_lerobot *g, openpi_erro
     TRY(golden_u8(c, g->file, "token_mask", 1, SHAPE(g->L), &mask, error));
     int64_t H = noise_shape[0];
     if (g->info.horizon != H)
-        case_fail(c, "the checkpoint's chunk_size is %d, the golden's chunk has %d steps", g->info.horizon, (int)H);
+        case_fail(c, "the checkpoint's chunk_size is %d, the golden's chunk has %d steps", g->info.horizon,
+                  (int)H);
     TRY(golden_f32(c, g->file, "actions", 2, SHAPE(H, g->a), &expected, error));
     TRY(read_images(c, g, images, &count, error));
     TRY(prepare(g, images, count, in_state, json_object_get(g->about, "task"), error));
@@ -252,24 +267,28 @@ static openpi_status model_golden(verify_case *c, golden_lerobot *g, openpi_erro
 /* ---- pipelines alone -------------------------------------------------------------------------------- */
 
 /* The training direction of one row, [steps][a]: absolute -> relative to the state -> normalised. */
-static openpi_status compare_relative(verify_case *c, const golden_lerobot *g, const char *what, const float *absolute,
-                                      const float *state, const float *expected, int64_t steps, openpi_error *error) {
+static openpi_status compare_relative(verify_case *c, const golden_lerobot *g, const char *what,
+                                      const float *absolute, const float *state, const float *expected,
+                                      int64_t steps, openpi_error *error) {
     const lerobot *p = &g->policy->pipeline;
     const lerobot_norm *norm = NULL;
     for (int i = 0; i < p->after_count; i++)
         if (p->after[i].kind == LEROBOT_UNNORMALIZE) norm = &p->after[i].norm;
-    if (!norm) return report(error, OPENPI_BAD_FILE, "%s: no unnormalizer in the checkpoint's postprocessor", g->path);
+    if (!norm)
+        return report(error, OPENPI_BAD_FILE, "%s: no unnormalizer in the checkpoint's postprocessor",
+                      g->path);
     for (int64_t t = 0; t < steps; t++) {
         float x[DIMS];
-        for (int64_t i = 0; i < g->a; i++) x[i] = p->relative[i] ? absolute[t * g->a + i] - state[i] : absolute[t * g->a + i];
+        for (int64_t i = 0; i < g->a; i++)
+            x[i] = p->relative[i] ? absolute[t * g->a + i] - state[i] : absolute[t * g->a + i];
         lerobot_normalize(norm, x, (int)g->a);
         case_same_f32(c, what, x, expected + t * g->a, g->a);
     }
     return OPENPI_OK;
 }
 
-static openpi_status relative_golden(verify_case *c, const golden_lerobot *g, const float *state, int64_t B, int64_t steps,
-                                     openpi_error *error) {
+static openpi_status relative_golden(verify_case *c, const golden_lerobot *g, const float *state, int64_t B,
+                                     int64_t steps, openpi_error *error) {
     uint8_t *mask;
     float *absolute, *normalized, *leftover;
     if (!tensors_find(g->file, "relative_mask")) return OPENPI_OK;
@@ -279,8 +298,8 @@ static openpi_status relative_golden(verify_case *c, const golden_lerobot *g, co
     TRY(golden_f32(c, g->file, "leftover_normalized", 2, SHAPE(steps, g->a), &leftover, error));
     case_same_u8(c, "relative_mask", g->policy->pipeline.relative, mask, g->a);
     for (int64_t b = 0; b < B; b++)
-        TRY(compare_relative(c, g, "actions_absolute_normalized", absolute + b * steps * g->a, state + b * g->n,
-                             normalized + b * steps * g->a, steps, error));
+        TRY(compare_relative(c, g, "actions_absolute_normalized", absolute + b * steps * g->a,
+                             state + b * g->n, normalized + b * steps * g->a, steps, error));
     return compare_relative(c, g, "leftover_normalized", absolute, state, leftover, steps, error);
 }
 
@@ -290,7 +309,9 @@ static openpi_status pipeline_golden(verify_case *c, golden_lerobot *g, openpi_e
     float *in_state, *in_actions, *state, *expected;
     int32_t *tokens;
     uint8_t *mask, *picture;
-    if (B < 1) return report(error, OPENPI_BAD_FILE, "%s: metadata case has neither a model's actions nor tasks", g->path);
+    if (B < 1)
+        return report(error, OPENPI_BAD_FILE, "%s: metadata case has neither a model's actions nor tasks",
+                      g->path);
     TRY(golden_f32(c, g->file, "in.state", 2, SHAPE(B, g->n), &in_state, error));
     TRY(golden_f32(c, g->file, "in.actions_normalized", 3, shape, &in_actions, error));
     int64_t steps = shape[1];
@@ -298,7 +319,8 @@ static openpi_status pipeline_golden(verify_case *c, golden_lerobot *g, openpi_e
     TRY(golden_i32(c, g->file, "tokens", 2, SHAPE(B, g->L), &tokens, error));
     TRY(golden_u8(c, g->file, "token_mask", 2, SHAPE(B, g->L), &mask, error));
     TRY(golden_f32(c, g->file, "actions", 3, SHAPE(B, steps, g->a), &expected, error));
-    TRY(case_take(c, (size_t)SIDE * SIDE * 3, 1, &picture, error));     /* the processors want one; these goldens have none */
+    /* the processors want a picture; these goldens have none */
+    TRY(case_take(c, (size_t)SIDE * SIDE * 3, 1, &picture, error));
     openpi_image image = {
         .size = sizeof image, .name = g->info.cameras[0], .data = picture, .element = OPENPI_U8,
             .layout = OPENPI_HWC, .height = SIDE, .width = SIDE};
@@ -329,7 +351,8 @@ static openpi_status lerobot_case(verify_case *c, const char *folder, const char
 }
 
 /* Files that must be there all the same. */
-static openpi_status chunking_case(verify_case *c, const char *folder, const char *path, openpi_error *error) {
+static openpi_status chunking_case(verify_case *c, const char *folder, const char *path,
+                                   openpi_error *error) {
     tensors *file;
     TRY(case_manifest(c, folder, error));
     TRY(case_open(c, path, &file, error));
@@ -339,7 +362,8 @@ static openpi_status chunking_case(verify_case *c, const char *folder, const cha
     return OPENPI_OK;
 }
 
-static openpi_status one_file(verify_walk *walk, const char *folder, const char *tail, const char *path, openpi_error *error) {
+static openpi_status one_file(verify_walk *walk, const char *folder, const char *tail, const char *path,
+                              openpi_error *error) {
     verify_case c;
     char name[sizeof c.row.name], *checkpoint;
     verify_name(folder, name, sizeof name);
@@ -348,7 +372,8 @@ static openpi_status one_file(verify_walk *walk, const char *folder, const char 
     case_begin(&c, walk, name);
     openpi_status status = case_join(&c, folder, "checkpoint", &checkpoint, error);
     if (status == OPENPI_OK)
-        status = file_exists(checkpoint) ? lerobot_case(&c, folder, path, error) : chunking_case(&c, folder, path, error);
+        status = file_exists(checkpoint) ? lerobot_case(&c, folder, path, error)
+                                         : chunking_case(&c, folder, path, error);
     case_end(&c, walk, status, error);
     return OPENPI_OK;
 }
@@ -361,8 +386,9 @@ openpi_status verify_lerobot(verify_walk *walk, const char *folder, openpi_error
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         char *path = file_join(folder, files[i].file);
         if (!path) return report_no_memory(error, strlen(folder), "a path");
-        openpi_status status =
-            files[i].optional && !file_exists(path) ? OPENPI_OK : one_file(walk, folder, files[i].tail, path, error);
+        openpi_status status = files[i].optional && !file_exists(path)
+                                   ? OPENPI_OK
+                                   : one_file(walk, folder, files[i].tail, path, error);
         free(path);
         TRY(status);
     }

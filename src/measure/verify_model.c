@@ -23,12 +23,14 @@ enum {
 
 /* ---- reading ---------------------------------------------------------------------------------------- */
 
-static openpi_status read_metadata(const tensors *file, const char *path, golden_model *g, int64_t *input_seed,
-                                   openpi_error *error) {
+static openpi_status read_metadata(const tensors *file, const char *path, golden_model *g,
+                                   int64_t *input_seed, openpi_error *error) {
     int pi05;
     int64_t seed;
     const char *dims = tensors_metadata(file, "dims");
-    if (!dims) return report(error, OPENPI_BAD_FILE, "%s: metadata dims is absent, expected the model's sizes", path);
+    if (!dims)
+        return report(error, OPENPI_BAD_FILE, "%s: metadata dims is absent, expected the model's sizes",
+                      path);
     TRY(openpi_dims_parse(dims, &g->synthetic.dims, error));
     if (!tensors_metadata(file, "pi05"))
         return report(error, OPENPI_BAD_FILE, "%s: metadata pi05 is absent, expected true or false", path);
@@ -45,12 +47,14 @@ static openpi_status read_metadata(const tensors *file, const char *path, golden
 
 #define SHAPE(...) ((int64_t[]){__VA_ARGS__})
 
-openpi_status model_inputs(verify_case *c, const tensors *file, const char *path, golden_model *g, openpi_error *error) {
+openpi_status model_inputs(verify_case *c, const tensors *file, const char *path, golden_model *g,
+                           openpi_error *error) {
     int64_t shape[] = {-1, OPENPI_CAMERAS};
     TRY(golden_u8(c, file, "in.image_mask", 2, shape, &g->image_mask, error));
     g->B = shape[0];
     if (g->B < 1 || g->B > OPENPI_MAX_BATCH)
-        return report(error, OPENPI_BAD_FILE, "%s: a batch of %" PRId64 ", expected 1 to %d", path, g->B, OPENPI_MAX_BATCH);
+        return report(error, OPENPI_BAD_FILE, "%s: a batch of %" PRId64 ", expected 1 to %d", path, g->B,
+                      OPENPI_MAX_BATCH);
     int64_t pictures[] = {g->B, OPENPI_CAMERAS, OPENPI_IMAGE_SIZE, OPENPI_IMAGE_SIZE, 3};
     const tensor *images = tensors_find(file, "in.images");
     uint8_t *bytes = NULL;
@@ -76,9 +80,10 @@ static openpi_status read_actions(verify_case *c, const tensors *file, golden_mo
     g->agree = 1e-5;
     TRY(golden_f32(c, file, g->truth_name, 3, SHAPE(g->B, g->H, STATE), &g->truth, error));
     TRY(golden_f32(c, file, "actions.torch_f32", 3, SHAPE(g->B, g->H, STATE), &g->torch, error));
-    TRY(golden_f32(c, file, jax ? "actions.jax_bf16" : "actions.torch_bf16_exact_rotary", 3, SHAPE(g->B, g->H, STATE), &rounded,
-                   error));
-    for (int64_t i = 0; i < g->B * g->H * STATE; i++) distance_add(&d, (double)rounded[i], (double)g->truth[i]);
+    TRY(golden_f32(c, file, jax ? "actions.jax_bf16" : "actions.torch_bf16_exact_rotary", 3,
+                   SHAPE(g->B, g->H, STATE), &rounded, error));
+    for (int64_t i = 0; i < g->B * g->H * STATE; i++)
+        distance_add(&d, (double)rounded[i], (double)g->truth[i]);
     g->bound_bf16_max = 2 * d.max;
     g->bound_bf16_rms = (jax ? 1.15 : 1.25) * distance_rms(&d);
     return OPENPI_OK;
@@ -91,13 +96,14 @@ openpi_status model_stages(verify_case *c, const tensors *file, golden_model *g,
     TRY(golden_f32(c, file, "stage.image_tokens", 4, image_tokens, &g->image_tokens, error));
     g->kept = image_tokens[2];
     if (g->kept < 1 || (g->kept - 1) * 29 >= OPENPI_IMAGE_TOKENS)
-        return report(error, OPENPI_BAD_FILE, "stage.image_tokens holds %" PRId64 " tokens a camera, expected every 29th",
-                      g->kept);
+        return report(error, OPENPI_BAD_FILE,
+                      "stage.image_tokens holds %" PRId64 " tokens a camera, expected every 29th", g->kept);
     TRY(golden_i32(c, file, "stage.rows", 1, rows, &g->rows, error));
     g->R = rows[0];
     TRY(golden_f32(c, file, "stage.k", 4, SHAPE(d->depth, g->B, g->R, d->head_dim), &g->k, error));
     TRY(golden_f32(c, file, "stage.v", 4, SHAPE(d->depth, g->B, g->R, d->head_dim), &g->v, error));
-    TRY(golden_f32(c, file, "stage.suffix0", 3, SHAPE(g->B, suffix_rows, d->expert_width), &g->suffix, error));
+    TRY(golden_f32(c, file, "stage.suffix0", 3, SHAPE(g->B, suffix_rows, d->expert_width), &g->suffix,
+                   error));
     TRY(golden_f32(c, file, "stage.time", 1, SHAPE(g->N), &g->time, error));
     TRY(golden_f32(c, file, "stage.velocity", 4, SHAPE(g->B, g->N, g->H, STATE), &g->velocity, error));
     return golden_f32(c, file, "stage.x", 4, SHAPE(g->B, g->N, g->H, STATE), &g->x, error);
@@ -115,10 +121,11 @@ void model_consistent(verify_case *c, const golden_model *g) {
             for (int64_t i = 0; i < one; i++) {
                 float expected = from[i] + dt * v[i];
                 if (fabsf(to[i] - expected) <= 1e-6f + 2.5e-7f * fabsf(expected)) continue;
-                case_fail(c,
-                          "the golden's stage.x of step %d, sample %d, element %d is %.9g, but the step before and "
-                          "stage.velocity give %.9g",
-                          (int)k, (int)b, (int)i, (double)to[i], (double)expected);
+                case_fail(
+                    c,
+                    "the golden's stage.x of step %d, sample %d, element %d is %.9g, but the step before and "
+                    "stage.velocity give %.9g",
+                    (int)k, (int)b, (int)i, (double)to[i], (double)expected);
                 return;
             }
         }
@@ -126,11 +133,11 @@ void model_consistent(verify_case *c, const golden_model *g) {
         for (int64_t i = 0; i < one; i++) {
             int64_t at = b * one + i;
             if (!(fabs((double)g->truth[at] - (double)last[i]) <= g->agree))
-                case_fail(c, "the golden's %s, sample %d, element %d is %.9g, but its stage.x ends at %.9g", g->truth_name,
-                          (int)b, (int)i, (double)g->truth[at], (double)last[i]);
+                case_fail(c, "the golden's %s, sample %d, element %d is %.9g, but its stage.x ends at %.9g",
+                          g->truth_name, (int)b, (int)i, (double)g->truth[at], (double)last[i]);
             if (g->torch && !(fabsf(g->truth[at] - g->torch[at]) <= 2e-4f))
-                case_fail(c, "the golden's actions.torch_f32, sample %d, element %d is %.9g, but %s has %.9g", (int)b, (int)i,
-                          (double)g->torch[at], g->truth_name, (double)g->truth[at]);
+                case_fail(c, "the golden's actions.torch_f32, sample %d, element %d is %.9g, but %s has %.9g",
+                          (int)b, (int)i, (double)g->torch[at], g->truth_name, (double)g->truth[at]);
         }
     }
 }
@@ -147,9 +154,11 @@ openpi_status model_prepare(verify_case *c, golden_model *g, openpi_error *error
         openpi_sample *s = &g->samples[b];
         int before[PADDED_IMAGES / OPENPI_IMAGE_TOKENS + 1] = {0};
         int32_t *ids = tokens + b * g->L;
-        *s = (openpi_sample){.size = sizeof *s, .pixels = g->pixels, .tokens = ids, .state = g->state + b * STATE};
+        *s = (openpi_sample){
+            .size = sizeof *s, .pixels = g->pixels, .tokens = ids, .state = g->state + b * STATE};
         for (int i = 0; i < OPENPI_CAMERAS; i++) {
-            s->images[i] = (const uint8_t *)g->images + (size_t)(b * OPENPI_CAMERAS + i) * MODEL_PIXELS * pixel;
+            s->images[i] =
+                (const uint8_t *)g->images + (size_t)(b * OPENPI_CAMERAS + i) * MODEL_PIXELS * pixel;
             s->image_mask[i] = cameras[i];
             before[i + 1] = before[i] + (cameras[i] ? OPENPI_IMAGE_TOKENS : 0);
         }
@@ -170,7 +179,8 @@ openpi_status model_prepare(verify_case *c, golden_model *g, openpi_error *error
         for (int64_t i = 0; i < g->L; i++) {
             if (valid[i]) ids[s->token_count++] = g->tokens[b * g->L + i];
             else if (g->tokens[b * g->L + i])
-                case_fail(c, "in.tokens, sample %d: the padding has id %d at %d", (int)b, (int)g->tokens[b * g->L + i], (int)i);
+                case_fail(c, "in.tokens, sample %d: the padding has id %d at %d", (int)b,
+                          (int)g->tokens[b * g->L + i], (int)i);
         }
     }
     return OPENPI_OK;
@@ -185,7 +195,8 @@ void model_judge_actions(verify_case *c, const golden_model *g, const char *what
 
 static void judge(verify_case *c, const golden_model *g, const char *what) {
     distance d = {0};
-    for (int64_t i = 0; i < g->B * g->H * STATE; i++) distance_add(&d, (double)g->actions[i], (double)g->truth[i]);
+    for (int64_t i = 0; i < g->B * g->H * STATE; i++)
+        distance_add(&d, (double)g->actions[i], (double)g->truth[i]);
     model_judge_actions(c, g, what, &d);
 }
 
@@ -225,7 +236,8 @@ openpi_status model_judge(verify_case *c, golden_model *g, openpi_engine *engine
     TRY(case_session(c, engine, (int)g->B, H, N, L, &session, error));
     for (int k = 0; k < N && g->time; k++)
         if (!(session->plan->times[k] == g->time[k]))
-            case_fail(c, "time of step %d is %.9g, expected %.9g", k, (double)session->plan->times[k], (double)g->time[k]);
+            case_fail(c, "time of step %d is %.9g, expected %.9g", k, (double)session->plan->times[k],
+                      (double)g->time[k]);
     if (observed) {
         TRY(stages_begin(c, g, &s, error));
         openpi_session_observe(session, stages_observe, &s);
@@ -237,8 +249,8 @@ openpi_status model_judge(verify_case *c, golden_model *g, openpi_engine *engine
     TRY(judge_many(c, g, engine, error));
     TRY(case_session(c, engine, 1, H, N, L, &session, error));
     for (int64_t b = 0; b < g->B; b++)
-        TRY(openpi_session_run(session, &g->samples[b], 1, g->noise + b * g->H * STATE, g->actions + b * g->H * STATE, NULL,
-                               error));
+        TRY(openpi_session_run(session, &g->samples[b], 1, g->noise + b * g->H * STATE,
+                               g->actions + b * g->H * STATE, NULL, error));
     judge(c, g, "actions of samples run alone");
     return OPENPI_OK;
 }
@@ -253,7 +265,8 @@ static openpi_status model_case(verify_case *c, const char *path, openpi_error *
     TRY(case_open(c, path, &file, error));
     TRY(read_metadata(file, path, &g, &input_seed, error));
     TRY(model_inputs(c, file, path, &g, error));
-    if (g.pixels != OPENPI_PIXELS_U8) return report(error, OPENPI_BAD_FILE, "%s: tensor in.images is F32, expected U8", path);
+    if (g.pixels != OPENPI_PIXELS_U8)
+        return report(error, OPENPI_BAD_FILE, "%s: tensor in.images is F32, expected U8", path);
     TRY(read_actions(c, file, &g, error));
     TRY(model_stages(c, file, &g, error));
     TRY(model_prepare(c, &g, error));

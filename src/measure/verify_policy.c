@@ -1,10 +1,11 @@
-/* Policy goldens: the bytes that an openpi client sends -> the robot's actions, and the prepared sample between.
+/* Policy goldens: the bytes that an openpi client sends -> the robot's actions, and the prepared sample
+ * between.
  *
- * The golden's metadata is its robot: it becomes a robot's JSON, in the form that users write. Actions [H][A] are judged
- * in units of their standard deviation, as tests/golden/README.md has it.
+ * The golden's metadata is its robot: it becomes a robot's JSON, in the form that users write. Actions [H][A]
+ * are judged in units of their standard deviation, as tests/golden/README.md has it.
  *
- * Surprising: the bound would let a moved expected action pass. But actions are an affine map of an fp32 chunk, dimension
- * by dimension, so that inverting the map must land on an fp32 number. */
+ * Surprising: the bound would let a moved expected action pass. But actions are an affine map of an fp32
+ * chunk, dimension by dimension, so that inverting the map must land on an fp32 number. */
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
@@ -32,7 +33,8 @@ typedef struct golden_policy {
     openpi_sample sample;        /* what it holds                                                         */
 } golden_policy;
 
-static openpi_status read_metadata(const tensors *file, const char *name, golden_policy *g, openpi_error *error) {
+static openpi_status read_metadata(const tensors *file, const char *name, golden_policy *g,
+                                   openpi_error *error) {
     int pi05;
     int64_t seed;
     TRY(golden_boolean(file, name, "pi05", 0, &pi05, error));
@@ -47,33 +49,39 @@ static openpi_status read_metadata(const tensors *file, const char *name, golden
 }
 
 /* {"like": "aloha", "name": "golden", "delta": [6, -1, 6, -1], "transform": "none", …} */
-static openpi_status robot_text(verify_case *c, const tensors *file, const char *name, const golden_policy *g, char *text,
-                                size_t bytes, openpi_error *error) {
+static openpi_status robot_text(verify_case *c, const tensors *file, const char *name, const golden_policy *g,
+                                char *text, size_t bytes, openpi_error *error) {
     json_t *robot, *delta;
     int adapt;
     TRY(golden_json(c, file, name, "robot", &robot, error));
     TRY(golden_json(c, file, name, "delta", &delta, error));
     TRY(golden_boolean(file, name, "adapt_to_pi", 1, &adapt, error));
-    if (!json_is_string(robot)) return report(error, OPENPI_BAD_FILE, "%s: metadata robot is no string", name);
-    if (delta && !json_is_array(delta)) return report(error, OPENPI_BAD_FILE, "%s: metadata delta is no array", name);
-    int length =
-        snprintf(text, bytes, "{\"like\": \"%.40s\", \"name\": \"golden\", \"normalization\": \"%s\", \"prompt_state\": \"%s\"",
-                 json_string_value(robot), g->synthetic.variant == OPENPI_PI05 ? "quantile" : "zscore",
-                 g->discrete_state ? "on" : "off");
+    if (!json_is_string(robot))
+        return report(error, OPENPI_BAD_FILE, "%s: metadata robot is no string", name);
+    if (delta && !json_is_array(delta))
+        return report(error, OPENPI_BAD_FILE, "%s: metadata delta is no array", name);
+    int length = snprintf(
+        text, bytes,
+        "{\"like\": \"%.40s\", \"name\": \"golden\", \"normalization\": \"%s\", \"prompt_state\": \"%s\"",
+        json_string_value(robot), g->synthetic.variant == OPENPI_PI05 ? "quantile" : "zscore",
+        g->discrete_state ? "on" : "off");
     size_t at = (size_t)length;
     if (!adapt) at += (size_t)snprintf(text + at, bytes - at, ", \"transform\": \"none\"");
     at += (size_t)snprintf(text + at, bytes - at, ", \"delta\": [");
     for (size_t i = 0; delta && i < json_array_size(delta); i++) {
         if (at + 16 > bytes) return report(error, OPENPI_BAD_FILE, "%s: metadata delta is too long", name);
-        at += (size_t)snprintf(text + at, bytes - at, "%s%d", i ? ", " : "", (int)json_integer_value(json_array_get(delta, i)));
+        at += (size_t)snprintf(text + at, bytes - at, "%s%d", i ? ", " : "",
+                               (int)json_integer_value(json_array_get(delta, i)));
     }
     snprintf(text + at, bytes - at, "]}");
     return OPENPI_OK;
 }
 
-static openpi_status read_expected(verify_case *c, const tensors *file, golden_policy *g, openpi_error *error) {
+static openpi_status read_expected(verify_case *c, const tensors *file, golden_policy *g,
+                                   openpi_error *error) {
     int64_t actions[] = {g->H, -1};
-    TRY(golden_u8(c, file, "images", 4, SHAPE(OPENPI_CAMERAS, OPENPI_IMAGE_SIZE, OPENPI_IMAGE_SIZE, 3), &g->images, error));
+    TRY(golden_u8(c, file, "images", 4, SHAPE(OPENPI_CAMERAS, OPENPI_IMAGE_SIZE, OPENPI_IMAGE_SIZE, 3),
+                  &g->images, error));
     TRY(golden_u8(c, file, "image_mask", 1, SHAPE(OPENPI_CAMERAS), &g->image_mask, error));
     TRY(golden_i32(c, file, "tokens", 1, SHAPE(g->L), &g->tokens, error));
     TRY(golden_u8(c, file, "token_mask", 1, SHAPE(g->L), &g->token_mask, error));
@@ -82,7 +90,8 @@ static openpi_status read_expected(verify_case *c, const tensors *file, golden_p
     TRY(golden_f64(c, file, "actions", 2, actions, &g->actions, error));
     g->A = actions[1];
     if (g->A < 1 || g->A > DIMS)
-        return report(error, OPENPI_BAD_FILE, "%s: %" PRId64 " action dimensions, expected 1 to %d", g->folder, g->A, DIMS);
+        return report(error, OPENPI_BAD_FILE, "%s: %" PRId64 " action dimensions, expected 1 to %d",
+                      g->folder, g->A, DIMS);
     return OPENPI_OK;
 }
 
@@ -90,16 +99,20 @@ static openpi_status read_expected(verify_case *c, const tensors *file, golden_p
 static openpi_status read_std(verify_case *c, const char *path, golden_policy *g, openpi_error *error) {
     json_t *root;
     TRY(case_json(c, path, &root, error));
-    const json_t *std = json_object_get(json_object_get(json_object_get(root, "norm_stats"), "actions"), "std");
-    if (!json_is_array(std)) return report(error, OPENPI_BAD_FILE, "%s: norm_stats.actions.std is no array", path);
-    for (size_t i = 0; i < DIMS; i++) g->std[i] = i < json_array_size(std) ? json_number_value(json_array_get(std, i)) : 1;
+    const json_t *std =
+        json_object_get(json_object_get(json_object_get(root, "norm_stats"), "actions"), "std");
+    if (!json_is_array(std))
+        return report(error, OPENPI_BAD_FILE, "%s: norm_stats.actions.std is no array", path);
+    for (size_t i = 0; i < DIMS; i++)
+        g->std[i] = i < json_array_size(std) ? json_number_value(json_array_get(std, i)) : 1;
     return OPENPI_OK;
 }
 
 /* ---- comparing -------------------------------------------------------------------------------------- */
 
 static void compare_sample(verify_case *c, const golden_policy *g, const openpi_sample *s) {
-    static const char *const names[OPENPI_CAMERAS] = {"images, base", "images, left wrist", "images, right wrist"};
+    static const char *const names[OPENPI_CAMERAS] = {"images, base", "images, left wrist",
+                                                      "images, right wrist"};
     double padded[DIMS] = {0};
     int count;
     const double *state = openpi_request_state(g->request, &count);
@@ -110,7 +123,8 @@ static void compare_sample(verify_case *c, const golden_policy *g, const openpi_
         else if (s->image_mask[i]) case_same_u8(c, names[i], s->images[i], expected, PICTURE);
         for (int p = 0; !s->image_mask[i] && p < PICTURE; p++)
             if (expected[p]) {
-                case_fail(c, "%s: a camera that is not there is black, the golden has %d at byte %d", names[i], expected[p], p);
+                case_fail(c, "%s: a camera that is not there is black, the golden has %d at byte %d",
+                          names[i], expected[p], p);
                 break;
             }
     }
@@ -160,7 +174,9 @@ static void check_golden(verify_case *c, const golden_policy *g, const map_ends 
         double zero = map->ends[0][dim], slope = map->ends[1][dim] - zero, x = (g->actions[i] - zero) / slope;
         double rounding = 1e-12 + 4 * DBL_EPSILON * (fabs(g->actions[i]) + fabs(zero)) / fabs(slope);
         if (!(rounding < 1e-8 * fabs(x)) || fabs(x - (double)(float)x) <= rounding) continue;
-        case_fail(c, "the golden's actions, step %d, dimension %d: %.17g comes from x = %.17g, which no fp32 model hands on",
+        case_fail(c,
+                  "the golden's actions, step %d, dimension %d: %.17g comes from x = %.17g, which no fp32 "
+                  "model hands on",
                   (int)(i / g->A), (int)dim, g->actions[i], x);
         return;
     }
@@ -215,8 +231,8 @@ static openpi_status policy_case(verify_case *c, const char *folder, openpi_erro
     TRY(case_policy(c, NULL, &options, &policy, &request, error));
     TRY(openpi_policy_get_info(policy, &info, error));
     if (info.action_dim != g.A)
-        return report(error, OPENPI_BAD_FILE, "%s: the robot has %d action dimensions, the golden %d", folder, info.action_dim,
-                      (int)g.A);
+        return report(error, OPENPI_BAD_FILE, "%s: the robot has %d action dimensions, the golden %d", folder,
+                      info.action_dim, (int)g.A);
     TRY(openpi_request_prepare_msgpack(request, bytes, count, NULL, error));
     g.request = request;
     TRY(openpi_request_sample(request, &g.sample, error));

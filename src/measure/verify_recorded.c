@@ -7,9 +7,9 @@
  *
  * The weights are anybody's, so bounds are relative. fp32: x holds rounding errors in proportion to its
  * largest value, so the actions may be off by 1e-4 of it (2e-4 on a GPU): the bound of the project's
- * full-size goldens, whose largest value is 4 to 5. bf16: the recorder also ran the model in bf16; its distance
- * from its own fp32 sets the bound. Robot actions are model actions through an affine map a dimension, and are
- * judged in units of that map's slope. */
+ * full-size goldens, whose largest value is 4 to 5. bf16: the recorder also ran the model in bf16; its
+ * distance from its own fp32 sets the bound. Robot actions are model actions through an affine map a
+ * dimension, and are judged in units of that map's slope. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

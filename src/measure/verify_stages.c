@@ -1,6 +1,6 @@
-/* The stages of a golden's model level, compared while the engine hands them on: image tokens, K and V of every
- * layer, the expert's first input, velocity and x of every step, fp32 only. The first one beyond its bound, in
- * the order of the pipeline, is where the computation left the truth. */
+/* The stages of a golden's model level, compared while the engine hands them on: image tokens, K and V of
+ * every layer, the expert's first input, velocity and x of every step, fp32 only. The first one beyond its
+ * bound, in the order of the pipeline, is where the computation left the truth. */
 #include <math.h>
 #include <stdio.h>
 
@@ -15,7 +15,8 @@ static double farthest(const float *got, const float *expected, int64_t count) {
     return d.max;
 }
 
-void stages_observe(void *user, openpi_tensor tensor, int sample, int index, const float *data, int rows, int columns) {
+void stages_observe(void *user, openpi_tensor tensor, int sample, int index, const float *data, int rows,
+                    int columns) {
     stages *s = user;
     const golden_model *g = s->g;
     const openpi_dims *d = &g->synthetic.dims;
@@ -26,19 +27,21 @@ void stages_observe(void *user, openpi_tensor tensor, int sample, int index, con
                                                                          : (int)g->N;
     int wanted_columns[] = {d->width, d->head_dim, d->head_dim, d->expert_width, STATE, STATE};
     int wanted_rows[] = {OPENPI_IMAGE_TOKENS, rows, rows, suffix_rows, (int)g->H, (int)g->H};
-    if (sample < 0 || b >= B || index < 0 || index >= limit || rows != wanted_rows[tensor] || columns != wanted_columns[tensor]) {
-        snprintf(s->unexpected, sizeof s->unexpected, "tensor %d, sample %d, index %d came with %d rows of %d", (int)tensor,
-                 sample, index, rows, columns);
+    if (sample < 0 || b >= B || index < 0 || index >= limit || rows != wanted_rows[tensor] ||
+        columns != wanted_columns[tensor]) {
+        snprintf(s->unexpected, sizeof s->unexpected,
+                 "tensor %d, sample %d, index %d came with %d rows of %d", (int)tensor, sample, index, rows,
+                 columns);
         return;
     }
     switch (tensor) {
     case OPENPI_TENSOR_IMAGE_TOKENS:
         s->image_tokens[b * OPENPI_CAMERAS + index] = 0;
         for (int64_t i = 0; i < g->kept; i++)
-            s->image_tokens[b * OPENPI_CAMERAS + index] =
-                fmax(s->image_tokens[b * OPENPI_CAMERAS + index],
-                     farthest(data + i * 29 * columns, g->image_tokens + ((b * OPENPI_CAMERAS + index) * g->kept + i) * columns,
-                              columns));
+            s->image_tokens[b * OPENPI_CAMERAS + index] = fmax(
+                s->image_tokens[b * OPENPI_CAMERAS + index],
+                farthest(data + i * 29 * columns,
+                         g->image_tokens + ((b * OPENPI_CAMERAS + index) * g->kept + i) * columns, columns));
         return;
     case OPENPI_TENSOR_K:
     case OPENPI_TENSOR_V: {
@@ -50,13 +53,17 @@ void stages_observe(void *user, openpi_tensor tensor, int sample, int index, con
             if (at < 0) continue;
             if (at >= rows) *off = INFINITY;
             else
-                *off = fmax(*off,
-                            farthest(data + (int64_t)at * columns, expected + ((index * B + b) * g->R + r) * columns, columns));
+                *off = fmax(*off, farthest(data + (int64_t)at * columns,
+                                           expected + ((index * B + b) * g->R + r) * columns, columns));
         }
         return;
     }
-    case OPENPI_TENSOR_SUFFIX: s->suffix[b] = farthest(data, g->suffix + b * rows * columns, (int64_t)rows * columns); return;
-    case OPENPI_TENSOR_VELOCITY: s->velocity[index * B + b] = farthest(data, g->velocity + (b * g->N + index) * one, one); return;
+    case OPENPI_TENSOR_SUFFIX:
+        s->suffix[b] = farthest(data, g->suffix + b * rows * columns, (int64_t)rows * columns);
+        return;
+    case OPENPI_TENSOR_VELOCITY:
+        s->velocity[index * B + b] = farthest(data, g->velocity + (b * g->N + index) * one, one);
+        return;
     case OPENPI_TENSOR_X: s->x[index * B + b] = farthest(data, g->x + (b * g->N + index) * one, one); return;
     }
 }
@@ -79,7 +86,8 @@ static double cache_scale(const golden_model *g, const float *values) {
     const openpi_dims *d = &g->synthetic.dims;
     double scale = 0;
     for (int64_t row = 0; row < d->depth * g->B * g->R; row++)
-        if (g->compact[row % (g->B * g->R)] >= 0) scale = largest(values + row * d->head_dim, d->head_dim, scale);
+        if (g->compact[row % (g->B * g->R)] >= 0)
+            scale = largest(values + row * d->head_dim, d->head_dim, scale);
     return scale;
 }
 
@@ -89,19 +97,23 @@ static void judge(verify_case *c, const char *stage, int index, int sample, doub
     if (index >= 0) snprintf(where, sizeof where, " %d", index);
     if (off < 0) case_fail(c, "%s%s, sample %d: the engine handed nothing on", stage, where, sample);
     else if (!(off <= MODEL_STAGE_BOUND * scale))
-        case_fail(c, "%s%s, sample %d: off by %.2e, allowed %.2e", stage, where, sample, off, MODEL_STAGE_BOUND * scale);
+        case_fail(c, "%s%s, sample %d: off by %.2e, allowed %.2e", stage, where, sample, off,
+                  MODEL_STAGE_BOUND * scale);
 }
 
 void stages_judge(verify_case *c, const golden_model *g, const stages *s) {
     const openpi_dims *d = &g->synthetic.dims;
     int B = (int)g->B;
     double images = image_scale(g), k = cache_scale(g, g->k), v = cache_scale(g, g->v), suffix_scale;
-    double velocity = largest(g->velocity, g->B * g->N * g->H * STATE, 0), x = largest(g->x, g->B * g->N * g->H * STATE, 0);
-    suffix_scale = largest(g->suffix, g->B * (g->H + (g->synthetic.variant == OPENPI_PI0)) * d->expert_width, 0);
+    double velocity = largest(g->velocity, g->B * g->N * g->H * STATE, 0),
+           x = largest(g->x, g->B * g->N * g->H * STATE, 0);
+    suffix_scale =
+        largest(g->suffix, g->B * (g->H + (g->synthetic.variant == OPENPI_PI0)) * d->expert_width, 0);
     if (s->unexpected[0]) case_fail(c, "the engine's observer: %s", s->unexpected);
     for (int i = 0; i < B * OPENPI_CAMERAS; i++)
         if (g->image_mask[i])
-            judge(c, "image_tokens of camera", i % OPENPI_CAMERAS, i / OPENPI_CAMERAS, s->image_tokens[i], images);
+            judge(c, "image_tokens of camera", i % OPENPI_CAMERAS, i / OPENPI_CAMERAS, s->image_tokens[i],
+                  images);
     for (int i = 0; i < d->depth * B; i++) {
         judge(c, "k of layer", i / B, i % B, s->k[i], k);
         judge(c, "v of layer", i / B, i % B, s->v[i], v);

@@ -1,6 +1,6 @@
-/* Goldens of single steps, without a model: resize, prompt, tokenizer, normalisation (steps.json), the Hugging Face
- * tokenizer (encode.json), and the bytes of synthetic checkpoints (synth_hashes.json). All but the normalisation are
- * exact. */
+/* Goldens of single steps, without a model: resize, prompt, tokenizer, normalisation (steps.json), the
+ * Hugging Face tokenizer (encode.json), and the bytes of synthetic checkpoints (synth_hashes.json). All but
+ * the normalisation are exact. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -27,8 +27,10 @@ static openpi_status folder_of(verify_case *c, const char *path, char **folder, 
 
 static void close_json(void *thing) { json_decref(thing); }
 
-/* The rows of one section (key NULL: of the file), an array of objects that is not empty. Texts may hold NUL. */
-static openpi_status section(verify_case *c, const char *path, const char *key, json_t **rows, openpi_error *error) {
+/* The rows of one section (key NULL: of the file), an array of objects that is not empty. Texts may hold NUL.
+ */
+static openpi_status section(verify_case *c, const char *path, const char *key, json_t **rows,
+                             openpi_error *error) {
     json_error_t where;
     char *bytes;
     size_t count;
@@ -39,7 +41,8 @@ static openpi_status section(verify_case *c, const char *path, const char *key, 
     TRY(case_close_later(c, close_json, root, error));
     *rows = key ? json_object_get(root, key) : root;
     if (!json_is_array(*rows) || !json_array_size(*rows))
-        return report(error, OPENPI_BAD_FILE, "%s: %s is no array with entries", path, key ? key : "the file");
+        return report(error, OPENPI_BAD_FILE, "%s: %s is no array with entries", path,
+                      key ? key : "the file");
     return OPENPI_OK;
 }
 
@@ -64,8 +67,8 @@ static int numbers(const json_t *array, double *out, int capacity) {
 
 static void free_scratch(void *thing) { image_scratch_free(thing); }
 
-static openpi_status resize_one(verify_case *c, const char *path, const json_t *row, const tensors *whole, image_scratch *scratch,
-                                openpi_error *error) {
+static openpi_status resize_one(verify_case *c, const char *path, const json_t *row, const tensors *whole,
+                                image_scratch *scratch, openpi_error *error) {
     const char *name = json_string_value(json_object_get(row, "name")),
                *hash = json_string_value(json_object_get(row, "fnv1a64"));
     int height = (int)json_integer_value(json_object_get(row, "height")),
@@ -74,7 +77,8 @@ static openpi_status resize_one(verify_case *c, const char *path, const json_t *
     char found[17], what[80];
     uint8_t *pixels, *out, *expected;
     if (!name || !hash || height < 1 || width < 1 || height > 16384 || width > 16384)
-        return report(error, OPENPI_BAD_FILE, "%s: an entry of resize lacks name, height, width or fnv1a64", path);
+        return report(error, OPENPI_BAD_FILE, "%s: an entry of resize lacks name, height, width or fnv1a64",
+                      path);
     size_t count = (size_t)height * (size_t)width * 3;
     TRY(case_take(c, count, 1, &pixels, error));
     TRY(case_take(c, RESIZED, 1, &out, error));
@@ -85,7 +89,8 @@ static openpi_status resize_one(verify_case *c, const char *path, const json_t *
             .height = height, .width = width};
     TRY(image_resize_openpi(&image, scratch, out, error));
     snprintf(found, sizeof found, "%016" PRIx64, fnv1a64(out, RESIZED));
-    if (strcmp(found, hash)) case_fail(c, "%s (%d × %d): FNV-1a64 %s, expected %s", name, height, width, found, hash);
+    if (strcmp(found, hash))
+        case_fail(c, "%s (%d × %d): FNV-1a64 %s, expected %s", name, height, width, found, hash);
     if (!tensors_find(whole, name)) return OPENPI_OK;
     int64_t shape[] = {OPENPI_IMAGE_SIZE, OPENPI_IMAGE_SIZE, 3};
     TRY(golden_u8(c, whole, name, 3, shape, &expected, error));
@@ -138,7 +143,8 @@ static openpi_status open_reader(verify_case *c, const char *path, reader **out,
 
 static openpi_status read_ids(reader *r, const json_t *array, const char *path, openpi_error *error) {
     size_t count = json_array_size(array);
-    if (!json_is_array(array) || count > MAX_IDS) return report(error, OPENPI_BAD_FILE, "%s: an entry has no array of ids", path);
+    if (!json_is_array(array) || count > MAX_IDS)
+        return report(error, OPENPI_BAD_FILE, "%s: an entry has no array of ids", path);
     for (size_t i = 0; i < count; i++) r->expected[i] = (int32_t)json_integer_value(json_array_get(array, i));
     r->expected_count = (int)count;
     return OPENPI_OK;
@@ -150,7 +156,8 @@ static void compare_ids(verify_case *c, const reader *r, const char *text) {
             case_fail(c, "\"%.60s\": id %d is %d, expected %d", text, i, (int)r->ids[i], (int)r->expected[i]);
             return;
         }
-    if (r->count != r->expected_count) case_fail(c, "\"%.60s\": %d ids, expected %d", text, r->count, r->expected_count);
+    if (r->count != r->expected_count)
+        case_fail(c, "\"%.60s\": %d ids, expected %d", text, r->count, r->expected_count);
 }
 
 /* Whole prompts: {"prompt", "pi0": padded ids, "length"} or {"prompt", "state", "pi05", "length"}. */
@@ -172,9 +179,10 @@ static openpi_status tokenize_case(verify_case *c, const char *path, openpi_erro
             return report(error, OPENPI_BAD_FILE, "%s: entry %zu of tokenize lacks prompt or state", path, i);
         TRY(read_ids(r, pi05 ? pi05 : json_object_get(row, "pi0"), path, error));
         int max = r->expected_count;
-        TRY(prompt_openpi(r->tokenizer, r->scratch, r->buffer, json_string_value(prompt), json_string_length(prompt), state,
-                          states, r->ids, max, &r->count, error));
-        if (r->count != length) case_fail(c, "\"%.60s\": %d ids, expected %d", json_string_value(prompt), r->count, length);
+        TRY(prompt_openpi(r->tokenizer, r->scratch, r->buffer, json_string_value(prompt),
+                          json_string_length(prompt), state, states, r->ids, max, &r->count, error));
+        if (r->count != length)
+            case_fail(c, "\"%.60s\": %d ids, expected %d", json_string_value(prompt), r->count, length);
         for (int at = r->count; at < max; at++) r->ids[at] = TOKEN_PAD;
         r->count = max;
         compare_ids(c, r, json_string_value(prompt));
@@ -194,10 +202,11 @@ static openpi_status encode_case(verify_case *c, const char *path, openpi_error 
     TRY(open_reader(c, model, &r, error));
     json_array_foreach(rows, i, row) {
         const json_t *text = json_object_get(row, "text");
-        if (!json_is_string(text)) return report(error, OPENPI_BAD_FILE, "%s: entry %zu of encode has no text", path, i);
+        if (!json_is_string(text))
+            return report(error, OPENPI_BAD_FILE, "%s: entry %zu of encode has no text", path, i);
         TRY(read_ids(r, json_object_get(row, "ids"), path, error));
-        TRY(tokenizer_encode(r->tokenizer, r->scratch, json_string_value(text), json_string_length(text), r->ids, MAX_IDS,
-                             &r->count, error));
+        TRY(tokenizer_encode(r->tokenizer, r->scratch, json_string_value(text), json_string_length(text),
+                             r->ids, MAX_IDS, &r->count, error));
         compare_ids(c, r, json_string_value(text));
     }
     return OPENPI_OK;
@@ -205,16 +214,19 @@ static openpi_status encode_case(verify_case *c, const char *path, openpi_error 
 
 /* ---- normalisation ---------------------------------------------------------------------------------- */
 
-static openpi_status normalize_one(verify_case *c, const json_t *row, const char *path, int at, openpi_error *error) {
+static openpi_status normalize_one(verify_case *c, const json_t *row, const char *path, int at,
+                                   openpi_error *error) {
     static const char *const results[] = {"normalized", "unnormalized"};
     norm_stats stats = {.epsilon = 1e-6};
     double x[8 * NORM_DIMS], expected[8 * NORM_DIMS], got[8 * NORM_DIMS];
     char what[64];
-    int quantile = json_is_true(json_object_get(row, "quantile")), count = numbers(json_object_get(row, "x"), x, 8 * NORM_DIMS);
+    int quantile = json_is_true(json_object_get(row, "quantile")),
+        count = numbers(json_object_get(row, "x"), x, 8 * NORM_DIMS);
     int rows = (int)json_array_size(json_object_get(row, "x"));
     stats.dims = numbers(json_object_get(row, "mean"), stats.mean, NORM_DIMS);
     stats.quantiles = quantile;
-    if (stats.dims < 1 || numbers(json_object_get(row, "std"), stats.std, NORM_DIMS) != stats.dims || count < 1 || count % rows)
+    if (stats.dims < 1 || numbers(json_object_get(row, "std"), stats.std, NORM_DIMS) != stats.dims ||
+        count < 1 || count % rows)
         return report(error, OPENPI_BAD_FILE, "%s: entry %d of normalize lacks mean, std or x", path, at);
     if (quantile && (numbers(json_object_get(row, "q01"), stats.q01, NORM_DIMS) != stats.dims ||
                      numbers(json_object_get(row, "q99"), stats.q99, NORM_DIMS) != stats.dims))
@@ -223,11 +235,12 @@ static openpi_status normalize_one(verify_case *c, const json_t *row, const char
         const json_t *result = json_object_get(row, results[i]);
         if (!result) continue;
         if (numbers(result, expected, 8 * NORM_DIMS) != count)
-            return report(error, OPENPI_BAD_FILE, "%s: entry %d of normalize: %s is not as long as x", path, at, results[i]);
+            return report(error, OPENPI_BAD_FILE, "%s: entry %d of normalize: %s is not as long as x", path,
+                          at, results[i]);
         memcpy(got, x, sizeof got);
         for (int b = 0; b < rows; b++)
-            (i ? normalize_invert : normalize_apply)(quantile ? STATS_QUANTILE : STATS_ZSCORE, &stats, got + b * (count / rows),
-                                                     count / rows);
+            (i ? normalize_invert : normalize_apply)(quantile ? STATS_QUANTILE : STATS_ZSCORE, &stats,
+                                                     got + b * (count / rows), count / rows);
         snprintf(what, sizeof what, "%s of entry %d", results[i], at);
         case_near(c, what, got, expected, count, 1e-12);
     }
@@ -257,7 +270,10 @@ openpi_status verify_steps(verify_walk *walk, const char *path, openpi_error *er
     static const struct {
         const char *name;
         openpi_status (*run)(verify_case *c, const char *path, openpi_error *error);
-    } cases[] = {{"resize", resize_case}, {"tokenize", tokenize_case}, {"encode", encode_case}, {"normalize", normalize_case}};
+    } cases[] = {{"resize", resize_case},
+                 {"tokenize", tokenize_case},
+                 {"encode", encode_case},
+                 {"normalize", normalize_case}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         verify_case c;
         char name[sizeof c.row.name];
@@ -283,13 +299,14 @@ static openpi_status hugging_face_case(verify_case *c, const char *path, openpi_
     TRY(open_reader(c, model, &pieces, error));
     json_array_foreach(rows, i, row) {
         const json_t *text = json_object_get(row, "text"), *other = json_object_get(row, "sentencepiece");
-        if (!json_is_string(text)) return report(error, OPENPI_BAD_FILE, "%s: entry %zu has no text", path, i);
+        if (!json_is_string(text))
+            return report(error, OPENPI_BAD_FILE, "%s: entry %zu has no text", path, i);
         for (int which = 0; which < 2; which++) {
             reader *now = which ? pieces : r;
             TRY(read_ids(now, which && other ? other : json_object_get(row, "ids"), path, error));
             now->ids[0] = TOKEN_BOS;
-            TRY(tokenizer_encode(now->tokenizer, now->scratch, json_string_value(text), json_string_length(text), now->ids + 1,
-                                 MAX_IDS - 1, &now->count, error));
+            TRY(tokenizer_encode(now->tokenizer, now->scratch, json_string_value(text),
+                                 json_string_length(text), now->ids + 1, MAX_IDS - 1, &now->count, error));
             now->count++;
             compare_ids(c, now, json_string_value(text));
         }
@@ -318,13 +335,16 @@ static openpi_status recipe(const char *key, openpi_synthetic *synthetic, openpi
     return openpi_synthetic_parse(spec, synthetic, error);
 }
 
-static openpi_status hash_one(verify_case *c, const tensor *t, const json_t *row, int ends, uint16_t *bits, openpi_error *error) {
+static openpi_status hash_one(verify_case *c, const tensor *t, const json_t *row, int ends, uint16_t *bits,
+                              openpi_error *error) {
     const json_t *shape = json_array_get(row, 0);
     const char *expected = json_string_value(json_array_get(row, 1));
     char found[17];
-    if (!expected || !json_is_array(shape)) return report(error, OPENPI_BAD_FILE, "%s has no [shape, hash]", t->name);
+    if (!expected || !json_is_array(shape))
+        return report(error, OPENPI_BAD_FILE, "%s has no [shape, hash]", t->name);
     int same = (int)json_array_size(shape) == t->rank;
-    for (int i = 0; same && i < t->rank; i++) same = json_integer_value(json_array_get(shape, (size_t)i)) == t->shape[i];
+    for (int i = 0; same && i < t->rank; i++)
+        same = json_integer_value(json_array_get(shape, (size_t)i)) == t->shape[i];
     if (!same) {
         case_fail(c, "%s has another shape", t->name);
         return OPENPI_OK;
@@ -347,7 +367,8 @@ static openpi_status hash_one(verify_case *c, const tensor *t, const json_t *row
 
 static void close_list(void *thing) { tensors_close(thing); }
 
-static openpi_status hashes_case(verify_case *c, const char *key, const json_t *expected, openpi_error *error) {
+static openpi_status hashes_case(verify_case *c, const char *key, const json_t *expected,
+                                 openpi_error *error) {
     openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     tensors *list;
     const char *name;

@@ -18,9 +18,12 @@ void workload_free(workload_inputs *in) {
     *in = (workload_inputs){0};
 }
 
-static uint64_t next_random(uint64_t *random) { return *random = *random * 6364136223846793005u + 1442695040888963407u; }
+static uint64_t next_random(uint64_t *random) {
+    return *random = *random * 6364136223846793005u + 1442695040888963407u;
+}
 
-static openpi_status take(const openpi_session *s, const workload *w, workload_inputs *in, openpi_error *error) {
+static openpi_status take(const openpi_session *s, const workload *w, workload_inputs *in,
+                          openpi_error *error) {
     size_t batch = (size_t)w->batch, rows = batch * (size_t)s->options.horizon * OPENPI_ACTION_DIM;
     in->samples = calloc(batch, sizeof *in->samples);
     in->pixels = malloc(batch * OPENPI_CAMERAS * PICTURE);
@@ -32,19 +35,23 @@ static openpi_status take(const openpi_session *s, const workload *w, workload_i
     return report_no_memory(error, batch * OPENPI_CAMERAS * PICTURE, "the workload's inputs");
 }
 
-openpi_status workload_make(const openpi_session *s, const workload *w, workload_inputs *in, openpi_error *error) {
+openpi_status workload_make(const openpi_session *s, const workload *w, workload_inputs *in,
+                            openpi_error *error) {
     *in = (workload_inputs){0};
     if (w->batch < 1 || w->batch > s->options.batch || w->prompt < 0 || w->prompt > s->options.max_prompt)
         return report(error, OPENPI_BAD_ARGUMENT,
-                      "workload: batch %d with %d prompt tokens, expected at most batch %d and %d tokens (the session's)",
+                      "workload: batch %d with %d prompt tokens, expected at most batch %d and %d tokens "
+                      "(the session's)",
                       w->batch, w->prompt, s->options.batch, s->options.max_prompt);
     TRY(take(s, w, in, error));
     size_t batch = (size_t)w->batch, prompt = (size_t)w->prompt;
     int vocab = s->engine->checkpoint->dims.vocab;
     uint64_t random = w->seed * 2 + 1;
     in->batch = w->batch;
-    for (size_t i = 0; i < batch * OPENPI_CAMERAS * PICTURE; i++) in->pixels[i] = (uint8_t)(next_random(&random) >> 56);
-    for (size_t i = 0; i < batch * prompt; i++) in->tokens[i] = (int32_t)((next_random(&random) >> 33) % (uint64_t)vocab);
+    for (size_t i = 0; i < batch * OPENPI_CAMERAS * PICTURE; i++)
+        in->pixels[i] = (uint8_t)(next_random(&random) >> 56);
+    for (size_t i = 0; i < batch * prompt; i++)
+        in->tokens[i] = (int32_t)((next_random(&random) >> 33) % (uint64_t)vocab);
     openpi_noise(w->seed, 1, in->state, batch * OPENPI_ACTION_DIM);
     openpi_noise(w->seed, 0, in->noise, batch * (size_t)s->options.horizon * OPENPI_ACTION_DIM);
     for (size_t b = 0; b < batch; b++) {
@@ -63,7 +70,8 @@ openpi_status workload_make(const openpi_session *s, const workload *w, workload
 
 static int greatest_divisor(int a, int b) { return b ? greatest_divisor(b, a % b) : a; }
 
-/* Lengths one stride apart, round and round; a stride that shares no divisor with their number meets them all. */
+/* Lengths one stride apart, round and round; a stride that shares no divisor with their number meets them
+ * all. */
 void workload_change_prompts(workload_inputs *in, const workload *w, int call) {
     if (w->prompt < 2) return;
     uint64_t random = w->seed * 2 + 1, lengths = (uint64_t)w->prompt;
@@ -75,6 +83,7 @@ void workload_change_prompts(workload_inputs *in, const workload *w, int call) {
     }
 }
 
-openpi_status workload_run(openpi_session *s, workload_inputs *in, openpi_timing *timing, openpi_error *error) {
+openpi_status workload_run(openpi_session *s, workload_inputs *in, openpi_timing *timing,
+                           openpi_error *error) {
     return openpi_session_run(s, in->samples, in->batch, in->noise, in->actions, timing, error);
 }

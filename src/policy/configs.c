@@ -1,5 +1,5 @@
-/* openpi's training configs by name (its training/config.py and training/misc/), each as a robot with a model's
- * settings: variant, horizon, prompt length, state in the prompt, deltas, prompt, statistics.
+/* openpi's training configs by name (its training/config.py and training/misc/), each as a robot with a
+ * model's settings: variant, horizon, prompt length, state in the prompt, deltas, prompt, statistics.
  *
  * Surprising: several names of openpi are here only to be refused, each with its reason. */
 #include "policy/configs.h"
@@ -18,7 +18,8 @@ typedef struct config {
 static const config configs[] = {
     {"pi0_aloha", JSON({"like": "aloha", "variant": "pi0", "horizon": 50, "max_prompt": 48})},
     {"pi05_aloha", JSON({"like": "aloha", "variant": "pi05", "horizon": 50, "max_prompt": 200})},
-    {"pi0_aloha_towel", JSON({"like": "aloha", "variant": "pi0", "horizon": 50, "max_prompt": 48, "prompt": "fold the towel"})},
+    {"pi0_aloha_towel", JSON({"like": "aloha", "variant": "pi0", "horizon": 50, "max_prompt": 48,
+                              "prompt": "fold the towel"})},
     {"pi0_aloha_tupperware", JSON({"like": "aloha", "variant": "pi0", "horizon": 50, "max_prompt": 48,
                                    "prompt": "open the tupperware and put the food on the plate"})},
     {"pi0_aloha_pen_uncap", JSON({"like": "aloha", "variant": "pi0", "horizon": 50, "max_prompt": 48,
@@ -28,17 +29,24 @@ static const config configs[] = {
     {"pi0_aloha_sim", JSON({"like": "aloha_sim", "variant": "pi0", "horizon": 50, "max_prompt": 48})},
     {"pi0_droid", JSON({"like": "droid", "variant": "pi0", "horizon": 10, "max_prompt": 48})},
     {"pi05_droid", JSON({"like": "droid", "variant": "pi05", "horizon": 15, "max_prompt": 200})},
-    {"pi05_full_droid_finetune", JSON({"like": "droid_jointpos", "variant": "pi05", "horizon": 16, "max_prompt": 200})},
+    {"pi05_full_droid_finetune", JSON({"like": "droid_jointpos", "variant": "pi05", "horizon": 16,
+                                       "max_prompt": 200})},
     {"pi05_droid_finetune", JSON({"like": "droid", "variant": "pi05", "horizon": 16, "max_prompt": 200})},
-    {"pi0_libero", JSON({"like": "libero", "variant": "pi0", "horizon": 50, "max_prompt": 48, "delta": [6, -1]})},
-    {"pi05_libero", JSON({"like": "libero", "variant": "pi05", "horizon": 10, "max_prompt": 200, "prompt_state": "off"})},
-    {"pi05_droid_jointpos_polaris", JSON({"like": "droid_jointpos", "variant": "pi05", "horizon": 15, "max_prompt": 200})},
-    {"pi0_droid_jointpos_polaris", JSON({"like": "droid_jointpos", "variant": "pi0", "horizon": 10, "max_prompt": 100})},
-    {"pi0_droid_jointpos_100k_polaris", JSON({"like": "droid_jointpos", "variant": "pi0", "horizon": 10, "max_prompt": 100})},
+    {"pi0_libero", JSON({"like": "libero", "variant": "pi0", "horizon": 50, "max_prompt": 48,
+                         "delta": [6, -1]})},
+    {"pi05_libero", JSON({"like": "libero", "variant": "pi05", "horizon": 10, "max_prompt": 200,
+                          "prompt_state": "off"})},
+    {"pi05_droid_jointpos_polaris", JSON({"like": "droid_jointpos", "variant": "pi05", "horizon": 15,
+                                          "max_prompt": 200})},
+    {"pi0_droid_jointpos_polaris", JSON({"like": "droid_jointpos", "variant": "pi0", "horizon": 10,
+                                         "max_prompt": 100})},
+    {"pi0_droid_jointpos_100k_polaris", JSON({"like": "droid_jointpos", "variant": "pi0", "horizon": 10,
+                                              "max_prompt": 100})},
 };
 
 #define FAST "it is a π0-FAST model, which writes actions as tokens; this engine runs π0 and π0.5"
-#define LORA "it holds low-rank (LoRA) weights beside the base model's; merge them into a full checkpoint and use "
+#define LORA \
+    "it holds low-rank (LoRA) weights beside the base model's; merge them into a full checkpoint and use "
 #define DEBUG "it is a debugging config of a dummy model size with fake data"
 #define BROKEN "openpi's own config fails: it passes action_dim to DroidInputs, which takes none"
 
@@ -76,7 +84,8 @@ openpi_status config_find(const char *name, const char **record, openpi_error *e
     }
     for (int i = 0; i < REFUSED; i++)
         if (!strcmp(refused[i].name, name))
-            return report(error, OPENPI_UNSUPPORTED, "config \"%s\" cannot be run: %s", name, refused[i].reason);
+            return report(error, OPENPI_UNSUPPORTED, "config \"%s\" cannot be run: %s", name,
+                          refused[i].reason);
     char list[512] = "";
     size_t at = 0;
     for (int i = 0; i < CONFIGS && at < sizeof list; i++)

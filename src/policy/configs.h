@@ -4,8 +4,8 @@
 
 #include "openpi.h"
 
-/* The config's record in the JSON form of robots.h, a constant. Names that openpi has and this engine cannot run are
- * OPENPI_UNSUPPORTED with the reason; unknown ones are OPENPI_NOT_FOUND with those that work. */
+/* The config's record in the JSON form of robots.h, a constant. Names that openpi has and this engine cannot
+ * run are OPENPI_UNSUPPORTED with the reason; unknown ones are OPENPI_NOT_FOUND with those that work. */
 openpi_status config_find(const char *name, const char **record, openpi_error *error);
 
 /* The i-th config that works, NULL past the last; for tests and help. */

@@ -1,13 +1,13 @@
 /* A picture of any size to the 224×224 that the models see, in the two ways they were trained with.
  *
- * Both keep the aspect ratio and centre the result: ratio = max(w/224, h/224), size = trunc(side / ratio), an odd
- * row or column of padding goes below or right. openpi's way is Pillow's BILINEAR: a triangle filter as wide as the
- * reduction, in fixed point, horizontally and then vertically with a rounding to uint8 between (as Pillow 11.2.1, which
- * openpi pins, does it; 13.0 takes some tall pictures the other way round, for other last bits). LeRobot's is plain
- * bilinear interpolation of four neighbours in fp32, however much it shrinks.
+ * Both keep the aspect ratio and centre the result: ratio = max(w/224, h/224), size = trunc(side / ratio), an
+ * odd row or column of padding goes below or right. openpi's way is Pillow's BILINEAR: a triangle filter as
+ * wide as the reduction, in fixed point, horizontally and then vertically with a rounding to uint8 between
+ * (as Pillow 11.2.1, which openpi pins, does it; 13.0 takes some tall pictures the other way round, for other
+ * last bits). LeRobot's is plain bilinear interpolation of four neighbours in fp32, however much it shrinks.
  *
- * What surprises: the 22-bit weights of the fixed-point filter are split in two halves of 11 bits, so that SSE2's
- * 16-bit multiply-add does two taps at once. Both halves are exact, so is their sum. */
+ * What surprises: the 22-bit weights of the fixed-point filter are split in two halves of 11 bits, so that
+ * SSE2's 16-bit multiply-add does two taps at once. Both halves are exact, so is their sum. */
 #include "policy/image.h"
 
 #include <float.h>
@@ -25,13 +25,13 @@
 
 enum {
     SIDE = OPENPI_IMAGE_SIZE,
-    MAX_ROW = 1 << 24,           /* bytes between rows: room for any padding, and no sum of them overflows    */
+    MAX_ROW = 1 << 24,           /* bytes between rows: room for any padding, and no sum of them overflows */
     MAX_SIDE = 16384,
     MAX_PIXELS = 64 << 20,
     WEIGHT_BITS = 22,
-    HALF_BITS = 11,              /* of a weight: high = w >> 11 <= 2048, low = w & 2047                       */
+    HALF_BITS = 11,              /* of a weight: high = w >> 11 <= 2048, low = w & 2047 */
     CHECKED = 4096,              /* float pixels that are checked together                         */
-    ROW_PAD = 16,                /* bytes after a row that the filter may read, times a weight of zero        */
+    ROW_PAD = 16,                /* bytes after a row that the filter may read, times a weight of zero */
 };
 
 #define MAX_PLANE ((uint64_t)1 << 40)                    /* bytes between planes */
@@ -94,7 +94,8 @@ typedef struct places {
 } places;
 
 static places places_of(const openpi_image *image) {
-    size_t element = element_bytes[image->element], channels = has_alpha(image) ? 4 : 3, width = (size_t)image->width;
+    size_t element = element_bytes[image->element], channels = has_alpha(image) ? 4 : 3,
+           width = (size_t)image->width;
     int chw = image->layout == OPENPI_CHW;
     places at = {.pixel = chw ? element : channels * element};
     at.row = image->row_bytes ? image->row_bytes : width * at.pixel;
@@ -105,7 +106,8 @@ static places places_of(const openpi_image *image) {
 
 /* For sentences: which of the picture's elements this is, counted as if they lay one behind the other. */
 static size_t element_number(const openpi_image *image, int y, int x, int colour) {
-    size_t height = (size_t)image->height, width = (size_t)image->width, channel = (size_t)channel_of(image, colour);
+    size_t height = (size_t)image->height, width = (size_t)image->width,
+           channel = (size_t)channel_of(image, colour);
     if (image->layout == OPENPI_CHW) return (channel * height + (size_t)y) * width + (size_t)x;
     return ((size_t)y * width + (size_t)x) * (has_alpha(image) ? 4 : 3) + channel;
 }
@@ -115,7 +117,8 @@ static int is_whole(const openpi_image *image) {
     places at = places_of(image);
     size_t row = (size_t)image->width * at.pixel;
     return !has_alpha(image) && at.row == row &&
-           (image->layout == OPENPI_HWC || !image->plane_bytes || image->plane_bytes == row * (size_t)image->height);
+           (image->layout == OPENPI_HWC || !image->plane_bytes ||
+            image->plane_bytes == row * (size_t)image->height);
 }
 
 /* ---- checks --------------------------------------------------------------------------------------- */
@@ -123,22 +126,26 @@ static int is_whole(const openpi_image *image) {
 static openpi_status check_strides(const openpi_image *image, openpi_error *error) {
     const char *name = name_of(image);
     if ((unsigned)image->channels > OPENPI_BGRA)
-        return report(error, OPENPI_BAD_INPUT,
-                      "picture \"%s\": channels %d, expected OPENPI_RGB, OPENPI_BGR, OPENPI_RGBA or OPENPI_BGRA", name,
-                      (int)image->channels);
+        return report(
+            error, OPENPI_BAD_INPUT,
+            "picture \"%s\": channels %d, expected OPENPI_RGB, OPENPI_BGR, OPENPI_RGBA or OPENPI_BGRA", name,
+            (int)image->channels);
     if (image->reserved)
-        return report(error, OPENPI_BAD_INPUT, "picture \"%s\": reserved is %d, expected 0", name, image->reserved);
+        return report(error, OPENPI_BAD_INPUT, "picture \"%s\": reserved is %d, expected 0", name,
+                      image->reserved);
     size_t row = (size_t)image->width * places_of(image).pixel;
     if (image->row_bytes && (image->row_bytes < row || image->row_bytes > MAX_ROW))
-        return report(error, OPENPI_BAD_INPUT, "picture \"%s\": row_bytes is %zu, expected 0 or from %zu (a row's pixels) to %zu",
+        return report(error, OPENPI_BAD_INPUT,
+                      "picture \"%s\": row_bytes is %zu, expected 0 or from %zu (a row's pixels) to %zu",
                       name, image->row_bytes, row, (size_t)MAX_ROW);
     if (image->plane_bytes && image->layout != OPENPI_CHW)
-        return report(error, OPENPI_BAD_INPUT, "picture \"%s\": plane_bytes is %zu, expected 0 where the layout is OPENPI_HWC",
-                      name, image->plane_bytes);
+        return report(error, OPENPI_BAD_INPUT,
+                      "picture \"%s\": plane_bytes is %zu, expected 0 where the layout is OPENPI_HWC", name,
+                      image->plane_bytes);
     if (image->plane_bytes && (image->plane_bytes < row || image->plane_bytes > MAX_PLANE))
         return report(error, OPENPI_BAD_INPUT,
-                      "picture \"%s\": plane_bytes is %zu, expected 0 or from %zu (a row's pixels) to %zu", name,
-                      image->plane_bytes, row, (size_t)MAX_PLANE);
+                      "picture \"%s\": plane_bytes is %zu, expected 0 or from %zu (a row's pixels) to %zu",
+                      name, image->plane_bytes, row, (size_t)MAX_PLANE);
     return OPENPI_OK;
 }
 
@@ -150,23 +157,27 @@ static openpi_status check_fields(const openpi_image *image, openpi_error *error
                       "picture \"%s\": element type %d, expected OPENPI_U8, OPENPI_FLOAT32 or OPENPI_FLOAT64",
                       name, (int)image->element);
     if (image->layout != OPENPI_HWC && image->layout != OPENPI_CHW)
-        return report(error, OPENPI_BAD_INPUT, "picture \"%s\": layout %d, expected OPENPI_HWC or OPENPI_CHW", name,
-                      (int)image->layout);
+        return report(error, OPENPI_BAD_INPUT, "picture \"%s\": layout %d, expected OPENPI_HWC or OPENPI_CHW",
+                      name, (int)image->layout);
     if (image->width < 1 || image->height < 1 || image->width > MAX_SIDE || image->height > MAX_SIDE)
-        return report(error, OPENPI_BAD_INPUT, "picture \"%s\": %d×%d pixels (width×height), expected 1 to %d a side", name,
+        return report(error, OPENPI_BAD_INPUT,
+                      "picture \"%s\": %d×%d pixels (width×height), expected 1 to %d a side", name,
                       image->width, image->height, MAX_SIDE);
     if ((int64_t)image->width * image->height > MAX_PIXELS)
-        return report(error, OPENPI_BAD_INPUT, "picture \"%s\": %d×%d pixels (width×height), expected at most %d megapixels",
-                      name, image->width, image->height, MAX_PIXELS >> 20);
+        return report(error, OPENPI_BAD_INPUT,
+                      "picture \"%s\": %d×%d pixels (width×height), expected at most %d megapixels", name,
+                      image->width, image->height, MAX_PIXELS >> 20);
     fitted fit = fit_inside(image->width, image->height);
     if (fit.width < 1 || fit.height < 1)
         return report(error, OPENPI_BAD_INPUT,
-                      "picture \"%s\": %d×%d pixels (width×height) would shrink to %d×%d, expected at least one pixel a side",
+                      "picture \"%s\": %d×%d pixels (width×height) would shrink to %d×%d, expected at least "
+                      "one pixel a side",
                       name, image->width, image->height, fit.width, fit.height);
     return check_strides(image, error);
 }
 
-/* Float data may lie anywhere in a client's message, so every read is a copy; compilers make it a plain load. */
+/* Float data may lie anywhere in a client's message, so every read is a copy; compilers make it a plain load.
+ */
 static inline float float_at(const void *data, size_t index) {
     float value;
     memcpy(&value, (const char *)data + index * sizeof value, sizeof value);
@@ -196,27 +207,31 @@ static int are_near(const openpi_image *image, size_t first, size_t count, float
 }
 
 static double value_at(const openpi_image *image, const places *at, int y, int x, int colour) {
-    const char *data = (const char *)image->data + (size_t)y * at->row + (size_t)x * at->pixel + at->colour[colour];
+    const char *data =
+        (const char *)image->data + (size_t)y * at->row + (size_t)x * at->pixel + at->colour[colour];
     return image->element == OPENPI_FLOAT32 ? (double)float_at(data, 0) : double_at(data, 0);
 }
 
-static openpi_status check_scattered(const openpi_image *image, float radius, const char *expected, openpi_error *error) {
+static openpi_status check_scattered(const openpi_image *image, float radius, const char *expected,
+                                     openpi_error *error) {
     places at = places_of(image);
     for (int y = 0; y < image->height; y++)
         for (int x = 0; x < image->width; x++)
             for (int c = 0; c < 3; c++) {
                 double value = value_at(image, &at, y, x, c);
                 float narrow = (float)value;
-                if (radius < INFINITY ? all_near_f32(&narrow, 1, 0.5f, radius) : all_finite_f32(&narrow, 1)) continue;
-                return report(error, OPENPI_BAD_INPUT, "picture \"%s\": element %zu is %g, expected %s", name_of(image),
-                              element_number(image, y, x, c), value, expected);
+                if (radius < INFINITY ? all_near_f32(&narrow, 1, 0.5f, radius) : all_finite_f32(&narrow, 1))
+                    continue;
+                return report(error, OPENPI_BAD_INPUT, "picture \"%s\": element %zu is %g, expected %s",
+                              name_of(image), element_number(image, y, x, c), value, expected);
             }
     return OPENPI_OK;
 }
 
 static openpi_status check_floats(const openpi_image *image, float radius, const char *expected,
                                   openpi_error *error) {
-    if (image->element != OPENPI_U8 && !is_whole(image)) return check_scattered(image, radius, expected, error);
+    if (image->element != OPENPI_U8 && !is_whole(image))
+        return check_scattered(image, radius, expected, error);
     size_t count = (size_t)image->width * (size_t)image->height * 3;
     for (size_t first = 0; image->element != OPENPI_U8 && first < count; first += CHECKED) {
         size_t block = count - first < CHECKED ? count - first : CHECKED, i = first;
@@ -235,8 +250,8 @@ openpi_status image_check(const openpi_image *image, openpi_error *error) {
 
 /* ---- rows of uint8 -------------------------------------------------------------------------------- */
 
-/* One colour of row y to out[0], out[3], …: uint8 as it is, float by truncation of 255·x in the picture's own precision.
- * A value whose 255·x has no uint8 (numpy would wrap it around) is refused. */
+/* One colour of row y to out[0], out[3], …: uint8 as it is, float by truncation of 255·x in the picture's own
+ * precision. A value whose 255·x has no uint8 (numpy would wrap it around) is refused. */
 static openpi_status read_colour(const openpi_image *image, const places *at, int y, int colour, uint8_t *out,
                                  openpi_error *error) {
     const uint8_t *from = (const uint8_t *)image->data + (size_t)y * at->row + at->colour[colour];
@@ -249,18 +264,21 @@ static openpi_status read_colour(const openpi_image *image, const places *at, in
         if (image->element == OPENPI_FLOAT32) value = 255.0f * float_at(from + (size_t)x * at->pixel, 0);
         else value = 255.0 * double_at(from + (size_t)x * at->pixel, 0);
         if (!(value > -1.0 && value < 256.0))
-            return report(error, OPENPI_BAD_INPUT, "picture \"%s\": element %zu is %g, expected float pictures in [0,1]",
+            return report(error, OPENPI_BAD_INPUT,
+                          "picture \"%s\": element %zu is %g, expected float pictures in [0,1]",
                           name_of(image), element_number(image, y, x, colour), value / 255.0);
         out[3 * x] = (uint8_t)(int)value;
     }
     return OPENPI_OK;
 }
 
-/* Row y as RGB bytes: a pointer into the picture where it is stored so and the filter may read past the row's end,
- * else `buffer` [width*3 + ROW_PAD]. */
-static openpi_status read_row(const openpi_image *image, int y, uint8_t *buffer, const uint8_t **row, openpi_error *error) {
+/* Row y as RGB bytes: a pointer into the picture where it is stored so and the filter may read past the row's
+ * end, else `buffer` [width*3 + ROW_PAD]. */
+static openpi_status read_row(const openpi_image *image, int y, uint8_t *buffer, const uint8_t **row,
+                              openpi_error *error) {
     places at = places_of(image);
-    size_t bytes = (size_t)image->width * 3, start = (size_t)y * at.row, end = (size_t)(image->height - 1) * at.row + bytes;
+    size_t bytes = (size_t)image->width * 3, start = (size_t)y * at.row,
+           end = (size_t)(image->height - 1) * at.row + bytes;
     *row = buffer;
     if (image->layout == OPENPI_HWC && image->element == OPENPI_U8 && image->channels == OPENPI_RGB) {
         const uint8_t *from = (const uint8_t *)image->data + start;
@@ -268,14 +286,15 @@ static openpi_status read_row(const openpi_image *image, int y, uint8_t *buffer,
         else memcpy(buffer, from, bytes);
         return OPENPI_OK;
     }
-    for (int colour = 0; colour < 3; colour++) TRY(read_colour(image, &at, y, colour, buffer + colour, error));
+    for (int colour = 0; colour < 3; colour++)
+        TRY(read_colour(image, &at, y, colour, buffer + colour, error));
     return OPENPI_OK;
 }
 
 /* ---- Pillow's filter ------------------------------------------------------------------------------ */
 
-/* The triangle filter of one axis. Weights are in 1/2^22; taps beyond an output's own have weight 0, up to an even
- * number, since they are taken in pairs: high and low are the halves of two neighbours in one int32. */
+/* The triangle filter of one axis. Weights are in 1/2^22; taps beyond an output's own have weight 0, up to an
+ * even number, since they are taken in pairs: high and low are the halves of two neighbours in one int32. */
 typedef struct triangle {
     int pairs;                   /* of the widest output */
     int32_t *from;               /* [out] first input    */
@@ -344,7 +363,8 @@ static uint8_t filter_one(const uint8_t *in, size_t stride, const int32_t *weigh
 /* (high·2^11 + low + half) >> 22 of four sums. */
 static inline __m128i round_sums(__m128i high, __m128i low) {
     __m128i half = _mm_set1_epi32(1 << (WEIGHT_BITS - 1));
-    return _mm_srai_epi32(_mm_add_epi32(_mm_add_epi32(_mm_slli_epi32(high, HALF_BITS), low), half), WEIGHT_BITS);
+    return _mm_srai_epi32(_mm_add_epi32(_mm_add_epi32(_mm_slli_epi32(high, HALF_BITS), low), half),
+                          WEIGHT_BITS);
 }
 
 /* row [width*3 + ROW_PAD] -> out [width out * 3]. Lanes: r0 r1 g0 g1 b0 b1 - - of two neighbouring pixels. */
@@ -381,7 +401,8 @@ static void filter_down(const triangle *filter, int o, const uint8_t *rows, uint
         const uint8_t *in = first + i;
         for (int t = 0; t < taps; t += 2, in += 2 * stride) {
             __m128i upper = _mm_loadl_epi64((const __m128i *)(const void *)in);
-            __m128i lower = t + 1 < taps ? _mm_loadl_epi64((const __m128i *)(const void *)(in + stride)) : zero;
+            __m128i lower =
+                t + 1 < taps ? _mm_loadl_epi64((const __m128i *)(const void *)(in + stride)) : zero;
             __m128i bytes = _mm_unpacklo_epi8(upper, lower);
             __m128i left = _mm_unpacklo_epi8(bytes, zero), right = _mm_unpackhi_epi8(bytes, zero);
             __m128i high_pair = _mm_set1_epi32(high[t / 2]), low_pair = _mm_set1_epi32(low[t / 2]);
@@ -402,8 +423,8 @@ static void filter_down(const triangle *filter, int o, const uint8_t *rows, uint
 static void filter_across(const triangle *filter, const uint8_t *row, uint8_t *out, int width) {
     for (int i = 0; i < 3 * width; i++) {
         int o = i / 3;
-        out[i] = filter_one(row + (size_t)filter->from[o] * 3 + i % 3, 3, filter->weights + (size_t)o * (size_t)filter->pairs * 2,
-                            filter->taps[o]);
+        out[i] = filter_one(row + (size_t)filter->from[o] * 3 + i % 3, 3,
+                            filter->weights + (size_t)o * (size_t)filter->pairs * 2, filter->taps[o]);
     }
 }
 
@@ -430,7 +451,8 @@ static void plan_take(openpi_plan *plan, arena *arena, const openpi_image *image
     plan->narrow = arena_take(arena, (size_t)image->height * (size_t)fit.width * 3);
 }
 
-openpi_status image_resize_openpi(const openpi_image *image, image_scratch *scratch, uint8_t *out, openpi_error *error) {
+openpi_status image_resize_openpi(const openpi_image *image, image_scratch *scratch, uint8_t *out,
+                                  openpi_error *error) {
     TRY(check_fields(image, error));
     fitted fit = fit_inside(image->width, image->height);
     openpi_plan plan;
@@ -495,8 +517,8 @@ static void source_of(const openpi_image *image, source *from) {
 }
 
 static inline float pixel_at(const source *from, int y, int x, int colour) {
-    const char *data = (const char *)from->image->data + (size_t)y * from->at.row + (size_t)x * from->at.pixel +
-                       from->at.colour[colour];
+    const char *data = (const char *)from->image->data + (size_t)y * from->at.row +
+                       (size_t)x * from->at.pixel + from->at.colour[colour];
     switch (from->image->element) {
     case OPENPI_U8: return from->byte[*(const uint8_t *)data];
     case OPENPI_FLOAT32: return float_at(data, 0);
@@ -509,13 +531,15 @@ static void interpolate_row(const source *from, int y, const neighbours *columns
     for (int x = 0; x < width; x++) {
         const neighbours *at = &columns[x];
         for (int channel = 0; channel < 3; channel++) {
-            float left = pixel_at(from, y, at->first, channel), right = pixel_at(from, y, at->second, channel);
+            float left = pixel_at(from, y, at->first, channel),
+                  right = pixel_at(from, y, at->second, channel);
             out[3 * x + channel] = fmaf(at->first_weight, left, at->second_weight * right);
         }
     }
 }
 
-openpi_status image_resize_lerobot(const openpi_image *image, image_scratch *scratch, float *out, openpi_error *error) {
+openpi_status image_resize_lerobot(const openpi_image *image, image_scratch *scratch, float *out,
+                                   openpi_error *error) {
     TRY(check_fields(image, error));
     source from;
     source_of(image, &from);
@@ -526,13 +550,15 @@ openpi_status image_resize_lerobot(const openpi_image *image, image_scratch *scr
     if (untouched) {
         for (int y = 0; y < SIDE; y++)
             for (int x = 0; x < SIDE; x++)
-                for (int channel = 0; channel < 3; channel++) *out++ = pixel_at(&from, y, x, channel) * 2.0f - 1.0f;
+                for (int channel = 0; channel < 3; channel++)
+                    *out++ = pixel_at(&from, y, x, channel) * 2.0f - 1.0f;
         return OPENPI_OK;
     }
     fitted fit = fit_inside(image->width, image->height);
     size_t row_bytes = SIDE * 3 * sizeof(float);
     arena block = {NULL, 0};
-    arena_take(&block, SIDE * sizeof(neighbours)), arena_take(&block, row_bytes), arena_take(&block, row_bytes);
+    arena_take(&block, SIDE * sizeof(neighbours)), arena_take(&block, row_bytes),
+        arena_take(&block, row_bytes);
     TRY(grow(scratch, block.used, error));
     block.base = scratch->memory;
     block.used = 0;

@@ -1,11 +1,11 @@
-/* PNG and JPEG files in memory to RGB bytes, as Pillow's convert("RGB") gives them: palettes and gray become RGB, 16
- * bits keep their upper 8, alpha is dropped (not composited), no colour profile or gamma is applied. The picture is then
- * turned upright by its EXIF orientation, as Pillow's exif_transpose does. JPEG is decoded with the accurate DCT and
- * smooth chroma, as libjpeg does by itself.
+/* PNG and JPEG files in memory to RGB bytes, as Pillow's convert("RGB") gives them: palettes and gray become
+ * RGB, 16 bits keep their upper 8, alpha is dropped (not composited), no colour profile or gamma is applied.
+ * The picture is then turned upright by its EXIF orientation, as Pillow's exif_transpose does. JPEG is
+ * decoded with the accurate DCT and smooth chroma, as libjpeg does by itself.
  *
- * A file is judged by its first bytes. Sizes are read from its header and limited before anything is allocated for
- * pixels. What surprises: the two libraries recover from much damage with a warning and gray areas; here a JPEG warning
- * is a failure, since a robot should not act on half a picture. */
+ * A file is judged by its first bytes. Sizes are read from its header and limited before anything is
+ * allocated for pixels. What surprises: the two libraries recover from much damage with a warning and gray
+ * areas; here a JPEG warning is a failure, since a robot should not act on half a picture. */
 #include <limits.h>
 #include <png.h>
 #include <setjmp.h>
@@ -34,7 +34,8 @@ typedef struct picture {
 
 /* The sizes are the header's claim; the memory for them is taken here and nowhere else. */
 static openpi_status take_pixels(picture *picture, uint32_t width, uint32_t height, openpi_error *error) {
-    if (width < 1 || height < 1 || width > MAX_SIDE || height > MAX_SIDE || (uint64_t)width * height > MAX_PIXELS)
+    if (width < 1 || height < 1 || width > MAX_SIDE || height > MAX_SIDE ||
+        (uint64_t)width * height > MAX_PIXELS)
         return report(error, OPENPI_BAD_FILE,
                       "%s: %u×%u pixels (width×height), expected 1 to %d a side and at most %d megapixels",
                       picture->name, width, height, MAX_SIDE, MAX_PIXELS >> 20);
@@ -89,7 +90,7 @@ static void png_return(png_structp png, png_voidp memory) {
 /* Everything between here and the last row may jump to the caller's setjmp. */
 static void png_rows(png_structp png, png_infop info, const picture *picture) {
     png_read_info(png, info);
-    png_set_expand(png);                                 /* palette to RGB, 1, 2, 4 bits to 8, tRNS to alpha */
+    png_set_expand(png); /* palette to RGB, 1, 2, 4 bits to 8, tRNS to alpha */
     png_set_strip_16(png);
     png_set_gray_to_rgb(png);
     png_set_strip_alpha(png);
@@ -97,16 +98,19 @@ static void png_rows(png_structp png, png_infop info, const picture *picture) {
     png_read_update_info(png, info);
     size_t stride = (size_t)picture->width * 3;
     if (png_get_image_width(png, info) != (png_uint_32)picture->width ||
-        png_get_image_height(png, info) != (png_uint_32)picture->height || png_get_rowbytes(png, info) != stride)
+        png_get_image_height(png, info) != (png_uint_32)picture->height ||
+        png_get_rowbytes(png, info) != stride)
         png_error(png, "the header changed while it was read");
     for (int pass = 0; pass < passes; pass++)
-        for (int y = 0; y < picture->height; y++) png_read_row(png, picture->pixels + (size_t)y * stride, NULL);
+        for (int y = 0; y < picture->height; y++)
+            png_read_row(png, picture->pixels + (size_t)y * stride, NULL);
     png_read_end(png, NULL);
 }
 
 static openpi_status decode_png(const uint8_t *bytes, size_t count, picture *picture, openpi_error *error) {
     if (count < PNG_HEADER || memcmp(bytes + 12, "IHDR", 4) != 0)
-        return report(error, OPENPI_BAD_FILE, "%s: not a valid PNG: no header in %zu bytes", picture->name, count);
+        return report(error, OPENPI_BAD_FILE, "%s: not a valid PNG: no header in %zu bytes", picture->name,
+                      count);
     uint32_t side[2];
     for (int i = 0; i < 2; i++) {
         const uint8_t *at = bytes + 16 + 4 * i;
@@ -118,8 +122,8 @@ static openpi_status decode_png(const uint8_t *bytes, size_t count, picture *pic
     memset(&source, 0, sizeof source);
     source.next = bytes;
     source.left = count;
-    png_structp png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, &source, png_fail, png_ignore, &source, png_take,
-                                               png_return);
+    png_structp png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, &source, png_fail, png_ignore, &source,
+                                               png_take, png_return);
     png_infop info = png ? png_create_info_struct(png) : NULL;
     if (!info) {
         png_destroy_read_struct(&png, NULL, NULL);
@@ -131,8 +135,9 @@ static openpi_status decode_png(const uint8_t *bytes, size_t count, picture *pic
     png_set_read_fn(png, &source, png_give);
     openpi_status status = OPENPI_OK;
     if (setjmp(source.jump)) {
-        status = source.no_memory ? report(error, OPENPI_NO_MEMORY, "out of memory: decoding %s", picture->name)
-                                  : report(error, OPENPI_BAD_FILE, "%s: not a valid PNG: %s", picture->name, source.why);
+        status = source.no_memory
+                     ? report(error, OPENPI_NO_MEMORY, "out of memory: decoding %s", picture->name)
+                     : report(error, OPENPI_BAD_FILE, "%s: not a valid PNG: %s", picture->name, source.why);
     } else {
         png_rows(png, info, picture);
     }
@@ -150,7 +155,8 @@ static openpi_status jpeg_failed(tjhandle jpeg, const picture *picture, openpi_e
 }
 
 static openpi_status decode_jpeg(const uint8_t *bytes, size_t count, picture *picture, openpi_error *error) {
-    if (count > ULONG_MAX) return report(error, OPENPI_BAD_FILE, "%s: %zu bytes are too many for a JPEG", picture->name, count);
+    if (count > ULONG_MAX)
+        return report(error, OPENPI_BAD_FILE, "%s: %zu bytes are too many for a JPEG", picture->name, count);
     tjhandle jpeg = tjInitDecompress();
     if (!jpeg) return report(error, OPENPI_NO_MEMORY, "out of memory: decoding %s", picture->name);
     int width = 0, height = 0, sampling, colours = 0;
@@ -159,9 +165,11 @@ static openpi_status decode_jpeg(const uint8_t *bytes, size_t count, picture *pi
     if (tjDecompressHeader3(jpeg, bytes, length, &width, &height, &sampling, &colours)) {
         status = jpeg_failed(jpeg, picture, error);
     } else if (!width || !height) {                      /* tables alone: legal, but cut short as a rule */
-        status = report(error, OPENPI_BAD_FILE, "%s: not a valid JPEG: %zu bytes without a picture", picture->name, count);
+        status = report(error, OPENPI_BAD_FILE, "%s: not a valid JPEG: %zu bytes without a picture",
+                        picture->name, count);
     } else if (colours == TJCS_CMYK || colours == TJCS_YCCK) {
-        status = report(error, OPENPI_BAD_FILE, "%s: a JPEG in CMYK colours, expected RGB or gray", picture->name);
+        status =
+            report(error, OPENPI_BAD_FILE, "%s: a JPEG in CMYK colours, expected RGB or gray", picture->name);
     } else {
         status = take_pixels(picture, (uint32_t)width, (uint32_t)height, error);
         if (status == OPENPI_OK &&
@@ -175,13 +183,15 @@ static openpi_status decode_jpeg(const uint8_t *bytes, size_t count, picture *pi
 
 /* ---- either --------------------------------------------------------------------------------------- */
 
-/* A picture whose EXIF asks for a turn that EXIF does not define is refused: it may lie on its side. 0 is what cameras
- * write that do not know, and is taken as upright. */
+/* A picture whose EXIF asks for a turn that EXIF does not define is refused: it may lie on its side. 0 is
+ * what cameras write that do not know, and is taken as upright. */
 static openpi_status turn_upright(picture *picture, int orientation, openpi_error *error) {
     if (orientation < 0)
-        return report(error, OPENPI_BAD_FILE, "%s: its EXIF orientation is no single integer, expected 1 to 8", picture->name);
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: its EXIF orientation is no single integer, expected 1 to 8", picture->name);
     if (orientation > 8)
-        return report(error, OPENPI_BAD_FILE, "%s: its EXIF orientation is %d, expected 1 to 8", picture->name, orientation);
+        return report(error, OPENPI_BAD_FILE, "%s: its EXIF orientation is %d, expected 1 to 8",
+                      picture->name, orientation);
     size_t bytes = (size_t)picture->height * (size_t)picture->width * 3;
     uint8_t *turned = orientation_apply(orientation, picture->pixels, &picture->height, &picture->width);
     if (!turned) return report_no_memory(error, bytes, picture->name);
@@ -189,19 +199,24 @@ static openpi_status turn_upright(picture *picture, int orientation, openpi_erro
     return OPENPI_OK;
 }
 
-openpi_status openpi_image_decode(const void *bytes, size_t count, const char *name, uint8_t **pixels, int *height, int *width,
-                                  openpi_error *error) {
+openpi_status openpi_image_decode(const void *bytes, size_t count, const char *name, uint8_t **pixels,
+                                  int *height, int *width, openpi_error *error) {
     static const uint8_t png[] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'}, jpeg[] = {0xff, 0xd8, 0xff};
     if ((!bytes && count) || !pixels || !height || !width)
-        return report(error, OPENPI_BAD_ARGUMENT, "openpi_image_decode: bytes, pixels, height and width must not be NULL");
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "openpi_image_decode: bytes, pixels, height and width must not be NULL");
     picture picture = {name ? name : "picture", NULL, 0, 0};
     openpi_status status;
     int is_png = count >= sizeof png && memcmp(bytes, png, sizeof png) == 0;
     if (is_png) status = decode_png(bytes, count, &picture, error);
-    else if (count >= sizeof jpeg && memcmp(bytes, jpeg, sizeof jpeg) == 0) status = decode_jpeg(bytes, count, &picture, error);
-    else status = report(error, OPENPI_BAD_FILE, "%s: neither a PNG nor a JPEG file (%zu bytes)", picture.name, count);
+    else if (count >= sizeof jpeg && memcmp(bytes, jpeg, sizeof jpeg) == 0)
+        status = decode_jpeg(bytes, count, &picture, error);
+    else
+        status = report(error, OPENPI_BAD_FILE, "%s: neither a PNG nor a JPEG file (%zu bytes)", picture.name,
+                        count);
     if (status == OPENPI_OK)
-        status = turn_upright(&picture, is_png ? orientation_of_png(bytes, count) : orientation_of_jpeg(bytes, count), error);
+        status = turn_upright(
+            &picture, is_png ? orientation_of_png(bytes, count) : orientation_of_jpeg(bytes, count), error);
     if (status != OPENPI_OK) {
         free(picture.pixels);
         return status;

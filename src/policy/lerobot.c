@@ -1,7 +1,7 @@
 /* LeRobot's pipelines, read as data and run in fp32.
  *
- * Surprising: a step or a setting that this file does not know is an error, never skipped: a pipeline that runs without
- * one of its steps gives plausible, wrong actions. */
+ * Surprising: a step or a setting that this file does not know is an error, never skipped: a pipeline that
+ * runs without one of its steps gives plausible, wrong actions. */
 #include "policy/lerobot.h"
 
 #include <ctype.h>
@@ -16,7 +16,8 @@
 #include "model/tensors.h"
 #include "policy/robots.h"
 
-static const char STATE_KEY[] = "observation.state", ACTION_KEY[] = "action", IMAGE_PREFIX[] = "observation.images.";
+static const char STATE_KEY[] = "observation.state", ACTION_KEY[] = "action",
+                  IMAGE_PREFIX[] = "observation.images.";
 
 /* ---- small readers -------------------------------------------------------------------------------- */
 
@@ -24,8 +25,8 @@ static openpi_status copy_text(const char *text, const char *name, const char *w
                                openpi_error *error) {
     size_t length = strlen(text);
     if (!length || length >= bytes)
-        return report(error, OPENPI_BAD_FILE, "%s: %s \"%.80s\" has %zu bytes, expected 1 to %zu", name, what, text, length,
-                      bytes - 1);
+        return report(error, OPENPI_BAD_FILE, "%s: %s \"%.80s\" has %zu bytes, expected 1 to %zu", name, what,
+                      text, length, bytes - 1);
     memcpy(out, text, length + 1);
     return OPENPI_OK;
 }
@@ -33,28 +34,32 @@ static openpi_status copy_text(const char *text, const char *name, const char *w
 /* A file's or folder's name inside the checkpoint: no way out of it. */
 static openpi_status check_inside(const char *path, const char *name, const char *what, openpi_error *error) {
     if (path[0] && path[0] != '/' && !strstr(path, "..")) return OPENPI_OK;
-    return report(error, OPENPI_BAD_FILE, "%s: %s is \"%.80s\", expected a name inside the checkpoint's folder", name, what,
-                  path);
+    return report(error, OPENPI_BAD_FILE,
+                  "%s: %s is \"%.80s\", expected a name inside the checkpoint's folder", name, what, path);
 }
 
-static openpi_status check_keys(const json_t *object, const char *const *known, const char *name, const char *what,
-                                openpi_error *error) {
+static openpi_status check_keys(const json_t *object, const char *const *known, const char *name,
+                                const char *what, openpi_error *error) {
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)object, key, value) {
         int found = 0;
         for (const char *const *k = known; *k; k++) found |= !strcmp(*k, key);
-        if (!found) return report(error, OPENPI_UNSUPPORTED, "%s: %s has a setting \"%.64s\" that is not known", name, what, key);
+        if (!found)
+            return report(error, OPENPI_UNSUPPORTED, "%s: %s has a setting \"%.64s\" that is not known", name,
+                          what, key);
     }
     return OPENPI_OK;
 }
 
-static openpi_status read_json(const char *folder, const char *file, char **path, json_t **root, openpi_error *error) {
+static openpi_status read_json(const char *folder, const char *file, char **path, json_t **root,
+                               openpi_error *error) {
     *path = file_join(folder, file);
     if (!*path) return report_no_memory(error, strlen(folder) + strlen(file) + 2, "a path");
     openpi_status status = json_read(*path, root, error);
     if (status == OPENPI_OK && !json_is_object(*root)) {
-        status = report(error, OPENPI_BAD_FILE, "%s: the file holds %s, expected an object", *path, json_kind(*root));
+        status = report(error, OPENPI_BAD_FILE, "%s: the file holds %s, expected an object", *path,
+                        json_kind(*root));
         json_decref(*root);
     }
     if (status != OPENPI_OK) free(*path);
@@ -79,11 +84,13 @@ openpi_status lerobot_detect(const char *folder, int *found, openpi_error *error
 }
 
 /* The first dimension of a one-dimensional feature. */
-static openpi_status read_length(const json_t *feature, const char *name, const char *key, int *out, openpi_error *error) {
+static openpi_status read_length(const json_t *feature, const char *name, const char *key, int *out,
+                                 openpi_error *error) {
     const json_t *shape = json_object_get(feature, "shape"), *first = json_array_get(shape, 0);
     json_int_t length = json_integer_value(first);
     if (json_array_size(shape) != 1 || !json_is_integer(first) || length < 1 || length > LEROBOT_DIMS)
-        return report(error, OPENPI_BAD_FILE, "%s: the shape of feature \"%s\" is not one number from 1 to %d", name, key,
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: the shape of feature \"%s\" is not one number from 1 to %d", name, key,
                       LEROBOT_DIMS);
     *out = (int)length;
     return OPENPI_OK;
@@ -97,19 +104,21 @@ static int is_empty_camera(const char *key) {
 static openpi_status add_camera(lerobot *out, const char *key, const char *name, openpi_error *error) {
     if (out->camera_count == OPENPI_CAMERAS)
         return report(error, OPENPI_UNSUPPORTED,
-                      "%s: more than %d cameras, the model has slots for %d; \"%.64s\" is one too many", name, OPENPI_CAMERAS,
-                      OPENPI_CAMERAS, key);
+                      "%s: more than %d cameras, the model has slots for %d; \"%.64s\" is one too many", name,
+                      OPENPI_CAMERAS, OPENPI_CAMERAS, key);
     TRY(copy_text(key, name, "the camera", out->cameras[out->camera_count], LEROBOT_KEY_BYTES, error));
     out->empty[out->camera_count++] = (uint8_t)is_empty_camera(key);
     return OPENPI_OK;
 }
 
 static openpi_status read_features(const json_t *root, const char *name, lerobot *out, openpi_error *error) {
-    json_t *inputs = json_object_get(root, "input_features"), *outputs = json_object_get(root, "output_features"), *feature;
+    json_t *inputs = json_object_get(root, "input_features"),
+           *outputs = json_object_get(root, "output_features"), *feature;
     const char *key;
     int empty = 0;
     if (!json_is_object(inputs))
-        return report(error, OPENPI_BAD_FILE, "%s: \"input_features\" is %s, expected an object", name, json_kind(inputs));
+        return report(error, OPENPI_BAD_FILE, "%s: \"input_features\" is %s, expected an object", name,
+                      json_kind(inputs));
     out->state_length = out->action_dim = LEROBOT_DIMS;              /* LeRobot's own defaults */
     json_object_foreach(inputs, key, feature) {
         const char *type = json_string_value(json_object_get(feature, "type"));
@@ -129,7 +138,8 @@ static openpi_status read_features(const json_t *root, const char *name, lerobot
     }
     for (int c = 0; c < out->camera_count; c++)
         if (!out->empty[c]) return OPENPI_OK;
-    return report(error, OPENPI_BAD_FILE, "%s: \"input_features\" has no camera (no feature of type VISUAL)", name);
+    return report(error, OPENPI_BAD_FILE, "%s: \"input_features\" has no camera (no feature of type VISUAL)",
+                  name);
 }
 
 /* Settings that this engine has at one value only. */
@@ -143,31 +153,35 @@ static openpi_status check_fixed(const json_t *root, const char *name, openpi_er
         int value = numbers[i].expected;
         TRY(json_get_int(root, numbers[i].key, name, 0, 1 << 20, &value, error));
         if (value != numbers[i].expected)
-            return report(error, OPENPI_UNSUPPORTED, "%s: \"%s\" is %d, only %d is supported", name, numbers[i].key, value,
-                          numbers[i].expected);
+            return report(error, OPENPI_UNSUPPORTED, "%s: \"%s\" is %d, only %d is supported", name,
+                          numbers[i].key, value, numbers[i].expected);
     }
     for (size_t i = 0; i < sizeof off / sizeof *off; i++) {
         int value = 0;
         TRY(json_get_bool(root, off[i], name, &value, error));
         if (value)
-            return report(error, OPENPI_UNSUPPORTED, "%s: \"%s\" is true, a memory of earlier observations is not supported",
-                          name, off[i]);
+            return report(error, OPENPI_UNSUPPORTED,
+                          "%s: \"%s\" is true, a memory of earlier observations is not supported", name,
+                          off[i]);
     }
     double side[2];
     int count;
     TRY(json_get_doubles(root, "image_resolution", name, side, 2, &count, error));
     if (count && (count != 2 || side[0] != OPENPI_IMAGE_SIZE || side[1] != OPENPI_IMAGE_SIZE))
-        return report(error, OPENPI_UNSUPPORTED, "%s: \"image_resolution\" is not [%d, %d]", name, OPENPI_IMAGE_SIZE,
-                      OPENPI_IMAGE_SIZE);
+        return report(error, OPENPI_UNSUPPORTED, "%s: \"image_resolution\" is not [%d, %d]", name,
+                      OPENPI_IMAGE_SIZE, OPENPI_IMAGE_SIZE);
     return OPENPI_OK;
 }
 
 static openpi_status read_config(const json_t *root, const char *name, lerobot *out, openpi_error *error) {
     const char *type = NULL;
     TRY(json_get_string(root, "type", name, &type, error));
-    if (!type) return report(error, OPENPI_BAD_FILE, "%s: \"type\" is absent, so this is no LeRobot checkpoint", name);
+    if (!type)
+        return report(error, OPENPI_BAD_FILE, "%s: \"type\" is absent, so this is no LeRobot checkpoint",
+                      name);
     if (strcmp(type, "pi0") && strcmp(type, "pi05"))
-        return report(error, OPENPI_UNSUPPORTED, "%s: \"type\" is \"%.32s\", supported are \"pi0\" and \"pi05\"", name, type);
+        return report(error, OPENPI_UNSUPPORTED,
+                      "%s: \"type\" is \"%.32s\", supported are \"pi0\" and \"pi05\"", name, type);
     out->variant = strcmp(type, "pi0") ? OPENPI_PI05 : OPENPI_PI0;
     out->horizon = 50;
     TRY(json_get_int(root, "chunk_size", name, 1, OPENPI_MAX_HORIZON, &out->horizon, error));
@@ -205,9 +219,10 @@ static openpi_status find_mode(const step_file *file, const char *type, int *mod
         *mode = m;
         return OPENPI_OK;
     }
-    return report(error, OPENPI_UNSUPPORTED,
-                  "%s: %s: norm_map.%s is %.32s, expected one of IDENTITY, MEAN_STD, MIN_MAX, QUANTILES, QUANTILE10", file->name,
-                  file->what, type, json_is_string(value) ? json_string_value(value) : json_kind(value));
+    return report(
+        error, OPENPI_UNSUPPORTED,
+        "%s: %s: norm_map.%s is %.32s, expected one of IDENTITY, MEAN_STD, MIN_MAX, QUANTILES, QUANTILE10",
+        file->name, file->what, type, json_is_string(value) ? json_string_value(value) : json_kind(value));
 }
 
 /* 1 if the state file has any statistic of the feature: a tensor "KEY.STAT" with no dot in STAT. */
@@ -220,35 +235,37 @@ static int has_statistics(const tensors *stats, const char *key) {
     return 0;
 }
 
-static openpi_status read_statistic(const step_file *file, const tensors *stats, const char *key, int mode, const char *stat,
-                                    int count, float *out, openpi_error *error) {
+static openpi_status read_statistic(const step_file *file, const tensors *stats, const char *key, int mode,
+                                    const char *stat, int count, float *out, openpi_error *error) {
     char name[LEROBOT_KEY_BYTES];
     snprintf(name, sizeof name, "%s.%s", key, stat);
     const tensor *t = tensors_find(stats, name);
     if (!t)
-        return report(error, OPENPI_BAD_FILE, "%s: %s: the state file has statistics of %s but not \"%s\", which %s needs",
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: %s: the state file has statistics of %s but not \"%s\", which %s needs",
                       file->name, file->what, key, name, modes[mode].name);
     if (t->type != DTYPE_F32 && t->type != DTYPE_BF16 && t->type != DTYPE_F16)
-        return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\" is not of a float type that is known, expected F32", t->file,
-                      name);
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: tensor \"%s\" is not of a float type that is known, expected F32", t->file, name);
     if (t->count != count && t->count != 1)
-        return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\" has %lld elements, expected %d", t->file, name,
-                      (long long)t->count, count);
+        return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\" has %lld elements, expected %d", t->file,
+                      name, (long long)t->count, count);
     tensor_read_f32(t, 0, t->count, out);
     for (int i = 0; i < count; i++) {
         if (t->count == 1) out[i] = out[0];
         if (!isfinite(out[i]))
-            return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\"[%d] is %g, expected a finite value", t->file, name, i,
-                          (double)out[i]);
+            return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\"[%d] is %g, expected a finite value",
+                          t->file, name, i, (double)out[i]);
     }
     return OPENPI_OK;
 }
 
-static openpi_status fill_norm(const step_file *file, const tensors *stats, const char *key, int mode, int count,
-                               lerobot_norm *norm, openpi_error *error) {
+static openpi_status fill_norm(const step_file *file, const tensors *stats, const char *key, int mode,
+                               int count, lerobot_norm *norm, openpi_error *error) {
     const json_t *eps = json_object_get(file->config, "eps");
     if (eps && !json_is_number(eps))
-        return report(error, OPENPI_BAD_FILE, "%s: %s: \"eps\" is %s, expected a number", file->name, file->what, json_kind(eps));
+        return report(error, OPENPI_BAD_FILE, "%s: %s: \"eps\" is %s, expected a number", file->name,
+                      file->what, json_kind(eps));
     norm->eps = eps ? (float)json_number_value(eps) : 1e-8f;
     if (modes[mode].mode == LEROBOT_IDENTITY || !has_statistics(stats, key)) return OPENPI_OK;
     TRY(read_statistic(file, stats, key, mode, modes[mode].low, count, norm->low, error));
@@ -267,28 +284,31 @@ static int is_listed(const json_t *keys, const char *key) {
     return 0;
 }
 
-static openpi_status read_observation_norm(const step_file *file, const tensors *stats, const lerobot *pipeline,
-                                           lerobot_norm *norm, openpi_error *error) {
+static openpi_status read_observation_norm(const step_file *file, const tensors *stats,
+                                           const lerobot *pipeline, lerobot_norm *norm, openpi_error *error) {
     json_t *features = json_object_get(file->config, "features"), *feature;
     const json_t *listed = json_object_get(file->config, "normalize_observation_keys");
     const char *key;
     json_object_foreach(features, key, feature) {
         const char *type = json_string_value(json_object_get(feature, "type"));
         int mode;
-        if (!type) return report(error, OPENPI_BAD_FILE, "%s: %s: feature \"%.64s\" has no type", file->name, file->what, key);
+        if (!type)
+            return report(error, OPENPI_BAD_FILE, "%s: %s: feature \"%.64s\" has no type", file->name,
+                          file->what, key);
         if (!strcmp(type, "ACTION") || !is_listed(listed, key)) continue;
         TRY(find_mode(file, type, &mode, error));
-        if (!strcmp(key, STATE_KEY)) TRY(fill_norm(file, stats, key, mode, pipeline->state_length, norm, error));
+        if (!strcmp(key, STATE_KEY))
+            TRY(fill_norm(file, stats, key, mode, pipeline->state_length, norm, error));
         if (!strcmp(type, "VISUAL") && mode && has_statistics(stats, key))
             return report(error, OPENPI_UNSUPPORTED,
-                          "%s: %s: pictures (\"%.64s\") are normalised by %s, only IDENTITY is supported", file->name, file->what,
-                          key, modes[mode].name);
+                          "%s: %s: pictures (\"%.64s\") are normalised by %s, only IDENTITY is supported",
+                          file->name, file->what, key, modes[mode].name);
     }
     return OPENPI_OK;
 }
 
-static openpi_status read_norm(const step_file *file, const lerobot *pipeline, int inverse, lerobot_norm *norm,
-                               openpi_error *error) {
+static openpi_status read_norm(const step_file *file, const lerobot *pipeline, int inverse,
+                               lerobot_norm *norm, openpi_error *error) {
     const char *state_file = NULL;
     int mode;
     tensors *stats = NULL;
@@ -308,7 +328,8 @@ static openpi_status read_norm(const step_file *file, const lerobot *pipeline, i
     openpi_status status;
     if (inverse) {
         status = find_mode(file, "ACTION", &mode, error);
-        if (status == OPENPI_OK) status = fill_norm(file, stats, ACTION_KEY, mode, pipeline->action_dim, norm, error);
+        if (status == OPENPI_OK)
+            status = fill_norm(file, stats, ACTION_KEY, mode, pipeline->action_dim, norm, error);
     } else {
         status = read_observation_norm(file, stats, pipeline, norm, error);
     }
@@ -322,14 +343,15 @@ static openpi_status read_rename(const step_file *file, lerobot *out, openpi_err
     json_t *map = json_object_get(file->config, "rename_map"), *to;
     const char *from;
     if (out->rename_count)
-        return report(error, OPENPI_UNSUPPORTED, "%s: %s: a second renaming is not supported", file->name, file->what);
+        return report(error, OPENPI_UNSUPPORTED, "%s: %s: a second renaming is not supported", file->name,
+                      file->what);
     json_object_foreach(map, from, to) {
         if (!json_is_string(to))
-            return report(error, OPENPI_BAD_FILE, "%s: %s: rename_map.\"%.64s\" is %s, expected a string", file->name, file->what,
-                          from, json_kind(to));
+            return report(error, OPENPI_BAD_FILE, "%s: %s: rename_map.\"%.64s\" is %s, expected a string",
+                          file->name, file->what, from, json_kind(to));
         if (out->rename_count == LEROBOT_RENAMES)
-            return report(error, OPENPI_UNSUPPORTED, "%s: %s: rename_map has more than %d entries", file->name, file->what,
-                          LEROBOT_RENAMES);
+            return report(error, OPENPI_UNSUPPORTED, "%s: %s: rename_map has more than %d entries",
+                          file->name, file->what, LEROBOT_RENAMES);
         char(*pair)[LEROBOT_KEY_BYTES] = out->renames[out->rename_count++];
         TRY(copy_text(from, file->name, "the renamed key", pair[0], LEROBOT_KEY_BYTES, error));
         TRY(copy_text(json_string_value(to), file->name, "the new key", pair[1], LEROBOT_KEY_BYTES, error));
@@ -352,21 +374,22 @@ static openpi_status read_relative(const step_file *file, lerobot *out, openpi_e
     const json_t *names = json_object_get(file->config, "action_names"),
                  *excluded = json_object_get(file->config, "exclude_joints");
     if (names && !json_is_null(names) && !json_is_array(names))
-        return report(error, OPENPI_BAD_FILE, "%s: %s: \"action_names\" is %s, expected an array or null", file->name, file->what,
-                      json_kind(names));
+        return report(error, OPENPI_BAD_FILE, "%s: %s: \"action_names\" is %s, expected an array or null",
+                      file->name, file->what, json_kind(names));
     if (excluded && !json_is_null(excluded) && !json_is_array(excluded))
-        return report(error, OPENPI_BAD_FILE, "%s: %s: \"exclude_joints\" is %s, expected an array", file->name, file->what,
-                      json_kind(excluded));
+        return report(error, OPENPI_BAD_FILE, "%s: %s: \"exclude_joints\" is %s, expected an array",
+                      file->name, file->what, json_kind(excluded));
     for (int dim = 0; dim < out->action_dim; dim++) {
         const json_t *name = json_array_get(names, (size_t)dim);
         if (name && !json_is_string(name))
-            return report(error, OPENPI_BAD_FILE, "%s: %s: action_names[%d] is %s, expected a string", file->name, file->what,
-                          dim, json_kind(name));
+            return report(error, OPENPI_BAD_FILE, "%s: %s: action_names[%d] is %s, expected a string",
+                          file->name, file->what, dim, json_kind(name));
         out->relative[dim] = 1;
         for (size_t i = 0; name && i < json_array_size(excluded); i++) {
             const char *token = json_string_value(json_array_get(excluded, i));
             if (!token)
-                return report(error, OPENPI_BAD_FILE, "%s: %s: exclude_joints[%zu] is no string", file->name, file->what, i);
+                return report(error, OPENPI_BAD_FILE, "%s: %s: exclude_joints[%zu] is no string", file->name,
+                              file->what, i);
             if (*token && contains(json_string_value(name), token)) out->relative[dim] = 0;
         }
     }
@@ -381,24 +404,26 @@ static openpi_status read_tokenizer(const step_file *file, lerobot *out, openpi_
     TRY(json_get_string(file->config, "task_key", file->name, &task_key, error));
     TRY(json_get_bool(file->config, "truncation", file->name, &truncation, error));
     if (!out->max_prompt)
-        return report(error, OPENPI_BAD_FILE, "%s: %s: \"max_length\" is absent, expected a number of tokens", file->name,
-                      file->what);
+        return report(error, OPENPI_BAD_FILE, "%s: %s: \"max_length\" is absent, expected a number of tokens",
+                      file->name, file->what);
     if (strcmp(task_key, "task") || !truncation)
         return report(error, OPENPI_UNSUPPORTED,
-                      "%s: %s: task_key is \"%.32s\" and truncation %s, supported are \"task\" and true", file->name, file->what,
-                      task_key, truncation ? "true" : "false");
+                      "%s: %s: task_key is \"%.32s\" and truncation %s, supported are \"task\" and true",
+                      file->name, file->what, task_key, truncation ? "true" : "false");
     const json_t *artifacts = json_object_get(file->step, "artifacts");
     TRY(json_get_string(artifacts, "tokenizer_name", file->name, &folder, error));
     if (!folder) return OPENPI_OK;
     TRY(check_inside(folder, file->name, "the tokenizer's folder", error));
-    return copy_text(folder, file->name, "the tokenizer's folder", out->tokenizer, sizeof out->tokenizer, error);
+    return copy_text(folder, file->name, "the tokenizer's folder", out->tokenizer, sizeof out->tokenizer,
+                     error);
 }
 
 static openpi_status check_device(const step_file *file, openpi_error *error) {
     const char *type = NULL;
     TRY(json_get_string(file->config, "float_dtype", file->name, &type, error));
     if (!type || !strcmp(type, "float32") || !strcmp(type, "float")) return OPENPI_OK;
-    return report(error, OPENPI_UNSUPPORTED, "%s: %s: float_dtype is \"%.32s\", supported are null and \"float32\"", file->name,
+    return report(error, OPENPI_UNSUPPORTED,
+                  "%s: %s: float_dtype is \"%.32s\", supported are null and \"float32\"", file->name,
                   file->what, type);
 }
 
@@ -416,35 +441,43 @@ static const struct step_name {
     {"to_batch_processor", LEROBOT_PASS, BEFORE | AFTER, {NULL}},
     {"device_processor", LEROBOT_PASS, BEFORE | AFTER, {"device", "float_dtype"}},
     {"relative_actions_processor", LEROBOT_RELATIVE, BEFORE, {"enabled", "exclude_joints", "action_names"}},
-    {"normalizer_processor", LEROBOT_NORMALIZE, BEFORE, {"eps", "features", "norm_map", "normalize_observation_keys"}},
+    {"normalizer_processor",
+     LEROBOT_NORMALIZE,
+     BEFORE,
+     {"eps", "features", "norm_map", "normalize_observation_keys"}},
     {"pi0_new_line_processor", LEROBOT_NEW_LINE, BEFORE, {NULL}},
     {"pi05_prepare_state_tokenizer_processor_step", LEROBOT_STATE_TEXT, BEFORE, {NULL}},
     {"tokenizer_processor",
      LEROBOT_TOKENIZE,
      BEFORE,
      {"max_length", "task_key", "padding_side", "padding", "truncation", "tokenizer_name"}},
-    {"unnormalizer_processor", LEROBOT_UNNORMALIZE, AFTER, {"eps", "features", "norm_map", "normalize_observation_keys"}},
+    {"unnormalizer_processor",
+     LEROBOT_UNNORMALIZE,
+     AFTER,
+     {"eps", "features", "norm_map", "normalize_observation_keys"}},
     {"absolute_actions_processor", LEROBOT_ABSOLUTE, AFTER, {"enabled"}},
 };
 
-static openpi_status read_step(step_file *file, int where, lerobot *out, lerobot_step *step, openpi_error *error) {
+static openpi_status read_step(step_file *file, int where, lerobot *out, lerobot_step *step,
+                               openpi_error *error) {
     const struct step_name *known = NULL;
     const char *name = json_string_value(json_object_get(file->step, "registry_name"));
     if (!name) {
         const char *class = json_string_value(json_object_get(file->step, "class"));
-        return report(error, OPENPI_UNSUPPORTED, "%s: %s has no registry_name (class %.64s), so it cannot be run", file->name,
+        return report(error, OPENPI_UNSUPPORTED,
+                      "%s: %s has no registry_name (class %.64s), so it cannot be run", file->name,
                       file->what, class ? class : "unknown");
     }
     for (size_t i = 0; i < sizeof step_names / sizeof *step_names; i++)
         if (!strcmp(step_names[i].name, name) && (step_names[i].where & where)) known = &step_names[i];
     if (!known)
-        return report(error, OPENPI_UNSUPPORTED, "%s: %s is \"%.64s\", a step that is not known here", file->name, file->what,
-                      name);
+        return report(error, OPENPI_UNSUPPORTED, "%s: %s is \"%.64s\", a step that is not known here",
+                      file->name, file->what, name);
     size_t length = strlen(file->what);
     snprintf(file->what + length, sizeof file->what - length, " (%s)", name);
     if (file->config && !json_is_object(file->config))
-        return report(error, OPENPI_BAD_FILE, "%s: the config of %s is %s, expected an object", file->name, file->what,
-                      json_kind(file->config));
+        return report(error, OPENPI_BAD_FILE, "%s: the config of %s is %s, expected an object", file->name,
+                      file->what, json_kind(file->config));
     TRY(check_keys(file->config, known->settings, file->name, file->what, error));
     int enabled = 0;
     step->kind = known->kind;
@@ -465,14 +498,16 @@ static openpi_status read_step(step_file *file, int where, lerobot *out, lerobot
     return OPENPI_OK;
 }
 
-static openpi_status read_steps(const char *folder, const json_t *root, const char *name, int where, lerobot *out,
-                                lerobot_step *steps, int *count, openpi_error *error) {
+static openpi_status read_steps(const char *folder, const json_t *root, const char *name, int where,
+                                lerobot *out, lerobot_step *steps, int *count, openpi_error *error) {
     const json_t *array = json_object_get(root, "steps");
     if (!json_is_array(array))
-        return report(error, OPENPI_BAD_FILE, "%s: \"steps\" is %s, expected an array", name, json_kind(array));
+        return report(error, OPENPI_BAD_FILE, "%s: \"steps\" is %s, expected an array", name,
+                      json_kind(array));
     size_t size = json_array_size(array);
     if (size > LEROBOT_STEPS)
-        return report(error, OPENPI_UNSUPPORTED, "%s: %zu steps, at most %d are supported", name, size, LEROBOT_STEPS);
+        return report(error, OPENPI_UNSUPPORTED, "%s: %zu steps, at most %d are supported", name, size,
+                      LEROBOT_STEPS);
     for (size_t i = 0; i < size; i++) {
         step_file file = {folder, name, json_array_get(array, i), NULL, ""};
         file.config = json_object_get(file.step, "config");
@@ -483,7 +518,8 @@ static openpi_status read_steps(const char *folder, const json_t *root, const ch
     return OPENPI_OK;
 }
 
-/* What the order of the steps has to give: one tokenizer, before it one way to write a prompt; a remembered state. */
+/* What the order of the steps has to give: one tokenizer, before it one way to write a prompt; a remembered
+ * state. */
 static openpi_status check_pipeline(const lerobot *p, const char *folder, openpi_error *error) {
     int formats = 0, tokenizers = 0, remembered = 0;
     for (int i = 0; i < p->before_count; i++) {
@@ -491,35 +527,39 @@ static openpi_status check_pipeline(const lerobot *p, const char *folder, openpi
         if (kind == LEROBOT_NEW_LINE || kind == LEROBOT_STATE_TEXT) {
             if (tokenizers)
                 return report(error, OPENPI_UNSUPPORTED,
-                              "%s/policy_preprocessor.json: step %d changes the prompt after the tokenizer", folder, i);
+                              "%s/policy_preprocessor.json: step %d changes the prompt after the tokenizer",
+                              folder, i);
             formats++;
         }
         if (kind == LEROBOT_TOKENIZE) tokenizers++;
         if (kind == LEROBOT_RELATIVE) remembered++;
     }
     if (tokenizers != 1 || formats != 1)
-        return report(
-            error, OPENPI_UNSUPPORTED,
-            "%s/policy_preprocessor.json: %d tokenizer steps after %d steps that write the prompt (pi0_new_line_processor, "
-            "pi05_prepare_state_tokenizer_processor_step), expected one of each",
-            folder, tokenizers, formats);
+        return report(error, OPENPI_UNSUPPORTED,
+                      "%s/policy_preprocessor.json: %d tokenizer steps after %d steps that write the prompt "
+                      "(pi0_new_line_processor, "
+                      "pi05_prepare_state_tokenizer_processor_step), expected one of each",
+                      folder, tokenizers, formats);
     for (int i = 0; i < p->after_count; i++) {
         if (p->after[i].kind != LEROBOT_ABSOLUTE) continue;
         if (!remembered)
-            return report(error, OPENPI_BAD_FILE,
-                          "%s/policy_postprocessor.json: step %d makes actions absolute, but the preprocessor has no "
-                          "relative_actions_processor",
-                          folder, i);
+            return report(
+                error, OPENPI_BAD_FILE,
+                "%s/policy_postprocessor.json: step %d makes actions absolute, but the preprocessor has no "
+                "relative_actions_processor",
+                folder, i);
         if (p->state_length < p->action_dim)
-            return report(error, OPENPI_BAD_FILE,
-                          "%s/policy_postprocessor.json: step %d adds a state of %d numbers to %d action dimensions", folder, i,
-                          p->state_length, p->action_dim);
+            return report(
+                error, OPENPI_BAD_FILE,
+                "%s/policy_postprocessor.json: step %d adds a state of %d numbers to %d action dimensions",
+                folder, i, p->state_length, p->action_dim);
     }
     return OPENPI_OK;
 }
 
 openpi_status lerobot_open(const char *folder, lerobot *out, openpi_error *error) {
-    static const char *const files[] = {"config.json", "policy_preprocessor.json", "policy_postprocessor.json"};
+    static const char *const files[] = {"config.json", "policy_preprocessor.json",
+                                        "policy_postprocessor.json"};
     lerobot *p = calloc(1, sizeof *p);
     if (!p) return report_no_memory(error, sizeof *p, "a LeRobot pipeline");
     openpi_status status = OPENPI_OK;
@@ -568,7 +608,8 @@ void lerobot_synthetic(const openpi_synthetic *synthetic, lerobot *out) {
                      .camera_count = OPENPI_CAMERAS,
                      .before_count = 4,
                      .after_count = 1};
-    for (int c = 0; c < OPENPI_CAMERAS; c++) snprintf(out->cameras[c], LEROBOT_KEY_BYTES, "%s%s", IMAGE_PREFIX, cameras[c]);
+    for (int c = 0; c < OPENPI_CAMERAS; c++)
+        snprintf(out->cameras[c], LEROBOT_KEY_BYTES, "%s%s", IMAGE_PREFIX, cameras[c]);
     for (int i = 0; i < out->before_count; i++) {
         out->before[i].kind = steps[variant][i];
         if (steps[variant][i] == LEROBOT_NORMALIZE) fill_synthetic(variant, &state, &out->before[i].norm);
@@ -597,7 +638,8 @@ int lerobot_camera(const lerobot *p, const char *name) {
     char key[LEROBOT_KEY_BYTES];
     int camera = find_feature(p, name);
     if (camera >= 0) return camera;
-    if (snprintf(key, sizeof key, "%s%s", IMAGE_PREFIX, name) < (int)sizeof key) camera = find_feature(p, key);
+    if (snprintf(key, sizeof key, "%s%s", IMAGE_PREFIX, name) < (int)sizeof key)
+        camera = find_feature(p, key);
     if (camera >= 0) return camera;
     int slot = robot_slot(name);
     return slot >= 0 && slot < p->camera_count && !p->empty[slot] ? slot : -1;
@@ -623,7 +665,8 @@ static float span_of(const lerobot_norm *norm, int i) {
 void lerobot_normalize(const lerobot_norm *norm, float *x, int count) {
     for (int i = 0; i < count; i++) {
         if (norm->mode == LEROBOT_MEAN_STD) x[i] = (x[i] - norm->low[i]) / (norm->high[i] + norm->eps);
-        else if (norm->mode != LEROBOT_IDENTITY) x[i] = 2.0f * (x[i] - norm->low[i]) / span_of(norm, i) - 1.0f;
+        else if (norm->mode != LEROBOT_IDENTITY)
+            x[i] = 2.0f * (x[i] - norm->low[i]) / span_of(norm, i) - 1.0f;
     }
 }
 
@@ -631,7 +674,8 @@ void lerobot_unnormalize(const lerobot_norm *norm, float *x, int count) {
     for (int i = 0; i < count; i++) {
         if (norm->mode == LEROBOT_MEAN_STD) x[i] = x[i] * norm->high[i] + norm->low[i];
         else if (norm->mode == LEROBOT_MIN_MAX) x[i] = (x[i] + 1.0f) / 2.0f * span_of(norm, i) + norm->low[i];
-        else if (norm->mode == LEROBOT_QUANTILES) x[i] = (x[i] + 1.0f) * span_of(norm, i) / 2.0f + norm->low[i];
+        else if (norm->mode == LEROBOT_QUANTILES)
+            x[i] = (x[i] + 1.0f) * span_of(norm, i) / 2.0f + norm->low[i];
     }
 }
 
@@ -651,7 +695,8 @@ void lerobot_state_in(const lerobot *p, float *state, float *reference, float *t
 
 void lerobot_actions_out(const lerobot *p, const float *reference, float *actions) {
     for (int i = 0; i < p->after_count; i++) {
-        if (p->after[i].kind == LEROBOT_UNNORMALIZE) lerobot_unnormalize(&p->after[i].norm, actions, p->action_dim);
+        if (p->after[i].kind == LEROBOT_UNNORMALIZE)
+            lerobot_unnormalize(&p->after[i].norm, actions, p->action_dim);
         if (p->after[i].kind != LEROBOT_ABSOLUTE) continue;
         for (int d = 0; d < p->action_dim; d++) actions[d] += reference[d] * (float)p->relative[d];
     }

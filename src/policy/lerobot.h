@@ -1,8 +1,9 @@
-/* LeRobot's pipelines: config.json, policy_preprocessor.json, policy_postprocessor.json and their state files, read as
- * data. Hands on a record whose steps run in the order of the files.
+/* LeRobot's pipelines: config.json, policy_preprocessor.json, policy_postprocessor.json and their state
+ * files, read as data. Hands on a record whose steps run in the order of the files.
  *
- * What surprises: everything is fp32 in the order of operations that LeRobot writes, because its results are compared
- * bit for bit; and slots are not fixed: present cameras come first, in the order of the config's features. */
+ * What surprises: everything is fp32 in the order of operations that LeRobot writes, because its results are
+ * compared bit for bit; and slots are not fixed: present cameras come first, in the order of the config's
+ * features. */
 #ifndef POLICY_LEROBOT_H
 #define POLICY_LEROBOT_H
 
@@ -15,7 +16,9 @@ enum {
     LEROBOT_KEY_BYTES = 128,
 };
 
-typedef enum lerobot_mode { LEROBOT_IDENTITY, LEROBOT_MEAN_STD, LEROBOT_MIN_MAX, LEROBOT_QUANTILES } lerobot_mode;
+typedef enum lerobot_mode {
+    LEROBOT_IDENTITY, LEROBOT_MEAN_STD, LEROBOT_MIN_MAX, LEROBOT_QUANTILES
+} lerobot_mode;
 
 typedef struct lerobot_norm {
     lerobot_mode mode;           /* identity also where there are no statistics                           */
@@ -63,19 +66,19 @@ openpi_status lerobot_detect(const char *folder, int *found, openpi_error *error
 /* Reads the three JSON files and the state files that they name. model.safetensors is not needed. */
 openpi_status lerobot_open(const char *folder, lerobot *out, openpi_error *error);
 
-/* The pipelines of a synthetic checkpoint in LeRobot's layout, as openpi_synthetic_write puts them into files: three
- * cameras named as the slots, 32 dims, mean and std for π0, quantiles for π0.5. */
+/* The pipelines of a synthetic checkpoint in LeRobot's layout, as openpi_synthetic_write puts them into
+ * files: three cameras named as the slots, 32 dims, mean and std for π0, quantiles for π0.5. */
 void lerobot_synthetic(const openpi_synthetic *synthetic, lerobot *out);
 
-/* A picture's name, before or after renaming, with or without "observation.images.", or a slot's name, to the index
- * of its feature; -1 where there is none. */
+/* A picture's name, before or after renaming, with or without "observation.images.", or a slot's name, to the
+ * index of its feature; -1 where there is none. */
 int lerobot_camera(const lerobot *pipeline, const char *name);
 
 /* The shortest name that a picture of the feature may have: before renaming, without the prefix. */
 const char *lerobot_camera_name(const lerobot *pipeline, int camera);
 
-/* state[state_length] in place, from raw to what the model takes; reference and text get what the relative step
- * remembered and what the prompt holds (the raw state where there is no such step). */
+/* state[state_length] in place, from raw to what the model takes; reference and text get what the relative
+ * step remembered and what the prompt holds (the raw state where there is no such step). */
 void lerobot_state_in(const lerobot *pipeline, float *state, float *reference, float *text);
 
 /* actions[action_dim] of one step in place, from the model's to the robot's. */

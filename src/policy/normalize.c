@@ -1,4 +1,5 @@
-/* openpi's normalisation in double: statistics read, applied and undone. The order of the operations is openpi's. */
+/* openpi's normalisation in double: statistics read, applied and undone. The order of the operations is
+ * openpi's. */
 #include "policy/normalize.h"
 
 #include <stdlib.h>
@@ -15,45 +16,52 @@ enum { STATS_BYTES = 4 << 20 };  /* of a norm_stats.json */
 
 /* ---- reading -------------------------------------------------------------------------------------- */
 
-static openpi_status read_entry(const json_t *root, const char *key, const char *name, norm_stats *stats, openpi_error *error) {
+static openpi_status read_entry(const json_t *root, const char *key, const char *name, norm_stats *stats,
+                                openpi_error *error) {
     const json_t *entry = json_object_get(root, key);
     if (!json_is_object(entry))
-        return report(error, OPENPI_BAD_FILE, "%s: norm_stats.\"%s\" is %s, expected an object with mean, std, q01 and q99", name,
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: norm_stats.\"%s\" is %s, expected an object with mean, std, q01 and q99", name,
                       key, json_kind(entry));
     double *const into[] = {stats->mean, stats->std, stats->q01, stats->q99};
     static const char *const keys[] = {"mean", "std", "q01", "q99"};
     int counts[4];
-    for (int k = 0; k < 4; k++) TRY(json_get_doubles(entry, keys[k], name, into[k], NORM_DIMS, &counts[k], error));
+    for (int k = 0; k < 4; k++)
+        TRY(json_get_doubles(entry, keys[k], name, into[k], NORM_DIMS, &counts[k], error));
     if (!counts[0] || counts[1] != counts[0])
-        return report(error, OPENPI_BAD_FILE,
-                      "%s: norm_stats.%s has %d means and %d standard deviations, expected equally many, 1 to %d", name, key,
-                      counts[0], counts[1], NORM_DIMS);
+        return report(
+            error, OPENPI_BAD_FILE,
+            "%s: norm_stats.%s has %d means and %d standard deviations, expected equally many, 1 to %d", name,
+            key, counts[0], counts[1], NORM_DIMS);
     if (counts[2] != counts[3] || (counts[2] && counts[2] != counts[0]))
-        return report(error, OPENPI_BAD_FILE, "%s: norm_stats.%s has %d q01 and %d q99, expected none or %d of each", name, key,
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: norm_stats.%s has %d q01 and %d q99, expected none or %d of each", name, key,
                       counts[2], counts[3], counts[0]);
     stats->dims = counts[0];
     stats->epsilon = EPSILON;
     stats->quantiles = counts[2] > 0;
     for (int i = 0; i < stats->dims; i++) {
         if (stats->std[i] < 0)
-            return report(error, OPENPI_BAD_FILE, "%s: norm_stats.%s.std[%d] is %g, expected 0 or more", name, key, i,
-                          stats->std[i]);
+            return report(error, OPENPI_BAD_FILE, "%s: norm_stats.%s.std[%d] is %g, expected 0 or more", name,
+                          key, i, stats->std[i]);
         if (stats->quantiles && stats->q99[i] < stats->q01[i])
-            return report(error, OPENPI_BAD_FILE, "%s: norm_stats.%s.q99[%d] is %g, less than q01, which is %g", name, key, i,
+            return report(error, OPENPI_BAD_FILE,
+                          "%s: norm_stats.%s.q99[%d] is %g, less than q01, which is %g", name, key, i,
                           stats->q99[i], stats->q01[i]);
     }
     return OPENPI_OK;
 }
 
-openpi_status normalize_parse(const char *text, size_t bytes, const char *name, norm_stats *state, norm_stats *actions,
-                              openpi_error *error) {
+openpi_status normalize_parse(const char *text, size_t bytes, const char *name, norm_stats *state,
+                              norm_stats *actions, openpi_error *error) {
     json_t *file;
     norm_stats read[2] = {{0}};
     TRY(json_parse(text, bytes, name, &file, error));
     const json_t *root = json_object_get(file, "norm_stats");
     openpi_status status;
     if (!json_is_object(root)) {
-        status = report(error, OPENPI_BAD_FILE, "%s: \"norm_stats\" is %s, expected an object with state and actions", name,
+        status = report(error, OPENPI_BAD_FILE,
+                        "%s: \"norm_stats\" is %s, expected an object with state and actions", name,
                         json_kind(root));
     } else {
         status = read_entry(root, "state", name, &read[0], error);
@@ -132,6 +140,7 @@ void normalize_invert_model(norm_mode mode, const norm_stats *stats, const float
     for (int i = 0; i < count; i++) {
         out[i] = (double)x[i];
         if (mode == STATS_ZSCORE) out[i] = invert_zscore(stats, i, out[i]);
-        else if (mode == STATS_QUANTILE && i < stats->dims) out[i] = invert_quantile(stats, i, (double)((x[i] + 1.0f) / 2.0f));
+        else if (mode == STATS_QUANTILE && i < stats->dims)
+            out[i] = invert_quantile(stats, i, (double)((x[i] + 1.0f) / 2.0f));
     }
 }

@@ -1,7 +1,7 @@
 /* openpi's normalisation: z-score or quantile statistics of state and actions, always in double.
  *
- * Hands on normalised states and robot actions. What surprises: openpi adds 1e-6 to every denominator, in both
- * directions, so that a dimension which never moved is divided by 1e-6 and comes back exactly. */
+ * Hands on normalised states and robot actions. What surprises: openpi adds 1e-6 to every denominator, in
+ * both directions, so that a dimension which never moved is divided by 1e-6 and comes back exactly. */
 #ifndef POLICY_NORMALIZE_H
 #define POLICY_NORMALIZE_H
 
@@ -19,16 +19,17 @@ typedef struct norm_stats {
     double mean[NORM_DIMS], std[NORM_DIMS], q01[NORM_DIMS], q99[NORM_DIMS];
 } norm_stats;
 
-/* Reads {"norm_stats": {"state": {"mean": […], "std": […], "q01": […]|null, "q99": […]|null}, "actions": …}}. */
+/* Reads {"norm_stats": {"state": {"mean": […], "std": […], "q01": […]|null, "q99": […]|null}, "actions": …}}.
+ */
 openpi_status normalize_read(const char *path, norm_stats *state, norm_stats *actions, openpi_error *error);
 
 /* As above from text; `name` leads the sentences. */
-openpi_status normalize_parse(const char *text, size_t bytes, const char *name, norm_stats *state, norm_stats *actions,
-                              openpi_error *error);
+openpi_status normalize_parse(const char *text, size_t bytes, const char *name, norm_stats *state,
+                              norm_stats *actions, openpi_error *error);
 
-/* The statistics of a synthetic checkpoint, the same in memory and in its norm_stats.json: 32 dims of state and actions,
- *   mean = 0.25 u(i),  std = 0.75 + 0.25 v(i),  q01 = mean - 2 std,  q99 = mean + 2 std,
- * where u is the generator of SYNTH.md for the name "norm_stats.state.mean" (or "norm_stats.actions.mean"), v the one
+/* The statistics of a synthetic checkpoint, the same in memory and in its norm_stats.json: 32 dims of state
+ * and actions, mean = 0.25 u(i),  std = 0.75 + 0.25 v(i),  q01 = mean - 2 std,  q99 = mean + 2 std, where u
+ * is the generator of SYNTH.md for the name "norm_stats.state.mean" (or "norm_stats.actions.mean"), v the one
  * for "norm_stats.state.std" (…), both with the checkpoint's seed, i the dimension. */
 void normalize_synthetic_stats(uint64_t seed, norm_stats *state, norm_stats *actions);
 
@@ -37,9 +38,11 @@ void normalize_synthetic_stats(uint64_t seed, norm_stats *state, norm_stats *act
 void normalize_apply(norm_mode mode, const norm_stats *stats, double *x, int count);
 
 /* x[count] in place. zscore: x·(std + 1e-6) + mean, past the statistics with mean 0 and std 1.
- * quantile: (x + 1)/2·(q99 - q01 + 1e-6) + q01, past the statistics unchanged. (openpi transforms.Unnormalize) */
+ * quantile: (x + 1)/2·(q99 - q01 + 1e-6) + q01, past the statistics unchanged. (openpi
+ * transforms.Unnormalize) */
 void normalize_invert(norm_mode mode, const norm_stats *stats, double *x, int count);
-/* The same for what a model gives or takes, which is fp32 in openpi until a statistic multiplies it: (x + 1)/2 is rounded. */
+/* The same for what a model gives or takes, which is fp32 in openpi until a statistic multiplies it: (x +
+ * 1)/2 is rounded. */
 void normalize_invert_model(norm_mode mode, const norm_stats *stats, const float *x, double *out, int count);
 
 #endif

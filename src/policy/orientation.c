@@ -1,8 +1,8 @@
 /* Reads the orientation tag of EXIF and turns a picture by it.
  *
- * EXIF is a TIFF directory: in JPEG files in an APP1 segment, in PNG files in an eXIf chunk. Cameras that are mounted
- * sideways or upside down store rows as the sensor gave them and say here how to turn them. The formats: CIPA DC-008
- * (EXIF 2.3), TIFF 6.0, the PNG specification (third edition, 11.3.4.5). */
+ * EXIF is a TIFF directory: in JPEG files in an APP1 segment, in PNG files in an eXIf chunk. Cameras that are
+ * mounted sideways or upside down store rows as the sensor gave them and say here how to turn them. The
+ * formats: CIPA DC-008 (EXIF 2.3), TIFF 6.0, the PNG specification (third edition, 11.3.4.5). */
 #include "policy/orientation.h"
 
 #include <stdlib.h>
@@ -37,7 +37,8 @@ int orientation_of_tiff(const uint8_t *bytes, size_t count) {
         const uint8_t *entry = bytes + at;
         uint32_t type = number(entry + 2, 2, big);
         if (number(entry, 2, big) != TAG_ORIENTATION) continue;
-        if (type >= sizeof widths / sizeof *widths || !widths[type] || number(entry + 4, 4, big) != 1) return -1;
+        if (type >= sizeof widths / sizeof *widths || !widths[type] || number(entry + 4, 4, big) != 1)
+            return -1;
         uint32_t value = number(entry + 8, (int)widths[type], big);
         return value > INT32_MAX ? INT32_MAX : (int)value;
     }
@@ -52,7 +53,10 @@ static int has_name(const uint8_t *bytes, size_t count) {
 }
 
 int orientation_of_jpeg(const uint8_t *bytes, size_t count) {
-    enum { MARKER = 0xff, START_OF_SCAN = 0xda, END = 0xd9, APP1 = 0xe1, TEMPORARY = 0x01, RESTART_0 = 0xd0, START = 0xd8 };
+    enum {
+        MARKER = 0xff, START_OF_SCAN = 0xda, END = 0xd9, APP1 = 0xe1, TEMPORARY = 0x01, RESTART_0 = 0xd0,
+        START = 0xd8
+    };
     size_t at = 2;
     while (at + 4 <= count && bytes[at] == MARKER) {
         int marker = bytes[at + 1];
@@ -96,8 +100,8 @@ int orientation_of_png(const uint8_t *bytes, size_t count) {
 /* ---- turning -------------------------------------------------------------------------------------- */
 
 uint8_t *orientation_apply(int orientation, uint8_t *pixels, int *height, int *width) {
-    /* Upright pixel (y, x) is stored at (y, x), or at (x, y) where transposed; counted from the last row or column where
-     * flipped. */
+    /* Upright pixel (y, x) is stored at (y, x), or at (x, y) where transposed; counted from the last row or
+     * column where flipped. */
     static const struct {
         int transposed, rows_flipped, columns_flipped;
     } turns[] = {[2] = {0, 0, 1}, [3] = {0, 1, 1}, [4] = {0, 1, 0}, [5] = {1, 0, 0},

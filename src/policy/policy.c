@@ -1,5 +1,5 @@
-/* Opens a policy: which robot, which variant, which statistics, which tokenizer. Everything is taken from where the
- * caller or the checkpoint says it, and where nothing says it, the error does.
+/* Opens a policy: which robot, which variant, which statistics, which tokenizer. Everything is taken from
+ * where the caller or the checkpoint says it, and where nothing says it, the error does.
  *
  * Surprising: whether a model is π0 or π0.5 is not in openpi's config.json; the names of the tensors tell. */
 #include "policy/policy.h"
@@ -35,14 +35,17 @@ static openpi_status find_file(const char *folder, const char *name, char **path
 /* ---- variant -------------------------------------------------------------------------------------- */
 
 static openpi_status read_variant(const char *checkpoint, openpi_variant *variant, openpi_error *error) {
-    static const char adaptive[] = "paligemma_with_expert.gemma_expert.model.layers.0.input_layernorm.dense.weight";
+    static const char adaptive[] =
+        "paligemma_with_expert.gemma_expert.model.layers.0.input_layernorm.dense.weight";
     tensors *tensors;
     TRY(tensors_open(checkpoint, &tensors, error));
-    int pi05 = tensors_find(tensors, adaptive) != NULL, pi0 = tensors_find(tensors, "state_proj.weight") != NULL;
+    int pi05 = tensors_find(tensors, adaptive) != NULL,
+        pi0 = tensors_find(tensors, "state_proj.weight") != NULL;
     tensors_close(tensors);
     if (!pi05 && !pi0)
         return report(error, OPENPI_BAD_FILE,
-                      "%s: neither a π0 nor a π0.5 checkpoint: it has no tensor \"state_proj.weight\" (π0) or \"%s\" (π0.5)",
+                      "%s: neither a π0 nor a π0.5 checkpoint: it has no tensor \"state_proj.weight\" (π0) "
+                      "or \"%s\" (π0.5)",
                       checkpoint, adaptive);
     *variant = pi05 ? OPENPI_PI05 : OPENPI_PI0;
     return OPENPI_OK;
@@ -62,7 +65,8 @@ static void list_assets(const char *folder, const char *prefix, int depth, char 
     if (!dir) return;
     for (struct dirent *entry; (entry = readdir(dir));) {
         if (entry->d_name[0] == '.') continue;
-        char *path = file_join(folder, entry->d_name), *name = path && *prefix ? file_join(prefix, entry->d_name) : NULL;
+        char *path = file_join(folder, entry->d_name),
+             *name = path && *prefix ? file_join(prefix, entry->d_name) : NULL;
         const char *shown = name ? name : entry->d_name;
         char *stats = path && file_is_folder(path) ? file_join(path, "norm_stats.json") : NULL;
         size_t at = strlen(list);
@@ -79,25 +83,29 @@ static openpi_status no_statistics(const source *from, const robot *robot, openp
     char list[160] = "";
     if (!robot->assets[0])
         return report(error, OPENPI_NOT_FOUND,
-                      "robot \"%s\" does not say whose statistics it needs (\"assets\"): give norm_stats, a norm_stats.json",
+                      "robot \"%s\" does not say whose statistics it needs (\"assets\"): give norm_stats, a "
+                      "norm_stats.json",
                       robot->name);
     char *assets = file_join(from->folder, "assets");
     if (!assets) return report_no_memory(error, strlen(from->folder) + 8, "a path");
     list_assets(assets, "", ASSET_DEPTH, list, sizeof list);
     free(assets);
     return report(error, OPENPI_NOT_FOUND,
-                  "%.160s/assets/%s/norm_stats.json, the statistics of robot \"%s\", is not there; assets holds %s; give "
+                  "%.160s/assets/%s/norm_stats.json, the statistics of robot \"%s\", is not there; assets "
+                  "holds %s; give "
                   "norm_stats, a norm_stats.json",
                   from->folder, robot->assets, robot->name, list[0] ? list : "none");
 }
 
 /* Where the statistics lie; *path NULL: made in memory. */
-static openpi_status find_statistics(const source *from, const robot *robot, char **path, openpi_error *error) {
+static openpi_status find_statistics(const source *from, const robot *robot, char **path,
+                                     openpi_error *error) {
     const char *given = from->options.norm_stats;
     *path = NULL;
     if (given && file_is_folder(given)) {
         TRY(find_file(given, "norm_stats.json", path, error));
-        return *path ? OPENPI_OK : report(error, OPENPI_NOT_FOUND, "%s: the folder holds no norm_stats.json", given);
+        return *path ? OPENPI_OK
+                     : report(error, OPENPI_NOT_FOUND, "%s: the folder holds no norm_stats.json", given);
     }
     if (given) {
         *path = strdup(given);
@@ -122,17 +130,18 @@ static openpi_status check_statistics(const openpi_policy *policy, const char *n
                       policy->robot.normalization == ROBOT_NORM_AUTO ? "π0.5 (quantile normalisation)"
                                                                      : "quantile normalisation");
     if (policy->state.dims < policy->state_length)
-        return report(error, OPENPI_BAD_FILE, "%s: statistics of a state of %d numbers, robot \"%s\" has %d", name,
-                      policy->state.dims, robot, policy->state_length);
+        return report(error, OPENPI_BAD_FILE, "%s: statistics of a state of %d numbers, robot \"%s\" has %d",
+                      name, policy->state.dims, robot, policy->state_length);
     if (policy->actions.dims < policy->action_dim)
-        return report(error, OPENPI_BAD_FILE, "%s: statistics of %d action dimensions, robot \"%s\" has %d", name,
-                      policy->actions.dims, robot, policy->action_dim);
+        return report(error, OPENPI_BAD_FILE, "%s: statistics of %d action dimensions, robot \"%s\" has %d",
+                      name, policy->actions.dims, robot, policy->action_dim);
     return OPENPI_OK;
 }
 
 static openpi_status open_statistics(const source *from, openpi_policy *policy, openpi_error *error) {
-    static const norm_mode modes[] = {
-        [ROBOT_NORM_ZSCORE] = STATS_ZSCORE, [ROBOT_NORM_QUANTILE] = STATS_QUANTILE, [ROBOT_NORM_NONE] = STATS_NONE};
+    static const norm_mode modes[] = {[ROBOT_NORM_ZSCORE] = STATS_ZSCORE,
+                                      [ROBOT_NORM_QUANTILE] = STATS_QUANTILE,
+                                      [ROBOT_NORM_NONE] = STATS_NONE};
     const robot *robot = &policy->robot;
     char *path;
     policy->mode = robot->normalization != ROBOT_NORM_AUTO ? modes[robot->normalization]
@@ -141,8 +150,8 @@ static openpi_status open_statistics(const source *from, openpi_policy *policy, 
     if (policy->mode == STATS_NONE) {
         if (!from->options.norm_stats) return OPENPI_OK;
         return report(error, OPENPI_BAD_ARGUMENT,
-                      "norm_stats is \"%s\", but robot \"%s\" works in normalised units and takes none", from->options.norm_stats,
-                      robot->name);
+                      "norm_stats is \"%s\", but robot \"%s\" works in normalised units and takes none",
+                      from->options.norm_stats, robot->name);
     }
     TRY(find_statistics(from, robot, &path, error));
     openpi_status status = OPENPI_OK;
@@ -162,11 +171,13 @@ enum { TOKENIZER_FILES = sizeof tokenizer_files / sizeof *tokenizer_files };
 
 static openpi_status find_tokenizer(const char *folder, char **path, openpi_error *error) {
     *path = NULL;
-    for (int i = 0; i < TOKENIZER_FILES && !*path; i++) TRY(find_file(folder, tokenizer_files[i], path, error));
+    for (int i = 0; i < TOKENIZER_FILES && !*path; i++)
+        TRY(find_file(folder, tokenizer_files[i], path, error));
     return OPENPI_OK;
 }
 
-static openpi_status find_saved_tokenizer(const source *from, const openpi_policy *policy, char **path, openpi_error *error) {
+static openpi_status find_saved_tokenizer(const source *from, const openpi_policy *policy, char **path,
+                                          openpi_error *error) {
     *path = NULL;
     if (from->folder && policy->lerobot && policy->pipeline.tokenizer[0]) {
         char *folder = file_join(from->folder, policy->pipeline.tokenizer);
@@ -174,7 +185,8 @@ static openpi_status find_saved_tokenizer(const source *from, const openpi_polic
         openpi_status status = find_tokenizer(folder, path, error);
         if (status == OPENPI_OK && !*path && !from->options.synthetic)
             status = report(error, OPENPI_NOT_FOUND,
-                            "%s: holds no tokenizer.json, which policy_preprocessor.json names; give tokenizer, a tokenizer.json",
+                            "%s: holds no tokenizer.json, which policy_preprocessor.json names; give "
+                            "tokenizer, a tokenizer.json",
                             folder);
         free(folder);
         if (status != OPENPI_OK || *path) return status;
@@ -202,11 +214,12 @@ static openpi_status choose_tokenizer(const source *from, const openpi_policy *p
     if (*path || from->options.synthetic) return OPENPI_OK;
     if (cache) TRY(find_tokenizer(cache, path, error));
     if (*path) return OPENPI_OK;
-    return report(error, OPENPI_NOT_FOUND,
-                  "%s: no tokenizer (tokenizer.model, tokenizer.json) in it%s%.200s: give tokenizer, PaliGemma's "
-                  "paligemma_tokenizer.model from gs://big_vision "
-                  "(https://storage.googleapis.com/big_vision/paligemma_tokenizer.model)",
-                  from->checkpoint, cache ? " nor in " : "", cache ? cache : "");
+    return report(
+        error, OPENPI_NOT_FOUND,
+        "%s: no tokenizer (tokenizer.model, tokenizer.json) in it%s%.200s: give tokenizer, PaliGemma's "
+        "paligemma_tokenizer.model from gs://big_vision "
+        "(https://storage.googleapis.com/big_vision/paligemma_tokenizer.model)",
+        from->checkpoint, cache ? " nor in " : "", cache ? cache : "");
 }
 
 static openpi_status open_tokenizer(const source *from, openpi_policy *policy, openpi_error *error) {
@@ -228,36 +241,42 @@ static openpi_status is_synthetic(const source *from, int *synthetic, openpi_err
     return OPENPI_OK;
 }
 
-static openpi_status choose_robot(const source *from, int lerobot_checkpoint, openpi_policy *policy, openpi_error *error) {
+static openpi_status choose_robot(const source *from, int lerobot_checkpoint, openpi_policy *policy,
+                                  openpi_error *error) {
     const openpi_policy_options *options = &from->options;
     int synthetic;
     if (options->robot && options->config)
-        return report(error, OPENPI_BAD_ARGUMENT, "both robot \"%.64s\" and config \"%.64s\" are given, expected one of them",
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "both robot \"%.64s\" and config \"%.64s\" are given, expected one of them",
                       options->robot, options->config);
     if (options->config) return robot_from_config(options->config, &policy->robot, error);
     policy->lerobot = options->robot ? !strcmp(options->robot, "lerobot") : lerobot_checkpoint;
     if (policy->lerobot && !lerobot_checkpoint)
         return report(error, OPENPI_BAD_ARGUMENT,
-                      "robot is \"lerobot\", but %s is no LeRobot checkpoint (a folder whose config.json has a \"type\")",
+                      "robot is \"lerobot\", but %s is no LeRobot checkpoint (a folder whose config.json has "
+                      "a \"type\")",
                       from->checkpoint ? from->checkpoint : "a synthetic model in memory");
     if (policy->lerobot) return OPENPI_OK;
     if (options->robot) return robot_open(options->robot, &policy->robot, error);
     TRY(is_synthetic(from, &synthetic, error));
     if (synthetic) return robot_open("none", &policy->robot, error);
     return report(error, OPENPI_BAD_ARGUMENT,
-                  "%s does not say which robot it is for: give robot (aloha, aloha_sim, droid, droid_jointpos, libero, none or a "
+                  "%s does not say which robot it is for: give robot (aloha, aloha_sim, droid, "
+                  "droid_jointpos, libero, none or a "
                   "robot's JSON file) "
                   "or config (openpi's name, such as pi05_droid)",
                   from->checkpoint);
 }
 
 static openpi_status check_variant(const source *from, const openpi_policy *policy, openpi_error *error) {
-    if (policy->lerobot || policy->robot.variant == ROBOT_VARIANT_ANY || policy->robot.variant == (int)policy->variant)
+    if (policy->lerobot || policy->robot.variant == ROBOT_VARIANT_ANY ||
+        policy->robot.variant == (int)policy->variant)
         return OPENPI_OK;
     const char *config = from->options.config;
-    return report(error, OPENPI_BAD_ARGUMENT, "%s \"%s\" is for %s, but %s is a %s model", config ? "config" : "robot",
-                  config ? config : policy->robot.name, variant_name((openpi_variant)policy->robot.variant),
-                  from->checkpoint ? from->checkpoint : "the synthetic checkpoint", variant_name(policy->variant));
+    return report(
+        error, OPENPI_BAD_ARGUMENT, "%s \"%s\" is for %s, but %s is a %s model", config ? "config" : "robot",
+        config ? config : policy->robot.name, variant_name((openpi_variant)policy->robot.variant),
+        from->checkpoint ? from->checkpoint : "the synthetic checkpoint", variant_name(policy->variant));
 }
 
 /* ---- opening -------------------------------------------------------------------------------------- */
@@ -276,8 +295,8 @@ static openpi_status settle_lerobot(const source *from, openpi_policy *policy, o
     if (options->prompt_state != OPENPI_PROMPT_STATE_DEFAULT &&
         (options->prompt_state == OPENPI_PROMPT_STATE_ON) != policy->state_in_prompt)
         return report(error, OPENPI_BAD_ARGUMENT,
-                      "prompt_state cannot be changed: the processors of %s put the state %s the prompt", name,
-                      policy->state_in_prompt ? "into" : "nowhere near");
+                      "prompt_state cannot be changed: the processors of %s put the state %s the prompt",
+                      name, policy->state_in_prompt ? "into" : "nowhere near");
     policy->state_length = policy->pipeline.state_length;
     policy->action_dim = policy->pipeline.action_dim;
     policy->max_prompt = policy->pipeline.max_prompt;
@@ -289,7 +308,8 @@ static openpi_status settle_robot(const source *from, openpi_policy *policy, ope
     const robot *robot = &policy->robot;
     openpi_prompt_state on = from->options.prompt_state;
     if (on == OPENPI_PROMPT_STATE_DEFAULT) on = robot->prompt_state;
-    policy->state_in_prompt = on == OPENPI_PROMPT_STATE_DEFAULT ? policy->variant == OPENPI_PI05 : on == OPENPI_PROMPT_STATE_ON;
+    policy->state_in_prompt =
+        on == OPENPI_PROMPT_STATE_DEFAULT ? policy->variant == OPENPI_PI05 : on == OPENPI_PROMPT_STATE_ON;
     policy->state_length = robot->state_length;
     policy->action_dim = robot->action_dim;
     policy->max_prompt = robot->max_prompt ? robot->max_prompt : policy->variant == OPENPI_PI05 ? 200 : 48;
@@ -300,8 +320,10 @@ static openpi_status settle_robot(const source *from, openpi_policy *policy, ope
 static openpi_status open_policy(const source *from, openpi_policy *policy, openpi_error *error) {
     const openpi_policy_options *options = &from->options;
     int lerobot_checkpoint = !from->folder && options->synthetic->lerobot;
-    if (options->synthetic && options->synthetic->variant != OPENPI_PI0 && options->synthetic->variant != OPENPI_PI05)
-        return report(error, OPENPI_BAD_ARGUMENT, "the synthetic variant is %d, expected OPENPI_PI0 or OPENPI_PI05",
+    if (options->synthetic && options->synthetic->variant != OPENPI_PI0 &&
+        options->synthetic->variant != OPENPI_PI05)
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "the synthetic variant is %d, expected OPENPI_PI0 or OPENPI_PI05",
                       (int)options->synthetic->variant);
     if (options->prompt_state < OPENPI_PROMPT_STATE_DEFAULT || options->prompt_state > OPENPI_PROMPT_STATE_ON)
         return report(error, OPENPI_BAD_ARGUMENT,
@@ -314,13 +336,14 @@ static openpi_status open_policy(const source *from, openpi_policy *policy, open
     if (!policy->lerobot && !options->synthetic) TRY(read_variant(from->checkpoint, &policy->variant, error));
     if (policy->lerobot) TRY(settle_lerobot(from, policy, error));
     if (options->synthetic && options->synthetic->variant != policy->variant)
-        return report(error, OPENPI_BAD_ARGUMENT, "%s is a %s model, the synthetic one is %s", from->checkpoint,
-                      variant_name(policy->variant), variant_name(options->synthetic->variant));
+        return report(error, OPENPI_BAD_ARGUMENT, "%s is a %s model, the synthetic one is %s",
+                      from->checkpoint, variant_name(policy->variant),
+                      variant_name(options->synthetic->variant));
     TRY(check_variant(from, policy, error));
     if (!policy->lerobot) TRY(settle_robot(from, policy, error));
     if (options->max_prompt < 0 || options->max_prompt > ROBOT_MAX_PROMPT)
-        return report(error, OPENPI_BAD_ARGUMENT, "max_prompt is %d, expected 1 to %d tokens", options->max_prompt,
-                      ROBOT_MAX_PROMPT);
+        return report(error, OPENPI_BAD_ARGUMENT, "max_prompt is %d, expected 1 to %d tokens",
+                      options->max_prompt, ROBOT_MAX_PROMPT);
     if (options->max_prompt) policy->max_prompt = options->max_prompt;
     return open_tokenizer(from, policy, error);
 }
@@ -329,7 +352,8 @@ static openpi_status open_policy(const source *from, openpi_policy *policy, open
 static openpi_status find_folder(const char *checkpoint, char **folder, openpi_error *error) {
     *folder = NULL;
     if (!checkpoint) return OPENPI_OK;
-    if (!file_exists(checkpoint)) return report(error, OPENPI_NOT_FOUND, "%s: no such checkpoint", checkpoint);
+    if (!file_exists(checkpoint))
+        return report(error, OPENPI_NOT_FOUND, "%s: no such checkpoint", checkpoint);
     *folder = strdup(checkpoint);
     if (!*folder) return report_no_memory(error, strlen(checkpoint) + 1, "a path");
     if (file_is_folder(checkpoint)) return OPENPI_OK;
@@ -339,10 +363,11 @@ static openpi_status find_folder(const char *checkpoint, char **folder, openpi_e
     return OPENPI_OK;
 }
 
-openpi_status openpi_policy_open(const char *checkpoint, const openpi_policy_options *options, openpi_policy **policy,
-                                 openpi_error *error) {
+openpi_status openpi_policy_open(const char *checkpoint, const openpi_policy_options *options,
+                                 openpi_policy **policy, openpi_error *error) {
     source from = {.checkpoint = checkpoint};
-    if (!policy) return report(error, OPENPI_BAD_ARGUMENT, "policy is NULL, expected where to put the policy");
+    if (!policy)
+        return report(error, OPENPI_BAD_ARGUMENT, "policy is NULL, expected where to put the policy");
     TRY(BOUNDARY_TAKE(openpi_policy_options, options, &from.options, error));
     if (from.options.synthetic) {
         TRY(BOUNDARY_TAKE(openpi_synthetic, from.options.synthetic, &from.synthetic, error));
@@ -352,7 +377,8 @@ openpi_status openpi_policy_open(const char *checkpoint, const openpi_policy_opt
         return report(error, OPENPI_BAD_ARGUMENT, "neither a checkpoint nor a synthetic one is given");
     TRY(find_folder(checkpoint, &from.folder, error));
     openpi_policy *opened = calloc(1, sizeof *opened);
-    openpi_status status = opened ? open_policy(&from, opened, error) : report_no_memory(error, sizeof *opened, "a policy");
+    openpi_status status =
+        opened ? open_policy(&from, opened, error) : report_no_memory(error, sizeof *opened, "a policy");
     free(from.folder);
     if (status != OPENPI_OK) {
         openpi_policy_close(opened);
@@ -379,7 +405,9 @@ const char *openpi_policy_action_unit(const openpi_policy *policy, int action) {
     return policy->lerobot ? "" : policy->robot.units[action];
 }
 
-double openpi_policy_rate(const openpi_policy *policy) { return policy && !policy->lerobot ? policy->robot.rate_hz : 0; }
+double openpi_policy_rate(const openpi_policy *policy) {
+    return policy && !policy->lerobot ? policy->robot.rate_hz : 0;
+}
 
 /* A path that is too long loses its beginning: its end tells more. */
 static void tell_tokenizer(const openpi_policy *policy, openpi_policy_info *info) {

@@ -1,5 +1,6 @@
-/* The prompt formats of openpi and LeRobot around tokenizer_encode. openpi and LeRobot clean and template alike for π0.5
- * and differ for π0: openpi strips the text and tokenises the newline by itself, LeRobot does neither. */
+/* The prompt formats of openpi and LeRobot around tokenizer_encode. openpi and LeRobot clean and template
+ * alike for π0.5 and differ for π0: openpi strips the text and tokenises the newline by itself, LeRobot does
+ * neither. */
 #include "policy/prompt.h"
 
 #include <math.h>
@@ -26,11 +27,14 @@ size_t prompt_bytes(size_t text_bytes, int state_count) {
     return text_bytes + (size_t)state_count * BIN_BYTES + TEMPLATE_BYTES;
 }
 
-static openpi_status buffer_reserve(prompt_buffer *buffer, size_t text_bytes, int state_count, openpi_error *error) {
+static openpi_status buffer_reserve(prompt_buffer *buffer, size_t text_bytes, int state_count,
+                                    openpi_error *error) {
     if (text_bytes > TEXT_LIMIT)
-        return report(error, OPENPI_BAD_INPUT, "the prompt has %zu bytes, expected at most %d", text_bytes, TEXT_LIMIT);
+        return report(error, OPENPI_BAD_INPUT, "the prompt has %zu bytes, expected at most %d", text_bytes,
+                      TEXT_LIMIT);
     if (state_count < 0 || state_count > STATE_LIMIT)
-        return report(error, OPENPI_BAD_ARGUMENT, "the prompt's state has %d values, expected 0 to %d", state_count, STATE_LIMIT);
+        return report(error, OPENPI_BAD_ARGUMENT, "the prompt's state has %d values, expected 0 to %d",
+                      state_count, STATE_LIMIT);
     size_t bytes = prompt_bytes(text_bytes, state_count);
     if (bytes <= buffer->capacity) return OPENPI_OK;
     char *grown = malloc(bytes);
@@ -41,7 +45,8 @@ static openpi_status buffer_reserve(prompt_buffer *buffer, size_t text_bytes, in
     return OPENPI_OK;
 }
 
-openpi_status prompt_buffer_create(size_t text_bytes, int state_count, prompt_buffer **out, openpi_error *error) {
+openpi_status prompt_buffer_create(size_t text_bytes, int state_count, prompt_buffer **out,
+                                   openpi_error *error) {
     prompt_buffer *made = calloc(1, sizeof *made);
     if (!made) return report_no_memory(error, sizeof *made, "a prompt");
     openpi_status status = buffer_reserve(made, text_bytes, state_count, error);
@@ -58,12 +63,13 @@ void prompt_buffer_close(prompt_buffer *buffer) {
 
 /* Where Python's str.isspace() is true. */
 static int is_space(uint32_t code) {
-    return (code >= 0x09 && code <= 0x0d) || (code >= 0x1c && code <= 0x20) || code == 0x85 || code == 0xa0 || code == 0x1680 ||
-           (code >= 0x2000 && code <= 0x200a) || code == 0x2028 || code == 0x2029 || code == 0x202f || code == 0x205f ||
-           code == 0x3000;
+    return (code >= 0x09 && code <= 0x0d) || (code >= 0x1c && code <= 0x20) || code == 0x85 || code == 0xa0 ||
+           code == 0x1680 || (code >= 0x2000 && code <= 0x200a) || code == 0x2028 || code == 0x2029 ||
+           code == 0x202f || code == 0x205f || code == 0x3000;
 }
 
-openpi_status prompt_clean(const char *text, size_t bytes, char *out, size_t *out_bytes, openpi_error *error) {
+openpi_status prompt_clean(const char *text, size_t bytes, char *out, size_t *out_bytes,
+                           openpi_error *error) {
     size_t start = bytes, end = 0;      /* of the first and behind the last character that is no space */
     for (size_t at = 0, taken; at < bytes; at += taken) {
         uint32_t code;
@@ -91,8 +97,8 @@ int state_bin(double x) {
 }
 
 /* The ids of buffer->text behind those that are there. */
-static openpi_status append(const tokenizer *tokenizer, tokenizer_scratch *scratch, const char *text, size_t bytes, int32_t *ids,
-                            int max, int *count, openpi_error *error) {
+static openpi_status append(const tokenizer *tokenizer, tokenizer_scratch *scratch, const char *text,
+                            size_t bytes, int32_t *ids, int max, int *count, openpi_error *error) {
     int more;
     TRY(tokenizer_encode(tokenizer, scratch, text, bytes, ids + *count, max - *count, &more, error));
     *count = more < max - *count ? *count + more : max;
@@ -101,15 +107,16 @@ static openpi_status append(const tokenizer *tokenizer, tokenizer_scratch *scrat
 
 static openpi_status begin(prompt_buffer *buffer, size_t text_bytes, int state_count, int32_t *ids, int max,
                            openpi_error *error) {
-    if (max < 1) return report(error, OPENPI_BAD_ARGUMENT, "room for %d prompt ids, expected at least 1", max);
+    if (max < 1)
+        return report(error, OPENPI_BAD_ARGUMENT, "room for %d prompt ids, expected at least 1", max);
     TRY(buffer_reserve(buffer, text_bytes, state_count, error));
     ids[0] = TOKEN_BOS;
     return OPENPI_OK;
 }
 
-static openpi_status with_state(const tokenizer *tokenizer, tokenizer_scratch *scratch, prompt_buffer *buffer, const char *text,
-                                size_t bytes, const double *state, int state_count, int32_t *ids, int max, int *count,
-                                openpi_error *error) {
+static openpi_status with_state(const tokenizer *tokenizer, tokenizer_scratch *scratch, prompt_buffer *buffer,
+                                const char *text, size_t bytes, const double *state, int state_count,
+                                int32_t *ids, int max, int *count, openpi_error *error) {
     static const char before[] = "Task: ", between[] = ", State: ", after[] = ";\nAction: ";
     size_t at = sizeof before - 1, cleaned;
     int used = 1;
@@ -120,7 +127,8 @@ static openpi_status with_state(const tokenizer *tokenizer, tokenizer_scratch *s
     memcpy(buffer->text + at, between, sizeof between - 1);
     at += sizeof between - 1;
     for (int i = 0; i < state_count; i++)
-        at += (size_t)snprintf(buffer->text + at, buffer->capacity - at, i ? " %d" : "%d", state_bin(state[i]));
+        at +=
+            (size_t)snprintf(buffer->text + at, buffer->capacity - at, i ? " %d" : "%d", state_bin(state[i]));
     memcpy(buffer->text + at, after, sizeof after - 1);
     at += sizeof after - 1;
     TRY(append(tokenizer, scratch, buffer->text, at, ids, max, &used, error));
@@ -128,11 +136,12 @@ static openpi_status with_state(const tokenizer *tokenizer, tokenizer_scratch *s
     return OPENPI_OK;
 }
 
-openpi_status prompt_openpi(const tokenizer *tokenizer, tokenizer_scratch *scratch, prompt_buffer *buffer, const char *text,
-                            size_t bytes, const double *state, int state_count, int32_t *ids, int max, int *count,
-                            openpi_error *error) {
+openpi_status prompt_openpi(const tokenizer *tokenizer, tokenizer_scratch *scratch, prompt_buffer *buffer,
+                            const char *text, size_t bytes, const double *state, int state_count,
+                            int32_t *ids, int max, int *count, openpi_error *error) {
     if (state_count)
-        return with_state(tokenizer, scratch, buffer, text, bytes, state, state_count, ids, max, count, error);
+        return with_state(tokenizer, scratch, buffer, text, bytes, state, state_count, ids, max, count,
+                          error);
     size_t cleaned;
     int used = 1;
     TRY(begin(buffer, bytes, 0, ids, max, error));
@@ -143,8 +152,9 @@ openpi_status prompt_openpi(const tokenizer *tokenizer, tokenizer_scratch *scrat
     return OPENPI_OK;
 }
 
-openpi_status prompt_lerobot_pi0(const tokenizer *tokenizer, tokenizer_scratch *scratch, prompt_buffer *buffer, const char *text,
-                                 size_t bytes, int32_t *ids, int max, int *count, openpi_error *error) {
+openpi_status prompt_lerobot_pi0(const tokenizer *tokenizer, tokenizer_scratch *scratch,
+                                 prompt_buffer *buffer, const char *text, size_t bytes, int32_t *ids, int max,
+                                 int *count, openpi_error *error) {
     int used = 1;
     TRY(begin(buffer, bytes, 0, ids, max, error));
     if (bytes) memcpy(buffer->text, text, bytes);
@@ -154,8 +164,8 @@ openpi_status prompt_lerobot_pi0(const tokenizer *tokenizer, tokenizer_scratch *
     return OPENPI_OK;
 }
 
-openpi_status prompt_lerobot_pi05(const tokenizer *tokenizer, tokenizer_scratch *scratch, prompt_buffer *buffer, const char *text,
-                                  size_t bytes, const double *state, int state_count, int32_t *ids, int max, int *count,
-                                  openpi_error *error) {
+openpi_status prompt_lerobot_pi05(const tokenizer *tokenizer, tokenizer_scratch *scratch,
+                                  prompt_buffer *buffer, const char *text, size_t bytes, const double *state,
+                                  int state_count, int32_t *ids, int max, int *count, openpi_error *error) {
     return with_state(tokenizer, scratch, buffer, text, bytes, state, state_count, ids, max, count, error);
 }

@@ -5,8 +5,8 @@
  *   prompt   -> ids (prompt.h)
  *   model actions -> unnormalised -> absolute -> robot transform
  *
- * All memory is taken when a request is created. Surprising: the state that delta actions are added to is the one that
- * openpi hands around, normalised, rounded to fp32 and unnormalised again, not the caller's own. */
+ * All memory is taken when a request is created. Surprising: the state that delta actions are added to is the
+ * one that openpi hands around, normalised, rounded to fp32 and unnormalised again, not the caller's own. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,7 +69,9 @@ static openpi_status take_memory(openpi_request *request, openpi_error *error) {
         make_blank(request, slot);
     }
     request->tokens = malloc((size_t)(max + 1) * sizeof *request->tokens);
-    if (!request->tokens) return report_no_memory(error, (size_t)(max + 1) * sizeof *request->tokens, "the tokens of a request");
+    if (!request->tokens)
+        return report_no_memory(error, (size_t)(max + 1) * sizeof *request->tokens,
+                                "the tokens of a request");
     request->resize.memory = malloc(READY_PICTURE);
     if (!request->resize.memory) return report_no_memory(error, READY_PICTURE, "the resize of a request");
     request->resize.bytes = READY_PICTURE;
@@ -77,9 +79,11 @@ static openpi_status take_memory(openpi_request *request, openpi_error *error) {
     return tokenizer_scratch_create(prompt_bytes(READY_TEXT, DIMS), &request->scratch, error);
 }
 
-openpi_status openpi_request_create(const openpi_policy *policy, openpi_request **request, openpi_error *error) {
+openpi_status openpi_request_create(const openpi_policy *policy, openpi_request **request,
+                                    openpi_error *error) {
     if (!policy || !request)
-        return report(error, OPENPI_BAD_ARGUMENT, "request create: %s is NULL", policy ? "request" : "policy");
+        return report(error, OPENPI_BAD_ARGUMENT, "request create: %s is NULL",
+                      policy ? "request" : "policy");
     openpi_request *made = calloc(1, sizeof *made);
     if (!made) return report_no_memory(error, sizeof *made, "a request");
     made->policy = policy;
@@ -116,7 +120,8 @@ static const char *describe_cameras(const openpi_policy *policy, char *out, size
     if (!policy->lerobot) return robot_describe_cameras(&policy->robot, out, bytes);
     for (int c = 0; c < policy->pipeline.camera_count && at < bytes; c++)
         if (!policy->pipeline.empty[c])
-            at += (size_t)snprintf(out + at, bytes - at, "%s%s", at ? ", " : "", lerobot_camera_name(&policy->pipeline, c));
+            at += (size_t)snprintf(out + at, bytes - at, "%s%s", at ? ", " : "",
+                                   lerobot_camera_name(&policy->pipeline, c));
     return out;
 }
 
@@ -138,18 +143,18 @@ static openpi_status sort_pictures(const openpi_policy *policy, const openpi_obs
     char list[256];
     int count = 0;
     if (observation->image_count < 0 || (observation->image_count && !observation->images))
-        return report(error, OPENPI_BAD_ARGUMENT, "the observation has %d pictures at %s", observation->image_count,
-                      observation->images ? "an address" : "NULL");
+        return report(error, OPENPI_BAD_ARGUMENT, "the observation has %d pictures at %s",
+                      observation->image_count, observation->images ? "an address" : "NULL");
     for (int i = 0; i < observation->image_count; i++) {
         openpi_image image;
         TRY(BOUNDARY_TAKE_AT(openpi_image, observation->images, i, &image, error));
         if (!image.name)
-            return report(error, OPENPI_BAD_INPUT, "picture %d has no name; robot \"%s\" has cameras %s", i, policy_name(policy),
-                          describe_cameras(policy, list, sizeof list));
+            return report(error, OPENPI_BAD_INPUT, "picture %d has no name; robot \"%s\" has cameras %s", i,
+                          policy_name(policy), describe_cameras(policy, list, sizeof list));
         int camera = camera_of(policy, image.name);
         if (camera == ROBOT_SLOT_UNKNOWN)
-            return report(error, OPENPI_BAD_INPUT, "robot \"%s\" has no camera \"%.64s\", it has %s", policy_name(policy),
-                          image.name, describe_cameras(policy, list, sizeof list));
+            return report(error, OPENPI_BAD_INPUT, "robot \"%s\" has no camera \"%.64s\", it has %s",
+                          policy_name(policy), image.name, describe_cameras(policy, list, sizeof list));
         if (camera == ROBOT_SLOT_UNUSED) continue;
         if (given[camera].name)
             return report(error, OPENPI_BAD_INPUT, "pictures \"%.64s\" and \"%.64s\" are of the same camera",
@@ -161,16 +166,18 @@ static openpi_status sort_pictures(const openpi_policy *policy, const openpi_obs
     for (int c = 0; !policy->lerobot && c < policy->robot.camera_count; c++) {
         const robot_camera *camera = &policy->robot.cameras[c];
         if (camera->required && !given[camera->slot].name)
-            return report(error, OPENPI_BAD_INPUT, "the picture of camera \"%s\" (%s), which robot \"%s\" needs, is missing",
+            return report(error, OPENPI_BAD_INPUT,
+                          "the picture of camera \"%s\" (%s), which robot \"%s\" needs, is missing",
                           camera->key, robot_slot_name(camera->slot), policy->robot.name);
     }
     if (!count)
-        return report(error, OPENPI_BAD_INPUT, "no picture is given; robot \"%s\" has cameras %s", policy_name(policy),
-                      describe_cameras(policy, list, sizeof list));
+        return report(error, OPENPI_BAD_INPUT, "no picture is given; robot \"%s\" has cameras %s",
+                      policy_name(policy), describe_cameras(policy, list, sizeof list));
     return OPENPI_OK;
 }
 
-static openpi_status fill_slot(openpi_request *request, int slot, const openpi_image *image, openpi_error *error) {
+static openpi_status fill_slot(openpi_request *request, int slot, const openpi_image *image,
+                               openpi_error *error) {
     request->sample.image_mask[slot] = image != NULL;
     if (!image) {
         make_blank(request, slot);
@@ -178,16 +185,18 @@ static openpi_status fill_slot(openpi_request *request, int slot, const openpi_i
     }
     TRY(image_check(image, error));
     request->blank[slot] = 0;
-    if (request->policy->lerobot) return image_resize_lerobot(image, &request->resize, request->floats[slot], error);
+    if (request->policy->lerobot)
+        return image_resize_lerobot(image, &request->resize, request->floats[slot], error);
     return image_resize_openpi(image, &request->resize, request->bytes[slot], error);
 }
 
-static openpi_status take_pictures(openpi_request *request, const openpi_observation *observation, openpi_error *error) {
+static openpi_status take_pictures(openpi_request *request, const openpi_observation *observation,
+                                   openpi_error *error) {
     openpi_image given[OPENPI_CAMERAS] = {0};
     const openpi_image *ordered[OPENPI_CAMERAS] = {0};
     int slot = 0;
     TRY(sort_pictures(request->policy, observation, given, error));
-    for (int c = 0; c < OPENPI_CAMERAS; c++) {                       /* LeRobot: those that are there come first */
+    for (int c = 0; c < OPENPI_CAMERAS; c++) { /* LeRobot: those that are there come first */
         if (!given[c].name) continue;
         if (!request->policy->lerobot) ordered[c] = &given[c];
         else ordered[slot++] = &given[c];
@@ -203,23 +212,26 @@ static int state_is_optional(const openpi_policy *policy) {
     return !policy->state_length && policy->variant == OPENPI_PI05 && !policy->state_in_prompt;
 }
 
-static openpi_status check_state(const openpi_policy *policy, const openpi_observation *observation, openpi_error *error) {
+static openpi_status check_state(const openpi_policy *policy, const openpi_observation *observation,
+                                 openpi_error *error) {
     int count = observation->state_length, wanted = policy->state_length;
     if (count < 0 || (count && !observation->state))
         return report(error, OPENPI_BAD_ARGUMENT, "the observation's state has %d numbers at %s", count,
                       observation->state ? "an address" : "NULL");
     if (wanted && count != wanted)
-        return report(error, OPENPI_BAD_INPUT, "the state has %d numbers, robot \"%s\" has %d", count, policy_name(policy),
-                      wanted);
+        return report(error, OPENPI_BAD_INPUT, "the state has %d numbers, robot \"%s\" has %d", count,
+                      policy_name(policy), wanted);
     if (!wanted && count > DIMS)
         return report(error, OPENPI_BAD_INPUT, "the state has %d numbers, expected at most %d", count, DIMS);
     if (!count && !state_is_optional(policy))
         return report(error, OPENPI_BAD_INPUT, "the state is missing, expected 1 to %d numbers", DIMS);
     if (policy->mode != STATS_NONE && count > policy->state.dims)
-        return report(error, OPENPI_BAD_INPUT, "the state has %d numbers, its statistics have %d", count, policy->state.dims);
+        return report(error, OPENPI_BAD_INPUT, "the state has %d numbers, its statistics have %d", count,
+                      policy->state.dims);
     for (int i = 0; i < count; i++)
         if (!isfinite(observation->state[i]))
-            return report(error, OPENPI_BAD_INPUT, "state[%d] is %f, expected a finite number", i, observation->state[i]);
+            return report(error, OPENPI_BAD_INPUT, "state[%d] is %f, expected a finite number", i,
+                          observation->state[i]);
     return OPENPI_OK;
 }
 
@@ -250,20 +262,22 @@ static openpi_status take_state(openpi_request *request, const openpi_observatio
         int known = i < request->state_count;
         request->padded[i] = known ? (float)request->state[i] : 0.0f;
         if (!isfinite(request->padded[i]))
-            return report(error, OPENPI_BAD_INPUT, "state[%d] is %g, which is %g normalised, expected a finite number", i,
+            return report(error, OPENPI_BAD_INPUT,
+                          "state[%d] is %g, which is %g normalised, expected a finite number", i,
                           observation->state[i], request->state[i]);
         text[i] = !known ? 0.0 : policy->lerobot ? (double)lerobot_text[i] : request->state[i];
         request->reference[i] = (double)request->padded[i];
     }
-    if (!policy->lerobot) normalize_invert_model(policy->mode, &policy->state, request->padded, request->reference, DIMS);
+    if (!policy->lerobot)
+        normalize_invert_model(policy->mode, &policy->state, request->padded, request->reference, DIMS);
     request->sample.state = request->padded;
     return OPENPI_OK;
 }
 
 /* ---- prompt --------------------------------------------------------------------------------------- */
 
-static openpi_status take_prompt(openpi_request *request, const openpi_observation *observation, const double *state,
-                                 openpi_error *error) {
+static openpi_status take_prompt(openpi_request *request, const openpi_observation *observation,
+                                 const double *state, openpi_error *error) {
     const openpi_policy *policy = request->policy;
     const char *text = observation->prompt;
     size_t bytes = text && !observation->prompt_length ? strlen(text) : observation->prompt_length;
@@ -273,19 +287,22 @@ static openpi_status take_prompt(openpi_request *request, const openpi_observati
         bytes = strlen(text);
     }
     if (!text)
-        return report(error, OPENPI_BAD_INPUT, "a prompt is required: the observation has none, and robot \"%s\" has no default",
+        return report(error, OPENPI_BAD_INPUT,
+                      "a prompt is required: the observation has none, and robot \"%s\" has no default",
                       policy_name(policy));
     if (bytes > MAX_TEXT)
-        return report(error, OPENPI_BAD_INPUT, "the prompt has %zu bytes, expected at most %d", bytes, MAX_TEXT);
+        return report(error, OPENPI_BAD_INPUT, "the prompt has %zu bytes, expected at most %d", bytes,
+                      MAX_TEXT);
     if (!policy->lerobot)
         TRY(prompt_openpi(policy->tokenizer, request->scratch, request->text, text, bytes, state,
-                          policy->state_in_prompt ? request->state_count : 0, request->tokens, max + 1, &count, error));
+                          policy->state_in_prompt ? request->state_count : 0, request->tokens, max + 1,
+                          &count, error));
     else if (policy->state_in_prompt)
-        TRY(prompt_lerobot_pi05(policy->tokenizer, request->scratch, request->text, text, bytes, state, request->state_count,
-                                request->tokens, max + 1, &count, error));
+        TRY(prompt_lerobot_pi05(policy->tokenizer, request->scratch, request->text, text, bytes, state,
+                                request->state_count, request->tokens, max + 1, &count, error));
     else
-        TRY(prompt_lerobot_pi0(policy->tokenizer, request->scratch, request->text, text, bytes, request->tokens, max + 1, &count,
-                               error));
+        TRY(prompt_lerobot_pi0(policy->tokenizer, request->scratch, request->text, text, bytes,
+                               request->tokens, max + 1, &count, error));
     request->truncated = count > max;
     request->sample.token_count = request->truncated ? max : count;
     return OPENPI_OK;
@@ -300,7 +317,8 @@ openpi_status openpi_request_prepare(openpi_request *request, const openpi_obser
     openpi_observation observation;
     openpi_timing own = OPENPI_TIMING_INIT;
     if (!request || !given)
-        return report(error, OPENPI_BAD_ARGUMENT, "request prepare: %s is NULL", request ? "observation" : "request");
+        return report(error, OPENPI_BAD_ARGUMENT, "request prepare: %s is NULL",
+                      request ? "observation" : "request");
     request->prepared = 0;
     TRY(BOUNDARY_CHECK(openpi_timing, timing, error));
     TRY(BOUNDARY_TAKE(openpi_observation, given, &observation, error));
@@ -335,10 +353,11 @@ static openpi_status unpack_pictures(const openpi_policy *policy, const wire_mes
         if (camera == ROBOT_SLOT_UNUSED) continue;
         if (camera == ROBOT_SLOT_UNKNOWN) {
             if (!picture || (!policy->lerobot && !policy->robot.refuse_other_pictures)) continue;
-            return report(error, OPENPI_BAD_INPUT, "robot \"%s\" has no camera \"%s\", it has %s", policy_name(policy),
-                          field->key, describe_cameras(policy, list, sizeof list));
+            return report(error, OPENPI_BAD_INPUT, "robot \"%s\" has no camera \"%s\", it has %s",
+                          policy_name(policy), field->key, describe_cameras(policy, list, sizeof list));
         }
-        if (count == MAX_PICTURES) return report(error, OPENPI_BAD_INPUT, "the request has more than %d pictures", MAX_PICTURES);
+        if (count == MAX_PICTURES)
+            return report(error, OPENPI_BAD_INPUT, "the request has more than %d pictures", MAX_PICTURES);
         TRY(wire_image(field, chw, &out->images[count++], error));
     }
     out->observation.images = out->images;
@@ -346,15 +365,18 @@ static openpi_status unpack_pictures(const openpi_policy *policy, const wire_mes
     return OPENPI_OK;
 }
 
-static openpi_status unpack_part(const wire_message *message, const char *key, int length, unpacked *out, openpi_error *error) {
+static openpi_status unpack_part(const wire_message *message, const char *key, int length, unpacked *out,
+                                 openpi_error *error) {
     const wire_field *field = wire_find(message, key);
     int *at = &out->observation.state_length, count;
     if (!field && !length) return OPENPI_OK;
     if (!field)
-        return report(error, OPENPI_BAD_INPUT, "the request has no \"%s\", expected %d numbers of the state", key, length);
+        return report(error, OPENPI_BAD_INPUT, "the request has no \"%s\", expected %d numbers of the state",
+                      key, length);
     TRY(wire_read_doubles(field, out->state + *at, DIMS - *at, &count, error));
     if (length && count != length)
-        return report(error, OPENPI_BAD_INPUT, "\"%s\" of the request has %d numbers, expected %d", key, count, length);
+        return report(error, OPENPI_BAD_INPUT, "\"%s\" of the request has %d numbers, expected %d", key,
+                      count, length);
     *at += count;
     return OPENPI_OK;
 }
@@ -362,13 +384,15 @@ static openpi_status unpack_part(const wire_message *message, const char *key, i
 static openpi_status unpack_lerobot_state(const lerobot *pipeline, const wire_message *message, unpacked *out,
                                           openpi_error *error) {
     for (int r = 0; r < pipeline->rename_count; r++)
-        if (!strcmp(pipeline->renames[r][1], "observation.state") && wire_find(message, pipeline->renames[r][0]))
+        if (!strcmp(pipeline->renames[r][1], "observation.state") &&
+            wire_find(message, pipeline->renames[r][0]))
             return unpack_part(message, pipeline->renames[r][0], pipeline->state_length, out, error);
     const char *key = wire_find(message, "state") ? "state" : "observation.state";
     return unpack_part(message, key, pipeline->state_length, out, error);
 }
 
-static openpi_status unpack(const openpi_policy *policy, const wire_message *message, unpacked *out, openpi_error *error) {
+static openpi_status unpack(const openpi_policy *policy, const wire_message *message, unpacked *out,
+                            openpi_error *error) {
     out->observation = (openpi_observation)OPENPI_OBSERVATION_INIT;
     TRY(unpack_pictures(policy, message, out, error));
     if (policy->lerobot) TRY(unpack_lerobot_state(&policy->pipeline, message, out, error));
@@ -379,16 +403,18 @@ static openpi_status unpack(const openpi_policy *policy, const wire_message *mes
     if (!prompt && policy->lerobot) prompt = wire_find(message, "task");
     if (!prompt) return OPENPI_OK;
     TRY(wire_text(prompt, &out->observation.prompt, &out->observation.prompt_length, error));
-    if (!out->observation.prompt_length) out->observation.prompt = "";     /* a length of 0 would ask for strlen */
+    if (!out->observation.prompt_length)
+        out->observation.prompt = ""; /* a length of 0 would ask for strlen */
     return OPENPI_OK;
 }
 
-openpi_status openpi_request_prepare_msgpack(openpi_request *request, const void *bytes, size_t count, openpi_timing *timing,
-                                             openpi_error *error) {
+openpi_status openpi_request_prepare_msgpack(openpi_request *request, const void *bytes, size_t count,
+                                             openpi_timing *timing, openpi_error *error) {
     wire_message *message;
     unpacked parts;
     if (!request || !bytes)
-        return report(error, OPENPI_BAD_ARGUMENT, "request prepare: %s", request ? "the bytes are NULL" : "the request is NULL");
+        return report(error, OPENPI_BAD_ARGUMENT, "request prepare: %s",
+                      request ? "the bytes are NULL" : "the request is NULL");
     request->prepared = 0;
     TRY(wire_decode(bytes, count, &message, error));
     openpi_status status = unpack(request->policy, message, &parts, error);
@@ -453,21 +479,24 @@ openpi_status request_check_capacity(const openpi_request *request, int horizon,
                   capacity, needed, horizon, request->policy->action_dim);
 }
 
-openpi_status openpi_request_finish(const openpi_request *request, const float *model_actions, int horizon, double *actions,
-                                    size_t capacity, openpi_error *error) {
+openpi_status openpi_request_finish(const openpi_request *request, const float *model_actions, int horizon,
+                                    double *actions, size_t capacity, openpi_error *error) {
     if (!request || !model_actions || !actions)
         return report(error, OPENPI_BAD_ARGUMENT, "request finish: %s is NULL",
                       !request        ? "request"
                       : model_actions ? "actions"
                                       : "model_actions");
     if (!request->prepared)
-        return report(error, OPENPI_BAD_ARGUMENT, "request finish: nothing was prepared, or preparing failed");
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "request finish: nothing was prepared, or preparing failed");
     if (horizon < 1 || horizon > OPENPI_MAX_HORIZON)
-        return report(error, OPENPI_BAD_ARGUMENT, "request finish: horizon is %d, expected 1 to %d", horizon, OPENPI_MAX_HORIZON);
+        return report(error, OPENPI_BAD_ARGUMENT, "request finish: horizon is %d, expected 1 to %d", horizon,
+                      OPENPI_MAX_HORIZON);
     TRY(request_check_capacity(request, horizon, capacity, error));
     for (int i = 0; i < horizon * DIMS; i++)
         if (!isfinite(model_actions[i]))
-            return report(error, OPENPI_BAD_INPUT, "the model's action of step %d, dimension %d is %f, expected a finite number",
+            return report(error, OPENPI_BAD_INPUT,
+                          "the model's action of step %d, dimension %d is %f, expected a finite number",
                           i / DIMS, i % DIMS, (double)model_actions[i]);
     int dims = request->policy->action_dim;
     double finished[OPENPI_MAX_HORIZON * DIMS];

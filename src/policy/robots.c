@@ -1,7 +1,8 @@
 /* Robots: the built-in records, the reader of the JSON form that they share with a user's file, and the two
  * transforms between a robot's units and the model's.
  *
- * Surprising: nothing here is special to a built-in robot; `{"like": "aloha", "delta": []}` is as good a robot. */
+ * Surprising: nothing here is special to a built-in robot; `{"like": "aloha", "delta": []}` is as good a
+ * robot. */
 #include "policy/robots.h"
 
 #include <math.h>
@@ -18,14 +19,15 @@
 
 #define JSON(...) #__VA_ARGS__
 
-/* Request keys, slots, state and number of actions: openpi src/openpi/policies/{aloha,droid,libero}_policy.py.
- * Deltas, prompts and asset ids: the data configs of openpi src/openpi/training/config.py.
- * The source of names, units and rate stands before each robot; docs/robots.md tells where the sources are silent.
- * Unit "normalized": a number without a dimension that the robot's controller scales. */
+/* Request keys, slots, state and number of actions: openpi
+ * src/openpi/policies/{aloha,droid,libero}_policy.py.
+ * Deltas, prompts and asset ids: the data configs of openpi src/openpi/training/config.py. The source of
+ * names, units and rate stands before each robot; docs/robots.md tells where the sources are silent. Unit
+ * "normalized": a number without a dimension that the robot's controller scales. */
 static const char *const builtins[] = {
-    /* Order, joints absolute, grippers 0 (closed) to 1 (open): openpi examples/aloha_real/real_env.py, RealEnv. Joint
-     * names: examples/aloha_real/constants.py, JOINT_NAMES. Radians: openpi docs/norm_stats.md. Rate:
-     * examples/aloha_real/main.py, main (max_hz). */
+    /* Order, joints absolute, grippers 0 (closed) to 1 (open): openpi examples/aloha_real/real_env.py,
+     * RealEnv. Joint names: examples/aloha_real/constants.py, JOINT_NAMES. Radians: openpi
+     * docs/norm_stats.md. Rate: examples/aloha_real/main.py, main (max_hz). */
     JSON({
         "name": "aloha",
         "cameras": {
@@ -48,8 +50,8 @@ static const char *const builtins[] = {
         "delta": [6, -1, 6, -1],
         "assets": "trossen"
     }),
-    /* Order and ranges as aloha's: gym_aloha/tasks/sim.py, BimanualViperXTask. Rate: openpi examples/aloha_sim/main.py,
-     * main (max_hz), and LeRobot envs/configs.py, AlohaEnv.fps. */
+    /* Order and ranges as aloha's: gym_aloha/tasks/sim.py, BimanualViperXTask. Rate: openpi
+     * examples/aloha_sim/main.py, main (max_hz), and LeRobot envs/configs.py, AlohaEnv.fps. */
     JSON({
         "like": "aloha",
         "name": "aloha_sim",
@@ -58,8 +60,8 @@ static const char *const builtins[] = {
         "assets": "lerobot/aloha_sim_transfer_cube_human"
     }),
     /* Seven joint velocities clipped to -1 … 1 and a gripper position in 0 (open) … 1 (closed): openpi
-     * examples/droid/main.py, main, and docs/norm_stats.md. Fields joint_velocity and gripper_position: openpi
-     * src/openpi/training/droid_rlds_dataset.py, DroidRldsDataset. Rate: examples/droid/main.py,
+     * examples/droid/main.py, main, and docs/norm_stats.md. Fields joint_velocity and gripper_position:
+     * openpi src/openpi/training/droid_rlds_dataset.py, DroidRldsDataset. Rate: examples/droid/main.py,
      * DROID_CONTROL_FREQUENCY. */
     JSON({
         "name": "droid",
@@ -76,8 +78,8 @@ static const char *const builtins[] = {
         "rate_hz": 15,
         "assets": "droid"
     }),
-    /* Field joint_position in place of joint_velocity: DroidRldsDataset (DroidActionSpace.JOINT_POSITION). Radians:
-     * openpi docs/norm_stats.md. Rate: that of DROID's data. */
+    /* Field joint_position in place of joint_velocity: DroidRldsDataset (DroidActionSpace.JOINT_POSITION).
+     * Radians: openpi docs/norm_stats.md. Rate: that of DROID's data. */
     JSON({
         "like": "droid",
         "name": "droid_jointpos",
@@ -86,11 +88,12 @@ static const char *const builtins[] = {
         "units": ["rad", "rad", "rad", "rad", "rad", "rad", "rad", "normalized"],
         "delta": [7, -1]
     }),
-    /* Six relative pose numbers and a gripper, all in -1 … 1: LeRobot envs/configs.py, LiberoEnv.control_mode, and
-     * envs/libero.py, ACTION_LOW and ACTION_HIGH. Neither openpi nor LeRobot names them. LIBERO's controller does
-     * (libero/libero/envs/env_wrapper.py, ControlEnv: robosuite's OSC_POSE): a position and a rotation about an axis,
-     * (ax, ay, az) in robosuite docs/modules/controllers.rst. Rate: LeRobot envs/configs.py, LiberoEnv.fps, and
-     * ControlEnv's control_freq. */
+    /* Six relative pose numbers and a gripper, all in -1 … 1: LeRobot envs/configs.py,
+     * LiberoEnv.control_mode, and envs/libero.py, ACTION_LOW and ACTION_HIGH. Neither openpi nor LeRobot
+     * names them. LIBERO's controller does (libero/libero/envs/env_wrapper.py, ControlEnv: robosuite's
+     * OSC_POSE): a position and a rotation about an axis, (ax, ay, az) in robosuite
+     * docs/modules/controllers.rst. Rate: LeRobot envs/configs.py, LiberoEnv.fps, and ControlEnv's
+     * control_freq. */
     JSON({
         "name": "libero",
         "cameras": {"observation/image": "base", "observation/wrist_image": "left_wrist"},
@@ -102,7 +105,8 @@ static const char *const builtins[] = {
         "rate_hz": 20,
         "assets": "physical-intelligence/libero"
     }),
-    /* The model's own space: its dimensions mean what the data of a checkpoint mean, so they have no names here. */
+    /* The model's own space: its dimensions mean what the data of a checkpoint mean, so they have no names
+     * here. */
     JSON({
         "name": "none",
         "about": "the model's own space: normalised state and actions",
@@ -119,7 +123,8 @@ static const char *const builtins[] = {
 
 enum { BUILTINS = sizeof builtins / sizeof *builtins };
 
-static const char *const builtin_names[BUILTINS] = {"aloha", "aloha_sim", "droid", "droid_jointpos", "libero", "none"};
+static const char *const builtin_names[BUILTINS] = {"aloha",          "aloha_sim", "droid",
+                                                    "droid_jointpos", "libero",    "none"};
 
 static openpi_status open_builtin(const char *name, robot *out, int *found, openpi_error *error) {
     *found = 0;
@@ -183,14 +188,15 @@ const char *robot_describe_cameras(const robot *robot, char *out, size_t bytes) 
 
 /* ---- the JSON form -------------------------------------------------------------------------------- */
 
-static openpi_status get_text(const json_t *object, const char *key, const char *name, char *out, size_t bytes, int *found,
-                              openpi_error *error) {
+static openpi_status get_text(const json_t *object, const char *key, const char *name, char *out,
+                              size_t bytes, int *found, openpi_error *error) {
     const char *text = NULL;
     TRY(json_get_string(object, key, name, &text, error));
     if (!text) return OPENPI_OK;
     size_t length = strlen(text);
     if (length >= bytes)
-        return report(error, OPENPI_BAD_FILE, "%s: \"%s\" has %zu bytes, at most %zu expected", name, key, length, bytes - 1);
+        return report(error, OPENPI_BAD_FILE, "%s: \"%s\" has %zu bytes, at most %zu expected", name, key,
+                      length, bytes - 1);
     memcpy(out, text, length + 1);
     if (found) *found = 1;
     return OPENPI_OK;
@@ -201,8 +207,8 @@ typedef struct word {
     int value;
 } word;
 
-static openpi_status get_word(const json_t *object, const char *key, const char *name, const word *words, int *out,
-                              openpi_error *error) {
+static openpi_status get_word(const json_t *object, const char *key, const char *name, const word *words,
+                              int *out, openpi_error *error) {
     const char *text = NULL;
     char known[128] = "";
     size_t at = 0;
@@ -219,7 +225,8 @@ static openpi_status get_word(const json_t *object, const char *key, const char 
 }
 
 /* "KEY": "slot" (required) | {"slot": "slot"|null, "required": bool} | null (accepted, unused) */
-static openpi_status read_camera(const char *key, const json_t *value, const char *name, robot_camera *out, openpi_error *error) {
+static openpi_status read_camera(const char *key, const json_t *value, const char *name, robot_camera *out,
+                                 openpi_error *error) {
     const char *slot = NULL;
     out->required = 1;
     if (json_is_string(value)) {
@@ -229,19 +236,22 @@ static openpi_status read_camera(const char *key, const json_t *value, const cha
         json_t *ignored;
         json_object_foreach((json_t *)(uintptr_t)value, member, ignored) {
             if (!strcmp(member, "slot") || !strcmp(member, "required")) continue;
-            return report(error, OPENPI_BAD_FILE, "%s: camera \"%s\" has an unknown key \"%s\", known are slot and required",
-                          name, key, member);
+            return report(error, OPENPI_BAD_FILE,
+                          "%s: camera \"%s\" has an unknown key \"%s\", known are slot and required", name,
+                          key, member);
         }
         TRY(json_get_string(value, "slot", name, &slot, error));
         TRY(json_get_bool(value, "required", name, &out->required, error));
     } else if (!json_is_null(value)) {
-        return report(error, OPENPI_BAD_FILE, "%s: camera \"%s\" is %s, expected a slot's name, an object or null", name, key,
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: camera \"%s\" is %s, expected a slot's name, an object or null", name, key,
                       json_kind(value));
     }
     out->slot = slot ? robot_slot(slot) : ROBOT_SLOT_UNUSED;
     if (out->slot == ROBOT_SLOT_UNKNOWN)
-        return report(error, OPENPI_BAD_FILE, "%s: camera \"%s\" goes to slot \"%s\", expected base, left_wrist or right_wrist",
-                      name, key, slot);
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: camera \"%s\" goes to slot \"%s\", expected base, left_wrist or right_wrist", name,
+                      key, slot);
     if (out->slot == ROBOT_SLOT_UNUSED) out->required = 0;
     return OPENPI_OK;
 }
@@ -249,8 +259,8 @@ static openpi_status read_camera(const char *key, const json_t *value, const cha
 static openpi_status check_key(const char *key, const char *name, const char *what, openpi_error *error) {
     size_t length = strlen(key);
     if (length && length < ROBOT_KEY_BYTES) return OPENPI_OK;
-    return report(error, OPENPI_BAD_FILE, "%s: the key \"%.80s\" of %s has %zu bytes, expected 1 to %d", name, key, what, length,
-                  ROBOT_KEY_BYTES - 1);
+    return report(error, OPENPI_BAD_FILE, "%s: the key \"%.80s\" of %s has %zu bytes, expected 1 to %d", name,
+                  key, what, length, ROBOT_KEY_BYTES - 1);
 }
 
 static openpi_status read_cameras(const json_t *root, const char *name, robot *out, openpi_error *error) {
@@ -258,13 +268,14 @@ static openpi_status read_cameras(const json_t *root, const char *name, robot *o
     const char *key;
     if (!object) return OPENPI_OK;
     if (!json_is_object(object))
-        return report(error, OPENPI_BAD_FILE, "%s: \"cameras\" is %s, expected an object of request keys and slots", name,
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: \"cameras\" is %s, expected an object of request keys and slots", name,
                       json_kind(object));
     out->camera_count = 0;
     json_object_foreach(object, key, value) {
         if (out->camera_count == ROBOT_CAMERAS)
-            return report(error, OPENPI_BAD_FILE, "%s: \"cameras\" has %zu entries, at most %d expected", name,
-                          json_object_size(object), ROBOT_CAMERAS);
+            return report(error, OPENPI_BAD_FILE, "%s: \"cameras\" has %zu entries, at most %d expected",
+                          name, json_object_size(object), ROBOT_CAMERAS);
         robot_camera *camera = &out->cameras[out->camera_count++];
         TRY(check_key(key, name, "\"cameras\"", error));
         memcpy(camera->key, key, strlen(key) + 1);
@@ -278,11 +289,13 @@ static openpi_status read_state(const json_t *root, const char *name, robot *out
     const char *key;
     if (!object) return OPENPI_OK;
     if (!json_is_object(object))
-        return report(error, OPENPI_BAD_FILE, "%s: \"state\" is %s, expected an object of request keys and lengths", name,
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: \"state\" is %s, expected an object of request keys and lengths", name,
                       json_kind(object));
     size_t size = json_object_size(object);
     if (!size || size > ROBOT_PARTS)
-        return report(error, OPENPI_BAD_FILE, "%s: \"state\" has %zu entries, expected 1 to %d", name, size, ROBOT_PARTS);
+        return report(error, OPENPI_BAD_FILE, "%s: \"state\" has %zu entries, expected 1 to %d", name, size,
+                      ROBOT_PARTS);
     out->part_count = out->state_length = 0;
     json_object_foreach(object, key, value) {
         robot_part *part = &out->parts[out->part_count++];
@@ -294,8 +307,8 @@ static openpi_status read_state(const json_t *root, const char *name, robot *out
         out->state_length += part->length;
     }
     if (out->state_length > OPENPI_ACTION_DIM)
-        return report(error, OPENPI_BAD_FILE, "%s: \"state\" has %d numbers in all, at most %d expected", name, out->state_length,
-                      OPENPI_ACTION_DIM);
+        return report(error, OPENPI_BAD_FILE, "%s: \"state\" has %d numbers in all, at most %d expected",
+                      name, out->state_length, OPENPI_ACTION_DIM);
     return OPENPI_OK;
 }
 
@@ -304,7 +317,8 @@ static openpi_status read_delta(const json_t *root, const char *name, robot *out
     const json_t *array = json_object_get(root, "delta");
     if (!array) return OPENPI_OK;
     if (!json_is_array(array))
-        return report(error, OPENPI_BAD_FILE, "%s: \"delta\" is %s, expected an array such as [6, -1]", name, json_kind(array));
+        return report(error, OPENPI_BAD_FILE, "%s: \"delta\" is %s, expected an array such as [6, -1]", name,
+                      json_kind(array));
     out->delta_count = 0;
     for (size_t i = 0; i < json_array_size(array); i++) {
         const json_t *item = json_array_get(array, i);
@@ -312,7 +326,8 @@ static openpi_status read_delta(const json_t *root, const char *name, robot *out
         json_int_t length = run < 0 && run >= -OPENPI_ACTION_DIM ? -run : run;
         if (!json_is_integer(item) || length < 1 || length > OPENPI_ACTION_DIM - out->delta_count)
             return report(error, OPENPI_BAD_FILE,
-                          "%s: \"delta\"[%zu] is no run that fits: expected integers other than 0, in all at most %d dimensions",
+                          "%s: \"delta\"[%zu] is no run that fits: expected integers other than 0, in all at "
+                          "most %d dimensions",
                           name, i, OPENPI_ACTION_DIM);
         for (json_int_t k = 0; k < length; k++) out->delta[out->delta_count++] = run > 0;
     }
@@ -325,20 +340,23 @@ static openpi_status read_action_word(const json_t *value, const char *name, con
     const char *text = json_string_value(value);
     size_t length = text ? json_string_length(value) : 0;
     if (!text)
-        return report(error, OPENPI_BAD_FILE, "%s: \"%s\"[%zu] is %s, expected a string", name, key, index, json_kind(value));
+        return report(error, OPENPI_BAD_FILE, "%s: \"%s\"[%zu] is %s, expected a string", name, key, index,
+                      json_kind(value));
     int odd = 0;
-    for (size_t i = 0; i < length; i++) odd |= (unsigned char)text[i] < 0x20 || text[i] == ',' || text[i] == '"';
+    for (size_t i = 0; i < length; i++)
+        odd |= (unsigned char)text[i] < 0x20 || text[i] == ',' || text[i] == '"';
     if (!length || length >= ROBOT_WORD_BYTES || odd)
         return report(error, OPENPI_BAD_FILE,
-                      "%s: \"%s\"[%zu] is \"%.64s\", expected 1 to %d bytes without commas, quotes and control characters", name,
-                      key, index, text, ROBOT_WORD_BYTES - 1);
+                      "%s: \"%s\"[%zu] is \"%.64s\", expected 1 to %d bytes without commas, quotes and "
+                      "control characters",
+                      name, key, index, text, ROBOT_WORD_BYTES - 1);
     memcpy(out, text, length + 1);
     return OPENPI_OK;
 }
 
 /* One word for each action; `single`: or one string for all. */
-static openpi_status read_action_words(const json_t *root, const char *name, const char *key, int single, int actions,
-                                       char out[][ROBOT_WORD_BYTES], openpi_error *error) {
+static openpi_status read_action_words(const json_t *root, const char *name, const char *key, int single,
+                                       int actions, char out[][ROBOT_WORD_BYTES], openpi_error *error) {
     const json_t *value = json_object_get(root, key);
     if (!value) return OPENPI_OK;
     if (single && json_is_string(value)) {
@@ -346,10 +364,11 @@ static openpi_status read_action_words(const json_t *root, const char *name, con
         return OPENPI_OK;
     }
     if (!json_is_array(value))
-        return report(error, OPENPI_BAD_FILE, "%s: \"%s\" is %s, expected an array of strings%s", name, key, json_kind(value),
-                      single ? " or one string" : "");
+        return report(error, OPENPI_BAD_FILE, "%s: \"%s\" is %s, expected an array of strings%s", name, key,
+                      json_kind(value), single ? " or one string" : "");
     if (json_array_size(value) != (size_t)actions)
-        return report(error, OPENPI_BAD_FILE, "%s: \"%s\" has %zu entries, expected %d, as many as \"actions\" says", name, key,
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: \"%s\" has %zu entries, expected %d, as many as \"actions\" says", name, key,
                       json_array_size(value), actions);
     for (int i = 0; i < actions; i++)
         TRY(read_action_word(json_array_get(value, (size_t)i), name, key, (size_t)i, out[i], error));
@@ -370,24 +389,26 @@ static openpi_status read_actions(const json_t *root, const char *name, robot *o
         for (int j = 0; j < i && out->action_names[i][0]; j++)
             if (!strcmp(out->action_names[i], out->action_names[j]))
                 return report(error, OPENPI_BAD_FILE,
-                              "%s: \"action_names\"[%d] and [%d] are both \"%s\", expected different names", name, j, i,
-                              out->action_names[i]);
+                              "%s: \"action_names\"[%d] and [%d] are both \"%s\", expected different names",
+                              name, j, i, out->action_names[i]);
     const json_t *rate = json_object_get(root, "rate_hz");
     if (!rate) return OPENPI_OK;
     if (!json_is_number(rate))
-        return report(error, OPENPI_BAD_FILE, "%s: \"rate_hz\" is %s, expected a number above 0", name, json_kind(rate));
+        return report(error, OPENPI_BAD_FILE, "%s: \"rate_hz\" is %s, expected a number above 0", name,
+                      json_kind(rate));
     out->rate_hz = json_number_value(rate);
     if (!(out->rate_hz > 0 && out->rate_hz <= ROBOT_MAX_RATE))
-        return report(error, OPENPI_BAD_FILE, "%s: \"rate_hz\" is %g, expected a number above 0 and at most %d", name,
-                      out->rate_hz, ROBOT_MAX_RATE);
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: \"rate_hz\" is %g, expected a number above 0 and at most %d", name, out->rate_hz,
+                      ROBOT_MAX_RATE);
     return OPENPI_OK;
 }
 
 static openpi_status check_keys(const json_t *root, const char *name, openpi_error *error) {
-    static const char *const known[] = {"like",   "name",    "about",   "cameras",   "layout",        "other_pictures",
-                                        "state",  "actions", "delta",   "transform", "normalization", "prompt_state",
-                                        "prompt", "assets",  "variant", "horizon",   "max_prompt",    "action_names",
-                                        "units",  "rate_hz"};
+    static const char *const known[] = {
+        "like",    "name",    "about",      "cameras",       "layout",       "other_pictures", "state",
+        "actions", "delta",   "transform",  "normalization", "prompt_state", "prompt",         "assets",
+        "variant", "horizon", "max_prompt", "action_names",  "units",        "rate_hz"};
     enum { KNOWN = sizeof known / sizeof *known };
     const char *key;
     json_t *value;
@@ -397,7 +418,8 @@ static openpi_status check_keys(const json_t *root, const char *name, openpi_err
         if (found) continue;
         char list[400] = "";
         size_t at = 0;
-        for (int i = 0; i < KNOWN; i++) at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", known[i]);
+        for (int i = 0; i < KNOWN; i++)
+            at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", known[i]);
         return report(error, OPENPI_BAD_FILE, "%s: unknown key \"%.64s\", known are %s", name, key, list);
     }
     return OPENPI_OK;
@@ -405,28 +427,35 @@ static openpi_status check_keys(const json_t *root, const char *name, openpi_err
 
 static openpi_status check_record(const robot *r, const char *name, openpi_error *error) {
     int slots = 0;
-    if (!r->name[0]) return report(error, OPENPI_BAD_FILE, "%s: \"name\" is absent, expected the robot's name", name);
+    if (!r->name[0])
+        return report(error, OPENPI_BAD_FILE, "%s: \"name\" is absent, expected the robot's name", name);
     for (int c = 0; c < r->camera_count; c++) slots += r->cameras[c].slot >= 0;
     if (!slots)
         return report(error, OPENPI_BAD_FILE,
-                      "%s: \"cameras\" fill no slot, expected at least one of base, left_wrist, right_wrist", name);
+                      "%s: \"cameras\" fill no slot, expected at least one of base, left_wrist, right_wrist",
+                      name);
     if (!r->part_count)
-        return report(error, OPENPI_BAD_FILE, "%s: \"state\" is absent, expected an object of request keys and lengths", name);
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: \"state\" is absent, expected an object of request keys and lengths", name);
     if (!r->action_dim)
-        return report(error, OPENPI_BAD_FILE, "%s: \"actions\" is absent, expected the number of action dimensions", name);
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: \"actions\" is absent, expected the number of action dimensions", name);
     if (r->delta_count > r->action_dim)
-        return report(error, OPENPI_BAD_FILE, "%s: \"delta\" covers %d dimensions, \"actions\" are %d", name, r->delta_count,
-                      r->action_dim);
+        return report(error, OPENPI_BAD_FILE, "%s: \"delta\" covers %d dimensions, \"actions\" are %d", name,
+                      r->delta_count, r->action_dim);
     for (int i = 0; i < r->delta_count; i++)
         if (r->delta[i] && i >= r->state_length)
-            return report(error, OPENPI_BAD_FILE, "%s: \"delta\" makes action %d relative to the state, which has %d numbers",
-                          name, i, r->state_length);
+            return report(error, OPENPI_BAD_FILE,
+                          "%s: \"delta\" makes action %d relative to the state, which has %d numbers", name,
+                          i, r->state_length);
     if (r->transform == ROBOT_ALOHA && (r->state_length != 14 || r->action_dim != 14))
-        return report(error, OPENPI_BAD_FILE,
-                      "%s: the transform \"aloha\" needs a state of 14 and 14 actions, here they are %d and %d", name,
-                      r->state_length, r->action_dim);
+        return report(
+            error, OPENPI_BAD_FILE,
+            "%s: the transform \"aloha\" needs a state of 14 and 14 actions, here they are %d and %d", name,
+            r->state_length, r->action_dim);
     if (r->assets[0] == '/' || strstr(r->assets, ".."))
-        return report(error, OPENPI_BAD_FILE, "%s: \"assets\" is \"%s\", expected a folder's name inside the checkpoint's assets",
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: \"assets\" is \"%s\", expected a folder's name inside the checkpoint's assets",
                       name, r->assets);
     return OPENPI_OK;
 }
@@ -440,12 +469,16 @@ static openpi_status read_record(const json_t *root, const char *name, robot *ou
                                           {"quantile", ROBOT_NORM_QUANTILE},
                                           {"none", ROBOT_NORM_NONE},
                                           {NULL, 0}};
-    static const word switches[] = {
-        {"auto", OPENPI_PROMPT_STATE_DEFAULT}, {"on", OPENPI_PROMPT_STATE_ON}, {"off", OPENPI_PROMPT_STATE_OFF}, {NULL, 0}};
-    static const word variants[] = {{"any", ROBOT_VARIANT_ANY}, {"pi0", OPENPI_PI0}, {"pi05", OPENPI_PI05}, {NULL, 0}};
+    static const word switches[] = {{"auto", OPENPI_PROMPT_STATE_DEFAULT},
+                                    {"on", OPENPI_PROMPT_STATE_ON},
+                                    {"off", OPENPI_PROMPT_STATE_OFF},
+                                    {NULL, 0}};
+    static const word variants[] = {
+        {"any", ROBOT_VARIANT_ANY}, {"pi0", OPENPI_PI0}, {"pi05", OPENPI_PI05}, {NULL, 0}};
     const char *like = NULL;
     if (!json_is_object(root))
-        return report(error, OPENPI_BAD_FILE, "%s: the robot is %s, expected an object", name, json_kind(root));
+        return report(error, OPENPI_BAD_FILE, "%s: the robot is %s, expected an object", name,
+                      json_kind(root));
     TRY(check_keys(root, name, error));
     TRY(json_get_string(root, "like", name, &like, error));
     if (like) {
@@ -458,7 +491,8 @@ static openpi_status read_record(const json_t *root, const char *name, robot *ou
     } else {
         *out = (robot){.refuse_other_pictures = 1, .variant = ROBOT_VARIANT_ANY};
     }
-    int normalization = (int)out->normalization, transform = (int)out->transform, prompt_state = (int)out->prompt_state;
+    int normalization = (int)out->normalization, transform = (int)out->transform,
+        prompt_state = (int)out->prompt_state;
     TRY(get_text(root, "name", name, out->name, sizeof out->name, NULL, error));
     TRY(read_cameras(root, name, out, error));
     TRY(get_word(root, "layout", name, layouts, &out->always_chw, error));
@@ -491,12 +525,14 @@ openpi_status robot_parse(const char *text, size_t bytes, const char *name, robo
 openpi_status robot_open(const char *name_or_path, robot *out, openpi_error *error) {
     int found;
     char list[128];
-    if (name_or_path[0] == '{') return robot_parse(name_or_path, strlen(name_or_path), "the robot's JSON", out, error);
+    if (name_or_path[0] == '{')
+        return robot_parse(name_or_path, strlen(name_or_path), "the robot's JSON", out, error);
     TRY(open_builtin(name_or_path, out, &found, error));
     if (found) return OPENPI_OK;
     if (!file_exists(name_or_path))
         return report(error, OPENPI_NOT_FOUND,
-                      "robot \"%.128s\" is not known and no file of that name is there; known are %s, lerobot, or a JSON file",
+                      "robot \"%.128s\" is not known and no file of that name is there; known are %s, "
+                      "lerobot, or a JSON file",
                       name_or_path, known_robots(list, sizeof list));
     char *text;
     size_t bytes;
@@ -518,7 +554,8 @@ static const double aloha_signs[7] = {1, -1, -1, 1, 1, 1, 1};
 
 enum { ALOHA_ARM = 7, ALOHA_GRIPPER = 6, ALOHA_DIMS = 14 };
 
-/* Gripper opening in 0 … 1 of the linear drive -> angle of the horn, in the range that the model was trained with. */
+/* Gripper opening in 0 … 1 of the linear drive -> angle of the horn, in the range that the model was trained
+ * with. */
 static double gripper_in(double v) {
     double p = v * (0.05800 - 0.01844) + 0.01844;
     double s = (0.022 * 0.022 + p * p - 0.036 * 0.036) / (2 * 0.022 * p);

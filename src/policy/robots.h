@@ -1,9 +1,10 @@
 /* Robots as data: which pictures, which state, which actions, and what happens to them on the way.
  *
- * A robot is one record. The built-in ones are written in the same JSON form that a user writes for an own arm
- * (docs/robots.md), and so are openpi's training configs (configs.c), which are robots with a model's settings.
- * Hands on the record and its two transforms. What surprises: a transform works in the robot's units, outside of
- * the normalisation, and the delta sum happens between unnormalising and the output transform. */
+ * A robot is one record. The built-in ones are written in the same JSON form that a user writes for an own
+ * arm (docs/robots.md), and so are openpi's training configs (configs.c), which are robots with a model's
+ * settings. Hands on the record and its two transforms. What surprises: a transform works in the robot's
+ * units, outside of the normalisation, and the delta sum happens between unnormalising and the output
+ * transform. */
 #ifndef POLICY_ROBOTS_H
 #define POLICY_ROBOTS_H
 
@@ -40,7 +41,9 @@ typedef enum robot_transform {
     ROBOT_ALOHA,                 /* ALOHA's joint signs and gripper maps (openpi's adapt_to_pi)           */
 } robot_transform;
 
-typedef enum robot_normalization { ROBOT_NORM_AUTO, ROBOT_NORM_ZSCORE, ROBOT_NORM_QUANTILE, ROBOT_NORM_NONE } robot_normalization;
+typedef enum robot_normalization {
+    ROBOT_NORM_AUTO, ROBOT_NORM_ZSCORE, ROBOT_NORM_QUANTILE, ROBOT_NORM_NONE
+} robot_normalization;
 
 enum { ROBOT_VARIANT_ANY = -1 };
 
@@ -75,7 +78,8 @@ openpi_status robot_open(const char *name_or_path, robot *out, openpi_error *err
 /* From JSON text; `name` leads the sentences. Unknown keys are an error. */
 openpi_status robot_parse(const char *text, size_t bytes, const char *name, robot *out, openpi_error *error);
 
-/* openpi's training config of that name (configs.c). Names that this engine cannot run are OPENPI_UNSUPPORTED. */
+/* openpi's training config of that name (configs.c). Names that this engine cannot run are
+ * OPENPI_UNSUPPORTED. */
 openpi_status robot_from_config(const char *config, robot *out, openpi_error *error);
 
 /* Names of slots: "base", "left_wrist", "right_wrist". */
@@ -83,8 +87,8 @@ const char *robot_slot_name(int slot);
 /* A slot's name, short or openpi's ("base_0_rgb") -> 0 … 2; else ROBOT_SLOT_UNKNOWN. */
 int robot_slot(const char *name);
 
-/* Where the picture `name` goes: the slot of a camera with this key, of the only camera whose key ends in "/name", or
- * of the robot's camera in the slot of this name; ROBOT_SLOT_UNUSED; or ROBOT_SLOT_UNKNOWN. */
+/* Where the picture `name` goes: the slot of a camera with this key, of the only camera whose key ends in
+ * "/name", or of the robot's camera in the slot of this name; ROBOT_SLOT_UNUSED; or ROBOT_SLOT_UNKNOWN. */
 int robot_camera_slot(const robot *robot, const char *name);
 
 /* "images/cam_high (base), …" into `out`, for sentences. Returns out. */

@@ -1,9 +1,9 @@
 /* Byte-pair encoding of a prompt, bit-exact to SentencePiece and to Hugging Face's tokenizers.
  *
- * A text becomes a doubly linked list of symbols: atoms (user-defined pieces, added tokens), which never merge, and
- * characters. A heap holds every adjacent pair that may merge, best rank first and leftmost among equals; a pair whose
- * symbols have since merged with others is recognised by its size and dropped. Each merge adds at most two pairs, so
- * n bytes cost n log n whatever they are. */
+ * A text becomes a doubly linked list of symbols: atoms (user-defined pieces, added tokens), which never
+ * merge, and characters. A heap holds every adjacent pair that may merge, best rank first and leftmost among
+ * equals; a pair whose symbols have since merged with others is recognised by its size and dropped. Each
+ * merge adds at most two pairs, so n bytes cost n log n whatever they are. */
 #include "policy/tokenizer.h"
 
 #include <stdlib.h>
@@ -17,33 +17,35 @@
 enum { TEXT_LIMIT = 1 << 26 };          /* three times as many fit in the 32 bits of an offset */
 
 typedef struct symbol {
-    uint32_t start, bytes;              /* in scratch.text; bytes 0: merged into its left neighbour          */
-    int32_t previous, next;             /* -1: none                                                          */
-    int32_t id;                         /* -1: a character that is no piece                                  */
+    uint32_t start, bytes;              /* in scratch.text; bytes 0: merged into its left neighbour */
+    int32_t previous, next;             /* -1: none */
+    int32_t id;                         /* -1: a character that is no piece */
     int atomic;
 } symbol;
 
 typedef struct candidate {
-    uint64_t key;                       /* rank << 32 | left symbol: the smallest merges first               */
-    uint32_t right, bytes;              /* right symbol; bytes of both when the pair was found               */
-    int32_t id;                         /* of the merged symbol                                              */
+    uint64_t key;                       /* rank << 32 | left symbol: the smallest merges first */
+    uint32_t right, bytes;              /* right symbol; bytes of both when the pair was found */
+    int32_t id;                         /* of the merged symbol */
 } candidate;
 
 struct tokenizer_scratch {
-    size_t capacity;                    /* bytes of text                                                     */
-    char *text;                         /* [3 * capacity]  with spaces as U+2581                             */
-    symbol *symbols;                    /* [capacity]                                                        */
-    candidate *heap;                    /* [2 * capacity]  n - 1 pairs, and one more with each of n - 1 merges */
+    size_t capacity;                    /* bytes of text */
+    char *text;                         /* [3 * capacity]  with spaces as U+2581 */
+    symbol *symbols;                    /* [capacity] */
+    candidate *heap; /* [2 * capacity]  n - 1 pairs, and one more with each of n - 1 merges */
     uint32_t text_used, symbol_count, heap_count;
 };
 
 /* ---- opening ------------------------------------------------------------------------------------------- */
 
-openpi_status tokenizer_parse(const void *bytes, size_t count, const char *name, tokenizer **out, openpi_error *error) {
+openpi_status tokenizer_parse(const void *bytes, size_t count, const char *name, tokenizer **out,
+                              openpi_error *error) {
     const char *text = bytes;
     size_t at = 0;
     if (count > TOKENIZER_FILE_LIMIT)
-        return report(error, OPENPI_BAD_FILE, "%s: %zu bytes, expected at most %d", name, count, TOKENIZER_FILE_LIMIT);
+        return report(error, OPENPI_BAD_FILE, "%s: %zu bytes, expected at most %d", name, count,
+                      TOKENIZER_FILE_LIMIT);
     while (at < count && (text[at] == ' ' || text[at] == '\t' || text[at] == '\n' || text[at] == '\r')) at++;
     if (at < count && text[at] == '{') return tokenizer_read_json(bytes, count, name, out, error);
     if (!count || text[0] != '\n')      /* 0x0a: field 1, a piece */
@@ -103,7 +105,8 @@ static openpi_status scratch_reserve(tokenizer_scratch *scratch, size_t bytes, o
 
 openpi_status tokenizer_scratch_create(size_t text_bytes, tokenizer_scratch **out, openpi_error *error) {
     if (text_bytes > TEXT_LIMIT)
-        return report(error, OPENPI_BAD_ARGUMENT, "room for a prompt of %zu bytes, expected at most %d", text_bytes, TEXT_LIMIT);
+        return report(error, OPENPI_BAD_ARGUMENT, "room for a prompt of %zu bytes, expected at most %d",
+                      text_bytes, TEXT_LIMIT);
     tokenizer_scratch *made = calloc(1, sizeof *made);
     if (!made) return report_no_memory(error, sizeof *made, "a prompt's tokens");
     openpi_status status = scratch_reserve(made, text_bytes, error);
@@ -143,11 +146,12 @@ static void split_word(const tokenizer *tokenizer, tokenizer_scratch *scratch, u
         uint32_t code;
         bytes = (uint32_t)utf8_decode(text + at, end - at, &code);
         int32_t id = vocabulary_find(tokenizer, text + at, bytes);
-        int unknown = id < 0 && tokenizer->hugging_face;          /* SentencePiece waits until all is merged */
+        int unknown = id < 0 && tokenizer->hugging_face; /* SentencePiece waits until all is merged */
         if (!unknown) {
             push_symbol(scratch, at, bytes, id, 0);
         } else if (tokenizer->byte_fallback) {
-            for (uint32_t i = 0; i < bytes; i++) push_symbol(scratch, at + i, 1, tokenizer->byte[(uint8_t)text[at + i]], 0);
+            for (uint32_t i = 0; i < bytes; i++)
+                push_symbol(scratch, at + i, 1, tokenizer->byte[(uint8_t)text[at + i]], 0);
         } else if (unknown_before && tokenizer->fuse_unknown) {
             scratch->symbols[scratch->symbol_count - 1].bytes += bytes;
         } else {
@@ -158,7 +162,8 @@ static void split_word(const tokenizer *tokenizer, tokenizer_scratch *scratch, u
 }
 
 /* text[start … end), in which spaces are U+2581: atoms and words. */
-static void split_marked(const tokenizer *tokenizer, tokenizer_scratch *scratch, uint32_t start, uint32_t end) {
+static void split_marked(const tokenizer *tokenizer, tokenizer_scratch *scratch, uint32_t start,
+                         uint32_t end) {
     uint32_t word = start;
     for (uint32_t at = start; at < end;) {
         int32_t id;
@@ -175,8 +180,8 @@ static void split_marked(const tokenizer *tokenizer, tokenizer_scratch *scratch,
     split_word(tokenizer, scratch, word, end);
 }
 
-static openpi_status split(const tokenizer *tokenizer, tokenizer_scratch *scratch, const char *text, size_t bytes,
-                           openpi_error *error) {
+static openpi_status split(const tokenizer *tokenizer, tokenizer_scratch *scratch, const char *text,
+                           size_t bytes, openpi_error *error) {
     uint32_t used = 0, start = 0;
     scratch->symbol_count = 0;
     for (size_t at = 0; at < bytes;) {
@@ -249,7 +254,8 @@ static void consider(const tokenizer *tokenizer, tokenizer_scratch *scratch, int
         if (id < 0) return;
         rank = tokenizer->pieces[id].rank;
     }
-    heap_push(scratch, (candidate){(uint64_t)rank << 32 | (uint32_t)left, (uint32_t)right, a->bytes + b->bytes, id});
+    heap_push(scratch,
+              (candidate){(uint64_t)rank << 32 | (uint32_t)left, (uint32_t)right, a->bytes + b->bytes, id});
 }
 
 static void merge_symbols(const tokenizer *tokenizer, tokenizer_scratch *scratch) {
@@ -260,7 +266,7 @@ static void merge_symbols(const tokenizer *tokenizer, tokenizer_scratch *scratch
         candidate best = heap_pop(scratch);
         int32_t left = (int32_t)(uint32_t)best.key;
         symbol *a = &symbols[left], *b = &symbols[best.right];
-        if (!a->bytes || !b->bytes || a->bytes + b->bytes != best.bytes) continue;    /* one has merged since */
+        if (!a->bytes || !b->bytes || a->bytes + b->bytes != best.bytes) continue; /* one has merged since */
         a->bytes += b->bytes;
         a->id = best.id;
         a->next = b->next;
@@ -278,10 +284,11 @@ static void put(int32_t *ids, int capacity, int *count, int32_t id) {
     ++*count;
 }
 
-openpi_status tokenizer_encode(const tokenizer *tokenizer, tokenizer_scratch *scratch, const char *text, size_t bytes,
-                               int32_t *ids, int capacity, int *count, openpi_error *error) {
+openpi_status tokenizer_encode(const tokenizer *tokenizer, tokenizer_scratch *scratch, const char *text,
+                               size_t bytes, int32_t *ids, int capacity, int *count, openpi_error *error) {
     if (bytes > TEXT_LIMIT)
-        return report(error, OPENPI_BAD_INPUT, "the prompt has %zu bytes, expected at most %d", bytes, TEXT_LIMIT);
+        return report(error, OPENPI_BAD_INPUT, "the prompt has %zu bytes, expected at most %d", bytes,
+                      TEXT_LIMIT);
     TRY(scratch_reserve(scratch, bytes, error));
     TRY(split(tokenizer, scratch, text, bytes, error));
     merge_symbols(tokenizer, scratch);

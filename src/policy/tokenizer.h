@@ -1,5 +1,5 @@
-/* PaliGemma's tokenizer from either of its two files: SentencePiece's .model or Hugging Face's tokenizer.json.
- * Immutable after opening, any thread. */
+/* PaliGemma's tokenizer from either of its two files: SentencePiece's .model or Hugging Face's
+ * tokenizer.json. Immutable after opening, any thread. */
 #ifndef POLICY_TOKENIZER_H
 #define POLICY_TOKENIZER_H
 
@@ -9,7 +9,8 @@ typedef struct tokenizer tokenizer;
 
 /* By content, not by name: a JSON object or a SentencePiece protobuf. */
 openpi_status tokenizer_open(const char *path, tokenizer **out, openpi_error *error);
-openpi_status tokenizer_parse(const void *bytes, size_t count, const char *name, tokenizer **out, openpi_error *error);
+openpi_status tokenizer_parse(const void *bytes, size_t count, const char *name, tokenizer **out,
+                              openpi_error *error);
 /* The small model that every synthetic checkpoint uses, embedded in the library. */
 openpi_status tokenizer_synthetic(tokenizer **out, openpi_error *error);
 const void *tokenizer_synthetic_bytes(size_t *count);
@@ -26,8 +27,8 @@ void tokenizer_scratch_close(tokenizer_scratch *scratch);
 
 /* The raw pieces of a UTF-8 text, no BOS: writes at most `capacity` ids, *count is how many there are
  * (may exceed capacity). Invalid UTF-8 is a bad input. */
-openpi_status tokenizer_encode(const tokenizer *tokenizer, tokenizer_scratch *scratch, const char *text, size_t bytes,
-                               int32_t *ids, int capacity, int *count, openpi_error *error);
+openpi_status tokenizer_encode(const tokenizer *tokenizer, tokenizer_scratch *scratch, const char *text,
+                               size_t bytes, int32_t *ids, int capacity, int *count, openpi_error *error);
 
 enum { TOKEN_PAD = 0, TOKEN_EOS = 1, TOKEN_BOS = 2 };
 

@@ -1,8 +1,9 @@
-/* SentencePiece's .model: a protobuf message with the pieces in id order, how the model was trained and how it wants
- * its text normalised. Hands on a vocabulary; refuses every setting that the engine does not implement.
+/* SentencePiece's .model: a protobuf message with the pieces in id order, how the model was trained and how
+ * it wants its text normalised. Hands on a vocabulary; refuses every setting that the engine does not
+ * implement.
  *
- * The surprise: an absent setting has a default, and most defaults (unigram, dummy prefix, collapsed white space) are
- * what this engine refuses. So a file cut off at a field's end is refused too. */
+ * The surprise: an absent setting has a default, and most defaults (unigram, dummy prefix, collapsed white
+ * space) are what this engine refuses. So a file cut off at a field's end is refused too. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,7 +69,10 @@ static message message_of(const field *field) {
 
 enum { MODEL_PIECE = 1, MODEL_TRAINER = 2, MODEL_NORMALIZER = 3 };
 enum { PIECE_TEXT_FIELD = 1, PIECE_SCORE = 2, PIECE_TYPE = 3 };
-enum { TYPE_NORMAL = 1, TYPE_UNKNOWN = 2, TYPE_CONTROL = 3, TYPE_USER_DEFINED = 4, TYPE_UNUSED = 5, TYPE_BYTE = 6 };
+enum {
+    TYPE_NORMAL = 1, TYPE_UNKNOWN = 2, TYPE_CONTROL = 3, TYPE_USER_DEFINED = 4, TYPE_UNUSED = 5,
+    TYPE_BYTE = 6
+};
 
 /* A setting that the engine implements with one value only. */
 typedef struct setting {
@@ -81,7 +85,8 @@ typedef struct setting {
 static const setting settings[] = {
     {MODEL_TRAINER, 3, WIRE_VARINT, 1, 2, "trainer_spec.model_type", "BPE"},
     {MODEL_TRAINER, 24, WIRE_VARINT, 0, 0, "trainer_spec.treat_whitespace_as_suffix", "no"},
-    {MODEL_NORMALIZER, 2, WIRE_BYTES, 0, 0, "the length of normalizer_spec.precompiled_charsmap", "the identity"},
+    {MODEL_NORMALIZER, 2, WIRE_BYTES, 0, 0, "the length of normalizer_spec.precompiled_charsmap",
+     "the identity"},
     {MODEL_NORMALIZER, 3, WIRE_VARINT, 1, 0, "normalizer_spec.add_dummy_prefix", "no"},
     {MODEL_NORMALIZER, 4, WIRE_VARINT, 1, 0, "normalizer_spec.remove_extra_whitespaces", "no"},
     {MODEL_NORMALIZER, 5, WIRE_VARINT, 1, 1, "normalizer_spec.escape_whitespaces", "yes"},
@@ -105,13 +110,15 @@ typedef struct piece_fields {
 } piece_fields;
 
 static openpi_status damaged(const char *name, const void *start, const message *at, openpi_error *error) {
-    return report(error, OPENPI_BAD_FILE, "%s: not a SentencePiece model: damaged or cut off at byte %zu", name,
-                  (size_t)(at->at - (const uint8_t *)start));
+    return report(error, OPENPI_BAD_FILE, "%s: not a SentencePiece model: damaged or cut off at byte %zu",
+                  name, (size_t)(at->at - (const uint8_t *)start));
 }
 
-static openpi_status expect_wire(const field *field, wire expected, const char *what, const char *name, openpi_error *error) {
+static openpi_status expect_wire(const field *field, wire expected, const char *what, const char *name,
+                                 openpi_error *error) {
     if (field->wire == expected) return OPENPI_OK;
-    return report(error, OPENPI_BAD_FILE, "%s: %s has wire type %d, expected %d", name, what, (int)field->wire, (int)expected);
+    return report(error, OPENPI_BAD_FILE, "%s: %s has wire type %d, expected %d", name, what,
+                  (int)field->wire, (int)expected);
 }
 
 static openpi_status read_piece(message from, int id, const void *start, const char *name, piece_fields *out,
@@ -133,17 +140,19 @@ static openpi_status read_piece(message from, int id, const void *start, const c
             out->type = field.value;
         }
     }
-    if (!isfinite(out->score)) return report(error, OPENPI_BAD_FILE, "%s: the score of piece %d is not finite", name, id);
+    if (!isfinite(out->score))
+        return report(error, OPENPI_BAD_FILE, "%s: the score of piece %d is not finite", name, id);
     if (out->type == TYPE_UNUSED)
-        return report(error, OPENPI_UNSUPPORTED, "%s: piece %d is marked unused, which is not supported", name, id);
+        return report(error, OPENPI_UNSUPPORTED, "%s: piece %d is marked unused, which is not supported",
+                      name, id);
     if (out->type < TYPE_NORMAL || out->type > TYPE_BYTE)
         return report(error, OPENPI_BAD_FILE, "%s: piece %d has type %llu, expected 1 to 6", name, id,
                       (unsigned long long)out->type);
     return OPENPI_OK;
 }
 
-static openpi_status read_settings(message from, uint32_t which, const void *start, const char *name, summary *out,
-                                   openpi_error *error) {
+static openpi_status read_settings(message from, uint32_t which, const void *start, const char *name,
+                                   summary *out, openpi_error *error) {
     while (from.at < from.end) {
         field field;
         if (!read_field(&from, &field)) return damaged(name, start, &from, error);
@@ -187,10 +196,12 @@ static openpi_status summarize(message from, const char *name, summary *out, ope
     }
     for (int i = 0; i < SETTINGS; i++)
         if (out->settings[i] != settings[i].expected)
-            return report(error, OPENPI_UNSUPPORTED, "%s: %s is %llu, expected %llu (%s)", name, settings[i].name,
-                          (unsigned long long)out->settings[i], (unsigned long long)settings[i].expected, settings[i].meaning);
+            return report(error, OPENPI_UNSUPPORTED, "%s: %s is %llu, expected %llu (%s)", name,
+                          settings[i].name, (unsigned long long)out->settings[i],
+                          (unsigned long long)settings[i].expected, settings[i].meaning);
     if (out->pieces <= TOKEN_BOS)
-        return report(error, OPENPI_BAD_FILE, "%s: %d pieces, expected more than %d", name, out->pieces, TOKEN_BOS);
+        return report(error, OPENPI_BAD_FILE, "%s: %d pieces, expected more than %d", name, out->pieces,
+                      TOKEN_BOS);
     return OPENPI_OK;
 }
 
@@ -203,7 +214,8 @@ static uint32_t rank_of(float score) {
 }
 
 /* Second walk: the pieces. */
-static openpi_status fill(message from, const summary *summary, const char *name, tokenizer *out, openpi_error *error) {
+static openpi_status fill(message from, const summary *summary, const char *name, tokenizer *out,
+                          openpi_error *error) {
     const void *start = from.at;
     int id = 0;
     TRY(atom_set_create(&out->after, (size_t)summary->user_defined, name, error));
@@ -213,17 +225,20 @@ static openpi_status fill(message from, const summary *summary, const char *name
         if (field.number != MODEL_PIECE) continue;
         piece_fields piece;
         TRY(read_piece(message_of(&field), id, start, name, &piece, error));
-        piece_kind kind = piece.type == TYPE_NORMAL || piece.type == TYPE_USER_DEFINED ? PIECE_TEXT : PIECE_RESERVED;
+        piece_kind kind =
+            piece.type == TYPE_NORMAL || piece.type == TYPE_USER_DEFINED ? PIECE_TEXT : PIECE_RESERVED;
         TRY(vocabulary_add(out, id, piece.text, piece.bytes, kind, rank_of(piece.score), name, error));
         if (piece.type == TYPE_USER_DEFINED) atom_set_add(&out->after, out, id);
         if (piece.type == TYPE_UNKNOWN) {
             if (out->unknown >= 0)
-                return report(error, OPENPI_BAD_FILE, "%s: pieces %d and %d are both the unknown piece", name, out->unknown, id);
+                return report(error, OPENPI_BAD_FILE, "%s: pieces %d and %d are both the unknown piece", name,
+                              out->unknown, id);
             out->unknown = id;
         }
         if (id == TOKEN_BOS && (piece.type != TYPE_CONTROL || piece.bytes != summary->bos_bytes ||
                                 memcmp(piece.text, summary->bos, piece.bytes)))
-            return report(error, OPENPI_UNSUPPORTED, "%s: piece %d is not the beginning-of-sentence piece", name, TOKEN_BOS);
+            return report(error, OPENPI_UNSUPPORTED, "%s: piece %d is not the beginning-of-sentence piece",
+                          name, TOKEN_BOS);
         id++;
     }
     atom_set_sort(&out->after);

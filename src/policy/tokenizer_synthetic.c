@@ -1,4 +1,5 @@
-/* The small SentencePiece model of synthetic checkpoints, placed in the library's read-only data by the assembler. */
+/* The small SentencePiece model of synthetic checkpoints, placed in the library's read-only data by the
+ * assembler. */
 #include "policy/tokenizer.h"
 
 __asm__(".pushsection .rodata\n"

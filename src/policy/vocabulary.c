@@ -1,5 +1,5 @@
-/* The tables of a tokenizer: pieces by text, merges by pair, atoms by prefix. Every check of a piece is here, so that
- * both readers refuse the same things in the same words. */
+/* The tables of a tokenizer: pieces by text, merges by pair, atoms by prefix. Every check of a piece is here,
+ * so that both readers refuse the same things in the same words. */
 #include "policy/vocabulary.h"
 
 #include <stdio.h>
@@ -30,7 +30,8 @@ static uint32_t table_mask(size_t count) {
     return slots - 1;
 }
 
-openpi_status vocabulary_create(int vocab, size_t text_bytes, const char *name, tokenizer **out, openpi_error *error) {
+openpi_status vocabulary_create(int vocab, size_t text_bytes, const char *name, tokenizer **out,
+                                openpi_error *error) {
     tokenizer *made = calloc(1, sizeof *made);
     if (!made) return report_no_memory(error, sizeof *made, name);
     uint32_t mask = table_mask((size_t)vocab);
@@ -42,7 +43,8 @@ openpi_status vocabulary_create(int vocab, size_t text_bytes, const char *name, 
     made->table = malloc(((size_t)mask + 1) * sizeof *made->table);
     if (!made->pieces || !made->text || !made->table) {
         tokenizer_close(made);
-        return report_no_memory(error, (size_t)vocab * sizeof(piece) + text_bytes + ((size_t)mask + 1) * sizeof(int32_t), name);
+        return report_no_memory(
+            error, (size_t)vocab * sizeof(piece) + text_bytes + ((size_t)mask + 1) * sizeof(int32_t), name);
     }
     memset(made->table, 0xff, ((size_t)mask + 1) * sizeof *made->table);
     *out = made;
@@ -59,22 +61,22 @@ static int32_t *slot_of(const tokenizer *tokenizer, const char *text, size_t byt
     }
 }
 
-openpi_status vocabulary_add(tokenizer *tokenizer, int64_t id, const char *text, size_t bytes, piece_kind kind, uint32_t rank,
-                             const char *name, openpi_error *error) {
+openpi_status vocabulary_add(tokenizer *tokenizer, int64_t id, const char *text, size_t bytes,
+                             piece_kind kind, uint32_t rank, const char *name, openpi_error *error) {
     if (id < 0 || id >= tokenizer->vocab)
-        return report(error, OPENPI_BAD_FILE, "%s: a piece has id %lld, expected 0 to %d", name, (long long)id,
-                      tokenizer->vocab - 1);
+        return report(error, OPENPI_BAD_FILE, "%s: a piece has id %lld, expected 0 to %d", name,
+                      (long long)id, tokenizer->vocab - 1);
     if (tokenizer->pieces[id].kind != PIECE_ABSENT)
         return report(error, OPENPI_BAD_FILE, "%s: two pieces have id %lld", name, (long long)id);
     if (!bytes || bytes > PIECE_LIMIT)
-        return report(error, OPENPI_BAD_FILE, "%s: piece %lld has %zu bytes, expected 1 to %d", name, (long long)id, bytes,
-                      PIECE_LIMIT);
+        return report(error, OPENPI_BAD_FILE, "%s: piece %lld has %zu bytes, expected 1 to %d", name,
+                      (long long)id, bytes, PIECE_LIMIT);
     if (utf8_valid_prefix(text, bytes) != bytes)
         return report(error, OPENPI_BAD_FILE, "%s: piece %lld is not UTF-8", name, (long long)id);
     int32_t *slot = slot_of(tokenizer, text, bytes);
     if (*slot >= 0)
-        return report(error, OPENPI_BAD_FILE, "%s: pieces %d and %lld are the same text, expected each once", name, *slot,
-                      (long long)id);
+        return report(error, OPENPI_BAD_FILE, "%s: pieces %d and %lld are the same text, expected each once",
+                      name, *slot, (long long)id);
     *slot = (int32_t)id;
     tokenizer->pieces[id] = (piece){(uint32_t)tokenizer->text_used, (uint32_t)bytes, rank, kind, 0};
     memcpy(tokenizer->text + tokenizer->text_used, text, bytes);
@@ -98,18 +100,22 @@ openpi_status vocabulary_find_bytes(tokenizer *tokenizer, const char *name, open
         char text[8];
         int length = snprintf(text, sizeof text, "<0x%02X>", (unsigned)i & 0xff);
         tokenizer->byte[i] = vocabulary_find_any(tokenizer, text, (size_t)length);
-        if (tokenizer->byte[i] < 0 || (!tokenizer->hugging_face && tokenizer->pieces[tokenizer->byte[i]].kind != PIECE_RESERVED))
-            return report(error, OPENPI_BAD_FILE, "%s: byte fallback is on but the byte piece %s is missing, expected all 256",
-                          name, text);
+        if (tokenizer->byte[i] < 0 ||
+            (!tokenizer->hugging_face && tokenizer->pieces[tokenizer->byte[i]].kind != PIECE_RESERVED))
+            return report(error, OPENPI_BAD_FILE,
+                          "%s: byte fallback is on but the byte piece %s is missing, expected all 256", name,
+                          text);
     }
     tokenizer->byte_fallback = 1;
     return OPENPI_OK;
 }
 
-openpi_status vocabulary_create_merges(tokenizer *tokenizer, size_t count, const char *name, openpi_error *error) {
+openpi_status vocabulary_create_merges(tokenizer *tokenizer, size_t count, const char *name,
+                                       openpi_error *error) {
     uint32_t mask = table_mask(count);
     tokenizer->merges = malloc(((size_t)mask + 1) * sizeof *tokenizer->merges);
-    if (!tokenizer->merges) return report_no_memory(error, ((size_t)mask + 1) * sizeof *tokenizer->merges, name);
+    if (!tokenizer->merges)
+        return report_no_memory(error, ((size_t)mask + 1) * sizeof *tokenizer->merges, name);
     tokenizer->merges_mask = mask;
     for (size_t i = 0; i <= mask; i++) tokenizer->merges[i].id = -1;
     return OPENPI_OK;
@@ -159,7 +165,8 @@ void atom_set_sort(atom_set *set) {
     }
 }
 
-/* The first of atoms[low … high), all longer than `depth` and equal before it, whose byte there is `value` or more. */
+/* The first of atoms[low … high), all longer than `depth` and equal before it, whose byte there is `value` or
+ * more. */
 static uint32_t lower_bound(const atom_set *set, uint32_t low, uint32_t high, size_t depth, unsigned value) {
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;

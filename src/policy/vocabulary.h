@@ -1,8 +1,9 @@
-/* What a tokenizer knows, whichever file it came from: its pieces, the merges between them, and the pieces that are
- * cut out of a text before any merging. The two readers fill it, tokenizer.c walks it.
+/* What a tokenizer knows, whichever file it came from: its pieces, the merges between them, and the pieces
+ * that are cut out of a text before any merging. The two readers fill it, tokenizer.c walks it.
  *
- * The surprise: SentencePiece merges two symbols when their joined *text* is a piece, even where a symbol alone is not;
- * Hugging Face merges when the *pair of ids* is in a list. So a merge is looked up in two ways, and ranked in one. */
+ * The surprise: SentencePiece merges two symbols when their joined *text* is a piece, even where a symbol
+ * alone is not; Hugging Face merges when the *pair of ids* is in a list. So a merge is looked up in two ways,
+ * and ranked in one. */
 #ifndef POLICY_VOCABULARY_H
 #define POLICY_VOCABULARY_H
 
@@ -68,12 +69,15 @@ struct tokenizer {
     int ignore_merges;                  /* a whole text that is a piece is taken as it is               */
 };
 
-/* An empty vocabulary with room for ids below `vocab` and `text_bytes` bytes of pieces. tokenizer_close frees it. */
-openpi_status vocabulary_create(int vocab, size_t text_bytes, const char *name, tokenizer **out, openpi_error *error);
+/* An empty vocabulary with room for ids below `vocab` and `text_bytes` bytes of pieces. tokenizer_close frees
+ * it. */
+openpi_status vocabulary_create(int vocab, size_t text_bytes, const char *name, tokenizer **out,
+                                openpi_error *error);
 
-/* Refuses an id out of range or used before, a text that is empty, too long, not UTF-8, or another piece's. */
-openpi_status vocabulary_add(tokenizer *tokenizer, int64_t id, const char *text, size_t bytes, piece_kind kind, uint32_t rank,
-                             const char *name, openpi_error *error);
+/* Refuses an id out of range or used before, a text that is empty, too long, not UTF-8, or another piece's.
+ */
+openpi_status vocabulary_add(tokenizer *tokenizer, int64_t id, const char *text, size_t bytes,
+                             piece_kind kind, uint32_t rank, const char *name, openpi_error *error);
 
 /* The id of a PIECE_TEXT with this text, or -1. vocabulary_find_any: whatever its kind. */
 int32_t vocabulary_find(const tokenizer *tokenizer, const char *text, size_t bytes);
@@ -83,7 +87,8 @@ int32_t vocabulary_find_any(const tokenizer *tokenizer, const char *text, size_t
 openpi_status vocabulary_find_bytes(tokenizer *tokenizer, const char *name, openpi_error *error);
 
 /* Room for `count` merges; of two with the same pair the later counts. */
-openpi_status vocabulary_create_merges(tokenizer *tokenizer, size_t count, const char *name, openpi_error *error);
+openpi_status vocabulary_create_merges(tokenizer *tokenizer, size_t count, const char *name,
+                                       openpi_error *error);
 void vocabulary_add_merge(tokenizer *tokenizer, int32_t left, int32_t right, uint32_t rank, int32_t id);
 const merge *vocabulary_find_merge(const tokenizer *tokenizer, int32_t left, int32_t right);
 
@@ -98,6 +103,7 @@ size_t atom_set_match(const atom_set *set, const char *text, size_t left, int32_
 /* The readers. On failure *out is untouched. */
 openpi_status tokenizer_read_sentencepiece(const void *bytes, size_t count, const char *name, tokenizer **out,
                                            openpi_error *error);
-openpi_status tokenizer_read_json(const void *bytes, size_t count, const char *name, tokenizer **out, openpi_error *error);
+openpi_status tokenizer_read_json(const void *bytes, size_t count, const char *name, tokenizer **out,
+                                  openpi_error *error);
 
 #endif

@@ -1,9 +1,10 @@
 /* From the bytes of an openpi client's message to named fields; wire.h tells what becomes what.
  *
- * Three steps: check_bytes walks the raw bytes against the limits and allocates nothing; msgpack-c turns them into
- * objects (at most WIRE_MAX_VALUES of them); flatten makes fields of the objects, twice: once to check everything and to
- * measure, once to fill the one block that a message is. What surprises: text and arrays are never copied, they point
- * into the caller's bytes; only lists of numbers and fixed-width unicode need memory of their own. */
+ * Three steps: check_bytes walks the raw bytes against the limits and allocates nothing; msgpack-c turns them
+ * into objects (at most WIRE_MAX_VALUES of them); flatten makes fields of the objects, twice: once to check
+ * everything and to measure, once to fill the one block that a message is. What surprises: text and arrays
+ * are never copied, they point into the caller's bytes; only lists of numbers and fixed-width unicode need
+ * memory of their own. */
 #include "policy/wire.h"
 
 #include <limits.h>
@@ -33,8 +34,8 @@ typedef struct walk {
 } walk;
 
 static openpi_status walk_cut(const walk *walk) {
-    return report(walk->error, OPENPI_BAD_INPUT, "request: the message is cut short: it ends after %zu bytes, inside a value",
-                  walk->count);
+    return report(walk->error, OPENPI_BAD_INPUT,
+                  "request: the message is cut short: it ends after %zu bytes, inside a value", walk->count);
 }
 
 /* A big-endian number of 1, 2, 4 or 8 bytes. */
@@ -53,7 +54,8 @@ static openpi_status walk_skip(walk *walk, uint64_t bytes) {
 
 static openpi_status walk_text(walk *walk, uint64_t bytes) {
     if (bytes > WIRE_MAX_TEXT)
-        return report(walk->error, OPENPI_BAD_INPUT, "request: a string of %llu bytes at byte %zu, expected at most %d",
+        return report(walk->error, OPENPI_BAD_INPUT,
+                      "request: a string of %llu bytes at byte %zu, expected at most %d",
                       (unsigned long long)bytes, walk->at, WIRE_MAX_TEXT);
     return walk_skip(walk, bytes);
 }
@@ -64,12 +66,12 @@ static openpi_status walk_value(walk *walk, int depth);
 static openpi_status walk_entries(walk *walk, uint64_t entries, uint64_t each, int depth) {
     const char *what = each == 2 ? "map" : "list";
     if (depth >= WIRE_MAX_DEPTH)
-        return report(walk->error, OPENPI_BAD_INPUT, "request: a %s at byte %zu is nested deeper than %d", what, walk->at,
-                      WIRE_MAX_DEPTH);
+        return report(walk->error, OPENPI_BAD_INPUT, "request: a %s at byte %zu is nested deeper than %d",
+                      what, walk->at, WIRE_MAX_DEPTH);
     if (entries * each > WIRE_MAX_VALUES - walk->values)
         return report(walk->error, OPENPI_BAD_INPUT,
-                      "request: a %s of %llu entries at byte %zu, expected at most %d values in a message", what,
-                      (unsigned long long)entries, walk->at, WIRE_MAX_VALUES);
+                      "request: a %s of %llu entries at byte %zu, expected at most %d values in a message",
+                      what, (unsigned long long)entries, walk->at, WIRE_MAX_VALUES);
     walk->values += (size_t)(entries * each);
     for (uint64_t i = 0; i < entries * each; i++) TRY(walk_value(walk, depth + 1));
     return OPENPI_OK;
@@ -101,25 +103,31 @@ static openpi_status walk_value(walk *walk, int depth) {
         TRY(walk_number(walk, tag == 0xde ? 2 : 4, &length));
         return walk_entries(walk, length, 2, depth);
     case 0xc1:
-        return report(walk->error, OPENPI_BAD_INPUT, "request: byte %zu is 0xc1, which msgpack never uses", walk->at - 1);
+        return report(walk->error, OPENPI_BAD_INPUT, "request: byte %zu is 0xc1, which msgpack never uses",
+                      walk->at - 1);
     default:                                                                     /* c7 c8 c9 d4 … d8   */
-        return report(walk->error, OPENPI_BAD_INPUT,
-                      "request: an extension type (0x%02x) at byte %zu, expected plain msgpack and numpy maps",
-                      (unsigned)tag, walk->at - 1);
+        return report(
+            walk->error, OPENPI_BAD_INPUT,
+            "request: an extension type (0x%02x) at byte %zu, expected plain msgpack and numpy maps",
+            (unsigned)tag, walk->at - 1);
     }
 }
 
 static openpi_status check_bytes(const uint8_t *bytes, size_t count, openpi_error *error) {
     if (count > WIRE_MAX_BYTES)
-        return report(error, OPENPI_BAD_INPUT, "request: %zu bytes, expected at most %d", count, WIRE_MAX_BYTES);
-    if (!count) return report(error, OPENPI_BAD_INPUT, "request: an empty message, expected a map of msgpack");
+        return report(error, OPENPI_BAD_INPUT, "request: %zu bytes, expected at most %d", count,
+                      WIRE_MAX_BYTES);
+    if (!count)
+        return report(error, OPENPI_BAD_INPUT, "request: an empty message, expected a map of msgpack");
     uint8_t tag = bytes[0];
     if (!((tag >= 0x80 && tag <= 0x8f) || tag == 0xde || tag == 0xdf))
-        return report(error, OPENPI_BAD_INPUT, "request: the message starts with byte 0x%02x, expected a map of msgpack", tag);
+        return report(error, OPENPI_BAD_INPUT,
+                      "request: the message starts with byte 0x%02x, expected a map of msgpack", tag);
     walk walk = {bytes, count, 0, 0, error};
     TRY(walk_value(&walk, 0));
     if (walk.at != count)
-        return report(error, OPENPI_BAD_INPUT, "request: %zu bytes follow the message's map, expected none", count - walk.at);
+        return report(error, OPENPI_BAD_INPUT, "request: %zu bytes follow the message's map, expected none",
+                      count - walk.at);
     return OPENPI_OK;
 }
 
@@ -202,7 +210,8 @@ static const msgpack_object *member(const msgpack_object *map, const char *name)
     for (uint32_t i = 0; i < map->via.map.size; i++) {
         const char *text;
         size_t bytes;
-        if (as_text(&map->via.map.ptr[i].key, &text, &bytes) && bytes == length && memcmp(text, name, bytes) == 0)
+        if (as_text(&map->via.map.ptr[i].key, &text, &bytes) && bytes == length &&
+            memcmp(text, name, bytes) == 0)
             return &map->via.map.ptr[i].val;
     }
     return NULL;
@@ -214,9 +223,10 @@ static const struct {
     wire_element element;
     const char *name;
 } elements[] = {                 /* in the order of wire_element */
-    {'b', 1, WIRE_BOOL, "bool"}, {'u', 1, WIRE_U8, "u8"},   {'u', 2, WIRE_U16, "u16"}, {'u', 4, WIRE_U32, "u32"},
-    {'u', 8, WIRE_U64, "u64"},   {'i', 1, WIRE_I8, "i8"},   {'i', 2, WIRE_I16, "i16"}, {'i', 4, WIRE_I32, "i32"},
-    {'i', 8, WIRE_I64, "i64"},   {'f', 2, WIRE_F16, "f16"}, {'f', 4, WIRE_F32, "f32"}, {'f', 8, WIRE_F64, "f64"},
+    {'b', 1, WIRE_BOOL, "bool"}, {'u', 1, WIRE_U8, "u8"},   {'u', 2, WIRE_U16, "u16"},
+    {'u', 4, WIRE_U32, "u32"},   {'u', 8, WIRE_U64, "u64"}, {'i', 1, WIRE_I8, "i8"},
+    {'i', 2, WIRE_I16, "i16"},   {'i', 4, WIRE_I32, "i32"}, {'i', 8, WIRE_I64, "i64"},
+    {'f', 2, WIRE_F16, "f16"},   {'f', 4, WIRE_F32, "f32"}, {'f', 8, WIRE_F64, "f64"},
 };
 enum { ELEMENTS = sizeof elements / sizeof elements[0] };
 
@@ -227,18 +237,22 @@ typedef struct numpy_type {
 } numpy_type;
 
 /* "<f4", "|u1", "<U12" … */
-static openpi_status parse_dtype(const msgpack_object *object, const char *key, numpy_type *type, openpi_error *error) {
+static openpi_status parse_dtype(const msgpack_object *object, const char *key, numpy_type *type,
+                                 openpi_error *error) {
     const char *text;
     size_t length;
     if (!as_text(object, &text, &length))
-        return report(error, OPENPI_BAD_INPUT, "request: \"%s\": its dtype is %s, expected text such as \"<f4\"", key,
+        return report(error, OPENPI_BAD_INPUT,
+                      "request: \"%s\": its dtype is %s, expected text such as \"<f4\"", key,
                       kind_of(object));
     int shown = length < 20 ? (int)length : 20;
     char order = length > 1 ? text[0] : 0, kind = length > 1 ? text[1] : 0;
     if (kind == 'V' || kind == 'O' || kind == 'c')
-        return report(error, OPENPI_BAD_INPUT, "request: \"%s\": dtype \"%.*s\" holds %s, expected numbers or text", key, shown,
-                      text,
-                      kind == 'V' ? "records" : kind == 'O' ? "Python objects" : "complex numbers");
+        return report(error, OPENPI_BAD_INPUT,
+                      "request: \"%s\": dtype \"%.*s\" holds %s, expected numbers or text", key, shown, text,
+                      kind == 'V'   ? "records"
+                      : kind == 'O' ? "Python objects"
+                                    : "complex numbers");
     size_t bytes = 0;
     int valid = length > 2 && length <= 10 && (order == '<' || order == '|' || order == '=' || order == '>');
     for (size_t i = 2; valid && i < length; i++) {
@@ -246,8 +260,9 @@ static openpi_status parse_dtype(const msgpack_object *object, const char *key, 
         else bytes = bytes * 10 + (size_t)(text[i] - '0');
     }
     if (valid && order == '>' && bytes > 1)
-        return report(error, OPENPI_BAD_INPUT, "request: \"%s\": dtype \"%.*s\" is big-endian, expected little-endian", key,
-                      shown, text);
+        return report(error, OPENPI_BAD_INPUT,
+                      "request: \"%s\": dtype \"%.*s\" is big-endian, expected little-endian", key, shown,
+                      text);
     if (valid && (kind == 'U' || kind == 'S')) {
         type->kind = kind;
         type->bytes = kind == 'U' ? bytes * 4 : bytes;
@@ -260,14 +275,24 @@ static openpi_status parse_dtype(const msgpack_object *object, const char *key, 
             type->element = elements[i].element;
             return OPENPI_OK;
         }
-    return report(error, OPENPI_BAD_INPUT,
-                  "request: \"%s\": dtype \"%.*s\" is unknown, expected b1, u1 to u8, i1 to i8, f2, f4, f8 or U", key,
-                  shown, text);
+    return report(
+        error, OPENPI_BAD_INPUT,
+        "request: \"%s\": dtype \"%.*s\" is unknown, expected b1, u1 to u8, i1 to i8, f2, f4, f8 or U", key,
+        shown, text);
 }
 
 static double element_at(const void *data, wire_element element, size_t index) {
     const uint8_t *at = (const uint8_t *)data + index * elements[element].bytes;
-    union { uint16_t u16; uint32_t u32; uint64_t u64; int16_t i16; int32_t i32; int64_t i64; float f32; double f64; } value;
+    union {
+        uint16_t u16;
+        uint32_t u32;
+        uint64_t u64;
+        int16_t i16;
+        int32_t i32;
+        int64_t i64;
+        float f32;
+        double f64;
+    } value;
     memcpy(&value, at, elements[element].bytes);
     switch (element) {
     case WIRE_BOOL: return *at != 0;
@@ -288,7 +313,8 @@ static double element_at(const void *data, wire_element element, size_t index) {
 
 static openpi_status set_text(flat *flat, wire_field *field, const char *text, size_t bytes) {
     if (!is_utf8(text, bytes))
-        return report(flat->error, OPENPI_BAD_INPUT, "request: \"%s\": its text is not valid UTF-8", field->key);
+        return report(flat->error, OPENPI_BAD_INPUT, "request: \"%s\": its text is not valid UTF-8",
+                      field->key);
     field->kind = WIRE_TEXT;
     field->text = bytes ? text : "";
     field->bytes = bytes;
@@ -313,8 +339,8 @@ static openpi_status set_fixed_text(flat *flat, wire_field *field, const numpy_t
             size_t more = put_utf8(code, text ? text + bytes : NULL);
             if (!more)
                 return report(flat->error, OPENPI_BAD_INPUT,
-                              "request: \"%s\": character %zu is U+%X, which Unicode does not have", field->key, i,
-                              (unsigned)code);
+                              "request: \"%s\": character %zu is U+%X, which Unicode does not have",
+                              field->key, i, (unsigned)code);
             bytes += more;
         }
     }
@@ -330,41 +356,50 @@ static openpi_status set_array(flat *flat, wire_field *field, const msgpack_obje
     for (int i = 0; i < 3; i++) {
         parts[i] = member(map, names[i]);
         if (!parts[i])
-            return report(flat->error, OPENPI_BAD_INPUT, "request: \"%s\": a numpy array without \"%s\"", key, names[i]);
+            return report(flat->error, OPENPI_BAD_INPUT, "request: \"%s\": a numpy array without \"%s\"", key,
+                          names[i]);
     }
     numpy_type type = {0, 0, WIRE_U8};
     TRY(parse_dtype(parts[0], key, &type, flat->error));
     const msgpack_object *shape = parts[1], *data = parts[2];
     if (shape->type != MSGPACK_OBJECT_ARRAY || shape->via.array.size > WIRE_RANK)
-        return report(flat->error, OPENPI_BAD_INPUT, "request: \"%s\": its shape is %s, expected a list of up to %d integers",
-                      key, shape->type == MSGPACK_OBJECT_ARRAY ? "a longer list" : kind_of(shape), WIRE_RANK);
+        return report(flat->error, OPENPI_BAD_INPUT,
+                      "request: \"%s\": its shape is %s, expected a list of up to %d integers", key,
+                      shape->type == MSGPACK_OBJECT_ARRAY ? "a longer list" : kind_of(shape), WIRE_RANK);
     field->rank = (int)shape->via.array.size;
     uint64_t count = 1;
     for (int i = 0; i < field->rank; i++) {
         const msgpack_object *side = &shape->via.array.ptr[i];
         if (side->type != MSGPACK_OBJECT_POSITIVE_INTEGER || side->via.u64 > WIRE_MAX_BYTES)
-            return report(flat->error, OPENPI_BAD_INPUT,
-                          "request: \"%s\": dimension %d of its shape is %s, expected an integer from 0 to %d", key,
-                          i, side->type == MSGPACK_OBJECT_POSITIVE_INTEGER ? "larger"
-                          : side->type == MSGPACK_OBJECT_NEGATIVE_INTEGER ? "negative" : kind_of(side), WIRE_MAX_BYTES);
+            return report(
+                flat->error, OPENPI_BAD_INPUT,
+                "request: \"%s\": dimension %d of its shape is %s, expected an integer from 0 to %d", key, i,
+                side->type == MSGPACK_OBJECT_POSITIVE_INTEGER   ? "larger"
+                : side->type == MSGPACK_OBJECT_NEGATIVE_INTEGER ? "negative"
+                                                                : kind_of(side),
+                WIRE_MAX_BYTES);
         field->shape[i] = (int64_t)side->via.u64;
         count *= side->via.u64;                                          /* both factors <= 2^26 */
         if (count > WIRE_MAX_BYTES)
-            return report(flat->error, OPENPI_BAD_INPUT, "request: \"%s\": its shape has more elements than a message's %d bytes",
-                          key, WIRE_MAX_BYTES);
+            return report(flat->error, OPENPI_BAD_INPUT,
+                          "request: \"%s\": its shape has more elements than a message's %d bytes", key,
+                          WIRE_MAX_BYTES);
     }
     const char *bytes;
     size_t length;
     if (data->type != MSGPACK_OBJECT_BIN)
-        return report(flat->error, OPENPI_BAD_INPUT, "request: \"%s\": its data is %s, expected bytes", key, kind_of(data));
+        return report(flat->error, OPENPI_BAD_INPUT, "request: \"%s\": its data is %s, expected bytes", key,
+                      kind_of(data));
     as_text(data, &bytes, &length);
     if (length != count * type.bytes)
         return report(flat->error, OPENPI_BAD_INPUT,
-                      "request: \"%s\": %zu bytes of data, expected %llu: %llu elements of %zu bytes", key, length,
-                      (unsigned long long)(count * type.bytes), (unsigned long long)count, type.bytes);
+                      "request: \"%s\": %zu bytes of data, expected %llu: %llu elements of %zu bytes", key,
+                      length, (unsigned long long)(count * type.bytes), (unsigned long long)count,
+                      type.bytes);
     if (type.kind == 'U' || type.kind == 'S') {
         if (field->rank)
-            return report(flat->error, OPENPI_BAD_INPUT, "request: \"%s\": an array of %llu strings, expected one string", key,
+            return report(flat->error, OPENPI_BAD_INPUT,
+                          "request: \"%s\": an array of %llu strings, expected one string", key,
                           (unsigned long long)count);
         return set_fixed_text(flat, field, &type, bytes);
     }
@@ -383,10 +418,13 @@ static openpi_status set_array(flat *flat, wire_field *field, const msgpack_obje
 
 /* A value that is not a plain map or a list. */
 static openpi_status set_value(flat *flat, wire_field *field, const msgpack_object *value) {
-    if (value->type == MSGPACK_OBJECT_MAP && member(value, "__ndarray__")) return set_array(flat, field, value);
+    if (value->type == MSGPACK_OBJECT_MAP && member(value, "__ndarray__"))
+        return set_array(flat, field, value);
     if (value->type == MSGPACK_OBJECT_MAP && member(value, "__npgeneric__")) {
         const msgpack_object *data = member(value, "data");
-        if (!data) return report(flat->error, OPENPI_BAD_INPUT, "request: \"%s\": a numpy scalar without \"data\"", field->key);
+        if (!data)
+            return report(flat->error, OPENPI_BAD_INPUT, "request: \"%s\": a numpy scalar without \"data\"",
+                          field->key);
         value = data;
     }
     const char *text;
@@ -396,8 +434,8 @@ static openpi_status set_value(flat *flat, wire_field *field, const msgpack_obje
         return OPENPI_OK;
     }
     if (as_text(value, &text, &bytes)) return set_text(flat, field, text, bytes);
-    return report(flat->error, OPENPI_BAD_INPUT, "request: \"%s\" is %s, expected text, a number or an array", field->key,
-                  kind_of(value));
+    return report(flat->error, OPENPI_BAD_INPUT, "request: \"%s\" is %s, expected text, a number or an array",
+                  field->key, kind_of(value));
 }
 
 static openpi_status set_list(flat *flat, wire_field *field, const msgpack_object *list) {
@@ -410,8 +448,8 @@ static openpi_status set_list(flat *flat, wire_field *field, const msgpack_objec
         const msgpack_object *value = &list->via.array.ptr[i];
         if (value->type != MSGPACK_OBJECT_ARRAY) TRY(set_value(flat, &one, value));
         if (value->type == MSGPACK_OBJECT_ARRAY || one.kind != WIRE_NUMBER)
-            return report(flat->error, OPENPI_BAD_INPUT, "request: \"%s\": element %zu of the list is %s, expected a number",
-                          field->key, i,
+            return report(flat->error, OPENPI_BAD_INPUT,
+                          "request: \"%s\": element %zu of the list is %s, expected a number", field->key, i,
                           value->type == MSGPACK_OBJECT_MAP ? "a numpy value" : kind_of(value));
         if (numbers) numbers[i] = one.number;
     }
@@ -431,23 +469,25 @@ static openpi_status flatten(flat *flat, const msgpack_object *map, const char *
         const char *name;
         size_t length, before = strlen(prefix);
         if (!as_text(&map->via.map.ptr[i].key, &name, &length))
-            return report(flat->error, OPENPI_BAD_INPUT, "request: a key in \"%s\" is %s, expected text", prefix,
-                          kind_of(&map->via.map.ptr[i].key));
+            return report(flat->error, OPENPI_BAD_INPUT, "request: a key in \"%s\" is %s, expected text",
+                          prefix, kind_of(&map->via.map.ptr[i].key));
         if (!length || memchr(name, 0, length) || !is_utf8(name, length))
-            return report(flat->error, OPENPI_BAD_INPUT, "request: key %u in \"%s\" is empty or not valid UTF-8", (unsigned)i,
-                          prefix);
+            return report(flat->error, OPENPI_BAD_INPUT,
+                          "request: key %u in \"%s\" is empty or not valid UTF-8", (unsigned)i, prefix);
         if (before + length >= WIRE_KEY_BYTES)
-            return report(flat->error, OPENPI_BAD_INPUT, "request: the key \"%s%.*s…\" has %zu bytes, expected at most %d",
-                          prefix, 20, name,
+            return report(flat->error, OPENPI_BAD_INPUT,
+                          "request: the key \"%s%.*s…\" has %zu bytes, expected at most %d", prefix, 20, name,
                           before + length, WIRE_KEY_BYTES - 1);
         wire_field field;
         memset(&field, 0, sizeof field);
         memcpy(field.key, prefix, before);
         memcpy(field.key + before, name, length);
         if (value->type == MSGPACK_OBJECT_NIL) continue;
-        if (value->type == MSGPACK_OBJECT_MAP && !member(value, "__ndarray__") && !member(value, "__npgeneric__")) {
+        if (value->type == MSGPACK_OBJECT_MAP && !member(value, "__ndarray__") &&
+            !member(value, "__npgeneric__")) {
             if (before + length + 1 >= WIRE_KEY_BYTES)
-                return report(flat->error, OPENPI_BAD_INPUT, "request: the key \"%s\" is too long for a map", field.key);
+                return report(flat->error, OPENPI_BAD_INPUT, "request: the key \"%s\" is too long for a map",
+                              field.key);
             field.key[before + length] = '/';
             TRY(flatten(flat, value, field.key));
             continue;
@@ -459,7 +499,8 @@ static openpi_status flatten(flat *flat, const msgpack_object *map, const char *
         if (flat->fields) {
             for (int j = 0; j < flat->count; j++)
                 if (strcmp(flat->fields[j].key, field.key) == 0)
-                    return report(flat->error, OPENPI_BAD_INPUT, "request: the key \"%s\" comes twice", field.key);
+                    return report(flat->error, OPENPI_BAD_INPUT, "request: the key \"%s\" comes twice",
+                                  field.key);
             flat->fields[flat->count] = field;
         }
         flat->count++;
@@ -471,10 +512,12 @@ static openpi_status flatten(flat *flat, const msgpack_object *map, const char *
 
 static openpi_status build(const msgpack_object *root, wire_message **out, openpi_error *error) {
     if (member(root, "__ndarray__") || member(root, "__npgeneric__"))
-        return report(error, OPENPI_BAD_INPUT, "request: the message is one numpy value, expected a map of fields");
+        return report(error, OPENPI_BAD_INPUT,
+                      "request: the message is one numpy value, expected a map of fields");
     flat flat = {NULL, 0, NULL, 0, error};
     TRY(flatten(&flat, root, ""));
-    size_t fields = (size_t)flat.count * sizeof(wire_field), bytes = sizeof(wire_message) + fields + flat.owned_bytes;
+    size_t fields = (size_t)flat.count * sizeof(wire_field),
+           bytes = sizeof(wire_message) + fields + flat.owned_bytes;
     wire_message *message = malloc(bytes);
     if (!message) return report_no_memory(error, bytes, "a request's fields");
     message->fields = (wire_field *)(message + 1);
@@ -539,22 +582,23 @@ const char *wire_describe(const wire_field *field, char *out, size_t bytes) {
     size_t used = 0;
     for (int i = -1; i < field->rank && used < bytes; i++) {
         int more = i < 0 ? snprintf(out, bytes, "an array %s [", elements[field->element].name)
-                         : snprintf(out + used, bytes - used, "%s%lld%s", i ? "," : "", (long long)field->shape[i],
-                                    i + 1 < field->rank ? "" : "]");
+                         : snprintf(out + used, bytes - used, "%s%lld%s", i ? "," : "",
+                                    (long long)field->shape[i], i + 1 < field->rank ? "" : "]");
         used += (size_t)more;
     }
     return out;
 }
 
-openpi_status wire_read_doubles(const wire_field *field, double *out, int capacity, int *count, openpi_error *error) {
+openpi_status wire_read_doubles(const wire_field *field, double *out, int capacity, int *count,
+                                openpi_error *error) {
     char found[DESCRIPTION];
     int64_t numbers = field->kind == WIRE_ARRAY ? field->count : 1;
     if (field->kind == WIRE_TEXT || (field->kind == WIRE_ARRAY && field->rank != 1))
-        return report(error, OPENPI_BAD_INPUT, "request: \"%s\" is %s, expected a number or a list of them", field->key,
-                      wire_describe(field, found, sizeof found));
+        return report(error, OPENPI_BAD_INPUT, "request: \"%s\" is %s, expected a number or a list of them",
+                      field->key, wire_describe(field, found, sizeof found));
     if (numbers > capacity)
-        return report(error, OPENPI_BAD_INPUT, "request: \"%s\" is %s, expected at most %d numbers", field->key,
-                      wire_describe(field, found, sizeof found), capacity);
+        return report(error, OPENPI_BAD_INPUT, "request: \"%s\" is %s, expected at most %d numbers",
+                      field->key, wire_describe(field, found, sizeof found), capacity);
     if (field->kind == WIRE_NUMBER && capacity > 0) out[0] = field->number;
     for (int64_t i = 0; field->kind == WIRE_ARRAY && i < numbers; i++)
         out[i] = element_at(field->data, field->element, (size_t)i);
@@ -589,7 +633,7 @@ openpi_status wire_image(const wire_field *field, int always_chw, openpi_image *
                                         .width = (int)field->shape[chw ? 2 : 1]};
                 return OPENPI_OK;
             }
-    return report(error, OPENPI_BAD_INPUT, "request: \"%s\" is %s, expected a picture: u8, f32 or f64 %s", field->key,
-                  wire_describe(field, found, sizeof found),
+    return report(error, OPENPI_BAD_INPUT, "request: \"%s\" is %s, expected a picture: u8, f32 or f64 %s",
+                  field->key, wire_describe(field, found, sizeof found),
                   always_chw ? "[3,height,width]" : "[height,width,3] or [3,height,width]");
 }

@@ -1,6 +1,6 @@
-/* The observation that an openpi client sends: msgpack with numpy arrays (SPEC 6.2), decoded to a flat list of
- * named fields. Nested maps' keys are joined by '/': ALOHA's images map gives "images/cam_high", DROID's own
- * "observation/wrist_image_left" stays as it is.
+/* The observation that an openpi client sends: msgpack with numpy arrays (SPEC 6.2), decoded to a flat list
+ * of named fields. Nested maps' keys are joined by '/': ALOHA's images map gives "images/cam_high", DROID's
+ * own "observation/wrist_image_left" stays as it is.
  *
  * What becomes what
  *   str, bin, np.str_, 0-d '<U…' or '|S…' array    WIRE_TEXT
@@ -8,43 +8,55 @@
  *   numeric array of rank 1 … 8                    WIRE_ARRAY over the caller's bytes
  *   list of numbers                                WIRE_ARRAY of WIRE_F64, rank 1
  *   nil                                            no field: as if the key were absent
- * Refused with a sentence: big-endian arrays, kinds V, O, c and any other, string arrays that are not 0-d, lists of
- * anything but numbers, extension types, a key twice, anything over the limits below.
+ * Refused with a sentence: big-endian arrays, kinds V, O, c and any other, string arrays that are not 0-d,
+ * lists of anything but numbers, extension types, a key twice, anything over the limits below.
  *
- * The bytes are walked once without allocating and checked against the limits; only then does msgpack-c, which
- * allocates for every map and list, see them. Keys inside a numpy map may be str or bin and in any order. */
+ * The bytes are walked once without allocating and checked against the limits; only then does msgpack-c,
+ * which allocates for every map and list, see them. Keys inside a numpy map may be str or bin and in any
+ * order. */
 #ifndef POLICY_WIRE_H
 #define POLICY_WIRE_H
 
 #include "openpi.h"
 
 enum {
-    WIRE_MAX_BYTES = 64 << 20,   /* of a message                                                              */
-    WIRE_MAX_TEXT = 1 << 20,     /* bytes of a string (a bin may fill the message)                            */
-    WIRE_MAX_DEPTH = 8,          /* maps and lists in each other, the message's own map included              */
+    WIRE_MAX_BYTES = 64 << 20,   /* of a message */
+    WIRE_MAX_TEXT = 1 << 20,     /* bytes of a string (a bin may fill the message) */
+    WIRE_MAX_DEPTH = 8,          /* maps and lists in each other, the message's own map included */
     WIRE_MAX_FIELDS = 256,
-    WIRE_MAX_VALUES = 1 << 16,   /* keys, values and list elements of the whole message                       */
-    WIRE_KEY_BYTES = 128,        /* of a joined key with its NUL                                              */
+    WIRE_MAX_VALUES = 1 << 16,   /* keys, values and list elements of the whole message */
+    WIRE_KEY_BYTES = 128,        /* of a joined key with its NUL */
     WIRE_RANK = 8,
 };
 
 typedef enum wire_kind { WIRE_TEXT, WIRE_NUMBER, WIRE_ARRAY } wire_kind;
 
 typedef enum wire_element {
-    WIRE_BOOL, WIRE_U8, WIRE_U16, WIRE_U32, WIRE_U64, WIRE_I8, WIRE_I16, WIRE_I32, WIRE_I64, WIRE_F16, WIRE_F32, WIRE_F64
+    WIRE_BOOL,
+    WIRE_U8,
+    WIRE_U16,
+    WIRE_U32,
+    WIRE_U64,
+    WIRE_I8,
+    WIRE_I16,
+    WIRE_I32,
+    WIRE_I64,
+    WIRE_F16,
+    WIRE_F32,
+    WIRE_F64
 } wire_element;
 
 typedef struct wire_field {
-    char key[WIRE_KEY_BYTES];    /* joined, NUL-terminated, valid UTF-8                                       */
+    char key[WIRE_KEY_BYTES];    /* joined, NUL-terminated, valid UTF-8 */
     wire_kind kind;
-    const char *text;            /* WIRE_TEXT: valid UTF-8, not NUL-terminated                                */
-    size_t bytes;                /* WIRE_TEXT: its length; WIRE_ARRAY: of data                                */
-    double number;               /* WIRE_NUMBER                                                               */
-    wire_element element;        /* WIRE_ARRAY                                                                */
-    int rank;                    /* WIRE_ARRAY: 1 … WIRE_RANK                                                 */
-    int64_t shape[WIRE_RANK];    /* WIRE_ARRAY: every one >= 0                                                */
-    int64_t count;               /* WIRE_ARRAY: product of shape                                              */
-    const void *data;            /* WIRE_ARRAY: little-endian, C order, any alignment                         */
+    const char *text;            /* WIRE_TEXT: valid UTF-8, not NUL-terminated */
+    size_t bytes;                /* WIRE_TEXT: its length; WIRE_ARRAY: of data */
+    double number;               /* WIRE_NUMBER */
+    wire_element element;        /* WIRE_ARRAY */
+    int rank;                    /* WIRE_ARRAY: 1 … WIRE_RANK */
+    int64_t shape[WIRE_RANK];    /* WIRE_ARRAY: every one >= 0 */
+    int64_t count;               /* WIRE_ARRAY: product of shape */
+    const void *data;            /* WIRE_ARRAY: little-endian, C order, any alignment */
 } wire_field;
 
 typedef struct wire_message wire_message;
@@ -54,20 +66,23 @@ openpi_status wire_decode(const void *bytes, size_t count, wire_message **out, o
 void wire_message_free(wire_message *message);
 
 int wire_count(const wire_message *message);
-const wire_field *wire_at(const wire_message *message, int index);                /* in the message's order   */
-const wire_field *wire_find(const wire_message *message, const char *key);        /* NULL if absent           */
+const wire_field *wire_at(const wire_message *message, int index);                /* in the message's order */
+const wire_field *wire_find(const wire_message *message, const char *key);        /* NULL if absent */
 
 /* "text", "a number", "an array u8 [224,224,3]" into `out`, for sentences. Returns out. */
 const char *wire_describe(const wire_field *field, char *out, size_t bytes);
 
-/* A number, or an array of rank 1 of any element type, as doubles. Not checked for NaN. More than `capacity`: an error. */
-openpi_status wire_read_doubles(const wire_field *field, double *out, int capacity, int *count, openpi_error *error);
+/* A number, or an array of rank 1 of any element type, as doubles. Not checked for NaN. More than `capacity`:
+ * an error. */
+openpi_status wire_read_doubles(const wire_field *field, double *out, int capacity, int *count,
+                                openpi_error *error);
 
 /* The field's text. */
 openpi_status wire_text(const wire_field *field, const char **text, size_t *bytes, openpi_error *error);
 
-/* An array of rank 3, u8, f32 or f64, as a picture whose name is the field's key and whose data lie in the message. CHW
- * where `always_chw` (ALOHA) or where the first dimension is 3 (every other robot), else HWC (SPEC 4.2). */
+/* An array of rank 3, u8, f32 or f64, as a picture whose name is the field's key and whose data lie in the
+ * message. CHW where `always_chw` (ALOHA) or where the first dimension is 3 (every other robot), else HWC
+ * (SPEC 4.2). */
 openpi_status wire_image(const wire_field *field, int always_chw, openpi_image *image, openpi_error *error);
 
 #endif
