@@ -209,7 +209,7 @@ function rungs(file, list, member, ratio, sign, factor,    i, e, text) {
 
 function ladder(file,    text, end) {
     end = " | deviation | operations | nodes | weights MB | session MB |\n|---|---|---|---|---|---|---|---|---|\n"
-    text = variant(file) " on " machine_line(file) " Median of " get(file, "runs") " calls from host to host.\n\n"
+    text = variant(file) " on " machine_line(file) "\nMedian of " get(file, "runs") " calls from host to host.\n\n"
     text = text "From all off to all on, " number(file, "foot_ms", "%.3f", 1) " → " number(file, "top_ms", "%.3f", 1) " ms, "
     text = text number(file, "total_ratio", "%.2f", 1) " times:\n\n| rung | ms | gain ms | so far" end
     text = text rungs(file, "climb", "gain_ms", "total_ratio", "+ ") "\nAll on but one:\n\n| without | ms | cost ms | slower" end

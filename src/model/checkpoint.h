@@ -22,7 +22,7 @@ typedef struct checkpoint {
 
 /* Exactly one of path and synthetic is not NULL. Checks that every tensor the model needs is there with the
  * right shape: all missing ones are counted, the first few named; unknown names are an error too, except
- * those SPEC 5 and golden/lerobot/README.md allow (lm_heads, proprio_history_proj …). */
+ * those that MODEL.md, "Tensors in a file", allows (lm_heads, proprio_history_proj …). */
 openpi_status checkpoint_open(const char *path, const openpi_synthetic *synthetic, checkpoint **out, openpi_error *error);
 void checkpoint_close(checkpoint *checkpoint);
 

@@ -102,7 +102,7 @@ static void test_sizes(void **state) {
         const char *spec;
         uint64_t parameters;
         int tensors, max_prompt;
-    } cases[] = {                /* SPEC: totals of the files less the expert's unused lm_head of 263 323 648 */
+    } cases[] = {                /* totals of the files (MODEL.md) less the expert's unused lm_head of 263 323 648 */
         {"full:pi0", 3501372176u - 263323648u, 776, 48},
         {"full:pi05", 3616757520u - 263323648u, 811, 200},
         {"tiny:pi0", 0, 106, 48},

@@ -139,7 +139,8 @@ static void test_hugging_face(void **state) {
     tokenizer_scratch_close(s);
 }
 
-/* A state value costs a space mark and its digits; a newline is one id (SPEC A.1). */
+/* A state value costs a space mark and its digits; a newline is one id (MODEL.md, "Pictures, statistics and
+ * requests"). */
 static void test_state_costs(void **state) {
     (void)state;
     const char *files[] = {GOLDEN "/tokenizer.model", SAVED};

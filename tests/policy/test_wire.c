@@ -146,7 +146,8 @@ static uint8_t *packed(const char *source, size_t *count) {
 #define GENERIC "c4 0d '__npgeneric__' c3 "
 #define FLOATS_1_2 "c4 08 00 00 80 3f 00 00 00 40 "
 
-/* SPEC A.6 and relatives, each under the key "a": its numbers, or its text. */
+/* What numpy values are on the wire (MODEL.md, "Pictures, statistics and requests"), each under the key "a": its
+ * numbers, or its text. */
 static const struct {
     const char *source, *text;
     int count;

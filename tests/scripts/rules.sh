@@ -1,5 +1,6 @@
 #!/bin/bash
-# tools/include-check finds what it is there for: each planted offence is reported, and the tree as it is passes.
+# tools/include-check and tools/form-check find what they are there for: each planted offence is reported, and the tree as it
+# is passes.
 set -u
 box=$(mktemp -d /tmp/openpi_test_XXXXXX) || exit 1
 trap 'rm -rf "$box"' EXIT
@@ -36,4 +37,33 @@ plant include/openpi.h '#include "base/dtype.h"' 'may not include base/dtype.h'
 plant src/policy/image.c 'void f(void) { const char *e = getenv("HOME"); (void)e; }' 'not in a library'
 plant src/base/file.c 'void f(void) { exit(1); }' 'not in a library'
 plant src/base/file.c 'void f(void) { fputs("x", stderr); }' 'not in a library'
+
+bash "$SOURCE/tools/form-check" "$SOURCE" || status=1
+
+# form FILE TEXT EXPECTED: a file with this text alone; without EXPECTED the form is right
+form() {
+    rm -rf "$box/tree"
+    mkdir -p "$box/tree/$(dirname "$1")"
+    printf '%b\n' "$2" >"$box/tree/$1"
+    local said
+    said=$(bash "$SOURCE/tools/form-check" "$box/tree")
+    if [ -z "${3:-}" ] && [ -n "$said" ]; then
+        echo "form-check minds '$2': $said"
+        status=1
+    elif ! grep -q "^$1:.*${3:-}" <<<"${said:-$1:}"; then
+        echo "form-check did not mind '$2' in $1: $said"
+        status=1
+    fi
+}
+hundred=$(printf 'a word %.0s' {1..16})
+form docs/page.md "$hundred" 'more than 110 columns'
+form docs/page.md "| $hundred |"
+form docs/page.md "\140\140\140\n$hundred\n\140\140\140"
+form docs/page.md "as SPEC §4.2 says" 'cites a SPEC'
+form tests/some/a.c "int a; /* SPEC 5.1 */" 'cites a SPEC'
+form src/some/a.c "int a;\t" 'a tab, or a space'
+form src/some/a.c "int a; " 'a tab, or a space'
+form src/some/a.c "/* $hundred $hundred */" 'columns'
+form src/some/a.c "    {\"$hundred\", \"$hundred\"},"
+form src/some/a.c "        \"$hundred $hundred\\\\n\""
 exit $status
