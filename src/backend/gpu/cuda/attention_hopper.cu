@@ -1,67 +1,64 @@
-/* Attention over the cache on Hopper.
+/* Attention over the cache on Hopper: two kernels.
  *
- * attention_cluster: for few rows (the denoise loop): keys split over a cluster, joined inside it.
- * A cluster of up to 16 blocks takes 16 rows; block `rank` the keys rank·span … of each (attention.cuh). Then the first
- * eight blocks own 32 of the 256 dims each: every block sends its unscaled sums of those dims, and all its maxima and
- * sums of weights, by st.async onto the owner's barrier; the owner adds what has come, in the order of ranks. No second
- * kernel, nothing through global memory.
+ * attention_cluster: few rows (the denoise loop). A cluster of up to 16 blocks takes 16 rows; block `rank` attends the
+ * keys rank·span … of each row (attention.cuh), and the cluster joins the parts. The first eight blocks own 32 of the
+ * 256 dims each: every block sends its unscaled sums of those dims, and all its maxima and sums of weights, by st.async
+ * onto the owner's barrier; the owner adds what has arrived, in the order of ranks. There is no second kernel and
+ * nothing passes through global memory.
  *
- * Legal as attention.cuh, with 8 to 16 blocks a cluster (more than 8 must be allowed for the kernel).
+ *   blocks   cluster = splits (8 to 16) blocks of 128 threads; grid = 16-row tiles x splits
+ *   legal    as attention.cuh; 8 to 16 blocks a cluster (more than 8 must be allowed for the kernel)
+ *   early    as attention.cuh; the barrier is initialised and the next weights are prefetched before wait_before()
  *
- * attention_wgmma: for many rows (the prefix), head_dim 256. A block takes 64 of the rows f = row·heads + head; two
- * warpgroups take its tiles of 64 keys in turn, each with a K and a V buffer of its own, so that one multiplies while the
- * other is at its softmax; in the end each joins half of the dims.
+ * attention_wgmma: many rows (the prefix). A block takes 64 of the rows f = row·heads + head; two warpgroups take the
+ * tiles of 64 keys alternately, each with a K and a V buffer of its own, so that one multiplies while the other
+ * computes its softmax; in the end each warpgroup finishes half of the dims.
  *
  *   thread 256    copies K tiles         scores = Q·Kᵀ     Q, K in shared memory, 4 boxes of [64 rows][64 dims] swizzled
- *   thread 288    copies V tiles         out += P·V        P in registers, V as it lies (turned operand)
+ *   thread 288    copies V tiles         out += P·V        P in registers, V as stored (transposed operand)
  *
- * Rows of several samples: as in attention.cuh. What surprises: places of the cache behind a sample's keys hold anything,
- * and 0·NaN is NaN, so those rows of V are cleared in shared memory first. */
+ *   blocks   384 threads: warpgroups 0 and 1 multiply, warps 0 and 1 of warpgroup 2 copy; grid = 64-row tiles
+ *   legal    bf16, head_dim 256
+ *   early    only the tables of rows, which no kernel writes, are read before wait_before(); start_next() comes first
+ *            of all, since the block holds a whole multiprocessor anyway
+ *
+ * Rows of several samples: as in attention.cuh. Note: places of the cache after a sample's keys hold anything, and
+ * 0·NaN is NaN, so these rows of V are cleared in shared memory first. */
 #include "attention.cuh"
 #include "wgmma.cuh"
 #include "hopper.cuh"
 
+/* ---- few rows: a cluster ---------------------------------------------------------------------------------- */
+
 enum { OWNERS = 8 };
 
-KERNEL(128) attention_cluster(const __grid_constant__ gpu_cache_attention p) {
-    extern __shared__ __align__(1024) char cluster_memory[];
-    __shared__ __align__(8) u64 barriers[1];
-    const int tid = threadIdx.x, lane = tid & 31, g = lane >> 2, t = lane & 3, kg = tid >> 5, d = p.head_dim, rank = cluster_rank();
-    /* [rank][4 blocks of 8 dims][32 lanes] of 16 bytes, then [rank][16 rows] of (maximum, sum), 16 bytes a row */
-    char *inbox = cluster_memory + (16 + 2 * KEYS) * 512 + 16 * (128 + 32);
-    const u32 inbox_at = shared_address(inbox), stats_at = inbox_at + p.splits * 2048, there = shared_address(barriers);
-    attended a;
+/* Where the parts arrive, in every owner: [rank][4 blocks of 8 dims][32 lanes] of 16 bytes, then [rank][16 rows] of
+ * (maximum, sum), 16 bytes a row. */
+typedef struct cluster_inbox {
+    char *memory;
+    u32 parts, stats, full;                /* addresses; full: the barrier that counts their bytes            */
+} cluster_inbox;
 
-    if (!tid) {
-        barrier_init(there, 1);
-        barrier_init_done();
-    }
-    cluster_arrive();                      /* the others' barriers are needed only in the end */
-    if (tid == 32) fetch_ahead(p.ahead);
-    if (!attend_cache<1>(p, blockIdx.x / p.splits, rank * p.span, rank * p.span + p.span, a)) {       /* the whole cluster alike */
-        cluster_wait();
-        return;
-    }
-
-    cluster_wait();
-    if (t < 2) {                           /* rows g and g + 8, told to four owners a lane */
+/* The block's maxima and sums of weights to all owners, its sums of dims to the owner of each. */
+DEV void send_parts(const cluster_inbox &to, const attended &a, int rank, int kg, int lane, int g, int t) {
+    if (t < 2) {                           /* rows g and g + 8, to four owners a lane                         */
 #pragma unroll
         for (int i = 0; i < OWNERS / 4; i++) {
             const u32 owner = kg * 2 + i;
             const float top = t ? a.top[1] : a.top[0], sum = t ? a.sum[1] : a.sum[0];
-            send16(peer_address(stats_at + (rank * 16 + t * 8 + g) * 16, owner), peer_address(there, owner), top, sum, 0, 0);
+            send16(peer_address(to.stats + (rank * 16 + t * 8 + g) * 16, owner), peer_address(to.full, owner), top, sum, 0, 0);
         }
     }
 #pragma unroll
-    for (int n = 0; n < 8; n++) {          /* dims 64·kg + 8·n …: owner 2·kg + n / 4 */
+    for (int n = 0; n < 8; n++) {          /* dims 64·kg + 8·n …: owner 2·kg + n / 4                          */
         const u32 owner = kg * 2 + n / 4;
-        send16(peer_address(inbox_at + ((rank * 4 + n % 4) * 32 + lane) * 16, owner), peer_address(there, owner), a.out[n][0], a.out[n][1], a.out[n][2], a.out[n][3]);
+        send16(peer_address(to.parts + ((rank * 4 + n % 4) * 32 + lane) * 16, owner), peer_address(to.full, owner), a.out[n][0], a.out[n][1], a.out[n][2], a.out[n][3]);
     }
-    if (rank >= OWNERS) return;
-    if (!tid) barrier_arm(there, p.splits * (2048 + 256));     /* what is here by now counts as well */
-    barrier_wait(there, 0);
-    /* Warp kg finishes block kg of the 32 dims. */
-    const float2 *stats = (const float2 *)(inbox + p.splits * 2048);
+}
+
+/* An owner's end: warp kg joins block kg of the 32 dims over all ranks and stores it. */
+DEV void join_parts(const gpu_cache_attention &p, const cluster_inbox &in, const attended &a, int rank, int kg, int lane, int g, int t, int d) {
+    const float2 *stats = (const float2 *)(in.memory + p.splits * 2048);
     float top[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0}, out[4] = {0, 0, 0, 0};
 #pragma unroll 4
     for (int s = 0; s < p.splits; s++)
@@ -69,7 +66,7 @@ KERNEL(128) attention_cluster(const __grid_constant__ gpu_cache_attention p) {
         for (int h = 0; h < 2; h++) top[h] = fmaxf(top[h], stats[(s * 16 + h * 8 + g) * 2].x);
 #pragma unroll 4
     for (int s = 0; s < p.splits; s++) {
-        const float4 v = *(const float4 *)(inbox + ((s * 4 + kg) * 32 + lane) * 16);
+        const float4 v = *(const float4 *)(in.memory + ((s * 4 + kg) * 32 + lane) * 16);
         const float2 low = stats[(s * 16 + g) * 2], high = stats[(s * 16 + 8 + g) * 2];
         const float w0 = exp2_fast(low.x - top[0]), w1 = exp2_fast(high.x - top[1]);
         sum[0] += low.y * w0, sum[1] += high.y * w1;
@@ -84,34 +81,292 @@ KERNEL(128) attention_cluster(const __grid_constant__ gpu_cache_attention p) {
     }
 }
 
-/* ---- many rows -------------------------------------------------------------------------------------------- */
+KERNEL(128) attention_cluster(const __grid_constant__ gpu_cache_attention p) {
+    extern __shared__ __align__(1024) char cluster_memory[];
+    __shared__ __align__(8) u64 barriers[1];
+    const int tid = threadIdx.x, lane = tid & 31, g = lane >> 2, t = lane & 3, kg = tid >> 5, d = p.head_dim, rank = cluster_rank();
+    char *memory = cluster_memory + (16 + 2 * KEYS) * 512 + 16 * (128 + 32);
+    const u32 parts = shared_address(memory);
+    const cluster_inbox inbox = {memory, parts, parts + p.splits * 2048, shared_address(barriers)};
+    attended a;
 
-enum { TILE_BYTES = 64 * 512, BOX_BYTES = 64 * 128 };
-
-KERNEL(384) attention_wgmma(const __grid_constant__ gpu_wgmma_attention w) {
-    extern __shared__ __align__(1024) char wgmma_memory[];
-    __shared__ __align__(8) u64 barriers[10];
-    __shared__ float stats[2][64][2];
-    const gpu_cache_attention &p = w.attention;
-    const u32 q_at = shared_address(wgmma_memory), k_at = q_at + TILE_BYTES, v_at = k_at + 2 * TILE_BYTES;
-    const u32 q_there = shared_address(barriers), k_full = q_there + 8, k_empty = k_full + 16, v_full = k_empty + 16, v_empty = v_full + 16,
-              halves_there = v_empty + 16;
-    const int tid = threadIdx.x, lane = tid & 31, group = tid >> 7, f0 = blockIdx.x * 64, total = *p.count * p.heads;
-
-    if (tid == 256) {
-        prefetch_map(&w.q);
-        prefetch_map(&w.k);
-        prefetch_map(&w.v);
-        barrier_init(q_there, 1);
-        barrier_init(halves_there, 256);
-        for (int i = 0; i < 2; i++) {
-            barrier_init(k_full + 8 * i, 1);
-            barrier_init(v_full + 8 * i, 1);
-            barrier_init(k_empty + 8 * i, 4);
-            barrier_init(v_empty + 8 * i, 4);
-        }
+    if (!tid) {
+        barrier_init(inbox.full, 1);
         barrier_init_done();
     }
+    cluster_arrive();                      /* the other blocks' barriers are needed only in the end           */
+    if (tid == 32) fetch_ahead(p.ahead);
+    if (!attend_cache<1>(p, blockIdx.x / p.splits, rank * p.span, rank * p.span + p.span, a)) {       /* the same in the whole cluster */
+        cluster_wait();
+        return;
+    }
+
+    cluster_wait();
+    send_parts(inbox, a, rank, kg, lane, g, t);
+    if (rank >= OWNERS) return;
+    if (!tid) barrier_arm(inbox.full, p.splits * (2048 + 256));     /* bytes that arrived earlier count too   */
+    barrier_wait(inbox.full, 0);
+    join_parts(p, inbox, a, rank, kg, lane, g, t, d);
+}
+
+/* ---- many rows: two warpgroups ---------------------------------------------------------------------------- */
+
+enum { TILE_BYTES = 64 * 512, BOX_BYTES = 64 * 128, WGMMA_BARRIERS = 10 };
+
+/* Addresses in shared memory: Q, two K tiles, two V tiles, and the barriers. Tile i of K and V is warpgroup i's. */
+typedef struct wgmma_memory {
+    u32 q, k, v;
+    u32 q_full, k_full, k_empty, v_full, v_empty;      /* k_full … v_empty: two each                          */
+    u32 halves;                            /* both warpgroups have written what the other finishes            */
+} wgmma_memory;
+
+DEV wgmma_memory wgmma_memory_of(const char *tiles, const u64 *barriers) {
+    wgmma_memory m;
+    m.q = shared_address(tiles), m.k = m.q + TILE_BYTES, m.v = m.k + 2 * TILE_BYTES;
+    m.q_full = shared_address(barriers), m.k_full = m.q_full + 8, m.k_empty = m.k_full + 16, m.v_full = m.k_empty + 16, m.v_empty = m.v_full + 16,
+    m.halves = m.v_empty + 16;
+    return m;
+}
+
+/* One thread: the maps come nearer, the barriers are made. */
+DEV void prepare_copies(const gpu_wgmma_attention &w, const wgmma_memory &m) {
+    prefetch_map(&w.q);
+    prefetch_map(&w.k);
+    prefetch_map(&w.v);
+    barrier_init(m.q_full, 1);
+    barrier_init(m.halves, 256);
+    for (int i = 0; i < 2; i++) {
+        barrier_init(m.k_full + 8 * i, 1);
+        barrier_init(m.v_full + 8 * i, 1);
+        barrier_init(m.k_empty + 8 * i, 4);
+        barrier_init(m.v_empty + 8 * i, 4);
+    }
+    barrier_init_done();
+}
+
+/* The rows of a block and their samples. */
+typedef struct wgmma_rows {
+    int f0, total;
+    int first_row, last_row, first_sample, last_sample;
+} wgmma_rows;
+
+/* Most keys that one of the block's rows of sample s sees. */
+DEV int most_keys(const gpu_cache_attention &p, const wgmma_rows &b, int lane, int s) {
+    int n = 0;
+    for (int r = b.first_row + lane; r <= b.last_row; r += 32)
+        if (p.sample[r] == s) n = max(n, p.keys[r]);
+    return __reduce_max_sync(0xffffffffu, n);
+}
+
+/* The copying warpgroup: warp 0 copies Q and the K tiles, warp 1 the V tiles. */
+DEV void copy_tiles(const gpu_wgmma_attention &w, const wgmma_memory &m, const wgmma_rows &b, int tid, int lane) {
+    const int which = tid >> 5 & 3;
+    if (which > 1) return;
+    if (tid == 256) {
+        barrier_arm(m.q_full, TILE_BYTES);
+        for (int i = 0; i < 4; i++) copy_box2(m.q + i * BOX_BYTES, &w.q, i * 64, b.f0, m.q_full);
+    }
+    const u32 to = which ? m.v : m.k, full = which ? m.v_full : m.k_full, empty = which ? m.v_empty : m.k_empty;
+    const gpu_tensor_map *map = which ? &w.v : &w.k;
+    int item = 0;
+    for (int s = b.first_sample; s <= b.last_sample; s++) {
+        const int keys = most_keys(w.attention, b, lane, s);
+        for (int key0 = 0; key0 < keys; key0 += KEYS, item++) {
+            const int i = item & 1;
+            if (lane) continue;
+            barrier_wait(empty + 8 * i, (item >> 1 & 1) ^ 1);
+            barrier_arm(full + 8 * i, TILE_BYTES);
+            for (int c = 0; c < 4; c++) copy_box3(to + i * TILE_BYTES + c * BOX_BYTES, map, c * 64, key0, s, full + 8 * i);
+        }
+    }
+}
+
+/* Scores of 64 rows x 64 keys. */
+DEV void multiply_keys(float (&score)[32], u32 q, u32 k) {
+    wgmma_begin();
+#pragma unroll
+    for (int i = 0; i < DIM / 16; i++)
+        wgmma(score, wgmma_operand(q + i / 4 * BOX_BYTES + i % 4 * 32), wgmma_operand(k + i / 4 * BOX_BYTES + i % 4 * 32), i);
+    wgmma_commit();
+    wgmma_wait<0>();
+}
+
+/* Scores of one of the thread's two rows (h) into weights, relative to the row's new maximum; keys from `limit` on have
+ * none. Returns the factor by which everything summed before shrinks. */
+DEV float soften_row(float (&score)[32], int h, int limit, float scale, float &top, float &sum) {
+    float m = top;
+#pragma unroll
+    for (int n = 0; n < 8; n++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            float &x = score[4 * n + 2 * h + i];
+            x = n * 8 + i < limit ? x * scale : -INFINITY;
+            m = fmaxf(m, x);
+        }
+    m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 1));
+    m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 2));
+    const float base = m == -INFINITY ? 0 : m;
+    float part = 0;
+#pragma unroll
+    for (int n = 0; n < 8; n++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            float &x = score[4 * n + 2 * h + i];
+            x = exp2_fast(x - base);
+            part += x;
+        }
+    const float shrink = exp2_fast(top - base);
+    sum = sum * shrink + part;
+    top = m;
+    return shrink;
+}
+
+DEV void shrink_sums(float (&out)[128], const float (&shrink)[2]) {
+    if (__any_sync(0xffffffffu, shrink[0] != 1 || shrink[1] != 1)) {
+#pragma unroll
+        for (int n = 0; n < 32; n++) out[4 * n] *= shrink[0], out[4 * n + 1] *= shrink[0], out[4 * n + 2] *= shrink[1], out[4 * n + 3] *= shrink[1];
+    }
+}
+
+/* Rows of V from `keys` on become zeros. */
+DEV void clear_values(char *v, int keys, int tid, int barrier) {
+    for (int i = tid & 127; i < (KEYS - keys) * 32; i += 128) {
+        const int r = keys + (i >> 5), c = i & 31;
+        *(uint4 *)(v + (c >> 3) * BOX_BYTES + r * 128 + (c & 7) * 16) = make_uint4(0, 0, 0, 0);
+    }
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    group_sync(barrier, 128);
+}
+
+/* out += P·V over 64 keys. */
+DEV void add_values(float (&out)[128], const u32 (&a)[4][4], u32 v) {
+    wgmma_begin();
+#pragma unroll
+    for (int i = 0; i < 4; i++) wgmma_values(out, a[i], wgmma_transposed(v + i * 2048, BOX_BYTES));
+    wgmma_commit();
+    wgmma_wait<0>();
+}
+
+/* Where a thread of a warpgroup stands: its warp has 16 of the 64 rows, the thread rows g and g + 8 of these. */
+typedef struct wgmma_thread {
+    int tid, lane, group, warp, g, t;
+} wgmma_thread;
+
+/* What a thread knows of its two rows. */
+typedef struct row_pair {
+    int sample[2], keys[2];
+    float top[2], sum[2];                  /* maximum of the scores; sum of the weights                       */
+} row_pair;
+
+DEV row_pair begin_pair(const gpu_cache_attention &p, const wgmma_rows &b, const wgmma_thread &me) {
+    row_pair r = {{0, 0}, {0, 0}, {-INFINITY, -INFINITY}, {0, 0}};
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const int f = b.f0 + me.warp * 16 + h * 8 + me.g, row = f < b.total ? f / p.heads : b.first_row;
+        r.sample[h] = f < b.total ? p.sample[row] : -1;
+        r.keys[h] = p.keys[row];
+    }
+    return r;
+}
+
+/* A warpgroup's tiles: every second one of the block's. `tiles`: its shared memory. */
+DEV void attend_tiles(float (&out)[128], row_pair &rows, const gpu_cache_attention &p, const wgmma_memory &m, const wgmma_rows &b, const wgmma_thread &me, char *tiles) {
+    const float scale = p.scale * 1.4426950408889634f;
+    const u32 k = m.k + me.group * TILE_BYTES, v = m.v + me.group * TILE_BYTES;
+    char *v_memory = tiles + 3 * TILE_BYTES + me.group * TILE_BYTES;
+    int item = 0;
+    barrier_wait(m.q_full, 0);
+    for (int s = b.first_sample; s <= b.last_sample; s++) {
+        const int keys = most_keys(p, b, me.lane, s);
+        for (int key0 = 0; key0 < keys; key0 += KEYS, item++) {
+            if ((item & 1) != me.group) continue;
+            const int phase = item >> 1 & 1;
+            float score[32], shrink[2];
+            barrier_wait(m.k_full + 8 * me.group, phase);
+            multiply_keys(score, m.q, k);
+            if (!me.lane) barrier_arrive(m.k_empty + 8 * me.group);
+#pragma unroll
+            for (int i = 0; i < 32; i++) asm volatile("" : "+f"(score[i])::"memory");        /* no score is used before the wait */
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                shrink[h] = soften_row(score, h, (rows.sample[h] == s ? rows.keys[h] : 0) - key0 - 2 * me.t, scale, rows.top[h], rows.sum[h]);
+            u32 a[4][4];
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+#pragma unroll
+                for (int j = 0; j < 4; j++) a[i][j] = pack_bf16(score[8 * i + 2 * j], score[8 * i + 2 * j + 1]);
+            shrink_sums(out, shrink);
+            barrier_wait(m.v_full + 8 * me.group, phase);
+            if (key0 + KEYS > keys) clear_values(v_memory, keys - key0, me.tid, 1 + me.group);
+            add_values(out, a, v);
+            if (!me.lane) barrier_arrive(m.v_empty + 8 * me.group);
+#pragma unroll
+            for (int i = 0; i < 128; i++) asm volatile("" : "+f"(out[i])::"memory");         /* nor a sum */
+        }
+    }
+}
+
+/* Row statistics of both warpgroups: [warpgroup][row][maximum, sum of weights]. */
+typedef float wgmma_stats[2][64][2];
+
+/* Each warpgroup finishes half of the dims: it writes the other half into its own K buffer, where the other one reads it. */
+DEV void write_half(const float (&out)[128], row_pair &rows, const wgmma_memory &m, const wgmma_thread &me, char *tiles, wgmma_stats &stats) {
+    float4 *mine = (float4 *)(tiles + TILE_BYTES + me.group * TILE_BYTES);
+#pragma unroll
+    for (int n = 0; n < 16; n++) {
+        float4 x;
+        if (me.group) x = make_float4(out[4 * n], out[4 * n + 1], out[4 * n + 2], out[4 * n + 3]);
+        else x = make_float4(out[4 * (n + 16)], out[4 * (n + 16) + 1], out[4 * (n + 16) + 2], out[4 * (n + 16) + 3]);
+        mine[n * 128 + (me.tid & 127)] = x;
+    }
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float *to = stats[me.group][me.warp * 16 + h * 8 + me.g];
+        rows.sum[h] += __shfl_xor_sync(0xffffffffu, rows.sum[h], 1);
+        rows.sum[h] += __shfl_xor_sync(0xffffffffu, rows.sum[h], 2);
+        if (!me.t) to[0] = rows.top[h], to[1] = rows.sum[h];
+    }
+    barrier_arrive(m.halves);              /* bar.sync would do, but racecheck does not follow it here        */
+    barrier_wait(m.halves, 0);
+}
+
+/* The warpgroup's 128 dims: its own sums and the other's, each weighted by its share of the row. */
+DEV void store_half(const gpu_cache_attention &p, const float (&out)[128], const row_pair &rows, const wgmma_rows &b, const wgmma_thread &me, const char *tiles, const wgmma_stats &stats) {
+    const float4 *theirs = (const float4 *)(tiles + TILE_BYTES + (me.group ^ 1) * TILE_BYTES);
+    float w0[2], w1[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const float *other = stats[me.group ^ 1][me.warp * 16 + h * 8 + me.g], top = fmaxf(rows.top[h], other[0]);
+        w0[h] = exp2_fast(rows.top[h] - top), w1[h] = exp2_fast(other[0] - top);
+        const float factor = 1 / (rows.sum[h] * w0[h] + other[1] * w1[h]);
+        w0[h] *= factor, w1[h] *= factor;
+    }
+#pragma unroll
+    for (int n = 0; n < 16; n++) {
+        const float4 x = theirs[n * 128 + (me.tid & 127)];
+        float y[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) y[i] = me.group ? out[4 * (n + 16) + i] : out[4 * n + i];
+        const int column = me.group * 128 + n * 8 + 2 * me.t;
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int f = b.f0 + me.warp * 16 + h * 8 + me.g;
+            if (f < b.total)
+                *(u32 *)((u16 *)p.out + (size_t)f * DIM + column) =
+                    pack_bf16(y[2 * h] * w0[h] + (h ? x.z : x.x) * w1[h], y[2 * h + 1] * w0[h] + (h ? x.w : x.y) * w1[h]);
+        }
+    }
+}
+
+KERNEL(384) attention_wgmma(const __grid_constant__ gpu_wgmma_attention w) {
+    extern __shared__ __align__(1024) char wgmma_tiles[];
+    __shared__ __align__(8) u64 barriers[WGMMA_BARRIERS];
+    __shared__ wgmma_stats stats;
+    const gpu_cache_attention &p = w.attention;
+    const wgmma_memory m = wgmma_memory_of(wgmma_tiles, barriers);
+    const int tid = threadIdx.x, lane = tid & 31, group = tid >> 7, f0 = blockIdx.x * 64, total = *p.count * p.heads;
+
+    if (tid == 256) prepare_copies(w, m);
     __syncthreads();
     start_next();
     if (f0 >= total) {
@@ -119,169 +374,23 @@ KERNEL(384) attention_wgmma(const __grid_constant__ gpu_wgmma_attention w) {
         return;
     }
     const int first_row = f0 / p.heads, last_row = (min(f0 + 64, total) - 1) / p.heads;
-    const int first_sample = p.sample[first_row], last_sample = p.sample[last_row];
-    auto keys_of = [&](int s) {
-        int n = 0;
-        for (int r = first_row + lane; r <= last_row; r += 32)
-            if (p.sample[r] == s) n = max(n, p.keys[r]);
-        return __reduce_max_sync(0xffffffffu, n);
-    };
-
-    if (group == 2) {                      /* the copies */
+    const wgmma_rows rows = {.f0 = f0, .total = total, .first_row = first_row, .last_row = last_row,
+                             .first_sample = p.sample[first_row], .last_sample = p.sample[last_row]};
+    if (group == 2) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
         wait_before();
-        const int which = tid >> 5 & 3;    /* warp 0: Q and K, warp 1: V */
-        if (which > 1) return;
-        if (tid == 256) {
-            barrier_arm(q_there, TILE_BYTES);
-            for (int b = 0; b < 4; b++) copy_box2(q_at + b * BOX_BYTES, &w.q, b * 64, f0, q_there);
-        }
-        const u32 to = which ? v_at : k_at, full = which ? v_full : k_full, empty = which ? v_empty : k_empty;
-        const gpu_tensor_map *map = which ? &w.v : &w.k;
-        int item = 0;
-        for (int s = first_sample; s <= last_sample; s++) {
-            const int keys = keys_of(s);
-            for (int key0 = 0; key0 < keys; key0 += KEYS, item++) {
-                const int i = item & 1;
-                if (lane) continue;
-                barrier_wait(empty + 8 * i, (item >> 1 & 1) ^ 1);
-                barrier_arm(full + 8 * i, TILE_BYTES);
-                for (int b = 0; b < 4; b++) copy_box3(to + i * TILE_BYTES + b * BOX_BYTES, map, b * 64, key0, s, full + 8 * i);
-            }
-        }
+        copy_tiles(w, m, rows, tid, lane);
         return;
     }
 
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
     wait_before();
-    const int warp = tid >> 5 & 3, g = lane >> 2, t = lane & 3;
-    int row_sample[2], row_keys[2];
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        const int f = f0 + warp * 16 + h * 8 + g, r = f < total ? f / p.heads : first_row;
-        row_sample[h] = f < total ? p.sample[r] : -1;
-        row_keys[h] = p.keys[r];
-    }
-    float out[128], top[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
+    const wgmma_thread me = {.tid = tid, .lane = lane, .group = group, .warp = tid >> 5 & 3, .g = lane >> 2, .t = lane & 3};
+    row_pair pair = begin_pair(p, rows, me);
+    float out[128];
 #pragma unroll
     for (int i = 0; i < 128; i++) out[i] = 0;
-    const float scale = p.scale * 1.4426950408889634f;
-    const u32 k = k_at + group * TILE_BYTES, v = v_at + group * TILE_BYTES;
-    char *v_memory = wgmma_memory + 3 * TILE_BYTES + group * TILE_BYTES;
-    int item = 0;
-    barrier_wait(q_there, 0);
-    for (int s = first_sample; s <= last_sample; s++) {
-        const int keys = keys_of(s);
-        for (int key0 = 0; key0 < keys; key0 += KEYS, item++) {
-            if ((item & 1) != group) continue;
-            const int phase = item >> 1 & 1;
-            float score[32];
-            barrier_wait(k_full + 8 * group, phase);
-            wgmma_begin();
-#pragma unroll
-            for (int i = 0; i < DIM / 16; i++)
-                wgmma(score, wgmma_operand(q_at + i / 4 * BOX_BYTES + i % 4 * 32), wgmma_operand(k + i / 4 * BOX_BYTES + i % 4 * 32), i);
-            wgmma_commit();
-            wgmma_wait<0>();
-            if (!lane) barrier_arrive(k_empty + 8 * group);
-#pragma unroll
-            for (int i = 0; i < 32; i++) asm volatile("" : "+f"(score[i])::"memory");
-            float shrink[2];
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                const int limit = (row_sample[h] == s ? row_keys[h] : 0) - key0 - 2 * t;
-                float m = top[h];
-#pragma unroll
-                for (int n = 0; n < 8; n++)
-#pragma unroll
-                    for (int i = 0; i < 2; i++) {
-                        float &x = score[4 * n + 2 * h + i];
-                        x = n * 8 + i < limit ? x * scale : -INFINITY;
-                        m = fmaxf(m, x);
-                    }
-                m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 1));
-                m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 2));
-                const float base = m == -INFINITY ? 0 : m;
-                float part = 0;
-#pragma unroll
-                for (int n = 0; n < 8; n++)
-#pragma unroll
-                    for (int i = 0; i < 2; i++) {
-                        float &x = score[4 * n + 2 * h + i];
-                        x = exp2_fast(x - base);
-                        part += x;
-                    }
-                shrink[h] = exp2_fast(top[h] - base);
-                sum[h] = sum[h] * shrink[h] + part;
-                top[h] = m;
-            }
-            u32 a[4][4];
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-#pragma unroll
-                for (int j = 0; j < 4; j++) a[i][j] = pack_bf16(score[8 * i + 2 * j], score[8 * i + 2 * j + 1]);
-            if (__any_sync(0xffffffffu, shrink[0] != 1 || shrink[1] != 1)) {
-#pragma unroll
-                for (int n = 0; n < 32; n++) out[4 * n] *= shrink[0], out[4 * n + 1] *= shrink[0], out[4 * n + 2] *= shrink[1], out[4 * n + 3] *= shrink[1];
-            }
-            barrier_wait(v_full + 8 * group, phase);
-            if (key0 + KEYS > keys) {
-                for (int i = tid & 127; i < (key0 + KEYS - keys) * 32; i += 128) {
-                    const int r = keys - key0 + (i >> 5), c = i & 31;
-                    *(uint4 *)(v_memory + (c >> 3) * BOX_BYTES + r * 128 + (c & 7) * 16) = make_uint4(0, 0, 0, 0);
-                }
-                asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-                group_sync(1 + group, 128);
-            }
-            wgmma_begin();
-#pragma unroll
-            for (int i = 0; i < 4; i++) wgmma_values(out, a[i], wgmma_turned(v + i * 2048, BOX_BYTES));
-            wgmma_commit();
-            wgmma_wait<0>();
-            if (!lane) barrier_arrive(v_empty + 8 * group);
-#pragma unroll
-            for (int i = 0; i < 128; i++) asm volatile("" : "+f"(out[i])::"memory");
-        }
-    }
-
-    /* Each warpgroup finishes half of the dims: it hands the other half over through its own K buffer. */
-    float4 *mine = (float4 *)(wgmma_memory + TILE_BYTES + group * TILE_BYTES), *theirs = (float4 *)(wgmma_memory + TILE_BYTES + (group ^ 1) * TILE_BYTES);
-#pragma unroll
-    for (int n = 0; n < 16; n++) {
-        float4 x;
-        if (group) x = make_float4(out[4 * n], out[4 * n + 1], out[4 * n + 2], out[4 * n + 3]);
-        else x = make_float4(out[4 * (n + 16)], out[4 * (n + 16) + 1], out[4 * (n + 16) + 2], out[4 * (n + 16) + 3]);
-        mine[n * 128 + (tid & 127)] = x;
-    }
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        sum[h] += __shfl_xor_sync(0xffffffffu, sum[h], 1);
-        sum[h] += __shfl_xor_sync(0xffffffffu, sum[h], 2);
-        if (!t) stats[group][warp * 16 + h * 8 + g][0] = top[h], stats[group][warp * 16 + h * 8 + g][1] = sum[h];
-    }
-    barrier_arrive(halves_there);          /* a bar.sync of the two would do, but racecheck does not follow it here */
-    barrier_wait(halves_there, 0);
-    float w0[2], w1[2];
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        const float *other = stats[group ^ 1][warp * 16 + h * 8 + g], m = fmaxf(top[h], other[0]);
-        w0[h] = exp2_fast(top[h] - m), w1[h] = exp2_fast(other[0] - m);
-        const float factor = 1 / (sum[h] * w0[h] + other[1] * w1[h]);
-        w0[h] *= factor, w1[h] *= factor;
-    }
-#pragma unroll
-    for (int n = 0; n < 16; n++) {
-        const float4 x = theirs[n * 128 + (tid & 127)];
-        float y[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) y[i] = group ? out[4 * (n + 16) + i] : out[4 * n + i];
-        const int column = group * 128 + n * 8 + 2 * t;
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int f = f0 + warp * 16 + h * 8 + g;
-            if (f < total)
-                *(u32 *)((u16 *)p.out + (size_t)f * DIM + column) =
-                    pack_bf16(y[2 * h] * w0[h] + (h ? x.z : x.x) * w1[h], y[2 * h + 1] * w0[h] + (h ? x.w : x.y) * w1[h]);
-        }
-    }
+    attend_tiles(out, pair, p, m, rows, me, wgmma_tiles);
+    write_half(out, pair, m, me, wgmma_tiles, stats);
+    store_half(p, out, pair, rows, me, wgmma_tiles, stats);
 }

@@ -99,12 +99,12 @@ KERNEL(256) attention_image(const __grid_constant__ gpu_image_attention p) {
 #pragma unroll
             for (int n = 0; n < 8; n += 2) {
                 u32 b[4];
-                load_turned4(b, at + n * 16);
+                load_transposed4(b, at + n * 16);
                 mma16(out[n], a, b[0], b[1]);
                 mma16(out[n + 1], a, b[2], b[3]);
             }
             u32 b[2];
-            load_turned2(b, v + (s * 16 + (lane & 15)) * PITCH + 128);
+            load_transposed2(b, v + (s * 16 + (lane & 15)) * PITCH + 128);
             mma16(out[8], a, b[0], b[1]);
         }
     }

@@ -116,11 +116,11 @@ DEV void load_matrix4(u32 (&r)[4], u32 at) {
 DEV void load_matrix2(u32 (&r)[2], u32 at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(at) : "memory");
 }
-DEV void load_turned4(u32 (&r)[4], u32 at) {
+DEV void load_transposed4(u32 (&r)[4], u32 at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
 }
-DEV void load_turned2(u32 (&r)[2], u32 at) {
+DEV void load_transposed2(u32 (&r)[2], u32 at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(at) : "memory");
 }
 DEV void mma16(float (&c)[4], const u32 *a, u32 b0, u32 b1) {

@@ -280,7 +280,7 @@ KERNEL(128) values_mma(const __grid_constant__ gpu_attend p) {
 #pragma unroll
                 for (int n = 0; n < 8; n++) {
                     u32 v[2];
-                    load_turned2(v, shared_address(&b[k + (lane & 15)][n * 8]));
+                    load_transposed2(v, shared_address(&b[k + (lane & 15)][n * 8]));
                     mma16(c[n], f, v[0], v[1]);
                 }
             }

@@ -103,7 +103,7 @@ DEV void wgmma(float (&d)[32], u64 a, u64 b, int add) {
 }
 
 /* B lies [16 k][N] instead, 64 of N a row of 128 bytes: the next 8 k follow after 1024 bytes, the next 64 of N after `box`. */
-DEV u64 wgmma_turned(u32 address, u32 box) { return (u64)1 << 62 | (u64)64 << 32 | (u64)(box >> 4) << 16 | address >> 4; }
+DEV u64 wgmma_transposed(u32 address, u32 box) { return (u64)1 << 62 | (u64)64 << 32 | (u64)(box >> 4) << 16 | address >> 4; }
 
 /* N = 256, A in registers (as mma16 takes it, a warp its 16 rows), B turned. */
 DEV void wgmma_values(float (&d)[128], const u32 *a, u64 b) {
