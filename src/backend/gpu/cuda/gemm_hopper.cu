@@ -186,7 +186,7 @@ template <int N, int BT> DEV void store_rows(const gpu_epilogue &e, const float 
 
 /* Columns on the M side, 64 a warpgroup: turned in fp32 through memory of the warpgroup. */
 template <int N, int BW, int PARTS>
-DEV void store_turned(const gpu_epilogue &e, const float (&d)[N / 2], float *memory, const float *constants, const char *residual, int barrier, int row0, int rows, int column0,
+DEV void store_transposed(const gpu_epilogue &e, const float (&d)[N / 2], float *memory, const float *constants, const char *residual, int barrier, int row0, int rows, int column0,
                       int rank, int parts) {
     constexpr int PITCH = 68;
     const int tid = threadIdx.x & 127, lane = tid & 31, c = (tid >> 5) * 16 + (lane >> 2), t = lane & 3;
@@ -236,149 +236,223 @@ template <int N> DEV void store_gated(const gpu_epilogue &e, const float (&d)[2]
 
 /* ---- the kernel ------------------------------------------------------------------------------------------- */
 
-enum { ROWS, TURNED, GATED };
+enum { ROWS, TRANSPOSED, GATED };
 
-template <int BW, int BT, int NC, int STAGES, int STORE, int RES, int PARTS = 0> DEV void gemm(const gpu_hopper &p) {
-    constexpr int SWAP = STORE != ROWS, PP = STORE == GATED, M = SWAP ? BW : BT, N = SWAP ? BT : BW, MI = M / 64 / (PP ? 1 : NC);
-    constexpr int STAGE = (BW + BT) * 128, BEHIND = PP ? NC * BT * 128 : RES ? BW * BT * 2 : 0;      /* staging of gated, residual */
+/* What a kernel's tile decides at compile time. */
+template <int BW_, int BT_, int NC_, int STAGES_, int STORE_, int RES_, int PARTS_> struct gemm_tile {
+    enum {
+        BW = BW_, BT = BT_,                /* packed columns and rows of a block                              */
+        NC = NC_, STAGES = STAGES_,        /* consumer warpgroups; stages of the ring                         */
+        STORE = STORE_, RES = RES_,        /* how sums become outputs; 1: a residual tile is fetched          */
+        PARTS = PARTS_,                    /* 1: the blocks of a cluster share k                              */
+        SWAP = STORE != ROWS,              /* columns on the M side                                           */
+        PP = STORE == GATED,               /* persistent, the warpgroups take tiles alternately               */
+        N = SWAP ? BT : BW,
+        MI = (SWAP ? BW : BT) / 64 / (PP ? 1 : NC),            /* 64-row pieces of M a warpgroup              */
+        STAGE = (BW + BT) * 128,
+        AFTER_RING = PP ? NC * BT * 128 : RES ? BW * BT * 2 : 0,           /* staging of gated, residual tile */
+    };
     static_assert(PP || MI == 1, "the ring is staging for one tile of 64 rows a warpgroup");
-    static_assert(!PARTS || STORE == TURNED, "sums meet where they are turned");
+    static_assert(!PARTS || STORE == TRANSPOSED, "sums of a cluster meet where they are transposed");
+    static_assert(STORE != ROWS || BT <= BW, "the tables of rows lie where bias and gate would");
+};
+
+/* Shared memory: the ring of stages (W, then x), staging or the residual tile, barriers, constants of the epilogue. */
+typedef struct gemm_memory {
+    u32 ring, full, empty, residual_full;
+    char *residual;
+    float *constants;
+} gemm_memory;
+
+template <class T> DEV gemm_memory gemm_memory_of(char *memory) {
+    const u32 ring = shared_address(memory), full = ring + T::STAGES * T::STAGE + T::AFTER_RING, empty = full + T::STAGES * 8;
+    return {.ring = ring, .full = full, .empty = empty, .residual_full = empty + T::STAGES * 8,
+            .residual = memory + T::STAGES * T::STAGE,
+            .constants = (float *)(memory + T::STAGES * T::STAGE + T::AFTER_RING + T::STAGES * 16 + 16)};
+}
+
+/* The block's tiles, from first_unit on, and its part of k. */
+typedef struct gemm_work {
+    int first_unit, units, tiles_x;        /* tiles_x: tiles over the rows                                    */
+    int rows, parts, rank, k0, blocks;     /* blocks of 64 k from block k0 on                                 */
+    int wrap;                              /* blocks of W, which repeats where x has more                     */
+    int early;                             /* stages whose weights are fetched before wait_before()           */
+    bool residual;
+} gemm_work;
+
+template <class T> DEV gemm_work gemm_work_of(const gpu_linear &l) {
+    const int parts = T::PARTS ? cluster_blocks() : 1, rank = T::PARTS ? cluster_rank() : 0;
+    const int k0 = rank * l.k_blocks / parts, blocks = (rank + 1) * l.k_blocks / parts - k0;
+    const int rows = *l.count, tiles_x = (rows + T::BT - 1) / T::BT, tiles_w = (l.weights.columns + T::BW - 1) / T::BW;
+    return {.first_unit = (int)(T::PARTS ? blockIdx.x / parts : blockIdx.x), .units = tiles_x * tiles_w, .tiles_x = tiles_x,
+            .rows = rows, .parts = parts, .rank = rank, .k0 = k0, .blocks = blocks, .wrap = l.weights.blocks,
+            .early = blocks < T::STAGES ? blocks : T::STAGES,
+            .residual = T::RES && l.epilogue.kind == GPU_EPILOGUE_RESIDUAL};
+}
+
+/* First group of 8 columns and first row of a tile. Tiles that read the same weights run at the same time. */
+template <class T> DEV int weights_of(const gemm_work &w, int unit) { return unit / w.tiles_x * (T::BW / 8); }
+template <class T> DEV int rows_of(const gemm_work &w, int unit) { return unit % w.tiles_x * T::BT; }
+
+/* The weights of stage s: block kb of the block's part of k. */
+template <class T> DEV void copy_weights(const gpu_hopper &p, const gemm_memory &m, const gemm_work &w, int s, int kb, int group) {
+    const int at = w.k0 + kb;
+    barrier_arm(m.full + s * 8, T::STAGE);
+    copy_box3(m.ring + s * T::STAGE, &p.weights, 0, at >= w.wrap ? at - w.wrap : at, group, m.full + s * 8);
+}
+
+/* One thread: barriers, and the first weights, which nobody writes. */
+template <class T> DEV void prepare_ring(const gpu_hopper &p, const gemm_memory &m, const gemm_work &w) {
+    prefetch_map(&p.weights);
+    prefetch_map(&p.x);
+    if (w.residual) prefetch_map(&p.residual);
+    for (int s = 0; s < T::STAGES; s++) {
+        barrier_init(m.full + s * 8, 1);
+        barrier_init(m.empty + s * 8, T::PP ? 4 : 4 * T::NC);
+    }
+    barrier_init(m.residual_full, 1);
+    barrier_init_done();
+    if (w.first_unit < w.units)
+        for (int s = 0; s < w.early; s++) copy_weights<T>(p, m, w, s, s, weights_of<T>(w, w.first_unit));
+}
+
+/* For the epilogue: bias and gate of the tile's columns; of qkv the positions and samples of its rows. */
+template <class T> DEV void load_constants(const gpu_linear &l, const gemm_memory &m, const gemm_work &w) {
+    if (T::STORE == ROWS && l.epilogue.kind == GPU_EPILOGUE_QKV) {
+        const int r = rows_of<T>(w, w.first_unit) + threadIdx.x, there = r < l.capacity;
+        int *tables = (int *)m.constants;
+        if (threadIdx.x < T::BT) {
+            tables[threadIdx.x] = there ? __ldg(l.epilogue.position + r) : 0;
+            tables[T::BT + threadIdx.x] = there ? __ldg(l.epilogue.sample + r) : 0;
+        }
+    } else if (!T::PP && threadIdx.x < T::BW) {
+        const int o = weights_of<T>(w, w.first_unit) * 8 + threadIdx.x, there = o < l.epilogue.n && w.first_unit < w.units;
+        m.constants[threadIdx.x] = there && l.epilogue.bias ? __ldg(l.epilogue.bias + o) : 0;
+        m.constants[T::BW + threadIdx.x] = there && l.epilogue.gate ? __ldg(l.epilogue.gate + o) : 1;
+    }
+}
+
+/* The producer: one thread fills the ring, tile after tile. */
+template <class T> DEV void produce(const gpu_hopper &p, const gemm_memory &m, const gemm_work &w) {
+    int s = 0, phase = 0, turn = 0;
+    for (int u = w.first_unit; u < w.units; u += gridDim.x) {
+        const int group = weights_of<T>(w, u), r = rows_of<T>(w, u);
+        for (int kb = 0; kb < w.blocks; kb++, turn++) {
+            if (turn >= w.early) {
+                barrier_wait(m.empty + s * 8, phase ^ 1);
+                copy_weights<T>(p, m, w, s, kb, group);
+            }
+            copy_box2(m.ring + s * T::STAGE + T::BW * 128, &p.x, (w.k0 + kb) * 64, r, m.full + s * 8);
+            if (w.residual && kb == w.early - 1) {
+                barrier_arm(m.residual_full, T::BW * T::BT * 2);
+                for (int c = 0; c < T::BW / 64; c++)
+                    copy_box2(m.ring + T::STAGES * T::STAGE + c * T::BT * 128, &p.residual, group * 8 + c * 64, r, m.residual_full);
+            }
+            if (++s == T::STAGES) s = 0, phase ^= 1;
+        }
+        if (!T::PP) break;
+    }
+}
+
+/* d = the warpgroup's part of a tile; `turn` counts the ring's stages from the kernel's beginning. Returns the last stage,
+ * which is not free yet. */
+template <class T> DEV int multiply_tile(float (&d)[T::MI][T::N / 2], const gemm_memory &m, int blocks, int group, int lane, int turn) {
+    const u32 a_at = m.ring + (T::SWAP ? 0 : T::BW * 128) + (T::PP ? 0 : group * T::MI * 64 * 128), b_at = m.ring + (T::SWAP ? T::BW * 128 : 0);
+    int s = turn % T::STAGES, phase = turn / T::STAGES & 1, before = 0;
+    for (int kb = 0; kb < blocks; kb++) {
+        barrier_wait(m.full + s * 8, phase);
+        const u64 a = wgmma_operand(a_at + s * T::STAGE), b = wgmma_operand(b_at + s * T::STAGE);
+        wgmma_begin();
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+#pragma unroll
+            for (int i = 0; i < T::MI; i++) wgmma(d[i], a + i * (64 * 128 / 16) + 2 * k, b + 2 * k, kb | k);
+        wgmma_commit();
+        wgmma_wait<1>();
+        if (kb && !lane) barrier_arrive(m.empty + before * 8);
+        before = s;
+        if (++s == T::STAGES) s = 0, phase ^= 1;
+    }
+    return before;
+}
+
+/* From sums to outputs, as the kernel's STORE says. */
+template <class T> DEV void store_tile(const gpu_linear &l, const float (&d)[T::MI][T::N / 2], char *memory, const gemm_memory &m, const gemm_work &w, int group, int unit) {
+    const int row0 = rows_of<T>(w, unit), column0 = weights_of<T>(w, unit) * 8;
+    const char *residual = w.residual ? m.residual : NULL;
+    if constexpr (T::STORE == GATED) {
+        store_gated<T::N>(l.epilogue, d, memory + T::STAGES * T::STAGE + group * T::BT * 128, 1 + group, row0, w.rows, column0);
+    } else {
+        group_sync(7, T::NC * 128);        /* all have read their last stage: the ring is staging now         */
+        if (w.residual) barrier_wait(m.residual_full, 0);
+        if constexpr (T::STORE == TRANSPOSED)
+            store_transposed<T::N, T::BW, T::PARTS>(l.epilogue, d[0], (float *)memory + group * T::N * 68, m.constants + group * 64,
+                                                    residual ? residual + group * T::BT * 128 : NULL, 1 + group, row0, w.rows, column0 + group * 64, w.rank, w.parts);
+        else
+            store_rows<T::N, T::BT>(l.epilogue, d[0], (float *)memory + (group * 4 + (threadIdx.x >> 5 & 3)) * 16 * (T::N + 8), m.constants, residual,
+                                    group * 64 + (threadIdx.x >> 5 & 3) * 16, row0, w.rows, column0, l.weights.columns);
+    }
+}
+
+/* A consumer warpgroup: its tiles, or its part of the only one. */
+template <class T> DEV void consume(const gpu_linear &l, char *memory, const gemm_memory &m, const gemm_work &w, int group, int lane) {
+    float d[T::MI][T::N / 2];
+    for (int u = w.first_unit, i = 0; u < w.units; u += gridDim.x, i++) {
+        if (T::PP && i % T::NC != group) continue;
+        if (T::PP && i) group_sync(3 + group, 256);            /* the ring is this warpgroup's                */
+        const int last = multiply_tile<T>(d, m, w.blocks, group, lane, i * w.blocks);
+        if (T::PP && u + gridDim.x < w.units) group_arrive(3 + (group ^ 1), 256);
+        wgmma_wait<0>();
+        if (!lane) barrier_arrive(m.empty + last * 8);
+#pragma unroll
+        for (int j = 0; j < T::MI; j++)
+#pragma unroll
+            for (int r = 0; r < T::N / 2; r++) asm volatile("" : "+f"(d[j][r])::"memory");   /* no sum is used before the wait */
+        store_tile<T>(l, d, memory, m, w, group, u);
+        if (!T::PP) break;
+    }
+}
+
+template <class T> DEV void gemm(const gpu_hopper &p) {
     extern __shared__ __align__(1024) char memory[];
-    const u32 ring = shared_address(memory), full = ring + STAGES * STAGE + BEHIND, empty = full + STAGES * 8, residual_there = empty + STAGES * 8;
-    const gpu_linear &l = p.linear;
-    const int group = threadIdx.x >> 7, lane = threadIdx.x & 31, warp = threadIdx.x >> 5 & 3, wrap = l.weights.blocks;
-    const int parts = PARTS ? cluster_blocks() : 1, rank = PARTS ? cluster_rank() : 0, first_unit = PARTS ? blockIdx.x / parts : blockIdx.x;
-    const int k0 = rank * l.k_blocks / parts, blocks = (rank + 1) * l.k_blocks / parts - k0;      /* this block's part of k */
-    const int rows = *l.count, tiles_x = (rows + BT - 1) / BT, tiles_w = (l.weights.columns + BW - 1) / BW, units = tiles_x * tiles_w;
-    const bool residual = RES && l.epilogue.kind == GPU_EPILOGUE_RESIDUAL;
-    /* The tiles that read the same weights run at the same time. */
-    auto weights_of = [&](int unit) { return unit / tiles_x * (BW / 8); };
-    auto rows_of = [&](int unit) { return unit % tiles_x * BT; };
+    const gemm_memory m = gemm_memory_of<T>(memory);
+    const gemm_work w = gemm_work_of<T>(p.linear);
+    const int group = threadIdx.x >> 7, lane = threadIdx.x & 31;
 
-    const int early = blocks < STAGES ? blocks : STAGES;
     start_next();
-    if (threadIdx.x == NC * 128) {
-        prefetch_map(&p.weights);
-        prefetch_map(&p.x);
-        if (residual) prefetch_map(&p.residual);
-        for (int s = 0; s < STAGES; s++) {
-            barrier_init(full + s * 8, 1);
-            barrier_init(empty + s * 8, PP ? 4 : 4 * NC);
-        }
-        barrier_init(residual_there, 1);
-        barrier_init_done();
-        if (first_unit < units)
-            for (int s = 0; s < early; s++) {
-                barrier_arm(full + s * 8, STAGE);
-                copy_box3(ring + s * STAGE, &p.weights, 0, k0 + s >= wrap ? k0 + s - wrap : k0 + s, weights_of(first_unit), full + s * 8);
-            }
-    }
+    if (threadIdx.x == T::NC * 128) prepare_ring<T>(p, m, w);
     __syncthreads();
-    /* For the way out: bias and gate of the tile's columns; of qkv the positions and samples of its rows. */
-    float *constants = (float *)(memory + STAGES * STAGE + BEHIND + STAGES * 16 + 16);
-    if (STORE == ROWS && l.epilogue.kind == GPU_EPILOGUE_QKV) {
-        static_assert(STORE != ROWS || BT <= BW, "the tables lie where bias and gate would");
-        const int r = rows_of(first_unit) + threadIdx.x, there = r < l.capacity;
-        int *tables = (int *)constants;
-        if (threadIdx.x < BT) tables[threadIdx.x] = there ? __ldg(l.epilogue.position + r) : 0, tables[BT + threadIdx.x] = there ? __ldg(l.epilogue.sample + r) : 0;
-    } else if (!PP && threadIdx.x < BW) {
-        const int o = weights_of(first_unit) * 8 + threadIdx.x, there = o < l.epilogue.n && first_unit < units;
-        constants[threadIdx.x] = there && l.epilogue.bias ? __ldg(l.epilogue.bias + o) : 0;
-        constants[BW + threadIdx.x] = there && l.epilogue.gate ? __ldg(l.epilogue.gate + o) : 1;
-    }
-
-    if (group == NC) {
-        if (NC == 2) asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    load_constants<T>(p.linear, m, w);
+    if (group == T::NC) {
+        if (T::NC == 2) asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
         wait_before();
-        if (threadIdx.x == NC * 128) {
-            int s = 0, phase = 0, turn = 0;
-            for (int u = first_unit; u < units; u += gridDim.x) {
-                const int w = weights_of(u), r = rows_of(u);
-                for (int kb = 0; kb < blocks; kb++, turn++) {
-                    const u32 barrier = full + s * 8;
-                    if (turn >= early) {
-                        barrier_wait(empty + s * 8, phase ^ 1);
-                        barrier_arm(barrier, STAGE);
-                        copy_box3(ring + s * STAGE, &p.weights, 0, k0 + kb >= wrap ? k0 + kb - wrap : k0 + kb, w, barrier);
-                    }
-                    copy_box2(ring + s * STAGE + BW * 128, &p.x, (k0 + kb) * 64, r, barrier);
-                    if (residual && kb == early - 1) {
-                        barrier_arm(residual_there, BW * BT * 2);
-                        for (int c = 0; c < BW / 64; c++) copy_box2(ring + STAGES * STAGE + c * BT * 128, &p.residual, w * 8 + c * 64, r, residual_there);
-                    }
-                    if (++s == STAGES) s = 0, phase ^= 1;
-                }
-                if (!PP) break;
-            }
-        }
-        if (PARTS && first_unit < units) {
-            cluster_meet();
+        if (threadIdx.x == T::NC * 128) produce<T>(p, m, w);
+        if (T::PARTS && w.first_unit < w.units) {
+            cluster_meet();                /* the consumers' two meetings (store_transposed)                  */
             cluster_meet();
         }
     } else {
-        if (NC == 2) asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+        if (T::NC == 2) asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
         wait_before();
-        float d[MI][N / 2];
-        const u32 a_at = ring + (SWAP ? 0 : BW * 128) + (PP ? 0 : group * MI * 64 * 128), b_at = ring + (SWAP ? BW * 128 : 0);
-        for (int u = first_unit, i = 0; u < units; u += gridDim.x, i++) {
-            if (PP && i % NC != group) continue;
-            int turn = i * blocks, s = turn % STAGES, phase = turn / STAGES & 1, before = 0;
-            if (PP && i) group_sync(3 + group, 256);
-            for (int kb = 0; kb < blocks; kb++) {
-                barrier_wait(full + s * 8, phase);
-                const u64 a = wgmma_operand(a_at + s * STAGE), b = wgmma_operand(b_at + s * STAGE);
-                wgmma_begin();
-#pragma unroll
-                for (int k = 0; k < 4; k++)
-#pragma unroll
-                    for (int m = 0; m < MI; m++) wgmma(d[m], a + m * (64 * 128 / 16) + 2 * k, b + 2 * k, kb | k);
-                wgmma_commit();
-                wgmma_wait<1>();
-                if (kb && !lane) barrier_arrive(empty + before * 8);
-                before = s;
-                if (++s == STAGES) s = 0, phase ^= 1;
-            }
-            if (PP && u + gridDim.x < units) group_arrive(3 + (group ^ 1), 256);
-            wgmma_wait<0>();
-            if (!lane) barrier_arrive(empty + before * 8);
-#pragma unroll
-            for (int m = 0; m < MI; m++)
-#pragma unroll
-                for (int r = 0; r < N / 2; r++) asm volatile("" : "+f"(d[m][r])::"memory");       /* no sum is used before the wait */
-            const int row0 = rows_of(u), column0 = weights_of(u) * 8;
-            const char *before_at = residual ? memory + STAGES * STAGE : NULL;
-            if constexpr (STORE == GATED) {
-                store_gated<N>(l.epilogue, d, memory + STAGES * STAGE + group * BT * 128, 1 + group, row0, rows, column0);
-            } else {
-                group_sync(7, NC * 128);   /* all have read their last stage: the ring is staging now */
-                if (residual) barrier_wait(residual_there, 0);
-                if constexpr (STORE == TURNED)
-                    store_turned<N, BW, PARTS>(l.epilogue, d[0], (float *)memory + group * N * 68, constants + group * 64, before_at ? before_at + group * BT * 128 : NULL, 1 + group,
-                                               row0, rows, column0 + group * 64, rank, parts);
-                else
-                    store_rows<N, BT>(l.epilogue, d[0], (float *)memory + (group * 4 + warp) * 16 * (N + 8), constants, before_at, group * 64 + warp * 16, row0, rows, column0,
-                                      l.weights.columns);
-                break;
-            }
-        }
+        consume<T>(p.linear, memory, m, w, group, lane);
     }
 }
 
 #define HOPPER(name, BW, BT, NC, STAGES, STORE, RES, PARTS)                                                         \
     extern "C" __global__ void __launch_bounds__((NC + 1) * 128, 1) name(const __grid_constant__ gpu_hopper p) {    \
-        gemm<BW, BT, NC, STAGES, STORE, RES, PARTS>(p);                                                             \
+        gemm<gemm_tile<BW, BT, NC, STAGES, STORE, RES, PARTS>>(p);                                                  \
     }
 HOPPER(hopper_160x128, 160, 128, 2, 6, ROWS, 0, 0)
 HOPPER(hopper_200x128, 200, 128, 2, 5, ROWS, 0, 0)
 HOPPER(hopper_256x128, 256, 128, 2, 4, ROWS, 0, 0)
 HOPPER(hopper_256x64, 256, 64, 1, 5, ROWS, 0, 0)
 HOPPER(hopper_128x64, 128, 64, 1, 8, ROWS, 1, 0)
-HOPPER(hopper_64x200_turned, 64, 200, 1, 6, TURNED, 1, 0)
-HOPPER(hopper_64x208_turned, 64, 208, 1, 5, TURNED, 1, 0)
+HOPPER(hopper_64x200_turned, 64, 200, 1, 6, TRANSPOSED, 1, 0)
+HOPPER(hopper_64x208_turned, 64, 208, 1, 5, TRANSPOSED, 1, 0)
 HOPPER(hopper_128x200_gated, 128, 200, 2, 4, GATED, 0, 0)
 HOPPER(hopper_128x184_gated, 128, 184, 2, 4, GATED, 0, 0)
 HOPPER(hopper_128x168_gated, 128, 168, 2, 4, GATED, 0, 0)
 HOPPER(hopper_128x144_gated, 128, 144, 2, 5, GATED, 0, 0)
-HOPPER(hopper_128x200_parts, 128, 200, 2, 4, TURNED, 1, 1)
-HOPPER(hopper_128x144_parts, 128, 144, 2, 5, TURNED, 1, 1)
-HOPPER(hopper_128x128_parts, 128, 128, 2, 5, TURNED, 1, 1)
+HOPPER(hopper_128x200_parts, 128, 200, 2, 4, TRANSPOSED, 1, 1)
+HOPPER(hopper_128x144_parts, 128, 144, 2, 5, TRANSPOSED, 1, 1)
+HOPPER(hopper_128x128_parts, 128, 128, 2, 5, TRANSPOSED, 1, 1)
