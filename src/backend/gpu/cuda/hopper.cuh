@@ -17,7 +17,7 @@ DEV void barrier_arrive(u32 barrier) { asm volatile("mbarrier.arrive.shared::cta
 DEV void barrier_wait(u32 barrier, u32 parity) {
     asm volatile("{\n.reg .pred p;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@p bra done;\nbra again;\ndone:\n}" ::"r"(barrier), "r"(parity) : "memory");
 }
-DEV int barrier_there(u32 barrier, u32 parity) {
+DEV int barrier_passed(u32 barrier, u32 parity) {
     u32 there;
     asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(there) : "r"(barrier), "r"(parity) : "memory");
     return (int)there;

@@ -126,151 +126,217 @@ template <int BIAS> DEV void norm_row(const gpu_linear &l, char *memory, const f
     }
 }
 
-enum { COPIER = 128 };                     /* the thread that talks to the copy engine: not one with much to prepare */
+/* ---- the kernel ------------------------------------------------------------------------------------------- */
 
-template <int C, int KS, int KIND, int GW, int KEPT> DEV void skinny(const gpu_hopper &p) {
-    constexpr int WARPS = 8, KW = WARPS / GW, MINE = C / GW, PAIRED = KIND == GPU_EPILOGUE_QKV || KIND == GPU_EPILOGUE_GATED, OWN = C / KS;
-    extern __shared__ __align__(1024) char memory[];
-    __shared__ __align__(8) u64 barriers[3];
-    const gpu_linear &l = p.linear;
-    static_assert(WARPS == 8 && MINE * GW == C, "16 threads a row, and every group is somebody's");
-    const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, blocks = l.k_blocks / KS, rank = KS > 1 ? cluster_rank() : 0;
-    const int group0 = blockIdx.x / KS * C, row0 = blockIdx.y * 16;
-    /* The parts of a block alone may lie over x and W once those are read; those of a cluster come at any time. */
-    const u32 x_at = shared_address(memory), w_at = x_at + blocks * 2048, parts_at = KS > 1 ? w_at + C * blocks * GPU_ATOM_BYTES : x_at;
-    const u32 w_there = shared_address(barriers), x_there = w_there + 8, parts_there = w_there + 16;
-    float4 *parts = (float4 *)(memory + (parts_at - x_at));      /* [KS·KW sources][OWN][32 lanes] */
-    const bool normed = (KIND == GPU_EPILOGUE_QKV || KIND == GPU_EPILOGUE_GATED) && l.norm != GPU_NORM_NONE;
-    const float *scale = (const float *)(memory + l.stages);     /* stages: where the norm's parameters lie */
+enum {
+    WARPS = 8,
+    COPIER = 128,                          /* the thread that issues the TMA's copies: it has little to prepare */
+};
 
-    if (tid == COPIER) {
-        barrier_init(w_there, 1);
-        barrier_init(x_there, 1);
-        barrier_init(parts_there, 1);
-        barrier_init_done();
-        barrier_arm(w_there, C * blocks * GPU_ATOM_BYTES);
-        const int first = rank * blocks % l.weights.blocks;
-        for (int c = 0; c < C; c++)
-            copy_bytes_once(w_at + c * blocks * GPU_ATOM_BYTES, (const char *)l.weights.data + ((size_t)(group0 + c) * l.weights.blocks + first) * GPU_ATOM_BYTES,
-                            blocks * GPU_ATOM_BYTES, w_there);
-        barrier_arm(x_there, blocks * 2048);
-        if (KS > 1) barrier_arm(parts_there, KS * KW * OWN * 512);
-        prefetch_map(&p.x);
-    }
-    if (KS > 1) cluster_arrive();          /* waited for before anything is sent */
-    if (normed) {
-        for (int i = tid * 4; i < l.ldx; i += WARPS * 128) {
-            copy16(x_at + l.stages + i * 4, l.norm_weight + i, 1);
-            if (l.norm_bias) copy16(x_at + l.stages + (l.ldx + i) * 4, l.norm_bias + i, 1);
-        }
-        copy_commit();
-    }
-    /* Thread (task, sub), of qkv in the first four warps: one row half h, lane slot `slot`, unit or group u; sub shares the adding. */
-    constexpr int UNITS = PAIRED ? OWN / 2 : OWN, TASKS = UNITS * 64, SUBS = KIND == GPU_EPILOGUE_QKV ? 2 : WARPS * 32 / TASKS < 4 ? WARPS * 32 / TASKS : 4;
+/* What a kernel decides at compile time. */
+template <int C_, int KS_, int KIND_, int GW_, int KEPT_> struct skinny_tile {
+    enum {
+        C = C_, KS = KS_, KIND = KIND_,    /* groups of 8 columns; blocks that share k; epilogue              */
+        KW = WARPS / GW_, MINE = C / GW_,  /* warps that share k; groups of a warp                            */
+        OWN = C / KS,                      /* groups that the block finishes                                  */
+        KEPT = KEPT_,                      /* blocks of 64 k whose weights wait in registers                  */
+        PAIRED = KIND == GPU_EPILOGUE_QKV || KIND == GPU_EPILOGUE_GATED,
+        UNITS = PAIRED ? OWN / 2 : OWN,    /* that a task has one of                                          */
+        TASKS = UNITS * 64,
+        MOST_SUBS = WARPS * 32 / TASKS < 4 ? WARPS * 32 / TASKS : 4,
+        SUBS = KIND == GPU_EPILOGUE_QKV ? 2 : MOST_SUBS,       /* threads that share a task's adding          */
+    };
+    static_assert(WARPS == 8 && MINE * GW_ == C, "16 threads a row, and every group is somebody's");
     static_assert(TASKS * SUBS <= WARPS * 32, "a thread has at most one task");
-    const int task = tid / SUBS, sub = tid % SUBS, h = task & 1, slot = task >> 1 & 31, u = task >> 6, r = row0 + (slot >> 2) + 8 * h, t = slot & 3;
-    const int rows = *l.count, column = (group0 + rank * OWN) * 8 + u * (PAIRED ? 16 : 8), mine = task < TASKS && !sub && r < l.capacity;
-    finish f = {0, 0, 0, 0, 0, 0, 0, 0};
-    if (mine) f = prepare<KIND>(l.epilogue, r, l.capacity, column, t);
+};
 
-    wait_before();
-    if (tid == COPIER) copy_box3(x_at, &p.x, 0, row0, rank * blocks, x_there);
-    start_next();                          /* not before: its weights would stand in front of x in the copy engine */
-    if (tid == COPIER) fetch_ahead(l.ahead);
-    f.there &= r < rows;
-    u32 before = 0;
-    if (KIND == GPU_EPILOGUE_RESIDUAL && f.there) before = __ldcg((const u32 *)((const u16 *)l.epilogue.out + f.at));
-    copy_wait<0>();
-    __syncthreads();                       /* the barriers are made, the norm is there */
-    /* Weights that are there before x is wait in registers, for shared memory is what the sums are short of. */
-    const int kw = warp % KW, own0 = warp / KW * MINE;           /* groups own0 … own0 + MINE - 1                 */
-    const u32 w_row = w_at + own0 * blocks * GPU_ATOM_BYTES + (lane & 7) * 128;
-    u32 kept[KEPT][MINE][2][4];
-    auto load_weights = [&](u32 (&b)[MINE][2][4], int kb) {
+/* Addresses in shared memory: operands, partial sums, and the barriers that count what arrives. */
+typedef struct skinny_memory {
+    u32 x, w, parts;
+    u32 w_full, x_full, parts_full;
+    float4 *sums;                          /* the parts: [KS·KW sources][OWN][32 lanes]                       */
+} skinny_memory;
+
+/* The parts of a block alone may lie over x and W once those are read; those of a cluster arrive at any time. */
+template <class T> DEV skinny_memory skinny_memory_of(char *memory, const u64 *barriers, int blocks) {
+    const u32 x = shared_address(memory), w = x + blocks * 2048, parts = T::KS > 1 ? w + T::C * blocks * GPU_ATOM_BYTES : x;
+    const u32 w_full = shared_address(barriers);
+    return {.x = x, .w = w, .parts = parts, .w_full = w_full, .x_full = w_full + 8, .parts_full = w_full + 16,
+            .sums = (float4 *)(memory + (parts - x))};
+}
+
+/* One thread: barriers, and the copies of all the block's weights, which nobody writes. */
+template <class T> DEV void start_weights(const gpu_hopper &p, const skinny_memory &m, int blocks, int rank, int group0) {
+    const gpu_linear &l = p.linear;
+    barrier_init(m.w_full, 1);
+    barrier_init(m.x_full, 1);
+    barrier_init(m.parts_full, 1);
+    barrier_init_done();
+    barrier_arm(m.w_full, T::C * blocks * GPU_ATOM_BYTES);
+    const int first = rank * blocks % l.weights.blocks;
+    for (int c = 0; c < T::C; c++)
+        copy_bytes_once(m.w + c * blocks * GPU_ATOM_BYTES, (const char *)l.weights.data + ((size_t)(group0 + c) * l.weights.blocks + first) * GPU_ATOM_BYTES,
+                        blocks * GPU_ATOM_BYTES, m.w_full);
+    barrier_arm(m.x_full, blocks * 2048);
+    if (T::KS > 1) barrier_arm(m.parts_full, T::KS * T::KW * T::OWN * 512);
+    prefetch_map(&p.x);
+}
+
+/* The norm's weight and, where there is one, its bias, l.stages bytes after x. */
+DEV void load_norm(const gpu_linear &l, u32 x, int tid) {
+    for (int i = tid * 4; i < l.ldx; i += WARPS * 128) {
+        copy16(x + l.stages + i * 4, l.norm_weight + i, 1);
+        if (l.norm_bias) copy16(x + l.stages + (l.ldx + i) * 4, l.norm_bias + i, 1);
+    }
+    copy_commit();
+}
+
+/* The outputs that a thread finishes: thread (task, sub), of qkv in the first four warps, has one row half h, lane slot
+ * `slot`, and unit or group u. */
+typedef struct skinny_task {
+    int task, sub, h, slot, u;
+} skinny_task;
+
+template <class T> DEV skinny_task task_of(int tid) {
+    const int task = tid / T::SUBS;
+    return {.task = task, .sub = tid % T::SUBS, .h = task & 1, .slot = task >> 1 & 31, .u = task >> 6};
+}
+
+/* Weights of 64 k (block kb) of the warp's groups: [half of the 64 k][four matrices]. */
+template <class T> DEV void load_weights(u32 (&b)[T::MINE][2][4], u32 w_row, int blocks, int kb, int lane) {
 #pragma unroll
-        for (int c = 0; c < MINE; c++)
+    for (int c = 0; c < T::MINE; c++)
 #pragma unroll
-            for (int h = 0; h < 2; h++)
-                load_matrix4(b[c][h], w_row + (c * blocks + kb) * GPU_ATOM_BYTES + (((4 * h + (lane >> 3)) ^ (lane & 7)) << 4));
-    };
-    auto keep_weights = [&]() {
+        for (int h = 0; h < 2; h++)
+            load_matrix4(b[c][h], w_row + (c * blocks + kb) * GPU_ATOM_BYTES + (((4 * h + (lane >> 3)) ^ (lane & 7)) << 4));
+}
+
+template <class T> DEV void keep_weights(u32 (&kept)[T::KEPT][T::MINE][2][4], u32 w_row, int blocks, int kw, int lane) {
 #pragma unroll
-        for (int i = 0; i < KEPT; i++)
-            if (kw + i * KW < blocks) load_weights(kept[i], kw + i * KW);
-    };
+    for (int i = 0; i < T::KEPT; i++)
+        if (kw + i * T::KW < blocks) load_weights<T>(kept[i], w_row, blocks, kw + i * T::KW, lane);
+}
+
+/* Until x and W have arrived and x is normed. Weights that arrive before x wait in registers, for reading shared memory is
+ * what limits the products. */
+template <class T> DEV void await_operands(u32 (&kept)[T::KEPT][T::MINE][2][4], const gpu_linear &l, const skinny_memory &m, char *memory, u32 w_row, int blocks, int kw, int lane,
+                                           int rows, bool normed) {
+    const float *norm = (const float *)(memory + l.stages);      /* l.stages: where the norm's parameters lie */
     int ready = 0;
-    while (!(ready = __all_sync(0xffffffffu, barrier_there(w_there, 0))) && !__all_sync(0xffffffffu, barrier_there(x_there, 0)));
-    if (ready) keep_weights();
-    barrier_wait(x_there, 0);
+    while (!(ready = __all_sync(0xffffffffu, barrier_passed(m.w_full, 0))) && !__all_sync(0xffffffffu, barrier_passed(m.x_full, 0)));
+    if (ready) keep_weights<T>(kept, w_row, blocks, kw, lane);
+    barrier_wait(m.x_full, 0);
     if (normed) {
-        if (l.norm_bias) norm_row<1>(l, memory, scale, rows - row0);
-        else norm_row<0>(l, memory, scale, rows - row0);
+        if (l.norm_bias) norm_row<1>(l, memory, norm, rows);
+        else norm_row<0>(l, memory, norm, rows);
         __syncthreads();
     }
     if (!ready) {
-        barrier_wait(w_there, 0);
-        keep_weights();
+        barrier_wait(m.w_full, 0);
+        keep_weights<T>(kept, w_row, blocks, kw, lane);
     }
+}
 
-    float sum[MINE][2][4] = {};
-    auto multiply = [&](const u32 (&b)[MINE][2][4], int kb) {
-        const u32 x = x_at + kb * 2048 + (lane & 15) * 128;
+/* sum += x·W over 64 k, block kb; even and odd steps add up apart. */
+template <class T> DEV void multiply_block(float (&sum)[T::MINE][2][4], const u32 (&b)[T::MINE][2][4], u32 x_at, int kb, int lane) {
+    const u32 x = x_at + kb * 2048 + (lane & 15) * 128;
 #pragma unroll
-        for (int s = 0; s < 4; s++) {
-            u32 a[4];
-            load_matrix4(a, x + (((2 * s + (lane >> 4)) ^ (lane & 7)) << 4));
+    for (int s = 0; s < 4; s++) {
+        u32 a[4];
+        load_matrix4(a, x + (((2 * s + (lane >> 4)) ^ (lane & 7)) << 4));
 #pragma unroll
-            for (int c = 0; c < MINE; c++) mma16(sum[c][s & 1], a, b[c][s >> 1][(s & 1) * 2], b[c][s >> 1][(s & 1) * 2 + 1]);
-        }
-    };
-#pragma unroll
-    for (int i = 0; i < KEPT; i++)
-        if (kw + i * KW < blocks) multiply(kept[i], kw + i * KW);
-#pragma unroll 1
-    for (int kb = kw + KEPT * KW; kb < blocks; kb += KW) {
-        u32 b[MINE][2][4];
-        load_weights(b, kb);
-        multiply(b, kb);
+        for (int c = 0; c < T::MINE; c++) mma16(sum[c][s & 1], a, b[c][s >> 1][(s & 1) * 2], b[c][s >> 1][(s & 1) * 2 + 1]);
     }
-    if (KS == 1) __syncthreads();
+}
+
+/* The warp's part of every group to the block that owns the group. */
+template <class T> DEV void send_parts(const float (&sum)[T::MINE][2][4], const skinny_memory &m, int rank, int kw, int own0, int lane) {
+    if (T::KS == 1) __syncthreads();
     else cluster_wait();
 #pragma unroll
-    for (int c = 0; c < MINE; c++) {
+    for (int c = 0; c < T::MINE; c++) {
         const int group = own0 + c;
-        const u32 to = parts_at + (((rank * KW + kw) * OWN + group % OWN) * 32 + lane) * 16;
+        const u32 to = m.parts + (((rank * T::KW + kw) * T::OWN + group % T::OWN) * 32 + lane) * 16;
         float v[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) v[i] = sum[c][0][i] + sum[c][1][i];
-        if (KS > 1) send16(peer_address(to, group / OWN), peer_address(parts_there, group / OWN), v[0], v[1], v[2], v[3]);
-        else parts[(to - parts_at) / 16] = make_float4(v[0], v[1], v[2], v[3]);
+        if (T::KS > 1) send16(peer_address(to, group / T::OWN), peer_address(m.parts_full, group / T::OWN), v[0], v[1], v[2], v[3]);
+        else m.sums[(to - m.parts) / 16] = make_float4(v[0], v[1], v[2], v[3]);
     }
-    if (KS > 1) barrier_wait(parts_there, 0);
+    if (T::KS > 1) barrier_wait(m.parts_full, 0);
     else __syncthreads();
+}
 
-    if (task < TASKS) {
-        float a0 = 0, a1 = 0, b0 = 0, b1 = 0;
+/* The parts of the thread's outputs, added in a fixed order, and what becomes of them. */
+template <class T> DEV void add_parts(const gpu_linear &l, const skinny_memory &m, const skinny_task &k, const finish &f, u32 before) {
+    if (k.task >= T::TASKS) return;
+    float a0 = 0, a1 = 0, b0 = 0, b1 = 0;
 #pragma unroll
-        for (int i = sub; i < KS * KW; i += SUBS) {
-            const float2 *from = (const float2 *)(parts + (i * OWN + u * (PAIRED ? 2 : 1)) * 32 + slot) + h;
-            float2 v = from[0];
-            a0 += v.x, a1 += v.y;
-            if (PAIRED) {
-                v = from[64];
-                b0 += v.x, b1 += v.y;
-            }
+    for (int i = k.sub; i < T::KS * T::KW; i += T::SUBS) {
+        const float2 *from = (const float2 *)(m.sums + (i * T::OWN + k.u * (T::PAIRED ? 2 : 1)) * 32 + k.slot) + k.h;
+        float2 v = from[0];
+        a0 += v.x, a1 += v.y;
+        if (T::PAIRED) {
+            v = from[64];
+            b0 += v.x, b1 += v.y;
         }
-#pragma unroll
-        for (int i = 1; i < SUBS; i <<= 1) {
-            a0 += __shfl_xor_sync(0xffffffffu, a0, i), a1 += __shfl_xor_sync(0xffffffffu, a1, i);
-            if (PAIRED) b0 += __shfl_xor_sync(0xffffffffu, b0, i), b1 += __shfl_xor_sync(0xffffffffu, b1, i);
-        }
-        complete<KIND>(l.epilogue, f, before, a0, a1, b0, b1);
     }
+#pragma unroll
+    for (int i = 1; i < T::SUBS; i <<= 1) {
+        a0 += __shfl_xor_sync(0xffffffffu, a0, i), a1 += __shfl_xor_sync(0xffffffffu, a1, i);
+        if (T::PAIRED) b0 += __shfl_xor_sync(0xffffffffu, b0, i), b1 += __shfl_xor_sync(0xffffffffu, b1, i);
+    }
+    complete<T::KIND>(l.epilogue, f, before, a0, a1, b0, b1);
+}
+
+template <class T> DEV void skinny(const gpu_hopper &p) {
+    extern __shared__ __align__(1024) char memory[];
+    __shared__ __align__(8) u64 barriers[3];
+    const gpu_linear &l = p.linear;
+    const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, blocks = l.k_blocks / T::KS, rank = T::KS > 1 ? cluster_rank() : 0;
+    const int group0 = blockIdx.x / T::KS * T::C, row0 = blockIdx.y * 16;
+    const skinny_memory m = skinny_memory_of<T>(memory, barriers, blocks);
+    const bool normed = T::PAIRED && l.norm != GPU_NORM_NONE;
+
+    if (tid == COPIER) start_weights<T>(p, m, blocks, rank, group0);
+    if (T::KS > 1) cluster_arrive();       /* waited for before anything is sent                              */
+    if (normed) load_norm(l, m.x, tid);
+    const skinny_task k = task_of<T>(tid);
+    const int r = row0 + (k.slot >> 2) + 8 * k.h, rows = *l.count, column = (group0 + rank * T::OWN) * 8 + k.u * (T::PAIRED ? 16 : 8);
+    finish f = {0, 0, 0, 0, 0, 0, 0, 0};
+    if (k.task < T::TASKS && !k.sub && r < l.capacity) f = prepare<T::KIND>(l.epilogue, r, l.capacity, column, k.slot & 3);
+
+    wait_before();
+    if (tid == COPIER) copy_box3(m.x, &p.x, 0, row0, rank * blocks, m.x_full);
+    start_next();                          /* not earlier: its weights would queue before x in the TMA        */
+    if (tid == COPIER) fetch_ahead(l.ahead);
+    f.there &= r < rows;
+    u32 before = 0;
+    if (T::KIND == GPU_EPILOGUE_RESIDUAL && f.there) before = __ldcg((const u32 *)((const u16 *)l.epilogue.out + f.at));
+    copy_wait<0>();
+    __syncthreads();                       /* the barriers are made, the norm's parameters have arrived       */
+
+    const int kw = warp % T::KW, own0 = warp / T::KW * T::MINE;      /* groups own0 … own0 + MINE - 1          */
+    const u32 w_row = m.w + own0 * blocks * GPU_ATOM_BYTES + (lane & 7) * 128;
+    u32 kept[T::KEPT][T::MINE][2][4];
+    await_operands<T>(kept, l, m, memory, w_row, blocks, kw, lane, rows - row0, normed);
+    float sum[T::MINE][2][4] = {};
+#pragma unroll
+    for (int i = 0; i < T::KEPT; i++)
+        if (kw + i * T::KW < blocks) multiply_block<T>(sum, kept[i], m.x, kw + i * T::KW, lane);
+#pragma unroll 1
+    for (int kb = kw + T::KEPT * T::KW; kb < blocks; kb += T::KW) {
+        u32 b[T::MINE][2][4];
+        load_weights<T>(b, w_row, blocks, kb, lane);
+        multiply_block<T>(sum, b, m.x, kb, lane);
+    }
+    send_parts<T>(sum, m, rank, kw, own0, lane);
+    add_parts<T>(l, m, k, f, before);
 }
 
 /* KEPT: as many as leave the block behind or in front registers of the multiprocessor. */
 #define SKINNY(name, C, KS, KIND, GW, KEPT) \
-    KERNEL(256) name(const __grid_constant__ gpu_hopper p) { skinny<C, KS, GPU_EPILOGUE_##KIND, GW, KEPT>(p); }
+    KERNEL(256) name(const __grid_constant__ gpu_hopper p) { skinny<skinny_tile<C, KS, GPU_EPILOGUE_##KIND, GW, KEPT>>(p); }
 SKINNY(skinny_hopper_qkv_2, 2, 1, QKV, 1, 2)
 SKINNY(skinny_hopper_qkv_4, 4, 1, QKV, 2, 3)
 SKINNY(skinny_hopper_gated_4, 4, 1, GATED, 1, 1)
