@@ -64,95 +64,73 @@ template <int ROWS, int STAGE> DEV void norm_row(const gpu_linear &p, char *memo
     }
 }
 
-template <int MT, int C> DEV void skinny(const gpu_linear &p) {
-    constexpr int ROWS = MT * 16, X = ROWS * CHUNK_BLOCKS * 128, STAGE = X + C * CHUNK_BLOCKS * GPU_ATOM_BYTES, PITCH = C * 8 + 2;
-    extern __shared__ __align__(1024) char memory[];
-    const u32 ring = shared_address(memory);
-    const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, blocks = p.weights.blocks, stages = p.stages;
-    const int chunks = (blocks + CHUNK_BLOCKS - 1) / CHUNK_BLOCKS, row0 = blockIdx.y * ROWS, group0 = blockIdx.x * C;
-    float *norm_weight = (float *)(memory + stages * STAGE);
-
-    auto load_weights = [&](int chunk, int stage) {
-        const int n = min(blocks - chunk * CHUNK_BLOCKS, (int)CHUNK_BLOCKS) * (GPU_ATOM_BYTES / 16);
-#pragma unroll
-        for (int c = 0; c < C; c++) {
-            const char *from = (const char *)p.weights.data + ((size_t)(group0 + c) * blocks + chunk * CHUNK_BLOCKS) * GPU_ATOM_BYTES;
-            const u32 to = ring + stage * STAGE + X + c * CHUNK_BLOCKS * GPU_ATOM_BYTES;
-#pragma unroll
-            for (int i = tid; i < CHUNK_BLOCKS * GPU_ATOM_BYTES / 16; i += WARPS * 32)
-                if (i < n) copy16(to + i * 16, from + i * 16, 1);
-        }
+/* What a tile decides at compile time: rows and columns of a block, bytes of a stage and of x in it, floats of a row of
+ * partial sums. */
+template <int MT, int C> struct skinny_tile {
+    enum {
+        ROWS = MT * 16,
+        X = ROWS * CHUNK_BLOCKS * 128,
+        STAGE = X + C * CHUNK_BLOCKS * GPU_ATOM_BYTES,
+        PITCH = C * 8 + 2,
     };
-    for (int s = 0; s < stages; s++) {
-        if (s < chunks) load_weights(s, s);
-        copy_commit();
-    }
-    start_next();
-    if (p.norm != GPU_NORM_NONE) {       /* constants of the model or of the schedule */
-        for (int i = tid; i < p.ldx; i += WARPS * 32) norm_weight[i] = __ldg(p.norm_weight + i);
-        if (p.norm_bias)
-            for (int i = tid; i < p.ldx; i += WARPS * 32) norm_weight[p.ldx + i] = __ldg(p.norm_bias + i);
-    }
-    wait_before();
-    const int rows = *p.count - row0;
-    if (rows <= 0) {
-        copy_wait<0>();
-        return;
-    }
-    auto load_x = [&](int chunk, int stage) {
-        const u32 to = ring + stage * STAGE;
-#pragma unroll
-        for (int i = tid; i < ROWS * 64; i += WARPS * 32) {
-            const int r = i >> 6, c = i & 63, k = chunk * 512 + c * 8, there = r < rows && k < p.ldx;
-            copy16(to + ((c >> 3) * ROWS + r) * 128 + (((c ^ r) & 7) << 4), (const u16 *)p.x + (there ? (size_t)row_of(p.from, row0 + r) * p.ldx + k : 0), there);
-        }
-    };
-    for (int s = 0; s < stages; s++) {
-        if (s < chunks) load_x(s, s);
-        copy_commit();
-    }
-    if (p.norm != GPU_NORM_NONE) {
-        copy_wait<0>();
-        __syncthreads();
-        for (int r = warp; r < ROWS && r < rows; r += WARPS) norm_row<ROWS, STAGE>(p, memory, norm_weight, r, lane);
-    }
+};
 
-    float sum[MT][C][4] = {};
-    for (int chunk = 0, stage = 0; chunk < chunks; chunk++) {
-        copy_wait_but(stages - 1);
-        __syncthreads();
-        if (chunk * CHUNK_BLOCKS + warp < blocks) {
-            const u32 x = ring + stage * STAGE + warp * ROWS * 128, w = ring + stage * STAGE + X + warp * GPU_ATOM_BYTES;
+/* Chunk `chunk` of the block's W: C groups of 8 columns from group0 on. */
+template <int MT, int C> DEV void load_weights(const gpu_linear &p, u32 stage, int tid, int blocks, int group0, int chunk) {
+    const int n = min(blocks - chunk * CHUNK_BLOCKS, (int)CHUNK_BLOCKS) * (GPU_ATOM_BYTES / 16);
 #pragma unroll
-            for (int s = 0; s < 4; s += 2) {
-                u32 b[C][4];               /* b0, b1 of two k steps */
+    for (int c = 0; c < C; c++) {
+        const char *from = (const char *)p.weights.data + ((size_t)(group0 + c) * blocks + chunk * CHUNK_BLOCKS) * GPU_ATOM_BYTES;
+        const u32 to = stage + skinny_tile<MT, C>::X + c * CHUNK_BLOCKS * GPU_ATOM_BYTES;
 #pragma unroll
-                for (int c = 0; c < C; c++)
-                    load_matrix4(b[c], w + c * CHUNK_BLOCKS * GPU_ATOM_BYTES + (lane & 7) * 128 + (((2 * s + (lane >> 3)) ^ (lane & 7)) << 4));
+        for (int i = tid; i < CHUNK_BLOCKS * GPU_ATOM_BYTES / 16; i += WARPS * 32)
+            if (i < n) copy16(to + i * 16, from + i * 16, 1);
+    }
+}
+
+/* Chunk `chunk` of the block's `rows` rows of x. */
+template <int MT, int C> DEV void load_x(const gpu_linear &p, u32 stage, int tid, int row0, int rows, int chunk) {
+    constexpr int ROWS = skinny_tile<MT, C>::ROWS;
 #pragma unroll
-                for (int h = 0; h < 2; h++)
+    for (int i = tid; i < ROWS * 64; i += WARPS * 32) {
+        const int r = i >> 6, c = i & 63, k = chunk * 512 + c * 8, there = r < rows && k < p.ldx;
+        copy16(stage + ((c >> 3) * ROWS + r) * 128 + (((c ^ r) & 7) << 4), (const u16 *)p.x + (there ? (size_t)row_of(p.from, row0 + r) * p.ldx + k : 0), there);
+    }
+}
+
+/* The norm's parameters, constants of the model or of the schedule: `to` [ldx], then the bias. */
+DEV void load_norm(const gpu_linear &p, float *to, int tid) {
+    if (p.norm == GPU_NORM_NONE) return;
+    for (int i = tid; i < p.ldx; i += WARPS * 32) to[i] = __ldg(p.norm_weight + i);
+    if (p.norm_bias)
+        for (int i = tid; i < p.ldx; i += WARPS * 32) to[p.ldx + i] = __ldg(p.norm_bias + i);
+}
+
+/* sum += x·W over the warp's 64 k of a chunk. */
+template <int MT, int C> DEV void multiply_chunk(float (&sum)[MT][C][4], u32 stage, int warp, int lane) {
+    const u32 x = stage + warp * skinny_tile<MT, C>::ROWS * 128, w = stage + skinny_tile<MT, C>::X + warp * GPU_ATOM_BYTES;
 #pragma unroll
-                    for (int m = 0; m < MT; m++) {
-                        u32 a[4];
-                        const int r = m * 16 + (lane & 15), c16 = 2 * (s + h) + (lane >> 4);
-                        load_matrix4(a, x + r * 128 + ((c16 ^ (r & 7)) << 4));
+    for (int s = 0; s < 4; s += 2) {
+        u32 b[C][4];                       /* b0, b1 of two k steps                                           */
 #pragma unroll
-                        for (int c = 0; c < C; c++) mma16(sum[m][c], a, b[c][2 * h], b[c][2 * h + 1]);
-                    }
+        for (int c = 0; c < C; c++)
+            load_matrix4(b[c], w + c * CHUNK_BLOCKS * GPU_ATOM_BYTES + (lane & 7) * 128 + (((2 * s + (lane >> 3)) ^ (lane & 7)) << 4));
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+                u32 a[4];
+                const int r = m * 16 + (lane & 15), c16 = 2 * (s + h) + (lane >> 4);
+                load_matrix4(a, x + r * 128 + ((c16 ^ (r & 7)) << 4));
+#pragma unroll
+                for (int c = 0; c < C; c++) mma16(sum[m][c], a, b[c][2 * h], b[c][2 * h + 1]);
             }
-        }
-        if (chunk + stages < chunks) {
-            __syncthreads();
-            load_weights(chunk + stages, stage);
-            load_x(chunk + stages, stage);
-        }
-        copy_commit();
-        if (++stage == stages) stage = 0;
     }
-    copy_wait<0>();
-    __syncthreads();
+}
 
-    float *part = (float *)memory;       /* [warp][row][PITCH] */
+/* The warp's partial sums into `part` [warp][row][PITCH]. */
+template <int MT, int C> DEV void store_parts(float *part, const float (&sum)[MT][C][4], int warp, int lane) {
+    typedef skinny_tile<MT, C> tile;
     const int g = lane >> 2, t4 = lane & 3;
 #pragma unroll
     for (int m = 0; m < MT; m++)
@@ -160,16 +138,20 @@ template <int MT, int C> DEV void skinny(const gpu_linear &p) {
         for (int c = 0; c < C; c++)
 #pragma unroll
             for (int h = 0; h < 2; h++)
-                *(float2 *)(part + ((size_t)warp * ROWS + m * 16 + h * 8 + g) * PITCH + c * 8 + 2 * t4) = make_float2(sum[m][c][2 * h], sum[m][c][2 * h + 1]);
-    __syncthreads();
+                *(float2 *)(part + ((size_t)warp * tile::ROWS + m * 16 + h * 8 + g) * tile::PITCH + c * 8 + 2 * t4) = make_float2(sum[m][c][2 * h], sum[m][c][2 * h + 1]);
+}
+
+/* Adds the parts of all warps and finishes the outputs: a thread a row, a unit (with C = 1 half of one) and a pair. */
+template <int MT, int C> DEV void finish_parts(const gpu_linear &p, const float *part, int tid, int row0, int rows, int group0) {
+    typedef skinny_tile<MT, C> tile;
     constexpr int UNITS = C == 1 ? 1 : C / 2;
-    for (int i = tid; i < ROWS * UNITS * 4; i += WARPS * 32) {
+    for (int i = tid; i < tile::ROWS * UNITS * 4; i += WARPS * 32) {
         const int t = i & 3, u = (i >> 2) % UNITS, r = (i >> 2) / UNITS;
         if (r >= rows) continue;
         float2 a = make_float2(0, 0), b = make_float2(0, 0);
 #pragma unroll
         for (int w = 0; w < WARPS; w++) {
-            const float *from = part + ((size_t)w * ROWS + r) * PITCH + u * 16 + 2 * t;
+            const float *from = part + ((size_t)w * tile::ROWS + r) * tile::PITCH + u * 16 + 2 * t;
             float2 v = *(const float2 *)from;
             a.x += v.x, a.y += v.y;
             if (C > 1) {
@@ -180,6 +162,56 @@ template <int MT, int C> DEV void skinny(const gpu_linear &p) {
         if (C > 1) epilogue_unit(p.epilogue, row0 + r, group0 / 2 + u, t, a.x, a.y, b.x, b.y);
         else epilogue_plain(p.epilogue, row0 + r, row_of(p.epilogue.to, row0 + r), group0 * 8 + 2 * t, a.x, a.y);
     }
+}
+
+template <int MT, int C> DEV void skinny(const gpu_linear &p) {
+    constexpr int ROWS = skinny_tile<MT, C>::ROWS, STAGE = skinny_tile<MT, C>::STAGE;
+    extern __shared__ __align__(1024) char memory[];
+    const u32 ring = shared_address(memory);
+    const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, blocks = p.weights.blocks, stages = p.stages;
+    const int chunks = (blocks + CHUNK_BLOCKS - 1) / CHUNK_BLOCKS, row0 = blockIdx.y * ROWS, group0 = blockIdx.x * C;
+    float *norm = (float *)(memory + stages * STAGE);
+
+    for (int s = 0; s < stages; s++) {
+        if (s < chunks) load_weights<MT, C>(p, ring + s * STAGE, tid, blocks, group0, s);
+        copy_commit();
+    }
+    start_next();
+    load_norm(p, norm, tid);
+    wait_before();
+    const int rows = *p.count - row0;
+    if (rows <= 0) {
+        copy_wait<0>();
+        return;
+    }
+    for (int s = 0; s < stages; s++) {
+        if (s < chunks) load_x<MT, C>(p, ring + s * STAGE, tid, row0, rows, s);
+        copy_commit();
+    }
+    if (p.norm != GPU_NORM_NONE) {
+        copy_wait<0>();
+        __syncthreads();
+        for (int r = warp; r < ROWS && r < rows; r += WARPS) norm_row<ROWS, STAGE>(p, memory, norm, r, lane);
+    }
+
+    float sum[MT][C][4] = {};
+    for (int chunk = 0, stage = 0; chunk < chunks; chunk++) {
+        copy_wait_but(stages - 1);
+        __syncthreads();
+        if (chunk * CHUNK_BLOCKS + warp < blocks) multiply_chunk<MT, C>(sum, ring + stage * STAGE, warp, lane);
+        if (chunk + stages < chunks) {
+            __syncthreads();
+            load_weights<MT, C>(p, ring + stage * STAGE, tid, blocks, group0, chunk + stages);
+            load_x<MT, C>(p, ring + stage * STAGE, tid, row0, rows, chunk + stages);
+        }
+        copy_commit();
+        if (++stage == stages) stage = 0;
+    }
+    copy_wait<0>();
+    __syncthreads();
+    store_parts<MT, C>((float *)memory, sum, warp, lane);
+    __syncthreads();
+    finish_parts<MT, C>(p, (const float *)memory, tid, row0, rows, group0);
 }
 
 KERNEL(256) skinny_16_8(const __grid_constant__ gpu_linear p) { skinny<1, 1>(p); }
