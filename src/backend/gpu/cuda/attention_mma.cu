@@ -12,112 +12,148 @@
 
 enum { HEAD = 72, PITCH = HEAD * 2, IMAGE_KEYS = 256, QUERIES = 128 };
 
-KERNEL(256) attention_image(const __grid_constant__ gpu_image_attention p) {
-    extern __shared__ __align__(1024) char image_memory[];
-    const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, g = lane >> 2, t = lane & 3;
-    const int head = blockIdx.y, image = blockIdx.x >> 1, first = (blockIdx.x & 1) * QUERIES, width = p.heads * HEAD;
-    const u32 k_at = shared_address(image_memory), v_at = k_at + IMAGE_KEYS * PITCH, q_at = v_at + IMAGE_KEYS * PITCH;
-    start_next();
-    wait_before();
-    if (image * IMAGE_KEYS >= *p.count) return;
-    const u16 *qkv = (const u16 *)p.qkv + (size_t)image * IMAGE_KEYS * p.stride + head * HEAD;
+/* Shared memory: K and V of the head, then the block's queries. */
+typedef struct image_memory {
+    u32 k, v, q;
+} image_memory;
 
-    auto load = [&](u32 to, int part, int row, int rows) {
-        for (int i = tid; i < rows * 9; i += 256) {
-            const int r = i / 9, c = i - r * 9;
-            copy16(to + r * PITCH + c * 16, qkv + (size_t)(row + r) * p.stride + part * p.next + c * 8, 1);
-        }
-    };
-    load(q_at, 0, first, QUERIES);
-    load(k_at, 1, 0, 128);
-    copy_commit();
-    load(v_at, 2, 0, 128);
-    copy_commit();
-    load(k_at + 128 * PITCH, 1, 128, 128);
-    copy_commit();
-    load(v_at + 128 * PITCH, 2, 128, 128);
-    copy_commit();
-
-    float out[9][4] = {}, top[2] = {-INFINITY, -INFINITY}, total[2] = {0, 0};
-    u32 q[4][4], q8[2];
-    const float scale = p.scale * 1.4426950408889634f;
-#pragma unroll 1
-    for (int tile = 0; tile < IMAGE_KEYS / KEYS; tile++) {
-        if (tile == 0) copy_wait<3>();
-        if (tile == 2) copy_wait<1>();
-        if (tile == 0 || tile == 2) __syncthreads();
-        if (tile == 0) {
-            const u32 at = q_at + (warp * 16 + (lane & 15)) * PITCH;
-#pragma unroll
-            for (int s = 0; s < 4; s++) load_matrix4(q[s], at + s * 32 + (lane >> 4) * 16);
-            load_matrix2(q8, at + 128);
-        }
-        float score[8][4] = {};
-        const u32 k = k_at + tile * KEYS * PITCH, v = v_at + tile * KEYS * PITCH;
-#pragma unroll
-        for (int n = 0; n < 8; n++) {      /* 8 keys: k 0 … 31, 32 … 63, 64 … 71 */
-            u32 b[4], c[4], d[2];
-            const u32 at = k + (n * 8 + (lane & 7)) * PITCH + (lane >> 3) * 16;
-            load_matrix4(b, at);
-            load_matrix4(c, at + 64);
-            load_matrix2(d, k + (n * 8 + (lane & 7)) * PITCH + 128);
-            mma16(score[n], q[0], b[0], b[1]);
-            mma16(score[n], q[1], b[2], b[3]);
-            mma16(score[n], q[2], c[0], c[1]);
-            mma16(score[n], q[3], c[2], c[3]);
-            mma8(score[n], q8, d[0]);
-        }
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            float m = top[h];
-#pragma unroll
-            for (int n = 0; n < 8; n++) m = fmaxf(m, fmaxf(score[n][2 * h], score[n][2 * h + 1]) * scale);
-            m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 1));
-            m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 2));
-            const float shrink = exp2_fast(top[h] - m);
-            float sum = 0;
-#pragma unroll
-            for (int n = 0; n < 8; n++)
-#pragma unroll
-                for (int i = 0; i < 2; i++) {
-                    score[n][2 * h + i] = exp2_fast(score[n][2 * h + i] * scale - m);
-                    sum += score[n][2 * h + i];
-                }
-            total[h] = total[h] * shrink + sum;
-            top[h] = m;
-#pragma unroll
-            for (int n = 0; n < 9; n++) out[n][2 * h] *= shrink, out[n][2 * h + 1] *= shrink;
-        }
-        if (tile == 0) copy_wait<2>();
-        if (tile == 2) copy_wait<0>();
-        if (tile == 0 || tile == 2) __syncthreads();
-#pragma unroll
-        for (int s = 0; s < KEYS / 16; s++) {
-            const u32 a[4] = {pack_bf16(score[2 * s][0], score[2 * s][1]), pack_bf16(score[2 * s][2], score[2 * s][3]),
-                              pack_bf16(score[2 * s + 1][0], score[2 * s + 1][1]), pack_bf16(score[2 * s + 1][2], score[2 * s + 1][3])};
-            const u32 at = v + (s * 16 + (lane & 15)) * PITCH + (lane >> 4) * 16;
-#pragma unroll
-            for (int n = 0; n < 8; n += 2) {
-                u32 b[4];
-                load_transposed4(b, at + n * 16);
-                mma16(out[n], a, b[0], b[1]);
-                mma16(out[n + 1], a, b[2], b[3]);
-            }
-            u32 b[2];
-            load_transposed2(b, v + (s * 16 + (lane & 15)) * PITCH + 128);
-            mma16(out[8], a, b[0], b[1]);
-        }
+/* Rows row … of one part (0 q, 1 k, 2 v) of the head's qkv. */
+DEV void load_rows(const gpu_image_attention &p, const u16 *qkv, int tid, u32 to, int part, int row, int rows) {
+    for (int i = tid; i < rows * 9; i += 256) {
+        const int r = i / 9, c = i - r * 9;
+        copy16(to + r * PITCH + c * 16, qkv + (size_t)(row + r) * p.stride + part * p.next + c * 8, 1);
     }
+}
+
+/* Four groups of copies: queries and the first half of K, the first half of V, the second of K, the second of V. */
+DEV void load_head(const gpu_image_attention &p, const u16 *qkv, int tid, const image_memory &m, int first) {
+    load_rows(p, qkv, tid, m.q, 0, first, QUERIES);
+    load_rows(p, qkv, tid, m.k, 1, 0, 128);
+    copy_commit();
+    load_rows(p, qkv, tid, m.v, 2, 0, 128);
+    copy_commit();
+    load_rows(p, qkv, tid, m.k + 128 * PITCH, 1, 128, 128);
+    copy_commit();
+    load_rows(p, qkv, tid, m.v + 128 * PITCH, 2, 128, 128);
+    copy_commit();
+}
+
+/* A warp's 16 queries: dims 0 … 63 and 64 … 71. */
+typedef struct image_queries {
+    u32 whole[4][4], rest[2];
+} image_queries;
+
+DEV void load_queries(image_queries &q, u32 q_at, int warp, int lane) {
+    const u32 at = q_at + (warp * 16 + (lane & 15)) * PITCH;
+#pragma unroll
+    for (int s = 0; s < 4; s++) load_matrix4(q.whole[s], at + s * 32 + (lane >> 4) * 16);
+    load_matrix2(q.rest, at + 128);
+}
+
+/* score = q·Kᵀ over the 64 keys at k. */
+DEV void multiply_keys(float (&score)[8][4], const image_queries &q, u32 k, int lane) {
+#pragma unroll
+    for (int n = 0; n < 8; n++) {          /* 8 keys: dims 0 … 31, 32 … 63, 64 … 71                           */
+        u32 b[4], c[4], d[2];
+        const u32 at = k + (n * 8 + (lane & 7)) * PITCH + (lane >> 3) * 16;
+        load_matrix4(b, at);
+        load_matrix4(c, at + 64);
+        load_matrix2(d, k + (n * 8 + (lane & 7)) * PITCH + 128);
+        mma16(score[n], q.whole[0], b[0], b[1]);
+        mma16(score[n], q.whole[1], b[2], b[3]);
+        mma16(score[n], q.whole[2], c[0], c[1]);
+        mma16(score[n], q.whole[3], c[2], c[3]);
+        mma8(score[n], q.rest, d[0]);
+    }
+}
+
+/* Scores into weights relative to the rows' new maxima; what was summed before shrinks. */
+DEV void soften_scores(float (&score)[8][4], float (&out)[9][4], float (&top)[2], float (&total)[2], float scale) {
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float m = top[h];
+#pragma unroll
+        for (int n = 0; n < 8; n++) m = fmaxf(m, fmaxf(score[n][2 * h], score[n][2 * h + 1]) * scale);
+        m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 1));
+        m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 2));
+        const float shrink = exp2_fast(top[h] - m);
+        float sum = 0;
+#pragma unroll
+        for (int n = 0; n < 8; n++)
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                score[n][2 * h + i] = exp2_fast(score[n][2 * h + i] * scale - m);
+                sum += score[n][2 * h + i];
+            }
+        total[h] = total[h] * shrink + sum;
+        top[h] = m;
+#pragma unroll
+        for (int n = 0; n < 9; n++) out[n][2 * h] *= shrink, out[n][2 * h + 1] *= shrink;
+    }
+}
+
+/* out += weights·V over the 64 keys at v. */
+DEV void add_values(float (&out)[9][4], const float (&score)[8][4], u32 v, int lane) {
+#pragma unroll
+    for (int s = 0; s < KEYS / 16; s++) {
+        const u32 a[4] = {pack_bf16(score[2 * s][0], score[2 * s][1]), pack_bf16(score[2 * s][2], score[2 * s][3]),
+                          pack_bf16(score[2 * s + 1][0], score[2 * s + 1][1]), pack_bf16(score[2 * s + 1][2], score[2 * s + 1][3])};
+        const u32 at = v + (s * 16 + (lane & 15)) * PITCH + (lane >> 4) * 16;
+#pragma unroll
+        for (int n = 0; n < 8; n += 2) {
+            u32 b[4];
+            load_transposed4(b, at + n * 16);
+            mma16(out[n], a, b[0], b[1]);
+            mma16(out[n + 1], a, b[2], b[3]);
+        }
+        u32 b[2];
+        load_transposed2(b, v + (s * 16 + (lane & 15)) * PITCH + 128);
+        mma16(out[8], a, b[0], b[1]);
+    }
+}
+
+/* Rows g and g + 8 of the warp, from `to` on: the sums over the row's sum of weights. */
+DEV void store_rows(u16 *to, const float (&out)[9][4], const float (&total)[2], int width) {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         float sum = total[h];
         sum += __shfl_xor_sync(0xffffffffu, sum, 1);
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
         const float factor = 1 / sum;
-        u16 *to = (u16 *)p.out + ((size_t)image * IMAGE_KEYS + first + warp * 16 + h * 8 + g) * width + head * HEAD + 2 * t;
 #pragma unroll
-        for (int n = 0; n < 9; n++) *(u32 *)(to + n * 8) = pack_bf16(out[n][2 * h] * factor, out[n][2 * h + 1] * factor);
+        for (int n = 0; n < 9; n++) *(u32 *)(to + (size_t)h * 8 * width + n * 8) = pack_bf16(out[n][2 * h] * factor, out[n][2 * h + 1] * factor);
     }
+}
+
+KERNEL(256) attention_image(const __grid_constant__ gpu_image_attention p) {
+    extern __shared__ __align__(1024) char image_tiles[];
+    const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, g = lane >> 2, t = lane & 3;
+    const int head = blockIdx.y, image = blockIdx.x >> 1, first = (blockIdx.x & 1) * QUERIES, width = p.heads * HEAD;
+    const u32 k_at = shared_address(image_tiles), v_at = k_at + IMAGE_KEYS * PITCH, q_at = v_at + IMAGE_KEYS * PITCH;
+    start_next();
+    wait_before();
+    if (image * IMAGE_KEYS >= *p.count) return;
+    load_head(p, (const u16 *)p.qkv + (size_t)image * IMAGE_KEYS * p.stride + head * HEAD, tid, {k_at, v_at, q_at}, first);
+
+    float out[9][4] = {}, top[2] = {-INFINITY, -INFINITY}, total[2] = {0, 0};
+    image_queries q;
+    const float scale = p.scale * 1.4426950408889634f;
+#pragma unroll 1
+    for (int tile = 0; tile < IMAGE_KEYS / KEYS; tile++) {
+        if (tile == 0) copy_wait<3>();
+        if (tile == 2) copy_wait<1>();
+        if (tile == 0 || tile == 2) __syncthreads();           /* a half of K has arrived                     */
+        if (tile == 0) load_queries(q, q_at, warp, lane);
+        float score[8][4] = {};
+        multiply_keys(score, q, k_at + tile * KEYS * PITCH, lane);
+        soften_scores(score, out, top, total, scale);
+        if (tile == 0) copy_wait<2>();
+        if (tile == 2) copy_wait<0>();
+        if (tile == 0 || tile == 2) __syncthreads();           /* a half of V has arrived                     */
+        add_values(out, score, v_at + tile * KEYS * PITCH, lane);
+    }
+    u16 *to = (u16 *)p.out + ((size_t)image * IMAGE_KEYS + first + warp * 16 + g) * width + head * HEAD + 2 * t;
+    store_rows(to, out, total, width);
 }
 
 /* ---- over the cache --------------------------------------------------------------------------------------- */

@@ -52,17 +52,8 @@ template <int F32> DEV group load_group(const gpu_weights &w, int column, int at
     return v;
 }
 
-template <int F32> DEV void velocity(const gpu_linear &p) {
-    constexpr int COLUMNS = F32 ? 8 : 16, QUARTERS = COLUMNS / 4;    /* a quarter: 4 rows and 8 columns, one for each lane */
-    __shared__ __align__(16) float squares[ROWS][WARPS], parts[WARPS][QUARTERS][32];
-    const gpu_epilogue &e = p.epilogue;
-    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3, k = p.weights.k;
-    const int column = blockIdx.x * COLUMNS + g, row0 = blockIdx.y * ROWS, rows = *p.count, first = warp * GROUP_K + t * 8;
-
-    group weights[GROUPS];
-    float scale[GROUPS][8], shift[GROUPS][8];
-#pragma unroll
-    for (int i = 0; i < GROUPS; i++) weights[i] = load_group<F32>(p.weights, column, first + i * WARPS * GROUP_K);
+/* What a thread multiplies x with: 8 neighbouring k of each of its groups. `first`: the first k of the first group. */
+DEV void load_norm(const gpu_linear &p, float (&scale)[GROUPS][8], float (&shift)[GROUPS][8], int first, int k) {
 #pragma unroll
     for (int i = 0; i < GROUPS; i++)
 #pragma unroll
@@ -74,6 +65,66 @@ template <int F32> DEV void velocity(const gpu_linear &p) {
             scale[i][j] = 1 + w.x, scale[i][j + 1] = 1 + w.y, scale[i][j + 2] = 1 + w.z, scale[i][j + 3] = 1 + w.w;
             shift[i][j] = b.x, shift[i][j + 1] = b.y, shift[i][j + 2] = b.z, shift[i][j + 3] = b.w;
         }
+}
+
+/* x = v·scale in fp32; returns the thread's part of the mean square of its row, over its four lanes. */
+DEV float scale_row(float (&x)[GROUPS][8], const uint4 (&v)[GROUPS], const float (&scale)[GROUPS][8], float share) {
+    float even = 0, odd = 0;
+#pragma unroll
+    for (int i = 0; i < GROUPS; i++) {
+        const u32 w[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const float a = low_of(w[j]), b = high_of(w[j]);
+            even = fmaf(a, a, even), odd = fmaf(b, b, odd);
+            x[i][2 * j] = a * scale[i][2 * j], x[i][2 * j + 1] = b * scale[i][2 * j + 1];
+        }
+    }
+    even = (even + odd) * share;
+    even += __shfl_xor_sync(0xffffffffu, even, 1);
+    even += __shfl_xor_sync(0xffffffffu, even, 2);
+    return even;
+}
+
+/* The mean square of a row: the parts of all warps. */
+DEV float add_squares(const float (&parts)[WARPS]) {
+    const float4 s0 = *(const float4 *)&parts[0], s1 = *(const float4 *)&parts[4];
+    return ((s0.x + s0.y) + (s0.z + s0.w)) + ((s1.x + s1.y) + (s1.z + s1.w));
+}
+
+/* The warp's sums over its groups: sum[s] of steps s, third[s] of the third parts of fp32 weights. */
+template <int F32>
+DEV void multiply(float (&sum)[2][4], float (&third)[2][4], const group (&weights)[GROUPS], const float (&x)[GROUPS][8], const float (&shift)[GROUPS][8], float factor) {
+#pragma unroll
+    for (int i = 0; i < GROUPS; i++)
+#pragma unroll
+        for (int s = 0; s < 2; s++) {
+            u32 h[2];
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                const int at = 4 * s + 2 * j;
+                h[j] = pack_bf16(fmaf(x[i][at], factor, shift[i][at]), fmaf(x[i][at + 1], factor, shift[i][at + 1]));
+            }
+            const group &w = weights[i];
+            const u32 both[4] = {w.upper[s][0], w.lower[s][0], w.upper[s][1], w.lower[s][1]};
+            const u32 rest[4] = {w.rest[s][0], 0, w.rest[s][1], 0};
+            mma16(sum[s], both, h[0], h[1]);
+            if (F32) mma16(third[s], rest, h[0], h[1]);
+        }
+}
+
+template <int F32> DEV void velocity(const gpu_linear &p) {
+    constexpr int COLUMNS = F32 ? 8 : 16, QUARTERS = COLUMNS / 4;    /* a quarter: 4 rows and 8 columns, one for each lane */
+    __shared__ __align__(16) float squares[ROWS][WARPS], parts[WARPS][QUARTERS][32];
+    const gpu_epilogue &e = p.epilogue;
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3, k = p.weights.k;
+    const int column = blockIdx.x * COLUMNS + g, row0 = blockIdx.y * ROWS, rows = *p.count, first = warp * GROUP_K + t * 8;
+
+    group weights[GROUPS];
+    float scale[GROUPS][8], shift[GROUPS][8];
+#pragma unroll
+    for (int i = 0; i < GROUPS; i++) weights[i] = load_group<F32>(p.weights, column, first + i * WARPS * GROUP_K);
+    load_norm(p, scale, shift, first, k);
     /* The quarter of warp q: rows 2t + q % 2, columns 8·(q / 2) + g. */
     const int r = row0 + 2 * t + (warp & 1), o = column + 8 * (warp >> 1), mine = warp < QUARTERS && r < rows && o < e.n;
     float *x_t = e.x_t + (size_t)r * e.n + o, *out = (float *)e.out + (size_t)r * e.n + o;
@@ -92,46 +143,15 @@ template <int F32> DEV void velocity(const gpu_linear &p) {
     for (int i = 0; i < GROUPS; i++)
         v[i] = there && first + i * WARPS * GROUP_K < k ? __ldcg(from + i * WARPS * GROUP_K / 8) : make_uint4(0, 0, 0, 0);
     const float before = mine ? __ldcg(x_t) : 0;
-    start_next();                          /* what it fetches comes behind what this kernel waits for */
+    start_next();                          /* after this kernel's own loads: they are needed first            */
     if (row0 >= rows) return;
 
-    float x[GROUPS][8], even = 0, odd = 0;
-#pragma unroll
-    for (int i = 0; i < GROUPS; i++) {
-        const u32 w[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-            const float a = low_of(w[j]), b = high_of(w[j]);
-            even = fmaf(a, a, even), odd = fmaf(b, b, odd);
-            x[i][2 * j] = a * scale[i][2 * j], x[i][2 * j + 1] = b * scale[i][2 * j + 1];
-        }
-    }
-    even = (even + odd) * share;
-    even += __shfl_xor_sync(0xffffffffu, even, 1);
-    even += __shfl_xor_sync(0xffffffffu, even, 2);
-    if (!t) squares[g][warp] = even;
+    float x[GROUPS][8], sum[2][4] = {}, third[2][4] = {};
+    const float square = scale_row(x, v, scale, share);
+    if (!t) squares[g][warp] = square;
     __syncthreads();
-    const float4 s0 = *(const float4 *)&squares[g][0], s1 = *(const float4 *)&squares[g][4];
-    const float mean = ((s0.x + s0.y) + (s0.z + s0.w)) + ((s1.x + s1.y) + (s1.z + s1.w));
-    const float factor = p.norm == GPU_NORM_NONE ? 1 : rsqrtf(mean + p.eps);
-
-    float sum[2][4] = {}, third[2][4] = {};
-#pragma unroll
-    for (int i = 0; i < GROUPS; i++)
-#pragma unroll
-        for (int s = 0; s < 2; s++) {
-            u32 h[2];
-#pragma unroll
-            for (int j = 0; j < 2; j++) {
-                const int at = 4 * s + 2 * j;
-                h[j] = pack_bf16(fmaf(x[i][at], factor, shift[i][at]), fmaf(x[i][at + 1], factor, shift[i][at + 1]));
-            }
-            const group &w = weights[i];
-            const u32 both[4] = {w.upper[s][0], w.lower[s][0], w.upper[s][1], w.lower[s][1]};
-            const u32 rest[4] = {w.rest[s][0], 0, w.rest[s][1], 0};
-            mma16(sum[s], both, h[0], h[1]);
-            if (F32) mma16(third[s], rest, h[0], h[1]);
-        }
+    const float factor = p.norm == GPU_NORM_NONE ? 1 : rsqrtf(add_squares(squares[g]) + p.eps);
+    multiply<F32>(sum, third, weights, x, shift, factor);
 #pragma unroll
     for (int i = 0; i < 4; i++) sum[0][i] += sum[1][i];
 #pragma unroll
