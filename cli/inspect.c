@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "cli.h"
 #include "head.h"
 #include "table.h"
@@ -122,8 +123,10 @@ static int inspect_run(const void *values, char **positional, int count) {
     char cache[HOME_PATH];
     options.tokenizer_cache = tokenizer_cache(cache);
     if (openpi_inspect(model.checkpoint, &options, &text, &error) != OPENPI_OK) return library_error(&verb_inspect, &error);
-    json_error_t where;
-    json_t *root = json_loads(text, 0, &where);
+    json_t *root;
+    openpi_status status = json_parse(text, strlen(text), "what openpi_inspect tells", &root, &error);
+    openpi_free(text);
+    if (status != OPENPI_OK) return library_error(&verb_inspect, &error);
     if (v->json) {
         json_t *head = head_json("inspect");
         json_object_update(head, root);
@@ -134,7 +137,6 @@ static int inspect_run(const void *values, char **positional, int count) {
         put_object(root, 0);
     }
     json_decref(root);
-    openpi_free(text);
     return END_FINE;
 }
 

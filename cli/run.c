@@ -8,11 +8,12 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "draw/plot.h"
 #include "head.h"
+#include "json_file.h"
 #include "measure/bench.h"
 #include "npy.h"
 #include "output.h"
-#include "draw/plot.h"
 #include "progress.h"
 #include "table.h"
 
@@ -84,15 +85,10 @@ static int read_picture(job *j, const char *text) {
 }
 
 static int read_state_json(job *j, const char *path) {
-    char *bytes;
-    size_t count;
-    json_error_t where;
-    int end = file_load(&verb_run, path, &bytes, &count);
+    json_t *root;
+    int end = json_load_input(&verb_run, path, &root);
     if (end != END_FINE) return end;
-    json_t *root = json_loadb(bytes, count, JSON_REJECT_DUPLICATES, &where);
-    free(bytes);
     path = input_name(path);
-    if (!root) return input_error(&verb_run, "%s: line %d is not JSON: %s", path, where.line, where.text);
     json_t *list = json_is_object(root) ? json_object_get(root, "state") : root;
     if (!json_is_array(list)) {
         json_decref(root);

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "output.h"
 
 /* ---- the words ------------------------------------------------------------------------------------ */
 
@@ -117,37 +116,4 @@ json_t *subject_json(const subject *s, const char *kind) {
     json_object_update(head, rest);
     json_decref(rest);
     return head;
-}
-
-/* ---- files ---------------------------------------------------------------------------------------- */
-
-int json_save(const verb *verb, const char *path, json_t *root) {
-    char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(7)) : NULL;
-    json_decref(root);
-    if (!text) return input_error(verb, "%s: cannot be written: out of memory", path);
-    fprintf(output_file(path), "%s\n", text);
-    free(text);
-    return END_FINE;
-}
-
-int json_open(const verb *verb, const char *path, const char *kind, json_t **root) {
-    char *bytes;
-    size_t count;
-    json_error_t where;
-    int end = file_load(verb, path, &bytes, &count);
-    if (end != END_FINE) return end;
-    *root = json_loadb(bytes, count, JSON_REJECT_DUPLICATES, &where);
-    free(bytes);
-    path = input_name(path);
-    if (!*root) return input_error(verb, "%s: line %d is not JSON: %s", path, where.line, where.text);
-    const char *is = json_string_value(json_object_get(*root, "kind"));
-    long long format = json_integer_value(json_object_get(*root, "format"));
-    if (!is || (kind && strcmp(is, kind)))
-        end = input_error(verb, "%s: its kind is %s, expected %s", path, is ? is : "missing",
-                          kind ? kind : "a file that openpi wrote");
-    else if (format != HEAD_FORMAT) end = input_error(verb, "%s: its format is %lld, expected %d", path, format, HEAD_FORMAT);
-    if (end == END_FINE) return END_FINE;
-    json_decref(*root);
-    *root = NULL;
-    return end;
 }

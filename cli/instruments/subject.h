@@ -9,6 +9,7 @@
 
 #include "cli.h"
 #include "head.h"
+#include "json_file.h"
 #include "measure/bench.h"
 #include "progress.h"
 
@@ -68,9 +69,5 @@ void subject_close(subject *subject);
 void subject_print(const subject *subject);
 /* {"kind", "format": 1, "version", "model", "machine", "workload", "ready_ms"} of an opened subject. */
 json_t *subject_json(const subject *subject, const char *kind);
-/* Writes `root` into an output that is open (output.h), and gives it up. */
-int json_save(const verb *verb, const char *path, json_t *root);
-/* Reads a file that json_save wrote, "-" standard input. `kind`: what its "kind" must be, NULL: any. */
-int json_open(const verb *verb, const char *path, const char *kind, json_t **root);
 
 #endif

@@ -1,5 +1,5 @@
 /* Reads a trace back, event by event: the file is never in memory as a whole, so that some hundred megabytes of a profiler
- * are read as they come. The top level is scanned here, one value at a time goes through jansson. */
+ * are read as they come. The top level is scanned here; one value at a time is parsed (base/json.h). */
 #include "trace.h"
 
 #include <ctype.h>
@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "gz.h"
 
 enum { VALUE_MOST = 64 << 20 }; /* bytes of one event or other member                          */
@@ -16,7 +17,8 @@ typedef struct reader {
     const char *path;
     gz *file;
     int next; /* the byte not yet taken, -1: the end                                   */
-    int line;
+    size_t line, column; /* of `next`                                                            */
+    size_t first_line, first_column; /* of the value that was read last                           */
     char *text; /* of the value that was read last, NUL at its end                       */
     size_t count, capacity;
     trace_file *out;
@@ -27,7 +29,11 @@ typedef struct reader {
 /* ---- scanning ------------------------------------------------------------------------------------- */
 
 static void advance(reader *r) {
-    if (r->next == '\n') r->line++;
+    r->column++;
+    if (r->next == '\n') {
+        r->line++;
+        r->column = 1;
+    }
     r->next = gz_next(r->file);
 }
 
@@ -40,7 +46,7 @@ static int bad(reader *r, const char *what) {
     if (r->end != END_FINE) return 0;
     int code = gz_close(r->file);
     r->file = NULL;
-    const char *sentence = r->next < 0 ? "%s: ends in line %d, expected %s" : "%s: line %d is no JSON, expected %s";
+    const char *sentence = r->next < 0 ? "%s: ends in line %zu, expected %s" : "%s: line %zu is no JSON, expected %s";
     r->end = code != END_FINE ? code : input_error(r->verb, sentence, r->path, r->line, what);
     return 0;
 }
@@ -50,7 +56,7 @@ static int keep(reader *r) {
         size_t capacity = r->capacity ? r->capacity * 2 : 4096;
         char *text = capacity <= VALUE_MOST ? realloc(r->text, capacity) : NULL;
         if (!text) {
-            r->end = input_error(r->verb, "%s: line %d: a value of more than %zu bytes, expected a trace of smaller events",
+            r->end = input_error(r->verb, "%s: line %zu: a value of more than %zu bytes, expected a trace of smaller events",
                                  r->path, r->line, r->capacity);
             return 0;
         }
@@ -73,9 +79,13 @@ static int keep_string(reader *r) {
 /* One value's text, however deep, into r->text. */
 static int keep_value(reader *r) {
     int depth = 0;
+    skip_space(r);
     r->count = 0;
+    r->first_line = r->line;
+    r->first_column = r->column;
     do {
-        skip_space(r);
+        while (r->next >= 0 && isspace(r->next))
+            if (!keep(r)) return 0;
         if (r->next < 0) return bad(r, "the rest of a value");
         if (r->next == '"') {
             if (!keep_string(r)) return 0;
@@ -95,9 +105,11 @@ static int keep_value(reader *r) {
 }
 
 static json_t *parse(reader *r) {
-    json_error_t where;
-    json_t *value = keep_value(r) ? json_loadb(r->text, r->count, JSON_DECODE_ANY, &where) : NULL;
-    if (!value && r->end == END_FINE) r->end = input_error(r->verb, "%s: line %d is no JSON: %s", r->path, r->line, where.text);
+    openpi_error error = OPENPI_ERROR_INIT;
+    json_t *value = NULL;
+    if (!keep_value(r)) return NULL;
+    const json_rules rules = {.any_value = 1, .repeated_keys = 1, .line = r->first_line, .column = r->first_column};
+    if (json_parse_by(r->text, r->count, r->path, &rules, &value, &error) != OPENPI_OK) r->end = library_error(r->verb, &error);
     return value;
 }
 
@@ -145,7 +157,7 @@ static int take_event(reader *r, const json_t *event) {
     while (c < CATEGORIES && strcmp(categories[c].category, category)) c++;
     if (c == CATEGORIES) return 1;
     if (!json_is_string(name) || !json_is_number(start) || !json_is_number(dur) || json_number_value(dur) < 0) {
-        r->end = input_error(r->verb, "%s: line %d: a complete event of category %s needs a name, a ts and a dur of at least 0",
+        r->end = input_error(r->verb, "%s: line %zu: a complete event of category %s needs a name, a ts and a dur of at least 0",
                              r->path, r->line, category);
         return 0;
     }
@@ -247,7 +259,7 @@ int trace_read(const verb *verb, const char *path, trace_file *out) {
     openpi_error error = OPENPI_ERROR_INIT;
     *out = (trace_file){.breakdown = breakdown_create()};
     if (!out->breakdown) return input_error(verb, "%s: out of memory", path);
-    reader r = {.verb = verb, .path = input_name(path), .file = gz_open(verb, path), .line = 1, .next = ' ', .out = out};
+    reader r = {.verb = verb, .path = input_name(path), .file = gz_open(verb, path), .next = ' ', .line = 1, .out = out};
     if (!r.file) return END_USAGE;
     read_all(&r);
     free(r.text);

@@ -25,6 +25,7 @@ typedef struct reader {
     char *scratch;               /* a string or number being decoded */
     size_t capacity;
     const char *why;             /* the first fault; NULL with a failure: no memory */
+    const json_rules *rules;
 } reader;
 
 static json_t *read_value(reader *r);
@@ -85,7 +86,7 @@ static size_t put_utf8(char *out, long code) {
 static size_t read_unicode(reader *r, char *out) {
     long code = read_hex(r);
     if (code < 0) return fail(r, "invalid escape"), 0;
-    if (!code) return fail(r, "\\u0000 is not allowed"), 0;
+    if (!code && !r->rules->nul) return fail(r, "\\u0000 is not allowed"), 0;
     if (code >= 0xd800 && code <= 0xdbff) {
         if (r->bytes - r->at < 6 || r->text[r->at] != '\\' || r->text[r->at + 1] != 'u')
             return fail(r, "invalid Unicode surrogate"), 0;
@@ -233,7 +234,9 @@ static int read_member(reader *r, json_t *object) {
     if (skip_space(r) != '"')
         return fail(r, peek(r) < 0 ? "premature end of input" : "a string or '}' is expected"), 0;
     if (!read_string(r, &length)) return 0;
-    if (json_object_get(object, r->scratch)) return fail(r, "duplicate object key"), 0;
+    if (strlen(r->scratch) != length) return fail(r, "\\u0000 is not allowed in a key"), 0;
+    if (!r->rules->repeated_keys && json_object_get(object, r->scratch))
+        return fail(r, "duplicate object key"), 0;
     char *key = malloc(length + 1);
     if (!key) return 0;
     memcpy(key, r->scratch, length + 1);
@@ -272,12 +275,22 @@ static json_t *read_value(reader *r) {
     return read_word(r);
 }
 
-openpi_status json_parse(const char *text, size_t bytes, const char *name, json_t **value,
-                         openpi_error *error) {
-    reader r = {text, bytes, 0, 0, NULL, 0, NULL};
+/* Line and column of byte `at`. */
+static void place_of(const char *text, size_t at, const json_rules *rules, size_t *line, size_t *column) {
+    *line = rules->line ? rules->line : 1;
+    *column = rules->column ? rules->column : 1;
+    for (size_t i = 0; i < at; i++) {
+        ++*column;
+        if (text[i] == '\n') ++*line, *column = 1;
+    }
+}
+
+openpi_status json_parse_by(const char *text, size_t bytes, const char *name, const json_rules *rules,
+                            json_t **value, openpi_error *error) {
+    reader r = {.text = text, .bytes = bytes, .rules = rules};
     json_t *root = NULL;
     int c = skip_space(&r);
-    if (c == '{' || c == '[') root = read_value(&r);
+    if (c == '{' || c == '[' || (rules->any_value && c >= 0)) root = read_value(&r);
     else fail(&r, c < 0 ? "the text is empty" : "'[' or '{' is expected");
     if (root && skip_space(&r) >= 0) {
         json_decref(root);
@@ -289,9 +302,13 @@ openpi_status json_parse(const char *text, size_t bytes, const char *name, json_
         return OPENPI_OK;
     }
     if (!r.why) return report_no_memory(error, bytes, name);
-    size_t line = 1, start = 0, end = r.at < bytes ? r.at : bytes;
-    for (size_t i = 0; i < end; i++)
-        if (text[i] == '\n') line++, start = i + 1;
+    size_t line, column;
+    place_of(text, r.at < bytes ? r.at : bytes, rules, &line, &column);
     return report(error, OPENPI_BAD_FILE, "%s: not valid JSON: %s (line %zu, column %zu)", name, r.why, line,
-                  end - start + 1);
+                  column);
+}
+
+openpi_status json_parse(const char *text, size_t bytes, const char *name, json_t **value,
+                         openpi_error *error) {
+    return json_parse_by(text, bytes, name, &(json_rules){0}, value, error);
 }

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "base/report.h"
 #include "measure/verify_case.h"
 #include "policy/image.h"
@@ -27,17 +28,15 @@ static openpi_status folder_of(verify_case *c, const char *path, char **folder, 
 
 static void close_json(void *thing) { json_decref(thing); }
 
-/* The rows of one section (key NULL: of the file), an array of objects that is not empty. Texts may hold NUL.
- */
+/* The rows of one section (key NULL: of the file): an array of objects, not empty. Texts may hold NUL. */
 static openpi_status section(verify_case *c, const char *path, const char *key, json_t **rows,
                              openpi_error *error) {
-    json_error_t where;
+    json_t *root;
     char *bytes;
     size_t count;
     TRY(case_manifest(c, path, error));
     TRY(case_read(c, path, &bytes, &count, error));
-    json_t *root = json_loadb(bytes, count, JSON_ALLOW_NUL, &where);
-    if (!root) return report(error, OPENPI_BAD_FILE, "%s: line %d: %s", path, where.line, where.text);
+    TRY(json_parse_by(bytes, count, path, &(json_rules){.nul = 1}, &root, error));
     TRY(case_close_later(c, close_json, root, error));
     *rows = key ? json_object_get(root, key) : root;
     if (!json_is_array(*rows) || !json_array_size(*rows))

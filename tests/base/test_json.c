@@ -1,4 +1,4 @@
-/* base/json_parse.c: the same values as jansson's own parser, which is the reference here; and its refusals. */
+/* base/json_parse.c: the same values as jansson's own parser, which is the reference here, by every rule; and its refusals. */
 #include <locale.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,18 +10,28 @@
 #include "base/json.h"
 #include "policy_golden.h"
 
-static void same_as_jansson(const char *text, size_t bytes, const char *name) {
+static void same_by(const char *text, size_t bytes, const char *name, const json_rules *rules) {
     openpi_error error = OPENPI_ERROR_INIT;
-    json_t *got = NULL, *want = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, NULL);
-    openpi_status status = json_parse(text, bytes, name, &got, &error);
+    size_t flags = (rules->repeated_keys ? 0 : JSON_REJECT_DUPLICATES) | (rules->any_value ? JSON_DECODE_ANY : 0) |
+                   (rules->nul ? JSON_ALLOW_NUL : 0);
+    json_t *got = NULL, *want = json_loadb(text, bytes, flags, NULL);
+    openpi_status status = json_parse_by(text, bytes, name, rules, &got, &error);
     if ((status == OPENPI_OK) != (want != NULL)) fail_msg("%s: %s, jansson says %s", name, error.message, want ? "ok" : "no");
     if (want) {
-        char *a = json_dumps(got, JSON_REAL_PRECISION(17)), *b = json_dumps(want, JSON_REAL_PRECISION(17));
+        const size_t form = JSON_REAL_PRECISION(17) | JSON_ENCODE_ANY;
+        char *a = json_dumps(got, form), *b = json_dumps(want, form);
         assert_string_equal(a, b);                                   /* the order of keys too */
         free(a), free(b);
     }
     json_decref(got);
     json_decref(want);
+}
+
+/* By each rule alone, by none and by all. */
+static void same_as_jansson(const char *text, size_t bytes, const char *name) {
+    static const json_rules rules[] = {{0}, {.any_value = 1}, {.nul = 1}, {.repeated_keys = 1},
+                                       {.any_value = 1, .nul = 1, .repeated_keys = 1}};
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) same_by(text, bytes, name, &rules[i]);
 }
 
 static void agrees_with_jansson(void **state) {
@@ -38,6 +48,8 @@ static void agrees_with_jansson(void **state) {
         "[\"\xf4\x90\x80\x80\"]", "{\"\\u00e9\":{\"b\":[[[]]]},\"c\":\"\"}", "[1]\n\t\r ", "\xef\xbb\xbf[]",
         "[[[[[[[[[[]]]]]]]]]]", "{\"a\":[1,{\"b\":2}],\"c\":{}}", "[}", "{]", "{\"a\":}", "{\"a\"", "{\"a\":1", "[1,", "nan",
         "[NaN]", "[Infinity]", "[-Infinity]", "/**/[]", "['a']",
+        "3 4", "1.5", " \"\\u0000\" ", "{\"\\u0000\":1}", "{\"a\\u0000b\":1}",
+        "{\"a\":1,\"b\":2,\"a\":[3]}", "tru", "-", "\"", "[\"a\\u0000b\"]", "}", "]", ",",
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) same_as_jansson(texts[i], strlen(texts[i]), texts[i]);
     same_as_jansson("[1]\0", 4, "a NUL behind");
@@ -71,6 +83,10 @@ static void sentences(void **state) {
     json_t *value = NULL;
     REFUSES(json_parse("{\n  \"a\": 1,\n  \"b\": tru\n}", 25, "t.json", &value, &error), OPENPI_BAD_FILE,
             "t.json: not valid JSON: a value is expected (line 3, column 8)");
+    REFUSES(json_parse_by("[1,\n x]", 7, "t.json", &(json_rules){.line = 7, .column = 5}, &value, &error), OPENPI_BAD_FILE,
+            "(line 8, column 2)");
+    REFUSES(json_parse_by("[x]", 3, "t.json", &(json_rules){.line = 7, .column = 5}, &value, &error), OPENPI_BAD_FILE,
+            "(line 7, column 6)");
     char deep[400] = "";
     memset(deep, '[', 101);
     memset(deep + 101, ']', 101);

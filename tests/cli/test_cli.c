@@ -99,7 +99,7 @@ static const struct {
     {"run --synthetic tiny --robot none --image base='" TESTS_DIR "/pictures/rgb.png' --prompt x --state absent.json", 2,
      "absent.json: cannot be opened"},
     {"run --synthetic tiny --robot none --image base='" TESTS_DIR "/pictures/rgb.png' --prompt x --state broken.json", 2,
-     "broken.json: line 1 is not JSON"},
+     "broken.json: not valid JSON: "},
     {"run --synthetic tiny --robot none --image base='" TESTS_DIR "/pictures/rgb.png' --prompt x --state words.json", 2,
      "words.json: value 2 is not a number"},
     {"run --synthetic tiny --robot none --image base='" TESTS_DIR "/pictures/rgb.png' --prompt x --state object.json", 2,

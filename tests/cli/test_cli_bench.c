@@ -36,7 +36,7 @@ static const struct {
     {"bench --synthetic tiny --save absent/b.json", "absent/b.json: cannot be written: No such file or directory"},
     {"bench --synthetic tiny --against absent.json", "absent.json: cannot be opened"},
     {"bench --synthetic tiny --against words.json", "words.json: its kind is missing, expected a file that openpi wrote"},
-    {"bench --synthetic tiny --against text", "text: line 1 is not JSON"},
+    {"bench --synthetic tiny --against text", "text: not valid JSON: "},
     {"bench --synthetic tiny --against other.json", "other.json: its kind is roof, expected best or bench"},
     {"bench --synthetic tiny --against newer.json", "newer.json: its format is 2, expected 1"},
     {"bench --synthetic tiny --against hollow.json", "hollow.json: no batches or no settings in it"},

@@ -471,7 +471,7 @@ static void test_standard_input(void **state) {
               "Try 'openpi report --help'.\n",
               line);
     must_refuse("run " TINY " --robot none --prompt x " PICTURE " --state -",
-                "standard input: line 1 is not JSON");
+                "standard input: not valid JSON: ");
     must_refuse("trace --analyze -", "standard input: ends in line 1");
 }
 

@@ -37,6 +37,8 @@ plant include/openpi.h '#include "base/dtype.h"' 'may not include base/dtype.h'
 plant src/policy/image.c 'void f(void) { const char *e = getenv("HOME"); (void)e; }' 'not in a library'
 plant src/base/file.c 'void f(void) { exit(1); }' 'not in a library'
 plant src/base/file.c 'void f(void) { fputs("x", stderr); }' 'not in a library'
+plant cli/run.c 'void f(void) { json_t *t = json_loads("{}", 0, NULL); (void)t; }' "expected json_parse of base/json.h"
+plant src/measure/bench.c 'void f(void) { json_t *t = json_load_file("x", 0, NULL); (void)t; }' "expected json_parse of base/json.h"
 
 bash "$SOURCE/tools/form-check" "$SOURCE" || status=1
 
