@@ -4,6 +4,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "model/variant.h"
+
 json_t *head_json(const char *kind) {
     char date[32] = "";
     struct tm utc;
@@ -31,7 +33,7 @@ json_t *head_text(const char *text) {
 
 json_t *head_model(const openpi_engine_info *info, const char *source) {
     return json_pack("{s:o,s:s,s:I}", "source", head_text(source), "variant",
-                     info->variant == OPENPI_PI05 ? "pi05" : "pi0", "parameters", (json_int_t)info->parameters);
+                     variant_of(info->variant)->name, "parameters", (json_int_t)info->parameters);
 }
 
 json_t *head_machine(const openpi_engine_info *info, const char *hardware) {

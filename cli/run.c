@@ -12,6 +12,7 @@
 #include "head.h"
 #include "json_file.h"
 #include "measure/bench.h"
+#include "model/variant.h"
 #include "npy.h"
 #include "output.h"
 #include "progress.h"
@@ -355,7 +356,7 @@ static void write_npy(FILE *file, const job *j) {
 static const char *model_text(const job *j, char *text, size_t bytes) {
     const openpi_engine_info *e = &j->engine_info;
     double millions = (double)e->parameters / 1e6;
-    snprintf(text, bytes, "%s, %.2f %s parameters, %s on %s (%s, %d thread%s)", e->variant == OPENPI_PI05 ? "π0.5" : "π0",
+    snprintf(text, bytes, "%s, %.2f %s parameters, %s on %s (%s, %d thread%s)", variant_of(e->variant)->symbol,
              millions >= 1000 ? millions / 1000 : millions, millions >= 1000 ? "billion" : "million",
              e->dtype == OPENPI_F32 ? "f32" : "bf16", e->device, e->path, e->threads, e->threads == 1 ? "" : "s");
     return text;

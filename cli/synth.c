@@ -16,7 +16,7 @@ static int synth_run(const void *values, char **positional, int count) {
     const synth_values *v = values;
     openpi_error error = OPENPI_ERROR_INIT;
     openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
-    synthetic.variant = v->variant == 2 ? OPENPI_PI05 : OPENPI_PI0;
+    if (v->variant) synthetic.variant = (openpi_variant)(v->variant - 1);     /* choices count from 1 */
     synthetic.seed = v->seed;
     synthetic.lerobot = v->lerobot;
     progress bar;

@@ -30,13 +30,12 @@ openpi_status openpi_devices(openpi_device *devices, int capacity, int *count, o
  * policy's. */
 static openpi_status check_match(const openpi_policy *policy, const openpi_session *session,
                                  openpi_error *error) {
-    static const char *const variants[] = {[OPENPI_PI0] = "π0", [OPENPI_PI05] = "π0.5"};
     const checkpoint *model = session->engine->checkpoint;
     const openpi_session_options *options = &session->options;
     if (policy->variant != model->variant)
         return report(error, OPENPI_BAD_ARGUMENT,
                       "policy infer: the policy is of a %s model, the session's engine runs %s, %s",
-                      variants[policy->variant], variants[model->variant], model->name);
+                      variant_of(policy->variant)->symbol, variant_of(model->variant)->symbol, model->name);
     if (policy->lerobot_checkpoint != model->lerobot)
         return report(error, OPENPI_BAD_ARGUMENT,
                       "policy infer: the policy was opened for a checkpoint of %s, the session's engine runs "

@@ -169,17 +169,14 @@ static openpi_status make_openpi(made *m, const norm_stats *state, const norm_st
 #define PI0_STATE "policy_preprocessor_step_6_normalizer_processor.safetensors"
 #define PI05_STATE "policy_preprocessor_step_3_normalizer_processor.safetensors"
 
-/* What differs between the two variants. */
+/* LeRobot's processors where the state stays out of the prompt, and where it is normalised and written into it. */
 static const struct {
-    const char *type, *mode, *before_state;
-    int max_prompt;
-    const char *before;
-} flavours[] = {
-    [OPENPI_PI0] = {"pi0", "MEAN_STD", PI0_STATE, 48,
-                    BEFORE(RENAME BATCH NEW_LINE TOKENIZE("48") DEVICE ",\n" RELATIVE
-                               NORMALIZE("normalizer_processor", PICTURES ", " STATE ", " ACTION, PI0_STATE))},
-    [OPENPI_PI05] = {"pi05", "QUANTILES", PI05_STATE, 200,
-                     BEFORE(RENAME BATCH RELATIVE NORMALIZE("normalizer_processor", PICTURES ", " STATE ", " ACTION, PI05_STATE)
+    const char *state_file, *text;
+} before[] = {
+    {PI0_STATE, BEFORE(RENAME BATCH NEW_LINE TOKENIZE("48") DEVICE ",\n" RELATIVE
+                           NORMALIZE("normalizer_processor", PICTURES ", " STATE ", " ACTION, PI0_STATE))},
+    {PI05_STATE, BEFORE(RENAME BATCH RELATIVE
+                            NORMALIZE("normalizer_processor", PICTURES ", " STATE ", " ACTION, PI05_STATE)
                                 ",\n" STATE_TEXT TOKENIZE("200") DEVICE)},
 };
 
@@ -227,7 +224,8 @@ static openpi_status make_state_files(made *m, openpi_variant variant, const nor
         return report_no_memory(error, bytes + sizeof data, "statistics");
     }
     memcpy(file + bytes, data, sizeof data);
-    openpi_status status = make_file(m, flavours[variant].before_state, file, bytes + sizeof data, error);
+    const char *name = before[variant_of(variant)->state_in_prompt].state_file;
+    openpi_status status = make_file(m, name, file, bytes + sizeof data, error);
     if (status == OPENPI_OK) status = make_file(m, AFTER_STATE, file, bytes + sizeof data, error);
     free(file);
     return status;
@@ -236,11 +234,11 @@ static openpi_status make_state_files(made *m, openpi_variant variant, const nor
 static openpi_status make_lerobot(made *m, openpi_variant variant, const norm_stats *state, const norm_stats *actions,
                                   openpi_error *error) {
     char text[4096];
-    const char *mode = flavours[variant].mode;
-    snprintf(text, sizeof text, lerobot_config, flavours[variant].type, HORIZON, HORIZON, mode, mode,
-             flavours[variant].max_prompt);
+    const variant_traits *traits = variant_of(variant);
+    const char *mode = traits->quantiles ? "QUANTILES" : "MEAN_STD";
+    snprintf(text, sizeof text, lerobot_config, traits->name, HORIZON, HORIZON, mode, mode, traits->max_prompt);
     TRY(make_text(m, "config.json", text, error));
-    snprintf(text, sizeof text, flavours[variant].before, mode, mode);
+    snprintf(text, sizeof text, before[traits->state_in_prompt].text, mode, mode);
     TRY(make_text(m, "policy_preprocessor.json", text, error));
     snprintf(text, sizeof text, after, mode, mode);
     TRY(make_text(m, "policy_postprocessor.json", text, error));
@@ -279,9 +277,7 @@ openpi_status openpi_synthetic_write(const openpi_synthetic *given, const char *
         return report(error, OPENPI_BAD_ARGUMENT, "%s, expected a synthetic model and a folder's path",
                       given ? "the folder's path is empty" : "the synthetic model is NULL");
     TRY(BOUNDARY_TAKE(openpi_synthetic, given, &synthetic, error));
-    if (synthetic.variant != OPENPI_PI0 && synthetic.variant != OPENPI_PI05)
-        return report(error, OPENPI_BAD_ARGUMENT, "the synthetic model's variant is %d, expected OPENPI_PI0 or OPENPI_PI05",
-                      (int)synthetic.variant);
+    TRY(variant_check(synthetic.variant, "the synthetic model's variant", error));
     TRY(dims_check(&synthetic.dims, "the synthetic model", error));
     order o = {.synthetic = &synthetic, .shard_bytes = shard_bytes, .progress = progress,
                .progress_user = progress_user};

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/variant.h"
 
 /* ---- the words ------------------------------------------------------------------------------------ */
 
@@ -19,17 +20,20 @@ static int read_cameras(subject *s) {
     return END_FINE;
 }
 
+/* What --variant names; its choices count from 1. */
+static const variant_traits *wanted(const subject_values *v) { return variant_of((openpi_variant)(v->variant - 1)); }
+
 static int read_synthetic(subject *s) {
     const subject_values *v = s->v;
     const char *spec = v->synthetic ? v->synthetic : "full";
     char full[sizeof s->source];
     if (v->variant && strchr(spec, ':'))
         return usage_error(s->verb, "--variant and --synthetic %s both name a variant: expected one of them", spec);
-    if (v->variant) snprintf(full, sizeof full, "%.80s:%s", spec, v->variant == 2 ? "pi05" : "pi0");
+    if (v->variant) snprintf(full, sizeof full, "%.80s:%s", spec, wanted(v)->name);
     else snprintf(full, sizeof full, "%.100s", spec);
     int end = model_name_read(s->verb, full, NULL, 0, &s->model);
     snprintf(s->source, sizeof s->source, "synthetic %.*s:%s:%llu", (int)strcspn(spec, ":"), spec,
-             s->model.recipe.variant == OPENPI_PI05 ? "pi05" : "pi0", (unsigned long long)s->model.recipe.seed);
+             variant_of(s->model.recipe.variant)->name, (unsigned long long)s->model.recipe.seed);
     return end;
 }
 
@@ -69,9 +73,9 @@ int subject_open(subject *s, const char *without) {
         return library_error(s->verb, &error);
     if (bench_device_facts(s->engine, &s->facts, &error) != OPENPI_OK) return library_error(s->verb, &error);
     head_hardware(s->v->machine.device ? s->v->machine.device : "cpu", s->facts.name, s->hardware);
-    if (s->v->variant && s->model.checkpoint && (s->info.variant == OPENPI_PI05) != (s->v->variant == 2))
+    if (s->v->variant && s->model.checkpoint && variant_of(s->info.variant) != wanted(s->v))
         return input_error(s->verb, "%s: the checkpoint is %s, but --variant is %s", s->model.checkpoint,
-                           s->info.variant == OPENPI_PI05 ? "pi05" : "pi0", s->v->variant == 2 ? "pi05" : "pi0");
+                           variant_of(s->info.variant)->name, wanted(s->v)->name);
     return END_FINE;
 }
 
@@ -96,7 +100,7 @@ void subject_close(subject *s) {
 void subject_print(const subject *s) {
     const openpi_engine_info *i = &s->info;
     const workload *w = &s->call;
-    printf("%s: %s, %s on %s (%s, %d thread%s), ready after %.1f s\n", s->source, i->variant == OPENPI_PI05 ? "π0.5" : "π0",
+    printf("%s: %s, %s on %s (%s, %d thread%s), ready after %.1f s\n", s->source, variant_of(i->variant)->symbol,
            i->dtype == OPENPI_F32 ? "f32" : "bf16", i->device, i->path, i->threads, i->threads == 1 ? "" : "s",
            s->ready_ms / 1e3);
     printf("cameras %d%d%d, %d prompt tokens, horizon %d, %d steps%s%s%s%s\n", w->cameras[0], w->cameras[1], w->cameras[2],

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "model/variant.h"
 #include "output.h"
 #include "roof.h"
 #include "subject.h"
@@ -243,7 +244,7 @@ static void print_pairs(const tune_job *j) {
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) table_cell(t, "%s", heads[i]);
     for (int i = 0; i < j->tune.pair_count; i++) {
         const tune_pair *p = &j->tune.pairs[i];
-        table_cell(t, "%s", p->variant == OPENPI_PI05 ? "π0.5" : "π0");
+        table_cell(t, "%s", variant_of(p->variant)->symbol);
         table_cell(t, "%d", p->batch);
         table_cell(t, "%d", p->horizon);
         table_cell(t, "%d", p->max_prompt);
@@ -270,7 +271,7 @@ static json_t *job_json(const tune_job *j) {
         const tune_pair *p = &j->tune.pairs[i];
         json_array_append_new(pairs,
                               json_pack("{s:s,s:i,s:i,s:i,s:i,s:f,s:f,s:i,s:i,s:i}", "variant",
-                                        p->variant == OPENPI_PI05 ? "pi05" : "pi0", "batch", p->batch, "horizon", p->horizon,
+                                        variant_of(p->variant)->name, "batch", p->batch, "horizon", p->horizon,
                                         "max_prompt", p->max_prompt, "cameras", p->cameras, "before_ms", p->before_ms, "after_ms",
                                         p->after_ms, "rounds", p->rounds, "slower_rounds", p->slower, "placed", p->placed));
     }

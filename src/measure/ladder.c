@@ -40,12 +40,13 @@ static int overlaps(const openpi_engine *e) {
 }
 
 const char *ladder_reason(const openpi_engine *e, const workload *call, int which) {
-    int pi05 = e->checkpoint->variant == OPENPI_PI05, records = e->device->backend->record != NULL, all = 1;
+    const variant_traits *traits = variant_of(e->checkpoint->variant);
+    int records = e->device->backend->record != NULL, all = 1;
     for (int c = 0; c < OPENPI_CAMERAS; c++) all &= call->cameras[c];
     switch ((op_switch)which) {
-    case SWITCH_FOLDED_CONSTANTS: return pi05 ? "π0.5 has no time in its action MLP" : "";
-    case SWITCH_STATE_TOKEN_ONCE: return pi05 ? "π0.5 has no state token" : "";
-    case SWITCH_PRECOMPUTED_MODULATIONS: return pi05 ? "" : "π0 has no modulations";
+    case SWITCH_FOLDED_CONSTANTS: return traits->action_time_mlp ? "" : "π0.5 has no time in its action MLP";
+    case SWITCH_STATE_TOKEN_ONCE: return traits->state_token ? "" : "π0.5 has no state token";
+    case SWITCH_PRECOMPUTED_MODULATIONS: return traits->adaptive_norms ? "" : "π0 has no modulations";
     case SWITCH_MASKED_CAMERAS_DROPPED: return all ? "all cameras are there" : "";
     case SWITCH_GRAPH_REPLAY: return records ? "" : "this device runs operation by operation";
     case SWITCH_DEPENDENT_LAUNCH:

@@ -387,7 +387,7 @@ openpi_status tune_write(const tune *t, const char *name, FILE *file, openpi_err
                       "ms, without it %.4g ms (slower in %d of %d rounds): tune again on a machine that does "
                       "nothing else, "
                       "with --fresh",
-                      name, slowed->variant == OPENPI_PI05 ? "π0.5" : "π0", slowed->batch, slowed->horizon,
+                      name, variant_of(slowed->variant)->symbol, slowed->batch, slowed->horizon,
                       slowed->max_prompt, slowed->cameras, slowed->cameras == 1 ? "" : "s", slowed->after_ms,
                       slowed->before_ms, slowed->slower, slowed->rounds);
     tuning table = {.machine = t->machine};

@@ -281,6 +281,16 @@ openpi_status golden_boolean(const tensors *file, const char *name, const char *
     return OPENPI_OK;
 }
 
+openpi_status golden_variant(const tensors *file, const char *name, openpi_variant *out,
+                             openpi_error *error) {
+    int pi05 = 0;
+    if (!tensors_metadata(file, "pi05"))
+        return report(error, OPENPI_BAD_FILE, "%s: metadata pi05 is absent, expected true or false", name);
+    TRY(golden_boolean(file, name, "pi05", 0, &pi05, error));
+    *out = variant_by_norms(pi05);
+    return OPENPI_OK;
+}
+
 openpi_status case_json(verify_case *c, const char *path, json_t **out, openpi_error *error) {
     TRY(json_read(path, out, error));
     return case_close_later(c, close_json, *out, error);

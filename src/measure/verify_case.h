@@ -10,6 +10,7 @@
 
 #include "measure/verify.h"
 #include "model/tensors.h"
+#include "model/variant.h"
 
 /* One walk. */
 typedef struct verify_walk {
@@ -88,6 +89,9 @@ openpi_status golden_u8(verify_case *c, const tensors *file, const char *name, i
 openpi_status golden_integer(const tensors *file, const char *name, const char *key, int64_t low,
                              int64_t high, int64_t absent, int64_t *out, openpi_error *error);
 openpi_status golden_boolean(const tensors *file, const char *name, const char *key, int absent, int *out,
+                             openpi_error *error);
+/* openpi's own flag, "pi05": true or false. */
+openpi_status golden_variant(const tensors *file, const char *name, openpi_variant *out,
                              openpi_error *error);
 openpi_status golden_json(verify_case *c, const tensors *file, const char *name, const char *key,
                           json_t **out, openpi_error *error);

@@ -25,22 +25,18 @@ enum {
 
 static openpi_status read_metadata(const tensors *file, const char *path, golden_model *g,
                                    int64_t *input_seed, openpi_error *error) {
-    int pi05;
     int64_t seed;
     const char *dims = tensors_metadata(file, "dims");
     if (!dims)
         return report(error, OPENPI_BAD_FILE, "%s: metadata dims is absent, expected the model's sizes",
                       path);
     TRY(openpi_dims_parse(dims, &g->synthetic.dims, error));
-    if (!tensors_metadata(file, "pi05"))
-        return report(error, OPENPI_BAD_FILE, "%s: metadata pi05 is absent, expected true or false", path);
-    TRY(golden_boolean(file, path, "pi05", 0, &pi05, error));
+    TRY(golden_variant(file, path, &g->synthetic.variant, error));
     TRY(golden_integer(file, path, "seed", 0, INT64_MAX, -1, &seed, error));
     TRY(golden_integer(file, path, "input_seed", 0, INT64_MAX, -1, input_seed, error));
     TRY(golden_integer(file, path, "horizon", 1, OPENPI_MAX_HORIZON, -1, &g->H, error));
     TRY(golden_integer(file, path, "steps", 1, OPENPI_MAX_STEPS, -1, &g->N, error));
     TRY(golden_integer(file, path, "max_tokens", 1, 4096, -1, &g->L, error));
-    g->synthetic.variant = pi05 ? OPENPI_PI05 : OPENPI_PI0;
     g->synthetic.seed = (uint64_t)seed;
     return OPENPI_OK;
 }
@@ -91,7 +87,7 @@ static openpi_status read_actions(verify_case *c, const tensors *file, golden_mo
 
 openpi_status model_stages(verify_case *c, const tensors *file, golden_model *g, openpi_error *error) {
     const openpi_dims *d = &g->synthetic.dims;
-    int64_t suffix_rows = g->H + (g->synthetic.variant == OPENPI_PI0), rows[] = {-1};
+    int64_t suffix_rows = g->H + variant_of(g->synthetic.variant)->state_token, rows[] = {-1};
     int64_t image_tokens[] = {g->B, OPENPI_CAMERAS, -1, d->width};
     TRY(golden_f32(c, file, "stage.image_tokens", 4, image_tokens, &g->image_tokens, error));
     g->kept = image_tokens[2];

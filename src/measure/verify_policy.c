@@ -35,16 +35,15 @@ typedef struct golden_policy {
 
 static openpi_status read_metadata(const tensors *file, const char *name, golden_policy *g,
                                    openpi_error *error) {
-    int pi05;
     int64_t seed;
-    TRY(golden_boolean(file, name, "pi05", 0, &pi05, error));
-    TRY(golden_boolean(file, name, "discrete_state", pi05, &g->discrete_state, error));
+    TRY(golden_variant(file, name, &g->synthetic.variant, error));
+    const variant_traits *traits = variant_of(g->synthetic.variant);
+    TRY(golden_boolean(file, name, "discrete_state", traits->state_in_prompt, &g->discrete_state, error));
     TRY(golden_integer(file, name, "seed", 0, INT64_MAX, -1, &seed, error));
     TRY(golden_integer(file, name, "horizon", 1, OPENPI_MAX_HORIZON, -1, &g->H, error));
     TRY(openpi_dims_parse("tiny", &g->synthetic.dims, error));
-    g->synthetic.variant = pi05 ? OPENPI_PI05 : OPENPI_PI0;
     g->synthetic.seed = (uint64_t)seed;
-    g->L = pi05 ? 200 : 48;
+    g->L = traits->max_prompt;
     return OPENPI_OK;
 }
 
@@ -63,7 +62,7 @@ static openpi_status robot_text(verify_case *c, const tensors *file, const char 
     int length = snprintf(
         text, bytes,
         "{\"like\": \"%.40s\", \"name\": \"golden\", \"normalization\": \"%s\", \"prompt_state\": \"%s\"",
-        json_string_value(robot), g->synthetic.variant == OPENPI_PI05 ? "quantile" : "zscore",
+        json_string_value(robot), variant_of(g->synthetic.variant)->quantiles ? "quantile" : "zscore",
         g->discrete_state ? "on" : "off");
     size_t at = (size_t)length;
     if (!adapt) at += (size_t)snprintf(text + at, bytes - at, ", \"transform\": \"none\"");

@@ -111,7 +111,6 @@ static openpi_status read_metadata(const tensors *file, recorded *r, openpi_erro
     golden_model *g = &r->model;
     const char *format = tensors_metadata(file, "format"), *layout = tensors_metadata(file, "layout");
     const char *dims = tensors_metadata(file, "dims");
-    int pi05;
     if (!format || strcmp(format, format_name))
         return report(error, OPENPI_UNSUPPORTED,
                       "%s: metadata format is \"%.40s\", this program reads \"%s\"", r->path,
@@ -120,14 +119,12 @@ static openpi_status read_metadata(const tensors *file, recorded *r, openpi_erro
         return report(error, OPENPI_BAD_FILE, "%s: metadata layout is \"%.40s\", expected openpi or lerobot",
                       r->path, layout ? layout : "");
     r->lerobot = !strcmp(layout, "lerobot");
-    if (!tensors_metadata(file, "pi05") || !dims)
-        return report(error, OPENPI_BAD_FILE, "%s: metadata %s is absent", r->path, dims ? "pi05" : "dims");
-    TRY(golden_boolean(file, r->path, "pi05", 0, &pi05, error));
+    if (!dims) return report(error, OPENPI_BAD_FILE, "%s: metadata dims is absent", r->path);
+    TRY(golden_variant(file, r->path, &g->synthetic.variant, error));
     TRY(openpi_dims_parse(dims, &g->synthetic.dims, error));
     TRY(golden_integer(file, r->path, "horizon", 1, OPENPI_MAX_HORIZON, -1, &g->H, error));
     TRY(golden_integer(file, r->path, "steps", 1, OPENPI_MAX_STEPS, -1, &g->N, error));
     TRY(golden_integer(file, r->path, "max_tokens", 1, 4096, -1, &g->L, error));
-    g->synthetic.variant = pi05 ? OPENPI_PI05 : OPENPI_PI0;
     r->config = tensors_metadata(file, "config");
     return OPENPI_OK;
 }

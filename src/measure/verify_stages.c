@@ -21,7 +21,7 @@ void stages_observe(void *user, openpi_tensor tensor, int sample, int index, con
     const golden_model *g = s->g;
     const openpi_dims *d = &g->synthetic.dims;
     int64_t b = sample, B = g->B, one = g->H * STATE;
-    int suffix_rows = (int)g->H + (g->synthetic.variant == OPENPI_PI0);
+    int suffix_rows = (int)g->H + variant_of(g->synthetic.variant)->state_token;
     int limit = tensor == OPENPI_TENSOR_IMAGE_TOKENS                     ? OPENPI_CAMERAS
                 : tensor == OPENPI_TENSOR_K || tensor == OPENPI_TENSOR_V ? d->depth
                                                                          : (int)g->N;
@@ -107,8 +107,8 @@ void stages_judge(verify_case *c, const golden_model *g, const stages *s) {
     double images = image_scale(g), k = cache_scale(g, g->k), v = cache_scale(g, g->v), suffix_scale;
     double velocity = largest(g->velocity, g->B * g->N * g->H * STATE, 0),
            x = largest(g->x, g->B * g->N * g->H * STATE, 0);
-    suffix_scale =
-        largest(g->suffix, g->B * (g->H + (g->synthetic.variant == OPENPI_PI0)) * d->expert_width, 0);
+    int64_t suffix_rows = g->H + variant_of(g->synthetic.variant)->state_token;
+    suffix_scale = largest(g->suffix, g->B * suffix_rows * d->expert_width, 0);
     if (s->unexpected[0]) case_fail(c, "the engine's observer: %s", s->unexpected);
     for (int i = 0; i < B * OPENPI_CAMERAS; i++)
         if (g->image_mask[i])

@@ -25,33 +25,31 @@
 
 enum { MISSING_NAMED = 3, VISION_HEAD_DIM = 72 };
 
-static const char *variant_symbol(openpi_variant variant) { return variant == OPENPI_PI05 ? "π0.5" : "π0"; }
-
-static const char *variant_name(openpi_variant variant) { return variant == OPENPI_PI05 ? "pi05" : "pi0"; }
-
 /* ---- names that LeRobot's loader changes ---- */
 
 /* Only names that stand in the file without "model." are changed, as LeRobot does it. */
 static const struct {
-    openpi_variant variant;
+    int action_time_mlp;         /* in which variant, by this trait */
     const char *from, *to;       /* to NULL: dropped */
 } renames[] = {
-    {OPENPI_PI0, "time_mlp_in.weight", "action_time_mlp_in.weight"},
-    {OPENPI_PI0, "time_mlp_in.bias", "action_time_mlp_in.bias"},
-    {OPENPI_PI0, "time_mlp_out.weight", "action_time_mlp_out.weight"},
-    {OPENPI_PI0, "time_mlp_out.bias", "action_time_mlp_out.bias"},
-    {OPENPI_PI05, "action_time_mlp_in.weight", "time_mlp_in.weight"},
-    {OPENPI_PI05, "action_time_mlp_in.bias", "time_mlp_in.bias"},
-    {OPENPI_PI05, "action_time_mlp_out.weight", "time_mlp_out.weight"},
-    {OPENPI_PI05, "action_time_mlp_out.bias", "time_mlp_out.bias"},
-    {OPENPI_PI05, "state_proj.weight", NULL},
-    {OPENPI_PI05, "state_proj.bias", NULL},
+    {1, "time_mlp_in.weight", "action_time_mlp_in.weight"},
+    {1, "time_mlp_in.bias", "action_time_mlp_in.bias"},
+    {1, "time_mlp_out.weight", "action_time_mlp_out.weight"},
+    {1, "time_mlp_out.bias", "action_time_mlp_out.bias"},
+    {0, "action_time_mlp_in.weight", "time_mlp_in.weight"},
+    {0, "action_time_mlp_in.bias", "time_mlp_in.bias"},
+    {0, "action_time_mlp_out.weight", "time_mlp_out.weight"},
+    {0, "action_time_mlp_out.bias", "time_mlp_out.bias"},
+    {0, "state_proj.weight", NULL},
+    {0, "state_proj.bias", NULL},
 };
 
 static void rename_as_lerobot(tensors *tensors, openpi_variant variant) {
+    int action_time_mlp = variant_of(variant)->action_time_mlp;
     for (int i = tensors_count(tensors) - 1; i >= 0; i--)
         for (size_t r = 0; r < sizeof renames / sizeof *renames; r++) {
-            if (renames[r].variant != variant || strcmp(tensors_stored_name(tensors, i), renames[r].from)) continue;
+            if (renames[r].action_time_mlp != action_time_mlp) continue;
+            if (strcmp(tensors_stored_name(tensors, i), renames[r].from)) continue;
             if (renames[r].to)
                 tensors_rename(tensors, i, renames[r].to);
             else
@@ -86,10 +84,9 @@ static openpi_status read_lerobot(config *c, openpi_error *error) {
         return report(error, OPENPI_UNSUPPORTED,
                       "%s: \"type\" is \"pi0_fast\", a model that writes its actions as tokens, expected \"pi0\" or \"pi05\"",
                       c->path);
-    if (!type || (strcmp(type, "pi0") && strcmp(type, "pi05")))
+    if (!type || !variant_parse(type, strlen(type), &c->type))
         return report(error, OPENPI_UNSUPPORTED, "%s: \"type\" is \"%s\", expected \"pi0\" or \"pi05\"", c->path,
                       type ? type : "null");
-    c->type = !strcmp(type, "pi05") ? OPENPI_PI05 : OPENPI_PI0;
 
     static const struct {
         const char *key;
@@ -290,7 +287,7 @@ static openpi_status check_unknown(const checkpoint *c, openpi_error *error) {
     free(m.used);
     if (!unknown) return OPENPI_OK;
     return report(error, OPENPI_BAD_FILE, "%s: %d tensor%s that a %s checkpoint does not have, the first is \"%s\"", first->file,
-                  unknown, unknown == 1 ? "" : "s", variant_symbol(c->variant), first->name);
+                  unknown, unknown == 1 ? "" : "s", variant_of(c->variant)->symbol, first->name);
 }
 
 /* An adaptive norm of the expert: what only π0.5 has. NULL: none. */
@@ -311,18 +308,19 @@ static openpi_status find_variant(checkpoint *c, openpi_error *error) {
         return report(error, OPENPI_BAD_FILE,
                       "%s: neither \"%s\" of π0 nor an adaptive norm of π0.5 is among its %d tensors, expected one of them",
                       c->name, STATE, tensors_count(c->tensors));
-    c->variant = adaptive ? OPENPI_PI05 : OPENPI_PI0;
+    c->variant = variant_by_norms(adaptive != NULL);
     return OPENPI_OK;
 }
 
 /* LeRobot's type against the tensors, before it renames any. */
 static openpi_status check_type(const checkpoint *c, const config *config, openpi_error *error) {
     const tensor *state = tensors_find(c->tensors, STATE), *adaptive = find_adaptive(c->tensors);
-    openpi_variant other = config->type == OPENPI_PI05 ? OPENPI_PI0 : OPENPI_PI05;
-    const tensor *witness = other == OPENPI_PI0 ? state : adaptive;
+    const variant_traits *type = variant_of(config->type);
+    const variant_traits *other = variant_of(variant_by_norms(!type->adaptive_norms));
+    const tensor *witness = other->adaptive_norms ? adaptive : state;
     if (!witness || (state && adaptive)) return OPENPI_OK;
     return report(error, OPENPI_BAD_FILE, "%s: \"type\" is \"%s\", but the tensors are those of %s: \"%s\" is there",
-                  config->path, variant_name(config->type), variant_symbol(other), witness->name);
+                  config->path, type->name, other->symbol, witness->name);
 }
 
 /* Sizes from the shapes, then every tensor against them. */
@@ -336,7 +334,7 @@ static openpi_status check_tensors(checkpoint *c, openpi_error *error) {
     TRY(checkpoint_tensors(&c->dims, c->variant, check_there, &k, error));
     if (k.missing)
         return report(error, OPENPI_BAD_FILE, "%s: %d of a %s checkpoint's %d tensors missing: %s%s", c->name, k.missing,
-                      variant_symbol(c->variant), k.needed, k.names, k.missing > MISSING_NAMED ? ", …" : "");
+                      variant_of(c->variant)->symbol, k.needed, k.names, k.missing > MISSING_NAMED ? ", …" : "");
     if (c->action_dim != OPENPI_ACTION_DIM)
         return report(error, OPENPI_UNSUPPORTED, "%s: action_in_proj.weight takes %d action dimensions, expected %d", c->name,
                       c->action_dim, OPENPI_ACTION_DIM);
@@ -360,7 +358,7 @@ static openpi_status apply_config(checkpoint *c, const config *config, openpi_er
 static void set_defaults(checkpoint *c) {
     c->horizon = 50;
     c->steps = 10;
-    c->max_prompt = c->variant == OPENPI_PI05 ? 200 : 48;
+    c->max_prompt = variant_of(c->variant)->max_prompt;
 }
 
 static openpi_status open_path(checkpoint *c, const char *path, config *config, openpi_error *error) {
@@ -439,7 +437,7 @@ openpi_status checkpoint_describe(const checkpoint *c, json_t **out, openpi_erro
     }
     /* Takes over the references also where one is NULL, and then fails. */
     json_t *object = json_pack("{s:s,s:s,s:o,s:I,s:I,s:i,s:o,s:o,s:I,s:i,s:i,s:i}", "layout",
-                               layout, "variant", variant_name(c->variant), "dims", dims_json(&c->dims), "parameters",
+                               layout, "variant", variant_of(c->variant)->name, "dims", dims_json(&c->dims), "parameters",
                                (json_int_t)c->parameters, "unused_parameters", (json_int_t)(elements - c->parameters),
                                "tensors", count, "dtypes", dtypes, "files", files, "bytes", (json_int_t)bytes, "horizon",
                                c->horizon, "steps", c->steps, "max_prompt", c->max_prompt);

@@ -5,6 +5,7 @@
 #include <jansson.h>
 
 #include "model/tensors.h"
+#include "model/variant.h"
 
 typedef struct checkpoint {
     tensors *tensors;

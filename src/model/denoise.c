@@ -23,7 +23,7 @@ static void denoise_step(plan *plan, int step) {
 
     plan_step_schedule(plan, step);
     if (offset) state_embed(plan, step, stride);
-    if (m->variant == OPENPI_PI0) {
+    if (variant_of(m->variant)->action_time_mlp) {
         embed.mlp_in = m->mlp_in;
         embed.mlp_out = m->mlp_out;
         embed.mlp_out_bias = m->mlp_out_bias;

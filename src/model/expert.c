@@ -13,13 +13,13 @@ static const float *modulation(const plan *plan, int which, int step, int chunk)
 }
 
 norm plan_expert_norm(const plan *plan, int which, const float *weight, int step) {
-    if (plan->model->variant == OPENPI_PI05)
+    if (variant_of(plan->model->variant)->adaptive_norms)
         return (norm){NORM_RMS, modulation(plan, which, step, 0), modulation(plan, which, step, 1), 1e-6f};
     return (norm){NORM_RMS, weight, NULL, 1e-6f};
 }
 
 const float *plan_expert_gate(const plan *plan, int which, int step) {
-    return plan->model->variant == OPENPI_PI05 ? modulation(plan, which, step, 2) : NULL;
+    return variant_of(plan->model->variant)->adaptive_norms ? modulation(plan, which, step, 2) : NULL;
 }
 
 static sublayer at(plan *plan, const char *name, int layer, int step) {

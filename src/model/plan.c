@@ -68,13 +68,13 @@ static void lay_out(plan *plan, arena *arena) {
     b->velocity = arena_take(arena, actions * sizeof(float));
     b->rope = arena_take(arena, (size_t)b->cache_capacity * (size_t)d->head_dim * sizeof(float));
     b->temb = arena_take(arena, N * width * sizeof(float));
-    if (m->variant == OPENPI_PI05) {
+    if (variant_of(m->variant)->adaptive_norms) {
         b->hidden = arena_take(arena, N * width * sizeof(float));
         b->cond = arena_take(arena, N * width * sizeof(float));
         b->modulation = arena_take(arena, (size_t)(2 * d->depth + 1) * N * 3 * width * sizeof(float));
-    } else {
-        b->time = arena_take(arena, N * width * sizeof(float));
     }
+    if (variant_of(m->variant)->action_time_mlp)
+        b->time = arena_take(arena, N * width * sizeof(float));
     b->cache_k = arena_take(arena, (size_t)d->depth * b->cache_layer_bytes);
     b->cache_v = arena_take(arena, (size_t)d->depth * b->cache_layer_bytes);
     b->prefix_x = arena_take(arena, P * (size_t)d->width * act);
@@ -114,7 +114,7 @@ openpi_status plan_create(const model *model, const plan_shape *shape, plan **ou
     if (!p) return report_no_memory(error, sizeof *p, "the plan");
     p->model = model;
     p->shape = *shape;
-    p->state_token = model->variant == OPENPI_PI0;
+    p->state_token = variant_of(model->variant)->state_token;
     if (!plan_on(p, SWITCH_STATE_TOKEN_ONCE)) p->shape.state_every_step = 1;
     int places = OPENPI_CAMERAS * OPENPI_IMAGE_TOKENS + shape->max_prompt + 1 + shape->horizon;
     p->buffers.cache_capacity = (places + CACHE_ROUND - 1) / CACHE_ROUND * CACHE_ROUND;

@@ -67,7 +67,7 @@ void synthetic_text(const openpi_synthetic *synthetic, char *text, size_t bytes)
     const char *name = "custom";
     for (int i = 0; i < PRESETS; i++)
         if (!memcmp(&presets[i].dims, &synthetic->dims, sizeof synthetic->dims)) name = presets[i].name;
-    snprintf(text, bytes, "%s:%s:%llu", name, synthetic->variant == OPENPI_PI05 ? "pi05" : "pi0",
+    snprintf(text, bytes, "%s:%s:%llu", name, variant_of(synthetic->variant)->name,
              (unsigned long long)synthetic->seed);
 }
 
@@ -96,10 +96,7 @@ openpi_status openpi_synthetic_parse(const char *spec, openpi_synthetic *synthet
         if (good) s.dims = presets[preset].dims;
         if (good && *rest == ':') {
             length = strcspn(++rest, ":");
-            if (length == 4 && !strncmp(rest, "pi05", 4))
-                s.variant = OPENPI_PI05;
-            else if (length != 3 || strncmp(rest, "pi0", 3))
-                good = 0;
+            good = variant_parse(rest, length, &s.variant);
             rest += length;
             if (good && *rest == ':') good = parse_seed(rest + 1, &s.seed);
         }

@@ -44,7 +44,8 @@ void schedule_rope(int positions, int head_dim, float *rope) {
 }
 
 int schedule_is_constant(const plan *plan) {
-    return plan_on(plan, plan->model->variant == OPENPI_PI0 ? SWITCH_FOLDED_CONSTANTS : SWITCH_PRECOMPUTED_MODULATIONS);
+    int adaptive = variant_of(plan->model->variant)->adaptive_norms;
+    return plan_on(plan, adaptive ? SWITCH_PRECOMPUTED_MODULATIONS : SWITCH_FOLDED_CONSTANTS);
 }
 
 /* A plain fp32 linear over the rows of the schedule: all N in the setup (step -1), or a step's own inside the plan. */
@@ -74,7 +75,7 @@ static void schedule(plan *plan, int step) {
     const model *m = plan->model;
     size_t one = (size_t)plan->shape.steps * 3 * (size_t)m->dims.expert_width;
     float *to = b->modulation;
-    if (m->variant == OPENPI_PI0) {
+    if (variant_of(m->variant)->action_time_mlp) {
         linear(plan, step, b->temb, &m->time_in, m->time_in_bias, ACT_NONE, b->time);
         return;
     }

@@ -9,6 +9,7 @@
 
 #include "base/hash.h"
 #include "base/report.h"
+#include "model/variant.h"
 #include "model/checkpoint.h"
 #include "model/tensors_build.h"
 
@@ -111,9 +112,7 @@ static openpi_status add(void *user, const char *name, int rank, const int64_t *
 
 openpi_status tensors_synthetic(const openpi_synthetic *synthetic, tensors **out, openpi_error *error) {
     TRY(dims_check(&synthetic->dims, "the synthetic checkpoint", error));
-    if (synthetic->variant != OPENPI_PI0 && synthetic->variant != OPENPI_PI05)
-        return report(error, OPENPI_BAD_ARGUMENT, "the synthetic checkpoint's variant is %d, expected OPENPI_PI0 or OPENPI_PI05",
-                      (int)synthetic->variant);
+    TRY(variant_check(synthetic->variant, "the synthetic checkpoint's variant", error));
     builder b = {tensors_create(), synthetic->seed};
     if (!b.tensors) return report_no_memory(error, sizeof(void *), "the synthetic checkpoint");
     openpi_status status = checkpoint_tensors(&synthetic->dims, synthetic->variant, add, &b, error);

@@ -165,14 +165,15 @@ static void lay_out_gemma(loader *l, gemma_layer *g, const char *base, int ada, 
     linear(l, &g->down, base, "mlp.down_proj");
 }
 
-static int is_merged(const loader *l) { return l->model->variant == OPENPI_PI0 && on(l, SWITCH_FOLDED_CONSTANTS); }
+static int is_merged(const loader *l) { return variant_of(l->model->variant)->action_time_mlp && on(l, SWITCH_FOLDED_CONSTANTS); }
 
 /* What comes in front of the expert's first activation. */
 static void lay_out_action_in(loader *l) {
     model *m = l->model;
+    const variant_traits *traits = variant_of(m->variant);
     int width = m->dims.expert_width;
-    if (m->variant == OPENPI_PI0)
-        take_matrix(l, &m->time_in, MATRIX_PLAIN, 0, "", (matrix_parts){{"action_time_mlp_in"}, 1, width, width, 1});
+    if (traits->action_time_mlp)
+        take_matrix(l, &m->time_in, MATRIX_PLAIN, 0, "", (matrix_parts){{traits->time_mlp_in}, 1, width, width, 1});
     if (is_merged(l)) {
         m->action_in = (matrix){NULL, width, OPENPI_ACTION_DIM, DTYPE_F32, MATRIX_PLAIN, 0, 0, !on(l, SWITCH_PACKED_WEIGHTS)};
         add_matrix(l, (matrix_job){.matrix = &m->action_in, .computed = l->merged.weight});
@@ -181,28 +182,27 @@ static void lay_out_action_in(loader *l) {
     }
     linear_exact(l, &m->action_in, "action_in_proj");
     m->action_in_bias = vector(l, "", "action_in_proj.bias");
-    if (m->variant != OPENPI_PI0) return;
-    take_matrix(l, &m->mlp_in, MATRIX_PLAIN, 0, "", (matrix_parts){{"action_time_mlp_in"}, 1, 0, width, 1});
-    m->time_in_bias = vector(l, "", "action_time_mlp_in.bias");
+    if (!traits->action_time_mlp) return;
+    take_matrix(l, &m->mlp_in, MATRIX_PLAIN, 0, "", (matrix_parts){{traits->time_mlp_in}, 1, 0, width, 1});
+    m->time_in_bias = vector(l, traits->time_mlp_in, ".bias");
 }
 
 static void lay_out_heads(loader *l) {
     model *m = l->model;
-    int pi05 = m->variant == OPENPI_PI05;
+    const variant_traits *traits = variant_of(m->variant);
     lay_out_action_in(l);
     linear_exact(l, &m->action_out, "action_out_proj");
     m->action_out_bias = vector(l, "", "action_out_proj.bias");
-    if (pi05) {
-        linear_exact(l, &m->time_in, "time_mlp_in");
-        m->time_in_bias = vector(l, "", "time_mlp_in.bias");
-        linear_exact(l, &m->mlp_out, "time_mlp_out");
-        m->mlp_out_bias = vector(l, "", "time_mlp_out.bias");
-    } else {
+    if (!traits->action_time_mlp) {
+        linear_exact(l, &m->time_in, traits->time_mlp_in);
+        m->time_in_bias = vector(l, traits->time_mlp_in, ".bias");
+    }
+    if (traits->state_token) {
         linear_exact(l, &m->state, "state_proj");
         m->state_bias = vector(l, "", "state_proj.bias");
-        linear_exact(l, &m->mlp_out, "action_time_mlp_out");
-        m->mlp_out_bias = vector(l, "", "action_time_mlp_out.bias");
     }
+    linear_exact(l, &m->mlp_out, traits->time_mlp_out);
+    m->mlp_out_bias = vector(l, traits->time_mlp_out, ".bias");
 }
 
 /* A row a token, as the file has them: whoever runs a prompt gathers rows, nothing multiplies by the whole. */
@@ -217,7 +217,7 @@ static void lay_out_embedding(loader *l) {
 
 static void lay_out(loader *l) {
     model *m = l->model;
-    int pi05 = m->variant == OPENPI_PI05, depth = m->dims.depth;
+    int adaptive = variant_of(m->variant)->adaptive_norms, depth = m->dims.depth;
     char base[NAME];
     l->arena.used = 0;
     l->matrix_count = l->vector_count = 0;
@@ -229,9 +229,9 @@ static void lay_out(loader *l) {
     }
     for (int i = 0; i < depth; i++) {
         snprintf(base, sizeof base, EXPERT "layers.%d.", i);
-        lay_out_gemma(l, &m->expert[i], base, pi05, 0);
+        lay_out_gemma(l, &m->expert[i], base, adaptive, 0);
     }
-    if (pi05) {
+    if (adaptive) {
         take_matrix(l, &m->expert_ada, MATRIX_PLAIN, 0, EXPERT, (matrix_parts){{"norm.dense"}, 1, 0, 0, 1});
         m->expert_ada_bias = vector(l, EXPERT, "norm.dense.bias");
     } else {

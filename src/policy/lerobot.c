@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/report.h"
 #include "model/tensors.h"
+#include "model/variant.h"
 #include "policy/robots.h"
 
 static const char STATE_KEY[] = "observation.state", ACTION_KEY[] = "action",
@@ -179,10 +180,9 @@ static openpi_status read_config(const json_t *root, const char *name, lerobot *
     if (!type)
         return report(error, OPENPI_BAD_FILE, "%s: \"type\" is absent, so this is no LeRobot checkpoint",
                       name);
-    if (strcmp(type, "pi0") && strcmp(type, "pi05"))
+    if (!variant_parse(type, strlen(type), &out->variant))
         return report(error, OPENPI_UNSUPPORTED,
                       "%s: \"type\" is \"%.32s\", supported are \"pi0\" and \"pi05\"", name, type);
-    out->variant = strcmp(type, "pi0") ? OPENPI_PI05 : OPENPI_PI0;
     out->horizon = 50;
     TRY(json_get_int(root, "chunk_size", name, 1, OPENPI_MAX_HORIZON, &out->horizon, error));
     TRY(check_fixed(root, name, error));
@@ -582,40 +582,42 @@ openpi_status lerobot_open(const char *folder, lerobot *out, openpi_error *error
 
 /* ---- a synthetic checkpoint's pipelines ------------------------------------------------------------ */
 
-static void fill_synthetic(openpi_variant variant, const norm_stats *stats, lerobot_norm *norm) {
-    norm->mode = variant == OPENPI_PI05 ? LEROBOT_QUANTILES : LEROBOT_MEAN_STD;
+static void fill_synthetic(int quantiles, const norm_stats *stats, lerobot_norm *norm) {
+    norm->mode = quantiles ? LEROBOT_QUANTILES : LEROBOT_MEAN_STD;
     norm->eps = 1e-8f;
     for (int i = 0; i < LEROBOT_DIMS; i++) {
-        norm->low[i] = (float)(variant == OPENPI_PI05 ? stats->q01[i] : stats->mean[i]);
-        norm->high[i] = (float)(variant == OPENPI_PI05 ? stats->q99[i] : stats->std[i]);
+        norm->low[i] = (float)(quantiles ? stats->q01[i] : stats->mean[i]);
+        norm->high[i] = (float)(quantiles ? stats->q99[i] : stats->std[i]);
     }
 }
 
 void lerobot_synthetic(const openpi_synthetic *synthetic, lerobot *out) {
     static const char *const cameras[] = {"base_0_rgb", "left_wrist_0_rgb", "right_wrist_0_rgb"};
-    static const lerobot_kind steps[][4] = {
-        [OPENPI_PI0] = {LEROBOT_NEW_LINE, LEROBOT_TOKENIZE, LEROBOT_RELATIVE, LEROBOT_NORMALIZE},
-        [OPENPI_PI05] = {LEROBOT_RELATIVE, LEROBOT_NORMALIZE, LEROBOT_STATE_TEXT, LEROBOT_TOKENIZE},
+    /* Where the state is written into the prompt, it is normalised before that. */
+    static const lerobot_kind orders[][4] = {
+        {LEROBOT_NEW_LINE, LEROBOT_TOKENIZE, LEROBOT_RELATIVE, LEROBOT_NORMALIZE},
+        {LEROBOT_RELATIVE, LEROBOT_NORMALIZE, LEROBOT_STATE_TEXT, LEROBOT_TOKENIZE},
     };
-    openpi_variant variant = synthetic->variant;
+    const variant_traits *traits = variant_of(synthetic->variant);
+    const lerobot_kind *steps = orders[traits->state_in_prompt];
     norm_stats state, actions;
     normalize_synthetic_stats(synthetic->seed, &state, &actions);
-    *out = (lerobot){.variant = variant,
+    *out = (lerobot){.variant = synthetic->variant,
                      .state_length = LEROBOT_DIMS,
                      .action_dim = LEROBOT_DIMS,
                      .horizon = 50,
-                     .max_prompt = variant == OPENPI_PI05 ? 200 : 48,
+                     .max_prompt = traits->max_prompt,
                      .camera_count = OPENPI_CAMERAS,
                      .before_count = 4,
                      .after_count = 1};
     for (int c = 0; c < OPENPI_CAMERAS; c++)
         snprintf(out->cameras[c], LEROBOT_KEY_BYTES, "%s%s", IMAGE_PREFIX, cameras[c]);
     for (int i = 0; i < out->before_count; i++) {
-        out->before[i].kind = steps[variant][i];
-        if (steps[variant][i] == LEROBOT_NORMALIZE) fill_synthetic(variant, &state, &out->before[i].norm);
+        out->before[i].kind = steps[i];
+        if (steps[i] == LEROBOT_NORMALIZE) fill_synthetic(traits->quantiles, &state, &out->before[i].norm);
     }
     out->after[0].kind = LEROBOT_UNNORMALIZE;
-    fill_synthetic(variant, &actions, &out->after[0].norm);
+    fill_synthetic(traits->quantiles, &actions, &out->after[0].norm);
     memset(out->relative, 1, sizeof out->relative);
 }
 

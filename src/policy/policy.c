@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/report.h"
 #include "model/tensors.h"
+#include "model/variant.h"
 
 /* Where things are looked for. */
 typedef struct source {
@@ -47,12 +48,8 @@ static openpi_status read_variant(const char *checkpoint, openpi_variant *varian
                       "%s: neither a π0 nor a π0.5 checkpoint: it has no tensor \"state_proj.weight\" (π0) "
                       "or \"%s\" (π0.5)",
                       checkpoint, adaptive);
-    *variant = pi05 ? OPENPI_PI05 : OPENPI_PI0;
+    *variant = variant_by_norms(pi05);
     return OPENPI_OK;
-}
-
-static const char *variant_name(openpi_variant variant) {
-    return variant == OPENPI_PI05 ? "π0.5" : "π0";
 }
 
 /* ---- statistics ----------------------------------------------------------------------------------- */
@@ -145,8 +142,8 @@ static openpi_status open_statistics(const source *from, openpi_policy *policy, 
     const robot *robot = &policy->robot;
     char *path;
     policy->mode = robot->normalization != ROBOT_NORM_AUTO ? modes[robot->normalization]
-                   : policy->variant == OPENPI_PI05        ? STATS_QUANTILE
-                                                           : STATS_ZSCORE;
+                   : variant_of(policy->variant)->quantiles ? STATS_QUANTILE
+                                                            : STATS_ZSCORE;
     if (policy->mode == STATS_NONE) {
         if (!from->options.norm_stats) return OPENPI_OK;
         return report(error, OPENPI_BAD_ARGUMENT,
@@ -273,10 +270,11 @@ static openpi_status check_variant(const source *from, const openpi_policy *poli
         policy->robot.variant == (int)policy->variant)
         return OPENPI_OK;
     const char *config = from->options.config;
-    return report(
-        error, OPENPI_BAD_ARGUMENT, "%s \"%s\" is for %s, but %s is a %s model", config ? "config" : "robot",
-        config ? config : policy->robot.name, variant_name((openpi_variant)policy->robot.variant),
-        from->checkpoint ? from->checkpoint : "the synthetic checkpoint", variant_name(policy->variant));
+    const char *symbol = variant_of((openpi_variant)policy->robot.variant)->symbol;
+    return report(error, OPENPI_BAD_ARGUMENT, "%s \"%s\" is for %s, but %s is a %s model",
+                  config ? "config" : "robot", config ? config : policy->robot.name, symbol,
+                  from->checkpoint ? from->checkpoint : "the synthetic checkpoint",
+                  variant_of(policy->variant)->symbol);
 }
 
 /* ---- opening -------------------------------------------------------------------------------------- */
@@ -291,7 +289,7 @@ static openpi_status settle_lerobot(const source *from, openpi_policy *policy, o
                       "norm_stats is \"%s\", but %s brings its own statistics: those of LeRobot's processors",
                       options->norm_stats, name);
     policy->variant = policy->pipeline.variant;
-    policy->state_in_prompt = policy->variant == OPENPI_PI05;
+    policy->state_in_prompt = variant_of(policy->variant)->state_in_prompt;
     if (options->prompt_state != OPENPI_PROMPT_STATE_DEFAULT &&
         (options->prompt_state == OPENPI_PROMPT_STATE_ON) != policy->state_in_prompt)
         return report(error, OPENPI_BAD_ARGUMENT,
@@ -306,13 +304,14 @@ static openpi_status settle_lerobot(const source *from, openpi_policy *policy, o
 
 static openpi_status settle_robot(const source *from, openpi_policy *policy, openpi_error *error) {
     const robot *robot = &policy->robot;
+    const variant_traits *traits = variant_of(policy->variant);
     openpi_prompt_state on = from->options.prompt_state;
     if (on == OPENPI_PROMPT_STATE_DEFAULT) on = robot->prompt_state;
     policy->state_in_prompt =
-        on == OPENPI_PROMPT_STATE_DEFAULT ? policy->variant == OPENPI_PI05 : on == OPENPI_PROMPT_STATE_ON;
+        on == OPENPI_PROMPT_STATE_DEFAULT ? traits->state_in_prompt : on == OPENPI_PROMPT_STATE_ON;
     policy->state_length = robot->state_length;
     policy->action_dim = robot->action_dim;
-    policy->max_prompt = robot->max_prompt ? robot->max_prompt : policy->variant == OPENPI_PI05 ? 200 : 48;
+    policy->max_prompt = robot->max_prompt ? robot->max_prompt : traits->max_prompt;
     policy->horizon = robot->horizon;
     return open_statistics(from, policy, error);
 }
@@ -320,11 +319,7 @@ static openpi_status settle_robot(const source *from, openpi_policy *policy, ope
 static openpi_status open_policy(const source *from, openpi_policy *policy, openpi_error *error) {
     const openpi_policy_options *options = &from->options;
     int lerobot_checkpoint = !from->folder && options->synthetic->lerobot;
-    if (options->synthetic && options->synthetic->variant != OPENPI_PI0 &&
-        options->synthetic->variant != OPENPI_PI05)
-        return report(error, OPENPI_BAD_ARGUMENT,
-                      "the synthetic variant is %d, expected OPENPI_PI0 or OPENPI_PI05",
-                      (int)options->synthetic->variant);
+    if (options->synthetic) TRY(variant_check(options->synthetic->variant, "the synthetic variant", error));
     if (options->prompt_state < OPENPI_PROMPT_STATE_DEFAULT || options->prompt_state > OPENPI_PROMPT_STATE_ON)
         return report(error, OPENPI_BAD_ARGUMENT,
                       "prompt_state is %d, expected OPENPI_PROMPT_STATE_OFF or OPENPI_PROMPT_STATE_ON",
@@ -337,8 +332,8 @@ static openpi_status open_policy(const source *from, openpi_policy *policy, open
     if (policy->lerobot) TRY(settle_lerobot(from, policy, error));
     if (options->synthetic && options->synthetic->variant != policy->variant)
         return report(error, OPENPI_BAD_ARGUMENT, "%s is a %s model, the synthetic one is %s",
-                      from->checkpoint, variant_name(policy->variant),
-                      variant_name(options->synthetic->variant));
+                      from->checkpoint, variant_of(policy->variant)->symbol,
+                      variant_of(options->synthetic->variant)->symbol);
     TRY(check_variant(from, policy, error));
     if (!policy->lerobot) TRY(settle_robot(from, policy, error));
     if (options->max_prompt < 0 || options->max_prompt > ROBOT_MAX_PROMPT)

@@ -15,6 +15,7 @@
 #include "base/boundary.h"
 #include "base/clock.h"
 #include "base/report.h"
+#include "model/variant.h"
 #include "policy/image.h"
 #include "policy/policy.h"
 #include "policy/prompt.h"
@@ -209,7 +210,7 @@ static openpi_status take_pictures(openpi_request *request, const openpi_observa
 
 /* π0.5 without the state in its prompt does not look at it; robots of any length may then leave it out. */
 static int state_is_optional(const openpi_policy *policy) {
-    return !policy->state_length && policy->variant == OPENPI_PI05 && !policy->state_in_prompt;
+    return !policy->state_length && !variant_of(policy->variant)->state_token && !policy->state_in_prompt;
 }
 
 static openpi_status check_state(const openpi_policy *policy, const openpi_observation *observation,
