@@ -56,8 +56,9 @@ static openpi_status price(const checkpoint *checkpoint, const backend *backend,
     openpi_status status = pool_create(0, 0, &engine.pool, error);
     if (status == OPENPI_OK) status = backend->open(which->name, &(device_options){.pool = engine.pool}, &engine.device, error);
     if (status == OPENPI_OK) status = find_free(engine.device, &unused, &total, error);
-    if (status == OPENPI_OK)
-        status = model_measure(checkpoint, engine.device, type == OPENPI_F32 ? DTYPE_F32 : DTYPE_BF16, 0, &engine.model, error);
+    dtype act = type == OPENPI_F32 ? DTYPE_F32 : DTYPE_BF16;
+    model_types types = {.act = act, .weights = weight_of(act)};
+    if (status == OPENPI_OK) status = model_measure(checkpoint, engine.device, types, 0, &engine.model, error);
     if (status == OPENPI_OK) status = openpi_session_bytes(&engine, NULL, &session, error);
     if (status == OPENPI_OK)
         status = put(out, NULL,

@@ -64,7 +64,9 @@ static openpi_status open_parts(openpi_engine *e, const char *path, const openpi
     TRY(backend->open(name, &device, &e->device, error));
     TRY(checkpoint_open(path, o->synthetic, &e->checkpoint, error));
     TRY(open_table(e, o->table, error));
-    TRY(model_load(e->checkpoint, e->device, e->dtype == OPENPI_F32 ? DTYPE_F32 : DTYPE_BF16, e->off, e->pool, o->progress,
+    dtype act = e->dtype == OPENPI_F32 ? DTYPE_F32 : DTYPE_BF16;
+    model_types types = {.act = act, .weights = weight_of(act)};
+    TRY(model_load(e->checkpoint, e->device, types, e->off, e->pool, o->progress,
                    o->progress_user, &e->model, error));
     tensors_close_files(e->checkpoint->tensors);
     e->model->tuning = e->tuning;

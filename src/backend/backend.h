@@ -64,7 +64,7 @@ typedef struct device_copy {
     size_t bytes;
 } device_copy;
 
-/* Gives rows row … row+count-1 (logical, as in ops.h) of a matrix, all k columns, in matrix.type. Called by
+/* Gives rows row … row+count-1 (logical, as in ops.h) of a matrix, all k columns, as codes of matrix.type. Called by
  * several threads at once. */
 typedef struct matrix_source {
     void (*read)(const void *context, int row, int count, void *out);
@@ -110,6 +110,9 @@ typedef struct backend {
     /* Returns when the bytes are there. */
     openpi_status (*download)(device *device, void *to, const void *from, size_t bytes, openpi_error *error);
 
+    /* 1: there are kernels for weights of this format under activations of `type`. What a table of embeddings is
+     * gathered from is fp32 or bf16. */
+    int (*takes_weights)(const device *device, dtype type, weight_type weights);
     /* Packing: `matrix` has everything but data. A matrix packs in independent blocks, so that threads can
      * share one; scratch is the caller's, matrix_scratch bytes. */
     size_t (*matrix_bytes)(const device *device, const matrix *matrix);

@@ -30,7 +30,7 @@ static const struct {
     [OP_SCORES] = {SHAPE_HEADS, offsetof(op, scores.heads)},
     [OP_SOFTMAX] = {SHAPE_HEADS, offsetof(op, softmax.heads)},
     [OP_VALUES] = {SHAPE_HEADS, offsetof(op, values.heads)},
-    [OP_EMBED_TEXT] = {SHAPE_COLUMNS, offsetof(op, embed_text.width)},
+    [OP_EMBED_TEXT] = {SHAPE_COLUMNS, offsetof(op, embed_text.table.k)},
     [OP_NORM] = {SHAPE_COLUMNS, offsetof(op, norm.n)},
     [OP_ACTIVATE] = {SHAPE_COLUMNS, offsetof(op, activate.n)},
     [OP_ADD] = {SHAPE_COLUMNS, offsetof(op, add.n)},

@@ -38,6 +38,7 @@ typedef struct model {
     openpi_dims dims;
     openpi_variant variant;
     dtype type;                            /* act of its plans                                                */
+    weight_type weights;                   /* of its matrices, but for those that keep the file's precision   */
     uint32_t off;                          /* switches that are off (ops/switches.h)                          */
     const checkpoint *checkpoint;
     device *device;
@@ -67,12 +68,18 @@ typedef struct model {
     size_t bytes;
 } model;
 
-/* Packs the checkpoint's weights for the device. Afterwards its files may be closed or gone; the checkpoint itself must
+/* What a model computes in and what it keeps its weights in. */
+typedef struct model_types {
+    dtype act;                             /* fp32 or bf16                                                    */
+    weight_type weights;
+} model_types;
+
+/* Packs the checkpoint's weights for the device; OPENPI_UNSUPPORTED where it has no kernels for such weights. Afterwards its files may be closed or gone; the checkpoint itself must
  * outlive the model. */
-openpi_status model_load(const checkpoint *checkpoint, device *device, dtype type, uint32_t off, pool *pool,
+openpi_status model_load(const checkpoint *checkpoint, device *device, model_types types, uint32_t off, pool *pool,
                          openpi_progress progress, void *progress_user, model **out, openpi_error *error);
 /* The same without weights: dims, matrix shapes and `bytes`, for telling a price beforehand. */
-openpi_status model_measure(const checkpoint *checkpoint, device *device, dtype type, uint32_t off, model **out,
+openpi_status model_measure(const checkpoint *checkpoint, device *device, model_types types, uint32_t off, model **out,
                             openpi_error *error);
 void model_close(model *model);
 

@@ -14,18 +14,21 @@
 
 enum { BLOCKS_PER_TASK = 8, SLICES = 64 };
 
-/* A matrix that the threads pack, and which tasks are its. */
+/* A matrix that the threads pack, and which tasks belong to it. */
 typedef struct piece {
     const matrix_job *job;
     int blocks, first_task;
+    size_t scales;                         /* the first of its own among packing.scales                       */
 } piece;
 
 typedef struct packing {
     device *device;
     piece *pieces;
     int piece_count, tasks, generated;     /* generated: matrices that the device has made itself             */
-    char *scratch;                         /* [threads][scratch_bytes]                                        */
+    char *scratch;                         /* [threads][scratch_bytes]: of the backend, then a row of fp32    */
     size_t scratch_bytes;
+    float *scales;                         /* of all pieces, on their way to the device                       */
+    size_t scale_count;
     int base;                              /* first task of this slice                                        */
     atomic_int failed, *damaged;
     openpi_error error;                    /* of the task that failed first                                   */
@@ -33,16 +36,19 @@ typedef struct packing {
 
 typedef struct row_source {
     const matrix_job *job;
+    const weight_format *format;
+    float *row, *scales;                   /* where there is an encoder: [k] scratch; of all the matrix's rows */
     atomic_int *damaged;
 } row_source;
 
 static int smaller(int a, int b) { return a < b ? a : b; }
 
-/* matrix_source: logical rows of a job, wherever they lie. Whole rows of a tensor are read at once. */
-static void read_rows(const void *context, int row, int count, void *out) {
-    const row_source *source = context;
+static size_t align_64(size_t bytes) { return (bytes + 63) & ~(size_t)63; }
+
+/* Logical rows of a job as format->source, wherever they lie. Whole rows of a tensor are read at once. */
+static void read_values(const row_source *source, int row, int count, void *out) {
     const matrix_job *job = source->job;
-    dtype type = job->matrix->type;
+    dtype type = source->format->source;
     int k = job->matrix->k, first = 0, most = k == job->row_length ? count : 1;
     if (job->computed) {
         memcpy(out, job->computed + (size_t)row * (size_t)k, (size_t)count * (size_t)k * dtype_bytes(type));
@@ -53,13 +59,28 @@ static void read_rows(const void *context, int row, int count, void *out) {
         while (count && row - first < job->rows[part]) {
             int rows = smaller(smaller(count, most), job->rows[part] - (row - first));
             int64_t at = (int64_t)(row - first) * job->row_length + job->column, elements = (int64_t)rows * k;
-            if (type == DTYPE_BF16) tensor_read_bf16(t, at, elements, out);
-            else tensor_read_f32(t, at, elements, out);
+            tensor_read(t, type, at, elements, out);
             if (!tensor_is_generated(t)) damage_look(type, out, (size_t)elements, source->damaged);
             out = (char *)out + (size_t)elements * dtype_bytes(type);
             row += rows;
             count -= rows;
         }
+    }
+}
+
+/* matrix_source: logical rows of a job, as codes. */
+static void read_rows(const void *context, int row, int count, void *out) {
+    const row_source *source = context;
+    int k = source->job->matrix->k;
+    size_t bytes = weight_row_bytes(source->format, k), groups = (size_t)weight_groups(source->format, k);
+    if (!source->format->encode) {
+        read_values(source, row, count, out);
+        return;
+    }
+    for (int i = 0; i < count; i++) {
+        read_values(source, row + i, 1, source->row);
+        weight_encode(source->format, source->row, k, (char *)out + (size_t)i * bytes,
+                      source->scales + (size_t)(row + i) * groups);
     }
 }
 
@@ -79,17 +100,23 @@ static void pack_task(void *argument, int task, int worker) {
     const matrix_job *job = found->job;
     int first = (task - found->first_task) * BLOCKS_PER_TASK;
     int count = found->blocks - first < BLOCKS_PER_TASK ? found->blocks - first : BLOCKS_PER_TASK;
-    row_source rows = {job, p->damaged};
+    const backend *backend = p->device->backend;
+    char *scratch = p->scratch + (size_t)worker * p->scratch_bytes;
+    row_source rows = {.job = job,
+                       .format = &weight_formats[job->matrix->type],
+                       .row = (float *)(scratch + align_64(backend->matrix_scratch(p->device, job->matrix))),
+                       .scales = p->scales + found->scales,
+                       .damaged = p->damaged};
     matrix_source source = {read_rows, &rows};
-    openpi_status status = p->device->backend->matrix_pack(p->device, job->matrix, first, count, &source, job->to,
-                                                           p->scratch + (size_t)worker * p->scratch_bytes, &error);
+    openpi_status status = backend->matrix_pack(p->device, job->matrix, first, count, &source, job->to, scratch, &error);
     int none = 0;
     if (status != OPENPI_OK && atomic_compare_exchange_strong(&p->failed, &none, 1)) p->error = error;
 }
 
 /* 1: nothing of it is stored, and the device can make it itself. */
 static int is_generated(const device *device, const matrix_job *job) {
-    int generated = device->backend->matrix_generate != NULL && !job->computed;
+    int generated = device->backend->matrix_generate != NULL && !job->computed &&
+                    !weight_formats[job->matrix->type].encode;
     for (int i = 0; i < job->part_count; i++) generated &= tensor_is_generated(job->parts[i]);
     return generated;
 }
@@ -103,6 +130,11 @@ static openpi_status generate(device *device, const matrix_job *job, openpi_erro
     return device->backend->matrix_generate(device, job->matrix, &from, job->to, error);
 }
 
+static size_t job_scales(const matrix_job *job) {
+    const matrix *m = job->matrix;
+    return (size_t)m->n * (size_t)weight_groups(&weight_formats[m->type], m->k);
+}
+
 /* Every matrix becomes a piece, or the device's. */
 static openpi_status share_out(packing *p, const matrix_job *jobs, int count, openpi_error *error) {
     const backend *backend = p->device->backend;
@@ -113,21 +145,23 @@ static openpi_status share_out(packing *p, const matrix_job *jobs, int count, op
             p->generated++;
             continue;
         }
-        int blocks = backend->matrix_blocks(p->device, job->matrix);
-        size_t bytes = backend->matrix_scratch(p->device, job->matrix);
+        const matrix *m = job->matrix;
+        int blocks = backend->matrix_blocks(p->device, m);
+        size_t bytes = align_64(backend->matrix_scratch(p->device, m));
+        if (weight_formats[m->type].encode) bytes += align_64((size_t)m->k * sizeof(float));
         if (bytes > p->scratch_bytes) p->scratch_bytes = bytes;
-        p->pieces[p->piece_count++] = (piece){job, blocks, p->tasks};
+        p->pieces[p->piece_count++] = (piece){job, blocks, p->tasks, p->scale_count};
         p->tasks += (blocks + BLOCKS_PER_TASK - 1) / BLOCKS_PER_TASK;
+        p->scale_count += job_scales(job);
     }
     return OPENPI_OK;
 }
 
 static openpi_status pack_pieces(packing *p, pool *pool, openpi_progress progress, void *user, openpi_error *error) {
-    p->scratch_bytes = (p->scratch_bytes + 63) & ~(size_t)63;
     size_t bytes = p->scratch_bytes * (size_t)pool_threads(pool);
     p->scratch = aligned_alloc(64, bytes ? bytes : 64);
     if (!p->scratch) return report_no_memory(error, bytes, "packing weights");
-    /* The pool reports to nobody, so the work goes in slices and progress is told in between. */
+    /* The pool has no progress of its own, so the work is cut into slices with a report after each. */
     for (int slice = 0; slice < SLICES && !atomic_load(&p->failed); slice++) {
         p->base = (int)((int64_t)p->tasks * slice / SLICES);
         int end = (int)((int64_t)p->tasks * (slice + 1) / SLICES);
@@ -139,6 +173,28 @@ static openpi_status pack_pieces(packing *p, pool *pool, openpi_progress progres
     return report_again(error, &p->error);
 }
 
+/* The scales that packing has found. */
+static openpi_status upload_scales(const packing *p, openpi_error *error) {
+    for (int i = 0; i < p->piece_count; i++) {
+        const piece *piece = &p->pieces[i];
+        size_t bytes = job_scales(piece->job) * sizeof *p->scales;
+        if (bytes)
+            TRY(p->device->backend->upload(p->device, piece->job->scales_to, p->scales + piece->scales, bytes, error));
+    }
+    return OPENPI_OK;
+}
+
+/* All pieces, once they are known. */
+static openpi_status pack_all(packing *p, pool *pool, openpi_progress progress, void *user, openpi_error *error) {
+    size_t bytes = p->scale_count * sizeof *p->scales;
+    p->scales = malloc(bytes ? bytes : 1);
+    if (!p->scales) return report_no_memory(error, bytes, "packing weights");
+    openpi_status status = pack_pieces(p, pool, progress, user, error);
+    if (status == OPENPI_OK) status = upload_scales(p, error);
+    free(p->scales);
+    return status;
+}
+
 openpi_status pack_matrices(device *device, const matrix_job *jobs, int count, pool *pool, openpi_progress progress,
                             void *progress_user, atomic_int *damaged, openpi_error *error) {
     packing p = {.device = device, .damaged = damaged, .error = OPENPI_ERROR_INIT};
@@ -146,7 +202,7 @@ openpi_status pack_matrices(device *device, const matrix_job *jobs, int count, p
     p.pieces = malloc(bytes);
     if (!p.pieces) return report_no_memory(error, bytes, "packing weights");
     openpi_status status = share_out(&p, jobs, count, error);
-    if (status == OPENPI_OK) status = pack_pieces(&p, pool, progress, progress_user, error);
+    if (status == OPENPI_OK) status = pack_all(&p, pool, progress, progress_user, error);
     free(p.pieces);
     return status;
 }

@@ -18,6 +18,7 @@ typedef struct matrix_job {
     int column, row_length;                /* first column taken; columns a row has in the file               */
     const float *computed;                 /* [n][k], and no parts; NULL: none                                */
     void *to;
+    void *scales_to;                       /* on the device; NULL: the format has none                        */
 } matrix_job;
 
 typedef struct vector_job {

@@ -38,9 +38,7 @@ void plan_prefix(plan *plan) {
     plan_add(plan, OP_EMBED_TEXT, OPENPI_STAGE_PREFIX, "prefix.text", -1, -1)->embed_text =
         (op_embed_text){.rows = plan_rows(&tables->text),
                         .ids = tables->ids,
-                        .table = table->data,
-                        .table_type = table->type,
-                        .width = table->k,
+                        .table = *table,
                         .scale = (float)sqrt(table->k),
                         .out_row = tables->text.out_row,
                         .out = plan->buffers.prefix_x};

@@ -288,40 +288,25 @@ static void to_bf16(dtype type, const char *from, int count, bf16 *out) {
 /* Elements that are converted at once, on the reading thread's stack. */
 enum { PIECE = 2048, WIDEST = 8 };
 
-void tensor_read_f32(const tensor *tensor, int64_t first, int64_t count, float *out) {
-    size_t size = dtype_bytes(tensor->type);
+void tensor_read(const tensor *tensor, dtype type, int64_t first, int64_t count, void *out) {
+    size_t stored = dtype_bytes(tensor->type), wanted = dtype_bytes(type);
     char piece[PIECE * WIDEST];
     if (count <= 0) return;
     if (tensor_is_generated(tensor)) {
-        synth_kernel_best()->read_f32(tensor, first, count, out);
+        const synth_kernel *synth = synth_kernel_best();
+        if (type == DTYPE_BF16) synth->read_bf16(tensor, first, count, out);
+        else synth->read_f32(tensor, first, count, out);
         return;
     }
-    if (tensor->type == DTYPE_F32) {
-        copy_bytes(tensor, (uint64_t)first * size, (size_t)count * size, out);
+    if (tensor->type == type) {
+        copy_bytes(tensor, (uint64_t)first * stored, (size_t)count * stored, out);
         return;
     }
     for (int64_t at = 0; at < count; at += PIECE) {
         int n = count - at < PIECE ? (int)(count - at) : PIECE;
-        copy_bytes(tensor, (uint64_t)(first + at) * size, (size_t)n * size, piece);
-        to_f32(tensor->type, piece, n, out + at);
-    }
-}
-
-void tensor_read_bf16(const tensor *tensor, int64_t first, int64_t count, bf16 *out) {
-    size_t size = dtype_bytes(tensor->type);
-    char piece[PIECE * WIDEST];
-    if (count <= 0) return;
-    if (tensor_is_generated(tensor)) {
-        synth_kernel_best()->read_bf16(tensor, first, count, out);
-        return;
-    }
-    if (tensor->type == DTYPE_BF16) {
-        copy_bytes(tensor, (uint64_t)first * size, (size_t)count * size, out);
-        return;
-    }
-    for (int64_t at = 0; at < count; at += PIECE) {
-        int n = count - at < PIECE ? (int)(count - at) : PIECE;
-        copy_bytes(tensor, (uint64_t)(first + at) * size, (size_t)n * size, piece);
-        to_bf16(tensor->type, piece, n, out + at);
+        void *to = (char *)out + (size_t)at * wanted;
+        copy_bytes(tensor, (uint64_t)(first + at) * stored, (size_t)n * stored, piece);
+        if (type == DTYPE_BF16) to_bf16(tensor->type, piece, n, to);
+        else to_f32(tensor->type, piece, n, to);
     }
 }

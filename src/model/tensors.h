@@ -9,7 +9,7 @@
 enum { TENSOR_RANK = 5 };       /* goldens hold pictures [batch][camera][224][224][3] */
 
 typedef struct tensor {
-    const char *name;            /* as in the file, without one leading "model." (SPEC 5.2)               */
+    const char *name;            /* as in the file, without one leading "model." (MODEL.md)               */
     const char *file;            /* for sentences                                                         */
     dtype type;
     int rank;
@@ -43,10 +43,18 @@ static inline int tensor_is_generated(const tensor *t) { return !t->stored && !t
 /* Reads all files whole, so that every tensor.data is there until tensors_close. For small files. */
 openpi_status tensors_load(tensors *tensors, openpi_error *error);
 
-/* Elements first … first+count-1, converted. bf16 output rounds to nearest even. What a file does not give is zeros, and
- * tensors_check says so. */
-void tensor_read_f32(const tensor *tensor, int64_t first, int64_t count, float *out);
-void tensor_read_bf16(const tensor *tensor, int64_t first, int64_t count, bf16 *out);
+/* Elements first … first+count-1, converted to `type`: fp32, or bf16, which rounds to nearest even. What a file does not
+ * give is zeros, and tensors_check says so. */
+void tensor_read(const tensor *tensor, dtype type, int64_t first, int64_t count, void *out);
+
+static inline void tensor_read_f32(const tensor *tensor, int64_t first, int64_t count, float *out) {
+    tensor_read(tensor, DTYPE_F32, first, count, out);
+}
+
+static inline void tensor_read_bf16(const tensor *tensor, int64_t first, int64_t count, bf16 *out) {
+    tensor_read(tensor, DTYPE_BF16, first, count, out);
+}
+
 /* The sentence of the first read that failed, if one has. Not while another thread reads. */
 openpi_status tensors_check(const tensors *tensors, openpi_error *error);
 /* Closes the files. Names and shapes stay; what is not in memory can no longer be read. */

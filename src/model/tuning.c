@@ -16,6 +16,11 @@ enum { MOST_ENTRIES = 8192, MOST = 1 << 28 };
 static const char *const form_names[] = {"plain", "gated", "qkv"};
 static const char *const norm_names[] = {"none", "layer", "rms"};
 static const char *const type_names[] = {[DTYPE_F32] = "f32", [DTYPE_BF16] = "bf16"};
+static const char *const weight_names[WEIGHT_TYPES] = {
+#define X(constant, name, ...) [constant] = name,
+    WEIGHT_LIST(X)
+#undef X
+};
 static const char *const op_names[OP_KINDS] = {
 #define X(kind, member, type) [kind] = #member,
     OP_LIST(X)
@@ -92,10 +97,10 @@ openpi_status tuning_entry_parse(const json_t *object, const char *name, tuning_
     TRY(read_word(object, "form", name, form_names, 3, 0, &form, error));
     TRY(read_word(object, "norm", name, norm_names, 3, 0, &norm, error));
     TRY(read_word(object, "dtype", name, type_names, 2, 1, &type, error));
-    weights = type;
-    TRY(read_word(object, "weights", name, type_names, 2, 0, &weights, error));
+    weights = weight_of((dtype)type);
+    TRY(read_word(object, "weights", name, weight_names, WEIGHT_TYPES, 0, &weights, error));
     e.key = (tuning_key){
-        .op = (op_kind)op, .form = (matrix_form)form, .norm = (norm_kind)norm, .type = (dtype)type, .weights = (dtype)weights};
+        .op = (op_kind)op, .form = (matrix_form)form, .norm = (norm_kind)norm, .type = (dtype)type, .weights = (weight_type)weights};
     for (int i = 0; i < NUMBERS; i++) {
         *number_of(&e.key, i) = numbers[i].low - 1;
         TRY(json_get_int(object, numbers[i].name, name, numbers[i].low, numbers[i].high, number_of(&e.key, i), error));
@@ -131,7 +136,7 @@ json_t *tuning_entry_json(const tuning_entry *e) {
         failed |= put(o, "norm", json_string(norm_names[key->norm]));
     }
     failed |= put(o, "dtype", json_string(type_names[key->type]));
-    if (key->weights != key->type) failed |= put(o, "weights", json_string(type_names[key->weights]));
+    if (key->weights != weight_of(key->type)) failed |= put(o, "weights", json_string(weight_names[key->weights]));
     for (int i = 0; i < NUMBERS; i++) {
         int value = *number_of((tuning_key *)(uintptr_t)key, i);
         if (value) failed |= put(o, numbers[i].name, json_integer(value));
@@ -305,7 +310,7 @@ static tuning_key matrix_key(tuning_key key, const row_set *rows, const matrix *
 }
 
 tuning_key tuning_key_of(const op *op) {
-    tuning_key key = {.op = op->kind, .type = op->type, .weights = op->type};
+    tuning_key key = {.op = op->kind, .type = op->type, .weights = weight_of(op->type)};
     switch (op->kind) {
     case OP_PATCH_EMBED: return matrix_key(key, &op->patch_embed.rows, &op->patch_embed.weight, NORM_NONE);
     case OP_NORM_LINEAR: return matrix_key(key, &op->norm_linear.rows, &op->norm_linear.weight, op->norm_linear.norm.kind);
@@ -319,7 +324,7 @@ tuning_key tuning_key_of(const op *op) {
         return key;
     case OP_EMBED_TEXT:
         key.m = op->embed_text.rows.capacity;
-        key.n = op->embed_text.width;
+        key.n = op->embed_text.table.k;
         return key;
     case OP_IMAGE_ATTENTION:
         key.m = op->image_attention.rows.capacity;

@@ -18,7 +18,8 @@ typedef struct tuning_key {
     op_kind op;
     matrix_form form;
     norm_kind norm;
-    dtype type, weights;         /* of activations, of packed weights                                     */
+    dtype type;                  /* of activations                                                        */
+    weight_type weights;         /* packed                                                                */
     int m, n, k;                 /* rows at capacity, outputs, inputs                                     */
     int heads, head_dim, capacity;         /* attention; qkv: of the matrix; capacity: of the cache       */
     int layers;                  /* action_embed: products, 1 to 3                                        */

@@ -40,9 +40,20 @@ typedef struct matrix_parts {
     int exact;                             /* keep the file's precision whatever the plan's type              */
 } matrix_parts;
 
+/* What weights are kept in: the model's format, and fp32 where that or `exact` asks for the file's precision, unless the
+ * file has no more than bf16. */
+static weight_type format_of(const loader *l, int exact, int all_bf16) {
+    if (!exact && l->model->weights != WEIGHT_F32) return l->model->weights;
+    return all_bf16 ? WEIGHT_BF16 : WEIGHT_F32;
+}
+
 static void add_matrix(loader *l, matrix_job job) {
-    job.to = arena_take(&l->arena, l->model->device->backend->matrix_bytes(l->model->device, job.matrix));
-    job.matrix->data = job.to;
+    matrix *m = job.matrix;
+    size_t scales = (size_t)m->n * (size_t)weight_groups(&weight_formats[m->type], m->k) * sizeof *m->scales;
+    job.to = arena_take(&l->arena, l->model->device->backend->matrix_bytes(l->model->device, m));
+    job.scales_to = scales ? arena_take(&l->arena, scales) : NULL;
+    m->data = job.to;
+    m->scales = job.scales_to;
     if (l->matrices) l->matrices[l->matrix_count] = job;
     l->matrix_count++;
 }
@@ -67,9 +78,13 @@ static void take_matrix(loader *l, matrix *out, matrix_form form, int heads, con
         n += job.rows[i];
         all_bf16 &= t->type == DTYPE_BF16;
     }
-    int keep = parts.exact || l->model->type == DTYPE_F32;
-    *out = (matrix){NULL, n,     parts.columns ? parts.columns : job.row_length,   keep && !all_bf16 ? DTYPE_F32 : DTYPE_BF16,
-                    form, heads, form == MATRIX_QKV ? l->model->dims.head_dim : 0, !on(l, SWITCH_PACKED_WEIGHTS)};
+    *out = (matrix){.n = n,
+                    .k = parts.columns ? parts.columns : job.row_length,
+                    .type = format_of(l, parts.exact, all_bf16),
+                    .form = form,
+                    .heads = heads,
+                    .head_dim = form == MATRIX_QKV ? l->model->dims.head_dim : 0,
+                    .raw = !on(l, SWITCH_PACKED_WEIGHTS)};
     add_matrix(l, job);
 }
 
@@ -175,7 +190,11 @@ static void lay_out_action_in(loader *l) {
     if (traits->action_time_mlp)
         take_matrix(l, &m->time_in, MATRIX_PLAIN, 0, "", (matrix_parts){{traits->time_mlp_in}, 1, width, width, 1});
     if (is_merged(l)) {
-        m->action_in = (matrix){NULL, width, OPENPI_ACTION_DIM, DTYPE_F32, MATRIX_PLAIN, 0, 0, !on(l, SWITCH_PACKED_WEIGHTS)};
+        m->action_in = (matrix){.n = width,
+                                .k = OPENPI_ACTION_DIM,
+                                .type = WEIGHT_F32,
+                                .form = MATRIX_PLAIN,
+                                .raw = !on(l, SWITCH_PACKED_WEIGHTS)};
         add_matrix(l, (matrix_job){.matrix = &m->action_in, .computed = l->merged.weight});
         m->time_in_bias = add_vector(l, (vector_job){.count = width, .computed = l->merged.bias});
         return;
@@ -205,12 +224,12 @@ static void lay_out_heads(loader *l) {
     m->mlp_out_bias = vector(l, traits->time_mlp_out, ".bias");
 }
 
-/* A row a token, as the file has them: whoever runs a prompt gathers rows, nothing multiplies by the whole. */
+/* A row a token, as the file has them, in fp32 or bf16: prompts gather rows, nothing multiplies by the whole. */
 static void lay_out_embedding(loader *l) {
     model *m = l->model;
     const tensor *t = m->checkpoint->embedding;
     int vocab = m->dims.vocab, width = m->dims.width;
-    dtype type = m->type == DTYPE_F32 && t->type != DTYPE_BF16 ? DTYPE_F32 : DTYPE_BF16;
+    weight_type type = format_of(l, weight_formats[m->weights].encode != NULL, t->type == DTYPE_BF16);
     m->embedding = (matrix){.n = vocab, .k = width, .type = type, .form = MATRIX_PLAIN, .raw = 1};
     add_matrix(l, (matrix_job){.matrix = &m->embedding, .parts = {t}, .rows = {vocab}, .part_count = 1, .row_length = width});
 }
@@ -256,18 +275,33 @@ static openpi_status load(loader *l, pool *pool, openpi_progress progress, void 
     TRY(pack_vectors(m->device, l->vectors, l->vector_count, &damaged, error));
     TRY(pack_matrices(m->device, l->matrices, l->matrix_count, pool, progress, user, &damaged, error));
     TRY(tensors_check(m->checkpoint->tensors, error));
-    return atomic_load(&damaged) ? damage_report(m->checkpoint, m->type, error) : OPENPI_OK;
+    return atomic_load(&damaged) ? damage_report(m->checkpoint, weight_formats[m->weights].source, error) : OPENPI_OK;
+}
+
+static openpi_status check_types(const device *device, model_types types, openpi_error *error) {
+    const backend *backend = device->backend;
+    if (backend->takes_weights(device, types.act, types.weights)) return OPENPI_OK;
+    return report(error, OPENPI_UNSUPPORTED,
+                  "weights are %s, for which %s (%s) has no kernels under %s activations, expected f32 or bf16",
+                  weight_formats[types.weights].name, backend->name, device->path,
+                  types.act == DTYPE_BF16 ? "bf16" : "f32");
 }
 
 /* The model without its weights, laid out to know its size. */
-static openpi_status measure(loader *l, const checkpoint *checkpoint, device *device, dtype type, uint32_t off,
+static openpi_status measure(loader *l, const checkpoint *checkpoint, device *device, model_types types, uint32_t off,
                              openpi_error *error) {
     const openpi_dims *dims = &checkpoint->dims;
     size_t layers = (size_t)dims->vision_depth * sizeof(vision_layer) + 2 * (size_t)dims->depth * sizeof(gemma_layer);
     model *m = l->model = calloc(1, sizeof *m);
     if (!m) return report_no_memory(error, sizeof *m, "the model");
-    *m = (model){
-        .dims = *dims, .variant = checkpoint->variant, .type = type, .off = off, .checkpoint = checkpoint, .device = device};
+    *m = (model){.dims = *dims,
+                 .variant = checkpoint->variant,
+                 .type = types.act,
+                 .weights = types.weights,
+                 .off = off,
+                 .checkpoint = checkpoint,
+                 .device = device};
+    TRY(check_types(device, types, error));
     m->vision = calloc((size_t)dims->vision_depth, sizeof *m->vision);
     m->prefix = calloc((size_t)dims->depth, sizeof *m->prefix);
     m->expert = calloc((size_t)dims->depth, sizeof *m->expert);
@@ -277,10 +311,10 @@ static openpi_status measure(loader *l, const checkpoint *checkpoint, device *de
     return OPENPI_OK;
 }
 
-openpi_status model_measure(const checkpoint *checkpoint, device *device, dtype type, uint32_t off, model **out,
+openpi_status model_measure(const checkpoint *checkpoint, device *device, model_types types, uint32_t off, model **out,
                             openpi_error *error) {
     loader l = {0};
-    openpi_status status = measure(&l, checkpoint, device, type, off, error);
+    openpi_status status = measure(&l, checkpoint, device, types, off, error);
     if (status == OPENPI_OK)
         *out = l.model;
     else
@@ -288,10 +322,10 @@ openpi_status model_measure(const checkpoint *checkpoint, device *device, dtype 
     return status;
 }
 
-openpi_status model_load(const checkpoint *checkpoint, device *device, dtype type, uint32_t off, pool *pool,
+openpi_status model_load(const checkpoint *checkpoint, device *device, model_types types, uint32_t off, pool *pool,
                          openpi_progress progress, void *progress_user, model **out, openpi_error *error) {
     loader l = {0};
-    openpi_status status = measure(&l, checkpoint, device, type, off, error);
+    openpi_status status = measure(&l, checkpoint, device, types, off, error);
     if (status == OPENPI_OK) status = load(&l, pool, progress, progress_user, error);
     merged_free(&l.merged);
     free(l.matrices);

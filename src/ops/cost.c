@@ -11,9 +11,15 @@ const char *op_kind_name(op_kind kind) {
     return (unsigned)kind < OP_KINDS ? names[kind] : "unknown";
 }
 
+/* Of a row of weights: codes and scales. */
+static double weight_bytes(const matrix *w) {
+    const weight_format *format = &weight_formats[w->type];
+    return (double)weight_row_bytes(format, w->k) + weight_groups(format, w->k) * (double)sizeof *w->scales;
+}
+
 /* y = x·Wᵀ: `in` and `out` are bytes a row of x and of what is written (and read, where it is added to). */
 static op_cost linear(const matrix *w, double rows, double in, double out) {
-    double weights = (double)w->n * w->k * (double)dtype_bytes(w->type);
+    double weights = w->n * weight_bytes(w);
     return (op_cost){2.0 * rows * w->n * w->k, rows * (in + out) + weights, weights};
 }
 
@@ -50,8 +56,8 @@ op_cost op_get_cost(const op *op, int rows, double keys) {
     }
     case OP_EMBED_TEXT: {               /* a few rows of a large table: operands, not weights that are streamed */
         const op_embed_text *a = &op->embed_text;
-        double row = a->width * ((double)dtype_bytes(a->table_type) + act) + (double)sizeof *a->ids;
-        return (op_cost){r * a->width, r * row, 0};
+        double row = weight_bytes(&a->table) + a->table.k * act + (double)sizeof *a->ids;
+        return (op_cost){r * a->table.k, r * row, 0};
     }
     case OP_NORM_QKV: {
         const op_norm_qkv *a = &op->norm_qkv;

@@ -15,8 +15,8 @@
 #ifndef OPS_OPS_H
 #define OPS_OPS_H
 
-#include "base/dtype.h"
 #include "openpi.h"
+#include "ops/weights.h"
 
 /* The rows of one segment: 256 per image (vision), the prefix, the state tokens, the suffix. */
 typedef struct row_set {
@@ -36,8 +36,9 @@ typedef enum matrix_form {
 
 typedef struct matrix {
     const void *data;            /* backend's layout, backend->matrix_bytes long                          */
+    const float *scales;         /* [n][weight_groups(k)] by logical row; NULL: the format has none       */
     int n, k;
-    dtype type;                  /* of the packed weights: bf16 or f32                                    */
+    weight_type type;            /* format of the packed weights (weights.h)                              */
     matrix_form form;
     int heads, head_dim;         /* MATRIX_QKV only                                                       */
     int raw;                     /* 1: data is row-major [n][k]; the backend packs it in front of each use */
@@ -156,9 +157,7 @@ typedef struct op_linear_residual {
 typedef struct op_embed_text {
     row_set rows;                /* prompt tokens of all samples                                          */
     const int32_t *ids;          /* [rows] each a row of the table; whoever fills them keeps them inside   */
-    const void *table;           /* [vocabulary][width] row-major                                         */
-    dtype table_type;            /* bf16 or f32                                                           */
-    int width;
+    matrix table;                /* raw: n = vocabulary, k = width                                        */
     float scale;                 /* √width                                                                */
     const int32_t *out_row;      /* [capacity]                                                            */
     void *out;                   /* act [prefix rows][width]                                              */

@@ -5,9 +5,25 @@
 
 enum { PATCH = 14, PATCHES = 16, IMAGE = 224, CHANNELS = 3, PATCH_INPUTS = PATCH * PATCH * CHANNELS };
 
+/* Weights first … first+count-1 of row o of a matrix. All definitions read weights through here. */
+static void read_weights(const matrix *w, int o, int first, int count, float *out) {
+    const weight_format *format = &weight_formats[w->type];
+    const char *codes = (const char *)w->data + (size_t)o * weight_row_bytes(format, w->k);
+    const float *scales = w->scales ? w->scales + (size_t)o * (size_t)weight_groups(format, w->k) : NULL;
+    weight_decode(format, codes, scales, w->k, first, count, out);
+}
+
 /* Output o of row·Wᵀ. */
 static double product(const float *row, const matrix *weight, int o) {
-    return dot(row, weight->data, weight->type, (size_t)o * (size_t)weight->k, weight->k);
+    enum { PIECE = 256 };
+    double sum[PARTIAL_SUMS] = {0};
+    float weights[PIECE];
+    for (int at = 0, count; at < weight->k; at += count) {
+        count = weight->k - at < PIECE ? weight->k - at : PIECE;
+        read_weights(weight, o, at, count, weights);
+        dot_add(sum, row + at, weights, DTYPE_F32, 0, count);
+    }
+    return dot_end(sum);
 }
 
 void reference_patch_embed(const op *op, int first, int end) {
@@ -99,11 +115,13 @@ void reference_linear_residual(const op *op, int first, int end) {
 
 void reference_embed_text(const op *op, int first, int end) {
     const op_embed_text *a = &op->embed_text;
-    size_t width = (size_t)a->width;
-    for (int r = first; r < end; r++)
-        for (size_t i = 0; i < width; i++)
-            store(a->out, op->type, (size_t)a->out_row[r] * width + i,
-                  load(a->table, a->table_type, (size_t)a->ids[r] * width + i) * a->scale);
+    int width = a->table.k;
+    float row[LIMIT_WIDTH];
+    for (int r = first; r < end; r++) {
+        read_weights(&a->table, a->ids[r], 0, width, row);
+        for (int i = 0; i < width; i++)
+            store(a->out, op->type, (size_t)a->out_row[r] * (size_t)width + (size_t)i, row[i] * a->scale);
+    }
 }
 
 void reference_norm_qkv(const op *op, int first, int end) {

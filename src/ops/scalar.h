@@ -23,14 +23,23 @@ static inline double gelu(double x) { return 0.5 * x * (1 + tanh(0.7978845608028
 
 static inline double silu(double x) { return x / (1 + exp(-x)); }
 
-/* Σ a[i]·b[i] in double. Four partial sums, for the additions' latency alone. */
-static inline double dot(const float *a, const void *b, dtype type, size_t at, int n) {
-    double sum[4] = {0};
+/* Four partial sums, for the additions' latency alone. */
+enum { PARTIAL_SUMS = 4 };
+
+/* sum += Σ a[i]·b[i] in double. n: a multiple of PARTIAL_SUMS in all pieces of a sum but the last. */
+static inline void dot_add(double sum[PARTIAL_SUMS], const float *a, const void *b, dtype type, size_t at, int n) {
     int i = 0;
-    for (; i + 4 <= n; i += 4)
-        for (int j = 0; j < 4; j++) sum[j] += (double)a[i + j] * load(b, type, at + (size_t)(i + j));
+    for (; i + PARTIAL_SUMS <= n; i += PARTIAL_SUMS)
+        for (int j = 0; j < PARTIAL_SUMS; j++) sum[j] += (double)a[i + j] * load(b, type, at + (size_t)(i + j));
     for (; i < n; i++) sum[0] += (double)a[i] * load(b, type, at + (size_t)i);
-    return sum[0] + sum[1] + sum[2] + sum[3];
+}
+
+static inline double dot_end(const double sum[PARTIAL_SUMS]) { return sum[0] + sum[1] + sum[2] + sum[3]; }
+
+static inline double dot(const float *a, const void *b, dtype type, size_t at, int n) {
+    double sum[PARTIAL_SUMS] = {0};
+    dot_add(sum, a, b, type, at, n);
+    return dot_end(sum);
 }
 
 /* One row of k act values as the product that follows reads it: normalised, rounded to act. */

@@ -76,7 +76,8 @@ static void test_row_order(void **state) {
     (void)state;
     for (int number = 0; number < GENERATED_CASES; number++) {
         const generated_case *c = &generated_cases[number];
-        matrix m = {NULL, c->rows[0] + c->rows[1] + c->rows[2], c->k, DTYPE_BF16, c->form, c->heads, c->head_dim, 0};
+        matrix m = {.n = c->rows[0] + c->rows[1] + c->rows[2], .k = c->k, .type = WEIGHT_BF16, .form = c->form,
+                    .heads = c->heads, .head_dim = c->head_dim};
         gpu_row_order order = gpu_row_order_of(&m);
         gpu_weights packed = gpu_weights_of(&m);
         int seen = 0;
@@ -165,7 +166,7 @@ static void test_uploads(void **state) {
             if (files) generated_ok(openpi_synthetic_write(&synthetic, s.folder, 0, 1, NULL, NULL, &error), &error);
             generated_ok(checkpoint_open(files ? s.folder : NULL, files ? NULL : &synthetic, &weights, &error), &error);
             memset(&told, 0, sizeof told);
-            generated_ok(model_load(weights, device, DTYPE_BF16, 0, threads, tell, NULL, &m, &error), &error);
+            generated_ok(model_load(weights, device, (model_types){DTYPE_BF16, WEIGHT_BF16}, 0, threads, tell, NULL, &m, &error), &error);
             int count = matrices_of(m, list), computed = 0;
             assert_true(fake.upload_count > 0 && fake.upload_count < LOG);
             for (int i = 0; i < count; i++) {
@@ -196,7 +197,7 @@ static void test_refused(void **state) {
     pool *threads;
     device *device = open_device(&threads);
     generated_matrix from = {.parts = {{.rows = 3}, {.rows = 4}}, .count = 2, .row_length = 8};
-    matrix m = {.n = 8, .k = 8, .type = DTYPE_BF16};
+    matrix m = {.n = 8, .k = 8, .type = WEIGHT_BF16};
     void *memory = generated_poisoned(device, device->backend->matrix_bytes(device, &m));
     (void)state;
     assert_int_equal(device->backend->matrix_generate(device, &m, &from, memory, &error), OPENPI_BAD_ARGUMENT);

@@ -93,7 +93,7 @@ static void table_goes_there_and_back(void **state) {
                                 .form = MATRIX_GATED,
                                 .norm = NORM_RMS,
                                 .type = DTYPE_BF16,
-                                .weights = DTYPE_F32,
+                                .weights = WEIGHT_F32,
                                 .m = 788,
                                 .n = 32768,
                                 .k = 2048,
@@ -107,7 +107,7 @@ static void table_goes_there_and_back(void **state) {
                         .confirmed = 1};
     tuning_entry two = {.key = {.op = OP_CACHE_ATTENTION,
                                 .type = DTYPE_F32,
-                                .weights = DTYPE_F32,
+                                .weights = WEIGHT_F32,
                                 .m = 11,
                                 .heads = 8,
                                 .head_dim = 256,
@@ -156,7 +156,7 @@ static void shipped_table_finds_its_device(void **state) {
     /* What two cameras' prefix of the published workload needs most. */
     op down = {.kind = OP_LINEAR_RESIDUAL, .type = DTYPE_BF16};
     down.linear_residual.rows.capacity = 788;
-    down.linear_residual.weight = (matrix){.n = 2048, .k = 16384, .type = DTYPE_BF16, .form = MATRIX_PLAIN};
+    down.linear_residual.weight = (matrix){.n = 2048, .k = 16384, .type = WEIGHT_BF16, .form = MATRIX_PLAIN};
     tuning_key shape = tuning_key_of(&down);
     const tuning_entry *entry = tuning_find(table, &shape, 2);
     assert_non_null(entry);

@@ -38,7 +38,7 @@ static openpi_engine *open_engine(const char *spec) {
 
 static model *load(openpi_engine *e, dtype type, uint32_t off) {
     model *m;
-    must(model_load(e->checkpoint, e->device, type, off, e->pool, NULL, NULL, &m, &error));
+    must(model_load(e->checkpoint, e->device, (model_types){type, weight_of(type)}, off, e->pool, NULL, NULL, &m, &error));
     return m;
 }
 
@@ -65,7 +65,7 @@ static void check(float got, double expected) {
 static void check_merged(const model *m, float *const values[PARTS]) {
     int width = m->dims.expert_width;
     const matrix *in = &m->action_in;
-    assert_true(in->n == width && in->k == K && in->type == DTYPE_F32 && in->form == MATRIX_PLAIN);
+    assert_true(in->n == width && in->k == K && in->type == WEIGHT_F32 && in->form == MATRIX_PLAIN);
     assert_true(!m->mlp_in.n && !m->mlp_in.data && !m->action_in_bias);
     for (int o = 0; o < width; o++) {
         const float *row = values[MLP_IN] + (size_t)o * 2 * (size_t)width;
@@ -82,7 +82,7 @@ static void check_merged(const model *m, float *const values[PARTS]) {
 
 static void check_apart(const model *m, int f32, float *const values[PARTS]) {
     int width = m->dims.expert_width;
-    dtype kept = f32 ? DTYPE_F32 : DTYPE_BF16;
+    weight_type kept = f32 ? WEIGHT_F32 : WEIGHT_BF16;
     assert_true(m->action_in.n == width && m->action_in.k == K && m->action_in.type == kept);
     assert_true(m->mlp_in.n == width && m->mlp_in.k == width && m->mlp_in.type == kept);
     assert_memory_equal(m->action_in_bias, values[IN_BIAS], (size_t)width * sizeof(float));
@@ -129,7 +129,7 @@ static void adaptive_is_not_merged(void **state) {
 static void costs_follow(void **state) {
     (void)state;
     enum { N = 1024, ROWS = 10 };
-    const matrix in = {.n = N, .k = K, .type = DTYPE_F32}, wide = {.n = N, .k = N, .type = DTYPE_BF16};
+    const matrix in = {.n = N, .k = K, .type = WEIGHT_F32}, wide = {.n = N, .k = N, .type = WEIGHT_BF16};
     op op = {.kind = OP_ACTION_EMBED, .type = DTYPE_BF16, .action_embed = {.in = in}};
     op_cost one = op_get_cost(&op, ROWS, 0);
     assert_int_equal(action_embed_products(&op.action_embed), 1);

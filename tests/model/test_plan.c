@@ -104,7 +104,7 @@ static void dead_work_is_left_out(void **state) {
 static void costs_add_up(void **state) {
     (void)state;
     op linear = {.kind = OP_NORM_LINEAR, .type = DTYPE_BF16};
-    linear.norm_linear.weight = (matrix){.n = 32768, .k = 2048, .type = DTYPE_BF16, .form = MATRIX_GATED};
+    linear.norm_linear.weight = (matrix){.n = 32768, .k = 2048, .type = WEIGHT_BF16, .form = MATRIX_GATED};
     op_cost cost = op_get_cost(&linear, 788, 0);
     assert_true(cost.flops == 2.0 * 788 * 32768 * 2048);
     assert_true(cost.weight_bytes == 2.0 * 32768 * 2048);

@@ -114,7 +114,7 @@ static void bound_linear_residual(problem *p, int r) {
 
 static void bound_embed_text(problem *p, int r) {
     const op_embed_text *a = &p->op.embed_text;
-    bounds_fill_row(p, problem_buffer(p, "out"), (size_t)a->out_row[r] * (size_t)a->width, a->width, 0);
+    bounds_fill_row(p, problem_buffer(p, "out"), (size_t)a->out_row[r] * (size_t)a->table.k, a->table.k, 0);
 }
 
 static void bound_norm_qkv(problem *p, int r) {

@@ -46,14 +46,17 @@ typedef struct buffer {
 
 typedef struct problem_matrix {
     size_t field;                /* where in the op the matrix stands                                     */
-    void *data;                  /* row-major                                                             */
+    void *data;                  /* row-major codes                                                       */
+    float *scales;               /* as weights.h orders them; NULL: none                                  */
+    size_t scale_bytes;
     float *norms;                /* [n] Euclidean length of each row                                      */
     float top;                   /* largest |w|                                                           */
 } problem_matrix;
 
 typedef struct problem {
     op_shape shape;              /* as it is run: rows and columns may be fewer than in the real shape    */
-    dtype type, weight_type;
+    dtype type;
+    weight_type weights;
     int samples;
     op op;                       /* over the host's canonical operands                                    */
     buffer buffers[BUFFERS];
@@ -72,7 +75,7 @@ double random_uniform(dice *r);                      /* [-1, 1)                 
 int random_below(dice *r, int n);
 
 /* The definition does `checked` rows; 0: none, only operands are made (for timing). Returns 0 when out of memory. */
-int problem_make(problem *p, const op_shape *shape, dtype type, dtype weight_type, int samples, dice *r, pool *pool,
+int problem_make(problem *p, const op_shape *shape, dtype type, weight_type weights, int samples, dice *r, pool *pool,
                  int checked);
 int problem_checks(const problem *p, int row);
 void problem_free(problem *p);

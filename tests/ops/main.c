@@ -216,17 +216,17 @@ static op_shape shrink(op_shape s, dice *r) {
     return s;
 }
 
-static void check_one(const options *o, const op_shape *shape, dtype type, dtype weight_type, level *first, level *end,
+static void check_one(const options *o, const op_shape *shape, dtype type, weight_type weights, level *first, level *end,
                       int checked, pool *pool, dice *r) {
     problem p;
     int samples = 1 + random_below(r, 3);
-    if (!problem_make(&p, shape, type, weight_type, samples, r, pool, checked)) {
+    if (!problem_make(&p, shape, type, weights, samples, r, pool, checked)) {
         fprintf(stderr, "out of memory: %s\n", shape->name);
         exit(2);
     }
     for (level *l = first; l < end; l++) {
         double *worst = &l->worst[type == DTYPE_BF16];
-        if (!l->many) continue;
+        if (!l->many || !l->many->backend->takes_weights(l->many, type, weights)) continue;
         verdict v = trial_run(&p, l->many, l->single, l->allowed);
         l->run++;
         if (v.worst > *worst) *worst = v.worst;
@@ -237,22 +237,24 @@ static void check_one(const options *o, const op_shape *shape, dtype type, dtype
             "%s%s%.2f of the bound\n",
             v.ok ? "ok" : "FAIL", l->name, shape->name, op_kind_name(shape->kind), shape->rows, shape->n, shape->k, shape->heads,
             shape->head_dim, shape->keys, p.samples, type == DTYPE_BF16 ? "bf16" : "f32",
-            weight_type == DTYPE_BF16 ? "bf16" : "f32", v.detail, *v.detail ? ", " : "", v.worst);
+            weight_formats[weights].name, v.detail, *v.detail ? ", " : "", v.worst);
         l->failed += !v.ok;
     }
     problem_free(&p);
 }
 
 static void check_shape(const options *o, const op_shape *shape, level *all, pool *pool, dice *r) {
-    static const dtype pairs[][2] = {
-        {DTYPE_F32, DTYPE_F32}, {DTYPE_F32, DTYPE_BF16}, {DTYPE_BF16, DTYPE_BF16}, {DTYPE_BF16, DTYPE_F32}};
+    static const dtype types[] = {DTYPE_F32, DTYPE_BF16};
     op of_kind = {.kind = shape->kind};
-    matrix *none[OP_MATRICES];
-    int without_weights = !op_matrices(&of_kind, none);
+    matrix *list[OP_MATRICES];
+    int products = op_matrices(&of_kind, list), table = shape->kind == OP_EMBED_TEXT;
     if (!chosen(o, shape)) return;
-    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
-        if (!without_weights || pairs[i][0] == pairs[i][1])
-            check_one(o, shape, pairs[i][0], pairs[i][1], all, all + LEVELS, shape->rows, pool, r);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        for (weight_type weights = 0; weights < WEIGHT_TYPES; weights++) {
+            int plain = !weight_formats[weights].encode, same = weights == weight_of(types[i]);
+            if (products || (table ? plain : same))
+                check_one(o, shape, types[i], weights, all, all + LEVELS, shape->rows, pool, r);
+        }
 }
 
 /* A shape at its full size, on the GPU. */
@@ -260,7 +262,7 @@ static void check_whole(const options *o, const op_shape *shape, level *all, poo
     double row = work_of(shape) / shape->rows;
     int checked = row * shape->rows <= whole_budget ? shape->rows : (int)(whole_budget / row);
     if (!chosen(o, shape) || (!all[WHOLE_LEVELS].many && !all[LEVELS - 1].many)) return;
-    check_one(o, shape, DTYPE_BF16, DTYPE_BF16, all + WHOLE_LEVELS, all + LEVELS, checked < 3 ? 3 : checked, pool, r);
+    check_one(o, shape, DTYPE_BF16, WEIGHT_BF16, all + WHOLE_LEVELS, all + LEVELS, checked < 3 ? 3 : checked, pool, r);
 }
 
 static int check_functions(const options *o, level *all) {
@@ -302,7 +304,7 @@ extern const cpu_product cpu_bf16_bf16_amx_emulated;
 static void emulate_amx(device *device, cpu_kernels *kernels) {
     cpu_device *self = (cpu_device *)device;
     *kernels = *self->kernels;
-    kernels->product[1][1] = &cpu_bf16_bf16_amx_emulated;
+    kernels->product[1][WEIGHT_BF16] = &cpu_bf16_bf16_amx_emulated;
     self->kernels = kernels;
 }
 
@@ -358,15 +360,15 @@ static void run_without_ahead(int rows, int k, const void *a, const void *b, flo
 /* Replaces the device's bf16 product by one that is blocked as the options say. */
 static void tune(const options *o, device *device, cpu_kernels *kernels, cpu_product *product) {
     cpu_device *self = (cpu_device *)device;
-    if (!self->kernels || !self->kernels->product[1][1]) return;
+    if (!self->kernels || !self->kernels->product[1][WEIGHT_BF16]) return;
     *kernels = *self->kernels;
-    plain = kernels->product[1][1];
+    plain = kernels->product[1][WEIGHT_BF16];
     *product = *plain;
     if (o->cut) product->k_block = o->cut;
     if (o->panels) product->panels = o->panels;
     if (o->fit) product->a_fit = o->fit;
     if (o->no_ahead) product->run = run_without_ahead;
-    kernels->product[1][1] = product;
+    kernels->product[1][WEIGHT_BF16] = product;
     self->kernels = kernels;
 }
 

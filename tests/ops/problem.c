@@ -78,31 +78,47 @@ static void add_ints(maker *m, const char *name, size_t field, const int32_t *va
     memcpy((char *)&m->p->op + field, &data, sizeof data);
 }
 
-static void add_matrix(maker *m, size_t field, matrix form) {
-    problem_matrix *w = &m->p->matrices[m->p->matrix_count];
-    size_t n = (size_t)form.n, k = (size_t)form.k;
-    void *data = take(m, n * k * dtype_bytes(form.type));
-    float *norms = take(m, n * sizeof *norms);
-    m->p->matrix_count++;
-    *w = (problem_matrix){field, data, norms, 0};
-    if (!data || !norms) return;
-    for (size_t i = 0; i < n; i++) {
-        double sum = 0;
-        for (size_t j = 0; j < k; j++) {
-            set(data, form.type, i * k + j,
-                m->p->shape.options & SHAPE_COPY ? i == j : 1.7320508 / sqrt(form.k) * random_uniform(m->r));
-            double v = problem_value(data, form.type, i * k + j);
-            sum += v * v;
-            w->top = fmaxf(w->top, (float)fabs(v));
-        }
-        norms[i] = (float)sqrt(sum);
+/* Element (i, j) of a matrix before it is encoded. */
+static double weight_value(const maker *m, const matrix *form, size_t i, size_t j) {
+    return m->p->shape.options & SHAPE_COPY ? i == j : 1.7320508 / sqrt(form->k) * random_uniform(m->r);
+}
+
+/* Row i of a matrix: made, encoded, and measured as it is decoded. `row`: k floats of scratch. */
+static void fill_row(maker *m, problem_matrix *w, const matrix *form, size_t i, float *row) {
+    const weight_format *format = &weight_formats[form->type];
+    size_t k = (size_t)form->k, groups = (size_t)weight_groups(format, form->k);
+    char *codes = (char *)w->data + i * weight_row_bytes(format, form->k);
+    float *scales = w->scales ? w->scales + i * groups : NULL;
+    double sum = 0;
+    for (size_t j = 0; j < k; j++) set(row, DTYPE_F32, j, weight_value(m, form, i, j));
+    for (size_t j = 0; j < k && !format->encode; j++) set(codes, format->source, j, row[j]);
+    if (format->encode) weight_encode(format, row, form->k, codes, scales);
+    weight_decode(format, codes, scales, form->k, 0, form->k, row);
+    for (size_t j = 0; j < k; j++) {
+        sum += (double)row[j] * row[j];
+        w->top = fmaxf(w->top, fabsf(row[j]));
     }
-    form.data = data;
+    w->norms[i] = (float)sqrt(sum);
+}
+
+static void add_matrix(maker *m, size_t field, matrix form) {
+    const weight_format *format = &weight_formats[form.type];
+    problem_matrix *w = &m->p->matrices[m->p->matrix_count++];
+    size_t n = (size_t)form.n;
+    *w = (problem_matrix){.field = field, .scale_bytes = n * (size_t)weight_groups(format, form.k) * sizeof *w->scales};
+    w->data = take(m, n * weight_row_bytes(format, form.k));
+    w->norms = take(m, n * sizeof *w->norms);
+    w->scales = w->scale_bytes ? take(m, w->scale_bytes) : NULL;
+    float *row = take(m, (size_t)form.k * sizeof *row);
+    for (size_t i = 0; i < n && !m->failed; i++) fill_row(m, w, &form, i, row);
+    free(row);
+    form.data = w->data;
+    form.scales = w->scales;
     memcpy((char *)&m->p->op + field, &form, sizeof form);
 }
 
 static matrix matrix_of(const problem *p, int n, int k, matrix_form form) {
-    return (matrix){.n = n, .k = k, .type = p->weight_type, .form = form, .heads = p->shape.heads, .head_dim = p->shape.head_dim,
+    return (matrix){.n = n, .k = k, .type = p->weights, .form = form, .heads = p->shape.heads, .head_dim = p->shape.head_dim,
                     .raw = (p->shape.options & SHAPE_RAW) != 0};
 }
 
@@ -246,10 +262,10 @@ static void make_embed_text(maker *m) {
     size_t count = (size_t)s->k * (size_t)s->n;
     maker_add_rows(m, AT(embed_text.rows), 0);
     add_ids(m, AT(embed_text.ids));
-    maker_add(m, "table", AT(embed_text.table), ROLE_IN, m->p->weight_type, count, count, 0.02, 0);
-    m->p->op.embed_text.table_type = m->p->weight_type;
+    maker_add(m, "table", AT(embed_text.table.data), ROLE_IN, weight_formats[m->p->weights].source, count, count, 0.02, 0);
+    matrix *table = &m->p->op.embed_text.table;
+    *table = (matrix){.data = table->data, .n = s->k, .k = s->n, .type = m->p->weights, .form = MATRIX_PLAIN, .raw = 1};
     maker_add_out_rows(m, AT(embed_text.out_row));
-    m->p->op.embed_text.width = s->n;
     m->p->op.embed_text.scale = sqrtf((float)s->n);
     maker_add_act(m, "out", AT(embed_text.out), ROLE_OUT, 2 * s->rows, s->n);
 }
@@ -328,7 +344,7 @@ static void make_action_embed(maker *m) {
     maker_add_rows(m, AT(action_embed.rows), 0);
     maker_add_floats(m, "x", AT(action_embed.x), s->rows * s->k, 1);
     matrix in = matrix_of(p, s->n, s->k, MATRIX_PLAIN);
-    if (s->options & SHAPE_MERGED) in.type = DTYPE_F32;
+    if (s->options & SHAPE_MERGED) in.type = WEIGHT_F32;
     else maker_add_floats(m, "in_bias", AT(action_embed.in_bias), s->n, 1);
     add_matrix(m, AT(action_embed.in), in);
     if (s->options & SHAPE_MLP) {
@@ -409,10 +425,10 @@ static int compute_expected(problem *p, pool *pool) {
     return 1;
 }
 
-int problem_make(problem *p, const op_shape *shape, dtype type, dtype weight_type, int samples, dice *r, pool *pool,
+int problem_make(problem *p, const op_shape *shape, dtype type, weight_type weights, int samples, dice *r, pool *pool,
                  int checked) {
     maker m = {p, r, 0};
-    *p = (problem){.shape = *shape, .type = type, .weight_type = weight_type, .samples = samples, .checked = checked};
+    *p = (problem){.shape = *shape, .type = type, .weights = weights, .samples = samples, .checked = checked};
     if (shape->options & SHAPE_BATCH) p->samples = OPENPI_MAX_BATCH;
     if (p->samples > shape->rows) p->samples = shape->rows;
     p->op = (op){.kind = shape->kind, .type = type, .step = -1, .layer = -1, .name = shape->name};
@@ -432,6 +448,7 @@ void problem_free(problem *p) {
     for (int i = 0; i < p->matrix_count; i++) {
         free(p->matrices[i].data);
         free(p->matrices[i].norms);
+        free(p->matrices[i].scales);
     }
     *p = (problem){.buffer_count = 0};
 }

@@ -38,7 +38,7 @@ void timing_run(const op_shape *shape, dtype type, device *device, pool *pool, d
     problem p;
     op ops[COPIES];
     void *blocks[COPIES][MATRICES] = {{NULL}}, *work = NULL, *cache[2] = {NULL, NULL};
-    if (!problem_make(&p, shape, type, DTYPE_BF16, 1, r, pool, 0)) return;
+    if (!problem_make(&p, shape, type, WEIGHT_BF16, 1, r, pool, 0)) return;
     for (int i = 0; i < p.buffer_count; i++) {             /* full: finite numbers everywhere, all rows see all keys */
         buffer *b = &p.buffers[i];
         if (b->role == ROLE_OUT || b->role == ROLE_INOUT) memset(b->data, 0, b->count * dtype_bytes(b->type));
@@ -59,7 +59,7 @@ void timing_run(const op_shape *shape, dtype type, device *device, pool *pool, d
         ops[c] = p.op;
         for (int i = 0; i < p.matrix_count; i++) {
             matrix *m = (matrix *)((char *)&ops[c] + p.matrices[i].field);
-            rows_source rows = {p.matrices[i].data, (size_t)m->k * dtype_bytes(m->type)};
+            rows_source rows = {p.matrices[i].data, weight_row_bytes(&weight_formats[m->type], m->k)};
             matrix_source source = {read_rows, &rows};
             char *scratch = aligned_alloc(64, (backend->matrix_scratch(device, m) + 127) / 64 * 64);
             if (!scratch ||

@@ -25,7 +25,7 @@ typedef struct run {
     const problem *p;
     device *device;
     op op;                       /* over device operands                                                  */
-    block buffers[BUFFERS], matrices[MATRICES], work;
+    block buffers[BUFFERS], matrices[MATRICES], scales[MATRICES], work;
     void *results[BUFFERS];      /* on the host, canonical                                                */
     char failure[500];
 } run;
@@ -79,7 +79,7 @@ static void read_rows(const void *context, int row, int count, void *out) {
 /* Packs in two goes, the later half first: blocks must be independent. */
 static int pack(run *r, const matrix *m, const void *data, void *to) {
     const backend *b = r->device->backend;
-    rows_source rows = {data, (size_t)m->k * dtype_bytes(m->type)};
+    rows_source rows = {data, weight_row_bytes(&weight_formats[m->type], m->k)};
     matrix_source source = {read_rows, &rows};
     int blocks = b->matrix_blocks(r->device, m);
     size_t bytes = b->matrix_scratch(r->device, m);
@@ -100,6 +100,14 @@ static int place_matrix(run *r, block *b, const matrix *m, const void *data, mat
     if (!block_take(r, b, r->device->backend->matrix_bytes(r->device, m), 0xff)) return 0;
     out->data = inside(b);
     return pack(r, m, data, inside(b));
+}
+
+static int place_scales(run *r, block *b, const problem_matrix *from, matrix *to) {
+    if (!from->scales) return 1;
+    if (!block_take(r, b, from->scale_bytes, 0xff)) return 0;
+    r->device->backend->upload(r->device, inside(b), from->scales, from->scale_bytes, NULL);
+    to->scales = inside(b);
+    return 1;
 }
 
 /* ---- caches ----------------------------------------------------------------------------------------------- */
@@ -141,7 +149,7 @@ static int fill_cache(run *r, const kv_cache *from, const kv_cache *to) {
              block_take(r, &blocks[2], (size_t)(from->capacity * d) * sizeof *rope, -1);
     }
     if (ok) {
-        matrix weight = {.n = 2 * d, .k = 2 * d, .type = DTYPE_BF16, .form = MATRIX_QKV, .heads = 0, .head_dim = d};
+        matrix weight = {.n = 2 * d, .k = 2 * d, .type = WEIGHT_BF16, .form = MATRIX_QKV, .heads = 0, .head_dim = d};
         op op = {.kind = OP_NORM_QKV, .type = p->type, .name = "fill"};
         const int32_t *at = inside(&blocks[0]);
         backend->upload(r->device, inside(&blocks[0]), tables, blocks[0].bytes, NULL);
@@ -215,6 +223,7 @@ static int place_operands(run *r) {
     for (int i = 0; i < p->matrix_count; i++) {
         matrix *m = (matrix *)((char *)&r->op + p->matrices[i].field);
         if (!place_matrix(r, &r->matrices[i], m, p->matrices[i].data, m)) return 0;
+        if (!place_scales(r, &r->scales[i], &p->matrices[i], m)) return 0;
     }
     struct op canonical = p->op;
     if (reads_cache(&canonical) && !fill_cache(r, cache_of(&canonical), cache_of(&r->op))) return 0;
@@ -255,8 +264,10 @@ static int fetch_results(run *r) {
         if (b->role == ROLE_IN && strcmp(b->name, "count") && memcmp(r->results[i], b->data, bytes))
             return FAIL(r, "changed its input %s", b->name);
     }
-    for (int i = 0; i < p->matrix_count; i++)
+    for (int i = 0; i < p->matrix_count; i++) {
         if (!guards_hold(r, &r->matrices[i], "matrix")) return 0;
+        if (r->scales[i].memory && !guards_hold(r, &r->scales[i], "scales")) return 0;
+    }
     return guards_hold(r, &r->work, "work block");
 }
 
@@ -279,8 +290,10 @@ static void run_end(run *r) {
         if (r->buffers[i].memory) backend->release(r->device, r->buffers[i].memory);
         free(r->results[i]);
     }
-    for (int i = 0; i < MATRICES; i++)
+    for (int i = 0; i < MATRICES; i++) {
         if (r->matrices[i].memory) backend->release(r->device, r->matrices[i].memory);
+        if (r->scales[i].memory) backend->release(r->device, r->scales[i].memory);
+    }
     if (r->work.memory) backend->release(r->device, r->work.memory);
 }
 
@@ -388,7 +401,7 @@ static void try_candidates(const run *first, problem *p, device *device, struct 
     static candidate names[CANDIDATES];
     int count = device->backend->candidates ? device->backend->candidates(device, &first->op, names, CANDIDATES) : 0;
     run others[2];
-    if (count < 2 || (single != device && p->type != p->weight_type)) return; /* a level cuts mixed types as it cuts others */
+    if (count < 2 || (single != device && weight_of(p->type) != p->weights)) return; /* a level cuts mixed types as it cuts others */
     for (int i = 0; i < 2; i++) {
         others[i] = (run){.p = p, .device = i ? single : device, .op = p->op};
         if (!place_operands(&others[i])) v->ok = 0, memcpy(v->detail, others[i].failure, sizeof v->detail);

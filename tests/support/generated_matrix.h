@@ -106,7 +106,8 @@ static inline void check_generated_case(device *device, int number, int f32, int
     generated_source source = {.c = c, .k = c->k, .column = c->column, .row_length = c->row_length ? c->row_length : c->k,
                                .f32 = f32};
     generated_matrix from = {.column = source.column, .row_length = source.row_length};
-    matrix m = {NULL, 0, c->k, f32 ? DTYPE_F32 : DTYPE_BF16, c->form, c->heads, c->head_dim, raw};
+    matrix m = {.k = c->k, .type = f32 ? WEIGHT_F32 : WEIGHT_BF16, .form = c->form, .heads = c->heads,
+                .head_dim = c->head_dim, .raw = raw};
     openpi_error error = OPENPI_ERROR_INIT;
     char what[80];
     snprintf(what, sizeof what, "matrix %d, %s%s", number, f32 ? "f32" : "bf16", raw ? ", raw" : "");
@@ -155,7 +156,8 @@ static inline void check_generated_model(device *device, pool *pool, const check
     for (int way = 0; way < 2; way++) {
         model *m;
         device->backend = way ? &without : whole;
-        openpi_status status = model_load(checkpoint, device, DTYPE_BF16, off, pool, NULL, NULL, &m, &error);
+        openpi_status status = model_load(checkpoint, device, (model_types){DTYPE_BF16, WEIGHT_BF16}, off, pool, NULL, NULL, &m,
+                                          &error);
         if (status == OPENPI_OK) {
             count = m->bytes;
             bytes[way] = generated_bytes(device, m->block, count);

@@ -282,8 +282,9 @@ typedef struct loop {
 
 static attend attend_with(const loop *l) {
     const subject *o = &l->subject;
-    int bf16 = l->type == DTYPE_BF16 && l->kernels->product[1][1];
-    return (attend){.part = o->part, .kernels = l->kernels, .product = l->kernels->product[bf16][l->type == DTYPE_BF16],
+    weight_type keys = weight_of(l->type);
+    int bf16 = l->type == DTYPE_BF16 && l->kernels->product[1][keys];
+    return (attend){.part = o->part, .kernels = l->kernels, .product = l->kernels->product[bf16][keys],
                     .type = l->type, .a_type = bf16 ? DTYPE_BF16 : DTYPE_F32, .head_dim = o->head_dim, .scale = o->scale};
 }
 

@@ -106,11 +106,20 @@ static openpi_status cpu_copy(device *device, void *to, const void *from, size_t
 
 /* ---- weights: panels (layout.h), or row-major where they are raw and for the reference --------------------- */
 
+/* 1 where products of this level take the format: in fp32 or, where activations are bf16, in bf16. The definitions take
+ * every format. */
+static int cpu_takes_weights(const device *device, dtype type, weight_type weights) {
+    const cpu_kernels *kernels = self_of(device)->kernels;
+    return !kernels || kernels->product[0][weights] || (type == DTYPE_BF16 && kernels->product[1][weights]);
+}
+
+static size_t row_bytes(const matrix *matrix) { return weight_row_bytes(&weight_formats[matrix->type], matrix->k); }
+
 static int in_panels(const device *device, const matrix *matrix) { return self_of(device)->kernels && !matrix->raw; }
 
 static size_t cpu_matrix_bytes(const device *device, const matrix *matrix) {
     if (in_panels(device, matrix)) return (size_t)layout_panels(matrix) * layout_panel_bytes(matrix->type, matrix->k);
-    return (size_t)matrix->n * (size_t)matrix->k * dtype_bytes(matrix->type);
+    return (size_t)matrix->n * row_bytes(matrix);
 }
 
 static int cpu_matrix_blocks(const device *device, const matrix *matrix) {
@@ -118,9 +127,7 @@ static int cpu_matrix_blocks(const device *device, const matrix *matrix) {
 }
 
 /* The rows of one panel, each from a whole word on. */
-static size_t source_row_bytes(const matrix *matrix) {
-    return ((size_t)matrix->k * dtype_bytes(matrix->type) + 3) / 4 * 4;
-}
+static size_t source_row_bytes(const matrix *matrix) { return (row_bytes(matrix) + 3) / 4 * 4; }
 
 static size_t cpu_matrix_scratch(const device *device, const matrix *matrix) {
     return in_panels(device, matrix) ? PANEL * source_row_bytes(matrix) + 4 : 0;
@@ -129,7 +136,7 @@ static size_t cpu_matrix_scratch(const device *device, const matrix *matrix) {
 /* Reads what a panel's columns are, in runs of rows that follow each other. */
 static void read_columns(const matrix *matrix, const int *rows, const matrix_source *source, char *scratch,
                          const void **columns) {
-    size_t bytes = (size_t)matrix->k * dtype_bytes(matrix->type);
+    size_t bytes = row_bytes(matrix);
     for (int c = 0; c < PANEL;) {
         int count = 1;
         if (rows[c] < 0) {
@@ -154,7 +161,7 @@ static void pack_panel(const cpu_kernels *kernels, const matrix *matrix, int pan
 static openpi_status cpu_matrix_pack(device *device, const matrix *matrix, int first, int count, const matrix_source *source,
                                      void *to, void *scratch, openpi_error *error) {
     const cpu_kernels *kernels = self_of(device)->kernels;
-    size_t row_bytes = (size_t)matrix->k * dtype_bytes(matrix->type), panel_bytes = layout_panel_bytes(matrix->type, matrix->k);
+    size_t panel_bytes = layout_panel_bytes(matrix->type, matrix->k);
     (void)error;
     if (in_panels(device, matrix)) {
         for (int i = first; i < first + count; i++)
@@ -163,7 +170,7 @@ static openpi_status cpu_matrix_pack(device *device, const matrix *matrix, int f
     }
     int row = first * PANEL, end = (first + count) * PANEL;
     if (end > matrix->n) end = matrix->n;
-    if (row < end) source->read(source->context, row, end - row, (char *)to + (size_t)row * row_bytes);
+    if (row < end) source->read(source->context, row, end - row, (char *)to + (size_t)row * row_bytes(matrix));
     return OPENPI_OK;
 }
 
@@ -252,6 +259,7 @@ const backend backend_cpu = {
     .release = cpu_release,
     .upload = cpu_copy,
     .download = cpu_copy,
+    .takes_weights = cpu_takes_weights,
     .matrix_bytes = cpu_matrix_bytes,
     .matrix_blocks = cpu_matrix_blocks,
     .matrix_scratch = cpu_matrix_scratch,

@@ -59,12 +59,12 @@ static int least(int a, int b) { return a < b ? a : b; }
 static int most(int a, int b) { return a > b ? a : b; }
 
 static dtype a_type(const cpu_gemm *m) {
-    int bf16 = !m->patches && m->type == DTYPE_BF16 && m->weight->type == DTYPE_BF16 && m->kernels->product[1][1];
+    int bf16 = !m->patches && m->type == DTYPE_BF16 && m->kernels->product[1][m->weight->type];
     return bf16 ? DTYPE_BF16 : DTYPE_F32;
 }
 
 static const cpu_product *product_of(const cpu_gemm *m) {
-    return m->kernels->product[a_type(m) == DTYPE_BF16][m->weight->type == DTYPE_BF16];
+    return m->kernels->product[a_type(m) == DTYPE_BF16][m->weight->type];
 }
 
 /* ---- memory ----------------------------------------------------------------------------------------------- */
@@ -166,12 +166,13 @@ typedef struct corner {
 
 static const char *panel_at(const loop *l, int panel, int at) {
     const matrix *w = l->gemm->weight;
-    return (const char *)w->data + (size_t)panel * layout_panel_bytes(w->type, w->k) + (size_t)at * PANEL * dtype_bytes(w->type);
+    return (const char *)w->data + (size_t)panel * layout_panel_bytes(w->type, w->k) +
+           PANEL * weight_row_bytes(&weight_formats[w->type], at);
 }
 
 /* Share i of n of the piece of B that comes next: it is on its way while this one is worked on. */
 static cpu_ahead share_of(const loop *l, const char *piece, int i, int n) {
-    int lines = l->g.cut * (int)(PANEL * dtype_bytes(l->gemm->weight->type)) / LINE;
+    int lines = (int)(PANEL * weight_row_bytes(&weight_formats[l->gemm->weight->type], l->g.cut)) / LINE;
     int from = (int)((int64_t)lines * i / n), to = (int)((int64_t)lines * (i + 1) / n);
     return (cpu_ahead){piece + (size_t)from * LINE, to - from};
 }

@@ -92,7 +92,7 @@ typedef struct cpu_elements {
 
 typedef struct cpu_kernels {
     const cpu_elements *elements;
-    const cpu_product *product[2][2];      /* [A is bf16][B is bf16]; NULL: there is none                  */
+    const cpu_product *product[2][WEIGHT_TYPES];   /* [A is bf16][format of B]; NULL: there is none        */
 } cpu_kernels;
 
 /* NULL for the reference, which has no kernels. */

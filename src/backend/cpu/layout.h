@@ -17,13 +17,15 @@ static inline int panels_of(int n) { return (n + PANEL - 1) / PANEL; }
 static inline int halves_of(int n) { return (n + HALF_PANEL - 1) / HALF_PANEL; }
 
 /* k as stored in a panel. */
-static inline int layout_k(dtype type, int k) { return type == DTYPE_BF16 ? round_up(k, K_PAD) : k; }
+static inline int layout_k(weight_type type, int k) { return type == WEIGHT_BF16 ? round_up(k, K_PAD) : k; }
 
 int layout_panels(const matrix *matrix);
 /* The logical row of each column of a panel, -1 for none. */
 void layout_columns(const matrix *matrix, int panel, int rows[PANEL]);
 
-static inline size_t layout_panel_bytes(dtype type, int k) { return (size_t)layout_k(type, k) * PANEL * dtype_bytes(type); }
+static inline size_t layout_panel_bytes(weight_type type, int k) {
+    return PANEL * weight_row_bytes(&weight_formats[type], layout_k(type, k));
+}
 
 static inline size_t layout_cache_bytes(int capacity, int head_dim, dtype type) {
     return (size_t)round_up(capacity, PANEL) * (size_t)round_up(head_dim, PANEL) * dtype_bytes(type);

@@ -8,7 +8,7 @@
 enum { ALIGN = 256 };
 
 void cpu_pack_panel(const cpu_kernels *kernels, const matrix *m, const void *const rows[PANEL], char *to) {
-    int pairs = m->type == DTYPE_BF16, words = pairs ? m->k / 2 : m->k;
+    int pairs = m->type == WEIGHT_BF16, words = pairs ? m->k / 2 : m->k;
     uint32_t *end = (uint32_t *)to + (size_t)words * PANEL;
     size_t rest = layout_panel_bytes(m->type, m->k) - (size_t)words * PANEL * sizeof *end;
     kernels->elements->columns((uint32_t *)to, rows, words);
@@ -39,7 +39,7 @@ typedef struct loop {
 static void panel_task(void *argument, int panel, int worker) {
     const loop *l = argument;
     const matrix *m = l->matrix;
-    size_t row_bytes = (size_t)m->k * dtype_bytes(m->type);
+    size_t row_bytes = weight_row_bytes(&weight_formats[m->type], m->k);
     int rows[PANEL];
     const void *columns[PANEL];
     (void)worker;

@@ -150,11 +150,13 @@ typedef struct text_loop {
 static void text_task(void *argument, int task, int worker) {
     const text_loop *l = argument;
     const op_embed_text *a = &l->op->embed_text;
-    size_t from = (size_t)a->width * dtype_bytes(a->table_type), to = (size_t)a->width * dtype_bytes(l->op->type);
+    const matrix *table = &a->table;
+    const weight_format *format = &weight_formats[table->type];
+    size_t from = weight_row_bytes(format, table->k), to = (size_t)table->k * dtype_bytes(l->op->type);
     (void)worker;
     for (int row = task * l->step; row < (task + 1) * l->step && row < l->rows; row++)
-        l->kernels->elements->scale((const char *)a->table + (size_t)a->ids[row] * from, a->table_type, a->width, a->scale,
-                                    (char *)a->out + (size_t)a->out_row[row] * to, l->op->type);
+        l->kernels->elements->scale((const char *)table->data + (size_t)a->ids[row] * from, format->source, table->k,
+                                    a->scale, (char *)a->out + (size_t)a->out_row[row] * to, l->op->type);
 }
 
 /* ---- by kind ---------------------------------------------------------------------------------------------- */

@@ -8,7 +8,7 @@
 
 openpi_status gpu_matrix_generate(device *device, const matrix *m, const generated_matrix *from, void *to, openpi_error *error) {
     gpu_device *self = (gpu_device *)device;
-    gpu_generate p = {.out = to, .order = gpu_row_order_of(m), .k = m->k, .f32 = m->type == DTYPE_F32, .raw = m->raw,
+    gpu_generate p = {.out = to, .order = gpu_row_order_of(m), .k = m->k, .f32 = m->type == WEIGHT_F32, .raw = m->raw,
                       .column = from->column, .row_length = from->row_length};
     int groups = gpu_matrix_blocks(device, m) * GPU_UNIT / 8, most = p.f32 ? 4 : 8, chunks = (m->k + most - 1) / most, rows = 0;
     if (from->count < 1 || from->count > GPU_GENERATED_PARTS)

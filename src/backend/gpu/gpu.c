@@ -436,6 +436,7 @@ const backend backend_cuda = {
     .release_host = gpu_release_host,
     .upload = gpu_upload,
     .download = gpu_download,
+    .takes_weights = gpu_takes_weights,
     .matrix_bytes = gpu_matrix_bytes,
     .matrix_blocks = gpu_matrix_blocks,
     .matrix_scratch = gpu_matrix_scratch,

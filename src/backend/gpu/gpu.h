@@ -196,6 +196,7 @@ openpi_status gpu_roof(device *device, dtype type, device_roofs *out, openpi_err
 openpi_status gpu_library_product(device *device, int m, int n, int k, double *us, char *name, openpi_error *error);
 
 /* pack.c: functions of the backend table. */
+int gpu_takes_weights(const device *device, dtype type, weight_type weights);
 size_t gpu_matrix_bytes(const device *device, const matrix *matrix);
 int gpu_matrix_blocks(const device *device, const matrix *matrix);
 size_t gpu_matrix_scratch(const device *device, const matrix *matrix);

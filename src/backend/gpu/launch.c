@@ -213,7 +213,7 @@ static void issue_action_embed(gpu_issue *issue, const op *op) {
     }
     /* fp32 between the products: as it is, or as bf16 + bf16 (a row is [upper | lower]) where tensor cores do them. */
     gpu_ways ways = {.rule = -1};
-    if (!last.f32 && (products < 3 || a->mlp_in.type == DTYPE_BF16) && a->mlp_out.type == DTYPE_BF16 &&
+    if (!last.f32 && (products < 3 || a->mlp_in.type == WEIGHT_BF16) && a->mlp_out.type == WEIGHT_BF16 &&
         gpu_split_legal(issue->device, a->rows.capacity, n))
         gpu_ways_add(&ways, (gpu_way){GPU_skinny_hopper_store_2, 0, 0, 0}, 1);
     gpu_ways_add(&ways, (gpu_way){GPU_linear_rows, 0, 0, 0}, 1);
@@ -259,9 +259,9 @@ static void issue_embed_text(gpu_issue *issue, const op *op) {
     const op_embed_text *a = &op->embed_text;
     gpu_text p = {.count = a->rows.count,
                   .ids = a->ids,
-                  .table = a->table,
-                  .table_f32 = a->table_type == DTYPE_F32,
-                  .width = a->width,
+                  .table = a->table.data,
+                  .table_f32 = a->table.type == WEIGHT_F32,
+                  .width = a->table.k,
                   .scale = a->scale,
                   .out_row = a->out_row,
                   .f32 = op->type == DTYPE_F32,

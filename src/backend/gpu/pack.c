@@ -25,7 +25,7 @@ static int packed_columns(const matrix *m) {
 }
 
 gpu_weights gpu_weights_of(const matrix *m) {
-    return (gpu_weights){m->data, packed_columns(m), m->k, (m->k + GPU_ATOM_K - 1) / GPU_ATOM_K, m->type == DTYPE_F32};
+    return (gpu_weights){m->data, packed_columns(m), m->k, (m->k + GPU_ATOM_K - 1) / GPU_ATOM_K, m->type == WEIGHT_F32};
 }
 
 gpu_row_order gpu_row_order_of(const matrix *m) {
@@ -43,8 +43,13 @@ gpu_row_order gpu_row_order_of(const matrix *m) {
 }
 
 static size_t column_bytes(const matrix *m) {
-    if (m->raw) return (size_t)m->k * dtype_bytes(m->type);
-    return m->type == DTYPE_F32 ? (size_t)round_up(m->k, 4) * sizeof(float) : (size_t)round_up(m->k, GPU_ATOM_K) * sizeof(bf16);
+    if (m->raw) return weight_row_bytes(&weight_formats[m->type], m->k);
+    return m->type == WEIGHT_F32 ? (size_t)round_up(m->k, 4) * sizeof(float) : (size_t)round_up(m->k, GPU_ATOM_K) * sizeof(bf16);
+}
+
+int gpu_takes_weights(const device *device, dtype type, weight_type weights) {
+    (void)device, (void)type;
+    return weights == WEIGHT_F32 || weights == WEIGHT_BF16;
 }
 
 size_t gpu_matrix_bytes(const device *device, const matrix *m) {
@@ -60,7 +65,7 @@ int gpu_matrix_blocks(const device *device, const matrix *m) {
 /* Eight rows as they are read. */
 size_t gpu_matrix_scratch(const device *device, const matrix *m) {
     (void)device;
-    return 8 * (size_t)m->k * dtype_bytes(m->type);
+    return 8 * weight_row_bytes(&weight_formats[m->type], m->k);
 }
 
 /* Eight columns of bf16 into atoms. */
@@ -119,7 +124,7 @@ static int pack_groups(gpu_device *self, const matrix *m, int first, int count, 
         int rows, row = gpu_group_rows(&order, first + i, &rows);
         if (rows) source->read(source->context, row, rows, m->raw ? out : scratch);
         if (m->raw) continue;
-        if (m->type == DTYPE_F32)
+        if (m->type == WEIGHT_F32)
             pack_floats(scratch, rows, m->k, out);
         else
             pack_atoms(scratch, rows, m->k, out);

@@ -56,7 +56,7 @@ void gpu_resident_close(gpu_device *self) {
 /* ---- are these the layers ----------------------------------------------------------------------------------- */
 
 static int is_matrix(const matrix *m, matrix_form form, int n, int k) {
-    return m->data && !m->raw && m->type == DTYPE_BF16 && m->form == form && m->n == n && m->k == k;
+    return m->data && !m->raw && m->type == WEIGHT_BF16 && m->form == form && m->n == n && m->k == k;
 }
 
 static int same_rows(const row_set *a, const row_set *b) {
