@@ -40,6 +40,6 @@ const cpu_kernels *__wrap_cpu_kernels_of(cpu_isa isa) {
     static cpu_kernels emulated;
     if (isa != ISA_AMX || cpu_isa_available(ISA_AMX)) return __real_cpu_kernels_of(isa);
     emulated = *__real_cpu_kernels_of(__real_cpu_isa_choose(ISA_AVX512));
-    emulated.product[1][1] = &cpu_bf16_bf16_amx_emulated;
+    emulated.product[1][WEIGHT_BF16] = &cpu_bf16_bf16_amx_emulated;
     return &emulated;
 }

@@ -88,7 +88,7 @@ openpi_status cpu_roof(device *device, dtype type, device_roofs *out, openpi_err
     *out = (device_roofs){0};
     if (!kernels) return OPENPI_OK;
     out->f32_tflops = measure_compute(self->pool, kernels->product[0][0]);
-    if (kernels->product[1][1]) out->bf16_tflops = measure_compute(self->pool, kernels->product[1][1]);
+    if (kernels->product[1][WEIGHT_BF16]) out->bf16_tflops = measure_compute(self->pool, kernels->product[1][WEIGHT_BF16]);
     char *memory = cpu_memory_take((size_t)PIECE * PIECES);
     if (!memory) return report_no_memory(error, (size_t)PIECE * PIECES, "measuring the memory's speed");
     reading r = {kernels->elements, memory};
