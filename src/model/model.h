@@ -74,8 +74,8 @@ typedef struct model_types {
     weight_type weights;
 } model_types;
 
-/* Packs the checkpoint's weights for the device; OPENPI_UNSUPPORTED where it has no kernels for such weights. Afterwards its files may be closed or gone; the checkpoint itself must
- * outlive the model. */
+/* Packs the checkpoint's weights for the device; OPENPI_UNSUPPORTED where it has no kernels for such weights. Afterwards
+ * the checkpoint's files may be closed or gone; the checkpoint itself must outlive the model. */
 openpi_status model_load(const checkpoint *checkpoint, device *device, model_types types, uint32_t off, pool *pool,
                          openpi_progress progress, void *progress_user, model **out, openpi_error *error);
 /* The same without weights: dims, matrix shapes and `bytes`, for telling a price beforehand. */

@@ -100,7 +100,12 @@ openpi_status tuning_entry_parse(const json_t *object, const char *name, tuning_
     weights = weight_of((dtype)type);
     TRY(read_word(object, "weights", name, weight_names, WEIGHT_TYPES, 0, &weights, error));
     e.key = (tuning_key){
-        .op = (op_kind)op, .form = (matrix_form)form, .norm = (norm_kind)norm, .type = (dtype)type, .weights = (weight_type)weights};
+        .op = (op_kind)op,
+        .form = (matrix_form)form,
+        .norm = (norm_kind)norm,
+        .type = (dtype)type,
+        .weights = (weight_type)weights,
+    };
     for (int i = 0; i < NUMBERS; i++) {
         *number_of(&e.key, i) = numbers[i].low - 1;
         TRY(json_get_int(object, numbers[i].name, name, numbers[i].low, numbers[i].high, number_of(&e.key, i), error));

@@ -30,7 +30,9 @@ static openpi_status open_engine(openpi_engine **out, const char *path, int no_g
     options.pool = e->pool;
     openpi_status status = gpu_open(&fake_driver, fake_images, used, 0, &options, &e->device, &error);
     if (status == OPENPI_OK) status = checkpoint_open(NULL, &synthetic, &e->checkpoint, &error);
-    if (status == OPENPI_OK) status = model_load(e->checkpoint, e->device, (model_types){DTYPE_BF16, WEIGHT_BF16}, 0, e->pool, NULL, NULL, &e->model, &error);
+    model_types types = {DTYPE_BF16, WEIGHT_BF16};
+    if (status == OPENPI_OK)
+        status = model_load(e->checkpoint, e->device, types, 0, e->pool, NULL, NULL, &e->model, &error);
     if (status == OPENPI_OK) {
         *out = e;
         return status;

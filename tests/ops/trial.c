@@ -401,7 +401,8 @@ static void try_candidates(const run *first, problem *p, device *device, struct 
     static candidate names[CANDIDATES];
     int count = device->backend->candidates ? device->backend->candidates(device, &first->op, names, CANDIDATES) : 0;
     run others[2];
-    if (count < 2 || (single != device && weight_of(p->type) != p->weights)) return; /* a level cuts mixed types as it cuts others */
+    /* A level cuts mixed types as it cuts others. */
+    if (count < 2 || (single != device && weight_of(p->type) != p->weights)) return;
     for (int i = 0; i < 2; i++) {
         others[i] = (run){.p = p, .device = i ? single : device, .op = p->op};
         if (!place_operands(&others[i])) v->ok = 0, memcpy(v->detail, others[i].failure, sizeof v->detail);
