@@ -44,14 +44,12 @@ static json_t *trace_head(const subject *s, const trace *t) {
 
 static void put_recorded(const char *path, const trace *t) {
     double run = 0;
-    int launches = 0;
     for (int i = 0; i < t->count; i++)
         run += t->calls[i].spans[t->calls[i].run].end_ms - t->calls[i].spans[t->calls[i].run].start_ms;
-    for (int i = 0; i < t->launch_count; i++) launches += !t->launches[i].record.part;
     printf("timed %s\n", timed_method_text(t->method));
     if (t->not_replayed[0]) printf("not inside graph replay: %s\n", t->not_replayed);
     printf("%d call%s %s, %d prompt tokens: %d launches and %.3f ms a call\n", t->count, t->count == 1 ? "" : "s",
-           t->policy ? "from made-up pictures and words" : "from made-up tensors", t->prompt, launches, run / t->count);
+           t->policy ? "from made-up pictures and words" : "from made-up tensors", t->prompt, t->launch_count, run / t->count);
     if (t->not_policy[0]) printf("not from pictures and words: %s\n", t->not_policy);
     if (t->power[0]) printf("power from %s\n", t->power);
     else printf("power is not readable here: %s\n", t->no_power);

@@ -169,8 +169,7 @@ static int take_event(reader *r, const json_t *event) {
                          .tid = track(json_object_get(event, "tid")),
                          .correlation = correlation_of(arguments),
                          .stage = json_string_value(json_object_get(arguments, "stage")),
-                         .group = json_string_value(json_object_get(arguments, "group")),
-                         .part = (int)json_integer_value(json_object_get(arguments, "part"))};
+                         .group = json_string_value(json_object_get(arguments, "group"))};
     if (breakdown_add(r->out->breakdown, &e, &error) == OPENPI_OK) return 1;
     r->end = library_error(r->verb, &error);
     return 0;

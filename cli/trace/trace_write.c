@@ -79,10 +79,10 @@ static json_t *place_json(int place) { return place < 0 ? json_null() : json_int
 static json_t *launch_arguments(const trace_launch *l) {
     const launch_record *r = &l->record;
     json_t *arguments =
-        json_pack("{s:s,s:s,s:s,s:o,s:o,s:s,s:s,s:f,s:f,s:f,s:i}", "stage", openpi_stage_name(l->what.stage), "kind",
+        json_pack("{s:s,s:s,s:s,s:o,s:o,s:s,s:s,s:f,s:f,s:f}", "stage", openpi_stage_name(l->what.stage), "kind",
                   l->what.kind, "group", l->group, "step", place_json(l->what.step), "layer", place_json(l->what.layer),
                   "shape", l->what.shape, "kernel", r->kernel, "gflop", l->what.cost.flops * 1e-9, "mb",
-                  l->what.cost.bytes * 1e-6, "weight_mb", l->what.cost.weight_bytes * 1e-6, "part", r->part);
+                  l->what.cost.bytes * 1e-6, "weight_mb", l->what.cost.weight_bytes * 1e-6);
     char text[64];
     if (l->places > 1) {
         snprintf(text, sizeof text, "%d of %d", l->place, l->places);
@@ -178,8 +178,6 @@ static void write_call(writer *w, int which) {
 /* Sums of what is written, as it is written: for whoever checks the file. */
 static json_t *totals(const trace *t) {
     int64_t kernels = 0, runs = 0;
-    int launches = 0;
-    for (int i = 0; i < t->launch_count; i++) launches += !t->launches[i].record.part;
     for (int n = 0; n < t->count; n++) {
         const trace_call *c = &t->calls[n];
         runs += ns(c->spans[c->run].end_ms) - ns(c->spans[c->run].start_ms);
@@ -188,8 +186,9 @@ static json_t *totals(const trace *t) {
             kernels += at.end - at.start;
         }
     }
-    return json_pack("{s:i,s:i,s:f,s:f}", "kernels", t->launch_count * t->count, "launches", launches * t->count, "kernel_ms",
-                     (double)kernels * 1e-6, "run_ms", (double)runs * 1e-6);
+    int count = t->launch_count * t->count;
+    return json_pack("{s:i,s:i,s:f,s:f}", "kernels", count, "launches", count, "kernel_ms", (double)kernels * 1e-6,
+                     "run_ms", (double)runs * 1e-6);
 }
 
 int trace_write(const verb *verb, const char *path, const trace *t, const char *device, json_t *head) {

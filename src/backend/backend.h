@@ -54,7 +54,6 @@ typedef struct launch_record {
     unsigned grid[3], block[3], cluster;
     size_t shared_bytes;
     double start_ms, end_ms;     /* in the last replay, from its beginning                                */
-    int part;                    /* 1: no launch of its own but the next part of the one in front, by that kernel's stamps */
 } launch_record;
 
 /* Bytes that a replay brings to the device or back. */

@@ -10,7 +10,7 @@
 #include "base/report.h"
 
 typedef struct kernel {
-    int name, stage, group, part; /* name: place among names; stage, group: breakdown's, or NO_…  */
+    int name, stage, group; /* name: place among names; stage, group: breakdown's, or NO_…  */
     double start_us, dur_us;
     int64_t pid, tid, correlation;
 } kernel;
@@ -121,8 +121,14 @@ static openpi_status add_kernel(breakdown *b, const breakdown_event *e, openpi_e
     TRY(intern(b, e->name, &name, error));
     TRY(grow(&b->kernels, sizeof(kernel), &place, error));
     kernel *k = place;
-    *k = (kernel){name,   BREAKDOWN_NO_STAGE, BREAKDOWN_NO_GROUP, e->part, e->start_us, e->dur_us, e->pid,
-                  e->tid, e->correlation};
+    *k = (kernel){.name = name,
+                  .stage = BREAKDOWN_NO_STAGE,
+                  .group = BREAKDOWN_NO_GROUP,
+                  .start_us = e->start_us,
+                  .dur_us = e->dur_us,
+                  .pid = e->pid,
+                  .tid = e->tid,
+                  .correlation = e->correlation};
     if (e->stage) k->stage = (int)breakdown_stage_of(e->stage);
     if (!e->group) k->group = (int)breakdown_group_of_words(e->name);
     for (int g = 0; e->group && g < BREAKDOWN_GROUPS; g++)
@@ -257,7 +263,7 @@ static int by_time(const void *a, const void *b) {
 }
 
 static void count_kernel(breakdown_cell *cell, const kernel *k) {
-    cell->launches += !k->part;
+    cell->launches++;
     cell->ms += k->dur_us * 1e-3;
 }
 

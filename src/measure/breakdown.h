@@ -42,7 +42,6 @@ typedef struct breakdown_event {
     double start_us, dur_us;
     int64_t pid, tid, correlation;         /* correlation -1: none                                        */
     const char *stage, *group;   /* where the trace says so itself; else NULL                             */
-    int part;                    /* 1: no launch of its own                                               */
 } breakdown_event;
 
 typedef struct breakdown_cell {

@@ -108,7 +108,7 @@ static void make_rows(const timed *t, const bench_roofs *roofs, profile *out, in
             *last = profile_row(s, l->op, l->ops, roofs);
             next = l->op + l->ops;
         }
-        last->calls += !l->part;
+        last->calls++;
         add_kernel(last, l->kernel);
         places[i] = out->count - 1;
     }
@@ -207,7 +207,7 @@ static void summarise(const timed *t, const profile_options *o, samples *from, p
     out->method = t->method;
     memcpy(out->not_replayed, t->not_replayed, sizeof out->not_replayed);
     out->runs = o->runs;
-    for (int i = 0; i < t->count; i++) out->launches += !t->launches[i].part;
+    out->launches = t->count;
     const struct recording *recording = t->session->kinds.recordings[CALL_ANY];
     if (recording && backend->nodes) out->nodes = backend->nodes(recording);
     out->host = figures_of(from->host, o->runs);

@@ -1,5 +1,5 @@
 /* A device that records: the CPU with a recording that is a list of ops, and launches as an instrument may meet them on a
- * GPU: an op in two launches, several ops in one, one that tells of its parts. For one source file of a test. */
+ * GPU: an op in two launches, several ops in one. For one source file of a test. */
 #ifndef TESTS_FAKE_REPLAY_H
 #define TESTS_FAKE_REPLAY_H
 
@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "openpi_internal.h"
 
-enum { FAKE_SPLIT = 1, FAKE_JOINED = 3, FAKE_JOIN = 4, FAKE_LOOP = 8, FAKE_PARTS = 3, FAKE_NODES = 77 };
+enum { FAKE_SPLIT = 1, FAKE_JOINED = 3, FAKE_JOIN = 4, FAKE_NODES = 77 };
 
 struct recording {
     const op *ops;
@@ -19,14 +19,13 @@ struct recording {
     int launch_count;
 };
 
-static void fake_add(struct recording *r, int first, int ops, int part, const char *kernel) {
+static void fake_add(struct recording *r, int first, int ops, const char *kernel) {
     launch_record *l = &r->launches[r->launch_count++];
-    *l = (launch_record){.op = first, .ops = ops, .grid = {4, 2, 1}, .block = {128, 1, 1}, .cluster = 1, .part = part};
+    *l = (launch_record){.op = first, .ops = ops, .grid = {4, 2, 1}, .block = {128, 1, 1}, .cluster = 1};
     strcpy(l->kernel, kernel);
 }
 
-/* Op FAKE_SPLIT takes two launches; FAKE_JOIN ops from FAKE_JOINED on take one; FAKE_PARTS pairs from FAKE_LOOP on are one
- * launch in three parts. */
+/* Op FAKE_SPLIT takes two launches; FAKE_JOIN ops from FAKE_JOINED on take one. */
 static openpi_status fake_make(const op *ops, int count, void *work, int timed, struct recording **made) {
     struct recording *r = calloc(1, sizeof *r);
     r->launches = calloc((size_t)count + 1, sizeof *r->launches);
@@ -36,15 +35,13 @@ static openpi_status fake_make(const op *ops, int count, void *work, int timed, 
     r->timed = timed;
     for (int i = 0; i < count;) {
         if (i == FAKE_SPLIT) {
-            fake_add(r, i, 1, 0, "first");
-            fake_add(r, i++, 1, 0, "second");
+            fake_add(r, i, 1, "first");
+            fake_add(r, i++, 1, "second");
         } else if (i == FAKE_JOINED) {
-            fake_add(r, i, FAKE_JOIN, 0, "joined");
+            fake_add(r, i, FAKE_JOIN, "joined");
             i += FAKE_JOIN;
-        } else if (i == FAKE_LOOP) {
-            for (int p = 0; p < FAKE_PARTS; p++, i += 2) fake_add(r, i, 2, p > 0, "resident");
         } else {
-            fake_add(r, i++, 1, 0, "plain");
+            fake_add(r, i++, 1, "plain");
         }
     }
     *made = r;
