@@ -78,6 +78,11 @@ openpi_status robot_open(const char *name_or_path, robot *out, openpi_error *err
 /* From JSON text; `name` leads the sentences. Unknown keys are an error. */
 openpi_status robot_parse(const char *text, size_t bytes, const char *name, robot *out, openpi_error *error);
 
+/* The record of a built-in robot, JSON text; NULL: there is none of that name. */
+const char *robot_builtin(const char *name);
+/* "aloha, aloha_sim, …" into `out`, for sentences. Returns out. */
+const char *robot_builtin_names(char *out, size_t bytes);
+
 /* openpi's training config of that name (configs.c). Names that this engine cannot run are
  * OPENPI_UNSUPPORTED. */
 openpi_status robot_from_config(const char *config, robot *out, openpi_error *error);

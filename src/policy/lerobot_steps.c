@@ -1,0 +1,208 @@
+/* The steps of LeRobot's processors, read as data.
+ *
+ * Note: a step or a setting that this file does not know is an error, never skipped: a pipeline that runs
+ * without one of its steps gives plausible, wrong actions. */
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/report.h"
+#include "policy/lerobot_parts.h"
+#include "policy/robots.h"
+
+/* ---- the other steps ------------------------------------------------------------------------------ */
+
+static openpi_status read_rename(const lerobot_file *file, lerobot *out, openpi_error *error) {
+    json_t *map = json_object_get(file->config, "rename_map"), *to;
+    const char *from;
+    if (out->rename_count)
+        return report(error, OPENPI_UNSUPPORTED, "%s: %s: a second renaming is not supported", file->name,
+                      file->what);
+    json_object_foreach(map, from, to) {
+        if (!json_is_string(to))
+            return report(error, OPENPI_BAD_FILE, "%s: %s: rename_map.\"%.64s\" is %s, expected a string",
+                          file->name, file->what, from, json_kind(to));
+        if (out->rename_count == LEROBOT_RENAMES)
+            return report(error, OPENPI_UNSUPPORTED, "%s: %s: rename_map has more than %d entries",
+                          file->name, file->what, LEROBOT_RENAMES);
+        char(*pair)[LEROBOT_KEY_BYTES] = out->renames[out->rename_count++];
+        TRY(lerobot_copy_text(from, file->name, "the renamed key", pair[0], LEROBOT_KEY_BYTES, error));
+        TRY(lerobot_copy_text(json_string_value(to), file->name, "the new key", pair[1], LEROBOT_KEY_BYTES,
+                              error));
+    }
+    return OPENPI_OK;
+}
+
+/* 1 if `token` is in `name`, ASCII letters of either case. */
+static int contains(const char *name, const char *token) {
+    for (; *name; name++) {
+        size_t i = 0;
+        while (token[i] && tolower((unsigned char)name[i]) == tolower((unsigned char)token[i])) i++;
+        if (!token[i]) return 1;
+    }
+    return 0;
+}
+
+/* Every dim is relative but those whose name contains an excluded one; without names nothing is excluded. */
+static openpi_status read_relative(const lerobot_file *file, lerobot *out, openpi_error *error) {
+    const json_t *names = json_object_get(file->config, "action_names"),
+                 *excluded = json_object_get(file->config, "exclude_joints");
+    if (names && !json_is_null(names) && !json_is_array(names))
+        return report(error, OPENPI_BAD_FILE, "%s: %s: \"action_names\" is %s, expected an array or null",
+                      file->name, file->what, json_kind(names));
+    if (excluded && !json_is_null(excluded) && !json_is_array(excluded))
+        return report(error, OPENPI_BAD_FILE, "%s: %s: \"exclude_joints\" is %s, expected an array",
+                      file->name, file->what, json_kind(excluded));
+    for (int dim = 0; dim < out->action_dim; dim++) {
+        const json_t *name = json_array_get(names, (size_t)dim);
+        if (name && !json_is_string(name))
+            return report(error, OPENPI_BAD_FILE, "%s: %s: action_names[%d] is %s, expected a string",
+                          file->name, file->what, dim, json_kind(name));
+        out->relative[dim] = 1;
+        for (size_t i = 0; name && i < json_array_size(excluded); i++) {
+            const char *token = json_string_value(json_array_get(excluded, i));
+            if (!token)
+                return report(error, OPENPI_BAD_FILE, "%s: %s: exclude_joints[%zu] is no string", file->name,
+                              file->what, i);
+            if (*token && contains(json_string_value(name), token)) out->relative[dim] = 0;
+        }
+    }
+    return OPENPI_OK;
+}
+
+static openpi_status read_tokenizer(const lerobot_file *file, lerobot *out, openpi_error *error) {
+    const char *task_key = "task", *folder = NULL;
+    int truncation = 1;
+    out->max_prompt = 0;
+    TRY(json_get_int(file->config, "max_length", file->name, 1, ROBOT_MAX_PROMPT, &out->max_prompt, error));
+    TRY(json_get_string(file->config, "task_key", file->name, &task_key, error));
+    TRY(json_get_bool(file->config, "truncation", file->name, &truncation, error));
+    if (!out->max_prompt)
+        return report(error, OPENPI_BAD_FILE, "%s: %s: \"max_length\" is absent, expected a number of tokens",
+                      file->name, file->what);
+    if (strcmp(task_key, "task") || !truncation)
+        return report(error, OPENPI_UNSUPPORTED,
+                      "%s: %s: task_key is \"%.32s\" and truncation %s, supported are \"task\" and true",
+                      file->name, file->what, task_key, truncation ? "true" : "false");
+    const json_t *artifacts = json_object_get(file->step, "artifacts");
+    TRY(json_get_string(artifacts, "tokenizer_name", file->name, &folder, error));
+    if (!folder) return OPENPI_OK;
+    TRY(lerobot_check_inside(folder, file->name, "the tokenizer's folder", error));
+    return lerobot_copy_text(folder, file->name, "the tokenizer's folder", out->tokenizer,
+                             sizeof out->tokenizer, error);
+}
+
+static openpi_status check_device(const lerobot_file *file, openpi_error *error) {
+    const char *type = NULL;
+    TRY(json_get_string(file->config, "float_dtype", file->name, &type, error));
+    if (!type || !strcmp(type, "float32") || !strcmp(type, "float")) return OPENPI_OK;
+    return report(error, OPENPI_UNSUPPORTED,
+                  "%s: %s: float_dtype is \"%.32s\", supported are null and \"float32\"", file->name,
+                  file->what, type);
+}
+
+/* ---- the pipelines -------------------------------------------------------------------------------- */
+
+static openpi_status check_keys(const json_t *object, const char *const *known, const char *name,
+                                const char *what, openpi_error *error) {
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)object, key, value) {
+        int found = 0;
+        for (const char *const *k = known; *k; k++) found |= !strcmp(*k, key);
+        if (!found)
+            return report(error, OPENPI_UNSUPPORTED, "%s: %s has a setting \"%.64s\" that is not known", name,
+                          what, key);
+    }
+    return OPENPI_OK;
+}
+
+static const struct step_name {
+    const char *name;
+    lerobot_kind kind;
+    int where;
+    const char *settings[8];
+} step_names[] = {
+    {"rename_observations_processor", LEROBOT_RENAME, LEROBOT_BEFORE, {"rename_map"}},
+    {"to_batch_processor", LEROBOT_PASS, LEROBOT_BEFORE | LEROBOT_AFTER, {NULL}},
+    {"device_processor", LEROBOT_PASS, LEROBOT_BEFORE | LEROBOT_AFTER, {"device", "float_dtype"}},
+    {"relative_actions_processor",
+     LEROBOT_RELATIVE,
+     LEROBOT_BEFORE,
+     {"enabled", "exclude_joints", "action_names"}},
+    {"normalizer_processor",
+     LEROBOT_NORMALIZE,
+     LEROBOT_BEFORE,
+     {"eps", "features", "norm_map", "normalize_observation_keys"}},
+    {"pi0_new_line_processor", LEROBOT_NEW_LINE, LEROBOT_BEFORE, {NULL}},
+    {"pi05_prepare_state_tokenizer_processor_step", LEROBOT_STATE_TEXT, LEROBOT_BEFORE, {NULL}},
+    {"tokenizer_processor",
+     LEROBOT_TOKENIZE,
+     LEROBOT_BEFORE,
+     {"max_length", "task_key", "padding_side", "padding", "truncation", "tokenizer_name"}},
+    {"unnormalizer_processor",
+     LEROBOT_UNNORMALIZE,
+     LEROBOT_AFTER,
+     {"eps", "features", "norm_map", "normalize_observation_keys"}},
+    {"absolute_actions_processor", LEROBOT_ABSOLUTE, LEROBOT_AFTER, {"enabled"}},
+};
+
+static openpi_status read_step(lerobot_file *file, int where, lerobot *out, lerobot_step *step,
+                               openpi_error *error) {
+    const struct step_name *known = NULL;
+    const char *name = json_string_value(json_object_get(file->step, "registry_name"));
+    if (!name) {
+        const char *class = json_string_value(json_object_get(file->step, "class"));
+        return report(error, OPENPI_UNSUPPORTED,
+                      "%s: %s has no registry_name (class %.64s), so it cannot be run", file->name,
+                      file->what, class ? class : "unknown");
+    }
+    for (size_t i = 0; i < sizeof step_names / sizeof *step_names; i++)
+        if (!strcmp(step_names[i].name, name) && (step_names[i].where & where)) known = &step_names[i];
+    if (!known)
+        return report(error, OPENPI_UNSUPPORTED, "%s: %s is \"%.64s\", a step that is not known here",
+                      file->name, file->what, name);
+    size_t length = strlen(file->what);
+    snprintf(file->what + length, sizeof file->what - length, " (%s)", name);
+    if (file->config && !json_is_object(file->config))
+        return report(error, OPENPI_BAD_FILE, "%s: the config of %s is %s, expected an object", file->name,
+                      file->what, json_kind(file->config));
+    TRY(check_keys(file->config, known->settings, file->name, file->what, error));
+    int enabled = 0;
+    step->kind = known->kind;
+    switch (known->kind) {
+    case LEROBOT_RENAME: return read_rename(file, out, error);
+    case LEROBOT_RELATIVE: return read_relative(file, out, error);
+    case LEROBOT_NORMALIZE: return lerobot_read_norm(file, out, 0, &step->norm, error);
+    case LEROBOT_UNNORMALIZE: return lerobot_read_norm(file, out, 1, &step->norm, error);
+    case LEROBOT_TOKENIZE: return read_tokenizer(file, out, error);
+    case LEROBOT_PASS: return check_device(file, error);
+    case LEROBOT_ABSOLUTE:
+        TRY(json_get_bool(file->config, "enabled", file->name, &enabled, error));
+        if (!enabled) step->kind = LEROBOT_PASS;
+        return OPENPI_OK;
+    case LEROBOT_NEW_LINE:
+    case LEROBOT_STATE_TEXT: return OPENPI_OK;
+    }
+    return OPENPI_OK;
+}
+
+openpi_status lerobot_read_steps(const char *folder, const json_t *root, const char *name, int where,
+                                lerobot *out, lerobot_step *steps, int *count, openpi_error *error) {
+    const json_t *array = json_object_get(root, "steps");
+    if (!json_is_array(array))
+        return report(error, OPENPI_BAD_FILE, "%s: \"steps\" is %s, expected an array", name,
+                      json_kind(array));
+    size_t size = json_array_size(array);
+    if (size > LEROBOT_STEPS)
+        return report(error, OPENPI_UNSUPPORTED, "%s: %zu steps, at most %d are supported", name, size,
+                      LEROBOT_STEPS);
+    for (size_t i = 0; i < size; i++) {
+        lerobot_file file = {folder, name, json_array_get(array, i), NULL, ""};
+        file.config = json_object_get(file.step, "config");
+        snprintf(file.what, sizeof file.what, "step %zu", i);
+        TRY(read_step(&file, where, out, &steps[i], error));
+    }
+    *count = (int)size;
+    return OPENPI_OK;
+}
