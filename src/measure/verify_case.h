@@ -10,6 +10,8 @@
 
 #include "measure/verify.h"
 #include "model/tensors.h"
+
+enum { DIMS = OPENPI_ACTION_DIM };
 #include "model/variant.h"
 
 /* One walk. */
@@ -74,6 +76,8 @@ void case_prompt(verify_case *c, const char *what, const int32_t *ids, int count
 /* Opens a safetensors file until case_end. */
 openpi_status case_open(verify_case *c, const char *path, tensors **out, openpi_error *error);
 
+#define SHAPE(...) ((int64_t[]){__VA_ARGS__})
+
 /* A tensor of that type and shape (-1: any, filled in), in the case's memory. An absent one is an error. */
 openpi_status golden_f32(verify_case *c, const tensors *file, const char *name, int rank, int64_t *shape,
                          float **out, openpi_error *error);
@@ -123,6 +127,9 @@ openpi_status case_policy(verify_case *c, const char *checkpoint, const openpi_p
                           openpi_policy **policy, openpi_request **request, openpi_error *error);
 /* Calls close(thing) at case_end, last first. Closes at once where there is no memory. */
 openpi_status case_close_later(verify_case *c, void (*close)(void *thing), void *thing, openpi_error *error);
+/* For case_close_later. */
+void case_close_tensors(void *thing);
+void case_close_json(void *thing);
 
 /* ---- integrity ------------------------------------------------------------------------------------- */
 

@@ -16,9 +16,7 @@
 #include "measure/verify_case.h"
 #include "policy/policy.h"
 
-enum { DIMS = OPENPI_ACTION_DIM, SIDE = OPENPI_IMAGE_SIZE };
-
-#define SHAPE(...) ((int64_t[]){__VA_ARGS__})
+enum { SIDE = OPENPI_IMAGE_SIZE };
 
 typedef struct golden_lerobot {
     const char *folder, *path;

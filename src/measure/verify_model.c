@@ -41,8 +41,6 @@ static openpi_status read_metadata(const tensors *file, const char *path, golden
     return OPENPI_OK;
 }
 
-#define SHAPE(...) ((int64_t[]){__VA_ARGS__})
-
 openpi_status model_inputs(verify_case *c, const tensors *file, const char *path, golden_model *g,
                            openpi_error *error) {
     int64_t shape[] = {-1, OPENPI_CAMERAS};

@@ -15,9 +15,7 @@
 #include "base/report.h"
 #include "measure/verify_case.h"
 
-enum { DIMS = OPENPI_ACTION_DIM, STEPS = 10, PICTURE = OPENPI_IMAGE_SIZE * OPENPI_IMAGE_SIZE * 3 };
-
-#define SHAPE(...) ((int64_t[]){__VA_ARGS__})
+enum { STEPS = 10, PICTURE = OPENPI_IMAGE_SIZE * OPENPI_IMAGE_SIZE * 3 };
 
 typedef struct golden_policy {
     const char *folder;

@@ -26,8 +26,6 @@ static openpi_status folder_of(verify_case *c, const char *path, char **folder, 
     return OPENPI_OK;
 }
 
-static void close_json(void *thing) { json_decref(thing); }
-
 /* The rows of one section (key NULL: of the file): an array of objects, not empty. Texts may hold NUL. */
 static openpi_status section(verify_case *c, const char *path, const char *key, json_t **rows,
                              openpi_error *error) {
@@ -37,7 +35,7 @@ static openpi_status section(verify_case *c, const char *path, const char *key, 
     TRY(case_manifest(c, path, error));
     TRY(case_read(c, path, &bytes, &count, error));
     TRY(json_parse_by(bytes, count, path, &(json_rules){.nul = 1}, &root, error));
-    TRY(case_close_later(c, close_json, root, error));
+    TRY(case_close_later(c, case_close_json, root, error));
     *rows = key ? json_object_get(root, key) : root;
     if (!json_is_array(*rows) || !json_array_size(*rows))
         return report(error, OPENPI_BAD_FILE, "%s: %s is no array with entries", path,
@@ -364,8 +362,6 @@ static openpi_status hash_one(verify_case *c, const tensor *t, const json_t *row
     return OPENPI_OK;
 }
 
-static void close_list(void *thing) { tensors_close(thing); }
-
 static openpi_status hashes_case(verify_case *c, const char *key, const json_t *expected,
                                  openpi_error *error) {
     openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
@@ -375,7 +371,7 @@ static openpi_status hashes_case(verify_case *c, const char *key, const json_t *
     uint16_t *bits;
     TRY(recipe(key, &synthetic, error));
     TRY(tensors_synthetic(&synthetic, &list, error));
-    TRY(case_close_later(c, close_list, list, error));
+    TRY(case_close_later(c, case_close_tensors, list, error));
     TRY(case_take(c, 1 << 16, sizeof *bits, &bits, error));
     if ((size_t)tensors_count(list) != json_object_size(expected))
         case_fail(c, "%d tensors, expected %zu", tensors_count(list), json_object_size(expected));
