@@ -90,7 +90,8 @@ openpi_status timed_open(openpi_session *s, timed *t, openpi_error *error) {
     const device *device = s->engine->device;
     *t = (timed){.session = s, .count = s->plan->count};
     t->method = device->backend->allocate_host ? TIMED_EVENTS : TIMED_CLOCK;
-    if (t->method == TIMED_EVENTS) snprintf(t->not_replayed, sizeof t->not_replayed, "%s", s->kinds.no_recording);
+    if (t->method == TIMED_EVENTS)
+        snprintf(t->not_replayed, sizeof t->not_replayed, "%s", s->kinds.no_recording);
     if (s->kinds.recordings[CALL_ANY] && device->backend->record_timed) TRY(record(t, error));
     t->capacity = t->count;
     t->launches = calloc((size_t)t->count + 1, sizeof *t->launches);

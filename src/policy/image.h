@@ -15,7 +15,7 @@ void image_scratch_free(image_scratch *scratch);
  * NULL, float values finite and within float32; and that openpi's resize leaves at least one pixel a side. */
 openpi_status image_check(const openpi_image *image, openpi_error *error);
 
-/* openpi's serving path (SPEC 4.2, 4.3): float pictures to uint8 by truncation of 255·x, which has to be one,
+/* openpi's serving path: float pictures to uint8 by truncation of 255·x, which has to be one,
  * CHW to HWC, then openpi_client's resize_with_pad (PIL BILINEAR, fixed point) to out[224][224][3].
  * Bit-exact. */
 openpi_status image_resize_openpi(const openpi_image *image, image_scratch *scratch, uint8_t *out,

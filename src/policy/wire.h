@@ -1,4 +1,4 @@
-/* The observation that an openpi client sends: msgpack with numpy arrays (SPEC 6.2), decoded to a flat list
+/* The observation that an openpi client sends: msgpack with numpy arrays, decoded to a flat list
  * of named fields. Nested maps' keys are joined by '/': ALOHA's images map gives "images/cam_high", DROID's
  * own "observation/wrist_image_left" stays as it is.
  *
@@ -82,7 +82,7 @@ openpi_status wire_text(const wire_field *field, const char **text, size_t *byte
 
 /* An array of rank 3, u8, f32 or f64, as a picture whose name is the field's key and whose data lie in the
  * message. CHW where `always_chw` (ALOHA) or where the first dimension is 3 (every other robot), else HWC
- * (SPEC 4.2). */
+ * (MODEL.md, "Pictures, statistics and requests"). */
 openpi_status wire_image(const wire_field *field, int always_chw, openpi_image *image, openpi_error *error);
 
 #endif
