@@ -77,7 +77,8 @@ template <int R> DEV cache_rows load_rows(const gpu_cache_attention &p, int lane
         ends[i] = there ? __ldg(p.keys + r) : 0;
     }
     const int position = f0 < p.part_rows ? __ldg(p.position + first_row) : 0;
-    return {f0, total, first_row, 0, {samples[0], samples[1]}, {ends[0], ends[1]}, position};
+    return {.f0 = f0, .total = total, .first_row = first_row, .last = 0, .samples = {samples[0], samples[1]},
+            .ends = {ends[0], ends[1]}, .position = position};
 }
 
 /* Rows beyond *count belong to no sample. */

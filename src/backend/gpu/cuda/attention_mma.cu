@@ -2,10 +2,16 @@
  *
  * attention_image     SigLIP's, head_dim 72, 256 keys. A block takes one image, one head, 128 queries; a warp 16 of
  *                     them. K and V of the head stay in shared memory, rows 144 bytes apart (free of bank conflicts,
- *                     and 72 = 4·16 + 8 needs no padding). Legal when head_dim is 72.
+ *                     and 72 = 4·16 + 8 needs no padding).
+ *     blocks   256 threads; grid = images·2 x heads
+ *     legal    bf16, head_dim 72, 256 rows an image
+ *     early    start_next() and wait_before() come first
  *
- * attention_cache_R   over the cache (attention.cuh), 16·R rows a block. With splits > 1 block y takes keys y·span …, leaves
- *                     unscaled sums, and attention_combine joins them. */
+ * attention_cache_R   over the cache (attention.cuh), 16·R rows a block. With splits > 1 block y takes keys y·span … and
+ *                     leaves unscaled sums, and attention_combine joins them.
+ *     blocks   128·R threads; grid = rows·heads / (16·R) x splits
+ *     legal    as attention.cuh; splits > 1 with R = 1 only
+ *     early    as attention.cuh; attention_combine waits first */
 #include "attention.cuh"
 
 /* ---- SigLIP ----------------------------------------------------------------------------------------------- */

@@ -1,9 +1,15 @@
-/* What all kernels share: loads, rounding, matrix instructions, overlap with the kernel before, activations.
+/* What all kernels share: loads, rounding, matrix instructions, early start, activations.
  *
- * Activations are read past the first-level cache (ld.cg, cp.async.cg): with programmatic launches a kernel may be
- * resident on a multiprocessor before the data it will read has been written.
- * Every thread of every kernel calls wait_before() before it touches anything that another kernel of the plan writes,
- * also where it then finds nothing to do: the kernel behind relies on it. */
+ * Early start (programmatic dependent launch): a kernel may begin while the previous kernel of the plan still runs.
+ *   - start_next() allows the next kernel to begin once every block of this kernel has called it or has ended.
+ *   - wait_before() returns when all earlier kernels have ended and their writes are visible.
+ *   - Before wait_before() a thread touches only what no kernel of the plan writes: packed weights, biases, gates and
+ *     norms, the RoPE table, and the tables of rows (count, sample, position, keys, maps), which come with the upload.
+ *     After a kernel that does write norms or gates (op.parameters) the host launches the next one without early start.
+ *   - Every thread calls wait_before(), also a thread that finds nothing to do: the next kernel may already run, and it
+ *     counts on everything before this kernel having ended too.
+ * Activations are read past the first-level cache (ld.cg, cp.async.cg), because the multiprocessor may hold lines from
+ * before they were written. */
 #ifndef KERNELS_CUDA_COMMON_CUH
 #define KERNELS_CUDA_COMMON_CUH
 
@@ -16,16 +22,16 @@ typedef uint64_t u64;
 #define DEV static __device__ __forceinline__
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
 
-/* ---- the kernels before and behind ------------------------------------------------------------------------ */
+/* ---- early start ------------------------------------------------------------------------------------------ */
 
-/* The kernel behind may start: it will fetch weights and then wait. */
+/* The next kernel may start: it fetches weights and then waits. */
 DEV void start_next(void) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 
-/* Everything that earlier kernels wrote is there. */
+/* Until all earlier kernels have ended; what they wrote is visible from here on. */
 DEV void wait_before(void) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -50,7 +56,7 @@ DEV float exp2_fast(float x) {
     return r;
 }
 
-/* x/(1 + exp(-z)); the tanh form of GELU is x·sigmoid(2·√(2/π)·(x + 0.044715·x³)). Relative error under 2e-6. */
+/* x/(1 + exp(-z)): the tanh form of GELU is x·sigmoid(2·√(2/π)·(x + 0.044715·x³)). Relative error under 2e-6. */
 DEV float gelu(float x) { return __fdividef(x, 1 + exp2_fast(x * (-2.302208198144325f - 0.10294324f * (x * x)))); }
 DEV float silu(float x) { return __fdividef(x, 1 + exp2_fast(-1.4426950408889634f * x)); }
 
@@ -71,7 +77,7 @@ DEV u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p);
 DEV float load_act(const void *x, int f32, size_t at) {
     return f32 ? __ldcg((const float *)x + at) : from_bf16(__ldcg((const unsigned short *)x + at));
 }
-/* Two neighbours, of which those below `limit` exist. */
+/* Two neighbouring outputs `index` and index + 1, of which those below `limit` exist. */
 DEV void store_pair(void *out, int f32, size_t at, int index, int limit, float a, float b) {
     if (f32) {
         float *to = (float *)out + at;
@@ -88,7 +94,7 @@ DEV void store_pair(void *out, int f32, size_t at, int index, int limit, float a
     }
 }
 
-/* 16 bytes into shared memory, or zeros. */
+/* 16 bytes into shared memory; zeros where `there` is 0. */
 DEV void copy16(u32 to, const void *from, int there) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
 }
@@ -101,7 +107,8 @@ DEV int row_of(const gpu_row_map &m, int r) {
     return m.group ? r / m.group * m.stride + m.offset + r % m.group : r;
 }
 
-/* Weight (column, i) of packed bf16: byte offset of the 16 bytes that hold i … i + 7, i a multiple of 8. */
+/* Byte offset of weights i … i + 7 (i a multiple of 8) of a packed column, in the atoms of args.h: an atom is 8 columns x
+ * 64 k, and the eight 16-byte units of a column are swizzled by the column's number. */
 DEV size_t atom_at(int blocks, int column, int i) {
     return ((size_t)(column >> 3) * blocks + (i >> 6)) * GPU_ATOM_BYTES + (column & 7) * 128 + ((((i >> 3) ^ column) & 7) << 4);
 }

@@ -1,4 +1,4 @@
-/* What becomes of the sums of one row: bias, activation, gate, residual, RoPE, cache, rounding.
+/* From the sums of one row to outputs: bias, activation, gate, residual, RoPE, cache, rounding.
  *
  * One thread holds four sums of a row r and a unit of 16 packed columns (args.h): a0, a1 of columns 2t, 2t + 1 and
  * b0, b1 of columns 8 + 2t, 8 + 2t + 1. In paired matrices a and b belong together. */
@@ -11,7 +11,7 @@ DEV float activate(int activation, float x) {
     return activation == GPU_ACT_NONE ? x : activation == GPU_ACT_GELU ? gelu(x) : silu(x);
 }
 
-/* Outputs o, o + 1 of a plain matrix; `row` is where they go. */
+/* Outputs o, o + 1 of a plain matrix; `row`: the row of `out`. */
 DEV void epilogue_plain(const gpu_epilogue &e, int r, size_t row, int o, float y0, float y1) {
     if (o >= e.n) return;
     int both = o + 1 < e.n;
@@ -45,7 +45,7 @@ DEV void epilogue_plain(const gpu_epilogue &e, int r, size_t row, int o, float y
             if (both) e.x_t[at + 1] = __ldcg(e.x_t + at + 1) + e.dt * y1;
         }
     }
-    if (e.split) {                       /* one row is [upper n | lower n] */
+    if (e.split) {                       /* a row is [upper n | lower n]                                    */
         at = row * 2 * e.n + o;
         store_pair(e.out, 0, at + e.n, o, e.n, y0 - round_bf16(y0), y1 - round_bf16(y1));
     }

@@ -1,27 +1,33 @@
-/* x·Wᵀ for many rows in bf16 on Hopper: wgmma fed by the copy engine, tiles fitted to the card.
+/* x·Wᵀ for many rows in bf16 on Hopper: wgmma fed by the TMA, tiles fitted to the card.
  *
- * A block makes BW packed columns x BT rows. One producer thread and NC consumer warpgroups share a ring of STAGES
- * stages; a stage holds BW columns of W and BT rows of x, 64 k deep:
+ * A block makes BW packed columns x BT rows (the kernel's name says which). One producer thread and NC consumer
+ * warpgroups share a ring of STAGES stages; a stage holds BW columns of W and BT rows of x, 64 k deep:
  *
- *   producer    wait empty[s] -> arm full[s] -> copy W (whole atoms, swizzled as they lie) and x (swizzled on the way)
- *   consumers   wait full[s] -> 4 wgmma of 16 k per 64 rows -> when those of the stage before are done, free it
+ *   producer    wait empty[s] -> arm full[s] -> copy W (whole atoms, swizzled as stored) and x (swizzled by the copy)
+ *   consumers   wait full[s] -> 4 wgmma of 16 k per 64 rows -> when those of the previous stage are done, free that one
  *
- *   rows     rows of x are wgmma's M side and packed columns its N side (up to 256, any multiple of 8)
- *   turned   the other way round, which fits row counts that are no multiple of 64 (788 = 4·200 - 12)
- *   gated    turned, for gate and up together; persistent, and the warpgroups take tiles in turn (ping-pong), so that
- *            one multiplies while the other stores; a named barrier hands over the ring, for one parity bit cannot
- *            order two tiles
- *   parts    turned, by a cluster whose blocks share k: block `rank` takes the rank-th part of it and finishes every
- *            clusterth row, adding the sums of all in the order of ranks; for few tiles and a long k
+ *   rows         rows of x are wgmma's M side and packed columns its N side (up to 256, any multiple of 8)
+ *   transposed   (_turned) columns are M, rows are N: fits row counts that are no multiple of 64 (788 = 4·200 - 12)
+ *   gated        transposed, gate and up together; persistent, and the warpgroups take tiles alternately (ping-pong), so
+ *                that one multiplies while the other stores; a named barrier passes the ring from one to the other, for
+ *                one parity bit cannot order two tiles
+ *   parts        transposed, by a cluster whose blocks share k: block `rank` takes the rank-th part of k and finishes
+ *                every clusterth group of 16 rows, adding the sums of all in the order of ranks; for few tiles, long k
  *
- * The sums leave through the idle ring, so that every thread ends with 8 neighbouring outputs of a row and reads and
- * writes 16 bytes at a time. The first stages of W are asked for before the kernel in front has ended; a residual tile
- * (RES) is fetched beside the first stages of x. What surprises: the way out is a rolled loop on purpose. Unrolled it
- * is 100 KB of instructions that every block runs once, and fetching them takes longer than the arithmetic.
+ *   blocks   (NC + 1)·128 threads, one block a multiprocessor; grid = tiles (gated: at most one a multiprocessor; parts:
+ *            tiles x blocks of the cluster). Warpgroups 0 … NC - 1 consume, the first thread of warpgroup NC produces.
+ *   shared   ring, staging (gated) or the residual tile (RES), barriers, bias and gate (qkv: positions and samples)
+ *   legal    x and outputs bf16, ldx % 8 == 0 and no row map on x; outputs (and head_dim / 2) multiples of 8; no split, no
+ *            x_t; a gated matrix without bias and without row map in the gated kernels; transposed kernels for plain
+ *            matrices only; qkv and gated matrices need BW % 32 == 0, so 200 columns are for plain ones too. The
+ *            norm, where there is one, is a kernel of its own before this one.
+ *   early    start_next() comes first: the block fills its multiprocessor anyway. Before wait_before(): the maps, the
+ *            weights of the first stages, bias and gate (qkv: positions and samples). After it: x, the residual tile,
+ *            all stores.
  *
- * Legal when ldx % 8 == 0; outputs (and head_dim / 2) are multiples of 8; activations are bf16; a gated matrix has no
- * bias in the gated kernel; turned kernels are for plain matrices; 200 columns are no whole number of units, so that
- * kernel is for plain ones too. */
+ * The sums leave through the ring, which is idle by then, so that every thread ends with 8 neighbouring outputs of a row
+ * and reads and writes 16 bytes at a time. Note: the loops that store are rolled on purpose. Unrolled they are 100 KB of
+ * instructions that every block runs once, and fetching them takes longer than the arithmetic. */
 #include "hopper.cuh"
 #include "wgmma.cuh"
 
@@ -74,7 +80,7 @@ DEV void gated16(const gpu_epilogue &e, int r, int column, float (&a)[8], const 
 
 /* ---- from sums to outputs --------------------------------------------------------------------------------- */
 
-/* Sums of this block and of the others of its cluster, in the order of ranks; one block's are its own. */
+/* Eight sums: with PARTS those of all blocks of the cluster, added in the order of ranks, else the block's own. */
 template <int PARTS> DEV void read_sums(float (&v)[8], const float *from, int parts) {
     if (!PARTS) {
         read8(v, from);
@@ -89,8 +95,8 @@ template <int PARTS> DEV void read_sums(float (&v)[8], const float *from, int pa
     }
 }
 
-/* Plain outputs: a lane keeps its 8 columns and walks down the rows `first`, first + step … of `count`, at memory. The
- * residual tile, where there is one, is boxes of [BT rows][64 columns]. */
+/* Plain outputs: a lane keeps its 8 columns and walks down the rows `first`, first + step … of `count`, whose sums are at
+ * `memory`. The residual tile, where there is one, is boxes of [BT rows][64 columns]. */
 template <int BT, int PARTS = 0>
 DEV void walk_plain(const gpu_epilogue &e, const float *memory, int pitch, const float *constants, int columns, const char *residual, int tile_row, int c8, int first, int step,
                     int count, int row0, int rows, int column0, int parts = 1) {
@@ -111,14 +117,14 @@ DEV void walk_plain(const gpu_epilogue &e, const float *memory, int pitch, const
     }
 }
 
-/* A unit of 16 packed columns of q, k or v, down a warp's 16 rows, every second one: the angles of the next row are on their
- * way while this one is turned. `tables`: positions of the tile's rows, then their samples. */
+/* A unit of 16 packed columns of q, k or v, down a warp's 16 rows, every second one: the angles of the next row load while
+ * RoPE rotates this one. `tables`: positions of the tile's rows, then their samples. */
 template <int BT> DEV void walk_qkv(const gpu_epilogue &e, const float *memory, int pitch, const int *tables, int tile_row, int first, int count, int row0, int column) {
     const int d = e.head_dim, half = d / 2, head = column / e.head_columns, value = head > e.heads;
     const int i = value ? column - (e.heads + 1) * e.head_columns : (column - head * e.head_columns) / 2;
     const float *rope = e.rope + 2 * i;
     u16 *cache = (u16 *)(value ? e.v : e.k);
-    float4 next[4] = {}, turn[4];
+    float4 next[4] = {}, angles[4];
     if (first >= count || (value && i >= d)) return;
     if (!value)
 #pragma unroll
@@ -128,7 +134,7 @@ template <int BT> DEV void walk_qkv(const gpu_epilogue &e, const float *memory, 
         const size_t place = ((size_t)tables[BT + tile_row + r] * e.capacity + tables[tile_row + r]) * d;
         float a[8], b[8], x[8], y[8];
 #pragma unroll
-        for (int j = 0; j < 4; j++) turn[j] = next[j];
+        for (int j = 0; j < 4; j++) angles[j] = next[j];
         if (!value && r + 2 < count)
 #pragma unroll
             for (int j = 0; j < 4; j++) next[j] = __ldg((const float4 *)(rope + (size_t)tables[tile_row + r + 2] * d) + j);
@@ -141,7 +147,7 @@ template <int BT> DEV void walk_qkv(const gpu_epilogue &e, const float *memory, 
         }
 #pragma unroll
         for (int j = 0; j < 8; j += 2) {
-            const float4 cs = turn[j / 2];
+            const float4 cs = angles[j / 2];
             x[j] = a[j] * cs.x - b[j] * cs.y, y[j] = b[j] * cs.x + a[j] * cs.y;
             x[j + 1] = a[j + 1] * cs.z - b[j + 1] * cs.w, y[j + 1] = b[j + 1] * cs.z + a[j + 1] * cs.w;
         }
@@ -184,7 +190,7 @@ template <int N, int BT> DEV void store_rows(const gpu_epilogue &e, const float 
     }
 }
 
-/* Columns on the M side, 64 a warpgroup: turned in fp32 through memory of the warpgroup. */
+/* Columns on the M side, 64 a warpgroup: transposed in fp32 through memory of the warpgroup. */
 template <int N, int BW, int PARTS>
 DEV void store_transposed(const gpu_epilogue &e, const float (&d)[N / 2], float *memory, const float *constants, const char *residual, int barrier, int row0, int rows, int column0,
                       int rank, int parts) {
@@ -199,7 +205,7 @@ DEV void store_transposed(const gpu_epilogue &e, const float (&d)[N / 2], float 
     if (PARTS) cluster_meet();
     else group_sync(barrier, 128);
     walk_plain<N, PARTS>(e, memory, PITCH, constants, BW, residual, 0, tid & 7, (tid >> 3) + 16 * rank, 16 * parts, N, row0, rows, column0, parts);
-    if (PARTS) cluster_meet();             /* nobody leaves while its sums are being read */
+    if (PARTS) cluster_meet();             /* no block ends while its sums are read                          */
 }
 
 DEV void store_matrix4(u32 at, u32 a, u32 b, u32 c, u32 d) {

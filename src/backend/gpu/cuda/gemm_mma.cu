@@ -1,15 +1,18 @@
 /* x·Wᵀ for many rows in bf16 on any tensor core since sm_80: mma.sync fed by cp.async.
  *
- * A block makes BM rows x BN packed columns, 64 k at a time through STAGES stages of shared memory:
+ * A block makes BM rows x BN packed columns (gemm_mma_BM_BN), 64 k at a time through STAGES stages of shared memory:
  *
- *            BN columns (W: whole atoms, as they lie)       warps side by side, each WM x WN:
+ *            BN columns (W: whole atoms, as stored)         warps side by side, each WM x WN:
  *          +------------------+                             WM/16 x WN/8 tiles of m16n8k16
  *   BM     |                  |
  *   rows   |      sums        |   stage = x [BM][64] + W [BN][64], both in the atom's swizzle
  *          +------------------+
  *
- * Legal when ldx % 8 == 0 (rows of x are whole 16 bytes). k beyond ldx and rows beyond *count come in as zeros.
- * Where x has more k blocks than W (the two parts of a pixel), W repeats. */
+ *   blocks   BM/WM · BN/WN warps; grid = rows / BM x columns / BN
+ *   legal    x bf16, ldx % 8 == 0 (rows of x are whole 16 bytes), no row map on x; any epilogue. The norm, where there is
+ *            one, is a kernel of its own before this one. k beyond ldx and rows beyond *count come in as zeros. Where x has
+ *            more k blocks than W (the two parts of a pixel), W repeats.
+ *   early    start_next() and wait_before() come first: nothing is fetched before */
 #include "epilogue.cuh"
 
 /* What a tile decides at compile time: rows and columns of a block and of a warp, stages of the ring. */

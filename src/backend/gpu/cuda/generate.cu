@@ -1,6 +1,9 @@
-/* Synthetic weights, made where they will lie.
+/* Synthetic weights, made in their place.
  *
- *   generate       a block 1,024 units of 16 bytes of 8 packed columns (../generate.h): neighbours in memory */
+ *   generate       a block: 1,024 units of 16 bytes of 8 packed columns (generate.h), neighbours in memory
+ *
+ *   blocks   256 threads; grid = packed columns / 8 x units / 1,024
+ *   legal    any matrix. Runs when a model is loaded, never in a plan: no early start. */
 #include "common.cuh"
 #include "backend/gpu/kernels/generate.h"
 

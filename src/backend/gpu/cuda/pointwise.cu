@@ -1,15 +1,19 @@
-/* The parts of fused operations, each as a kernel of its own: what a plan with switches off runs on.
+/* The parts of fused operations, each as a kernel of its own: what a plan runs on when switches are off.
  *
  *   activate       x = activation(x + bias)·up. A block a row and 1024 columns, neighbours in pairs.
  *   add            x += gate·(y + bias). The same.
- *   rope_cache     turns q and k, places k and v. A block a row and head; the last two are k and v.
+ *   rope_cache     rotates q and k (RoPE), stores k and v in the cache. A block a row and head; the last two are k and v.
  *   softmax_rows   scores to probabilities. A block a row and head.
  *   scores_simt, values_simt   fp32: 64 x 64 outputs a block, 4 x 4 a thread.
  *   scores_mma, values_mma     bf16: the same tile on tensor cores, 16 x 64 a warp.
  *   pack_raw       row-major weights into the layout of args.h. A thread 16 bytes.
  *
- * A tile of scores or values holds 64 units. A unit is a row of one head (images; y counts heads, and tiles in them) or a row and a head
- * (caches, whose heads share their keys); where units of several samples meet in a tile, it runs once for each. */
+ * A tile of scores or values holds 64 units. A unit is a row of one head (images; y counts heads, and tiles in them) or a
+ * row and a head (caches, whose heads share their keys); where units of several samples meet in a tile, it runs once for
+ * each sample.
+ *
+ *   legal    any shape and type; the _mma kernels bf16 only
+ *   early    every kernel calls start_next() and wait_before() first: nothing is fetched before */
 #include "epilogue.cuh"
 
 /* ---- element by element ----------------------------------------------------------------------------------- */
@@ -115,7 +119,7 @@ KERNEL(128) softmax_rows(const __grid_constant__ gpu_softmax p) {
 
 enum { TILE = 64, STEP = 64, PITCH = STEP + 8 };
 
-/* Unit i of the tile: its row, where its vectors stand, its line of scores. -1: there is none. */
+/* The units of a tile: unit i is row (first + i) / heads_a_row of `rows`, head `head` + (first + i) % heads_a_row. */
 typedef struct units {
     int first, heads_a_row, head, rows;
 } units;
@@ -124,13 +128,14 @@ DEV units units_of(const gpu_attend &p) {
     units u = {(int)blockIdx.x * TILE, p.stride ? 1 : p.heads, p.stride ? (int)blockIdx.y / p.tiles : 0, *p.count};
     return u;
 }
+/* -1: there is none. */
 DEV int row_of_unit(const units &u, int i) {
     int r = (u.first + i) / u.heads_a_row;
     return r < u.rows ? r : -1;
 }
 DEV int head_of_unit(const units &u, int i) { return u.head + (u.first + i) % u.heads_a_row; }
 
-/* Where place 0 of what sample (or image) s attends stands, in elements. */
+/* Element at which the keys (or values) of sample (or image) s begin. */
 DEV size_t attended_at(const gpu_attend &p, const units &u, int s) {
     return p.stride ? (size_t)(u.first & ~255) * p.stride + (size_t)u.head * p.head_dim : (size_t)s * p.capacity * p.head_dim;
 }
@@ -155,7 +160,7 @@ DEV void sample_range(const gpu_attend &p, const units &u, int *first, int *last
     *last = r < 0 ? -1 : p.stride ? 0 : p.sample[end];
 }
 
-/* Elements at … at + 7 of a row of `limit`, zeros behind it or where there is no row. */
+/* Elements at … at + 7 of a row of `limit`, zeros from there on or where there is no row. */
 DEV uint4 load8(const u16 *row, int at, int limit, int whole) {
     u32 v[4];
     if (!row || at >= limit) return make_uint4(0, 0, 0, 0);
@@ -223,7 +228,7 @@ KERNEL(128) scores_mma(const __grid_constant__ gpu_attend p) {
     }
 }
 
-/* The probability of unit i for place j, 0 where it has none. */
+/* The probability of unit i for place j, 0 where the unit has none. */
 DEV float weight_of(const gpu_attend &p, const units &u, int i, int s, int j) {
     int r = row_of_unit(u, i);
     if (r < 0 || (!p.stride && p.sample[r] != s) || j >= p.keys[r]) return 0;
@@ -386,7 +391,7 @@ KERNEL(256) pack_raw(const __grid_constant__ gpu_raw p) {
     if (index >= (size_t)chunks * p.columns) return;
     int column = (int)(index / chunks), i = (int)(index % chunks) * chunk, there;
     int row = gpu_group_rows(&p.order, column >> 3, &there) + (column & 7);
-    if ((column & 7) >= there) row = -1;                   /* it pads */
+    if ((column & 7) >= there) row = -1;                   /* padding                            */
     size_t from = (size_t)row * p.k + i;
     if (p.f32) {
         float v[4];

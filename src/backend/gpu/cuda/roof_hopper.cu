@@ -1,5 +1,6 @@
 /* Ceiling of Hopper's tensor cores: two warpgroups a multiprocessor, each multiplying 64 x 256 x 16 from shared memory
- * again and again: the two share B, as in gemm_hopper, and nothing is copied. Operands look random (roof.cu says why). */
+ * again and again; they share B, as in gemm_hopper, and nothing is copied. Operands look random (roof.cu says why). Never
+ * in a plan: no early start. */
 #include "hopper.cuh"
 #include "wgmma.cuh"
 

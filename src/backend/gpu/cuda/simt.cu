@@ -1,23 +1,27 @@
 /* Kernels without matrix instructions: norms, gathers, and products and attention of any type and shape.
  *
  *   norm_rows         out[r] = norm(x[r]) rounded to act. A warp a row, up to 4 rows a block; _bf16 where k % 8 == 0 and
- *                     k <= 2048.
+ *                     k <= 2048: its weights are in registers before wait_before().
  *   embed_text        rows of the embedding table, scaled, into the prefix. A block a row; 8 elements a thread at a time
  *                     where table and prefix are bf16 and rows start at multiples of 16 bytes.
  *   patches           pictures as rows of 588 inputs, each split into bf16 + bf16 so that a bf16 product of both
  *                     parts is right to 2^-17. A block a patch.
  *   linear_simt       x·Wᵀ in fp32 for any types, shapes and epilogue. 64 x 64 outputs a block, 4 x 4 a thread,
- *                     16 k at a time. The fp32 plan runs on it; in a bf16 plan it takes what nothing else can.
- *   linear_rows       the same for few rows (action tokens, velocity), with the norm on the way in: 16 rows and 16
- *                     packed columns a block, a warp two columns, x in shared memory. Legal when 16·k·4 bytes fit.
+ *                     16 k at a time. The fp32 plan runs on it; in a bf16 plan it takes what no other kernel can.
+ *   linear_rows       the same for few rows (action tokens, velocity), norm included: 16 rows and 16 packed columns a
+ *                     block, a warp two columns, x in shared memory. Legal when 16·k·4 bytes fit. Before wait_before() the
+ *                     weights are prefetched into the second-level cache.
  *   linear_short      the same for few rows of up to 32 fp32 inputs (state and actions into tokens): a thread two columns of
- *                     a row, its weights and bias in registers before the kernel in front has ended. k % 4 == 0.
- *   attention_simt_*  attention by definition: a block a query row and head, scores in shared memory. */
+ *                     a row. Legal when x is fp32, k % 4 == 0, no norm, plain epilogue. Before wait_before() weights and
+ *                     bias are in registers; start_next() comes after the loads of x.
+ *   attention_simt_*  attention by definition: a block a query row and head, scores in shared memory.
+ *
+ * The others call start_next() and wait_before() first: they fetch nothing before. */
 #include "epilogue.cuh"
 
 /* ---- norm ------------------------------------------------------------------------------------------------- */
 
-/* bf16 rows of up to 2048: a row stays in registers, and the norm's weights are there before it is. */
+/* bf16 rows of up to 2048: a row stays in registers, and the norm's weights are loaded before the row is written. */
 KERNEL(128) norm_rows_bf16(const __grid_constant__ gpu_norm p) {
     enum { UNITS = 8 };
     const int lane = threadIdx.x & 31, r = blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5), n = p.k / 8;
@@ -143,7 +147,7 @@ KERNEL(128) patches(const __grid_constant__ gpu_patches p) {
 
 /* ---- products --------------------------------------------------------------------------------------------- */
 
-/* 4 weights of a packed column from i, a multiple of 4; zeros behind k. */
+/* 4 weights of a packed column from i, a multiple of 4; zeros from k on. */
 DEV float4 weights4(const gpu_weights &w, int column, int i) {
     if (column >= w.columns || i >= w.k) return make_float4(0, 0, 0, 0);
     if (w.f32) return __ldg((const float4 *)((const float *)w.data + (size_t)column * ((w.k + 3) & ~3) + i));
@@ -199,7 +203,7 @@ KERNEL(256) linear_rows(const __grid_constant__ gpu_linear p) {
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, row0 = blockIdx.y * 16, k = p.weights.k, pitch = (k + 3) & ~3;
     int column = blockIdx.x * GPU_UNIT + warp * 2;
     start_next();
-    for (int i = lane * 4; i < k; i += 128)              /* the weights may come to the second-level cache meanwhile */
+    for (int i = lane * 4; i < k; i += 128)              /* the weights into the second-level cache meanwhile */
         for (int c = 0; c < 2; c++)
             prefetch(p.weights.f32 ? (const char *)p.weights.data + ((size_t)(column + c) * pitch + i) * 4
                                    : (const char *)p.weights.data + atom_at(p.weights.blocks, column + c, i & ~7));
@@ -258,7 +262,7 @@ KERNEL(128) linear_short(const __grid_constant__ gpu_linear p) {
     const int there = r < *p.count;
     const float4 *from = (const float4 *)((const float *)p.x + (there ? (size_t)row_of(p.from, r) * p.ldx : 0));
     const size_t to = there ? row_of(e.to, r) : 0;
-    e.bias = NULL;                                       /* it is in the sums */
+    e.bias = NULL;                                       /* added below, from b0 and b1        */
     wait_before();
 #pragma unroll
     for (int i = 0; i < PIECES; i++) v[i] = there && i < pieces ? __ldcg(from + i) : make_float4(0, 0, 0, 0);
@@ -275,6 +279,7 @@ KERNEL(128) linear_short(const __grid_constant__ gpu_linear p) {
 
 /* ---- attention by definition ------------------------------------------------------------------------------ */
 
+/* One query row and head: elements at which its operands begin, stride between keys. */
 typedef struct attend {
     const void *q, *k, *v;
     void *out;
@@ -325,8 +330,10 @@ KERNEL(128) attention_simt_image(const __grid_constant__ gpu_image_attention p) 
     wait_before();
     if (r >= *p.count) return;
     size_t width = (size_t)p.heads * p.head_dim, stride = p.stride, image = (size_t)(r & ~255) * stride, head = (size_t)h * p.head_dim;
-    attend a = {p.qkv, p.qkv, p.qkv, p.out, r * stride + head, image + p.next + head, image + 2 * p.next + head, r * width + head, stride,
-                256, p.head_dim, p.f32, p.scale};
+    attend a = {.q = p.qkv, .k = p.qkv, .v = p.qkv, .out = p.out,
+                .q_at = r * stride + head, .k_at = image + p.next + head, .v_at = image + 2 * p.next + head,
+                .out_at = r * width + head, .stride = stride,
+                .keys = 256, .head_dim = p.head_dim, .f32 = p.f32, .scale = p.scale};
     attend_block(a);
 }
 
@@ -336,6 +343,8 @@ KERNEL(128) attention_simt_cache(const __grid_constant__ gpu_cache_attention p) 
     wait_before();
     if (r >= *p.count) return;
     size_t q = ((size_t)r * p.heads + h) * p.head_dim, block = (size_t)p.sample[r] * p.capacity * p.head_dim;
-    attend a = {p.q, p.k, p.v, p.out, q, block, block, q, (size_t)p.head_dim, p.keys[r], p.head_dim, p.f32, p.scale};
+    attend a = {.q = p.q, .k = p.k, .v = p.v, .out = p.out,
+                .q_at = q, .k_at = block, .v_at = block, .out_at = q, .stride = (size_t)p.head_dim,
+                .keys = p.keys[r], .head_dim = p.head_dim, .f32 = p.f32, .scale = p.scale};
     attend_block(a);
 }

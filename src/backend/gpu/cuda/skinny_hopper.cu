@@ -1,24 +1,29 @@
-/* x·Wᵀ for few rows in bf16 on Hopper, 16 a block: the denoise loop's products, a chain of short kernels in which only the
- * way from one's last store to the next one's is seen. So before the kernel in front has ended a block fetches all its
- * weights, its norm, its positions; and after it: one copy of x, the sums, one exchange, the outputs.
+/* x·Wᵀ for few rows in bf16 on Hopper, 16 a block: the denoise loop's products, a chain of short kernels of which only the
+ * time from one kernel's last store to the next kernel's last store is seen. So a block fetches all its weights, its norm
+ * and its positions before the previous kernel has ended; after that: one copy of x, the sums, one exchange, the outputs.
  *
  * A cluster of KS blocks makes 8·C packed columns; block `rank` takes the rank-th part of k, at most 1024:
  *
- *   x       [k/64][16 rows][128 bytes, swizzled], by one copy of a box of three dimensions
- *   W       [C groups of 8 columns][k/64][1024 bytes], as it lies, one copy a group
+ *   x       [k/64][16 rows][128 bytes, swizzled], one TMA copy of a box of three dimensions
+ *   W       [C groups of 8 columns][k/64][1024 bytes], as stored, one TMA copy a group
  *   sums    warp (gw, kw) takes the gw-th part of the groups and the blocks kw, kw + KW … of 64 k; it sends its part of a
- *           group to the block that owns the group (KS > 1: over the cluster, counted by a barrier), where they are added in
- *           a fixed order
+ *           group to the block that owns the group (KS > 1: over the cluster, counted by a barrier), where the parts are
+ *           added in a fixed order
  *
  * The norm happens in place, 16 threads a row. With split the fp32 outputs leave as bf16 + bf16
  * beside each other, [row][upper n | lower n], and k of the next product runs over both: W repeats (args.h).
  *
- * Legal when k % 64 == 0, k / 64 = KS·(1 … 16) and W has that many blocks or half of them, columns % (8·C)
- * == 0, outputs are even, and a norm only with KS = 1. */
+ *   blocks   256 threads; grid = columns / (8·C) · KS x rows / 16; clusters of KS
+ *   shared   x and W; the partial sums (KS = 1: over x and W once these are read, KS > 1: after them); the norm's parameters
+ *   legal    k % 64 == 0, k / 64 = KS·(1 … 16) and W has a whole multiple of k / 64 / KS blocks; columns % (8·C) == 0; no row
+ *            map on x; outputs bf16, a multiple of 8 (qkv: head_dim % 16 == 0), no x_t and no added rows; a gated matrix
+ *            without bias; RMS norm only, only of qkv and gated matrices, and only with KS = 1
+ *   early    before wait_before(): weights, norm, positions, angles, bias, gate. start_next() comes after the copy of x has
+ *            been issued, for the next kernel's weights would queue before x in the TMA. */
 #include "epilogue.cuh"
 #include "hopper.cuh"
 
-/* What a thread needs to finish row r, packed unit or group `column`, pair t: all of it known beforehand. */
+/* What a thread needs to finish an output pair, all of it known before the sums are. */
 typedef struct finish {
     float c0, s0, c1, s1;                  /* RoPE; or bias and gate of two outputs                           */
     size_t at;                             /* element of out                                                  */
@@ -27,8 +32,9 @@ typedef struct finish {
     int there;
 } finish;
 
+/* Row r, packed unit or group at `column`, pair t of it. */
 template <int KIND> DEV finish prepare(const gpu_epilogue &e, int r, int capacity, int column, int t) {
-    finish f = {0, 0, 0, 0, 0, 0, 0, 0};
+    finish f = {};
     f.there = r < capacity;
     if (!f.there) return f;
     if (KIND == GPU_EPILOGUE_QKV) {
@@ -67,6 +73,7 @@ template <int KIND> DEV finish prepare(const gpu_epilogue &e, int r, int capacit
 
 DEV void put2(void *out, size_t at, float a, float b) { *(u32 *)((u16 *)out + at) = pack_bf16(a, b); }
 
+/* The pair's sums a (and b, its partner in a paired matrix) into outputs; `before`: what a residual adds to. */
 template <int KIND> DEV void complete(const gpu_epilogue &e, const finish &f, u32 before, float a0, float a1, float b0, float b1) {
     if (!f.there) return;
     if (KIND == GPU_EPILOGUE_QKV) {
@@ -303,7 +310,7 @@ template <class T> DEV void skinny(const gpu_hopper &p) {
     if (normed) load_norm(l, m.x, tid);
     const skinny_task k = task_of<T>(tid);
     const int r = row0 + (k.slot >> 2) + 8 * k.h, rows = *l.count, column = (group0 + rank * T::OWN) * 8 + k.u * (T::PAIRED ? 16 : 8);
-    finish f = {0, 0, 0, 0, 0, 0, 0, 0};
+    finish f = {};
     if (k.task < T::TASKS && !k.sub && r < l.capacity) f = prepare<T::KIND>(l.epilogue, r, l.capacity, column, k.slot & 3);
 
     wait_before();
@@ -334,7 +341,7 @@ template <class T> DEV void skinny(const gpu_hopper &p) {
     add_parts<T>(l, m, k, f, before);
 }
 
-/* KEPT: as many as leave the block behind or in front registers of the multiprocessor. */
+/* KEPT: as many as leave registers of the multiprocessor to a block of the previous or the next kernel. */
 #define SKINNY(name, C, KS, KIND, GW, KEPT) \
     KERNEL(256) name(const __grid_constant__ gpu_hopper p) { skinny<skinny_tile<C, KS, GPU_EPILOGUE_##KIND, GW, KEPT>>(p); }
 SKINNY(skinny_hopper_qkv_2, 2, 1, QKV, 1, 2)

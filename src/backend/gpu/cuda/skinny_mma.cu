@@ -1,20 +1,25 @@
-/* x·Wᵀ for few rows in bf16: the weights are read once at full bandwidth and everything else hides behind them.
+/* x·Wᵀ for few rows in bf16 on any tensor core since sm_80: the weights are read once at full bandwidth, and everything
+ * else happens meanwhile.
  *
- * A block makes 16·MT rows x 8·C packed columns over all of k. Its part of W lies in one piece per 8 columns, so the
- * first chunks are asked for before the kernel in front has ended; x follows when it has.
+ * A block makes 16·MT rows x 8·C packed columns over all of k (skinny_ROWS_COLUMNS). Its part of W is one piece of memory
+ * per 8 columns.
  *
  *   chunk = 512 k:  x [8 blocks of 64 k][16·MT rows][128 bytes] + W [C groups][8 atoms]; p.stages chunks in flight
  *   warp w takes the w-th 64 k of every chunk; the 8 partial sums meet in shared memory at the end
  *
- * The norm, where there is one, happens in place in shared memory once all of x is there: then all chunks must be
- * resident. What surprises: with C = 1 a block owns half a unit, which only plain matrices allow.
+ * The norm, where there is one, happens in place in shared memory once all of x has arrived: then all chunks must be
+ * resident. Note: with C = 1 a block has half a unit, which only plain matrices allow.
  *
- * Legal when ldx % 8 == 0, W and x have the same k blocks, columns % (8·C) == 0, and norm only if stages cover k. */
+ *   blocks   256 threads; grid = columns / (8·C) x rows / (16·MT)
+ *   shared   p.stages chunks and the norm's parameters, or the partial sums where those are larger
+ *   legal    x bf16, ldx % 8 == 0, W and x have the same k blocks, columns % (8·C) == 0, C = 1 only for plain matrices, and
+ *            a norm only if the stages cover k
+ *   early    before wait_before(): the first chunks of W and the norm's parameters; start_next() after those are issued */
 #include "epilogue.cuh"
 
 enum { CHUNK_BLOCKS = 8, WARPS = 8 };
 
-/* cp.async counts groups at compile time. */
+/* cp.async's count of groups is a constant of the instruction. */
 DEV void copy_wait_but(int left) {
     switch (left) {
     case 0: copy_wait<0>(); break;
@@ -28,7 +33,7 @@ DEV void copy_wait_but(int left) {
     }
 }
 
-/* Row r of x in place: chunk units of 16 bytes, 64 a chunk. */
+/* The norm of row r of x, in place; unit i: 16 bytes, 64 of them a chunk. */
 template <int ROWS, int STAGE> DEV void norm_row(const gpu_linear &p, char *memory, const float *weight, int r, int lane) {
     const int n = p.ldx / 8;
     float sum = 0, squares = 0, mean = 0;

@@ -1,6 +1,6 @@
-/* The end of a denoise step: v = norm(x)·Wᵀ + bias and x_t += dt·v, a link of the denoise loop's chain in which only the way
- * from the last store of the kernel in front to this one's is seen. So weights, norm and bias are in registers before
- * that one has ended; after it: one load of x, the sums, two exchanges between the warps, the outputs.
+/* The end of a denoise step: v = norm(x)·Wᵀ + bias and x_t += dt·v, a link of the denoise loop's chain of which only the
+ * time from the previous kernel's last store to this one's is seen. So weights, norm and bias are in registers before the
+ * previous kernel has ended; after that: one load of x, the sums, two exchanges between the warps, the outputs.
  *
  *   velocity_rows       bf16 weights. A block takes 8 rows and 16 packed columns, all of k: warp w has the groups of 32 k
  *                       w, w + 8, … A matrix instruction multiplies 16 weight rows with 8 rows of x; thread (g, t) holds
@@ -9,16 +9,20 @@
  *   velocity_rows_f32   fp32 weights, 8 columns a block: a weight is exactly the sum of three bf16, the first two of which are
  *                       the 16 weight rows of one instruction, the third half of another.
  *
- * Sums have one order, whatever rows stand beside a row. Legal with x bf16, k % 8 == 0, k <= 1024, no norm or RMS, and an
- * epilogue that has nothing but a bias and x_t. */
+ * Sums have one order, whatever rows are computed beside a row.
+ *
+ *   blocks   256 threads; grid = columns / 16 (fp32: 8) x rows / 8
+ *   legal    x bf16, k % 8 == 0, k <= 1024, no norm or RMS, and an epilogue that has nothing but a bias and x_t: fp32 out, no
+ *            activation, no row map
+ *   early    before wait_before(): weights, norm, bias. start_next() comes after the loads of x and x_t. */
 #include "common.cuh"
 
 enum { WARPS = 8, ROWS = 8, GROUPS = 4, GROUP_K = 32 };
 
-/* Worked out while x is on its way, and not, as the compiler likes it, when it is there. */
+/* Computes x now, while activations load; the compiler would do it after they have arrived. */
 DEV void settle(float &x) { asm volatile("" : "+f"(x)); }
 
-/* Two weights less their first part of bf16, which is returned. */
+/* Subtracts from two weights their upper bf16 parts and returns these. */
 DEV u32 take_part(float &a, float &b) {
     const u32 part = pack_bf16(a, b);
     a -= low_of(part), b -= high_of(part);
@@ -52,7 +56,7 @@ template <int F32> DEV group load_group(const gpu_weights &w, int column, int at
     return v;
 }
 
-/* What a thread multiplies x with: 8 neighbouring k of each of its groups. `first`: the first k of the first group. */
+/* The norm's parameters for 8 neighbouring k of each of the thread's groups. `first`: the first k of the first group. */
 DEV void load_norm(const gpu_linear &p, float (&scale)[GROUPS][8], float (&shift)[GROUPS][8], int first, int k) {
 #pragma unroll
     for (int i = 0; i < GROUPS; i++)
@@ -168,5 +172,5 @@ template <int F32> DEV void velocity(const gpu_linear &p) {
 }
 
 KERNEL(256) velocity_rows(const __grid_constant__ gpu_linear p) { velocity<0>(p); }
-/* As few registers as 352 threads could have: a block of the kernel in front (skinny_hopper) is on the multiprocessor too. */
+/* As few registers as 352 threads could have: a block of the previous kernel (skinny_hopper) is on the multiprocessor too. */
 KERNEL(352) velocity_rows_f32(const __grid_constant__ gpu_linear p) { velocity<1>(p); }

@@ -7,7 +7,7 @@
 
 #include "common.cuh"
 
-/* Rows of 64 bf16 in the 128-byte swizzle, 1024 bytes per 8 rows. */
+/* Descriptor of an operand: rows of 64 bf16 in the 128-byte swizzle, 1024 bytes per 8 rows. */
 DEV u64 wgmma_operand(u32 address) { return (u64)1 << 62 | (u64)64 << 32 | (u64)1 << 16 | address >> 4; }
 
 DEV void wgmma_begin(void) { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -102,10 +102,11 @@ DEV void wgmma(float (&d)[32], u64 a, u64 b, int add) {
                  : "l"(a), "l"(b), "r"(add));
 }
 
-/* B lies [16 k][N] instead, 64 of N a row of 128 bytes: the next 8 k follow after 1024 bytes, the next 64 of N after `box`. */
+/* Descriptor of a transposed B, stored [16 k][N]: 64 of N are a row of 128 bytes, the next 8 k follow after 1024 bytes, the
+ * next 64 of N after `box` bytes. */
 DEV u64 wgmma_transposed(u32 address, u32 box) { return (u64)1 << 62 | (u64)64 << 32 | (u64)(box >> 4) << 16 | address >> 4; }
 
-/* N = 256, A in registers (as mma16 takes it, a warp its 16 rows), B turned. */
+/* N = 256, A in registers (as mma16 takes it, a warp its 16 rows), B transposed. */
 DEV void wgmma_values(float (&d)[128], const u32 *a, u64 b) {
     asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" WT0 ", " WT1 ", " WT2 ", " WT3 ", " WT4 ", " WT5 ", " WT6 ", " WT7 ", " WT8 ", " WT9 ", " WT10 ", " WT11 ", " WT12 ", " WT13 ", " WT14 ", " WT15 "}, {%128, %129, %130, %131}, %132, 1, 1, 1, 1;"
                  : WR0, WR1, WR2, WR3, WR4, WR5, WR6, WR7, WR8, WR9, WR10, WR11, WR12, WR13, WR14, WR15
