@@ -1,18 +1,20 @@
-/* Attention over the cache, bf16 on mma.sync: one block's part. Queries of all heads are rows f = row·heads + head
- * against one K/V head (MQA). A block takes 16·R such rows, 64 keys at a time; its 4·R warps stand in R row groups:
+/* Attention over the cache, bf16 on mma.sync: one block's part. Queries of all heads are rows f = row·heads +
+ * head against one K/V head (MQA). A block takes 16·R such rows, 64 keys at a time; its 4·R warps stand in R
+ * row groups:
  *
  *   scores  warp (row group, key group of 4): 16 rows x 16 keys, Q in registers
- *   values  warp (row group, dim group of 4): 16 rows x 64 of the 256 dims over all 64 keys; the probabilities and the
- *           row maxima pass through shared memory
+ *   values  warp (row group, dim group of 4): 16 rows x 64 of the 256 dims over all 64 keys; the
+ *           probabilities and the row maxima pass through shared memory
  *
- * Pipeline (cp.async): K and V have one buffer each. The next K loads during softmax and values, V during scores.
- * Rows of several samples may share a block: the block walks the samples and masks the other samples' rows.
+ * Pipeline (cp.async): K and V have one buffer each. The next K loads during softmax and values, V during
+ * scores. Rows of several samples may share a block: the block walks the samples and masks the other samples'
+ * rows.
  *
- * Early start: keys before the sample's first row are fetched before the previous kernel has ended, where the host allows
- * it (gpu_cache_attention.early). Queries and all other keys are fetched after wait_before().
+ * Early start: keys before the sample's first row are fetched before the previous kernel has ended, where the
+ * host allows it (gpu_cache_attention.early). Queries and all other keys are fetched after wait_before().
  *
- * Legal when head_dim % 8 == 0 and head_dim <= 256; dims beyond head_dim are zeros. Softmax runs in base 2 with log2(e)
- * folded into the scale. */
+ * Legal when head_dim % 8 == 0 and head_dim <= 256; dims beyond head_dim are zeros. Softmax runs in base 2
+ * with log2(e) folded into the scale. */
 #ifndef KERNELS_CUDA_ATTENTION_CUH
 #define KERNELS_CUDA_ATTENTION_CUH
 
@@ -23,16 +25,17 @@ enum { KEYS = 64, DIM = 256 };
 /* Byte address of 16-byte unit c of row r: rows of 256 bf16, swizzled. */
 DEV u32 row512(u32 base, int r, int c) { return base + r * 512 + ((c ^ (r & 7)) << 4); }
 
-/* Result of a warp: unscaled sums of its 64 dims (rows g and g + 8, pairs of columns as mma leaves them), and for these
- * rows the maximum and the block's sum of weights. */
+/* Result of a warp: unscaled sums of its 64 dims (rows g and g + 8, pairs of columns as mma leaves them), and
+ * for these rows the maximum and the block's sum of weights. */
 typedef struct attended {
     float out[8][4], top[2], sum[2];
-    int f0, total;                         /* first row of the block, number of rows                          */
+    int f0, total;                         /* first row of the block, number of rows                        */
 } attended;
 
-/* ---- shared memory ---------------------------------------------------------------------------------------- */
+/* ---- shared memory ------------------------------------------------------------------------------------- */
 
-/* Q [16R][256], K [64][256], V [64][256], P [16R][64] in bf16, rows swizzled; maxima and sums of weights [4][16R]. */
+/* Q [16R][256], K [64][256], V [64][256], P [16R][64] in bf16, rows swizzled; maxima and sums of weights
+ * [4][16R]. */
 typedef struct cache_memory {
     u32 q, k, v, p;
     float *maxima, *sums;
@@ -46,7 +49,7 @@ template <int R> DEV cache_memory cache_memory_of(void) {
     return {.q = q, .k = k, .v = v, .p = p, .maxima = maxima, .sums = maxima + 4 * ROWS};
 }
 
-/* Where a thread stands: row and key (or dim) group of its warp, row g and pair t of the matrix instructions. */
+/* A thread: row group and key (or dim) group of its warp, row g and pair t of the matrix instructions. */
 typedef struct cache_thread {
     int tid, lane, g, t, rg, kg;
 } cache_thread;
@@ -56,13 +59,13 @@ DEV cache_thread thread_of(int tid) {
     return {.tid = tid, .lane = lane, .g = lane >> 2, .t = lane & 3, .rg = warp >> 2, .kg = warp & 3};
 }
 
-/* ---- rows and keys of a block ----------------------------------------------------------------------------- */
+/* ---- rows and keys of a block -------------------------------------------------------------------------- */
 
 /* The block's rows, at most 49: lane i holds the tables of rows first_row + i and first_row + 32 + i. */
 typedef struct cache_rows {
-    int f0, total, first_row, last;        /* last: of the rows in use, counted from first_row                */
-    int samples[2], ends[2];               /* a row's sample (-1: none), its number of keys                   */
-    int position;                          /* of first_row in its sample                                      */
+    int f0, total, first_row, last;        /* last: of the rows in use, counted from first_row              */
+    int samples[2], ends[2];               /* a row's sample (-1: none), its number of keys                 */
+    int position;                          /* of first_row in its sample                                    */
 } cache_rows;
 
 /* All loads at once. */
@@ -77,8 +80,13 @@ template <int R> DEV cache_rows load_rows(const gpu_cache_attention &p, int lane
         ends[i] = there ? __ldg(p.keys + r) : 0;
     }
     const int position = f0 < p.part_rows ? __ldg(p.position + first_row) : 0;
-    return {.f0 = f0, .total = total, .first_row = first_row, .last = 0, .samples = {samples[0], samples[1]},
-            .ends = {ends[0], ends[1]}, .position = position};
+    return {.f0 = f0,
+            .total = total,
+            .first_row = first_row,
+            .last = 0,
+            .samples = {samples[0], samples[1]},
+            .ends = {ends[0], ends[1]},
+            .position = position};
 }
 
 /* Rows beyond *count belong to no sample. */
@@ -103,22 +111,26 @@ DEV int keys_of(const cache_rows &b, int s, int end) {
 
 /* The walk over (sample, 64 keys) pairs. */
 typedef struct key_tile {
-    int sample, key0, keys;                /* keys: of the sample, as keys_of                                 */
+    int sample, key0, keys;                /* keys: of the sample, as keys_of                               */
 } key_tile;
 
 /* On to the next sample that has keys left; `at.sample` > last_sample at the end. */
 DEV void settle(key_tile &at, const cache_rows &b, int last_sample, int begin, int end) {
-    while (at.key0 >= at.keys && ++at.sample <= last_sample) at.key0 = begin, at.keys = keys_of(b, at.sample, end);
+    while (at.key0 >= at.keys && ++at.sample <= last_sample)
+        at.key0 = begin, at.keys = keys_of(b, at.sample, end);
 }
 
-/* Keys that stand before the sample's rows were written before this stage began. The sample's rows begin at most
- * first_row rows before this one, and never more than the longest chunk and its state. */
-DEV bool written_before(const gpu_cache_attention &p, const cache_rows &b, const key_tile &at, int first_sample) {
+/* Keys that stand before the sample's rows were written before this stage began. The sample's rows begin at
+ * most first_row rows before this one, and never more than the longest chunk and its state. */
+DEV bool written_before(const gpu_cache_attention &p, const cache_rows &b, const key_tile &at,
+                        int first_sample) {
     return p.early && at.sample == first_sample && at.key0 + KEYS <= b.position - min(b.first_row, p.early);
 }
 
 /* 64 keys (or values) of the walk's place into shared memory; zeros where there is no key. */
-template <int R> DEV void load_keys(const gpu_cache_attention &p, int tid, const void *from, u32 to, const key_tile &at, int d, int units) {
+template <int R>
+DEV void load_keys(const gpu_cache_attention &p, int tid, const void *from, u32 to, const key_tile &at, int d,
+                   int units) {
     const u16 *block = (const u16 *)from + (size_t)at.sample * p.capacity * d;
 #pragma unroll 4
     for (int i = tid; i < KEYS * 32; i += R * 128) {
@@ -127,20 +139,21 @@ template <int R> DEV void load_keys(const gpu_cache_attention &p, int tid, const
     }
 }
 
-template <int R> DEV void load_queries(const gpu_cache_attention &p, int tid, u32 to, const cache_rows &b, int d, int units) {
+template <int R>
+DEV void load_queries(const gpu_cache_attention &p, int tid, u32 to, const cache_rows &b, int d, int units) {
     for (int i = tid; i < 16 * R * 32; i += R * 128) {
         const int r = i >> 5, c = i & 31, there = b.f0 + r < b.total && c < units;
         copy16(row512(to, r, c), (const u16 *)p.q + (there ? (size_t)(b.f0 + r) * d + c * 8 : 0), there);
     }
 }
 
-/* ---- one tile of 64 keys: scores, softmax, values --------------------------------------------------------- */
+/* ---- one tile of 64 keys: scores, softmax, values ------------------------------------------------------ */
 
 /* What a thread keeps of its rows g and g + 8. */
 typedef struct cache_state {
     u32 q[DIM / 16][4];
     int sample[2], keys[2];
-    float total[2];                        /* sum of the thread's own weights                                 */
+    float total[2];                        /* sum of the thread's own weights                               */
     float scale;
 } cache_state;
 
@@ -149,8 +162,9 @@ DEV void multiply_scores(float (&score)[2][4], const cache_state &w, const cache
     float half[2][2][4] = {};
 #pragma unroll
     for (int s = 0; s < DIM / 16; s++) {
+        const int r = me.kg * 16 + (me.lane & 7) + ((me.lane >> 4) << 3);
         u32 b[4];
-        load_matrix4(b, row512(k_at, me.kg * 16 + (me.lane & 7) + ((me.lane >> 4) << 3), 2 * s + (me.lane >> 3 & 1)));
+        load_matrix4(b, row512(k_at, r, 2 * s + (me.lane >> 3 & 1)));
         mma16(half[s & 1][0], w.q[s], b[0], b[1]);
         mma16(half[s & 1][1], w.q[s], b[2], b[3]);
     }
@@ -159,7 +173,9 @@ DEV void multiply_scores(float (&score)[2][4], const cache_state &w, const cache
 }
 
 /* Scales and masks the scores; the warp's maximum of every row goes to shared memory. */
-template <int R> DEV void mask_scores(float (&score)[2][4], const cache_state &w, const cache_thread &me, const key_tile &at, float *maxima) {
+template <int R>
+DEV void mask_scores(float (&score)[2][4], const cache_state &w, const cache_thread &me, const key_tile &at,
+                     float *maxima) {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const int limit = w.sample[h] == at.sample ? w.keys[h] : 0;
@@ -179,12 +195,15 @@ template <int R> DEV void mask_scores(float (&score)[2][4], const cache_state &w
 }
 
 /* Probabilities relative to the new maxima, to shared memory as bf16; what was summed before shrinks. */
-template <int R> DEV void weigh_scores(attended &a, const float (&score)[2][4], cache_state &w, const cache_thread &me, const cache_memory &at) {
+template <int R>
+DEV void weigh_scores(attended &a, const float (&score)[2][4], cache_state &w, const cache_thread &me,
+                      const cache_memory &at) {
     constexpr int ROWS = 16 * R;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const int r = me.rg * 16 + h * 8 + me.g;
-        const float m = fmaxf(a.top[h], fmaxf(fmaxf(at.maxima[r], at.maxima[ROWS + r]), fmaxf(at.maxima[2 * ROWS + r], at.maxima[3 * ROWS + r])));
+        const float m = fmaxf(a.top[h], fmaxf(fmaxf(at.maxima[r], at.maxima[ROWS + r]),
+                                              fmaxf(at.maxima[2 * ROWS + r], at.maxima[3 * ROWS + r])));
         const float base = m == -INFINITY ? 0 : m, shrink = exp2_fast(a.top[h] - base);
         float sum = 0;
         a.top[h] = m;
@@ -218,12 +237,15 @@ DEV void multiply_values(float (&out)[8][4], const cache_thread &me, const cache
     }
 }
 
-/* ---- the block -------------------------------------------------------------------------------------------- */
+/* ---- the block ----------------------------------------------------------------------------------------- */
 
 /* Q into registers, the limits of the thread's rows, empty sums. */
-template <int R> DEV void begin_rows(attended &a, cache_state &w, const gpu_cache_attention &p, const cache_thread &me, const cache_rows &b, u32 q_at, int end) {
+template <int R>
+DEV void begin_rows(attended &a, cache_state &w, const gpu_cache_attention &p, const cache_thread &me,
+                    const cache_rows &b, u32 q_at, int end) {
 #pragma unroll
-    for (int s = 0; s < DIM / 16; s++) load_matrix4(w.q[s], row512(q_at, me.rg * 16 + (me.lane & 15), 2 * s + (me.lane >> 4)));
+    for (int s = 0; s < DIM / 16; s++)
+        load_matrix4(w.q[s], row512(q_at, me.rg * 16 + (me.lane & 15), 2 * s + (me.lane >> 4)));
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const int f = b.f0 + me.rg * 16 + h * 8 + me.g, i = f < b.total ? f / p.heads - b.first_row : 0;
@@ -239,7 +261,8 @@ template <int R> DEV void begin_rows(attended &a, cache_state &w, const gpu_cach
 }
 
 /* The sums of weights of a row: over its four lanes, then over its four warps. */
-template <int R> DEV void sum_weights(attended &a, const cache_state &w, const cache_thread &me, float *sums) {
+template <int R>
+DEV void sum_weights(attended &a, const cache_state &w, const cache_thread &me, float *sums) {
     constexpr int ROWS = 16 * R;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -256,8 +279,9 @@ template <int R> DEV void sum_weights(attended &a, const cache_state &w, const c
     }
 }
 
-/* Rows of `tile`, keys begin … end-1 only. 0 if the block has no rows; wait_before() has been called either way. */
-template <int R> DEV int attend_cache(const gpu_cache_attention &p, int tile, int begin, int end, attended &a) {
+/* Attends rows of `tile` to keys begin … end-1. 0: the block has no rows. Calls wait_before() in any case. */
+template <int R>
+DEV int attend_cache(const gpu_cache_attention &p, int tile, int begin, int end, attended &a) {
     const cache_memory memory = cache_memory_of<R>();
     const cache_thread me = thread_of(threadIdx.x);
     const int units = p.head_dim >> 3, d = p.head_dim;
@@ -274,12 +298,15 @@ template <int R> DEV int attend_cache(const gpu_cache_attention &p, int tile, in
     settle(at, rows, last_sample, begin, end);
 
     const bool any = at.sample <= last_sample, early = any && written_before(p, rows, at, first_sample);
-    if (early) load_keys<R>(p, me.tid, p.k, memory.k, at, d, units), load_keys<R>(p, me.tid, p.v, memory.v, at, d, units);
+    if (early) {
+        load_keys<R>(p, me.tid, p.k, memory.k, at, d, units);
+        load_keys<R>(p, me.tid, p.v, memory.v, at, d, units);
+    }
     wait_before();
     load_queries<R>(p, me.tid, memory.q, rows, d, units);
     if (!early && any) load_keys<R>(p, me.tid, p.k, memory.k, at, d, units);
     copy_commit();
-    start_next();                          /* after this kernel's own copies: they are needed first           */
+    start_next();                          /* after this kernel's own copies: they are needed first         */
     if (!early && any) load_keys<R>(p, me.tid, p.v, memory.v, at, d, units);
     copy_commit();
     copy_wait<1>();
@@ -290,21 +317,21 @@ template <int R> DEV int attend_cache(const gpu_cache_attention &p, int tile, in
     for (int first = 1; at.sample <= last_sample; first = 0) {
         if (!first) {
             copy_wait<0>();
-            __syncthreads();               /* K has arrived, V and P are free                                 */
+            __syncthreads();               /* K has arrived, V and P are free                               */
             load_keys<R>(p, me.tid, p.v, memory.v, at, d, units);
             copy_commit();
         }
         float score[2][4];
         multiply_scores(score, w, me, memory.k);
         mask_scores<R>(score, w, me, at, memory.maxima);
-        __syncthreads();                   /* maxima are written, K is free                                   */
+        __syncthreads();                   /* maxima are written, K is free                                 */
         key_tile next = {at.sample, at.key0 + KEYS, at.keys};
         settle(next, rows, last_sample, begin, end);
         if (next.sample <= last_sample) load_keys<R>(p, me.tid, p.k, memory.k, next, d, units);
         copy_commit();
         weigh_scores<R>(a, score, w, me, memory);
         copy_wait<1>();
-        __syncthreads();                   /* V has arrived, P is written                                     */
+        __syncthreads();                   /* V has arrived, P is written                                   */
         multiply_values(a.out, me, memory);
         at = next;
     }

@@ -1,63 +1,67 @@
 /* Attention over the cache on Hopper: two kernels.
  *
- * attention_cluster: few rows (the denoise loop). A cluster of up to 16 blocks takes 16 rows; block `rank` attends the
- * keys rank·span … of each row (attention.cuh), and the cluster joins the parts. The first eight blocks own 32 of the
- * 256 dims each: every block sends its unscaled sums of those dims, and all its maxima and sums of weights, by st.async
- * onto the owner's barrier; the owner adds what has arrived, in the order of ranks. There is no second kernel and
- * nothing passes through global memory.
+ * attention_cluster: few rows (the denoise loop). A cluster of up to 16 blocks takes 16 rows; block `rank`
+ * attends the keys rank·span … of each row (attention.cuh), and the cluster joins the parts. The first eight
+ * blocks own 32 of the 256 dims each: every block sends its unscaled sums of those dims, and all its maxima
+ * and sums of weights, by st.async onto the owner's barrier; the owner adds what has arrived, in the order of
+ * ranks. There is no second kernel and nothing passes through global memory.
  *
  *   blocks   cluster = splits (8 to 16) blocks of 128 threads; grid = 16-row tiles x splits
  *   legal    as attention.cuh; 8 to 16 blocks a cluster (more than 8 must be allowed for the kernel)
- *   early    as attention.cuh; the barrier is initialised and the next weights are prefetched before wait_before()
+ *   early    as attention.cuh; the barrier is initialised and the next weights are prefetched before
+ *            wait_before()
  *
- * attention_wgmma: many rows (the prefix). A block takes 64 of the rows f = row·heads + head; two warpgroups take the
- * tiles of 64 keys alternately, each with a K and a V buffer of its own, so that one multiplies while the other
- * computes its softmax; in the end each warpgroup finishes half of the dims.
+ * attention_wgmma: many rows (the prefix). A block takes 64 of the rows f = row·heads + head; two warpgroups
+ * take the tiles of 64 keys alternately, each with a K and a V buffer of its own, so that one multiplies
+ * while the other computes its softmax; in the end each warpgroup finishes half of the dims.
  *
- *   thread 256    copies K tiles         scores = Q·Kᵀ     Q, K in shared memory, 4 boxes of [64 rows][64 dims] swizzled
- *   thread 288    copies V tiles         out += P·V        P in registers, V as stored (transposed operand)
+ *   thread 256   copies Q and K tiles   scores = Q·Kᵀ   Q, K in shared memory: 4 boxes of [64 rows][64 dims]
+ *   thread 288   copies V tiles         out += P·V      P in registers, V as stored (transposed operand)
  *
  *   blocks   384 threads: warpgroups 0 and 1 multiply, warps 0 and 1 of warpgroup 2 copy; grid = 64-row tiles
  *   legal    bf16, head_dim 256
- *   early    only the tables of rows, which no kernel writes, are read before wait_before(); start_next() comes first
- *            of all, since the block holds a whole multiprocessor anyway
+ *   early    only the tables of rows, which no kernel writes, are read before wait_before(); start_next()
+ *            comes first of all, since the block holds a whole multiprocessor anyway
  *
- * Rows of several samples: as in attention.cuh. Note: places of the cache after a sample's keys hold anything, and
- * 0·NaN is NaN, so these rows of V are cleared in shared memory first. */
+ * Rows of several samples: as in attention.cuh. Note: places of the cache after a sample's keys hold
+ * anything, and 0·NaN is NaN, so these rows of V are cleared in shared memory first. */
 #include "attention.cuh"
 #include "wgmma.cuh"
 #include "hopper.cuh"
 
-/* ---- few rows: a cluster ---------------------------------------------------------------------------------- */
+/* ---- few rows: a cluster ------------------------------------------------------------------------------- */
 
 enum { OWNERS = 8 };
 
-/* Where the parts arrive, in every owner: [rank][4 blocks of 8 dims][32 lanes] of 16 bytes, then [rank][16 rows] of
- * (maximum, sum), 16 bytes a row. */
+/* Where the parts arrive in every owner: [rank][4 blocks of 8 dims][32 lanes], 16 bytes each, then
+ * [rank][16 rows] of (maximum, sum), 16 bytes each. */
 typedef struct cluster_inbox {
     char *memory;
-    u32 parts, stats, full;                /* addresses; full: the barrier that counts their bytes            */
+    u32 parts, stats, full;                /* addresses; full: the barrier that counts their bytes          */
 } cluster_inbox;
 
 /* The block's maxima and sums of weights to all owners, its sums of dims to the owner of each. */
 DEV void send_parts(const cluster_inbox &to, const attended &a, int rank, int kg, int lane, int g, int t) {
-    if (t < 2) {                           /* rows g and g + 8, to four owners a lane                         */
+    if (t < 2) {                           /* rows g and g + 8, to four owners a lane                       */
 #pragma unroll
         for (int i = 0; i < OWNERS / 4; i++) {
             const u32 owner = kg * 2 + i;
             const float top = t ? a.top[1] : a.top[0], sum = t ? a.sum[1] : a.sum[0];
-            send16(peer_address(to.stats + (rank * 16 + t * 8 + g) * 16, owner), peer_address(to.full, owner), top, sum, 0, 0);
+            send16(peer_address(to.stats + (rank * 16 + t * 8 + g) * 16, owner), peer_address(to.full, owner),
+                   top, sum, 0, 0);
         }
     }
 #pragma unroll
-    for (int n = 0; n < 8; n++) {          /* dims 64·kg + 8·n …: owner 2·kg + n / 4                          */
+    for (int n = 0; n < 8; n++) {          /* dims 64·kg + 8·n …: owner 2·kg + n / 4                        */
         const u32 owner = kg * 2 + n / 4;
-        send16(peer_address(to.parts + ((rank * 4 + n % 4) * 32 + lane) * 16, owner), peer_address(to.full, owner), a.out[n][0], a.out[n][1], a.out[n][2], a.out[n][3]);
+        send16(peer_address(to.parts + ((rank * 4 + n % 4) * 32 + lane) * 16, owner),
+               peer_address(to.full, owner), a.out[n][0], a.out[n][1], a.out[n][2], a.out[n][3]);
     }
 }
 
 /* An owner's end: warp kg joins block kg of the 32 dims over all ranks and stores it. */
-DEV void join_parts(const gpu_cache_attention &p, const cluster_inbox &in, const attended &a, int rank, int kg, int lane, int g, int t, int d) {
+DEV void join_parts(const gpu_cache_attention &p, const cluster_inbox &in, const attended &a, int rank,
+                    int kg, int lane, int g, int t, int d) {
     const float2 *stats = (const float2 *)(in.memory + p.splits * 2048);
     float top[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0}, out[4] = {0, 0, 0, 0};
 #pragma unroll 4
@@ -77,14 +81,17 @@ DEV void join_parts(const gpu_cache_attention &p, const cluster_inbox &in, const
     for (int h = 0; h < 2; h++) {
         const int f = a.f0 + h * 8 + g;
         const float factor = 1 / sum[h];
-        if (f < a.total && i < d) *(u32 *)((u16 *)p.out + (size_t)f * d + i) = pack_bf16(out[2 * h] * factor, out[2 * h + 1] * factor);
+        if (f < a.total && i < d)
+            *(u32 *)((u16 *)p.out + (size_t)f * d + i) =
+                pack_bf16(out[2 * h] * factor, out[2 * h + 1] * factor);
     }
 }
 
 KERNEL(128) attention_cluster(const __grid_constant__ gpu_cache_attention p) {
     extern __shared__ __align__(1024) char cluster_memory[];
     __shared__ __align__(8) u64 barriers[1];
-    const int tid = threadIdx.x, lane = tid & 31, g = lane >> 2, t = lane & 3, kg = tid >> 5, d = p.head_dim, rank = cluster_rank();
+    const int tid = threadIdx.x, lane = tid & 31, g = lane >> 2, t = lane & 3, kg = tid >> 5, d = p.head_dim,
+              rank = cluster_rank();
     char *memory = cluster_memory + (16 + 2 * KEYS) * 512 + 16 * (128 + 32);
     const u32 parts = shared_address(memory);
     const cluster_inbox inbox = {memory, parts, parts + p.splits * 2048, shared_address(barriers)};
@@ -94,9 +101,11 @@ KERNEL(128) attention_cluster(const __grid_constant__ gpu_cache_attention p) {
         barrier_init(inbox.full, 1);
         barrier_init_done();
     }
-    cluster_arrive();                      /* the other blocks' barriers are needed only in the end           */
+    cluster_arrive();                      /* the other blocks' barriers are needed only in the end         */
     if (tid == 32) fetch_ahead(p.ahead);
-    if (!attend_cache<1>(p, blockIdx.x / p.splits, rank * p.span, rank * p.span + p.span, a)) {       /* the same in the whole cluster */
+    const int begin = rank * p.span;
+    if (!attend_cache<1>(p, blockIdx.x / p.splits, begin, begin + p.span, a)) {
+        /* the same in the whole cluster */
         cluster_wait();
         return;
     }
@@ -104,27 +113,28 @@ KERNEL(128) attention_cluster(const __grid_constant__ gpu_cache_attention p) {
     cluster_wait();
     send_parts(inbox, a, rank, kg, lane, g, t);
     if (rank >= OWNERS) return;
-    if (!tid) barrier_arm(inbox.full, p.splits * (2048 + 256));     /* bytes that arrived earlier count too   */
+    if (!tid) barrier_arm(inbox.full, p.splits * (2048 + 256));    /* bytes that arrived earlier count too  */
     barrier_wait(inbox.full, 0);
     join_parts(p, inbox, a, rank, kg, lane, g, t, d);
 }
 
-/* ---- many rows: two warpgroups ---------------------------------------------------------------------------- */
+/* ---- many rows: two warpgroups ------------------------------------------------------------------------- */
 
 enum { TILE_BYTES = 64 * 512, BOX_BYTES = 64 * 128, WGMMA_BARRIERS = 10 };
 
-/* Addresses in shared memory: Q, two K tiles, two V tiles, and the barriers. Tile i of K and V is warpgroup i's. */
+/* Addresses in shared memory: Q, two K tiles, two V tiles, and the barriers. Tile i of K and V is warpgroup
+ * i's. */
 typedef struct wgmma_memory {
     u32 q, k, v;
-    u32 q_full, k_full, k_empty, v_full, v_empty;      /* k_full … v_empty: two each                          */
-    u32 halves;                            /* both warpgroups have written what the other finishes            */
+    u32 q_full, k_full, k_empty, v_full, v_empty;  /* k_full … v_empty: two each                            */
+    u32 halves;                            /* both warpgroups have written what the other finishes          */
 } wgmma_memory;
 
 DEV wgmma_memory wgmma_memory_of(const char *tiles, const u64 *barriers) {
     wgmma_memory m;
     m.q = shared_address(tiles), m.k = m.q + TILE_BYTES, m.v = m.k + 2 * TILE_BYTES;
-    m.q_full = shared_address(barriers), m.k_full = m.q_full + 8, m.k_empty = m.k_full + 16, m.v_full = m.k_empty + 16, m.v_empty = m.v_full + 16,
-    m.halves = m.v_empty + 16;
+    m.q_full = shared_address(barriers), m.k_full = m.q_full + 8, m.k_empty = m.k_full + 16,
+    m.v_full = m.k_empty + 16, m.v_empty = m.v_full + 16, m.halves = m.v_empty + 16;
     return m;
 }
 
@@ -159,14 +169,16 @@ DEV int most_keys(const gpu_cache_attention &p, const wgmma_rows &b, int lane, i
 }
 
 /* The copying warpgroup: warp 0 copies Q and the K tiles, warp 1 the V tiles. */
-DEV void copy_tiles(const gpu_wgmma_attention &w, const wgmma_memory &m, const wgmma_rows &b, int tid, int lane) {
+DEV void copy_tiles(const gpu_wgmma_attention &w, const wgmma_memory &m, const wgmma_rows &b, int tid,
+                    int lane) {
     const int which = tid >> 5 & 3;
     if (which > 1) return;
     if (tid == 256) {
         barrier_arm(m.q_full, TILE_BYTES);
         for (int i = 0; i < 4; i++) copy_box2(m.q + i * BOX_BYTES, &w.q, i * 64, b.f0, m.q_full);
     }
-    const u32 to = which ? m.v : m.k, full = which ? m.v_full : m.k_full, empty = which ? m.v_empty : m.k_empty;
+    const u32 to = which ? m.v : m.k;
+    const u32 full = which ? m.v_full : m.k_full, empty = which ? m.v_empty : m.k_empty;
     const gpu_tensor_map *map = which ? &w.v : &w.k;
     int item = 0;
     for (int s = b.first_sample; s <= b.last_sample; s++) {
@@ -176,7 +188,8 @@ DEV void copy_tiles(const gpu_wgmma_attention &w, const wgmma_memory &m, const w
             if (lane) continue;
             barrier_wait(empty + 8 * i, (item >> 1 & 1) ^ 1);
             barrier_arm(full + 8 * i, TILE_BYTES);
-            for (int c = 0; c < 4; c++) copy_box3(to + i * TILE_BYTES + c * BOX_BYTES, map, c * 64, key0, s, full + 8 * i);
+            for (int c = 0; c < 4; c++)
+                copy_box3(to + i * TILE_BYTES + c * BOX_BYTES, map, c * 64, key0, s, full + 8 * i);
         }
     }
 }
@@ -186,13 +199,14 @@ DEV void multiply_keys(float (&score)[32], u32 q, u32 k) {
     wgmma_begin();
 #pragma unroll
     for (int i = 0; i < DIM / 16; i++)
-        wgmma(score, wgmma_operand(q + i / 4 * BOX_BYTES + i % 4 * 32), wgmma_operand(k + i / 4 * BOX_BYTES + i % 4 * 32), i);
+        wgmma(score, wgmma_operand(q + i / 4 * BOX_BYTES + i % 4 * 32),
+              wgmma_operand(k + i / 4 * BOX_BYTES + i % 4 * 32), i);
     wgmma_commit();
     wgmma_wait<0>();
 }
 
-/* Scores of one of the thread's two rows (h) into weights, relative to the row's new maximum; keys from `limit` on have
- * none. Returns the factor by which everything summed before shrinks. */
+/* Scores of one of the thread's two rows (h) into weights, relative to the row's new maximum; keys from
+ * `limit` on have none. Returns the factor by which everything summed before shrinks. */
 DEV float soften_row(float (&score)[32], int h, int limit, float scale, float &top, float &sum) {
     float m = top;
 #pragma unroll
@@ -224,7 +238,10 @@ DEV float soften_row(float (&score)[32], int h, int limit, float scale, float &t
 DEV void shrink_sums(float (&out)[128], const float (&shrink)[2]) {
     if (__any_sync(0xffffffffu, shrink[0] != 1 || shrink[1] != 1)) {
 #pragma unroll
-        for (int n = 0; n < 32; n++) out[4 * n] *= shrink[0], out[4 * n + 1] *= shrink[0], out[4 * n + 2] *= shrink[1], out[4 * n + 3] *= shrink[1];
+        for (int n = 0; n < 32; n++) {
+            out[4 * n] *= shrink[0], out[4 * n + 1] *= shrink[0];
+            out[4 * n + 2] *= shrink[1], out[4 * n + 3] *= shrink[1];
+        }
     }
 }
 
@@ -247,7 +264,7 @@ DEV void add_values(float (&out)[128], const u32 (&a)[4][4], u32 v) {
     wgmma_wait<0>();
 }
 
-/* Where a thread of a warpgroup stands: its warp has 16 of the 64 rows, the thread rows g and g + 8 of these. */
+/* A thread of a warpgroup: its warp has 16 of the 64 rows, the thread rows g and g + 8 of these. */
 typedef struct wgmma_thread {
     int tid, lane, group, warp, g, t;
 } wgmma_thread;
@@ -255,7 +272,7 @@ typedef struct wgmma_thread {
 /* What a thread knows of its two rows. */
 typedef struct row_pair {
     int sample[2], keys[2];
-    float top[2], sum[2];                  /* maximum of the scores; sum of the weights                       */
+    float top[2], sum[2];                  /* maximum of the scores; sum of the weights                     */
 } row_pair;
 
 DEV row_pair begin_pair(const gpu_cache_attention &p, const wgmma_rows &b, const wgmma_thread &me) {
@@ -270,7 +287,8 @@ DEV row_pair begin_pair(const gpu_cache_attention &p, const wgmma_rows &b, const
 }
 
 /* A warpgroup's tiles: every second one of the block's. `tiles`: its shared memory. */
-DEV void attend_tiles(float (&out)[128], row_pair &rows, const gpu_cache_attention &p, const wgmma_memory &m, const wgmma_rows &b, const wgmma_thread &me, char *tiles) {
+DEV void attend_tiles(float (&out)[128], row_pair &rows, const gpu_cache_attention &p, const wgmma_memory &m,
+                      const wgmma_rows &b, const wgmma_thread &me, char *tiles) {
     const float scale = p.scale * 1.4426950408889634f;
     const u32 k = m.k + me.group * TILE_BYTES, v = m.v + me.group * TILE_BYTES;
     char *v_memory = tiles + 3 * TILE_BYTES + me.group * TILE_BYTES;
@@ -285,23 +303,23 @@ DEV void attend_tiles(float (&out)[128], row_pair &rows, const gpu_cache_attenti
             barrier_wait(m.k_full + 8 * me.group, phase);
             multiply_keys(score, m.q, k);
             if (!me.lane) barrier_arrive(m.k_empty + 8 * me.group);
-#pragma unroll
-            for (int i = 0; i < 32; i++) asm volatile("" : "+f"(score[i])::"memory");        /* no score is used before the wait */
+            after_wait(score);
 #pragma unroll
             for (int h = 0; h < 2; h++)
-                shrink[h] = soften_row(score, h, (rows.sample[h] == s ? rows.keys[h] : 0) - key0 - 2 * me.t, scale, rows.top[h], rows.sum[h]);
+                shrink[h] = soften_row(score, h, (rows.sample[h] == s ? rows.keys[h] : 0) - key0 - 2 * me.t,
+                                       scale, rows.top[h], rows.sum[h]);
             u32 a[4][4];
 #pragma unroll
             for (int i = 0; i < 4; i++)
 #pragma unroll
-                for (int j = 0; j < 4; j++) a[i][j] = pack_bf16(score[8 * i + 2 * j], score[8 * i + 2 * j + 1]);
+                for (int j = 0; j < 4; j++)
+                    a[i][j] = pack_bf16(score[8 * i + 2 * j], score[8 * i + 2 * j + 1]);
             shrink_sums(out, shrink);
             barrier_wait(m.v_full + 8 * me.group, phase);
             if (key0 + KEYS > keys) clear_values(v_memory, keys - key0, me.tid, 1 + me.group);
             add_values(out, a, v);
             if (!me.lane) barrier_arrive(m.v_empty + 8 * me.group);
-#pragma unroll
-            for (int i = 0; i < 128; i++) asm volatile("" : "+f"(out[i])::"memory");         /* nor a sum */
+            after_wait(out);
         }
     }
 }
@@ -309,14 +327,17 @@ DEV void attend_tiles(float (&out)[128], row_pair &rows, const gpu_cache_attenti
 /* Row statistics of both warpgroups: [warpgroup][row][maximum, sum of weights]. */
 typedef float wgmma_stats[2][64][2];
 
-/* Each warpgroup finishes half of the dims: it writes the other half into its own K buffer, where the other one reads it. */
-DEV void write_half(const float (&out)[128], row_pair &rows, const wgmma_memory &m, const wgmma_thread &me, char *tiles, wgmma_stats &stats) {
+/* Each warpgroup finishes half of the dims. It writes its sums of the other half into its own K buffer, where
+ * the other warpgroup reads them. */
+DEV void write_half(const float (&out)[128], row_pair &rows, const wgmma_memory &m, const wgmma_thread &me,
+                    char *tiles, wgmma_stats &stats) {
     float4 *mine = (float4 *)(tiles + TILE_BYTES + me.group * TILE_BYTES);
 #pragma unroll
     for (int n = 0; n < 16; n++) {
+        const float *low = out + 4 * n, *high = out + 4 * (n + 16);
         float4 x;
-        if (me.group) x = make_float4(out[4 * n], out[4 * n + 1], out[4 * n + 2], out[4 * n + 3]);
-        else x = make_float4(out[4 * (n + 16)], out[4 * (n + 16) + 1], out[4 * (n + 16) + 2], out[4 * (n + 16) + 3]);
+        if (me.group) x = make_float4(low[0], low[1], low[2], low[3]);
+        else x = make_float4(high[0], high[1], high[2], high[3]);
         mine[n * 128 + (me.tid & 127)] = x;
     }
 #pragma unroll
@@ -326,17 +347,20 @@ DEV void write_half(const float (&out)[128], row_pair &rows, const wgmma_memory 
         rows.sum[h] += __shfl_xor_sync(0xffffffffu, rows.sum[h], 2);
         if (!me.t) to[0] = rows.top[h], to[1] = rows.sum[h];
     }
-    barrier_arrive(m.halves);              /* bar.sync would do, but racecheck does not follow it here        */
+    barrier_arrive(m.halves);              /* bar.sync would do, but racecheck does not follow it here      */
     barrier_wait(m.halves, 0);
 }
 
 /* The warpgroup's 128 dims: its own sums and the other's, each weighted by its share of the row. */
-DEV void store_half(const gpu_cache_attention &p, const float (&out)[128], const row_pair &rows, const wgmma_rows &b, const wgmma_thread &me, const char *tiles, const wgmma_stats &stats) {
+DEV void store_half(const gpu_cache_attention &p, const float (&out)[128], const row_pair &rows,
+                    const wgmma_rows &b, const wgmma_thread &me, const char *tiles,
+                    const wgmma_stats &stats) {
     const float4 *theirs = (const float4 *)(tiles + TILE_BYTES + (me.group ^ 1) * TILE_BYTES);
     float w0[2], w1[2];
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        const float *other = stats[me.group ^ 1][me.warp * 16 + h * 8 + me.g], top = fmaxf(rows.top[h], other[0]);
+        const float *other = stats[me.group ^ 1][me.warp * 16 + h * 8 + me.g],
+                    top = fmaxf(rows.top[h], other[0]);
         w0[h] = exp2_fast(rows.top[h] - top), w1[h] = exp2_fast(other[0] - top);
         const float factor = 1 / (rows.sum[h] * w0[h] + other[1] * w1[h]);
         w0[h] *= factor, w1[h] *= factor;
@@ -353,7 +377,8 @@ DEV void store_half(const gpu_cache_attention &p, const float (&out)[128], const
             const int f = b.f0 + me.warp * 16 + h * 8 + me.g;
             if (f < b.total)
                 *(u32 *)((u16 *)p.out + (size_t)f * DIM + column) =
-                    pack_bf16(y[2 * h] * w0[h] + (h ? x.z : x.x) * w1[h], y[2 * h + 1] * w0[h] + (h ? x.w : x.y) * w1[h]);
+                    pack_bf16(y[2 * h] * w0[h] + (h ? x.z : x.x) * w1[h],
+                              y[2 * h + 1] * w0[h] + (h ? x.w : x.y) * w1[h]);
         }
     }
 }
@@ -364,7 +389,8 @@ KERNEL(384) attention_wgmma(const __grid_constant__ gpu_wgmma_attention w) {
     __shared__ wgmma_stats stats;
     const gpu_cache_attention &p = w.attention;
     const wgmma_memory m = wgmma_memory_of(wgmma_tiles, barriers);
-    const int tid = threadIdx.x, lane = tid & 31, group = tid >> 7, f0 = blockIdx.x * 64, total = *p.count * p.heads;
+    const int tid = threadIdx.x, lane = tid & 31, group = tid >> 7, f0 = blockIdx.x * 64,
+              total = *p.count * p.heads;
 
     if (tid == 256) prepare_copies(w, m);
     __syncthreads();
@@ -374,8 +400,12 @@ KERNEL(384) attention_wgmma(const __grid_constant__ gpu_wgmma_attention w) {
         return;
     }
     const int first_row = f0 / p.heads, last_row = (min(f0 + 64, total) - 1) / p.heads;
-    const wgmma_rows rows = {.f0 = f0, .total = total, .first_row = first_row, .last_row = last_row,
-                             .first_sample = p.sample[first_row], .last_sample = p.sample[last_row]};
+    const wgmma_rows rows = {.f0 = f0,
+                             .total = total,
+                             .first_row = first_row,
+                             .last_row = last_row,
+                             .first_sample = p.sample[first_row],
+                             .last_sample = p.sample[last_row]};
     if (group == 2) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
         wait_before();
@@ -385,7 +415,8 @@ KERNEL(384) attention_wgmma(const __grid_constant__ gpu_wgmma_attention w) {
 
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
     wait_before();
-    const wgmma_thread me = {.tid = tid, .lane = lane, .group = group, .warp = tid >> 5 & 3, .g = lane >> 2, .t = lane & 3};
+    const wgmma_thread me = {
+        .tid = tid, .lane = lane, .group = group, .warp = tid >> 5 & 3, .g = lane >> 2, .t = lane & 3};
     row_pair pair = begin_pair(p, rows, me);
     float out[128];
 #pragma unroll

@@ -1,20 +1,22 @@
 /* Attention without materialised scores, bf16 on mma.sync.
  *
- * attention_image     SigLIP's, head_dim 72, 256 keys. A block takes one image, one head, 128 queries; a warp 16 of
- *                     them. K and V of the head stay in shared memory, rows 144 bytes apart (free of bank conflicts,
- *                     and 72 = 4·16 + 8 needs no padding).
+ * attention_image     SigLIP's, head_dim 72, 256 keys. A block takes one image, one head, 128 queries; a warp
+ * 16 of
+ *                     them. K and V of the head stay in shared memory, rows 144 bytes apart (free of bank
+ *                     conflicts, and 72 = 4·16 + 8 needs no padding).
  *     blocks   256 threads; grid = images·2 x heads
  *     legal    bf16, head_dim 72, 256 rows an image
  *     early    start_next() and wait_before() come first
  *
- * attention_cache_R   over the cache (attention.cuh), 16·R rows a block. With splits > 1 block y takes keys y·span … and
+ * attention_cache_R   over the cache (attention.cuh), 16·R rows a block. With splits > 1 block y takes keys
+ * y·span … and
  *                     leaves unscaled sums, and attention_combine joins them.
  *     blocks   128·R threads; grid = rows·heads / (16·R) x splits
  *     legal    as attention.cuh; splits > 1 with R = 1 only
  *     early    as attention.cuh; attention_combine waits first */
 #include "attention.cuh"
 
-/* ---- SigLIP ----------------------------------------------------------------------------------------------- */
+/* ---- SigLIP -------------------------------------------------------------------------------------------- */
 
 enum { HEAD = 72, PITCH = HEAD * 2, IMAGE_KEYS = 256, QUERIES = 128 };
 
@@ -24,14 +26,16 @@ typedef struct image_memory {
 } image_memory;
 
 /* Rows row … of one part (0 q, 1 k, 2 v) of the head's qkv. */
-DEV void load_rows(const gpu_image_attention &p, const u16 *qkv, int tid, u32 to, int part, int row, int rows) {
+DEV void load_rows(const gpu_image_attention &p, const u16 *qkv, int tid, u32 to, int part, int row,
+                   int rows) {
     for (int i = tid; i < rows * 9; i += 256) {
         const int r = i / 9, c = i - r * 9;
         copy16(to + r * PITCH + c * 16, qkv + (size_t)(row + r) * p.stride + part * p.next + c * 8, 1);
     }
 }
 
-/* Four groups of copies: queries and the first half of K, the first half of V, the second of K, the second of V. */
+/* Four groups of copies: queries and the first half of K, the first half of V, the second of K, the second of
+ * V. */
 DEV void load_head(const gpu_image_attention &p, const u16 *qkv, int tid, const image_memory &m, int first) {
     load_rows(p, qkv, tid, m.q, 0, first, QUERIES);
     load_rows(p, qkv, tid, m.k, 1, 0, 128);
@@ -59,7 +63,7 @@ DEV void load_queries(image_queries &q, u32 q_at, int warp, int lane) {
 /* score = q·Kᵀ over the 64 keys at k. */
 DEV void multiply_keys(float (&score)[8][4], const image_queries &q, u32 k, int lane) {
 #pragma unroll
-    for (int n = 0; n < 8; n++) {          /* 8 keys: dims 0 … 31, 32 … 63, 64 … 71                           */
+    for (int n = 0; n < 8; n++) {          /* 8 keys: dims 0 … 31, 32 … 63, 64 … 71                         */
         u32 b[4], c[4], d[2];
         const u32 at = k + (n * 8 + (lane & 7)) * PITCH + (lane >> 3) * 16;
         load_matrix4(b, at);
@@ -74,7 +78,8 @@ DEV void multiply_keys(float (&score)[8][4], const image_queries &q, u32 k, int 
 }
 
 /* Scores into weights relative to the rows' new maxima; what was summed before shrinks. */
-DEV void soften_scores(float (&score)[8][4], float (&out)[9][4], float (&top)[2], float (&total)[2], float scale) {
+DEV void soften_scores(float (&score)[8][4], float (&out)[9][4], float (&top)[2], float (&total)[2],
+                       float scale) {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         float m = top[h];
@@ -102,8 +107,10 @@ DEV void soften_scores(float (&score)[8][4], float (&out)[9][4], float (&top)[2]
 DEV void add_values(float (&out)[9][4], const float (&score)[8][4], u32 v, int lane) {
 #pragma unroll
     for (int s = 0; s < KEYS / 16; s++) {
-        const u32 a[4] = {pack_bf16(score[2 * s][0], score[2 * s][1]), pack_bf16(score[2 * s][2], score[2 * s][3]),
-                          pack_bf16(score[2 * s + 1][0], score[2 * s + 1][1]), pack_bf16(score[2 * s + 1][2], score[2 * s + 1][3])};
+        const u32 a[4] = {pack_bf16(score[2 * s][0], score[2 * s][1]),
+                          pack_bf16(score[2 * s][2], score[2 * s][3]),
+                          pack_bf16(score[2 * s + 1][0], score[2 * s + 1][1]),
+                          pack_bf16(score[2 * s + 1][2], score[2 * s + 1][3])};
         const u32 at = v + (s * 16 + (lane & 15)) * PITCH + (lane >> 4) * 16;
 #pragma unroll
         for (int n = 0; n < 8; n += 2) {
@@ -127,19 +134,24 @@ DEV void store_rows(u16 *to, const float (&out)[9][4], const float (&total)[2], 
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
         const float factor = 1 / sum;
 #pragma unroll
-        for (int n = 0; n < 9; n++) *(u32 *)(to + (size_t)h * 8 * width + n * 8) = pack_bf16(out[n][2 * h] * factor, out[n][2 * h + 1] * factor);
+        for (int n = 0; n < 9; n++)
+            *(u32 *)(to + (size_t)h * 8 * width + n * 8) =
+                pack_bf16(out[n][2 * h] * factor, out[n][2 * h + 1] * factor);
     }
 }
 
 KERNEL(256) attention_image(const __grid_constant__ gpu_image_attention p) {
     extern __shared__ __align__(1024) char image_tiles[];
     const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, g = lane >> 2, t = lane & 3;
-    const int head = blockIdx.y, image = blockIdx.x >> 1, first = (blockIdx.x & 1) * QUERIES, width = p.heads * HEAD;
-    const u32 k_at = shared_address(image_tiles), v_at = k_at + IMAGE_KEYS * PITCH, q_at = v_at + IMAGE_KEYS * PITCH;
+    const int head = blockIdx.y, image = blockIdx.x >> 1, first = (blockIdx.x & 1) * QUERIES,
+              width = p.heads * HEAD;
+    const u32 k_at = shared_address(image_tiles), v_at = k_at + IMAGE_KEYS * PITCH,
+              q_at = v_at + IMAGE_KEYS * PITCH;
     start_next();
     wait_before();
     if (image * IMAGE_KEYS >= *p.count) return;
-    load_head(p, (const u16 *)p.qkv + (size_t)image * IMAGE_KEYS * p.stride + head * HEAD, tid, {k_at, v_at, q_at}, first);
+    load_head(p, (const u16 *)p.qkv + (size_t)image * IMAGE_KEYS * p.stride + head * HEAD, tid,
+              {k_at, v_at, q_at}, first);
 
     float out[9][4] = {}, top[2] = {-INFINITY, -INFINITY}, total[2] = {0, 0};
     image_queries q;
@@ -148,26 +160,28 @@ KERNEL(256) attention_image(const __grid_constant__ gpu_image_attention p) {
     for (int tile = 0; tile < IMAGE_KEYS / KEYS; tile++) {
         if (tile == 0) copy_wait<3>();
         if (tile == 2) copy_wait<1>();
-        if (tile == 0 || tile == 2) __syncthreads();           /* a half of K has arrived                     */
+        if (tile == 0 || tile == 2) __syncthreads();   /* a half of K has arrived                           */
         if (tile == 0) load_queries(q, q_at, warp, lane);
         float score[8][4] = {};
         multiply_keys(score, q, k_at + tile * KEYS * PITCH, lane);
         soften_scores(score, out, top, total, scale);
         if (tile == 0) copy_wait<2>();
         if (tile == 2) copy_wait<0>();
-        if (tile == 0 || tile == 2) __syncthreads();           /* a half of V has arrived                     */
+        if (tile == 0 || tile == 2) __syncthreads();   /* a half of V has arrived                           */
         add_values(out, score, v_at + tile * KEYS * PITCH, lane);
     }
-    u16 *to = (u16 *)p.out + ((size_t)image * IMAGE_KEYS + first + warp * 16 + g) * width + head * HEAD + 2 * t;
-    store_rows(to, out, total, width);
+    const size_t row = (size_t)image * IMAGE_KEYS + first + warp * 16 + g;
+    store_rows((u16 *)p.out + row * width + head * HEAD + 2 * t, out, total, width);
 }
 
-/* ---- over the cache --------------------------------------------------------------------------------------- */
+/* ---- over the cache ------------------------------------------------------------------------------------ */
 
 /* The block's keys: all, or of split blockIdx.y. */
 template <int R> DEV void attend(const gpu_cache_attention &p) {
-    const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, g = lane >> 2, t = lane & 3, rg = warp >> 2, kg = warp & 3, d = p.head_dim;
-    const int begin = p.splits > 1 ? blockIdx.y * p.span : 0, end = p.splits > 1 ? begin + p.span : 0x7fffffff;
+    const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, g = lane >> 2, t = lane & 3,
+              rg = warp >> 2, kg = warp & 3, d = p.head_dim;
+    const int begin = p.splits > 1 ? blockIdx.y * p.span : 0,
+              end = p.splits > 1 ? begin + p.span : 0x7fffffff;
     attended a;
     if (!attend_cache<R>(p, blockIdx.x, begin, end, a)) return;
 #pragma unroll
@@ -180,14 +194,17 @@ template <int R> DEV void attend(const gpu_cache_attention &p) {
 #pragma unroll
             for (int n = 0; n < 8; n++) {
                 const int i = kg * 64 + n * 8 + 2 * t;
-                if (i < d) *(float2 *)(p.part + at * d + i) = make_float2(a.out[n][2 * h], a.out[n][2 * h + 1]);
+                if (i < d)
+                    *(float2 *)(p.part + at * d + i) = make_float2(a.out[n][2 * h], a.out[n][2 * h + 1]);
             }
         } else {
             const float factor = 1 / a.sum[h];
 #pragma unroll
             for (int n = 0; n < 8; n++) {
                 const int i = kg * 64 + n * 8 + 2 * t;
-                if (i < d) *(u32 *)((u16 *)p.out + (size_t)f * d + i) = pack_bf16(a.out[n][2 * h] * factor, a.out[n][2 * h + 1] * factor);
+                if (i < d)
+                    *(u32 *)((u16 *)p.out + (size_t)f * d + i) =
+                        pack_bf16(a.out[n][2 * h] * factor, a.out[n][2 * h + 1] * factor);
             }
         }
     }
@@ -203,7 +220,8 @@ KERNEL(256) attention_combine(const __grid_constant__ gpu_cache_attention p) {
     wait_before();
     if (f >= *p.count * p.heads || i >= p.head_dim) return;
     float top = -INFINITY, sum = 0;
-    for (int s = 0; s < p.splits; s++) top = fmaxf(top, __ldcg(p.part_stats + ((size_t)s * p.part_rows + f) * 2));
+    for (int s = 0; s < p.splits; s++)
+        top = fmaxf(top, __ldcg(p.part_stats + ((size_t)s * p.part_rows + f) * 2));
     float4 out = make_float4(0, 0, 0, 0);
 #pragma unroll 4
     for (int s = 0; s < p.splits; s++) {
@@ -215,5 +233,6 @@ KERNEL(256) attention_combine(const __grid_constant__ gpu_cache_attention p) {
         out.x += v.x * weight, out.y += v.y * weight, out.z += v.z * weight, out.w += v.w * weight;
     }
     const float factor = 1 / sum;
-    *(uint2 *)((u16 *)p.out + (size_t)f * p.head_dim + i) = make_uint2(pack_bf16(out.x * factor, out.y * factor), pack_bf16(out.z * factor, out.w * factor));
+    *(uint2 *)((u16 *)p.out + (size_t)f * p.head_dim + i) =
+        make_uint2(pack_bf16(out.x * factor, out.y * factor), pack_bf16(out.z * factor, out.w * factor));
 }

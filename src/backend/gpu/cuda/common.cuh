@@ -1,15 +1,18 @@
 /* What all kernels share: loads, rounding, matrix instructions, early start, activations.
  *
- * Early start (programmatic dependent launch): a kernel may begin while the previous kernel of the plan still runs.
- *   - start_next() allows the next kernel to begin once every block of this kernel has called it or has ended.
+ * Early start (programmatic dependent launch): a kernel may begin while the previous kernel of the plan still
+ * runs.
+ *   - start_next() allows the next kernel to begin once every block of this kernel has called it or has
+ *     ended.
  *   - wait_before() returns when all earlier kernels have ended and their writes are visible.
- *   - Before wait_before() a thread touches only what no kernel of the plan writes: packed weights, biases, gates and
- *     norms, the RoPE table, and the tables of rows (count, sample, position, keys, maps), which come with the upload.
- *     After a kernel that does write norms or gates (op.parameters) the host launches the next one without early start.
- *   - Every thread calls wait_before(), also a thread that finds nothing to do: the next kernel may already run, and it
- *     counts on everything before this kernel having ended too.
- * Activations are read past the first-level cache (ld.cg, cp.async.cg), because the multiprocessor may hold lines from
- * before they were written. */
+ *   - Before wait_before() a thread touches only what no kernel of the plan writes: packed weights, biases,
+ *     gates and norms, the RoPE table, and the tables of rows (count, sample, position, keys, maps), which
+ *     come with the upload. After a kernel that does write norms or gates (op.parameters) the host launches
+ *     the next one without early start.
+ *   - Every thread calls wait_before(), also a thread that finds nothing to do: the next kernel may already
+ *     run, and it counts on everything before this kernel having ended too.
+ * Activations are read past the first-level cache (ld.cg, cp.async.cg), because the multiprocessor may hold
+ * lines from before they were written. */
 #ifndef KERNELS_CUDA_COMMON_CUH
 #define KERNELS_CUDA_COMMON_CUH
 
@@ -22,7 +25,7 @@ typedef uint64_t u64;
 #define DEV static __device__ __forceinline__
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
 
-/* ---- early start ------------------------------------------------------------------------------------------ */
+/* ---- early start --------------------------------------------------------------------------------------- */
 
 /* The next kernel may start: it fetches weights and then waits. */
 DEV void start_next(void) {
@@ -38,7 +41,7 @@ DEV void wait_before(void) {
 #endif
 }
 
-/* ---- numbers ---------------------------------------------------------------------------------------------- */
+/* ---- numbers ------------------------------------------------------------------------------------------- */
 
 DEV float from_bf16(u16 bits) { return __uint_as_float((u32)bits << 16); }
 DEV float low_of(u32 pair) { return __uint_as_float(pair << 16); }
@@ -56,8 +59,11 @@ DEV float exp2_fast(float x) {
     return r;
 }
 
-/* x/(1 + exp(-z)): the tanh form of GELU is x·sigmoid(2·√(2/π)·(x + 0.044715·x³)). Relative error under 2e-6. */
-DEV float gelu(float x) { return __fdividef(x, 1 + exp2_fast(x * (-2.302208198144325f - 0.10294324f * (x * x)))); }
+/* x/(1 + exp(-z)): the tanh form of GELU is x·sigmoid(2·√(2/π)·(x + 0.044715·x³)). Relative error under
+ * 2e-6. */
+DEV float gelu(float x) {
+    return __fdividef(x, 1 + exp2_fast(x * (-2.302208198144325f - 0.10294324f * (x * x))));
+}
 DEV float silu(float x) { return __fdividef(x, 1 + exp2_fast(-1.4426950408889634f * x)); }
 
 DEV float warp_sum(float x) {
@@ -71,7 +77,7 @@ DEV float warp_max(float x) {
     return x;
 }
 
-/* ---- memory ----------------------------------------------------------------------------------------------- */
+/* ---- memory -------------------------------------------------------------------------------------------- */
 
 DEV u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 DEV float load_act(const void *x, int f32, size_t at) {
@@ -96,10 +102,13 @@ DEV void store_pair(void *out, int f32, size_t at, int index, int limit, float a
 
 /* 16 bytes into shared memory; zeros where `there` is 0. */
 DEV void copy16(u32 to, const void *from, int there) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
 }
 DEV void copy_commit(void) { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int LEFT> DEV void copy_wait(void) { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory"); }
+template <int LEFT> DEV void copy_wait(void) {
+    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+}
 DEV void prefetch(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 
 DEV int row_of(const gpu_row_map &m, int r) {
@@ -107,35 +116,42 @@ DEV int row_of(const gpu_row_map &m, int r) {
     return m.group ? r / m.group * m.stride + m.offset + r % m.group : r;
 }
 
-/* Byte offset of weights i … i + 7 (i a multiple of 8) of a packed column, in the atoms of args.h: an atom is 8 columns x
- * 64 k, and the eight 16-byte units of a column are swizzled by the column's number. */
+/* Byte offset of weights i … i + 7 (i a multiple of 8) of a packed column, in the atoms of args.h: an atom is
+ * 8 columns x 64 k, and the eight 16-byte units of a column are swizzled by the column's number. */
 DEV size_t atom_at(int blocks, int column, int i) {
-    return ((size_t)(column >> 3) * blocks + (i >> 6)) * GPU_ATOM_BYTES + (column & 7) * 128 + ((((i >> 3) ^ column) & 7) << 4);
+    return ((size_t)(column >> 3) * blocks + (i >> 6)) * GPU_ATOM_BYTES + (column & 7) * 128 +
+           ((((i >> 3) ^ column) & 7) << 4);
 }
 
-/* ---- matrix instructions: 16 x 8 tile += A 16 x 16 · B 16 x 8; thread (g = lane/4, t = lane%4) holds rows g, g + 8,
- *      columns 2t, 2t + 1 of the tile -------------------------------------------------------------------------- */
+/* ---- matrix instructions ------------------------------------------------------------------------------- */
 
+/* 16 x 8 tile += A 16 x 16 · B 16 x 8. Thread (g = lane/4, t = lane%4) holds rows g, g + 8 of the
+ * tile and of these columns 2t, 2t + 1. Transposed loads take a B that is stored [k][n]. */
 DEV void load_matrix4(u32 (&r)[4], u32 at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
 }
 DEV void load_matrix2(u32 (&r)[2], u32 at) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(at) : "memory");
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(r[0]), "=r"(r[1]) : "r"(at) : "memory");
 }
 DEV void load_transposed4(u32 (&r)[4], u32 at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
 }
 DEV void load_transposed2(u32 (&r)[2], u32 at) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(at) : "memory");
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(r[0]), "=r"(r[1]) : "r"(at) : "memory");
 }
 DEV void mma16(float (&c)[4], const u32 *a, u32 b0, u32 b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
+                 "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 DEV void mma8(float (&c)[4], const u32 *a, u32 b0) {
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
+                 "{%4, %5}, {%6}, {%0, %1, %2, %3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(b0));
 }
 

@@ -1,7 +1,7 @@
 /* From the sums of one row to outputs: bias, activation, gate, residual, RoPE, cache, rounding.
  *
- * One thread holds four sums of a row r and a unit of 16 packed columns (args.h): a0, a1 of columns 2t, 2t + 1 and
- * b0, b1 of columns 8 + 2t, 8 + 2t + 1. In paired matrices a and b belong together. */
+ * One thread holds four sums of a row r and a unit of 16 packed columns (args.h): a0, a1 of columns 2t, 2t +
+ * 1 and b0, b1 of columns 8 + 2t, 8 + 2t + 1. In paired matrices a and b belong together. */
 #ifndef KERNELS_CUDA_EPILOGUE_CUH
 #define KERNELS_CUDA_EPILOGUE_CUH
 
@@ -45,7 +45,7 @@ DEV void epilogue_plain(const gpu_epilogue &e, int r, size_t row, int o, float y
             if (both) e.x_t[at + 1] = __ldcg(e.x_t + at + 1) + e.dt * y1;
         }
     }
-    if (e.split) {                       /* a row is [upper n | lower n]                                    */
+    if (e.split) {                         /* a row is [upper n | lower n]                                  */
         at = row * 2 * e.n + o;
         store_pair(e.out, 0, at + e.n, o, e.n, y0 - round_bf16(y0), y1 - round_bf16(y1));
     }
@@ -62,7 +62,8 @@ DEV void epilogue_gated(const gpu_epilogue &e, size_t row, int o, float a0, floa
     store_pair(e.out, e.f32, row * e.n + o, o, e.n, gelu(a0) * b0, gelu(a1) * b1);
 }
 
-DEV void epilogue_qkv(const gpu_epilogue &e, int r, int column, int t, float a0, float a1, float b0, float b1) {
+DEV void epilogue_qkv(const gpu_epilogue &e, int r, int column, int t, float a0, float a1, float b0,
+                      float b1) {
     int d = e.head_dim, half = d / 2, head = column / e.head_columns;
     if (head < e.heads + 1) {
         int i = (column - head * e.head_columns) / 2 + 2 * t;
@@ -87,7 +88,8 @@ DEV void epilogue_qkv(const gpu_epilogue &e, int r, int column, int t, float a0,
     }
 }
 
-DEV void epilogue_unit(const gpu_epilogue &e, int r, int unit, int t, float a0, float a1, float b0, float b1) {
+DEV void epilogue_unit(const gpu_epilogue &e, int r, int unit, int t, float a0, float a1, float b0,
+                       float b1) {
     if (e.kind == GPU_EPILOGUE_QKV) {
         epilogue_qkv(e, r, unit * GPU_UNIT, t, a0, a1, b0, b1);
         return;

@@ -1,37 +1,46 @@
 /* x·Wᵀ for many rows in bf16 on Hopper: wgmma fed by the TMA, tiles fitted to the card.
  *
- * A block makes BW packed columns x BT rows (the kernel's name says which). One producer thread and NC consumer
- * warpgroups share a ring of STAGES stages; a stage holds BW columns of W and BT rows of x, 64 k deep:
+ * A block makes BW packed columns x BT rows (the kernel's name says which). One producer thread and NC
+ * consumer warpgroups share a ring of STAGES stages; a stage holds BW columns of W and BT rows of x, 64 k
+ * deep:
  *
- *   producer    wait empty[s] -> arm full[s] -> copy W (whole atoms, swizzled as stored) and x (swizzled by the copy)
- *   consumers   wait full[s] -> 4 wgmma of 16 k per 64 rows -> when those of the previous stage are done, free that one
+ *   producer    wait empty[s] -> arm full[s] -> copy W (whole atoms, swizzled as stored) and x (swizzled by
+ *               the copy)
+ *   consumers   wait full[s] -> 4 wgmma of 16 k per 64 rows -> when those of the previous stage are done,
+ *               free that one
  *
  *   rows         rows of x are wgmma's M side and packed columns its N side (up to 256, any multiple of 8)
- *   transposed   (_turned) columns are M, rows are N: fits row counts that are no multiple of 64 (788 = 4·200 - 12)
- *   gated        transposed, gate and up together; persistent, and the warpgroups take tiles alternately (ping-pong), so
- *                that one multiplies while the other stores; a named barrier passes the ring from one to the other, for
- *                one parity bit cannot order two tiles
- *   parts        transposed, by a cluster whose blocks share k: block `rank` takes the rank-th part of k and finishes
- *                every clusterth group of 16 rows, adding the sums of all in the order of ranks; for few tiles, long k
+ *   transposed   (_turned) columns are M, rows are N: fits row counts that are no multiple of 64 (788 = 4·200
+ *                - 12)
+ *   gated        transposed, gate and up together; persistent, and the warpgroups take tiles alternately
+ *                (ping-pong), so that one multiplies while the other stores; a named barrier passes the ring
+ *                from one to the other, for one parity bit cannot order two tiles
+ *   parts        transposed, by a cluster whose blocks share k: block `rank` takes the rank-th part of k and
+ *                finishes every clusterth group of 16 rows, adding the sums of all in the order of ranks; for
+ *                few tiles, long k
  *
- *   blocks   (NC + 1)·128 threads, one block a multiprocessor; grid = tiles (gated: at most one a multiprocessor; parts:
- *            tiles x blocks of the cluster). Warpgroups 0 … NC - 1 consume, the first thread of warpgroup NC produces.
- *   shared   ring, staging (gated) or the residual tile (RES), barriers, bias and gate (qkv: positions and samples)
- *   legal    x and outputs bf16, ldx % 8 == 0 and no row map on x; outputs (and head_dim / 2) multiples of 8; no split, no
- *            x_t; a gated matrix without bias and without row map in the gated kernels; transposed kernels for plain
- *            matrices only; qkv and gated matrices need BW % 32 == 0, so 200 columns are for plain ones too. The
- *            norm, where there is one, is a kernel of its own before this one.
- *   early    start_next() comes first: the block fills its multiprocessor anyway. Before wait_before(): the maps, the
- *            weights of the first stages, bias and gate (qkv: positions and samples). After it: x, the residual tile,
- *            all stores.
+ *   blocks   (NC + 1)·128 threads, one block a multiprocessor; grid = tiles (gated: at most one a
+ *            multiprocessor; parts: tiles x blocks of the cluster). Warpgroups 0 … NC - 1 consume, the first
+ *            thread of warpgroup NC produces.
+ *   shared   ring, staging (gated) or the residual tile (RES), barriers, bias and gate (qkv: positions and
+ *            samples)
+ *   legal    x and outputs bf16, ldx % 8 == 0 and no row map on x; outputs (and head_dim / 2) multiples of 8;
+ *            no split, no x_t; a gated matrix without bias and without row map in the gated kernels;
+ *            transposed kernels for plain matrices only; qkv and gated matrices need BW % 32 == 0, so 200
+ *            columns are for plain ones too. The norm, where there is one, is a kernel of its own before this
+ *            one.
+ *   early    start_next() comes first: the block fills its multiprocessor anyway. Before wait_before(): the
+ *            maps, the weights of the first stages, bias and gate (qkv: positions and samples). After it: x,
+ *            the residual tile, all stores.
  *
- * The sums leave through the ring, which is idle by then, so that every thread ends with 8 neighbouring outputs of a row
- * and reads and writes 16 bytes at a time. Note: the loops that store are rolled on purpose. Unrolled they are 100 KB of
- * instructions that every block runs once, and fetching them takes longer than the arithmetic. */
+ * The sums leave through the ring, which is idle by then, so that every thread ends with 8 neighbouring
+ * outputs of a row and reads and writes 16 bytes at a time. Note: the loops that store are rolled on purpose.
+ * Unrolled they are 100 KB of instructions that every block runs once, and fetching them takes longer than
+ * the arithmetic. */
 #include "hopper.cuh"
 #include "wgmma.cuh"
 
-/* ---- eight outputs at a time ------------------------------------------------------------------------------ */
+/* ---- eight outputs at a time --------------------------------------------------------------------------- */
 
 DEV void read8(float (&v)[8], const float *from) {
     float4 a = *(const float4 *)from, b = *(const float4 *)(from + 4);
@@ -42,16 +51,20 @@ DEV void constant8(float (&v)[8], const float *from) {
     v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
 }
 DEV void write8(void *out, size_t at, const float (&v)[8]) {
-    *(uint4 *)((u16 *)out + at) = make_uint4(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]), pack_bf16(v[4], v[5]), pack_bf16(v[6], v[7]));
+    *(uint4 *)((u16 *)out + at) = make_uint4(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]),
+                                             pack_bf16(v[4], v[5]), pack_bf16(v[6], v[7]));
 }
 
 /* Eight outputs of a plain matrix, to `out`; x is what a residual adds to. */
-DEV void plain8(const gpu_epilogue &e, int r, int o, float (&v)[8], const float (&bias)[8], const float (&gate)[8], const uint4 &x, u16 *out) {
+DEV void plain8(const gpu_epilogue &e, int r, int o, float (&v)[8], const float (&bias)[8],
+                const float (&gate)[8], const uint4 &x, u16 *out) {
 #pragma unroll
     for (int i = 0; i < 8; i++) v[i] += bias[i];
     if (e.kind == GPU_EPILOGUE_RESIDUAL) {
-        v[0] = low_of(x.x) + v[0] * gate[0], v[1] = high_of(x.x) + v[1] * gate[1], v[2] = low_of(x.y) + v[2] * gate[2], v[3] = high_of(x.y) + v[3] * gate[3];
-        v[4] = low_of(x.z) + v[4] * gate[4], v[5] = high_of(x.z) + v[5] * gate[5], v[6] = low_of(x.w) + v[6] * gate[6], v[7] = high_of(x.w) + v[7] * gate[7];
+        v[0] = low_of(x.x) + v[0] * gate[0], v[1] = high_of(x.x) + v[1] * gate[1],
+        v[2] = low_of(x.y) + v[2] * gate[2], v[3] = high_of(x.y) + v[3] * gate[3];
+        v[4] = low_of(x.z) + v[4] * gate[4], v[5] = high_of(x.z) + v[5] * gate[5],
+        v[6] = low_of(x.w) + v[6] * gate[6], v[7] = high_of(x.w) + v[7] * gate[7];
     } else {
         if (e.add) {
             float c[8];
@@ -78,9 +91,9 @@ DEV void gated16(const gpu_epilogue &e, int r, int column, float (&a)[8], const 
     write8(e.out, (size_t)row_of(e.to, r) * e.n + column / 2, a);
 }
 
-/* ---- from sums to outputs --------------------------------------------------------------------------------- */
+/* ---- from sums to outputs ------------------------------------------------------------------------------ */
 
-/* Eight sums: with PARTS those of all blocks of the cluster, added in the order of ranks, else the block's own. */
+/* Eight sums of the block; with PARTS of all blocks of the cluster, added in the order of ranks. */
 template <int PARTS> DEV void read_sums(float (&v)[8], const float *from, int parts) {
     if (!PARTS) {
         read8(v, from);
@@ -91,15 +104,17 @@ template <int PARTS> DEV void read_sums(float (&v)[8], const float *from, int pa
     for (int i = 0; i < 8; i++) v[i] = 0;
     for (int rank = 0; rank < parts; rank++) {
         const float4 a = peer_read16(peer_address(at, rank)), b = peer_read16(peer_address(at + 16, rank));
-        v[0] += a.x, v[1] += a.y, v[2] += a.z, v[3] += a.w, v[4] += b.x, v[5] += b.y, v[6] += b.z, v[7] += b.w;
+        v[0] += a.x, v[1] += a.y, v[2] += a.z, v[3] += a.w;
+        v[4] += b.x, v[5] += b.y, v[6] += b.z, v[7] += b.w;
     }
 }
 
-/* Plain outputs: a lane keeps its 8 columns and walks down the rows `first`, first + step … of `count`, whose sums are at
- * `memory`. The residual tile, where there is one, is boxes of [BT rows][64 columns]. */
+/* Plain outputs: a lane keeps its 8 columns and walks down the rows `first`, first + step … of `count`, whose
+ * sums are at `memory`. The residual tile, where there is one, is boxes of [BT rows][64 columns]. */
 template <int BT, int PARTS = 0>
-DEV void walk_plain(const gpu_epilogue &e, const float *memory, int pitch, const float *constants, int columns, const char *residual, int tile_row, int c8, int first, int step,
-                    int count, int row0, int rows, int column0, int parts = 1) {
+DEV void walk_plain(const gpu_epilogue &e, const float *memory, int pitch, const float *constants,
+                    int columns, const char *residual, int tile_row, int c8, int first, int step, int count,
+                    int row0, int rows, int column0, int parts = 1) {
     const int o = column0 + c8 * 8;
     float bias[8], gate[8];
     if (o >= e.n) return;
@@ -111,15 +126,19 @@ DEV void walk_plain(const gpu_epilogue &e, const float *memory, int pitch, const
         float v[8];
         read_sums<PARTS>(v, memory + r * pitch + c8 * 8, parts);
         uint4 x = make_uint4(0, 0, 0, 0);
-        if (residual) x = *(const uint4 *)(residual + (c8 >> 3) * BT * 128 + (tile_row + r) * 128 + (c8 & 7) * 16);
+        if (residual)
+            x = *(const uint4 *)(residual + (c8 >> 3) * BT * 128 + (tile_row + r) * 128 + (c8 & 7) * 16);
         else if (e.kind == GPU_EPILOGUE_RESIDUAL) x = __ldcg((const uint4 *)out);
-        plain8(e, row0 + r, o, v, bias, gate, x, e.to.map ? (u16 *)e.out + (size_t)__ldg(e.to.map + row0 + r) * e.n + o : out);
+        plain8(e, row0 + r, o, v, bias, gate, x,
+               e.to.map ? (u16 *)e.out + (size_t)__ldg(e.to.map + row0 + r) * e.n + o : out);
     }
 }
 
-/* A unit of 16 packed columns of q, k or v, down a warp's 16 rows, every second one: the angles of the next row load while
- * RoPE rotates this one. `tables`: positions of the tile's rows, then their samples. */
-template <int BT> DEV void walk_qkv(const gpu_epilogue &e, const float *memory, int pitch, const int *tables, int tile_row, int first, int count, int row0, int column) {
+/* A unit of 16 packed columns of q, k or v, down a warp's 16 rows, every second one: the angles of the next
+ * row load while RoPE rotates this one. `tables`: positions of the tile's rows, then their samples. */
+template <int BT>
+DEV void walk_qkv(const gpu_epilogue &e, const float *memory, int pitch, const int *tables, int tile_row,
+                  int first, int count, int row0, int column) {
     const int d = e.head_dim, half = d / 2, head = column / e.head_columns, value = head > e.heads;
     const int i = value ? column - (e.heads + 1) * e.head_columns : (column - head * e.head_columns) / 2;
     const float *rope = e.rope + 2 * i;
@@ -128,7 +147,8 @@ template <int BT> DEV void walk_qkv(const gpu_epilogue &e, const float *memory, 
     if (first >= count || (value && i >= d)) return;
     if (!value)
 #pragma unroll
-        for (int j = 0; j < 4; j++) next[j] = __ldg((const float4 *)(rope + (size_t)tables[tile_row + first] * d) + j);
+        for (int j = 0; j < 4; j++)
+            next[j] = __ldg((const float4 *)(rope + (size_t)tables[tile_row + first] * d) + j);
 #pragma unroll 1
     for (int r = first; r < count; r += 2) {
         const size_t place = ((size_t)tables[BT + tile_row + r] * e.capacity + tables[tile_row + r]) * d;
@@ -137,7 +157,8 @@ template <int BT> DEV void walk_qkv(const gpu_epilogue &e, const float *memory, 
         for (int j = 0; j < 4; j++) angles[j] = next[j];
         if (!value && r + 2 < count)
 #pragma unroll
-            for (int j = 0; j < 4; j++) next[j] = __ldg((const float4 *)(rope + (size_t)tables[tile_row + r + 2] * d) + j);
+            for (int j = 0; j < 4; j++)
+                next[j] = __ldg((const float4 *)(rope + (size_t)tables[tile_row + r + 2] * d) + j);
         read8(a, memory + r * pitch);
         read8(b, memory + r * pitch + 8);
         if (value) {
@@ -158,9 +179,10 @@ template <int BT> DEV void walk_qkv(const gpu_epilogue &e, const float *memory, 
     }
 }
 
-/* Rows on the M side: a warp's 16 rows through memory of its own. `first` is the warp's first row in the tile. */
-template <int N, int BT> DEV void store_rows(const gpu_epilogue &e, const float (&d)[N / 2], float *memory, const float *constants, const char *residual, int first,
-                                             int row0, int rows, int column0, int columns) {
+/* Rows on the M side: a warp's 16 rows, from row `first` of the tile on, through memory of its own. */
+template <int N, int BT>
+DEV void store_rows(const gpu_epilogue &e, const float (&d)[N / 2], float *memory, const float *constants,
+                    const char *residual, int first, int row0, int rows, int column0, int columns) {
     constexpr int PITCH = N + 8, GROUPS = N / 8, TWO = GROUPS <= 16;
     const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
 #pragma unroll
@@ -170,10 +192,12 @@ template <int N, int BT> DEV void store_rows(const gpu_epilogue &e, const float 
     }
     __syncwarp();
     if (e.kind == GPU_EPILOGUE_QKV || e.kind == GPU_EPILOGUE_GATED) {
-        const int u = lane & 15, column = column0 + u * 16, left = rows - row0 - first, count = left < 16 ? left : 16;
+        const int u = lane & 15, column = column0 + u * 16, left = rows - row0 - first,
+                  count = left < 16 ? left : 16;
         if (u >= N / 16 || column >= columns) return;
         if (e.kind == GPU_EPILOGUE_QKV) {
-            walk_qkv<BT>(e, memory + u * 16, PITCH, (const int *)constants, first, lane >> 4, count, row0 + first, column);
+            walk_qkv<BT>(e, memory + u * 16, PITCH, (const int *)constants, first, lane >> 4, count,
+                         row0 + first, column);
             return;
         }
 #pragma unroll 1
@@ -186,14 +210,16 @@ template <int N, int BT> DEV void store_rows(const gpu_epilogue &e, const float 
     } else {
         const int c8 = TWO ? lane & 15 : lane;
         if (c8 < GROUPS)
-            walk_plain<BT>(e, memory, PITCH, constants, N, residual, first, c8, TWO ? lane >> 4 : 0, TWO ? 2 : 1, 16, row0 + first, rows, column0);
+            walk_plain<BT>(e, memory, PITCH, constants, N, residual, first, c8, TWO ? lane >> 4 : 0,
+                           TWO ? 2 : 1, 16, row0 + first, rows, column0);
     }
 }
 
 /* Columns on the M side, 64 a warpgroup: transposed in fp32 through memory of the warpgroup. */
 template <int N, int BW, int PARTS>
-DEV void store_transposed(const gpu_epilogue &e, const float (&d)[N / 2], float *memory, const float *constants, const char *residual, int barrier, int row0, int rows, int column0,
-                      int rank, int parts) {
+DEV void store_transposed(const gpu_epilogue &e, const float (&d)[N / 2], float *memory,
+                          const float *constants, const char *residual, int barrier, int row0, int rows,
+                          int column0, int rank, int parts) {
     constexpr int PITCH = 68;
     const int tid = threadIdx.x & 127, lane = tid & 31, c = (tid >> 5) * 16 + (lane >> 2), t = lane & 3;
 #pragma unroll
@@ -204,18 +230,24 @@ DEV void store_transposed(const gpu_epilogue &e, const float (&d)[N / 2], float 
     }
     if (PARTS) cluster_meet();
     else group_sync(barrier, 128);
-    walk_plain<N, PARTS>(e, memory, PITCH, constants, BW, residual, 0, tid & 7, (tid >> 3) + 16 * rank, 16 * parts, N, row0, rows, column0, parts);
-    if (PARTS) cluster_meet();             /* no block ends while its sums are read                          */
+    walk_plain<N, PARTS>(e, memory, PITCH, constants, BW, residual, 0, tid & 7, (tid >> 3) + 16 * rank,
+                         16 * parts, N, row0, rows, column0, parts);
+    if (PARTS) cluster_meet();             /* no block ends while its sums are read                         */
 }
 
 DEV void store_matrix4(u32 at, u32 a, u32 b, u32 c, u32 d) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};"
+                 ::"r"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
-DEV void store_matrix1(u32 at, u32 a) { asm volatile("stmatrix.sync.aligned.m8n8.x1.trans.shared.b16 [%0], {%1};" ::"r"(at), "r"(a) : "memory"); }
+DEV void store_matrix1(u32 at, u32 a) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x1.trans.shared.b16 [%0], {%1};" ::"r"(at), "r"(a) : "memory");
+}
 
-/* A gated matrix with columns on the M side: a thread holds gate (row g) and up (row g + 8) of one output, so GeGLU
- * happens in registers; 128 packed columns leave as 64 outputs a row. */
-template <int N> DEV void store_gated(const gpu_epilogue &e, const float (&d)[2][N / 2], char *memory, int barrier, int row0, int rows, int column0) {
+/* A gated matrix with columns on the M side: a thread holds gate (row g) and up (row g + 8) of one output, so
+ * GeGLU happens in registers; 128 packed columns leave as 64 outputs a row. */
+template <int N>
+DEV void store_gated(const gpu_epilogue &e, const float (&d)[2][N / 2], char *memory, int barrier, int row0,
+                     int rows, int column0) {
     const int tid = threadIdx.x & 127, lane = tid & 31, warp = tid >> 5;
     const u32 base = shared_address(memory);
     group_sync(barrier, 128);
@@ -223,12 +255,15 @@ template <int N> DEV void store_gated(const gpu_epilogue &e, const float (&d)[2]
     for (int m = 0; m < 2; m++) {
         u32 v[N / 8];
 #pragma unroll
-        for (int j = 0; j < N / 8; j++) v[j] = pack_bf16(gelu(d[m][4 * j]) * d[m][4 * j + 2], gelu(d[m][4 * j + 1]) * d[m][4 * j + 3]);
+        for (int j = 0; j < N / 8; j++)
+            v[j] = pack_bf16(gelu(d[m][4 * j]) * d[m][4 * j + 2], gelu(d[m][4 * j + 1]) * d[m][4 * j + 3]);
         const u32 chunk = ((m * 4 + warp) ^ (lane & 7)) << 4;
 #pragma unroll
-        for (int j = 0; j + 3 < N / 8; j += 4) store_matrix4(base + (j * 8 + lane) * 128 + chunk, v[j], v[j + 1], v[j + 2], v[j + 3]);
+        for (int j = 0; j + 3 < N / 8; j += 4)
+            store_matrix4(base + (j * 8 + lane) * 128 + chunk, v[j], v[j + 1], v[j + 2], v[j + 3]);
 #pragma unroll
-        for (int j = N / 8 / 4 * 4; j < N / 8; j++) store_matrix1(base + (j * 8 + (lane & 7)) * 128 + chunk, v[j]);
+        for (int j = N / 8 / 4 * 4; j < N / 8; j++)
+            store_matrix1(base + (j * 8 + (lane & 7)) * 128 + chunk, v[j]);
     }
     group_sync(barrier, 128);
     const int left = rows - row0, n = left < N ? left : N;
@@ -240,30 +275,34 @@ template <int N> DEV void store_gated(const gpu_epilogue &e, const float (&d)[2]
     }
 }
 
-/* ---- the kernel ------------------------------------------------------------------------------------------- */
+/* ---- the kernel ---------------------------------------------------------------------------------------- */
 
 enum { ROWS, TRANSPOSED, GATED };
 
 /* What a kernel's tile decides at compile time. */
 template <int BW_, int BT_, int NC_, int STAGES_, int STORE_, int RES_, int PARTS_> struct gemm_tile {
     enum {
-        BW = BW_, BT = BT_,                /* packed columns and rows of a block                              */
-        NC = NC_, STAGES = STAGES_,        /* consumer warpgroups; stages of the ring                         */
-        STORE = STORE_, RES = RES_,        /* how sums become outputs; 1: a residual tile is fetched          */
-        PARTS = PARTS_,                    /* 1: the blocks of a cluster share k                              */
-        SWAP = STORE != ROWS,              /* columns on the M side                                           */
-        PP = STORE == GATED,               /* persistent, the warpgroups take tiles alternately               */
-        N = SWAP ? BT : BW,
-        MI = (SWAP ? BW : BT) / 64 / (PP ? 1 : NC),            /* 64-row pieces of M a warpgroup              */
-        STAGE = (BW + BT) * 128,
-        AFTER_RING = PP ? NC * BT * 128 : RES ? BW * BT * 2 : 0,           /* staging of gated, residual tile */
+        BW = BW_, BT = BT_,                /* packed columns and rows of a block                            */
+        NC = NC_, STAGES = STAGES_,        /* consumer warpgroups; stages of the ring                       */
+        STORE = STORE_, RES = RES_,        /* how sums become outputs; 1: a residual tile is fetched        */
+        PARTS = PARTS_,                    /* 1: the blocks of a cluster share k                            */
+        SWAP = STORE != ROWS,              /* columns on the M side                                         */
+        PP = STORE == GATED,               /* persistent, the warpgroups take tiles alternately             */
+        N = SWAP ? BT : BW,                /* of a wgmma                                                    */
+        M_ROWS = (SWAP ? BW : BT) / (PP ? 1 : NC), /* M of a warpgroup                                      */
+        MI = M_ROWS / 64,                  /* wgmmas for these                                              */
+        STAGE = (BW + BT) * 128,           /* bytes                                                         */
+        GATED_STAGING = NC * BT * 128,
+        RESIDUAL_TILE = RES ? BW * BT * 2 : 0,
+        AFTER_RING = PP ? GATED_STAGING : RESIDUAL_TILE,
     };
     static_assert(PP || MI == 1, "the ring is staging for one tile of 64 rows a warpgroup");
     static_assert(!PARTS || STORE == TRANSPOSED, "sums of a cluster meet where they are transposed");
     static_assert(STORE != ROWS || BT <= BW, "the tables of rows lie where bias and gate would");
 };
 
-/* Shared memory: the ring of stages (W, then x), staging or the residual tile, barriers, constants of the epilogue. */
+/* Shared memory: the ring of stages (W, then x), staging or the residual tile, barriers, constants of the
+ * epilogue. */
 typedef struct gemm_memory {
     u32 ring, full, empty, residual_full;
     char *residual;
@@ -271,7 +310,8 @@ typedef struct gemm_memory {
 } gemm_memory;
 
 template <class T> DEV gemm_memory gemm_memory_of(char *memory) {
-    const u32 ring = shared_address(memory), full = ring + T::STAGES * T::STAGE + T::AFTER_RING, empty = full + T::STAGES * 8;
+    const u32 ring = shared_address(memory), full = ring + T::STAGES * T::STAGE + T::AFTER_RING,
+              empty = full + T::STAGES * 8;
     return {.ring = ring, .full = full, .empty = empty, .residual_full = empty + T::STAGES * 8,
             .residual = memory + T::STAGES * T::STAGE,
             .constants = (float *)(memory + T::STAGES * T::STAGE + T::AFTER_RING + T::STAGES * 16 + 16)};
@@ -279,19 +319,27 @@ template <class T> DEV gemm_memory gemm_memory_of(char *memory) {
 
 /* The block's tiles, from first_unit on, and its part of k. */
 typedef struct gemm_work {
-    int first_unit, units, tiles_x;        /* tiles_x: tiles over the rows                                    */
-    int rows, parts, rank, k0, blocks;     /* blocks of 64 k from block k0 on                                 */
-    int wrap;                              /* blocks of W, which repeats where x has more                     */
-    int early;                             /* stages whose weights are fetched before wait_before()           */
+    int first_unit, units, tiles_x;        /* tiles_x: tiles over the rows                                  */
+    int rows, parts, rank, k0, blocks;     /* blocks of 64 k from block k0 on                               */
+    int wrap;                              /* blocks of W, which repeats where x has more                   */
+    int early;                             /* stages whose weights are fetched before wait_before()         */
     bool residual;
 } gemm_work;
 
 template <class T> DEV gemm_work gemm_work_of(const gpu_linear &l) {
     const int parts = T::PARTS ? cluster_blocks() : 1, rank = T::PARTS ? cluster_rank() : 0;
     const int k0 = rank * l.k_blocks / parts, blocks = (rank + 1) * l.k_blocks / parts - k0;
-    const int rows = *l.count, tiles_x = (rows + T::BT - 1) / T::BT, tiles_w = (l.weights.columns + T::BW - 1) / T::BW;
-    return {.first_unit = (int)(T::PARTS ? blockIdx.x / parts : blockIdx.x), .units = tiles_x * tiles_w, .tiles_x = tiles_x,
-            .rows = rows, .parts = parts, .rank = rank, .k0 = k0, .blocks = blocks, .wrap = l.weights.blocks,
+    const int rows = *l.count, tiles_x = (rows + T::BT - 1) / T::BT,
+              tiles_w = (l.weights.columns + T::BW - 1) / T::BW;
+    return {.first_unit = (int)(T::PARTS ? blockIdx.x / parts : blockIdx.x),
+            .units = tiles_x * tiles_w,
+            .tiles_x = tiles_x,
+            .rows = rows,
+            .parts = parts,
+            .rank = rank,
+            .k0 = k0,
+            .blocks = blocks,
+            .wrap = l.weights.blocks,
             .early = blocks < T::STAGES ? blocks : T::STAGES,
             .residual = T::RES && l.epilogue.kind == GPU_EPILOGUE_RESIDUAL};
 }
@@ -301,7 +349,9 @@ template <class T> DEV int weights_of(const gemm_work &w, int unit) { return uni
 template <class T> DEV int rows_of(const gemm_work &w, int unit) { return unit % w.tiles_x * T::BT; }
 
 /* The weights of stage s: block kb of the block's part of k. */
-template <class T> DEV void copy_weights(const gpu_hopper &p, const gemm_memory &m, const gemm_work &w, int s, int kb, int group) {
+template <class T>
+DEV void copy_weights(const gpu_hopper &p, const gemm_memory &m, const gemm_work &w, int s, int kb,
+                      int group) {
     const int at = w.k0 + kb;
     barrier_arm(m.full + s * 8, T::STAGE);
     copy_box3(m.ring + s * T::STAGE, &p.weights, 0, at >= w.wrap ? at - w.wrap : at, group, m.full + s * 8);
@@ -332,7 +382,8 @@ template <class T> DEV void load_constants(const gpu_linear &l, const gemm_memor
             tables[T::BT + threadIdx.x] = there ? __ldg(l.epilogue.sample + r) : 0;
         }
     } else if (!T::PP && threadIdx.x < T::BW) {
-        const int o = weights_of<T>(w, w.first_unit) * 8 + threadIdx.x, there = o < l.epilogue.n && w.first_unit < w.units;
+        const int o = weights_of<T>(w, w.first_unit) * 8 + threadIdx.x,
+                  there = o < l.epilogue.n && w.first_unit < w.units;
         m.constants[threadIdx.x] = there && l.epilogue.bias ? __ldg(l.epilogue.bias + o) : 0;
         m.constants[T::BW + threadIdx.x] = there && l.epilogue.gate ? __ldg(l.epilogue.gate + o) : 1;
     }
@@ -352,7 +403,8 @@ template <class T> DEV void produce(const gpu_hopper &p, const gemm_memory &m, c
             if (w.residual && kb == w.early - 1) {
                 barrier_arm(m.residual_full, T::BW * T::BT * 2);
                 for (int c = 0; c < T::BW / 64; c++)
-                    copy_box2(m.ring + T::STAGES * T::STAGE + c * T::BT * 128, &p.residual, group * 8 + c * 64, r, m.residual_full);
+                    copy_box2(m.ring + T::STAGES * T::STAGE + c * T::BT * 128, &p.residual,
+                              group * 8 + c * 64, r, m.residual_full);
             }
             if (++s == T::STAGES) s = 0, phase ^= 1;
         }
@@ -360,10 +412,13 @@ template <class T> DEV void produce(const gpu_hopper &p, const gemm_memory &m, c
     }
 }
 
-/* d = the warpgroup's part of a tile; `turn` counts the ring's stages from the kernel's beginning. Returns the last stage,
- * which is not free yet. */
-template <class T> DEV int multiply_tile(float (&d)[T::MI][T::N / 2], const gemm_memory &m, int blocks, int group, int lane, int turn) {
-    const u32 a_at = m.ring + (T::SWAP ? 0 : T::BW * 128) + (T::PP ? 0 : group * T::MI * 64 * 128), b_at = m.ring + (T::SWAP ? T::BW * 128 : 0);
+/* d = the warpgroup's part of a tile; `turn` counts the ring's stages from the kernel's beginning. Returns
+ * the last stage, which is not free yet. */
+template <class T>
+DEV int multiply_tile(float (&d)[T::MI][T::N / 2], const gemm_memory &m, int blocks, int group, int lane,
+                      int turn) {
+    const u32 a_at = m.ring + (T::SWAP ? 0 : T::BW * 128) + (T::PP ? 0 : group * T::MI * 64 * 128),
+              b_at = m.ring + (T::SWAP ? T::BW * 128 : 0);
     int s = turn % T::STAGES, phase = turn / T::STAGES & 1, before = 0;
     for (int kb = 0; kb < blocks; kb++) {
         barrier_wait(m.full + s * 8, phase);
@@ -383,37 +438,44 @@ template <class T> DEV int multiply_tile(float (&d)[T::MI][T::N / 2], const gemm
 }
 
 /* From sums to outputs, as the kernel's STORE says. */
-template <class T> DEV void store_tile(const gpu_linear &l, const float (&d)[T::MI][T::N / 2], char *memory, const gemm_memory &m, const gemm_work &w, int group, int unit) {
+template <class T>
+DEV void store_tile(const gpu_linear &l, const float (&d)[T::MI][T::N / 2], char *memory,
+                    const gemm_memory &m, const gemm_work &w, int group, int unit) {
     const int row0 = rows_of<T>(w, unit), column0 = weights_of<T>(w, unit) * 8;
     const char *residual = w.residual ? m.residual : NULL;
     if constexpr (T::STORE == GATED) {
-        store_gated<T::N>(l.epilogue, d, memory + T::STAGES * T::STAGE + group * T::BT * 128, 1 + group, row0, w.rows, column0);
+        store_gated<T::N>(l.epilogue, d, memory + T::STAGES * T::STAGE + group * T::BT * 128, 1 + group, row0,
+                          w.rows, column0);
     } else {
-        group_sync(7, T::NC * 128);        /* all have read their last stage: the ring is staging now         */
+        group_sync(7, T::NC * 128);        /* all have read their last stage: the ring is staging now       */
         if (w.residual) barrier_wait(m.residual_full, 0);
         if constexpr (T::STORE == TRANSPOSED)
-            store_transposed<T::N, T::BW, T::PARTS>(l.epilogue, d[0], (float *)memory + group * T::N * 68, m.constants + group * 64,
-                                                    residual ? residual + group * T::BT * 128 : NULL, 1 + group, row0, w.rows, column0 + group * 64, w.rank, w.parts);
+            store_transposed<T::N, T::BW, T::PARTS>(
+                l.epilogue, d[0], (float *)memory + group * T::N * 68, m.constants + group * 64,
+                residual ? residual + group * T::BT * 128 : NULL, 1 + group, row0, w.rows,
+                column0 + group * 64, w.rank, w.parts);
         else
-            store_rows<T::N, T::BT>(l.epilogue, d[0], (float *)memory + (group * 4 + (threadIdx.x >> 5 & 3)) * 16 * (T::N + 8), m.constants, residual,
-                                    group * 64 + (threadIdx.x >> 5 & 3) * 16, row0, w.rows, column0, l.weights.columns);
+            store_rows<T::N, T::BT>(l.epilogue, d[0],
+                                    (float *)memory + (group * 4 + (threadIdx.x >> 5 & 3)) * 16 * (T::N + 8),
+                                    m.constants, residual, group * 64 + (threadIdx.x >> 5 & 3) * 16, row0,
+                                    w.rows, column0, l.weights.columns);
     }
 }
 
 /* A consumer warpgroup: its tiles, or its part of the only one. */
-template <class T> DEV void consume(const gpu_linear &l, char *memory, const gemm_memory &m, const gemm_work &w, int group, int lane) {
+template <class T>
+DEV void consume(const gpu_linear &l, char *memory, const gemm_memory &m, const gemm_work &w, int group,
+                 int lane) {
     float d[T::MI][T::N / 2];
     for (int u = w.first_unit, i = 0; u < w.units; u += gridDim.x, i++) {
         if (T::PP && i % T::NC != group) continue;
-        if (T::PP && i) group_sync(3 + group, 256);            /* the ring is this warpgroup's                */
+        if (T::PP && i) group_sync(3 + group, 256);    /* the ring is this warpgroup's                      */
         const int last = multiply_tile<T>(d, m, w.blocks, group, lane, i * w.blocks);
         if (T::PP && u + gridDim.x < w.units) group_arrive(3 + (group ^ 1), 256);
         wgmma_wait<0>();
         if (!lane) barrier_arrive(m.empty + last * 8);
 #pragma unroll
-        for (int j = 0; j < T::MI; j++)
-#pragma unroll
-            for (int r = 0; r < T::N / 2; r++) asm volatile("" : "+f"(d[j][r])::"memory");   /* no sum is used before the wait */
+        for (int j = 0; j < T::MI; j++) after_wait(d[j]);
         store_tile<T>(l, d, memory, m, w, group, u);
         if (!T::PP) break;
     }
@@ -434,7 +496,7 @@ template <class T> DEV void gemm(const gpu_hopper &p) {
         wait_before();
         if (threadIdx.x == T::NC * 128) produce<T>(p, m, w);
         if (T::PARTS && w.first_unit < w.units) {
-            cluster_meet();                /* the consumers' two meetings (store_transposed)                  */
+            cluster_meet();                /* the consumers' two meetings (store_transposed)                */
             cluster_meet();
         }
     } else {
@@ -444,9 +506,10 @@ template <class T> DEV void gemm(const gpu_hopper &p) {
     }
 }
 
-#define HOPPER(name, BW, BT, NC, STAGES, STORE, RES, PARTS)                                                         \
-    extern "C" __global__ void __launch_bounds__((NC + 1) * 128, 1) name(const __grid_constant__ gpu_hopper p) {    \
-        gemm<gemm_tile<BW, BT, NC, STAGES, STORE, RES, PARTS>>(p);                                                  \
+#define HOPPER(name, BW, BT, NC, STAGES, STORE, RES, PARTS) \
+    extern "C" __global__ void __launch_bounds__((NC + 1) * 128, 1) \
+        name(const __grid_constant__ gpu_hopper p) { \
+        gemm<gemm_tile<BW, BT, NC, STAGES, STORE, RES, PARTS>>(p); \
     }
 HOPPER(hopper_160x128, 160, 128, 2, 6, ROWS, 0, 0)
 HOPPER(hopper_200x128, 200, 128, 2, 5, ROWS, 0, 0)

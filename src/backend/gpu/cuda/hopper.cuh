@@ -1,13 +1,16 @@
-/* Hopper's barriers, TMA (Tensor Memory Accelerator), early prefetch and clusters. Only for compute capability 9.0.
+/* Hopper's barriers, TMA (Tensor Memory Accelerator), early prefetch and clusters. Only for compute
+ * capability 9.0.
  *
- * A barrier (mbarrier) counts arrivals and bytes: the TMA's copies report their bytes to it. Waiting names the parity of
- * the phase that has to be over: 0 for a barrier's first use, then 1, 0, … */
+ * A barrier (mbarrier) counts arrivals and bytes: the TMA's copies report their bytes to it. Waiting names
+ * the parity of the phase that has to be over: 0 for a barrier's first use, then 1, 0, … */
 #ifndef KERNELS_CUDA_HOPPER_CUH
 #define KERNELS_CUDA_HOPPER_CUH
 
 #include "common.cuh"
 
-DEV void barrier_init(u32 barrier, u32 arrivals) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals)); }
+DEV void barrier_init(u32 barrier, u32 arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
+}
 /* Makes the barriers visible to the TMA and to the cluster. */
 DEV void barrier_init_done(void) {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -15,51 +18,70 @@ DEV void barrier_init_done(void) {
 }
 /* One arrival, and so many bytes that the phase has to receive. */
 DEV void barrier_arm(u32 barrier, u32 bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                 ::"r"(barrier), "r"(bytes) : "memory");
 }
-DEV void barrier_arrive(u32 barrier) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory"); }
+DEV void barrier_arrive(u32 barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
 DEV void barrier_wait(u32 barrier, u32 parity) {
-    asm volatile("{\n.reg .pred p;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@p bra done;\nbra again;\ndone:\n}" ::"r"(barrier), "r"(parity) : "memory");
+    asm volatile("{\n.reg .pred p;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+                 "@p bra done;\nbra again;\ndone:\n}"
+                 ::"r"(barrier), "r"(parity) : "memory");
 }
 /* 1 if the phase is over; does not wait. */
 DEV int barrier_passed(u32 barrier, u32 parity) {
     u32 there;
-    asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(there) : "r"(barrier), "r"(parity) : "memory");
+    asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                 "selp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(there) : "r"(barrier), "r"(parity) : "memory");
     return (int)there;
 }
 /* Named barriers of `threads` threads; arriving does not wait. */
-DEV void group_sync(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
-DEV void group_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+DEV void group_sync(int id, int threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+DEV void group_arrive(int id, int threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
 
-/* Copies by the TMA into this block's shared memory: a box of a tensor map at coordinates a, b (, c), or plain bytes. */
+/* Copies by the TMA into this block's shared memory: a box of a tensor map at coordinates a, b (, c), or
+ * plain bytes. */
 DEV void copy_box2(u32 to, const gpu_tensor_map *map, int a, int b, u32 barrier) {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(to), "l"(map), "r"(a), "r"(b),
-                 "r"(barrier) : "memory");
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3}], [%4];"
+                 ::"r"(to), "l"(map), "r"(a), "r"(b), "r"(barrier) : "memory");
 }
 DEV void copy_box3(u32 to, const gpu_tensor_map *map, int a, int b, int c, u32 barrier) {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to), "l"(map), "r"(a),
-                 "r"(b), "r"(c), "r"(barrier) : "memory");
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3, %4}], [%5];"
+                 ::"r"(to), "l"(map), "r"(a), "r"(b), "r"(c), "r"(barrier) : "memory");
 }
 /* Fetches the map itself before it is needed. */
-DEV void prefetch_map(const gpu_tensor_map *map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
+DEV void prefetch_map(const gpu_tensor_map *map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
 DEV void copy_bytes(u32 to, const void *from, u32 bytes, u32 barrier) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 ::"r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
 }
 /* For bytes that are read once: they are the first to leave the second-level cache. */
 DEV void copy_bytes_once(u32 to, const void *from, u32 bytes, u32 barrier) {
     u64 policy;
     asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to), "l"(from), "r"(bytes),
-                 "r"(barrier), "l"(policy) : "memory");
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+                 "[%0], [%1], %2, [%3], %4;"
+                 ::"r"(to), "l"(from), "r"(bytes), "r"(barrier), "l"(policy) : "memory");
 }
 
 /* One thread: prefetches this block's share of what a later kernel reads into the second-level cache. */
 DEV void fetch_ahead(const gpu_ahead &a) {
-    const u32 blocks = gridDim.x * gridDim.y, block = blockIdx.y * gridDim.x + blockIdx.x, all = a.bytes / GPU_ATOM_BYTES,
-              first = all * block / blocks, end = all * (block + 1) / blocks;
+    const u32 blocks = gridDim.x * gridDim.y, block = blockIdx.y * gridDim.x + blockIdx.x,
+              all = a.bytes / GPU_ATOM_BYTES, first = all * block / blocks, end = all * (block + 1) / blocks;
     if (first < end)
-        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"((const char *)a.data + (size_t)first * GPU_ATOM_BYTES),
-                     "r"((end - first) * GPU_ATOM_BYTES) : "memory");
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;"
+                     ::"l"((const char *)a.data + (size_t)first * GPU_ATOM_BYTES),
+                        "r"((end - first) * GPU_ATOM_BYTES) : "memory");
 }
 
 DEV u32 cluster_rank(void) {
@@ -77,8 +99,9 @@ DEV u32 peer_address(u32 address, u32 rank) {
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(address), "r"(rank));
     return r;
 }
-/* After the wait all blocks of the cluster run and have made their barriers. Relaxed: a release would wait for copies in
- * flight. The instructions need whole warps: __syncwarp joins a warp whose threads have parted. */
+/* After the wait all blocks of the cluster run and have made their barriers. Relaxed: a release would wait
+ * for copies in flight. The instructions need whole warps: __syncwarp joins a warp whose threads have
+ * parted. */
 DEV void cluster_arrive(void) {
     __syncwarp();
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
@@ -100,13 +123,16 @@ DEV void cluster_meet(void) {
 /* Reads 16 bytes of the shared memory of a block of the cluster (peer_address). */
 DEV float4 peer_read16(u32 address) {
     float4 v;
-    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(address) : "memory");
+    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(address) : "memory");
     return v;
 }
 /* Writes 16 bytes into the shared memory of a block of the cluster; a barrier of that block counts them. */
 DEV void send16(u32 to, u32 barrier, float a, float b, float c, float d) {
-    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to), "r"(__float_as_uint(a)),
-                 "r"(__float_as_uint(b)), "r"(__float_as_uint(c)), "r"(__float_as_uint(d)), "r"(barrier) : "memory");
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 "
+                 "[%0], {%1, %2, %3, %4}, [%5];"
+                 ::"r"(to), "r"(__float_as_uint(a)), "r"(__float_as_uint(b)), "r"(__float_as_uint(c)),
+                    "r"(__float_as_uint(d)), "r"(barrier) : "memory");
 }
 
 #endif

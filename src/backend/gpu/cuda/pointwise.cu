@@ -2,21 +2,22 @@
  *
  *   activate       x = activation(x + bias)·up. A block a row and 1024 columns, neighbours in pairs.
  *   add            x += gate·(y + bias). The same.
- *   rope_cache     rotates q and k (RoPE), stores k and v in the cache. A block a row and head; the last two are k and v.
+ *   rope_cache     rotates q and k (RoPE), stores k and v in the cache. A block a row and head; the last two
+ *                  are k and v.
  *   softmax_rows   scores to probabilities. A block a row and head.
  *   scores_simt, values_simt   fp32: 64 x 64 outputs a block, 4 x 4 a thread.
  *   scores_mma, values_mma     bf16: the same tile on tensor cores, 16 x 64 a warp.
  *   pack_raw       row-major weights into the layout of args.h. A thread 16 bytes.
  *
- * A tile of scores or values holds 64 units. A unit is a row of one head (images; y counts heads, and tiles in them) or a
- * row and a head (caches, whose heads share their keys); where units of several samples meet in a tile, it runs once for
- * each sample.
+ * A tile of scores or values holds 64 units. A unit is a row of one head (images; y counts heads, and tiles
+ * in them) or a row and a head (caches, whose heads share their keys); where units of several samples meet in
+ * a tile, it runs once for each sample.
  *
  *   legal    any shape and type; the _mma kernels bf16 only
  *   early    every kernel calls start_next() and wait_before() first: nothing is fetched before */
 #include "epilogue.cuh"
 
-/* ---- element by element ----------------------------------------------------------------------------------- */
+/* ---- element by element -------------------------------------------------------------------------------- */
 
 DEV float2 load_pair(const void *x, int f32, size_t at, int there) {
     if (!f32 && there > 1 && !((size_t)((const u16 *)x + at) & 3)) {
@@ -26,7 +27,9 @@ DEV float2 load_pair(const void *x, int f32, size_t at, int there) {
     return make_float2(load_act(x, f32, at), there > 1 ? load_act(x, f32, at + 1) : 0);
 }
 
-DEV float activated(int activation, float x) { return activation == GPU_ACT_GELU ? gelu(x) : activation == GPU_ACT_SILU ? silu(x) : x; }
+DEV float activated(int activation, float x) {
+    return activation == GPU_ACT_GELU ? gelu(x) : activation == GPU_ACT_SILU ? silu(x) : x;
+}
 
 KERNEL(256) activate(const __grid_constant__ gpu_activate p) {
     start_next();
@@ -55,7 +58,8 @@ KERNEL(256) add(const __grid_constant__ gpu_add p) {
     int end = min(p.n, (int)(blockIdx.y + 1) * 1024);
     for (int i = blockIdx.y * 1024 + threadIdx.x * 2; i < end; i += 512) {
         int two = i + 1 < p.n;
-        float2 y = load_pair(p.y, p.f32, row + i, two ? 2 : 1), x = load_pair(p.x, p.f32, row + i, two ? 2 : 1);
+        float2 y = load_pair(p.y, p.f32, row + i, two ? 2 : 1),
+               x = load_pair(p.x, p.f32, row + i, two ? 2 : 1);
         if (p.bias) y.x += p.bias[i], y.y += two ? p.bias[i + 1] : 0;
         if (p.gate) y.x *= p.gate[i], y.y *= two ? p.gate[i + 1] : 0;
         store_pair(p.x, p.f32, row + i, i, p.n, x.x + y.x, x.y + y.y);
@@ -75,12 +79,14 @@ KERNEL(128) rope_cache(const __grid_constant__ gpu_rope_cache p) {
     int place = p.position[r];
     size_t cached = ((size_t)p.sample[r] * p.capacity + place) * d, kv = (size_t)r * p.kv_stride;
     if (h == p.heads + 1) {
-        for (int i = threadIdx.x; i < d; i += 128) put_act(p.v, p.f32, cached + i, load_act(p.v_in, p.f32, kv + i));
+        for (int i = threadIdx.x; i < d; i += 128)
+            put_act(p.v, p.f32, cached + i, load_act(p.v_in, p.f32, kv + i));
         return;
     }
     const void *in = h < p.heads ? p.q_in : p.k_in;
     void *out = h < p.heads ? p.q : p.k;
-    size_t from = h < p.heads ? (size_t)r * p.q_stride + (size_t)h * d : kv, to = h < p.heads ? ((size_t)r * p.heads + h) * d : cached;
+    size_t from = h < p.heads ? (size_t)r * p.q_stride + (size_t)h * d : kv,
+           to = h < p.heads ? ((size_t)r * p.heads + h) * d : cached;
     const float2 *rope = (const float2 *)(p.rope + (size_t)place * d);
     for (int i = threadIdx.x; i < half; i += 128) {
         float2 t = __ldg(rope + i);
@@ -115,17 +121,19 @@ KERNEL(128) softmax_rows(const __grid_constant__ gpu_softmax p) {
     }
 }
 
-/* ---- scores and values ------------------------------------------------------------------------------------ */
+/* ---- scores and values --------------------------------------------------------------------------------- */
 
 enum { TILE = 64, STEP = 64, PITCH = STEP + 8 };
 
-/* The units of a tile: unit i is row (first + i) / heads_a_row of `rows`, head `head` + (first + i) % heads_a_row. */
+/* The units of a tile. Unit i has row (first + i) / heads_a_row and head `head` + (first + i) %
+ * heads_a_row. */
 typedef struct units {
     int first, heads_a_row, head, rows;
 } units;
 
 DEV units units_of(const gpu_attend &p) {
-    units u = {(int)blockIdx.x * TILE, p.stride ? 1 : p.heads, p.stride ? (int)blockIdx.y / p.tiles : 0, *p.count};
+    units u = {(int)blockIdx.x * TILE, p.stride ? 1 : p.heads,
+               p.stride ? (int)blockIdx.y / p.tiles : 0, *p.count};
     return u;
 }
 /* -1: there is none. */
@@ -137,7 +145,8 @@ DEV int head_of_unit(const units &u, int i) { return u.head + (u.first + i) % u.
 
 /* Element at which the keys (or values) of sample (or image) s begin. */
 DEV size_t attended_at(const gpu_attend &p, const units &u, int s) {
-    return p.stride ? (size_t)(u.first & ~255) * p.stride + (size_t)u.head * p.head_dim : (size_t)s * p.capacity * p.head_dim;
+    return p.stride ? (size_t)(u.first & ~255) * p.stride + (size_t)u.head * p.head_dim
+                    : (size_t)s * p.capacity * p.head_dim;
 }
 DEV int place_stride(const gpu_attend &p) { return p.stride ? p.stride : p.head_dim; }
 
@@ -173,31 +182,66 @@ DEV uint4 load8(const u16 *row, int at, int limit, int whole) {
 }
 
 /* Rows can be read 16 bytes at a time. */
-DEV int whole_units(const void *base, int stride, int head_dim) { return !((size_t)base & 15) && !((stride | head_dim) & 7); }
+DEV int whole_units(const void *base, int stride, int head_dim) {
+    return !((size_t)base & 15) && !((stride | head_dim) & 7);
+}
 
-/* A thread fetches 32 elements of one row of each operand while the step before is multiplied. */
+/* 16 k of a warp's 16 units: the first operand of mma16. */
+DEV void load_operand(u32 (&f)[4], const u16 (*a)[PITCH], int row, int at) {
+    f[0] = *(const u32 *)&a[row][at], f[1] = *(const u32 *)&a[row + 8][at];
+    f[2] = *(const u32 *)&a[row][at + 8], f[3] = *(const u32 *)&a[row + 8][at + 8];
+}
+
+/* Scores c of a warp's units (rows g and g + 8) for the places from j0 on. */
+DEV void store_scores(const gpu_attend &p, const units &u, int s, const float (&c)[8][4], int first, int j0) {
+    const int g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int i = first + g + half * 8, r = row_of_unit(u, i);
+        if (r < 0 || (!p.stride && p.sample[r] != s)) continue;
+        const int keys = p.keys[r];
+        float *out = p.scores + ((size_t)r * p.heads + head_of_unit(u, i)) * p.places;
+#pragma unroll
+        for (int n = 0; n < 8; n++) {
+            const int j = j0 + n * 8 + 2 * t;
+            if (j < keys) out[j] = c[n][half * 2] * p.scale;
+            if (j + 1 < keys) out[j + 1] = c[n][half * 2 + 1] * p.scale;
+        }
+    }
+}
+
+/* A thread fetches 32 elements of one row of each operand while the previous step is multiplied. */
 KERNEL(128) scores_mma(const __grid_constant__ gpu_attend p) {
     __shared__ __align__(16) u16 a[TILE][PITCH], b[TILE][PITCH];
     __shared__ int most;
-    const int tid = threadIdx.x, warp = tid >> 5, g = (tid & 31) >> 2, t = tid & 3, j0 = (int)blockIdx.y % p.tiles * TILE;
+    const int tid = threadIdx.x, warp = tid >> 5, g = (tid & 31) >> 2, t = tid & 3,
+              j0 = (int)blockIdx.y % p.tiles * TILE;
     const int mine = tid >> 1, first = (tid & 1) * 32, stride = place_stride(p);
     int s, last;
     start_next();
     wait_before();
     units u = units_of(p);
-    const int own = row_of_unit(u, mine), whole = whole_units(p.q, p.q_stride, p.head_dim) && whole_units(p.from, stride, p.head_dim);
-    const u16 *q = own < 0 ? NULL : (const u16 *)p.q + (size_t)own * p.q_stride + (size_t)head_of_unit(u, mine) * p.head_dim;
+    const int own = row_of_unit(u, mine),
+              whole = whole_units(p.q, p.q_stride, p.head_dim) && whole_units(p.from, stride, p.head_dim);
+    const size_t q_at = (size_t)own * p.q_stride + (size_t)head_of_unit(u, mine) * p.head_dim;
+    const u16 *q = own < 0 ? NULL : (const u16 *)p.q + q_at;
     for (sample_range(p, u, &s, &last); s <= last; s++) {
         if (most_keys(p, u, s, &most) <= j0) continue;
-        const u16 *key = j0 + mine < p.capacity ? (const u16 *)p.from + attended_at(p, u, s) + (size_t)(j0 + mine) * stride : NULL;
+        const u16 *key = j0 + mine < p.capacity
+                             ? (const u16 *)p.from + attended_at(p, u, s) + (size_t)(j0 + mine) * stride
+                             : NULL;
         uint4 x[4], y[4];
         float c[8][4] = {};
 #pragma unroll
-        for (int i = 0; i < 4; i++) x[i] = load8(q, first + i * 8, p.head_dim, whole), y[i] = load8(key, first + i * 8, p.head_dim, whole);
+        for (int i = 0; i < 4; i++) {
+            x[i] = load8(q, first + i * 8, p.head_dim, whole);
+            y[i] = load8(key, first + i * 8, p.head_dim, whole);
+        }
         for (int k0 = 0; k0 < p.head_dim; k0 += STEP) {
             __syncthreads();
 #pragma unroll
-            for (int i = 0; i < 4; i++) *(uint4 *)&a[mine][first + i * 8] = x[i], *(uint4 *)&b[mine][first + i * 8] = y[i];
+            for (int i = 0; i < 4; i++)
+                *(uint4 *)&a[mine][first + i * 8] = x[i], *(uint4 *)&b[mine][first + i * 8] = y[i];
             __syncthreads();
 #pragma unroll
             for (int i = 0; i < 4; i++) {
@@ -206,25 +250,15 @@ KERNEL(128) scores_mma(const __grid_constant__ gpu_attend p) {
             }
 #pragma unroll
             for (int k = 0; k < STEP; k += 16) {
-                const int row = warp * 16 + g, at = k + 2 * t;
-                const u32 f[4] = {*(u32 *)&a[row][at], *(u32 *)&a[row + 8][at], *(u32 *)&a[row][at + 8], *(u32 *)&a[row + 8][at + 8]};
+                const int at = k + 2 * t;
+                u32 f[4];
+                load_operand(f, a, warp * 16 + g, at);
 #pragma unroll
-                for (int n = 0; n < 8; n++) mma16(c[n], f, *(u32 *)&b[n * 8 + g][at], *(u32 *)&b[n * 8 + g][at + 8]);
+                for (int n = 0; n < 8; n++)
+                    mma16(c[n], f, *(u32 *)&b[n * 8 + g][at], *(u32 *)&b[n * 8 + g][at + 8]);
             }
         }
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const int i = warp * 16 + g + half * 8, r = row_of_unit(u, i);
-            if (r < 0 || (!p.stride && p.sample[r] != s)) continue;
-            const int keys = p.keys[r];
-            float *out = p.scores + ((size_t)r * p.heads + head_of_unit(u, i)) * p.places;
-#pragma unroll
-            for (int n = 0; n < 8; n++) {
-                const int j = j0 + n * 8 + 2 * t;
-                if (j < keys) out[j] = c[n][half * 2] * p.scale;
-                if (j + 1 < keys) out[j + 1] = c[n][half * 2 + 1] * p.scale;
-            }
-        }
+        store_scores(p, u, s, c, warp * 16, j0);
     }
 }
 
@@ -245,20 +279,39 @@ DEV uint2 shares4(const float *line, int j, int keys) {
     return make_uint2(pack_bf16(v.x, v.y), pack_bf16(v.z, v.w));
 }
 
+/* Values c of a warp's units (rows g and g + 8) from dimension d0 on. */
+DEV void store_values(const gpu_attend &p, const units &u, const float (&c)[8][4], int first, int d0) {
+    const int g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int i = first + g + half * 8, r = row_of_unit(u, i);
+        if (r < 0) continue;
+        const size_t to = ((size_t)r * p.heads + head_of_unit(u, i)) * p.head_dim;
+#pragma unroll
+        for (int n = 0; n < 8; n++) {
+            const int at = d0 + n * 8 + 2 * t;
+            store_pair(p.out, 0, to + at, at, p.head_dim, c[n][half * 2], c[n][half * 2 + 1]);
+        }
+    }
+}
+
 KERNEL(128) values_mma(const __grid_constant__ gpu_attend p) {
-    __shared__ __align__(16) u16 a[TILE][PITCH], b[TILE][PITCH];       /* b: [place][dimension] */
+    __shared__ __align__(16) u16 a[TILE][PITCH], b[TILE][PITCH];   /* b: [place][dimension]                 */
     __shared__ int most;
-    const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, g = lane >> 2, t = tid & 3, d0 = (int)blockIdx.y % p.tiles * TILE;
+    const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, g = lane >> 2, t = tid & 3,
+              d0 = (int)blockIdx.y % p.tiles * TILE;
     const int mine = tid >> 1, first = (tid & 1) * 32, stride = place_stride(p);
     int s, last;
     start_next();
     wait_before();
     units u = units_of(p);
     const int own = row_of_unit(u, mine), whole = whole_units(p.from, stride, p.head_dim);
-    const float *shares = own < 0 ? NULL : p.scores + ((size_t)own * p.heads + head_of_unit(u, mine)) * p.places;
+    const float *shares =
+        own < 0 ? NULL : p.scores + ((size_t)own * p.heads + head_of_unit(u, mine)) * p.places;
     float c[8][4] = {};
     for (sample_range(p, u, &s, &last); s <= last; s++) {
-        const int keys = most_keys(p, u, s, &most), own_keys = own < 0 || (!p.stride && p.sample[own] != s) ? 0 : p.keys[own];
+        const int keys = most_keys(p, u, s, &most),
+                  own_keys = own < 0 || (!p.stride && p.sample[own] != s) ? 0 : p.keys[own];
         const u16 *values = (const u16 *)p.from + attended_at(p, u, s);
         uint2 x[8];
         uint4 y[4];
@@ -280,28 +333,17 @@ KERNEL(128) values_mma(const __grid_constant__ gpu_attend p) {
             fetch(j0 + STEP);
 #pragma unroll
             for (int k = 0; k < STEP; k += 16) {
-                const int row = warp * 16 + g, at = k + 2 * t;
-                const u32 f[4] = {*(u32 *)&a[row][at], *(u32 *)&a[row + 8][at], *(u32 *)&a[row][at + 8], *(u32 *)&a[row + 8][at + 8]};
+                u32 f[4], v[2];
+                load_operand(f, a, warp * 16 + g, k + 2 * t);
 #pragma unroll
                 for (int n = 0; n < 8; n++) {
-                    u32 v[2];
                     load_transposed2(v, shared_address(&b[k + (lane & 15)][n * 8]));
                     mma16(c[n], f, v[0], v[1]);
                 }
             }
         }
     }
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const int i = warp * 16 + g + half * 8, r = row_of_unit(u, i);
-        if (r < 0) continue;
-        const size_t to = ((size_t)r * p.heads + head_of_unit(u, i)) * p.head_dim;
-#pragma unroll
-        for (int n = 0; n < 8; n++) {
-            const int at = d0 + n * 8 + 2 * t;
-            store_pair(p.out, 0, to + at, at, p.head_dim, c[n][half * 2], c[n][half * 2 + 1]);
-        }
-    }
+    store_values(p, u, c, warp * 16, d0);
 }
 
 /* c[4][4] += a·b of one step: a [16][68] by unit, b [16][68] by output. */
@@ -330,8 +372,15 @@ KERNEL(256) scores_simt(const __grid_constant__ gpu_attend p) {
             __syncthreads();
             for (int i = tid; i < TILE * 16; i += 256) {
                 int row = i / 16, k = k0 + i % 16, r = row_of_unit(u, row);
-                a[i % 16][row] = r >= 0 && k < p.head_dim ? load_act(p.q, p.f32, (size_t)r * p.q_stride + (size_t)head_of_unit(u, row) * p.head_dim + k) : 0;
-                b[i % 16][row] = j0 + row < p.capacity && k < p.head_dim ? load_act(p.from, p.f32, base + (size_t)(j0 + row) * place_stride(p) + k) : 0;
+                a[i % 16][row] =
+                    r >= 0 && k < p.head_dim
+                        ? load_act(p.q, p.f32,
+                                   (size_t)r * p.q_stride + (size_t)head_of_unit(u, row) * p.head_dim + k)
+                        : 0;
+                b[i % 16][row] =
+                    j0 + row < p.capacity && k < p.head_dim
+                        ? load_act(p.from, p.f32, base + (size_t)(j0 + row) * place_stride(p) + k)
+                        : 0;
             }
             __syncthreads();
             multiply(c, a, b);
@@ -364,7 +413,10 @@ KERNEL(256) values_simt(const __grid_constant__ gpu_attend p) {
             for (int i = tid; i < TILE * 16; i += 256) {
                 int place = i / TILE, at = d0 + i % TILE;
                 a[i % 16][i / 16] = weight_of(p, u, i / 16, s, j0 + i % 16);
-                b[place][i % TILE] = j0 + place < keys && at < p.head_dim ? load_act(p.from, p.f32, base + (size_t)(j0 + place) * place_stride(p) + at) : 0;
+                b[place][i % TILE] =
+                    j0 + place < keys && at < p.head_dim
+                        ? load_act(p.from, p.f32, base + (size_t)(j0 + place) * place_stride(p) + at)
+                        : 0;
             }
             __syncthreads();
             multiply(c, a, b);
@@ -381,7 +433,7 @@ KERNEL(256) values_simt(const __grid_constant__ gpu_attend p) {
     }
 }
 
-/* ---- weights ---------------------------------------------------------------------------------------------- */
+/* ---- weights ------------------------------------------------------------------------------------------- */
 
 KERNEL(256) pack_raw(const __grid_constant__ gpu_raw p) {
     start_next();
@@ -391,12 +443,13 @@ KERNEL(256) pack_raw(const __grid_constant__ gpu_raw p) {
     if (index >= (size_t)chunks * p.columns) return;
     int column = (int)(index / chunks), i = (int)(index % chunks) * chunk, there;
     int row = gpu_group_rows(&p.order, column >> 3, &there) + (column & 7);
-    if ((column & 7) >= there) row = -1;                   /* padding                            */
+    if ((column & 7) >= there) row = -1;   /* padding                                                       */
     size_t from = (size_t)row * p.k + i;
     if (p.f32) {
         float v[4];
         for (int j = 0; j < 4; j++) v[j] = row >= 0 && i + j < p.k ? ((const float *)p.rows)[from + j] : 0;
-        *(float4 *)((float *)p.out + (size_t)column * ((p.k + 3) & ~3) + i) = make_float4(v[0], v[1], v[2], v[3]);
+        float *to = (float *)p.out + (size_t)column * ((p.k + 3) & ~3) + i;
+        *(float4 *)to = make_float4(v[0], v[1], v[2], v[3]);
         return;
     }
     u32 v[4];
@@ -406,7 +459,8 @@ KERNEL(256) pack_raw(const __grid_constant__ gpu_raw p) {
         v[0] = all.x, v[1] = all.y, v[2] = all.z, v[3] = all.w;
     } else {
         for (int j = 0; j < 4; j++) {
-            u32 low = row >= 0 && i + 2 * j < p.k ? rows[from + 2 * j] : 0, high = row >= 0 && i + 2 * j + 1 < p.k ? rows[from + 2 * j + 1] : 0;
+            u32 low = row >= 0 && i + 2 * j < p.k ? rows[from + 2 * j] : 0,
+                high = row >= 0 && i + 2 * j + 1 < p.k ? rows[from + 2 * j + 1] : 0;
             v[j] = low | high << 16;
         }
     }

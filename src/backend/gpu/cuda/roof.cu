@@ -1,8 +1,10 @@
-/* Ceilings of any chip: reading and copying memory, fp32 multiply-adds, mma.sync with all operands in registers.
+/* Ceilings of any chip: reading and copying memory, fp32 multiply-adds, mma.sync with all operands in
+ * registers.
  *
- * Memory: every thread has eight loads of 16 bytes in flight and reads nothing twice. Arithmetic: enough independent
- * sums a thread to hide an instruction's latency, and operands that look random, since multiplying zeros draws less
- * power and so runs at a higher clock than any real product. Never in a plan: no early start. */
+ * Memory: every thread has eight loads of 16 bytes in flight and reads nothing twice. Arithmetic: enough
+ * independent sums a thread to hide an instruction's latency, and operands that look random, since
+ * multiplying zeros draws less power and so runs at a higher clock than any real product. Never in a plan: no
+ * early start. */
 #include "common.cuh"
 
 enum { THREADS = 256, FLIGHT = 8, FMA_SUMS = 16, MMA_SUMS = 8 };
@@ -19,7 +21,8 @@ KERNEL(THREADS) roof_fill(const gpu_roof_work p) {
     const size_t all = (size_t)gridDim.x * THREADS;
     for (size_t i = blockIdx.x * (size_t)THREADS + threadIdx.x; i < p.pieces; i += all) {
         const u32 seed = (u32)i * 4;
-        ((uint4 *)p.to)[i] = make_uint4(scramble(seed), scramble(seed + 1), scramble(seed + 2), scramble(seed + 3));
+        ((uint4 *)p.to)[i] =
+            make_uint4(scramble(seed), scramble(seed + 1), scramble(seed + 2), scramble(seed + 3));
     }
 }
 
@@ -52,7 +55,8 @@ KERNEL(THREADS) roof_copy(const gpu_roof_work p) {
 
 KERNEL(THREADS) roof_fma(const gpu_roof_work p) {
     const long long start = clock64();
-    const float a = 0.25f + (float)(scramble(threadIdx.x) & 0xffff) * 0x1p-17f, b = (float)threadIdx.x * 0x1.3p-8f;
+    const float a = 0.25f + (float)(scramble(threadIdx.x) & 0xffff) * 0x1p-17f,
+                b = (float)threadIdx.x * 0x1.3p-8f;
     float sums[FMA_SUMS], sum = 0;
 #pragma unroll
     for (int j = 0; j < FMA_SUMS; j++) sums[j] = (float)j;
@@ -62,7 +66,7 @@ KERNEL(THREADS) roof_fma(const gpu_roof_work p) {
 #pragma unroll
     for (int j = 0; j < FMA_SUMS; j++) sum += sums[j];
     if (sum == 1234.5678f) *p.sink = sum;
-    __syncthreads();                       /* older warps go first, and end first */
+    __syncthreads();                       /* older warps go first, and end first                           */
     if (!(blockIdx.x | threadIdx.x)) *p.clocks = clock64() - start;
 }
 

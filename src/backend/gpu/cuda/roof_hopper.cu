@@ -1,6 +1,6 @@
-/* Ceiling of Hopper's tensor cores: two warpgroups a multiprocessor, each multiplying 64 x 256 x 16 from shared memory
- * again and again; they share B, as in gemm_hopper, and nothing is copied. Operands look random (roof.cu says why). Never
- * in a plan: no early start. */
+/* Ceiling of Hopper's tensor cores: two warpgroups a multiprocessor, each multiplying 64 x 256 x 16 from
+ * shared memory again and again; they share B, as in gemm_hopper, and nothing is copied. Operands look random
+ * (roof.cu says why). Never in a plan: no early start. */
 #include "hopper.cuh"
 #include "wgmma.cuh"
 
@@ -19,12 +19,14 @@ KERNEL(THREADS) roof_wgmma(const gpu_roof_work p) {
     const u32 base = (shared_address(roof_shared) + 1023) & ~1023u;
     u32 *words = (u32 *)(roof_shared + (base - shared_address(roof_shared)));
     float d[128] = {}, sum = 0;
-    for (int i = threadIdx.x; i < STAGES * STAGE / 4; i += THREADS) words[i] = scrambled_pair(blockIdx.x * (STAGES * STAGE / 4) + i);
+    for (int i = threadIdx.x; i < STAGES * STAGE / 4; i += THREADS)
+        words[i] = scrambled_pair(blockIdx.x * (STAGES * STAGE / 4) + i);
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     __syncthreads();
     for (int i = 0; i < p.loops; i++) {
         const u32 stage = base + (i % STAGES) * STAGE;
-        const u64 a = wgmma_operand(stage + threadIdx.x / 128 * (64 * 128)), b = wgmma_operand(stage + A_BYTES);
+        const u64 a = wgmma_operand(stage + threadIdx.x / 128 * (64 * 128)),
+                  b = wgmma_operand(stage + A_BYTES);
         wgmma_begin();
 #pragma unroll
         for (int k = 0; k < 4; k++) wgmma(d, a + 2 * k, b + 2 * k, 1);

@@ -1,27 +1,31 @@
 /* Kernels without matrix instructions: norms, gathers, and products and attention of any type and shape.
  *
- *   norm_rows         out[r] = norm(x[r]) rounded to act. A warp a row, up to 4 rows a block; _bf16 where k % 8 == 0 and
- *                     k <= 2048: its weights are in registers before wait_before().
- *   embed_text        rows of the embedding table, scaled, into the prefix. A block a row; 8 elements a thread at a time
- *                     where table and prefix are bf16 and rows start at multiples of 16 bytes.
- *   patches           pictures as rows of 588 inputs, each split into bf16 + bf16 so that a bf16 product of both
- *                     parts is right to 2^-17. A block a patch.
- *   linear_simt       x·Wᵀ in fp32 for any types, shapes and epilogue. 64 x 64 outputs a block, 4 x 4 a thread,
- *                     16 k at a time. The fp32 plan runs on it; in a bf16 plan it takes what no other kernel can.
- *   linear_rows       the same for few rows (action tokens, velocity), norm included: 16 rows and 16 packed columns a
- *                     block, a warp two columns, x in shared memory. Legal when 16·k·4 bytes fit. Before wait_before() the
- *                     weights are prefetched into the second-level cache.
- *   linear_short      the same for few rows of up to 32 fp32 inputs (state and actions into tokens): a thread two columns of
- *                     a row. Legal when x is fp32, k % 4 == 0, no norm, plain epilogue. Before wait_before() weights and
- *                     bias are in registers; start_next() comes after the loads of x.
+ *   norm_rows         out[r] = norm(x[r]) rounded to act. A warp a row, up to 4 rows a block; _bf16 where k %
+ *                     8 == 0 and k <= 2048: its weights are in registers before wait_before().
+ *   embed_text        rows of the embedding table, scaled, into the prefix. A block a row; 8 elements a
+ *                     thread at a time where table and prefix are bf16 and rows start at multiples of 16
+ *                     bytes.
+ *   patches           pictures as rows of 588 inputs, each split into bf16 + bf16 so that a bf16 product of
+ *                     both parts is right to 2^-17. A block a patch.
+ *   linear_simt       x·Wᵀ in fp32 for any types, shapes and epilogue. 64 x 64 outputs a block, 4 x 4 a
+ *                     thread, 16 k at a time. The fp32 plan runs on it; in a bf16 plan it takes what no other
+ *                     kernel can.
+ *   linear_rows       the same for few rows (action tokens, velocity), norm included: 16 rows and 16 packed
+ *                     columns a block, a warp two columns, x in shared memory. Legal when 16·k·4 bytes fit.
+ *                     Before wait_before() the weights are prefetched into the second-level cache.
+ *   linear_short      the same for few rows of up to 32 fp32 inputs (state and actions into tokens): a thread
+ *                     two columns of a row. Legal when x is fp32, k % 4 == 0, no norm, plain epilogue. Before
+ *                     wait_before() weights and bias are in registers; start_next() comes after the loads of
+ *                     x.
  *   attention_simt_*  attention by definition: a block a query row and head, scores in shared memory.
  *
  * The others call start_next() and wait_before() first: they fetch nothing before. */
 #include "epilogue.cuh"
 
-/* ---- norm ------------------------------------------------------------------------------------------------- */
+/* ---- norm ---------------------------------------------------------------------------------------------- */
 
-/* bf16 rows of up to 2048: a row stays in registers, and the norm's weights are loaded before the row is written. */
+/* bf16 rows of up to 2048: a row stays in registers; the norm's weights are there before the row is
+ * written. */
 KERNEL(128) norm_rows_bf16(const __grid_constant__ gpu_norm p) {
     enum { UNITS = 8 };
     const int lane = threadIdx.x & 31, r = blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5), n = p.k / 8;
@@ -36,7 +40,8 @@ KERNEL(128) norm_rows_bf16(const __grid_constant__ gpu_norm p) {
             float4 w = make_float4(0, 0, 0, 0), b = w;
             if (unit < n) w = __ldg((const float4 *)(p.weight + unit * 8 + j));
             if (unit < n && p.bias) b = __ldg((const float4 *)(p.bias + unit * 8 + j));
-            weight[i][j] = one + w.x, weight[i][j + 1] = one + w.y, weight[i][j + 2] = one + w.z, weight[i][j + 3] = one + w.w;
+            weight[i][j] = one + w.x, weight[i][j + 1] = one + w.y;
+            weight[i][j + 2] = one + w.z, weight[i][j + 3] = one + w.w;
             bias[i][j] = b.x, bias[i][j + 1] = b.y, bias[i][j + 2] = b.z, bias[i][j + 3] = b.w;
         }
     wait_before();
@@ -46,11 +51,13 @@ KERNEL(128) norm_rows_bf16(const __grid_constant__ gpu_norm p) {
     uint4 v[UNITS];
     float sum = 0, squares = 0, mean = 0;
 #pragma unroll
-    for (int i = 0; i < UNITS; i++) v[i] = lane + i * 32 < n ? __ldcg(x + lane + i * 32) : make_uint4(0, 0, 0, 0);
+    for (int i = 0; i < UNITS; i++)
+        v[i] = lane + i * 32 < n ? __ldcg(x + lane + i * 32) : make_uint4(0, 0, 0, 0);
     if (p.kind == GPU_NORM_LAYER) {
 #pragma unroll
         for (int i = 0; i < UNITS; i++)
-            sum += low_of(v[i].x) + high_of(v[i].x) + low_of(v[i].y) + high_of(v[i].y) + low_of(v[i].z) + high_of(v[i].z) + low_of(v[i].w) + high_of(v[i].w);
+            sum += low_of(v[i].x) + high_of(v[i].x) + low_of(v[i].y) + high_of(v[i].y) + low_of(v[i].z) +
+                   high_of(v[i].z) + low_of(v[i].w) + high_of(v[i].w);
         mean = warp_sum(sum) / p.k;
     }
 #pragma unroll
@@ -69,7 +76,8 @@ KERNEL(128) norm_rows_bf16(const __grid_constant__ gpu_norm p) {
         u32 w[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
 #pragma unroll
         for (int j = 0; j < 4; j++)
-            w[j] = pack_bf16((low_of(w[j]) - mean) * factor * weight[i][2 * j] + bias[i][2 * j], (high_of(w[j]) - mean) * factor * weight[i][2 * j + 1] + bias[i][2 * j + 1]);
+            w[j] = pack_bf16((low_of(w[j]) - mean) * factor * weight[i][2 * j] + bias[i][2 * j],
+                             (high_of(w[j]) - mean) * factor * weight[i][2 * j + 1] + bias[i][2 * j + 1]);
         if (lane + i * 32 < n) out[lane + i * 32] = make_uint4(w[0], w[1], w[2], w[3]);
     }
 }
@@ -91,13 +99,14 @@ KERNEL(128) norm_rows(const __grid_constant__ gpu_norm p) {
     }
     float factor = rsqrtf(warp_sum(squares) / p.k + p.eps), one = p.kind == GPU_NORM_RMS;
     for (int i = lane; i < p.k; i += 32) {
-        float y = (load_act(p.x, p.f32, from + i) - mean) * factor * (one + p.weight[i]) + (p.bias ? p.bias[i] : 0);
+        float y =
+            (load_act(p.x, p.f32, from + i) - mean) * factor * (one + p.weight[i]) + (p.bias ? p.bias[i] : 0);
         if (p.f32) ((float *)p.out)[to + i] = y;
         else ((u16 *)p.out)[to + i] = to_bf16(y);
     }
 }
 
-/* ---- gathers ---------------------------------------------------------------------------------------------- */
+/* ---- gathers ------------------------------------------------------------------------------------------- */
 
 DEV u32 scaled_pair(u32 pair, float by) { return pack_bf16(low_of(pair) * by, high_of(pair) * by); }
 
@@ -111,8 +120,8 @@ KERNEL(256) embed_text(const __grid_constant__ gpu_text p) {
         uint4 *out = (uint4 *)((u16 *)p.out + to);
         for (int i = threadIdx.x; i < p.width / 8; i += 256) {
             uint4 v = __ldcg(in + i);
-            out[i] = make_uint4(scaled_pair(v.x, p.scale), scaled_pair(v.y, p.scale), scaled_pair(v.z, p.scale),
-                                scaled_pair(v.w, p.scale));
+            out[i] = make_uint4(scaled_pair(v.x, p.scale), scaled_pair(v.y, p.scale),
+                                scaled_pair(v.z, p.scale), scaled_pair(v.w, p.scale));
         }
         return;
     }
@@ -127,9 +136,11 @@ enum { PATCH = 14, IMAGE = 224, CHANNELS = 3, PATCH_INPUTS = PATCH * PATCH * CHA
 
 /* Input i (channel, row, column) of patch r (256 an image). */
 DEV float pixel_at(const void *images, int floats, int r, int i) {
-    int patch = r & 255, c = i / (PATCH * PATCH), y = (patch >> 4) * PATCH + i / PATCH % PATCH, x = (patch & 15) * PATCH + i % PATCH;
+    int patch = r & 255, c = i / (PATCH * PATCH), y = (patch >> 4) * PATCH + i / PATCH % PATCH,
+        x = (patch & 15) * PATCH + i % PATCH;
     size_t at = (size_t)(r >> 8) * IMAGE * IMAGE * CHANNELS + (y * IMAGE + x) * CHANNELS + c;
-    return floats ? ((const float *)images)[at] : __fadd_rn(__fmul_rn(__fdiv_rn(((const uint8_t *)images)[at], 255.0f), 2.0f), -1.0f);
+    return floats ? ((const float *)images)[at]
+                  : __fadd_rn(__fmul_rn(__fdiv_rn(((const uint8_t *)images)[at], 255.0f), 2.0f), -1.0f);
 }
 
 KERNEL(128) patches(const __grid_constant__ gpu_patches p) {
@@ -145,7 +156,7 @@ KERNEL(128) patches(const __grid_constant__ gpu_patches p) {
     }
 }
 
-/* ---- products --------------------------------------------------------------------------------------------- */
+/* ---- products ------------------------------------------------------------------------------------------ */
 
 /* 4 weights of a packed column from i, a multiple of 4; zeros from k on. */
 DEV float4 weights4(const gpu_weights &w, int column, int i) {
@@ -163,7 +174,8 @@ DEV float x_at(const gpu_linear &p, size_t row, int r, int i, int floats) {
 
 KERNEL(256) linear_simt(const __grid_constant__ gpu_linear p) {
     __shared__ float a[16][68], b[16][68];
-    int row0 = blockIdx.x * 64, column0 = blockIdx.y * 64, tid = threadIdx.x, ty = tid / 16, u = tid % 16 / 4, t = tid % 4;
+    int row0 = blockIdx.x * 64, column0 = blockIdx.y * 64, tid = threadIdx.x, ty = tid / 16, u = tid % 16 / 4,
+        t = tid % 4;
     start_next();
     wait_before();
     int rows = *p.count, floats = p.x_type == GPU_X_PIXELS ? *p.pixels : 0;
@@ -174,13 +186,16 @@ KERNEL(256) linear_simt(const __grid_constant__ gpu_linear p) {
     for (int k0 = 0; k0 < p.weights.k; k0 += 16) {
         float4 w = weights4(p.weights, column0 + tid / 4, k0 + load_k);
 #pragma unroll
-        for (int i = 0; i < 4; i++) a[load_k + i][tid / 4] = load_row < rows ? x_at(p, from, load_row, k0 + load_k + i, floats) : 0;
-        b[load_k][tid / 4] = w.x, b[load_k + 1][tid / 4] = w.y, b[load_k + 2][tid / 4] = w.z, b[load_k + 3][tid / 4] = w.w;
+        for (int i = 0; i < 4; i++)
+            a[load_k + i][tid / 4] = load_row < rows ? x_at(p, from, load_row, k0 + load_k + i, floats) : 0;
+        b[load_k][tid / 4] = w.x, b[load_k + 1][tid / 4] = w.y;
+        b[load_k + 2][tid / 4] = w.z, b[load_k + 3][tid / 4] = w.w;
         __syncthreads();
 #pragma unroll
         for (int k = 0; k < 16; k++) {
             float4 x = *(const float4 *)&a[k][ty * 4];
-            float2 v = *(const float2 *)&b[k][u * 16 + 2 * t], w2 = *(const float2 *)&b[k][u * 16 + 8 + 2 * t];
+            float2 v = *(const float2 *)&b[k][u * 16 + 2 * t],
+                   w2 = *(const float2 *)&b[k][u * 16 + 8 + 2 * t];
             float xs[4] = {x.x, x.y, x.z, x.w};
 #pragma unroll
             for (int i = 0; i < 4; i++) {
@@ -194,19 +209,23 @@ KERNEL(256) linear_simt(const __grid_constant__ gpu_linear p) {
 #pragma unroll
     for (int i = 0; i < 4; i++)
         if (row0 + ty * 4 + i < rows)
-            epilogue_unit(p.epilogue, row0 + ty * 4 + i, column0 / 16 + u, t, sum[i][0], sum[i][1], sum[i][2], sum[i][3]);
+            epilogue_unit(p.epilogue, row0 + ty * 4 + i, column0 / 16 + u, t, sum[i][0], sum[i][1], sum[i][2],
+                          sum[i][3]);
 }
 
 KERNEL(256) linear_rows(const __grid_constant__ gpu_linear p) {
-    extern __shared__ __align__(16) float x[];           /* [16][k rounded up to 4] */
+    extern __shared__ __align__(16) float x[]; /* [16][k rounded up to 4]                                   */
     __shared__ float sums[16][18];
-    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, row0 = blockIdx.y * 16, k = p.weights.k, pitch = (k + 3) & ~3;
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, row0 = blockIdx.y * 16, k = p.weights.k,
+        pitch = (k + 3) & ~3;
     int column = blockIdx.x * GPU_UNIT + warp * 2;
     start_next();
-    for (int i = lane * 4; i < k; i += 128)              /* the weights into the second-level cache meanwhile */
-        for (int c = 0; c < 2; c++)
-            prefetch(p.weights.f32 ? (const char *)p.weights.data + ((size_t)(column + c) * pitch + i) * 4
-                                   : (const char *)p.weights.data + atom_at(p.weights.blocks, column + c, i & ~7));
+    for (int i = lane * 4; i < k; i += 128)    /* the weights into the second-level cache meanwhile         */
+        for (int c = 0; c < 2; c++) {
+            const size_t at = p.weights.f32 ? ((size_t)(column + c) * pitch + i) * 4
+                                            : atom_at(p.weights.blocks, column + c, i & ~7);
+            prefetch((const char *)p.weights.data + at);
+        }
     wait_before();
     int rows = *p.count - row0;
     if (rows <= 0) return;
@@ -248,21 +267,27 @@ KERNEL(256) linear_rows(const __grid_constant__ gpu_linear p) {
     }
     __syncthreads();
     int r = threadIdx.x / 4, t = threadIdx.x % 4;
-    if (r < rows) epilogue_unit(p.epilogue, row0 + r, blockIdx.x, t, sums[r][2 * t], sums[r][2 * t + 1], sums[r][8 + 2 * t], sums[r][9 + 2 * t]);
+    if (r < rows)
+        epilogue_unit(p.epilogue, row0 + r, blockIdx.x, t, sums[r][2 * t], sums[r][2 * t + 1],
+                      sums[r][8 + 2 * t], sums[r][9 + 2 * t]);
 }
 
 KERNEL(128) linear_short(const __grid_constant__ gpu_linear p) {
-    enum { PIECES = 8 };                                 /* of 4 k */
-    const int o = (blockIdx.x * 32 + (threadIdx.x & 31)) * 2, r = blockIdx.y * 4 + (threadIdx.x >> 5), pieces = p.weights.k / 4;
+    enum { PIECES = 8 };                   /* of 4 k                                                        */
+    const int o = (blockIdx.x * 32 + (threadIdx.x & 31)) * 2, r = blockIdx.y * 4 + (threadIdx.x >> 5),
+              pieces = p.weights.k / 4;
     gpu_epilogue e = p.epilogue;
     float4 w0[PIECES], w1[PIECES], v[PIECES];
 #pragma unroll
-    for (int i = 0; i < PIECES; i++) w0[i] = weights4(p.weights, o, i * 4), w1[i] = weights4(p.weights, o + 1, i * 4);
-    const float b0 = e.bias && o < e.n ? __ldg(e.bias + o) : 0, b1 = e.bias && o + 1 < e.n ? __ldg(e.bias + o + 1) : 0;
+    for (int i = 0; i < PIECES; i++)
+        w0[i] = weights4(p.weights, o, i * 4), w1[i] = weights4(p.weights, o + 1, i * 4);
+    const float b0 = e.bias && o < e.n ? __ldg(e.bias + o) : 0,
+                b1 = e.bias && o + 1 < e.n ? __ldg(e.bias + o + 1) : 0;
     const int there = r < *p.count;
-    const float4 *from = (const float4 *)((const float *)p.x + (there ? (size_t)row_of(p.from, r) * p.ldx : 0));
+    const float4 *from =
+        (const float4 *)((const float *)p.x + (there ? (size_t)row_of(p.from, r) * p.ldx : 0));
     const size_t to = there ? row_of(e.to, r) : 0;
-    e.bias = NULL;                                       /* added below, from b0 and b1        */
+    e.bias = NULL;                         /* added below, from b0 and b1                                   */
     wait_before();
 #pragma unroll
     for (int i = 0; i < PIECES; i++) v[i] = there && i < pieces ? __ldcg(from + i) : make_float4(0, 0, 0, 0);
@@ -277,7 +302,7 @@ KERNEL(128) linear_short(const __grid_constant__ gpu_linear p) {
     epilogue_plain(e, r, to, o, y0 + b0, y1 + b1);
 }
 
-/* ---- attention by definition ------------------------------------------------------------------------------ */
+/* ---- attention by definition --------------------------------------------------------------------------- */
 
 /* One query row and head: elements at which its operands begin, stride between keys. */
 typedef struct attend {
@@ -289,13 +314,14 @@ typedef struct attend {
 } attend;
 
 DEV void attend_block(const attend &a) {
-    extern __shared__ float scores[];                    /* [keys] */
+    extern __shared__ float scores[];      /* [keys]                                                        */
     __shared__ float shares[4];
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     float top = -INFINITY, sum = 0;
     for (int j = warp; j < a.keys; j += 4) {
         float s = 0;
-        for (int i = lane; i < a.head_dim; i += 32) s += load_act(a.q, a.f32, a.q_at + i) * load_act(a.k, a.f32, a.k_at + j * a.stride + i);
+        for (int i = lane; i < a.head_dim; i += 32)
+            s += load_act(a.q, a.f32, a.q_at + i) * load_act(a.k, a.f32, a.k_at + j * a.stride + i);
         s = warp_sum(s) * a.scale;
         if (!lane) scores[j] = s;
         top = fmaxf(top, s);
@@ -329,7 +355,8 @@ KERNEL(128) attention_simt_image(const __grid_constant__ gpu_image_attention p) 
     start_next();
     wait_before();
     if (r >= *p.count) return;
-    size_t width = (size_t)p.heads * p.head_dim, stride = p.stride, image = (size_t)(r & ~255) * stride, head = (size_t)h * p.head_dim;
+    size_t width = (size_t)p.heads * p.head_dim, stride = p.stride, image = (size_t)(r & ~255) * stride,
+           head = (size_t)h * p.head_dim;
     attend a = {.q = p.qkv, .k = p.qkv, .v = p.qkv, .out = p.out,
                 .q_at = r * stride + head, .k_at = image + p.next + head, .v_at = image + 2 * p.next + head,
                 .out_at = r * width + head, .stride = stride,

@@ -1,34 +1,37 @@
-/* x·Wᵀ for few rows in bf16 on Hopper, 16 a block: the denoise loop's products, a chain of short kernels of which only the
- * time from one kernel's last store to the next kernel's last store is seen. So a block fetches all its weights, its norm
- * and its positions before the previous kernel has ended; after that: one copy of x, the sums, one exchange, the outputs.
+/* x·Wᵀ for few rows in bf16 on Hopper, 16 a block: the denoise loop's products, a chain of short kernels of
+ * which only the time from one kernel's last store to the next kernel's last store is seen. So a block
+ * fetches all its weights, its norm and its positions before the previous kernel has ended; after that: one
+ * copy of x, the sums, one exchange, the outputs.
  *
  * A cluster of KS blocks makes 8·C packed columns; block `rank` takes the rank-th part of k, at most 1024:
  *
  *   x       [k/64][16 rows][128 bytes, swizzled], one TMA copy of a box of three dimensions
  *   W       [C groups of 8 columns][k/64][1024 bytes], as stored, one TMA copy a group
- *   sums    warp (gw, kw) takes the gw-th part of the groups and the blocks kw, kw + KW … of 64 k; it sends its part of a
- *           group to the block that owns the group (KS > 1: over the cluster, counted by a barrier), where the parts are
- *           added in a fixed order
+ *   sums    warp (gw, kw) takes the gw-th part of the groups and the blocks kw, kw + KW … of 64 k; it sends
+ *           its part of a group to the block that owns the group (KS > 1: over the cluster, counted by a
+ *           barrier), where the parts are added in a fixed order
  *
  * The norm happens in place, 16 threads a row. With split the fp32 outputs leave as bf16 + bf16
  * beside each other, [row][upper n | lower n], and k of the next product runs over both: W repeats (args.h).
  *
  *   blocks   256 threads; grid = columns / (8·C) · KS x rows / 16; clusters of KS
- *   shared   x and W; the partial sums (KS = 1: over x and W once these are read, KS > 1: after them); the norm's parameters
- *   legal    k % 64 == 0, k / 64 = KS·(1 … 16) and W has a whole multiple of k / 64 / KS blocks; columns % (8·C) == 0; no row
- *            map on x; outputs bf16, a multiple of 8 (qkv: head_dim % 16 == 0), no x_t and no added rows; a gated matrix
- *            without bias; RMS norm only, only of qkv and gated matrices, and only with KS = 1
- *   early    before wait_before(): weights, norm, positions, angles, bias, gate. start_next() comes after the copy of x has
- *            been issued, for the next kernel's weights would queue before x in the TMA. */
+ *   shared   x and W; the partial sums (KS = 1: over x and W once these are read, KS > 1: after them); the
+ *            norm's parameters
+ *   legal    k % 64 == 0, k / 64 = KS·(1 … 16) and W has a whole multiple of k / 64 / KS blocks; columns %
+ *            (8·C) == 0; no row map on x; outputs bf16, a multiple of 8 (qkv: head_dim % 16 == 0), no x_t and
+ *            no added rows; a gated matrix without bias; RMS norm only, only of qkv and gated matrices, and
+ *            only with KS = 1
+ *   early    before wait_before(): weights, norm, positions, angles, bias, gate. start_next() comes after the
+ *            copy of x has been issued, for the next kernel's weights would queue before x in the TMA. */
 #include "epilogue.cuh"
 #include "hopper.cuh"
 
 /* What a thread needs to finish an output pair, all of it known before the sums are. */
 typedef struct finish {
-    float c0, s0, c1, s1;                  /* RoPE; or bias and gate of two outputs                           */
-    size_t at;                             /* element of out                                                  */
-    size_t place;                          /* QKV: element of k or v                                          */
-    int section;                           /* QKV: 0 q, 1 k, 2 v                                              */
+    float c0, s0, c1, s1;                  /* RoPE; or bias and gate of two outputs                         */
+    size_t at;                             /* element of out                                                */
+    size_t place;                          /* QKV: element of k or v                                        */
+    int section;                           /* QKV: 0 q, 1 k, 2 v                                            */
     int there;
 } finish;
 
@@ -73,8 +76,10 @@ template <int KIND> DEV finish prepare(const gpu_epilogue &e, int r, int capacit
 
 DEV void put2(void *out, size_t at, float a, float b) { *(u32 *)((u16 *)out + at) = pack_bf16(a, b); }
 
-/* The pair's sums a (and b, its partner in a paired matrix) into outputs; `before`: what a residual adds to. */
-template <int KIND> DEV void complete(const gpu_epilogue &e, const finish &f, u32 before, float a0, float a1, float b0, float b1) {
+/* The pair's sums a (and b, its partner in a paired matrix) into outputs. A residual adds to `before`. */
+template <int KIND>
+DEV void complete(const gpu_epilogue &e, const finish &f, u32 before, float a0, float a1, float b0,
+                  float b1) {
     if (!f.there) return;
     if (KIND == GPU_EPILOGUE_QKV) {
         int half = e.head_dim / 2;
@@ -110,7 +115,8 @@ template <int BIAS> DEV void norm_row(const gpu_linear &l, char *memory, const f
         if (row < rows && first + i * 16 < units) v[i] = *(const uint4 *)(at + i * 4096);
         const u32 w[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
 #pragma unroll
-        for (int j = 0; j < 4; j++) even = fmaf(low_of(w[j]), low_of(w[j]), even), odd = fmaf(high_of(w[j]), high_of(w[j]), odd);
+        for (int j = 0; j < 4; j++)
+            even = fmaf(low_of(w[j]), low_of(w[j]), even), odd = fmaf(high_of(w[j]), high_of(w[j]), odd);
     }
     even += odd;
 #pragma unroll
@@ -126,32 +132,34 @@ template <int BIAS> DEV void norm_row(const gpu_linear &l, char *memory, const f
             const float4 m = *(const float4 *)(weight + i * 128 + j * 2);
             float4 b = make_float4(0, 0, 0, 0);
             if (BIAS) b = *(const float4 *)(weight + l.ldx + i * 128 + j * 2);
-            w[j] = pack_bf16(fmaf(low_of(w[j]), fmaf(m.x, f, f), b.x), fmaf(high_of(w[j]), fmaf(m.y, f, f), b.y));
-            w[j + 1] = pack_bf16(fmaf(low_of(w[j + 1]), fmaf(m.z, f, f), b.z), fmaf(high_of(w[j + 1]), fmaf(m.w, f, f), b.w));
+            w[j] = pack_bf16(fmaf(low_of(w[j]), fmaf(m.x, f, f), b.x),
+                             fmaf(high_of(w[j]), fmaf(m.y, f, f), b.y));
+            w[j + 1] = pack_bf16(fmaf(low_of(w[j + 1]), fmaf(m.z, f, f), b.z),
+                                 fmaf(high_of(w[j + 1]), fmaf(m.w, f, f), b.w));
         }
         *(uint4 *)(at + i * 4096) = make_uint4(w[0], w[1], w[2], w[3]);
     }
 }
 
-/* ---- the kernel ------------------------------------------------------------------------------------------- */
+/* ---- the kernel ---------------------------------------------------------------------------------------- */
 
 enum {
     WARPS = 8,
-    COPIER = 128,                          /* the thread that issues the TMA's copies: it has little to prepare */
+    COPIER = 128,                          /* the thread that issues the TMA's copies: not a busy one       */
 };
 
 /* What a kernel decides at compile time. */
 template <int C_, int KS_, int KIND_, int GW_, int KEPT_> struct skinny_tile {
     enum {
-        C = C_, KS = KS_, KIND = KIND_,    /* groups of 8 columns; blocks that share k; epilogue              */
-        KW = WARPS / GW_, MINE = C / GW_,  /* warps that share k; groups of a warp                            */
-        OWN = C / KS,                      /* groups that the block finishes                                  */
-        KEPT = KEPT_,                      /* blocks of 64 k whose weights wait in registers                  */
+        C = C_, KS = KS_, KIND = KIND_,    /* groups of 8 columns; blocks that share k; epilogue            */
+        KW = WARPS / GW_, MINE = C / GW_,  /* warps that share k; groups of a warp                          */
+        OWN = C / KS,                      /* groups that the block finishes                                */
+        KEPT = KEPT_,                      /* blocks of 64 k whose weights wait in registers                */
         PAIRED = KIND == GPU_EPILOGUE_QKV || KIND == GPU_EPILOGUE_GATED,
-        UNITS = PAIRED ? OWN / 2 : OWN,    /* that a task has one of                                          */
+        UNITS = PAIRED ? OWN / 2 : OWN,    /* that a task has one of                                        */
         TASKS = UNITS * 64,
         MOST_SUBS = WARPS * 32 / TASKS < 4 ? WARPS * 32 / TASKS : 4,
-        SUBS = KIND == GPU_EPILOGUE_QKV ? 2 : MOST_SUBS,       /* threads that share a task's adding          */
+        SUBS = KIND == GPU_EPILOGUE_QKV ? 2 : MOST_SUBS,   /* threads that share a task's adding            */
     };
     static_assert(WARPS == 8 && MINE * GW_ == C, "16 threads a row, and every group is somebody's");
     static_assert(TASKS * SUBS <= WARPS * 32, "a thread has at most one task");
@@ -161,19 +169,22 @@ template <int C_, int KS_, int KIND_, int GW_, int KEPT_> struct skinny_tile {
 typedef struct skinny_memory {
     u32 x, w, parts;
     u32 w_full, x_full, parts_full;
-    float4 *sums;                          /* the parts: [KS·KW sources][OWN][32 lanes]                       */
+    float4 *sums;                          /* the parts: [KS·KW sources][OWN][32 lanes]                     */
 } skinny_memory;
 
-/* The parts of a block alone may lie over x and W once those are read; those of a cluster arrive at any time. */
+/* Without a cluster the parts lie over x and W, which are read by then; a cluster's parts arrive at any
+ * time. */
 template <class T> DEV skinny_memory skinny_memory_of(char *memory, const u64 *barriers, int blocks) {
-    const u32 x = shared_address(memory), w = x + blocks * 2048, parts = T::KS > 1 ? w + T::C * blocks * GPU_ATOM_BYTES : x;
+    const u32 x = shared_address(memory), w = x + blocks * 2048,
+              parts = T::KS > 1 ? w + T::C * blocks * GPU_ATOM_BYTES : x;
     const u32 w_full = shared_address(barriers);
     return {.x = x, .w = w, .parts = parts, .w_full = w_full, .x_full = w_full + 8, .parts_full = w_full + 16,
             .sums = (float4 *)(memory + (parts - x))};
 }
 
 /* One thread: barriers, and the copies of all the block's weights, which nobody writes. */
-template <class T> DEV void start_weights(const gpu_hopper &p, const skinny_memory &m, int blocks, int rank, int group0) {
+template <class T>
+DEV void start_weights(const gpu_hopper &p, const skinny_memory &m, int blocks, int rank, int group0) {
     const gpu_linear &l = p.linear;
     barrier_init(m.w_full, 1);
     barrier_init(m.x_full, 1);
@@ -182,7 +193,9 @@ template <class T> DEV void start_weights(const gpu_hopper &p, const skinny_memo
     barrier_arm(m.w_full, T::C * blocks * GPU_ATOM_BYTES);
     const int first = rank * blocks % l.weights.blocks;
     for (int c = 0; c < T::C; c++)
-        copy_bytes_once(m.w + c * blocks * GPU_ATOM_BYTES, (const char *)l.weights.data + ((size_t)(group0 + c) * l.weights.blocks + first) * GPU_ATOM_BYTES,
+        copy_bytes_once(m.w + c * blocks * GPU_ATOM_BYTES,
+                        (const char *)l.weights.data +
+                            ((size_t)(group0 + c) * l.weights.blocks + first) * GPU_ATOM_BYTES,
                         blocks * GPU_ATOM_BYTES, m.w_full);
     barrier_arm(m.x_full, blocks * 2048);
     if (T::KS > 1) barrier_arm(m.parts_full, T::KS * T::KW * T::OWN * 512);
@@ -198,8 +211,8 @@ DEV void load_norm(const gpu_linear &l, u32 x, int tid) {
     copy_commit();
 }
 
-/* The outputs that a thread finishes: thread (task, sub), of qkv in the first four warps, has one row half h, lane slot
- * `slot`, and unit or group u. */
+/* The outputs that a thread finishes: thread (task, sub), of qkv in the first four warps, has one row half h,
+ * lane slot `slot`, and unit or group u. */
 typedef struct skinny_task {
     int task, sub, h, slot, u;
 } skinny_task;
@@ -215,22 +228,27 @@ template <class T> DEV void load_weights(u32 (&b)[T::MINE][2][4], u32 w_row, int
     for (int c = 0; c < T::MINE; c++)
 #pragma unroll
         for (int h = 0; h < 2; h++)
-            load_matrix4(b[c][h], w_row + (c * blocks + kb) * GPU_ATOM_BYTES + (((4 * h + (lane >> 3)) ^ (lane & 7)) << 4));
+            load_matrix4(b[c][h], w_row + (c * blocks + kb) * GPU_ATOM_BYTES +
+                                      (((4 * h + (lane >> 3)) ^ (lane & 7)) << 4));
 }
 
-template <class T> DEV void keep_weights(u32 (&kept)[T::KEPT][T::MINE][2][4], u32 w_row, int blocks, int kw, int lane) {
+template <class T>
+DEV void keep_weights(u32 (&kept)[T::KEPT][T::MINE][2][4], u32 w_row, int blocks, int kw, int lane) {
 #pragma unroll
     for (int i = 0; i < T::KEPT; i++)
         if (kw + i * T::KW < blocks) load_weights<T>(kept[i], w_row, blocks, kw + i * T::KW, lane);
 }
 
-/* Until x and W have arrived and x is normed. Weights that arrive before x wait in registers, for reading shared memory is
- * what limits the products. */
-template <class T> DEV void await_operands(u32 (&kept)[T::KEPT][T::MINE][2][4], const gpu_linear &l, const skinny_memory &m, char *memory, u32 w_row, int blocks, int kw, int lane,
-                                           int rows, bool normed) {
-    const float *norm = (const float *)(memory + l.stages);      /* l.stages: where the norm's parameters lie */
+/* Until x and W have arrived and x is normed. Weights that arrive before x wait in registers, for reading
+ * shared memory is what limits the products. */
+template <class T>
+DEV void await_operands(u32 (&kept)[T::KEPT][T::MINE][2][4], const gpu_linear &l, const skinny_memory &m,
+                        char *memory, u32 w_row, int blocks, int kw, int lane, int rows, bool normed) {
+    const float *norm = (const float *)(memory + l.stages);    /* l.stages: where the norm's parameters lie */
     int ready = 0;
-    while (!(ready = __all_sync(0xffffffffu, barrier_passed(m.w_full, 0))) && !__all_sync(0xffffffffu, barrier_passed(m.x_full, 0)));
+    while (!(ready = __all_sync(0xffffffffu, barrier_passed(m.w_full, 0))) &&
+           !__all_sync(0xffffffffu, barrier_passed(m.x_full, 0)))
+        continue;
     if (ready) keep_weights<T>(kept, w_row, blocks, kw, lane);
     barrier_wait(m.x_full, 0);
     if (normed) {
@@ -245,19 +263,24 @@ template <class T> DEV void await_operands(u32 (&kept)[T::KEPT][T::MINE][2][4], 
 }
 
 /* sum += x·W over 64 k, block kb; even and odd steps add up apart. */
-template <class T> DEV void multiply_block(float (&sum)[T::MINE][2][4], const u32 (&b)[T::MINE][2][4], u32 x_at, int kb, int lane) {
+template <class T>
+DEV void multiply_block(float (&sum)[T::MINE][2][4], const u32 (&b)[T::MINE][2][4], u32 x_at, int kb,
+                        int lane) {
     const u32 x = x_at + kb * 2048 + (lane & 15) * 128;
 #pragma unroll
     for (int s = 0; s < 4; s++) {
         u32 a[4];
         load_matrix4(a, x + (((2 * s + (lane >> 4)) ^ (lane & 7)) << 4));
 #pragma unroll
-        for (int c = 0; c < T::MINE; c++) mma16(sum[c][s & 1], a, b[c][s >> 1][(s & 1) * 2], b[c][s >> 1][(s & 1) * 2 + 1]);
+        for (int c = 0; c < T::MINE; c++)
+            mma16(sum[c][s & 1], a, b[c][s >> 1][(s & 1) * 2], b[c][s >> 1][(s & 1) * 2 + 1]);
     }
 }
 
 /* The warp's part of every group to the block that owns the group. */
-template <class T> DEV void send_parts(const float (&sum)[T::MINE][2][4], const skinny_memory &m, int rank, int kw, int own0, int lane) {
+template <class T>
+DEV void send_parts(const float (&sum)[T::MINE][2][4], const skinny_memory &m, int rank, int kw, int own0,
+                    int lane) {
     if (T::KS == 1) __syncthreads();
     else cluster_wait();
 #pragma unroll
@@ -267,7 +290,9 @@ template <class T> DEV void send_parts(const float (&sum)[T::MINE][2][4], const 
         float v[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) v[i] = sum[c][0][i] + sum[c][1][i];
-        if (T::KS > 1) send16(peer_address(to, group / T::OWN), peer_address(m.parts_full, group / T::OWN), v[0], v[1], v[2], v[3]);
+        if (T::KS > 1)
+            send16(peer_address(to, group / T::OWN), peer_address(m.parts_full, group / T::OWN), v[0], v[1],
+                   v[2], v[3]);
         else m.sums[(to - m.parts) / 16] = make_float4(v[0], v[1], v[2], v[3]);
     }
     if (T::KS > 1) barrier_wait(m.parts_full, 0);
@@ -275,12 +300,15 @@ template <class T> DEV void send_parts(const float (&sum)[T::MINE][2][4], const 
 }
 
 /* The parts of the thread's outputs, added in a fixed order, and what becomes of them. */
-template <class T> DEV void add_parts(const gpu_linear &l, const skinny_memory &m, const skinny_task &k, const finish &f, u32 before) {
+template <class T>
+DEV void add_parts(const gpu_linear &l, const skinny_memory &m, const skinny_task &k, const finish &f,
+                   u32 before) {
     if (k.task >= T::TASKS) return;
     float a0 = 0, a1 = 0, b0 = 0, b1 = 0;
 #pragma unroll
     for (int i = k.sub; i < T::KS * T::KW; i += T::SUBS) {
-        const float2 *from = (const float2 *)(m.sums + (i * T::OWN + k.u * (T::PAIRED ? 2 : 1)) * 32 + k.slot) + k.h;
+        const float2 *from =
+            (const float2 *)(m.sums + (i * T::OWN + k.u * (T::PAIRED ? 2 : 1)) * 32 + k.slot) + k.h;
         float2 v = from[0];
         a0 += v.x, a1 += v.y;
         if (T::PAIRED) {
@@ -300,30 +328,34 @@ template <class T> DEV void skinny(const gpu_hopper &p) {
     extern __shared__ __align__(1024) char memory[];
     __shared__ __align__(8) u64 barriers[3];
     const gpu_linear &l = p.linear;
-    const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, blocks = l.k_blocks / T::KS, rank = T::KS > 1 ? cluster_rank() : 0;
+    const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, blocks = l.k_blocks / T::KS,
+              rank = T::KS > 1 ? cluster_rank() : 0;
     const int group0 = blockIdx.x / T::KS * T::C, row0 = blockIdx.y * 16;
     const skinny_memory m = skinny_memory_of<T>(memory, barriers, blocks);
     const bool normed = T::PAIRED && l.norm != GPU_NORM_NONE;
 
     if (tid == COPIER) start_weights<T>(p, m, blocks, rank, group0);
-    if (T::KS > 1) cluster_arrive();       /* waited for before anything is sent                              */
+    if (T::KS > 1) cluster_arrive();       /* waited for before anything is sent                            */
     if (normed) load_norm(l, m.x, tid);
     const skinny_task k = task_of<T>(tid);
-    const int r = row0 + (k.slot >> 2) + 8 * k.h, rows = *l.count, column = (group0 + rank * T::OWN) * 8 + k.u * (T::PAIRED ? 16 : 8);
+    const int r = row0 + (k.slot >> 2) + 8 * k.h, rows = *l.count,
+              column = (group0 + rank * T::OWN) * 8 + k.u * (T::PAIRED ? 16 : 8);
     finish f = {};
-    if (k.task < T::TASKS && !k.sub && r < l.capacity) f = prepare<T::KIND>(l.epilogue, r, l.capacity, column, k.slot & 3);
+    if (k.task < T::TASKS && !k.sub && r < l.capacity)
+        f = prepare<T::KIND>(l.epilogue, r, l.capacity, column, k.slot & 3);
 
     wait_before();
     if (tid == COPIER) copy_box3(m.x, &p.x, 0, row0, rank * blocks, m.x_full);
-    start_next();                          /* not earlier: its weights would queue before x in the TMA        */
+    start_next();                          /* not earlier: its weights would queue before x in the TMA      */
     if (tid == COPIER) fetch_ahead(l.ahead);
     f.there &= r < rows;
     u32 before = 0;
-    if (T::KIND == GPU_EPILOGUE_RESIDUAL && f.there) before = __ldcg((const u32 *)((const u16 *)l.epilogue.out + f.at));
+    if (T::KIND == GPU_EPILOGUE_RESIDUAL && f.there)
+        before = __ldcg((const u32 *)((const u16 *)l.epilogue.out + f.at));
     copy_wait<0>();
-    __syncthreads();                       /* the barriers are made, the norm's parameters have arrived       */
+    __syncthreads();                       /* the barriers are made, the norm's parameters have arrived     */
 
-    const int kw = warp % T::KW, own0 = warp / T::KW * T::MINE;      /* groups own0 … own0 + MINE - 1          */
+    const int kw = warp % T::KW, own0 = warp / T::KW * T::MINE;    /* groups own0 … own0 + MINE - 1         */
     const u32 w_row = m.w + own0 * blocks * GPU_ATOM_BYTES + (lane & 7) * 128;
     u32 kept[T::KEPT][T::MINE][2][4];
     await_operands<T>(kept, l, m, memory, w_row, blocks, kw, lane, rows - row0, normed);
@@ -342,8 +374,10 @@ template <class T> DEV void skinny(const gpu_hopper &p) {
 }
 
 /* KEPT: as many as leave registers of the multiprocessor to a block of the previous or the next kernel. */
-#define SKINNY(name, C, KS, KIND, GW, KEPT) \
-    KERNEL(256) name(const __grid_constant__ gpu_hopper p) { skinny<skinny_tile<C, KS, GPU_EPILOGUE_##KIND, GW, KEPT>>(p); }
+#define SKINNY(name, C, KS, KIND, GW, KEPT)                                                                  \
+    KERNEL(256) name(const __grid_constant__ gpu_hopper p) {                                                 \
+        skinny<skinny_tile<C, KS, GPU_EPILOGUE_##KIND, GW, KEPT>>(p);                                        \
+    }
 SKINNY(skinny_hopper_qkv_2, 2, 1, QKV, 1, 2)
 SKINNY(skinny_hopper_qkv_4, 4, 1, QKV, 2, 3)
 SKINNY(skinny_hopper_gated_4, 4, 1, GATED, 1, 1)

@@ -1,20 +1,22 @@
-/* x·Wᵀ for few rows in bf16 on any tensor core since sm_80: the weights are read once at full bandwidth, and everything
- * else happens meanwhile.
+/* x·Wᵀ for few rows in bf16 on any tensor core since sm_80: the weights are read once at full bandwidth, and
+ * everything else happens meanwhile.
  *
- * A block makes 16·MT rows x 8·C packed columns over all of k (skinny_ROWS_COLUMNS). Its part of W is one piece of memory
- * per 8 columns.
+ * A block makes 16·MT rows x 8·C packed columns over all of k (skinny_ROWS_COLUMNS). Its part of W is one
+ * piece of memory per 8 columns.
  *
- *   chunk = 512 k:  x [8 blocks of 64 k][16·MT rows][128 bytes] + W [C groups][8 atoms]; p.stages chunks in flight
+ *   chunk = 512 k:  x [8 blocks of 64 k][16·MT rows][128 bytes] + W [C groups][8 atoms]; p.stages chunks in
+ *                   flight
  *   warp w takes the w-th 64 k of every chunk; the 8 partial sums meet in shared memory at the end
  *
- * The norm, where there is one, happens in place in shared memory once all of x has arrived: then all chunks must be
- * resident. Note: with C = 1 a block has half a unit, which only plain matrices allow.
+ * The norm, where there is one, happens in place in shared memory once all of x has arrived: then all chunks
+ * must be resident. Note: with C = 1 a block has half a unit, which only plain matrices allow.
  *
  *   blocks   256 threads; grid = columns / (8·C) x rows / (16·MT)
  *   shared   p.stages chunks and the norm's parameters, or the partial sums where those are larger
- *   legal    x bf16, ldx % 8 == 0, W and x have the same k blocks, columns % (8·C) == 0, C = 1 only for plain matrices, and
- *            a norm only if the stages cover k
- *   early    before wait_before(): the first chunks of W and the norm's parameters; start_next() after those are issued */
+ *   legal    x bf16, ldx % 8 == 0, W and x have the same k blocks, columns % (8·C) == 0, C = 1 only for plain
+ *            matrices, and a norm only if the stages cover k
+ *   early    before wait_before(): the first chunks of W and the norm's parameters; start_next() after those
+ *            are issued */
 #include "epilogue.cuh"
 
 enum { CHUNK_BLOCKS = 8, WARPS = 8 };
@@ -34,14 +36,18 @@ DEV void copy_wait_but(int left) {
 }
 
 /* The norm of row r of x, in place; unit i: 16 bytes, 64 of them a chunk. */
-template <int ROWS, int STAGE> DEV void norm_row(const gpu_linear &p, char *memory, const float *weight, int r, int lane) {
+template <int ROWS, int STAGE>
+DEV void norm_row(const gpu_linear &p, char *memory, const float *weight, int r, int lane) {
     const int n = p.ldx / 8;
     float sum = 0, squares = 0, mean = 0;
-    auto unit = [&](int i) { return (uint4 *)(memory + (i >> 6) * STAGE + ((i >> 3 & 7) * ROWS + r) * 128 + (((i ^ r) & 7) << 4)); };
+    auto unit = [&](int i) {
+        return (uint4 *)(memory + (i >> 6) * STAGE + ((i >> 3 & 7) * ROWS + r) * 128 + (((i ^ r) & 7) << 4));
+    };
     if (p.norm == GPU_NORM_LAYER) {
         for (int i = lane; i < n; i += 32) {
             uint4 v = *unit(i);
-            sum += low_of(v.x) + high_of(v.x) + low_of(v.y) + high_of(v.y) + low_of(v.z) + high_of(v.z) + low_of(v.w) + high_of(v.w);
+            sum += low_of(v.x) + high_of(v.x) + low_of(v.y) + high_of(v.y) + low_of(v.z) + high_of(v.z) +
+                   low_of(v.w) + high_of(v.w);
         }
         mean = warp_sum(sum) / p.ldx;
     }
@@ -63,14 +69,15 @@ template <int ROWS, int STAGE> DEV void norm_row(const gpu_linear &p, char *memo
         for (int j = 0; j < 4; j++) {
             float2 f = *(const float2 *)(weight + i * 8 + j * 2), s = make_float2(0, 0);
             if (bias) s = *(const float2 *)(bias + i * 8 + j * 2);
-            w[j] = pack_bf16((low_of(w[j]) - mean) * factor * (one + f.x) + s.x, (high_of(w[j]) - mean) * factor * (one + f.y) + s.y);
+            w[j] = pack_bf16((low_of(w[j]) - mean) * factor * (one + f.x) + s.x,
+                             (high_of(w[j]) - mean) * factor * (one + f.y) + s.y);
         }
         *unit(i) = make_uint4(w[0], w[1], w[2], w[3]);
     }
 }
 
-/* What a tile decides at compile time: rows and columns of a block, bytes of a stage and of x in it, floats of a row of
- * partial sums. */
+/* What a tile decides at compile time: rows and columns of a block, bytes of a stage and of x in it, floats
+ * of a row of partial sums. */
 template <int MT, int C> struct skinny_tile {
     enum {
         ROWS = MT * 16,
@@ -81,11 +88,13 @@ template <int MT, int C> struct skinny_tile {
 };
 
 /* Chunk `chunk` of the block's W: C groups of 8 columns from group0 on. */
-template <int MT, int C> DEV void load_weights(const gpu_linear &p, u32 stage, int tid, int blocks, int group0, int chunk) {
+template <int MT, int C>
+DEV void load_weights(const gpu_linear &p, u32 stage, int tid, int blocks, int group0, int chunk) {
     const int n = min(blocks - chunk * CHUNK_BLOCKS, (int)CHUNK_BLOCKS) * (GPU_ATOM_BYTES / 16);
 #pragma unroll
     for (int c = 0; c < C; c++) {
-        const char *from = (const char *)p.weights.data + ((size_t)(group0 + c) * blocks + chunk * CHUNK_BLOCKS) * GPU_ATOM_BYTES;
+        const char *from = (const char *)p.weights.data +
+                           ((size_t)(group0 + c) * blocks + chunk * CHUNK_BLOCKS) * GPU_ATOM_BYTES;
         const u32 to = stage + skinny_tile<MT, C>::X + c * CHUNK_BLOCKS * GPU_ATOM_BYTES;
 #pragma unroll
         for (int i = tid; i < CHUNK_BLOCKS * GPU_ATOM_BYTES / 16; i += WARPS * 32)
@@ -94,12 +103,14 @@ template <int MT, int C> DEV void load_weights(const gpu_linear &p, u32 stage, i
 }
 
 /* Chunk `chunk` of the block's `rows` rows of x. */
-template <int MT, int C> DEV void load_x(const gpu_linear &p, u32 stage, int tid, int row0, int rows, int chunk) {
+template <int MT, int C>
+DEV void load_x(const gpu_linear &p, u32 stage, int tid, int row0, int rows, int chunk) {
     constexpr int ROWS = skinny_tile<MT, C>::ROWS;
 #pragma unroll
     for (int i = tid; i < ROWS * 64; i += WARPS * 32) {
         const int r = i >> 6, c = i & 63, k = chunk * 512 + c * 8, there = r < rows && k < p.ldx;
-        copy16(stage + ((c >> 3) * ROWS + r) * 128 + (((c ^ r) & 7) << 4), (const u16 *)p.x + (there ? (size_t)row_of(p.from, row0 + r) * p.ldx + k : 0), there);
+        copy16(stage + ((c >> 3) * ROWS + r) * 128 + (((c ^ r) & 7) << 4),
+               (const u16 *)p.x + (there ? (size_t)row_of(p.from, row0 + r) * p.ldx + k : 0), there);
     }
 }
 
@@ -113,13 +124,15 @@ DEV void load_norm(const gpu_linear &p, float *to, int tid) {
 
 /* sum += x·W over the warp's 64 k of a chunk. */
 template <int MT, int C> DEV void multiply_chunk(float (&sum)[MT][C][4], u32 stage, int warp, int lane) {
-    const u32 x = stage + warp * skinny_tile<MT, C>::ROWS * 128, w = stage + skinny_tile<MT, C>::X + warp * GPU_ATOM_BYTES;
+    const u32 x = stage + warp * skinny_tile<MT, C>::ROWS * 128,
+              w = stage + skinny_tile<MT, C>::X + warp * GPU_ATOM_BYTES;
 #pragma unroll
     for (int s = 0; s < 4; s += 2) {
-        u32 b[C][4];                       /* b0, b1 of two k steps                                           */
+        u32 b[C][4];                       /* b0, b1 of two k steps                                         */
 #pragma unroll
         for (int c = 0; c < C; c++)
-            load_matrix4(b[c], w + c * CHUNK_BLOCKS * GPU_ATOM_BYTES + (lane & 7) * 128 + (((2 * s + (lane >> 3)) ^ (lane & 7)) << 4));
+            load_matrix4(b[c], w + c * CHUNK_BLOCKS * GPU_ATOM_BYTES + (lane & 7) * 128 +
+                                   (((2 * s + (lane >> 3)) ^ (lane & 7)) << 4));
 #pragma unroll
         for (int h = 0; h < 2; h++)
 #pragma unroll
@@ -143,11 +156,14 @@ template <int MT, int C> DEV void store_parts(float *part, const float (&sum)[MT
         for (int c = 0; c < C; c++)
 #pragma unroll
             for (int h = 0; h < 2; h++)
-                *(float2 *)(part + ((size_t)warp * tile::ROWS + m * 16 + h * 8 + g) * tile::PITCH + c * 8 + 2 * t4) = make_float2(sum[m][c][2 * h], sum[m][c][2 * h + 1]);
+                *(float2 *)(part + ((size_t)warp * tile::ROWS + m * 16 + h * 8 + g) * tile::PITCH +
+                            c * 8 + 2 * t4) = make_float2(sum[m][c][2 * h], sum[m][c][2 * h + 1]);
 }
 
-/* Adds the parts of all warps and finishes the outputs: a thread a row, a unit (with C = 1 half of one) and a pair. */
-template <int MT, int C> DEV void finish_parts(const gpu_linear &p, const float *part, int tid, int row0, int rows, int group0) {
+/* Adds the parts of all warps and finishes the outputs: a thread a row, a unit (with C = 1 half of one) and a
+ * pair. */
+template <int MT, int C>
+DEV void finish_parts(const gpu_linear &p, const float *part, int tid, int row0, int rows, int group0) {
     typedef skinny_tile<MT, C> tile;
     constexpr int UNITS = C == 1 ? 1 : C / 2;
     for (int i = tid; i < tile::ROWS * UNITS * 4; i += WARPS * 32) {
@@ -165,7 +181,9 @@ template <int MT, int C> DEV void finish_parts(const gpu_linear &p, const float 
             }
         }
         if (C > 1) epilogue_unit(p.epilogue, row0 + r, group0 / 2 + u, t, a.x, a.y, b.x, b.y);
-        else epilogue_plain(p.epilogue, row0 + r, row_of(p.epilogue.to, row0 + r), group0 * 8 + 2 * t, a.x, a.y);
+        else
+            epilogue_plain(p.epilogue, row0 + r, row_of(p.epilogue.to, row0 + r), group0 * 8 + 2 * t, a.x,
+                           a.y);
     }
 }
 
@@ -173,8 +191,10 @@ template <int MT, int C> DEV void skinny(const gpu_linear &p) {
     constexpr int ROWS = skinny_tile<MT, C>::ROWS, STAGE = skinny_tile<MT, C>::STAGE;
     extern __shared__ __align__(1024) char memory[];
     const u32 ring = shared_address(memory);
-    const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, blocks = p.weights.blocks, stages = p.stages;
-    const int chunks = (blocks + CHUNK_BLOCKS - 1) / CHUNK_BLOCKS, row0 = blockIdx.y * ROWS, group0 = blockIdx.x * C;
+    const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, blocks = p.weights.blocks,
+              stages = p.stages;
+    const int chunks = (blocks + CHUNK_BLOCKS - 1) / CHUNK_BLOCKS, row0 = blockIdx.y * ROWS,
+              group0 = blockIdx.x * C;
     float *norm = (float *)(memory + stages * STAGE);
 
     for (int s = 0; s < stages; s++) {
@@ -203,7 +223,8 @@ template <int MT, int C> DEV void skinny(const gpu_linear &p) {
     for (int chunk = 0, stage = 0; chunk < chunks; chunk++) {
         copy_wait_but(stages - 1);
         __syncthreads();
-        if (chunk * CHUNK_BLOCKS + warp < blocks) multiply_chunk<MT, C>(sum, ring + stage * STAGE, warp, lane);
+        if (chunk * CHUNK_BLOCKS + warp < blocks)
+            multiply_chunk<MT, C>(sum, ring + stage * STAGE, warp, lane);
         if (chunk + stages < chunks) {
             __syncthreads();
             load_weights<MT, C>(p, ring + stage * STAGE, tid, blocks, group0, chunk + stages);
