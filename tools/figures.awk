@@ -217,6 +217,15 @@ function ladder(file,    text, end) {
     return text number(file, "bound_max", "%.1e", 1) ", " plural(get(file, "failed"), "rung") " beyond it.\n"
 }
 
+function roof(file,    text, m, label, unit, n, i) {
+    text = machine_line(file) "\n\n| ceiling | measured |\n|---|---|\n"
+    n = split("bf16_tflops|f32_tflops|read_gbs|copy_gbs|core_mhz", m, "|")
+    split("multiply, bf16|multiply, f32|read|copy, both directions counted|core clock while multiplying", label, "|")
+    split("TFLOP/s|TFLOP/s|GB/s|GB/s|MHz", unit, "|")
+    for (i = 1; i <= n; i++) text = text "| " label[i] " | " number(file, "roofs." m[i], "%.1f", 1) " " unit[i] " |\n"
+    return text
+}
+
 function profile(file,    text, i, s) {
     text = variant(file) " on " machine_line(file) "\n\n"
     text = text "| stage | launches | ms | share | GFLOP | MB | TFLOP/s | of the roof | floor ms | bound |\n|---|---|---|---|---|---|---|---|---|---|\n"
@@ -275,6 +284,7 @@ function render(words, n,    files, i) {
     if (words[1] == "batches") return batches(words[2])
     if (words[1] == "results") return runs(files, n - 1)
     if (words[1] == "ladder") return ladder(words[2])
+    if (words[1] == "roof") return roof(words[2])
     if (words[1] == "profile") return profile(words[2])
     if (words[1] == "tune") return tune(words[2], n > 2 ? words[3] : 10)
     complain("there is no block \"figures: " words[1] "\"")
