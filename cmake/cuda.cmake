@@ -1,11 +1,29 @@
-# The CUDA kernels: every .cu becomes one file of machine code for several chips, embedded by src/backend/gpu/images.c.
+# The CUDA kernels: every .cu becomes one file of machine code for several chips, embedded by src/backend/gpu/cuda/modules.c.
 # Nothing of CUDA is linked or needed at run time but the driver. Without nvcc the backend is built empty and says so.
 set(OPENPI_CUDA ON CACHE BOOL "build the CUDA kernels where nvcc 12.4 or newer is found")
 set(OPENPI_CUDA_ARCHS "80;86;87;89;90;100;120" CACHE STRING "chips of the portable kernels")
 set(OPENPI_CUDA_HOPPER_ARCHS "90a" CACHE STRING "chips of the Hopper kernels")
 
-set(OPENPI_CUDA_KERNELS simt pointwise generate velocity gemm_mma skinny_mma attention_mma roof)
-set(OPENPI_CUDA_HOPPER_KERNELS gemm_hopper skinny_hopper attention_hopper resident_hopper roof_hopper)
+# A kernel family is two files, X.cu and X.c. The name says what it is for: X_hopper for Hopper, any other for all chips.
+set(openpi_cuda_source ${CMAKE_SOURCE_DIR}/src/backend/gpu/cuda)
+file(GLOB openpi_cuda_kernels CONFIGURE_DEPENDS ${openpi_cuda_source}/*.cu)
+file(GLOB openpi_cuda_headers CONFIGURE_DEPENDS ${openpi_cuda_source}/*.h ${openpi_cuda_source}/*.cuh
+     ${CMAKE_SOURCE_DIR}/src/backend/gpu/kernels/*.h)
+list(APPEND openpi_cuda_headers ${CMAKE_SOURCE_DIR}/src/base/hash.h)
+set(openpi_cuda_hosts)
+foreach(kernel IN LISTS openpi_cuda_kernels)
+    string(REGEX REPLACE "u$" "" host ${kernel})
+    if(NOT EXISTS ${host})
+        message(FATAL_ERROR "${kernel} has no host side: expected ${host} with its gpu_family")
+    endif()
+    list(APPEND openpi_cuda_hosts ${host})
+endforeach()
+set(openpi_cuda_list ${CMAKE_BINARY_DIR}/cuda_modules.inc)
+add_custom_command(OUTPUT ${openpi_cuda_list}
+                   COMMAND ${CMAKE_COMMAND} -DSOURCE=${CMAKE_SOURCE_DIR}/src -DOUT=${openpi_cuda_list} -P ${CMAKE_SOURCE_DIR}/cmake/cuda_modules.cmake
+                   DEPENDS ${openpi_cuda_kernels} ${openpi_cuda_hosts} ${openpi_cuda_headers} ${CMAKE_SOURCE_DIR}/cmake/cuda_modules.cmake
+                   COMMENT "CUDA kernels: their list" VERBATIM)
+target_sources(openpi_objects PRIVATE ${openpi_cuda_list})
 
 if(OPENPI_CUDA)
     find_program(OPENPI_NVCC nvcc HINTS /usr/local/cuda/bin /opt/cuda/bin)
@@ -26,8 +44,6 @@ if(NOT openpi_cuda_found)
     message(STATUS "CUDA kernels: none, nvcc 12.4 or newer was not found (OPENPI_NVCC)")
 else()
     set(openpi_cuda_folder ${CMAKE_BINARY_DIR}/cuda)
-    set(openpi_cuda_source ${CMAKE_SOURCE_DIR}/src/backend/gpu)
-    file(GLOB openpi_cuda_headers CONFIGURE_DEPENDS ${openpi_cuda_source}/kernels/*.h ${openpi_cuda_source}/cuda/*.h ${openpi_cuda_source}/cuda/*.cuh)
     file(MAKE_DIRECTORY ${openpi_cuda_folder})
     set(openpi_cuda_files)
     # An older nvcc knows fewer chips.
@@ -49,20 +65,20 @@ else()
             list(APPEND codes "-gencode=arch=compute_${first},code=compute_${first}")
         endif()
         add_custom_command(OUTPUT ${openpi_cuda_folder}/${name}.fatbin
-                           COMMAND ${OPENPI_NVCC} -std=c++17 -O3 -I${CMAKE_SOURCE_DIR}/src -fatbin $<$<CONFIG:Debug>:-DRESIDENT_WATCHDOG> ${codes} -o ${openpi_cuda_folder}/${name}.fatbin ${openpi_cuda_source}/cuda/${name}.cu
-                           DEPENDS ${openpi_cuda_source}/cuda/${name}.cu ${openpi_cuda_headers} ${CMAKE_SOURCE_DIR}/src/base/hash.h
+                           COMMAND ${OPENPI_NVCC} -std=c++17 -O3 -I${CMAKE_SOURCE_DIR}/src -fatbin $<$<CONFIG:Debug>:-DRESIDENT_WATCHDOG> ${codes} -o ${openpi_cuda_folder}/${name}.fatbin ${openpi_cuda_source}/${name}.cu
+                           DEPENDS ${openpi_cuda_source}/${name}.cu ${openpi_cuda_headers}
                            COMMENT "CUDA kernels: ${name}" COMMAND_EXPAND_LISTS VERBATIM)
     endfunction()
-    foreach(name ${OPENPI_CUDA_KERNELS})
-        openpi_cuda_kernel(${name} ON ${OPENPI_CUDA_ARCHS})
+    foreach(kernel IN LISTS openpi_cuda_kernels)
+        get_filename_component(name ${kernel} NAME_WE)
+        if(name MATCHES "_hopper$")
+            openpi_cuda_kernel(${name} OFF ${OPENPI_CUDA_HOPPER_ARCHS})
+        else()
+            openpi_cuda_kernel(${name} ON ${OPENPI_CUDA_ARCHS})
+        endif()
         list(APPEND openpi_cuda_files ${openpi_cuda_folder}/${name}.fatbin)
     endforeach()
-    foreach(name ${OPENPI_CUDA_HOPPER_KERNELS})
-        openpi_cuda_kernel(${name} OFF ${OPENPI_CUDA_HOPPER_ARCHS})
-        list(APPEND openpi_cuda_files ${openpi_cuda_folder}/${name}.fatbin)
-    endforeach()
-    set(openpi_cuda_images ${CMAKE_SOURCE_DIR}/src/backend/gpu/images.c)
-    set_source_files_properties(${openpi_cuda_images} PROPERTIES
+    set_source_files_properties(${openpi_cuda_source}/modules.c PROPERTIES
         OBJECT_DEPENDS "${openpi_cuda_files}"
         COMPILE_DEFINITIONS "OPENPI_CUDA_VERSION=${openpi_cuda_version};OPENPI_CUDA_FOLDER=\"${openpi_cuda_folder}\"")
     message(STATUS "CUDA kernels: nvcc ${openpi_nvcc_version}, portable ${OPENPI_CUDA_ARCHS}, Hopper ${OPENPI_CUDA_HOPPER_ARCHS}")

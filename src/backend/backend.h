@@ -179,6 +179,5 @@ typedef struct backend {
 /* The backends of this build, NULL-terminated. */
 extern const backend *const backends[];
 extern const backend backend_cpu;
-extern const backend backend_cuda;
 
 #endif

@@ -1,4 +1,17 @@
 /* The backends of this build. */
-#include "backend/backend.h"
+#include "backend/gpu/gpu.h"
 
-const backend *const backends[] = {&backend_cpu, &backend_cuda, NULL};
+/* A GPU vendor is a folder of backend/gpu and one line here. */
+#define GPU_VENDOR_LIST(X) X(cuda)
+
+#define X(vendor) GPU_BACKEND(vendor);
+GPU_VENDOR_LIST(X)
+#undef X
+
+const backend *const backends[] = {
+    &backend_cpu,
+#define X(vendor) &backend_##vendor,
+    GPU_VENDOR_LIST(X)
+#undef X
+        NULL,
+};

@@ -7,9 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __CUDACC__
-#define HASH_BOTH static __device__ __forceinline__
-#else
+#ifndef HASH_BOTH
 #define HASH_BOTH static inline
 #endif
 

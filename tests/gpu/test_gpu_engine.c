@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "gpu_engine.h"
+#include "resident.h"
 
 static void watch(void *user, openpi_tensor tensor, int sample, int index, const float *data, int rows, int columns) {
     (void)tensor, (void)sample, (void)index, (void)data, (void)rows, (void)columns;
@@ -27,9 +28,8 @@ static void ways_agree(openpi_engine *engine, int resident, const char *what, in
     static float first[BATCH * HORIZON * OPENPI_ACTION_DIM], again[BATCH * HORIZON * OPENPI_ACTION_DIM];
     static const char *const ways[] = {"graph", "launches", "one by one"};
     inputs *in = calloc(1, sizeof *in);
-    gpu_device *device = (gpu_device *)engine->device;
-    int bad = 0, seen = 0, had = device->resident;
-    device->resident = resident;
+    int bad = 0, seen = 0, had = has_resident(engine);
+    set_resident(engine, resident);
     in->images = malloc((size_t)BATCH * OPENPI_CAMERAS * PIXELS);
     options.batch = batch;
     options.horizon = horizon;
@@ -56,7 +56,7 @@ static void ways_agree(openpi_engine *engine, int resident, const char *what, in
         session->kinds.recordings[CALL_ANY] = recording;
     }
     openpi_session_close(session);
-    device->resident = had;
+    set_resident(engine, had);
     free(in->images);
     free(in);
     print_message("%s%s: %d of %d runs differ\n", what, resident ? ", resident" : "", bad, rounds * 6);
@@ -75,7 +75,7 @@ static void test_ways(void **state) {
                 for (int horizon = 10; horizon <= HORIZON; horizon += HORIZON - 10) {
                     snprintf(what, sizeof what, "%s %s batch %d horizon %d", specs[i], d == OPENPI_F32 ? "f32" : "bf16", batch,
                              horizon);
-                    for (int resident = 0; resident <= ((gpu_device *)engine->device)->resident; resident++)
+                    for (int resident = 0; resident <= has_resident(engine); resident++)
                         ways_agree(engine, resident, what, 3, batch, horizon);
                 }
             openpi_engine_close(engine);
@@ -86,7 +86,7 @@ static void test_ways_full(void **state) {
     openpi_engine *engine;
     (void)state;
     if (!open_engine("full:pi0", OPENPI_BF16, &engine)) skip();
-    for (int resident = 0; resident <= ((gpu_device *)engine->device)->resident; resident++)
+    for (int resident = 0; resident <= has_resident(engine); resident++)
         ways_agree(engine, resident, "full:pi0 bf16 batch 1", 5, 1, 10);
     openpi_engine_close(engine);
 }

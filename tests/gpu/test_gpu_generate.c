@@ -2,6 +2,8 @@
  * skipped, with the reason. */
 #include "generated_matrix.h"
 
+extern const backend backend_cuda;
+
 static openpi_error error = OPENPI_ERROR_INIT;
 static int without_gpu;
 

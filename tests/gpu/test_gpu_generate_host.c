@@ -12,7 +12,7 @@ static device *open_device(pool **threads) {
     reset();
     generated_ok(pool_create(1, 0, threads, &error), &error);        /* the fake counts without locks */
     options.pool = *threads;
-    generated_ok(gpu_open(&fake_driver, fake_images, &backend_cuda, 0, &options, &device, &error), &error);
+    generated_ok(gpu_open(fake_vendor(), &backend_cuda, "cuda:0", &options, &device, &error), &error);
     return device;
 }
 

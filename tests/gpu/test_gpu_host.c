@@ -28,7 +28,7 @@ static openpi_status open_engine(openpi_engine **out, const char *path, int no_g
     assert_int_equal(pool_create(1, 0, &e->pool, &error), OPENPI_OK);
     e->dtype = OPENPI_BF16;
     options.pool = e->pool;
-    openpi_status status = gpu_open(&fake_driver, fake_images, used, 0, &options, &e->device, &error);
+    openpi_status status = gpu_open(fake_vendor(), used, "cuda:0", &options, &e->device, &error);
     if (status == OPENPI_OK) status = checkpoint_open(NULL, &synthetic, &e->checkpoint, &error);
     model_types types = {DTYPE_BF16, WEIGHT_BF16};
     if (status == OPENPI_OK)
@@ -79,10 +79,10 @@ static void test_failures_of_recording(void **state) {
         const char *says;
     } failures[] = {
         {SICK, OPENPI_DEVICE_LOST, "is lost"},
-        {GPU_OUT_OF_MEMORY, OPENPI_NO_MEMORY, "out of memory on cuda:0 while"},
-        {GPU_CAPTURE_UNSUPPORTED, OPENPI_OK, "some error (error 900)"},
-        {GPU_NOT_SUPPORTED, OPENPI_OK, "some error (error 801)"},
-        {GPU_CAPTURE_UNSUPPORTED + 1, OPENPI_DEVICE_LOST, "is lost"},      /* a capture that somebody broke */
+        {CUDA_OUT_OF_MEMORY, OPENPI_NO_MEMORY, "out of memory on cuda:0 while"},
+        {CUDA_CAPTURE_UNSUPPORTED, OPENPI_OK, "some error (error 900)"},
+        {CUDA_NOT_SUPPORTED, OPENPI_OK, "some error (error 801)"},
+        {CUDA_CAPTURE_UNSUPPORTED + 1, OPENPI_DEVICE_LOST, "is lost"},      /* a capture that somebody broke */
     };
     (void)state;
     for (size_t d = 0; d < sizeof doing / sizeof *doing; d++)
@@ -182,8 +182,8 @@ static void test_fork(void **state) {
 }
 
 /* Two sessions of an engine: while one waits for its call the other does all of its own, on another stream. Nothing of the
- * first comes behind anything of the second. A resident kernel needs the whole device: with one about, calls take turns on
- * one stream. */
+ * first comes behind anything of the second. While a recording needs the whole device, calls take turns on one
+ * stream. */
 static openpi_session *inner;
 static int inner_from, inner_end;
 static void run_inner(void) {
@@ -194,7 +194,7 @@ static void run_inner(void) {
 
 static void test_two_sessions(void **state) {
     static const char *const paths[] = {"hopper", "portable", "hopper"};
-    enum { RESIDENT = 2 };                 /* as if another session's recording held a resident kernel */
+    enum { WHOLE_DEVICE = 2 };             /* as if another session's recording needed it all */
     (void)state;
     for (int p = 0; p < 3; p++) {
         openpi_engine *engine;
@@ -204,8 +204,8 @@ static void test_two_sessions(void **state) {
         assert_int_equal(open_session(engine, &outer), OPENPI_OK);
         assert_int_equal(open_session(engine, &inner), OPENPI_OK);
         gpu_device *device = (gpu_device *)engine->device;
-        assert_int_equal(atomic_load(&device->resident_recordings), 0);
-        atomic_store(&device->resident_recordings, p == RESIDENT);
+        assert_int_equal(atomic_load(&device->whole_device_recordings), 0);
+        atomic_store(&device->whole_device_recordings, p == WHOLE_DEVICE);
         fake.calls = 0;
         fake.on_wait = run_inner;
         assert_int_equal(infer(outer, NULL), OPENPI_OK);
@@ -217,9 +217,9 @@ static void test_two_sessions(void **state) {
             assert_ptr_equal(fake.streams[i], first);
             assert_ptr_equal(fake.streams[5 + i], second);
         }
-        if (p == RESIDENT) assert_ptr_equal(first, second);
+        if (p == WHOLE_DEVICE) assert_ptr_equal(first, second);
         else assert_ptr_not_equal(first, second);
-        atomic_store(&device->resident_recordings, 0);
+        atomic_store(&device->whole_device_recordings, 0);
         openpi_session_close(outer);
         openpi_session_close(inner);
         openpi_engine_close(engine);
@@ -413,7 +413,7 @@ static void test_failures_of_uploads(void **state) {
 
 static void test_out_of_memory_anywhere(void **state) {
     (void)state;
-    fail_everywhere(GPU_OUT_OF_MEMORY, OPENPI_NO_MEMORY, OPENPI_NO_DEVICE, 600, 300);
+    fail_everywhere(CUDA_OUT_OF_MEMORY, OPENPI_NO_MEMORY, OPENPI_NO_DEVICE, 600, 300);
 }
 
 /* A card that goes away in mid-flight: that call and every later one says so, the later ones at once. */

@@ -94,7 +94,7 @@ static void test_bytes(void **state) {
 
     openpi_engine *engine = keeper;        /* without a graph: the session's two blocks and nothing else */
     openpi_session *session;
-    ((gpu_device *)engine->device)->no_graph = 1;
+    engine->device->backend->set_off(engine->device, 1u << SWITCH_GRAPH_REPLAY);
     size_t before = free_bytes(engine);
     must(openpi_session_create(engine, NULL, &session, &error));
     size_t taken = before - free_bytes(engine), buffers = session->plan->device_bytes + session->kinds.work_bytes;

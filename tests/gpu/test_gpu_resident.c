@@ -12,8 +12,7 @@
 
 #include <cmocka.h>
 
-#include "backend/gpu/gpu.h"
-#include "openpi_internal.h"
+#include "resident.h"
 
 static openpi_error error = OPENPI_ERROR_INIT;
 
@@ -83,7 +82,7 @@ static openpi_engine *open_engine(const char *spec, openpi_dtype dtype) {
         return NULL;
     }
     must(status);
-    if (((gpu_device *)engine->device)->resident) return engine;
+    if (has_resident(engine)) return engine;
     print_message("skipped: this device has no resident kernel\n");
     openpi_engine_close(engine);
     return NULL;
@@ -97,9 +96,9 @@ static openpi_session *open_session(openpi_engine *engine, int resident, int bat
     options.horizon = horizon;
     options.steps = steps;
     options.max_prompt = PROMPT;
-    ((gpu_device *)engine->device)->resident = resident;
+    set_resident(engine, resident);
     must(openpi_session_create(engine, &options, &session, &error));
-    ((gpu_device *)engine->device)->resident = 1;
+    set_resident(engine, 1);
     assert_non_null(session->kinds.recordings[CALL_ANY]);
     return session;
 }

@@ -1,5 +1,5 @@
-/* A driver that is not there: a table of functions that count, keep "device" memory on the heap and fail when told. Kernels
- * do nothing, but the one that makes synthetic weights: it is plain C and runs. */
+/* A driver library that is not there, under the vendor's own driver table: functions that count, keep "device" memory on
+ * the heap and fail when told. Kernels do nothing, but the one that makes synthetic weights: it is plain C and runs. */
 #ifndef TESTS_FAKE_GPU_H
 #define TESTS_FAKE_GPU_H
 
@@ -14,8 +14,9 @@
 
 #include <cmocka.h>
 
+#include "backend/gpu/cuda/library.h"
+#include "backend/gpu/cuda/vendor.h"
 #include "backend/gpu/gpu.h"
-#include "backend/gpu/kernels/generate.h"
 
 enum { SICK = 719, LOG = 4096 };
 
@@ -71,7 +72,7 @@ static int give(void *thing, const char *name) {
 static int fake_init(unsigned flags) { return (void)flags, called("init"); }
 static int fake_version(int *version) { return *version = 13000, called("driver_version"); }
 static int fake_text(int error, const char **text) {
-    *text = error == SICK ? "unspecified launch failure" : error == GPU_OUT_OF_MEMORY ? "out of memory" : "some error";
+    *text = error == SICK ? "unspecified launch failure" : error == CUDA_OUT_OF_MEMORY ? "out of memory" : "some error";
     return 0;
 }
 static int fake_count(int *count) { return *count = 1, called("device_count"); }
@@ -82,9 +83,9 @@ static int fake_name(char *name, int length, int device) {
 static int fake_total(size_t *bytes, int device) { return (void)device, *bytes = (size_t)1 << 33, called("device_memory"); }
 static int fake_attribute(int *value, int attribute, int device) {
     (void)device;
-    *value = attribute == GPU_DEVICE_MAJOR             ? 9
-             : attribute == GPU_DEVICE_MINOR           ? 0
-             : attribute == GPU_DEVICE_MULTIPROCESSORS ? 132
+    *value = attribute == CUDA_DEVICE_MAJOR             ? 9
+             : attribute == CUDA_DEVICE_MINOR           ? 0
+             : attribute == CUDA_DEVICE_MULTIPROCESSORS ? 132
                                                        : 227 << 10;
     return called("device_attribute");
 }
@@ -99,7 +100,7 @@ static int fake_info(size_t *left, size_t *total) {
 static int fake_allocate(gpu_address *address, size_t bytes) {
     int code = called("allocate");
     if (code) return code;
-    if (fake.memory + bytes > fake.limit) return GPU_OUT_OF_MEMORY;
+    if (fake.memory + bytes > fake.limit) return CUDA_OUT_OF_MEMORY;
     size_t *p = malloc(bytes + 16);
     p[0] = bytes;
     fake.memory += bytes;
@@ -163,7 +164,7 @@ static int fake_capture_begin(void *stream, int mode) {
 static int fake_capture_end(void *stream, void **graph) {
     (void)stream;
     fake.capturing = 0;
-    if (fake.graphs_refused) return *graph = NULL, called("capture_end"), GPU_CAPTURE_UNSUPPORTED;
+    if (fake.graphs_refused) return *graph = NULL, called("capture_end"), CUDA_CAPTURE_UNSUPPORTED;
     return take(graph, "capture_end");
 }
 static int fake_event_create(void **event, unsigned flags) { return (void)flags, take(event, "event_create"); }
@@ -186,7 +187,7 @@ static int fake_function_set(void *function, int attribute, int value) {
     return (void)function, (void)attribute, (void)value, called("function_set");
 }
 /* Blocks of the one kernel that is plain C. */
-static void run_generate(const gpu_launch *launch, const gpu_generate *p) {
+static void run_generate(const cuda_launch *launch, const gpu_generate *p) {
     for (unsigned group = 0; group < launch->grid[0]; group++)
         for (unsigned piece = 0; piece < launch->grid[1]; piece++)
             for (int i = 0; i < GPU_GENERATE_UNITS; i++) {
@@ -195,7 +196,7 @@ static void run_generate(const gpu_launch *launch, const gpu_generate *p) {
             }
     fake.generated++;
 }
-static int fake_launch(const gpu_launch *launch, void *function, void **arguments, void **extra) {
+static int fake_launch(const cuda_launch *launch, void *function, void **arguments, void **extra) {
     (void)extra;
     assert_non_null(function);
     assert_true(launch->grid[0] && launch->grid[1] && launch->grid[2] && launch->block[0] && launch->block[0] <= 1024);
@@ -228,7 +229,7 @@ static int fake_map(gpu_tensor_map *map, int type, unsigned rank, void *base, co
     return called("tensor_map");
 }
 
-static const gpu_driver fake_driver = {
+static const cuda_library fake_library = {
     .init = fake_init, .driver_version = fake_version, .error_name = fake_text, .error_text = fake_text,
     .device_count = fake_count, .device_get = fake_get, .device_name = fake_name, .device_memory = fake_total,
     .device_attribute = fake_attribute, .context_retain = fake_retain, .context_release = fake_context_release,
@@ -244,10 +245,31 @@ static const gpu_driver fake_driver = {
     .graph_destroy = fake_graph_destroy, .tensor_map = fake_map,
 };
 
-static const gpu_image fake_images[] = {
-    {"simt", "", 0},        {"gemm_mma", "", 0},      {"skinny_mma", "", 0},       {"attention_mma", "", 0}, {"roof", "", 0},
-    {"generate", "generate", 0}, {"velocity", "", 0},
-    {"gemm_hopper", "", 1}, {"skinny_hopper", "", 1}, {"attention_hopper", "", 1}, {"roof_hopper", "", 1},   {NULL, NULL, 0}};
+extern const backend backend_cuda;
+
+static int fake_open(gpu_driver *driver, char *why, size_t why_bytes) {
+    cuda_library *library = malloc(sizeof *library);
+    (void)why, (void)why_bytes;
+    assert_non_null(library);
+    *library = fake_library;
+    cuda_driver_over(library, driver);     /* which frees it */
+    return 0;
+}
+
+/* The vendor, over this library and with a name in place of every image. */
+static const gpu_vendor *fake_vendor(void) {
+    static gpu_module modules[32];
+    static gpu_vendor vendor;
+    for (int i = 0; cuda_modules[i].family; i++) {
+        assert_true(i < 31);
+        modules[i] = cuda_modules[i];
+        modules[i].image = cuda_modules[i].family->name;
+    }
+    vendor = gpu_vendor_cuda;
+    vendor.open = fake_open;
+    vendor.modules = modules;
+    return &vendor;
+}
 
 static void reset(void) {
     memset(&fake, 0, sizeof fake);

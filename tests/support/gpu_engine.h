@@ -86,8 +86,8 @@ static inline int open_engine(const char *spec, openpi_dtype dtype, openpi_engin
 static inline size_t free_bytes(const openpi_engine *engine) {
     const gpu_device *device = (const gpu_device *)engine->device;
     size_t left = 0, total = 0;
-    assert_int_equal(device->driver.context_set(device->context), 0);
-    assert_int_equal(device->driver.memory_info(&left, &total), 0);
+    assert_int_equal(device->driver.enter(&device->driver, device->context), 0);
+    assert_int_equal(device->driver.memory_info(&device->driver, &left, &total), 0);
     return left;
 }
 

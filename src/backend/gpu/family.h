@@ -149,8 +149,10 @@ static inline const gpu_kernel *gpu_kernel_at(const gpu_family *family, int kern
 
 const gpu_facts *gpu_facts_of(const gpu_device *device);
 const gpu_driver *gpu_driver_of(const gpu_device *device);
+const char *gpu_path(const gpu_device *device);
 uint32_t gpu_off(const gpu_device *device);                                    /* switches that are off                  */
 void *gpu_function(const gpu_device *device, int family, int kernel);          /* NULL: the device's path has it not     */
+void *gpu_stream(const gpu_device *device);                                    /* of loading, for open                  */
 void *gpu_state(const gpu_device *device, int family);                         /* what open has made                     */
 
 static inline int gpu_multiprocessors(const gpu_device *device) { return gpu_facts_of(device)->report.multiprocessors; }
@@ -179,6 +181,8 @@ int gpu_family_of(const gpu_issue *issue);
 /* The weights that the op after the next one reads, for kernels that read little themselves: the op after this one fetches
  * its own while it waits. */
 gpu_ahead gpu_ahead_of(const gpu_issue *issue);
+/* The kernels' view of a packed matrix. */
+gpu_weights gpu_weights_of(const matrix *matrix);
 /* A family's take: the next launches are of `ops` ops. */
 void gpu_take(gpu_issue *issue, int ops);
 

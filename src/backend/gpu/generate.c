@@ -6,26 +6,36 @@
 #include "backend/gpu/gpu.h"
 #include "base/report.h"
 
-openpi_status gpu_matrix_generate(device *device, const matrix *m, const generated_matrix *from, void *to, openpi_error *error) {
+openpi_status gpu_matrix_generate(device *device, const matrix *m, const generated_matrix *from, void *to,
+                                  openpi_error *error) {
     gpu_device *self = (gpu_device *)device;
-    gpu_generate p = {.out = to, .order = gpu_row_order_of(m), .k = m->k, .f32 = m->type == WEIGHT_F32, .raw = m->raw,
-                      .column = from->column, .row_length = from->row_length};
-    int groups = gpu_matrix_blocks(device, m) * GPU_UNIT / 8, most = p.f32 ? 4 : 8, chunks = (m->k + most - 1) / most, rows = 0;
+    gpu_task task = {.kind = GPU_GENERATE, .rows = gpu_matrix_blocks(device, m) * GPU_UNIT / 8};
+    gpu_generate *p = &task.generate;
+    *p = (gpu_generate){.out = to,
+                        .order = gpu_row_order_of(m),
+                        .k = m->k,
+                        .f32 = m->type == WEIGHT_F32,
+                        .raw = m->raw,
+                        .column = from->column,
+                        .row_length = from->row_length};
+    int most = p->f32 ? 4 : 8, chunks = (m->k + most - 1) / most, rows = 0;
     if (from->count < 1 || from->count > GPU_GENERATED_PARTS)
         return report(error, OPENPI_BAD_ARGUMENT, "a generated weight has %d parts, expected 1 to %d", from->count,
                       GPU_GENERATED_PARTS);
     for (int i = 0; i < from->count; i++) {
         const generated_part *part = &from->parts[i];
-        p.parts[i] = (gpu_generated_part){part->key, part->offset, part->scale, part->raise, part->raise_from, part->rows};
+        p->parts[i] = (gpu_generated_part){.key = part->key,
+                                           .offset = part->offset,
+                                           .scale = part->scale,
+                                           .raise = part->raise,
+                                           .raise_from = part->raise_from,
+                                           .rows = part->rows};
         rows += part->rows;
     }
     if (rows != m->n)
         return report(error, OPENPI_BAD_ARGUMENT, "a generated weight's parts have %d rows, expected %d", rows, m->n);
-    p.units = 8 * (p.f32 || m->raw ? chunks : (m->k + GPU_ATOM_K - 1) / GPU_ATOM_K * (GPU_ATOM_K / 8));
-    gpu_launch config = {{(unsigned)groups, (unsigned)((p.units + GPU_GENERATE_UNITS - 1) / GPU_GENERATE_UNITS), 1},
-                         {GPU_GENERATE_THREADS, 1, 1}, 0, self->stream, NULL, 0};
-    void *arguments[] = {&p};
+    p->units = 8 * (p->f32 || m->raw ? chunks : (m->k + GPU_ATOM_K - 1) / GPU_ATOM_K * (GPU_ATOM_K / 8));
     TRY(gpu_enter(self, error));
-    GPU(launch(&config, self->kernels[GPU_generate], arguments, NULL), "making synthetic weights");
-    return OPENPI_OK;
+    int code = gpu_issue_task(self, &task);
+    return code ? gpu_fail(self, code, "making synthetic weights", error) : OPENPI_OK;
 }

@@ -1,97 +1,25 @@
-/* Inside the GPU backend: the device, its kernels, and how an op becomes launches.
+/* Inside the GPU backend: the device, and how ops become launches. No vendor is named here.
  *
- *   gpu.c      opening, memory, copies; the device's states
- *   record.c   running ops now, or recording them into a graph; times of its launches
- *   resident.c the layers of a denoise step as one launch of the resident kernel
- *   roof.c     the device's ceilings
+ *   vendor.h   what a vendor is: driver, devices, modules        family.h  what a kernel family is, and what it may ask for
+ *   device.c   opening, memory, copies, facts; the device's states
+ *   issue.c    the walk over ops, and its four uses: launch, record, measure the work block, list choices
+ *   ops.c      op -> tasks
+ *   choices.c  a task's choices, from all families; the one that is taken; its launches
+ *   work.c     the work block
+ *   record.c   running ops now, or recording them into a graph; times of stages and launches
  *   pack.c     weights into the layout of kernels/args.h, through pinned staging
  *   generate.c synthetic weights into that layout, made on the device
- *   launch.c   which kernels an op runs on, with what tiles; the work block (launch.h: its parts) */
+ *   roof.c     the device's ceilings */
 #ifndef BACKEND_GPU_GPU_H
 #define BACKEND_GPU_GPU_H
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "backend/backend.h"
-#include "backend/gpu/driver.h"
-#include "backend/gpu/kernels/args.h"
+#include "backend/gpu/family.h"
 #include "backend/gpu/kernels/row_order.h"
 
-/* X(kernel, image, dynamic shared memory) */
-#define GPU_KERNEL_LIST(X)                  \
-    X(norm_rows, simt, 0)                   \
-    X(norm_rows_bf16, simt, 0)              \
-    X(embed_text, simt, 0)                  \
-    X(patches, simt, 0)                     \
-    X(linear_simt, simt, 0)                 \
-    X(linear_rows, simt, 1)                 \
-    X(linear_short, simt, 0)                \
-    X(attention_simt_image, simt, 1)        \
-    X(attention_simt_cache, simt, 1)        \
-    X(activate, pointwise, 0)               \
-    X(add, pointwise, 0)                    \
-    X(rope_cache, pointwise, 0)             \
-    X(softmax_rows, pointwise, 0)           \
-    X(scores_simt, pointwise, 0)            \
-    X(values_simt, pointwise, 0)            \
-    X(scores_mma, pointwise, 0)             \
-    X(values_mma, pointwise, 0)             \
-    X(pack_raw, pointwise, 0)               \
-    X(generate, generate, 0)                \
-    X(velocity_rows, velocity, 0)           \
-    X(velocity_rows_f32, velocity, 0)       \
-    X(gemm_mma_128_128, gemm_mma, 1)        \
-    X(gemm_mma_64_64, gemm_mma, 1)          \
-    X(skinny_16_8, skinny_mma, 1)           \
-    X(skinny_16_16, skinny_mma, 1)          \
-    X(skinny_16_64, skinny_mma, 1)          \
-    X(skinny_64_8, skinny_mma, 1)           \
-    X(skinny_64_16, skinny_mma, 1)          \
-    X(skinny_64_32, skinny_mma, 1)          \
-    X(attention_image, attention_mma, 1)    \
-    X(attention_cache_1, attention_mma, 1)  \
-    X(attention_cache_3, attention_mma, 1)  \
-    X(attention_combine, attention_mma, 0)  \
-    X(hopper_160x128, gemm_hopper, 1)       \
-    X(hopper_200x128, gemm_hopper, 1)       \
-    X(hopper_256x128, gemm_hopper, 1)       \
-    X(hopper_256x64, gemm_hopper, 1)        \
-    X(hopper_128x64, gemm_hopper, 1)        \
-    X(hopper_64x200_turned, gemm_hopper, 1) \
-    X(hopper_64x208_turned, gemm_hopper, 1) \
-    X(hopper_128x200_gated, gemm_hopper, 1) \
-    X(hopper_128x184_gated, gemm_hopper, 1) \
-    X(hopper_128x168_gated, gemm_hopper, 1) \
-    X(hopper_128x144_gated, gemm_hopper, 1) \
-    X(hopper_128x200_parts, gemm_hopper, 1) \
-    X(hopper_128x144_parts, gemm_hopper, 1) \
-    X(hopper_128x128_parts, gemm_hopper, 1) \
-    X(skinny_hopper_qkv_2, skinny_hopper, 1) \
-    X(skinny_hopper_qkv_4, skinny_hopper, 1) \
-    X(skinny_hopper_gated_4, skinny_hopper, 1) \
-    X(skinny_hopper_gated_8, skinny_hopper, 1) \
-    X(skinny_hopper_residual_2, skinny_hopper, 1) \
-    X(skinny_hopper_residual_4, skinny_hopper, 1) \
-    X(skinny_hopper_store_2, skinny_hopper, 1) \
-    X(attention_cluster, attention_hopper, 1) \
-    X(attention_wgmma, attention_hopper, 1) \
-    X(resident_denoise, resident_hopper, 1) \
-    X(roof_fill, roof, 0)                   \
-    X(roof_read, roof, 0)                   \
-    X(roof_copy, roof, 0)                   \
-    X(roof_fma, roof, 0)                    \
-    X(roof_mma, roof, 0)                    \
-    X(roof_wgmma, roof_hopper, 1)
-
-typedef enum gpu_kernel {
-#define X(name, image, dynamic) GPU_##name,
-    GPU_KERNEL_LIST(X)
-#undef X
-    GPU_KERNELS
-} gpu_kernel;
-
-enum { GPU_IMAGES = 16, GPU_SLOTS = 24, GPU_SLOT_BYTES = 1 << 20 };
+enum { GPU_SLOTS = 24, GPU_SLOT_BYTES = 1 << 20 };
 
 /* A piece of pinned memory on its way to the device. */
 typedef struct gpu_slot {
@@ -99,24 +27,31 @@ typedef struct gpu_slot {
     void *event;                           /* after its last copy                                             */
 } gpu_slot;
 
-typedef struct gpu_device {
+/* A module of the vendor on a device. */
+typedef struct gpu_loaded {
+    void *module;                          /* NULL: the device's path does not use it                         */
+    void **functions;                      /* of the family's kernels                                         */
+    void *state;                           /* the family's own                                                */
+} gpu_loaded;
+
+struct gpu_device {
     device base;
+    const gpu_vendor *vendor;
     gpu_driver driver;
-    int ordinal, handle, major, minor, multiprocessors;
-    size_t shared_bytes;                   /* most a block may have                                           */
-    size_t memory_bytes;
-    int hopper;                            /* the Hopper kernels are in use                                   */
-    int resident;                          /* the layers of a denoise step may be one kernel                  */
-    gpu_address exchange;                  /* of that kernel (cuda/resident.h); 0: the card cannot hold it */
-    atomic_int resident_recordings;        /* that hold it: while there are any, calls share `stream`         */
-    int overlap;                           /* kernels may start before the one in front has ended             */
-    int no_graph;                          /* asked for: plans run op by op                                   */
+    gpu_facts facts;
+    int ordinal;
+    char name[24];                         /* "cuda:0"                                                        */
+    size_t shared_bytes;                   /* most dynamic shared memory of a block                           */
+    uint32_t off;                          /* switches that are off                                           */
+    int overlap;                           /* kernels may start before the one before has ended               */
     void *context;
     void *stream;                          /* loading, clearing and op-by-op runs; recordings have their own  */
-    void *modules[GPU_IMAGES];
-    void *kernels[GPU_KERNELS];
+    gpu_loaded *loaded;                    /* one a module                                                    */
+    int loaded_count;
     void *events[OPENPI_STAGES + 1];       /* of run                                                          */
     pthread_mutex_t running;               /* one op-by-op run at a time                                      */
+    atomic_int whole_device_recordings;    /* that need the device for themselves: while there are any, all
+                                              calls share `stream`                                            */
 
     /* Once a driver call has failed on the device, nothing on it can be trusted: every later call says this. */
     atomic_int lost;
@@ -127,89 +62,194 @@ typedef struct gpu_device {
     int free_slots[GPU_SLOTS], free_first, free_count;
     pthread_mutex_t slot_lock;
     pthread_cond_t slot_freed;
-} gpu_device;
+};
 
-/* As backend.open over a driver table that is already filled; images of kernels, ended by one without a name. */
-openpi_status gpu_open(const gpu_driver *driver, const gpu_image *images, const backend *backend, int ordinal,
-                       const device_options *options, device **out, openpi_error *error);
+/* ---- errors (device.c) ------------------------------------------------------------------------------------- */
 
+/* Errors that are not the driver's. */
+enum {
+    GPU_NO_HOST_MEMORY = -1,
+    GPU_NO_KERNEL = -2,                    /* no family of the device runs a task                             */
+};
+
+gpu_error gpu_error_class(const gpu_device *self, int code);
+const char *gpu_error_text(const gpu_device *self, int code);
 /* What a failed driver call means; `doing` completes "while …". Marks the device as lost. */
 openpi_status gpu_fail(gpu_device *self, int code, const char *doing, openpi_error *error);
 /* OPENPI_OK with the context current in this thread, or the sentence of a lost device. */
 openpi_status gpu_enter(gpu_device *self, openpi_error *error);
 
-#define GPU(call, doing)                                                   \
-    do {                                                                   \
-        int gpu_code_ = self->driver.call;                                 \
-        if (gpu_code_) return gpu_fail(self, gpu_code_, doing, error);     \
+/* Calls the driver, and returns from an openpi_status function with `self` and `error` where that fails. */
+#define GPU(function, doing, ...)                                                           \
+    do {                                                                                    \
+        int gpu_code_ = self->driver.function(&self->driver, __VA_ARGS__);                  \
+        if (gpu_code_) return gpu_fail(self, gpu_code_, doing, error);                      \
     } while (0)
 
-const char *gpu_error_text(const gpu_driver *driver, int code);
-const char *gpu_kernel_name(gpu_kernel kernel);
+/* ---- issuing ops (issue.c) --------------------------------------------------------------------------------- */
 
-/* launch.c: where launches go. */
-typedef struct gpu_issue {
-    gpu_device *device;
+/* What a walk over ops is for. */
+typedef enum gpu_purpose {
+    GPU_LAUNCH,                            /* kernels start, now or in a capture                              */
+    GPU_MEASURE,                           /* the work block is added up                                      */
+    GPU_LIST,                              /* an op's choices are listed                                      */
+} gpu_purpose;
+
+/* The work block, for one op after the other (work.c). */
+typedef struct gpu_work {
+    char *memory;                          /* NULL: it is only measured                                       */
+    size_t used, most;                     /* bytes: of this op, and of all ops so far                        */
+} gpu_work;
+
+/* GPU_LAUNCH: where launches go. */
+typedef struct gpu_emission {
     void *stream;
-    char *work;
-    struct recording *recording;           /* hears of every launch; NULL: none                               */
-    const struct op *at;                   /* the op being issued                                             */
-    int op, left;                          /* its place, and how many there are from it on; left 0: it alone  */
-    int ops;                               /* how many the next launches compute: 1 unless gpu_issue_op says more */
-    int measure;                           /* 1: nothing is launched, only `work_bytes` is learned            */
-    size_t work_bytes;
-    int first;                             /* the next launch waits for all before it                         */
-    int choice;                            /* of the op being issued, as op.choice                            */
-    int listing;                           /* 1: nothing is launched, the op's ways are written to `list`     */
+    struct recording *recording;           /* notes every launch; NULL: none                                  */
+    int alone;                             /* 1: the next launch waits for all before it                      */
+    int code;                              /* the first error                                                 */
+} gpu_emission;
+
+/* GPU_LIST: where choices are written. */
+typedef struct gpu_listing {
     candidate *list;
-    int list_capacity, list_count;
-    int code;                              /* of the first driver call that failed                            */
-} gpu_issue;
+    int capacity, count;                   /* count: all there are                                            */
+} gpu_listing;
 
-void gpu_issue_op(gpu_issue *issue, const op *op);
+struct gpu_issue {
+    gpu_device *device;
+    gpu_purpose purpose;
+    gpu_work work;
+    gpu_emission emit;
+    gpu_listing listing;
+    /* The op that is being issued. */
+    const op *op;
+    int place, left;                       /* its place; ops from it on, 0: it alone is known                 */
+    int ops;                               /* that the next launches compute: 1, or what a family takes       */
+    int choice;                            /* op.choice, for the task that has choices                        */
+    int family;                            /* that is being asked                                             */
+};
+
+/* Issues ops[0], or those that a family takes together; returns how many. */
+int gpu_issue_next(gpu_issue *issue, const op *ops, int place, int left);
+size_t gpu_work_bytes(const device *device, const op *ops, int count);                     /* of the backend table */
 int gpu_candidates(const device *device, const op *op, candidate *out, int capacity);      /* of the backend table */
+/* A launch that belongs to no op: by the device's stream, waiting for all before it. */
+int gpu_issue_task(gpu_device *device, gpu_task *task);
 
-/* record.c. The launch was issued to issue->recording's capture; cluster: blocks a cluster, 1 without. */
-void gpu_note_launch(gpu_issue *issue, gpu_kernel kernel, const gpu_launch *config, unsigned cluster);
+/* ops.c: the tasks of an op. */
+void gpu_op_tasks(gpu_issue *issue, const op *op);
+
+/* work.c: the next op begins, at the block's beginning. */
+void gpu_work_begin(gpu_work *work);
+
+/* choices.c */
+void gpu_choices_of(const gpu_device *device, const gpu_task *task, gpu_choices *out);
+/* The choice of op.choice, else the heuristic's. NULL: choices are only being listed, or there is none. */
+const gpu_choice *gpu_choices_pick(gpu_issue *issue, const gpu_choices *choices);
+/* Launches a task by the op's choice; by the heuristic's, whatever the op says. */
+void gpu_launch_chosen(gpu_issue *issue, gpu_task *task);
+void gpu_launch_usual(gpu_issue *issue, gpu_task *task);
+uint64_t gpu_kernel_hash(const device *device, const char *name);                          /* of the backend table */
+
+/* ---- record.c ---------------------------------------------------------------------------------------------- */
+
+/* The launch was issued to issue->emit.recording's capture. */
+void gpu_note_launch(gpu_issue *issue, const char *kernel, const gpu_launch *launch);
+/* What was launched needs the device for itself. */
+void gpu_note_whole_device(gpu_issue *issue);
 /* Functions of the backend table. */
-size_t gpu_work_bytes(const device *device, const op *ops, int count);
 openpi_status gpu_run(device *device, const op *ops, int count, void *work, double *stage_ms, openpi_error *error);
-openpi_status gpu_record(device *device, const op *ops, int count, void *work, struct recording **out, openpi_error *error);
-openpi_status gpu_record_timed(device *device, const op *ops, int count, void *work, struct recording **out, openpi_error *error);
+openpi_status gpu_record(device *device, const op *ops, int count, void *work, struct recording **out,
+                         openpi_error *error);
+openpi_status gpu_record_timed(device *device, const op *ops, int count, void *work, struct recording **out,
+                               openpi_error *error);
 openpi_status gpu_replay(device *device, struct recording *recording, const device_copy *up, int up_count,
                          const device_copy *down, double *stage_ms, openpi_error *error);
 void gpu_forget(device *device, struct recording *recording);
 int gpu_launches(device *device, struct recording *recording, launch_record *out, int capacity);
 int gpu_nodes(const struct recording *recording);
 
-/* resident.c. With the kernels loaded: asks whether the card holds the resident kernel, and takes the memory of its
- * exchange if so; 0 or the driver's error. */
-int gpu_resident_open(gpu_device *self);
-void gpu_resident_close(gpu_device *self);
-/* Issues the layers of the denoise step at ops[0] as one kernel; returns how many ops that were, 0: none. */
-int gpu_resident_take(gpu_issue *issue, const op *ops, int count);
+/* ---- the rest of the backend table -------------------------------------------------------------------------- */
 
-/* roof.c: function of the backend table. */
+/* roof.c */
 openpi_status gpu_roof(device *device, dtype type, device_roofs *out, openpi_error *error);
 
-/* cublaslt.c: function of the backend table. */
-openpi_status gpu_library_product(device *device, int m, int n, int k, double *us, char *name, openpi_error *error);
-
-/* pack.c: functions of the backend table. */
+/* pack.c */
 int gpu_takes_weights(const device *device, dtype type, weight_type weights);
 size_t gpu_matrix_bytes(const device *device, const matrix *matrix);
 int gpu_matrix_blocks(const device *device, const matrix *matrix);
 size_t gpu_matrix_scratch(const device *device, const matrix *matrix);
-openpi_status gpu_matrix_pack(device *device, const matrix *matrix, int first, int count, const matrix_source *source, void *to,
-                              void *scratch, openpi_error *error);
+openpi_status gpu_matrix_pack(device *device, const matrix *matrix, int first, int count, const matrix_source *source,
+                              void *to, void *scratch, openpi_error *error);
 /* The rows behind its packed columns, or of a raw matrix behind its rows. */
 gpu_row_order gpu_row_order_of(const matrix *matrix);
-/* The kernels' view of a packed matrix. */
-gpu_weights gpu_weights_of(const matrix *matrix);
 int gpu_head_columns(int head_dim);        /* packed columns of a q or k head                                 */
 
-/* generate.c: function of the backend table. */
+/* generate.c */
 openpi_status gpu_matrix_generate(device *device, const matrix *matrix, const generated_matrix *from, void *to,
                                   openpi_error *error);
+
+/* device.c */
+void gpu_close(device *device);
+openpi_status gpu_allocate(device *device, size_t bytes, const char *what, void **out, openpi_error *error);
+void gpu_release(device *device, void *memory);
+openpi_status gpu_allocate_host(device *device, size_t bytes, const char *what, void **out, openpi_error *error);
+void gpu_release_host(device *device, void *memory);
+openpi_status gpu_upload(device *device, void *to, const void *from, size_t bytes, openpi_error *error);
+openpi_status gpu_download(device *device, void *to, const void *from, size_t bytes, openpi_error *error);
+size_t gpu_cache_bytes(const device *device, int capacity, int head_dim, dtype type);
+openpi_status gpu_cache_read(device *device, const kv_cache *cache, dtype type, int which, int sample, int rows,
+                             float *out, openpi_error *error);
+openpi_status gpu_memory(device *device, uint64_t *unused, uint64_t *total, openpi_error *error);
+openpi_status gpu_get_facts(device *device, device_facts *out, openpi_error *error);
+openpi_status gpu_library_product(device *device, int m, int n, int k, double *us, char *name, openpi_error *error);
+void gpu_set_off(device *device, uint32_t off);
+
+/* Defines `const backend backend_VENDOR` of gpu_vendor_VENDOR, at file scope. */
+#define GPU_BACKEND(vendor)                                                                                     \
+    extern const gpu_vendor gpu_vendor_##vendor;                                                                \
+    extern const backend backend_##vendor;                                                                      \
+    static int devices_##vendor(openpi_device *devices, int capacity) {                                         \
+        return gpu_devices(&gpu_vendor_##vendor, devices, capacity);                                            \
+    }                                                                                                           \
+    static openpi_status open_##vendor(const char *which, const device_options *options, device **out,          \
+                                       openpi_error *error) {                                                   \
+        return gpu_open(&gpu_vendor_##vendor, &backend_##vendor, which, options, out, error);                   \
+    }                                                                                                           \
+    const backend backend_##vendor = {                                                                          \
+        .name = #vendor,                                                                                        \
+        .devices = devices_##vendor,                                                                            \
+        .open = open_##vendor,                                                                                  \
+        .close = gpu_close,                                                                                     \
+        .allocate = gpu_allocate,                                                                               \
+        .release = gpu_release,                                                                                 \
+        .allocate_host = gpu_allocate_host,                                                                     \
+        .release_host = gpu_release_host,                                                                       \
+        .upload = gpu_upload,                                                                                   \
+        .download = gpu_download,                                                                               \
+        .takes_weights = gpu_takes_weights,                                                                     \
+        .matrix_bytes = gpu_matrix_bytes,                                                                       \
+        .matrix_blocks = gpu_matrix_blocks,                                                                     \
+        .matrix_scratch = gpu_matrix_scratch,                                                                   \
+        .matrix_pack = gpu_matrix_pack,                                                                         \
+        .matrix_generate = gpu_matrix_generate,                                                                 \
+        .cache_bytes = gpu_cache_bytes,                                                                         \
+        .cache_read = gpu_cache_read,                                                                           \
+        .work_bytes = gpu_work_bytes,                                                                           \
+        .run = gpu_run,                                                                                         \
+        .record = gpu_record,                                                                                   \
+        .replay = gpu_replay,                                                                                   \
+        .forget = gpu_forget,                                                                                   \
+        .record_timed = gpu_record_timed,                                                                       \
+        .launches = gpu_launches,                                                                               \
+        .nodes = gpu_nodes,                                                                                     \
+        .roof = gpu_roof,                                                                                       \
+        .memory = gpu_memory,                                                                                   \
+        .facts = gpu_get_facts,                                                                                 \
+        .candidates = gpu_candidates,                                                                           \
+        .kernel_hash = gpu_kernel_hash,                                                                         \
+        .library_product = gpu_library_product,                                                                 \
+        .set_off = gpu_set_off,                                                                                 \
+    }
 
 #endif

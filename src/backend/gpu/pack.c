@@ -1,5 +1,5 @@
 /* Weights into the layout of kernels/args.h: rows are read, put in order by the calling thread straight into pinned
- * memory, and copied to the device behind its back while the thread reads on.
+ * memory, and copied to the device while the thread reads on.
  *
  * A block (of backend.matrix_blocks) is a unit of 16 packed columns over all k. Its two groups of 8 lie one after the
  * other, and so do blocks: one copy takes as many as fit a slot. Any number of threads may pack at once; they share
@@ -119,7 +119,7 @@ static int pack_groups(gpu_device *self, const matrix *m, int first, int count, 
     int slot = take_slot(self);
     char *out = self->slots[slot].memory;
     gpu_row_order order = gpu_row_order_of(m);
-    int code = self->driver.event_wait(self->slots[slot].event);
+    int code = self->driver.event_wait(&self->driver, self->slots[slot].event);
     for (int i = 0; i < count && !code; i++, out += group_bytes) {
         int rows, row = gpu_group_rows(&order, first + i, &rows);
         if (rows) source->read(source->context, row, rows, m->raw ? out : scratch);
@@ -132,8 +132,9 @@ static int pack_groups(gpu_device *self, const matrix *m, int first, int count, 
     size_t from = (size_t)first * group_bytes, end = from + (size_t)count * group_bytes, all = gpu_matrix_bytes(&self->base, m);
     if (end > all) end = all;              /* of raw rows the last group may be short */
     if (!code && from < end)
-        code = self->driver.upload((gpu_address)(uintptr_t)(to + from), self->slots[slot].memory, end - from, self->stream);
-    if (!code) code = self->driver.event_record(self->slots[slot].event, self->stream, 0);
+        code = self->driver.upload(&self->driver, (gpu_address)(uintptr_t)(to + from), self->slots[slot].memory, end - from,
+                                   self->stream);
+    if (!code) code = self->driver.event_record(&self->driver, self->slots[slot].event, self->stream, 0);
     give_slot(self, slot);
     return code;
 }

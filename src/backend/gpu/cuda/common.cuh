@@ -16,6 +16,7 @@
 #ifndef KERNELS_CUDA_COMMON_CUH
 #define KERNELS_CUDA_COMMON_CUH
 
+#include "compiler.cuh"
 #include "backend/gpu/kernels/args.h"
 
 typedef uint16_t u16;

@@ -1,13 +1,14 @@
 /* cuBLASLt's plain product, for comparison only: opened where it is present, never needed, nothing of it at build time.
  *
  * The library gets what an own kernel gets: bf16 operands, fp32 sums, weights that come from memory (copies of W take turns).
- * Of its heuristic's first algorithms the fastest counts. What surprises: its own types are given here by size alone, as its
+ * Of its heuristic's first algorithms the fastest counts. Note: its own types are given here by size alone, as its
  * documentation states them, so that no header of it is needed. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/gpu/cuda/vendor.h"
 #include "backend/gpu/gpu.h"
 #include "base/report.h"
 
@@ -92,7 +93,7 @@ static void end(product *p) {
     for (int i = 0; i < 4; i++)
         if (memory[i]) backend->release(&p->self->base, memory[i]);
     for (int i = 0; i < 2; i++)
-        if (p->events[i]) p->self->driver.event_destroy(p->events[i]);
+        if (p->events[i]) p->self->driver.event_destroy(&p->self->driver, p->events[i]);
     if (p->preference) p->l.preference_destroy(p->preference);
     if (p->y_layout) p->l.layout_destroy(p->y_layout);
     if (p->x_layout) p->l.layout_destroy(p->x_layout);
@@ -114,7 +115,7 @@ static openpi_status fill(product *p, char *to, size_t bytes, openpi_error *erro
     }
     for (size_t at = 0; at < bytes && status == OPENPI_OK; at += PIECE)
         status = p->self->base.backend->upload(&p->self->base, to + at, piece, bytes - at < PIECE ? bytes - at : PIECE, error);
-    p->self->driver.stream_wait(p->self->stream);          /* the copies read `piece` */
+    p->self->driver.stream_wait(&p->self->driver, p->self->stream);          /* the copies read `piece` */
     free(piece);
     return status;
 }
@@ -133,7 +134,7 @@ static openpi_status take(product *p, openpi_error *error) {
 /* Row-major y = x·Wᵀ is column-major yᵀ = (Wᵀ)ᵀ·xᵀ: W [k x n] transposed times x [k x m]. */
 static int describe(product *p, int m, int n, int k) {
     int transposed = TRANSPOSED;
-    size_t room = WORKSPACE;
+    size_t capacity = WORKSPACE;
     int failed = p->l.create(&p->lt);
     if (!failed) failed = p->l.desc_create(&p->desc, COMPUTE_F32, TYPE_F32);
     if (!failed) failed = p->l.desc_set(p->desc, DESC_TRANSPOSE_A, &transposed, sizeof transposed);
@@ -141,8 +142,8 @@ static int describe(product *p, int m, int n, int k) {
     if (!failed) failed = p->l.layout_create(&p->x_layout, TYPE_BF16, (uint64_t)k, (uint64_t)m, k);
     if (!failed) failed = p->l.layout_create(&p->y_layout, TYPE_BF16, (uint64_t)n, (uint64_t)m, n);
     if (!failed) failed = p->l.preference_create(&p->preference);
-    if (!failed) failed = p->l.preference_set(p->preference, PREFERENCE_WORKSPACE, &room, sizeof room);
-    for (int i = 0; i < 2 && !failed; i++) failed = p->self->driver.event_create(&p->events[i], 0);
+    if (!failed) failed = p->l.preference_set(p->preference, PREFERENCE_WORKSPACE, &capacity, sizeof capacity);
+    for (int i = 0; i < 2 && !failed; i++) failed = p->self->driver.event_create(&p->self->driver, &p->events[i]);
     return failed;
 }
 
@@ -150,13 +151,13 @@ static int describe(product *p, int m, int n, int k) {
 static double time_products(product *p, const result *r, int count) {
     const gpu_driver *driver = &p->self->driver;
     float alpha = 1, beta = 0, ms = -1;
-    int failed = driver->event_record(p->events[0], p->self->stream, 0);
+    int failed = driver->event_record(driver, p->events[0], p->self->stream, 0);
     for (int i = 0; i < count && !failed; i++)
         failed = p->l.matmul(p->lt, p->desc, &alpha, p->w + p->w_bytes * (size_t)(i % p->copies), p->w_layout, p->x, p->x_layout,
                              &beta, p->y, p->y_layout, p->y, p->y_layout, r->algorithm, p->workspace, WORKSPACE, p->self->stream);
-    if (!failed) failed = driver->event_record(p->events[1], p->self->stream, 0);
-    if (!failed) failed = driver->event_wait(p->events[1]);
-    if (!failed) failed = driver->event_elapsed(&ms, p->events[0], p->events[1]);
+    if (!failed) failed = driver->event_record(driver, p->events[1], p->self->stream, 0);
+    if (!failed) failed = driver->event_wait(driver, p->events[1]);
+    if (!failed) failed = driver->event_elapsed(driver, &ms, p->events[0], p->events[1]);
     return failed ? -1 : (double)ms / count;
 }
 
@@ -173,7 +174,7 @@ static openpi_status measure(product *p, int m, int n, int k, double *us, char *
         p->l.heuristic(p->lt, p->desc, p->w_layout, p->x_layout, p->y_layout, p->y_layout, p->preference, ALGORITHMS, results,
                        &found) ||
         !found)
-        return report(error, OPENPI_UNSUPPORTED, "cuBLASLt knows no way for %d x %d x %d", m, n, k);
+        return report(error, OPENPI_UNSUPPORTED, "cuBLASLt knows no algorithm for %d x %d x %d", m, n, k);
     int count = p->copies > STEPS ? p->copies : STEPS;
     for (int i = 0; i < found; i++)
         for (int round = -1; round < ROUNDS && results[i].state == 0; round++) {
@@ -181,14 +182,14 @@ static openpi_status measure(product *p, int m, int n, int k, double *us, char *
             if (ms < 0) break;
             if (round >= 0 && (best <= 0 || ms < best)) best = ms;
         }
-    if (best <= 0) return report(error, OPENPI_UNSUPPORTED, "cuBLASLt runs none of its %d ways for %d x %d x %d", found, m, n, k);
+    if (best <= 0) return report(error, OPENPI_UNSUPPORTED, "cuBLASLt runs none of its %d algorithms for %d x %d x %d", found, m, n, k);
     int version = p->l.version();
     snprintf(name, 200, "cuBLASLt %d.%d", version / 10000, version / 100 % 100);
     *us = best * 1000;
     return OPENPI_OK;
 }
 
-openpi_status gpu_library_product(device *device, int m, int n, int k, double *us, char *name, openpi_error *error) {
+openpi_status cuda_library_product(device *device, int m, int n, int k, double *us, char *name, openpi_error *error) {
     product p = {.self = (gpu_device *)device};
     TRY(gpu_enter(p.self, error));
     p.w_bytes = (size_t)n * (size_t)k * sizeof(bf16);
@@ -197,7 +198,7 @@ openpi_status gpu_library_product(device *device, int m, int n, int k, double *u
     p.copies = (int)(COLD_BYTES / p.w_bytes) + 2;
     if (p.copies > MOST_COPIES) p.copies = MOST_COPIES;
     openpi_status status = measure(&p, m, n, k, us, name, error);
-    p.self->driver.stream_wait(p.self->stream);
+    p.self->driver.stream_wait(&p.self->driver, p.self->stream);
     end(&p);
     return status;
 }

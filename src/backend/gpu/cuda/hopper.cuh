@@ -7,6 +7,7 @@
 #define KERNELS_CUDA_HOPPER_CUH
 
 #include "common.cuh"
+#include "backend/gpu/cuda/maps.h"
 
 DEV void barrier_init(u32 barrier, u32 arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));

@@ -5,7 +5,7 @@
 #ifndef BACKEND_GPU_CUDA_RESIDENT_H
 #define BACKEND_GPU_CUDA_RESIDENT_H
 
-#include "backend/gpu/kernels/args.h"
+#include "backend/gpu/cuda/maps.h"
 
 enum {
     RESIDENT_WIDTH = 1024,

@@ -18,11 +18,6 @@
 
 enum { GPU_UNIT = 16, GPU_ATOM_K = 64, GPU_ATOM_BYTES = 1024 };
 
-/* The copy engine's description of a matrix: opaque, made by the driver. */
-typedef struct gpu_tensor_map {
-    uint64_t words[16];
-} __attribute__((aligned(64))) gpu_tensor_map;
-
 /* Where a row of an activation stands: r itself, map[r], or (r / group)·stride + offset + r % group. */
 typedef struct gpu_row_map {
     const int32_t *map;
@@ -94,15 +89,6 @@ typedef struct gpu_linear {
                                               memory in front of the norm's parameters                        */
     gpu_ahead ahead;                       /* skinny_hopper                                                   */
 } gpu_linear;
-
-/* gemm_hopper, skinny_hopper: operands come by the copy engine. */
-typedef struct gpu_hopper {
-    gpu_tensor_map weights;                /* gemm: atoms as [column/8][k/64][256 words]                      */
-    gpu_tensor_map x;                      /* gemm: [capacity][ldx] bf16, boxes of 64 k, swizzled;
-                                              skinny: [k/64][capacity][64]                                    */
-    gpu_tensor_map residual;               /* gemm: [capacity][n] bf16, boxes of 64 columns                   */
-    gpu_linear linear;
-} gpu_hopper;
 
 typedef struct gpu_norm {
     const int32_t *count;
@@ -215,11 +201,6 @@ typedef struct gpu_raw {
     int k, columns, blocks, f32;
     gpu_row_order order;                   /* as packed                                                       */
 } gpu_raw;
-
-typedef struct gpu_wgmma_attention {
-    gpu_tensor_map q, k, v;                /* [rows·heads][256]; [samples][capacity][256]; boxes of 64 x 64, swizzled */
-    gpu_cache_attention attention;
-} gpu_wgmma_attention;
 
 /* roof_*: what the device can do at best. */
 typedef struct gpu_roof_work {

@@ -11,10 +11,7 @@
 #include "backend/gpu/kernels/row_order.h"
 #include "base/hash.h"
 
-#ifdef __CUDACC__
-#define GPU_PRODUCT(a, b) __dmul_rn(a, b)
-#define GPU_SUM(a, b) __dadd_rn(a, b)
-#else
+#ifndef GPU_PRODUCT                        /* nor does a vendor's compiler of kernels fuse them              */
 #define GPU_PRODUCT(a, b) ((a) * (b))
 #define GPU_SUM(a, b) ((a) + (b))
 #endif

@@ -3,9 +3,7 @@
 #ifndef BACKEND_GPU_KERNELS_ROW_ORDER_H
 #define BACKEND_GPU_KERNELS_ROW_ORDER_H
 
-#ifdef __CUDACC__
-#define GPU_BOTH static __device__ __forceinline__
-#else
+#ifndef GPU_BOTH                           /* a vendor's compiler of kernels has its own                     */
 #define GPU_BOTH static inline
 #endif
 

@@ -1,17 +1,15 @@
-/* The layers of a denoise step on one resident kernel (cuda/resident_hopper.cu): are these ops such layers, can the
- * kernel run them here, and with what arguments.
+/* resident_hopper.cu: the layers of a denoise step as one kernel. Are these ops such layers, can the kernel run them here, and
+ * with what arguments.
  *
- * Legal are all layers of a step of one sample in bf16, in the sizes of cuda/resident.h, with caches at even distances.
- * The action embedding in front and the velocity behind are kernels of their own, and everything else is left to the ops'
- * kernels.
+ * Legal are all layers of a step of one sample in bf16, in the sizes of resident.h, with caches at even distances. The action
+ * embedding before and the velocity after are kernels of their own, and everything else is left to the ops' kernels.
  *
- * What surprises: blocks wait for each other, so all of them must be resident at once. The driver is asked when the device
- * opens (gpu_resident_open), and the launch is a cooperative one: it starts whole or not yet, whatever else runs on the
- * card. */
+ * Note: blocks wait for each other, so all of them must be resident at once. The driver is asked when the device opens, and
+ * the launch is a cooperative one: it starts whole or not yet, whatever else runs on the card. */
 #include <string.h>
 
 #include "backend/gpu/cuda/resident.h"
-#include "backend/gpu/launch.h"
+#include "backend/gpu/cuda/vendor.h"
 
 enum {
     QKV,
@@ -20,37 +18,44 @@ enum {
     GATE_UP,
     DOWN,
     LAYER_OPS,
-    BLOCKS = RESIDENT_CLUSTER * RESIDENT_CLUSTERS,
 };
+
+static const gpu_kernel kernels[] = {{"resident_denoise", 1, 0}};
+
+static const gpu_grid whole = {.x = RESIDENT_CLUSTER * RESIDENT_CLUSTERS,
+                               .y = 1,
+                               .threads = RESIDENT_THREADS,
+                               .shared = RESIDENT_SHARED,
+                               .cluster = RESIDENT_CLUSTER,
+                               .together = 1};
 
 /* ---- the exchange ------------------------------------------------------------------------------------------- */
 
 enum { EXCHANGE_BYTES = RESIDENT_SUMS_BYTES + RESIDENT_LAYERS * RESIDENT_NEW_BYTES };
 
-static gpu_launch launch_of(void *stream, gpu_attribute attributes[3], int overlap) {
-    unsigned count = 0;
-    attributes[count++] = (gpu_attribute){.id = GPU_ATTRIBUTE_CLUSTER, .value.cluster = {RESIDENT_CLUSTER, 1, 1}};
-    attributes[count++] = (gpu_attribute){.id = GPU_ATTRIBUTE_COOPERATIVE, .value.flag = 1};
-    if (overlap) attributes[count++] = (gpu_attribute){.id = GPU_ATTRIBUTE_OVERLAP, .value.flag = 1};
-    return (gpu_launch){{BLOCKS, 1, 1}, {RESIDENT_THREADS, 1, 1}, RESIDENT_SHARED, stream, attributes, count};
-}
-
-int gpu_resident_open(gpu_device *self) {
-    const gpu_driver *driver = &self->driver;
-    gpu_attribute attributes[3];
-    gpu_launch config = launch_of(NULL, attributes, 0);
+/* Asks whether the card holds the kernel, and takes the memory of its exchange if so: that is the family's state. */
+static int open_exchange(gpu_device *device, int family, void **state) {
+    const gpu_driver *driver = gpu_driver_of(device);
+    const gpu_launch launch = {.function = gpu_function(device, family, 0),
+                               .grid = {(unsigned)whole.x, 1, 1},
+                               .block = {(unsigned)whole.threads, 1, 1},
+                               .cluster = RESIDENT_CLUSTER,
+                               .shared_bytes = RESIDENT_SHARED};
     int clusters = 0, code;
-    config.attribute_count = 1;
-    if (!self->kernels[GPU_resident_denoise] || !driver->max_clusters || self->shared_bytes < RESIDENT_SHARED) return 0;
-    if ((code = driver->max_clusters(&clusters, self->kernels[GPU_resident_denoise], &config))) return code;
+    gpu_address exchange = 0;
+    if (gpu_shared_bytes(device) < RESIDENT_SHARED) return 0;
+    if ((code = cuda_most_clusters(driver, &launch, &clusters))) return code;
     if (clusters < RESIDENT_CLUSTERS) return 0;
-    if ((code = driver->allocate(&self->exchange, EXCHANGE_BYTES))) return code;
-    if ((code = driver->fill(self->exchange, 0, RESIDENT_SUMS_BYTES, self->stream))) return code;
-    return driver->fill(self->exchange + RESIDENT_SUMS_BYTES, 0xff, EXCHANGE_BYTES - RESIDENT_SUMS_BYTES, self->stream);
+    if ((code = driver->allocate(driver, &exchange, EXCHANGE_BYTES))) return code;
+    *state = (void *)(uintptr_t)exchange;
+    if ((code = driver->fill(driver, exchange, 0, RESIDENT_SUMS_BYTES, gpu_stream(device)))) return code;
+    return driver->fill(driver, exchange + RESIDENT_SUMS_BYTES, 0xff, EXCHANGE_BYTES - RESIDENT_SUMS_BYTES,
+                        gpu_stream(device));
 }
 
-void gpu_resident_close(gpu_device *self) {
-    if (self->exchange) self->driver.release(self->exchange);
+static void close_exchange(gpu_device *device, void *state) {
+    const gpu_driver *driver = gpu_driver_of(device);
+    driver->release(driver, (gpu_address)(uintptr_t)state);
 }
 
 /* ---- are these the layers ----------------------------------------------------------------------------------- */
@@ -96,7 +101,7 @@ static int is_layer(const op *ops, const op *first) {
            is_matrix(&d->weight, MATRIX_PLAIN, RESIDENT_WIDTH, RESIDENT_HIDDEN);
 }
 
-/* Bytes from a layer's keys (values) to the next layer's; the layers behind must keep the distance. */
+/* Bytes from a layer's keys (values) to the next layer's; the layers after it must keep the distance. */
 static ptrdiff_t cache_distance(const op *ops, int layer, int values) {
     const kv_cache *a = &ops[0].norm_qkv.cache, *b = &ops[layer * LAYER_OPS].norm_qkv.cache;
     return values ? (const char *)b->v - (const char *)a->v : (const char *)b->k - (const char *)a->k;
@@ -128,7 +133,7 @@ static void map_cache(gpu_issue *issue, gpu_tensor_map *map, const void *base, i
     const uint64_t row = RESIDENT_HEAD * sizeof(bf16), dims[3] = {RESIDENT_HEAD, (uint64_t)capacity, (uint64_t)depth};
     const uint64_t strides[2] = {row, depth > 1 ? (uint64_t)layer_bytes : row * (uint64_t)capacity};
     static const unsigned box[3] = {GPU_ATOM_K, RESIDENT_KEY_GROUP, 1};
-    gpu_make_map(issue, map, 1, 3, base, dims, strides, box);
+    cuda_make_map(issue, map, 1, 3, base, dims, strides, box);
 }
 
 static void map_weights(gpu_issue *issue, gpu_tensor_map *map, const matrix *m, unsigned blocks, unsigned groups) {
@@ -136,7 +141,7 @@ static void map_weights(gpu_issue *issue, gpu_tensor_map *map, const matrix *m, 
     const uint64_t words = GPU_ATOM_BYTES / sizeof(float), dims[3] = {words, (uint64_t)w.blocks, (uint64_t)w.columns / 8};
     const uint64_t strides[2] = {GPU_ATOM_BYTES, (uint64_t)w.blocks * GPU_ATOM_BYTES};
     const unsigned box[3] = {(unsigned)words, blocks, groups};
-    gpu_make_map(issue, map, -1, 3, m->data, dims, strides, box);
+    cuda_make_map(issue, map, -1, 3, m->data, dims, strides, box);
 }
 
 static void fill_layer(gpu_issue *issue, resident_layer *to, const op *ops) {
@@ -152,7 +157,7 @@ static void fill_layer(gpu_issue *issue, resident_layer *to, const op *ops) {
 
 static void fill(gpu_issue *issue, gpu_resident *p, const op *ops, int depth) {
     const op_norm_qkv *q = &ops[QKV].norm_qkv;
-    const gpu_address exchange = issue->device->exchange;
+    char *exchange = gpu_state(gpu_device_of(issue), gpu_family_of(issue));
     memset(p, 0, sizeof *p);
     p->position = q->rows.position;
     p->keys = q->rows.keys;
@@ -162,8 +167,8 @@ static void fill(gpu_issue *issue, gpu_resident *p, const op *ops, int depth) {
     p->k_layer = depth > 1 ? cache_distance(ops, 1, 0) : 0;
     p->v_layer = depth > 1 ? cache_distance(ops, 1, 1) : 0;
     p->x = ops[OUT].linear_residual.x;
-    p->sums = (uint64_t *)(uintptr_t)exchange;
-    p->fresh = (char *)(uintptr_t)exchange + RESIDENT_SUMS_BYTES;
+    p->sums = (uint64_t *)(void *)exchange;
+    p->fresh = exchange + RESIDENT_SUMS_BYTES;
     p->rows = q->rows.capacity;
     p->depth = depth;
     p->shifted = q->norm.bias != NULL;
@@ -174,19 +179,23 @@ static void fill(gpu_issue *issue, gpu_resident *p, const op *ops, int depth) {
     for (int i = 0; i < depth; i++) fill_layer(issue, &p->layers[i], ops + i * LAYER_OPS);
 }
 
-int gpu_resident_take(gpu_issue *issue, const op *ops, int count) {
-    gpu_device *self = issue->device;
+static int take(gpu_issue *issue, const op *ops, int count) {
+    const gpu_device *device = gpu_device_of(issue);
     gpu_resident p;
-    int depth = self->resident ? depth_of(ops, count) : 0;
+    if (!gpu_state(device, gpu_family_of(issue)) || switch_off(gpu_off(device), SWITCH_PERSISTENT_DENOISE)) return 0;
+    int depth = depth_of(ops, count);
     if (!depth) return 0;
-    issue->ops = depth * LAYER_OPS;
-    if (issue->code) return issue->ops;
-    gpu_attribute attributes[3];
-    gpu_launch config = launch_of(issue->stream, attributes, self->overlap && !issue->first);
-    void *list[] = {&p};
+    gpu_take(issue, depth * LAYER_OPS);
     fill(issue, &p, ops, depth);
-    if (!issue->code) issue->code = self->driver.launch(&config, self->kernels[GPU_resident_denoise], list, NULL);
-    issue->first = 0;
-    if (issue->recording) gpu_note_launch(issue, GPU_resident_denoise, &config, RESIDENT_CLUSTER);
-    return issue->ops;
+    gpu_emit(issue, 0, whole, &p, sizeof p);
+    return depth * LAYER_OPS;
 }
+
+const gpu_family gpu_family_resident_hopper = {
+    .name = "resident_hopper",
+    GPU_KERNELS(kernels),
+    .take = take,
+    .whole_device = 1,
+    .open = open_exchange,
+    .close = close_exchange,
+};

@@ -1,23 +1,18 @@
-/* What the host side needs of a GPU driver: memory, streams, events, modules, launches, graphs.
+/* What is called of NVIDIA's driver library: a table of its functions, in their own signatures, structures and numbers.
  *
- * A table of functions that one file per vendor fills from its driver library, opened at run time; no header or
- * library of the vendor is needed to build this. Every function returns 0 or the driver's error number. Names and
- * signatures are the driver's own, so that a test can put a function of its own in any place.
- *
- * The surprise: addresses on the device are 64-bit integers here and pointers everywhere else in this project;
- * on every platform served the two have one size. */
-#ifndef BACKEND_GPU_DRIVER_H
-#define BACKEND_GPU_DRIVER_H
+ * cuda_library_open fills it from libcuda.so.1, at run time; no header or library of the vendor is needed to build this. Every
+ * function returns 0 or the driver's error number. A test puts functions of its own in any place. */
+#ifndef BACKEND_GPU_CUDA_LIBRARY_H
+#define BACKEND_GPU_CUDA_LIBRARY_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#include "backend/gpu/kernels/args.h"
-
-typedef uint64_t gpu_address;
+#include "backend/gpu/cuda/maps.h"
+#include "backend/gpu/vendor.h"
 
 /* A launch, as the driver's own structure is laid out. */
-typedef struct gpu_attribute {
+typedef struct cuda_attribute {
     int id;
     char pad[4];
     union {
@@ -25,43 +20,43 @@ typedef struct gpu_attribute {
         int flag;
         char bytes[64];
     } value;
-} gpu_attribute;
+} cuda_attribute;
 
-typedef struct gpu_launch {
+typedef struct cuda_launch {
     unsigned grid[3], block[3], shared_bytes;
     void *stream;
-    gpu_attribute *attributes;
+    cuda_attribute *attributes;
     unsigned attribute_count;
-} gpu_launch;
+} cuda_launch;
 
 enum {
-    GPU_OUT_OF_MEMORY = 2,                 /* errors                                                          */
-    GPU_NOT_SUPPORTED = 801,
-    GPU_CAPTURE_UNSUPPORTED = 900,
-    GPU_ATTRIBUTE_COOPERATIVE = 2,         /* launch attributes: all blocks start together                    */
-    GPU_ATTRIBUTE_CLUSTER = 4,
-    GPU_ATTRIBUTE_OVERLAP = 6,             /* start while the kernel before still runs                        */
-    GPU_DEVICE_CORE_KHZ = 13,
-    GPU_DEVICE_MULTIPROCESSORS = 16,
-    GPU_DEVICE_MEMORY_KHZ = 36,
-    GPU_DEVICE_CACHE_BYTES = 38,
-    GPU_DEVICE_MAJOR = 75,
-    GPU_DEVICE_MINOR = 76,
-    GPU_DEVICE_SHARED_BYTES = 97,          /* most a block may ask for                                        */
-    GPU_FUNCTION_SHARED_BYTES = 8,
-    GPU_FUNCTION_WIDE_CLUSTERS = 14,       /* more than 8 blocks a cluster                                    */
-    GPU_STREAM_NON_BLOCKING = 1,
-    GPU_CAPTURE_THREAD_LOCAL = 1,
-    GPU_EVENT_EXTERNAL = 1,                /* in a capture: a node that records the event                     */
-    GPU_MAP_FLOAT32 = 7,
-    GPU_MAP_BF16 = 9,
-    GPU_MAP_SWIZZLE_NONE = 0,
-    GPU_MAP_SWIZZLE_128 = 3,
-    GPU_MAP_PROMOTE_256 = 3,
+    CUDA_OUT_OF_MEMORY = 2,                 /* errors                                                          */
+    CUDA_NOT_SUPPORTED = 801,
+    CUDA_CAPTURE_UNSUPPORTED = 900,
+    CUDA_ATTRIBUTE_COOPERATIVE = 2,         /* launch attributes: all blocks start together                    */
+    CUDA_ATTRIBUTE_CLUSTER = 4,
+    CUDA_ATTRIBUTE_OVERLAP = 6,             /* start while the kernel before still runs                        */
+    CUDA_DEVICE_CORE_KHZ = 13,
+    CUDA_DEVICE_MULTIPROCESSORS = 16,
+    CUDA_DEVICE_MEMORY_KHZ = 36,
+    CUDA_DEVICE_CACHE_BYTES = 38,
+    CUDA_DEVICE_MAJOR = 75,
+    CUDA_DEVICE_MINOR = 76,
+    CUDA_DEVICE_SHARED_BYTES = 97,          /* most a block may ask for                                        */
+    CUDA_FUNCTION_SHARED_BYTES = 8,
+    CUDA_FUNCTION_WIDE_CLUSTERS = 14,       /* more than 8 blocks a cluster                                    */
+    CUDA_STREAM_NON_BLOCKING = 1,
+    CUDA_CAPTURE_THREAD_LOCAL = 1,
+    CUDA_EVENT_EXTERNAL = 1,                /* in a capture: a node that records the event                     */
+    CUDA_MAP_FLOAT32 = 7,
+    CUDA_MAP_BF16 = 9,
+    CUDA_MAP_SWIZZLE_NONE = 0,
+    CUDA_MAP_SWIZZLE_128 = 3,
+    CUDA_MAP_PROMOTE_256 = 3,
 };
 
 /* X(member, symbol, needed, parameters) */
-#define GPU_DRIVER_LIST(X)                                                                              \
+#define CUDA_LIBRARY_LIST(X)                                                                              \
     X(init, "cuInit", 1, (unsigned flags))                                                              \
     X(driver_version, "cuDriverGetVersion", 1, (int *version))                                          \
     X(error_name, "cuGetErrorName", 1, (int error, const char **text))                                  \
@@ -96,7 +91,7 @@ enum {
     X(module_unload, "cuModuleUnload", 1, (void *module))                                               \
     X(module_function, "cuModuleGetFunction", 1, (void **function, void *module, const char *name))     \
     X(function_set, "cuFuncSetAttribute", 1, (void *function, int attribute, int value))                \
-    X(launch, "cuLaunchKernelEx", 1, (const gpu_launch *launch, void *function, void **arguments, void **extra)) \
+    X(launch, "cuLaunchKernelEx", 1, (const cuda_launch *launch, void *function, void **arguments, void **extra)) \
     X(graph_instantiate, "cuGraphInstantiateWithFlags", 1, (void **exec, void *graph, unsigned long long flags)) \
     X(graph_nodes, "cuGraphGetNodes", 1, (void *graph, void **nodes, size_t *count))                    \
     X(graph_upload, "cuGraphUpload", 1, (void *exec, void *stream))                                     \
@@ -106,29 +101,21 @@ enum {
     X(tensor_map, "cuTensorMapEncodeTiled", 0,                                                          \
       (gpu_tensor_map *map, int type, unsigned rank, void *base, const uint64_t *dims, const uint64_t *strides, \
        const unsigned *box, const unsigned *steps, int interleave, int swizzle, int promotion, int fill)) \
-    X(max_clusters, "cuOccupancyMaxActiveClusters", 0, (int *clusters, void *function, const gpu_launch *launch))
+    X(max_clusters, "cuOccupancyMaxActiveClusters", 0, (int *clusters, void *function, const cuda_launch *launch))
 
-typedef struct gpu_driver {
-    void *library;
+typedef struct cuda_library {
+    void *handle;                          /* of dlopen                                                        */
 #define X(member, symbol, needed, parameters) int (*member) parameters;
-    GPU_DRIVER_LIST(X)
+    CUDA_LIBRARY_LIST(X)
 #undef X
-} gpu_driver;
+} cuda_library;
 
-/* One module of kernels: an image with machine code for several chips. */
-typedef struct gpu_image {
-    const char *name;                      /* "gemm_mma"                                                      */
-    const void *data;
-    int hopper;                            /* only for chips of compute capability 9.0                        */
-} gpu_image;
+/* Fills the table; `why` (at least 200 bytes) gets the reason where there is no driver. 0 or -1. */
+int cuda_library_open(cuda_library *library, char *why, size_t why_bytes);
+/* The driver table over such a library, which it frees when it is closed. */
+void cuda_driver_over(cuda_library *library, gpu_driver *driver);
 
-/* Opens the driver's library; `why` (at least 200 bytes) gets the reason where there is none. 0 or -1. */
-int gpu_driver_open_cuda(gpu_driver *driver, char *why, size_t why_bytes);
-void gpu_driver_close(gpu_driver *driver);
-
-/* The images of this build, ended by one without a name; empty in a build without the CUDA compiler. */
-extern const gpu_image gpu_images_cuda[];
-/* Version of the compiler that made them, 13000 for 13.0; 0 without. */
-extern const int gpu_images_cuda_version;
+/* Version of the compiler that made the kernels, 13000 for 13.0; 0: this build has none. */
+extern const int cuda_compiler_version;
 
 #endif

@@ -1,0 +1,52 @@
+# cmake -DSOURCE=src -DOUT=FILE -P cuda_modules.cmake: a line for every kernel family of src/backend/gpu/cuda, that is for every
+# X.cu with its X.c: MODULE(X, the one path that it is made for or NULL, a hash of its sources).
+#
+# The hash is of what decides how the family's kernels run: X.c, X.cu and what that includes, without comments and blanks, so
+# that a better sentence costs no tuning table.
+
+cmake_minimum_required(VERSION 3.25)
+
+# The text of a file and of what it includes by "", once each, into openpi_text.
+function(openpi_read file)
+    if("${file}" IN_LIST openpi_seen)
+        return()
+    endif()
+    list(APPEND openpi_seen "${file}")
+    file(READ "${file}" text)
+    string(REGEX REPLACE "/\\*([^*]|\\*+[^*/])*\\*+/" "" text "${text}")
+    string(REGEX REPLACE "//[^\n]*" "" text "${text}")
+    string(REGEX MATCHALL "#include \"[^\"]*\"" includes "${text}")
+    string(REGEX REPLACE "[ \t\r\n]+" " " text "${text}")
+    string(APPEND openpi_text "${text}")
+    get_filename_component(folder "${file}" DIRECTORY)
+    foreach(include IN LISTS includes)
+        string(REGEX REPLACE "#include \"([^\"]*)\"" "\\1" include "${include}")
+        if(EXISTS "${folder}/${include}")
+            openpi_read("${folder}/${include}")
+        elseif(EXISTS "${SOURCE}/${include}")
+            openpi_read("${SOURCE}/${include}")
+        endif()
+    endforeach()
+    set(openpi_seen "${openpi_seen}" PARENT_SCOPE)
+    set(openpi_text "${openpi_text}" PARENT_SCOPE)
+endfunction()
+
+file(GLOB kernels "${SOURCE}/backend/gpu/cuda/*.cu")
+set(lines "/* Written by cmake/cuda_modules.cmake. */\n")
+foreach(file IN LISTS kernels)
+    get_filename_component(name "${file}" NAME_WE)
+    set(path NULL)
+    if(name MATCHES "_hopper$")
+        set(path "\"hopper\"")
+    endif()
+    set(openpi_seen)
+    set(openpi_text)
+    openpi_read("${file}")
+    file(READ "${SOURCE}/backend/gpu/cuda/${name}.c" host)
+    string(REGEX REPLACE "/\\*([^*]|\\*+[^*/])*\\*+/" "" host "${host}")
+    string(REGEX REPLACE "[ \t\r\n]+" " " host "${host}")
+    string(SHA256 hash "${openpi_text}${host}")
+    string(SUBSTRING ${hash} 0 16 hash)
+    string(APPEND lines "MODULE(${name}, ${path}, 0x${hash}u)\n")
+endforeach()
+file(WRITE "${OUT}" "${lines}")

@@ -1,0 +1,139 @@
+/* How a task is run: what every family of the device offers, which of that is taken, and its launches.
+ *
+ * An op has one task with choices. Whoever has listed them asks gpu_choices_pick, which is the one place where op.choice is
+ * read. Tables name choices, not places: the order of a list is free. */
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/gpu/gpu.h"
+
+/* ---- lists ------------------------------------------------------------------------------------------------ */
+
+void gpu_choices_add(gpu_choices *choices, gpu_choice choice) {
+    if (choices->count == GPU_CHOICES) return;
+    int best = choices->heuristic;
+    if (best < 0 || choice.rank < choices->list[best].rank) choices->heuristic = choices->count;
+    choice.family = choices->family;
+    choices->list[choices->count++] = choice;
+}
+
+void gpu_choices_of(const gpu_device *device, const gpu_task *task, gpu_choices *out) {
+    out->count = 0;
+    out->heuristic = -1;
+    for (int i = 0; i < device->loaded_count; i++) {
+        const gpu_family *family = device->vendor->modules[i].family;
+        out->family = i;
+        if (device->loaded[i].module && family->list) family->list(device, task, out);
+    }
+}
+
+static const int norm_rows[] = {GPU_NORM_ROWS, 2, 1};
+
+int gpu_norms_first(const gpu_linear *p) { return p->norm ? (int)(sizeof norm_rows / sizeof *norm_rows) : 1; }
+
+int gpu_norm_first(const gpu_linear *p, int i) { return p->norm ? norm_rows[i] : 0; }
+
+/* ---- one of them ------------------------------------------------------------------------------------------ */
+
+static const char *kernel_name(const gpu_device *device, const gpu_choice *choice) {
+    return gpu_kernel_at(device->vendor->modules[choice->family].family, choice->kernel)->name;
+}
+
+static void name_choice(const gpu_device *device, const gpu_choice *choice, int heuristic, candidate *out) {
+    int n = snprintf(out->name, sizeof out->name, "%s", kernel_name(device, choice));
+    if (choice->count) n += snprintf(out->name + n, sizeof out->name - (size_t)n, " x%d", choice->count);
+    if (choice->norm) snprintf(out->name + n, sizeof out->name - (size_t)n, ", norm %d", choice->norm);
+    out->rule = heuristic;
+}
+
+static void write_list(const gpu_device *device, const gpu_choices *choices, gpu_listing *to) {
+    for (int i = 0; i < choices->count && i < to->capacity; i++)
+        name_choice(device, &choices->list[i], i == choices->heuristic, &to->list[i]);
+    to->count = choices->count;
+}
+
+const gpu_choice *gpu_choices_pick(gpu_issue *issue, const gpu_choices *choices) {
+    int chosen = issue->choice - 1;
+    if (issue->purpose == GPU_LIST) {
+        write_list(issue->device, choices, &issue->listing);
+        return NULL;
+    }
+    if (choices->count) return &choices->list[chosen >= 0 && chosen < choices->count ? chosen : choices->heuristic];
+    gpu_issue_fail(issue, GPU_NO_KERNEL);
+    return NULL;
+}
+
+/* ---- launches --------------------------------------------------------------------------------------------- */
+
+/* The norm of a product's x, into the work block; the product then reads its result. */
+static void launch_norm_first(gpu_issue *issue, gpu_task *task, int rows_a_block) {
+    gpu_linear *p = &task->product;
+    int f32 = p->x_type == GPU_X_F32;
+    size_t bytes = (size_t)task->rows * (size_t)p->ldx * (f32 ? sizeof(float) : sizeof(bf16));
+    gpu_task norm = {.kind = GPU_NORM, .rows = task->rows, .rows_a_block = rows_a_block};
+    norm.norm = (gpu_norm){.count = p->count,
+                           .x = p->x,
+                           .from = p->from,
+                           .f32 = f32,
+                           .k = p->ldx,
+                           .kind = p->norm,
+                           .weight = p->norm_weight,
+                           .bias = p->norm_bias,
+                           .eps = p->eps,
+                           .out = gpu_work_take(issue, bytes)};
+    gpu_launch_usual(issue, &norm);
+    p->x = norm.norm.out;
+    p->from = (gpu_row_map){0};
+    p->norm = GPU_NORM_NONE;
+}
+
+static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
+    size_t used = issue->work.used;
+    if (choice->norm) launch_norm_first(issue, task, choice->norm);
+    issue->family = choice->family;
+    issue->device->vendor->modules[choice->family].family->launch(issue, task, choice);
+    issue->work.used = used;               /* of this task: the op's next one may have it */
+}
+
+void gpu_launch_chosen(gpu_issue *issue, gpu_task *task) {
+    gpu_choices choices;
+    gpu_choices_of(issue->device, task, &choices);
+    const gpu_choice *choice = gpu_choices_pick(issue, &choices);
+    if (choice) launch(issue, task, choice);
+}
+
+void gpu_launch_usual(gpu_issue *issue, gpu_task *task) {
+    gpu_choices choices;
+    if (issue->purpose == GPU_LIST) return;
+    gpu_choices_of(issue->device, task, &choices);
+    if (choices.count) launch(issue, task, &choices.list[choices.heuristic]);
+    else gpu_issue_fail(issue, GPU_NO_KERNEL);
+}
+
+/* ---- hashes ----------------------------------------------------------------------------------------------- */
+
+static uint64_t mix(uint64_t a, uint64_t b) { return (a ^ b) * 0x9e3779b97f4a7c15u; }
+
+/* Of the kernel that a name begins with, up to a blank or a comma. */
+static uint64_t hash_of(const gpu_device *device, const char *name) {
+    size_t length = strcspn(name, " ,");
+    for (int i = 0; i < device->loaded_count; i++) {
+        const gpu_module *module = &device->vendor->modules[i];
+        for (int k = 0; device->loaded[i].module && k < module->family->kernel_count; k++) {
+            const char *kernel = gpu_kernel_at(module->family, k)->name;
+            if (strlen(kernel) == length && !memcmp(kernel, name, length)) return module->hash;
+        }
+    }
+    return 0;
+}
+
+/* Where a norm goes first, the norm's too. */
+uint64_t gpu_kernel_hash(const device *device, const char *name) {
+    const gpu_device *self = (const gpu_device *)device;
+    uint64_t hash = hash_of(self, name);
+    gpu_task norm = {.kind = GPU_NORM, .rows = 1, .rows_a_block = GPU_NORM_ROWS};
+    gpu_choices choices;
+    if (!hash || !strstr(name, ", norm ")) return hash;
+    gpu_choices_of(self, &norm, &choices);
+    return choices.count ? mix(hash, self->vendor->modules[choices.list[choices.heuristic].family].hash) : hash;
+}

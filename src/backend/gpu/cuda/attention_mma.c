@@ -1,0 +1,67 @@
+/* attention_mma.cu: attention in bf16 on any tensor core; over a cache with the keys whole, or split over blocks and joined. */
+#include "backend/gpu/cuda/vendor.h"
+
+enum { IMAGE, CACHE_1, CACHE_3, COMBINE, MOST_SPLITS = 32, IMAGE_DIM = 72 };
+
+static const gpu_kernel kernels[] = {
+    [IMAGE] = {"attention_image", 1, 0},
+    [CACHE_1] = {"attention_cache_1", 1, 0},
+    [CACHE_3] = {"attention_cache_3", 1, 0},
+    [COMBINE] = {"attention_combine", 0, 0},
+};
+
+static const size_t image_shared = (2 * OPENPI_IMAGE_TOKENS + 128) * 144;
+
+static void list_image(const gpu_device *device, const gpu_image_attention *p, gpu_choices *to) {
+    if (!p->f32 && p->head_dim == IMAGE_DIM && image_shared <= gpu_shared_bytes(device))
+        gpu_choices_add(to, (gpu_choice){.rank = RANK_IMAGE_MMA, .kernel = IMAGE});
+}
+
+/* Many rows fill the card, few split the keys. */
+static void list_cache(const gpu_device *device, const gpu_cache_attention *p, gpu_choices *to) {
+    static const int splits[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
+    int key_tiles = ceil_div(p->capacity, KEY_TILE), full = ceil_div(p->part_rows, 48) * 3 >= gpu_multiprocessors(device) * 2;
+    int usual = least(least(cuda_splits(device, p), key_tiles), MOST_SPLITS);
+    if (!cuda_cache_legal(device, p)) return;
+    if (usual < 1) usual = 1;
+    if (cuda_cache_shared(3) <= gpu_shared_bytes(device))
+        gpu_choices_add(to, (gpu_choice){.rank = full ? RANK_CACHE_WHOLE : GPU_RANK_NEVER, .kernel = CACHE_3});
+    for (int i = 0, n = 1; n <= MOST_SPLITS; n++) {
+        int listed = i < (int)(sizeof splits / sizeof *splits) && splits[i] == n;
+        i += listed;
+        if ((listed && n <= key_tiles) || n == usual)
+            gpu_choices_add(to, (gpu_choice){.rank = n == usual ? RANK_CACHE_SPLIT : GPU_RANK_NEVER, .kernel = CACHE_1, .count = n});
+    }
+}
+
+static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
+    if (task->kind == GPU_IMAGE_ATTENTION) list_image(device, &task->image_attention, to);
+    if (task->kind == GPU_CACHE_ATTENTION) list_cache(device, &task->cache_attention, to);
+}
+
+static void launch_splits(gpu_issue *issue, gpu_cache_attention *p, int splits) {
+    size_t d = (size_t)p->head_dim, queries = (size_t)p->part_rows;
+    p->span = cuda_span(p, splits);
+    p->splits = splits = ceil_div(ceil_div(p->capacity, KEY_TILE) * KEY_TILE, p->span);
+    if (splits > 1) {
+        p->part = gpu_work_take(issue, (size_t)splits * queries * d * sizeof(float));
+        p->part_stats = gpu_work_take(issue, (size_t)splits * queries * 2 * sizeof(float));
+    }
+    gpu_emit(issue, CACHE_1, (gpu_grid){ceil_div(p->part_rows, 16), splits, 128, cuda_cache_shared(1), 0, 0}, p, sizeof *p);
+    if (splits > 1) gpu_emit(issue, COMBINE, (gpu_grid){ceil_div(p->part_rows, 4), 1, 256, 0, 0, 0}, p, sizeof *p);
+}
+
+static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
+    gpu_cache_attention *p = &task->cache_attention;
+    const gpu_image_attention *image = &task->image_attention;
+    gpu_grid whole = {ceil_div(p->part_rows, 48), 1, 384, cuda_cache_shared(3), 0, 0};
+    gpu_grid halves = {task->rows / OPENPI_IMAGE_TOKENS * 2, image->heads, 256, image_shared, 0, 0};
+    switch (choice->kernel) {
+    case IMAGE: gpu_emit(issue, IMAGE, halves, image, sizeof *image); return;
+    case CACHE_3: gpu_emit(issue, CACHE_3, whole, p, sizeof *p); return;
+    case CACHE_1: launch_splits(issue, p, choice->count); return;
+    }
+}
+
+const gpu_family gpu_family_attention_mma = {
+    .name = "attention_mma", GPU_KERNELS(kernels), .list = list, .launch = launch};

@@ -1,0 +1,133 @@
+/* gemm_hopper.cu: products of many rows on Hopper, operands by the TMA. A norm goes first. What a store can do is in the
+ * kernel's head. */
+#include <string.h>
+
+#include "backend/gpu/cuda/vendor.h"
+
+enum { STORE_ROWS, STORE_TRANSPOSED, STORE_GATED };
+
+typedef struct tile {
+    gpu_kernel kernel;
+    int columns, rows, consumers, stages, store, residual;
+    int parts;                             /* most blocks of a cluster that share k; 0: not made for it       */
+} tile;
+
+/* The heuristic does not know of parts; when those win, a table says. */
+static const tile tiles[] = {
+    {{"hopper_160x128", 1, 0}, 160, 128, 2, 6, STORE_ROWS, 0, 0},
+    {{"hopper_200x128", 1, 0}, 200, 128, 2, 5, STORE_ROWS, 0, 0},
+    {{"hopper_256x128", 1, 0}, 256, 128, 2, 4, STORE_ROWS, 0, 0},
+    {{"hopper_256x64", 1, 0}, 256, 64, 1, 5, STORE_ROWS, 0, 0},
+    {{"hopper_128x64", 1, 0}, 128, 64, 1, 8, STORE_ROWS, 1, 0},
+    {{"hopper_64x200_transposed", 1, 0}, 64, 200, 1, 6, STORE_TRANSPOSED, 1, 0},
+    {{"hopper_64x208_transposed", 1, 0}, 64, 208, 1, 5, STORE_TRANSPOSED, 1, 0},
+    {{"hopper_128x200_gated", 1, 0}, 128, 200, 2, 4, STORE_GATED, 0, 0},
+    {{"hopper_128x184_gated", 1, 0}, 128, 184, 2, 4, STORE_GATED, 0, 0},
+    {{"hopper_128x168_gated", 1, 0}, 128, 168, 2, 4, STORE_GATED, 0, 0},
+    {{"hopper_128x144_gated", 1, 0}, 128, 144, 2, 5, STORE_GATED, 0, 0},
+    {{"hopper_128x200_parts", 1, 0}, 128, 200, 2, 4, STORE_TRANSPOSED, 1, 8},
+    {{"hopper_128x144_parts", 1, 0}, 128, 144, 2, 5, STORE_TRANSPOSED, 1, 8},
+    {{"hopper_128x128_parts", 1, 0}, 128, 128, 2, 5, STORE_TRANSPOSED, 1, 8},
+};
+enum { TILES = sizeof tiles / sizeof *tiles, MOST_PARTS = 8 };
+
+static int legal(const tile *t, const gpu_linear *p) {
+    const gpu_epilogue *e = &p->epilogue;
+    if (e->f32 || e->x_t || e->split || e->to.group) return 0;
+    switch (e->kind) {
+    case GPU_EPILOGUE_GATED:
+        return t->store != STORE_TRANSPOSED && t->columns % 32 == 0 && !e->bias && e->n % 8 == 0 &&
+               !(t->store == STORE_GATED && e->to.map);
+    case GPU_EPILOGUE_QKV: return t->store == STORE_ROWS && t->columns % 32 == 0 && e->head_dim % 16 == 0;
+    }
+    return t->store != STORE_GATED && e->n % 8 == 0;
+}
+
+/* Cycles, roughly: a tile's multiplications or its bytes from the second-level cache, whichever is longer, times the waves. */
+static double cost(const gpu_device *device, const tile *t, int rows, const gpu_linear *p) {
+    int blocks = ceil_div(rows, t->rows) * ceil_div(p->weights.columns, t->columns), k = p->k_blocks * GPU_ATOM_K;
+    double multiply = (double)t->columns * t->rows * k / 2048, move = (double)(t->columns + t->rows) * 2 * k / 72;
+    double store = t->store == STORE_GATED                   ? 0
+                   : p->epilogue.kind == GPU_EPILOGUE_GATED ? 6000.0 / (256 * 128) * t->columns * t->rows
+                                                            : 1500;
+    return ceil_div(blocks, gpu_multiprocessors(device)) * ((multiply > move ? multiply : move) + store);
+}
+
+static size_t shared_of(const tile *t) {
+    size_t stage = (size_t)(t->columns + t->rows) * 128,
+           after = t->residual ? (size_t)t->columns * (size_t)t->rows * sizeof(bf16) : 0;
+    if (t->store == STORE_GATED) after = (size_t)t->consumers * (size_t)t->rows * 128;
+    return (size_t)t->stages * (stage + 16) + 16 + after +
+           (t->store == STORE_GATED ? 0 : 2 * (size_t)t->columns * sizeof(float));
+}
+
+/* The heuristic's tile: the first of the lowest cost. */
+static const tile *usual_tile(const gpu_device *device, int rows, const gpu_linear *p) {
+    const tile *best = NULL;
+    double least_cost = 0;
+    for (int i = 0; i < TILES; i++) {
+        if (tiles[i].parts || !legal(&tiles[i], p)) continue;
+        double this_cost = cost(device, &tiles[i], rows, p);
+        if (best && this_cost >= least_cost) continue;
+        best = &tiles[i];
+        least_cost = this_cost;
+    }
+    return best;
+}
+
+/* With `norm` rows a block of a norm that goes first, 0: there is none. */
+static void add(const gpu_device *device, const gpu_task *task, gpu_choices *to, int norm) {
+    const gpu_linear *p = &task->product;
+    const tile *usual = usual_tile(device, task->rows, p);
+    for (int i = 0; i < TILES; i++) {
+        const tile *t = &tiles[i];
+        if (!legal(t, p) || shared_of(t) > gpu_shared_bytes(device)) continue;
+        gpu_choice choice = {.rank = t == usual ? gpu_usual(norm, RANK_GEMM_HOPPER) : GPU_RANK_NEVER, .kernel = i, .norm = norm};
+        if (!t->parts) gpu_choices_add(to, choice);
+        for (choice.count = 1; choice.count <= t->parts && choice.count <= p->k_blocks; choice.count++)
+            if (choice.count <= 4 || choice.count == MOST_PARTS) gpu_choices_add(to, choice);
+    }
+}
+
+static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
+    const gpu_linear *p = &task->product;
+    if (task->kind != GPU_PRODUCT || !cuda_tensor_legal(p)) return;
+    for (int i = 0; i < gpu_norms_first(p); i++) {
+        int norm = gpu_norm_first(p, i);
+        if (!cuda_scattered(p) || norm) add(device, task, to, norm);
+    }
+}
+
+/* Whole atoms of W; boxes of x, swizzled on the way; outputs that a residual adds to. */
+static void make_maps(gpu_issue *issue, gpu_hopper *h, const tile *t, int rows) {
+    const gpu_linear *p = &h->linear;
+    const uint64_t capacity = (uint64_t)rows, blocks = (uint64_t)p->weights.blocks, n = (uint64_t)p->epilogue.n,
+                   ldx = (uint64_t)p->ldx, groups = (uint64_t)p->weights.columns / 8;
+    const uint64_t atoms[3] = {GPU_ATOM_BYTES / 4, blocks, groups}, strides[2] = {GPU_ATOM_BYTES, GPU_ATOM_BYTES * blocks};
+    const unsigned atom[3] = {GPU_ATOM_BYTES / 4, 1, (unsigned)t->columns / 8};
+    cuda_make_map(issue, &h->weights, -1, 3, p->weights.data, atoms, strides, atom);
+    cuda_make_map(issue, &h->x, 1, 2, p->x, (uint64_t[]){ldx, capacity}, (uint64_t[]){ldx * sizeof(bf16)},
+                  (unsigned[]){GPU_ATOM_K, (unsigned)t->rows});
+    if (t->residual && p->epilogue.kind == GPU_EPILOGUE_RESIDUAL)
+        cuda_make_map(issue, &h->residual, 0, 2, p->epilogue.out, (uint64_t[]){n, capacity},
+                      (uint64_t[]){n * sizeof(bf16)}, (unsigned[]){64, (unsigned)t->rows});
+}
+
+static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
+    const tile *t = &tiles[choice->kernel];
+    int blocks = ceil_div(task->rows, t->rows) * ceil_div(task->product.weights.columns, t->columns),
+        multiprocessors = gpu_multiprocessors(gpu_device_of(issue)), parts = choice->count ? choice->count : 1;
+    gpu_hopper h;
+    if (!gpu_emitting(issue)) return;
+    memset(&h, 0, sizeof h);
+    h.linear = task->product;
+    make_maps(issue, &h, t, task->rows);
+    gpu_grid grid = {.x = t->store == STORE_GATED && blocks > multiprocessors ? multiprocessors : blocks * parts,
+                     .y = 1,
+                     .threads = (t->consumers + 1) * 128,
+                     .shared = shared_of(t),
+                     .cluster = parts};
+    gpu_emit(issue, choice->kernel, grid, &h, sizeof h);
+}
+
+const gpu_family gpu_family_gemm_hopper = {.name = "gemm_hopper", GPU_KERNELS(tiles), .list = list, .launch = launch};

@@ -1,0 +1,77 @@
+/* pointwise.cu: the ops that fused ones are made of, and what packs raw weights before a product. */
+#include "backend/gpu/cuda/vendor.h"
+
+enum { ACTIVATE, ADD, ROPE_CACHE, SOFTMAX, SCORES_SIMT, VALUES_SIMT, SCORES_MMA, VALUES_MMA, PACK_RAW, TILE = 64, COLUMNS = 1024 };
+
+static const gpu_kernel kernels[] = {
+    [ACTIVATE] = {"activate", 0, 0},
+    [ADD] = {"add", 0, 0},
+    [ROPE_CACHE] = {"rope_cache", 0, 0},
+    [SOFTMAX] = {"softmax_rows", 0, 0},
+    [SCORES_SIMT] = {"scores_simt", 0, 0},
+    [VALUES_SIMT] = {"values_simt", 0, 0},
+    [SCORES_MMA] = {"scores_mma", 0, 0},
+    [VALUES_MMA] = {"values_mma", 0, 0},
+    [PACK_RAW] = {"pack_raw", 0, 0},
+};
+
+/* One kernel a task, or one for fp32 and one for bf16. */
+static int kernel_of(const gpu_task *task) {
+    switch (task->kind) {
+    case GPU_ACTIVATE: return ACTIVATE;
+    case GPU_ADD: return ADD;
+    case GPU_ROPE_CACHE: return ROPE_CACHE;
+    case GPU_SOFTMAX: return SOFTMAX;
+    case GPU_SCORES: return task->scores.f32 ? SCORES_SIMT : SCORES_MMA;
+    case GPU_VALUES: return task->values.f32 ? VALUES_SIMT : VALUES_MMA;
+    case GPU_PACK: return PACK_RAW;
+    default: return -1;
+    }
+}
+
+static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
+    int kernel = kernel_of(task);
+    (void)device;
+    if (kernel >= 0) gpu_choices_add(to, (gpu_choice){.rank = RANK_SIMT, .kernel = kernel});
+}
+
+/* Rows of all heads in x, tiles of outputs in y; of an image a head after the other in y. */
+static void launch_attend(gpu_issue *issue, int kernel, const gpu_task *task, gpu_attend p) {
+    int units = task->rows * (p.stride ? 1 : p.heads);
+    p.tiles = ceil_div(task->outputs, TILE);
+    gpu_grid grid = {ceil_div(units, TILE), p.tiles * (p.stride ? p.heads : 1), p.f32 ? 256 : 128, 0, 0, 0};
+    gpu_emit(issue, kernel, grid, &p, sizeof p);
+}
+
+static void launch_pack(gpu_issue *issue, const gpu_raw *p) {
+    int chunks = p->f32 ? ceil_div(p->k, 4) : p->blocks * 8;
+    gpu_grid grid = {(int)(((int64_t)chunks * p->columns + 255) / 256), 1, 256, 0, 0, 0};
+    gpu_emit(issue, PACK_RAW, grid, p, sizeof *p);
+}
+
+static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
+    int rows = task->rows, kernel = choice->kernel;
+    switch (task->kind) {
+    case GPU_ACTIVATE:
+        gpu_emit(issue, kernel, (gpu_grid){rows, ceil_div(task->activate.n, COLUMNS), 256, 0, 0, 0}, &task->activate,
+                 sizeof task->activate);
+        return;
+    case GPU_ADD:
+        gpu_emit(issue, kernel, (gpu_grid){rows, ceil_div(task->add.n, COLUMNS), 256, 0, 0, 0}, &task->add,
+                 sizeof task->add);
+        return;
+    case GPU_ROPE_CACHE:
+        gpu_emit(issue, kernel, (gpu_grid){rows, task->rope_cache.heads + 2, 128, 0, 0, 0}, &task->rope_cache,
+                 sizeof task->rope_cache);
+        return;
+    case GPU_SOFTMAX:
+        gpu_emit(issue, kernel, (gpu_grid){rows, task->softmax.heads, 128, 0, 0, 0}, &task->softmax, sizeof task->softmax);
+        return;
+    case GPU_SCORES: launch_attend(issue, kernel, task, task->scores); return;
+    case GPU_VALUES: launch_attend(issue, kernel, task, task->values); return;
+    case GPU_PACK: launch_pack(issue, &task->pack); return;
+    default: return;
+    }
+}
+
+const gpu_family gpu_family_pointwise = {.name = "pointwise", GPU_KERNELS(kernels), .list = list, .launch = launch};

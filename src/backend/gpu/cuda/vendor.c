@@ -1,0 +1,273 @@
+/* NVIDIA's GPUs: the driver table over libcuda.so.1, and what is asked of a device.
+ *
+ * Every function of the table is a thin one: it hands its arguments to the library in the library's own form. */
+#include "backend/gpu/cuda/vendor.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/gpu/cuda/library.h"
+
+static const cuda_library *library_of(const gpu_driver *driver) { return driver->library; }
+
+/* ---- errors ----------------------------------------------------------------------------------------------- */
+
+static gpu_error error_class(int code) {
+    if (code == CUDA_OUT_OF_MEMORY) return GPU_ERROR_OUT_OF_MEMORY;
+    return code == CUDA_NOT_SUPPORTED || code == CUDA_CAPTURE_UNSUPPORTED ? GPU_ERROR_CANNOT_CAPTURE : GPU_ERROR_OTHER;
+}
+
+static const char *error_text(const gpu_driver *driver, int code) {
+    const char *text = NULL;
+    return library_of(driver)->error_text(code, &text) || !text ? "unknown error" : text;
+}
+
+/* ---- functions that the library has in this form ------------------------------------------------------------ */
+
+/* X(member of gpu_driver, its parameters, the call of the library) */
+#define PASSED_LIST(X)                                                                                               \
+    X(device_count, (const gpu_driver *d, int *count), device_count(count))                                          \
+    X(enter, (const gpu_driver *d, void *context), context_set(context))                                             \
+    X(memory_info, (const gpu_driver *d, size_t *unused, size_t *total), memory_info(unused, total))                 \
+    X(allocate, (const gpu_driver *d, gpu_address *address, size_t bytes), allocate(address, bytes))                 \
+    X(release, (const gpu_driver *d, gpu_address address), release(address))                                         \
+    X(allocate_host, (const gpu_driver *d, void **memory, size_t bytes), allocate_host(memory, bytes, 0))            \
+    X(release_host, (const gpu_driver *d, void *memory), release_host(memory))                                       \
+    X(upload, (const gpu_driver *d, gpu_address to, const void *from, size_t bytes, void *stream),                   \
+      upload(to, from, bytes, stream))                                                                               \
+    X(download, (const gpu_driver *d, void *to, gpu_address from, size_t bytes, void *stream),                       \
+      download(to, from, bytes, stream))                                                                             \
+    X(fill, (const gpu_driver *d, gpu_address to, unsigned char value, size_t bytes, void *stream),                  \
+      fill(to, value, bytes, stream))                                                                                \
+    X(stream_create, (const gpu_driver *d, void **stream), stream_create(stream, CUDA_STREAM_NON_BLOCKING))          \
+    X(stream_destroy, (const gpu_driver *d, void *stream), stream_destroy(stream))                                   \
+    X(stream_wait, (const gpu_driver *d, void *stream), stream_wait(stream))                                         \
+    X(event_create, (const gpu_driver *d, void **event), event_create(event, 0))                                     \
+    X(event_destroy, (const gpu_driver *d, void *event), event_destroy(event))                                       \
+    X(event_record, (const gpu_driver *d, void *event, void *stream, int in_graph),                                  \
+      event_record(event, stream, in_graph ? CUDA_EVENT_EXTERNAL : 0))                                               \
+    X(event_wait, (const gpu_driver *d, void *event), event_wait(event))                                             \
+    X(event_elapsed, (const gpu_driver *d, float *ms, void *start, void *end), event_elapsed(ms, start, end))        \
+    X(module_load, (const gpu_driver *d, void **module, const void *image), module_load(module, image))              \
+    X(module_unload, (const gpu_driver *d, void *module), module_unload(module))                                     \
+    X(capture_begin, (const gpu_driver *d, void *stream), capture_begin(stream, CUDA_CAPTURE_THREAD_LOCAL))          \
+    X(capture_end, (const gpu_driver *d, void *stream, void **graph), capture_end(stream, graph))                    \
+    X(graph_nodes, (const gpu_driver *d, void *graph, size_t *count), graph_nodes(graph, NULL, count))               \
+    X(graph_destroy, (const gpu_driver *d, void *graph), graph_destroy(graph))                                       \
+    X(graph_instantiate, (const gpu_driver *d, void **exec, void *graph), graph_instantiate(exec, graph, 0))         \
+    X(graph_upload, (const gpu_driver *d, void *exec, void *stream), graph_upload(exec, stream))                     \
+    X(graph_launch, (const gpu_driver *d, void *exec, void *stream), graph_launch(exec, stream))                     \
+    X(graph_exec_destroy, (const gpu_driver *d, void *exec), graph_exec_destroy(exec))
+
+#define X(member, parameters, call) \
+    static int pass_##member parameters { return library_of(d)->call; }
+PASSED_LIST(X)
+#undef X
+
+/* ---- and those that it has not ------------------------------------------------------------------------------ */
+
+static void driver_close(gpu_driver *driver) {
+    cuda_library *library = driver->library;
+    if (library && library->handle) dlclose(library->handle);
+    free(library);
+    driver->library = NULL;
+}
+
+static int context_open(const gpu_driver *driver, int ordinal, void **context) {
+    const cuda_library *library = library_of(driver);
+    int device, code = library->device_get(&device, ordinal);
+    if (!code) code = library->context_retain(context, device);
+    if (code) *context = NULL;
+    return code;
+}
+
+static void context_close(const gpu_driver *driver, int ordinal) {
+    const cuda_library *library = library_of(driver);
+    int device;
+    if (library->device_get(&device, ordinal)) device = ordinal;       /* what every driver so far answers */
+    library->context_release(device);
+}
+
+static int module_function(const gpu_driver *driver, void **function, void *module, const gpu_kernel *kernel,
+                           size_t shared_bytes) {
+    const cuda_library *library = library_of(driver);
+    int code = library->module_function(function, module, kernel->name);
+    if (!code && kernel->dynamic)
+        code = library->function_set(*function, CUDA_FUNCTION_SHARED_BYTES, (int)shared_bytes);
+    if (!code && kernel->wide) code = library->function_set(*function, CUDA_FUNCTION_WIDE_CLUSTERS, 1);
+    return code;
+}
+
+enum { MOST_ATTRIBUTES = 3 };
+
+static cuda_launch launch_of(const gpu_launch *launch, void *stream, cuda_attribute attributes[MOST_ATTRIBUTES]) {
+    unsigned count = 0;
+    if (launch->cluster > 1)
+        attributes[count++] =
+            (cuda_attribute){.id = CUDA_ATTRIBUTE_CLUSTER, .value.cluster = {launch->cluster, 1, 1}};
+    if (launch->together) attributes[count++] = (cuda_attribute){.id = CUDA_ATTRIBUTE_COOPERATIVE, .value.flag = 1};
+    if (launch->overlap) attributes[count++] = (cuda_attribute){.id = CUDA_ATTRIBUTE_OVERLAP, .value.flag = 1};
+    return (cuda_launch){
+        .grid = {launch->grid[0], launch->grid[1], launch->grid[2]},
+        .block = {launch->block[0], launch->block[1], launch->block[2]},
+        .shared_bytes = (unsigned)launch->shared_bytes,
+        .stream = stream,
+        .attributes = attributes,
+        .attribute_count = count,
+    };
+}
+
+static int launch_kernel(const gpu_driver *driver, const gpu_launch *launch, void *stream) {
+    cuda_attribute attributes[MOST_ATTRIBUTES];
+    cuda_launch config = launch_of(launch, stream, attributes);
+    void *list[] = {(void *)(uintptr_t)launch->arguments};
+    return library_of(driver)->launch(&config, launch->function, list, NULL);
+}
+
+int cuda_most_clusters(const gpu_driver *driver, const gpu_launch *launch, int *clusters) {
+    cuda_attribute attributes[MOST_ATTRIBUTES];
+    gpu_launch alone = *launch;
+    alone.together = alone.overlap = 0;
+    cuda_launch config = launch_of(&alone, NULL, attributes);
+    *clusters = 0;
+    return library_of(driver)->max_clusters ? library_of(driver)->max_clusters(clusters, launch->function, &config) : 0;
+}
+
+void cuda_driver_over(cuda_library *library, gpu_driver *driver) {
+    *driver = (gpu_driver){
+        .library = library,
+        .close = driver_close,
+        .error_class = error_class,
+        .error_text = error_text,
+        .context_open = context_open,
+        .context_close = context_close,
+        .module_function = module_function,
+        .launch = launch_kernel,
+#define X(member, parameters, call) .member = pass_##member,
+        PASSED_LIST(X)
+#undef X
+    };
+}
+
+static int open_driver(gpu_driver *driver, char *why, size_t why_bytes) {
+    cuda_library *library = calloc(1, sizeof *library);
+    if (!library) {
+        snprintf(why, why_bytes, "out of memory: %zu bytes for the driver's functions", sizeof *library);
+        return -1;
+    }
+    if (cuda_library_open(library, why, why_bytes)) {
+        free(library);
+        return -1;
+    }
+    cuda_driver_over(library, driver);
+    int code = library->init(0);
+    if (!code) return 0;
+    snprintf(why, why_bytes, "the NVIDIA driver does not start: %.150s (error %d)", error_text(driver, code), code);
+    driver_close(driver);
+    return -1;
+}
+
+/* ---- devices ---------------------------------------------------------------------------------------------- */
+
+enum { OLDEST_MAJOR = 8, HOPPER_MAJOR = 9 };
+
+static int ask(const cuda_library *library, int attribute, int device, int *code) {
+    int value = 0;
+    if (!*code) *code = library->device_attribute(&value, attribute, device);
+    return *code ? 0 : value;
+}
+
+/* As ask, but the driver need not know. */
+static int ask_kindly(const cuda_library *library, int attribute, int device) {
+    int code = 0;
+    return ask(library, attribute, device, &code);
+}
+
+static int read_facts(const cuda_library *library, int ordinal, gpu_facts *f, int *version) {
+    device_facts *report = &f->report;
+    size_t bytes = 0;
+    int device, code = library->device_get(&device, ordinal);
+    if (!code) code = library->device_name(report->name, sizeof report->name, device);
+    if (!code) code = library->device_memory(&bytes, device);
+    if (code) return code;
+    report->memory_bytes = bytes;
+    report->capability_major = ask(library, CUDA_DEVICE_MAJOR, device, &code);
+    report->capability_minor = ask(library, CUDA_DEVICE_MINOR, device, &code);
+    report->multiprocessors = ask(library, CUDA_DEVICE_MULTIPROCESSORS, device, &code);
+    f->shared_bytes = (size_t)ask(library, CUDA_DEVICE_SHARED_BYTES, device, &code);
+    if (!code) code = library->driver_version(version);
+    if (code) return code;
+    snprintf(report->driver, sizeof report->driver, "CUDA %d.%d", *version / 1000, *version % 1000 / 10);
+    report->cache_bytes = (uint64_t)ask_kindly(library, CUDA_DEVICE_CACHE_BYTES, device);
+    report->core_mhz = ask_kindly(library, CUDA_DEVICE_CORE_KHZ, device) * 1e-3;
+    report->memory_mhz = ask_kindly(library, CUDA_DEVICE_MEMORY_KHZ, device) * 1e-3;
+    f->overlap = report->capability_major >= HOPPER_MAJOR;
+    return 0;
+}
+
+static void learn(const gpu_driver *driver, int ordinal, const gpu_module *modules, gpu_facts *f) {
+    const device_facts *report = &f->report;
+    int version = 0;
+    memset(f, 0, sizeof *f);
+    int code = read_facts(library_of(driver), ordinal, f, &version);
+    snprintf(f->description, sizeof f->description, "%.60s, compute capability %d.%d, driver for CUDA %d.%d", report->name,
+             report->capability_major, report->capability_minor, version / 1000, version % 1000 / 10);
+    if (code)
+        snprintf(f->reason, sizeof f->reason, "the driver does not answer for it: %.150s (error %d)",
+                 error_text(driver, code), code);
+    else if (report->capability_major < OLDEST_MAJOR)
+        snprintf(f->reason, sizeof f->reason, "its compute capability is %d.%d, expected %d.0 or newer",
+                 report->capability_major, report->capability_minor, OLDEST_MAJOR);
+    else if (!modules[0].image)
+        snprintf(f->reason, sizeof f->reason, "this openpi was built without nvcc, so it has no kernels for it");
+    else if (version / 1000 < cuda_compiler_version / 1000)
+        snprintf(f->reason, sizeof f->reason, "the driver is for CUDA %d.%d, expected %d.0 or newer", version / 1000,
+                 version % 1000 / 10, cuda_compiler_version / 1000);
+}
+
+static const char hopper[] = "hopper";
+static const char *const paths[] = {hopper, "portable", NULL};
+
+static int offers(const gpu_driver *driver, const gpu_facts *f, const char *path, char *why, size_t why_bytes) {
+    int major = f->report.capability_major, minor = f->report.capability_minor;
+    if (strcmp(path, hopper) || (major == HOPPER_MAJOR && minor == 0 && library_of(driver)->tensor_map)) return 1;
+    snprintf(why, why_bytes, "needs compute capability %d.0, this device has %d.%d", HOPPER_MAJOR, major, minor);
+    return 0;
+}
+
+const gpu_vendor gpu_vendor_cuda = {
+    .name = "cuda",
+    .title = "NVIDIA",
+    .paths = paths,
+    .modules = cuda_modules,
+    .open = open_driver,
+    .learn = learn,
+    .offers = offers,
+    .library_product = cuda_library_product,
+};
+
+/* ---- what families ask for ---------------------------------------------------------------------------------- */
+
+int cuda_on_hopper(const gpu_device *device) { return !strcmp(gpu_path(device), hopper); }
+
+int cuda_rank_few(const gpu_device *device, const gpu_task *task, int rank) {
+    int full = task->product.epilogue.kind == GPU_EPILOGUE_GATED && task->rows > GATED_ROWS;
+    return full && cuda_on_hopper(device) ? RANK_TOO_MANY_ROWS : rank;
+}
+
+int cuda_cache_legal(const gpu_device *device, const gpu_cache_attention *p) {
+    return !p->f32 && p->head_dim % 8 == 0 && p->head_dim <= 256 && cuda_cache_shared(1) <= gpu_shared_bytes(device);
+}
+
+/* ---- tensor maps -------------------------------------------------------------------------------------------- */
+
+void cuda_make_map(gpu_issue *issue, gpu_tensor_map *map, int swizzled, unsigned rank, const void *base, const uint64_t *dims,
+                   const uint64_t *strides, const unsigned *box) {
+    static const unsigned ones[3] = {1, 1, 1};
+    if (!gpu_emitting(issue)) return;
+    gpu_issue_fail(issue, library_of(gpu_driver_of(gpu_device_of(issue)))->tensor_map(
+        map, swizzled < 0 ? CUDA_MAP_FLOAT32 : CUDA_MAP_BF16, rank, (void *)(uintptr_t)base, dims, strides, box, ones, 0,
+        swizzled > 0 ? CUDA_MAP_SWIZZLE_128 : CUDA_MAP_SWIZZLE_NONE, CUDA_MAP_PROMOTE_256, 0));
+}

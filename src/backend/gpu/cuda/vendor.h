@@ -1,0 +1,73 @@
+/* What the files of this folder share on the host side: the vendor's families, ranks and tensor maps. */
+#ifndef BACKEND_GPU_CUDA_VENDOR_H
+#define BACKEND_GPU_CUDA_VENDOR_H
+
+#include "backend/gpu/cuda/maps.h"
+#include "backend/gpu/family.h"
+
+extern const gpu_vendor gpu_vendor_cuda;
+/* A family each, with its image where the build has the CUDA compiler. Written by cmake/cuda.cmake. */
+extern const gpu_module cuda_modules[];
+
+/* Ranks of products: what the heuristic takes first where several families can run one. */
+enum {
+    RANK_MADE_FOR_IT,                      /* velocity_rows, linear_short: kernels for this one product       */
+    RANK_SKINNY_HOPPER,                    /* few rows                                                        */
+    RANK_SKINNY_MMA,
+    RANK_GEMM_HOPPER,                      /* many rows                                                       */
+    RANK_GEMM_MMA,
+    RANK_TOO_MANY_ROWS,                    /* kernels for few rows, where tiles for many are already full     */
+    RANK_ROWS,                             /* few rows of any type                                            */
+    RANK_SIMT,                             /* anything; also what only one family runs                        */
+};
+
+/* Of attention over a cache: keys whole in large tiles, in small ones, split over a cluster, split over blocks, anything. */
+enum { RANK_CACHE_WGMMA, RANK_CACHE_WHOLE, RANK_CACHE_CLUSTER, RANK_CACHE_SPLIT, RANK_CACHE_SIMT };
+enum { RANK_IMAGE_MMA, RANK_IMAGE_SIMT };
+enum { RANK_ROOF_HOPPER, RANK_ROOF_ANY };
+
+enum {
+    FEW_ROWS = 64,                         /* most that a kernel for few rows takes                           */
+    GATED_ROWS = 48,                       /* from here on a gated product fills Hopper's tiles of 64 rows: the
+                                              kernels for few rows lose                                       */
+    KEY_TILE = 64,                         /* keys of attention over a cache                                  */
+};
+
+/* 1 where the Hopper families are in use. */
+int cuda_on_hopper(const gpu_device *device);
+/* Of a kernel for few rows: `rank`, or RANK_TOO_MANY_ROWS. */
+int cuda_rank_few(const gpu_device *device, const gpu_task *task, int rank);
+
+/* 1 where tensor cores can multiply: bf16, whole 16 bytes a row. */
+static inline int cuda_tensor_legal(const gpu_linear *p) {
+    return p->x_type == GPU_X_BF16 && !p->weights.f32 && p->ldx % 8 == 0;
+}
+/* 1 where rows of x do not follow each other: a norm that goes first puts them in order. */
+static inline int cuda_scattered(const gpu_linear *p) { return p->from.map || p->from.group; }
+
+/* Shared memory of attention_mma and attention_cluster: groups of 16 rows, two tiles of keys. */
+static inline size_t cuda_cache_shared(int row_groups) {
+    size_t rows = 16 * (size_t)row_groups;
+    return (rows + 2 * KEY_TILE) * 512 + rows * (128 + 32);
+}
+/* Keys of a split, whole tiles each. */
+static inline int cuda_span(const gpu_cache_attention *p, int splits) {
+    return ceil_div(ceil_div(p->capacity, KEY_TILE), splits) * KEY_TILE;
+}
+/* Splits that would give every multiprocessor two blocks of 16 queries. */
+static inline int cuda_splits(const gpu_device *device, const gpu_cache_attention *p) {
+    return 2 * gpu_multiprocessors(device) / ceil_div(p->part_rows, 16);
+}
+/* 1 where tensor cores can attend over a cache. */
+int cuda_cache_legal(const gpu_device *device, const gpu_cache_attention *p);
+
+/* A map of rank 2 or 3 over bf16, `swizzled` by 128 bytes, or (-1) over fp32 words. */
+void cuda_make_map(gpu_issue *issue, gpu_tensor_map *map, int swizzled, unsigned rank, const void *base, const uint64_t *dims,
+                   const uint64_t *strides, const unsigned *box);
+/* Most clusters of the launch that the device holds at once; 0 where the driver cannot tell. 0 or the driver's error. */
+int cuda_most_clusters(const gpu_driver *driver, const gpu_launch *launch, int *clusters);
+
+/* cublaslt.c */
+openpi_status cuda_library_product(device *device, int m, int n, int k, double *us, char *name, openpi_error *error);
+
+#endif

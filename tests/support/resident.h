@@ -1,0 +1,21 @@
+/* Whether an engine's device may run the layers of a denoise step as one resident kernel, and that switched. */
+#ifndef TESTS_RESIDENT_H
+#define TESTS_RESIDENT_H
+
+#include "backend/gpu/gpu.h"
+#include "openpi_internal.h"
+
+static inline int has_resident(const openpi_engine *engine) {
+    const gpu_device *device = (const gpu_device *)engine->device;
+    if (switch_off(device->off, SWITCH_PERSISTENT_DENOISE)) return 0;
+    for (int i = 0; i < device->loaded_count; i++)
+        if (device->vendor->modules[i].family->take && device->loaded[i].state) return 1;
+    return 0;
+}
+
+static inline void set_resident(openpi_engine *engine, int on) {
+    const uint32_t bit = 1u << SWITCH_PERSISTENT_DENOISE, off = ((const gpu_device *)engine->device)->off;
+    engine->device->backend->set_off(engine->device, on ? off & ~bit : off | bit);
+}
+
+#endif
