@@ -15,8 +15,8 @@
 #ifndef KERNELS_CUDA_RESIDENT_BLOCK_CUH
 #define KERNELS_CUDA_RESIDENT_BLOCK_CUH
 
-#include "resident.h"
 #include "hopper.cuh"
+#include "resident.h"
 
 enum {
     CS = RESIDENT_CLUSTER,
