@@ -1,5 +1,5 @@
-/* One block laid out by a function that runs twice: once to measure (base NULL), once to bind.
- * arena_take never fails: it returns base + offset, or the bare offset while measuring. */
+/* One block of memory, laid out by a function that runs twice: once to measure (base NULL), once to bind.
+ * arena_take never fails: it returns base + offset, or NULL while measuring. */
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H
 

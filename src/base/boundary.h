@@ -1,6 +1,6 @@
-/* The one rule by which the structs of openpi.h cross the library's boundary ("Sizes" at the head of
- * openpi.h): a caller's struct is known by its `size`, may be shorter or longer than the library's, and is
- * never touched behind it.
+/* How the structs of openpi.h cross the library's boundary ("Sizes" at the head of openpi.h): a caller's
+ * struct states its `size`, may be shorter or longer than the library's, and is never read or written beyond
+ * that size.
  *
  *   boundary_take     the caller's struct -> the library's own copy
  *   boundary_check    may the caller's struct be filled? Asked before any work is done
@@ -41,7 +41,7 @@ typedef enum boundary_type {
 
 enum { BOUNDARY_LARGEST = 64 << 10 };         /* bytes; a larger size is a forgotten OPENPI_*_INIT */
 
-/* The struct by its type's name, so that the compiler sees when another is meant. */
+/* Each names the struct's type, so that the compiler refuses a pointer to another struct. */
 #define BOUNDARY_TAKE(type, given, own, error) \
     boundary_take(BOUNDARY_##type, (const type *){given}, (type *){own}, error)
 #define BOUNDARY_CHECK(type, given, error) boundary_check(BOUNDARY_##type, (const type *){given}, error)
@@ -56,15 +56,15 @@ openpi_status boundary_take(boundary_type type, const void *given, void *own, op
 /* Element i of the caller's array. */
 openpi_status boundary_take_at(boundary_type type, const void *array, int i, void *own, openpi_error *error);
 
-/* `given` NULL is fine: nothing will be given. */
+/* May `given` be filled? NULL may: boundary_give then writes nothing. */
 openpi_status boundary_check(boundary_type type, const void *given, openpi_error *error);
 
-/* Into a struct that boundary_check let pass, or nowhere where it is NULL. Of an array, element 0 was
- * checked, and the others' sizes are set. */
+/* Fills a struct that passed boundary_check; NULL: does nothing. Of an array boundary_check saw element 0
+ * only: boundary_give_at sets the sizes of the others. */
 void boundary_give(boundary_type type, const void *own, void *given);
 void boundary_give_at(boundary_type type, const void *own, void *array, int i);
 
-/* 1: a size that some release has, or may have. */
+/* 1: a size that a release has or may have. */
 int boundary_size_is_good(boundary_type type, size_t size);
 
 #endif

@@ -1,5 +1,5 @@
-/* Files: read in pieces from an open file, or whole below a limit. Nothing is mapped: a file that somebody
- * cuts short while it is read gives a sentence, where a mapping would end the process. */
+/* Files: read in pieces from an open file, or whole up to a limit. Nothing is mapped: a file that is
+ * truncated while it is read gives an error sentence, where a mapping would end the process. */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 
@@ -16,16 +16,15 @@ typedef struct file_reader {
 /* Opens a regular file for reading. */
 openpi_status file_reader_open(const char *path, file_reader *reader, openpi_error *error);
 void file_reader_close(file_reader *reader);
-/* Bytes from … from + bytes - 1 of the file; `path` names it in the sentence. Any number of threads may read
- * at once. */
+/* Bytes from … from + bytes - 1 of the file; `path` names it in the sentence. Threads may read at once. */
 openpi_status file_reader_read(const file_reader *reader, const char *path, uint64_t from, size_t bytes,
                                void *to, openpi_error *error);
 
 /* Reads a whole regular file of at most `limit` bytes into *data (malloc; one 0 byte follows the end). */
 openpi_status file_read(const char *path, size_t limit, char **data, size_t *bytes, openpi_error *error);
 
-/* Creates a file with these bytes. A file of that name must not exist; one that could not be written whole is
- * removed. */
+/* Creates a file with these bytes. It must not exist; a file that could not be written completely is removed.
+ */
 openpi_status file_write(const char *path, const void *data, size_t bytes, openpi_error *error);
 
 int file_exists(const char *path);

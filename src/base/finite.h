@@ -1,7 +1,7 @@
 /* Loops over many numbers that answer one question: are all of them finite, are all of them in a range?
  *
- * Surprising: the inner loops have a constant count and no branch, so that a compiler makes vectors of them;
- * which number it was is looked for afterwards, where there is one. Data may have any alignment. */
+ * Note: the inner loops have a constant count and no branch, so that a compiler vectorises them; a caller
+ * searches for the offending number afterwards. Data may have any alignment. */
 #ifndef BASE_FINITE_H
 #define BASE_FINITE_H
 
@@ -11,12 +11,12 @@
 
 enum { FINITE_BLOCK = 256 };
 
-/* Elements that may lie anywhere. */
+/* Elements of any alignment. */
 typedef uint32_t finite_word __attribute__((aligned(1), may_alias));
 typedef uint16_t finite_half __attribute__((aligned(1), may_alias));
 typedef float finite_float __attribute__((aligned(1), may_alias));
 
-/* An exponent of all ones (NaN, infinity) plus one carries into the sign's place. */
+/* An exponent of all ones (NaN, infinity) plus one carries into the sign bit. */
 static inline int all_finite_f32(const void *data, size_t count) {
     const finite_word *at = (const finite_word *)data;
     uint32_t carry = 0;
@@ -40,8 +40,8 @@ static inline int all_finite_bf16(const void *data, size_t count) {
     return !(carry >> 15);
 }
 
-/* Every number is at most `radius` away from `centre`, to rounding; a NaN is not. Floats without their signs
- * are in the order of their bits, so that a distance beyond the radius carries too. */
+/* Every number is at most `radius` away from `centre`, to rounding; a NaN is not. Absolute values of floats
+ * are in the order of their bits, so a distance beyond the radius carries into the sign bit too. */
 static inline int all_near_f32(const void *data, size_t count, float centre, float radius) {
     const finite_float *at = (const finite_float *)data;
     uint32_t carry = 0, bits, add;

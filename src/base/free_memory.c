@@ -1,6 +1,7 @@
-/* Reads /proc/meminfo and the files of control groups, version 2 and 1. What surprises: a group's use counts
- * the pages of files that it has read, a checkpoint say; the kernel drops them before it runs short, so they
- * are free. */
+/* Reads /proc/meminfo and the files of control groups, versions 2 and 1.
+ *
+ * Note: a group's usage includes cached pages of files that it has read, such as a checkpoint. The kernel
+ * drops them before it runs short, so they count as free here. */
 #include "base/free_memory.h"
 
 #include <fcntl.h>
@@ -11,8 +12,7 @@
 
 enum { PATH_BYTES = 1024, TEXT_BYTES = 16384 };
 
-/* A small file whole, or its beginning. Takes no memory, of which there may be none left. 0: it cannot be
- * read. */
+/* Reads a small file, or its beginning, without allocating: memory may be exhausted. 0: it cannot be read. */
 static int read_text(const char *folder, const char *file, char text[TEXT_BYTES]) {
     char path[PATH_BYTES];
     size_t bytes = 0;
@@ -27,7 +27,7 @@ static int read_text(const char *folder, const char *file, char text[TEXT_BYTES]
     return 1;
 }
 
-/* Cuts the next line off; NULL: there is none. */
+/* Removes the first line from *text and returns it; NULL: there is none. */
 static char *next_line(char **text) {
     char *line = *text, *end = strchr(line, '\n');
     if (!*line) return NULL;
@@ -36,7 +36,7 @@ static char *next_line(char **text) {
     return line;
 }
 
-/* A number that stands alone in a file. 0: there is no such file, or "max". */
+/* The number in a file that holds one number. 0: there is no such file, or it holds "max". */
 static int read_number(const char *folder, const char *file, uint64_t *out) {
     char text[TEXT_BYTES];
     return read_text(folder, file, text) && sscanf(text, "%" SCNu64, out) == 1;
@@ -66,7 +66,7 @@ static const struct version {
      {"total_inactive_file", "total_active_file"}},
 };
 
-/* A figure of the group in this folder; UINT64_MAX: it has none. */
+/* A number of the group in this folder; UINT64_MAX: it has none. */
 typedef uint64_t group_figure(const struct version *v, const char *folder);
 
 static uint64_t limit_in(const struct version *v, const char *folder) {
@@ -74,7 +74,7 @@ static uint64_t limit_in(const struct version *v, const char *folder) {
     return read_number(folder, v->limit, &limit) ? limit : UINT64_MAX;
 }
 
-/* What the group leaves. */
+/* The group's limit minus its usage. */
 static uint64_t left_in(const struct version *v, const char *folder) {
     uint64_t limit, use;
     int found;
@@ -84,8 +84,8 @@ static uint64_t left_in(const struct version *v, const char *folder) {
     return use < limit ? limit - use : 0;
 }
 
-/* The least of a group and all above it: each has a limit of its own. In a container the path may be the
- * host's, of which only the root's files are seen. */
+/* The least of a group and its ancestors: each has a limit of its own. In a container `group` may be the
+ * host's path, of which only the root's files are visible. */
 static uint64_t least_along(group_figure *figure, const struct version *v, const char *groups,
                             const char *group) {
     char folder[PATH_BYTES];
@@ -121,7 +121,7 @@ static uint64_t least_in_groups(group_figure *figure, const char *proc, const ch
     return least;
 }
 
-/* Two lines of meminfo together, in bytes, but no more than the groups' figure. */
+/* The sum of two lines of meminfo in bytes, but at most the least figure of the groups. */
 static uint64_t least_of(const char *proc, const char *groups, const char *memory, const char *swap,
                          group_figure *figure) {
     int found;

@@ -1,18 +1,17 @@
-/* How much memory this process may still take: what the kernel says is available on the machine, and what
- * control groups (containers) leave. Memory beyond that can be mapped, but a process that touches it is
- * killed. */
+/* How much memory this process may still take: the lesser of what the kernel reports as available and what
+ * its control groups (containers) allow. More can be mapped, but a process that touches it is killed. */
 #ifndef BASE_FREE_MEMORY_H
 #define BASE_FREE_MEMORY_H
 
 #include <stdint.h>
 
-/* In bytes, swap included; UINT64_MAX where the system does not tell. */
+/* Bytes, swap included; UINT64_MAX: unknown. */
 uint64_t free_memory(void);
 
-/* All there is, free or not: of the machine, or what a control group allows. As free_memory. */
+/* The same for all memory, free or not: the machine's total or a control group's limit. */
 uint64_t total_memory(void);
 
-/* The same from other folders than /proc and /sys/fs/cgroup, for tests. */
+/* Both with other roots than /proc and /sys/fs/cgroup, for tests. */
 uint64_t free_memory_at(const char *proc, const char *groups);
 
 #endif

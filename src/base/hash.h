@@ -1,6 +1,5 @@
-/* FNV-1a and splitmix64: the pure functions that synthetic weights, statistics and test inputs are made of.
- * All arithmetic on uint64 wraps. tests/golden/SYNTH.md states them. The compiler of a GPU's kernels reads
- * this file too. */
+/* FNV-1a and splitmix64: the pure functions that synthetic weights, statistics and test inputs are made of
+ * (tests/golden/SYNTH.md). All arithmetic on uint64 wraps. GPU kernels include this file too. */
 #ifndef BASE_HASH_H
 #define BASE_HASH_H
 
@@ -14,7 +13,7 @@
 #define HASH_STEP UINT64_C(0x9E3779B97F4A7C15)
 #define HASH_FNV_START UINT64_C(0xCBF29CE484222325)
 
-/* Goes on from `h`, which starts as HASH_FNV_START. */
+/* Continues from `h`, which starts as HASH_FNV_START. */
 HASH_BOTH uint64_t hash_fnv1a64(uint64_t h, const void *bytes, size_t count) {
     const uint8_t *at = (const uint8_t *)bytes;
     for (size_t i = 0; i < count; i++) h = (h ^ at[i]) * UINT64_C(0x100000001B3);

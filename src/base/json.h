@@ -10,7 +10,7 @@
 openpi_status json_parse(const char *text, size_t bytes, const char *name, json_t **value,
                          openpi_error *error);
 
-/* What else a text may be. Zeros: what json_parse takes. */
+/* What json_parse_by accepts beyond json_parse; all 0: the same. */
 typedef struct json_rules {
     int any_value;               /* a text, a number, true, false or null, not only an array or an object */
     int nul;                     /* \u0000 in strings; keys never hold it                                 */
@@ -36,8 +36,8 @@ openpi_status json_get_string(const json_t *object, const char *key, const char 
 openpi_status json_get_doubles(const json_t *object, const char *key, const char *name, double *out,
                                int capacity, int *count, openpi_error *error);
 
-/* A value as text: json_dumps, which up to jansson 2.14 does not notice every failing allocation and then
- * leaves parts out. malloc; NULL where memory ends. */
+/* A value as text, malloc; NULL: out of memory. (Up to jansson 2.14 json_dumps does not notice every failing
+ * allocation and then leaves parts out.) */
 char *json_text(const json_t *value, size_t flags);
 
 /* "a string", "an array" … for sentences. */

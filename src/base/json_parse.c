@@ -1,9 +1,8 @@
-/* From JSON text to a jansson value. Hands on what json.h promises: one sentence where the text is broken,
- * and OPENPI_NO_MEMORY where memory ends.
+/* From JSON text to a jansson value: one sentence where the text is broken, OPENPI_NO_MEMORY where memory is
+ * exhausted.
  *
- * Surprising: jansson has a parser, and it is not used. Up to its version 2.14 a failing allocation inside
- * its lexer goes unnoticed and the next characters are written past the buffer's end. Its values have no such
- * fault. */
+ * Note: jansson's own parser is not used. Up to version 2.14 its lexer does not notice a failing allocation
+ * and writes the next characters past the buffer's end. Its values have no such fault. */
 #include "base/json.h"
 
 #include <errno.h>
@@ -82,7 +81,7 @@ static size_t put_utf8(char *out, long code) {
     return bytes;
 }
 
-/* Behind "\u": one character, of two escapes above U+FFFF. Never longer than what it is read from. */
+/* After "\u": one character, from two escapes above U+FFFF. Never longer than the escapes. */
 static size_t read_unicode(reader *r, char *out) {
     long code = read_hex(r);
     if (code < 0) return fail(r, "invalid escape"), 0;

@@ -12,8 +12,8 @@
 
 #include "base/report.h"
 
-/* Times round a loop before a thread sleeps: a worker for the next loop, some 50 microseconds; the caller for
- * the last task, which is worth more, for everybody waits for it. */
+/* Spins before a thread sleeps: a worker that waits for the next loop, about 50 microseconds; the caller that
+ * waits for the last task, longer, because its return delays the whole inference. */
 enum { WORKER_SPINS = 4000, CALLER_SPINS = 10000, MAX_THREADS = 1024 };
 
 typedef struct worker {
@@ -25,19 +25,19 @@ typedef struct worker {
 struct pool {
     int threads;                 /* with the caller                                            */
     int started;                 /* worker threads that run                                    */
-    pid_t process;               /* whose threads they are: a forked child has none of them    */
+    pid_t process;               /* that owns the threads: a forked child has none of them     */
     pthread_mutex_t turn;        /* held by the caller whose loop runs                         */
-    pthread_mutex_t mutex;       /* guards going to sleep                                      */
+    pthread_mutex_t mutex;       /* guards the two conditions below                            */
     pthread_cond_t wake;         /* a loop starts                                              */
     pthread_cond_t ended;        /* the last task of a loop is done                            */
-    int spins;                   /* 1: threads spin before they sleep; 0: more threads than processors */
+    int spins;                   /* 1: threads spin before they sleep; 0: there are too many    */
     pool_task task;
     void *argument;
     _Alignas(64) atomic_uint epoch;      /* counts loops; a change starts the workers          */
     atomic_int sleepers;
-    _Alignas(64) atomic_ullong ticket;   /* upper half: tasks of this loop; lower: the next to hand out */
+    _Alignas(64) atomic_ullong ticket;   /* upper half: tasks of this loop; lower: the next task    */
     _Alignas(64) atomic_int done;        /* tasks of this loop that are done                   */
-    atomic_int waiting;                  /* the caller sleeps until all are                    */
+    atomic_int waiting;                  /* 1: the caller sleeps until all tasks are done       */
     atomic_int closing;
     worker workers[];
 };
@@ -48,8 +48,9 @@ static inline void relax(void) {
 #endif
 }
 
-/* A ticket says itself whether it is good: a worker that wakes late, between two loops, draws one that is
- * not; one that wakes in the next loop works on that. So nobody waits for a worker that has drawn nothing. */
+/* A ticket holds the number of tasks of its loop, so it shows by itself whether it is valid. A worker that
+ * wakes late, between two loops, draws an invalid ticket; one that wakes in the next loop works on that loop.
+ * So no thread waits for a worker that has drawn no ticket. */
 static void work(pool *pool, int index) {
     int count = 0, tasks;
     for (;;) {
@@ -59,8 +60,8 @@ static void work(pool *pool, int index) {
         pool->task(pool->argument, (int)(uint32_t)ticket, index);
         count++;
     }
-    /* The caller sets `waiting` and then looks at `done`, here it is the other way round: one of the two sees
-     * the other. */
+    /* The caller sets `waiting` and then reads `done`; a worker adds to `done` and then reads `waiting`. So
+     * at least one of the two sees the other's write. */
     if (!count || atomic_fetch_add(&pool->done, count) + count < tasks || !atomic_load(&pool->waiting))
         return;
     pthread_mutex_lock(&pool->mutex);
@@ -68,8 +69,8 @@ static void work(pool *pool, int index) {
     pthread_mutex_unlock(&pool->mutex);
 }
 
-/* The caller has nothing left to do, and workers may hold tasks. It may not spin for long: under a real-time
- * policy it would keep a worker with a lower priority from the processor that this worker needs to finish. */
+/* The caller waits for tasks that workers hold. It may not spin for long: under a real-time policy it would
+ * keep the processor from a worker of lower priority that needs it to finish. */
 static void wait_for_tasks(pool *pool, int tasks) {
     for (int i = 0; i < pool->spins * CALLER_SPINS; i++) {
         if (atomic_load_explicit(&pool->done, memory_order_acquire) == tasks) return;
@@ -127,7 +128,7 @@ static int allowed_processors(int *processors, int capacity) {
     return count;
 }
 
-/* A lock whose holder runs with the priority of whoever waits for it. */
+/* A lock whose holder inherits the priority of the thread that waits for it. */
 static void make_lock(pthread_mutex_t *lock) {
     pthread_mutexattr_t how;
     pthread_mutexattr_init(&how);
@@ -136,7 +137,7 @@ static void make_lock(pthread_mutex_t *lock) {
     pthread_mutexattr_destroy(&how);
 }
 
-/* With every signal blocked: a signal's handler runs in one of the program's own threads. */
+/* Starts a worker with every signal blocked, so that handlers run in the program's own threads. */
 static int start_worker(worker *w) {
     sigset_t all, before;
     sigfillset(&all);
@@ -187,7 +188,7 @@ openpi_status pool_create(int threads, int pin, pool **out, openpi_error *error)
 
 void pool_close(pool *pool) {
     if (!pool) return;
-    if (pool->process != getpid()) {     /* nobody to wake or to join, and locks that may be held for ever */
+    if (pool->process != getpid()) {     /* no threads to wake or to join, and locks that may stay held */
         free(pool);
         return;
     }

@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes of the character at `text`, of which `left` (at least 1) are there; 0: not UTF-8. *code: the code
- * point. */
+/* The number of bytes of the character at `text`, where `left` >= 1 bytes remain; 0: not UTF-8. *code
+ * receives the code point. */
 static inline size_t utf8_decode(const char *text, size_t left, uint32_t *code) {
     static const uint32_t smallest[5] = {0, 0, 0x80, 0x800, 0x10000};
     uint8_t lead = (uint8_t)text[0];
@@ -28,7 +28,7 @@ static inline size_t utf8_decode(const char *text, size_t left, uint32_t *code) 
     return bytes;
 }
 
-/* The first byte that is not UTF-8; `bytes` where all is well. */
+/* The index of the first byte that is not UTF-8; `bytes`: all are. */
 static inline size_t utf8_valid_prefix(const char *text, size_t bytes) {
     uint32_t code;
     for (size_t at = 0; at < bytes;) {

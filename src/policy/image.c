@@ -1,5 +1,5 @@
-/* What a picture is: its geometry, its elements in memory, and its checks. The two resizes are image_openpi.c and
- * image_lerobot.c. */
+/* What a picture is: its geometry, its elements in memory, and its checks. The two resizes are image_openpi.c
+ * and image_lerobot.c. */
 #include "policy/image.h"
 
 #include <math.h>

@@ -125,7 +125,8 @@ openpi_status image_resize_lerobot(const openpi_image *image, image_scratch *scr
         hold_rows(&plan, &from, &between, fit.width);
         float *to = out + ((size_t)(fit.top + y) * SIDE + (size_t)fit.left) * 3;
         for (int i = 0; i < fit.width * 3; i++) {
-            float value = fmaf(between.first_weight, plan.rows[0][i], between.second_weight * plan.rows[1][i]);
+            float value =
+                fmaf(between.first_weight, plan.rows[0][i], between.second_weight * plan.rows[1][i]);
             value = value < 0.0f ? 0.0f : value > 1.0f ? 1.0f : value;
             to[i] = value * 2.0f - 1.0f;
         }

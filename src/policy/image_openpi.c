@@ -1,9 +1,9 @@
-/* openpi's resize: Pillow's BILINEAR, a triangle filter as wide as the reduction, in fixed point, horizontally and
- * then vertically with a rounding to uint8 between (as Pillow 11.2.1, which openpi pins; 13.0 filters some tall
- * pictures vertically first, for other last bits).
+/* openpi's resize: Pillow's BILINEAR, a triangle filter as wide as the reduction, in fixed point,
+ * horizontally and then vertically with a rounding to uint8 between (as Pillow 11.2.1, which openpi
+ * pins; 13.0 filters some tall pictures vertically first, for other last bits).
  *
- * Note: the 22-bit weights of the fixed-point filter are split in two halves of 11 bits, so that SSE2's 16-bit
- * multiply-add does two taps at once. Both halves are exact, so is their sum. */
+ * Note: the 22-bit weights of the fixed-point filter are split in two halves of 11 bits, so that SSE2's
+ * 16-bit multiply-add does two taps at once. Both halves are exact, so is their sum. */
 #include <math.h>
 #include <string.h>
 
@@ -25,8 +25,8 @@ enum {
 
 /* One colour of row y to out[0], out[3], …: uint8 as it is, float by truncation of 255·x in the picture's own
  * precision. A value whose 255·x has no uint8 (numpy would wrap it around) is refused. */
-static openpi_status read_colour(const openpi_image *image, const image_strides *at, int y, int colour, uint8_t *out,
-                                 openpi_error *error) {
+static openpi_status read_colour(const openpi_image *image, const image_strides *at, int y, int colour,
+                                 uint8_t *out, openpi_error *error) {
     const uint8_t *from = (const uint8_t *)image->data + (size_t)y * at->row + at->colour[colour];
     if (image->element == OPENPI_U8) {
         for (int x = 0; x < image->width; x++) out[3 * x] = from[(size_t)x * at->pixel];

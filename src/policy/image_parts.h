@@ -1,5 +1,5 @@
-/* What the two resizes of a picture share: its place in the 224×224, where its elements lie, its checks and the
- * scratch of the resizes. */
+/* What the two resizes of a picture share: its place in the 224×224, where its elements lie, its checks and
+ * the scratch of the resizes. */
 #ifndef POLICY_IMAGE_PARTS_H
 #define POLICY_IMAGE_PARTS_H
 
@@ -14,8 +14,8 @@ typedef struct image_fit {
     int left, top;
 } image_fit;
 
-/* ratio = max(width/224, height/224), side = trunc(side / ratio), centred: an odd row or column of padding goes
- * below or right. */
+/* ratio = max(width/224, height/224), side = trunc(side / ratio), centred: an odd row or column of padding
+ * goes below or right. */
 image_fit image_fit_inside(int width, int height);
 
 /* In bytes: from a pixel to the next of its row, from a row to the next, and where each colour begins. */

@@ -1,5 +1,5 @@
-/* Robots: opened by name, from a file or from openpi's configs; where a camera's picture belongs; and the two transforms
- * between a robot's units and the model's. */
+/* Robots: opened by name, from a file or from openpi's configs; where a camera's picture belongs; and the two
+ * transforms between a robot's units and the model's. */
 #include "policy/robots.h"
 
 #include <math.h>

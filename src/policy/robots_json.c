@@ -1,5 +1,5 @@
-/* A robot's record in JSON (docs/robots.md): every key is read and checked here, for built-in robots, openpi's configs
- * and users' files alike. */
+/* A robot's record in JSON (docs/robots.md): every key is read and checked here, for built-in robots,
+ * openpi's configs and users' files alike. */
 #include <stdio.h>
 #include <string.h>
 
