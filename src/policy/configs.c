@@ -1,7 +1,7 @@
 /* openpi's training configs by name (its training/config.py and training/misc/), each as a robot with a
  * model's settings: variant, horizon, prompt length, state in the prompt, deltas, prompt, statistics.
  *
- * Surprising: several names of openpi are here only to be refused, each with its reason. */
+ * Note: several of openpi's names are here only to be refused, each with its reason. */
 #include "policy/configs.h"
 
 #include <stdio.h>

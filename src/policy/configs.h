@@ -4,11 +4,12 @@
 
 #include "openpi.h"
 
-/* The config's record in the JSON form of robots.h, a constant. Names that openpi has and this engine cannot
- * run are OPENPI_UNSUPPORTED with the reason; unknown ones are OPENPI_NOT_FOUND with those that work. */
+/* The config's record, a constant in the JSON form of robots.h. Configs of openpi that this engine cannot run
+ * are OPENPI_UNSUPPORTED with the reason; unknown names are OPENPI_NOT_FOUND with a list of the known ones.
+ */
 openpi_status config_find(const char *name, const char **record, openpi_error *error);
 
-/* The i-th config that works, NULL past the last; for tests and help. */
+/* The name of the i-th config that can be run, NULL past the last; for tests and help. */
 const char *config_name(int index);
 
 #endif

@@ -80,7 +80,7 @@ size_t image_element_number(const openpi_image *image, int y, int x, int colour)
     return ((size_t)y * width + (size_t)x) * (has_alpha(image) ? 4 : 3) + channel;
 }
 
-/* 1: 3 · width · height elements, one behind the other. */
+/* 1: the picture is 3 · width · height elements without gaps. */
 static int is_whole(const openpi_image *image) {
     image_strides at = image_strides_of(image);
     size_t row = (size_t)image->width * at.pixel;

@@ -4,7 +4,7 @@
 
 #include "openpi.h"
 
-/* Scratch of one thread for the resizes; grows when a larger picture than ever comes. */
+/* Scratch of one thread for the resizes; grows with the largest picture so far. */
 typedef struct image_scratch {
     void *memory;
     size_t bytes;
@@ -15,15 +15,16 @@ void image_scratch_free(image_scratch *scratch);
  * NULL, float values finite and within float32; and that openpi's resize leaves at least one pixel a side. */
 openpi_status image_check(const openpi_image *image, openpi_error *error);
 
-/* openpi's serving path: float pictures to uint8 by truncation of 255·x, which has to be one,
- * CHW to HWC, then openpi_client's resize_with_pad (PIL BILINEAR, fixed point) to out[224][224][3].
- * Bit-exact. */
+/* openpi's resize (MODEL.md, "Pictures, statistics and requests"): float pictures to uint8 by truncation of
+ * 255·x, which must fit one, CHW to HWC, then openpi_client's resize_with_pad (Pillow's BILINEAR, fixed
+ * point) to out[224][224][3]. Bit-exact. */
 openpi_status image_resize_openpi(const openpi_image *image, image_scratch *scratch, uint8_t *out,
                                   openpi_error *error);
 
-/* LeRobot's resize (golden/lerobot/README.md "Tolerances"): uint8 is divided by 255 first, float is taken as
- * it is, and refused beyond [-0.5,1.5] (LeRobot clamps it) or, at 224×224, where nothing is clamped, beyond
- * [0,1]; result in [-1,1], HWC float out[224][224][3], padding -1. Bit-exact with its fma formula. */
+/* LeRobot's resize (tests/golden/lerobot/README.md, "Tolerances"): uint8 is divided by 255 first; float is
+ * taken unchanged, and refused beyond [-0.5,1.5] (LeRobot clamps it) or, at 224×224, where nothing is
+ * clamped, beyond [0,1]; result in [-1,1], HWC float out[224][224][3], padding -1. Bit-exact with its fma
+ * formula. */
 openpi_status image_resize_lerobot(const openpi_image *image, image_scratch *scratch, float *out,
                                    openpi_error *error);
 

@@ -1,11 +1,12 @@
 /* PNG and JPEG files in memory to RGB bytes, as Pillow's convert("RGB") gives them: palettes and gray become
  * RGB, 16 bits keep their upper 8, alpha is dropped (not composited), no colour profile or gamma is applied.
- * The picture is then turned upright by its EXIF orientation, as Pillow's exif_transpose does. JPEG is
- * decoded with the accurate DCT and smooth chroma, as libjpeg does by itself.
+ * The picture is then rotated or mirrored upright by its EXIF orientation, as Pillow's exif_transpose does.
+ * JPEG is decoded with the accurate DCT and smooth chroma, libjpeg's defaults.
  *
- * A file is judged by its first bytes. Sizes are read from its header and limited before anything is
- * allocated for pixels. What surprises: the two libraries recover from much damage with a warning and gray
- * areas; here a JPEG warning is a failure, since a robot should not act on half a picture. */
+ * The first bytes decide the format. Sizes are read from the header and limited before pixels are allocated.
+ *
+ * Note: both libraries recover from much damage with a warning and gray areas. Here a JPEG warning is a
+ * failure, because a robot should not act on half a picture. */
 #include <limits.h>
 #include <png.h>
 #include <setjmp.h>
@@ -32,7 +33,7 @@ typedef struct picture {
     int height, width;
 } picture;
 
-/* The sizes are the header's claim; the memory for them is taken here and nowhere else. */
+/* Checks the sizes that the header claims and allocates the pixels. */
 static openpi_status take_pixels(picture *picture, uint32_t width, uint32_t height, openpi_error *error) {
     if (width < 1 || height < 1 || width > MAX_SIDE || height > MAX_SIDE ||
         (uint64_t)width * height > MAX_PIXELS)
@@ -49,7 +50,7 @@ static openpi_status take_pixels(picture *picture, uint32_t width, uint32_t heig
 
 /* ---- PNG ------------------------------------------------------------------------------------------ */
 
-/* What libpng's callbacks need. It leaves a failing call with longjmp. */
+/* What libpng's callbacks need. A failing call of libpng ends with longjmp. */
 typedef struct png_source {
     const uint8_t *next;
     size_t left;
@@ -164,7 +165,7 @@ static openpi_status decode_jpeg(const uint8_t *bytes, size_t count, picture *pi
     openpi_status status;
     if (tjDecompressHeader3(jpeg, bytes, length, &width, &height, &sampling, &colours)) {
         status = jpeg_failed(jpeg, picture, error);
-    } else if (!width || !height) {                      /* tables alone: legal, but cut short as a rule */
+    } else if (!width || !height) {                      /* tables only: legal, but usually truncated */
         status = report(error, OPENPI_BAD_FILE, "%s: not a valid JPEG: %zu bytes without a picture",
                         picture->name, count);
     } else if (colours == TJCS_CMYK || colours == TJCS_YCCK) {
@@ -183,9 +184,9 @@ static openpi_status decode_jpeg(const uint8_t *bytes, size_t count, picture *pi
 
 /* ---- either --------------------------------------------------------------------------------------- */
 
-/* A picture whose EXIF asks for a turn that EXIF does not define is refused: it may lie on its side. 0 is
- * what cameras write that do not know, and is taken as upright. */
-static openpi_status turn_upright(picture *picture, int orientation, openpi_error *error) {
+/* Refuses an orientation that EXIF does not define: the picture may lie on its side. 0, which cameras without
+ * a sensor for it write, counts as upright. */
+static openpi_status set_upright(picture *picture, int orientation, openpi_error *error) {
     if (orientation < 0)
         return report(error, OPENPI_BAD_FILE,
                       "%s: its EXIF orientation is no single integer, expected 1 to 8", picture->name);
@@ -193,9 +194,9 @@ static openpi_status turn_upright(picture *picture, int orientation, openpi_erro
         return report(error, OPENPI_BAD_FILE, "%s: its EXIF orientation is %d, expected 1 to 8",
                       picture->name, orientation);
     size_t bytes = (size_t)picture->height * (size_t)picture->width * 3;
-    uint8_t *turned = orientation_apply(orientation, picture->pixels, &picture->height, &picture->width);
-    if (!turned) return report_no_memory(error, bytes, picture->name);
-    picture->pixels = turned;
+    uint8_t *upright = orientation_apply(orientation, picture->pixels, &picture->height, &picture->width);
+    if (!upright) return report_no_memory(error, bytes, picture->name);
+    picture->pixels = upright;
     return OPENPI_OK;
 }
 
@@ -215,7 +216,7 @@ openpi_status openpi_image_decode(const void *bytes, size_t count, const char *n
         status = report(error, OPENPI_BAD_FILE, "%s: neither a PNG nor a JPEG file (%zu bytes)", picture.name,
                         count);
     if (status == OPENPI_OK)
-        status = turn_upright(
+        status = set_upright(
             &picture, is_png ? orientation_of_png(bytes, count) : orientation_of_jpeg(bytes, count), error);
     if (status != OPENPI_OK) {
         free(picture.pixels);

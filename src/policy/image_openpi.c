@@ -23,8 +23,8 @@ enum {
 
 /* ---- rows of uint8 -------------------------------------------------------------------------------- */
 
-/* One colour of row y to out[0], out[3], …: uint8 as it is, float by truncation of 255·x in the picture's own
- * precision. A value whose 255·x has no uint8 (numpy would wrap it around) is refused. */
+/* One colour of row y to out[0], out[3], …: uint8 unchanged, float by truncation of 255·x in the picture's
+ * own precision. A value whose 255·x does not fit a uint8 (numpy would wrap it around) is refused. */
 static openpi_status read_colour(const openpi_image *image, const image_strides *at, int y, int colour,
                                  uint8_t *out, openpi_error *error) {
     const uint8_t *from = (const uint8_t *)image->data + (size_t)y * at->row + at->colour[colour];
@@ -45,7 +45,7 @@ static openpi_status read_colour(const openpi_image *image, const image_strides 
     return OPENPI_OK;
 }
 
-/* Row y as RGB bytes: a pointer into the picture where it is stored so and the filter may read past the row's
+/* Row y as RGB bytes: a pointer into the picture if it is stored so and the filter may read past the row's
  * end, else `buffer` [width*3 + ROW_PAD]. */
 static openpi_status read_row(const openpi_image *image, int y, uint8_t *buffer, const uint8_t **row,
                               openpi_error *error) {
@@ -96,7 +96,7 @@ static double filter_weight(int tap, double center, double inverse) {
     return distance < 1.0 ? 1.0 - distance : 0.0;
 }
 
-/* In double and in this order of operations, as Pillow: the last bits decide roundings. */
+/* In double and in Pillow's order of operations: the last bits decide roundings. */
 static void filter_make(triangle *filter, int in, int out) {
     double scale = (double)in / out, support = filter_support(in, out), inverse = 1.0 / support;
     for (int o = 0; o < out; o++) {

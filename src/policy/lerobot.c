@@ -12,8 +12,8 @@
 
 /* ---- a checkpoint's pipelines ---------------------------------------------------------------------- */
 
-/* What the order of the steps has to give: one tokenizer, before it one way to write a prompt; a remembered
- * state. */
+/* Checks the order of the steps: one tokenizer, before it one step that writes the prompt; a remembered state
+ * if actions are made absolute. */
 static openpi_status check_pipeline(const lerobot *p, const char *folder, openpi_error *error) {
     int formats = 0, tokenizers = 0, remembered = 0;
     for (int i = 0; i < p->before_count; i++) {

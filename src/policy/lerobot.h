@@ -1,9 +1,8 @@
 /* LeRobot's pipelines: config.json, policy_preprocessor.json, policy_postprocessor.json and their state
- * files, read as data. Hands on a record whose steps run in the order of the files.
+ * files, read as data into a record whose steps run in the order of the files.
  *
- * What surprises: everything is fp32 in the order of operations that LeRobot writes, because its results are
- * compared bit for bit; and slots are not fixed: present cameras come first, in the order of the config's
- * features. */
+ * Note: everything is fp32 in LeRobot's order of operations, because results are compared bit for bit. Slots
+ * are not fixed: present cameras come first, in the order of the config's features. */
 #ifndef POLICY_LEROBOT_H
 #define POLICY_LEROBOT_H
 
@@ -28,7 +27,7 @@ typedef struct lerobot_norm {
 
 typedef enum lerobot_kind {
     LEROBOT_PASS,                /* batching, devices: nothing to do here                                 */
-    LEROBOT_RENAME,              /* done where pictures are looked up                                     */
+    LEROBOT_RENAME,              /* applied when pictures are looked up                                   */
     LEROBOT_RELATIVE,            /* remembers the state that absolute actions add                         */
     LEROBOT_NORMALIZE,           /* the state                                                             */
     LEROBOT_NEW_LINE,            /* π0's prompt ends in a newline                                         */
@@ -60,13 +59,13 @@ typedef struct lerobot {
     uint8_t relative[LEROBOT_DIMS];      /* 1: an enabled absolute step adds the state                     */
 } lerobot;
 
-/* 1 if config.json's "type" says that a folder is LeRobot's, 0 if not (or there is none). */
+/* *found 1: config.json has a "type", so the folder is a LeRobot checkpoint. */
 openpi_status lerobot_detect(const char *folder, int *found, openpi_error *error);
 
 /* Reads the three JSON files and the state files that they name. model.safetensors is not needed. */
 openpi_status lerobot_open(const char *folder, lerobot *out, openpi_error *error);
 
-/* The pipelines of a synthetic checkpoint in LeRobot's layout, as openpi_synthetic_write puts them into
+/* The pipelines of a synthetic checkpoint in LeRobot's layout, the same that openpi_synthetic_write writes to
  * files: three cameras named as the slots, 32 dims, mean and std for π0, quantiles for π0.5. */
 void lerobot_synthetic(const openpi_synthetic *synthetic, lerobot *out);
 
@@ -77,14 +76,16 @@ int lerobot_camera(const lerobot *pipeline, const char *name);
 /* The shortest name that a picture of the feature may have: before renaming, without the prefix. */
 const char *lerobot_camera_name(const lerobot *pipeline, int camera);
 
-/* state[state_length] in place, from raw to what the model takes; reference and text get what the relative
- * step remembered and what the prompt holds (the raw state where there is no such step). */
+/* state[state_length] in place, from raw to the model's. reference[state_length] receives the state that
+ * absolute actions add, text[state_length] the state in the prompt (the raw state where there is no such
+ * step). */
 void lerobot_state_in(const lerobot *pipeline, float *state, float *reference, float *text);
 
 /* actions[action_dim] of one step in place, from the model's to the robot's. */
 void lerobot_actions_out(const lerobot *pipeline, const float *reference, float *actions);
 
-/* One formula, forward and back. x[count] in place. */
+/* x[count] in place. MEAN_STD: (x - mean)/(std + eps), its inverse x·std + mean. MIN_MAX, QUANTILES:
+ * 2 (x - low)/(high - low) - 1 and its inverse; eps in place of a span of 0. */
 void lerobot_normalize(const lerobot_norm *norm, float *x, int count);
 void lerobot_unnormalize(const lerobot_norm *norm, float *x, int count);
 

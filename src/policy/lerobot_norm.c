@@ -89,7 +89,7 @@ static openpi_status fill_norm(const lerobot_file *file, const tensors *stats, c
     return OPENPI_OK;
 }
 
-/* normalize_observation_keys, where given, are the only ones that are. */
+/* 1: `key` is normalised. normalize_observation_keys, if given, lists all keys that are. */
 static int is_listed(const json_t *keys, const char *key) {
     if (!json_is_array(keys)) return 1;
     for (size_t i = 0; i < json_array_size(keys); i++) {

@@ -1,7 +1,7 @@
 /* openpi's normalisation: z-score or quantile statistics of state and actions, always in double.
  *
- * Hands on normalised states and robot actions. What surprises: openpi adds 1e-6 to every denominator, in
- * both directions, so that a dimension which never moved is divided by 1e-6 and comes back exactly. */
+ * Note: openpi adds 1e-6 to every denominator, in both directions, so a dimension that never moved is divided
+ * by 1e-6 and restored exactly. */
 #ifndef POLICY_NORMALIZE_H
 #define POLICY_NORMALIZE_H
 
@@ -19,11 +19,11 @@ typedef struct norm_stats {
     double mean[NORM_DIMS], std[NORM_DIMS], q01[NORM_DIMS], q99[NORM_DIMS];
 } norm_stats;
 
-/* Reads {"norm_stats": {"state": {"mean": […], "std": […], "q01": […]|null, "q99": […]|null}, "actions": …}}.
- */
+/* Reads {"norm_stats": {"state": {"mean": […], "std": […], "q01": […]|null, "q99": […]|null},
+ * "actions": …}}. */
 openpi_status normalize_read(const char *path, norm_stats *state, norm_stats *actions, openpi_error *error);
 
-/* As above from text; `name` leads the sentences. */
+/* The same from text; error sentences begin with `name`. */
 openpi_status normalize_parse(const char *text, size_t bytes, const char *name, norm_stats *state,
                               norm_stats *actions, openpi_error *error);
 
@@ -34,15 +34,15 @@ openpi_status normalize_parse(const char *text, size_t bytes, const char *name, 
 void normalize_synthetic_stats(uint64_t seed, norm_stats *state, norm_stats *actions);
 
 /* x[count] in place. zscore: (x - mean)/(std + 1e-6). quantile: (x - q01)/(q99 - q01 + 1e-6)·2 - 1.
- * count <= dims: longer statistics are cut. (openpi transforms.Normalize) */
+ * count <= dims: longer statistics are cut. (openpi src/openpi/transforms.py, Normalize) */
 void normalize_apply(norm_mode mode, const norm_stats *stats, double *x, int count);
 
 /* x[count] in place. zscore: x·(std + 1e-6) + mean, past the statistics with mean 0 and std 1.
  * quantile: (x + 1)/2·(q99 - q01 + 1e-6) + q01, past the statistics unchanged. (openpi
- * transforms.Unnormalize) */
+ * src/openpi/transforms.py, Unnormalize) */
 void normalize_invert(norm_mode mode, const norm_stats *stats, double *x, int count);
-/* The same for what a model gives or takes, which is fp32 in openpi until a statistic multiplies it: (x +
- * 1)/2 is rounded. */
+/* The same for fp32 values of the model. openpi keeps them in fp32 until a statistic multiplies them, so (x +
+ * 1)/2 is rounded to fp32. */
 void normalize_invert_model(norm_mode mode, const norm_stats *stats, const float *x, double *out, int count);
 
 #endif

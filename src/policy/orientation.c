@@ -1,8 +1,8 @@
-/* Reads the orientation tag of EXIF and turns a picture by it.
+/* Reads EXIF's orientation tag and applies it to a picture.
  *
  * EXIF is a TIFF directory: in JPEG files in an APP1 segment, in PNG files in an eXIf chunk. Cameras that are
- * mounted sideways or upside down store rows as the sensor gave them and say here how to turn them. The
- * formats: CIPA DC-008 (EXIF 2.3), TIFF 6.0, the PNG specification (third edition, 11.3.4.5). */
+ * mounted sideways or upside down store rows in the sensor's order and write here how to rotate or mirror
+ * them. Formats: CIPA DC-008 (EXIF 2.3), TIFF 6.0, the PNG specification (third edition, 11.3.4.5). */
 #include "policy/orientation.h"
 
 #include <stdlib.h>
@@ -45,7 +45,7 @@ int orientation_of_tiff(const uint8_t *bytes, size_t count) {
     return 0;
 }
 
-/* EXIF's bytes with their name in front, as JPEG files have it and some writers put it into PNG files. */
+/* The name before EXIF's bytes in JPEG files, and from some writers in PNG files. */
 static const char exif_name[6] = "Exif\0";
 
 static int has_name(const uint8_t *bytes, size_t count) {
@@ -97,26 +97,26 @@ int orientation_of_png(const uint8_t *bytes, size_t count) {
     return 0;
 }
 
-/* ---- turning -------------------------------------------------------------------------------------- */
+/* ---- applying ------------------------------------------------------------------------------------- */
 
 uint8_t *orientation_apply(int orientation, uint8_t *pixels, int *height, int *width) {
     /* Upright pixel (y, x) is stored at (y, x), or at (x, y) where transposed; counted from the last row or
      * column where flipped. */
     static const struct {
         int transposed, rows_flipped, columns_flipped;
-    } turns[] = {[2] = {0, 0, 1}, [3] = {0, 1, 1}, [4] = {0, 1, 0}, [5] = {1, 0, 0},
+    } transforms[] = {[2] = {0, 0, 1}, [3] = {0, 1, 1}, [4] = {0, 1, 0}, [5] = {1, 0, 0},
                  [6] = {1, 1, 0}, [7] = {1, 1, 1}, [8] = {1, 0, 1}};
     if (orientation < 2 || orientation > 8) return pixels;
     size_t rows = (size_t)*height, columns = (size_t)*width;
-    int transposed = turns[orientation].transposed;
+    int transposed = transforms[orientation].transposed;
     size_t out_rows = transposed ? columns : rows, out_columns = transposed ? rows : columns;
     uint8_t *out = malloc(rows * columns * 3), *to = out;
     if (!out) return NULL;
     for (size_t y = 0; y < out_rows; y++)
         for (size_t x = 0; x < out_columns; x++, to += 3) {
             size_t row = transposed ? x : y, column = transposed ? y : x;
-            if (turns[orientation].rows_flipped) row = rows - 1 - row;
-            if (turns[orientation].columns_flipped) column = columns - 1 - column;
+            if (transforms[orientation].rows_flipped) row = rows - 1 - row;
+            if (transforms[orientation].columns_flipped) column = columns - 1 - column;
             memcpy(to, pixels + (row * columns + column) * 3, 3);
         }
     free(pixels);

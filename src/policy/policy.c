@@ -1,7 +1,7 @@
-/* Opens a policy: which robot, which variant, which statistics, which tokenizer. Everything is taken from
- * where the caller or the checkpoint says it, and where nothing says it, the error does.
+/* Opens a policy: finds its robot, variant, statistics and tokenizer. The caller's options come first, then
+ * the checkpoint's files; where neither says, the error sentence tells what to give.
  *
- * Surprising: whether a model is π0 or π0.5 is not in openpi's config.json; the names of the tensors tell. */
+ * Note: openpi's config.json does not say whether a model is π0 or π0.5; the names of the tensors do. */
 #include "policy/policy.h"
 
 #include <dirent.h>
@@ -15,7 +15,7 @@
 #include "model/tensors.h"
 #include "model/variant.h"
 
-/* Where things are looked for. */
+/* The places that are searched. */
 typedef struct source {
     const char *checkpoint;      /* as given, may be NULL                          */
     char *folder;                /* the folder of the checkpoint, NULL: in memory  */
@@ -94,7 +94,7 @@ static openpi_status no_statistics(const source *from, const robot *robot, openp
                   from->folder, robot->assets, robot->name, list[0] ? list : "none");
 }
 
-/* Where the statistics lie; *path NULL: made in memory. */
+/* The path of the statistics, malloc; NULL: they are synthetic and made in memory. */
 static openpi_status find_statistics(const source *from, const robot *robot, char **path,
                                      openpi_error *error) {
     const char *given = from->options.norm_stats;
@@ -192,7 +192,7 @@ static openpi_status find_saved_tokenizer(const source *from, const openpi_polic
     return OPENPI_OK;
 }
 
-/* *path NULL: the embedded one. */
+/* *path, malloc; NULL: the embedded tokenizer. */
 static openpi_status choose_tokenizer(const source *from, const openpi_policy *policy, char **path,
                                       openpi_error *error) {
     const char *given = from->options.tokenizer, *cache = from->options.tokenizer_cache;
@@ -286,7 +286,7 @@ static openpi_status settle_lerobot(const source *from, openpi_policy *policy, o
     else lerobot_synthetic(options->synthetic, &policy->pipeline);
     if (options->norm_stats)
         return report(error, OPENPI_BAD_ARGUMENT,
-                      "norm_stats is \"%s\", but %s brings its own statistics: those of LeRobot's processors",
+                      "norm_stats is \"%s\", but %s has its own statistics: those of LeRobot's processors",
                       options->norm_stats, name);
     policy->variant = policy->pipeline.variant;
     policy->state_in_prompt = variant_of(policy->variant)->state_in_prompt;
@@ -343,7 +343,7 @@ static openpi_status open_policy(const source *from, openpi_policy *policy, open
     return open_tokenizer(from, policy, error);
 }
 
-/* The folder that a checkpoint's other files lie in: the checkpoint, or where the .safetensors file is. */
+/* The folder of a checkpoint's other files: the checkpoint itself, or the folder of its .safetensors file. */
 static openpi_status find_folder(const char *checkpoint, char **folder, openpi_error *error) {
     *folder = NULL;
     if (!checkpoint) return OPENPI_OK;
@@ -404,8 +404,8 @@ double openpi_policy_rate(const openpi_policy *policy) {
     return policy && !policy->lerobot ? policy->robot.rate_hz : 0;
 }
 
-/* A path that is too long loses its beginning: its end tells more. */
-static void tell_tokenizer(const openpi_policy *policy, openpi_policy_info *info) {
+/* A path that is too long loses its beginning, because its end identifies it better. */
+static void describe_tokenizer(const openpi_policy *policy, openpi_policy_info *info) {
     const char *path = policy->tokenizer_path ? policy->tokenizer_path : "embedded";
     size_t length = strlen(path), most = sizeof info->tokenizer - 1;
     snprintf(info->tokenizer, sizeof info->tokenizer, "%s", length > most ? path + length - most : path);
@@ -434,7 +434,7 @@ openpi_status openpi_policy_get_info(const openpi_policy *policy, openpi_policy_
         if (camera->slot >= 0 && !own.cameras[camera->slot][0])
             memcpy(own.cameras[camera->slot], camera->key, sizeof own.cameras[camera->slot]);
     }
-    tell_tokenizer(policy, &own);
+    describe_tokenizer(policy, &own);
     BOUNDARY_GIVE(openpi_policy_info, &own, info);
     return OPENPI_OK;
 }

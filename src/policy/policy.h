@@ -1,4 +1,5 @@
-/* A policy: everything that one robot's observations and actions go through, read once, then only read. */
+/* A policy: what turns one robot's observations into samples and the model's actions into the robot's.
+ * Read-only once open, so threads share it. */
 #ifndef POLICY_POLICY_H
 #define POLICY_POLICY_H
 
@@ -9,8 +10,8 @@
 
 struct openpi_policy {
     openpi_variant variant;
-    int lerobot;                 /* 1: pipeline counts, 0: robot, mode and statistics do                  */
-    int lerobot_checkpoint;      /* 1: it was opened for a checkpoint of LeRobot's, whatever the robot     */
+    int lerobot;                 /* 1: `pipeline` applies; 0: `robot`, `mode` and the statistics do       */
+    int lerobot_checkpoint;      /* 1: opened for a LeRobot checkpoint, whatever the robot                */
     lerobot pipeline;
     robot robot;
     norm_mode mode;
@@ -20,14 +21,14 @@ struct openpi_policy {
     int state_length;            /* 0: any up to 32                                                       */
     int action_dim;
     int max_prompt;
-    int horizon;                 /* 0: nothing says                                                       */
+    int horizon;                 /* 0: not stated by config or checkpoint                                 */
     char *tokenizer_path;        /* NULL: embedded                                                        */
 };
 
-/* The policy that a request is of. */
+/* The policy that the request was created for. */
 const openpi_policy *request_policy(const openpi_request *request);
 
-/* A sentence where horizon * action_dim doubles do not fit. */
+/* An error where `capacity` is less than horizon * action_dim doubles. */
 openpi_status request_check_capacity(const openpi_request *request, int horizon, size_t capacity,
                                      openpi_error *error);
 

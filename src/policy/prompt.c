@@ -1,6 +1,6 @@
-/* The prompt formats of openpi and LeRobot around tokenizer_encode. openpi and LeRobot clean and template
- * alike for π0.5 and differ for π0: openpi strips the text and tokenises the newline by itself, LeRobot does
- * neither. */
+/* The prompt formats of openpi and LeRobot, before tokenizer_encode. For π0.5 both clean the text and fill
+ * the template in the same way. For π0 openpi strips the text and tokenises the newline by itself, LeRobot
+ * does neither. */
 #include "policy/prompt.h"
 
 #include <math.h>
@@ -70,7 +70,7 @@ static int is_space(uint32_t code) {
 
 openpi_status prompt_clean(const char *text, size_t bytes, char *out, size_t *out_bytes,
                            openpi_error *error) {
-    size_t start = bytes, end = 0;      /* of the first and behind the last character that is no space */
+    size_t start = bytes, end = 0;      /* of the first and after the last character that is no space */
     for (size_t at = 0, taken; at < bytes; at += taken) {
         uint32_t code;
         taken = utf8_decode(text + at, bytes - at, &code);
@@ -92,11 +92,11 @@ openpi_status prompt_clean(const char *text, size_t bytes, char *out, size_t *ou
 
 int state_bin(double x) {
     double bin = floor(128 * x) + 128;
-    if (!(bin < 255)) return 255;       /* NaN too: it sorts behind every edge */
+    if (!(bin < 255)) return 255;       /* NaN too: it sorts after every edge */
     return bin < -1 ? -1 : (int)bin;
 }
 
-/* The ids of buffer->text behind those that are there. */
+/* Appends the ids of buffer->text. */
 static openpi_status append(const tokenizer *tokenizer, tokenizer_scratch *scratch, const char *text,
                             size_t bytes, int32_t *ids, int max, int *count, openpi_error *error) {
     int more;
@@ -108,7 +108,7 @@ static openpi_status append(const tokenizer *tokenizer, tokenizer_scratch *scrat
 static openpi_status begin(prompt_buffer *buffer, size_t text_bytes, int state_count, int32_t *ids, int max,
                            openpi_error *error) {
     if (max < 1)
-        return report(error, OPENPI_BAD_ARGUMENT, "room for %d prompt ids, expected at least 1", max);
+        return report(error, OPENPI_BAD_ARGUMENT, "a capacity of %d prompt ids, expected at least 1", max);
     TRY(buffer_reserve(buffer, text_bytes, state_count, error));
     ids[0] = TOKEN_BOS;
     return OPENPI_OK;

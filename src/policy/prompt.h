@@ -5,20 +5,19 @@
 
 #include "policy/tokenizer.h"
 
-/* Room for the text between cleaning and tokenising. One thread; grows when a longer prompt than ever comes.
- */
+/* The text between cleaning and tokenising. One thread; grows with the longest prompt so far. */
 typedef struct prompt_buffer prompt_buffer;
 
-/* `text_bytes` of instruction and `state_count` values will fit without another allocation. */
+/* `text_bytes` of instruction and `state_count` values fit without another allocation. */
 openpi_status prompt_buffer_create(size_t text_bytes, int state_count, prompt_buffer **out,
                                    openpi_error *error);
 void prompt_buffer_close(prompt_buffer *buffer);
 
-/* Bytes of the longest whole prompt made of such parts: what tokenizer_scratch_create wants beside it. */
+/* Bytes of the longest prompt made of such parts, for tokenizer_scratch_create. */
 size_t prompt_bytes(size_t text_bytes, int state_count);
 
-/* Python's str.strip() (every Unicode white space, both ends), then '_' and '\n' become spaces. `out` has
- * room for bytes + 1, may not overlap `text`, and ends with a 0 that *out_bytes does not count. */
+/* Python's str.strip() (every Unicode white space, both ends), then '_' and '\n' become spaces. `out` holds
+ * bytes + 1, may not overlap `text`, and ends with a 0 that *out_bytes does not count. */
 openpi_status prompt_clean(const char *text, size_t bytes, char *out, size_t *out_bytes, openpi_error *error);
 
 /* clamp(floor(128 x) + 128, -1, 255): the last of 256 edges -1 + i/128 that is not above x. NaN is 255. */
@@ -31,7 +30,7 @@ openpi_status prompt_openpi(const tokenizer *tokenizer, tokenizer_scratch *scrat
                             const char *text, size_t bytes, const double *state, int state_count,
                             int32_t *ids, int max, int *count, openpi_error *error);
 
-/* LeRobot's π0: the text as it is, "\n" added unless it ends with one, tokenised in one go. */
+/* LeRobot's π0: the text as it is, "\n" added unless it ends with one, tokenised together. */
 openpi_status prompt_lerobot_pi0(const tokenizer *tokenizer, tokenizer_scratch *scratch,
                                  prompt_buffer *buffer, const char *text, size_t bytes, int32_t *ids, int max,
                                  int *count, openpi_error *error);

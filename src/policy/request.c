@@ -1,12 +1,14 @@
-/* A request: one observation becomes a sample, the model's answer becomes the robot's actions.
+/* A request: from one observation to a sample, and from the model's actions to the robot's.
  *
  *   pictures -> slots (robots.h or lerobot.h) -> 224×224 (image.h)
  *   state    -> robot transform -> normalised (normalize.h or lerobot.h) -> padded to 32
  *   prompt   -> ids (prompt.h)
  *   model actions -> unnormalised -> absolute -> robot transform
  *
- * All memory is taken when a request is created. Surprising: the state that delta actions are added to is the
- * one that openpi hands around, normalised, rounded to fp32 and unnormalised again, not the caller's own. */
+ * All memory is allocated when a request is created.
+ *
+ * Note: relative (delta) actions are added to the state as openpi keeps it: normalised, rounded to fp32 and
+ * unnormalised again, not to the caller's own numbers. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,8 +26,8 @@
 enum {
     PIXELS = OPENPI_IMAGE_SIZE * OPENPI_IMAGE_SIZE * 3,
     DIMS = OPENPI_ACTION_DIM,
-    READY_TEXT = 16 << 10,       /* bytes of a prompt that needs no further memory                        */
-    READY_PICTURE = 1 << 20,     /* bytes of scratch: enough for 1280×720, either way up                  */
+    READY_TEXT = 16 << 10,       /* bytes of a prompt that fits without another allocation                */
+    READY_PICTURE = 1 << 20,     /* bytes of scratch: enough for 1280×720 and for 720×1280                */
     MAX_TEXT = 1 << 20,          /* bytes of a prompt                                                     */
     MAX_PICTURES = 16,           /* of a msgpack request, unused ones included                            */
 };
@@ -36,7 +38,7 @@ struct openpi_request {
     uint8_t *bytes[OPENPI_CAMERAS];           /* [224][224][3], openpi                                    */
     float *floats[OPENPI_CAMERAS];            /* [224][224][3], LeRobot                                   */
     uint8_t blank[OPENPI_CAMERAS];            /* 1: the slot's picture is the padding value throughout    */
-    int32_t *tokens;             /* [max_prompt + 1]: one more tells a truncated prompt                   */
+    int32_t *tokens;             /* [max_prompt + 1]: one more detects a truncated prompt                 */
     float padded[DIMS];          /* the sample's state                                                    */
     double state[DIMS];          /* normalised                                                            */
     int state_count;
@@ -137,7 +139,7 @@ static int camera_of(const openpi_policy *policy, const char *name) {
     return camera < 0 ? ROBOT_SLOT_UNKNOWN : camera;
 }
 
-/* given[slot or feature]: its picture, or one without a name. */
+/* given[slot or feature]: its picture; without a name where there is none. */
 static openpi_status sort_pictures(const openpi_policy *policy, const openpi_observation *observation,
                                    openpi_image *given,
                                    openpi_error *error) {
@@ -197,7 +199,7 @@ static openpi_status take_pictures(openpi_request *request, const openpi_observa
     const openpi_image *ordered[OPENPI_CAMERAS] = {0};
     int slot = 0;
     TRY(sort_pictures(request->policy, observation, given, error));
-    for (int c = 0; c < OPENPI_CAMERAS; c++) { /* LeRobot: those that are there come first */
+    for (int c = 0; c < OPENPI_CAMERAS; c++) { /* LeRobot: present cameras come first */
         if (!given[c].name) continue;
         if (!request->policy->lerobot) ordered[c] = &given[c];
         else ordered[slot++] = &given[c];
@@ -208,7 +210,8 @@ static openpi_status take_pictures(openpi_request *request, const openpi_observa
 
 /* ---- state ---------------------------------------------------------------------------------------- */
 
-/* π0.5 without the state in its prompt does not look at it; robots of any length may then leave it out. */
+/* π0.5 without the state in its prompt does not read it: a robot whose state may have any length may then
+ * omit it. */
 static int state_is_optional(const openpi_policy *policy) {
     return !policy->state_length && !variant_of(policy->variant)->state_token && !policy->state_in_prompt;
 }

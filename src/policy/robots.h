@@ -1,10 +1,10 @@
-/* Robots as data: which pictures, which state, which actions, and what happens to them on the way.
+/* Robots as data: their pictures, state and actions, and the transforms of each.
  *
- * A robot is one record. The built-in ones are written in the same JSON form that a user writes for an own
- * arm (docs/robots.md), and so are openpi's training configs (configs.c), which are robots with a model's
- * settings. Hands on the record and its two transforms. What surprises: a transform works in the robot's
- * units, outside of the normalisation, and the delta sum happens between unnormalising and the output
- * transform. */
+ * A robot is one record. Built-in robots are written in the JSON form that users write for their own arm
+ * (docs/robots.md), and so are openpi's training configs (configs.c): robots with a model's settings.
+ *
+ * Note: a transform works in the robot's units, outside of the normalisation; relative actions are added to
+ * the state after unnormalising and before the output transform. */
 #ifndef POLICY_ROBOTS_H
 #define POLICY_ROBOTS_H
 
@@ -12,7 +12,7 @@
 
 enum {
     ROBOT_KEY_BYTES = 64,        /* of a name or request key with its NUL                                 */
-    ROBOT_WORD_BYTES = 32,       /* of an action's name or unit with its NUL                              */
+    ROBOT_LABEL_BYTES = 32,       /* of an action's name or unit with its NUL                              */
     ROBOT_PROMPT_BYTES = 1024,
     ROBOT_ASSETS_BYTES = 128,
     ROBOT_CAMERAS = 8,
@@ -27,7 +27,7 @@ enum { ROBOT_SLOT_UNUSED = -1, ROBOT_SLOT_UNKNOWN = -2 };
 
 typedef struct robot_camera {
     char key[ROBOT_KEY_BYTES];   /* in a request: "images/cam_high"                                       */
-    int slot;                    /* 0 … 2, or ROBOT_SLOT_UNUSED: accepted and left alone                  */
+    int slot;                    /* 0 … 2, or ROBOT_SLOT_UNUSED: accepted and ignored                     */
     int required;
 } robot_camera;
 
@@ -56,26 +56,26 @@ typedef struct robot {
     robot_part parts[ROBOT_PARTS];            /* the state is their concatenation                         */
     int part_count;
     int state_length;            /* sum of the parts; 0: any up to 32                                     */
-    int action_dim;              /* what comes out a step                                                 */
-    char action_names[OPENPI_ACTION_DIM][ROBOT_WORD_BYTES];   /* [action_dim]; "": not named              */
-    char units[OPENPI_ACTION_DIM][ROBOT_WORD_BYTES];          /* [action_dim]; "": not said               */
-    double rate_hz;              /* steps a second; 0: not said                                           */
+    int action_dim;              /* actions of one step                                                   */
+    char action_names[OPENPI_ACTION_DIM][ROBOT_LABEL_BYTES];   /* [action_dim]; "": not named              */
+    char units[OPENPI_ACTION_DIM][ROBOT_LABEL_BYTES];          /* [action_dim]; "": unknown                */
+    double rate_hz;              /* steps a second; 0: unknown                                            */
     uint8_t delta[OPENPI_ACTION_DIM];         /* 1: the model's action is relative to the state           */
     int delta_count;             /* 0: no action is                                                       */
     robot_transform transform;
     robot_normalization normalization;        /* auto: z-score for π0, quantile for π0.5                  */
     openpi_prompt_state prompt_state;         /* default: on for π0.5                                     */
     int has_prompt;
-    char prompt[ROBOT_PROMPT_BYTES];          /* where a request brings none                              */
+    char prompt[ROBOT_PROMPT_BYTES];          /* where a request has none                                 */
     char assets[ROBOT_ASSETS_BYTES];          /* assets/<this>/norm_stats.json; empty: none needed        */
-    int variant;                 /* the only openpi_variant it goes with, or ROBOT_VARIANT_ANY            */
+    int variant;                 /* the only openpi_variant that it supports, or ROBOT_VARIANT_ANY        */
     int horizon, max_prompt;     /* 0: the checkpoint's                                                   */
 } robot;
 
 /* By built-in name, from JSON text (starting with '{'), or from a JSON file, in this order. */
 openpi_status robot_open(const char *name_or_path, robot *out, openpi_error *error);
 
-/* From JSON text; `name` leads the sentences. Unknown keys are an error. */
+/* From JSON text; error sentences begin with `name`. Unknown keys are an error. */
 openpi_status robot_parse(const char *text, size_t bytes, const char *name, robot *out, openpi_error *error);
 
 /* The record of a built-in robot, JSON text; NULL: there is none of that name. */
@@ -92,7 +92,7 @@ const char *robot_slot_name(int slot);
 /* A slot's name, short or openpi's ("base_0_rgb") -> 0 … 2; else ROBOT_SLOT_UNKNOWN. */
 int robot_slot(const char *name);
 
-/* Where the picture `name` goes: the slot of a camera with this key, of the only camera whose key ends in
+/* The slot of the picture `name`: that of the camera with this key, of the only camera whose key ends in
  * "/name", or of the robot's camera in the slot of this name; ROBOT_SLOT_UNUSED; or ROBOT_SLOT_UNKNOWN. */
 int robot_camera_slot(const robot *robot, const char *name);
 

@@ -21,24 +21,24 @@ static openpi_status get_text(const json_t *object, const char *key, const char 
     return OPENPI_OK;
 }
 
-typedef struct word {
+typedef struct keyword {
     const char *text;
     int value;
-} word;
+} keyword;
 
-static openpi_status get_word(const json_t *object, const char *key, const char *name, const word *words,
-                              int *out, openpi_error *error) {
+static openpi_status get_keyword(const json_t *object, const char *key, const char *name,
+                                 const keyword *keywords, int *out, openpi_error *error) {
     const char *text = NULL;
     char known[128] = "";
     size_t at = 0;
     TRY(json_get_string(object, key, name, &text, error));
     if (!text) return OPENPI_OK;
-    for (const word *w = words; w->text; w++) {
-        if (!strcmp(w->text, text)) {
-            *out = w->value;
+    for (const keyword *k = keywords; k->text; k++) {
+        if (!strcmp(k->text, text)) {
+            *out = k->value;
             return OPENPI_OK;
         }
-        at += (size_t)snprintf(known + at, sizeof known - at, "%s\"%s\"", w == words ? "" : ", ", w->text);
+        at += (size_t)snprintf(known + at, sizeof known - at, "%s\"%s\"", k == keywords ? "" : ", ", k->text);
     }
     return report(error, OPENPI_BAD_FILE, "%s: \"%s\" is \"%s\", expected one of %s", name, key, text, known);
 }
@@ -69,7 +69,7 @@ static openpi_status read_camera(const char *key, const json_t *value, const cha
     out->slot = slot ? robot_slot(slot) : ROBOT_SLOT_UNUSED;
     if (out->slot == ROBOT_SLOT_UNKNOWN)
         return report(error, OPENPI_BAD_FILE,
-                      "%s: camera \"%s\" goes to slot \"%s\", expected base, left_wrist or right_wrist", name,
+                      "%s: camera \"%s\" has slot \"%s\", expected base, left_wrist or right_wrist", name,
                       key, slot);
     if (out->slot == ROBOT_SLOT_UNUSED) out->required = 0;
     return OPENPI_OK;
@@ -153,9 +153,9 @@ static openpi_status read_delta(const json_t *root, const char *name, robot *out
     return OPENPI_OK;
 }
 
-/* A name or a unit stands in tables, plots and CSV files as it is. */
-static openpi_status read_action_word(const json_t *value, const char *name, const char *key, size_t index,
-                                      char out[ROBOT_WORD_BYTES], openpi_error *error) {
+/* Names and units are printed unchanged in tables, plots and CSV files. */
+static openpi_status read_label(const json_t *value, const char *name, const char *key, size_t index,
+                                      char out[ROBOT_LABEL_BYTES], openpi_error *error) {
     const char *text = json_string_value(value);
     size_t length = text ? json_string_length(value) : 0;
     if (!text)
@@ -164,22 +164,22 @@ static openpi_status read_action_word(const json_t *value, const char *name, con
     int odd = 0;
     for (size_t i = 0; i < length; i++)
         odd |= (unsigned char)text[i] < 0x20 || text[i] == ',' || text[i] == '"';
-    if (!length || length >= ROBOT_WORD_BYTES || odd)
+    if (!length || length >= ROBOT_LABEL_BYTES || odd)
         return report(error, OPENPI_BAD_FILE,
                       "%s: \"%s\"[%zu] is \"%.64s\", expected 1 to %d bytes without commas, quotes and "
                       "control characters",
-                      name, key, index, text, ROBOT_WORD_BYTES - 1);
+                      name, key, index, text, ROBOT_LABEL_BYTES - 1);
     memcpy(out, text, length + 1);
     return OPENPI_OK;
 }
 
-/* One word for each action; `single`: or one string for all. */
-static openpi_status read_action_words(const json_t *root, const char *name, const char *key, int single,
-                                       int actions, char out[][ROBOT_WORD_BYTES], openpi_error *error) {
+/* One label for each action; `single`: or one string for all. */
+static openpi_status read_labels(const json_t *root, const char *name, const char *key, int single,
+                                       int actions, char out[][ROBOT_LABEL_BYTES], openpi_error *error) {
     const json_t *value = json_object_get(root, key);
     if (!value) return OPENPI_OK;
     if (single && json_is_string(value)) {
-        for (int i = 0; i < actions; i++) TRY(read_action_word(value, name, key, (size_t)i, out[i], error));
+        for (int i = 0; i < actions; i++) TRY(read_label(value, name, key, (size_t)i, out[i], error));
         return OPENPI_OK;
     }
     if (!json_is_array(value))
@@ -190,11 +190,12 @@ static openpi_status read_action_words(const json_t *root, const char *name, con
                       "%s: \"%s\" has %zu entries, expected %d, as many as \"actions\" says", name, key,
                       json_array_size(value), actions);
     for (int i = 0; i < actions; i++)
-        TRY(read_action_word(json_array_get(value, (size_t)i), name, key, (size_t)i, out[i], error));
+        TRY(read_label(json_array_get(value, (size_t)i), name, key, (size_t)i, out[i], error));
     return OPENPI_OK;
 }
 
-/* What is known of another number of actions is not known of these. */
+/* With another number of actions than the robot that it is like, the names and units of that robot do not
+ * apply. */
 static openpi_status read_actions(const json_t *root, const char *name, robot *out, openpi_error *error) {
     int before = out->action_dim;
     TRY(json_get_int(root, "actions", name, 1, OPENPI_ACTION_DIM, &out->action_dim, error));
@@ -202,8 +203,8 @@ static openpi_status read_actions(const json_t *root, const char *name, robot *o
         memset(out->action_names, 0, sizeof out->action_names);
         memset(out->units, 0, sizeof out->units);
     }
-    TRY(read_action_words(root, name, "action_names", 0, out->action_dim, out->action_names, error));
-    TRY(read_action_words(root, name, "units", 1, out->action_dim, out->units, error));
+    TRY(read_labels(root, name, "action_names", 0, out->action_dim, out->action_names, error));
+    TRY(read_labels(root, name, "units", 1, out->action_dim, out->units, error));
     for (int i = 0; i < out->action_dim; i++)
         for (int j = 0; j < i && out->action_names[i][0]; j++)
             if (!strcmp(out->action_names[i], out->action_names[j]))
@@ -280,19 +281,19 @@ static openpi_status check_record(const robot *r, const char *name, openpi_error
 }
 
 static openpi_status read_record(const json_t *root, const char *name, robot *out, openpi_error *error) {
-    static const word layouts[] = {{"auto", 0}, {"chw", 1}, {NULL, 0}};
-    static const word others[] = {{"refuse", 1}, {"ignore", 0}, {NULL, 0}};
-    static const word transforms[] = {{"none", ROBOT_PLAIN}, {"aloha", ROBOT_ALOHA}, {NULL, 0}};
-    static const word normalizations[] = {{"auto", ROBOT_NORM_AUTO},
+    static const keyword layouts[] = {{"auto", 0}, {"chw", 1}, {NULL, 0}};
+    static const keyword others[] = {{"refuse", 1}, {"ignore", 0}, {NULL, 0}};
+    static const keyword transforms[] = {{"none", ROBOT_PLAIN}, {"aloha", ROBOT_ALOHA}, {NULL, 0}};
+    static const keyword normalizations[] = {{"auto", ROBOT_NORM_AUTO},
                                           {"zscore", ROBOT_NORM_ZSCORE},
                                           {"quantile", ROBOT_NORM_QUANTILE},
                                           {"none", ROBOT_NORM_NONE},
                                           {NULL, 0}};
-    static const word switches[] = {{"auto", OPENPI_PROMPT_STATE_DEFAULT},
+    static const keyword switches[] = {{"auto", OPENPI_PROMPT_STATE_DEFAULT},
                                     {"on", OPENPI_PROMPT_STATE_ON},
                                     {"off", OPENPI_PROMPT_STATE_OFF},
                                     {NULL, 0}};
-    static const word variants[] = {
+    static const keyword variants[] = {
         {"any", ROBOT_VARIANT_ANY}, {"pi0", OPENPI_PI0}, {"pi05", OPENPI_PI05}, {NULL, 0}};
     const char *like = NULL;
     if (!json_is_object(root))
@@ -314,17 +315,17 @@ static openpi_status read_record(const json_t *root, const char *name, robot *ou
         prompt_state = (int)out->prompt_state;
     TRY(get_text(root, "name", name, out->name, sizeof out->name, NULL, error));
     TRY(read_cameras(root, name, out, error));
-    TRY(get_word(root, "layout", name, layouts, &out->always_chw, error));
-    TRY(get_word(root, "other_pictures", name, others, &out->refuse_other_pictures, error));
+    TRY(get_keyword(root, "layout", name, layouts, &out->always_chw, error));
+    TRY(get_keyword(root, "other_pictures", name, others, &out->refuse_other_pictures, error));
     TRY(read_state(root, name, out, error));
     TRY(read_actions(root, name, out, error));
     TRY(read_delta(root, name, out, error));
-    TRY(get_word(root, "transform", name, transforms, &transform, error));
-    TRY(get_word(root, "normalization", name, normalizations, &normalization, error));
-    TRY(get_word(root, "prompt_state", name, switches, &prompt_state, error));
+    TRY(get_keyword(root, "transform", name, transforms, &transform, error));
+    TRY(get_keyword(root, "normalization", name, normalizations, &normalization, error));
+    TRY(get_keyword(root, "prompt_state", name, switches, &prompt_state, error));
     TRY(get_text(root, "prompt", name, out->prompt, sizeof out->prompt, &out->has_prompt, error));
     TRY(get_text(root, "assets", name, out->assets, sizeof out->assets, NULL, error));
-    TRY(get_word(root, "variant", name, variants, &out->variant, error));
+    TRY(get_keyword(root, "variant", name, variants, &out->variant, error));
     TRY(json_get_int(root, "horizon", name, 1, OPENPI_MAX_HORIZON, &out->horizon, error));
     TRY(json_get_int(root, "max_prompt", name, 1, ROBOT_MAX_PROMPT, &out->max_prompt, error));
     out->normalization = (robot_normalization)normalization;

@@ -1,9 +1,9 @@
 /* Byte-pair encoding of a prompt, bit-exact to SentencePiece and to Hugging Face's tokenizers.
  *
  * A text becomes a doubly linked list of symbols: atoms (user-defined pieces, added tokens), which never
- * merge, and characters. A heap holds every adjacent pair that may merge, best rank first and leftmost among
- * equals; a pair whose symbols have since merged with others is recognised by its size and dropped. Each
- * merge adds at most two pairs, so n bytes cost n log n whatever they are. */
+ * merge, and characters. A heap holds every adjacent pair that may merge, best rank first, leftmost first
+ * among equals. A pair whose symbols have merged with others in the meantime has another size and is dropped.
+ * Each merge adds at most two pairs, so n bytes take O(n log n) steps for any text. */
 #include "policy/tokenizer.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include "base/utf8.h"
 #include "policy/vocabulary.h"
 
-enum { TEXT_LIMIT = 1 << 26 };          /* three times as many fit in the 32 bits of an offset */
+enum { TEXT_LIMIT = 1 << 26 };          /* bytes; three times as many fit into a 32-bit offset */
 
 typedef struct symbol {
     uint32_t start, bytes;              /* in scratch.text; bytes 0: merged into its left neighbour */
@@ -33,7 +33,7 @@ struct tokenizer_scratch {
     size_t capacity;                    /* bytes of text */
     char *text;                         /* [3 * capacity]  with spaces as U+2581 */
     symbol *symbols;                    /* [capacity] */
-    candidate *heap; /* [2 * capacity]  n - 1 pairs, and one more with each of n - 1 merges */
+    candidate *heap; /* [2 * capacity]  n - 1 pairs, and 1 for each of n - 1 merges */
     uint32_t text_used, symbol_count, heap_count;
 };
 
@@ -105,7 +105,7 @@ static openpi_status scratch_reserve(tokenizer_scratch *scratch, size_t bytes, o
 
 openpi_status tokenizer_scratch_create(size_t text_bytes, tokenizer_scratch **out, openpi_error *error) {
     if (text_bytes > TEXT_LIMIT)
-        return report(error, OPENPI_BAD_ARGUMENT, "room for a prompt of %zu bytes, expected at most %d",
+        return report(error, OPENPI_BAD_ARGUMENT, "scratch for a prompt of %zu bytes, expected at most %d",
                       text_bytes, TEXT_LIMIT);
     tokenizer_scratch *made = calloc(1, sizeof *made);
     if (!made) return report_no_memory(error, sizeof *made, "a prompt's tokens");
@@ -130,7 +130,7 @@ static void push_symbol(tokenizer_scratch *scratch, uint32_t start, uint32_t byt
     scratch->symbols[here] = (symbol){start, bytes, here - 1, here + 1, id, atomic};
 }
 
-/* The characters of text[start … end), between atoms. */
+/* Splits text[start … end), which holds no atom, into characters. */
 static void split_word(const tokenizer *tokenizer, tokenizer_scratch *scratch, uint32_t start, uint32_t end) {
     const char *text = scratch->text;
     int unknown_before = 0;
@@ -146,7 +146,7 @@ static void split_word(const tokenizer *tokenizer, tokenizer_scratch *scratch, u
         uint32_t code;
         bytes = (uint32_t)utf8_decode(text + at, end - at, &code);
         int32_t id = vocabulary_find(tokenizer, text + at, bytes);
-        int unknown = id < 0 && tokenizer->hugging_face; /* SentencePiece waits until all is merged */
+        int unknown = id < 0 && tokenizer->hugging_face; /* SentencePiece: only after merging */
         if (!unknown) {
             push_symbol(scratch, at, bytes, id, 0);
         } else if (tokenizer->byte_fallback) {
@@ -161,7 +161,7 @@ static void split_word(const tokenizer *tokenizer, tokenizer_scratch *scratch, u
     }
 }
 
-/* text[start … end), in which spaces are U+2581: atoms and words. */
+/* Splits text[start … end), in which spaces are U+2581, into atoms and words. */
 static void split_marked(const tokenizer *tokenizer, tokenizer_scratch *scratch, uint32_t start,
                          uint32_t end) {
     uint32_t word = start;

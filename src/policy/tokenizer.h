@@ -20,7 +20,7 @@ int tokenizer_vocab(const tokenizer *tokenizer);
 /* 1: read from tokenizer.json, whose added tokens such as <bos> match inside text. */
 int tokenizer_is_hugging_face(const tokenizer *tokenizer);
 
-/* Scratch of one thread; grows when a longer text than ever comes. */
+/* Scratch of one thread; grows with the longest text so far. */
 typedef struct tokenizer_scratch tokenizer_scratch;
 openpi_status tokenizer_scratch_create(size_t text_bytes, tokenizer_scratch **out, openpi_error *error);
 void tokenizer_scratch_close(tokenizer_scratch *scratch);

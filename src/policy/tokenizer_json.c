@@ -1,11 +1,11 @@
 /* Hugging Face's tokenizer.json: a BPE vocabulary with its list of merges, added tokens, and a pipeline of
  * normaliser, pre-tokenizer and post-processor of which exactly one form is understood: space becomes U+2581,
- * nothing is split, <bos> is put before the text. Hands on a vocabulary; refuses every setting that the
+ * nothing is split, <bos> is put before the text. Fills a vocabulary; refuses every setting that the
  * engine does not implement.
  *
- * The surprise: added tokens, special ones such as <bos> too, are looked for in the text before its spaces
- * are marked, unless they say "normalized". "truncation" and "padding" are ignored: whoever calls the
- * tokenizer sets them anew. */
+ * Note: added tokens, special ones such as <bos> included, are searched for before spaces are replaced,
+ * unless they are marked "normalized". "truncation" and "padding" are ignored, because the caller sets both.
+ */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +41,7 @@ static openpi_status check_pipeline(const json_t *root, const char *name, openpi
         !is_string(json_object_get(normalizer, "content"), SPACE_MARK) ||
         !is_string(json_object_get(json_object_get(normalizer, "pattern"), "String"), " "))
         return refuse(root, "normalizer", "Replace of \" \" by U+2581", name, error);
-    /* After the normaliser no space is left that could split anything. */
+    /* After the normaliser no space is left to split at. */
     if (is_set(split) && (!is_string(json_object_get(split, "type"), "Split") ||
                           !is_string(json_object_get(json_object_get(split, "pattern"), "String"), " ") ||
                           json_is_true(json_object_get(split, "invert"))))
@@ -201,11 +201,11 @@ static openpi_status read_merges(const json_t *merges, tokenizer *out, const cha
 
 /* A token that "vocab" lacks must have the id that Hugging Face would give it, whatever the file says: the
  * next one. */
-static openpi_status read_added(const json_t *added, size_t words, tokenizer *out, const char *name,
+static openpi_status read_added(const json_t *added, size_t pieces, tokenizer *out, const char *name,
                                 openpi_error *error) {
     static const char *const unsupported[] = {"single_word", "lstrip", "rstrip"};
     size_t count = json_array_size(added);
-    json_int_t next = (json_int_t)words;
+    json_int_t next = (json_int_t)pieces;
     TRY(atom_set_create(&out->before, count, name, error));
     TRY(atom_set_create(&out->after, count, name, error));
     for (size_t i = 0; i < count; i++) {

@@ -1,9 +1,8 @@
-/* SentencePiece's .model: a protobuf message with the pieces in id order, how the model was trained and how
- * it wants its text normalised. Hands on a vocabulary; refuses every setting that the engine does not
- * implement.
+/* SentencePiece's .model: a protobuf message with the pieces in id order, the trainer's settings and those of
+ * the text's normalisation. Fills a vocabulary; refuses every setting that the engine does not implement.
  *
- * The surprise: an absent setting has a default, and most defaults (unigram, dummy prefix, collapsed white
- * space) are what this engine refuses. So a file cut off at a field's end is refused too. */
+ * Note: an absent setting has a default, and this engine refuses most defaults (unigram, dummy prefix,
+ * collapsed white space). So a file that is truncated at a field's end is refused too. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +25,7 @@ typedef struct field {
     const uint8_t *bytes;               /* WIRE_BYTES                                              */
 } field;
 
-/* 0: cut off, or longer than 64 bits. */
+/* 0: truncated, or longer than 64 bits. */
 static int read_varint(message *from, uint64_t *value) {
     *value = 0;
     for (int shift = 0; shift < 64 && from->at < from->end; shift += 7) {
@@ -173,7 +172,7 @@ static openpi_status read_settings(message from, uint32_t which, const void *sta
     return OPENPI_OK;
 }
 
-/* First walk: counts, and the settings, which stand behind the pieces. */
+/* First walk: counts, and the settings, which follow the pieces. */
 static openpi_status summarize(message from, const char *name, summary *out, openpi_error *error) {
     const void *start = from.at;
     *out = (summary){.bos = "<s>", .bos_bytes = 3};

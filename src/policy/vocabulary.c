@@ -1,5 +1,5 @@
 /* The tables of a tokenizer: pieces by text, merges by pair, atoms by prefix. Every check of a piece is here,
- * so that both readers refuse the same things in the same words. */
+ * so that both readers refuse the same faults with the same sentences. */
 #include "policy/vocabulary.h"
 
 #include <stdio.h>
@@ -51,7 +51,7 @@ openpi_status vocabulary_create(int vocab, size_t text_bytes, const char *name, 
     return OPENPI_OK;
 }
 
-/* The slot that holds this text, or the free one where it belongs. */
+/* The slot that holds this text, or the free slot for it. */
 static int32_t *slot_of(const tokenizer *tokenizer, const char *text, size_t bytes) {
     for (uint32_t i = hash_text(text, bytes);; i++) {
         int32_t *slot = &tokenizer->table[i & tokenizer->table_mask];
@@ -165,8 +165,8 @@ void atom_set_sort(atom_set *set) {
     }
 }
 
-/* The first of atoms[low … high), all longer than `depth` and equal before it, whose byte there is `value` or
- * more. */
+/* Of atoms[low … high), all longer than `depth` and with equal first `depth` bytes: the first whose next byte
+ * is at least `value`. */
 static uint32_t lower_bound(const atom_set *set, uint32_t low, uint32_t high, size_t depth, unsigned value) {
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;

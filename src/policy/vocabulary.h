@@ -1,9 +1,9 @@
-/* What a tokenizer knows, whichever file it came from: its pieces, the merges between them, and the pieces
- * that are cut out of a text before any merging. The two readers fill it, tokenizer.c walks it.
+/* A tokenizer's data, in one form for both file formats: its pieces, the merges between them, and the pieces
+ * that are cut out of a text before any merging. The two readers fill it, tokenizer.c uses it.
  *
- * The surprise: SentencePiece merges two symbols when their joined *text* is a piece, even where a symbol
- * alone is not; Hugging Face merges when the *pair of ids* is in a list. So a merge is looked up in two ways,
- * and ranked in one. */
+ * Note: SentencePiece merges two symbols when their joined *text* is a piece, even where a symbol alone is
+ * not; Hugging Face merges when the *pair of ids* is in a list. So there are two look-ups of a merge and one
+ * order of ranks. */
 #ifndef POLICY_VOCABULARY_H
 #define POLICY_VOCABULARY_H
 
@@ -61,21 +61,21 @@ struct tokenizer {
     uint32_t longest;                   /* bytes of the longest PIECE_TEXT                              */
     merge *merges;                      /* NULL: SentencePiece                                          */
     uint32_t merges_mask;
-    atom_set before, after;             /* looked for before and after a space becomes U+2581           */
+    atom_set before, after;             /* searched for before and after spaces become U+2581           */
     int byte_fallback;
     int32_t byte[256];                  /* ids of <0x00> … <0xFF>, where byte_fallback                  */
     int32_t unknown;                    /* id of an unknown character, where not byte_fallback          */
     int fuse_unknown;                   /* a run of unknown characters is one id                        */
-    int ignore_merges;                  /* a whole text that is a piece is taken as it is               */
+    int ignore_merges;                  /* a whole text that is a piece is not split                    */
 };
 
-/* An empty vocabulary with room for ids below `vocab` and `text_bytes` bytes of pieces. tokenizer_close frees
+/* An empty vocabulary for ids below `vocab` and pieces of `text_bytes` bytes in all. tokenizer_close frees
  * it. */
 openpi_status vocabulary_create(int vocab, size_t text_bytes, const char *name, tokenizer **out,
                                 openpi_error *error);
 
-/* Refuses an id out of range or used before, a text that is empty, too long, not UTF-8, or another piece's.
- */
+/* Refuses an id out of range or used before, and a text that is empty, too long, not UTF-8 or another
+ * piece's. */
 openpi_status vocabulary_add(tokenizer *tokenizer, int64_t id, const char *text, size_t bytes,
                              piece_kind kind, uint32_t rank, const char *name, openpi_error *error);
 
@@ -86,13 +86,14 @@ int32_t vocabulary_find_any(const tokenizer *tokenizer, const char *text, size_t
 /* Fills tokenizer->byte from the pieces <0x00> … <0xFF>; refuses when one is missing. */
 openpi_status vocabulary_find_bytes(tokenizer *tokenizer, const char *name, openpi_error *error);
 
-/* Room for `count` merges; of two with the same pair the later counts. */
+/* Allocates for `count` merges; of two with the same pair the later one is kept. */
 openpi_status vocabulary_create_merges(tokenizer *tokenizer, size_t count, const char *name,
                                        openpi_error *error);
 void vocabulary_add_merge(tokenizer *tokenizer, int32_t left, int32_t right, uint32_t rank, int32_t id);
 const merge *vocabulary_find_merge(const tokenizer *tokenizer, int32_t left, int32_t right);
 
-/* Room for `count` atoms; atom_set_add (id: a piece that was added) as often; then atom_set_sort, once. */
+/* Allocates for `count` atoms. Then atom_set_add once for each (id: a piece that was added), then
+ * atom_set_sort. */
 openpi_status atom_set_create(atom_set *set, size_t count, const char *name, openpi_error *error);
 void atom_set_add(atom_set *set, tokenizer *tokenizer, int32_t id);
 void atom_set_sort(atom_set *set);

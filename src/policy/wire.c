@@ -1,4 +1,4 @@
-/* From the bytes of an openpi client's message to named fields; wire.h tells what becomes what.
+/* From the bytes of an openpi client's message to named fields; wire.h lists the types.
  *
  * Three steps: wire_check_bytes walks the raw bytes against the limits and allocates nothing; msgpack-c turns
  * them into objects (at most WIRE_MAX_VALUES of them); flatten makes fields of the objects, twice: once to

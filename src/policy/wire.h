@@ -1,19 +1,19 @@
-/* The observation that an openpi client sends: msgpack with numpy arrays, decoded to a flat list
- * of named fields. Nested maps' keys are joined by '/': ALOHA's images map gives "images/cam_high", DROID's
- * own "observation/wrist_image_left" stays as it is.
+/* The observation that an openpi client sends: msgpack with numpy arrays (openpi_client's msgpack_numpy.py),
+ * decoded to a flat list of named fields. Nested maps' keys are joined by '/': ALOHA's images map gives
+ * "images/cam_high", DROID's own "observation/wrist_image_left" stays as it is.
  *
- * What becomes what
+ * Types
  *   str, bin, np.str_, 0-d '<U…' or '|S…' array    WIRE_TEXT
  *   int, float, bool (0 or 1), numpy scalar, 0-d numeric array    WIRE_NUMBER
  *   numeric array of rank 1 … 8                    WIRE_ARRAY over the caller's bytes
  *   list of numbers                                WIRE_ARRAY of WIRE_F64, rank 1
  *   nil                                            no field: as if the key were absent
- * Refused with a sentence: big-endian arrays, kinds V, O, c and any other, string arrays that are not 0-d,
- * lists of anything but numbers, extension types, a key twice, anything over the limits below.
+ * Refused with a sentence: big-endian arrays, all kinds but b, i, u, f, U and S, string arrays that are not
+ * 0-d, lists of anything but numbers, extension types, repeated keys, anything over the limits below.
  *
- * The bytes are walked once without allocating and checked against the limits; only then does msgpack-c,
- * which allocates for every map and list, see them. Keys inside a numpy map may be str or bin and in any
- * order. */
+ * The bytes are first walked without allocating and checked against the limits, and only then passed to
+ * msgpack-c, which allocates for every map and list. Keys inside a numpy map may be str or bin, in any order.
+ */
 #ifndef POLICY_WIRE_H
 #define POLICY_WIRE_H
 
@@ -81,8 +81,8 @@ openpi_status wire_read_doubles(const wire_field *field, double *out, int capaci
 openpi_status wire_text(const wire_field *field, const char **text, size_t *bytes, openpi_error *error);
 
 /* An array of rank 3, u8, f32 or f64, as a picture whose name is the field's key and whose data lie in the
- * message. CHW where `always_chw` (ALOHA) or where the first dimension is 3 (every other robot), else HWC
- * (MODEL.md, "Pictures, statistics and requests"). */
+ * message. CHW if `always_chw` (ALOHA) or if the first dimension is 3 (every other robot), else HWC, as in
+ * openpi src/openpi/policies/. */
 openpi_status wire_image(const wire_field *field, int always_chw, openpi_image *image, openpi_error *error);
 
 #endif

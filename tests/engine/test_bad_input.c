@@ -683,7 +683,7 @@ static const opening openings[] = {
     {"cameras by number", NULL, "{\"like\": \"droid\", \"cameras\": {\"front\": 1}}",
      .status = SAYS("camera \"front\" is an integer, expected a slot's name")},
     {"a slot of its own", NULL, "{\"like\": \"droid\", \"cameras\": {\"front\": \"head\"}}",
-     .status = SAYS("camera \"front\" goes to slot \"head\", expected base, left_wrist or right_wrist")},
+     .status = SAYS("camera \"front\" has slot \"head\", expected base, left_wrist or right_wrist")},
     {"no camera", NULL, "{\"like\": \"droid\", \"cameras\": {}}", .status = SAYS("\"cameras\" fill no slot")},
     {"deltas of 9", NULL, "{\"like\": \"droid\", \"delta\": [9]}",
      .status = SAYS("\"delta\" covers 9 dimensions, \"actions\" are 8")},

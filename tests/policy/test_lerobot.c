@@ -539,7 +539,7 @@ static void options_that_do_not_fit(void **state) {
         openpi_status status;
         const char *sentence;
     } cases[] = {
-        {{.norm_stats = GOLDEN "/policy/droid_pi0/norm_stats.json"}, OPENPI_BAD_ARGUMENT, "brings its own statistics"},
+        {{.norm_stats = GOLDEN "/policy/droid_pi0/norm_stats.json"}, OPENPI_BAD_ARGUMENT, "has its own statistics"},
         {{.prompt_state = OPENPI_PROMPT_STATE_OFF}, OPENPI_BAD_ARGUMENT, "prompt_state cannot be changed"},
         {{.tokenizer = "nowhere.json"}, OPENPI_NOT_FOUND, "nowhere.json"},
         {{.robot = NULL}, OPENPI_NOT_FOUND, "holds no tokenizer.json, which policy_preprocessor.json names"},

@@ -199,7 +199,7 @@ static void actions_are_named_as_in_their_sources(void **state) {
         assert_true(r.rate_hz == action_sources[i].rate);
         for (const action_part *part = action_sources[i].parts; part < action_sources[i].parts + 4; part++) {
             for (int k = 0; k < part->count; k++, action++) {
-                char name[ROBOT_WORD_BYTES];
+                char name[ROBOT_LABEL_BYTES];
                 snprintf(name, sizeof name, "%s%s", part->prefix, part->names[k]);
                 assert_string_equal(r.action_names[action], name);
                 assert_string_equal(r.units[action], part->unit);
@@ -284,7 +284,7 @@ static void refuses_broken_records(void **state) {
         {"{\"name\": \"a\", \"cameras\": {\"low\": null}, \"state\": {\"joints\": 6}, \"actions\": 6}",
          "\"cameras\" fill no slot"},
         {"{\"name\": \"a\", \"cameras\": [\"front\"]}", "\"cameras\" is an array"},
-        {"{\"name\": \"a\", \"cameras\": {\"front\": \"middle\"}}", "camera \"front\" goes to slot \"middle\""},
+        {"{\"name\": \"a\", \"cameras\": {\"front\": \"middle\"}}", "camera \"front\" has slot \"middle\""},
         {"{\"name\": \"a\", \"cameras\": {\"front\": 1}}", "camera \"front\" is an integer"},
         {"{\"name\": \"a\", \"cameras\": {\"front\": {\"slot\": \"base\", \"need\": true}}}",
          "camera \"front\" has an unknown key \"need\""},
