@@ -1,10 +1,10 @@
-# The words a person types. What is built, and how, is CMakeLists.txt; this only calls it.
+# The commands that a person types. What is built, and how, is in CMakeLists.txt; this only calls it.
 BUILD  ?= build
 PREFIX ?= /usr/local
 # Seconds each fuzz target runs under `make fuzz`.
 FUZZ_SECONDS ?= 300
 
-# Added to cmake's words: make CMAKE_FLAGS="-DOPENPI_CUDA=OFF -DCMAKE_C_COMPILER=clang"
+# More options for cmake: make CMAKE_FLAGS="-DOPENPI_CUDA=OFF -DCMAKE_C_COMPILER=clang"
 CMAKE_FLAGS ?=
 # Warnings are errors where the environment has CI, as .ci/run sets it; developers: make test WERROR=ON.
 WERROR ?= $(if $(CI),ON,OFF)
@@ -60,6 +60,6 @@ help:
 	@echo "make fuzz       fuzzing for longer: FUZZ_SECONDS=$(FUZZ_SECONDS) a target"
 	@echo "make bench      the published workload at full size"
 	@echo "make install    into PREFIX=$(PREFIX), under DESTDIR"
-	@echo "  CMAKE_FLAGS=...  more words for cmake, such as CMAKE_FLAGS=-DOPENPI_CUDA=OFF; WERROR=ON makes warnings errors"
+	@echo "  CMAKE_FLAGS=...  more options for cmake, such as CMAKE_FLAGS=-DOPENPI_CUDA=OFF; WERROR=ON makes warnings errors"
 	@echo "make deps       install the packages that are missing (apt)"
 	@echo "make clean      remove what was built"

@@ -5,7 +5,7 @@
 #   <!-- figures: NAME FILE... -->  lines  <!-- end -->             a table or a sentence, see render()
 #
 # FILE: a JSON file without ".json", below results, or below tree where it begins with best/ or tune/. PATH: device.p50_ms, stages[vision].p50_ms:
-# an entry of a list goes by its place (0 is the first), by its name (stages[vision], climb[fused-qkv]) or as batches[batch=64].
+# an entry of a list is named by its index from 0, by its name (stages[vision], climb[fused-qkv]) or as batches[batch=64].
 # FORMAT: printf's. FACTOR: the value is multiplied by it. A line does not begin with a mark of one value: Markdown would take it for HTML. What cannot be computed is one sentence on stderr, and the status is 1.
 
 function complain(sentence) {
@@ -273,21 +273,21 @@ function shape(file, e) {
     return get(file, e ".m") " x " get(file, e ".n") (((file, e ".k") in value) ? " x " value[file, e ".k"] : "")
 }
 
-function render(words, n,    files, i) {
-    if (n < 2) return complain("a block \"figures: " words[1] "\" names no file") ""
+function render(part, n,    files, i) {
+    if (n < 2) return complain("a block \"figures: " part[1] "\" names no file") ""
     for (i = 2; i <= n; i++) {
-        if (words[1] == "tune" && i == 3) break
-        if (!load(words[i])) return ""
-        files[i - 1] = words[i]
+        if (part[1] == "tune" && i == 3) break
+        if (!load(part[i])) return ""
+        files[i - 1] = part[i]
     }
-    if (words[1] == "bench") return bench(words[2])
-    if (words[1] == "batches") return batches(words[2])
-    if (words[1] == "results") return runs(files, n - 1)
-    if (words[1] == "ladder") return ladder(words[2])
-    if (words[1] == "roof") return roof(words[2])
-    if (words[1] == "profile") return profile(words[2])
-    if (words[1] == "tune") return tune(words[2], n > 2 ? words[3] : 10)
-    complain("there is no block \"figures: " words[1] "\"")
+    if (part[1] == "bench") return bench(part[2])
+    if (part[1] == "batches") return batches(part[2])
+    if (part[1] == "results") return runs(files, n - 1)
+    if (part[1] == "ladder") return ladder(part[2])
+    if (part[1] == "roof") return roof(part[2])
+    if (part[1] == "profile") return profile(part[2])
+    if (part[1] == "tune") return tune(part[2], n > 2 ? part[3] : 10)
+    complain("there is no block \"figures: " part[1] "\"")
     return ""
 }
 
@@ -311,13 +311,13 @@ END {
         inner = marker
         sub(/<!-- figures?: /, "", inner)
         sub(/ -->$/, "", inner)
-        n = split(inner, words, " ")
+        n = split(inner, part, " ")
         if (marker ~ /<!-- figures/) {
-            printf "\n%s", render(words, n)
+            printf "\n%s", render(part, n)
         } else if (n < 3 || n > 4) {
             complain("\"" marker "\": expected FILE PATH FORMAT [FACTOR]")
         } else {
-            printf "%s", number(words[1], words[2], words[3], n > 3 ? words[4] : 1)
+            printf "%s", number(part[1], part[2], part[3], n > 3 ? part[4] : 1)
         }
         text = substr(text, end)
     }

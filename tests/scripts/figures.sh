@@ -21,7 +21,7 @@ plant() {
     sed -i "$2" "$box/tree/$1"
     cmp -s "$SOURCE/$1" "$box/tree/$1" && fail "'$2' changes nothing in $1"
     figures --check && fail "'$2' in $1 was not found"
-    grep -q "$3" "$box/said" || fail "'$2' in $1: expected '$3', was told: $(cat "$box/said")"
+    grep -q "$3" "$box/said" || fail "'$2' in $1: expected '$3', not: $(cat "$box/said")"
 }
 h200=docs/results/h200
 # A page's number, in a line and in a table; the JSON's number.

@@ -33,7 +33,7 @@ for verb in $verbs; do
     diff "$box/help" "$box/man" >"$box/diff" || fail "openpi-$verb.1 and 'openpi $verb --help' differ: $(cat "$box/diff")"
     name=$("$openpi" "$verb" --help | head -1 | sed 's/^openpi /openpi-/')
     [ "$(sed -n '/^\.SH NAME/{n;s/\\-/-/g;p}' "$page")" = "$name" ] || fail "openpi-$verb.1 has another name than '$name'"
-    grep -qE "openpi $verb|\[\`$verb\`\]" "$SOURCE"/README.md "$SOURCE"/docs/*.md || fail "no page tells of 'openpi $verb'"
+    grep -qE "openpi $verb|\[\`$verb\`\]" "$SOURCE"/README.md "$SOURCE"/docs/*.md || fail "no page names 'openpi $verb'"
     grep -qF "\\fB$verb\\fR" "$BUILD/man/openpi.1" || fail "openpi.1 does not list $verb"
 done
 if command -v groff >/dev/null; then

@@ -1,4 +1,4 @@
-"""What the peers' scripts share: the words, the workload, the clock, and the JSON that `openpi report` reads.
+"""What the peers' scripts share: the options, the workload, the clock, and the JSON that `openpi report` reads.
 
 A peer is another program that runs the same policy. It is imported from the user's own checkout; nothing of it lives here.
 A script makes two calls per batch, without arguments: `device` (inputs and outputs resident on the device) and `host` (uint8
@@ -24,7 +24,7 @@ class Refusal(Exception):
     """One sentence for the user; ends with status 2."""
 
 
-# ---- the words ------------------------------------------------------------------------------------------
+# ---- the options ------------------------------------------------------------------------------------------
 
 
 def whole(low, high):

@@ -34,7 +34,7 @@ EXAMPLES = """examples:
 """
 
 
-def words(argv):
+def parse_options(argv):
     def whole(low):
         def read(text):
             value = int(text)
@@ -188,7 +188,7 @@ def record(args, source):
 
 
 def main(argv=None):
-    args = words(argv)
+    args = parse_options(argv)
     try:
         import golden
     except ImportError as error:

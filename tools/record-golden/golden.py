@@ -2,7 +2,7 @@
 docs/verify.md lists its tensors and metadata. Needs numpy and nothing else: safetensors is a simple
 format and is written here by hand.
 
-What surprises: not every row of every stage is kept. Image tokens and K and V are kept for every 29th
+Note: not every row of every stage is kept. Image tokens and K and V are kept for every 29th
 row, and for the last prompt token of each observation, so that a file of the full-size model stays below
 4 MB an observation.
 """

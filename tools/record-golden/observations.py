@@ -33,7 +33,7 @@ def nested(flat):
 
 
 def read_npz(path):
-    """Each array has one more axis in front: the observation. A text is an array of strings [n]."""
+    """The first axis of every array is the observation. A text is an array of strings [n]."""
     with np.load(path, allow_pickle=False) as file:
         try:
             arrays = {name: file[name] for name in file.files}

@@ -1,7 +1,7 @@
 """What both PyTorch implementations, openpi's and LeRobot's, have in common: their model's methods bear the
 same names.
 
-What surprises:
+Note:
   - Stages are not computed a second time. The model's own methods are wrapped for one call of
     sample_actions, so that the golden holds what that very call handed from one method to the next.
   - A model cast to bfloat16 has its rotary table rounded as well, which moves the actions five times as
