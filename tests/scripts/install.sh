@@ -101,6 +101,14 @@ sed -n 's/^ *\(export .*\)/\1/p' home.log >home.sh
     $CC -std=c11 example.c -o typed $(pkg-config --cflags --libs openpi) && ./typed >typed.txt && cmp shared.txt typed.txt
 ) || fail "the lines that install prints do not serve: $(cat home.log)"
 
+# The program of docs/finding-a-wrong-result.md: two levels differ by rounding.
+# shellcheck disable=SC2046
+$CC -std=c11 -Wall -Wextra -Werror "$SOURCE/tools/observe.c" -o observe $(pkg-config --cflags --libs openpi) -lm ||
+    fail "tools/observe.c does not compile"
+LD_LIBRARY_PATH=$libdir ./observe >observed.txt || fail "tools/observe.c failed"
+grep -q '^velocity ' observed.txt || fail "tools/observe.c printed: $(cat observed.txt)"
+awk '$(NF - 2) > 1e-4 { bad = 1 } END { exit bad }' observed.txt || fail "levels differ: $(cat observed.txt)"
+
 # A caller's own functions may be called as the library's inner ones.
 echo '#include <openpi.h>' >own.c
 echo 'int report(void), pool_run(void), json_read(void); int report(void) { return 0; } int pool_run(void) { return 0; } int json_read(void) { return 0; }
