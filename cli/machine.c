@@ -23,12 +23,14 @@ void machine_options(const machine_values *values, char text[SWITCH_TEXT], openp
 }
 
 void machine_say_table(const verb *verb, const openpi_engine_info *info, const openpi_session *session) {
+    const char *ignored;
     int known, unknown;
-    tune_coverage(session, &known, &unknown);
+    tune_coverage(session, &known, &unknown, &ignored);
     if (!info->table[0])
         fprintf(stderr, "openpi %s: no tuning table is in use, every operation goes the built-in way\n", verb->name);
     else
         fprintf(stderr,
                 "openpi %s: table %s: %d operations go its ways, %d have shapes that it does not know and go the built-in way\n",
                 verb->name, info->table, known, unknown);
+    if (*ignored) fprintf(stderr, "openpi %s: table %s: %s\n", verb->name, info->table, ignored);
 }

@@ -46,7 +46,8 @@ static openpi_status check_options(const openpi_engine_options *o, const char *c
 /* The user's table, else the one that openpi brings for the device. Read, and so checked, even where it is switched off. */
 static openpi_status open_table(openpi_engine *e, const char *path, openpi_error *error) {
     tuning_machine machine = tuning_machine_of(e->device, pool_threads(e->pool));
-    TRY(path ? tuning_read(path, &machine, &e->tuning, error) : tuning_shipped(&machine, &e->tuning, error));
+    TRY(path ? tuning_read(path, &machine, e->device, &e->tuning, error)
+             : tuning_shipped(&machine, e->device, &e->tuning, error));
     if (!switch_off(e->off, SWITCH_TUNED_TILES)) return OPENPI_OK;
     tuning_close(e->tuning);
     e->tuning = NULL;

@@ -19,7 +19,7 @@ enum { NUMBERS = 16 };
 
 typedef struct tune_values {
     subject_values subject;
-    const char *out, *json, *batches, *cameras, *horizons, *prompts;
+    const char *out, *json, *rekey, *batches, *cameras, *horizons, *prompts;
     int fresh, rounds, no_library;
 } tune_values;
 
@@ -133,14 +133,18 @@ static void list_plans(tune_job *j) {
             }
 }
 
+static int open_without_table(tune_job *j) {
+    char without[SWITCH_TEXT + 16], text[SWITCH_TEXT];
+    const char *off = machine_without(&j->v->subject.machine, text);
+    snprintf(without, sizeof without, "%s%stuned-tiles", off ? off : "", off && *off ? "," : "");
+    return subject_open(&j->subject, without);
+}
+
 static int tune_variant(tune_job *j) {
     openpi_error error = OPENPI_ERROR_INIT;
     tune_options options = {.rounds = j->v->rounds, .journal = j->journal[0] ? j->journal : NULL, .fresh = j->v->fresh,
                             .library = !j->v->no_library, .progress = show_tuning, .progress_user = j};
-    char without[SWITCH_TEXT + 16], text[SWITCH_TEXT];
-    const char *off = machine_without(&j->v->subject.machine, text);
-    snprintf(without, sizeof without, "%s%stuned-tiles", off ? off : "", off && *off ? "," : "");
-    int end = subject_open(&j->subject, without);
+    int end = open_without_table(j);
     if (end != END_FINE) return end;
     if (!j->opened && tune_open(j->subject.engine, &options, &j->tune, &error) != OPENPI_OK) {
         tune_close(&j->tune);
@@ -299,7 +303,7 @@ static int finish(tune_job *j) {
     }
     if (!j->v->out) return END_FINE;
     FILE *file = output_file(j->v->out);
-    if (tune_write(&j->tune, j->v->out, file, &error) != OPENPI_OK) {
+    if (tune_write(&j->tune, j->subject.engine, j->v->out, file, &error) != OPENPI_OK) {
         int end = library_error(&verb_tune, &error);
         output_drop(j->v->out);
         return tune_slowed(&j->tune) ? END_CHECK : end;
@@ -311,14 +315,35 @@ static int finish(tune_job *j) {
     return END_FINE;
 }
 
+/* A table's entries with the hashes of this build; the model only opens the device. */
+static int rekey(tune_job *j, char **positional, int count) {
+    const tune_values *v = j->v;
+    openpi_error error = OPENPI_ERROR_INIT;
+    int kept, dropped;
+    if (!v->out) return usage_error(&verb_tune, "--rekey without --out: expected a file to write");
+    j->model = v->subject;
+    if (!count && !j->model.synthetic) j->model.synthetic = "tiny";
+    int end = subject_read(&j->subject, &verb_tune, &j->model, positional, count);
+    if (end == END_FINE) end = open_without_table(j);
+    if (end != END_FINE) return end;
+    if (tune_rekey(j->subject.engine, v->rekey, output_file(v->out), &kept, &dropped, &error) != OPENPI_OK) {
+        output_drop(v->out);
+        return library_error(&verb_tune, &error);
+    }
+    end = outputs_finish(&verb_tune);
+    if (end != END_FINE) return end;
+    printf("%s: written, %d entries; %d left out whose kernels this build does not have\n", v->out, kept, dropped);
+    return END_FINE;
+}
+
 static int tune_verb_run(const void *values, char **positional, int count) {
     tune_job *j = allocate(sizeof *j);
     memset(j, 0, sizeof *j);
     j->v = values;
     j->tty = isatty(STDERR_FILENO);
-    int end = read_words(j);
-    if (end == END_FINE) end = tune_all(j, positional, count);
-    if (end == END_FINE) end = finish(j);
+    int end = j->v->rekey ? rekey(j, positional, count) : read_words(j);
+    if (end == END_FINE && !j->v->rekey) end = tune_all(j, positional, count);
+    if (end == END_FINE && !j->v->rekey) end = finish(j);
     subject_close(&j->subject);
     tune_close(&j->tune);
     free(j);
@@ -336,6 +361,8 @@ static const option_row options[] = {
     {OPTION_HEADING, "Measuring", NULL, NULL, 0, 0, 0},
     {OPTION_OUTPUT, "out", "FILE", "write the table here; FILE.part is the journal that a run that was stopped goes on from",
      AT(out), 0, 0},
+    {OPTION_TEXT, "rekey", "TABLE", "measure nothing: write TABLE with the hashes of this build's kernels to --out, after a "
+     "change of their sources that changes no speed", AT(rekey), 0, 0},
     {OPTION_FLAG, "fresh", NULL, "forget a journal that is there", AT(fresh), 0, 0},
     {OPTION_OUTPUT, "json", "FILE", "also write everything that was measured here", AT(json), 0, 0},
     {OPTION_INT, "rounds", "N", "times that a candidate near the best is timed (default: 11)", AT(rounds), 1, 64},

@@ -13,7 +13,7 @@
 
 enum { ROUNDS = 11, CONFIRM_ROUNDS = 15, STEPS = 10 };
 
-/* ---- shapes ------------------------------------------------------------------------------------------- */
+/* ---- shapes ----------------------------------------------------------------------------------------- */
 
 static int calls_of(const tune_bench *b, const tuning_key *key) {
     int calls = 0;
@@ -53,7 +53,7 @@ static openpi_status measure_shapes(tune_bench *b, openpi_error *error) {
     return OPENPI_OK;
 }
 
-/* ---- in place ----------------------------------------------------------------------------------------- */
+/* ---- in place --------------------------------------------------------------------------------------- */
 
 /* Ops of the row's shape go as `name` says; returns how many there are. */
 static int place(tune_bench *b, const tune_row *row, const char *name) {
@@ -150,7 +150,7 @@ static openpi_status confirm_all(tune_bench *b, tune_run *base, tune_run *trial,
             trial->recording = NULL;
             memcpy(base->ops, b->ops, (size_t)base->count * sizeof *base->ops);
         }
-        TRY(tune_journal_add(t, row, error));
+        TRY(tune_journal_add(t, b->device, row, error));
     }
     return OPENPI_OK;
 }
@@ -220,7 +220,7 @@ static openpi_status confirm(tune_bench *b, const tune_plan_shape *shape, openpi
     return status;
 }
 
-/* ---- a plan ------------------------------------------------------------------------------------------- */
+/* ---- a plan ----------------------------------------------------------------------------------------- */
 
 static openpi_status tune_cameras(tune_bench *b, const tune_plan_shape *shape, openpi_error *error) {
     const plan *p = b->session->plan;
@@ -271,7 +271,7 @@ openpi_status tune_plan(tune *t, openpi_engine *engine, const tune_plan_shape *s
     return status;
 }
 
-/* ---- how much there is to do -------------------------------------------------------------------------- */
+/* ---- how much there is to do ------------------------------------------------------------------------ */
 
 openpi_status tune_expect(tune *t, openpi_engine *engine, const tune_plan_shape *shapes, int count,
                           openpi_error *error) {
@@ -316,7 +316,7 @@ openpi_status tune_expect(tune *t, openpi_engine *engine, const tune_plan_shape 
     return status;
 }
 
-/* ---- the whole ---------------------------------------------------------------------------------------- */
+/* ---- the whole -------------------------------------------------------------------------------------- */
 
 openpi_status tune_open(openpi_engine *engine, const tune_options *options, tune *out, openpi_error *error) {
     *out =
@@ -327,7 +327,7 @@ openpi_status tune_open(openpi_engine *engine, const tune_options *options, tune
         return report(error, OPENPI_BAD_ARGUMENT, "tune: %d and %d rounds, expected at most 64",
                       out->options.rounds, out->options.confirm_rounds);
     if (out->options.steps <= 0) out->options.steps = STEPS;
-    return tune_journal_read(out, error);
+    return tune_journal_read(out, engine->device, error);
 }
 
 openpi_status tune_measure_roofs(tune *t, openpi_engine *engine, openpi_error *error) {
@@ -339,7 +339,9 @@ openpi_status tune_measure_roofs(tune *t, openpi_engine *engine, openpi_error *e
     return OPENPI_OK;
 }
 
-void tune_coverage(const openpi_session *session, int *known, int *unknown) {
+void tune_coverage(const openpi_session *session, int *known, int *unknown, const char **ignored) {
+    const tuning *table = session->plan->model->tuning;
+    *ignored = table ? table->ignored : "";
     *known = session->kinds.tuned;
     *unknown = session->kinds.unknown;
 }
@@ -356,6 +358,16 @@ double tune_roof_ratio(const tune *t, const tune_row *row, double us) {
     if (tflops <= 0 || t->roofs.read_gbs <= 0 || us <= 0) return 0;
     double compute = row->flops / (tflops * 1e6), memory = row->bytes / (t->roofs.read_gbs * 1e3);
     return (compute > memory ? compute : memory) / us;
+}
+
+static openpi_status write_table(const tuning *table, const device *device, FILE *file, openpi_error *error) {
+    json_t *root = tuning_json(table, device);
+    char *text = root ? json_text(root, JSON_INDENT(1) | JSON_REAL_PRECISION(7)) : NULL;
+    json_decref(root);
+    if (!text) return report_no_memory(error, 4096, "the tuning table");
+    fprintf(file, "%s\n", text);
+    free(text);
+    return OPENPI_OK;
 }
 
 /* The chance that of `rounds` fair coins at least `heads` fall so. */
@@ -378,7 +390,8 @@ const tune_pair *tune_slowed(const tune *t) {
     return worst;
 }
 
-openpi_status tune_write(const tune *t, const char *name, FILE *file, openpi_error *error) {
+openpi_status tune_write(const tune *t, const openpi_engine *engine, const char *name, FILE *file,
+                         openpi_error *error) {
     const tune_pair *slowed = tune_slowed(t);
     if (slowed)
         return report(error, OPENPI_BAD_INPUT,
@@ -394,15 +407,31 @@ openpi_status tune_write(const tune *t, const char *name, FILE *file, openpi_err
     openpi_status status = OPENPI_OK;
     for (int i = 0; i < t->count && status == OPENPI_OK; i++)
         status = tuning_add(&table, &t->rows[i].entry, error);
-    json_t *root = status == OPENPI_OK ? tuning_json(&table) : NULL;
+    if (status == OPENPI_OK) status = write_table(&table, engine->device, file, error);
     free(table.entries);
-    if (status != OPENPI_OK) return status;
-    char *text = root ? json_text(root, JSON_INDENT(1) | JSON_REAL_PRECISION(7)) : NULL;
+    return status;
+}
+
+openpi_status tune_rekey(const openpi_engine *engine, const char *path, FILE *file, int *kept, int *dropped,
+                         openpi_error *error) {
+    device *device = engine->device;
+    tuning_machine machine = tuning_machine_of(device, pool_threads(engine->pool));
+    json_t *root = NULL;
+    tuning *table = NULL;
+    TRY(json_read(path, &root, error));
+    openpi_status status = tuning_parse(root, path, &machine, NULL, &table, error);
     json_decref(root);
-    if (!text) return report_no_memory(error, 4096, "the tuning table");
-    fprintf(file, "%s\n", text);
-    free(text);
-    return OPENPI_OK;
+    if (status != OPENPI_OK) return status;
+    *kept = *dropped = 0;
+    for (int i = 0; i < table->count; i++) {
+        const backend *backend = device->backend;
+        if (backend->kernel_hash && !backend->kernel_hash(device, table->entries[i].choice)) ++*dropped;
+        else table->entries[(*kept)++] = table->entries[i];
+    }
+    table->count = *kept;
+    status = write_table(table, device, file, error);
+    tuning_close(table);
+    return status;
 }
 
 void tune_forget_journal(const tune *t) {

@@ -103,14 +103,21 @@ openpi_status tune_plan(tune *tune, struct openpi_engine *engine, const tune_pla
 const tune_pair *tune_slowed(const tune *tune);
 /* Writes the table into an open file, which sentences call `name`; errors of writing stay in the file.
  * Refuses a table that slows a plan (tune_slowed): then nothing is written. */
-openpi_status tune_write(const tune *tune, const char *name, FILE *file, openpi_error *error);
+openpi_status tune_write(const tune *tune, const openpi_engine *engine, const char *name, FILE *file,
+                         openpi_error *error);
+/* Writes the table at `path`, of this engine's machine and of any format, into an open file with the hashes
+ * of this build's kernels, and measures nothing: for kernels whose sources changed and whose speed did not.
+ * Entries whose kernels the device does not have any more are dropped. */
+openpi_status tune_rekey(const openpi_engine *engine, const char *path, FILE *file, int *kept, int *dropped,
+                         openpi_error *error);
 /* Removes the journal: the table is where it belongs. */
 void tune_forget_journal(const tune *tune);
 void tune_close(tune *tune);
 
-/* Operations of the session's plan whose shape its engine's table knows, and those with several ways whose
- * shape it does not; both 0 without a table. */
-void tune_coverage(const struct openpi_session *session, int *known, int *unknown);
+/* Operations of the session's plan whose shape its engine's table knows, and those with several candidates
+ * whose shape it does not; both 0 without a table. *ignored: what of the table was left out, as a sentence,
+ * or "". */
+void tune_coverage(const struct openpi_session *session, int *known, int *unknown, const char **ignored);
 
 /* "heuristic", "pending", "confirmed", "rejected" */
 const char *tune_outcome_name(tune_outcome outcome);
@@ -118,8 +125,9 @@ const char *tune_outcome_name(tune_outcome outcome);
 double tune_roof_ratio(const tune *tune, const tune_row *row, double us);
 
 /* tune_journal.c */
-openpi_status tune_journal_read(tune *tune, openpi_error *error);
-openpi_status tune_journal_add(const tune *tune, const tune_row *row, openpi_error *error);
+openpi_status tune_journal_read(tune *tune, const device *device, openpi_error *error);
+openpi_status tune_journal_add(const tune *tune, const device *device, const tune_row *row,
+                               openpi_error *error);
 /* A new row, zeroed; its address holds until the next. NULL: out of memory. */
 tune_row *tune_row_add(tune *tune);
 tune_row *tune_row_find(tune *tune, const tuning_key *key);

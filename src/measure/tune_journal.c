@@ -2,7 +2,7 @@
  * shape counts.
  *
  * Lines are appended and flushed one by one; a last line that a kill cut short is left out when the file is
- * read. */
+ * read, and so are rows whose kernels have changed since. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +38,7 @@ tune_row *tune_row_find(tune *t, const tuning_key *key) {
     return NULL;
 }
 
-/* ---- rows as JSON ------------------------------------------------------------------------------------- */
+/* ---- rows as JSON ----------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;
@@ -74,9 +74,13 @@ json_t *tune_row_json(const tune_row *row) {
     return NULL;
 }
 
-static openpi_status read_row(const json_t *o, const char *where, tune_row *row, openpi_error *error) {
+/* *changed: the row was measured with other kernels than this build's. */
+static openpi_status read_row(const json_t *o, const char *where, const device *device, tune_row *row,
+                              int *changed, openpi_error *error) {
     const char *name = NULL, *stage = NULL, *outcome = NULL, *winner = NULL;
+    const json_t *kernels = json_object_get(o, "kernels");
     TRY(tuning_entry_parse(o, where, &row->entry, error));
+    TRY(tuning_kernels_check(kernels, where, error));
     TRY(json_get_string(o, "name", where, &name, error));
     TRY(json_get_string(o, "stage", where, &stage, error));
     TRY(json_get_string(o, "outcome", where, &outcome, error));
@@ -100,10 +104,12 @@ static openpi_status read_row(const json_t *o, const char *where, tune_row *row,
     }
     snprintf(row->op, sizeof row->op, "%s", name ? name : "");
     snprintf(row->winner, sizeof row->winner, "%s", winner ? winner : "");
+    *changed = !tuning_kernels_same(kernels, device, row->entry.choice) ||
+               !tuning_kernels_same(kernels, device, row->winner);
     return OPENPI_OK;
 }
 
-/* ---- the file ----------------------------------------------------------------------------------------- */
+/* ---- the file --------------------------------------------------------------------------------------- */
 
 static openpi_status append(const char *path, const char *mode, json_t *value, openpi_error *error) {
     char *text = value ? json_text(value, JSON_COMPACT) : NULL;
@@ -117,22 +123,33 @@ static openpi_status append(const char *path, const char *mode, json_t *value, o
                   : OPENPI_OK;
 }
 
-openpi_status tune_journal_add(const tune *t, const tune_row *row, openpi_error *error) {
-    return t->options.journal ? append(t->options.journal, "a", tune_row_json(row), error) : OPENPI_OK;
+openpi_status tune_journal_add(const tune *t, const device *device, const tune_row *row,
+                               openpi_error *error) {
+    if (!t->options.journal) return OPENPI_OK;
+    json_t *line = tune_row_json(row), *kernels = json_object();
+    int failed = !line || !kernels;
+    failed |= tuning_kernels_add(kernels, device, row->entry.choice);
+    if (row->winner[0]) failed |= tuning_kernels_add(kernels, device, row->winner);
+    failed |= put(line, "kernels", kernels);
+    if (!failed) return append(t->options.journal, "a", line, error);
+    json_decref(line);
+    return report_no_memory(error, 4096, "the tuning journal");
 }
 
-static openpi_status read_line(tune *t, const char *line, size_t bytes, int number, openpi_error *error) {
+static openpi_status read_line(tune *t, const device *device, const char *line, size_t bytes, int number,
+                               openpi_error *error) {
     char where[200];
     json_t *object = NULL;
     tune_row row = {0};
     snprintf(where, sizeof where, "%.160s: line %d", t->options.journal, number);
     TRY(json_parse(line, bytes, where, &object, error));
     tuning *none = NULL;
-    openpi_status status = number == 1 ? tuning_parse(object, where, &t->machine, &none, error)
-                                       : read_row(object, where, &row, error);
+    int changed = 0;
+    openpi_status status = number == 1 ? tuning_parse(object, where, &t->machine, device, &none, error)
+                                       : read_row(object, where, device, &row, &changed, error);
     tuning_close(none);
     json_decref(object);
-    if (status != OPENPI_OK || number == 1) return status;
+    if (status != OPENPI_OK || number == 1 || changed) return status;
     tune_row *known = tune_row_find(t, &row.entry.key);
     if (!known) known = tune_row_add(t);
     if (!known) return report_no_memory(error, sizeof row, "the tuning rows");
@@ -140,7 +157,7 @@ static openpi_status read_line(tune *t, const char *line, size_t bytes, int numb
     return OPENPI_OK;
 }
 
-openpi_status tune_journal_read(tune *t, openpi_error *error) {
+openpi_status tune_journal_read(tune *t, const device *device, openpi_error *error) {
     char *text = NULL;
     size_t bytes = 0;
     int number = 0;
@@ -148,13 +165,13 @@ openpi_status tune_journal_read(tune *t, openpi_error *error) {
     if (!t->options.journal) return OPENPI_OK;
     if (t->options.fresh || !file_exists(t->options.journal)) {
         tuning head = {.machine = t->machine};
-        return append(t->options.journal, "w", tuning_json(&head), error);
+        return append(t->options.journal, "w", tuning_json(&head, device), error);
     }
     TRY(file_read(t->options.journal, JOURNAL_LIMIT, &text, &bytes, error));
     for (char *at = text, *end; status == OPENPI_OK && (end = memchr(at, '\n', bytes - (size_t)(at - text)));
          at = end + 1)
-        status = read_line(t, at, (size_t)(end - at), ++number, error);
-    /* What a kill cut short goes, or the next line would be written behind it. */
+        status = read_line(t, device, at, (size_t)(end - at), ++number, error);
+    /* A line that a kill cut short is removed, or the next would continue it. */
     size_t whole = bytes;
     while (whole && text[whole - 1] != '\n') whole--;
     if (status == OPENPI_OK && (whole < bytes || !number)) {
@@ -166,7 +183,7 @@ openpi_status tune_journal_read(tune *t, openpi_error *error) {
                             strerror(errno));
         tuning head = {.machine = t->machine};
         if (status == OPENPI_OK && !number)
-            status = append(t->options.journal, "w", tuning_json(&head), error);
+            status = append(t->options.journal, "w", tuning_json(&head, device), error);
     }
     free(text);
     t->resumed = t->count;

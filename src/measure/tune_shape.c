@@ -281,7 +281,7 @@ openpi_status tune_measure_shape(tune_bench *b, int index, const tuning_key *key
         if (kept) *kept = row;
         else status = report_no_memory(error, sizeof row, "the tuning rows");
     }
-    if (status == OPENPI_OK) status = tune_journal_add(b->tune, &row, error);
+    if (status == OPENPI_OK) status = tune_journal_add(b->tune, b->device, &row, error);
     free(list);
     free(all);
     free(l);

@@ -1,9 +1,14 @@
-/* The tuner's table: which of a backend's ways runs an op of a given shape best on one device.
+/* The tuner's table: which of a backend's kernel choices runs an op of a given shape fastest on one device.
  *
  * A small versioned JSON text that `openpi tune` writes (docs/tune.md):
- *   {"kind": "tuning", "format": 1, "openpi": "0.1.0", "device": "NVIDIA H200", "path": "hopper", "threads": 0,
- *    "entries": [{"op": "norm_linear", …, "m": 788, "n": 32768, "k": 2048, "choice": "hopper_128x200_gated, norm 4", …}]}
- * Ways are named, not numbered: a name that the backend does not offer for a shape counts as an unknown shape. */
+ *   {"kind": "tuning", "format": 2, "openpi": "0.1.0",
+ *    "device": "NVIDIA H200", "path": "hopper", "threads": 0,
+ *    "kernels": {"hopper_128x200_gated, norm 4": "91c0b4d2a85e6f37", …},
+ *    "entries": [{"op": "norm_linear", …, "m": 788, "n": 32768, "k": 2048,
+ *                 "choice": "hopper_128x200_gated, norm 4", …}, …]}
+ * Choices are named, not numbered: a name that the backend does not offer for a shape counts as an unknown
+ * shape. `kernels` has the hash of every choice's kernels when they were timed (backend.kernel_hash). Where
+ * this build's differs the entry is ignored; "openpi", the version that wrote the table, decides nothing. */
 #ifndef MODEL_TUNING_H
 #define MODEL_TUNING_H
 
@@ -11,7 +16,7 @@
 
 #include "backend/backend.h"
 
-enum { TUNING_FORMAT = 1, TUNING_CANDIDATES = 256 };
+enum { TUNING_FORMAT = 2, TUNING_CANDIDATES = 256 };
 
 /* What an entry is looked up by; 0 where an op has no such number. */
 typedef struct tuning_key {
@@ -44,25 +49,38 @@ typedef struct tuning {
     char source[128];            /* the file, or "built in"                                               */
     tuning_entry *entries;
     int count, capacity;
+    char ignored[160];           /* a sentence on entries that were left out; "": there are none          */
 } tuning;
 
 /* The machine that this device is. */
 tuning_machine tuning_machine_of(device *device, int threads);
 
-/* Reads a table and refuses one of another machine or version. */
-openpi_status tuning_read(const char *path, const tuning_machine *machine, tuning **out, openpi_error *error);
-/* The table that openpi brings for the machine; *out NULL where it brings none. */
-openpi_status tuning_shipped(const tuning_machine *machine, tuning **out, openpi_error *error);
-/* A table in JSON; `name` leads the sentences. */
-openpi_status tuning_parse(const json_t *root, const char *name, const tuning_machine *machine, tuning **out,
-                           openpi_error *error);
+/* Reads a table. Refuses one of another machine or format, leaves out entries whose kernels have changed. */
+openpi_status tuning_read(const char *path, const tuning_machine *machine, const device *device, tuning **out,
+                          openpi_error *error);
+/* The table that openpi contains for the machine; *out NULL where it contains none. */
+openpi_status tuning_shipped(const tuning_machine *machine, const device *device, tuning **out,
+                             openpi_error *error);
+/* A table in JSON; `name` begins the sentences. machine NULL: any machine's. device NULL: kernels are not
+ * compared, and a table of format 1, which does not tell them, is read too. */
+openpi_status tuning_parse(const json_t *root, const char *name, const tuning_machine *machine,
+                           const device *device, tuning **out, openpi_error *error);
 void tuning_close(tuning *table);
 
 /* One entry; sentences begin with `name`. */
-openpi_status tuning_entry_parse(const json_t *object, const char *name, tuning_entry *out, openpi_error *error);
+openpi_status tuning_entry_parse(const json_t *object, const char *name, tuning_entry *out,
+                                 openpi_error *error);
 /* New references; NULL: out of memory. */
 json_t *tuning_entry_json(const tuning_entry *entry);
-json_t *tuning_json(const tuning *table);
+/* With the hashes of the device's kernels. */
+json_t *tuning_json(const tuning *table, const device *device);
+
+/* Adds the hash of a choice's kernels to a `kernels` object; 0, or -1: out of memory. */
+int tuning_kernels_add(json_t *kernels, const device *device, const char *choice);
+/* 1 where this build's kernels of a choice are those of the object, or where the object does not tell. */
+int tuning_kernels_same(const json_t *kernels, const device *device, const char *choice);
+/* Refuses what is no object of hashes. */
+openpi_status tuning_kernels_check(const json_t *kernels, const char *name, openpi_error *error);
 /* Appends a copy. */
 openpi_status tuning_add(tuning *table, const tuning_entry *entry, openpi_error *error);
 

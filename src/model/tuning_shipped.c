@@ -1,18 +1,19 @@
-/* The tables of tune/, placed in the library's read-only data by the assembler. cmake lists them: TABLE(number, file). */
+/* The tables of tune/, placed in the library's read-only data by the assembler. cmake lists them:
+ * TABLE(number, file). */
 #include "model/tuning.h"
 
-#define TABLE(number, file)                                                                                                      \
-    __asm__(".pushsection .rodata\n"                                                                                             \
-            ".hidden openpi_tuning_" #number "\n"                                                                                \
-            ".globl openpi_tuning_" #number "\n"                                                                                 \
-            "openpi_tuning_" #number ":\n"                                                                                       \
-            ".incbin \"" file "\"\n"                                                                                             \
-            ".hidden openpi_tuning_end_" #number "\n"                                                                            \
-            ".globl openpi_tuning_end_" #number "\n"                                                                             \
-            "openpi_tuning_end_" #number ":\n"                                                                                   \
-            ".byte 0\n"                                                                                                          \
-            ".popsection\n");                                                                                                    \
-    extern const char openpi_tuning_##number[] __attribute__((visibility("hidden"))),                                            \
+#define TABLE(number, file)                                                                             \
+    __asm__(".pushsection .rodata\n"                                                                    \
+            ".hidden openpi_tuning_" #number "\n"                                                       \
+            ".globl openpi_tuning_" #number "\n"                                                        \
+            "openpi_tuning_" #number ":\n"                                                              \
+            ".incbin \"" file "\"\n"                                                                    \
+            ".hidden openpi_tuning_end_" #number "\n"                                                   \
+            ".globl openpi_tuning_end_" #number "\n"                                                    \
+            "openpi_tuning_end_" #number ":\n"                                                          \
+            ".byte 0\n"                                                                                 \
+            ".popsection\n");                                                                           \
+    extern const char openpi_tuning_##number[] __attribute__((visibility("hidden"))),                   \
         openpi_tuning_end_##number[] __attribute__((visibility("hidden")));
 #include "tuning_files.inc"
 #undef TABLE

@@ -1,6 +1,8 @@
 /* The lists of blockings. New ones go behind the others: op.choice counts in them. */
 #include "backend/cpu/blocking.h"
 
+#include <string.h>
+
 /* Few rows: the weights' way from memory counts. */
 static const cpu_blocking streams[] = {
     {.name = "usual"},
@@ -61,4 +63,14 @@ cpu_blocking cpu_blocking_of(op_kind kind, int stream, int choice) {
     int count;
     const cpu_blocking *list = cpu_blockings(kind, stream, &count);
     return list[choice >= 1 && choice <= count ? choice - 1 : 0];
+}
+
+int cpu_blocking_known(const char *name) {
+    for (int i = 0; i < 2 * OP_KINDS; i++) {
+        int count;
+        const cpu_blocking *list = cpu_blockings((op_kind)(i / 2), i % 2, &count);
+        for (int j = 0; j < count; j++)
+            if (!strcmp(list[j].name, name)) return 1;
+    }
+    return 0;
 }

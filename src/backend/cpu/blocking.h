@@ -23,5 +23,7 @@ enum { MOST_UNITS = 96 };
 const cpu_blocking *cpu_blockings(op_kind kind, int stream, int *count);
 /* Number `choice` of it as op.choice counts; the first where there is no such. */
 cpu_blocking cpu_blocking_of(op_kind kind, int stream, int choice);
+/* 1 where a list of any op has the name. */
+int cpu_blocking_known(const char *name);
 
 #endif

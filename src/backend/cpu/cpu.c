@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "backend/cpu/blocking.h"
 #include "backend/cpu/device.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/layout.h"
@@ -214,6 +215,11 @@ static int cpu_candidates(const device *device, const op *op, candidate *out, in
     return self->kernels ? cpu_op_candidates(self->kernels, self->pool, op, out, capacity) : 0;
 }
 
+/* All choices run the same sources, cut differently. */
+static uint64_t cpu_kernel_hash(const device *device, const char *name) {
+    return self_of(device)->kernels && cpu_blocking_known(name) ? OPENPI_CPU_HASH : 0;
+}
+
 typedef struct row_loop {
     const op *op;
     int rows, step;
@@ -269,6 +275,7 @@ const backend backend_cpu = {
     .work_bytes = cpu_work_bytes,
     .run = cpu_run,
     .candidates = cpu_candidates,
+    .kernel_hash = cpu_kernel_hash,
     .facts = cpu_facts,
     .roof = cpu_roof,
 };
