@@ -24,6 +24,7 @@ typedef enum option_kind {
     OPTION_FLAG,                 /* int: 1 when given. With the argument "[-]" a "-" may follow           */
     OPTION_TEXT,                 /* const char *                                                          */
     OPTION_TEXTS,                /* text_list: may be repeated                                            */
+    OPTION_INPUT,                /* const char *: a file for the library to read; "-" is kept (input.h)   */
     OPTION_OUTPUT,               /* const char *: a file to write; opened before the verb runs (output.h) */
     OPTION_INT,                  /* int, low … high                                                       */
     OPTION_U64,                  /* uint64_t                                                              */
@@ -93,67 +94,30 @@ typedef struct machine_values {
     int threads, pin;
 } machine_values;
 
-#define MACHINE_OPTIONS_WITHOUT_PIN(type, member, dtype_default)                                                                 \
-    {OPTION_TEXT,                                                                                                                \
-     "device",                                                                                                                   \
-     "NAME",                                                                                                                     \
-     "which device computes, as `openpi devices` names it (default: cpu)",                                                       \
-     offsetof(type, member.device),                                                                                              \
-     0,                                                                                                                          \
-     0},                                                                                                                         \
-        {OPTION_CHOICE,                                                                                                          \
-         "dtype",                                                                                                                \
-         "bf16|f32",                                                                                                             \
-         "arithmetic: bf16 at tensor boundaries and fp32 inside, or fp32 throughout "                                            \
-         "(default: " dtype_default ")",                                                                                         \
-         offsetof(type, member.dtype),                                                                                           \
-         0,                                                                                                                      \
-         0},                                                                                                                     \
-        {OPTION_INT,                                                                                                             \
-         "threads",                                                                                                              \
-         "N",                                                                                                                    \
-         "worker threads (default: every processor this process may use)",                                                       \
-         offsetof(type, member.threads),                                                                                         \
-         1,                                                                                                                      \
-         1024},                                                                                                                  \
-        {OPTION_TEXT,                                                                                                            \
-         "isa",                                                                                                                  \
-         "NAME",                                                                                                                 \
-         "highest CPU instructions to use: reference, avx2, avx512, avx512_bf16 or amx "                                         \
-         "(default: the best that the CPU runs)",                                                                                \
-         offsetof(type, member.isa),                                                                                             \
-         0,                                                                                                                      \
-         0},                                                                                                                     \
-        {OPTION_TEXT,                                                                                                            \
-         "path",                                                                                                                 \
-         "NAME",                                                                                                                 \
-         "kernels of a GPU: hopper or portable (default: the best that it runs)",                               \
-         offsetof(type, member.path),                                                                                            \
-         0,                                                                                                                      \
-         0},                                                                                                                     \
-        {OPTION_FLAG,                                                                                                            \
-         "no-graph",                                                                                                             \
-         NULL,                                                                                                                   \
-         "a GPU runs operation by operation, not as one graph; as --without graph-replay",                                       \
-         offsetof(type, member.no_graph),                                                                                        \
-         0,                                                                                                                      \
-         0},                                                                                                                     \
-        {OPTION_TEXT,                                                                                                            \
-         "without",                                                                                                              \
-         "NAME[,NAME]",                                                                                                          \
-         "switch optimisations off; `openpi ladder --list` names them",                                                          \
-         offsetof(type, member.without),                                                                                         \
-         0,                                                                                                                      \
-         0},                                                                                                                     \
-    {                                                                                                                            \
-        OPTION_TEXT, "table", "FILE",                                                                                            \
-            "tiles from this table of `openpi tune` (default: the device's own, where openpi "                                   \
-            "brings one)",                                                                                                       \
-            offsetof(type, member.table), 0, 0                                                                                   \
-    }
-#define MACHINE_OPTIONS(type, member)                                                                                  \
-    MACHINE_OPTIONS_WITHOUT_PIN(type, member, "bf16"),                                                                 \
-    {OPTION_FLAG, "pin", NULL, "pin each worker thread to one processor", offsetof(type, member.pin), 0, 0}
+#define MACHINE_OPTIONS_WITHOUT_PIN(type, member, dtype_default)                                             \
+    {OPTION_TEXT, "device", "NAME", "which device computes, as `openpi devices` names it (default: cpu)",    \
+     .offset = offsetof(type, member.device)},                                                               \
+    {OPTION_CHOICE, "dtype", "bf16|f32",                                                                     \
+     "arithmetic: bf16 at tensor boundaries and fp32 inside, or fp32 throughout (default: " dtype_default    \
+     ")", .offset = offsetof(type, member.dtype)},                                                           \
+    {OPTION_INT, "threads", "N", "worker threads (default: every processor this process may use)",           \
+     .offset = offsetof(type, member.threads), .low = 1, .high = 1024},                                      \
+    {OPTION_TEXT, "isa", "NAME",                                                                             \
+     "highest CPU instructions to use: reference, avx2, avx512, avx512_bf16 or amx (default: the best that " \
+     "the CPU runs)", .offset = offsetof(type, member.isa)},                                                 \
+    {OPTION_TEXT, "path", "NAME", "kernels of a GPU: hopper or portable (default: the best that it runs)",   \
+     .offset = offsetof(type, member.path)},                                                                 \
+    {OPTION_FLAG, "no-graph", NULL,                                                                          \
+     "a GPU runs operation by operation, not as one graph; as --without graph-replay",                       \
+     .offset = offsetof(type, member.no_graph)},                                                             \
+    {OPTION_TEXT, "without", "NAME[,NAME]", "switch optimisations off; `openpi ladder --list` names them",   \
+     .offset = offsetof(type, member.without)},                                                              \
+    {OPTION_INPUT, "table", "FILE",                                                                          \
+     "tiles from this table of `openpi tune` (default: the device's own, where openpi has one)",             \
+     .offset = offsetof(type, member.table)}
+#define MACHINE_OPTIONS(type, member)                                                                        \
+    MACHINE_OPTIONS_WITHOUT_PIN(type, member, "bf16"),                                                       \
+    {OPTION_FLAG, "pin", NULL, "pin each worker thread to one processor", .offset = offsetof(type, member.pin)}
 
 #define SYNTHETIC_OPTION(type, member)                                                                                 \
     {OPTION_TEXT, "synthetic", "PRESET[:pi0|pi05[:SEED]]", "make the weights in memory instead of reading a "          \
@@ -179,6 +143,8 @@ typedef struct model_name {
     const openpi_synthetic *synthetic;     /* &recipe or NULL                                             */
 } model_name;
 
+/* Weights cannot come from standard input: a checkpoint "-" is refused with a sentence that begins with `name`. */
+int not_standard_input(const verb *verb, const char *name, const char *checkpoint);
 /* Returns END_FINE or the code to end with, having said why. */
 int model_name_read(const verb *verb, const char *synthetic, char **positional, int count, model_name *out);
 
@@ -204,12 +170,5 @@ void *allocate(size_t bytes);
 /* Shortest decimal text that reads back as the same number; "null" where it is not finite. */
 enum { NUMBER_TEXT = 32 };
 const char *number_text(double value, char text[NUMBER_TEXT]);
-
-/* Reads a whole file of at most 1 GB, "-" standard input; free() it. Returns END_FINE or the code to end with. */
-int file_load(const verb *verb, const char *path, char **bytes, size_t *count);
-/* What sentences call the file `path`: "standard input" for "-". */
-const char *input_name(const char *path);
-/* A path "-" may be read once. Returns END_FINE, or the code to end with, having said so. */
-int input_once(const verb *verb, const char *path);
 
 #endif

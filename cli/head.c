@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "input.h"
 #include "model/variant.h"
 
 json_t *head_json(const char *kind) {
@@ -39,5 +40,5 @@ json_t *head_model(const openpi_engine_info *info, const char *source) {
 json_t *head_machine(const openpi_engine_info *info, const char *hardware) {
     return json_pack("{s:s,s:s,s:s,s:s,s:i,s:s,s:s}", "device", info->device, "hardware", hardware, "path", info->path, "dtype",
                      info->dtype == OPENPI_F32 ? "f32" : "bf16", "threads", info->threads, "without", info->without, "table",
-                     info->table);
+                     input_shown(info->table));
 }

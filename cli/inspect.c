@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "cli.h"
 #include "head.h"
+#include "input.h"
 #include "table.h"
 #include "words.h"
 
@@ -114,16 +115,17 @@ static int inspect_run(const void *values, char **positional, int count) {
     int end = model_name_read(&verb_inspect, v->synthetic, positional, count, &model);
     if (end != END_FINE) return end;
     openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
-    options.robot = v->robot;
+    options.robot = input_path(v->robot);
     options.config = v->config;
-    options.norm_stats = v->norm_stats;
-    options.tokenizer = v->tokenizer;
+    options.norm_stats = input_path(v->norm_stats);
+    options.tokenizer = input_path(v->tokenizer);
     options.prompt_state = (openpi_prompt_state)v->prompt_state;
     options.synthetic = model.synthetic;
     char cache[HOME_PATH];
     options.tokenizer_cache = tokenizer_cache(cache);
     if (openpi_inspect(model.checkpoint, &options, &text, &error) != OPENPI_OK) return library_error(&verb_inspect, &error);
     json_t *root;
+    input_rename_in(text);
     openpi_status status = json_parse(text, strlen(text), "what openpi_inspect tells", &root, &error);
     openpi_free(text);
     if (status != OPENPI_OK) return library_error(&verb_inspect, &error);
@@ -146,10 +148,10 @@ static const option_row options[] = {
     {OPTION_FLAG, "json", "[-]", "print JSON", AT(json), 0, 0},
     SYNTHETIC_OPTION(inspect_values, synthetic),
     {OPTION_HEADING, "As run would take it", NULL, NULL, 0, 0, 0},
-    {OPTION_TEXT, "robot", "NAME|FILE", "a robot's name or JSON file, as in run", AT(robot), 0, 0},
+    {OPTION_INPUT, "robot", "NAME|FILE", "a robot's name or JSON file, as in run", AT(robot), 0, 0},
     {OPTION_TEXT, "config", "NAME", "openpi's name of a training config, as in run", AT(config), 0, 0},
-    {OPTION_TEXT, "norm-stats", "FILE", "norm_stats.json (default: the checkpoint's)", AT(norm_stats), 0, 0},
-    {OPTION_TEXT, "tokenizer", "FILE", "tokenizer.model or tokenizer.json (default: the checkpoint's)", AT(tokenizer), 0, 0},
+    {OPTION_INPUT, "norm-stats", "FILE", "norm_stats.json (default: the checkpoint's)", AT(norm_stats), 0, 0},
+    {OPTION_INPUT, "tokenizer", "FILE", "tokenizer.model or tokenizer.json (default: the checkpoint's)", AT(tokenizer), 0, 0},
     {OPTION_CHOICE, "prompt-state", "off|on", "write the state into the prompt", AT(prompt_state), 0, 0},
     {0},
 };

@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "head.h"
+#include "input.h"
 #include "output.h"
 
 int json_load_input(const verb *verb, const char *path, json_t **root) {

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "cli.h"
+#include "input.h"
 #include "measure/tune.h"
 
 const char *machine_without(const machine_values *values, char text[SWITCH_TEXT]) {
@@ -19,7 +20,7 @@ void machine_options(const machine_values *values, char text[SWITCH_TEXT], openp
     options->path = values->path;
     options->pin = values->pin;
     options->without = machine_without(values, text);
-    options->table = values->table;
+    options->table = input_path(values->table);
 }
 
 void machine_say_table(const verb *verb, const openpi_engine_info *info, const openpi_session *session) {
@@ -31,6 +32,6 @@ void machine_say_table(const verb *verb, const openpi_engine_info *info, const o
     else
         fprintf(stderr,
                 "openpi %s: table %s: %d operations go its ways, %d have shapes that it does not know and go the built-in way\n",
-                verb->name, info->table, known, unknown);
-    if (*ignored) fprintf(stderr, "openpi %s: table %s: %s\n", verb->name, info->table, ignored);
+                verb->name, input_shown(info->table), known, unknown);
+    if (*ignored) fprintf(stderr, "openpi %s: table %s: %s\n", verb->name, input_shown(info->table), ignored);
 }

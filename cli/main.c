@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "input.h"
 #include "output.h"
 #include "words.h"
 
@@ -72,6 +73,7 @@ int library_error(const verb *verb, const openpi_error *error) {
     char sentence[SENTENCE_TEXT];
     words_translate(verb, error, sentence);
     outputs_rename_in(sentence, sizeof sentence);
+    input_rename_in(sentence);
     input_error(verb, "%s", sentence);
     return status_end(error->status);
 }
@@ -94,44 +96,9 @@ const char *number_text(double value, char text[NUMBER_TEXT]) {
     return text;
 }
 
-const char *input_name(const char *path) { return strcmp(path, "-") ? path : "standard input"; }
-
-int input_once(const verb *verb, const char *path) {
-    static int taken;
-    if (strcmp(path, "-") || !taken++) return END_FINE;
-    return usage_error(verb, "two inputs are '-', but standard input can be read once");
-}
-
-int file_load(const verb *verb, const char *path, char **bytes, size_t *count) {
-    enum { STEP = 1 << 20, LIMIT = 1 << 30 };
-    int end = input_once(verb, path), standard = !strcmp(path, "-");
-    if (end != END_FINE) return end;
-    FILE *file = standard ? fdopen(dup(STDIN_FILENO), "rb") : fopen(path, "rb");
-    path = input_name(path);
-    if (!file) return input_error(verb, "%s: cannot be opened: %s", path, strerror(errno));
-    size_t room = STEP, at = 0, got;
-    char *data = allocate(room);
-    while ((got = fread(data + at, 1, room - at, file)) > 0) {
-        at += got;
-        if (at < room) continue;
-        char *more = room < LIMIT ? realloc(data, room * 2) : NULL;
-        if (!more) {
-            fclose(file);
-            free(data);
-            return input_error(verb, "%s: over %zu bytes, expected fewer", path, at);
-        }
-        data = more;
-        room *= 2;
-    }
-    int why = ferror(file) ? errno : 0;
-    fclose(file);
-    if (why) {
-        free(data);
-        return input_error(verb, "%s: cannot be read: %s", path, strerror(why));
-    }
-    *bytes = data;
-    *count = at;
-    return END_FINE;
+int not_standard_input(const verb *verb, const char *name, const char *checkpoint) {
+    if (!checkpoint || strcmp(checkpoint, "-")) return END_FINE;
+    return usage_error(verb, "%s is '-', expected a path: weights are read in pieces, which standard input cannot be", name);
 }
 
 int model_name_read(const verb *verb, const char *synthetic, char **positional, int count, model_name *out) {
@@ -140,7 +107,7 @@ int model_name_read(const verb *verb, const char *synthetic, char **positional, 
     if (!count && !synthetic) return usage_error(verb, "no model: give a CHECKPOINT folder or --synthetic PRESET");
     if (count) {
         out->checkpoint = positional[0];
-        return END_FINE;
+        return not_standard_input(verb, "CHECKPOINT", out->checkpoint);
     }
     out->recipe.size = sizeof out->recipe;
     if (openpi_synthetic_parse(synthetic, &out->recipe, &error) != OPENPI_OK) return library_error(verb, &error);
@@ -180,6 +147,14 @@ static int help(int argc, char **argv) {
     return END_FINE;
 }
 
+/* Standard input where an option of the library's names it. */
+static int keep_inputs(const verb *verb, const void *values) {
+    int end = END_FINE;
+    for (const option_row *row = verb->options; row->name && end == END_FINE; row++)
+        if (row->kind == OPTION_INPUT) end = input_keep(verb, *(const char *const *)((const char *)values + row->offset));
+    return end;
+}
+
 /* Every result that the words name, before any work. */
 static int open_outputs(const verb *verb, const void *values) {
     char name[64];
@@ -203,6 +178,7 @@ static int run_verb(const verb *verb, int argc, char **argv) {
     if (end == END_FINE) {
         outputs_watch(verb);
         end = open_outputs(verb, values);
+        if (end == END_FINE) end = keep_inputs(verb, values);
         if (end == END_FINE) end = verb->run(values, positional, count);
     }
     if (end < 0) end = END_FINE;           /* a help page */

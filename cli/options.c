@@ -77,6 +77,7 @@ static int take(const verb *verb, const option_row *row, const char *text, void 
     case OPTION_HEADING: break;
     case OPTION_FLAG: *(int *)field = 1; break;
     case OPTION_TEXT:
+    case OPTION_INPUT:
     case OPTION_OUTPUT: *(const char **)field = text; break;
     case OPTION_TEXTS: {
         text_list *list = field;

@@ -10,6 +10,7 @@
 #include "cli.h"
 #include "draw/plot.h"
 #include "head.h"
+#include "input.h"
 #include "json_file.h"
 #include "measure/bench.h"
 #include "model/variant.h"
@@ -168,10 +169,10 @@ static int prepare(job *j) {
     const run_values *v = j->v;
     openpi_error error = OPENPI_ERROR_INIT;
     openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
-    options.robot = v->robot;
+    options.robot = input_path(v->robot);
     options.config = v->config;
-    options.norm_stats = v->norm_stats;
-    options.tokenizer = v->tokenizer;
+    options.norm_stats = input_path(v->norm_stats);
+    options.tokenizer = input_path(v->tokenizer);
     options.prompt_state = (openpi_prompt_state)v->prompt_state;
     options.synthetic = j->model.synthetic;
     char cache[HOME_PATH];
@@ -497,14 +498,14 @@ static const option_row options[] = {
     {OPTION_TEXT, "request", "FILE", "a whole observation as an openpi client sends it: msgpack with numpy arrays", AT(request),
      0, 0},
     {OPTION_HEADING, "Policy", NULL, NULL, 0, 0, 0},
-    {OPTION_TEXT, "robot", "NAME|FILE",
+    {OPTION_INPUT, "robot", "NAME|FILE",
      "aloha, aloha_sim, droid, droid_jointpos, libero, lerobot, none (32 normalised numbers in and out), or the "
      "JSON file of your own arm",
      AT(robot), 0, 0},
     {OPTION_TEXT, "config", "NAME", "everything as openpi's training config of that name has it, for example pi05_droid",
      AT(config), 0, 0},
-    {OPTION_TEXT, "norm-stats", "FILE", "norm_stats.json (default: the checkpoint's)", AT(norm_stats), 0, 0},
-    {OPTION_TEXT, "tokenizer", "FILE",
+    {OPTION_INPUT, "norm-stats", "FILE", "norm_stats.json (default: the checkpoint's)", AT(norm_stats), 0, 0},
+    {OPTION_INPUT, "tokenizer", "FILE",
      "tokenizer.model or tokenizer.json (default: the checkpoint's, then openpi's download cache)", AT(tokenizer), 0, 0},
     {OPTION_CHOICE, "prompt-state", "off|on", "write the state into the prompt (default: as the variant or config has it)",
      AT(prompt_state), 0, 0},

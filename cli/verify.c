@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "input.h"
 #include "progress.h"
 #include "table.h"
 
@@ -16,6 +17,7 @@ typedef struct verify_values {
 typedef struct tally {
     int results[3];
     int wide;                    /* columns of the name                                                   */
+    int standard;                /* the golden is standard input                                          */
     progress bar;
 } tally;
 
@@ -37,18 +39,29 @@ static void put_head(const tally *t) {
     printf("%10s%10s%10s  result\n", "max", "rms", "bound");
 }
 
+/* The name of the case. That of standard input is the kept file's, and what follows it after a space. */
+static void put_name(const tally *t, const verify_row *row) {
+    char name[sizeof row->name + 32];
+    const char *rest = strchr(row->name, ' ');
+    snprintf(name, sizeof name, "%s%s", input_name("-"), rest ? rest : "");
+    put_padded(t->standard ? name : row->name, t->wide);
+}
+
 static void put_row(void *user, const verify_row *row) {
     tally *t = user;
     progress_end(&t->bar);
     if (!t->results[VERIFY_OK] && !t->results[VERIFY_FAIL] && !t->results[VERIFY_SKIPPED]) put_head(t);
     t->results[row->result]++;
-    put_padded(row->name, t->wide);
+    char detail[sizeof row->detail];
+    snprintf(detail, sizeof detail, "%s", row->detail);
+    input_rename_in(detail);
+    put_name(t, row);
     put_padded(row->device, 15);
     put_padded(row->dtype, 5);
     put_number(row->max);
     put_number(row->rms);
     put_number(row->bound_max);
-    printf("  %s%s%s\n", verify_result_text(row->result), row->detail[0] ? ": " : "", row->detail);
+    printf("  %s%s%s\n", verify_result_text(row->result), detail[0] ? ": " : "", detail);
     fflush(stdout);
 }
 
@@ -61,14 +74,14 @@ static int verify_run(const void *values, char **positional, int count) {
     options.isa = v->machine.isa;
     options.path = v->machine.path;
     options.without = machine_without(&v->machine, without);
-    options.table = v->machine.table;
+    options.table = input_path(v->machine.table);
     options.dtype = (openpi_dtype)v->machine.dtype;
     options.threads = v->machine.threads;
-    options.tokenizer = v->tokenizer;
+    options.tokenizer = input_path(v->tokenizer);
     options.checkpoint = v->checkpoint;
-    options.robot = v->robot;
+    options.robot = input_path(v->robot);
     options.config = v->config;
-    options.norm_stats = v->norm_stats;
+    options.norm_stats = input_path(v->norm_stats);
     options.tokenizer_cache = tokenizer_cache(cache);
     options.progress = progress_show;
     options.progress_user = &t.bar;
@@ -77,10 +90,16 @@ static int verify_run(const void *values, char **positional, int count) {
                            v->robot    ? "robot"
                            : v->config ? "config"
                                        : "norm-stats");
+    int weights = not_standard_input(&verb_verify, "--checkpoint", v->checkpoint);
+    if (weights != END_FINE) return weights;
     progress_start(&t.bar);
     for (int i = 0; i < count; i++) {
         openpi_error error = OPENPI_ERROR_INIT;
-        if (verify_path(positional[i], &options, put_row, &t, &error) != OPENPI_OK) return library_error(&verb_verify, &error);
+        int end = input_keep(&verb_verify, positional[i]);
+        if (end != END_FINE) return end;
+        t.standard = !strcmp(positional[i], "-");
+        if (verify_path(input_path(positional[i]), &options, put_row, &t, &error) != OPENPI_OK)
+            return library_error(&verb_verify, &error);
     }
     progress_end(&t.bar);
     printf("%d ok, %d FAIL, %d skipped\n", t.results[VERIFY_OK], t.results[VERIFY_FAIL], t.results[VERIFY_SKIPPED]);
@@ -93,12 +112,12 @@ static const option_row options[] = {
     {OPTION_HEADING, "Goldens of your own checkpoint, recorded by tools/record-golden", NULL, NULL, 0, 0, 0},
     {OPTION_TEXT, "checkpoint", "DIR",
      "the weights that PATH was recorded from; without --dtype each golden is judged in f32 and in bf16", AT(checkpoint), 0, 0},
-    {OPTION_TEXT, "robot", "NAME|FILE", "a robot's name or JSON file, as in run (default: as the golden's config has it)",
+    {OPTION_INPUT, "robot", "NAME|FILE", "a robot's name or JSON file, as in run (default: as the golden's config has it)",
      AT(robot), 0, 0},
     {OPTION_TEXT, "config", "NAME", "openpi's name of a training config (default: the golden's)", AT(config), 0, 0},
-    {OPTION_TEXT, "norm-stats", "FILE", "norm_stats.json (default: the checkpoint's)", AT(norm_stats), 0, 0},
+    {OPTION_INPUT, "norm-stats", "FILE", "norm_stats.json (default: the checkpoint's)", AT(norm_stats), 0, 0},
     {OPTION_HEADING, "Files", NULL, NULL, 0, 0, 0},
-    {OPTION_TEXT, "tokenizer", "FILE",
+    {OPTION_INPUT, "tokenizer", "FILE",
      "tokenizer of the cases (default: with --checkpoint as in run, else the tokenizer.model in a case's folder or up to two "
      "folders above)",
      AT(tokenizer), 0, 0},
@@ -133,7 +152,8 @@ const verb verb_verify = {
     .description = "Recomputes golden files made by openpi and LeRobot and compares. PATH is a model/NAME.safetensors file, a "
                    "policy/NAME or lerobot/NAME "
                    "folder, a steps.json, or a folder of such, which is walked; or, with --checkpoint, a file that "
-                   "tools/record-golden wrote from those weights.\n\n"
+                   "tools/record-golden wrote from those weights. A single .safetensors file may be '-', standard "
+                   "input.\n\n"
                    "One line a case: the largest and the root mean square difference of the final actions, the bound, and ok, "
                    "FAIL with the first "
                    "stage or tensor that left its bound, or skipped with the reason. Any FAIL ends with status 1.",

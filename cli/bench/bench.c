@@ -42,6 +42,8 @@ static int read_words(bench_job *j, char **positional, int count) {
     if (end == END_FINE) end = read_batches(j);
     if (end == END_FINE && j->v.changing_prompts && j->v.subject.prompt < 2)
         end = usage_error(&verb_bench, "--changing-prompts with --prompt %d: expected at least 2", j->v.subject.prompt);
+    if (end == END_FINE && j->v.save && j->v.subject.machine.table && !strcmp(j->v.subject.machine.table, "-"))
+        end = usage_error(&verb_bench, "--save with --table -: a saved configuration names the file of its table");
     if (end == END_FINE && j->v.against) end = bench_read_file(j->v.against, &j->against);
     return end;
 }
@@ -184,7 +186,7 @@ static int bench_verb_run(const void *values, char **positional, int count) {
     return end;
 }
 
-/* ---- the words ------------------------------------------------------------------------------------ */
+/* ---- the options ---------------------------------------------------------------------------------- */
 
 #define AT(field) offsetof(bench_values, field)
 

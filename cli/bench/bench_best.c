@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "bench.h"
+#include "input.h"
 
 typedef enum word_kind { WORD_TEXT, WORD_INT, WORD_FLAG, WORD_U64, WORD_DTYPE } word_kind;
 
@@ -88,7 +89,7 @@ json_t *bench_settings_json(const bench_job *j) {
     double memory = first->energy.calls > 0 ? first->energy.memory_mhz : first->after.memory_mhz;
     return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:i,s:s,s:b,s:s,s:s,s:b,s:o,s:f,s:f,s:f}", "version", openpi_version(), "revision",
                      openpi_revision, "device", m->device, "hardware", j->subject.hardware, "driver", j->driver, "kernels",
-                     i->path, "threads", i->threads, "dtype", dtype_word(i->dtype), "pin", m->pin, "table", i->table,
+                     i->path, "threads", i->threads, "dtype", dtype_word(i->dtype), "pin", m->pin, "table", input_shown(i->table),
                      "table_hash", j->table_hash, "graph", first->session.recorded, "switches", switches_json(i->without),
                      "power_limit_w", f->limit_w, "core_mhz", core, "memory_mhz", memory);
 }

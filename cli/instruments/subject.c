@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "input.h"
 #include "model/variant.h"
 
 /* ---- the words ------------------------------------------------------------------------------------ */
@@ -105,7 +106,7 @@ void subject_print(const subject *s) {
            s->ready_ms / 1e3);
     printf("cameras %d%d%d, %d prompt tokens, horizon %d, %d steps%s%s%s%s\n", w->cameras[0], w->cameras[1], w->cameras[2],
            w->prompt, s->v->horizon, s->v->steps, i->without[0] ? "; without " : "", i->without, i->table[0] ? "; table " : "",
-           i->table);
+           input_shown(i->table));
 }
 
 json_t *subject_json(const subject *s, const char *kind) {

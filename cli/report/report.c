@@ -4,8 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "output.h"
+#include "input.h"
 #include "instruments/subject.h"
+#include "output.h"
 
 typedef struct report_values {
     const char *out;

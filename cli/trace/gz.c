@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "input.h"
 #include "output.h"
 
 enum { BLOCK = 1 << 16 };

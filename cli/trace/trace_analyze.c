@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "input.h"
 #include "instruments/subject.h"
 #include "table.h"
 #include "trace.h"

@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "gz.h"
+#include "input.h"
 
 enum { VALUE_MOST = 64 << 20 }; /* bytes of one event or other member                          */
 

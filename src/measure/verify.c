@@ -85,6 +85,19 @@ static verify_kind file_kind(const char *path, int *known) {
     return *known ? verify_model : NULL;
 }
 
+/* A file without a name of its own, such as standard input, is known by its bytes: the length of its
+ * header, then the header, which is JSON. */
+static int is_safetensors(const char *path) {
+    file_reader reader;
+    unsigned char head[9] = {0};
+    uint64_t length = 0;
+    if (file_reader_open(path, &reader, NULL) != OPENPI_OK) return 0;
+    if (reader.bytes >= sizeof head) file_reader_read(&reader, path, 0, sizeof head, head, NULL);
+    file_reader_close(&reader);
+    for (int i = 7; i >= 0; i--) length = length << 8 | head[i];
+    return head[8] == '{' && length <= reader.bytes;
+}
+
 /* A case where --checkpoint has nothing to say. */
 static openpi_status not_recorded(verify_walk *walk, const char *path, openpi_error *error) {
     verify_case c;
@@ -215,6 +228,7 @@ openpi_status verify_path(const char *path, const verify_options *options, verif
         free(steps);
         return status;
     }
+    if (!kind && is_safetensors(path)) kind = verify_model;
     if (kind) return run_kind(&walk, kind, path, error);
     return report(error, OPENPI_BAD_ARGUMENT,
                   "%s: no golden: expected model/NAME.safetensors, steps.json, encode.json, "

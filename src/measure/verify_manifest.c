@@ -55,6 +55,7 @@ static openpi_status check_manifest(verify_case *c, const char *root, const char
 
 openpi_status case_manifest(verify_case *c, const char *path, openpi_error *error) {
     char *full = realpath(path, NULL), *root = NULL, *manifest;
+    if (!full && file_exists(path)) return OPENPI_OK;        /* standard input: a file that is in no folder */
     if (!full) return report(error, OPENPI_NOT_FOUND, "%s: no such file or folder", path);
     TRY(case_close_later(c, free, full, error));
     size_t end = strlen(full);

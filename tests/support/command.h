@@ -38,7 +38,7 @@ static inline int run_to(const char *where, const char *format, va_list list) {
     char args[4096], line[5000];
     vsnprintf(args, sizeof args, format, list);
     const char *isa = getenv("OPENPI_TEST_ISA");               /* see isa_cap.c */
-    snprintf(line, sizeof line, "cd '%s' && '%s' %s >%s 2>err </dev/null", box.folder,
+    snprintf(line, sizeof line, "cd '%s' && { '%s' %s; } >%s 2>err </dev/null", box.folder,
              isa && *isa ? OPENPI_CAPPED : OPENPI_COMMAND, args, where);
     int status = system(line);
     free(out);
