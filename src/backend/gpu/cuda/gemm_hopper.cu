@@ -327,11 +327,13 @@ typedef struct gemm_work {
 } gemm_work;
 
 template <class T> DEV gemm_work gemm_work_of(const gpu_linear &l) {
+    const int wrap = l.weights.blocks;
     const int parts = T::PARTS ? cluster_blocks() : 1, rank = T::PARTS ? cluster_rank() : 0;
+    const int first_unit = T::PARTS ? blockIdx.x / parts : blockIdx.x;
     const int k0 = rank * l.k_blocks / parts, blocks = (rank + 1) * l.k_blocks / parts - k0;
     const int rows = *l.count, tiles_x = (rows + T::BT - 1) / T::BT,
               tiles_w = (l.weights.columns + T::BW - 1) / T::BW;
-    return {.first_unit = (int)(T::PARTS ? blockIdx.x / parts : blockIdx.x),
+    return {.first_unit = first_unit,
             .units = tiles_x * tiles_w,
             .tiles_x = tiles_x,
             .rows = rows,
@@ -339,7 +341,7 @@ template <class T> DEV gemm_work gemm_work_of(const gpu_linear &l) {
             .rank = rank,
             .k0 = k0,
             .blocks = blocks,
-            .wrap = l.weights.blocks,
+            .wrap = wrap,
             .early = blocks < T::STAGES ? blocks : T::STAGES,
             .residual = T::RES && l.epilogue.kind == GPU_EPILOGUE_RESIDUAL};
 }
@@ -348,14 +350,8 @@ template <class T> DEV gemm_work gemm_work_of(const gpu_linear &l) {
 template <class T> DEV int weights_of(const gemm_work &w, int unit) { return unit / w.tiles_x * (T::BW / 8); }
 template <class T> DEV int rows_of(const gemm_work &w, int unit) { return unit % w.tiles_x * T::BT; }
 
-/* The weights of stage s: block kb of the block's part of k. */
-template <class T>
-DEV void copy_weights(const gpu_hopper &p, const gemm_memory &m, const gemm_work &w, int s, int kb,
-                      int group) {
-    const int at = w.k0 + kb;
-    barrier_arm(m.full + s * 8, T::STAGE);
-    copy_box3(m.ring + s * T::STAGE, &p.weights, 0, at >= w.wrap ? at - w.wrap : at, group, m.full + s * 8);
-}
+/* The block of W for block kb of the block's part of k. */
+DEV int block_of(const gemm_work &w, int kb) { return w.k0 + kb >= w.wrap ? w.k0 + kb - w.wrap : w.k0 + kb; }
 
 /* One thread: barriers, and the first weights, which nobody writes. */
 template <class T> DEV void prepare_ring(const gpu_hopper &p, const gemm_memory &m, const gemm_work &w) {
@@ -369,7 +365,11 @@ template <class T> DEV void prepare_ring(const gpu_hopper &p, const gemm_memory 
     barrier_init(m.residual_full, 1);
     barrier_init_done();
     if (w.first_unit < w.units)
-        for (int s = 0; s < w.early; s++) copy_weights<T>(p, m, w, s, s, weights_of<T>(w, w.first_unit));
+        for (int s = 0; s < w.early; s++) {
+            barrier_arm(m.full + s * 8, T::STAGE);
+            copy_box3(m.ring + s * T::STAGE, &p.weights, 0, block_of(w, s), weights_of<T>(w, w.first_unit),
+                      m.full + s * 8);
+        }
 }
 
 /* For the epilogue: bias and gate of the tile's columns; of qkv the positions and samples of its rows. */
@@ -395,11 +395,13 @@ template <class T> DEV void produce(const gpu_hopper &p, const gemm_memory &m, c
     for (int u = w.first_unit; u < w.units; u += gridDim.x) {
         const int group = weights_of<T>(w, u), r = rows_of<T>(w, u);
         for (int kb = 0; kb < w.blocks; kb++, turn++) {
+            const u32 full = m.full + s * 8;
             if (turn >= w.early) {
                 barrier_wait(m.empty + s * 8, phase ^ 1);
-                copy_weights<T>(p, m, w, s, kb, group);
+                barrier_arm(full, T::STAGE);
+                copy_box3(m.ring + s * T::STAGE, &p.weights, 0, block_of(w, kb), group, full);
             }
-            copy_box2(m.ring + s * T::STAGE + T::BW * 128, &p.x, (w.k0 + kb) * 64, r, m.full + s * 8);
+            copy_box2(m.ring + s * T::STAGE + T::BW * 128, &p.x, (w.k0 + kb) * 64, r, full);
             if (w.residual && kb == w.early - 1) {
                 barrier_arm(m.residual_full, T::BW * T::BT * 2);
                 for (int c = 0; c < T::BW / 64; c++)
@@ -483,9 +485,9 @@ DEV void consume(const gpu_linear &l, char *memory, const gemm_memory &m, const 
 
 template <class T> DEV void gemm(const gpu_hopper &p) {
     extern __shared__ __align__(1024) char memory[];
+    const int group = threadIdx.x >> 7, lane = threadIdx.x & 31;
     const gemm_memory m = gemm_memory_of<T>(memory);
     const gemm_work w = gemm_work_of<T>(p.linear);
-    const int group = threadIdx.x >> 7, lane = threadIdx.x & 31;
 
     start_next();
     if (threadIdx.x == T::NC * 128) prepare_ring<T>(p, m, w);

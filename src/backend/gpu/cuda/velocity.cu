@@ -96,10 +96,11 @@ DEV float scale_row(float (&x)[GROUPS][8], const uint4 (&v)[GROUPS], const float
     return even;
 }
 
-/* The mean square of a row: the parts of all warps. */
-DEV float add_squares(const float (&parts)[WARPS]) {
+/* What the norm multiplies a row with: from the parts of its mean square that all warps have. */
+DEV float norm_factor(const gpu_linear &p, const float (&parts)[WARPS]) {
     const float4 s0 = *(const float4 *)&parts[0], s1 = *(const float4 *)&parts[4];
-    return ((s0.x + s0.y) + (s0.z + s0.w)) + ((s1.x + s1.y) + (s1.z + s1.w));
+    const float mean = ((s0.x + s0.y) + (s0.z + s0.w)) + ((s1.x + s1.y) + (s1.z + s1.w));
+    return p.norm == GPU_NORM_NONE ? 1 : rsqrtf(mean + p.eps);
 }
 
 /* The warp's sums over its groups: sum[s] of steps s, third[s] of the third parts of fp32 weights. */
@@ -168,8 +169,7 @@ template <int F32> DEV void velocity(const gpu_linear &p) {
     const float square = scale_row(x, v, scale, share);
     if (!t) squares[g][warp] = square;
     __syncthreads();
-    const float factor = p.norm == GPU_NORM_NONE ? 1 : rsqrtf(add_squares(squares[g]) + p.eps);
-    multiply<F32>(sum, third, weights, x, shift, factor);
+    multiply<F32>(sum, third, weights, x, shift, norm_factor(p, squares[g]));
 #pragma unroll
     for (int i = 0; i < 4; i++) sum[0][i] += sum[1][i];
 #pragma unroll
