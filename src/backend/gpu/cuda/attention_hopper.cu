@@ -24,7 +24,9 @@
  *            comes first of all, since the block holds a whole multiprocessor anyway
  *
  * Rows of several samples: as in attention.cuh. Note: places of the cache after a sample's keys hold
- * anything, and 0·NaN is NaN, so these rows of V are cleared in shared memory first. */
+ * anything, and 0·NaN is NaN, so these rows of V are cleared in shared memory first.
+ *
+ * attention_hopper.c checks what is legal and launches. */
 #include "attention.cuh"
 #include "wgmma.cuh"
 #include "hopper.cuh"

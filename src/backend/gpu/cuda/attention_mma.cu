@@ -13,7 +13,9 @@
  *                     leaves unscaled sums, and attention_combine joins them.
  *     blocks   128·R threads; grid = rows·heads / (16·R) x splits
  *     legal    as attention.cuh; splits > 1 with R = 1 only
- *     early    as attention.cuh; attention_combine waits first */
+ *     early    as attention.cuh; attention_combine waits first.
+ *
+ * attention_mma.c checks what is legal and launches. */
 #include "attention.cuh"
 
 /* ---- SigLIP -------------------------------------------------------------------------------------------- */

@@ -10,8 +10,8 @@
  *               free that one
  *
  *   rows         rows of x are wgmma's M side and packed columns its N side (up to 256, any multiple of 8)
- *   transposed   (_turned) columns are M, rows are N: fits row counts that are no multiple of 64 (788 = 4·200
- *                - 12)
+ *   transposed   columns are the M side and rows the N side: for row counts that are no multiple of 64
+ *                (788 = 4·200 - 12)
  *   gated        transposed, gate and up together; persistent, and the warpgroups take tiles alternately
  *                (ping-pong), so that one multiplies while the other stores; a named barrier passes the ring
  *                from one to the other, for one parity bit cannot order two tiles
@@ -36,7 +36,9 @@
  * The sums leave through the ring, which is idle by then, so that every thread ends with 8 neighbouring
  * outputs of a row and reads and writes 16 bytes at a time. Note: the loops that store are rolled on purpose.
  * Unrolled they are 100 KB of instructions that every block runs once, and fetching them takes longer than
- * the arithmetic. */
+ * the arithmetic.
+ *
+ * gemm_hopper.c checks what is legal and launches. */
 #include "hopper.cuh"
 #include "wgmma.cuh"
 

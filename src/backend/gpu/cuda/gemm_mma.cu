@@ -13,7 +13,9 @@
  *   legal    x bf16, ldx % 8 == 0 (rows of x are whole 16 bytes), no row map on x; any epilogue. The norm,
  *            where there is one, is a kernel of its own before this one. k beyond ldx and rows beyond *count
  *            come in as zeros. Where x has more k blocks than W (the two parts of a pixel), W repeats.
- *   early    start_next() and wait_before() come first: nothing is fetched before */
+ *   early    start_next() and wait_before() come first: nothing is fetched before.
+ *
+ * gemm_mma.c checks what is legal and launches. */
 #include "epilogue.cuh"
 
 /* What a tile decides at compile time: rows and columns of a block and of a warp, stages of the ring. */

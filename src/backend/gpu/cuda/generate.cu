@@ -3,7 +3,9 @@
  *   generate       a block: 1,024 units of 16 bytes of 8 packed columns (generate.h), neighbours in memory
  *
  *   blocks   256 threads; grid = packed columns / 8 x units / 1,024
- *   legal    any matrix. Runs when a model is loaded, never in a plan: no early start. */
+ *   legal    any matrix. Runs when a model is loaded, never in a plan: no early start.
+ *
+ * generate.c launches. */
 #include "common.cuh"
 #include "backend/gpu/kernels/generate.h"
 

@@ -14,7 +14,9 @@
  * a tile, it runs once for each sample.
  *
  *   legal    any shape and type; the _mma kernels bf16 only
- *   early    every kernel calls start_next() and wait_before() first: nothing is fetched before */
+ *   early    every kernel calls start_next() and wait_before() first: nothing is fetched before.
+ *
+ * pointwise.c checks what is legal and launches. */
 #include "epilogue.cuh"
 
 /* ---- element by element -------------------------------------------------------------------------------- */

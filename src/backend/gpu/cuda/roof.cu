@@ -4,7 +4,9 @@
  * Memory: every thread has eight loads of 16 bytes in flight and reads nothing twice. Arithmetic: enough
  * independent sums a thread to hide an instruction's latency, and operands that look random, since
  * multiplying zeros draws less power and so runs at a higher clock than any real product. Never in a plan: no
- * early start. */
+ * early start.
+ *
+ * roof.c launches. */
 #include "common.cuh"
 
 enum { THREADS = 256, FLIGHT = 8, FMA_SUMS = 16, MMA_SUMS = 8 };

@@ -1,6 +1,8 @@
 /* Ceiling of Hopper's tensor cores: two warpgroups a multiprocessor, each multiplying 64 x 256 x 16 from
  * shared memory again and again; they share B, as in gemm_hopper, and nothing is copied. Operands look random
- * (roof.cu says why). Never in a plan: no early start. */
+ * (roof.cu says why). Never in a plan: no early start.
+ *
+ * roof_hopper.c launches. */
 #include "hopper.cuh"
 #include "wgmma.cuh"
 

@@ -19,7 +19,9 @@
  *                     x.
  *   attention_simt_*  attention by definition: a block a query row and head, scores in shared memory.
  *
- * The others call start_next() and wait_before() first: they fetch nothing before. */
+ * The others call start_next() and wait_before() first: they fetch nothing before.
+ *
+ * simt.c checks what is legal and launches. */
 #include "epilogue.cuh"
 
 /* ---- norm ---------------------------------------------------------------------------------------------- */

@@ -22,7 +22,9 @@
  *            no added rows; a gated matrix without bias; RMS norm only, only of qkv and gated matrices, and
  *            only with KS = 1
  *   early    before wait_before(): weights, norm, positions, angles, bias, gate. start_next() comes after the
- *            copy of x has been issued, for the next kernel's weights would queue before x in the TMA. */
+ *            copy of x has been issued, for the next kernel's weights would queue before x in the TMA.
+ *
+ * skinny_hopper.c checks what is legal and launches. */
 #include "epilogue.cuh"
 #include "hopper.cuh"
 

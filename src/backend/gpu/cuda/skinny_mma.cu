@@ -16,7 +16,9 @@
  *   legal    x bf16, ldx % 8 == 0, W and x have the same k blocks, columns % (8·C) == 0, C = 1 only for plain
  *            matrices, and a norm only if the stages cover k
  *   early    before wait_before(): the first chunks of W and the norm's parameters; start_next() after those
- *            are issued */
+ *            are issued.
+ *
+ * skinny_mma.c checks what is legal and launches. */
 #include "epilogue.cuh"
 
 enum { CHUNK_BLOCKS = 8, WARPS = 8 };

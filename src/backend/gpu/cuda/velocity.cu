@@ -15,7 +15,9 @@
  *   blocks   256 threads; grid = columns / 16 (fp32: 8) x rows / 8
  *   legal    x bf16, k % 8 == 0, k <= 1024, no norm or RMS, and an epilogue that has nothing but a bias and
  *            x_t: fp32 out, no activation, no row map
- *   early    before wait_before(): weights, norm, bias. start_next() comes after the loads of x and x_t. */
+ *   early    before wait_before(): weights, norm, bias. start_next() comes after the loads of x and x_t.
+ *
+ * velocity.c checks what is legal and launches. */
 #include "common.cuh"
 
 enum { WARPS = 8, ROWS = 8, GROUPS = 4, GROUP_K = 32 };
