@@ -90,7 +90,7 @@ const verb *verb_at(int place);
 typedef struct machine_values {
     const char *device, *isa, *path, *without, *table;
     int no_graph;
-    int dtype;                   /* CHOICE bf16|f32: openpi_dtype's own numbers                           */
+    int dtype, weights;          /* CHOICE bf16|f32: openpi_dtype's and openpi_weights' own numbers       */
     int threads, pin;
 } machine_values;
 
@@ -100,6 +100,9 @@ typedef struct machine_values {
     {OPTION_CHOICE, "dtype", "bf16|f32",                                                                     \
      "arithmetic: bf16 at tensor boundaries and fp32 inside, or fp32 throughout (default: " dtype_default    \
      ")", .offset = offsetof(type, member.dtype)},                                                           \
+    {OPTION_CHOICE, "weights", "bf16|f32",                                                                   \
+     "what products keep their weights in (default: as the dtype, and under f32 no more than the file has)", \
+     .offset = offsetof(type, member.weights)},                                                              \
     {OPTION_INT, "threads", "N", "worker threads (default: every processor this process may use)",           \
      .offset = offsetof(type, member.threads), .low = 1, .high = 1024},                                      \
     {OPTION_TEXT, "isa", "NAME",                                                                             \
@@ -127,6 +130,10 @@ typedef struct machine_values {
 enum { SWITCH_TEXT = 512 };
 const char *machine_without(const machine_values *values, char text[SWITCH_TEXT]);
 /* Sets what the words say of the machine; `text` must live as long as the options. */
+/* The engine's arithmetic, and its weights where they are not of that type: "f32 with bf16 weights". */
+const char *machine_types(const openpi_engine_info *info);
+/* "bf16" or "f32" where weights are not of the dtype, else NULL. */
+const char *machine_weights(const openpi_engine_info *info);
 void machine_options(const machine_values *values, char text[SWITCH_TEXT], openpi_engine_options *options);
 
 /* --verbose: how many operations the tuner's table knows, on stderr. */

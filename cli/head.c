@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "cli.h"
 #include "input.h"
 #include "model/variant.h"
 
@@ -38,7 +39,10 @@ json_t *head_model(const openpi_engine_info *info, const char *source) {
 }
 
 json_t *head_machine(const openpi_engine_info *info, const char *hardware) {
-    return json_pack("{s:s,s:s,s:s,s:s,s:i,s:s,s:s}", "device", info->device, "hardware", hardware, "path", info->path, "dtype",
-                     info->dtype == OPENPI_F32 ? "f32" : "bf16", "threads", info->threads, "without", info->without, "table",
-                     input_shown(info->table));
+    const char *dtype = info->dtype == OPENPI_F32 ? "f32" : "bf16", *weights = machine_weights(info);
+    json_t *machine = json_pack("{s:s,s:s,s:s,s:s,s:i,s:s,s:s}", "device", info->device, "hardware", hardware, "path",
+                                info->path, "dtype", dtype, "threads", info->threads, "without", info->without, "table",
+                                input_shown(info->table));
+    if (weights) json_object_set_new(machine, "weights", json_string(weights));
+    return machine;
 }

@@ -359,7 +359,7 @@ static const char *model_text(const job *j, char *text, size_t bytes) {
     double millions = (double)e->parameters / 1e6;
     snprintf(text, bytes, "%s, %.2f %s parameters, %s on %s (%s, %d thread%s)", variant_of(e->variant)->symbol,
              millions >= 1000 ? millions / 1000 : millions, millions >= 1000 ? "billion" : "million",
-             e->dtype == OPENPI_F32 ? "f32" : "bf16", e->device, e->path, e->threads, e->threads == 1 ? "" : "s");
+             machine_types(e), e->device, e->path, e->threads, e->threads == 1 ? "" : "s");
     return text;
 }
 

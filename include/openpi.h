@@ -126,6 +126,13 @@ typedef enum openpi_dtype {
     OPENPI_F32 = 2,              /* fp32 throughout, from the file's weights                        */
 } openpi_dtype;
 
+/* What products keep their weights in. Heads, time and modulations keep the file's precision with BF16. */
+typedef enum openpi_weights {
+    OPENPI_WEIGHTS_AUTO = 0,     /* bf16; with OPENPI_F32 as precise as the file, bf16 or fp32      */
+    OPENPI_WEIGHTS_BF16 = 1,     /* with OPENPI_F32 half the memory of an fp32 file's weights        */
+    OPENPI_WEIGHTS_F32 = 2,      /* fp32, also where the file has bf16                              */
+} openpi_weights;
+
 typedef struct openpi_device {
     size_t size;                 /* sizeof(openpi_device)                                           */
     char name[32];               /* what options take: "cpu", "cuda:0"                              */
@@ -225,11 +232,13 @@ typedef struct openpi_engine_options {
                                           names are openpi_switches'; default none                   */
     const char *table;                 /* tuner's table of tiles (a file); default the one that openpi
                                           brings for the device, if any                              */
+    openpi_weights weights;            /* default AUTO, which follows dtype                          */
+    int reserved;                      /* 0                                                          */
 } openpi_engine_options;
 
 #define OPENPI_ENGINE_OPTIONS_INIT                                                                       \
     {sizeof(openpi_engine_options), NULL, OPENPI_DTYPE_DEFAULT, 0, NULL, 0, NULL, NULL, NULL, NULL, NULL, \
-     NULL}
+     NULL, OPENPI_WEIGHTS_AUTO, 0}
 
 /* Loads a checkpoint folder (openpi's PyTorch layout or LeRobot's; one file or sharded; F32, BF16, F16)
  * or a .safetensors file and packs its weights for the device, the embedding table among them. Afterwards the
@@ -253,11 +262,13 @@ typedef struct openpi_engine_info {
     uint64_t weight_bytes;       /* packed weights on the device                                     */
     char without[400];           /* switches that are off, as openpi_engine_options.without          */
     char table[128];             /* tuner's table in use, empty: none                                */
+    openpi_weights weights;      /* BF16 or F32: of the language model's products                    */
+    int reserved;                /* 0                                                                */
 } openpi_engine_info;
 
 #define OPENPI_ENGINE_INFO_INIT                                                                          \
     {sizeof(openpi_engine_info), OPENPI_DIMS_INIT, OPENPI_PI0, OPENPI_DTYPE_DEFAULT, "", "", 0, 0, 0, 0, 0, \
-     0, 0, "", ""}
+     0, 0, "", "", OPENPI_WEIGHTS_AUTO, 0}
 
 OPENPI_API openpi_status openpi_engine_get_info(const openpi_engine *engine, openpi_engine_info *info,
                                                 openpi_error *error);

@@ -45,28 +45,43 @@ static openpi_status put_verdict(json_t *row, uint64_t needed, uint64_t unused, 
     return put(row, "verdict", json_string(text), error);
 }
 
+/* One row of the table of memory: an engine's types. */
+typedef struct setting {
+    openpi_dtype type;
+    openpi_weights weights;
+} setting;
+
+static openpi_status put_row(json_t *out, const openpi_engine *engine, const openpi_device *which, setting types,
+                             uint64_t session, json_t **row, openpi_error *error) {
+    *row = json_pack("{s:s, s:s, s:s, s:s}", "device", which->name, "hardware", which->description, "path",
+                     engine->device->path, "dtype", dtype_name(types.type));
+    TRY(put(out, NULL, *row, error));
+    if (types.weights == OPENPI_WEIGHTS_BF16) TRY(put(*row, "weights", json_string("bf16"), error));
+    TRY(put(*row, "weight_bytes", json_integer((json_int_t)engine->model->bytes), error));
+    return put(*row, "session_bytes", json_integer((json_int_t)session), error);
+}
+
 /* Prices a default session, batch 1, on one device: weights are laid out by the two passes of loading (measure, bind), of
  * which only the first is made, so nothing is loaded or allocated. The pool is a default engine's: work blocks grow with
- * its threads. */
-static openpi_status price(const checkpoint *checkpoint, const backend *backend, const openpi_device *which, openpi_dtype type,
-                           json_t *out, openpi_error *error) {
-    openpi_engine engine = {.checkpoint = (struct checkpoint *)(uintptr_t)checkpoint, .dtype = type};
+ * its threads. *weight_bytes becomes what weights take; where it is not 0, only a setting that takes less gets a row. */
+static openpi_status price(const checkpoint *checkpoint, const backend *backend, const openpi_device *which, setting types,
+                           uint64_t *weight_bytes, json_t *out, openpi_error *error) {
+    openpi_engine engine = {.checkpoint = (struct checkpoint *)(uintptr_t)checkpoint, .dtype = types.type};
     uint64_t session = 0, unused = 0, total = 0;
+    int saves = 0;
     json_t *row = NULL;
     openpi_status status = pool_create(0, 0, &engine.pool, error);
     if (status == OPENPI_OK) status = backend->open(which->name, &(device_options){.pool = engine.pool}, &engine.device, error);
     if (status == OPENPI_OK) status = find_free(engine.device, &unused, &total, error);
-    dtype act = type == OPENPI_F32 ? DTYPE_F32 : DTYPE_BF16;
-    model_types types = {.act = act, .weights = weight_of(act)};
-    if (status == OPENPI_OK) status = model_measure(checkpoint, engine.device, types, 0, &engine.model, error);
-    if (status == OPENPI_OK) status = openpi_session_bytes(&engine, NULL, &session, error);
     if (status == OPENPI_OK)
-        status = put(out, NULL,
-                     row = json_pack("{s:s, s:s, s:s, s:s, s:I, s:I}", "device", which->name, "hardware",
-                                     which->description, "path", engine.device->path, "dtype", dtype_name(type),
-                                     "weight_bytes", (json_int_t)engine.model->bytes, "session_bytes", (json_int_t)session),
-                     error);
-    if (status == OPENPI_OK) status = put_verdict(row, engine.model->bytes + session, unused, total, error);
+        status = model_measure(checkpoint, engine.device, engine_types(types.type, types.weights), 0, &engine.model, error);
+    if (status == OPENPI_OK) status = openpi_session_bytes(&engine, NULL, &session, error);
+    if (status == OPENPI_OK) {
+        saves = !*weight_bytes || engine.model->bytes < *weight_bytes;
+        *weight_bytes = engine.model->bytes;
+    }
+    if (status == OPENPI_OK && saves) status = put_row(out, &engine, which, types, session, &row, error);
+    if (status == OPENPI_OK && saves) status = put_verdict(row, engine.model->bytes + session, unused, total, error);
     model_close(engine.model);
     if (engine.device) backend->close(engine.device);
     pool_close(engine.pool);
@@ -83,11 +98,15 @@ static openpi_status put_reason(json_t *out, const openpi_device *which, const c
  * without which nothing can be told, ends the description. */
 static openpi_status price_device(const checkpoint *checkpoint, const backend *backend, const openpi_device *which, json_t *out,
                                   openpi_error *error) {
-    static const openpi_dtype types[] = {OPENPI_BF16, OPENPI_F32};
+    static const setting settings[] = {{OPENPI_BF16, OPENPI_WEIGHTS_AUTO},
+                                       {OPENPI_F32, OPENPI_WEIGHTS_AUTO},
+                                       {OPENPI_F32, OPENPI_WEIGHTS_BF16}};
+    uint64_t weight_bytes = 0;
     if (!which->usable) return put_reason(out, which, which->reason, error);
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
         openpi_error why = OPENPI_ERROR_INIT;
-        openpi_status status = price(checkpoint, backend, which, types[i], out, &why);
+        if (settings[i].weights == OPENPI_WEIGHTS_AUTO) weight_bytes = 0;      /* a row in any case */
+        openpi_status status = price(checkpoint, backend, which, settings[i], &weight_bytes, out, &why);
         if (status == OPENPI_OK) continue;
         int host = !backend->allocate_host;      /* device memory is host memory */
         if (host && status == OPENPI_NO_MEMORY) return report(error, status, "%s", why.message);

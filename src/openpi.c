@@ -40,6 +40,13 @@ static openpi_status check_options(const openpi_engine_options *o, const char *c
     if (o->dtype != OPENPI_DTYPE_DEFAULT && o->dtype != OPENPI_BF16 && o->dtype != OPENPI_F32)
         return report(error, OPENPI_BAD_ARGUMENT, "engine options: dtype is %d, expected OPENPI_BF16 or OPENPI_F32",
                       (int)o->dtype);
+    if (o->weights != OPENPI_WEIGHTS_AUTO && o->weights != OPENPI_WEIGHTS_BF16 && o->weights != OPENPI_WEIGHTS_F32)
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "engine options: weights is %d, expected OPENPI_WEIGHTS_AUTO, OPENPI_WEIGHTS_BF16 or "
+                      "OPENPI_WEIGHTS_F32",
+                      (int)o->weights);
+    if (o->reserved)
+        return report(error, OPENPI_BAD_ARGUMENT, "engine options: reserved is %d, expected 0", o->reserved);
     return OPENPI_OK;
 }
 
@@ -54,6 +61,23 @@ static openpi_status open_table(openpi_engine *e, const char *path, openpi_error
     return OPENPI_OK;
 }
 
+model_types engine_types(openpi_dtype type, openpi_weights weights) {
+    dtype act = type == OPENPI_F32 ? DTYPE_F32 : DTYPE_BF16;
+    switch (weights) {
+    case OPENPI_WEIGHTS_BF16: return (model_types){.act = act, .weights = WEIGHT_BF16};
+    case OPENPI_WEIGHTS_F32: return (model_types){.act = act, .weights = WEIGHT_F32};
+    case OPENPI_WEIGHTS_AUTO: break;
+    }
+    return (model_types){.act = act, .weights = weight_of(act), .as_file = 1};
+}
+
+/* Of the language model's products. */
+static openpi_weights weights_in_use(const model *m) {
+    const gemma_layer *layer = &m->prefix[0];
+    const matrix *product = layer->down.n ? &layer->down : layer->qkv.n ? &layer->qkv : &layer->qkv_parts[1];
+    return product->type == WEIGHT_F32 ? OPENPI_WEIGHTS_F32 : OPENPI_WEIGHTS_BF16;
+}
+
 static openpi_status open_parts(openpi_engine *e, const char *path, const openpi_engine_options *o, openpi_error *error) {
     const char *name = o->device ? o->device : "cpu";
     const backend *backend = find_backend(name);
@@ -65,8 +89,7 @@ static openpi_status open_parts(openpi_engine *e, const char *path, const openpi
     TRY(backend->open(name, &device, &e->device, error));
     TRY(checkpoint_open(path, o->synthetic, &e->checkpoint, error));
     TRY(open_table(e, o->table, error));
-    dtype act = e->dtype == OPENPI_F32 ? DTYPE_F32 : DTYPE_BF16;
-    model_types types = {.act = act, .weights = weight_of(act)};
+    model_types types = engine_types(e->dtype, o->weights);
     TRY(model_load(e->checkpoint, e->device, types, e->off, e->pool, o->progress,
                    o->progress_user, &e->model, error));
     tensors_close_files(e->checkpoint->tensors);
@@ -151,6 +174,7 @@ openpi_status openpi_engine_get_info(const openpi_engine *e, openpi_engine_info 
                               .weight_bytes = e->model->bytes};
     snprintf(own.device, sizeof own.device, "%s", e->device->backend->name);
     snprintf(own.path, sizeof own.path, "%s", e->device->path);
+    own.weights = weights_in_use(e->model);
     switches_write(e->off, own.without, sizeof own.without);
     if (e->tuning) snprintf(own.table, sizeof own.table, "%s", e->tuning->source);
     BOUNDARY_GIVE(openpi_engine_info, &own, info);

@@ -42,6 +42,9 @@ struct openpi_session {
     void *on_run_user;
 };
 
+/* What a model of an engine with these options computes in and keeps its weights in. */
+model_types engine_types(openpi_dtype type, openpi_weights weights);
+
 /* With one user and no parts; NULL: no memory. */
 openpi_engine *engine_new(void);
 /* One user less; after the last one nothing is left. */

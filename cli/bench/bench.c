@@ -225,7 +225,7 @@ static const conflict conflicts[] = {
     {"", "synthetic", "the weights are either read or made"},
     {"", FROM_FILE},          {"synthetic", FROM_FILE}, {"variant", FROM_FILE}, {"batch", FROM_FILE},  {"cameras", FROM_FILE},
     {"prompt", FROM_FILE},    {"horizon", FROM_FILE},   {"steps", FROM_FILE},   {"seed", FROM_FILE},   {"warmup", FROM_FILE},
-    {"runs", FROM_FILE},      {"device", FROM_FILE},    {"dtype", FROM_FILE},   {"threads", FROM_FILE}, {"isa", FROM_FILE},
+    {"runs", FROM_FILE},      {"device", FROM_FILE},    {"dtype", FROM_FILE}, {"weights", FROM_FILE},   {"threads", FROM_FILE}, {"isa", FROM_FILE},
     {"path", FROM_FILE},      {"no-graph", FROM_FILE},  {"without", FROM_FILE}, {"table", FROM_FILE},  {"pin", FROM_FILE},
     {"changing-prompts", FROM_FILE},
     {0},

@@ -8,7 +8,7 @@
 #include "bench.h"
 #include "input.h"
 
-typedef enum word_kind { WORD_TEXT, WORD_INT, WORD_FLAG, WORD_U64, WORD_DTYPE } word_kind;
+typedef enum word_kind { WORD_TEXT, WORD_INT, WORD_FLAG, WORD_U64, WORD_DTYPE, WORD_WEIGHTS } word_kind;
 
 #define AT(field) offsetof(bench_values, field)
 
@@ -32,6 +32,7 @@ static const struct {
     {"runs", WORD_INT, AT(runs), 1, 100000},
     {"device", WORD_TEXT, AT(subject.machine.device), 0, 0},
     {"dtype", WORD_DTYPE, AT(subject.machine.dtype), 0, 0},
+    {"weights", WORD_WEIGHTS, AT(subject.machine.weights), 0, 0},
     {"threads", WORD_INT, AT(subject.machine.threads), 0, 1024},
     {"isa", WORD_TEXT, AT(subject.machine.isa), 0, 0},
     {"path", WORD_TEXT, AT(subject.machine.path), 0, 0},
@@ -42,6 +43,11 @@ static const struct {
 enum { WORDS = sizeof words / sizeof *words };
 
 static const char *dtype_word(int dtype) { return dtype == OPENPI_F32 ? "f32" : "bf16"; }
+
+/* NULL: as the dtype, which a file says by having no such word. */
+static const char *weights_word(int weights) {
+    return weights == OPENPI_WEIGHTS_AUTO ? NULL : weights == OPENPI_WEIGHTS_F32 ? "f32" : "bf16";
+}
 
 /* ---- writing -------------------------------------------------------------------------------------- */
 
@@ -57,6 +63,10 @@ json_t *bench_configuration_json(const bench_values *v) {
         case WORD_FLAG: value = json_boolean(*(const int *)field); break;
         case WORD_U64: value = json_integer((json_int_t)*(const uint64_t *)field); break;
         case WORD_DTYPE: value = json_string(dtype_word(*(const int *)field)); break;
+        case WORD_WEIGHTS:
+            if (!weights_word(*(const int *)field)) continue;
+            value = json_string(weights_word(*(const int *)field));
+            break;
         }
         json_object_set_new(root, words[i].key, value);
     }
@@ -87,11 +97,14 @@ json_t *bench_settings_json(const bench_job *j) {
     const power_facts *f = power_get_facts(j->power);
     double core = first->energy.calls > 0 ? first->energy.core_mhz : first->after.core_mhz;
     double memory = first->energy.calls > 0 ? first->energy.memory_mhz : first->after.memory_mhz;
-    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:i,s:s,s:b,s:s,s:s,s:b,s:o,s:f,s:f,s:f}", "version", openpi_version(), "revision",
+    json_t *settings =
+        json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:i,s:s,s:b,s:s,s:s,s:b,s:o,s:f,s:f,s:f}", "version", openpi_version(), "revision",
                      openpi_revision, "device", m->device, "hardware", j->subject.hardware, "driver", j->driver, "kernels",
                      i->path, "threads", i->threads, "dtype", dtype_word(i->dtype), "pin", m->pin, "table", input_shown(i->table),
                      "table_hash", j->table_hash, "graph", first->session.recorded, "switches", switches_json(i->without),
                      "power_limit_w", f->limit_w, "core_mhz", core, "memory_mhz", memory);
+    if (machine_weights(i)) json_object_set_new(settings, "weights", json_string(machine_weights(i)));
+    return settings;
 }
 
 /* ---- reading -------------------------------------------------------------------------------------- */
@@ -133,6 +146,12 @@ static int read_word(bench_values *v, int i, const json_t *value, const char *pa
     case WORD_U64:
         if (!json_is_integer(value)) return wrong(path, i, "a whole number");
         *(uint64_t *)field = (uint64_t)number;
+        return END_FINE;
+    case WORD_WEIGHTS:
+        *(int *)field = OPENPI_WEIGHTS_AUTO;
+        if (!value) return END_FINE;
+        if (!text || (strcmp(text, "bf16") && strcmp(text, "f32"))) return wrong(path, i, "bf16 or f32");
+        *(int *)field = strcmp(text, "f32") ? OPENPI_WEIGHTS_BF16 : OPENPI_WEIGHTS_F32;
         return END_FINE;
     case WORD_DTYPE: break;
     }

@@ -102,7 +102,7 @@ void subject_print(const subject *s) {
     const openpi_engine_info *i = &s->info;
     const workload *w = &s->call;
     printf("%s: %s, %s on %s (%s, %d thread%s), ready after %.1f s\n", s->source, variant_of(i->variant)->symbol,
-           i->dtype == OPENPI_F32 ? "f32" : "bf16", i->device, i->path, i->threads, i->threads == 1 ? "" : "s",
+           machine_types(i), i->device, i->path, i->threads, i->threads == 1 ? "" : "s",
            s->ready_ms / 1e3);
     printf("cameras %d%d%d, %d prompt tokens, horizon %d, %d steps%s%s%s%s\n", w->cameras[0], w->cameras[1], w->cameras[2],
            w->prompt, s->v->horizon, s->v->steps, i->without[0] ? "; without " : "", i->without, i->table[0] ? "; table " : "",

@@ -21,8 +21,8 @@
     X(openpi_dims, OPENPI_DIMS_INIT, vocab, reserved)                                  \
     X(openpi_synthetic, OPENPI_SYNTHETIC_INIT, dims.vocab, dims)                       \
     X(openpi_switch, OPENPI_SWITCH_INIT, name, text)                                   \
-    X(openpi_engine_options, OPENPI_ENGINE_OPTIONS_INIT, device, table)                \
-    X(openpi_engine_info, OPENPI_ENGINE_INFO_INIT, dims.vocab, table)                  \
+    X(openpi_engine_options, OPENPI_ENGINE_OPTIONS_INIT, device, reserved)             \
+    X(openpi_engine_info, OPENPI_ENGINE_INFO_INIT, dims.vocab, reserved)               \
     X(openpi_sample, OPENPI_SAMPLE_INIT, image_mask, state)                            \
     X(openpi_timing, OPENPI_TIMING_INIT, stage_ms[7], total_ms)                        \
     X(openpi_session_options, OPENPI_SESSION_OPTIONS_INIT, batch, seed)                \

@@ -17,6 +17,7 @@ typedef struct verify_options {
     const char *without;         /* switches that are off; NULL: none                                     */
     const char *table;           /* tuner's table; NULL: the device's own                                 */
     openpi_dtype dtype;          /* default f32; with a checkpoint f32 and then bf16                      */
+    openpi_weights weights;      /* default as the dtype's                                                */
     int threads;                 /* 0: all                                                                */
     const char *tokenizer;       /* NULL: the tokenizer.model beside the case or up to two folders above  */
     openpi_progress progress;    /* of making full-size weights; may be NULL                              */

@@ -105,6 +105,7 @@ static openpi_status open_engine(verify_case *c, const char *checkpoint, const o
     options.without = v->without;
     options.table = v->table;
     options.dtype = v->dtype;
+    options.weights = v->weights;
     options.threads = v->threads;
     options.synthetic = synthetic;
     options.progress = v->progress;

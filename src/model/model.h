@@ -34,11 +34,19 @@ enum {
                      1 << SWITCH_FOLDED_CONSTANTS | 1 << SWITCH_DEAD_WORK_REMOVAL | 1 << SWITCH_PACKED_WEIGHTS
 };
 
+/* What a model computes in and what it keeps its weights in. Heads, time, modulations and embeddings have the file's
+ * precision under weights of less than fp32, but for embeddings under bf16. */
+typedef struct model_types {
+    dtype act;                             /* fp32 or bf16                                                    */
+    weight_type weights;
+    int as_file;                           /* 1: of fp32 weights those that the file has in bf16 stay bf16    */
+} model_types;
+
 typedef struct model {
     openpi_dims dims;
     openpi_variant variant;
-    dtype type;                            /* act of its plans                                                */
-    weight_type weights;                   /* of its matrices, but for those that keep the file's precision   */
+    dtype type;                            /* act of its plans, as types.act                                  */
+    model_types types;
     uint32_t off;                          /* switches that are off (ops/switches.h)                          */
     const checkpoint *checkpoint;
     device *device;
@@ -67,12 +75,6 @@ typedef struct model {
     void *block;                           /* device memory of all of it                                      */
     size_t bytes;
 } model;
-
-/* What a model computes in and what it keeps its weights in. */
-typedef struct model_types {
-    dtype act;                             /* fp32 or bf16                                                    */
-    weight_type weights;
-} model_types;
 
 /* Packs the checkpoint's weights for the device; OPENPI_UNSUPPORTED where it has no kernels for such weights. Afterwards
  * the checkpoint's files may be closed or gone; the checkpoint itself must outlive the model. */

@@ -40,10 +40,11 @@ typedef struct matrix_parts {
     int exact;                             /* keep the file's precision whatever the plan's type              */
 } matrix_parts;
 
-/* What weights are kept in: the model's format, and fp32 where that or `exact` asks for the file's precision, unless the
- * file has no more than bf16. */
+/* What weights are kept in: the model's format; or the file's precision where that is what fp32 stands for, or `exact` asks
+ * for it under a format of less. */
 static weight_type format_of(const loader *l, int exact, int all_bf16) {
-    if (!exact && l->model->weights != WEIGHT_F32) return l->model->weights;
+    model_types types = l->model->types;
+    if (types.weights == WEIGHT_F32 ? !types.as_file : !exact) return types.weights;
     return all_bf16 ? WEIGHT_BF16 : WEIGHT_F32;
 }
 
@@ -229,7 +230,7 @@ static void lay_out_embedding(loader *l) {
     model *m = l->model;
     const tensor *t = m->checkpoint->embedding;
     int vocab = m->dims.vocab, width = m->dims.width;
-    weight_type type = format_of(l, weight_formats[m->weights].encode != NULL, t->type == DTYPE_BF16);
+    weight_type type = format_of(l, weight_formats[m->types.weights].encode != NULL, t->type == DTYPE_BF16);
     m->embedding = (matrix){.n = vocab, .k = width, .type = type, .form = MATRIX_PLAIN, .raw = 1};
     add_matrix(l, (matrix_job){.matrix = &m->embedding, .parts = {t}, .rows = {vocab}, .part_count = 1, .row_length = width});
 }
@@ -275,7 +276,7 @@ static openpi_status load(loader *l, pool *pool, openpi_progress progress, void 
     TRY(pack_vectors(m->device, l->vectors, l->vector_count, &damaged, error));
     TRY(pack_matrices(m->device, l->matrices, l->matrix_count, pool, progress, user, &damaged, error));
     TRY(tensors_check(m->checkpoint->tensors, error));
-    return atomic_load(&damaged) ? damage_report(m->checkpoint, weight_formats[m->weights].source, error) : OPENPI_OK;
+    return atomic_load(&damaged) ? damage_report(m->checkpoint, weight_formats[m->types.weights].source, error) : OPENPI_OK;
 }
 
 static openpi_status check_types(const device *device, model_types types, openpi_error *error) {
@@ -297,7 +298,7 @@ static openpi_status measure(loader *l, const checkpoint *checkpoint, device *de
     *m = (model){.dims = *dims,
                  .variant = checkpoint->variant,
                  .type = types.act,
-                 .weights = types.weights,
+                 .types = types,
                  .off = off,
                  .checkpoint = checkpoint,
                  .device = device};

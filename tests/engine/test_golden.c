@@ -23,13 +23,14 @@ static const struct {
     int rows;
 } alone[] = {{"steps.json", 4}, {"synth_hashes.json", 7}};
 
-enum { ISAS = sizeof isas / sizeof *isas, MODELS = sizeof models / sizeof *models, AROUND = sizeof around / sizeof *around,
-       ALONE = sizeof alone / sizeof *alone, CASES = ISAS * 2 * (MODELS + AROUND) + ALONE };
+enum { PI0_ODD = 5, ISAS = sizeof isas / sizeof *isas, MODELS = sizeof models / sizeof *models, AROUND = sizeof around / sizeof *around,
+       ALONE = sizeof alone / sizeof *alone, CASES = ISAS * 2 * (2 * MODELS + AROUND) + ALONE };
 
 typedef struct golden_case {
     char name[96], path[256];
     const char *isa;             /* NULL: no model runs                                                    */
     openpi_dtype dtype;
+    openpi_weights weights;
     int rows, skipped;
 } golden_case;
 
@@ -61,6 +62,7 @@ static void golden_holds(void **state) {
     }
     options.isa = g->isa;
     options.dtype = g->dtype;
+    options.weights = g->weights;
     options.batch_only = g->isa && !strcmp(g->isa, "reference");
     if (verify_path(g->path, &options, rows_take, &r, &error) != OPENPI_OK) fail_msg("%s", error.message);
     for (int i = 0; i < r.count && i < ROWS; i++) {
@@ -86,6 +88,14 @@ static golden_case *add(const char *isa, openpi_dtype dtype, const char *path) {
     return g;
 }
 
+/* Goldens' weights are bf16 numbers, so that the others keep them in bf16. */
+static void add_f32_weights(const char *isa, openpi_dtype dtype, const char *path) {
+    golden_case *g = add(isa, dtype, path);
+    size_t used = strlen(g->name);
+    g->weights = OPENPI_WEIGHTS_F32;
+    snprintf(g->name + used, sizeof g->name - used, ", f32 weights");
+}
+
 int main(void) {
     static const openpi_dtype dtypes[] = {OPENPI_F32, OPENPI_BF16};
     for (int i = 0; i < ALONE; i++) add(NULL, OPENPI_DTYPE_DEFAULT, alone[i].path)->rows = alone[i].rows;
@@ -95,6 +105,7 @@ int main(void) {
                 char path[64];
                 snprintf(path, sizeof path, "model/%s.safetensors", models[m]);
                 add(isas[isa], dtypes[d], path);
+                if (isa || m == PI0_ODD) add_f32_weights(isas[isa], dtypes[d], path);
             }
             for (int a = 0; a < AROUND && isa > 0; a++) {
                 golden_case *g = add(isas[isa], dtypes[d], around[a].path);

@@ -67,6 +67,8 @@ static openpi_status open_second(const char *which, const device_options *option
     return open_as_cpu(which, options, out, why);
 }
 
+static int fp32_file;                                  /* the checkpoint's tensors are as those of one           */
+
 static json_t *ask(openpi_status (*open)(const char *, const device_options *, device **, openpi_error *),
                    openpi_status (*memory)(device *, uint64_t *, uint64_t *, openpi_error *)) {
     openpi_synthetic tiny = OPENPI_SYNTHETIC_INIT;
@@ -81,6 +83,8 @@ static json_t *ask(openpi_status (*open)(const char *, const device_options *, d
     if (own_memory) toy.allocate_host = take_pinned;
     must(openpi_synthetic_parse("tiny:pi05", &tiny, &error));
     must(checkpoint_open(NULL, &tiny, &c, &error));
+    for (int i = 0; fp32_file && i < tensors_count(c->tensors); i++)
+        ((tensor *)(uintptr_t)tensors_at(c->tensors, i))->type = DTYPE_F32;
     must(inspect_devices(c, list, out, &error));
     checkpoint_close(c);
     return out;
@@ -127,6 +131,25 @@ static void needed_is_what_is_taken(void **state) {
         assert_true(bytes_of(out, row, "needed_bytes") == engine->model->bytes + session);
         assert_true(*word(out, row, "hardware"));
         openpi_engine_close(engine);
+    }
+    json_decref(out);
+}
+
+/* An fp32 file has a third setting, which saves memory: fp32 arithmetic over bf16 weights. */
+static void fp32_file_has_bf16_weights_too(void **state) {
+    (void)state;
+    all_bytes = free_bytes = 1 << 30;
+    fp32_file = 1;
+    json_t *out = ask(open_as_cpu, tell_memory);
+    fp32_file = 0;
+    assert_int_equal(json_array_size(out), 6);
+    for (size_t first = 0; first < 6; first += 3) {
+        uint64_t bf16 = bytes_of(out, first, "weight_bytes"), f32 = bytes_of(out, first + 1, "weight_bytes");
+        assert_string_equal(word(out, first, "weights"), "");
+        assert_string_equal(word(out, first + 1, "weights"), "");
+        assert_string_equal(word(out, first + 2, "dtype"), "f32");
+        assert_string_equal(word(out, first + 2, "weights"), "bf16");
+        assert_true(bytes_of(out, first + 2, "weight_bytes") == bf16 && f32 > bf16 * 3 / 2);
     }
     json_decref(out);
 }
@@ -189,6 +212,7 @@ static void memory_of_the_host(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(needed_is_what_is_taken),
+        cmocka_unit_test(fp32_file_has_bf16_weights_too),
         cmocka_unit_test(verdicts),
         cmocka_unit_test(full_or_lost),
         cmocka_unit_test(memory_of_the_host),

@@ -166,9 +166,8 @@ static void test_uploads(void **state) {
             if (files) generated_ok(openpi_synthetic_write(&synthetic, s.folder, 0, 1, NULL, NULL, &error), &error);
             generated_ok(checkpoint_open(files ? s.folder : NULL, files ? NULL : &synthetic, &weights, &error), &error);
             memset(&told, 0, sizeof told);
-            generated_ok(model_load(weights, device, (model_types){DTYPE_BF16, WEIGHT_BF16}, 0, threads, tell, NULL, &m,
-                                    &error),
-                         &error);
+            model_types types = {.act = DTYPE_BF16, .weights = WEIGHT_BF16};
+            generated_ok(model_load(weights, device, types, 0, threads, tell, NULL, &m, &error), &error);
             int count = matrices_of(m, list), computed = 0;
             assert_true(fake.upload_count > 0 && fake.upload_count < LOG);
             for (int i = 0; i < count; i++) {

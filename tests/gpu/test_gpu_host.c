@@ -30,7 +30,7 @@ static openpi_status open_engine(openpi_engine **out, const char *path, int no_g
     options.pool = e->pool;
     openpi_status status = gpu_open(fake_vendor(), used, "cuda:0", &options, &e->device, &error);
     if (status == OPENPI_OK) status = checkpoint_open(NULL, &synthetic, &e->checkpoint, &error);
-    model_types types = {DTYPE_BF16, WEIGHT_BF16};
+    model_types types = {.act = DTYPE_BF16, .weights = WEIGHT_BF16};
     if (status == OPENPI_OK)
         status = model_load(e->checkpoint, e->device, types, 0, e->pool, NULL, NULL, &e->model, &error);
     if (status == OPENPI_OK) {

@@ -38,7 +38,8 @@ static openpi_engine *open_engine(const char *spec) {
 
 static model *load(openpi_engine *e, dtype type, uint32_t off) {
     model *m;
-    must(model_load(e->checkpoint, e->device, (model_types){type, weight_of(type)}, off, e->pool, NULL, NULL, &m, &error));
+    model_types types = {.act = type, .weights = weight_of(type), .as_file = 1};
+    must(model_load(e->checkpoint, e->device, types, off, e->pool, NULL, NULL, &m, &error));
     return m;
 }
 

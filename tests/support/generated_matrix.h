@@ -156,8 +156,8 @@ static inline void check_generated_model(device *device, pool *pool, const check
     for (int way = 0; way < 2; way++) {
         model *m;
         device->backend = way ? &without : whole;
-        openpi_status status = model_load(checkpoint, device, (model_types){DTYPE_BF16, WEIGHT_BF16}, off, pool, NULL, NULL, &m,
-                                          &error);
+        model_types types = {.act = DTYPE_BF16, .weights = WEIGHT_BF16};
+        openpi_status status = model_load(checkpoint, device, types, off, pool, NULL, NULL, &m, &error);
         if (status == OPENPI_OK) {
             count = m->bytes;
             bytes[way] = generated_bytes(device, m->block, count);
