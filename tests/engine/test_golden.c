@@ -23,7 +23,8 @@ static const struct {
     int rows;
 } alone[] = {{"steps.json", 4}, {"synth_hashes.json", 7}};
 
-enum { PI0_ODD = 5, ISAS = sizeof isas / sizeof *isas, MODELS = sizeof models / sizeof *models, AROUND = sizeof around / sizeof *around,
+enum { PI0_ODD = 5 };
+enum { ISAS = sizeof isas / sizeof *isas, MODELS = sizeof models / sizeof *models, AROUND = sizeof around / sizeof *around,
        ALONE = sizeof alone / sizeof *alone, CASES = ISAS * 2 * (2 * MODELS + AROUND) + ALONE };
 
 typedef struct golden_case {
