@@ -1,8 +1,8 @@
-/* Bench: runs a session on made-up inputs and summarises. Costs are a walk over the plan with the rows of the
- * last call.
+/* Bench: runs a session on synthetic inputs and summarises. Costs come from a walk over the plan with the
+ * rows of the last call.
  *
- * Surprising: GB/s counts weights only. Activations of a call fit the caches, and counting them would make a
- * stage look closer to the memory's roof than it is. */
+ * Note: GB/s counts weights only. The activations of a call fit the caches; counting them would make a stage
+ * look closer to the memory's roof than it is. */
 #include "measure/bench.h"
 
 #include <inttypes.h>
@@ -62,7 +62,7 @@ static void place_under_roof(bench_stage *stage, const bench_roofs *roofs) {
 
 /* ---- the device ------------------------------------------------------------------------------------ */
 
-/* Linux: 5 sets VmHWM back to what is resident now. */
+/* Linux: 5 resets VmHWM to the resident size. */
 static void forget_peak(void) {
     FILE *file = fopen("/proc/self/clear_refs", "w");
     if (!file) return;
@@ -111,7 +111,7 @@ void bench_table_hash(const openpi_engine *engine, char text[BENCH_HASH]) {
     text[0] = 0;
     for (int i = 0; table && i < table->count; i++) {
         const tuning_entry *e = &table->entries[i];
-        hash = hash_fnv1a64(hash, &e->key, sizeof e->key);     /* whole numbers alone: no padding */
+        hash = hash_fnv1a64(hash, &e->key, sizeof e->key);     /* int fields only: no padding */
         hash = hash_fnv1a64(hash, e->choice, strlen(e->choice));
     }
     if (table) snprintf(text, BENCH_HASH, "%016" PRIx64, hash);
@@ -153,7 +153,7 @@ static openpi_status run_all(openpi_session *s, const bench_workload *w, workloa
             stages[stage * w->runs + i] = timing.stage_ms[stage];
     }
     out->peak_bytes = peak;
-    if (w->changing_prompts) {             /* the costs are the newest call's */
+    if (w->changing_prompts) {             /* costs are those of the latest call */
         workload_change_prompts(in, &w->call, -1);
         TRY(workload_run(s, in, NULL, error));
     }

@@ -1,7 +1,7 @@
-/* Times a session and sets the times against the machine's roofs.
+/* Times a session and compares the times with the machine's roofs.
  *
- * The session runs a made-up workload (measure/workload.h) again and again;
- * every stage's FLOPs and weight bytes come from walking the session's plan. */
+ * The session runs a synthetic workload (measure/workload.h) repeatedly; each stage's FLOPs and weight bytes
+ * come from a walk over the session's plan. */
 #ifndef MEASURE_BENCH_H
 #define MEASURE_BENCH_H
 
@@ -14,15 +14,15 @@ typedef struct bench_workload {
     int warmup, runs;
     openpi_progress progress;    /* counts runs; may be NULL                                              */
     void *progress_user;
-    int changing_prompts;        /* 1: every call other prompt lengths, see workload_change_prompts       */
+    int changing_prompts;        /* 1: other prompt lengths in every call, see workload_change_prompts    */
 } bench_workload;
 
-/* Measured ceilings of the device. 0: not known. */
+/* Measured ceilings (roofs) of the device. 0: unknown. */
 typedef struct bench_roofs {
     double tflops;               /* of the engine's dtype: one of the two below                           */
     double gbs;                  /* read from memory                                                      */
     double bf16_tflops, f32_tflops;        /* of the kernels' own arithmetic                              */
-    double copy_gbs;             /* both ways counted                                                     */
+    double copy_gbs;             /* read and written bytes together                                       */
     double core_mhz;             /* the clock that the products ran at                                    */
 } bench_roofs;
 
@@ -31,9 +31,9 @@ typedef struct bench_stage {
     figures ms;
     double flops, weight_bytes;  /* a call                                                                */
     double tflops, gbs;          /* at the median                                                         */
-    double floor_ms;             /* what flops and weight bytes take at the roofs; 0 without roofs        */
+    double floor_ms;             /* time of the FLOPs or weight bytes at the roofs; 0 without roofs       */
     double roof_ratio;           /* floor / median: 1 is the roof                                         */
-    int memory_bound;            /* which of the two ceilings is the floor                                */
+    int memory_bound;            /* 1: the memory roof sets the floor; 0: the compute roof                */
 } bench_stage;
 
 typedef struct bench_report {
@@ -45,35 +45,35 @@ typedef struct bench_report {
     double flops, weight_bytes;  /* a call                                                                */
     double floor_ms;             /* sum of the stages'                                                    */
     uint64_t peak_bytes;         /* largest resident size of this process                                 */
-    uint64_t anonymous_bytes;    /* largest anonymous memory seen at the samples                          */
+    uint64_t anonymous_bytes;    /* largest anonymous memory of the samples taken between calls           */
     uint64_t session_bytes;      /* taken when the session opened                                         */
     /* after the runs, by all processes; 0: the device has no memory of its own */
     uint64_t device_used_bytes, device_total_bytes;
 } bench_report;
 
-/* What this work takes at the ceiling that binds it, in ms; *memory_bound tells which one that is. 0 without
+/* The time of this work at the roof that limits it, in ms; *memory_bound 1: the memory roof does. 0 without
  * roofs. */
 double bench_floor(double flops, double weight_bytes, const bench_roofs *roofs, int *memory_bound);
 
-/* Measures the ceilings of the engine's device with everything it has, in about a second; those of the
- * engine's dtype, and of the other where that comes along. What that takes of memory is not to count: the
- * process's peak starts anew afterwards. All 0 where the device has none to tell (the scalar definitions). */
+/* Measures the roofs of the whole device, in about a second: those of the engine's dtype, and of the other
+ * dtype where the same measurement gives it. The process's peak memory is reset afterwards, so the
+ * measurement does not count. All 0 where the device has no roofs (the scalar definitions). */
 openpi_status bench_measure_roofs(openpi_engine *engine, bench_roofs *roofs, openpi_error *error);
 /* The same for both types, whatever the engine's. */
 openpi_status bench_measure_all_roofs(openpi_engine *engine, bench_roofs *roofs, openpi_error *error);
 
-/* `roofs` may be NULL. The session's max_prompt and batch must hold the workload. With changing prompts FLOPs
+/* `roofs` may be NULL. The workload must fit the session's max_prompt and batch. With changing prompts FLOPs
  * and bytes are those of a call of the mean length. */
 openpi_status bench_run(openpi_session *session, const bench_workload *workload, const bench_roofs *roofs,
                         bench_report *report, openpi_error *error);
 
-/* Anonymous and peak resident bytes of this process now; 0 where the system does not say. */
+/* Anonymous and peak resident bytes of this process; 0: unknown. */
 void bench_memory(uint64_t *anonymous, uint64_t *peak);
 
-/* Name, driver and the like of the engine's device; zeros where it has nothing to say. */
+/* Name, driver and other facts of the engine's device; zeros: unknown. */
 openpi_status bench_device_facts(openpi_engine *engine, device_facts *facts, openpi_error *error);
 
-/* What the tuner's table in use chooses, as 16 hexadecimal digits; "" without a table. */
+/* A hash of the choices in the tuner's table in use, 16 hexadecimal digits; "" without a table. */
 enum { BENCH_HASH = 17 };
 void bench_table_hash(const openpi_engine *engine, char text[BENCH_HASH]);
 

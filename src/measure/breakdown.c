@@ -1,5 +1,5 @@
-/* Placing kernels. Ranges nest, so that one walk along each track, with a stack of the open ones, finds what
- * is around a moment. */
+/* Assigns kernels to stages. Ranges nest, so one walk along each track with a stack of the open ranges finds
+ * the ranges that enclose a moment. */
 #include "measure/breakdown.h"
 
 #include <limits.h>
@@ -21,7 +21,7 @@ typedef struct range {
     int stage;
 } range;
 
-/* A moment on a track whose surroundings are wanted, for a kernel. */
+/* A moment on a track, whose enclosing ranges are searched for a kernel. */
 typedef struct moment {
     int64_t pid, tid;
     double at_us;
@@ -165,7 +165,7 @@ static int order(int64_t pid_a, int64_t tid_a, double at_a, int64_t pid_b, int64
     return (at_a > at_b) - (at_a < at_b);
 }
 
-/* Of ranges that start together the longer one is around the other. */
+/* Of ranges that start together the longer encloses the other. */
 static int by_start(const void *a, const void *b) {
     const range *x = a, *y = b;
     int o = order(x->pid, x->tid, x->start_us, y->pid, y->tid, y->start_us);
@@ -207,7 +207,7 @@ static void place_moments(list *ranges, moment *moments, int count, kernel *kern
     }
 }
 
-/* Moments of the kernels that have no stage yet: on the device's axis, or where the host launched them. */
+/* The moments of kernels that have no stage yet: on the device's axis, or of their launch on the host's. */
 static int list_moments(const breakdown *b, int host, moment *out) {
     const kernel *kernels = b->kernels.items;
     int count = 0;
@@ -267,7 +267,7 @@ static void count_kernel(breakdown_cell *cell, const kernel *k) {
     cell->ms += k->dur_us * 1e-3;
 }
 
-/* A kernel without a stage is a stray only where others have one: where none has, that is said once. */
+/* A kernel without a stage counts as stray only if others have one; if none has, the report says so once. */
 static openpi_status gather(breakdown *b, breakdown_sums *out, openpi_error *error) {
     const kernel *kernels = b->kernels.items;
     double first = 0, last = 0;

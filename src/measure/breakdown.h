@@ -1,9 +1,10 @@
-/* Where the time of an engine's trace goes: by stage (ViT, prefill, diffusion, other) and by what kernels do.
+/* The time in an engine's trace by stage (ViT, prefill, diffusion, other) and by group of kernels.
  *
- * Fed event by event, from a trace of openpi, which says itself what each kernel is, or from one of PyTorch's
- * profiler. There a kernel's stage is that of the innermost annotation around it (on the device's time axis,
- * else around its launch on the host's), and what it does is told by its name. Surprising: nothing is
- * guessed. A kernel without a word that is known stays in "other", with its name. */
+ * Events are added one by one, from a trace of openpi, which states stage and group of each kernel, or from
+ * one of PyTorch's profiler. There a kernel's stage is that of the innermost annotation that encloses it (on
+ * the device's time axis, else around its launch on the host's), and its group follows from its name.
+ *
+ * Note: nothing is guessed. A kernel whose name holds no known word stays in "other", with its name. */
 #ifndef MEASURE_BREAKDOWN_H
 #define MEASURE_BREAKDOWN_H
 
@@ -22,10 +23,10 @@ typedef enum breakdown_group {
 /* "ViT", "prefill", "diffusion", "other"; "GEMM", "attention", … */
 const char *breakdown_stage_name(breakdown_stage stage);
 const char *breakdown_group_name(breakdown_group group);
-/* Of openpi's own: stages and op kinds by name. */
+/* Of openpi's traces: stages and op kinds by name. */
 breakdown_stage breakdown_stage_of(const char *stage);
 breakdown_group breakdown_group_of_kind(const char *kind);
-/* Of other engines: what the words in an annotation, in a kernel's name mean. */
+/* Of other engines' traces: from the words in an annotation, in a kernel's name. */
 breakdown_stage breakdown_stage_of_words(const char *annotation);
 breakdown_group breakdown_group_of_words(const char *kernel);
 
@@ -41,7 +42,7 @@ typedef struct breakdown_event {
     const char *name;            /* copied                                                                */
     double start_us, dur_us;
     int64_t pid, tid, correlation;         /* correlation -1: none                                        */
-    const char *stage, *group;   /* where the trace says so itself; else NULL                             */
+    const char *stage, *group;   /* where the trace states them; else NULL                                */
 } breakdown_event;
 
 typedef struct breakdown_cell {
@@ -73,7 +74,7 @@ typedef struct breakdown_sums {
     int stray_count;
 } breakdown_sums;
 
-/* Places every kernel. Once, after the last event. */
+/* Assigns every kernel to stage and group. Called once, after the last event. */
 openpi_status breakdown_finish(breakdown *breakdown, breakdown_sums *sums, openpi_error *error);
 
 #endif

@@ -1,5 +1,4 @@
-/* The words of breakdown.h: which stage an annotation speaks of, what a kernel does by its name. Tables, in
- * the order in which they are tried. */
+/* Words in names: the stage of an annotation, the group of a kernel. Tables, searched in order. */
 #include <ctype.h>
 #include <string.h>
 
@@ -28,7 +27,7 @@ breakdown_stage breakdown_stage_of(const char *stage) {
     return BREAKDOWN_NO_STAGE;
 }
 
-/* A fused product is a product, whatever else it does on the way. */
+/* A fused product counts as a product, whatever is fused with it. */
 breakdown_group breakdown_group_of_kind(const char *kind) {
     static const struct {
         const char *name;
@@ -49,8 +48,8 @@ breakdown_group breakdown_group_of_kind(const char *kind) {
 /* ---- others' -------------------------------------------------------------------------------------- */
 
 typedef struct word {
-    const char *text;            /* in small letters                                                      */
-    int whole;                   /* 1: no letter may touch it                                             */
+    const char *text;            /* in lower case                                                         */
+    int whole;                   /* 1: no letter may stand next to it                                     */
     int means;
 } word;
 

@@ -4,7 +4,7 @@
 #include "openpi_internal.h"
 #include "ops/reference.h"
 
-/* The host's copy of the table whose device copy a row set looks at: the two blocks have one layout. */
+/* The host's copy of a row set's table: the host's block and the device's have the same layout. */
 static const row_table *host_table(const openpi_session *s, const row_set *rows) {
     const call_tables *device = &s->plan->buffers.in.tables, *host = &s->in.tables;
     const row_table *on_device[] = {&device->vision, &device->text,   &device->prefix, &device->state,

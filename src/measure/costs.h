@@ -1,4 +1,4 @@
-/* What a session's newest call cost: the plan's operations with the rows that the call really had. */
+/* Costs of a session's latest call: the plan's operations with the rows of that call. */
 #ifndef MEASURE_COSTS_H
 #define MEASURE_COSTS_H
 
@@ -9,7 +9,7 @@ struct openpi_session;
 typedef struct call_cost {
     op_cost cost;                /* FLOPs, bytes of every operand, weight bytes                           */
     int rows;                    /* in use                                                                */
-    double keys;                 /* mean of what the rows attend; 0 where they attend nothing             */
+    double keys;                 /* mean number of keys that a row attends; 0: no attention               */
 } call_cost;
 
 /* Of plan->ops[index]. */

@@ -1,8 +1,8 @@
-/* Two threads. The caller's makes calls back to back. The watcher's reads the energy counter at the two ends
- * of the window, and samples the clocks between them.
+/* Two threads: the caller makes calls back to back; the watcher reads the energy counter at both ends of the
+ * window and samples the clocks in between.
  *
- * Surprising: the caller's thread reads no counter at all. A reading takes NVML some milliseconds, in which
- * the device would be idle: with a reading after every call a call took 7.8 J instead of 7.3 J. */
+ * Note: the caller's thread never reads the counter. A reading takes NVML some milliseconds, in which the
+ * device would be idle: with a reading after every call a call took 7.8 J instead of 7.3 J. */
 #include "measure/energy.h"
 
 #include <pthread.h>
@@ -21,7 +21,7 @@ typedef enum window_phase {
     COUNTING,                    /* [watcher] inside the window: the watcher samples clocks               */
     SEEKING_END,                 /* [caller] long enough: the next movement of the counter is the end     */
     COUNTED,                     /* [watcher]                                                             */
-    FAILED,                      /* [watcher] `error` tells why                                           */
+    FAILED,                      /* [watcher] `error` holds the reason                                    */
 } window_phase;
 
 /* A movement of the counter. */
@@ -86,7 +86,7 @@ static void *watch(void *argument) {
     return NULL;
 }
 
-/* With every signal blocked: a signal's handler runs in one of the program's own threads. */
+/* Starts the watcher with every signal blocked, so that handlers run in the program's own threads. */
 static openpi_status start_watcher(watcher *w, pthread_t *thread, openpi_error *error) {
     sigset_t all, before;
     sigfillset(&all);
@@ -94,7 +94,8 @@ static openpi_status start_watcher(watcher *w, pthread_t *thread, openpi_error *
     int why = pthread_create(thread, NULL, watch, w);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!why) return OPENPI_OK;
-    return report(error, OPENPI_SYSTEM, "no thread to read the energy counter: %s", strerror(why));
+    return report(error, OPENPI_SYSTEM, "the thread that reads the energy counter cannot be started: %s",
+                  strerror(why));
 }
 
 /* ---- the calls ------------------------------------------------------------------------------------- */
@@ -105,12 +106,13 @@ typedef struct one_call {
     double begin_ms, end_ms;
 } one_call;
 
-/* Calls made until `ms`, which lies in this call: the calls before it and the part of it that had passed. */
+/* The number of calls made until `ms`, which lies in this call: earlier calls and the elapsed part of this
+ * one. */
 static double calls_until(const one_call *c, double ms) {
     return c->number - 1 + (ms - c->begin_ms) / (c->end_ms - c->begin_ms);
 }
 
-/* Ends when the watcher has both ends of the window, or has failed. *calls: between the two. */
+/* Makes calls until the watcher has both ends of the window or has failed. *calls: the calls in between. */
 static openpi_status run_calls(openpi_session *s, const bench_workload *w, workload_inputs *in,
                                watcher *watcher, double window_ms, double *calls, openpi_error *error) {
     double begun = clock_ms(), at_start = -1;

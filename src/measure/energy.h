@@ -1,8 +1,8 @@
-/* What a call takes of energy: the session makes calls back to back for some seconds, and a second
- * thread reads its device's counter at both ends.
+/* The energy of a call: the session makes calls back to back for some seconds, and a second thread reads its
+ * device's counter at both ends.
  *
- * Surprising: a counter moves in steps (tens of milliseconds on a GPU), so the window starts and ends where
- * the counter moves. The window is a little longer than asked for, and starts and ends inside calls. */
+ * Note: a counter moves in steps (tens of milliseconds on a GPU), so the window starts and ends when the
+ * counter moves. It is a little longer than requested, and starts and ends inside calls. */
 #ifndef MEASURE_ENERGY_H
 #define MEASURE_ENERGY_H
 
@@ -11,9 +11,9 @@
 
 typedef struct energy_report {
     double window_s, energy_j;
-    double calls;                /* in the window, the parts of the first and of the last counted         */
-    double core_mhz, memory_mhz; /* mean of the samples, ten a second; 0: not known                       */
-    char held[64];               /* what held the clocks down at the last sample                          */
+    double calls;                /* in the window, with the parts of the first and the last               */
+    double core_mhz, memory_mhz; /* mean of the samples, ten a second; 0: unknown                         */
+    char held[64];               /* what limited the clocks at the last sample                            */
 } energy_report;
 
 /* OPENPI_UNSUPPORTED where the counter does not move. A thread of its own reads `power`; that thread has

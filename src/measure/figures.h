@@ -7,10 +7,10 @@ typedef struct figures {
     double mean_ms, std_ms, min_ms, max_ms, p50_ms, p95_ms, p99_ms;
 } figures;
 
-/* Bins of one width from the shortest time on; the last one takes all that is longer. */
+/* Bins of equal width from the shortest time on; the last bin holds all longer times. */
 enum { HISTOGRAM_BINS = 17 };
 typedef struct histogram {
-    double low_ms, width_ms;     /* of the first bin; width 0: all times are one, in the first bin        */
+    double low_ms, width_ms;     /* of the first bin; width 0: all times are equal, in the first bin      */
     int counts[HISTOGRAM_BINS];
 } histogram;
 
@@ -18,7 +18,7 @@ typedef struct histogram {
 figures figures_of(double *values, int count);
 /* Of ascending values, part 0 … 1. */
 double figures_percentile(const double *sorted, int count, double part);
-/* Of ascending values, count ≥ 1: the bins in front of the last reach to the 99th percentile. */
+/* Of ascending values, count ≥ 1: the bins before the last reach to the 99th percentile. */
 histogram histogram_of(const double *sorted, int count);
 
 #endif

@@ -1,5 +1,5 @@
-/* Climbing: a state of the switches becomes an engine, a session, one call whose actions are kept, and
- * figures. */
+/* Measures each state of the switches: opens an engine and a session, keeps the actions of one call, times
+ * calls. */
 #include "measure/ladder.h"
 
 #include <math.h>
@@ -31,7 +31,7 @@ static uint32_t bit(int which) { return 1u << which; }
 
 /* ---- what applies ------------------------------------------------------------------------------------- */
 
-/* A kernel may start early from this capability on. */
+/* The least compute capability with programmatic dependent launch. */
 static int overlaps(const openpi_engine *e) {
     device_facts facts = {.capability_major = 9};
     const backend *b = e->device->backend;
@@ -70,14 +70,15 @@ const char *ladder_reason(const openpi_engine *e, const workload *call, int whic
 
 /* ---- one rung ----------------------------------------------------------------------------------------- */
 
-/* The engine in this state: the open one, or another. */
+/* An engine in this state: the open one if its weights are packed for it, else a new one. */
 static openpi_status open_engine(climber *c, uint32_t off, openpi_error *error) {
     openpi_engine_options options = c->job->engine;
     char names[400];
     if (c->engine && engine_set_off(c->engine, off)) return OPENPI_OK;
-    openpi_engine_close(c->engine);        /* there may be no room for two */
+    openpi_engine_close(c->engine);        /* two may not fit the memory */
     c->engine = NULL;
-    /* Only what packs weights; the rest follows below, so that the table is there when a rung wants it. */
+    /* Opened with the switches that pack weights; the others are set below, so that the table is loaded when
+     * a rung uses it. */
     switches_write((off & MODEL_SWITCHES) | c->fixed, names, sizeof names);
     options.without = names;
     double start = clock_ms();
@@ -141,7 +142,7 @@ static openpi_status climb_to(climber *c, uint32_t off, ladder_rung *rung, const
     return status;
 }
 
-/* ---- the way up, and one switch at a time ------------------------------------------------------------- */
+/* ---- all rungs, and one switch at a time -------------------------------------------------------------- */
 
 static void name_rung(const climber *c, ladder_rung *rung, int which) {
     *rung = (ladder_rung){.which = which};
@@ -177,7 +178,7 @@ static openpi_status climb(climber *c, openpi_error *error) {
     return OPENPI_OK;
 }
 
-/* Those that the top's engine can do go first. */
+/* Those that the top's engine can run come first. */
 static openpi_status leave_out(climber *c, openpi_error *error) {
     ladder_report *r = c->out;
     r->without_count = SWITCHES;
@@ -219,7 +220,7 @@ static void check(const climber *c, ladder_rung *rung, const float *actions) {
     if (rung->reason[0]) return;
     for (size_t i = 0; i < c->count; i++) {
         double d = fabs((double)actions[i] - top[i]);
-        if (!(d <= rung->deviation_max)) rung->deviation_max = d;          /* NaN stays */
+        if (!(d <= rung->deviation_max)) rung->deviation_max = d;          /* NaN fails */
         squares += d * d;
     }
     rung->deviation_rms = sqrt(squares / (double)c->count);

@@ -1,10 +1,11 @@
-/* The ladder: what every optimisation is worth. From all switches off to all on, one rung a switch in the
- * order of openpi_switches; then the whole with one switch off at a time. Every rung runs the same made-up
- * call, whose actions must be those of the top: in fp32 within the goldens' bound, in bf16 within what
- * rounding explains (rounding.h).
+/* The ladder: the effect of every optimisation. A rung is one state of the switches. The first has all
+ * switches off, each further rung switches one more on in the order of openpi_switches, and the top has all
+ * on; then the top is measured with one switch off at a time. Every rung runs the same synthetic call, whose
+ * actions must agree with the top's: in fp32 within the goldens' bound, in bf16 within what rounding explains
+ * (rounding.h).
  *
- * What surprises: the engine is opened anew only where the switches that pack weights change; the others are
- * switched on the engine as it is. */
+ * Note: the engine is opened again only when a switch that packs weights changes; the others are set on the
+ * open engine. */
 #ifndef MEASURE_LADDER_H
 #define MEASURE_LADDER_H
 
@@ -25,8 +26,8 @@ typedef struct ladder_job {
 
 /* One state of the switches. */
 typedef struct ladder_rung {
-    int which;        /* place in openpi_switches; -1: the foot, all off; or the top, all on */
-    char reason[128]; /* why the switch changes nothing here; "": it does, and all below holds */
+    int which;        /* index in openpi_switches; -1: the first rung, all off, or the top, all on */
+    char reason[128]; /* why the switch has no effect here; "": it has, and the fields below are set */
     double p50_ms, device_ms;              /* of a call from host to host; of the same without the copies  */
     double before_ms; /* p50 without the switch: of the rung below; leave-one-out: p50_ms itself */
     int operations, nodes;                 /* of the plan; of its graph, 0 where there is none            */
@@ -36,7 +37,7 @@ typedef struct ladder_rung {
 } ladder_rung;
 
 typedef struct ladder_report {
-    ladder_rung climb[LADDER_SWITCHES + 1];      /* first the foot; the last that applies is the top       */
+    ladder_rung climb[LADDER_SWITCHES + 1];      /* from all off to the top                                */
     ladder_rung without[LADDER_SWITCHES];  /* leave one out                                               */
     int climb_count, without_count;
     double foot_ms, top_ms;
@@ -49,8 +50,8 @@ typedef struct ladder_report {
 
 openpi_status ladder_run(const ladder_job *job, ladder_report *report, openpi_error *error);
 
-/* Why a switch (its place in openpi_switches) changes nothing for this engine and call; "" where it does, as
- * far as can be told without running it. */
+/* Why a switch (its index in openpi_switches) has no effect on this engine and call; "": it has, as far as is
+ * known without running it. */
 const char *ladder_reason(const openpi_engine *engine, const workload *call, int which);
 
 #endif

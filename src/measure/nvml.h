@@ -1,4 +1,4 @@
-/* What is used of NVML, as a table of functions that nvml_open fills from libnvidia-ml.so.1. Every function
+/* The functions of NVML in use, a table that nvml_open fills from libnvidia-ml.so.1. Every function
  * but `error_text` returns 0 or NVML's error number. A test fills a table of its own. */
 #ifndef MEASURE_NVML_H
 #define MEASURE_NVML_H

@@ -1,4 +1,4 @@
-/* Made-up observations. */
+/* Synthetic observations. */
 #include "measure/observation.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@ enum { PICTURE = OBSERVATION_HEIGHT * OBSERVATION_WIDTH * 3 };
 
 openpi_status observation_make(const openpi_policy *policy, const workload *call, observation *out,
                                openpi_error *error) {
-    static const char phrase[] = "pick up the fork "; /* at least a token a word                     */
+    static const char phrase[] = "pick up the fork "; /* a word has at least one token               */
     size_t words = (size_t)call->prompt / 4 + 1, bytes = words * (sizeof phrase - 1) + 1;
     uint64_t random = call->seed * 2 + 1;
     *out = (observation){.view = OPENPI_OBSERVATION_INIT,
@@ -19,7 +19,7 @@ openpi_status observation_make(const openpi_policy *policy, const workload *call
                          .state = calloc(OPENPI_ACTION_DIM, sizeof *out->state),
                          .prompt = malloc(bytes)};
     if (!out->pixels || !out->state || !out->prompt)
-        return report_no_memory(error, (size_t)OPENPI_CAMERAS * PICTURE + bytes, "the made-up observation");
+        return report_no_memory(error, (size_t)OPENPI_CAMERAS * PICTURE + bytes, "the synthetic observation");
     TRY(openpi_policy_get_info(policy, &out->info, error));
     for (size_t i = 0; i < (size_t)OPENPI_CAMERAS * PICTURE; i++) {
         random = random * 6364136223846793005u + 1442695040888963407u;

@@ -1,5 +1,4 @@
-/* One handle over two kinds of counter. A device's own driver names it: see nvml.h for how cuda:N finds its
- * board. */
+/* One handle over two kinds of counter. nvml.h explains how cuda:N finds its board. */
 #include "measure/power.h"
 
 #include <stdio.h>
@@ -23,7 +22,7 @@ struct power {
 
 /* ---- NVML ------------------------------------------------------------------------------------------ */
 
-/* What may hold a GPU's clocks down, as NVML numbers it. */
+/* What may limit a GPU's clocks, by NVML's bits. */
 static const struct {
     unsigned long long bit;
     const char *text;
@@ -127,7 +126,7 @@ static openpi_status rapl_energy(power *p, double *joules, openpi_error *error) 
     return OPENPI_OK;
 }
 
-/* The mean of what the kernel says of each processor. */
+/* The mean of the kernel's figures for each processor. */
 static double cpu_mhz(void) {
     FILE *file = fopen("/proc/cpuinfo", "r");
     char line[4096];                       /* the line of flags is long */

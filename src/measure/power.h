@@ -1,11 +1,11 @@
 /* Energy, power and clocks of a device while something runs on it.
  *
- * A GPU is asked through NVML (libnvidia-ml.so.1, opened at run time): its counter of all energy since the
- * driver came up counts the whole board. A CPU is asked through the kernel's RAPL counters, which count
+ * A GPU is read through NVML (libnvidia-ml.so.1, opened at run time): its counter holds the energy of the
+ * whole board since the driver was loaded. A CPU is read through the kernel's RAPL counters, which count
  * packages and their memory.
  *
- * Surprising: nothing to read is no error. power_open then gives a handle whose facts say why, and power_read
- * gives zeros. */
+ * Note: a device without a readable counter is no error. power_open then returns a handle whose facts hold
+ * the reason, and power_read returns zeros. */
 #ifndef MEASURE_POWER_H
 #define MEASURE_POWER_H
 
@@ -14,9 +14,9 @@
 
 typedef struct power power;
 
-/* Strings are "" and numbers 0 where not known. */
+/* Unknown strings are "" and unknown numbers 0. */
 typedef struct power_facts {
-    char counter[48];            /* "NVML", "RAPL"; "": energy cannot be read, `reason` says why          */
+    char counter[48];            /* "NVML", "RAPL"; "": energy cannot be read, see `reason`               */
     char reason[300];
     char name[96];               /* "NVIDIA H200"                                                         */
     char driver[96];             /* "580.159.04"                                                          */
@@ -25,12 +25,12 @@ typedef struct power_facts {
     double core_max_mhz, memory_max_mhz;
 } power_facts;
 
-/* Numbers are 0 where not known. */
+/* Unknown numbers are 0. */
 typedef struct power_reading {
     double energy_j;             /* since power_open                                                      */
-    double watts;                /* as the board says it now (NVML)                                       */
+    double watts;                /* the board's current reading (NVML)                                    */
     double core_mhz, memory_mhz; /* now; of a CPU the mean of its processors                              */
-    char held[64];               /* what holds the clocks down now: "power cap"; "": nothing              */
+    char held[64];               /* what limits the clocks now: "power cap"; "": nothing                  */
 } power_reading;
 
 /* `device` as --device takes it: "cpu", "cuda", "cuda:1"; NULL: "cpu". */
@@ -40,7 +40,7 @@ void power_close(power *power);
 const power_facts *power_get_facts(const power *power);
 /* Fails where a counter that could be read no longer can. */
 openpi_status power_read(power *power, power_reading *out, openpi_error *error);
-/* The energy alone, since power_open. One reading takes NVML some milliseconds. */
+/* Only the energy since power_open. A reading takes NVML some milliseconds. */
 openpi_status power_energy(power *power, double *joules, openpi_error *error);
 /* All but the energy, whose counter is not read: `energy_j` is 0. */
 void power_clocks(const power *power, power_reading *out);

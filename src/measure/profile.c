@@ -11,7 +11,7 @@
 
 /* ---- shapes --------------------------------------------------------------------------------------- */
 
-/* What gives an op of a kind its shape, and where in the op that stands. */
+/* How the shape of an op of a kind is written, and the offset of the field that holds it. */
 typedef enum shape_form { SHAPE_ROWS, SHAPE_MATRIX, SHAPE_HEADS, SHAPE_COLUMNS } shape_form;
 
 static const struct {
@@ -94,8 +94,8 @@ profile_op profile_row(const openpi_session *s, int first, int ops, const bench_
     return row;
 }
 
-/* One row for the ops of every launch, in the plan's order; places[i]: the row of launch i. An op that no
- * launch tells of has a row too: its work is there, and its time is not. */
+/* One row for the ops of each launch, in the plan's order; places[i]: the row of launch i. An op without a
+ * launch of its own has a row too, with its work and without a time. */
 static void make_rows(const timed *t, const bench_roofs *roofs, profile *out, int *places) {
     const openpi_session *s = t->session;
     int next = 0;
@@ -130,7 +130,7 @@ static double stages_ms(const openpi_timing *timing) {
     return sum;
 }
 
-/* By the clock that times the launches: on a device that is the device's, where all ran as one replay. */
+/* By the clock that times the launches: the device's if all ran as one replay. */
 static double run_ms(const timed *t, const openpi_timing *timing) {
     return t->method == TIMED_REPLAY ? stages_ms(timing) : timing->device_ms;
 }

@@ -1,11 +1,13 @@
-/* Where a call's time goes, operation by operation, set against this machine's ceilings.
+/* The time of a call, operation by operation, compared with this machine's roofs.
  *
- * Plain and timed calls (measure/timed.h) take turns, so that both see the same clocks and temperature. A
- * time is the median over the timed calls. What is handed on can be grouped by any of profile_by.
+ * Plain and timed calls (measure/timed.h) alternate, so that both run with the same clocks and temperature. A
+ * time is the median over the timed calls. Rows can be grouped by any of profile_by.
  *
- * An op's floor is what it would take at the ceiling that binds it: FLOPs at the compute rate, or its weights
- * at the rate of reading memory. Surprising: activations do not count for the floor. A call's fit the caches,
- * so counting them would promise more time than a good kernel needs. */
+ * An op's floor is its time at the roof that limits it: FLOPs at the compute rate, or its weights at the rate
+ * of reading memory.
+ *
+ * Note: activations do not count for the floor. They fit the caches, so counting them would allow more time
+ * than a good kernel needs. */
 #ifndef MEASURE_PROFILE_H
 #define MEASURE_PROFILE_H
 
@@ -27,12 +29,12 @@ typedef struct profile_op {
     int step, layer;             /* -1 where there is none                                                */
     int first, ops;              /* place in the plan                                                     */
     int calls;                   /* launches                                                              */
-    char shape[48]; /* m x n x k of a product, heads x rows x keys of attention, rows x columns */
+    char shape[48]; /* product: m x n x k; attention: heads x rows x keys; else rows x columns  */
     char kernel[96];             /* names of its launches                                                 */
     op_cost cost;
     double ms;                   /* p50                                                                   */
     double floor_ms;             /* 0 without roofs                                                       */
-    int memory_bound;            /* what the floor is made of                                             */
+    int memory_bound;            /* that the floor is computed from                                       */
 } profile_op;
 
 typedef struct profile {
@@ -49,7 +51,7 @@ typedef struct profile {
     double coverage_ratio;       /* median of (ops' times / stages' times) within one timed call          */
 } profile;
 
-/* Within this much of 1 the coverage says that every microsecond of a timed call has its operation. */
+/* If the coverage is within this of 1, all time of a timed call is assigned to operations. */
 #define PROFILE_COVERAGE 0.02
 
 /* `roofs` may be NULL. profile_free in any case. */
@@ -68,11 +70,11 @@ typedef struct profile_group {
     double ms, floor_ms, memory_ms;        /* memory_ms: the part of the floor that memory binds          */
 } profile_group;
 
-/* Groups into `out`, room for profile->count; returns how many. Stages and steps stand in the plan's order,
- * others by time. */
+/* Groups rows into `out`, which holds profile->count; returns how many. Stages and steps are in the plan's
+ * order, other groups sorted by time. */
 int profile_groups(const profile *profile, profile_by by, profile_group *out);
 
-/* What `ops` ops of the session's plan from `first` on were in its newest call; without kernel, calls and
+/* The row of `ops` ops of the session's plan from `first` on, for its latest call; without kernel, calls and
  * time. */
 profile_op profile_row(const openpi_session *session, int first, int ops, const bench_roofs *roofs);
 

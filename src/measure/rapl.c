@@ -1,7 +1,7 @@
-/* Which counters count: packages, and memory, which no package includes. "core" and "uncore" lie inside a
- * package, "psys" around it.
+/* Counters of packages, and of memory, which no package includes. "core" and "uncore" are part of a package,
+ * "psys" contains it, so they are not added.
  *
- * The surprise: since 2020 only root may read them, unless the administrator says otherwise. */
+ * Note: since 2020 only root may read them, unless the administrator allows others. */
 #include "measure/rapl.h"
 
 #include <dirent.h>
@@ -25,7 +25,7 @@ static int read_number(const char *path, uint64_t *number) {
     return read_text(path, text, sizeof text) || sscanf(text, "%" SCNu64, number) != 1 ? -1 : 0;
 }
 
-/* 1: taken, 0: not one that counts, -1: cannot be read. */
+/* 1: added, 0: not a counter to add, -1: cannot be read. */
 static int add_zone(rapl *rapl, const char *folder, const char *name, char *why, size_t why_bytes) {
     char path[RAPL_PATH], what[64];
     if (strncmp(name, "intel-rapl:", 11)) return 0;            /* AMD's processors have this name too */

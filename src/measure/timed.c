@@ -1,4 +1,4 @@
-/* Runs of a plan with every launch's time. */
+/* Runs a plan and times every launch. */
 #include "measure/timed.h"
 
 #include <stdio.h>
@@ -13,15 +13,15 @@ const char *timed_method_name(timed_method method) {
 }
 
 const char *timed_method_text(timed_method method) {
-    if (method == TIMED_REPLAY) return "inside graph replay, by an event node behind every launch";
+    if (method == TIMED_REPLAY) return "inside graph replay, by an event node after every launch";
     if (method == TIMED_EVENTS) return "operation by operation, by the device's events around each";
     return "operation by operation, as this device runs a plan, by the clock around each";
 }
 
 /* ---- running -------------------------------------------------------------------------------------- */
 
-/* A launch on the host's clock ends where the next one begins. A device's own time of an op is laid at the
- * end of the wait for it. */
+/* On the host's clock a launch ends when the next begins. An op that the device timed ends when the host's
+ * wait for it ends. */
 static openpi_status run_ops(timed *t, double *stage_ms, openpi_error *error) {
     openpi_session *s = t->session;
     device *device = s->engine->device;
@@ -53,7 +53,7 @@ static openpi_status replay(timed *t, double *stage_ms, openpi_error *error) {
     int count = device->backend->launches(device, t->recording, t->launches, t->capacity);
     if (count != t->count)
         return report(error, OPENPI_SYSTEM,
-                      "the timed recording tells of %d launches, expected the %d that it began with", count,
+                      "the timed recording has %d launches, expected the %d that it began with", count,
                       t->count);
     return OPENPI_OK;
 }

@@ -1,10 +1,9 @@
-/* A session whose calls are timed launch by launch. What profile and trace stand on.
+/* A session whose calls are timed launch by launch, for profile and trace.
  *
- *   timed_open -> any number of openpi_session_run, each followed by a look at `launches` -> timed_close
+ *   timed_open -> any number of openpi_session_run, after each of which `launches` is read -> timed_close
  *
- * A call's journey stays what it is; only the plan runs otherwise: as a timed recording where the device has
- * such (an event node behind every launch), else op by op. Surprising: on a CPU op by op is no stand-in, it
- * is how a plan always runs. */
+ * Only the plan runs differently: as a timed recording if the device supports it (an event node after every
+ * launch), else op by op. On a CPU a plan always runs op by op. */
 #ifndef MEASURE_TIMED_H
 #define MEASURE_TIMED_H
 
@@ -23,16 +22,16 @@ typedef struct timed {
     timed_method method;
     char not_replayed[200];      /* why TIMED_EVENTS is not TIMED_REPLAY                                  */
     struct recording *recording;
-    launch_record *launches;     /* of the newest call, in order; times from the run's beginning          */
+    launch_record *launches;     /* of the latest call, in order; times from the run's beginning          */
     int count, capacity;
-    double start_ms, end_ms;     /* of the newest run, by the host's clock (base/clock.h)                 */
+    double start_ms, end_ms;     /* of the latest run, by the host's clock (base/clock.h)                 */
     double total_ms;             /* its length by the clock that times the launches                       */
 } timed;
 
-/* Sets up the session's on_run; timed_close, also after a failure, takes it away. */
+/* Sets the session's on_run; timed_close, also after a failure, removes it. */
 openpi_status timed_open(struct openpi_session *session, timed *timed, openpi_error *error);
 void timed_close(timed *timed);
-/* The session runs as ever (0) or timed (1); timed after timed_open. */
+/* 0: the session runs plain calls; 1: timed calls, the state after timed_open. */
 void timed_switch(timed *timed, int on);
 
 /* "clock", "events", "replay", and a sentence that explains it. */

@@ -28,7 +28,7 @@ typedef struct recorder {
 
 /* ---- power ---------------------------------------------------------------------------------------- */
 
-/* Where only energy is counted (RAPL), power is its rate since the last reading. */
+/* With a counter of energy only (RAPL), power is its rate since the last reading. */
 static openpi_status read_power(recorder *r, trace_reading *to, double since_ms, openpi_error *error) {
     power_reading now = {0};
     if (!r->power) return OPENPI_OK;
@@ -62,7 +62,8 @@ static openpi_status run_model(recorder *r, openpi_timing *prepared, openpi_timi
                                  r->action_count, error);
 }
 
-/* The parts of a call that only their lengths are known of stand next to the run, whose place is known. */
+/* Parts of a call whose length is known but not their beginning are placed next to the run, whose times are
+ * known. */
 static openpi_status run_call(recorder *r, trace_call *c, openpi_error *error) {
     openpi_timing prepared = OPENPI_TIMING_INIT, ran = OPENPI_TIMING_INIT;
     double finish, begin = r->begin_ms;
@@ -92,8 +93,8 @@ static openpi_status run_call(recorder *r, trace_call *c, openpi_error *error) {
     add_span(c, "download", download, last);
     if (r->request) add_span(c, "actions", last, c->end_ms);
 
-    /* The host has waited for the last launch: that ends with the replay, and never does the first begin
-     * before it. */
+    /* The host has waited for the last launch: so the last launch ends with the replay, and the first does
+     * not begin before it. */
     double device_ms =
         t->method == TIMED_REPLAY && t->count ? ran_to - t->launches[t->count - 1].end_ms : run;
     c->device_ms = device_ms > run ? device_ms : run;
@@ -131,7 +132,7 @@ static openpi_status describe_all(recorder *r, openpi_error *error) {
 
 /* ---- opening -------------------------------------------------------------------------------------- */
 
-/* A policy that refuses the made-up observation leaves the model level. */
+/* If the policy refuses the synthetic observation, the trace is of the model level. */
 static openpi_status open_policy(recorder *r, openpi_error *error) {
     const trace_options *o = r->options;
     openpi_error why = OPENPI_ERROR_INIT;

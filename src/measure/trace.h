@@ -1,9 +1,9 @@
-/* Calls of a session on one time axis: what the host does, what every launch does, power and clocks in
- * between.
+/* Calls of a session on one time axis: the host's work, every launch, power and clocks in between.
  *
- * Times are milliseconds of the host's clock since the trace began. Surprising: a device has a clock of its
- * own. Its run is laid so that it ends when the host's wait for it does, which is late by the few
- * microseconds that waking up takes. */
+ * Times are milliseconds of the host's clock since the trace began.
+ *
+ * Note: a device has its own clock. Its run is shifted so that it ends when the host's wait for it ends,
+ * which is late by the few microseconds that waking up takes. */
 #ifndef MEASURE_TRACE_H
 #define MEASURE_TRACE_H
 
@@ -17,7 +17,7 @@ typedef struct trace_span {
 } trace_span;
 
 typedef struct trace_reading {
-    double at_ms, watts, core_mhz, memory_mhz;       /* 0: not readable                                   */
+    double at_ms, watts, core_mhz, memory_mhz;       /* 0: unknown                                        */
 } trace_reading;
 
 typedef struct trace_call {
@@ -47,7 +47,7 @@ typedef struct trace {
     int launch_count;
     trace_call *calls;
     int count;
-    char power[48], no_power[300];         /* who tells of power ("NVML"), or why nobody does             */
+    char power[48], no_power[300];         /* the source of power ("NVML"), or why there is none          */
 } trace;
 
 typedef struct trace_options {

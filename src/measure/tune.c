@@ -1,5 +1,5 @@
-/* Tuning a plan: its shapes, their candidates, the winners in place. One shape is tune_shape.c, the journal
- * tune_journal.c. */
+/* Tunes a plan: finds its shapes, measures their candidates and tries the winners inside the whole plan.
+ * tune_shape.c measures one shape, tune_journal.c keeps the journal. */
 #include "measure/tune.h"
 
 #include <math.h>
@@ -24,7 +24,7 @@ static int calls_of(const tune_bench *b, const tuning_key *key) {
     return calls;
 }
 
-/* Said when a step begins; `done` grows when it has ended. */
+/* Reports progress when a step begins; `done` grows when it ends. */
 static void show(const tune *t, const char *what) {
     if (t->options.progress)
         t->options.progress(t->options.progress_user, what, (uint64_t)t->done, (uint64_t)t->expected);
@@ -36,16 +36,16 @@ static void show_plan(const tune_bench *b, const char *what) {
     show(b->tune, text);
 }
 
-/* Every shape of the plan that is not known yet. */
+/* Measures every shape of the plan that has no row yet. */
 static openpi_status measure_shapes(tune_bench *b, openpi_error *error) {
     const backend *backend = b->device->backend;
     for (int i = 0; i < b->session->plan->count; i++) {
         tuning_key key = tune_key(b, &b->ops[i]);
-        int ways = backend->candidates ? backend->candidates(b->device, &b->ops[i], NULL, 0) : 0;
-        if (ways < 2 || tune_row_find(b->tune, &key)) continue;
+        int choices = backend->candidates ? backend->candidates(b->device, &b->ops[i], NULL, 0) : 0;
+        if (choices < 2 || tune_row_find(b->tune, &key)) continue;
         char what[80];
-        snprintf(what, sizeof what, "%.30s, %d ways, %d camera%s", b->ops[i].name ? b->ops[i].name : "", ways,
-                 b->cameras, b->cameras == 1 ? "" : "s");
+        snprintf(what, sizeof what, "%.30s, %d choices, %d camera%s", b->ops[i].name ? b->ops[i].name : "",
+                 choices, b->cameras, b->cameras == 1 ? "" : "s");
         show(b->tune, what);
         TRY(tune_measure_shape(b, i, &key, calls_of(b, &key), error));
         b->tune->done++;
@@ -55,7 +55,7 @@ static openpi_status measure_shapes(tune_bench *b, openpi_error *error) {
 
 /* ---- in place --------------------------------------------------------------------------------------- */
 
-/* Ops of the row's shape go as `name` says; returns how many there are. */
+/* Sets the choice of all ops of the row's shape to `name`; returns how many there are. */
 static int place(tune_bench *b, const tune_row *row, const char *name) {
     int placed = 0, choice = -1;
     for (int i = 0; i < b->session->plan->count; i++) {
@@ -68,8 +68,8 @@ static int place(tune_bench *b, const tune_row *row, const char *name) {
     return placed;
 }
 
-/* Two versions of the whole plan by turns; stage OPENPI_STAGES: the whole. *slower: rounds that the trial
- * lost. */
+/* Runs two versions of the whole plan alternately; stage OPENPI_STAGES: the whole. *slower: rounds in which
+ * the trial was slower. */
 static openpi_status compare(tune_bench *b, const tune_run *base, const tune_run *trial, int stage,
                              double *base_ms, double *trial_ms, int *slower, openpi_error *error) {
     double times[2][64], stages[OPENPI_STAGES];
@@ -78,7 +78,7 @@ static openpi_status compare(tune_bench *b, const tune_run *base, const tune_run
     for (int i = -1; i < count; i++) {
         for (int j = 0; j < 2; j++) {
             double ms;
-            int which = (i & 1) ^ j;       /* who goes first changes */
+            int which = (i & 1) ^ j;       /* the order alternates */
             TRY(tune_run_once(b, which ? trial : base, &ms, stages, error));
             if (i >= 0) times[which][i] = stage < OPENPI_STAGES ? stages[stage] : ms;
         }
@@ -89,7 +89,7 @@ static openpi_status compare(tune_bench *b, const tune_run *base, const tune_run
     return OPENPI_OK;
 }
 
-/* The winner that promises most, of those whose shape the plan has; -1: none is left. */
+/* Of the winners not tried yet whose shape the plan has: the one with the largest expected gain; -1: none. */
 static int next_pending(const tune_bench *b, int *count) {
     const tune *t = b->tune;
     int best = -1;
@@ -121,7 +121,8 @@ static void settle(tune_row *row, int stays) {
     e->time_us = row->winner_us;
 }
 
-/* The largest expected gain first; what is confirmed stays in the plan for the next. */
+/* Tries the winners, the largest expected gain first. A confirmed winner stays in the plan for the next
+ * trial. */
 static openpi_status confirm_all(tune_bench *b, tune_run *base, tune_run *trial, openpi_error *error) {
     tune *t = b->tune;
     int pending, slower;
@@ -138,7 +139,7 @@ static openpi_status confirm_all(tune_bench *b, tune_run *base, tune_run *trial,
         TRY(tune_hold_work(b, b->ops, trial->count, error));
         TRY(tune_prepare(b, trial, error));
         TRY(compare(b, base, trial, (int)row->stage, &row->base_ms, &row->trial_ms, &slower, error));
-        /* A quarter of what the winner promised must be there, or it is the machine's noise. */
+        /* The gain must be at least a quarter of the expected one, else it is noise. */
         double promised = row->calls * (row->entry.heuristic_us - row->winner_us) * 1e-3;
         int stays = row->base_ms - row->trial_ms > promised / 4;
         settle(row, stays);
@@ -168,7 +169,7 @@ static openpi_status note_pair(tune_bench *b, const tune_pair *pair, openpi_erro
     return OPENPI_OK;
 }
 
-/* Everything that is settled already is in the base from the start. */
+/* The base starts with all choices that are decided already. */
 static openpi_status confirm(tune_bench *b, const tune_plan_shape *shape, openpi_error *error) {
     int count = b->session->plan->count;
     size_t bytes = (size_t)count * sizeof(op);
@@ -236,8 +237,8 @@ static openpi_status tune_cameras(tune_bench *b, const tune_plan_shape *shape, o
     return confirm(b, shape, error);
 }
 
-/* Whether the plan is timed with so many cameras a sample: those asked for; of a batch the most of them
- * alone. */
+/* 1: the plan is timed with this number of cameras a sample: every requested number, for a batch only the
+ * largest. */
 static int runs_with(const tune_plan_shape *shape, int cameras) {
     for (int more = cameras + 1; more <= OPENPI_CAMERAS; more++)
         if (shape->batch > 1 && shape->cameras[more - 1]) return 0;
@@ -276,7 +277,7 @@ openpi_status tune_plan(tune *t, openpi_engine *engine, const tune_plan_shape *s
 openpi_status tune_expect(tune *t, openpi_engine *engine, const tune_plan_shape *shapes, int count,
                           openpi_error *error) {
     tuning_key *keys = NULL;
-    int known = 0, room = 0;
+    int known = 0, capacity = 0;
     openpi_status status = OPENPI_OK;
     for (int i = 0; i < count && status == OPENPI_OK; i++) {
         plan_shape shape = {.batch = shapes[i].batch,
@@ -296,19 +297,20 @@ openpi_status tune_expect(tune *t, openpi_engine *engine, const tune_plan_shape 
             int at = 0;
             while (at < known && !tuning_same(&keys[at], &key)) at++;
             if (at < known) continue;
-            if (known == room) {
-                tuning_key *more = realloc(keys, (size_t)(room + 64) * sizeof *more);
+            if (known == capacity) {
+                tuning_key *more = realloc(keys, (size_t)(capacity + 64) * sizeof *more);
                 if (!more) {
-                    status = report_no_memory(error, (size_t)(room + 64) * sizeof *more, "tuning's shapes");
+                    status =
+                        report_no_memory(error, (size_t)(capacity + 64) * sizeof *more, "tuning's shapes");
                     break;
                 }
                 keys = more;
-                room += 64;
+                capacity += 64;
             }
             keys[known++] = key;
             const backend *backend = b.device->backend;
-            int ways = backend->candidates ? backend->candidates(b.device, op, NULL, 0) : 0;
-            t->expected += ways > 1 && !tune_row_find(t, &key);
+            int choices = backend->candidates ? backend->candidates(b.device, op, NULL, 0) : 0;
+            t->expected += choices > 1 && !tune_row_find(t, &key);
         }
         plan_close(seen.plan);
     }
@@ -370,7 +372,7 @@ static openpi_status write_table(const tuning *table, const device *device, FILE
     return OPENPI_OK;
 }
 
-/* The chance that of `rounds` fair coins at least `heads` fall so. */
+/* The probability of at least `heads` heads in `rounds` tosses of a fair coin. */
 static double chance_of(int rounds, int heads) {
     double term = 1, sum = 0;                    /* rounds over k, for k from 0 on */
     for (int k = 0; k <= rounds; k++) {

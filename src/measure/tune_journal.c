@@ -1,8 +1,8 @@
-/* The journal of a tuning run: a head line that says which machine, then one line a row, the newest line of a
- * shape counts.
+/* The journal of a tuning run: a first line that names the machine, then one line a row; the last line of a
+ * shape is valid.
  *
- * Lines are appended and flushed one by one; a last line that a kill cut short is left out when the file is
- * read, and so are rows whose kernels have changed since. */
+ * Lines are appended and flushed one by one. When the file is read, an incomplete last line and rows whose
+ * kernels have changed since are ignored. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -171,7 +171,7 @@ openpi_status tune_journal_read(tune *t, const device *device, openpi_error *err
     for (char *at = text, *end; status == OPENPI_OK && (end = memchr(at, '\n', bytes - (size_t)(at - text)));
          at = end + 1)
         status = read_line(t, device, at, (size_t)(end - at), ++number, error);
-    /* A line that a kill cut short is removed, or the next would continue it. */
+    /* An incomplete last line is removed, or the next line would continue it. */
     size_t whole = bytes;
     while (whole && text[whole - 1] != '\n') whole--;
     if (status == OPENPI_OK && (whole < bytes || !number)) {

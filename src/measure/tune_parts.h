@@ -7,14 +7,14 @@
 #include "measure/workload.h"
 #include "openpi_internal.h"
 
-/* A session whose buffers hold a call, and ops over it that may go other ways than the session's. */
+/* A session whose buffers hold a call, and a copy of its ops whose choices may differ from the session's. */
 typedef struct tune_bench {
     tune *tune;
     openpi_session *session;
     device *device;
     workload_inputs inputs;
     int cameras;
-    op *ops;                     /* [plan count] the plan's, as they run in place                         */
+    op *ops;                     /* [plan count] the plan's, with the choices so far                      */
     void *work;
     size_t work_bytes;
     size_t cache_bytes;
@@ -26,8 +26,7 @@ typedef struct tune_run {
     struct recording *recording; /* NULL: the device runs them one by one                                 */
 } tune_run;
 
-/* The work block becomes large enough for these ops. Recordings keep its address: this comes before the first
- * of them. */
+/* Grows the work block for these ops. Recordings keep its address, so this precedes the first recording. */
 openpi_status tune_hold_work(tune_bench *b, const op *ops, int count, openpi_error *error);
 openpi_status tune_prepare(tune_bench *b, tune_run *r, openpi_error *error);
 void tune_forget(tune_bench *b, tune_run *r);
@@ -37,9 +36,10 @@ openpi_status tune_run_once(tune_bench *b, const tune_run *r, double *ms, double
 /* Sorts. */
 double tune_median(double *times, int count);
 
-/* The op's shape; cameras: where their number changes the rows in use or the keys, and sessions go by it. */
+/* The op's shape, with the number of cameras where it changes the rows in use or the keys and sessions choose
+ * by it. */
 tuning_key tune_key(const tune_bench *b, const op *op);
-/* Times every way of ops[index]'s shape, which `calls` ops of the plan have, and adds the row. */
+/* Times every choice for ops[index]'s shape, which `calls` ops of the plan have, and adds the row. */
 openpi_status tune_measure_shape(tune_bench *b, int index, const tuning_key *key, int calls,
                                  openpi_error *error);
 

@@ -1,4 +1,4 @@
-/* One shape's contest: its ops in a row, every candidate by turns, medians. */
+/* Measures one shape: runs its ops in sequence with each candidate alternately, and compares medians. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@ enum { INSTANCES = 36, PADDED = 8, SURVIVORS = 12 };
 /* Times the best so far: beyond `hopeless` a candidate is not timed again, beyond `far_off` not in the
  * rounds. */
 static const double hopeless = 1.6, far_off = 1.3;
-static const double gain = 0.01;         /* a winner is this much faster than the rule's way, at least */
+static const double gain = 0.01;         /* least relative gain over the heuristic's choice */
 
 /* ---- one run of some ops ------------------------------------------------------------------------------ */
 
@@ -62,8 +62,8 @@ typedef struct contender {
     tune_run run;
 } contender;
 
-/* The ops that are timed together: all that have the shape and weights of their own, else one of them and the
- * plan's largest op by turns. */
+/* The ops that are timed together: all that have the shape and weights of their own, else one of them
+ * alternately with the plan's largest op. */
 typedef struct lineup {
     op ops[2 * INSTANCES];
     int count, instances, padded;
@@ -144,7 +144,7 @@ static int by_best(const void *a, const void *b) {
     return (x->best_ms > y->best_ms) - (x->best_ms < y->best_ms);
 }
 
-/* First pass: one warm run and two that count. Returns how many are still in. */
+/* First pass: one warm-up run and two measured ones. Returns how many candidates remain. */
 static openpi_status first_pass(tune_bench *b, lineup *l, const candidate *list, int count, contender *all,
                                 int *left, openpi_error *error) {
     double best = 0;
@@ -181,17 +181,17 @@ static openpi_status rounds(tune_bench *b, lineup *l, contender *all, int count,
     return OPENPI_OK;
 }
 
-/* Fills the row's entry; all has room for count + 1. */
+/* Fills the row's entry; `all` holds count + 1. */
 static openpi_status contest(tune_bench *b, lineup *l, const candidate *list, int count, contender *all,
                              int *left, tune_row *row, openpi_error *error) {
-    int times = b->tune->options.rounds, rule = -1;
+    int times = b->tune->options.rounds, heuristic = -1;
     double padding = 0;
     TRY(first_pass(b, l, list, count, all, left, error));
     qsort(all, (size_t)*left, sizeof *all, by_best);
     int in = 0;
     for (int i = 0; i < *left; i++) {
-        int is_rule = list[all[i].choice - 1].rule;
-        if (!is_rule && (in >= SURVIVORS || all[i].best_ms > far_off * all[0].best_ms)) {
+        int is_heuristic = list[all[i].choice - 1].rule;
+        if (!is_heuristic && (in >= SURVIVORS || all[i].best_ms > far_off * all[0].best_ms)) {
             tune_forget(b, &all[i].run);
             continue;
         }
@@ -212,18 +212,18 @@ static openpi_status contest(tune_bench *b, lineup *l, const candidate *list, in
     for (int i = 0; i < in; i++) {
         us[i] = (tune_median(all[i].times, times) - padding) * 1000 / l->instances;
         if (us[i] < 0.001) us[i] = 0.001;
-        if (list[all[i].choice - 1].rule) rule = i;
+        if (list[all[i].choice - 1].rule) heuristic = i;
         if (first < 0 || us[i] < us[first]) second = first, first = i;
         else if (second < 0 || us[i] < us[second]) second = i;
     }
-    if (rule < 0) rule = first;
-    if (us[first] > us[rule] * (1 - gain) && first != rule) second = first, first = rule;
+    if (heuristic < 0) heuristic = first;
+    if (us[first] > us[heuristic] * (1 - gain) && first != heuristic) second = first, first = heuristic;
     tuning_entry *e = &row->entry;
-    row->outcome = first == rule ? TUNE_HEURISTIC : TUNE_PENDING;
+    row->outcome = first == heuristic ? TUNE_HEURISTIC : TUNE_PENDING;
     row->winner_us = us[first];
-    e->time_us = e->heuristic_us = us[rule];
+    e->time_us = e->heuristic_us = us[heuristic];
     memcpy(row->winner, list[all[first].choice - 1].name, sizeof row->winner);
-    memcpy(e->heuristic, list[all[rule].choice - 1].name, sizeof e->heuristic);
+    memcpy(e->heuristic, list[all[heuristic].choice - 1].name, sizeof e->heuristic);
     memcpy(e->choice, e->heuristic, sizeof e->choice);
     if (second >= 0) {
         memcpy(e->runner_up, list[all[second].choice - 1].name, sizeof e->runner_up);
@@ -232,7 +232,7 @@ static openpi_status contest(tune_bench *b, lineup *l, const candidate *list, in
     return OPENPI_OK;
 }
 
-/* The library does the plain product only: no norm in front, nothing behind. */
+/* The library computes the plain product only: no norm before it, nothing fused after it. */
 static void time_library(tune_bench *b, tune_row *row) {
     const backend *backend = b->device->backend;
     const tuning_key *key = &row->entry.key;
@@ -248,15 +248,15 @@ static void time_library(tune_bench *b, tune_row *row) {
 
 openpi_status tune_measure_shape(tune_bench *b, int index, const tuning_key *key, int calls,
                                  openpi_error *error) {
-    static const size_t room = TUNING_CANDIDATES + 1;
+    static const size_t capacity = TUNING_CANDIDATES + 1;
     const op *op = &b->ops[index];
     call_cost cost = costs_of_op(b->session, index);
     candidate *list = calloc(TUNING_CANDIDATES, sizeof *list);
-    contender *all = calloc(room, sizeof *all);
+    contender *all = calloc(capacity, sizeof *all);
     lineup *l = malloc(sizeof *l);
     int left = 0;
     openpi_status status =
-        list && all && l ? OPENPI_OK : report_no_memory(error, room * sizeof *all, "tuning's candidates");
+        list && all && l ? OPENPI_OK : report_no_memory(error, capacity * sizeof *all, "tuning's candidates");
     tune_row row = {.entry = {.key = *key},
                     .stage = op->stage,
                     .calls = calls,
@@ -274,7 +274,7 @@ openpi_status tune_measure_shape(tune_bench *b, int index, const tuning_key *key
         status = tune_hold_work(b, l->ops, l->count, error);
     }
     if (status == OPENPI_OK) status = contest(b, l, list, row.candidates, all, &left, &row, error);
-    for (int i = 0; all && i < (int)room; i++) tune_forget(b, &all[i].run);
+    for (int i = 0; all && i < (int)capacity; i++) tune_forget(b, &all[i].run);
     if (status == OPENPI_OK) {
         time_library(b, &row);
         tune_row *kept = tune_row_add(b->tune);

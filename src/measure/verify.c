@@ -1,4 +1,4 @@
-/* Finds the goldens of a path and runs each by its kind: see verify.h. */
+/* Finds the goldens at a path and verifies each by its kind: see verify.h. */
 #include "measure/verify.h"
 
 #include <dirent.h>
@@ -36,7 +36,7 @@ void verify_name(const char *path, char *name, size_t bytes) {
 
 typedef openpi_status (*verify_kind)(verify_walk *walk, const char *path, openpi_error *error);
 
-/* What a folder must hold to be a case, and what makes a file one. */
+/* The files that make a folder a case, and the names that make a file one. */
 static const struct {
     const char *has, *has_too;
     verify_kind verify;
@@ -98,7 +98,7 @@ static int is_safetensors(const char *path) {
     return head[8] == '{' && length <= reader.bytes;
 }
 
-/* A case where --checkpoint has nothing to say. */
+/* A case that is not verified with --checkpoint. */
 static openpi_status not_recorded(verify_walk *walk, const char *path, openpi_error *error) {
     verify_case c;
     char name[sizeof c.row.name];
@@ -122,7 +122,7 @@ static openpi_status run_kind(verify_walk *walk, verify_kind kind, const char *p
 
 typedef struct names {
     char **list;
-    size_t count, room;
+    size_t count, capacity;
 } names;
 
 static void names_free(names *n) {
@@ -138,15 +138,15 @@ static openpi_status list_folder(const char *folder, names *out, openpi_error *e
     openpi_status status = OPENPI_OK;
     for (struct dirent *entry; status == OPENPI_OK && (entry = readdir(dir));) {
         if (entry->d_name[0] == '.') continue;
-        if (out->count == out->room) {
-            size_t room = out->room ? 2 * out->room : 32;
-            char **grown = realloc(out->list, room * sizeof *grown);
+        if (out->count == out->capacity) {
+            size_t capacity = out->capacity ? 2 * out->capacity : 32;
+            char **grown = realloc(out->list, capacity * sizeof *grown);
             if (!grown) {
-                status = report_no_memory(error, room * sizeof *grown, folder);
+                status = report_no_memory(error, capacity * sizeof *grown, folder);
                 break;
             }
             out->list = grown;
-            out->room = room;
+            out->capacity = capacity;
         }
         char *path = file_join(folder, entry->d_name);
         if (path) out->list[out->count++] = path;
@@ -157,8 +157,8 @@ static openpi_status list_folder(const char *folder, names *out, openpi_error *e
     return status;
 }
 
-/* Every file of a MANIFEST that stands in this very folder is there: a golden that went missing is no case of
- * its own. */
+/* Every file that a MANIFEST lists for this folder exists. A missing golden would otherwise only be one case
+ * less. */
 static openpi_status walk_manifest(verify_walk *walk, const char *folder, openpi_error *error) {
     verify_case c;
     int found;

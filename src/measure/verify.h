@@ -2,9 +2,10 @@
  *
  * A golden holds inputs, the checkpoint's recipe and what openpi (or LeRobot) computed from them; verify
  * makes the checkpoint, computes everything again and compares within the bounds of tests/golden/README.md.
- * It hands on one row a case.
+ * The caller receives one row a case.
  *
- * Surprising: the default dtype is f32, not the engine's bf16: the bf16 bound cannot see every wrong mask. */
+ * Note: the default dtype is f32, not the engine's bf16, because the bf16 bound does not detect every wrong
+ * mask. */
 #ifndef MEASURE_VERIFY_H
 #define MEASURE_VERIFY_H
 
@@ -48,7 +49,7 @@ typedef struct verify_row {
     char name[128];              /* "model/pi0_tiny", "policy/droid_pi0", "steps/resize"                  */
     char device[48];             /* "cpu/avx512"; "-" where no model ran                                  */
     char dtype[8];               /* "f32", "bf16"; "f64" or "exact" where no model ran                    */
-    double max, rms;             /* of the final actions, from the truth; NaN where there is none         */
+    double max, rms;             /* distance of the final actions from the golden's; NaN: none            */
     double bound_max, bound_rms; /* what is allowed; bound_rms 0: not bounded                             */
     verify_result result;
     char detail[256];            /* FAIL: the first stage or tensor beyond its bound; SKIPPED: why        */

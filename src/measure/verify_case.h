@@ -1,8 +1,8 @@
-/* What the kinds of golden share: a case with its row, its memory and its verdict.
+/* What the kinds of golden share: a case with its row, its memory and its result.
  *
- * A case collects its first fault and goes on, so that its row still tells the distance of the actions.
- * Faults are looked for in the order of the pipeline: the first is where the computation left the truth.
- * Memory of a case is freed with it, so case code never cleans up. */
+ * A case keeps its first fault and continues, so that its row still holds the distance of the actions.
+ * Tensors are compared in the order of the pipeline, so the first fault is at the first wrong stage. Memory
+ * of a case is freed with it, so case code never frees. */
 #ifndef MEASURE_VERIFY_CASE_H
 #define MEASURE_VERIFY_CASE_H
 
@@ -26,11 +26,11 @@ typedef struct verify_walk {
 typedef struct verify_case {
     const verify_options *options;
     verify_row row;
-    void *blocks;                /* what case_alloc gave                                                  */
-    void *closers;               /* what case_close_later took                                            */
+    void *blocks;                /* memory from case_alloc                                                */
+    void *closers;               /* things for case_end to close                                          */
 } verify_case;
 
-/* Rows. case_end turns a failure into a FAIL row, hands the row on and frees the case. */
+/* Rows. case_end makes a failure a FAIL row, passes the row to the caller and frees the case. */
 void case_begin(verify_case *c, const verify_walk *walk, const char *name);
 void case_end(verify_case *c, verify_walk *walk, openpi_status status, const openpi_error *error);
 
@@ -56,9 +56,9 @@ double distance_rms(const distance *d);
 /* Sets the row's numbers and fails the case where they are beyond the bounds (bound_rms 0: only max). */
 void case_actions(verify_case *c, const char *what, const distance *d, double bound_max, double bound_rms);
 
-/* Exact comparisons; `what` names the tensor. Fails the case with index, found and expected. case_near:
- * within `bound`, and of what is larger than 1 within that part of it (a state of 1e6, where its std is 0).
- */
+/* Exact comparisons; `what` names the tensor. Fails the case with index, found and expected value. case_near:
+ * within `bound`, or within `bound` times the value where that is larger than 1 (a state of 1e6, if its std
+ * is 0). */
 void case_same_i32(verify_case *c, const char *what, const int32_t *got, const int32_t *expected,
                    int64_t count);
 void case_same_u8(verify_case *c, const char *what, const uint8_t *got, const uint8_t *expected,
@@ -88,8 +88,8 @@ openpi_status golden_i32(verify_case *c, const tensors *file, const char *name, 
 openpi_status golden_u8(verify_case *c, const tensors *file, const char *name, int rank, int64_t *shape,
                         uint8_t **out, openpi_error *error);
 
-/* Metadata: integers, booleans (0 or 1) and arrays of JSON text. Absent: `absent`, or an error where absent <
- * low. */
+/* Metadata: integers, booleans (0 or 1) and arrays of JSON text. An absent integer is `absent`, or an error
+ * if absent < low. */
 openpi_status golden_integer(const tensors *file, const char *name, const char *key, int64_t low,
                              int64_t high, int64_t absent, int64_t *out, openpi_error *error);
 openpi_status golden_boolean(const tensors *file, const char *name, const char *key, int absent, int *out,
@@ -119,7 +119,7 @@ openpi_status case_engine(verify_case *c, const openpi_synthetic *synthetic, ope
                           openpi_error *error);
 /* The same on options->checkpoint. The caller closes it. */
 openpi_status case_checkpoint(verify_case *c, openpi_engine **out, openpi_error *error);
-/* The row tells the engine's device. */
+/* Sets the row's device to the engine's. */
 void case_on_engine(verify_case *c, const openpi_engine *engine);
 openpi_status case_session(verify_case *c, openpi_engine *engine, int batch, int horizon, int steps,
                            int max_prompt, openpi_session **out, openpi_error *error);
@@ -135,8 +135,8 @@ void case_close_json(void *thing);
 
 uint64_t fnv1a64(const void *bytes, size_t count);
 
-/* Where `path` (a file or folder), or one of two folders above it, has a MANIFEST ("16 hex digits, two
- * spaces, path" a line): every file of it at or below `path` must be there and have that FNV-1a64. */
+/* If `path` (a file or folder), or one of the two folders above it, has a MANIFEST ("16 hex digits, two
+ * spaces, path" a line): every file in it at or below `path` must exist and have that FNV-1a64. */
 openpi_status case_manifest(verify_case *c, const char *path, openpi_error *error);
 
 /* A model golden's pictures and state against the generator that its metadata's input_seed names.

@@ -1,12 +1,13 @@
-/* Where a model golden's pictures and state came from: a seeded generator, so that a changed byte is found
- * even where the actions cannot feel it.
+/* Generates the pictures and states of model goldens from their seed, so that a changed byte is detected even
+ * if the actions do not depend on it.
  *
  * The goldens' inputs were drawn with PCG64 XSL-RR (O'Neill 2014) seeded through a hash of input_seed:
  * bounded integers by multiply-and-reject (Lemire 2019) on halves of the output, uniforms from its upper 53
- * bits. Order of the draws: blocks   integers 0 … 199, [batch][3][15][15][3], each spread over 16 × 16 pixels
+ * bits. Order of the draws:
+ *   blocks   integers 0 … 199, [batch][3][15][15][3], each spread over 16 × 16 pixels
  *   grain    integers 0 … 9, [batch][3][224][224][3]
  *   state    uniform -1 … 1, [batch][32]
- * pixel = block + 30·y/224 + 15·x/224 + grain; pictures behind a mask are black. */
+ * pixel = block + 30·y/224 + 15·x/224 + grain; pictures of masked cameras are black. */
 #include <inttypes.h>
 
 #include "base/report.h"

@@ -1,7 +1,7 @@
 /* LeRobot goldens: a saved checkpoint's processors around the model, or alone on a batch.
  *
  *   with a model      pictures, state, prompt -> prepared sample -> chunk -> actions, one observation a file
- *   pipelines alone   state and prompt -> prepared sample; chunk -> actions; relative actions both ways
+ *   pipelines alone   state and prompt -> prepared sample; chunk -> actions; relative actions both directions
  *
  * All processors are exact in LeRobot's fp32; pictures within 2e-6, the chunk within 2e-4
  * (tests/golden/README.md). */
@@ -25,7 +25,7 @@ typedef struct golden_lerobot {
     openpi_policy *policy;
     openpi_policy_info info;
     openpi_request *request;
-    openpi_sample sample;        /* the newest prepared                                                   */
+    openpi_sample sample;        /* the last prepared one                                                 */
     int64_t L, n, a;             /* prompt, state and action lengths                                      */
 } golden_lerobot;
 
@@ -186,7 +186,7 @@ static openpi_status finish(verify_case *c, const golden_lerobot *g, const float
     return OPENPI_OK;
 }
 
-/* How much each action moves with its dimension of the chunk. */
+/* The slope of each action over its dimension of the chunk. */
 static openpi_status slopes(verify_case *c, const golden_lerobot *g, double *slope, openpi_error *error) {
     float chunk[2 * DIMS] = {0}, *actions;
     for (int i = 0; i < DIMS; i++) chunk[DIMS + i] = 1;
@@ -211,8 +211,8 @@ static openpi_status compare_actions(verify_case *c, const golden_lerobot *g, co
         case_same_f32(c, "actions_normalized", model + h * DIMS, normalized + h * g->a, g->a);
     TRY(finish(c, g, model, H, &finished, error));
     case_same_f32(c, "actions from the golden's actions_model", finished, expected, H * g->a);
-    /* An action is rounded to fp32: two places of it are no fault, however little it moves (a small std, a
-     * large mean). */
+    /* An action is rounded to fp32, so two units in its last place are allowed for any slope (a small std
+     * with a large mean). */
     TRY(finish(c, g, chunk, H, &actions, error));
     TRY(slopes(c, g, slope, error));
     for (int64_t i = 0; i < H * g->a; i++) {
@@ -348,7 +348,7 @@ static openpi_status lerobot_case(verify_case *c, const char *folder, const char
     return model_golden(c, &g, error);
 }
 
-/* Files that must be there all the same. */
+/* Files that must exist nevertheless. */
 static openpi_status chunking_case(verify_case *c, const char *folder, const char *path,
                                    openpi_error *error) {
     tensors *file;
@@ -356,7 +356,7 @@ static openpi_status chunking_case(verify_case *c, const char *folder, const cha
     TRY(case_open(c, path, &file, error));
     if (case_failed(c)) return OPENPI_OK;
     c->row.result = VERIFY_SKIPPED;
-    snprintf(c->row.detail, sizeof c->row.detail, "real-time chunking is not there yet");
+    snprintf(c->row.detail, sizeof c->row.detail, "real-time chunking is not implemented");
     return OPENPI_OK;
 }
 

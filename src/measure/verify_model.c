@@ -1,12 +1,11 @@
 /* Model goldens: prepared tensors and noise -> normalised actions, with every stage on the way.
  *
  *   the golden itself   inputs as generated, Euler steps and actions agree with each other
- *   fp32                times, image tokens, K and V, first suffix, velocities, x: 1e-3 of the tensor's
- * largest value actions             against openpi's fp32, the batch as one call, several times over, and
- * each sample alone
+ *   fp32                times, image tokens, K and V, first suffix, velocities, x: 1e-3 of the largest value
+ *   actions             against openpi's fp32: the batch as one call, the batch repeated, each sample alone
  *
  * Rows of K and V are stored by their place in the padded prefix (768 + L); the engine has only the valid
- * ones. What recorded goldens have in common with these is in verify_model.h. */
+ * ones. verify_model.h holds what recorded goldens share with these. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -63,7 +62,8 @@ openpi_status model_inputs(verify_case *c, const tensors *file, const char *path
     return golden_f32(c, file, "in.noise", 3, SHAPE(g->B, g->H, STATE), &g->noise, error);
 }
 
-/* The bf16 bound: openpi's own bf16 from its fp32, times what the rounding of another order may add. */
+/* The bf16 bound: the distance of openpi's bf16 from its fp32, times a factor for another order of roundings.
+ */
 static openpi_status read_actions(verify_case *c, const tensors *file, golden_model *g, openpi_error *error) {
     int jax = tensors_find(file, "actions.jax_f32") != NULL;
     float *rounded;
@@ -194,8 +194,8 @@ static void judge(verify_case *c, const golden_model *g, const char *what) {
     model_judge_actions(c, g, what, &d);
 }
 
-/* The golden's samples several times over, at least MANY in a call, each time in another order: what is wrong
- * of late samples alone shows. */
+/* Repeats the golden's samples, at least MANY in a call, each time in another order: detects faults of late
+ * samples. */
 static openpi_status judge_many(verify_case *c, const golden_model *g, openpi_engine *engine,
                                 openpi_error *error) {
     enum { MANY = 5 };

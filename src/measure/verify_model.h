@@ -9,7 +9,7 @@
 
 enum { MODEL_PIXELS = OPENPI_IMAGE_SIZE * OPENPI_IMAGE_SIZE * 3 };
 
-/* The largest value of a stage times this is what an fp32 stage may be off. */
+/* An fp32 stage may be off by this times its largest value. */
 #define MODEL_STAGE_BOUND 1e-3
 
 typedef struct golden_model {
@@ -22,8 +22,8 @@ typedef struct golden_model {
     float *state, *noise;
     const char *truth_name;
     float *truth, *torch;                    /* actions [B][H][32]; torch: a second fp32, may be NULL  */
-    double bound_cpu, bound_gpu;             /* what the fp32 actions may be off                       */
-    double bound_bf16_max, bound_bf16_rms;   /* what the bf16 actions may be off                       */
+    double bound_cpu, bound_gpu;             /* bound on the distance of the fp32 actions              */
+    double bound_bf16_max, bound_bf16_rms;   /* bounds on the distance of the bf16 actions             */
     double agree;                            /* how far the golden's own actions and stage.x may be apart */
     float *image_tokens, *k, *v, *suffix, *time, *velocity, *x;     /* stages; time NULL: none recorded */
     /* Prepared: prompts without their holes. */
@@ -32,18 +32,17 @@ typedef struct golden_model {
     float *actions;                          /* [B][H][32]                                             */
 } golden_model;
 
-/* in.*: sets B, the pictures and what else goes in. H and L are known. */
+/* Reads in.*: sets B and the inputs. H and L are known. */
 openpi_status model_inputs(verify_case *c, const tensors *file, const char *path, golden_model *g,
                            openpi_error *error);
-/* stage.*: dims and the inputs are known. */
+/* Reads stage.*; dims and inputs are known. */
 openpi_status model_stages(verify_case *c, const tensors *file, golden_model *g, openpi_error *error);
-/* Samples with their valid tokens only, and where each stored row of K and V went. */
+/* Makes samples with their valid tokens only, and the map from stored rows of K and V to the engine's. */
 openpi_status model_prepare(verify_case *c, golden_model *g, openpi_error *error);
-/* Fails the case where the golden's own numbers do not follow from each other: x after a step is x before
- * plus dt·v, the actions are the last x, two fp32 models agree. A moved number that no bound is tight enough
- * for shows here. */
+/* Fails the case if the golden's own numbers contradict each other: x after a step is x before plus dt·v, the
+ * actions are the last x, two fp32 models agree. This detects changed numbers that are within every bound. */
 void model_consistent(verify_case *c, const golden_model *g);
-/* Runs the batch, the batch several times over, and each sample alone, in a session of `engine`; judges
+/* Runs the batch, the batch repeated, and each sample alone, in a session of `engine`; judges
  * times, stages (fp32) and actions. */
 openpi_status model_judge(verify_case *c, golden_model *g, openpi_engine *engine, openpi_error *error);
 

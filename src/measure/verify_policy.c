@@ -2,10 +2,10 @@
  * between.
  *
  * The golden's metadata is its robot: it becomes a robot's JSON, in the form that users write. Actions [H][A]
- * are judged in units of their standard deviation, as tests/golden/README.md has it.
+ * are judged in units of their standard deviation, as tests/golden/README.md defines.
  *
- * Surprising: the bound would let a moved expected action pass. But actions are an affine map of an fp32
- * chunk, dimension by dimension, so that inverting the map must land on an fp32 number. */
+ * Note: a changed expected action could be within the bound. But actions are an affine map of an fp32 chunk,
+ * dimension by dimension, so the inverse map must give an fp32 number. */
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
@@ -28,7 +28,7 @@ typedef struct golden_policy {
     double *state, *actions;
     double std[DIMS];
     const openpi_request *request;
-    openpi_sample sample;        /* what it holds                                                         */
+    openpi_sample sample;        /* its bytes                                                             */
 } golden_policy;
 
 static openpi_status read_metadata(const tensors *file, const char *name, golden_policy *g,
@@ -130,7 +130,7 @@ static void compare_sample(verify_case *c, const golden_policy *g, const openpi_
     case_near(c, "state", padded, g->state, DIMS, 1e-12);
     for (int i = 0; s->state && i < DIMS; i++)
         if (s->state[i] != (float)padded[i])
-            case_fail(c, "state: element %d goes to the model as %.9g, expected %.9g", i, (double)s->state[i],
+            case_fail(c, "state: element %d reaches the model as %.9g, expected %.9g", i, (double)s->state[i],
                       (double)(float)padded[i]);
 }
 
@@ -149,8 +149,8 @@ static openpi_status read_map(const golden_policy *g, map_ends *map, openpi_erro
     return OPENPI_OK;
 }
 
-/* The unit of a dimension is its std. Where that says nothing about the map (std 0: openpi adds 1e-6 to it),
- * the unit is how far the action moves with its dimension of the chunk. */
+/* The unit of a dimension is its std. If that does not describe the map (std 0: openpi adds 1e-6 to it), the
+ * unit is the slope of the action over its dimension of the chunk. */
 static distance measure(const golden_policy *g, const map_ends *map, const double *actions) {
     distance d = {0};
     for (int64_t i = 0; i < g->H * g->A; i++) {
@@ -163,8 +163,8 @@ static distance measure(const golden_policy *g, const map_ends *map, const doubl
     return d;
 }
 
-/* The map of each dimension undone, up to the rounding of the golden's doubles. A dimension so flat that
- * their rounding hides the grid of fp32 tells nothing. */
+/* Inverts the map of each dimension, up to the rounding of the golden's doubles. A dimension whose slope is
+ * so small that this rounding hides fp32's grid is not checked. */
 static void check_golden(verify_case *c, const golden_policy *g, const map_ends *map) {
     for (int64_t i = 0; i < g->H * g->A; i++) {
         int64_t dim = i % g->A;
@@ -173,7 +173,7 @@ static void check_golden(verify_case *c, const golden_policy *g, const map_ends 
         if (!(rounding < 1e-8 * fabs(x)) || fabs(x - (double)(float)x) <= rounding) continue;
         case_fail(c,
                   "the golden's actions, step %d, dimension %d: %.17g comes from x = %.17g, which no fp32 "
-                  "model hands on",
+                  "model returns",
                   (int)(i / g->A), (int)dim, g->actions[i], x);
         return;
     }

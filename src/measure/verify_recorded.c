@@ -5,7 +5,7 @@
  *   model level     prepared tensors and noise -> normalised actions, with every stage (verify_model.h)
  *   policy level    an observation as a client sends it -> the prepared sample -> robot actions
  *
- * The weights are anybody's, so bounds are relative. fp32: x holds rounding errors in proportion to its
+ * The weights are the user's, so bounds are relative. fp32: x holds rounding errors in proportion to its
  * largest value, so the actions may be off by 1e-4 of it (2e-4 on a GPU): the bound of the project's
  * full-size goldens, whose largest value is 4 to 5. bf16: the recorder also ran the model in bf16; its
  * distance from its own fp32 sets the bound. */
@@ -55,7 +55,7 @@ static openpi_status same_tensor(const recorded *r, const tensors *checkpoint, c
         return report(error, OPENPI_BAD_FILE, "%s: metadata weights: %s has no [shape, hash]", folder, name);
     if (!t)
         return report(error, OPENPI_BAD_INPUT,
-                      "recorded from another checkpoint: it has tensor %s, this one has not", name);
+                      "recorded from another checkpoint: it has tensor %s, this one does not", name);
     int same = (int)json_array_size(shape) == t->rank;
     for (int i = 0; same && i < t->rank; i++)
         same = json_integer_value(json_array_get(shape, (size_t)i)) == t->shape[i];

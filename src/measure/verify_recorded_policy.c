@@ -64,7 +64,7 @@ static void compare_sample(verify_case *c, const recorded *r, const openpi_reque
     if (s->state) case_same_f32(c, what, s->state, g->state + b * DIMS, DIMS);
 }
 
-/* The golden's own model actions as the robot gets them. LeRobot: exact. openpi's PyTorch policy keeps the
+/* The robot's actions from the golden's own model actions. LeRobot: exact. openpi's PyTorch policy keeps the
  * normalised state, which absolute actions add, in fp64; its JAX policy, whose results this engine follows,
  * rounds it to fp32. */
 static void compare_finished(verify_case *c, const recorded *r, const double *slope, const double *got,
@@ -81,7 +81,7 @@ static void compare_finished(verify_case *c, const recorded *r, const double *sl
     }
 }
 
-/* How much each robot action moves with its dimension of the chunk. Where it hardly does, 1. */
+/* The slope of each robot action over its dimension of the chunk; 1 where it is nearly 0. */
 static openpi_status slopes(const recorded *r, const openpi_request *request, double *slope,
                             openpi_error *error) {
     float chunk[2 * DIMS] = {0};

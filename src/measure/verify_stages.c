@@ -1,6 +1,6 @@
-/* The stages of a golden's model level, compared while the engine hands them on: image tokens, K and V of
- * every layer, the expert's first input, velocity and x of every step, fp32 only. The first one beyond its
- * bound, in the order of the pipeline, is where the computation left the truth. */
+/* The stages of a golden's model level, compared in an observer while the engine runs: image tokens, K and V
+ * of every layer, the expert's first input, velocity and x of every step, fp32 only. The first one beyond its
+ * bound, in the order of the pipeline, is the first wrong stage. */
 #include <math.h>
 #include <stdio.h>
 
@@ -91,11 +91,12 @@ static double cache_scale(const golden_model *g, const float *values) {
     return scale;
 }
 
-/* Fails the case where a piece is beyond the bound or never came. */
+/* Fails the case if a piece is beyond the bound or was never observed. */
 static void judge(verify_case *c, const char *stage, int index, int sample, double off, double scale) {
     char where[64] = "";
     if (index >= 0) snprintf(where, sizeof where, " %d", index);
-    if (off < 0) case_fail(c, "%s%s, sample %d: the engine handed nothing on", stage, where, sample);
+    if (off < 0)
+        case_fail(c, "%s%s, sample %d: the engine passed nothing to the observer", stage, where, sample);
     else if (!(off <= MODEL_STAGE_BOUND * scale))
         case_fail(c, "%s%s, sample %d: off by %.2e, allowed %.2e", stage, where, sample, off,
                   MODEL_STAGE_BOUND * scale);

@@ -1,4 +1,4 @@
-/* Made-up calls. */
+/* Synthetic calls. */
 #include "measure/workload.h"
 
 #include <stdlib.h>
@@ -70,8 +70,7 @@ openpi_status workload_make(const openpi_session *s, const workload *w, workload
 
 static int greatest_divisor(int a, int b) { return b ? greatest_divisor(b, a % b) : a; }
 
-/* Lengths one stride apart, round and round; a stride that shares no divisor with their number meets them
- * all. */
+/* Lengths one stride apart, modulo their number; a stride coprime with that number visits them all. */
 void workload_change_prompts(workload_inputs *in, const workload *w, int call) {
     if (w->prompt < 2) return;
     uint64_t random = w->seed * 2 + 1, lengths = (uint64_t)w->prompt;

@@ -1,5 +1,5 @@
-/* A call made from numbers alone: so many samples, cameras and prompt tokens, everything in them random from
- * a seed. What every instrument runs. */
+/* A synthetic call: a number of samples, cameras and prompt tokens, with random contents from a seed. All
+ * instruments run it. */
 #ifndef MEASURE_WORKLOAD_H
 #define MEASURE_WORKLOAD_H
 
@@ -25,8 +25,9 @@ typedef struct workload_inputs {
 openpi_status workload_make(const openpi_session *session, const workload *workload, workload_inputs *inputs,
                             openpi_error *error);
 void workload_free(workload_inputs *inputs);
-/* Gives every sample of the next call another prompt length, 1 … prompt, in an order drawn from the seed:
- * `prompt` calls in a row see every length once. `call` counts the calls; -1: the mean length, for all. */
+/* Sets another prompt length in 1 … prompt for every sample of the next call, in an order drawn from the
+ * seed: `prompt` calls in a row have every length once. `call` counts the calls; -1: the mean length for all
+ * samples. */
 void workload_change_prompts(workload_inputs *inputs, const workload *workload, int call);
 /* One call; `timing` may be NULL. */
 openpi_status workload_run(openpi_session *session, workload_inputs *inputs, openpi_timing *timing,

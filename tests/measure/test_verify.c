@@ -67,7 +67,7 @@ static void unharmed_copies_pass(void **state) {
     for (int i = 0; i < r.count; i++)
         if (r.row[i].result == VERIFY_SKIPPED) {
             assert_string_equal(r.row[i].name, "lerobot/pi05_rtc");
-            assert_string_equal(r.row[i].detail, "real-time chunking is not there yet");
+            assert_string_equal(r.row[i].detail, "real-time chunking is not implemented");
             skipped = 1;
         }
     assert_true(skipped);
@@ -129,12 +129,12 @@ static const mutation mutations[] = {
     {ODD, "in.state", 31, ULP, 1, "in.state: element 31 "},
     {ODD, "in.noise", 200, ADD_F32, 3e-4, "stage.x of step 0"},
     /* A policy golden. */
-    {DROID, "actions", 3, ADD_F64, 3e-4, "which no fp32 model hands on"},
-    {DROID, "actions", 79, ADD_F64, 3e-4, "which no fp32 model hands on"},                /* the last of ten rows of 8 */
+    {DROID, "actions", 3, ADD_F64, 3e-4, "which no fp32 model returns"},
+    {DROID, "actions", 79, ADD_F64, 3e-4, "which no fp32 model returns"},                /* the last of ten rows of 8 */
     {DROID, "actions", 72, ADD_F64, 0.5, "actions in units of their std: element 72"},
     {JOINT, "actions", 119, ADD_F64, 0.5, "actions in units of their std: element 119"},
-    {JOINT, "actions", 60, ADD_F64, -3e-4, "which no fp32 model hands on"},
-    {ALOHA, "actions", 70, ADD_F64, 3e-4, "which no fp32 model hands on"},
+    {JOINT, "actions", 60, ADD_F64, -3e-4, "which no fp32 model returns"},
+    {ALOHA, "actions", 70, ADD_F64, 3e-4, "which no fp32 model returns"},
     {DROID, "actions", 20, ADD_F64, 0.5, "actions in units of their std"},
     {DROID, "images", 100000, XOR, 1, "images, base"},
     {DROID, "images", 150528, XOR, 1, "images, left wrist"},
