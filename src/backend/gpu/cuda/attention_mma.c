@@ -30,7 +30,9 @@ static void list_cache(const gpu_device *device, const gpu_cache_attention *p, g
         int listed = i < (int)(sizeof splits / sizeof *splits) && splits[i] == n;
         i += listed;
         if ((listed && n <= key_tiles) || n == usual)
-            gpu_choices_add(to, (gpu_choice){.rank = n == usual ? RANK_CACHE_SPLIT : GPU_RANK_NEVER, .kernel = CACHE_1, .count = n});
+            gpu_choices_add(to, (gpu_choice){.rank = n == usual ? RANK_CACHE_SPLIT : GPU_RANK_NEVER,
+                                             .kernel = CACHE_1,
+                                             .count = n});
     }
 }
 

@@ -182,7 +182,9 @@ static openpi_status measure(product *p, int m, int n, int k, double *us, char *
             if (ms < 0) break;
             if (round >= 0 && (best <= 0 || ms < best)) best = ms;
         }
-    if (best <= 0) return report(error, OPENPI_UNSUPPORTED, "cuBLASLt runs none of its %d algorithms for %d x %d x %d", found, m, n, k);
+    if (best <= 0)
+        return report(error, OPENPI_UNSUPPORTED, "cuBLASLt runs none of its %d algorithms for %d x %d x %d",
+                      found, m, n, k);
     int version = p->l.version();
     snprintf(name, 200, "cuBLASLt %d.%d", version / 10000, version / 100 % 100);
     *us = best * 1000;

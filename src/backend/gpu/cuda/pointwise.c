@@ -1,7 +1,8 @@
 /* pointwise.cu: the ops that fused ones are made of, and what packs raw weights before a product. */
 #include "backend/gpu/cuda/vendor.h"
 
-enum { ACTIVATE, ADD, ROPE_CACHE, SOFTMAX, SCORES_SIMT, VALUES_SIMT, SCORES_MMA, VALUES_MMA, PACK_RAW, TILE = 64, COLUMNS = 1024 };
+enum { ACTIVATE, ADD, ROPE_CACHE, SOFTMAX, SCORES_SIMT, VALUES_SIMT, SCORES_MMA, VALUES_MMA, PACK_RAW };
+enum { TILE = 64, COLUMNS = 1024 };
 
 static const gpu_kernel kernels[] = {
     [ACTIVATE] = {"activate", 0, 0},
