@@ -22,6 +22,7 @@ set(openpi_cuda_list ${CMAKE_BINARY_DIR}/cuda_modules.inc)
 add_custom_command(OUTPUT ${openpi_cuda_list}
                    COMMAND ${CMAKE_COMMAND} -DSOURCE=${CMAKE_SOURCE_DIR}/src -DOUT=${openpi_cuda_list} -P ${CMAKE_SOURCE_DIR}/cmake/cuda_modules.cmake
                    DEPENDS ${openpi_cuda_kernels} ${openpi_cuda_hosts} ${openpi_cuda_headers} ${CMAKE_SOURCE_DIR}/cmake/cuda_modules.cmake
+                           ${CMAKE_SOURCE_DIR}/cmake/source_hash.cmake
                    COMMENT "CUDA kernels: their list" VERBATIM)
 target_sources(openpi_objects PRIVATE ${openpi_cuda_list})
 

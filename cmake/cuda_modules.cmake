@@ -1,34 +1,27 @@
 # cmake -DSOURCE=src -DOUT=FILE -P cuda_modules.cmake: a line for every kernel family of src/backend/gpu/cuda, that is for every
 # X.cu with its X.c: MODULE(X, the one path that it is made for or NULL, a hash of its sources).
 #
-# The hash is of what decides how the family's kernels run: X.c, X.cu and what that includes, without comments and blanks, so
-# that a better sentence costs no tuning table.
-
+# The hash is of what decides how the family's kernels run: X.c, X.cu and what that includes.
 cmake_minimum_required(VERSION 3.25)
+include(${CMAKE_CURRENT_LIST_DIR}/source_hash.cmake)
 
-# The text of a file and of what it includes by "", once each, into openpi_text.
-function(openpi_read file)
-    if("${file}" IN_LIST openpi_seen)
+# Appends a file, and after it what it includes by "", to openpi_files, each once.
+function(openpi_included file)
+    if("${file}" IN_LIST openpi_files)
         return()
     endif()
-    list(APPEND openpi_seen "${file}")
-    file(READ "${file}" text)
-    string(REGEX REPLACE "/\\*([^*]|\\*+[^*/])*\\*+/" "" text "${text}")
-    string(REGEX REPLACE "//[^\n]*" "" text "${text}")
-    string(REGEX MATCHALL "#include \"[^\"]*\"" includes "${text}")
-    string(REGEX REPLACE "[ \t\r\n]+" " " text "${text}")
-    string(APPEND openpi_text "${text}")
+    list(APPEND openpi_files "${file}")
+    file(STRINGS "${file}" includes REGEX "^#include \"")
     get_filename_component(folder "${file}" DIRECTORY)
     foreach(include IN LISTS includes)
-        string(REGEX REPLACE "#include \"([^\"]*)\"" "\\1" include "${include}")
+        string(REGEX REPLACE "^#include \"([^\"]*)\".*" "\\1" include "${include}")
         if(EXISTS "${folder}/${include}")
-            openpi_read("${folder}/${include}")
+            openpi_included("${folder}/${include}")
         elseif(EXISTS "${SOURCE}/${include}")
-            openpi_read("${SOURCE}/${include}")
+            openpi_included("${SOURCE}/${include}")
         endif()
     endforeach()
-    set(openpi_seen "${openpi_seen}" PARENT_SCOPE)
-    set(openpi_text "${openpi_text}" PARENT_SCOPE)
+    set(openpi_files "${openpi_files}" PARENT_SCOPE)
 endfunction()
 
 file(GLOB kernels "${SOURCE}/backend/gpu/cuda/*.cu")
@@ -39,14 +32,9 @@ foreach(file IN LISTS kernels)
     if(name MATCHES "_hopper$")
         set(path "\"hopper\"")
     endif()
-    set(openpi_seen)
-    set(openpi_text)
-    openpi_read("${file}")
-    file(READ "${SOURCE}/backend/gpu/cuda/${name}.c" host)
-    string(REGEX REPLACE "/\\*([^*]|\\*+[^*/])*\\*+/" "" host "${host}")
-    string(REGEX REPLACE "[ \t\r\n]+" " " host "${host}")
-    string(SHA256 hash "${openpi_text}${host}")
-    string(SUBSTRING ${hash} 0 16 hash)
+    set(openpi_files)
+    openpi_included("${file}")
+    openpi_source_hash(hash "${SOURCE}/backend/gpu/cuda/${name}.c" ${openpi_files})
     string(APPEND lines "MODULE(${name}, ${path}, 0x${hash}u)\n")
 endforeach()
 file(WRITE "${OUT}" "${lines}")

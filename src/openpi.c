@@ -24,12 +24,22 @@ const char *openpi_stage_name(openpi_stage stage) {
     return (unsigned)stage < OPENPI_STAGES ? names[stage] : "unknown";
 }
 
-/* "cpu", "cuda:0": the backend that owns the name before the colon. */
+/* "cpu", "x:0": the backend that owns the name before the colon. */
 static const backend *find_backend(const char *device) {
     size_t length = strcspn(device, ":");
     for (int i = 0; backends[i]; i++)
         if (strlen(backends[i]->name) == length && !memcmp(backends[i]->name, device, length)) return backends[i];
     return NULL;
+}
+
+/* The processor is the first of them; the others count their devices. */
+static openpi_status report_no_backend(const char *device, openpi_error *error) {
+    char names[160] = "";
+    size_t used = 0;
+    for (int i = 0; backends[i] && used < sizeof names; i++)
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s%s", !i ? "" : backends[i + 1] ? ", " : " or ",
+                                 backends[i]->name, i ? ":N" : "");
+    return report(error, OPENPI_NO_DEVICE, "device \"%s\" is unknown, expected %s", device, names);
 }
 
 static openpi_status check_options(const openpi_engine_options *o, const char *checkpoint, openpi_error *error) {
@@ -81,7 +91,7 @@ static openpi_weights weights_in_use(const model *m) {
 static openpi_status open_parts(openpi_engine *e, const char *path, const openpi_engine_options *o, openpi_error *error) {
     const char *name = o->device ? o->device : "cpu";
     const backend *backend = find_backend(name);
-    if (!backend) return report(error, OPENPI_NO_DEVICE, "device \"%s\" is unknown, expected cpu or cuda:N", name);
+    if (!backend) return report_no_backend(name, error);
     e->dtype = o->dtype == OPENPI_F32 ? OPENPI_F32 : OPENPI_BF16;
     TRY(pool_create(o->threads, o->pin, &e->pool, error));
     TRY(switches_parse(o->without, &e->off, error));

@@ -21,7 +21,7 @@ typedef struct device {
 typedef struct device_options {
     const char *isa;             /* CPU: cap or NULL                                                      */
     struct pool *pool;           /* the engine's workers, which outlive the device                        */
-    const char *path;            /* GPU: "hopper" or "portable"; NULL the best                            */
+    const char *path;            /* GPU: one of its paths, "portable" say; NULL: the best                  */
     uint32_t off;                /* switches that are off (ops/switches.h)                                */
 } device_options;
 
@@ -35,7 +35,7 @@ typedef struct device_roofs {
 
 /* What reports say of a device; 0 and "": not known. */
 typedef struct device_facts {
-    char name[96], driver[64];   /* "NVIDIA H200", "CUDA 13.0"                                            */
+    char name[96], driver[64];   /* of the device and of its driver                                       */
     int capability_major, capability_minor, multiprocessors;
     uint64_t memory_bytes, cache_bytes;    /* of the device; of its last-level cache                      */
     double core_mhz, memory_mhz; /* the highest that it may run at                                        */
@@ -43,7 +43,7 @@ typedef struct device_facts {
 
 /* One way to run an op: a kernel and its tile, say. */
 typedef struct candidate {
-    char name[56];               /* "hopper_160x128", "panels 24"                                         */
+    char name[56];               /* "gemm_mma_64_64", "panels 24"                                         */
     int rule;                    /* 1: what choice 0 runs                                                 */
 } candidate;
 
@@ -174,6 +174,8 @@ typedef struct backend {
     openpi_status (*facts)(device *device, device_facts *out, openpi_error *error);
     /* Optional, for instruments: the switches that are off, as device_options.off, from the next recording or run on. */
     void (*set_off)(device *device, uint32_t off);
+    /* Optional: the switches that change nothing here, for want of a kernel or of hardware. */
+    uint32_t (*missing)(const device *device);
 } backend;
 
 /* The backends of this build, NULL-terminated. */

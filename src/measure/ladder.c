@@ -31,12 +31,10 @@ static uint32_t bit(int which) { return 1u << which; }
 
 /* ---- what applies ------------------------------------------------------------------------------------- */
 
-/* The least compute capability with programmatic dependent launch. */
-static int overlaps(const openpi_engine *e) {
-    device_facts facts = {.capability_major = 9};
+/* The device has not what this switches. */
+static int missing(const openpi_engine *e, op_switch which) {
     const backend *b = e->device->backend;
-    if (!b->record) return 0;
-    return !b->facts || b->facts(e->device, &facts, NULL) != OPENPI_OK || facts.capability_major >= 9;
+    return !b->record || (b->missing && switch_off(b->missing(e->device), which));
 }
 
 const char *ladder_reason(const openpi_engine *e, const workload *call, int which) {
@@ -51,12 +49,12 @@ const char *ladder_reason(const openpi_engine *e, const workload *call, int whic
     case SWITCH_GRAPH_REPLAY: return records ? "" : "this device runs operation by operation";
     case SWITCH_DEPENDENT_LAUNCH:
         if (!records) return "this device launches nothing";
-        return overlaps(e) ? "" : "this device cannot start a kernel early";
+        return missing(e, SWITCH_DEPENDENT_LAUNCH) ? "this device cannot start a kernel early" : "";
     case SWITCH_TUNED_TILES: return e->tuning ? "" : "there is no table for this device";
     case SWITCH_PACKED_WEIGHTS:
         return strcmp(e->device->path, "reference") ? "" : "the scalar definitions read rows";
     case SWITCH_PERSISTENT_DENOISE:
-        return records && strstr(e->device->path, "hopper") ? "" : "this device has no resident kernel";
+        return missing(e, SWITCH_PERSISTENT_DENOISE) ? "this device has no resident kernel" : "";
     case SWITCH_BATCHED_VISION:
     case SWITCH_FUSED_QKV:
     case SWITCH_FUSED_GATE_UP:

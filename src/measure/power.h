@@ -9,7 +9,7 @@
 #ifndef MEASURE_POWER_H
 #define MEASURE_POWER_H
 
-#include "measure/nvml.h"
+#include "backend/gpu/cuda/nvml.h"
 #include "openpi.h"
 
 typedef struct power power;

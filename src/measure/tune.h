@@ -43,7 +43,7 @@ typedef struct tune_row {
     double base_ms, trial_ms;
     double flops, bytes;         /* of one op, with the rows it had                                       */
     int rows;
-    double library_us;           /* cuBLASLt's plain product of the rows in use, n and k; 0: not measured  */
+    double library_us;           /* the plain product of the vendor's library; 0: not measured             */
 } tune_row;
 
 /* A whole plan with and without the table, paired. */

@@ -2,10 +2,10 @@
  *
  * A small versioned JSON text that `openpi tune` writes (docs/tune.md):
  *   {"kind": "tuning", "format": 2, "openpi": "0.1.0",
- *    "device": "NVIDIA H200", "path": "hopper", "threads": 0,
- *    "kernels": {"hopper_128x200_gated, norm 4": "91c0b4d2a85e6f37", …},
+ *    "device": "A GPU", "path": "portable", "threads": 0,
+ *    "kernels": {"gemm_mma_128_128, norm 4": "91c0b4d2a85e6f37", …},
  *    "entries": [{"op": "norm_linear", …, "m": 788, "n": 32768, "k": 2048,
- *                 "choice": "hopper_128x200_gated, norm 4", …}, …]}
+ *                 "choice": "gemm_mma_128_128, norm 4", …}, …]}
  * Choices are named, not numbered: a name that the backend does not offer for a shape counts as an unknown
  * shape. `kernels` has the hash of every choice's kernels when they were timed (backend.kernel_hash). Where
  * this build's differs the entry is ignored; "openpi", the version that wrote the table, decides nothing. */

@@ -25,7 +25,7 @@
     X(DEPENDENT_LAUNCH, "dependent-launch", "a kernel starts while the one in front still ends")                                 \
     X(TUNED_TILES, "tuned-tiles", "tiles come from the tuner's table where it knows the shape")                                  \
     X(PACKED_WEIGHTS, "packed-weights", "weights are packed for the kernels once, when the model loads")                         \
-    X(PERSISTENT_DENOISE, "persistent-denoise", "the layers of a denoise step are one resident kernel (one sample, Hopper)")
+    X(PERSISTENT_DENOISE, "persistent-denoise", "the layers of a denoise step are one resident kernel (one sample)")
 
 typedef enum op_switch {
 #define X(constant, name, text) SWITCH_##constant,

@@ -7,10 +7,7 @@
 
 static inline int has_resident(const openpi_engine *engine) {
     const gpu_device *device = (const gpu_device *)engine->device;
-    if (switch_off(device->off, SWITCH_PERSISTENT_DENOISE)) return 0;
-    for (int i = 0; i < device->loaded_count; i++)
-        if (device->vendor->modules[i].family->take && device->loaded[i].state) return 1;
-    return 0;
+    return !switch_off(device->off | gpu_missing(engine->device), SWITCH_PERSISTENT_DENOISE);
 }
 
 static inline void set_resident(openpi_engine *engine, int on) {

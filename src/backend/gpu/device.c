@@ -279,7 +279,16 @@ void gpu_set_off(device *device, uint32_t off) {
     self->overlap = self->facts.overlap && !switch_off(off, SWITCH_DEPENDENT_LAUNCH);
 }
 
-/* "hopper or portable" */
+/* Without a family that takes whole steps there is no resident kernel. */
+uint32_t gpu_missing(const device *device) {
+    const gpu_device *self = (const gpu_device *)device;
+    uint32_t missing = self->facts.overlap ? 0 : 1u << SWITCH_DEPENDENT_LAUNCH;
+    for (int i = 0; i < self->loaded_count; i++)
+        if (self->vendor->modules[i].family->take && self->loaded[i].state) return missing;
+    return missing | 1u << SWITCH_PERSISTENT_DENOISE;
+}
+
+/* "this or that" */
 static void write_paths(const gpu_vendor *vendor, char *text, size_t bytes) {
     size_t used = 0;
     for (int i = 0; vendor->paths[i] && used < bytes; i++)
@@ -316,7 +325,7 @@ static openpi_status open_device(gpu_device *self, const device_options *options
                   self->facts.report.name, gpu_error_text(self, code), code, doing);
 }
 
-/* "cuda" is "cuda:0". */
+/* Of "NAME" and "NAME:N"; -1: another device. */
 static int parse_ordinal(const gpu_vendor *vendor, const char *which) {
     size_t length = strlen(vendor->name);
     char *end;

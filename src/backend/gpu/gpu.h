@@ -40,7 +40,7 @@ struct gpu_device {
     gpu_driver driver;
     gpu_facts facts;
     int ordinal;
-    char name[24];                         /* "cuda:0"                                                        */
+    char name[24];                         /* "VENDOR:0"                                                      */
     size_t shared_bytes;                   /* most dynamic shared memory of a block                           */
     uint32_t off;                          /* switches that are off                                           */
     int overlap;                           /* kernels may start before the one before has ended               */
@@ -76,8 +76,6 @@ gpu_error gpu_error_class(const gpu_device *self, int code);
 const char *gpu_error_text(const gpu_device *self, int code);
 /* What a failed driver call means; `doing` completes "while …". Marks the device as lost. */
 openpi_status gpu_fail(gpu_device *self, int code, const char *doing, openpi_error *error);
-/* OPENPI_OK with the context current in this thread, or the sentence of a lost device. */
-openpi_status gpu_enter(gpu_device *self, openpi_error *error);
 
 /* Calls the driver, and returns from an openpi_status function with `self` and `error` where that fails. */
 #define GPU(function, doing, ...)                                                           \
@@ -204,6 +202,7 @@ openpi_status gpu_memory(device *device, uint64_t *unused, uint64_t *total, open
 openpi_status gpu_get_facts(device *device, device_facts *out, openpi_error *error);
 openpi_status gpu_library_product(device *device, int m, int n, int k, double *us, char *name, openpi_error *error);
 void gpu_set_off(device *device, uint32_t off);
+uint32_t gpu_missing(const device *device);
 
 /* Defines `const backend backend_VENDOR` of gpu_vendor_VENDOR, at file scope. */
 #define GPU_BACKEND(vendor)                                                                                     \
@@ -250,6 +249,7 @@ void gpu_set_off(device *device, uint32_t off);
         .kernel_hash = gpu_kernel_hash,                                                                         \
         .library_product = gpu_library_product,                                                                 \
         .set_off = gpu_set_off,                                                                                 \
+        .missing = gpu_missing,                                                                                 \
     }
 
 #endif

@@ -95,7 +95,7 @@ static void issue_patch_embed(gpu_issue *issue, const op *op) {
                                  .add = a->position,
                                  .add_period = OPENPI_IMAGE_TOKENS,
                                  .out = a->out};
-    if (f32 || p->weights.f32) {
+    if (f32 || p->weights.type != GPU_WEIGHT_BF16) {
         p->x_type = GPU_X_PIXELS;
         gpu_launch_usual(issue, &task);
         return;
@@ -388,7 +388,7 @@ static void pack_raw(gpu_issue *issue, op *op) {
                               .k = w.k,
                               .columns = w.columns,
                               .blocks = w.blocks,
-                              .f32 = w.f32,
+                              .f32 = w.type == GPU_WEIGHT_F32,
                               .order = gpu_row_order_of(&packed)};
         gpu_launch_usual(issue, &task);
         *list[i] = packed;

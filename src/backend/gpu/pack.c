@@ -24,8 +24,18 @@ static int packed_columns(const matrix *m) {
     return round_up(m->n, GPU_UNIT);
 }
 
+/* The kernels' number for a format, -1: this file has no layout for it. */
+static int type_of(weight_type type) {
+    return type == WEIGHT_F32 ? GPU_WEIGHT_F32 : type == WEIGHT_BF16 ? GPU_WEIGHT_BF16 : -1;
+}
+
 gpu_weights gpu_weights_of(const matrix *m) {
-    return (gpu_weights){m->data, packed_columns(m), m->k, (m->k + GPU_ATOM_K - 1) / GPU_ATOM_K, m->type == WEIGHT_F32};
+    return (gpu_weights){.data = m->data,
+                         .scales = m->scales,
+                         .columns = packed_columns(m),
+                         .k = m->k,
+                         .blocks = (m->k + GPU_ATOM_K - 1) / GPU_ATOM_K,
+                         .type = type_of(m->type)};
 }
 
 gpu_row_order gpu_row_order_of(const matrix *m) {
@@ -47,9 +57,21 @@ static size_t column_bytes(const matrix *m) {
     return m->type == WEIGHT_F32 ? (size_t)round_up(m->k, 4) * sizeof(float) : (size_t)round_up(m->k, GPU_ATOM_K) * sizeof(bf16);
 }
 
+/* There is a layout, and a family that runs the plainest product. */
 int gpu_takes_weights(const device *device, dtype type, weight_type weights) {
-    (void)device, (void)type;
-    return weights == WEIGHT_F32 || weights == WEIGHT_BF16;
+    const matrix m = {.n = GPU_UNIT, .k = GPU_ATOM_K, .type = weights, .form = MATRIX_PLAIN};
+    gpu_task task = {.kind = GPU_PRODUCT, .rows = 1};
+    gpu_choices choices;
+    if (type_of(weights) < 0) return 0;
+    task.product = (gpu_linear){.capacity = 1,
+                                .x_type = type == DTYPE_F32 ? GPU_X_F32 : GPU_X_BF16,
+                                .ldx = m.k,
+                                .weights = gpu_weights_of(&m),
+                                .epilogue = {.kind = GPU_EPILOGUE_STORE, .f32 = type == DTYPE_F32, .n = m.n},
+                                .round = type != DTYPE_F32};
+    task.product.k_blocks = task.product.weights.blocks;
+    gpu_choices_of((const gpu_device *)device, &task, &choices);
+    return choices.count > 0;
 }
 
 size_t gpu_matrix_bytes(const device *device, const matrix *m) {

@@ -7,7 +7,7 @@
  *             return 0 or the driver's own error number, which error_class and error_text explain. `library` is the
  *             vendor's own; every function receives the table it was called through.
  *   devices   gpu_vendor.learn describes a device and says why it cannot be used; gpu_vendor.offers says which of the
- *             vendor's paths ("hopper", "portable") it can run.
+ *             vendor's paths, each a set of modules, it can run.
  *   modules   a kernel family each (family.h), with its machine code, the one path it is made for (NULL: all), and a hash
  *             of its sources. Ended by one without a family. Where a build has no kernels, every image is NULL and learn
  *             gives that as the reason.

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "backend/gpu/cuda/vendor.h"
-#include "backend/gpu/gpu.h"
 #include "base/report.h"
 
 enum {
@@ -78,7 +77,9 @@ static int open_library(library *l) {
 
 /* One product: all that is made for it, given back by end(). */
 typedef struct product {
-    gpu_device *self;
+    device *device;
+    const gpu_driver *driver;
+    void *stream;
     library l;
     void *lt, *desc, *w_layout, *x_layout, *y_layout, *preference;
     char *w, *x, *y, *workspace;
@@ -88,12 +89,12 @@ typedef struct product {
 } product;
 
 static void end(product *p) {
-    const backend *backend = p->self->base.backend;
+    const backend *backend = p->device->backend;
     void *memory[] = {p->w, p->x, p->y, p->workspace};
     for (int i = 0; i < 4; i++)
-        if (memory[i]) backend->release(&p->self->base, memory[i]);
+        if (memory[i]) backend->release(p->device, memory[i]);
     for (int i = 0; i < 2; i++)
-        if (p->events[i]) p->self->driver.event_destroy(&p->self->driver, p->events[i]);
+        if (p->events[i]) p->driver->event_destroy(p->driver, p->events[i]);
     if (p->preference) p->l.preference_destroy(p->preference);
     if (p->y_layout) p->l.layout_destroy(p->y_layout);
     if (p->x_layout) p->l.layout_destroy(p->x_layout);
@@ -114,14 +115,14 @@ static openpi_status fill(product *p, char *to, size_t bytes, openpi_error *erro
         piece[i] = (uint16_t)(0x3c00 | (random >> 33 & 0x83ff));
     }
     for (size_t at = 0; at < bytes && status == OPENPI_OK; at += PIECE)
-        status = p->self->base.backend->upload(&p->self->base, to + at, piece, bytes - at < PIECE ? bytes - at : PIECE, error);
-    p->self->driver.stream_wait(&p->self->driver, p->self->stream);          /* the copies read `piece` */
+        status = p->device->backend->upload(p->device, to + at, piece, bytes - at < PIECE ? bytes - at : PIECE, error);
+    p->driver->stream_wait(p->driver, p->stream);          /* the copies read `piece` */
     free(piece);
     return status;
 }
 
 static openpi_status take(product *p, openpi_error *error) {
-    device *device = &p->self->base;
+    device *device = p->device;
     const backend *backend = device->backend;
     TRY(backend->allocate(device, p->w_bytes * (size_t)p->copies, "the library's weights", (void **)&p->w, error));
     TRY(backend->allocate(device, p->x_bytes, "the library's rows", (void **)&p->x, error));
@@ -143,19 +144,19 @@ static int describe(product *p, int m, int n, int k) {
     if (!failed) failed = p->l.layout_create(&p->y_layout, TYPE_BF16, (uint64_t)n, (uint64_t)m, n);
     if (!failed) failed = p->l.preference_create(&p->preference);
     if (!failed) failed = p->l.preference_set(p->preference, PREFERENCE_WORKSPACE, &capacity, sizeof capacity);
-    for (int i = 0; i < 2 && !failed; i++) failed = p->self->driver.event_create(&p->self->driver, &p->events[i]);
+    for (int i = 0; i < 2 && !failed; i++) failed = p->driver->event_create(p->driver, &p->events[i]);
     return failed;
 }
 
 /* Milliseconds of one product, over `count` in a row; negative: the algorithm does not run. */
 static double time_products(product *p, const result *r, int count) {
-    const gpu_driver *driver = &p->self->driver;
+    const gpu_driver *driver = p->driver;
     float alpha = 1, beta = 0, ms = -1;
-    int failed = driver->event_record(driver, p->events[0], p->self->stream, 0);
+    int failed = driver->event_record(driver, p->events[0], p->stream, 0);
     for (int i = 0; i < count && !failed; i++)
         failed = p->l.matmul(p->lt, p->desc, &alpha, p->w + p->w_bytes * (size_t)(i % p->copies), p->w_layout, p->x, p->x_layout,
-                             &beta, p->y, p->y_layout, p->y, p->y_layout, r->algorithm, p->workspace, WORKSPACE, p->self->stream);
-    if (!failed) failed = driver->event_record(driver, p->events[1], p->self->stream, 0);
+                             &beta, p->y, p->y_layout, p->y, p->y_layout, r->algorithm, p->workspace, WORKSPACE, p->stream);
+    if (!failed) failed = driver->event_record(driver, p->events[1], p->stream, 0);
     if (!failed) failed = driver->event_wait(driver, p->events[1]);
     if (!failed) failed = driver->event_elapsed(driver, &ms, p->events[0], p->events[1]);
     return failed ? -1 : (double)ms / count;
@@ -192,15 +193,16 @@ static openpi_status measure(product *p, int m, int n, int k, double *us, char *
 }
 
 openpi_status cuda_library_product(device *device, int m, int n, int k, double *us, char *name, openpi_error *error) {
-    product p = {.self = (gpu_device *)device};
-    TRY(gpu_enter(p.self, error));
+    gpu_device *self = (gpu_device *)device;
+    product p = {.device = device, .driver = gpu_driver_of(self), .stream = gpu_stream(self)};
+    TRY(gpu_enter(self, error));
     p.w_bytes = (size_t)n * (size_t)k * sizeof(bf16);
     p.x_bytes = (size_t)m * (size_t)k * sizeof(bf16);
     p.y_bytes = (size_t)m * (size_t)n * sizeof(bf16);
     p.copies = (int)(COLD_BYTES / p.w_bytes) + 2;
     if (p.copies > MOST_COPIES) p.copies = MOST_COPIES;
     openpi_status status = measure(&p, m, n, k, us, name, error);
-    p.self->driver.stream_wait(&p.self->driver, p.self->stream);
+    p.driver->stream_wait(p.driver, p.stream);
     end(&p);
     return status;
 }

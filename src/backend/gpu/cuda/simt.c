@@ -41,7 +41,7 @@ static int short_legal(const gpu_linear *p) {
 static void list_product(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
     const gpu_linear *p = &task->product;
     int few = task->rows <= FEW_ROWS && p->x_type != GPU_X_PIXELS;
-    if (p->k_blocks != p->weights.blocks) return;          /* x in two parts: tensor cores only */
+    if (p->k_blocks != p->weights.blocks || !cuda_plain_weights(p)) return;    /* x in two parts: tensor cores only */
     if (few && rows_shared(p) <= gpu_shared_bytes(device))
         gpu_choices_add(to, (gpu_choice){.rank = RANK_ROWS, .kernel = LINEAR_ROWS});
     if (few && short_legal(p)) gpu_choices_add(to, (gpu_choice){.rank = RANK_MADE_FOR_IT, .kernel = LINEAR_SHORT});

@@ -163,7 +163,8 @@ KERNEL(128) patches(const __grid_constant__ gpu_patches p) {
 /* 4 weights of a packed column from i, a multiple of 4; zeros from k on. */
 DEV float4 weights4(const gpu_weights &w, int column, int i) {
     if (column >= w.columns || i >= w.k) return make_float4(0, 0, 0, 0);
-    if (w.f32) return __ldg((const float4 *)((const float *)w.data + (size_t)column * ((w.k + 3) & ~3) + i));
+    if (w.type == GPU_WEIGHT_F32)
+        return __ldg((const float4 *)((const float *)w.data + (size_t)column * ((w.k + 3) & ~3) + i));
     uint2 v = __ldg((const uint2 *)((const char *)w.data + atom_at(w.blocks, column, i & ~7) + (i & 4) * 2));
     return make_float4(low_of(v.x), high_of(v.x), low_of(v.y), high_of(v.y));
 }
@@ -224,7 +225,7 @@ KERNEL(256) linear_rows(const __grid_constant__ gpu_linear p) {
     start_next();
     for (int i = lane * 4; i < k; i += 128)    /* the weights into the second-level cache meanwhile         */
         for (int c = 0; c < 2; c++) {
-            const size_t at = p.weights.f32 ? ((size_t)(column + c) * pitch + i) * 4
+            const size_t at = p.weights.type == GPU_WEIGHT_F32 ? ((size_t)(column + c) * pitch + i) * 4
                                             : atom_at(p.weights.blocks, column + c, i & ~7);
             prefetch((const char *)p.weights.data + at);
         }

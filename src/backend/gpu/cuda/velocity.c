@@ -8,7 +8,7 @@ static const gpu_kernel kernels[] = {[VELOCITY_BF16] = {"velocity_rows", 0, 0}, 
 
 static int legal(const gpu_linear *p) {
     const gpu_epilogue *e = &p->epilogue;
-    return p->x_type == GPU_X_BF16 && p->round && p->norm != GPU_NORM_LAYER && p->weights.k % 8 == 0 &&
+    return cuda_plain_weights(p) && p->x_type == GPU_X_BF16 && p->round && p->norm != GPU_NORM_LAYER && p->weights.k % 8 == 0 &&
            p->weights.k <= MOST_INPUTS && e->kind == GPU_EPILOGUE_STORE && e->x_t && e->f32 && !e->split && !e->add &&
            e->activation == GPU_ACT_NONE && !e->to.map && !e->to.group;
 }
@@ -17,7 +17,7 @@ static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to
     (void)device;
     if (task->kind != GPU_PRODUCT || !legal(&task->product)) return;
     gpu_choices_add(to, (gpu_choice){.rank = RANK_MADE_FOR_IT,
-                                     .kernel = task->product.weights.f32 ? VELOCITY_F32 : VELOCITY_BF16});
+                                     .kernel = task->product.weights.type == GPU_WEIGHT_F32 ? VELOCITY_F32 : VELOCITY_BF16});
 }
 
 static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {

@@ -38,9 +38,13 @@ int cuda_on_hopper(const gpu_device *device);
 /* Of a kernel for few rows: `rank`, or RANK_TOO_MANY_ROWS. */
 int cuda_rank_few(const gpu_device *device, const gpu_task *task, int rank);
 
+/* 1 where weights are read as they are, with no scales. */
+static inline int cuda_plain_weights(const gpu_linear *p) {
+    return p->weights.type == GPU_WEIGHT_F32 || p->weights.type == GPU_WEIGHT_BF16;
+}
 /* 1 where tensor cores can multiply: bf16, whole 16 bytes a row. */
 static inline int cuda_tensor_legal(const gpu_linear *p) {
-    return p->x_type == GPU_X_BF16 && !p->weights.f32 && p->ldx % 8 == 0;
+    return p->x_type == GPU_X_BF16 && p->weights.type == GPU_WEIGHT_BF16 && p->ldx % 8 == 0;
 }
 /* 1 where rows of x do not follow each other: a norm that goes first puts them in order. */
 static inline int cuda_scattered(const gpu_linear *p) { return p->from.map || p->from.group; }

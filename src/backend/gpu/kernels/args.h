@@ -5,8 +5,8 @@
  *   paired  the first 8 of a unit are outputs 8u … 8u+7 of one half, the last 8 the outputs that go with them in the
  *           other half (gate and up; i and i + head_dim/2 of a head that RoPE turns), so that one thread holds both
  * bf16: atoms of 8 packed columns x 64 k, 1024 bytes, ordered [column/8][k/64]. Inside an atom the 16 bytes
- *       k/8 of column c stand at c·128 + ((k/8 ^ c) % 8)·16: the 128-byte swizzle of the copy engine and of wgmma,
- *       free of bank conflicts for ldmatrix.
+ *       k/8 of column c stand at c·128 + ((k/8 ^ c) % 8)·16: a swizzle of 128 bytes,
+ *       so that eight columns are read without bank conflicts.
  * fp32: [column][k rounded up to 4].
  * What pads columns and k is zero. */
 #ifndef BACKEND_GPU_KERNELS_ARGS_H
@@ -30,12 +30,17 @@ typedef struct gpu_ahead {
     uint32_t bytes;
 } gpu_ahead;
 
+/* Formats of weights that kernels read (ops/weights.h has what they mean). To add one: a number here, its layout in pack.c, and
+ * a family that lists products with it. */
+enum { GPU_WEIGHT_F32, GPU_WEIGHT_BF16 };
+
 typedef struct gpu_weights {
     const void *data;
+    const float *scales;                   /* by logical row and then by k; NULL: the format has none         */
     int columns;                           /* packed, a multiple of 16                                        */
     int k;                                 /* logical                                                         */
     int blocks;                            /* of 64 k; bf16 only                                              */
-    int f32;
+    int type;                              /* of data                                                         */
 } gpu_weights;
 
 enum { GPU_EPILOGUE_STORE, GPU_EPILOGUE_GATED, GPU_EPILOGUE_RESIDUAL, GPU_EPILOGUE_QKV };
@@ -85,9 +90,9 @@ typedef struct gpu_linear {
     float eps;
     int round;                             /* 1: its result is rounded to bf16                                */
     int k_blocks;                          /* of 64, of x; where it has more than W, W repeats                */
-    int stages;                            /* skinny: chunks of 512 k in flight; skinny_hopper: bytes of shared
+    int stages;                            /* chunks of 512 k in flight; or bytes of shared
                                               memory in front of the norm's parameters                        */
-    gpu_ahead ahead;                       /* skinny_hopper                                                   */
+    gpu_ahead ahead;
 } gpu_linear;
 
 typedef struct gpu_norm {

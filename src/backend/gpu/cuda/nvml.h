@@ -1,7 +1,7 @@
 /* The functions of NVML in use, a table that nvml_open fills from libnvidia-ml.so.1. Every function
  * but `error_text` returns 0 or NVML's error number. A test fills a table of its own. */
-#ifndef MEASURE_NVML_H
-#define MEASURE_NVML_H
+#ifndef BACKEND_GPU_CUDA_NVML_H
+#define BACKEND_GPU_CUDA_NVML_H
 
 #include <stddef.h>
 

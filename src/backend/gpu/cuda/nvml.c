@@ -1,5 +1,5 @@
 /* Fills the NVML table from the driver's library, where there is one. */
-#include "measure/nvml.h"
+#include "backend/gpu/cuda/nvml.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
