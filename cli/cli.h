@@ -122,9 +122,10 @@ typedef struct machine_values {
     MACHINE_OPTIONS_WITHOUT_PIN(type, member, "bf16"),                                                       \
     {OPTION_FLAG, "pin", NULL, "pin each worker thread to one processor", .offset = offsetof(type, member.pin)}
 
-#define SYNTHETIC_OPTION(type, member)                                                                                 \
-    {OPTION_TEXT, "synthetic", "PRESET[:pi0|pi05[:SEED]]", "make the weights in memory instead of reading a "          \
-     "checkpoint; PRESET is full, tiny or odd (default variant and seed: pi0:7)", offsetof(type, member), 0, 0}
+#define SYNTHETIC_OPTION(type, member)                                                                      \
+    {OPTION_TEXT, "synthetic", "PRESET[:pi0|pi05[:SEED]]",                                                  \
+     "make the weights in memory instead of reading a checkpoint; PRESET is full, tiny or odd (default "    \
+     "variant and seed: pi0:7)", .offset = offsetof(type, member)}
 
 /* --without and --no-graph together, in `text`; NULL where neither is given. */
 enum { SWITCH_TEXT = 512 };

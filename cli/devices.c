@@ -55,7 +55,7 @@ static int devices_run(const void *values, char **positional, int count) {
 }
 
 static const option_row options[] = {
-    {OPTION_FLAG, "json", "[-]", "print JSON instead of a table", offsetof(devices_values, json), 0, 0},
+    {OPTION_FLAG, "json", "[-]", "print JSON instead of a table", .offset = offsetof(devices_values, json)},
     {0},
 };
 

@@ -145,14 +145,16 @@ static int inspect_run(const void *values, char **positional, int count) {
 #define AT(field) offsetof(inspect_values, field)
 
 static const option_row options[] = {
-    {OPTION_FLAG, "json", "[-]", "print JSON", AT(json), 0, 0},
+    {OPTION_FLAG, "json", "[-]", "print JSON", .offset = AT(json)},
     SYNTHETIC_OPTION(inspect_values, synthetic),
-    {OPTION_HEADING, "As run would take it", NULL, NULL, 0, 0, 0},
-    {OPTION_INPUT, "robot", "NAME|FILE", "a robot's name or JSON file, as in run", AT(robot), 0, 0},
-    {OPTION_TEXT, "config", "NAME", "openpi's name of a training config, as in run", AT(config), 0, 0},
-    {OPTION_INPUT, "norm-stats", "FILE", "norm_stats.json (default: the checkpoint's)", AT(norm_stats), 0, 0},
-    {OPTION_INPUT, "tokenizer", "FILE", "tokenizer.model or tokenizer.json (default: the checkpoint's)", AT(tokenizer), 0, 0},
-    {OPTION_CHOICE, "prompt-state", "off|on", "write the state into the prompt", AT(prompt_state), 0, 0},
+    {OPTION_HEADING, .name = "As run would take it"},
+    {OPTION_INPUT, "robot", "NAME|FILE", "a robot's name or JSON file, as in run", .offset = AT(robot)},
+    {OPTION_TEXT, "config", "NAME", "openpi's name of a training config, as in run", .offset = AT(config)},
+    {OPTION_INPUT, "norm-stats", "FILE",
+     "norm_stats.json (default: the checkpoint's)", .offset = AT(norm_stats)},
+    {OPTION_INPUT, "tokenizer", "FILE",
+     "tokenizer.model or tokenizer.json (default: the checkpoint's)", .offset = AT(tokenizer)},
+    {OPTION_CHOICE, "prompt-state", "off|on", "write the state into the prompt", .offset = AT(prompt_state)},
     {0},
 };
 

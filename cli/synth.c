@@ -44,20 +44,22 @@ static int synth_run(const void *values, char **positional, int count) {
 static const synth_values defaults = {.seed = 7};
 
 static const option_row options[] = {
-    {OPTION_CHOICE, "variant", "pi0|pi05", "which model (default: pi0)", AT(variant), 0, 0},
-    {OPTION_CHOICE, "preset", "full|tiny|odd", "sizes by name: the published model, a small one, a small one with awkward sizes",
-     AT(preset), 0, 0},
+    {OPTION_CHOICE, "variant", "pi0|pi05", "which model (default: pi0)", .offset = AT(variant)},
+    {OPTION_CHOICE, "preset", "full|tiny|odd",
+     "sizes by name: the published model, a small one, a small one with awkward sizes", .offset = AT(preset)},
     {OPTION_TEXT, "dims", "JSON",
-     "sizes by number: {\"vision\": [width, depth, heads, mlp], \"vlm\": [width, depth, heads, head_dim, mlp], "
-     "\"expert\": [width, mlp], \"vocab\": n}",
-     AT(dims), 0, 0},
-    {OPTION_U64, "seed", "N", "seed of the weights (default: 7)", AT(seed), 0, 0},
-    {OPTION_FLAG, "lerobot", NULL, "write it as LeRobot does: its names, config and processors; the values are the same",
-     AT(lerobot), 0, 0},
-    {OPTION_BYTES, "shard-bytes", "SIZE", "cut into shards of at most this size, such as 2GB, with model.safetensors.index.json",
-     AT(shard_bytes), 0, 0},
-    {OPTION_INT, "threads", "N", "threads that make the weights (default: every processor this process may use)", AT(threads), 1,
-     1024},
+     "sizes by number: {\"vision\": [width, depth, heads, mlp], \"vlm\": [width, depth, heads, head_dim, "
+     "mlp], \"expert\": [width, mlp], \"vocab\": n}", .offset = AT(dims)},
+    {OPTION_U64, "seed", "N", "seed of the weights (default: 7)", .offset = AT(seed)},
+    {OPTION_FLAG, "lerobot", NULL,
+     "write it as LeRobot does: its names, config and processors; the values are the same",
+     .offset = AT(lerobot)},
+    {OPTION_BYTES, "shard-bytes", "SIZE",
+     "cut into shards of at most this size, such as 2GB, with model.safetensors.index.json",
+     .offset = AT(shard_bytes)},
+    {OPTION_INT, "threads", "N",
+     "threads that make the weights (default: every processor this process may use)",
+     .offset = AT(threads), .low = 1, .high = 1024},
     {0},
 };
 

@@ -110,19 +110,21 @@ static int verify_run(const void *values, char **positional, int count) {
 #define AT(field) offsetof(verify_values, field)
 
 static const option_row options[] = {
-    {OPTION_HEADING, "Goldens of your own checkpoint, recorded by tools/record-golden", NULL, NULL, 0, 0, 0},
+    {OPTION_HEADING, .name = "Goldens of your own checkpoint, recorded by tools/record-golden"},
     {OPTION_TEXT, "checkpoint", "DIR",
-     "the weights that PATH was recorded from; without --dtype each golden is judged in f32 and in bf16", AT(checkpoint), 0, 0},
-    {OPTION_INPUT, "robot", "NAME|FILE", "a robot's name or JSON file, as in run (default: as the golden's config has it)",
-     AT(robot), 0, 0},
-    {OPTION_TEXT, "config", "NAME", "openpi's name of a training config (default: the golden's)", AT(config), 0, 0},
-    {OPTION_INPUT, "norm-stats", "FILE", "norm_stats.json (default: the checkpoint's)", AT(norm_stats), 0, 0},
-    {OPTION_HEADING, "Files", NULL, NULL, 0, 0, 0},
+     "the weights that PATH was recorded from; without --dtype each golden is judged in f32 and in bf16",
+     .offset = AT(checkpoint)},
+    {OPTION_INPUT, "robot", "NAME|FILE",
+     "a robot's name or JSON file, as in run (default: as the golden's config has it)", .offset = AT(robot)},
+    {OPTION_TEXT, "config", "NAME",
+     "openpi's name of a training config (default: the golden's)", .offset = AT(config)},
+    {OPTION_INPUT, "norm-stats", "FILE",
+     "norm_stats.json (default: the checkpoint's)", .offset = AT(norm_stats)},
+    {OPTION_HEADING, .name = "Files"},
     {OPTION_INPUT, "tokenizer", "FILE",
-     "tokenizer of the cases (default: with --checkpoint as in run, else the tokenizer.model in a case's folder or up to two "
-     "folders above)",
-     AT(tokenizer), 0, 0},
-    {OPTION_HEADING, "Machine", NULL, NULL, 0, 0, 0},
+     "tokenizer of the cases (default: with --checkpoint as in run, else the tokenizer.model in a case's "
+     "folder or up to two folders above)", .offset = AT(tokenizer)},
+    {OPTION_HEADING, .name = "Machine"},
     MACHINE_OPTIONS_WITHOUT_PIN(verify_values, machine, "f32"),
     {0},
 };

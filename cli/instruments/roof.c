@@ -87,17 +87,19 @@ static int roof_verb_run(const void *values, char **positional, int count) {
 static const roof_values defaults = {.subject = SUBJECT_DEFAULTS};
 
 static const option_row options[] = {
-    {OPTION_OUTPUT, "json", "FILE", "also write the figures here", offsetof(roof_values, json), 0, 0},
-    {OPTION_HEADING, "Machine", NULL, NULL, 0, 0, 0},
-    {OPTION_TEXT, "device", "NAME", "which device to measure, as `openpi devices` names it (default: cpu)", AT(device), 0, 0},
-    {OPTION_INT, "threads", "N", "worker threads (default: every processor this process may use)", AT(threads), 1, 1024},
+    {OPTION_OUTPUT, "json", "FILE", "also write the figures here", .offset = offsetof(roof_values, json)},
+    {OPTION_HEADING, .name = "Machine"},
+    {OPTION_TEXT, "device", "NAME",
+     "which device to measure, as `openpi devices` names it (default: cpu)", .offset = AT(device)},
+    {OPTION_INT, "threads", "N",
+     "worker threads (default: every processor this process may use)",
+     .offset = AT(threads), .low = 1, .high = 1024},
     {OPTION_TEXT, "isa", "NAME",
-     "highest CPU instructions to use: avx2, avx512, avx512_bf16 or amx (default: the best that the "
-     "CPU runs)",
-     AT(isa), 0, 0},
-    {OPTION_TEXT, "path", "NAME", "kernels of a GPU: hopper or portable (default: the best that it runs)",
-     AT(path), 0, 0},
-    {OPTION_FLAG, "pin", NULL, "pin each worker thread to one processor", AT(pin), 0, 0},
+     "highest CPU instructions to use: avx2, avx512, avx512_bf16 or amx (default: the best that the CPU "
+     "runs)", .offset = AT(isa)},
+    {OPTION_TEXT, "path", "NAME",
+     "kernels of a GPU: hopper or portable (default: the best that it runs)", .offset = AT(path)},
+    {OPTION_FLAG, "pin", NULL, "pin each worker thread to one processor", .offset = AT(pin)},
     {0},
 };
 

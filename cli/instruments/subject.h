@@ -23,23 +23,24 @@ typedef struct subject_values {
 /* The published workload. */
 #define SUBJECT_DEFAULTS {.prompt = 20, .horizon = 10, .steps = 10}
 
-#define SUBJECT_MODEL_OPTIONS(type, member)                                                                            \
-    {OPTION_HEADING, "Model", NULL, NULL, 0, 0, 0},                                                                    \
-    SYNTHETIC_OPTION(type, member.synthetic),                                                                          \
-    {OPTION_CHOICE, "variant", "pi0|pi05", "variant of the synthetic model; of a checkpoint, the one it must be",      \
-     offsetof(type, member.variant), 0, 0}
-/* Put a heading, and a verb's own --batch, in front. */
-#define SUBJECT_WORKLOAD_OPTIONS(type, member)                                                                         \
-    {OPTION_TEXT, "cameras", "MASK", "which cameras are there: base, left wrist, right wrist (default: 111)",          \
-     offsetof(type, member.cameras), 0, 0},                                                                            \
-    {OPTION_INT, "prompt", "N", "prompt tokens (default: 20)", offsetof(type, member.prompt), 0, 4096},                \
-    {OPTION_INT, "horizon", "N", "actions of the chunk (default: 10)", offsetof(type, member.horizon), 1,              \
-     OPENPI_MAX_HORIZON},                                                                                              \
-    {OPTION_INT, "steps", "N", "denoising steps (default: 10)", offsetof(type, member.steps), 1, OPENPI_MAX_STEPS},    \
-    {OPTION_U64, "seed", "N", "seed of pictures, tokens, state and noise (default: 0)", offsetof(type, member.seed), 0, 0}
-#define SUBJECT_MACHINE_OPTIONS(type, member)                                                                          \
-    {OPTION_HEADING, "Machine", NULL, NULL, 0, 0, 0},                                                                  \
-    MACHINE_OPTIONS(type, member.machine)
+#define SUBJECT_MODEL_OPTIONS(type, member)                                                                 \
+    {OPTION_HEADING, .name = "Model"}, SYNTHETIC_OPTION(type, member.synthetic),                            \
+    {OPTION_CHOICE, "variant", "pi0|pi05", "variant of the synthetic model; of a checkpoint, the one it must be",\
+     .offset = offsetof(type, member.variant)}
+/* A heading, and a verb's own --batch, stand before these. */
+#define SUBJECT_WORKLOAD_OPTIONS(type, member)                                                              \
+    {OPTION_TEXT, "cameras", "MASK", "which cameras are there: base, left wrist, right wrist (default: 111)",\
+     .offset = offsetof(type, member.cameras)},                                                             \
+    {OPTION_INT, "prompt", "N", "prompt tokens (default: 20)",                                              \
+     .offset = offsetof(type, member.prompt), .low = 0, .high = 4096},                                      \
+    {OPTION_INT, "horizon", "N", "actions of the chunk (default: 10)",                                      \
+     .offset = offsetof(type, member.horizon), .low = 1, .high = OPENPI_MAX_HORIZON},                       \
+    {OPTION_INT, "steps", "N", "denoising steps (default: 10)",                                             \
+     .offset = offsetof(type, member.steps), .low = 1, .high = OPENPI_MAX_STEPS},                           \
+    {OPTION_U64, "seed", "N", "seed of pictures, tokens, state and noise (default: 0)",                     \
+     .offset = offsetof(type, member.seed)}
+#define SUBJECT_MACHINE_OPTIONS(type, member)                                                               \
+    {OPTION_HEADING, .name = "Machine"}, MACHINE_OPTIONS(type, member.machine)
 
 typedef struct subject {
     const verb *verb;            /* for sentences                                                         */

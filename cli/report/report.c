@@ -81,7 +81,7 @@ static int report_verb_run(const void *values, char **positional, int count) {
 /* ---- the words ------------------------------------------------------------------------------------ */
 
 static const option_row options[] = {
-    {OPTION_OUTPUT, "out", "FILE", "write the page here; needed", offsetof(report_values, out), 0, 0},
+    {OPTION_OUTPUT, "out", "FILE", "write the page here; needed", .offset = offsetof(report_values, out)},
     {0},
 };
 
