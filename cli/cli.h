@@ -1,4 +1,4 @@
-/* The words of the command: verbs, their options, and how they end.
+/* The command line: verbs, their options, and how they end.
  *
  * A verb is a record. Its help page, its man page and its parser are three walks over that record, so that
  * they cannot disagree. Results go to stdout; sentences, progress and notes go to stderr. */
@@ -83,10 +83,11 @@ typedef struct verb_group {
     const verb *verbs[GROUP_VERBS];        /* NULL-terminated                                             */
 } verb_group;
 extern const verb_group verb_groups[];
-/* The verb at a place of that list, NULL behind its end. */
+/* The verb at a place of that list, NULL after its end. */
 const verb *verb_at(int place);
 
-/* What every verb that computes may be told about the machine. Put MACHINE_OPTIONS(struct, member) into its table. */
+/* The options about the machine, for every verb that computes: put MACHINE_OPTIONS(struct, member) into its
+ * table. */
 typedef struct machine_values {
     const char *device, *isa, *path, *without, *table;
     int no_graph;
@@ -130,7 +131,7 @@ typedef struct machine_values {
 /* --without and --no-graph together, in `text`; NULL where neither is given. */
 enum { SWITCH_TEXT = 512 };
 const char *machine_without(const machine_values *values, char text[SWITCH_TEXT]);
-/* Sets what the words say of the machine; `text` must live as long as the options. */
+/* Sets the engine's options from those about the machine; `text` must live as long as the result. */
 /* The engine's arithmetic, and its weights where they are not of that type: "f32 with bf16 weights". */
 const char *machine_types(const openpi_engine_info *info);
 /* "bf16" or "f32" where weights are not of the dtype, else NULL. */
@@ -144,7 +145,7 @@ void machine_say_table(const verb *verb, const openpi_engine_info *info, const o
 enum { HOME_PATH = 4096 };
 const char *tokenizer_cache(char path[HOME_PATH]);
 
-/* A model as the words name it: one of a checkpoint and a synthetic recipe. */
+/* A model as the options name it: either a checkpoint or a synthetic recipe. */
 typedef struct model_name {
     const char *checkpoint;      /* NULL: synthetic                                                       */
     openpi_synthetic recipe;

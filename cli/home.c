@@ -1,4 +1,4 @@
-/* Where openpi keeps what it has downloaded. The library opens nothing there unless it is told the folder. */
+/* Where openpi keeps its downloads. The library opens nothing there unless a caller gives it the folder. */
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* openpi inspect: what a checkpoint is. The library tells it as JSON; here it becomes text. */
+/* openpi inspect: what a checkpoint is. The library describes it as JSON, which is printed as text here. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -126,7 +126,7 @@ static int inspect_run(const void *values, char **positional, int count) {
     if (openpi_inspect(model.checkpoint, &options, &text, &error) != OPENPI_OK) return library_error(&verb_inspect, &error);
     json_t *root;
     input_rename_in(text);
-    openpi_status status = json_parse(text, strlen(text), "what openpi_inspect tells", &root, &error);
+    openpi_status status = json_parse(text, strlen(text), "the description by openpi_inspect", &root, &error);
     openpi_free(text);
     if (status != OPENPI_OK) return library_error(&verb_inspect, &error);
     if (v->json) {
@@ -179,7 +179,7 @@ const verb verb_inspect = {
     .synopsis = synopsis,
     .positional = "CHECKPOINT",
     .positional_max = 1,
-    .description = "Tells a checkpoint's variant, dimensions, parameters and dtypes, its cameras, robot, statistics and prompt "
+    .description = "Prints a checkpoint's variant, dimensions, parameters and dtypes, its cameras, robot, statistics and prompt "
                    "format, its default "
                    "steps and horizon, and the memory that it needs on each device. No weights are loaded.",
     .options = options,

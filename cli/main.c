@@ -155,7 +155,7 @@ static int keep_inputs(const verb *verb, const void *values) {
     return end;
 }
 
-/* Every result that the words name, before any work. */
+/* Every result that the options name, before any work. */
 static int open_outputs(const verb *verb, const void *values) {
     char name[64];
     int end = END_FINE;

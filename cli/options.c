@@ -1,6 +1,6 @@
 /* From a verb's record: its parser, its help page and its man page.
  *
- * Surprising: getopt_long is silenced, so that each mistake gets our own sentence. */
+ * Note: getopt_long prints nothing, so that each mistake gets our own sentence. */
 #define _GNU_SOURCE
 #include <ctype.h>
 #include <errno.h>

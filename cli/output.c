@@ -1,7 +1,7 @@
 /* Outputs: a temporary beside each target, renamed at the end; a thread that takes them back when a signal
  * comes.
  *
- * What surprises: signals are not handled but waited for. They are blocked in every thread, and one thread
+ * Note: signals are not handled but waited for. They are blocked in every thread, and one thread
  * sleeps in sigwait; so taking back is ordinary code. `lock` is held while the list changes, never while data
  * is written: a pipe that nobody reads must not keep Ctrl-C from working. */
 #define _XOPEN_SOURCE 700 /* realpath */
@@ -22,7 +22,7 @@ static const char template[] = ".openpi-XXXXXX";
 
 typedef struct output {
     const char *path;   /* as typed                                                              */
-    char *target;       /* behind symbolic links                                                 */
+    char *target;       /* the end of symbolic links                                             */
     char *beside;       /* the temporary; NULL: written straight                                 */
     FILE *file;         /* NULL: a folder, or closed                                             */
     int folder, inside; /* inside: the temporary folder stands in the target, which was empty    */
@@ -208,7 +208,7 @@ static int is_new(const verb *verb, const char *name, const char *path) {
     return list_count == OUTPUTS_MAX ? usage_error(verb, "%s is one result too many", name) : END_FINE;
 }
 
-/* The path behind symbolic links, of a file that may not be there yet. NULL: errno says why. */
+/* The path that symbolic links lead to, of a file that may not be there yet. NULL: errno says why. */
 static char *resolve(const char *path, int known) {
     if (known) return realpath(path, NULL);
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
@@ -331,7 +331,7 @@ static int write_over(const char *from, const char *to) {
     return why;
 }
 
-/* What the temporary folder in `to` holds goes one folder up. Returns errno. */
+/* Moves what the temporary folder in `to` holds one folder up. Returns errno. */
 static int move_up(const char *from, const char *to) {
     char name[NAME_MAX + 1], old[PATH_MAX], new[PATH_MAX];
     while (first_name(from, name) && *name) {

@@ -4,7 +4,7 @@
  *
  * main opens every option of kind OPTION_OUTPUT before the verb runs, and finishes or discards after it; a
  * verb itself opens only outputs that are arguments. A full disk, a failed verb, SIGINT, SIGTERM and SIGHUP
- * leave nothing behind, and a file that was there stays as it was. A target that is no regular file (a pipe,
+ * leave no new file, and a file that was there stays as it was. A target that is no regular file (a pipe,
  * a device) is written straight. "-" is standard output; then all that is printed goes to standard error
  * instead. */
 #ifndef CLI_OUTPUT_H
@@ -22,7 +22,7 @@ int output_open(const verb *verb, const char *name, const char *path);
 /* The same for a new or empty folder. */
 int output_open_folder(const verb *verb, const char *name, const char *path);
 
-/* Where to write what goes to `path`, which was opened. Errors of writing stay in the file until
+/* Where to write the contents of `path`, which was opened. Errors of writing stay in the file until
  * outputs_finish. */
 FILE *output_file(const char *path);
 /* The folder to fill for the folder `path`, which was opened. */

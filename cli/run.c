@@ -49,7 +49,7 @@ typedef struct job {
     openpi_session_info session_info;
     openpi_timing timing;
     double *actions;             /* [horizon][action_dim]                                                 */
-    const char *names[OPENPI_ACTION_DIM], *units[OPENPI_ACTION_DIM];   /* the policy's; "": not told      */
+    const char *names[OPENPI_ACTION_DIM], *units[OPENPI_ACTION_DIM];   /* the policy's; "": not known     */
     char heads[OPENPI_ACTION_DIM][48];     /* of columns: the name, else "action 3"                       */
     char hardware[HARDWARE_TEXT];
 } job;
@@ -282,10 +282,10 @@ static int compute(job *j) {
 
 /* ---- showing -------------------------------------------------------------------------------------- */
 
-/* Strings of the robot, null where it does not tell them. */
-static json_t *words_json(const char *const *words, int count) {
+/* Strings of the robot, null where it has none. */
+static json_t *texts_json(const char *const *texts, int count) {
     json_t *list = json_array();
-    for (int i = 0; i < count; i++) json_array_append_new(list, *words[i] ? json_string(words[i]) : json_null());
+    for (int i = 0; i < count; i++) json_array_append_new(list, *texts[i] ? json_string(texts[i]) : json_null());
     return list;
 }
 
@@ -307,8 +307,8 @@ static json_t *run_head(const job *j) {
     json_object_set_new(head, "noise", head_text(v->noise));
     json_object_set_new(head, "horizon", json_integer(s->horizon));
     json_object_set_new(head, "steps", json_integer(s->steps));
-    json_object_set_new(head, "action_names", words_json(j->names, dims));
-    json_object_set_new(head, "units", words_json(j->units, dims));
+    json_object_set_new(head, "action_names", texts_json(j->names, dims));
+    json_object_set_new(head, "units", texts_json(j->units, dims));
     json_object_set_new(head, "rate_hz", rate > 0 ? json_real(rate) : json_null());
     return head;
 }
@@ -477,7 +477,7 @@ static int run_run(const void *values, char **positional, int count) {
     return end;
 }
 
-/* ---- the words ------------------------------------------------------------------------------------ */
+/* ---- the options ------------------------------------------------------------------------------------ */
 
 #define AT(field) offsetof(run_values, field)
 
@@ -536,9 +536,9 @@ static const option_row options[] = {
 
 static const conflict conflicts[] = {
     {"", "synthetic", "the weights are either read or made"},
-    {"request", "image", "a request brings its own pictures"},
-    {"request", "state", "a request brings its own state"},
-    {"request", "prompt", "a request brings its own prompt"},
+    {"request", "image", "a request contains its pictures"},
+    {"request", "state", "a request contains its state"},
+    {"request", "prompt", "a request contains its prompt"},
     {"noise", "seed", "the noise is either read or drawn"},
     {"robot", "config", "a config names its robot"},
     {0},
@@ -570,7 +570,7 @@ const verb verb_run = {
     .description = "Loads a model, computes the actions for one observation, and shows them with the time of each stage.\n\n"
                    "CHECKPOINT is a folder as openpi's PyTorch port or LeRobot write it (one file or sharded; F32, BF16 or F16). "
                    "Variant and sizes "
-                   "are read off its tensors. The robot says which pictures and which state an observation brings and what its "
+                   "are read off its tensors. The robot says which pictures and which state an observation contains and what its "
                    "actions mean; where "
                    "neither the checkpoint nor --robot nor --config says it, openpi asks instead of guessing.",
     .options = options,

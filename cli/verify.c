@@ -130,9 +130,9 @@ static const option_row options[] = {
 };
 
 static const example examples[] = {
-    {"is the engine right with your weights (docs/verify.md tells how to record mine.safetensors)",
+    {"is the engine right with your weights (docs/verify.md: how to record mine.safetensors)",
      "openpi verify --checkpoint pi05_droid mine.safetensors"},
-    {"everything that openpi vouches for, on this machine", "openpi verify tests/golden"},
+    {"every golden of openpi, on this machine", "openpi verify tests/golden"},
     {"one case, in the arithmetic that is fast", "openpi verify tests/golden/model/pi0_tiny.safetensors --dtype bf16"},
     {"are the AVX2 kernels right here", "openpi verify tests/golden/model --isa avx2"},
     {NULL, NULL},

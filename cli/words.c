@@ -1,7 +1,7 @@
 /* Near words by the number of edits between them; fields of the library by the options that set them.
  *
  * The library names the field of its options (norm_stats), since its caller may be any program. The field of --norm-stats
- * is norm_stats: that rule, and the few names of `others`, are all there is to know. */
+ * is norm_stats: the two names differ by - and _ only, but for the few names in `others`. */
 #include "words.h"
 
 #include <stdio.h>

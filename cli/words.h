@@ -19,7 +19,7 @@ void guess_start(guess *guess, const char *word, size_t length);
 void guess_offer(guess *guess, const char *candidate, size_t length);
 
 enum { GUESS_TEXT = 96 };
-/* "; did you mean '--horizon'?" with `before` in front of the best candidate; "" where there is none. */
+/* "; did you mean '--horizon'?" with `before` before the best candidate; "" where there is none. */
 const char *guess_text(const guess *guess, const char *before, char text[GUESS_TEXT]);
 
 /* A sentence of the library as the user should read it: options as they are typed (--norm-stats, not norm_stats), and where

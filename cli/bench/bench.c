@@ -1,6 +1,6 @@
 /* openpi bench: how fast a model runs here, and how far from what the machine could do.
  *
- * The words and the order of things; bench.h names the rest. */
+ * The options and the order of the steps; bench.h lists the other files. */
 #include "bench.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 #include "output.h"
 
-/* ---- reading the words ---------------------------------------------------------------------------- */
+/* ---- reading the options -------------------------------------------------------------------------- */
 
 static int read_batches(bench_job *j) {
     const char *at = j->v.batch ? j->v.batch : "1";
@@ -29,7 +29,7 @@ static int read_batches(bench_job *j) {
     }
 }
 
-static int read_words(bench_job *j, char **positional, int count) {
+static int read_options(bench_job *j, char **positional, int count) {
     int end = END_FINE;
     if (j->v.best) {
         end = bench_read_file(j->v.best, &j->best);
@@ -95,7 +95,7 @@ static int load(bench_job *j) {
     return bench_measure_roofs(j->subject.engine, &j->roofs, &error) == OPENPI_OK ? END_FINE : library_error(&verb_bench, &error);
 }
 
-/* Where the counter fails the figures still stand; so it is said, and no more. */
+/* A counter that fails is reported; the other figures are still right. */
 static openpi_status count_joules(bench_job *j, openpi_session *session, const bench_workload *work, bench_outcome *o,
                                   openpi_error *error) {
     enum { SECONDS = 3 };
@@ -149,7 +149,7 @@ static int measure_all(bench_job *j) {
 
 /* ---- results -------------------------------------------------------------------------------------- */
 
-/* Said once the file is there. */
+/* Printed once the file is in place. */
 static int say_saved(const bench_job *j) {
     int end = outputs_finish(&verb_bench);
     if (end != END_FINE) return end;
@@ -174,7 +174,7 @@ static int bench_verb_run(const void *values, char **positional, int count) {
     bench_job *j = allocate(sizeof *j);
     memset(j, 0, sizeof *j);
     j->v = *(const bench_values *)values;
-    int end = read_words(j, positional, count);
+    int end = read_options(j, positional, count);
     if (end == END_FINE) end = load(j);
     if (end == END_FINE) end = measure_all(j);
     if (end == END_FINE) end = finish(j);
@@ -227,7 +227,7 @@ static const option_row options[] = {
     {0},
 };
 
-#define FROM_FILE "best", "the file brings its own configuration"
+#define FROM_FILE "best", "the file contains the configuration"
 
 static const conflict conflicts[] = {
     {"", "synthetic", "the weights are either read or made"},

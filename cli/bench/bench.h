@@ -1,6 +1,6 @@
-/* What the parts of openpi bench share: the words, what was measured, and the JSON that tells of both.
+/* What the parts of openpi bench share: the options, what was measured, and the JSON of both.
  *
- *   bench.c          the words, and the order of things
+ *   bench.c          the options, and the order of the steps
  *   bench_show.c     tables, histogram, sentences
  *   bench_json.c     the figures as JSON
  *   bench_plot.c     the figures against the batch as SVG, published ones beside them
@@ -29,14 +29,14 @@ typedef struct bench_outcome {
     int batch;
     bench_report report;
     openpi_session_info session;
-    power_reading after;                   /* clocks right behind the last measured run                   */
+    power_reading after;                   /* clocks right after the last measured run                    */
     energy_report energy;
     char no_energy[400];                   /* why `energy` holds nothing; "": it does, or --no-energy     */
 } bench_outcome;
 
 typedef struct bench_job {
-    bench_values v;                        /* the words; everything resolved once the engine is open      */
-    json_t *best, *against;                /* files that the words name                                   */
+    bench_values v;                        /* the options; all resolved once the engine is open           */
+    json_t *best, *against;                /* files that the options name                                 */
     subject subject;
     bench_outcome outcomes[BATCHES_MAX];
     int count;
@@ -60,7 +60,7 @@ int bench_plot(const bench_job *job);
 /* bench_best.c. bench_read_file: a file of --json or --save. bench_configure: its configuration becomes job->v. */
 int bench_read_file(const char *path, json_t **root);
 int bench_configure(bench_job *job, const json_t *root, const char *path);
-/* The words that would run this again, and what was in force, for comparing. */
+/* The options that would run this again, and the settings that were in force, to compare with. */
 json_t *bench_configuration_json(const bench_values *values);
 json_t *bench_settings_json(const bench_job *job);
 

@@ -1,24 +1,25 @@
-/* A configuration written down and read back: every word that bench was told, and every setting that was in force.
+/* A configuration written to a file and read back: the options of the run, and the settings that were in force.
  *
- * One table of words serves both ways, so that what is saved is what --best runs. The surprise: a configuration and its
- * settings are not the same. "threads 0" (all) is a word; "threads 16" is what was in force, and what a comparison names. */
+ * One table of options serves writing and reading, so that what is saved is what --best runs. Note: options and
+ * settings differ. "threads 0" (all) is an option; "threads 16" is what was in force, and what a comparison
+ * names. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "bench.h"
 #include "input.h"
 
-typedef enum word_kind { WORD_TEXT, WORD_INT, WORD_FLAG, WORD_U64, WORD_DTYPE, WORD_WEIGHTS } word_kind;
+typedef enum saved_kind { WORD_TEXT, WORD_INT, WORD_FLAG, WORD_U64, WORD_DTYPE, WORD_WEIGHTS } word_kind;
 
 #define AT(field) offsetof(bench_values, field)
 
 /* `low` and `high` as the options of the same names have them. */
 static const struct {
     const char *key;
-    word_kind kind;
+    saved_kind kind;
     size_t offset;
     int low, high;
-} words[] = {
+} saved[] = {
     {"checkpoint", WORD_TEXT, AT(checkpoint), 0, 0},
     {"synthetic", WORD_TEXT, AT(subject.synthetic), 0, 0},
     {"batch", WORD_TEXT, AT(batch), 0, 0},
@@ -40,12 +41,12 @@ static const struct {
     {"table", WORD_TEXT, AT(subject.machine.table), 0, 0},
     {"pin", WORD_FLAG, AT(subject.machine.pin), 0, 1},
 };
-enum { WORDS = sizeof words / sizeof *words };
+enum { SAVED = sizeof saved / sizeof *saved };
 
-static const char *dtype_word(int dtype) { return dtype == OPENPI_F32 ? "f32" : "bf16"; }
+static const char *dtype_name(int dtype) { return dtype == OPENPI_F32 ? "f32" : "bf16"; }
 
-/* NULL: as the dtype, which a file says by having no such word. */
-static const char *weights_word(int weights) {
+/* NULL: as the dtype, which a file says by leaving it out. */
+static const char *weights_name(int weights) {
     return weights == OPENPI_WEIGHTS_AUTO ? NULL : weights == OPENPI_WEIGHTS_F32 ? "f32" : "bf16";
 }
 
@@ -53,22 +54,22 @@ static const char *weights_word(int weights) {
 
 json_t *bench_configuration_json(const bench_values *v) {
     json_t *root = json_object();
-    for (int i = 0; i < WORDS; i++) {
-        const void *field = (const char *)v + words[i].offset;
-        const char *text = words[i].kind == WORD_TEXT ? *(const char *const *)field : NULL;
+    for (int i = 0; i < SAVED; i++) {
+        const void *field = (const char *)v + saved[i].offset;
+        const char *text = saved[i].kind == WORD_TEXT ? *(const char *const *)field : NULL;
         json_t *value = NULL;
-        switch (words[i].kind) {
+        switch (saved[i].kind) {
         case WORD_TEXT: value = text ? json_string(text) : json_null(); break;
         case WORD_INT: value = json_integer(*(const int *)field); break;
         case WORD_FLAG: value = json_boolean(*(const int *)field); break;
         case WORD_U64: value = json_integer((json_int_t)*(const uint64_t *)field); break;
-        case WORD_DTYPE: value = json_string(dtype_word(*(const int *)field)); break;
+        case WORD_DTYPE: value = json_string(dtype_name(*(const int *)field)); break;
         case WORD_WEIGHTS:
-            if (!weights_word(*(const int *)field)) continue;
-            value = json_string(weights_word(*(const int *)field));
+            if (!weights_name(*(const int *)field)) continue;
+            value = json_string(weights_name(*(const int *)field));
             break;
         }
-        json_object_set_new(root, words[i].key, value);
+        json_object_set_new(root, saved[i].key, value);
     }
     return root;
 }
@@ -100,7 +101,7 @@ json_t *bench_settings_json(const bench_job *j) {
     json_t *settings =
         json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:i,s:s,s:b,s:s,s:s,s:b,s:o,s:f,s:f,s:f}", "version", openpi_version(), "revision",
                      openpi_revision, "device", m->device, "hardware", j->subject.hardware, "driver", j->driver, "kernels",
-                     i->path, "threads", i->threads, "dtype", dtype_word(i->dtype), "pin", m->pin, "table", input_shown(i->table),
+                     i->path, "threads", i->threads, "dtype", dtype_name(i->dtype), "pin", m->pin, "table", input_shown(i->table),
                      "table_hash", j->table_hash, "graph", first->session.recorded, "switches", switches_json(i->without),
                      "power_limit_w", f->limit_w, "core_mhz", core, "memory_mhz", memory);
     if (machine_weights(i)) json_object_set_new(settings, "weights", json_string(machine_weights(i)));
@@ -121,22 +122,22 @@ int bench_read_file(const char *path, json_t **root) {
 }
 
 static int wrong(const char *path, int i, const char *expected) {
-    return input_error(&verb_bench, "%s: configuration.%s is missing or wrong, expected %s", path, words[i].key, expected);
+    return input_error(&verb_bench, "%s: configuration.%s is missing or wrong, expected %s", path, saved[i].key, expected);
 }
 
-static int read_word(bench_values *v, int i, const json_t *value, const char *path) {
-    void *field = (char *)v + words[i].offset;
+static int read_saved(bench_values *v, int i, const json_t *value, const char *path) {
+    void *field = (char *)v + saved[i].offset;
     json_int_t number = json_integer_value(value);
     const char *text = json_string_value(value);
-    switch (words[i].kind) {
+    switch (saved[i].kind) {
     case WORD_TEXT:
         if (!text && !json_is_null(value)) return wrong(path, i, "a text or null");
         *(const char **)field = text;
         return END_FINE;
     case WORD_INT:
-        if (!json_is_integer(value) || number < words[i].low || number > words[i].high)
+        if (!json_is_integer(value) || number < saved[i].low || number > saved[i].high)
             return input_error(&verb_bench, "%s: configuration.%s is missing or wrong, expected a whole number from %d to %d",
-                               path, words[i].key, words[i].low, words[i].high);
+                               path, saved[i].key, saved[i].low, saved[i].high);
         *(int *)field = (int)number;
         return END_FINE;
     case WORD_FLAG:
@@ -163,7 +164,7 @@ static int read_word(bench_values *v, int i, const json_t *value, const char *pa
 int bench_configure(bench_job *j, const json_t *root, const char *path) {
     const json_t *all = json_object_get(root, "configuration");
     int end = END_FINE;
-    for (int i = 0; i < WORDS && end == END_FINE; i++) end = read_word(&j->v, i, json_object_get(all, words[i].key), path);
+    for (int i = 0; i < SAVED && end == END_FINE; i++) end = read_saved(&j->v, i, json_object_get(all, saved[i].key), path);
     if (end == END_FINE && !j->v.checkpoint == !j->v.subject.synthetic)
         end = input_error(&verb_bench, "%s: configuration has %s, expected a checkpoint or a synthetic model", path,
                           j->v.checkpoint ? "both models" : "no model");

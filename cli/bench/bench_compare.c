@@ -1,8 +1,8 @@
 /* Two runs, figure by figure, each as its part of the roof of its own run: a card whose clocks are down today slows roof and
  * figure alike, and is not taken for a slower program.
  *
- * What surprises: what differs in the settings is said first, since it is nearly always the answer. And an hundredth of a
- * millisecond is never worse, whatever it is in percent: a clock cannot tell. */
+ * Note: settings that differ are printed first, since they are nearly always the reason. And a difference of a
+ * hundredth of a millisecond is never worse, whatever it is in percent: it is within the clock's error. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

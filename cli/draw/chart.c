@@ -13,9 +13,9 @@
 int chart_width(const chart_head *head) { return head->width <= 0 ? 720 : head->width < 320 ? 320 : head->width; }
 
 double chart_put_head(FILE *file, const chart_head *head) {
-    double room = chart_width(head) - 2 * CHART_MARGIN, y = 26;
-    y += svg_block(file, CHART_MARGIN, y, room, "h1", head->title ? head->title : "") - 2;
-    if (head->subtitle && *head->subtitle) y += svg_block(file, CHART_MARGIN, y, room, "w", head->subtitle);
+    double space = chart_width(head) - 2 * CHART_MARGIN, y = 26;
+    y += svg_block(file, CHART_MARGIN, y, space, "h1", head->title ? head->title : "") - 2;
+    if (head->subtitle && *head->subtitle) y += svg_block(file, CHART_MARGIN, y, space, "w", head->subtitle);
     return y - 6;
 }
 

@@ -25,7 +25,7 @@ typedef struct chart_bar {
     const char *label;
     double values[CHART_PARTS];  /* one a part; NaN: not there; below 0 draws no bar                      */
     const char *froms[CHART_PARTS];
-    const char *note;            /* small words after the value; may be NULL                              */
+    const char *note;            /* small text after the value; may be NULL                               */
     const char *from;            /* stacked: of the sum                                                   */
     int color;                   /* with one part: the palette's number, 0 … 7                            */
 } chart_bar;

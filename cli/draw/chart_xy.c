@@ -1,6 +1,6 @@
 /* Lines and points over two axes: batch scaling, roofline.
  *
- * An axis is a list of ticks and a function from value to 0 … 1. Series are told apart in the legend, never by words at
+ * An axis is a list of ticks and a function from value to 0 … 1. Series are named in the legend, never by text at
  * the lines, which would meet. */
 #include <math.h>
 #include <string.h>

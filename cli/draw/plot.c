@@ -66,12 +66,12 @@ static void put_panel(FILE *file, const action_plot *p, int d, double x0, double
 
 void plot_actions(FILE *file, const action_plot *p) {
     int across = p->dims <= 3 ? p->dims : 4, down = (p->dims + across - 1) / across;
-    int width = 2 * MARGIN + (across < 2 ? 2 : across) * PANEL_W, room = width - 2 * MARGIN - 16;
-    double head = 27 + svg_block(NULL, 0, 0, room, "h1", p->title);
-    int top = (int)(head + svg_block(NULL, 0, 0, room, "w", p->subtitle)), height = top + down * PANEL_H + FOOT;
+    int width = 2 * MARGIN + (across < 2 ? 2 : across) * PANEL_W, space = width - 2 * MARGIN - 16;
+    double head = 27 + svg_block(NULL, 0, 0, space, "h1", p->title);
+    int top = (int)(head + svg_block(NULL, 0, 0, space, "w", p->subtitle)), height = top + down * PANEL_H + FOOT;
     svg_open(file, width, height, p->title, p->subtitle);
-    svg_block(file, MARGIN + 8, 27, room, "h1", p->title);
-    svg_block(file, MARGIN + 8, head - 2, room, "w", p->subtitle);
+    svg_block(file, MARGIN + 8, 27, space, "h1", p->title);
+    svg_block(file, MARGIN + 8, head - 2, space, "w", p->subtitle);
     for (int d = 0; d < p->dims; d++)
         put_panel(file, p, d, MARGIN + (double)(d % across) * PANEL_W, top + (double)(d / across) * PANEL_H);
     svg_text(file, width / 2.0, height - 11, 0, "k m", NULL, p->rate_hz > 0 ? "seconds" : "step of the chunk");

@@ -9,7 +9,7 @@ typedef struct action_plot {
     const double *actions;                 /* [horizon][dims], finite                                     */
     int horizon, dims;
     const char *const *names, *const *units;         /* [dims]; "": not known                             */
-    double rate_hz;                        /* steps a second: the axis tells seconds; 0: it tells steps    */
+    double rate_hz;                        /* steps a second: the axis counts seconds; 0: it counts steps  */
 } action_plot;
 
 /* Panels of one unit share a scale, so that their sizes can be compared; one without a unit has its own. Errors stay in

@@ -1,4 +1,4 @@
-/* SVG primitives. What surprises: nobody measures fonts here; svg_width says how wide a text is at most, from four classes of
+/* SVG primitives. Note: no font is measured here; svg_width says how wide a text is at most, from four classes of
  * letters, a little above what Helvetica, Arial and DejaVu take, and everything that must not overlap trusts it. */
 #include "svg.h"
 
@@ -88,7 +88,7 @@ static double look_size(const char *look) {
     return strstr(look, "h1") ? 17 : strstr(look, "k") ? 11 : strstr(look, "h2") ? 12.5 : 12;
 }
 
-/* "<text …>", ready for the words. */
+/* "<text …>", before the text itself. */
 static void open_text(FILE *file, double x, double y, const char *look, const char *from) {
     fprintf(file, "<text x=\"%.1f\" y=\"%.1f\"", x, y);
     if (*look) fprintf(file, " class=\"%s\"", look);
@@ -100,21 +100,21 @@ static void open_text(FILE *file, double x, double y, const char *look, const ch
     fputc('>', file);
 }
 
-void svg_text(FILE *file, double x, double y, double room, const char *look, const char *from, const char *text) {
+void svg_text(FILE *file, double x, double y, double limit, const char *look, const char *from, const char *text) {
     double size = look_size(look), used = 0;
-    int cut = room > 0 && svg_width(text, size) > room;
+    int cut = limit > 0 && svg_width(text, size) > limit;
     open_text(file, x, y, look, from);
-    while (*text && (!cut || (used += letter_width(text, size)) <= room - size)) text = put_character(file, text);
+    while (*text && (!cut || (used += letter_width(text, size)) <= limit - size)) text = put_character(file, text);
     if (*text) fputs("…", file);
     fprintf(file, "</text>\n");
 }
 
-double svg_block(FILE *file, double x, double y, double room, const char *look, const char *text) {
+double svg_block(FILE *file, double x, double y, double limit, const char *look, const char *text) {
     double size = look_size(look), step = size + 4, height = 0;
     while (*text) {
         const char *end = text, *space = NULL;
         double used = 0;
-        for (; *end && (used += letter_width(end, size)) <= room; end = next_letter(end))
+        for (; *end && (used += letter_width(end, size)) <= limit; end = next_letter(end))
             if (*end == ' ') space = end;
         if (*end && *end != ' ' && space) end = space;      /* a word longer than the line is cut in two */
         if (end == text) end = next_letter(text);

@@ -1,4 +1,4 @@
-/* SVG by hand: what every picture shares. Text that stays inside its room and is safe in XML, round axes, one palette.
+/* SVG by hand: what every picture shares. Text that stays inside its space and is safe in XML, round axes, one palette.
  *
  * A picture is plain SVG: no script, font or link, one small style sheet inside it (dark on light, light on dark where the
  * reader prefers that), so that it reads the same in a page, a README and rsvg-convert. It starts without an XML
@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-/* Colours c0 … c7 can be told apart by every kind of eye; a series beyond them starts again with another mark. */
+/* Colours c0 … c7 can be distinguished with every kind of colour vision; a series beyond them starts again with another mark. */
 enum { SVG_COLORS = 8 };
 
 /* `title` and `about` are read out, not drawn; `about` may be NULL. */
@@ -19,11 +19,11 @@ void svg_close(FILE *file);
 void svg_escape(FILE *file, const char *text, int limit);
 /* How wide `text` is at most, in a usual sans serif of `size` pixels. */
 double svg_width(const char *text, double size);
-/* One line at (x, y), cut to `room` pixels with "…" (0: never cut). `look` is a list of classes:
- * h1 h2 heading, w subtitle, k axis words; m middle, e end; i0 … i7 on top of that colour. `from` may be NULL: data-from. */
-void svg_text(FILE *file, double x, double y, double room, const char *look, const char *from, const char *text);
+/* One line at (x, y), cut to `limit` pixels with "…" (0: never cut). `look` is a list of classes:
+ * h1 h2 heading, w subtitle, k axis labels; m middle, e end; i0 … i7 on top of that colour. `from` may be NULL: data-from. */
+void svg_text(FILE *file, double x, double y, double limit, const char *look, const char *from, const char *text);
 /* As many lines as `text` needs, the first with its foot at y; returns their height. A NULL file only measures. */
-double svg_block(FILE *file, double x, double y, double room, const char *look, const char *text);
+double svg_block(FILE *file, double x, double y, double limit, const char *look, const char *text);
 /* `look`: g grid, a axis, roof, or "c0 l" of a series ("c0 l d": dashed). */
 void svg_line(FILE *file, const char *look, double x1, double y1, double x2, double y2);
 /* A mark of 8 shapes at (x, y): circle, square, triangle, diamond … */

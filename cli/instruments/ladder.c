@@ -262,7 +262,7 @@ static int ladder_verb_run(const void *values, char **positional, int count) {
     return end;
 }
 
-/* ---- the words -------------------------------------------------------------------------------------- */
+/* ---- the options -------------------------------------------------------------------------------------- */
 
 #define AT(field) offsetof(ladder_values, field)
 

@@ -1,6 +1,6 @@
 /* openpi profile: which operation takes how long, and how far each is from what the machine could do.
  *
- * The words, the tables and the JSON file; what is measured is measure/profile.h. */
+ * The options, the tables and the JSON file; measuring is measure/profile.h. */
 #include "measure/profile.h"
 
 #include <math.h>
@@ -23,7 +23,7 @@ typedef struct profile_job {
     subject subject;
     bench_roofs roofs;
     profile profile;
-    profile_group *groups; /* room for profile.count                                                */
+    profile_group *groups; /* capacity: profile.count                                               */
 } profile_job;
 
 /* ---- measuring ------------------------------------------------------------------------------------ */
@@ -230,7 +230,7 @@ static int profile_verb_run(const void *values, char **positional, int count) {
     return end;
 }
 
-/* ---- the words ------------------------------------------------------------------------------------ */
+/* ---- the options ------------------------------------------------------------------------------------ */
 
 #define AT(field) offsetof(profile_values, field)
 
@@ -282,7 +282,7 @@ const verb verb_profile = {
     .description =
         "Times every operation of a call and sets it against the compute and memory ceilings of this machine, measured in "
         "the same run. Without a model it takes the full synthetic π0.\n\n"
-        "On a GPU the times are taken inside graph replay, by an event node behind every launch, because operations that "
+        "On a GPU the times are taken inside graph replay, by an event node after every launch, because operations that "
         "are launched one by one do not behave as they do in the graph; --no-graph does that all the same. On the CPU a "
         "plan always runs operation by operation, and the clock is read between them. Timed and plain calls take turns; "
         "the plain one and what separates the two are printed with the totals.\n\n"

@@ -1,7 +1,7 @@
-/* openpi roof: the ceilings of this machine, measured now. Stores nothing; bench and profile measure the same way, each
+/* openpi roof: the ceilings of this machine, measured now. Stores nothing; bench and profile measure them too, each
  * in its own run.
  *
- * The surprise: an engine is a model on a device, and a roof needs no model; so it takes the smallest there is. */
+ * Note: an engine is a model on a device, and a roof needs no model, so it opens the smallest one. */
 #include "roof.h"
 
 #include <stdio.h>
@@ -50,7 +50,7 @@ static void put_roofs(const subject *s, const bench_roofs *r) {
     put_row(t, "multiply, bf16", r->bf16_tflops, "TFLOP/s");
     put_row(t, "multiply, f32", r->f32_tflops, "TFLOP/s");
     put_row(t, "read", r->gbs, "GB/s");
-    put_row(t, "copy", r->copy_gbs, "GB/s, both ways counted");
+    put_row(t, "copy", r->copy_gbs, "GB/s, reading and writing counted");
     if (r->core_mhz > 0) put_row(t, "core clock", r->core_mhz, "MHz while multiplying");
     table_print(t, stdout, 0);
 }
@@ -80,7 +80,7 @@ static int roof_verb_run(const void *values, char **positional, int count) {
     return end;
 }
 
-/* ---- the words ------------------------------------------------------------------------------------ */
+/* ---- the options ------------------------------------------------------------------------------------ */
 
 #define AT(field) offsetof(roof_values, subject.machine.field)
 

@@ -1,4 +1,4 @@
-/* Measured ceilings in words: what roof, bench and profile say of them. */
+/* Measured ceilings as text and JSON, as roof, bench and profile print them. */
 #ifndef CLI_ROOF_H
 #define CLI_ROOF_H
 

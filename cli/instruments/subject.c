@@ -8,7 +8,7 @@
 #include "input.h"
 #include "model/variant.h"
 
-/* ---- the words ------------------------------------------------------------------------------------ */
+/* ---- the options ------------------------------------------------------------------------------------ */
 
 static int read_cameras(subject *s) {
     const char *mask = s->v->cameras ? s->v->cameras : "111";

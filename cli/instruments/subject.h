@@ -1,5 +1,5 @@
-/* What an instrument works on: a model on a device, and a made-up call. One set of words for bench, profile, trace, tune,
- * ladder and roof, one way to load, one head for their JSON files.
+/* What an instrument works on: a model on a device, and a made-up call. One set of options for bench, profile, trace,
+ * tune, ladder and roof, one function that loads, one head for their JSON files.
  *
  *   subject_read -> subject_open -> subject_session as often as needed -> subject_close */
 #ifndef CLI_SUBJECT_H
@@ -46,7 +46,7 @@ typedef struct subject {
     const verb *verb;            /* for sentences                                                         */
     const subject_values *v;
     model_name model;
-    char source[128];            /* the model in words                                                    */
+    char source[128];            /* the model's name for people                                           */
     workload call;               /* batch 1 unless the verb says otherwise                                */
     openpi_engine *engine;       /* NULL until opened                                                     */
     openpi_engine_info info;
@@ -58,9 +58,9 @@ typedef struct subject {
     void *on_load_user;
 } subject;
 
-/* Reads the words; every function returns END_FINE or the code to end with, having said why. */
+/* Reads the options; every function returns END_FINE or the code to end with, having said why. */
 int subject_read(subject *subject, const verb *verb, const subject_values *values, char **positional, int count);
-/* Opens the engine. `without`: switches that are off, NULL: as the words say. */
+/* Opens the engine. `without`: switches that are off, NULL: as the options say. */
 int subject_open(subject *subject, const char *without);
 /* A session that holds `batch` samples of the workload and prompts of up to `max_prompt` tokens (0: the workload's). */
 int subject_session(subject *subject, int batch, int max_prompt, openpi_session **session);

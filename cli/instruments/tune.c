@@ -1,6 +1,6 @@
-/* openpi tune: the fastest way to run every operation on this device, as a table.
+/* openpi tune: the fastest kernel choice of every operation on this device, as a table.
  *
- * The words, the progress and the tables on the screen; what is measured is measure/tune.h. */
+ * The options, the progress and the tables on the screen; measuring is measure/tune.h. */
 #include "measure/tune.h"
 
 #include <errno.h>
@@ -32,7 +32,7 @@ typedef struct tune_job {
     numbers batches, cameras, horizons, prompts;
     char journal[4096];
     subject subject;             /* the newest                                                            */
-    subject_values model;        /* its words                                                             */
+    subject_values model;        /* its options                                                           */
     tune_plan_shape plans[NUMBERS * NUMBERS * NUMBERS];
     int plan_count;
     tune tune;
@@ -42,7 +42,7 @@ typedef struct tune_job {
     int tty, drawn;
 } tune_job;
 
-/* ---- the words ------------------------------------------------------------------------------------ */
+/* ---- the options ------------------------------------------------------------------------------------ */
 
 static int read_numbers(const char *name, const char *text, int low, int high, numbers *out) {
     out->count = 0;
@@ -151,7 +151,7 @@ static int tune_variant(tune_job *j) {
         return ends(j, &error);
     }
     if (!j->opened && j->tune.resumed)
-        fprintf(stderr, "openpi tune: %s: going on behind %d shapes (--fresh starts anew)\n", j->journal, j->tune.resumed);
+        fprintf(stderr, "openpi tune: %s: continuing after %d shapes (--fresh starts anew)\n", j->journal, j->tune.resumed);
     if (!j->opened) j->start_ms = now_ms();
     list_plans(j);
     if (tune_expect(&j->tune, j->subject.engine, j->plans, j->plan_count, &error) != OPENPI_OK) return ends(j, &error);
@@ -244,7 +244,7 @@ static void print_rows(const tune_job *j) {
 
 static void print_pairs(const tune_job *j) {
     table *t = table_create("lrrrrrrr");
-    const char *const heads[] = {"plan", "batch", "horizon", "prompt room", "cameras", "without ms", "with ms", "gain"};
+    const char *const heads[] = {"plan", "batch", "horizon", "max prompt", "cameras", "without ms", "with ms", "gain"};
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) table_cell(t, "%s", heads[i]);
     for (int i = 0; i < j->tune.pair_count; i++) {
         const tune_pair *p = &j->tune.pairs[i];
@@ -294,7 +294,7 @@ static int finish(tune_job *j) {
     for (int i = 0; i < j->tune.count; i++) outcomes[j->tune.rows[i].outcome]++;
     print_rows(j);
     print_pairs(j);
-    printf("\n%s (%s): %d shapes, %d winners confirmed in place, %d rejected, %d where the built-in rule is as fast; %.0f s\n",
+    printf("\n%s (%s): %d shapes, %d winners confirmed in place, %d rejected, %d where the heuristic is as fast; %.0f s\n",
            j->tune.machine.device, j->tune.machine.path, j->tune.count, outcomes[TUNE_CONFIRMED], outcomes[TUNE_REJECTED],
            outcomes[TUNE_HEURISTIC], (now_ms() - j->start_ms) / 1e3);
     if (j->v->json) {
@@ -361,7 +361,7 @@ static const option_row options[] = {
      "most prompt tokens of a session (default: 20 and the model's own)", .offset = AT(prompts)},
     {OPTION_HEADING, .name = "Measuring"},
     {OPTION_OUTPUT, "out", "FILE",
-     "write the table here; FILE.part is the journal that a run that was stopped goes on from",
+     "write the table here; FILE.part is the journal from which a stopped run continues",
      .offset = AT(out)},
     {OPTION_TEXT, "rekey", "TABLE",
      "measure nothing: write TABLE with the hashes of this build's kernels to --out, after a change of "
@@ -390,12 +390,12 @@ static const tune_values defaults = {.subject = SUBJECT_DEFAULTS};
 
 const verb verb_tune = {
     .name = "tune",
-    .summary = "the fastest way to run every operation on this device",
+    .summary = "the fastest kernel choice of every operation on this device",
     .synopsis = synopsis,
     .positional = "CHECKPOINT",
     .positional_max = 1,
     .description =
-        "Times every way that the device offers for every shape of the plans asked for: kernels, tiles, stages, splits "
+        "Times every kernel choice that the device offers for every shape of the plans asked for: kernels, tiles, stages, splits "
         "and clusters on a GPU, blockings on a CPU. Each winner then runs inside the whole plan against the plan without "
         "it; one that loses there is rejected. At the end every plan runs with the table and without it by turns; where the "
         "table makes one slower, it is not written and the status is 1. The table that comes out is used with --table, or "

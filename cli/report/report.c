@@ -1,4 +1,4 @@
-/* openpi report: JSON files of the instruments in, one HTML page out. The words, the files, the order of the sections. */
+/* openpi report: JSON files of the instruments in, one HTML page out. The options, the files, the order of the sections. */
 #include "report.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@ typedef struct report_values {
     const char *out;
 } report_values;
 
-/* In reading order: how fast, against whom, at which batch, where the time goes, what is left, what brought it here. */
+/* In reading order: how fast, against whom, at which batch, where the time goes, what is left, what each optimisation is worth. */
 static void (*const sections[])(report_page *page) = {
     section_headline, section_compare, section_scaling, section_stages, section_roofline,
     section_gaps,     section_ladder,  section_tune,    section_trace,  section_roof,
@@ -27,8 +27,8 @@ static void put_files(report_page *page) {
     for (int i = 0; i < page->count; i++) {
         const report_file *f = &page->files[i];
         fprintf(page->out, "<tr><td data-from=\"%d:number\">%d</td>", f->number, f->number);
-        page_words(page, "td class=\"t\"", f->kind);
-        page_words(page, "td class=\"t\"", f->path);
+        page_fixed(page, "td class=\"t\"", f->kind);
+        page_fixed(page, "td class=\"t\"", f->path);
         page_text(page, "td class=\"t\"", f, "/model/source");
         page_name(page, "td class=\"t\"", f);
         page_text(page, "td", f, "/workload/cameras");
@@ -78,7 +78,7 @@ static int report_verb_run(const void *values, char **positional, int count) {
     return end;
 }
 
-/* ---- the words ------------------------------------------------------------------------------------ */
+/* ---- the options ------------------------------------------------------------------------------------ */
 
 static const option_row options[] = {
     {OPTION_OUTPUT, "out", "FILE", "write the page here; needed", .offset = offsetof(report_values, out)},

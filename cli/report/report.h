@@ -29,10 +29,10 @@ typedef struct report {
 
 /* ---- reading -------------------------------------------------------------------------------------- */
 
-/* Fills name and kind and checks that what the sections cannot do without is there; END_FINE, or said why. */
+/* Fills name and kind and checks that everything the sections need is there; END_FINE, or the code to end with, having said why. */
 int report_check(report_file *file);
 
-/* The next file of this kind behind `after` (NULL: the first); NULL: no more. */
+/* The next file of this kind after `after` (NULL: the first); NULL: no more. */
 const report_file *report_next(const report_page *page, const char *kind, const report_file *after);
 
 /* By JSON pointer; NULL where there is nothing. */
@@ -77,10 +77,10 @@ void page_share(report_page *page, const char *tag, const figure *ratio);
 void page_gap(report_page *page, const char *tag, const figure *gap, const char *unit);
 /* A string of a file, as it is. */
 void page_text(report_page *page, const char *tag, const report_file *file, const char *pointer);
-/* Fixed words. */
-void page_words(report_page *page, const char *tag, const char *words);
+/* Fixed text. */
+void page_fixed(report_page *page, const char *tag, const char *text);
 
-/* A table scrolls in its own box. `heads` ends with NULL; one that begins with '<' heads words, not numbers. */
+/* A table scrolls in its own box. `heads` ends with NULL; one that begins with '<' heads texts, not numbers. */
 void page_table(report_page *page, const char *const *heads);
 void page_table_end(report_page *page);
 

@@ -57,7 +57,7 @@ static void put_cards(report_page *page, const report_file *file) {
         if (!headline[i].card || !isfinite(f.value)) continue;
         fprintf(page->out, "<div class=\"card\">");
         put_headline_figure(page, "b", &f, i);
-        page_words(page, "span", headline[i].name);
+        page_fixed(page, "span", headline[i].name);
         fprintf(page->out, "</div>\n");
     }
     fprintf(page->out, "</div>\n");
@@ -80,7 +80,7 @@ static void put_headline_table(report_page *page) {
             known |= isfinite(figure_at(f, "%s", headline[i].pointer).value);
         if (!known) continue;
         fprintf(page->out, "<tr>");
-        page_words(page, "td", headline[i].name);
+        page_fixed(page, "td", headline[i].name);
         for (const report_file *f = bench_or_peer(page, NULL); f; f = bench_or_peer(page, f)) {
             figure at = figure_at(f, "%s", headline[i].pointer);
             put_headline_figure(page, "td", &at, i);
@@ -203,17 +203,17 @@ static void put_row(report_page *page, const report_file *file, const char *name
                     const figure *ours, const char *note) {
     fprintf(page->out, "<tr>");
     if (file) page_name(page, "td class=\"x\"", file);
-    else page_words(page, "td class=\"x\"", name);
+    else page_fixed(page, "td class=\"x\"", name);
     page_figure(page, "td", ms, 1, "ms");
     if (ours) {
         figure ratio = figure_ratio(ms, ours);
         page_figure(page, "td", &ratio, 1, "×");
     } else {
-        page_words(page, "td", "–");
+        page_fixed(page, "td", "–");
     }
-    page_words(page, "td class=\"t\"", who);
+    page_fixed(page, "td class=\"t\"", who);
     if (file && ours) page_text(page, "td class=\"x\"", file, "/system/note");
-    else page_words(page, "td class=\"x\"", note ? note : "");
+    else page_fixed(page, "td class=\"x\"", note ? note : "");
     fprintf(page->out, "</tr>\n");
 }
 

@@ -57,7 +57,7 @@ static void put_ladder_table(report_page *page, const report_file *f, const char
         fprintf(page->out, "<tr>");
         snprintf(pointer, sizeof pointer, "/%s/%d/switch", list, i);
         if (*report_text(f, "%s", pointer)) page_text(page, "td", f, pointer);
-        else page_words(page, "td", "all off");
+        else page_fixed(page, "td", "all off");
         for (int k = 0; k < 6; k++) {
             figure at = figure_at(f, "/%s/%d/%s", list, i, keys[k] ? keys[k] : "-");
             if (keys[k]) page_figure(page, "td", &at, 1, units[k]);
@@ -66,7 +66,7 @@ static void put_ladder_table(report_page *page, const report_file *f, const char
         page_figure(page, "td", &session, 1e-6, "MB");
         snprintf(pointer, sizeof pointer, "/%s/%d/reason", list, i);
         if (*report_text(f, "%s", pointer)) page_text(page, "td class=\"x\"", f, pointer);
-        else page_words(page, "td class=\"x\"", json_is_false(within) ? "NO" : "yes");
+        else page_fixed(page, "td class=\"x\"", json_is_false(within) ? "NO" : "yes");
         fprintf(page->out, "</tr>\n");
     }
     page_table_end(page);

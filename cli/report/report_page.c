@@ -29,7 +29,7 @@ static const char style[] =
     "table{font-size:10px}th,td{padding:2px 8px 2px 0}td.x{min-width:0}h2{break-after:avoid}h3{break-after:avoid}"
     "figure,.cards,tr{break-inside:avoid}}";
 
-/* The file that names the page: the first that tells a model, else the first. */
+/* The file that the page is named after: the first that has a model, else the first. */
 static const report_file *main_file(const report_page *page) {
     for (int i = 0; i < page->count; i++)
         if (*report_text(&page->files[i], "/model/source")) return &page->files[i];
@@ -62,11 +62,11 @@ void page_open(report_page *page) {
             "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
             "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none';style-src 'unsafe-inline'\">\n"
             "<title>openpi report");
-    const char *const words[] = {f ? report_text(f, "/model/source") : "", f ? f->name : "", f ? report_text(f, "/date") : ""};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        if (!*words[i]) continue;
+    const char *const texts[] = {f ? report_text(f, "/model/source") : "", f ? f->name : "", f ? report_text(f, "/date") : ""};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        if (!*texts[i]) continue;
         fprintf(page->out, i ? ", " : ": ");
-        svg_escape(page->out, words[i], ANY);
+        svg_escape(page->out, texts[i], ANY);
     }
     fprintf(page->out, "</title>\n<style>%s</style>\n</head>\n<body>\n", style);
 }
@@ -85,14 +85,14 @@ void page_missing(report_page *page, const char *title, const char *command) {
     fprintf(page->out, "</code> makes it.</p>\n");
 }
 
-void page_words(report_page *page, const char *tag, const char *words) {
+void page_fixed(report_page *page, const char *tag, const char *text) {
     fprintf(page->out, "<%s>", tag);
-    svg_escape(page->out, words, ANY);
+    svg_escape(page->out, text, ANY);
     fprintf(page->out, "</%.*s>", (int)strcspn(tag, " "), tag);
 }
 
 void page_note(report_page *page, const char *text) {
-    page_words(page, "p class=\"soft\"", text);
+    page_fixed(page, "p class=\"soft\"", text);
     fputc('\n', page->out);
 }
 
@@ -113,7 +113,7 @@ void page_heading(report_page *page, const report_file *file) {
 void page_text(report_page *page, const char *tag, const report_file *file, const char *pointer) {
     const json_t *value = report_at(file, "%s", pointer);
     if (!json_is_string(value) || !*json_string_value(value)) {
-        page_words(page, tag, "–");
+        page_fixed(page, tag, "–");
         return;
     }
     fprintf(page->out, "<%s data-from=\"%d:%s\">", tag, file->number, pointer);
@@ -138,12 +138,12 @@ static const char *fit_unit(double value, double *factor, const char *unit) {
     return unit;
 }
 
-/* before, behind: words in which the number stands. */
+/* before, after: the text around the number. */
 static void put_figure(report_page *page, const char *tag, const figure *f, double factor, const char *unit, int count,
-                       const char *before, const char *behind) {
+                       const char *before, const char *after) {
     char text[SVG_NUMBER];
     if (!isfinite(f->value)) {
-        page_words(page, tag, "–");
+        page_fixed(page, tag, "–");
         return;
     }
     unit = fit_unit(f->value, &factor, unit);
@@ -160,7 +160,7 @@ static void put_figure(report_page *page, const char *tag, const figure *f, doub
     int whole = (f->whole && factor == 1) || (count && f->value == floor(f->value));
     if (whole) snprintf(text, sizeof text, "%.0f", f->value);
     else svg_number(f->value * factor, text);
-    fprintf(page->out, ">%s%s%s%s%s", before, text, unit && *unit ? " " : "", unit ? unit : "", behind);
+    fprintf(page->out, ">%s%s%s%s%s", before, text, unit && *unit ? " " : "", unit ? unit : "", after);
     fprintf(page->out, "</%.*s>", (int)strcspn(tag, " "), tag);
 }
 
@@ -183,7 +183,7 @@ void page_gap(report_page *page, const char *tag, const figure *f, const char *u
 void page_table(report_page *page, const char *const *heads) {
     fprintf(page->out, "<div class=\"box\"><table>\n<thead><tr>");
     for (; *heads; heads++)
-        page_words(page, **heads == '<' ? "th scope=\"col\" class=\"t\"" : "th scope=\"col\"", *heads + (**heads == '<'));
+        page_fixed(page, **heads == '<' ? "th scope=\"col\" class=\"t\"" : "th scope=\"col\"", *heads + (**heads == '<'));
     fprintf(page->out, "</tr></thead>\n<tbody>\n");
 }
 

@@ -92,7 +92,7 @@ static void put_totals(report_page *page, const report_file *f) {
         if (!isfinite(at.value)) continue;
         fprintf(page->out, "<div class=\"card\">");
         page_figure(page, "b", &at, 1, rows[i].unit);
-        page_words(page, "span", rows[i].name);
+        page_fixed(page, "span", rows[i].name);
         fprintf(page->out, "</div>\n");
     }
     fprintf(page->out, "</div>\n");
@@ -199,14 +199,14 @@ void section_roofline(report_page *page) {
     page_section(page, "roofline", "Roofline");
     for (; f; f = report_next(page, "profile", f)) {
         int ops = report_length(f, "/ops");
-        size_t room = (size_t)(ops > 0 ? ops : 1);
+        size_t capacity = (size_t)(ops > 0 ? ops : 1);
         roofline *r = allocate(sizeof *r);
         char tflops[SVG_NUMBER], gbs[SVG_NUMBER];
         memset(r, 0, sizeof *r);
         r->file = f;
-        r->points = allocate(room * sizeof *r->points);
-        r->figures = allocate(room * sizeof *r->figures);
-        r->tips = allocate(room * sizeof *r->tips);
+        r->points = allocate(capacity * sizeof *r->points);
+        r->figures = allocate(capacity * sizeof *r->figures);
+        r->tips = allocate(capacity * sizeof *r->tips);
         roofs_of(f, &r->tflops, &r->gbs);
         snprintf(r->roof_name, sizeof r->roof_name, "measured roof: %s TFLOP/s, %s GB/s", svg_number(r->tflops.value, tflops),
                  svg_number(r->gbs.value, gbs));

@@ -123,9 +123,9 @@ static int fits(const json_t *value, want want) {
 }
 
 static int complain(const report_file *file, const char *pointer, const json_t *value, want want) {
-    static const char *const words[] = {"a number", "a string", "a number or null", "true or false"};
+    static const char *const names[] = {"a number", "a string", "a number or null", "true or false"};
     return input_error(&verb_report, "%s: %s %s, expected %s in a file of kind %s", file->path, pointer,
-                       value ? "is of another type" : "is missing", words[want], file->kind);
+                       value ? "is of another type" : "is missing", names[want], file->kind);
 }
 
 static int check_need(const report_file *file, const need *need) {

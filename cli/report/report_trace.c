@@ -36,7 +36,7 @@ void section_roof(report_page *page) {
             fprintf(page->out, "</tr>\n");
         }
     page_table_end(page);
-    page_note(page, "Ceilings of the machine as this program's own kernels reach them, measured in the run that each file tells "
+    page_note(page, "Ceilings of the machine as this program's own kernels reach them, measured in the run that each file is of "
                     "of.");
     page_section_end(page);
 }
@@ -58,7 +58,7 @@ static void put_breakdown_rows(report_page *page, const report_file *f, int whic
         page_figure(page, "td", &ms, 1, "ms");
         page_figure(page, "td", &share, 100, "%");
         if (step.value > 0) page_figure(page, "td", &step, 1, "ms");
-        else page_words(page, "td", "");
+        else page_fixed(page, "td", "");
         fprintf(page->out, "</tr>\n");
     }
 }

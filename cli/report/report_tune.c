@@ -1,4 +1,4 @@
-/* The section of tune files: each shape's winner beside what the built-in rule and the vendor's library do. */
+/* The section of tune files: each shape's winner beside the heuristic's choice and the vendor's library. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ typedef struct tune_chart {
     int count;
 } tune_chart;
 
-/* "gemm 788 x 2048 x 32768": what tells shapes apart. */
+/* "gemm 788 x 2048 x 32768": what identifies a shape. */
 static void size_text(const report_file *f, int i, char text[SIZE]) {
     static const char *const keys[] = {"m", "n", "k", "heads", "head_dim"};
     const char *between = "";
@@ -64,13 +64,13 @@ static void put_against_library(report_page *page, const report_file *f) {
 }
 
 static void put_shapes(report_page *page, const report_file *f) {
-    static const char *const heads[] = {"<operation", "<shape",  "calls",       "<winner",   "time", "built-in rule",
+    static const char *const heads[] = {"<operation", "<shape",  "calls",       "<winner",   "time", "heuristic",
                                         "won",        "library", "of the roof", "<in place", NULL};
     page_table(page, heads);
     for (int i = 0; i < report_length(f, "/shapes"); i++) {
         char pointer[64], size[SIZE];
         figure calls = figure_at(f, "/shapes/%d/calls", i), time = figure_at(f, "/shapes/%d/time_us", i);
-        figure rule = figure_at(f, "/shapes/%d/heuristic_us", i), won = figure_ratio(&rule, &time);
+        figure heuristic = figure_at(f, "/shapes/%d/heuristic_us", i), won = figure_ratio(&heuristic, &time);
         figure library = figure_at(f, "/shapes/%d/library_us", i), roof = figure_at(f, "/shapes/%d/roof_ratio", i);
         fprintf(page->out, "<tr>");
         snprintf(pointer, sizeof pointer, "/shapes/%d/name", i);
@@ -83,7 +83,7 @@ static void put_shapes(report_page *page, const report_file *f) {
         snprintf(pointer, sizeof pointer, "/shapes/%d/choice", i);
         page_text(page, "td class=\"t\"", f, pointer);
         page_figure(page, "td", &time, 1, "µs");
-        page_figure(page, "td", &rule, 1, "µs");
+        page_figure(page, "td", &heuristic, 1, "µs");
         page_figure(page, "td", &won, 1, "×");
         page_figure(page, "td", &library, 1, "µs");
         page_share(page, "td", &roof);
@@ -132,6 +132,6 @@ void section_tune(report_page *page) {
         put_shapes(page, f);
         put_plans(page, f);
     }
-    page_note(page, "In place: a winner that does not win inside the whole pipeline is rejected, and the built-in rule stays.");
+    page_note(page, "In place: a winner that does not win inside the whole pipeline is rejected, and the heuristic's choice stays.");
     page_section_end(page);
 }

@@ -1,6 +1,6 @@
 /* openpi trace: calls as a picture that Perfetto draws, and the sums of such a picture, ours or another engine's.
  *
- * The words, and recording (measure/trace.h); what --analyze prints is trace_analyze.c. */
+ * The options, and recording (measure/trace.h); what --analyze prints is trace_analyze.c. */
 #include "trace.h"
 
 #include <stdio.h>
@@ -18,7 +18,7 @@ typedef struct trace_values {
 
 /* ---- recording ------------------------------------------------------------------------------------ */
 
-/* A policy where the model brings what one needs; else the reason in `error`. */
+/* A policy where the model has what one needs; else the reason in `error`. */
 static openpi_policy *open_policy(const subject *s, openpi_error *error) {
     openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
     openpi_policy *policy = NULL;
@@ -100,7 +100,7 @@ static int trace_verb_run(const void *values, char **positional, int count) {
     return record(v, positional, count);
 }
 
-/* ---- the words ------------------------------------------------------------------------------------ */
+/* ---- the options ------------------------------------------------------------------------------------ */
 
 #define AT(field) offsetof(trace_values, field)
 
@@ -115,7 +115,7 @@ static const option_row options[] = {
      "calls to trace (default: 1); with --analyze, how many calls each file holds where it does not say so",
      .offset = AT(calls), .low = 1, .high = 1000},
     {OPTION_INT, "warmup", "N",
-     "calls in front of them (default: 2)", .offset = AT(warmup), .low = 0, .high = 100000},
+     "calls before them (default: 2)", .offset = AT(warmup), .low = 0, .high = 100000},
     {OPTION_HEADING, .name = "Reading back"},
     {OPTION_FLAG, "analyze", NULL,
      "read one trace or two, plain or gzipped, and print where their time goes", .offset = AT(analyze)},

@@ -24,7 +24,7 @@ typedef struct reader {
     size_t count, capacity;
     trace_file *out;
     int events;
-    int end; /* the code to end with, once something was said                         */
+    int end; /* the code to end with, once a sentence was printed                     */
 } reader;
 
 /* ---- scanning ------------------------------------------------------------------------------------- */

@@ -60,7 +60,7 @@ static const struct {
     {"run --synthetic tiny --request absent", 2, "absent: cannot be opened"},
     {"run --synthetic tiny --request text --robot none", 2, "msgpack"},
     {"run --synthetic tiny --request r --prompt p", 2,
-     "--request and --prompt contradict each other: a request brings its own prompt"},
+     "--request and --prompt contradict each other: a request contains its prompt"},
     {"run --synthetic tiny --request r --image a=b", 2, "--request and --image contradict each other"},
     {"run --synthetic tiny --request r --state 1", 2, "--request and --state contradict each other"},
     {SMALL " --noise n.npy --seed 3", 2, "--noise and --seed contradict each other: the noise is either read or drawn"},

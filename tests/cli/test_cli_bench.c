@@ -42,7 +42,7 @@ static const struct {
     {"bench --synthetic tiny --against hollow.json", "hollow.json: no batches or no settings in it"},
     {"bench --best hollow.json", "hollow.json: no batches or no settings in it"},
     {"bench --best bare.json", "bare.json: configuration.checkpoint is missing or wrong, expected a text or null"},
-    {"bench --best b.json --synthetic tiny", "--synthetic and --best contradict each other: the file brings its own"},
+    {"bench --best b.json --synthetic tiny", "--synthetic and --best contradict each other: the file contains the configuration"},
     {"bench --best b.json --threads 1", "--threads and --best contradict each other"},
     {"bench --best b.json --changing-prompts", "--changing-prompts and --best contradict each other"},
     {"bench folder --best b.json", "CHECKPOINT and --best contradict each other"},
