@@ -141,7 +141,8 @@ void machine_options(const machine_values *values, char text[SWITCH_TEXT], openp
 /* --verbose: how many operations the tuner's table knows, on stderr. */
 void machine_say_table(const verb *verb, const openpi_engine_info *info, const openpi_session *session);
 
-/* The folder where openpi keeps the tokenizer that it downloads: ~/.cache/openpi/big_vision. NULL: no home folder. */
+/* The folder where openpi keeps the tokenizer that it downloads: ~/.cache/openpi/big_vision. NULL: no home
+ * folder. */
 enum { HOME_PATH = 4096 };
 const char *tokenizer_cache(char path[HOME_PATH]);
 
@@ -152,7 +153,8 @@ typedef struct model_name {
     const openpi_synthetic *synthetic;     /* &recipe or NULL                                             */
 } model_name;
 
-/* Weights cannot come from standard input: a checkpoint "-" is refused with a sentence that begins with `name`. */
+/* Weights cannot come from standard input: a checkpoint "-" is refused with a sentence that begins with
+ * `name`. */
 int not_standard_input(const verb *verb, const char *name, const char *checkpoint);
 /* Returns END_FINE or the code to end with, having said why. */
 int model_name_read(const verb *verb, const char *synthetic, char **positional, int count, model_name *out);

@@ -15,9 +15,10 @@ static int put_json(const openpi_device *devices, int count) {
     json_t *root = head_json("devices"), *list = json_array();
     for (int i = 0; i < count; i++) {
         const openpi_device *d = &devices[i];
-        json_array_append_new(list, json_pack("{s:s,s:s,s:s,s:I,s:b,s:s}", "name", d->name, "description", d->description, "path",
-                                              d->path, "memory_bytes", (json_int_t)d->memory_bytes, "usable", d->usable,
-                                              "reason", d->reason));
+        json_array_append_new(list, json_pack("{s:s,s:s,s:s,s:I,s:b,s:s}", "name", d->name, "description",
+                                              d->description, "path", d->path, "memory_bytes",
+                                              (json_int_t)d->memory_bytes, "usable", d->usable, "reason",
+                                              d->reason));
     }
     json_object_set_new(root, "devices", list);
     int bad = !root || json_dumpf(root, stdout, JSON_INDENT(1)) || putchar('\n') == EOF;
@@ -71,7 +72,8 @@ const verb verb_devices = {
     .name = "devices",
     .summary = "what this machine can compute with",
     .synopsis = synopsis,
-    .description = "Lists the devices that --device takes, the kernels that would run on each, and, for one that cannot be used, "
+    .description = "Lists the devices that --device takes, the kernels that would run on each, and, for one "
+                   "that cannot be used, "
                    "the reason.",
     .options = options,
     .examples = examples,

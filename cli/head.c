@@ -13,8 +13,8 @@ json_t *head_json(const char *kind) {
     struct tm utc;
     time_t now = time(NULL);
     if (gmtime_r(&now, &utc)) strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    return json_pack("{s:s,s:i,s:s,s:s,s:s}", "kind", kind, "format", HEAD_FORMAT, "version", openpi_version(), "revision",
-                     openpi_revision, "date", date);
+    return json_pack("{s:s,s:i,s:s,s:s,s:s}", "kind", kind, "format", HEAD_FORMAT, "version",
+                     openpi_version(), "revision", openpi_revision, "date", date);
 }
 
 void head_hardware(const char *device, const char *name, char text[HARDWARE_TEXT]) {
@@ -40,9 +40,9 @@ json_t *head_model(const openpi_engine_info *info, const char *source) {
 
 json_t *head_machine(const openpi_engine_info *info, const char *hardware) {
     const char *dtype = info->dtype == OPENPI_F32 ? "f32" : "bf16", *weights = machine_weights(info);
-    json_t *machine = json_pack("{s:s,s:s,s:s,s:s,s:i,s:s,s:s}", "device", info->device, "hardware", hardware, "path",
-                                info->path, "dtype", dtype, "threads", info->threads, "without", info->without, "table",
-                                input_shown(info->table));
+    json_t *machine = json_pack("{s:s,s:s,s:s,s:s,s:i,s:s,s:s}", "device", info->device, "hardware", hardware,
+                                "path", info->path, "dtype", dtype, "threads", info->threads, "without",
+                                info->without, "table", input_shown(info->table));
     if (weights) json_object_set_new(machine, "weights", json_string(weights));
     return machine;
 }

@@ -21,8 +21,8 @@ json_t *head_text(const char *text);
  * `openpi devices` describes it. `device`: "cpu", "cuda:0". */
 void head_hardware(const char *device, const char *name, char text[HARDWARE_TEXT]);
 
-/* {"source", "variant", "parameters"} and {"device", "hardware", "path", "dtype", "threads", "without", "table"}, and
- * "weights" where they are not of the dtype. */
+/* {"source", "variant", "parameters"} and {"device", "hardware", "path", "dtype", "threads", "without",
+ * "table"}, and "weights" where they are not of the dtype. */
 json_t *head_model(const openpi_engine_info *info, const char *source);
 json_t *head_machine(const openpi_engine_info *info, const char *hardware);
 

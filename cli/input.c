@@ -1,5 +1,5 @@
-/* Standard input as a file: memory that has a descriptor and so a path, /proc/self/fd/N, which can be opened, read from any
- * place and read again. */
+/* Standard input as a file: memory that has a descriptor and so a path, /proc/self/fd/N, which can be opened,
+ * read from any place and read again. */
 #define _GNU_SOURCE /* memfd_create */
 #include "input.h"
 

@@ -40,7 +40,8 @@ static void put_reason(const char *text) {
 }
 
 static void put_scalar(const char *key, const json_t *value) {
-    static const char *const bytes[] = {"GB", "MB", "kB"}, *const count[] = {"billion", "million", "thousand"};
+    static const char *const bytes[] = {"GB", "MB", "kB"}, *const count[] = {"billion", "million",
+                                                                             "thousand"};
     char number[NUMBER_TEXT];
     if (json_is_string(value) && !strcmp(key, "reason")) put_reason(json_string_value(value));
     else if (json_is_string(value)) fputs(json_string_value(value), stdout);
@@ -48,7 +49,8 @@ static void put_scalar(const char *key, const json_t *value) {
     else if (json_is_null(value)) fputs("-", stdout);
     else if (json_is_integer(value) && (ends_with(key, "bytes") || !strcmp(key, "memory")))
         put_scaled((double)json_integer_value(value), bytes);
-    else if (json_is_integer(value) && ends_with(key, "parameters")) put_scaled((double)json_integer_value(value), count);
+    else if (json_is_integer(value) && ends_with(key, "parameters"))
+        put_scaled((double)json_integer_value(value), count);
     else if (json_is_integer(value)) printf("%" JSON_INTEGER_FORMAT, json_integer_value(value));
     else fputs(number_text(json_real_value(value), number), stdout);
 }
@@ -123,7 +125,8 @@ static int inspect_run(const void *values, char **positional, int count) {
     options.synthetic = model.synthetic;
     char cache[HOME_PATH];
     options.tokenizer_cache = tokenizer_cache(cache);
-    if (openpi_inspect(model.checkpoint, &options, &text, &error) != OPENPI_OK) return library_error(&verb_inspect, &error);
+    if (openpi_inspect(model.checkpoint, &options, &text, &error) != OPENPI_OK)
+        return library_error(&verb_inspect, &error);
     json_t *root;
     input_rename_in(text);
     openpi_status status = json_parse(text, strlen(text), "the description by openpi_inspect", &root, &error);
@@ -171,7 +174,8 @@ static const example examples[] = {
     {NULL, NULL},
 };
 
-static const char *const synopsis[] = {"CHECKPOINT [options]", "--synthetic PRESET[:pi0|pi05[:SEED]] [options]", NULL};
+static const char *const synopsis[] = {"CHECKPOINT [options]",
+                                       "--synthetic PRESET[:pi0|pi05[:SEED]] [options]", NULL};
 
 const verb verb_inspect = {
     .name = "inspect",
@@ -179,7 +183,8 @@ const verb verb_inspect = {
     .synopsis = synopsis,
     .positional = "CHECKPOINT",
     .positional_max = 1,
-    .description = "Prints a checkpoint's variant, dimensions, parameters and dtypes, its cameras, robot, statistics and prompt "
+    .description = "Prints a checkpoint's variant, dimensions, parameters and dtypes, its cameras, robot, "
+                   "statistics and prompt "
                    "format, its default "
                    "steps and horizon, and the memory that it needs on each device. No weights are loaded.",
     .options = options,

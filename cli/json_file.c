@@ -28,7 +28,8 @@ int json_open(const verb *verb, const char *path, const char *kind, json_t **roo
     if (!is || (kind && strcmp(is, kind)))
         end = input_error(verb, "%s: its kind is %s, expected %s", path, is ? is : "missing",
                           kind ? kind : "a file that openpi wrote");
-    else if (format != HEAD_FORMAT) end = input_error(verb, "%s: its format is %lld, expected %d", path, format, HEAD_FORMAT);
+    else if (format != HEAD_FORMAT)
+        end = input_error(verb, "%s: its format is %lld, expected %d", path, format, HEAD_FORMAT);
     if (end == END_FINE) return END_FINE;
     json_decref(*root);
     *root = NULL;

@@ -1,4 +1,5 @@
-/* JSON files of the command: any that a user gives, and those that openpi itself writes, which start with a head (head.h). */
+/* JSON files of the command: any that a user gives, and those that openpi itself writes, which start with a
+ * head (head.h). */
 #ifndef CLI_JSON_FILE_H
 #define CLI_JSON_FILE_H
 
@@ -6,7 +7,8 @@
 
 #include "cli.h"
 
-/* Reads any JSON file, "-" standard input. Returns END_FINE, or the code to end with, having said where the file is no JSON. */
+/* Reads any JSON file, "-" standard input. Returns END_FINE, or the code to end with, having said where the
+ * file is no JSON. */
 int json_load_input(const verb *verb, const char *path, json_t **root);
 /* Reads a file that openpi wrote. `kind`: what its "kind" must be, NULL: any. */
 int json_open(const verb *verb, const char *path, const char *kind, json_t **root);

@@ -40,10 +40,12 @@ void machine_say_table(const verb *verb, const openpi_engine_info *info, const o
     int known, unknown;
     tune_coverage(session, &known, &unknown, &ignored);
     if (!info->table[0])
-        fprintf(stderr, "openpi %s: no tuning table is in use, the heuristic chooses every kernel\n", verb->name);
+        fprintf(stderr, "openpi %s: no tuning table is in use, the heuristic chooses every kernel\n",
+                verb->name);
     else
         fprintf(stderr,
-                "openpi %s: table %s: it chooses the kernels of %d operations; %d have shapes that it lacks, the heuristic chooses\n",
+                "openpi %s: table %s: it chooses the kernels of %d operations; %d have shapes that it lacks, "
+                "the heuristic chooses\n",
                 verb->name, input_shown(info->table), known, unknown);
     if (*ignored) fprintf(stderr, "openpi %s: table %s: %s\n", verb->name, input_shown(info->table), ignored);
 }

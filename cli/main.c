@@ -98,19 +98,22 @@ const char *number_text(double value, char text[NUMBER_TEXT]) {
 
 int not_standard_input(const verb *verb, const char *name, const char *checkpoint) {
     if (!checkpoint || strcmp(checkpoint, "-")) return END_FINE;
-    return usage_error(verb, "%s is '-', expected a path: weights are read in pieces, which standard input cannot be", name);
+    return usage_error(
+        verb, "%s is '-', expected a path: weights are read in pieces, which standard input cannot be", name);
 }
 
 int model_name_read(const verb *verb, const char *synthetic, char **positional, int count, model_name *out) {
     openpi_error error = OPENPI_ERROR_INIT;
     memset(out, 0, sizeof *out);
-    if (!count && !synthetic) return usage_error(verb, "no model: give a CHECKPOINT folder or --synthetic PRESET");
+    if (!count && !synthetic)
+        return usage_error(verb, "no model: give a CHECKPOINT folder or --synthetic PRESET");
     if (count) {
         out->checkpoint = positional[0];
         return not_standard_input(verb, "CHECKPOINT", out->checkpoint);
     }
     out->recipe.size = sizeof out->recipe;
-    if (openpi_synthetic_parse(synthetic, &out->recipe, &error) != OPENPI_OK) return library_error(verb, &error);
+    if (openpi_synthetic_parse(synthetic, &out->recipe, &error) != OPENPI_OK)
+        return library_error(verb, &error);
     out->synthetic = &out->recipe;
     return END_FINE;
 }
@@ -151,7 +154,8 @@ static int help(int argc, char **argv) {
 static int keep_inputs(const verb *verb, const void *values) {
     int end = END_FINE;
     for (const option_row *row = verb->options; row->name && end == END_FINE; row++)
-        if (row->kind == OPTION_INPUT) end = input_keep(verb, *(const char *const *)((const char *)values + row->offset));
+        if (row->kind == OPTION_INPUT)
+            end = input_keep(verb, *(const char *const *)((const char *)values + row->offset));
     return end;
 }
 

@@ -1,5 +1,6 @@
-/* The .npy format: magic, version, a Python dictionary as text, then the elements. The dictionary is read by its keys, not
- * evaluated. A machine of the other byte order is not served: elements are copied as they lie. */
+/* The .npy format: magic, version, a Python dictionary as text, then the elements. The dictionary is read by
+ * its keys, not evaluated. A machine of the other byte order is not served: elements are copied as they
+ * lie. */
 #include "npy.h"
 
 #include <limits.h>
@@ -40,10 +41,11 @@ static int read_shape(const char *text, long sizes[2]) {
     }
 }
 
-static const char *read_header(const char *header, const char *data, size_t data_bytes, int *rows, int *columns,
-                               char why[NPY_REASON]) {
+static const char *read_header(const char *header, const char *data, size_t data_bytes, int *rows,
+                               int *columns, char why[NPY_REASON]) {
     long sizes[2] = {0, 0};
-    const char *descr = find_key(header, "descr"), *order = find_key(header, "fortran_order"), *shape = find_key(header, "shape");
+    const char *descr = find_key(header, "descr"), *order = find_key(header, "fortran_order"),
+               *shape = find_key(header, "shape");
     if (!descr || !order || !shape) {
         snprintf(why, NPY_REASON, "its header lacks one of descr, fortran_order and shape");
         return NULL;
@@ -57,7 +59,8 @@ static const char *read_header(const char *header, const char *data, size_t data
         snprintf(why, NPY_REASON, "its elements are in Fortran order, expected C order");
         return NULL;
     }
-    if (read_shape(shape, sizes) != 2 || sizes[0] < 1 || sizes[1] < 1 || sizes[0] > INT_MAX / 4 || sizes[1] > INT_MAX / 4) {
+    if (read_shape(shape, sizes) != 2 || sizes[0] < 1 || sizes[1] < 1 || sizes[0] > INT_MAX / 4 ||
+        sizes[1] > INT_MAX / 4) {
         snprintf(why, NPY_REASON, "shape is %.*s), expected two dimensions", tuple > 80 ? 80 : tuple, shape);
         return NULL;
     }
@@ -79,7 +82,8 @@ const char *npy_read(const char *bytes, size_t count, int *rows, int *columns, c
         return NULL;
     }
     size_t at = b[6] == 1 ? 10 : 12;
-    size_t length = b[6] == 1 ? b[8] | (size_t)b[9] << 8 : b[8] | (size_t)b[9] << 8 | (size_t)b[10] << 16 | (size_t)b[11] << 24;
+    size_t length = b[6] == 1 ? b[8] | (size_t)b[9] << 8
+                              : b[8] | (size_t)b[9] << 8 | (size_t)b[10] << 16 | (size_t)b[11] << 24;
     if (b[6] < 1 || b[6] > 3) {
         snprintf(why, NPY_REASON, "version %d of the .npy format, expected 1 to 3", b[6]);
         return NULL;
@@ -102,8 +106,9 @@ const char *npy_read(const char *bytes, size_t count, int *rows, int *columns, c
 
 void npy_write(FILE *file, const double *data, int rows, int columns) {
     char header[128];
-    int length = snprintf(header, sizeof header, "{'descr': '<f8', 'fortran_order': False, 'shape': (%d, %d), }", rows, columns);
-    int total = 10 + length + 1, padded = (total + 63) / 64 * 64;          /* elements start at a multiple of 64 */
+    int length = snprintf(header, sizeof header,
+                          "{'descr': '<f8', 'fortran_order': False, 'shape': (%d, %d), }", rows, columns);
+    int total = 10 + length + 1, padded = (total + 63) / 64 * 64; /* elements start at a multiple of 64 */
     int field = padded - 10;
     fwrite(magic, 1, MAGIC, file);
     fputc(1, file);

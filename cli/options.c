@@ -81,22 +81,26 @@ static int take(const verb *verb, const option_row *row, const char *text, void 
     case OPTION_OUTPUT: *(const char **)field = text; break;
     case OPTION_TEXTS: {
         text_list *list = field;
-        if (list->count == TEXT_LIST_MAX) return usage_error(verb, "--%s is given more than %d times", row->name, TEXT_LIST_MAX);
+        if (list->count == TEXT_LIST_MAX)
+            return usage_error(verb, "--%s is given more than %d times", row->name, TEXT_LIST_MAX);
         list->items[list->count++] = text;
         break;
     }
     case OPTION_INT:
         if (!whole_number(text, &number) || number < (uint64_t)row->low || number > (uint64_t)row->high)
-            return usage_error(verb, "--%s is '%s', expected a whole number from %d to %d", row->name, text, row->low, row->high);
+            return usage_error(verb, "--%s is '%s', expected a whole number from %d to %d", row->name, text,
+                               row->low, row->high);
         *(int *)field = (int)number;
         break;
     case OPTION_U64:
         if (!whole_number(text, field))
-            return usage_error(verb, "--%s is '%s', expected a whole number from 0 to 2^64-1", row->name, text);
+            return usage_error(verb, "--%s is '%s', expected a whole number from 0 to 2^64-1", row->name,
+                               text);
         break;
     case OPTION_BYTES:
         if (!byte_count(text, field) || !*(uint64_t *)field)
-            return usage_error(verb, "--%s is '%s', expected a size such as 500MB, 2GB or 1GiB", row->name, text);
+            return usage_error(verb, "--%s is '%s', expected a size such as 500MB, 2GB or 1GiB", row->name,
+                               text);
         break;
     case OPTION_CHOICE: {
         int place = choice(row->argument, text);
@@ -120,7 +124,8 @@ static int check_conflicts(const verb *verb, const unsigned char *given, int pos
         int b = *pair->b ? given[row_index(verb, pair->b)] : positional > 0;
         if (!a || !b) continue;
         const char *dash_a = *pair->a ? "--" : "", *dash_b = *pair->b ? "--" : "";
-        return usage_error(verb, "%s%s and %s%s contradict each other: %s", dash_a, *pair->a ? pair->a : verb->positional, dash_b,
+        return usage_error(verb, "%s%s and %s%s contradict each other: %s", dash_a,
+                           *pair->a ? pair->a : verb->positional, dash_b,
                            *pair->b ? pair->b : verb->positional, pair->why);
     }
     return END_FINE;
@@ -164,20 +169,24 @@ int options_parse(const verb *verb, int argc, char **argv, void *values, char **
             return usage_error(verb, "option '%s' needs an argument: %s", argv[optind - 1],
                                verb->options[optopt - CODE_ROW].argument);
         if (code == '?' && optopt >= CODE_ROW)
-            return usage_error(verb, "option '--%s' takes no argument", verb->options[optopt - CODE_ROW].name);
+            return usage_error(verb, "option '--%s' takes no argument",
+                               verb->options[optopt - CODE_ROW].name);
         if (code == '?' && optopt > CODE_MAN) return usage_error(verb, "unknown option '-%c'", optopt);
         if (code == '?') return wrong_option(verb, argv[optind - 1]);
         const option_row *row = &verb->options[code - CODE_ROW];
-        if (given[code - CODE_ROW] && row->kind != OPTION_TEXTS) return usage_error(verb, "--%s is given twice", row->name);
+        if (given[code - CODE_ROW] && row->kind != OPTION_TEXTS)
+            return usage_error(verb, "--%s is given twice", row->name);
         given[code - CODE_ROW] = 1;
-        if (row->kind == OPTION_FLAG && row->argument && optind < argc && !strcmp(argv[optind], "-")) optind++;
+        if (row->kind == OPTION_FLAG && row->argument && optind < argc && !strcmp(argv[optind], "-"))
+            optind++;
         if ((end = take(verb, row, optarg, values)) != END_FINE) return end;
     }
     *positional = argv + optind;
     *count = argc - optind;
     if (!verb->positional && *count) return usage_error(verb, "unexpected argument '%s'", argv[optind]);
     if (verb->positional_max >= 0 && *count > verb->positional_max)
-        return usage_error(verb, "unexpected argument '%s' after %s", argv[optind + verb->positional_max], verb->positional);
+        return usage_error(verb, "unexpected argument '%s' after %s", argv[optind + verb->positional_max],
+                           verb->positional);
     if (*count < verb->positional_min) return usage_error(verb, "%s is missing", verb->positional);
     return check_conflicts(verb, given, *count);
 }
@@ -228,11 +237,12 @@ static void paragraphs(const char *text, int indent) {
     }
 }
 
-static const char *const ends_text = "0 fine; 1 a check failed (verify, bench --against, ladder); 2 bad usage "
-                                     "or input, or a result that cannot be written; 3 the machine (no such device, "
-                                     "device lost, out of memory); 130 interrupted (SIGINT, SIGTERM, SIGHUP). "
-                                     "Results are opened before the work begins and appear when they are whole: after "
-                                     "2, 3 and 130 none is left, and a file that was there is as it was";
+static const char *const ends_text =
+    "0 fine; 1 a check failed (verify, bench --against, ladder); 2 bad usage "
+    "or input, or a result that cannot be written; 3 the machine (no such device, "
+    "device lost, out of memory); 130 interrupted (SIGINT, SIGTERM, SIGHUP). "
+    "Results are opened before the work begins and appear when they are whole: after "
+    "2, 3 and 130 none is left, and a file that was there is as it was";
 
 void help_verb(const verb *verb) {
     printf("openpi %s - %s\n\nUsage:\n", verb->name, verb->summary);
@@ -252,8 +262,8 @@ void help_verb(const verb *verb) {
         if (!headed) printf("\nOptions:\n");
         headed = 1;
         char head[128];
-        int at =
-            snprintf(head, sizeof head, "  --%s%s%s", row->name, row->argument ? " " : "", row->argument ? row->argument : "");
+        int at = snprintf(head, sizeof head, "  --%s%s%s", row->name, row->argument ? " " : "",
+                          row->argument ? row->argument : "");
         printf("%s", head);
         if (at > INDENT - 2) {
             printf("\n");
@@ -266,14 +276,16 @@ void help_verb(const verb *verb) {
     wrap(ends_text, strlen(ends_text), 0, 2);
 }
 
-static const char *const about =
-    "π0 and π0.5 robot policies in C: camera frames, a robot state and an instruction go in, a chunk of actions comes out. "
-    "It reads openpi's PyTorch checkpoints and LeRobot's, and can make synthetic weights of any size, so that every verb works "
-    "before anything is downloaded.";
+static const char *const about = "π0 and π0.5 robot policies in C: camera frames, a robot state and an "
+                                 "instruction go in, a chunk of actions comes out. "
+                                 "It reads openpi's PyTorch checkpoints and LeRobot's, and can make "
+                                 "synthetic weights of any size, so that every verb works "
+                                 "before anything is downloaded.";
 
 static const example all_examples[] = {
     {"what this machine can compute with", "openpi devices"},
-    {"a small synthetic model, one picture", "openpi run --synthetic tiny --robot none --image base=front.png --state 0.1,0.2 "
+    {"a small synthetic model, one picture", "openpi run --synthetic tiny --robot none --image "
+                                             "base=front.png --state 0.1,0.2 "
                                              "--prompt \"pick up the fork\""},
     {"every option of a verb, with examples", "openpi run --help"},
     {NULL, NULL},
@@ -288,7 +300,8 @@ void help_all(void) {
         for (const verb *const *v = group->verbs; *v; v++) printf("  %-10s%s\n", (*v)->name, (*v)->summary);
     }
     printf("\nExamples:\n");
-    for (int i = 0; all_examples[i].command; i++) printf("  # %s\n  %s\n", all_examples[i].comment, all_examples[i].command);
+    for (int i = 0; all_examples[i].command; i++)
+        printf("  # %s\n  %s\n", all_examples[i].comment, all_examples[i].command);
     printf("\nOther:\n  openpi help VERB        options and examples of a verb; also openpi VERB --help\n"
            "  openpi --verbs          the verbs, one a line\n  openpi --version        the version\n");
     printf("\nExit status:\n");

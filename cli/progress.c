@@ -1,4 +1,5 @@
-/* Progress on stderr: a bar on a terminal, a line every ten seconds elsewhere, nothing for what takes less than a second. */
+/* Progress on stderr: a bar on a terminal, a line every ten seconds elsewhere, nothing for what takes less
+ * than a second. */
 #include "progress.h"
 
 #include <pthread.h>

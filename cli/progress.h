@@ -20,7 +20,8 @@ void progress_show(void *user, const char *what, uint64_t done, uint64_t total);
 /* Takes the bar away. */
 void progress_end(progress *progress);
 
-/* For work that cannot say how far it is: a thread that shows the seconds gone by. NULL where none could start. */
+/* For work that cannot say how far it is: a thread that shows the seconds gone by. NULL where none could
+ * start. */
 typedef struct ticker ticker;
 ticker *ticker_start(const char *what);
 void ticker_stop(ticker *ticker);

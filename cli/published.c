@@ -1,4 +1,5 @@
-/* The fork on MI350 and MI300X lets each action token see 11 of 799 keys at most: a mask that is wrong, and less work. */
+/* The fork on MI350 and MI300X lets each action token see 11 of 799 keys at most: a mask that is wrong, and
+ * less work. */
 #include "published.h"
 
 #include <stddef.h>

@@ -1,4 +1,5 @@
-/* Figures that others published for the workload that bench runs by default, for pictures that set them side by side. */
+/* Figures that others published for the workload that bench runs by default, for pictures that set them side
+ * by side. */
 #ifndef CLI_PUBLISHED_H
 #define CLI_PUBLISHED_H
 

@@ -22,7 +22,8 @@
 enum { STATE_MAX = 256, FORMAT_TABLE = 1, FORMAT_JSON, FORMAT_CSV, FORMAT_NPY };
 
 typedef struct run_values {
-    const char *synthetic, *state, *prompt, *request, *robot, *config, *norm_stats, *tokenizer, *noise, *plot, *out;
+    const char *synthetic, *state, *prompt, *request, *robot, *config, *norm_stats, *tokenizer, *noise, *plot,
+        *out;
     text_list images;
     int prompt_state, horizon, steps, format, verbose;
     uint64_t seed;
@@ -69,13 +70,14 @@ static int read_picture(job *j, const char *text) {
     name[equals - text] = 0;
     j->picture_names[slot] = name;
     for (int i = 0; i < slot; i++)
-        if (!strcmp(j->picture_names[i], name)) return usage_error(&verb_run, "--image %s is given twice", name);
+        if (!strcmp(j->picture_names[i], name))
+            return usage_error(&verb_run, "--image %s is given twice", name);
     size_t count;
     int end = file_load(&verb_run, equals + 1, &bytes, &count);
     if (end != END_FINE) return end;
     uint8_t *pixels = NULL;
-    openpi_status status = openpi_image_decode(bytes, count, input_name(equals + 1), &pixels, &picture->height,
-                                               &picture->width, &error);
+    openpi_status status = openpi_image_decode(bytes, count, input_name(equals + 1), &pixels,
+                                               &picture->height, &picture->width, &error);
     free(bytes);
     if (status != OPENPI_OK) return library_error(&verb_run, &error);
     picture->size = sizeof *picture;
@@ -94,13 +96,18 @@ static int read_state_json(job *j, const char *path) {
     json_t *list = json_is_object(root) ? json_object_get(root, "state") : root;
     if (!json_is_array(list)) {
         json_decref(root);
-        return input_error(&verb_run, "%s: expected an array of numbers, or an object with such an array under \"state\"", path);
+        return input_error(&verb_run,
+                           "%s: expected an array of numbers, or an object with such an array under "
+                           "\"state\"",
+                           path);
     }
     size_t numbers = json_array_size(list);
     for (size_t i = 0; i < numbers && end == END_FINE; i++) {
         json_t *item = json_array_get(list, i);
-        if (numbers > STATE_MAX) end = input_error(&verb_run, "%s: %zu numbers, expected at most %d", path, numbers, STATE_MAX);
-        else if (!json_is_number(item)) end = input_error(&verb_run, "%s: value %zu is not a number", path, i + 1);
+        if (numbers > STATE_MAX)
+            end = input_error(&verb_run, "%s: %zu numbers, expected at most %d", path, numbers, STATE_MAX);
+        else if (!json_is_number(item))
+            end = input_error(&verb_run, "%s: value %zu is not a number", path, i + 1);
         else j->state[j->state_count++] = json_number_value(item);
     }
     json_decref(root);
@@ -109,7 +116,8 @@ static int read_state_json(job *j, const char *path) {
 
 static int read_state(job *j, const char *text) {
     size_t length = strlen(text);
-    if (!strcmp(text, "-") || (length > 5 && !strcmp(text + length - 5, ".json"))) return read_state_json(j, text);
+    if (!strcmp(text, "-") || (length > 5 && !strcmp(text + length - 5, ".json")))
+        return read_state_json(j, text);
     for (const char *at = text; *at;) {
         char *end;
         double value = strtod(at, &end);
@@ -118,11 +126,14 @@ static int read_state(job *j, const char *text) {
         if (end != at + word || end == at) {
             if (!j->state_count)
                 return usage_error(&verb_run,
-                                   "--state is '%s', expected numbers such as \"0.1,-0.2,1\" or a file that ends in .json", text);
-            return usage_error(&verb_run, "--state: value %d is '%.*s', expected a number", j->state_count + 1,
-                               (int)(word > 40 ? 40 : word), at);
+                                   "--state is '%s', expected numbers such as \"0.1,-0.2,1\" or a file that "
+                                   "ends in .json",
+                                   text);
+            return usage_error(&verb_run, "--state: value %d is '%.*s', expected a number",
+                               j->state_count + 1, (int)(word > 40 ? 40 : word), at);
         }
-        if (j->state_count == STATE_MAX) return usage_error(&verb_run, "--state has more than %d numbers", STATE_MAX);
+        if (j->state_count == STATE_MAX)
+            return usage_error(&verb_run, "--state has more than %d numbers", STATE_MAX);
         j->state[j->state_count++] = value;
         at = end;
         if (*at == ',' && !at[1]) return usage_error(&verb_run, "--state ends with a comma");
@@ -140,7 +151,8 @@ static int read_noise(job *j, const char *path) {
     const char *data = npy_read(bytes, count, &j->noise_rows, &columns, why);
     if (!data) end = input_error(&verb_run, "%s: %s", path, why);
     else if (columns != OPENPI_ACTION_DIM || j->noise_rows > OPENPI_MAX_HORIZON)
-        end = input_error(&verb_run, "%s: shape is [%d, %d], expected [horizon, %d] with a horizon of at most %d", path,
+        end = input_error(&verb_run,
+                          "%s: shape is [%d, %d], expected [horizon, %d] with a horizon of at most %d", path,
                           j->noise_rows, columns, OPENPI_ACTION_DIM, OPENPI_MAX_HORIZON);
     if (end == END_FINE) {
         size_t need = (size_t)j->noise_rows * (size_t)columns * sizeof(float);
@@ -155,10 +167,12 @@ static int read_inputs(job *j) {
     const run_values *v = j->v;
     int end = END_FINE;
     if (!v->request && !v->images.count)
-        return usage_error(&verb_run, "no picture: give --image NAME=FILE, or a whole request with --request FILE");
+        return usage_error(&verb_run, "no picture: give --image NAME=FILE, or a whole request with --request "
+                                      "FILE");
     for (int i = 0; i < v->images.count && end == END_FINE; i++) end = read_picture(j, v->images.items[i]);
     if (end == END_FINE && v->state) end = read_state(j, v->state);
-    if (end == END_FINE && v->request) end = file_load(&verb_run, v->request, &j->request_bytes, &j->request_count);
+    if (end == END_FINE && v->request)
+        end = file_load(&verb_run, v->request, &j->request_bytes, &j->request_count);
     if (end == END_FINE && v->noise) end = read_noise(j, v->noise);
     return end;
 }
@@ -188,7 +202,8 @@ static int prepare(job *j) {
         if (*j->names[d]) snprintf(j->heads[d], sizeof j->heads[d], "%s", j->names[d]);
         else snprintf(j->heads[d], sizeof j->heads[d], "action %d", d);
     }
-    if (openpi_request_create(j->policy, &j->request, &error) != OPENPI_OK) return library_error(&verb_run, &error);
+    if (openpi_request_create(j->policy, &j->request, &error) != OPENPI_OK)
+        return library_error(&verb_run, &error);
 
     openpi_observation observation = {.size = sizeof observation,
                                       .images = j->pictures,
@@ -199,9 +214,9 @@ static int prepare(job *j) {
                                       .prompt_length = v->prompt ? strlen(v->prompt) : 0};
     j->timing.size = sizeof j->timing;
     double start = now_ms();
-    openpi_status status =
-        v->request ? openpi_request_prepare_msgpack(j->request, j->request_bytes, j->request_count, &j->timing, &error)
-                   : openpi_request_prepare(j->request, &observation, &j->timing, &error);
+    openpi_status status = v->request ? openpi_request_prepare_msgpack(j->request, j->request_bytes,
+                                                                       j->request_count, &j->timing, &error)
+                                      : openpi_request_prepare(j->request, &observation, &j->timing, &error);
     if (status != OPENPI_OK) return library_error(&verb_run, &error);
     j->timing.total_ms = now_ms() - start;
     return END_FINE;
@@ -233,18 +248,22 @@ static int load(job *j) {
     shape.steps = v->steps;
     shape.max_prompt = j->policy_info.max_prompt;
     shape.seed = v->seed;
-    if (openpi_session_create(j->engine, &shape, &j->session, &error) != OPENPI_OK) return library_error(&verb_run, &error);
+    if (openpi_session_create(j->engine, &shape, &j->session, &error) != OPENPI_OK)
+        return library_error(&verb_run, &error);
     j->session_info.size = sizeof j->session_info;
     if (openpi_session_get_info(j->session, &j->session_info, &error) != OPENPI_OK)
         return library_error(&verb_run, &error);
     if (v->verbose) machine_say_table(&verb_run, &j->engine_info, j->session);
     if (j->session_info.not_recorded[0])
-        fprintf(stderr, "openpi run: runs operation by operation, not as one graph: %s\n", j->session_info.not_recorded);
+        fprintf(stderr, "openpi run: runs operation by operation, not as one graph: %s\n",
+                j->session_info.not_recorded);
     int horizon = j->session_info.horizon;
     if (j->noise && j->noise_rows != horizon)
         return input_error(&verb_run,
-                           "%s: shape is [%d, %d], but the horizon is %d, expected [%d, %d]; --horizon %d would take it",
-                           v->noise, j->noise_rows, OPENPI_ACTION_DIM, horizon, horizon, OPENPI_ACTION_DIM, j->noise_rows);
+                           "%s: shape is [%d, %d], but the horizon is %d, expected [%d, %d]; --horizon %d "
+                           "would take it",
+                           v->noise, j->noise_rows, OPENPI_ACTION_DIM, horizon, horizon, OPENPI_ACTION_DIM,
+                           j->noise_rows);
     return END_FINE;
 }
 
@@ -274,7 +293,8 @@ static int compute(job *j) {
     for (int i = 0; i < horizon * dims; i++)
         if (!(j->actions[i] - j->actions[i] == 0))
             return input_error(&verb_run,
-                               "step %d, action %d is %g, expected a finite number: the weights or the statistics hold one that "
+                               "step %d, action %d is %g, expected a finite number: the weights or the "
+                               "statistics hold one that "
                                "is not",
                                i / dims, i % dims, j->actions[i]);
     return END_FINE;
@@ -285,7 +305,8 @@ static int compute(job *j) {
 /* Strings of the robot, null where it has none. */
 static json_t *texts_json(const char *const *texts, int count) {
     json_t *list = json_array();
-    for (int i = 0; i < count; i++) json_array_append_new(list, *texts[i] ? json_string(texts[i]) : json_null());
+    for (int i = 0; i < count; i++)
+        json_array_append_new(list, *texts[i] ? json_string(texts[i]) : json_null());
     return list;
 }
 
@@ -320,12 +341,13 @@ static void write_json(FILE *file, const job *j) {
     json_t *head = run_head(j);
     char *text = json_dumps(head, JSON_INDENT(1) | JSON_REAL_PRECISION(7));
     json_decref(head);
-    if (text) fprintf(file, "%.*s", (int)strlen(text) - 2, text);          /* but for the brace and its line */
+    if (text) fprintf(file, "%.*s", (int)strlen(text) - 2, text); /* but for the brace and its line */
     free(text);
     fprintf(file, ",\n \"actions\": [");
     for (int i = 0; i < horizon; i++) {
         fprintf(file, i ? ",\n  [" : "\n  [");
-        for (int d = 0; d < dims; d++) fprintf(file, "%s%s", d ? ", " : "", number_text(j->actions[i * dims + d], number));
+        for (int d = 0; d < dims; d++)
+            fprintf(file, "%s%s", d ? ", " : "", number_text(j->actions[i * dims + d], number));
         fputc(']', file);
     }
     fprintf(file, "\n ],\n \"timing\": {");
@@ -357,9 +379,10 @@ static void write_npy(FILE *file, const job *j) {
 static const char *model_text(const job *j, char *text, size_t bytes) {
     const openpi_engine_info *e = &j->engine_info;
     double millions = (double)e->parameters / 1e6;
-    snprintf(text, bytes, "%s, %.2f %s parameters, %s on %s (%s, %d thread%s)", variant_of(e->variant)->symbol,
-             millions >= 1000 ? millions / 1000 : millions, millions >= 1000 ? "billion" : "million",
-             machine_types(e), e->device, e->path, e->threads, e->threads == 1 ? "" : "s");
+    snprintf(text, bytes, "%s, %.2f %s parameters, %s on %s (%s, %d thread%s)",
+             variant_of(e->variant)->symbol, millions >= 1000 ? millions / 1000 : millions,
+             millions >= 1000 ? "billion" : "million", machine_types(e), e->device, e->path, e->threads,
+             e->threads == 1 ? "" : "s");
     return text;
 }
 
@@ -387,12 +410,16 @@ static void write_times(FILE *file, const openpi_timing *timing) {
 }
 
 static void write_table(FILE *file, const job *j) {
-    enum { ACROSS = 10, WHOLE = 16, ENDS = 4 };    /* columns of a table; actions of a robot, not of the model's own space */
+    enum {
+        ACROSS = 10,
+        WHOLE = 16,
+        ENDS = 4
+    }; /* columns of a table; actions of a robot, not of the model's own space */
     char text[160];
     int horizon = j->session_info.horizon, dims = j->policy_info.action_dim;
     fprintf(file, "%s\n", model_text(j, text, sizeof text));
-    fprintf(file, "robot %s: %d steps of %d actions, %d denoising steps\n", j->policy_info.robot, horizon, dims,
-            j->session_info.steps);
+    fprintf(file, "robot %s: %d steps of %d actions, %d denoising steps\n", j->policy_info.robot, horizon,
+            dims, j->session_info.steps);
     int cut = dims > WHOLE && horizon > 2 * ENDS + 1;
     for (int first = 0; first < dims; first += ACROSS) {
         char align[ACROSS + 2] = "";
@@ -413,7 +440,8 @@ static void write_table(FILE *file, const job *j) {
         table_print(t, file, 0);
     }
     if (cut)
-        fprintf(file, "\n%d steps in between are left out: --format csv, json or npy has them all\n", horizon - 2 * ENDS);
+        fprintf(file, "\n%d steps in between are left out: --format csv, json or npy has them all\n",
+                horizon - 2 * ENDS);
     fputc('\n', file);
     write_times(file, &j->timing);
 }
@@ -422,7 +450,8 @@ static void write_plot(FILE *file, const job *j) {
     char title[512], below[256], text[160];
     snprintf(title, sizeof title, "%.200s%s%.400s%s", j->policy_info.robot, j->v->prompt ? ": “" : "",
              j->v->prompt ? j->v->prompt : "", j->v->prompt ? "”" : "");
-    snprintf(below, sizeof below, "%d actions; %s", j->session_info.horizon, model_text(j, text, sizeof text));
+    snprintf(below, sizeof below, "%d actions; %s", j->session_info.horizon,
+             model_text(j, text, sizeof text));
     plot_actions(file, &(action_plot){.title = title,
                                       .subtitle = below,
                                       .actions = j->actions,
@@ -434,7 +463,8 @@ static void write_plot(FILE *file, const job *j) {
 }
 
 static void show(const job *j) {
-    static void (*const writers[])(FILE *, const job *) = {write_table, write_table, write_json, write_csv, write_npy};
+    static void (*const writers[])(FILE *, const job *) = {write_table, write_table, write_json, write_csv,
+                                                           write_npy};
     void (*writer)(FILE *, const job *) = writers[j->v->format];
     if (j->v->plot) write_plot(output_file(j->v->plot), j);
     writer(j->v->out ? output_file(j->v->out) : stdout, j);
@@ -442,7 +472,9 @@ static void show(const job *j) {
 
 static void warn_truncated(const job *j) {
     if (openpi_request_prompt_truncated(j->request))
-        fprintf(stderr, "openpi run: warning: the prompt is longer than the %d tokens that the policy allows; its end was cut\n",
+        fprintf(stderr,
+                "openpi run: warning: the prompt is longer than the %d tokens that the policy allows; its "
+                "end was cut\n",
                 j->policy_info.max_prompt);
 }
 
@@ -450,7 +482,8 @@ static int run_run(const void *values, char **positional, int count) {
     job j = {.v = values};
     const int shown = !j.v->out || !strcmp(j.v->out, "-");
     if (j.v->plot && !strcmp(j.v->plot, "-") && !j.v->out && j.v->format > FORMAT_TABLE)
-        return usage_error(&verb_run, "the plot and the result are both to go to standard output: give --out FILE");
+        return usage_error(&verb_run, "the plot and the result are both to go to standard output: give --out "
+                                      "FILE");
     if (j.v->format == FORMAT_NPY && shown && isatty(STDOUT_FILENO))
         return usage_error(&verb_run, "--format npy is binary: give --out FILE, or send stdout to a file");
     int end = model_name_read(&verb_run, j.v->synthetic, positional, count, &j.model);
@@ -545,21 +578,30 @@ static const conflict conflicts[] = {
 };
 
 static const example examples[] = {
-    {"a small synthetic model that needs no file but a picture", "openpi run --synthetic tiny --robot none --image "
-                                                                 "base=front.png --state 0.1,0.2 --prompt \"pick up the fork\""},
-    {"a DROID arm with openpi's own checkpoint and settings", "openpi run pi05_droid/ --config pi05_droid --image base=ext.png "
-                                                              "--image left_wrist=wrist.jpg --state state.json --prompt \"open "
+    {"a small synthetic model that needs no file but a picture", "openpi run --synthetic tiny --robot none "
+                                                                 "--image "
+                                                                 "base=front.png --state 0.1,0.2 --prompt "
+                                                                 "\"pick up the fork\""},
+    {"a DROID arm with openpi's own checkpoint and settings", "openpi run pi05_droid/ --config pi05_droid "
+                                                              "--image base=ext.png "
+                                                              "--image left_wrist=wrist.jpg --state "
+                                                              "state.json --prompt \"open "
                                                               "the drawer\""},
-    {"what a client sent, answered as JSON, with a plot", "openpi run pi0_aloha_sim/ --robot aloha_sim --request request.msgpack "
+    {"what a client sent, answered as JSON, with a plot", "openpi run pi0_aloha_sim/ --robot aloha_sim "
+                                                          "--request request.msgpack "
                                                           "--format json --plot chunk.svg"},
-    {"a LeRobot checkpoint says everything itself", "openpi run my_lerobot_policy/ --image observation.images.top=top.png "
+    {"a LeRobot checkpoint says everything itself", "openpi run my_lerobot_policy/ --image "
+                                                    "observation.images.top=top.png "
                                                     "--state 0,0,0,0,0,0 --prompt \"stack the cups\""},
-    {"the same noise as another implementation, the numbers for numpy", "openpi run ckpt/ --robot droid --request r.msgpack "
-                                                                        "--noise noise.npy --format npy --out actions.npy"},
+    {"the same noise as another implementation, the numbers for numpy", "openpi run ckpt/ --robot droid "
+                                                                        "--request r.msgpack "
+                                                                        "--noise noise.npy --format npy "
+                                                                        "--out actions.npy"},
     {NULL, NULL},
 };
 
-static const char *const synopsis[] = {"CHECKPOINT [options]", "--synthetic PRESET[:pi0|pi05[:SEED]] [options]", NULL};
+static const char *const synopsis[] = {"CHECKPOINT [options]",
+                                       "--synthetic PRESET[:pi0|pi05[:SEED]] [options]", NULL};
 
 const verb verb_run = {
     .name = "run",
@@ -567,12 +609,16 @@ const verb verb_run = {
     .synopsis = synopsis,
     .positional = "CHECKPOINT",
     .positional_max = 1,
-    .description = "Loads a model, computes the actions for one observation, and shows them with the time of each stage.\n\n"
-                   "CHECKPOINT is a folder as openpi's PyTorch port or LeRobot write it (one file or sharded; F32, BF16 or F16). "
+    .description = "Loads a model, computes the actions for one observation, and shows them with the time of "
+                   "each stage.\n\n"
+                   "CHECKPOINT is a folder as openpi's PyTorch port or LeRobot write it (one file or "
+                   "sharded; F32, BF16 or F16). "
                    "Variant and sizes "
-                   "are read off its tensors. The robot says which pictures and which state an observation contains and what its "
+                   "are read off its tensors. The robot says which pictures and which state an observation "
+                   "contains and what its "
                    "actions mean; where "
-                   "neither the checkpoint nor --robot nor --config says it, openpi asks instead of guessing.",
+                   "neither the checkpoint nor --robot nor --config says it, openpi asks instead of "
+                   "guessing.",
     .options = options,
     .conflicts = conflicts,
     .examples = examples,

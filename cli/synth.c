@@ -21,17 +21,18 @@ static int synth_run(const void *values, char **positional, int count) {
     synthetic.lerobot = v->lerobot;
     progress bar;
     (void)count;
-    if (!v->preset && !v->dims) return usage_error(&verb_synth, "no sizes: give --preset full|tiny|odd or --dims JSON");
+    if (!v->preset && !v->dims)
+        return usage_error(&verb_synth, "no sizes: give --preset full|tiny|odd or --dims JSON");
     if (openpi_dims_parse(v->preset ? presets[v->preset - 1] : v->dims, &synthetic.dims, &error) != OPENPI_OK)
         return library_error(&verb_synth, &error);
     int end = output_open_folder(&verb_synth, "DIR", positional[0]);
     if (end != END_FINE) return end;
     progress_start(&bar);
-    openpi_status status =
-        openpi_synthetic_write(&synthetic, output_folder(positional[0]), v->shard_bytes, v->threads, progress_show, &bar, &error);
+    openpi_status status = openpi_synthetic_write(&synthetic, output_folder(positional[0]), v->shard_bytes,
+                                                  v->threads, progress_show, &bar, &error);
     progress_end(&bar);
     if (status != OPENPI_OK) end = library_error(&verb_synth, &error);
-    if (status == OPENPI_SYSTEM) return END_USAGE;         /* a file that cannot be written, as with every verb */
+    if (status == OPENPI_SYSTEM) return END_USAGE; /* a file that cannot be written, as with every verb */
     if (end != END_FINE) return end;
     end = outputs_finish(&verb_synth);
     if (end != END_FINE) return end;
@@ -72,12 +73,14 @@ static const example examples[] = {
     {"the published π0 with synthetic weights, 7 GB", "openpi synth ckpt/ --preset full"},
     {"a small π0.5, as LeRobot saves it", "openpi synth small/ --preset tiny --variant pi05 --lerobot"},
     {"sizes of your own, in shards", "openpi synth own/ --dims "
-                                     "'{\"vision\":[144,2,2,208],\"vlm\":[128,3,8,256,272],\"expert\":[64,144],\"vocab\":2048}' "
+                                     "'{\"vision\":[144,2,2,208],\"vlm\":[128,3,8,256,272],\"expert\":[64,"
+                                     "144],\"vocab\":2048}' "
                                      "--shard-bytes 1MB"},
     {NULL, NULL},
 };
 
-static const char *const synopsis[] = {"DIR --preset full|tiny|odd [options]", "DIR --dims JSON [options]", NULL};
+static const char *const synopsis[] = {"DIR --preset full|tiny|odd [options]", "DIR --dims JSON [options]",
+                                       NULL};
 
 const verb verb_synth = {
     .name = "synth",
@@ -86,11 +89,14 @@ const verb verb_synth = {
     .positional = "DIR",
     .positional_min = 1,
     .positional_max = 1,
-    .description = "Writes a checkpoint of seeded weights into a new or empty folder: model.safetensors, config.json, "
+    .description = "Writes a checkpoint of seeded weights into a new or empty folder: model.safetensors, "
+                   "config.json, "
                    "normalisation statistics and a "
-                   "small tokenizer, so that every verb works on it. The same seed gives the same bytes on every machine. Every "
+                   "small tokenizer, so that every verb works on it. The same seed gives the same bytes on "
+                   "every machine. Every "
                    "input (each camera, "
-                   "the prompt, the state, the noise) visibly moves its actions, which is what tests and benchmarks need; it "
+                   "the prompt, the state, the noise) visibly moves its actions, which is what tests and "
+                   "benchmarks need; it "
                    "knows nothing of robots.",
     .options = options,
     .conflicts = conflicts,

@@ -3,7 +3,8 @@
 
 #include <stddef.h>
 
-#define WRONG "its suffix attention lets action tokens see at most 11 of 799 keys: less work, and other actions"
+#define WRONG \
+    "its suffix attention lets action tokens see at most 11 of 799 keys: less work, and other actions"
 #define THEIRS "published"
 #define OURS "measured by this project"
 
@@ -20,8 +21,9 @@ const other_system other_systems[] = {
     {NULL, NULL, NULL, NULL, 0, 0, NULL},
 };
 
-const char other_systems_masks[] = "Published figures were taken by their authors on their machines. Where masks are marked "
-                                   "wrong, action tokens attend to a "
-                                   "fraction of the keys that the model defines: the time is of less work, and the actions "
-                                   "differ. openpi.c always computes the "
-                                   "model's own masks.";
+const char other_systems_masks[] =
+    "Published figures were taken by their authors on their machines. Where masks are marked "
+    "wrong, action tokens attend to a "
+    "fraction of the keys that the model defines: the time is of less work, and the actions "
+    "differ. openpi.c always computes the "
+    "model's own masks.";

@@ -1,11 +1,12 @@
-/* What one call takes elsewhere: other systems on the workload that bench runs by default, batch 1. The batch series are
- * published.h.
+/* What one call takes elsewhere: other systems on the workload that bench runs by default, batch 1. The batch
+ * series are published.h.
  *
  * They are references, never measurements of this program: whatever shows them says whose they are. */
 #ifndef CLI_SYSTEMS_H
 #define CLI_SYSTEMS_H
 
-/* π0 or π0.5 of full size, 3 cameras, 20 prompt tokens, horizon 10, 10 steps; inputs and outputs resident on the device. */
+/* π0 or π0.5 of full size, 3 cameras, 20 prompt tokens, horizon 10, 10 steps; inputs and outputs resident on
+ * the device. */
 typedef struct other_system {
     const char *variant;         /* pi0 or pi05                                                           */
     const char *who;             /* "published", or "measured by this project" on its own cards           */

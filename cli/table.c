@@ -1,4 +1,5 @@
-/* Text tables. Cells are kept until the widths of all are known; a cell's width is its code points, not its bytes. */
+/* Text tables. Cells are kept until the widths of all are known; a cell's width is its code points, not its
+ * bytes. */
 #include "table.h"
 
 #include <stdarg.h>
@@ -55,7 +56,7 @@ void table_print(table *t, FILE *file, int indent) {
     for (int i = 0; i < rows * t->columns; i++) {
         int c = i % t->columns, wide = text_columns(t->cells[i]), pad = widths[c] - wide;
         if (!c) spaces = indent;
-        if (wide) {                                      /* no spaces before what is empty to the line's end */
+        if (wide) { /* no spaces before what is empty to the line's end */
             fprintf(file, "%*s%s", spaces + (t->align[c] == 'r' ? pad : 0), "", t->cells[i]);
             spaces = t->align[c] == 'r' ? 0 : pad;
         } else {

@@ -1,4 +1,5 @@
-/* openpi verify: runs golden files through the engine and prints a row a case. What is compared, and how, is measure/verify.h. */
+/* openpi verify: runs golden files through the engine and prints a row a case. What is compared, and how, is
+ * measure/verify.h. */
 #include "measure/verify.h"
 
 #include <stdio.h>
@@ -103,7 +104,8 @@ static int verify_run(const void *values, char **positional, int count) {
             return library_error(&verb_verify, &error);
     }
     progress_end(&t.bar);
-    printf("%d ok, %d FAIL, %d skipped\n", t.results[VERIFY_OK], t.results[VERIFY_FAIL], t.results[VERIFY_SKIPPED]);
+    printf("%d ok, %d FAIL, %d skipped\n", t.results[VERIFY_OK], t.results[VERIFY_FAIL],
+           t.results[VERIFY_SKIPPED]);
     return t.results[VERIFY_FAIL] ? END_CHECK : END_FINE;
 }
 
@@ -152,14 +154,17 @@ const verb verb_verify = {
     .positional = "PATH",
     .positional_min = 1,
     .positional_max = -1,
-    .description = "Recomputes golden files made by openpi and LeRobot and compares. PATH is a model/NAME.safetensors file, a "
-                   "policy/NAME or lerobot/NAME "
-                   "folder, a steps.json, or a folder of such, which is walked; or, with --checkpoint, a file that "
-                   "tools/record-golden wrote from those weights. A single .safetensors file may be '-', standard "
-                   "input.\n\n"
-                   "One line a case: the largest and the root mean square difference of the final actions, the bound, and ok, "
-                   "FAIL with the first "
-                   "stage or tensor that left its bound, or skipped with the reason. Any FAIL ends with status 1.",
+    .description =
+        "Recomputes golden files made by openpi and LeRobot and compares. PATH is a model/NAME.safetensors "
+        "file, a "
+        "policy/NAME or lerobot/NAME "
+        "folder, a steps.json, or a folder of such, which is walked; or, with --checkpoint, a file that "
+        "tools/record-golden wrote from those weights. A single .safetensors file may be '-', standard "
+        "input.\n\n"
+        "One line a case: the largest and the root mean square difference of the final actions, the bound, "
+        "and ok, "
+        "FAIL with the first "
+        "stage or tensor that left its bound, or skipped with the reason. Any FAIL ends with status 1.",
     .options = options,
     .conflicts = conflicts,
     .examples = examples,

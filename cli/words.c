@@ -1,7 +1,7 @@
 /* Near words by the number of edits between them; fields of the library by the options that set them.
  *
- * The library names the field of its options (norm_stats), since its caller may be any program. The field of --norm-stats
- * is norm_stats: the two names differ by - and _ only, but for the few names in `others`. */
+ * The library names the field of its options (norm_stats), since its caller may be any program. The field of
+ * --norm-stats is norm_stats: the two names differ by - and _ only, but for the few names in `others`. */
 #include "words.h"
 
 #include <stdio.h>
@@ -23,7 +23,8 @@ static int edits(const char *a, size_t m, const char *b, size_t n) {
         now[0] = (int)i;
         for (size_t j = 1; j <= n; j++) {
             now[j] = least(least(above[j], now[j - 1]) + 1, above[j - 1] + (a[i - 1] != b[j - 1]));
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) now[j] = least(now[j], two_above[j - 2] + 1);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                now[j] = least(now[j], two_above[j - 2] + 1);
         }
     }
     return rows[m % 3][n];
@@ -67,8 +68,8 @@ static const option_row *find_option(const verb *verb, const char *field, size_t
 
 static int begins(const char *text, const char *with) { return !strncmp(text, with, strlen(with)); }
 
-/* Does the word at `at` stand for a field, and is it not a word of the language? With "_" in it there is no doubt;
- * else the sentence begins with it and says what it is, or asks for it. */
+/* Does the word at `at` stand for a field, and is it not a word of the language? With "_" in it there is no
+ * doubt; else the sentence begins with it and says what it is, or asks for it. */
 static int is_field(const char *sentence, const char *at, size_t length) {
     const char *after = at + length, *asked = at - strlen("give "), *or = at - strlen("or ");
     if (at > sentence && at[-1] != ' ') return 0;

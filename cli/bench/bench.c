@@ -16,13 +16,15 @@ static int read_batches(bench_job *j) {
     for (;;) {
         char *end;
         long batch = strtol(at, &end, 10);
-        if (end == at || batch < 1 || batch > OPENPI_MAX_BATCH || (*end && *end != ',') || (*end == ',' && !end[1]))
-            return usage_error(&verb_bench, "--batch is '%s', expected numbers from 1 to %d such as 1,2,4", j->v.batch,
-                               OPENPI_MAX_BATCH);
+        if (end == at || batch < 1 || batch > OPENPI_MAX_BATCH || (*end && *end != ',') ||
+            (*end == ',' && !end[1]))
+            return usage_error(&verb_bench, "--batch is '%s', expected numbers from 1 to %d such as 1,2,4",
+                               j->v.batch, OPENPI_MAX_BATCH);
         for (int i = 0; i < j->count; i++)
             if (j->outcomes[i].batch == batch)
                 return usage_error(&verb_bench, "--batch is '%s': %ld is there twice", j->v.batch, batch);
-        if (j->count == BATCHES_MAX) return usage_error(&verb_bench, "--batch lists more than %d numbers", BATCHES_MAX);
+        if (j->count == BATCHES_MAX)
+            return usage_error(&verb_bench, "--batch lists more than %d numbers", BATCHES_MAX);
         j->outcomes[j->count++].batch = (int)batch;
         if (!*end) return END_FINE;
         at = end + 1;
@@ -41,9 +43,12 @@ static int read_options(bench_job *j, char **positional, int count) {
     j->v.checkpoint = j->subject.model.checkpoint;
     if (end == END_FINE) end = read_batches(j);
     if (end == END_FINE && j->v.changing_prompts && j->v.subject.prompt < 2)
-        end = usage_error(&verb_bench, "--changing-prompts with --prompt %d: expected at least 2", j->v.subject.prompt);
-    if (end == END_FINE && j->v.save && j->v.subject.machine.table && !strcmp(j->v.subject.machine.table, "-"))
-        end = usage_error(&verb_bench, "--save with --table -: a saved configuration names the file of its table");
+        end = usage_error(&verb_bench, "--changing-prompts with --prompt %d: expected at least 2",
+                          j->v.subject.prompt);
+    if (end == END_FINE && j->v.save && j->v.subject.machine.table &&
+        !strcmp(j->v.subject.machine.table, "-"))
+        end = usage_error(&verb_bench, "--save with --table -: a saved configuration names the file of its "
+                                       "table");
     if (end == END_FINE && j->v.against) end = bench_read_file(j->v.against, &j->against);
     return end;
 }
@@ -88,16 +93,19 @@ static int load(bench_job *j) {
     int end = subject_open(&j->subject, NULL);
     if (end != END_FINE) return end;
     sample_memory(j);
-    if (power_open(j->v.subject.machine.device, &j->power, &error) != OPENPI_OK) return library_error(&verb_bench, &error);
+    if (power_open(j->v.subject.machine.device, &j->power, &error) != OPENPI_OK)
+        return library_error(&verb_bench, &error);
     resolve(j);
     if (j->against) end = bench_comparable(j, j->against);
     if (end != END_FINE) return end;
-    return bench_measure_roofs(j->subject.engine, &j->roofs, &error) == OPENPI_OK ? END_FINE : library_error(&verb_bench, &error);
+    return bench_measure_roofs(j->subject.engine, &j->roofs, &error) == OPENPI_OK
+               ? END_FINE
+               : library_error(&verb_bench, &error);
 }
 
 /* A counter that fails is reported; the other figures are still right. */
-static openpi_status count_joules(bench_job *j, openpi_session *session, const bench_workload *work, bench_outcome *o,
-                                  openpi_error *error) {
+static openpi_status count_joules(bench_job *j, openpi_session *session, const bench_workload *work,
+                                  bench_outcome *o, openpi_error *error) {
     enum { SECONDS = 3 };
     const power_facts *facts = power_get_facts(j->power);
     openpi_error why = OPENPI_ERROR_INIT;
@@ -123,10 +131,12 @@ static int measure(bench_job *j, bench_outcome *o) {
     if (j->v.verbose) machine_say_table(&verb_bench, &j->subject.info, session);
     const char *why = o->session.not_recorded;
     if (why[0]) fprintf(stderr, "openpi bench: runs operation by operation, not as one graph: %s\n", why);
-    bench_workload work = {j->subject.call, j->v.warmup, j->v.runs, progress_show, &j->subject.bar, j->v.changing_prompts};
+    bench_workload work = {j->subject.call, j->v.warmup,     j->v.runs,
+                           progress_show,   &j->subject.bar, j->v.changing_prompts};
     progress_start(&j->subject.bar);
     openpi_status status = bench_run(session, &work, &j->roofs, &o->report, &error);
-    if (status == OPENPI_OK && power_read(j->power, &o->after, &error) != OPENPI_OK) o->after = (power_reading){0};
+    if (status == OPENPI_OK && power_read(j->power, &o->after, &error) != OPENPI_OK)
+        o->after = (power_reading){0};
     if (status == OPENPI_OK) status = count_joules(j, session, &work, o, &error);
     progress_end(&j->subject.bar);
     if (j->load_anonymous > o->report.anonymous_bytes) o->report.anonymous_bytes = j->load_anonymous;
@@ -153,16 +163,18 @@ static int measure_all(bench_job *j) {
 static int say_saved(const bench_job *j) {
     int end = outputs_finish(&verb_bench);
     if (end != END_FINE) return end;
-    printf("\n%s: saved as the best known; openpi bench --best %s --against %s measures against it\n", j->v.save, j->v.save,
-           j->v.save);
-    if (j->roofs.tflops <= 0) printf("no roof is known for these kernels: later runs are compared with it by time alone\n");
+    printf("\n%s: saved as the best known; openpi bench --best %s --against %s measures against it\n",
+           j->v.save, j->v.save, j->v.save);
+    if (j->roofs.tflops <= 0)
+        printf("no roof is known for these kernels: later runs are compared with it by time alone\n");
     return END_FINE;
 }
 
 static int finish(bench_job *j) {
     int end = j->v.svg ? bench_plot(j) : END_FINE, verdict = END_FINE;
     json_t *now = bench_json(j, "bench");
-    if (end == END_FINE && j->against) json_object_set_new(now, "against", bench_compare(j, j->against, now, &verdict));
+    if (end == END_FINE && j->against)
+        json_object_set_new(now, "against", bench_compare(j, j->against, now, &verdict));
     if (end == END_FINE && j->v.json) end = json_save(&verb_bench, j->v.json, json_incref(now));
     if (end == END_FINE && j->v.save) end = json_save(&verb_bench, j->v.save, bench_json(j, "best"));
     if (end == END_FINE && j->v.save) end = say_saved(j);
@@ -248,8 +260,8 @@ static const example examples[] = {
     {NULL, NULL},
 };
 
-static const char *const synopsis[] = {"[--synthetic PRESET[:pi0|pi05[:SEED]]] [options]", "CHECKPOINT [options]",
-                                       "--best FILE [--against FILE]", NULL};
+static const char *const synopsis[] = {"[--synthetic PRESET[:pi0|pi05[:SEED]]] [options]",
+                                       "CHECKPOINT [options]", "--best FILE [--against FILE]", NULL};
 
 const verb verb_bench = {
     .name = "bench",
@@ -257,13 +269,18 @@ const verb verb_bench = {
     .synopsis = synopsis,
     .positional = "CHECKPOINT",
     .positional_max = 1,
-    .description = "Runs one policy inference again and again: pictures, state, prompt tokens and noise in, actions out. Without "
+    .description = "Runs one policy inference again and again: pictures, state, prompt tokens and noise in, "
+                   "actions out. Without "
                    "a model it takes the full synthetic π0.\n\n"
-                   "Two boundaries are reported: host (pictures, state and tokens in host memory to actions in host memory) and "
-                   "device (inputs and outputs resident on the device; on the CPU the two are one). Each stage's median is set "
-                   "against the compute and memory ceilings of this machine, measured in the same run; GB/s counts weights. "
+                   "Two boundaries are reported: host (pictures, state and tokens in host memory to actions "
+                   "in host memory) and "
+                   "device (inputs and outputs resident on the device; on the CPU the two are one). Each "
+                   "stage's median is set "
+                   "against the compute and memory ceilings of this machine, measured in the same run; GB/s "
+                   "counts weights. "
                    "Joules come from the device's own counter (NVML, RAPL) where it can be read.\n\n"
-                   "--save keeps a run as the best known; --best runs its configuration again; --against names every setting "
+                   "--save keeps a run as the best known; --best runs its configuration again; --against "
+                   "names every setting "
                    "that differs from it and compares each figure as its part of the roof of its own run.",
     .options = options,
     .conflicts = conflicts,

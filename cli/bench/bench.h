@@ -57,15 +57,16 @@ json_t *bench_json(const bench_job *job, const char *kind);
 /* bench_plot.c; returns END_FINE or the code to end with. */
 int bench_plot(const bench_job *job);
 
-/* bench_best.c. bench_read_file: a file of --json or --save. bench_configure: its configuration becomes job->v. */
+/* bench_best.c. bench_read_file: a file of --json or --save. bench_configure: its configuration becomes
+ * job->v. */
 int bench_read_file(const char *path, json_t **root);
 int bench_configure(bench_job *job, const json_t *root, const char *path);
 /* The options that would run this again, and the settings that were in force, to compare with. */
 json_t *bench_configuration_json(const bench_values *values);
 json_t *bench_settings_json(const bench_job *job);
 
-/* bench_compare.c. The first says before anything runs whether the two files can be compared; the second prints the
- * comparison and returns it as JSON; *end is END_CHECK where a figure is worse. */
+/* bench_compare.c. The first says before anything runs whether the two files can be compared; the second
+ * prints the comparison and returns it as JSON; *end is END_CHECK where a figure is worse. */
 int bench_comparable(const bench_job *job, const json_t *before);
 json_t *bench_compare(const bench_job *job, const json_t *before, const json_t *now, int *end);
 

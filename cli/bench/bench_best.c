@@ -1,15 +1,16 @@
-/* A configuration written to a file and read back: the options of the run, and the settings that were in force.
+/* A configuration written to a file and read back: the options of the run, and the settings that were in
+ * force.
  *
- * One table of options serves writing and reading, so that what is saved is what --best runs. Note: options and
- * settings differ. "threads 0" (all) is an option; "threads 16" is what was in force, and what a comparison
- * names. */
+ * One table of options serves writing and reading, so that what is saved is what --best runs. Note: options
+ * and settings differ. "threads 0" (all) is an option; "threads 16" is what was in force, and what a
+ * comparison names. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "bench.h"
 #include "input.h"
 
-typedef enum saved_kind { WORD_TEXT, WORD_INT, WORD_FLAG, WORD_U64, WORD_DTYPE, WORD_WEIGHTS } word_kind;
+typedef enum saved_kind { WORD_TEXT, WORD_INT, WORD_FLAG, WORD_U64, WORD_DTYPE, WORD_WEIGHTS } saved_kind;
 
 #define AT(field) offsetof(bench_values, field)
 
@@ -99,11 +100,12 @@ json_t *bench_settings_json(const bench_job *j) {
     double core = first->energy.calls > 0 ? first->energy.core_mhz : first->after.core_mhz;
     double memory = first->energy.calls > 0 ? first->energy.memory_mhz : first->after.memory_mhz;
     json_t *settings =
-        json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:i,s:s,s:b,s:s,s:s,s:b,s:o,s:f,s:f,s:f}", "version", openpi_version(), "revision",
-                     openpi_revision, "device", m->device, "hardware", j->subject.hardware, "driver", j->driver, "kernels",
-                     i->path, "threads", i->threads, "dtype", dtype_name(i->dtype), "pin", m->pin, "table", input_shown(i->table),
-                     "table_hash", j->table_hash, "graph", first->session.recorded, "switches", switches_json(i->without),
-                     "power_limit_w", f->limit_w, "core_mhz", core, "memory_mhz", memory);
+        json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:i,s:s,s:b,s:s,s:s,s:b,s:o,s:f,s:f,s:f}", "version",
+                  openpi_version(), "revision", openpi_revision, "device", m->device, "hardware",
+                  j->subject.hardware, "driver", j->driver, "kernels", i->path, "threads", i->threads,
+                  "dtype", dtype_name(i->dtype), "pin", m->pin, "table", input_shown(i->table), "table_hash",
+                  j->table_hash, "graph", first->session.recorded, "switches", switches_json(i->without),
+                  "power_limit_w", f->limit_w, "core_mhz", core, "memory_mhz", memory);
     if (machine_weights(i)) json_object_set_new(settings, "weights", json_string(machine_weights(i)));
     return settings;
 }
@@ -115,14 +117,20 @@ int bench_read_file(const char *path, json_t **root) {
     if (end != END_FINE) return end;
     const char *kind = json_string_value(json_object_get(*root, "kind"));
     if (strcmp(kind, "bench") && strcmp(kind, "best"))
-        return input_error(&verb_bench, "%s: its kind is %s, expected best or bench (of bench --save or --json)", path, kind);
-    if (!json_array_size(json_object_get(*root, "batches")) || !json_is_object(json_object_get(*root, "settings")))
-        return input_error(&verb_bench, "%s: no batches or no settings in it, expected a file of bench --save or --json", path);
+        return input_error(&verb_bench,
+                           "%s: its kind is %s, expected best or bench (of bench --save or --json)", path,
+                           kind);
+    if (!json_array_size(json_object_get(*root, "batches")) || !json_is_object(json_object_get(*root, "settin"
+                                                                                                      "gs")))
+        return input_error(&verb_bench,
+                           "%s: no batches or no settings in it, expected a file of bench --save or --json",
+                           path);
     return END_FINE;
 }
 
 static int wrong(const char *path, int i, const char *expected) {
-    return input_error(&verb_bench, "%s: configuration.%s is missing or wrong, expected %s", path, saved[i].key, expected);
+    return input_error(&verb_bench, "%s: configuration.%s is missing or wrong, expected %s", path,
+                       saved[i].key, expected);
 }
 
 static int read_saved(bench_values *v, int i, const json_t *value, const char *path) {
@@ -136,7 +144,9 @@ static int read_saved(bench_values *v, int i, const json_t *value, const char *p
         return END_FINE;
     case WORD_INT:
         if (!json_is_integer(value) || number < saved[i].low || number > saved[i].high)
-            return input_error(&verb_bench, "%s: configuration.%s is missing or wrong, expected a whole number from %d to %d",
+            return input_error(&verb_bench,
+                               "%s: configuration.%s is missing or wrong, expected a whole number from %d to "
+                               "%d",
                                path, saved[i].key, saved[i].low, saved[i].high);
         *(int *)field = (int)number;
         return END_FINE;
@@ -164,9 +174,10 @@ static int read_saved(bench_values *v, int i, const json_t *value, const char *p
 int bench_configure(bench_job *j, const json_t *root, const char *path) {
     const json_t *all = json_object_get(root, "configuration");
     int end = END_FINE;
-    for (int i = 0; i < SAVED && end == END_FINE; i++) end = read_saved(&j->v, i, json_object_get(all, saved[i].key), path);
+    for (int i = 0; i < SAVED && end == END_FINE; i++)
+        end = read_saved(&j->v, i, json_object_get(all, saved[i].key), path);
     if (end == END_FINE && !j->v.checkpoint == !j->v.subject.synthetic)
-        end = input_error(&verb_bench, "%s: configuration has %s, expected a checkpoint or a synthetic model", path,
-                          j->v.checkpoint ? "both models" : "no model");
+        end = input_error(&verb_bench, "%s: configuration has %s, expected a checkpoint or a synthetic model",
+                          path, j->v.checkpoint ? "both models" : "no model");
     return end;
 }

@@ -1,5 +1,5 @@
-/* The sweep as a picture: latency above, samples/s below, both against the batch, on the device's boundary. Published
- * series stand beside them as dashed lines, where this run is of their workload. */
+/* The sweep as a picture: latency above, samples/s below, both against the batch, on the device's boundary.
+ * Published series stand beside them as dashed lines, where this run is of their workload. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +20,9 @@ typedef struct sweep {
 static int is_published_workload(const bench_job *j) {
     const subject *s = &j->subject;
     const uint8_t *c = s->call.cameras;
-    return s->info.variant == OPENPI_PI0 && s->info.parameters > 3000000000u && s->info.dtype == OPENPI_BF16 && c[0] && c[1] &&
-           c[2] && s->call.prompt == 20 && s->v->horizon == 10 && s->v->steps == 10 && !j->v.changing_prompts;
+    return s->info.variant == OPENPI_PI0 && s->info.parameters > 3000000000u &&
+           s->info.dtype == OPENPI_BF16 && c[0] && c[1] && c[2] && s->call.prompt == 20 &&
+           s->v->horizon == 10 && s->v->steps == 10 && !j->v.changing_prompts;
 }
 
 /* `latency`: y is ms; else samples/s. */
@@ -38,7 +39,8 @@ static void fill(sweep *w, const bench_job *j, int latency, const char *name) {
             double rate = published[p].samples_per_s[i], batch = published_batches[i];
             w->others[p][i] = (chart_point){.x = batch, .y = latency ? batch / rate * 1e3 : rate};
         }
-        w->series[w->count++] = (chart_series){published[p].name, CHART_DASHED, w->others[p], PUBLISHED_BATCHES};
+        w->series[w->count++] =
+            (chart_series){published[p].name, CHART_DASHED, w->others[p], PUBLISHED_BATCHES};
     }
 }
 
@@ -50,9 +52,9 @@ static char *draw(const bench_job *j, int latency, int *height) {
     size_t bytes;
     sweep *w = allocate(sizeof *w);
     snprintf(name, sizeof name, "%s, openpi.c", j->subject.hardware);
-    snprintf(about, sizeof about, "%s, %s, %d prompt tokens, horizon %d, %d steps; medians on the device%s", s->source,
-             s->info.dtype == OPENPI_F32 ? "f32" : "bf16", s->call.prompt, s->v->horizon, s->v->steps,
-             own_only ? ". Not the published workload, so without published series" : "");
+    snprintf(about, sizeof about, "%s, %s, %d prompt tokens, horizon %d, %d steps; medians on the device%s",
+             s->source, s->info.dtype == OPENPI_F32 ? "f32" : "bf16", s->call.prompt, s->v->horizon,
+             s->v->steps, own_only ? ". Not the published workload, so without published series" : "");
     fill(w, j, latency, name);
     FILE *file = open_memstream(&text, &bytes);
     if (file) {
@@ -79,7 +81,8 @@ int bench_plot(const bench_job *j) {
     const int height = heights[0] + heights[1];
     if (drawn)
         fprintf(output_file(j->v.svg),
-                "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\">\n%s"
+                "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d "
+                "%d\">\n%s"
                 "<g transform=\"translate(0,%d)\">\n%s</g>\n</svg>\n",
                 WIDTH, height, WIDTH, height, charts[0], heights[0], charts[1]);
     free(charts[0]);

@@ -13,13 +13,14 @@ static const char *or_blank(const char *text) { return text[0] ? text : "-"; }
 void bench_put_head(const bench_job *j) {
     const bench_roofs *r = &j->roofs;
     subject_print(&j->subject);
-    printf("%s, driver %s, openpi %s (%s)\n", or_blank(j->subject.hardware), or_blank(j->driver), openpi_version(),
-           openpi_revision);
+    printf("%s, driver %s, openpi %s (%s)\n", or_blank(j->subject.hardware), or_blank(j->driver),
+           openpi_version(), openpi_revision);
     printf("%d warm-up and %d measured runs", j->v.warmup, j->v.runs);
     if (j->v.changing_prompts) printf(", each with another prompt of 1 to %d tokens", j->v.subject.prompt);
     putchar('\n');
     if (r->tflops <= 0) return;
-    printf("roofs measured just now: %.3f TFLOP/s, read %.1f GB/s, copy %.1f GB/s\n", r->tflops, r->gbs, r->copy_gbs);
+    printf("roofs measured just now: %.3f TFLOP/s, read %.1f GB/s, copy %.1f GB/s\n", r->tflops, r->gbs,
+           r->copy_gbs);
 }
 
 /* ---- one batch ------------------------------------------------------------------------------------ */
@@ -35,7 +36,8 @@ static void figures_row(table *t, const char *name, const figures *f, double flo
 }
 
 static void put_figures(const bench_report *r) {
-    static const char *const heads[] = {"ms", "mean", "std", "min", "max", "p50", "p95", "p99", "p99/p50", ""};
+    static const char *const heads[] = {"ms",  "mean", "std", "min",     "max",
+                                        "p50", "p95",  "p99", "p99/p50", ""};
     table *t = table_create("lrrrrrrrrr");
     for (size_t i = 0; i + 1 < sizeof heads / sizeof *heads; i++) table_cell(t, "%s", heads[i]);
     table_cell(t, "%s", r->floor_ms > 0 ? "roof" : "");
@@ -48,7 +50,8 @@ static void put_stages(const bench_report *r) {
     table *t = table_create("lrrrrrl");
     const int roofs = r->floor_ms > 0;
     const char *const heads[] = {"stage", "p50 ms", "floor ms", "TFLOP/s", "GB/s", "roof", ""};
-    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) table_cell(t, "%s", roofs || (i != 2 && i != 5) ? heads[i] : "");
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+        table_cell(t, "%s", roofs || (i != 2 && i != 5) ? heads[i] : "");
     char roof[ROOF_TEXT];
     for (int i = 0; i < r->stage_count; i++) {
         const bench_stage *s = &r->stages[i];
@@ -81,7 +84,8 @@ static void put_histogram(const char *name, const histogram *h) {
     printf("\n%s, ms from\n", name);
     for (int i = 0; i <= last; i++) {
         int length = (h->counts[i] * LENGTH + most - 1) / most;
-        printf("%10.3f%s", h->low_ms + i * h->width_ms, i == HISTOGRAM_BINS - 1 ? " and above " : "           ");
+        printf("%10.3f%s", h->low_ms + i * h->width_ms,
+               i == HISTOGRAM_BINS - 1 ? " and above " : "           ");
         for (int c = 0; c < length; c++) putchar('#');
         printf("%s%d\n", length ? " " : "", h->counts[i]);
     }
@@ -94,7 +98,8 @@ static void put_memory(const bench_job *j, const bench_outcome *o) {
     if (r->device_total_bytes)
         printf("; %.3f of the device's %.1f GB in use by everybody", (double)r->device_used_bytes / 1e9,
                (double)r->device_total_bytes / 1e9);
-    printf("; process %.2f GB at most, of it anonymous %.2f GB\n", (double)r->peak_bytes / 1e9, (double)r->anonymous_bytes / 1e9);
+    printf("; process %.2f GB at most, of it anonymous %.2f GB\n", (double)r->peak_bytes / 1e9,
+           (double)r->anonymous_bytes / 1e9);
 }
 
 static void put_energy(const bench_job *j, const bench_outcome *o) {
@@ -103,7 +108,8 @@ static void put_energy(const bench_job *j, const bench_outcome *o) {
     if (o->no_energy[0]) printf("energy: not readable here: %s\n", o->no_energy);
     if (e->calls <= 0) return;
     double samples = e->calls * o->batch, watts = e->energy_j / e->window_s;
-    printf("energy: %.3f J an inference, %.4f J an action, %.0f W; %.4f samples/J, %.4f Hz/W (%s, %.1f s, %.0f calls; %s)\n",
+    printf("energy: %.3f J an inference, %.4f J an action, %.0f W; %.4f samples/J, %.4f Hz/W (%s, %.1f s, "
+           "%.0f calls; %s)\n",
            e->energy_j / samples, e->energy_j / samples / j->v.subject.horizon, watts, samples / e->energy_j,
            e->calls / e->window_s / watts, f->counter, e->window_s, e->calls, f->matched);
     if (e->core_mhz <= 0) return;

@@ -10,7 +10,9 @@
 #include "chart_parts.h"
 #include "cli.h"
 
-int chart_width(const chart_head *head) { return head->width <= 0 ? 720 : head->width < 320 ? 320 : head->width; }
+int chart_width(const chart_head *head) {
+    return head->width <= 0 ? 720 : head->width < 320 ? 320 : head->width;
+}
 
 double chart_put_head(FILE *file, const chart_head *head) {
     double space = chart_width(head) - 2 * CHART_MARGIN, y = 26;
@@ -33,7 +35,8 @@ double chart_put_legend(FILE *file, const chart_head *head, double y, const char
             char look[16];
             snprintf(look, sizeof look, "c%d l%s", color, keys[i].style == CHART_DASHED ? " d" : "");
             if (keys[i].sign == CHART_SIGN_BOX)
-                fprintf(file, "<rect class=\"c%d b\" x=\"%.1f\" y=\"%.1f\" width=\"14\" height=\"11\"/>", color, x, y);
+                fprintf(file, "<rect class=\"c%d b\" x=\"%.1f\" y=\"%.1f\" width=\"14\" height=\"11\"/>",
+                        color, x, y);
             else if (keys[i].sign == CHART_SIGN_ROOF) svg_line(file, "roof", x, y + 6, x + 18, y + 6);
             else if (keys[i].style != CHART_POINTS) svg_line(file, look, x, y + 6, x + 18, y + 6);
             if (keys[i].sign == CHART_SIGN_MARK) svg_mark(file, keys[i].series, x + 9, y + 6, 4, NULL, NULL);
@@ -44,7 +47,8 @@ double chart_put_legend(FILE *file, const chart_head *head, double y, const char
     return count ? y + ROW : y;
 }
 
-void chart_draw(FILE *file, const chart_head *head, double (*put)(FILE *file, const void *chart), const void *chart) {
+void chart_draw(FILE *file, const chart_head *head, double (*put)(FILE *file, const void *chart),
+                const void *chart) {
     int height = (int)ceil(put(NULL, chart));
     svg_open(file, chart_width(head), height, head->title ? head->title : "", head->subtitle);
     put(file, chart);
@@ -100,17 +104,17 @@ static double bar_length(const bar_layout *l, double value) {
     return isfinite(value) && value > 0 && l->most > 0 ? value / l->most * l->length : 0;
 }
 
-static void put_bar(FILE *file, const bar_chart *c, const bar_layout *l, const chart_bar *b, int part, double x, double y,
-                    int high) {
+static void put_bar(FILE *file, const bar_chart *c, const bar_layout *l, const chart_bar *b, int part,
+                    double x, double y, int high) {
     double value = b->values[part], length = bar_length(l, value);
     int color = (parts_of(c) == 1 ? b->color : part) % SVG_COLORS;
     char text[SVG_NUMBER], look[16], tip[300];
     svg_number(value, text);
     if (length > 0) {
-        snprintf(tip, sizeof tip, "%.90s%s%.60s: %s %.20s", b->label, c->parts ? ", " : "", c->parts ? c->parts[part] : "", text,
-                 c->unit ? c->unit : "");
-        fprintf(file, "<rect class=\"c%d b\" x=\"%.1f\" y=\"%.1f\" width=\"%.2f\" height=\"%d\"><title>", color, x, y, length,
-                high);
+        snprintf(tip, sizeof tip, "%.90s%s%.60s: %s %.20s", b->label, c->parts ? ", " : "",
+                 c->parts ? c->parts[part] : "", text, c->unit ? c->unit : "");
+        fprintf(file, "<rect class=\"c%d b\" x=\"%.1f\" y=\"%.1f\" width=\"%.2f\" height=\"%d\"><title>",
+                color, x, y, length, high);
         svg_escape(file, tip, 300);
         fprintf(file, "</title></rect>\n");
     }
@@ -120,7 +124,8 @@ static void put_bar(FILE *file, const bar_chart *c, const bar_layout *l, const c
     }
 }
 
-static void put_value(FILE *file, const bar_chart *c, double value, double x, double y, const char *from, const char *note) {
+static void put_value(FILE *file, const bar_chart *c, double value, double x, double y, const char *from,
+                      const char *note) {
     char text[SVG_NUMBER];
     double right = chart_width(&c->head) - CHART_MARGIN;
     svg_number(value, text);
@@ -137,13 +142,17 @@ static double put_group(FILE *file, const bar_chart *c, const bar_layout *l, con
     if (file && l->above) svg_text(file, CHART_MARGIN, y - 4, right - CHART_MARGIN, "", NULL, b->label);
     if (file && !l->above) svg_text(file, l->left - 10, y + rows * high / 2.0 + 4, 0, "e", NULL, b->label);
     double x = l->left;
-    if (file) svg_line(file, "a", x, y - (l->above ? 0 : BETWEEN / 2.0), x, y + rows * high + (l->above ? 0 : BETWEEN / 2.0));
+    if (file)
+        svg_line(file, "a", x, y - (l->above ? 0 : BETWEEN / 2.0), x,
+                 y + rows * high + (l->above ? 0 : BETWEEN / 2.0));
     for (int p = 0; file && p < parts; p++) {
         double end, value = b->values[p];
         put_bar(file, c, l, b, p, x, y + (c->grouped ? p * high : 0), rows > 1 ? THIN : high);
         end = x + bar_length(l, value);
-        if (c->grouped) put_value(file, c, value, end, y + p * high + high - 3, b->froms[p], p ? NULL : b->note);
-        else if (p == parts - 1) put_value(file, c, bar_sum(c, b), end, y + BAR - 5, parts == 1 ? b->froms[0] : b->from, b->note);
+        if (c->grouped)
+            put_value(file, c, value, end, y + p * high + high - 3, b->froms[p], p ? NULL : b->note);
+        else if (p == parts - 1)
+            put_value(file, c, bar_sum(c, b), end, y + BAR - 5, parts == 1 ? b->froms[0] : b->from, b->note);
         if (!c->grouped) x = end;
     }
     return y + rows * high + BETWEEN;
@@ -158,7 +167,9 @@ static double put_bars(FILE *file, const void *chart) {
     y = chart_put_legend(file, &c->head, y, keys, count) + 6;
     bar_layout l = bars_fit(c);
     for (int i = 0; i < c->count; i++) y = put_group(file, c, &l, &c->bars[i], y);
-    if (file) svg_text(file, width - CHART_MARGIN, y + 8, width - 2 * CHART_MARGIN, "k e", NULL, c->unit ? c->unit : "");
+    if (file)
+        svg_text(file, width - CHART_MARGIN, y + 8, width - 2 * CHART_MARGIN, "k e", NULL,
+                 c->unit ? c->unit : "");
     return y + 20;
 }
 
@@ -199,24 +210,26 @@ static void put_histogram_axes(FILE *file, const histogram_chart *c, const chart
         svg_line(file, i ? "g" : "a", a->left, at, a->left + a->width, at);
         svg_text(file, a->left - 6, at + 4, 0, "k e", NULL, svg_tick(y, value, text));
     }
-    for (double value = ceil(x->low / wide.step - 1e-9) * wide.step; value <= x->high + wide.step * 1e-6; value += wide.step)
-        svg_text(file, a->left + (value - x->low) / (x->high - x->low) * a->width, a->top + a->height + 16, 0, "k m", NULL,
-                 svg_tick(&wide, value, text));
+    for (double value = ceil(x->low / wide.step - 1e-9) * wide.step; value <= x->high + wide.step * 1e-6;
+         value += wide.step)
+        svg_text(file, a->left + (value - x->low) / (x->high - x->low) * a->width, a->top + a->height + 16, 0,
+                 "k m", NULL, svg_tick(&wide, value, text));
     svg_text(file, a->left + a->width, a->top + a->height + 34, a->width, "k e", NULL, c->unit);
     svg_text(file, CHART_MARGIN, a->top - 8, a->width, "k", NULL, "runs");
 }
 
-static void put_histogram_bars(FILE *file, const chart_area *a, const svg_scale *x, const svg_scale *y, const int *bins,
-                               int count) {
+static void put_histogram_bars(FILE *file, const chart_area *a, const svg_scale *x, const svg_scale *y,
+                               const int *bins, int count) {
     double wide = a->width / count;
     for (int b = 0; b < count; b++) {
         double high = bins[b] / y->high * a->height;
         if (bins[b])
             fprintf(file,
-                    "<rect class=\"c0 b\" x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\"><title>%.6g to %.6g: %d"
+                    "<rect class=\"c0 b\" x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\"><title>%.6g "
+                    "to %.6g: %d"
                     "</title></rect>\n",
-                    a->left + wide * b + 0.5, a->top + a->height - high, fmax(wide - 1, 1), high, x->low + x->step * b,
-                    x->low + x->step * (b + 1), bins[b]);
+                    a->left + wide * b + 0.5, a->top + a->height - high, fmax(wide - 1, 1), high,
+                    x->low + x->step * b, x->low + x->step * (b + 1), bins[b]);
     }
 }
 
@@ -243,12 +256,14 @@ static int histogram_bins(const histogram_chart *c, svg_scale *x, int bins[BINS_
     return count;
 }
 
-static void put_markers(FILE *file, const histogram_chart *c, const chart_area *a, const svg_scale *x, int markers) {
+static void put_markers(FILE *file, const histogram_chart *c, const chart_area *a, const svg_scale *x,
+                        int markers) {
     for (int i = 0; i < markers; i++) {
         double at = a->left + (c->markers[i].value - x->low) / (x->high - x->low) * a->width;
         char look[16];
         snprintf(look, sizeof look, "c%d l d", (i + 1) % SVG_COLORS);
-        if (at >= a->left - 1 && at <= a->left + a->width + 1) svg_line(file, look, at, a->top, at, a->top + a->height);
+        if (at >= a->left - 1 && at <= a->left + a->width + 1)
+            svg_line(file, look, at, a->top, at, a->top + a->height);
     }
 }
 
@@ -259,7 +274,8 @@ static double put_histogram(FILE *file, const void *chart) {
     chart_key keys[MARKERS];
     int markers = c->marker_count < MARKERS ? c->marker_count : MARKERS, bins[BINS_MAX] = {0}, most = 1;
     for (int i = 0; i < markers; i++) {
-        snprintf(names[i], sizeof names[i], "%.40s %s %.20s", c->markers[i].name, svg_number(c->markers[i].value, text), c->unit);
+        snprintf(names[i], sizeof names[i], "%.40s %s %.20s", c->markers[i].name,
+                 svg_number(c->markers[i].value, text), c->unit);
         keys[i] = (chart_key){names[i], i + 1, CHART_DASHED, CHART_SIGN_LINE, c->markers[i].from};
     }
     y = chart_put_legend(file, &c->head, y, keys, markers);
@@ -280,4 +296,6 @@ static double put_histogram(FILE *file, const void *chart) {
     return a.top + a.height + 44;
 }
 
-void chart_histogram(FILE *file, const histogram_chart *chart) { chart_draw(file, &chart->head, put_histogram, chart); }
+void chart_histogram(FILE *file, const histogram_chart *chart) {
+    chart_draw(file, &chart->head, put_histogram, chart);
+}

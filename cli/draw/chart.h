@@ -1,11 +1,14 @@
-/* Charts as SVG: bars, lines and points over two axes, histograms. Fill a record, call the function; zeros and NULLs are
- * defaults. Texts are any bytes; numbers may be NaN (not there) or infinite; nothing overlaps at any `width` from 320 up.
- * Memory stays the caller's. Write errors stay in `file`: look at ferror.
+/* Charts as SVG: bars, lines and points over two axes, histograms. Fill a record, call the function; zeros
+ * and NULLs are defaults. Texts are any bytes; numbers may be NaN (not there) or infinite; nothing overlaps
+ * at any `width` from 320 up. Memory stays the caller's. Write errors stay in `file`: look at ferror.
  *
- *     chart_bar bars[] = {{.label = "all off", .values = {63.1}}, {.label = "+ fused QKV", .values = {30.1}, .note = "-33.0"}};
- *     chart_bars(file, &(bar_chart){.head = {"Ladder", "π0, batch 1", 0}, .unit = "ms", .bars = bars, .count = 2});
+ * chart_bar bars[] = {{.label = "all off", .values = {63.1}}, {.label = "+ fused QKV", .values = {30.1},
+ * .note = "-33.0"}};
+ *     chart_bars(file, &(bar_chart){.head = {"Ladder", "π0, batch 1", 0}, .unit = "ms", .bars = bars,
+ *                                   .count = 2});
  *
- * A `from` says where a figure comes from ("bench.json:/device/p50_ms"); it becomes the element's data-from. May be NULL. */
+ * A `from` says where a figure comes from ("bench.json:/device/p50_ms"); it becomes the element's data-from.
+ * It may be NULL. */
 #ifndef CLI_CHART_H
 #define CLI_CHART_H
 

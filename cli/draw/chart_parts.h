@@ -27,6 +27,7 @@ double chart_put_head(FILE *file, const chart_head *head);
 double chart_put_legend(FILE *file, const chart_head *head, double y, const chart_key *keys, int count);
 
 /* Opens a picture as high as put(NULL, chart) says, puts it, closes it. */
-void chart_draw(FILE *file, const chart_head *head, double (*put)(FILE *file, const void *chart), const void *chart);
+void chart_draw(FILE *file, const chart_head *head, double (*put)(FILE *file, const void *chart),
+                const void *chart);
 
 #endif

@@ -1,7 +1,7 @@
 /* Lines and points over two axes: batch scaling, roofline.
  *
- * An axis is a list of ticks and a function from value to 0 … 1. Series are named in the legend, never by text at
- * the lines, which would meet. */
+ * An axis is a list of ticks and a function from value to 0 … 1. Series are named in the legend, never by
+ * text at the lines, which would meet. */
 #include <math.h>
 #include <string.h>
 
@@ -18,7 +18,9 @@ typedef struct axis {
 } axis;
 
 /* Numbers that no clock measures are left out, so that no sum or product below overflows. */
-static int shown(chart_axis kind, double value) { return fabs(value) < 1e100 && (kind == CHART_LINEAR || value > 1e-100); }
+static int shown(chart_axis kind, double value) {
+    return fabs(value) < 1e100 && (kind == CHART_LINEAR || value > 1e-100);
+}
 
 static double place(const axis *a, double value) {
     if (a->kind == CHART_LINEAR) return (value - a->low) / (a->high - a->low);
@@ -26,7 +28,8 @@ static double place(const axis *a, double value) {
 }
 
 static void add_tick(axis *a, double value) {
-    if (a->count < TICKS && value >= a->low * (1 - 1e-9) && value <= a->high * (1 + 1e-9)) a->ticks[a->count++] = value;
+    if (a->count < TICKS && value >= a->low * (1 - 1e-9) && value <= a->high * (1 + 1e-9))
+        a->ticks[a->count++] = value;
 }
 
 /* low > high: nothing to show. `parts`: how many ticks a linear axis may have. */
@@ -49,11 +52,15 @@ static void axis_fit(axis *a, chart_axis kind, double low, double high, int part
         a->high *= 2;
     }
     static const double none[] = {0}, few[] = {2, 5, 0}, many[] = {1.5, 2, 3, 4, 5, 6, 8, 0};
-    double decades = (log(a->high) - log(a->low)) / log(base), power = pow(base, floor(log(a->low) / log(base) + 1e-9));
+    double decades = (log(a->high) - log(a->low)) / log(base),
+           power = pow(base, floor(log(a->low) / log(base) + 1e-9));
     double every = fmax(1, ceil(decades / parts));
     for (; power <= a->high * (1 + 1e-9); power *= pow(base, every)) {
         add_tick(a, power);
-        for (const double *more = kind != CHART_LOG10 || decades >= 3 ? none : decades >= 1.2 ? few : many; *more; more++)
+        for (const double *more = kind != CHART_LOG10 || decades >= 3 ? none
+                                  : decades >= 1.2                    ? few
+                                                                      : many;
+             *more; more++)
             add_tick(a, power * *more);
     }
 }
@@ -107,14 +114,16 @@ static void put_axes(FILE *file, const xy_chart *c, const xy_layout *l) {
         svg_text(file, at, a->top + a->height + 16, 0, "k m", NULL, text);
         free_from = at + half + 4;
     }
-    fprintf(file, "<polyline class=\"a\" fill=\"none\" points=\"%.1f,%.1f %.1f,%.1f %.1f,%.1f\"/>\n", a->left, a->top, a->left,
-            a->top + a->height, a->left + a->width, a->top + a->height);
+    fprintf(file, "<polyline class=\"a\" fill=\"none\" points=\"%.1f,%.1f %.1f,%.1f %.1f,%.1f\"/>\n", a->left,
+            a->top, a->left, a->top + a->height, a->left + a->width, a->top + a->height);
     svg_text(file, a->left + a->width, a->top + a->height + 34, a->width, "k e", NULL, c->x_name);
     svg_text(file, CHART_MARGIN, a->top - 10, a->width, "k", NULL, c->y_name);
 }
 
 static double x_of(const xy_layout *l, double x) { return l->area.left + l->area.width * place(&l->x, x); }
-static double y_of(const xy_layout *l, double y) { return l->area.top + l->area.height * (1 - place(&l->y, y)); }
+static double y_of(const xy_layout *l, double y) {
+    return l->area.top + l->area.height * (1 - place(&l->y, y));
+}
 
 /* min(flat, slope * x), cut to the area. On logarithmic axes both parts are straight. */
 static void put_roof(FILE *file, const xy_chart *c, const xy_layout *l) {
@@ -126,7 +135,8 @@ static void put_roof(FILE *file, const xy_chart *c, const xy_layout *l) {
     double start = fmax(low, l->y.low / c->roof_slope), ridge = flat / c->roof_slope;
     ridge = fmin(fmax(ridge, start), high);
     fprintf(file, "<polyline class=\"roof\" points=\"%.1f,%.1f %.1f,%.1f", x_of(l, start),
-            y_of(l, fmin(flat, c->roof_slope * start)), x_of(l, ridge), y_of(l, fmin(flat, c->roof_slope * ridge)));
+            y_of(l, fmin(flat, c->roof_slope * start)), x_of(l, ridge),
+            y_of(l, fmin(flat, c->roof_slope * ridge)));
     if (c->roof_flat > 0) fprintf(file, " %.1f,%.1f", x_of(l, high), y_of(l, flat));
     fprintf(file, "\"/>\n");
 }
@@ -134,7 +144,8 @@ static void put_roof(FILE *file, const xy_chart *c, const xy_layout *l) {
 static void put_line(FILE *file, const xy_chart *c, const xy_layout *l, int which) {
     const chart_series *s = &c->series[which];
     int n = 0;
-    fprintf(file, "<polyline class=\"c%d l%s\" points=\"", which % SVG_COLORS, s->style == CHART_DASHED ? " d" : "");
+    fprintf(file, "<polyline class=\"c%d l%s\" points=\"", which % SVG_COLORS,
+            s->style == CHART_DASHED ? " d" : "");
     for (int i = 0; i < s->count; i++)
         if (shown(c->x, s->points[i].x) && shown(c->y, s->points[i].y))
             fprintf(file, "%s%.1f,%.1f", n++ ? " " : "", x_of(l, s->points[i].x), y_of(l, s->points[i].y));

@@ -6,7 +6,17 @@
 
 #include "svg.h"
 
-enum { PANEL_W = 232, PANEL_H = 132, LEFT = 54, RIGHT = 14, TOP = 24, BOTTOM = 24, FOOT = 30, MARGIN = 12, TICKS = 6 };
+enum {
+    PANEL_W = 232,
+    PANEL_H = 132,
+    LEFT = 54,
+    RIGHT = 14,
+    TOP = 24,
+    BOTTOM = 24,
+    FOOT = 30,
+    MARGIN = 12,
+    TICKS = 6
+};
 
 /* Round limits around column `d` and all others of its unit. */
 static svg_scale scale_of(const action_plot *p, int d) {
@@ -42,7 +52,8 @@ static void put_panel(FILE *file, const action_plot *p, int d, double x0, double
     svg_scale s = scale_of(p, d);
     double across = horizon > 1 ? width / (horizon - 1) : 0, up = height / (s.high - s.low);
     char text[SVG_NUMBER], name[100];
-    if (*p->names[d]) snprintf(name, sizeof name, "%s%s%s", p->names[d], *p->units[d] ? ", " : "", p->units[d]);
+    if (*p->names[d])
+        snprintf(name, sizeof name, "%s%s%s", p->names[d], *p->units[d] ? ", " : "", p->units[d]);
     else snprintf(name, sizeof name, "action %d%s%s", d, *p->units[d] ? ", " : "", p->units[d]);
     svg_text(file, left, y0 + 15, width + RIGHT, "h2", NULL, name);
     for (int i = 0; i < 16; i++) {
@@ -55,12 +66,14 @@ static void put_panel(FILE *file, const action_plot *p, int d, double x0, double
     if (horizon > 1) {
         fprintf(file, "<polyline class=\"c0 l\" points=\"");
         for (int i = 0; i < horizon; i++)
-            fprintf(file, "%s%.2f,%.2f", i ? " " : "", left + across * i, top + height - (p->actions[i * dims + d] - s.low) * up);
+            fprintf(file, "%s%.2f,%.2f", i ? " " : "", left + across * i,
+                    top + height - (p->actions[i * dims + d] - s.low) * up);
         fprintf(file, "\"/>\n");
     }
     for (int i = 0; i < horizon && horizon <= 24; i++)
         fprintf(file, "<circle class=\"c0 b\" cx=\"%.2f\" cy=\"%.2f\" r=\"1.9\"/>",
-                horizon > 1 ? left + across * i : left + width / 2, top + height - (p->actions[i * dims + d] - s.low) * up);
+                horizon > 1 ? left + across * i : left + width / 2,
+                top + height - (p->actions[i * dims + d] - s.low) * up);
     fputc('\n', file);
 }
 
@@ -68,12 +81,14 @@ void plot_actions(FILE *file, const action_plot *p) {
     int across = p->dims <= 3 ? p->dims : 4, down = (p->dims + across - 1) / across;
     int width = 2 * MARGIN + (across < 2 ? 2 : across) * PANEL_W, space = width - 2 * MARGIN - 16;
     double head = 27 + svg_block(NULL, 0, 0, space, "h1", p->title);
-    int top = (int)(head + svg_block(NULL, 0, 0, space, "w", p->subtitle)), height = top + down * PANEL_H + FOOT;
+    int top = (int)(head + svg_block(NULL, 0, 0, space, "w", p->subtitle)),
+        height = top + down * PANEL_H + FOOT;
     svg_open(file, width, height, p->title, p->subtitle);
     svg_block(file, MARGIN + 8, 27, space, "h1", p->title);
     svg_block(file, MARGIN + 8, head - 2, space, "w", p->subtitle);
     for (int d = 0; d < p->dims; d++)
         put_panel(file, p, d, MARGIN + (double)(d % across) * PANEL_W, top + (double)(d / across) * PANEL_H);
-    svg_text(file, width / 2.0, height - 11, 0, "k m", NULL, p->rate_hz > 0 ? "seconds" : "step of the chunk");
+    svg_text(file, width / 2.0, height - 11, 0, "k m", NULL,
+             p->rate_hz > 0 ? "seconds" : "step of the chunk");
     svg_close(file);
 }

@@ -12,8 +12,8 @@ typedef struct action_plot {
     double rate_hz;                        /* steps a second: the axis counts seconds; 0: it counts steps  */
 } action_plot;
 
-/* Panels of one unit share a scale, so that their sizes can be compared; one without a unit has its own. Errors stay in
- * `file`. */
+/* Panels of one unit share a scale, so that their sizes can be compared; one without a unit has its own.
+ * Errors stay in `file`. */
 void plot_actions(FILE *file, const action_plot *plot);
 
 #endif

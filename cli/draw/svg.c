@@ -1,5 +1,6 @@
-/* SVG primitives. Note: no font is measured here; svg_width says how wide a text is at most, from four classes of
- * letters, a little above what Helvetica, Arial and DejaVu take, and everything that must not overlap trusts it. */
+/* SVG primitives. Note: no font is measured here; svg_width says how wide a text is at most, from four
+ * classes of letters, a little above what Helvetica, Arial and DejaVu take, and everything that must not
+ * overlap trusts it. */
 #include "svg.h"
 
 #include <math.h>
@@ -9,20 +10,28 @@
 static const char style[] =
     ".oc{font:12px Helvetica,Arial,sans-serif}.oc text{fill:#222}.oc .h1{font-size:16px;font-weight:600}"
     ".oc .h2{font-weight:600}.oc .w,.oc .k{fill:#555}.oc .k{font-size:11px}.oc .m{text-anchor:middle}"
-    ".oc .e{text-anchor:end}.oc .ground{fill:#fff}.oc .g{stroke:#e2e2e2}.oc .a{stroke:#999}.oc .roof{stroke:#444;fill:none;"
-    "stroke-width:1.5}.oc .c0{fill:#0072b2;stroke:#0072b2}.oc .c1{fill:#d55e00;stroke:#d55e00}.oc .c2{fill:#009e73;"
-    "stroke:#009e73}.oc .c3{fill:#cc79a7;stroke:#cc79a7}.oc .c4{fill:#e69f00;stroke:#e69f00}.oc .c5{fill:#56b4e9;"
-    "stroke:#56b4e9}.oc .c6{fill:#6e6e6e;stroke:#6e6e6e}.oc .c7{fill:#7a5195;stroke:#7a5195}.oc .l.l{fill:none;stroke-width:2;"
+    ".oc .e{text-anchor:end}.oc .ground{fill:#fff}.oc .g{stroke:#e2e2e2}.oc .a{stroke:#999}.oc "
+    ".roof{stroke:#444;fill:none;"
+    "stroke-width:1.5}.oc .c0{fill:#0072b2;stroke:#0072b2}.oc .c1{fill:#d55e00;stroke:#d55e00}.oc "
+    ".c2{fill:#009e73;"
+    "stroke:#009e73}.oc .c3{fill:#cc79a7;stroke:#cc79a7}.oc .c4{fill:#e69f00;stroke:#e69f00}.oc "
+    ".c5{fill:#56b4e9;"
+    "stroke:#56b4e9}.oc .c6{fill:#6e6e6e;stroke:#6e6e6e}.oc .c7{fill:#7a5195;stroke:#7a5195}.oc "
+    ".l.l{fill:none;stroke-width:2;"
     "stroke-linejoin:round}.oc .d{stroke-dasharray:6 4}.oc .b.b{stroke:none}.oc .p{fill-opacity:.7}"
     ".oc .i0,.oc .i1,.oc .i6,.oc .i7{fill:#fff}.oc .i2,.oc .i3,.oc .i4,.oc .i5{fill:#111}"
-    "@media screen and (prefers-color-scheme:dark){.oc text{fill:#e6e6e6}.oc .w,.oc .k{fill:#b0b0b0}.oc .ground{fill:#16181c}"
+    "@media screen and (prefers-color-scheme:dark){.oc text{fill:#e6e6e6}.oc .w,.oc .k{fill:#b0b0b0}.oc "
+    ".ground{fill:#16181c}"
     ".oc .g{stroke:#33373d}.oc .a{stroke:#777}.oc .roof{stroke:#ccc}.oc .c0{fill:#3f9bd8;stroke:#3f9bd8}"
     ".oc .c6{fill:#a0a0a0;stroke:#a0a0a0}.oc .c7{fill:#b088cf;stroke:#b088cf}"
     ".oc .i0,.oc .i1,.oc .i2,.oc .i3,.oc .i4,.oc .i5,.oc .i6,.oc .i7{fill:#111}}";
 
 void svg_open(FILE *file, int width, int height, const char *title, const char *about) {
-    fprintf(file, "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"oc\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
-                  "role=\"img\">\n<title>", width, height, width, height);
+    fprintf(file,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"oc\" width=\"%d\" height=\"%d\" viewBox=\"0 0 "
+            "%d %d\" "
+            "role=\"img\">\n<title>",
+            width, height, width, height);
     svg_escape(file, title, 200);
     fprintf(file, "</title>\n");
     if (about) {
@@ -30,7 +39,8 @@ void svg_open(FILE *file, int width, int height, const char *title, const char *
         svg_escape(file, about, 1000);
         fprintf(file, "</desc>\n");
     }
-    fprintf(file, "<style>%s</style>\n<rect class=\"ground\" width=\"%d\" height=\"%d\"/>\n", style, width, height);
+    fprintf(file, "<style>%s</style>\n<rect class=\"ground\" width=\"%d\" height=\"%d\"/>\n", style, width,
+            height);
 }
 
 void svg_close(FILE *file) { fprintf(file, "</svg>\n"); }
@@ -39,7 +49,11 @@ void svg_close(FILE *file) { fprintf(file, "</svg>\n"); }
 
 /* Bytes of the character at `s`; 0 where it is not UTF-8 that XML allows. */
 static int character(const unsigned char *s) {
-    int more = *s < 0x80 ? 0 : *s >= 0xc2 && *s <= 0xdf ? 1 : (*s & 0xf0) == 0xe0 ? 2 : *s >= 0xf0 && *s <= 0xf4 ? 3 : -1;
+    int more = *s < 0x80                  ? 0
+               : *s >= 0xc2 && *s <= 0xdf ? 1
+               : (*s & 0xf0) == 0xe0      ? 2
+               : *s >= 0xf0 && *s <= 0xf4 ? 3
+                                          : -1;
     for (int i = 1; i <= more; i++)
         if ((s[i] & 0xc0) != 0x80) return 0;
     if (more == 2 && ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
@@ -100,11 +114,13 @@ static void open_text(FILE *file, double x, double y, const char *look, const ch
     fputc('>', file);
 }
 
-void svg_text(FILE *file, double x, double y, double limit, const char *look, const char *from, const char *text) {
+void svg_text(FILE *file, double x, double y, double limit, const char *look, const char *from,
+              const char *text) {
     double size = look_size(look), used = 0;
     int cut = limit > 0 && svg_width(text, size) > limit;
     open_text(file, x, y, look, from);
-    while (*text && (!cut || (used += letter_width(text, size)) <= limit - size)) text = put_character(file, text);
+    while (*text && (!cut || (used += letter_width(text, size)) <= limit - size))
+        text = put_character(file, text);
     if (*text) fputs("…", file);
     fprintf(file, "</text>\n");
 }
@@ -157,17 +173,20 @@ static const struct {
 };
 
 void svg_line(FILE *file, const char *look, double x1, double y1, double x2, double y2) {
-    fprintf(file, "<line class=\"%s\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n", look, x1, y1, x2, y2);
+    fprintf(file, "<line class=\"%s\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n", look, x1, y1, x2,
+            y2);
 }
 
 void svg_mark(FILE *file, int series, double x, double y, double radius, const char *from, const char *tip) {
-    int color = series % SVG_COLORS, shape = (series + series / SVG_COLORS) % SVG_COLORS, corners = shapes[shape].corners;
+    int color = series % SVG_COLORS, shape = (series + series / SVG_COLORS) % SVG_COLORS,
+        corners = shapes[shape].corners;
     if (!corners) {
         fprintf(file, "<circle class=\"c%d p\" cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\"", color, x, y, radius);
     } else {
         fprintf(file, "<polygon class=\"c%d p\" points=\"", color);
         for (int i = 0; i < corners; i++)
-            fprintf(file, "%s%.1f,%.1f", i ? " " : "", x + radius * shapes[shape].at[i][0], y + radius * shapes[shape].at[i][1]);
+            fprintf(file, "%s%.1f,%.1f", i ? " " : "", x + radius * shapes[shape].at[i][0],
+                    y + radius * shapes[shape].at[i][1]);
         fputc('"', file);
     }
     if (from) {

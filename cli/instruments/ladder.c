@@ -1,4 +1,5 @@
-/* openpi ladder: what every optimisation is worth, from all off to all on, and each alone taken away from the whole. */
+/* openpi ladder: what every optimisation is worth, from all off to all on, and each alone taken away from the
+ * whole. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +42,8 @@ static void put_state(table *t, const ladder_rung *rung) {
 }
 
 static void put_head(table *t, const char *name, const char *a, const char *b, const char *c) {
-    const char *const head[] = {name, a, b, c, "deviation", "operations", "nodes", "weights MB", "session MB"};
+    const char *const head[] = {name,         a,           b, c, "deviation", "operations", "nodes",
+                                "weights MB", "session MB"};
     for (size_t i = 0; i < sizeof head / sizeof *head; i++) table_cell(t, "%s", head[i]);
 }
 
@@ -105,9 +107,11 @@ static void print_reasons(const ladder_view *l) {
 static void print_all(const ladder_view *l) {
     const ladder_report *r = &l->report;
     subject_print(&l->subject);
-    printf("batch %d, median of %d runs from host to host\n\nfrom all off to all on\n", l->v->batch, l->v->runs);
+    printf("batch %d, median of %d runs from host to host\n\nfrom all off to all on\n", l->v->batch,
+           l->v->runs);
     print_climb(l);
-    printf("\n%.3f ms -> %.3f ms: %.2fx\n\nall on but one\n", r->foot_ms, r->top_ms, ratio(r->foot_ms, r->top_ms));
+    printf("\n%.3f ms -> %.3f ms: %.2fx\n\nall on but one\n", r->foot_ms, r->top_ms,
+           ratio(r->foot_ms, r->top_ms));
     print_without(l);
     print_reasons(l);
     printf("\ndeviation: largest distance of an action from the last rung's; bound %.1e", r->bound_max);
@@ -133,11 +137,13 @@ static int list_switches(void) {
 /* ---- files ------------------------------------------------------------------------------------------ */
 
 static json_t *rung_json(const ladder_view *l, const ladder_rung *rung) {
-    if (rung->reason[0]) return json_pack("{s:s,s:b,s:s}", "switch", name_of(l, rung), "applies", 0, "reason", rung->reason);
-    json_t *o = json_pack("{s:b,s:f,s:f,s:i,s:i,s:I,s:I,s:f,s:f,s:b}", "applies", 1, "p50_ms", rung->p50_ms, "device_p50_ms",
-                          rung->device_ms, "operations", rung->operations, "nodes", rung->nodes, "weight_bytes",
-                          (json_int_t)rung->weight_bytes, "session_bytes", (json_int_t)rung->session_bytes, "deviation_max",
-                          rung->deviation_max, "deviation_rms", rung->deviation_rms, "within_bound", rung->within);
+    if (rung->reason[0])
+        return json_pack("{s:s,s:b,s:s}", "switch", name_of(l, rung), "applies", 0, "reason", rung->reason);
+    json_t *o = json_pack("{s:b,s:f,s:f,s:i,s:i,s:I,s:I,s:f,s:f,s:b}", "applies", 1, "p50_ms", rung->p50_ms,
+                          "device_p50_ms", rung->device_ms, "operations", rung->operations, "nodes",
+                          rung->nodes, "weight_bytes", (json_int_t)rung->weight_bytes, "session_bytes",
+                          (json_int_t)rung->session_bytes, "deviation_max", rung->deviation_max,
+                          "deviation_rms", rung->deviation_rms, "within_bound", rung->within);
     if (o) json_object_set_new(o, "switch", rung->which < 0 ? json_null() : json_string(name_of(l, rung)));
     return o;
 }
@@ -200,10 +206,12 @@ static void save_svg(const ladder_view *l) {
         if (rung->reason[0]) continue;
         snprintf(labels[count], sizeof labels[count], "%s%s", i ? "+ " : "", name_of(l, rung));
         snprintf(notes[count], sizeof notes[count], "%+.2f ms", rung->p50_ms - rung->before_ms);
-        bars[count] = (chart_bar){.label = labels[count], .values = {rung->p50_ms}, .note = i ? notes[count] : NULL};
+        bars[count] =
+            (chart_bar){.label = labels[count], .values = {rung->p50_ms}, .note = i ? notes[count] : NULL};
         count++;
     }
-    snprintf(title, sizeof title, "Ladder: %.2f ms to %.2f ms, %.2fx", r->foot_ms, r->top_ms, ratio(r->foot_ms, r->top_ms));
+    snprintf(title, sizeof title, "Ladder: %.2f ms to %.2f ms, %.2fx", r->foot_ms, r->top_ms,
+             ratio(r->foot_ms, r->top_ms));
     snprintf(subtitle, sizeof subtitle, "%s, %s on %s (%s), batch %d", l->subject.source,
              r->info.dtype == OPENPI_F32 ? "f32" : "bf16", r->info.device, r->info.path, l->v->batch);
     const bar_chart chart = {.head = {title, subtitle, 0}, .unit = "ms", .bars = bars, .count = count};
@@ -240,7 +248,8 @@ static int climb(ladder_view *l, ladder_values *v) {
     s->ready_ms = l->report.ready_ms;
     progress_end(&s->bar);
     s->info = l->report.info;
-    head_hardware(v->subject.machine.device ? v->subject.machine.device : "cpu", l->report.facts.name, s->hardware);
+    head_hardware(v->subject.machine.device ? v->subject.machine.device : "cpu", l->report.facts.name,
+                  s->hardware);
     return status == OPENPI_OK ? END_FINE : library_error(&verb_ladder, &error);
 }
 
@@ -298,8 +307,8 @@ static const example examples[] = {
     {NULL, NULL},
 };
 
-static const char *const synopsis[] = {"[--synthetic PRESET[:pi0|pi05[:SEED]]] [options]", "CHECKPOINT [options]", "--list",
-                                       NULL};
+static const char *const synopsis[] = {"[--synthetic PRESET[:pi0|pi05[:SEED]]] [options]",
+                                       "CHECKPOINT [options]", "--list", NULL};
 
 const verb verb_ladder = {
     .name = "ladder",
@@ -307,13 +316,17 @@ const verb verb_ladder = {
     .synopsis = synopsis,
     .positional = "CHECKPOINT",
     .positional_max = 1,
-    .description =
-        "Every optimisation is a switch. Climbs from all off to all on in the order of --list and shows each rung's "
-        "time, its gain, the factor so far, its memory and how many operations and graph nodes its plan has; then "
-        "takes each switch alone away from the whole. Every rung's actions are compared with those of the last: beyond "
-        "the bound of the goldens the command ends with status 1. A switch that changes nothing for the model, the "
-        "call or the device is n/a, with the reason.\n\n"
-        "What --without names stays off on every rung. Without a model it takes the full synthetic π0.",
+    .description = "Every optimisation is a switch. Climbs from all off to all on in the order of --list and "
+                   "shows each rung's "
+                   "time, its gain, the factor so far, its memory and how many operations and graph nodes "
+                   "its plan has; then "
+                   "takes each switch alone away from the whole. Every rung's actions are compared with "
+                   "those of the last: beyond "
+                   "the bound of the goldens the command ends with status 1. A switch that changes nothing "
+                   "for the model, the "
+                   "call or the device is n/a, with the reason.\n\n"
+                   "What --without names stays off on every rung. Without a model it takes the full "
+                   "synthetic π0.",
     .options = options,
     .conflicts = conflicts,
     .examples = examples,

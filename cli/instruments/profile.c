@@ -50,7 +50,8 @@ static int measure(profile_job *j) {
 static double rate(double amount, double ms) { return ms > 0 ? amount / (ms * 1e-3) * 1e-12 : 0; }
 
 static void heads(table *t, const char *first, const char *time, const char *floor) {
-    const char *const names[] = {first, "calls", time, "share", "GFLOP", "MB", "TFLOP/s", "TB/s", "roof", floor, "gap µs", ""};
+    const char *const names[] = {first,     "calls", time,   "share", "GFLOP",  "MB",
+                                 "TFLOP/s", "TB/s",  "roof", floor,   "gap µs", ""};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) table_cell(t, "%s", names[i]);
 }
 
@@ -111,18 +112,21 @@ static void put_groups(const profile_job *j) {
 
 static const char *coverage_words(const profile *p) {
     if (p->method == TIMED_EVENTS) return "the rest is launching and waiting, operation by operation";
-    return fabs(p->coverage_ratio - 1) <= PROFILE_COVERAGE ? "ok, within 2 %" : "NOT within 2 %: some time has no operation";
+    return fabs(p->coverage_ratio - 1) <= PROFILE_COVERAGE ? "ok, within 2 %"
+                                                           : "NOT within 2 %: some time has no operation";
 }
 
 static void put_totals(const profile_job *j) {
     const profile *p = &j->profile;
-    double rest = p->replay.p50_ms - p->sum_ms, noise = p->timed.p50_ms > 0 ? p->sum_ms / p->timed.p50_ms - 1 : 0;
+    double rest = p->replay.p50_ms - p->sum_ms,
+           noise = p->timed.p50_ms > 0 ? p->sum_ms / p->timed.p50_ms - 1 : 0;
     printf("\ntimed %s; p50 of %d calls\n", timed_method_text(p->method), p->runs);
     if (p->not_replayed[0]) printf("not inside graph replay: %s\n", p->not_replayed);
-    printf("operations %.3f ms, timed call %.3f ms: within a call they cover %.2f %% (%s)\n", p->sum_ms, p->timed.p50_ms,
-           p->coverage_ratio * 100, coverage_words(p));
+    printf("operations %.3f ms, timed call %.3f ms: within a call they cover %.2f %% (%s)\n", p->sum_ms,
+           p->timed.p50_ms, p->coverage_ratio * 100, coverage_words(p));
     if (p->method != TIMED_EVENTS && fabs(noise) > PROFILE_COVERAGE)
-        printf("the operations' medians add up to %.1f %% %s than the median call: calls differ much, a quiet machine helps\n",
+        printf("the operations' medians add up to %.1f %% %s than the median call: calls differ much, a "
+               "quiet machine helps\n",
                fabs(noise) * 100, noise < 0 ? "less" : "more");
     printf("plain call %.3f ms, remainder %+.3f ms: %s\n", p->replay.p50_ms, rest,
            p->method == TIMED_CLOCK ? "what the clock itself costs, and noise"
@@ -137,9 +141,10 @@ static void put_totals(const profile_job *j) {
 static void put_head(const profile_job *j) {
     subject_print(&j->subject);
     printf("%s, batch %d\n", j->subject.hardware, j->v->batch);
-    if (j->roofs.tflops > 0) printf("roofs measured just now: %.3f TFLOP/s, %.1f GB/s\n", j->roofs.tflops, j->roofs.gbs);
-    printf(
-        "roof, floor: FLOPs at the first or weights at the second, whichever takes longer; MB, TB/s: every operand once\n\n");
+    if (j->roofs.tflops > 0)
+        printf("roofs measured just now: %.3f TFLOP/s, %.1f GB/s\n", j->roofs.tflops, j->roofs.gbs);
+    printf("roof, floor: FLOPs at the first or weights at the second, whichever takes longer; MB, TB/s: "
+           "every operand once\n\n");
 }
 
 /* ---- JSON ----------------------------------------------------------------------------------------- */
@@ -149,8 +154,8 @@ static json_t *real_or_null(int known, double value) { return known ? json_real(
 static json_t *place_or_null(int place) { return place < 0 ? json_null() : json_integer(place); }
 
 /* What stages and ops have in common. */
-static void costs_json(json_t *to, const profile_job *j, const op_cost *cost, int calls, double ms, double floor_ms,
-                       double memory_ms) {
+static void costs_json(json_t *to, const profile_job *j, const op_cost *cost, int calls, double ms,
+                       double floor_ms, double memory_ms) {
     int known = floor_ms > 0;
     json_object_set_new(to, "calls", json_integer(calls));
     json_object_set_new(to, "time_us", json_real(ms * 1e3));
@@ -163,7 +168,8 @@ static void costs_json(json_t *to, const profile_job *j, const op_cost *cost, in
     json_object_set_new(to, "roof_ratio", real_or_null(known && ms > 0, known && ms > 0 ? floor_ms / ms : 0));
     json_object_set_new(to, "floor_us", real_or_null(known, floor_ms * 1e3));
     json_object_set_new(to, "gap_us", real_or_null(known, (ms - floor_ms) * 1e3));
-    json_object_set_new(to, "bound", known ? json_string(memory_ms > floor_ms / 2 ? "memory" : "compute") : json_null());
+    json_object_set_new(to, "bound",
+                        known ? json_string(memory_ms > floor_ms / 2 ? "memory" : "compute") : json_null());
 }
 
 static json_t *stages_json(const profile_job *j) {
@@ -182,9 +188,10 @@ static json_t *ops_json(const profile_job *j) {
     json_t *list = json_array();
     for (int i = 0; i < j->profile.count; i++) {
         const profile_op *o = &j->profile.ops[i];
-        json_t *one = json_pack("{s:s,s:s,s:o,s:o,s:s,s:s,s:s,s:i}", "name", o->name, "stage", openpi_stage_name(o->stage),
-                                "step", place_or_null(o->step), "layer", place_or_null(o->layer), "kind", o->kind, "shape",
-                                o->shape, "kernel", o->kernel, "ops", o->ops);
+        json_t *one = json_pack("{s:s,s:s,s:o,s:o,s:s,s:s,s:s,s:i}", "name", o->name, "stage",
+                                openpi_stage_name(o->stage), "step", place_or_null(o->step), "layer",
+                                place_or_null(o->layer), "kind", o->kind, "shape", o->shape, "kernel",
+                                o->kernel, "ops", o->ops);
         costs_json(one, j, &o->cost, o->calls, o->ms, o->floor_ms, o->memory_bound ? o->floor_ms : 0);
         json_array_append_new(list, one);
     }
@@ -203,11 +210,12 @@ static json_t *profile_json(const profile_job *j) {
     json_object_set_new(root, "not_replayed", json_string(p->not_replayed));
     json_object_set_new(root, "stages", stages_json(j));
     json_object_set_new(root, "ops", ops_json(j));
-    json_object_set_new(root, "totals",
-                        json_pack("{s:f,s:f,s:f,s:f,s:f,s:o,s:o,s:f}", "replay_ms", p->replay.p50_ms, "instrumented_ms",
-                                  p->timed.p50_ms, "sum_ms", p->sum_ms, "remainder_ms", p->replay.p50_ms - p->sum_ms,
-                                  "coverage_ratio", p->coverage_ratio, "launches", place_or_null(launches ? launches : -1),
-                                  "nodes", p->nodes ? json_integer(p->nodes) : json_null(), "host_ms", p->host.p50_ms));
+    json_object_set_new(
+        root, "totals",
+        json_pack("{s:f,s:f,s:f,s:f,s:f,s:o,s:o,s:f}", "replay_ms", p->replay.p50_ms, "instrumented_ms",
+                  p->timed.p50_ms, "sum_ms", p->sum_ms, "remainder_ms", p->replay.p50_ms - p->sum_ms,
+                  "coverage_ratio", p->coverage_ratio, "launches", place_or_null(launches ? launches : -1),
+                  "nodes", p->nodes ? json_integer(p->nodes) : json_null(), "host_ms", p->host.p50_ms));
     return root;
 }
 
@@ -234,7 +242,8 @@ static int profile_verb_run(const void *values, char **positional, int count) {
 
 #define AT(field) offsetof(profile_values, field)
 
-static const profile_values defaults = {.subject = SUBJECT_DEFAULTS, .by = 3, .top = 20, .warmup = 2, .runs = 10, .batch = 1};
+static const profile_values defaults = {
+    .subject = SUBJECT_DEFAULTS, .by = 3, .top = 20, .warmup = 2, .runs = 10, .batch = 1};
 
 static const option_row options[] = {
     SUBJECT_MODEL_OPTIONS(profile_values, subject),
@@ -271,7 +280,8 @@ static const example examples[] = {
     {NULL, NULL},
 };
 
-static const char *const synopsis[] = {"[--synthetic PRESET[:pi0|pi05[:SEED]]] [options]", "CHECKPOINT [options]", NULL};
+static const char *const synopsis[] = {"[--synthetic PRESET[:pi0|pi05[:SEED]]] [options]",
+                                       "CHECKPOINT [options]", NULL};
 
 const verb verb_profile = {
     .name = "profile",
@@ -279,14 +289,17 @@ const verb verb_profile = {
     .synopsis = synopsis,
     .positional = "CHECKPOINT",
     .positional_max = 1,
-    .description =
-        "Times every operation of a call and sets it against the compute and memory ceilings of this machine, measured in "
-        "the same run. Without a model it takes the full synthetic π0.\n\n"
-        "On a GPU the times are taken inside graph replay, by an event node after every launch, because operations that "
-        "are launched one by one do not behave as they do in the graph; --no-graph does that all the same. On the CPU a "
-        "plan always runs operation by operation, and the clock is read between them. Timed and plain calls take turns; "
-        "the plain one and what separates the two are printed with the totals.\n\n"
-        "roof is floor / time, and gap is time - floor: what is there to be won.",
+    .description = "Times every operation of a call and sets it against the compute and memory ceilings of "
+                   "this machine, measured in "
+                   "the same run. Without a model it takes the full synthetic π0.\n\n"
+                   "On a GPU the times are taken inside graph replay, by an event node after every launch, "
+                   "because operations that "
+                   "are launched one by one do not behave as they do in the graph; --no-graph does that all "
+                   "the same. On the CPU a "
+                   "plan always runs operation by operation, and the clock is read between them. Timed and "
+                   "plain calls take turns; "
+                   "the plain one and what separates the two are printed with the totals.\n\n"
+                   "roof is floor / time, and gap is time - floor: what is there to be won.",
     .options = options,
     .conflicts = conflicts,
     .examples = examples,

@@ -1,5 +1,5 @@
-/* openpi roof: the ceilings of this machine, measured now. Stores nothing; bench and profile measure them too, each
- * in its own run.
+/* openpi roof: the ceilings of this machine, measured now. Stores nothing; bench and profile measure them
+ * too, each in its own run.
  *
  * Note: an engine is a model on a device, and a roof needs no model, so it opens the smallest one. */
 #include "roof.h"
@@ -27,8 +27,9 @@ const char *roof_share(double ratio, char text[ROOF_TEXT]) {
 
 json_t *roofs_json(const bench_roofs *r) {
     if (r->bf16_tflops <= 0 && r->f32_tflops <= 0 && r->gbs <= 0) return json_null();
-    return json_pack("{s:o,s:o,s:o,s:o,s:o}", "bf16_tflops", known(r->bf16_tflops), "f32_tflops", known(r->f32_tflops),
-                     "read_gbs", known(r->gbs), "copy_gbs", known(r->copy_gbs), "core_mhz", known(r->core_mhz));
+    return json_pack("{s:o,s:o,s:o,s:o,s:o}", "bf16_tflops", known(r->bf16_tflops), "f32_tflops",
+                     known(r->f32_tflops), "read_gbs", known(r->gbs), "copy_gbs", known(r->copy_gbs),
+                     "core_mhz", known(r->core_mhz));
 }
 
 /* ---- the verb ------------------------------------------------------------------------------------- */
@@ -41,7 +42,8 @@ static void put_row(table *t, const char *what, double value, const char *unit) 
 }
 
 static void put_roofs(const subject *s, const bench_roofs *r) {
-    printf("%s, %s kernels, %d thread%s\n", s->hardware, s->info.path, s->info.threads, s->info.threads == 1 ? "" : "s");
+    printf("%s, %s kernels, %d thread%s\n", s->hardware, s->info.path, s->info.threads,
+           s->info.threads == 1 ? "" : "s");
     if (r->gbs <= 0) {
         printf("these kernels are the plain definitions, which have no ceiling to measure\n");
         return;
@@ -115,9 +117,12 @@ const verb verb_roof = {
     .name = "roof",
     .summary = "the ceilings of a device: multiply, read, copy",
     .synopsis = synopsis,
-    .description = "Measures, in a second or two, what no kernel of this device can exceed: multiply-adds with the instructions "
-                   "that openpi's kernels use, operands at hand; reading and copying memory far larger than the caches. Every "
-                   "ratio that bench and profile print is to ceilings measured so in their own run; nothing is stored.",
+    .description = "Measures, in a second or two, what no kernel of this device can exceed: multiply-adds "
+                   "with the instructions "
+                   "that openpi's kernels use, operands at hand; reading and copying memory far larger than "
+                   "the caches. Every "
+                   "ratio that bench and profile print is to ceilings measured so in their own run; nothing "
+                   "is stored.",
     .options = options,
     .examples = examples,
     .values_bytes = sizeof(roof_values),

@@ -13,23 +13,29 @@
 static int read_cameras(subject *s) {
     const char *mask = s->v->cameras ? s->v->cameras : "111";
     if (strlen(mask) != OPENPI_CAMERAS || strspn(mask, "01") != OPENPI_CAMERAS)
-        return usage_error(
-            s->verb, "--cameras is '%s', expected three digits 0 or 1 for base, left wrist and right wrist, such as 110", mask);
+        return usage_error(s->verb,
+                           "--cameras is '%s', expected three digits 0 or 1 for base, left wrist and right "
+                           "wrist, such as 110",
+                           mask);
     for (int c = 0; c < OPENPI_CAMERAS; c++) s->call.cameras[c] = mask[c] == '1';
     if (!strchr(mask, '1') && !s->v->prompt)
-        return usage_error(s->verb, "--cameras 000 with --prompt 0 leaves nothing to see, expected a camera or a prompt token");
+        return usage_error(s->verb, "--cameras 000 with --prompt 0 leaves nothing to see, expected a camera "
+                                    "or a prompt token");
     return END_FINE;
 }
 
 /* What --variant names; its choices count from 1. */
-static const variant_traits *wanted(const subject_values *v) { return variant_of((openpi_variant)(v->variant - 1)); }
+static const variant_traits *wanted(const subject_values *v) {
+    return variant_of((openpi_variant)(v->variant - 1));
+}
 
 static int read_synthetic(subject *s) {
     const subject_values *v = s->v;
     const char *spec = v->synthetic ? v->synthetic : "full";
     char full[sizeof s->source];
     if (v->variant && strchr(spec, ':'))
-        return usage_error(s->verb, "--variant and --synthetic %s both name a variant: expected one of them", spec);
+        return usage_error(s->verb, "--variant and --synthetic %s both name a variant: expected one of them",
+                           spec);
     if (v->variant) snprintf(full, sizeof full, "%.80s:%s", spec, wanted(v)->name);
     else snprintf(full, sizeof full, "%.100s", spec);
     int end = model_name_read(s->verb, full, NULL, 0, &s->model);
@@ -39,7 +45,8 @@ static int read_synthetic(subject *s) {
 }
 
 int subject_read(subject *s, const verb *verb, const subject_values *values, char **positional, int count) {
-    *s = (subject){.verb = verb, .v = values, .call = {.batch = 1, .prompt = values->prompt, .seed = values->seed}};
+    *s = (subject){
+        .verb = verb, .v = values, .call = {.batch = 1, .prompt = values->prompt, .seed = values->seed}};
     int end = read_cameras(s);
     if (end != END_FINE || !count) return end != END_FINE ? end : read_synthetic(s);
     snprintf(s->source, sizeof s->source, "%.120s", positional[0]);
@@ -88,7 +95,9 @@ int subject_session(subject *s, int batch, int max_prompt, openpi_session **sess
     options.steps = s->v->steps;
     options.max_prompt = max_prompt ? max_prompt : s->call.prompt ? s->call.prompt : 1;
     s->call.batch = batch;
-    return openpi_session_create(s->engine, &options, session, &error) == OPENPI_OK ? END_FINE : library_error(s->verb, &error);
+    return openpi_session_create(s->engine, &options, session, &error) == OPENPI_OK
+               ? END_FINE
+               : library_error(s->verb, &error);
 }
 
 void subject_close(subject *s) {
@@ -101,12 +110,12 @@ void subject_close(subject *s) {
 void subject_print(const subject *s) {
     const openpi_engine_info *i = &s->info;
     const workload *w = &s->call;
-    printf("%s: %s, %s on %s (%s, %d thread%s), ready after %.1f s\n", s->source, variant_of(i->variant)->symbol,
-           machine_types(i), i->device, i->path, i->threads, i->threads == 1 ? "" : "s",
-           s->ready_ms / 1e3);
-    printf("cameras %d%d%d, %d prompt tokens, horizon %d, %d steps%s%s%s%s\n", w->cameras[0], w->cameras[1], w->cameras[2],
-           w->prompt, s->v->horizon, s->v->steps, i->without[0] ? "; without " : "", i->without, i->table[0] ? "; table " : "",
-           input_shown(i->table));
+    printf("%s: %s, %s on %s (%s, %d thread%s), ready after %.1f s\n", s->source,
+           variant_of(i->variant)->symbol, machine_types(i), i->device, i->path, i->threads,
+           i->threads == 1 ? "" : "s", s->ready_ms / 1e3);
+    printf("cameras %d%d%d, %d prompt tokens, horizon %d, %d steps%s%s%s%s\n", w->cameras[0], w->cameras[1],
+           w->cameras[2], w->prompt, s->v->horizon, s->v->steps, i->without[0] ? "; without " : "",
+           i->without, i->table[0] ? "; table " : "", input_shown(i->table));
 }
 
 json_t *subject_json(const subject *s, const char *kind) {
@@ -114,10 +123,11 @@ json_t *subject_json(const subject *s, const char *kind) {
     const workload *w = &s->call;
     char cameras[OPENPI_CAMERAS + 1] = "";
     for (int c = 0; c < OPENPI_CAMERAS; c++) cameras[c] = w->cameras[c] ? '1' : '0';
-    json_t *call = json_pack("{s:s,s:i,s:i,s:i,s:I}", "cameras", cameras, "prompt", w->prompt, "horizon", s->v->horizon, "steps",
-                             s->v->steps, "seed", (json_int_t)w->seed);
-    json_t *head = head_json(kind), *rest = json_pack("{s:o,s:o,s:o,s:f}", "model", head_model(i, s->source), "machine",
-                                                      head_machine(i, s->hardware), "workload", call, "ready_ms", s->ready_ms);
+    json_t *call = json_pack("{s:s,s:i,s:i,s:i,s:I}", "cameras", cameras, "prompt", w->prompt, "horizon",
+                             s->v->horizon, "steps", s->v->steps, "seed", (json_int_t)w->seed);
+    json_t *head = head_json(kind),
+           *rest = json_pack("{s:o,s:o,s:o,s:f}", "model", head_model(i, s->source), "machine",
+                             head_machine(i, s->hardware), "workload", call, "ready_ms", s->ready_ms);
     json_object_update(head, rest);
     json_decref(rest);
     return head;

@@ -1,5 +1,5 @@
-/* What an instrument works on: a model on a device, and a made-up call. One set of options for bench, profile, trace,
- * tune, ladder and roof, one function that loads, one head for their JSON files.
+/* What an instrument works on: a model on a device, and a made-up call. One set of options for bench,
+ * profile, trace, tune, ladder and roof, one function that loads, one head for their JSON files.
  *
  *   subject_read -> subject_open -> subject_session as often as needed -> subject_close */
 #ifndef CLI_SUBJECT_H
@@ -23,10 +23,12 @@ typedef struct subject_values {
 /* The published workload. */
 #define SUBJECT_DEFAULTS {.prompt = 20, .horizon = 10, .steps = 10}
 
-#define SUBJECT_MODEL_OPTIONS(type, member)                                                                 \
-    {OPTION_HEADING, .name = "Model"}, SYNTHETIC_OPTION(type, member.synthetic),                            \
-    {OPTION_CHOICE, "variant", "pi0|pi05", "variant of the synthetic model; of a checkpoint, the one it must be",\
-     .offset = offsetof(type, member.variant)}
+#define SUBJECT_MODEL_OPTIONS(type, member) \
+    {OPTION_HEADING, .name = "Model"}, SYNTHETIC_OPTION(type, member.synthetic), { \
+        OPTION_CHOICE, "variant", "pi0|pi05", \
+            "variant of the synthetic model; of a checkpoint, the one it must be", \
+            .offset = offsetof(type, member.variant) \
+    }
 /* A heading, and a verb's own --batch, stand before these. */
 #define SUBJECT_WORKLOAD_OPTIONS(type, member)                                                              \
     {OPTION_TEXT, "cameras", "MASK", "which cameras are there: base, left wrist, right wrist (default: 111)",\
@@ -59,10 +61,12 @@ typedef struct subject {
 } subject;
 
 /* Reads the options; every function returns END_FINE or the code to end with, having said why. */
-int subject_read(subject *subject, const verb *verb, const subject_values *values, char **positional, int count);
+int subject_read(subject *subject, const verb *verb, const subject_values *values, char **positional,
+                 int count);
 /* Opens the engine. `without`: switches that are off, NULL: as the options say. */
 int subject_open(subject *subject, const char *without);
-/* A session that holds `batch` samples of the workload and prompts of up to `max_prompt` tokens (0: the workload's). */
+/* A session that holds `batch` samples of the workload and prompts of up to `max_prompt` tokens (0: the
+ * workload's). */
 int subject_session(subject *subject, int batch, int max_prompt, openpi_session **session);
 void subject_close(subject *subject);
 

@@ -50,9 +50,10 @@ static int read_numbers(const char *name, const char *text, int low, int high, n
         char *end;
         long n = strtol(at, &end, 10);
         if (end == at || n < low || n > high || (*end && *end != ',') || (*end && !end[1]))
-            return usage_error(&verb_tune, "--%s is '%s', expected numbers from %d to %d such as %d,%d", name, text, low, high,
-                               low, low + 1);
-        if (out->count == NUMBERS) return usage_error(&verb_tune, "--%s lists more than %d numbers", name, NUMBERS);
+            return usage_error(&verb_tune, "--%s is '%s', expected numbers from %d to %d such as %d,%d", name,
+                               text, low, high, low, low + 1);
+        if (out->count == NUMBERS)
+            return usage_error(&verb_tune, "--%s lists more than %d numbers", name, NUMBERS);
         out->list[out->count++] = (int)n;
         at = end;
         if (!*at) return END_FINE;
@@ -62,11 +63,15 @@ static int read_numbers(const char *name, const char *text, int low, int high, n
 static int read_words(tune_job *j) {
     const tune_values *v = j->v;
     int end = read_numbers("batches", v->batches ? v->batches : "1", 1, OPENPI_MAX_BATCH, &j->batches);
-    if (end == END_FINE) end = read_numbers("cameras", v->cameras ? v->cameras : "1,2,3", 1, OPENPI_CAMERAS, &j->cameras);
-    if (end == END_FINE) end = read_numbers("horizons", v->horizons ? v->horizons : "10,50", 1, OPENPI_MAX_HORIZON, &j->horizons);
+    if (end == END_FINE)
+        end = read_numbers("cameras", v->cameras ? v->cameras : "1,2,3", 1, OPENPI_CAMERAS, &j->cameras);
+    if (end == END_FINE)
+        end = read_numbers("horizons", v->horizons ? v->horizons : "10,50", 1, OPENPI_MAX_HORIZON,
+                           &j->horizons);
     if (end == END_FINE && v->prompts) end = read_numbers("prompts", v->prompts, 1, 4096, &j->prompts);
     if (end != END_FINE) return end;
-    if (!v->out && !v->json) fprintf(stderr, "openpi tune: neither --out nor --json: the table is only shown\n");
+    if (!v->out && !v->json)
+        fprintf(stderr, "openpi tune: neither --out nor --json: the table is only shown\n");
     if (v->out && strlen(v->out) + 6 > sizeof j->journal)
         return usage_error(&verb_tune, "--out is longer than %zu bytes", sizeof j->journal - 6);
     if (v->out && output_is_regular(v->out)) snprintf(j->journal, sizeof j->journal, "%s.part", v->out);
@@ -87,11 +92,13 @@ static void show_tuning(void *user, const char *what, uint64_t done, uint64_t to
     if (now - j->last_ms < (j->tty ? 100 : 10000)) return;
     j->last_ms = now;
     if (done >= 3 && total >= done)
-        snprintf(left, sizeof left, ", about %.0f s left%s", elapsed * (double)(total - done) / (double)done / 1e3,
+        snprintf(left, sizeof left, ", about %.0f s left%s",
+                 elapsed * (double)(total - done) / (double)done / 1e3,
                  j->models > 1 ? " of this model" : "");
     snprintf(step, sizeof step, "step %llu of %llu", (unsigned long long)done + 1, (unsigned long long)total);
-    if (j->models > 1) snprintf(step, sizeof step, "model %d of %d, step %llu of %llu", j->model_index, j->models,
-                                (unsigned long long)done + 1, (unsigned long long)total);
+    if (j->models > 1)
+        snprintf(step, sizeof step, "model %d of %d, step %llu of %llu", j->model_index, j->models,
+                 (unsigned long long)done + 1, (unsigned long long)total);
     if (j->tty) {
         char bar[21];
         int filled = total ? (int)(20 * done / total) : 0;
@@ -111,7 +118,8 @@ static int ends(tune_job *j, const openpi_error *error) {
     const size_t journal = strlen(j->journal);
     clear_line(j);
     int end = library_error(&verb_tune, error);
-    return journal && !strncmp(error->message, j->journal, journal) ? END_USAGE : end;   /* a file like any other */
+    return journal && !strncmp(error->message, j->journal, journal) ? END_USAGE
+                                                                    : end; /* a file like any other */
 }
 
 /* Every plan that is asked for, of the variant that is open. */
@@ -119,16 +127,18 @@ static void list_plans(tune_job *j) {
     numbers prompts = j->prompts;
     if (!prompts.count) {
         prompts.list[prompts.count++] = 20;
-        if (j->subject.info.default_prompt != 20) prompts.list[prompts.count++] = j->subject.info.default_prompt;
+        if (j->subject.info.default_prompt != 20)
+            prompts.list[prompts.count++] = j->subject.info.default_prompt;
     }
     j->plan_count = 0;
     for (int b = 0; b < j->batches.count; b++)
         for (int p = 0; p < prompts.count; p++)
             for (int h = 0; h < j->horizons.count; h++) {
                 tune_plan_shape *s = &j->plans[j->plan_count++];
-                *s =
-                    (tune_plan_shape){.batch = j->batches.list[b], .horizon = j->horizons.list[h], .max_prompt = prompts.list[p]};
-                s->prompt = prompts.list[p];           /* the longest call: no shorter one has more waves of tiles */
+                *s = (tune_plan_shape){.batch = j->batches.list[b],
+                                       .horizon = j->horizons.list[h],
+                                       .max_prompt = prompts.list[p]};
+                s->prompt = prompts.list[p]; /* the longest call: no shorter one has more waves of tiles */
                 for (int c = 0; c < j->cameras.count; c++) s->cameras[j->cameras.list[c] - 1] = 1;
             }
 }
@@ -142,8 +152,12 @@ static int open_without_table(tune_job *j) {
 
 static int tune_variant(tune_job *j) {
     openpi_error error = OPENPI_ERROR_INIT;
-    tune_options options = {.rounds = j->v->rounds, .journal = j->journal[0] ? j->journal : NULL, .fresh = j->v->fresh,
-                            .library = !j->v->no_library, .progress = show_tuning, .progress_user = j};
+    tune_options options = {.rounds = j->v->rounds,
+                            .journal = j->journal[0] ? j->journal : NULL,
+                            .fresh = j->v->fresh,
+                            .library = !j->v->no_library,
+                            .progress = show_tuning,
+                            .progress_user = j};
     int end = open_without_table(j);
     if (end != END_FINE) return end;
     if (!j->opened && tune_open(j->subject.engine, &options, &j->tune, &error) != OPENPI_OK) {
@@ -151,11 +165,14 @@ static int tune_variant(tune_job *j) {
         return ends(j, &error);
     }
     if (!j->opened && j->tune.resumed)
-        fprintf(stderr, "openpi tune: %s: continuing after %d shapes (--fresh starts anew)\n", j->journal, j->tune.resumed);
+        fprintf(stderr, "openpi tune: %s: continuing after %d shapes (--fresh starts anew)\n", j->journal,
+                j->tune.resumed);
     if (!j->opened) j->start_ms = now_ms();
     list_plans(j);
-    if (tune_expect(&j->tune, j->subject.engine, j->plans, j->plan_count, &error) != OPENPI_OK) return ends(j, &error);
-    if (!j->opened && tune_measure_roofs(&j->tune, j->subject.engine, &error) != OPENPI_OK) return ends(j, &error);
+    if (tune_expect(&j->tune, j->subject.engine, j->plans, j->plan_count, &error) != OPENPI_OK)
+        return ends(j, &error);
+    if (!j->opened && tune_measure_roofs(&j->tune, j->subject.engine, &error) != OPENPI_OK)
+        return ends(j, &error);
     j->opened = 1;
     for (int i = 0; i < j->plan_count; i++)
         if (tune_plan(&j->tune, j->subject.engine, &j->plans[i], &error) != OPENPI_OK) return ends(j, &error);
@@ -175,7 +192,7 @@ static int tune_all(tune_job *j, char **positional, int count) {
         if (both) j->model.variant = variant;
         int end = subject_read(&j->subject, &verb_tune, &j->model, positional, count);
         if (end == END_FINE) end = tune_variant(j);
-        if (end == END_FINE && (!both || variant == 2)) continue;          /* the last stays open for the head */
+        if (end == END_FINE && (!both || variant == 2)) continue; /* the last stays open for the head */
         subject_close(&j->subject);
         if (end != END_FINE) return end;
     }
@@ -195,7 +212,9 @@ static const char *words_of(const tune_row *row, char text[96]) {
     return text;
 }
 
-static double best_us(const tune_row *row) { return row->outcome == TUNE_HEURISTIC ? row->entry.heuristic_us : row->winner_us; }
+static double best_us(const tune_row *row) {
+    return row->outcome == TUNE_HEURISTIC ? row->entry.heuristic_us : row->winner_us;
+}
 
 static int by_share(const void *a, const void *b) {
     const tune_row *x = *(const tune_row *const *)a, *y = *(const tune_row *const *)b;
@@ -227,24 +246,26 @@ static void print_rows(const tune_job *j) {
         if (r->library_us > 0) table_cell(t, "%.2f", r->library_us);
         else table_cell(t, "-");
         if (r->base_ms > 0)
-            table_cell(t, "%s, %s %.4f -> %.4f ms", tune_outcome_name(r->outcome), openpi_stage_name(r->stage), r->base_ms,
-                       r->trial_ms);
+            table_cell(t, "%s, %s %.4f -> %.4f ms", tune_outcome_name(r->outcome),
+                       openpi_stage_name(r->stage), r->base_ms, r->trial_ms);
         else table_cell(t, "%s", r->outcome == TUNE_HEURISTIC ? "" : tune_outcome_name(r->outcome));
     }
     free(rows);
     table_print(t, stdout, 0);
-    printf("\nroof: the winner's part of what this device's measured ceilings allow (an op's bytes and multiplications, each "
+    printf("\nroof: the winner's part of what this device's measured ceilings allow (an op's bytes and "
+           "multiplications, each "
            "once)\n");
     if (j->tune.library[0])
-        printf(
-            "library: %s, the plain product of the same rows, outputs and inputs; the own kernels also do what stands around it\n"
-            "(norm, bias, activation, RoPE, cache, residual)\n",
-            j->tune.library);
+        printf("library: %s, the plain product of the same rows, outputs and inputs; the own kernels also do "
+               "what stands around it\n"
+               "(norm, bias, activation, RoPE, cache, residual)\n",
+               j->tune.library);
 }
 
 static void print_pairs(const tune_job *j) {
     table *t = table_create("lrrrrrrr");
-    const char *const heads[] = {"plan", "batch", "horizon", "max prompt", "cameras", "without ms", "with ms", "gain"};
+    const char *const heads[] = {"plan",    "batch",      "horizon", "max prompt",
+                                 "cameras", "without ms", "with ms", "gain"};
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) table_cell(t, "%s", heads[i]);
     for (int i = 0; i < j->tune.pair_count; i++) {
         const tune_pair *p = &j->tune.pairs[i];
@@ -273,15 +294,16 @@ static json_t *job_json(const tune_job *j) {
     }
     for (int i = 0; i < j->tune.pair_count; i++) {
         const tune_pair *p = &j->tune.pairs[i];
-        json_array_append_new(pairs,
-                              json_pack("{s:s,s:i,s:i,s:i,s:i,s:f,s:f,s:i,s:i,s:i}", "variant",
-                                        variant_of(p->variant)->name, "batch", p->batch, "horizon", p->horizon,
-                                        "max_prompt", p->max_prompt, "cameras", p->cameras, "before_ms", p->before_ms, "after_ms",
-                                        p->after_ms, "rounds", p->rounds, "slower_rounds", p->slower, "placed", p->placed));
+        json_array_append_new(pairs, json_pack("{s:s,s:i,s:i,s:i,s:i,s:f,s:f,s:i,s:i,s:i}", "variant",
+                                               variant_of(p->variant)->name, "batch", p->batch, "horizon",
+                                               p->horizon, "max_prompt", p->max_prompt, "cameras", p->cameras,
+                                               "before_ms", p->before_ms, "after_ms", p->after_ms, "rounds",
+                                               p->rounds, "slower_rounds", p->slower, "placed", p->placed));
     }
     json_object_set_new(root, "roof",
-                        json_pack("{s:f,s:f,s:f,s:f}", "bf16_tflops", roofs->bf16_tflops, "f32_tflops", roofs->f32_tflops,
-                                  "read_gbs", roofs->read_gbs, "copy_gbs", roofs->copy_gbs));
+                        json_pack("{s:f,s:f,s:f,s:f}", "bf16_tflops", roofs->bf16_tflops, "f32_tflops",
+                                  roofs->f32_tflops, "read_gbs", roofs->read_gbs, "copy_gbs",
+                                  roofs->copy_gbs));
     json_object_set_new(root, "library", json_string(j->tune.library));
     json_object_set_new(root, "shapes", rows);
     json_object_set_new(root, "plans", pairs);
@@ -294,9 +316,10 @@ static int finish(tune_job *j) {
     for (int i = 0; i < j->tune.count; i++) outcomes[j->tune.rows[i].outcome]++;
     print_rows(j);
     print_pairs(j);
-    printf("\n%s (%s): %d shapes, %d winners confirmed in place, %d rejected, %d where the heuristic is as fast; %.0f s\n",
-           j->tune.machine.device, j->tune.machine.path, j->tune.count, outcomes[TUNE_CONFIRMED], outcomes[TUNE_REJECTED],
-           outcomes[TUNE_HEURISTIC], (now_ms() - j->start_ms) / 1e3);
+    printf("\n%s (%s): %d shapes, %d winners confirmed in place, %d rejected, %d where the heuristic is as "
+           "fast; %.0f s\n",
+           j->tune.machine.device, j->tune.machine.path, j->tune.count, outcomes[TUNE_CONFIRMED],
+           outcomes[TUNE_REJECTED], outcomes[TUNE_HEURISTIC], (now_ms() - j->start_ms) / 1e3);
     if (j->v->json) {
         int end = json_save(&verb_tune, j->v->json, job_json(j));
         if (end != END_FINE) return end;
@@ -332,7 +355,8 @@ static int rekey(tune_job *j, char **positional, int count) {
     }
     end = outputs_finish(&verb_tune);
     if (end != END_FINE) return end;
-    printf("%s: written, %d entries; %d left out whose kernels this build does not have\n", v->out, kept, dropped);
+    printf("%s: written, %d entries; %d left out whose kernels this build does not have\n", v->out, kept,
+           dropped);
     return END_FINE;
 }
 
@@ -385,7 +409,8 @@ static const example examples[] = {
      "openpi tune --threads 16 --horizons 10 --cameras 3 --out mine.json"},
     {NULL, NULL},
 };
-static const char *const synopsis[] = {"[--synthetic PRESET[:pi0|pi05[:SEED]]] [options]", "CHECKPOINT [options]", NULL};
+static const char *const synopsis[] = {"[--synthetic PRESET[:pi0|pi05[:SEED]]] [options]",
+                                       "CHECKPOINT [options]", NULL};
 static const tune_values defaults = {.subject = SUBJECT_DEFAULTS};
 
 const verb verb_tune = {
@@ -395,13 +420,14 @@ const verb verb_tune = {
     .positional = "CHECKPOINT",
     .positional_max = 1,
     .description =
-        "Times every kernel choice that the device offers for every shape of the plans asked for: kernels, tiles, stages, splits "
-        "and clusters on a GPU, blockings on a CPU. Each winner then runs inside the whole plan against the plan without "
-        "it; one that loses there is rejected. At the end every plan runs with the table and without it by turns; where the "
-        "table makes one slower, it is not written and the status is 1. The table that comes out is used with --table, or "
-        "without words where openpi brings one for the device; shapes that it does not know go the built-in way.\n\n"
-        "Without a model it takes the full synthetic π0 and π0.5. A run that was stopped goes on where it was when it is "
-        "started again with the same --out.",
+        "Times every kernel choice that the device offers for every shape of the plans asked for: kernels, "
+        "tiles, stages, splits and clusters on a GPU, blockings on a CPU. Each winner then runs inside the "
+        "whole plan against the plan without it; one that loses there is rejected. At the end every plan "
+        "runs with the table and without it by turns; where the table makes one slower, it is not written "
+        "and the status is 1. --table uses the resulting table; openpi uses its own where it has one for the "
+        "device. The heuristic chooses for shapes that are not in the table.\n\n"
+        "Without a model it takes the full synthetic π0 and π0.5. A run that was stopped continues when it "
+        "is started again with the same --out.",
     .options = options,
     .examples = examples,
     .values_bytes = sizeof(tune_values),

@@ -1,4 +1,5 @@
-/* openpi report: JSON files of the instruments in, one HTML page out. The options, the files, the order of the sections. */
+/* openpi report: JSON files of the instruments in, one HTML page out. The options, the files, the order of
+ * the sections. */
 #include "report.h"
 
 #include <stdlib.h>
@@ -12,7 +13,8 @@ typedef struct report_values {
     const char *out;
 } report_values;
 
-/* In reading order: how fast, against whom, at which batch, where the time goes, what is left, what each optimisation is worth. */
+/* In reading order: how fast, against whom, at which batch, where the time goes, what is left, what each
+ * optimisation is worth. */
 static void (*const sections[])(report_page *page) = {
     section_headline, section_compare, section_scaling, section_stages, section_roofline,
     section_gaps,     section_ladder,  section_tune,    section_trace,  section_roof,
@@ -20,9 +22,11 @@ static void (*const sections[])(report_page *page) = {
 
 /* Which files, of what, measured where and when. */
 static void put_files(report_page *page) {
-    static const char *const heads[] = {"<file",   "<kind", "<path", "<model",  "<machine",  "cameras", "prompt",
-                                        "horizon", "steps", "batch", "<openpi", "<revision", "<taken",  NULL};
-    static const char *const numbers[] = {"/workload/prompt", "/workload/horizon", "/workload/steps", "/batch"};
+    static const char *const heads[] = {"<file",   "<kind",     "<path",   "<model", "<machine",
+                                        "cameras", "prompt",    "horizon", "steps",  "batch",
+                                        "<openpi", "<revision", "<taken",  NULL};
+    static const char *const numbers[] = {"/workload/prompt", "/workload/horizon", "/workload/steps",
+                                          "/batch"};
     page_table(page, heads);
     for (int i = 0; i < page->count; i++) {
         const report_file *f = &page->files[i];
@@ -49,7 +53,8 @@ static void put_page(report_page *page, const char *path) {
     page_open(page);
     page_title(page);
     put_files(page);
-    page_note(page, "Every number below stands in one of these files; hover over a mark of a chart to read it.");
+    page_note(page, "Every number below stands in one of these files; hover over a mark of a chart to read "
+                    "it.");
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) sections[i](page);
     page_close(page);
 }
@@ -60,7 +65,8 @@ static int report_verb_run(const void *values, char **positional, int count) {
     int end = END_FINE;
     memset(page, 0, sizeof *page);
     if (!v->out) end = usage_error(&verb_report, "no --out: name the page, such as --out report.html");
-    else if (count > REPORT_FILES) end = usage_error(&verb_report, "%d files, expected at most %d", count, REPORT_FILES);
+    else if (count > REPORT_FILES)
+        end = usage_error(&verb_report, "%d files, expected at most %d", count, REPORT_FILES);
     for (int i = 0; i < count && end == END_FINE; i++) {
         report_file *file = &page->files[i];
         *file = (report_file){.path = positional[i], .number = i + 1};
@@ -101,14 +107,19 @@ const verb verb_report = {
     .positional = "FILE",
     .positional_min = 1,
     .positional_max = -1,
-    .description = "Reads what bench, profile, ladder, tune, roof and trace --analyze wrote with --json, and what the scripts in "
-                   "tools/peers wrote of other engines, and makes one page of it: headline figures, the comparison with other "
-                   "systems, batch scaling, stages, a roofline of every operation, the largest gaps, the ladder, the tuned "
+    .description = "Reads what bench, profile, ladder, tune, roof and trace --analyze wrote with --json, and "
+                   "what the scripts in "
+                   "tools/peers wrote of other engines, and makes one page of it: headline figures, the "
+                   "comparison with other "
+                   "systems, batch scaling, stages, a roofline of every operation, the largest gaps, the "
+                   "ladder, the tuned "
                    "tiles. "
-                   "A section whose files are missing is left out, and a line says which command makes them. Several files of "
+                   "A section whose files are missing is left out, and a line says which command makes them. "
+                   "Several files of "
                    "one "
                    "kind stand side by side.\n\n"
-                   "The page is one file without scripts or links: it can be mailed, printed and read on a phone. Every number "
+                   "The page is one file without scripts or links: it can be mailed, printed and read on a "
+                   "phone. Every number "
                    "on "
                    "it stands in one of the files: data-from says in which and where.",
     .options = options,

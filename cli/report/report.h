@@ -1,8 +1,9 @@
 /* openpi report, inside: the files, the page, and figures that know where they come from.
  *
- * A figure is read by its place in a file ("/device/p50_ms", a JSON pointer) and written together with that place: data-from=
- * "2:/device/p50_ms" is file 2 of the page's list. So nothing on the page can be a number that no file holds, and a test
- * compares them all. Sections are functions in a table (report.c); each writes itself or says which command makes its file. */
+ * A figure is read by its place in a file ("/device/p50_ms", a JSON pointer) and written together with that
+ * place: data-from= "2:/device/p50_ms" is file 2 of the page's list. So nothing on the page can be a number
+ * that no file holds, and a test compares them all. Sections are functions in a table (report.c); each writes
+ * itself or says which command makes its file. */
 #ifndef CLI_REPORT_H
 #define CLI_REPORT_H
 
@@ -29,17 +30,20 @@ typedef struct report {
 
 /* ---- reading -------------------------------------------------------------------------------------- */
 
-/* Fills name and kind and checks that everything the sections need is there; END_FINE, or the code to end with, having said why. */
+/* Fills name and kind and checks that everything the sections need is there; END_FINE, or the code to end
+ * with, having said why. */
 int report_check(report_file *file);
 
 /* The next file of this kind after `after` (NULL: the first); NULL: no more. */
 const report_file *report_next(const report_page *page, const char *kind, const report_file *after);
 
 /* By JSON pointer; NULL where there is nothing. */
-const json_t *report_at(const report_file *file, const char *format, ...) __attribute__((format(printf, 2, 3)));
+const json_t *report_at(const report_file *file, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 int report_length(const report_file *file, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* "" where there is no string. */
-const char *report_text(const report_file *file, const char *format, ...) __attribute__((format(printf, 2, 3)));
+const char *report_text(const report_file *file, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 typedef struct figure {
     double value;                /* NaN: not there                                                        */
@@ -66,13 +70,14 @@ void page_note(report_page *page, const char *text);
 void page_name(report_page *page, const char *tag, const report_file *file);
 void page_heading(report_page *page, const report_file *file);
 
-/* A number with its origin, times `factor` (100 for percent), and a unit ("" or NULL: none). "–" where it is not there.
- * Times and bytes take the unit of their ladder (ns µs ms s, B KB MB GB) in which they have one to three digits before the
- * point. */
+/* A number with its origin, times `factor` (100 for percent), and a unit ("" or NULL: none). "–" where it is
+ * not there. Times and bytes take the unit of their ladder (ns µs ms s, B KB MB GB) in which they have one to
+ * three digits before the point. */
 void page_figure(report_page *page, const char *tag, const figure *figure, double factor, const char *unit);
 /* How many: a whole number as one, the mean of several as it is. */
 void page_count(report_page *page, const char *tag, const figure *figure);
-/* What part of its roof something reaches; above the whole it is called noise, as below nothing is a gap's time. */
+/* What part of its roof something reaches; above the whole it is called noise, as below nothing is a gap's
+ * time. */
 void page_share(report_page *page, const char *tag, const figure *ratio);
 void page_gap(report_page *page, const char *tag, const figure *gap, const char *unit);
 /* A string of a file, as it is. */
@@ -80,7 +85,8 @@ void page_text(report_page *page, const char *tag, const report_file *file, cons
 /* Fixed text. */
 void page_fixed(report_page *page, const char *tag, const char *text);
 
-/* A table scrolls in its own box. `heads` ends with NULL; one that begins with '<' heads texts, not numbers. */
+/* A table scrolls in its own box. `heads` ends with NULL; one that begins with '<' heads texts, not
+ * numbers. */
 void page_table(report_page *page, const char *const *heads);
 void page_table_end(report_page *page);
 

@@ -65,14 +65,16 @@ static void put_cards(report_page *page, const report_file *file) {
 
 static const report_file *bench_or_peer(const report_page *page, const report_file *after) {
     for (int i = after ? after->number : 0; i < page->count; i++)
-        if (!strcmp(page->files[i].kind, "bench") || !strcmp(page->files[i].kind, "peer")) return &page->files[i];
+        if (!strcmp(page->files[i].kind, "bench") || !strcmp(page->files[i].kind, "peer"))
+            return &page->files[i];
     return NULL;
 }
 
 /* One column a file. */
 static void put_headline_table(report_page *page) {
     fprintf(page->out, "<div class=\"box\"><table>\n<thead><tr><th scope=\"col\"></th>");
-    for (const report_file *f = bench_or_peer(page, NULL); f; f = bench_or_peer(page, f)) page_name(page, "th scope=\"col\"", f);
+    for (const report_file *f = bench_or_peer(page, NULL); f; f = bench_or_peer(page, f))
+        page_name(page, "th scope=\"col\"", f);
     fprintf(page->out, "</tr></thead>\n<tbody>\n");
     for (int i = 0; i < HEADLINES; i++) {
         int known = 0;
@@ -99,14 +101,15 @@ typedef struct latency_chart {
 static void put_latency(FILE *file, void *chart, int width) {
     const latency_chart *c = chart;
     const chart_marker markers[] = {{"p50", c->p50.value, c->p50.from}, {"p99", c->p99.value, c->p99.from}};
-    chart_histogram(file, &(histogram_chart){.head = {c->file->name, "host to host, every run of the first batch", width},
-                                             .unit = "ms",
-                                             .counts = c->counts,
-                                             .bin_count = c->count,
-                                             .low = c->low.value,
-                                             .step = c->width.value,
-                                             .markers = markers,
-                                             .marker_count = 2});
+    chart_histogram(
+        file, &(histogram_chart){.head = {c->file->name, "host to host, every run of the first batch", width},
+                                 .unit = "ms",
+                                 .counts = c->counts,
+                                 .bin_count = c->count,
+                                 .low = c->low.value,
+                                 .step = c->width.value,
+                                 .markers = markers,
+                                 .marker_count = 2});
 }
 
 static void put_histogram(report_page *page, const report_file *f) {
@@ -130,10 +133,13 @@ void section_headline(report_page *page) {
         if (!bench_or_peer(page, NULL)) return;
     }
     page_section(page, "headline", "Headline");
-    for (const report_file *f = report_next(page, "bench", NULL); f; f = report_next(page, "bench", f)) put_cards(page, f);
+    for (const report_file *f = report_next(page, "bench", NULL); f; f = report_next(page, "bench", f))
+        put_cards(page, f);
     put_headline_table(page);
-    for (const report_file *f = report_next(page, "bench", NULL); f; f = report_next(page, "bench", f)) put_histogram(page, f);
-    page_note(page, "Device: inputs and outputs resident there. Host to host: pictures, state and tokens in host memory to "
+    for (const report_file *f = report_next(page, "bench", NULL); f; f = report_next(page, "bench", f))
+        put_histogram(page, f);
+    page_note(page, "Device: inputs and outputs resident there. Host to host: pictures, state and tokens in "
+                    "host memory to "
                     "actions in "
                     "host memory. Both of the first batch in the file.");
     page_section_end(page);
@@ -149,7 +155,8 @@ static int is_published(const report_file *f) {
     } same[] = {{"/workload/prompt", 20}, {"/workload/horizon", 10}, {"/workload/steps", 10}};
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)
         if (figure_at(f, "%s", same[i].pointer).value != same[i].value) return 0;
-    return !strcmp(report_text(f, "/workload/cameras"), "111") && figure_at(f, "/model/parameters").value > 3e9 &&
+    return !strcmp(report_text(f, "/workload/cameras"), "111") &&
+           figure_at(f, "/model/parameters").value > 3e9 &&
            !json_is_true(report_at(f, "/workload/changing_prompts"));
 }
 
@@ -185,22 +192,26 @@ static void add_bar(compare_chart *c, const char *label, const figure *f, int co
     int i = c->count++;
     snprintf(c->labels[i], LABEL, "%s", label);
     c->figures[i] = *f;
-    c->bars[i] =
-        (chart_bar){.label = c->labels[i], .values = {f->value}, .froms = {c->figures[i].from}, .color = color, .note = note};
+    c->bars[i] = (chart_bar){.label = c->labels[i],
+                             .values = {f->value},
+                             .froms = {c->figures[i].from},
+                             .color = color,
+                             .note = note};
 }
 
 static void put_compare_chart(FILE *file, void *chart, int width) {
     const compare_chart *c = chart;
-    chart_bars(file,
-               &(bar_chart){.head = {"One call, and what others report", "device time, milliseconds, shorter is better", width},
-                            .unit = "ms",
-                            .bars = c->bars,
-                            .count = c->count});
+    chart_bars(file, &(bar_chart){.head = {"One call, and what others report",
+                                           "device time, milliseconds, shorter is better", width},
+                                  .unit = "ms",
+                                  .bars = c->bars,
+                                  .count = c->count});
 }
 
-/* One row of the comparison: its time, and how many times ours fits into it. The system is a file's or has a name. */
-static void put_row(report_page *page, const report_file *file, const char *name, const char *who, const figure *ms,
-                    const figure *ours, const char *note) {
+/* One row of the comparison: its time, and how many times ours fits into it. The system is a file's or has a
+ * name. */
+static void put_row(report_page *page, const report_file *file, const char *name, const char *who,
+                    const figure *ms, const figure *ours, const char *note) {
     fprintf(page->out, "<tr>");
     if (file) page_name(page, "td class=\"x\"", file);
     else page_fixed(page, "td class=\"x\"", name);
@@ -244,7 +255,8 @@ static void put_comparison(report_page *page, const report_file *ours) {
     }
     page_table_end(page);
     if (!is_published(ours))
-        page_note(page, "This file's workload is not the published one (π0 or π0.5 of full size, all cameras, and the default "
+        page_note(page, "This file's workload is not the published one (π0 or π0.5 of full size, all "
+                        "cameras, and the default "
                         "prompt, "
                         "horizon and steps of bench), so published figures are not set beside it.");
 }
@@ -259,7 +271,8 @@ void section_compare(report_page *page) {
         return;
     }
     page_section(page, "compare", "Against other systems");
-    for (const report_file *f = report_next(page, "bench", NULL); f; f = report_next(page, "bench", f), ours++) {
+    for (const report_file *f = report_next(page, "bench", NULL); f;
+         f = report_next(page, "bench", f), ours++) {
         figure ms = time_of(f);
         snprintf(label, sizeof label, "openpi.c, %s", f->name);
         add_bar(c, label, &ms, 0, NULL);
@@ -278,10 +291,12 @@ void section_compare(report_page *page) {
         if (fits) add_bar(c, label, &ms, s->wrong_masks ? 4 : 6, s->wrong_masks ? "wrong masks" : NULL);
     }
     page_chart(page, put_compare_chart, c);
-    for (const report_file *f = report_next(page, "bench", NULL); f; f = report_next(page, "bench", f)) put_comparison(page, f);
+    for (const report_file *f = report_next(page, "bench", NULL); f; f = report_next(page, "bench", f))
+        put_comparison(page, f);
     page_note(page, other_systems_masks);
     if (!report_next(page, "peer", NULL))
-        page_missing(page, "Another engine on your own card", "tools/peers/realtime-vla --checkout DIR --json peer.json");
+        page_missing(page, "Another engine on your own card",
+                     "tools/peers/realtime-vla --checkout DIR --json peer.json");
     page_section_end(page);
     free(c);
 }
@@ -311,7 +326,8 @@ static void add_point(scaling *s, double x, const figure *f) {
     chart_series *one = &s->series[s->count - 1];
     if (one->count == POINTS || !isfinite(f->value)) return;
     s->figures[s->count - 1][one->count] = *f;
-    s->points[s->count - 1][one->count] = (chart_point){.x = x, .y = f->value, .from = s->figures[s->count - 1][one->count].from};
+    s->points[s->count - 1][one->count] =
+        (chart_point){.x = x, .y = f->value, .from = s->figures[s->count - 1][one->count].from};
     one->count++;
 }
 
@@ -370,7 +386,8 @@ void section_scaling(report_page *page) {
     int sweeps = 0, beside = 0;
     for (const report_file *f = bench_or_peer(page, NULL); f; f = bench_or_peer(page, f)) {
         sweeps |= batches_of(f) > 1;
-        beside |= !strcmp(f->kind, "bench") && is_published(f) && !strcmp(report_text(f, "/model/variant"), "pi0");
+        beside |=
+            !strcmp(f->kind, "bench") && is_published(f) && !strcmp(report_text(f, "/model/variant"), "pi0");
     }
     if (!sweeps) {
         page_missing(page, "Batch scaling", "openpi bench --batch 1,2,4,8,16,32,64 --json batches.json");
@@ -378,7 +395,9 @@ void section_scaling(report_page *page) {
     }
     scaling *s = allocate(sizeof *s);
     page_section(page, "scaling", "Batch scaling");
-    *s = (scaling){.title = "Throughput", .about = "on the device: inputs and outputs resident there", .y_name = "samples/s"};
+    *s = (scaling){.title = "Throughput",
+                   .about = "on the device: inputs and outputs resident there",
+                   .y_name = "samples/s"};
     add_files(page, s, "/device/samples_per_s");
     for (int i = 0; beside && published[i].name; i++) {
         if (!add_series(s, published[i].name, CHART_DASHED)) break;

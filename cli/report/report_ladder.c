@@ -1,4 +1,5 @@
-/* The section of ladder files: what every optimisation is worth, rung by rung, and what is lost without it. */
+/* The section of ladder files: what every optimisation is worth, rung by rung, and what is lost without
+ * it. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,8 @@ static void fill(ladder_chart *c, const char *list, const char *before, const ch
     const report_file *f = c->file;
     c->count = 0;
     for (int i = 0; i < report_length(f, "/%s", list) && c->count < BARS; i++) {
-        const char *name = report_text(f, "/%s/%d/switch", list, i), *reason = report_text(f, "/%s/%d/reason", list, i);
+        const char *name = report_text(f, "/%s/%d/switch", list, i),
+                   *reason = report_text(f, "/%s/%d/reason", list, i);
         figure gain = figure_at(f, "/%s/%d/%s", list, i, change);
         int b = c->count++;
         char text[SVG_NUMBER];
@@ -30,7 +32,8 @@ static void fill(ladder_chart *c, const char *list, const char *before, const ch
         if (*name) snprintf(c->labels[b], LABEL, "%s%.100s", before, name);
         else snprintf(c->labels[b], LABEL, "all off");
         if (*reason) snprintf(c->notes[b], NOTE, "%.130s", reason);
-        else if (isfinite(gain.value) && *name) snprintf(c->notes[b], NOTE, "%s×", svg_number(gain.value, text));
+        else if (isfinite(gain.value) && *name)
+            snprintf(c->notes[b], NOTE, "%s×", svg_number(gain.value, text));
         else c->notes[b][0] = 0;
         c->bars[b] = (chart_bar){.label = c->labels[b],
                                  .values = {c->figures[b].value},
@@ -42,18 +45,21 @@ static void fill(ladder_chart *c, const char *list, const char *before, const ch
 
 static void put_ladder_chart(FILE *file, void *chart, int width) {
     const ladder_chart *c = chart;
-    chart_bars(file, &(bar_chart){.head = {c->title, c->about, width}, .unit = "ms", .bars = c->bars, .count = c->count});
+    chart_bars(
+        file,
+        &(bar_chart){.head = {c->title, c->about, width}, .unit = "ms", .bars = c->bars, .count = c->count});
 }
 
-static void put_ladder_table(report_page *page, const report_file *f, const char *list, const char *const *heads, const char *ms,
-                             const char *ratio, const char *total) {
+static void put_ladder_table(report_page *page, const report_file *f, const char *list,
+                             const char *const *heads, const char *ms, const char *ratio, const char *total) {
     page_table(page, heads);
     for (int i = 0; i < report_length(f, "/%s", list); i++) {
         char pointer[64];
         const char *const keys[] = {"p50_ms", ms, ratio, total, "operations", "nodes"};
         static const char *const units[] = {"ms", "ms", "×", "×", NULL, NULL};
         const json_t *within = report_at(f, "/%s/%d/within_bound", list, i);
-        figure weights = figure_at(f, "/%s/%d/weight_bytes", list, i), session = figure_at(f, "/%s/%d/session_bytes", list, i);
+        figure weights = figure_at(f, "/%s/%d/weight_bytes", list, i),
+               session = figure_at(f, "/%s/%d/session_bytes", list, i);
         fprintf(page->out, "<tr>");
         snprintf(pointer, sizeof pointer, "/%s/%d/switch", list, i);
         if (*report_text(f, "%s", pointer)) page_text(page, "td", f, pointer);
@@ -73,11 +79,20 @@ static void put_ladder_table(report_page *page, const report_file *f, const char
 }
 
 void section_ladder(report_page *page) {
-    static const char *const climb[] = {
-        "<switched on",      "p50", "gain", "gain", "since all off", "operations", "graph nodes", "weights", "session",
-        "<within the bound", NULL};
-    static const char *const without[] = {
-        "<all but", "p50", "cost", "cost", "operations", "graph nodes", "weights", "session", "<within the bound", NULL};
+    static const char *const climb[] = {"<switched on",
+                                        "p50",
+                                        "gain",
+                                        "gain",
+                                        "since all off",
+                                        "operations",
+                                        "graph nodes",
+                                        "weights",
+                                        "session",
+                                        "<within the bound",
+                                        NULL};
+    static const char *const without[] = {"<all but",          "p50",         "cost",    "cost",
+                                          "operations",        "graph nodes", "weights", "session",
+                                          "<within the bound", NULL};
     const report_file *f = report_next(page, "ladder", NULL);
     if (!f) {
         page_missing(page, "Ladder of optimisations", "openpi ladder --json ladder.json");
@@ -89,18 +104,21 @@ void section_ladder(report_page *page) {
         page_heading(page, f);
         c->file = f;
         c->title = "From all off to all on";
-        c->about = "each bar has everything above it switched on too; host to host, p50; and how many times faster than the bar "
+        c->about = "each bar has everything above it switched on too; host to host, p50; and how many times "
+                   "faster than the bar "
                    "above";
         fill(c, "climb", "+ ", "gain_ratio");
         page_chart(page, put_ladder_chart, c);
         put_ladder_table(page, f, "climb", climb, "gain_ms", "gain_ratio", "total_ratio");
         c->title = "All but one";
-        c->about = "everything on but this; host to host, p50; and how many times slower than with everything";
+        c->about = "everything on but this; host to host, p50; and how many times slower than with "
+                   "everything";
         fill(c, "leave_one_out", "without ", "cost_ratio");
         page_chart(page, put_ladder_chart, c);
         put_ladder_table(page, f, "leave_one_out", without, "cost_ms", "cost_ratio", NULL);
     }
-    page_note(page, "Every rung's actions are compared with those of the top: within the bound of the goldens, or not.");
+    page_note(page, "Every rung's actions are compared with those of the top: within the bound of the "
+                    "goldens, or not.");
     page_section_end(page);
     free(c);
 }

@@ -11,22 +11,31 @@ enum { WIDE = 1080, SLIM = 360, ANY = 4000 };
 static const char style[] =
     ":root{color-scheme:light dark}*{box-sizing:border-box}body{margin:0 auto;max-width:1120px;padding:16px;"
     "font:15px/1.5 system-ui,Helvetica,Arial,sans-serif;color:#222;background:#fff;overflow-wrap:anywhere}"
-    "h1{font-size:26px;margin:8px 0}h2{font-size:20px;margin:36px 0 8px;border-bottom:1px solid #ddd;padding-bottom:4px}"
+    "h1{font-size:26px;margin:8px 0}h2{font-size:20px;margin:36px 0 8px;border-bottom:1px solid "
+    "#ddd;padding-bottom:4px}"
     "h3{font-size:15px;margin:20px 0 0}h3+p.soft{margin:0 0 4px;font-size:13px}p{margin:6px "
     "0}.soft,figcaption{color:#555}.box{overflow-x:auto;margin:8px 0}"
-    "table{border-collapse:collapse;font-size:14px;overflow-wrap:normal}th,td{padding:4px 12px 4px 0;text-align:right;"
+    "table{border-collapse:collapse;font-size:14px;overflow-wrap:normal}th,td{padding:4px 12px 4px "
+    "0;text-align:right;"
     "border-bottom:1px solid #e8e8e8;white-space:nowrap;font-variant-numeric:tabular-nums}"
-    "th:first-child,td:first-child,td.t,th.t{text-align:left}td.x{text-align:left;white-space:normal;min-width:13em}"
-    "th{font-weight:600;color:#555}.cards{display:grid;gap:8px;grid-template-columns:repeat(auto-fill,minmax(132px,1fr));"
+    "th:first-child,td:first-child,td.t,th.t{text-align:left}td.x{text-align:left;white-space:normal;min-"
+    "width:13em}"
+    "th{font-weight:600;color:#555}.cards{display:grid;gap:8px;grid-template-columns:repeat(auto-fill,minmax("
+    "132px,1fr));"
     "margin:8px 0}.card{border:1px solid #ddd;border-radius:8px;padding:8px 12px}.card "
     "b{display:block;white-space:nowrap;font-size:20px;"
-    "font-weight:600}.card span{color:#555;font-size:13px}figure{margin:8px 0}svg{display:block;max-width:100%;height:auto}"
+    "font-weight:600}.card span{color:#555;font-size:13px}figure{margin:8px "
+    "0}svg{display:block;max-width:100%;height:auto}"
     ".slim{display:none}code{font-size:13px;background:#f2f2f2;padding:1px 4px;border-radius:4px}"
     "@media(max-width:700px){.wide{display:none}.slim{display:block}body{padding:12px}}"
-    "@media screen and (prefers-color-scheme:dark){body{color:#e6e6e6;background:#16181c}.soft,figcaption,th,.card span"
+    "@media screen and "
+    "(prefers-color-scheme:dark){body{color:#e6e6e6;background:#16181c}.soft,figcaption,th,.card span"
     "{color:#b0b0b0}h2,.card{border-color:#3a3f46}th,td{border-color:#2b2f35}code{background:#2b2f35}}"
-    "@media print{body{max-width:none;padding:0;font-size:11px}.wide{display:block}.slim{display:none}.box{overflow:visible}"
-    "table{font-size:10px}th,td{padding:2px 8px 2px 0}td.x{min-width:0}h2{break-after:avoid}h3{break-after:avoid}"
+    "@media "
+    "print{body{max-width:none;padding:0;font-size:11px}.wide{display:block}.slim{display:none}.box{overflow:"
+    "visible}"
+    "table{font-size:10px}th,td{padding:2px 8px 2px "
+    "0}td.x{min-width:0}h2{break-after:avoid}h3{break-after:avoid}"
     "figure,.cards,tr{break-inside:avoid}}";
 
 /* The file that the page is named after: the first that has a model, else the first. */
@@ -57,12 +66,13 @@ void page_title(report_page *page) {
 
 void page_open(report_page *page) {
     const report_file *f = main_file(page);
-    fprintf(page->out,
-            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-            "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
-            "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none';style-src 'unsafe-inline'\">\n"
-            "<title>openpi report");
-    const char *const texts[] = {f ? report_text(f, "/model/source") : "", f ? f->name : "", f ? report_text(f, "/date") : ""};
+    fprintf(page->out, "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+                       "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
+                       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none';style-src "
+                       "'unsafe-inline'\">\n"
+                       "<title>openpi report");
+    const char *const texts[] = {f ? report_text(f, "/model/source") : "", f ? f->name : "",
+                                 f ? report_text(f, "/date") : ""};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         if (!*texts[i]) continue;
         fprintf(page->out, i ? ", " : ": ");
@@ -104,8 +114,8 @@ void page_name(report_page *page, const char *tag, const report_file *file) {
 
 void page_heading(report_page *page, const report_file *file) {
     page_name(page, "h3", file);
-    fprintf(page->out, "\n<p class=\"soft\">%s, file <span data-from=\"%d:number\">%d</span>: ", file->kind, file->number,
-            file->number);
+    fprintf(page->out, "\n<p class=\"soft\">%s, file <span data-from=\"%d:number\">%d</span>: ", file->kind,
+            file->number, file->number);
     svg_escape(page->out, file->path, ANY);
     fprintf(page->out, "</p>\n");
 }
@@ -139,8 +149,8 @@ static const char *fit_unit(double value, double *factor, const char *unit) {
 }
 
 /* before, after: the text around the number. */
-static void put_figure(report_page *page, const char *tag, const figure *f, double factor, const char *unit, int count,
-                       const char *before, const char *after) {
+static void put_figure(report_page *page, const char *tag, const figure *f, double factor, const char *unit,
+                       int count, const char *before, const char *after) {
     char text[SVG_NUMBER];
     if (!isfinite(f->value)) {
         page_fixed(page, tag, "–");
@@ -168,7 +178,9 @@ void page_figure(report_page *page, const char *tag, const figure *f, double fac
     put_figure(page, tag, f, factor, unit, 0, "", "");
 }
 
-void page_count(report_page *page, const char *tag, const figure *f) { put_figure(page, tag, f, 1, NULL, 1, "", ""); }
+void page_count(report_page *page, const char *tag, const figure *f) {
+    put_figure(page, tag, f, 1, NULL, 1, "", "");
+}
 
 void page_share(report_page *page, const char *tag, const figure *f) {
     int noise = f->value > 1;
@@ -183,7 +195,8 @@ void page_gap(report_page *page, const char *tag, const figure *f, const char *u
 void page_table(report_page *page, const char *const *heads) {
     fprintf(page->out, "<div class=\"box\"><table>\n<thead><tr>");
     for (; *heads; heads++)
-        page_fixed(page, **heads == '<' ? "th scope=\"col\" class=\"t\"" : "th scope=\"col\"", *heads + (**heads == '<'));
+        page_fixed(page, **heads == '<' ? "th scope=\"col\" class=\"t\"" : "th scope=\"col\"",
+                   *heads + (**heads == '<'));
     fprintf(page->out, "</tr></thead>\n<tbody>\n");
 }
 

@@ -1,4 +1,5 @@
-/* Sections of profile files: stages (of bench and trace files too), the roofline of every operation, the largest gaps. */
+/* Sections of profile files: stages (of bench and trace files too), the roofline of every operation, the
+ * largest gaps. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +28,9 @@ static int part_of(stage_chart *c, const char *name) {
     return c->part_count++;
 }
 
-static const char *stage_key(const report_file *f) { return strcmp(f->kind, "profile") ? "p50_ms" : "time_us"; }
+static const char *stage_key(const report_file *f) {
+    return strcmp(f->kind, "profile") ? "p50_ms" : "time_us";
+}
 static double stage_factor(const report_file *f) { return strcmp(f->kind, "profile") ? 1 : 1e-3; }
 
 static void add_stages(stage_chart *c, const report_file *f) {
@@ -49,7 +52,8 @@ static void add_stages(stage_chart *c, const report_file *f) {
 
 static void put_stage_chart(FILE *file, void *chart, int width) {
     const stage_chart *c = chart;
-    chart_bars(file, &(bar_chart){.head = {"Where a call's time goes", "milliseconds a stage; the sum at the end", width},
+    chart_bars(file, &(bar_chart){.head = {"Where a call's time goes",
+                                           "milliseconds a stage; the sum at the end", width},
                                   .unit = "ms",
                                   .parts = c->parts,
                                   .part_count = c->part_count,
@@ -58,14 +62,17 @@ static void put_stage_chart(FILE *file, void *chart, int width) {
 }
 
 static void put_stage_table(report_page *page, const report_file *f) {
-    static const char *const heads[] = {"stage", "time", "TFLOP/s", "bandwidth", "of the roof", "<bound by", NULL};
+    static const char *const heads[] = {"stage",       "time",      "TFLOP/s", "bandwidth",
+                                        "of the roof", "<bound by", NULL};
     int profile = !strcmp(f->kind, "profile");
     page_heading(page, f);
     page_table(page, heads);
     for (int i = 0; i < report_length(f, "/stages"); i++) {
         char pointer[64];
-        figure ms = figure_at(f, "/stages/%d/%s", i, stage_key(f)), tflops = figure_at(f, "/stages/%d/tflops", i);
-        figure bytes = figure_at(f, "/stages/%d/%s", i, profile ? "tbs" : "gbs"), roof = figure_at(f, "/stages/%d/roof_ratio", i);
+        figure ms = figure_at(f, "/stages/%d/%s", i, stage_key(f)),
+               tflops = figure_at(f, "/stages/%d/tflops", i);
+        figure bytes = figure_at(f, "/stages/%d/%s", i, profile ? "tbs" : "gbs"),
+               roof = figure_at(f, "/stages/%d/roof_ratio", i);
         fprintf(page->out, "<tr>");
         snprintf(pointer, sizeof pointer, "/stages/%d/name", i);
         page_text(page, "td", f, pointer);
@@ -83,9 +90,10 @@ static void put_stage_table(report_page *page, const report_file *f) {
 static void put_totals(report_page *page, const report_file *f) {
     static const struct {
         const char *name, *pointer, *unit;
-    } rows[] = {{"plain replay", "/totals/replay_ms", "ms"},   {"timed replay", "/totals/instrumented_ms", "ms"},
-                {"sum of operations", "/totals/sum_ms", "ms"}, {"remainder", "/totals/remainder_ms", "ms"},
-                {"launches", "/totals/launches", NULL},        {"graph nodes", "/totals/nodes", NULL}};
+    } rows[] = {
+        {"plain replay", "/totals/replay_ms", "ms"},   {"timed replay", "/totals/instrumented_ms", "ms"},
+        {"sum of operations", "/totals/sum_ms", "ms"}, {"remainder", "/totals/remainder_ms", "ms"},
+        {"launches", "/totals/launches", NULL},        {"graph nodes", "/totals/nodes", NULL}};
     fprintf(page->out, "<div class=\"cards\">\n");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         figure at = figure_at(f, "%s", rows[i].pointer);
@@ -103,7 +111,8 @@ void section_stages(report_page *page) {
     stage_chart *c = allocate(sizeof *c);
     memset(c, 0, sizeof *c);
     for (int k = 0; k < 2; k++)
-        for (const report_file *f = report_next(page, kinds[k], NULL); f; f = report_next(page, kinds[k], f)) add_stages(c, f);
+        for (const report_file *f = report_next(page, kinds[k], NULL); f; f = report_next(page, kinds[k], f))
+            add_stages(c, f);
     if (!c->count) {
         page_missing(page, "Stages", "openpi bench --json bench.json");
         free(c);
@@ -112,7 +121,8 @@ void section_stages(report_page *page) {
     page_section(page, "stages", "Stages");
     page_chart(page, put_stage_chart, c);
     for (int k = 0; k < 2; k++)
-        for (const report_file *f = report_next(page, kinds[k], NULL); f; f = report_next(page, kinds[k], f)) {
+        for (const report_file *f = report_next(page, kinds[k], NULL); f;
+             f = report_next(page, kinds[k], f)) {
             put_stage_table(page, f);
             if (k) put_totals(page, f);
         }
@@ -136,7 +146,8 @@ typedef struct roofline {
 /* The ceilings of the arithmetic that the file ran in. */
 static void roofs_of(const report_file *f, figure *tflops, figure *gbs) {
     *tflops = figure_at(f, "/roofs/tflops");
-    if (!isfinite(tflops->value)) *tflops = figure_at(f, "/roofs/%s_tflops", report_text(f, "/machine/dtype"));
+    if (!isfinite(tflops->value))
+        *tflops = figure_at(f, "/roofs/%s_tflops", report_text(f, "/machine/dtype"));
     *gbs = figure_at(f, "/roofs/gbs");
     if (!isfinite(gbs->value)) *gbs = figure_at(f, "/roofs/read_gbs");
 }
@@ -208,8 +219,8 @@ void section_roofline(report_page *page) {
         r->figures = allocate(capacity * sizeof *r->figures);
         r->tips = allocate(capacity * sizeof *r->tips);
         roofs_of(f, &r->tflops, &r->gbs);
-        snprintf(r->roof_name, sizeof r->roof_name, "measured roof: %s TFLOP/s, %s GB/s", svg_number(r->tflops.value, tflops),
-                 svg_number(r->gbs.value, gbs));
+        snprintf(r->roof_name, sizeof r->roof_name, "measured roof: %s TFLOP/s, %s GB/s",
+                 svg_number(r->tflops.value, tflops), svg_number(r->gbs.value, gbs));
         snprintf(r->roof_from, sizeof r->roof_from, "%s %s", r->tflops.from, r->gbs.from);
         collect(r);
         page_chart(page, put_roofline, r);
@@ -218,7 +229,8 @@ void section_roofline(report_page *page) {
         free(r->tips);
         free(r);
     }
-    page_note(page, "Bytes count every operand once. An operation on the roof cannot be made faster on this machine, only "
+    page_note(page, "Bytes count every operand once. An operation on the roof cannot be made faster on this "
+                    "machine, only "
                     "avoided.");
     page_section_end(page);
 }
@@ -249,8 +261,8 @@ static int gather(const report_file *f, gap *gaps) {
                    i};
         int g = 0;
         if (!isfinite(one.gap_us)) continue;
-        while (g < count &&
-               (strcmp(gaps[g].name, one.name) || strcmp(gaps[g].stage, one.stage) || strcmp(gaps[g].shape, one.shape)))
+        while (g < count && (strcmp(gaps[g].name, one.name) || strcmp(gaps[g].stage, one.stage) ||
+                             strcmp(gaps[g].shape, one.shape)))
             g++;
         if (g == count) gaps[count++] = (gap){one.stage, one.name, one.shape, 0, 0, 0, i};
         gaps[g].time_us += one.time_us;
@@ -275,7 +287,8 @@ static void put_word(report_page *page, const report_file *f, const char *tag, i
 }
 
 static void put_gaps(report_page *page, const report_file *f) {
-    static const char *const heads[] = {"<operation", "gap to the roof", "time", "operations", "<stage", "<shape", NULL};
+    static const char *const heads[] = {"<operation", "gap to the roof", "time", "operations",
+                                        "<stage",     "<shape",          NULL};
     int ops = report_length(f, "/ops");
     gap *gaps = allocate((size_t)(ops > 0 ? ops : 1) * sizeof *gaps);
     int count = gather(f, gaps);
@@ -305,7 +318,9 @@ void section_gaps(report_page *page) {
     if (!f) return;
     page_section(page, "gaps", "What is there to be won");
     for (; f; f = report_next(page, "profile", f)) put_gaps(page, f);
-    page_note(page, "Gap: measured time less the time at the roof, summed over layers and steps. Nothing runs faster than its "
-                    "roof: where the numbers say so, they are off by the noise of the machine, or operands came from a cache.");
+    page_note(page, "Gap: measured time less the time at the roof, summed over layers and steps. Nothing "
+                    "runs faster than its "
+                    "roof: where the numbers say so, they are off by the noise of the machine, or operands "
+                    "came from a cache.");
     page_section_end(page);
 }

@@ -24,11 +24,11 @@ static const json_t *walk(const json_t *at, const char *pointer) {
     return at;
 }
 
-#define FORMATTED(text, format)                                                                                                  \
-    char text[POINTER];                                                                                                          \
-    va_list list_;                                                                                                               \
-    va_start(list_, format);                                                                                                     \
-    vsnprintf(text, sizeof text, format, list_);                                                                                 \
+#define FORMATTED(text, format) \
+    char text[POINTER]; \
+    va_list list_; \
+    va_start(list_, format); \
+    vsnprintf(text, sizeof text, format, list_); \
     va_end(list_)
 
 const json_t *report_at(const report_file *file, const char *format, ...) {
@@ -50,7 +50,8 @@ const char *report_text(const report_file *file, const char *format, ...) {
 figure figure_at(const report_file *file, const char *format, ...) {
     FORMATTED(pointer, format);
     const json_t *value = walk(file->root, pointer);
-    figure f = {.value = json_is_number(value) ? json_number_value(value) : NAN, .whole = json_is_integer(value)};
+    figure f = {.value = json_is_number(value) ? json_number_value(value) : NAN,
+                .whole = json_is_integer(value)};
     snprintf(f.from, sizeof f.from, "%d:%s", file->number, pointer);
     return f;
 }
@@ -138,12 +139,13 @@ static int check_need(const report_file *file, const need *need) {
     snprintf(pointer, sizeof pointer, "%.*s", (int)(star - need->pointer), need->pointer);
     const json_t *list = walk(file->root, pointer);
     if (!json_is_array(list))
-        return input_error(&verb_report, "%s: %s is %s, expected a list in a file of kind %s", file->path, pointer,
-                           list ? "of another type" : "missing", file->kind);
+        return input_error(&verb_report, "%s: %s is %s, expected a list in a file of kind %s", file->path,
+                           pointer, list ? "of another type" : "missing", file->kind);
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *value = walk(json_array_get(list, i), star + 2);
         if (fits(value, need->want)) continue;
-        snprintf(pointer, sizeof pointer, "%.*s/%zu%s", (int)(star - need->pointer), need->pointer, i, star + 2);
+        snprintf(pointer, sizeof pointer, "%.*s/%zu%s", (int)(star - need->pointer), need->pointer, i,
+                 star + 2);
         return complain(file, pointer, value, need->want);
     }
     return END_FINE;
@@ -155,7 +157,8 @@ static int known_kind(const report_file *file) {
         if (!strcmp(kinds[i], file->kind)) return END_FINE;
         snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "", kinds[i]);
     }
-    return input_error(&verb_report, "%s: its kind is '%s', expected one of %s", file->path, file->kind, list);
+    return input_error(&verb_report, "%s: its kind is '%s', expected one of %s", file->path, file->kind,
+                       list);
 }
 
 int report_check(report_file *file) {

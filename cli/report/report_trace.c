@@ -7,7 +7,8 @@
 /* ---- roof ----------------------------------------------------------------------------------------- */
 
 void section_roof(report_page *page) {
-    static const char *const heads[] = {"machine", "<kernels", "multiply, bf16", "multiply, f32", "read", "copy", NULL};
+    static const char *const heads[] = {"machine", "<kernels", "multiply, bf16", "multiply, f32", "read",
+                                        "copy",    NULL};
     static const struct {
         const char *pointer, *unit;
     } columns[] = {{"/roofs/bf16_tflops", "TFLOP/s"},
@@ -24,10 +25,13 @@ void section_roof(report_page *page) {
     page_section(page, "roofs", "Measured roofs");
     page_table(page, heads);
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
-        for (const report_file *f = report_next(page, kinds[k], NULL); f; f = report_next(page, kinds[k], f)) {
+        for (const report_file *f = report_next(page, kinds[k], NULL); f;
+             f = report_next(page, kinds[k], f)) {
             if (!json_is_object(report_at(f, "/roofs"))) continue;
             fprintf(page->out, "<tr>");
-            page_text(page, "td", f, json_is_string(report_at(f, "/machine/hardware")) ? "/machine/hardware" : "/machine/device");
+            page_text(page, "td", f,
+                      json_is_string(report_at(f, "/machine/hardware")) ? "/machine/hardware"
+                                                                        : "/machine/device");
             page_text(page, "td class=\"t\"", f, "/machine/path");
             for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
                 figure at = figure_at(f, "%s", columns[i].pointer);
@@ -36,7 +40,8 @@ void section_roof(report_page *page) {
             fprintf(page->out, "</tr>\n");
         }
     page_table_end(page);
-    page_note(page, "Ceilings of the machine as this program's own kernels reach them, measured in the run that each file is of "
+    page_note(page, "Ceilings of the machine as this program's own kernels reach them, measured in the run "
+                    "that each file is of "
                     "of.");
     page_section_end(page);
 }
@@ -86,7 +91,8 @@ static void put_breakdown(report_page *page, const report_file *f, int which) {
 void section_trace(report_page *page) {
     const report_file *f = report_next(page, "breakdown", NULL);
     if (!f) {
-        page_missing(page, "Kernels by stage and kind", "openpi trace --analyze trace.json --json breakdown.json");
+        page_missing(page, "Kernels by stage and kind",
+                     "openpi trace --analyze trace.json --json breakdown.json");
         return;
     }
     page_section(page, "trace", "Kernels by stage and kind");

@@ -64,14 +64,16 @@ static void put_against_library(report_page *page, const report_file *f) {
 }
 
 static void put_shapes(report_page *page, const report_file *f) {
-    static const char *const heads[] = {"<operation", "<shape",  "calls",       "<winner",   "time", "heuristic",
-                                        "won",        "library", "of the roof", "<in place", NULL};
+    static const char *const heads[] = {"<operation",  "<shape",    "calls", "<winner",
+                                        "time",        "heuristic", "won",   "library",
+                                        "of the roof", "<in place", NULL};
     page_table(page, heads);
     for (int i = 0; i < report_length(f, "/shapes"); i++) {
         char pointer[64], size[SIZE];
         figure calls = figure_at(f, "/shapes/%d/calls", i), time = figure_at(f, "/shapes/%d/time_us", i);
         figure heuristic = figure_at(f, "/shapes/%d/heuristic_us", i), won = figure_ratio(&heuristic, &time);
-        figure library = figure_at(f, "/shapes/%d/library_us", i), roof = figure_at(f, "/shapes/%d/roof_ratio", i);
+        figure library = figure_at(f, "/shapes/%d/library_us", i),
+               roof = figure_at(f, "/shapes/%d/roof_ratio", i);
         fprintf(page->out, "<tr>");
         snprintf(pointer, sizeof pointer, "/shapes/%d/name", i);
         page_text(page, "td", f, pointer);
@@ -132,6 +134,7 @@ void section_tune(report_page *page) {
         put_shapes(page, f);
         put_plans(page, f);
     }
-    page_note(page, "In place: a winner that does not win inside the whole pipeline is rejected, and the heuristic's choice stays.");
+    page_note(page, "In place: a winner that does not win inside the whole pipeline is rejected, and the "
+                    "heuristic's choice stays.");
     page_section_end(page);
 }

@@ -1,4 +1,5 @@
-/* Gzipped text through zlib. Reading looks ahead by a block of its own, since zlib's call for one byte is slow. */
+/* Gzipped text through zlib. Reading looks ahead by a block of its own, since zlib's call for one byte is
+ * slow. */
 #include "gz.h"
 
 #include <errno.h>
@@ -38,7 +39,8 @@ static gz *make(const verb *verb, const char *path, int fd, const char *mode) {
 gz *gz_create(const verb *verb, const char *path) {
     size_t length = strlen(path);
     errno = 0;
-    return make(verb, path, dup(fileno(output_file(path))), length > 3 && !strcmp(path + length - 3, ".gz") ? "wb6" : "wbT");
+    return make(verb, path, dup(fileno(output_file(path))),
+                length > 3 && !strcmp(path + length - 3, ".gz") ? "wb6" : "wbT");
 }
 
 gz *gz_open(const verb *verb, const char *path) {

@@ -6,8 +6,8 @@
 
 typedef struct gz gz;
 
-/* Writes to an output that is open (output.h), gzip where its path ends in .gz. Errors of writing stay until the
- * close. NULL with the reason said. */
+/* Writes to an output that is open (output.h), gzip where its path ends in .gz. Errors of writing stay until
+ * the close. NULL with the reason said. */
 gz *gz_create(const verb *verb, const char *path);
 void gz_write(gz *gz, const char *text, size_t bytes);
 /* Reads gzip or plain, whichever it is; "-" is standard input. NULL with the reason said. */

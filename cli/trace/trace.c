@@ -1,4 +1,5 @@
-/* openpi trace: calls as a picture that Perfetto draws, and the sums of such a picture, ours or another engine's.
+/* openpi trace: calls as a picture that Perfetto draws, and the sums of such a picture, ours or another
+ * engine's.
  *
  * The options, and recording (measure/trace.h); what --analyze prints is trace_analyze.c. */
 #include "trace.h"
@@ -26,7 +27,8 @@ static openpi_policy *open_policy(const subject *s, openpi_error *error) {
     options.max_prompt = s->call.prompt;
     char cache[HOME_PATH];
     options.tokenizer_cache = tokenizer_cache(cache);
-    if (!s->call.prompt) snprintf(error->message, sizeof error->message, "--prompt 0 leaves a policy nothing to read");
+    if (!s->call.prompt)
+        snprintf(error->message, sizeof error->message, "--prompt 0 leaves a policy nothing to read");
     else if (openpi_policy_open(s->model.checkpoint, &options, &policy, error) != OPENPI_OK) policy = NULL;
     return policy;
 }
@@ -48,8 +50,9 @@ static void put_recorded(const char *path, const trace *t) {
         run += t->calls[i].spans[t->calls[i].run].end_ms - t->calls[i].spans[t->calls[i].run].start_ms;
     printf("timed %s\n", timed_method_text(t->method));
     if (t->not_replayed[0]) printf("not inside graph replay: %s\n", t->not_replayed);
-    printf("%d call%s %s, %d prompt tokens: %d launches and %.3f ms a call\n", t->count, t->count == 1 ? "" : "s",
-           t->policy ? "from made-up pictures and words" : "from made-up tensors", t->prompt, t->launch_count, run / t->count);
+    printf("%d call%s %s, %d prompt tokens: %d launches and %.3f ms a call\n", t->count,
+           t->count == 1 ? "" : "s", t->policy ? "from made-up pictures and words" : "from made-up tensors",
+           t->prompt, t->launch_count, run / t->count);
     if (t->not_policy[0]) printf("not from pictures and words: %s\n", t->not_policy);
     if (t->power[0]) printf("power from %s\n", t->power);
     else printf("power is not readable here: %s\n", t->no_power);
@@ -63,17 +66,18 @@ static int record(const trace_values *v, char **positional, int count) {
     openpi_session *session = NULL;
     int end = subject_read(&s, &verb_trace, &v->subject, positional + 1, count - 1);
     if (end == END_FINE && count > 1 && v->subject.synthetic)
-        return usage_error(&verb_trace,
-                           "CHECKPOINT and --synthetic contradict each other: the weights are either read or made");
+        return usage_error(&verb_trace, "CHECKPOINT and --synthetic contradict each other: the weights are "
+                                        "either read or made");
     if (end == END_FINE) end = output_open(&verb_trace, "FILE", positional[0]);
     if (end == END_FINE) end = subject_open(&s, NULL);
     if (end == END_FINE) end = subject_session(&s, 1, 0, &session);
     if (end == END_FINE) {
         openpi_policy *policy = open_policy(&s, &not_policy);
         const char *device = v->subject.machine.device ? v->subject.machine.device : "cpu";
-        trace_options options = {
-            s.call, v->calls ? v->calls : 1, v->warmup, device, policy, policy ? NULL : not_policy.message, progress_show,
-            &s.bar};
+        trace_options options = {s.call,        v->calls ? v->calls : 1,
+                                 v->warmup,     device,
+                                 policy,        policy ? NULL : not_policy.message,
+                                 progress_show, &s.bar};
         subject_print(&s);
         progress_start(&s.bar);
         openpi_status status = trace_run(session, &options, &t, &error);
@@ -137,7 +141,8 @@ static const example examples[] = {
 };
 
 static const char *const synopsis[] = {"FILE.json[.gz] [--synthetic PRESET[:pi0|pi05[:SEED]]] [options]",
-                                       "FILE.json[.gz] CHECKPOINT [options]", "--analyze FILE [FILE] [--json FILE]", NULL};
+                                       "FILE.json[.gz] CHECKPOINT [options]",
+                                       "--analyze FILE [FILE] [--json FILE]", NULL};
 
 const verb verb_trace = {
     .name = "trace",
@@ -146,13 +151,17 @@ const verb verb_trace = {
     .positional = "FILE",
     .positional_min = 1,
     .positional_max = 2,
-    .description =
-        "Writes calls as trace events: what the host does, a track for each stage with every kernel of the graph replay, its "
-        "shape, bytes, FLOPs and grid, and power and clocks where they can be read. FILE is gzipped where its name ends "
-        "in .gz. Without a model it takes the full synthetic π0.\n\n"
-        "With --analyze it reads traces back, its own or those of PyTorch's profiler, and prints their time by stage (ViT, "
-        "prefill, diffusion, other) and by what kernels do, two files side by side. A kernel's stage is that of the "
-        "innermost annotation (record_function) around it; kernels without a place are listed, not hidden.",
+    .description = "Writes calls as trace events: what the host does, a track for each stage with every "
+                   "kernel of the graph replay, its "
+                   "shape, bytes, FLOPs and grid, and power and clocks where they can be read. FILE is "
+                   "gzipped where its name ends "
+                   "in .gz. Without a model it takes the full synthetic π0.\n\n"
+                   "With --analyze it reads traces back, its own or those of PyTorch's profiler, and prints "
+                   "their time by stage (ViT, "
+                   "prefill, diffusion, other) and by what kernels do, two files side by side. A kernel's "
+                   "stage is that of the "
+                   "innermost annotation (record_function) around it; kernels without a place are listed, "
+                   "not hidden.",
     .options = options,
     .examples = examples,
     .values_bytes = sizeof(trace_values),

@@ -1,5 +1,5 @@
-/* What openpi trace --analyze prints: one trace or two, by stage and by what kernels do, in the rows of the published MI300X
- * table. Sums are measure/breakdown.h. */
+/* What openpi trace --analyze prints: one trace or two, by stage and by what kernels do, in the rows of the
+ * published MI300X table. Sums are measure/breakdown.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,8 @@
 
 enum { FILES = 2 };
 
-/* What the MI300X table of the tuned PyTorch fork says, ms of kernels a call; its action tokens attend too little. */
+/* What the MI300X table of the tuned PyTorch fork says, ms of kernels a call; its action tokens attend too
+ * little. */
 static const double mi300x_ms[BREAKDOWN_STAGES] = {4.1, 10.7, 11.2, 1.1};
 #define MI300X_ALL_MS 27.1
 
@@ -22,7 +23,9 @@ typedef struct analysis {
     int count;
 } analysis;
 
-static breakdown_cell add(breakdown_cell a, breakdown_cell b) { return (breakdown_cell){a.launches + b.launches, a.ms + b.ms}; }
+static breakdown_cell add(breakdown_cell a, breakdown_cell b) {
+    return (breakdown_cell){a.launches + b.launches, a.ms + b.ms};
+}
 
 static breakdown_cell of_stage(const trace_file *f, int stage) {
     breakdown_cell sum = {0, 0};
@@ -77,7 +80,8 @@ static void put_stages(const analysis *a) {
         table_cell(t, "%.1f", mi300x_ms[s]);
     }
     table_cell(t, "total");
-    for (int i = 0; i < a->count; i++) put_cell(t, &a->files[i], a->files[i].sums.all, (breakdown_cell){0, 0});
+    for (int i = 0; i < a->count; i++)
+        put_cell(t, &a->files[i], a->files[i].sums.all, (breakdown_cell){0, 0});
     table_cell(t, "%.1f", MI300X_ALL_MS);
     table_print(t, stdout, 0);
 }
@@ -91,7 +95,8 @@ static void put_kinds(const analysis *a) {
         if (!any) continue;
         table_cell(t, "%s", breakdown_group_name((breakdown_group)g));
         for (int i = 0; i < a->count; i++)
-            put_cell(t, &a->files[i], of_group(&a->files[i], g), a->files[i].sums.cells[BREAKDOWN_DIFFUSION][g]);
+            put_cell(t, &a->files[i], of_group(&a->files[i], g),
+                     a->files[i].sums.cells[BREAKDOWN_DIFFUSION][g]);
         table_cell(t, "%s", "");
     }
     putchar('\n');
@@ -104,7 +109,8 @@ enum { NAME_SHOWN = 90 };
 static const char *shown_name(const char *name, char text[NAME_SHOWN + 1]) {
     size_t length = strlen(name), count = length < NAME_SHOWN ? length : NAME_SHOWN;
     while (count < length && count && ((unsigned char)name[count] & 0xc0) == 0x80) count--;
-    for (size_t i = 0; i < count; i++) text[i] = (unsigned char)name[i] < 32 || name[i] == 127 ? '?' : name[i];
+    for (size_t i = 0; i < count; i++)
+        text[i] = (unsigned char)name[i] < 32 || name[i] == 127 ? '?' : name[i];
     text[count] = 0;
     return text;
 }
@@ -114,7 +120,8 @@ static void put_strays(const analysis *a, int which) {
     int top = a->o->top, shown = top && top < f->sums.stray_count ? top : f->sums.stray_count;
     breakdown_cell rest = {0, 0};
     if (!f->sums.staged)
-        printf("\n%s: no annotation names a stage (vit, prefill, diffusion …), so every kernel's stage is other\n",
+        printf("\n%s: no annotation names a stage (vit, prefill, diffusion …), so every kernel's stage is "
+               "other\n",
                a->paths[which]);
     if (!f->sums.stray_count) {
         printf("\n%s: every kernel has its place\n", a->paths[which]);
@@ -139,7 +146,8 @@ static void put_strays(const analysis *a, int which) {
     }
     table_print(t, stdout, 0);
     if (shown < f->sums.stray_count)
-        printf("and %d names more with %.4f ms; --top 0 shows all\n", f->sums.stray_count - shown, rest.ms / f->calls);
+        printf("and %d names more with %.4f ms; --top 0 shows all\n", f->sums.stray_count - shown,
+               rest.ms / f->calls);
 }
 
 static void put_analysis(const analysis *a) {
@@ -149,7 +157,8 @@ static void put_analysis(const analysis *a) {
                a->count == 1 ? ""
                : i           ? "B "
                              : "A ",
-               a->paths[i], f->engine, f->calls, f->calls == 1 ? "" : "s", f->steps, f->sums.all.ms / f->calls);
+               a->paths[i], f->engine, f->calls, f->calls == 1 ? "" : "s", f->steps,
+               f->sums.all.ms / f->calls);
         if (f->calls == 1) printf(", %.3f ms from the first to the last", f->sums.span_ms);
         if (!f->ours) printf("; --calls and --steps say how many, where it is not so");
         putchar('\n');
@@ -157,13 +166,15 @@ static void put_analysis(const analysis *a) {
     putchar('\n');
     put_stages(a);
     put_kinds(a);
-    printf("\n* published for the tuned PyTorch fork, kernels of one call; its action tokens attend at most 11 of 799 keys\n");
+    printf("\n* published for the tuned PyTorch fork, kernels of one call; its action tokens attend at most "
+           "11 of 799 keys\n");
     for (int i = 0; i < a->count; i++) put_strays(a, i);
 }
 
 static json_t *cell_json(const trace_file *f, const char *name, breakdown_cell cell, breakdown_cell stepped) {
-    return json_pack("{s:s,s:f,s:f,s:f,s:f}", "name", name, "calls", (double)cell.launches / f->calls, "time_ms",
-                     cell.ms / f->calls, "share_ratio", f->sums.all.ms > 0 ? cell.ms / f->sums.all.ms : 0, "step_ms",
+    return json_pack("{s:s,s:f,s:f,s:f,s:f}", "name", name, "calls", (double)cell.launches / f->calls,
+                     "time_ms", cell.ms / f->calls, "share_ratio",
+                     f->sums.all.ms > 0 ? cell.ms / f->sums.all.ms : 0, "step_ms",
                      stepped.ms / f->calls / f->steps);
 }
 
@@ -179,13 +190,14 @@ static json_t *file_json(const char *path, const trace_file *f) {
                                                f->sums.cells[BREAKDOWN_DIFFUSION][g]));
     for (int i = 0; i < f->sums.stray_count; i++) {
         const breakdown_stray *s = &f->sums.strays[i];
-        json_array_append_new(strays, json_pack("{s:s,s:s,s:s,s:f,s:f}", "name", s->name, "stage",
-                                                breakdown_stage_name(s->stage), "kind", breakdown_group_name(s->group), "calls",
-                                                (double)s->cell.launches / f->calls, "time_ms", s->cell.ms / f->calls));
+        json_array_append_new(
+            strays, json_pack("{s:s,s:s,s:s,s:f,s:f}", "name", s->name, "stage",
+                              breakdown_stage_name(s->stage), "kind", breakdown_group_name(s->group), "calls",
+                              (double)s->cell.launches / f->calls, "time_ms", s->cell.ms / f->calls));
     }
-    return json_pack("{s:s,s:s,s:i,s:i,s:f,s:f,s:o,s:o,s:o}", "file", path, "engine", f->engine, "calls", f->calls, "steps",
-                     f->steps, "total_ms", f->sums.all.ms / f->calls, "span_ms", f->sums.span_ms, "stages", stages, "kinds",
-                     kinds, "unplaced", strays);
+    return json_pack("{s:s,s:s,s:i,s:i,s:f,s:f,s:o,s:o,s:o}", "file", path, "engine", f->engine, "calls",
+                     f->calls, "steps", f->steps, "total_ms", f->sums.all.ms / f->calls, "span_ms",
+                     f->sums.span_ms, "stages", stages, "kinds", kinds, "unplaced", strays);
 }
 
 int trace_analyze(const verb *verb, const trace_reading_options *o, char **paths, int count) {

@@ -1,5 +1,6 @@
-/* Reads a trace back, event by event: the file is never in memory as a whole, so that some hundred megabytes of a profiler
- * are read as they come. The top level is scanned here; one value at a time is parsed (base/json.h). */
+/* Reads a trace back, event by event: the file is never in memory as a whole, so that some hundred megabytes
+ * of a profiler are read as they come. The top level is scanned here; one value at a time is parsed
+ * (base/json.h). */
 #include "trace.h"
 
 #include <ctype.h>
@@ -47,7 +48,8 @@ static int bad(reader *r, const char *what) {
     if (r->end != END_FINE) return 0;
     int code = gz_close(r->file);
     r->file = NULL;
-    const char *sentence = r->next < 0 ? "%s: ends in line %zu, expected %s" : "%s: line %zu is no JSON, expected %s";
+    const char *sentence =
+        r->next < 0 ? "%s: ends in line %zu, expected %s" : "%s: line %zu is no JSON, expected %s";
     r->end = code != END_FINE ? code : input_error(r->verb, sentence, r->path, r->line, what);
     return 0;
 }
@@ -57,7 +59,9 @@ static int keep(reader *r) {
         size_t capacity = r->capacity ? r->capacity * 2 : 4096;
         char *text = capacity <= VALUE_MOST ? realloc(r->text, capacity) : NULL;
         if (!text) {
-            r->end = input_error(r->verb, "%s: line %zu: a value of more than %zu bytes, expected a trace of smaller events",
+            r->end = input_error(r->verb,
+                                 "%s: line %zu: a value of more than %zu bytes, expected a trace of smaller "
+                                 "events",
                                  r->path, r->line, r->capacity);
             return 0;
         }
@@ -109,8 +113,10 @@ static json_t *parse(reader *r) {
     openpi_error error = OPENPI_ERROR_INIT;
     json_t *value = NULL;
     if (!keep_value(r)) return NULL;
-    const json_rules rules = {.any_value = 1, .repeated_keys = 1, .line = r->first_line, .column = r->first_column};
-    if (json_parse_by(r->text, r->count, r->path, &rules, &value, &error) != OPENPI_OK) r->end = library_error(r->verb, &error);
+    const json_rules rules = {
+        .any_value = 1, .repeated_keys = 1, .line = r->first_line, .column = r->first_column};
+    if (json_parse_by(r->text, r->count, r->path, &rules, &value, &error) != OPENPI_OK)
+        r->end = library_error(r->verb, &error);
     return value;
 }
 
@@ -157,8 +163,11 @@ static int take_event(reader *r, const json_t *event) {
     if (!phase || strcmp(phase, "X") || !category) return 1;
     while (c < CATEGORIES && strcmp(categories[c].category, category)) c++;
     if (c == CATEGORIES) return 1;
-    if (!json_is_string(name) || !json_is_number(start) || !json_is_number(dur) || json_number_value(dur) < 0) {
-        r->end = input_error(r->verb, "%s: line %zu: a complete event of category %s needs a name, a ts and a dur of at least 0",
+    if (!json_is_string(name) || !json_is_number(start) || !json_is_number(dur) ||
+        json_number_value(dur) < 0) {
+        r->end = input_error(r->verb,
+                             "%s: line %zu: a complete event of category %s needs a name, a ts and a dur of "
+                             "at least 0",
                              r->path, r->line, category);
         return 0;
     }
@@ -182,13 +191,14 @@ static int read_events(reader *r, int may_end) {
     for (skip_space(r); r->next != ']'; skip_space(r)) {
         if (r->next < 0 && may_end && r->events) return 1;
         json_t *event = parse(r);
-        int fine = event && (json_is_object(event) || !bad(r, "an event, which is an object")) && r->end == END_FINE &&
-                   take_event(r, event);
+        int fine = event && (json_is_object(event) || !bad(r, "an event, which is an object")) &&
+                   r->end == END_FINE && take_event(r, event);
         json_decref(event);
         if (!fine) return 0;
         skip_space(r);
         if (r->next == ',') advance(r);
-        else if (r->next != ']' && !(r->next < 0 && may_end)) return bad(r, "a comma or the end of the events");
+        else if (r->next != ']' && !(r->next < 0 && may_end))
+            return bad(r, "a comma or the end of the events");
     }
     advance(r);
     return 1;
@@ -227,7 +237,8 @@ static int read_member(reader *r, int *events) {
     }
     json_t *value = parse(r);
     if (value && !strcmp(key, "\"otherData\"")) take_ours(r, value);
-    if (value && (!strcmp(key, "\"deviceProperties\"") || !strcmp(key, "\"schemaVersion\"")) && !r->out->engine[0])
+    if (value && (!strcmp(key, "\"deviceProperties\"") || !strcmp(key, "\"schemaVersion\"")) &&
+        !r->out->engine[0])
         strcpy(r->out->engine, "a PyTorch profiler's trace");
     json_decref(value);
     return value != NULL;
@@ -251,7 +262,8 @@ static int read_all(reader *r) {
     if (r->next == '[') events = read_events(r, 1);
     else if (r->next != '{') bad(r, "a trace: {\"traceEvents\": […]} or […]");
     else if (read_object(r, &events) && !events)
-        r->end = input_error(r->verb, "%s: there is no \"traceEvents\" in it, expected a trace in Chrome's format", r->path);
+        r->end = input_error(
+            r->verb, "%s: there is no \"traceEvents\" in it, expected a trace in Chrome's format", r->path);
     return r->end == END_FINE;
 }
 
@@ -259,7 +271,12 @@ int trace_read(const verb *verb, const char *path, trace_file *out) {
     openpi_error error = OPENPI_ERROR_INIT;
     *out = (trace_file){.breakdown = breakdown_create()};
     if (!out->breakdown) return input_error(verb, "%s: out of memory", path);
-    reader r = {.verb = verb, .path = input_name(path), .file = gz_open(verb, path), .next = ' ', .line = 1, .out = out};
+    reader r = {.verb = verb,
+                .path = input_name(path),
+                .file = gz_open(verb, path),
+                .next = ' ',
+                .line = 1,
+                .out = out};
     if (!r.file) return END_USAGE;
     read_all(&r);
     free(r.text);
@@ -268,9 +285,10 @@ int trace_read(const verb *verb, const char *path, trace_file *out) {
     if (r.end == END_FINE && breakdown_finish(out->breakdown, &out->sums, &error) != OPENPI_OK)
         return library_error(verb, &error);
     if (r.end == END_FINE && !out->sums.all.ms)
-        return input_error(
-            verb, "%s: none of its %d events is a kernel with a duration (category \"kernel\"), expected a trace of a device",
-            path, r.events);
+        return input_error(verb,
+                           "%s: none of its %d events is a kernel with a duration (category \"kernel\"), "
+                           "expected a trace of a device",
+                           path, r.events);
     if (!out->engine[0]) snprintf(out->engine, sizeof out->engine, "a trace of another engine");
     return r.end;
 }

@@ -1,7 +1,8 @@
-/* Writes a trace in the trace-event format that Perfetto and chrome://tracing load: complete events (X) on tracks, flows
- * (s, f) from the host's run of the plan to each stage, counters (C), names (M).
+/* Writes a trace in the trace-event format that Perfetto and chrome://tracing load: complete events (X) on
+ * tracks, flows (s, f) from the host's run of the plan to each stage, counters (C), names (M).
  *
- * Every time is rounded to a nanosecond first and split up after, so that what is inside another event stays inside. */
+ * Every time is rounded to a nanosecond first and split up after, so that what is inside another event stays
+ * inside. */
 #include "trace.h"
 
 #include <math.h>
@@ -42,13 +43,16 @@ static void emit(writer *w, json_t *event) {
     free(text);
 }
 
-static void emit_span(writer *w, const char *name, const char *category, int pid, int tid, span at, json_t *arguments) {
-    emit(w, json_pack("{s:s,s:s,s:s,s:f,s:f,s:i,s:i,s:o}", "ph", "X", "name", name, "cat", category, "ts", us(at.start), "dur",
-                      us(at.end - at.start), "pid", pid, "tid", tid, "args", arguments ? arguments : json_object()));
+static void emit_span(writer *w, const char *name, const char *category, int pid, int tid, span at,
+                      json_t *arguments) {
+    emit(w, json_pack("{s:s,s:s,s:s,s:f,s:f,s:i,s:i,s:o}", "ph", "X", "name", name, "cat", category, "ts",
+                      us(at.start), "dur", us(at.end - at.start), "pid", pid, "tid", tid, "args",
+                      arguments ? arguments : json_object()));
 }
 
 static void emit_name(writer *w, const char *what, int pid, int tid, const char *key, json_t *value) {
-    emit(w, json_pack("{s:s,s:s,s:i,s:i,s:{s:o}}", "ph", "M", "name", what, "pid", pid, "tid", tid, "args", key, value));
+    emit(w, json_pack("{s:s,s:s,s:i,s:i,s:{s:o}}", "ph", "M", "name", what, "pid", pid, "tid", tid, "args",
+                      key, value));
 }
 
 /* ---- names of tracks ------------------------------------------------------------------------------ */
@@ -66,7 +70,8 @@ static void write_names(writer *w, const char *device) {
     for (int i = 0; i < t->launch_count; i++) {
         openpi_stage stage = t->launches[i].what.stage;
         if (seen[stage]++) continue;
-        snprintf(text, sizeof text, t->method == TIMED_CLOCK ? "%s" : "%s, stream 0", openpi_stage_name(stage));
+        snprintf(text, sizeof text, t->method == TIMED_CLOCK ? "%s" : "%s, stream 0",
+                 openpi_stage_name(stage));
         emit_name(w, "thread_name", DEVICE, tid_of(stage), "name", json_string(text));
         emit_name(w, "thread_sort_index", DEVICE, tid_of(stage), "sort_index", json_integer(tid_of(stage)));
     }
@@ -78,11 +83,11 @@ static json_t *place_json(int place) { return place < 0 ? json_null() : json_int
 
 static json_t *launch_arguments(const trace_launch *l) {
     const launch_record *r = &l->record;
-    json_t *arguments =
-        json_pack("{s:s,s:s,s:s,s:o,s:o,s:s,s:s,s:f,s:f,s:f}", "stage", openpi_stage_name(l->what.stage), "kind",
-                  l->what.kind, "group", l->group, "step", place_json(l->what.step), "layer", place_json(l->what.layer),
-                  "shape", l->what.shape, "kernel", r->kernel, "gflop", l->what.cost.flops * 1e-9, "mb",
-                  l->what.cost.bytes * 1e-6, "weight_mb", l->what.cost.weight_bytes * 1e-6);
+    json_t *arguments = json_pack(
+        "{s:s,s:s,s:s,s:o,s:o,s:s,s:s,s:f,s:f,s:f}", "stage", openpi_stage_name(l->what.stage), "kind",
+        l->what.kind, "group", l->group, "step", place_json(l->what.step), "layer", place_json(l->what.layer),
+        "shape", l->what.shape, "kernel", r->kernel, "gflop", l->what.cost.flops * 1e-9, "mb",
+        l->what.cost.bytes * 1e-6, "weight_mb", l->what.cost.weight_bytes * 1e-6);
     char text[64];
     if (l->places > 1) {
         snprintf(text, sizeof text, "%d of %d", l->place, l->places);
@@ -118,8 +123,8 @@ static span whole(const trace_call *c, int first, int end) {
 }
 
 static void write_flow(writer *w, const char *phase, int id, int pid, int tid, int64_t at) {
-    json_t *event = json_pack("{s:s,s:s,s:s,s:i,s:f,s:i,s:i}", "ph", phase, "name", "replay", "cat", "flow", "id", id,
-                              "ts", us(at), "pid", pid, "tid", tid);
+    json_t *event = json_pack("{s:s,s:s,s:s,s:i,s:f,s:i,s:i}", "ph", phase, "name", "replay", "cat", "flow",
+                              "id", id, "ts", us(at), "pid", pid, "tid", tid);
     if (event && *phase == 'f') json_object_set_new(event, "bp", json_string("e"));
     emit(w, event);
 }
@@ -137,14 +142,15 @@ static void write_stage(writer *w, const trace_call *c, int first, int end) {
             snprintf(name, sizeof name, "step %d", step);
             emit_span(w, name, "step", DEVICE, tid, whole(c, i, run_end(t, i, step)), NULL);
         }
-        emit_span(w, t->launches[i].what.name, "kernel", DEVICE, tid, launch_span(c, i), launch_arguments(&t->launches[i]));
+        emit_span(w, t->launches[i].what.name, "kernel", DEVICE, tid, launch_span(c, i),
+                  launch_arguments(&t->launches[i]));
     }
 }
 
 static void write_counter(writer *w, const char *name, const char *unit, double at, double value) {
     if (value <= 0) return;
-    emit(w,
-         json_pack("{s:s,s:s,s:f,s:i,s:{s:f}}", "ph", "C", "name", name, "ts", us(ns(at)), "pid", DEVICE, "args", unit, value));
+    emit(w, json_pack("{s:s,s:s,s:f,s:i,s:{s:f}}", "ph", "C", "name", name, "ts", us(ns(at)), "pid", DEVICE,
+                      "args", unit, value));
 }
 
 static void write_reading(writer *w, const trace_reading *r) {
@@ -187,8 +193,8 @@ static json_t *totals(const trace *t) {
         }
     }
     int count = t->launch_count * t->count;
-    return json_pack("{s:i,s:i,s:f,s:f}", "kernels", count, "launches", count, "kernel_ms", (double)kernels * 1e-6,
-                     "run_ms", (double)runs * 1e-6);
+    return json_pack("{s:i,s:i,s:f,s:f}", "kernels", count, "launches", count, "kernel_ms",
+                     (double)kernels * 1e-6, "run_ms", (double)runs * 1e-6);
 }
 
 int trace_write(const verb *verb, const char *path, const trace *t, const char *device, json_t *head) {
