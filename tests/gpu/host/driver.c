@@ -1,0 +1,259 @@
+/* A driver whose device is the host: memory of malloc, streams that do everything at once, graphs that are
+ * lists of launches with a copy of their arguments. It refuses a launch that asks for what no block has: more
+ * than one thread, clusters, more shared memory than the device's. The driver that fails on purpose is
+ * tests/support/fake_gpu.h. */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "host.h"
+#include "kernels.h"
+
+enum { NO_MEMORY = 1, WRONG = 2, MEMORY_BYTES = 1 << 30, SIZE_BYTES = 64 };
+
+/* ---- what is taken and given back ---------------------------------------------------------------------- */
+
+static atomic_int alive, replays;
+static atomic_size_t device_bytes;
+
+int host_alive(void) { return atomic_load(&alive); }
+int host_replays(void) { return atomic_load(&replays); }
+size_t host_device_bytes(void) { return atomic_load(&device_bytes); }
+
+static int take(void **out, size_t bytes) {
+    *out = calloc(1, bytes);
+    if (!*out) return NO_MEMORY;
+    atomic_fetch_add(&alive, 1);
+    return 0;
+}
+
+static int give(const gpu_driver *driver, void *thing) {
+    (void)driver;
+    free(thing);
+    atomic_fetch_sub(&alive, 1);
+    return 0;
+}
+
+/* ---- the device ---------------------------------------------------------------------------------------- */
+
+static gpu_error error_class(int code) {
+    return code == NO_MEMORY ? GPU_ERROR_OUT_OF_MEMORY : GPU_ERROR_OTHER;
+}
+static const char *error_text(const gpu_driver *driver, int code) {
+    return (void)driver, code == NO_MEMORY ? "out of memory" : "the host has no such thing";
+}
+static void close_driver(gpu_driver *driver) { give(driver, driver->library); }
+static int device_count(const gpu_driver *driver, int *count) { return (void)driver, *count = 1, 0; }
+static int context_open(const gpu_driver *driver, int ordinal, void **context) {
+    return (void)driver, (void)ordinal, *context = &alive, 0;
+}
+static void context_close(const gpu_driver *driver, int ordinal) { (void)driver, (void)ordinal; }
+static int enter(const gpu_driver *driver, void *context) { return (void)driver, (void)context, 0; }
+
+/* ---- memory: a block's size stands before it ----------------------------------------------------------- */
+
+static int memory_info(const gpu_driver *driver, size_t *unused, size_t *total) {
+    return (void)driver, *total = MEMORY_BYTES, *unused = MEMORY_BYTES - host_device_bytes(), 0;
+}
+static int allocate(const gpu_driver *driver, gpu_address *address, size_t bytes) {
+    void *block;
+    (void)driver;
+    if (bytes > MEMORY_BYTES - host_device_bytes() || take(&block, bytes + SIZE_BYTES)) return NO_MEMORY;
+    atomic_fetch_add(&device_bytes, bytes);
+    *(size_t *)block = bytes;
+    *address = (gpu_address)(uintptr_t)block + SIZE_BYTES;
+    return 0;
+}
+static int release(const gpu_driver *driver, gpu_address address) {
+    void *block = (void *)(uintptr_t)(address - SIZE_BYTES);
+    atomic_fetch_sub(&device_bytes, *(size_t *)block);
+    return give(driver, block);
+}
+static int allocate_host(const gpu_driver *driver, void **memory, size_t bytes) {
+    return (void)driver, take(memory, bytes);
+}
+static int upload(const gpu_driver *driver, gpu_address to, const void *from, size_t bytes, void *stream) {
+    return (void)driver, (void)stream, memcpy((void *)(uintptr_t)to, from, bytes), 0;
+}
+static int download(const gpu_driver *driver, void *to, gpu_address from, size_t bytes, void *stream) {
+    return (void)driver, (void)stream, memcpy(to, (const void *)(uintptr_t)from, bytes), 0;
+}
+static int fill(const gpu_driver *driver, gpu_address to, unsigned char value, size_t bytes, void *stream) {
+    return (void)driver, (void)stream, memset((void *)(uintptr_t)to, value, bytes), 0;
+}
+
+/* ---- launches and clock marks: now, or into a graph ---------------------------------------------------- */
+
+typedef struct event {
+    double ms;
+} event;
+
+typedef struct node {
+    gpu_launch launch;
+    event *event;                          /* not NULL: no launch, but the time                            */
+} node;
+
+typedef struct graph {
+    node *nodes;
+    size_t count;
+} graph;
+
+typedef struct stream {
+    graph *capturing;                      /* NULL: launches run                                           */
+} stream;
+
+static int run(const node *n) {
+    const gpu_launch *l = &n->launch;
+    if (n->event) return n->event->ms = clock_ms(), 0;
+    void *shared = malloc(l->shared_bytes + 1);
+    if (!shared) return NO_MEMORY;
+    for (int x = 0; x < (int)l->grid[0]; x++)
+        for (int y = 0; y < (int)l->grid[1]; y++) {
+            memset(shared, 0xff, l->shared_bytes);
+            ((const host_function *)l->function)->run(l->arguments, (host_block){x, y, shared});
+        }
+    free(shared);
+    return 0;
+}
+
+static int append(graph *g, const node *n) {
+    node *nodes = realloc(g->nodes, (g->count + 1) * sizeof *nodes);
+    void *arguments = n->event ? NULL : malloc(n->launch.bytes);
+    if (nodes) g->nodes = nodes;
+    if (!nodes || (!n->event && !arguments)) return free(arguments), NO_MEMORY;
+    if (arguments) memcpy(arguments, n->launch.arguments, n->launch.bytes);
+    nodes[g->count] = *n;
+    nodes[g->count++].launch.arguments = arguments;
+    return 0;
+}
+
+static int issue(stream *s, const node *n) { return s->capturing ? append(s->capturing, n) : run(n); }
+
+static int launch(const gpu_driver *driver, const gpu_launch *l, void *stream) {
+    int threads = (int)(l->block[0] * l->block[1] * l->block[2]);
+    (void)driver;
+    if (!l->function || !l->grid[0] || !l->grid[1] || l->grid[2] != 1 || threads != 1) return WRONG;
+    if (l->cluster > 1 || l->together || l->shared_bytes > HOST_SHARED_BYTES) return WRONG;
+    return issue(stream, &(node){.launch = *l});
+}
+
+static int stream_create(const gpu_driver *driver, void **out) {
+    return (void)driver, take(out, sizeof(stream));
+}
+static int stream_wait(const gpu_driver *driver, void *stream) { return (void)driver, (void)stream, 0; }
+static int event_create(const gpu_driver *driver, void **out) {
+    return (void)driver, take(out, sizeof(event));
+}
+static int event_record(const gpu_driver *driver, void *event, void *stream, int in_graph) {
+    const struct stream *s = stream;
+    (void)driver;
+    return in_graph == !!s->capturing ? issue(stream, &(node){.event = event}) : WRONG;
+}
+static int event_wait(const gpu_driver *driver, void *event) { return (void)driver, (void)event, 0; }
+static int event_elapsed(const gpu_driver *driver, float *ms, void *start, void *end) {
+    return (void)driver, *ms = (float)(((event *)end)->ms - ((event *)start)->ms), 0;
+}
+
+static int capture_begin(const gpu_driver *driver, void *stream) {
+    struct stream *s = stream;
+    void *graph;
+    (void)driver;
+    if (s->capturing) return WRONG;
+    int code = take(&graph, sizeof(struct graph));
+    if (!code) s->capturing = graph;
+    return code;
+}
+static int capture_end(const gpu_driver *driver, void *stream, void **graph) {
+    struct stream *s = stream;
+    (void)driver;
+    *graph = s->capturing;
+    s->capturing = NULL;
+    return *graph ? 0 : WRONG;
+}
+static int graph_nodes(const gpu_driver *driver, void *graph, size_t *count) {
+    return (void)driver, *count = ((struct graph *)graph)->count, 0;
+}
+static int graph_destroy(const gpu_driver *driver, void *graph) {
+    struct graph *g = graph;
+    for (size_t i = 0; i < g->count; i++) free((void *)(uintptr_t)g->nodes[i].launch.arguments);
+    free(g->nodes);
+    return give(driver, g);
+}
+/* A copy: what it is made from may go. */
+static int graph_instantiate(const gpu_driver *driver, void **exec, void *graph) {
+    const struct graph *from = graph;
+    int code = take(exec, sizeof(struct graph));
+    (void)driver;
+    for (size_t i = 0; i < from->count && !code; i++) code = append(*exec, &from->nodes[i]);
+    return code;
+}
+static int graph_upload(const gpu_driver *driver, void *exec, void *stream) {
+    return (void)driver, (void)exec, (void)stream, 0;
+}
+static int graph_launch(const gpu_driver *driver, void *exec, void *stream) {
+    const graph *g = exec;
+    int code = 0;
+    (void)driver, (void)stream;
+    atomic_fetch_add(&replays, 1);
+    for (size_t i = 0; i < g->count && !code; i++) code = run(&g->nodes[i]);
+    return code;
+}
+
+/* ---- modules: an image's functions by their names ------------------------------------------------------ */
+
+static int module_load(const gpu_driver *driver, void **module, const void *image) {
+    int code = take(module, sizeof image);
+    (void)driver;
+    if (!code) memcpy(*module, &image, sizeof image);
+    return code;
+}
+static int module_function(const gpu_driver *driver, void **function, void *module, const gpu_kernel *kernel,
+                           size_t shared_bytes) {
+    const host_function *f = *(const host_function **)module;
+    (void)driver;
+    while (f->name && strcmp(f->name, kernel->name)) f++;
+    *function = (void *)(uintptr_t)f;
+    return f->name && shared_bytes <= HOST_SHARED_BYTES && !kernel->wide ? 0 : WRONG;
+}
+
+void host_driver_open(gpu_driver *driver) {
+    *driver = (gpu_driver){
+        .close = close_driver,
+        .error_class = error_class,
+        .error_text = error_text,
+        .device_count = device_count,
+        .context_open = context_open,
+        .context_close = context_close,
+        .enter = enter,
+        .memory_info = memory_info,
+        .allocate = allocate,
+        .release = release,
+        .allocate_host = allocate_host,
+        .release_host = give,
+        .upload = upload,
+        .download = download,
+        .fill = fill,
+        .stream_create = stream_create,
+        .stream_destroy = give,
+        .stream_wait = stream_wait,
+        .event_create = event_create,
+        .event_destroy = give,
+        .event_record = event_record,
+        .event_wait = event_wait,
+        .event_elapsed = event_elapsed,
+        .module_load = module_load,
+        .module_unload = give,
+        .module_function = module_function,
+        .launch = launch,
+        .capture_begin = capture_begin,
+        .capture_end = capture_end,
+        .graph_nodes = graph_nodes,
+        .graph_destroy = graph_destroy,
+        .graph_instantiate = graph_instantiate,
+        .graph_upload = graph_upload,
+        .graph_launch = graph_launch,
+        .graph_exec_destroy = graph_destroy,
+    };
+    take(&driver->library, 1);
+}

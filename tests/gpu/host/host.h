@@ -1,0 +1,25 @@
+/* A vendor whose GPU is the host: a driver, three kernel families in plain C, and what describes them. It
+ * proves that the frame of src/backend/gpu serves more than one vendor: its kernels are fewer than CUDA's and cut
+ * otherwise.
+ *
+ *   driver.c      memory, streams, events, graphs, launches: everything on the calling thread, at once
+ *   vendor.c      the device host:0 and its path, plain
+ *   products.c    x·Wᵀ of any type and shape        attention.c   whole and in steps
+ *   pointwise.c   norms, gathers, element by element; weights packed and made
+ *   backends.c    the backends of a test program: the processor and this one */
+#ifndef TESTS_GPU_HOST_HOST_H
+#define TESTS_GPU_HOST_HOST_H
+
+#include "backend/gpu/vendor.h"
+
+enum { HOST_SHARED_BYTES = 192 << 10, HOST_PROCESSORS = 4 };
+
+extern const gpu_vendor gpu_vendor_host;
+
+void host_driver_open(gpu_driver *driver);
+/* What was taken from the driver and not given back; bytes of device memory among it; replays of graphs. */
+int host_alive(void);
+size_t host_device_bytes(void);
+int host_replays(void);
+
+#endif
