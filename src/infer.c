@@ -1,5 +1,5 @@
-/* The whole journey of one request: observation -> sample -> model -> robot actions. Also what needs every
- * layer at once: the list of devices. */
+/* The whole journey of one request: observation -> sample -> model -> robot actions. The list of devices is
+ * here too, because it needs every layer. */
 #include "backend/backend.h"
 #include "base/boundary.h"
 #include "base/clock.h"
@@ -25,9 +25,8 @@ openpi_status openpi_devices(openpi_device *devices, int capacity, int *count, o
     return OPENPI_OK;
 }
 
-/* A policy and a session that were not made for each other compute actions that look like any. A horizon or a
- * prompt length that the caller chose is the caller's to choose; one that nobody chose has to be the
- * policy's. */
+/* A policy and a session that do not belong together would compute actions that look plausible and are wrong.
+ * A horizon or a prompt length that the caller set is accepted; a default one has to be the policy's. */
 static openpi_status check_match(const openpi_policy *policy, const openpi_session *session,
                                  openpi_error *error) {
     const checkpoint *model = session->engine->checkpoint;
@@ -55,9 +54,9 @@ static openpi_status check_match(const openpi_policy *policy, const openpi_sessi
     return OPENPI_OK;
 }
 
-openpi_status openpi_policy_infer(openpi_request *request, openpi_session *session, const openpi_observation *observation,
-                                  const float *noise, double *actions, size_t capacity, openpi_timing *timing,
-                                  openpi_error *error) {
+openpi_status openpi_policy_infer(openpi_request *request, openpi_session *session,
+                                  const openpi_observation *observation, const float *noise, double *actions,
+                                  size_t capacity, openpi_timing *timing, openpi_error *error) {
     float model_actions[OPENPI_MAX_HORIZON * OPENPI_ACTION_DIM];
     openpi_timing prepared = OPENPI_TIMING_INIT, ran = OPENPI_TIMING_INIT;
     openpi_sample sample = OPENPI_SAMPLE_INIT;

@@ -1,4 +1,4 @@
-/* openpi_inspect: what a checkpoint is, how its observations are prepared, and what it needs on each device. */
+/* openpi_inspect: what a checkpoint is, how its observations are prepared, what it needs on each device. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,8 @@
 #include "base/report.h"
 #include "openpi_internal.h"
 
-/* A new value into an array, or under a key of an object; a NULL value or a failure is no memory. */
+/* Appends a new value to an array, or sets it under a key of an object. A NULL value or a failure
+ * means no memory. */
 static openpi_status put(json_t *into, const char *key, json_t *value, openpi_error *error) {
     int failed = !value || (key ? json_object_set_new(into, key, value) : json_array_append_new(into, value));
     return failed ? report_no_memory(error, sizeof *value, "the description") : OPENPI_OK;
@@ -17,19 +18,20 @@ static openpi_status put(json_t *into, const char *key, json_t *value, openpi_er
 
 static const char *dtype_name(openpi_dtype type) { return type == OPENPI_F32 ? "f32" : "bf16"; }
 
-/* What one device has to give; both 0 where it does not tell. */
+/* Free and total memory of one device; both 0 where it is not known. */
 static openpi_status find_free(device *device, uint64_t *unused, uint64_t *total, openpi_error *error) {
     *unused = *total = 0;
     if (device->backend->memory) return device->backend->memory(device, unused, total, error);
-    uint64_t free_bytes = free_memory(), all = total_memory();     /* what the CPU backend goes by */
+    uint64_t free_bytes = free_memory(), all = total_memory();     /* as the CPU backend counts */
     if (free_bytes != UINT64_MAX) *unused = free_bytes;
     if (all != UINT64_MAX) *total = all;
     return OPENPI_OK;
 }
 
-/* Needed, free, and whether that fits. Weights and a session are all that an engine takes of a device beside what the
- * device's own driver keeps, so what fits by less than this reserve is told to be close. */
-static openpi_status put_verdict(json_t *row, uint64_t needed, uint64_t unused, uint64_t total, openpi_error *error) {
+/* Needed and free memory, and whether it fits. An engine takes weights and a session, and the device's driver
+ * keeps some memory for itself: what fits by less than this reserve is said to fit closely. */
+static openpi_status put_verdict(json_t *row, uint64_t needed, uint64_t unused, uint64_t total,
+                                 openpi_error *error) {
     static const double reserve = 0.05;          /* of what is needed */
     char text[160];
     double need = (double)needed * 1e-9, left = (double)unused * 1e-9;
@@ -38,7 +40,8 @@ static openpi_status put_verdict(json_t *row, uint64_t needed, uint64_t unused, 
     TRY(put(row, "fits", total ? json_boolean(needed <= unused) : json_null(), error));
     if (!total) snprintf(text, sizeof text, "%.2f GB needed, the device does not tell what is free", need);
     else if (needed > unused)
-        snprintf(text, sizeof text, "does not fit: %.2f GB needed, %.2f GB free, %.2f GB too few", need, left, need - left);
+        snprintf(text, sizeof text, "does not fit: %.2f GB needed, %.2f GB free, %.2f GB too few", need, left,
+                 need - left);
     else
         snprintf(text, sizeof text, "fits%s: %.2f GB needed, %.2f GB free",
                  (double)needed * (1 + reserve) > (double)unused ? ", but closely" : "", need, left);
@@ -51,8 +54,8 @@ typedef struct setting {
     openpi_weights weights;
 } setting;
 
-static openpi_status put_row(json_t *out, const openpi_engine *engine, const openpi_device *which, setting types,
-                             uint64_t session, json_t **row, openpi_error *error) {
+static openpi_status put_row(json_t *out, const openpi_engine *engine, const openpi_device *which,
+                             setting types, uint64_t session, json_t **row, openpi_error *error) {
     *row = json_pack("{s:s, s:s, s:s, s:s}", "device", which->name, "hardware", which->description, "path",
                      engine->device->path, "dtype", dtype_name(types.type));
     TRY(put(out, NULL, *row, error));
@@ -61,43 +64,50 @@ static openpi_status put_row(json_t *out, const openpi_engine *engine, const ope
     return put(*row, "session_bytes", json_integer((json_int_t)session), error);
 }
 
-/* Prices a default session, batch 1, on one device: weights are laid out by the two passes of loading (measure, bind), of
- * which only the first is made, so nothing is loaded or allocated. The pool is a default engine's: work blocks grow with
- * its threads. *weight_bytes becomes what weights take; where it is not 0, only a setting that takes less gets a row. */
-static openpi_status price(const checkpoint *checkpoint, const backend *backend, const openpi_device *which, setting types,
-                           uint64_t *weight_bytes, json_t *out, openpi_error *error) {
+/* What a default session, batch 1, needs on one device. Of the two passes that lay out weights (measure,
+ * bind) only the first is made, so nothing is loaded or allocated. The pool is a default engine's: work
+ * blocks grow with its threads. *weight_bytes becomes what weights take; where it is not 0, only a setting
+ * that takes less gets a row. */
+static openpi_status price(const checkpoint *checkpoint, const backend *backend, const openpi_device *which,
+                           setting types, uint64_t *weight_bytes, json_t *out, openpi_error *error) {
     openpi_engine engine = {.checkpoint = (struct checkpoint *)(uintptr_t)checkpoint, .dtype = types.type};
     uint64_t session = 0, unused = 0, total = 0;
     int saves = 0;
     json_t *row = NULL;
     openpi_status status = pool_create(0, 0, &engine.pool, error);
-    if (status == OPENPI_OK) status = backend->open(which->name, &(device_options){.pool = engine.pool}, &engine.device, error);
+    if (status == OPENPI_OK)
+        status = backend->open(which->name, &(device_options){.pool = engine.pool}, &engine.device, error);
     if (status == OPENPI_OK) status = find_free(engine.device, &unused, &total, error);
     if (status == OPENPI_OK)
-        status = model_measure(checkpoint, engine.device, engine_types(types.type, types.weights), 0, &engine.model, error);
+        status = model_measure(checkpoint, engine.device, engine_types(types.type, types.weights), 0,
+                               &engine.model, error);
     if (status == OPENPI_OK) status = openpi_session_bytes(&engine, NULL, &session, error);
     if (status == OPENPI_OK) {
         saves = !*weight_bytes || engine.model->bytes < *weight_bytes;
         *weight_bytes = engine.model->bytes;
     }
     if (status == OPENPI_OK && saves) status = put_row(out, &engine, which, types, session, &row, error);
-    if (status == OPENPI_OK && saves) status = put_verdict(row, engine.model->bytes + session, unused, total, error);
+    if (status == OPENPI_OK && saves)
+        status = put_verdict(row, engine.model->bytes + session, unused, total, error);
     model_close(engine.model);
     if (engine.device) backend->close(engine.device);
     pool_close(engine.pool);
     return status;
 }
 
-static openpi_status put_reason(json_t *out, const openpi_device *which, const char *reason, openpi_error *error) {
+static openpi_status put_reason(json_t *out, const openpi_device *which, const char *reason,
+                                openpi_error *error) {
     char verdict[600];
     snprintf(verdict, sizeof verdict, "cannot be used: %s", reason);
-    return put(out, NULL, json_pack("{s:s, s:s, s:s}", "device", which->name, "reason", reason, "verdict", verdict), error);
+    return put(out, NULL,
+               json_pack("{s:s, s:s, s:s}", "device", which->name, "reason", reason, "verdict", verdict),
+               error);
 }
 
-/* A device that is full or lost is described like any other: by the sentence that says so. Only the host's own memory,
- * without which nothing can be told, ends the description. */
-static openpi_status price_device(const checkpoint *checkpoint, const backend *backend, const openpi_device *which, json_t *out,
-                                  openpi_error *error) {
+/* A device that is full or lost is described by the sentence that says so. Only a lack of host memory is an
+ * error. */
+static openpi_status price_device(const checkpoint *checkpoint, const backend *backend,
+                                  const openpi_device *which, json_t *out, openpi_error *error) {
     static const setting settings[] = {{OPENPI_BF16, OPENPI_WEIGHTS_AUTO},
                                        {OPENPI_F32, OPENPI_WEIGHTS_AUTO},
                                        {OPENPI_F32, OPENPI_WEIGHTS_BF16}};
@@ -115,17 +125,20 @@ static openpi_status price_device(const checkpoint *checkpoint, const backend *b
     return OPENPI_OK;
 }
 
-openpi_status inspect_devices(const checkpoint *checkpoint, const backend *const *list, json_t *out, openpi_error *error) {
+openpi_status inspect_devices(const checkpoint *checkpoint, const backend *const *list, json_t *out,
+                              openpi_error *error) {
     for (int i = 0; list[i]; i++) {
         openpi_device devices[16];
         int count = list[i]->devices(devices, 16);
-        for (int j = 0; j < count && j < 16; j++) TRY(price_device(checkpoint, list[i], &devices[j], out, error));
+        for (int j = 0; j < count && j < 16; j++)
+            TRY(price_device(checkpoint, list[i], &devices[j], out, error));
     }
     return OPENPI_OK;
 }
 
-/* How observations are prepared; where that cannot be told, the sentence that says why. */
-static openpi_status describe_policy(const char *path, const openpi_policy_options *options, json_t *out, openpi_error *error) {
+/* How observations are prepared; where that is not known, the sentence that says why. */
+static openpi_status describe_policy(const char *path, const openpi_policy_options *options, json_t *out,
+                                     openpi_error *error) {
     openpi_policy *policy = NULL;
     openpi_policy_info info = OPENPI_POLICY_INFO_INIT;
     openpi_error why = OPENPI_ERROR_INIT;
@@ -136,8 +149,9 @@ static openpi_status describe_policy(const char *path, const openpi_policy_optio
     openpi_policy_close(policy);
     TRY(status);
     TRY(put(out, "policy",
-            json_pack("{s:s, s:i, s:i, s:i, s:i, s:b}", "robot", info.robot, "state_length", info.state_length, "action_dim",
-                      info.action_dim, "horizon", info.horizon, "max_prompt", info.max_prompt, "prompt_state", info.prompt_state),
+            json_pack("{s:s, s:i, s:i, s:i, s:i, s:b}", "robot", info.robot, "state_length",
+                      info.state_length, "action_dim", info.action_dim, "horizon", info.horizon, "max_prompt",
+                      info.max_prompt, "prompt_state", info.prompt_state),
             error));
     json_t *cameras = json_array();
     TRY(put(json_object_get(out, "policy"), "cameras", cameras, error));
@@ -146,7 +160,8 @@ static openpi_status describe_policy(const char *path, const openpi_policy_optio
     return OPENPI_OK;
 }
 
-openpi_status openpi_inspect(const char *path, const openpi_policy_options *options, char **json, openpi_error *error) {
+openpi_status openpi_inspect(const char *path, const openpi_policy_options *options, char **json,
+                             openpi_error *error) {
     checkpoint *checkpoint = NULL;
     json_t *root = NULL, *memory;
     openpi_policy_options own;

@@ -1,4 +1,4 @@
-/* What the two handles hold. For measure/ and the tests; not installed. */
+/* What engine and session contain. For measure/ and the tests; not installed. */
 #ifndef OPENPI_INTERNAL_H
 #define OPENPI_INTERNAL_H
 
@@ -14,30 +14,30 @@ struct openpi_engine {
     device *device;
     model *model;
     openpi_dtype dtype;
-    uint32_t off;                        /* switches that are off                                            */
-    struct tuning *tuning;               /* the table in use, or NULL                                        */
-    atomic_int users;                    /* whoever opened it, and its sessions: the last to close gives all back */
-    long process;                        /* that opened it                                                   */
+    uint32_t off;                        /* switches that are off                                          */
+    struct tuning *tuning;               /* the table in use, or NULL                                      */
+    atomic_int users;                    /* its opener and its sessions: the last to close frees all       */
+    long process;                        /* id of the process that opened it                               */
 };
 
 struct openpi_session {
     openpi_engine *engine;
-    openpi_session_options options;      /* resolved: no zero left but the seed                              */
-    int default_horizon, default_prompt; /* 1: the caller left it to the checkpoint */
+    openpi_session_options options;      /* resolved: no zero left but the seed                            */
+    int default_horizon, default_prompt; /* 1: the caller left it to the checkpoint                        */
     plan *plan;
-    void *memory, *work;                 /* device: buffers and the backend's work block                     */
-    call_kinds kinds;                    /* the plan's kernel choices and recordings                         */
-    plan_inputs in;                      /* the host's copy of the inputs                                    */
-    void *host;                          /* its memory; NULL where device memory is host memory              */
-    openpi_sample samples[OPENPI_MAX_BATCH];             /* of the call that runs                            */
-    call_counts last;                    /* of the newest call                                               */
+    void *memory, *work;                 /* device: buffers and the backend's work block                   */
+    call_kinds kinds;                    /* the plan's kernel choices and recordings                       */
+    plan_inputs in;                      /* the host's copy of the inputs                                  */
+    void *host;                          /* its memory; NULL where device memory is host memory            */
+    openpi_sample samples[OPENPI_MAX_BATCH]; /* of the call that runs                                      */
+    call_counts last;                    /* of the newest call                                             */
     uint64_t runs;
     openpi_observer observer;
     void *observer_user;
     /* Tests: called before the tables go to the device, to plant faults in them. */
     void (*on_tables)(void *user, call_tables *tables);
     void *on_tables_user;
-    /* Instruments (measure/timed.h): runs the plan in a call, in place of the recording; NULL: as ever. */
+    /* Instruments (measure/timed.h): runs the plan in a call, in place of the recording; may be NULL. */
     openpi_status (*on_run)(void *user, openpi_session *session, double *stage_ms, openpi_error *error);
     void *on_run_user;
 };
@@ -45,25 +45,30 @@ struct openpi_session {
 /* What a model of an engine with these options computes in and keeps its weights in. */
 model_types engine_types(openpi_dtype type, openpi_weights weights);
 
-/* With one user and no parts; NULL: no memory. */
+/* An engine with one user and nothing open; NULL: no memory. */
 openpi_engine *engine_new(void);
-/* One user less; after the last one nothing is left. */
+/* One user less; the last one frees the engine. */
 void engine_release(openpi_engine *engine);
 
-/* 1 in a child of the process that opened the engine: its threads and its device are not there. */
+/* 1 in a child of the process that opened the engine: the engine's threads and device do not exist there. */
 int engine_inherited(const openpi_engine *engine);
-/* The sentence that says so; `doing` begins it ("session run"). */
+/* Fails in such a child; `doing` begins the sentence ("session run"). */
 openpi_status engine_check_process(const openpi_engine *engine, const char *doing, openpi_error *error);
 
-/* For instruments: other switches off than the engine was opened with, for the sessions created from now on. Those that
- * decide how weights are packed (MODEL_SWITCHES) stay as they are: where they differ nothing happens and 0 is returned. */
+/* For instruments: sets which switches are off, for sessions created from now on. Switches that decide how
+ * weights are packed (MODEL_SWITCHES) cannot change: where they differ, nothing happens and 0 is returned. */
 int engine_set_off(openpi_engine *engine, uint32_t off);
 
-/* What openpi_inspect says of devices: for each of these backends' a row for every dtype, appended to an array. */
-openpi_status inspect_devices(const checkpoint *checkpoint, const backend *const *list, json_t *out, openpi_error *error);
+/* The devices' part of openpi_inspect: appends a row for every device of these backends and every dtype. */
+openpi_status inspect_devices(const checkpoint *checkpoint, const backend *const *list, json_t *out,
+                              openpi_error *error);
 
 /* openpi_session_create with a plan option that only tests and the ladder use. */
-openpi_status session_create(openpi_engine *engine, const openpi_session_options *options, int state_every_step,
-                             openpi_session **session, openpi_error *error);
+openpi_status session_create(openpi_engine *engine, const openpi_session_options *options,
+                             int state_every_step, openpi_session **session, openpi_error *error);
+
+/* observe.c: runs the plan op by op and passes tensors to the session's observer. */
+openpi_status session_run_observed(openpi_session *s, const openpi_sample *samples, int batch,
+                                   double *stage_ms, openpi_error *error);
 
 #endif

@@ -1,7 +1,7 @@
 /* openpi_synthetic_write: a whole synthetic checkpoint in a folder, as openpi or as LeRobot lays it out.
  *
- * Weights come from the model's generator, statistics and tokenizer are those that a synthetic policy uses in
- * memory. What a failed call has made so far is taken back. */
+ * Weights come from the model's generator; statistics and tokenizer are those that a synthetic policy uses in
+ * memory. A failed call removes what it has made. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@
 
 enum { HORIZON = 50 };
 
-/* ---- what was made, to take it back ---- */
+/* ---- what was made, to remove it after a failure ---- */
 
 typedef struct made {
     const char *folder;
@@ -33,7 +33,8 @@ typedef struct made {
 
 static openpi_status remember(void *user, const char *path, openpi_error *error) {
     made *m = user;
-    char **grown = realloc(m->paths, ((size_t)m->count + 1) * sizeof *grown), *copy = malloc(strlen(path) + 1);
+    char **grown = realloc(m->paths, ((size_t)m->count + 1) * sizeof *grown),
+         *copy = malloc(strlen(path) + 1);
     if (grown) m->paths = grown;
     if (!grown || !copy) {
         free(copy);
@@ -69,14 +70,14 @@ static openpi_status begin_folder(made *m, openpi_error *error) {
         return report(error, OPENPI_BAD_ARGUMENT, "%s: is a file, expected a new or empty folder", m->folder);
     DIR *list = opendir(m->folder);
     if (!list)
-        return report(error, errno == ENOMEM ? OPENPI_NO_MEMORY : OPENPI_SYSTEM, "%s: cannot be read: %s", m->folder,
-                      strerror(errno));
+        return report(error, errno == ENOMEM ? OPENPI_NO_MEMORY : OPENPI_SYSTEM, "%s: cannot be read: %s",
+                      m->folder, strerror(errno));
     const struct dirent *entry;
     openpi_status status = OPENPI_OK;
     while ((entry = readdir(list)) && status == OPENPI_OK)
         if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
-            status = report(error, OPENPI_BAD_ARGUMENT, "%s: holds \"%s\", expected a new or empty folder", m->folder,
-                            entry->d_name);
+            status = report(error, OPENPI_BAD_ARGUMENT, "%s: holds \"%s\", expected a new or empty folder",
+                            m->folder, entry->d_name);
     closedir(list);
     return status;
 }
@@ -89,7 +90,8 @@ static openpi_status make_subfolder(made *m, const char *name, openpi_error *err
     return status;
 }
 
-static openpi_status make_file(made *m, const char *name, const void *data, size_t bytes, openpi_error *error) {
+static openpi_status make_file(made *m, const char *name, const void *data, size_t bytes,
+                               openpi_error *error) {
     char *path = file_join(m->folder, name);
     if (!path) return report_no_memory(error, strlen(m->folder) + strlen(name) + 2, "a path");
     openpi_status status = remember(m, path, error);
@@ -114,21 +116,23 @@ static json_t *numbers(const double *values, int count) {
 }
 
 static json_t *entry(const norm_stats *s) {
-    return json_pack("{s:o,s:o,s:o,s:o}", "mean", numbers(s->mean, s->dims), "std", numbers(s->std, s->dims), "q01",
-                     numbers(s->q01, s->dims), "q99", numbers(s->q99, s->dims));
+    return json_pack("{s:o,s:o,s:o,s:o}", "mean", numbers(s->mean, s->dims), "std", numbers(s->std, s->dims),
+                     "q01", numbers(s->q01, s->dims), "q99", numbers(s->q99, s->dims));
 }
 
-static openpi_status make_norm_stats(made *m, const norm_stats *state, const norm_stats *actions, openpi_error *error) {
+static openpi_status make_norm_stats(made *m, const norm_stats *state, const norm_stats *actions,
+                                     openpi_error *error) {
     json_t *root = json_pack("{s:{s:o,s:o}}", "norm_stats", "state", entry(state), "actions", entry(actions));
     char *text = root ? json_text(root, JSON_INDENT(2)) : NULL;
-    openpi_status status =
-        text ? make_text(m, "assets/synthetic/norm_stats.json", text, error) : report_no_memory(error, 4096, "norm_stats.json");
+    openpi_status status = text ? make_text(m, "assets/synthetic/norm_stats.json", text, error)
+                                : report_no_memory(error, 4096, "norm_stats.json");
     free(text);
     json_decref(root);
     return status;
 }
 
-static openpi_status make_openpi(made *m, const norm_stats *state, const norm_stats *actions, openpi_error *error) {
+static openpi_status make_openpi(made *m, const norm_stats *state, const norm_stats *actions,
+                                 openpi_error *error) {
     char config[300];
     snprintf(config, sizeof config,
              "{\n  \"action_dim\": %d,\n  \"action_horizon\": %d,\n  \"paligemma_variant\": \"gemma_2b\",\n"
@@ -147,29 +151,35 @@ static openpi_status make_openpi(made *m, const norm_stats *state, const norm_st
 #define STATE "\"observation.state\": {\"type\": \"STATE\", \"shape\": [32]}"
 #define ACTION "\"action\": {\"type\": \"ACTION\", \"shape\": [32]}"
 #define NORM_MAP "{\"VISUAL\": \"IDENTITY\", \"STATE\": \"%s\", \"ACTION\": \"%s\"}"
-#define RENAME "    {\"registry_name\": \"rename_observations_processor\", \"config\": {\"rename_map\": {}}},\n"
+#define RENAME                                                                                               \
+    "    {\"registry_name\": \"rename_observations_processor\", \"config\": {\"rename_map\": {}}},\n"
 #define BATCH "    {\"registry_name\": \"to_batch_processor\", \"config\": {}},\n"
 #define NEW_LINE "    {\"registry_name\": \"pi0_new_line_processor\", \"config\": {}},\n"
-#define STATE_TEXT "    {\"registry_name\": \"pi05_prepare_state_tokenizer_processor_step\", \"config\": {}},\n"
-#define DEVICE "    {\"registry_name\": \"device_processor\", \"config\": {\"device\": \"cpu\", \"float_dtype\": null}}"
-#define RELATIVE                                                                                                             \
-    "    {\"registry_name\": \"relative_actions_processor\", "                                                              \
+#define STATE_TEXT                                                                                           \
+    "    {\"registry_name\": \"pi05_prepare_state_tokenizer_processor_step\", \"config\": {}},\n"
+#define DEVICE                                                                                               \
+    "    {\"registry_name\": \"device_processor\", \"config\": {\"device\": \"cpu\", \"float_dtype\": null}}"
+#define RELATIVE                                                                                             \
+    "    {\"registry_name\": \"relative_actions_processor\", "                                               \
     "\"config\": {\"enabled\": false, \"exclude_joints\": [\"gripper\"], \"action_names\": null}},\n"
-#define TOKENIZE(length)                                                                                                     \
-    "    {\"registry_name\": \"tokenizer_processor\", \"config\": {\"max_length\": " length ", \"task_key\": \"task\", "     \
-    "\"padding_side\": \"right\", \"padding\": \"max_length\", \"truncation\": true, "                                      \
+#define TOKENIZE(length)                                                                                     \
+    "    {\"registry_name\": \"tokenizer_processor\", \"config\": {\"max_length\": " length                  \
+    ", \"task_key\": \"task\", "                                                                             \
+    "\"padding_side\": \"right\", \"padding\": \"max_length\", \"truncation\": true, "                       \
     "\"tokenizer_name\": \"google/paligemma-3b-pt-224\"}},\n"
-#define NORMALIZE(name, features, file)                                                                                      \
-    "    {\"registry_name\": \"" name "\", \"config\": {\"eps\": 1e-08, \"features\": {" features "}, "                      \
+#define NORMALIZE(name, features, file)                                                                      \
+    "    {\"registry_name\": \"" name "\", \"config\": {\"eps\": 1e-08, \"features\": {" features "}, "      \
     "\"norm_map\": " NORM_MAP "}, \"state_file\": \"" file "\"}"
-#define ABSOLUTE "    {\"registry_name\": \"absolute_actions_processor\", \"config\": {\"enabled\": false}},\n"
+#define ABSOLUTE                                                                                             \
+    "    {\"registry_name\": \"absolute_actions_processor\", \"config\": {\"enabled\": false}},\n"
 #define BEFORE(steps) "{\n  \"name\": \"policy_preprocessor\",\n  \"steps\": [\n" steps "\n  ]\n}\n"
 
 #define AFTER_STATE "policy_postprocessor_step_0_unnormalizer_processor.safetensors"
 #define PI0_STATE "policy_preprocessor_step_6_normalizer_processor.safetensors"
 #define PI05_STATE "policy_preprocessor_step_3_normalizer_processor.safetensors"
 
-/* LeRobot's processors where the state stays out of the prompt, and where it is normalised and written into it. */
+/* LeRobot's processors: [0] leaves the state out of the prompt, [1] normalises it and writes it into the
+ * prompt. */
 static const struct {
     const char *state_file, *text;
 } before[] = {
@@ -185,18 +195,21 @@ static const char after[] = "{\n  \"name\": \"policy_postprocessor\",\n  \"steps
 
 static const char lerobot_config[] =
     "{\n  \"type\": \"%s\",\n  \"n_obs_steps\": 1,\n"
-    "  \"input_features\": {" PICTURES ", " STATE "},\n  \"output_features\": {" ACTION "},\n  \"device\": \"cpu\",\n"
-    "  \"paligemma_variant\": \"gemma_2b\",\n  \"action_expert_variant\": \"gemma_300m\",\n  \"dtype\": \"bfloat16\",\n"
+    "  \"input_features\": {" PICTURES ", " STATE "},\n  \"output_features\": {" ACTION
+    "},\n  \"device\": \"cpu\",\n"
+    "  \"paligemma_variant\": \"gemma_2b\",\n  \"action_expert_variant\": \"gemma_300m\",\n"
+    "  \"dtype\": \"bfloat16\",\n"
     "  \"chunk_size\": %d,\n  \"n_action_steps\": %d,\n  \"max_state_dim\": 32,\n  \"max_action_dim\": 32,\n"
     "  \"num_inference_steps\": 10,\n  \"min_period\": 0.004,\n  \"max_period\": 4.0,\n"
-    "  \"use_relative_actions\": false,\n  \"relative_exclude_joints\": [\"gripper\"],\n  \"action_feature_names\": null,\n"
+    "  \"use_relative_actions\": false,\n  \"relative_exclude_joints\": [\"gripper\"],\n"
+    "  \"action_feature_names\": null,\n"
     "  \"rtc_config\": null,\n  \"image_resolution\": [224, 224],\n  \"empty_cameras\": 0,\n"
     "  \"normalization_mapping\": " NORM_MAP ",\n  \"tokenizer_max_length\": %d\n}\n";
 
-/* Statistics as LeRobot's state files hold them: float32, one tensor a feature and statistic. Minimum and maximum
- * lie half a quantile's distance beyond the quantiles. */
-static openpi_status make_state_files(made *m, openpi_variant variant, const norm_stats *state, const norm_stats *actions,
-                                      openpi_error *error) {
+/* Statistics as LeRobot's state files hold them: float32, one tensor a feature and statistic. Minimum and
+ * maximum lie half a quantile's distance beyond the quantiles. */
+static openpi_status make_state_files(made *m, openpi_variant variant, const norm_stats *state,
+                                      const norm_stats *actions, openpi_error *error) {
     enum { STATISTICS = 6, TENSORS = 2 * STATISTICS };
     static const char *const names[TENSORS] = {
         "action.max", "action.mean", "action.min", "action.q01", "action.q99", "action.std",
@@ -209,10 +222,12 @@ static openpi_status make_state_files(made *m, openpi_variant variant, const nor
         const norm_stats *s = t < STATISTICS ? actions : state;
         for (int i = 0; i < NORM_DIMS; i++) {
             double reach = 0.5 * (s->q99[i] - s->q01[i]);
-            const double values[STATISTICS] = {s->q99[i] + reach, s->mean[i], s->q01[i] - reach, s->q01[i], s->q99[i], s->std[i]};
+            const double values[STATISTICS] = {s->q99[i] + reach, s->mean[i], s->q01[i] - reach,
+                                               s->q01[i],         s->q99[i],  s->std[i]};
             data[t][i] = (float)values[t % STATISTICS];
         }
-        list[t] = (tensor){.name = names[t], .type = DTYPE_F32, .rank = 1, .shape = {NORM_DIMS}, .count = NORM_DIMS};
+        list[t] = (tensor){
+            .name = names[t], .type = DTYPE_F32, .rank = 1, .shape = {NORM_DIMS}, .count = NORM_DIMS};
         order[t] = &list[t];
     }
     char *header;
@@ -231,12 +246,13 @@ static openpi_status make_state_files(made *m, openpi_variant variant, const nor
     return status;
 }
 
-static openpi_status make_lerobot(made *m, openpi_variant variant, const norm_stats *state, const norm_stats *actions,
-                                  openpi_error *error) {
+static openpi_status make_lerobot(made *m, openpi_variant variant, const norm_stats *state,
+                                  const norm_stats *actions, openpi_error *error) {
     char text[4096];
     const variant_traits *traits = variant_of(variant);
     const char *mode = traits->quantiles ? "QUANTILES" : "MEAN_STD";
-    snprintf(text, sizeof text, lerobot_config, traits->name, HORIZON, HORIZON, mode, mode, traits->max_prompt);
+    snprintf(text, sizeof text, lerobot_config, traits->name, HORIZON, HORIZON, mode, mode,
+             traits->max_prompt);
     TRY(make_text(m, "config.json", text, error));
     snprintf(text, sizeof text, before[traits->state_in_prompt].text, mode, mode);
     TRY(make_text(m, "policy_preprocessor.json", text, error));
@@ -265,8 +281,8 @@ static openpi_status make_all(made *m, const order *o, openpi_error *error) {
     TRY(o->synthetic->lerobot ? make_lerobot(m, o->synthetic->variant, &state, &actions, error)
                               : make_openpi(m, &state, &actions, error));
     TRY(make_file(m, "tokenizer.model", tokenizer, bytes, error));
-    return synth_write_weights(o->synthetic, m->folder, o->shard_bytes, o->pool, remember, m, o->progress, o->progress_user,
-                               error);
+    return synth_write_weights(o->synthetic, m->folder, o->shard_bytes, o->pool, remember, m, o->progress,
+                               o->progress_user, error);
 }
 
 openpi_status openpi_synthetic_write(const openpi_synthetic *given, const char *folder, uint64_t shard_bytes,

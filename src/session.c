@@ -2,7 +2,8 @@
  *
  *   check -> fill the row tables -> upload tables, state, noise, pictures -> run the plan -> download x
  *
- * Everything is taken when the session opens; openpi_session_run allocates nothing unless it is observed. */
+ * All memory is allocated when the session opens; openpi_session_run allocates nothing, unless an observer is
+ * set (observe.c). */
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -16,16 +17,17 @@
 #include "ops/limits.h"
 #include "openpi_internal.h"
 
-/* ---- opening -------------------------------------------------------------------------------------------- */
+/* ---- opening ---------------------------------------------------------------------------------------- */
 
 static openpi_status in_range(const char *what, int value, int low, int high, openpi_error *error) {
     if (value >= low && value <= high) return OPENPI_OK;
-    return report(error, OPENPI_BAD_ARGUMENT, "session options: %s is %d, expected %d to %d", what, value, low, high);
+    return report(error, OPENPI_BAD_ARGUMENT, "session options: %s is %d, expected %d to %d", what, value,
+                  low, high);
 }
 
-/* The caller's options into s->options: zeros become defaults, and the session remembers which were. */
-static openpi_status resolve(const openpi_engine *engine, const openpi_session_options *given, openpi_session *s,
-                             openpi_error *error) {
+/* The caller's options into s->options: zeros become defaults, and the session notes which ones did. */
+static openpi_status resolve(const openpi_engine *engine, const openpi_session_options *given,
+                             openpi_session *s, openpi_error *error) {
     openpi_session_options *out = &s->options;
     if (!engine) return report(error, OPENPI_BAD_ARGUMENT, "session: the engine is NULL");
     TRY(BOUNDARY_TAKE(openpi_session_options, given, out, error));
@@ -42,16 +44,21 @@ static openpi_status resolve(const openpi_engine *engine, const openpi_session_o
 }
 
 static uint64_t session_total(const openpi_session *s) {
-    return s->plan->device_bytes + s->kinds.work_bytes + (s->engine->device->backend->allocate_host ? s->in.bytes : 0);
+    return s->plan->device_bytes + s->kinds.work_bytes +
+           (s->engine->device->backend->allocate_host ? s->in.bytes : 0);
 }
 
 /* Everything but the memory. */
-static openpi_status draft(openpi_engine *engine, const openpi_session_options *options, int state_every_step, openpi_session *s,
-                           openpi_error *error) {
+static openpi_status draft(openpi_engine *engine, const openpi_session_options *options, int state_every_step,
+                           openpi_session *s, openpi_error *error) {
     arena measure = {NULL, 0};
     s->engine = engine;
     TRY(resolve(engine, options, s, error));
-    plan_shape shape = {s->options.batch, s->options.horizon, s->options.steps, s->options.max_prompt, state_every_step};
+    plan_shape shape = {.batch = s->options.batch,
+                        .horizon = s->options.horizon,
+                        .steps = s->options.steps,
+                        .max_prompt = s->options.max_prompt,
+                        .state_every_step = state_every_step};
     TRY(plan_create(engine->model, &shape, &s->plan, error));
     TRY(call_kinds_open(&s->kinds, s->plan, error));
     call_lay_out(&s->in, &measure, s->plan);
@@ -67,8 +74,8 @@ static void close_draft(openpi_session *s) {
 static openpi_status upload_inputs(openpi_session *s, const void *end, openpi_error *error) {
     device *device = s->engine->device;
     if (!s->host) return OPENPI_OK;
-    return device->backend->upload(device, s->plan->buffers.in.start, s->in.start, (size_t)((const char *)end - s->in.start),
-                                   error);
+    return device->backend->upload(device, s->plan->buffers.in.start, s->in.start,
+                                   (size_t)((const char *)end - s->in.start), error);
 }
 
 static openpi_status take_memory(openpi_session *s, openpi_error *error) {
@@ -78,7 +85,8 @@ static openpi_status take_memory(openpi_session *s, openpi_error *error) {
     if (s->kinds.work_bytes)
         TRY(backend->allocate(device, s->kinds.work_bytes, "the session's work block", &s->work, error));
     TRY(plan_bind(s->plan, s->memory, error));
-    if (backend->allocate_host) TRY(backend->allocate_host(device, s->in.bytes, "the session's staging", &s->host, error));
+    if (backend->allocate_host)
+        TRY(backend->allocate_host(device, s->in.bytes, "the session's staging", &s->host, error));
     arena bind = {s->host ? s->host : s->plan->buffers.in.start, 0};
     call_lay_out(&s->in, &bind, s->plan);
     call_fill(s->plan, &s->in.tables, NULL, 0);
@@ -87,8 +95,8 @@ static openpi_status take_memory(openpi_session *s, openpi_error *error) {
     return call_kinds_record(&s->kinds, s->work, error);
 }
 
-openpi_status session_create(openpi_engine *engine, const openpi_session_options *options, int state_every_step,
-                             openpi_session **session, openpi_error *error) {
+openpi_status session_create(openpi_engine *engine, const openpi_session_options *options,
+                             int state_every_step, openpi_session **session, openpi_error *error) {
     if (!session) return report(error, OPENPI_BAD_ARGUMENT, "session: the address for the session is NULL");
     if (engine) TRY(engine_check_process(engine, "session create", error));
     openpi_session *s = calloc(1, sizeof *s);
@@ -104,13 +112,13 @@ openpi_status session_create(openpi_engine *engine, const openpi_session_options
     return OPENPI_OK;
 }
 
-openpi_status openpi_session_create(openpi_engine *engine, const openpi_session_options *options, openpi_session **session,
-                                    openpi_error *error) {
+openpi_status openpi_session_create(openpi_engine *engine, const openpi_session_options *options,
+                                    openpi_session **session, openpi_error *error) {
     return session_create(engine, options, 0, session, error);
 }
 
-openpi_status openpi_session_bytes(const openpi_engine *engine, const openpi_session_options *options, uint64_t *bytes,
-                                   openpi_error *error) {
+openpi_status openpi_session_bytes(const openpi_engine *engine, const openpi_session_options *options,
+                                   uint64_t *bytes, openpi_error *error) {
     openpi_session s = {0};
     if (!bytes) return report(error, OPENPI_BAD_ARGUMENT, "session: the address for the bytes is NULL");
     openpi_status status = draft((openpi_engine *)(uintptr_t)engine, options, 0, &s, error);
@@ -129,8 +137,9 @@ static void release_memory(openpi_session *s) {
 
 void openpi_session_close(openpi_session *s) {
     if (!s) return;
-    /* In a forked child a card's memory is the parent's. */
-    if (s->engine && !(engine_inherited(s->engine) && s->engine->device->backend->allocate_host)) release_memory(s);
+    /* In a forked child a GPU's memory is the parent's. */
+    if (s->engine && !(engine_inherited(s->engine) && s->engine->device->backend->allocate_host))
+        release_memory(s);
     close_draft(s);
     if (s->engine) engine_release(s->engine);
     free(s);
@@ -159,17 +168,18 @@ void openpi_session_observe(openpi_session *s, openpi_observer observer, void *u
     s->observer_user = user;
 }
 
-/* ---- checking a call ------------------------------------------------------------------------------------ */
+/* ---- checking a call -------------------------------------------------------------------------------- */
 
-static openpi_status check_finite(const char *what, int sample, const float *values, size_t count, openpi_error *error) {
+static openpi_status check_finite(const char *what, int sample, const float *values, size_t count,
+                                  openpi_error *error) {
     for (size_t i = 0; i < count; i++)
         if (!isfinite(values[i]))
-            return report(error, OPENPI_BAD_INPUT, "sample %d: %s[%zu] is %g, expected a finite number", sample, what, i,
-                          (double)values[i]);
+            return report(error, OPENPI_BAD_INPUT, "sample %d: %s[%zu] is %g, expected a finite number",
+                          sample, what, i, (double)values[i]);
     return OPENPI_OK;
 }
 
-/* Prepared float pixels: what rounding adds at the ends of [-1,1] is let through. */
+/* Prepared float pixels: the little that rounding adds at the ends of [-1,1] is accepted. */
 static openpi_status check_pixels(const float *pixels, int sample, int camera, openpi_error *error) {
     static const float edge = 1 + 1e-5f;
     if (all_near_f32(pixels, IMAGE_BYTES, 0, edge)) return OPENPI_OK;
@@ -179,39 +189,43 @@ static openpi_status check_pixels(const float *pixels, int sample, int camera, o
                   camera, i, (double)pixels[i]);
 }
 
-static openpi_status check_sample(const openpi_session *s, const openpi_sample *sample, openpi_pixels pixels, int b,
-                                  openpi_error *error) {
+static openpi_status check_sample(const openpi_session *s, const openpi_sample *sample, openpi_pixels pixels,
+                                  int b, openpi_error *error) {
     int vocab = s->engine->checkpoint->dims.vocab;
     if (sample->pixels != OPENPI_PIXELS_U8 && sample->pixels != OPENPI_PIXELS_F32)
-        return report(error, OPENPI_BAD_INPUT, "sample %d: pixels is %d, expected OPENPI_PIXELS_U8 or OPENPI_PIXELS_F32", b,
+        return report(error, OPENPI_BAD_INPUT,
+                      "sample %d: pixels is %d, expected OPENPI_PIXELS_U8 or OPENPI_PIXELS_F32", b,
                       (int)sample->pixels);
     if (sample->pixels != pixels)
-        return report(error, OPENPI_BAD_INPUT, "sample %d: its pixels differ in type from sample 0's, expected one type a call",
-                      b);
+        return report(error, OPENPI_BAD_INPUT,
+                      "sample %d: its pixels differ in type from sample 0's, expected one type a call", b);
     for (int c = 0; c < OPENPI_CAMERAS; c++) {
         if (sample->image_mask[c] > 1)
             return report(error, OPENPI_BAD_INPUT, "sample %d: image_mask[%d] is %d, expected 0 or 1", b, c,
                           sample->image_mask[c]);
         if (sample->image_mask[c] && !sample->images[c])
-            return report(error, OPENPI_BAD_INPUT, "sample %d: image_mask[%d] is 1 but images[%d] is NULL", b, c, c);
+            return report(error, OPENPI_BAD_INPUT, "sample %d: image_mask[%d] is 1 but images[%d] is NULL", b,
+                          c, c);
         if (sample->image_mask[c] && pixels == OPENPI_PIXELS_F32)
             TRY(check_pixels(sample->images[c], b, c, error));
     }
     if (sample->token_count < 0 || sample->token_count > s->options.max_prompt)
-        return report(error, OPENPI_BAD_INPUT, "sample %d: token_count is %d, expected 0 to %d (max_prompt)", b,
-                      sample->token_count, s->options.max_prompt);
+        return report(error, OPENPI_BAD_INPUT, "sample %d: token_count is %d, expected 0 to %d (max_prompt)",
+                      b, sample->token_count, s->options.max_prompt);
     if (sample->token_count && !sample->tokens)
-        return report(error, OPENPI_BAD_INPUT, "sample %d: tokens is NULL, expected %d ids", b, sample->token_count);
+        return report(error, OPENPI_BAD_INPUT, "sample %d: tokens is NULL, expected %d ids", b,
+                      sample->token_count);
     for (int i = 0; i < sample->token_count; i++)
         if (sample->tokens[i] < 0 || sample->tokens[i] >= vocab)
-            return report(error, OPENPI_BAD_INPUT, "sample %d: tokens[%d] is %d, expected 0 to %d", b, i, (int)sample->tokens[i],
-                          vocab - 1);
+            return report(error, OPENPI_BAD_INPUT, "sample %d: tokens[%d] is %d, expected 0 to %d", b, i,
+                          (int)sample->tokens[i], vocab - 1);
     if (!call_prefix_length(sample))
-        return report(error, OPENPI_BAD_INPUT, "sample %d: no camera and no prompt token, expected at least one", b);
+        return report(error, OPENPI_BAD_INPUT,
+                      "sample %d: no camera and no prompt token, expected at least one", b);
     if (!s->plan->state_token) return OPENPI_OK;
     if (!sample->state)
-        return report(error, OPENPI_BAD_INPUT, "sample %d: state is NULL, expected %d numbers (a π0 model)", b,
-                      OPENPI_ACTION_DIM);
+        return report(error, OPENPI_BAD_INPUT, "sample %d: state is NULL, expected %d numbers (a π0 model)",
+                      b, OPENPI_ACTION_DIM);
     return check_finite("state", b, sample->state, OPENPI_ACTION_DIM, error);
 }
 
@@ -221,8 +235,8 @@ static openpi_status take_call(openpi_session *s, const openpi_sample *samples, 
     if (!samples || !actions)
         return report(error, OPENPI_BAD_ARGUMENT, "session run: %s is NULL", samples ? "actions" : "samples");
     if (batch < 1 || batch > s->options.batch)
-        return report(error, OPENPI_BAD_ARGUMENT, "session run: batch is %d, expected 1 to %d (the session's)", batch,
-                      s->options.batch);
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "session run: batch is %d, expected 1 to %d (the session's)", batch, s->options.batch);
     for (int b = 0; b < batch; b++) {
         TRY(BOUNDARY_TAKE_AT(openpi_sample, samples, b, &s->samples[b], error));
         TRY(check_sample(s, &s->samples[b], s->samples[0].pixels, b, error));
@@ -232,9 +246,9 @@ static openpi_status take_call(openpi_session *s, const openpi_sample *samples, 
     return OPENPI_OK;
 }
 
-/* ---- running a call ------------------------------------------------------------------------------------- */
+/* ---- filling a call --------------------------------------------------------------------------------- */
 
-/* A picture to `to`: zeros for an absent one that is computed all the same. Returns its end. */
+/* Copies a picture to `to`: zeros for an absent one that is computed all the same. Returns its end. */
 static char *fill_image(const openpi_session *s, const openpi_sample *sample, int camera, char *to) {
     size_t bytes = sample->pixels == OPENPI_PIXELS_F32 ? IMAGE_BYTES * sizeof(float) : IMAGE_BYTES;
     if (!call_has_rows(s->plan, sample, camera)) return to;
@@ -245,7 +259,7 @@ static char *fill_image(const openpi_session *s, const openpi_sample *sample, in
     return to + bytes;
 }
 
-/* Pictures, one after the other; returns the end of the last. */
+/* All pictures, one after the other; returns the end of the last. */
 static char *fill_images(openpi_session *s, const openpi_sample *samples, int batch) {
     char *to = s->in.images;
     for (int b = 0; b < batch; b++)
@@ -253,20 +267,20 @@ static char *fill_images(openpi_session *s, const openpi_sample *samples, int ba
     return to;
 }
 
-/* What a call copies to the device, piece by piece, and back. */
+/* The copies of a call to the device, piece by piece, and back. */
 typedef struct call_copies {
     device_copy up[1 + OPENPI_CAMERAS], down;
     int count;                   /* of up; 0 where device memory is host memory                           */
 } call_copies;
 
-/* The host's inputs from … end, which stand at the same place of the device's. */
+/* Adds the host's inputs from … end, which have the same place in the device's block. */
 static void copy_up(const openpi_session *s, const void *from, const void *end, call_copies *copies) {
     ptrdiff_t at = (const char *)from - s->in.start, bytes = (const char *)end - (const char *)from;
     if (s->host && bytes > 0)
         copies->up[copies->count++] = (device_copy){s->plan->buffers.in.start + at, from, (size_t)bytes};
 }
 
-/* Without batched-vision: one after the other within every camera's slot, a piece of its own to upload. */
+/* Without batched-vision: the pictures of a camera lie in its slot, and each slot is uploaded by itself. */
 static void fill_slots(openpi_session *s, const openpi_sample *samples, int batch, call_copies *copies) {
     for (int c = 0; c < OPENPI_CAMERAS; c++) {
         char *from = (char *)s->in.images + (size_t)c * call_slot_bytes(s->plan), *end = from;
@@ -275,7 +289,7 @@ static void fill_slots(openpi_session *s, const openpi_sample *samples, int batc
     }
 }
 
-/* The inputs, put together where the device copies them from. */
+/* Fills the inputs where the device copies them from. */
 static call_copies fill_call(openpi_session *s, const openpi_sample *samples, int batch, const float *noise) {
     size_t one = (size_t)s->options.horizon * OPENPI_ACTION_DIM;
     call_copies copies = {.down = {s->in.x_t, s->plan->buffers.in.x_t, (size_t)batch * one * sizeof(float)}};
@@ -283,11 +297,13 @@ static call_copies fill_call(openpi_session *s, const openpi_sample *samples, in
     if (s->on_tables) s->on_tables(s->on_tables_user, &s->in.tables);
     for (int b = 0; b < batch; b++) {
         if (s->plan->state_token)
-            memcpy(s->in.state + (size_t)b * OPENPI_ACTION_DIM, samples[b].state, OPENPI_ACTION_DIM * sizeof(float));
+            memcpy(s->in.state + (size_t)b * OPENPI_ACTION_DIM, samples[b].state,
+                   OPENPI_ACTION_DIM * sizeof(float));
         if (noise)
             memcpy(s->in.x_t + (size_t)b * one, noise + (size_t)b * one, one * sizeof(float));
         else
-            openpi_noise(s->options.seed, s->runs * OPENPI_MAX_BATCH + (uint64_t)b, s->in.x_t + (size_t)b * one, one);
+            openpi_noise(s->options.seed, s->runs * OPENPI_MAX_BATCH + (uint64_t)b,
+                         s->in.x_t + (size_t)b * one, one);
     }
     int together = plan_on(s->plan, SWITCH_BATCHED_VISION);
     copy_up(s, s->in.start, together ? fill_images(s, samples, batch) : s->in.images, &copies);
@@ -295,118 +311,11 @@ static call_copies fill_call(openpi_session *s, const openpi_sample *samples, in
     return copies;
 }
 
-/* ---- observing ------------------------------------------------------------------------------------------ */
+/* ---- running ---------------------------------------------------------------------------------------- */
 
-/* bf16 values at the start of `values` become fp32 in place, from the end. */
-static void widen(float *values, size_t count) {
-    for (size_t i = count; i-- > 0;) {
-        bf16 bits;
-        memcpy(&bits, (const char *)values + i * sizeof bits, sizeof bits);
-        values[i] = bf16_to_float(bits);
-    }
-}
-
-/* Shows columns-wide rows of an act or fp32 buffer, converted to fp32. */
-static openpi_status show(openpi_session *s, openpi_tensor tensor, int sample, int index, const void *from, dtype type, int rows,
-                          int columns, float *scratch, openpi_error *error) {
-    device *device = s->engine->device;
-    size_t count = (size_t)rows * (size_t)columns;
-    TRY(device->backend->download(device, scratch, from, count * dtype_bytes(type), error));
-    if (type == DTYPE_BF16) widen(scratch, count);
-    s->observer(s->observer_user, tensor, sample, index, scratch, rows, columns);
-    return OPENPI_OK;
-}
-
-static const void *act_row(const openpi_session *s, const void *base, size_t row, int columns) {
-    return (const char *)base + row * (size_t)columns * dtype_bytes(s->plan->model->type);
-}
-
-static openpi_status show_image_tokens(openpi_session *s, const openpi_sample *samples, int batch, float *scratch,
-                                       openpi_error *error) {
-    const model *m = s->plan->model;
-    size_t row = 0;
-    for (int b = 0; b < batch; row += (size_t)samples[b++].token_count)
-        for (int c = 0; c < OPENPI_CAMERAS; c++) {
-            if (samples[b].image_mask[c])
-                TRY(show(s, OPENPI_TENSOR_IMAGE_TOKENS, b, c, act_row(s, s->plan->buffers.prefix_x, row, m->dims.width), m->type,
-                         OPENPI_IMAGE_TOKENS, m->dims.width, scratch, error));
-            if (call_has_rows(s->plan, &samples[b], c)) row += OPENPI_IMAGE_TOKENS;
-        }
-    return OPENPI_OK;
-}
-
-static openpi_status show_cache(openpi_session *s, const openpi_sample *samples, int batch, float *scratch, openpi_error *error) {
-    device *device = s->engine->device;
-    const openpi_dims *d = &s->plan->model->dims;
-    for (int layer = 0; layer < d->depth; layer++)
-        for (int b = 0; b < batch; b++)
-            for (int which = 0; which < 2; which++) {
-                kv_cache cache = plan_cache(s->plan, layer);
-                int rows = call_prefix_length(&samples[b]);
-                TRY(device->backend->cache_read(device, &cache, s->plan->model->type, which, b, rows, scratch, error));
-                s->observer(s->observer_user, which ? OPENPI_TENSOR_V : OPENPI_TENSOR_K, b, layer, scratch, rows, d->head_dim);
-            }
-    return OPENPI_OK;
-}
-
-static openpi_status show_step(openpi_session *s, int batch, int step, float *scratch, openpi_error *error) {
-    const plan_buffers *b = &s->plan->buffers;
-    size_t one = (size_t)s->options.horizon * OPENPI_ACTION_DIM;
-    for (int i = 0; i < batch; i++) {
-        TRY(show(s, OPENPI_TENSOR_VELOCITY, i, step, b->velocity + (size_t)i * one, DTYPE_F32, s->options.horizon,
-                 OPENPI_ACTION_DIM, scratch, error));
-        TRY(show(s, OPENPI_TENSOR_X, i, step, b->in.x_t + (size_t)i * one, DTYPE_F32, s->options.horizon, OPENPI_ACTION_DIM,
-                 scratch, error));
-    }
-    return OPENPI_OK;
-}
-
-/* The expert's first input. */
-static openpi_status show_suffix(openpi_session *s, int batch, float *scratch, openpi_error *error) {
-    const model *m = s->plan->model;
-    int width = m->dims.expert_width, rows = s->options.horizon + s->plan->state_token;
-    for (int b = 0; b < batch; b++)
-        TRY(show(s, OPENPI_TENSOR_SUFFIX, b, 0, act_row(s, s->plan->buffers.suffix_x, (size_t)b * (size_t)rows, width), m->type,
-                 rows, width, scratch, error));
-    return OPENPI_OK;
-}
-
-/* What to show once ops[i] has run. */
-static openpi_status show_after(openpi_session *s, int i, const openpi_sample *samples, int batch, float *scratch,
-                                openpi_error *error) {
-    const op *op = &s->plan->ops[i];
-    openpi_stage next = i + 1 < s->plan->count ? s->plan->ops[i + 1].stage : OPENPI_STAGE_DOWNLOAD;
-    if (op->stage == OPENPI_STAGE_VISION && next != OPENPI_STAGE_VISION)
-        return show_image_tokens(s, samples, batch, scratch, error);
-    if (op->stage == OPENPI_STAGE_PREFIX && next != OPENPI_STAGE_PREFIX) return show_cache(s, samples, batch, scratch, error);
-    if (op->kind == OP_ACTION_EMBED && op->step == 0) return show_suffix(s, batch, scratch, error);
-    if (op->kind == OP_VELOCITY) return show_step(s, batch, op->step, scratch, error);
-    return OPENPI_OK;
-}
-
-static openpi_status run_observed(openpi_session *s, const openpi_sample *samples, int batch, double *stage_ms,
-                                  openpi_error *error) {
-    device *device = s->engine->device;
-    const openpi_dims *d = &s->plan->model->dims;
-    size_t longest = (size_t)OPENPI_IMAGE_TOKENS * (size_t)d->width;
-    size_t suffix =
-        (size_t)(OPENPI_MAX_HORIZON + 1) * (size_t)(d->expert_width > OPENPI_ACTION_DIM ? d->expert_width : OPENPI_ACTION_DIM);
-    size_t cache = (size_t)s->plan->buffers.cache_capacity * (size_t)d->head_dim;
-    if (suffix > longest) longest = suffix;
-    if (cache > longest) longest = cache;
-    float *scratch = malloc(longest * sizeof(float));
-    openpi_status status = scratch ? OPENPI_OK : report_no_memory(error, longest * sizeof(float), "the observer");
-    for (int i = 0; i < s->plan->count && status == OPENPI_OK; i++) {
-        status = device->backend->run(device, &s->plan->ops[i], 1, s->work, stage_ms, error);
-        if (status == OPENPI_OK) status = show_after(s, i, samples, batch, scratch, error);
-    }
-    free(scratch);
-    return status;
-}
-
-/* x to the caller: a number that is none stays here. Finite inputs and weights give one where the arithmetic
- * overflows. */
-static openpi_status hand_out(const openpi_session *s, int batch, float *actions, openpi_error *error) {
+/* Copies x to the caller, unless it holds a NaN or an infinity: finite inputs and weights give one where the
+ * arithmetic overflows. */
+static openpi_status copy_actions(const openpi_session *s, int batch, float *actions, openpi_error *error) {
     size_t count = (size_t)batch * (size_t)s->options.horizon * OPENPI_ACTION_DIM, i = 0;
     const float *x = s->in.x_t;
     if (all_finite_f32(x, count)) {
@@ -423,16 +332,17 @@ static openpi_status hand_out(const openpi_session *s, int batch, float *actions
         isnan(x[i]) ? (double)NAN : (double)x[i]);
 }
 
-/* Copies and plan one after the other: where nothing is recorded, or somebody looks in between. */
-static openpi_status run_in_parts(openpi_session *s, const openpi_sample *samples, int batch, const call_copies *copies,
-                                  openpi_timing *t, openpi_error *error) {
+/* Copies and plan one after the other: where nothing is recorded, or an observer or instrument takes part. */
+static openpi_status run_in_parts(openpi_session *s, const openpi_sample *samples, int batch,
+                                  const call_copies *copies, openpi_timing *t, openpi_error *error) {
     device *device = s->engine->device;
     double start = clock_ms();
     for (int i = 0; i < copies->count; i++)
-        TRY(device->backend->upload(device, copies->up[i].to, copies->up[i].from, copies->up[i].bytes, error));
+        TRY(device->backend->upload(device, copies->up[i].to, copies->up[i].from, copies->up[i].bytes,
+                                    error));
     double uploaded = clock_ms();
     if (s->observer)
-        TRY(run_observed(s, samples, batch, t->stage_ms, error));
+        TRY(session_run_observed(s, samples, batch, t->stage_ms, error));
     else if (s->on_run)
         TRY(s->on_run(s->on_run_user, s, t->stage_ms, error));
     else
@@ -442,11 +352,12 @@ static openpi_status run_in_parts(openpi_session *s, const openpi_sample *sample
     return device->backend->download(device, copies->down.to, copies->down.from, copies->down.bytes, error);
 }
 
-/* All queued at once. The device's own clock says what it took; `t` NULL: nobody asks. */
-static openpi_status replay(openpi_session *s, struct recording *recording, const call_copies *copies, openpi_timing *t,
-                            openpi_error *error) {
+/* All queued at once, timed by the device's own clock. `t` may be NULL. */
+static openpi_status replay(openpi_session *s, struct recording *recording, const call_copies *copies,
+                            openpi_timing *t, openpi_error *error) {
     device *device = s->engine->device;
-    TRY(device->backend->replay(device, recording, copies->up, copies->count, &copies->down, t ? t->stage_ms : NULL, error));
+    TRY(device->backend->replay(device, recording, copies->up, copies->count, &copies->down,
+                                t ? t->stage_ms : NULL, error));
     for (int i = OPENPI_STAGE_VISION; t && i <= OPENPI_STAGE_DENOISE; i++) t->device_ms += t->stage_ms[i];
     return OPENPI_OK;
 }
@@ -467,7 +378,7 @@ openpi_status openpi_session_run(openpi_session *s, const openpi_sample *given, 
     t.stage_ms[OPENPI_STAGE_UPLOAD] = clock_ms() - start;
     TRY(recording && !s->observer && !s->on_run ? replay(s, recording, &copies, timing ? &t : NULL, error)
                                                 : run_in_parts(s, samples, batch, &copies, &t, error));
-    TRY(hand_out(s, batch, actions, error));
+    TRY(copy_actions(s, batch, actions, error));
     s->runs++;
     t.total_ms = clock_ms() - start;
     t.stage_ms[OPENPI_STAGE_DOWNLOAD] = fmax(0, t.total_ms - t.device_ms - t.stage_ms[OPENPI_STAGE_UPLOAD]);

@@ -1,8 +1,9 @@
-/* The numbers of one call: which rows each segment has, where they stand, what they may attend.
+/* The numbers of one call: which rows each segment has, at which places, and what they may attend.
+ *
  * This is the model's whole attention mask. Absent cameras and prompt padding have no rows at all; positions
  * count valid tokens only; an action sees the prefix, the state token and the whole chunk; the state token
- * sees the prefix and itself. Without masked-cameras-dropped absent cameras have rows too: zero pictures, whose K and V
- * stand at places behind everything that anybody attends. */
+ * sees the prefix and itself. Without masked-cameras-dropped absent cameras have rows too: zero pictures,
+ * whose K and V are at places after everything that any row attends. */
 #include "model/plan.h"
 
 static void lay_out_rows(row_table *table, arena *arena, int capacity) {
@@ -89,8 +90,8 @@ static void fill_sample(const plan *plan, call_tables *t, const openpi_sample *s
 }
 
 call_counts call_fill(const plan *plan, call_tables *t, const openpi_sample *samples, int batch) {
-    *t->vision.count = *t->text.count = *t->prefix.count = *t->state.count = *t->suffix.count = *t->action.count =
-        *t->steps.count = 0;
+    *t->vision.count = *t->text.count = *t->prefix.count = *t->state.count = *t->suffix.count =
+        *t->action.count = *t->steps.count = 0;
     *t->pixels = samples ? (int32_t)samples[0].pixels : OPENPI_PIXELS_U8;
     for (int c = 0; c < OPENPI_CAMERAS; c++)
         if (t->camera[c].capacity) *t->camera[c].count = 0;

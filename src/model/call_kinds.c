@@ -14,7 +14,7 @@ static const int order[CALL_KINDS] = {CALL_ANY, 0, 1, OPENPI_CAMERAS, OPENPI_CAM
 
 static device *device_of(const call_kinds *kinds) { return kinds->plan->model->device; }
 
-/* ---- choices ---------------------------------------------------------------------------------------------- */
+/* ---- choices ---------------------------------------------------------------------------------------- */
 
 /* A shape that was looked up already: a plan has hundreds of ops and few shapes. */
 typedef struct known_shape {
@@ -23,7 +23,7 @@ typedef struct known_shape {
     int found, candidates;
 } known_shape;
 
-/* The rows of a prefix with the longest prompt are looked up as those of a short one where the prompt is short. */
+/* For a short prompt, ops over the rows of the longest prefix are looked up as if it were the short one. */
 static void look_up(const call_kinds *kinds, const op *op, known_shape *out) {
     const model *m = kinds->plan->model;
     const backend *backend = m->device->backend;
@@ -39,7 +39,7 @@ static void look_up(const call_kinds *kinds, const op *op, known_shape *out) {
     }
 }
 
-/* The longest prompt of the table that is shorter than this plan's: entries of its prefix have so many rows. */
+/* The longest prompt of the table that is shorter than this plan's: its prefix has the rows of an entry. */
 static int find_short_prompt(const plan *p) {
     int rows = 0;
     for (int i = 0; i < p->model->tuning->count; i++) {
@@ -65,7 +65,8 @@ static openpi_status find_choices(call_kinds *kinds, openpi_error *error) {
         if (shape == shapes + SHAPES) shape = &other;
         if (shape == shapes + count || shape == &other) look_up(kinds, &p->ops[i], shape);
         if (shape == shapes + count) count++;
-        for (int kind = 0; kind < CALL_KINDS; kind++) kinds->choices[kind * p->count + i] = shape->choices[kind];
+        for (int kind = 0; kind < CALL_KINDS; kind++)
+            kinds->choices[kind * p->count + i] = shape->choices[kind];
         kinds->tuned += shape->found;
         kinds->unknown += shape->candidates > 1 && !shape->found;
     }
@@ -74,7 +75,8 @@ static openpi_status find_choices(call_kinds *kinds, openpi_error *error) {
 
 static int equal(const call_kinds *kinds, int a, int b) {
     int count = kinds->plan->count;
-    return !memcmp(kinds->choices + a * count, kinds->choices + b * count, (size_t)count * sizeof *kinds->choices);
+    return !memcmp(kinds->choices + a * count, kinds->choices + b * count,
+                   (size_t)count * sizeof *kinds->choices);
 }
 
 static void find_shared(call_kinds *kinds) {
@@ -111,10 +113,11 @@ void call_kinds_choose(call_kinds *kinds, int kind) {
     const plan *p = kinds->plan;
     if (kinds->chosen == kind) return;
     kinds->chosen = kind;
-    for (int i = 0; kinds->choices && i < p->count; i++) p->ops[i].choice = kinds->choices[kind * p->count + i];
+    for (int i = 0; kinds->choices && i < p->count; i++)
+        p->ops[i].choice = kinds->choices[kind * p->count + i];
 }
 
-/* ---- recordings ------------------------------------------------------------------------------------------- */
+/* ---- recordings ------------------------------------------------------------------------------------- */
 
 static openpi_status record(call_kinds *kinds, int kind, void *work, openpi_error *error) {
     device *device = device_of(kinds);
@@ -149,7 +152,8 @@ struct recording *call_kinds_recording(const call_kinds *kinds, int kind) {
 
 void call_kinds_forget(call_kinds *kinds) {
     for (int kind = 0; kind < CALL_KINDS; kind++) {
-        if (kinds->recordings[kind]) device_of(kinds)->backend->forget(device_of(kinds), kinds->recordings[kind]);
+        if (kinds->recordings[kind])
+            device_of(kinds)->backend->forget(device_of(kinds), kinds->recordings[kind]);
         kinds->recordings[kind] = NULL;
     }
 }

@@ -1,9 +1,9 @@
 /* Kinds of call: which kernel choices a call takes, and which recording replays it.
  *
- * A tuning table may name other kernels for other numbers of cameras and for shorter prompts: fewer rows, fewer waves of
- * tiles. So a session of one sample has six kinds of call: 1, 2 or 3 cameras with a prompt of any length, then the same
- * with a short prompt. CALL_ANY (3 cameras, any prompt) serves every call. A session of several samples has that kind only,
- * because a sample's result must not depend on its neighbours.
+ * A tuning table may name other kernels for other numbers of cameras and for shorter prompts: fewer rows,
+ * fewer waves of tiles. So a session of one sample has six kinds of call: 1, 2 or 3 cameras with a prompt of
+ * any length, then the same with a short prompt. CALL_ANY (3 cameras, any prompt) serves every call. A
+ * session of several samples has that kind only, because a sample's result must not depend on its neighbours.
  *
  * Note: kinds with equal choices share one recording. */
 #ifndef MODEL_CALL_KINDS_H
@@ -15,22 +15,23 @@ enum { CALL_KINDS = 2 * OPENPI_CAMERAS, CALL_ANY = OPENPI_CAMERAS - 1 };
 
 typedef struct call_kinds {
     plan *plan;
-    int *choices;                /* [CALL_KINDS][plan->count] op.choice; NULL: no table, all are 0          */
-    int short_prompt;            /* most tokens of a short prompt; 0: no prompt is short                    */
-    int same_as[CALL_KINDS];     /* the kind whose choices are equal and whose recording is shared          */
-    struct recording *recordings[CALL_KINDS];    /* NULL: shared, or the device could not record the kind   */
-    char no_recording[200];      /* why the plan runs op by op on a device that can record                  */
-    int chosen;                  /* the kind whose choices the plan's ops have now                          */
-    int tuned, unknown;          /* ops whose shape the table knows; ops with several candidates that it does not know */
-    size_t work_bytes;           /* of the work block: enough for every kind                                */
+    int *choices;                /* [CALL_KINDS][plan->count] op.choice; NULL: no table, all are 0         */
+    int short_prompt;            /* most tokens of a short prompt; 0: no prompt is short                   */
+    int same_as[CALL_KINDS];     /* the kind whose choices are equal and whose recording is shared         */
+    struct recording *recordings[CALL_KINDS]; /* NULL: shared, or the device could not record the kind     */
+    char no_recording[200];      /* why the plan runs op by op on a device that can record                 */
+    int chosen;                  /* the kind whose choices the plan's ops have now                         */
+    int tuned;                   /* ops whose shape the table knows                                        */
+    int unknown;                 /* ops with several candidates whose shape it does not know               */
+    size_t work_bytes;           /* of the work block: enough for every kind                               */
 } call_kinds;
 
-/* Looks every op of the plan up in the model's table. The ops have the choices of CALL_ANY afterwards. On failure nothing
- * is left to close. */
+/* Looks every op of the plan up in the model's table. The ops have the choices of CALL_ANY afterwards. On
+ * failure nothing is left to close. */
 openpi_status call_kinds_open(call_kinds *kinds, plan *plan, openpi_error *error);
-/* Records the bound plan once for every kind that has choices of its own. A device that cannot record is no failure: calls
- * then run op by op (no_recording says why), or, where only a special kind failed, replay the recording of CALL_ANY. After
- * a failure no recording is left. */
+/* Records the bound plan once for every kind that has choices of its own. A device that cannot record is no
+ * failure: calls then run op by op (no_recording says why), or, where only a special kind failed, replay the
+ * recording of CALL_ANY. After a failure no recording is left. */
 openpi_status call_kinds_record(call_kinds *kinds, void *work, openpi_error *error);
 /* The kind of a call with so many pictures and prompt tokens. */
 int call_kinds_find(const call_kinds *kinds, int pictures, int tokens);

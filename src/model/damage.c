@@ -1,4 +1,4 @@
-/* Finding and naming weights that are no numbers. */
+/* Finds and names weights that are NaN or infinite. */
 #include "model/damage.h"
 
 #include <inttypes.h>

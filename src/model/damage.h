@@ -1,8 +1,8 @@
-/* Weights that are no numbers: a checkpoint that holds NaN or infinity is refused when it is loaded, since
- * every action would be one.
+/* Weights that are NaN or infinite: a checkpoint that contains one is refused when it is loaded, because
+ * every action would be NaN too.
  *
- * Packing looks at what it reads, while it lies in the cache, and keeps a flag; only where that is set are
- * the files read again, to name the tensors. */
+ * Packing examines the weights it reads while they are in the cache, and sets a flag; only where that is set
+ * are the files read again, to name the tensors. */
 #ifndef MODEL_DAMAGE_H
 #define MODEL_DAMAGE_H
 

@@ -1,28 +1,38 @@
 /* From noise to actions: N Euler steps x += dt·v of the flow, t from 1 to 0.
- * What surprises: π0's state token sees the prefix and itself only and there is no time in it, so it is among the rows of
- * the first step alone and leaves its K and V in the cache; the other steps carry action tokens only. */
+ *
+ * Note: π0's state token sees the prefix and itself only, and the time is not in it. So it is among the rows
+ * of the first step alone and leaves its K and V in the cache; the other steps have action tokens only. */
 #include "model/plan.h"
 
 /* 1 where the state token is among the rows of this step. */
-static int state_in_step(const plan *plan, int step) { return plan->state_token && (!step || plan->shape.state_every_step); }
+static int state_in_step(const plan *plan, int step) {
+    return plan->state_token && (!step || plan->shape.state_every_step);
+}
 
 static void state_embed(plan *plan, int step, int stride) {
     const plan_buffers *b = &plan->buffers;
     const model *m = plan->model;
     plan_add(plan, OP_STATE_EMBED, OPENPI_STAGE_DENOISE, "state.embed", -1, step)->state_embed =
-        (op_state_embed){plan_rows(&b->in.tables.state), b->in.state, m->state, m->state_bias, stride, b->suffix_x};
+        (op_state_embed){.rows = plan_rows(&b->in.tables.state),
+                         .state = b->in.state,
+                         .weight = m->state,
+                         .bias = m->state_bias,
+                         .out_stride = stride,
+                         .out = b->suffix_x};
 }
 
-static void denoise_step(plan *plan, int step) {
+/* Each sample has `stride` rows of the expert's, its actions begin at row `offset`. */
+static void action_embed(plan *plan, int step, int stride, int offset) {
     const plan_buffers *b = &plan->buffers;
     const model *m = plan->model;
-    int horizon = plan->shape.horizon, offset = state_in_step(plan, step), stride = horizon + offset;
-    row_set rows = plan_rows(&b->in.tables.action);
-    op_action_embed embed = {rows, horizon, stride, offset, b->in.x_t,  m->action_in, m->action_in_bias,
-                             {0},  {0},     NULL,   NULL,   b->suffix_x};
-
-    plan_step_schedule(plan, step);
-    if (offset) state_embed(plan, step, stride);
+    op_action_embed embed = {.rows = plan_rows(&b->in.tables.action),
+                             .horizon = plan->shape.horizon,
+                             .out_stride = stride,
+                             .out_offset = offset,
+                             .x = b->in.x_t,
+                             .in = m->action_in,
+                             .in_bias = m->action_in_bias,
+                             .out = b->suffix_x};
     if (variant_of(m->variant)->action_time_mlp) {
         embed.mlp_in = m->mlp_in;
         embed.mlp_out = m->mlp_out;
@@ -30,13 +40,40 @@ static void denoise_step(plan *plan, int step) {
         embed.time = b->time ? b->time + (size_t)step * (size_t)m->dims.expert_width : NULL;
     }
     plan_add(plan, OP_ACTION_EMBED, OPENPI_STAGE_DENOISE, "action.embed", -1, step)->action_embed = embed;
-    const row_table *all = offset ? &b->in.tables.suffix : &b->in.tables.action;
-    plan_expert(plan, all, step);
-    sublayer last = {plan, OPENPI_STAGE_DENOISE, "action.velocity", -1, step};
+}
+
+/* The velocity from the expert's rows, and x one step on. */
+static void velocity(plan *plan, const row_table *all, int step, int stride, int offset) {
+    const plan_buffers *b = &plan->buffers;
+    const model *m = plan->model;
+    sublayer at = {
+        .plan = plan, .stage = OPENPI_STAGE_DENOISE, .name = "action.velocity", .layer = -1, .step = step};
     norm norm = plan_expert_norm(plan, 2 * m->dims.depth, m->expert_norm, step);
-    const void *x = plan_normed(last, plan_rows(all), b->suffix_x, m->dims.expert_width, &norm);
-    plan_add(plan, OP_VELOCITY, OPENPI_STAGE_DENOISE, "action.velocity", -1, step)->velocity = (op_velocity){
-        rows, horizon, stride, offset, x, norm, m->action_out, m->action_out_bias, plan->dt, b->velocity, b->in.x_t};
+    const void *x = plan_normed(at, plan_rows(all), b->suffix_x, m->dims.expert_width, &norm);
+    plan_add(plan, OP_VELOCITY, OPENPI_STAGE_DENOISE, "action.velocity", -1, step)->velocity =
+        (op_velocity){.rows = plan_rows(&b->in.tables.action),
+                      .horizon = plan->shape.horizon,
+                      .x_stride = stride,
+                      .x_offset = offset,
+                      .x = x,
+                      .norm = norm,
+                      .weight = m->action_out,
+                      .bias = m->action_out_bias,
+                      .dt = plan->dt,
+                      .velocity = b->velocity,
+                      .x_t = b->in.x_t};
+}
+
+static void denoise_step(plan *plan, int step) {
+    const call_tables *tables = &plan->buffers.in.tables;
+    int offset = state_in_step(plan, step), stride = plan->shape.horizon + offset;
+    const row_table *all = offset ? &tables->suffix : &tables->action;
+
+    plan_step_schedule(plan, step);
+    if (offset) state_embed(plan, step, stride);
+    action_embed(plan, step, stride, offset);
+    plan_expert(plan, all, step);
+    velocity(plan, all, step, stride, offset);
 }
 
 void plan_denoise(plan *plan) {

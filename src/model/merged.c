@@ -1,4 +1,5 @@
-/* The product of two weights, when a model loads: a row of it is one row of action_time_mlp_in times all of action_in_proj. */
+/* The product of two weights, when a model loads: a row of it is one row of action_time_mlp_in times all of
+ * action_in_proj. */
 #include "model/merged.h"
 
 #include <stdlib.h>
@@ -9,8 +10,8 @@ enum { K = OPENPI_ACTION_DIM };
 
 typedef struct product {
     const tensor *mlp_in, *mlp_bias;
-    const float *in, *in_bias;             /* [width][K] [width]                                              */
-    float *rows;                           /* [threads][width]: a row of mlp_in each                          */
+    const float *in, *in_bias; /* [width][K] [width]                                              */
+    float *rows; /* [threads][width]: a row of mlp_in each                          */
     int width;
     const merged *out;
 } product;
@@ -20,7 +21,7 @@ static void row_task(void *argument, int o, int worker) {
     int width = p->width;
     float *row = p->rows + (size_t)worker * (size_t)width, start;
     double sums[K] = {0}, bias;
-    tensor_read_f32(p->mlp_in, (int64_t)o * 2 * width, width, row);            /* its other half is the time's */
+    tensor_read_f32(p->mlp_in, (int64_t)o * 2 * width, width, row); /* its other half is the time's */
     tensor_read_f32(p->mlp_bias, o, 1, &start);
     bias = start;
     for (int j = 0; j < width; j++) {
@@ -38,8 +39,13 @@ openpi_status merged_make(const tensors *tensors, int width, pool *pool, merged 
     if (!block) return report_no_memory(error, floats * sizeof *block, "merging π0's action matrices");
     *out = (merged){block, block + w * K, block};
     float *in = out->bias + w, *in_bias = in + w * K;
-    product p = {tensors_find(tensors, "action_time_mlp_in.weight"), tensors_find(tensors, "action_time_mlp_in.bias"), in,
-                 in_bias, in_bias + w, width, out};
+    product p = {tensors_find(tensors, "action_time_mlp_in.weight"),
+                 tensors_find(tensors, "action_time_mlp_in.bias"),
+                 in,
+                 in_bias,
+                 in_bias + w,
+                 width,
+                 out};
     tensor_read_f32(tensors_find(tensors, "action_in_proj.weight"), 0, (int64_t)(w * K), in);
     tensor_read_f32(tensors_find(tensors, "action_in_proj.bias"), 0, width, in_bias);
     pool_run(pool, row_task, &p, width);

@@ -1,5 +1,7 @@
-/* π0's action_in_proj and the action half of action_time_mlp_in as one matrix: nothing non-linear stands between them.
- *   weight = W_in[:, :w]·A          bias = b_in + W_in[:, :w]·b_A          W_in, b_in: action_time_mlp_in; A, b_A: action_in_proj
+/* π0's action_in_proj and the action half of action_time_mlp_in as one matrix: nothing non-linear is between
+ * them. With W_in and b_in of action_time_mlp_in, A and b_A of action_in_proj:
+ *   weight = W_in[:, :w]·A
+ *   bias   = b_in + W_in[:, :w]·b_A
  * Summed in double, rounded once. */
 #ifndef MODEL_MERGED_H
 #define MODEL_MERGED_H
@@ -8,11 +10,11 @@
 #include "model/tensors.h"
 
 typedef struct merged {
-    float *weight, *bias;                  /* [width][32] [width]                                             */
+    float *weight, *bias;                  /* [width][32] [width]                                          */
     void *block;
 } merged;
 
-/* What a failure leaves needs no freeing. */
+/* After a failure there is nothing to free. */
 openpi_status merged_make(const tensors *tensors, int width, pool *pool, merged *out, openpi_error *error);
 void merged_free(merged *merged);
 

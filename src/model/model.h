@@ -13,18 +13,18 @@ enum { PATCH_INPUTS = 588, IMAGE_BYTES = 224 * 224 * 3 };
 
 typedef struct vision_layer {
     norm norm1, norm2;
-    matrix qkv, out, fc1, fc2;             /* [3·width, width] [width, width] [mlp, width] [width, mlp]       */
-    matrix qkv_parts[3];                   /* in qkv's place without fused-qkv                                */
+    matrix qkv, out, fc1, fc2;             /* [3·width, width] [width, width] [mlp, width] [width, mlp]    */
+    matrix qkv_parts[3];                   /* in qkv's place without fused-qkv                             */
     const float *qkv_bias, *out_bias, *fc1_bias, *fc2_bias;
 } vision_layer;
 
 /* A layer of either Gemma stack. */
 typedef struct gemma_layer {
-    matrix qkv;                            /* [(heads+2)·head_dim, width]; last prefix layer: k and v only    */
-    matrix o, gate_up, down;               /* [width, heads·head_dim] [2·mlp, width] [width, mlp]             */
-    matrix qkv_parts[3], gate_up_parts[2]; /* in their places without fused-qkv, fused-gate-up                */
-    const float *norm_in, *norm_post;      /* [width], of 1 + w; NULL in π0.5's expert                        */
-    matrix ada_in, ada_post;               /* π0.5's expert: [3·width, width], rows scale | shift | gate      */
+    matrix qkv;                            /* [(heads+2)·head_dim, width]; last prefix layer: k and v only */
+    matrix o, gate_up, down;               /* [width, heads·head_dim] [2·mlp, width] [width, mlp]          */
+    matrix qkv_parts[3], gate_up_parts[2]; /* in their places without fused-qkv, fused-gate-up             */
+    const float *norm_in, *norm_post;      /* [width], of 1 + w; NULL in π0.5's expert                     */
+    matrix ada_in, ada_post;               /* π0.5's expert: [3·width, width], rows scale | shift | gate   */
     const float *ada_in_bias, *ada_post_bias;
 } gemma_layer;
 
@@ -34,55 +34,58 @@ enum {
                      1 << SWITCH_FOLDED_CONSTANTS | 1 << SWITCH_DEAD_WORK_REMOVAL | 1 << SWITCH_PACKED_WEIGHTS
 };
 
-/* What a model computes in and what it keeps its weights in. Heads, time, modulations and embeddings have the file's
- * precision under weights of less than fp32, but for embeddings under bf16. */
+/* What a model computes in and what it keeps its weights in. Heads, time, modulations and embeddings have
+ * the file's precision under weights of less than fp32, but for embeddings under bf16. */
 typedef struct model_types {
-    dtype act;                             /* fp32 or bf16                                                    */
+    dtype act;                             /* fp32 or bf16                                                 */
     weight_type weights;
-    int as_file;                           /* 1: of fp32 weights those that the file has in bf16 stay bf16    */
+    int as_file;                           /* 1: of fp32 weights those that the file has in bf16 stay bf16 */
 } model_types;
 
 typedef struct model {
     openpi_dims dims;
     openpi_variant variant;
-    dtype type;                            /* act of its plans, as types.act                                  */
+    dtype type;                            /* act of its plans, as types.act                               */
     model_types types;
-    uint32_t off;                          /* switches that are off (ops/switches.h)                          */
+    uint32_t off;                          /* switches that are off (ops/switches.h)                       */
     const checkpoint *checkpoint;
     device *device;
-    const struct tuning *tuning;           /* which ways its ops go; NULL: the backend's rules                */
+    const struct tuning *tuning;           /* which choices its ops take; NULL: the backend's heuristics   */
 
-    matrix patch;                          /* [vision width, 588]                                             */
-    const float *patch_bias, *position;    /* [vision width] [256, vision width]                              */
-    vision_layer *vision;                  /* [vision_depth]                                                  */
+    matrix patch;                          /* [vision width, 588]                                          */
+    const float *patch_bias, *position;    /* [vision width] [256, vision width]                           */
+    vision_layer *vision;                  /* [vision_depth]                                               */
     norm vision_norm;
-    matrix projector;                      /* [width, vision width]                                           */
+    matrix projector;                      /* [width, vision width]                                        */
     const float *projector_bias;
 
-    matrix embedding;                      /* [vocabulary, width], row-major: prompts take rows of it          */
-    gemma_layer *prefix, *expert;          /* [depth]                                                         */
-    const float *expert_norm;              /* [expert width] or NULL                                          */
+    matrix embedding;                      /* [vocabulary, width], row-major: prompts take rows of it      */
+    gemma_layer *prefix, *expert;          /* [depth]                                                      */
+    const float *expert_norm;              /* [expert width] or NULL                                       */
     matrix expert_ada;
     const float *expert_ada_bias;
 
-    matrix state, action_in, action_out;   /* [expert width, 32] [expert width, 32] [32, expert width]        */
+    matrix state, action_in, action_out;   /* [expert width, 32] [expert width, 32] [32, expert width]     */
     const float *state_bias, *action_in_bias, *action_out_bias;
-    matrix mlp_in, time_in, mlp_out;       /* π0: action half and time half of action_time_mlp_in, …_out; mlp_in is merged
-                                              into action_in and its bias into time_in_bias (merged.h), and not there, but
-                                              without folded-constants. π0.5: time_in, mlp_out = time_mlp_in, time_mlp_out */
+    /* π0: action half and time half of action_time_mlp_in, and action_time_mlp_out. With folded-constants
+     * there is no mlp_in: it is merged into action_in, and its bias into time_in_bias (merged.h). π0.5:
+     * time_in and mlp_out are time_mlp_in and time_mlp_out; there is no mlp_in. */
+    matrix mlp_in, time_in, mlp_out;
     const float *time_in_bias, *mlp_out_bias;
 
-    void *block;                           /* device memory of all of it                                      */
+    void *block;                           /* device memory of all of it                                   */
     size_t bytes;
 } model;
 
-/* Packs the checkpoint's weights for the device; OPENPI_UNSUPPORTED where it has no kernels for such weights. Afterwards
- * the checkpoint's files may be closed or gone; the checkpoint itself must outlive the model. */
-openpi_status model_load(const checkpoint *checkpoint, device *device, model_types types, uint32_t off, pool *pool,
-                         openpi_progress progress, void *progress_user, model **out, openpi_error *error);
+/* Packs the checkpoint's weights for the device; OPENPI_UNSUPPORTED where it has no kernels for such
+ * weights. Afterwards the checkpoint's files may be closed or gone; the checkpoint itself must outlive the
+ * model. */
+openpi_status model_load(const checkpoint *checkpoint, device *device, model_types types, uint32_t off,
+                         pool *pool, openpi_progress progress, void *progress_user, model **out,
+                         openpi_error *error);
 /* The same without weights: dims, matrix shapes and `bytes`, for telling a price beforehand. */
-openpi_status model_measure(const checkpoint *checkpoint, device *device, model_types types, uint32_t off, model **out,
-                            openpi_error *error);
+openpi_status model_measure(const checkpoint *checkpoint, device *device, model_types types, uint32_t off,
+                            model **out, openpi_error *error);
 void model_close(model *model);
 
 #endif

@@ -29,7 +29,8 @@ void openpi_noise(uint64_t seed, uint64_t stream, float *noise, size_t count) {
         float z[4];
         philox(seed, i / 4, stream, bits);
         for (int pair = 0; pair < 4; pair += 2) {
-            double radius = sqrt(-2 * log(uniform(bits[pair]))), angle = 6.283185307179586 * uniform(bits[pair + 1]);
+            double radius = sqrt(-2 * log(uniform(bits[pair]))),
+                   angle = 6.283185307179586 * uniform(bits[pair + 1]);
             z[pair] = (float)(radius * cos(angle));
             z[pair + 1] = (float)(radius * sin(angle));
         }

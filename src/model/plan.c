@@ -1,5 +1,5 @@
-/* Builds a plan: buffers in one device block, then the op list over them. Both happen twice, first without
- * addresses to learn the sizes, then bound to memory. */
+/* Builds a plan: buffers in one device block, then the op list over them. Both happen twice: first without
+ * addresses, to learn the sizes, then bound to memory. */
 #include "model/plan.h"
 
 #include <stdlib.h>
@@ -20,12 +20,19 @@ op *plan_add(plan *plan, op_kind kind, openpi_stage stage, const char *name, int
     return op;
 }
 
-row_set plan_rows(const row_table *t) { return (row_set){t->capacity, t->count, t->sample, t->position, t->keys}; }
+row_set plan_rows(const row_table *t) {
+    return (row_set){.capacity = t->capacity,
+                     .count = t->count,
+                     .sample = t->sample,
+                     .position = t->position,
+                     .keys = t->keys};
+}
 
 kv_cache plan_cache(const plan *plan, int layer) {
     const plan_buffers *b = &plan->buffers;
     size_t at = (size_t)layer * b->cache_layer_bytes;
-    return (kv_cache){b->cache_k ? (char *)b->cache_k + at : NULL, b->cache_v ? (char *)b->cache_v + at : NULL, b->cache_capacity,
+    return (kv_cache){b->cache_k ? (char *)b->cache_k + at : NULL,
+                      b->cache_v ? (char *)b->cache_v + at : NULL, b->cache_capacity,
                       plan->model->dims.head_dim};
 }
 
@@ -33,18 +40,21 @@ static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
 static size_t most(size_t a, size_t b, size_t c) { return larger(larger(a, b), c); }
 
-/* What sub-layers need between their parts, if a switch takes them apart. Rows of the stages: I, P, T. */
+/* Buffers between the parts of sub-layers, where a switch takes those apart. Rows of the stages: I, P, T. */
 static void lay_out_parts(plan *plan, arena *arena, size_t I, size_t P, size_t T) {
     const openpi_dims *d = &plan->model->dims;
     plan_buffers *b = &plan->buffers;
     int fused = plan_on(plan, SWITCH_FUSED_POINTWISE), qkv = plan_on(plan, SWITCH_FUSED_QKV);
     int gate_up = plan_on(plan, SWITCH_FUSED_GATE_UP);
-    size_t act = dtype_bytes(plan->model->type), heads = (size_t)d->heads, turned = (heads + 2) * (size_t)d->head_dim;
+    size_t act = dtype_bytes(plan->model->type), heads = (size_t)d->heads,
+           qkv_width = (heads + 2) * (size_t)d->head_dim;
     size_t width = (size_t)d->width, expert = (size_t)d->expert_width, vision = (size_t)d->vision_width;
-    size_t prefix_sums = turned, suffix_sums = turned;
+    size_t prefix_sums = qkv_width, suffix_sums = qkv_width;
     if (!fused) b->normed = arena_take(arena, most(I * vision, P * width, T * expert) * act);
-    if (!fused) prefix_sums = larger(turned, width), suffix_sums = larger(turned, expert);
-    if (!gate_up) prefix_sums = larger(prefix_sums, (size_t)d->mlp), suffix_sums = larger(suffix_sums, (size_t)d->expert_mlp);
+    if (!fused) prefix_sums = larger(qkv_width, width), suffix_sums = larger(qkv_width, expert);
+    if (!gate_up)
+        prefix_sums = larger(prefix_sums, (size_t)d->mlp),
+        suffix_sums = larger(suffix_sums, (size_t)d->expert_mlp);
     if (!fused || !qkv || !gate_up)
         b->sums = arena_take(arena, most(fused ? 0 : I * vision, P * prefix_sums, T * suffix_sums) * act);
     if (plan_on(plan, SWITCH_FUSED_ATTENTION)) return;
@@ -59,8 +69,10 @@ static void lay_out(plan *plan, arena *arena) {
     const plan_shape *s = &plan->shape;
     plan_buffers *b = &plan->buffers;
     size_t act = dtype_bytes(m->type), width = (size_t)d->expert_width;
-    size_t I = (size_t)s->batch * OPENPI_CAMERAS * OPENPI_IMAGE_TOKENS, P = I + (size_t)(s->batch * s->max_prompt);
-    size_t T = (size_t)(s->batch * (s->horizon + plan->state_token)), N = (size_t)s->steps, q = (size_t)(d->heads * d->head_dim);
+    size_t I = (size_t)s->batch * OPENPI_CAMERAS * OPENPI_IMAGE_TOKENS,
+           P = I + (size_t)(s->batch * s->max_prompt);
+    size_t T = (size_t)(s->batch * (s->horizon + plan->state_token)), N = (size_t)s->steps,
+           q = (size_t)(d->heads * d->head_dim);
     size_t actions = (size_t)(s->batch * s->horizon) * OPENPI_ACTION_DIM;
     size_t vw = (size_t)d->vision_width;
 
@@ -119,13 +131,14 @@ openpi_status plan_create(const model *model, const plan_shape *shape, plan **ou
     int places = OPENPI_CAMERAS * OPENPI_IMAGE_TOKENS + shape->max_prompt + 1 + shape->horizon;
     p->buffers.cache_capacity = (places + CACHE_ROUND - 1) / CACHE_ROUND * CACHE_ROUND;
     p->buffers.cache_layer_bytes =
-        (size_t)shape->batch * backend->cache_bytes(model->device, p->buffers.cache_capacity, model->dims.head_dim, model->type);
+        (size_t)shape->batch *
+        backend->cache_bytes(model->device, p->buffers.cache_capacity, model->dims.head_dim, model->type);
 
     build(p);                    /* counts */
     p->capacity = p->count;
     p->setup_capacity = p->setup_count;
     p->ops = calloc((size_t)p->capacity, sizeof *p->ops);
-    p->setup = calloc((size_t)p->setup_capacity + 1, sizeof *p->setup);        /* there may be nothing to set up */
+    p->setup = calloc((size_t)p->setup_capacity + 1, sizeof *p->setup);        /* the setup may be empty */
     p->times = calloc((size_t)shape->steps, sizeof *p->times);
     if (!p->ops || !p->setup || !p->times) {
         openpi_status status = report_no_memory(error, (size_t)p->capacity * sizeof *p->ops, "the plan");
@@ -136,7 +149,8 @@ openpi_status plan_create(const model *model, const plan_shape *shape, plan **ou
     arena measure = {NULL, 0};
     lay_out(p, &measure);
     p->device_bytes = measure.used;
-    arena nowhere = {(char *)(uintptr_t)ARENA_ALIGN, 0}; /* a backend may ask which operands are one; nobody reads them yet */
+    arena nowhere = {(char *)(uintptr_t)ARENA_ALIGN,
+                     0}; /* a backend may compare operands' addresses; none is read yet */
     lay_out(p, &nowhere);
     build(p);
     *out = p;

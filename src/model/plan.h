@@ -6,7 +6,8 @@
  *   denoise.c   state token, N steps of embed -> expert -> velocity -> Euler
  *   sublayers.c what the layers of all three are made of, fused or taken apart
  *   schedule.c  what depends on the step alone, computed once when the session opens
- *   call.c      the numbers that change with every call: which rows there are, where they go
+ *   call.c      the numbers that change with every call: which rows there are, and their places
+ *   call_kinds.c  which kernel choices a call takes, and which recording replays it
  *
  * Running, timing, profiling, costing and breaking it on purpose (tests) are walks over plan.ops. */
 #ifndef MODEL_PLAN_H
@@ -17,79 +18,79 @@
 
 typedef struct plan_shape {
     int batch, horizon, steps, max_prompt;
-    int state_every_step;        /* 1: π0's state token in every step, as upstream runs it; 0: in the first  */
+    int state_every_step;        /* 1: π0's state token in every step, as upstream runs it; 0: in the first */
 } plan_shape;
 
-/* Row tables of one segment, as the host fills them and as the device sees them: the same block twice. */
+/* Row tables of one segment. The host fills them in its copy of the block, the device reads its own copy. */
 typedef struct row_table {
     int32_t *count, *sample, *position, *keys, *out_row;
     int capacity;
 } row_table;
 
 typedef struct call_tables {
-    int32_t *pixels;             /* [1]                                                                     */
-    row_table vision;            /* out_row: prefix row of each image token                                 */
-    row_table text;              /* out_row: prefix row of each prompt token                                */
-    int32_t *ids;                /* [text.capacity] the prompt tokens                                       */
+    int32_t *pixels;             /* [1]                                                                    */
+    row_table vision;            /* out_row: prefix row of each image token                                */
+    row_table text;              /* out_row: prefix row of each prompt token                               */
+    int32_t *ids;                /* [text.capacity] the prompt tokens                                      */
     row_table prefix;
-    row_table state;             /* one a sample                                                            */
-    row_table suffix;            /* state token (π0), then actions: what the expert runs over in a first step */
-    row_table action;            /* horizon a sample: what it runs over in the others                       */
-    row_table steps;             /* N rows: the schedule                                                    */
+    row_table state;             /* one a sample                                                           */
+    row_table suffix;            /* state token (π0), then actions: the expert's rows in a first step     */
+    row_table action;            /* horizon a sample: the expert's rows in the other steps                 */
+    row_table steps;             /* N rows: the schedule                                                   */
     /* Only with switches off, else of capacity 0: */
-    row_table camera[OPENPI_CAMERAS];      /* as vision, of one slot: batched-vision                        */
-    row_table one;               /* one row: what a step computes of the schedule itself                    */
+    row_table camera[OPENPI_CAMERAS]; /* as vision, of one slot: batched-vision                            */
+    row_table one;               /* one row: what a step computes of the schedule itself                   */
 } call_tables;
 
-/* Everything that comes with a call, in one block: filled on the host, uploaded in one piece. Pictures stand
+/* Everything that comes with a call, in one block: filled on the host, uploaded in one piece. Pictures are
  * last, so that absent ones cost nothing. The host's and the device's copy have the same layout. */
 typedef struct plan_inputs {
     call_tables tables;
-    float *state;                /* [batch][32]                                                             */
-    float *x_t;                  /* [batch][horizon][32] noise in, actions out                              */
-    void *images;                /* [batch·3][224][224][3] u8 or float                                      */
-    char *start;                 /* of the block                                                            */
+    float *state;                /* [batch][32]                                                            */
+    float *x_t;                  /* [batch][horizon][32] noise in, actions out                             */
+    void *images;                /* [batch·3][224][224][3] u8 or float                                     */
+    char *start;                 /* of the block                                                           */
     size_t bytes;
 } plan_inputs;
 
 /* Device buffers. P = batch·(768 + max_prompt) prefix rows, I = batch·768 image rows, T = suffix rows. */
 typedef struct plan_buffers {
     plan_inputs in;
-    float *velocity;             /* [batch][horizon][32]                                                    */
-    float *rope;                 /* [positions][head_dim/2][2]                                              */
-    float *temb;                 /* [steps][expert width]: sinusoidal embeddings of the times               */
-    float *hidden, *cond;        /* [steps][expert width]: π0.5's time MLP                                  */
-    float *time;                 /* [steps][expert width]: π0's time half of action_time_mlp_in             */
-    float *modulation;           /* [2·depth + 1][steps][3·expert width] scale | shift | gate: π0.5         */
-    void *prefix_x;              /* [P][width]                                                              */
-    void *vision_x, *vision_qkv, *vision_o, *vision_h;     /* [I][.]; share memory with what follows         */
-    void *prefix_q, *prefix_o, *prefix_h;                  /* [P][.]                                        */
-    void *suffix_x, *suffix_q, *suffix_o, *suffix_h;       /* [T][.]                                        */
-    void *normed, *sums;         /* rows of any stage between parts of a sub-layer (sublayers.c)            */
-    float *scores;               /* [rows][heads][places]: unfused attention                                */
-    void *cache_k, *cache_v;     /* [depth][batch] blocks                                                   */
+    float *velocity;             /* [batch][horizon][32]                                                   */
+    float *rope;                 /* [positions][head_dim/2][2]                                             */
+    float *temb;                 /* [steps][expert width]: sinusoidal embeddings of the times              */
+    float *hidden, *cond;        /* [steps][expert width]: π0.5's time MLP                                 */
+    float *time;                 /* [steps][expert width]: π0's time half of action_time_mlp_in            */
+    float *modulation;           /* [2·depth + 1][steps][3·expert width] scale | shift | gate: π0.5        */
+    void *prefix_x;              /* [P][width]                                                             */
+    void *vision_x, *vision_qkv, *vision_o, *vision_h; /* [I][.]; share memory with the next two lines     */
+    void *prefix_q, *prefix_o, *prefix_h; /* [P][.]                                                        */
+    void *suffix_x, *suffix_q, *suffix_o, *suffix_h; /* [T][.]                                             */
+    void *normed, *sums;         /* rows of any stage between parts of a sub-layer (sublayers.c)           */
+    float *scores;               /* [rows][heads][places]: unfused attention                               */
+    void *cache_k, *cache_v;     /* [depth][batch] blocks                                                  */
     size_t cache_layer_bytes;
-    int cache_capacity;          /* places a sample: 768 + max_prompt + 1 + horizon, rounded up to 32        */
+    int cache_capacity;          /* places a sample: 768 + max_prompt + 1 + horizon, rounded up to 32      */
 } plan_buffers;
 
 typedef struct plan {
     const model *model;
     plan_shape shape;
-    int state_token;             /* π0                                                                      */
+    int state_token;             /* π0                                                                     */
     plan_buffers buffers;
-    float *times;                /* [steps] the visited t                                                   */
+    float *times;                /* [steps] the visited t                                                  */
     float dt;
     op *ops;
     int count, capacity;
-    op spare;                    /* where ops go while they are only counted                                 */
-    op *setup;                   /* run once when the session opens: the schedule                           */
+    op spare;                    /* receives every op while they are only counted                          */
+    op *setup;                   /* run once when the session opens: the schedule                          */
     int setup_count, setup_capacity;
     size_t device_bytes;
 } plan;
 
 /* The op list and the sizes; buffers are not bound yet. Every op has choice 0 (call_kinds.h sets others). */
 openpi_status plan_create(const model *model, const plan_shape *shape, plan **out, openpi_error *error);
-/* Lays the buffers out in `memory` (device, device_bytes) and builds the ops anew over them; their choices stay. */
+/* Lays the buffers out in `memory` (device, device_bytes) and builds the ops anew; their choices stay. */
 openpi_status plan_bind(plan *plan, void *memory, openpi_error *error);
 void plan_close(plan *plan);
 
@@ -109,11 +110,12 @@ void plan_denoise(plan *plan);
 
 /* One pass of the action expert over rows of x. */
 void plan_expert(plan *plan, const row_table *rows, int step);
-/* An expert norm: plain, or adaptive with step's scale and shift. which: 2·layer, 2·layer + 1, 2·depth (final). */
+/* A norm of the expert: plain, or adaptive with the step's scale and shift. which: 2·layer before attention,
+ * 2·layer + 1 before the MLP, 2·depth at the end. */
 norm plan_expert_norm(const plan *plan, int which, const float *weight, int step);
 const float *plan_expert_gate(const plan *plan, int which, int step);
 
-/* sublayers.c. Where the operations of a sub-layer stand in the plan; their name is a literal. */
+/* sublayers.c. The place of a sub-layer's operations in the plan; their name is a literal. */
 typedef struct sublayer {
     plan *plan;
     openpi_stage stage;
@@ -128,10 +130,11 @@ void plan_norm_qkv(sublayer at, op_norm_qkv a, const matrix parts[3], int heads)
 void plan_gate_up(sublayer at, op_norm_linear a, const matrix parts[2]);
 void plan_image_attention(sublayer at, op_image_attention a);
 void plan_cache_attention(sublayer at, op_cache_attention a);
-/* Where x stands for a product: there, or normalised by an operation of its own, which leaves *norm nothing to do. */
+/* The x that a product reads: x itself, or x normalised by an operation of its own; *norm is none then. */
 const void *plan_normed(sublayer at, row_set rows, const void *x, int n, norm *norm);
 
-/* schedule.c: times and dt, host values of temb and rope tables, the setup ops, or their like inside every step. */
+/* schedule.c: times and dt, host values of the temb and rope tables, and the setup ops, or the same ops in
+ * every step. */
 void schedule_times(plan *plan);
 void schedule_temb(float t, int width, float *temb);
 void schedule_rope(int positions, int head_dim, float *rope);
@@ -140,7 +143,8 @@ int schedule_is_constant(const plan *plan);
 void plan_schedule(plan *plan);
 void plan_step_schedule(plan *plan, int step);
 
-/* call.c: lays the inputs out in one block (measures with base NULL); fills the tables for a batch of samples. */
+/* call.c: lays the inputs out in one block (only measures where the arena's base is NULL), and fills the
+ * tables for a batch of samples. */
 void call_lay_out(plan_inputs *inputs, arena *arena, const plan *plan);
 typedef struct call_counts {
     int images, text, prefix, batch;

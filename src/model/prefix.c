@@ -1,10 +1,13 @@
 /* The language stack over image tokens and prompt, once a call: its only product is every layer's K and V.
- * What surprises: the last layer stops at K and V, for nothing reads the rest of it. */
+ *
+ * Note: the last layer stops at K and V, because nothing reads the rest of it. */
 #include <math.h>
 
 #include "model/plan.h"
 
-static sublayer at(plan *plan, const char *name, int layer) { return (sublayer){plan, OPENPI_STAGE_PREFIX, name, layer, -1}; }
+static sublayer at(plan *plan, const char *name, int layer) {
+    return (sublayer){.plan = plan, .stage = OPENPI_STAGE_PREFIX, .name = name, .layer = layer, .step = -1};
+}
 
 static norm rms(const float *weight) { return (norm){NORM_RMS, weight, NULL, 1e-6f}; }
 
@@ -14,21 +17,39 @@ static void prefix_layer(plan *plan, int i) {
     const gemma_layer *layer = &m->prefix[i];
     row_set rows = plan_rows(&b->in.tables.prefix);
     kv_cache cache = plan_cache(plan, i);
-    float scale = 1 / sqrtf((float)m->dims.head_dim);
     int stop = i == m->dims.depth - 1 && plan_on(plan, SWITCH_DEAD_WORK_REMOVAL);
 
     plan_norm_qkv(at(plan, "prefix.qkv", i),
-                  (op_norm_qkv){rows, b->prefix_x, rms(layer->norm_in), layer->qkv, b->rope, b->prefix_q, cache},
+                  (op_norm_qkv){.rows = rows,
+                                .x = b->prefix_x,
+                                .norm = rms(layer->norm_in),
+                                .weight = layer->qkv,
+                                .rope = b->rope,
+                                .q = b->prefix_q,
+                                .cache = cache},
                   layer->qkv_parts, stop ? 0 : m->dims.heads);
     if (stop) return;
     plan_cache_attention(at(plan, "prefix.attention", i),
-                         (op_cache_attention){rows, b->prefix_q, m->dims.heads, scale, cache, b->prefix_o});
-    plan_linear_residual(at(plan, "prefix.o", i), (op_linear_residual){rows, b->prefix_o, layer->o, NULL, NULL, b->prefix_x});
+                         (op_cache_attention){.rows = rows,
+                                              .q = b->prefix_q,
+                                              .heads = m->dims.heads,
+                                              .scale = 1 / sqrtf((float)m->dims.head_dim),
+                                              .cache = cache,
+                                              .out = b->prefix_o});
+    plan_linear_residual(
+        at(plan, "prefix.o", i),
+        (op_linear_residual){.rows = rows, .a = b->prefix_o, .weight = layer->o, .x = b->prefix_x});
     plan_gate_up(at(plan, "prefix.gate_up", i),
-                 (op_norm_linear){rows, b->prefix_x, rms(layer->norm_post), layer->gate_up, NULL, ACT_GEGLU, NULL, b->prefix_h},
+                 (op_norm_linear){.rows = rows,
+                                  .x = b->prefix_x,
+                                  .norm = rms(layer->norm_post),
+                                  .weight = layer->gate_up,
+                                  .activation = ACT_GEGLU,
+                                  .out = b->prefix_h},
                  layer->gate_up_parts);
-    plan_linear_residual(at(plan, "prefix.down", i),
-                         (op_linear_residual){rows, b->prefix_h, layer->down, NULL, NULL, b->prefix_x});
+    plan_linear_residual(
+        at(plan, "prefix.down", i),
+        (op_linear_residual){.rows = rows, .a = b->prefix_h, .weight = layer->down, .x = b->prefix_x});
 }
 
 void plan_prefix(plan *plan) {

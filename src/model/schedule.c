@@ -1,7 +1,8 @@
-/* What depends on the step alone, computed once when a session opens: the times, their embeddings, and through
- * a few operations on the device π0's time half of action_time_mlp_in or all of π0.5's modulations.
- * What surprises: openpi adds dt to an fp32 accumulator, LeRobot computes each t in double; the two differ in
- * the last bits and each checkpoint gets its own. */
+/* What depends on the step alone, computed once when a session opens: the times, their embeddings, and, by a
+ * few operations on the device, the time half of π0's action_time_mlp_in or all of π0.5's modulations.
+ *
+ * Note: openpi adds dt to an fp32 accumulator, LeRobot computes each t in double; the two differ in the last
+ * bits, and each checkpoint gets its own. */
 #include <math.h>
 
 #include "model/plan.h"
@@ -48,33 +49,54 @@ int schedule_is_constant(const plan *plan) {
     return plan_on(plan, adaptive ? SWITCH_PRECOMPUTED_MODULATIONS : SWITCH_FOLDED_CONSTANTS);
 }
 
-/* A plain fp32 linear over the rows of the schedule: all N in the setup (step -1), or a step's own inside the plan. */
-static void linear(plan *plan, int step, const float *x, const matrix *weight, const float *bias, activation activation,
-                   float *out) {
-    const call_tables *tables = &plan->buffers.in.tables;
-    norm none = {NORM_NONE, NULL, NULL, 0};
+/* The product `a` over one step's row of x and out, as an operation of the plan. */
+static void step_product(plan *plan, int step, op_norm_linear a) {
+    size_t row = (size_t)step;
+    op *op = plan_add(plan, OP_NORM_LINEAR, OPENPI_STAGE_DENOISE, "step.schedule", -1, step);
+    op->type = DTYPE_F32;
+    op->parameters = 1;
+    a.rows = plan_rows(&plan->buffers.in.tables.one);
+    if (a.x) a.x = (const float *)a.x + row * (size_t)a.weight.k;
+    if (a.out) a.out = (float *)a.out + row * (size_t)a.weight.n;
+    op->norm_linear = a;
+}
+
+/* A plain fp32 product over the rows of the schedule: all N in the setup (step -1), or one step's inside the
+ * plan. */
+static void linear(plan *plan, int step, const float *x, const matrix *weight, const float *bias,
+                   activation activation, float *out) {
+    op_norm_linear a = {.rows = plan_rows(&plan->buffers.in.tables.steps),
+                        .x = x,
+                        .weight = *weight,
+                        .bias = bias,
+                        .activation = activation,
+                        .out = out};
     if (step >= 0) {
-        size_t row = (size_t)step;
-        op *op = plan_add(plan, OP_NORM_LINEAR, OPENPI_STAGE_DENOISE, "step.schedule", -1, step);
-        op->type = DTYPE_F32;
-        op->parameters = 1;
-        x = x ? x + row * (size_t)weight->k : NULL;
-        out = out ? out + row * (size_t)weight->n : NULL;
-        op->norm_linear = (op_norm_linear){plan_rows(&tables->one), x, none, *weight, bias, activation, NULL, out};
+        step_product(plan, step, a);
         return;
     }
     if (plan->setup_count < plan->setup_capacity)
-        plan->setup[plan->setup_count] = (op){
-            .kind = OP_NORM_LINEAR, .stage = OPENPI_STAGE_DENOISE, .type = DTYPE_F32, .step = -1, .layer = -1, .name = "schedule",
-            .norm_linear = {plan_rows(&tables->steps), x, none, *weight, bias, activation, NULL, out}};
+        plan->setup[plan->setup_count] = (op){.kind = OP_NORM_LINEAR,
+                                              .stage = OPENPI_STAGE_DENOISE,
+                                              .type = DTYPE_F32,
+                                              .step = -1,
+                                              .layer = -1,
+                                              .name = "schedule",
+                                              .norm_linear = a};
     plan->setup_count++;
+}
+
+/* Of the adaptive norm `which`: scale, shift and gate of every step. */
+static void modulate(plan *plan, int step, int which, const matrix *weight, const float *bias) {
+    const plan_buffers *b = &plan->buffers;
+    size_t one = (size_t)plan->shape.steps * 3 * (size_t)plan->model->dims.expert_width;
+    linear(plan, step, b->cond, weight, bias, ACT_NONE,
+           b->modulation ? b->modulation + (size_t)which * one : NULL);
 }
 
 static void schedule(plan *plan, int step) {
     const plan_buffers *b = &plan->buffers;
     const model *m = plan->model;
-    size_t one = (size_t)plan->shape.steps * 3 * (size_t)m->dims.expert_width;
-    float *to = b->modulation;
     if (variant_of(m->variant)->action_time_mlp) {
         linear(plan, step, b->temb, &m->time_in, m->time_in_bias, ACT_NONE, b->time);
         return;
@@ -83,10 +105,10 @@ static void schedule(plan *plan, int step) {
     linear(plan, step, b->hidden, &m->mlp_out, m->mlp_out_bias, ACT_SILU, b->cond);
     for (int i = 0; i < m->dims.depth; i++) {
         const gemma_layer *layer = &m->expert[i];
-        linear(plan, step, b->cond, &layer->ada_in, layer->ada_in_bias, ACT_NONE, to ? to + (size_t)(2 * i) * one : NULL);
-        linear(plan, step, b->cond, &layer->ada_post, layer->ada_post_bias, ACT_NONE, to ? to + (size_t)(2 * i + 1) * one : NULL);
+        modulate(plan, step, 2 * i, &layer->ada_in, layer->ada_in_bias);
+        modulate(plan, step, 2 * i + 1, &layer->ada_post, layer->ada_post_bias);
     }
-    linear(plan, step, b->cond, &m->expert_ada, m->expert_ada_bias, ACT_NONE, to ? to + (size_t)(2 * m->dims.depth) * one : NULL);
+    modulate(plan, step, 2 * m->dims.depth, &m->expert_ada, m->expert_ada_bias);
 }
 
 void plan_schedule(plan *plan) {

@@ -9,9 +9,9 @@
 
 #include "base/hash.h"
 #include "base/report.h"
-#include "model/variant.h"
 #include "model/checkpoint.h"
 #include "model/tensors_build.h"
+#include "model/variant.h"
 
 static inline double value(const tensor *t, int64_t i) {
     double product = t->scale * hash_uniform(t->key, (uint64_t)i);
@@ -33,8 +33,9 @@ const synth_kernel *synth_kernel_at(int level) {
     if (level == 0) return &synth_scalar;
 #if defined(__x86_64__)
     if (level == 1 && synth_avx2.read_f32 && __builtin_cpu_supports("avx2")) return &synth_avx2;
-    if (level == 2 && synth_avx512.read_f32 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
+    if (level == 2 && synth_avx512.read_f32 && __builtin_cpu_supports("avx512f") &&
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512dq"))
         return &synth_avx512;
 #endif
     return NULL;
@@ -61,25 +62,25 @@ typedef struct recipe {
 } recipe;
 
 static const recipe recipes[] = {
-    {"position_embedding.weight", NULL, NULL, 0, 0.0, 0.5},
-    {"lm_head.weight", NULL, NULL, 1, 0.0, 1.0},
-    {"embed_tokens.weight", NULL, NULL, 1, 0.0, 1.0},
-    {"dense.weight", NULL, NULL, 1, 0.0, 0.5},
-    {"dense.bias", NULL, NULL, 0, 0.0, 0.2},
-    {".weight", "layer_norm", NULL, 0, 1.0, 0.2},          /* SigLIP's norms */
-    {"", "layer_norm", NULL, 0, 0.0, 0.1},
-    {".weight", "post_layernorm", NULL, 0, 1.0, 0.2},
-    {"", "post_layernorm", NULL, 0, 0.0, 0.1},
-    {"norm.weight", NULL, NULL, 0, 0.0, 0.2},              /* Gemma's, w of 1 + w */
-    {".bias", NULL, NULL, 0, 0.0, 0.1},
-    {"patch_embedding.weight", NULL, NULL, 1, 0.0, 2.0},
-    {"q_proj.weight", NULL, NULL, 1, 0.0, 1.5},
-    {"k_proj.weight", NULL, NULL, 1, 0.0, 1.5},
-    {"o_proj.weight", NULL, "action", 1, 0.0, 1.5},
-    {"out_proj.weight", NULL, "action", 1, 0.0, 1.5},
-    {"down_proj.weight", NULL, "action", 1, 0.0, 1.5},
-    {"fc2.weight", NULL, "action", 1, 0.0, 1.5},
-    {"", NULL, NULL, 1, 0.0, 1.0},
+    {.tail = "position_embedding.weight", .scale = 0.5},
+    {.tail = "lm_head.weight", .linear = 1, .scale = 1.0},
+    {.tail = "embed_tokens.weight", .linear = 1, .scale = 1.0},
+    {.tail = "dense.weight", .linear = 1, .scale = 0.5},
+    {.tail = "dense.bias", .scale = 0.2},
+    {.tail = ".weight", .inside = "layer_norm", .offset = 1.0, .scale = 0.2},          /* SigLIP's norms */
+    {.tail = "", .inside = "layer_norm", .scale = 0.1},
+    {.tail = ".weight", .inside = "post_layernorm", .offset = 1.0, .scale = 0.2},
+    {.tail = "", .inside = "post_layernorm", .scale = 0.1},
+    {.tail = "norm.weight", .scale = 0.2},              /* Gemma's, w of 1 + w */
+    {.tail = ".bias", .scale = 0.1},
+    {.tail = "patch_embedding.weight", .linear = 1, .scale = 2.0},
+    {.tail = "q_proj.weight", .linear = 1, .scale = 1.5},
+    {.tail = "k_proj.weight", .linear = 1, .scale = 1.5},
+    {.tail = "o_proj.weight", .not_inside = "action", .linear = 1, .scale = 1.5},
+    {.tail = "out_proj.weight", .not_inside = "action", .linear = 1, .scale = 1.5},
+    {.tail = "down_proj.weight", .not_inside = "action", .linear = 1, .scale = 1.5},
+    {.tail = "fc2.weight", .not_inside = "action", .linear = 1, .scale = 1.5},
+    {.tail = "", .linear = 1, .scale = 1.0},
 };
 
 void synth_recipe(tensor *t, uint64_t seed) {

@@ -1,11 +1,11 @@
-/* The generator behind synthetic checkpoints: value(i) = offset + scale·u(i), see tests/golden/SYNTH.md. */
+/* The generator of synthetic checkpoints: value(i) = offset + scale·u(i), see tests/golden/SYNTH.md. */
 #ifndef MODEL_SYNTH_H
 #define MODEL_SYNTH_H
 
 #include "base/threads.h"
 #include "model/tensors.h"
 
-/* One way to compute it. All give the same bits; they differ in the instructions they need. */
+/* A version of the generator. All give the same bits; they differ in the instructions they need. */
 typedef struct synth_kernel {
     const char *name;
     void (*read_f32)(const tensor *tensor, int64_t first, int64_t count, float *out);
@@ -14,7 +14,7 @@ typedef struct synth_kernel {
 
 enum { SYNTH_KERNELS = 3 };
 
-/* The gates of an adaptive norm, the last third of its bias, open by this much: what elements from raise_from on get. */
+/* Added to elements from raise_from on: the last third of an adaptive norm's bias, which opens its gates. */
 #define SYNTH_RAISE 0.7
 
 /* 0: scalar, 1: AVX2, 2: AVX-512. NULL where this machine or build lacks it. */
@@ -25,15 +25,14 @@ const synth_kernel *synth_kernel_best(void);
 /* A tensor's recipe from its name and shape: key, offset, scale, raise_from. */
 void synth_recipe(tensor *tensor, uint64_t seed);
 
-/* What a whole write has made so far, so that a failure can take it back: called with each file's path just
- * before it is created. */
+/* Called with each file's path just before it is created, so that a failed write can be undone. */
 typedef openpi_status (*synth_created)(void *user, const char *path, openpi_error *error);
 
 /* Writes the weights as model.safetensors, or as shards and their index, into an existing folder. Tensors are
  * generated piece by piece: memory is one piece a thread. */
-openpi_status synth_write_weights(const openpi_synthetic *synthetic, const char *folder, uint64_t shard_bytes, pool *pool,
-                                  synth_created created, void *created_user, openpi_progress progress, void *progress_user,
-                                  openpi_error *error);
+openpi_status synth_write_weights(const openpi_synthetic *synthetic, const char *folder, uint64_t shard_bytes,
+                                  pool *pool, synth_created created, void *created_user,
+                                  openpi_progress progress, void *progress_user, openpi_error *error);
 
 /* The kernels, one file each; NULL functions where not built. */
 extern const synth_kernel synth_scalar, synth_avx2, synth_avx512;

@@ -14,8 +14,10 @@
 enum { LANES = 8 };
 
 static inline __m256i multiply(__m256i a, uint64_t factor) {
-    __m256i low = _mm256_set1_epi64x((long long)(factor & 0xffffffffu)), high = _mm256_set1_epi64x((long long)(factor >> 32));
-    __m256i cross = _mm256_add_epi64(_mm256_mul_epu32(a, high), _mm256_mul_epu32(_mm256_srli_epi64(a, 32), low));
+    __m256i low = _mm256_set1_epi64x((long long)(factor & 0xffffffffu)),
+            high = _mm256_set1_epi64x((long long)(factor >> 32));
+    __m256i cross =
+        _mm256_add_epi64(_mm256_mul_epu32(a, high), _mm256_mul_epu32(_mm256_srli_epi64(a, 32), low));
     return _mm256_add_epi64(_mm256_mul_epu32(a, low), _mm256_slli_epi64(cross, 32));
 }
 
@@ -46,11 +48,11 @@ static inline __m256i eight(__m256i *z, __m256i step, __m256d offset, __m256d sc
 /* Counters of elements first … first+3; the mix's own first addition is in them. */
 static inline __m256i counters(const tensor *t, int64_t first) {
     uint64_t at = t->key + (uint64_t)first * HASH_STEP + HASH_STEP;
-    return _mm256_set_epi64x((long long)(at + 3 * HASH_STEP), (long long)(at + 2 * HASH_STEP), (long long)(at + HASH_STEP),
-                             (long long)at);
+    return _mm256_set_epi64x((long long)(at + 3 * HASH_STEP), (long long)(at + 2 * HASH_STEP),
+                             (long long)(at + HASH_STEP), (long long)at);
 }
 
-/* Elements that the vector loop takes: whole groups below raise_from. The rest is left to the plain version. */
+/* Elements that the vector loop takes: whole groups below raise_from. The plain version does the rest. */
 static inline int64_t whole(const tensor *t, int64_t first, int64_t count) {
     int64_t plain = t->raise_from - first;
     if (plain > count) plain = count;
@@ -62,7 +64,8 @@ static void read_f32(const tensor *t, int64_t first, int64_t count, float *out) 
     __m256i z = counters(t, first), step = _mm256_set1_epi64x((long long)(4 * HASH_STEP));
     __m256d offset = _mm256_set1_pd(t->offset), scale = _mm256_set1_pd(t->scale);
     for (int64_t i = 0; i < n; i += LANES)
-        _mm256_storeu_si256((__m256i *)(void *)(out + i), _mm256_slli_epi32(eight(&z, step, offset, scale), 16));
+        _mm256_storeu_si256((__m256i *)(void *)(out + i),
+                            _mm256_slli_epi32(eight(&z, step, offset, scale), 16));
     synth_scalar.read_f32(t, first + n, count - n, out + n);
 }
 

@@ -27,14 +27,15 @@ static int set_tensor(json_t *header, const tensor *t, const char *prefix, uint6
     int failed = 0;
     for (int i = 0; i < t->rank; i++) failed |= json_array_append_new(shape, json_integer(t->shape[i]));
     snprintf(name, sizeof name, "%s%s", prefix, t->name);
-    /* Takes over the shape also where it fails. */
-    json_t *entry = json_pack("{s:s,s:o,s:[I,I]}", "dtype", dtype_name(t->type), "shape", shape, "data_offsets", (json_int_t)at,
-                              (json_int_t)(at + (uint64_t)t->count * dtype_bytes(t->type)));
+    /* json_pack owns the shape also where it fails. */
+    json_t *entry =
+        json_pack("{s:s,s:o,s:[I,I]}", "dtype", dtype_name(t->type), "shape", shape, "data_offsets",
+                  (json_int_t)at, (json_int_t)(at + (uint64_t)t->count * dtype_bytes(t->type)));
     return failed | json_object_set_new(header, name, entry);
 }
 
-openpi_status safetensors_header(const tensor *const *list, int count, const char *prefix, json_t *metadata, char **out,
-                                 size_t *bytes, openpi_error *error) {
+openpi_status safetensors_header(const tensor *const *list, int count, const char *prefix, json_t *metadata,
+                                 char **out, size_t *bytes, openpi_error *error) {
     json_t *header = json_object();
     uint64_t at = 0;
     int failed = metadata ? json_object_set(header, "__metadata__", metadata) : 0;
@@ -121,7 +122,7 @@ static void cut_pieces(const tensor *const *list, int count, uint64_t at, piece 
         }
 }
 
-/* A few pieces a worker at a time, so that progress is told in between. */
+/* A few pieces a worker at a time, so that progress is reported in between. */
 static int write_pieces(writer *w, int fd, const piece *pieces, int count) {
     job j = {.scratch = w->scratch, .fd = fd};
     int group = 4 * pool_threads(w->pool);
@@ -137,8 +138,8 @@ static int write_pieces(writer *w, int fd, const piece *pieces, int count) {
     return 0;
 }
 
-static openpi_status write_open_file(writer *w, int fd, const char *path, const tensor *const *list, int count,
-                                     openpi_error *error) {
+static openpi_status write_open_file(writer *w, int fd, const char *path, const tensor *const *list,
+                                     int count, openpi_error *error) {
     char *header;
     size_t bytes;
     int pieces = count_pieces(list, count), why;
@@ -156,7 +157,8 @@ static openpi_status write_open_file(writer *w, int fd, const char *path, const 
     return why ? report(error, OPENPI_SYSTEM, "%s: cannot be written: %s", path, strerror(why)) : OPENPI_OK;
 }
 
-static openpi_status write_file(writer *w, const char *name, const tensor *const *list, int count, openpi_error *error) {
+static openpi_status write_file(writer *w, const char *name, const tensor *const *list, int count,
+                                openpi_error *error) {
     char *path = file_join(w->folder, name);
     if (!path) return report_no_memory(error, strlen(w->folder) + strlen(name) + 2, "a path");
     openpi_status status = w->created(w->created_user, path, error);
@@ -174,7 +176,7 @@ static openpi_status write_file(writer *w, const char *name, const tensor *const
 
 /* ---- shards ---- */
 
-/* Tensors one after the other fill a shard until the next would not fit; starts[i]: the first tensor of shard i. */
+/* Tensors fill a shard until the next would not fit; starts[i]: the first tensor of shard i. */
 static int cut_shards(const tensor *const *list, int count, uint64_t shard_bytes, int *starts) {
     uint64_t used = 0;
     int shards = 0;
@@ -195,7 +197,8 @@ static void shard_name(char *name, size_t bytes, int shard, int shards) {
     else snprintf(name, bytes, "model-%05d-of-%05d.safetensors", shard + 1, shards);
 }
 
-static openpi_status write_index(writer *w, const tensor *const *list, const int *starts, int shards, openpi_error *error) {
+static openpi_status write_index(writer *w, const tensor *const *list, const int *starts, int shards,
+                                 openpi_error *error) {
     char name[300], file[64];
     json_t *map = json_object();
     int failed = 0;
@@ -205,11 +208,12 @@ static openpi_status write_index(writer *w, const tensor *const *list, const int
             shard_name(file, sizeof file, s, shards);
             failed |= json_object_set_new(map, name, json_string(file));
         }
-    json_t *root = json_pack("{s:{s:I},s:o}", "metadata", "total_size", (json_int_t)w->total, "weight_map", map);
+    json_t *root =
+        json_pack("{s:{s:I},s:o}", "metadata", "total_size", (json_int_t)w->total, "weight_map", map);
     char *text = root && !failed ? json_text(root, JSON_INDENT(2)) : NULL;
     char *path = text ? file_join(w->folder, "model.safetensors.index.json") : NULL;
-    openpi_status status =
-        path ? w->created(w->created_user, path, error) : report_no_memory(error, 4096, "model.safetensors.index.json");
+    openpi_status status = path ? w->created(w->created_user, path, error)
+                                : report_no_memory(error, 4096, "model.safetensors.index.json");
     if (status == OPENPI_OK) status = file_write(path, text, strlen(text), error);
     json_decref(root);
     free(text);
@@ -217,8 +221,8 @@ static openpi_status write_index(writer *w, const tensor *const *list, const int
     return status;
 }
 
-static openpi_status write_shards(writer *w, const tensor *const *list, int count, uint64_t shard_bytes, int *starts,
-                                  openpi_error *error) {
+static openpi_status write_shards(writer *w, const tensor *const *list, int count, uint64_t shard_bytes,
+                                  int *starts, openpi_error *error) {
     int shards = cut_shards(list, count, shard_bytes, starts);
     for (int s = 0; s < shards; s++) {
         char name[64];
@@ -228,7 +232,8 @@ static openpi_status write_shards(writer *w, const tensor *const *list, int coun
     return shards > 1 ? write_index(w, list, starts, shards, error) : OPENPI_OK;
 }
 
-/* Metadata: the format as torch's tools expect it, and the sizes, of which shapes tell all but the vision heads. */
+/* Metadata: the format as torch's tools expect it, and the sizes; the tensors' shapes give all but the number
+ * of vision heads. */
 static json_t *make_metadata(const openpi_dims *dims) {
     json_t *object = dims_json(dims);
     char *text = object ? json_text(object, JSON_COMPACT) : NULL;
@@ -238,9 +243,9 @@ static json_t *make_metadata(const openpi_dims *dims) {
     return metadata;
 }
 
-openpi_status synth_write_weights(const openpi_synthetic *synthetic, const char *folder, uint64_t shard_bytes, pool *pool,
-                                  synth_created created, void *created_user, openpi_progress progress, void *progress_user,
-                                  openpi_error *error) {
+openpi_status synth_write_weights(const openpi_synthetic *synthetic, const char *folder, uint64_t shard_bytes,
+                                  pool *pool, synth_created created, void *created_user,
+                                  openpi_progress progress, void *progress_user, openpi_error *error) {
     tensors *tensors;
     TRY(tensors_synthetic(synthetic, &tensors, error));
     int count = tensors_count(tensors);
@@ -257,7 +262,8 @@ openpi_status synth_write_weights(const openpi_synthetic *synthetic, const char 
     const tensor **list = malloc((size_t)count * sizeof *list);
     int *starts = malloc(((size_t)count + 1) * sizeof *starts);
     openpi_status status = OPENPI_OK;
-    if (!w.metadata || !w.scratch || !list || !starts) status = report_no_memory(error, scratch, "writing weights");
+    if (!w.metadata || !w.scratch || !list || !starts)
+        status = report_no_memory(error, scratch, "writing weights");
     for (int i = 0; status == OPENPI_OK && i < count; i++) {
         list[i] = tensors_at(tensors, i);
         w.total += (uint64_t)list[i]->count * sizeof(bf16);

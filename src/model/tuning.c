@@ -81,7 +81,7 @@ tuning_key tuning_key_of(const op *op) {
         key.head_dim = op->cache_attention.cache.head_dim;
         key.capacity = op->cache_attention.cache.capacity;
         return key;
-    default: return key;         /* the parts that fused ops are made of have one way                     */
+    default: return key;         /* the parts that fused ops are made of have one choice                  */
     }
 }
 

@@ -82,14 +82,14 @@ static const struct {
     size_t offset;
     int low, high, needed;
 } numbers[] = {
-    {"m", offsetof(tuning_key, m), 1, MOST, 1},
-    {"n", offsetof(tuning_key, n), 0, MOST, 0},
-    {"k", offsetof(tuning_key, k), 0, MOST, 0},
-    {"heads", offsetof(tuning_key, heads), 0, MOST, 0},
-    {"head_dim", offsetof(tuning_key, head_dim), 0, MOST, 0},
-    {"capacity", offsetof(tuning_key, capacity), 0, MOST, 0},
-    {"layers", offsetof(tuning_key, layers), 0, 3, 0},
-    {"cameras", offsetof(tuning_key, cameras), 0, OPENPI_CAMERAS, 0},
+    {.name = "m", .offset = offsetof(tuning_key, m), .low = 1, .high = MOST, .needed = 1},
+    {.name = "n", .offset = offsetof(tuning_key, n), .high = MOST},
+    {.name = "k", .offset = offsetof(tuning_key, k), .high = MOST},
+    {.name = "heads", .offset = offsetof(tuning_key, heads), .high = MOST},
+    {.name = "head_dim", .offset = offsetof(tuning_key, head_dim), .high = MOST},
+    {.name = "capacity", .offset = offsetof(tuning_key, capacity), .high = MOST},
+    {.name = "layers", .offset = offsetof(tuning_key, layers), .high = 3},
+    {.name = "cameras", .offset = offsetof(tuning_key, cameras), .high = OPENPI_CAMERAS},
 };
 enum { NUMBERS = sizeof numbers / sizeof *numbers };
 

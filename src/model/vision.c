@@ -1,10 +1,14 @@
-/* SigLIP: pictures to image tokens, all cameras of all samples in one batch; without batched-vision a pass a camera slot.
- * What surprises: the projector writes straight into the prefix rows, and nothing scales its output. */
+/* SigLIP: pictures to image tokens, all cameras of all samples in one batch; without batched-vision one pass
+ * for every camera slot.
+ *
+ * Note: the projector writes straight into the prefix rows, and nothing scales its output. */
 #include <math.h>
 
 #include "model/plan.h"
 
-static sublayer at(plan *plan, const char *name, int layer) { return (sublayer){plan, OPENPI_STAGE_VISION, name, layer, -1}; }
+static sublayer at(plan *plan, const char *name, int layer) {
+    return (sublayer){.plan = plan, .stage = OPENPI_STAGE_VISION, .name = name, .layer = layer, .step = -1};
+}
 
 static void vision_block(plan *plan, row_set rows, int i) {
     const plan_buffers *b = &plan->buffers;
@@ -13,16 +17,37 @@ static void vision_block(plan *plan, row_set rows, int i) {
     int head_dim = dims->vision_width / dims->vision_heads;
 
     plan_vision_qkv(at(plan, "vision.qkv", i),
-                    (op_norm_linear){rows, b->vision_x, layer->norm1, layer->qkv, layer->qkv_bias, ACT_NONE, NULL, b->vision_qkv},
+                    (op_norm_linear){.rows = rows,
+                                     .x = b->vision_x,
+                                     .norm = layer->norm1,
+                                     .weight = layer->qkv,
+                                     .bias = layer->qkv_bias,
+                                     .out = b->vision_qkv},
                     layer->qkv_parts);
-    plan_image_attention(at(plan, "vision.attention", i), (op_image_attention){rows, b->vision_qkv, dims->vision_heads, head_dim,
-                                                                             1 / sqrtf((float)head_dim), b->vision_o, 0});
-    plan_linear_residual(at(plan, "vision.out", i),
-                         (op_linear_residual){rows, b->vision_o, layer->out, layer->out_bias, NULL, b->vision_x});
-    plan_norm_linear(at(plan, "vision.fc1", i),
-                     (op_norm_linear){rows, b->vision_x, layer->norm2, layer->fc1, layer->fc1_bias, ACT_GELU, NULL, b->vision_h});
-    plan_linear_residual(at(plan, "vision.fc2", i),
-                         (op_linear_residual){rows, b->vision_h, layer->fc2, layer->fc2_bias, NULL, b->vision_x});
+    plan_image_attention(at(plan, "vision.attention", i),
+                         (op_image_attention){.rows = rows,
+                                              .qkv = b->vision_qkv,
+                                              .heads = dims->vision_heads,
+                                              .head_dim = head_dim,
+                                              .scale = 1 / sqrtf((float)head_dim),
+                                              .out = b->vision_o});
+    plan_linear_residual(at(plan, "vision.out", i), (op_linear_residual){.rows = rows,
+                                                                         .a = b->vision_o,
+                                                                         .weight = layer->out,
+                                                                         .bias = layer->out_bias,
+                                                                         .x = b->vision_x});
+    plan_norm_linear(at(plan, "vision.fc1", i), (op_norm_linear){.rows = rows,
+                                                                 .x = b->vision_x,
+                                                                 .norm = layer->norm2,
+                                                                 .weight = layer->fc1,
+                                                                 .bias = layer->fc1_bias,
+                                                                 .activation = ACT_GELU,
+                                                                 .out = b->vision_h});
+    plan_linear_residual(at(plan, "vision.fc2", i), (op_linear_residual){.rows = rows,
+                                                                         .a = b->vision_h,
+                                                                         .weight = layer->fc2,
+                                                                         .bias = layer->fc2_bias,
+                                                                         .x = b->vision_x});
 }
 
 static void vision_pass(plan *plan, const row_table *table, const void *images) {
@@ -31,11 +56,21 @@ static void vision_pass(plan *plan, const row_table *table, const void *images) 
     row_set rows = plan_rows(table);
 
     plan_add(plan, OP_PATCH_EMBED, OPENPI_STAGE_VISION, "vision.patch", -1, -1)->patch_embed =
-        (op_patch_embed){rows, images, b->in.tables.pixels, m->patch, m->patch_bias, m->position, b->vision_x};
+        (op_patch_embed){.rows = rows,
+                         .images = images,
+                         .pixels = b->in.tables.pixels,
+                         .weight = m->patch,
+                         .bias = m->patch_bias,
+                         .position = m->position,
+                         .out = b->vision_x};
     for (int i = 0; i < m->dims.vision_depth; i++) vision_block(plan, rows, i);
-    plan_norm_linear(at(plan, "vision.projector", -1),
-                     (op_norm_linear){rows, b->vision_x, m->vision_norm, m->projector, m->projector_bias, ACT_NONE,
-                                      table->out_row, b->prefix_x});
+    plan_norm_linear(at(plan, "vision.projector", -1), (op_norm_linear){.rows = rows,
+                                                                        .x = b->vision_x,
+                                                                        .norm = m->vision_norm,
+                                                                        .weight = m->projector,
+                                                                        .bias = m->projector_bias,
+                                                                        .out_row = table->out_row,
+                                                                        .out = b->prefix_x});
 }
 
 void plan_vision(plan *plan) {

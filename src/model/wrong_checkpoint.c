@@ -1,7 +1,7 @@
-/* Names what a path holds where weights were expected, and says what to do about it.
+/* Names what a path contains where weights were expected, and says what to do about it.
  *
- * A file is told by its first bytes, a folder by the names in it. Called only after the path was found not to be a
- * safetensors checkpoint, so nothing here can refuse a good one. */
+ * A file is recognised by its first bytes, a folder by the names in it. Called only after the path was found
+ * not to be a safetensors checkpoint, so nothing here can refuse a good one. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -13,8 +13,8 @@
 #include "model/tensors_build.h"
 
 enum {
-    DEPTH = 4,                   /* folders below the one given: models--NAME/snapshots/HASH of a download   */
-    ENTRIES_LIMIT = 20000,       /* names looked at in all, so that "/" is an answer too                     */
+    DEPTH = 4, /* folders below the one given: models--NAME/snapshots/HASH of a download   */
+    ENTRIES_LIMIT = 20000, /* names looked at in all, so that "/" is an answer too                     */
 };
 
 /* ---- files ---- */
@@ -30,45 +30,58 @@ static int begins_with(const opening *file, const char *magic, size_t length) {
     return file->bytes >= length && !memcmp(file->data, magic, length);
 }
 
-static int has_word(const opening *file, const char *word) { return strcasestr(file->text, word) != NULL; }
+static int has_text(const opening *file, const char *text) { return strcasestr(file->text, text) != NULL; }
 
 static openpi_status report_pointer(const char *path, const opening *file, openpi_error *error) {
     const char *size = strstr(file->text, "\nsize ");
     unsigned long long bytes = size ? strtoull(size + 6, NULL, 10) : 0;
     char missing[64] = "";
     if (bytes) snprintf(missing, sizeof missing, " of %llu bytes", bytes);
-    return report(error, OPENPI_BAD_FILE,
-                  "%s: a Git LFS pointer, which only names a file%s that is not here, expected the weights themselves: run "
-                  "`git lfs pull` in its folder, or download the file from where the repository came from",
-                  path, missing);
+    return report(
+        error, OPENPI_BAD_FILE,
+        "%s: a Git LFS pointer, which only names a file%s that is not here, expected the weights themselves: "
+        "run `git lfs pull` in its folder, or download the file from where the repository came from",
+        path, missing);
 }
 
-/* What a file of these first bytes is. The first row that fits names the file, so the special rows come first. */
+/* Kinds of file by their first bytes. The first row that fits counts, so the special rows come first. */
 static const struct {
     const char *magic;
     size_t length;
-    const char *word;            /* must be among the first bytes too; NULL: nothing must     */
+    const char *text;            /* must be among the first bytes too; NULL: nothing more     */
     const char *what, *advice;
 } kinds[] = {
-#define MAGIC(text) text, sizeof(text) - 1
-    {MAGIC("PK\3\4"), "data.pkl", "a PyTorch pickle (torch.save)",
-     "load it in Python and write it with safetensors.torch.save_file"},
-    {MAGIC("PK\3\4"), NULL, "a zip archive", "unpack it, and give the folder that holds model.safetensors"},
-    {MAGIC("\200\2"), NULL, "a Python pickle", "load it in Python and write it with safetensors.torch.save_file"},
-    {MAGIC("\200\3"), NULL, "a Python pickle", "load it in Python and write it with safetensors.torch.save_file"},
-    {MAGIC("\200\4"), NULL, "a Python pickle", "load it in Python and write it with safetensors.torch.save_file"},
-    {MAGIC("\200\5"), NULL, "a Python pickle", "load it in Python and write it with safetensors.torch.save_file"},
-    {MAGIC("GGUF"), NULL, "a GGUF file", "take the checkpoint that it was made from"},
-    {MAGIC("\211HDF\r\n\032\n"), NULL, "an HDF5 file", "take the PyTorch checkpoint"},
-    {MAGIC("\223NUMPY"), NULL, "a NumPy array", "take the PyTorch checkpoint"},
-    {MAGIC("\037\213"), NULL, "a gzip archive", "unpack it, and give the folder that holds model.safetensors"},
-    {MAGIC("\050\265\057\375"), NULL, "a zstd archive", "unpack it, and give the folder that holds model.safetensors"},
-    {MAGIC(""), "<html", "a web page",
-     "download the file itself (on Hugging Face the address has /resolve/, not /blob/, and some need a login)"},
-    {MAGIC(""), "<!doctype html", "a web page",
-     "download the file itself (on Hugging Face the address has /resolve/, not /blob/, and some need a login)"},
-    {MAGIC("<?xml"), NULL, "an XML answer of a server", "download the file again, with a login where one is needed"},
-    {MAGIC("{"), NULL, "a JSON text", "give the folder that holds model.safetensors"},
+#define MAGIC(bytes) .magic = bytes, .length = sizeof(bytes) - 1
+    {MAGIC("PK\3\4"), .text = "data.pkl", .what = "a PyTorch pickle (torch.save)",
+     .advice = "load it in Python and write it with safetensors.torch.save_file"},
+    {MAGIC("PK\3\4"), .what = "a zip archive",
+     .advice = "unpack it, and give the folder that holds model.safetensors"},
+    {MAGIC("\200\2"), .what = "a Python pickle",
+     .advice = "load it in Python and write it with safetensors.torch.save_file"},
+    {MAGIC("\200\3"), .what = "a Python pickle",
+     .advice = "load it in Python and write it with safetensors.torch.save_file"},
+    {MAGIC("\200\4"), .what = "a Python pickle",
+     .advice = "load it in Python and write it with safetensors.torch.save_file"},
+    {MAGIC("\200\5"), .what = "a Python pickle",
+     .advice = "load it in Python and write it with safetensors.torch.save_file"},
+    {MAGIC("GGUF"), .what = "a GGUF file", .advice = "take the checkpoint that it was made from"},
+    {MAGIC("\211HDF\r\n\032\n"), .what = "an HDF5 file", .advice = "take the PyTorch checkpoint"},
+    {MAGIC("\223NUMPY"), .what = "a NumPy array", .advice = "take the PyTorch checkpoint"},
+    {MAGIC("\037\213"), .what = "a gzip archive",
+     .advice = "unpack it, and give the folder that holds model.safetensors"},
+    {MAGIC("\050\265\057\375"), .what = "a zstd archive",
+     .advice = "unpack it, and give the folder that holds model.safetensors"},
+    {MAGIC(""), .text = "<html", .what = "a web page",
+     .advice =
+         "download the file itself (on Hugging Face the address has /resolve/, not /blob/, and some "
+     "need a login)"},
+    {MAGIC(""), .text = "<!doctype html", .what = "a web page",
+     .advice =
+         "download the file itself (on Hugging Face the address has /resolve/, not /blob/, and some "
+     "need a login)"},
+    {MAGIC("<?xml"), .what = "an XML answer of a server",
+     .advice = "download the file again, with a login where one is needed"},
+    {MAGIC("{"), .what = "a JSON text", .advice = "give the folder that holds model.safetensors"},
 #undef MAGIC
 };
 
@@ -79,27 +92,35 @@ static uint64_t header_length(const opening *file) {
     return length;
 }
 
-openpi_status wrong_file(const char *path, const uint8_t *first, uint64_t bytes, uint64_t limit, openpi_error *error) {
+openpi_status wrong_file(const char *path, const uint8_t *first, uint64_t bytes, uint64_t limit,
+                         openpi_error *error) {
     static const char pointer[] = "version https://git-lfs.github.com/spec/";
     opening file = {.data = first, .bytes = bytes < WRONG_FILE_BYTES ? (size_t)bytes : WRONG_FILE_BYTES};
-    if (!bytes) return report(error, OPENPI_BAD_FILE, "%s: an empty file, expected weights: download or copy it again", path);
+    if (!bytes)
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: an empty file, expected weights: download or copy it again", path);
     for (size_t i = 0; i < file.bytes; i++) file.text[i] = first[i] ? (char)first[i] : ' ';
     uint64_t length = header_length(&file);
     if (bytes >= 8 && length <= limit && (bytes == 8 || first[8] == '{'))
-        return report(error, OPENPI_BAD_FILE,
-                      "%s: cut short: the file has %llu bytes, its header alone needs %llu: download or copy it again", path,
-                      (unsigned long long)bytes, (unsigned long long)length + 8);
+        return report(
+            error, OPENPI_BAD_FILE,
+            "%s: cut short: the file has %llu bytes, its header alone needs %llu: download or copy it again",
+            path, (unsigned long long)bytes, (unsigned long long)length + 8);
     if (begins_with(&file, pointer, sizeof pointer - 1)) return report_pointer(path, &file, error);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (begins_with(&file, kinds[i].magic, kinds[i].length) && (!kinds[i].word || has_word(&file, kinds[i].word)))
-            return report(error, OPENPI_BAD_FILE, "%s: %s, expected a safetensors file: %s", path, kinds[i].what,
-                          kinds[i].advice);
+        if (begins_with(&file, kinds[i].magic, kinds[i].length) &&
+            (!kinds[i].text || has_text(&file, kinds[i].text)))
+            return report(error, OPENPI_BAD_FILE, "%s: %s, expected a safetensors file: %s", path,
+                          kinds[i].what, kinds[i].advice);
     if (bytes < 8)
-        return report(error, OPENPI_BAD_FILE, "%s: %llu bytes, expected a safetensors file, which has at least 8", path,
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: %llu bytes, expected a safetensors file, which has at least 8", path,
                       (unsigned long long)bytes);
-    return report(error, OPENPI_BAD_FILE,
-                  "%s: not a safetensors file: its first 8 bytes would be a header of %llu bytes, expected at most %llu", path,
-                  (unsigned long long)length, (unsigned long long)(bytes - 8 < limit ? bytes - 8 : limit));
+    return report(
+        error, OPENPI_BAD_FILE,
+        "%s: not a safetensors file: its first 8 bytes would be a header of %llu bytes, expected at most "
+        "%llu",
+        path, (unsigned long long)length, (unsigned long long)(bytes - 8 < limit ? bytes - 8 : limit));
 }
 
 /* ---- folders ---- */
@@ -109,8 +130,8 @@ static int ends_with(const char *text, const char *tail) {
     return length > end && !strcmp(text + length - end, tail);
 }
 
-/* What is in a folder, and the first folder below that holds weights. Names are the smallest in byte order, so that the
- * sentence does not depend on the order of the disk. */
+/* What is in a folder, and the first folder below that holds weights. Names are the smallest in byte order,
+ * so that the sentence does not depend on the order of the disk. */
 typedef struct survey {
     int entries, folders;        /* in the folder itself; folders: below that hold weights       */
     int seen;                    /* in all                                                        */
@@ -129,14 +150,16 @@ static void note_name(survey *s, const char *name) {
     if (ends_with(name, ".safetensors")) keep_smallest(s->safetensors, sizeof s->safetensors, name);
     for (size_t i = 0; i < sizeof pickles / sizeof *pickles; i++)
         if (ends_with(name, pickles[i])) keep_smallest(s->pickle, sizeof s->pickle, name);
-    s->jax |= !strcmp(name, "manifest.ocdbt") || !strcmp(name, "_METADATA") || !strcmp(name, "_CHECKPOINT_METADATA");
+    s->jax |= !strcmp(name, "manifest.ocdbt") || !strcmp(name, "_METADATA") ||
+              !strcmp(name, "_CHECKPOINT_METADATA");
 }
 
 static int holds_weights(const char *name) {
     return !strcmp(name, "model.safetensors") || !strcmp(name, "model.safetensors.index.json");
 }
 
-/* `below`: the folder's path from the one given, "" for that itself. A folder that cannot be read is passed over. */
+/* `below`: the folder's path from the one given, "" for that itself. A folder that cannot be read is
+ * skipped. */
 static openpi_status look(survey *s, const char *folder, const char *below, int depth, openpi_error *error) {
     DIR *list = opendir(folder);
     const struct dirent *entry;
@@ -154,7 +177,8 @@ static openpi_status look(survey *s, const char *folder, const char *below, int 
             keep_smallest(s->below, sizeof s->below, below);
         }
         if (depth == DEPTH || *name == '.') continue;
-        if (snprintf(inner, sizeof inner, "%s%s%s", below, *below ? "/" : "", name) >= (int)sizeof inner) continue;
+        if (snprintf(inner, sizeof inner, "%s%s%s", below, *below ? "/" : "", name) >= (int)sizeof inner)
+            continue;
         char *path = file_join(folder, name);
         if (!path) status = report_no_memory(error, strlen(folder) + strlen(name) + 2, folder);
         else if (file_is_folder(path)) status = look(s, path, inner, depth + 1, error);
@@ -172,30 +196,39 @@ openpi_status wrong_folder(const char *folder, openpi_error *error) {
     free(params);
     TRY(look(&s, folder, "", 0, error));
     if (jax || s.jax)
-        return report(error, OPENPI_UNSUPPORTED,
-                      "%s: a JAX checkpoint (%s, no model.safetensors), expected PyTorch: convert it with openpi's "
-                      "examples/convert_jax_model_to_pytorch.py",
-                      folder, jax ? "params/" : "Orbax files");
+        return report(
+            error, OPENPI_UNSUPPORTED,
+            "%s: a JAX checkpoint (%s, no model.safetensors), expected PyTorch: convert it with openpi's "
+            "examples/convert_jax_model_to_pytorch.py",
+            folder, jax ? "params/" : "Orbax files");
     if (!s.entries)
-        return report(error, OPENPI_NOT_FOUND, "%s: an empty folder, expected model.safetensors or model.safetensors.index.json",
+        return report(error, OPENPI_NOT_FOUND,
+                      "%s: an empty folder, expected model.safetensors or model.safetensors.index.json",
                       folder);
     if (*s.below && s.folders == 1)
-        return report(error, OPENPI_NOT_FOUND, "%s: no model.safetensors is here, but one is in %s/%s: give that folder", folder,
+        return report(error, OPENPI_NOT_FOUND,
+                      "%s: no model.safetensors is here, but one is in %s/%s: give that folder", folder,
                       folder, s.below);
     if (*s.below)
-        return report(error, OPENPI_NOT_FOUND,
-                      "%s: no model.safetensors is here, but %d folders below hold one, the first is %s/%s: give one of them",
-                      folder, s.folders, folder, s.below);
+        return report(
+            error, OPENPI_NOT_FOUND,
+            "%s: no model.safetensors is here, but %d folders below hold one, the first is %s/%s: give one "
+            "of them",
+            folder, s.folders, folder, s.below);
     if (*s.safetensors)
-        return report(error, OPENPI_NOT_FOUND,
-                      "%s: neither model.safetensors nor model.safetensors.index.json is there, but %s is: rename or index "
-                      "it, or give that file by its own path",
-                      folder, s.safetensors);
+        return report(
+            error, OPENPI_NOT_FOUND,
+            "%s: neither model.safetensors nor model.safetensors.index.json is there, but %s is: rename or "
+            "index it, or give that file by its own path",
+            folder, s.safetensors);
     if (*s.pickle)
-        return report(error, OPENPI_NOT_FOUND,
-                      "%s: %s is there, a Python pickle, but no model.safetensors: load it in Python and write it with "
-                      "safetensors.torch.save_file",
-                      folder, s.pickle);
-    return report(error, OPENPI_NOT_FOUND,
-                  "%s: neither model.safetensors nor model.safetensors.index.json is there, nor in a folder below", folder);
+        return report(
+            error, OPENPI_NOT_FOUND,
+            "%s: %s is there, a Python pickle, but no model.safetensors: load it in Python and write it with "
+            "safetensors.torch.save_file",
+            folder, s.pickle);
+    return report(
+        error, OPENPI_NOT_FOUND,
+        "%s: neither model.safetensors nor model.safetensors.index.json is there, nor in a folder below",
+        folder);
 }

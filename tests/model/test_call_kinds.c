@@ -1,5 +1,5 @@
-/* Kinds of call over a plan of three ops, on a device that only counts: which kinds share a recording, what a call replays,
- * and what is left after a failure. */
+/* Kinds of call over a plan of three ops, on a device that only counts: which kinds share a recording, what a
+ * call replays, and what is left after a failure. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@
 
 enum { OPS = 3, LONGEST = 10, SHORT = 4, PICTURE_ROWS = OPENPI_CAMERAS * OPENPI_IMAGE_TOKENS, MOST = 16 };
 
-/* ---- a device that counts --------------------------------------------------------------------------------- */
+/* ---- a device that counts --------------------------------------------------------------------------- */
 
 struct recording {
     int choices[OPS], alive;
@@ -24,7 +24,7 @@ struct recording {
 static struct {
     struct recording made[MOST];
     int count, alive;
-    int fails_at;                /* the recording that fails, from 1 on; 0: none                              */
+    int fails_at; /* the recording that fails, from 1 on; 0: none                              */
     openpi_status failure;
 } fake;
 
@@ -76,9 +76,10 @@ static const backend fake_backend = {.name = "fake",
                                      .work_bytes = fake_work_bytes,
                                      .record = fake_record,
                                      .forget = fake_forget};
-static const backend no_record = {.name = "fake", .candidates = fake_candidates, .work_bytes = fake_work_bytes};
+static const backend no_record = {
+    .name = "fake", .candidates = fake_candidates, .work_bytes = fake_work_bytes};
 
-/* ---- a plan ----------------------------------------------------------------------------------------------- */
+/* ---- a plan ----------------------------------------------------------------------------------------- */
 
 typedef struct bench {
     device device;
@@ -149,7 +150,7 @@ static void recordings_fit_their_calls(bench *b) {
         }
 }
 
-/* ---- tests ------------------------------------------------------------------------------------------------ */
+/* ---- tests ------------------------------------------------------------------------------------------ */
 
 static void without_a_table(void **state) {
     (void)state;
@@ -173,7 +174,7 @@ static void equal_choices_share(void **state) {
     add_entry(&b, 0, 0, 3, "narrow");
     open_and_record(&b);
     recordings_fit_their_calls(&b);
-    assert_int_equal(fake.count, 2);                       /* 1 and 2 cameras alike, 3 apart                  */
+    assert_int_equal(fake.count, 2); /* 1 and 2 cameras alike, 3 apart                  */
     assert_ptr_equal(call(&b, 1, LONGEST), call(&b, 2, 1));
     assert_int_equal(b.ops[0].choice, 2);
     assert_ptr_not_equal(call(&b, 3, LONGEST), call(&b, 1, LONGEST));
@@ -181,12 +182,12 @@ static void equal_choices_share(void **state) {
     assert_int_equal(b.ops[0].choice, 3);
     assert_int_equal(b.kinds.short_prompt, 0);
     assert_int_equal(b.kinds.tuned, 1);
-    assert_int_equal(b.kinds.unknown, 1);                  /* the prefix product                              */
-    assert_int_equal(b.kinds.work_bytes, 400 + 100 + 100); /* of 3 cameras                                    */
+    assert_int_equal(b.kinds.unknown, 1); /* the prefix product                              */
+    assert_int_equal(b.kinds.work_bytes, 400 + 100 + 100); /* of 3 cameras */
     tear_down(&b);
 }
 
-/* One camera with a short prompt has the choices of every camera with a long one, and not those of one camera. */
+/* One camera with a short prompt has the choices of three cameras with a long one. */
 static void any_two_kinds_share(void **state) {
     (void)state;
     bench b;
@@ -205,7 +206,7 @@ static void short_prompts(void **state) {
     (void)state;
     bench b;
     set_up(&b, 1);
-    add_entry(&b, 1, PICTURE_ROWS + SHORT - 1, 0, "narrow");               /* the longest of the short serves */
+    add_entry(&b, 1, PICTURE_ROWS + SHORT - 1, 0, "narrow"); /* the longest of the short serves */
     add_entry(&b, 1, PICTURE_ROWS + SHORT, 0, "wide");
     open_and_record(&b);
     recordings_fit_their_calls(&b);
