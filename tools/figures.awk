@@ -220,7 +220,7 @@ function ladder(file,    text, end) {
 function roof(file,    text, m, label, unit, n, i) {
     text = machine_line(file) "\n\n| ceiling | measured |\n|---|---|\n"
     n = split("bf16_tflops|f32_tflops|read_gbs|copy_gbs|core_mhz", m, "|")
-    split("multiply, bf16|multiply, f32|read|copy, both directions counted|core clock while multiplying", label, "|")
+    split("multiply, bf16|multiply, f32|read|copy, reading and writing counted|core clock while multiplying", label, "|")
     split("TFLOP/s|TFLOP/s|GB/s|GB/s|MHz", unit, "|")
     for (i = 1; i <= n; i++) text = text "| " label[i] " | " number(file, "roofs." m[i], "%.1f", 1) " " unit[i] " |\n"
     return text
