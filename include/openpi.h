@@ -5,24 +5,29 @@
  *   policy level   named pictures of any size, raw robot state, instruction  ->  robot actions
  *   model level    prepared tensors and noise                                ->  normalised actions
  *
- * Handles
- *   openpi_engine    a loaded model and its worker threads. Immutable after opening, shared by threads.
+ * Handles and threads
+ *   openpi_engine    a loaded model and its worker threads. Immutable after opening: any thread, at once.
  *   openpi_session   buffers and plan of one stream of inferences. One thread at a time; several sessions
  *                    of one engine may run at once and share its workers.
- *   openpi_policy    robot transform, normalisation and tokenizer. Immutable, shared by threads.
+ *   openpi_policy    robot transform, normalisation and tokenizer. Immutable: any thread, at once.
  *   openpi_request   the scratch that turns one observation into a prepared sample. One thread at a time.
+ *   A handle is closed by one thread, when no other uses it. Functions without a handle may be called by any
+ *   thread, at once.
  *
  * Rules that hold for every function here
  *   - Nothing prints, exits, reads an environment variable or keeps a global.
  *   - A function that can fail returns openpi_status and, where `error` is not NULL, writes one sentence
  *     that names the file, tensor, field or value and what was expected. On failure outputs are untouched
- *     unless stated.
+ *     unless stated. A NULL where a pointer is required is OPENPI_BAD_ARGUMENT.
+ *   - Data that the caller passes are read during the call only and stay the caller's (an observer's `user`
+ *     as long as it is set).
  *   - Handles are owned by the caller and closed with the matching function; closing NULL is allowed.
- *     Close requests before their policy. An engine may be closed while sessions of it are open: they go on
- *     working, and what they share with it is given back when the last of them is closed.
+ *     Close requests before their policy. An engine may be closed while sessions of it are open: they keep
+ *     working, and what they share with it is freed when the last of them is closed.
  *   - A child that fork makes may open engines of its own. The parent's engine has no threads and no device
  *     there: openpi_session_create and openpi_session_run return OPENPI_SYSTEM, the close functions return.
  *   - Strings are UTF-8 and NUL-terminated unless a length is given.
+ *   - Arrays are contiguous, the last index fastest; times are milliseconds, sizes bytes.
  *
  * Sizes
  *   Every struct here begins with `size`, the caller's sizeof. OPENPI_*_INIT sets it and makes every other
@@ -30,7 +35,7 @@
  *   - A struct that the library reads may be shorter than the library's own (a program of an older release):
  *     the missing fields are 0. Where it is longer, the bytes that the library does not know must be 0.
  *   - Of a struct that the library fills, it writes the first `size` bytes at most, sets bytes that it does
- *     not know to 0 and leaves `size` as it is.
+ *     not know to 0 and keeps `size`.
  *   - In an array element 0's size is the distance between elements. In one that the library reads all sizes
  *     must be the same; in one that it fills it sets the sizes of the others.
  *   - A size that no release has (0, less than the first release's, no multiple of sizeof(size_t), above
@@ -105,17 +110,17 @@ typedef struct openpi_error {
 
 #define OPENPI_ERROR_INIT {sizeof(openpi_error), OPENPI_OK, ""}
 
-/* The text of a status, e.g. "bad file". Never NULL. */
+/* The text of a status, such as "bad file"; "unknown status" for other values. Constant, never NULL. */
 OPENPI_API const char *openpi_status_text(openpi_status status);
 
-/* "0.1.0" */
+/* The library's version, "0.1.0". Constant. */
 OPENPI_API const char *openpi_version(void);
 
-/* Frees a buffer that this library returned and whose function says so. */
+/* Frees a buffer whose function names openpi_free. NULL is allowed. */
 OPENPI_API void openpi_free(void *buffer);
 
-/* Called now and then while long work runs, from the calling thread: `done` of `total` units of `what`
- * ("packing weights"). May be NULL wherever it is asked for. */
+/* Reports progress of long work, on the calling thread: `done` of `total` units of `what` ("packing weights",
+ * valid during the call). `user` is the caller's. NULL wherever a progress is optional: no reports. */
 typedef void (*openpi_progress)(void *user, const char *what, uint64_t done, uint64_t total);
 
 /* ---- devices -------------------------------------------------------------------------------------- */
@@ -135,18 +140,19 @@ typedef enum openpi_weights {
 
 typedef struct openpi_device {
     size_t size;                 /* sizeof(openpi_device)                                           */
-    char name[32];               /* what options take: "cpu", "cuda:0"                              */
+    char name[32];               /* for the options' `device`: "cpu", "cuda:0"                      */
     char description[128];       /* "AMD EPYC, 2 threads"                                           */
     char path[32];               /* kernels that would run: "avx512_bf16"                           */
-    char reason[256];            /* empty if usable, else the one sentence that says why not        */
-    int usable;
-    uint64_t memory_bytes;       /* 0 where unknown                                                 */
+    char reason[256];            /* empty if usable, else one sentence with the reason              */
+    int usable;                  /* 1: openpi_engine_open accepts it                                */
+    uint64_t memory_bytes;       /* in all; 0: unknown                                              */
 } openpi_device;
 
 #define OPENPI_DEVICE_INIT {sizeof(openpi_device), "", "", "", "", 0, 0}
 
-/* Writes up to `capacity` devices, usable or not; *count is how many there are (may exceed capacity).
- * `devices` may be NULL where capacity is 0. */
+/* Fills devices[0 … capacity-1] with the devices of this machine, usable or not; *count is their number (may
+ * exceed capacity). `devices` may be NULL if capacity is 0. A device that cannot be used is no error: its
+ * `reason` says why. */
 OPENPI_API openpi_status openpi_devices(openpi_device *devices, int capacity, int *count,
                                         openpi_error *error);
 
@@ -154,7 +160,8 @@ OPENPI_API openpi_status openpi_devices(openpi_device *devices, int capacity, in
 
 typedef enum openpi_variant { OPENPI_PI0 = 0, OPENPI_PI05 = 1 } openpi_variant;
 
-/* Its size is frozen: it lies inside other structs. */
+/* The sizes of a model (MODEL.md, "The pieces"). The struct's size is frozen, because it lies inside other
+ * structs. */
 typedef struct openpi_dims {
     size_t size;                 /* sizeof(openpi_dims), 128, also where it lies inside another struct */
     int vision_width, vision_depth, vision_heads, vision_mlp;
@@ -166,7 +173,7 @@ typedef struct openpi_dims {
 
 #define OPENPI_DIMS_INIT {sizeof(openpi_dims), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}}
 
-/* A checkpoint whose every weight is a pure function of (seed, tensor name, index). */
+/* A checkpoint whose weights are pure functions of (seed, tensor name, index): tests/golden/SYNTH.md. */
 typedef struct openpi_synthetic {
     size_t size;                 /* sizeof(openpi_synthetic)                                        */
     openpi_variant variant;
@@ -178,25 +185,27 @@ typedef struct openpi_synthetic {
 
 #define OPENPI_SYNTHETIC_INIT {sizeof(openpi_synthetic), OPENPI_PI0, 0, 0, OPENPI_DIMS_INIT}
 
-/* Parses "full|tiny|odd[:pi0|pi05[:SEED]]", default "full:pi0:7". */
+/* Fills *synthetic from "full|tiny|odd[:pi0|pi05[:SEED]]"; what is omitted is that of "full:pi0:7". Other
+ * text is OPENPI_BAD_ARGUMENT. */
 OPENPI_API openpi_status openpi_synthetic_parse(const char *spec, openpi_synthetic *synthetic,
                                                 openpi_error *error);
 
-/* Parses {"vision":[width,depth,heads,mlp],"vlm":[width,depth,heads,head_dim,mlp],"expert":[width,mlp],
- * "vocab":n} or a preset's name. */
+/* Fills *dims from {"vision":[width,depth,heads,mlp],"vlm":[width,depth,heads,head_dim,mlp],
+ * "expert":[width,mlp],"vocab":n}, or from a preset's name: "full", "tiny", "odd". */
 OPENPI_API openpi_status openpi_dims_parse(const char *json, openpi_dims *dims, openpi_error *error);
 
-/* Writes the checkpoint into a new or empty folder: model.safetensors (or shards of at most
- * `shard_bytes` with model.safetensors.index.json where that is not 0), config.json,
- * assets/synthetic/norm_stats.json, tokenizer.model; LeRobot's files instead where synthetic->lerobot. */
+/* Writes the checkpoint into a new or empty folder: model.safetensors (if shard_bytes is not 0: shards of at
+ * most `shard_bytes` and model.safetensors.index.json), config.json, assets/synthetic/norm_stats.json,
+ * tokenizer.model; if synthetic->lerobot, LeRobot's files instead. `threads` 0: all that this process may
+ * use. On failure the files written so far are removed. */
 OPENPI_API openpi_status openpi_synthetic_write(const openpi_synthetic *synthetic, const char *folder,
                                                 uint64_t shard_bytes, int threads, openpi_progress progress,
                                                 void *progress_user, openpi_error *error);
 
 /* ---- switches ------------------------------------------------------------------------------------- */
 
-/* An optimisation that can be switched off, for measuring what it is worth. Actions stay the same to
- * rounding whichever are off. */
+/* An optimisation that can be switched off, to measure its effect. Actions are equal to rounding whichever
+ * are off. */
 typedef struct openpi_switch {
     size_t size;                 /* sizeof(openpi_switch)                                            */
     const char *name;            /* "fused-qkv"                                                      */
@@ -205,8 +214,8 @@ typedef struct openpi_switch {
 
 #define OPENPI_SWITCH_INIT {sizeof(openpi_switch), NULL, NULL}
 
-/* Writes up to `capacity` switches, in the order in which `openpi ladder` climbs; *count is how many there
- * are (may exceed capacity). `switches` may be NULL where capacity is 0. The texts are the library's own. */
+/* Fills switches[0 … capacity-1] in the order in which `openpi ladder` switches them on; *count is their
+ * number (may exceed capacity). `switches` may be NULL if capacity is 0. The strings are constants. */
 OPENPI_API openpi_status openpi_switches(openpi_switch *switches, int capacity, int *count,
                                          openpi_error *error);
 
@@ -230,8 +239,8 @@ typedef struct openpi_engine_options {
     const char *path;                  /* kernels of a GPU: "hopper", "portable"; default its best     */
     const char *without;               /* optimisations to switch off, "fused-qkv,graph-replay": the
                                           names are openpi_switches'; default none                   */
-    const char *table;                 /* tuner's table of tiles (a file); default the one that openpi
-                                          brings for the device, if any                              */
+    const char *table;                 /* tuner's table of kernel choices (a file); default the one in
+                                          the library for this device, if any                        */
     openpi_weights weights;            /* default AUTO, which follows dtype                          */
     int reserved;                      /* 0                                                          */
 } openpi_engine_options;
@@ -240,12 +249,19 @@ typedef struct openpi_engine_options {
     {sizeof(openpi_engine_options), NULL, OPENPI_DTYPE_DEFAULT, 0, NULL, 0, NULL, NULL, NULL, NULL, NULL, \
      NULL, OPENPI_WEIGHTS_AUTO, 0}
 
-/* Loads a checkpoint folder (openpi's PyTorch layout or LeRobot's; one file or sharded; F32, BF16, F16)
- * or a .safetensors file and packs its weights for the device, the embedding table among them. Afterwards the
- * files are closed: they may change or go. A weight that is NaN or infinite is a bad file: the sentence names
- * its tensor. `options` may be NULL. */
+/* Loads a checkpoint folder (openpi's PyTorch layout or LeRobot's; one file or sharded; F32, BF16, F16) or a
+ * .safetensors file and packs its weights for the device, the embedding table among them. Afterwards the
+ * files are closed: they may be changed or removed. `options` may be NULL: all defaults. On success *engine
+ * is the caller's, for openpi_engine_close.
+ *
+ *   OPENPI_NOT_FOUND     no such checkpoint
+ *   OPENPI_BAD_FILE      damaged, incomplete, neither π0 nor π0.5, or a weight that is NaN or infinite
+ *   OPENPI_UNSUPPORTED   a model or setting that this engine does not implement
+ *   OPENPI_NO_DEVICE     the device does not exist or cannot be used: the sentence gives the reason
+ *   OPENPI_NO_MEMORY     the weights do not fit; the sentence gives needed and free bytes where known */
 OPENPI_API openpi_status openpi_engine_open(const char *checkpoint, const openpi_engine_options *options,
                                             openpi_engine **engine, openpi_error *error);
+/* Sessions of the engine keep working; weights and threads are freed with the last of them. */
 OPENPI_API void openpi_engine_close(openpi_engine *engine);
 
 typedef struct openpi_engine_info {
@@ -270,6 +286,7 @@ typedef struct openpi_engine_info {
     {sizeof(openpi_engine_info), OPENPI_DIMS_INIT, OPENPI_PI0, OPENPI_DTYPE_DEFAULT, "", "", 0, 0, 0, 0, 0, \
      0, 0, "", "", OPENPI_WEIGHTS_AUTO, 0}
 
+/* Fills *info. */
 OPENPI_API openpi_status openpi_engine_get_info(const openpi_engine *engine, openpi_engine_info *info,
                                                 openpi_error *error);
 
@@ -280,12 +297,12 @@ typedef enum openpi_pixels {
     OPENPI_PIXELS_F32 = 1,       /* float  [224][224][3], already in [-1,1], to 1e-5                 */
 } openpi_pixels;
 
-/* One observation in model space. Everything is read during the call only. */
+/* One observation in model space (MODEL.md, "One call"). Everything is read during the call only. */
 typedef struct openpi_sample {
     size_t size;                              /* sizeof(openpi_sample)                               */
     const void *images[OPENPI_CAMERAS];       /* slot order; ignored where the mask is 0             */
     openpi_pixels pixels;                     /* of all images of the sample                         */
-    uint8_t image_mask[OPENPI_CAMERAS];       /* 1: the camera is there                              */
+    uint8_t image_mask[OPENPI_CAMERAS];       /* 1: it has a picture                                 */
     const int32_t *tokens;                    /* [token_count] prompt ids, no padding                */
     int token_count;                          /* 0 … the session's max_prompt                        */
     const float *state;                       /* [32] normalised, zero padded; NULL allowed for π0.5 */
@@ -307,12 +324,15 @@ typedef struct openpi_session_options {
 
 #define OPENPI_SESSION_OPTIONS_INIT {sizeof(openpi_session_options), 0, 0, 0, 0, 0}
 
-/* Bytes that openpi_session_create would take with these options (device and host memory together). */
+/* *bytes: the memory that openpi_session_create takes with these options, device and host together. Allocates
+ * nothing that lasts. `options` may be NULL: all defaults. */
 OPENPI_API openpi_status openpi_session_bytes(const openpi_engine *engine,
                                               const openpi_session_options *options, uint64_t *bytes,
                                               openpi_error *error);
 
-/* Takes everything that an inference will need; afterwards openpi_session_run allocates nothing. */
+/* Allocates everything that an inference needs; afterwards openpi_session_run allocates nothing. `options`
+ * may be NULL: all defaults. On success *session is the caller's, for openpi_session_close. Options out of
+ * range are OPENPI_BAD_ARGUMENT. */
 OPENPI_API openpi_status openpi_session_create(openpi_engine *engine, const openpi_session_options *options,
                                                openpi_session **session, openpi_error *error);
 OPENPI_API void openpi_session_close(openpi_session *session);
@@ -320,7 +340,7 @@ OPENPI_API void openpi_session_close(openpi_session *session);
 typedef enum openpi_stage {
     OPENPI_STAGE_PICTURE,        /* decode excluded; resize and copies on the host                   */
     OPENPI_STAGE_PROMPT,         /* state normalisation, tokenizer                                   */
-    OPENPI_STAGE_UPLOAD,         /* the inputs put together; where nothing is recorded also their copy */
+    OPENPI_STAGE_UPLOAD,         /* assembling the inputs; without a recorded plan also their copy   */
     OPENPI_STAGE_VISION,
     OPENPI_STAGE_PREFIX,
     OPENPI_STAGE_DENOISE,
@@ -329,27 +349,35 @@ typedef enum openpi_stage {
     OPENPI_STAGES                /* how many there are, at most OPENPI_MAX_STAGES                    */
 } openpi_stage;
 
-/* "vision" */
+/* The name of a stage, "vision"; constant, never NULL. */
 OPENPI_API const char *openpi_stage_name(openpi_stage stage);
 
 typedef struct openpi_timing {
     size_t size;                 /* sizeof(openpi_timing)                                            */
     double stage_ms[OPENPI_MAX_STAGES];                  /* by openpi_stage                          */
-    double device_ms;            /* inputs resident -> outputs resident (vision … denoise); where a device
-                                    runs a recording, by its own clock                               */
-    double total_ms;             /* host to host                                                     */
+    double device_ms;            /* inputs on the device -> outputs on the device (vision … denoise); by the
+                                    device's clock if it runs a recorded plan                        */
+    double total_ms;             /* from the call's start to its end, by the host's clock            */
 } openpi_timing;
 
 #define OPENPI_TIMING_INIT {sizeof(openpi_timing), {0}, 0, 0}
 
-/* Runs B = `batch` samples (any mix of masks and prompt lengths) through vision, prefix and N Euler steps.
+/* Runs B = `batch` samples (any mix of masks and prompt lengths) through vision, prefix and N Euler steps
+ * (MODEL.md, "One call").
+ *
+ *   samples  [B]
  *   noise    [B][H][32] x at t = 1; NULL: sample b draws openpi_noise(seed, runs * 64 + b), where `runs` is
  *            the session's completed calls (openpi_session_info) and 64 is OPENPI_MAX_BATCH
  *   actions  [B][H][32] normalised actions, x at t = 0
  *   timing   may be NULL
- * A sample's result does not depend on its neighbours, on padding, on what lies behind a mask, or on the
- * number of threads. NaN or infinite state or noise is a bad input, and so is a float pixel outside of
- * [-1,1] or an x that overflows: nothing but finite numbers is handed out. */
+ *
+ * A sample's result does not depend on its neighbours, on padding, on masked pictures, or on the number of
+ * threads. Only finite actions are returned.
+ *
+ *   OPENPI_BAD_ARGUMENT  batch is not 1 … the session's
+ *   OPENPI_BAD_INPUT     a field of a sample, NaN or infinite state or noise, a float pixel outside of
+ *                        [-1,1], or an x that overflows
+ *   OPENPI_DEVICE_LOST   a driver call failed; later calls on this engine return the same */
 OPENPI_API openpi_status openpi_session_run(openpi_session *session, const openpi_sample *samples, int batch,
                                             const float *noise, float *actions, openpi_timing *timing,
                                             openpi_error *error);
@@ -361,15 +389,16 @@ typedef struct openpi_session_info {
     uint64_t runs;               /* completed calls                                                  */
     int operations;              /* fused operations of the plan                                     */
     int recorded;                /* 1: a call replays the whole plan as one graph                    */
-    char not_recorded[200];      /* why it does not, on a device that records plans; else empty      */
+    char not_recorded[200];      /* the reason if a device that records plans did not; else empty    */
 } openpi_session_info;
 
 #define OPENPI_SESSION_INFO_INIT {sizeof(openpi_session_info), 0, 0, 0, 0, 0, 0, 0, 0, ""}
 
+/* Fills *info. On the session's thread. */
 OPENPI_API openpi_status openpi_session_get_info(const openpi_session *session, openpi_session_info *info,
                                                  openpi_error *error);
 
-/* What a run hands on between its stages, in fp32, for tests and for checking a machine. */
+/* Intermediate results of a run, in fp32, for tests and for verifying a machine. */
 typedef enum openpi_tensor {
     OPENPI_TENSOR_IMAGE_TOKENS,  /* [256][width]           sample, camera slot in `index`            */
     OPENPI_TENSOR_K,             /* [prefix rows][head_dim] sample, layer in `index`, after RoPE      */
@@ -379,15 +408,16 @@ typedef enum openpi_tensor {
     OPENPI_TENSOR_X,             /* [H][32]                sample, step in `index`, after the step   */
 } openpi_tensor;
 
-/* Rows of K and V are the valid prefix tokens only: cameras present in slot order, then prompt tokens.
- * Called on the thread that runs the session, which an observer slows down; `data` is valid during the
- * call. NULL removes the observer. An observer makes the run allocate. */
+/* Receives data[rows][columns], valid during the call, on the thread that runs the session. Rows of K and V
+ * are the valid prefix tokens only: present cameras in slot order, then prompt tokens. */
 typedef void (*openpi_observer)(void *user, openpi_tensor tensor, int sample, int index, const float *data,
                                 int rows, int columns);
+/* Sets the session's observer, NULL: none. With an observer a run is slower and allocates. On the session's
+ * thread. */
 OPENPI_API void openpi_session_observe(openpi_session *session, openpi_observer observer, void *user);
 
-/* Standard normal noise, float [count], a pure function of (seed, stream, index): Philox4x32-10 on the
- * counter (index/4, stream), key = seed, then Box-Muller in double; element i of a block of four takes
+/* Fills noise[count] with standard normal numbers, a pure function of (seed, stream, index): Philox4x32-10 on
+ * the counter (index/4, stream), key = seed, then Box-Muller in double; element i of a block of four takes
  * uniforms (u0,u1) -> z0 = sqrt(-2 ln u0) cos(2π u1), z1 = … sin(…), (u2,u3) -> z2, z3 with
  * u = (bits + 0.5) * 2^-32. Salmon et al. 2011. */
 OPENPI_API void openpi_noise(uint64_t seed, uint64_t stream, float *noise, size_t count);
@@ -402,6 +432,7 @@ typedef enum openpi_prompt_state {
     OPENPI_PROMPT_STATE_ON = 2
 } openpi_prompt_state;
 
+/* Strings and structs are read by openpi_policy_open only. */
 typedef struct openpi_policy_options {
     size_t size;                 /* sizeof(openpi_policy_options)                                    */
     const char *robot;           /* aloha, aloha_sim, droid, droid_jointpos, libero, lerobot, none, a robot's
@@ -412,16 +443,20 @@ typedef struct openpi_policy_options {
     openpi_prompt_state prompt_state;      /* state in the prompt; default by variant and config     */
     int max_prompt;              /* default 48 (π0) or 200 (π0.5), or the checkpoint's               */
     const openpi_synthetic *synthetic;     /* not NULL: embedded tokenizer and statistics            */
-    const char *tokenizer_cache; /* a folder outside the checkpoint where a tokenizer is looked for if neither
-                                    `tokenizer` nor the checkpoint has one; default none             */
+    const char *tokenizer_cache; /* a folder outside the checkpoint that is searched for a tokenizer if there
+                                    is none in `tokenizer` and in the checkpoint; default none          */
 } openpi_policy_options;
 
 #define OPENPI_POLICY_OPTIONS_INIT                                                                       \
     {sizeof(openpi_policy_options), NULL, NULL, NULL, NULL, OPENPI_PROMPT_STATE_DEFAULT, 0, NULL, NULL}
 
-/* Reads what turns observations into prepared samples and model actions into robot actions. `checkpoint`
- * is the folder that openpi_engine_open took, or NULL with options->synthetic. No file outside the checkpoint
- * is opened but those that the options name. */
+/* Reads robot, statistics and tokenizer: what turns observations into prepared samples and model actions into
+ * robot actions (MODEL.md, "Pictures, statistics and requests"; docs/robots.md). `checkpoint` is the one that
+ * openpi_engine_open took, or NULL with options->synthetic. Of files outside the checkpoint only those that
+ * the options name are opened. On success *policy is the caller's, for openpi_policy_close.
+ *   OPENPI_BAD_ARGUMENT  options that contradict each other or the checkpoint; an unnamed robot
+ *   OPENPI_NOT_FOUND     robot, config, statistics or tokenizer: the sentence lists what there is
+ *   OPENPI_UNSUPPORTED   a config or a step of LeRobot's pipelines that this engine does not implement */
 OPENPI_API openpi_status openpi_policy_open(const char *checkpoint, const openpi_policy_options *options,
                                             openpi_policy **policy, openpi_error *error);
 OPENPI_API void openpi_policy_close(openpi_policy *policy);
@@ -429,10 +464,10 @@ OPENPI_API void openpi_policy_close(openpi_policy *policy);
 typedef struct openpi_policy_info {
     size_t size;                 /* sizeof(openpi_policy_info)                                       */
     char robot[64];
-    char cameras[OPENPI_CAMERAS][64];     /* request key of each slot; empty: always masked           */
-    int state_length;            /* what an observation must bring; 0: any up to 32                  */
-    int action_dim;              /* what comes out a step                                            */
-    int horizon;                 /* the config's, 0 where nothing says                               */
+    char cameras[OPENPI_CAMERAS][64];     /* request key of each slot; "": always masked              */
+    int state_length;            /* numbers of an observation's state; 0: any up to 32               */
+    int action_dim;              /* actions of a step                                                */
+    int horizon;                 /* the config's or the checkpoint's; 0: unknown                     */
     int max_prompt;
     int prompt_state;            /* 1: the state is written into the prompt                          */
     int lerobot;
@@ -442,19 +477,21 @@ typedef struct openpi_policy_info {
 
 #define OPENPI_POLICY_INFO_INIT {sizeof(openpi_policy_info), "", {"", "", ""}, 0, 0, 0, 0, 0, 0, "", ""}
 
+/* Fills *info. */
 OPENPI_API openpi_status openpi_policy_get_info(const openpi_policy *policy, openpi_policy_info *info,
                                                 openpi_error *error);
 
-/* What the robot says of its actions: the name ("left_waist") and the unit ("rad") of action 0 …
- * action_dim-1, "" where it does not say, NULL past the last; and how many steps of a chunk it makes a
- * second, 0 where it does not say. The strings are the policy's. */
+/* The name ("left_waist") and the unit ("rad") of action 0 … action_dim-1 of the robot; "": unknown, NULL: no
+ * such action. The strings are the policy's and valid until it is closed. docs/robots.md names their sources.
+ */
 OPENPI_API const char *openpi_policy_action_name(const openpi_policy *policy, int action);
 OPENPI_API const char *openpi_policy_action_unit(const openpi_policy *policy, int action);
+/* Steps of a chunk that the robot makes a second, in Hz; 0: unknown. */
 OPENPI_API double openpi_policy_rate(const openpi_policy *policy);
 
 typedef enum openpi_element { OPENPI_U8 = 0, OPENPI_FLOAT32 = 1, OPENPI_FLOAT64 = 2 } openpi_element;
 typedef enum openpi_layout { OPENPI_HWC = 0, OPENPI_CHW = 1 } openpi_layout;
-/* The order of a pixel's channels, or of a CHW picture's planes. Alpha is not looked at. */
+/* The order of a pixel's channels, or of a CHW picture's planes. Alpha is ignored. */
 typedef enum openpi_channels {
     OPENPI_RGB = 0, OPENPI_BGR = 1, OPENPI_RGBA = 2, OPENPI_BGRA = 3
 } openpi_channels;
@@ -492,62 +529,71 @@ typedef struct openpi_observation {
 
 typedef struct openpi_request openpi_request;
 
+/* Allocates what a prepare needs: later calls allocate only for pictures or prompts that are larger than
+ * usual. The policy must stay open. On success *request is the caller's, for openpi_request_close. */
 OPENPI_API openpi_status openpi_request_create(const openpi_policy *policy, openpi_request **request,
                                                openpi_error *error);
 OPENPI_API void openpi_request_close(openpi_request *request);
 
-/* Robot transform, normalisation, resize, tokenizer: fills the request. After it openpi_request_sample
- * is what the model takes. timing (may be NULL): picture and prompt stages are set, the rest is 0. */
+/* Prepares an observation: cameras to slots, resize, robot transform, normalisation, tokenizer (MODEL.md,
+ * "Pictures, statistics and requests"). openpi_request_sample then gives the sample. `timing` (may be NULL):
+ * picture and prompt stages are set, the rest is 0. A wrong, missing or non-finite picture, state or prompt
+ * is OPENPI_BAD_INPUT; then the request holds no sample. */
 OPENPI_API openpi_status openpi_request_prepare(openpi_request *request,
                                                 const openpi_observation *observation, openpi_timing *timing,
                                                 openpi_error *error);
 
-/* As openpi_request_prepare, from the bytes that an openpi client sends: msgpack with numpy arrays. */
+/* As openpi_request_prepare, from bytes[count] that an openpi client sends: msgpack with numpy arrays
+ * (MODEL.md, "Pictures, statistics and requests"). A malformed message is OPENPI_BAD_INPUT. */
 OPENPI_API openpi_status openpi_request_prepare_msgpack(openpi_request *request, const void *bytes,
                                                         size_t count, openpi_timing *timing,
                                                         openpi_error *error);
 
-/* What the model takes; what it points to is the request's and valid until the next prepare or close. Where
- * nothing was prepared, or the last prepare failed, it is OPENPI_BAD_ARGUMENT. */
+/* Fills *sample for openpi_session_run. Its pointers are the request's and valid until the next prepare or
+ * close. If nothing was prepared or the last prepare failed: OPENPI_BAD_ARGUMENT. */
 OPENPI_API openpi_status openpi_request_sample(const openpi_request *request, openpi_sample *sample,
                                                openpi_error *error);
 
-/* 1: the prompt had more than max_prompt tokens and was cut there, as openpi does (it logs a warning). */
+/* 1: the prepared prompt had more than max_prompt tokens and was truncated, as openpi does (it logs a
+ * warning). */
 OPENPI_API int openpi_request_prompt_truncated(const openpi_request *request);
 
-/* The normalised state before it is rounded and padded: [*count] doubles. Valid as above. */
+/* The prepared state, normalised, before it is rounded to fp32 and padded: [*count] doubles, valid until the
+ * next prepare or close. NULL: nothing is prepared. */
 OPENPI_API const double *openpi_request_state(const openpi_request *request, int *count);
 
-/* Model actions [horizon][32] -> robot actions [horizon][action_dim]: unnormalise, absolute actions with
- * this request's state, robot output transform. double as in openpi; LeRobot's arithmetic is float.
- * A model action or a result that is NaN or infinite is a bad input. `capacity`: doubles that `actions`
- * holds, at least horizon * action_dim. */
+/* model_actions [horizon][32] -> actions [horizon][action_dim] in the robot's units: unnormalise, add the
+ * prepared state to relative actions, robot output transform (openpi src/openpi/transforms.py, Unnormalize
+ * and AbsoluteActions). double as in openpi; LeRobot's arithmetic is float. `capacity`: doubles that
+ * `actions` holds, at least horizon * action_dim, else OPENPI_BAD_ARGUMENT. A model action or a result that
+ * is NaN or infinite is OPENPI_BAD_INPUT. */
 OPENPI_API openpi_status openpi_request_finish(const openpi_request *request, const float *model_actions,
                                                int horizon, double *actions, size_t capacity,
                                                openpi_error *error);
 
-/* prepare + openpi_session_run (batch 1) + finish. noise [H][32] or NULL. actions [H][action_dim];
- * `capacity`: doubles that it holds, which is checked first.
- * A policy of the other variant than the session's engine, or opened for a LeRobot checkpoint where the
- * engine's is openpi's (or the reverse), is a bad argument: its actions would be wrong. So is a session whose
- * horizon was left to the checkpoint and is not the policy's, or whose max_prompt was and is shorter; what
- * the caller set is taken. */
+/* prepare + openpi_session_run (batch 1) + finish. noise [H][32] or NULL, as for openpi_session_run; actions
+ * [H][action_dim]; `capacity`: doubles that `actions` holds, checked first. On the thread of request and
+ * session. OPENPI_BAD_ARGUMENT, because actions would be wrong: a policy of another variant than the
+ * session's engine, or of LeRobot's conventions where the engine's are openpi's (or the reverse); a session
+ * whose horizon was left to the checkpoint and is not the policy's, or whose max_prompt was and is shorter.
+ * Sizes that the caller set are accepted. */
 OPENPI_API openpi_status openpi_policy_infer(openpi_request *request, openpi_session *session,
                                              const openpi_observation *observation, const float *noise,
                                              double *actions, size_t capacity, openpi_timing *timing,
                                              openpi_error *error);
 
-/* Decodes a PNG or JPEG file's bytes into RGB uint8 HWC, allocated: free with openpi_free. The picture is
- * turned upright by its EXIF orientation, where it has one; *height and *width are those of the upright
- * picture. `name` is used in the error sentence. Refuses more than 64 megapixels. */
+/* Decodes bytes[count] of a PNG or JPEG file into *pixels, RGB uint8 [*height][*width][3], for openpi_free. A
+ * picture with an EXIF orientation is rotated or mirrored upright; height and width are those of the upright
+ * picture. Error sentences begin with `name` (may be NULL). Damaged files, other formats and more than 64
+ * megapixels are OPENPI_BAD_FILE. */
 OPENPI_API openpi_status openpi_image_decode(const void *bytes, size_t count, const char *name,
                                              uint8_t **pixels, int *height, int *width, openpi_error *error);
 
 /* ---- looking at a checkpoint ---------------------------------------------------------------------- */
 
-/* A JSON object that tells what a checkpoint is: variant, dims, parameters, dtypes, cameras, robot,
- * stats, prompt format, steps, horizon; and of every device what a default session needs there with the
- * weights, what is free, and whether it fits. Allocated: free with openpi_free. */
+/* *json: an object that describes a checkpoint, for openpi_free: variant, dims, parameters, dtypes, cameras,
+ * robot, stats, prompt format, steps, horizon; and for every device the memory that weights and a default
+ * session need, the memory that is free, and whether it fits. `options` may be NULL. */
 OPENPI_API openpi_status openpi_inspect(const char *checkpoint, const openpi_policy_options *options,
                                         char **json, openpi_error *error);
 
