@@ -1,4 +1,5 @@
-/* The engine: opening and closing a model on a device. Sessions are in session.c, the policy level in policy/. */
+/* The engine: opening and closing a model on a device. Sessions are in session.c, the policy level in
+ * policy/. */
 #include <stdlib.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,7 +29,8 @@ const char *openpi_stage_name(openpi_stage stage) {
 static const backend *find_backend(const char *device) {
     size_t length = strcspn(device, ":");
     for (int i = 0; backends[i]; i++)
-        if (strlen(backends[i]->name) == length && !memcmp(backends[i]->name, device, length)) return backends[i];
+        if (strlen(backends[i]->name) == length && !memcmp(backends[i]->name, device, length))
+            return backends[i];
     return NULL;
 }
 
@@ -37,20 +39,25 @@ static openpi_status report_no_backend(const char *device, openpi_error *error) 
     char names[160] = "";
     size_t used = 0;
     for (int i = 0; backends[i] && used < sizeof names; i++)
-        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s%s", !i ? "" : backends[i + 1] ? ", " : " or ",
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s%s",
+                                 !i                ? ""
+                                 : backends[i + 1] ? ", "
+                                                   : " or ",
                                  backends[i]->name, i ? ":N" : "");
     return report(error, OPENPI_NO_DEVICE, "device \"%s\" is unknown, expected %s", device, names);
 }
 
-static openpi_status check_options(const openpi_engine_options *o, const char *checkpoint, openpi_error *error) {
+static openpi_status check_options(const openpi_engine_options *o, const char *checkpoint,
+                                   openpi_error *error) {
     if (!checkpoint == !o->synthetic)
         return report(error, OPENPI_BAD_ARGUMENT, "engine: %s, expected a checkpoint or a synthetic model",
                       checkpoint ? "both a checkpoint and a synthetic model given"
                                  : "neither a checkpoint nor a synthetic model given");
     if (o->dtype != OPENPI_DTYPE_DEFAULT && o->dtype != OPENPI_BF16 && o->dtype != OPENPI_F32)
-        return report(error, OPENPI_BAD_ARGUMENT, "engine options: dtype is %d, expected OPENPI_BF16 or OPENPI_F32",
-                      (int)o->dtype);
-    if (o->weights != OPENPI_WEIGHTS_AUTO && o->weights != OPENPI_WEIGHTS_BF16 && o->weights != OPENPI_WEIGHTS_F32)
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "engine options: dtype is %d, expected OPENPI_BF16 or OPENPI_F32", (int)o->dtype);
+    if (o->weights != OPENPI_WEIGHTS_AUTO && o->weights != OPENPI_WEIGHTS_BF16 &&
+        o->weights != OPENPI_WEIGHTS_F32)
         return report(error, OPENPI_BAD_ARGUMENT,
                       "engine options: weights is %d, expected OPENPI_WEIGHTS_AUTO, OPENPI_WEIGHTS_BF16 or "
                       "OPENPI_WEIGHTS_F32",
@@ -60,7 +67,8 @@ static openpi_status check_options(const openpi_engine_options *o, const char *c
     return OPENPI_OK;
 }
 
-/* The user's table, else the one that openpi brings for the device. Read, and so checked, even where it is switched off. */
+/* The user's tuning table, else the one that openpi has for the device. It is read, and so checked, even
+ * where the switch tuned-tiles is off. */
 static openpi_status open_table(openpi_engine *e, const char *path, openpi_error *error) {
     tuning_machine machine = tuning_machine_of(e->device, pool_threads(e->pool));
     TRY(path ? tuning_read(path, &machine, e->device, &e->tuning, error)
@@ -88,7 +96,8 @@ static openpi_weights weights_in_use(const model *m) {
     return product->type == WEIGHT_F32 ? OPENPI_WEIGHTS_F32 : OPENPI_WEIGHTS_BF16;
 }
 
-static openpi_status open_parts(openpi_engine *e, const char *path, const openpi_engine_options *o, openpi_error *error) {
+static openpi_status open_parts(openpi_engine *e, const char *path, const openpi_engine_options *o,
+                                openpi_error *error) {
     const char *name = o->device ? o->device : "cpu";
     const backend *backend = find_backend(name);
     if (!backend) return report_no_backend(name, error);
@@ -107,8 +116,8 @@ static openpi_status open_parts(openpi_engine *e, const char *path, const openpi
     return OPENPI_OK;
 }
 
-openpi_status openpi_engine_open(const char *path, const openpi_engine_options *options, openpi_engine **engine,
-                                 openpi_error *error) {
+openpi_status openpi_engine_open(const char *path, const openpi_engine_options *options,
+                                 openpi_engine **engine, openpi_error *error) {
     openpi_engine_options own;
     openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     if (!engine) return report(error, OPENPI_BAD_ARGUMENT, "engine: the address for the engine is NULL");
@@ -142,14 +151,16 @@ int engine_inherited(const openpi_engine *e) { return e->process != getpid(); }
 openpi_status engine_check_process(const openpi_engine *e, const char *doing, openpi_error *error) {
     if (!engine_inherited(e)) return OPENPI_OK;
     return report(error, OPENPI_SYSTEM,
-                  "%s: process %ld opened the engine and this is process %ld, forked from it: an engine's threads and device "
+                  "%s: process %ld opened the engine and this is process %ld, forked from it: an engine's "
+                  "threads and device "
                   "stay with the process that opened it, expected an engine opened here",
                   doing, e->process, (long)getpid());
 }
 
 void engine_release(openpi_engine *e) {
     if (atomic_fetch_sub(&e->users, 1) > 1) return;
-    /* A card's memory belongs to the parent, whose driver must not be called here: only the device's record is left behind. */
+    /* A GPU's memory belongs to the parent process, whose driver must not be called here: only the
+     * device's record is leaked. */
     if (e->device && e->device->backend->allocate_host && engine_inherited(e)) {
         if (e->model) e->model->block = NULL;
         model_close(e->model);

@@ -1,7 +1,8 @@
 /* From a folder to a checked model: variant and sizes read off the tensors, settings off config.json.
  *
- * openpi's config.json does not say whether a checkpoint is π0 or π0.5, so the tensors decide: adaptive norms in
- * the expert make π0.5, state_proj makes π0. Where a config says something, it may not contradict them. */
+ * openpi's config.json does not say whether a checkpoint is π0 or π0.5, so the tensors decide: adaptive
+ * norms in the expert make π0.5, state_proj makes π0. Where a config says something, it may not contradict
+ * them. */
 #include "model/checkpoint.h"
 
 #include <limits.h>
@@ -27,10 +28,10 @@ enum { MISSING_NAMED = 3, VISION_HEAD_DIM = 72 };
 
 /* ---- names that LeRobot's loader changes ---- */
 
-/* Only names that stand in the file without "model." are changed, as LeRobot does it. */
+/* Only names that have no "model." in the file are changed, as LeRobot does it. */
 static const struct {
     int action_time_mlp;         /* in which variant, by this trait */
-    const char *from, *to;       /* to NULL: dropped */
+    const char *from, *to;       /* to NULL: dropped                */
 } renames[] = {
     {1, "time_mlp_in.weight", "action_time_mlp_in.weight"},
     {1, "time_mlp_in.bias", "action_time_mlp_in.bias"},
@@ -73,8 +74,10 @@ static openpi_status expect_number(const config *c, const char *key, double expe
     const json_t *value = json_object_get(c->root, key);
     if (!value || (json_is_number(value) && json_number_value(value) == expected)) return OPENPI_OK;
     if (!json_is_number(value))
-        return report(error, OPENPI_BAD_FILE, "%s: \"%s\" is %s, expected %g", c->path, key, json_kind(value), expected);
-    return report(error, OPENPI_UNSUPPORTED, "%s: \"%s\" is %g, expected %g", c->path, key, json_number_value(value), expected);
+        return report(error, OPENPI_BAD_FILE, "%s: \"%s\" is %s, expected %g", c->path, key, json_kind(value),
+                      expected);
+    return report(error, OPENPI_UNSUPPORTED, "%s: \"%s\" is %g, expected %g", c->path, key,
+                  json_number_value(value), expected);
 }
 
 static openpi_status read_lerobot(config *c, openpi_error *error) {
@@ -82,11 +85,12 @@ static openpi_status read_lerobot(config *c, openpi_error *error) {
     TRY(json_get_string(c->root, "type", c->path, &type, error));
     if (type && !strcmp(type, "pi0_fast"))
         return report(error, OPENPI_UNSUPPORTED,
-                      "%s: \"type\" is \"pi0_fast\", a model that writes its actions as tokens, expected \"pi0\" or \"pi05\"",
+                      "%s: \"type\" is \"pi0_fast\", a model that writes its actions as tokens, expected "
+                      "\"pi0\" or \"pi05\"",
                       c->path);
     if (!type || !variant_parse(type, strlen(type), &c->type))
-        return report(error, OPENPI_UNSUPPORTED, "%s: \"type\" is \"%s\", expected \"pi0\" or \"pi05\"", c->path,
-                      type ? type : "null");
+        return report(error, OPENPI_UNSUPPORTED, "%s: \"type\" is \"%s\", expected \"pi0\" or \"pi05\"",
+                      c->path, type ? type : "null");
 
     static const struct {
         const char *key;
@@ -100,7 +104,8 @@ static openpi_status read_lerobot(config *c, openpi_error *error) {
         int on = 0;
         TRY(json_get_bool(c->root, memories[i], c->path, &on, error));
         if (on)
-            return report(error, OPENPI_UNSUPPORTED, "%s: \"%s\" is true, expected false: memory is not supported", c->path,
+            return report(error, OPENPI_UNSUPPORTED,
+                          "%s: \"%s\" is true, expected false: memory is not supported", c->path,
                           memories[i]);
     }
 
@@ -108,10 +113,11 @@ static openpi_status read_lerobot(config *c, openpi_error *error) {
     int sizes;
     TRY(json_get_doubles(c->root, "image_resolution", c->path, size, 2, &sizes, error));
     if (sizes == 1)
-        return report(error, OPENPI_UNSUPPORTED, "%s: \"image_resolution\" is [%g], expected [224, 224]", c->path, size[0]);
+        return report(error, OPENPI_UNSUPPORTED, "%s: \"image_resolution\" is [%g], expected [224, 224]",
+                      c->path, size[0]);
     if (sizes == 2 && (size[0] != OPENPI_IMAGE_SIZE || size[1] != OPENPI_IMAGE_SIZE))
-        return report(error, OPENPI_UNSUPPORTED, "%s: \"image_resolution\" is [%g, %g], expected [224, 224]", c->path, size[0],
-                      size[1]);
+        return report(error, OPENPI_UNSUPPORTED, "%s: \"image_resolution\" is [%g, %g], expected [224, 224]",
+                      c->path, size[0], size[1]);
     TRY(json_get_int(c->root, "max_action_dim", c->path, 1, INT_MAX, &c->action_dim, error));
     TRY(json_get_int(c->root, "chunk_size", c->path, 1, OPENPI_MAX_HORIZON, &c->horizon, error));
     TRY(json_get_int(c->root, "num_inference_steps", c->path, 1, OPENPI_MAX_STEPS, &c->steps, error));
@@ -144,13 +150,14 @@ static int count_layers(const tensors *tensors, const char *prefix) {
         const char *name = tensors_at(tensors, i)->name;
         if (strncmp(name, prefix, length)) continue;
         int layer = 0, digits = 0;
-        for (name += length; *name >= '0' && *name <= '9' && digits < 6; digits++) layer = 10 * layer + (*name++ - '0');
+        for (name += length; *name >= '0' && *name <= '9' && digits < 6; digits++)
+            layer = 10 * layer + (*name++ - '0');
         if (digits && *name == '.' && layer >= layers) layers = layer + 1;
     }
     return layers;
 }
 
-/* Reads every size off the shape that tells it. A tensor that is not there leaves the released model's size:
+/* Reads every size from the shape that has it. A tensor that is absent leaves the released model's size:
  * it will be among the missing. */
 static openpi_status read_dims(const checkpoint *c, openpi_dims *d, int *action_dim, openpi_error *error) {
     int queries = d->heads * d->head_dim;
@@ -175,25 +182,29 @@ static openpi_status read_dims(const checkpoint *c, openpi_dims *d, int *action_
         if (!t) continue;
         if (t->rank != sizes[i].rank || t->shape[sizes[i].axis] < 1 || t->shape[sizes[i].axis] > INT_MAX) {
             char shape[128];
-            return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\" has shape %s, expected %d positive dimensions", t->file,
-                          t->name, tensor_shape_text(t->rank, t->shape, shape, sizeof shape), sizes[i].rank);
+            return report(error, OPENPI_BAD_FILE,
+                          "%s: tensor \"%s\" has shape %s, expected %d positive dimensions", t->file, t->name,
+                          tensor_shape_text(t->rank, t->shape, shape, sizeof shape), sizes[i].rank);
         }
         *sizes[i].to = (int)t->shape[sizes[i].axis];
     }
-    int depth = count_layers(c->tensors, LANGUAGE "layers."), vision_depth = count_layers(c->tensors, TOWER "encoder.layers.");
+    int depth = count_layers(c->tensors, LANGUAGE "layers."),
+        vision_depth = count_layers(c->tensors, TOWER "encoder.layers.");
     if (depth) d->depth = depth;
     if (vision_depth) d->vision_depth = vision_depth;
     d->heads = queries / d->head_dim;        /* a remainder shows in q_proj's shape */
     return OPENPI_OK;
 }
 
-/* The one size that no shape tells: 72 a head in SigLIP; a synthetic checkpoint of other sizes says so itself. */
+/* The one size that is in no shape: 72 a head in SigLIP; a synthetic checkpoint of other sizes says so
+ * itself. */
 static openpi_status read_vision_heads(const checkpoint *c, openpi_dims *d, openpi_error *error) {
     const char *text = tensors_metadata(c->tensors, "openpi_dims");
     if (!text) {
         if (d->vision_width % VISION_HEAD_DIM)
-            return report(error, OPENPI_BAD_FILE, "%s: vision width is %d, expected a multiple of %d, the width of a head",
-                          c->name, d->vision_width, VISION_HEAD_DIM);
+            return report(error, OPENPI_BAD_FILE,
+                          "%s: vision width is %d, expected a multiple of %d, the width of a head", c->name,
+                          d->vision_width, VISION_HEAD_DIM);
         d->vision_heads = d->vision_width / VISION_HEAD_DIM;
         return OPENPI_OK;
     }
@@ -201,10 +212,12 @@ static openpi_status read_vision_heads(const checkpoint *c, openpi_dims *d, open
     openpi_status status = openpi_dims_parse(text, &said, error);
     if (status == OPENPI_NO_MEMORY) return status;
     if (status != OPENPI_OK)
-        return report(error, OPENPI_BAD_FILE, "%s: its metadata openpi_dims are \"%.100s\", expected sizes", c->name, text);
+        return report(error, OPENPI_BAD_FILE, "%s: its metadata openpi_dims are \"%.100s\", expected sizes",
+                      c->name, text);
     d->vision_heads = said.vision_heads;
     if (memcmp(&said, d, sizeof said))
-        return report(error, OPENPI_BAD_FILE, "%s: its metadata openpi_dims say other sizes than its tensors have", c->name);
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: its metadata openpi_dims say other sizes than its tensors have", c->name);
     return OPENPI_OK;
 }
 
@@ -220,17 +233,20 @@ typedef struct check {
     char names[400];             /* of the first missing ones */
 } check;
 
-static openpi_status check_there(void *user, const char *name, int rank, const int64_t *shape, openpi_error *error) {
+static openpi_status check_there(void *user, const char *name, int rank, const int64_t *shape,
+                                 openpi_error *error) {
     check *k = user;
     (void)rank, (void)shape, (void)error;
     k->needed++;
     if (find_or_embedding(k->checkpoint, name)) return OPENPI_OK;
     size_t used = strlen(k->names);
-    if (k->missing++ < MISSING_NAMED) snprintf(k->names + used, sizeof k->names - used, "%s%s", used ? ", " : "", name);
+    if (k->missing++ < MISSING_NAMED)
+        snprintf(k->names + used, sizeof k->names - used, "%s%s", used ? ", " : "", name);
     return OPENPI_OK;
 }
 
-static openpi_status check_shape(void *user, const char *name, int rank, const int64_t *shape, openpi_error *error) {
+static openpi_status check_shape(void *user, const char *name, int rank, const int64_t *shape,
+                                 openpi_error *error) {
     check *k = user;
     const tensor *t = find_or_embedding(k->checkpoint, name);
     if (t->rank != rank || memcmp(t->shape, shape, (size_t)rank * sizeof *shape)) {
@@ -240,16 +256,16 @@ static openpi_status check_shape(void *user, const char *name, int rank, const i
                       tensor_shape_text(rank, shape, expected, sizeof expected));
     }
     if (t->type != DTYPE_F32 && t->type != DTYPE_BF16 && t->type != DTYPE_F16)
-        return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\" is of %s, expected F32, BF16 or F16", t->file, t->name,
-                      dtype_name(t->type));
+        return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\" is of %s, expected F32, BF16 or F16",
+                      t->file, t->name, dtype_name(t->type));
     k->checkpoint->parameters += (uint64_t)t->count;
     return OPENPI_OK;
 }
 
 /* Tensors that files hold and inference does not need. */
 static int may_be_there(const char *name) {
-    static const char *const whole[] = {LM_HEAD, EMBED_TOKENS, GEMMA "lm_head.weight", "proprio_history_proj.weight",
-                                        "proprio_history_proj.bias"};
+    static const char *const whole[] = {LM_HEAD, EMBED_TOKENS, GEMMA "lm_head.weight",
+                                        "proprio_history_proj.weight", "proprio_history_proj.bias"};
     static const char *const tails[] = {".rotary_emb.inv_freq", ".embeddings.position_ids"};
     for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
         if (!strcmp(name, whole[i])) return 1;
@@ -265,7 +281,8 @@ typedef struct collect {
     uint8_t *used;               /* [tensors] */
 } collect;
 
-static openpi_status mark_used(void *user, const char *name, int rank, const int64_t *shape, openpi_error *error) {
+static openpi_status mark_used(void *user, const char *name, int rank, const int64_t *shape,
+                               openpi_error *error) {
     collect *m = user;
     int index = tensors_index(m->tensors, name);
     (void)rank, (void)shape, (void)error;
@@ -286,7 +303,8 @@ static openpi_status check_unknown(const checkpoint *c, openpi_error *error) {
     }
     free(m.used);
     if (!unknown) return OPENPI_OK;
-    return report(error, OPENPI_BAD_FILE, "%s: %d tensor%s that a %s checkpoint does not have, the first is \"%s\"", first->file,
+    return report(error, OPENPI_BAD_FILE,
+                  "%s: %d tensor%s that a %s checkpoint does not have, the first is \"%s\"", first->file,
                   unknown, unknown == 1 ? "" : "s", variant_of(c->variant)->symbol, first->name);
 }
 
@@ -302,11 +320,13 @@ static const tensor *find_adaptive(const tensors *tensors) {
 static openpi_status find_variant(checkpoint *c, openpi_error *error) {
     const tensor *state = tensors_find(c->tensors, STATE), *adaptive = find_adaptive(c->tensors);
     if (state && adaptive)
-        return report(error, OPENPI_BAD_FILE, "%s: both \"%s\" of π0 and \"%s\" of π0.5 are there, expected one of them", c->name,
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: both \"%s\" of π0 and \"%s\" of π0.5 are there, expected one of them", c->name,
                       state->name, adaptive->name);
     if (!state && !adaptive)
         return report(error, OPENPI_BAD_FILE,
-                      "%s: neither \"%s\" of π0 nor an adaptive norm of π0.5 is among its %d tensors, expected one of them",
+                      "%s: neither \"%s\" of π0 nor an adaptive norm of π0.5 is among its %d tensors, "
+                      "expected one of them",
                       c->name, STATE, tensors_count(c->tensors));
     c->variant = variant_by_norms(adaptive != NULL);
     return OPENPI_OK;
@@ -319,8 +339,9 @@ static openpi_status check_type(const checkpoint *c, const config *config, openp
     const variant_traits *other = variant_of(variant_by_norms(!type->adaptive_norms));
     const tensor *witness = other->adaptive_norms ? adaptive : state;
     if (!witness || (state && adaptive)) return OPENPI_OK;
-    return report(error, OPENPI_BAD_FILE, "%s: \"type\" is \"%s\", but the tensors are those of %s: \"%s\" is there",
-                  config->path, type->name, other->symbol, witness->name);
+    return report(error, OPENPI_BAD_FILE,
+                  "%s: \"type\" is \"%s\", but the tensors are those of %s: \"%s\" is there", config->path,
+                  type->name, other->symbol, witness->name);
 }
 
 /* Sizes from the shapes, then every tensor against them. */
@@ -333,10 +354,12 @@ static openpi_status check_tensors(checkpoint *c, openpi_error *error) {
     check k = {.checkpoint = c};
     TRY(checkpoint_tensors(&c->dims, c->variant, check_there, &k, error));
     if (k.missing)
-        return report(error, OPENPI_BAD_FILE, "%s: %d of a %s checkpoint's %d tensors missing: %s%s", c->name, k.missing,
-                      variant_of(c->variant)->symbol, k.needed, k.names, k.missing > MISSING_NAMED ? ", …" : "");
+        return report(error, OPENPI_BAD_FILE, "%s: %d of a %s checkpoint's %d tensors missing: %s%s", c->name,
+                      k.missing, variant_of(c->variant)->symbol, k.needed, k.names,
+                      k.missing > MISSING_NAMED ? ", …" : "");
     if (c->action_dim != OPENPI_ACTION_DIM)
-        return report(error, OPENPI_UNSUPPORTED, "%s: action_in_proj.weight takes %d action dimensions, expected %d", c->name,
+        return report(error, OPENPI_UNSUPPORTED,
+                      "%s: action_in_proj.weight takes %d action dimensions, expected %d", c->name,
                       c->action_dim, OPENPI_ACTION_DIM);
     TRY(read_vision_heads(c, &c->dims, error));
     if (dims_check(&c->dims, c->name, error) != OPENPI_OK) return report_status(error, OPENPI_BAD_FILE);
@@ -387,15 +410,19 @@ static openpi_status open_synthetic(checkpoint *c, const openpi_synthetic *synth
     c->lerobot = synthetic->lerobot != 0;
     c->action_dim = OPENPI_ACTION_DIM;
     c->embedding = tensors_find(c->tensors, LM_HEAD);
-    for (int i = 0; i < tensors_count(c->tensors); i++) c->parameters += (uint64_t)tensors_at(c->tensors, i)->count;
+    for (int i = 0; i < tensors_count(c->tensors); i++)
+        c->parameters += (uint64_t)tensors_at(c->tensors, i)->count;
     set_defaults(c);
     return OPENPI_OK;
 }
 
-openpi_status checkpoint_open(const char *path, const openpi_synthetic *synthetic, checkpoint **out, openpi_error *error) {
+openpi_status checkpoint_open(const char *path, const openpi_synthetic *synthetic, checkpoint **out,
+                              openpi_error *error) {
     if (!path == !synthetic)
-        return report(error, OPENPI_BAD_ARGUMENT, "%s, expected either a checkpoint's path or a synthetic model",
-                      path ? "a path and a synthetic model are given" : "neither a path nor a synthetic model is given");
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "%s, expected either a checkpoint's path or a synthetic model",
+                      path ? "a path and a synthetic model are given"
+                           : "neither a path nor a synthetic model is given");
     checkpoint *c = calloc(1, sizeof *c);
     if (!c) return report_no_memory(error, sizeof *c, "a checkpoint");
     config config = {0};
@@ -436,11 +463,12 @@ openpi_status checkpoint_describe(const checkpoint *c, json_t **out, openpi_erro
         bytes += file_bytes;
     }
     /* Takes over the references also where one is NULL, and then fails. */
-    json_t *object = json_pack("{s:s,s:s,s:o,s:I,s:I,s:i,s:o,s:o,s:I,s:i,s:i,s:i}", "layout",
-                               layout, "variant", variant_of(c->variant)->name, "dims", dims_json(&c->dims), "parameters",
-                               (json_int_t)c->parameters, "unused_parameters", (json_int_t)(elements - c->parameters),
-                               "tensors", count, "dtypes", dtypes, "files", files, "bytes", (json_int_t)bytes, "horizon",
-                               c->horizon, "steps", c->steps, "max_prompt", c->max_prompt);
+    json_t *object =
+        json_pack("{s:s,s:s,s:o,s:I,s:I,s:i,s:o,s:o,s:I,s:i,s:i,s:i}", "layout", layout, "variant",
+                  variant_of(c->variant)->name, "dims", dims_json(&c->dims), "parameters",
+                  (json_int_t)c->parameters, "unused_parameters", (json_int_t)(elements - c->parameters),
+                  "tensors", count, "dtypes", dtypes, "files", files, "bytes", (json_int_t)bytes, "horizon",
+                  c->horizon, "steps", c->steps, "max_prompt", c->max_prompt);
     if (!object || failed) {
         json_decref(object);
         return report_no_memory(error, 4096, "a checkpoint's description");

@@ -1,4 +1,4 @@
-/* What a checkpoint is: its tensors, the dimensions read off their shapes, and what its config says. */
+/* What a checkpoint is: its tensors, the dimensions read from their shapes, and its config. */
 #ifndef MODEL_CHECKPOINT_H
 #define MODEL_CHECKPOINT_H
 
@@ -24,22 +24,26 @@ typedef struct checkpoint {
 /* Exactly one of path and synthetic is not NULL. Checks that every tensor the model needs is there with the
  * right shape: all missing ones are counted, the first few named; unknown names are an error too, except
  * those that MODEL.md, "Tensors in a file", allows (lm_heads, proprio_history_proj …). */
-openpi_status checkpoint_open(const char *path, const openpi_synthetic *synthetic, checkpoint **out, openpi_error *error);
+openpi_status checkpoint_open(const char *path, const openpi_synthetic *synthetic, checkpoint **out,
+                              openpi_error *error);
 void checkpoint_close(checkpoint *checkpoint);
 
 /* Calls `each` for every tensor of a checkpoint of these dims in openpi's file order (embedding under
  * paligemma.lm_head.weight); used for synthesis and for checking. Stops at the first failure. */
-typedef openpi_status (*checkpoint_tensor)(void *user, const char *name, int rank, const int64_t *shape, openpi_error *error);
-openpi_status checkpoint_tensors(const openpi_dims *dims, openpi_variant variant, checkpoint_tensor each, void *user,
-                                 openpi_error *error);
+typedef openpi_status (*checkpoint_tensor)(void *user, const char *name, int rank, const int64_t *shape,
+                                           openpi_error *error);
+openpi_status checkpoint_tensors(const openpi_dims *dims, openpi_variant variant, checkpoint_tensor each,
+                                 void *user, openpi_error *error);
 
-/* What openpi_inspect tells of the model: {"layout", "variant", "dims", "parameters", "unused_parameters", "tensors", "dtypes",
- * "files", "bytes", "horizon", "steps", "max_prompt"}. *out is a new reference. */
+/* What openpi_inspect tells of the model: {"layout", "variant", "dims", "parameters", "unused_parameters",
+ * "tensors", "dtypes", "files", "bytes", "horizon", "steps", "max_prompt"}. *out is a new reference. */
 openpi_status checkpoint_describe(const checkpoint *checkpoint, json_t **out, openpi_error *error);
 
-/* Dimensions that this code can run: positive, within limits, heads that divide. `name` leads the sentence. */
+/* Dimensions that this code can run: positive, within limits, heads that divide. `name` leads the
+ * sentence. */
 openpi_status dims_check(const openpi_dims *dims, const char *name, openpi_error *error);
-/* {"vision": [...], "vlm": [...], "expert": [...], "vocab": n} as openpi_dims_parse takes it; NULL: no memory. */
+/* {"vision": [...], "vlm": [...], "expert": [...], "vocab": n} as openpi_dims_parse takes it; NULL: no
+ * memory. */
 json_t *dims_json(const openpi_dims *dims);
 /* The sizes of openpi's released checkpoints. */
 const openpi_dims *dims_released(void);

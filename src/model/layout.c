@@ -8,7 +8,22 @@
 #include "model/checkpoint.h"
 
 enum extent {
-    NONE, RGB, PATCH, TOKENS, ACTION, VISION, VISION_MLP, WIDTH, VOCAB, QUERY, HEAD, MLP, EXPERT, EXPERT_2, EXPERT_3, EXPERT_MLP,
+    NONE,
+    RGB,
+    PATCH,
+    TOKENS,
+    ACTION,
+    VISION,
+    VISION_MLP,
+    WIDTH,
+    VOCAB,
+    QUERY,
+    HEAD,
+    MLP,
+    EXPERT,
+    EXPERT_2,
+    EXPERT_3,
+    EXPERT_MLP,
     EXTENTS
 };
 
@@ -125,17 +140,30 @@ static openpi_status walk_rows(const walk *w, const section *s, int layer, openp
     return OPENPI_OK;
 }
 
-openpi_status checkpoint_tensors(const openpi_dims *d, openpi_variant variant, checkpoint_tensor each, void *user,
-                                 openpi_error *error) {
+openpi_status checkpoint_tensors(const openpi_dims *d, openpi_variant variant, checkpoint_tensor each,
+                                 void *user, openpi_error *error) {
     const variant_traits *traits = variant_of(variant);
     const walk w = {
-        .extents = {[RGB] = 3, [PATCH] = 14, [TOKENS] = OPENPI_IMAGE_TOKENS, [ACTION] = OPENPI_ACTION_DIM,
-                    [VISION] = d->vision_width, [VISION_MLP] = d->vision_mlp, [WIDTH] = d->width, [VOCAB] = d->vocab,
-                    [QUERY] = (int64_t)d->heads * d->head_dim, [HEAD] = d->head_dim, [MLP] = d->mlp,
-                    [EXPERT] = d->expert_width, [EXPERT_2] = 2 * (int64_t)d->expert_width,
-                    [EXPERT_3] = 3 * (int64_t)d->expert_width, [EXPERT_MLP] = d->expert_mlp},
-        .has = {[ALWAYS] = 1, [PLAIN_NORMS] = !traits->adaptive_norms, [ADAPTIVE_NORMS] = traits->adaptive_norms,
-                [STATE_TOKEN] = traits->state_token, [TIME_IN_ACTIONS] = traits->action_time_mlp,
+        .extents = {[RGB] = 3,
+                    [PATCH] = 14,
+                    [TOKENS] = OPENPI_IMAGE_TOKENS,
+                    [ACTION] = OPENPI_ACTION_DIM,
+                    [VISION] = d->vision_width,
+                    [VISION_MLP] = d->vision_mlp,
+                    [WIDTH] = d->width,
+                    [VOCAB] = d->vocab,
+                    [QUERY] = (int64_t)d->heads * d->head_dim,
+                    [HEAD] = d->head_dim,
+                    [MLP] = d->mlp,
+                    [EXPERT] = d->expert_width,
+                    [EXPERT_2] = 2 * (int64_t)d->expert_width,
+                    [EXPERT_3] = 3 * (int64_t)d->expert_width,
+                    [EXPERT_MLP] = d->expert_mlp},
+        .has = {[ALWAYS] = 1,
+                [PLAIN_NORMS] = !traits->adaptive_norms,
+                [ADAPTIVE_NORMS] = traits->adaptive_norms,
+                [STATE_TOKEN] = traits->state_token,
+                [TIME_IN_ACTIONS] = traits->action_time_mlp,
                 [TIME_IN_NORMS] = !traits->action_time_mlp},
         .each = each,
         .user = user,

@@ -1,5 +1,5 @@
-/* The product of two weights, when a model loads: a row of it is one row of action_time_mlp_in times all of
- * action_in_proj. */
+/* The product of two weights, when a model loads: a row of it is one row of action_time_mlp_in times all
+ * of action_in_proj. */
 #include "model/merged.h"
 
 #include <stdlib.h>
@@ -10,8 +10,8 @@ enum { K = OPENPI_ACTION_DIM };
 
 typedef struct product {
     const tensor *mlp_in, *mlp_bias;
-    const float *in, *in_bias; /* [width][K] [width]                                              */
-    float *rows; /* [threads][width]: a row of mlp_in each                          */
+    const float *in, *in_bias;             /* [width][K] [width]                                            */
+    float *rows;                           /* [threads][width]: a row of mlp_in each                        */
     int width;
     const merged *out;
 } product;
@@ -21,7 +21,7 @@ static void row_task(void *argument, int o, int worker) {
     int width = p->width;
     float *row = p->rows + (size_t)worker * (size_t)width, start;
     double sums[K] = {0}, bias;
-    tensor_read_f32(p->mlp_in, (int64_t)o * 2 * width, width, row); /* its other half is the time's */
+    tensor_read_f32(p->mlp_in, (int64_t)o * 2 * width, width, row);         /* its other half is the time's */
     tensor_read_f32(p->mlp_bias, o, 1, &start);
     bias = start;
     for (int j = 0; j < width; j++) {

@@ -1,8 +1,8 @@
-/* From jobs to packed weights: one parallel pass over all matrices, whose tasks are numbered through, so that no thread
- * waits at a matrix's end. Rows go from the file (or the generator) straight through the backend's packer into the block:
- * there is no second copy of the model.
+/* From jobs to packed weights: one parallel pass over all matrices, whose tasks are numbered across them,
+ * so that no thread waits at a matrix's end. The backend's packer reads rows from the file (or the
+ * generator) and writes them into the block: there is no second copy of the model.
  *
- * Synthetic matrices have no tasks where the device makes them itself. */
+ * A device that can generate synthetic matrices itself does, without tasks. */
 #include "model/packing.h"
 
 #include <stdlib.h>
@@ -18,26 +18,26 @@ enum { BLOCKS_PER_TASK = 8, SLICES = 64 };
 typedef struct piece {
     const matrix_job *job;
     int blocks, first_task;
-    size_t scales;                         /* the first of its own among packing.scales                       */
+    size_t scales;                         /* the first of its own among packing.scales                     */
 } piece;
 
 typedef struct packing {
     device *device;
     piece *pieces;
-    int piece_count, tasks, generated;     /* generated: matrices that the device has made itself             */
-    char *scratch;                         /* [threads][scratch_bytes]: of the backend, then a row of fp32    */
+    int piece_count, tasks, generated;     /* generated: matrices that the device has made itself           */
+    char *scratch;                         /* [threads][scratch_bytes]: of the backend, then a row of fp32  */
     size_t scratch_bytes;
-    float *scales;                         /* of all pieces, on their way to the device                       */
+    float *scales;                         /* of all pieces, before they are uploaded                       */
     size_t scale_count;
-    int base;                              /* first task of this slice                                        */
+    int base;                              /* first task of this slice                                      */
     atomic_int failed, *damaged;
-    openpi_error error;                    /* of the task that failed first                                   */
+    openpi_error error;                    /* of the task that failed first                                 */
 } packing;
 
 typedef struct row_source {
     const matrix_job *job;
     const weight_format *format;
-    float *row, *scales;                   /* where there is an encoder: [k] scratch; of all the matrix's rows */
+    float *row, *scales;                /* where there is an encoder: [k] scratch; of all the matrix's rows */
     atomic_int *damaged;
 } row_source;
 
@@ -108,7 +108,8 @@ static void pack_task(void *argument, int task, int worker) {
                        .scales = p->scales + found->scales,
                        .damaged = p->damaged};
     matrix_source source = {read_rows, &rows};
-    openpi_status status = backend->matrix_pack(p->device, job->matrix, first, count, &source, job->to, scratch, &error);
+    openpi_status status =
+        backend->matrix_pack(p->device, job->matrix, first, count, &source, job->to, scratch, &error);
     int none = 0;
     if (status != OPENPI_OK && atomic_compare_exchange_strong(&p->failed, &none, 1)) p->error = error;
 }
@@ -125,7 +126,12 @@ static openpi_status generate(device *device, const matrix_job *job, openpi_erro
     generated_matrix from = {.count = job->part_count, .column = job->column, .row_length = job->row_length};
     for (int i = 0; i < job->part_count; i++) {
         const tensor *t = job->parts[i];
-        from.parts[i] = (generated_part){t->key, t->offset, t->scale, SYNTH_RAISE, t->raise_from, job->rows[i]};
+        from.parts[i] = (generated_part){.key = t->key,
+                                         .offset = t->offset,
+                                         .scale = t->scale,
+                                         .raise = SYNTH_RAISE,
+                                         .raise_from = t->raise_from,
+                                         .rows = job->rows[i]};
     }
     return device->backend->matrix_generate(device, job->matrix, &from, job->to, error);
 }
@@ -135,7 +141,7 @@ static size_t job_scales(const matrix_job *job) {
     return (size_t)m->n * (size_t)weight_groups(&weight_formats[m->type], m->k);
 }
 
-/* Every matrix becomes a piece, or the device's. */
+/* Every matrix becomes a piece, or the device generates it. */
 static openpi_status share_out(packing *p, const matrix_job *jobs, int count, openpi_error *error) {
     const backend *backend = p->device->backend;
     for (int i = 0; i < count; i++) {
@@ -157,7 +163,8 @@ static openpi_status share_out(packing *p, const matrix_job *jobs, int count, op
     return OPENPI_OK;
 }
 
-static openpi_status pack_pieces(packing *p, pool *pool, openpi_progress progress, void *user, openpi_error *error) {
+static openpi_status pack_pieces(packing *p, pool *pool, openpi_progress progress, void *user,
+                                 openpi_error *error) {
     size_t bytes = p->scratch_bytes * (size_t)pool_threads(pool);
     p->scratch = aligned_alloc(64, bytes ? bytes : 64);
     if (!p->scratch) return report_no_memory(error, bytes, "packing weights");
@@ -166,14 +173,16 @@ static openpi_status pack_pieces(packing *p, pool *pool, openpi_progress progres
         p->base = (int)((int64_t)p->tasks * slice / SLICES);
         int end = (int)((int64_t)p->tasks * (slice + 1) / SLICES);
         pool_run(pool, pack_task, p, end - p->base);
-        if (progress) progress(user, "packing weights", (uint64_t)(p->generated + end), (uint64_t)(p->generated + p->tasks));
+        if (progress)
+            progress(user, "packing weights", (uint64_t)(p->generated + end),
+                     (uint64_t)(p->generated + p->tasks));
     }
     free(p->scratch);
     if (!atomic_load(&p->failed)) return OPENPI_OK;
     return report_again(error, &p->error);
 }
 
-/* The scales that packing has found. */
+/* The scales that packing has computed. */
 static openpi_status upload_scales(const packing *p, openpi_error *error) {
     for (int i = 0; i < p->piece_count; i++) {
         const piece *piece = &p->pieces[i];
@@ -184,8 +193,9 @@ static openpi_status upload_scales(const packing *p, openpi_error *error) {
     return OPENPI_OK;
 }
 
-/* All pieces, once they are known. */
-static openpi_status pack_all(packing *p, pool *pool, openpi_progress progress, void *user, openpi_error *error) {
+/* Packs all pieces and uploads their scales. */
+static openpi_status pack_all(packing *p, pool *pool, openpi_progress progress, void *user,
+                              openpi_error *error) {
     size_t bytes = p->scale_count * sizeof *p->scales;
     p->scales = malloc(bytes ? bytes : 1);
     if (!p->scales) return report_no_memory(error, bytes, "packing weights");
@@ -195,8 +205,9 @@ static openpi_status pack_all(packing *p, pool *pool, openpi_progress progress, 
     return status;
 }
 
-openpi_status pack_matrices(device *device, const matrix_job *jobs, int count, pool *pool, openpi_progress progress,
-                            void *progress_user, atomic_int *damaged, openpi_error *error) {
+openpi_status pack_matrices(device *device, const matrix_job *jobs, int count, pool *pool,
+                            openpi_progress progress, void *progress_user, atomic_int *damaged,
+                            openpi_error *error) {
     packing p = {.device = device, .damaged = damaged, .error = OPENPI_ERROR_INIT};
     size_t bytes = (size_t)count * sizeof *p.pieces;
     p.pieces = malloc(bytes);

@@ -1,5 +1,6 @@
-/* What weights.c hands on: every matrix and vector of a model, what it is made of and where in the model's block it goes.
- * A job is made of tensors on top of each other, or of numbers computed beforehand; never of both. */
+/* What weights.c passes to packing.c: every matrix and vector of a model, what it is made of and its place
+ * in the model's block. A job is made of tensors on top of each other, or of numbers computed beforehand;
+ * never of both. */
 #ifndef MODEL_PACKING_H
 #define MODEL_PACKING_H
 
@@ -12,26 +13,27 @@
 enum { JOB_PARTS = GENERATED_PARTS };
 
 typedef struct matrix_job {
-    matrix *matrix;                        /* n and k count the parts' rows, and the columns taken            */
+    matrix *matrix;                        /* n and k count the parts' rows, and the columns taken          */
     const tensor *parts[JOB_PARTS];
     int rows[JOB_PARTS], part_count;
-    int column, row_length;                /* first column taken; columns a row has in the file               */
-    const float *computed;                 /* [n][k], and no parts; NULL: none                                */
+    int column, row_length;                /* first column taken; columns a row has in the file             */
+    const float *computed;                 /* [n][k], and no parts; NULL: none                              */
     void *to;
-    void *scales_to;                       /* on the device; NULL: the format has none                        */
+    void *scales_to;                       /* on the device; NULL: the format has none                      */
 } matrix_job;
 
 typedef struct vector_job {
     const tensor *parts[JOB_PARTS];
-    int part_count, count;                 /* count: elements of all parts                                    */
-    const float *computed;                 /* [count], and no parts; NULL: none                               */
+    int part_count, count;                 /* count: elements of all parts                                  */
+    const float *computed;                 /* [count], and no parts; NULL: none                             */
     void *to;
 } vector_job;
 
 /* *damaged is set where a number is NaN or infinite (damage.h). */
 openpi_status pack_vectors(device *device, const vector_job *jobs, int count, atomic_int *damaged,
                            openpi_error *error);
-openpi_status pack_matrices(device *device, const matrix_job *jobs, int count, pool *pool, openpi_progress progress,
-                            void *progress_user, atomic_int *damaged, openpi_error *error);
+openpi_status pack_matrices(device *device, const matrix_job *jobs, int count, pool *pool,
+                            openpi_progress progress, void *progress_user, atomic_int *damaged,
+                            openpi_error *error);
 
 #endif

@@ -1,7 +1,9 @@
-/* The list of tensors: who owns names, files and metadata; looking up; reading elements in the type asked for.
+/* The list of tensors: owns names, files and metadata; finds tensors by name; reads elements in a wanted
+ * type.
  *
- * Threads read at once and have nobody to report to: the first read of a file that fails leaves its sentence with the file,
- * for tensors_check. A tensor's bytes in memory may lie at any address, so elements are copied out before they are used. */
+ * Threads read at the same time and cannot report: the first read of a file that fails leaves its sentence
+ * in the file's record, for tensors_check. A tensor's bytes in memory may lie at any address, so elements
+ * are copied out before they are used. */
 #include "model/tensors.h"
 
 #include <stdatomic.h>
@@ -22,7 +24,7 @@ struct tensor_file {
     char *path;
     file_reader reader;
     json_t *metadata;
-    char *bytes;                 /* all of them, once they are loaded */
+    char *bytes;                 /* all of them, once they are loaded          */
     atomic_int failed;           /* 1: a read has, and `error` is its sentence */
     openpi_error error;
 };
@@ -31,7 +33,7 @@ struct tensors {
     entry *entries;
     struct tensor_file **files;
     int *order;                  /* indices of entries by name */
-    int count, room, file_count;
+    int count, capacity, file_count;
 };
 
 /* ---- building ---- */
@@ -47,7 +49,8 @@ static char *copy_text(const char *text) {
 
 openpi_status tensors_add_file(tensors *tensors, const char *path, file_reader reader, json_t *metadata,
                                struct tensor_file **file, openpi_error *error) {
-    struct tensor_file **grown = realloc(tensors->files, ((size_t)tensors->file_count + 1) * sizeof(struct tensor_file *));
+    struct tensor_file **grown =
+        realloc(tensors->files, ((size_t)tensors->file_count + 1) * sizeof(struct tensor_file *));
     if (grown) tensors->files = grown;
     struct tensor_file *added = grown ? calloc(1, sizeof *added) : NULL;
     char *copy = added ? copy_text(path) : NULL;
@@ -67,12 +70,12 @@ openpi_status tensors_add_file(tensors *tensors, const char *path, file_reader r
 const char *tensor_file_path(const struct tensor_file *file) { return file->path; }
 
 openpi_status tensors_add(tensors *tensors, const tensor *tensor, openpi_error *error) {
-    if (tensors->count == tensors->room) {
-        int room = tensors->room ? 2 * tensors->room : 64;
-        entry *grown = realloc(tensors->entries, (size_t)room * sizeof *grown);
-        if (!grown) return report_no_memory(error, (size_t)room * sizeof *grown, "the list of tensors");
+    if (tensors->count == tensors->capacity) {
+        int capacity = tensors->capacity ? 2 * tensors->capacity : 64;
+        entry *grown = realloc(tensors->entries, (size_t)capacity * sizeof *grown);
+        if (!grown) return report_no_memory(error, (size_t)capacity * sizeof *grown, "the list of tensors");
         tensors->entries = grown;
-        tensors->room = room;
+        tensors->capacity = capacity;
     }
     char *name = copy_text(tensor->name);
     if (!name) return report_no_memory(error, strlen(tensor->name) + 1, "a tensor's name");
@@ -82,13 +85,15 @@ openpi_status tensors_add(tensors *tensors, const tensor *tensor, openpi_error *
     return OPENPI_OK;
 }
 
-/* qsort hands its comparison nothing but two elements: names travel with their indices. */
+/* qsort passes its comparison two elements only, so each name is sorted together with its index. */
 typedef struct named {
     const char *name;
     int index;
 } named;
 
-static int by_name(const void *a, const void *b) { return strcmp(((const named *)a)->name, ((const named *)b)->name); }
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const named *)a)->name, ((const named *)b)->name);
+}
 
 openpi_status tensors_finish(tensors *tensors, openpi_error *error) {
     size_t count = (size_t)tensors->count;
@@ -107,10 +112,11 @@ openpi_status tensors_finish(tensors *tensors, openpi_error *error) {
         if (status != OPENPI_OK || i == 0 || strcmp(sorted[i - 1].name, sorted[i].name)) continue;
         const entry *a = &tensors->entries[sorted[i - 1].index], *b = &tensors->entries[sorted[i].index];
         if (a->tensor.file != b->tensor.file)
-            status = report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\" is also in %s, expected in one file", a->tensor.file,
-                            a->stored, b->tensor.file);
+            status = report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\" is also in %s, expected in one file",
+                            a->tensor.file, a->stored, b->tensor.file);
         else
-            status = report(error, OPENPI_BAD_FILE, "%s: tensors \"%s\" and \"%s\" are both there, expected one of them",
+            status = report(error, OPENPI_BAD_FILE,
+                            "%s: tensors \"%s\" and \"%s\" are both there, expected one of them",
                             a->tensor.file, a->stored, b->stored);
     }
     free(sorted);
@@ -145,12 +151,15 @@ void tensors_strip_prefix(tensors *tensors) {
     }
 }
 
-void tensors_rename(tensors *tensors, int index, const char *name) { tensors->entries[index].tensor.name = name; }
+void tensors_rename(tensors *tensors, int index, const char *name) {
+    tensors->entries[index].tensor.name = name;
+}
 
 void tensors_drop(tensors *tensors, int index) {
     free(tensors->entries[index].stored);
     tensors->count--;
-    memmove(&tensors->entries[index], &tensors->entries[index + 1], (size_t)(tensors->count - index) * sizeof *tensors->entries);
+    memmove(&tensors->entries[index], &tensors->entries[index + 1],
+            (size_t)(tensors->count - index) * sizeof *tensors->entries);
 }
 
 /* ---- looking ---- */
@@ -245,12 +254,13 @@ static void copy_bytes(const tensor *tensor, uint64_t from, size_t bytes, void *
         memcpy(to, (const char *)tensor->data + from, bytes);
         return;
     }
-    if (file_reader_read(&file->reader, file->path, tensor->at + from, bytes, to, &error) == OPENPI_OK) return;
+    if (file_reader_read(&file->reader, file->path, tensor->at + from, bytes, to, &error) == OPENPI_OK)
+        return;
     memset(to, 0, bytes);
     if (atomic_compare_exchange_strong(&file->failed, &none, 1)) file->error = error;
 }
 
-/* One loop a type, so that the branch stands outside of it. */
+/* One loop a type, so that the branch is outside of it. */
 #define CONVERT(ctype, expression)                        \
     for (int i = 0; i < count; i++) {                     \
         ctype v;                                          \

@@ -1,5 +1,5 @@
-/* A checkpoint's tensors: safetensors files, read when elements are asked for, or a generator of synthetic ones. Any thread
- * may read. */
+/* A checkpoint's tensors: safetensors files, read when elements are asked for, or a generator of synthetic
+ * ones. Any thread may read. */
 #ifndef MODEL_TENSORS_H
 #define MODEL_TENSORS_H
 
@@ -25,7 +25,8 @@ typedef struct tensor {
 
 typedef struct tensors tensors;
 
-/* Opens a folder (model.safetensors, or the shards that model.safetensors.index.json names) or one .safetensors file. */
+/* Opens a folder (model.safetensors, or the shards that model.safetensors.index.json names) or one
+ * .safetensors file. */
 openpi_status tensors_open(const char *path, tensors **out, openpi_error *error);
 /* The tensors of a synthetic checkpoint: nothing is stored. */
 openpi_status tensors_synthetic(const openpi_synthetic *synthetic, tensors **out, openpi_error *error);
@@ -43,8 +44,8 @@ static inline int tensor_is_generated(const tensor *t) { return !t->stored && !t
 /* Reads all files whole, so that every tensor.data is there until tensors_close. For small files. */
 openpi_status tensors_load(tensors *tensors, openpi_error *error);
 
-/* Elements first … first+count-1, converted to `type`: fp32, or bf16, which rounds to nearest even. What a file does not
- * give is zeros, and tensors_check says so. */
+/* Elements first … first+count-1, converted to `type`: fp32, or bf16, which rounds to nearest even. Where
+ * a read fails the output is zeros, and tensors_check reports it. */
 void tensor_read(const tensor *tensor, dtype type, int64_t first, int64_t count, void *out);
 
 static inline void tensor_read_f32(const tensor *tensor, int64_t first, int64_t count, float *out) {

@@ -1,5 +1,5 @@
-/* How a list of tensors comes to be: what tensors.c offers to those who fill one (safetensors.c, synth.c) and
- * to checkpoint.c, which strips prefixes; and the header of a file that is written. */
+/* How a list of tensors is built: functions of tensors.c for safetensors.c and synth.c, which fill one,
+ * and for checkpoint.c, which strips prefixes; and the header of a file that is written. */
 #ifndef MODEL_TENSORS_BUILD_H
 #define MODEL_TENSORS_BUILD_H
 
@@ -10,23 +10,24 @@
 
 tensors *tensors_create(void);                                     /* NULL when out of memory */
 
-/* Takes over the reader and the metadata (may be NULL), also when it fails; *file stays until tensors_close, and so does
- * its path. */
+/* Takes over the reader and the metadata (may be NULL), also when it fails; *file stays until
+ * tensors_close, and so does its path. */
 openpi_status tensors_add_file(tensors *tensors, const char *path, file_reader reader, json_t *metadata,
                                struct tensor_file **file, openpi_error *error);
 const char *tensor_file_path(const struct tensor_file *file);
 /* Copies the tensor and its name. */
 openpi_status tensors_add(tensors *tensors, const tensor *tensor, openpi_error *error);
-/* Once all are there, and again after names changed: orders names for tensors_find, refuses two of one name. */
+/* Once all are there, and again after names changed: orders names for tensors_find, refuses two of one
+ * name. */
 openpi_status tensors_finish(tensors *tensors, openpi_error *error);
 
 /* Where tensors_find finds it, -1 if absent. */
 int tensors_index(const tensors *tensors, const char *name);
-/* A tensor's name as it stands in its file. */
+/* A tensor's name in its file. */
 const char *tensors_stored_name(const tensors *tensors, int index);
-/* Takes one leading "model." off every name that has it. tensors_finish comes next. */
+/* Takes one leading "model." off every name that has it. Call tensors_finish afterwards. */
 void tensors_strip_prefix(tensors *tensors);
-/* `name` must outlive the list. tensors_finish comes next. */
+/* `name` must outlive the list. Call tensors_finish afterwards. */
 void tensors_rename(tensors *tensors, int index, const char *name);
 void tensors_drop(tensors *tensors, int index);
 
@@ -37,16 +38,17 @@ const char *tensors_file(const tensors *tensors, int index, uint64_t *bytes);
 const char *tensor_shape_text(int rank, const int64_t *shape, char *text, size_t bytes);
 const char *dtype_name(dtype type);
 
-/* Where no checkpoint was found (wrong_checkpoint.c): one sentence that says what is there and what to do, and its status.
- * `first`: the first WRONG_FILE_BYTES of the file's `bytes`, or all; the first 8 do not lead to a header within the file and
- * `limit`. */
+/* Where no checkpoint was found (wrong_checkpoint.c): one sentence that says what is there and what to do,
+ * and its status. `first`: the first WRONG_FILE_BYTES of the file's `bytes`, or all; the first 8 do not
+ * lead to a header within the file and `limit`. */
 enum { WRONG_FILE_BYTES = 1024 };
-openpi_status wrong_file(const char *path, const uint8_t *first, uint64_t bytes, uint64_t limit, openpi_error *error);
+openpi_status wrong_file(const char *path, const uint8_t *first, uint64_t bytes, uint64_t limit,
+                         openpi_error *error);
 openpi_status wrong_folder(const char *folder, openpi_error *error);
 
-/* What stands before the data of a file that holds these tensors one after the other: the length and the JSON,
- * padded to 8 bytes. Each name gets `prefix`; metadata: an object of strings, or NULL. *out: malloc. */
-openpi_status safetensors_header(const tensor *const *list, int count, const char *prefix, json_t *metadata, char **out,
-                                 size_t *bytes, openpi_error *error);
+/* The bytes before the data of a file that holds these tensors one after the other: the length and the
+ * JSON, padded to 8 bytes. Each name gets `prefix`; metadata: an object of strings, or NULL. *out: malloc. */
+openpi_status safetensors_header(const tensor *const *list, int count, const char *prefix, json_t *metadata,
+                                 char **out, size_t *bytes, openpi_error *error);
 
 #endif

@@ -1,5 +1,5 @@
-/* From checkpoint to model: which tensors make which matrix, under the switches, and where in the block it lies. packing.c
- * fills the block.
+/* From checkpoint to model: which tensors make up which matrix, under the switches, and where in the
+ * device block it lies. packing.c fills the block.
  *
  * lay_out() names every weight once and runs twice: to measure, then to bind addresses and collect jobs. */
 #include <stdio.h>
@@ -22,26 +22,28 @@ enum { NAME = 256 };
 typedef struct loader {
     model *model;
     arena arena;
-    matrix_job *matrices;                  /* jobs; NULL while measuring                                      */
+    matrix_job *matrices;                  /* jobs; NULL while measuring                                    */
     vector_job *vectors;
     int matrix_count, vector_count;
-    merged merged;                         /* π0's, where they are merged                                     */
+    merged merged;                         /* π0's, where they are merged                                   */
 } loader;
 
 static int on(const loader *l, op_switch which) { return !switch_off(l->model->off, which); }
 
-static const tensor *find(const loader *l, const char *name) { return tensors_find(l->model->checkpoint->tensors, name); }
+static const tensor *find(const loader *l, const char *name) {
+    return tensors_find(l->model->checkpoint->tensors, name);
+}
 
-/* ---- naming every weight -------------------------------------------------------------------------------- */
+/* ---- naming every weight ------------------------------------------------------------------------------- */
 
 typedef struct matrix_parts {
     const char *names[JOB_PARTS];
-    int count, column, columns;            /* columns 0: all                                                  */
-    int exact;                             /* keep the file's precision whatever the plan's type              */
+    int count, column, columns;            /* columns 0: all                                                */
+    int exact;                             /* keep the file's precision whatever the plan's type            */
 } matrix_parts;
 
-/* What weights are kept in: the model's format; or the file's precision where that is what fp32 stands for, or `exact` asks
- * for it under a format of less. */
+/* The format of a matrix: the model's. The file's precision (bf16 or fp32) where fp32 weights are to be as
+ * in the file, and for `exact` matrices where the model's format has less than fp32. */
 static weight_type format_of(const loader *l, int exact, int all_bf16) {
     model_types types = l->model->types;
     if (types.weights == WEIGHT_F32 ? !types.as_file : !exact) return types.weights;
@@ -66,7 +68,8 @@ static const float *add_vector(loader *l, vector_job job) {
     return job.to;
 }
 
-static void take_matrix(loader *l, matrix *out, matrix_form form, int heads, const char *base, matrix_parts parts) {
+static void take_matrix(loader *l, matrix *out, matrix_form form, int heads, const char *base,
+                        matrix_parts parts) {
     matrix_job job = {.matrix = out, .part_count = parts.count, .column = parts.column};
     int all_bf16 = 1, n = 0;
     char name[2 * NAME];
@@ -100,7 +103,9 @@ static const float *take_vector(loader *l, const char *base, const char *const *
     return add_vector(l, job);
 }
 
-static const float *vector(loader *l, const char *base, const char *name) { return take_vector(l, base, &name, 1); }
+static const float *vector(loader *l, const char *base, const char *name) {
+    return take_vector(l, base, &name, 1);
+}
 
 static void linear(loader *l, matrix *out, const char *base, const char *name) {
     take_matrix(l, out, MATRIX_PLAIN, 0, base, (matrix_parts){{name}, 1, 0, 0, 0});
@@ -110,9 +115,9 @@ static void linear_exact(loader *l, matrix *out, const char *name) {
     take_matrix(l, out, MATRIX_PLAIN, 0, "", (matrix_parts){{name}, 1, 0, 0, 1});
 }
 
-/* Several tensors as one product, or each for itself. */
-static void stacked(loader *l, matrix *whole, matrix *parts, int together, matrix_form form, int heads, const char *base,
-                    matrix_parts names) {
+/* Several tensors as one product, or each as a product of its own. */
+static void stacked(loader *l, matrix *whole, matrix *parts, int together, matrix_form form, int heads,
+                    const char *base, matrix_parts names) {
     if (together) {
         take_matrix(l, whole, form, heads, base, names);
         return;
@@ -131,7 +136,8 @@ static norm layer_norm(loader *l, const char *base, const char *name) {
 static void lay_out_vision(loader *l) {
     model *m = l->model;
     char base[NAME];
-    take_matrix(l, &m->patch, MATRIX_PLAIN, 0, TOWER, (matrix_parts){{"embeddings.patch_embedding"}, 1, 0, 0, 1});
+    take_matrix(l, &m->patch, MATRIX_PLAIN, 0, TOWER,
+                (matrix_parts){{"embeddings.patch_embedding"}, 1, 0, 0, 1});
     m->patch_bias = vector(l, TOWER, "embeddings.patch_embedding.bias");
     m->position = vector(l, TOWER, "embeddings.position_embedding.weight");
     for (int i = 0; i < m->dims.vision_depth; i++) {
@@ -141,8 +147,9 @@ static void lay_out_vision(loader *l) {
         v->norm2 = layer_norm(l, base, "layer_norm2");
         stacked(l, &v->qkv, v->qkv_parts, on(l, SWITCH_FUSED_QKV), MATRIX_PLAIN, 0, base,
                 (matrix_parts){{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}, 3, 0, 0, 0});
-        v->qkv_bias =
-            take_vector(l, base, (const char *[]){"self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"}, 3);
+        v->qkv_bias = take_vector(
+            l, base,
+            (const char *[]){"self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"}, 3);
         linear(l, &v->out, base, "self_attn.out_proj");
         v->out_bias = vector(l, base, "self_attn.out_proj.bias");
         linear(l, &v->fc1, base, "mlp.fc1");
@@ -155,10 +162,11 @@ static void lay_out_vision(loader *l) {
     m->projector_bias = vector(l, PREFIX, "paligemma.model.multi_modal_projector.linear.bias");
 }
 
-/* only_kv: the last prefix layer, of which nothing but K and V is ever used. */
+/* only_kv: the last prefix layer, of which only K and V are used. */
 static void lay_out_gemma(loader *l, gemma_layer *g, const char *base, int ada, int only_kv) {
     int heads = l->model->dims.heads, together = on(l, SWITCH_FUSED_QKV);
-    matrix_form form = on(l, SWITCH_FUSED_POINTWISE) ? MATRIX_QKV : MATRIX_PLAIN;          /* RoPE inside the product */
+    /* RoPE is inside the product, or an operation of its own. */
+    matrix_form form = on(l, SWITCH_FUSED_POINTWISE) ? MATRIX_QKV : MATRIX_PLAIN;
     if (only_kv)
         stacked(l, &g->qkv, g->qkv_parts + 1, together, form, 0, base,
                 (matrix_parts){{"self_attn.k_proj", "self_attn.v_proj"}, 2, 0, 0, 0});
@@ -166,8 +174,10 @@ static void lay_out_gemma(loader *l, gemma_layer *g, const char *base, int ada, 
         stacked(l, &g->qkv, g->qkv_parts, together, form, heads, base,
                 (matrix_parts){{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}, 3, 0, 0, 0});
     if (ada) {
-        take_matrix(l, &g->ada_in, MATRIX_PLAIN, 0, base, (matrix_parts){{"input_layernorm.dense"}, 1, 0, 0, 1});
-        take_matrix(l, &g->ada_post, MATRIX_PLAIN, 0, base, (matrix_parts){{"post_attention_layernorm.dense"}, 1, 0, 0, 1});
+        take_matrix(l, &g->ada_in, MATRIX_PLAIN, 0, base,
+                    (matrix_parts){{"input_layernorm.dense"}, 1, 0, 0, 1});
+        take_matrix(l, &g->ada_post, MATRIX_PLAIN, 0, base,
+                    (matrix_parts){{"post_attention_layernorm.dense"}, 1, 0, 0, 1});
         g->ada_in_bias = vector(l, base, "input_layernorm.dense.bias");
         g->ada_post_bias = vector(l, base, "post_attention_layernorm.dense.bias");
     } else {
@@ -181,15 +191,18 @@ static void lay_out_gemma(loader *l, gemma_layer *g, const char *base, int ada, 
     linear(l, &g->down, base, "mlp.down_proj");
 }
 
-static int is_merged(const loader *l) { return variant_of(l->model->variant)->action_time_mlp && on(l, SWITCH_FOLDED_CONSTANTS); }
+static int is_merged(const loader *l) {
+    return variant_of(l->model->variant)->action_time_mlp && on(l, SWITCH_FOLDED_CONSTANTS);
+}
 
-/* What comes in front of the expert's first activation. */
+/* The products before the expert's first activation. */
 static void lay_out_action_in(loader *l) {
     model *m = l->model;
     const variant_traits *traits = variant_of(m->variant);
     int width = m->dims.expert_width;
     if (traits->action_time_mlp)
-        take_matrix(l, &m->time_in, MATRIX_PLAIN, 0, "", (matrix_parts){{traits->time_mlp_in}, 1, width, width, 1});
+        take_matrix(l, &m->time_in, MATRIX_PLAIN, 0, "",
+                    (matrix_parts){{traits->time_mlp_in}, 1, width, width, 1});
     if (is_merged(l)) {
         m->action_in = (matrix){.n = width,
                                 .k = OPENPI_ACTION_DIM,
@@ -225,14 +238,17 @@ static void lay_out_heads(loader *l) {
     m->mlp_out_bias = vector(l, traits->time_mlp_out, ".bias");
 }
 
-/* A row a token, as the file has them, in fp32 or bf16: prompts gather rows, nothing multiplies by the whole. */
+/* A row a token, as the file has them, in fp32 or bf16: prompts gather rows, nothing multiplies by the
+ * whole. */
 static void lay_out_embedding(loader *l) {
     model *m = l->model;
     const tensor *t = m->checkpoint->embedding;
     int vocab = m->dims.vocab, width = m->dims.width;
     weight_type type = format_of(l, weight_formats[m->types.weights].encode != NULL, t->type == DTYPE_BF16);
     m->embedding = (matrix){.n = vocab, .k = width, .type = type, .form = MATRIX_PLAIN, .raw = 1};
-    add_matrix(l, (matrix_job){.matrix = &m->embedding, .parts = {t}, .rows = {vocab}, .part_count = 1, .row_length = width});
+    add_matrix(
+        l, (matrix_job){
+               .matrix = &m->embedding, .parts = {t}, .rows = {vocab}, .part_count = 1, .row_length = width});
 }
 
 static void lay_out(loader *l) {
@@ -260,7 +276,7 @@ static void lay_out(loader *l) {
     lay_out_heads(l);
 }
 
-/* ---- loading -------------------------------------------------------------------------------------------- */
+/* ---- loading ------------------------------------------------------------------------------------------- */
 
 static openpi_status load(loader *l, pool *pool, openpi_progress progress, void *user, openpi_error *error) {
     model *m = l->model;
@@ -276,23 +292,27 @@ static openpi_status load(loader *l, pool *pool, openpi_progress progress, void 
     TRY(pack_vectors(m->device, l->vectors, l->vector_count, &damaged, error));
     TRY(pack_matrices(m->device, l->matrices, l->matrix_count, pool, progress, user, &damaged, error));
     TRY(tensors_check(m->checkpoint->tensors, error));
-    return atomic_load(&damaged) ? damage_report(m->checkpoint, weight_formats[m->types.weights].source, error) : OPENPI_OK;
+    return atomic_load(&damaged)
+               ? damage_report(m->checkpoint, weight_formats[m->types.weights].source, error)
+               : OPENPI_OK;
 }
 
 static openpi_status check_types(const device *device, model_types types, openpi_error *error) {
     const backend *backend = device->backend;
     if (backend->takes_weights(device, types.act, types.weights)) return OPENPI_OK;
-    return report(error, OPENPI_UNSUPPORTED,
-                  "weights are %s, for which %s (%s) has no kernels under %s activations, expected f32 or bf16",
-                  weight_formats[types.weights].name, backend->name, device->path,
-                  types.act == DTYPE_BF16 ? "bf16" : "f32");
+    return report(
+        error, OPENPI_UNSUPPORTED,
+        "weights are %s, for which %s (%s) has no kernels under %s activations, expected f32 or bf16",
+        weight_formats[types.weights].name, backend->name, device->path,
+        types.act == DTYPE_BF16 ? "bf16" : "f32");
 }
 
 /* The model without its weights, laid out to know its size. */
-static openpi_status measure(loader *l, const checkpoint *checkpoint, device *device, model_types types, uint32_t off,
-                             openpi_error *error) {
+static openpi_status measure(loader *l, const checkpoint *checkpoint, device *device, model_types types,
+                             uint32_t off, openpi_error *error) {
     const openpi_dims *dims = &checkpoint->dims;
-    size_t layers = (size_t)dims->vision_depth * sizeof(vision_layer) + 2 * (size_t)dims->depth * sizeof(gemma_layer);
+    size_t layers =
+        (size_t)dims->vision_depth * sizeof(vision_layer) + 2 * (size_t)dims->depth * sizeof(gemma_layer);
     model *m = l->model = calloc(1, sizeof *m);
     if (!m) return report_no_memory(error, sizeof *m, "the model");
     *m = (model){.dims = *dims,
@@ -312,8 +332,8 @@ static openpi_status measure(loader *l, const checkpoint *checkpoint, device *de
     return OPENPI_OK;
 }
 
-openpi_status model_measure(const checkpoint *checkpoint, device *device, model_types types, uint32_t off, model **out,
-                            openpi_error *error) {
+openpi_status model_measure(const checkpoint *checkpoint, device *device, model_types types, uint32_t off,
+                            model **out, openpi_error *error) {
     loader l = {0};
     openpi_status status = measure(&l, checkpoint, device, types, off, error);
     if (status == OPENPI_OK)
@@ -323,8 +343,9 @@ openpi_status model_measure(const checkpoint *checkpoint, device *device, model_
     return status;
 }
 
-openpi_status model_load(const checkpoint *checkpoint, device *device, model_types types, uint32_t off, pool *pool,
-                         openpi_progress progress, void *progress_user, model **out, openpi_error *error) {
+openpi_status model_load(const checkpoint *checkpoint, device *device, model_types types, uint32_t off,
+                         pool *pool, openpi_progress progress, void *progress_user, model **out,
+                         openpi_error *error) {
     loader l = {0};
     openpi_status status = measure(&l, checkpoint, device, types, off, error);
     if (status == OPENPI_OK) status = load(&l, pool, progress, progress_user, error);

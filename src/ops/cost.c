@@ -1,5 +1,5 @@
-/* What an op costs: multiply-adds count two, every operand moves once, weights at their packed type. These are
- * the figures behind every GFLOP/s, GB/s and % of roof that is printed. */
+/* What an op costs: multiply-adds count two, every operand moves once, weights in the format that they are
+ * kept in. Every GFLOP/s, GB/s and % of roof that is printed comes from here. */
 #include "ops/ops.h"
 
 const char *op_kind_name(op_kind kind) {
@@ -27,10 +27,13 @@ static op_cost plus(op_cost a, op_cost b) {
     return (op_cost){a.flops + b.flops, a.bytes + b.bytes, a.weight_bytes + b.weight_bytes};
 }
 
-/* Scores or values: a product of queries with what they attend (a cache counts once, as one sample's), and the scores. */
-static op_cost half_attention(const attended *a, double rows, double keys, int heads, int head_dim, double act) {
+/* Scores or values: a product of queries with what they attend (a cache counts once, as one sample's), and
+ * the scores. */
+static op_cost half_attention(const attended *a, double rows, double keys, int heads, int head_dim,
+                              double act) {
     double width = (double)heads * head_dim, shared = a->stride ? rows * width : keys * head_dim;
-    return (op_cost){2 * rows * keys * width, act * (rows * width + shared) + (double)sizeof(float) * rows * heads * keys, 0};
+    return (op_cost){2 * rows * keys * width,
+                     act * (rows * width + shared) + (double)sizeof(float) * rows * heads * keys, 0};
 }
 
 op_cost op_get_cost(const op *op, int rows, double keys) {
@@ -54,7 +57,7 @@ op_cost op_get_cost(const op *op, int rows, double keys) {
         const op_linear_residual *a = &op->linear_residual;
         return linear(&a->weight, r, act * a->weight.k, 2 * act * a->weight.n);
     }
-    case OP_EMBED_TEXT: {               /* a few rows of a large table: operands, not weights that are streamed */
+    case OP_EMBED_TEXT: {               /* a few rows of a large table: operands, not streamed weights */
         const op_embed_text *a = &op->embed_text;
         double row = weight_bytes(&a->table) + a->table.k * act + (double)sizeof *a->ids;
         return (op_cost){r * a->table.k, r * row, 0};
@@ -95,17 +98,20 @@ op_cost op_get_cost(const op *op, int rows, double keys) {
     }
     case OP_ROPE_CACHE: {
         const op_rope_cache *a = &op->rope_cache;
-        double turned = r * (a->heads + 1) * a->cache.head_dim;
-        return (op_cost){3 * turned, 2 * act * (turned + r * a->cache.head_dim), 0};
+        double rotated = r * (a->heads + 1) * a->cache.head_dim;
+        return (op_cost){3 * rotated, 2 * act * (rotated + r * a->cache.head_dim), 0};
     }
     case OP_SCORES: {
         const op_scores *a = &op->scores;
-        return half_attention(&a->keys, r, a->keys.stride ? OPENPI_IMAGE_TOKENS : keys, a->heads, a->head_dim, act);
+        return half_attention(&a->keys, r, a->keys.stride ? OPENPI_IMAGE_TOKENS : keys, a->heads, a->head_dim,
+                              act);
     }
-    case OP_SOFTMAX: return (op_cost){4 * r * keys * op->softmax.heads, 2 * fp32 * r * keys * op->softmax.heads, 0};
+    case OP_SOFTMAX:
+        return (op_cost){4 * r * keys * op->softmax.heads, 2 * fp32 * r * keys * op->softmax.heads, 0};
     case OP_VALUES: {
         const op_values *a = &op->values;
-        return half_attention(&a->values, r, a->values.stride ? OPENPI_IMAGE_TOKENS : keys, a->heads, a->head_dim, act);
+        return half_attention(&a->values, r, a->values.stride ? OPENPI_IMAGE_TOKENS : keys, a->heads,
+                              a->head_dim, act);
     }
     case OP_KINDS: break;
     }

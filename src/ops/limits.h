@@ -1,8 +1,9 @@
 /* The largest sizes of a model: one table for all that depends on them.
  *
- * presets.c refuses a model beyond it with a sentence, the definitions (reference*.c) size their arrays by it, and a backend
- * whose memory it bounds asserts that at compile time. So what opens, runs, on every device. About twice the released model,
- * which is of width 2048 with an MLP of 16384 and a prompt of 200 tokens. */
+ * presets.c refuses a model beyond it with a sentence, the definitions (reference*.c) size their arrays by
+ * it, and a backend whose memory it bounds asserts that at compile time. So what opens, runs, on every
+ * device. About twice the released model, which is of width 2048 with an MLP of 16384 and a prompt of 200
+ * tokens. */
 #ifndef OPS_LIMITS_H
 #define OPS_LIMITS_H
 
@@ -10,7 +11,7 @@
 
 enum {
     LIMIT_INPUTS = 32768,        /* of a product (its k): an MLP's width, or all query heads side by side  */
-    LIMIT_WIDTH = 4096,          /* of a token: vision, language, action expert                           */
+    LIMIT_WIDTH = 4096,          /* of a token: vision, language, action expert                            */
     LIMIT_HEADS = 256,
     LIMIT_HEAD_DIM = 256,        /* vision heads too                                                      */
     LIMIT_DEPTH = 256,

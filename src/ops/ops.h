@@ -1,8 +1,8 @@
 /* The vocabulary of fused operations that the model is written in.
  *
  * An op is data: what to compute and on which device buffers. src/ops/reference.c defines every kind in
- * plain scalar C; a backend brings its own versions. Pointers are device addresses: model code passes them
- * on and never looks behind them.
+ * plain scalar C; a backend has its own versions. Pointers are device addresses: model code passes them on
+ * and never reads through them.
  *
  * Activations ("act") are fp32 or bf16, one type for a whole plan (op.type). Inside an op everything is
  * fp32; an act output is rounded once, to nearest even. Norm parameters, biases, modulations, RoPE tables,
@@ -10,8 +10,7 @@
  *
  * Rows. Samples of unequal length are packed: a row_set holds the rows of all samples, one after the other,
  * without padding. Its numbers change from call to call and live in device memory, so that a recorded plan
- * serves every mask and prompt length.
- */
+ * serves every mask and prompt length. */
 #ifndef OPS_OPS_H
 #define OPS_OPS_H
 
@@ -25,13 +24,14 @@ typedef struct row_set {
     const int32_t *sample;       /* [capacity] sample of a row: whose cache it writes and attends         */
     const int32_t *position;     /* [capacity] RoPE position; also the row's place in the cache           */
     const int32_t *keys;         /* [capacity] the row attends cache places 0 … keys-1 of its sample      */
-} row_set;                       /* rows of a sample stand together, samples in ascending order           */
+} row_set;                       /* a sample's rows are neighbours, samples in ascending order            */
 
-/* A linear layer's weights, y = x·Wᵀ, as the backend packed them. Logical element (row o of n, column i of k). */
+/* A linear layer's weights, y = x·Wᵀ, as the backend packed them. Logical element (row o of n, column i of
+ * k). */
 typedef enum matrix_form {
-    MATRIX_PLAIN,                /* n outputs                                                             */
+    MATRIX_PLAIN,                /* n outputs                                                              */
     MATRIX_GATED,                /* n = 2·m: rows 0…m-1 gate, m…2m-1 up; the op's output has m columns     */
-    MATRIX_QKV,                  /* rows: heads·head_dim of q (heads may be 0), head_dim of k, head_dim of v */
+    MATRIX_QKV,                  /* rows: heads·head_dim of q (maybe none), head_dim of k, head_dim of v   */
 } matrix_form;
 
 typedef struct matrix {
@@ -41,11 +41,11 @@ typedef struct matrix {
     weight_type type;            /* format of the packed weights (weights.h)                              */
     matrix_form form;
     int heads, head_dim;         /* MATRIX_QKV only                                                       */
-    int raw;                     /* 1: data is row-major [n][k]; the backend packs it in front of each use */
+    int raw;                     /* 1: data is row-major [n][k]; the backend packs it before each use     */
 } matrix;
 
 typedef enum norm_kind {
-    NORM_NONE,                   /* y = x                                                                 */
+    NORM_NONE,                   /* y = x                                                                  */
     NORM_LAYER,                  /* y = (x - mean)·rsqrt(var + eps)·weight + bias                          */
     NORM_RMS,                    /* y = x·rsqrt(mean(x²) + eps)·(1 + weight) [+ bias]; adaRMS: weight is
                                     the step's scale, bias its shift                                      */
@@ -60,19 +60,19 @@ typedef struct norm {
 typedef enum activation {
     ACT_NONE,
     ACT_GELU,                    /* tanh form: 0.5·x·(1+tanh(√(2/π)(x+0.044715x³)))                        */
-    ACT_GEGLU,                   /* MATRIX_GATED: gelu(gate)·up                                           */
+    ACT_GEGLU,                   /* MATRIX_GATED: gelu(gate)·up                                            */
     ACT_SILU,                    /* x/(1+exp(-x))                                                         */
 } activation;
 
 /* One layer's keys and values. The layout of a sample's block is the backend's (backend->cache_bytes). */
 typedef struct kv_cache {
     void *k, *v;                 /* act; sample b's block starts at b·cache_bytes(capacity, head_dim)      */
-    int capacity;                /* places a sample                                                       */
+    int capacity;                /* places a sample                                                        */
     int head_dim;
 } kv_cache;
 
-/* X(kind, struct member, struct type). The model is written in the first ten; the others are what those are made of, for
- * plans with switches off (switches.h). */
+/* X(kind, struct member, struct type). The model is written in the first ten; the others are what those
+ * are made of, for plans with switches off (switches.h). */
 #define OP_FUSED_LIST(X)                                     \
     X(OP_PATCH_EMBED, patch_embed, op_patch_embed)           \
     X(OP_NORM_LINEAR, norm_linear, op_norm_linear)           \
@@ -131,8 +131,8 @@ typedef struct op_norm_linear {
     void *out;                   /* act [.][n or n/2]                                                     */
 } op_norm_linear;
 
-/* Attention of SigLIP: every 256 rows attend each other. qkv row = q | k | v, each heads·head_dim; planar: three
- * blocks [capacity][heads·head_dim] instead, q, k and v.
+/* Attention of SigLIP: every 256 rows attend each other. qkv row = q | k | v, each heads·head_dim; planar:
+ * three blocks [capacity][heads·head_dim] instead, q, k and v.
  * out = softmax(q·kᵀ·head_dim^-½)·v, probabilities rounded to act, accumulation fp32. */
 typedef struct op_image_attention {
     row_set rows;
@@ -155,9 +155,9 @@ typedef struct op_linear_residual {
 
 /* out[out_row[r]] = table[ids[r]]·scale: rows of the embedding table into the prefix. */
 typedef struct op_embed_text {
-    row_set rows;                /* prompt tokens of all samples                                          */
+    row_set rows;                /* prompt tokens of all samples                                           */
     const int32_t *ids;          /* [rows] each a row of the table; whoever fills them keeps them inside   */
-    matrix table;                /* raw: n = vocabulary, k = width                                        */
+    matrix table;                /* raw: n = vocabulary, k = width                                         */
     float scale;                 /* √width                                                                */
     const int32_t *out_row;      /* [capacity]                                                            */
     void *out;                   /* act [prefix rows][width]                                              */
@@ -165,7 +165,7 @@ typedef struct op_embed_text {
 
 /* h = norm(x[r])·Wᵀ split into q heads, k, v; RoPE on q and k: for i < head_dim/2, angle from
  * rope[position[r]][i]: (a, b) = (y[i], y[i+head_dim/2]) -> (a·cos - b·sin, b·cos + a·sin).
- * k and v go to place position[r] of the sample's cache. heads = 0: no q. */
+ * k and v are written to place position[r] of the sample's cache. heads = 0: no q. */
 typedef struct op_norm_qkv {
     row_set rows;
     const void *x;               /* act [rows][k]                                                         */
@@ -198,11 +198,13 @@ typedef struct op_state_embed {
 } op_state_embed;
 
 /* Action tokens, fp32 until the end: one, two or three products.
- *   π0.5:          u = x[r]·inᵀ + in_bias                                                                       [n]
- *   π0:            u = silu(x[r]·inᵀ + time)·mlp_outᵀ + mlp_out_bias;  `in` is W_in[:,:n]·A of the checkpoint's A = action_in
- *                  and W_in = action_time_mlp_in, and time = W_in[:,n:]·temb + b_in + W_in[:,:n]·b_A
- *   π0, unmerged:  u = silu((x[r]·inᵀ + in_bias)·mlp_inᵀ + time)·mlp_outᵀ + mlp_out_bias;  time = W_in[:,n:]·temb + b_in
- * Row r = (sample r / horizon, action r % horizon) goes to out row sample·out_stride + out_offset + action. */
+ *   π0.5:          u = x[r]·inᵀ + in_bias                                                      [n]
+ *   π0:            u = silu(x[r]·inᵀ + time)·mlp_outᵀ + mlp_out_bias
+ *                  of the checkpoint's A = action_in and W_in = action_time_mlp_in: `in` is W_in[:,:n]·A,
+ *                  and time = W_in[:,n:]·temb + b_in + W_in[:,:n]·b_A
+ *   π0, unmerged:  u = silu((x[r]·inᵀ + in_bias)·mlp_inᵀ + time)·mlp_outᵀ + mlp_out_bias
+ *                  time = W_in[:,n:]·temb + b_in
+ * Row r = (sample r / horizon, action r % horizon) is out row sample·out_stride + out_offset + action. */
 typedef struct op_action_embed {
     row_set rows;                /* horizon a sample                                                      */
     int horizon, out_stride, out_offset;
@@ -215,7 +217,9 @@ typedef struct op_action_embed {
 } op_action_embed;
 
 /* 1, 2 or 3 products, in that order. */
-static inline int action_embed_products(const op_action_embed *a) { return a->mlp_in.n ? 3 : a->mlp_out.n ? 2 : 1; }
+static inline int action_embed_products(const op_action_embed *a) {
+    return a->mlp_in.n ? 3 : a->mlp_out.n ? 2 : 1;
+}
 
 /* h = norm(x[sample·x_stride + x_offset + action]) rounded to act; v[r] = h·Wᵀ + bias in fp32;
  * x_t[r] += dt·v[r]. */
@@ -231,7 +235,7 @@ typedef struct op_velocity {
     float *x_t;                  /* [rows][n], in and out                                                 */
 } op_velocity;
 
-/* ---- what the operations above are made of, each on its own ------------------------------------------------ */
+/* ---- the parts of the operations above, each as an operation ------------------------------------------- */
 
 /* out[r] = norm(x[r]) */
 typedef struct op_norm {
@@ -262,7 +266,7 @@ typedef struct op_add {
     void *x;                     /* act [rows][n], in and out                                             */
 } op_add;
 
-/* RoPE on q and k as in norm_qkv; k and v go to place position[r] of the sample's cache. */
+/* RoPE on q and k as in norm_qkv; k and v are written to place position[r] of the sample's cache. */
 typedef struct op_rope_cache {
     row_set rows;
     const void *q_in, *k_in, *v_in;        /* act; row r starts r·stride elements on                      */
@@ -273,8 +277,8 @@ typedef struct op_rope_cache {
     kv_cache cache;
 } op_rope_cache;
 
-/* Where a row's keys or values stand: in its sample's cache, one for all heads; or, with a stride, in the 256 rows of its
- * own image (r / 256), head h of row i at image + i·stride + h·head_dim. */
+/* Where a row's keys or values are: in its sample's cache, one for all heads; or, with a stride, in the
+ * 256 rows of its own image (r / 256), head h of row i at image + i·stride + h·head_dim. */
 typedef struct attended {
     kv_cache cache;
     const void *image;           /* act                                                                   */
@@ -313,10 +317,10 @@ typedef struct op {
     openpi_stage stage;
     dtype type;                  /* act                                                                   */
     int step, layer;             /* -1 where there is none                                                */
-    int choice;                  /* 0: the backend's own rule; else 1 + place among backend->candidates    */
+    int choice;                  /* 0: the backend's heuristic; else 1 + index in backend->candidates     */
     const char *name;            /* "prefix.gate_up"                                                      */
-    int parameters;              /* 1: what it writes are norms and biases of later ops, which a device that fetches
-                                    parameters ahead of time must not do before it has ended               */
+    int parameters;              /* 1: it writes norms and biases of later ops. A device that fetches
+                                    parameters ahead of time must wait for it                             */
     union {
 #define X(kind, member, type) type member;
         OP_LIST(X)

@@ -1,4 +1,5 @@
-/* The definition of every operation in scalar C. Formulas stand in ops.h; MODEL.md ties them to the papers. */
+/* The definition of every operation in scalar C. The formulas are in ops.h; MODEL.md says where in the
+ * model each is used. */
 #include "ops/limits.h"
 #include "ops/reference.h"
 #include "ops/scalar.h"
@@ -36,10 +37,12 @@ void reference_patch_embed(const op *op, int first, int end) {
         for (int i = 0; i < PATCH_INPUTS; i++) {
             int c = i / (PATCH * PATCH), y = top + i / PATCH % PATCH, x = left + i % PATCH;
             size_t at = image + ((size_t)y * IMAGE + (size_t)x) * CHANNELS + (size_t)c;
-            row[i] = floats ? ((const float *)a->images)[at] : (float)((const uint8_t *)a->images)[at] / 255.0f * 2.0f - 1.0f;
+            row[i] = floats ? ((const float *)a->images)[at]
+                            : (float)((const uint8_t *)a->images)[at] / 255.0f * 2.0f - 1.0f;
         }
         for (int o = 0; o < n; o++) {
-            float value = (float)(product(row, &a->weight, o) + a->bias[o]) + a->position[(size_t)patch * (size_t)n + (size_t)o];
+            float value = (float)(product(row, &a->weight, o) + a->bias[o]) +
+                          a->position[(size_t)patch * (size_t)n + (size_t)o];
             store(a->out, op->type, (size_t)r * (size_t)n + (size_t)o, value);
         }
     }
@@ -50,7 +53,8 @@ void reference_norm_linear(const op *op, int first, int end) {
     int gated = a->weight.form == MATRIX_GATED, m = gated ? a->weight.n / 2 : a->weight.n;
     float row[LIMIT_INPUTS];
     for (int r = first; r < end; r++) {
-        size_t at = (size_t)r * (size_t)a->weight.k, to = (size_t)(a->out_row ? a->out_row[r] : r) * (size_t)m;
+        size_t at = (size_t)r * (size_t)a->weight.k,
+               to = (size_t)(a->out_row ? a->out_row[r] : r) * (size_t)m;
         norm_row(&a->norm, a->x, op->type, at, a->weight.k, row);
         for (int o = 0; o < m; o++) {
             double y = product(row, &a->weight, o) + (a->bias ? a->bias[o] : 0);
@@ -61,7 +65,7 @@ void reference_norm_linear(const op *op, int first, int end) {
     }
 }
 
-/* Softmax-weighted sum for one query and head: keys and values stand `stride` elements apart. */
+/* Softmax-weighted sum for one query and head: keys and values are `stride` elements apart. */
 typedef struct attend {
     const void *q, *k, *v;
     void *out;
@@ -76,11 +80,13 @@ static void attend_one(const attend *a) {
     float q[LIMIT_HEAD_DIM];
     norm_row(&no_norm, a->q, a->type, a->q_at, a->head_dim, q);
     for (int j = 0; j < a->keys; j++)
-        top = fmax(top, p[j] = dot(q, a->k, a->type, a->k_at + (size_t)j * a->stride, a->head_dim) * a->scale);
+        top =
+            fmax(top, p[j] = dot(q, a->k, a->type, a->k_at + (size_t)j * a->stride, a->head_dim) * a->scale);
     for (int j = 0; j < a->keys; j++) sum += p[j] = exp(p[j] - top);
     for (int j = 0; j < a->keys; j++) {
         double share = round_to(a->type, (float)(p[j] / sum));
-        for (int i = 0; i < a->head_dim; i++) out[i] += share * load(a->v, a->type, a->v_at + (size_t)j * a->stride + (size_t)i);
+        for (int i = 0; i < a->head_dim; i++)
+            out[i] += share * load(a->v, a->type, a->v_at + (size_t)j * a->stride + (size_t)i);
     }
     for (int i = 0; i < a->head_dim; i++) store(a->out, a->type, a->out_at + (size_t)i, (float)out[i]);
 }
@@ -93,9 +99,19 @@ void reference_image_attention(const op *op, int first, int end) {
         for (int h = 0; h < a->heads; h++) {
             size_t head = (size_t)h * (size_t)a->head_dim,
                    image = (size_t)(r / OPENPI_IMAGE_TOKENS * OPENPI_IMAGE_TOKENS) * stride;
-            attend_one(&(attend){a->qkv, a->qkv, a->qkv, a->out, (size_t)r * stride + head, image + next + head,
-                                 image + 2 * next + head, (size_t)r * width + head, stride, OPENPI_IMAGE_TOKENS, a->head_dim,
-                                 a->scale, op->type});
+            attend_one(&(attend){.q = a->qkv,
+                                 .k = a->qkv,
+                                 .v = a->qkv,
+                                 .out = a->out,
+                                 .q_at = (size_t)r * stride + head,
+                                 .k_at = image + next + head,
+                                 .v_at = image + 2 * next + head,
+                                 .out_at = (size_t)r * width + head,
+                                 .stride = stride,
+                                 .keys = OPENPI_IMAGE_TOKENS,
+                                 .head_dim = a->head_dim,
+                                 .scale = a->scale,
+                                 .type = op->type});
         }
 }
 
@@ -145,7 +161,8 @@ void reference_norm_qkv(const op *op, int first, int end) {
             }
         }
         for (int i = 0; i < d; i++)
-            store(a->cache.v, op->type, place * (size_t)d + (size_t)i, (float)product(row, &a->weight, (heads + 1) * d + i));
+            store(a->cache.v, op->type, place * (size_t)d + (size_t)i,
+                  (float)product(row, &a->weight, (heads + 1) * d + i));
     }
 }
 
@@ -156,8 +173,19 @@ void reference_cache_attention(const op *op, int first, int end) {
         for (int h = 0; h < a->heads; h++) {
             size_t q = ((size_t)r * (size_t)a->heads + (size_t)h) * (size_t)d;
             size_t block = (size_t)a->rows.sample[r] * (size_t)a->cache.capacity * (size_t)d;
-            attend_one(&(attend){a->q, a->cache.k, a->cache.v, a->out, q, block, block, q, (size_t)d, a->rows.keys[r], d,
-                                 a->scale, op->type});
+            attend_one(&(attend){.q = a->q,
+                                 .k = a->cache.k,
+                                 .v = a->cache.v,
+                                 .out = a->out,
+                                 .q_at = q,
+                                 .k_at = block,
+                                 .v_at = block,
+                                 .out_at = q,
+                                 .stride = (size_t)d,
+                                 .keys = a->rows.keys[r],
+                                 .head_dim = d,
+                                 .scale = a->scale,
+                                 .type = op->type});
         }
 }
 
@@ -174,7 +202,9 @@ void reference_action_embed(const op *op, int first, int end) {
     int n = a->in.n, products = action_embed_products(a);
     float in[LIMIT_WIDTH], hidden[LIMIT_WIDTH];
     for (int r = first; r < end; r++) {
-        size_t to = ((size_t)(r / a->horizon) * (size_t)a->out_stride + (size_t)(a->out_offset + r % a->horizon)) * (size_t)n;
+        size_t to =
+            ((size_t)(r / a->horizon) * (size_t)a->out_stride + (size_t)(a->out_offset + r % a->horizon)) *
+            (size_t)n;
         const float *x = a->x + (size_t)r * (size_t)a->in.k;
         if (products != 2)
             for (int o = 0; o < n; o++) in[o] = (float)(product(x, &a->in, o) + a->in_bias[o]);
@@ -193,7 +223,9 @@ void reference_velocity(const op *op, int first, int end) {
     int n = a->weight.n, k = a->weight.k;
     float row[LIMIT_INPUTS];
     for (int r = first; r < end; r++) {
-        size_t at = ((size_t)(r / a->horizon) * (size_t)a->x_stride + (size_t)(a->x_offset + r % a->horizon)) * (size_t)k;
+        size_t at =
+            ((size_t)(r / a->horizon) * (size_t)a->x_stride + (size_t)(a->x_offset + r % a->horizon)) *
+            (size_t)k;
         norm_row(&a->norm, a->x, op->type, at, k, row);
         for (int o = 0; o < n; o++) {
             size_t to = (size_t)r * (size_t)n + (size_t)o;

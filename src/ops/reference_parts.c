@@ -1,4 +1,5 @@
-/* The definitions of what fused operations are made of: norms, activations, residuals, RoPE, scores, softmax, values. */
+/* The definitions of what fused operations are made of: norms, activations, residuals, RoPE, scores,
+ * softmax, values. */
 #include "ops/limits.h"
 #include "ops/reference.h"
 #include "ops/scalar.h"
@@ -36,8 +37,8 @@ void reference_add(const op *op, int first, int end) {
         }
 }
 
-/* One head of d elements from in to out, turned by the angles of its place. */
-static void turn(const void *in, size_t from, void *out, size_t to, dtype type, int d, const float *rope) {
+/* One head of d elements from in to out, rotated by the angles of its position. */
+static void rotate(const void *in, size_t from, void *out, size_t to, dtype type, int d, const float *rope) {
     for (int i = 0, half = d / 2; i < half; i++) {
         double x = load(in, type, from + (size_t)i), y = load(in, type, from + (size_t)(i + half));
         double c = rope[2 * i], s = rope[2 * i + 1];
@@ -54,20 +55,22 @@ void reference_rope_cache(const op *op, int first, int end) {
         size_t kv = (size_t)r * (size_t)a->kv_stride;
         const float *rope = a->rope + (size_t)a->rows.position[r] * (size_t)d;
         for (int h = 0; h < a->heads; h++)
-            turn(a->q_in, (size_t)r * (size_t)a->q_stride + (size_t)(h * d), a->q,
+            rotate(a->q_in, (size_t)r * (size_t)a->q_stride + (size_t)(h * d), a->q,
                  ((size_t)r * (size_t)a->heads + (size_t)h) * (size_t)d, op->type, d, rope);
-        turn(a->k_in, kv, a->cache.k, place * (size_t)d, op->type, d, rope);
+        rotate(a->k_in, kv, a->cache.k, place * (size_t)d, op->type, d, rope);
         for (int i = 0; i < d; i++)
-            store(a->cache.v, op->type, place * (size_t)d + (size_t)i, load(a->v_in, op->type, kv + (size_t)i));
+            store(a->cache.v, op->type, place * (size_t)d + (size_t)i,
+                  load(a->v_in, op->type, kv + (size_t)i));
     }
 }
 
-/* Where place 0 stands of what head h of row r attends, and how far apart places are. */
-static size_t attended_at(const attended *a, const void *cache, const row_set *rows, int r, int h, int head_dim,
-                          const void **data, size_t *stride) {
+/* Where head h of row r finds place 0 of its keys or values, and how far apart places are. */
+static size_t attended_at(const attended *a, const void *cache, const row_set *rows, int r, int h,
+                          int head_dim, const void **data, size_t *stride) {
     *data = a->stride ? a->image : cache;
     *stride = (size_t)(a->stride ? a->stride : head_dim);
-    if (a->stride) return (size_t)(r / OPENPI_IMAGE_TOKENS * OPENPI_IMAGE_TOKENS) * *stride + (size_t)(h * head_dim);
+    if (a->stride)
+        return (size_t)(r / OPENPI_IMAGE_TOKENS * OPENPI_IMAGE_TOKENS) * *stride + (size_t)(h * head_dim);
     return (size_t)rows->sample[r] * (size_t)a->cache.capacity * *stride;
 }
 
@@ -77,9 +80,11 @@ void reference_scores(const op *op, int first, int end) {
     for (int r = first; r < end; r++)
         for (int h = 0; h < a->heads; h++) {
             const void *keys;
-            size_t stride, at = attended_at(&a->keys, a->keys.cache.k, &a->rows, r, h, a->head_dim, &keys, &stride);
+            size_t stride,
+                at = attended_at(&a->keys, a->keys.cache.k, &a->rows, r, h, a->head_dim, &keys, &stride);
             float *out = a->scores + ((size_t)r * (size_t)a->heads + (size_t)h) * (size_t)a->places;
-            norm_row(&no_norm, a->q, op->type, (size_t)r * (size_t)a->q_stride + (size_t)(h * a->head_dim), a->head_dim, q);
+            norm_row(&no_norm, a->q, op->type, (size_t)r * (size_t)a->q_stride + (size_t)(h * a->head_dim),
+                     a->head_dim, q);
             for (int j = 0; j < a->rows.keys[r]; j++)
                 out[j] = (float)(dot(q, keys, op->type, at + (size_t)j * stride, a->head_dim) * a->scale);
         }
@@ -104,12 +109,14 @@ void reference_values(const op *op, int first, int end) {
         for (int h = 0; h < a->heads; h++) {
             const void *values;
             double out[LIMIT_HEAD_DIM] = {0};
-            size_t stride, at = attended_at(&a->values, a->values.cache.v, &a->rows, r, h, a->head_dim, &values, &stride);
+            size_t stride, at = attended_at(&a->values, a->values.cache.v, &a->rows, r, h, a->head_dim,
+                                            &values, &stride);
             size_t head = (size_t)r * (size_t)a->heads + (size_t)h;
             for (int j = 0; j < a->rows.keys[r]; j++)
                 for (int i = 0; i < a->head_dim; i++)
                     out[i] += (double)a->scores[head * (size_t)a->places + (size_t)j] *
                               load(values, op->type, at + (size_t)j * stride + (size_t)i);
-            for (int i = 0; i < a->head_dim; i++) store(a->out, op->type, head * (size_t)a->head_dim + (size_t)i, (float)out[i]);
+            for (int i = 0; i < a->head_dim; i++)
+                store(a->out, op->type, head * (size_t)a->head_dim + (size_t)i, (float)out[i]);
         }
 }

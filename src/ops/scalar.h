@@ -17,9 +17,13 @@ static inline void store(void *act, dtype type, size_t index, float value) {
         ((float *)act)[index] = value;
 }
 
-static inline float round_to(dtype type, float value) { return type == DTYPE_BF16 ? bf16_to_float(float_to_bf16(value)) : value; }
+static inline float round_to(dtype type, float value) {
+    return type == DTYPE_BF16 ? bf16_to_float(float_to_bf16(value)) : value;
+}
 
-static inline double gelu(double x) { return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))); }
+static inline double gelu(double x) {
+    return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+}
 
 static inline double silu(double x) { return x / (1 + exp(-x)); }
 
@@ -27,10 +31,12 @@ static inline double silu(double x) { return x / (1 + exp(-x)); }
 enum { PARTIAL_SUMS = 4 };
 
 /* sum += Σ a[i]·b[i] in double. n: a multiple of PARTIAL_SUMS in all pieces of a sum but the last. */
-static inline void dot_add(double sum[PARTIAL_SUMS], const float *a, const void *b, dtype type, size_t at, int n) {
+static inline void dot_add(double sum[PARTIAL_SUMS], const float *a, const void *b, dtype type, size_t at,
+                           int n) {
     int i = 0;
     for (; i + PARTIAL_SUMS <= n; i += PARTIAL_SUMS)
-        for (int j = 0; j < PARTIAL_SUMS; j++) sum[j] += (double)a[i + j] * load(b, type, at + (size_t)(i + j));
+        for (int j = 0; j < PARTIAL_SUMS; j++)
+            sum[j] += (double)a[i + j] * load(b, type, at + (size_t)(i + j));
     for (; i < n; i++) sum[0] += (double)a[i] * load(b, type, at + (size_t)i);
 }
 

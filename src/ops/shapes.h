@@ -1,6 +1,6 @@
-/* Every op with every shape that π0 and π0.5 run, for the three named sizes of a model: what tests compare and
- * benchmarks time. Rows are those of one call with three cameras, 20 prompt tokens and 10 actions. k of embed_text is the
- * table's rows: fewer than a vocabulary has.
+/* Every op with every shape that π0 and π0.5 run, for the three named sizes of a model: what tests compare
+ * and benchmarks time. Rows are those of one call with three cameras, 20 prompt tokens and 10 actions. k
+ * of embed_text is the table's rows: fewer than a vocabulary has.
  *
  * X(name, kind, rows, n, k, heads, head_dim, keys, norm, activation, options) */
 #ifndef OPS_SHAPES_H
@@ -36,27 +36,27 @@ enum {
     X(size " prefix.gate_up", OP_NORM_LINEAR, 788, 2 * M, W, 0, 0, 0, NORM_RMS, ACT_GEGLU, SHAPE_GATED) \
     X(size " prefix.down", OP_LINEAR_RESIDUAL, 788, W, M, 0, 0, 0, NORM_NONE, ACT_NONE, 0)
 
-#define SHAPES_EXPERT(X, size, W, H, M)                                                                            \
-    X(size " state.embed", OP_STATE_EMBED, 1, W, 32, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_BIAS)                     \
+#define SHAPES_EXPERT(X, size, W, H, M)                                                                      \
+    X(size " state.embed", OP_STATE_EMBED, 1, W, 32, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_BIAS)               \
     X(size " pi0.action", OP_ACTION_EMBED, 10, W, 32, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_MLP | SHAPE_MERGED)      \
-    X(size " pi0.action apart", OP_ACTION_EMBED, 10, W, 32, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_MLP)               \
-    X(size " pi05.action", OP_ACTION_EMBED, 10, W, 32, 0, 0, 0, NORM_NONE, ACT_NONE, 0)                            \
-    X(size " state.qkv", OP_NORM_QKV, 1, (H + 2) * 256, W, H, 256, 0, NORM_RMS, ACT_NONE, 0)                       \
-    X(size " pi0.qkv", OP_NORM_QKV, 10, (H + 2) * 256, W, H, 256, 0, NORM_RMS, ACT_NONE, 0)                        \
-    X(size " pi05.qkv", OP_NORM_QKV, 10, (H + 2) * 256, W, H, 256, 0, NORM_RMS, ACT_NONE, SHAPE_SHIFT)             \
-    X(size " expert.attention", OP_CACHE_ATTENTION, 10, 0, 0, H, 256, 799, NORM_NONE, ACT_NONE, 0)                 \
-    X(size " pi0.o", OP_LINEAR_RESIDUAL, 10, W, H * 256, 0, 0, 0, NORM_NONE, ACT_NONE, 0)                          \
-    X(size " pi05.o", OP_LINEAR_RESIDUAL, 10, W, H * 256, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_GATE)                \
-    X(size " pi0.gate_up", OP_NORM_LINEAR, 10, 2 * M, W, 0, 0, 0, NORM_RMS, ACT_GEGLU, SHAPE_GATED)                \
+    X(size " pi0.action apart", OP_ACTION_EMBED, 10, W, 32, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_MLP)         \
+    X(size " pi05.action", OP_ACTION_EMBED, 10, W, 32, 0, 0, 0, NORM_NONE, ACT_NONE, 0)                      \
+    X(size " state.qkv", OP_NORM_QKV, 1, (H + 2) * 256, W, H, 256, 0, NORM_RMS, ACT_NONE, 0)                 \
+    X(size " pi0.qkv", OP_NORM_QKV, 10, (H + 2) * 256, W, H, 256, 0, NORM_RMS, ACT_NONE, 0)                  \
+    X(size " pi05.qkv", OP_NORM_QKV, 10, (H + 2) * 256, W, H, 256, 0, NORM_RMS, ACT_NONE, SHAPE_SHIFT)       \
+    X(size " expert.attention", OP_CACHE_ATTENTION, 10, 0, 0, H, 256, 799, NORM_NONE, ACT_NONE, 0)           \
+    X(size " pi0.o", OP_LINEAR_RESIDUAL, 10, W, H * 256, 0, 0, 0, NORM_NONE, ACT_NONE, 0)                    \
+    X(size " pi05.o", OP_LINEAR_RESIDUAL, 10, W, H * 256, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_GATE)          \
+    X(size " pi0.gate_up", OP_NORM_LINEAR, 10, 2 * M, W, 0, 0, 0, NORM_RMS, ACT_GEGLU, SHAPE_GATED)          \
     X(size " pi05.gate_up", OP_NORM_LINEAR, 10, 2 * M, W, 0, 0, 0, NORM_RMS, ACT_GEGLU, SHAPE_GATED | SHAPE_SHIFT) \
-    X(size " pi0.down", OP_LINEAR_RESIDUAL, 10, W, M, 0, 0, 0, NORM_NONE, ACT_NONE, 0)                             \
-    X(size " pi05.down", OP_LINEAR_RESIDUAL, 10, W, M, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_GATE)                   \
-    X(size " pi0.velocity", OP_VELOCITY, 10, 32, W, 0, 0, 0, NORM_RMS, ACT_NONE, SHAPE_BIAS)                       \
-    X(size " pi05.velocity", OP_VELOCITY, 10, 32, W, 0, 0, 0, NORM_RMS, ACT_NONE, SHAPE_BIAS | SHAPE_SHIFT)        \
-    X(size " time_mlp", OP_NORM_LINEAR, 10, W, W, 0, 0, 0, NORM_NONE, ACT_SILU, SHAPE_BIAS)                        \
+    X(size " pi0.down", OP_LINEAR_RESIDUAL, 10, W, M, 0, 0, 0, NORM_NONE, ACT_NONE, 0)                       \
+    X(size " pi05.down", OP_LINEAR_RESIDUAL, 10, W, M, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_GATE)             \
+    X(size " pi0.velocity", OP_VELOCITY, 10, 32, W, 0, 0, 0, NORM_RMS, ACT_NONE, SHAPE_BIAS)                 \
+    X(size " pi05.velocity", OP_VELOCITY, 10, 32, W, 0, 0, 0, NORM_RMS, ACT_NONE, SHAPE_BIAS | SHAPE_SHIFT)  \
+    X(size " time_mlp", OP_NORM_LINEAR, 10, W, W, 0, 0, 0, NORM_NONE, ACT_SILU, SHAPE_BIAS)                  \
     X(size " modulation", OP_NORM_LINEAR, 10, 3 * W, W, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_BIAS)
 
-/*                    vision: width heads head mlp, projected; language: width heads mlp; expert: width heads mlp */
+/* vision: width heads head mlp, projected; language: width heads mlp; expert: width heads mlp */
 #define SHAPES_FULL(X)                                 \
     SHAPES_VISION(X, "full", 1152, 16, 72, 4304, 2048) \
     SHAPES_PREFIX(X, "full", 2048, 8, 16384)           \

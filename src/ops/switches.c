@@ -29,7 +29,8 @@ openpi_status switches_parse(const char *names, uint32_t *off, openpi_error *err
         if (found < 0)
             return report(error, OPENPI_BAD_ARGUMENT,
                           "there is no switch \"%.*s\", expected names such as %s,%s (openpi ladder --list)",
-                          length > 60 ? 60 : (int)length, at, rows[SWITCH_FUSED_QKV].name, rows[SWITCH_GRAPH_REPLAY].name);
+                          length > 60 ? 60 : (int)length, at, rows[SWITCH_FUSED_QKV].name,
+                          rows[SWITCH_GRAPH_REPLAY].name);
         *off |= 1u << found;
         at += length;
         if (!*at) return OPENPI_OK;

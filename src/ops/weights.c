@@ -23,12 +23,14 @@ static void encode_int8(const float *from, int count, void *codes, float *scale)
     for (int i = 0; i < count; i++) top = fmaxf(top, fabsf(from[i]));
     *scale = top / 127;
     for (int i = 0; i < count; i++)
-        ((int8_t *)codes)[i] = (int8_t)(*scale > 0 ? fmaxf(-127, fminf(127, nearbyintf(from[i] / *scale))) : 0);
+        ((int8_t *)codes)[i] =
+            (int8_t)(*scale > 0 ? fmaxf(-127, fminf(127, nearbyintf(from[i] / *scale))) : 0);
 }
 
 const weight_format weight_formats[WEIGHT_TYPES] = {
-#define X(constant, text, width, inputs, from, decoder, encoder) \
-    [constant] = {.name = text, .bits = width, .group = inputs, .source = from, .decode = decoder, .encode = encoder},
+#define X(constant, text, width, inputs, from, decoder, encoder)                                             \
+    [constant] = {                                                                                           \
+        .name = text, .bits = width, .group = inputs, .source = from, .decode = decoder, .encode = encoder},
     WEIGHT_LIST(X)
 #undef X
 };
@@ -45,11 +47,12 @@ size_t weight_row_bytes(const weight_format *f, int k) { return ((size_t)k * (si
 void weight_encode(const weight_format *f, const float *row, int k, void *codes, float *scales) {
     int group = group_of(f, k);
     for (int at = 0, g = 0; at < k; at += group, g++)
-        f->encode(row + at, k - at < group ? k - at : group, (char *)codes + weight_row_bytes(f, at), &scales[g]);
+        f->encode(row + at, k - at < group ? k - at : group, (char *)codes + weight_row_bytes(f, at),
+                  &scales[g]);
 }
 
-void weight_decode(const weight_format *f, const void *codes, const float *scales, int k, int first, int count,
-                   float *out) {
+void weight_decode(const weight_format *f, const void *codes, const float *scales, int k, int first,
+                   int count, float *out) {
     int group = group_of(f, k);
     f->decode(codes, (size_t)first, count, out);
     for (int i = 0; group && i < count; i++) out[i] *= scales[(first + i) / group];

@@ -1,23 +1,25 @@
 /* The formats that weights are kept in: a table with one row a format.
  *
  * A weight is value = code · scale. Codes and scales lie apart:
- *   codes    a row of a matrix takes weight_row_bytes; here rows follow each other, a backend packs them as its kernels
- *            read them
- *   scales   fp32 [n][weight_groups(k)], by logical row and then by k, as biases are and in whatever order a backend
- *            packs the codes: each scale serves `group` inputs of one output. A format without scales has none (NULL)
+ *   codes    a row of a matrix takes weight_row_bytes. In the definitions rows follow each other; a backend
+ *            packs them in the order in which its kernels read them
+ *   scales   fp32 [n][weight_groups(k)], by logical row like biases, in whatever order a backend packs the
+ *            codes. Each scale belongs to `group` inputs of one output. NULL: a format without scales
  *
- * To add a format: a row in WEIGHT_LIST with its decoder and its encoder (weights.c), which makes it run on the
- * definitions of reference.c; then a kernel that takes it. A backend answers which formats it has kernels for
- * (backend.takes_weights), and an engine that asks for another is refused with a sentence when it opens. */
+ * To add a format: a row in WEIGHT_LIST with its decoder and its encoder (weights.c), which makes it run
+ * on the definitions of reference.c; then a kernel that takes it. A backend answers which formats it has
+ * kernels for (backend.takes_weights), and an engine that asks for another is refused with a sentence when
+ * it opens. */
 #ifndef OPS_WEIGHTS_H
 #define OPS_WEIGHTS_H
 
 #include "base/dtype.h"
 
-/* X(constant, name, bits a code, inputs that share a scale, what a row is read as before it is encoded, decoder, encoder)
+/* X(constant, name, bits a code, inputs that share a scale, what a row is read as before it is encoded,
+ * decoder, encoder)
  *
- * int8 is complete but for kernels: it runs where the definitions run (--isa reference) and no option of an engine
- * asks for it yet. */
+ * int8 is complete but for kernels: it runs where the definitions run (--isa reference) and no option of
+ * an engine asks for it yet. */
 #define WEIGHT_LIST(X)                                                      \
     X(WEIGHT_F32, "f32", 32, 0, DTYPE_F32, decode_f32, NULL)                \
     X(WEIGHT_BF16, "bf16", 16, 0, DTYPE_BF16, decode_bf16, NULL)            \
@@ -39,8 +41,8 @@ typedef struct weight_format {
     dtype source;                /* what a row is read as before it is encoded: fp32 or bf16              */
     /* Codes first … first+count-1 of a row, without their scale. */
     void (*decode)(const void *row, size_t first, int count, float *out);
-    /* One group: `count` codes, the first at the beginning of *codes, and their scale. NULL: a row as it is read is its
-     * codes. */
+    /* One group: `count` codes, the first at the beginning of *codes, and their scale. NULL: a row as it
+     * is read is its codes. */
     void (*encode)(const float *from, int count, void *codes, float *scale);
 } weight_format;
 
@@ -57,7 +59,7 @@ size_t weight_row_bytes(const weight_format *format, int k);
 /* A row of k weights into codes and scales. The format has an encoder. */
 void weight_encode(const weight_format *format, const float *row, int k, void *codes, float *scales);
 /* Weights first … first+count-1 of a row of k; scales: the row's, NULL where the format has none. */
-void weight_decode(const weight_format *format, const void *codes, const float *scales, int k, int first, int count,
-                   float *out);
+void weight_decode(const weight_format *format, const void *codes, const float *scales, int k, int first,
+                   int count, float *out);
 
 #endif

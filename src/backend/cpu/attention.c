@@ -1,7 +1,8 @@
 /* Softmax attention: the same products as everywhere, keys and values in the place of weights.
  *
- * A unit is one query: a row and a head. All heads of a row share the cache's keys and values, so units of many rows
- * fill the blocks of one product; an image's heads have their own, packed into the worker's scratch first.
+ * A unit is one query: a row and a head. All heads of a row share the cache's keys and values, so units of
+ * many rows fill the blocks of one product; an image's heads have their own, packed into the worker's
+ * scratch first.
  *
  *   scores = Q·Kᵀ     per group of units, [block][panel of keys][rows][32]
  *   P      = softmax  row by row, exact, over the row's own keys; rounded to act, packed as an A
@@ -9,8 +10,9 @@
  *
  * The ops `scores` and `values` are its first and last line alone, over a buffer of scores in between.
  *
- * The surprise: places behind the last key may hold anything, NaN too, and zero times NaN is NaN. Scores of such places
- * are columns nobody reads; but values are rows of a product, so the last piece of V is copied and cleaned. */
+ * Note: places after the last key may hold anything, NaN too, and zero times NaN is NaN. Scores of such
+ * places are columns that are never read; but values are rows of a product, so the last piece of V is
+ * copied and its unused rows zeroed. */
 #include "backend/cpu/attention.h"
 
 #include <string.h>
@@ -65,22 +67,29 @@ static size_t take(size_t *used, size_t bytes) {
 }
 
 static scratch scratch_of(char *base, int units, int capacity, int head_dim, int image, size_t *bytes) {
-    size_t u = (size_t)units, d = (size_t)round_up(head_dim, PANEL), keys = (size_t)round_up(capacity, PANEL), used = 0,
-           w = sizeof(float);
+    size_t u = (size_t)units, d = (size_t)round_up(head_dim, PANEL), keys = (size_t)round_up(capacity, PANEL),
+           used = 0, w = sizeof(float);
     size_t q = take(&used, u * d * w), p = take(&used, u * keys * w);
     size_t line = take(&used, MAX_BLOCK_ROWS * (keys > d ? keys : d) * w);
-    size_t scores = take(&used, u * keys * w), c = take(&used, MAX_BLOCK_ROWS * PANEL * w), tail = take(&used, d * K_PAD * w);
+    size_t scores = take(&used, u * keys * w), c = take(&used, MAX_BLOCK_ROWS * PANEL * w),
+           tail = take(&used, d * K_PAD * w);
     size_t block = image ? layout_cache_bytes(capacity, head_dim, DTYPE_F32) : 0;
     size_t k = take(&used, block), v = take(&used, block);
     if (bytes) *bytes = used;
     if (!base) return (scratch){0};
-    return (scratch){base + q,    base + p, base + line, (float *)(base + scores), (float *)(base + c),
-                     base + tail, base + k, base + v};
+    return (scratch){.q = base + q,
+                     .p = base + p,
+                     .line = base + line,
+                     .scores = (float *)(base + scores),
+                     .c = (float *)(base + c),
+                     .tail = base + tail,
+                     .k = base + k,
+                     .v = base + v};
 }
 
 static const cpu_ahead nothing_ahead;
 
-/* ---- one group of units ----------------------------------------------------------------------------------- */
+/* ---- one group of units -------------------------------------------------------------------------------- */
 
 static int unit_keys(const attend *a, int unit) { return a->keys ? a->keys[unit / a->heads] : a->capacity; }
 
@@ -103,7 +112,8 @@ static void pack_queries(const attend *a, const scratch *s, const unit_group *g,
             rows[r] = a->q + (size_t)(g->first + b * g->block + r) * a->q_stride;
             if (a->type == a->a_type) continue;
             char *wide = s->line + (size_t)r * (size_t)a->head_dim * bytes;
-            a->kernels->elements->normalise(&no_norm, (cpu_statistics){0, 1}, rows[r], a->type, 0, a->head_dim, wide, a->a_type);
+            a->kernels->elements->normalise(&no_norm, (cpu_statistics){0, 1}, rows[r], a->type, 0,
+                                            a->head_dim, wide, a->a_type);
             rows[r] = wide;
         }
         a->product->pack(s->q + (size_t)(b * g->block) * (size_t)k * bytes, rows, count, a->head_dim);
@@ -111,14 +121,15 @@ static void pack_queries(const attend *a, const scratch *s, const unit_group *g,
 }
 
 static void score(const attend *a, const scratch *s, const unit_group *g, int k) {
-    size_t bytes = dtype_bytes(a->a_type), panel_bytes = (size_t)round_up(a->head_dim, PANEL) * PANEL * dtype_bytes(a->type);
+    size_t bytes = dtype_bytes(a->a_type),
+           panel_bytes = (size_t)round_up(a->head_dim, PANEL) * PANEL * dtype_bytes(a->type);
     int panels = panels_of(g->keys), padded = panels * PANEL;
     for (int panel = 0; panel < panels; panel++)
         for (int b = 0; b < g->blocks; b++) {
             int rows = block_rows(g, b), stored = round_up(rows, a->product->row_step);
             float *c = s->scores + (size_t)(b * g->block) * (size_t)padded + (size_t)(panel * stored) * PANEL;
-            a->product->run(rows, k, s->q + (size_t)(b * g->block) * (size_t)k * bytes, a->k + (size_t)panel * panel_bytes, c, 0,
-                            nothing_ahead);
+            a->product->run(rows, k, s->q + (size_t)(b * g->block) * (size_t)k * bytes,
+                            a->k + (size_t)panel * panel_bytes, c, 0, nothing_ahead);
         }
 }
 
@@ -132,8 +143,8 @@ static void weigh(const attend *a, const scratch *s, const unit_group *g, int p_
         for (int r = 0; r < rows; r++) {
             float *scores = s->scores + (size_t)(b * g->block) * (size_t)padded + (size_t)r * PANEL;
             char *line = s->line + (size_t)r * (size_t)p_k * bytes;
-            a->kernels->elements->softmax(scores, stored * PANEL, unit_keys(a, g->first + b * g->block + r), p_k, a->scale,
-                                          a->type, line, a->a_type);
+            a->kernels->elements->softmax(scores, stored * PANEL, unit_keys(a, g->first + b * g->block + r),
+                                          p_k, a->scale, a->type, line, a->a_type);
             lines[r] = line;
         }
         a->product->pack(s->p + (size_t)(b * g->block) * (size_t)p_k * bytes, lines, rows, p_k);
@@ -175,7 +186,7 @@ static void take_weights(const attend *a, const scratch *s, const unit_group *g,
     }
 }
 
-/* The places main … keys-1 of every panel of V, zeros behind them, [panel][k_step][32]. */
+/* The places main … keys-1 of every panel of V, zeros after them, [panel][k_step][32]. */
 static void clean_tail(const attend *a, const scratch *s, int main, int keys) {
     int step = a->product->k_step;
     size_t bytes = dtype_bytes(a->type), piece = (size_t)step * PANEL * bytes;
@@ -183,7 +194,8 @@ static void clean_tail(const attend *a, const scratch *s, int main, int keys) {
         char *to = s->tail + (size_t)panel * piece;
         memcpy(to, a->v + layout_value(a->type, a->capacity, main, panel * PANEL) * bytes, piece);
         for (int place = keys - main; place < step; place++)
-            for (int i = 0; i < PANEL; i++) memset(to + layout_value(a->type, step, place, i) * bytes, 0, bytes);
+            for (int i = 0; i < PANEL; i++)
+                memset(to + layout_value(a->type, step, place, i) * bytes, 0, bytes);
     }
 }
 
@@ -193,17 +205,20 @@ static void gather(const attend *a, const scratch *s, const unit_group *g, int p
     if (main < g->keys) clean_tail(a, s, main, g->keys);
     for (int panel = 0; panel < panels_of(a->head_dim); panel++)
         for (int b = 0; b < g->blocks; b++) {
-            int rows = block_rows(g, b), n = a->head_dim - panel * PANEL < PANEL ? a->head_dim - panel * PANEL : PANEL;
+            int rows = block_rows(g, b),
+                n = a->head_dim - panel * PANEL < PANEL ? a->head_dim - panel * PANEL : PANEL;
             const char *p = s->p + (size_t)(b * g->block) * (size_t)p_k * bytes;
             const char *v = a->v + layout_value(a->type, a->capacity, 0, panel * PANEL) * v_bytes;
             if (main) a->product->run(rows, main, p, v, s->c, 0, nothing_ahead);
             if (main < g->keys)
-                a->product->run(rows, step, p + (size_t)main * (size_t)round_up(rows, a->product->row_step) * bytes,
-                                s->tail + (size_t)panel * (size_t)step * PANEL * v_bytes, s->c, main != 0, nothing_ahead);
+                a->product->run(
+                    rows, step, p + (size_t)main * (size_t)round_up(rows, a->product->row_step) * bytes,
+                    s->tail + (size_t)panel * (size_t)step * PANEL * v_bytes, s->c, main != 0, nothing_ahead);
             for (int r = 0; r < rows; r++)
-                a->kernels->elements->store(
-                    s->c + r * PANEL, n,
-                    a->out + (size_t)(g->first + b * g->block + r) * a->out_stride + (size_t)(panel * PANEL) * v_bytes, a->type);
+                a->kernels->elements->store(s->c + r * PANEL, n,
+                                            a->out + (size_t)(g->first + b * g->block + r) * a->out_stride +
+                                                (size_t)(panel * PANEL) * v_bytes,
+                                            a->type);
         }
 }
 
@@ -236,7 +251,7 @@ static void attend_units(const attend *a, int first, int end, int units, const s
     if (p->leave) p->leave();
 }
 
-/* ---- the ops ---------------------------------------------------------------------------------------------- */
+/* ---- the ops ------------------------------------------------------------------------------------------- */
 
 static subject subject_of(const op *op) {
     size_t act = dtype_bytes(op->type);
@@ -246,24 +261,55 @@ static subject subject_of(const op *op) {
         int width = a->heads * a->head_dim, stride = a->planar ? width : 3 * width;
         size_t next = (a->planar ? (size_t)a->rows.capacity : 1) * (size_t)width * act;
         const char *k = a->qkv ? (const char *)a->qkv + next : NULL, *v = k ? k + next : NULL;
-        return (subject){WHOLE,          &a->rows, a->heads, a->head_dim, a->scale, a->qkv, (size_t)stride, {{0}, k, stride},
-                         {{0}, v, stride}, a->out,   NULL,     0};
+        return (subject){.part = WHOLE,
+                         .rows = &a->rows,
+                         .heads = a->heads,
+                         .head_dim = a->head_dim,
+                         .scale = a->scale,
+                         .q = a->qkv,
+                         .q_stride = (size_t)stride,
+                         .keys = {.image = k, .stride = stride},
+                         .values = {.image = v, .stride = stride},
+                         .out = a->out};
     }
     case OP_SCORES: {
         const op_scores *a = &op->scores;
-        return (subject){SCORES,  &a->rows,       a->heads, a->head_dim, a->scale, a->q, (size_t)a->q_stride,
-                         a->keys, {{0}, NULL, 0}, NULL,     a->scores,   a->places};
+        return (subject){.part = SCORES,
+                         .rows = &a->rows,
+                         .heads = a->heads,
+                         .head_dim = a->head_dim,
+                         .scale = a->scale,
+                         .q = a->q,
+                         .q_stride = (size_t)a->q_stride,
+                         .keys = a->keys,
+                         .scores = a->scores,
+                         .places = a->places};
     }
     case OP_VALUES: {
         const op_values *a = &op->values;
-        return (subject){VALUES,         &a->rows,  a->heads, a->head_dim, 1, NULL, 0,
-                         {{0}, NULL, 0}, a->values, a->out,   (float *)(uintptr_t)a->scores, a->places};
+        return (subject){.part = VALUES,
+                         .rows = &a->rows,
+                         .heads = a->heads,
+                         .head_dim = a->head_dim,
+                         .scale = 1,
+                         .values = a->values,
+                         .out = a->out,
+                         .scores = (float *)(uintptr_t)a->scores,
+                         .places = a->places};
     }
     default: {
         const op_cache_attention *a = &op->cache_attention;
         size_t stride = (size_t)a->heads * (size_t)a->cache.head_dim;
-        return (subject){WHOLE, &a->rows, a->heads, a->cache.head_dim, a->scale, a->q, stride, {a->cache, NULL, 0},
-                         {a->cache, NULL, 0}, a->out, NULL, 0};
+        return (subject){.part = WHOLE,
+                         .rows = &a->rows,
+                         .heads = a->heads,
+                         .head_dim = a->cache.head_dim,
+                         .scale = a->scale,
+                         .q = a->q,
+                         .q_stride = stride,
+                         .keys = {.cache = a->cache},
+                         .values = {.cache = a->cache},
+                         .out = a->out};
     }
     }
 }
@@ -284,8 +330,13 @@ static attend attend_with(const loop *l) {
     const subject *o = &l->subject;
     weight_type keys = weight_of(l->type);
     int bf16 = l->type == DTYPE_BF16 && l->kernels->product[1][keys];
-    return (attend){.part = o->part, .kernels = l->kernels, .product = l->kernels->product[bf16][keys],
-                    .type = l->type, .a_type = bf16 ? DTYPE_BF16 : DTYPE_F32, .head_dim = o->head_dim, .scale = o->scale};
+    return (attend){.part = o->part,
+                    .kernels = l->kernels,
+                    .product = l->kernels->product[bf16][keys],
+                    .type = l->type,
+                    .a_type = bf16 ? DTYPE_BF16 : DTYPE_F32,
+                    .head_dim = o->head_dim,
+                    .scale = o->scale};
 }
 
 /* Rows of a task stay within one sample, or are cut where the sample changes. */
@@ -296,7 +347,8 @@ static void cache_task(void *argument, int task, int worker) {
     attend a = attend_with(l);
     size_t bytes = dtype_bytes(a.type), block = layout_cache_bytes(cache->capacity, o->head_dim, a.type);
     int row = task * l->step, end = row + l->step < *o->rows->count ? row + l->step : *o->rows->count;
-    scratch s = scratch_of(l->workers + (size_t)worker * l->worker_bytes, l->units, cache->capacity, o->head_dim, 0, NULL);
+    scratch s = scratch_of(l->workers + (size_t)worker * l->worker_bytes, l->units, cache->capacity,
+                           o->head_dim, 0, NULL);
     a.capacity = cache->capacity;
     a.heads = o->heads;
     a.q = o->q;
@@ -338,7 +390,8 @@ static void pack_values(const attend *a, const scratch *s, const char *values, s
             char *to = s->v + layout_value(a->type, a->capacity, place, first) * bytes;
             const char *from = values + (size_t)place * stride + (size_t)first * bytes;
             if (a->type == DTYPE_BF16)
-                a->kernels->elements->pairs((uint32_t *)to, (const bf16 *)from, (const bf16 *)(from + stride), n);
+                a->kernels->elements->pairs((uint32_t *)to, (const bf16 *)from, (const bf16 *)(from + stride),
+                                            n);
             else
                 memcpy(to, from, (size_t)n * bytes);
         }
@@ -353,7 +406,8 @@ static void image_task(void *argument, int task, int worker) {
     size_t row = (size_t)(task / o->heads) * OPENPI_IMAGE_TOKENS, h = (size_t)(task % o->heads),
            head = h * (size_t)o->head_dim * bytes;
     size_t k_stride = (size_t)o->keys.stride * bytes, v_stride = (size_t)o->values.stride * bytes;
-    scratch s = scratch_of(l->workers + (size_t)worker * l->worker_bytes, l->units, OPENPI_IMAGE_TOKENS, o->head_dim, 1, NULL);
+    scratch s = scratch_of(l->workers + (size_t)worker * l->worker_bytes, l->units, OPENPI_IMAGE_TOKENS,
+                           o->head_dim, 1, NULL);
     a.capacity = OPENPI_IMAGE_TOKENS;
     a.heads = 1;
     a.q_stride = o->q_stride * bytes;
@@ -381,13 +435,16 @@ size_t cpu_attention_bytes(const cpu_kernels *kernels, pool *pool, const op *op,
     size_t worker;
     (void)kernels;
     int image = of_images(&o);
-    int capacity = image ? OPENPI_IMAGE_TOKENS : o.part == VALUES ? o.values.cache.capacity : o.keys.cache.capacity;
+    int capacity = image              ? OPENPI_IMAGE_TOKENS
+                   : o.part == VALUES ? o.values.cache.capacity
+                                      : o.keys.cache.capacity;
     scratch_of(NULL, units, capacity, o.head_dim, image, &worker);
     return worker * (size_t)pool_threads(pool);
 }
 
 void cpu_attention_run(const cpu_kernels *kernels, pool *pool, const op *op, int units, void *work) {
-    loop l = {.kernels = kernels, .subject = subject_of(op), .type = op->type, .units = units, .workers = work};
+    loop l = {
+        .kernels = kernels, .subject = subject_of(op), .type = op->type, .units = units, .workers = work};
     const subject *o = &l.subject;
     l.worker_bytes = cpu_attention_bytes(kernels, pool, op, units) / (size_t)pool_threads(pool);
     if (of_images(o)) {

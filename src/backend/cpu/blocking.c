@@ -1,9 +1,9 @@
-/* The lists of blockings. New ones go behind the others: op.choice counts in them. */
+/* The lists of blockings. Append new ones: op.choice is an index into a list. */
 #include "backend/cpu/blocking.h"
 
 #include <string.h>
 
-/* Few rows: the weights' way from memory counts. */
+/* Few rows: reading the weights from memory limits. */
 static const cpu_blocking streams[] = {
     {.name = "usual"},
     {.name = "tasks 1", .tasks = 1}, {.name = "tasks 2", .tasks = 2}, {.name = "tasks 4", .tasks = 4},
@@ -11,7 +11,7 @@ static const cpu_blocking streams[] = {
     {.name = "tasks 2, shared", .tasks = 2, .share = 1}, {.name = "tasks 8, shared", .tasks = 8, .share = 1},
 };
 
-/* Many rows: how much of A stays near while panels pass. */
+/* Many rows: how much of A stays in cache while panels are read. */
 static const cpu_blocking blocks[] = {
     {.name = "usual"},
     {.name = "fit 0.6 MB", .fit = 600000},
@@ -54,7 +54,8 @@ const cpu_blocking *cpu_blockings(op_kind kind, int stream, int *count) {
     if (kind == OP_EMBED_TEXT) return LIST(copies);
     if (kind == OP_IMAGE_ATTENTION || kind == OP_CACHE_ATTENTION || kind == OP_SCORES || kind == OP_VALUES)
         return LIST(attentions);
-    if (kind == OP_NORM || kind == OP_ACTIVATE || kind == OP_ADD || kind == OP_ROPE_CACHE || kind == OP_SOFTMAX)
+    if (kind == OP_NORM || kind == OP_ACTIVATE || kind == OP_ADD || kind == OP_ROPE_CACHE ||
+        kind == OP_SOFTMAX)
         return LIST(parts);
     return stream ? LIST(streams) : LIST(blocks);
 }

@@ -1,7 +1,8 @@
-/* How a CPU op is cut into tasks and pieces: the numbers that may differ without changing a bit of the result.
+/* How a CPU op is cut into tasks and pieces: the numbers that may differ without changing a bit of the
+ * result.
  *
- * Which of them is fastest depends on the machine and the number of threads, so they are candidates for the tuner. The
- * first of every list is what the level of instructions brings itself. */
+ * Which of them is fastest depends on the machine and the number of threads, so they are candidates for
+ * the tuner. The first of every list is the level's own default. */
 #ifndef CPU_BLOCKING_H
 #define CPU_BLOCKING_H
 

@@ -1,5 +1,6 @@
-/* Names the kernels of 1 … N rows: a product's inner loop is compiled once for each number of rows, so that its
- * accumulators are registers. `tile` is an always-inline function whose first argument is that number. */
+/* Names the kernels of 1 … N rows: a product's inner loop is compiled once for each number of rows, so
+ * that its accumulators are registers. `tile` is an always-inline function whose first argument is that
+ * number. */
 #ifndef CPU_BROADCAST_H
 #define CPU_BROADCAST_H
 
@@ -7,7 +8,7 @@
 
 #define BROADCAST_INLINE static inline __attribute__((always_inline))
 
-/* In front of a loop over registers: without it gcc keeps the array in memory. */
+/* Before a loop over registers: without it gcc keeps the array in memory. */
 #if defined(__clang__)
 #define BROADCAST_UNROLL _Pragma("unroll")
 #else

@@ -1,8 +1,8 @@
-/* The CPU backend: opens the best level of kernels that the processor has, and runs ops one after the other, each
- * shared out over the engine's threads.
+/* The CPU backend: opens the best level of kernels that the processor has, and runs ops one after the
+ * other, each shared out over the engine's threads.
  *
- * The surprise: level "reference" is no slow copy of anything: it is the scalar definitions themselves, on their
- * canonical layouts, so `--isa reference` runs the model exactly as it is defined. */
+ * Note: level "reference" runs the scalar definitions of src/ops/reference*.c themselves, on their
+ * canonical layouts, so `--isa reference` computes the model exactly as it is defined. */
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <stdio.h>
@@ -31,7 +31,8 @@ static int cpu_devices(openpi_device *devices, int capacity) {
     if (capacity < 1) return 1;
     cpu_isa_brand(brand);
     devices[0] = (openpi_device){.name = "cpu", .usable = 1};
-    long threads = sysconf(_SC_NPROCESSORS_ONLN), pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    long threads = sysconf(_SC_NPROCESSORS_ONLN), pages = sysconf(_SC_PHYS_PAGES),
+         page = sysconf(_SC_PAGESIZE);
     snprintf(devices[0].description, sizeof devices[0].description, "%s, %ld threads", brand, threads);
     strcpy(devices[0].path, cpu_isa_name(cpu_isa_choose(ISAS - 1)));
     if (pages > 0 && page > 0) devices[0].memory_bytes = (uint64_t)pages * (uint64_t)page;
@@ -49,17 +50,19 @@ static openpi_status cpu_facts(device *device, device_facts *out, openpi_error *
     return OPENPI_OK;
 }
 
-static openpi_status cpu_open(const char *which, const device_options *options, device **out, openpi_error *error) {
+static openpi_status cpu_open(const char *which, const device_options *options, device **out,
+                              openpi_error *error) {
     cpu_isa cap = ISAS - 1;
     if (which && *which && strcmp(which, "cpu"))
         return report(error, OPENPI_NO_DEVICE, "there is no device \"%s\", expected \"cpu\"", which);
     if (options->path)
-        return report(error, OPENPI_BAD_ARGUMENT, "path is \"%s\", expected none on cpu: path is for a GPU's kernels",
-                      options->path);
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "path is \"%s\", expected none on cpu: path is for a GPU's kernels", options->path);
     if (options->isa) {
         int isa = cpu_isa_find(options->isa);
         if (isa < 0)
-            return report(error, OPENPI_BAD_ARGUMENT, "isa is \"%s\", expected reference, avx2, avx512, avx512_bf16 or amx",
+            return report(error, OPENPI_BAD_ARGUMENT,
+                          "isa is \"%s\", expected reference, avx2, avx512, avx512_bf16 or amx",
                           options->isa);
         cap = (cpu_isa)isa;
     }
@@ -76,12 +79,13 @@ static openpi_status cpu_open(const char *which, const device_options *options, 
 
 static void cpu_close(device *device) { free(device); }
 
-static openpi_status cpu_allocate(device *device, size_t bytes, const char *what, void **out, openpi_error *error) {
+static openpi_status cpu_allocate(device *device, size_t bytes, const char *what, void **out,
+                                  openpi_error *error) {
     pool *pool = self_of(device)->pool;
     uint64_t unused = cpu_memory_is_mapped(bytes) ? free_memory() : UINT64_MAX;
     if (bytes > unused)
-        return report(error, OPENPI_NO_MEMORY, "out of memory: %zu bytes for %s, %" PRIu64 " bytes are free", bytes,
-                      what, unused);
+        return report(error, OPENPI_NO_MEMORY, "out of memory: %zu bytes for %s, %" PRIu64 " bytes are free",
+                      bytes, what, unused);
     void *memory = cpu_memory_take(bytes);
     if (!memory && unused < UINT64_MAX)
         return report(error, OPENPI_NO_MEMORY,
@@ -105,21 +109,26 @@ static openpi_status cpu_copy(device *device, void *to, const void *from, size_t
     return OPENPI_OK;
 }
 
-/* ---- weights: panels (layout.h), or row-major where they are raw and for the reference --------------------- */
+/* ---- weights: panels (layout.h), or row-major where they are raw and for the reference ----------------- */
 
-/* 1 where products of this level take the format: in fp32 or, where activations are bf16, in bf16. The definitions take
- * every format. */
+/* 1 where products of this level take the format: in fp32 or, where activations are bf16, in bf16. The
+ * definitions take every format. */
 static int cpu_takes_weights(const device *device, dtype type, weight_type weights) {
     const cpu_kernels *kernels = self_of(device)->kernels;
     return !kernels || kernels->product[0][weights] || (type == DTYPE_BF16 && kernels->product[1][weights]);
 }
 
-static size_t row_bytes(const matrix *matrix) { return weight_row_bytes(&weight_formats[matrix->type], matrix->k); }
+static size_t row_bytes(const matrix *matrix) {
+    return weight_row_bytes(&weight_formats[matrix->type], matrix->k);
+}
 
-static int in_panels(const device *device, const matrix *matrix) { return self_of(device)->kernels && !matrix->raw; }
+static int in_panels(const device *device, const matrix *matrix) {
+    return self_of(device)->kernels && !matrix->raw;
+}
 
 static size_t cpu_matrix_bytes(const device *device, const matrix *matrix) {
-    if (in_panels(device, matrix)) return (size_t)layout_panels(matrix) * layout_panel_bytes(matrix->type, matrix->k);
+    if (in_panels(device, matrix))
+        return (size_t)layout_panels(matrix) * layout_panel_bytes(matrix->type, matrix->k);
     return (size_t)matrix->n * row_bytes(matrix);
 }
 
@@ -127,14 +136,14 @@ static int cpu_matrix_blocks(const device *device, const matrix *matrix) {
     return in_panels(device, matrix) ? layout_panels(matrix) : panels_of(matrix->n);
 }
 
-/* The rows of one panel, each from a whole word on. */
+/* The rows of one panel, each beginning at a whole 32-bit word. */
 static size_t source_row_bytes(const matrix *matrix) { return (row_bytes(matrix) + 3) / 4 * 4; }
 
 static size_t cpu_matrix_scratch(const device *device, const matrix *matrix) {
     return in_panels(device, matrix) ? PANEL * source_row_bytes(matrix) + 4 : 0;
 }
 
-/* Reads what a panel's columns are, in runs of rows that follow each other. */
+/* Reads the rows that become a panel's columns; consecutive rows are read at once. */
 static void read_columns(const matrix *matrix, const int *rows, const matrix_source *source, char *scratch,
                          const void **columns) {
     size_t bytes = row_bytes(matrix);
@@ -150,8 +159,8 @@ static void read_columns(const matrix *matrix, const int *rows, const matrix_sou
     }
 }
 
-static void pack_panel(const cpu_kernels *kernels, const matrix *matrix, int panel, const matrix_source *source, char *to,
-                       char *scratch) {
+static void pack_panel(const cpu_kernels *kernels, const matrix *matrix, int panel,
+                       const matrix_source *source, char *to, char *scratch) {
     int rows[PANEL];
     const void *columns[PANEL];
     layout_columns(matrix, panel, rows);
@@ -159,8 +168,9 @@ static void pack_panel(const cpu_kernels *kernels, const matrix *matrix, int pan
     cpu_pack_panel(kernels, matrix, columns, to);
 }
 
-static openpi_status cpu_matrix_pack(device *device, const matrix *matrix, int first, int count, const matrix_source *source,
-                                     void *to, void *scratch, openpi_error *error) {
+static openpi_status cpu_matrix_pack(device *device, const matrix *matrix, int first, int count,
+                                     const matrix_source *source, void *to, void *scratch,
+                                     openpi_error *error) {
     const cpu_kernels *kernels = self_of(device)->kernels;
     size_t panel_bytes = layout_panel_bytes(matrix->type, matrix->k);
     (void)error;
@@ -171,19 +181,20 @@ static openpi_status cpu_matrix_pack(device *device, const matrix *matrix, int f
     }
     int row = first * PANEL, end = (first + count) * PANEL;
     if (end > matrix->n) end = matrix->n;
-    if (row < end) source->read(source->context, row, end - row, (char *)to + (size_t)row * row_bytes(matrix));
+    if (row < end)
+        source->read(source->context, row, end - row, (char *)to + (size_t)row * row_bytes(matrix));
     return OPENPI_OK;
 }
 
-/* ---- keys and values --------------------------------------------------------------------------------------- */
+/* ---- keys and values ----------------------------------------------------------------------------------- */
 
 static size_t cpu_cache_bytes(const device *device, int capacity, int head_dim, dtype type) {
     if (self_of(device)->kernels) return layout_cache_bytes(capacity, head_dim, type);
     return (size_t)capacity * (size_t)head_dim * dtype_bytes(type);
 }
 
-static openpi_status cpu_cache_read(device *device, const kv_cache *cache, dtype type, int which, int sample, int rows,
-                                    float *out, openpi_error *error) {
+static openpi_status cpu_cache_read(device *device, const kv_cache *cache, dtype type, int which, int sample,
+                                    int rows, float *out, openpi_error *error) {
     int d = cache->head_dim, packed = self_of(device)->kernels != NULL;
     const char *block = (const char *)(which ? cache->v : cache->k) +
                         (size_t)sample * cpu_cache_bytes(device, cache->capacity, d, type);
@@ -193,12 +204,13 @@ static openpi_status cpu_cache_read(device *device, const kv_cache *cache, dtype
             size_t at = !packed ? (size_t)place * (size_t)d + (size_t)i
                         : which ? layout_value(type, cache->capacity, place, i)
                                 : layout_key(type, d, place, i);
-            *out++ = type == DTYPE_BF16 ? bf16_to_float(((const bf16 *)block)[at]) : ((const float *)block)[at];
+            if (type == DTYPE_BF16) *out++ = bf16_to_float(((const bf16 *)block)[at]);
+            else *out++ = ((const float *)block)[at];
         }
     return OPENPI_OK;
 }
 
-/* ---- running ------------------------------------------------------------------------------------------------ */
+/* ---- running ------------------------------------------------------------------------------------------- */
 
 static size_t cpu_work_bytes(const device *device, const op *ops, int count) {
     const cpu_device *self = self_of(device);
@@ -238,7 +250,8 @@ static void run_reference(pool *pool, const op *op) {
     pool_run(pool, run_rows, &loop, (loop.rows + loop.step - 1) / loop.step);
 }
 
-static openpi_status cpu_run(device *device, const op *ops, int count, void *work, double *stage_ms, openpi_error *error) {
+static openpi_status cpu_run(device *device, const op *ops, int count, void *work, double *stage_ms,
+                             openpi_error *error) {
     const cpu_device *self = self_of(device);
     double since = stage_ms ? clock_ms() : 0;
     (void)error;

@@ -1,10 +1,12 @@
-/* Everything that works element by element, written once over sixteen floats (vec_avx512.h or vec_avx2.h, included
- * before this file) and compiled for each level: norms, softmax, activations, and what happens to a finished tile.
+/* Everything that works element by element, written once over sixteen floats (vec_avx512.h or vec_avx2.h,
+ * included before this file) and compiled for each level: norms, softmax, activations, and what happens to
+ * a finished tile.
  *
- * Errors of the functions, against the exact value, largest found over all of their range (tests/ops measures them):
+ * Errors of the functions, against the exact value, largest found over all of their range (tests/ops
+ * measures them):
  *   exp   2 units in the last place for -87 <= x <= 80; beyond, it stays what it is there
  *   gelu  3e-7 · |x|          silu  3e-7 · |x|
- * The surprise: gelu needs no tanh: 0.5·(1 + tanh u) = 1 / (1 + exp(-2u)), which also keeps small results exact. */
+ * Note: gelu needs no tanh: 0.5·(1 + tanh u) = 1 / (1 + exp(-2u)), which also keeps small results exact. */
 
 #include <math.h>
 #include <stdint.h>
@@ -28,7 +30,9 @@ static inline vec vec_exp(vec x) {
     return vec_scale(p, n);
 }
 
-static inline vec vec_silu(vec x) { return vec_mul(x, vec_inverse(vec_add(vec_set(1), vec_exp(vec_sub(vec_set(0), x))))); }
+static inline vec vec_silu(vec x) {
+    return vec_mul(x, vec_inverse(vec_add(vec_set(1), vec_exp(vec_sub(vec_set(0), x)))));
+}
 
 static inline vec vec_gelu(vec x) {
     vec square = vec_mul(x, x);
@@ -54,10 +58,11 @@ static void elements_function(int which, const float *x, int count, float *out) 
     }
 }
 
-/* ---- activations in memory -------------------------------------------------------------------------------- */
+/* ---- activations in memory ----------------------------------------------------------------------------- */
 
 static inline vec load_act(const void *x, dtype type, size_t at, int count) {
-    return type == DTYPE_BF16 ? vec_load_bf16_n((const bf16 *)x + at, count) : vec_load_n((const float *)x + at, count);
+    return type == DTYPE_BF16 ? vec_load_bf16_n((const bf16 *)x + at, count)
+                              : vec_load_n((const float *)x + at, count);
 }
 
 static inline void store_act(void *x, dtype type, size_t at, vec value, int count) {
@@ -89,7 +94,7 @@ static void elements_read(const void *memory, size_t bytes) {
     (void)kept;
 }
 
-/* ---- norms ------------------------------------------------------------------------------------------------ */
+/* ---- norms --------------------------------------------------------------------------------------------- */
 
 /* Σ (x - mean)ᵖ, p 1 or 2, in four chains. */
 static inline float sum_row(const void *x, dtype type, int k, float mean, int squares) {
@@ -119,8 +124,8 @@ static inline vec normalise_vec(const norm *norm, cpu_statistics s, vec x, int a
     return norm->bias ? vec_fma(y, w, vec_load_n(norm->bias + at, n)) : vec_mul(y, w);
 }
 
-static void elements_normalise(const norm *norm, cpu_statistics s, const void *x, dtype type, int at, int count, void *out,
-                               dtype out_type) {
+static void elements_normalise(const norm *norm, cpu_statistics s, const void *x, dtype type, int at,
+                               int count, void *out, dtype out_type) {
     for (int i = 0; i < count; i += 16) {
         int n = count - i < 16 ? count - i : 16;
         vec y = normalise_vec(norm, s, load_act(x, type, (size_t)(at + i), n), at + i, n);
@@ -129,7 +134,7 @@ static void elements_normalise(const norm *norm, cpu_statistics s, const void *x
     }
 }
 
-/* ---- packing ---------------------------------------------------------------------------------------------- */
+/* ---- packing ------------------------------------------------------------------------------------------- */
 
 static void elements_columns(uint32_t *to, const void *const *rows, int words) {
     int holes = 0;
@@ -146,9 +151,10 @@ static void elements_pairs(uint32_t *to, const bf16 *even, const bf16 *odd, int 
     for (int i = 0; i < count; i++) to[i] = (uint32_t)even[i] | (uint32_t)odd[i] << 16;
 }
 
-/* ---- softmax ---------------------------------------------------------------------------------------------- */
+/* ---- softmax ------------------------------------------------------------------------------------------- */
 
-static void elements_softmax(float *scores, int stride, int keys, int padded, float scale, dtype type, void *p, dtype p_type) {
+static void elements_softmax(float *scores, int stride, int keys, int padded, float scale, dtype type,
+                             void *p, dtype p_type) {
     vec top = vec_set(-INFINITY), sum = vec_set(0);
     for (int j = 0; j < keys; j += 16) {
         vec s = vec_load(scores + (size_t)(j / PANEL) * (size_t)stride + (size_t)(j % PANEL));
@@ -166,13 +172,15 @@ static void elements_softmax(float *scores, int stride, int keys, int padded, fl
     for (int j = 0; j < padded; j += 16) {
         int n = padded - j < 16 ? padded - j : 16;
         vec e = vec_set(0);
-        if (j < keys) e = vec_mul(vec_load(scores + (size_t)(j / PANEL) * (size_t)stride + (size_t)(j % PANEL)), inverse);
+        if (j < keys)
+            e = vec_mul(vec_load(scores + (size_t)(j / PANEL) * (size_t)stride + (size_t)(j % PANEL)),
+                        inverse);
         if (type == DTYPE_BF16 && p_type == DTYPE_F32) e = vec_round_bf16(e);
         store_act(p, p_type, (size_t)j, e, n);
     }
 }
 
-/* ---- what happens to a finished tile ---------------------------------------------------------------------- */
+/* ---- what happens to a finished tile ------------------------------------------------------------------- */
 
 static void finish_linear(const cpu_finish *f, int panel, int first_row, int rows, const float *c) {
     for (int half = 0; half < PANEL; half += HALF_PANEL) {
@@ -185,7 +193,8 @@ static void finish_linear(const cpu_finish *f, int panel, int first_row, int row
                 size_t at = (size_t)((first_row + r) % f->row_add_period) * (size_t)f->n + (size_t)column;
                 y = vec_add(y, vec_load_n(f->row_add + at, n));
             }
-            store_act(f->out, f->type, (size_t)finish_row(f, first_row + r) * (size_t)f->n + (size_t)column, y, n);
+            store_act(f->out, f->type, (size_t)finish_row(f, first_row + r) * (size_t)f->n + (size_t)column,
+                      y, n);
         }
     }
 }
@@ -197,7 +206,8 @@ static void finish_gated(const cpu_finish *f, int panel, int first_row, int rows
     for (int r = 0; r < rows; r++) {
         vec gate = vec_activate(f->activation, vec_add(vec_load(c + r * PANEL), gate_bias));
         vec up = vec_add(vec_load(c + r * PANEL + HALF_PANEL), up_bias);
-        store_act(f->out, f->type, (size_t)finish_row(f, first_row + r) * (size_t)f->n + (size_t)column, vec_mul(gate, up), n);
+        store_act(f->out, f->type, (size_t)finish_row(f, first_row + r) * (size_t)f->n + (size_t)column,
+                  vec_mul(gate, up), n);
     }
 }
 
@@ -210,7 +220,8 @@ static void finish_residual(const cpu_finish *f, int panel, int first_row, int r
         for (int r = 0; r < rows; r++) {
             size_t at = (size_t)(first_row + r) * (size_t)f->n + (size_t)column;
             vec x = load_act(f->out, f->type, at, n);
-            store_act(f->out, f->type, at, vec_fma(vec_add(vec_load(c + r * PANEL + half), bias), gate, x), n);
+            store_act(f->out, f->type, at, vec_fma(vec_add(vec_load(c + r * PANEL + half), bias), gate, x),
+                      n);
         }
     }
 }
@@ -236,7 +247,7 @@ static inline void put(void *to, dtype type, size_t at, float value) {
         ((float *)to)[at] = value;
 }
 
-/* cos and sin of n angles that stand as pairs. */
+/* cos and sin of n angles that are stored as pairs. */
 static inline vec load_rope(const float *pairs, int n, vec *sine) {
     float part[32] = {0};
     if (n == 16) return vec_load_pairs(pairs, sine);
@@ -244,7 +255,7 @@ static inline vec load_rope(const float *pairs, int n, vec *sine) {
     return vec_load_pairs(part, sine);
 }
 
-/* n elements i … of a key, whose pairs stand 32 words apart. */
+/* n elements i … of a key, whose pairs are 32 words apart. */
 static inline void put_key_part(void *block, dtype type, int d, int place, int i, vec value, int n) {
     float values[16];
     bf16 pairs[16];
@@ -258,8 +269,10 @@ static inline void put_key_part(void *block, dtype type, int d, int place, int i
     for (int j = 0; j < n; j++) put(block, type, layout_key(type, d, place, i + j), values[j]);
 }
 
-/* A row's rotated half-heads go to its place among the keys. What pads head_dim becomes zero: a product reads it. */
-static void put_key(const op_norm_qkv *a, dtype type, void *block, int place, int first, vec low, vec high, int n) {
+/* Writes a row's rotated half-heads to its place among the keys. The padding of head_dim becomes zero:
+ * products read it. */
+static void put_key(const op_norm_qkv *a, dtype type, void *block, int place, int first, vec low, vec high,
+                    int n) {
     int d = a->cache.head_dim;
     put_key_part(block, type, d, place, first, low, n);
     put_key_part(block, type, d, place, first + d / 2, high, n);
@@ -267,8 +280,9 @@ static void put_key(const op_norm_qkv *a, dtype type, void *block, int place, in
         for (int i = d; i < round_up(d, PANEL); i++) put(block, type, layout_key(type, d, place, i), 0);
 }
 
-/* Rows of values. In bf16 two places share their words: where the next row is the neighbour both are written at once,
- * else each row its halves, for the other may belong to another thread. Returns how many rows were done. */
+/* Rows of values. In bf16 two places share their words: where the next row is the neighbour both are
+ * written at once, else each row its halves, for the other may belong to another thread. Returns how many
+ * rows were done. */
 static int put_values(const op_norm_qkv *a, dtype type, int row, int rows, int first, const float *c) {
     int d = a->cache.head_dim, place = a->rows.position[row], sample = a->rows.sample[row];
     int n = d - first < PANEL ? d - first : PANEL;
@@ -278,7 +292,8 @@ static int put_values(const op_norm_qkv *a, dtype type, int row, int rows, int f
         memcpy((float *)block + at, c, (size_t)n * sizeof *c);
         return 1;
     }
-    if (place % 2 == 0 && rows > 1 && a->rows.sample[row + 1] == sample && a->rows.position[row + 1] == place + 1) {
+    if (place % 2 == 0 && rows > 1 && a->rows.sample[row + 1] == sample &&
+        a->rows.position[row + 1] == place + 1) {
         uint32_t *to = (uint32_t *)block + at / 2;
         vec_store_bf16_pairs(to, vec_load(c), vec_load(c + PANEL));
         vec_store_bf16_pairs(to + 16, vec_load(c + 16), vec_load(c + PANEL + 16));
@@ -294,7 +309,8 @@ static void finish_qkv(const cpu_finish *f, int panel, int first_row, int rows, 
     qkv_panel p = layout_qkv_panel(heads, d, panel);
     size_t block_bytes = layout_cache_bytes(a->cache.capacity, d, f->type);
     if (p.head > heads) {
-        for (int r = 0; r < rows;) r += put_values(a, f->type, first_row + r, rows - r, p.first, c + r * PANEL);
+        for (int r = 0; r < rows;)
+            r += put_values(a, f->type, first_row + r, rows - r, p.first, c + r * PANEL);
         return;
     }
     for (int r = 0; r < rows; r++, c += PANEL) {
@@ -307,15 +323,26 @@ static void finish_qkv(const cpu_finish *f, int panel, int first_row, int rows, 
             store_act(a->q, f->type, at, low, n);
             store_act(a->q, f->type, at + (size_t)half, high, n);
         } else {
-            put_key(a, f->type, (char *)a->cache.k + (size_t)a->rows.sample[row] * block_bytes, place, p.first, low, high, n);
+            put_key(a, f->type, (char *)a->cache.k + (size_t)a->rows.sample[row] * block_bytes, place,
+                    p.first, low, high, n);
         }
     }
 }
 
-#define ELEMENTS_TABLE                                                                                                  \
-    {                                                                                                                   \
-        .statistics = elements_statistics, .normalise = elements_normalise, .columns = elements_columns,                \
-        .pairs = elements_pairs, .softmax = elements_softmax, .scale = elements_scale, .store = elements_store,         \
-        .read = elements_read, .linear = finish_linear, .gated = finish_gated, .residual = finish_residual,             \
-        .qkv = finish_qkv, .velocity = finish_velocity, .function = elements_function                                   \
+#define ELEMENTS_TABLE                      \
+    {                                       \
+        .statistics = elements_statistics,  \
+        .normalise = elements_normalise,    \
+        .columns = elements_columns,        \
+        .pairs = elements_pairs,            \
+        .softmax = elements_softmax,        \
+        .scale = elements_scale,            \
+        .store = elements_store,            \
+        .read = elements_read,              \
+        .linear = finish_linear,            \
+        .gated = finish_gated,              \
+        .residual = finish_residual,        \
+        .qkv = finish_qkv,                  \
+        .velocity = finish_velocity,        \
+        .function = elements_function       \
     }

@@ -1,12 +1,13 @@
-/* Rows times packed weights: packs A, shares panels and blocks of rows out over the pool, hands tiles on to be finished.
+/* Rows times packed weights: packs A, shares panels and blocks of rows out over the pool, passes finished
+ * tiles to the op's epilogue.
  *
  *   span     rows that are packed at once; more rows than that (large batches) are done span by span
- *   block    rows of one tile, at most product.rows; sizes are evened out, so that no small block is left over
+ *   block    rows of one tile, at most product.rows; sizes are evened out, so that no block is small
  *   chunk    blocks of one task
  *   group    panels of one task
  *   cut      a piece of k, of which A and B stay in cache; C waits in the worker's scratch meanwhile
  *
- * The surprise: with few rows every worker packs A for itself. Packing is then cheaper than waiting for each other,
+ * Note: with few rows every worker packs A for itself. Packing is then cheaper than waiting for each other,
  * and the loop that streams the weights starts at once. No choice made here changes a bit of the result. */
 #include "backend/cpu/gemm.h"
 
@@ -67,7 +68,7 @@ static const cpu_product *product_of(const cpu_gemm *m) {
     return m->kernels->product[a_type(m) == DTYPE_BF16][m->weight->type];
 }
 
-/* ---- memory ----------------------------------------------------------------------------------------------- */
+/* ---- memory -------------------------------------------------------------------------------------------- */
 
 static scratch scratch_of(char *base, size_t *bytes) {
     size_t a = ALIGN, segment = a + align(OWN * sizeof(float) + MAX_BLOCK_ROWS * K_PAD * sizeof(float));
@@ -81,7 +82,8 @@ static int spans_of(int rows) { return most(divide(rows, SPAN), 1); }
 
 static size_t packed_bytes(const cpu_gemm *m, int rows) {
     const cpu_product *p = product_of(m);
-    return align((size_t)round_up(rows, p->row_step) * (size_t)round_up(m->weight->k, p->k_step) * dtype_bytes(a_type(m)));
+    return align((size_t)round_up(rows, p->row_step) * (size_t)round_up(m->weight->k, p->k_step) *
+                 dtype_bytes(a_type(m)));
 }
 
 size_t cpu_gemm_bytes(const cpu_gemm *m) {
@@ -90,15 +92,18 @@ size_t cpu_gemm_bytes(const cpu_gemm *m) {
     return packed_bytes(m, least(m->rows, SPAN)) + worker * (size_t)pool_threads(m->pool);
 }
 
-int cpu_gemm_streams(const cpu_gemm *m) { return divide(most(m->rows, 1), product_of(m)->rows) <= FEW_BLOCKS; }
+int cpu_gemm_streams(const cpu_gemm *m) {
+    return divide(most(m->rows, 1), product_of(m)->rows) <= FEW_BLOCKS;
+}
 
-/* ---- A ---------------------------------------------------------------------------------------------------- */
+/* ---- A ------------------------------------------------------------------------------------------------- */
 
 /* The inputs of one patch: channel, row, column. */
 static void read_patch(const loop *l, int row, float *out) {
     const op_patch_embed *a = l->gemm->patches;
     int patch = row % (PATCHES * PATCHES);
-    size_t corner = (size_t)(row / (PATCHES * PATCHES)) * OPENPI_IMAGE_SIZE + (size_t)(patch / PATCHES * PATCH);
+    size_t corner =
+        (size_t)(row / (PATCHES * PATCHES)) * OPENPI_IMAGE_SIZE + (size_t)(patch / PATCHES * PATCH);
     for (int y = 0; y < PATCH; y++) {
         size_t at = ((corner + (size_t)y) * OPENPI_IMAGE_SIZE + (size_t)(patch % PATCHES * PATCH)) * 3;
         for (int x = 0; x < PATCH; x++)
@@ -155,10 +160,11 @@ static int block_rows(const geometry *g, int block) { return least(g->block, g->
 static void pack_task(void *argument, int task, int worker) {
     const loop *l = argument;
     scratch s = scratch_of(l->workers + (size_t)worker * l->worker_bytes, NULL);
-    pack_block(l, l->g.first + task * l->g.block, block_rows(&l->g, task), block_at(l, l->a, task), s.segment);
+    pack_block(l, l->g.first + task * l->g.block, block_rows(&l->g, task), block_at(l, l->a, task),
+               s.segment);
 }
 
-/* ---- products --------------------------------------------------------------------------------------------- */
+/* ---- products ------------------------------------------------------------------------------------------ */
 
 typedef struct corner {
     int panel, panel_end, block, block_end;
@@ -170,7 +176,7 @@ static const char *panel_at(const loop *l, int panel, int at) {
            PANEL * weight_row_bytes(&weight_formats[w->type], at);
 }
 
-/* Share i of n of the piece of B that comes next: it is on its way while this one is worked on. */
+/* Share i of n of the next piece of B: it is prefetched while this one is used. */
 static cpu_ahead share_of(const loop *l, const char *piece, int i, int n) {
     int lines = (int)(PANEL * weight_row_bytes(&weight_formats[l->gemm->weight->type], l->g.cut)) / LINE;
     int from = (int)((int64_t)lines * i / n), to = (int)((int64_t)lines * (i + 1) / n);
@@ -214,7 +220,7 @@ static void gemm_task(void *argument, int task, int worker) {
         *s.packed = 1;
     }
     if (l->product->enter) l->product->enter();
-    if (g->blocks <= FEW_BLOCKS)               /* panel by panel, as they stand in memory: a stream */
+    if (g->blocks <= FEW_BLOCKS)               /* panel by panel, in the order of memory: a stream */
         for (corner one = t; one.panel < t.panel_end; one.panel++) {
             one.panel_end = one.panel + 1;
             for (int at = 0; at < g->k; at += g->cut) run_cut(l, a, &s, one, at);
@@ -224,27 +230,29 @@ static void gemm_task(void *argument, int task, int worker) {
     if (l->product->leave) l->product->leave();
 }
 
-/* ---- sharing out ------------------------------------------------------------------------------------------ */
+/* ---- sharing out --------------------------------------------------------------------------------------- */
 
-/* Few rows: the weights' way from memory is what counts. Every task is a stretch of panels. */
+/* Few rows: reading the weights from memory limits. Every task is a stretch of panels. */
 static void share_stream(geometry *g, int tasks, int threads) {
     g->chunk = g->blocks;
     g->group = most(1, g->panels / (tasks * threads));
 }
 
-/* Many rows: the cheapest of all groups and chunks, counting rounds of tasks, what every task has to fetch, and half a
- * task for threads that do not finish together. */
+/* Many rows: the cheapest of all groups and chunks, counting rounds of tasks, what every task has to
+ * fetch, and half a task for threads that do not finish together. */
 static void share_blocks(geometry *g, const cpu_product *p, const cpu_blocking *by, int threads) {
     int most_panels = by->panels ? by->panels : p->panels, fit = by->fit ? most(by->fit, 0) : p->a_fit;
     double best = 0;
     g->group = g->chunk = 1;
     for (int group = 1; group <= most_panels; group++)
         for (int chunks = 1; chunks <= least(CHUNKS, g->blocks); chunks++) {
-            int chunk = divide(g->blocks, chunks), tasks = divide(g->panels, group) * divide(g->blocks, chunk);
+            int chunk = divide(g->blocks, chunks),
+                tasks = divide(g->panels, group) * divide(g->blocks, chunk);
             double task = group * chunk * (1 + p->a_cost / group + p->b_cost / chunk);
             double cost = task * (divide(tasks, threads) + (threads > 1 ? 0.5 : 0));
             if (group * chunk * g->block > TILES || (best > 0 && cost >= best)) continue;
-            if (fit && chunk > 1 && (int64_t)chunk * g->block * g->cut * (int64_t)sizeof(bf16) > fit) continue;
+            if (fit && chunk > 1 && (int64_t)chunk * g->block * g->cut * (int64_t)sizeof(bf16) > fit)
+                continue;
             best = cost;
             g->group = group;
             g->chunk = chunk;
@@ -256,7 +264,10 @@ static geometry plan_span(const loop *l, int first, int rows) {
     const cpu_product *p = l->product;
     const cpu_blocking *by = &m->blocking;
     int k_block = by->cut ? by->cut : p->k_block;
-    geometry g = {.first = first, .rows = rows, .k = round_up(m->weight->k, p->k_step), .panels = layout_panels(m->weight)};
+    geometry g = {.first = first,
+                  .rows = rows,
+                  .k = round_up(m->weight->k, p->k_step),
+                  .panels = layout_panels(m->weight)};
     g.block = round_up(divide(rows, divide(rows, p->rows)), p->row_step);
     g.blocks = divide(rows, g.block);
     g.cut = g.blocks == 1 ? g.k : round_up(divide(g.k, divide(g.k, k_block)), K_PAD);
@@ -283,7 +294,8 @@ void cpu_gemm_run(const cpu_gemm *m, void *work) {
     for (int first = 0; first < m->rows; first += span) {
         l.g = plan_span(&l, first, least(span, m->rows - first));
         if (l.g.own)
-            for (int i = 0; i < threads; i++) *scratch_of(l.workers + (size_t)i * l.worker_bytes, NULL).packed = 0;
+            for (int i = 0; i < threads; i++)
+                *scratch_of(l.workers + (size_t)i * l.worker_bytes, NULL).packed = 0;
         else
             pool_run(m->pool, pack_task, &l, l.g.blocks);
         pool_run(m->pool, gemm_task, &l, l.g.groups * l.g.chunks);

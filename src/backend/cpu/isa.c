@@ -1,6 +1,7 @@
-/* Which level of kernels to run: what the processor and the system allow, and what is fast on this vendor's parts.
+/* Which level of kernels to run: what the processor and the system allow, and what is fast on this
+ * vendor's parts.
  *
- * The surprise: having an instruction is no reason to use it. Measured, per core: vdpbf16ps on Intel (Emerald
+ * Note: having an instruction is no reason to use it. Measured, per core: vdpbf16ps on Intel (Emerald
  * Rapids) 0.115 TFLOP/s against 0.235 for fp32 FMA; on AMD (Zen 5) 0.47 against 0.236. */
 #define _GNU_SOURCE
 #include "backend/cpu/isa.h"
@@ -25,22 +26,25 @@ typedef struct cpuid_bit {
 typedef struct level {
     const char *name;
     unsigned state;              /* XCR0 bits that the system must have enabled            */
-    int slow_on_intel;           /* slower than the level below on Intel: measured         */
+    int slow_on_intel;           /* slower than the level below on Intel: measured            */
     cpuid_bit bits[6];           /* all needed, beside those of the levels below; leaf 0 ends */
 } level;
 
 static const level levels[ISAS] = {
     [ISA_REFERENCE] = {"reference", 0, 0, {{0}}},
-    [ISA_AVX2] = {"avx2", STATE_AVX, 0, {{1, 0, ECX, 12} /* fma */, {1, 0, ECX, 29} /* f16c */, {7, 0, EBX, 5}}},
+    [ISA_AVX2] = {"avx2", STATE_AVX, 0,
+                  {{1, 0, ECX, 12} /* fma */, {1, 0, ECX, 29} /* f16c */, {7, 0, EBX, 5} /* avx2 */}},
     [ISA_AVX512] = {"avx512", STATE_AVX512, 0,
-                    {{7, 0, EBX, 16} /* f */, {7, 0, EBX, 17} /* dq */, {7, 0, EBX, 30} /* bw */, {7, 0, EBX, 31} /* vl */}},
+                    {{7, 0, EBX, 16} /* f */, {7, 0, EBX, 17} /* dq */, {7, 0, EBX, 30} /* bw */,
+                     {7, 0, EBX, 31} /* vl */}},
     [ISA_AVX512_BF16] = {"avx512_bf16", STATE_AVX512, 1, {{7, 1, EAX, 5}}},
     [ISA_AMX] = {"amx", STATE_AMX, 0, {{7, 0, EDX, 24} /* tile */, {7, 0, EDX, 22} /* bf16 */}},
 };
 
 static int has_bit(const cpuid_bit *bit) {
     unsigned words[4] = {0};
-    if (!__get_cpuid_count(bit->leaf, bit->subleaf, &words[EAX], &words[EBX], &words[ECX], &words[EDX])) return 0;
+    if (!__get_cpuid_count(bit->leaf, bit->subleaf, &words[EAX], &words[EBX], &words[ECX], &words[EDX]))
+        return 0;
     return (int)(words[bit->word] >> bit->bit & 1);
 }
 
@@ -71,7 +75,7 @@ int cpu_isa_find(const char *name) {
 int cpu_isa_available(cpu_isa isa) {
     for (int i = 0; i <= (int)isa; i++)
         if (!level_available(&levels[i])) return 0;
-    /* Linux lends the tile state on request only; threads started afterwards inherit it. */
+    /* Linux allows the tile state on request only; threads started afterwards inherit it. */
     if (isa == ISA_AMX) return syscall(SYS_arch_prctl, ARCH_REQUEST_XCOMP_PERMISSION, XCOMP_TILE_DATA) == 0;
     return 1;
 }
@@ -92,7 +96,9 @@ cpu_isa cpu_isa_choose(cpu_isa cap) {
 void cpu_isa_brand(char brand[49]) {
     unsigned words[13] = {0};
     for (unsigned i = 0; i < 3; i++)
-        if (!__get_cpuid(0x80000002u + i, &words[4 * i], &words[4 * i + 1], &words[4 * i + 2], &words[4 * i + 3])) break;
+        if (!__get_cpuid(0x80000002u + i, &words[4 * i], &words[4 * i + 1], &words[4 * i + 2],
+                         &words[4 * i + 3]))
+            break;
     memcpy(brand, words, 49);
     while (*brand == ' ') memmove(brand, brand + 1, 48);
     for (size_t n = strlen(brand); n && brand[n - 1] == ' '; n--) brand[n - 1] = 0;

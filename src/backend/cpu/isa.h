@@ -18,7 +18,7 @@ int cpu_isa_available(cpu_isa isa);
  * processors is taken only where it is the cap itself. */
 cpu_isa cpu_isa_choose(cpu_isa cap);
 
-/* "AMD EPYC 9R14": the processor's own words, at most 48 characters and a NUL. */
+/* "AMD EPYC 9R14": the processor's brand string, at most 48 characters and a NUL. */
 void cpu_isa_brand(char brand[49]);
 
 #endif

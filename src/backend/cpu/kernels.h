@@ -1,12 +1,13 @@
-/* What a level of instructions brings: products of packed operands, and everything that works element by element.
+/* What a level of instructions has: products of packed operands, and the functions that work element by
+ * element.
  *
  * Operands of a product
  *   A   a block of rows, packed by product.pack.
- *   B   panels of 32 columns. bf16: [k/2][32][2], pairs of k beside each other, k padded with zeros to a multiple of
- *       32; f32: [k][32]. Weights, keys and values all come in this one form (layout.h).
+ *   B   panels of 32 columns. bf16: [k/2][32][2], pairs of k beside each other, k padded with zeros to a
+ *       multiple of 32; f32: [k][32]. Weights, keys and values all have this one form (layout.h).
  *   C   fp32 [rows][32].
- * A row's result depends neither on the number of rows in its block nor on how k is cut: every element of C is summed
- * over k in ascending order, whatever the block. */
+ * A row's result depends neither on the number of rows in its block nor on how k is cut: every element of
+ * C is summed over k in ascending order, whatever the block. */
 #ifndef CPU_KERNELS_H
 #define CPU_KERNELS_H
 
@@ -15,7 +16,7 @@
 
 enum { PANEL = 32, HALF_PANEL = 16, K_PAD = 32, MAX_BLOCK_ROWS = 32 };
 
-/* Lines of memory that a later call reads: a kernel that waits for nothing else may ask for them meanwhile. */
+/* Lines of memory that a later call reads: a kernel may prefetch them. */
 typedef struct cpu_ahead {
     const char *from;
     int lines;                   /* of 64 bytes; 0: none                                                   */
@@ -27,9 +28,9 @@ typedef struct cpu_product {
     int k_step;                  /* k of a call is a multiple of this                                      */
     int k_block;                 /* k that a block of A and a panel of B are best cut to                   */
     int panels;                  /* most panels that share one pass over A                                 */
-    int panel_outer;             /* 1: a panel stays (in L1) while blocks of A pass; 0: the other way round */
-    int a_fit;                   /* bytes of A that may pass again and again under new panels (L2); 0: no limit */
-    double a_cost, b_cost;       /* bringing a piece of A or B to the core, in times of one `run` on it     */
+    int panel_outer;             /* 1: a panel stays in L1 while blocks of A are read; 0: the reverse      */
+    int a_fit;                   /* bytes of A that are read again for every panel (fit L2); 0: no limit */
+    double a_cost, b_cost;       /* of loading a piece of A or B, in units of one `run` on it            */
 
     /* rows[0 … count-1] point to k elements of A's type; what is between k and its k_step is made zero. */
     void (*pack)(void *to, const void *const *rows, int count, int k);
@@ -50,7 +51,7 @@ typedef struct cpu_finish {
     const float *bias, *gate;    /* may be NULL                                                            */
     const float *row_add;        /* [row_add_period][n], may be NULL                                       */
     int row_add_period;
-    const int32_t *out_row;      /* NULL: row_at                                                           */
+    const int32_t *out_row;      /* NULL: row_at                                                            */
     int group, stride, offset;   /* out row of r: r / group · stride + offset + r % group; group 0: r       */
     void *out;
     float dt, *x_t;              /* velocity                                                               */
@@ -71,16 +72,19 @@ typedef struct cpu_statistics {
 
 typedef struct cpu_elements {
     cpu_statistics (*statistics)(const norm *norm, const void *x, dtype type, int k);
-    /* Elements at … at+count-1 of a row, normalised, rounded to `type` (as x is stored), written as `out_type`. */
-    void (*normalise)(const norm *norm, cpu_statistics s, const void *x, dtype type, int at, int count, void *out,
-                      dtype out_type);
-    /* to[word][32] = rows[column][word]: 32 rows of `words` 32-bit words become columns; a NULL row becomes zeros. */
+    /* Elements at … at+count-1 of a row, normalised, rounded to `type` (as x is stored), written as
+     * `out_type`. */
+    void (*normalise)(const norm *norm, cpu_statistics s, const void *x, dtype type, int at, int count,
+                      void *out, dtype out_type);
+    /* to[word][32] = rows[column][word]: 32 rows of `words` 32-bit words become columns; a NULL row
+     * becomes zeros. */
     void (*columns)(uint32_t *to, const void *const *rows, int words);
     /* to[i] = even[i], odd[i] as a pair of bf16: two rows of values beside each other. */
     void (*pairs)(uint32_t *to, const bf16 *even, const bf16 *odd, int count);
-    /* Scores of one row, chunks of 32 `stride` floats apart, the first `keys` of them valid; p[0 … padded-1] =
-     * softmax(score·scale) rounded to `type`, zeros from `keys` on. */
-    void (*softmax)(float *scores, int stride, int keys, int padded, float scale, dtype type, void *p, dtype p_type);
+    /* Scores of one row, chunks of 32 `stride` floats apart, the first `keys` of them valid; p[0 …
+     * padded-1] = softmax(score·scale) rounded to `type`, zeros from `keys` on. */
+    void (*softmax)(float *scores, int stride, int keys, int padded, float scale, dtype type, void *p,
+                    dtype p_type);
     void (*scale)(const void *x, dtype x_type, int count, float scale, void *out, dtype type);
     void (*store)(const float *x, int count, void *out, dtype type);
     /* Reads a multiple of 1 KB and keeps nothing: the memory's speed. */

@@ -1,16 +1,17 @@
 /* Product bf16 · bf16 by AMX tiles.
  *
  *              16 columns   16 columns
- *             ┌───────────┬───────────┐     Tiles 0 … 3 accumulate 32 rows × 32 columns. For each 32 of k: two tiles
- *   16 rows   │  tile 0   │  tile 1   │     of A (4, 5) and two of B (6, 7), each used twice.
- *   16 rows   │  tile 2   │  tile 3   │
+ *             ┌───────────┬───────────┐     Tiles 0 … 3 accumulate 32 rows × 32 columns. For each
+ *   16 rows   │  tile 0   │  tile 1   │     32 of k: two tiles of A (4, 5) and two of B (6, 7),
+ *   16 rows   │  tile 2   │  tile 3   │     each used twice.
  *             └───────────┴───────────┘
  *
  *   A   block [k/32][rows/16][16][32]: a tile is 1 KB in one piece.
- *   B   panel [k/2][32][2]: the 16 pairs of a tile are 128 bytes apart, the other half of the panel between them.
+ *   B   panel [k/2][32][2]: rows of a tile, 16 pairs, are 128 bytes apart, the panel's other half between.
  *
- * The surprise: cutting k so that operands stay in L1 loses, for C then travels instead. What pays is that the rows of A
- * that pass again under every panel fit L2: 13 blocks of 2048 run at twice the speed of 25. */
+ * Note: cutting k so that operands stay in L1 is slower, since C is then stored and loaded instead. Faster
+ * is that the rows of A that are read again for every panel fit L2: 13 blocks of 2048 run at twice the
+ * speed of 25. */
 #include <immintrin.h>
 #include <stdint.h>
 #include <string.h>
@@ -27,8 +28,10 @@ typedef struct tile_config {
     uint8_t rows[16];
 } __attribute__((aligned(64))) tile_config;
 
-/* Constant, for gcc's intrinsic tells the compiler of the first eight bytes only: stores to a local one are dropped. */
-static const tile_config config = {1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
+/* Constant, since gcc's intrinsic declares the first eight bytes only as read: stores to a local one are
+ * dropped. */
+static const tile_config config = {
+    1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
 
 static void enter(void) { _tile_loadconfig(&config); }
 
@@ -43,7 +46,8 @@ static void run_16(int k, const bf16 *a, const bf16 *b, float *c, int accumulate
         _tile_zero(1);
     }
     for (int i = 0; i < k; i += TILE_K, a += A_TILE, b += B_STEP) {
-        for (int line = 0; line < 32; line++) _mm_prefetch((const char *)(b + 8 * B_STEP) + line * 64, _MM_HINT_T0);
+        for (int line = 0; line < 32; line++)
+            _mm_prefetch((const char *)(b + 8 * B_STEP) + line * 64, _MM_HINT_T0);
         _tile_loadd(4, a, TILE_BYTES);
         _tile_loadd(6, b, B_STRIDE);
         _tile_loadd(7, b + 32, B_STRIDE);
@@ -108,15 +112,17 @@ static void pack(void *to, const void *const *rows, int count, int k) {
         }
 }
 
-/* Operands of every sign and size: zeros would flatter, for a processor clocks down with the bits that toggle. */
+/* Operands of every sign and size: zeros would flatter, for a processor clocks down with the bits that
+ * toggle. */
 static double peak(long loops) {
     bf16 operands[4][TILE_ROWS * TILE_K];
     uint32_t random = 1;
     for (int i = 0; i < 4 * TILE_ROWS * TILE_K; i++) {
         random = random * 1664525 + 1013904223;
-        operands[i / (TILE_ROWS * TILE_K)][i % (TILE_ROWS * TILE_K)] = (bf16)((random >> 16 & 0x81ff) | 0x3e00);
+        operands[i / (TILE_ROWS * TILE_K)][i % (TILE_ROWS * TILE_K)] =
+            (bf16)((random >> 16 & 0x81ff) | 0x3e00);
     }
-    __asm__ volatile("" : : "r"(operands) : "memory");       /* tile loads do not tell the compiler what they read */
+    __asm__ volatile("" : : "r"(operands) : "memory");    /* the compiler does not see what tile loads read */
     enter();
     _tile_zero(0);
     _tile_zero(1);

@@ -12,7 +12,9 @@
 
 enum { ROWS = 12, AHEAD = 4096 /* bytes of B fetched ahead: about the latency of DRAM */ };
 
-BROADCAST_INLINE __m512 dot(__m512 c, __m512i a, __m512i b) { return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b); }
+BROADCAST_INLINE __m512 dot(__m512 c, __m512i a, __m512i b) {
+    return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b);
+}
 
 BROADCAST_INLINE void tile(int rows, int k, const void *a_, const void *b_, float *c, int accumulate) {
     const int32_t *a = a_;
@@ -21,7 +23,8 @@ BROADCAST_INLINE void tile(int rows, int k, const void *a_, const void *b_, floa
     BROADCAST_UNROLL
     for (int r = 0; r < rows; r++) {
         BROADCAST_UNROLL
-        for (int h = 0; h < 2; h++) sum[r][h] = accumulate ? _mm512_loadu_ps(c + r * PANEL + h * 16) : _mm512_setzero_ps();
+        for (int h = 0; h < 2; h++)
+            sum[r][h] = accumulate ? _mm512_loadu_ps(c + r * PANEL + h * 16) : _mm512_setzero_ps();
     }
     for (int pair = 0; pair < k / 2; pair++, a += rows, b += 128) {
         __m512i b0 = _mm512_loadu_si512(b), b1 = _mm512_loadu_si512(b + 64);
@@ -72,6 +75,14 @@ static double peak(long loops) {
     return (double)loops * 24 * 16 * 4;
 }
 
-const cpu_product cpu_bf16_bf16_avx512bf16 = {
-    .rows = ROWS, .row_step = 1, .k_step = 2, .k_block = 2048, .panels = 4, .panel_outer = 0, .a_cost = 0.1, .b_cost = 0.2,
-    .pack = pack, .run = run, .peak = peak};
+const cpu_product cpu_bf16_bf16_avx512bf16 = {.rows = ROWS,
+                                              .row_step = 1,
+                                              .k_step = 2,
+                                              .k_block = 2048,
+                                              .panels = 4,
+                                              .panel_outer = 0,
+                                              .a_cost = 0.1,
+                                              .b_cost = 0.2,
+                                              .pack = pack,
+                                              .run = run,
+                                              .peak = peak};

@@ -1,6 +1,7 @@
-/* Where an element stands in the packed forms: weights, keys, values. All three are panels of 32 columns (kernels.h).
+/* Where an element is in the packed forms: weights, keys, values. All three are panels of 32 columns
+ * (kernels.h).
  *
- *   weights   panel p holds 32 outputs. Which ones is chosen so that a tile has at hand what its epilogue joins:
+ *   weights   panel p holds 32 outputs, in an order in which a tile has all that its epilogue combines:
  *               PLAIN   32p … 32p+31
  *               GATED   16 gates and the 16 ups that they gate
  *               QKV     q and k: 16 of a head's first half and the 16 that RoPE pairs with them; v: plain
@@ -47,7 +48,7 @@ static inline size_t layout_value(dtype type, int capacity, int place, int i) {
 /* What a panel of a QKV matrix is. */
 typedef struct qkv_panel {
     int head;                    /* 0 … heads-1: q; heads: k; heads+1: v                                    */
-    int first;                   /* q, k: first element of the half head; v: first element                 */
+    int first;                   /* q, k: first element of the half head; v: first element                  */
 } qkv_panel;
 
 static inline qkv_panel layout_qkv_panel(int heads, int head_dim, int panel) {

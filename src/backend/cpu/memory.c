@@ -1,7 +1,7 @@
-/* Blocks of host memory. Small ones come from the heap; large ones are mapped and ask for huge pages, without which
- * streaming weights spends its time in the page tables. The kernel gives a mapped page when it is touched, and where
- * it has none left it kills: so a large block is compared with what is free first (cpu.c), and then every page of it
- * is touched, by all threads. */
+/* Blocks of host memory. Small ones come from the heap; large ones are mapped and ask for huge pages,
+ * without which streaming weights spends its time in the page tables. The kernel gives a mapped page when
+ * it is touched, and where it has none left it kills: so a large block is compared with what is free first
+ * (cpu.c), and then every page of it is touched, by all threads. */
 #define _GNU_SOURCE
 #include "backend/cpu/memory.h"
 

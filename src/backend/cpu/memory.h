@@ -10,6 +10,6 @@ void *cpu_memory_take(size_t bytes);         /* NULL: none left                 
 /* Touches every page of a mapped block of so many bytes: from then on the memory is there. */
 void cpu_memory_touch(void *memory, size_t bytes, pool *pool);
 int cpu_memory_is_mapped(size_t bytes);      /* 1: a block of so many bytes is mapped, not from the heap  */
-void cpu_memory_give(void *memory);          /* NULL is fine                                            */
+void cpu_memory_give(void *memory);          /* NULL is fine                                              */
 
 #endif

@@ -8,7 +8,7 @@
 
 #include "backend/cpu/layout.h"
 
-/* Rows come as bytes: a bf16 row of odd length leaves the next one on an odd half word. */
+/* Rows are bytes: after a bf16 row of odd length the next one begins at an odd half word. */
 static inline uint32_t word_at(const unsigned char *row, int w) {
     uint32_t word;
     memcpy(&word, row + (size_t)w * sizeof word, sizeof word);
@@ -16,7 +16,8 @@ static inline uint32_t word_at(const unsigned char *row, int w) {
 }
 
 /* to[w·stride + r] = word w of row r, in blocks of four by four */
-static inline void transpose_words(uint32_t *to, const void *const *rows, int count, int words, size_t stride) {
+static inline void transpose_words(uint32_t *to, const void *const *rows, int count, int words,
+                                   size_t stride) {
     int r = 0, whole = words & ~3;
     for (; r + 4 <= count; r += 4) {
         const float *from[4] = {rows[r], rows[r + 1], rows[r + 2], rows[r + 3]};
@@ -32,14 +33,16 @@ static inline void transpose_words(uint32_t *to, const void *const *rows, int co
         }
     }
     for (int done = r, i = 0; i < count; i++)
-        for (int w = i < done ? whole : 0; w < words; w++) to[(size_t)w * stride + (size_t)i] = word_at(rows[i], w);
+        for (int w = i < done ? whole : 0; w < words; w++)
+            to[(size_t)w * stride + (size_t)i] = word_at(rows[i], w);
 }
 
 /* A block for the kernels that broadcast: [k][rows] of floats. */
 static inline void pack_f32(void *to, const void *const *rows, int count, int k, int k_step) {
     uint32_t *out = to;
     transpose_words(out, rows, count, k, (size_t)count);
-    for (int w = k; w < round_up(k, k_step); w++) memset(out + (size_t)w * (size_t)count, 0, (size_t)count * sizeof *out);
+    for (int w = k; w < round_up(k, k_step); w++)
+        memset(out + (size_t)w * (size_t)count, 0, (size_t)count * sizeof *out);
 }
 
 /* [k/2][rows] of pairs. */
@@ -47,7 +50,8 @@ static inline void pack_bf16_pairs(void *to, const void *const *rows, int count,
     uint32_t *out = to;
     transpose_words(out, rows, count, k / 2, (size_t)count);
     if (k & 1)
-        for (int i = 0; i < count; i++) out[(size_t)(k / 2) * (size_t)count + (size_t)i] = ((const bf16 *)rows[i])[k - 1];
+        for (int i = 0; i < count; i++)
+            out[(size_t)(k / 2) * (size_t)count + (size_t)i] = ((const bf16 *)rows[i])[k - 1];
 }
 
 #endif

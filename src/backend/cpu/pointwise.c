@@ -1,7 +1,8 @@
-/* The ops that have no product in them, one row a task or several: the level's element functions over rows widened to fp32.
+/* The ops that have no product in them, one row a task or several: the level's element functions over rows
+ * widened to fp32.
  *
- * A worker's scratch is two rows of fp32. The surprise: a key's place is a column of a panel, so RoPE writes it element by
- * element, and what pads head_dim there becomes zero, for a product reads it. */
+ * A worker's scratch is two rows of fp32. Note: a key's place is a column of a panel, so RoPE writes it
+ * element by element, and what pads head_dim there becomes zero, for a product reads it. */
 #include "backend/cpu/pointwise.h"
 
 #include <string.h>
@@ -77,8 +78,8 @@ static void add_row(const loop *l, int r, float *y, float *x) {
     l->elements->store(x, a->n, to, l->op->type);
 }
 
-/* One head, turned; out may not be in. */
-static void turn(const float *in, int d, const float *rope, float *out) {
+/* One head, rotated; out may not be in. */
+static void rotate(const float *in, int d, const float *rope, float *out) {
     int half = d / 2;
     for (int i = 0; i < half; i++) {
         float c = rope[2 * i], s = rope[2 * i + 1], x = in[i], y = in[i + half];
@@ -103,11 +104,13 @@ static void rope_row(const loop *l, int r, float *in, float *out) {
     char *k = (char *)a->cache.k + block, *v = (char *)a->cache.v + block;
     for (int h = 0; h < a->heads; h++) {
         widen(l, at(l, a->q_in, (size_t)r * (size_t)a->q_stride + (size_t)(h * d)), d, in);
-        turn(in, d, rope, out);
-        l->elements->store(out, d, (char *)(uintptr_t)at(l, a->q, ((size_t)r * (size_t)a->heads + (size_t)h) * (size_t)d), type);
+        rotate(in, d, rope, out);
+        l->elements->store(
+            out, d, (char *)(uintptr_t)at(l, a->q, ((size_t)r * (size_t)a->heads + (size_t)h) * (size_t)d),
+            type);
     }
     widen(l, at(l, a->k_in, (size_t)r * (size_t)a->kv_stride), d, in);
-    turn(in, d, rope, out);
+    rotate(in, d, rope, out);
     for (int i = 0; i < d; i++) put(k, type, layout_key(type, d, place, i), out[i]);
     for (int i = d; i < round_up(d, PANEL); i++) put(k, type, layout_key(type, d, place, i), 0);
     widen(l, at(l, a->v_in, (size_t)r * (size_t)a->kv_stride), d, in);
@@ -128,7 +131,8 @@ static void softmax_row(const loop *l, int r, float *line, float *p) {
 
 static void rows_task(void *argument, int task, int worker) {
     const loop *l = argument;
-    float *a = (float *)(l->workers + (size_t)worker * l->worker_bytes), *b = (float *)((char *)a + line_bytes(l->op));
+    float *a = (float *)(l->workers + (size_t)worker * l->worker_bytes),
+          *b = (float *)((char *)a + line_bytes(l->op));
     int end = (task + 1) * l->step < l->rows ? (task + 1) * l->step : l->rows;
     for (int r = task * l->step; r < end; r++) switch (l->op->kind) {
         case OP_NORM: norm_row(l, r); break;
@@ -141,13 +145,21 @@ static void rows_task(void *argument, int task, int worker) {
 }
 
 int cpu_is_pointwise(op_kind kind) {
-    return kind == OP_NORM || kind == OP_ACTIVATE || kind == OP_ADD || kind == OP_ROPE_CACHE || kind == OP_SOFTMAX;
+    return kind == OP_NORM || kind == OP_ACTIVATE || kind == OP_ADD || kind == OP_ROPE_CACHE ||
+           kind == OP_SOFTMAX;
 }
 
-size_t cpu_pointwise_bytes(pool *pool, const op *op) { return 2 * line_bytes(op) * (size_t)pool_threads(pool); }
+size_t cpu_pointwise_bytes(pool *pool, const op *op) {
+    return 2 * line_bytes(op) * (size_t)pool_threads(pool);
+}
 
 void cpu_pointwise_run(const cpu_kernels *kernels, pool *pool, const op *op, void *work) {
     int rows = *op_rows(op)->count, step = rows / (pool_threads(pool) * ROWS_A_TASK) + 1;
-    loop l = {kernels->elements, op, rows, step, work, 2 * line_bytes(op)};
+    loop l = {.elements = kernels->elements,
+              .op = op,
+              .rows = rows,
+              .step = step,
+              .workers = work,
+              .worker_bytes = 2 * line_bytes(op)};
     pool_run(pool, rows_task, &l, (rows + step - 1) / step);
 }

@@ -1,4 +1,4 @@
-/* From rows to panels: once, when weights are loaded, or each time, in front of a product over raw ones. */
+/* From rows to panels: once, when weights are loaded, or before each product over raw ones. */
 #include "backend/cpu/raw.h"
 
 #include <string.h>
@@ -19,7 +19,8 @@ void cpu_pack_panel(const cpu_kernels *kernels, const matrix *m, const void *con
 }
 
 static size_t packed_bytes(const matrix *m) {
-    return m->raw ? ((size_t)layout_panels(m) * layout_panel_bytes(m->type, m->k) + ALIGN - 1) / ALIGN * ALIGN : 0;
+    return m->raw ? ((size_t)layout_panels(m) * layout_panel_bytes(m->type, m->k) + ALIGN - 1) / ALIGN * ALIGN
+                  : 0;
 }
 
 size_t cpu_raw_bytes(const op *op) {
@@ -44,7 +45,8 @@ static void panel_task(void *argument, int panel, int worker) {
     const void *columns[PANEL];
     (void)worker;
     layout_columns(m, panel, rows);
-    for (int c = 0; c < PANEL; c++) columns[c] = rows[c] < 0 ? NULL : (const char *)m->data + (size_t)rows[c] * row_bytes;
+    for (int c = 0; c < PANEL; c++)
+        columns[c] = rows[c] < 0 ? NULL : (const char *)m->data + (size_t)rows[c] * row_bytes;
     cpu_pack_panel(l->kernels, m, columns, l->to + (size_t)panel * layout_panel_bytes(m->type, m->k));
 }
 

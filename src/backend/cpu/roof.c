@@ -1,9 +1,9 @@
-/* Ceilings: arithmetic that never leaves the registers, reading and copying that never finds a cache. Each is done in
- * many small tasks by all threads, several times over; the best time counts, for what disturbs a measurement only makes
- * it slower.
+/* Ceilings: arithmetic that never leaves the registers, reading and copying that never finds a cache. Each
+ * is done in many small tasks by all threads, several times over; the best time counts, for what disturbs
+ * a measurement only makes it slower.
  *
- * The surprise: the arithmetic is the product's own instruction, not the widest that the processor has; so the roof of
- * bf16 is that of tiles or of vdpbf16ps, whichever the level uses. */
+ * Note: the arithmetic is the product's own instruction, not the widest that the processor has; so the
+ * roof of bf16 is that of tiles or of vdpbf16ps, whichever the level uses. */
 #include "backend/cpu/roof.h"
 
 #include <stdint.h>
@@ -70,12 +70,12 @@ static void copy_task(void *argument, int task, int worker) {
     memcpy(r->memory + (size_t)(PIECES / 2 + task) * PIECE, r->memory + (size_t)task * PIECE, PIECE);
 }
 
-static double measure_memory(pool *pool, pool_task task, int tasks, int ways, reading *r) {
+static double measure_memory(pool *pool, pool_task task, int tasks, int directions, reading *r) {
     double best = 0;
     for (int i = 0; i < ROUNDS; i++) {
         double start = clock_ms();
         pool_run(pool, task, r, tasks);
-        double rate = (double)ways * PIECE * tasks / (clock_ms() - start) * 1e-6;
+        double rate = (double)directions * PIECE * tasks / (clock_ms() - start) * 1e-6;
         if (rate > best) best = rate;
     }
     return best;
@@ -88,7 +88,8 @@ openpi_status cpu_roof(device *device, dtype type, device_roofs *out, openpi_err
     *out = (device_roofs){0};
     if (!kernels) return OPENPI_OK;
     out->f32_tflops = measure_compute(self->pool, kernels->product[0][0]);
-    if (kernels->product[1][WEIGHT_BF16]) out->bf16_tflops = measure_compute(self->pool, kernels->product[1][WEIGHT_BF16]);
+    if (kernels->product[1][WEIGHT_BF16])
+        out->bf16_tflops = measure_compute(self->pool, kernels->product[1][WEIGHT_BF16]);
     char *memory = cpu_memory_take((size_t)PIECE * PIECES);
     if (!memory) return report_no_memory(error, (size_t)PIECE * PIECES, "measuring the memory's speed");
     reading r = {kernels->elements, memory};

@@ -1,8 +1,8 @@
-/* Each op as what it is on a CPU: one product of rows and weights with its own beginning and end (gemm.c), three of them
- * in a row, attention, or a copy.
+/* Each op as what it is on a CPU: one product of rows and weights with its own beginning and end (gemm.c),
+ * three of them in a row, attention, or a copy.
  *
- * The surprise: the three heads (state, action, velocity) take fp32 rows even in a bf16 plan; which product that means
- * follows from the types alone. */
+ * Note: the three heads (state, action, velocity) take fp32 rows even in a bf16 plan; which product that
+ * means follows from the types alone. */
 #include "backend/cpu/run.h"
 
 #include <stdio.h>
@@ -47,7 +47,8 @@ static cpu_gemm linear_residual(const op *op, cpu_gemm g) {
     g.weight = &a->weight;
     g.x = a->a;
     g.finisher = g.kernels->elements->residual;
-    g.finish = (cpu_finish){.type = op->type, .n = a->weight.n, .bias = a->bias, .gate = a->gate, .out = a->x};
+    g.finish =
+        (cpu_finish){.type = op->type, .n = a->weight.n, .bias = a->bias, .gate = a->gate, .out = a->x};
     return g;
 }
 
@@ -67,8 +68,12 @@ static cpu_gemm state_embed(const op *op, cpu_gemm g) {
     g.x = a->state;
     g.type = DTYPE_F32;
     g.finisher = g.kernels->elements->linear;
-    g.finish = (cpu_finish){
-        .type = op->type, .n = a->weight.n, .bias = a->bias, .group = 1, .stride = a->out_stride, .out = a->out};
+    g.finish = (cpu_finish){.type = op->type,
+                            .n = a->weight.n,
+                            .bias = a->bias,
+                            .group = 1,
+                            .stride = a->out_stride,
+                            .out = a->out};
     return g;
 }
 
@@ -81,17 +86,22 @@ static cpu_gemm velocity(const op *op, cpu_gemm g) {
     g.stride = a->x_stride;
     g.offset = a->x_offset;
     g.finisher = g.kernels->elements->velocity;
-    g.finish = (cpu_finish){.n = a->weight.n, .bias = a->bias, .out = a->velocity, .dt = a->dt, .x_t = a->x_t};
+    g.finish =
+        (cpu_finish){.n = a->weight.n, .bias = a->bias, .out = a->velocity, .dt = a->dt, .x_t = a->x_t};
     return g;
 }
 
-/* ---- action tokens: for π0 two or three layers, fp32 rows in between ----------------------------------------- */
+/* ---- action tokens: for π0 two or three layers, fp32 rows in between ----------------------------------- */
 
 enum { ACTION_IN, ACTION_HIDDEN, ACTION_OUT };
 
 /* Two products are the last two layers, one is the first. */
-static int action_first(const op_action_embed *a) { return action_embed_products(a) == 2 ? ACTION_HIDDEN : ACTION_IN; }
-static int action_last(const op_action_embed *a) { return action_embed_products(a) == 1 ? ACTION_IN : ACTION_OUT; }
+static int action_first(const op_action_embed *a) {
+    return action_embed_products(a) == 2 ? ACTION_HIDDEN : ACTION_IN;
+}
+static int action_last(const op_action_embed *a) {
+    return action_embed_products(a) == 1 ? ACTION_IN : ACTION_OUT;
+}
 
 static cpu_gemm action_layer(const op *op, cpu_gemm g, int which, const float *x, float *out) {
     const op_action_embed *a = &op->action_embed;
@@ -139,7 +149,7 @@ static void action_run(const op *op, cpu_gemm g, char *work) {
     }
 }
 
-/* ---- text ------------------------------------------------------------------------------------------------- */
+/* ---- text ---------------------------------------------------------------------------------------------- */
 
 typedef struct text_loop {
     const cpu_kernels *kernels;
@@ -155,11 +165,12 @@ static void text_task(void *argument, int task, int worker) {
     size_t from = weight_row_bytes(format, table->k), to = (size_t)table->k * dtype_bytes(l->op->type);
     (void)worker;
     for (int row = task * l->step; row < (task + 1) * l->step && row < l->rows; row++)
-        l->kernels->elements->scale((const char *)table->data + (size_t)a->ids[row] * from, format->source, table->k,
-                                    a->scale, (char *)a->out + (size_t)a->out_row[row] * to, l->op->type);
+        l->kernels->elements->scale((const char *)table->data + (size_t)a->ids[row] * from, format->source,
+                                    table->k, a->scale, (char *)a->out + (size_t)a->out_row[row] * to,
+                                    l->op->type);
 }
 
-/* ---- by kind ---------------------------------------------------------------------------------------------- */
+/* ---- by kind ------------------------------------------------------------------------------------------- */
 
 typedef cpu_gemm (*gemm_of)(const op *op, cpu_gemm start);
 
@@ -173,7 +184,7 @@ static cpu_gemm start(const cpu_kernels *kernels, pool *pool, const op *op, int 
     return (cpu_gemm){.kernels = kernels, .pool = pool, .rows = rows, .type = op->type};
 }
 
-/* 1 where an op at its capacity is a product that streams; those of action_embed go by the first. */
+/* 1 where an op at its capacity is a product that streams; for action_embed, whose first product does. */
 static int streams(const cpu_kernels *kernels, pool *pool, const op *op) {
     cpu_gemm g = start(kernels, pool, op, op_rows(op)->capacity);
     if (op->kind == OP_ACTION_EMBED) g = action_layer(op, g, action_first(&op->action_embed), NULL, NULL);

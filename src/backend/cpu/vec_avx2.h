@@ -18,9 +18,15 @@ static inline void vec_store(float *p, vec x) {
     _mm256_storeu_ps(p, x.low);
     _mm256_storeu_ps(p + 8, x.high);
 }
-static inline vec vec_add(vec a, vec b) { return VEC_EACH(_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)); }
-static inline vec vec_sub(vec a, vec b) { return VEC_EACH(_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)); }
-static inline vec vec_mul(vec a, vec b) { return VEC_EACH(_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)); }
+static inline vec vec_add(vec a, vec b) {
+    return VEC_EACH(_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high));
+}
+static inline vec vec_sub(vec a, vec b) {
+    return VEC_EACH(_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high));
+}
+static inline vec vec_mul(vec a, vec b) {
+    return VEC_EACH(_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high));
+}
 static inline vec vec_inverse(vec x) {
     __m256 one = _mm256_set1_ps(1);
     return VEC_EACH(_mm256_div_ps(one, x.low), _mm256_div_ps(one, x.high));
@@ -34,10 +40,16 @@ static inline vec vec_fnma(vec a, vec b, vec c) {
     return VEC_EACH(_mm256_fnmadd_ps(a.low, b.low, c.low), _mm256_fnmadd_ps(a.high, b.high, c.high));
 }
 /* The larger, the smaller; b where either is NaN. */
-static inline vec vec_max(vec a, vec b) { return VEC_EACH(_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)); }
-static inline vec vec_min(vec a, vec b) { return VEC_EACH(_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)); }
+static inline vec vec_max(vec a, vec b) {
+    return VEC_EACH(_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high));
+}
+static inline vec vec_min(vec a, vec b) {
+    return VEC_EACH(_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high));
+}
 
-static inline __m256 vec_round_half(__m256 a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+static inline __m256 vec_round_half(__m256 a) {
+    return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
 static inline vec vec_round(vec a) { return VEC_EACH(vec_round_half(a.low), vec_round_half(a.high)); }
 
 /* a·2ⁿ; n whole, -126 … 127. */
@@ -45,7 +57,9 @@ static inline __m256 vec_scale_half(__m256 a, __m256 n) {
     __m256i power = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
     return _mm256_mul_ps(a, _mm256_castsi256_ps(power));
 }
-static inline vec vec_scale(vec a, vec n) { return VEC_EACH(vec_scale_half(a.low, n.low), vec_scale_half(a.high, n.high)); }
+static inline vec vec_scale(vec a, vec n) {
+    return VEC_EACH(vec_scale_half(a.low, n.low), vec_scale_half(a.high, n.high));
+}
 
 /* All ones in the first count - at of 8 lanes. */
 static inline __m256i vec_mask_half(int count, int at) {
@@ -72,26 +86,30 @@ static inline float vec_top(vec a) {
     return _mm_cvtss_f32(_mm_max_ss(q, _mm_movehdup_ps(q)));
 }
 
-/* To nearest even; NaN stays NaN. The result's bf16 bits stand in the upper halves. */
+/* To nearest even; NaN stays NaN. The result's bf16 bits are the upper halves. */
 static inline __m256i vec_bf16_half(__m256 a) {
     __m256i u = _mm256_castps_si256(a);
     __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
     __m256i r = _mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
     __m256i nan = _mm256_or_si256(u, _mm256_set1_epi32(0x400000));
-    return _mm256_castps_si256(
-        _mm256_blendv_ps(_mm256_castsi256_ps(r), _mm256_castsi256_ps(nan), _mm256_cmp_ps(a, a, _CMP_UNORD_Q)));
+    return _mm256_castps_si256(_mm256_blendv_ps(_mm256_castsi256_ps(r), _mm256_castsi256_ps(nan),
+                                                _mm256_cmp_ps(a, a, _CMP_UNORD_Q)));
 }
 static inline __m256 vec_round_bf16_half(__m256 a) {
     return _mm256_castsi256_ps(_mm256_and_si256(vec_bf16_half(a), _mm256_set1_epi32((int)0xffff0000)));
 }
-static inline vec vec_round_bf16(vec a) { return VEC_EACH(vec_round_bf16_half(a.low), vec_round_bf16_half(a.high)); }
+static inline vec vec_round_bf16(vec a) {
+    return VEC_EACH(vec_round_bf16_half(a.low), vec_round_bf16_half(a.high));
+}
 
 static inline vec vec_widen(__m256i h) {
-    return VEC_EACH(_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm256_castsi256_si128(h)), 16)),
-                    _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm256_extracti128_si256(h, 1)), 16)));
+    return VEC_EACH(
+        _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm256_castsi256_si128(h)), 16)),
+        _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm256_extracti128_si256(h, 1)), 16)));
 }
 static inline __m256i vec_narrow(vec a) {
-    __m256i low = _mm256_srli_epi32(vec_bf16_half(a.low), 16), high = _mm256_srli_epi32(vec_bf16_half(a.high), 16);
+    __m256i low = _mm256_srli_epi32(vec_bf16_half(a.low), 16),
+            high = _mm256_srli_epi32(vec_bf16_half(a.high), 16);
     return _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xd8);
 }
 

@@ -7,7 +7,9 @@
 
 typedef __m512 vec;
 
-static inline __mmask16 vec_mask(int count) { return count >= 16 ? (__mmask16)0xffff : (__mmask16)((1u << count) - 1); }
+static inline __mmask16 vec_mask(int count) {
+    return count >= 16 ? (__mmask16)0xffff : (__mmask16)((1u << count) - 1);
+}
 
 static inline vec vec_set(float x) { return _mm512_set1_ps(x); }
 static inline vec vec_load(const float *p) { return _mm512_loadu_ps(p); }
@@ -25,7 +27,9 @@ static inline vec vec_fnma(vec a, vec b, vec c) { return _mm512_fnmadd_ps(a, b, 
 /* The larger, the smaller; b where either is NaN. */
 static inline vec vec_max(vec a, vec b) { return _mm512_max_ps(a, b); }
 static inline vec vec_min(vec a, vec b) { return _mm512_min_ps(a, b); }
-static inline vec vec_round(vec a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+static inline vec vec_round(vec a) {
+    return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
 
 /* a·2ⁿ; n whole, -126 … 127. */
 static inline vec vec_scale(vec a, vec n) { return _mm512_scalef_ps(a, n); }
@@ -48,7 +52,7 @@ static inline float vec_top(vec a) {
     return _mm_cvtss_f32(_mm_max_ss(q, _mm_movehdup_ps(q)));
 }
 
-/* To nearest even; NaN stays NaN. The result's bf16 bits stand in the upper halves. */
+/* To nearest even; NaN stays NaN. The result's bf16 bits are the upper halves. */
 static inline __m512i vec_bf16_bits(vec a) {
     __m512i u = _mm512_castps_si512(a);
     __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
@@ -59,8 +63,12 @@ static inline __m512i vec_bf16_bits(vec a) {
 static inline vec vec_round_bf16(vec a) {
     return _mm512_castsi512_ps(_mm512_and_si512(vec_bf16_bits(a), _mm512_set1_epi32((int)0xffff0000)));
 }
-static inline vec vec_widen(__m256i h) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16)); }
-static inline __m256i vec_narrow(vec a) { return _mm512_cvtepi32_epi16(_mm512_srli_epi32(vec_bf16_bits(a), 16)); }
+static inline vec vec_widen(__m256i h) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+}
+static inline __m256i vec_narrow(vec a) {
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(vec_bf16_bits(a), 16));
+}
 
 /* The first `count` (1 … 16) elements; lanes beyond are zero. */
 static inline vec vec_load_n(const float *p, int count) { return _mm512_maskz_loadu_ps(vec_mask(count), p); }
