@@ -1,17 +1,17 @@
-/* A block of the resident denoise kernel: its shared memory, its barriers, who its threads are.
+/* A block of the resident denoise kernel: its shared memory, its barriers, its threads.
  *
- * Shared memory, with the times at which a part is something else:
- *   ring     12 chunks of weights, keys or values on their way
- *   x        8 slices of the rows, one a rank: [k/8][row][8] bf16 and the rows' sums of squares; in attention the inbox,
- *            partial sums of 8 ranks
- *   operand  q, then attention's output, then hidden values, [k/8][row][8]; behind q the last rank's new values, behind hidden
- *            values the sums of a fifth unit
+ * Shared memory; some parts hold different things at different times:
+ *   ring     16 chunks of weights, keys or values
+ *   x        8 slices of the rows, one a rank: [k/8][row][8] bf16 and the rows' sums of squares; during
+ *            attention the inbox, partial sums of 8 ranks
+ *   operand  q, then attention's output, then hidden values, [k/8][row][8]; after q the last rank's new
+ *            values, after hidden values the sums of a fifth unit
  *   new      the last rank's new keys
  *   sums     [warpgroup][row][68]
  *   weights  of the keys, [key/8][row][8]
  *   stats    [rank][row] maximum and sum of the softmax
  *
- * What surprises: in a cluster a shared-memory address carries the block's rank in its upper bits. */
+ * Note: in a cluster a shared-memory address carries the block's rank in its upper bits. */
 #ifndef KERNELS_CUDA_RESIDENT_BLOCK_CUH
 #define KERNELS_CUDA_RESIDENT_BLOCK_CUH
 
@@ -22,57 +22,63 @@ enum {
     CS = RESIDENT_CLUSTER,
     STAGE = RESIDENT_STAGE,
     STAGES = RESIDENT_STAGES,
-    PITCH = 68,                            /* floats of a row of sums                                         */
-    SLICE_OPERAND = 4096,                  /* 128 k of 16 rows                                                */
-    SLICE = SLICE_OPERAND + 64,            /* and the sums of squares                                         */
-    NEW_KEYS = 32,                         /* 16 rows of this launch, 16 keys that the copy engine leaves     */
+    PITCH = 68,                            /* floats of a row of sums                                       */
+    SLICE_OPERAND = 4096,                  /* 128 k of 16 rows                                              */
+    SLICE = SLICE_OPERAND + 64,            /* and the sums of squares                                       */
+    NEW_KEYS = 32,                         /* 16 rows of this launch, 16 keys that the TMA leaves out       */
 
     AT_X = STAGES * STAGE,
     AT_INBOX = AT_X,
     AT_OPERAND = AT_X + 33792,
     AT_NEW_V = AT_OPERAND + 8192,
-    AT_FIFTH = AT_OPERAND + 12288,         /* [8 warps][row][16]                                              */
+    AT_FIFTH = AT_OPERAND + 12288,         /* [8 warps][row][16]                                            */
     AT_NEW_K = AT_OPERAND + 24576,
     AT_SUMS = AT_NEW_K + 16384,
     AT_WEIGHTS = AT_SUMS + 4 * RESIDENT_ROWS * PITCH * 4,
     AT_STATS = AT_WEIGHTS + 4096,
     AT_BARRIERS = AT_STATS + 1024,
     /* barriers */
-    AT_FREE = AT_BARRIERS + 8 * STAGES,    /* of the stages, behind those that say that a stage is there      */
-    AT_SLICES = AT_FREE + 8 * STAGES,      /* one a rank                                                      */
+    AT_FREE = AT_BARRIERS + 8 * STAGES,    /* stages are free; before these: stages are full                */
+    AT_SLICES = AT_FREE + 8 * STAGES,      /* one a rank                                                    */
     AT_Q = AT_SLICES + 8 * CS,
     AT_PARTS = AT_Q + 8,
     AT_ATTENDED = AT_PARTS + 8,
     AT_HIDDEN = AT_ATTENDED + 8,
     AT_END = AT_HIDDEN + 8,
 };
-static_assert(CS * SLICE <= 33792 && AT_NEW_V + 16384 <= AT_NEW_K && AT_FIFTH + 8192 <= AT_NEW_K, "shared memory");
+static_assert(CS * SLICE <= 33792 && AT_NEW_V + 16384 <= AT_NEW_K && AT_FIFTH + 8192 <= AT_NEW_K,
+              "shared memory");
 static_assert(CS * RESIDENT_UNITS * 256 <= AT_NEW_V - AT_OPERAND, "hidden values are not over new values");
-static_assert((int)AT_END <= (int)RESIDENT_SHARED && AT_X % 1024 == 0 && AT_OPERAND % 1024 == 0, "shared memory");
+static_assert((int)AT_END <= (int)RESIDENT_SHARED && AT_X % 1024 == 0 && AT_OPERAND % 1024 == 0,
+              "shared memory");
 
 typedef struct worker {
-    u32 base;                              /* of shared memory                                                */
-    int rank, cluster, head;               /* head: the cluster is a head's                                   */
-    int units;                             /* of 8 hidden units: 4 or 5                                       */
-    int rows, parties;                     /* parties: warps that meet when x goes out                        */
-    int lane, warp, group, quarter;        /* group: warpgroup, quarter: warp of it                           */
-    int owner;                             /* this warp owns row `warp` of x                                  */
-    u32 row_at;                            /* of that row in an operand                                       */
-    u32 chunk;                             /* the next one of the ring                                        */
+    u32 base;                              /* of shared memory                                              */
+    int rank, cluster, head;               /* head: the cluster is a head's                                 */
+    int units;                             /* of 8 hidden units each: 4 or 5                                */
+    int rows, parties;                     /* parties: warps that meet before x is sent                     */
+    int lane, warp, group, quarter;        /* group: warpgroup, quarter: warp of it                         */
+    int owner;                             /* this warp owns row `warp` of x                                */
+    u32 row_at;                            /* of that row in an operand                                     */
+    u32 chunk;                             /* the next one of the ring                                      */
     u32 parity, parity_x;
-    float x[4];                            /* row `warp`, columns 128·rank + 4·lane …                         */
-    float unit;                            /* of the row's sums over clusters: this times a sum is an integer */
-    u64 last[3][2];                        /* words of sums as they were: o, down, down of the layer before   */
+    float x[4];                            /* row `warp`, columns 128·rank + 4·lane …                       */
+    float unit;                            /* of the row's sums over clusters: sum·unit is an integer       */
+    u64 last[3][2];                        /* words of sums as they were: o, down, down of the layer before */
 } worker;
 
-#ifdef RESIDENT_WATCHDOG                   /* a debug build's: a wait of seconds ends the kernel with an error */
+#ifdef RESIDENT_WATCHDOG
+/* In debug builds a wait of seconds ends the kernel with an error. */
 DEV void watch(u32 &tries) {
     if (++tries > 1u << 20) __trap();
 }
-/* In assembly: after a loop that the compiler sees it would take the warps for divergent, and wgmma for impossible to overlap. */
+/* The loop is in assembly: after a loop of its own the compiler takes the warps for divergent and serialises
+ * wgmma. */
 DEV void await(u32 barrier, u32 parity) {
-    asm volatile("{\n.reg .pred p, q;\n.reg .u32 n;\nmov.u32 n, 0;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@p bra done;\nadd.u32 n, n, 1;\n"
-                 "setp.lt.u32 q, n, 4194304;\n@q bra again;\ntrap;\ndone:\n}" ::"r"(barrier), "r"(parity) : "memory");
+    asm volatile("{\n.reg .pred p, q;\n.reg .u32 n;\nmov.u32 n, 0;\nagain:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@p bra done;\n"
+                 "add.u32 n, n, 1;\nsetp.lt.u32 q, n, 4194304;\n@q bra again;\ntrap;\ndone:\n}"
+                 ::"r"(barrier), "r"(parity) : "memory");
 }
 #else
 DEV void watch(u32 &) {}
@@ -85,9 +91,12 @@ DEV void parties_meet(const worker &w) { group_sync(2, w.parties * 32); }
 
 DEV void store2(u32 at, u32 v) { asm volatile("st.shared.b16 [%0], %1;" ::"r"(at), "h"((u16)v) : "memory"); }
 DEV void store4(u32 at, u32 v) { asm volatile("st.shared.b32 [%0], %1;" ::"r"(at), "r"(v) : "memory"); }
-DEV void store8(u32 at, u32 a, u32 b) { asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(at), "r"(a), "r"(b) : "memory"); }
+DEV void store8(u32 at, u32 a, u32 b) {
+    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(at), "r"(a), "r"(b) : "memory");
+}
 DEV void store16(u32 at, uint4 v) {
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};"
+                 ::"r"(at), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
 DEV float load4(u32 at) {
     float v;

@@ -1,8 +1,8 @@
 /* All layers of one denoise step as one kernel that is resident on the whole card.
  *
- * 120 blocks in 15 clusters of 8; 16 multiplying warps and four copying threads each. Cluster h < 8 is head h: q, attention,
- * its 256 columns of o, and a small share of the hidden units; the other clusters have hidden units only. Rank r of every
- * cluster owns columns 128r … of x, in fp32 registers, warp t of it row t.
+ * 120 blocks in 15 clusters of 8; 16 multiplying warps and four copying threads each. Cluster h < 8 is head
+ * h: q, attention, its 256 columns of o, and a small share of the hidden units; the other clusters have
+ * hidden units only. Rank r of every cluster owns columns 128r … of x, in fp32 registers, warp t of it row t.
  *
  *   qkv       48 or 32 columns a block                       -> q to the cluster, k and v to the last ranks
  *   attention (resident_attention.cuh)                       -> the head's output to the cluster
@@ -10,25 +10,35 @@
  *   gate_up   the block's hidden units over x as its slices arrive, GeGLU -> hidden values to the cluster
  *   down      128 outputs a rank over the cluster's hidden units -> sums of 15 clusters -> x
  *
- * Norms: x goes into a product times 1 + scale, the sums come out times the row's factor, plus the shift's own sums, for the
- * shift is one more row of x.
+ * Norms: x goes into a product times 1 + scale, the sums come out times the row's factor, plus the shift's
+ * own sums, for the shift is one more row of x.
  *
- * The ring and its copying threads: resident_ring.cuh; products: resident_products.cuh; exchanges: resident_exchange.cuh; shared
- * memory: resident_block.cuh. Legal for the sizes in resident.h, with the whole grid resident (cuOccupancyMaxActiveClusters). */
+ * The ring and its copying threads: resident_ring.cuh; products: resident_products.cuh; exchanges:
+ * resident_exchange.cuh; shared memory: resident_block.cuh.
+ *
+ *   legal   one sample, bf16, the sizes in resident.h, the whole grid resident at once (a cooperative launch)
+ *   early   before wait_before(): barriers, zeros, weights of the first layer. Every block's multiplying
+ *           threads wait, so no block ends before the previous kernels have.
+ *
+ * resident_hopper.c checks what is legal and launches. */
 #include "resident_attention.cuh"
 
-/* Barriers, zeros where operands have rows that nobody writes, and what the first exchanges bring. */
+/* Makes the barriers, which expect the first exchanges, and zeros the rows of operands that nobody writes. */
 DEV void prepare(const worker &w) {
     const u32 bars = w.base + AT_BARRIERS;
-    for (u32 at = w.base + threadIdx.x * 16; at < w.base + RESIDENT_SHARED; at += RESIDENT_THREADS * 16) store16(at, make_uint4(0, 0, 0, 0));
+    for (u32 at = w.base + threadIdx.x * 16; at < w.base + RESIDENT_SHARED; at += RESIDENT_THREADS * 16)
+        store16(at, make_uint4(0, 0, 0, 0));
     __syncthreads();
     if (!threadIdx.x) {
-        for (int s = 0; s < STAGES; s++) barrier_init(bars + 8 * s, 1), barrier_init(w.base + AT_FREE + 8 * s, 4);
+        for (int s = 0; s < STAGES; s++)
+            barrier_init(bars + 8 * s, 1), barrier_init(w.base + AT_FREE + 8 * s, 4);
         for (u32 b = w.base + AT_SLICES; b < w.base + AT_END; b += 8) barrier_init(b, 1);
         barrier_init_done();
         for (int i = 0; i < CS; i++)
             if (i != w.rank) barrier_arm(w.base + AT_SLICES + 8 * i, SLICE);
-        barrier_arm(w.base + AT_Q, q_bytes(w)), barrier_arm(w.base + AT_PARTS, parts_bytes(w)), barrier_arm(w.base + AT_ATTENDED, q_bytes(w));
+        barrier_arm(w.base + AT_Q, q_bytes(w));
+        barrier_arm(w.base + AT_PARTS, parts_bytes(w));
+        barrier_arm(w.base + AT_ATTENDED, q_bytes(w));
     }
     async_fence();
     __syncthreads();
@@ -45,13 +55,15 @@ DEV void load_x(worker &w, const gpu_resident &p) {
         const uint4 v = __ldcg((const uint4 *)row + i * 32 + w.lane);
         const u32 pairs[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
-        for (int j = 0; j < 4; j++) s += low_of(pairs[j]) * low_of(pairs[j]) + high_of(pairs[j]) * high_of(pairs[j]);
+        for (int j = 0; j < 4; j++)
+            s += low_of(pairs[j]) * low_of(pairs[j]) + high_of(pairs[j]) * high_of(pairs[j]);
     }
     w.x[0] = low_of(mine.x), w.x[1] = high_of(mine.x), w.x[2] = low_of(mine.y), w.x[3] = high_of(mine.y);
     w.unit = unit_of(rsqrtf(warp_sum(s) * (1.f / RESIDENT_WIDTH) + p.eps));
 }
 
-/* x behind the layers; and sums as the next launch wants them: everybody who read them has sent something since. */
+/* x after the layers, and sums as the next launch expects them: every reader of them has sent something
+ * since. */
 DEV void finish(const worker &w, const gpu_resident &p) {
     const uint2 v = make_uint2(pack_bf16(w.x[0], w.x[1]), pack_bf16(w.x[2], w.x[3]));
     *((uint2 *)((char *)p.x + ((size_t)w.warp * RESIDENT_WIDTH + w.rank * 128) * 2) + w.lane) = v;
@@ -92,13 +104,14 @@ DEV void run_layers(worker &w, const gpu_resident &p) {
     wait_before();
     if (w.head) at = attention_of(w, p);
     if (w.owner) load_x(w, p);
-    if (w.head && w.warp < w.parties) broadcast_x(w, own_columns(w, p.layers[0].scale_in, 0), p.layers[0].shift_in);
+    if (w.head && w.warp < w.parties)
+        broadcast_x(w, own_columns(w, p.layers[0].scale_in, 0), p.layers[0].shift_in);
 #pragma unroll 1
     for (int layer = 0; layer < p.depth; layer++) {
         const int end = layer == p.depth - 1;
         if (w.head) attend(w, p, at, layer);
         feed_forward(w, p, layer);
-        if (end && w.cluster) break;       /* nobody reads the last sums but the cluster that writes x */
+        if (end && w.cluster) break;       /* nobody reads the last sums but the cluster that writes x      */
         if (w.warp < w.parties) {
             const float4 gate = own_columns(w, p.layers[layer].gate_post, 1);
             const float4 scale = own_columns(w, end ? NULL : p.layers[layer + 1].scale_in, 0);
@@ -118,8 +131,10 @@ DEV void run_layers(worker &w, const gpu_resident &p) {
 extern "C" __global__ void __cluster_dims__(RESIDENT_CLUSTER, 1, 1) __launch_bounds__(RESIDENT_THREADS, 1)
     resident_denoise(const __grid_constant__ gpu_resident p) {
     extern __shared__ __align__(1024) char shared[];
-    const int rank = (int)cluster_rank(), cluster = blockIdx.x / CS, warp = __shfl_sync(0xffffffffu, threadIdx.x >> 5, 0);
-    worker w = {.base = shared_address(shared), .rank = rank, .cluster = cluster, .head = cluster < RESIDENT_HEADS};
+    const int rank = (int)cluster_rank(), cluster = blockIdx.x / CS,
+              warp = __shfl_sync(0xffffffffu, threadIdx.x >> 5, 0);
+    worker w = {.base = shared_address(shared), .rank = rank, .cluster = cluster};
+    w.head = cluster < RESIDENT_HEADS;
     w.units = RESIDENT_UNITS + (!w.head && cluster < RESIDENT_HEADS + RESIDENT_WIDE_CLUSTERS);
     w.rows = p.rows;
     w.parties = max(p.rows + p.shifted, CS);

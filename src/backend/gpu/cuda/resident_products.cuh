@@ -1,23 +1,28 @@
-/* Products of the resident denoise kernel: wgmma with weights as A, straight from the ring, and the rows as its N = 16.
+/* Products of the resident denoise kernel: wgmma with weights as A, straight from the ring, and the rows as
+ * its N = 16.
  *
- * Weights keep the layout that all kernels share: atoms of 8 columns x 64 k in the 128-byte swizzle are wgmma's own. Rows lie as
- * [k/8][row][8], core matrices without a swizzle. A chunk belongs to one warpgroup, every fourth one to the same. */
+ * Weights keep the layout that all kernels share: atoms of 8 columns x 64 k in the 128-byte swizzle are
+ * wgmma's own. Rows lie as [k/8][row][8], core matrices without a swizzle. A chunk belongs to one warpgroup,
+ * every fourth one to the same. */
 #ifndef KERNELS_CUDA_RESIDENT_PRODUCTS_CUH
 #define KERNELS_CUDA_RESIDENT_PRODUCTS_CUH
 
 #include "resident_ring.cuh"
 #include "wgmma.cuh"
 
-/* Address in the block alone: above it stands the rank, which would run into the next field. */
+/* The address without the rank in its upper bits, which would reach into the descriptor's next field. */
 DEV u64 matrix_at(u32 address) { return (address & 0x3ffff) >> 4; }
-/* 64 rows of weights, atoms over each other. */
-DEV u64 weights_operand(u32 address) { return (u64)1 << 62 | (u64)64 << 32 | (u64)1 << 16 | matrix_at(address); }
+/* 64 rows of weights: 8 atoms, one after the other. */
+DEV u64 weights_operand(u32 address) {
+    return (u64)1 << 62 | (u64)64 << 32 | (u64)1 << 16 | matrix_at(address);
+}
 DEV u64 rows_operand(u32 address) { return (u64)8 << 32 | (u64)16 << 16 | matrix_at(address); }
 
-template <int TURNED> DEV void wgmma_rows(float (&d)[8], u64 a, u64 b) {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7}, %8, %9, 1, 1, 1, %10, 0;"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
-                 : "l"(a), "l"(b), "n"(TURNED));
+template <int TRANSPOSED> DEV void wgmma_rows(float (&d)[8], u64 a, u64 b) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 "
+                 "{%0, %1, %2, %3, %4, %5, %6, %7}, %8, %9, 1, 1, 1, %10, 0;"
+                 : WRS(0)
+                 : "l"(a), "l"(b), "n"(TRANSPOSED));
 }
 
 /* 64 k. */
@@ -44,7 +49,7 @@ DEV void hold(float (&d)[8]) {
     for (int i = 0; i < 8; i++) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-/* Chunk `c` of those to come. */
+/* Where chunk `c`, counted from the next one, is in the ring. */
 typedef struct place {
     u32 stage, parity;
 } place;
@@ -53,10 +58,12 @@ DEV place place_of(const worker &w, u32 c) {
     const u32 n = w.chunk + c, turn = n / STAGES;
     return {n - turn * STAGES, turn & 1};
 }
-DEV void await_chunk(const worker &w, const place &at) { await(w.base + AT_BARRIERS + 8 * at.stage, at.parity); }
+DEV void await_chunk(const worker &w, const place &at) {
+    await(w.base + AT_BARRIERS + 8 * at.stage, at.parity);
+}
 DEV void free_stage(const worker &w, u32 stage) { barrier_arrive(w.base + AT_FREE + 8 * stage); }
 
-/* One more chunk into d, and the warpgroup's chunk before this one is given back. */
+/* Adds one more chunk to d and frees the stage of the warpgroup's previous chunk. */
 DEV void add_chunk(float (&d)[8], const worker &w, const place &at, u32 rows, int first, u32 &before) {
     wgmma_begin();
     issue(d, w.base + at.stage * STAGE, rows);
@@ -87,7 +94,9 @@ DEV void multiply_tiles(float (&d)[8], worker &w, int blocks) {
     w.chunk += 2 * blocks;
 }
 
-DEV u32 sums_at(const worker &w, int slot, int row, int column) { return w.base + AT_SUMS + (u32)((slot * RESIDENT_ROWS + row) * PITCH + column) * 4; }
+DEV u32 sums_at(const worker &w, int slot, int row, int column) {
+    return w.base + AT_SUMS + (u32)((slot * RESIDENT_ROWS + row) * PITCH + column) * 4;
+}
 
 DEV void store_sums(const float (&d)[8], const worker &w) {
     const u32 at = sums_at(w, w.group, 2 * (w.lane & 3), 16 * w.quarter + (w.lane >> 2));
@@ -95,7 +104,8 @@ DEV void store_sums(const float (&d)[8], const worker &w) {
     for (int i = 0; i < 2; i++) {
         const u32 to = at + i * 8 * PITCH * 4;
         store4(to, __float_as_uint(d[4 * i])), store4(to + PITCH * 4, __float_as_uint(d[4 * i + 1]));
-        store4(to + 32, __float_as_uint(d[4 * i + 2])), store4(to + PITCH * 4 + 32, __float_as_uint(d[4 * i + 3]));
+        store4(to + 32, __float_as_uint(d[4 * i + 2]));
+        store4(to + PITCH * 4 + 32, __float_as_uint(d[4 * i + 3]));
     }
 }
 
@@ -107,9 +117,10 @@ DEV float sum_all(const worker &w, int row, int column) {
     return s;
 }
 
-/* ---- a fifth unit ------------------------------------------------------------------------------------------- */
+/* ---- a fifth unit -------------------------------------------------------------------------------------- */
 
-/* 16 columns do not pay a tile of 64: two warps of a warpgroup multiply them with mma.sync, a slice of x each. */
+/* 16 columns do not pay a tile of 64: two warps of a warpgroup multiply them with mma.sync, a slice of x
+ * each. */
 DEV void multiply_fifth(float (&e)[2][4], const worker &w, u32 weights, u32 slice) {
     const int lane = w.lane;
     weights += (lane >> 3 & 1) * 4096 + 2 * w.quarter * 1024 + (lane & 7) * 128;
@@ -124,13 +135,16 @@ DEV void multiply_fifth(float (&e)[2][4], const worker &w, u32 weights, u32 slic
     }
 }
 
-DEV u32 fifth_at(const worker &w, int warp, int row, int column) { return w.base + AT_FIFTH + (u32)((warp * RESIDENT_ROWS + row) * 16 + column) * 4; }
+DEV u32 fifth_at(const worker &w, int warp, int row, int column) {
+    return w.base + AT_FIFTH + (u32)((warp * RESIDENT_ROWS + row) * 16 + column) * 4;
+}
 
 DEV void store_fifth(const float (&e)[2][4], const worker &w) {
     const int g = w.lane >> 2, c = 2 * (w.lane & 3);
 #pragma unroll
-    for (int i = 0; i < 8; i++)            /* column g or g + 8, rows c, c + 1, and 8 behind those */
-        store4(fifth_at(w, 2 * w.group + w.quarter, 8 * (i >> 2) + c + (i & 1), g + 8 * (i >> 1 & 1)), __float_as_uint(e[i >> 2][i & 3]));
+    for (int i = 0; i < 8; i++)            /* column g or g + 8, rows c, c + 1, and 8 after those           */
+        store4(fifth_at(w, 2 * w.group + w.quarter, 8 * (i >> 2) + c + (i & 1), g + 8 * (i >> 1 & 1)),
+               __float_as_uint(e[i >> 2][i & 3]));
 }
 
 DEV float sum_fifth(const worker &w, int row, int column) {
@@ -140,9 +154,10 @@ DEV float sum_fifth(const worker &w, int row, int column) {
     return s;
 }
 
-/* ---- over x -------------------------------------------------------------------------------------------------- */
+/* ---- over x -------------------------------------------------------------------------------------------- */
 
-/* d = this warpgroup's share of one tile over x, 16 chunks of 64 k from the own slice on; with `fifth` e has its part of that. */
+/* d = this warpgroup's share of one tile over x, 16 chunks of 64 k from the own slice on; with `fifth` e has
+ * its part of that. */
 DEV void multiply_x(float (&d)[8], float (&e)[2][4], worker &w, int fifth) {
     const u32 x = w.base + AT_X, slices = w.base + AT_SLICES;
     u32 before = 0;

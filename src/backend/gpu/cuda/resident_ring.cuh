@@ -1,13 +1,14 @@
-/* The ring of the resident denoise kernel: four threads, each of a warp of its own, copy what a block reads in a layer, in the
- * order of use; the multiplying warps give stages back.
+/* The ring of the resident denoise kernel: four threads, each of a warp of its own, copy what a block reads
+ * in a layer, in the order of use; the multiplying warps free the stages.
  *
- *   of a head      qkv, half a slice of x each (16 chunks), keys (8), values (8), o (8), then as the others
- *   of the others  gate_up, half a slice of x each (16), before the last four those of a fifth unit (4), down (8 or 10)
+ *   a head's block   qkv, half a slice of x each (16 chunks), keys (8), values (8), o (8), then as any block
+ *   any block        gate_up, half a slice of x each (16), before the last four those of a fifth unit (4),
+ *                    down (8 or 10)
  *
- * What surprises: a thread's next chunk waits until its last one has landed. More in flight than 32 KB a block makes the whole
- * slower, since the exchanges wait behind the weights: with 6 threads and 18 stages by 5 %.
- * The number of stages is a multiple of the number of threads: else a thread could run two laps ahead of another one, and a
- * parity would be asked for too late. */
+ * Note: a thread's next chunk waits until its previous one has arrived. More than 32 KB a block in flight
+ * makes the kernel slower, since the exchanges queue after the weights: 6 threads and 18 stages cost 5 %. The
+ * number of stages is a multiple of the number of threads: else a thread could run two laps ahead of another
+ * one and ask for a parity too late. */
 #ifndef KERNELS_CUDA_RESIDENT_RING_CUH
 #define KERNELS_CUDA_RESIDENT_RING_CUH
 
@@ -15,15 +16,16 @@
 
 typedef struct ring {
     u32 base;
-    u32 stage, parity;                     /* of the next chunk                                               */
-    u32 turn, mine;                        /* whose chunk it is, who I am                                     */
-    u32 before, before_parity, any;        /* my last chunk, if there is any                                  */
-    u64 once, keep;                        /* how the second-level cache treats weights, keys and values      */
+    u32 stage, parity;                     /* of the next chunk                                             */
+    u32 turn, mine;                        /* whose chunk it is; this thread's number                       */
+    u32 before, before_parity, any;        /* this thread's previous chunk, if any                          */
+    u64 once, keep;                        /* how the second-level cache treats weights, keys and values    */
 } ring;
 
 DEV void copy_box(u32 to, const gpu_tensor_map *map, int a, int b, int c, u32 barrier, u64 policy) {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(to),
-                 "l"(map), "r"(a), "r"(b), "r"(c), "r"(barrier), "l"(policy) : "memory");
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+                 "[%0], [%1, {%2, %3, %4}], [%5], %6;"
+                 ::"r"(to), "l"(map), "r"(a), "r"(b), "r"(c), "r"(barrier), "l"(policy) : "memory");
 }
 
 /* The next chunk: 1 if it is this thread's, which then fills it with `bytes`. */
@@ -46,7 +48,8 @@ DEV void copy_tiles(ring &r, const gpu_tensor_map *map, int block, int blocks, i
     u32 to, barrier;
 #pragma unroll 1
     for (int c = 0; c < 2 * blocks; c++)
-        if (next_chunk(r, 8192, to, barrier)) copy_box(to, map, 0, block + (c >> 1), group + 8 * (c & 1), barrier, r.once);
+        if (next_chunk(r, 8192, to, barrier))
+            copy_box(to, map, 0, block + (c >> 1), group + 8 * (c & 1), barrier, r.once);
 }
 
 /* Keys or values: 64 places, 64 dims. */
@@ -54,17 +57,18 @@ DEV void copy_places(ring &r, const gpu_tensor_map *map, int block, int place, i
     u32 to, barrier;
     if (!next_chunk(r, (u32)groups * 2048, to, barrier)) return;
 #pragma unroll 1
-    for (int g = 0; g < groups; g++) copy_box(to + g * 2048, map, block * 64, place + 16 * g, layer, barrier, r.keep);
+    for (int g = 0; g < groups; g++)
+        copy_box(to + g * 2048, map, block * 64, place + 16 * g, layer, barrier, r.keep);
 }
 
-/* The keys in front of the new ones, in groups of 16: what rank has of them. */
+/* A rank's share of the keys before the new ones: its first key, and how many groups of 16. */
 typedef struct key_share {
     int first, groups;
 } key_share;
 
 DEV key_share share_of(int keys, int rank) {
-    const int all = keys / RESIDENT_KEY_GROUP, each = min((all + CS - 2) / (CS - 1), (int)RESIDENT_BLOCK_GROUPS),
-              left = all - rank * each;
+    const int all = keys / RESIDENT_KEY_GROUP,
+              each = min((all + CS - 2) / (CS - 1), (int)RESIDENT_BLOCK_GROUPS), left = all - rank * each;
     return {rank * each * RESIDENT_KEY_GROUP, max(0, rank < CS - 1 ? min(left, each) : left)};
 }
 
@@ -72,12 +76,14 @@ DEV void copy_keys(ring &r, const gpu_resident &p, const key_share &s, int layer
     const int groups[2] = {min(s.groups, 4), max(s.groups - 4, 0)};
 #pragma unroll 1
     for (int c = 0; c < 8; c++)
-        copy_places(r, &p.k, (c & 2) + (c >> 2), s.first + 64 * (c & 1), c & 1 ? groups[1] : groups[0], layer);
+        copy_places(r, &p.k, (c & 2) + (c >> 2), s.first + 64 * (c & 1), c & 1 ? groups[1] : groups[0],
+                    layer);
 #pragma unroll 1
-    for (int c = 0; c < 8; c++) copy_places(r, &p.v, c & 3, s.first + 64 * (c >> 2), c >> 2 ? groups[1] : groups[0], layer);
+    for (int c = 0; c < 8; c++)
+        copy_places(r, &p.v, c & 3, s.first + 64 * (c >> 2), c >> 2 ? groups[1] : groups[0], layer);
 }
 
-/* The columns of qkv that the block has behind its 32 of q: odd ranks a unit of k or v. */
+/* The columns of qkv that the block has after its 32 of q: odd ranks a unit of k or v. */
 DEV int qkv_units(int rank) { return 2 + (rank & 1); }
 DEV int new_unit(int cluster, int rank) { return cluster * 4 + rank / 2; }
 
@@ -93,7 +99,7 @@ DEV void copy_head_layer(ring &r, const gpu_resident &p, int cluster, int rank, 
         if (rank & 1) copy_box(to + 4096, &l.qkv, 0, k, 256 + 2 * new_unit(cluster, rank), barrier, r.once);
     }
     if (!layer) {
-        wait_before();                     /* the keys are there */
+        wait_before();                     /* the keys are written                                          */
         s = share_of(__ldg(p.position), rank);
     }
     copy_keys(r, p, s, layer);
@@ -102,7 +108,8 @@ DEV void copy_head_layer(ring &r, const gpu_resident &p, int cluster, int rank, 
 
 /* The first of a cluster's hidden units, in units of 8. */
 DEV int first_unit(int cluster) {
-    return CS * (cluster * RESIDENT_UNITS + min(max(cluster - RESIDENT_HEADS, 0), (int)RESIDENT_WIDE_CLUSTERS));
+    const int wide = min(max(cluster - RESIDENT_HEADS, 0), (int)RESIDENT_WIDE_CLUSTERS);
+    return CS * (cluster * RESIDENT_UNITS + wide);
 }
 
 /* The quarter of k that chunk f of a fifth unit has. */
@@ -118,8 +125,10 @@ DEV void copy_hidden_layer(ring &r, const gpu_resident &p, int cluster, int rank
 #pragma unroll 1
             for (int f = 0; f < 4; f++)
                 if (next_chunk(r, 8192, to, barrier))
-                    copy_box(to, &l.fifth, 0, 4 * fifth_quarter(f, rank), group + 2 * RESIDENT_UNITS, barrier, r.once);
-        if (next_chunk(r, 8192, to, barrier)) copy_box(to, &l.gate_up, 0, (c + 2 * rank) & 15, group, barrier, r.once);
+                    copy_box(to, &l.fifth, 0, 4 * fifth_quarter(f, rank), group + 2 * RESIDENT_UNITS, barrier,
+                             r.once);
+        if (next_chunk(r, 8192, to, barrier))
+            copy_box(to, &l.gate_up, 0, (c + 2 * rank) & 15, group, barrier, r.once);
     }
     copy_tiles(r, &l.down, unit / 8, units, 16 * rank);
 }
