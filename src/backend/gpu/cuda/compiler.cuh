@@ -1,4 +1,5 @@
-/* What headers that the host reads too (row_order.h, generate.h, base/hash.h) need to be code of a kernel. Included first. */
+/* What headers that the host reads too (row_order.h, generate.h, base/hash.h) need to be code of a kernel.
+ * Included first. */
 #ifndef KERNELS_CUDA_COMPILER_CUH
 #define KERNELS_CUDA_COMPILER_CUH
 
