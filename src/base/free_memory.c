@@ -135,8 +135,10 @@ uint64_t free_memory_at(const char *proc, const char *groups) {
     return least_of(proc, groups, "MemAvailable:", "SwapFree:", left_in);
 }
 
+uint64_t total_memory_at(const char *proc, const char *groups) {
+    return least_of(proc, groups, "MemTotal:", "SwapTotal:", limit_in);
+}
+
 uint64_t free_memory(void) { return free_memory_at("/proc", "/sys/fs/cgroup"); }
 
-uint64_t total_memory(void) {
-    return least_of("/proc", "/sys/fs/cgroup", "MemTotal:", "SwapTotal:", limit_in);
-}
+uint64_t total_memory(void) { return total_memory_at("/proc", "/sys/fs/cgroup"); }

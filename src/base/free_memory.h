@@ -13,5 +13,6 @@ uint64_t total_memory(void);
 
 /* Both with other roots than /proc and /sys/fs/cgroup, for tests. */
 uint64_t free_memory_at(const char *proc, const char *groups);
+uint64_t total_memory_at(const char *proc, const char *groups);
 
 #endif

@@ -35,12 +35,14 @@ static void put(const char *name, const char *text) {
     assert_int_equal(scratch_write(&box, name, text, strlen(text)), 0);
 }
 
-static uint64_t free_in_box(void) {
+static uint64_t in_box(uint64_t (*figure)(const char *proc, const char *groups)) {
     char proc[100], groups[100];
     snprintf(proc, sizeof proc, "%s/proc", box.folder);
     snprintf(groups, sizeof groups, "%s/groups", box.folder);
-    return free_memory_at(proc, groups);
+    return figure(proc, groups);
 }
+
+static uint64_t free_in_box(void) { return in_box(free_memory_at); }
 
 static void the_least_counts(void **state) {
     (void)state;
@@ -66,6 +68,67 @@ static void the_least_counts(void **state) {
     assert_int_equal(free_in_box(), 1000120);
     put("groups/memory/memory.limit_in_bytes", "9223372036854771712\n");
     assert_int_equal(free_in_box(), 6000 * 1024);
+    scratch_close(&box);
+}
+
+/* All memory, free or not: the machine's or the least limit of the group and those above it, whatever is in use. */
+static void limits_of_containers(void **state) {
+    (void)state;
+    assert_int_equal(scratch_open(&box), 0);
+    assert_true(in_box(total_memory_at) == UINT64_MAX);
+    put("proc/meminfo", "MemTotal: 9000 kB\nMemFree: 10 kB\nSwapTotal: 1000 kB\n");
+    assert_int_equal(in_box(total_memory_at), 10000 * 1024);
+    put("proc/self/cgroup", "0::/pod/container\n");           /* version 2 */
+    assert_int_equal(in_box(total_memory_at), 10000 * 1024);   /* no file of the group is there */
+    put("groups/pod/container/memory.max", "max\n");
+    put("groups/pod/container/memory.current", "9999999\n");
+    assert_int_equal(in_box(total_memory_at), 10000 * 1024);
+    put("groups/pod/memory.max", "3000000\n");
+    assert_int_equal(in_box(total_memory_at), 3000000);
+    put("groups/memory.max", "2000000\n");
+    assert_int_equal(in_box(total_memory_at), 2000000);
+    put("proc/self/cgroup", "7:memory:/pod\n");               /* version 1 */
+    put("groups/memory/pod/memory.limit_in_bytes", "1500000\n");
+    assert_int_equal(in_box(total_memory_at), 1500000);
+    put("groups/memory/pod/memory.limit_in_bytes", "9223372036854771712\n");     /* version 1's "no limit" */
+    assert_int_equal(in_box(total_memory_at), 10000 * 1024);
+    scratch_close(&box);
+}
+
+/* Files that are missing, empty or hold something else limit nothing; what can be read still counts. */
+static void broken_files(void **state) {
+    static const char *const groups[] = {"",          "\n",      "0:",      "::::",     "0::",          "garbage\n",
+                                         "0:memory\n", "\xff\xfe", "9:cpu:/a\n", "memory:/a\n"};
+    static const char *const numbers[] = {"", "\n", "no number\n", "max", "\xff\xfe\n"};
+    (void)state;
+    assert_int_equal(scratch_open(&box), 0);
+    put("proc/meminfo", "MemTotal: 9000 kB\nMemAvailable: 5000 kB\n");
+    put("groups/a/memory.max", "700\n");
+    put("groups/a/memory.current", "200\n");
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
+        put("proc/self/cgroup", groups[i]);
+        assert_int_equal(in_box(free_memory_at), 5000 * 1024);
+        assert_int_equal(in_box(total_memory_at), 9000 * 1024);
+    }
+    put("proc/self/cgroup", "0::/a\n");
+    assert_int_equal(in_box(free_memory_at), 500);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        put("groups/a/memory.current", numbers[i]);
+        assert_int_equal(in_box(free_memory_at), 5000 * 1024); /* a limit alone does not say what is free */
+        assert_int_equal(in_box(total_memory_at), 700);
+        put("groups/a/memory.current", "200\n");
+        put("groups/a/memory.max", numbers[i]);
+        assert_int_equal(in_box(free_memory_at), 5000 * 1024);
+        assert_int_equal(in_box(total_memory_at), 9000 * 1024);
+        put("groups/a/memory.max", "700\n");
+        put("groups/a/memory.stat", numbers[i]);
+        assert_int_equal(in_box(free_memory_at), 500);
+    }
+    put("proc/meminfo", "garbage without numbers\n\nMemTotal\nMemAvailable: many kB\n");
+    assert_int_equal(in_box(free_memory_at), 500);             /* the group's figure alone */
+    assert_int_equal(in_box(total_memory_at), 700);
+    put("proc/self/cgroup", "");
+    assert_true(in_box(free_memory_at) == UINT64_MAX && in_box(total_memory_at) == UINT64_MAX);
     scratch_close(&box);
 }
 
@@ -151,6 +214,8 @@ static void given_is_there(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_least_counts),
+                                       cmocka_unit_test(limits_of_containers),
+                                       cmocka_unit_test(broken_files),
                                        cmocka_unit_test(a_model_beyond_the_memory),
 #if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
                                        cmocka_unit_test(a_process_that_may_not),

@@ -1,0 +1,105 @@
+/* Listing GPUs over a driver that fails: a card that is lost, full or not there is listed with the driver's reason, opening
+ * it says the same, and nothing is kept. */
+#include "fake_gpu.h"
+
+static openpi_device listed;
+static openpi_error error = OPENPI_ERROR_INIT;
+
+static int refuse(gpu_driver *driver, char *why, size_t why_bytes) {
+    (void)driver;
+    snprintf(why, why_bytes, "libfake.so.1 does not open");
+    return -1;
+}
+
+static int no_devices(int *count) { return *count = 0, called("device_count"); }
+
+static int open_empty(gpu_driver *driver, char *why, size_t why_bytes) {
+    cuda_library *library = malloc(sizeof *library);
+    (void)why, (void)why_bytes;
+    assert_non_null(library);
+    *library = fake_library;
+    library->device_count = no_devices;
+    cuda_driver_over(library, driver);
+    return 0;
+}
+
+/* The one entry of the list, which holds what openpi_devices gives out. */
+static void list(const gpu_vendor *vendor) {
+    memset(&listed, 0xff, sizeof listed);
+    assert_int_equal(gpu_devices(vendor, &listed, 1), 1);
+    assert_int_equal(gpu_devices(vendor, NULL, 0), 1);
+    assert_int_equal(fake.alive, 0);
+}
+
+static void check_unusable(const char *name, const char *reason) {
+    assert_string_equal(listed.name, name);
+    assert_false(listed.usable);
+    assert_string_equal(listed.path, "");
+    assert_string_equal(listed.reason, reason);
+}
+
+static void a_card_that_answers(void **state) {
+    (void)state;
+    reset();
+    list(fake_vendor());
+    assert_string_equal(listed.name, "cuda:0");
+    assert_string_equal(listed.reason, "");
+    assert_string_equal(listed.path, "hopper");
+    assert_true(listed.usable && listed.memory_bytes == UINT64_C(1) << 33);
+    assert_non_null(strstr(listed.description, "Paper GPU, compute capability 9.0, driver for CUDA 13.0"));
+}
+
+/* Each driver call that listing needs fails, as on a card that fell off the bus and on one without free memory. */
+static void a_card_that_does_not(void **state) {
+    static const char *const calls[] = {"device_get", "device_name", "device_memory", "device_attribute", "driver_version"};
+    static const struct {
+        int code;
+        const char *text;
+    } faults[] = {{SICK, "unspecified launch failure"}, {CUDA_OUT_OF_MEMORY, "out of memory"}};
+    (void)state;
+    for (size_t c = 0; c < sizeof calls / sizeof *calls; c++) {
+        for (size_t f = 0; f < sizeof faults / sizeof *faults; f++) {
+            const device_options options = {.pool = NULL};
+            char reason[200], sentence[400];
+            device *device = NULL;
+            reset();
+            fake.fail_at = 0;
+            fake.fail_name = calls[c];
+            fake.code = faults[f].code;
+            snprintf(reason, sizeof reason, "the driver does not answer for it: %s (error %d)", faults[f].text, faults[f].code);
+            list(fake_vendor());
+            check_unusable("cuda:0", reason);
+            assert_int_equal(gpu_open(fake_vendor(), &backend_cuda, "cuda:0", &options, &device, &error), OPENPI_NO_DEVICE);
+            assert_null(device);
+            snprintf(sentence, sizeof sentence, "cannot be used: %s", reason);
+            assert_non_null(strstr(error.message, sentence));
+            assert_int_equal(fake.alive, 0);
+        }
+    }
+}
+
+static void no_card(void **state) {
+    gpu_vendor vendor = *fake_vendor();
+    (void)state;
+    reset();
+    fake.fail_at = 0;
+    fake.fail_name = "device_count";
+    list(&vendor);
+    check_unusable("cuda", "unspecified launch failure (error 719)");
+    reset();
+    vendor.open = open_empty;
+    list(&vendor);
+    check_unusable("cuda", "the NVIDIA driver sees no GPU");
+    vendor.open = refuse;
+    list(&vendor);
+    check_unusable("cuda", "libfake.so.1 does not open");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_card_that_answers),
+        cmocka_unit_test(a_card_that_does_not),
+        cmocka_unit_test(no_card),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
