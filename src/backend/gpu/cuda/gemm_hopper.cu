@@ -111,28 +111,36 @@ template <int PARTS> DEV void read_sums(float (&v)[8], const float *from, int pa
     }
 }
 
-/* Plain outputs: a lane keeps its 8 columns and walks down the rows `first`, first + step … of `count`, whose
- * sums are at `memory`. The residual tile, where there is one, is boxes of [BT rows][64 columns]. */
-template <int BT, int PARTS = 0>
-DEV void walk_plain(const gpu_epilogue &e, const float *memory, int pitch, const float *constants,
-                    int columns, const char *residual, int tile_row, int c8, int first, int step, int count,
-                    int row0, int rows, int column0, int parts = 1) {
-    const int o = column0 + c8 * 8;
+/* Plain outputs of a lane: 8 columns, rows `first`, first + step … of `count`. */
+typedef struct plain_walk {
+    const float *sums;                     /* in shared memory, `pitch` floats a row                        */
+    const float *constants;                /* of the tile: bias [columns], gate [columns]                   */
+    const char *residual;                  /* NULL, or boxes of [rows of a box][64 columns], see tile_row   */
+    int pitch, columns;
+    int tile_row;                          /* row 0 of the sums is this row of the tile                     */
+    int c8;                                /* the lane's columns: 8·c8 … of the tile                        */
+    int first, step, count;
+    int row0, rows, column0;               /* of all outputs: row 0 of the sums, end, the tile's first column */
+    int parts;                             /* blocks of the cluster                                         */
+} plain_walk;
+
+template <int BOX_ROWS, int PARTS = 0> DEV void walk_plain(const gpu_epilogue &e, const plain_walk &w) {
+    const int o = w.column0 + w.c8 * 8;
     float bias[8], gate[8];
     if (o >= e.n) return;
-    read8(bias, constants + c8 * 8);
-    read8(gate, constants + columns + c8 * 8);
-    u16 *out = (u16 *)e.out + (size_t)(row0 + first) * e.n + o;
+    read8(bias, w.constants + w.c8 * 8);
+    read8(gate, w.constants + w.columns + w.c8 * 8);
+    u16 *out = (u16 *)e.out + (size_t)(w.row0 + w.first) * e.n + o;
 #pragma unroll 1
-    for (int r = first; r < count && row0 + r < rows; r += step, out += (size_t)step * e.n) {
+    for (int r = w.first; r < w.count && w.row0 + r < w.rows; r += w.step, out += (size_t)w.step * e.n) {
+        const int box_row = (w.c8 >> 3) * BOX_ROWS + w.tile_row + r;
         float v[8];
-        read_sums<PARTS>(v, memory + r * pitch + c8 * 8, parts);
+        read_sums<PARTS>(v, w.sums + r * w.pitch + w.c8 * 8, w.parts);
         uint4 x = make_uint4(0, 0, 0, 0);
-        if (residual)
-            x = *(const uint4 *)(residual + (c8 >> 3) * BT * 128 + (tile_row + r) * 128 + (c8 & 7) * 16);
+        if (w.residual) x = *(const uint4 *)(w.residual + box_row * 128 + (w.c8 & 7) * 16);
         else if (e.kind == GPU_EPILOGUE_RESIDUAL) x = __ldcg((const uint4 *)out);
-        plain8(e, row0 + r, o, v, bias, gate, x,
-               e.to.map ? (u16 *)e.out + (size_t)__ldg(e.to.map + row0 + r) * e.n + o : out);
+        plain8(e, w.row0 + r, o, v, bias, gate, x,
+               e.to.map ? (u16 *)e.out + (size_t)__ldg(e.to.map + w.row0 + r) * e.n + o : out);
     }
 }
 
@@ -212,8 +220,20 @@ DEV void store_rows(const gpu_epilogue &e, const float (&d)[N / 2], float *memor
     } else {
         const int c8 = TWO ? lane & 15 : lane;
         if (c8 < GROUPS)
-            walk_plain<BT>(e, memory, PITCH, constants, N, residual, first, c8, TWO ? lane >> 4 : 0,
-                           TWO ? 2 : 1, 16, row0 + first, rows, column0);
+            walk_plain<BT>(e, {.sums = memory,
+                               .constants = constants,
+                               .residual = residual,
+                               .pitch = PITCH,
+                               .columns = N,
+                               .tile_row = first,
+                               .c8 = c8,
+                               .first = TWO ? lane >> 4 : 0,
+                               .step = TWO ? 2 : 1,
+                               .count = 16,
+                               .row0 = row0 + first,
+                               .rows = rows,
+                               .column0 = column0,
+                               .parts = 1});
     }
 }
 
@@ -232,8 +252,20 @@ DEV void store_transposed(const gpu_epilogue &e, const float (&d)[N / 2], float 
     }
     if (PARTS) cluster_meet();
     else group_sync(barrier, 128);
-    walk_plain<N, PARTS>(e, memory, PITCH, constants, BW, residual, 0, tid & 7, (tid >> 3) + 16 * rank,
-                         16 * parts, N, row0, rows, column0, parts);
+    walk_plain<N, PARTS>(e, {.sums = memory,
+                             .constants = constants,
+                             .residual = residual,
+                             .pitch = PITCH,
+                             .columns = BW,
+                             .tile_row = 0,
+                             .c8 = tid & 7,
+                             .first = (tid >> 3) + 16 * rank,
+                             .step = 16 * parts,
+                             .count = N,
+                             .row0 = row0,
+                             .rows = rows,
+                             .column0 = column0,
+                             .parts = parts});
     if (PARTS) cluster_meet();             /* no block ends while its sums are read                         */
 }
 
