@@ -120,7 +120,7 @@ typedef struct plain_walk {
     int tile_row;                          /* row 0 of the sums is this row of the tile                     */
     int c8;                                /* the lane's columns: 8·c8 … of the tile                        */
     int first, step, count;
-    int row0, rows, column0;               /* of all outputs: row 0 of the sums, end, the tile's first column */
+    int row0, rows, column0;               /* row 0 of the sums, end of the rows, first column of the tile  */
     int parts;                             /* blocks of the cluster                                         */
 } plain_walk;
 
