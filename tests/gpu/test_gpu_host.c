@@ -482,6 +482,7 @@ static void test_every_way(void **state) {
             for (int w = 0; w < count; w++) {
                 void *work = NULL;
                 rules += ways[w].rule;
+                if (!used->kernel_hash(engine->device, ways[w].name)) fail_msg("\"%s\" has no hash", ways[w].name);
                 for (int other = 0; other < w; other++) assert_string_not_equal(ways[other].name, ways[w].name);
                 one.choice = w + 1;
                 size_t bytes = backend_cuda.work_bytes(engine->device, &one, 1);
@@ -585,6 +586,25 @@ static void test_graph_of_short_prompts(void **state) {
     }
 }
 
+/* Every choice of the table for the H200 is a kernel that this build has. */
+static void test_kernels_of_the_shipped_table(void **state) {
+    tuning_machine card = {"NVIDIA H200", "hopper", 0};
+    tuning *table = NULL;
+    openpi_engine *engine;
+    (void)state;
+    reset();
+    assert_int_equal(open_engine(&engine, "hopper", 0), OPENPI_OK);
+    assert_int_equal(tuning_shipped(&card, NULL, &table, &error), OPENPI_OK);
+    assert_non_null(table);
+    assert_true(table->count > 100);
+    for (int i = 0; i < table->count; i++)
+        if (!used->kernel_hash(engine->device, table->entries[i].choice))
+            fail_msg("no kernel of this build is \"%s\"", table->entries[i].choice);
+    assert_true(used->kernel_hash(engine->device, "hopper_1x1") == 0);
+    tuning_close(table);
+    openpi_engine_close(engine);
+}
+
 static void test_again_and_again(void **state) {
     (void)state;
     reset();
@@ -620,6 +640,7 @@ int main(void) {
         cmocka_unit_test(test_every_way),
         cmocka_unit_test(test_graph_of_two_cameras),
         cmocka_unit_test(test_graph_of_short_prompts),
+        cmocka_unit_test(test_kernels_of_the_shipped_table),
         cmocka_unit_test(test_again_and_again),
     };
     return cmocka_run_group_tests_name("gpu host", tests, NULL, NULL);

@@ -112,7 +112,8 @@ void gpu_launch_usual(gpu_issue *issue, gpu_task *task) {
 
 /* ---- hashes ----------------------------------------------------------------------------------------------- */
 
-static uint64_t mix(uint64_t a, uint64_t b) { return (a ^ b) * 0x9e3779b97f4a7c15u; }
+/* Also of a family's kernel after a norm of the same family: not 0. */
+static uint64_t mix(uint64_t a, uint64_t b) { return a * 0x9e3779b97f4a7c15u + b; }
 
 /* Of the kernel that a name begins with, up to a blank or a comma. */
 static uint64_t hash_of(const gpu_device *device, const char *name) {
