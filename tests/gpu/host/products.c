@@ -21,9 +21,11 @@ static void load_row(const gpu_linear *p, int r, float *row) {
     }
     dtype type = type_of(p->x_type == GPU_X_F32);
     size_t at = row_of(&p->from, r) * (size_t)p->ldx;
-    norm_row(&before, p->x, type, at, k, row);
+    widen(p->x, type, at, k, row);
     for (int part = 1; part < parts; part++)
         for (int i = 0; i < k; i++) row[i] += load(p->x, type, at + (size_t)(part * (p->ldx / parts) + i));
+    norm_row(&before, row, DTYPE_F32, 0, k, row);
+    for (int i = 0; p->norm && p->round && i < k; i++) row[i] = round_to(DTYPE_BF16, row[i]);
 }
 
 /* A packed column's inputs, which stand together eight at a time. */
