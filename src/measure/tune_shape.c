@@ -165,7 +165,7 @@ static openpi_status first_pass(tune_bench *b, lineup *l, const candidate *list,
             if (run == 0 && best > 0 && ms > 4 * best) c->best_ms = ms, run = 3;
         }
         if (best <= 0 || c->best_ms < best) best = c->best_ms;
-        if (c->best_ms > hopeless * best && !list[i].rule) tune_forget(b, &c->run);
+        if (c->best_ms > hopeless * best && !list[i].heuristic) tune_forget(b, &c->run);
         else ++*left;
     }
     return OPENPI_OK;
@@ -190,7 +190,7 @@ static openpi_status contest(tune_bench *b, lineup *l, const candidate *list, in
     qsort(all, (size_t)*left, sizeof *all, by_best);
     int in = 0;
     for (int i = 0; i < *left; i++) {
-        int is_heuristic = list[all[i].choice - 1].rule;
+        int is_heuristic = list[all[i].choice - 1].heuristic;
         if (!is_heuristic && (in >= SURVIVORS || all[i].best_ms > far_off * all[0].best_ms)) {
             tune_forget(b, &all[i].run);
             continue;
@@ -212,7 +212,7 @@ static openpi_status contest(tune_bench *b, lineup *l, const candidate *list, in
     for (int i = 0; i < in; i++) {
         us[i] = (tune_median(all[i].times, times) - padding) * 1000 / l->instances;
         if (us[i] < 0.001) us[i] = 0.001;
-        if (list[all[i].choice - 1].rule) heuristic = i;
+        if (list[all[i].choice - 1].heuristic) heuristic = i;
         if (first < 0 || us[i] < us[first]) second = first, first = i;
         else if (second < 0 || us[i] < us[second]) second = i;
     }

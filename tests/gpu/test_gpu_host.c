@@ -481,7 +481,7 @@ static void test_every_way(void **state) {
             assert_true(count <= 256);
             for (int w = 0; w < count; w++) {
                 void *work = NULL;
-                rules += ways[w].rule;
+                rules += ways[w].heuristic;
                 if (!used->kernel_hash(engine->device, ways[w].name)) fail_msg("\"%s\" has no hash", ways[w].name);
                 for (int other = 0; other < w; other++) assert_string_not_equal(ways[other].name, ways[w].name);
                 one.choice = w + 1;

@@ -33,7 +33,7 @@ static int fake_candidates(const device *device, const op *op, candidate *out, i
     (void)device;
     if (op->kind != OP_NORM_LINEAR) return 0;
     for (int i = 0; i < 3 && i < capacity; i++) {
-        out[i] = (candidate){.rule = !i};
+        out[i] = (candidate){.heuristic = !i};
         snprintf(out[i].name, sizeof out[i].name, "%s", names[i]);
     }
     return 3;

@@ -200,7 +200,7 @@ int cpu_op_candidates(const cpu_kernels *kernels, pool *pool, const op *op, cand
     const cpu_blocking *list = cpu_blockings(op->kind, streams(kernels, pool, op), &count);
     for (int i = 0; i < count && i < capacity; i++) {
         snprintf(out[i].name, sizeof out[i].name, "%s", list[i].name);
-        out[i].rule = !i;
+        out[i].heuristic = !i;
     }
     return count;
 }

@@ -1,13 +1,13 @@
 /* How a task is run: what every family of the device offers, which of that is taken, and its launches.
  *
- * An op has one task with choices. Whoever has listed them asks gpu_choices_pick, which is the one place where op.choice is
- * read. Tables name choices, not places: the order of a list is free. */
+ * An op has one task with choices. Whoever has listed them asks gpu_choices_pick, which is the one place
+ * where op.choice is read. Tables name choices, not places: the order of a list is free. */
 #include <stdio.h>
 #include <string.h>
 
 #include "backend/gpu/gpu.h"
 
-/* ---- lists ------------------------------------------------------------------------------------------------ */
+/* ---- lists ------------------------------------------------------------------------------------------ */
 
 void gpu_choices_add(gpu_choices *choices, gpu_choice choice) {
     if (choices->count == GPU_CHOICES) return;
@@ -33,7 +33,7 @@ int gpu_norms_first(const gpu_linear *p) { return p->norm ? (int)(sizeof norm_ro
 
 int gpu_norm_first(const gpu_linear *p, int i) { return p->norm ? norm_rows[i] : 0; }
 
-/* ---- one of them ------------------------------------------------------------------------------------------ */
+/* ---- one of them ------------------------------------------------------------------------------------ */
 
 static const char *kernel_name(const gpu_device *device, const gpu_choice *choice) {
     return gpu_kernel_at(device->vendor->modules[choice->family].family, choice->kernel)->name;
@@ -43,7 +43,7 @@ static void name_choice(const gpu_device *device, const gpu_choice *choice, int 
     int n = snprintf(out->name, sizeof out->name, "%s", kernel_name(device, choice));
     if (choice->count) n += snprintf(out->name + n, sizeof out->name - (size_t)n, " x%d", choice->count);
     if (choice->norm) snprintf(out->name + n, sizeof out->name - (size_t)n, ", norm %d", choice->norm);
-    out->rule = heuristic;
+    out->heuristic = heuristic;
 }
 
 static void write_list(const gpu_device *device, const gpu_choices *choices, gpu_listing *to) {
@@ -58,12 +58,13 @@ const gpu_choice *gpu_choices_pick(gpu_issue *issue, const gpu_choices *choices)
         write_list(issue->device, choices, &issue->listing);
         return NULL;
     }
-    if (choices->count) return &choices->list[chosen >= 0 && chosen < choices->count ? chosen : choices->heuristic];
+    if (choices->count)
+        return &choices->list[chosen >= 0 && chosen < choices->count ? chosen : choices->heuristic];
     gpu_issue_fail(issue, GPU_NO_KERNEL);
     return NULL;
 }
 
-/* ---- launches --------------------------------------------------------------------------------------------- */
+/* ---- launches --------------------------------------------------------------------------------------- */
 
 /* The norm of a product's x, into the work block; the product then reads its result. */
 static void launch_norm_first(gpu_issue *issue, gpu_task *task, int rows_a_block) {
@@ -110,7 +111,7 @@ void gpu_launch_usual(gpu_issue *issue, gpu_task *task) {
     else gpu_issue_fail(issue, GPU_NO_KERNEL);
 }
 
-/* ---- hashes ----------------------------------------------------------------------------------------------- */
+/* ---- hashes ----------------------------------------------------------------------------------------- */
 
 /* Also of a family's kernel after a norm of the same family: not 0. */
 static uint64_t mix(uint64_t a, uint64_t b) { return a * 0x9e3779b97f4a7c15u + b; }
@@ -136,5 +137,6 @@ uint64_t gpu_kernel_hash(const device *device, const char *name) {
     gpu_choices choices;
     if (!hash || !strstr(name, ", norm ")) return hash;
     gpu_choices_of(self, &norm, &choices);
-    return choices.count ? mix(hash, self->vendor->modules[choices.list[choices.heuristic].family].hash) : hash;
+    return choices.count ? mix(hash, self->vendor->modules[choices.list[choices.heuristic].family].hash)
+                         : hash;
 }

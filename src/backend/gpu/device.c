@@ -1,11 +1,12 @@
 /* A GPU: opening it, its memory and copies, facts.
  *
- * One stream carries loading, clearing, op-by-op runs and their copies; so what was asked for earlier has happened for
- * whatever comes later, and the host waits only where it needs an answer. A recorded plan is one graph, on a stream of its
- * own (record.c).
+ * One stream carries loading, clearing, op-by-op runs and their copies; so what was asked for earlier has
+ * happened for whatever comes later, and the host waits only where it needs an answer. A recorded plan is
+ * one graph, on a stream of its own (record.c).
  *
- * A device has two states. When a driver call fails on it, it is lost: the sentence is kept, every later call
- * returns it at once, and closing still gives everything back. Running out of memory is no such failure. */
+ * A device has two states. When a driver call fails on it, it is lost: the sentence is kept, every later
+ * call returns it at once, and closing still gives everything back. Running out of memory is no such
+ * failure. */
 #include "backend/gpu/gpu.h"
 
 #include <stdio.h>
@@ -14,7 +15,7 @@
 
 #include "base/report.h"
 
-/* ---- errors ----------------------------------------------------------------------------------------------- */
+/* ---- errors ----------------------------------------------------------------------------------------- */
 
 gpu_error gpu_error_class(const gpu_device *self, int code) {
     if (code == GPU_NO_HOST_MEMORY) return GPU_ERROR_OUT_OF_MEMORY;
@@ -23,14 +24,15 @@ gpu_error gpu_error_class(const gpu_device *self, int code) {
 
 const char *gpu_error_text(const gpu_device *self, int code) {
     if (code == GPU_NO_HOST_MEMORY) return "out of memory";
-    return code == GPU_NO_KERNEL ? "no kernel of this device runs an op" : self->driver.error_text(&self->driver, code);
+    return code == GPU_NO_KERNEL ? "no kernel of this device runs an op"
+                                 : self->driver.error_text(&self->driver, code);
 }
 
 openpi_status gpu_fail(gpu_device *self, int code, const char *doing, openpi_error *error) {
     pthread_mutex_lock(&self->losing);
     if (!atomic_load(&self->lost)) {
-        snprintf(self->lost_text, sizeof self->lost_text, "device %s is lost: %.120s (error %d) while %.100s", self->name,
-                 gpu_error_text(self, code), code, doing);
+        snprintf(self->lost_text, sizeof self->lost_text, "device %s is lost: %.120s (error %d) while %.100s",
+                 self->name, gpu_error_text(self, code), code, doing);
         atomic_store(&self->lost, 1);
     }
     pthread_mutex_unlock(&self->losing);
@@ -43,13 +45,13 @@ openpi_status gpu_enter(gpu_device *self, openpi_error *error) {
     return code ? gpu_fail(self, code, "entering the device", error) : OPENPI_OK;
 }
 
-/* ---- memory and copies ------------------------------------------------------------------------------------ */
+/* ---- memory and copies ------------------------------------------------------------------------------ */
 
 static openpi_status no_memory(gpu_device *self, size_t bytes, const char *what, openpi_error *error) {
     size_t left = 0, total = 0;
     self->driver.memory_info(&self->driver, &left, &total);
-    return report(error, OPENPI_NO_MEMORY, "out of memory on %s: %zu bytes for %s, %zu of %zu bytes are free", self->name,
-                  bytes, what, left, total);
+    return report(error, OPENPI_NO_MEMORY, "out of memory on %s: %zu bytes for %s, %zu of %zu bytes are free",
+                  self->name, bytes, what, left, total);
 }
 
 openpi_status gpu_allocate(device *device, size_t bytes, const char *what, void **out, openpi_error *error) {
@@ -68,7 +70,8 @@ openpi_status gpu_allocate(device *device, size_t bytes, const char *what, void 
     return OPENPI_OK;
 }
 
-/* Giving back is always tried, also on a lost device: where the driver refuses, it takes everything with the context. */
+/* Giving back is always tried, also on a lost device: where the driver refuses, it takes everything with
+ * the context. */
 void gpu_release(device *device, void *memory) {
     gpu_device *self = (gpu_device *)device;
     if (!memory) return;
@@ -76,12 +79,14 @@ void gpu_release(device *device, void *memory) {
     self->driver.release(&self->driver, (gpu_address)(uintptr_t)memory);
 }
 
-openpi_status gpu_allocate_host(device *device, size_t bytes, const char *what, void **out, openpi_error *error) {
+openpi_status gpu_allocate_host(device *device, size_t bytes, const char *what, void **out,
+                                openpi_error *error) {
     gpu_device *self = (gpu_device *)device;
     TRY(gpu_enter(self, error));
     int code = self->driver.allocate_host(&self->driver, out, bytes ? bytes : 1);
     if (gpu_error_class(self, code) == GPU_ERROR_OUT_OF_MEMORY)
-        return report(error, OPENPI_NO_MEMORY, "out of memory: %zu bytes of pinned host memory for %s", bytes, what);
+        return report(error, OPENPI_NO_MEMORY, "out of memory: %zu bytes of pinned host memory for %s", bytes,
+                      what);
     if (code) return gpu_fail(self, code, "taking pinned memory", error);
     memset(*out, 0, bytes);
     return OPENPI_OK;
@@ -110,15 +115,15 @@ openpi_status gpu_download(device *device, void *to, const void *from, size_t by
     return OPENPI_OK;
 }
 
-/* ---- the cache: a sample's block is [capacity][head_dim] act ---------------------------------------------- */
+/* ---- the cache: a sample's block is [capacity][head_dim] act ---------------------------------------- */
 
 size_t gpu_cache_bytes(const device *device, int capacity, int head_dim, dtype type) {
     (void)device;
     return (size_t)capacity * (size_t)head_dim * dtype_bytes(type);
 }
 
-openpi_status gpu_cache_read(device *device, const kv_cache *cache, dtype type, int which, int sample, int rows,
-                                    float *out, openpi_error *error) {
+openpi_status gpu_cache_read(device *device, const kv_cache *cache, dtype type, int which, int sample,
+                             int rows, float *out, openpi_error *error) {
     size_t count = (size_t)rows * (size_t)cache->head_dim;
     const char *block = (const char *)(which ? cache->v : cache->k) +
                         (size_t)sample * gpu_cache_bytes(device, cache->capacity, cache->head_dim, type);
@@ -132,7 +137,7 @@ openpi_status gpu_cache_read(device *device, const kv_cache *cache, dtype type, 
     return OPENPI_OK;
 }
 
-/* ---- facts ------------------------------------------------------------------------------------------------ */
+/* ---- facts ------------------------------------------------------------------------------------------ */
 
 openpi_status gpu_memory(device *device, uint64_t *unused, uint64_t *total, openpi_error *error) {
     gpu_device *self = (gpu_device *)device;
@@ -169,14 +174,15 @@ void *gpu_stream(const gpu_device *self) { return self->stream; }
 
 void *gpu_state(const gpu_device *self, int family) { return self->loaded[family].state; }
 
-openpi_status gpu_library_product(device *device, int m, int n, int k, double *us, char *name, openpi_error *error) {
+openpi_status gpu_library_product(device *device, int m, int n, int k, double *us, char *name,
+                                  openpi_error *error) {
     const gpu_vendor *vendor = ((gpu_device *)device)->vendor;
     if (!vendor->library_product)
         return report(error, OPENPI_UNSUPPORTED, "there is no library of %s to compare with", vendor->title);
     return vendor->library_product(device, m, n, k, us, name, error);
 }
 
-/* ---- closing ---------------------------------------------------------------------------------------------- */
+/* ---- closing ---------------------------------------------------------------------------------------- */
 
 static void unload(gpu_device *self) {
     for (int i = 0; i < self->loaded_count; i++) {
@@ -214,7 +220,7 @@ void gpu_close(device *device) {
     free(self);
 }
 
-/* ---- opening ---------------------------------------------------------------------------------------------- */
+/* ---- opening ---------------------------------------------------------------------------------------- */
 
 /* Loads a module that the device's path uses and finds its family's kernels. */
 static int load(gpu_device *self, int place) {
@@ -266,7 +272,8 @@ static int start(gpu_device *self, const char **doing) {
     *doing = "taking pinned memory";
     for (int i = 0; i < GPU_SLOTS; i++) {
         if ((code = driver->event_create(driver, &self->slots[i].event))) return code;
-        if ((code = driver->allocate_host(driver, (void **)&self->slots[i].memory, GPU_SLOT_BYTES))) return code;
+        if ((code = driver->allocate_host(driver, (void **)&self->slots[i].memory, GPU_SLOT_BYTES)))
+            return code;
         self->free_slots[i] = i;
     }
     self->free_count = GPU_SLOTS;
@@ -292,7 +299,10 @@ uint32_t gpu_missing(const device *device) {
 static void write_paths(const gpu_vendor *vendor, char *text, size_t bytes) {
     size_t used = 0;
     for (int i = 0; vendor->paths[i] && used < bytes; i++)
-        used += (size_t)snprintf(text + used, bytes - used, "%s%s", !i ? "" : vendor->paths[i + 1] ? ", " : " or ",
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s",
+                                 !i                     ? ""
+                                 : vendor->paths[i + 1] ? ", "
+                                                        : " or ",
                                  vendor->paths[i]);
 }
 
@@ -320,7 +330,8 @@ static openpi_status open_device(gpu_device *self, const device_options *options
     gpu_set_off(&self->base, options->off);
     if (!code) return status;
     if (gpu_error_class(self, code) == GPU_ERROR_OUT_OF_MEMORY)
-        return report(error, OPENPI_NO_MEMORY, "out of memory on %s while opening it (%s)", self->name, doing);
+        return report(error, OPENPI_NO_MEMORY, "out of memory on %s while opening it (%s)", self->name,
+                      doing);
     return report(error, OPENPI_NO_DEVICE, "%s (%s) does not open: %s (error %d) at %s", self->name,
                   self->facts.report.name, gpu_error_text(self, code), code, doing);
 }
@@ -338,16 +349,17 @@ static int parse_ordinal(const gpu_vendor *vendor, const char *which) {
 }
 
 /* Takes the driver over. */
-static openpi_status open_ordinal(const gpu_vendor *vendor, gpu_driver *driver, const backend *backend, int ordinal,
-                                  const device_options *options, device **out, openpi_error *error) {
+static openpi_status open_ordinal(const gpu_vendor *vendor, gpu_driver *driver, const backend *backend,
+                                  int ordinal, const device_options *options, device **out,
+                                  openpi_error *error) {
     gpu_facts facts;
     vendor->learn(driver, ordinal, vendor->modules, &facts);
     gpu_device *self = facts.reason[0] ? NULL : calloc(1, sizeof *self);
     if (!self) {
         driver->close(driver);
         if (!facts.reason[0]) return report_no_memory(error, sizeof *self, "the device");
-        return report(error, OPENPI_NO_DEVICE, "%s:%d (%s) cannot be used: %s", vendor->name, ordinal, facts.report.name,
-                      facts.reason);
+        return report(error, OPENPI_NO_DEVICE, "%s:%d (%s) cannot be used: %s", vendor->name, ordinal,
+                      facts.report.name, facts.reason);
     }
     self->vendor = vendor;
     self->driver = *driver;
@@ -365,29 +377,31 @@ static openpi_status open_ordinal(const gpu_vendor *vendor, gpu_driver *driver, 
     return status;
 }
 
-openpi_status gpu_open(const gpu_vendor *vendor, const backend *backend, const char *which, const device_options *options,
-                       device **out, openpi_error *error) {
+openpi_status gpu_open(const gpu_vendor *vendor, const backend *backend, const char *which,
+                       const device_options *options, device **out, openpi_error *error) {
     gpu_driver driver;
     char why[256];
     int count = 0, ordinal = parse_ordinal(vendor, which);
     if (ordinal < 0)
-        return report(error, OPENPI_NO_DEVICE, "there is no device \"%s\", expected %s:N", which, vendor->name);
+        return report(error, OPENPI_NO_DEVICE, "there is no device \"%s\", expected %s:N", which,
+                      vendor->name);
     if (options->isa)
-        return report(error, OPENPI_BAD_ARGUMENT, "isa is \"%s\", expected none on %s: isa is for the CPU's kernels",
-                      options->isa, which);
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "isa is \"%s\", expected none on %s: isa is for the CPU's kernels", options->isa,
+                      which);
     if (vendor->open(&driver, why, sizeof why)) return report(error, OPENPI_NO_DEVICE, "%s: %s", which, why);
     int code = driver.device_count(&driver, &count);
     if (!code && ordinal < count) return open_ordinal(vendor, &driver, backend, ordinal, options, out, error);
     if (code)
-        report(error, OPENPI_NO_DEVICE, "%s: the %s driver does not count its devices: %s (error %d)", which, vendor->title,
-               driver.error_text(&driver, code), code);
+        report(error, OPENPI_NO_DEVICE, "%s: the %s driver does not count its devices: %s (error %d)", which,
+               vendor->title, driver.error_text(&driver, code), code);
     else
         report(error, OPENPI_NO_DEVICE, "there is no device \"%s\", the driver sees %d", which, count);
     driver.close(&driver);
     return OPENPI_NO_DEVICE;
 }
 
-/* ---- listing ---------------------------------------------------------------------------------------------- */
+/* ---- listing ---------------------------------------------------------------------------------------- */
 
 static int unusable(const gpu_vendor *vendor, openpi_device *devices, int capacity, const char *reason) {
     if (capacity < 1) return 1;

@@ -1,11 +1,12 @@
 /* A kernel family: what runs which tasks, on which kernels, with what tiles.
  *
- * The frame turns an op into tasks (ops.c), asks the families of the device in turn for their choices, picks one and lets
- * its family launch it (choices.c). A family is two files of a vendor's folder: X.cu (or the vendor's suffix) with the
- * kernels, and X.c with `const gpu_family gpu_family_X`. Nothing else names it.
+ * The frame turns an op into tasks (ops.c), asks the families of the device in turn for their choices,
+ * picks one and lets its family launch it (choices.c). A family is two files of a vendor's folder: X.cu
+ * (or the vendor's suffix) with the kernels, and X.c with `const gpu_family gpu_family_X`. Nothing else
+ * names it.
  *
- * What a family decides, it decides from capacities, types and the device's limits, never from the numbers of a call: those
- * live on the device, and a block that finds no rows left ends at once. */
+ * What a family decides, it decides from capacities, types and the device's limits, never from the numbers
+ * of a call: those live on the device, and a block that finds no rows left ends at once. */
 #ifndef BACKEND_GPU_FAMILY_H
 #define BACKEND_GPU_FAMILY_H
 
@@ -17,7 +18,7 @@
 
 typedef struct gpu_issue gpu_issue;
 
-/* ---- tasks ------------------------------------------------------------------------------------------------ */
+/* ---- tasks ------------------------------------------------------------------------------------------ */
 
 /* X(kind, member, type of its arguments) */
 #define GPU_TASK_LIST(X)                                                \
@@ -37,12 +38,12 @@ typedef struct gpu_issue gpu_issue;
     X(GPU_PACK, pack, gpu_raw)                                          \
     X(GPU_GENERATE, generate, gpu_generate)
 
-/* Products of which one reads what the other wrote, with numbers of fp32 between them: stored as they are, or as
- * bf16 + bf16 (gpu_epilogue.split). A family that lists this has nothing to launch: it says by gpu_choice.split in which
- * of the two forms it wants the numbers, and the frame issues the products. */
+/* Products of which one reads what the other wrote, with numbers of fp32 between them: stored as they are,
+ * or as bf16 + bf16 (gpu_epilogue.split). A family that lists this has nothing to launch: it says by
+ * gpu_choice.split in which of the two forms it wants the numbers, and the frame issues the products. */
 typedef struct gpu_chain {
-    int k;                                 /* inputs of the products that read such numbers                   */
-    int bf16;                              /* 1: their weights and the last output are bf16                   */
+    int k;                                 /* inputs of the products that read such numbers                 */
+    int bf16;                              /* 1: their weights and the last output are bf16                 */
 } gpu_chain;
 
 typedef enum gpu_task_kind {
@@ -53,9 +54,9 @@ typedef enum gpu_task_kind {
 
 typedef struct gpu_task {
     gpu_task_kind kind;
-    int rows;                              /* most rows (GPU_PACK, GPU_GENERATE: groups of 8 packed columns)  */
-    int rows_a_block;                      /* GPU_NORM: a warp a row, 4, 2 or 1 of them                       */
-    int outputs;                           /* GPU_SCORES, GPU_VALUES: keys or dimensions                      */
+    int rows; /* most rows (GPU_PACK, GPU_GENERATE: groups of 8 packed columns) */
+    int rows_a_block;                      /* GPU_NORM: a warp a row, 4, 2 or 1 of them                     */
+    int outputs;                           /* GPU_SCORES, GPU_VALUES: keys or dimensions                    */
     union {
 #define X(kind, member, type) type member;
         GPU_TASK_LIST(X)
@@ -63,74 +64,84 @@ typedef struct gpu_task {
     };
 } gpu_task;
 
-/* ---- choices ---------------------------------------------------------------------------------------------- */
+/* ---- choices ---------------------------------------------------------------------------------------- */
 
-/* Of a task's choices the one of the lowest rank is the heuristic's, of several the first listed. A vendor names its ranks
- * in one place. This one is for choices that only a tuning table takes. */
+/* Of a task's choices the one of the lowest rank is the heuristic's, of several the first listed. A vendor
+ * names its ranks in one place. This one is for choices that only a tuning table takes. */
 enum { GPU_RANK_NEVER = INT_MAX };
 
 /* One choice of how to run a task. */
 typedef struct gpu_choice {
     int rank;
-    int family;                            /* its place among the vendor's modules: filled in by the frame    */
-    int kernel;                            /* its place in the family's table                                 */
-    int count;                             /* stages, splits or parts, named "x COUNT"; 0: nothing of the sort */
-    int norm;                              /* rows a block of the norm that goes first; 0: none does          */
-    int split;                             /* GPU_PRODUCT_CHAIN                                               */
+    int family;                            /* its place among the vendor's modules: filled in by the frame  */
+    int kernel;                            /* its place in the family's table                               */
+    int count; /* stages, splits or parts, named "x COUNT"; 0: nothing of the sort */
+    int norm;                              /* rows a block of the norm that goes first; 0: none does        */
+    int split;                             /* GPU_PRODUCT_CHAIN                                             */
 } gpu_choice;
 
 enum { GPU_CHOICES = 192 };
 typedef struct gpu_choices {
     gpu_choice list[GPU_CHOICES];
-    int count, heuristic;                  /* heuristic: its place, -1 while the list is empty                */
-    int family;                            /* that is being asked                                             */
+    int count, heuristic;                  /* heuristic: its place, -1 while the list is empty              */
+    int family;                            /* that is being asked                                           */
 } gpu_choices;
 
 /* What is beyond the list's end is left out. */
 void gpu_choices_add(gpu_choices *choices, gpu_choice choice);
 
-/* A product with a norm may be listed once with the norm inside (choice.norm 0), and once for every launch of the norm that
- * may go first: rows a block, the usual first. The frame launches that norm; the family receives the product without. Without a
- * norm there is one entry, 0. */
+/* A product with a norm may be listed once with the norm inside (choice.norm 0), and once for every launch
+ * of the norm that may go first: rows a block, the usual first. The frame launches that norm; the family
+ * receives the product without. Without a norm there is one entry, 0. */
 enum { GPU_NORM_ROWS = 4 };
 int gpu_norms_first(const gpu_linear *p);
 int gpu_norm_first(const gpu_linear *p, int i);
 /* The rank, where `norm` is the one that a heuristic would take; else never. */
-static inline int gpu_usual(int norm, int rank) { return !norm || norm == GPU_NORM_ROWS ? rank : GPU_RANK_NEVER; }
+static inline int gpu_usual(int norm, int rank) {
+    return !norm || norm == GPU_NORM_ROWS ? rank : GPU_RANK_NEVER;
+}
 
-/* ---- families --------------------------------------------------------------------------------------------- */
+/* ---- families --------------------------------------------------------------------------------------- */
 
 /* What a kernel measures of a device's ceilings (roof.c). */
-typedef enum gpu_roof_kind { GPU_ROOF_FILL, GPU_ROOF_READ, GPU_ROOF_COPY, GPU_ROOF_F32, GPU_ROOF_BF16, GPU_ROOFS } gpu_roof_kind;
+typedef enum gpu_roof_kind {
+    GPU_ROOF_FILL,
+    GPU_ROOF_READ,
+    GPU_ROOF_COPY,
+    GPU_ROOF_F32,
+    GPU_ROOF_BF16,
+    GPU_ROOFS
+} gpu_roof_kind;
 
 typedef struct gpu_roof_kernel {
     gpu_roof_kind kind;
-    int rank;                              /* of a kind the lowest of the device's families is taken          */
+    int rank;                              /* of a kind the lowest of the device's families is taken        */
     int kernel;
-    int blocks;                            /* a multiprocessor                                                */
-    int loops;                             /* products: about 20 ms on a large card                           */
-    double flops;                          /* products: of a thread and loop                                  */
+    int blocks;                            /* a multiprocessor                                              */
+    int loops;                             /* products: about 20 ms on a large card                         */
+    double flops;                          /* products: of a thread and loop                                */
     size_t shared_bytes;
 } gpu_roof_kernel;
 
 struct gpu_family {
-    const char *name;                      /* as its files and its image are called                           */
-    const void *kernels;                   /* structures of kernel_bytes that begin with a gpu_kernel         */
+    const char *name;                      /* as its files and its image are called                         */
+    const void *kernels;                   /* structures of kernel_bytes that begin with a gpu_kernel       */
     size_t kernel_bytes;
     int kernel_count;
 
-    /* Adds the choices that this family has for a task; none where it cannot run it. NULL: it runs no single tasks. */
+    /* Adds the choices that this family has for a task; none where it cannot run it. NULL: it runs no
+     * single tasks. */
     void (*list)(const gpu_device *device, const gpu_task *task, gpu_choices *choices);
     /* Launches one of them; `task` is the frame's copy. */
     void (*launch)(gpu_issue *issue, gpu_task *task, const gpu_choice *choice);
 
-    /* Optional: runs several ops at once. Issues ops[0] and those after it that belong to it, with gpu_take before the first
-     * launch; returns how many ops that were, 0: none. */
+    /* Optional: runs several ops at once. Issues ops[0] and those after it that belong to it, with
+     * gpu_take before the first launch; returns how many ops that were, 0: none. */
     int (*take)(gpu_issue *issue, const op *ops, int count);
-    int whole_device;                      /* 1: what it takes needs the device for itself                    */
+    int whole_device;                      /* 1: what it takes needs the device for itself                  */
 
-    /* Optional: with the kernels loaded, makes what the family keeps on a device (gpu_state); 0 or the driver's error. close
-     * receives whatever open has left there, also after a failure. */
+    /* Optional: with the kernels loaded, makes what the family keeps on a device (gpu_state); 0 or the
+     * driver's error. close receives whatever open has left there, also after a failure. */
     int (*open)(gpu_device *device, int family, void **state);
     void (*close)(gpu_device *device, void *state);
 
@@ -139,25 +150,28 @@ struct gpu_family {
 };
 
 /* Kernels of a table whose elements are, or begin with, a gpu_kernel. */
-#define GPU_KERNELS(table) .kernels = (table), .kernel_bytes = sizeof *(table), .kernel_count = sizeof(table) / sizeof *(table)
+#define GPU_KERNELS(table) \
+    .kernels = (table), .kernel_bytes = sizeof *(table), .kernel_count = sizeof(table) / sizeof *(table)
 
 static inline const gpu_kernel *gpu_kernel_at(const gpu_family *family, int kernel) {
     return (const gpu_kernel *)((const char *)family->kernels + (size_t)kernel * family->kernel_bytes);
 }
 
-/* ---- what a family may ask the frame for ------------------------------------------------------------------- */
+/* ---- what a family may ask the frame for ------------------------------------------------------------ */
 
 const gpu_facts *gpu_facts_of(const gpu_device *device);
 const gpu_driver *gpu_driver_of(const gpu_device *device);
 /* OPENPI_OK with the context current in this thread, or the sentence of a lost device. */
 openpi_status gpu_enter(gpu_device *device, openpi_error *error);
 const char *gpu_path(const gpu_device *device);
-uint32_t gpu_off(const gpu_device *device);                                    /* switches that are off                  */
-void *gpu_function(const gpu_device *device, int family, int kernel);          /* NULL: the device's path has it not     */
-void *gpu_stream(const gpu_device *device);                                    /* of loading, for open                  */
-void *gpu_state(const gpu_device *device, int family);                         /* what open has made                     */
+uint32_t gpu_off(const gpu_device *device);                                    /* switches that are off     */
+void *gpu_function(const gpu_device *device, int family, int kernel); /* NULL: the device's path has it not */
+void *gpu_stream(const gpu_device *device);                                    /* of loading, for open      */
+void *gpu_state(const gpu_device *device, int family);                         /* what open has made        */
 
-static inline int gpu_multiprocessors(const gpu_device *device) { return gpu_facts_of(device)->report.multiprocessors; }
+static inline int gpu_multiprocessors(const gpu_device *device) {
+    return gpu_facts_of(device)->report.multiprocessors;
+}
 /* Most dynamic shared memory of a block. */
 size_t gpu_shared_bytes(const gpu_device *device);
 
@@ -168,8 +182,8 @@ typedef struct gpu_grid {
     int cluster, together;
 } gpu_grid;
 
-/* 1 where launches are wanted: not while the ops are only measured or listed, and not after an error. What costs time or
- * reads addresses to prepare a launch is left out else. */
+/* 1 where launches are wanted: not while the ops are only measured or listed, and not after an error. What
+ * costs time or reads addresses to prepare a launch is left out else. */
 int gpu_emitting(const gpu_issue *issue);
 /* One launch of a kernel of the family that is being asked. x or y of 0 or less launches nothing. */
 void gpu_emit(gpu_issue *issue, int kernel, gpu_grid grid, const void *arguments, size_t bytes);
@@ -180,8 +194,8 @@ gpu_device *gpu_device_of(const gpu_issue *issue);
 void gpu_issue_fail(gpu_issue *issue, int code);
 /* The place of the family that is being asked. */
 int gpu_family_of(const gpu_issue *issue);
-/* The weights that the op after the next one reads, for kernels that read little themselves: the op after this one fetches
- * its own while it waits. */
+/* The weights that the op after the next one reads, for kernels that read little themselves: the op after
+ * this one fetches its own while it waits. */
 gpu_ahead gpu_ahead_of(const gpu_issue *issue);
 /* The kernels' view of a packed matrix. */
 gpu_weights gpu_weights_of(const matrix *matrix);

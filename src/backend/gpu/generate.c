@@ -1,6 +1,8 @@
-/* Synthetic matrices without the host: one launch makes a matrix of its recipe where it will lie, in the layout of pack.c.
+/* Synthetic matrices without the host: one launch makes a matrix of its recipe where it will lie, in the
+ * layout of pack.c.
  *
- * Nothing waits: the launch is in the device's stream, like the copies of pack.c and like everything that reads it. */
+ * Nothing waits: the launch is in the device's stream, like the copies of pack.c and like everything that
+ * reads it. */
 #include "backend/gpu/kernels/generate.h"
 
 #include "backend/gpu/gpu.h"
@@ -20,8 +22,8 @@ openpi_status gpu_matrix_generate(device *device, const matrix *m, const generat
                         .row_length = from->row_length};
     int most = p->f32 ? 4 : 8, chunks = (m->k + most - 1) / most, rows = 0;
     if (from->count < 1 || from->count > GPU_GENERATED_PARTS)
-        return report(error, OPENPI_BAD_ARGUMENT, "a generated weight has %d parts, expected 1 to %d", from->count,
-                      GPU_GENERATED_PARTS);
+        return report(error, OPENPI_BAD_ARGUMENT, "a generated weight has %d parts, expected 1 to %d",
+                      from->count, GPU_GENERATED_PARTS);
     for (int i = 0; i < from->count; i++) {
         const generated_part *part = &from->parts[i];
         p->parts[i] = (gpu_generated_part){.key = part->key,
@@ -33,7 +35,8 @@ openpi_status gpu_matrix_generate(device *device, const matrix *m, const generat
         rows += part->rows;
     }
     if (rows != m->n)
-        return report(error, OPENPI_BAD_ARGUMENT, "a generated weight's parts have %d rows, expected %d", rows, m->n);
+        return report(error, OPENPI_BAD_ARGUMENT, "a generated weight's parts have %d rows, expected %d",
+                      rows, m->n);
     p->units = 8 * (p->f32 || m->raw ? chunks : (m->k + GPU_ATOM_K - 1) / GPU_ATOM_K * (GPU_ATOM_K / 8));
     TRY(gpu_enter(self, error));
     int code = gpu_issue_task(self, &task);

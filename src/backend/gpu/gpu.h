@@ -1,6 +1,7 @@
 /* Inside the GPU backend: the device, and how ops become launches. No vendor is named here.
  *
- *   vendor.h   what a vendor is: driver, devices, modules        family.h  what a kernel family is, and what it may ask for
+ *   vendor.h   what a vendor is: driver, devices, modules family.h what a kernel family is, and what it
+ *              may ask for
  *   device.c   opening, memory, copies, facts; the device's states
  *   issue.c    the walk over ops, and its four uses: launch, record, measure the work block, list choices
  *   ops.c      op -> tasks
@@ -21,17 +22,17 @@
 
 enum { GPU_SLOTS = 24, GPU_SLOT_BYTES = 1 << 20 };
 
-/* A piece of pinned memory on its way to the device. */
+/* A piece of pinned memory that is copied to the device. */
 typedef struct gpu_slot {
     char *memory;
-    void *event;                           /* after its last copy                                             */
+    void *event;                           /* after its last copy                                           */
 } gpu_slot;
 
 /* A module of the vendor on a device. */
 typedef struct gpu_loaded {
-    void *module;                          /* NULL: the device's path does not use it                         */
-    void **functions;                      /* of the family's kernels                                         */
-    void *state;                           /* the family's own                                                */
+    void *module;                          /* NULL: the device's path does not use it                       */
+    void **functions;                      /* of the family's kernels                                       */
+    void *state;                           /* the family's own                                              */
 } gpu_loaded;
 
 struct gpu_device {
@@ -40,20 +41,21 @@ struct gpu_device {
     gpu_driver driver;
     gpu_facts facts;
     int ordinal;
-    char name[24];                         /* "VENDOR:0"                                                      */
-    size_t shared_bytes;                   /* most dynamic shared memory of a block                           */
-    uint32_t off;                          /* switches that are off                                           */
-    int overlap;                           /* kernels may start before the one before has ended               */
+    char name[24];                         /* "VENDOR:0"                                                    */
+    size_t shared_bytes;                   /* most dynamic shared memory of a block                         */
+    uint32_t off;                          /* switches that are off                                         */
+    int overlap;                           /* kernels may start before the one before has ended             */
     void *context;
-    void *stream;                          /* loading, clearing and op-by-op runs; recordings have their own  */
-    gpu_loaded *loaded;                    /* one a module                                                    */
+    void *stream; /* loading, clearing and op-by-op runs; recordings have their own */
+    gpu_loaded *loaded;                    /* one a module                                                  */
     int loaded_count;
-    void *events[OPENPI_STAGES + 1];       /* of run                                                          */
-    pthread_mutex_t running;               /* one op-by-op run at a time                                      */
+    void *events[OPENPI_STAGES + 1];       /* of run                                                        */
+    pthread_mutex_t running;               /* one op-by-op run at a time                                    */
     atomic_int whole_device_recordings;    /* that need the device for themselves: while there are any, all
-                                              calls share `stream`                                            */
+                                              calls share `stream`                                          */
 
-    /* Once a driver call has failed on the device, nothing on it can be trusted: every later call says this. */
+    /* Once a driver call has failed on the device, nothing on it can be trusted: every later call says
+     * this. */
     atomic_int lost;
     char lost_text[300];
     pthread_mutex_t losing;
@@ -64,12 +66,12 @@ struct gpu_device {
     pthread_cond_t slot_freed;
 };
 
-/* ---- errors (device.c) ------------------------------------------------------------------------------------- */
+/* ---- errors (device.c) ------------------------------------------------------------------------------ */
 
 /* Errors that are not the driver's. */
 enum {
     GPU_NO_HOST_MEMORY = -1,
-    GPU_NO_KERNEL = -2,                    /* no family of the device runs a task                             */
+    GPU_NO_KERNEL = -2,                    /* no family of the device runs a task                           */
 };
 
 gpu_error gpu_error_class(const gpu_device *self, int code);
@@ -84,33 +86,33 @@ openpi_status gpu_fail(gpu_device *self, int code, const char *doing, openpi_err
         if (gpu_code_) return gpu_fail(self, gpu_code_, doing, error);                      \
     } while (0)
 
-/* ---- issuing ops (issue.c) --------------------------------------------------------------------------------- */
+/* ---- issuing ops (issue.c) -------------------------------------------------------------------------- */
 
 /* What a walk over ops is for. */
 typedef enum gpu_purpose {
-    GPU_LAUNCH,                            /* kernels start, now or in a capture                              */
-    GPU_MEASURE,                           /* the work block is added up                                      */
-    GPU_LIST,                              /* an op's choices are listed                                      */
+    GPU_LAUNCH,                            /* kernels start, now or in a capture                            */
+    GPU_MEASURE,                           /* the work block is added up                                    */
+    GPU_LIST,                              /* an op's choices are listed                                    */
 } gpu_purpose;
 
 /* The work block, for one op after the other (work.c). */
 typedef struct gpu_work {
-    char *memory;                          /* NULL: it is only measured                                       */
-    size_t used, most;                     /* bytes: of this op, and of all ops so far                        */
+    char *memory;                          /* NULL: it is only measured                                     */
+    size_t used, most;                     /* bytes: of this op, and of all ops so far                      */
 } gpu_work;
 
 /* GPU_LAUNCH: where launches go. */
 typedef struct gpu_emission {
     void *stream;
-    struct recording *recording;           /* notes every launch; NULL: none                                  */
-    int alone;                             /* 1: the next launch waits for all before it                      */
-    int code;                              /* the first error                                                 */
+    struct recording *recording;           /* notes every launch; NULL: none                                */
+    int alone;                             /* 1: the next launch waits for all before it                    */
+    int code;                              /* the first error                                               */
 } gpu_emission;
 
 /* GPU_LIST: where choices are written. */
 typedef struct gpu_listing {
     candidate *list;
-    int capacity, count;                   /* count: all there are                                            */
+    int capacity, count;                   /* count: all there are                                          */
 } gpu_listing;
 
 struct gpu_issue {
@@ -121,16 +123,17 @@ struct gpu_issue {
     gpu_listing listing;
     /* The op that is being issued. */
     const op *op;
-    int place, left;                       /* its place; ops from it on, 0: it alone is known                 */
-    int ops;                               /* that the next launches compute: 1, or what a family takes       */
-    int choice;                            /* op.choice, for the task that has choices                        */
-    int family;                            /* that is being asked                                             */
+    int place, left;                       /* its place; ops from it on, 0: it alone is known               */
+    int ops;                               /* that the next launches compute: 1, or what a family takes     */
+    int choice;                            /* op.choice, for the task that has choices                      */
+    int family;                            /* that is being asked                                           */
 };
 
 /* Issues ops[0], or those that a family takes together; returns how many. */
 int gpu_issue_next(gpu_issue *issue, const op *ops, int place, int left);
-size_t gpu_work_bytes(const device *device, const op *ops, int count);                     /* of the backend table */
-int gpu_candidates(const device *device, const op *op, candidate *out, int capacity);      /* of the backend table */
+size_t gpu_work_bytes(const device *device, const op *ops, int count); /* of the backend table */
+int gpu_candidates(const device *device, const op *op, candidate *out,
+                   int capacity); /* of the backend table */
 /* A launch that belongs to no op: by the device's stream, waiting for all before it. */
 int gpu_issue_task(gpu_device *device, gpu_task *task);
 
@@ -147,16 +150,17 @@ const gpu_choice *gpu_choices_pick(gpu_issue *issue, const gpu_choices *choices)
 /* Launches a task by the op's choice; by the heuristic's, whatever the op says. */
 void gpu_launch_chosen(gpu_issue *issue, gpu_task *task);
 void gpu_launch_usual(gpu_issue *issue, gpu_task *task);
-uint64_t gpu_kernel_hash(const device *device, const char *name);                          /* of the backend table */
+uint64_t gpu_kernel_hash(const device *device, const char *name); /* of the backend table */
 
-/* ---- record.c ---------------------------------------------------------------------------------------------- */
+/* ---- record.c --------------------------------------------------------------------------------------- */
 
 /* The launch was issued to issue->emit.recording's capture. */
 void gpu_note_launch(gpu_issue *issue, const char *kernel, const gpu_launch *launch);
 /* What was launched needs the device for itself. */
 void gpu_note_whole_device(gpu_issue *issue);
 /* Functions of the backend table. */
-openpi_status gpu_run(device *device, const op *ops, int count, void *work, double *stage_ms, openpi_error *error);
+openpi_status gpu_run(device *device, const op *ops, int count, void *work, double *stage_ms,
+                      openpi_error *error);
 openpi_status gpu_record(device *device, const op *ops, int count, void *work, struct recording **out,
                          openpi_error *error);
 openpi_status gpu_record_timed(device *device, const op *ops, int count, void *work, struct recording **out,
@@ -167,7 +171,7 @@ void gpu_forget(device *device, struct recording *recording);
 int gpu_launches(device *device, struct recording *recording, launch_record *out, int capacity);
 int gpu_nodes(const struct recording *recording);
 
-/* ---- the rest of the backend table -------------------------------------------------------------------------- */
+/* ---- the rest of the backend table ------------------------------------------------------------------ */
 
 /* roof.c */
 openpi_status gpu_roof(device *device, dtype type, device_roofs *out, openpi_error *error);
@@ -177,79 +181,81 @@ int gpu_takes_weights(const device *device, dtype type, weight_type weights);
 size_t gpu_matrix_bytes(const device *device, const matrix *matrix);
 int gpu_matrix_blocks(const device *device, const matrix *matrix);
 size_t gpu_matrix_scratch(const device *device, const matrix *matrix);
-openpi_status gpu_matrix_pack(device *device, const matrix *matrix, int first, int count, const matrix_source *source,
-                              void *to, void *scratch, openpi_error *error);
-/* The rows behind its packed columns, or of a raw matrix behind its rows. */
+openpi_status gpu_matrix_pack(device *device, const matrix *matrix, int first, int count,
+                              const matrix_source *source, void *to, void *scratch, openpi_error *error);
+/* The rows that its packed columns are, or of a raw matrix its rows. */
 gpu_row_order gpu_row_order_of(const matrix *matrix);
-int gpu_head_columns(int head_dim);        /* packed columns of a q or k head                                 */
+int gpu_head_columns(int head_dim);        /* packed columns of a q or k head                               */
 
 /* generate.c */
-openpi_status gpu_matrix_generate(device *device, const matrix *matrix, const generated_matrix *from, void *to,
-                                  openpi_error *error);
+openpi_status gpu_matrix_generate(device *device, const matrix *matrix, const generated_matrix *from,
+                                  void *to, openpi_error *error);
 
 /* device.c */
 void gpu_close(device *device);
 openpi_status gpu_allocate(device *device, size_t bytes, const char *what, void **out, openpi_error *error);
 void gpu_release(device *device, void *memory);
-openpi_status gpu_allocate_host(device *device, size_t bytes, const char *what, void **out, openpi_error *error);
+openpi_status gpu_allocate_host(device *device, size_t bytes, const char *what, void **out,
+                                openpi_error *error);
 void gpu_release_host(device *device, void *memory);
 openpi_status gpu_upload(device *device, void *to, const void *from, size_t bytes, openpi_error *error);
 openpi_status gpu_download(device *device, void *to, const void *from, size_t bytes, openpi_error *error);
 size_t gpu_cache_bytes(const device *device, int capacity, int head_dim, dtype type);
-openpi_status gpu_cache_read(device *device, const kv_cache *cache, dtype type, int which, int sample, int rows,
-                             float *out, openpi_error *error);
+openpi_status gpu_cache_read(device *device, const kv_cache *cache, dtype type, int which, int sample,
+                             int rows, float *out, openpi_error *error);
 openpi_status gpu_memory(device *device, uint64_t *unused, uint64_t *total, openpi_error *error);
 openpi_status gpu_get_facts(device *device, device_facts *out, openpi_error *error);
-openpi_status gpu_library_product(device *device, int m, int n, int k, double *us, char *name, openpi_error *error);
+openpi_status gpu_library_product(device *device, int m, int n, int k, double *us, char *name,
+                                  openpi_error *error);
 void gpu_set_off(device *device, uint32_t off);
 uint32_t gpu_missing(const device *device);
 
 /* Defines `const backend backend_VENDOR` of gpu_vendor_VENDOR, at file scope. */
-#define GPU_BACKEND(vendor)                                                                                     \
-    extern const gpu_vendor gpu_vendor_##vendor;                                                                \
-    extern const backend backend_##vendor;                                                                      \
-    static int devices_##vendor(openpi_device *devices, int capacity) {                                         \
-        return gpu_devices(&gpu_vendor_##vendor, devices, capacity);                                            \
-    }                                                                                                           \
-    static openpi_status open_##vendor(const char *which, const device_options *options, device **out,          \
-                                       openpi_error *error) {                                                   \
-        return gpu_open(&gpu_vendor_##vendor, &backend_##vendor, which, options, out, error);                   \
-    }                                                                                                           \
-    const backend backend_##vendor = {                                                                          \
-        .name = #vendor,                                                                                        \
-        .devices = devices_##vendor,                                                                            \
-        .open = open_##vendor,                                                                                  \
-        .close = gpu_close,                                                                                     \
-        .allocate = gpu_allocate,                                                                               \
-        .release = gpu_release,                                                                                 \
-        .allocate_host = gpu_allocate_host,                                                                     \
-        .release_host = gpu_release_host,                                                                       \
-        .upload = gpu_upload,                                                                                   \
-        .download = gpu_download,                                                                               \
-        .takes_weights = gpu_takes_weights,                                                                     \
-        .matrix_bytes = gpu_matrix_bytes,                                                                       \
-        .matrix_blocks = gpu_matrix_blocks,                                                                     \
-        .matrix_scratch = gpu_matrix_scratch,                                                                   \
-        .matrix_pack = gpu_matrix_pack,                                                                         \
-        .matrix_generate = gpu_matrix_generate,                                                                 \
-        .cache_bytes = gpu_cache_bytes,                                                                         \
-        .cache_read = gpu_cache_read,                                                                           \
-        .work_bytes = gpu_work_bytes,                                                                           \
-        .run = gpu_run,                                                                                         \
-        .record = gpu_record,                                                                                   \
-        .replay = gpu_replay,                                                                                   \
-        .forget = gpu_forget,                                                                                   \
-        .record_timed = gpu_record_timed,                                                                       \
-        .launches = gpu_launches,                                                                               \
-        .nodes = gpu_nodes,                                                                                     \
-        .roof = gpu_roof,                                                                                       \
-        .memory = gpu_memory,                                                                                   \
-        .facts = gpu_get_facts,                                                                                 \
-        .candidates = gpu_candidates,                                                                           \
-        .kernel_hash = gpu_kernel_hash,                                                                         \
-        .library_product = gpu_library_product,                                                                 \
-        .set_off = gpu_set_off,                                                                                 \
-        .missing = gpu_missing,                                                                                 \
+#define GPU_BACKEND(vendor)                                                                                  \
+    extern const gpu_vendor gpu_vendor_##vendor;                                                             \
+    extern const backend backend_##vendor;                                                                   \
+    static int devices_##vendor(openpi_device *devices, int capacity) {                                      \
+        return gpu_devices(&gpu_vendor_##vendor, devices, capacity);                                         \
+    }                                                                                                        \
+    static openpi_status open_##vendor(const char *which, const device_options *options, device **out,       \
+                                       openpi_error *error) {                                                \
+        return gpu_open(&gpu_vendor_##vendor, &backend_##vendor, which, options, out, error);                \
+    }                                                                                                        \
+    const backend backend_##vendor = {                                                                       \
+        .name = #vendor,                                                                                     \
+        .devices = devices_##vendor,                                                                         \
+        .open = open_##vendor,                                                                               \
+        .close = gpu_close,                                                                                  \
+        .allocate = gpu_allocate,                                                                            \
+        .release = gpu_release,                                                                              \
+        .allocate_host = gpu_allocate_host,                                                                  \
+        .release_host = gpu_release_host,                                                                    \
+        .upload = gpu_upload,                                                                                \
+        .download = gpu_download,                                                                            \
+        .takes_weights = gpu_takes_weights,                                                                  \
+        .matrix_bytes = gpu_matrix_bytes,                                                                    \
+        .matrix_blocks = gpu_matrix_blocks,                                                                  \
+        .matrix_scratch = gpu_matrix_scratch,                                                                \
+        .matrix_pack = gpu_matrix_pack,                                                                      \
+        .matrix_generate = gpu_matrix_generate,                                                              \
+        .cache_bytes = gpu_cache_bytes,                                                                      \
+        .cache_read = gpu_cache_read,                                                                        \
+        .work_bytes = gpu_work_bytes,                                                                        \
+        .run = gpu_run,                                                                                      \
+        .record = gpu_record,                                                                                \
+        .replay = gpu_replay,                                                                                \
+        .forget = gpu_forget,                                                                                \
+        .record_timed = gpu_record_timed,                                                                    \
+        .launches = gpu_launches,                                                                            \
+        .nodes = gpu_nodes,                                                                                  \
+        .roof = gpu_roof,                                                                                    \
+        .memory = gpu_memory,                                                                                \
+        .facts = gpu_get_facts,                                                                              \
+        .candidates = gpu_candidates,                                                                        \
+        .kernel_hash = gpu_kernel_hash,                                                                      \
+        .library_product = gpu_library_product,                                                              \
+        .set_off = gpu_set_off,                                                                              \
+        .missing = gpu_missing,                                                                              \
     }
 
 #endif

@@ -1,10 +1,11 @@
-/* The walk over ops, and its uses: to launch kernels (now or in a capture), to measure the work block, to list an op's
- * choices. All take the same steps; what a step does is decided here and in work.c, by gpu_issue.purpose. */
+/* The walk over ops, and its uses: to launch kernels (now or in a capture), to measure the work block, to
+ * list an op's choices. All take the same steps; what a step does is decided here and in work.c, by
+ * gpu_issue.purpose. */
 #include "backend/gpu/gpu.h"
 
 #include <string.h>
 
-/* ---- what a family may ask for ----------------------------------------------------------------------------- */
+/* ---- what a family may ask for ---------------------------------------------------------------------- */
 
 gpu_device *gpu_device_of(const gpu_issue *issue) { return issue->device; }
 
@@ -52,7 +53,7 @@ void gpu_take(gpu_issue *issue, int ops) {
         gpu_note_whole_device(issue);
 }
 
-/* ---- one op, or a run of them ------------------------------------------------------------------------------- */
+/* ---- one op, or a run of them ----------------------------------------------------------------------- */
 
 static void issue_op(gpu_issue *issue, const op *op) {
     issue->op = op;

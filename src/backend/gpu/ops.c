@@ -1,5 +1,5 @@
-/* Ops in terms of tasks: a product with an epilogue, an attention, a pointwise kernel; and what of the work block lies between
- * them. Which kernels run a task is no concern here. */
+/* Ops in terms of tasks: a product with an epilogue, an attention, a pointwise kernel; and what of the
+ * work block lies between them. Which kernels run a task is no concern here. */
 #include <string.h>
 
 #include "backend/gpu/gpu.h"
@@ -10,9 +10,10 @@ static int activation_of(activation a) {
 
 static int norm_of(norm_kind kind) { return kind == NORM_LAYER ? GPU_NORM_LAYER : GPU_NORM_RMS; }
 
-/* ---- products --------------------------------------------------------------------------------------------- */
+/* ---- products --------------------------------------------------------------------------------------- */
 
-static gpu_task product_of(const row_set *rows, const void *x, int f32, const norm *norm, const matrix *weight) {
+static gpu_task product_of(const row_set *rows, const void *x, int f32, const norm *norm,
+                           const matrix *weight) {
     gpu_linear p = {.count = rows->count,
                     .capacity = rows->capacity,
                     .x_type = f32 ? GPU_X_F32 : GPU_X_BF16,
@@ -80,8 +81,8 @@ static void issue_norm_qkv(gpu_issue *issue, const op *op) {
     gpu_launch_chosen(issue, &task);
 }
 
-/* Pixels are not rounded to bf16. An fp32 product reads them as they are; for one of bf16 each becomes two numbers, over the
- * same weights twice. */
+/* Pixels are not rounded to bf16. An fp32 product reads them as they are; for one of bf16 each becomes two
+ * numbers, over the same weights twice. */
 static void issue_patch_embed(gpu_issue *issue, const op *op) {
     const op_patch_embed *a = &op->patch_embed;
     int f32 = op->type == DTYPE_F32, capacity = a->rows.capacity;
@@ -101,8 +102,10 @@ static void issue_patch_embed(gpu_issue *issue, const op *op) {
         return;
     }
     gpu_task split = {.kind = GPU_PATCHES, .rows = capacity};
-    split.patches = (gpu_patches){
-        .count = a->rows.count, .images = a->images, .pixels = a->pixels, .ld = p->weights.blocks * GPU_ATOM_K};
+    split.patches = (gpu_patches){.count = a->rows.count,
+                                  .images = a->images,
+                                  .pixels = a->pixels,
+                                  .ld = p->weights.blocks * GPU_ATOM_K};
     split.patches.out = gpu_work_take(issue, (size_t)capacity * 2 * (size_t)split.patches.ld * sizeof(bf16));
     gpu_launch_usual(issue, &split);
     p->x_type = GPU_X_BF16;
@@ -133,7 +136,8 @@ static gpu_task next_in_chain(const op_action_embed *a, const void *x, const mat
 }
 
 /* Two or three products. What is between them is fp32, or bf16 + bf16 (a row is [upper | lower]). */
-static void issue_action_chain(gpu_issue *issue, const op_action_embed *a, const gpu_epilogue *last, int split) {
+static void issue_action_chain(gpu_issue *issue, const op_action_embed *a, const gpu_epilogue *last,
+                               int split) {
     int n = a->in.n;
     size_t bytes = (size_t)a->rows.capacity * (size_t)n * sizeof(float);
     gpu_epilogue between = {.kind = GPU_EPILOGUE_STORE, .f32 = !split, .split = split, .n = n};
@@ -176,7 +180,8 @@ static void issue_action_embed(gpu_issue *issue, const op *op) {
     }
     gpu_task chain = {.kind = GPU_PRODUCT_CHAIN, .rows = a->rows.capacity};
     chain.chain.k = a->in.n;
-    chain.chain.bf16 = !last.f32 && (products < 3 || a->mlp_in.type == WEIGHT_BF16) && a->mlp_out.type == WEIGHT_BF16;
+    chain.chain.bf16 =
+        !last.f32 && (products < 3 || a->mlp_in.type == WEIGHT_BF16) && a->mlp_out.type == WEIGHT_BF16;
     gpu_choices_of(issue->device, &chain, &choices);
     const gpu_choice *choice = gpu_choices_pick(issue, &choices);
     if (choice) issue_action_chain(issue, a, &last, choice->split);
@@ -196,7 +201,7 @@ static void issue_velocity(gpu_issue *issue, const op *op) {
     gpu_launch_chosen(issue, &task);
 }
 
-/* ---- attention -------------------------------------------------------------------------------------------- */
+/* ---- attention -------------------------------------------------------------------------------------- */
 
 static void issue_image_attention(gpu_issue *issue, const op *op) {
     const op_image_attention *a = &op->image_attention;
@@ -240,7 +245,7 @@ static void issue_cache_attention(gpu_issue *issue, const op *op) {
     gpu_launch_chosen(issue, &task);
 }
 
-/* ---- the rest, and what fused ops are made of --------------------------------------------------------------- */
+/* ---- the rest, and what fused ops are made of ------------------------------------------------------- */
 
 static void issue_embed_text(gpu_issue *issue, const op *op) {
     const op_embed_text *a = &op->embed_text;
@@ -371,7 +376,7 @@ static void issue_values(gpu_issue *issue, const op *op) {
     gpu_launch_usual(issue, &task);
 }
 
-/* ---- raw weights ------------------------------------------------------------------------------------------ */
+/* ---- raw weights ------------------------------------------------------------------------------------ */
 
 /* Packs the op's raw weights into the work block and points it there. */
 static void pack_raw(gpu_issue *issue, op *op) {

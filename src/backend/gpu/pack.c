@@ -1,10 +1,10 @@
-/* Weights into the layout of kernels/args.h: rows are read, put in order by the calling thread straight into pinned
- * memory, and copied to the device while the thread reads on.
+/* Weights into the layout of kernels/args.h: rows are read, put in order by the calling thread straight
+ * into pinned memory, and copied to the device while the thread reads on.
  *
- * A block (of backend.matrix_blocks) is a unit of 16 packed columns over all k. Its two groups of 8 lie one after the
- * other, and so do blocks: one copy takes as many as fit a slot. Any number of threads may pack at once; they share
- * the slots, whose copies are ordered by the device's stream like everything that will read them. Raw matrices go the same
- * way, rows as they are. */
+ * A block (of backend.matrix_blocks) is a unit of 16 packed columns over all k. Its two groups of 8 lie
+ * one after the other, and so do blocks: one copy takes as many as fit a slot. Any number of threads may
+ * pack at once; they share the slots, whose copies are ordered by the device's stream like everything that
+ * will read them. Raw matrices are copied alike, rows as they are. */
 #include <string.h>
 
 #include "backend/gpu/gpu.h"
@@ -54,7 +54,8 @@ gpu_row_order gpu_row_order_of(const matrix *m) {
 
 static size_t column_bytes(const matrix *m) {
     if (m->raw) return weight_row_bytes(&weight_formats[m->type], m->k);
-    return m->type == WEIGHT_F32 ? (size_t)round_up(m->k, 4) * sizeof(float) : (size_t)round_up(m->k, GPU_ATOM_K) * sizeof(bf16);
+    return m->type == WEIGHT_F32 ? (size_t)round_up(m->k, 4) * sizeof(float)
+                                 : (size_t)round_up(m->k, GPU_ATOM_K) * sizeof(bf16);
 }
 
 /* There is a layout, and a family that runs the plainest product. */
@@ -135,8 +136,8 @@ static void give_slot(gpu_device *self, int slot) {
 }
 
 /* Groups first … first+count-1 through one slot. */
-static int pack_groups(gpu_device *self, const matrix *m, int first, int count, const matrix_source *source, char *to,
-                       void *scratch) {
+static int pack_groups(gpu_device *self, const matrix *m, int first, int count, const matrix_source *source,
+                       char *to, void *scratch) {
     size_t group_bytes = 8 * column_bytes(m);
     int slot = take_slot(self);
     char *out = self->slots[slot].memory;
@@ -151,20 +152,22 @@ static int pack_groups(gpu_device *self, const matrix *m, int first, int count, 
         else
             pack_atoms(scratch, rows, m->k, out);
     }
-    size_t from = (size_t)first * group_bytes, end = from + (size_t)count * group_bytes, all = gpu_matrix_bytes(&self->base, m);
+    size_t from = (size_t)first * group_bytes, end = from + (size_t)count * group_bytes,
+           all = gpu_matrix_bytes(&self->base, m);
     if (end > all) end = all;              /* of raw rows the last group may be short */
     if (!code && from < end)
-        code = self->driver.upload(&self->driver, (gpu_address)(uintptr_t)(to + from), self->slots[slot].memory, end - from,
-                                   self->stream);
+        code = self->driver.upload(&self->driver, (gpu_address)(uintptr_t)(to + from),
+                                   self->slots[slot].memory, end - from, self->stream);
     if (!code) code = self->driver.event_record(&self->driver, self->slots[slot].event, self->stream, 0);
     give_slot(self, slot);
     return code;
 }
 
-_Static_assert(GPU_SLOT_BYTES >= 8 * (size_t)LIMIT_INPUTS * sizeof(float), "a slot holds a group of the widest matrix");
+_Static_assert(GPU_SLOT_BYTES >= 8 * (size_t)LIMIT_INPUTS * sizeof(float),
+               "a slot holds a group of the widest matrix");
 
-openpi_status gpu_matrix_pack(device *device, const matrix *m, int first, int count, const matrix_source *source, void *to,
-                              void *scratch, openpi_error *error) {
+openpi_status gpu_matrix_pack(device *device, const matrix *m, int first, int count,
+                              const matrix_source *source, void *to, void *scratch, openpi_error *error) {
     gpu_device *self = (gpu_device *)device;
     size_t group_bytes = 8 * column_bytes(m);
     int at = first * 2, end = (first + count) * 2, most = (int)(GPU_SLOT_BYTES / group_bytes);

@@ -1,12 +1,14 @@
 /* Running ops: now, or into a graph that calls replay.
  *
- * Both are one walk over the ops with an event before every stage. A recording keeps the stream that it was captured on:
- * its replays and a call's copies run there, so that sessions do not wait for each other (but see replay_stream). A timed
- * recording has an event after every launch too, so that an instrument sees each of them where it really runs, inside a
- * replay; launches then wait for each other, which is why its replay is slower than the plain one.
+ * Both are one walk over the ops with an event before every stage. A recording keeps the stream that it
+ * was captured on: its replays and a call's copies run there, so that sessions do not wait for each other
+ * (but see replay_stream). A timed recording has an event after every launch too, so that an instrument
+ * sees each of them where it really runs, inside a replay; launches then wait for each other, which is why
+ * its replay is slower than the plain one.
  *
- * Note: a timed recording's times are sums of neighbouring differences. On an H200 they come in steps of 32 ns (the driver
- * promises 500); a difference to the first event, a float of milliseconds, would lose that in a long call. */
+ * Note: a timed recording's times are sums of neighbouring differences. On an H200 they come in steps of
+ * 32 ns (the driver promises 500); a difference to the first event, a float of milliseconds, would lose
+ * that in a long call. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +31,7 @@ struct recording {
     int stage_count;
 
     int timed, replayed;
-    int whole_device;                      /* needs the device for itself, and is counted by it               */
+    int whole_device;                      /* needs the device for itself, and is counted by it             */
     mark *marks;
     int mark_count, mark_capacity;
     int stage_marks[OPENPI_STAGES];        /* launches before each stage                                  */
@@ -75,7 +77,7 @@ void gpu_note_whole_device(gpu_issue *issue) {
 
 /* The events of a walk: one before every stage and one at the end; stages[i] is the stage after event i. */
 typedef struct stage_events {
-    void **events;                         /* NULL: none                                                      */
+    void **events;                         /* NULL: none                                                    */
     int in_graph;
     openpi_stage stages[OPENPI_STAGES];
     int count;
@@ -104,7 +106,8 @@ static int issue_all(gpu_issue *issue, const op *ops, int count, stage_events *e
     return emit->code;
 }
 
-static int read_stages(gpu_device *self, void **events, const openpi_stage *stages, int count, double *stage_ms) {
+static int read_stages(gpu_device *self, void **events, const openpi_stage *stages, int count,
+                       double *stage_ms) {
     for (int i = 0; i < count; i++) {
         float ms;
         int code = self->driver.event_elapsed(&self->driver, &ms, events[i], events[i + 1]);
@@ -114,10 +117,12 @@ static int read_stages(gpu_device *self, void **events, const openpi_stage *stag
     return 0;
 }
 
-/* ---- now -------------------------------------------------------------------------------------------------- */
+/* ---- now -------------------------------------------------------------------------------------------- */
 
-static openpi_status run_now(gpu_device *self, const op *ops, int count, void *work, double *stage_ms, openpi_error *error) {
-    gpu_issue issue = {.device = self, .purpose = GPU_LAUNCH, .work = {.memory = work}, .emit = {.stream = self->stream}};
+static openpi_status run_now(gpu_device *self, const op *ops, int count, void *work, double *stage_ms,
+                             openpi_error *error) {
+    gpu_issue issue = {
+        .device = self, .purpose = GPU_LAUNCH, .work = {.memory = work}, .emit = {.stream = self->stream}};
     stage_events e = {.events = stage_ms ? self->events : NULL};
     int code = issue_all(&issue, ops, count, &e);
     if (code) return gpu_fail(self, code, "launching kernels", error);
@@ -126,7 +131,8 @@ static openpi_status run_now(gpu_device *self, const op *ops, int count, void *w
     return code ? gpu_fail(self, code, "reading the stages' times", error) : OPENPI_OK;
 }
 
-openpi_status gpu_run(device *device, const op *ops, int count, void *work, double *stage_ms, openpi_error *error) {
+openpi_status gpu_run(device *device, const op *ops, int count, void *work, double *stage_ms,
+                      openpi_error *error) {
     gpu_device *self = (gpu_device *)device;
     TRY(gpu_enter(self, error));
     pthread_mutex_lock(&self->running);
@@ -135,7 +141,7 @@ openpi_status gpu_run(device *device, const op *ops, int count, void *work, doub
     return status;
 }
 
-/* ---- into a graph ----------------------------------------------------------------------------------------- */
+/* ---- into a graph ----------------------------------------------------------------------------------- */
 
 void gpu_forget(device *device, struct recording *r) {
     gpu_device *self = (gpu_device *)device;
@@ -153,8 +159,10 @@ void gpu_forget(device *device, struct recording *r) {
     free(r);
 }
 
-/* The walk on the recording's stream, while the driver captures it: the device's stream may be in use by another session. */
-static int capture_ops(gpu_device *self, const op *ops, int count, void *work, struct recording *r, void **graph) {
+/* The walk on the recording's stream, while the driver captures it: the device's stream may be in use by
+ * another session. */
+static int capture_ops(gpu_device *self, const op *ops, int count, void *work, struct recording *r,
+                       void **graph) {
     const gpu_driver *driver = &self->driver;
     gpu_issue issue = {.device = self, .purpose = GPU_LAUNCH, .work = {.memory = work},
                        .emit = {.stream = r->stream, .recording = r}};
@@ -168,7 +176,8 @@ static int capture_ops(gpu_device *self, const op *ops, int count, void *work, s
     return code ? code : ended;
 }
 
-static int make_graph(gpu_device *self, const op *ops, int count, void *work, struct recording *r, const char **doing) {
+static int make_graph(gpu_device *self, const op *ops, int count, void *work, struct recording *r,
+                      const char **doing) {
     const gpu_driver *driver = &self->driver;
     void *graph = NULL;
     size_t nodes = 0;
@@ -196,14 +205,15 @@ static openpi_status report_record(gpu_device *self, int code, const char *doing
     case GPU_ERROR_OUT_OF_MEMORY:
         return report(error, OPENPI_NO_MEMORY, "out of memory on %s while %s", self->name, doing);
     case GPU_ERROR_CANNOT_CAPTURE:
-        return report(error, OPENPI_UNSUPPORTED, "%s (error %d) while %s", gpu_error_text(self, code), code, doing);
+        return report(error, OPENPI_UNSUPPORTED, "%s (error %d) while %s", gpu_error_text(self, code), code,
+                      doing);
     case GPU_ERROR_OTHER: break;
     }
     return gpu_fail(self, code, doing, error);
 }
 
-static openpi_status record(gpu_device *self, const op *ops, int count, void *work, int timed, struct recording **out,
-                            openpi_error *error) {
+static openpi_status record(gpu_device *self, const op *ops, int count, void *work, int timed,
+                            struct recording **out, openpi_error *error) {
     const char *doing = NULL;
     TRY(gpu_enter(self, error));
     if (switch_off(self->off, SWITCH_GRAPH_REPLAY))
@@ -220,7 +230,8 @@ static openpi_status record(gpu_device *self, const op *ops, int count, void *wo
     return OPENPI_OK;
 }
 
-openpi_status gpu_record(device *device, const op *ops, int count, void *work, struct recording **out, openpi_error *error) {
+openpi_status gpu_record(device *device, const op *ops, int count, void *work, struct recording **out,
+                         openpi_error *error) {
     return record((gpu_device *)device, ops, count, work, 0, out, error);
 }
 
@@ -229,8 +240,9 @@ openpi_status gpu_record_timed(device *device, const op *ops, int count, void *w
     return record((gpu_device *)device, ops, count, work, 1, out, error);
 }
 
-/* While any recording needs the device for itself, all sessions share one stream: calls then run in the order in which they
- * came, and none waits for the device to be empty while another session's calls follow each other. */
+/* While any recording needs the device for itself, all sessions share one stream: calls then run in the
+ * order in which they came, and none waits for the device to be empty while another session's calls follow
+ * each other. */
 static void *replay_stream(gpu_device *self, const struct recording *r) {
     return atomic_load(&self->whole_device_recordings) ? self->stream : r->stream;
 }
@@ -251,7 +263,7 @@ openpi_status gpu_replay(device *device, struct recording *r, const device_copy 
     return code ? gpu_fail(self, code, "reading the stages' times", error) : OPENPI_OK;
 }
 
-/* ---- what a timed recording saw --------------------------------------------------------------------------- */
+/* ---- what a timed recording saw --------------------------------------------------------------------- */
 
 /* A stage's first launch begins at the stage's event, any other at the event after the launch before. */
 static int read_launches(gpu_device *self, struct recording *r) {
@@ -262,7 +274,8 @@ static int read_launches(gpu_device *self, struct recording *r) {
     for (int i = 0; i < r->mark_count && !code; i++) {
         float ms = 0;
         for (; stage < r->stage_count && r->stage_marks[stage] == i; stage++) {
-            if (before != r->events[stage]) code = driver->event_elapsed(driver, &ms, before, r->events[stage]);
+            if (before != r->events[stage])
+                code = driver->event_elapsed(driver, &ms, before, r->events[stage]);
             before = r->events[stage];
             now += (double)ms;
             ms = 0;

@@ -1,7 +1,8 @@
-/* The device's ceilings: kernels of its own that do nothing but read, copy or multiply, timed by the device's clock.
+/* The device's ceilings: kernels of its own that do nothing but read, copy or multiply, timed by the
+ * device's clock.
  *
- * Each warms up and then runs a few times; the middle time counts. Products warm up for 0.2 s, so that the clock is where
- * the power limit holds it, which on a large card is under the highest that it reports. */
+ * Each warms up and then runs a few times; the middle time counts. Products warm up for 0.2 s, so that the
+ * clock is where the power limit holds it, which on a large card is under the highest that it reports. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +26,7 @@ static int ascending(const void *a, const void *b) {
 /* The family's kernel for a ceiling, and where it is. */
 typedef struct roof_kernel {
     int family;
-    const gpu_roof_kernel *roof;           /* NULL: the device has none of the kind                           */
+    const gpu_roof_kernel *roof;           /* NULL: the device has none of the kind                         */
 } roof_kernel;
 
 static roof_kernel find(const gpu_device *self, gpu_roof_kind kind) {
@@ -34,7 +35,8 @@ static roof_kernel find(const gpu_device *self, gpu_roof_kind kind) {
         const gpu_family *family = self->vendor->modules[i].family;
         for (int k = 0; self->loaded[i].module && k < family->roof_count; k++) {
             const gpu_roof_kernel *roof = &family->roofs[k];
-            if (roof->kind == kind && (!best.roof || roof->rank < best.roof->rank)) best = (roof_kernel){i, roof};
+            if (roof->kind == kind && (!best.roof || roof->rank < best.roof->rank))
+                best = (roof_kernel){i, roof};
         }
     }
     return best;
@@ -79,7 +81,8 @@ static int time_products(stopwatch *w, gpu_roof_kind kind, double *tflops, doubl
     w->work.loops = kernel.roof->loops;
     int code = time_kernel(w, kernel, SETTLE, &ms);
     if (!code)
-        code = driver->download(driver, &clocks, (gpu_address)(uintptr_t)w->work.clocks, sizeof clocks, self->stream);
+        code = driver->download(driver, &clocks, (gpu_address)(uintptr_t)w->work.clocks, sizeof clocks,
+                                self->stream);
     if (!code) code = driver->stream_wait(driver, self->stream);
     if (code || ms <= 0) return code;
     double threads = (double)THREADS * gpu_multiprocessors(self) * kernel.roof->blocks;
@@ -95,7 +98,8 @@ static int time_memory(stopwatch *w, char *block, size_t bytes, device_roofs *ou
     double fill, read = 0, copy = 0;
     if (!kernels[0].roof || !kernels[1].roof || !kernels[2].roof) return 0;
     size_t blocks = (size_t)gpu_multiprocessors(w->device) * (size_t)kernels[0].roof->blocks;
-    size_t grain = blocks * THREADS * FLIGHT, pieces = bytes / 16 / grain * grain, half = bytes / 2 / 16 / grain * grain;
+    size_t grain = blocks * THREADS * FLIGHT, pieces = bytes / 16 / grain * grain,
+           half = bytes / 2 / 16 / grain * grain;
     w->work.from = w->work.to = block;
     w->work.pieces = pieces;
     int code = time_kernel(w, kernels[0], 1, &fill);
@@ -122,7 +126,7 @@ static int measure(stopwatch *w, char *block, size_t bytes, device_roofs *out) {
 }
 
 openpi_status gpu_roof(device *device, dtype type, device_roofs *out, openpi_error *error) {
-    enum { RESULTS = 256 };                /* before the block: clocks, sink                                  */
+    enum { RESULTS = 256 };                /* before the block: clocks, sink                                */
     gpu_device *self = (gpu_device *)device;
     size_t left = 0, total = 0, bytes = most_bytes;
     void *memory = NULL;

@@ -273,7 +273,7 @@ static int check_choices(const device *device, const op *op) {
     int count = device->backend->candidates(device, op, list, MOST), heuristics = 0;
     assert_in_range(count, 0, MOST);
     for (int i = 0; i < count; i++) {
-        heuristics += list[i].rule;
+        heuristics += list[i].heuristic;
         for (int j = 0; j < i; j++) assert_string_not_equal(list[i].name, list[j].name);
     }
     assert_int_equal(heuristics, count > 0);

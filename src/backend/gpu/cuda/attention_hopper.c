@@ -1,12 +1,21 @@
-/* attention_hopper.cu: attention over a cache on Hopper: wgmma for many rows; for few a cluster that splits the keys and joins
- * the splits itself. */
+/* attention_hopper.cu: attention over a cache on Hopper: wgmma for many rows; for few a cluster that
+ * splits the keys and joins the splits itself. */
 #include <string.h>
 
 #include "backend/gpu/cuda/vendor.h"
 
-enum { CLUSTER, WGMMA, WGMMA_DIM = 256, LEAST_CLUSTER = 8, MOST_CLUSTER = 16, WGMMA_TILE = 64, WGMMA_BUFFERS = 5 };
+enum {
+    CLUSTER,
+    WGMMA,
+    WGMMA_DIM = 256,
+    LEAST_CLUSTER = 8,
+    MOST_CLUSTER = 16,
+    WGMMA_TILE = 64,
+    WGMMA_BUFFERS = 5
+};
 
-static const gpu_kernel kernels[] = {[CLUSTER] = {"attention_cluster", 1, 1}, [WGMMA] = {"attention_wgmma", 1, 0}};
+static const gpu_kernel kernels[] = {
+    [CLUSTER] = {"attention_cluster", 1, 1}, [WGMMA] = {"attention_wgmma", 1, 0}};
 
 /* Blocks of the heuristic's cluster. 9 to 12 leave much of every group of 16 multiprocessors idle. */
 static int usual_cluster(int splits, int key_tiles) {
@@ -23,19 +32,23 @@ static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to
         gpu_choices_add(to, (gpu_choice){.rank = full ? RANK_CACHE_WGMMA : GPU_RANK_NEVER, .kernel = WGMMA});
     for (int n = LEAST_CLUSTER; n <= MOST_CLUSTER; n++) {
         int usually = splits >= LEAST_CLUSTER && n == usual;
-        gpu_choices_add(to, (gpu_choice){.rank = usually ? RANK_CACHE_CLUSTER : GPU_RANK_NEVER, .kernel = CLUSTER, .count = n});
+        gpu_choices_add(to, (gpu_choice){.rank = usually ? RANK_CACHE_CLUSTER : GPU_RANK_NEVER,
+                                         .kernel = CLUSTER,
+                                         .count = n});
     }
 }
 
 static void launch_wgmma(gpu_issue *issue, const gpu_cache_attention *p) {
     const uint64_t row = (uint64_t)p->head_dim * sizeof(bf16), places = (uint64_t)p->capacity;
-    const uint64_t dims[3] = {(uint64_t)p->head_dim, places, OPENPI_MAX_BATCH}, strides[2] = {row, row * places};
+    const uint64_t dims[3] = {(uint64_t)p->head_dim, places, OPENPI_MAX_BATCH},
+                   strides[2] = {row, row * places};
     const unsigned box[3] = {GPU_ATOM_K, WGMMA_TILE, 1};
     gpu_wgmma_attention w;
     if (!gpu_emitting(issue)) return;
     memset(&w, 0, sizeof w);
     w.attention = *p;
-    cuda_make_map(issue, &w.q, 1, 2, p->q, (uint64_t[]){(uint64_t)p->head_dim, (uint64_t)p->part_rows}, &row, box);
+    cuda_make_map(issue, &w.q, 1, 2, p->q, (uint64_t[]){(uint64_t)p->head_dim, (uint64_t)p->part_rows}, &row,
+                  box);
     cuda_make_map(issue, &w.k, 1, 3, p->k, dims, strides, box);
     cuda_make_map(issue, &w.v, 1, 3, p->v, dims, strides, box);
     gpu_grid grid = {.x = ceil_div(p->part_rows, WGMMA_TILE),

@@ -1,4 +1,5 @@
-/* attention_mma.cu: attention in bf16 on any tensor core; over a cache with the keys whole, or split over blocks and joined. */
+/* attention_mma.cu: attention in bf16 on any tensor core; over a cache with the keys whole, or split over
+ * blocks and joined. */
 #include "backend/gpu/cuda/vendor.h"
 
 enum { IMAGE, CACHE_1, CACHE_3, COMBINE, MOST_SPLITS = 32, IMAGE_DIM = 72 };
@@ -20,12 +21,14 @@ static void list_image(const gpu_device *device, const gpu_image_attention *p, g
 /* Many rows fill the card, few split the keys. */
 static void list_cache(const gpu_device *device, const gpu_cache_attention *p, gpu_choices *to) {
     static const int splits[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
-    int key_tiles = ceil_div(p->capacity, KEY_TILE), full = ceil_div(p->part_rows, 48) * 3 >= gpu_multiprocessors(device) * 2;
+    int key_tiles = ceil_div(p->capacity, KEY_TILE),
+        full = ceil_div(p->part_rows, 48) * 3 >= gpu_multiprocessors(device) * 2;
     int usual = least(least(cuda_splits(device, p), key_tiles), MOST_SPLITS);
     if (!cuda_cache_legal(device, p)) return;
     if (usual < 1) usual = 1;
     if (cuda_cache_shared(3) <= gpu_shared_bytes(device))
-        gpu_choices_add(to, (gpu_choice){.rank = full ? RANK_CACHE_WHOLE : GPU_RANK_NEVER, .kernel = CACHE_3});
+        gpu_choices_add(to,
+                        (gpu_choice){.rank = full ? RANK_CACHE_WHOLE : GPU_RANK_NEVER, .kernel = CACHE_3});
     for (int i = 0, n = 1; n <= MOST_SPLITS; n++) {
         int listed = i < (int)(sizeof splits / sizeof *splits) && splits[i] == n;
         i += listed;
@@ -49,8 +52,10 @@ static void launch_splits(gpu_issue *issue, gpu_cache_attention *p, int splits) 
         p->part = gpu_work_take(issue, (size_t)splits * queries * d * sizeof(float));
         p->part_stats = gpu_work_take(issue, (size_t)splits * queries * 2 * sizeof(float));
     }
-    gpu_emit(issue, CACHE_1, (gpu_grid){ceil_div(p->part_rows, 16), splits, 128, cuda_cache_shared(1), 0, 0}, p, sizeof *p);
-    if (splits > 1) gpu_emit(issue, COMBINE, (gpu_grid){ceil_div(p->part_rows, 4), 1, 256, 0, 0, 0}, p, sizeof *p);
+    gpu_emit(issue, CACHE_1, (gpu_grid){ceil_div(p->part_rows, 16), splits, 128, cuda_cache_shared(1), 0, 0},
+             p, sizeof *p);
+    if (splits > 1)
+        gpu_emit(issue, COMBINE, (gpu_grid){ceil_div(p->part_rows, 4), 1, 256, 0, 0, 0}, p, sizeof *p);
 }
 
 static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {

@@ -1,8 +1,9 @@
-/* cuBLASLt's plain product, for comparison only: opened where it is present, never needed, nothing of it at build time.
+/* cuBLASLt's plain product, for comparison only: opened where it is present, never needed, nothing of it
+ * at build time.
  *
- * The library gets what an own kernel gets: bf16 operands, fp32 sums, weights that come from memory (copies of W take turns).
- * Of its heuristic's first algorithms the fastest counts. Note: its own types are given here by size alone, as its
- * documentation states them, so that no header of it is needed. */
+ * The library gets what an own kernel gets: bf16 operands, fp32 sums, weights that come from memory
+ * (copies of W take turns). Of its heuristic's first algorithms the fastest counts. Note: its own types
+ * are given here by size alone, as its documentation states them, so that no header of it is needed. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,25 +29,28 @@ typedef struct result {
 } result;
 
 /* X(member, symbol, parameters) */
-#define LT_LIST(X)                                                                                                               \
-    X(create, "cublasLtCreate", (void **handle))                                                                                 \
-    X(destroy, "cublasLtDestroy", (void *handle))                                                                                \
-    X(version, "cublasLtGetVersion", (void))                                                                                     \
-    X(desc_create, "cublasLtMatmulDescCreate", (void **desc, int compute, int scale))                                            \
-    X(desc_destroy, "cublasLtMatmulDescDestroy", (void *desc))                                                                   \
-    X(desc_set, "cublasLtMatmulDescSetAttribute", (void *desc, int attribute, const void *value, size_t bytes))                  \
-    X(layout_create, "cublasLtMatrixLayoutCreate", (void **layout, int type, uint64_t rows, uint64_t columns, int64_t ld))       \
-    X(layout_destroy, "cublasLtMatrixLayoutDestroy", (void *layout))                                                             \
-    X(preference_create, "cublasLtMatmulPreferenceCreate", (void **preference))                                                  \
-    X(preference_destroy, "cublasLtMatmulPreferenceDestroy", (void *preference))                                                 \
-    X(preference_set, "cublasLtMatmulPreferenceSetAttribute",                                                                    \
-      (void *preference, int attribute, const void *value, size_t bytes))                                                        \
-    X(heuristic, "cublasLtMatmulAlgoGetHeuristic",                                                                               \
-      (void *handle, void *desc, void *a, void *b, void *c, void *d, void *preference, int wanted, result *results, int *found)) \
-    X(matmul, "cublasLtMatmul",                                                                                                  \
-      (void *handle, void *desc, const void *alpha, const void *a, void *a_layout, const void *b, void *b_layout,                \
-       const void *beta, const void *c, void *c_layout, void *d, void *d_layout, const void *algorithm, void *workspace,         \
-       size_t workspace_bytes, void *stream))
+#define LT_LIST(X)                                                                                          \
+    X(create, "cublasLtCreate", (void **handle))                                                            \
+    X(destroy, "cublasLtDestroy", (void *handle))                                                           \
+    X(version, "cublasLtGetVersion", (void))                                                                \
+    X(desc_create, "cublasLtMatmulDescCreate", (void **desc, int compute, int scale))                       \
+    X(desc_destroy, "cublasLtMatmulDescDestroy", (void *desc))                                              \
+    X(desc_set, "cublasLtMatmulDescSetAttribute",                                                           \
+      (void *desc, int attribute, const void *value, size_t bytes))                                         \
+    X(layout_create, "cublasLtMatrixLayoutCreate",                                                          \
+      (void **layout, int type, uint64_t rows, uint64_t columns, int64_t ld))                               \
+    X(layout_destroy, "cublasLtMatrixLayoutDestroy", (void *layout))                                        \
+    X(preference_create, "cublasLtMatmulPreferenceCreate", (void **preference))                             \
+    X(preference_destroy, "cublasLtMatmulPreferenceDestroy", (void *preference))                            \
+    X(preference_set, "cublasLtMatmulPreferenceSetAttribute",                                               \
+      (void *preference, int attribute, const void *value, size_t bytes))                                   \
+    X(heuristic, "cublasLtMatmulAlgoGetHeuristic",                                                          \
+      (void *handle, void *desc, void *a, void *b, void *c, void *d, void *preference, int wanted,          \
+       result *results, int *found))                                                                        \
+    X(matmul, "cublasLtMatmul",                                                                             \
+      (void *handle, void *desc, const void *alpha, const void *a, void *a_layout, const void *b,           \
+       void *b_layout, const void *beta, const void *c, void *c_layout, void *d, void *d_layout,            \
+       const void *algorithm, void *workspace, size_t workspace_bytes, void *stream))
 
 typedef struct library {
     void *handle;
@@ -104,7 +108,8 @@ static void end(product *p) {
     if (p->l.handle) dlclose(p->l.handle);
 }
 
-/* Random bf16 between -1 and 1: zeros would take less power, and so run faster, than what a model multiplies. */
+/* Random bf16 between -1 and 1: zeros would take less power, and so run faster, than what a model
+ * multiplies. */
 static openpi_status fill(product *p, char *to, size_t bytes, openpi_error *error) {
     enum { PIECE = 1 << 20 };
     uint16_t *piece = malloc(PIECE);
@@ -115,7 +120,8 @@ static openpi_status fill(product *p, char *to, size_t bytes, openpi_error *erro
         piece[i] = (uint16_t)(0x3c00 | (random >> 33 & 0x83ff));
     }
     for (size_t at = 0; at < bytes && status == OPENPI_OK; at += PIECE)
-        status = p->device->backend->upload(p->device, to + at, piece, bytes - at < PIECE ? bytes - at : PIECE, error);
+        status = p->device->backend->upload(p->device, to + at, piece,
+                                            bytes - at < PIECE ? bytes - at : PIECE, error);
     p->driver->stream_wait(p->driver, p->stream);          /* the copies read `piece` */
     free(piece);
     return status;
@@ -124,7 +130,8 @@ static openpi_status fill(product *p, char *to, size_t bytes, openpi_error *erro
 static openpi_status take(product *p, openpi_error *error) {
     device *device = p->device;
     const backend *backend = device->backend;
-    TRY(backend->allocate(device, p->w_bytes * (size_t)p->copies, "the library's weights", (void **)&p->w, error));
+    TRY(backend->allocate(device, p->w_bytes * (size_t)p->copies, "the library's weights", (void **)&p->w,
+                          error));
     TRY(backend->allocate(device, p->x_bytes, "the library's rows", (void **)&p->x, error));
     TRY(backend->allocate(device, p->y_bytes, "the library's result", (void **)&p->y, error));
     TRY(backend->allocate(device, WORKSPACE, "the library's workspace", (void **)&p->workspace, error));
@@ -143,7 +150,8 @@ static int describe(product *p, int m, int n, int k) {
     if (!failed) failed = p->l.layout_create(&p->x_layout, TYPE_BF16, (uint64_t)k, (uint64_t)m, k);
     if (!failed) failed = p->l.layout_create(&p->y_layout, TYPE_BF16, (uint64_t)n, (uint64_t)m, n);
     if (!failed) failed = p->l.preference_create(&p->preference);
-    if (!failed) failed = p->l.preference_set(p->preference, PREFERENCE_WORKSPACE, &capacity, sizeof capacity);
+    if (!failed)
+        failed = p->l.preference_set(p->preference, PREFERENCE_WORKSPACE, &capacity, sizeof capacity);
     for (int i = 0; i < 2 && !failed; i++) failed = p->driver->event_create(p->driver, &p->events[i]);
     return failed;
 }
@@ -154,8 +162,9 @@ static double time_products(product *p, const result *r, int count) {
     float alpha = 1, beta = 0, ms = -1;
     int failed = driver->event_record(driver, p->events[0], p->stream, 0);
     for (int i = 0; i < count && !failed; i++)
-        failed = p->l.matmul(p->lt, p->desc, &alpha, p->w + p->w_bytes * (size_t)(i % p->copies), p->w_layout, p->x, p->x_layout,
-                             &beta, p->y, p->y_layout, p->y, p->y_layout, r->algorithm, p->workspace, WORKSPACE, p->stream);
+        failed = p->l.matmul(p->lt, p->desc, &alpha, p->w + p->w_bytes * (size_t)(i % p->copies), p->w_layout,
+                             p->x, p->x_layout, &beta, p->y, p->y_layout, p->y, p->y_layout, r->algorithm,
+                             p->workspace, WORKSPACE, p->stream);
     if (!failed) failed = driver->event_record(driver, p->events[1], p->stream, 0);
     if (!failed) failed = driver->event_wait(driver, p->events[1]);
     if (!failed) failed = driver->event_elapsed(driver, &ms, p->events[0], p->events[1]);
@@ -172,8 +181,8 @@ static openpi_status measure(product *p, int m, int n, int k, double *us, char *
     }
     TRY(take(p, error));
     if (describe(p, m, n, k) ||
-        p->l.heuristic(p->lt, p->desc, p->w_layout, p->x_layout, p->y_layout, p->y_layout, p->preference, ALGORITHMS, results,
-                       &found) ||
+        p->l.heuristic(p->lt, p->desc, p->w_layout, p->x_layout, p->y_layout, p->y_layout, p->preference,
+                       ALGORITHMS, results, &found) ||
         !found)
         return report(error, OPENPI_UNSUPPORTED, "cuBLASLt knows no algorithm for %d x %d x %d", m, n, k);
     int count = p->copies > STEPS ? p->copies : STEPS;
@@ -192,7 +201,8 @@ static openpi_status measure(product *p, int m, int n, int k, double *us, char *
     return OPENPI_OK;
 }
 
-openpi_status cuda_library_product(device *device, int m, int n, int k, double *us, char *name, openpi_error *error) {
+openpi_status cuda_library_product(device *device, int m, int n, int k, double *us, char *name,
+                                   openpi_error *error) {
     gpu_device *self = (gpu_device *)device;
     product p = {.device = device, .driver = gpu_driver_of(self), .stream = gpu_stream(self)};
     TRY(gpu_enter(self, error));

@@ -1,5 +1,5 @@
-/* gemm_hopper.cu: products of many rows on Hopper, operands by the TMA. A norm goes first. What a store can do is in the
- * kernel's head. */
+/* gemm_hopper.cu: products of many rows on Hopper, operands by the TMA. A norm goes first. What a store
+ * can do is in the kernel's head. */
 #include <string.h>
 
 #include "backend/gpu/cuda/vendor.h"
@@ -9,7 +9,7 @@ enum { STORE_ROWS, STORE_TRANSPOSED, STORE_GATED };
 typedef struct tile {
     gpu_kernel kernel;
     int columns, rows, consumers, stages, store, residual;
-    int parts;                             /* most blocks of a cluster that share k; 0: not made for it       */
+    int parts;                             /* most blocks of a cluster that share k; 0: not made for it     */
 } tile;
 
 /* The heuristic does not know of parts; when those win, a table says. */
@@ -43,10 +43,13 @@ static int legal(const tile *t, const gpu_linear *p) {
     return t->store != STORE_GATED && e->n % 8 == 0;
 }
 
-/* Cycles, roughly: a tile's multiplications or its bytes from the second-level cache, whichever is longer, times the waves. */
+/* Cycles, roughly: a tile's multiplications or its bytes from the second-level cache, whichever is longer,
+ * times the waves. */
 static double cost(const gpu_device *device, const tile *t, int rows, const gpu_linear *p) {
-    int blocks = ceil_div(rows, t->rows) * ceil_div(p->weights.columns, t->columns), k = p->k_blocks * GPU_ATOM_K;
-    double multiply = (double)t->columns * t->rows * k / 2048, move = (double)(t->columns + t->rows) * 2 * k / 72;
+    int blocks = ceil_div(rows, t->rows) * ceil_div(p->weights.columns, t->columns),
+        k = p->k_blocks * GPU_ATOM_K;
+    double multiply = (double)t->columns * t->rows * k / 2048,
+           move = (double)(t->columns + t->rows) * 2 * k / 72;
     double store = t->store == STORE_GATED                   ? 0
                    : p->epilogue.kind == GPU_EPILOGUE_GATED ? 6000.0 / (256 * 128) * t->columns * t->rows
                                                             : 1500;
@@ -82,7 +85,9 @@ static void add(const gpu_device *device, const gpu_task *task, gpu_choices *to,
     for (int i = 0; i < TILES; i++) {
         const tile *t = &tiles[i];
         if (!legal(t, p) || shared_of(t) > gpu_shared_bytes(device)) continue;
-        gpu_choice choice = {.rank = t == usual ? gpu_usual(norm, RANK_GEMM_HOPPER) : GPU_RANK_NEVER, .kernel = i, .norm = norm};
+        gpu_choice choice = {.rank = t == usual ? gpu_usual(norm, RANK_GEMM_HOPPER) : GPU_RANK_NEVER,
+                             .kernel = i,
+                             .norm = norm};
         if (!t->parts) gpu_choices_add(to, choice);
         for (choice.count = 1; choice.count <= t->parts && choice.count <= p->k_blocks; choice.count++)
             if (choice.count <= 4 || choice.count == MOST_PARTS) gpu_choices_add(to, choice);
@@ -98,12 +103,14 @@ static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to
     }
 }
 
-/* Whole atoms of W; boxes of x, swizzled on the way; outputs that a residual adds to. */
+/* Whole atoms of W; boxes of x, which the copy swizzles; outputs that a residual adds to. */
 static void make_maps(gpu_issue *issue, gpu_hopper *h, const tile *t, int rows) {
     const gpu_linear *p = &h->linear;
-    const uint64_t capacity = (uint64_t)rows, blocks = (uint64_t)p->weights.blocks, n = (uint64_t)p->epilogue.n,
-                   ldx = (uint64_t)p->ldx, groups = (uint64_t)p->weights.columns / 8;
-    const uint64_t atoms[3] = {GPU_ATOM_BYTES / 4, blocks, groups}, strides[2] = {GPU_ATOM_BYTES, GPU_ATOM_BYTES * blocks};
+    const uint64_t capacity = (uint64_t)rows, blocks = (uint64_t)p->weights.blocks,
+                   n = (uint64_t)p->epilogue.n, ldx = (uint64_t)p->ldx,
+                   groups = (uint64_t)p->weights.columns / 8;
+    const uint64_t atoms[3] = {GPU_ATOM_BYTES / 4, blocks, groups},
+                   strides[2] = {GPU_ATOM_BYTES, GPU_ATOM_BYTES * blocks};
     const unsigned atom[3] = {GPU_ATOM_BYTES / 4, 1, (unsigned)t->columns / 8};
     cuda_make_map(issue, &h->weights, -1, 3, p->weights.data, atoms, strides, atom);
     cuda_make_map(issue, &h->x, 1, 2, p->x, (uint64_t[]){ldx, capacity}, (uint64_t[]){ldx * sizeof(bf16)},
@@ -116,13 +123,15 @@ static void make_maps(gpu_issue *issue, gpu_hopper *h, const tile *t, int rows) 
 static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     const tile *t = &tiles[choice->kernel];
     int blocks = ceil_div(task->rows, t->rows) * ceil_div(task->product.weights.columns, t->columns),
-        multiprocessors = gpu_multiprocessors(gpu_device_of(issue)), parts = choice->count ? choice->count : 1;
+        multiprocessors = gpu_multiprocessors(gpu_device_of(issue)),
+        parts = choice->count ? choice->count : 1;
     gpu_hopper h;
     if (!gpu_emitting(issue)) return;
     memset(&h, 0, sizeof h);
     h.linear = task->product;
     make_maps(issue, &h, t, task->rows);
-    gpu_grid grid = {.x = t->store == STORE_GATED && blocks > multiprocessors ? multiprocessors : blocks * parts,
+    gpu_grid grid = {.x = t->store == STORE_GATED && blocks > multiprocessors ? multiprocessors
+                                                                              : blocks * parts,
                      .y = 1,
                      .threads = (t->consumers + 1) * 128,
                      .shared = shared_of(t),
@@ -130,4 +139,5 @@ static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     gpu_emit(issue, choice->kernel, grid, &h, sizeof h);
 }
 
-const gpu_family gpu_family_gemm_hopper = {.name = "gemm_hopper", GPU_KERNELS(tiles), .list = list, .launch = launch};
+const gpu_family gpu_family_gemm_hopper = {
+    .name = "gemm_hopper", GPU_KERNELS(tiles), .list = list, .launch = launch};

@@ -26,7 +26,8 @@ static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to
         int norm = gpu_norm_first(p, i);
         if (cuda_scattered(p) && !norm) continue;
         for (int t = 0; t < TILES; t++) {
-            int rank = t == usual_tile(device, task->rows, p) ? gpu_usual(norm, RANK_GEMM_MMA) : GPU_RANK_NEVER;
+            int rank =
+                t == usual_tile(device, task->rows, p) ? gpu_usual(norm, RANK_GEMM_MMA) : GPU_RANK_NEVER;
             gpu_choices_add(to, (gpu_choice){.rank = rank, .kernel = t, .norm = norm});
         }
     }
@@ -35,8 +36,10 @@ static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to
 static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     const tile *t = &tiles[choice->kernel];
     const gpu_linear *p = &task->product;
-    gpu_grid grid = {ceil_div(task->rows, t->rows), ceil_div(p->weights.columns, t->columns), t->threads, t->shared, 0, 0};
+    gpu_grid grid = {
+        ceil_div(task->rows, t->rows), ceil_div(p->weights.columns, t->columns), t->threads, t->shared, 0, 0};
     gpu_emit(issue, choice->kernel, grid, p, sizeof *p);
 }
 
-const gpu_family gpu_family_gemm_mma = {.name = "gemm_mma", GPU_KERNELS(tiles), .list = list, .launch = launch};
+const gpu_family gpu_family_gemm_mma = {
+    .name = "gemm_mma", GPU_KERNELS(tiles), .list = list, .launch = launch};

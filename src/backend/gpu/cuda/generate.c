@@ -14,4 +14,5 @@ static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     gpu_emit(issue, choice->kernel, grid, p, sizeof *p);
 }
 
-const gpu_family gpu_family_generate = {.name = "generate", GPU_KERNELS(kernels), .list = list, .launch = launch};
+const gpu_family gpu_family_generate = {
+    .name = "generate", GPU_KERNELS(kernels), .list = list, .launch = launch};

@@ -6,6 +6,7 @@
 #include <string.h>
 
 int cuda_library_open(cuda_library *library, char *why, size_t why_bytes) {
+    const char *missing = NULL;
     memset(library, 0, sizeof *library);
     /* Never unmapped: the driver keeps threads of its own. */
     library->handle = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
@@ -14,17 +15,16 @@ int cuda_library_open(cuda_library *library, char *why, size_t why_bytes) {
         return -1;
     }
     /* POSIX says a symbol's address may be kept in a function pointer; ISO C has no cast for it. */
-#define X(member, symbol, needed, parameters)                                                                     \
-    {                                                                                                             \
-        void *address = dlsym(library->handle, symbol);                                                           \
-        memcpy(&library->member, &address, sizeof address);                                                       \
-        if (needed && !address) {                                                                                 \
-            snprintf(why, why_bytes, "the NVIDIA driver is too old: it has no %s (12.4 or newer is needed)", symbol); \
-            dlclose(library->handle);                                                                             \
-            return -1;                                                                                            \
-        }                                                                                                         \
+#define X(member, symbol, needed, parameters)                                                               \
+    {                                                                                                       \
+        void *address = dlsym(library->handle, symbol);                                                     \
+        memcpy(&library->member, &address, sizeof address);                                                 \
+        if (needed && !address) missing = symbol;                                                           \
     }
     CUDA_LIBRARY_LIST(X)
 #undef X
-    return 0;
+    if (!missing) return 0;
+    snprintf(why, why_bytes, "the NVIDIA driver is too old: it has no %s (12.4 or newer is needed)", missing);
+    dlclose(library->handle);
+    return -1;
 }

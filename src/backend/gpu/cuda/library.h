@@ -1,7 +1,9 @@
-/* What is called of NVIDIA's driver library: a table of its functions, in their own signatures, structures and numbers.
+/* What is called of NVIDIA's driver library: a table of its functions, in their own signatures, structures
+ * and numbers.
  *
- * cuda_library_open fills it from libcuda.so.1, at run time; no header or library of the vendor is needed to build this. Every
- * function returns 0 or the driver's error number. A test puts functions of its own in any place. */
+ * cuda_library_open fills it from libcuda.so.1, at run time; no header or library of the vendor is needed
+ * to build this. Every function returns 0 or the driver's error number. A test puts functions of its own
+ * in any place. */
 #ifndef BACKEND_GPU_CUDA_LIBRARY_H
 #define BACKEND_GPU_CUDA_LIBRARY_H
 
@@ -30,24 +32,24 @@ typedef struct cuda_launch {
 } cuda_launch;
 
 enum {
-    CUDA_OUT_OF_MEMORY = 2,                 /* errors                                                          */
+    CUDA_OUT_OF_MEMORY = 2,                 /* errors                                                       */
     CUDA_NOT_SUPPORTED = 801,
     CUDA_CAPTURE_UNSUPPORTED = 900,
-    CUDA_ATTRIBUTE_COOPERATIVE = 2,         /* launch attributes: all blocks start together                    */
+    CUDA_ATTRIBUTE_COOPERATIVE = 2,         /* launch attributes: all blocks start together                 */
     CUDA_ATTRIBUTE_CLUSTER = 4,
-    CUDA_ATTRIBUTE_OVERLAP = 6,             /* start while the kernel before still runs                        */
+    CUDA_ATTRIBUTE_OVERLAP = 6,             /* start while the kernel before still runs                     */
     CUDA_DEVICE_CORE_KHZ = 13,
     CUDA_DEVICE_MULTIPROCESSORS = 16,
     CUDA_DEVICE_MEMORY_KHZ = 36,
     CUDA_DEVICE_CACHE_BYTES = 38,
     CUDA_DEVICE_MAJOR = 75,
     CUDA_DEVICE_MINOR = 76,
-    CUDA_DEVICE_SHARED_BYTES = 97,          /* most a block may ask for                                        */
+    CUDA_DEVICE_SHARED_BYTES = 97,          /* most a block may ask for                                     */
     CUDA_FUNCTION_SHARED_BYTES = 8,
-    CUDA_FUNCTION_WIDE_CLUSTERS = 14,       /* more than 8 blocks a cluster                                    */
+    CUDA_FUNCTION_WIDE_CLUSTERS = 14,       /* more than 8 blocks a cluster                                 */
     CUDA_STREAM_NON_BLOCKING = 1,
     CUDA_CAPTURE_THREAD_LOCAL = 1,
-    CUDA_EVENT_EXTERNAL = 1,                /* in a capture: a node that records the event                     */
+    CUDA_EVENT_EXTERNAL = 1,                /* in a capture: a node that records the event                  */
     CUDA_MAP_FLOAT32 = 7,
     CUDA_MAP_BF16 = 9,
     CUDA_MAP_SWIZZLE_NONE = 0,
@@ -56,55 +58,59 @@ enum {
 };
 
 /* X(member, symbol, needed, parameters) */
-#define CUDA_LIBRARY_LIST(X)                                                                              \
-    X(init, "cuInit", 1, (unsigned flags))                                                              \
-    X(driver_version, "cuDriverGetVersion", 1, (int *version))                                          \
-    X(error_name, "cuGetErrorName", 1, (int error, const char **text))                                  \
-    X(error_text, "cuGetErrorString", 1, (int error, const char **text))                                \
-    X(device_count, "cuDeviceGetCount", 1, (int *count))                                                \
-    X(device_get, "cuDeviceGet", 1, (int *device, int ordinal))                                         \
-    X(device_name, "cuDeviceGetName", 1, (char *name, int length, int device))                          \
-    X(device_memory, "cuDeviceTotalMem_v2", 1, (size_t *bytes, int device))                             \
-    X(device_attribute, "cuDeviceGetAttribute", 1, (int *value, int attribute, int device))             \
-    X(context_retain, "cuDevicePrimaryCtxRetain", 1, (void **context, int device))                      \
-    X(context_release, "cuDevicePrimaryCtxRelease_v2", 1, (int device))                                 \
-    X(context_set, "cuCtxSetCurrent", 1, (void *context))                                               \
-    X(memory_info, "cuMemGetInfo_v2", 1, (size_t *free_bytes, size_t *total))                           \
-    X(allocate, "cuMemAlloc_v2", 1, (gpu_address *address, size_t bytes))                               \
-    X(release, "cuMemFree_v2", 1, (gpu_address address))                                                \
-    X(allocate_host, "cuMemHostAlloc", 1, (void **memory, size_t bytes, unsigned flags))                \
-    X(release_host, "cuMemFreeHost", 1, (void *memory))                                                 \
+#define CUDA_LIBRARY_LIST(X)                                                                             \
+    X(init, "cuInit", 1, (unsigned flags))                                                               \
+    X(driver_version, "cuDriverGetVersion", 1, (int *version))                                           \
+    X(error_name, "cuGetErrorName", 1, (int error, const char **text))                                   \
+    X(error_text, "cuGetErrorString", 1, (int error, const char **text))                                 \
+    X(device_count, "cuDeviceGetCount", 1, (int *count))                                                 \
+    X(device_get, "cuDeviceGet", 1, (int *device, int ordinal))                                          \
+    X(device_name, "cuDeviceGetName", 1, (char *name, int length, int device))                           \
+    X(device_memory, "cuDeviceTotalMem_v2", 1, (size_t * bytes, int device))                             \
+    X(device_attribute, "cuDeviceGetAttribute", 1, (int *value, int attribute, int device))              \
+    X(context_retain, "cuDevicePrimaryCtxRetain", 1, (void **context, int device))                       \
+    X(context_release, "cuDevicePrimaryCtxRelease_v2", 1, (int device))                                  \
+    X(context_set, "cuCtxSetCurrent", 1, (void *context))                                                \
+    X(memory_info, "cuMemGetInfo_v2", 1, (size_t * free_bytes, size_t * total))                          \
+    X(allocate, "cuMemAlloc_v2", 1, (gpu_address * address, size_t bytes))                               \
+    X(release, "cuMemFree_v2", 1, (gpu_address address))                                                 \
+    X(allocate_host, "cuMemHostAlloc", 1, (void **memory, size_t bytes, unsigned flags))                 \
+    X(release_host, "cuMemFreeHost", 1, (void *memory))                                                  \
     X(upload, "cuMemcpyHtoDAsync_v2", 1, (gpu_address to, const void *from, size_t bytes, void *stream)) \
-    X(download, "cuMemcpyDtoHAsync_v2", 1, (void *to, gpu_address from, size_t bytes, void *stream))    \
-    X(fill, "cuMemsetD8Async", 1, (gpu_address to, unsigned char value, size_t bytes, void *stream))    \
-    X(stream_create, "cuStreamCreate", 1, (void **stream, unsigned flags))                              \
-    X(stream_destroy, "cuStreamDestroy_v2", 1, (void *stream))                                          \
-    X(stream_wait, "cuStreamSynchronize", 1, (void *stream))                                            \
-    X(capture_begin, "cuStreamBeginCapture_v2", 1, (void *stream, int mode))                            \
-    X(capture_end, "cuStreamEndCapture", 1, (void *stream, void **graph))                               \
-    X(event_create, "cuEventCreate", 1, (void **event, unsigned flags))                                 \
-    X(event_destroy, "cuEventDestroy_v2", 1, (void *event))                                             \
-    X(event_record, "cuEventRecordWithFlags", 1, (void *event, void *stream, unsigned flags))           \
-    X(event_wait, "cuEventSynchronize", 1, (void *event))                                               \
-    X(event_elapsed, "cuEventElapsedTime", 1, (float *ms, void *start, void *end))                      \
-    X(module_load, "cuModuleLoadData", 1, (void **module, const void *image))                           \
-    X(module_unload, "cuModuleUnload", 1, (void *module))                                               \
-    X(module_function, "cuModuleGetFunction", 1, (void **function, void *module, const char *name))     \
-    X(function_set, "cuFuncSetAttribute", 1, (void *function, int attribute, int value))                \
-    X(launch, "cuLaunchKernelEx", 1, (const cuda_launch *launch, void *function, void **arguments, void **extra)) \
-    X(graph_instantiate, "cuGraphInstantiateWithFlags", 1, (void **exec, void *graph, unsigned long long flags)) \
-    X(graph_nodes, "cuGraphGetNodes", 1, (void *graph, void **nodes, size_t *count))                    \
-    X(graph_upload, "cuGraphUpload", 1, (void *exec, void *stream))                                     \
-    X(graph_launch, "cuGraphLaunch", 1, (void *exec, void *stream))                                     \
-    X(graph_exec_destroy, "cuGraphExecDestroy", 1, (void *exec))                                        \
-    X(graph_destroy, "cuGraphDestroy", 1, (void *graph))                                                \
-    X(tensor_map, "cuTensorMapEncodeTiled", 0,                                                          \
-      (gpu_tensor_map *map, int type, unsigned rank, void *base, const uint64_t *dims, const uint64_t *strides, \
-       const unsigned *box, const unsigned *steps, int interleave, int swizzle, int promotion, int fill)) \
-    X(max_clusters, "cuOccupancyMaxActiveClusters", 0, (int *clusters, void *function, const cuda_launch *launch))
+    X(download, "cuMemcpyDtoHAsync_v2", 1, (void *to, gpu_address from, size_t bytes, void *stream))     \
+    X(fill, "cuMemsetD8Async", 1, (gpu_address to, unsigned char value, size_t bytes, void *stream))     \
+    X(stream_create, "cuStreamCreate", 1, (void **stream, unsigned flags))                               \
+    X(stream_destroy, "cuStreamDestroy_v2", 1, (void *stream))                                           \
+    X(stream_wait, "cuStreamSynchronize", 1, (void *stream))                                             \
+    X(capture_begin, "cuStreamBeginCapture_v2", 1, (void *stream, int mode))                             \
+    X(capture_end, "cuStreamEndCapture", 1, (void *stream, void **graph))                                \
+    X(event_create, "cuEventCreate", 1, (void **event, unsigned flags))                                  \
+    X(event_destroy, "cuEventDestroy_v2", 1, (void *event))                                              \
+    X(event_record, "cuEventRecordWithFlags", 1, (void *event, void *stream, unsigned flags))            \
+    X(event_wait, "cuEventSynchronize", 1, (void *event))                                                \
+    X(event_elapsed, "cuEventElapsedTime", 1, (float *ms, void *start, void *end))                       \
+    X(module_load, "cuModuleLoadData", 1, (void **module, const void *image))                            \
+    X(module_unload, "cuModuleUnload", 1, (void *module))                                                \
+    X(module_function, "cuModuleGetFunction", 1, (void **function, void *module, const char *name))      \
+    X(function_set, "cuFuncSetAttribute", 1, (void *function, int attribute, int value))                 \
+    X(launch, "cuLaunchKernelEx", 1,                                                                     \
+      (const cuda_launch *launch, void *function, void **arguments, void **extra))                       \
+    X(graph_instantiate, "cuGraphInstantiateWithFlags", 1,                                               \
+      (void **exec, void *graph, unsigned long long flags))                                              \
+    X(graph_nodes, "cuGraphGetNodes", 1, (void *graph, void **nodes, size_t *count))                     \
+    X(graph_upload, "cuGraphUpload", 1, (void *exec, void *stream))                                      \
+    X(graph_launch, "cuGraphLaunch", 1, (void *exec, void *stream))                                      \
+    X(graph_exec_destroy, "cuGraphExecDestroy", 1, (void *exec))                                         \
+    X(graph_destroy, "cuGraphDestroy", 1, (void *graph))                                                 \
+    X(tensor_map, "cuTensorMapEncodeTiled", 0,                                                           \
+      (gpu_tensor_map * map, int type, unsigned rank, void *base, const uint64_t *dims,                  \
+       const uint64_t *strides, const unsigned *box, const unsigned *steps, int interleave, int swizzle, \
+       int promotion, int fill))                                                                         \
+    X(max_clusters, "cuOccupancyMaxActiveClusters", 0,                                                   \
+      (int *clusters, void *function, const cuda_launch *launch))
 
 typedef struct cuda_library {
-    void *handle;                          /* of dlopen                                                        */
+    void *handle;                          /* of dlopen                                                     */
 #define X(member, symbol, needed, parameters) int (*member) parameters;
     CUDA_LIBRARY_LIST(X)
 #undef X

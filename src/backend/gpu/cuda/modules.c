@@ -1,5 +1,5 @@
-/* The kernel families of this build: each with the machine code that cmake/cuda.cmake has nvcc make, or without. The list
- * itself is made by cmake/cuda_modules.cmake, of the .cu files that there are. */
+/* The kernel families of this build: each with the machine code that cmake/cuda.cmake has nvcc make, or
+ * without. The list itself is made by cmake/cuda_modules.cmake, of the .cu files that there are. */
 #include "backend/gpu/cuda/library.h"
 #include "backend/gpu/cuda/vendor.h"
 

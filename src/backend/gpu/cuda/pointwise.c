@@ -54,8 +54,8 @@ static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     int rows = task->rows, kernel = choice->kernel;
     switch (task->kind) {
     case GPU_ACTIVATE:
-        gpu_emit(issue, kernel, (gpu_grid){rows, ceil_div(task->activate.n, COLUMNS), 256, 0, 0, 0}, &task->activate,
-                 sizeof task->activate);
+        gpu_emit(issue, kernel, (gpu_grid){rows, ceil_div(task->activate.n, COLUMNS), 256, 0, 0, 0},
+                 &task->activate, sizeof task->activate);
         return;
     case GPU_ADD:
         gpu_emit(issue, kernel, (gpu_grid){rows, ceil_div(task->add.n, COLUMNS), 256, 0, 0, 0}, &task->add,
@@ -66,7 +66,8 @@ static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
                  sizeof task->rope_cache);
         return;
     case GPU_SOFTMAX:
-        gpu_emit(issue, kernel, (gpu_grid){rows, task->softmax.heads, 128, 0, 0, 0}, &task->softmax, sizeof task->softmax);
+        gpu_emit(issue, kernel, (gpu_grid){rows, task->softmax.heads, 128, 0, 0, 0}, &task->softmax,
+                 sizeof task->softmax);
         return;
     case GPU_SCORES: launch_attend(issue, kernel, task, task->scores); return;
     case GPU_VALUES: launch_attend(issue, kernel, task, task->values); return;
@@ -75,4 +76,5 @@ static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     }
 }
 
-const gpu_family gpu_family_pointwise = {.name = "pointwise", GPU_KERNELS(kernels), .list = list, .launch = launch};
+const gpu_family gpu_family_pointwise = {
+    .name = "pointwise", GPU_KERNELS(kernels), .list = list, .launch = launch};

@@ -1,7 +1,8 @@
-/* What the host hands to the resident denoise kernel, and the sizes both sides agree on. Plain C, read by both compilers.
+/* Arguments of the resident denoise kernel, and the sizes both sides agree on. Plain C, read by both
+ * compilers.
  *
- * The kernel is made for the action expert of π0 and π0.5 (Gemma 300M: width 1024, 4096 hidden units, 8 query heads and one
- * key-value head of 256) and for one sample. The whole grid must be resident at once. */
+ * The kernel is made for the action expert of π0 and π0.5 (Gemma 300M: width 1024, 4096 hidden units, 8
+ * query heads and one key-value head of 256) and for one sample. The whole grid must be resident at once. */
 #ifndef BACKEND_GPU_CUDA_RESIDENT_H
 #define BACKEND_GPU_CUDA_RESIDENT_H
 
@@ -12,56 +13,58 @@ enum {
     RESIDENT_HIDDEN = 4096,
     RESIDENT_HEADS = 8,
     RESIDENT_HEAD = 256,
-    RESIDENT_LAYERS = 18,                  /* most                                                            */
-    RESIDENT_ROWS = 16,                    /* most; with shifts one less, since the shift is a row too        */
-    RESIDENT_CLUSTER = 8,                  /* blocks of a cluster                                             */
-    RESIDENT_CLUSTERS = 15,                /* the first 8 are a head each                                     */
-    RESIDENT_READERS = 512,                /* threads that multiply: 4 warpgroups                             */
-    RESIDENT_COPIERS = 4,                  /* warps that copy                                                 */
+    RESIDENT_LAYERS = 18,                  /* most                                                          */
+    RESIDENT_ROWS = 16,                    /* most; with shifts one less, since the shift is a row too      */
+    RESIDENT_CLUSTER = 8,                  /* blocks of a cluster                                           */
+    RESIDENT_CLUSTERS = 15,                /* the first 8 are a head each                                   */
+    RESIDENT_READERS = 512,                /* threads that multiply: 4 warpgroups                           */
+    RESIDENT_COPIERS = 4,                  /* warps that copy                                               */
     RESIDENT_THREADS = RESIDENT_READERS + 32 * RESIDENT_COPIERS,
 
-    /* Groups of 8 hidden units, which are 16 packed columns of gate and up: a block has 4, a full tile of wgmma. In the
-     * first clusters that are no head's a block has one more: 120·4 + 32 = 512. */
+    /* Groups of 8 hidden units, which are 16 packed columns of gate and up: a block has 4, a full tile of
+     * wgmma. In the first clusters that are no head's a block has one more: 120·4 + 32 = 512. */
     RESIDENT_UNITS = 4,
     RESIDENT_WIDE_CLUSTERS = 4,
 
-    /* Keys. The copy engine brings whole groups of 16 keys, at most 8 groups a block and 6 in the last block of the
-     * cluster; what is left, fewer than 16, goes with the new keys. */
+    /* Keys. The TMA copies whole groups of 16 keys, at most 8 groups a block and 6 in the last block of the
+     * cluster; what is left, fewer than 16, is read with the new keys. */
     RESIDENT_KEY_GROUP = 16,
     RESIDENT_BLOCK_GROUPS = 8,
     RESIDENT_LAST_GROUPS = 6,
-    RESIDENT_MOST_KEYS = ((RESIDENT_CLUSTER - 1) * RESIDENT_BLOCK_GROUPS + RESIDENT_LAST_GROUPS) * RESIDENT_KEY_GROUP +
-                         RESIDENT_KEY_GROUP - 1,                       /* in front of the new ones            */
+    RESIDENT_MOST_KEYS =
+        ((RESIDENT_CLUSTER - 1) * RESIDENT_BLOCK_GROUPS + RESIDENT_LAST_GROUPS) * RESIDENT_KEY_GROUP +
+        RESIDENT_KEY_GROUP - 1, /* before the new ones */
 
-    /* The exchange, memory that every launch finds and leaves as it is first filled: sums with 0, new keys with 0xff. */
+    /* The exchange, memory that every launch finds and leaves as it is first filled: sums with 0, new keys
+     * with 0xff. */
     RESIDENT_SUMS_BYTES = 3 * RESIDENT_CLUSTER * RESIDENT_ROWS * 64 * 8,
-    RESIDENT_NEW_BYTES = 2 * RESIDENT_ROWS * RESIDENT_HEAD * 2,       /* of a layer: [k, v][row][dim] bf16    */
+    RESIDENT_NEW_BYTES = 2 * RESIDENT_ROWS * RESIDENT_HEAD * 2, /* of a layer: [k, v][row][dim] bf16  */
 
     RESIDENT_STAGE = 8192,
-    RESIDENT_STAGES = 16,                  /* of the ring; a multiple of RESIDENT_COPIERS                     */
+    RESIDENT_STAGES = 16,                  /* of the ring; a multiple of RESIDENT_COPIERS                   */
     RESIDENT_SHARED = RESIDENT_STAGES * RESIDENT_STAGE + 33792 + 24576 + 16384 + 17408 + 4096 + 1024 + 512,
 };
 
 typedef struct resident_layer {
-    gpu_tensor_map qkv;                    /* atoms as [column/8][k/64][256 words], boxes of 2 x 1 atoms      */
-    gpu_tensor_map gate_up, o, down;       /* boxes of 8 x 1                                                  */
-    gpu_tensor_map fifth;                  /* gate_up once more, boxes of 2 x 4                               */
-    const float *scale_in, *shift_in, *gate_in;            /* [width]; shifts and gates may be NULL           */
+    gpu_tensor_map qkv;                    /* atoms as [column/8][k/64][256 words], boxes of 2 x 1 atoms    */
+    gpu_tensor_map gate_up, o, down;       /* boxes of 8 x 1                                                */
+    gpu_tensor_map fifth;                  /* gate_up once more, boxes of 2 x 4                             */
+    const float *scale_in, *shift_in, *gate_in;            /* [width]; shifts and gates may be NULL         */
     const float *scale_post, *shift_post, *gate_post;
 } resident_layer;
 
 typedef struct gpu_resident {
-    gpu_tensor_map k, v;                   /* [layers][places][256], boxes of 16 places x 64 dims, swizzled   */
+    gpu_tensor_map k, v;                   /* [layers][places][256], boxes of 16 places x 64 dims, swizzled */
     resident_layer layers[RESIDENT_LAYERS];
-    const int32_t *position, *keys;        /* of the rows                                                     */
-    const float *rope;                     /* [positions][128][2]                                             */
-    void *k_cache, *v_cache;               /* bf16 [places][256] of layer 0                                   */
-    int64_t k_layer, v_layer;              /* bytes from a layer to the next one                              */
-    void *x;                               /* bf16 [rows][width], in and out                                  */
-    uint64_t *sums;                        /* [o, down twice][rank][row][64] two sums and a count             */
-    char *fresh;                           /* [layers] new keys and values                                    */
+    const int32_t *position, *keys;        /* of the rows                                                   */
+    const float *rope;                     /* [positions][128][2]                                           */
+    void *k_cache, *v_cache;               /* bf16 [places][256] of layer 0                                 */
+    int64_t k_layer, v_layer;              /* bytes from a layer to the next one                            */
+    void *x;                               /* bf16 [rows][width], in and out                                */
+    uint64_t *sums;                        /* [o, down twice][rank][row][64] two sums and a count           */
+    char *fresh;                           /* [layers] new keys and values                                  */
     int rows, depth;
-    int shifted;                           /* 1: the norms have shifts                                        */
+    int shifted;                           /* 1: the norms have shifts                                      */
     float eps, scale;
 } gpu_resident;
 

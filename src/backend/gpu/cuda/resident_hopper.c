@@ -1,11 +1,13 @@
-/* resident_hopper.cu: the layers of a denoise step as one kernel. Are these ops such layers, can the kernel run them here, and
- * with what arguments.
+/* resident_hopper.cu: the layers of a denoise step as one kernel. Are these ops such layers, can the
+ * kernel run them here, and with what arguments.
  *
- * Legal are all layers of a step of one sample in bf16, in the sizes of resident.h, with caches at even distances. The action
- * embedding before and the velocity after are kernels of their own, and everything else is left to the ops' kernels.
+ * Legal are all layers of a step of one sample in bf16, in the sizes of resident.h, with caches at even
+ * distances. The action embedding before and the velocity after are kernels of their own, and everything
+ * else is left to the ops' kernels.
  *
- * Note: blocks wait for each other, so all of them must be resident at once. The driver is asked when the device opens, and
- * the launch is a cooperative one: it starts whole or not yet, whatever else runs on the card. */
+ * Note: blocks wait for each other, so all of them must be resident at once. The driver is asked when the
+ * device opens, and the launch is a cooperative one: it starts whole or not yet, whatever else runs on the
+ * card. */
 #include <string.h>
 
 #include "backend/gpu/cuda/resident.h"
@@ -29,11 +31,12 @@ static const gpu_grid whole = {.x = RESIDENT_CLUSTER * RESIDENT_CLUSTERS,
                                .cluster = RESIDENT_CLUSTER,
                                .together = 1};
 
-/* ---- the exchange ------------------------------------------------------------------------------------------- */
+/* ---- the exchange ----------------------------------------------------------------------------------- */
 
 enum { EXCHANGE_BYTES = RESIDENT_SUMS_BYTES + RESIDENT_LAYERS * RESIDENT_NEW_BYTES };
 
-/* Asks whether the card holds the kernel, and takes the memory of its exchange if so: that is the family's state. */
+/* Asks whether the card holds the kernel, and takes the memory of its exchange if so: that is the family's
+ * state. */
 static int open_exchange(gpu_device *device, int family, void **state) {
     const gpu_driver *driver = gpu_driver_of(device);
     const gpu_launch launch = {.function = gpu_function(device, family, 0),
@@ -58,14 +61,15 @@ static void close_exchange(gpu_device *device, void *state) {
     driver->release(driver, (gpu_address)(uintptr_t)state);
 }
 
-/* ---- are these the layers ----------------------------------------------------------------------------------- */
+/* ---- are these the layers --------------------------------------------------------------------------- */
 
 static int is_matrix(const matrix *m, matrix_form form, int n, int k) {
     return m->data && !m->raw && m->type == WEIGHT_BF16 && m->form == form && m->n == n && m->k == k;
 }
 
 static int same_rows(const row_set *a, const row_set *b) {
-    return a->capacity == b->capacity && a->count == b->count && a->position == b->position && a->keys == b->keys;
+    return a->capacity == b->capacity && a->count == b->count && a->position == b->position &&
+           a->keys == b->keys;
 }
 
 /* The modulation: all norms have a shift, or none has. */
@@ -74,26 +78,29 @@ static int is_rms(const norm *n, const norm *first) {
 }
 
 static int is_layer(const op *ops, const op *first) {
-    static const op_kind kinds[LAYER_OPS] = {OP_NORM_QKV, OP_CACHE_ATTENTION, OP_LINEAR_RESIDUAL, OP_NORM_LINEAR,
-                                             OP_LINEAR_RESIDUAL};
+    static const op_kind kinds[LAYER_OPS] = {OP_NORM_QKV, OP_CACHE_ATTENTION, OP_LINEAR_RESIDUAL,
+                                             OP_NORM_LINEAR, OP_LINEAR_RESIDUAL};
     const op_norm_qkv *q = &ops[QKV].norm_qkv, *q0 = &first[QKV].norm_qkv;
     const op_cache_attention *a = &ops[ATTENTION].cache_attention;
     const op_linear_residual *o = &ops[OUT].linear_residual, *d = &ops[DOWN].linear_residual;
     const op_norm_linear *g = &ops[GATE_UP].norm_linear;
     const row_set *rows = &q0->rows;
     for (int i = 0; i < LAYER_OPS; i++)
-        if (ops[i].kind != kinds[i] || ops[i].type != DTYPE_BF16 || ops[i].stage != OPENPI_STAGE_DENOISE) return 0;
-    if (!same_rows(&q->rows, rows) || !same_rows(&a->rows, rows) || !same_rows(&o->rows, rows) || !same_rows(&g->rows, rows) ||
-        !same_rows(&d->rows, rows))
+        if (ops[i].kind != kinds[i] || ops[i].type != DTYPE_BF16 || ops[i].stage != OPENPI_STAGE_DENOISE)
+            return 0;
+    if (!same_rows(&q->rows, rows) || !same_rows(&a->rows, rows) || !same_rows(&o->rows, rows) ||
+        !same_rows(&g->rows, rows) || !same_rows(&d->rows, rows))
         return 0;
-    if (q->x != q0->x || g->x != q0->x || o->x != q0->x || d->x != q0->x || a->q != q->q || o->a != a->out || d->a != g->out)
+    if (q->x != q0->x || g->x != q0->x || o->x != q0->x || d->x != q0->x || a->q != q->q || o->a != a->out ||
+        d->a != g->out)
         return 0;
     if (!is_rms(&q->norm, &q0->norm) || !is_rms(&g->norm, &q0->norm) || q->rope != q0->rope) return 0;
-    if (a->heads != RESIDENT_HEADS || a->scale != first[ATTENTION].cache_attention.scale || a->cache.k != q->cache.k ||
-        a->cache.v != q->cache.v || q->cache.capacity != q0->cache.capacity || q->cache.head_dim != RESIDENT_HEAD)
+    if (a->heads != RESIDENT_HEADS || a->scale != first[ATTENTION].cache_attention.scale ||
+        a->cache.k != q->cache.k || a->cache.v != q->cache.v || q->cache.capacity != q0->cache.capacity ||
+        q->cache.head_dim != RESIDENT_HEAD)
         return 0;
-    if (q->weight.heads != RESIDENT_HEADS || q->weight.head_dim != RESIDENT_HEAD || g->activation != ACT_GEGLU || g->bias ||
-        g->out_row || o->bias || d->bias)
+    if (q->weight.heads != RESIDENT_HEADS || q->weight.head_dim != RESIDENT_HEAD ||
+        g->activation != ACT_GEGLU || g->bias || g->out_row || o->bias || d->bias)
         return 0;
     return is_matrix(&q->weight, MATRIX_QKV, (RESIDENT_HEADS + 2) * RESIDENT_HEAD, RESIDENT_WIDTH) &&
            is_matrix(&o->weight, MATRIX_PLAIN, RESIDENT_WIDTH, RESIDENT_HEADS * RESIDENT_HEAD) &&
@@ -118,7 +125,7 @@ static int depth_of(const op *ops, int count) {
     const row_set *rows = &ops[QKV].norm_qkv.rows;
     const kv_cache *cache = &ops[QKV].norm_qkv.cache;
     if (ops[depth * LAYER_OPS].kind != OP_VELOCITY || v->x != ops[QKV].norm_qkv.x) return 0;
-    if (v->rows.capacity != v->horizon || rows->capacity != v->x_stride) return 0;         /* more than one sample */
+    if (v->rows.capacity != v->horizon || rows->capacity != v->x_stride) return 0; /* more than one sample */
     if (rows->capacity + (ops[QKV].norm_qkv.norm.bias != NULL) > RESIDENT_ROWS) return 0;
     if (cache->capacity - rows->capacity > RESIDENT_MOST_KEYS) return 0;
     for (int i = 2; i < depth; i++)
@@ -127,18 +134,22 @@ static int depth_of(const op *ops, int count) {
     return depth == 1 || (cache_distance(ops, 1, 0) > 0 && cache_distance(ops, 1, 1) > 0) ? depth : 0;
 }
 
-/* ---- arguments ---------------------------------------------------------------------------------------------- */
+/* ---- arguments -------------------------------------------------------------------------------------- */
 
-static void map_cache(gpu_issue *issue, gpu_tensor_map *map, const void *base, int64_t layer_bytes, int capacity, int depth) {
-    const uint64_t row = RESIDENT_HEAD * sizeof(bf16), dims[3] = {RESIDENT_HEAD, (uint64_t)capacity, (uint64_t)depth};
+static void map_cache(gpu_issue *issue, gpu_tensor_map *map, const void *base, int64_t layer_bytes,
+                      int capacity, int depth) {
+    const uint64_t row = RESIDENT_HEAD * sizeof(bf16),
+                   dims[3] = {RESIDENT_HEAD, (uint64_t)capacity, (uint64_t)depth};
     const uint64_t strides[2] = {row, depth > 1 ? (uint64_t)layer_bytes : row * (uint64_t)capacity};
     static const unsigned box[3] = {GPU_ATOM_K, RESIDENT_KEY_GROUP, 1};
     cuda_make_map(issue, map, 1, 3, base, dims, strides, box);
 }
 
-static void map_weights(gpu_issue *issue, gpu_tensor_map *map, const matrix *m, unsigned blocks, unsigned groups) {
+static void map_weights(gpu_issue *issue, gpu_tensor_map *map, const matrix *m, unsigned blocks,
+                        unsigned groups) {
     const gpu_weights w = gpu_weights_of(m);
-    const uint64_t words = GPU_ATOM_BYTES / sizeof(float), dims[3] = {words, (uint64_t)w.blocks, (uint64_t)w.columns / 8};
+    const uint64_t words = GPU_ATOM_BYTES / sizeof(float),
+                   dims[3] = {words, (uint64_t)w.blocks, (uint64_t)w.columns / 8};
     const uint64_t strides[2] = {GPU_ATOM_BYTES, (uint64_t)w.blocks * GPU_ATOM_BYTES};
     const unsigned box[3] = {(unsigned)words, blocks, groups};
     cuda_make_map(issue, map, -1, 3, m->data, dims, strides, box);
@@ -152,7 +163,8 @@ static void fill_layer(gpu_issue *issue, resident_layer *to, const op *ops) {
     map_weights(issue, &to->o, &ops[OUT].linear_residual.weight, 1, 8);
     map_weights(issue, &to->down, &ops[DOWN].linear_residual.weight, 1, 8);
     to->scale_in = in->weight, to->shift_in = in->bias, to->gate_in = ops[OUT].linear_residual.gate;
-    to->scale_post = post->weight, to->shift_post = post->bias, to->gate_post = ops[DOWN].linear_residual.gate;
+    to->scale_post = post->weight, to->shift_post = post->bias,
+    to->gate_post = ops[DOWN].linear_residual.gate;
 }
 
 static void fill(gpu_issue *issue, gpu_resident *p, const op *ops, int depth) {
@@ -182,7 +194,8 @@ static void fill(gpu_issue *issue, gpu_resident *p, const op *ops, int depth) {
 static int take(gpu_issue *issue, const op *ops, int count) {
     const gpu_device *device = gpu_device_of(issue);
     gpu_resident p;
-    if (!gpu_state(device, gpu_family_of(issue)) || switch_off(gpu_off(device), SWITCH_PERSISTENT_DENOISE)) return 0;
+    if (!gpu_state(device, gpu_family_of(issue)) || switch_off(gpu_off(device), SWITCH_PERSISTENT_DENOISE))
+        return 0;
     int depth = depth_of(ops, count);
     if (!depth) return 0;
     gpu_take(issue, depth * LAYER_OPS);

@@ -1,4 +1,5 @@
-/* simt.cu: anything on any chip, without tensor cores; norms, gathers, and products of few rows of any type. */
+/* simt.cu: anything on any chip, without tensor cores; norms, gathers, and products of few rows of any
+ * type. */
 #include "backend/gpu/cuda/vendor.h"
 #include "ops/limits.h"
 
@@ -26,28 +27,33 @@ static const gpu_kernel kernels[] = {
     [ATTENTION_CACHE] = {"attention_simt_cache", 1, 0},
 };
 
-/* ---- products --------------------------------------------------------------------------------------------- */
+/* ---- products --------------------------------------------------------------------------------------- */
 
 enum { SHORT_INPUTS = 32 };
 
 /* linear_rows keeps 16 rows of x. */
-static size_t rows_shared(const gpu_linear *p) { return 16 * (size_t)((p->weights.k + 3) & ~3) * sizeof(float); }
+static size_t rows_shared(const gpu_linear *p) {
+    return 16 * (size_t)((p->weights.k + 3) & ~3) * sizeof(float);
+}
 
 static int short_legal(const gpu_linear *p) {
-    return p->x_type == GPU_X_F32 && !p->norm && p->epilogue.kind == GPU_EPILOGUE_STORE && p->weights.k % 4 == 0 &&
-           p->weights.k <= SHORT_INPUTS;
+    return p->x_type == GPU_X_F32 && !p->norm && p->epilogue.kind == GPU_EPILOGUE_STORE &&
+           p->weights.k % 4 == 0 && p->weights.k <= SHORT_INPUTS;
 }
 
 static void list_product(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
     const gpu_linear *p = &task->product;
     int few = task->rows <= FEW_ROWS && p->x_type != GPU_X_PIXELS;
-    if (p->k_blocks != p->weights.blocks || !cuda_plain_weights(p)) return;    /* x in two parts: tensor cores only */
+    if (p->k_blocks != p->weights.blocks || !cuda_plain_weights(p))
+        return; /* x in two parts: tensor cores only */
     if (few && rows_shared(p) <= gpu_shared_bytes(device))
         gpu_choices_add(to, (gpu_choice){.rank = RANK_ROWS, .kernel = LINEAR_ROWS});
-    if (few && short_legal(p)) gpu_choices_add(to, (gpu_choice){.rank = RANK_MADE_FOR_IT, .kernel = LINEAR_SHORT});
+    if (few && short_legal(p))
+        gpu_choices_add(to, (gpu_choice){.rank = RANK_MADE_FOR_IT, .kernel = LINEAR_SHORT});
     for (int i = 0; i < gpu_norms_first(p); i++) {
         int norm = gpu_norm_first(p, i);
-        gpu_choices_add(to, (gpu_choice){.rank = gpu_usual(norm, RANK_SIMT), .kernel = LINEAR_SIMT, .norm = norm});
+        gpu_choices_add(
+            to, (gpu_choice){.rank = gpu_usual(norm, RANK_SIMT), .kernel = LINEAR_SIMT, .norm = norm});
     }
 }
 
@@ -55,12 +61,14 @@ static void launch_product(gpu_issue *issue, const gpu_task *task, int kernel) {
     const gpu_linear *p = &task->product;
     int columns = p->weights.columns;
     gpu_grid grid = {ceil_div(task->rows, 64), ceil_div(columns, 64), 256, 0, 0, 0};
-    if (kernel == LINEAR_ROWS) grid = (gpu_grid){columns / GPU_UNIT, ceil_div(task->rows, 16), 256, rows_shared(p), 0, 0};
-    if (kernel == LINEAR_SHORT) grid = (gpu_grid){ceil_div(columns, 64), ceil_div(task->rows, 4), 128, 0, 0, 0};
+    if (kernel == LINEAR_ROWS)
+        grid = (gpu_grid){columns / GPU_UNIT, ceil_div(task->rows, 16), 256, rows_shared(p), 0, 0};
+    if (kernel == LINEAR_SHORT)
+        grid = (gpu_grid){ceil_div(columns, 64), ceil_div(task->rows, 4), 128, 0, 0, 0};
     gpu_emit(issue, kernel, grid, p, sizeof *p);
 }
 
-/* ---- attention -------------------------------------------------------------------------------------------- */
+/* ---- attention -------------------------------------------------------------------------------------- */
 
 /* What attention_simt_cache keeps of a row's scores in shared memory; every device has 48 KB a block. */
 _Static_assert((LIMIT_KEYS + 31) / 32 * 32 * sizeof(float) <= 48 << 10, "the scores of the longest row fit");
@@ -78,7 +86,7 @@ static void launch_image_attention(gpu_issue *issue, const gpu_task *task) {
              (gpu_grid){task->rows, p->heads, 128, OPENPI_IMAGE_TOKENS * sizeof(float), 0, 0}, p, sizeof *p);
 }
 
-/* ---- norms ------------------------------------------------------------------------------------------------ */
+/* ---- norms ------------------------------------------------------------------------------------------ */
 
 static void launch_norm(gpu_issue *issue, const gpu_task *task) {
     const gpu_norm *p = &task->norm;
@@ -87,7 +95,7 @@ static void launch_norm(gpu_issue *issue, const gpu_task *task) {
     gpu_emit(issue, kernel, grid, p, sizeof *p);
 }
 
-/* ---- all of them ------------------------------------------------------------------------------------------ */
+/* ---- all of them ------------------------------------------------------------------------------------ */
 
 static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
     gpu_choice choice = {.rank = RANK_SIMT};
@@ -120,10 +128,12 @@ static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     case GPU_CACHE_ATTENTION: launch_cache_attention(issue, task); return;
     case GPU_NORM: launch_norm(issue, task); return;
     case GPU_EMBED_TEXT:
-        gpu_emit(issue, EMBED_TEXT, (gpu_grid){task->rows, 1, 256, 0, 0, 0}, &task->embed_text, sizeof task->embed_text);
+        gpu_emit(issue, EMBED_TEXT, (gpu_grid){task->rows, 1, 256, 0, 0, 0}, &task->embed_text,
+                 sizeof task->embed_text);
         return;
     case GPU_PATCHES:
-        gpu_emit(issue, PATCHES, (gpu_grid){task->rows, 1, 128, 0, 0, 0}, &task->patches, sizeof task->patches);
+        gpu_emit(issue, PATCHES, (gpu_grid){task->rows, 1, 128, 0, 0, 0}, &task->patches,
+                 sizeof task->patches);
         return;
     default: return;
     }

@@ -1,5 +1,5 @@
-/* skinny_hopper.cu: products of few rows on Hopper, the denoise loop's: 16 rows and 8·groups columns a cluster, k in `parts`. A
- * norm is inside. */
+/* skinny_hopper.cu: products of few rows on Hopper, the denoise loop's: 16 rows and 8·groups columns a
+ * cluster, k in `parts`. A norm is inside. */
 #include <string.h>
 
 #include "backend/gpu/cuda/vendor.h"
@@ -7,11 +7,11 @@
 typedef struct tile {
     gpu_kernel kernel;
     int kind, groups, parts;
-    int sharers;                           /* of its warps, that share the groups between them                */
+    int sharers;                           /* of its warps, that share the groups between them              */
 } tile;
 
-/* The first that is legal is the heuristic's: wide ones leave a multiprocessor one block, so that all blocks of a kernel are
- * there, and fetch their weights, while the one before still runs. */
+/* The first that is legal is the heuristic's: wide ones leave a multiprocessor one block, so that all
+ * blocks of a kernel are there, and fetch their weights, while the one before still runs. */
 static const tile tiles[] = {
     {{"skinny_hopper_qkv_4", 1, 0}, GPU_EPILOGUE_QKV, 4, 1, 2},
     {{"skinny_hopper_qkv_2", 1, 0}, GPU_EPILOGUE_QKV, 2, 1, 1},
@@ -47,7 +47,8 @@ static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to
     if (task->kind != GPU_PRODUCT || task->rows > FEW_ROWS || !cuda_tensor_legal(&task->product)) return;
     for (int i = 0; i < TILES; i++)
         if (legal(&tiles[i], &task->product))
-            gpu_choices_add(to, (gpu_choice){.rank = cuda_rank_few(device, task, RANK_SKINNY_HOPPER), .kernel = i});
+            gpu_choices_add(
+                to, (gpu_choice){.rank = cuda_rank_few(device, task, RANK_SKINNY_HOPPER), .kernel = i});
 }
 
 static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
@@ -55,14 +56,18 @@ static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     const gpu_linear *p = &task->product;
     gpu_hopper h;
     if (!gpu_emitting(issue)) return;
-    size_t blocks = (size_t)(p->k_blocks / t->parts), operands = blocks * (2048 + (size_t)t->groups * GPU_ATOM_BYTES),
+    size_t blocks = (size_t)(p->k_blocks / t->parts),
+           operands = blocks * (2048 + (size_t)t->groups * GPU_ATOM_BYTES),
            sums = (size_t)(8 / t->sharers * t->groups) * 512,
-           shared = t->parts > 1 ? operands + sums : operands > sums ? operands : sums;
+           shared = t->parts > 1    ? operands + sums
+                  : operands > sums ? operands
+                                    : sums;
     memset(&h, 0, sizeof h);
     h.linear = *p;
     h.linear.stages = (int)shared;
     if (p->norm) shared += (p->norm_bias ? 2 : 1) * (size_t)p->ldx * sizeof(float);
-    cuda_make_map(issue, &h.x, 1, 3, p->x, (uint64_t[]){GPU_ATOM_K, (uint64_t)task->rows, (uint64_t)p->k_blocks},
+    cuda_make_map(issue, &h.x, 1, 3, p->x,
+                  (uint64_t[]){GPU_ATOM_K, (uint64_t)task->rows, (uint64_t)p->k_blocks},
                   (uint64_t[]){(uint64_t)p->ldx * sizeof(bf16), GPU_ATOM_K * sizeof(bf16)},
                   (unsigned[]){GPU_ATOM_K, 16, (unsigned)blocks});
     gpu_grid grid = {.x = p->weights.columns / (8 * t->groups) * t->parts,
@@ -73,4 +78,5 @@ static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     gpu_emit(issue, choice->kernel, grid, &h, sizeof h);
 }
 
-const gpu_family gpu_family_skinny_hopper = {.name = "skinny_hopper", GPU_KERNELS(tiles), .list = list, .launch = launch};
+const gpu_family gpu_family_skinny_hopper = {
+    .name = "skinny_hopper", GPU_KERNELS(tiles), .list = list, .launch = launch};

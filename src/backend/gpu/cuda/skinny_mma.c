@@ -1,9 +1,10 @@
-/* skinny_mma.cu: products of few rows on any tensor core; the weights stream. A norm is inside, or goes first. */
+/* skinny_mma.cu: products of few rows on any tensor core; the weights stream. A norm is inside, or goes
+ * first. */
 #include "backend/gpu/cuda/vendor.h"
 
 enum {
-    CHUNK = 512,                           /* of k                                                            */
-    BUDGET = 112 << 10,                    /* of shared memory, so that a second block fits                   */
+    CHUNK = 512,                           /* of k                                                          */
+    BUDGET = 112 << 10,                    /* of shared memory, so that a second block fits                 */
     MOST_STAGES = 8,
 };
 
@@ -83,7 +84,8 @@ static int add(const gpu_device *device, const gpu_task *task, gpu_choices *to, 
 static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
     const gpu_linear *p = &task->product;
     if (task->kind != GPU_PRODUCT || !cuda_tensor_legal(p)) return;
-    if (task->rows > FEW_ROWS || p->k_blocks != p->weights.blocks || add(device, task, to, 0) || !p->norm) return;
+    if (task->rows > FEW_ROWS || p->k_blocks != p->weights.blocks || add(device, task, to, 0) || !p->norm)
+        return;
     for (int i = 0; i < gpu_norms_first(p); i++) add(device, task, to, gpu_norm_first(p, i));
 }
 
@@ -91,8 +93,14 @@ static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     const tile *t = &tiles[choice->kernel];
     gpu_linear *p = &task->product;
     p->stages = choice->count;
-    gpu_grid grid = {p->weights.columns / t->columns, ceil_div(task->rows, t->rows), 256, shared_of(t, p, choice->count), 0, 0};
+    gpu_grid grid = {p->weights.columns / t->columns,
+                     ceil_div(task->rows, t->rows),
+                     256,
+                     shared_of(t, p, choice->count),
+                     0,
+                     0};
     gpu_emit(issue, choice->kernel, grid, p, sizeof *p);
 }
 
-const gpu_family gpu_family_skinny_mma = {.name = "skinny_mma", GPU_KERNELS(tiles), .list = list, .launch = launch};
+const gpu_family gpu_family_skinny_mma = {
+    .name = "skinny_mma", GPU_KERNELS(tiles), .list = list, .launch = launch};

@@ -1,6 +1,6 @@
 /* NVIDIA's GPUs: the driver table over libcuda.so.1, and what is asked of a device.
  *
- * Every function of the table is a thin one: it hands its arguments to the library in the library's own form. */
+ * Every function of the table is a thin one: it passes its arguments on in the library's own form. */
 #include "backend/gpu/cuda/vendor.h"
 
 #include <dlfcn.h>
@@ -12,11 +12,12 @@
 
 static const cuda_library *library_of(const gpu_driver *driver) { return driver->library; }
 
-/* ---- errors ----------------------------------------------------------------------------------------------- */
+/* ---- errors ----------------------------------------------------------------------------------------- */
 
 static gpu_error error_class(int code) {
     if (code == CUDA_OUT_OF_MEMORY) return GPU_ERROR_OUT_OF_MEMORY;
-    return code == CUDA_NOT_SUPPORTED || code == CUDA_CAPTURE_UNSUPPORTED ? GPU_ERROR_CANNOT_CAPTURE : GPU_ERROR_OTHER;
+    return code == CUDA_NOT_SUPPORTED || code == CUDA_CAPTURE_UNSUPPORTED ? GPU_ERROR_CANNOT_CAPTURE
+                                                                          : GPU_ERROR_OTHER;
 }
 
 static const char *error_text(const gpu_driver *driver, int code) {
@@ -24,41 +25,42 @@ static const char *error_text(const gpu_driver *driver, int code) {
     return library_of(driver)->error_text(code, &text) || !text ? "unknown error" : text;
 }
 
-/* ---- functions that the library has in this form ------------------------------------------------------------ */
+/* ---- functions that the library has in this form ---------------------------------------------------- */
 
 /* X(member of gpu_driver, its parameters, the call of the library) */
-#define PASSED_LIST(X)                                                                                               \
-    X(device_count, (const gpu_driver *d, int *count), device_count(count))                                          \
-    X(enter, (const gpu_driver *d, void *context), context_set(context))                                             \
-    X(memory_info, (const gpu_driver *d, size_t *unused, size_t *total), memory_info(unused, total))                 \
-    X(allocate, (const gpu_driver *d, gpu_address *address, size_t bytes), allocate(address, bytes))                 \
-    X(release, (const gpu_driver *d, gpu_address address), release(address))                                         \
-    X(allocate_host, (const gpu_driver *d, void **memory, size_t bytes), allocate_host(memory, bytes, 0))            \
-    X(release_host, (const gpu_driver *d, void *memory), release_host(memory))                                       \
-    X(upload, (const gpu_driver *d, gpu_address to, const void *from, size_t bytes, void *stream),                   \
-      upload(to, from, bytes, stream))                                                                               \
-    X(download, (const gpu_driver *d, void *to, gpu_address from, size_t bytes, void *stream),                       \
-      download(to, from, bytes, stream))                                                                             \
-    X(fill, (const gpu_driver *d, gpu_address to, unsigned char value, size_t bytes, void *stream),                  \
-      fill(to, value, bytes, stream))                                                                                \
-    X(stream_create, (const gpu_driver *d, void **stream), stream_create(stream, CUDA_STREAM_NON_BLOCKING))          \
-    X(stream_destroy, (const gpu_driver *d, void *stream), stream_destroy(stream))                                   \
-    X(stream_wait, (const gpu_driver *d, void *stream), stream_wait(stream))                                         \
-    X(event_create, (const gpu_driver *d, void **event), event_create(event, 0))                                     \
-    X(event_destroy, (const gpu_driver *d, void *event), event_destroy(event))                                       \
-    X(event_record, (const gpu_driver *d, void *event, void *stream, int in_graph),                                  \
-      event_record(event, stream, in_graph ? CUDA_EVENT_EXTERNAL : 0))                                               \
-    X(event_wait, (const gpu_driver *d, void *event), event_wait(event))                                             \
-    X(event_elapsed, (const gpu_driver *d, float *ms, void *start, void *end), event_elapsed(ms, start, end))        \
-    X(module_load, (const gpu_driver *d, void **module, const void *image), module_load(module, image))              \
-    X(module_unload, (const gpu_driver *d, void *module), module_unload(module))                                     \
-    X(capture_begin, (const gpu_driver *d, void *stream), capture_begin(stream, CUDA_CAPTURE_THREAD_LOCAL))          \
-    X(capture_end, (const gpu_driver *d, void *stream, void **graph), capture_end(stream, graph))                    \
-    X(graph_nodes, (const gpu_driver *d, void *graph, size_t *count), graph_nodes(graph, NULL, count))               \
-    X(graph_destroy, (const gpu_driver *d, void *graph), graph_destroy(graph))                                       \
-    X(graph_instantiate, (const gpu_driver *d, void **exec, void *graph), graph_instantiate(exec, graph, 0))         \
-    X(graph_upload, (const gpu_driver *d, void *exec, void *stream), graph_upload(exec, stream))                     \
-    X(graph_launch, (const gpu_driver *d, void *exec, void *stream), graph_launch(exec, stream))                     \
+#define PASSED_LIST(X)                                                                                      \
+    X(device_count, (const gpu_driver *d, int *count), device_count(count))                                 \
+    X(enter, (const gpu_driver *d, void *context), context_set(context))                                    \
+    X(memory_info, (const gpu_driver *d, size_t *unused, size_t *total), memory_info(unused, total))        \
+    X(allocate, (const gpu_driver *d, gpu_address *address, size_t bytes), allocate(address, bytes))        \
+    X(release, (const gpu_driver *d, gpu_address address), release(address))                                \
+    X(allocate_host, (const gpu_driver *d, void **memory, size_t bytes), allocate_host(memory, bytes, 0))   \
+    X(release_host, (const gpu_driver *d, void *memory), release_host(memory))                              \
+    X(upload, (const gpu_driver *d, gpu_address to, const void *from, size_t bytes, void *stream),          \
+      upload(to, from, bytes, stream))                                                                      \
+    X(download, (const gpu_driver *d, void *to, gpu_address from, size_t bytes, void *stream),              \
+      download(to, from, bytes, stream))                                                                    \
+    X(fill, (const gpu_driver *d, gpu_address to, unsigned char value, size_t bytes, void *stream),         \
+      fill(to, value, bytes, stream))                                                                       \
+    X(stream_create, (const gpu_driver *d, void **stream), stream_create(stream, CUDA_STREAM_NON_BLOCKING)) \
+    X(stream_destroy, (const gpu_driver *d, void *stream), stream_destroy(stream))                          \
+    X(stream_wait, (const gpu_driver *d, void *stream), stream_wait(stream))                                \
+    X(event_create, (const gpu_driver *d, void **event), event_create(event, 0))                            \
+    X(event_destroy, (const gpu_driver *d, void *event), event_destroy(event))                              \
+    X(event_record, (const gpu_driver *d, void *event, void *stream, int in_graph),                         \
+      event_record(event, stream, in_graph ? CUDA_EVENT_EXTERNAL : 0))                                      \
+    X(event_wait, (const gpu_driver *d, void *event), event_wait(event))                                    \
+    X(event_elapsed, (const gpu_driver *d, float *ms, void *start, void *end),                              \
+      event_elapsed(ms, start, end))                                                                        \
+    X(module_load, (const gpu_driver *d, void **module, const void *image), module_load(module, image))     \
+    X(module_unload, (const gpu_driver *d, void *module), module_unload(module))                            \
+    X(capture_begin, (const gpu_driver *d, void *stream), capture_begin(stream, CUDA_CAPTURE_THREAD_LOCAL)) \
+    X(capture_end, (const gpu_driver *d, void *stream, void **graph), capture_end(stream, graph))           \
+    X(graph_nodes, (const gpu_driver *d, void *graph, size_t *count), graph_nodes(graph, NULL, count))      \
+    X(graph_destroy, (const gpu_driver *d, void *graph), graph_destroy(graph))                              \
+    X(graph_instantiate, (const gpu_driver *d, void **exec, void *graph), graph_instantiate(exec, graph, 0))\
+    X(graph_upload, (const gpu_driver *d, void *exec, void *stream), graph_upload(exec, stream))            \
+    X(graph_launch, (const gpu_driver *d, void *exec, void *stream), graph_launch(exec, stream))            \
     X(graph_exec_destroy, (const gpu_driver *d, void *exec), graph_exec_destroy(exec))
 
 #define X(member, parameters, call) \
@@ -66,7 +68,7 @@ static const char *error_text(const gpu_driver *driver, int code) {
 PASSED_LIST(X)
 #undef X
 
-/* ---- and those that it has not ------------------------------------------------------------------------------ */
+/* ---- and those that it has not ---------------------------------------------------------------------- */
 
 static void driver_close(gpu_driver *driver) {
     cuda_library *library = driver->library;
@@ -102,13 +104,16 @@ static int module_function(const gpu_driver *driver, void **function, void *modu
 
 enum { MOST_ATTRIBUTES = 3 };
 
-static cuda_launch launch_of(const gpu_launch *launch, void *stream, cuda_attribute attributes[MOST_ATTRIBUTES]) {
+static cuda_launch launch_of(const gpu_launch *launch, void *stream,
+                             cuda_attribute attributes[MOST_ATTRIBUTES]) {
     unsigned count = 0;
     if (launch->cluster > 1)
         attributes[count++] =
             (cuda_attribute){.id = CUDA_ATTRIBUTE_CLUSTER, .value.cluster = {launch->cluster, 1, 1}};
-    if (launch->together) attributes[count++] = (cuda_attribute){.id = CUDA_ATTRIBUTE_COOPERATIVE, .value.flag = 1};
-    if (launch->overlap) attributes[count++] = (cuda_attribute){.id = CUDA_ATTRIBUTE_OVERLAP, .value.flag = 1};
+    if (launch->together)
+        attributes[count++] = (cuda_attribute){.id = CUDA_ATTRIBUTE_COOPERATIVE, .value.flag = 1};
+    if (launch->overlap)
+        attributes[count++] = (cuda_attribute){.id = CUDA_ATTRIBUTE_OVERLAP, .value.flag = 1};
     return (cuda_launch){
         .grid = {launch->grid[0], launch->grid[1], launch->grid[2]},
         .block = {launch->block[0], launch->block[1], launch->block[2]},
@@ -132,7 +137,9 @@ int cuda_most_clusters(const gpu_driver *driver, const gpu_launch *launch, int *
     alone.together = alone.overlap = 0;
     cuda_launch config = launch_of(&alone, NULL, attributes);
     *clusters = 0;
-    return library_of(driver)->max_clusters ? library_of(driver)->max_clusters(clusters, launch->function, &config) : 0;
+    return library_of(driver)->max_clusters
+             ? library_of(driver)->max_clusters(clusters, launch->function, &config)
+             : 0;
 }
 
 void cuda_driver_over(cuda_library *library, gpu_driver *driver) {
@@ -164,12 +171,13 @@ static int open_driver(gpu_driver *driver, char *why, size_t why_bytes) {
     cuda_driver_over(library, driver);
     int code = library->init(0);
     if (!code) return 0;
-    snprintf(why, why_bytes, "the NVIDIA driver does not start: %.150s (error %d)", error_text(driver, code), code);
+    snprintf(why, why_bytes, "the NVIDIA driver does not start: %.150s (error %d)", error_text(driver, code),
+             code);
     driver_close(driver);
     return -1;
 }
 
-/* ---- devices ---------------------------------------------------------------------------------------------- */
+/* ---- devices ---------------------------------------------------------------------------------------- */
 
 enum { OLDEST_MAJOR = 8, HOPPER_MAJOR = 9 };
 
@@ -212,8 +220,9 @@ static void learn(const gpu_driver *driver, int ordinal, const gpu_module *modul
     int version = 0;
     memset(f, 0, sizeof *f);
     int code = read_facts(library_of(driver), ordinal, f, &version);
-    snprintf(f->description, sizeof f->description, "%.60s, compute capability %d.%d, driver for CUDA %d.%d", report->name,
-             report->capability_major, report->capability_minor, version / 1000, version % 1000 / 10);
+    snprintf(f->description, sizeof f->description, "%.60s, compute capability %d.%d, driver for CUDA %d.%d",
+             report->name, report->capability_major, report->capability_minor, version / 1000,
+             version % 1000 / 10);
     if (code)
         snprintf(f->reason, sizeof f->reason, "the driver does not answer for it: %.150s (error %d)",
                  error_text(driver, code), code);
@@ -221,19 +230,23 @@ static void learn(const gpu_driver *driver, int ordinal, const gpu_module *modul
         snprintf(f->reason, sizeof f->reason, "its compute capability is %d.%d, expected %d.0 or newer",
                  report->capability_major, report->capability_minor, OLDEST_MAJOR);
     else if (!modules[0].image)
-        snprintf(f->reason, sizeof f->reason, "this openpi was built without nvcc, so it has no kernels for it");
+        snprintf(f->reason, sizeof f->reason,
+                 "this openpi was built without nvcc, so it has no kernels for it");
     else if (version / 1000 < cuda_compiler_version / 1000)
-        snprintf(f->reason, sizeof f->reason, "the driver is for CUDA %d.%d, expected %d.0 or newer", version / 1000,
-                 version % 1000 / 10, cuda_compiler_version / 1000);
+        snprintf(f->reason, sizeof f->reason, "the driver is for CUDA %d.%d, expected %d.0 or newer",
+                 version / 1000, version % 1000 / 10, cuda_compiler_version / 1000);
 }
 
 static const char hopper[] = "hopper";
 static const char *const paths[] = {hopper, "portable", NULL};
 
-static int offers(const gpu_driver *driver, const gpu_facts *f, const char *path, char *why, size_t why_bytes) {
+static int offers(const gpu_driver *driver, const gpu_facts *f, const char *path, char *why,
+                  size_t why_bytes) {
     int major = f->report.capability_major, minor = f->report.capability_minor;
-    if (strcmp(path, hopper) || (major == HOPPER_MAJOR && minor == 0 && library_of(driver)->tensor_map)) return 1;
-    snprintf(why, why_bytes, "needs compute capability %d.0, this device has %d.%d", HOPPER_MAJOR, major, minor);
+    if (strcmp(path, hopper) || (major == HOPPER_MAJOR && minor == 0 && library_of(driver)->tensor_map))
+        return 1;
+    snprintf(why, why_bytes, "needs compute capability %d.0, this device has %d.%d", HOPPER_MAJOR, major,
+             minor);
     return 0;
 }
 
@@ -248,7 +261,7 @@ const gpu_vendor gpu_vendor_cuda = {
     .library_product = cuda_library_product,
 };
 
-/* ---- what families ask for ---------------------------------------------------------------------------------- */
+/* ---- what families ask for -------------------------------------------------------------------------- */
 
 int cuda_on_hopper(const gpu_device *device) { return !strcmp(gpu_path(device), hopper); }
 
@@ -258,16 +271,19 @@ int cuda_rank_few(const gpu_device *device, const gpu_task *task, int rank) {
 }
 
 int cuda_cache_legal(const gpu_device *device, const gpu_cache_attention *p) {
-    return !p->f32 && p->head_dim % 8 == 0 && p->head_dim <= 256 && cuda_cache_shared(1) <= gpu_shared_bytes(device);
+    return !p->f32 && p->head_dim % 8 == 0 && p->head_dim <= 256 &&
+           cuda_cache_shared(1) <= gpu_shared_bytes(device);
 }
 
-/* ---- tensor maps -------------------------------------------------------------------------------------------- */
+/* ---- tensor maps ------------------------------------------------------------------------------------ */
 
-void cuda_make_map(gpu_issue *issue, gpu_tensor_map *map, int swizzled, unsigned rank, const void *base, const uint64_t *dims,
-                   const uint64_t *strides, const unsigned *box) {
+void cuda_make_map(gpu_issue *issue, gpu_tensor_map *map, int swizzled, unsigned rank, const void *base,
+                   const uint64_t *dims, const uint64_t *strides, const unsigned *box) {
     static const unsigned ones[3] = {1, 1, 1};
     if (!gpu_emitting(issue)) return;
-    gpu_issue_fail(issue, library_of(gpu_driver_of(gpu_device_of(issue)))->tensor_map(
-        map, swizzled < 0 ? CUDA_MAP_FLOAT32 : CUDA_MAP_BF16, rank, (void *)(uintptr_t)base, dims, strides, box, ones, 0,
-        swizzled > 0 ? CUDA_MAP_SWIZZLE_128 : CUDA_MAP_SWIZZLE_NONE, CUDA_MAP_PROMOTE_256, 0));
+    gpu_issue_fail(issue, library_of(gpu_driver_of(gpu_device_of(issue)))
+                              ->tensor_map(map, swizzled < 0 ? CUDA_MAP_FLOAT32 : CUDA_MAP_BF16, rank,
+                                           (void *)(uintptr_t)base, dims, strides, box, ones, 0,
+                                           swizzled > 0 ? CUDA_MAP_SWIZZLE_128 : CUDA_MAP_SWIZZLE_NONE,
+                                           CUDA_MAP_PROMOTE_256, 0));
 }

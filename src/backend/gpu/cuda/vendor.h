@@ -11,26 +11,27 @@ extern const gpu_module cuda_modules[];
 
 /* Ranks of products: what the heuristic takes first where several families can run one. */
 enum {
-    RANK_MADE_FOR_IT,                      /* velocity_rows, linear_short: kernels for this one product       */
-    RANK_SKINNY_HOPPER,                    /* few rows                                                        */
+    RANK_MADE_FOR_IT,                      /* velocity_rows, linear_short: kernels for this one product     */
+    RANK_SKINNY_HOPPER,                    /* few rows                                                      */
     RANK_SKINNY_MMA,
-    RANK_GEMM_HOPPER,                      /* many rows                                                       */
+    RANK_GEMM_HOPPER,                      /* many rows                                                     */
     RANK_GEMM_MMA,
-    RANK_TOO_MANY_ROWS,                    /* kernels for few rows, where tiles for many are already full     */
-    RANK_ROWS,                             /* few rows of any type                                            */
-    RANK_SIMT,                             /* anything; also what only one family runs                        */
+    RANK_TOO_MANY_ROWS,                    /* kernels for few rows, where tiles for many are already full   */
+    RANK_ROWS,                             /* few rows of any type                                          */
+    RANK_SIMT,                             /* anything; also what only one family runs                      */
 };
 
-/* Of attention over a cache: keys whole in large tiles, in small ones, split over a cluster, split over blocks, anything. */
+/* Of attention over a cache: keys whole in large tiles, in small ones, split over a cluster, split over
+ * blocks, anything. */
 enum { RANK_CACHE_WGMMA, RANK_CACHE_WHOLE, RANK_CACHE_CLUSTER, RANK_CACHE_SPLIT, RANK_CACHE_SIMT };
 enum { RANK_IMAGE_MMA, RANK_IMAGE_SIMT };
 enum { RANK_ROOF_HOPPER, RANK_ROOF_ANY };
 
 enum {
-    FEW_ROWS = 64,                         /* most that a kernel for few rows takes                           */
-    GATED_ROWS = 48,                       /* from here on a gated product fills Hopper's tiles of 64 rows: the
-                                              kernels for few rows lose                                       */
-    KEY_TILE = 64,                         /* keys of attention over a cache                                  */
+    FEW_ROWS = 64,                         /* most that a kernel for few rows takes                         */
+    GATED_ROWS = 48, /* from here on a gated product fills Hopper's tiles of 64 rows: the
+                                              kernels for few rows lose                                     */
+    KEY_TILE = 64,                         /* keys of attention over a cache                                */
 };
 
 /* 1 where the Hopper families are in use. */
@@ -66,12 +67,14 @@ static inline int cuda_splits(const gpu_device *device, const gpu_cache_attentio
 int cuda_cache_legal(const gpu_device *device, const gpu_cache_attention *p);
 
 /* A map of rank 2 or 3 over bf16, `swizzled` by 128 bytes, or (-1) over fp32 words. */
-void cuda_make_map(gpu_issue *issue, gpu_tensor_map *map, int swizzled, unsigned rank, const void *base, const uint64_t *dims,
-                   const uint64_t *strides, const unsigned *box);
-/* Most clusters of the launch that the device holds at once; 0 where the driver cannot tell. 0 or the driver's error. */
+void cuda_make_map(gpu_issue *issue, gpu_tensor_map *map, int swizzled, unsigned rank, const void *base,
+                   const uint64_t *dims, const uint64_t *strides, const unsigned *box);
+/* Most clusters of the launch that the device holds at once; 0 where the driver cannot tell. 0 or the
+ * driver's error. */
 int cuda_most_clusters(const gpu_driver *driver, const gpu_launch *launch, int *clusters);
 
 /* cublaslt.c */
-openpi_status cuda_library_product(device *device, int m, int n, int k, double *us, char *name, openpi_error *error);
+openpi_status cuda_library_product(device *device, int m, int n, int k, double *us, char *name,
+                                   openpi_error *error);
 
 #endif

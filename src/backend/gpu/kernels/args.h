@@ -1,13 +1,16 @@
-/* What the host hands to the kernels: one structure a kernel, passed by value. Plain C, read by both compilers.
+/* Arguments of the kernels: one structure a kernel, passed by value. Plain C, read by both compilers.
  *
  * Packed weights. A packed column is a row of W; units of 16 packed columns are the grain of everything:
  *   plain   column p is output p
- *   paired  the first 8 of a unit are outputs 8u … 8u+7 of one half, the last 8 the outputs that go with them in the
- *           other half (gate and up; i and i + head_dim/2 of a head that RoPE turns), so that one thread holds both
- * bf16: atoms of 8 packed columns x 64 k, 1024 bytes, ordered [column/8][k/64]. Inside an atom the 16 bytes
- *       k/8 of column c stand at c·128 + ((k/8 ^ c) % 8)·16: a swizzle of 128 bytes,
- *       so that eight columns are read without bank conflicts.
- * fp32: [column][k rounded up to 4].
+ *   paired  the first 8 of a unit are outputs 8u … 8u+7 of one half, the last 8 the outputs that go with
+ *           them in the other half (gate and up; i and i + head_dim/2 of a head that RoPE rotates), so that
+ *           one thread holds both
+ *
+ *   bf16    atoms of 8 packed columns x 64 k, 1024 bytes, ordered [column/8][k/64]. Inside an atom
+ *           the 16 bytes k/8 of column c stand at c·128 + ((k/8 ^ c) % 8)·16: a swizzle of 128 bytes, so that
+ *           eight columns are read without bank conflicts
+ *   fp32    [column][k rounded up to 4]
+ *
  * What pads columns and k is zero. */
 #ifndef BACKEND_GPU_KERNELS_ARGS_H
 #define BACKEND_GPU_KERNELS_ARGS_H
@@ -21,26 +24,27 @@ enum { GPU_UNIT = 16, GPU_ATOM_K = 64, GPU_ATOM_BYTES = 1024 };
 /* Where a row of an activation stands: r itself, map[r], or (r / group)·stride + offset + r % group. */
 typedef struct gpu_row_map {
     const int32_t *map;
-    int group, stride, offset;             /* group 0: none                                                   */
+    int group, stride, offset;             /* group 0: none                                                 */
 } gpu_row_map;
 
-/* Weights that a later kernel reads, on their way to the second-level cache meanwhile. bytes: a multiple of 1024, 0 none. */
+/* Weights that a later kernel reads, which are copied into the second-level cache meanwhile. bytes: a
+ * multiple of 1024, 0 none. */
 typedef struct gpu_ahead {
     const void *data;
     uint32_t bytes;
 } gpu_ahead;
 
-/* Formats of weights that kernels read (ops/weights.h has what they mean). To add one: a number here, its layout in pack.c, and
- * a family that lists products with it. */
+/* Formats of weights that kernels read (ops/weights.h has what they mean). To add one: a number here, its
+ * layout in pack.c, and a family that lists products with it. */
 enum { GPU_WEIGHT_F32, GPU_WEIGHT_BF16 };
 
 typedef struct gpu_weights {
     const void *data;
-    const float *scales;                   /* by logical row and then by k; NULL: the format has none         */
-    int columns;                           /* packed, a multiple of 16                                        */
-    int k;                                 /* logical                                                         */
-    int blocks;                            /* of 64 k; bf16 only                                              */
-    int type;                              /* of data                                                         */
+    const float *scales;                   /* by logical row and then by k; NULL: the format has none       */
+    int columns;                           /* packed, a multiple of 16                                      */
+    int k;                                 /* logical                                                       */
+    int blocks;                            /* of 64 k; bf16 only                                            */
+    int type;                              /* of data                                                       */
 } gpu_weights;
 
 enum { GPU_EPILOGUE_STORE, GPU_EPILOGUE_GATED, GPU_EPILOGUE_RESIDUAL, GPU_EPILOGUE_QKV };
@@ -49,22 +53,22 @@ enum { GPU_ACT_NONE, GPU_ACT_GELU, GPU_ACT_SILU };
 /* What becomes of the sums of a row. */
 typedef struct gpu_epilogue {
     int kind, activation;
-    int f32;                               /* type of out, q, k, v                                            */
-    int n;                                 /* logical outputs of out                                          */
-    int n_second;                          /* GATED: bias of up starts here                                   */
-    const float *bias;                     /* [n] or NULL                                                     */
-    const float *gate;                     /* RESIDUAL: [n] or NULL                                           */
-    const float *add;                      /* STORE: [add_period][n] added by row r % add_period, or NULL     */
+    int f32;                               /* type of out, q, k, v                                          */
+    int n;                                 /* logical outputs of out                                        */
+    int n_second;                          /* GATED: bias of up starts here                                 */
+    const float *bias;                     /* [n] or NULL                                                   */
+    const float *gate;                     /* RESIDUAL: [n] or NULL                                         */
+    const float *add;                      /* STORE: [add_period][n] added by row r % add_period, or NULL   */
     int add_period;
     gpu_row_map to;
-    int split;                             /* STORE: out is bf16 [.][2·n], upper parts and what is left of them */
-    void *out;                             /* [.][n]; QKV: q [rows][heads·head_dim]                           */
+    int split; /* STORE: out is bf16 [.][2·n], upper parts and what is left of them */
+    void *out;                             /* [.][n]; QKV: q [rows][heads·head_dim]                         */
     /* QKV */
-    const float *rope;                     /* [positions][head_dim/2][2]                                      */
+    const float *rope;                     /* [positions][head_dim/2][2]                                    */
     const int32_t *sample, *position;
-    void *k, *v;                           /* a sample's block: [capacity][head_dim]                          */
+    void *k, *v;                           /* a sample's block: [capacity][head_dim]                        */
     int heads, head_dim, capacity;
-    int head_columns;                      /* packed columns of a q or k head                                 */
+    int head_columns;                      /* packed columns of a q or k head                               */
     /* Velocity: v = out fp32, x_t += dt·v */
     float *x_t;
     float dt;
@@ -76,47 +80,47 @@ enum { GPU_X_F32, GPU_X_BF16, GPU_X_PIXELS };
 
 /* Every product x·Wᵀ: linear_simt and linear_rows take any type and shape, the others bf16. */
 typedef struct gpu_linear {
-    const int32_t *count;                  /* [1] rows in use                                                 */
-    int capacity;                          /* most rows                                                       */
+    const int32_t *count;                  /* [1] rows in use                                               */
+    int capacity;                          /* most rows                                                     */
     int x_type;
-    const void *x;                         /* [.][ldx]                                                        */
-    int ldx;                               /* also the columns that exist: what lies behind them is zero      */
+    const void *x;                         /* [.][ldx]                                                      */
+    int ldx;                               /* also the columns that exist: what lies after them is zero     */
     gpu_row_map from;
-    const int32_t *pixels;                 /* [1] openpi_pixels                                               */
+    const int32_t *pixels;                 /* [1] openpi_pixels                                             */
     gpu_weights weights;
     gpu_epilogue epilogue;
-    int norm;                              /* of x on the way in (linear_rows, skinny)                        */
+    int norm;                              /* of x, before the product                                      */
     const float *norm_weight, *norm_bias;
     float eps;
-    int round;                             /* 1: its result is rounded to bf16                                */
-    int k_blocks;                          /* of 64, of x; where it has more than W, W repeats                */
+    int round;                             /* 1: its result is rounded to bf16                              */
+    int k_blocks;                          /* of 64, of x; where it has more than W, W repeats              */
     int stages;                            /* chunks of 512 k in flight; or bytes of shared
-                                              memory in front of the norm's parameters                        */
+                                              memory before the norm's parameters                           */
     gpu_ahead ahead;
 } gpu_linear;
 
 typedef struct gpu_norm {
     const int32_t *count;
-    const void *x;                         /* act [.][k]                                                      */
+    const void *x;                         /* act [.][k]                                                    */
     gpu_row_map from;
     int f32, k;
     int kind;
     const float *weight, *bias;
     float eps;
-    void *out;                             /* act [count][k]                                                  */
+    void *out;                             /* act [count][k]                                                */
 } gpu_norm;
 
 typedef struct gpu_patches {
     const int32_t *count;
     const void *images;
     const int32_t *pixels;
-    void *out;                             /* bf16 [rows][2·ld]: upper parts, then what is left of each pixel */
+    void *out; /* bf16 [rows][2·ld]: upper parts, then what is left of each pixel */
     int ld;
 } gpu_patches;
 
 typedef struct gpu_text {
     const int32_t *count, *ids;
-    const void *table;                     /* [.][width]                                                      */
+    const void *table;                     /* [.][width]                                                    */
     int table_f32, width;
     float scale;
     const int32_t *out_row;
@@ -126,41 +130,41 @@ typedef struct gpu_text {
 
 typedef struct gpu_image_attention {
     const int32_t *count;
-    const void *qkv;                       /* act; row r of q at r·stride, of k `next` elements on, of v twice that */
+    const void *qkv; /* act; row r of q at r·stride, of k `next` elements on, of v twice that */
     int f32, heads, head_dim;
     float scale;
-    void *out;                             /* act [rows][heads·head_dim]                                      */
+    void *out;                             /* act [rows][heads·head_dim]                                    */
     int stride;
     int64_t next;
 } gpu_image_attention;
 
 typedef struct gpu_cache_attention {
     const int32_t *count, *sample, *keys, *position;
-    const void *q;                         /* act [rows][heads·head_dim]                                      */
+    const void *q;                         /* act [rows][heads·head_dim]                                    */
     const void *k, *v;
     int f32, heads, head_dim, capacity;
     float scale;
     void *out;
     /* over splits: each takes the keys i·span … i·span + span - 1 and leaves unscaled sums */
     int splits, span;
-    float *part;                           /* [splits][rows·heads][head_dim]                                  */
-    float *part_stats;                     /* [splits][rows·heads][2]: maximum, sum                           */
-    int part_rows;                         /* rows·heads at capacity, split or not                            */
-    int early;                             /* not 0: keys in front of the sample's first row are long written,
-                                              and a sample has no more rows than this                         */
-    gpu_ahead ahead;                       /* attention_cluster                                               */
+    float *part;                           /* [splits][rows·heads][head_dim]                                */
+    float *part_stats;                     /* [splits][rows·heads][2]: maximum, sum                         */
+    int part_rows;                         /* rows·heads at capacity, split or not                          */
+    int early;                             /* not 0: keys before the sample's first row are long written,
+                                              and a sample has no more rows than this                       */
+    gpu_ahead ahead;                       /* attention_cluster                                             */
 } gpu_cache_attention;
 
-/* ---- pointwise.cu ----------------------------------------------------------------------------------------- */
+/* ---- pointwise.cu ----------------------------------------------------------------------------------- */
 
 typedef struct gpu_activate {
     const int32_t *count;
     const float *bias;
     int activation;
-    const void *up;                        /* act [rows][n] or NULL                                           */
+    const void *up;                        /* act [rows][n] or NULL                                         */
     const int32_t *row;
     int n, f32;
-    void *x;                               /* act [.][n], in and out                                          */
+    void *x;                               /* act [.][n], in and out                                        */
 } gpu_activate;
 
 typedef struct gpu_add {
@@ -191,30 +195,30 @@ typedef struct gpu_attend {
     const void *q;
     int q_stride, heads, head_dim, f32;
     float scale;
-    const void *from;                      /* keys or values                                                  */
-    int stride;                            /* of an image's rows; 0: caches                                   */
-    int capacity;                          /* places a sample or image has                                    */
+    const void *from;                      /* keys or values                                                */
+    int stride;                            /* of an image's rows; 0: caches                                 */
+    int capacity;                          /* places a sample or image has                                  */
     float *scores;
     int places;
-    int tiles;                             /* of outputs, 64 each                                             */
+    int tiles;                             /* of outputs, 64 each                                           */
     void *out;
 } gpu_attend;
 
 typedef struct gpu_raw {
-    const void *rows;                      /* [n][k]                                                          */
+    const void *rows;                      /* [n][k]                                                        */
     void *out;
     int k, columns, blocks, f32;
-    gpu_row_order order;                   /* as packed                                                       */
+    gpu_row_order order;                   /* as packed                                                     */
 } gpu_raw;
 
 /* roof_*: what the device can do at best. */
 typedef struct gpu_roof_work {
     const void *from;
     void *to;
-    unsigned long long pieces;             /* of 16 bytes, a multiple of 8 x the threads of the grid          */
+    unsigned long long pieces;             /* of 16 bytes, a multiple of 8 x the threads of the grid        */
     int loops;
-    long long *clocks;                     /* [1] that the first block took                                   */
-    float *sink;                           /* [1] written only if a sum were exactly a number that it is not  */
+    long long *clocks;                     /* [1] that the first block took                                 */
+    float *sink; /* [1] written only if a sum were exactly a number that it is not */
 } gpu_roof_work;
 
 #endif

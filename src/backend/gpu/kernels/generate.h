@@ -1,7 +1,9 @@
-/* A synthetic matrix as it is packed (args.h), made where it will lie: the whole of the kernel generate, 16 bytes a call.
+/* A synthetic matrix as it is packed (args.h), made where it will lie: the whole of the kernel generate,
+ * 16 bytes a call.
  *
- * Plain C, read by both compilers, so that tests run it without a GPU. Every bit is that of reading the tensors on the
- * host and packing them there: the product and the sum are rounded one after the other, never fused. */
+ * Plain C, read by both compilers, so that tests run it without a GPU. Every bit is that of reading the
+ * tensors on the host and packing them there: the product and the sum are rounded one after the other,
+ * never fused. */
 #ifndef BACKEND_GPU_KERNELS_GENERATE_H
 #define BACKEND_GPU_KERNELS_GENERATE_H
 
@@ -11,7 +13,7 @@
 #include "backend/gpu/kernels/row_order.h"
 #include "base/hash.h"
 
-#ifndef GPU_PRODUCT                        /* nor does a vendor's compiler of kernels fuse them              */
+#ifndef GPU_PRODUCT                        /* nor does a vendor's compiler of kernels fuse them             */
 #define GPU_PRODUCT(a, b) ((a) * (b))
 #define GPU_SUM(a, b) ((a) + (b))
 #endif
@@ -30,8 +32,8 @@ typedef struct gpu_generate {
     void *out;
     gpu_row_order order;
     int k, f32, raw;
-    int units;                             /* 16 bytes each, of 8 packed columns (raw: rows)                  */
-    int column, row_length;                /* of a part: the first column taken; how many a row has           */
+    int units;                             /* 16 bytes each, of 8 packed columns (raw: rows)                */
+    int column, row_length;                /* of a part: the first column taken; how many a row has         */
     gpu_generated_part parts[GPU_GENERATED_PARTS];
 } gpu_generate;
 
@@ -76,7 +78,8 @@ GPU_BOTH void gpu_generate_unit(const gpu_generate *p, int group, int unit) {
     for (int w = 0; w < 4; w++) {
         if (p->f32 && w < count) ((uint32_t *)p->out)[to + w] = out.words[w];
         if (!p->f32 && 2 * w < count) ((uint16_t *)p->out)[to + 2 * w] = (uint16_t)out.words[w];
-        if (!p->f32 && 2 * w + 1 < count) ((uint16_t *)p->out)[to + 2 * w + 1] = (uint16_t)(out.words[w] >> 16);
+        if (!p->f32 && 2 * w + 1 < count)
+            ((uint16_t *)p->out)[to + 2 * w + 1] = (uint16_t)(out.words[w] >> 16);
     }
 }
 
