@@ -296,6 +296,43 @@ static void choose_by_turns(void *user, openpi_session *session) {
     must(device->backend->allocate(device, bytes, "the work block", &session->work, &error));
 }
 
+/* What is launched is what was chosen: with `norm` a norm goes first, else the product computes it. */
+static void launches_follow(const device *device, const op *op, void *work, int choice, int norm) {
+    const backend *backend = device->backend;
+    struct device *self = (struct device *)(uintptr_t)device;
+    struct op chosen = *op;
+    struct recording *timed;
+    launch_record seen[3];
+    chosen.choice = choice;
+    must(backend->record_timed(self, &chosen, 1, work, &timed, &error));
+    assert_int_equal(backend->launches(self, timed, seen, 3), 1 + norm);
+    if (norm) assert_string_equal(seen[0].kernel, "normalize");
+    assert_string_equal(seen[norm].kernel, "product");
+    backend->forget(self, timed);
+}
+
+static void test_choices(void **state) {
+    openpi_engine *engine = open_engine("odd:pi0", OPENPI_BF16);
+    const backend *backend = engine->device->backend;
+    candidate list[MOST];
+    call c;
+    int seen = 0;
+    (void)state;
+    call_open(&c, engine, 3, TOKENS);
+    for (int place = 0; place < c.session->plan->count; place++) {
+        const op *op = &c.session->plan->ops[place];
+        int count = check_choices(engine->device, op);
+        if (op->kind != OP_NORM_QKV || seen++) continue;
+        backend->candidates(engine->device, op, list, MOST);
+        for (int i = 0; i < count; i++)
+            launches_follow(engine->device, op, c.session->work, i + 1, !!strstr(list[i].name, ", norm "));
+        assert_true(count > 4);
+    }
+    assert_true(seen > 0);
+    call_close(&c);
+    openpi_engine_close(engine);
+}
+
 /* ---- goldens ------------------------------------------------------------------------------------------- */
 
 typedef struct golden_case {
@@ -350,7 +387,7 @@ static golden_case cases[] = {
     BOTH("pi0_odd", no_graph, choose_by_turns),
     BOTH("pi05_odd", no_graph, choose_by_turns),
 };
-enum { CASES = sizeof cases / sizeof *cases, ALONE = 7 };
+enum { CASES = sizeof cases / sizeof *cases, ALONE = 8 };
 
 int main(void) {
     struct CMUnitTest tests[CASES + ALONE] = {
@@ -361,6 +398,7 @@ int main(void) {
         cmocka_unit_test_teardown(test_replays, nothing_left),
         cmocka_unit_test_teardown(test_timed, nothing_left),
         cmocka_unit_test_teardown(test_side_by_side, nothing_left),
+        cmocka_unit_test_teardown(test_choices, nothing_left),
     };
     char names[CASES][96];
     for (int i = 0; i < CASES; i++) {
