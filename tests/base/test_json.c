@@ -52,7 +52,7 @@ static void agrees_with_jansson(void **state) {
         "{\"a\":1,\"b\":2,\"a\":[3]}", "tru", "-", "\"", "[\"a\\u0000b\"]", "}", "]", ",",
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) same_as_jansson(texts[i], strlen(texts[i]), texts[i]);
-    same_as_jansson("[1]\0", 4, "a NUL behind");
+    same_as_jansson("[1]\0", 4, "a NUL at the end");
     same_as_jansson("[\"a\0b\"]", 7, "a NUL inside");
 }
 

@@ -75,7 +75,7 @@ static void workers_block_signals(void **state) {
 
 /* ---- sleeping ---------------------------------------------------------------------------------------------- */
 
-/* The caller has its task behind it at once; a worker's lasts until the caller sleeps. */
+/* The caller's task ends at once; a worker's lasts until the caller sleeps. */
 static void last_until_the_caller_sleeps(void *argument, int task, int worker) {
     meeting *m = argument;
     (void)task;

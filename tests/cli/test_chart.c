@@ -190,7 +190,7 @@ static void test_lines(void **state) {
         points[0][i] = (chart_point){.x = batches[i], .y = 40 + 20 * i, .from = "1:/x"};
         points[1][i] = (chart_point){.x = batches[i], .y = 30 + 10 * i};
     }
-    chart_series series[] = {{"ours, with a name that needs room", CHART_LINE, points[0], 7},
+    chart_series series[] = {{"ours, with a name that needs space", CHART_LINE, points[0], 7},
                              {"published: theirs", CHART_DASHED, points[1], 7}};
     for (size_t w = 0; w < sizeof widths / sizeof *widths; w++) {
         xy_chart chart = {.head = {"Batch scaling", "samples per second", widths[w]},

@@ -177,7 +177,7 @@ static void test_roof(void **state) {
     static const char *const keys[] = {"bf16_tflops", "f32_tflops", "read_gbs", "copy_gbs"};
     assert_int_equal(run("roof --json r.json"), 0);
     must_contain(out, "multiply, bf16");
-    must_contain(out, "GB/s, both ways counted");
+    must_contain(out, "GB/s, reading and writing counted");
     json_t *root = load("r.json"), *roofs = json_object_get(root, "roofs");
     check_units(root, "");
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) assert_true(number(roofs, keys[i]) > 0);

@@ -144,12 +144,12 @@ static pid_t start(const char *words, long largest, int *said) {
 /* Waits for it; its words on stderr are in `err`. */
 static int finish(pid_t child, int said, const char *words) {
     int status;
-    size_t at = 0, room = 1 << 16;
+    size_t at = 0, capacity = 1 << 16;
     ssize_t got;
     free(err);
-    err = calloc(1, room);
+    err = calloc(1, capacity);
     assert_non_null(err);
-    while ((got = read(said, err + at, room - 1 - at)) > 0) at += (size_t)got;
+    while ((got = read(said, err + at, capacity - 1 - at)) > 0) at += (size_t)got;
     close(said);
     assert_int_equal(waitpid(child, &status, 0), child);
     if (!WIFEXITED(status)) fail_msg("openpi %s: ended by a signal; it said:\n%s", words, err);
@@ -284,7 +284,7 @@ static void test_interrupted(void **state) {
     }
 }
 
-/* A reader that goes away ends the command with a sentence, and takes its other result back. */
+/* A reader that closes its end ends the command with a sentence, and takes its other result back. */
 static void test_broken_pipe(void **state) {
     (void)state;
     char line[2000], *before = listing();
@@ -322,7 +322,7 @@ static void must_be(form form, const char *text, size_t bytes, const char *words
     }
 }
 
-/* "-" is standard output, and nothing else is on it; a table then goes to standard error. */
+/* "-" is standard output, and nothing else is on it; a table is then written to standard error. */
 static void test_standard_output(void **state) {
     (void)state;
     char *before = listing();
@@ -364,7 +364,7 @@ static void test_standard_output(void **state) {
     free(before);
 }
 
-/* A file is replaced behind its link and keeps its mode; a new one has the usual mode; a pipe is written
+/* A link stays and its file is replaced, which keeps its mode; a new one has the usual mode; a pipe is written
  * straight. */
 static void test_targets(void **state) {
     (void)state;

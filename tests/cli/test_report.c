@@ -20,12 +20,12 @@ static char *err;
 
 static char *slurp(const char *path) {
     FILE *file = fopen(path, "rb");
-    size_t room = 1 << 22;
+    size_t capacity = 1 << 22;
     assert_non_null(file);
-    char *data = calloc(room, 1);
+    char *data = calloc(capacity, 1);
     assert_non_null(data);
-    size_t got = fread(data, 1, room - 1, file);
-    assert_true(got < room - 1);
+    size_t got = fread(data, 1, capacity - 1, file);
+    assert_true(got < capacity - 1);
     fclose(file);
     return data;
 }
@@ -406,7 +406,7 @@ static void test_hostile(void **state) {
     assert_null(strchr(page, 1));
     must_contain(page, "&quot;&gt;&lt;script&gt;");
     free(page);
-    /* A name that is not UTF-8 and full of markup, by way of the shell. */
+    /* A name that is not UTF-8 and full of markup, through the shell. */
     assert_int_equal(run("\"$(cp a.json \"$(printf '<b>\\377&.json')\"; printf '<b>\\377&.json')\" --out name.html"), 0);
     page = slurp(scratch_path(&box, "name.html"));
     assert_null(strchr(page, '\377'));

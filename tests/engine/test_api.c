@@ -1,4 +1,4 @@
-/* The public header's contract: what holds of every function, the documented generator of noise, what handles tell of
+/* The public header's contract: what holds of every function, the documented generator of noise, what handles report of
  * themselves, what an observer and a progress bar are given, and that one call is the sum of its parts. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -494,7 +494,7 @@ static const fault faults[] = {
     {"resize cuts instead of rounding", "policy/droid_pi0", NULL, NULL, RESIZE_TRUNCATES, 0, "images, base", NULL},
     {"ε of the quantiles", "policy/droid_jointpos", NULL, NULL, SMALL_EPSILON, 0, "state: element", NULL},
     {"ε of the standard deviation", "policy/droid_pi0", NULL, NULL, SMALL_EPSILON, 0, "state: element", NULL},
-    {"ε of the quantiles on the way out", "policy/libero_pi05", NULL, NULL, EPSILON_OUTWARDS, 0, "the golden's actions", NULL},
+    {"ε of the quantiles of the actions", "policy/libero_pi05", NULL, NULL, EPSILON_OUTWARDS, 0, "the golden's actions", NULL},
     {"z-score for quantiles", "policy/libero_pi05", NULL, NULL, ZSCORE, 0, "state: element", NULL},
     {"state bins off by one", "policy/droid_jointpos", NULL, NULL, BINS_UP, 0, "token", NULL},
     {"the gripper is relative too", "policy/droid_jointpos", NULL, NULL, GRIPPER_TOO, 0, "actions in units", NULL},

@@ -290,7 +290,7 @@ static void pixels_are_in_their_range(void **state) {
         {1, 9, 255, "images[1][9] is 255, expected -1 to 1"},
         {1, 9, 1.000001f, NULL},
         {1, 9, -1.000001f, NULL},
-        {2, 9, NAN, NULL}, /* behind the mask */
+        {2, 9, NAN, NULL}, /* masked out */
     };
     openpi_engine *engine;
     openpi_sample samples[2] = {float_sample(), float_sample()};

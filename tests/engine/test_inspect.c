@@ -1,5 +1,5 @@
 /* What inspect says of devices: needed, free, fits or not; and that a device which is full or lost is described like any
- * other. The devices are the CPU under other names, which tell what a test wants told. */
+ * other. The devices are the CPU under other names, which report what a test gives them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -169,7 +169,7 @@ static void verdicts(void **state) {
         {needed, 4 * needed, 1, "fits, but closely: "},
         {needed - 1, 4 * needed, 0, "does not fit: "},
         {0, 4 * needed, 0, " GB too few"},
-        {0, 0, -1, "the device does not tell what is free"},
+        {0, 0, -1, "the device does not report what is free"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         free_bytes = cases[i].unused;
@@ -183,7 +183,7 @@ static void verdicts(void **state) {
     }
 }
 
-/* One that cannot be opened, or is lost on the way, is told of, and so is the next. */
+/* One that cannot be opened, or is lost meanwhile, is described, and so is the next. */
 static void full_or_lost(void **state) {
     (void)state;
     free_bytes = all_bytes = 1 << 30;

@@ -1,4 +1,4 @@
-/* What a result must not depend on: neighbours in a batch, padding, what lies behind a mask, what ran before, the number
+/* What a result must not depend on: neighbours in a batch, padding, what is masked out, what ran before, the number
  * of threads, other sessions. Bit for bit, on every level of kernels that this machine has, in fp32 and bf16. Then the
  * ends of every range, against the scalar reference; and that a run takes no memory. */
 #include <setjmp.h>
@@ -175,12 +175,12 @@ static void batch_is_singles(void **state) {
         run(session, &samples[b], 1, noises[b], alone);
         assert_same(what, together + b * ONE, alone, ONE);
     }
-    openpi_sample turned[B];
+    openpi_sample backwards[B];
     for (int b = 0; b < B; b++) {
-        turned[b] = samples[B - 1 - b];
+        backwards[b] = samples[B - 1 - b];
         memcpy(noise + b * ONE, noises[B - 1 - b], sizeof alone);
     }
-    run(session, turned, B, noise, reversed);
+    run(session, backwards, B, noise, reversed);
     for (int b = 0; b < B; b++) assert_same("the batch in another order", together + b * ONE, reversed + (B - 1 - b) * ONE, ONE);
     openpi_session_close(session);
     openpi_engine_close(engine);
@@ -195,7 +195,7 @@ static void behind_a_mask_is_nothing(void **state) {
     run_alone(engine, plain, H, N, L, noises[0], dropped);
     hidden.images[2] = pictures[3];
     run_alone(engine, hidden, H, N, L, noises[0], covered);
-    assert_same("a picture behind the mask", dropped, covered, ONE);
+    assert_same("a picture that is masked out", dropped, covered, ONE);
     openpi_session *session = session_of(engine, 1, H, N, L);
     run(session, &full, 1, noises[1], other);
     run(session, &plain, 1, noises[0], after);
@@ -204,21 +204,21 @@ static void behind_a_mask_is_nothing(void **state) {
     run(session, &full, 1, noises[1], after);
     int same = 1;
     for (int i = 0; i < ONE; i++) same &= other[i] == after[i];
-    assert_false(same);                  /* a camera that goes does move the actions */
+    assert_false(same);                  /* a camera that is missing does change the actions */
     openpi_session_close(session);
     openpi_engine_close(engine);
 }
 
 static void room_for_more_is_nothing(void **state) {
     const setting *s = *state;
-    static const int rooms[] = {12, 13, 48, 200, 311};
+    static const int capacities[] = {12, 13, 48, 200, 311};
     openpi_engine *engine = engine_of(s, 2);
-    float tight[ONE], roomy[ONE];
-    for (int i = 0; i < (int)(sizeof rooms / sizeof *rooms); i++) {
+    float tight[ONE], wide[ONE];
+    for (int i = 0; i < (int)(sizeof capacities / sizeof *capacities); i++) {
         char what[64];
-        snprintf(what, sizeof what, "room for %d words", rooms[i]);
-        run_alone(engine, sample(5, 12, 2), H, N, rooms[i], noises[2], i ? roomy : tight);
-        if (i) assert_same(what, tight, roomy, ONE);
+        snprintf(what, sizeof what, "a capacity of %d tokens", capacities[i]);
+        run_alone(engine, sample(5, 12, 2), H, N, capacities[i], noises[2], i ? wide : tight);
+        if (i) assert_same(what, tight, wide, ONE);
     }
     openpi_engine_close(engine);
 }
@@ -326,12 +326,12 @@ static void ends_of_ranges(void **state) {
     int pi05 = strstr(s->model, "pi05") != NULL;
     openpi_engine *engine = engine_of(s, 2), *reference = known[pi05] ? NULL : engine_open("reference", OPENPI_F32, s->model, 2);
     for (int i = 0; i < ENDS; i++) {
-        int count = ends[i].horizon * DIM, room = ends[i].prompt ? ends[i].prompt : 1;
+        int count = ends[i].horizon * DIM, capacity = ends[i].prompt ? ends[i].prompt : 1;
         openpi_sample now = sample(ends[i].cameras, ends[i].prompt, 1);
         const float *b = expected[pi05][i];
         double most = 0;
-        run_alone(engine, now, ends[i].horizon, ends[i].steps, room, noises[4], a);
-        if (reference) run_alone(reference, now, ends[i].horizon, ends[i].steps, room, noises[4], expected[pi05][i]);
+        run_alone(engine, now, ends[i].horizon, ends[i].steps, capacity, noises[4], a);
+        if (reference) run_alone(reference, now, ends[i].horizon, ends[i].steps, capacity, noises[4], expected[pi05][i]);
         for (int k = 0; k < count; k++) {
             double off = fabs((double)a[k] - (double)b[k]);
             if (!(off <= most)) most = off;
@@ -494,7 +494,7 @@ int main(void) {
                 openpi_dtype dtype = i % 2 ? OPENPI_BF16 : OPENPI_F32;
                 if (!(checks[c].dtypes >> (i % 2) & 1) || (!isa && !checks[c].reference)) continue;
                 if (checks[c].run == state_once_is_state_always && i / 2) continue;      /* π0.5 has none */
-                /* Under a sanitizer, which is what goes without the allocator, half of it and no scalar reference. */
+                /* Under a sanitizer, which replaces the allocator, half of it and no scalar reference. */
                 if (!ALLOCATOR && (!isa || i == 1 || i == 2 || checks[c].run == ends_of_ranges)) continue;
                 setting *s = &settings[count];
                 *s = (setting){.isa = isas[isa], .dtype = dtype, .model = models[isa > 0][i / 2]};

@@ -47,7 +47,7 @@ static uint64_t free_in_box(void) { return in_box(free_memory_at); }
 static void the_least_counts(void **state) {
     (void)state;
     assert_int_equal(scratch_open(&box), 0);
-    assert_true(free_in_box() == UINT64_MAX);                  /* nothing tells */
+    assert_true(free_in_box() == UINT64_MAX);                  /* nothing says so */
     put("proc/meminfo", "MemTotal: 9000 kB\nMemFree: 10 kB\nMemAvailable: 5000 kB\nSwapFree: 1000 kB\n");
     assert_int_equal(free_in_box(), 6000 * 1024);
     put("proc/self/cgroup", "3:cpu,cpuacct:/a\n0::/a/b\n");

@@ -1,5 +1,5 @@
-/* The size rule of openpi.h, for every function that takes or fills a struct: structs of this release cut to two
- * thirds, and longer ones, with bytes behind them that nobody may read or write. */
+/* The sizes of openpi.h's structs, for every function that takes or fills a struct: structs of this release cut to two
+ * thirds, and longer ones, with bytes after them that nobody may read or write. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 #include "scratch.h"
 #include "structs.h"
 
-enum { BEHIND = 64, WILD = 0xa5, MOST = 8192, H = 4, DIM = OPENPI_ACTION_DIM };
+enum { AFTER = 64, WILD = 0xa5, MOST = 8192, H = 4, DIM = OPENPI_ACTION_DIM };
 
 #define LENGTH(ARRAY) (sizeof(ARRAY) / sizeof *(ARRAY))
 #define MUST(CALL)                                                      \
@@ -399,18 +399,18 @@ static void read_structs(void **state) {
     for (size_t t = 0; t < LENGTH(takers); t++) {
         const size_t whole = takers[t].size, sizes[] = {cut(whole), whole, whole + 8, whole + 200};
         for (size_t i = 0; i < LENGTH(sizes); i++) {
-            unsigned char *in = malloc(sizes[i] + BEHIND);
+            unsigned char *in = malloc(sizes[i] + AFTER);
             openpi_error why = OPENPI_ERROR_INIT;
             assert_non_null(in);
             memset(in, 0, sizes[i]);
-            memset(in + sizes[i], WILD, BEHIND);
+            memset(in + sizes[i], WILD, AFTER);
             memcpy(in, takers[t].given, sizes[i] < whole ? sizes[i] : whole);
             set_size(in, sizes[i]);
             openpi_status status = takers[t].call(in, &why);
             const char *lacks = sizes[i] < whole ? takers[t].lacks : NULL;
             if (lacks ? !strstr(why.message, lacks) : status != OPENPI_OK)
                 fail_msg("%s, %zu bytes of %zu: status %d, \"%s\"", takers[t].what, sizes[i], whole, status, why.message);
-            all_are(takers[t].what, in, sizes[i], sizes[i] + BEHIND, WILD);
+            all_are(takers[t].what, in, sizes[i], sizes[i] + AFTER, WILD);
             if (sizes[i] > whole) {
                 in[sizes[i] - 1] = 1;
                 assert_int_equal(takers[t].call(in, &why), OPENPI_BAD_ARGUMENT);

@@ -1,4 +1,4 @@
-/* Pictures: the input as a PNG or JPEG file, decoded and resized in both ways; as EXIF in memory of its size; and as
+/* Pictures: the input as a PNG or JPEG file, decoded and resized by both methods; as EXIF in memory of its size; and as
  * raw pixels, whose element type, layout and sides its first three bytes choose. */
 #include "fuzz.h"
 #include "policy/image.h"

@@ -1,4 +1,4 @@
-/* Every JSON that a user or a checkpoint brings. The input's first byte says which it is:
+/* Every JSON of a user or a checkpoint. The input's first byte says which it is:
  *   n  norm_stats.json          r  a robot's own file           d  dimensions             s  a synthetic checkpoint's spec
  *   x  model.safetensors.index.json beside one shard            m  LeRobot's state file of its normalizer (no JSON)
  *   c  LeRobot's config.json    b  policy_preprocessor.json     a  policy_postprocessor.json, each beside good others */

@@ -1,4 +1,4 @@
-/* The message of a client: decoded, and every field read in every way. */
+/* The message of a client: decoded, and every field read as every type. */
 #include "fuzz.h"
 #include "policy/image.h"
 #include "policy/wire.h"

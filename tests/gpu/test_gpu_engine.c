@@ -1,4 +1,4 @@
-/* The whole engine on the GPU: one answer whatever the way of running, and that of the definition.
+/* The whole engine on the GPU: one answer however it runs, and that of the definition.
  * Without a GPU every test is counted and skipped, with the reason. */
 #include <math.h>
 

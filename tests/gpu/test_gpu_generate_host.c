@@ -56,7 +56,7 @@ static void test_models(void **state) {
 
 /* ---- the order of rows -------------------------------------------------------------------------------------- */
 
-/* The row behind packed column p as kernels/args.h tells it, -1: padding. */
+/* The row of packed column p as kernels/args.h has it, -1: padding. */
 static int row_told(const matrix *m, int p) {
     int per_head = gpu_head_columns(m->head_dim), paired = (m->heads + 1) * per_head, half = m->n / 2, first = 0;
     if (m->form == MATRIX_PLAIN) return p < m->n ? p : -1;
@@ -135,7 +135,7 @@ static size_t uploaded_to(const device *device, const matrix *m) {
     return sum;
 }
 
-/* Last told, and how often it went backwards. */
+/* The last progress, and how often it went backwards. */
 static struct { uint64_t done, total, back; } told;
 static void tell(void *user, const char *what, uint64_t done, uint64_t total) {
     (void)user;
@@ -192,7 +192,7 @@ static void test_uploads(void **state) {
     }
 }
 
-/* ---- what goes wrong --------------------------------------------------------------------------------------- */
+/* ---- failures --------------------------------------------------------------------------------------- */
 
 static void test_refused(void **state) {
     pool *threads;

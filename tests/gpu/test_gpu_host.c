@@ -182,7 +182,7 @@ static void test_fork(void **state) {
 }
 
 /* Two sessions of an engine: while one waits for its call the other does all of its own, on another stream. Nothing of the
- * first comes behind anything of the second. While a recording needs the whole device, calls take turns on one
+ * first comes after anything of the second. While a recording needs the whole device, calls take turns on one
  * stream. */
 static openpi_session *inner;
 static int inner_from, inner_end;
@@ -312,7 +312,7 @@ static void test_timed_recording(void **state) {
         backend_cuda.forget(engine->device, timed);
         assert_int_equal(fake.alive, alive);
 
-        for (int n = 0; n < 2000; n += 17) {       /* a driver that fails on the way leaves nothing behind */
+        for (int n = 0; n < 2000; n += 17) {       /* a driver that fails meanwhile leaves nothing allocated */
             timed = NULL;
             fake.fail_at = fake.calls + n;
             openpi_status status =
@@ -390,7 +390,7 @@ static void fail_everywhere(int code, openpi_status first, openpi_status second,
         openpi_session_close(session);
         openpi_engine_close(engine);
         if (fake.alive)
-            fail_msg("failing at call %d (%s) leaves %d things behind", n, n < LOG && n >= 0 ? fake.log[n] : "", fake.alive);
+            fail_msg("failing at call %d (%s) leaves %d things allocated", n, n < LOG && n >= 0 ? fake.log[n] : "", fake.alive);
         n += n < dense ? 1 : 7;  /* packing and launching repeat themselves */
     }
     assert_true(total > least);
@@ -416,7 +416,7 @@ static void test_out_of_memory_anywhere(void **state) {
     fail_everywhere(CUDA_OUT_OF_MEMORY, OPENPI_NO_MEMORY, OPENPI_NO_DEVICE, 600, 300);
 }
 
-/* A card that goes away in mid-flight: that call and every later one says so, the later ones at once. */
+/* A card that is lost in mid-flight: that call and every later one says so, the later ones at once. */
 static void test_lost(void **state) {
     openpi_engine *engine;
     openpi_session *session, *other = NULL;
@@ -547,9 +547,9 @@ static void test_graph_of_two_cameras(void **state) {
     }
 }
 
-/* Where the table knows a smaller room for prompts, a session of one sample keeps a graph for prompts that fit it. */
+/* Where the table knows a smaller prompt capacity, a session of one sample keeps a graph for prompts that fit it. */
 static void test_graph_of_short_prompts(void **state) {
-    enum { ROOM = 10, SMALLER = 4 };
+    enum { CAPACITY = 10, SMALLER = 4 };
     openpi_engine *engine;
     openpi_session *session;
     openpi_timing timing = OPENPI_TIMING_INIT;
@@ -560,14 +560,14 @@ static void test_graph_of_short_prompts(void **state) {
         tuning table;
         int at = 0, here = batch == 1;
         options.horizon = 10;
-        options.max_prompt = ROOM;
+        options.max_prompt = CAPACITY;
         options.batch = batch;
         reset();
         assert_int_equal(open_engine(&engine, NULL, 0), OPENPI_OK);
         assert_int_equal(openpi_session_create(engine, &options, &session, &error), OPENPI_OK);
         while (session->plan->ops[at].stage != OPENPI_STAGE_PREFIX || session->plan->ops[at].kind != OP_NORM_LINEAR) at++;
         int choice = one_entry(engine, &session->plan->ops[at], &table, &entry);
-        assert_int_equal(entry.key.m, batch * (OPENPI_CAMERAS * OPENPI_IMAGE_TOKENS + ROOM));
+        assert_int_equal(entry.key.m, batch * (OPENPI_CAMERAS * OPENPI_IMAGE_TOKENS + CAPACITY));
         entry.key.m = OPENPI_CAMERAS * OPENPI_IMAGE_TOKENS + SMALLER;
         openpi_session_close(session);
         engine->model->tuning = &table;
@@ -576,7 +576,7 @@ static void test_graph_of_short_prompts(void **state) {
         /* One for the short prompts of any number of cameras: the table tells those apart by length alone. */
         for (int kind = 0; kind < CALL_KINDS; kind++)
             assert_int_equal(session->kinds.recordings[kind] != NULL, kind == CALL_ANY || (here && kind == CALL_ANY + 1));
-        for (int prompt = 1; prompt <= ROOM; prompt++) {
+        for (int prompt = 1; prompt <= CAPACITY; prompt++) {
             assert_int_equal(infer_prompt(session, prompt, &timing), OPENPI_OK);
             assert_int_equal(session->plan->ops[at].choice, here && prompt <= SMALLER ? choice : 0);
         }

@@ -64,7 +64,7 @@ static void test_timed_recording(void **state) {
     free(in);
 }
 
-/* Facts, free memory and ceilings are there, and measuring the ceilings leaves nothing behind. */
+/* Facts, free memory and ceilings are there, and measuring the ceilings leaves nothing allocated. */
 static void test_facts(void **state) {
     openpi_engine *engine;
     device_facts facts;

@@ -90,7 +90,7 @@ static int fake_held(void *device, unsigned long long *reasons) {
     return 0;
 }
 
-/* CUDA counts the boards the other way round. */
+/* CUDA counts the boards in reverse. */
 static int fake_address(int ordinal, char *text, int bytes) {
     if (!fake.cuda_knows || ordinal >= BOARDS) return -1;
     snprintf(text, (size_t)bytes, "%s", addresses[BOARDS - 1 - ordinal]);
@@ -164,7 +164,7 @@ static void test_gpu_by_place(void **state) {
     power_close(NULL);
 }
 
-/* Each is a handle that tells why, and reads zeros. */
+/* Each is a handle that says why, and reads zeros. */
 static void test_not_readable(void **state) {
     (void)state;
     static const struct {
@@ -192,7 +192,7 @@ static void test_not_readable(void **state) {
         assert_string_equal(power_get_facts(p)->reason, cases[i].reason);
         assert_int_equal(power_read(p, &now, &error), OPENPI_OK);
         assert_true(now.energy_j == 0);
-        /* Clocks are told even where there is no energy counter. */
+        /* Clocks are reported even where there is no energy counter. */
         assert_true((now.core_mhz == 1980) == (cases[i].energy_code == NOT_SUPPORTED) ||
                     !cases[i].device || cases[i].device[1] == 'p');
         power_close(p);

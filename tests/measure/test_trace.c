@@ -218,7 +218,7 @@ static void test_own(void **state) {
     json_decref(root);
 }
 
-/* Each spoils a valid trace in its own way. */
+/* Each spoils a valid trace differently. */
 static void cut_parent(json_t *root) { json_object_set_new(pick(root, "X", "stage", 0), "dur", json_real(0.5)); }
 static void move_kernel(json_t *root) { json_object_set_new(pick(root, "X", "kernel", 5), "ts", json_real(0)); }
 static void no_process(json_t *root) { json_object_del(pick(root, "X", "kernel", 0), "pid"); }
@@ -443,7 +443,7 @@ static void test_bad(void **state) {
     assert_int_equal(run("trace /dev/full %s", TINY), 2);
     must_contain(err, "/dev/full: cannot be written: No space left on device");
 
-    /* A list that was cut off behind an event is a trace all the same: the format allows it. */
+    /* A list that was cut off after an event is a trace all the same: the format allows it. */
     static const char open_end[] =
         "[{\"ph\": \"X\", \"cat\": \"kernel\", \"name\": \"gemm\", \"ts\": 1, \"dur\": 2, \"pid\": \"GPU\", \"tid\": 1},\n";
     assert_int_equal(scratch_write(&box, "f.json", open_end, sizeof open_end - 1), 0);

@@ -1,5 +1,5 @@
-/* Tuning: the table there and back, the sentence for every bad field, ways that are really taken and change
- * no result, and a run that is stopped and goes on. Nothing here depends on how fast this machine is. */
+/* Tuning: the table there and back, the sentence for every bad field, choices that are really taken and
+ * change no result, and a run that is stopped and continues. Nothing here depends on how fast this machine is. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -143,7 +143,7 @@ static void table_goes_there_and_back(void **state) {
     scratch_close(&s);
 }
 
-/* What openpi brings can be read by the openpi that brings it. */
+/* The tables in openpi can be read by the openpi that contains them. */
 static void shipped_tables_are_whole(void **state) {
     (void)state;
     for (const tuning_text *t = tuning_texts; t->text; t++) {
@@ -272,7 +272,7 @@ static json_t *parse(const char *text) {
     return root;
 }
 
-/* Entries of changed kernels are left out and told; the others stay, whatever version wrote the table. */
+/* Entries of changed kernels are left out and reported; the others stay, whatever version wrote the table. */
 static void changed_kernels_are_left_out(void **state) {
     (void)state;
     static const struct {
@@ -383,9 +383,9 @@ static void rekeyed_tables_are_taken(void **state) {
     scratch_close(&s);
 }
 
-/* ---- ways that are taken ---------------------------------------------------------------------------- */
+/* ---- choices that are taken ---------------------------------------------------------------------------- */
 
-/* A table that sends every shape of the session's plan its last way, but for one op. */
+/* A table with the last choice for every shape of the session's plan, but for one op. */
 static void table_of(const openpi_session *session, const char *but, int cameras, tuning *table) {
     const device *device = session->engine->device;
     table->machine = tuning_machine_of(session->engine->device, 1);
@@ -520,7 +520,7 @@ static struct {
     int roofs, warm_ups, in_place, checks;
 } said;
 
-static void hear(void *user, const char *what, uint64_t done, uint64_t total) {
+static void count_progress(void *user, const char *what, uint64_t done, uint64_t total) {
     (void)user;
     assert_int_equal(done, said.steps++);
     assert_true(done < total && total >= said.total);
@@ -533,7 +533,7 @@ static void hear(void *user, const char *what, uint64_t done, uint64_t total) {
 
 static void tune_small(openpi_engine *engine, const char *journal, int fresh, int known, tune *t) {
     tune_options options = {
-        .rounds = 1, .confirm_rounds = 1, .steps = 1, .journal = journal, .fresh = fresh, .progress = hear};
+        .rounds = 1, .confirm_rounds = 1, .steps = 1, .journal = journal, .fresh = fresh, .progress = count_progress};
     memset(&said, 0, sizeof said);
     must(tune_open(engine, &options, t, &error));
     assert_int_equal(t->resumed, known);
@@ -606,7 +606,7 @@ static void runs_and_goes_on(void **state) {
         {10, 12.9, 15, 12, 3, 0}, /* 576 of 32768: chance                           */
         {10, 12.9, 15, 15, 0, 0}, /* the same plan twice: the machine's noise       */
         {10, 9.9, 15, 14, 3, 0}, /* the median won                                 */
-        {10, 10.1, 1, 1, 3, 0}, /* one round tells nothing                        */
+        {10, 10.1, 1, 1, 3, 0}, /* one round says nothing                        */
         {10, 10.1, 7, 7, 3, 1},
     };
     static const char before[] = "what was there";

@@ -1,5 +1,5 @@
 /* verify must be able to fail: goldens with one number, token, mask bit or byte changed, in a folder without a MANIFEST,
- * so that only what is computed can tell. The same copies, unharmed, must pass. */
+ * so that only what is computed can show it. The same copies, unharmed, must pass. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -125,7 +125,7 @@ static const mutation mutations[] = {
     {ODD, "in.images", 0, XOR, 1, "in.images: byte 0 "},
     {ODD, "in.images", 200000, XOR, 0x80, "in.images: byte 200000 "},
     {TINY, "in.images", 451583, XOR, 1, "in.images: byte 451583 "},
-    {ODD5, "in.images", 400000, XOR, 1, "in.images: byte 400000 "},      /* behind the mask */
+    {ODD5, "in.images", 400000, XOR, 1, "in.images: byte 400000 "},      /* masked out */
     {ODD, "in.state", 31, ULP, 1, "in.state: element 31 "},
     {ODD, "in.noise", 200, ADD_F32, 3e-4, "stage.x of step 0"},
     /* A policy golden. */

@@ -219,7 +219,7 @@ static void short_prompts(void **state) {
     tear_down(&b);
 }
 
-/* Whatever a neighbour in the batch brings, a sample takes the same choices. */
+/* Whatever its neighbours in the batch are, a sample takes the same choices. */
 static void batches_have_one_kind(void **state) {
     (void)state;
     bench b;

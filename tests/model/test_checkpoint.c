@@ -290,7 +290,7 @@ static void test_lerobot_renames(void **state) {
 
 typedef enum edit { NOTHING, DROP, RESHAPE, RETYPE, ADD, RENAME, DROP_ALL } edit;
 
-/* One change to a right file (or two, where `and` is set), and the sentence it must bring. */
+/* One change to a right file (or two, where `and` is set), and the sentence that it must cause. */
 static const struct {
     openpi_variant variant;
     edit edit;

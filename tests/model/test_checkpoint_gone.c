@@ -1,6 +1,6 @@
 /* A checkpoint that is changed under openpi. Loaded, an engine needs its files no more: it holds none of them open or mapped,
  * and gives the same actions once they are emptied and deleted. Files that lose their end while they are read are a
- * sentence. Either would end the process if files were mapped: reading behind a mapped file's end is SIGBUS. */
+ * sentence. Either would end the process if files were mapped: reading after a mapped file's end is SIGBUS. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -148,7 +148,7 @@ static void loaded_engine_needs_no_file(void **state) {
     }
 }
 
-/* The first time that loading tells of itself, the files lose their end. */
+/* At the first progress of loading, the files lose their end. */
 typedef struct cutting {
     const scratch *folder;
     int cuts;

@@ -115,7 +115,7 @@ static void merged_is_the_product(void **state) {
         }
 }
 
-/* π0.5's action_in_proj has nothing behind it. */
+/* π0.5's action_in_proj has nothing after it. */
 static void adaptive_is_not_merged(void **state) {
     (void)state;
     openpi_engine *e = open_engine("odd:pi05");

@@ -98,7 +98,7 @@ static void test_types(void **state) {
         200,                                                             /* 200 */
         0x00, 0x3c, 0x00, 0xc0, 0xff, 0x7b, 0x01, 0x00, 0x00, 0xfc, 0x00, 0x80,   /* 1, -2, 65504, 2^-24, -inf, -0 */
         0x80, 0x3f, 0x49, 0x40,                                          /* 1, 3.140625 */
-        0x00, 0x80, 0x80, 0x3f, 0x00, 0x80, 0x81, 0x3f, 0x01, 0x80, 0x80, 0x3f,   /* halfway to even both ways, just above */
+        0x00, 0x80, 0x80, 0x3f, 0x00, 0x80, 0x81, 0x3f, 0x01, 0x80, 0x80, 0x3f,   /* halfway to even up and down, just above */
         0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0xe0, 0xbf,                  /* -0.5 */
         0xfd, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,                  /* -3 */
         0x00, 0x00, 0x01, 0x00,                                          /* 65536 */
@@ -150,7 +150,7 @@ static void test_types(void **state) {
     "{\"x\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":" a "},"     \
     "\"y\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":" b "}}"
 
-/* Each with 8 bytes of data behind it. */
+/* Each with 8 bytes of data after it. */
 static const struct {
     const char *header, *sentence;
 } broken[] = {
@@ -359,7 +359,7 @@ static void test_shards(void **state) {
     assert_non_null(strstr(tensors_find(list, "y")->file, "/2.safetensors"));
     tensors_close(list);
 
-    write_shard(&s, "model.safetensors", SHARD("z"));          /* one file goes before an index */
+    write_shard(&s, "model.safetensors", SHARD("z"));          /* one file has precedence over an index */
     check(tensors_open(s.folder, &list, &error));
     assert_non_null(tensors_find(list, "z"));
     tensors_close(list);

@@ -144,7 +144,7 @@ static double attention_error(const problem *p, int d, int keys) {
     double error = 2 * score_error * spread + products * unit * spread;
     if (p->type == DTYPE_BF16)
         error += 0x1p-7 * fmin(1, 40.0 * loud / keys) * spread *
-                 (1 + 4e-3 * keys); /* probabilities that round the other way */
+                 (1 + 4e-3 * keys); /* probabilities that round in the other direction */
     return error;
 }
 
@@ -176,7 +176,7 @@ static void bound_action_embed(problem *p, int r) {
     size_t to = ((size_t)(r / a->horizon) * (size_t)a->out_stride + (size_t)(a->out_offset + r % a->horizon)) * (size_t)n;
     row_size h = bounds_row(&no_norm, a->x, DTYPE_F32, (size_t)r * (size_t)k, k);
     double error = products * unit * h.length * 1.8 + 16 * unit;
-    if (a->mlp_out.data) {       /* each layer: its own error, and that of the row in front of it, random by random */
+    if (a->mlp_out.data) {       /* each layer: its own error, and that of the row before it, random by random */
         row_size u = {sqrt(n) * (h.length / sqrt(k) + 1) * 2, 0};
         if (a->mlp_in.data) error = (products * unit * u.length + 8 * error) * 1.8;
         error += 4e-7 * 8;       /* SiLU */

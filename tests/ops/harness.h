@@ -82,7 +82,7 @@ void problem_free(problem *p);
 buffer *problem_buffer(problem *p, const char *name);
 /* The value of element i. */
 double problem_value(const void *data, dtype type, size_t i);
-/* Bits that no computation leaves behind: a NaN with a pattern. */
+/* Bits that no computation leaves: a NaN with a pattern. */
 void poison(void *data, dtype type, size_t count);
 int is_poison(const void *data, dtype type, size_t i);
 
@@ -104,7 +104,7 @@ typedef struct allowance {
 /* Runs the problem on two devices of one level, `device` with many threads and `single` with one; a GPU is both. */
 verdict trial_run(problem *p, device *device, struct device *single, allowance allowed);
 
-/* One line of timing under `roofs`, or under roofs measured again right in front of it. */
+/* One line of timing under `roofs`, or under roofs measured again right before it. */
 void timing_run(const op_shape *shape, dtype type, device *device, pool *pool, dice *r, device_roofs roofs, int again);
 void timing_head(device *device, pool *pool, dtype type, device_roofs *roofs);
 

@@ -1,6 +1,6 @@
 /* One op with random operands on the host and what the scalar definition makes of them.
  *
- * The surprise: outputs, rows behind the last one and cache places that nothing writes start as poison, on the host as
+ * Note: outputs, rows after the last one and cache places that nothing writes start as poison, on the host as
  * on the device; what the definition leaves poisoned must stay so bit for bit. */
 #include "maker.h"
 
@@ -369,9 +369,9 @@ static void make_velocity(maker *m) {
     maker_add_norm(m, AT(velocity.norm));
     add_matrix(m, AT(velocity.weight), matrix_of(p, s->n, s->k, MATRIX_PLAIN));
     maker_add_floats(m, "bias", AT(velocity.bias), s->n, 1);
-    size_t count = (size_t)(s->rows * s->n), room = (size_t)((s->rows + SPARE_ROWS) * s->n);
-    maker_add(m, "velocity", AT(velocity.velocity), ROLE_OUT, DTYPE_F32, room, 0, 0, 0);
-    maker_add(m, "x_t", AT(velocity.x_t), ROLE_INOUT, DTYPE_F32, room, count, 1, 0);
+    size_t count = (size_t)(s->rows * s->n), capacity = (size_t)((s->rows + SPARE_ROWS) * s->n);
+    maker_add(m, "velocity", AT(velocity.velocity), ROLE_OUT, DTYPE_F32, capacity, 0, 0, 0);
+    maker_add(m, "x_t", AT(velocity.x_t), ROLE_INOUT, DTYPE_F32, capacity, count, 1, 0);
 }
 
 static void (*const makers[OP_KINDS])(maker *m) = {

@@ -89,7 +89,7 @@ void make_scores(maker *m) {
     maker_add(m, "scores", AT(scores.scores), ROLE_OUT, DTYPE_F32, score_count(s, s->rows + SPARE), 0, 0, 0);
 }
 
-/* Scores where there are keys, poison behind them. `shares`: they are probabilities already, values of act. */
+/* Scores where there are keys, poison after them. `shares`: they are probabilities already, values of act. */
 static void add_scores(maker *m, size_t field, role role, int shares) {
     problem *p = m->p;
     const op_shape *s = &p->shape;

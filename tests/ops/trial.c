@@ -5,7 +5,7 @@
  * they did the same row, for neither threads nor neighbours may show in a result. Of a shape too large for the
  * definition only some rows are compared, but all must be written.
  *
- * The surprise: the layout of a cache is the backend's own, so keys and values get there by an op, a norm_qkv whose
+ * Note: the layout of a cache is the backend's own, so keys and values get there by an op, a norm_qkv whose
  * weights are the identity and whose angles are zero. */
 #include <math.h>
 #include <stdio.h>
@@ -60,7 +60,7 @@ static int guards_hold(run *r, const block *b, const char *name) {
     r->device->backend->download(r->device, guard, b->memory, GUARD, NULL);
     r->device->backend->download(r->device, guard + GUARD, b->memory + GUARD + b->bytes, GUARD, NULL);
     for (int i = 0; i < 2 * GUARD; i++)
-        if (guard[i] != GUARD_BYTE) return FAIL(r, "wrote %s the %s", i < GUARD ? "in front of" : "behind", name);
+        if (guard[i] != GUARD_BYTE) return FAIL(r, "wrote %s the %s", i < GUARD ? "before" : "after", name);
     return 1;
 }
 
@@ -76,7 +76,7 @@ static void read_rows(const void *context, int row, int count, void *out) {
     memcpy(out, s->data + (size_t)row * s->row_bytes, (size_t)count * s->row_bytes);
 }
 
-/* Packs in two goes, the later half first: blocks must be independent. */
+/* Packs in two calls, the later half first: blocks must be independent. */
 static int pack(run *r, const matrix *m, const void *data, void *to) {
     const backend *b = r->device->backend;
     rows_source rows = {data, weight_row_bytes(&weight_formats[m->type], m->k)};
@@ -92,7 +92,7 @@ static int pack(run *r, const matrix *m, const void *data, void *to) {
     int whole = (unsigned char)scratch[bytes] == GUARD_BYTE;
     free(scratch);
     if (status != OPENPI_OK) return FAIL(r, "%s", error.message);
-    return whole ? 1 : FAIL(r, "wrote behind the packing scratch");
+    return whole ? 1 : FAIL(r, "wrote past the packing scratch");
 }
 
 static int place_matrix(run *r, block *b, const matrix *m, const void *data, matrix *out) {
@@ -395,7 +395,7 @@ static int run_choice(run *r, int choice) {
     return fetch_results(r);
 }
 
-/* Every way that the device offers, by turns on both devices. A level's blockings are one result to the bit; kernels of a
+/* Every choice that the device offers, by turns on both devices. A level's blockings are one result to the bit; kernels of a
  * GPU differ by rounding. */
 static void try_candidates(const run *first, problem *p, device *device, struct device *single, allowance allowed, verdict *v) {
     static candidate names[CANDIDATES];
@@ -411,7 +411,7 @@ static void try_candidates(const run *first, problem *p, device *device, struct 
         run *r = &others[i % 2];
         v->ok = run_choice(r, i + 1);
         if (!v->ok) memcpy(v->detail, r->failure, sizeof v->detail);
-        if (v->ok && single != device) compare_runs(first, r, "that way", v);
+        if (v->ok && single != device) compare_runs(first, r, "that choice", v);
         else if (v->ok) compare(r, allowed, v);
         if (!v->ok) {
             char why[300];

@@ -325,7 +325,7 @@ static void lerobots_floats_have_a_range(void **state) {
 
 /* ---- other places and orders --------------------------------------------------------------------------- */
 
-/* The plain picture's elements at the places that `image` tells, in memory of just the size that it needs. What lies
+/* The plain picture's elements at the places that `image` names, in memory of just the size that it needs. What lies
  * between is poison: as a float not a number. */
 static void *scatter(const void *plain, size_t element, openpi_image *image) {
     int alpha = image->channels >= OPENPI_RGBA, swapped = image->channels & 1, chw = image->layout == OPENPI_CHW;
@@ -372,20 +372,20 @@ static void places_change_no_bit(void **state) {
             openpi_image image = picture(plain, (openpi_element)e, OPENPI_HWC, height, width);
             assert_int_equal(image_resize_openpi(&image, &scratch, expected, &error), OPENPI_OK);
             assert_int_equal(image_resize_lerobot(&image, &scratch, scaled_expected, &error), OPENPI_OK);
-            for (int way = 0; way < 4 * 2 * 4; way++) {  /* channels, layout, strides */
-                image = picture(plain, (openpi_element)e, (openpi_layout)(way >> 2 & 1), height, width);
-                image.channels = (openpi_channels)(way & 3);
+            for (int form = 0; form < 4 * 2 * 4; form++) {  /* channels, layout, strides */
+                image = picture(plain, (openpi_element)e, (openpi_layout)(form >> 2 & 1), height, width);
+                image.channels = (openpi_channels)(form & 3);
                 size_t row = (size_t)width * elements[e];
                 if (image.layout == OPENPI_HWC) row *= image.channels >= OPENPI_RGBA ? 4 : 3;
-                if (way >> 3 & 1) image.row_bytes = row + 37;              /* at no alignment */
-                if (way >> 3 == 2 && image.layout == OPENPI_CHW) image.plane_bytes = row * (size_t)height + 11;
-                if (way >> 3 == 3 && image.layout == OPENPI_CHW) image.plane_bytes = row, image.row_bytes = 4 * row;
+                if (form >> 3 & 1) image.row_bytes = row + 37;              /* at no alignment */
+                if (form >> 3 == 2 && image.layout == OPENPI_CHW) image.plane_bytes = row * (size_t)height + 11;
+                if (form >> 3 == 3 && image.layout == OPENPI_CHW) image.plane_bytes = row, image.row_bytes = 4 * row;
                 void *data = scatter(plain, elements[e], &image);
                 if (image_check(&image, &error)) fail_msg("%s", error.message);
                 assert_int_equal(image_resize_openpi(&image, &scratch, found, &error), OPENPI_OK);
                 assert_int_equal(image_resize_lerobot(&image, &scratch, scaled_found, &error), OPENPI_OK);
                 if (memcmp(expected, found, sizeof found) || memcmp(scaled_expected, scaled_found, sizeof scaled_found))
-                    fail_msg("%d×%d, element %d, way %d: other pixels", width, height, e, way);
+                    fail_msg("%d×%d, element %d, form %d: other pixels", width, height, e, form);
                 compared++;
                 free(data);
             }
@@ -599,7 +599,7 @@ static size_t make_tiff(uint8_t *out, int big, int type, uint32_t items, uint32_
     return at;
 }
 
-/* The file with EXIF behind its first bytes: an APP1 segment, or an eXIf chunk. *count grows. */
+/* The file with EXIF after its first bytes: an APP1 segment, or an eXIf chunk. *count grows. */
 static uint8_t *with_exif(const char *file, const uint8_t *exif, size_t bytes, size_t *count) {
     char *plain = read_picture(file, count);
     int png = plain[0] != (char)0xff;
@@ -636,7 +636,7 @@ static void pictures_stand_upright(void **state) {
     static const struct {
         int height, width;
         uint64_t jpeg, png;      /* of Pillow's exif_transpose */
-    } turned[9] = {
+    } upright[9] = {
         [1] = {13, 19, 0xa1c2b88a19a72960, 0x7ad90a8e11d88c8c}, [2] = {13, 19, 0xe49017869e7ac4c8, 0x131891bc5dc63300},
         [3] = {13, 19, 0x795e74666666592c, 0xeb9e464e86df054},  [4] = {13, 19, 0x154f910b19c200e4, 0x6bbaa072e2c66ae8},
         [5] = {19, 13, 0xcbe4f1ad787a14a4, 0xb8bccfd373aae7e8}, [6] = {19, 13, 0x94c0074adce2cb58, 0xda4d20de08014a94},
@@ -652,10 +652,10 @@ static void pictures_stand_upright(void **state) {
             size_t count, bytes = make_tiff(exif, big, types[form >> 2], 1, (uint32_t)orientation);
             uint8_t *picture = with_exif(file, exif, bytes, &count);
             if (openpi_image_decode(picture, count, file, &pixels, &height, &width, &error)) fail_msg("%s", error.message);
-            assert_int_equal(height, turned[orientation].height);
-            assert_int_equal(width, turned[orientation].width);
+            assert_int_equal(height, upright[orientation].height);
+            assert_int_equal(width, upright[orientation].width);
             uint64_t hash = fnv1a64(pixels, (size_t)height * (size_t)width * 3);
-            if (hash != (form & 1 ? turned[orientation].png : turned[orientation].jpeg))
+            if (hash != (form & 1 ? upright[orientation].png : upright[orientation].jpeg))
                 fail_msg("%s, orientation %d, form %d: other pixels", file, orientation, form);
             openpi_free(pixels);
             free(picture);

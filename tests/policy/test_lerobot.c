@@ -334,7 +334,7 @@ static void msgpack_says_the_same(void **unused) {
 
 /* ---- synthetic checkpoints -------------------------------------------------------------------------- */
 
-/* The model in memory goes through the same numbers as the files that openpi_synthetic_write makes. */
+/* The model in memory computes the same numbers as the files that openpi_synthetic_write makes. */
 static void in_memory_as_on_disk(void **unused) {
     (void)unused;
     static const char path[] = "test_lerobot_synthetic";

@@ -28,7 +28,7 @@ typedef struct policy_case {
     openpi_policy *policy;
 } policy_case;
 
-/* The robot that the golden's metadata tell of: a built-in with the case's own delta and transform. */
+/* The robot of the golden's metadata: a built-in with the case's own delta and transform. */
 static void case_open(const char *name, policy_case *out) {
     char path[512], stats[512];
     openpi_error error = OPENPI_ERROR_INIT;
@@ -474,7 +474,7 @@ static void prompts(void **state) {
     observation.prompt = "";
     WORKS(openpi_request_prepare(request, &observation, NULL, &error));
     assert_int_equal(prepared(request).token_count, 2);
-    observation.prompt = "Transfer cube and what stands behind the length";
+    observation.prompt = "Transfer cube and what stands after the length";
     observation.prompt_length = 13;
     WORKS(openpi_request_prepare(request, &observation, NULL, &error));
     assert_memory_equal(prepared(request).tokens, transfer_cube, sizeof transfer_cube);
@@ -491,10 +491,10 @@ static void prompts(void **state) {
     openpi_policy_close(policy);
 }
 
-/* "Transfer cube" has 7 tokens: with room for 7 nothing is cut, with room for 6 its newline is. */
+/* "Transfer cube" has 7 tokens: with a capacity of 7 nothing is cut, with 6 its newline is. */
 static void a_prompt_may_fill_its_room(void **state) {
     (void)state;
-    for (int room = 6; room <= 8; room++) {
+    for (int capacity = 6; capacity <= 8; capacity++) {
         openpi_error error = OPENPI_ERROR_INIT;
         openpi_synthetic synthetic = {.size = sizeof(openpi_synthetic), .dims = OPENPI_DIMS_INIT, .seed = 7};
         openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
@@ -503,19 +503,19 @@ static void a_prompt_may_fill_its_room(void **state) {
         openpi_image image = picture("cam_high");
         openpi_observation observation = OBSERVATION(&image, 1, zeros, 14, "Transfer cube", 0);
         options.robot = "aloha_sim";
-        options.max_prompt = room;
+        options.max_prompt = capacity;
         options.synthetic = &synthetic;
         WORKS(openpi_policy_open(NULL, &options, &policy, &error));
         WORKS(openpi_request_create(policy, &request, &error));
         WORKS(openpi_request_prepare(request, &observation, NULL, &error));
-        assert_int_equal(openpi_request_prompt_truncated(request), room < 7);
-        assert_int_equal(prepared(request).token_count, room < 7 ? room : 7);
+        assert_int_equal(openpi_request_prompt_truncated(request), capacity < 7);
+        assert_int_equal(prepared(request).token_count, capacity < 7 ? capacity : 7);
         openpi_request_close(request);
         openpi_policy_close(policy);
     }
 }
 
-/* The model's own space: what goes in comes out. */
+/* The model's own space: what is given is returned. */
 static void none_is_the_models_space(void **state) {
     (void)state;
     openpi_error error = OPENPI_ERROR_INIT;
@@ -601,7 +601,7 @@ static void remove_file(const char *name) {
     unlink(path);
 }
 
-/* A file with one tensor of one number: enough to tell the variant. */
+/* A file with one tensor of one number: enough to see the variant. */
 static void write_weights(const char *tensor) {
     char header[256], file[512];
     int bytes = snprintf(header, sizeof header, "{\"%s\":{\"dtype\":\"F32\",\"shape\":[1,1],\"data_offsets\":[0,4]}}", tensor);

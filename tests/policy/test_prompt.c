@@ -65,7 +65,7 @@ static void test_openpi(void **state) {
     bench_close(&b);
 }
 
-/* Truncation takes the first ids, whatever the limit; π0's newline goes first. */
+/* Truncation takes the first ids, whatever the limit; π0's newline is the first to go. */
 static void test_truncation(void **state) {
     (void)state;
     bench b = bench_open(GOLDEN "/tokenizer.model");

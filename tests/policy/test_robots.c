@@ -15,7 +15,7 @@
 
 /* ---- ALOHA ---------------------------------------------------------------------------------------- */
 
-/* openpi's own values (its policies/aloha_policy.py) of the gripper maps, both ways. */
+/* openpi's own values (its policies/aloha_policy.py) of the gripper maps, in both directions. */
 static void aloha_grippers(void **state) {
     (void)state;
     static const double in[5][2] = {{0, -1.07986555}, {.25, -0.51307761}, {.5, -0.14005592}, {.75, 0.22332758}, {1, 0.94565280}};

@@ -276,9 +276,9 @@ static void against_spm_encode(scratch *folder, const char *model, text *lines, 
     tokenizer *t = opened(model);
     tokenizer_scratch *s = scratch_of(0);
     char *line = NULL;
-    size_t room = 0;
+    size_t capacity = 0;
     for (int i = 0; i < count; i++) {
-        ssize_t length = getline(&line, &room, pipe);
+        ssize_t length = getline(&line, &capacity, pipe);
         if (length < 0)
             fail_msg("spm_encode (Debian package sentencepiece) ended before line %d of %s: see \"%s\"", i, what, command);
         int made = encode(t, s, lines[i].bytes, lines[i].length), at = 0;
@@ -627,7 +627,7 @@ static void mangle(const char *path, int cut_step, int changes, size_t tail) {
 
 static void test_mangled_model(void **state) {
     (void)state;
-    mangle(GOLDEN "/tokenizer.model", 41, 2000, 20);      /* behind the settings: an empty denormalizer */
+    mangle(GOLDEN "/tokenizer.model", 41, 2000, 20);      /* after the settings: an empty denormalizer */
 }
 
 static void test_mangled_json(void **state) {
@@ -741,7 +741,7 @@ static void test_bad_json(void **state) {
     expect_refusal("{\"a\":1,\"a\":2}", 13, OPENPI_BAD_FILE, "not valid JSON");
 }
 
-/* Tokens with ids behind the vocabulary's, and null for what need not be there. */
+/* Tokens with ids after the vocabulary's, and null for what need not be there. */
 static void test_json_variants(void **state) {
     (void)state;
     json_t *root = saved();

@@ -1,4 +1,4 @@
-/* Which tokenizer a policy reads: it is told, and no file outside the checkpoint is opened that no option names. */
+/* Which tokenizer a policy reads: the policy reports it, and no file outside the checkpoint is opened that no option names. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -79,7 +79,7 @@ static void the_file_is_told(void **state) {
     check_info(&options, NULL, "embedded", "sentencepiece");
 }
 
-/* The beginning of a path that is too long goes; its end stays. */
+/* Of a path that is too long the end is kept. */
 static void long_paths_are_cut(void **state) {
     (void)state;
     openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;

@@ -32,7 +32,7 @@ if globals=$(objdump -t libopenpi.a | awk '$(NF - 2) ~ /^\.(data|bss|tdata|tbss)
     echo "libopenpi.a: global variables:" $globals
     status=1
 fi
-# What the shared library brings along: its own code, none of the instruments', and a short list of others. Loaded
+# What the shared library depends on: its own code, none of the instruments', and a short list of others. Loaded
 # bytes (text, data), less the embedded CUDA images: 604,000 with gcc 12 at -O2, a quarter more is allowed.
 loaded=$(size libopenpi.so | awk 'NR == 2 { print $1 + $2 }')
 images=$(cat cuda/*.fatbin 2>/dev/null | wc -c)
@@ -44,14 +44,14 @@ if nm libopenpi.so libopenpi.a | grep -E ' (nvml|bench_run|verify_path|ladder_ru
     echo "libopenpi: holds instruments, which are libopenpi_measure.a's"
     status=1
 fi
-# Versions behind .so differ between distributions. libdl is part of libc since glibc 2.34.
+# Versions after .so differ between distributions. libdl is part of libc since glibc 2.34.
 needed=$(objdump -p libopenpi.so | awk '$1 == "NEEDED" { sub(/\.so.*/, "", $2); print $2 }' | grep -v '^libdl$' | sort | tr '\n' ' ')
 expected='libc libjansson libm libmsgpack libpng16 libturbojpeg '
 if [ "${needed/libmsgpackc /libmsgpack }" != "$expected" ] && [ "${needed/libmsgpack-c /libmsgpack }" != "$expected" ]; then
     echo "libopenpi.so: needs $needed, expected $expected"
     status=1
 fi
-# The soname's rule (CONTRIBUTING.md): 0.MINOR before 1.0, MAJOR from then on.
+# The soname (CONTRIBUTING.md): 0.MINOR before 1.0, MAJOR from then on.
 version=$(./openpi --version | cut -d' ' -f2)
 soname=$(objdump -p libopenpi.so | awk '$1 == "SONAME" { print $2 }')
 case $version in

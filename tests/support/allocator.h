@@ -145,7 +145,7 @@ static inline void allocator_is_taken(void **state) {
     skip();
 }
 
-/* All that a test does whose every case wants the allocator; cmocka.h stands in front. */
+/* All that a test does whose every case wants the allocator; include cmocka.h before. */
 static inline int without_allocator(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(allocator_is_taken)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,15 +16,15 @@ static size_t out_bytes;
 
 static inline char *slurp(const char *path, size_t *bytes) {
     FILE *file = fopen(path, "rb");
-    size_t room = 1 << 16, at = 0, got;
+    size_t capacity = 1 << 16, at = 0, got;
     if (!file) fail_msg("%s is not there", path);
-    char *data = malloc(room);
+    char *data = malloc(capacity);
     assert_non_null(data);
-    while ((got = fread(data + at, 1, room - at - 1, file)) > 0) {
+    while ((got = fread(data + at, 1, capacity - at - 1, file)) > 0) {
         at += got;
-        if (at + 1 < room) continue;
-        room *= 2;
-        data = realloc(data, room);
+        if (at + 1 < capacity) continue;
+        capacity *= 2;
+        data = realloc(data, capacity);
         assert_non_null(data);
     }
     fclose(file);

@@ -35,7 +35,7 @@ static const generated_case generated_cases[] = {
     {MATRIX_PLAIN, 0, 0, {20, 9}, 30, 11, 50, 333},
     {MATRIX_PLAIN, 0, 0, {96}, 1152, 0, 0, 96 * 768},
     {MATRIX_PLAIN, 0, 0, {3}, 8200, 0, 0, 9000},           /* more units than one block makes */
-    {MATRIX_PLAIN, 0, 0, {20}, 66, 268435000, 268435456, 0}, /* more elements in front than 32 bits count */
+    {MATRIX_PLAIN, 0, 0, {20}, 66, 268435000, 268435456, 0}, /* more elements before than 32 bits count */
     {MATRIX_GATED, 0, 0, {32, 32}, 64, 0, 0, 0},
     {MATRIX_GATED, 0, 0, {27, 27}, 67, 0, 0, 555},
     {MATRIX_GATED, 0, 0, {5, 5}, 3, 2, 9, 20},

@@ -136,7 +136,7 @@ static void check_element(const element *e) {
 /* ---- reading the page ----------------------------------------------------------------------------- */
 
 /* The value of an attribute within the tag that begins at `tag`; "" where it is not there. */
-static void attribute(const char *tag, const char *name, char *value, size_t room) {
+static void attribute(const char *tag, const char *name, char *value, size_t capacity) {
     char start[40];
     const char *end = strchr(tag, '>'), *at;
     snprintf(start, sizeof start, " %s=\"", name);
@@ -146,7 +146,7 @@ static void attribute(const char *tag, const char *name, char *value, size_t roo
     if (!at || at > end) return;
     at += strlen(start);
     size_t length = strcspn(at, "\"");
-    assert_true(length < room);
+    assert_true(length < capacity);
     memcpy(value, at, length);
     value[length] = 0;
 }
