@@ -2,8 +2,8 @@
  * and NULLs are defaults. Texts are any bytes; numbers may be NaN (not there) or infinite; nothing overlaps
  * at any `width` from 320 up. Memory stays the caller's. Write errors stay in `file`: look at ferror.
  *
- * chart_bar bars[] = {{.label = "all off", .values = {63.1}}, {.label = "+ fused QKV", .values = {30.1},
- * .note = "-33.0"}};
+ *     chart_bar bars[] = {{.label = "all off", .values = {63.1}},
+ *                         {.label = "+ fused QKV", .values = {30.1}, .note = "-33.0"}};
  *     chart_bars(file, &(bar_chart){.head = {"Ladder", "π0, batch 1", 0}, .unit = "ms", .bars = bars,
  *                                   .count = 2});
  *

@@ -1,4 +1,5 @@
-/* base/json_parse.c: the same values as jansson's own parser, which is the reference here, by every rule; and its refusals. */
+/* base/json_parse.c: the same values as jansson's own parser, which is the reference here, by every rule; and
+ * its refusals. */
 #include <locale.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,11 +13,12 @@
 
 static void same_by(const char *text, size_t bytes, const char *name, const json_rules *rules) {
     openpi_error error = OPENPI_ERROR_INIT;
-    size_t flags = (rules->repeated_keys ? 0 : JSON_REJECT_DUPLICATES) | (rules->any_value ? JSON_DECODE_ANY : 0) |
-                   (rules->nul ? JSON_ALLOW_NUL : 0);
+    size_t flags = (rules->repeated_keys ? 0 : JSON_REJECT_DUPLICATES) |
+                   (rules->any_value ? JSON_DECODE_ANY : 0) | (rules->nul ? JSON_ALLOW_NUL : 0);
     json_t *got = NULL, *want = json_loadb(text, bytes, flags, NULL);
     openpi_status status = json_parse_by(text, bytes, name, rules, &got, &error);
-    if ((status == OPENPI_OK) != (want != NULL)) fail_msg("%s: %s, jansson says %s", name, error.message, want ? "ok" : "no");
+    if ((status == OPENPI_OK) != (want != NULL))
+        fail_msg("%s: %s, jansson says %s", name, error.message, want ? "ok" : "no");
     if (want) {
         const size_t form = JSON_REAL_PRECISION(17) | JSON_ENCODE_ANY;
         char *a = json_dumps(got, form), *b = json_dumps(want, form);
@@ -37,21 +39,107 @@ static void same_as_jansson(const char *text, size_t bytes, const char *name) {
 static void agrees_with_jansson(void **state) {
     (void)state;
     static const char *const texts[] = {
-        "", " ", "[", "[]", "{}", " [ ] ", "[1]", "[1,]", "[,1]", "[1 2]", "{\"a\":1}", "{\"a\":1,}", "{\"a\" 1}", "{a:1}",
-        "{\"a\":1,\"a\":2}", "[]]", "[] x", "3", "\"x\"", "null", "[true,false,null]", "[tru]", "[True]", "[nul", "[0]", "[-0]",
-        "[00]", "[01]", "[-]", "[+1]", "[1.]", "[.5]", "[1.5]", "[1e5]", "[1E+5]", "[1e-5]", "[1e]", "[1e+]", "[-1.25e-3]",
-        "[1e999]", "[-1e999]", "[1e-999]", "[9223372036854775807]", "[-9223372036854775808]", "[9223372036854775808]",
-        "[0.1000000000000000055511151231257827021181583404541015625]", "[\"\"]", "[\"a\\n\\t\\\"\\\\\\/\\b\\f\\r\"]",
-        "[\"\\x\"]", "[\"\\u0041\\u00e9\\u20ac\"]", "[\"\\ud83d\\ude42\"]", "[\"\\ud83d\"]", "[\"\\ude42\"]",
-        "[\"\\ud83d\\u0041\"]", "[\"\\u00\"]", "[\"\\u004g\"]", "[\"\\u0000\"]", "[\"abc", "[\"abc\\", "[\"abc\\\"",
-        "[\"\x01\"]", "[\"\n\"]", "[\"é€🙂\"]", "[\"\xff\"]", "[\"\xc3\"]", "[\"\xed\xa0\x80\"]", "[\"\xc0\x80\"]",
-        "[\"\xf4\x90\x80\x80\"]", "{\"\\u00e9\":{\"b\":[[[]]]},\"c\":\"\"}", "[1]\n\t\r ", "\xef\xbb\xbf[]",
-        "[[[[[[[[[[]]]]]]]]]]", "{\"a\":[1,{\"b\":2}],\"c\":{}}", "[}", "{]", "{\"a\":}", "{\"a\"", "{\"a\":1", "[1,", "nan",
-        "[NaN]", "[Infinity]", "[-Infinity]", "/**/[]", "['a']",
-        "3 4", "1.5", " \"\\u0000\" ", "{\"\\u0000\":1}", "{\"a\\u0000b\":1}",
-        "{\"a\":1,\"b\":2,\"a\":[3]}", "tru", "-", "\"", "[\"a\\u0000b\"]", "}", "]", ",",
+        "",
+        " ",
+        "[",
+        "[]",
+        "{}",
+        " [ ] ",
+        "[1]",
+        "[1,]",
+        "[,1]",
+        "[1 2]",
+        "{\"a\":1}",
+        "{\"a\":1,}",
+        "{\"a\" 1}",
+        "{a:1}",
+        "{\"a\":1,\"a\":2}",
+        "[]]",
+        "[] x",
+        "3",
+        "\"x\"",
+        "null",
+        "[true,false,null]",
+        "[tru]",
+        "[True]",
+        "[nul",
+        "[0]",
+        "[-0]",
+        "[00]",
+        "[01]",
+        "[-]",
+        "[+1]",
+        "[1.]",
+        "[.5]",
+        "[1.5]",
+        "[1e5]",
+        "[1E+5]",
+        "[1e-5]",
+        "[1e]",
+        "[1e+]",
+        "[-1.25e-3]",
+        "[1e999]",
+        "[-1e999]",
+        "[1e-999]",
+        "[9223372036854775807]",
+        "[-9223372036854775808]",
+        "[9223372036854775808]",
+        "[0.1000000000000000055511151231257827021181583404541015625]",
+        "[\"\"]",
+        "[\"a\\n\\t\\\"\\\\\\/\\b\\f\\r\"]",
+        "[\"\\x\"]",
+        "[\"\\u0041\\u00e9\\u20ac\"]",
+        "[\"\\ud83d\\ude42\"]",
+        "[\"\\ud83d\"]",
+        "[\"\\ude42\"]",
+        "[\"\\ud83d\\u0041\"]",
+        "[\"\\u00\"]",
+        "[\"\\u004g\"]",
+        "[\"\\u0000\"]",
+        "[\"abc",
+        "[\"abc\\",
+        "[\"abc\\\"",
+        "[\"\x01\"]",
+        "[\"\n\"]",
+        "[\"é€🙂\"]",
+        "[\"\xff\"]",
+        "[\"\xc3\"]",
+        "[\"\xed\xa0\x80\"]",
+        "[\"\xc0\x80\"]",
+        "[\"\xf4\x90\x80\x80\"]",
+        "{\"\\u00e9\":{\"b\":[[[]]]},\"c\":\"\"}",
+        "[1]\n\t\r ",
+        "\xef\xbb\xbf[]",
+        "[[[[[[[[[[]]]]]]]]]]",
+        "{\"a\":[1,{\"b\":2}],\"c\":{}}",
+        "[}",
+        "{]",
+        "{\"a\":}",
+        "{\"a\"",
+        "{\"a\":1",
+        "[1,",
+        "nan",
+        "[NaN]",
+        "[Infinity]",
+        "[-Infinity]",
+        "/**/[]",
+        "['a']",
+        "3 4",
+        "1.5",
+        " \"\\u0000\" ",
+        "{\"\\u0000\":1}",
+        "{\"a\\u0000b\":1}",
+        "{\"a\":1,\"b\":2,\"a\":[3]}",
+        "tru",
+        "-",
+        "\"",
+        "[\"a\\u0000b\"]",
+        "}",
+        "]",
+        ",",
     };
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) same_as_jansson(texts[i], strlen(texts[i]), texts[i]);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        same_as_jansson(texts[i], strlen(texts[i]), texts[i]);
     same_as_jansson("[1]\0", 4, "a NUL at the end");
     same_as_jansson("[\"a\0b\"]", 7, "a NUL inside");
 }
@@ -83,10 +171,10 @@ static void sentences(void **state) {
     json_t *value = NULL;
     REFUSES(json_parse("{\n  \"a\": 1,\n  \"b\": tru\n}", 25, "t.json", &value, &error), OPENPI_BAD_FILE,
             "t.json: not valid JSON: a value is expected (line 3, column 8)");
-    REFUSES(json_parse_by("[1,\n x]", 7, "t.json", &(json_rules){.line = 7, .column = 5}, &value, &error), OPENPI_BAD_FILE,
-            "(line 8, column 2)");
-    REFUSES(json_parse_by("[x]", 3, "t.json", &(json_rules){.line = 7, .column = 5}, &value, &error), OPENPI_BAD_FILE,
-            "(line 7, column 6)");
+    REFUSES(json_parse_by("[1,\n x]", 7, "t.json", &(json_rules){.line = 7, .column = 5}, &value, &error),
+            OPENPI_BAD_FILE, "(line 8, column 2)");
+    REFUSES(json_parse_by("[x]", 3, "t.json", &(json_rules){.line = 7, .column = 5}, &value, &error),
+            OPENPI_BAD_FILE, "(line 7, column 6)");
     char deep[400] = "";
     memset(deep, '[', 101);
     memset(deep + 101, ']', 101);

@@ -1,5 +1,5 @@
-/* The pool as a good guest: its workers take no signals, and a caller with nothing left to do sleeps, so that it keeps no
- * worker from a processor that both need, whatever the caller's priority. */
+/* The pool as a good guest: its workers take no signals, and a caller with nothing left to do sleeps, so that
+ * it keeps no worker from a processor that both need, whatever the caller's priority. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -47,7 +47,7 @@ static void meet(meeting *m) {
     while (atomic_load(&m->present) < m->people) pause_a_millisecond();
 }
 
-/* ---- signals ----------------------------------------------------------------------------------------------- */
+/* ---- signals -------------------------------------------------------------------------------------- */
 
 static void look_at_signals(void *argument, int task, int worker) {
     meeting *m = argument;
@@ -73,7 +73,7 @@ static void workers_block_signals(void **state) {
     pool_close(pool);
 }
 
-/* ---- sleeping ---------------------------------------------------------------------------------------------- */
+/* ---- sleeping ------------------------------------------------------------------------------------- */
 
 /* The caller's task ends at once; a worker's lasts until the caller sleeps. */
 static void last_until_the_caller_sleeps(void *argument, int task, int worker) {
@@ -102,7 +102,8 @@ static void the_caller_sleeps(void **state) {
     run_until_it_sleeps(2);
 }
 
-/* Workers without priority and a caller under SCHED_FIFO on one processor: where they may not run it is theirs no more. */
+/* Workers without priority and a caller under SCHED_FIFO on one processor: where they may not run it is
+ * theirs no more. */
 static void *prior_caller(void *argument) {
     pool *pool = argument;
     struct sched_param priority = {.sched_priority = 1};
@@ -126,7 +127,7 @@ static void a_prior_caller_starves_nobody(void **state) {
     CPU_ZERO(&one);
     for (int i = 0; i < CPU_SETSIZE && !CPU_COUNT(&one); i++)
         if (CPU_ISSET(i, &before)) CPU_SET(i, &one);
-    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);           /* threads made from here on stay there */
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0); /* threads made from here on stay there */
     assert_int_equal(pool_create(3, 0, &pool, NULL), OPENPI_OK);
     assert_int_equal(pthread_create(&caller, NULL, prior_caller, pool), 0);
     assert_int_equal(pthread_join(caller, &why), 0);
@@ -139,7 +140,7 @@ static void a_prior_caller_starves_nobody(void **state) {
     if (why) fail_msg("%s", (char *)why);
 }
 
-/* ---- whatever the order ------------------------------------------------------------------------------------- */
+/* ---- whatever the order --------------------------------------------------------------------------- */
 
 static void add_one(void *argument, int task, int worker) {
     (void)worker;
@@ -174,8 +175,8 @@ static void every_task_runs_once(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(workers_block_signals), cmocka_unit_test(the_caller_sleeps),
-                                       cmocka_unit_test(a_prior_caller_starves_nobody),
-                                       cmocka_unit_test(every_task_runs_once)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(workers_block_signals), cmocka_unit_test(the_caller_sleeps),
+        cmocka_unit_test(a_prior_caller_starves_nobody), cmocka_unit_test(every_task_runs_once)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

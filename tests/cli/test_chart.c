@@ -1,4 +1,5 @@
-/* Charts: what is drawn has the size of its number, nothing overlaps, everything is well-formed whatever goes in. */
+/* Charts: what is drawn has the size of its number, nothing overlaps, everything is well-formed whatever goes
+ * in. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -68,7 +69,8 @@ static text_box box_of(const char *tag) {
         if (*at == '&') at = strchr(at, ';');
     }
     b.words[n] = 0;
-    double x = number_of(tag, "x"), y = number_of(tag, "y"), size = look_size(look), width = svg_width(b.words, size) * 0.9;
+    double x = number_of(tag, "x"), y = number_of(tag, "y"), size = look_size(look),
+           width = svg_width(b.words, size) * 0.9;
     b.left = strstr(look, "e") && !strstr(look, "h") ? x - width : strchr(look, 'm') ? x - width / 2 : x;
     b.right = b.left + width;
     b.top = y - size * 0.75;
@@ -86,7 +88,8 @@ static void check_texts(const char *picture) {
         if (b.left < -1 || b.right > width + 1 || b.top < 0 || b.bottom > height)
             fail_msg("\"%s\" leaves the picture: %g to %g of %g", b.words, b.left, b.right, width);
         for (int i = 0; i < count; i++)
-            if (b.left < boxes[i].right && boxes[i].left < b.right && b.top < boxes[i].bottom && boxes[i].top < b.bottom)
+            if (b.left < boxes[i].right && boxes[i].left < b.right && b.top < boxes[i].bottom &&
+                boxes[i].top < b.bottom)
                 fail_msg("\"%s\" and \"%s\" overlap", b.words, boxes[i].words);
         assert_true(count < 400);
         boxes[count++] = b;
@@ -100,7 +103,8 @@ static void check_form(const char *text) {
     int depth = 0;
     for (const char *at = text; *at; at++) {
         if ((unsigned char)*at < 0x20 && *at != '\n') fail_msg("a control character");
-        if (*at == '&' && strncmp(at, "&amp;", 5) && strncmp(at, "&lt;", 4) && strncmp(at, "&gt;", 4) && strncmp(at, "&quot;", 6))
+        if (*at == '&' && strncmp(at, "&amp;", 5) && strncmp(at, "&lt;", 4) && strncmp(at, "&gt;", 4) &&
+            strncmp(at, "&quot;", 6))
             fail_msg("a bare &: %.30s", at);
         if (*at != '<') continue;
         const char *name = at + 1, *end = strchr(at, '>');
@@ -116,7 +120,8 @@ static void check_form(const char *text) {
         at = end;
     }
     assert_int_equal(depth, 0);
-    static const char *const wrong[] = {"=\"nan", "=\"-nan", "=\"inf", "=\"-inf", "nan,", ",nan", "inf,", ",inf"};
+    static const char *const wrong[] = {"=\"nan", "=\"-nan", "=\"inf", "=\"-inf",
+                                        "nan,",   ",nan",    "inf,",   ",inf"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         const char *at = strstr(text, wrong[i]);
         if (at) fail_msg("not a number: %.120s", at);
@@ -136,13 +141,16 @@ static void test_bars(void **state) {
     (void)state;
     static const double values[] = {63.1, 44.42, 30.1, 0.001, 23.7};
     static const char *const labels[] = {"all off", "+ batched vision",
-                                         "+ a switch whose name is far longer than any label should be", "", "+ graph replay"};
+                                         "+ a switch whose name is far longer than any label should be", "",
+                                         "+ graph replay"};
     for (size_t w = 0; w < sizeof widths / sizeof *widths; w++) {
         chart_bar bars[5];
         for (int i = 0; i < 5; i++)
-            bars[i] = (chart_bar){.label = labels[i], .values = {values[i]}, .froms = {"1:/a"}, .note = "-18.7 ms"};
+            bars[i] =
+                (chart_bar){.label = labels[i], .values = {values[i]}, .froms = {"1:/a"}, .note = "-18.7 ms"};
         bar_chart chart = {
-            .head = {"Ladder", "π0, batch 1, and much more to be said of it than fits into a narrow line", widths[w]},
+            .head = {"Ladder", "π0, batch 1, and much more to be said of it than fits into a narrow line",
+                     widths[w]},
             .unit = "ms",
             .bars = bars,
             .count = 5};
@@ -152,7 +160,8 @@ static void test_bars(void **state) {
         for (const char *at = strstr(svg, " b\""); at; at = strstr(at + 1, " b\""), i++) {
             double long_is = number_of(at, "width");
             if (!i) unit = long_is / values[0];
-            if (fabs(long_is - unit * values[i]) > 0.02) fail_msg("bar %d is %g long, expected %g", i, long_is, unit * values[i]);
+            if (fabs(long_is - unit * values[i]) > 0.02)
+                fail_msg("bar %d is %g long, expected %g", i, long_is, unit * values[i]);
         }
         assert_int_equal(i, 5);
     }
@@ -160,7 +169,8 @@ static void test_bars(void **state) {
 
 static void test_parts(void **state) {
     (void)state;
-    static const char *const parts[] = {"vision", "prefill", "denoise", "a part with rather a long name", "other"};
+    static const char *const parts[] = {"vision", "prefill", "denoise", "a part with rather a long name",
+                                        "other"};
     for (size_t w = 0; w < sizeof widths / sizeof *widths; w++)
         for (int grouped = 0; grouped < 2; grouped++) {
             chart_bar bars[] = {
@@ -222,7 +232,8 @@ static void test_lines(void **state) {
 
 static void test_roof(void **state) {
     (void)state;
-    chart_point points[] = {{.x = 200, .y = 800, .size = 4}, {.x = 2, .y = 8, .size = 1}, {.x = 0, .y = 1}, {.x = 1, .y = NAN}};
+    chart_point points[] = {
+        {.x = 200, .y = 800, .size = 4}, {.x = 2, .y = 8, .size = 1}, {.x = 0, .y = 1}, {.x = 1, .y = NAN}};
     chart_series series[] = {{"vision", CHART_POINTS, points, 4}};
     xy_chart chart = {.head = {"Roofline", NULL, 0},
                       .x_name = "FLOP a byte",
@@ -238,8 +249,9 @@ static void test_roof(void **state) {
     const char *roof = strstr(svg, "<polyline class=\"roof\" points=\"");
     double x[3], y[3];
     assert_non_null(roof);
-    assert_int_equal(
-        sscanf(roof, "<polyline class=\"roof\" points=\"%lf,%lf %lf,%lf %lf,%lf", &x[0], &y[0], &x[1], &y[1], &x[2], &y[2]), 6);
+    assert_int_equal(sscanf(roof, "<polyline class=\"roof\" points=\"%lf,%lf %lf,%lf %lf,%lf", &x[0], &y[0],
+                            &x[1], &y[1], &x[2], &y[2]),
+                     6);
     /* Both points lie on the roof: one at the ridge, one on the slope. */
     const char *mark = strstr(strstr(svg, "</rect>") ? svg : svg, "<circle");
     mark = strstr(mark + 1, "<circle"); /* the first is the legend's */
@@ -289,13 +301,15 @@ static void test_anything(void **state) {
     static const double numbers[] = {NAN, INFINITY, -INFINITY, 0, -1, 1e300, 1e-300, 5};
     chart_bar bars[8];
     chart_point points[64];
-    for (int i = 0; i < 8; i++) bars[i] = (chart_bar){.label = bad, .values = {numbers[i]}, .note = bad, .froms = {bad}};
+    for (int i = 0; i < 8; i++)
+        bars[i] = (chart_bar){.label = bad, .values = {numbers[i]}, .note = bad, .froms = {bad}};
     drawn(draw_bars, &(bar_chart){.head = {bad, bad, 1}, .unit = bad, .bars = bars, .count = 8});
     check_form(svg);
     assert_null(strstr(svg, "<script"));
     check(drawn(draw_bars, &(bar_chart){.unit = "ms"}));
     for (int i = 0; i < 64; i++)
-        points[i] = (chart_point){.x = numbers[i % 8], .y = numbers[i / 8], .size = numbers[i % 8], .tip = bad, .from = bad};
+        points[i] = (chart_point){
+            .x = numbers[i % 8], .y = numbers[i / 8], .size = numbers[i % 8], .tip = bad, .from = bad};
     chart_series series = {bad, CHART_LINE, points, 64};
     for (int x = CHART_LINEAR; x <= CHART_LOG10; x++)
         for (int y = CHART_LINEAR; y <= CHART_LOG10; y++) {
@@ -312,7 +326,8 @@ static void test_anything(void **state) {
             check_form(svg);
         }
     check(drawn(draw_xy, &(xy_chart){.x_name = "x", .y_name = "y"}));
-    drawn(draw_histogram, &(histogram_chart){.head = {bad, NULL, 0}, .unit = bad, .values = numbers, .count = 8});
+    drawn(draw_histogram,
+          &(histogram_chart){.head = {bad, NULL, 0}, .unit = bad, .values = numbers, .count = 8});
     check_form(svg);
     check(drawn(draw_histogram, &(histogram_chart){.unit = "ms"}));
 }

@@ -1,4 +1,5 @@
-/* The command as a user meets it: every test runs build/openpi and looks at its status, its words and its files. */
+/* The command as a user meets it: every test runs build/openpi and looks at its status, its words and its
+ * files. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,8 +30,9 @@ __attribute__((format(printf, 1, 2))) static int run_full(const char *format, ..
 }
 
 #define TINY \
-    "run --synthetic tiny --robot none --image base='" TESTS_DIR "/pictures/rgb.png' --state 0.1,0.2 --prompt 'pick up the " \
-                                                                 "fork'"
+    "run --synthetic tiny --robot none --image base='" TESTS_DIR "/pictures/rgb.png' --state 0.1,0.2 " \
+                                                                 "--prompt 'pick up the " \
+    "fork'"
 #define PICTURE "--image base='" TESTS_DIR "/pictures/rgb.png' --state 0 --prompt x"
 #define SMALL TINY " --steps 2 --horizon 4"
 
@@ -50,12 +52,14 @@ static const struct {
     {"run --pin=3", 2, "openpi run: option '--pin' takes no argument"},
     {"run", 2, "openpi run: no model: give a CHECKPOINT folder or --synthetic PRESET"},
     {"run a b", 2, "openpi run: unexpected argument 'b' after CHECKPOINT"},
-    {"run a --synthetic tiny", 2, "CHECKPOINT and --synthetic contradict each other: the weights are either read or made"},
+    {"run a --synthetic tiny", 2,
+     "CHECKPOINT and --synthetic contradict each other: the weights are either read or made"},
     {"run --synthetic huge --image base=x.png", 2, "huge"},
     {"run --synthetic tiny", 2, "no picture: give --image NAME=FILE, or a whole request with --request FILE"},
     {"run --synthetic tiny --image base", 2, "--image is 'base', expected NAME=FILE"},
     {"run --synthetic tiny --image =x", 2, "--image is '=x', expected NAME=FILE"},
-    {"run --synthetic tiny --image base=absent.png", 2, "absent.png: cannot be opened: No such file or directory"},
+    {"run --synthetic tiny --image base=absent.png", 2,
+     "absent.png: cannot be opened: No such file or directory"},
     {"run --synthetic tiny --image base=text", 2, "text: "},
     {"run --synthetic tiny --request absent", 2, "absent: cannot be opened"},
     {"run --synthetic tiny --request text --robot none", 2, "msgpack"},
@@ -63,7 +67,8 @@ static const struct {
      "--request and --prompt contradict each other: a request contains its prompt"},
     {"run --synthetic tiny --request r --image a=b", 2, "--request and --image contradict each other"},
     {"run --synthetic tiny --request r --state 1", 2, "--request and --state contradict each other"},
-    {SMALL " --noise n.npy --seed 3", 2, "--noise and --seed contradict each other: the noise is either read or drawn"},
+    {SMALL " --noise n.npy --seed 3", 2,
+     "--noise and --seed contradict each other: the noise is either read or drawn"},
     {SMALL " --config pi0_droid", 2, "--robot and --config contradict each other: a config names its robot"},
     {TINY " --state 1", 2, "--state is given twice"},
     {TINY " --horizon 0", 2, "--horizon is '0', expected a whole number from 1 to 64"},
@@ -88,34 +93,44 @@ static const struct {
     {SMALL " --out absent/x", 2, "absent/x: cannot be written: No such file or directory"},
     {SMALL " --plot absent/x.svg", 2, "absent/x.svg: cannot be written: No such file or directory"},
     {"run --synthetic tiny --robot none --image base=x --state 1,x", 2, ""},
-    {"run absent --robot none --image base='" TESTS_DIR "/pictures/rgb.png' --state 1 --prompt x", 2, "absent"},
-    {"run --synthetic tiny --robot none --image base='" TESTS_DIR "/pictures/rgb.png' --prompt x --state 1,x", 2,
-     "--state: value 2 is 'x', expected a number"},
-    {"run --synthetic tiny --robot none --image base='" TESTS_DIR "/pictures/rgb.png' --prompt x --state 1,2,", 2,
-     "--state ends with a comma"},
-    {"run --synthetic tiny --robot none --image base='" TESTS_DIR "/pictures/rgb.png' --prompt x --state abc", 2,
-     "--state is 'abc', expected numbers"},
-    {"run --synthetic tiny --robot none --image base='" TESTS_DIR "/pictures/rgb.png' --prompt x --state nan", 2, "finite"},
-    {"run --synthetic tiny --robot none --image base='" TESTS_DIR "/pictures/rgb.png' --prompt x --state absent.json", 2,
-     "absent.json: cannot be opened"},
-    {"run --synthetic tiny --robot none --image base='" TESTS_DIR "/pictures/rgb.png' --prompt x --state broken.json", 2,
-     "broken.json: not valid JSON: "},
-    {"run --synthetic tiny --robot none --image base='" TESTS_DIR "/pictures/rgb.png' --prompt x --state words.json", 2,
-     "words.json: value 2 is not a number"},
-    {"run --synthetic tiny --robot none --image base='" TESTS_DIR "/pictures/rgb.png' --prompt x --state object.json", 2,
-     "object.json: expected an array of numbers, or an object with such an array under \"state\""},
-    {"run --synthetic tiny --robot droid --image base='" TESTS_DIR "/pictures/rgb.png' --image left_wrist='" TESTS_DIR
-     "/pictures/rgb.png' --prompt x --state 1,2,3", 2, "state"},
+    {"run absent --robot none --image base='" TESTS_DIR "/pictures/rgb.png' --state 1 --prompt x", 2,
+     "absent"},
+    {"run --synthetic tiny --robot none --image base='" TESTS_DIR "/pictures/rgb.png' --prompt x --state 1,x",
+     2, "--state: value 2 is 'x', expected a number"},
+    {"run --synthetic tiny --robot none --image base='" TESTS_DIR "/pictures/rgb.png' --prompt x --state "
+                                                                  "1,2,",
+     2, "--state ends with a comma"},
+    {"run --synthetic tiny --robot none --image base='" TESTS_DIR "/pictures/rgb.png' --prompt x --state abc",
+     2, "--state is 'abc', expected numbers"},
+    {"run --synthetic tiny --robot none --image base='" TESTS_DIR "/pictures/rgb.png' --prompt x --state nan",
+     2, "finite"},
+    {"run --synthetic tiny --robot none --image base='" TESTS_DIR "/pictures/rgb.png' --prompt x --state "
+                                                                  "absent.json",
+     2, "absent.json: cannot be opened"},
+    {"run --synthetic tiny --robot none --image base='" TESTS_DIR "/pictures/rgb.png' --prompt x --state "
+                                                                  "broken.json",
+     2, "broken.json: not valid JSON: "},
+    {"run --synthetic tiny --robot none --image base='" TESTS_DIR "/pictures/rgb.png' --prompt x --state "
+                                                                  "words.json",
+     2, "words.json: value 2 is not a number"},
+    {"run --synthetic tiny --robot none --image base='" TESTS_DIR "/pictures/rgb.png' --prompt x --state "
+                                                                  "object.json",
+     2, "object.json: expected an array of numbers, or an object with such an array under \"state\""},
+    {"run --synthetic tiny --robot droid --image base='" TESTS_DIR
+     "/pictures/rgb.png' --image left_wrist='" TESTS_DIR "/pictures/rgb.png' --prompt x --state 1,2,3",
+     2, "state"},
     {"inspect", 2, "openpi inspect: no model"},
     {"inspect absent", 2, "absent"},
     {"inspect text", 2, "text"},
     {"synth", 2, "openpi synth: DIR is missing"},
     {"synth new", 2, "no sizes: give --preset full|tiny|odd or --dims JSON"},
     {"synth new --preset huge", 2, "--preset is 'huge', expected one of full|tiny|odd"},
-    {"synth new --preset tiny --dims '{}'", 2, "--preset and --dims contradict each other: the sizes come by name or by number"},
+    {"synth new --preset tiny --dims '{}'", 2,
+     "--preset and --dims contradict each other: the sizes come by name or by number"},
     {"synth new --dims '{\"vision\": 3}'", 2, "vision"},
     {"synth new --preset tiny --variant pi1", 2, "--variant is 'pi1', expected one of pi0|pi05"},
-    {"synth new --preset tiny --shard-bytes 2XB", 2, "--shard-bytes is '2XB', expected a size such as 500MB, 2GB or 1GiB"},
+    {"synth new --preset tiny --shard-bytes 2XB", 2,
+     "--shard-bytes is '2XB', expected a size such as 500MB, 2GB or 1GiB"},
     {"synth new --preset tiny --shard-bytes 0", 2, "--shard-bytes is '0'"},
     {"synth new --preset tiny --shard-bytes 99999999999999999999", 2, "--shard-bytes is '9"},
     {"synth full-folder --preset tiny", 2, "full-folder"},
@@ -154,8 +169,8 @@ static void test_bad_words(void **state) {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         int status = run("%s", bad[i].args);
         if (status != bad[i].status || !strstr(err, bad[i].sentence))
-            fail_msg("openpi %s: status %d, expected %d with \"%s\"; it said:\n%s", bad[i].args, status, bad[i].status,
-                     bad[i].sentence, err);
+            fail_msg("openpi %s: status %d, expected %d with \"%s\"; it said:\n%s", bad[i].args, status,
+                     bad[i].status, bad[i].sentence, err);
         if (!*bad[i].args) continue;
         if (out_bytes) fail_msg("openpi %s: failed, and yet printed a result:\n%s", bad[i].args, out);
         int lines = 0;                                         /* one sentence, and a hint at most */
@@ -211,7 +226,8 @@ static void each_option(const char *verb, void (*check)(const char *option)) {
     int count = 0;
     for (const char *at = source; (at = strstr(at, "{OPTION_")) != NULL; at++) {
         if (!strncmp(at, "{OPTION_HEADING", 15)) continue;
-        if (sscanf(at, "{OPTION_%*[A-Z0-9], \"%60[a-z-]\"", option) != 1) fail_msg("%s: a row without a name: %.60s", path, at);
+        if (sscanf(at, "{OPTION_%*[A-Z0-9], \"%60[a-z-]\"", option) != 1)
+            fail_msg("%s: a row without a name: %.60s", path, at);
         check(option);
         count++;
     }
@@ -246,7 +262,8 @@ static void test_help(void **state) {
         must_contain(out, "\nExamples:\n  # ");
         must_contain(out, "\nExit status:\n");
         for (char *line = strtok(out, "\n"); line; line = strtok(NULL, "\n"))
-            if (strlen(line) > 0 && line[strlen(line) - 1] == ' ') fail_msg("%s --help: a space ends: %s", verb_names[v], line);
+            if (strlen(line) > 0 && line[strlen(line) - 1] == ' ')
+                fail_msg("%s --help: a space ends: %s", verb_names[v], line);
         assert_int_equal(run("help %s", verb_names[v]), 0);
         char *first = out;
         out = NULL;
@@ -291,7 +308,7 @@ static const double *npy_doubles(const char *bytes, size_t count, int rows, int 
     assert_int_equal((10 + head) % 64, 0);
     assert_int_equal(bytes[10 + head - 1], '\n');
     assert_int_equal(count, 10 + head + (size_t)rows * (size_t)columns * 8);
-    return (const double *)(const void *)(bytes + 10 + head);      /* aligned: 10 + head is a multiple of 64 */
+    return (const double *)(const void *)(bytes + 10 + head); /* aligned: 10 + head is a multiple of 64 */
 }
 
 enum { H = 4, D = 32 };
@@ -308,8 +325,11 @@ static void test_formats(void **state) {
     json_t *root = parse(out, out_bytes), *timing = json_object_get(root, "timing"), *value;
     const char *key;
     has_head(root, "run");
-    assert_string_equal(json_string_value(json_object_get(json_object_get(root, "model"), "source")), "synthetic tiny");
-    assert_string_equal(json_string_value(json_object_get(json_object_get(root, "machine"), "device")), "cpu");
+    assert_string_equal(json_string_value(json_object_get(json_object_get(root, "model"), "source")), "synthe"
+                                                                                                      "tic "
+                                                                                                      "tiny");
+    assert_string_equal(json_string_value(json_object_get(json_object_get(root, "machine"), "device")), "cp"
+                                                                                                        "u");
     assert_true(*head_word(json_object_get(root, "machine"), "hardware"));
     assert_string_equal(json_string_value(json_object_get(root, "robot")), "none");
     assert_int_equal(json_integer_value(json_object_get(root, "seed")), 5);
@@ -320,15 +340,17 @@ static void test_formats(void **state) {
     for (int i = 0; i < H; i++) {
         json_t *row = json_array_get(json_object_get(root, "actions"), (size_t)i);
         assert_int_equal(json_array_size(row), D);
-        for (int d = 0; d < D; d++) assert_true(json_number_value(json_array_get(row, (size_t)d)) == actions[i][d]);
+        for (int d = 0; d < D; d++)
+            assert_true(json_number_value(json_array_get(row, (size_t)d)) == actions[i][d]);
     }
     assert_int_equal(json_object_size(timing), OPENPI_STAGES + 2);
     json_object_foreach(timing, key, value) {
         assert_true(strlen(key) > 3 && !strcmp(key + strlen(key) - 3, "_ms"));
         assert_true(json_number_value(value) >= 0);
     }
-    assert_true(json_number_value(json_object_get(timing, "total_ms")) >= json_number_value(json_object_get(timing, "denoise_"
-                                                                                                                    "ms")));
+    assert_true(json_number_value(json_object_get(timing, "total_ms")) >=
+                json_number_value(json_object_get(timing, "denoise_"
+                                                          "ms")));
     json_decref(root);
 
     assert_int_equal(run("%s --steps 1 --horizon 9", TINY), 0);      /* nine steps of 32 numbers: whole */
@@ -376,8 +398,11 @@ static void test_state_file(void **state) {
     char *first = NULL;
     size_t bytes = 0;
     for (size_t i = 0; i < 3; i++) {
-        assert_int_equal(run("run --synthetic tiny --robot none --steps 1 --horizon 2 --image base_0_rgb='%s/pictures/rgb.png' "
-                             "--prompt x --format npy %s", TESTS_DIR, words[i]), 0);
+        assert_int_equal(run("run --synthetic tiny --robot none --steps 1 --horizon 2 --image "
+                             "base_0_rgb='%s/pictures/rgb.png' "
+                             "--prompt x --format npy %s",
+                             TESTS_DIR, words[i]),
+                         0);
         if (!first) {
             bytes = out_bytes;
             first = out;
@@ -394,7 +419,8 @@ static void test_long_prompt(void **state) {
     (void)state;
     char prompt[1200] = "";
     for (int i = 0; i < 200; i++) strcat(prompt, "fold ");
-    assert_int_equal(run("run --synthetic tiny --robot none --steps 1 --horizon 2 --image base='%s/pictures/rgb.png' --state 0 "
+    assert_int_equal(run("run --synthetic tiny --robot none --steps 1 --horizon 2 --image "
+                         "base='%s/pictures/rgb.png' --state 0 "
                          "--prompt '%s'",
                          TESTS_DIR, prompt),
                      0);
@@ -408,7 +434,8 @@ static void test_long_prompt(void **state) {
 static void write_npy(const char *name, const float *data, int rows) {
     unsigned char head[128] = "\x93NUMPY\x01\x00\x76\x00";
     memset(head + 10, ' ', 118);
-    int length = sprintf((char *)head + 10, "{'descr': '<f4', 'fortran_order': False, 'shape': (%d, 32), }", rows);
+    int length =
+        sprintf((char *)head + 10, "{'descr': '<f4', 'fortran_order': False, 'shape': (%d, 32), }", rows);
     head[10 + length] = ' ';
     head[127] = '\n';
     FILE *file = fopen(scratch_path(&box, name), "wb");
@@ -447,7 +474,8 @@ static void test_golden_requests(void **state) {
         snprintf(path, sizeof path, "%s/norm_stats.json", folder);
         char *stats_text = slurp(path, NULL);
         json_t *stats = parse(stats_text, strlen(stats_text));
-        const json_t *std = json_object_get(json_object_get(json_object_get(stats, "norm_stats"), "actions"), "std");
+        const json_t *std =
+            json_object_get(json_object_get(json_object_get(stats, "norm_stats"), "actions"), "std");
         int status = run("run --synthetic %s %s --request '%s/request.msgpack' --norm-stats '%s' --tokenizer "
                          "'%s/tokenizer.model' "
                          "--horizon %d --noise noise.npy --dtype f32 --format npy",
@@ -458,8 +486,8 @@ static void test_golden_requests(void **state) {
             double expected, unit = json_number_value(json_array_get(std, (size_t)(k % dims)));
             memcpy(&expected, (const char *)actions->data + (size_t)k * 8, 8);
             if (!(fabs(got[k] - expected) <= 1e-3 * unit))
-                fail_msg("%s: action %d of step %d is %.9g, openpi says %.9g", policies[p].name, k % dims, k / dims, got[k],
-                         expected);
+                fail_msg("%s: action %d of step %d is %.9g, openpi says %.9g", policies[p].name, k % dims,
+                         k / dims, got[k], expected);
         }
         json_decref(stats);
         free(stats_text);
@@ -472,16 +500,25 @@ static void test_noise_files(void **state) {
     static const struct {
         const char *head, *sentence;
     } cases[] = {
-        {"{'descr': '<f8', 'fortran_order': False, 'shape': (4, 32), }", "dtype is '<f8', expected '<f4' (float32)"},
-        {"{'descr': '>f4', 'fortran_order': False, 'shape': (4, 32), }", "dtype is '>f4', expected '<f4' (float32)"},
-        {"{'descr': '<f4', 'fortran_order': True, 'shape': (4, 32), }", "its elements are in Fortran order, expected C order"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (128,), }", "shape is (128,), expected two dimensions"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (1, 4, 32), }", "shape is (1, 4, 32), expected two dimensions"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (-4, 32), }", "shape is (-4, 32), expected two dimensions"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (5, 32), }", "512 bytes of elements, expected 640 for [5, 32] "
+        {"{'descr': '<f8', 'fortran_order': False, 'shape': (4, 32), }", "dtype is '<f8', expected '<f4' "
+                                                                         "(float32)"},
+        {"{'descr': '>f4', 'fortran_order': False, 'shape': (4, 32), }", "dtype is '>f4', expected '<f4' "
+                                                                         "(float32)"},
+        {"{'descr': '<f4', 'fortran_order': True, 'shape': (4, 32), }", "its elements are in Fortran order, "
+                                                                        "expected C order"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (128,), }", "shape is (128,), expected two "
+                                                                        "dimensions"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (1, 4, 32), }", "shape is (1, 4, 32), expected "
+                                                                            "two dimensions"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (-4, 32), }", "shape is (-4, 32), expected two "
+                                                                          "dimensions"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (5, 32), }", "512 bytes of elements, expected "
+                                                                         "640 for [5, 32] "
                                                                          "float32"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (8, 16), }", "shape is [8, 16], expected [horizon, 32]"},
-        {"{'fortran_order': False, 'shape': (4, 32), }", "its header lacks one of descr, fortran_order and shape"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (8, 16), }", "shape is [8, 16], expected "
+                                                                         "[horizon, 32]"},
+        {"{'fortran_order': False, 'shape': (4, 32), }", "its header lacks one of descr, fortran_order and "
+                                                         "shape"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (4, 32), }", NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -494,10 +531,13 @@ static void test_noise_files(void **state) {
         if (status != (cases[i].sentence ? 2 : 0)) fail_msg("%s: status %d: %s", cases[i].head, status, err);
         if (cases[i].sentence) must_contain(err, cases[i].sentence);
         if (cases[i].sentence) continue;
-        assert_int_equal(run("%s --noise n.npy --horizon 5", "run --synthetic tiny --robot none --image base='" TESTS_DIR
-                             "/pictures/rgb.png' --state 0 --prompt x --steps 1"), 2);
+        assert_int_equal(run("%s --noise n.npy --horizon 5", "run --synthetic tiny --robot none --image "
+                                                             "base='" TESTS_DIR "/pictures/rgb.png' --state "
+                                                                                "0 --prompt x --steps 1"),
+                         2);
         must_contain(err, "shape is [4, 32], but the horizon is 5, expected [5, 32]");
-        for (size_t cut = 0; cut < sizeof bytes; cut += cut < 140 ? 7 : 100) {     /* truncated anywhere: an error */
+        for (size_t cut = 0; cut < sizeof bytes;
+             cut += cut < 140 ? 7 : 100) { /* truncated anywhere: an error */
             assert_int_equal(scratch_write(&box, "n.npy", bytes, cut), 0);
             assert_int_equal(run("%s --noise n.npy", SMALL), 2);
             must_contain(err, "n.npy: ");
@@ -514,7 +554,8 @@ static int well_formed(const char *text, int *polylines) {
     int depth = 0;
     *polylines = 0;
     for (const char *at = text; *at; at++) {
-        if (*at == '&' && strncmp(at, "&amp;", 5) && strncmp(at, "&lt;", 4) && strncmp(at, "&gt;", 4) && strncmp(at, "&quot;", 6))
+        if (*at == '&' && strncmp(at, "&amp;", 5) && strncmp(at, "&lt;", 4) && strncmp(at, "&gt;", 4) &&
+            strncmp(at, "&quot;", 6))
             return 0;
         if ((unsigned char)*at < 0x20 && *at != '\n') return 0;
         if (*at == '>') return 0;
@@ -529,7 +570,8 @@ static int well_formed(const char *text, int *polylines) {
         if (!strncmp(name, "polyline ", 9)) ++*polylines;
         if (*name == '/') {
             name++;
-            if (!depth || lengths[depth - 1] != (size_t)(end - name) || memcmp(stack[depth - 1], name, lengths[depth - 1]))
+            if (!depth || lengths[depth - 1] != (size_t)(end - name) ||
+                memcmp(stack[depth - 1], name, lengths[depth - 1]))
                 return 0;
             depth--;
         } else if (*name != '?' && end[-1] != '/') {
@@ -544,11 +586,13 @@ static int well_formed(const char *text, int *polylines) {
 
 static void test_plot(void **state) {
     (void)state;
-    static const char *const prompts[] = {"pick up the fork", "<b>&\"\\x01\\xff\\xc0\\xaf\\xed\\xa0\\x80\\xf4\\x90\\x80\\x80",
+    static const char *const prompts[] = {"pick up the fork",
+                                          "<b>&\"\\x01\\xff\\xc0\\xaf\\xed\\xa0\\x80\\xf4\\x90\\x80\\x80",
                                           "ramasse l\\xe2\\x80\\x99\\xc3\\xa9ponge"};
     for (size_t i = 0; i < sizeof prompts / sizeof *prompts; i++) {
         int polylines;
-        assert_int_equal(run("run --synthetic tiny --robot none --steps 1 --horizon 3 --image base='%s/pictures/rgb.png' --state "
+        assert_int_equal(run("run --synthetic tiny --robot none --steps 1 --horizon 3 --image "
+                             "base='%s/pictures/rgb.png' --state "
                              "0 "
                              "--plot p.svg --prompt \"$(printf '%s')\"",
                              TESTS_DIR, prompts[i]),
@@ -562,22 +606,26 @@ static void test_plot(void **state) {
         assert_null(strstr(svg, "nan"));
         free(svg);
     }
-    assert_int_equal(run("run --synthetic tiny --robot aloha --steps 1 --horizon 11 --image cam_high='%s/pictures/rgb.png' "
+    assert_int_equal(run("run --synthetic tiny --robot aloha --steps 1 --horizon 11 --image "
+                         "cam_high='%s/pictures/rgb.png' "
                          "--state 0,0,0,0,0,0,0,0,0,0,0,0,0,0 --prompt x --plot p.svg --format json",
-                         TESTS_DIR), 0);
+                         TESTS_DIR),
+                     0);
     size_t bytes;
     char *svg = slurp(scratch_path(&box, "p.svg"), &bytes);
     must_contain(svg, ">left_waist, rad<");
     must_contain(svg, ">right_gripper, normalized<");
     must_contain(svg, ">seconds<");
     must_contain(svg, ">0.20<");                           /* ten steps at 50 Hz */
-    /* One scale a unit: every number beside an axis stands at the 12 panels of "rad", at the 2 of "normalized", or at all. */
+    /* One scale a unit: every number beside an axis stands at the 12 panels of "rad", at the 2 of
+     * "normalized", or at all. */
     static const char beside[] = "class=\"k e\">";
     int numbers = 0;
     for (const char *at = svg; (at = strstr(at, beside)); at++) {
         char label[64];
         int times = 0;
-        snprintf(label, sizeof label, "%.*s<", (int)(sizeof beside - 1 + strcspn(at + sizeof beside - 1, "<")), at);
+        snprintf(label, sizeof label, "%.*s<",
+                 (int)(sizeof beside - 1 + strcspn(at + sizeof beside - 1, "<")), at);
         for (const char *same = svg; (same = strstr(same, label)); same++) times++;
         if (times != 12 && times != 2 && times != 14) fail_msg("%s stands beside %d panels", label, times);
         numbers++;
@@ -602,10 +650,12 @@ static void test_synth_and_inspect(void **state) {
     static const char *const words[] = {"a --preset tiny --variant pi05 --seed 8",
                                         "b --preset tiny --variant pi05 --seed 8 --shard-bytes 2MB",
                                         "c --variant pi05 --seed 8 --dims "
-                                        "'{\"vision\":[144,2,2,208],\"vlm\":[128,3,8,256,272],\"expert\":[64,144],\"vocab\":2048}"
+                                        "'{\"vision\":[144,2,2,208],\"vlm\":[128,3,8,256,272],\"expert\":[64,"
+                                        "144],\"vocab\":2048}"
                                         "'"};
     char *first = NULL;
-    assert_int_equal(run("run --synthetic tiny:pi05:8 --robot none --steps 1 --horizon 2 --image base='%s/pictures/rgb.png' "
+    assert_int_equal(run("run --synthetic tiny:pi05:8 --robot none --steps 1 --horizon 2 --image "
+                         "base='%s/pictures/rgb.png' "
                          "--state 0 --prompt x --format csv",
                          TESTS_DIR),
                      0);
@@ -613,7 +663,8 @@ static void test_synth_and_inspect(void **state) {
     out = NULL;
     for (size_t i = 0; i < 3; i++) {
         if (run("synth %s", words[i])) fail_msg("synth %s: %s", words[i], err);
-        if (run("run %c --robot none --steps 1 --horizon 2 --image base='%s/pictures/rgb.png' --state 0 --prompt x --format csv",
+        if (run("run %c --robot none --steps 1 --horizon 2 --image base='%s/pictures/rgb.png' --state 0 "
+                "--prompt x --format csv",
                 words[i][0], TESTS_DIR))
             fail_msg("run on synth %s: %s", words[i], err);
         assert_string_equal(out, first);
@@ -637,7 +688,8 @@ static void test_synth_and_inspect(void **state) {
 /* The command looks where openpi downloads its tokenizer to. */
 static void test_downloaded_tokenizer(void **state) {
     (void)state;
-    static const char *const folders[] = {"home", "home/.cache", "home/.cache/openpi", "home/.cache/openpi/big_vision"};
+    static const char *const folders[] = {"home", "home/.cache", "home/.cache/openpi",
+                                          "home/.cache/openpi/big_vision"};
     size_t bytes;
     char *model = slurp(GOLDEN "/tokenizer.model", &bytes), old[1024];
     snprintf(old, sizeof old, "%s", getenv("HOME") ? getenv("HOME") : "");
@@ -683,8 +735,9 @@ static void test_verify(void **state) {
     assert_int_equal(tensors_open(path, &golden, &error), OPENPI_OK);
     assert_int_equal(tensors_load(golden, &error), OPENPI_OK);
     const tensor *actions = tensors_find(golden, "actions.jax_f32");
-    size_t place = 0;                                              /* where the tensor's bytes lie in the file */
-    while (place + (size_t)actions->count * 4 <= bytes && memcmp(copy + place, actions->data, (size_t)actions->count * 4))
+    size_t place = 0; /* where the tensor's bytes lie in the file */
+    while (place + (size_t)actions->count * 4 <= bytes &&
+           memcmp(copy + place, actions->data, (size_t)actions->count * 4))
         place++;
     float value;
     memcpy(&value, copy + place + 40, 4);
@@ -729,11 +782,19 @@ static int teardown(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_words),    cmocka_unit_test(test_full_disk),       cmocka_unit_test(test_help),
-        cmocka_unit_test(test_formats),      cmocka_unit_test(test_state_file),      cmocka_unit_test(test_long_prompt),
-        cmocka_unit_test(test_golden_requests), cmocka_unit_test(test_noise_files),  cmocka_unit_test(test_plot),
-        cmocka_unit_test(test_synth_and_inspect), cmocka_unit_test(test_devices),
-        cmocka_unit_test(test_downloaded_tokenizer),    cmocka_unit_test(test_verify),
+        cmocka_unit_test(test_bad_words),
+        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_help),
+        cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_state_file),
+        cmocka_unit_test(test_long_prompt),
+        cmocka_unit_test(test_golden_requests),
+        cmocka_unit_test(test_noise_files),
+        cmocka_unit_test(test_plot),
+        cmocka_unit_test(test_synth_and_inspect),
+        cmocka_unit_test(test_devices),
+        cmocka_unit_test(test_downloaded_tokenizer),
+        cmocka_unit_test(test_verify),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

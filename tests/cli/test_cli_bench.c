@@ -1,4 +1,5 @@
-/* openpi bench and openpi roof as a user meets them: words, tables, files, and comparing with the best known. */
+/* openpi bench and openpi roof as a user meets them: words, tables, files, and comparing with the best
+ * known. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -72,8 +73,9 @@ static int ends(const char *text, const char *end) {
 
 /* Every real number says its unit. */
 static void check_units(const json_t *value, const char *path) {
-    static const char *const units[] = {"_ms", "_s", "_ratio", "_j", "_w", "_mhz", "_tflops", "_gbs", "tflops", "gbs", "hz",
-                                        "flops", "_bytes", "samples_per_s", "samples_per_j", "hz_per_w"};
+    static const char *const units[] = {
+        "_ms",    "_s",  "_ratio", "_j",    "_w",     "_mhz",          "_tflops",       "_gbs",
+        "tflops", "gbs", "hz",     "flops", "_bytes", "samples_per_s", "samples_per_j", "hz_per_w"};
     const char *key;
     json_t *inner;
     size_t i;
@@ -88,7 +90,8 @@ static void check_units(const json_t *value, const char *path) {
 static void check_boundary(const json_t *figures, int batch) {
     double p50 = number(figures, "p50_ms");
     assert_true(p50 > 0 && number(figures, "min_ms") <= p50 && p50 <= number(figures, "p95_ms"));
-    assert_true(number(figures, "p95_ms") <= number(figures, "p99_ms") && number(figures, "p99_ms") <= number(figures, "max_ms"));
+    assert_true(number(figures, "p95_ms") <= number(figures, "p99_ms") &&
+                number(figures, "p99_ms") <= number(figures, "max_ms"));
     assert_true(fabs(number(figures, "hz") * p50 - 1e3) < 1e-2);
     assert_true(fabs(number(figures, "samples_per_s") / number(figures, "hz") - batch) < 1e-4);
     assert_true(fabs(number(figures, "p99_p50_ratio") - number(figures, "p99_ms") / p50) < 1e-4);
@@ -112,14 +115,17 @@ static void check_batch(const json_t *root, int batch, int runs) {
         if (number(stage, "flops") <= 0) continue;
         floors += number(stage, "floor_ms");
         assert_true(number(stage, "tflops") > 0 && number(stage, "gbs") > 0);
-        assert_true(fabs(number(stage, "roof_ratio") - number(stage, "floor_ms") / number(stage, "p50_ms")) < 1e-5);
+        assert_true(fabs(number(stage, "roof_ratio") - number(stage, "floor_ms") / number(stage, "p50_ms")) <
+                    1e-5);
         seen++;
     }
     assert_true(seen >= 3);
     assert_true(total > 0.1 * number(host, "p50_ms") && total < 10 * number(host, "p50_ms"));
     assert_true(fabs(number(host, "roof_ratio") - floors / number(host, "p50_ms")) < 1e-4);
-    assert_true(number(memory, "asked_bytes") == number(memory, "weight_bytes") + number(memory, "session_bytes"));
-    assert_true(number(memory, "session_bytes") > 0 && json_is_null(json_object_get(memory, "device_used_bytes")));
+    assert_true(number(memory, "asked_bytes") == number(memory, "weight_bytes") + number(memory, "session_"
+                                                                                                 "bytes"));
+    assert_true(number(memory, "session_bytes") > 0 && json_is_null(json_object_get(memory, "device_used_"
+                                                                                            "bytes")));
 }
 
 static void test_sweep(void **state) {
@@ -131,7 +137,8 @@ static void test_sweep(void **state) {
     must_contain(out, "host, ms from\n");
     must_contain(out, "memory: asked ");
     assert_null(strstr(out, "energy: "));
-    json_t *root = load("b.json"), *batches = json_object_get(root, "batches"), *settings = json_object_get(root, "settings");
+    json_t *root = load("b.json"), *batches = json_object_get(root, "batches"),
+           *settings = json_object_get(root, "settings");
     check_units(root, "");
     check_batch(root, 2, 4);
     assert_int_equal(json_array_size(batches), 2);
@@ -214,7 +221,8 @@ static void drop_ratios(json_t *value) {
     const char *key;
     json_t *inner;
     size_t i;
-    if (json_is_object(value) && json_object_get(value, "roof_ratio")) json_object_set_new(value, "roof_ratio", json_null());
+    if (json_is_object(value) && json_object_get(value, "roof_ratio"))
+        json_object_set_new(value, "roof_ratio", json_null());
     if (json_is_object(value))
         json_object_foreach(value, key, inner) drop_ratios(inner);
     json_array_foreach(value, i, inner) drop_ratios(inner);
@@ -242,7 +250,8 @@ static void test_best(void **state) {
     assert_int_equal(json_array_size(json_object_get(now, "batches")), 2);
     json_decref(now);
 
-    /* Against a far better past: every figure is worse, in ms and as part of the roof, and the settings come first. */
+    /* Against a far better past: every figure is worse, in ms and as part of the roof, and the settings come
+     * first. */
     json_object_set_new(settings, "kernels", json_string("quicker"));
     set_figures(root, 1e-6, 10);
     save_as(root, "better.json");
@@ -329,14 +338,17 @@ static void test_spoilt(void **state) {
     json_object_clear(json_object_get(json_array_get(json_object_get(root, "batches"), 0), "host"));
     save_as(root, "spoilt.json");
     json_decref(root);
-    must_refuse(RUN " --against spoilt.json", "spoilt.json: batch 1 has no host.p50_ms and device.p50_ms above 0");
+    must_refuse(RUN " --against spoilt.json", "spoilt.json: batch 1 has no host.p50_ms and device.p50_ms "
+                                              "above 0");
 }
 
 /* The project's own best file of a CPU: another machine's times, so its form alone is looked at. */
 static void test_shipped(void **state) {
     (void)state;
-    assert_int_equal(run("bench --best '%s/../best/cpu.json' --no-energy --against '%s/../best/cpu.json' --tolerance 1000000",
-                         TESTS_DIR, TESTS_DIR), 0);
+    assert_int_equal(run("bench --best '%s/../best/cpu.json' --no-energy --against '%s/../best/cpu.json' "
+                         "--tolerance 1000000",
+                         TESTS_DIR, TESTS_DIR),
+                     0);
     must_contain(out, "\nsettings: ");
     must_contain(out, "roofs now and then: ");
     must_contain(out, "  device");
@@ -353,8 +365,10 @@ static void test_shipped_heads(void **state) {
         json_t *root = json_load_file(path, 0, NULL);
         const char *date = json_string_value(json_object_get(root, "date"));
         const char *revision = json_string_value(json_object_get(root, "revision"));
-        const char *hardware = json_string_value(json_object_get(json_object_get(root, "machine"), "hardware"));
-        if (!date || strlen(date) != 20 || date[10] != 'T' || !revision || !*revision || !hardware || !*hardware)
+        const char *hardware = json_string_value(json_object_get(json_object_get(root, "machine"), "hardwar"
+                                                                                                   "e"));
+        if (!date || strlen(date) != 20 || date[10] != 'T' || !revision || !*revision || !hardware ||
+            !*hardware)
             fail_msg("%s: date %s, revision %s, hardware %s", path, date, revision, hardware);
         json_decref(root);
     }
@@ -368,7 +382,8 @@ static int setup(void **state) {
                  {"other.json", "{\"kind\": \"roof\", \"format\": 1}"},
                  {"newer.json", "{\"kind\": \"best\", \"format\": 2}"},
                  {"hollow.json", "{\"kind\": \"best\", \"format\": 1, \"batches\": []}"},
-                 {"bare.json", "{\"kind\": \"best\", \"format\": 1, \"batches\": [{\"batch\": 1}], \"settings\": {}}"}};
+                 {"bare.json", "{\"kind\": \"best\", \"format\": 1, \"batches\": [{\"batch\": 1}], "
+                               "\"settings\": {}}"}};
     if (open_box(state)) return -1;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         if (scratch_write(&box, files[i].name, files[i].text, strlen(files[i].text))) return -1;

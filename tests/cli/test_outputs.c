@@ -364,8 +364,8 @@ static void test_standard_output(void **state) {
     free(before);
 }
 
-/* A link stays and its file is replaced, which keeps its mode; a new one has the usual mode; a pipe is written
- * straight. */
+/* A link stays and its file is replaced, which keeps its mode; a new one has the usual mode; a pipe is
+ * written straight. */
 static void test_targets(void **state) {
     (void)state;
     struct stat now;
@@ -440,16 +440,19 @@ static void test_standard_input(void **state) {
         {"run " TINY " --robot none --prompt x --state 0 " CALL " --format csv --image base=%s",
          TESTS_DIR "/pictures/rgb.png"},
         {"run " TINY " --robot none --prompt x " CALL " " PICTURE " --format csv --state %s", "state.json"},
-        {"run " TINY ":pi0 --robot droid " CALL " --format csv --norm-stats '" GOLDEN
-         "/policy/droid_pi0/norm_stats.json' "
+        {"run " TINY ":pi0 --robot droid " CALL " --format csv --norm-stats '" GOLDEN "/policy/droid_pi0/"
+                                                                                      "norm_stats.json' "
          "--tokenizer '" GOLDEN "/tokenizer.model' --request %s",
          GOLDEN "/policy/droid_pi0/request.msgpack"},
-        {"run " TINY ":pi0 --robot droid " CALL " --format csv --tokenizer '" GOLDEN "/tokenizer.model' --request '" GOLDEN
-         "/policy/droid_pi0/request.msgpack' --norm-stats %s", GOLDEN "/policy/droid_pi0/norm_stats.json"},
+        {"run " TINY ":pi0 --robot droid " CALL " --format csv --tokenizer '" GOLDEN
+         "/tokenizer.model' --request '" GOLDEN "/policy/droid_pi0/request.msgpack' --norm-stats %s",
+         GOLDEN "/policy/droid_pi0/norm_stats.json"},
         {"run " TINY ":pi0 --robot droid " CALL " --format csv --norm-stats '" GOLDEN
-         "/policy/droid_pi0/norm_stats.json' --request '" GOLDEN "/policy/droid_pi0/request.msgpack' --tokenizer %s",
+         "/policy/droid_pi0/norm_stats.json' --request '" GOLDEN "/policy/droid_pi0/request.msgpack' "
+                                                                 "--tokenizer %s",
          GOLDEN "/tokenizer.model"},
-        {"run " TINY " " PICTURE " --state 0.1,0.2 --prompt x " CALL " --format csv --robot %s", "robot.json"},
+        {"run " TINY " " PICTURE " --state 0.1,0.2 --prompt x " CALL " --format csv --robot %s", "robot."
+                                                                                                 "json"},
         {"inspect " TINY " --robot %s | sed '/free/d'", "robot.json"},
         {"inspect " TINY " --json --robot %s | sed '/\"date\"/d; /free/d'", "cut.json"},
         {"profile " TINY " " CALL " --warmup 0 --runs 2 --table %s | grep '^cameras'", "table.json"},
@@ -468,8 +471,9 @@ static void test_standard_input(void **state) {
         }
         if (run("%s", words[0]) || !*out) fail_msg("openpi %s: %s", words[0], err);
         snprintf(line, sizeof line,
-                 "cd '%s' && cat '%s' | { '%s' %s; } 2>err | sed 's/standard input/%s/g' | cmp - out", box.folder,
-                 reads[i].file, OPENPI_COMMAND, words[1], strchr(reads[i].file, '/') ? "" : reads[i].file);
+                 "cd '%s' && cat '%s' | { '%s' %s; } 2>err | sed 's/standard input/%s/g' | cmp - out",
+                 box.folder, reads[i].file, OPENPI_COMMAND, words[1],
+                 strchr(reads[i].file, '/') ? "" : reads[i].file);
         if (system(line)) fail_msg("openpi %s: not what openpi %s prints", words[1], words[0]);
     }
     char line[1000];
@@ -484,18 +488,24 @@ static void test_standard_input(void **state) {
                 "standard input: not valid JSON: ");
     must_refuse("trace --analyze -", "standard input: ends in line 1");
     must_refuse("run " TINY " " PICTURE " --state - --prompt x --robot -", "two inputs are '-'");
-    must_refuse("run " TINY " " PICTURE " --state 0 --prompt x --robot -", "standard input: not valid JSON: ");
-    must_refuse("run " TINY " " OBSERVATION " --table -", "standard input: not valid JSON: the text is empty");
-    must_refuse("run " TINY " " OBSERVATION " --tokenizer -", "standard input: neither a SentencePiece model nor");
+    must_refuse("run " TINY " " PICTURE " --state 0 --prompt x --robot -", "standard input: not valid "
+                                                                           "JSON: ");
+    must_refuse("run " TINY " " OBSERVATION " --table -", "standard input: not valid JSON: the text is "
+                                                          "empty");
+    must_refuse("run " TINY " " OBSERVATION " --tokenizer -", "standard input: neither a SentencePiece model "
+                                                              "nor");
     must_refuse("run - " OBSERVATION, "CHECKPOINT is '-', expected a path: weights are read in pieces");
-    must_refuse("verify --checkpoint - x", "--checkpoint is '-', expected a path: weights are read in pieces");
+    must_refuse("verify --checkpoint - x", "--checkpoint is '-', expected a path: weights are read in "
+                                           "pieces");
     must_refuse("verify -", "standard input: no golden: expected model/NAME.safetensors");
-    must_refuse("bench " TINY " --table - --save best.json", "--save with --table -: a saved configuration names");
+    must_refuse("bench " TINY " --table - --save best.json", "--save with --table -: a saved configuration "
+                                                             "names");
 }
 
 /* ---- the box -------------------------------------------------------------------------------------- */
 
-static const char robot_json[] = "{\"name\": \"arm\", \"cameras\": {\"base\": \"base\"}, \"state\": {\"joints\": 2}, "
+static const char robot_json[] = "{\"name\": \"arm\", \"cameras\": {\"base\": \"base\"}, \"state\": "
+                                 "{\"joints\": 2}, "
                                  "\"actions\": 2, \"normalization\": \"none\"}";
 
 /* A table without entries for the machine that bench.json is of. */
@@ -518,7 +528,8 @@ static int setup(void **state) {
     if (mkfifo(scratch_path(&box, "pipe"), 0600) || scratch_write(&box, "state.json", "[0.1, 0.2]", 10))
         return -1;
     put_old();
-    if (scratch_write(&box, "robot.json", robot_json, sizeof robot_json - 1) || scratch_write(&box, "cut.json", robot_json, 40))
+    if (scratch_write(&box, "robot.json", robot_json, sizeof robot_json - 1) ||
+        scratch_write(&box, "cut.json", robot_json, 40))
         return -1;
     return run("bench " TINY " " CALL " --warmup 0 --runs 2 --no-energy --json bench.json") ||
            run("trace trace.json " TINY " " CALL " --warmup 0") ||

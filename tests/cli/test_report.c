@@ -33,7 +33,8 @@ static char *slurp(const char *path) {
 /* "openpi WORDS" in the box. */
 static int run_line(const char *words) {
     char line[4000];
-    snprintf(line, sizeof line, "cd '%s' && '%s' %s >out 2>err </dev/null", box.folder, OPENPI_COMMAND, words);
+    snprintf(line, sizeof line, "cd '%s' && '%s' %s >out 2>err </dev/null", box.folder, OPENPI_COMMAND,
+             words);
     int status = system(line);
     free(err);
     err = slurp(scratch_path(&box, "err"));
@@ -57,7 +58,8 @@ static void must_contain(const char *text, const char *part) {
 
 /* ---- tests ---------------------------------------------------------------------------------------- */
 
-static const char *const fixtures[] = {"bench", "bench-cpu", "peer", "profile", "ladder", "tune", "roof", "breakdown"};
+static const char *const fixtures[] = {"bench",  "bench-cpu", "peer", "profile",
+                                       "ladder", "tune",      "roof", "breakdown"};
 enum { FIXTURES = sizeof fixtures / sizeof *fixtures };
 
 /* Writes files[1…] to a.json, b.json, … in the box; returns them as words. */
@@ -102,7 +104,9 @@ static void change(json_t *at, int *n) {
         json_array_foreach(at, i, one) change(one, n);
     } else if (json_is_object(at)) {
         json_object_foreach(at, key, one) {
-            if (!strcmp(key, "workload") || !strcmp(key, "format") || !strcmp(key, "batch") || !strcmp(key, "model")) continue;
+            if (!strcmp(key, "workload") || !strcmp(key, "format") || !strcmp(key, "batch") ||
+                !strcmp(key, "model"))
+                continue;
             change(one, n);
         }
     } else if (json_is_real(at)) {
@@ -209,7 +213,8 @@ static void test_every_figure(void **state) {
 
 /* Sets the number at the end of `keys` ("device", "p50_ms", NULL). */
 static void set_number(json_t *at, const char *const *keys, double value) {
-    for (; keys[1]; keys++) at = json_is_array(at) ? json_array_get(at, strtoul(*keys, NULL, 10)) : json_object_get(at, *keys);
+    for (; keys[1]; keys++)
+        at = json_is_array(at) ? json_array_get(at, strtoul(*keys, NULL, 10)) : json_object_get(at, *keys);
     assert_int_equal(json_object_set_new(at, *keys, json_real(value)), 0);
 }
 
@@ -234,12 +239,14 @@ static void test_words_of_figures(void **state) {
         {8, {"files", "0", "stages", "0", "calls"}, 18.5, ">18.50<"},
     };
     load_fixtures();
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) set_number(files[rows[i].file], rows[i].keys, rows[i].value);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        set_number(files[rows[i].file], rows[i].keys, rows[i].value);
     assert_int_equal(run("%s --out words.html", write_files()), 0);
     char *page = slurp(scratch_path(&box, "words.html"));
     check_page(page, NULL);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) must_contain(page, rows[i].shown);
-    must_contain(page, "<h1>openpi report: <span data-from=\"1:/model/source\">synthetic full:pi0:7</span> on ");
+    must_contain(page, "<h1>openpi report: <span data-from=\"1:/model/source\">synthetic full:pi0:7</span> "
+                       "on ");
     must_contain(page, "<span data-from=\"1:name\">");
     must_contain(page, ", and others</h1>");
     must_contain(page, "<title>openpi report: synthetic full:pi0:7, ");
@@ -247,7 +254,8 @@ static void test_words_of_figures(void **state) {
     load_fixtures();                                   /* one operation alone, and faster than its roof */
     size_t i;
     json_t *op;
-    json_array_foreach(json_object_get(files[4], "ops"), i, op) json_object_set_new(op, "gap_us", json_real(i ? 1e-6 : -5000));
+    json_array_foreach(json_object_get(files[4], "ops"), i, op)
+        json_object_set_new(op, "gap_us", json_real(i ? 1e-6 : -5000));
     assert_int_equal(run("%s --out gaps.html", write_files()), 0);
     page = slurp(scratch_path(&box, "gaps.html"));
     check_page(page, NULL);
@@ -257,8 +265,9 @@ static void test_words_of_figures(void **state) {
 
 static void test_missing_sections(void **state) {
     (void)state;
-    static const char *const commands[] = {"openpi bench --batch", "openpi profile --json",  "openpi ladder --json",
-                                           "openpi tune --json",   "openpi trace --analyze", "openpi bench --json"};
+    static const char *const commands[] = {"openpi bench --batch",   "openpi profile --json",
+                                           "openpi ladder --json",   "openpi tune --json",
+                                           "openpi trace --analyze", "openpi bench --json"};
     load_fixtures();
     keep(7); /* roof alone */
     assert_int_equal(run("%s --out few.html", write_files()), 0);
@@ -306,8 +315,9 @@ static void test_real_files(void **state) {
         files[i] = json_load_file(scratch_path(&box, name), 0, NULL);
         assert_non_null(files[i]);
         has_head(files[i], kinds[i - 1]);
-        const char *hardware = json_string_value(json_object_get(json_object_get(files[i], "machine"), "hardware"));
-        assert_true(i == 5 || (hardware && *hardware));            /* a breakdown is of traces from anywhere */
+        const char *hardware =
+            json_string_value(json_object_get(json_object_get(files[i], "machine"), "hardware"));
+        assert_true(i == 5 || (hardware && *hardware)); /* a breakdown is of traces from anywhere */
     }
     assert_int_equal(run("a.json b.json c.json d.json e.json --out real.html"), 0);
     char *page = slurp(scratch_path(&box, "real.html"));
@@ -320,7 +330,9 @@ static void test_real_files(void **state) {
     free(page);
 }
 
-static void write_text(const char *name, const char *text) { assert_int_equal(scratch_write(&box, name, text, strlen(text)), 0); }
+static void write_text(const char *name, const char *text) {
+    assert_int_equal(scratch_write(&box, name, text, strlen(text)), 0);
+}
 
 static void test_bad_input(void **state) {
     (void)state;
@@ -332,7 +344,8 @@ static void test_bad_input(void **state) {
     write_text("format", "{\"kind\":\"bench\",\"format\":2}");
     write_text("empty", "{\"kind\":\"bench\",\"format\":1}");
     write_text("bytes", "{\"kind\":\"bench\",\"format\":1,\"version\":\"\xff\"}");
-    write_text("deep", "{\"kind\":\"profile\",\"format\":1,\"machine\":{\"device\":\"d\"},\"stages\":[],\"ops\":[{\"name\":\"a\","
+    write_text("deep", "{\"kind\":\"profile\",\"format\":1,\"machine\":{\"device\":\"d\"},\"stages\":[],"
+                       "\"ops\":[{\"name\":\"a\","
                        "\"stage\":\"s\",\"shape\":\"x\",\"time_us\":\"long\"}]}");
     write_text("list", "{\"kind\":\"profile\",\"format\":1,\"machine\":{\"device\":\"d\"},\"stages\":7}");
     static const struct {
@@ -407,7 +420,8 @@ static void test_hostile(void **state) {
     must_contain(page, "&quot;&gt;&lt;script&gt;");
     free(page);
     /* A name that is not UTF-8 and full of markup, through the shell. */
-    assert_int_equal(run("\"$(cp a.json \"$(printf '<b>\\377&.json')\"; printf '<b>\\377&.json')\" --out name.html"), 0);
+    assert_int_equal(
+        run("\"$(cp a.json \"$(printf '<b>\\377&.json')\"; printf '<b>\\377&.json')\" --out name.html"), 0);
     page = slurp(scratch_path(&box, "name.html"));
     assert_null(strchr(page, '\377'));
     assert_null(strstr(page, "<b>\xef"));
@@ -419,7 +433,8 @@ static void test_hostile(void **state) {
     json_object_set_new(stage, "p50_ms", json_real(-1e308));
     json_object_set_new(json_object_get(files[1], "device"), "p50_ms", json_real(0));
     json_object_set_new(json_array_get(json_object_get(files[1], "batches"), 0), "batch", json_integer(-5));
-    json_object_set_new(json_object_get(json_object_get(files[1], "histogram"), "host"), "width_ms", json_real(0));
+    json_object_set_new(json_object_get(json_object_get(files[1], "histogram"), "host"), "width_ms",
+                        json_real(0));
     json_object_set_new(files[4], "ops", json_array());
     json_object_set_new(files[4], "roofs", json_null());
     json_object_set_new(files[6], "shapes", json_array());

@@ -1,6 +1,7 @@
-/* Memory runs out at the n-th request, for every n, through loading and inference: each entry point must come back with
- * OPENPI_NO_MEMORY and a sentence, crash never, and leave nothing behind. Once where a single request fails and once
- * where all later ones do too. The libraries underneath (jansson, libpng, turbojpeg, msgpack) ask the same allocator. */
+/* Memory runs out at the n-th request, for every n, through loading and inference: each entry point must come
+ * back with OPENPI_NO_MEMORY and a sentence, crash never, and leave nothing behind. Once where a single
+ * request fails and once where all later ones do too. The libraries underneath (jansson, libpng, turbojpeg,
+ * msgpack) ask the same allocator. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +22,8 @@
 #if ALLOCATOR
 
 static scratch place;
-static const char dims[] = "{\"vision\": [72, 1, 1, 24], \"vlm\": [24, 2, 2, 32, 40], \"expert\": [16, 24], \"vocab\": 2048}";
+static const char dims[] = "{\"vision\": [72, 1, 1, 24], \"vlm\": [24, 2, 2, 32, 40], \"expert\": [16, 24], "
+                           "\"vocab\": 2048}";
 
 static openpi_synthetic model(openpi_variant variant, int lerobot) {
     openpi_synthetic s = {.size = sizeof(openpi_synthetic), .dims = OPENPI_DIMS_INIT, .variant = variant,
@@ -101,13 +103,14 @@ static void let_go(holdings *h) {
         if (step_status_ != OPENPI_OK) return step_status_; \
     } while (0)
 
-static void look(void *user, openpi_tensor tensor, int sample, int index, const float *data, int rows, int columns) {
+static void look(void *user, openpi_tensor tensor, int sample, int index, const float *data, int rows,
+                 int columns) {
     (void)tensor, (void)sample, (void)index, (void)rows, (void)columns;
     *(float *)user += data[0];
 }
 
-static openpi_status infer(holdings *h, const char *checkpoint, const openpi_synthetic *synthetic, int threads,
-                           openpi_dtype dtype, openpi_error *error) {
+static openpi_status infer(holdings *h, const char *checkpoint, const openpi_synthetic *synthetic,
+                           int threads, openpi_dtype dtype, openpi_error *error) {
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
     openpi_session_options session = OPENPI_SESSION_OPTIONS_INIT;
     static const int32_t tokens[] = {2, 5, 9};
@@ -126,7 +129,8 @@ static openpi_status infer(holdings *h, const char *checkpoint, const openpi_syn
     STEP(openpi_session_create(h->engine, &session, &h->session, error));
     STEP(openpi_session_run(h->session, &sample, 1, material.noise, actions, NULL, error));
     if (!atomic_load(&allocator_fail_at)) memcpy(material.known, actions, sizeof actions);
-    else if (memcmp(material.known, actions, sizeof actions)) return OPENPI_SYSTEM;     /* half a model answered */
+    else if (memcmp(material.known, actions, sizeof actions))
+        return OPENPI_SYSTEM; /* half a model answered */
     openpi_session_observe(h->session, look, &seen);
     return openpi_session_run(h->session, &sample, 1, material.noise, actions, NULL, error);
 }
@@ -150,8 +154,8 @@ static openpi_status from_lerobot(holdings *h, openpi_error *error) {
     return infer(h, material.lerobot, NULL, 1, OPENPI_F32, error);
 }
 
-static openpi_status policy(holdings *h, const char *checkpoint, const openpi_policy_options *options, const char *camera,
-                            int states, openpi_error *error) {
+static openpi_status policy(holdings *h, const char *checkpoint, const openpi_policy_options *options,
+                            const char *camera, int states, openpi_error *error) {
     openpi_image image = IMAGE(camera, material.picture, OPENPI_U8, OPENPI_HWC, 300, 400);
     double state[OPENPI_ACTION_DIM] = {0}, actions[4 * OPENPI_ACTION_DIM];
     static char text[20000];             /* longer than what a request has ready */
@@ -218,7 +222,8 @@ static openpi_status inspect_lerobot(holdings *h, openpi_error *error) {
 
 static openpi_status write_shards(holdings *h, openpi_error *error) {
     (void)h;
-    openpi_status status = openpi_synthetic_write(&material.pi05, material.written, 100000, 1, NULL, NULL, error);
+    openpi_status status =
+        openpi_synthetic_write(&material.pi05, material.written, 100000, 1, NULL, NULL, error);
     long long fail_at = atomic_exchange(&allocator_fail_at, 0);
     scratch_remove(material.written);
     atomic_store(&allocator_fail_at, fail_at);
@@ -260,7 +265,7 @@ static openpi_status verify_policy_golden(holdings *h, openpi_error *error) {
 typedef struct scenario {
     const char *name;
     openpi_status (*run)(holdings *h, openpi_error *error);
-    int blocks;                  /* that a library may keep or give up                                       */
+    int blocks;                  /* that a library may keep or give up                                 */
     int stride;                  /* every how many requests, unless asked for all; 0: every one            */
 } scenario;
 
@@ -294,7 +299,7 @@ static void memory_runs_out(void **state) {
     const scenario *s = *state;
     outcome whole = attempt(s, 0, 0);
     if (whole.status != OPENPI_OK) fail_msg("unhindered: %s", whole.error.message);
-    whole = attempt(s, 0, 0);                            /* once more: what libraries keep for ever is there now */
+    whole = attempt(s, 0, 0); /* once more: what libraries keep for ever is there now */
     assert_int_equal(whole.blocks, 0);
     int unnoticed = 0, tries = 0;
     for (int and_on = 0; and_on < 2; and_on++)
@@ -303,17 +308,18 @@ static void memory_runs_out(void **state) {
             if (!o.refused) continue;                    /* fewer requests this time */
             tries++;
             if (o.blocks > s->blocks || o.blocks < -s->blocks || o.files)
-                fail_msg("request %lld of %lld%s refused: %lld blocks and %lld files left behind (%s)", n, whole.calls,
-                         and_on ? " and on" : "", o.blocks, o.files, o.error.message);
+                fail_msg("request %lld of %lld%s refused: %lld blocks and %lld files left behind (%s)", n,
+                         whole.calls, and_on ? " and on" : "", o.blocks, o.files, o.error.message);
             if (o.status == OPENPI_OK) {
                 unnoticed++;
                 continue;
             }
             if (o.status != OPENPI_NO_MEMORY || o.error.status != OPENPI_NO_MEMORY || !o.error.message[0])
-                fail_msg("request %lld of %lld%s refused: status %d, \"%s\"", n, whole.calls, and_on ? " and on" : "",
-                         (int)o.status, o.error.message);
+                fail_msg("request %lld of %lld%s refused: status %d, \"%s\"", n, whole.calls,
+                         and_on ? " and on" : "", (int)o.status, o.error.message);
         }
-    print_message("           %lld requests, %d refusals, %d of them survived\n", whole.calls, tries, unnoticed);
+    print_message("           %lld requests, %d refusals, %d of them survived\n", whole.calls, tries,
+                  unnoticed);
     /* A library may do without now and then; the rest must have been noticed. */
     assert_true(unnoticed <= 5 + tries / 100);
     assert_int_equal(attempt(s, 0, 0).status, OPENPI_OK);
@@ -341,13 +347,14 @@ static const scenario scenarios[] = {
 
 enum { SCENARIOS = sizeof scenarios / sizeof *scenarios };
 
-/* "every" as an argument leaves no request out: what takes tens of thousands of requests, or writes files, is thinned
- * otherwise. */
+/* "every" as an argument leaves no request out: what takes tens of thousands of requests, or writes files, is
+ * thinned otherwise. */
 int main(int count, char **arguments) {
     static struct CMUnitTest tests[SCENARIOS];
     every = count > 1 && !strcmp(arguments[1], "every");
     for (int i = 0; i < SCENARIOS; i++)
-        tests[i] = (struct CMUnitTest){scenarios[i].name, memory_runs_out, NULL, NULL, (void *)(uintptr_t)&scenarios[i]};
+        tests[i] = (struct CMUnitTest){scenarios[i].name, memory_runs_out, NULL, NULL,
+                                       (void *)(uintptr_t)&scenarios[i]};
     return _cmocka_run_group_tests("memory runs out", tests, SCENARIOS, make_material, remove_material);
 }
 

@@ -1,5 +1,6 @@
-/* The public header's contract: what holds of every function, the documented generator of noise, what handles report of
- * themselves, what an observer and a progress bar are given, and that one call is the sum of its parts. */
+/* The public header's contract: what holds of every function, the documented generator of noise, what handles
+ * report of themselves, what an observer and a progress bar are given, and that one call is the sum of its
+ * parts. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +17,15 @@
 #include "openpi.h"
 #include "structs.h"
 
-enum { DIM = OPENPI_ACTION_DIM, SIDE = OPENPI_IMAGE_SIZE, PICTURE = SIDE * SIDE * 3, H = 3, N = 2, B = 2, L = 12 };
+enum {
+    DIM = OPENPI_ACTION_DIM,
+    SIDE = OPENPI_IMAGE_SIZE,
+    PICTURE = SIDE * SIDE * 3,
+    H = 3,
+    N = 2,
+    B = 2,
+    L = 12
+};
 
 static uint8_t picture[PICTURE];
 
@@ -92,7 +101,8 @@ static void init_macros_are_defaults(void **state) {
     assert_int_equal(engine.size, sizeof engine);
     assert_int_equal(session.size, sizeof session);
     assert_int_equal(policy.size, sizeof policy);
-    assert_true(sizeof engine <= sizeof zeros && sizeof session <= sizeof zeros && sizeof policy <= sizeof zeros);
+    assert_true(sizeof engine <= sizeof zeros && sizeof session <= sizeof zeros &&
+                sizeof policy <= sizeof zeros);
     assert_memory_equal((char *)&engine + sizeof engine.size, zeros, sizeof engine - sizeof engine.size);
     assert_memory_equal((char *)&session + sizeof session.size, zeros, sizeof session - sizeof session.size);
     assert_memory_equal((char *)&policy + sizeof policy.size, zeros, sizeof policy - sizeof policy.size);
@@ -105,7 +115,8 @@ static void philox(uint64_t index, uint64_t stream, uint64_t seed, uint32_t out[
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
     for (int round = 0; round < 10; round++) {
         uint64_t a = (uint64_t)0xD2511F53u * c[0], b = (uint64_t)0xCD9E8D57u * c[2];
-        uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ k0, (uint32_t)b, (uint32_t)(a >> 32) ^ c[3] ^ k1, (uint32_t)a};
+        uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ k0, (uint32_t)b, (uint32_t)(a >> 32) ^ c[3] ^ k1,
+                            (uint32_t)a};
         memcpy(c, next, sizeof c);
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
@@ -121,11 +132,14 @@ static void noise_is_as_documented(void **state) {
     enum { COUNT = 1003 };
     static float noise[COUNT + 1], part[5];
     philox(0, 0, 0, known);              /* Random123's known answers */
-    assert_true(known[0] == 0x6627e8d5u && known[1] == 0xe169c58du && known[2] == 0xbc57ac4cu && known[3] == 0x9b00dbd8u);
+    assert_true(known[0] == 0x6627e8d5u && known[1] == 0xe169c58du && known[2] == 0xbc57ac4cu &&
+                known[3] == 0x9b00dbd8u);
     philox(UINT64_MAX, UINT64_MAX, UINT64_MAX, known);
-    assert_true(known[0] == 0x408f276du && known[1] == 0x41c83b0eu && known[2] == 0xa20bc7c6u && known[3] == 0x6d5451fdu);
+    assert_true(known[0] == 0x408f276du && known[1] == 0x41c83b0eu && known[2] == 0xa20bc7c6u &&
+                known[3] == 0x6d5451fdu);
     philox(UINT64_C(0x85a308d3243f6a88), UINT64_C(0x0370734413198a2e), UINT64_C(0x299f31d0a4093822), known);
-    assert_true(known[0] == 0xd16cfe09u && known[1] == 0x94fdccebu && known[2] == 0x5001e420u && known[3] == 0x24126ea1u);
+    assert_true(known[0] == 0xd16cfe09u && known[1] == 0x94fdccebu && known[2] == 0x5001e420u &&
+                known[3] == 0x24126ea1u);
     for (int s = 0; s < 4; s++)
         for (int t = 0; t < 3; t++) {
             double sum = 0, squares = 0;
@@ -135,9 +149,12 @@ static void noise_is_as_documented(void **state) {
             for (int i = 0; i < COUNT; i++) {
                 uint32_t bits[4];
                 philox((uint64_t)i / 4, streams[t], seeds[s], bits);
-                double u = (bits[i % 4 / 2 * 2] + 0.5) * 0x1p-32, v = (bits[i % 4 / 2 * 2 + 1] + 0.5) * 0x1p-32;
-                double z = sqrt(-2 * log(u)) * (i % 2 ? sin(6.283185307179586 * v) : cos(6.283185307179586 * v));
-                if (!(fabs((double)noise[i] - z) <= 1e-6)) fail_msg("noise[%d] is %.9g, expected %.9g", i, (double)noise[i], z);
+                double u = (bits[i % 4 / 2 * 2] + 0.5) * 0x1p-32,
+                       v = (bits[i % 4 / 2 * 2 + 1] + 0.5) * 0x1p-32;
+                double z =
+                    sqrt(-2 * log(u)) * (i % 2 ? sin(6.283185307179586 * v) : cos(6.283185307179586 * v));
+                if (!(fabs((double)noise[i] - z) <= 1e-6))
+                    fail_msg("noise[%d] is %.9g, expected %.9g", i, (double)noise[i], z);
                 sum += (double)noise[i];
                 squares += (double)noise[i] * (double)noise[i];
             }
@@ -194,9 +211,9 @@ static void synthetic_models_are_parsed(void **state) {
     assert_int_equal(whole.dims.depth, 18);
     openpi_dims tiny = OPENPI_DIMS_INIT, same = OPENPI_DIMS_INIT;
     WORKS(openpi_dims_parse("tiny", &tiny, error));
-    WORKS(openpi_dims_parse(
-        "{\"vision\": [144, 2, 2, 208], \"vlm\": [128, 3, 8, 256, 272], \"expert\": [64, 144], \"vocab\": 2048}", &same,
-        error));
+    WORKS(openpi_dims_parse("{\"vision\": [144, 2, 2, 208], \"vlm\": [128, 3, 8, 256, 272], \"expert\": [64, "
+                            "144], \"vocab\": 2048}",
+                            &same, error));
     assert_memory_equal(&tiny, &same, sizeof tiny);
 }
 
@@ -219,8 +236,8 @@ static void handles_tell_what_they_are(void **state) {
         WORKS(openpi_session_bytes(engine, &options, &bytes, error));
         openpi_session *session = open_session(engine);
         openpi_session_get_info(session, &s, NULL);
-        assert_true(s.batch == B && s.horizon == H && s.steps == N && s.max_prompt == L && s.bytes == bytes && s.runs == 0 &&
-                    s.operations > 20);
+        assert_true(s.batch == B && s.horizon == H && s.steps == N && s.max_prompt == L && s.bytes == bytes &&
+                    s.runs == 0 && s.operations > 20);
         openpi_session_close(session);
         openpi_session *plain = NULL;
         WORKS(openpi_session_create(engine, NULL, &plain, error));
@@ -253,7 +270,8 @@ static void a_run_is_timed_and_counted(void **state) {
     assert_true(t.stage_ms[OPENPI_STAGE_VISION] > 0 && t.stage_ms[OPENPI_STAGE_PREFIX] > 0 &&
                 t.stage_ms[OPENPI_STAGE_DENOISE] > 0);
     assert_true(t.stage_ms[OPENPI_STAGE_PICTURE] == 0 && t.stage_ms[OPENPI_STAGE_PROMPT] == 0);
-    assert_true(inner <= t.device_ms * 1.01 && t.device_ms <= t.total_ms * 1.01 && staged <= t.total_ms * 1.01);
+    assert_true(inner <= t.device_ms * 1.01 && t.device_ms <= t.total_ms * 1.01 &&
+                staged <= t.total_ms * 1.01);
     for (int i = 0; i < H * DIM; i++) assert_true(actions[i] - actions[i] == 0);
     WORKS(openpi_session_run(session, &sample, 1, NULL, actions, NULL, error));
     openpi_session_get_info(session, &info, NULL);
@@ -320,7 +338,8 @@ typedef struct seen {
     float last[B][H * DIM];
 } seen;
 
-static void watch(void *user, openpi_tensor tensor, int sample, int index, const float *data, int rows, int columns) {
+static void watch(void *user, openpi_tensor tensor, int sample, int index, const float *data, int rows,
+                  int columns) {
     seen *s = user;
     /* odd: width 96, depth 2, head_dim 256, expert width 40; sample 0 has two cameras, sample 1 one */
     const int prefix[B] = {2 * 256 + 4, 256 + 4};
@@ -416,7 +435,8 @@ static void one_call_is_the_sum_of_its_parts(void **state) {
     options.max_prompt = L;
     WORKS(openpi_policy_open(NULL, &options, &policy, error));
     openpi_policy_get_info(policy, &info, NULL);
-    assert_true(info.state_length == 8 && info.action_dim == 8 && info.max_prompt == L && !info.prompt_state && !info.lerobot);
+    assert_true(info.state_length == 8 && info.action_dim == 8 && info.max_prompt == L &&
+                !info.prompt_state && !info.lerobot);
     assert_string_equal(info.robot, "droid");
     assert_string_equal(info.cameras[0], "observation/exterior_image_1_left");
     assert_true(!info.cameras[2][0]);
@@ -430,8 +450,9 @@ static void one_call_is_the_sum_of_its_parts(void **state) {
     float noise[H * DIM], chunk[H * DIM];
     openpi_observation observation = OBSERVATION(images, 2, robot_state, 8, "pick up the cup", 0);
     openpi_noise(1, 2, noise, H * DIM);
-    assert_int_equal(openpi_policy_infer(request, session, &observation, noise, once, CAPACITY(once) - 1, &t, NULL),
-                     OPENPI_BAD_ARGUMENT);
+    assert_int_equal(
+        openpi_policy_infer(request, session, &observation, noise, once, CAPACITY(once) - 1, &t, NULL),
+        OPENPI_BAD_ARGUMENT);
     openpi_session_info runs = OPENPI_SESSION_INFO_INIT;
     WORKS(openpi_session_get_info(session, &runs, error));
     assert_int_equal(runs.runs, 0);                           /* refused before anything was computed */

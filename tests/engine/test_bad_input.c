@@ -1,8 +1,9 @@
-/* Bad input at the library's surface (openpi.h): every row of the tables below is one thing that a caller, a file or a
- * client can get wrong, with the status and the words that must come back.
+/* Bad input at the library's surface (openpi.h): every row of the tables below is one thing that a caller, a
+ * file or a client can get wrong, with the status and the words that must come back.
  *
- * Of each row is asked: the status, in the return value and in the error; one sentence with the row's part in it; the same
- * status without an error to write into; outputs as they were; and that the handles still work afterwards. */
+ * Of each row is asked: the status, in the return value and in the error; one sentence with the row's part in
+ * it; the same status without an error to write into; outputs as they were; and that the handles still work
+ * afterwards. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,11 +24,11 @@
 enum { HORIZON = 4, STEPS = 2, BATCH = 2, PROMPT = 8, VOCAB = 12 };
 
 static openpi_error error = OPENPI_ERROR_INIT;
-static scratch place;                                  /* holds good (π0), good5 (π0.5), bare (π0, the tensors alone)    */
+static scratch place; /* holds good (π0), good5 (π0.5), bare (π0, the tensors alone)    */
 static openpi_synthetic small[2];
-static char *model[2];                                 /* the bytes of good's and good5's model.safetensors             */
+static char *model[2];                                 /* the bytes of good's and good5's model.safetensors */
 static size_t model_bytes[2];
-static int refused;                                    /* rows that went through                                        */
+static int refused;                                    /* rows that went through                       */
 
 /* ---- what is asked of a refusal ------------------------------------------------------------------------ */
 
@@ -60,11 +61,11 @@ static void is_refused(const char *what, openpi_status found, openpi_status expe
         refused++;                                                                          \
     } while (0)
 
-static char untouched;                                 /* its address is what handles hold before a call that fails     */
+static char untouched; /* its address is what handles hold before a call that fails     */
 
 #define UNTOUCHED ((void *)&untouched)
 
-/* ---- what is right -------------------------------------------------------------------------------------- */
+/* ---- what is right -------------------------------------------------------------------------------- */
 
 static int make_place(void **state) {
     static const char *const folders[] = {"good", "good5"};
@@ -74,8 +75,8 @@ static int make_place(void **state) {
         small[v] = (openpi_synthetic)OPENPI_SYNTHETIC_INIT;
         small[v].variant = (openpi_variant)v;
         small[v].seed = 7;
-        WORKS(openpi_dims_parse("{\"vision\":[72,1,1,8],\"vlm\":[16,1,2,4,8],\"expert\":[6,10],\"vocab\":12}", &small[v].dims,
-                                &error));
+        WORKS(openpi_dims_parse("{\"vision\":[72,1,1,8],\"vlm\":[16,1,2,4,8],\"expert\":[6,10],\"vocab\":12}",
+                                &small[v].dims, &error));
         WORKS(openpi_synthetic_write(&small[v], scratch_path(&place, folders[v]), 0, 1, NULL, NULL, &error));
         strncat(place.path, "/model.safetensors", sizeof place.path - strlen(place.path) - 1);
         model[v] = golden_read(place.path, &model_bytes[v]);
@@ -92,7 +93,7 @@ static int remove_place(void **state) {
     return 0;
 }
 
-/* ---- specs and dims ------------------------------------------------------------------------------------- */
+/* ---- specs and dims ------------------------------------------------------------------------------- */
 
 static void specs(void **state) {
     static const struct { const char *spec, *part; } rows[] = {
@@ -120,7 +121,8 @@ static void specs(void **state) {
     REFUSED("nowhere", openpi_synthetic_parse("tiny", NULL, to), OPENPI_BAD_ARGUMENT, "synthetic is NULL");
 }
 
-#define DIMENSIONS(vision, vlm, expert, vocab) "{\"vision\":" vision ",\"vlm\":" vlm ",\"expert\":" expert ",\"vocab\":" vocab "}"
+#define DIMENSIONS(vision, vlm, expert, vocab) \
+    "{\"vision\":" vision ",\"vlm\":" vlm ",\"expert\":" expert ",\"vocab\":" vocab "}"
 
 static void dims(void **state) {
     static const struct {
@@ -166,7 +168,7 @@ static void writing(void **state) {
     const struct {
         const char *what;
         const openpi_synthetic *synthetic;
-        const char *folder;                            /* in the place; NULL: NULL, "": an empty path                   */
+        const char *folder;                            /* in the place; NULL: NULL, "": an empty path  */
         int threads;
         openpi_status status;
         const char *part;
@@ -184,14 +186,16 @@ static void writing(void **state) {
     };
     (void)state;
     for (size_t i = 0; i < LENGTH(rows); i++) {
-        const char *path = rows[i].folder && *rows[i].folder ? scratch_path(&place, rows[i].folder) : rows[i].folder;
-        REFUSED(rows[i].what, openpi_synthetic_write(rows[i].synthetic, path, 0, rows[i].threads, NULL, NULL, to), rows[i].status,
-                rows[i].part);
+        const char *path =
+            rows[i].folder && *rows[i].folder ? scratch_path(&place, rows[i].folder) : rows[i].folder;
+        REFUSED(rows[i].what,
+                openpi_synthetic_write(rows[i].synthetic, path, 0, rows[i].threads, NULL, NULL, to),
+                rows[i].status, rows[i].part);
         scratch_remove(scratch_path(&place, "new"));
     }
 }
 
-/* ---- engines -------------------------------------------------------------------------------------------- */
+/* ---- engines -------------------------------------------------------------------------------------- */
 
 static int is_usable(const char *name) {
     openpi_device devices[32] = {OPENPI_DEVICE_INIT};
@@ -255,16 +259,16 @@ static void engines(void **state) {
     openpi_engine_close(NULL);
 }
 
-/* ---- checkpoints ---------------------------------------------------------------------------------------- */
+/* ---- checkpoints ---------------------------------------------------------------------------------- */
 
 typedef struct broken {
     const char *what;
     int variant;
-    const char *from, *to;       /* this of the header becomes that                                           */
-    const char *text;            /* all of the file, `keep` bytes; NULL: the good one's                       */
-    long keep;                   /* bytes of it that stay; negative: that many go; 0: all                     */
-    const char *file;            /* its name; NULL: model.safetensors, "": none                               */
-    const char *config, *index;  /* config.json and model.safetensors.index.json; NULL: none                  */
+    const char *from, *to;       /* this of the header becomes that                                    */
+    const char *text;            /* all of the file, `keep` bytes; NULL: the good one's                */
+    long keep;                   /* bytes of it that stay; negative: that many go; 0: all              */
+    const char *file;            /* its name; NULL: model.safetensors, "": none                        */
+    const char *config, *index;  /* config.json and model.safetensors.index.json; NULL: none           */
     openpi_status status;
     const char *part;
 } broken;
@@ -286,54 +290,73 @@ static const broken checkpoints[] = {
     {"a Git LFS pointer",
      RAW("version https://git-lfs.github.com/spec/v1\noid sha256:"
          "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\nsize 14467292744\n"),
-     .status = SAYS("model.safetensors: a Git LFS pointer, which only names a file of 14467292744 bytes that is not here")},
+     .status = SAYS("model.safetensors: a Git LFS pointer, which only names a file of 14467292744 bytes that "
+                    "is not here")},
     {"PyTorch's zip", RAW("PK\3\4\0\0\10\10\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\25\0archive/data.pkl"),
      .status = SAYS("a PyTorch pickle (torch.save), expected a safetensors file: load it in Python")},
-    {"another zip", RAW("PK\3\4\0\0\10\10\0\0weights.txt"), .status = SAYS("a zip archive, expected a safetensors file: unpack")},
-    {"a pickle", RAW("\200\2\212\nl\374\234F\371 j\250P\31."), .status = SAYS("a Python pickle, expected a safetensors file")},
+    {"another zip", RAW("PK\3\4\0\0\10\10\0\0weights.txt"),
+     .status = SAYS("a zip archive, expected a safetensors file: unpack")},
+    {"a pickle", RAW("\200\2\212\nl\374\234F\371 j\250P\31."),
+     .status = SAYS("a Python pickle, expected a safetensors file")},
     {"a web page", RAW("\n<!DOCTYPE HTML>\n<html lang=\"en\"><title>404</title></html>"),
      .status = SAYS("a web page, expected a safetensors file: download the file itself")},
     {"a server's refusal", RAW("<?xml version=\"1.0\"?><Error><Code>AccessDenied</Code></Error>"),
      .status = SAYS("an XML answer of a server, expected a safetensors file")},
-    {"JSON", RAW("{\"error\": \"Repository not found\"}"), .status = SAYS("a JSON text, expected a safetensors file")},
-    {"an HDF5 file", RAW("\211HDF\r\n\032\n\0\0\0\0\0\0"), .status = SAYS("an HDF5 file, expected a safetensors file")},
-    {"a header of an array", RAW("\2\0\0\0\0\0\0\0[]"), .status = SAYS("header is an array, expected an object")},
-    {"a header without end", RAW("\2\0\0\0\0\0\0\0{\""), .status = SAYS("model.safetensors: header: not valid JSON")},
+    {"JSON", RAW("{\"error\": \"Repository not found\"}"),
+     .status = SAYS("a JSON text, expected a safetensors file")},
+    {"an HDF5 file", RAW("\211HDF\r\n\032\n\0\0\0\0\0\0"),
+     .status = SAYS("an HDF5 file, expected a safetensors file")},
+    {"a header of an array", RAW("\2\0\0\0\0\0\0\0[]"),
+     .status = SAYS("header is an array, expected an object")},
+    {"a header without end", RAW("\2\0\0\0\0\0\0\0{\""),
+     .status = SAYS("model.safetensors: header: not valid JSON")},
     {"no tensor", RAW("\2\0\0\0\0\0\0\0{}"), .status = SAYS("is among its 0 tensors")},
-    {"a header of 2^63 bytes", RAW("\0\0\0\0\0\0\0\200{}"), .status = SAYS("be a header of 9223372036854775808 bytes")},
-    {"cut in the length", .keep = 7, .status = SAYS("7 bytes, expected a safetensors file, which has at least 8")},
-    {"cut in the header", .keep = 400, .status = SAYS("cut short: the file has 400 bytes, its header alone needs ")},
+    {"a header of 2^63 bytes", RAW("\0\0\0\0\0\0\0\200{}"),
+     .status = SAYS("be a header of 9223372036854775808 bytes")},
+    {"cut in the length", .keep = 7,
+     .status = SAYS("7 bytes, expected a safetensors file, which has at least 8")},
+    {"cut in the header", .keep = 400,
+     .status = SAYS("cut short: the file has 400 bytes, its header alone needs ")},
     {"cut in the data", .keep = -1, .status = SAYS("cut short: 1 bytes are missing of the ")},
-    {"cut in the middle of the data", .keep = -90000, .status = SAYS("cut short: 90000 bytes are missing of the ")},
+    {"cut in the middle of the data", .keep = -90000,
+     .status = SAYS("cut short: 90000 bytes are missing of the ")},
     {"a tensor missing", EDIT("\"state_proj.bias\"", "\"model.lost\""),
      .status = SAYS("1 of a π0 checkpoint's 54 tensors missing: state_proj.bias")},
     {"the variant's tensor missing", EDIT("\"state_proj.weight\"", "\"state.weight\""),
      .status = SAYS("neither \"state_proj.weight\" of π0 nor an adaptive norm of π0.5")},
-    {"a misshapen tensor", EDIT("[72,72]", "[36,144]"), .status = SAYS("q_proj.weight\" has shape [36, 144], expected [72, 72]")},
+    {"a misshapen tensor", EDIT("[72,72]", "[36,144]"),
+     .status = SAYS("q_proj.weight\" has shape [36, 144], expected [72, 72]")},
     {"other action dimensions", EDIT("[6,32]", "[32,6]"),
      .status = UNSUPPORTED("action_in_proj.weight takes 6 action dimensions, expected 32")},
-    {"an unknown tensor", EDIT("\"__metadata__\"",
-          "\"extra\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]},\"__metadata__\""),
+    {"an unknown tensor",
+     EDIT("\"__metadata__\"", "\"extra\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]},\"__"
+                              "metadata__\""),
      .status = SAYS("1 tensor that a π0 checkpoint does not have, the first is \"extra\"")},
-    {"a dtype of 8 bits", EDIT("\"BF16\"", "\"F8_E4M3\""), .status = SAYS("dtype is \"F8_E4M3\", expected F32, BF16, F16")},
+    {"a dtype of 8 bits", EDIT("\"BF16\"", "\"F8_E4M3\""),
+     .status = SAYS("dtype is \"F8_E4M3\", expected F32, BF16, F16")},
     {"an integer dtype", EDIT("\"BF16\"", "7"), .status = SAYS("dtype is an integer, expected a string")},
-    {"a shape of strings", EDIT("[72,3,14,14]", "[72,3,14,\"14\"]"), .status = SAYS("shape[3] is a string, expected an integer")},
-    {"a negative shape", EDIT("[72,3,14,14]", "[-72,3,14,-14]"), .status = SAYS("shape[0] is negative, expected an integer")},
+    {"a shape of strings", EDIT("[72,3,14,14]", "[72,3,14,\"14\"]"),
+     .status = SAYS("shape[3] is a string, expected an integer")},
+    {"a negative shape", EDIT("[72,3,14,14]", "[-72,3,14,-14]"),
+     .status = SAYS("shape[0] is negative, expected an integer")},
     {"a shape that overflows", EDIT("[72,3,14,14]", "[4294967296,4294967296,14,14]"),
      .status = SAYS("its shape has too many elements")},
     {"nine dimensions", EDIT("[72,3,14,14]", "[72,3,14,14,1,1,1,1,1]"),
      .status = SAYS("shape has 9 dimensions, expected at most")},
     {"a shape of other bytes", EDIT("[72,3,14,14]", "[72,3,14,15]"),
      .status = SAYS("data_offsets hold 84672 bytes, expected 90720")},
-    {"offsets backwards", EDIT("[0,84672]", "[84672,0]"), .status = SAYS("data_offsets are [84672, 0], expected ascending")},
+    {"offsets backwards", EDIT("[0,84672]", "[84672,0]"),
+     .status = SAYS("data_offsets are [84672, 0], expected ascending")},
     {"offsets past the end", EDIT("[0,84672]", "[9007199254740992,9007199254825664]"),
      .status = SAYS("data_offsets are [9007199254740992,")},
     {"offsets of one", EDIT("[0,84672]", "[0]"), .status = SAYS("expected two integers")},
     {"no offsets", EDIT("\"data_offsets\":[0,84672]", "\"offsets\":1"), .status = SAYS("data_offsets")},
     {"a tensor that is a list", EDIT("\"state_proj.bias\":", "\"x\":[],\"state_proj.bias\":"),
      .status = SAYS("tensor \"x\" is an array, expected an object")},
-    {"overlapping", EDIT("[84672,84816]", "[84670,84814]"), .status = SAYS("begins at byte 84670 of the data, inside of")},
-    {"metadata of numbers", EDIT("\"pt\"", "3"), .status = SAYS("__metadata__ \"format\" is an integer, expected a string")},
+    {"overlapping", EDIT("[84672,84816]", "[84670,84814]"),
+     .status = SAYS("begins at byte 84670 of the data, inside of")},
+    {"metadata of numbers", EDIT("\"pt\"", "3"),
+     .status = SAYS("__metadata__ \"format\" is an integer, expected a string")},
     {"dims that contradict", EDIT("[16,1,2,4,8]", "[16,1,2,4,9]"),
      .status = SAYS("openpi_dims say other sizes than its tensors have")},
     {"config of nothing", CONFIG(""), .status = SAYS("config.json: not valid JSON")},
@@ -347,7 +370,8 @@ static const broken checkpoints[] = {
      .status = SAYS("\"type\" is \"pi05\", but the tensors are those of π0")},
     {"and the reverse", .variant = 1, CONFIG("{\"type\": \"pi0\"}"),
      .status = SAYS("\"type\" is \"pi0\", but the tensors are those of π0.5")},
-    {"config of 7 dimensions", CONFIG("{\"action_dim\": 7}"), .status = SAYS("\"action_dim\" is 7, but the tensors have 32")},
+    {"config of 7 dimensions", CONFIG("{\"action_dim\": 7}"),
+     .status = SAYS("\"action_dim\" is 7, but the tensors have 32")},
     {"horizon as text", CONFIG("{\"action_horizon\": \"50\"}"),
      .status = SAYS("\"action_horizon\" is a string, expected an integer from 1 to 64")},
     {"horizon 65", CONFIG("{\"action_horizon\": 65}"),
@@ -359,18 +383,21 @@ static const broken checkpoints[] = {
     {"the folder as a shard", SHARDS("", "{\"weight_map\": {\"state_proj.bias\": \".\"}}"),
      .status = SAYS("is \".\", expected the name of a file in the same folder")},
     {"no index", SHARDS("", ""), .status = SAYS("model.safetensors.index.json: not valid JSON")},
-    {"index without map", SHARDS("", "{\"metadata\": {}}"), .status = SAYS("weight_map is absent, expected an object")},
-    {"index of a list", SHARDS("", "{\"weight_map\": []}"), .status = SAYS("weight_map is an array, expected an object")},
+    {"index without map", SHARDS("", "{\"metadata\": {}}"),
+     .status = SAYS("weight_map is absent, expected an object")},
+    {"index of a list", SHARDS("", "{\"weight_map\": []}"),
+     .status = SAYS("weight_map is an array, expected an object")},
     {"a shard that is missing", SHARDS("a.safetensors", "{\"weight_map\": {\"x\": \"b.safetensors\"}}"),
-     .status = OPENPI_NOT_FOUND,
-     .part = "/case/b.safetensors: cannot be opened"},
+     .status = OPENPI_NOT_FOUND, .part = "/case/b.safetensors: cannot be opened"},
     {"path traversal", SHARDS("a.safetensors", "{\"weight_map\": {\"x\": \"../good/model.safetensors\"}}"),
-     .status = SAYS("weight_map \"x\" is \"../good/model.safetensors\", expected the name of a file in the same folder")},
+     .status = SAYS("weight_map \"x\" is \"../good/model.safetensors\", expected the name of a file in the "
+                    "same folder")},
     {"an absolute path", SHARDS("a.safetensors", "{\"weight_map\": {\"x\": \"/etc/passwd\"}}"),
      .status = SAYS("weight_map \"x\" is \"/etc/passwd\"")},
     {"a shard's name that is a number", SHARDS("a.safetensors", "{\"weight_map\": {\"x\": 5}}"),
      .status = SAYS("weight_map \"x\" is an integer, expected a file's name")},
-    {"a shard with more than the index", SHARDS("a.safetensors", "{\"weight_map\": {\"state_proj.bias\": \"a.safetensors\"}}"),
+    {"a shard with more than the index",
+     SHARDS("a.safetensors", "{\"weight_map\": {\"state_proj.bias\": \"a.safetensors\"}}"),
      .status = SAYS("is in a.safetensors, expected in no file")},
 };
 
@@ -406,7 +433,7 @@ static void refuse_checkpoint(const char *what, const char *path, openpi_status 
     assert_ptr_equal(engine, UNTOUCHED);
     REFUSED(what, openpi_inspect(path, NULL, &json, to), status, part);
     assert_ptr_equal(json, UNTOUCHED);
-    refused--;                                         /* one row                                                       */
+    refused--;                                         /* one row                                      */
 }
 
 static void broken_checkpoints(void **state) {
@@ -417,11 +444,15 @@ static void broken_checkpoints(void **state) {
         assert_int_equal(mkdir(scratch_path(&place, "case"), 0700), 0);
         snprintf(name, sizeof name, "case/%s", row->file ? row->file : "model.safetensors");
         if (!row->file || *row->file) write_model(row, name);
-        if (row->config) assert_int_equal(scratch_write(&place, "case/config.json", row->config, strlen(row->config)), 0);
+        if (row->config)
+            assert_int_equal(scratch_write(&place, "case/config.json", row->config, strlen(row->config)), 0);
         if (row->index)
-            assert_int_equal(scratch_write(&place, "case/model.safetensors.index.json", row->index, strlen(row->index)), 0);
+            assert_int_equal(
+                scratch_write(&place, "case/model.safetensors.index.json", row->index, strlen(row->index)),
+                0);
         refuse_checkpoint(row->what, scratch_path(&place, "case"), row->status, row->part);
-        if (!strstr(error.message, place.folder)) fail_msg("%s: \"%s\" does not say where", row->what, error.message);
+        if (!strstr(error.message, place.folder))
+            fail_msg("%s: \"%s\" does not say where", row->what, error.message);
         scratch_remove(scratch_path(&place, "case"));
     }
     refuse_checkpoint("nowhere", "/nowhere/at/all", OPENPI_NOT_FOUND, "/nowhere/at/all: cannot be opened");
@@ -429,9 +460,10 @@ static void broken_checkpoints(void **state) {
                       "the checkpoint's path is empty, expected a folder or a .safetensors file");
     refuse_checkpoint("a device", "/dev/null", OPENPI_BAD_FILE, "/dev/null: not a regular file");
     refuse_checkpoint("a config", scratch_path(&place, "good/config.json"), OPENPI_BAD_FILE,
-                      "config.json: a JSON text, expected a safetensors file: give the folder that holds model.safetensors");
-    REFUSED("nowhere to write", openpi_inspect(scratch_path(&place, "good"), NULL, NULL, to), OPENPI_BAD_ARGUMENT,
-            "json is NULL");
+                      "config.json: a JSON text, expected a safetensors file: give the folder that holds "
+                      "model.safetensors");
+    REFUSED("nowhere to write", openpi_inspect(scratch_path(&place, "good"), NULL, NULL, to),
+            OPENPI_BAD_ARGUMENT, "json is NULL");
     assert_int_equal(mkdir(scratch_path(&place, "jax"), 0700), 0);
     assert_int_equal(mkdir(scratch_path(&place, "jax/params"), 0700), 0);
     refuse_checkpoint("JAX", scratch_path(&place, "jax"), OPENPI_UNSUPPORTED,
@@ -478,7 +510,7 @@ static void other_folders(void **state) {
     }
 }
 
-/* ---- sessions ------------------------------------------------------------------------------------------- */
+/* ---- sessions ------------------------------------------------------------------------------------- */
 
 static openpi_engine *open_engine(int variant) {
     openpi_engine_options options = ENGINE(.threads = 1, .dtype = OPENPI_F32, .synthetic = &small[variant]);
@@ -619,7 +651,8 @@ static void runs(void **state) {
         {"pixels of two types", pixels_mixed, OPENPI_BAD_INPUT, "sample 1: its pixels differ in type from sample 0's"},
         {"pixels of no type", pixels_unknown, OPENPI_BAD_INPUT, "sample 0: pixels is 9, expected OPENPI_PIXELS_U8"},
     };
-    static float first[BATCH * HORIZON * DIMS], actions[BATCH * HORIZON * DIMS], before[BATCH * HORIZON * DIMS];
+    static float first[BATCH * HORIZON * DIMS], actions[BATCH * HORIZON * DIMS],
+        before[BATCH * HORIZON * DIMS];
     (void)state;
     openpi_engine *engine = open_engine(0);
     openpi_session *session = open_session(engine);
@@ -636,8 +669,8 @@ static void runs(void **state) {
         memcpy(before, actions, sizeof before);
         make_call(&c, session, actions);
         rows[i].change(&c);
-        REFUSED(rows[i].what, openpi_session_run(c.session, c.given, c.batch, c.noise, c.out, &timing, to), rows[i].status,
-                rows[i].part);
+        REFUSED(rows[i].what, openpi_session_run(c.session, c.given, c.batch, c.noise, c.out, &timing, to),
+                rows[i].status, rows[i].part);
         assert_memory_equal(actions, before, sizeof actions);
         assert_memory_equal(&timing, &timing_before, sizeof timing);
         openpi_session_get_info(session, &info, NULL);
@@ -650,7 +683,7 @@ static void runs(void **state) {
     openpi_engine_close(engine);
 }
 
-/* ---- policies ------------------------------------------------------------------------------------------- */
+/* ---- policies ------------------------------------------------------------------------------------- */
 
 #define SEVEN "0,0,0,0,0,0,0"
 #define EIGHT "0,0,0,0,0,0,0,0"
@@ -659,9 +692,10 @@ static void runs(void **state) {
     "\"actions\":{\"mean\":[" EIGHT "],\"std\":[" EIGHT "]}}}"
 
 typedef struct opening {
-    const char *what, *checkpoint;     /* in the place, absolute, or NULL: small[0] in memory                           */
+    const char *what, *checkpoint;     /* in the place, absolute, or NULL: small[0] in memory          */
     const char *robot, *config;
-    const char *stats, *tokenizer;     /* what the files hold; an absolute path is one; "." is a folder without them    */
+    const char *stats,
+        *tokenizer; /* what the files hold; an absolute path is one; "." is a folder without them    */
     int prompt_state, max_prompt;
     openpi_status status;
     const char *part;
@@ -750,7 +784,8 @@ static const opening openings[] = {
 /* A path for what a row says of a file. */
 static const char *given_file(const char *says, const char *name, char *path, size_t bytes) {
     if (!says || *says == '/') return says;
-    snprintf(path, bytes, "%s%s%s", place.folder, strcmp(says, ".") ? "/" : "", strcmp(says, ".") ? name : "");
+    snprintf(path, bytes, "%s%s%s", place.folder, strcmp(says, ".") ? "/" : "",
+             strcmp(says, ".") ? name : "");
     if (strcmp(says, ".")) assert_int_equal(scratch_write(&place, name, says, strlen(says)), 0);
     return path;
 }
@@ -769,7 +804,8 @@ static void policies(void **state) {
         options.prompt_state = (openpi_prompt_state)row->prompt_state;
         options.max_prompt = row->max_prompt;
         if (!row->checkpoint) options.synthetic = &small[0];
-        if (row->checkpoint && *row->checkpoint != '/') snprintf(folder, sizeof folder, "%s/%s", place.folder, row->checkpoint);
+        if (row->checkpoint && *row->checkpoint != '/')
+            snprintf(folder, sizeof folder, "%s/%s", place.folder, row->checkpoint);
         else snprintf(folder, sizeof folder, "%s", row->checkpoint ? row->checkpoint : "");
         REFUSED(row->what, openpi_policy_open(row->checkpoint ? folder : NULL, &options, &policy, to), row->status, row->part);
         assert_ptr_equal(policy, UNTOUCHED);
@@ -796,7 +832,7 @@ static void policies(void **state) {
     openpi_policy_close(NULL);
 }
 
-/* ---- observations --------------------------------------------------------------------------------------- */
+/* ---- observations --------------------------------------------------------------------------------- */
 
 static openpi_policy *open_policy(const char *robot) {
     openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
@@ -1011,7 +1047,7 @@ static void broken_observations(void **state) {
     openpi_request_close(request);
     openpi_policy_close(policy);
 
-    policy = open_policy("none");                      /* any state up to 32, any camera, but not none                  */
+    policy = open_policy("none");                      /* any state up to 32, any camera, but not none */
     WORKS(openpi_request_create(policy, &request, &error));
     s.images[0].name = "base";
     s.o.image_count = 1;
@@ -1032,20 +1068,20 @@ static void broken_observations(void **state) {
     openpi_engine_close(engine);
 }
 
-/* ---- requests as clients send them ---------------------------------------------------------------------- */
+/* ---- requests as clients send them ---------------------------------------------------------------- */
 
 typedef enum part { PICTURE = 1, WRIST = 2, JOINTS = 4, GRIPPER = 8, TEXT = 16 } part;
 
 typedef struct sent {
     const char *what;
-    int without;                       /* parts that are not there                                                      */
-    const char *picture_type;          /* default |u1                                                                   */
-    int shape[4], rank;                /* of the first picture, default 4×6×3                                           */
-    int bytes;                         /* of its data, default what type u1 and the shape need                          */
-    const char *state_type;            /* default <f8                                                                   */
-    int joints;                        /* default 7                                                                     */
-    int prompt;                        /* 0: text, 1: a number, 2: bytes that are not UTF-8, 3: nothing                 */
-    const char *extra;                 /* one more key                                                                  */
+    int without;                       /* parts that are not there                                     */
+    const char *picture_type;          /* default |u1                                                  */
+    int shape[4], rank;                /* of the first picture, default 4×6×3                          */
+    int bytes;                         /* of its data, default what type u1 and the shape need         */
+    const char *state_type;            /* default <f8                                                  */
+    int joints;                        /* default 7                                                    */
+    int prompt;                        /* 0: text, 1: a number, 2: bytes that are not UTF-8, 3: nothing */
+    const char *extra;                 /* one more key                                                 */
     const char *part;
 } sent;
 
@@ -1093,17 +1129,22 @@ static void pack_sent(msgpack_sbuffer *buffer, const sent *m) {
     msgpack_pack_map(&packer, (size_t)count);
     if (!(m->without & PICTURE)) {
         pack_text(&packer, "observation/exterior_image_1_left");
-        pack_array(&packer, m->picture_type ? m->picture_type : "|u1", m->rank ? m->shape : side, m->rank ? m->rank : 3, grey,
-                   m->bytes < 0 ? 0 : m->bytes ? (size_t)m->bytes : 72);
+        pack_array(&packer, m->picture_type ? m->picture_type : "|u1", m->rank ? m->shape : side,
+                   m->rank ? m->rank : 3, grey,
+                   m->bytes < 0 ? 0
+                   : m->bytes   ? (size_t)m->bytes
+                                : 72);
     }
-    if (!(m->without & WRIST)) pack_text(&packer, "observation/wrist_image_left"), pack_array(&packer, "|u1", side, 3, grey, 72);
+    if (!(m->without & WRIST))
+        pack_text(&packer, "observation/wrist_image_left"), pack_array(&packer, "|u1", side, 3, grey, 72);
     int joints = m->joints ? m->joints : 7, one = 1;
     const char *type = m->state_type ? m->state_type : "<f8";
     size_t each = strstr(type, "16") ? 16 : 8;
     if (!(m->without & JOINTS))
-        pack_text(&packer, "observation/joint_position"), pack_array(&packer, type, &joints, 1, zeros, (size_t)joints * each);
-    if (!(m->without & GRIPPER)) pack_text(&packer, "observation/gripper_position"), pack_array(&packer, "<f8", &one, 1, zeros,
-        8);
+        pack_text(&packer, "observation/joint_position"),
+            pack_array(&packer, type, &joints, 1, zeros, (size_t)joints * each);
+    if (!(m->without & GRIPPER))
+        pack_text(&packer, "observation/gripper_position"), pack_array(&packer, "<f8", &one, 1, zeros, 8);
     if (!(m->without & TEXT)) {
         pack_text(&packer, "prompt");
         if (m->prompt == 0) pack_text(&packer, "pick up the cup");
@@ -1148,17 +1189,17 @@ static void broken_requests(void **state) {
         pack_sent(&buffer, &good);
         WORKS(openpi_request_prepare_msgpack(request, buffer.data, buffer.size, NULL, &error));
         pack_sent(&buffer, &messages[i]);
-        REFUSED(messages[i].what, openpi_request_prepare_msgpack(request, buffer.data, buffer.size, NULL, to), OPENPI_BAD_INPUT,
-                messages[i].part);
+        REFUSED(messages[i].what, openpi_request_prepare_msgpack(request, buffer.data, buffer.size, NULL, to),
+                OPENPI_BAD_INPUT, messages[i].part);
         holds_nothing(messages[i].what, request);
     }
     for (size_t i = 0; i < LENGTH(raw); i++) {
-        char *bytes = malloc(raw[i].count + 1);        /* as long as the message: reading past its end shows                */
+        char *bytes = malloc(raw[i].count + 1); /* as long as the message: reading past its end shows */
         assert_non_null(bytes);
         char *tail = bytes + 1;
         memcpy(tail, raw[i].bytes, raw[i].count);
-        REFUSED(raw[i].what, openpi_request_prepare_msgpack(request, tail, raw[i].count, NULL, to), OPENPI_BAD_INPUT,
-                raw[i].part);
+        REFUSED(raw[i].what, openpi_request_prepare_msgpack(request, tail, raw[i].count, NULL, to),
+                OPENPI_BAD_INPUT, raw[i].part);
         holds_nothing(raw[i].what, request);
         free(bytes);
     }
@@ -1179,13 +1220,13 @@ static void broken_requests(void **state) {
     openpi_policy_close(policy);
 }
 
-/* ---- pictures ------------------------------------------------------------------------------------------- */
+/* ---- pictures ------------------------------------------------------------------------------------- */
 
 static void pictures(void **state) {
     static const struct {
-        const char *what, *file, *text;                /* a file of tests/pictures or the bytes themselves              */
-        size_t keep;                                   /* bytes, 0: all                                                 */
-        int at, becomes;                               /* the byte at `at`, unless 0, becomes this                      */
+        const char *what, *file, *text;                /* a file of tests/pictures or the bytes themselves */
+        size_t keep;                                   /* bytes, 0: all                                */
+        int at, becomes;                               /* the byte at `at`, unless 0, becomes this     */
         const char *part;
     } rows[] = {
         {"nothing", NULL, "", 0, 0, 0, "picture.png: neither a PNG nor a JPEG file (0 bytes)"},
@@ -1222,8 +1263,8 @@ static void pictures(void **state) {
         memcpy(exact, data, bytes);
         uint8_t *pixels = UNTOUCHED;
         int height = 77, width = 78;
-        REFUSED(rows[i].what, openpi_image_decode(exact, bytes, "picture.png", &pixels, &height, &width, to), OPENPI_BAD_FILE,
-                rows[i].part);
+        REFUSED(rows[i].what, openpi_image_decode(exact, bytes, "picture.png", &pixels, &height, &width, to),
+                OPENPI_BAD_FILE, rows[i].part);
         assert_ptr_equal(pixels, UNTOUCHED);
         assert_int_equal(height, 77);
         assert_int_equal(width, 78);
@@ -1239,7 +1280,7 @@ static void pictures(void **state) {
     assert_ptr_equal(pixels, UNTOUCHED);
 }
 
-/* ---- all of it ------------------------------------------------------------------------------------------ */
+/* ---- all of it ------------------------------------------------------------------------------------ */
 
 static void there_were_enough(void **state) {
     (void)state;

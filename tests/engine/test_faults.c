@@ -1,7 +1,8 @@
-/* Faults that people have made, planted one at a time: each must make its golden FAIL in fp32, and nothing else may.
+/* Faults that people have made, planted one at a time: each must make its golden FAIL in fp32, and nothing
+ * else may.
  *
- * A fault changes the plan's operations or row tables, or stands in for one function of the library (-Wl,--wrap in
- * CMakeLists.txt). The model's own code knows nothing of it. */
+ * A fault changes the plan's operations or row tables, or stands in for one function of the library
+ * (-Wl,--wrap in CMakeLists.txt). The model's own code knows nothing of it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -60,12 +61,14 @@ static norm *norm_of(op *op, int *k) {
     }
 }
 
-#define EACH_OP(session, op) for (op *op = (session)->plan->ops, *end_ = op + (session)->plan->count; op < end_; op++)
+#define EACH_OP(session, op) \
+    for (op *op = (session)->plan->ops, *end_ = op + (session)->plan->count; op < end_; op++)
 
 /* Moves the rope table of the expert by `places`. */
 static void move_suffix(openpi_session *s, int places) {
     EACH_OP(s, op)
-    if (op->kind == OP_NORM_QKV && op->stage != OPENPI_STAGE_PREFIX) op->norm_qkv.rope += places * s->plan->model->dims.head_dim;
+    if (op->kind == OP_NORM_QKV && op->stage != OPENPI_STAGE_PREFIX)
+        op->norm_qkv.rope += places * s->plan->model->dims.head_dim;
 }
 
 static void rope_offset_by_one(openpi_session *s) { move_suffix(s, 1); }
@@ -101,9 +104,11 @@ static void text_unscaled(openpi_session *s) {
 static void image_tokens_scaled(openpi_session *s) {
     float by = 1 / sqrtf((float)s->plan->model->dims.width);
     EACH_OP(s, op) {
-        if (op->kind != OP_NORM_LINEAR || op->stage != OPENPI_STAGE_VISION || !op->norm_linear.out_row) continue;
+        if (op->kind != OP_NORM_LINEAR || op->stage != OPENPI_STAGE_VISION || !op->norm_linear.out_row)
+            continue;
         op_norm_linear *o = &op->norm_linear;
-        float *weight = copy_of(o->norm.weight, (size_t)o->weight.k), *shift = copy_of(o->norm.bias, (size_t)o->weight.k);
+        float *weight = copy_of(o->norm.weight, (size_t)o->weight.k),
+              *shift = copy_of(o->norm.bias, (size_t)o->weight.k);
         float *bias = copy_of(o->bias, (size_t)o->weight.n);
         for (int i = 0; i < o->weight.k; i++) {
             weight[i] *= by;
@@ -161,7 +166,7 @@ static void gate_of_the_wrong_norm(openpi_session *s) {
 
 static void gates_ignored(openpi_session *s) {
     EACH_OP(s, op)
-        if (op->kind == OP_LINEAR_RESIDUAL && op->stage == OPENPI_STAGE_DENOISE) op->linear_residual.gate = NULL;
+    if (op->kind == OP_LINEAR_RESIDUAL && op->stage == OPENPI_STAGE_DENOISE) op->linear_residual.gate = NULL;
 }
 
 /* The time MLP ends without its SiLU; everything made of it is made again. */
@@ -170,7 +175,8 @@ static void second_silu_missing(openpi_session *s) {
     device *device = s->engine->device;
     assert_int_equal(s->plan->setup[1].norm_linear.activation, ACT_SILU);
     s->plan->setup[1].norm_linear.activation = ACT_NONE;
-    assert_int_equal(device->backend->run(device, s->plan->setup, s->plan->setup_count, s->work, NULL, &error), OPENPI_OK);
+    assert_int_equal(
+        device->backend->run(device, s->plan->setup, s->plan->setup_count, s->work, NULL, &error), OPENPI_OK);
 }
 
 /* Every step but the last has the time of the next. */
@@ -202,7 +208,8 @@ static void final_norm_missing(openpi_session *s) {
 
 static void picture_positions_missing(openpi_session *s) {
     EACH_OP(s, op)
-        if (op->kind == OP_PATCH_EMBED) op->patch_embed.position = copy_of(NULL, (size_t)256 * (size_t)op->patch_embed.weight.n);
+    if (op->kind == OP_PATCH_EMBED)
+        op->patch_embed.position = copy_of(NULL, (size_t)256 * (size_t)op->patch_embed.weight.n);
 }
 
 static void attention_scaled_by_padded_head(openpi_session *s) {
@@ -213,7 +220,8 @@ static void attention_scaled_by_padded_head(openpi_session *s) {
 static void norms_of_a_block_swapped(openpi_session *s) {
     norm *first = NULL;
     EACH_OP(s, op) {
-        if (op->kind != OP_NORM_LINEAR || op->stage != OPENPI_STAGE_VISION || op->norm_linear.out_row) continue;
+        if (op->kind != OP_NORM_LINEAR || op->stage != OPENPI_STAGE_VISION || op->norm_linear.out_row)
+            continue;
         if (!first) {
             first = &op->norm_linear.norm;
             continue;
@@ -240,7 +248,8 @@ static void times_in_double(openpi_engine *engine) { engine->checkpoint->lerobot
 
 static void gelu_is_silu(openpi_session *s) {
     EACH_OP(s, op)
-        if (op->kind == OP_NORM_LINEAR && op->norm_linear.activation == ACT_GELU) op->norm_linear.activation = ACT_SILU;
+    if (op->kind == OP_NORM_LINEAR && op->norm_linear.activation == ACT_GELU)
+        op->norm_linear.activation = ACT_SILU;
 }
 
 static void expert_scaled_by_own_width(openpi_session *s) {
@@ -260,7 +269,8 @@ static void cosine_before_sine(openpi_session *s) {
             temb[i] = temb[width / 2 + i];
             temb[width / 2 + i] = sine;
         }
-    assert_int_equal(device->backend->run(device, s->plan->setup, s->plan->setup_count, s->work, NULL, &error), OPENPI_OK);
+    assert_int_equal(
+        device->backend->run(device, s->plan->setup, s->plan->setup_count, s->work, NULL, &error), OPENPI_OK);
 }
 
 static void velocity_one_row_early(openpi_session *s) {
@@ -323,10 +333,10 @@ static void keys_of_the_longest(void *user, call_tables *t) {
 
 /* ---- stand-ins -------------------------------------------------------------------------------------- */
 
-openpi_status __real_openpi_session_run(openpi_session *, const openpi_sample *, int, const float *, float *, openpi_timing *,
-                                        openpi_error *);
-openpi_status __wrap_openpi_session_run(openpi_session *, const openpi_sample *, int, const float *, float *, openpi_timing *,
-                                        openpi_error *);
+openpi_status __real_openpi_session_run(openpi_session *, const openpi_sample *, int, const float *, float *,
+                                        openpi_timing *, openpi_error *);
+openpi_status __wrap_openpi_session_run(openpi_session *, const openpi_sample *, int, const float *, float *,
+                                        openpi_timing *, openpi_error *);
 openpi_status __real_image_resize_openpi(const openpi_image *, image_scratch *, uint8_t *, openpi_error *);
 openpi_status __wrap_image_resize_openpi(const openpi_image *, image_scratch *, uint8_t *, openpi_error *);
 void __real_normalize_apply(norm_mode, const norm_stats *, double *, int);
@@ -335,13 +345,14 @@ void __real_normalize_invert_model(norm_mode, const norm_stats *, const float *,
 void __wrap_normalize_invert_model(norm_mode, const norm_stats *, const float *, double *, int);
 void __real_robot_state_in(const robot *, double *);
 void __wrap_robot_state_in(const robot *, double *);
-openpi_status __real_prompt_openpi(const tokenizer *, tokenizer_scratch *, prompt_buffer *, const char *, size_t, const double *,
-                                   int, int32_t *, int, int *, openpi_error *);
-openpi_status __wrap_prompt_openpi(const tokenizer *, tokenizer_scratch *, prompt_buffer *, const char *, size_t, const double *,
-                                   int, int32_t *, int, int *, openpi_error *);
+openpi_status __real_prompt_openpi(const tokenizer *, tokenizer_scratch *, prompt_buffer *, const char *,
+                                   size_t, const double *, int, int32_t *, int, int *, openpi_error *);
+openpi_status __wrap_prompt_openpi(const tokenizer *, tokenizer_scratch *, prompt_buffer *, const char *,
+                                   size_t, const double *, int, int32_t *, int, int *, openpi_error *);
 
-openpi_status __wrap_openpi_session_run(openpi_session *session, const openpi_sample *samples, int batch, const float *noise,
-                                        float *actions, openpi_timing *timing, openpi_error *error) {
+openpi_status __wrap_openpi_session_run(openpi_session *session, const openpi_sample *samples, int batch,
+                                        const float *noise, float *actions, openpi_timing *timing,
+                                        openpi_error *error) {
     openpi_sample changed = samples[0];
     int32_t padded[200] = {0};
     const void *base = changed.images[0];
@@ -355,36 +366,40 @@ openpi_status __wrap_openpi_session_run(openpi_session *session, const openpi_sa
         changed.tokens = padded;
         changed.token_count = session->options.max_prompt;
     }
-    return __real_openpi_session_run(session, batch == 1 ? &changed : samples, batch, noise, actions, timing, error);
+    return __real_openpi_session_run(session, batch == 1 ? &changed : samples, batch, noise, actions, timing,
+                                     error);
 }
 
-/* One pass over rows of `in` elements, `step` apart, lines `line` apart, in the library's fixed point, but cut instead
- * of rounded. */
-static void resize_pass(const uint8_t *from, int in, int step, int line, int lines, uint8_t *to, int out, int to_step,
-                        int to_line) {
+/* One pass over rows of `in` elements, `step` apart, lines `line` apart, in the library's fixed point, but
+ * cut instead of rounded. */
+static void resize_pass(const uint8_t *from, int in, int step, int line, int lines, uint8_t *to, int out,
+                        int to_step, int to_line) {
     double scale = (double)in / out, wide = scale > 1 ? scale : 1;
     for (int o = 0; o < out; o++) {
         double center = (o + 0.5) * scale, sum = 0, weights[64];
         int low = (int)(center - wide + 0.5), high = (int)(center + wide + 0.5);
         if (low < 0) low = 0;
         if (high > in) high = in;
-        for (int j = low; j < high; j++) sum += weights[j - low] = fmax(0, 1 - fabs((j - center + 0.5) / wide));
+        for (int j = low; j < high; j++)
+            sum += weights[j - low] = fmax(0, 1 - fabs((j - center + 0.5) / wide));
         for (int l = 0; l < lines; l++)
             for (int c = 0; c < 3; c++) {
                 int64_t value = 0;
                 for (int j = low; j < high; j++)
-                    value += (int64_t)(0.5 + weights[j - low] / sum * (1 << 22)) * from[l * line + j * step + c];
+                    value +=
+                        (int64_t)(0.5 + weights[j - low] / sum * (1 << 22)) * from[l * line + j * step + c];
                 to[l * to_line + o * to_step + c] = (uint8_t)(value >> 22);
             }
     }
 }
 
-openpi_status __wrap_image_resize_openpi(const openpi_image *image, image_scratch *scratch, uint8_t *out, openpi_error *error) {
+openpi_status __wrap_image_resize_openpi(const openpi_image *image, image_scratch *scratch, uint8_t *out,
+                                         openpi_error *error) {
     enum { SIDE = 224 };
     openpi_status status = __real_image_resize_openpi(image, scratch, out, error);
     int h = image->height, w = image->width;
-    if (standing_in != RESIZE_TRUNCATES || status != OPENPI_OK || image->element != OPENPI_U8 || image->layout != OPENPI_HWC ||
-        h >= w)
+    if (standing_in != RESIZE_TRUNCATES || status != OPENPI_OK || image->element != OPENPI_U8 ||
+        image->layout != OPENPI_HWC || h >= w)
         return status;
     int rows = (int)(h / ((double)w / SIDE));
     uint8_t *across = malloc((size_t)h * SIDE * 3);
@@ -401,10 +416,12 @@ void __wrap_normalize_apply(norm_mode mode, const norm_stats *stats, double *x, 
     __real_normalize_apply(mode, &changed, x, count);
 }
 
-void __wrap_normalize_invert_model(norm_mode mode, const norm_stats *stats, const float *x, double *out, int count) {
+void __wrap_normalize_invert_model(norm_mode mode, const norm_stats *stats, const float *x, double *out,
+                                   int count) {
     norm_stats changed = *stats;
     if (standing_in == DELTA_FROM_NORMALISED && policy_now && stats == &policy_now->state) mode = STATS_NONE;
-    if (standing_in == EPSILON_OUTWARDS && policy_now && stats == &policy_now->actions) changed.epsilon = 1e-8;
+    if (standing_in == EPSILON_OUTWARDS && policy_now && stats == &policy_now->actions)
+        changed.epsilon = 1e-8;
     __real_normalize_invert_model(mode, &changed, x, out, count);
 }
 
@@ -412,13 +429,13 @@ void __wrap_robot_state_in(const robot *robot, double *state) {
     if (standing_in != NO_JOINT_SIGNS) __real_robot_state_in(robot, state);
 }
 
-openpi_status __wrap_prompt_openpi(const tokenizer *tokenizer, tokenizer_scratch *scratch, prompt_buffer *buffer,
-                                   const char *text, size_t bytes, const double *state, int state_count, int32_t *ids, int max,
-                                   int *count, openpi_error *error) {
+openpi_status __wrap_prompt_openpi(const tokenizer *tokenizer, tokenizer_scratch *scratch,
+                                   prompt_buffer *buffer, const char *text, size_t bytes, const double *state,
+                                   int state_count, int32_t *ids, int max, int *count, openpi_error *error) {
     double up[OPENPI_ACTION_DIM] = {0};
     for (int i = 0; i < state_count; i++) up[i] = state[i] + (standing_in == BINS_UP ? 1.0 / 128 : 0);
-    return __real_prompt_openpi(tokenizer, scratch, buffer, text, bytes, state_count ? up : state, state_count, ids, max, count,
-                                error);
+    return __real_prompt_openpi(tokenizer, scratch, buffer, text, bytes, state_count ? up : state,
+                                state_count, ids, max, count, error);
 }
 
 /* ---- the table -------------------------------------------------------------------------------------- */
@@ -441,65 +458,90 @@ static const fault faults[] = {
     {"no fault, π0.5", MODEL("pi05_tiny"), NULL, NULL, NOTHING, 0, NULL, NULL},
     {"no fault, the state token in every step", MODEL("pi0_tiny"), NULL, NULL, NOTHING, 1, NULL, NULL},
     {"no fault, a policy", "policy/droid_pi0", NULL, NULL, NOTHING, 0, NULL, NULL},
-    {"no fault, a policy with quantiles and deltas", "policy/droid_jointpos", NULL, NULL, NOTHING, 0, NULL, NULL},
+    {"no fault, a policy with quantiles and deltas", "policy/droid_jointpos", NULL, NULL, NOTHING, 0, NULL,
+     NULL},
     {"no fault, a batch", MODEL("pi05_tiny_batch"), NULL, NULL, NOTHING, 0, NULL, NULL},
-    {"no fault, π0.5 without the state in its prompt", "policy/libero_pi05", NULL, NULL, NOTHING, 0, NULL, NULL},
+    {"no fault, π0.5 without the state in its prompt", "policy/libero_pi05", NULL, NULL, NOTHING, 0, NULL,
+     NULL},
     {"no fault, ALOHA", "policy/aloha_pi05", NULL, NULL, NOTHING, 0, NULL, NULL},
 
-    {"rope offset by one", MODEL("pi0_tiny"), rope_offset_by_one, NULL, NOTHING, 0, "velocity of step 0", NULL},
-    {"suffix positions from the padded length", MODEL("pi0_tiny_droid"), suffix_from_padded_length, NULL, NOTHING, 0,
-     "velocity of step 0", NULL},
+    {"rope offset by one", MODEL("pi0_tiny"), rope_offset_by_one, NULL, NOTHING, 0, "velocity of step 0",
+     NULL},
+    {"suffix positions from the padded length", MODEL("pi0_tiny_droid"), suffix_from_padded_length, NULL,
+     NOTHING, 0, "velocity of step 0", NULL},
     {"K cached before RoPE", MODEL("pi0_tiny"), rope_of_k_missing, NULL, NOTHING, 0, "k of layer 0", NULL},
     {"rotary table in bf16", MODEL("pi0_tiny"), rope_in_bf16, NULL, NOTHING, 0, "k of layer 0", NULL},
-    {"the state token sees the actions", MODEL("pi0_tiny"), NULL, state_sees_actions, NOTHING, 1, "off by", NULL},
+    {"the state token sees the actions", MODEL("pi0_tiny"), NULL, state_sees_actions, NOTHING, 1, "off by",
+     NULL},
     {"the chunk is causal", MODEL("pi0_tiny"), NULL, chunk_is_causal, NOTHING, 0, "velocity of step 0", NULL},
-    {"the chunk is causal, π0.5", MODEL("pi05_tiny"), NULL, chunk_is_causal, NOTHING, 0, "velocity of step 0", NULL},
-    {"the suffix is causal from the left", MODEL("pi0_tiny"), NULL, suffix_is_causal_from_the_left, NOTHING, 0,
-     "velocity of step 0", NULL},
+    {"the chunk is causal, π0.5", MODEL("pi05_tiny"), NULL, chunk_is_causal, NOTHING, 0, "velocity of step 0",
+     NULL},
+    {"the suffix is causal from the left", MODEL("pi0_tiny"), NULL, suffix_is_causal_from_the_left, NOTHING,
+     0, "velocity of step 0", NULL},
     {"the prefix is causal", MODEL("pi0_tiny"), NULL, prefix_is_causal, NOTHING, 0, "k of layer 1", NULL},
-    {"pictures do not see each other", MODEL("pi0_tiny"), NULL, prompt_does_not_see_pictures, NOTHING, 0, "k of layer 1", NULL},
-    {"a camera's mask is ignored", MODEL("pi0_tiny_droid"), NULL, NULL, MASK_IGNORED, 0, "k of layer 0", NULL},
-    {"two cameras are swapped", MODEL("pi0_tiny"), NULL, NULL, CAMERAS_SWAPPED, 0, "image_tokens of camera 0", NULL},
+    {"pictures do not see each other", MODEL("pi0_tiny"), NULL, prompt_does_not_see_pictures, NOTHING, 0,
+     "k of layer 1", NULL},
+    {"a camera's mask is ignored", MODEL("pi0_tiny_droid"), NULL, NULL, MASK_IGNORED, 0, "k of layer 0",
+     NULL},
+    {"two cameras are swapped", MODEL("pi0_tiny"), NULL, NULL, CAMERAS_SWAPPED, 0, "image_tokens of camera 0",
+     NULL},
     {"prompt padding is seen", MODEL("pi05_tiny"), NULL, NULL, PADDING_SEEN, 0, "k of layer 1", NULL},
-    {"text is not scaled by √width", MODEL("pi0_tiny"), text_unscaled, NULL, NOTHING, 0, "k of layer 1", NULL},
-    {"image tokens are divided by √width", MODEL("pi0_tiny"), image_tokens_scaled, NULL, NOTHING, 0, "image_tokens of camera 0",
+    {"text is not scaled by √width", MODEL("pi0_tiny"), text_unscaled, NULL, NOTHING, 0, "k of layer 1",
      NULL},
-    {"w for 1 + w in the language stack", MODEL("pi0_tiny"), w_in_the_prefix, NULL, NOTHING, 0, "k of layer 0", NULL},
-    {"w for 1 + w in the expert", MODEL("pi0_tiny"), w_in_the_expert, NULL, NOTHING, 0, "velocity of step 0", NULL},
-    {"w for 1 + w in the expert, π0.5", MODEL("pi05_tiny"), w_in_the_expert, NULL, NOTHING, 0, "velocity of step 0", NULL},
-    {"adaRMS takes shift for scale", MODEL("pi05_tiny"), ada_chunks_swapped, NULL, NOTHING, 0, "velocity of step 0", NULL},
-    {"gates of the wrong norm", MODEL("pi05_tiny"), gate_of_the_wrong_norm, NULL, NOTHING, 0, "velocity of step 0", NULL},
-    {"gates are ignored", MODEL("pi05_tiny"), gates_ignored, NULL, NOTHING, 0, "velocity of step 0", NULL},
-    {"the time MLP lacks its second SiLU", MODEL("pi05_tiny"), second_silu_missing, NULL, NOTHING, 0, "velocity of step 0", NULL},
-    {"time is off by a step", MODEL("pi0_tiny"), time_off_by_a_step, NULL, NOTHING, 0, "suffix0", NULL},
-    {"time is off by a step, π0.5", MODEL("pi05_tiny"), time_off_by_a_step, NULL, NOTHING, 0, "velocity of step 0", NULL},
-    {"one step short", MODEL("pi0_tiny"), one_step_short, NULL, NOTHING, 0, "x after step 9", NULL},
-    {"the expert's last norm is missing", MODEL("pi0_tiny"), final_norm_missing, NULL, NOTHING, 0, "velocity of step 0", NULL},
-    {"pictures without positions", MODEL("pi0_tiny"), picture_positions_missing, NULL, NOTHING, 0, "image_tokens of camera 0",
-     NULL},
-    {"attention scaled by a padded head", MODEL("pi0_tiny"), attention_scaled_by_padded_head, NULL, NOTHING, 0,
+    {"image tokens are divided by √width", MODEL("pi0_tiny"), image_tokens_scaled, NULL, NOTHING, 0,
      "image_tokens of camera 0", NULL},
+    {"w for 1 + w in the language stack", MODEL("pi0_tiny"), w_in_the_prefix, NULL, NOTHING, 0,
+     "k of layer 0", NULL},
+    {"w for 1 + w in the expert", MODEL("pi0_tiny"), w_in_the_expert, NULL, NOTHING, 0, "velocity of step 0",
+     NULL},
+    {"w for 1 + w in the expert, π0.5", MODEL("pi05_tiny"), w_in_the_expert, NULL, NOTHING, 0,
+     "velocity of step 0", NULL},
+    {"adaRMS takes shift for scale", MODEL("pi05_tiny"), ada_chunks_swapped, NULL, NOTHING, 0,
+     "velocity of step 0", NULL},
+    {"gates of the wrong norm", MODEL("pi05_tiny"), gate_of_the_wrong_norm, NULL, NOTHING, 0,
+     "velocity of step 0", NULL},
+    {"gates are ignored", MODEL("pi05_tiny"), gates_ignored, NULL, NOTHING, 0, "velocity of step 0", NULL},
+    {"the time MLP lacks its second SiLU", MODEL("pi05_tiny"), second_silu_missing, NULL, NOTHING, 0,
+     "velocity of step 0", NULL},
+    {"time is off by a step", MODEL("pi0_tiny"), time_off_by_a_step, NULL, NOTHING, 0, "suffix0", NULL},
+    {"time is off by a step, π0.5", MODEL("pi05_tiny"), time_off_by_a_step, NULL, NOTHING, 0,
+     "velocity of step 0", NULL},
+    {"one step short", MODEL("pi0_tiny"), one_step_short, NULL, NOTHING, 0, "x after step 9", NULL},
+    {"the expert's last norm is missing", MODEL("pi0_tiny"), final_norm_missing, NULL, NOTHING, 0,
+     "velocity of step 0", NULL},
+    {"pictures without positions", MODEL("pi0_tiny"), picture_positions_missing, NULL, NOTHING, 0,
+     "image_tokens of camera 0", NULL},
+    {"attention scaled by a padded head", MODEL("pi0_tiny"), attention_scaled_by_padded_head, NULL, NOTHING,
+     0, "image_tokens of camera 0", NULL},
     {"a vision block's norms are swapped", MODEL("pi0_tiny"), norms_of_a_block_swapped, NULL, NOTHING, 0,
      "image_tokens of camera 0", NULL},
-    {"the cache of the layer before", MODEL("pi0_tiny"), cache_of_the_layer_before, NULL, NOTHING, 0, "velocity of step 0", NULL},
-    {"GELU as SiLU", MODEL("pi0_tiny"), gelu_is_silu, NULL, NOTHING, 0, "image_tokens of camera 0", NULL},
-    {"the expert's attention scaled by its own width", MODEL("pi0_tiny"), expert_scaled_by_own_width, NULL, NOTHING, 0,
+    {"the cache of the layer before", MODEL("pi0_tiny"), cache_of_the_layer_before, NULL, NOTHING, 0,
      "velocity of step 0", NULL},
-    {"keys of the batch's longest sample", MODEL("pi05_tiny_batch"), NULL, keys_of_the_longest, NOTHING, 0, "velocity of step 0",
+    {"GELU as SiLU", MODEL("pi0_tiny"), gelu_is_silu, NULL, NOTHING, 0, "image_tokens of camera 0", NULL},
+    {"the expert's attention scaled by its own width", MODEL("pi0_tiny"), expert_scaled_by_own_width, NULL,
+     NOTHING, 0, "velocity of step 0", NULL},
+    {"keys of the batch's longest sample", MODEL("pi05_tiny_batch"), NULL, keys_of_the_longest, NOTHING, 0,
+     "velocity of step 0", NULL},
+    {"times computed in double", MODEL("pi0_tiny"), NULL, NULL, NOTHING, 0, "time of step 2",
+     times_in_double},
+    {"cosine before sine in the time embedding", MODEL("pi05_tiny"), cosine_before_sine, NULL, NOTHING, 0,
+     "velocity of step 0", NULL},
+    {"velocity of the row before", MODEL("pi0_tiny"), velocity_one_row_early, NULL, NOTHING, 1,
+     "velocity of step 0", NULL},
+    {"resize cuts instead of rounding", "policy/droid_pi0", NULL, NULL, RESIZE_TRUNCATES, 0, "images, base",
      NULL},
-    {"times computed in double", MODEL("pi0_tiny"), NULL, NULL, NOTHING, 0, "time of step 2", times_in_double},
-    {"cosine before sine in the time embedding", MODEL("pi05_tiny"), cosine_before_sine, NULL, NOTHING, 0, "velocity of step 0",
-     NULL},
-    {"velocity of the row before", MODEL("pi0_tiny"), velocity_one_row_early, NULL, NOTHING, 1, "velocity of step 0", NULL},
-    {"resize cuts instead of rounding", "policy/droid_pi0", NULL, NULL, RESIZE_TRUNCATES, 0, "images, base", NULL},
     {"ε of the quantiles", "policy/droid_jointpos", NULL, NULL, SMALL_EPSILON, 0, "state: element", NULL},
     {"ε of the standard deviation", "policy/droid_pi0", NULL, NULL, SMALL_EPSILON, 0, "state: element", NULL},
-    {"ε of the quantiles of the actions", "policy/libero_pi05", NULL, NULL, EPSILON_OUTWARDS, 0, "the golden's actions", NULL},
+    {"ε of the quantiles of the actions", "policy/libero_pi05", NULL, NULL, EPSILON_OUTWARDS, 0,
+     "the golden's actions", NULL},
     {"z-score for quantiles", "policy/libero_pi05", NULL, NULL, ZSCORE, 0, "state: element", NULL},
     {"state bins off by one", "policy/droid_jointpos", NULL, NULL, BINS_UP, 0, "token", NULL},
-    {"the gripper is relative too", "policy/droid_jointpos", NULL, NULL, GRIPPER_TOO, 0, "actions in units", NULL},
-    {"deltas from the normalised state", "policy/droid_jointpos", NULL, NULL, DELTA_FROM_NORMALISED, 0, "actions in units", NULL},
-    {"ALOHA's joints without their signs", "policy/aloha_pi05", NULL, NULL, NO_JOINT_SIGNS, 0, "tokens", NULL},
+    {"the gripper is relative too", "policy/droid_jointpos", NULL, NULL, GRIPPER_TOO, 0, "actions in units",
+     NULL},
+    {"deltas from the normalised state", "policy/droid_jointpos", NULL, NULL, DELTA_FROM_NORMALISED, 0,
+     "actions in units", NULL},
+    {"ALOHA's joints without their signs", "policy/aloha_pi05", NULL, NULL, NO_JOINT_SIGNS, 0, "tokens",
+     NULL},
 };
 
 enum { FAULTS = sizeof faults / sizeof *faults };
@@ -547,7 +589,8 @@ static void fault_is_found(void **state) {
         if (r.row[0].result != VERIFY_OK) fail_msg("%s", r.row[0].detail);
         return;
     }
-    if (r.row[0].result != VERIFY_FAIL) fail_msg("not found: max %.2e of %.2e", r.row[0].max, r.row[0].bound_max);
+    if (r.row[0].result != VERIFY_FAIL)
+        fail_msg("not found: max %.2e of %.2e", r.row[0].max, r.row[0].bound_max);
     print_message("           max %.2e: %s\n", r.row[0].max, r.row[0].detail);
     if (!strstr(r.row[0].detail, f->says)) fail_msg("\"%s\" does not say \"%s\"", r.row[0].detail, f->says);
 }
@@ -555,6 +598,7 @@ static void fault_is_found(void **state) {
 int main(void) {
     static struct CMUnitTest tests[FAULTS];
     for (int i = 0; i < FAULTS; i++)
-        tests[i] = (struct CMUnitTest){faults[i].name, fault_is_found, NULL, NULL, (void *)(uintptr_t)&faults[i]};
+        tests[i] =
+            (struct CMUnitTest){faults[i].name, fault_is_found, NULL, NULL, (void *)(uintptr_t)&faults[i]};
     return _cmocka_run_group_tests("faults", tests, FAULTS, NULL, NULL);
 }

@@ -450,8 +450,8 @@ static void robot_actions_are_finite(void **state) {
         memset(before, 0x5a, sizeof before);
         memcpy(actions, before, sizeof before);
         if (cases[i].says) {
-            REFUSES(openpi_request_finish(request, chunk, H, actions, CAPACITY(actions), &error), OPENPI_BAD_INPUT,
-                    cases[i].says);
+            REFUSES(openpi_request_finish(request, chunk, H, actions, CAPACITY(actions), &error),
+                    OPENPI_BAD_INPUT, cases[i].says);
             assert_memory_equal(actions, before, sizeof before);
         } else {
             WORKS(openpi_request_finish(request, chunk, H, actions, CAPACITY(actions), &error));

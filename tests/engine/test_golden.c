@@ -1,7 +1,7 @@
 /* Every golden on every level of kernels that this machine has, in fp32 and bf16.
  *
- * The scalar reference takes a second where the others take hundredths: it runs the model goldens once each, the
- * samples of a batch not alone as well (test_invariance does that), and no policies. */
+ * The scalar reference takes a second where the others take hundredths: it runs the model goldens once each,
+ * the samples of a batch not alone as well (test_invariance does that), and no policies. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,8 +24,13 @@ static const struct {
 } alone[] = {{"steps.json", 4}, {"synth_hashes.json", 7}};
 
 enum { PI0_ODD = 5 };
-enum { ISAS = sizeof isas / sizeof *isas, MODELS = sizeof models / sizeof *models, AROUND = sizeof around / sizeof *around,
-       ALONE = sizeof alone / sizeof *alone, CASES = ISAS * 2 * (2 * MODELS + AROUND) + ALONE };
+enum {
+    ISAS = sizeof isas / sizeof *isas,
+    MODELS = sizeof models / sizeof *models,
+    AROUND = sizeof around / sizeof *around,
+    ALONE = sizeof alone / sizeof *alone,
+    CASES = ISAS * 2 * (2 * MODELS + AROUND) + ALONE
+};
 
 typedef struct golden_case {
     char name[96], path[256];
@@ -69,7 +74,8 @@ static void golden_holds(void **state) {
     for (int i = 0; i < r.count && i < ROWS; i++) {
         const verify_row *row = &r.row[i];
         if (row->max >= 0)
-            print_message("           %-24s max %.2e of %.2e, rms %.2e\n", row->name, row->max, row->bound_max, row->rms);
+            print_message("           %-24s max %.2e of %.2e, rms %.2e\n", row->name, row->max,
+                          row->bound_max, row->rms);
         if (row->result == VERIFY_FAIL) fail_msg("%s: %s", row->name, row->detail);
     }
     assert_int_equal(r.count, g->rows);
@@ -84,7 +90,8 @@ static golden_case *add(const char *isa, openpi_dtype dtype, const char *path) {
     golden_case *g = &cases[count];
     *g = (golden_case){.isa = isa, .dtype = dtype, .rows = 1};
     snprintf(g->path, sizeof g->path, GOLDEN "/%s", path);
-    snprintf(g->name, sizeof g->name, "%s %s %s", path, isa ? isa : "", isa ? dtype == OPENPI_F32 ? "f32" : "bf16" : "");
+    snprintf(g->name, sizeof g->name, "%s %s %s", path, isa ? isa : "",
+             isa ? dtype == OPENPI_F32 ? "f32" : "bf16" : "");
     tests[count++] = (struct CMUnitTest){g->name, golden_holds, NULL, NULL, g};
     return g;
 }

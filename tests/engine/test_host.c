@@ -1,4 +1,5 @@
-/* The engine as a guest in its caller's process: forked, closed before its sessions, with options of another device. */
+/* The engine as a guest in its caller's process: forked, closed before its sessions, with options of another
+ * device. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,7 +37,8 @@ static openpi_status create(openpi_engine *engine, openpi_session **session) {
 }
 
 static openpi_status infer(openpi_session *session, float *actions) {
-    openpi_sample sample = {.size = sizeof sample, .tokens = tokens, .token_count = 3, .state = state_of_robot};
+    openpi_sample sample = {
+        .size = sizeof sample, .tokens = tokens, .token_count = 3, .state = state_of_robot};
     return openpi_session_run(session, &sample, 1, noise, actions, NULL, &error);
 }
 
@@ -46,7 +48,8 @@ typedef struct opened {
 } opened;
 
 static int refused(const char *what, openpi_status status, const char *sentence) {
-    if (status == OPENPI_SYSTEM && strstr(error.message, sentence) && strstr(error.message, "forked from it")) return 0;
+    if (status == OPENPI_SYSTEM && strstr(error.message, sentence) && strstr(error.message, "forked from it"))
+        return 0;
     fprintf(stderr, "%s in a child: status %d, \"%s\"\n", what, (int)status, error.message);
     return 1;
 }
@@ -123,12 +126,14 @@ static void options_of_another_device(void **state) {
     options.synthetic = &model;
     options.path = "hopper";
     assert_int_equal(openpi_engine_open(NULL, &options, &engine, &error), OPENPI_BAD_ARGUMENT);
-    assert_string_equal(error.message, "path is \"hopper\", expected none on cpu: path is for a GPU's kernels");
+    assert_string_equal(error.message, "path is \"hopper\", expected none on cpu: path is for a GPU's "
+                                       "kernels");
     options.path = NULL;
     options.isa = "avx2";
     options.device = "cuda:0";             /* before the driver is looked for */
     assert_int_equal(openpi_engine_open(NULL, &options, &engine, &error), OPENPI_BAD_ARGUMENT);
-    assert_string_equal(error.message, "isa is \"avx2\", expected none on cuda:0: isa is for the CPU's kernels");
+    assert_string_equal(error.message, "isa is \"avx2\", expected none on cuda:0: isa is for the CPU's "
+                                       "kernels");
     assert_null(engine);
 }
 

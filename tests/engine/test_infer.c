@@ -145,8 +145,8 @@ static void a_policy_needs_its_session(void **state) {
         memcpy(actions, before, sizeof before);
         if (p->says) {
             error.message[0] = 0;
-            openpi_status status =
-                openpi_policy_infer(request, session, &observation, NULL, actions, CAPACITY(actions), NULL, &error);
+            openpi_status status = openpi_policy_infer(request, session, &observation, NULL, actions,
+                                                       CAPACITY(actions), NULL, &error);
             if (status == OPENPI_OK || !strstr(error.message, p->says))
                 fail_msg("pair %zu: %s, \"%s\", expected \"%s\"", i, openpi_status_text(status),
                          error.message, p->says);

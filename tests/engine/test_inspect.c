@@ -1,5 +1,6 @@
-/* What inspect says of devices: needed, free, fits or not; and that a device which is full or lost is described like any
- * other. The devices are the CPU under other names, which report what a test gives them. */
+/* What inspect says of devices: needed, free, fits or not; and that a device which is full or lost is
+ * described like any other. The devices are the CPU under other names, which report what a test gives
+ * them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +21,7 @@ static void must(openpi_status status) {
     if (status != OPENPI_OK) fail_msg("%s", error.message);
 }
 
-/* ---- made-up devices -------------------------------------------------------------------------------------- */
+/* ---- made-up devices ------------------------------------------------------------------------------ */
 
 static uint64_t free_bytes, all_bytes;
 
@@ -46,15 +47,17 @@ static openpi_status lose_memory(device *device, uint64_t *unused, uint64_t *tot
     return report(why, OPENPI_DEVICE_LOST, "toy: the device is lost");
 }
 
-static openpi_status take_pinned(device *device, size_t bytes, const char *what, void **out, openpi_error *why) {
+static openpi_status take_pinned(device *device, size_t bytes, const char *what, void **out,
+                                 openpi_error *why) {
     (void)device, (void)bytes, (void)what, (void)out;
     return report(why, OPENPI_NO_MEMORY, "not asked for by this test");
 }
 
 static backend toy;
-static int own_memory = 1;                             /* as a GPU has it                                       */
+static int own_memory = 1;                             /* as a GPU has it                              */
 
-static openpi_status open_as_cpu(const char *which, const device_options *options, device **out, openpi_error *why) {
+static openpi_status open_as_cpu(const char *which, const device_options *options, device **out,
+                                 openpi_error *why) {
     assert_true(!strncmp(which, "toy:", 4));
     TRY(backend_cpu.open("cpu", options, out, why));
     (*out)->backend = &toy;
@@ -62,12 +65,14 @@ static openpi_status open_as_cpu(const char *which, const device_options *option
 }
 
 /* The first is full, the second opens. */
-static openpi_status open_second(const char *which, const device_options *options, device **out, openpi_error *why) {
-    if (!strcmp(which, "toy:0")) return report(why, OPENPI_NO_MEMORY, "toy:0: out of memory making a context");
+static openpi_status open_second(const char *which, const device_options *options, device **out,
+                                 openpi_error *why) {
+    if (!strcmp(which, "toy:0"))
+        return report(why, OPENPI_NO_MEMORY, "toy:0: out of memory making a context");
     return open_as_cpu(which, options, out, why);
 }
 
-static int fp32_file;                                  /* the checkpoint's tensors are as those of one           */
+static int fp32_file;                                  /* the checkpoint's tensors are as those of one */
 
 static json_t *ask(openpi_status (*open)(const char *, const device_options *, device **, openpi_error *),
                    openpi_status (*memory)(device *, uint64_t *, uint64_t *, openpi_error *)) {
@@ -104,7 +109,7 @@ static void must_say(const json_t *out, size_t row, const char *key, const char 
         fail_msg("row %zu: %s is \"%s\", expected \"%s\"", row, key, word(out, row, key), part);
 }
 
-/* ---- tests ------------------------------------------------------------------------------------------------ */
+/* ---- tests ---------------------------------------------------------------------------------------- */
 
 /* What is needed is what opening an engine and a session takes, byte for byte. */
 static void needed_is_what_is_taken(void **state) {
@@ -177,7 +182,8 @@ static void verdicts(void **state) {
         out = ask(open_as_cpu, tell_memory);
         const json_t *fits = json_object_get(json_array_get(out, 0), "fits");
         must_say(out, 0, "verdict", cases[i].verdict);
-        assert_true(cases[i].fits < 0 ? json_is_null(fits) : json_is_boolean(fits) && json_is_true(fits) == cases[i].fits);
+        assert_true(cases[i].fits < 0 ? json_is_null(fits)
+                                      : json_is_boolean(fits) && json_is_true(fits) == cases[i].fits);
         if (cases[i].total) assert_true(bytes_of(out, 0, "free_bytes") == cases[i].unused);
         json_decref(out);
     }

@@ -1,6 +1,6 @@
-/* What a result must not depend on: neighbours in a batch, padding, what is masked out, what ran before, the number
- * of threads, other sessions. Bit for bit, on every level of kernels that this machine has, in fp32 and bf16. Then the
- * ends of every range, against the scalar reference; and that a run takes no memory. */
+/* What a result must not depend on: neighbours in a batch, padding, what is masked out, what ran before, the
+ * number of threads, other sessions. Bit for bit, on every level of kernels that this machine has, in fp32
+ * and bf16. Then the ends of every range, against the scalar reference; and that a run takes no memory. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,13 @@
 #include "openpi.h"
 #include "openpi_internal.h"
 
-enum { DIM = OPENPI_ACTION_DIM, PICTURE = 224 * 224 * 3, PICTURES = 4, LONGEST = 320, MOST = OPENPI_MAX_HORIZON * DIM };
+enum {
+    DIM = OPENPI_ACTION_DIM,
+    PICTURE = 224 * 224 * 3,
+    PICTURES = 4,
+    LONGEST = 320,
+    MOST = OPENPI_MAX_HORIZON * DIM
+};
 
 /* ---- material --------------------------------------------------------------------------------------- */
 
@@ -34,13 +40,14 @@ static int make_material(void **state) {
         for (int i = 0; i < PICTURE; i++) {
             int y = i / 3 / 224, x = i / 3 % 224;
             uint64_t block = (uint64_t)((y / 16 * 16 + x / 16) * 3 + i % 3);
-            pictures[p][i] =
-                (uint8_t)((int)(hash_uniform(key, block) * 100 + 120) + (int)(hash_uniform(key, (uint64_t)i + 5000) * 8));
+            pictures[p][i] = (uint8_t)((int)(hash_uniform(key, block) * 100 + 120) +
+                                       (int)(hash_uniform(key, (uint64_t)i + 5000) * 8));
         }
     }
     for (int i = 0; i < LONGEST; i++) words[i] = i ? (int32_t)(hash_mix((uint64_t)i) % 2000 + 4) : 2;
     for (int b = 0; b < 8; b++) {
-        for (int i = 0; i < DIM; i++) states[b][i] = (float)hash_uniform(hash_mix(77 + (uint64_t)b), (uint64_t)i);
+        for (int i = 0; i < DIM; i++)
+            states[b][i] = (float)hash_uniform(hash_mix(77 + (uint64_t)b), (uint64_t)i);
         openpi_noise(11, (uint64_t)b, noises[b], MOST);
     }
     return 0;
@@ -78,7 +85,8 @@ static openpi_synthetic model_of(const char *model) {
     char spec[32];
     snprintf(spec, sizeof spec, "odd:%s", strchr(model, ':') + 1);
     assert_int_equal(openpi_synthetic_parse(spec, &synthetic, &error), OPENPI_OK);
-    if (is_small && openpi_dims_parse(small, &synthetic.dims, &error) != OPENPI_OK) fail_msg("%s", error.message);
+    if (is_small && openpi_dims_parse(small, &synthetic.dims, &error) != OPENPI_OK)
+        fail_msg("%s", error.message);
     return synthetic;
 }
 
@@ -124,14 +132,16 @@ static openpi_session *session_of(openpi_engine *engine, int batch, int horizon,
     return session;
 }
 
-static void run(openpi_session *session, const openpi_sample *samples, int batch, const float *noise, float *actions) {
+static void run(openpi_session *session, const openpi_sample *samples, int batch, const float *noise,
+                float *actions) {
     openpi_error error = OPENPI_ERROR_INIT;
-    if (openpi_session_run(session, samples, batch, noise, actions, NULL, &error) != OPENPI_OK) fail_msg("%s", error.message);
+    if (openpi_session_run(session, samples, batch, noise, actions, NULL, &error) != OPENPI_OK)
+        fail_msg("%s", error.message);
 }
 
 /* One sample alone in a session of its own. */
-static void run_alone(openpi_engine *engine, openpi_sample s, int horizon, int steps, int max_prompt, const float *noise,
-                      float *actions) {
+static void run_alone(openpi_engine *engine, openpi_sample s, int horizon, int steps, int max_prompt,
+                      const float *noise, float *actions) {
     openpi_session *session = session_of(engine, 1, horizon, steps, max_prompt);
     run(session, &s, 1, noise, actions);
     openpi_session_close(session);
@@ -181,7 +191,8 @@ static void batch_is_singles(void **state) {
         memcpy(noise + b * ONE, noises[B - 1 - b], sizeof alone);
     }
     run(session, backwards, B, noise, reversed);
-    for (int b = 0; b < B; b++) assert_same("the batch in another order", together + b * ONE, reversed + (B - 1 - b) * ONE, ONE);
+    for (int b = 0; b < B; b++)
+        assert_same("the batch in another order", together + b * ONE, reversed + (B - 1 - b) * ONE, ONE);
     openpi_session_close(session);
     openpi_engine_close(engine);
 }
@@ -257,7 +268,8 @@ static void *stream_run(void *argument) {
     stream *s = argument;
     float actions[ONE];
     for (int i = 0; i < 6; i++) {
-        if (openpi_session_run(s->session, &s->sample, 1, s->noise, actions, NULL, &s->error) != OPENPI_OK) s->wrong = 2;
+        if (openpi_session_run(s->session, &s->sample, 1, s->noise, actions, NULL, &s->error) != OPENPI_OK)
+            s->wrong = 2;
         else if (memcmp(actions, s->expected, sizeof actions)) s->wrong |= 1;
     }
     return NULL;
@@ -278,11 +290,13 @@ static void sessions_at_once(void **state) {
                               .error = OPENPI_ERROR_INIT};
         run_alone(engine, streams[i].sample, H, N, L, noises[i], expected[i]);
     }
-    for (int i = 0; i < STREAMS; i++) assert_int_equal(pthread_create(&threads[i], NULL, stream_run, &streams[i]), 0);
+    for (int i = 0; i < STREAMS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, stream_run, &streams[i]), 0);
     for (int i = 0; i < STREAMS; i++) pthread_join(threads[i], NULL);
     for (int i = 0; i < STREAMS; i++) {
         if (streams[i].wrong)
-            fail_msg("session %d: %s", i, streams[i].wrong == 2 ? streams[i].error.message : "other actions than alone");
+            fail_msg("session %d: %s", i,
+                     streams[i].wrong == 2 ? streams[i].error.message : "other actions than alone");
         openpi_session_close(streams[i].session);
     }
     openpi_engine_close(engine);
@@ -324,21 +338,23 @@ static void ends_of_ranges(void **state) {
     static float expected[2][ENDS][MOST], a[MOST];
     static int known[2];
     int pi05 = strstr(s->model, "pi05") != NULL;
-    openpi_engine *engine = engine_of(s, 2), *reference = known[pi05] ? NULL : engine_open("reference", OPENPI_F32, s->model, 2);
+    openpi_engine *engine = engine_of(s, 2),
+                  *reference = known[pi05] ? NULL : engine_open("reference", OPENPI_F32, s->model, 2);
     for (int i = 0; i < ENDS; i++) {
         int count = ends[i].horizon * DIM, capacity = ends[i].prompt ? ends[i].prompt : 1;
         openpi_sample now = sample(ends[i].cameras, ends[i].prompt, 1);
         const float *b = expected[pi05][i];
         double most = 0;
         run_alone(engine, now, ends[i].horizon, ends[i].steps, capacity, noises[4], a);
-        if (reference) run_alone(reference, now, ends[i].horizon, ends[i].steps, capacity, noises[4], expected[pi05][i]);
+        if (reference)
+            run_alone(reference, now, ends[i].horizon, ends[i].steps, capacity, noises[4], expected[pi05][i]);
         for (int k = 0; k < count; k++) {
             double off = fabs((double)a[k] - (double)b[k]);
             if (!(off <= most)) most = off;
         }
         if (!(most <= 1e-4))
-            fail_msg("H %d, N %d, cameras %d, prompt %d: off the reference by %.2e", ends[i].horizon, ends[i].steps,
-                     ends[i].cameras, ends[i].prompt, most);
+            fail_msg("H %d, N %d, cameras %d, prompt %d: off the reference by %.2e", ends[i].horizon,
+                     ends[i].steps, ends[i].cameras, ends[i].prompt, most);
     }
     known[pi05] = 1;
     openpi_engine_close(engine);
@@ -408,7 +424,8 @@ static void a_run_takes_no_memory(void **state) {
     for (int b = 0; b < B; b++) memcpy(noise + b * ONE, noises[b], sizeof *noise * ONE);
     for (int round = 0; round < 3; round++) {
         long long before = allocator_calls, frees = allocator_blocks;
-        openpi_status status = openpi_session_run(session, samples, B - round, round == 1 ? NULL : noise, actions, &timing, NULL);
+        openpi_status status = openpi_session_run(session, samples, B - round, round == 1 ? NULL : noise,
+                                                  actions, &timing, NULL);
         long long after = allocator_calls, left = allocator_blocks;
         assert_int_equal(status, OPENPI_OK);
         assert_int_equal(after - before, 0);
@@ -423,7 +440,8 @@ static void a_run_takes_no_memory(void **state) {
 #endif
 }
 
-/* What openpi_session_bytes says is what opening takes, but for the list of operations and the allocator's own. */
+/* What openpi_session_bytes says is what opening takes, but for the list of operations and the allocator's
+ * own. */
 static void bytes_are_what_is_taken(void **state) {
     const setting *s = *state;
 #if ALLOCATOR
@@ -441,15 +459,16 @@ static void bytes_are_what_is_taken(void **state) {
         assert_int_equal(openpi_session_bytes(engine, &options, &bytes, NULL), OPENPI_OK);
         assert_int_equal(allocator_blocks, blocks);
         long long before = allocator_bytes;
-        openpi_session *session = session_of(engine, options.batch, options.horizon, options.steps, options.max_prompt);
+        openpi_session *session =
+            session_of(engine, options.batch, options.horizon, options.steps, options.max_prompt);
         long long taken = allocator_bytes - before;
         openpi_session_get_info(session, &info, NULL);
         assert_int_equal(info.bytes, bytes);
         /* Two maps of large blocks are rounded up to huge pages, 4 MB each. */
         long long slack = (long long)info.operations * 512 + (64 << 10) + 3 * (5 << 20);
         if (taken < (long long)bytes || taken > (long long)bytes + slack)
-            fail_msg("B %d, H %d, N %d, L %d: %lld bytes taken, %llu announced", shapes[i][0], shapes[i][1], shapes[i][2],
-                     shapes[i][3], taken, (unsigned long long)bytes);
+            fail_msg("B %d, H %d, N %d, L %d: %lld bytes taken, %llu announced", shapes[i][0], shapes[i][1],
+                     shapes[i][2], shapes[i][3], taken, (unsigned long long)bytes);
         openpi_session_close(session);
         assert_int_equal(allocator_bytes, before);
     }
@@ -498,7 +517,8 @@ int main(void) {
                 if (!ALLOCATOR && (!isa || i == 1 || i == 2 || checks[c].run == ends_of_ranges)) continue;
                 setting *s = &settings[count];
                 *s = (setting){.isa = isas[isa], .dtype = dtype, .model = models[isa > 0][i / 2]};
-                snprintf(s->name, sizeof s->name, "%s %s %s %s", checks[c].name, isas[isa], i % 2 ? "bf16" : "f32", s->model);
+                snprintf(s->name, sizeof s->name, "%s %s %s %s", checks[c].name, isas[isa],
+                         i % 2 ? "bf16" : "f32", s->model);
                 tests[count++] = (struct CMUnitTest){s->name, checks[c].run, NULL, NULL, s};
             }
     return _cmocka_run_group_tests("invariances", tests, (size_t)count, make_material, NULL);

@@ -1,5 +1,5 @@
-/* A model at each limit of ops/limits.h, the rest of it small, opens and runs on every device and every level of instructions,
- * with the definitions' actions; one past the limit is refused with a sentence. */
+/* A model at each limit of ops/limits.h, the rest of it small, opens and runs on every device and every level
+ * of instructions, with the definitions' actions; one past the limit is refused with a sentence. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,11 @@
 #include "openpi.h"
 #include "ops/limits.h"
 
-enum { HORIZON = 2, ACTIONS = HORIZON * OPENPI_ACTION_DIM, PICTURE = OPENPI_IMAGE_SIZE * OPENPI_IMAGE_SIZE * 3 };
+enum {
+    HORIZON = 2,
+    ACTIONS = HORIZON * OPENPI_ACTION_DIM,
+    PICTURE = OPENPI_IMAGE_SIZE * OPENPI_IMAGE_SIZE * 3
+};
 
 static openpi_error error = OPENPI_ERROR_INIT;
 
@@ -23,44 +27,53 @@ static void must(openpi_status status, const char *what) {
     if (status != OPENPI_OK) fail_msg("%s: %s", what, error.message);
 }
 
-/* vision width, depth, heads, mlp; language width, depth, heads, head dimension, mlp; expert width, mlp; vocabulary */
+/* vision width, depth, heads, mlp; language width, depth, heads, head dimension, mlp; expert width, mlp;
+ * vocabulary */
 static const openpi_dims small = {sizeof small, 8, 1, 1, 8, 8, 1, 1, 4, 8, 8, 8, 16, {0}};
 
 static const struct limit_case {
     const char *what;
-    size_t size, second;         /* the sizes of openpi_dims at their limit, as offsets; second 0: there is none   */
+    size_t size, second; /* the sizes of openpi_dims at their limit, as offsets; second 0: there is none   */
     int value, second_value;
-    int cameras, prompt;         /* of the call                                                                 */
-    const char *sentence;        /* with the first size one step past its limit                                 */
+    int cameras, prompt;         /* of the call                                                        */
+    const char *sentence;        /* with the first size one step past its limit                        */
     int step;
-    int heavy;                   /* 1: minutes in scalar code, whose arrays other cases fill: runs from AVX2 on   */
+    int heavy; /* 1: minutes in scalar code, whose arrays other cases fill: runs from AVX2 on   */
 } limit_cases[] = {
 #define SIZE(name) offsetof(openpi_dims, name)
     {"vision width", SIZE(vision_width), SIZE(vision_heads), LIMIT_WIDTH, 16, 1, 1,
      "vision width is 4097, expected a number from 1 to 4096", 1, 1},
-    {"vision depth", SIZE(vision_depth), 0, LIMIT_DEPTH, 0, 1, 1, "vision depth is 257, expected a number from 1 to 256", 1, 0},
+    {"vision depth", SIZE(vision_depth), 0, LIMIT_DEPTH, 0, 1, 1,
+     "vision depth is 257, expected a number from 1 to 256", 1, 0},
     {"vision heads", SIZE(vision_heads), SIZE(vision_width), LIMIT_HEADS, 512, 1, 1,
      "vision heads is 257, expected a number from 1 to 256", 1, 0},
     {"vision head", SIZE(vision_width), 0, LIMIT_HEAD_DIM, 0, 1, 1,
      "a vision head is 257 wide (vision width 257, 1 heads), expected at most 256", 1, 0},
-    {"vision mlp", SIZE(vision_mlp), 0, LIMIT_INPUTS, 0, 1, 1, "vision mlp is 32769, expected a number from 1 to 32768", 1, 0},
-    {"language width", SIZE(width), 0, LIMIT_WIDTH, 0, 0, 3, "language width is 4097, expected a number from 1 to 4096", 1, 0},
-    {"language depth", SIZE(depth), 0, LIMIT_DEPTH, 0, 0, 3, "language depth is 257, expected a number from 1 to 256", 1, 0},
+    {"vision mlp", SIZE(vision_mlp), 0, LIMIT_INPUTS, 0, 1, 1,
+     "vision mlp is 32769, expected a number from 1 to 32768", 1, 0},
+    {"language width", SIZE(width), 0, LIMIT_WIDTH, 0, 0, 3,
+     "language width is 4097, expected a number from 1 to 4096", 1, 0},
+    {"language depth", SIZE(depth), 0, LIMIT_DEPTH, 0, 0, 3,
+     "language depth is 257, expected a number from 1 to 256", 1, 0},
     {"heads", SIZE(heads), 0, LIMIT_HEADS, 0, 0, 3, "heads is 257, expected a number from 1 to 256", 1, 0},
-    {"head dimension", SIZE(head_dim), 0, LIMIT_HEAD_DIM, 0, 0, 3, "head dimension is 258, expected an even number from 2 to 256",
-     2, 0},
+    {"head dimension", SIZE(head_dim), 0, LIMIT_HEAD_DIM, 0, 0, 3,
+     "head dimension is 258, expected an even number from 2 to 256", 2, 0},
     {"all heads", SIZE(head_dim), SIZE(heads), LIMIT_INPUTS / LIMIT_HEADS, LIMIT_HEADS, 0, 3,
      "256 heads of dimension 130 are 33280 wide together, expected at most 32768", 2, 0},
-    {"language mlp", SIZE(mlp), 0, LIMIT_INPUTS, 0, 0, 3, "language mlp is 32769, expected a number from 1 to 32768", 1, 0},
-    {"expert width", SIZE(expert_width), 0, LIMIT_WIDTH, 0, 0, 3, "expert width is 4098, expected an even number from 4 to 4096",
-     2, 0},
-    {"expert mlp", SIZE(expert_mlp), 0, LIMIT_INPUTS, 0, 0, 3, "expert mlp is 32769, expected a number from 1 to 32768", 1, 0},
+    {"language mlp", SIZE(mlp), 0, LIMIT_INPUTS, 0, 0, 3,
+     "language mlp is 32769, expected a number from 1 to 32768", 1, 0},
+    {"expert width", SIZE(expert_width), 0, LIMIT_WIDTH, 0, 0, 3,
+     "expert width is 4098, expected an even number from 4 to 4096", 2, 0},
+    {"expert mlp", SIZE(expert_mlp), 0, LIMIT_INPUTS, 0, 0, 3,
+     "expert mlp is 32769, expected a number from 1 to 32768", 1, 0},
     {"prompt", SIZE(vocab), 0, 16, 0, 3, LIMIT_PROMPT, NULL, 0, 0},
 #undef SIZE
 };
 enum { CASES = sizeof limit_cases / sizeof *limit_cases };
 
-static void set(openpi_dims *dims, size_t size, int value) { memcpy((char *)dims + size, &value, sizeof value); }
+static void set(openpi_dims *dims, size_t size, int value) {
+    memcpy((char *)dims + size, &value, sizeof value);
+}
 
 static openpi_synthetic model_of(const struct limit_case *c) {
     openpi_synthetic model = {.size = sizeof model, .dims = small, .variant = OPENPI_PI0, .seed = 5};
@@ -88,7 +101,8 @@ static void run_case(const struct limit_case *c, openpi_engine_options engine_op
     openpi_engine *engine;
     openpi_session *session;
     openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
-    openpi_sample sample = {.size = sizeof sample, .tokens = tokens, .token_count = c->prompt, .state = robot};
+    openpi_sample sample = {
+        .size = sizeof sample, .tokens = tokens, .token_count = c->prompt, .state = robot};
     for (int i = 0; i < c->cameras; i++) sample.images[i] = picture, sample.image_mask[i] = 1;
     engine_options.synthetic = &model;
     engine_options.threads = 2;
@@ -102,14 +116,15 @@ static void run_case(const struct limit_case *c, openpi_engine_options engine_op
     openpi_engine_close(engine);
 }
 
-/* The first result is what the others must be: in fp32 as near as sums of 32768 terms are in another order. In bf16, whose
- * roundings weigh more at these sizes than any bound that is of use, finite. */
-static void compare(const struct limit_case *c, const char *where, openpi_dtype dtype, const float *got, float *expected,
-                    int *known) {
+/* The first result is what the others must be: in fp32 as near as sums of 32768 terms are in another order.
+ * In bf16, whose roundings weigh more at these sizes than any bound that is of use, finite. */
+static void compare(const struct limit_case *c, const char *where, openpi_dtype dtype, const float *got,
+                    float *expected, int *known) {
     for (int i = 0; i < ACTIONS; i++) {
         if (!isfinite(got[i])) fail_msg("%s on %s: action %d is %g", c->what, where, i, (double)got[i]);
         if (dtype == OPENPI_F32 && *known && fabsf(got[i] - expected[i]) > 1e-3f)
-            fail_msg("%s on %s: action %d is %g, expected %g", c->what, where, i, (double)got[i], (double)expected[i]);
+            fail_msg("%s on %s: action %d is %g, expected %g", c->what, where, i, (double)got[i],
+                     (double)expected[i]);
     }
     if (dtype != OPENPI_F32 || *known) return;
     memcpy(expected, got, ACTIONS * sizeof *expected);
@@ -157,7 +172,8 @@ static void past_the_limit(void **state) {
         options.synthetic = &model;
         if (openpi_engine_open(NULL, &options, &engine, &error) != OPENPI_BAD_ARGUMENT)
             fail_msg("%s past its limit: %s", c->what, engine ? "opened" : error.message);
-        if (!strstr(error.message, c->sentence)) fail_msg("%s: \"%s\", expected \"%s\"", c->what, error.message, c->sentence);
+        if (!strstr(error.message, c->sentence))
+            fail_msg("%s: \"%s\", expected \"%s\"", c->what, error.message, c->sentence);
     }
 }
 

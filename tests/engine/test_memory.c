@@ -1,5 +1,5 @@
-/* Memory of the CPU backend: what does not fit is refused with the numbers before it is touched; what was given is
- * there. */
+/* Memory of the CPU backend: what does not fit is refused with the numbers before it is touched; what was
+ * given is there. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -146,8 +146,9 @@ static openpi_status open_dims(openpi_dims dims, openpi_engine **engine) {
 /* The largest model that there may be: 800 GB. */
 static void a_model_beyond_the_memory(void **state) {
     (void)state;
-    openpi_dims dims = {sizeof dims, LIMIT_WIDTH, LIMIT_DEPTH, 16, LIMIT_INPUTS, LIMIT_WIDTH, LIMIT_DEPTH, 8, 256,
-                        LIMIT_INPUTS, LIMIT_WIDTH, LIMIT_INPUTS, 16, {0}};
+    openpi_dims dims = {sizeof dims, LIMIT_WIDTH,  LIMIT_DEPTH, 16,  LIMIT_INPUTS,
+                        LIMIT_WIDTH, LIMIT_DEPTH,  8,           256, LIMIT_INPUTS,
+                        LIMIT_WIDTH, LIMIT_INPUTS, 16,          {0}};
     openpi_engine *engine = NULL;
     unsigned long long needed = 0, unused = 0;
     if (free_memory() > UINT64_C(500) << 30) skip();           /* a machine that has it */
@@ -158,7 +159,7 @@ static void a_model_beyond_the_memory(void **state) {
     assert_true(needed > unused && unused > 0);
 }
 
-#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__        /* whose shadows need the address space */
+#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__ /* whose shadows need the address space */
 static int open_with_little_space(void *argument) {
     (void)argument;
     openpi_dims dims = {sizeof dims, 72, 1, 1, 72, 1024, 24, 1, 256, 4096, 64, 64, 16, {0}};

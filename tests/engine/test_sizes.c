@@ -1,5 +1,5 @@
-/* The sizes of openpi.h's structs, for every function that takes or fills a struct: structs of this release cut to two
- * thirds, and longer ones, with bytes after them that nobody may read or write. */
+/* The sizes of openpi.h's structs, for every function that takes or fills a struct: structs of this release
+ * cut to two thirds, and longer ones, with bytes after them that nobody may read or write. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -106,7 +106,8 @@ static size_t cut(size_t size) { return size * 2 / 3 / sizeof(size_t) * sizeof(s
 /* Sizes that no header ever had: too small, not a multiple of 8, too large. */
 enum { IMPOSSIBLE = 6 };
 static size_t impossible(size_t whole, int which) {
-    return (const size_t[IMPOSSIBLE]){0, 1, sizeof(size_t), cut(whole) + 4, (64 << 10) + 8, (size_t)-8}[which];
+    return (const size_t[IMPOSSIBLE]){
+        0, 1, sizeof(size_t), cut(whole) + 4, (64 << 10) + 8, (size_t)-8}[which];
 }
 
 static void set_size(void *at, size_t size) { memcpy(at, &size, sizeof size); }
@@ -122,7 +123,7 @@ static void all_are(const char *what, const unsigned char *bytes, size_t from, s
         if (bytes[i] != wanted) fail_msg("%s: byte %zu is %d, expected %d", what, i, bytes[i], wanted);
 }
 
-/* ---- structs that the library fills ---------------------------------------------------------------------- */
+/* ---- structs that the library fills --------------------------------------------------------------- */
 
 static openpi_status fill_engine_info(void *out, openpi_error *e) {
     return openpi_engine_get_info(it.engine, out, e);
@@ -277,7 +278,7 @@ static void filled_arrays(void **state) {
     assert_int_equal(openpi_switches(own, 1, NULL, NULL), OPENPI_BAD_ARGUMENT);
 }
 
-/* ---- structs that the library reads ---------------------------------------------------------------------- */
+/* ---- structs that the library reads --------------------------------------------------------------- */
 
 static openpi_status open_engine(const void *in, openpi_error *e) {
     openpi_engine *engine = NULL;
@@ -370,8 +371,12 @@ static void read_structs(void **state) {
     openpi_policy_options policy = OPENPI_POLICY_OPTIONS_INIT;
     const openpi_image one = image();
     const openpi_observation seen = OBSERVATION(&one, 1, it.robot_state, 8, "go", 0);
-    const openpi_sample sample = {.size = sizeof sample, .images = {it.picture}, .image_mask = {1}, .tokens = it.tokens,
-                                  .token_count = 3, .state = it.state};
+    const openpi_sample sample = {.size = sizeof sample,
+                                  .images = {it.picture},
+                                  .image_mask = {1},
+                                  .tokens = it.tokens,
+                                  .token_count = 3,
+                                  .state = it.state};
     engine.synthetic = &it.synthetic;
     engine.threads = 1;
     policy.robot = "none";
@@ -409,7 +414,8 @@ static void read_structs(void **state) {
             openpi_status status = takers[t].call(in, &why);
             const char *lacks = sizes[i] < whole ? takers[t].lacks : NULL;
             if (lacks ? !strstr(why.message, lacks) : status != OPENPI_OK)
-                fail_msg("%s, %zu bytes of %zu: status %d, \"%s\"", takers[t].what, sizes[i], whole, status, why.message);
+                fail_msg("%s, %zu bytes of %zu: status %d, \"%s\"", takers[t].what, sizes[i], whole, status,
+                         why.message);
             all_are(takers[t].what, in, sizes[i], sizes[i] + AFTER, WILD);
             if (sizes[i] > whole) {
                 in[sizes[i] - 1] = 1;
@@ -426,7 +432,8 @@ static void read_structs(void **state) {
             set_size(in, impossible(whole, i));
             openpi_status status = takers[t].call(in, &why);
             if (status != OPENPI_BAD_ARGUMENT || !strstr(why.message, takers[t].macro))
-                fail_msg("%s, size %zu: status %d, \"%s\"", takers[t].what, impossible(whole, i), status, why.message);
+                fail_msg("%s, size %zu: status %d, \"%s\"", takers[t].what, impossible(whole, i), status,
+                         why.message);
         }
     }
 }
@@ -461,8 +468,12 @@ static void read_arrays(void **state) {
     float near[2 * H * DIM], far[2 * H * DIM];
     openpi_error why = OPENPI_ERROR_INIT;
     for (int b = 0; b < 2; b++) {
-        two[b] = (openpi_sample){.size = sizeof *two, .images = {it.picture}, .image_mask = {1}, .tokens = it.tokens,
-                                 .token_count = 2 + b, .state = it.state};
+        two[b] = (openpi_sample){.size = sizeof *two,
+                                 .images = {it.picture},
+                                 .image_mask = {1},
+                                 .tokens = it.tokens,
+                                 .token_count = 2 + b,
+                                 .state = it.state};
         memcpy(array + b * STRIDE, &two[b], sizeof *two);
         set_size(array + b * STRIDE, STRIDE);
     }
@@ -506,7 +517,7 @@ static void embedded_dims(void **state) {
     assert_non_null(strstr(why.message, "openpi_synthetic: the size of its dims is 0, expected 128"));
 }
 
-/* ---- errors ---------------------------------------------------------------------------------------------- */
+/* ---- errors --------------------------------------------------------------------------------------- */
 
 static void errors(void **state) {
     (void)state;
@@ -536,7 +547,8 @@ static void errors(void **state) {
         const size_t bad = impossible(sizeof whole, i);
         memset(out, WILD, sizeof out);
         set_size(out, bad);
-        assert_int_equal(openpi_synthetic_parse(name, &it.synthetic, (openpi_error *)out), OPENPI_BAD_ARGUMENT);
+        assert_int_equal(openpi_synthetic_parse(name, &it.synthetic, (openpi_error *)out),
+                         OPENPI_BAD_ARGUMENT);
         assert_int_equal(size_at(out), bad);
         all_are("openpi_error", out, sizeof(size_t), sizeof out, WILD);
     }
@@ -544,9 +556,11 @@ static void errors(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(filled_structs),  cmocka_unit_test(cut_timing),   cmocka_unit_test(impossible_sizes),
-        cmocka_unit_test(filled_arrays),   cmocka_unit_test(read_structs), cmocka_unit_test(missing_fields_are_zero),
-        cmocka_unit_test(read_arrays),     cmocka_unit_test(embedded_dims), cmocka_unit_test(errors),
+        cmocka_unit_test(filled_structs),   cmocka_unit_test(cut_timing),
+        cmocka_unit_test(impossible_sizes), cmocka_unit_test(filled_arrays),
+        cmocka_unit_test(read_structs),     cmocka_unit_test(missing_fields_are_zero),
+        cmocka_unit_test(read_arrays),      cmocka_unit_test(embedded_dims),
+        cmocka_unit_test(errors),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -1,5 +1,6 @@
-/* Every switch, off alone and all off together: the plan, its rows or its weights really change, and the actions stay those
- * of the whole within the ladder's bounds, whatever the masks, the prompts and the batch. */
+/* Every switch, off alone and all off together: the plan, its rows or its weights really change, and the
+ * actions stay those of the whole within the ladder's bounds, whatever the masks, the prompts and the
+ * batch. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +16,14 @@
 #include "openpi_internal.h"
 #include "verify_rows.h"
 
-enum { STEPS = 3, HORIZON = 10, PROMPT = 12, BATCH = 2, PICTURE = 224 * 224 * 3, ACTIONS = BATCH * HORIZON * OPENPI_ACTION_DIM };
+enum {
+    STEPS = 3,
+    HORIZON = 10,
+    PROMPT = 12,
+    BATCH = 2,
+    PICTURE = 224 * 224 * 3,
+    ACTIONS = BATCH * HORIZON * OPENPI_ACTION_DIM
+};
 static const uint32_t ALL_OFF = (1u << SWITCHES) - 1;
 
 typedef struct opened {
@@ -55,7 +63,7 @@ static void close_all(opened o) {
     openpi_engine_close(o.engine);
 }
 
-/* ---- what a plan is made of ------------------------------------------------------------------------------- */
+/* ---- what a plan is made of ----------------------------------------------------------------------- */
 
 static int count(const plan *p, op_kind kind) {
     int n = 0;
@@ -88,7 +96,8 @@ static int count_fused(const plan *p) {
     int n = count(p, OP_LINEAR_RESIDUAL) + count(p, OP_NORM_QKV);
     for (int i = 0; i < p->count; i++) {
         const op_norm_linear *a = &p->ops[i].norm_linear;
-        int plain = a->norm.kind == NORM_NONE && !a->bias && (a->activation == ACT_NONE || a->weight.form == MATRIX_GATED);
+        int plain = a->norm.kind == NORM_NONE && !a->bias &&
+                    (a->activation == ACT_NONE || a->weight.form == MATRIX_GATED);
         if (p->ops[i].kind == OP_NORM_LINEAR && !p->ops[i].parameters) n += !plain;
         if (p->ops[i].kind == OP_VELOCITY) n += p->ops[i].velocity.norm.kind != NORM_NONE;
     }
@@ -121,7 +130,8 @@ static void looks_like(int which, const plan *o, const plan *w) {
         assert_int_equal(count(o, OP_NORM_QKV), 0);
         assert_int_equal(count(o, OP_ROPE_CACHE), passes);
         /* the last prefix layer has no q */
-        assert_int_equal(count(o, OP_NORM_LINEAR) - count(w, OP_NORM_LINEAR), 3 * passes - 1 + 2 * d->vision_depth);
+        assert_int_equal(count(o, OP_NORM_LINEAR) - count(w, OP_NORM_LINEAR),
+                         3 * passes - 1 + 2 * d->vision_depth);
         break;
     case SWITCH_FUSED_GATE_UP:
         assert_int_equal(count_form(w, MATRIX_GATED), passes - 1);
@@ -164,7 +174,8 @@ static void looks_like(int which, const plan *o, const plan *w) {
         break;
     case SWITCH_PACKED_WEIGHTS:
         assert_int_equal(count_raw(w), 0);
-        assert_int_equal(count_raw(o), count_form(o, MATRIX_PLAIN) + count_form(o, MATRIX_GATED) + count_form(o, MATRIX_QKV));
+        assert_int_equal(count_raw(o), count_form(o, MATRIX_PLAIN) + count_form(o, MATRIX_GATED) +
+                                           count_form(o, MATRIX_QKV));
         assert_true(work_bytes(o) > work_bytes(w));
         break;
     case SWITCH_MASKED_CAMERAS_DROPPED:    /* the same plan over other rows: rows_of_absent_cameras */
@@ -188,7 +199,8 @@ static void every_switch_changes_the_plan(void **state) {
             opened o = open_with(specs[s], OPENPI_F32, 1u << which);
             const plan *a = o.session->plan, *b = whole.session->plan;
             if (*reason)                   /* then nothing does change */
-                assert_true(a->count == b->count && a->device_bytes == b->device_bytes && a->model->bytes == b->model->bytes);
+                assert_true(a->count == b->count && a->device_bytes == b->device_bytes &&
+                            a->model->bytes == b->model->bytes);
             else
                 looks_like(which, a, b);
             close_all(o);
@@ -215,7 +227,7 @@ static void reasons_are_given(void **state) {
     close_all(pi05);
 }
 
-/* ---- actions ---------------------------------------------------------------------------------------------- */
+/* ---- actions -------------------------------------------------------------------------------------- */
 
 static uint8_t pictures[3][PICTURE];
 static int32_t tokens[PROMPT];
@@ -257,7 +269,8 @@ static void run_call(opened o, const call *c, float *actions) {
     must(openpi_session_run(o.session, samples, c->batch, noise, actions, NULL, &error));
 }
 
-static void compare(const char *spec, openpi_dtype dtype, uint32_t off, const float *a, const float *b, int batch) {
+static void compare(const char *spec, openpi_dtype dtype, uint32_t off, const float *a, const float *b,
+                    int batch) {
     char names[400];
     double most = 0, squares = 0;
     int n = batch * HORIZON * OPENPI_ACTION_DIM;
@@ -301,8 +314,9 @@ static void actions_stay(void **state) {
 /* Switches that change the order of nothing but the work leave every bit. */
 static void actions_stay_bit_by_bit(void **state) {
     (void)state;
-    static const int exact[] = {SWITCH_BATCHED_VISION,         SWITCH_PRECOMPUTED_MODULATIONS, SWITCH_DEAD_WORK_REMOVAL,
-                                SWITCH_MASKED_CAMERAS_DROPPED, SWITCH_STATE_TOKEN_ONCE,        SWITCH_PACKED_WEIGHTS};
+    static const int exact[] = {SWITCH_BATCHED_VISION,    SWITCH_PRECOMPUTED_MODULATIONS,
+                                SWITCH_DEAD_WORK_REMOVAL, SWITCH_MASKED_CAMERAS_DROPPED,
+                                SWITCH_STATE_TOKEN_ONCE,  SWITCH_PACKED_WEIGHTS};
     static float expected[ACTIONS], actions[ACTIONS];
     opened whole = open_with("odd:pi0", OPENPI_BF16, 0);
     run_call(whole, &calls[1], expected);
@@ -329,7 +343,8 @@ static void absent_cameras_have_rows(void **state) {
     assert_int_equal(*a->prefix.count, 3 * 256 + tokens_in);
     assert_int_equal(*b->prefix.count, 6 * 256 + tokens_in);
     for (int r = 0; r < *b->prefix.count; r++) {
-        int sample = b->prefix.sample[r], length = sample ? 512 + calls[1].prompts[1] : 256 + calls[1].prompts[0];
+        int sample = b->prefix.sample[r],
+            length = sample ? 512 + calls[1].prompts[1] : 256 + calls[1].prompts[0];
         assert_int_equal(b->prefix.keys[r], length);         /* nobody attends an absent camera */
         assert_true(b->prefix.position[r] < length || b->prefix.position[r] >= length + 1 + HORIZON);
         assert_true(b->prefix.position[r] < kept.session->plan->buffers.cache_capacity);
@@ -338,7 +353,7 @@ static void absent_cameras_have_rows(void **state) {
     close_all(kept);
 }
 
-/* ---- goldens, observed step by step ----------------------------------------------------------------------- */
+/* ---- goldens, observed step by step --------------------------------------------------------------- */
 
 static void goldens_pass(void **state) {
     (void)state;
@@ -359,7 +374,7 @@ static void goldens_pass(void **state) {
             }
 }
 
-/* ---- the ladder ------------------------------------------------------------------------------------------- */
+/* ---- the ladder ----------------------------------------------------------------------------------- */
 
 /* An engine that is switched over is the engine that was opened so. */
 static void switching_over_is_opening(void **state) {
@@ -368,7 +383,7 @@ static void switching_over_is_opening(void **state) {
     uint32_t off = 1u << SWITCH_FUSED_ATTENTION | 1u << SWITCH_BATCHED_VISION | 1u << SWITCH_STATE_TOKEN_ONCE;
     opened fresh = open_with("odd:pi0", OPENPI_BF16, off), over = open_with("odd:pi0", OPENPI_BF16, 0);
     run_call(fresh, &calls[0], expected);
-    assert_int_equal(engine_set_off(over.engine, off | 1u << SWITCH_FUSED_QKV), 0);          /* packed otherwise */
+    assert_int_equal(engine_set_off(over.engine, off | 1u << SWITCH_FUSED_QKV), 0); /* packed otherwise */
     assert_int_equal(engine_set_off(over.engine, off), 1);
     openpi_session_options session = over.session->options;
     openpi_session_close(over.session);
@@ -384,8 +399,10 @@ static void the_ladder_climbs(void **state) {
     (void)state;
     openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     ladder_report r;
-    ladder_job job = {
-        .engine = OPENPI_ENGINE_OPTIONS_INIT, .session = OPENPI_SESSION_OPTIONS_INIT, .call = two_cameras, .runs = 1};
+    ladder_job job = {.engine = OPENPI_ENGINE_OPTIONS_INIT,
+                      .session = OPENPI_SESSION_OPTIONS_INIT,
+                      .call = two_cameras,
+                      .runs = 1};
     must(openpi_synthetic_parse("odd:pi0", &synthetic, &error));
     job.engine.synthetic = &synthetic;
     job.engine.without = "fused-gate-up";
@@ -405,10 +422,11 @@ static void the_ladder_climbs(void **state) {
         assert_int_equal(up->which, i);
         assert_int_equal(out->which, i);
         assert_string_equal(up->reason, out->reason);
-        assert_int_equal(applies, i == SWITCH_BATCHED_VISION || i == SWITCH_FUSED_QKV || i == SWITCH_FUSED_POINTWISE ||
-                                      i == SWITCH_FOLDED_CONSTANTS || i == SWITCH_FUSED_ATTENTION ||
-                                      i == SWITCH_DEAD_WORK_REMOVAL || i == SWITCH_STATE_TOKEN_ONCE ||
-                                      i == SWITCH_MASKED_CAMERAS_DROPPED || i == SWITCH_PACKED_WEIGHTS);
+        assert_int_equal(applies, i == SWITCH_BATCHED_VISION || i == SWITCH_FUSED_QKV ||
+                                      i == SWITCH_FUSED_POINTWISE || i == SWITCH_FOLDED_CONSTANTS ||
+                                      i == SWITCH_FUSED_ATTENTION || i == SWITCH_DEAD_WORK_REMOVAL ||
+                                      i == SWITCH_STATE_TOKEN_ONCE || i == SWITCH_MASKED_CAMERAS_DROPPED ||
+                                      i == SWITCH_PACKED_WEIGHTS);
         if (!applies) continue;
         assert_true(up->within && out->within && up->p50_ms > 0 && out->p50_ms > 0 && up->before_ms > 0);
         assert_true(up->operations > 0 && up->weight_bytes > 0 && up->session_bytes > 0);
@@ -424,7 +442,8 @@ static void the_ladder_climbs(void **state) {
     assert_int_equal(ladder_run(&job, &r, &error), OPENPI_BAD_ARGUMENT);
 }
 
-/* Stands in for the model's function: where pointwise work is apart, the bias of a residual product is lost. */
+/* Stands in for the model's function: where pointwise work is apart, the bias of a residual product is
+ * lost. */
 static int lose_biases;
 void __real_plan_linear_residual(sublayer at, op_linear_residual a);
 void __wrap_plan_linear_residual(sublayer at, op_linear_residual a);
@@ -433,7 +452,8 @@ void __wrap_plan_linear_residual(sublayer at, op_linear_residual a) {
     __real_plan_linear_residual(at, a);
 }
 
-/* Right switches are within the bounds; one whose spelling loses a bias is not, neither in fp32 nor in bf16. */
+/* Right switches are within the bounds; one whose spelling loses a bias is not, neither in fp32 nor in
+ * bf16. */
 static void the_ladder_finds_a_lost_bias(void **state) {
     (void)state;
     openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
@@ -442,7 +462,8 @@ static void the_ladder_finds_a_lost_bias(void **state) {
         for (openpi_dtype dtype = OPENPI_BF16; dtype <= OPENPI_F32; dtype++)
             for (synthetic.seed = 1; synthetic.seed < 4; synthetic.seed++) {
                 ladder_report r;
-                ladder_job job = {.engine = OPENPI_ENGINE_OPTIONS_INIT, .session = OPENPI_SESSION_OPTIONS_INIT, .runs = 1};
+                ladder_job job = {
+                    .engine = OPENPI_ENGINE_OPTIONS_INIT, .session = OPENPI_SESSION_OPTIONS_INIT, .runs = 1};
                 job.call = (workload){.batch = 1, .cameras = {1, 0, 0}, .prompt = 3, .seed = 1};
                 job.engine.synthetic = &synthetic;
                 job.engine.dtype = dtype;
@@ -454,17 +475,21 @@ static void the_ladder_finds_a_lost_bias(void **state) {
                 must(status);
                 const ladder_rung *rung = &r.without[SWITCH_FUSED_POINTWISE];
                 if (rung->within == lost || (r.failed > 0) != lost)
-                    fail_msg("seed %d, dtype %d, %s: rms %.2e of %.2e, max %.2e of %.2e, %d rungs beyond", (int)synthetic.seed,
-                             (int)dtype, lost ? "a bias lost" : "right", rung->deviation_rms, r.bound_rms, rung->deviation_max,
-                             r.bound_max, r.failed);
+                    fail_msg("seed %d, dtype %d, %s: rms %.2e of %.2e, max %.2e of %.2e, %d rungs beyond",
+                             (int)synthetic.seed, (int)dtype, lost ? "a bias lost" : "right",
+                             rung->deviation_rms, r.bound_rms, rung->deviation_max, r.bound_max, r.failed);
             }
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_switch_changes_the_plan), cmocka_unit_test(reasons_are_given),
-                                       cmocka_unit_test(actions_stay),                  cmocka_unit_test(actions_stay_bit_by_bit),
-                                       cmocka_unit_test(absent_cameras_have_rows),      cmocka_unit_test(goldens_pass),
-                                       cmocka_unit_test(switching_over_is_opening),     cmocka_unit_test(the_ladder_climbs),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_switch_changes_the_plan),
+                                       cmocka_unit_test(reasons_are_given),
+                                       cmocka_unit_test(actions_stay),
+                                       cmocka_unit_test(actions_stay_bit_by_bit),
+                                       cmocka_unit_test(absent_cameras_have_rows),
+                                       cmocka_unit_test(goldens_pass),
+                                       cmocka_unit_test(switching_over_is_opening),
+                                       cmocka_unit_test(the_ladder_climbs),
                                        cmocka_unit_test(the_ladder_finds_a_lost_bias)};
     return cmocka_run_group_tests(tests, make_inputs, NULL);
 }

@@ -1,5 +1,5 @@
-/* What every fuzz target has: libFuzzer's entry, and the one promise that holds for all of the library: a failure has
- * its status and a sentence. */
+/* What every fuzz target has: libFuzzer's entry, and the one promise that holds for all of the library: a
+ * failure has its status and a sentence. */
 #ifndef TESTS_FUZZ_H
 #define TESTS_FUZZ_H
 
@@ -28,7 +28,8 @@ static inline int went_well(openpi_status status, const openpi_error *error) {
     return 0;
 }
 
-/* A copy in memory of exactly its size, so that a sanitizer sees every read past it; a 0 follows where `text`. */
+/* A copy in memory of exactly its size, so that a sanitizer sees every read past it; a 0 follows where
+ * `text`. */
 static inline void *exact_copy(const void *data, size_t size, int text) {
     char *copy = malloc(size + (text || !size));
     PROMISE(copy);

@@ -1,5 +1,5 @@
-/* Pictures: the input as a PNG or JPEG file, decoded and resized by both methods; as EXIF in memory of its size; and as
- * raw pixels, whose element type, layout and sides its first three bytes choose. */
+/* Pictures: the input as a PNG or JPEG file, decoded and resized by both methods; as EXIF in memory of its
+ * size; and as raw pixels, whose element type, layout and sides its first three bytes choose. */
 #include "fuzz.h"
 #include "policy/image.h"
 #include "policy/orientation.h"
@@ -12,10 +12,12 @@ static float floats[SIDE * SIDE * 3];
 static void resize(const openpi_image *image, image_scratch *scratch) {
     openpi_error error = OPENPI_ERROR_INIT;
     if (!went_well(image_check(image, &error), &error)) return;
-    /* Float pictures may hold what no picture does, and are then refused. Nothing that is no number comes out. */
+    /* Float pictures may hold what no picture does, and are then refused. Nothing that is no number comes
+     * out. */
     openpi_status status = image_resize_lerobot(image, scratch, floats, &error);
     PROMISE(went_well(status, &error) || image->element != OPENPI_U8);
-    for (int i = 0; status == OPENPI_OK && i < SIDE * SIDE * 3; i++) PROMISE(floats[i] >= -2 && floats[i] <= 2);
+    for (int i = 0; status == OPENPI_OK && i < SIDE * SIDE * 3; i++)
+        PROMISE(floats[i] >= -2 && floats[i] <= 2);
     status = image_resize_openpi(image, scratch, bytes, &error);
     PROMISE(went_well(status, &error) || image->element != OPENPI_U8);
 }

@@ -1,7 +1,8 @@
 /* Every JSON of a user or a checkpoint. The input's first byte says which it is:
- *   n  norm_stats.json          r  a robot's own file           d  dimensions             s  a synthetic checkpoint's spec
- *   x  model.safetensors.index.json beside one shard            m  LeRobot's state file of its normalizer (no JSON)
- *   c  LeRobot's config.json    b  policy_preprocessor.json     a  policy_postprocessor.json, each beside good others */
+ *   n  norm_stats.json                r  a robot's own file            d  dimensions
+ *   s  a synthetic checkpoint's spec  x  model.safetensors.index.json beside one shard
+ *   m  LeRobot's state file of its normalizer (no JSON)                c  LeRobot's config.json
+ *   b  policy_preprocessor.json       a  policy_postprocessor.json, each beside good others */
 #include "../support/scratch.h"
 #include "base/file.h"
 #include "fuzz.h"
@@ -64,10 +65,12 @@ static void open_lerobot(int part, const uint8_t *data, size_t size) {
     PROMISE(!scratch_write(&lerobot_folder, parts[part].name, data, size));
     went_well(lerobot_detect(lerobot_folder.folder, &found, &error), &error);
     if (went_well(lerobot_open(lerobot_folder.folder, &pipeline, &error), &error)) {
-        float state[LEROBOT_DIMS] = {0}, reference[LEROBOT_DIMS], text[LEROBOT_DIMS], actions[LEROBOT_DIMS] = {0};
+        float state[LEROBOT_DIMS] = {0}, reference[LEROBOT_DIMS], text[LEROBOT_DIMS],
+              actions[LEROBOT_DIMS] = {0};
         lerobot_state_in(&pipeline, state, reference, text);
         lerobot_actions_out(&pipeline, reference, actions);
-        for (int i = 0; i < pipeline.camera_count; i++) lerobot_camera(&pipeline, lerobot_camera_name(&pipeline, i));
+        for (int i = 0; i < pipeline.camera_count; i++)
+            lerobot_camera(&pipeline, lerobot_camera_name(&pipeline, i));
     }
     PROMISE(!scratch_write(&lerobot_folder, parts[part].name, originals[part], original_bytes[part]));
 }

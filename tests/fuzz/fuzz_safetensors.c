@@ -1,5 +1,5 @@
-/* A safetensors file: opened, listed, and the first and last elements of every tensor read. The file is no file: the
- * linker puts the functions below in place of base/file.c's, which copy out of the input and keep a
+/* A safetensors file: opened, listed, and the first and last elements of every tensor read. The file is no
+ * file: the linker puts the functions below in place of base/file.c's, which copy out of the input and keep a
  * reader to its bounds. */
 #include "base/file.h"
 #include "fuzz.h"
@@ -7,8 +7,8 @@
 
 openpi_status __wrap_file_reader_open(const char *path, file_reader *reader, openpi_error *error);
 void __wrap_file_reader_close(file_reader *reader);
-openpi_status __wrap_file_reader_read(const file_reader *reader, const char *path, uint64_t from, size_t bytes, void *to,
-                                      openpi_error *error);
+openpi_status __wrap_file_reader_read(const file_reader *reader, const char *path, uint64_t from,
+                                      size_t bytes, void *to, openpi_error *error);
 
 static const uint8_t *input;
 static size_t input_bytes;
@@ -21,8 +21,8 @@ openpi_status __wrap_file_reader_open(const char *path, file_reader *reader, ope
 
 void __wrap_file_reader_close(file_reader *reader) { reader->bytes = 0; }
 
-openpi_status __wrap_file_reader_read(const file_reader *reader, const char *path, uint64_t from, size_t bytes, void *to,
-                                      openpi_error *error) {
+openpi_status __wrap_file_reader_read(const file_reader *reader, const char *path, uint64_t from,
+                                      size_t bytes, void *to, openpi_error *error) {
     (void)path, (void)error;
     PROMISE(from <= reader->bytes && bytes <= reader->bytes - from);
     if (bytes) memcpy(to, input + from, bytes);

@@ -2,8 +2,9 @@
 #include "fuzz.h"
 #include "policy/tokenizer.h"
 
-static const char *const texts[] = {"", "pick up the red cup", "  déjà vu — 青い箱 🙂\n\n\t", "Task: x, State: 0 128 255;\nAction: ",
-                                    "<bos><0x41>\xe2\x96\x81\xe2\x96\x81 aaaaaaaaaaaaaaaa"};
+static const char *const texts[] = {
+    "", "pick up the red cup", "  déjà vu — 青い箱 🙂\n\n\t",
+    "Task: x, State: 0 128 255;\nAction: ", "<bos><0x41>\xe2\x96\x81\xe2\x96\x81 aaaaaaaaaaaaaaaa"};
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     enum { IDS = 256 };
@@ -17,7 +18,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
             int32_t ids[IDS];
             int count = 0;
-            openpi_status status = tokenizer_encode(tokenizer, scratch, texts[i], strlen(texts[i]), ids, IDS, &count, &error);
+            openpi_status status =
+                tokenizer_encode(tokenizer, scratch, texts[i], strlen(texts[i]), ids, IDS, &count, &error);
             if (!went_well(status, &error)) continue;
             PROMISE(count >= 0 && count <= IDS);
             for (int j = 0; j < count; j++) PROMISE(ids[j] >= 0 && ids[j] < tokenizer_vocab(tokenizer));

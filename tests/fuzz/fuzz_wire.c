@@ -30,7 +30,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if (went_well(wire_text(field, &text, &bytes, &error), &error)) touch(text, bytes);
         for (int chw = 0; chw < 2; chw++) {
             openpi_image image;
-            if (went_well(wire_image(field, chw, &image, &error), &error)) went_well(image_check(&image, &error), &error);
+            if (went_well(wire_image(field, chw, &image, &error), &error))
+                went_well(image_check(&image, &error), &error);
         }
     }
     wire_message_free(message);

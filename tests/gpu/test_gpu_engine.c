@@ -5,7 +5,8 @@
 #include "gpu_engine.h"
 #include "resident.h"
 
-static void watch(void *user, openpi_tensor tensor, int sample, int index, const float *data, int rows, int columns) {
+static void watch(void *user, openpi_tensor tensor, int sample, int index, const float *data, int rows,
+                  int columns) {
     (void)tensor, (void)sample, (void)index, (void)data, (void)rows, (void)columns;
     ++*(int *)user;
 }
@@ -20,9 +21,10 @@ static double largest_difference(const float *a, const float *b, size_t count) {
     return worst;
 }
 
-/* As a graph, launched op by op, and op by op with a wait after each: bit for bit the same, run after run. A resident
- * kernel computes many ops and adds in another order, so with it the ops are not run one by one. */
-static void ways_agree(openpi_engine *engine, int resident, const char *what, int rounds, int batch, int horizon) {
+/* As a graph, launched op by op, and op by op with a wait after each: bit for bit the same, run after run. A
+ * resident kernel computes many ops and adds in another order, so with it the ops are not run one by one. */
+static void ways_agree(openpi_engine *engine, int resident, const char *what, int rounds, int batch,
+                       int horizon) {
     openpi_session *session;
     openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
     static float first[BATCH * HORIZON * OPENPI_ACTION_DIM], again[BATCH * HORIZON * OPENPI_ACTION_DIM];
@@ -35,7 +37,8 @@ static void ways_agree(openpi_engine *engine, int resident, const char *what, in
     options.horizon = horizon;
     options.max_prompt = PROMPT;
     must(openpi_session_create(engine, &options, &session, &error));
-    if (!session->kinds.recordings[CALL_ANY]) print_message("%s: no graph: %s\n", what, session->kinds.no_recording);
+    if (!session->kinds.recordings[CALL_ANY])
+        print_message("%s: no graph: %s\n", what, session->kinds.no_recording);
     for (int round = 0; round < rounds; round++) {
         struct recording *recording = session->kinds.recordings[CALL_ANY];
         size_t count = (size_t)(batch * horizon * OPENPI_ACTION_DIM);
@@ -49,8 +52,8 @@ static void ways_agree(openpi_engine *engine, int resident, const char *what, in
                 must(openpi_session_run(session, in->samples, batch, in->noise, again, NULL, &error));
                 if (!memcmp(first, again, count * sizeof *first)) continue;
                 if (bad++ < 10)
-                    print_message("%s, round %d: %s differs from %s by %.3g\n", what, round, ways[way], ways[resident ? 0 : 2],
-                                  largest_difference(first, again, count));
+                    print_message("%s, round %d: %s differs from %s by %.3g\n", what, round, ways[way],
+                                  ways[resident ? 0 : 2], largest_difference(first, again, count));
             }
         }
         session->kinds.recordings[CALL_ANY] = recording;
@@ -73,8 +76,8 @@ static void test_ways(void **state) {
             if (!open_engine(specs[i], (openpi_dtype)d, &engine)) skip();
             for (int batch = 1; batch <= BATCH; batch += BATCH - 1)
                 for (int horizon = 10; horizon <= HORIZON; horizon += HORIZON - 10) {
-                    snprintf(what, sizeof what, "%s %s batch %d horizon %d", specs[i], d == OPENPI_F32 ? "f32" : "bf16", batch,
-                             horizon);
+                    snprintf(what, sizeof what, "%s %s batch %d horizon %d", specs[i],
+                             d == OPENPI_F32 ? "f32" : "bf16", batch, horizon);
                     for (int resident = 0; resident <= has_resident(engine); resident++)
                         ways_agree(engine, resident, what, 3, batch, horizon);
                 }
@@ -136,7 +139,7 @@ static void test_prompt_lengths(void **state) {
     }
 }
 
-/* ---- against the scalar definition, stage by stage --------------------------------------------------------- */
+/* ---- against the scalar definition, stage by stage ------------------------------------------------ */
 
 enum { TENSOR_KINDS = OPENPI_TENSOR_X + 1, KEPT = 1 << 25 };
 
@@ -148,7 +151,8 @@ typedef struct shown {
     int part_count;
 } shown;
 
-static void keep(void *user, openpi_tensor tensor, int sample, int index, const float *data, int rows, int columns) {
+static void keep(void *user, openpi_tensor tensor, int sample, int index, const float *data, int rows,
+                 int columns) {
     shown *s = user;
     size_t n = (size_t)rows * (size_t)columns;
     assert_true(s->part_count < 4096 && s->count + n <= KEPT);
@@ -173,7 +177,8 @@ static double relative_difference(const float *a, const float *b, size_t count) 
 static int g_bad;
 
 /* The definition on the CPU and the GPU take the same inputs; bf16 differs by its roundings. */
-static void follows_definition(const char *spec, openpi_dtype dtype, int batch, int used, int horizon, int prompt, double bound) {
+static void follows_definition(const char *spec, openpi_dtype dtype, int batch, int used, int horizon,
+                               int prompt, double bound) {
     static const char *const names[TENSOR_KINDS] = {"image tokens", "k", "v", "suffix", "velocity", "x"};
     openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     openpi_engine *engines[2];
@@ -205,18 +210,20 @@ static void follows_definition(const char *spec, openpi_dtype dtype, int batch, 
         openpi_session_observe(session, NULL, NULL);
         must(openpi_session_run(session, in->samples, used, in->noise, graph, NULL, &error));
         if (memcmp(graph, actions[i], (size_t)(used * horizon * OPENPI_ACTION_DIM) * sizeof(float)))
-            print_message("%s: the graph's actions differ by %.3g\n", spec,
-                          largest_difference(graph, actions[i], (size_t)(used * horizon * OPENPI_ACTION_DIM)));
+            print_message(
+                "%s: the graph's actions differ by %.3g\n", spec,
+                largest_difference(graph, actions[i], (size_t)(used * horizon * OPENPI_ACTION_DIM)));
         openpi_session_close(session);
         openpi_engine_close(engines[i]);
     }
     assert_int_equal(seen[0]->part_count, seen[1]->part_count);
     for (int i = 0; i < seen[0]->part_count; i++) {
-        double d = relative_difference(seen[1]->values + seen[0]->parts[i].at, seen[0]->values + seen[0]->parts[i].at,
-                                       seen[0]->parts[i].count);
+        double d = relative_difference(seen[1]->values + seen[0]->parts[i].at,
+                                       seen[0]->values + seen[0]->parts[i].at, seen[0]->parts[i].count);
         if (!(d <= worst[seen[0]->parts[i].tensor])) worst[seen[0]->parts[i].tensor] = d;
     }
-    print_message("%-9s batch %d of %d horizon %d, %s:", spec, used, batch, horizon, dtype == OPENPI_F32 ? "f32 " : "bf16");
+    print_message("%-9s batch %d of %d horizon %d, %s:", spec, used, batch, horizon,
+                  dtype == OPENPI_F32 ? "f32 " : "bf16");
     int bad = 0;
     for (int t = 0; t < TENSOR_KINDS; t++) {
         print_message(" %s %.1e", names[t], worst[t]);

@@ -1,5 +1,5 @@
-/* Synthetic weights made on the GPU are those made on the host, byte for byte. Without a GPU every test is counted and
- * skipped, with the reason. */
+/* Synthetic weights made on the GPU are those made on the host, byte for byte. Without a GPU every test is
+ * counted and skipped, with the reason. */
 #include "generated_matrix.h"
 
 extern const backend backend_cuda;
@@ -38,7 +38,8 @@ static void test_matrices(void **state) {
 
 /* Small models whole; one layer of each stack at full width. */
 static void test_models(void **state) {
-    static const char *const specs[] = {"tiny:pi0", "tiny:pi05", "odd:pi0", "odd:pi05", "full:pi0", "full:pi05"};
+    static const char *const specs[] = {"tiny:pi0", "tiny:pi05", "odd:pi0",
+                                        "odd:pi05", "full:pi0",  "full:pi05"};
     pool *threads;
     device *device = open_device(&threads);
     (void)state;

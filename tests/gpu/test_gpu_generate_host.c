@@ -1,5 +1,6 @@
-/* Synthetic weights that the device makes, over a driver that is not there (fake_gpu.h) and that runs the kernel's C: the
- * bytes, what is launched and what is still uploaded. tests/gpu/test_gpu_generate.c is the same on a card. */
+/* Synthetic weights that the device makes, over a driver that is not there (fake_gpu.h) and that runs the
+ * kernel's C: the bytes, what is launched and what is still uploaded. tests/gpu/test_gpu_generate.c is the
+ * same on a card. */
 #include "fake_gpu.h"
 #include "generated_matrix.h"
 #include "scratch.h"
@@ -23,7 +24,7 @@ static void close_device(device *device, pool *threads) {
     assert_int_equal(fake.memory, 0);
 }
 
-/* ---- the bytes ---------------------------------------------------------------------------------------------- */
+/* ---- the bytes ------------------------------------------------------------------------------------ */
 
 static void test_matrices(void **state) {
     pool *threads;
@@ -54,11 +55,12 @@ static void test_models(void **state) {
     close_device(device, threads);
 }
 
-/* ---- the order of rows -------------------------------------------------------------------------------------- */
+/* ---- the order of rows ---------------------------------------------------------------------------- */
 
 /* The row of packed column p as kernels/args.h has it, -1: padding. */
 static int row_told(const matrix *m, int p) {
-    int per_head = gpu_head_columns(m->head_dim), paired = (m->heads + 1) * per_head, half = m->n / 2, first = 0;
+    int per_head = gpu_head_columns(m->head_dim), paired = (m->heads + 1) * per_head, half = m->n / 2,
+        first = 0;
     if (m->form == MATRIX_PLAIN) return p < m->n ? p : -1;
     if (m->form == MATRIX_QKV) {
         first = (m->heads + 1) * m->head_dim;
@@ -76,8 +78,12 @@ static void test_row_order(void **state) {
     (void)state;
     for (int number = 0; number < GENERATED_CASES; number++) {
         const generated_case *c = &generated_cases[number];
-        matrix m = {.n = c->rows[0] + c->rows[1] + c->rows[2], .k = c->k, .type = WEIGHT_BF16, .form = c->form,
-                    .heads = c->heads, .head_dim = c->head_dim};
+        matrix m = {.n = c->rows[0] + c->rows[1] + c->rows[2],
+                    .k = c->k,
+                    .type = WEIGHT_BF16,
+                    .form = c->form,
+                    .heads = c->heads,
+                    .head_dim = c->head_dim};
         gpu_row_order order = gpu_row_order_of(&m);
         gpu_weights packed = gpu_weights_of(&m);
         int seen = 0;
@@ -90,7 +96,7 @@ static void test_row_order(void **state) {
     }
 }
 
-/* ---- what is uploaded -------------------------------------------------------------------------------------- */
+/* ---- what is uploaded ----------------------------------------------------------------------------- */
 
 enum { MOST = 256 };
 
@@ -101,8 +107,8 @@ static int add(const matrix **list, int count, const matrix *from, int n) {
 }
 
 static int matrices_of(const model *m, const matrix **list) {
-    const matrix heads[] = {m->patch, m->projector, m->embedding, m->expert_ada, m->state, m->action_in, m->action_out,
-                            m->mlp_in, m->time_in, m->mlp_out};
+    const matrix heads[] = {m->patch,     m->projector,  m->embedding, m->expert_ada, m->state,
+                            m->action_in, m->action_out, m->mlp_in,    m->time_in,    m->mlp_out};
     static matrix kept[sizeof heads / sizeof *heads];
     memcpy(kept, heads, sizeof heads);
     int count = add(list, 0, kept, (int)(sizeof heads / sizeof *heads));
@@ -145,7 +151,8 @@ static void tell(void *user, const char *what, uint64_t done, uint64_t total) {
     told.total = total;
 }
 
-/* Without files no matrix is uploaded but the merged one, which is computed from two; from files every one is. */
+/* Without files no matrix is uploaded but the merged one, which is computed from two; from files every one
+ * is. */
 static void test_uploads(void **state) {
     static const openpi_variant variants[] = {OPENPI_PI0, OPENPI_PI05};
     static const matrix *list[MOST];
@@ -163,8 +170,11 @@ static void test_uploads(void **state) {
             generated_ok(openpi_synthetic_parse("tiny", &synthetic, &error), &error);
             synthetic.variant = variants[v];
             assert_int_equal(scratch_open(&s), 0);
-            if (files) generated_ok(openpi_synthetic_write(&synthetic, s.folder, 0, 1, NULL, NULL, &error), &error);
-            generated_ok(checkpoint_open(files ? s.folder : NULL, files ? NULL : &synthetic, &weights, &error), &error);
+            if (files)
+                generated_ok(openpi_synthetic_write(&synthetic, s.folder, 0, 1, NULL, NULL, &error), &error);
+            generated_ok(
+                checkpoint_open(files ? s.folder : NULL, files ? NULL : &synthetic, &weights, &error),
+                &error);
             memset(&told, 0, sizeof told);
             model_types types = {.act = DTYPE_BF16, .weights = WEIGHT_BF16};
             generated_ok(model_load(weights, device, types, 0, threads, tell, NULL, &m, &error), &error);
@@ -201,10 +211,12 @@ static void test_refused(void **state) {
     matrix m = {.n = 8, .k = 8, .type = WEIGHT_BF16};
     void *memory = generated_poisoned(device, device->backend->matrix_bytes(device, &m));
     (void)state;
-    assert_int_equal(device->backend->matrix_generate(device, &m, &from, memory, &error), OPENPI_BAD_ARGUMENT);
+    assert_int_equal(device->backend->matrix_generate(device, &m, &from, memory, &error),
+                     OPENPI_BAD_ARGUMENT);
     assert_string_equal(error.message, "a generated weight's parts have 7 rows, expected 8");
     from.count = GENERATED_PARTS + 1;
-    assert_int_equal(device->backend->matrix_generate(device, &m, &from, memory, &error), OPENPI_BAD_ARGUMENT);
+    assert_int_equal(device->backend->matrix_generate(device, &m, &from, memory, &error),
+                     OPENPI_BAD_ARGUMENT);
     assert_string_equal(error.message, "a generated weight has 4 parts, expected 1 to 3");
     assert_int_equal(fake.generated, 0);
     from.count = 2;

@@ -1,5 +1,5 @@
-/* An engine on the GPU for long: nothing grows, nothing changes, and what openpi says it takes is what is gone. Without a GPU
- * every test is counted and skipped, with the reason. */
+/* An engine on the GPU for long: nothing grows, nothing changes, and what openpi says it takes is what is
+ * gone. Without a GPU every test is counted and skipped, with the reason. */
 #include "gpu_engine.h"
 
 /* Opening and closing gives everything back. */
@@ -24,7 +24,8 @@ static void test_open_close(void **state) {
 
 enum { KINDS = 8, CALLS = 10000 };
 
-/* Ten thousand calls whose prompts, cameras and pictures change every time: the same inputs give the same bits. */
+/* Ten thousand calls whose prompts, cameras and pictures change every time: the same inputs give the same
+ * bits. */
 static void test_many_calls(void **state) {
     openpi_engine *engine;
     openpi_session *session;
@@ -57,11 +58,12 @@ static void test_many_calls(void **state) {
     openpi_engine_close(engine);
 }
 
-/* What the driver says is in use is what openpi says it asked for, to the driver's grain of 2 MiB an allocation. Two
- * engines' difference leaves out what opening one takes besides, its kernels; a graph's memory is the driver's own. */
+/* What the driver says is in use is what openpi says it asked for, to the driver's grain of 2 MiB an
+ * allocation. Two engines' difference leaves out what opening one takes besides, its kernels; a graph's
+ * memory is the driver's own. */
 static void test_bytes(void **state) {
     static const char *const specs[] = {"tiny:pi0", "tiny:pi0", "full:pi0", "full:pi0"};
-    enum { OPENED = 4 };                   /* of each kind the second: the first time the driver grows by itself */
+    enum { OPENED = 4 }; /* of each kind the second: the first time the driver grows by itself */
     openpi_engine *keeper;
     size_t grain = 2u << 20, asked[OPENED], gone[OPENED];
     (void)state;
@@ -74,20 +76,22 @@ static void test_bytes(void **state) {
         assert_true(open_engine(specs[i], OPENPI_BF16, &engine));
         size_t loaded = free_bytes(keeper);
         must(openpi_session_create(engine, NULL, &session, &error));
-        size_t replayed = free_bytes(keeper), buffers = session->plan->device_bytes + session->kinds.work_bytes;
+        size_t replayed = free_bytes(keeper),
+               buffers = session->plan->device_bytes + session->kinds.work_bytes;
         openpi_session_get_info(session, &info, NULL);
         assert_int_equal(info.bytes, buffers + session->in.bytes);
         openpi_session_close(session);
         asked[i] = engine->model->bytes;
         gone[i] = start - loaded;
-        print_message("%s: weights %zu asked, %zu gone; session %zu asked, %zu gone with its graph\n", specs[i], asked[i],
-                      gone[i], buffers, loaded - replayed);
+        print_message("%s: weights %zu asked, %zu gone; session %zu asked, %zu gone with its graph\n",
+                      specs[i], asked[i], gone[i], buffers, loaded - replayed);
         assert_true(loaded - replayed + 2 * grain >= buffers);
         assert_true(i < 2 || start - replayed < 6600000000u);
         openpi_engine_close(engine);
         size_t kept = start > free_bytes(keeper) ? start - free_bytes(keeper) : 0;
         print_message("%s: %zu kept after closing\n", specs[i], kept);
-        assert_true(i < 3 || kept <= 2 * grain);       /* the first time the driver keeps some for the next graphs */
+        assert_true(i < 3 ||
+                    kept <= 2 * grain); /* the first time the driver keeps some for the next graphs */
     }
     size_t more = gone[3] - gone[1], expected = asked[3] - asked[1];
     assert_true(more + grain >= expected && more <= expected + grain);
@@ -97,7 +101,8 @@ static void test_bytes(void **state) {
     engine->device->backend->set_off(engine->device, 1u << SWITCH_GRAPH_REPLAY);
     size_t before = free_bytes(engine);
     must(openpi_session_create(engine, NULL, &session, &error));
-    size_t taken = before - free_bytes(engine), buffers = session->plan->device_bytes + session->kinds.work_bytes;
+    size_t taken = before - free_bytes(engine),
+           buffers = session->plan->device_bytes + session->kinds.work_bytes;
     print_message("session without a graph: %zu asked, %zu gone\n", buffers, taken);
     assert_true(taken + 2 * grain >= buffers && taken <= buffers + 2 * grain);
     openpi_session_close(session);

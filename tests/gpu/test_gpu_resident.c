@@ -1,5 +1,6 @@
-/* The resident denoise kernel against the ops' own kernels: the same actions to rounding, the same bits every time, and
- * taken exactly where it is legal. Without a GPU, or on one that is no Hopper, every test is counted and skipped. */
+/* The resident denoise kernel against the ops' own kernels: the same actions to rounding, the same bits every
+ * time, and taken exactly where it is legal. Without a GPU, or on one that is no Hopper, every test is
+ * counted and skipped. */
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -117,20 +118,23 @@ static int nodes(const openpi_session *session) {
 }
 
 /* Taken: one kernel instead of several a layer. */
-static void check_shape(openpi_engine *engine, const char *spec, int batch, int horizon, int steps, int expected) {
+static void check_shape(openpi_engine *engine, const char *spec, int batch, int horizon, int steps,
+                        int expected) {
     openpi_session *with = open_session(engine, 1, batch, horizon, steps),
                    *without = open_session(engine, 0, batch, horizon, steps);
     int taken = nodes(with) < nodes(without);
     if (taken != expected)
-        fail_msg("%s batch %d horizon %d: %d nodes with the resident kernel, %d without", spec, batch, horizon, nodes(with),
-                 nodes(without));
+        fail_msg("%s batch %d horizon %d: %d nodes with the resident kernel, %d without", spec, batch,
+                 horizon, nodes(with), nodes(without));
     openpi_session_close(with);
     openpi_session_close(without);
 }
 
-static void compare(openpi_engine *engine, const char *spec, int horizon, int steps, int rounds, double bound) {
+static void compare(openpi_engine *engine, const char *spec, int horizon, int steps, int rounds,
+                    double bound) {
     static float resident[VALUES], plain[VALUES], again[VALUES];
-    openpi_session *with = open_session(engine, 1, 1, horizon, steps), *without = open_session(engine, 0, 1, horizon, steps);
+    openpi_session *with = open_session(engine, 1, 1, horizon, steps),
+                   *without = open_session(engine, 0, 1, horizon, steps);
     size_t count = (size_t)(horizon * OPENPI_ACTION_DIM);
     double worst = 0;
     inputs *in = inputs_open();
@@ -153,7 +157,8 @@ static void compare(openpi_engine *engine, const char *spec, int horizon, int st
     openpi_session_close(with);
     openpi_session_close(without);
     if (!(worst <= bound))
-        fail_msg("%s horizon %d steps %d: differs by %.3g, expected %.3g at most", spec, horizon, steps, worst, bound);
+        fail_msg("%s horizon %d steps %d: differs by %.3g, expected %.3g at most", spec, horizon, steps,
+                 worst, bound);
 }
 
 static const char *const full[] = {"full:pi0", "full:pi05"};
@@ -230,7 +235,8 @@ static void test_repeats(void **state) {
     repeats("full:pi05", 500);
 }
 
-/* Two engines on one card, called at the same time: neither kernel may hold a part of the card that the other one waits for. */
+/* Two engines on one card, called at the same time: neither kernel may hold a part of the card that the other
+ * one waits for. */
 typedef struct caller {
     openpi_session *session;
     inputs *in;
@@ -243,8 +249,10 @@ static void *call_often(void *user) {
     float actions[VALUES];
     openpi_error own;
     for (int n = 0; n < 200; n++) {
-        openpi_status status = openpi_session_run(c->session, &c->in->sample, 1, c->in->noise, actions, NULL, &own);
-        c->bad += status != OPENPI_OK || memcmp(actions, c->expected, (size_t)(10 * OPENPI_ACTION_DIM) * sizeof *actions) != 0;
+        openpi_status status =
+            openpi_session_run(c->session, &c->in->sample, 1, c->in->noise, actions, NULL, &own);
+        c->bad += status != OPENPI_OK ||
+                  memcmp(actions, c->expected, (size_t)(10 * OPENPI_ACTION_DIM) * sizeof *actions) != 0;
     }
     return NULL;
 }
@@ -263,7 +271,8 @@ static void test_two_engines(void **state) {
         draw(c->in);
         must(openpi_session_run(c->session, &c->in->sample, 1, c->in->noise, c->expected, NULL, &error));
     }
-    for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&threads[i], NULL, call_often, &callers[i]), 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, call_often, &callers[i]), 0);
     for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(callers[i].bad, 0);

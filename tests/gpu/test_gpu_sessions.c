@@ -1,6 +1,6 @@
-/* Two sessions of one engine on a GPU, each in a thread of its own: a call gives the same actions whether the other session
- * runs at the same time or not. What the calls took alone and side by side is printed; nothing here judges it. Skipped
- * without a GPU. */
+/* Two sessions of one engine on a GPU, each in a thread of its own: a call gives the same actions whether the
+ * other session runs at the same time or not. What the calls took alone and side by side is printed; nothing
+ * here judges it. Skipped without a GPU. */
 #include <pthread.h>
 
 #include "base/clock.h"
@@ -24,7 +24,8 @@ static void *call_again_and_again(void *argument) {
     if (c->together) pthread_barrier_wait(c->together);
     for (int i = 0; i < CALLS; i++) {
         double start = clock_ms();
-        c->failed += openpi_session_run(c->session, c->in->samples, 1, c->in->noise, c->actions, NULL, &why) != OPENPI_OK;
+        c->failed += openpi_session_run(c->session, c->in->samples, 1, c->in->noise, c->actions, NULL,
+                                        &why) != OPENPI_OK;
         c->ms[i] = clock_ms() - start;
         c->differ += memcmp(c->actions, c->alone, c->count * sizeof(float)) != 0;
     }
@@ -40,7 +41,8 @@ static void tell(const char *what, caller *callers) {
     for (int i = 0; i < SESSIONS; i++) {
         qsort(callers[i].ms, CALLS, sizeof(double), by_size);
         print_message("%s: session %d, horizon %d: p50 %.2f ms, longest %.2f ms\n", what, i,
-                      callers[i].session->options.horizon, callers[i].ms[CALLS / 2], callers[i].ms[CALLS - 1]);
+                      callers[i].session->options.horizon, callers[i].ms[CALLS / 2],
+                      callers[i].ms[CALLS - 1]);
     }
 }
 

@@ -1,5 +1,5 @@
-/* The arithmetic of a benchmark: percentiles, histograms, joules, ratios to roofs, and what a call's FLOPs and weights must
- * come to, counted here by hand from the dimensions. */
+/* The arithmetic of a benchmark: percentiles, histograms, joules, ratios to roofs, and what a call's FLOPs
+ * and weights must come to, counted here by hand from the dimensions. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,8 @@
 #include "openpi_internal.h"
 
 static void near(const char *what, double got, double expected, double part) {
-    if (!(fabs(got - expected) <= part * fabs(expected))) fail_msg("%s is %.6g, expected %.6g", what, got, expected);
+    if (!(fabs(got - expected) <= part * fabs(expected)))
+        fail_msg("%s is %.6g, expected %.6g", what, got, expected);
 }
 
 static void test_figures(void **state) {
@@ -50,7 +51,8 @@ static void test_histogram(void **state) {
     values[199] = 500;                                             /* one straggler */
     histogram h = histogram_of(values, 200);
     near("low", h.low_ms, 10, 1e-12);
-    near("bins reach to p99", h.low_ms + h.width_ms * (HISTOGRAM_BINS - 1), figures_percentile(values, 200, 0.99), 1e-12);
+    near("bins reach to p99", h.low_ms + h.width_ms * (HISTOGRAM_BINS - 1),
+         figures_percentile(values, 200, 0.99), 1e-12);
     for (int i = 0; i < HISTOGRAM_BINS; i++) sum += h.counts[i];
     assert_int_equal(sum, 200);
     assert_int_equal(h.counts[HISTOGRAM_BINS - 1], 2);
@@ -78,14 +80,16 @@ static void test_costs(void **state) {
     options.synthetic = &tiny;
     assert_int_equal(openpi_engine_open(NULL, &options, &engine, &error), OPENPI_OK);
     assert_int_equal(openpi_session_create(engine, &shape, &session, &error), OPENPI_OK);
-    bench_workload work = {.call = {.batch = 2, .cameras = {1, 0, 1}, .prompt = PROMPT, .seed = 3}, .warmup = 1, .runs = 2};
+    bench_workload work = {
+        .call = {.batch = 2, .cameras = {1, 0, 1}, .prompt = PROMPT, .seed = 3}, .warmup = 1, .runs = 2};
     bench_roofs roofs = {.tflops = 2, .gbs = 10};
     bench_report report;
     assert_int_equal(bench_run(session, &work, &roofs, &report, &error), OPENPI_OK);
 
     const openpi_dims *d = &tiny.dims;
     double images = 2 * 2 * 256, prefix = 2 * (2 * 256 + PROMPT), keys = 2 * 256 + PROMPT;
-    double vw = d->vision_width, w = d->width, e = d->expert_width, heads = (double)d->heads * d->head_dim, hd = d->head_dim;
+    double vw = d->vision_width, w = d->width, e = d->expert_width, heads = (double)d->heads * d->head_dim,
+           hd = d->head_dim;
     double vision_layer = vw * 3 * vw + vw * vw + 2.0 * vw * d->vision_mlp,
            vision_weights = vw * 588 + d->vision_depth * vision_layer + w * vw;
     double prefix_kv = w * 2 * hd, prefix_layer = w * (heads + 2 * hd) + heads * w + 3.0 * w * d->mlp;
@@ -101,12 +105,15 @@ static void test_costs(void **state) {
             near(name, s->flops, 2 * images * vision_weights + d->vision_depth * 4 * images * 256 * vw, 0.03);
             near(name, s->weight_bytes, 2 * vision_weights, 0.03);
         } else if (s->stage == OPENPI_STAGE_PREFIX) {
-            near(name, s->flops, 2 * prefix * prefix_weights + (d->depth - 1) * 4 * prefix * keys * heads, 0.03);
+            near(name, s->flops, 2 * prefix * prefix_weights + (d->depth - 1) * 4 * prefix * keys * heads,
+                 0.03);
             near(name, s->weight_bytes, 2 * prefix_weights, 0.03);
         } else if (s->stage == OPENPI_STAGE_DENOISE) {
             double rows = 2 * HORIZON, all = keys + 1 + HORIZON;
-            double state_rows = 2, state_flops = d->depth * (2 * state_rows * expert_layer + 4 * state_rows * (keys + 1) * heads);
-            near(name, s->flops, STEPS * (2 * rows * step_weights + d->depth * 4 * rows * all * heads) + state_flops, 0.01);
+            double state_rows = 2, state_flops = d->depth * (2 * state_rows * expert_layer +
+                                                             4 * state_rows * (keys + 1) * heads);
+            near(name, s->flops,
+                 STEPS * (2 * rows * step_weights + d->depth * 4 * rows * all * heads) + state_flops, 0.01);
             near(name, s->weight_bytes, STEPS * 2 * step_weights, 0.03);
         } else {
             continue;
@@ -144,7 +151,8 @@ static int setup(void **state) {
     shape.steps = shape.horizon = 1;
     shape.max_prompt = 6;
     options.synthetic = &tiny;
-    if (openpi_synthetic_parse("tiny", &tiny, &error) || openpi_engine_open(NULL, &options, &engine, &error)) return -1;
+    if (openpi_synthetic_parse("tiny", &tiny, &error) || openpi_engine_open(NULL, &options, &engine, &error))
+        return -1;
     return openpi_session_create(engine, &shape, &session, &error);
 }
 
@@ -165,7 +173,8 @@ static openpi_status give_memory(device *device, uint64_t *unused, uint64_t *tot
 /* Of one type at a time, as a GPU's. */
 static openpi_status give_roof(device *device, dtype type, device_roofs *out, openpi_error *error) {
     (void)device, (void)error;
-    *out = type == DTYPE_BF16 ? (device_roofs){800, 0, 4000, 3500, 1700} : (device_roofs){0, 50, 4001, 3501, 1900};
+    *out = type == DTYPE_BF16 ? (device_roofs){800, 0, 4000, 3500, 1700}
+                              : (device_roofs){0, 50, 4001, 3501, 1900};
     return OPENPI_OK;
 }
 
@@ -185,10 +194,12 @@ static void test_device(void **state) {
     mine.roof = give_roof;
     engine->device->backend = &mine;
     assert_int_equal(bench_measure_roofs(engine, &roofs, &error), OPENPI_OK);
-    assert_true(roofs.tflops == 800 && roofs.bf16_tflops == 800 && roofs.f32_tflops == 0 && roofs.gbs == 4000);
+    assert_true(roofs.tflops == 800 && roofs.bf16_tflops == 800 && roofs.f32_tflops == 0 &&
+                roofs.gbs == 4000);
     assert_true(roofs.copy_gbs == 3500 && roofs.core_mhz == 1700);
     assert_int_equal(bench_measure_all_roofs(engine, &roofs, &error), OPENPI_OK);
-    assert_true(roofs.tflops == 800 && roofs.bf16_tflops == 800 && roofs.f32_tflops == 50 && roofs.gbs == 4000);
+    assert_true(roofs.tflops == 800 && roofs.bf16_tflops == 800 && roofs.f32_tflops == 50 &&
+                roofs.gbs == 4000);
 
     bench_workload work = {.call = call, .warmup = 0, .runs = 4, .changing_prompts = 1};
     assert_int_equal(bench_run(session, &work, &roofs, &told, &error), OPENPI_OK);
@@ -208,7 +219,8 @@ static void test_device(void **state) {
     assert_true(roofs.tflops == 0 && roofs.gbs == 0);
     engine->device->backend = before;
     assert_int_equal(bench_run(session, &work, &roofs, &told, &error), OPENPI_OK);
-    assert_true(told.floor_ms == 0 && told.device_total_bytes == 0 && told.stages[told.stage_count - 1].roof_ratio == 0);
+    assert_true(told.floor_ms == 0 && told.device_total_bytes == 0 &&
+                told.stages[told.stage_count - 1].roof_ratio == 0);
 }
 
 /* As many calls as there are lengths see each of them once, and the next one is always another. */
@@ -376,7 +388,8 @@ static void test_energy_fails(void **state) {
 static void test_table_hash(void **state) {
     (void)state;
     char one[BENCH_HASH], other[BENCH_HASH];
-    tuning_entry entries[2] = {{.key = {.m = 788, .n = 2048, .k = 2048}, .choice = "a"}, {.key = {.m = 11}, .choice = "b"}};
+    tuning_entry entries[2] = {{.key = {.m = 788, .n = 2048, .k = 2048}, .choice = "a"},
+                               {.key = {.m = 11}, .choice = "b"}};
     tuning table = {.entries = entries, .count = 2}, *before = engine->tuning;
     engine->tuning = NULL;
     bench_table_hash(engine, one);

@@ -95,7 +95,8 @@ static void test_json(void **state) {
             near(ms, foot);
         }
         near(number(rung, "total_ratio"), foot / ms);
-        assert_true(number(rung, "weight_bytes") > 0 && number(rung, "session_bytes") > 0 && number(rung, "operations") > 0);
+        assert_true(number(rung, "weight_bytes") > 0 && number(rung, "session_bytes") > 0 &&
+                    number(rung, "operations") > 0);
         assert_true(json_is_true(json_object_get(rung, "within_bound")));
         assert_true(number(rung, "deviation_max") <= number(root, "bound_max"));
         below = ms;
@@ -107,7 +108,8 @@ static void test_json(void **state) {
         near(number(rung, "cost_ms"), number(rung, "p50_ms") - top);
         near(number(rung, "cost_ratio"), number(rung, "p50_ms") / top);
     }
-    assert_true(applies(rung_of(one, "masked-cameras-dropped")) && applies(rung_of(climb, "state-token-once")));
+    assert_true(applies(rung_of(one, "masked-cameras-dropped")) && applies(rung_of(climb, "state-token-"
+                                                                                          "once")));
     assert_false(applies(rung_of(one, "precomputed-modulations")));
     assert_false(applies(rung_of(climb, "graph-replay")));
     json_decref(root);
@@ -134,7 +136,7 @@ static void test_text_and_picture(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_list), cmocka_unit_test(test_bad_words), cmocka_unit_test(test_json),
-                                       cmocka_unit_test(test_text_and_picture)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_list), cmocka_unit_test(test_bad_words),
+                                       cmocka_unit_test(test_json), cmocka_unit_test(test_text_and_picture)};
     return cmocka_run_group_tests(tests, open_box, close_box);
 }

@@ -1,5 +1,5 @@
-/* Memory runs out somewhere on the ladder, at hundreds of places from the first engine to the last call: it must come back with
- * OPENPI_NO_MEMORY and a sentence, and leave nothing behind. */
+/* Memory runs out somewhere on the ladder, at hundreds of places from the first engine to the last call: it
+ * must come back with OPENPI_NO_MEMORY and a sentence, and leave nothing behind. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -35,7 +35,8 @@ static openpi_status climb(openpi_synthetic *model, openpi_error *error) {
 
 static void memory_runs_out(void **state) {
     (void)state;
-    static const char dims[] = "{\"vision\": [72, 1, 1, 24], \"vlm\": [24, 2, 2, 32, 40], \"expert\": [16, 24], \"vocab\": 2048}";
+    static const char dims[] = "{\"vision\": [72, 1, 1, 24], \"vlm\": [24, 2, 2, 32, 40], \"expert\": [16, "
+                               "24], \"vocab\": 2048}";
     openpi_synthetic model = {.size = sizeof(openpi_synthetic), .dims = OPENPI_DIMS_INIT,
                               .variant = OPENPI_PI05, .seed = 7};
     openpi_error error = OPENPI_ERROR_INIT;

@@ -1,4 +1,5 @@
-/* Energy counters: an NVML made of this file's numbers, and RAPL counters that are files of a scratch folder. */
+/* Energy counters: an NVML made of this file's numbers, and RAPL counters that are files of a scratch
+ * folder. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -132,7 +133,8 @@ static void test_gpu(void **state) {
     assert_string_equal(f->matched, "PCI address 0000:3B:00.0");
     assert_true(f->limit_w == 700 && f->core_max_mhz == 0);
     assert_int_equal(power_read(p, &now, &error), OPENPI_OK);
-    assert_true(now.energy_j == 0 && fabs(now.watts - 390.5) < 1e-9 && now.core_mhz == 1980 && now.memory_mhz == 3201);
+    assert_true(now.energy_j == 0 && fabs(now.watts - 390.5) < 1e-9 && now.core_mhz == 1980 &&
+                now.memory_mhz == 3201);
     assert_string_equal(now.held, "");
     fake.millijoules[1] += 12345;
     fake.millijoules[0] += 77777;

@@ -1,5 +1,5 @@
-/* The profile: rows, floors and groups that must come out of the plan by arithmetic alone, times that must add up, a session
- * that must compute the same while it is timed, and the verb's words, tables and file. */
+/* The profile: rows, floors and groups that must come out of the plan by arithmetic alone, times that must
+ * add up, a session that must compute the same while it is timed, and the verb's words, tables and file. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,7 +24,8 @@ static const profile_options options = {
     .call = {.batch = 1, .cameras = {1, 0, 1}, .prompt = PROMPT, .seed = 3}, .warmup = 1, .runs = RUNS};
 
 static void near(const char *what, double got, double expected, double part) {
-    if (!(fabs(got - expected) <= part * fabs(expected))) fail_msg("%s is %.9g, expected %.9g", what, got, expected);
+    if (!(fabs(got - expected) <= part * fabs(expected)))
+        fail_msg("%s is %.9g, expected %.9g", what, got, expected);
 }
 
 static void open_session(backend *fake) {
@@ -58,7 +59,8 @@ static void check(const profile *p) {
         next += o->ops;
         assert_int_equal(o->stage, first->stage);
         assert_true(o->ms >= 0 && o->name[0] && o->shape[0] && o->kernel[0]);
-        double compute = o->cost.flops / (roofs.tflops * 1e9), memory = o->cost.weight_bytes / (roofs.gbs * 1e6);
+        double compute = o->cost.flops / (roofs.tflops * 1e9),
+               memory = o->cost.weight_bytes / (roofs.gbs * 1e6);
         near("floor", o->floor_ms, fmax(compute, memory), 1e-9);
         assert_int_equal(o->memory_bound, memory > compute);
         op_cost cost = {0, 0, 0};
@@ -79,8 +81,10 @@ static void check(const profile *p) {
         double ms = 0, flops = 0, floor = 0;
         assert_true(count > 0 && count <= p->count);
         for (int g = 0; g < count; g++) {
-            for (int other = 0; other < g; other++) assert_string_not_equal(groups[g].name, groups[other].name);
-            if (g && by != PROFILE_BY_STAGE && by != PROFILE_BY_STEP) assert_true(groups[g - 1].ms >= groups[g].ms);
+            for (int other = 0; other < g; other++)
+                assert_string_not_equal(groups[g].name, groups[other].name);
+            if (g && by != PROFILE_BY_STAGE && by != PROFILE_BY_STEP)
+                assert_true(groups[g - 1].ms >= groups[g].ms);
             ops += groups[g].ops;
             calls += groups[g].calls;
             ms += groups[g].ms;
@@ -200,7 +204,8 @@ static void test_same_actions(void **state) {
             assert_memory_equal(in.actions, before, sizeof before);
             double last = 0;
             for (int l = 0; l < t.count; l++) {
-                assert_true(t.launches[l].start_ms >= last - 1e-9 && t.launches[l].end_ms >= t.launches[l].start_ms);
+                assert_true(t.launches[l].start_ms >= last - 1e-9 &&
+                            t.launches[l].end_ms >= t.launches[l].start_ms);
                 last = t.launches[l].end_ms;
             }
             assert_true(last > 0 && last <= t.end_ms - t.start_ms + 1e-9);
@@ -220,11 +225,15 @@ static void test_same_actions(void **state) {
 
 static void test_words(void **state) {
     (void)state;
-    must_refuse("profile --synthetic tiny --by color", "--by is 'color', expected one of stage|step|op|kind|layer|shape");
-    must_refuse("profile --synthetic tiny --runs 0", "--runs is '0', expected a whole number from 1 to 100000");
+    must_refuse("profile --synthetic tiny --by color", "--by is 'color', expected one of "
+                                                       "stage|step|op|kind|layer|shape");
+    must_refuse("profile --synthetic tiny --runs 0", "--runs is '0', expected a whole number from 1 to "
+                                                     "100000");
     must_refuse("profile --synthetic tiny --top all", "--top is 'all'");
-    must_refuse("profile --synthetic tiny --batch 65", "--batch is '65', expected a whole number from 1 to 64");
-    must_refuse("profile --synthetic tiny --json absent/p.json", "absent/p.json: cannot be written: No such file or directory");
+    must_refuse("profile --synthetic tiny --batch 65", "--batch is '65', expected a whole number from 1 to "
+                                                       "64");
+    must_refuse("profile --synthetic tiny --json absent/p.json", "absent/p.json: cannot be written: No such "
+                                                                 "file or directory");
     must_refuse("profile somewhere --synthetic tiny", "CHECKPOINT and --synthetic contradict each other");
     must_refuse("profile somewhere", "somewhere");
 }
@@ -273,7 +282,8 @@ static void test_json(void **state) {
     static const char *const words[] = {"name", "stage", "kind", "shape", "kernel"};
     static const char *const numbers[] = {"calls", "time_us", "share_ratio", "gflop", "mb", "tflops", "tbs"};
     assert_int_equal(run(TINY " --batch 2 --json p.json"), 0);
-    json_t *root = load("p.json"), *ops = json_object_get(root, "ops"), *stages = json_object_get(root, "stages");
+    json_t *root = load("p.json"), *ops = json_object_get(root, "ops"),
+           *stages = json_object_get(root, "stages");
     const json_t *totals = json_object_get(root, "totals"), *measured = json_object_get(root, "roofs");
     assert_string_equal(word(root, "kind"), "profile");
     assert_true(number(root, "format") == 1);
@@ -287,7 +297,8 @@ static void test_json(void **state) {
         assert_non_null(json_object_get(o, "step"));
         assert_non_null(json_object_get(o, "layer"));
         double time = number(o, "time_us"), floor = number(o, "floor_us");
-        near("floor", floor, fmax(number(o, "gflop") * 1e3 / tflops, number(o, "weight_mb") * 1e3 / gbs), 1e-4);
+        near("floor", floor, fmax(number(o, "gflop") * 1e3 / tflops, number(o, "weight_mb") * 1e3 / gbs),
+             1e-4);
         assert_true(fabs(number(o, "gap_us") - (time - floor)) <= 1e-3 * (time + floor));
         if (time > 1) near("TFLOP/s", number(o, "tflops"), number(o, "gflop") / time * 1e3, 1e-3);
         if (time > 1) near("TB/s", number(o, "tbs"), number(o, "mb") / time, 1e-3);

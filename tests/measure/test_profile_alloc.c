@@ -1,5 +1,5 @@
-/* Memory runs out at the n-th request, for every n, in a profile, a trace and a breakdown: each must come back with
- * OPENPI_NO_MEMORY and a sentence, leave nothing behind, and leave the session as it was. */
+/* Memory runs out at the n-th request, for every n, in a profile, a trace and a breakdown: each must come
+ * back with OPENPI_NO_MEMORY and a sentence, leave nothing behind, and leave the session as it was. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,7 +46,8 @@ static openpi_status run_trace(openpi_error *error) {
 static openpi_status add_events(breakdown *b, openpi_error *error) {
     char name[16];
     for (int i = 0; i < 1200; i++) {
-        breakdown_event e = {.kind = (breakdown_kind)(i % 4), .name = name, .start_us = i, .dur_us = 3, .correlation = i / 4};
+        breakdown_event e = {
+            .kind = (breakdown_kind)(i % 4), .name = name, .start_us = i, .dur_us = 3, .correlation = i / 4};
         snprintf(name, sizeof name, i % 4 == BREAKDOWN_KERNEL ? "kernel %d" : "vit %d", i);
         openpi_status status = breakdown_add(b, &e, error);
         if (status != OPENPI_OK) return status;
@@ -86,7 +87,8 @@ static void fail_everywhere(openpi_status (*scenario)(openpi_error *)) {
         }
         if (status != OPENPI_NO_MEMORY || !error.message[0]) {
             /* What runs without (opening a folder or a library that may be absent) may do so. */
-            if (status != OPENPI_OK) fail_msg("request %lld: status %d, \"%s\"", n, (int)status, error.message);
+            if (status != OPENPI_OK)
+                fail_msg("request %lld: status %d, \"%s\"", n, (int)status, error.message);
         }
         assert_null(session->on_run);
         if (atomic_load(&allocator_blocks) > blocks)
@@ -125,7 +127,8 @@ static int open_all(void **state) {
     shape.max_prompt = 4;
     words.max_prompt = 3;
     return openpi_dims_parse(dims, &model.dims, NULL) || openpi_engine_open(NULL, &options, &engine, NULL) ||
-           openpi_session_create(engine, &shape, &session, NULL) || openpi_policy_open(NULL, &words, &policy, NULL);
+           openpi_session_create(engine, &shape, &session, NULL) ||
+           openpi_policy_open(NULL, &words, &policy, NULL);
 }
 
 static int close_all(void **state) {

@@ -1,5 +1,6 @@
-/* Traces: a validator of the trace-event format that must itself find what is wrong with a spoiled trace; what trace_run
- * records of a device that replays; the sums of a hand-made trace of another engine; files that are no trace. */
+/* Traces: a validator of the trace-event format that must itself find what is wrong with a spoiled trace;
+ * what trace_run records of a device that replays; the sums of a hand-made trace of another engine; files
+ * that are no trace. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,7 +43,8 @@ typedef struct checker {
 #define SLACK 0.0004
 
 static open_track *track_of(checker *c, const json_t *event) {
-    double pid = json_number_value(json_object_get(event, "pid")), tid = json_number_value(json_object_get(event, "tid"));
+    double pid = json_number_value(json_object_get(event, "pid")),
+           tid = json_number_value(json_object_get(event, "tid"));
     for (int i = 0; i < c->track_count; i++)
         if (c->tracks[i].pid == pid && c->tracks[i].tid == tid) return &c->tracks[i];
     assert_true(c->track_count < TRACKS);
@@ -62,7 +64,8 @@ static int needs(checker *c, const json_t *event, const char *keys) {
                       {'p', "pid", 0},  {'i', "tid", 0}, {'#', "id", 0}};
         for (size_t f = 0; f < sizeof fields / sizeof *fields; f++) {
             const json_t *value = json_object_get(event, fields[f].key);
-            if (fields[f].letter != *k || (fields[f].text ? json_is_string(value) : json_is_number(value))) continue;
+            if (fields[f].letter != *k || (fields[f].text ? json_is_string(value) : json_is_number(value)))
+                continue;
             WRONG("an event of phase %s has no %s", json_string_value(json_object_get(event, "ph")), fields[f].key);
         }
     }
@@ -87,8 +90,10 @@ static int check_span(checker *c, const json_t *event) {
     static const char *const texts[] = {"stage", "kind", "group", "shape", "kernel"};
     const json_t *arguments = json_object_get(event, "args");
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        if (!json_is_string(json_object_get(arguments, texts[i]))) WRONG("%s: no argument %s", name, texts[i]);
-    if (!json_is_number(json_object_get(arguments, "gflop")) || !json_is_number(json_object_get(arguments, "mb")))
+        if (!json_is_string(json_object_get(arguments, texts[i])))
+            WRONG("%s: no argument %s", name, texts[i]);
+    if (!json_is_number(json_object_get(arguments, "gflop")) ||
+        !json_is_number(json_object_get(arguments, "mb")))
         WRONG("%s: no costs", name);
     c->kernels++;
     c->kernel_us += dur;
@@ -100,8 +105,10 @@ static int check_flow(checker *c, const json_t *event, int end) {
     if (!needs(c, event, "nctpi#")) return 0;
     double id = number(event, "id"), at = number(event, "ts");
     const open_track *t = track_of(c, event);
-    if (end && strcmp(word(event, "bp"), "e")) WRONG("flow %g: its end binds to the next event, not to the one around it", id);
-    if (at < t->last - SLACK || !t->depth || at > t->ends[t->depth - 1] + SLACK) WRONG("flow %g is tied to no event", id);
+    if (end && strcmp(word(event, "bp"), "e"))
+        WRONG("flow %g: its end binds to the next event, not to the one around it", id);
+    if (at < t->last - SLACK || !t->depth || at > t->ends[t->depth - 1] + SLACK)
+        WRONG("flow %g is tied to no event", id);
     int f = 0;
     while (f < c->flow_count && c->flows[f].id != id) f++;
     assert_true(f < FLOWS);
@@ -147,10 +154,11 @@ static int validate(checker *c, const json_t *root) {
             WRONG("track %g/%g has no name", c->tracks[i].pid, c->tracks[i].tid);
     for (int i = 0; i < c->flow_count; i++)
         if (c->flows[i].starts != 1 || c->flows[i].ends != 1 || c->flows[i].from > c->flows[i].to)
-            WRONG("flow %g: %d starts, %d ends, from %g to %g", c->flows[i].id, c->flows[i].starts, c->flows[i].ends,
-                  c->flows[i].from, c->flows[i].to);
+            WRONG("flow %g: %d starts, %d ends, from %g to %g", c->flows[i].id, c->flows[i].starts,
+                  c->flows[i].ends, c->flows[i].from, c->flows[i].to);
     if (!c->flow_count) WRONG("no flows");
-    if (number(totals, "kernels") != c->kernels) WRONG("%d kernels, the totals say %g", c->kernels, number(totals, "kernels"));
+    if (number(totals, "kernels") != c->kernels)
+        WRONG("%d kernels, the totals say %g", c->kernels, number(totals, "kernels"));
     if (number(totals, "launches") != c->kernels)
         WRONG("%d kernels, the totals say %g launches", c->kernels, number(totals, "launches"));
     if (fabs(number(totals, "kernel_ms") * 1e3 - c->kernel_us) > 1e-6 * c->kernel_us)
@@ -201,7 +209,8 @@ static void test_own(void **state) {
     assert_true(number(head, "calls") == 3);
     assert_string_equal(word(head, "level"), "policy");
     for (int call = 0; call < 3; call++)
-        for (int i = 0; i < 6; i++) assert_string_equal(word(pick(root, "X", "host", call * 6 + i), "name"), spans[i]);
+        for (int i = 0; i < 6; i++)
+            assert_string_equal(word(pick(root, "X", "host", call * 6 + i), "name"), spans[i]);
     /* On a CPU kernels follow each other: they fill their stages, and the stages the run. */
     double kernels = sum_of(root, "kernel"), stages = sum_of(root, "stage");
     assert_true(fabs(stages - kernels) <= 1e-3 * stages);
@@ -219,18 +228,28 @@ static void test_own(void **state) {
 }
 
 /* Each spoils a valid trace differently. */
-static void cut_parent(json_t *root) { json_object_set_new(pick(root, "X", "stage", 0), "dur", json_real(0.5)); }
-static void move_kernel(json_t *root) { json_object_set_new(pick(root, "X", "kernel", 5), "ts", json_real(0)); }
+static void cut_parent(json_t *root) {
+    json_object_set_new(pick(root, "X", "stage", 0), "dur", json_real(0.5));
+}
+static void move_kernel(json_t *root) {
+    json_object_set_new(pick(root, "X", "kernel", 5), "ts", json_real(0));
+}
 static void no_process(json_t *root) { json_object_del(pick(root, "X", "kernel", 0), "pid"); }
 static void no_duration(json_t *root) { json_object_del(pick(root, "X", "host", 0), "dur"); }
 static void longer_kernel(json_t *root) {
     json_t *last = pick(root, "X", "kernel", 3);
     json_object_set_new(last, "dur", json_real(number(last, "dur") * 0.5));
 }
-static void other_flow(json_t *root) { json_object_set_new(pick(root, "f", NULL, 0), "id", json_integer(4711)); }
+static void other_flow(json_t *root) {
+    json_object_set_new(pick(root, "f", NULL, 0), "id", json_integer(4711));
+}
 static void early_flow(json_t *root) { json_object_set_new(pick(root, "f", NULL, 0), "ts", json_real(0)); }
-static void no_name(json_t *root) { json_object_set_new(pick(root, "M", NULL, 2), "name", json_string("nothing")); }
-static void no_shape(json_t *root) { json_object_del(json_object_get(pick(root, "X", "kernel", 2), "args"), "shape"); }
+static void no_name(json_t *root) {
+    json_object_set_new(pick(root, "M", NULL, 2), "name", json_string("nothing"));
+}
+static void no_shape(json_t *root) {
+    json_object_del(json_object_get(pick(root, "X", "kernel", 2), "args"), "shape");
+}
 
 static void test_validator(void **state) {
     (void)state;
@@ -256,7 +275,8 @@ static void unpack(const char *from, const char *to) {
     FILE *file = fopen(scratch_path(&box, to), "wb");
     int got;
     assert_true(in && file && !gzdirect(in));
-    while ((got = gzread(in, block, sizeof block)) > 0) assert_int_equal(fwrite(block, 1, (size_t)got, file), got);
+    while ((got = gzread(in, block, sizeof block)) > 0)
+        assert_int_equal(fwrite(block, 1, (size_t)got, file), got);
     assert_int_equal(gzclose(in), Z_OK);
     assert_int_equal(fclose(file), 0);
 }
@@ -271,7 +291,8 @@ static void test_gzip(void **state) {
     assert_int_equal(run("trace --analyze g.json.gz --json a.json"), 0);
     assert_int_equal(run("trace --analyze g.json --json b.json"), 0);
     json_t *a = load("a.json"), *b = load("b.json");
-    json_t *x = json_array_get(json_object_get(a, "files"), 0), *y = json_array_get(json_object_get(b, "files"), 0);
+    json_t *x = json_array_get(json_object_get(a, "files"), 0),
+           *y = json_array_get(json_object_get(b, "files"), 0);
     json_object_del(x, "file");
     json_object_del(y, "file");
     assert_true(json_equal(x, y));
@@ -281,7 +302,8 @@ static void test_gzip(void **state) {
     size_t bytes;
     char *packed = slurp(scratch_path(&box, "g.json.gz"), &bytes);
     assert_int_equal(scratch_write(&box, "cut.json.gz", packed, bytes / 2), 0);
-    must_refuse("trace --analyze cut.json.gz", "cut.json.gz: its gzip data is damaged or cut off, expected a whole file");
+    must_refuse("trace --analyze cut.json.gz", "cut.json.gz: its gzip data is damaged or cut off, expected a "
+                                               "whole file");
     memset(packed + bytes / 2, 0x55, 40);
     assert_int_equal(scratch_write(&box, "bad.json.gz", packed, bytes), 0);
     must_refuse("trace --analyze bad.json.gz", "bad.json.gz: ");
@@ -301,8 +323,8 @@ static void is(const json_t *list, const char *name, double calls, double us, do
     const json_t *r = row(list, name);
     if (number(r, "calls") != calls || fabs(number(r, "time_ms") * 1e3 - us) > 1e-6 ||
         fabs(number(r, "step_ms") * 1e3 - step_us) > 1e-6)
-        fail_msg("%s: %g calls, %g ms, %g ms a step; expected %g, %g µs, %g µs", name, number(r, "calls"), number(r, "time_ms"),
-                 number(r, "step_ms"), calls, us, step_us);
+        fail_msg("%s: %g calls, %g ms, %g ms a step; expected %g, %g µs, %g µs", name, number(r, "calls"),
+                 number(r, "time_ms"), number(r, "step_ms"), calls, us, step_us);
 }
 
 /* The sums of tests/trace/torch.json, added by hand. */
@@ -326,11 +348,13 @@ static void test_torch(void **state) {
     is(kinds, "norm", 1, 10, 0);
     is(kinds, "RoPE", 1, 4, 0.4);
     is(kinds, "other", 3, 6, 0.2);
-    assert_true(fabs(number(file, "total_ms") - 0.151) < 1e-9 && fabs(number(file, "span_ms") - 0.511) < 1e-9);
+    assert_true(fabs(number(file, "total_ms") - 0.151) < 1e-9 &&
+                fabs(number(file, "span_ms") - 0.511) < 1e-9);
     assert_int_equal(json_array_size(json_object_get(file, "unplaced")), 3);
     json_decref(root);
 
-    assert_int_equal(run("trace --analyze '%s/trace/torch.json' --calls 2 --steps 5 --json torch.json", TESTS_DIR), 0);
+    assert_int_equal(
+        run("trace --analyze '%s/trace/torch.json' --calls 2 --steps 5 --json torch.json", TESTS_DIR), 0);
     root = load("torch.json");
     stages = json_object_get(json_array_get(json_object_get(root, "files"), 0), "stages");
     is(stages, "diffusion", 2, 13.5, 2.7);
@@ -349,7 +373,8 @@ static void test_two(void **state) {
     json_t *root = load("two.json"), *trace = load("o.json"), *files = json_object_get(root, "files");
     const json_t *own = json_array_get(files, 0);
     assert_int_equal(json_array_size(files), 2);
-    assert_true(fabs(number(own, "total_ms") * 2e3 - sum_of(trace, "kernel")) < 1e-6 * sum_of(trace, "kernel"));
+    assert_true(fabs(number(own, "total_ms") * 2e3 - sum_of(trace, "kernel")) < 1e-6 * sum_of(trace, "kerne"
+                                                                                                     "l"));
     assert_true(number(row(json_object_get(own, "stages"), "other"), "calls") == 0);
     assert_true(number(row(json_object_get(own, "stages"), "diffusion"), "time_ms") > 0);
     assert_true(number(row(json_object_get(own, "kinds"), "attention"), "time_ms") > 0);
@@ -389,14 +414,16 @@ static void test_places(void **state) {
                        {"action_expert", BREAKDOWN_DIFFUSION},
                        {"", BREAKDOWN_NO_STAGE}};
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
-        if (breakdown_group_of_words(kernels[i].name) != kernels[i].group) fail_msg("%s is misplaced", kernels[i].name);
+        if (breakdown_group_of_words(kernels[i].name) != kernels[i].group)
+            fail_msg("%s is misplaced", kernels[i].name);
     for (size_t i = 0; i < sizeof annotations / sizeof *annotations; i++)
         if (breakdown_stage_of_words(annotations[i].name) != annotations[i].stage)
             fail_msg("%s is misplaced", annotations[i].name);
     /* Every op of the vocabulary but the copy of the prompt's rows has a kind of its own. */
     for (int kind = 0; kind < OP_KINDS; kind++) {
         breakdown_group group = breakdown_group_of_kind(op_kind_name((op_kind)kind));
-        if (kind != OP_EMBED_TEXT && strcmp(op_kind_name((op_kind)kind), "add") && group == BREAKDOWN_NO_GROUP)
+        if (kind != OP_EMBED_TEXT && strcmp(op_kind_name((op_kind)kind), "add") &&
+            group == BREAKDOWN_NO_GROUP)
             fail_msg("%s has no kind", op_kind_name((op_kind)kind));
     }
 }
@@ -436,16 +463,18 @@ static void test_bad(void **state) {
     must_refuse("trace --analyze absent.json", "absent.json: cannot be opened: No such file or directory");
     must_refuse("trace --analyze", "FILE is missing");
     must_refuse("trace --analyze a b c", "unexpected argument 'c'");
-    must_refuse("trace absent/t.json --synthetic tiny", "absent/t.json: cannot be written: No such file or directory");
+    must_refuse("trace absent/t.json --synthetic tiny", "absent/t.json: cannot be written: No such file or "
+                                                        "directory");
     must_refuse("trace t.json model --synthetic tiny", "CHECKPOINT and --synthetic contradict each other");
-    must_refuse("trace t.json --synthetic tiny --calls 0", "--calls is '0', expected a whole number from 1 to 1000");
+    must_refuse("trace t.json --synthetic tiny --calls 0", "--calls is '0', expected a whole number from 1 "
+                                                           "to 1000");
     must_refuse("trace t.json --synthetic tiny --json x", "--json belongs to --analyze");
     assert_int_equal(run("trace /dev/full %s", TINY), 2);
     must_contain(err, "/dev/full: cannot be written: No space left on device");
 
     /* A list that was cut off after an event is a trace all the same: the format allows it. */
-    static const char open_end[] =
-        "[{\"ph\": \"X\", \"cat\": \"kernel\", \"name\": \"gemm\", \"ts\": 1, \"dur\": 2, \"pid\": \"GPU\", \"tid\": 1},\n";
+    static const char open_end[] = "[{\"ph\": \"X\", \"cat\": \"kernel\", \"name\": \"gemm\", \"ts\": 1, "
+                                   "\"dur\": 2, \"pid\": \"GPU\", \"tid\": 1},\n";
     assert_int_equal(scratch_write(&box, "f.json", open_end, sizeof open_end - 1), 0);
     assert_int_equal(run("trace --analyze f.json"), 0);
     must_contain(out, "no annotation names a stage");
@@ -467,12 +496,14 @@ static void test_damage(void **state) {
         for (int k = 0; k <= i % 3; k++) {
             random = random * 6364136223846793005u + 1442695040888963407u;
             size_t at = (size_t)(random >> 33) % bytes;
-            if (i % 4) spoiled[at] = (char)(i % 4 == 1 ? "{}[]\",:\\"[random >> 20 & 7] : (char)(random >> 25));
+            if (i % 4)
+                spoiled[at] = (char)(i % 4 == 1 ? "{}[]\",:\\"[random >> 20 & 7] : (char)(random >> 25));
             else count = at;
         }
         assert_int_equal(scratch_write(&box, "d.json", spoiled, count), 0);
         int status = run("trace --analyze d.json --json d.out");
-        if (status != 0 && (status != 2 || !strstr(err, "d.json: "))) fail_msg("damage %d: status %d: %s", i, status, err);
+        if (status != 0 && (status != 2 || !strstr(err, "d.json: ")))
+            fail_msg("damage %d: status %d: %s", i, status, err);
     }
     free(text);
     free(spoiled);
@@ -497,8 +528,10 @@ static void test_replay(void **state) {
     assert_int_equal(openpi_engine_open(NULL, &with, &engine, &error), OPENPI_OK);
     fake_replays(engine, &fake);
     assert_int_equal(openpi_session_create(engine, &shape, &session, &error), OPENPI_OK);
-    trace_options options = {
-        .call = {.batch = 1, .cameras = {1, 1, 1}, .prompt = 9}, .calls = 2, .warmup = 1, .not_policy = "none is wanted"};
+    trace_options options = {.call = {.batch = 1, .cameras = {1, 1, 1}, .prompt = 9},
+                             .calls = 2,
+                             .warmup = 1,
+                             .not_policy = "none is wanted"};
     assert_int_equal(trace_run(session, &options, &t, &error), OPENPI_OK);
     assert_int_equal(t.method, TIMED_REPLAY);
     assert_int_equal(t.policy, 0);
@@ -513,7 +546,8 @@ static void test_replay(void **state) {
         const trace_call *c = &t.calls[n];
         const trace_span *ran = &c->spans[c->run];
         assert_string_equal(ran->name, "replay");
-        assert_true(c->device_ms >= ran->start_ms && c->device_ms + c->ends[t.launch_count - 1] <= ran->end_ms + 0.05);
+        assert_true(c->device_ms >= ran->start_ms &&
+                    c->device_ms + c->ends[t.launch_count - 1] <= ran->end_ms + 0.05);
         assert_true(c->spans[0].start_ms >= c->start_ms && c->spans[c->span_count - 1].end_ms <= c->end_ms);
         for (int i = 1; i < c->span_count; i++) assert_true(c->spans[i].start_ms >= c->spans[i - 1].end_ms);
         for (int i = 1; i < t.launch_count; i++) assert_true(c->starts[i] >= c->ends[i - 1]);

@@ -1,5 +1,6 @@
 /* Tuning: the table there and back, the sentence for every bad field, choices that are really taken and
- * change no result, and a run that is stopped and continues. Nothing here depends on how fast this machine is. */
+ * change no result, and a run that is stopped and continues. Nothing here depends on how fast this machine
+ * is. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -184,11 +185,13 @@ static void shipped_table_finds_its_device(void **state) {
 /* The sentence for one changed word of a good table. */
 static void refuse(scratch *s, const char *from, const char *to, const char *sentence) {
     tuning_machine machine = {"Chip", "avx2", 1};
-    static const char good[] =
-        "{\"kind\": \"tuning\", \"format\": 2, \"openpi\": \"0.0.9\", \"device\": \"Chip\", \"path\": \"avx2\", "
-        "\"threads\": 1,\n \"kernels\": {\"cut 256\": \"0000abcd00006307\"},\n"
-        " \"entries\": [{\"op\": \"norm_qkv\", \"form\": \"qkv\", \"norm\": \"rms\", \"dtype\": \"bf16\", \"m\": 788,\n"
-        "  \"n\": 2560, \"k\": 2048, \"choice\": \"cut 256\", \"time_us\": 1.5, \"heuristic\": \"usual\", \"confirmed\": true}]}";
+    static const char good[] = "{\"kind\": \"tuning\", \"format\": 2, \"openpi\": \"0.0.9\", \"device\": "
+                               "\"Chip\", \"path\": \"avx2\", "
+                               "\"threads\": 1,\n \"kernels\": {\"cut 256\": \"0000abcd00006307\"},\n"
+                               " \"entries\": [{\"op\": \"norm_qkv\", \"form\": \"qkv\", \"norm\": \"rms\", "
+                               "\"dtype\": \"bf16\", \"m\": 788,\n"
+                               "  \"n\": 2560, \"k\": 2048, \"choice\": \"cut 256\", \"time_us\": 1.5, "
+                               "\"heuristic\": \"usual\", \"confirmed\": true}]}";
     char text[2048] = "";
     tuning *read = NULL;
     const char *at = strstr(good, from);
@@ -253,11 +256,11 @@ static void bad_fields_are_named(void **state) {
     refuse(&s, "\"time_us\": 1.5", "\"time_us\": -1", "\"time_us\" is -1");
     refuse(&s, "\"time_us\": 1.5", "\"time_us\": \"fast\"", "\"time_us\" is a string");
     refuse(&s, "\"confirmed\": true", "\"confirmed\": 1", "\"confirmed\" is an integer");
-    refuse(
-        &s, "}]}",
-        "}, {\"op\": \"norm_qkv\", \"form\": \"qkv\", \"norm\": \"rms\", \"dtype\": \"bf16\", \"m\": 788, \"n\": 2560, \"k\": "
-        "2048, \"choice\": \"usual\"}]}",
-        "entries[1] has the shape of entries[0]");
+    refuse(&s, "}]}",
+           "}, {\"op\": \"norm_qkv\", \"form\": \"qkv\", \"norm\": \"rms\", \"dtype\": \"bf16\", \"m\": 788, "
+           "\"n\": 2560, \"k\": "
+           "2048, \"choice\": \"usual\"}]}",
+           "entries[1] has the shape of entries[0]");
     refuse(&s, "[{", "[7, {", "entries[0] is an integer, expected an object");
     refuse(&s, "\"entries\": [", "\"entries\": 7, \"x\": [", "\"entries\" is an integer, expected an array");
     refuse(&s, "}]}", "}]", "bad.json");
@@ -289,7 +292,8 @@ static void changed_kernels_are_left_out(void **state) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         static const char form[] =
-            "{\"kind\": \"tuning\", \"format\": 2, \"openpi\": \"9.9\", \"device\": \"Chip\", \"path\": \"avx2\",\n"
+            "{\"kind\": \"tuning\", \"format\": 2, \"openpi\": \"9.9\", \"device\": \"Chip\", \"path\": "
+            "\"avx2\",\n"
             " \"kernels\": {\"wide\": \"%s\", \"slim\": \"%s\"}, \"entries\": [\n"
             "  {\"op\": \"velocity\", \"dtype\": \"f32\", \"m\": 1, \"choice\": \"wide\"},\n"
             "  {\"op\": \"velocity\", \"dtype\": \"f32\", \"m\": 2, \"choice\": \"slim\"},\n"
@@ -343,14 +347,15 @@ static void rekeyed_tables_are_taken(void **state) {
     int kept, dropped, known, unknown;
     assert_int_equal(scratch_open(&s), 0);
     for (int format = 1; format <= 2; format++) {
-        snprintf(
-            text, sizeof text,
-            "{\"kind\": \"tuning\", \"format\": %d, \"openpi\": \"0.0.9\", \"device\": \"%s\", \"path\": \"%s\", "
-            "\"threads\": 1, %s \"entries\": [\n"
-            "  {\"op\": \"embed_text\", \"dtype\": \"bf16\", \"m\": 5, \"n\": 96, \"choice\": \"rows 4\"},\n"
-            "  {\"op\": \"velocity\", \"dtype\": \"f32\", \"m\": 1, \"choice\": \"no such kernel\"}]}",
-            format, machine.device, machine.path,
-            format == 1 ? "" : "\"kernels\": {\"rows 4\": \"0000000000000001\"},");
+        snprintf(text, sizeof text,
+                 "{\"kind\": \"tuning\", \"format\": %d, \"openpi\": \"0.0.9\", \"device\": \"%s\", "
+                 "\"path\": \"%s\", "
+                 "\"threads\": 1, %s \"entries\": [\n"
+                 "  {\"op\": \"embed_text\", \"dtype\": \"bf16\", \"m\": 5, \"n\": 96, \"choice\": \"rows "
+                 "4\"},\n"
+                 "  {\"op\": \"velocity\", \"dtype\": \"f32\", \"m\": 1, \"choice\": \"no such kernel\"}]}",
+                 format, machine.device, machine.path,
+                 format == 1 ? "" : "\"kernels\": {\"rows 4\": \"0000000000000001\"},");
         write_text(&s, "old.json", text);
         openpi_engine *engine = NULL;
         path = scratch_path(&s, "old.json");
@@ -532,8 +537,12 @@ static void count_progress(void *user, const char *what, uint64_t done, uint64_t
 }
 
 static void tune_small(openpi_engine *engine, const char *journal, int fresh, int known, tune *t) {
-    tune_options options = {
-        .rounds = 1, .confirm_rounds = 1, .steps = 1, .journal = journal, .fresh = fresh, .progress = count_progress};
+    tune_options options = {.rounds = 1,
+                            .confirm_rounds = 1,
+                            .steps = 1,
+                            .journal = journal,
+                            .fresh = fresh,
+                            .progress = count_progress};
     memset(&said, 0, sizeof said);
     must(tune_open(engine, &options, t, &error));
     assert_int_equal(t->resumed, known);

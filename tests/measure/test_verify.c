@@ -1,5 +1,5 @@
-/* verify must be able to fail: goldens with one number, token, mask bit or byte changed, in a folder without a MANIFEST,
- * so that only what is computed can show it. The same copies, unharmed, must pass. */
+/* verify must be able to fail: goldens with one number, token, mask bit or byte changed, in a folder without
+ * a MANIFEST, so that only what is computed can show it. The same copies, unharmed, must pass. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,9 +16,10 @@ static scratch place;
 
 static int make_place(void **state) {
     (void)state;
-    static const char *const parts[] = {"policy/droid_pi0", "policy/droid_jointpos", "policy/aloha_sim",  "lerobot/pi0",
-                                        "lerobot/pi05",     "lerobot/pi0_relative",  "lerobot/pi05_rtc",  "lerobot/encode.json",
-                                        "steps.json",       "resize.safetensors",    "synth_hashes.json", "tokenizer.model"};
+    static const char *const parts[] = {"policy/droid_pi0",   "policy/droid_jointpos", "policy/aloha_sim",
+                                        "lerobot/pi0",        "lerobot/pi05",          "lerobot/pi0_relative",
+                                        "lerobot/pi05_rtc",   "lerobot/encode.json",   "steps.json",
+                                        "resize.safetensors", "synth_hashes.json",     "tokenizer.model"};
     static const char *const folders[] = {"model", "policy", "lerobot"};
     if (scratch_open(&place)) return -1;
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
@@ -217,7 +218,8 @@ static void one_number_changed(void **state) {
         uint8_t *data = tensor_data(file, bytes, m->tensor, &count);
         if (!data) fail_msg("%s has no %s", m->path, m->tensor);
         size_t size = m->change == XOR ? 1 : m->change == ADD_F64 ? 8 : 4;
-        if (((size_t)m->index + 1) * size > count) fail_msg("%s is too short for element %d", m->tensor, m->index);
+        if (((size_t)m->index + 1) * size > count)
+            fail_msg("%s is too short for element %d", m->tensor, m->index);
         apply(data, m);
         assert_int_equal(file_put(scratch_path(&place, m->path), file, bytes), 0);
         check_fails(m->verified, m->tensor, m->says);
@@ -280,8 +282,8 @@ static uint8_t *find_text(uint8_t *file, size_t bytes, const char *text) {
     return NULL;
 }
 
-static void with_bytes(const char *path, const uint8_t *file, size_t bytes, const char *verified, const char *what,
-                       const char *says) {
+static void with_bytes(const char *path, const uint8_t *file, size_t bytes, const char *verified,
+                       const char *what, const char *says) {
     size_t before;
     uint8_t *keep = file_bytes(scratch_path(&place, path), &before);
     assert_non_null(keep);
@@ -313,7 +315,8 @@ static void one_byte_changed(void **state) {
     uint8_t *file = file_bytes(scratch_path(&place, "policy/droid_pi0/request.msgpack"), &bytes);
     assert_non_null(file);
     file[bytes / 4] ^= 0x80;             /* in the first picture */
-    with_bytes("policy/droid_pi0/request.msgpack", file, bytes, "policy/droid_pi0", "a picture byte", "images, ");
+    with_bytes("policy/droid_pi0/request.msgpack", file, bytes, "policy/droid_pi0", "a picture byte",
+               "images, ");
     free(file);
     file = file_bytes(scratch_path(&place, "resize.safetensors"), &bytes);
     assert_non_null(file);
@@ -517,13 +520,16 @@ static void paths_without_goldens_are_errors(void **state) {
     (void)state;
     rows r = {0};
     openpi_error error = OPENPI_ERROR_INIT;
-    assert_int_equal(verify_path(scratch_path(&place, "nothing"), NULL, rows_take, &r, &error), OPENPI_NOT_FOUND);
+    assert_int_equal(verify_path(scratch_path(&place, "nothing"), NULL, rows_take, &r, &error),
+                     OPENPI_NOT_FOUND);
     assert_non_null(strstr(error.message, "no such file"));
     assert_int_equal(mkdir(scratch_path(&place, "empty"), 0700), 0);
-    assert_int_equal(verify_path(scratch_path(&place, "empty"), NULL, rows_take, &r, &error), OPENPI_NOT_FOUND);
+    assert_int_equal(verify_path(scratch_path(&place, "empty"), NULL, rows_take, &r, &error),
+                     OPENPI_NOT_FOUND);
     assert_non_null(strstr(error.message, "no golden here"));
     rmdir(scratch_path(&place, "empty"));
-    assert_int_equal(verify_path(scratch_path(&place, "tokenizer.model"), NULL, rows_take, &r, &error), OPENPI_BAD_ARGUMENT);
+    assert_int_equal(verify_path(scratch_path(&place, "tokenizer.model"), NULL, rows_take, &r, &error),
+                     OPENPI_BAD_ARGUMENT);
     assert_int_equal(verify_path(NULL, NULL, rows_take, &r, &error), OPENPI_BAD_ARGUMENT);
     assert_int_equal(r.count, 0);
 }
@@ -532,7 +538,7 @@ static void paths_without_goldens_are_errors(void **state) {
 
 static void a_manifest_guards_what_numbers_cannot(void **state) {
     (void)state;
-    static const char bf16[] = "actions.torch_bf16";                     /* kept for the record, compared with nothing */
+    static const char bf16[] = "actions.torch_bf16"; /* kept for the record, compared with nothing */
     static const char path[] = "model/pi0_odd.safetensors";
     size_t bytes;
     uint8_t *file = file_bytes(scratch_path(&place, path), &bytes), *data;
@@ -546,9 +552,10 @@ static void a_manifest_guards_what_numbers_cannot(void **state) {
     check_fails(path, bf16, "differs from MANIFEST");
     assert_int_equal(file_copy(GOLDEN "/model/pi0_odd.safetensors", scratch_path(&place, path)), 0);
     assert_int_equal(run(path, OPENPI_DTYPE_DEFAULT).results[VERIFY_OK], 1);
-    rows r = run("", OPENPI_DTYPE_DEFAULT);                               /* the full-size goldens are listed and not there */
+    rows r = run("", OPENPI_DTYPE_DEFAULT); /* the full-size goldens are listed and not there */
     for (int i = 0; i < r.count; i++)
-        if (r.row[i].result == VERIFY_FAIL) print_message("           %s: %s\n", r.row[i].name, r.row[i].detail);
+        if (r.row[i].result == VERIFY_FAIL)
+            print_message("           %s: %s\n", r.row[i].name, r.row[i].detail);
     assert_int_equal(r.results[VERIFY_FAIL], 1);
     assert_non_null(strstr(r.row[0].name, "MANIFEST"));
     unlink(scratch_path(&place, "MANIFEST"));

@@ -26,8 +26,8 @@ static void check(openpi_status status) {
 
 static void check_fails(openpi_status status, openpi_status expected, const char *sentence) {
     if (status != expected || !strstr(error.message, sentence))
-        fail_msg("%s: \"%s\", expected %s: \"%s\"", openpi_status_text(status), error.message, openpi_status_text(expected),
-                 sentence);
+        fail_msg("%s: \"%s\", expected %s: \"%s\"", openpi_status_text(status), error.message,
+                 openpi_status_text(expected), sentence);
 }
 
 /* ---- making files ---- */
@@ -41,7 +41,8 @@ static void put(json_t *header, const char *name, const char *dtype, int rank, c
     assert_int_equal(json_object_set_new(header, name, json_pack("[s,o]", dtype, list)), 0);
 }
 
-static openpi_status put_tensor(void *user, const char *name, int rank, const int64_t *shape, openpi_error *unused) {
+static openpi_status put_tensor(void *user, const char *name, int rank, const int64_t *shape,
+                                openpi_error *unused) {
     (void)unused;
     put(user, name, "BF16", rank, shape);
     return OPENPI_OK;
@@ -63,9 +64,11 @@ static void write_header(scratch *s, const char *file_name, const json_t *header
         const char *dtype = json_string_value(json_array_get(value, 0));
         json_t *shape = json_array_get(value, 1);
         json_int_t bytes = !strcmp(dtype, "F32") ? 4 : !strcmp(dtype, "U8") ? 1 : 2;
-        for (size_t i = 0; i < json_array_size(shape); i++) bytes *= json_integer_value(json_array_get(shape, i));
-        json_object_set_new(root, name,
-                            json_pack("{s:s,s:O,s:[I,I]}", "dtype", dtype, "shape", shape, "data_offsets", at, at + bytes));
+        for (size_t i = 0; i < json_array_size(shape); i++)
+            bytes *= json_integer_value(json_array_get(shape, i));
+        json_object_set_new(
+            root, name,
+            json_pack("{s:s,s:O,s:[I,I]}", "dtype", dtype, "shape", shape, "data_offsets", at, at + bytes));
         at += bytes;
     }
     char *text = json_dumps(root, JSON_COMPACT);
@@ -102,7 +105,8 @@ static void test_sizes(void **state) {
         const char *spec;
         uint64_t parameters;
         int tensors, max_prompt;
-    } cases[] = {                /* totals of the files (MODEL.md) less the expert's unused lm_head of 263 323 648 */
+    } cases[] = {
+        /* totals of the files (MODEL.md) less the expert's unused lm_head of 263 323 648 */
         {"full:pi0", 3501372176u - 263323648u, 776, 48},
         {"full:pi05", 3616757520u - 263323648u, 811, 200},
         {"tiny:pi0", 0, 106, 48},
@@ -152,7 +156,8 @@ static void test_found(void **state) {
                 assert_int_equal(c->lerobot, 0);
                 assert_string_equal(c->name, s.folder);
                 checkpoint_close(c);
-                check(checkpoint_open(scratch_path(&s, "model.safetensors"), NULL, &c, &error));   /* the file itself */
+                check(checkpoint_open(scratch_path(&s, "model.safetensors"), NULL, &c,
+                                      &error)); /* the file itself */
                 assert_memory_equal(&c->dims, &dims[d], sizeof c->dims);
                 assert_int_equal(c->variant, variant);
                 checkpoint_close(c);
@@ -170,18 +175,21 @@ static void test_config(void **state) {
     json_t *header = make_header(&small, OPENPI_PI05);
     write_header(&s, "model.safetensors", header, NULL);
     write_text(&s, "config.json",
-               "{\"action_dim\": 32, \"action_horizon\": 15, \"paligemma_variant\": \"gemma_2b\", \"precision\": \"bfloat16\"}");
+               "{\"action_dim\": 32, \"action_horizon\": 15, \"paligemma_variant\": \"gemma_2b\", "
+               "\"precision\": \"bfloat16\"}");
     check(checkpoint_open(s.folder, NULL, &c, &error));
     assert_int_equal(c->horizon, 15);
     assert_int_equal(c->steps, 10);
     assert_int_equal(c->max_prompt, 200);
     assert_int_equal(c->lerobot, 0);
     checkpoint_close(c);
-    check(checkpoint_open(scratch_path(&s, "model.safetensors"), NULL, &c, &error));               /* a file has no config */
+    check(
+        checkpoint_open(scratch_path(&s, "model.safetensors"), NULL, &c, &error)); /* a file has no config */
     assert_int_equal(c->horizon, 50);
     checkpoint_close(c);
     write_text(&s, "config.json",
-               "{\"type\": \"pi05\", \"chunk_size\": 7, \"num_inference_steps\": 4, \"tokenizer_max_length\": 96}");
+               "{\"type\": \"pi05\", \"chunk_size\": 7, \"num_inference_steps\": 4, "
+               "\"tokenizer_max_length\": 96}");
     check(checkpoint_open(s.folder, NULL, &c, &error));
     assert_int_equal(c->horizon, 7);
     assert_int_equal(c->steps, 4);
@@ -270,7 +278,8 @@ static void test_lerobot_renames(void **state) {
             if (!prefix) {
                 check(checkpoint_open(s.folder, NULL, &c, &error));
                 assert_int_equal(c->variant, variant);
-                assert_non_null(tensors_find(c->tensors, variant ? "time_mlp_in.weight" : "action_time_mlp_in.weight"));
+                assert_non_null(
+                    tensors_find(c->tensors, variant ? "time_mlp_in.weight" : "action_time_mlp_in.weight"));
                 assert_null(tensors_find(c->tensors, variant ? "state_proj.bias" : "time_mlp_in.bias"));
                 checkpoint_close(c);
                 unlink(scratch_path(&s, "config.json")); /* openpi's loader does not */
@@ -302,41 +311,163 @@ static const struct {
     const char *sentence;
 } wrong[] = {
     /* variants */
-    {OPENPI_PI0, DROP, "state_proj.weight", 0, 0, {0}, 0, OPENPI_BAD_FILE,
+    {OPENPI_PI0,
+     DROP,
+     "state_proj.weight",
+     0,
+     0,
+     {0},
+     0,
+     OPENPI_BAD_FILE,
      "neither \"state_proj.weight\" of π0 nor an adaptive norm of π0.5 is among its"},
     {OPENPI_PI0, DROP_ALL, 0, 0, 0, {0}, 0, OPENPI_BAD_FILE, "among its 0 tensors"},
-    {OPENPI_PI05, ADD, "state_proj.weight", "BF16", 2, {6, 32}, 0, OPENPI_BAD_FILE,
+    {OPENPI_PI05,
+     ADD,
+     "state_proj.weight",
+     "BF16",
+     2,
+     {6, 32},
+     0,
+     OPENPI_BAD_FILE,
      "both \"state_proj.weight\" of π0 and \"" G "model.layers.0.input_layernorm.dense.weight\" of π0.5"},
-    {OPENPI_PI0, ADD, "model.state_proj.weight", "BF16", 2, {6, 32}, 0, OPENPI_BAD_FILE,
+    {OPENPI_PI0,
+     ADD,
+     "model.state_proj.weight",
+     "BF16",
+     2,
+     {6, 32},
+     0,
+     OPENPI_BAD_FILE,
      "tensors \"state_proj.weight\" and \"model.state_proj.weight\" are both there"},
-    {OPENPI_PI0, ADD, "model.model.state_proj.weight", "BF16", 2, {6, 32}, 0, OPENPI_BAD_FILE,
+    {OPENPI_PI0,
+     ADD,
+     "model.model.state_proj.weight",
+     "BF16",
+     2,
+     {6, 32},
+     0,
+     OPENPI_BAD_FILE,
      "1 tensor that a π0 checkpoint does not have, the first is \"model.state_proj.weight\""},
     /* missing */
-    {OPENPI_PI0, DROP, "state_proj.bias", 0, 0, {0}, 0, OPENPI_BAD_FILE,
+    {OPENPI_PI0,
+     DROP,
+     "state_proj.bias",
+     0,
+     0,
+     {0},
+     0,
+     OPENPI_BAD_FILE,
      "1 of a π0 checkpoint's 106 tensors missing: state_proj.bias"},
-    {OPENPI_PI0, DROP, "action_in_proj.weight", 0, 0, {0}, 0, OPENPI_BAD_FILE,
+    {OPENPI_PI0,
+     DROP,
+     "action_in_proj.weight",
+     0,
+     0,
+     {0},
+     0,
+     OPENPI_BAD_FILE,
      "1 of a π0 checkpoint's 106 tensors missing: action_in_proj.weight"},
-    {OPENPI_PI0, DROP, V "embeddings.patch_embedding.weight", 0, 0, {0}, 0, OPENPI_BAD_FILE,
+    {OPENPI_PI0,
+     DROP,
+     V "embeddings.patch_embedding.weight",
+     0,
+     0,
+     {0},
+     0,
+     OPENPI_BAD_FILE,
      "1 of a π0 checkpoint's 106 tensors missing: " V "embeddings.patch_embedding.weight"},
-    {OPENPI_PI0, DROP, P "lm_head.weight", 0, 0, {0}, 0, OPENPI_BAD_FILE, "tensors missing: " P "lm_head.weight"},
-    {OPENPI_PI0, DROP, L "layers.0.self_attn.k_proj.weight", 0, 0, {0}, 0, OPENPI_BAD_FILE,
+    {OPENPI_PI0,
+     DROP,
+     P "lm_head.weight",
+     0,
+     0,
+     {0},
+     0,
+     OPENPI_BAD_FILE,
+     "tensors missing: " P "lm_head.weight"},
+    {OPENPI_PI0,
+     DROP,
+     L "layers.0.self_attn.k_proj.weight",
+     0,
+     0,
+     {0},
+     0,
+     OPENPI_BAD_FILE,
      "tensors missing: " L "layers.0.self_attn.k_proj.weight"},
-    {OPENPI_PI05, DROP, G "model.layers.0.input_layernorm.dense.weight", 0, 0, {0}, 0, OPENPI_BAD_FILE,
+    {OPENPI_PI05,
+     DROP,
+     G "model.layers.0.input_layernorm.dense.weight",
+     0,
+     0,
+     {0},
+     0,
+     OPENPI_BAD_FILE,
      "1 of a π0.5 checkpoint's 111 tensors missing: " G "model.layers.0.input_layernorm.dense.weight"},
-    {OPENPI_PI05, DROP, G "model.layers.1.mlp.up_proj.weight", 0, 0, {0}, 0, OPENPI_BAD_FILE,
+    {OPENPI_PI05,
+     DROP,
+     G "model.layers.1.mlp.up_proj.weight",
+     0,
+     0,
+     {0},
+     0,
+     OPENPI_BAD_FILE,
      "tensors missing: " G "model.layers.1.mlp.up_proj.weight"},
-    {OPENPI_PI0, ADD, L "layers.3.mlp.up_proj.weight", "BF16", 2, {8, 16}, 0, OPENPI_BAD_FILE,
-     "17 of a π0 checkpoint's 124 tensors missing: " L "layers.3.self_attn.q_proj.weight, "
-     L "layers.3.self_attn.k_proj.weight, " L "layers.3.self_attn.v_proj.weight, …"},
+    {OPENPI_PI0,
+     ADD,
+     L "layers.3.mlp.up_proj.weight",
+     "BF16",
+     2,
+     {8, 16},
+     0,
+     OPENPI_BAD_FILE,
+     "17 of a π0 checkpoint's 124 tensors missing: " L "layers.3.self_attn.q_proj.weight, " L
+     "layers.3.self_attn.k_proj.weight, " L "layers.3.self_attn.v_proj.weight, …"},
     /* unknown */
-    {OPENPI_PI0, ADD, "extra", "BF16", 1, {1}, 0, OPENPI_BAD_FILE,
+    {OPENPI_PI0,
+     ADD,
+     "extra",
+     "BF16",
+     1,
+     {1},
+     0,
+     OPENPI_BAD_FILE,
      "/model.safetensors: 1 tensor that a π0 checkpoint does not have, the first is \"extra\""},
-    {OPENPI_PI0, ADD, "time_mlp_in.weight", "BF16", 2, {6, 6}, 0, OPENPI_BAD_FILE, "the first is \"time_mlp_in.weight\""},
-    {OPENPI_PI0, ADD, L "layers.9999999999.mlp.up_proj.weight", "BF16", 2, {8, 16}, 0, OPENPI_BAD_FILE,
+    {OPENPI_PI0,
+     ADD,
+     "time_mlp_in.weight",
+     "BF16",
+     2,
+     {6, 6},
+     0,
+     OPENPI_BAD_FILE,
+     "the first is \"time_mlp_in.weight\""},
+    {OPENPI_PI0,
+     ADD,
+     L "layers.9999999999.mlp.up_proj.weight",
+     "BF16",
+     2,
+     {8, 16},
+     0,
+     OPENPI_BAD_FILE,
      "the first is \"" L "layers.9999999999"},
-    {OPENPI_PI0, ADD, G "model.layers.3.mlp.up_proj.weight", "BF16", 2, {10, 6}, 0, OPENPI_BAD_FILE,
+    {OPENPI_PI0,
+     ADD,
+     G "model.layers.3.mlp.up_proj.weight",
+     "BF16",
+     2,
+     {10, 6},
+     0,
+     OPENPI_BAD_FILE,
      "the first is \"" G "model.layers.3.mlp.up_proj.weight\""},
-    {OPENPI_PI0, RENAME, "state_proj.bias", "State_proj.bias", 0, {0}, 0, OPENPI_BAD_FILE, "tensors missing: state_proj.bias"},
+    {OPENPI_PI0,
+     RENAME,
+     "state_proj.bias",
+     "State_proj.bias",
+     0,
+     {0},
+     0,
+     OPENPI_BAD_FILE,
+     "tensors missing: state_proj.bias"},
     /* allowed besides */
     {OPENPI_PI0, ADD, G "lm_head.weight", "F32", 2, {12, 6}, 0, OPENPI_OK, 0},
     {OPENPI_PI0, ADD, L "embed_tokens.weight", "F16", 2, {12, 16}, 0, OPENPI_OK, 0},
@@ -347,73 +478,333 @@ static const struct {
     {OPENPI_PI05, RETYPE, "action_in_proj.weight", "F32", 0, {0}, 0, OPENPI_OK, 0},
     {OPENPI_PI05, RETYPE, G "model.norm.dense.bias", "F16", 0, {0}, 0, OPENPI_OK, 0},
     /* shapes and types */
-    {OPENPI_PI0, RESHAPE, "state_proj.weight", 0, 2, {6, 31}, 0, OPENPI_BAD_FILE,
+    {OPENPI_PI0,
+     RESHAPE,
+     "state_proj.weight",
+     0,
+     2,
+     {6, 31},
+     0,
+     OPENPI_BAD_FILE,
      "/model.safetensors: tensor \"state_proj.weight\" has shape [6, 31], expected [6, 32]"},
-    {OPENPI_PI0, RESHAPE, "state_proj.weight", 0, 1, {192}, 0, OPENPI_BAD_FILE, "has shape [192], expected [6, 32]"},
-    {OPENPI_PI0, RESHAPE, "action_in_proj.weight", 0, 1, {192}, 0, OPENPI_BAD_FILE,
+    {OPENPI_PI0,
+     RESHAPE,
+     "state_proj.weight",
+     0,
+     1,
+     {192},
+     0,
+     OPENPI_BAD_FILE,
+     "has shape [192], expected [6, 32]"},
+    {OPENPI_PI0,
+     RESHAPE,
+     "action_in_proj.weight",
+     0,
+     1,
+     {192},
+     0,
+     OPENPI_BAD_FILE,
      "has shape [192], expected 2 positive dimensions"},
-    {OPENPI_PI0, RESHAPE, "action_in_proj.weight", 0, 2, {0, 32}, 0, OPENPI_BAD_FILE,
+    {OPENPI_PI0,
+     RESHAPE,
+     "action_in_proj.weight",
+     0,
+     2,
+     {0, 32},
+     0,
+     OPENPI_BAD_FILE,
      "has shape [0, 32], expected 2 positive dimensions"},
-    {OPENPI_PI0, RESHAPE, "action_in_proj.weight", 0, 2, {6, 8}, 0, OPENPI_UNSUPPORTED,
+    {OPENPI_PI0,
+     RESHAPE,
+     "action_in_proj.weight",
+     0,
+     2,
+     {6, 8},
+     0,
+     OPENPI_UNSUPPORTED,
      "action_in_proj.weight takes 8 action dimensions, expected 32"},
-    {OPENPI_PI0, RESHAPE, "action_in_proj.weight", 0, 2, {7, 32}, 0, OPENPI_BAD_FILE,
+    {OPENPI_PI0,
+     RESHAPE,
+     "action_in_proj.weight",
+     0,
+     2,
+     {7, 32},
+     0,
+     OPENPI_BAD_FILE,
      "expert width is 7, expected an even number"},
-    {OPENPI_PI0, RESHAPE, V "embeddings.position_embedding.weight", 0, 2, {257, 72}, 0, OPENPI_BAD_FILE,
+    {OPENPI_PI0,
+     RESHAPE,
+     V "embeddings.position_embedding.weight",
+     0,
+     2,
+     {257, 72},
+     0,
+     OPENPI_BAD_FILE,
      "has shape [257, 72], expected [256, 72]"},
-    {OPENPI_PI0, RESHAPE, V "embeddings.patch_embedding.weight", 0, 4, {72, 3, 16, 16}, 0, OPENPI_BAD_FILE,
+    {OPENPI_PI0,
+     RESHAPE,
+     V "embeddings.patch_embedding.weight",
+     0,
+     4,
+     {72, 3, 16, 16},
+     0,
+     OPENPI_BAD_FILE,
      "has shape [72, 3, 16, 16], expected [72, 3, 14, 14]"},
-    {OPENPI_PI0, RESHAPE, V "embeddings.patch_embedding.weight", 0, 4, {80, 3, 14, 14}, 0, OPENPI_BAD_FILE,
+    {OPENPI_PI0,
+     RESHAPE,
+     V "embeddings.patch_embedding.weight",
+     0,
+     4,
+     {80, 3, 14, 14},
+     0,
+     OPENPI_BAD_FILE,
      "vision width is 80, expected a multiple of 72"},
-    {OPENPI_PI0, RESHAPE, L "layers.0.self_attn.k_proj.weight", 0, 2, {6, 16}, 0, OPENPI_BAD_FILE,
+    {OPENPI_PI0,
+     RESHAPE,
+     L "layers.0.self_attn.k_proj.weight",
+     0,
+     2,
+     {6, 16},
+     0,
+     OPENPI_BAD_FILE,
      "layers.0.self_attn.q_proj.weight\" has shape [8, 16], expected [6, 16]"},
-    {OPENPI_PI0, RESHAPE, L "layers.2.self_attn.k_proj.weight", 0, 2, {2, 16}, 0, OPENPI_BAD_FILE,
+    {OPENPI_PI0,
+     RESHAPE,
+     L "layers.2.self_attn.k_proj.weight",
+     0,
+     2,
+     {2, 16},
+     0,
+     OPENPI_BAD_FILE,
      "layers.2.self_attn.k_proj.weight\" has shape [2, 16], expected [4, 16]"},
-    {OPENPI_PI05, RESHAPE, G "model.norm.dense.weight", 0, 2, {12, 6}, 0, OPENPI_BAD_FILE, "has shape [12, 6], expected [18, 6]"},
-    {OPENPI_PI05, RETYPE, "time_mlp_in.bias", "U8", 0, {0}, 0, OPENPI_BAD_FILE,
+    {OPENPI_PI05,
+     RESHAPE,
+     G "model.norm.dense.weight",
+     0,
+     2,
+     {12, 6},
+     0,
+     OPENPI_BAD_FILE,
+     "has shape [12, 6], expected [18, 6]"},
+    {OPENPI_PI05,
+     RETYPE,
+     "time_mlp_in.bias",
+     "U8",
+     0,
+     {0},
+     0,
+     OPENPI_BAD_FILE,
      "tensor \"time_mlp_in.bias\" is of U8, expected F32, BF16 or F16"},
-    {OPENPI_PI05, ADD, L "embed_tokens.weight", "F32", 2, {12, 15}, 0, OPENPI_BAD_FILE,
+    {OPENPI_PI05,
+     ADD,
+     L "embed_tokens.weight",
+     "F32",
+     2,
+     {12, 15},
+     0,
+     OPENPI_BAD_FILE,
      "embed_tokens.weight\" has shape [12, 15], expected [12, 16]"},
     /* openpi's config */
     {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{", OPENPI_BAD_FILE, "/config.json: not valid JSON"},
-    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "[]", OPENPI_BAD_FILE, "/config.json: is an array, expected an object"},
-    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"action_dim\": 8}", OPENPI_BAD_FILE,
+    {OPENPI_PI0,
+     NOTHING,
+     0,
+     0,
+     0,
+     {0},
+     "[]",
+     OPENPI_BAD_FILE,
+     "/config.json: is an array, expected an object"},
+    {OPENPI_PI0,
+     NOTHING,
+     0,
+     0,
+     0,
+     {0},
+     "{\"action_dim\": 8}",
+     OPENPI_BAD_FILE,
      "/config.json: \"action_dim\" is 8, but the tensors have 32"},
-    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"action_dim\": \"32\"}", OPENPI_BAD_FILE, "\"action_dim\" is a string"},
-    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"action_horizon\": 65}", OPENPI_BAD_FILE,
+    {OPENPI_PI0,
+     NOTHING,
+     0,
+     0,
+     0,
+     {0},
+     "{\"action_dim\": \"32\"}",
+     OPENPI_BAD_FILE,
+     "\"action_dim\" is a string"},
+    {OPENPI_PI0,
+     NOTHING,
+     0,
+     0,
+     0,
+     {0},
+     "{\"action_horizon\": 65}",
+     OPENPI_BAD_FILE,
      "\"action_horizon\" is 65, expected an integer from 1 to 64"},
-    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"action_horizon\": 0}", OPENPI_BAD_FILE, "\"action_horizon\" is 0"},
+    {OPENPI_PI0,
+     NOTHING,
+     0,
+     0,
+     0,
+     {0},
+     "{\"action_horizon\": 0}",
+     OPENPI_BAD_FILE,
+     "\"action_horizon\" is 0"},
     /* LeRobot's config */
-    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi05\"}", OPENPI_BAD_FILE,
+    {OPENPI_PI0,
+     NOTHING,
+     0,
+     0,
+     0,
+     {0},
+     "{\"type\": \"pi05\"}",
+     OPENPI_BAD_FILE,
      "\"type\" is \"pi05\", but the tensors are those of π0: \"state_proj.weight\" is there"},
-    {OPENPI_PI05, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi0\"}", OPENPI_BAD_FILE,
-     "\"type\" is \"pi0\", but the tensors are those of π0.5: \"" G "model.layers.0.input_layernorm.dense.weight\""},
-    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi0_fast\"}", OPENPI_UNSUPPORTED, "\"type\" is \"pi0_fast\""},
-    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"act\"}", OPENPI_UNSUPPORTED,
+    {OPENPI_PI05,
+     NOTHING,
+     0,
+     0,
+     0,
+     {0},
+     "{\"type\": \"pi0\"}",
+     OPENPI_BAD_FILE,
+     "\"type\" is \"pi0\", but the tensors are those of π0.5: \"" G "model.layers.0.input_layernorm.dense."
+                                                                    "weight\""},
+    {OPENPI_PI0,
+     NOTHING,
+     0,
+     0,
+     0,
+     {0},
+     "{\"type\": \"pi0_fast\"}",
+     OPENPI_UNSUPPORTED,
+     "\"type\" is \"pi0_fast\""},
+    {OPENPI_PI0,
+     NOTHING,
+     0,
+     0,
+     0,
+     {0},
+     "{\"type\": \"act\"}",
+     OPENPI_UNSUPPORTED,
      "\"type\" is \"act\", expected \"pi0\" or \"pi05\""},
-    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": 5}", OPENPI_BAD_FILE, "\"type\" is an integer, expected a string"},
-    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi0\", \"min_period\": 0.04}", OPENPI_UNSUPPORTED,
+    {OPENPI_PI0,
+     NOTHING,
+     0,
+     0,
+     0,
+     {0},
+     "{\"type\": 5}",
+     OPENPI_BAD_FILE,
+     "\"type\" is an integer, expected a string"},
+    {OPENPI_PI0,
+     NOTHING,
+     0,
+     0,
+     0,
+     {0},
+     "{\"type\": \"pi0\", \"min_period\": 0.04}",
+     OPENPI_UNSUPPORTED,
      "\"min_period\" is 0.04, expected 0.004"},
-    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi0\", \"max_period\": null}", OPENPI_BAD_FILE,
+    {OPENPI_PI0,
+     NOTHING,
+     0,
+     0,
+     0,
+     {0},
+     "{\"type\": \"pi0\", \"max_period\": null}",
+     OPENPI_BAD_FILE,
      "\"max_period\" is null, expected 4"},
-    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi0\", \"max_state_dim\": 64}", OPENPI_UNSUPPORTED,
+    {OPENPI_PI0,
+     NOTHING,
+     0,
+     0,
+     0,
+     {0},
+     "{\"type\": \"pi0\", \"max_state_dim\": 64}",
+     OPENPI_UNSUPPORTED,
      "\"max_state_dim\" is 64, expected 32"},
-    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi0\", \"max_action_dim\": 14}", OPENPI_BAD_FILE,
+    {OPENPI_PI0,
+     NOTHING,
+     0,
+     0,
+     0,
+     {0},
+     "{\"type\": \"pi0\", \"max_action_dim\": 14}",
+     OPENPI_BAD_FILE,
      "\"max_action_dim\" is 14, but the tensors have 32"},
-    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi0\", \"image_resolution\": [224, 256]}", OPENPI_UNSUPPORTED,
+    {OPENPI_PI0,
+     NOTHING,
+     0,
+     0,
+     0,
+     {0},
+     "{\"type\": \"pi0\", \"image_resolution\": [224, 256]}",
+     OPENPI_UNSUPPORTED,
      "\"image_resolution\" is [224, 256], expected [224, 224]"},
-    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi0\", \"image_resolution\": [224]}", OPENPI_UNSUPPORTED,
+    {OPENPI_PI0,
+     NOTHING,
+     0,
+     0,
+     0,
+     {0},
+     "{\"type\": \"pi0\", \"image_resolution\": [224]}",
+     OPENPI_UNSUPPORTED,
      "\"image_resolution\" is [224], expected [224, 224]"},
-    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi0\", \"image_resolution\": [224, 224, 3]}", OPENPI_BAD_FILE,
+    {OPENPI_PI0,
+     NOTHING,
+     0,
+     0,
+     0,
+     {0},
+     "{\"type\": \"pi0\", \"image_resolution\": [224, 224, 3]}",
+     OPENPI_BAD_FILE,
      "\"image_resolution\" has 3 numbers"},
-    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi0\", \"chunk_size\": 100}", OPENPI_BAD_FILE,
+    {OPENPI_PI0,
+     NOTHING,
+     0,
+     0,
+     0,
+     {0},
+     "{\"type\": \"pi0\", \"chunk_size\": 100}",
+     OPENPI_BAD_FILE,
      "\"chunk_size\" is 100, expected an integer from 1 to 64"},
-    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi0\", \"num_inference_steps\": 0}", OPENPI_BAD_FILE,
+    {OPENPI_PI0,
+     NOTHING,
+     0,
+     0,
+     0,
+     {0},
+     "{\"type\": \"pi0\", \"num_inference_steps\": 0}",
+     OPENPI_BAD_FILE,
      "\"num_inference_steps\" is 0"},
-    {OPENPI_PI0, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi0\", \"tokenizer_max_length\": 4097}", OPENPI_BAD_FILE,
+    {OPENPI_PI0,
+     NOTHING,
+     0,
+     0,
+     0,
+     {0},
+     "{\"type\": \"pi0\", \"tokenizer_max_length\": 4097}",
+     OPENPI_BAD_FILE,
      "\"tokenizer_max_length\" is 4097"},
-    {OPENPI_PI05, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi05\", \"use_visual_memory\": true}", OPENPI_UNSUPPORTED,
+    {OPENPI_PI05,
+     NOTHING,
+     0,
+     0,
+     0,
+     {0},
+     "{\"type\": \"pi05\", \"use_visual_memory\": true}",
+     OPENPI_UNSUPPORTED,
      "\"use_visual_memory\" is true, expected false"},
-    {OPENPI_PI05, NOTHING, 0, 0, 0, {0}, "{\"type\": \"pi05\", \"use_proprioceptive_memory\": true}", OPENPI_UNSUPPORTED,
+    {OPENPI_PI05,
+     NOTHING,
+     0,
+     0,
+     0,
+     {0},
+     "{\"type\": \"pi05\", \"use_proprioceptive_memory\": true}",
+     OPENPI_UNSUPPORTED,
      "\"use_proprioceptive_memory\" is true"},
 };
 
@@ -476,7 +867,8 @@ static void test_metadata(void **state) {
         scratch s;
         checkpoint *c;
         assert_int_equal(scratch_open(&s), 0);
-        json_t *header = make_header(&small, OPENPI_PI0), *metadata = json_pack("{s:s}", "openpi_dims", cases[i].dims);
+        json_t *header = make_header(&small, OPENPI_PI0),
+               *metadata = json_pack("{s:s}", "openpi_dims", cases[i].dims);
         write_header(&s, "model.safetensors", header, metadata);
         openpi_status status = checkpoint_open(s.folder, NULL, &c, &error);
         if (cases[i].sentence) {
@@ -497,9 +889,12 @@ static void test_arguments(void **state) {
     checkpoint *c = NULL;
     (void)state;
     check(openpi_synthetic_parse("tiny", &synthetic, &error));
-    check_fails(checkpoint_open(NULL, NULL, &c, &error), OPENPI_BAD_ARGUMENT, "neither a path nor a synthetic model is given");
-    check_fails(checkpoint_open("x", &synthetic, &c, &error), OPENPI_BAD_ARGUMENT, "a path and a synthetic model are given");
-    check_fails(checkpoint_open("/nowhere/at/all", NULL, &c, &error), OPENPI_NOT_FOUND, "/nowhere/at/all: cannot be opened");
+    check_fails(checkpoint_open(NULL, NULL, &c, &error), OPENPI_BAD_ARGUMENT,
+                "neither a path nor a synthetic model is given");
+    check_fails(checkpoint_open("x", &synthetic, &c, &error), OPENPI_BAD_ARGUMENT,
+                "a path and a synthetic model are given");
+    check_fails(checkpoint_open("/nowhere/at/all", NULL, &c, &error), OPENPI_NOT_FOUND,
+                "/nowhere/at/all: cannot be opened");
     synthetic.dims.vocab = -1;
     check_fails(checkpoint_open(NULL, &synthetic, &c, &error), OPENPI_BAD_ARGUMENT, "vocabulary is -1");
     check(openpi_synthetic_parse("tiny", &synthetic, &error));
@@ -509,8 +904,8 @@ static void test_arguments(void **state) {
     assert_int_equal(checkpoint_open("/nowhere/at/all", NULL, &c, NULL), OPENPI_NOT_FOUND);
 }
 
-/* A checkpoint cut at every byte of its header and at many places of its data is refused; a header with one byte
- * changed is refused or still a checkpoint, never a crash. */
+/* A checkpoint cut at every byte of its header and at many places of its data is refused; a header with one
+ * byte changed is refused or still a checkpoint, never a crash. */
 static void test_cut_and_mutated(void **state) {
     static const uint8_t masks[] = {0x01, 0x20, 0x80};
     scratch s;
@@ -547,7 +942,8 @@ static void test_cut_and_mutated(void **state) {
     long bytes = ftell(file);
     fclose(file);
     int cuts = 0;
-    for (long cut = bytes - 1; cut >= 0; cut -= cut > 8 + length ? (cut - 8 - length + 99) / 100 : 1, cuts++) {
+    for (long cut = bytes - 1; cut >= 0;
+         cut -= cut > 8 + length ? (cut - 8 - length + 99) / 100 : 1, cuts++) {
         assert_int_equal(truncate(path, cut), 0);
         check_fails(checkpoint_open(path, NULL, &c, &error), OPENPI_BAD_FILE, "/model.safetensors: ");
     }
@@ -576,7 +972,8 @@ static void test_describe(void **state) {
     assert_true(json_equal(json_object_get(about, "dims"), dims));
     json_decref(dims);
     assert_true((uint64_t)json_integer_value(json_object_get(about, "parameters")) == c->parameters);
-    assert_int_equal(json_integer_value(json_object_get(about, "unused_parameters")), small.vocab * small.expert_width);
+    assert_int_equal(json_integer_value(json_object_get(about, "unused_parameters")),
+                     small.vocab * small.expert_width);
     assert_int_equal(json_integer_value(json_object_get(about, "tensors")), 112);
     assert_int_equal(json_integer_value(json_object_get(json_object_get(about, "dtypes"), "F32")), 1);
     assert_int_equal(json_integer_value(json_object_get(json_object_get(about, "dtypes"), "BF16")), 111);
@@ -605,10 +1002,11 @@ static void test_describe(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),          cmocka_unit_test(test_found),           cmocka_unit_test(test_config),
-        cmocka_unit_test(test_lerobot_config), cmocka_unit_test(test_lerobot_renames), cmocka_unit_test(test_wrong),
-        cmocka_unit_test(test_metadata),       cmocka_unit_test(test_arguments),       cmocka_unit_test(test_cut_and_mutated),
-        cmocka_unit_test(test_describe),
+        cmocka_unit_test(test_sizes),           cmocka_unit_test(test_found),
+        cmocka_unit_test(test_config),          cmocka_unit_test(test_lerobot_config),
+        cmocka_unit_test(test_lerobot_renames), cmocka_unit_test(test_wrong),
+        cmocka_unit_test(test_metadata),        cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_cut_and_mutated), cmocka_unit_test(test_describe),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
-/* A checkpoint that is changed under openpi. Loaded, an engine needs its files no more: it holds none of them open or mapped,
- * and gives the same actions once they are emptied and deleted. Files that lose their end while they are read are a
- * sentence. Either would end the process if files were mapped: reading after a mapped file's end is SIGBUS. */
+/* A checkpoint that is changed under openpi. Loaded, an engine needs its files no more: it holds none of them
+ * open or mapped, and gives the same actions once they are emptied and deleted. Files that lose their end
+ * while they are read are a sentence. Either would end the process if files were mapped: reading after a
+ * mapped file's end is SIGBUS. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +18,14 @@
 #include "openpi.h"
 #include "scratch.h"
 
-enum { DIM = OPENPI_ACTION_DIM, PICTURE = OPENPI_IMAGE_SIZE * OPENPI_IMAGE_SIZE * 3, H = 3, N = 2, L = 12, VOCABULARY = 2048 };
+enum {
+    DIM = OPENPI_ACTION_DIM,
+    PICTURE = OPENPI_IMAGE_SIZE * OPENPI_IMAGE_SIZE * 3,
+    H = 3,
+    N = 2,
+    L = 12,
+    VOCABULARY = 2048
+};
 
 static openpi_error error = OPENPI_ERROR_INIT;
 
@@ -125,7 +133,8 @@ static void loaded_engine_needs_no_file(void **state) {
         float first[H * DIM], again[H * DIM], other[H * DIM], expected[H * DIM];
         scratch s;
         write_model(&s, model, shards);
-        openpi_engine *engine = open_engine(s.folder, model, dtype), *memory = open_engine(NULL, model, dtype);
+        openpi_engine *engine = open_engine(s.folder, model, dtype),
+                      *memory = open_engine(NULL, model, dtype);
         openpi_session *session = open_session(engine), *same = open_session(memory);
         nothing_is_held(&s);
         run(session, 3, first);
@@ -181,7 +190,8 @@ static void file_cut_while_it_is_read(void **state) {
         assert_int_equal(openpi_engine_open(s.folder, &options, &engine, &error), OPENPI_BAD_FILE);
         assert_true(c.cuts > 0);
         assert_null(engine);
-        if (!strstr(error.message, s.folder) || !strstr(error.message, "ends at byte")) fail_msg("%s", error.message);
+        if (!strstr(error.message, s.folder) || !strstr(error.message, "ends at byte"))
+            fail_msg("%s", error.message);
         nothing_is_held(&s);
         scratch_close(&s);
     }

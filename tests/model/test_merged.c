@@ -1,5 +1,5 @@
-/* π0's merged action matrix is the product of the two that it is made of, whatever the file's and the plan's types, and
- * nothing is merged where it should not be. */
+/* π0's merged action matrix is the product of the two that it is made of, whatever the file's and the plan's
+ * types, and nothing is merged where it should not be. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,8 +14,8 @@
 
 enum { K = OPENPI_ACTION_DIM, PARTS = 4 };
 enum { IN, IN_BIAS, MLP_IN, MLP_IN_BIAS };
-static const char *const names[PARTS] = {"action_in_proj.weight", "action_in_proj.bias", "action_time_mlp_in.weight",
-                                         "action_time_mlp_in.bias"};
+static const char *const names[PARTS] = {"action_in_proj.weight", "action_in_proj.bias",
+                                         "action_time_mlp_in.weight", "action_time_mlp_in.bias"};
 
 static openpi_error error = OPENPI_ERROR_INIT;
 
@@ -51,7 +51,8 @@ static void take_values(openpi_engine *e, int f32, float *values[PARTS]) {
         values[i] = malloc((size_t)t->count * sizeof(float));
         assert_non_null(values[i]);
         tensor_read_f32(t, 0, t->count, values[i]);
-        for (int64_t j = 0; f32 && j < t->count; j++) values[i][j] = values[i][j] * 1.0001f + 1e-4f * (float)(j % 7);
+        for (int64_t j = 0; f32 && j < t->count; j++)
+            values[i][j] = values[i][j] * 1.0001f + 1e-4f * (float)(j % 7);
         if (f32) {
             t->type = DTYPE_F32;
             t->data = values[i];
@@ -60,7 +61,8 @@ static void take_values(openpi_engine *e, int f32, float *values[PARTS]) {
 }
 
 static void check(float got, double expected) {
-    if (!(fabs(got - expected) <= 0x1p-24 * fabs(expected) + 1e-15)) fail_msg("%.9g, expected %.17g", (double)got, expected);
+    if (!(fabs(got - expected) <= 0x1p-24 * fabs(expected) + 1e-15))
+        fail_msg("%.9g, expected %.17g", (double)got, expected);
 }
 
 static void check_merged(const model *m, float *const values[PARTS]) {
@@ -89,7 +91,8 @@ static void check_apart(const model *m, int f32, float *const values[PARTS]) {
     assert_memory_equal(m->action_in_bias, values[IN_BIAS], (size_t)width * sizeof(float));
     assert_memory_equal(m->time_in_bias, values[MLP_IN_BIAS], (size_t)width * sizeof(float));
     for (int i = 0; i < width * width; i++) {
-        float got = f32 ? ((const float *)m->mlp_in.data)[i] : bf16_to_float(((const bf16 *)m->mlp_in.data)[i]);
+        float got =
+            f32 ? ((const float *)m->mlp_in.data)[i] : bf16_to_float(((const bf16 *)m->mlp_in.data)[i]);
         assert_true(got == values[MLP_IN][i / width * 2 * width + i % width]);
     }
 }
@@ -138,15 +141,18 @@ static void costs_follow(void **state) {
     op.action_embed.mlp_out = wide;
     op_cost two = op_get_cost(&op, ROWS, 0);
     assert_int_equal(action_embed_products(&op.action_embed), 2);
-    assert_true(two.flops == one.flops + 2.0 * ROWS * N * N && two.weight_bytes == one.weight_bytes + 2.0 * N * N);
+    assert_true(two.flops == one.flops + 2.0 * ROWS * N * N &&
+                two.weight_bytes == one.weight_bytes + 2.0 * N * N);
     op.action_embed.mlp_in = wide;
     op_cost three = op_get_cost(&op, ROWS, 0);
     assert_int_equal(action_embed_products(&op.action_embed), 3);
-    assert_true(three.flops == two.flops + 2.0 * ROWS * N * N && three.weight_bytes == two.weight_bytes + 2.0 * N * N);
+    assert_true(three.flops == two.flops + 2.0 * ROWS * N * N &&
+                three.weight_bytes == two.weight_bytes + 2.0 * N * N);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(merged_is_the_product), cmocka_unit_test(adaptive_is_not_merged),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(merged_is_the_product),
+                                       cmocka_unit_test(adaptive_is_not_merged),
                                        cmocka_unit_test(costs_follow)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* The plan as data: what the goldens see only faintly (a norm's epsilon) or not at all (work that was left out). */
+/* The plan as data: what the goldens see only faintly (a norm's epsilon) or not at all (work that was left
+ * out). */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -57,7 +58,8 @@ static void constants_are_the_model_s(void **state) {
             }
             if (op->kind == OP_IMAGE_ATTENTION) assert_true(op->image_attention.scale == 1 / sqrtf(72));
             if (op->kind == OP_CACHE_ATTENTION) assert_true(op->cache_attention.scale == 0.0625f);
-            if (op->kind == OP_EMBED_TEXT) assert_true(op->embed_text.scale == (float)sqrt(p->model->dims.width));
+            if (op->kind == OP_EMBED_TEXT)
+                assert_true(op->embed_text.scale == (float)sqrt(p->model->dims.width));
             if (op->kind == OP_VELOCITY) assert_true(op->velocity.dt == (float)(-1.0 / 3));
             if (op->kind == OP_LINEAR_RESIDUAL && op->stage == OPENPI_STAGE_DENOISE)
                 assert_int_equal(op->linear_residual.gate != NULL, p->model->variant == OPENPI_PI05);
@@ -79,7 +81,8 @@ static int expert_rows(const plan *p, int step) {
     return 0;
 }
 
-/* The exact savings: the last prefix layer stops at K and V, π0's state token is among the rows of the first step alone. */
+/* The exact savings: the last prefix layer stops at K and V, π0's state token is among the rows of the first
+ * step alone. */
 static void dead_work_is_left_out(void **state) {
     (void)state;
     opened o = open_plan("tiny:pi0", 4, 0);
@@ -120,13 +123,15 @@ static void costs_add_up(void **state) {
     scores.scores.head_dim = values.values.head_dim = 256;
     assert_true(op_get_cost(&scores, 10, 799).flops + op_get_cost(&values, 10, 799).flops ==
                 op_get_cost(&attention, 10, 799).flops);
-    double apart =
-        op_get_cost(&scores, 10, 799).bytes + op_get_cost(&softmax, 10, 799).bytes + op_get_cost(&values, 10, 799).bytes;
+    double apart = op_get_cost(&scores, 10, 799).bytes + op_get_cost(&softmax, 10, 799).bytes +
+                   op_get_cost(&values, 10, 799).bytes;
     assert_true(apart == op_get_cost(&attention, 10, 799).bytes + 4.0 * sizeof(float) * 10 * 8 * 799);
     op add = {.kind = OP_ADD, .type = DTYPE_BF16, .add = {.n = 1024}},
        norm = {.kind = OP_NORM, .type = DTYPE_F32, .norm = {.n = 1024}};
-    assert_true(op_get_cost(&add, 10, 0).bytes == 10.0 * 1024 * 2 * 3 && op_get_cost(&add, 10, 0).flops == 10.0 * 1024);
-    assert_true(op_get_cost(&norm, 10, 0).bytes == 10.0 * 1024 * 4 * 2 && op_get_cost(&norm, 10, 0).weight_bytes == 0);
+    assert_true(op_get_cost(&add, 10, 0).bytes == 10.0 * 1024 * 2 * 3 &&
+                op_get_cost(&add, 10, 0).flops == 10.0 * 1024);
+    assert_true(op_get_cost(&norm, 10, 0).bytes == 10.0 * 1024 * 4 * 2 &&
+                op_get_cost(&norm, 10, 0).weight_bytes == 0);
     assert_string_equal(op_kind_name(OP_NORM_QKV), "norm_qkv");
     assert_string_equal(op_kind_name(OP_ROPE_CACHE), "rope_cache");
 }
@@ -168,11 +173,13 @@ static void times_are_openpi_s_or_lerobot_s(void **state) {
                               0.2999999225139618f,
                               0.19999992847442627f,
                               0.09999992698431015f};
-    const float lerobot[10] = {1.0f, 0.8999999761581421f, 0.800000011920929f, 0.699999988079071f, 0.6000000238418579f,
-                               0.5f, 0.4000000059604645f, 0.30000001192092896f, 0.20000000298023224f, 0.10000000149011612f};
+    const float lerobot[10] = {
+        1.0f, 0.8999999761581421f, 0.800000011920929f,   0.699999988079071f,   0.6000000238418579f,
+        0.5f, 0.4000000059604645f, 0.30000001192092896f, 0.20000000298023224f, 0.10000000149011612f};
     const int at[] = {0, 1, 2, 511, 512, 513, 1023};
     const float one[] = {-1.607e-13f, -0.78321898f, 0.87174052f, 1.0f, 1.0f, -0.62174594f, 6.1232e-17f};
-    const float nine[] = {-3.7450704e-05f, -0.13228215f, -0.010427628f, 0.98768836f, 1.0f, 0.99121213f, 0.15643451f};
+    const float nine[] = {-3.7450704e-05f, -0.13228215f, -0.010427628f, 0.98768836f, 1.0f,
+                          0.99121213f,     0.15643451f};
     float temb[1024];
     opened o = open_plan("tiny:pi0", 10, 0);
     assert_memory_equal(o.session->plan->times, openpi, sizeof openpi);
@@ -181,14 +188,17 @@ static void times_are_openpi_s_or_lerobot_s(void **state) {
     assert_memory_equal(o.session->plan->times, lerobot, sizeof lerobot);
     close_plan(o);
     schedule_temb(1.0f, 1024, temb);
-    for (int i = 0; i < 7; i++) assert_true(fabsf(temb[at[i]] - one[i]) <= 1e-7f * fmaxf(1e-3f, fabsf(one[i])));
+    for (int i = 0; i < 7; i++)
+        assert_true(fabsf(temb[at[i]] - one[i]) <= 1e-7f * fmaxf(1e-3f, fabsf(one[i])));
     schedule_temb(0.9f, 1024, temb);
-    for (int i = 0; i < 7; i++) assert_true(fabsf(temb[at[i]] - nine[i]) <= 1e-7f * fmaxf(1e-3f, fabsf(nine[i])));
+    for (int i = 0; i < 7; i++)
+        assert_true(fabsf(temb[at[i]] - nine[i]) <= 1e-7f * fmaxf(1e-3f, fabsf(nine[i])));
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(constants_are_the_model_s), cmocka_unit_test(dead_work_is_left_out),
-                                       cmocka_unit_test(costs_add_up), cmocka_unit_test(the_whole_plan_is_fused),
-                                       cmocka_unit_test(times_are_openpi_s_or_lerobot_s)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(constants_are_the_model_s), cmocka_unit_test(dead_work_is_left_out),
+        cmocka_unit_test(costs_add_up), cmocka_unit_test(the_whole_plan_is_fused),
+        cmocka_unit_test(times_are_openpi_s_or_lerobot_s)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,8 +18,8 @@ static void check(openpi_status status) {
 
 static void check_fails(openpi_status status, openpi_status expected, const char *sentence) {
     if (status != expected || !strstr(error.message, sentence))
-        fail_msg("%s: \"%s\", expected %s: \"%s\"", openpi_status_text(status), error.message, openpi_status_text(expected),
-                 sentence);
+        fail_msg("%s: \"%s\", expected %s: \"%s\"", openpi_status_text(status), error.message,
+                 openpi_status_text(expected), sentence);
 }
 
 /* 8 bytes of length, the header, the data. */
@@ -43,14 +43,16 @@ static void test_golden(void **state) {
     tensors *list;
     (void)state;
     check(tensors_open(GOLDEN "/model/pi0_tiny_batch.safetensors", &list, &error));
-    assert_null(need(list, "in.image_mask", DTYPE_U8, 2)->data);         /* nothing is read before it is asked for */
+    assert_null(need(list, "in.image_mask", DTYPE_U8, 2)->data); /* nothing is read before it is asked for */
     check(tensors_load(list, &error));
     assert_int_equal(tensors_count(list), 19);
     const tensor *images = need(list, "in.images", DTYPE_U8, 5);
-    assert_true(images->shape[0] == 3 && images->shape[1] == 3 && images->shape[2] == 224 && images->shape[4] == 3);
+    assert_true(images->shape[0] == 3 && images->shape[1] == 3 && images->shape[2] == 224 &&
+                images->shape[4] == 3);
     assert_true(images->count == 3 * 3 * 224 * 224 * 3);
-    const tensor *mask = need(list, "in.image_mask", DTYPE_U8, 2), *rows = need(list, "stage.rows", DTYPE_I32, 1);
-    static const uint8_t masks[] = {1, 1, 1, 1, 0, 0, 0, 1, 1};          /* what the metadata's "cameras" says */
+    const tensor *mask = need(list, "in.image_mask", DTYPE_U8, 2),
+                 *rows = need(list, "stage.rows", DTYPE_I32, 1);
+    static const uint8_t masks[] = {1, 1, 1, 1, 0, 0, 0, 1, 1}; /* what the metadata's "cameras" says */
     assert_memory_equal(mask->data, masks, sizeof masks);
     assert_string_equal(tensors_metadata(list, "cameras"), "[[1, 1, 1], [1, 0, 0], [0, 1, 1]]");
     assert_null(tensors_metadata(list, "camera"));
@@ -75,8 +77,9 @@ static void test_golden(void **state) {
     for (int i = 0; i < 7; i++) assert_true(rounded[i] == (float)exact[i] && rounded[i] != 0.0f);
     tensors_close(list);
 
-    check(tensors_open(GOLDEN "/lerobot/pi0/checkpoint/policy_postprocessor_step_0_unnormalizer_processor.safetensors", &list,
-                       &error));
+    check(tensors_open(GOLDEN "/lerobot/pi0/checkpoint/"
+                              "policy_postprocessor_step_0_unnormalizer_processor.safetensors",
+                       &list, &error));
     assert_int_equal(tensors_count(list), 30);
     assert_int_equal(need(list, "observation.images.top.max", DTYPE_F32, 3)->count, 3);
     assert_null(tensors_metadata(list, "format"));
@@ -95,13 +98,15 @@ static void test_types(void **state) {
         "\"i32\":{\"dtype\":\"I32\",\"shape\":[1],\"data_offsets\":[45,49]},"
         "\"none\":{\"dtype\":\"I32\",\"shape\":[4,0],\"data_offsets\":[49,49]}} ";
     static const uint8_t data[] = {
-        200,                                                             /* 200 */
-        0x00, 0x3c, 0x00, 0xc0, 0xff, 0x7b, 0x01, 0x00, 0x00, 0xfc, 0x00, 0x80,   /* 1, -2, 65504, 2^-24, -inf, -0 */
-        0x80, 0x3f, 0x49, 0x40,                                          /* 1, 3.140625 */
-        0x00, 0x80, 0x80, 0x3f, 0x00, 0x80, 0x81, 0x3f, 0x01, 0x80, 0x80, 0x3f,   /* halfway to even up and down, just above */
-        0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0xe0, 0xbf,                  /* -0.5 */
-        0xfd, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,                  /* -3 */
-        0x00, 0x00, 0x01, 0x00,                                          /* 65536 */
+        200, /* 200 */
+        0x00, 0x3c, 0x00, 0xc0, 0xff, 0x7b, 0x01, 0x00,
+        0x00, 0xfc, 0x00, 0x80, /* 1, -2, 65504, 2^-24, -inf, -0 */
+        0x80, 0x3f, 0x49, 0x40, /* 1, 3.140625 */
+        0x00, 0x80, 0x80, 0x3f, 0x00, 0x80, 0x81, 0x3f,
+        0x01, 0x80, 0x80, 0x3f, /* halfway to even up and down, just above */
+        0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0xe0, 0xbf, /* -0.5 */
+        0xfd, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, /* -3 */
+        0x00, 0x00, 0x01, 0x00, /* 65536 */
     };
     static const struct {
         const char *name;
@@ -145,7 +150,8 @@ static void test_types(void **state) {
     scratch_close(&s);
 }
 
-#define ONE(dtype, shape, offsets) "{\"x\":{\"dtype\":" dtype ",\"shape\":" shape ",\"data_offsets\":" offsets "}}"
+#define ONE(dtype, shape, offsets) \
+    "{\"x\":{\"dtype\":" dtype ",\"shape\":" shape ",\"data_offsets\":" offsets "}}"
 #define TWO(a, b)                                                          \
     "{\"x\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":" a "},"     \
     "\"y\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":" b "}}"
@@ -202,8 +208,10 @@ static void test_broken(void **state) {
     assert_int_equal(scratch_open(&s), 0);
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
         tensors *list = NULL;
-        assert_int_equal(scratch_write(&s, "bad.safetensors", file, build(file, broken[i].header, data, sizeof data)), 0);
-        check_fails(tensors_open(scratch_path(&s, "bad.safetensors"), &list, &error), OPENPI_BAD_FILE, broken[i].sentence);
+        assert_int_equal(
+            scratch_write(&s, "bad.safetensors", file, build(file, broken[i].header, data, sizeof data)), 0);
+        check_fails(tensors_open(scratch_path(&s, "bad.safetensors"), &list, &error), OPENPI_BAD_FILE,
+                    broken[i].sentence);
         assert_non_null(strstr(error.message, "/bad.safetensors: "));
         assert_null(list);
     }
@@ -219,7 +227,8 @@ static void test_broken(void **state) {
         size_t bytes = build(file, "{}", NULL, 0);
         memcpy(file, lengths[i].length, 8);
         assert_int_equal(scratch_write(&s, "bad.safetensors", file, bytes), 0);
-        check_fails(tensors_open(scratch_path(&s, "bad.safetensors"), &list, &error), OPENPI_BAD_FILE, lengths[i].sentence);
+        check_fails(tensors_open(scratch_path(&s, "bad.safetensors"), &list, &error), OPENPI_BAD_FILE,
+                    lengths[i].sentence);
     }
     scratch_close(&s);
 }
@@ -231,7 +240,8 @@ static void test_truncated(void **state) {
     char *whole;
     size_t bytes = 0, header = 0;
     (void)state;
-    FILE *golden = fopen(GOLDEN "/lerobot/pi05/checkpoint/policy_preprocessor_step_3_normalizer_processor.safetensors", "rb");
+    FILE *golden = fopen(
+        GOLDEN "/lerobot/pi05/checkpoint/policy_preprocessor_step_3_normalizer_processor.safetensors", "rb");
     assert_non_null(golden);
     whole = calloc(1, 1 << 16);
     bytes = fread(whole, 1, (1 << 16) - 1, golden);
@@ -244,10 +254,14 @@ static void test_truncated(void **state) {
     tensors_close(list);
     for (size_t cut = bytes; cut-- > 0;) {
         char says[100] = "/cut: an empty file";
-        if (cut >= header) snprintf(says, sizeof says, "cut short: %zu bytes are missing of the 700", bytes - cut);
+        if (cut >= header)
+            snprintf(says, sizeof says, "cut short: %zu bytes are missing of the 700", bytes - cut);
         else if (cut >= 8)
-            snprintf(says, sizeof says, "cut short: the file has %zu bytes, its header alone needs %zu", cut, header);
-        else if (cut) snprintf(says, sizeof says, "/cut: %zu bytes, expected a safetensors file, which has at least 8", cut);
+            snprintf(says, sizeof says, "cut short: the file has %zu bytes, its header alone needs %zu", cut,
+                     header);
+        else if (cut)
+            snprintf(says, sizeof says, "/cut: %zu bytes, expected a safetensors file, which has at least 8",
+                     cut);
         assert_int_equal(truncate(s.path, (off_t)cut), 0);
         check_fails(tensors_open(s.path, &list, &error), OPENPI_BAD_FILE, says);
     }
@@ -260,9 +274,9 @@ static void test_truncated(void **state) {
 
 /* Whatever one byte of the header becomes: read or refused with the file's name, never a crash. */
 static void test_mutated(void **state) {
-    static const char header[] =
-        "{\"__metadata__\":{\"format\":\"pt\"},\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
-        "\"y\":{\"dtype\":\"U8\",\"shape\":[2,2],\"data_offsets\":[4,8]}}";
+    static const char header[] = "{\"__metadata__\":{\"format\":\"pt\"},\"x\":{\"dtype\":\"F32\",\"shape\":["
+                                 "1],\"data_offsets\":[0,4]},"
+                                 "\"y\":{\"dtype\":\"U8\",\"shape\":[2,2],\"data_offsets\":[4,8]}}";
     static const uint8_t data[8] = {0};
     uint8_t file[400];
     scratch s;
@@ -313,18 +327,23 @@ static void test_shards(void **state) {
         {"{", "index.json: not valid JSON", OPENPI_BAD_FILE},
         {"{}", "weight_map is absent, expected an object", OPENPI_BAD_FILE},
         {"{\"weight_map\":[]}", "weight_map is an array, expected an object", OPENPI_BAD_FILE},
-        {"{\"weight_map\":{\"x\":1}}", "weight_map \"x\" is an integer, expected a file's name", OPENPI_BAD_FILE},
-        {"{\"weight_map\":{\"x\":\"\"}}", "weight_map \"x\" is \"\", expected the name of a file in the same folder",
+        {"{\"weight_map\":{\"x\":1}}", "weight_map \"x\" is an integer, expected a file's name",
          OPENPI_BAD_FILE},
-        {"{\"weight_map\":{\"x\":\"..\"}}", "is \"..\", expected the name of a file in the same folder", OPENPI_BAD_FILE},
-        {"{\"weight_map\":{\"x\":\"../1.safetensors\"}}", "expected the name of a file in the same folder", OPENPI_BAD_FILE},
-        {"{\"weight_map\":{\"x\":\"/etc/passwd\"}}", "is \"/etc/passwd\", expected the name of a file in the same folder",
+        {"{\"weight_map\":{\"x\":\"\"}}",
+         "weight_map \"x\" is \"\", expected the name of a file in the same folder", OPENPI_BAD_FILE},
+        {"{\"weight_map\":{\"x\":\"..\"}}", "is \"..\", expected the name of a file in the same folder",
          OPENPI_BAD_FILE},
-        {"{\"weight_map\":{\"x\":\"a\\\\b\"}}", "expected the name of a file in the same folder", OPENPI_BAD_FILE},
+        {"{\"weight_map\":{\"x\":\"../1.safetensors\"}}", "expected the name of a file in the same folder",
+         OPENPI_BAD_FILE},
+        {"{\"weight_map\":{\"x\":\"/etc/passwd\"}}",
+         "is \"/etc/passwd\", expected the name of a file in the same folder", OPENPI_BAD_FILE},
+        {"{\"weight_map\":{\"x\":\"a\\\\b\"}}", "expected the name of a file in the same folder",
+         OPENPI_BAD_FILE},
         {"{\"weight_map\":{\"x\":\"3.safetensors\"}}", "/3.safetensors: cannot be opened", OPENPI_NOT_FOUND},
         {"{\"weight_map\":{\"x\":\"1.safetensors\",\"z\":\"1.safetensors\"}}",
          "tensor \"z\" is not in 1.safetensors, expected there", OPENPI_BAD_FILE},
-        {"{\"weight_map\":{\"x\":\"2.safetensors\"}}", "tensor \"y\" is in 2.safetensors, expected in no file", OPENPI_BAD_FILE},
+        {"{\"weight_map\":{\"x\":\"2.safetensors\"}}",
+         "tensor \"y\" is in 2.safetensors, expected in no file", OPENPI_BAD_FILE},
         {"{\"weight_map\":{\"x\":\"1.safetensors\",\"y\":\"1.safetensors\",\"z\":\"2.safetensors\"}}",
          "tensor \"y\" is in 2.safetensors, expected in 1.safetensors", OPENPI_BAD_FILE},
         {"{\"weight_map\":{\"x\":\"1.safetensors\",\"y\":\"2.safetensors\",\"w\":\"also.safetensors\"}}",
@@ -336,7 +355,8 @@ static void test_shards(void **state) {
     assert_int_equal(scratch_open(&s), 0);
     check_fails(tensors_open(s.folder, &list, &error), OPENPI_NOT_FOUND,
                 "an empty folder, expected model.safetensors or model.safetensors.index.json");
-    check_fails(tensors_open(scratch_path(&s, "absent"), &list, &error), OPENPI_NOT_FOUND, "/absent: cannot be opened");
+    check_fails(tensors_open(scratch_path(&s, "absent"), &list, &error), OPENPI_NOT_FOUND,
+                "/absent: cannot be opened");
     check_fails(tensors_open("", &list, &error), OPENPI_BAD_ARGUMENT, "path is empty");
     check_fails(tensors_open(NULL, &list, &error), OPENPI_BAD_ARGUMENT, "path is empty");
     check_fails(tensors_open("/dev/null", &list, &error), OPENPI_BAD_FILE, "/dev/null: not a regular file");
@@ -348,7 +368,8 @@ static void test_shards(void **state) {
     write_shard(&s, "2.safetensors", SHARD("y"));
     write_shard(&s, "also.safetensors", SHARD("x"));
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        assert_int_equal(scratch_write(&s, "model.safetensors.index.json", bad[i].index, strlen(bad[i].index)), 0);
+        assert_int_equal(
+            scratch_write(&s, "model.safetensors.index.json", bad[i].index, strlen(bad[i].index)), 0);
         check_fails(tensors_open(s.folder, &list, &error), bad[i].status, bad[i].sentence);
     }
     static const char good[] =

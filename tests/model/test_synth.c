@@ -1,4 +1,5 @@
-/* The synthetic checkpoint against the hashes that the recipe's reference made, and what `openpi synth` writes. */
+/* The synthetic checkpoint against the hashes that the recipe's reference made, and what `openpi synth`
+ * writes. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -26,8 +27,8 @@ static void check(openpi_status status) {
 
 static void check_fails(openpi_status status, openpi_status expected, const char *sentence) {
     if (status != expected || !strstr(error.message, sentence))
-        fail_msg("%s: \"%s\", expected %s: \"%s\"", openpi_status_text(status), error.message, openpi_status_text(expected),
-                 sentence);
+        fail_msg("%s: \"%s\", expected %s: \"%s\"", openpi_status_text(status), error.message,
+                 openpi_status_text(expected), sentence);
 }
 
 /* Kernels that this machine lacks are named, not silently passed over. */
@@ -71,13 +72,15 @@ static void check_hashes(const synth_kernel *k, const char *preset, const char *
         assert_ptr_equal(tensors_find(list, name), t);
         json_t *shape = json_array_get(value, 0);
         assert_int_equal(t->rank, json_array_size(shape));
-        for (int i = 0; i < t->rank; i++) assert_int_equal(t->shape[i], json_integer_value(json_array_get(shape, (size_t)i)));
+        for (int i = 0; i < t->rank; i++)
+            assert_int_equal(t->shape[i], json_integer_value(json_array_get(shape, (size_t)i)));
         int whole = strcmp(preset, "full") != 0;
         int64_t ends = t->count < 256 ? t->count : 256;
         uint64_t h = hash_range(k, t, 0, whole ? t->count : ends, HASH_FNV_START);
         if (!whole) h = hash_range(k, t, t->count - ends, ends, h);
         snprintf(text, sizeof text, "%016llx", (unsigned long long)h);
-        if (strcmp(text, json_string_value(json_array_get(value, 1)))) fail_msg("%s, %s, %s: other values", k->name, key, name);
+        if (strcmp(text, json_string_value(json_array_get(value, 1))))
+            fail_msg("%s, %s, %s: other values", k->name, key, name);
     }
     tensors_close(list);
 }
@@ -99,8 +102,10 @@ static void test_hashes(void **state) {
 /* Any range, from any element, in both types, is part of the same sequence. */
 static void test_ranges(void **state) {
     enum { COUNT = 3 * 64 };
-    static const char *const names[] = {"paligemma_with_expert.gemma_expert.model.norm.dense.bias", "time_mlp_in.weight",
-                                        "paligemma_with_expert.paligemma.model.vision_tower.vision_model.post_layernorm.weight"};
+    static const char *const names[] = {"paligemma_with_expert.gemma_expert.model.norm.dense.bias",
+                                        "time_mlp_in.weight",
+                                        "paligemma_with_expert.paligemma.model.vision_tower.vision_model."
+                                        "post_layernorm.weight"};
     openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     tensors *list;
     (void)state;
@@ -139,9 +144,10 @@ static void test_parse(void **state) {
                 {"odd:pi05", 96, OPENPI_PI05, 7},
                 {"tiny:pi0:0", 128, OPENPI_PI0, 0},
                 {"full:pi05:18446744073709551615", 2048, OPENPI_PI05, UINT64_MAX}};
-    static const char *const bad[] = {"huge",      "tin",         "tiny:",       "tiny:pi",     "tiny:pi05x",
-                                      "tiny:pi0:", "tiny:pi0:-1", "tiny:pi0:7x", "tiny:pi0: 7", "tiny:pi0:18446744073709551616",
-                                      ":pi0",      "tiny::7",     "tiny:pi0:7:8"};
+    static const char *const bad[] = {
+        "huge",      "tin",         "tiny:",       "tiny:pi",     "tiny:pi05x",
+        "tiny:pi0:", "tiny:pi0:-1", "tiny:pi0:7x", "tiny:pi0: 7", "tiny:pi0:18446744073709551616",
+        ":pi0",      "tiny::7",     "tiny:pi0:7:8"};
     (void)state;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         openpi_synthetic s = OPENPI_SYNTHETIC_INIT;
@@ -153,14 +159,16 @@ static void test_parse(void **state) {
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         openpi_synthetic s = {.size = sizeof(openpi_synthetic), .dims = OPENPI_DIMS_INIT, .seed = 99};
-        check_fails(openpi_synthetic_parse(bad[i], &s, &error), OPENPI_BAD_ARGUMENT, "expected full, tiny or odd");
+        check_fails(openpi_synthetic_parse(bad[i], &s, &error), OPENPI_BAD_ARGUMENT,
+                    "expected full, tiny or odd");
         assert_true(strstr(error.message, bad[i]) != NULL);
         assert_true(s.seed == 99);
     }
     check_fails(openpi_synthetic_parse("tiny", NULL, &error), OPENPI_BAD_ARGUMENT, "NULL");
 }
 
-#define DIMS(vision, vlm, expert, vocab) "{\"vision\":" vision ",\"vlm\":" vlm ",\"expert\":" expert ",\"vocab\":" vocab "}"
+#define DIMS(vision, vlm, expert, vocab) \
+    "{\"vision\":" vision ",\"vlm\":" vlm ",\"expert\":" expert ",\"vocab\":" vocab "}"
 
 static void test_dims(void **state) {
     static const struct {
@@ -247,7 +255,8 @@ static void check_written(const char *folder, const openpi_synthetic *synthetic,
     checkpoint_close(memory);
 }
 
-#define FIRST "paligemma_with_expert.paligemma.model.vision_tower.vision_model.embeddings.patch_embedding.weight"
+#define FIRST \
+    "paligemma_with_expert.paligemma.model.vision_tower.vision_model.embeddings.patch_embedding.weight"
 
 static void test_write(void **state) {
     static const uint64_t shards[] = {0, 1 << 14, 1};
@@ -264,11 +273,13 @@ static void test_write(void **state) {
                 strcpy(path, folder);
                 check(openpi_synthetic_write(&synthetic, path, shards[i], 2, watch, &seen, &error));
                 assert_true(seen.calls > 0 && seen.done == seen.total);
-                assert_int_equal(access(scratch_path(&s, "made/model.safetensors"), F_OK) == 0, shards[i] == 0);
-                assert_int_equal(access(scratch_path(&s, "made/model.safetensors.index.json"), F_OK) == 0, shards[i] != 0);
+                assert_int_equal(access(scratch_path(&s, "made/model.safetensors"), F_OK) == 0,
+                                 shards[i] == 0);
+                assert_int_equal(access(scratch_path(&s, "made/model.safetensors.index.json"), F_OK) == 0,
+                                 shards[i] != 0);
                 check_written(path, &synthetic, lerobot ? "model." FIRST : FIRST);
-                check_fails(openpi_synthetic_write(&synthetic, path, 0, 1, NULL, NULL, &error), OPENPI_BAD_ARGUMENT,
-                            "expected a new or empty folder");
+                check_fails(openpi_synthetic_write(&synthetic, path, 0, 1, NULL, NULL, &error),
+                            OPENPI_BAD_ARGUMENT, "expected a new or empty folder");
                 check_written(path, &synthetic, lerobot ? "model." FIRST : FIRST);      /* left as it was */
                 scratch_close(&s);
             }
@@ -282,9 +293,11 @@ static void test_write_policy(void **unused) {
         norm_stats state, actions, state_read, actions_read;
         openpi_synthetic synthetic = small((openpi_variant)variant, 0);
         assert_int_equal(scratch_open(&s), 0);
-        check(openpi_synthetic_write(&synthetic, s.folder, 0, 1, NULL, NULL, &error));      /* an empty folder will do */
+        check(openpi_synthetic_write(&synthetic, s.folder, 0, 1, NULL, NULL,
+                                     &error)); /* an empty folder will do */
         normalize_synthetic_stats(synthetic.seed, &state, &actions);
-        check(normalize_read(scratch_path(&s, "assets/synthetic/norm_stats.json"), &state_read, &actions_read, &error));
+        check(normalize_read(scratch_path(&s, "assets/synthetic/norm_stats.json"), &state_read, &actions_read,
+                             &error));
         assert_memory_equal(&state, &state_read, sizeof state);
         assert_memory_equal(&actions, &actions_read, sizeof actions);
         tokenizer *tokenizer;
@@ -330,20 +343,27 @@ static void test_write_refused(void **state) {
     check_fails(openpi_synthetic_write(&synthetic, path, 0, 1, NULL, NULL, &error), OPENPI_BAD_ARGUMENT,
                 "is a file, expected a new or empty folder");
     strcpy(path, scratch_path(&s, "file/inside"));
-    check_fails(openpi_synthetic_write(&synthetic, path, 0, 1, NULL, NULL, &error), OPENPI_SYSTEM, "Not a directory");
+    check_fails(openpi_synthetic_write(&synthetic, path, 0, 1, NULL, NULL, &error), OPENPI_SYSTEM,
+                "Not a directory");
     strcpy(path, scratch_path(&s, "absent/inside"));
     check_fails(openpi_synthetic_write(&synthetic, path, 0, 1, NULL, NULL, &error), OPENPI_SYSTEM,
                 "the folder cannot be made: No such file");
-    check_fails(openpi_synthetic_write(&synthetic, s.folder, 0, 1, NULL, NULL, &error), OPENPI_BAD_ARGUMENT, "holds \"file\"");
-    check_fails(openpi_synthetic_write(&synthetic, "", 0, 1, NULL, NULL, &error), OPENPI_BAD_ARGUMENT, "path is empty");
-    check_fails(openpi_synthetic_write(NULL, s.folder, 0, 1, NULL, NULL, &error), OPENPI_BAD_ARGUMENT, "is NULL");
+    check_fails(openpi_synthetic_write(&synthetic, s.folder, 0, 1, NULL, NULL, &error), OPENPI_BAD_ARGUMENT,
+                "holds \"file\"");
+    check_fails(openpi_synthetic_write(&synthetic, "", 0, 1, NULL, NULL, &error), OPENPI_BAD_ARGUMENT,
+                "path is empty");
+    check_fails(openpi_synthetic_write(NULL, s.folder, 0, 1, NULL, NULL, &error), OPENPI_BAD_ARGUMENT,
+                "is NULL");
     strcpy(path, scratch_path(&s, "new"));
     bad.dims.depth = 0;
-    check_fails(openpi_synthetic_write(&bad, path, 0, 1, NULL, NULL, &error), OPENPI_BAD_ARGUMENT, "language depth is 0");
+    check_fails(openpi_synthetic_write(&bad, path, 0, 1, NULL, NULL, &error), OPENPI_BAD_ARGUMENT,
+                "language depth is 0");
     bad = synthetic;
     bad.variant = (openpi_variant)2;
-    check_fails(openpi_synthetic_write(&bad, path, 0, 1, NULL, NULL, &error), OPENPI_BAD_ARGUMENT, "variant is 2");
-    check_fails(openpi_synthetic_write(&synthetic, path, 0, -1, NULL, NULL, &error), OPENPI_BAD_ARGUMENT, "threads is -1");
+    check_fails(openpi_synthetic_write(&bad, path, 0, 1, NULL, NULL, &error), OPENPI_BAD_ARGUMENT,
+                "variant is 2");
+    check_fails(openpi_synthetic_write(&synthetic, path, 0, -1, NULL, NULL, &error), OPENPI_BAD_ARGUMENT,
+                "threads is -1");
     assert_int_equal(entries(s.folder), 1);
     scratch_close(&s);
 }
@@ -377,8 +397,9 @@ static void test_write_full_disk(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hashes),        cmocka_unit_test(test_ranges),       cmocka_unit_test(test_parse),
-        cmocka_unit_test(test_dims),          cmocka_unit_test(test_write),        cmocka_unit_test(test_write_policy),
+        cmocka_unit_test(test_hashes),        cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_parse),         cmocka_unit_test(test_dims),
+        cmocka_unit_test(test_write),         cmocka_unit_test(test_write_policy),
         cmocka_unit_test(test_write_refused), cmocka_unit_test(test_write_full_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

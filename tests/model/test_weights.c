@@ -1,5 +1,5 @@
-/* Formats of weights: the table's codes and scales, how the definitions read them, which matrices of a model get which
- * format, and a format with scales from a checkpoint to the actions of a golden. */
+/* Formats of weights: the table's codes and scales, how the definitions read them, which matrices of a model
+ * get which format, and a format with scales from a checkpoint to the actions of a golden. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,9 +22,10 @@ static void must(openpi_status status) {
     if (status != OPENPI_OK) fail_msg("%s", error.message);
 }
 
-/* ---- codes and scales ------------------------------------------------------------------------------------- */
+/* ---- codes and scales ----------------------------------------------------------------------------- */
 
-/* A format of this test: halves of the group's largest weight, two bits a code, four codes a byte, -1 is code 3. */
+/* A format of this test: halves of the group's largest weight, two bits a code, four codes a byte, -1 is code
+ * 3. */
 static void halves_decode(const void *row, size_t first, int count, float *out) {
     const uint8_t *bytes = row;
     for (int i = 0; i < count; i++) {
@@ -46,7 +47,11 @@ static void halves_encode(const float *from, int count, void *codes, float *scal
 }
 
 static weight_format halves(int group) {
-    return (weight_format){.name = "halves", .bits = 2, .group = group, .source = DTYPE_F32, .decode = halves_decode,
+    return (weight_format){.name = "halves",
+                           .bits = 2,
+                           .group = group,
+                           .source = DTYPE_F32,
+                           .decode = halves_decode,
                            .encode = halves_encode};
 }
 
@@ -54,7 +59,8 @@ static weight_format halves(int group) {
 static void a_made_up_format_decodes(void **state) {
     (void)state;
     static const float row[11] = {1, -2, 2, 0, 8, 4, -8, 0, 0, -0.5f, 0.25f};
-    static const float by_four[11] = {1, -2, 2, 0, 8, 4, -8, 0, 0, -0.5f, 0.25f}, whole[11] = {0, -8, 0, 0, 8, 4, -8};
+    static const float by_four[11] = {1, -2, 2, 0, 8, 4, -8, 0, 0, -0.5f, 0.25f},
+                       whole[11] = {0, -8, 0, 0, 8, 4, -8};
     weight_format f = halves(4);
     uint8_t codes[4] = {0, 0, 0, 0xa5};
     float scales[4] = {0, 0, 0, -7}, out[11];
@@ -76,7 +82,8 @@ static void a_made_up_format_decodes(void **state) {
     for (int i = 0; i < 11; i++) assert_true(out[i] == whole[i]);
 }
 
-/* Each of 64 weights has the scale of its group, whose largest weight is ±127 of it; what is lost is half a step. */
+/* Each of 64 weights has the scale of its group, whose largest weight is ±127 of it; what is lost is half a
+ * step. */
 static void int8_rounds_to_its_steps(void **state) {
     (void)state;
     enum { K = 150, GROUP = 64, GROUPS = 3 };
@@ -114,22 +121,28 @@ static void definitions_read_scales(void **state) {
     for (int i = 0; i < ROWS * N; i++) x[i] = (float)i;
     op op = {.kind = OP_LINEAR_RESIDUAL, .type = DTYPE_F32};
     op.linear_residual = (op_linear_residual){
-        .rows = {.capacity = ROWS, .count = &count}, .a = a, .x = x,
-        .weight = {.data = codes, .scales = scales, .n = N, .k = K, .type = WEIGHT_INT8, .form = MATRIX_PLAIN}};
+        .rows = {.capacity = ROWS, .count = &count},
+        .a = a,
+        .x = x,
+        .weight = {
+            .data = codes, .scales = scales, .n = N, .k = K, .type = WEIGHT_INT8, .form = MATRIX_PLAIN}};
     reference_linear_residual(&op, 0, ROWS);
     for (int r = 0; r < ROWS; r++)
         for (int o = 0; o < N; o++) {
             double sum = r * N + o;
-            for (int i = 0; i < K; i++) sum += (double)a[r * K + i] * codes[o * K + i] * scales[o * GROUPS + i / 64];
-            if (fabs(x[r * N + o] - sum) > 1e-5) fail_msg("row %d, output %d: %g, expected %g", r, o, (double)x[r * N + o], sum);
+            for (int i = 0; i < K; i++)
+                sum += (double)a[r * K + i] * codes[o * K + i] * scales[o * GROUPS + i / 64];
+            if (fabs(x[r * N + o] - sum) > 1e-5)
+                fail_msg("row %d, output %d: %g, expected %g", r, o, (double)x[r * N + o], sum);
         }
     op_cost cost = op_get_cost(&op, ROWS, 0);
     assert_true(cost.weight_bytes == N * K + N * GROUPS * sizeof(float));
 }
 
-/* ---- a model's matrices ----------------------------------------------------------------------------------- */
+/* ---- a model's matrices --------------------------------------------------------------------------- */
 
-static openpi_engine *open_engine(const char *spec, const char *isa, openpi_dtype dtype, openpi_weights weights) {
+static openpi_engine *open_engine(const char *spec, const char *isa, openpi_dtype dtype,
+                                  openpi_weights weights) {
     openpi_engine *engine;
     openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
@@ -167,9 +180,12 @@ static void matrices_are_kept_as_asked(void **state) {
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
         model *m;
         for (int t = 0; t < tensors_count(e->checkpoint->tensors); t++)
-            ((tensor *)(uintptr_t)tensors_at(e->checkpoint->tensors, t))->type = kept[i].fp32_file ? DTYPE_F32 : DTYPE_BF16;
-        must(model_measure(e->checkpoint, e->device, engine_types(kept[i].dtype, kept[i].weights), 0, &m, &error));
-        int good = m->vision[1].fc1.type == kept[i].products && m->prefix[0].gate_up.type == kept[i].products &&
+            ((tensor *)(uintptr_t)tensors_at(e->checkpoint->tensors, t))->type =
+                kept[i].fp32_file ? DTYPE_F32 : DTYPE_BF16;
+        must(model_measure(e->checkpoint, e->device, engine_types(kept[i].dtype, kept[i].weights), 0, &m,
+                           &error));
+        int good = m->vision[1].fc1.type == kept[i].products &&
+                   m->prefix[0].gate_up.type == kept[i].products &&
                    m->expert[1].qkv.type == kept[i].products && m->projector.type == kept[i].products &&
                    m->time_in.type == kept[i].time && m->expert[0].ada_in.type == kept[i].time &&
                    m->embedding.type == kept[i].embeddings && !m->prefix[0].gate_up.scales;
@@ -194,7 +210,7 @@ static void engines_tell_their_weights(void **state) {
     }
 }
 
-/* ---- from a checkpoint to actions ------------------------------------------------------------------------- */
+/* ---- from a checkpoint to actions ----------------------------------------------------------------- */
 
 static void use_int8(void *user, openpi_engine *e) {
     model *m;
@@ -236,7 +252,8 @@ static void a_level_without_kernels_says_so(void **state) {
         openpi_status status = model_measure(e->checkpoint, e->device, types, 0, &m, &why);
         char sentence[160];
         snprintf(sentence, sizeof sentence,
-                 "weights are int8, for which cpu (%s) has no kernels under bf16 activations, expected f32 or bf16",
+                 "weights are int8, for which cpu (%s) has no kernels under bf16 activations, expected f32 "
+                 "or bf16",
                  e->device->path);
         if (!strcmp(e->device->path, "reference")) {
             assert_int_equal(status, OPENPI_OK);

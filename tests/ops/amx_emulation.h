@@ -1,6 +1,7 @@
-/* AMX tiles in plain C, for machines without: included before src/backend/cpu/kernels_amx.c, it puts functions in
- * the place of the intrinsics. What is proved so is everything but the instructions themselves: layouts, strides, tails,
- * the order of sums. Loads and stores touch exactly the bytes that a tile of 16 rows of 64 bytes touches. */
+/* AMX tiles in plain C, for machines without: included before src/backend/cpu/kernels_amx.c, it puts
+ * functions in the place of the intrinsics. What is proved so is everything but the instructions themselves:
+ * layouts, strides, tails, the order of sums. Loads and stores touch exactly the bytes that a tile of 16 rows
+ * of 64 bytes touches. */
 #ifndef AMX_EMULATION_H
 #define AMX_EMULATION_H
 
@@ -37,12 +38,14 @@ static inline void emulated_zero(int tile) {
 
 static inline void emulated_loadd(int tile, const void *from, long stride) {
     emulated_check();
-    for (int r = 0; r < EMULATED_ROWS; r++) memcpy(emulated_tiles[tile][r], (const char *)from + r * stride, EMULATED_BYTES);
+    for (int r = 0; r < EMULATED_ROWS; r++)
+        memcpy(emulated_tiles[tile][r], (const char *)from + r * stride, EMULATED_BYTES);
 }
 
 static inline void emulated_stored(int tile, void *to, long stride) {
     emulated_check();
-    for (int r = 0; r < EMULATED_ROWS; r++) memcpy((char *)to + r * stride, emulated_tiles[tile][r], EMULATED_BYTES);
+    for (int r = 0; r < EMULATED_ROWS; r++)
+        memcpy((char *)to + r * stride, emulated_tiles[tile][r], EMULATED_BYTES);
 }
 
 static inline void emulated_dpbf16ps(int to, int a, int b) {

@@ -1,10 +1,11 @@
 /* How far a fast version may be from the definition, which sums in double.
  *
- * A product of a row h and a weight row w, zero-mean and random, summed in fp32: every addition rounds a partial sum
- * of about |h||w|·√j/k by 2⁻²⁴, so the errors add up to about 0.4·2⁻²⁴·|h||w| whatever k is. Allowed: 12 units of
- * 2⁻²⁴·|h||w|, which one product left out or taken twice (|h||w|/k) exceeds for every k below half a million.
- * A norm in bf16 rounds h; a version that is off by 1e-6 before rounding lands on the neighbour for 1e-6·2⁹ of the
- * elements: allowed are four of them and two in a thousand. A result stored as bf16 may be the neighbour.
+ * A product of a row h and a weight row w, zero-mean and random, summed in fp32: every addition rounds a
+ * partial sum of about |h||w|·√j/k by 2⁻²⁴, so the errors add up to about 0.4·2⁻²⁴·|h||w| whatever k is.
+ * Allowed: 12 units of 2⁻²⁴·|h||w|, which one product left out or taken twice (|h||w|/k) exceeds for every k
+ * below half a million. A norm in bf16 rounds h; a version that is off by 1e-6 before rounding lands on the
+ * neighbour for 1e-6·2⁹ of the elements: allowed are four of them and two in a thousand. A result stored as
+ * bf16 may be the neighbour.
  *   bf16 units: ulp(x) = 2^(exponent - 7), fp32: 2^(exponent - 23). */
 #include <math.h>
 #include <stdlib.h>
@@ -26,7 +27,7 @@ static double ulp(double x, dtype type) {
 /* The stored result may be the neighbour of the expected one. */
 static double stored(double x, double error, dtype type) { return error + ulp(fabs(x) + error, type); }
 
-/* ---- rows ------------------------------------------------------------------------------------------------- */
+/* ---- rows ----------------------------------------------------------------------------------------- */
 
 row_size bounds_row(const norm *norm, const void *x, dtype type, size_t at, int k) {
     double mean = 0, square = 0, sum = 0, top = 0, factor = 1;
@@ -67,12 +68,13 @@ static double likely(const problem *p, int which, row_size h, int o, int k) {
 static const float no_weight[1];
 static const norm no_norm = {NORM_NONE, no_weight, NULL, 0};
 
-/* ---- ops -------------------------------------------------------------------------------------------------- */
+/* ---- ops ------------------------------------------------------------------------------------------ */
 
 void bounds_fill_row(const problem *p, buffer *b, size_t at, int n, double error) {
     for (int o = 0; o < n; o++)
         b->bound[at + (size_t)o] =
-            p->unknown ? INFINITY : (float)stored(problem_value(b->expected, b->type, at + (size_t)o), error, b->type);
+            p->unknown ? INFINITY
+                       : (float)stored(problem_value(b->expected, b->type, at + (size_t)o), error, b->type);
 }
 
 static void bound_patch_embed(problem *p, int r) {
@@ -80,7 +82,8 @@ static void bound_patch_embed(problem *p, int r) {
     int n = p->shape.n;
     row_size h = {sqrt(588.0), 1};
     for (int o = 0; o < n; o++)
-        bounds_fill_row(p, out, (size_t)r * (size_t)n + (size_t)o, 1, product_error(p, 0, h, o, 0) + 8 * unit);
+        bounds_fill_row(p, out, (size_t)r * (size_t)n + (size_t)o, 1,
+                        product_error(p, 0, h, o, 0) + 8 * unit);
 }
 
 static void bound_norm_linear(problem *p, int r) {
@@ -108,7 +111,8 @@ static void bound_linear_residual(problem *p, int r) {
     row_size h = bounds_row(&no_norm, a->a, p->type, (size_t)r * (size_t)k, k);
     for (int o = 0; o < n; o++) {
         double error = product_error(p, 0, h, o, 0) + 16 * unit;
-        bounds_fill_row(p, x, (size_t)r * (size_t)n + (size_t)o, 1, error * (a->gate ? fabs(a->gate[o]) + 1e-3 : 1) + 4 * unit);
+        bounds_fill_row(p, x, (size_t)r * (size_t)n + (size_t)o, 1,
+                        error * (a->gate ? fabs(a->gate[o]) + 1e-3 : 1) + 4 * unit);
     }
 }
 
@@ -119,17 +123,21 @@ static void bound_embed_text(problem *p, int r) {
 
 static void bound_norm_qkv(problem *p, int r) {
     const op_norm_qkv *a = &p->op.norm_qkv;
-    buffer *q = problem_buffer(p, "q"), *keys = problem_buffer(p, "cache k"), *values = problem_buffer(p, "cache v");
-    int d = a->weight.head_dim, half = d / 2, heads = a->weight.heads, k = a->weight.k, normed = a->norm.kind != NORM_NONE;
+    buffer *q = problem_buffer(p, "q"), *keys = problem_buffer(p, "cache k"),
+           *values = problem_buffer(p, "cache v");
+    int d = a->weight.head_dim, half = d / 2, heads = a->weight.heads, k = a->weight.k,
+        normed = a->norm.kind != NORM_NONE;
     row_size h = bounds_row(&a->norm, a->x, p->type, (size_t)r * (size_t)k, k);
-    size_t place = ((size_t)a->rows.sample[r] * (size_t)a->cache.capacity + (size_t)a->rows.position[r]) * (size_t)d;
+    size_t place =
+        ((size_t)a->rows.sample[r] * (size_t)a->cache.capacity + (size_t)a->rows.position[r]) * (size_t)d;
     for (int head = 0; head <= heads + 1; head++)
         for (int i = 0; i < d; i++) {
             double error = product_error(p, 0, h, head * d + i, normed);
             /* a rotation mixes the two halves, each by at most 1 */
             if (head <= heads) error += product_error(p, 0, h, head * d + (i + half) % d, normed) + 8 * unit;
             if (head < heads)
-                bounds_fill_row(p, q, ((size_t)r * (size_t)heads + (size_t)head) * (size_t)d + (size_t)i, 1, error);
+                bounds_fill_row(p, q, ((size_t)r * (size_t)heads + (size_t)head) * (size_t)d + (size_t)i, 1,
+                                error);
             else
                 bounds_fill_row(p, head == heads ? keys : values, place + (size_t)i, 1, error);
         }
@@ -150,8 +158,8 @@ static double attention_error(const problem *p, int d, int keys) {
 
 static void bound_image_attention(problem *p, int r) {
     const op_image_attention *a = &p->op.image_attention;
-    bounds_fill_row(p, problem_buffer(p, "out"), (size_t)r * (size_t)(a->heads * a->head_dim), a->heads * a->head_dim,
-             attention_error(p, a->head_dim, OPENPI_IMAGE_TOKENS));
+    bounds_fill_row(p, problem_buffer(p, "out"), (size_t)r * (size_t)(a->heads * a->head_dim),
+                    a->heads * a->head_dim, attention_error(p, a->head_dim, OPENPI_IMAGE_TOKENS));
 }
 
 static void bound_cache_attention(problem *p, int r) {
@@ -166,17 +174,20 @@ static void bound_state_embed(problem *p, int r) {
     int n = a->weight.n, k = a->weight.k;
     row_size h = bounds_row(&no_norm, a->state, DTYPE_F32, (size_t)r * (size_t)k, k);
     for (int o = 0; o < n; o++)
-        bounds_fill_row(p, problem_buffer(p, "out"), (size_t)r * (size_t)a->out_stride * (size_t)n + (size_t)o, 1,
-                 product_error(p, 0, h, o, 0) + 8 * unit);
+        bounds_fill_row(p, problem_buffer(p, "out"),
+                        (size_t)r * (size_t)a->out_stride * (size_t)n + (size_t)o, 1,
+                        product_error(p, 0, h, o, 0) + 8 * unit);
 }
 
 static void bound_action_embed(problem *p, int r) {
     const op_action_embed *a = &p->op.action_embed;
     int n = a->in.n, k = a->in.k;
-    size_t to = ((size_t)(r / a->horizon) * (size_t)a->out_stride + (size_t)(a->out_offset + r % a->horizon)) * (size_t)n;
+    size_t to =
+        ((size_t)(r / a->horizon) * (size_t)a->out_stride + (size_t)(a->out_offset + r % a->horizon)) *
+        (size_t)n;
     row_size h = bounds_row(&no_norm, a->x, DTYPE_F32, (size_t)r * (size_t)k, k);
     double error = products * unit * h.length * 1.8 + 16 * unit;
-    if (a->mlp_out.data) {       /* each layer: its own error, and that of the row before it, random by random */
+    if (a->mlp_out.data) { /* each layer: its own error, and that of the row before it, random by random */
         row_size u = {sqrt(n) * (h.length / sqrt(k) + 1) * 2, 0};
         if (a->mlp_in.data) error = (products * unit * u.length + 8 * error) * 1.8;
         error += 4e-7 * 8;       /* SiLU */
@@ -189,7 +200,8 @@ static void bound_velocity(problem *p, int r) {
     const op_velocity *a = &p->op.velocity;
     buffer *v = problem_buffer(p, "velocity"), *x_t = problem_buffer(p, "x_t");
     int n = a->weight.n, k = a->weight.k;
-    size_t at = ((size_t)(r / a->horizon) * (size_t)a->x_stride + (size_t)(a->x_offset + r % a->horizon)) * (size_t)k;
+    size_t at =
+        ((size_t)(r / a->horizon) * (size_t)a->x_stride + (size_t)(a->x_offset + r % a->horizon)) * (size_t)k;
     row_size h = bounds_row(&a->norm, a->x, p->type, at, k);
     for (int o = 0; o < n; o++) {
         double error = product_error(p, 0, h, o, 1) + 8 * unit;

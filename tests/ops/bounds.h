@@ -12,7 +12,8 @@ typedef struct row_size {
 extern const double bounds_unit, bounds_products;
 
 row_size bounds_row(const norm *norm, const void *x, dtype type, size_t at, int k);
-/* n elements of an output from `at` on may be so far off; a stored result may be the neighbour on top of that. */
+/* n elements of an output from `at` on may be so far off; a stored result may be the neighbour on top of
+ * that. */
 void bounds_fill_row(const problem *p, buffer *b, size_t at, int n, double error);
 
 /* problem_parts.c */

@@ -1,5 +1,6 @@
 /* The error of exp, gelu and silu over their whole range, against double precision: the figures that
- * src/backend/cpu/elements.h states. And the rounding to bf16, which must be that of base/dtype.h on every bit. */
+ * src/backend/cpu/elements.h states. And the rounding to bf16, which must be that of base/dtype.h on every
+ * bit. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +11,9 @@
 enum { STEPS = 1 << 16, BATCH = 1 << 10 };
 
 static double exact_exp(double x) { return exp(x); }
-static double exact_gelu(double x) { return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))); }
+static double exact_gelu(double x) {
+    return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+}
 static double exact_silu(double x) { return x / (1 + exp(-x)); }
 
 static const struct {
@@ -39,7 +42,8 @@ static void check_rounding(const cpu_elements *elements, verdict *v) {
         for (int i = 0; i < HALVES * LOWER - 1; i++) {
             if (y[i] == float_to_bf16(x[i])) continue;
             v->ok = 0;
-            snprintf(v->detail, sizeof v->detail, "%a becomes bf16 %04x, expected %04x", x[i], y[i], float_to_bf16(x[i]));
+            snprintf(v->detail, sizeof v->detail, "%a becomes bf16 %04x, expected %04x", x[i], y[i],
+                     float_to_bf16(x[i]));
         }
     }
 }
@@ -52,15 +56,18 @@ verdict functions_run(device *device) {
     for (int f = 0; f < 3; f++)
         for (int first = 0; first < STEPS; first += BATCH) {
             for (int i = 0; i < BATCH; i++)
-                x[i] = (float)(functions[f].low + (functions[f].high - functions[f].low) * (first + i + 0.37) / STEPS);
+                x[i] = (float)(functions[f].low +
+                               (functions[f].high - functions[f].low) * (first + i + 0.37) / STEPS);
             kernels->elements->function(f, x, BATCH - 3, y);
             for (int i = 0; i < BATCH - 3; i++) {
-                double exact = functions[f].exact(x[i]), scale = fabs(functions[f].relative ? exact : (double)x[i]);
+                double exact = functions[f].exact(x[i]),
+                       scale = fabs(functions[f].relative ? exact : (double)x[i]);
                 double distance = fabs(y[i] - exact) / (functions[f].bound * scale);
                 if (!(distance <= v.worst)) v.worst = distance;
                 if (distance <= 1) continue;
                 v.ok = 0;
-                snprintf(v.detail, sizeof v.detail, "%s(%.8g) is %.8g, expected %.8g", functions[f].name, x[i], y[i], exact);
+                snprintf(v.detail, sizeof v.detail, "%s(%.8g) is %.8g, expected %.8g", functions[f].name,
+                         x[i], y[i], exact);
             }
         }
     /* What is not a number stays so; what is too large stays finite or becomes infinite, never NaN. */
@@ -69,8 +76,8 @@ verdict functions_run(device *device) {
         kernels->elements->function(f, odd, 4, y);
         if (isnan(y[0]) && !isnan(y[1]) && !isnan(y[2]) && y[2] <= 0x1p-100f && y[3] == (f == 0)) continue;
         v.ok = 0;
-        snprintf(v.detail, sizeof v.detail, "%s of NaN, 1e4, -1e4, 0 is %g, %g, %g, %g", functions[f].name, y[0], y[1], y[2],
-                 y[3]);
+        snprintf(v.detail, sizeof v.detail, "%s of NaN, 1e4, -1e4, 0 is %g, %g, %g, %g", functions[f].name,
+                 y[0], y[1], y[2], y[3]);
     }
     return v;
 }

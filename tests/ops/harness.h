@@ -1,10 +1,11 @@
 /* Every operation, at every level of every backend, against its scalar definition.
  *
- *   problem.c   one op with random operands on the host, in canonical layouts: what the definition makes of them, and
- *               how far each element may be from it
+ *   problem.c   one op with random operands on the host, in canonical layouts: what the definition makes of
+ *               them, and how far each element may be from it
  *   bounds.c    that distance
  *   problem_parts.c  both for the ops that fused ones are made of
- *   trial.c     the same op on a device: operands packed and surrounded with guards, outputs poisoned, results compared
+ *   trial.c     the same op on a device: operands packed and surrounded with guards, outputs poisoned,
+ *               results compared
  *   timing.c    full-size ops without comparison: time against the machine's roofs
  *   functions.c the error of exp, gelu and silu over their whole range
  *   main.c      which cases, which levels, the report */
@@ -74,9 +75,10 @@ typedef struct dice {
 double random_uniform(dice *r);                      /* [-1, 1)                                         */
 int random_below(dice *r, int n);
 
-/* The definition does `checked` rows; 0: none, only operands are made (for timing). Returns 0 when out of memory. */
-int problem_make(problem *p, const op_shape *shape, dtype type, weight_type weights, int samples, dice *r, pool *pool,
-                 int checked);
+/* The definition does `checked` rows; 0: none, only operands are made (for timing). Returns 0 when out of
+ * memory. */
+int problem_make(problem *p, const op_shape *shape, dtype type, weight_type weights, int samples, dice *r,
+                 pool *pool, int checked);
 int problem_checks(const problem *p, int row);
 void problem_free(problem *p);
 buffer *problem_buffer(problem *p, const char *name);
@@ -101,11 +103,13 @@ typedef struct allowance {
     double neighbours, attention_neighbours;
 } allowance;
 
-/* Runs the problem on two devices of one level, `device` with many threads and `single` with one; a GPU is both. */
+/* Runs the problem on two devices of one level, `device` with many threads and `single` with one; a GPU is
+ * both. */
 verdict trial_run(problem *p, device *device, struct device *single, allowance allowed);
 
 /* One line of timing under `roofs`, or under roofs measured again right before it. */
-void timing_run(const op_shape *shape, dtype type, device *device, pool *pool, dice *r, device_roofs roofs, int again);
+void timing_run(const op_shape *shape, dtype type, device *device, pool *pool, dice *r, device_roofs roofs,
+                int again);
 void timing_head(device *device, pool *pool, dtype type, device_roofs *roofs);
 
 /* Of the CPU's element functions; a verdict a level. */

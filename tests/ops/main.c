@@ -1,14 +1,14 @@
 /* openpi_ops: checks every operation at every level of every backend against its definition, or times them.
  *
- *   openpi_ops [--device cpu|BACKEND:N] [--isa LEVEL] [--op KIND or part of a case's name] [--seed N] [--list]
- *              (no device: the processor and the first of every GPU backend)
+ *   openpi_ops [--device cpu|BACKEND:N] [--isa LEVEL] [--op KIND or part of a case's name] [--seed N]
+ *              [--list]  (no device: the processor and the first of every GPU backend)
  *   openpi_ops --bench [--isa LEVEL] [--op …] [--dtype f32|bf16] [--size full] [--threads N] [--quick]
  *              (roofs are measured anew for each op, but for --quick)
- *              [--cut K] [--panels N] [--fit BYTES] [--no-ahead]      how the bf16 product is blocked, for tuning
+ *              [--cut K] [--panels N] [--fit BYTES] [--no-ahead]  how the bf16 product is blocked, for tuning
  *
- * The definition is slow, so large shapes are cut down; a GPU, whose kernels are chosen by size, also gets them whole, and
- * then the definition does some of their rows. Levels that this machine lacks are named and counted. Inputs differ from
- * run to run; a failure's seed repeats it. */
+ * The definition is slow, so large shapes are cut down; a GPU, whose kernels are chosen by size, also gets
+ * them whole, and then the definition does some of their rows. Levels that this machine lacks are named and
+ * counted. Inputs differ from run to run; a failure's seed repeats it. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -132,14 +132,16 @@ static const op_shape large_shapes[] = {
     {"large merged action 50", OP_ACTION_EMBED, 50, 1024, 32, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_MLP | SHAPE_MERGED},
 };
 
-/* amx_emulated is level amx with tiles in plain C; those after it are paths of a GPU, `plain` that of tests/gpu/host. */
+/* amx_emulated is level amx with tiles in plain C; those after it are paths of a GPU, `plain` that of
+ * tests/gpu/host. */
 static const struct {
     const char *name, *device;
-} levels[] = {{"reference", "cpu"},    {"avx2", "cpu"},     {"avx512", "cpu"},      {"avx512_bf16", "cpu"}, {"amx", "cpu"},
-              {"amx_emulated", "cpu"}, {"plain", "host:0"}, {"portable", "cuda:0"}, {"hopper", "cuda:0"}};
+} levels[] = {{"reference", "cpu"},   {"avx2", "cpu"},        {"avx512", "cpu"},
+              {"avx512_bf16", "cpu"}, {"amx", "cpu"},         {"amx_emulated", "cpu"},
+              {"plain", "host:0"},    {"portable", "cuda:0"}, {"hopper", "cuda:0"}};
 
-/* A GPU rounds probabilities before it divides them by their sum, which is other rounding of the same size: about half
- * of an attention's results are the neighbour of what is expected. */
+/* A GPU rounds probabilities before it divides them by their sum, which is other rounding of the same size:
+ * about half of an attention's results are the neighbour of what is expected. */
 static const allowance processor = {0.08, 0.08}, graphics = {0.08, 0.6};
 
 enum {
@@ -174,7 +176,7 @@ static int chosen(const options *o, const op_shape *s) {
     return !o->op || strstr(s->name, o->op) || !strcmp(op_kind_name(s->kind), o->op);
 }
 
-/* ---- checking --------------------------------------------------------------------------------------------- */
+/* ---- checking ------------------------------------------------------------------------------------- */
 
 static double work_of(const op_shape *s) {
     double width = (double)s->heads * s->head_dim;
@@ -185,7 +187,11 @@ static double work_of(const op_shape *s) {
     case OP_VALUES: return 2.0 * s->rows * s->keys * width;
     case OP_SOFTMAX: return 8.0 * s->rows * s->keys * s->heads;
     case OP_ACTION_EMBED:
-        return (double)s->rows * s->n * (s->k + (s->options & SHAPE_MERGED ? 1.0 : s->options & SHAPE_MLP ? 2.0 : 0) * s->n);
+        return (double)s->rows * s->n *
+               (s->k + (s->options & SHAPE_MERGED ? 1.0
+                        : s->options & SHAPE_MLP  ? 2.0
+                                                  : 0) *
+                           s->n);
     default: return (double)s->rows * s->n * (s->k ? s->k : 1);
     }
 }
@@ -211,13 +217,14 @@ static op_shape shrink(op_shape s, dice *r) {
     } else if (s.n) {
         s.n = least(s.n, 2 * (33 + random_below(r, 16)));
     }
-    if (!images && work_of(&s) > budget) s.rows = least(s.rows, few[random_below(r, sizeof few / sizeof *few)]);
+    if (!images && work_of(&s) > budget)
+        s.rows = least(s.rows, few[random_below(r, sizeof few / sizeof *few)]);
     while (!images && work_of(&s) > 2 * budget && s.rows > 1) s.rows = (s.rows + 1) / 2;
     return s;
 }
 
-static void check_one(const options *o, const op_shape *shape, dtype type, weight_type weights, level *first, level *end,
-                      int checked, pool *pool, dice *r) {
+static void check_one(const options *o, const op_shape *shape, dtype type, weight_type weights, level *first,
+                      level *end, int checked, pool *pool, dice *r) {
     problem p;
     int samples = 1 + random_below(r, 3);
     if (!problem_make(&p, shape, type, weights, samples, r, pool, checked)) {
@@ -232,12 +239,13 @@ static void check_one(const options *o, const op_shape *shape, dtype type, weigh
         if (v.worst > *worst) *worst = v.worst;
         if (v.neighbours > l->neighbours) l->neighbours = v.neighbours;
         if (v.ok && !o->list) continue;
-        printf(
-            "%-4s %-11s %-22s %-16s rows %d, n %d, k %d, heads %d·%d, keys %d, samples %d, %s, weights %s: "
-            "%s%s%.2f of the bound\n",
-            v.ok ? "ok" : "FAIL", l->name, shape->name, op_kind_name(shape->kind), shape->rows, shape->n, shape->k, shape->heads,
-            shape->head_dim, shape->keys, p.samples, type == DTYPE_BF16 ? "bf16" : "f32",
-            weight_formats[weights].name, v.detail, *v.detail ? ", " : "", v.worst);
+        printf("%-4s %-11s %-22s %-16s rows %d, n %d, k %d, heads %d·%d, keys %d, samples %d, %s, weights "
+               "%s: "
+               "%s%s%.2f of the bound\n",
+               v.ok ? "ok" : "FAIL", l->name, shape->name, op_kind_name(shape->kind), shape->rows, shape->n,
+               shape->k, shape->heads, shape->head_dim, shape->keys, p.samples,
+               type == DTYPE_BF16 ? "bf16" : "f32", weight_formats[weights].name, v.detail,
+               *v.detail ? ", " : "", v.worst);
         l->failed += !v.ok;
     }
     problem_free(&p);
@@ -262,13 +270,16 @@ static void check_whole(const options *o, const op_shape *shape, level *all, poo
     double row = work_of(shape) / shape->rows;
     int checked = row * shape->rows <= whole_budget ? shape->rows : (int)(whole_budget / row);
     if (!chosen(o, shape) || (!all[WHOLE_LEVELS].many && !all[LEVELS - 1].many)) return;
-    check_one(o, shape, DTYPE_BF16, WEIGHT_BF16, all + WHOLE_LEVELS, all + LEVELS, checked < 3 ? 3 : checked, pool, r);
+    check_one(o, shape, DTYPE_BF16, WEIGHT_BF16, all + WHOLE_LEVELS, all + LEVELS, checked < 3 ? 3 : checked,
+              pool, r);
 }
 
 static int check_functions(const options *o, level *all) {
     int failed = 0;
     for (level *l = all; l < all + LEVELS; l++) {
-        if (!l->many || l >= all + GPU_LEVELS || !strcmp(l->name, "reference") || (o->op && strcmp(o->op, "functions"))) continue;
+        if (!l->many || l >= all + GPU_LEVELS || !strcmp(l->name, "reference") ||
+            (o->op && strcmp(o->op, "functions")))
+            continue;
         verdict v = functions_run(l->many);
         l->run++;
         l->failed += !v.ok;
@@ -286,17 +297,18 @@ static int summarise(const level *all, uint64_t seed, double ms) {
                 "%-12s %4d checks, %d failed, worst of its bound f32 %.2f, bf16 %.2f, "
                 "bf16 results off by a bit: at most %.1f %%\n",
                 l->name, l->run, l->failed, l->worst[0], l->worst[1], 100 * l->neighbours);
-        if (!l->many && l->name) printf("%-12s skipped: %s\n", l->name, l->run < 0 ? "not asked for" : l->reason);
+        if (!l->many && l->name)
+            printf("%-12s skipped: %s\n", l->name, l->run < 0 ? "not asked for" : l->reason);
         lacking += !l->many && l->run >= 0;
         failed += l->failed;
         run += l->many ? l->run : 0;
     }
-    printf("%d checks, %d failed, %d levels skipped for want of the machine; seed %llu, %.1f s\n", run, failed, lacking,
-           (unsigned long long)seed, ms * 1e-3);
+    printf("%d checks, %d failed, %d levels skipped for want of the machine; seed %llu, %.1f s\n", run,
+           failed, lacking, (unsigned long long)seed, ms * 1e-3);
     return failed || !run;
 }
 
-/* ---- starting --------------------------------------------------------------------------------------------- */
+/* ---- starting ------------------------------------------------------------------------------------- */
 
 extern const cpu_product cpu_bf16_bf16_amx_emulated;
 
@@ -353,7 +365,8 @@ static int open_level(level *l, pool *many, pool *single) {
 
 static const cpu_product *plain;
 
-static void run_without_ahead(int rows, int k, const void *a, const void *b, float *c, int accumulate, cpu_ahead ahead) {
+static void run_without_ahead(int rows, int k, const void *a, const void *b, float *c, int accumulate,
+                              cpu_ahead ahead) {
     plain->run(rows, k, a, b, c, accumulate, (cpu_ahead){ahead.from, 0});
 }
 
@@ -404,13 +417,15 @@ static int check(const options *o) {
     level all[LEVELS];
     double start = clock_ms();
     int known = !o->isa, cpu = !o->device || same_backend(o->device, "cpu");
-    if (pool_create(cpu ? THREADS : 0, 0, &many, &error) != OPENPI_OK || pool_create(1, 0, &single, &error) != OPENPI_OK) {
+    if (pool_create(cpu ? THREADS : 0, 0, &many, &error) != OPENPI_OK ||
+        pool_create(1, 0, &single, &error) != OPENPI_OK) {
         fprintf(stderr, "%s\n", error.message);
         return 2;
     }
     for (int i = 0; i < LEVELS; i++) {
         const backend *backend = backend_of(levels[i].device);
-        all[i] = (level){.name = backend ? levels[i].name : NULL, .allowed = i < GPU_LEVELS ? processor : graphics};
+        all[i] = (level){.name = backend ? levels[i].name : NULL,
+                         .allowed = i < GPU_LEVELS ? processor : graphics};
         int named = !o->isa || !strcmp(o->isa, levels[i].name);
         known |= named;
         if (!named || !backend || (o->device && !same_backend(o->device, levels[i].device))) all[i].run = -1;
@@ -444,12 +459,12 @@ static int check(const options *o) {
 }
 
 int main(int count, char **arguments) {
-    static const struct option known[] = {{"isa", 1, NULL, 'i'},     {"op", 1, NULL, 'o'},    {"seed", 1, NULL, 's'},
-                                          {"list", 0, NULL, 'l'},    {"bench", 0, NULL, 'b'}, {"dtype", 1, NULL, 'd'},
-                                          {"threads", 1, NULL, 't'}, {"size", 1, NULL, 'z'},  {"cut", 1, NULL, 'c'},
-                                          {"panels", 1, NULL, 'p'},  {"fit", 1, NULL, 'f'},   {"no-ahead", 0, NULL, 'a'},
-                                          {"quick", 0, NULL, 'q'},   {"device", 1, NULL, 'D'},
-                                          {NULL, 0, NULL, 0}};
+    static const struct option known[] = {
+        {"isa", 1, NULL, 'i'},     {"op", 1, NULL, 'o'},     {"seed", 1, NULL, 's'},
+        {"list", 0, NULL, 'l'},    {"bench", 0, NULL, 'b'},  {"dtype", 1, NULL, 'd'},
+        {"threads", 1, NULL, 't'}, {"size", 1, NULL, 'z'},   {"cut", 1, NULL, 'c'},
+        {"panels", 1, NULL, 'p'},  {"fit", 1, NULL, 'f'},    {"no-ahead", 0, NULL, 'a'},
+        {"quick", 0, NULL, 'q'},   {"device", 1, NULL, 'D'}, {NULL, 0, NULL, 0}};
     options o = {.seed = (uint64_t)time(NULL), .size = "full"};
     for (int c; (c = getopt_long(count, arguments, "", known, NULL)) != -1;) {
         switch (c) {
@@ -468,7 +483,8 @@ int main(int count, char **arguments) {
         case 'a': o.no_ahead = 1; break;
         case 'q': o.quick = 1; break;
         default:
-            fprintf(stderr, "usage: openpi_ops [--device cpu|BACKEND:N] [--isa LEVEL] [--op PART] [--seed N] [--list]\n"
+            fprintf(stderr, "usage: openpi_ops [--device cpu|BACKEND:N] [--isa LEVEL] [--op PART] [--seed N] "
+                            "[--list]\n"
                             "       openpi_ops --bench [--dtype T] [--size S] [--threads N]\n");
             return 2;
         }

@@ -12,9 +12,10 @@ typedef struct maker {
 
 #define AT(member) offsetof(op, member)
 
-/* The first `used` of count elements random with the standard deviation `scale`, around `mean`; the rest poison. */
-void *maker_add(maker *m, const char *name, size_t field, role role, dtype type, size_t count, size_t used, double scale,
-                double mean);
+/* The first `used` of count elements random with the standard deviation `scale`, around `mean`; the rest
+ * poison. */
+void *maker_add(maker *m, const char *name, size_t field, role role, dtype type, size_t count, size_t used,
+                double scale, double mean);
 /* act [rows and spare ones][columns], rows in use random unless it is an output. */
 void maker_add_act(maker *m, const char *name, size_t field, role role, int rows, int columns);
 void maker_add_floats(maker *m, const char *name, size_t field, int count, double scale);

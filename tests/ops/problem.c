@@ -47,7 +47,7 @@ static void set(void *data, dtype type, size_t i, double value) {
         ((float *)data)[i] = (float)value;
 }
 
-/* ---- operands --------------------------------------------------------------------------------------------- */
+/* ---- operands ------------------------------------------------------------------------------------- */
 
 static void *take(maker *m, size_t bytes) {
     void *memory = malloc(bytes ? bytes : 1);
@@ -55,8 +55,8 @@ static void *take(maker *m, size_t bytes) {
     return memory;
 }
 
-void *maker_add(maker *m, const char *name, size_t field, role role, dtype type, size_t count, size_t used, double scale,
-                 double mean) {
+void *maker_add(maker *m, const char *name, size_t field, role role, dtype type, size_t count, size_t used,
+                double scale, double mean) {
     buffer *b = &m->p->buffers[m->p->buffer_count];
     void *data = take(m, count * dtype_bytes(type));
     if (!data) return NULL;
@@ -105,7 +105,8 @@ static void add_matrix(maker *m, size_t field, matrix form) {
     const weight_format *format = &weight_formats[form.type];
     problem_matrix *w = &m->p->matrices[m->p->matrix_count++];
     size_t n = (size_t)form.n;
-    *w = (problem_matrix){.field = field, .scale_bytes = n * (size_t)weight_groups(format, form.k) * sizeof *w->scales};
+    *w = (problem_matrix){.field = field,
+                          .scale_bytes = n * (size_t)weight_groups(format, form.k) * sizeof *w->scales};
     w->data = take(m, n * weight_row_bytes(format, form.k));
     w->norms = take(m, n * sizeof *w->norms);
     w->scales = w->scale_bytes ? take(m, w->scale_bytes) : NULL;
@@ -118,7 +119,12 @@ static void add_matrix(maker *m, size_t field, matrix form) {
 }
 
 static matrix matrix_of(const problem *p, int n, int k, matrix_form form) {
-    return (matrix){.n = n, .k = k, .type = p->weights, .form = form, .heads = p->shape.heads, .head_dim = p->shape.head_dim,
+    return (matrix){.n = n,
+                    .k = k,
+                    .type = p->weights,
+                    .form = form,
+                    .heads = p->shape.heads,
+                    .head_dim = p->shape.head_dim,
                     .raw = (p->shape.options & SHAPE_RAW) != 0};
 }
 
@@ -129,7 +135,8 @@ void maker_add_norm(maker *m, size_t field) {
     n->kind = s->norm;
     n->eps = 1e-6f;
     if (s->norm == NORM_NONE) return;
-    maker_add(m, "norm weight", field + offsetof(norm, weight), ROLE_IN, DTYPE_F32, k, k, 0.3, s->norm == NORM_LAYER ? 1 : 0);
+    maker_add(m, "norm weight", field + offsetof(norm, weight), ROLE_IN, DTYPE_F32, k, k, 0.3,
+              s->norm == NORM_LAYER ? 1 : 0);
     if (s->norm == NORM_LAYER || s->options & SHAPE_SHIFT)
         maker_add(m, "norm bias", field + offsetof(norm, bias), ROLE_IN, DTYPE_F32, k, k, 0.3, 0);
 }
@@ -172,8 +179,8 @@ void maker_add_out_rows(maker *m, size_t field) {
 /* x: act [capacity][k], rows in use random. */
 void maker_add_act(maker *m, const char *name, size_t field, role role, int rows, int columns) {
     size_t width = (size_t)columns;
-    maker_add(m, name, field, role, m->p->type, (size_t)(rows + SPARE_ROWS) * width, role == ROLE_OUT ? 0 : (size_t)rows * width,
-              1, 0);
+    maker_add(m, name, field, role, m->p->type, (size_t)(rows + SPARE_ROWS) * width,
+              role == ROLE_OUT ? 0 : (size_t)rows * width, 1, 0);
 }
 
 void maker_add_floats(maker *m, const char *name, size_t field, int count, double scale) {
@@ -187,7 +194,8 @@ static void make_patch_embed(maker *m) {
     size_t pixels = (size_t)(s->rows / TOKENS) * 224 * 224 * 3;
     int floats = s->options & SHAPE_COPY ? 0 : random_below(m->r, 2);
     maker_add_rows(m, AT(patch_embed.rows), 0);
-    add_ints(m, "pixels", AT(patch_embed.pixels), &(int32_t){floats ? OPENPI_PIXELS_F32 : OPENPI_PIXELS_U8}, 1);
+    add_ints(m, "pixels", AT(patch_embed.pixels), &(int32_t){floats ? OPENPI_PIXELS_F32 : OPENPI_PIXELS_U8},
+             1);
     add_matrix(m, AT(patch_embed.weight), matrix_of(p, s->n, s->k, MATRIX_PLAIN));
     maker_add_floats(m, "bias", AT(patch_embed.bias), s->n, 1);
     maker_add_floats(m, "position", AT(patch_embed.position), TOKENS * s->n, 1);
@@ -203,7 +211,8 @@ static void make_patch_embed(maker *m) {
 static void make_norm_linear(maker *m) {
     problem *p = m->p;
     const op_shape *s = &p->shape;
-    int gated = (s->options & SHAPE_GATED) != 0, columns = gated ? s->n / 2 : s->n, scatter = (s->options & SHAPE_SCATTER) != 0;
+    int gated = (s->options & SHAPE_GATED) != 0, columns = gated ? s->n / 2 : s->n,
+        scatter = (s->options & SHAPE_SCATTER) != 0;
     maker_add_rows(m, AT(norm_linear.rows), 0);
     maker_add_act(m, "x", AT(norm_linear.x), ROLE_IN, s->rows, s->k);
     maker_add_norm(m, AT(norm_linear.norm));
@@ -262,9 +271,11 @@ static void make_embed_text(maker *m) {
     size_t count = (size_t)s->k * (size_t)s->n;
     maker_add_rows(m, AT(embed_text.rows), 0);
     add_ids(m, AT(embed_text.ids));
-    maker_add(m, "table", AT(embed_text.table.data), ROLE_IN, weight_formats[m->p->weights].source, count, count, 0.02, 0);
+    maker_add(m, "table", AT(embed_text.table.data), ROLE_IN, weight_formats[m->p->weights].source, count,
+              count, 0.02, 0);
     matrix *table = &m->p->op.embed_text.table;
-    *table = (matrix){.data = table->data, .n = s->k, .k = s->n, .type = m->p->weights, .form = MATRIX_PLAIN, .raw = 1};
+    *table = (matrix){
+        .data = table->data, .n = s->k, .k = s->n, .type = m->p->weights, .form = MATRIX_PLAIN, .raw = 1};
     maker_add_out_rows(m, AT(embed_text.out_row));
     m->p->op.embed_text.scale = sqrtf((float)s->n);
     maker_add_act(m, "out", AT(embed_text.out), ROLE_OUT, 2 * s->rows, s->n);
@@ -288,7 +299,8 @@ void maker_add_cache(maker *m, size_t field, int capacity, int used) {
 
 void maker_add_rope(maker *m, size_t field, int places) {
     int half = m->p->shape.head_dim / 2;
-    float *rope = maker_add(m, "rope", field, ROLE_IN, DTYPE_F32, (size_t)(places * m->p->shape.head_dim), 0, 0, 0);
+    float *rope =
+        maker_add(m, "rope", field, ROLE_IN, DTYPE_F32, (size_t)(places * m->p->shape.head_dim), 0, 0, 0);
     for (int i = 0; rope && i < places * half; i++) {
         double angle = i / half / pow(10000, (double)(i % half) / half);
         rope[2 * i] = (float)cos(angle);
@@ -348,7 +360,8 @@ static void make_action_embed(maker *m) {
     else maker_add_floats(m, "in_bias", AT(action_embed.in_bias), s->n, 1);
     add_matrix(m, AT(action_embed.in), in);
     if (s->options & SHAPE_MLP) {
-        if (!(s->options & SHAPE_MERGED)) add_matrix(m, AT(action_embed.mlp_in), matrix_of(p, s->n, s->n, MATRIX_PLAIN));
+        if (!(s->options & SHAPE_MERGED))
+            add_matrix(m, AT(action_embed.mlp_in), matrix_of(p, s->n, s->n, MATRIX_PLAIN));
         add_matrix(m, AT(action_embed.mlp_out), matrix_of(p, s->n, s->n, MATRIX_PLAIN));
         maker_add_floats(m, "time", AT(action_embed.time), s->n, 1);
         maker_add_floats(m, "mlp_out_bias", AT(action_embed.mlp_out_bias), s->n, 1);
@@ -380,7 +393,7 @@ static void (*const makers[OP_KINDS])(maker *m) = {
 #undef X
 };
 
-/* ---- what the definition makes of them -------------------------------------------------------------------- */
+/* ---- what the definition makes of them ------------------------------------------------------------ */
 
 typedef struct row_loop {
     const op *op;
@@ -425,15 +438,16 @@ static int compute_expected(problem *p, pool *pool) {
     return 1;
 }
 
-int problem_make(problem *p, const op_shape *shape, dtype type, weight_type weights, int samples, dice *r, pool *pool,
-                 int checked) {
+int problem_make(problem *p, const op_shape *shape, dtype type, weight_type weights, int samples, dice *r,
+                 pool *pool, int checked) {
     maker m = {p, r, 0};
     *p = (problem){.shape = *shape, .type = type, .weights = weights, .samples = samples, .checked = checked};
     if (shape->options & SHAPE_BATCH) p->samples = OPENPI_MAX_BATCH;
     if (p->samples > shape->rows) p->samples = shape->rows;
     p->op = (op){.kind = shape->kind, .type = type, .step = -1, .layer = -1, .name = shape->name};
     makers[shape->kind](&m);
-    if (shape->rows / p->samples <= OPENPI_MAX_HORIZON && random_below(r, 2)) p->op.stage = OPENPI_STAGE_DENOISE;
+    if (shape->rows / p->samples <= OPENPI_MAX_HORIZON && random_below(r, 2))
+        p->op.stage = OPENPI_STAGE_DENOISE;
     if (!m.failed && (!checked || compute_expected(p, pool))) return 1;
     problem_free(p);
     return 0;

@@ -1,4 +1,5 @@
-/* Operands of the ops that fused ones are made of, and how far a fast version may be from their definition. */
+/* Operands of the ops that fused ones are made of, and how far a fast version may be from their
+ * definition. */
 #include <math.h>
 
 #include "bounds.h"
@@ -8,7 +9,7 @@ enum { SPARE = 3 };
 
 static int has(const problem *p, int option) { return (p->shape.options & option) != 0; }
 
-/* ---- operands --------------------------------------------------------------------------------------------- */
+/* ---- operands ------------------------------------------------------------------------------------- */
 
 void make_norm(maker *m) {
     const op_shape *s = &m->p->shape;
@@ -72,7 +73,9 @@ static void add_attended(maker *m, size_t field, attended *a) {
     maker_add_act(m, "image", field + offsetof(attended, image), ROLE_IN, s->rows, a->stride);
 }
 
-static size_t score_count(const op_shape *s, int rows) { return (size_t)rows * (size_t)s->heads * (size_t)places_of(s); }
+static size_t score_count(const op_shape *s, int rows) {
+    return (size_t)rows * (size_t)s->heads * (size_t)places_of(s);
+}
 
 void make_scores(maker *m) {
     problem *p = m->p;
@@ -128,13 +131,14 @@ void make_values(maker *m) {
     maker_add_act(m, "out", AT(values.out), ROLE_OUT, s->rows, s->heads * s->head_dim);
 }
 
-/* ---- bounds ----------------------------------------------------------------------------------------------- */
+/* ---- bounds --------------------------------------------------------------------------------------- */
 
 /* The statistics, the three operations of the norm. */
 void bound_norm(problem *p, int r) {
     const op_norm *a = &p->op.norm;
     row_size size = bounds_row(&a->norm, a->x, p->type, (size_t)r * (size_t)a->n, a->n);
-    bounds_fill_row(p, problem_buffer(p, "out"), (size_t)r * (size_t)a->n, a->n, 16 * bounds_unit * (size.top + 1));
+    bounds_fill_row(p, problem_buffer(p, "out"), (size_t)r * (size_t)a->n, a->n,
+                    16 * bounds_unit * (size.top + 1));
 }
 
 /* The function's own error; a slope of at most 1.15. */
@@ -153,16 +157,21 @@ void bound_add(problem *p, int r) {
     const op_add *a = &p->op.add;
     for (int i = 0; i < a->n; i++) {
         size_t at = (size_t)r * (size_t)a->n + (size_t)i;
-        double y = (fabs(problem_value(a->y, p->type, at)) + (a->bias ? fabs(a->bias[i]) : 0)) * (a->gate ? fabs(a->gate[i]) : 1);
-        bounds_fill_row(p, problem_buffer(p, "x"), at, 1, 4 * bounds_unit * (fabs(problem_value(a->x, p->type, at)) + y));
+        double y = (fabs(problem_value(a->y, p->type, at)) + (a->bias ? fabs(a->bias[i]) : 0)) *
+                   (a->gate ? fabs(a->gate[i]) : 1);
+        bounds_fill_row(p, problem_buffer(p, "x"), at, 1,
+                        4 * bounds_unit * (fabs(problem_value(a->x, p->type, at)) + y));
     }
 }
 
 void bound_rope_cache(problem *p, int r) {
     const op_rope_cache *a = &p->op.rope_cache;
     int d = a->cache.head_dim;
-    size_t place = ((size_t)a->rows.sample[r] * (size_t)a->cache.capacity + (size_t)a->rows.position[r]) * (size_t)d;
-    if (a->heads) bounds_fill_row(p, problem_buffer(p, "q"), (size_t)r * (size_t)(a->heads * d), a->heads * d, 16 * bounds_unit);
+    size_t place =
+        ((size_t)a->rows.sample[r] * (size_t)a->cache.capacity + (size_t)a->rows.position[r]) * (size_t)d;
+    if (a->heads)
+        bounds_fill_row(p, problem_buffer(p, "q"), (size_t)r * (size_t)(a->heads * d), a->heads * d,
+                        16 * bounds_unit);
     bounds_fill_row(p, problem_buffer(p, "cache k"), place, d, 16 * bounds_unit);
     bounds_fill_row(p, problem_buffer(p, "cache v"), place, d, 0);
 }
@@ -192,5 +201,6 @@ void bound_softmax(problem *p, int r) {
 
 void bound_values(problem *p, int r) {
     int width = p->shape.heads * p->shape.head_dim;
-    bounds_fill_row(p, problem_buffer(p, "out"), (size_t)r * (size_t)width, width, 2 * 1.7320508 * bounds_products * bounds_unit);
+    bounds_fill_row(p, problem_buffer(p, "out"), (size_t)r * (size_t)width, width,
+                    2 * 1.7320508 * bounds_products * bounds_unit);
 }

@@ -1,9 +1,9 @@
 /* An op on a device, compared with its definition.
  *
- * Every operand stands between guards; outputs, spare rows, the cache and the work block hold poison before. Each
- * problem runs three times: with many threads, with one, and with half of the rows; all must agree bit for bit where
- * they did the same row, for neither threads nor neighbours may show in a result. Of a shape too large for the
- * definition only some rows are compared, but all must be written.
+ * Every operand stands between guards; outputs, spare rows, the cache and the work block hold poison before.
+ * Each problem runs three times: with many threads, with one, and with half of the rows; all must agree bit
+ * for bit where they did the same row, for neither threads nor neighbours may show in a result. Of a shape
+ * too large for the definition only some rows are compared, but all must be written.
  *
  * Note: the layout of a cache is the backend's own, so keys and values get there by an op, a norm_qkv whose
  * weights are the identity and whose angles are zero. */
@@ -32,7 +32,7 @@ typedef struct run {
 
 #define FAIL(r, ...) (snprintf((r)->failure, sizeof (r)->failure, __VA_ARGS__), 0)
 
-/* ---- guarded memory --------------------------------------------------------------------------------------- */
+/* ---- guarded memory ------------------------------------------------------------------------------- */
 
 static int block_take(run *r, block *b, size_t bytes, int fill) {
     openpi_error error = OPENPI_ERROR_INIT;
@@ -64,7 +64,7 @@ static int guards_hold(run *r, const block *b, const char *name) {
     return 1;
 }
 
-/* ---- matrices --------------------------------------------------------------------------------------------- */
+/* ---- matrices ------------------------------------------------------------------------------------- */
 
 typedef struct rows_source {
     const char *data;
@@ -87,8 +87,10 @@ static int pack(run *r, const matrix *m, const void *data, void *to) {
     if (!scratch) return FAIL(r, "out of memory");
     memset(scratch, GUARD_BYTE, bytes + 64);
     openpi_error error = OPENPI_ERROR_INIT;
-    openpi_status status = b->matrix_pack(r->device, m, blocks / 2, blocks - blocks / 2, &source, to, scratch, &error);
-    if (status == OPENPI_OK) status = b->matrix_pack(r->device, m, 0, blocks / 2, &source, to, scratch, &error);
+    openpi_status status =
+        b->matrix_pack(r->device, m, blocks / 2, blocks - blocks / 2, &source, to, scratch, &error);
+    if (status == OPENPI_OK)
+        status = b->matrix_pack(r->device, m, 0, blocks / 2, &source, to, scratch, &error);
     int whole = (unsigned char)scratch[bytes] == GUARD_BYTE;
     free(scratch);
     if (status != OPENPI_OK) return FAIL(r, "%s", error.message);
@@ -110,7 +112,7 @@ static int place_scales(run *r, block *b, const problem_matrix *from, matrix *to
     return 1;
 }
 
-/* ---- caches ----------------------------------------------------------------------------------------------- */
+/* ---- caches --------------------------------------------------------------------------------------- */
 
 /* Everything that filling a cache needs, as one op over host arrays that are uploaded in one block each. */
 static int fill_cache(run *r, const kv_cache *from, const kv_cache *to) {
@@ -121,8 +123,10 @@ static int fill_cache(run *r, const kv_cache *from, const kv_cache *to) {
            block = (size_t)(from->capacity * d) * act;
     if (!strcmp(r->device->path, "reference")) {               /* canonical already */
         for (int b = 0; b < p->samples; b++) {
-            backend->upload(r->device, (char *)to->k + (size_t)b * block, (char *)from->k + (size_t)b * block, span, NULL);
-            backend->upload(r->device, (char *)to->v + (size_t)b * block, (char *)from->v + (size_t)b * block, span, NULL);
+            backend->upload(r->device, (char *)to->k + (size_t)b * block, (char *)from->k + (size_t)b * block,
+                            span, NULL);
+            backend->upload(r->device, (char *)to->v + (size_t)b * block, (char *)from->v + (size_t)b * block,
+                            span, NULL);
         }
         return 1;
     }
@@ -149,15 +153,19 @@ static int fill_cache(run *r, const kv_cache *from, const kv_cache *to) {
              block_take(r, &blocks[2], (size_t)(from->capacity * d) * sizeof *rope, -1);
     }
     if (ok) {
-        matrix weight = {.n = 2 * d, .k = 2 * d, .type = WEIGHT_BF16, .form = MATRIX_QKV, .heads = 0, .head_dim = d};
+        matrix weight = {
+            .n = 2 * d, .k = 2 * d, .type = WEIGHT_BF16, .form = MATRIX_QKV, .heads = 0, .head_dim = d};
         op op = {.kind = OP_NORM_QKV, .type = p->type, .name = "fill"};
         const int32_t *at = inside(&blocks[0]);
         backend->upload(r->device, inside(&blocks[0]), tables, blocks[0].bytes, NULL);
         backend->upload(r->device, inside(&blocks[1]), x, blocks[1].bytes, NULL);
         backend->upload(r->device, inside(&blocks[2]), rope, blocks[2].bytes, NULL);
         ok = place_matrix(r, &blocks[3], &weight, identity, &weight);
-        op.norm_qkv = (op_norm_qkv){.rows = {rows, at, at + 1, at + 1 + rows, at + 1}, .x = inside(&blocks[1]), .weight = weight,
-                                    .rope = inside(&blocks[2]), .cache = *to};
+        op.norm_qkv = (op_norm_qkv){.rows = {rows, at, at + 1, at + 1 + rows, at + 1},
+                                    .x = inside(&blocks[1]),
+                                    .weight = weight,
+                                    .rope = inside(&blocks[2]),
+                                    .cache = *to};
         ok = ok && block_take(r, &blocks[4], backend->work_bytes(r->device, &op, 1), 0xff) &&
              backend->run(r->device, &op, 1, inside(&blocks[4]), NULL, NULL) == OPENPI_OK;
     }
@@ -170,7 +178,7 @@ static int fill_cache(run *r, const kv_cache *from, const kv_cache *to) {
     return ok ? 1 : *r->failure ? 0 : FAIL(r, "the cache could not be filled");
 }
 
-/* ---- one run ---------------------------------------------------------------------------------------------- */
+/* ---- one run -------------------------------------------------------------------------------------- */
 
 static int is_cache(const buffer *b) { return b->role == ROLE_KEYS || b->role == ROLE_VALUES; }
 
@@ -209,7 +217,8 @@ static int place_operands(run *r) {
         size_t bytes = b->count * dtype_bytes(b->type);
         if (is_cache(b)) {
             kv_cache *cache = cache_of(&r->op);
-            bytes = (size_t)p->samples * backend->cache_bytes(r->device, cache->capacity, cache->head_dim, p->type);
+            bytes = (size_t)p->samples *
+                    backend->cache_bytes(r->device, cache->capacity, cache->head_dim, p->type);
         }
         if (!block_take(r, &r->buffers[i], bytes, -1)) return 0;
         if (is_cache(b)) {
@@ -237,7 +246,8 @@ static int fetch_cache(run *r, const buffer *b, void *to) {
     float *values = malloc(count * sizeof *values);
     if (!values) return FAIL(r, "out of memory");
     for (int s = 0; s < p->samples; s++) {
-        r->device->backend->cache_read(r->device, cache, p->type, b->role == ROLE_VALUES, s, cache->capacity, values, NULL);
+        r->device->backend->cache_read(r->device, cache, p->type, b->role == ROLE_VALUES, s, cache->capacity,
+                                       values, NULL);
         for (size_t i = 0; i < count; i++)
             if (p->type == DTYPE_BF16)
                 ((bf16 *)to)[(size_t)s * count + i] = float_to_bf16(values[i]);
@@ -280,7 +290,8 @@ static int run_once(run *r, const problem *p, device *device, int rows) {
         if (!strcmp(p->buffers[i].name, "count"))
             backend->upload(device, inside(&r->buffers[i]), &(int32_t){rows}, sizeof(int32_t), NULL);
     if (!block_take(r, &r->work, backend->work_bytes(device, &r->op, 1), 0xff)) return 0;
-    if (backend->run(device, &r->op, 1, inside(&r->work), NULL, &error) != OPENPI_OK) return FAIL(r, "%s", error.message);
+    if (backend->run(device, &r->op, 1, inside(&r->work), NULL, &error) != OPENPI_OK)
+        return FAIL(r, "%s", error.message);
     return fetch_results(r);
 }
 
@@ -297,15 +308,15 @@ static void run_end(run *r) {
     if (r->work.memory) backend->release(r->device, r->work.memory);
 }
 
-/* ---- comparing -------------------------------------------------------------------------------------------- */
+/* ---- comparing ------------------------------------------------------------------------------------ */
 
 static int same_bits(const void *a, const void *b, dtype type, size_t i) {
     size_t bytes = dtype_bytes(type);
     return !memcmp((const char *)a + i * bytes, (const char *)b + i * bytes, bytes);
 }
 
-/* Only an intermediate result that was not rounded as the definition rounds it moves many bf16 results by their last
- * bit: each is within its bound, together they are too many. */
+/* Only an intermediate result that was not rounded as the definition rounds it moves many bf16 results by
+ * their last bit: each is within its bound, together they are too many. */
 enum { ENOUGH = 600 };
 
 static void compare(const run *r, allowance allowed, verdict *v) {
@@ -315,15 +326,20 @@ static void compare(const run *r, allowance allowed, verdict *v) {
         const buffer *b = &r->p->buffers[i];
         size_t written = 0, differ = 0;
         for (size_t j = 0; b->expected && j < b->count && v->ok; j++) {
-            double expected = problem_value(b->expected, b->type, j), found = problem_value(r->results[i], b->type, j);
+            double expected = problem_value(b->expected, b->type, j),
+                   found = problem_value(r->results[i], b->type, j);
             if (isinf(b->bound[j])) {
                 v->ok = isfinite(found) && !is_poison(r->results[i], b->type, j);
-                if (!v->ok) snprintf(v->detail, sizeof v->detail, "%s[%zu] is %g, expected a number", b->name, j, found);
+                if (!v->ok)
+                    snprintf(v->detail, sizeof v->detail, "%s[%zu] is %g, expected a number", b->name, j,
+                             found);
                 continue;
             }
             if (is_poison(b->expected, b->type, j)) {
                 v->ok = same_bits(b->expected, r->results[i], b->type, j);
-                if (!v->ok) snprintf(v->detail, sizeof v->detail, "%s[%zu] is %g, expected untouched", b->name, j, found);
+                if (!v->ok)
+                    snprintf(v->detail, sizeof v->detail, "%s[%zu] is %g, expected untouched", b->name, j,
+                             found);
                 continue;
             }
             double distance = fabs(found - expected) / (b->bound[j] > 0 ? b->bound[j] : 1e-30);
@@ -333,16 +349,17 @@ static void compare(const run *r, allowance allowed, verdict *v) {
             if (!(distance <= v->worst)) v->worst = distance;
             v->ok = distance <= 1;
             if (!v->ok)
-                snprintf(v->detail, sizeof v->detail, "%s[%zu] is %.8g, expected %.8g within %.2g", b->name, j, found, expected,
-                         b->bound[j]);
+                snprintf(v->detail, sizeof v->detail, "%s[%zu] is %.8g, expected %.8g within %.2g", b->name,
+                         j, found, expected, b->bound[j]);
         }
         double part = (double)differ / (double)(written ? written : 1);
         if (!v->ok || b->type != DTYPE_BF16 || written < ENOUGH) continue;
         if (part > v->neighbours) v->neighbours = part;
         if (part <= neighbours) continue;
         v->ok = 0;
-        snprintf(v->detail, sizeof v->detail, "%.1f %% of %s are the neighbour of what is expected, at most %.0f %% should be",
-                 100 * part, b->name, 100 * neighbours);
+        snprintf(v->detail, sizeof v->detail,
+                 "%.1f %% of %s are the neighbour of what is expected, at most %.0f %% should be", 100 * part,
+                 b->name, 100 * neighbours);
     }
 }
 
@@ -351,17 +368,20 @@ static void compare_runs(const run *first, const run *other, const char *what, v
     for (int i = 0; i < first->p->buffer_count && v->ok; i++) {
         const buffer *b = &first->p->buffers[i];
         for (size_t j = 0; b->expected && j < b->count && v->ok; j++) {
-            if (same_bits(first->results[i], other->results[i], b->type, j) || same_bits(b->data, other->results[i], b->type, j))
+            if (same_bits(first->results[i], other->results[i], b->type, j) ||
+                same_bits(b->data, other->results[i], b->type, j))
                 continue;
             v->ok = 0;
             snprintf(v->detail, sizeof v->detail, "%s[%zu] is %.8g %s, else %.8g", b->name, j,
-                     problem_value(other->results[i], b->type, j), what, problem_value(first->results[i], b->type, j));
+                     problem_value(other->results[i], b->type, j), what,
+                     problem_value(first->results[i], b->type, j));
         }
     }
 }
 
 static int fewer_rows(const op_shape *s) {
-    if (s->kind == OP_PATCH_EMBED || s->kind == OP_IMAGE_ATTENTION || s->options & SHAPE_IMAGE) return s->rows / 512 * 256;
+    if (s->kind == OP_PATCH_EMBED || s->kind == OP_IMAGE_ATTENTION || s->options & SHAPE_IMAGE)
+        return s->rows / 512 * 256;
     if (s->kind == OP_ACTION_EMBED || s->kind == OP_VELOCITY) return s->rows % 2 ? 0 : s->rows / 2;
     return s->rows / 2;
 }
@@ -378,7 +398,8 @@ static int reset_outputs(run *r) {
         if (is_cache(b)) {
             if (!poison_cache(r, i)) return 0;
         } else {
-            r->device->backend->upload(r->device, inside(&r->buffers[i]), b->data, b->count * dtype_bytes(b->type), NULL);
+            r->device->backend->upload(r->device, inside(&r->buffers[i]), b->data,
+                                       b->count * dtype_bytes(b->type), NULL);
         }
     }
     return 1;
@@ -390,16 +411,20 @@ static int run_choice(run *r, int choice) {
     r->op.choice = choice;
     if (r->work.memory) backend->release(r->device, r->work.memory);
     r->work.memory = NULL;
-    if (!reset_outputs(r) || !block_take(r, &r->work, backend->work_bytes(r->device, &r->op, 1), 0xff)) return 0;
-    if (backend->run(r->device, &r->op, 1, inside(&r->work), NULL, &error) != OPENPI_OK) return FAIL(r, "%s", error.message);
+    if (!reset_outputs(r) || !block_take(r, &r->work, backend->work_bytes(r->device, &r->op, 1), 0xff))
+        return 0;
+    if (backend->run(r->device, &r->op, 1, inside(&r->work), NULL, &error) != OPENPI_OK)
+        return FAIL(r, "%s", error.message);
     return fetch_results(r);
 }
 
-/* Every choice that the device offers, by turns on both devices. A level's blockings are one result to the bit; kernels of a
- * GPU differ by rounding. */
-static void try_candidates(const run *first, problem *p, device *device, struct device *single, allowance allowed, verdict *v) {
+/* Every choice that the device offers, by turns on both devices. A level's blockings are one result to the
+ * bit; kernels of a GPU differ by rounding. */
+static void try_candidates(const run *first, problem *p, device *device, struct device *single,
+                           allowance allowed, verdict *v) {
     static candidate names[CANDIDATES];
-    int count = device->backend->candidates ? device->backend->candidates(device, &first->op, names, CANDIDATES) : 0;
+    int count =
+        device->backend->candidates ? device->backend->candidates(device, &first->op, names, CANDIDATES) : 0;
     run others[2];
     /* A level cuts mixed types as it cuts others. */
     if (count < 2 || (single != device && weight_of(p->type) != p->weights)) return;
@@ -416,7 +441,8 @@ static void try_candidates(const run *first, problem *p, device *device, struct 
         if (!v->ok) {
             char why[300];
             snprintf(why, sizeof why, "%.299s", v->detail);
-            snprintf(v->detail, sizeof v->detail, "candidate %d of %d, \"%.55s\": %s", i + 1, count, names[i].name, why);
+            snprintf(v->detail, sizeof v->detail, "candidate %d of %d, \"%.55s\": %s", i + 1, count,
+                     names[i].name, why);
         }
     }
     for (int i = 0; i < 2; i++) run_end(&others[i]);
@@ -434,7 +460,11 @@ verdict trial_run(problem *p, device *device, struct device *single, allowance a
         v.ok = run_once(&other, p, i ? device : single, i ? fewer : p->shape.rows);
         if (!v.ok) memcpy(v.detail, other.failure, sizeof v.detail);
         if (v.ok)
-            compare_runs(&many, &other, i ? "with half of the rows" : single == device ? "once more" : "with one thread", &v);
+            compare_runs(&many, &other,
+                         i                  ? "with half of the rows"
+                         : single == device ? "once more"
+                                            : "with one thread",
+                         &v);
         run_end(&other);
     }
     if (v.ok) try_candidates(&many, p, device, single, allowed, &v);

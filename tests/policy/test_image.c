@@ -1,4 +1,5 @@
-/* policy/image.c and image_decode.c against openpi's resized pictures, LeRobot's, and Pillow's decoded ones. */
+/* policy/image.c and image_decode.c against openpi's resized pictures, LeRobot's, and Pillow's decoded
+ * ones. */
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>
@@ -47,7 +48,8 @@ static uint8_t *synthetic_picture(const char *name, uint64_t seed, int height, i
     return pixels;
 }
 
-static openpi_image picture(const void *data, openpi_element element, openpi_layout layout, int height, int width) {
+static openpi_image picture(const void *data, openpi_element element, openpi_layout layout, int height,
+                            int width) {
     openpi_image image = IMAGE("test", data, element, layout, height, width);
     return image;
 }
@@ -71,11 +73,12 @@ static void resize_as_openpi(void **state) {
     static uint8_t out[VALUES], other[VALUES];
     openpi_error error = OPENPI_ERROR_INIT;
     image_scratch scratch = {NULL, 0};
-    json_t *steps = json_load_file(GOLDEN "/steps.json", JSON_ALLOW_NUL, NULL);      /* a text of it has a zero */
+    json_t *steps = json_load_file(GOLDEN "/steps.json", JSON_ALLOW_NUL, NULL); /* a text of it has a zero */
     tensors *stored;
     int compared = 0;
     assert_non_null(steps);
-    if (tensors_open(GOLDEN "/resize.safetensors", &stored, &error) != OPENPI_OK) fail_msg("%s", error.message);
+    if (tensors_open(GOLDEN "/resize.safetensors", &stored, &error) != OPENPI_OK)
+        fail_msg("%s", error.message);
     assert_int_equal(tensors_load(stored, &error), OPENPI_OK);
     const json_t *cases = json_object_get(steps, "resize");
     assert_int_equal(json_array_size(cases), 15);
@@ -84,7 +87,8 @@ static void resize_as_openpi(void **state) {
         const char *name = json_string_value(json_object_get(one, "name"));
         int height = (int)json_integer_value(json_object_get(one, "height"));
         int width = (int)json_integer_value(json_object_get(one, "width"));
-        uint8_t *pixels = synthetic_picture(name, (uint64_t)json_integer_value(json_object_get(one, "seed")), height, width);
+        uint8_t *pixels = synthetic_picture(name, (uint64_t)json_integer_value(json_object_get(one, "seed")),
+                                            height, width);
         openpi_image image = picture(pixels, OPENPI_U8, OPENPI_HWC, height, width);
         assert_int_equal(image_check(&image, &error), OPENPI_OK);
         memset(out, 77, sizeof out);
@@ -193,13 +197,14 @@ static void scratch_is_kept(void **state) {
     image_scratch_free(&scratch);
 }
 
-/* Every width and height near the edges of the filter, in memory of exactly the picture's size: for sanitizers. A
- * picture of one colour stays that colour inside and black outside. */
+/* Every width and height near the edges of the filter, in memory of exactly the picture's size: for
+ * sanitizers. A picture of one colour stays that colour inside and black outside. */
 static void no_size_reads_outside(void **state) {
     (void)state;
     static uint8_t out[VALUES];
     static float scaled[VALUES];
-    static const int sides[] = {1, 2, 3, 4, 5, 7, 8, 15, 63, 111, 112, 113, 223, 224, 225, 337, 448, 449, 673, 1000};
+    static const int sides[] = {1,   2,   3,   4,   5,   7,   8,   15,  63,  111,
+                                112, 113, 223, 224, 225, 337, 448, 449, 673, 1000};
     openpi_error error = OPENPI_ERROR_INIT;
     image_scratch scratch = {NULL, 0};
     for (size_t h = 0; h < sizeof sides / sizeof sides[0]; h++)
@@ -222,7 +227,7 @@ static void no_size_reads_outside(void **state) {
                 assert_int_equal(out[i] == 0, scaled[i] == -1.0f);
                 inside += out[i] == 200;
             }
-            assert_true(shrinks_away || inside >= (SIDE - 1) * 3);      /* 113 / (113 / 224.0) is less than 224 */
+            assert_true(shrinks_away || inside >= (SIDE - 1) * 3); /* 113 / (113 / 224.0) is less than 224 */
             free(pixels);
         }
     image_scratch_free(&scratch);
@@ -325,13 +330,15 @@ static void lerobots_floats_have_a_range(void **state) {
 
 /* ---- other places and orders --------------------------------------------------------------------------- */
 
-/* The plain picture's elements at the places that `image` names, in memory of just the size that it needs. What lies
- * between is poison: as a float not a number. */
+/* The plain picture's elements at the places that `image` names, in memory of just the size that it needs.
+ * What lies between is poison: as a float not a number. */
 static void *scatter(const void *plain, size_t element, openpi_image *image) {
-    int alpha = image->channels >= OPENPI_RGBA, swapped = image->channels & 1, chw = image->layout == OPENPI_CHW;
+    int alpha = image->channels >= OPENPI_RGBA, swapped = image->channels & 1,
+        chw = image->layout == OPENPI_CHW;
     size_t channels = alpha ? 4 : 3, width = (size_t)image->width, height = (size_t)image->height;
     size_t row = image->row_bytes ? image->row_bytes : width * element * (chw ? 1 : channels);
-    size_t plane = image->plane_bytes ? image->plane_bytes : height * row, pixel = element * (chw ? 1 : channels);
+    size_t plane = image->plane_bytes ? image->plane_bytes : height * row,
+           pixel = element * (chw ? 1 : channels);
     size_t end = (height - 1) * row + width * pixel + (chw ? 2 * plane : 0);
     uint8_t *out = malloc(end);
     assert_non_null(out);
@@ -339,7 +346,8 @@ static void *scatter(const void *plain, size_t element, openpi_image *image) {
     for (size_t y = 0; y < height; y++)
         for (size_t x = 0; x < width; x++)
             for (size_t c = 0; c < 3; c++) {
-                size_t channel = swapped ? 2 - c : c, at = y * row + x * pixel + channel * (chw ? plane : element);
+                size_t channel = swapped ? 2 - c : c,
+                       at = y * row + x * pixel + channel * (chw ? plane : element);
                 assert_true(at + element <= end);
                 memcpy(out + at, (const char *)plain + ((y * width + x) * 3 + c) * element, element);
             }
@@ -367,7 +375,11 @@ static void places_change_no_bit(void **state) {
                 uint8_t u = (uint8_t)(i * 2654435761u >> 13);
                 float f = (float)u / 255;
                 double d = (double)u / 255;
-                memcpy(plain + i * elements[e], e == 0 ? (void *)&u : e == 1 ? (void *)&f : (void *)&d, elements[e]);
+                memcpy(plain + i * elements[e],
+                       e == 0   ? (void *)&u
+                       : e == 1 ? (void *)&f
+                                : (void *)&d,
+                       elements[e]);
             }
             openpi_image image = picture(plain, (openpi_element)e, OPENPI_HWC, height, width);
             assert_int_equal(image_resize_openpi(&image, &scratch, expected, &error), OPENPI_OK);
@@ -378,13 +390,16 @@ static void places_change_no_bit(void **state) {
                 size_t row = (size_t)width * elements[e];
                 if (image.layout == OPENPI_HWC) row *= image.channels >= OPENPI_RGBA ? 4 : 3;
                 if (form >> 3 & 1) image.row_bytes = row + 37;              /* at no alignment */
-                if (form >> 3 == 2 && image.layout == OPENPI_CHW) image.plane_bytes = row * (size_t)height + 11;
-                if (form >> 3 == 3 && image.layout == OPENPI_CHW) image.plane_bytes = row, image.row_bytes = 4 * row;
+                if (form >> 3 == 2 && image.layout == OPENPI_CHW)
+                    image.plane_bytes = row * (size_t)height + 11;
+                if (form >> 3 == 3 && image.layout == OPENPI_CHW)
+                    image.plane_bytes = row, image.row_bytes = 4 * row;
                 void *data = scatter(plain, elements[e], &image);
                 if (image_check(&image, &error)) fail_msg("%s", error.message);
                 assert_int_equal(image_resize_openpi(&image, &scratch, found, &error), OPENPI_OK);
                 assert_int_equal(image_resize_lerobot(&image, &scratch, scaled_found, &error), OPENPI_OK);
-                if (memcmp(expected, found, sizeof found) || memcmp(scaled_expected, scaled_found, sizeof scaled_found))
+                if (memcmp(expected, found, sizeof found) ||
+                    memcmp(scaled_expected, scaled_found, sizeof scaled_found))
                     fail_msg("%d×%d, element %d, form %d: other pixels", width, height, e, form);
                 compared++;
                 free(data);
@@ -428,7 +443,8 @@ static void broken_places(void **state) {
         image.channels = (openpi_channels)rows[i].channels;
         image.reserved = rows[i].reserved;
         assert_int_equal(image_check(&image, &error), OPENPI_BAD_INPUT);
-        if (!strstr(error.message, rows[i].sentence)) fail_msg("\"%s\", expected \"%s\"", error.message, rows[i].sentence);
+        if (!strstr(error.message, rows[i].sentence))
+            fail_msg("\"%s\", expected \"%s\"", error.message, rows[i].sentence);
     }
 }
 
@@ -452,8 +468,7 @@ static void broken_pictures(void **state) {
         {IMAGE("base", one, OPENPI_U8, (openpi_layout)5, 2, 2),
          "picture \"base\": layout 5, expected OPENPI_HWC or OPENPI_CHW", 0},
         {IMAGE("base", one, OPENPI_U8, OPENPI_HWC, 0, 2),
-         "picture \"base\": 2×0 pixels (width×height), expected 1 to 16384 a side",
-         0},
+         "picture \"base\": 2×0 pixels (width×height), expected 1 to 16384 a side", 0},
         {IMAGE("base", one, OPENPI_U8, OPENPI_HWC, 2, -1),
          "picture \"base\": -1×2 pixels (width×height), expected 1 to 16384 a side", 0},
         {IMAGE("base", one, OPENPI_U8, OPENPI_HWC, 16385, 2),
@@ -461,13 +476,13 @@ static void broken_pictures(void **state) {
         {IMAGE("base", one, OPENPI_U8, OPENPI_HWC, 16384, 16384),
          "picture \"base\": 16384×16384 pixels (width×height), expected at most 64 megapixels", 0},
         {IMAGE("base", one, OPENPI_U8, OPENPI_HWC, 2000, 3),
-         "picture \"base\": 3×2000 pixels (width×height) would shrink to 0×224, expected at least one pixel a side", 0},
+         "picture \"base\": 3×2000 pixels (width×height) would shrink to 0×224, expected at least one pixel "
+         "a side",
+         0},
         {IMAGE("base", bad[0], OPENPI_FLOAT32, OPENPI_HWC, 2, 2),
-         "picture \"base\": element 5 is nan, expected finite float32 values",
-         0},
+         "picture \"base\": element 5 is nan, expected finite float32 values", 0},
         {IMAGE("base", bad[1], OPENPI_FLOAT32, OPENPI_CHW, 2, 2),
-         "picture \"base\": element 5 is inf, expected finite float32 values",
-         0},
+         "picture \"base\": element 5 is inf, expected finite float32 values", 0},
         {IMAGE("base", huge, OPENPI_FLOAT64, OPENPI_HWC, 2, 2),
          "picture \"base\": element 2 is 1e+300, expected finite float32 values", 0},
         {IMAGE("base", bad[2], OPENPI_FLOAT32, OPENPI_HWC, 2, 2),
@@ -490,10 +505,10 @@ static void broken_pictures(void **state) {
     }
 }
 
-/* ---- files ---------------------------------------------------------------------------------------------- */
+/* ---- files ---------------------------------------------------------------------------------------- */
 
-/* FNV-1a64 of the pixels of Pillow's exif_transpose and convert("RGB"); gray16.png: of the upper bytes, where Pillow
- * saturates. */
+/* FNV-1a64 of the pixels of Pillow's exif_transpose and convert("RGB"); gray16.png: of the upper bytes, where
+ * Pillow saturates. */
 static const struct {
     const char *file;
     int height, width;
@@ -528,14 +543,16 @@ static void files_decode_as_pillow(void **state) {
             fail_msg("%s", error.message);
         assert_int_equal(height, files[i].height);
         assert_int_equal(width, files[i].width);
-        if (fnv1a64(pixels, (size_t)height * (size_t)width * 3) != files[i].hash) fail_msg("%s: other pixels", files[i].file);
+        if (fnv1a64(pixels, (size_t)height * (size_t)width * 3) != files[i].hash)
+            fail_msg("%s: other pixels", files[i].file);
         openpi_free(pixels);
-        for (size_t cut = 0; cut < count; cut++) {                   /* cut anywhere, in memory of just that size */
+        for (size_t cut = 0; cut < count; cut++) { /* cut anywhere, in memory of just that size */
             char *less = malloc(cut ? cut : 1);
             assert_non_null(less);
             memcpy(less, bytes, cut);
             pixels = NULL;
-            assert_int_equal(openpi_image_decode(less, cut, "cut", &pixels, &height, &width, &error), OPENPI_BAD_FILE);
+            assert_int_equal(openpi_image_decode(less, cut, "cut", &pixels, &height, &width, &error),
+                             OPENPI_BAD_FILE);
             assert_memory_equal(error.message, "cut: n", 6);         /* not a valid …, neither a … */
             assert_null(pixels);
             free(less);
@@ -585,7 +602,8 @@ static void broken_files(void **state) {
 
 /* ---- EXIF ---------------------------------------------------------------------------------------------- */
 
-/* A TIFF of one directory with two tags: an unimportant one, and the orientation as type (3: SHORT) and value say. */
+/* A TIFF of one directory with two tags: an unimportant one, and the orientation as type (3: SHORT) and value
+ * say. */
 static size_t make_tiff(uint8_t *out, int big, int type, uint32_t items, uint32_t value) {
     size_t at = 0;
     const struct { int bytes; uint32_t value; } fields[] = {
@@ -620,7 +638,8 @@ static uint8_t *with_exif(const char *file, const uint8_t *exif, size_t bytes, s
         at += bytes + 4;
         for (int i = 0; i < 4; i++) out[at++] = (uint8_t)(~crc >> 8 * (3 - i));
     } else {
-        const uint8_t head[] = {0xff, 0xe1, (uint8_t)((bytes + 8) >> 8), (uint8_t)(bytes + 8), 'E', 'x', 'i', 'f', 0, 0};
+        const uint8_t head[] = {
+            0xff, 0xe1, (uint8_t)((bytes + 8) >> 8), (uint8_t)(bytes + 8), 'E', 'x', 'i', 'f', 0, 0};
         memcpy(out + at, head, sizeof head);
         memcpy(out + at + sizeof head, exif, bytes);
         at += sizeof head + bytes;
@@ -637,21 +656,26 @@ static void pictures_stand_upright(void **state) {
         int height, width;
         uint64_t jpeg, png;      /* of Pillow's exif_transpose */
     } upright[9] = {
-        [1] = {13, 19, 0xa1c2b88a19a72960, 0x7ad90a8e11d88c8c}, [2] = {13, 19, 0xe49017869e7ac4c8, 0x131891bc5dc63300},
-        [3] = {13, 19, 0x795e74666666592c, 0xeb9e464e86df054},  [4] = {13, 19, 0x154f910b19c200e4, 0x6bbaa072e2c66ae8},
-        [5] = {19, 13, 0xcbe4f1ad787a14a4, 0xb8bccfd373aae7e8}, [6] = {19, 13, 0x94c0074adce2cb58, 0xda4d20de08014a94},
-        [7] = {19, 13, 0xeec52d5f38723c8, 0x816ea7c4ed964028},  [8] = {19, 13, 0x3541d1f5c15015dc, 0xbc15007aaad2ce04},
+        [1] = {13, 19, 0xa1c2b88a19a72960, 0x7ad90a8e11d88c8c},
+        [2] = {13, 19, 0xe49017869e7ac4c8, 0x131891bc5dc63300},
+        [3] = {13, 19, 0x795e74666666592c, 0xeb9e464e86df054},
+        [4] = {13, 19, 0x154f910b19c200e4, 0x6bbaa072e2c66ae8},
+        [5] = {19, 13, 0xcbe4f1ad787a14a4, 0xb8bccfd373aae7e8},
+        [6] = {19, 13, 0x94c0074adce2cb58, 0xda4d20de08014a94},
+        [7] = {19, 13, 0xeec52d5f38723c8, 0x816ea7c4ed964028},
+        [8] = {19, 13, 0x3541d1f5c15015dc, 0xbc15007aaad2ce04},
     };
     static const int types[] = {3, 4};
     openpi_error error = OPENPI_ERROR_INIT;
     for (int orientation = 1; orientation <= 8; orientation++)
-        for (int form = 0; form < 8; form++) {           /* JPEG or PNG, little or big endian, SHORT or LONG */
+        for (int form = 0; form < 8; form++) { /* JPEG or PNG, little or big endian, SHORT or LONG */
             uint8_t exif[64], *pixels;
             int height, width, big = form >> 1 & 1;
             const char *file = form & 1 ? "rgb.png" : "full.jpg";
             size_t count, bytes = make_tiff(exif, big, types[form >> 2], 1, (uint32_t)orientation);
             uint8_t *picture = with_exif(file, exif, bytes, &count);
-            if (openpi_image_decode(picture, count, file, &pixels, &height, &width, &error)) fail_msg("%s", error.message);
+            if (openpi_image_decode(picture, count, file, &pixels, &height, &width, &error))
+                fail_msg("%s", error.message);
             assert_int_equal(height, upright[orientation].height);
             assert_int_equal(width, upright[orientation].width);
             uint64_t hash = fnv1a64(pixels, (size_t)height * (size_t)width * 3);
@@ -695,7 +719,7 @@ static void broken_exif(void **state) {
     uint8_t exif[64];
     size_t whole = make_tiff(exif, 1, 3, 1, 6), count;
     assert_int_equal(orientation_of_tiff(exif, whole), 6);
-    for (size_t cut = 0; cut <= whole; cut++) {          /* the last 4 bytes are the address of another directory */
+    for (size_t cut = 0; cut <= whole; cut++) { /* the last 4 bytes are the address of another directory */
         uint8_t *less = malloc(cut ? cut : 1);
         assert_non_null(less);
         memcpy(less, exif, cut);
@@ -704,7 +728,8 @@ static void broken_exif(void **state) {
         if (!cut) continue;
         uint8_t *pixels, *picture = with_exif("rgb.png", exif, cut, &count);
         int height, width;
-        assert_int_equal(openpi_image_decode(picture, count, "f", &pixels, &height, &width, &error), OPENPI_OK);
+        assert_int_equal(openpi_image_decode(picture, count, "f", &pixels, &height, &width, &error),
+                         OPENPI_OK);
         assert_int_equal(height, cut >= whole - 4 ? 19 : 13);
         openpi_free(pixels);
         free(picture);

@@ -1,5 +1,5 @@
-/* policy/lerobot.c: LeRobot's checkpoints and pipelines against LeRobot's own numbers, bit for bit; and what a pipeline
- * may not hold. */
+/* policy/lerobot.c: LeRobot's checkpoints and pipelines against LeRobot's own numbers, bit for bit; and what
+ * a pipeline may not hold. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +23,8 @@ static openpi_policy *open_golden(const char *name) {
     openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
     snprintf(path, sizeof path, GOLDEN "/lerobot/%s/checkpoint", name);
     if (strcmp(name, "pi05"))                              /* a file, or the folder that holds it */
-        options.tokenizer = strncmp(name, "pi05", 4) ? GOLDEN "/lerobot/pi05/checkpoint/tokenizer/tokenizer.json"
+        options.tokenizer = strncmp(name, "pi05", 4) ? GOLDEN "/lerobot/pi05/checkpoint/tokenizer/"
+                                                              "tokenizer.json"
                                                      : GOLDEN "/lerobot/pi05/checkpoint/tokenizer";
     WORKS(openpi_policy_open(path, &options, &policy, &error));
     return policy;
@@ -35,19 +36,22 @@ static void check_state(const openpi_request *request, const float *want, int le
     const double *state = openpi_request_state(request, &count);
     assert_int_equal(count, length);
     for (int i = 0; i < length; i++) {
-        if (!(state[i] == (double)want[i])) fail_msg("state[%d] is %.9g, expected %.9g", i, state[i], (double)want[i]);
+        if (!(state[i] == (double)want[i]))
+            fail_msg("state[%d] is %.9g, expected %.9g", i, state[i], (double)want[i]);
         assert_true(prepared(request).state[i] == want[i]);
     }
     for (int i = length; i < DIMS; i++) assert_true(prepared(request).state[i] == 0);
 }
 
 /* model [rows][columns] through the postprocessor, against want [rows][a], exactly. */
-static void check_actions(const openpi_request *request, const float *model, int columns, const float *want, int rows, int a) {
+static void check_actions(const openpi_request *request, const float *model, int columns, const float *want,
+                          int rows, int a) {
     openpi_error error = OPENPI_ERROR_INIT;
     float padded[MAX_ROWS * DIMS] = {0};
     double actions[MAX_ROWS * DIMS];
     assert_true(rows <= MAX_ROWS);
-    for (int h = 0; h < rows; h++) memcpy(padded + h * DIMS, model + h * columns, (size_t)columns * sizeof *model);
+    for (int h = 0; h < rows; h++)
+        memcpy(padded + h * DIMS, model + h * columns, (size_t)columns * sizeof *model);
     WORKS(openpi_request_finish(request, padded, rows, actions, CAPACITY(actions), &error));
     for (int i = 0; i < rows * a; i++)
         if (!(actions[i] == (double)want[i]))
@@ -70,7 +74,8 @@ static void check_pipeline(const char *name, int rows) {
     int n = info.state_length, a = info.action_dim, length = info.max_prompt;
     assert_int_equal(json_array_size(tasks), rows);
     assert_int_equal(length, strncmp(name, "pi05", 4) ? 48 : 200);
-    float *raw = golden_copy(file, "in.state", DTYPE_F32, rows * n), *state = golden_copy(file, "state", DTYPE_F32, rows * n);
+    float *raw = golden_copy(file, "in.state", DTYPE_F32, rows * n),
+          *state = golden_copy(file, "state", DTYPE_F32, rows * n);
     float *model = golden_copy(file, "in.actions_normalized", DTYPE_F32, rows * 5 * a),
           *want = golden_copy(file, "actions", DTYPE_F32, rows * 5 * a);
     int32_t *tokens = golden_copy(file, "tokens", DTYPE_I32, rows * length);
@@ -89,7 +94,8 @@ static void check_pipeline(const char *name, int rows) {
         check_actions(request, model + b * 5 * a, a, want + b * 5 * a, 5, a);
     }
     if (tensors_find(file, "relative_mask"))
-        assert_memory_equal(policy->pipeline.relative, golden_data(file, "relative_mask", DTYPE_U8, a), (size_t)a);
+        assert_memory_equal(policy->pipeline.relative, golden_data(file, "relative_mask", DTYPE_U8, a),
+                            (size_t)a);
     openpi_request_close(request);
     openpi_policy_close(policy);
     tensors_close(file);
@@ -102,7 +108,7 @@ static void pipelines_are_lerobots(void **state) {
     static const struct {
         const char *name;
         int rows;
-    } cases[] = {{"pi05_mean_std", 3}, {"pi05_min_max", 3},  {"pi05_quantile10", 3},       {"pi05_no_stats", 3},
+    } cases[] = {{"pi05_mean_std", 3}, {"pi05_min_max", 3}, {"pi05_quantile10", 3},      {"pi05_no_stats", 3},
                  {"pi05_relative", 3}, {"pi0_relative", 6}, {"pi05_relative_unnamed", 3}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         print_message("           %s\n", cases[i].name);
@@ -120,9 +126,11 @@ static void check_images(const openpi_sample *sample, const float *want, const i
             for (int r = 0; r < count; r++)
                 for (int x = 0; x < SIDE; x++) {
                     const float *image = sample->images[slot];
-                    double off =
-                        fabs((double)image[(rows[r] * SIDE + x) * 3 + c] - (double)want[((slot * 3 + c) * count + r) * SIDE + x]);
-                    if (!(off <= 2e-6)) fail_msg("slot %d channel %d row %d column %d is off by %g", slot, c, rows[r], x, off);
+                    double off = fabs((double)image[(rows[r] * SIDE + x) * 3 + c] -
+                                      (double)want[((slot * 3 + c) * count + r) * SIDE + x]);
+                    if (!(off <= 2e-6))
+                        fail_msg("slot %d channel %d row %d column %d is off by %g", slot, c, rows[r], x,
+                                 off);
                     if (off > worst) worst = off;
                 }
     print_message("           pictures off by %g\n", worst);
@@ -134,7 +142,8 @@ static int find_images(const tensors *file, openpi_image *images) {
     for (int i = 0; i < tensors_count(file); i++) {
         const tensor *t = tensors_at(file, i);
         if (strncmp(t->name, prefix, sizeof prefix - 1)) continue;
-        assert_true(count < 3 && t->rank == 3 && t->shape[2] == 3 && (t->type == DTYPE_U8 || t->type == DTYPE_F32));
+        assert_true(count < 3 && t->rank == 3 && t->shape[2] == 3 &&
+                    (t->type == DTYPE_U8 || t->type == DTYPE_F32));
         images[count++] = (openpi_image)IMAGE(t->name + sizeof prefix - 1,
                                          t->data,
                                          t->type == DTYPE_U8 ? OPENPI_U8 : OPENPI_FLOAT32,
@@ -158,7 +167,8 @@ static void check_whole(const char *name, const char *file_name, int cameras) {
     tensors *file = golden_open(path);
     json_t *note = golden_metadata(file, "case");
     int n = info.state_length, a = info.action_dim, rows = info.horizon, length = info.max_prompt;
-    float *raw = golden_copy(file, "in.state", DTYPE_F32, n), *state = golden_copy(file, "state", DTYPE_F32, n);
+    float *raw = golden_copy(file, "in.state", DTYPE_F32, n),
+          *state = golden_copy(file, "state", DTYPE_F32, n);
     float *model = golden_copy(file, "actions_model", DTYPE_F32, rows * DIMS),
           *want = golden_copy(file, "actions", DTYPE_F32, rows * a);
     float *pixels = golden_copy(file, "images", DTYPE_F32, 3 * 3 * 20 * SIDE);
@@ -176,7 +186,8 @@ static void check_whole(const char *name, const char *file_name, int cameras) {
     check_images(sample, pixels, image_rows, 20);
     if (tensors_find(file, "image0")) {
         const float *whole = golden_copy(file, "image0", DTYPE_F32, PIXELS), *image = sample->images[0];
-        for (int i = 0; i < PIXELS; i++) assert_true(fabsf(image[i] - whole[i % 3 * SIDE * SIDE + i / 3]) <= 2e-6f);
+        for (int i = 0; i < PIXELS; i++)
+            assert_true(fabsf(image[i] - whole[i % 3 * SIDE * SIDE + i / 3]) <= 2e-6f);
         free((void *)(uintptr_t)whole);
     }
     check_state(request, state, n);
@@ -314,8 +325,10 @@ static void msgpack_says_the_same(void **unused) {
         msgpack_sbuffer_init(&bytes);
         msgpack_packer_init(&packer, &bytes, msgpack_sbuffer_write);
         msgpack_pack_map(&packer, 3);
-        pack_text(&packer, cases[i].camera), pack_array(&packer, "|u1", (const int[]){2, 2, 3}, 3, dots, sizeof dots);
-        pack_text(&packer, cases[i].state), pack_array(&packer, "<f4", (const int[]){8}, 1, state, sizeof state);
+        pack_text(&packer, cases[i].camera),
+            pack_array(&packer, "|u1", (const int[]){2, 2, 3}, 3, dots, sizeof dots);
+        pack_text(&packer, cases[i].state),
+            pack_array(&packer, "<f4", (const int[]){8}, 1, state, sizeof state);
         pack_text(&packer, cases[i].prompt), pack_text(&packer, observation.prompt);
         REFUSES(openpi_request_prepare_msgpack(packed, bytes.data, bytes.size, NULL, &error), cases[i].status, cases[i].sentence);
         msgpack_sbuffer_destroy(&bytes);
@@ -325,7 +338,8 @@ static void msgpack_says_the_same(void **unused) {
         assert_memory_equal(a->tokens, b->tokens, (size_t)a->token_count * sizeof *a->tokens);
         assert_memory_equal(a->state, b->state, DIMS * sizeof(float));
         assert_memory_equal(a->image_mask, b->image_mask, 3);
-        for (int slot = 0; slot < 3; slot++) assert_memory_equal(a->images[slot], b->images[slot], PIXELS * sizeof(float));
+        for (int slot = 0; slot < 3; slot++)
+            assert_memory_equal(a->images[slot], b->images[slot], PIXELS * sizeof(float));
     }
     openpi_request_close(packed);
     openpi_request_close(named);
@@ -438,12 +452,14 @@ static void patch(const char *file, const char *path, const char *value) {
             at = json_is_array(at) ? json_array_get(at, (size_t)atoi(key)) : json_object_get(at, key);
             assert_non_null(at);
         } else if (!value) {
-            assert_int_equal(json_is_array(at) ? json_array_remove(at, (size_t)atoi(key)) : json_object_del(at, key), 0);
+            assert_int_equal(
+                json_is_array(at) ? json_array_remove(at, (size_t)atoi(key)) : json_object_del(at, key), 0);
         } else {
             json_t *set = json_loads(value, JSON_DECODE_ANY, NULL);
             assert_non_null(set);
-            assert_int_equal(
-                json_is_array(at) ? json_array_set_new(at, (size_t)atoi(key), set) : json_object_set_new(at, key, set), 0);
+            assert_int_equal(json_is_array(at) ? json_array_set_new(at, (size_t)atoi(key), set)
+                                               : json_object_set_new(at, key, set),
+                             0);
         }
     }
     assert_int_equal(json_dump_file(root, name, 0), 0);
@@ -452,7 +468,8 @@ static void patch(const char *file, const char *path, const char *value) {
 
 static void refuses_broken_checkpoints(void **state) {
     (void)state;
-    static const char config[] = "config.json", before[] = "policy_preprocessor.json", after[] = "policy_postprocessor.json";
+    static const char config[] = "config.json", before[] = "policy_preprocessor.json",
+                      after[] = "policy_postprocessor.json";
     static const struct {
         const char *file, *path, *value;
         openpi_status status;
@@ -552,8 +569,8 @@ static void options_that_do_not_fit(void **state) {
         openpi_policy *policy = NULL;
         openpi_policy_options options = cases[i].options;
         options.size = sizeof options;
-        REFUSES(openpi_policy_open(GOLDEN "/lerobot/pi05_relative/checkpoint", &options, &policy, &error), cases[i].status,
-                cases[i].sentence);
+        REFUSES(openpi_policy_open(GOLDEN "/lerobot/pi05_relative/checkpoint", &options, &policy, &error),
+                cases[i].status, cases[i].sentence);
         openpi_policy_close(policy);
     }
 }

@@ -47,8 +47,8 @@ static void formulas_are_openpis(void **state) {
         stats.dims = read_row(json_object_get(row, "mean"), stats.mean);
         assert_int_equal(read_row(json_object_get(row, "std"), stats.std), stats.dims);
         if (quantile)
-            stats.quantiles =
-                read_row(json_object_get(row, "q01"), stats.q01) == read_row(json_object_get(row, "q99"), stats.q99);
+            stats.quantiles = read_row(json_object_get(row, "q01"), stats.q01) ==
+                              read_row(json_object_get(row, "q99"), stats.q99);
         forward += compare_rows(row, "normalized", quantile ? STATS_QUANTILE : STATS_ZSCORE, &stats);
         back += compare_rows(row, "unnormalized", quantile ? STATS_QUANTILE : STATS_ZSCORE, &stats);
     }
@@ -77,7 +77,8 @@ static void synthetic_statistics_are_stable(void **state) {
     assert_true(actions.mean[5] == -0.21786026656627655);
     assert_true(actions.std[0] == 0.7560357004404068);
     for (int i = 0; i < 32; i++) {
-        assert_true(robot.q01[i] == robot.mean[i] - 2 * robot.std[i] && robot.q99[i] == robot.mean[i] + 2 * robot.std[i]);
+        assert_true(robot.q01[i] == robot.mean[i] - 2 * robot.std[i] &&
+                    robot.q99[i] == robot.mean[i] + 2 * robot.std[i]);
         assert_true(actions.std[i] > 0.5 && actions.std[i] < 1.0 && fabs(actions.mean[i]) < 0.25);
     }
 }
@@ -93,8 +94,8 @@ static void reads_openpis_files(void **state) {
     WORKS(normalize_read(GOLDEN "/policy/libero_pi0/norm_stats.json", &robot, &actions, &error));
     assert_int_equal(actions.dims, 32);
     assert_false(actions.quantiles);
-    REFUSES(normalize_read(GOLDEN "/policy/nowhere/norm_stats.json", &robot, &actions, &error), OPENPI_NOT_FOUND,
-            "nowhere/norm_stats.json");
+    REFUSES(normalize_read(GOLDEN "/policy/nowhere/norm_stats.json", &robot, &actions, &error),
+            OPENPI_NOT_FOUND, "nowhere/norm_stats.json");
 }
 
 static void refuses_broken_files(void **state) {
@@ -120,8 +121,8 @@ static void refuses_broken_files(void **state) {
     openpi_error error = OPENPI_ERROR_INIT;
     norm_stats robot = {.dims = 77}, actions;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        REFUSES(normalize_parse(cases[i].text, strlen(cases[i].text), "broken", &robot, &actions, &error), OPENPI_BAD_FILE,
-                cases[i].sentence);
+        REFUSES(normalize_parse(cases[i].text, strlen(cases[i].text), "broken", &robot, &actions, &error),
+                OPENPI_BAD_FILE, cases[i].sentence);
     char many[2048] = "{\"norm_stats\": {\"state\": {\"mean\": [0";
     for (int i = 0; i < 32; i++) strcat(many, ", 0");
     strcat(many, "], \"std\": [1]}}}");

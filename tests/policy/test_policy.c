@@ -1,5 +1,5 @@
-/* policy/policy.c and request.c: openpi's whole requests, from the bytes of its client to the prepared sample and from
- * model actions to the robot's; where a policy takes its parts from; what it refuses. */
+/* policy/policy.c and request.c: openpi's whole requests, from the bytes of its client to the prepared sample
+ * and from model actions to the robot's; where a policy takes its parts from; what it refuses. */
 #include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
@@ -39,8 +39,8 @@ static void case_open(const char *name, policy_case *out) {
     json_t *robot = golden_metadata(out->expected, "robot"), *delta = golden_metadata(out->expected, "delta");
     char *mask = delta ? json_dumps(delta, 0) : strdup("[]");
     assert_non_null(robot);
-    snprintf(out->robot, sizeof out->robot, "{\"like\": \"%s\", \"delta\": %s, \"transform\": \"%s\"}", json_string_value(robot),
-             mask, golden_flag(out->expected, "adapt_to_pi", 0) ? "aloha" : "none");
+    snprintf(out->robot, sizeof out->robot, "{\"like\": \"%s\", \"delta\": %s, \"transform\": \"%s\"}",
+             json_string_value(robot), mask, golden_flag(out->expected, "adapt_to_pi", 0) ? "aloha" : "none");
     free(mask);
     json_decref(robot);
     json_decref(delta);
@@ -89,15 +89,16 @@ static void check_sample(const policy_case *c, const openpi_request *request) {
     free(want);
 }
 
-/* The state that openpi adds relative actions to, from its normalised one: fp32 as it comes out of the model, and (n + 1)/2
- * of a quantile still is. */
+/* The state that openpi adds relative actions to, from its normalised one: fp32 as it comes out of the model,
+ * and (n + 1)/2 of a quantile still is. */
 static double reference_of(const openpi_policy *p, double normalised, int dim) {
     float n = (float)normalised, half = (n + 1.0f) / 2.0f;
     if (p->mode == STATS_ZSCORE) return (double)n * (p->state.std[dim] + 1e-6) + p->state.mean[dim];
     return (double)half * (p->state.q99[dim] - p->state.q01[dim] + 1e-6) + p->state.q01[dim];
 }
 
-/* openpi's output transforms undone, written down from their formulas: a robot's action -> what the model gave. */
+/* openpi's output transforms undone, written down from their formulas: a robot's action -> what the model
+ * gave. */
 static double model_action(const openpi_policy *p, const double *state, double action, int dim) {
     static const double signs[7] = {1, -1, -1, 1, 1, 1, 1};
     double x = action;
@@ -111,8 +112,8 @@ static double model_action(const openpi_policy *p, const double *state, double a
     return (x - p->actions.q01[dim]) / (p->actions.q99[dim] - p->actions.q01[dim] + 1e-6) * 2 - 1;
 }
 
-/* The golden's actions lead back to fp32 numbers, which is what a model gives; and from these, finish leads to the
- * golden's actions. */
+/* The golden's actions lead back to fp32 numbers, which is what a model gives; and from these, finish leads
+ * to the golden's actions. */
 static void check_finish(const policy_case *c, const openpi_request *request) {
     openpi_error error = OPENPI_ERROR_INIT;
     const openpi_policy *p = c->policy;
@@ -120,7 +121,8 @@ static void check_finish(const policy_case *c, const openpi_request *request) {
     int horizon = (int)json_integer_value(metadata), a = p->action_dim;
     json_decref(metadata);
     double *want = golden_copy(c->expected, "actions", DTYPE_F64, (int64_t)horizon * a);
-    double *state = golden_copy(c->expected, "state", DTYPE_F64, DIMS), *got = calloc((size_t)(horizon * a), sizeof *got);
+    double *state = golden_copy(c->expected, "state", DTYPE_F64, DIMS),
+           *got = calloc((size_t)(horizon * a), sizeof *got);
     float *model = calloc((size_t)horizon * DIMS, sizeof *model);
     for (int i = 0; i < horizon * a; i++) {
         int step = i / a, dim = i % a;
@@ -155,10 +157,11 @@ static void requests_are_openpis(void **state) {
         print_message("           %s\n", names[i]->d_name);
         case_open(names[i]->d_name, &c);
         WORKS(openpi_request_create(c.policy, &request, &error));
-        for (int again = 0; again < 2; again++) {                    /* nothing of a request stays for the next */
+        for (int again = 0; again < 2; again++) { /* nothing of a request stays for the next */
             openpi_timing timing = OPENPI_TIMING_INIT;
             WORKS(openpi_request_prepare_msgpack(request, c.request, c.request_bytes, &timing, &error));
-            assert_true(timing.stage_ms[OPENPI_STAGE_PICTURE] > 0 && timing.stage_ms[OPENPI_STAGE_PROMPT] > 0);
+            assert_true(timing.stage_ms[OPENPI_STAGE_PICTURE] > 0 &&
+                        timing.stage_ms[OPENPI_STAGE_PROMPT] > 0);
             check_sample(&c, request);
             check_finish(&c, request);
         }
@@ -177,7 +180,8 @@ static void cut_requests_are_refused(void **state) {
     policy_case c;
     case_open("droid_pi0", &c);
     WORKS(openpi_request_create(c.policy, &request, &error));
-    for (size_t bytes = 0; bytes < c.request_bytes; bytes += bytes < 400 || bytes + 400 > c.request_bytes ? 1 : 4999) {
+    for (size_t bytes = 0; bytes < c.request_bytes;
+         bytes += bytes < 400 || bytes + 400 > c.request_bytes ? 1 : 4999) {
         char *cut = malloc(bytes + 1);
         memcpy(cut, c.request, bytes);
         assert_int_not_equal(openpi_request_prepare_msgpack(request, cut, bytes, NULL, &error), OPENPI_OK);
@@ -283,8 +287,8 @@ static void messages_are_checked(void **state) {
         msgpack_sbuffer bytes;
         WORKS(openpi_request_create(policy, &request, &error));
         pack_message(&bytes, cases[i].fields);
-        REFUSES(openpi_request_prepare_msgpack(request, bytes.data, bytes.size, NULL, &error), cases[i].status,
-                cases[i].sentence);
+        REFUSES(openpi_request_prepare_msgpack(request, bytes.data, bytes.size, NULL, &error),
+                cases[i].status, cases[i].sentence);
         msgpack_sbuffer_destroy(&bytes);
         openpi_request_close(request);
         openpi_policy_close(policy);
@@ -349,8 +353,10 @@ static void names_of_cameras(void **state) {
             openpi_observation observation = OBSERVATION(images, 0, zeros,
                                                          info.state_length ? info.state_length : 5, "go", 0);
             for (int slot = 0; slot < 3; slot++) {
-                assert_string_equal(info.cameras[slot], cases[i].names[slot][0] ? cases[i].names[slot][0] : "");
-                if (cases[i].names[slot][0]) images[observation.image_count++] = picture(cases[i].names[slot][form]);
+                assert_string_equal(info.cameras[slot],
+                                    cases[i].names[slot][0] ? cases[i].names[slot][0] : "");
+                if (cases[i].names[slot][0])
+                    images[observation.image_count++] = picture(cases[i].names[slot][form]);
             }
             WORKS(openpi_request_prepare(request, &observation, NULL, &error));
             for (int slot = 0; slot < 3; slot++)
@@ -363,7 +369,8 @@ static void names_of_cameras(void **state) {
 
 static void refuses_bad_observations(void **state) {
     (void)state;
-    const double nan_state[14] = {0, 0, 0, NAN}, huge_state[14] = {0, 1e300}, infinite_state[14] = {-INFINITY};
+    const double nan_state[14] = {0, 0, 0, NAN}, huge_state[14] = {0, 1e300},
+                 infinite_state[14] = {-INFINITY};
     const openpi_image high = picture("cam_high"), low = picture("cam_low"), wrist = picture("left_wrist"),
                        twice = picture("base"), unknown = picture("cam_front"), unnamed = picture(NULL),
                        thin = IMAGE("cam_high", grey, OPENPI_U8, OPENPI_HWC, 2000, 3),
@@ -377,8 +384,7 @@ static void refuses_bad_observations(void **state) {
         {OBSERVATION(&high, 1, zeros, 14, "go", 0), OPENPI_OK, ""},
         {OBSERVATION(both, 2, zeros, 14, "go", 0), OPENPI_OK, ""},
         {OBSERVATION(&high, 1, zeros, 14, "", 0), OPENPI_OK, ""},
-        {OBSERVATION(NULL, 0, zeros, 14, "go", 0),
-         OPENPI_BAD_INPUT,
+        {OBSERVATION(NULL, 0, zeros, 14, "go", 0), OPENPI_BAD_INPUT,
          "camera \"images/cam_high\" (base), which robot \"aloha\" needs, is missing"},
         {OBSERVATION(only_wrist, 1, zeros, 14, "go", 0), OPENPI_BAD_INPUT, "\"images/cam_high\""},
         {OBSERVATION(&low, 1, zeros, 14, "go", 0), OPENPI_BAD_INPUT, "\"images/cam_high\""},
@@ -386,9 +392,9 @@ static void refuses_bad_observations(void **state) {
         {OBSERVATION(&high, -1, zeros, 14, "go", 0), OPENPI_BAD_ARGUMENT, "-1 pictures"},
         {OBSERVATION(two, 2, zeros, 14, "go", 0), OPENPI_BAD_INPUT,
          "\"cam_high\" and \"base\" are of the same camera"},
-        {OBSERVATION(&unknown, 1, zeros, 14, "go", 0),
-         OPENPI_BAD_INPUT,
-         "no camera \"cam_front\", it has images/cam_high (base), images/cam_left_wrist (left_wrist), images/cam_right_wrist "
+        {OBSERVATION(&unknown, 1, zeros, 14, "go", 0), OPENPI_BAD_INPUT,
+         "no camera \"cam_front\", it has images/cam_high (base), images/cam_left_wrist (left_wrist), "
+         "images/cam_right_wrist "
          "(right_wrist), "
          "images/cam_low (unused)"},
         {OBSERVATION(&unnamed, 1, zeros, 14, "go", 0), OPENPI_BAD_INPUT, "picture 0 has no name"},
@@ -483,7 +489,7 @@ static void prompts(void **state) {
     WORKS(openpi_request_prepare(request, &observation, NULL, &error));
     assert_true(openpi_request_prompt_truncated(request));
     assert_int_equal(prepared(request).token_count, 48);
-    observation.prompt_length = 2 * 23;                              /* BOS, 45 pieces (the last space is stripped), newline */
+    observation.prompt_length = 2 * 23; /* BOS, 45 pieces (the last space is stripped), newline */
     WORKS(openpi_request_prepare(request, &observation, NULL, &error));
     assert_false(openpi_request_prompt_truncated(request));
     assert_int_equal(prepared(request).token_count, 47);
@@ -604,7 +610,8 @@ static void remove_file(const char *name) {
 /* A file with one tensor of one number: enough to see the variant. */
 static void write_weights(const char *tensor) {
     char header[256], file[512];
-    int bytes = snprintf(header, sizeof header, "{\"%s\":{\"dtype\":\"F32\",\"shape\":[1,1],\"data_offsets\":[0,4]}}", tensor);
+    int bytes = snprintf(header, sizeof header,
+                         "{\"%s\":{\"dtype\":\"F32\",\"shape\":[1,1],\"data_offsets\":[0,4]}}", tensor);
     while (bytes % 8) header[bytes++] = ' ';
     memset(file, 0, sizeof file);
     file[0] = (char)bytes;
@@ -619,19 +626,25 @@ static void copy_golden(const char *from, const char *to) {
     free(data);
 }
 
-static const char ADAPTIVE[] = "paligemma_with_expert.gemma_expert.model.layers.0.input_layernorm.dense.weight";
+static const char ADAPTIVE[] = "paligemma_with_expert.gemma_expert.model.layers.0.input_layernorm.dense."
+                               "weight";
 
 static void write_checkpoint(void) {
     write_weights("state_proj.weight");
     write_text("config.json", "{\"action_dim\": 32, \"action_horizon\": 50}");
     copy_golden(GOLDEN "/tokenizer.model", "tokenizer.model");
     copy_golden(GOLDEN "/policy/droid_pi0/norm_stats.json", "assets/droid/norm_stats.json");
-    copy_golden(GOLDEN "/policy/libero_pi0/norm_stats.json", "assets/physical-intelligence/libero/norm_stats.json");
+    copy_golden(GOLDEN "/policy/libero_pi0/norm_stats.json", "assets/physical-intelligence/libero/"
+                                                             "norm_stats.json");
 }
 
 static void remove_checkpoint(void) {
-    static const char *const files[] = {"model.safetensors", "config.json", "tokenizer.model", "assets/droid/norm_stats.json",
-                                        "assets/physical-intelligence/libero/norm_stats.json", "assets/synthetic/norm_stats.json",
+    static const char *const files[] = {"model.safetensors",
+                                        "config.json",
+                                        "tokenizer.model",
+                                        "assets/droid/norm_stats.json",
+                                        "assets/physical-intelligence/libero/norm_stats.json",
+                                        "assets/synthetic/norm_stats.json",
                                         "arm.json"};
     static const char *const folders[] = {"/assets/droid",
                                           "/assets/physical-intelligence/libero",
@@ -681,7 +694,8 @@ static void try_open(const char *checkpoint, const open_case *cases, size_t coun
 
 static void parts_come_from_the_checkpoint(void **state) {
     (void)state;
-    static const char stats[] = GOLDEN "/policy/droid_pi0/norm_stats.json", arm[] = "test_policy_checkpoint/arm.json";
+    static const char stats[] = GOLDEN "/policy/droid_pi0/norm_stats.json", arm[] = "test_policy_checkpoint/"
+                                                                                    "arm.json";
     static const open_case cases[] = {
         {NULL, NULL, NULL, NULL, 0, 0, OPENPI_BAD_ARGUMENT, "does not say which robot it is for"},
         {"droid", NULL, NULL, NULL, 0, 0, OPENPI_OK, "droid"},
@@ -713,11 +727,13 @@ static void parts_come_from_the_checkpoint(void **state) {
          "no q01 and q99 of state"},
     };
     write_checkpoint();
-    write_text("arm.json", "{\"name\": \"my_arm\", \"cameras\": {\"front\": \"base\"}, \"state\": {\"joints\": 7}, \"actions\": "
+    write_text("arm.json", "{\"name\": \"my_arm\", \"cameras\": {\"front\": \"base\"}, \"state\": "
+                           "{\"joints\": 7}, \"actions\": "
                            "7, \"assets\": \"droid\"}");
     try_open(folder, cases, sizeof cases / sizeof *cases);
     try_open("test_policy_checkpoint/model.safetensors", cases + 1, 1);
-    static const open_case nowhere[] = {{"droid", NULL, NULL, NULL, 0, 0, OPENPI_NOT_FOUND, "no such checkpoint"}};
+    static const open_case nowhere[] = {
+        {"droid", NULL, NULL, NULL, 0, 0, OPENPI_NOT_FOUND, "no such checkpoint"}};
     try_open("test_policy_nowhere", nowhere, 1);
 
     write_weights(ADAPTIVE);
@@ -730,7 +746,8 @@ static void parts_come_from_the_checkpoint(void **state) {
     try_open(folder, pi05, sizeof pi05 / sizeof *pi05);
 
     write_weights("lm_head.weight");
-    static const open_case neither[] = {{"droid", NULL, NULL, NULL, 0, 0, OPENPI_BAD_FILE, "neither a π0 nor a π0.5 checkpoint"}};
+    static const open_case neither[] = {
+        {"droid", NULL, NULL, NULL, 0, 0, OPENPI_BAD_FILE, "neither a π0 nor a π0.5 checkpoint"}};
     try_open(folder, neither, 1);
 
     write_weights("state_proj.weight");
@@ -743,7 +760,8 @@ static void parts_come_from_the_checkpoint(void **state) {
     try_open(folder, synthetic, sizeof synthetic / sizeof *synthetic);
 
     write_text("config.json", "{\"type\": \"pi0_fast\"}");
-    static const open_case fast[] = {{NULL, NULL, NULL, NULL, 0, 0, OPENPI_UNSUPPORTED, "\"type\" is \"pi0_fast\""}};
+    static const open_case fast[] = {
+        {NULL, NULL, NULL, NULL, 0, 0, OPENPI_UNSUPPORTED, "\"type\" is \"pi0_fast\""}};
     try_open(folder, fast, 1);
     remove_checkpoint();
 }

@@ -1,4 +1,5 @@
-/* policy/prompt: whole prompts against openpi's and LeRobot's goldens, cleaning and state bins against Python's. */
+/* policy/prompt: whole prompts against openpi's and LeRobot's goldens, cleaning and state bins against
+ * Python's. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,7 +34,7 @@ static void bench_close(bench *b) {
     tokenizer_close(b->tokenizer);
 }
 
-/* ---- openpi --------------------------------------------------------------------------------------------- */
+/* ---- openpi --------------------------------------------------------------------------------------- */
 
 static void test_openpi(void **state) {
     (void)state;
@@ -52,9 +53,10 @@ static void test_openpi(void **state) {
         int n = (int)json_array_size(values), count = -1, max = (int)json_array_size(expected);
         assert_true(n <= 64 && max <= MAX && max > 0);
         for (int k = 0; k < n; k++) numbers[k] = json_number_value(json_array_get(values, (size_t)k));
-        WORKS(prompt_openpi(b.tokenizer, b.scratch, b.buffer, json_string_value(prompt), json_string_length(prompt), numbers, n,
-                            ids, max, &count, &error));
-        if (count != json_integer_value(json_object_get(item, "length"))) fail_msg("prompt %zu: %d ids", i, count);
+        WORKS(prompt_openpi(b.tokenizer, b.scratch, b.buffer, json_string_value(prompt),
+                            json_string_length(prompt), numbers, n, ids, max, &count, &error));
+        if (count != json_integer_value(json_object_get(item, "length")))
+            fail_msg("prompt %zu: %d ids", i, count);
         for (int k = 0; k < max; k++)
             if ((k < count ? ids[k] : TOKEN_PAD) != json_integer_value(json_array_get(expected, (size_t)k)))
                 fail_msg("prompt %zu, id %d", i, k);
@@ -78,8 +80,8 @@ static void test_truncation(void **state) {
         assert_true(length > 5 && length < MAX);
         for (int max = 1; max <= length + 1; max++) {
             memset(some, 0xff, sizeof some);
-            WORKS(
-                prompt_openpi(b.tokenizer, b.scratch, b.buffer, "pick up the red cup", 19, values, n, some, max, &count, &error));
+            WORKS(prompt_openpi(b.tokenizer, b.scratch, b.buffer, "pick up the red cup", 19, values, n, some,
+                                max, &count, &error));
             assert_int_equal(count, max < length ? max : length);
             assert_memory_equal(some, all, (size_t)count * sizeof *some);
             assert_int_equal(some[count], -1);
@@ -88,11 +90,11 @@ static void test_truncation(void **state) {
     bench_close(&b);
 }
 
-/* ---- LeRobot -------------------------------------------------------------------------------------------- */
+/* ---- LeRobot -------------------------------------------------------------------------------------- */
 
 /* 1: the prompt filled all its places. */
-static int one_lerobot(bench *b, const char *name, int pi05, const char *text, const float *values, int n, const int32_t *tokens,
-                        const uint8_t *mask, int max) {
+static int one_lerobot(bench *b, const char *name, int pi05, const char *text, const float *values, int n,
+                       const int32_t *tokens, const uint8_t *mask, int max) {
     openpi_error error = OPENPI_ERROR_INIT;
     double numbers[64];
     int32_t ids[MAX];
@@ -101,9 +103,12 @@ static int one_lerobot(bench *b, const char *name, int pi05, const char *text, c
     for (int i = 0; i < n; i++) numbers[i] = (double)values[i];
     if (pi05)
         WORKS(prompt_lerobot_pi05(b->tokenizer, b->scratch, b->buffer, text, strlen(text), numbers, n, ids, max, &count, &error));
-    else WORKS(prompt_lerobot_pi0(b->tokenizer, b->scratch, b->buffer, text, strlen(text), ids, max, &count, &error));
+    else
+        WORKS(prompt_lerobot_pi0(b->tokenizer, b->scratch, b->buffer, text, strlen(text), ids, max, &count,
+                                 &error));
     for (int i = 0; i < max; i++)
-        if (mask[i] != (i < count) || tokens[i] != (i < count ? ids[i] : TOKEN_PAD)) fail_msg("%s \"%s\", id %d", name, text, i);
+        if (mask[i] != (i < count) || tokens[i] != (i < count ? ids[i] : TOKEN_PAD))
+            fail_msg("%s \"%s\", id %d", name, text, i);
     return count == max;
 }
 
@@ -132,9 +137,9 @@ static void test_lerobot(void **state) {
         const uint8_t *mask = golden_data(file, "token_mask", DTYPE_U8, rows * max);
         assert_int_equal(task ? 1 : json_array_size(tasks), rows);
         for (int r = 0; r < rows; r++)
-            cut +=
-                one_lerobot(&b, cases[i].file, cases[i].pi05, json_string_value(task ? task : json_array_get(tasks, (size_t)r)),
-                            values + r * n, n, tokens + r * max, mask + r * max, max);
+            cut += one_lerobot(&b, cases[i].file, cases[i].pi05,
+                               json_string_value(task ? task : json_array_get(tasks, (size_t)r)),
+                               values + r * n, n, tokens + r * max, mask + r * max, max);
         free(tokens);
         free(values);
         json_decref(settings);
@@ -155,21 +160,25 @@ static void test_pi0_newlines(void **state) {
         const char *text;
         int count;
         int32_t ids[3];
-    } cases[] = {{"", 2, {2, 4}}, {"\n", 2, {2, 4}}, {"\n\n", 2, {2, 5}}, {"x\n", 3, {2, 1984, 4}}, {"x\n\n\n", 3, {2, 1984, 6}}};
+    } cases[] = {{"", 2, {2, 4}},
+                 {"\n", 2, {2, 4}},
+                 {"\n\n", 2, {2, 5}},
+                 {"x\n", 3, {2, 1984, 4}},
+                 {"x\n\n\n", 3, {2, 1984, 6}}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        WORKS(
-            prompt_lerobot_pi0(b.tokenizer, b.scratch, b.buffer, cases[i].text, strlen(cases[i].text), ids, MAX, &count, &error));
+        WORKS(prompt_lerobot_pi0(b.tokenizer, b.scratch, b.buffer, cases[i].text, strlen(cases[i].text), ids,
+                                 MAX, &count, &error));
         assert_int_equal(count, cases[i].count);
         assert_memory_equal(ids, cases[i].ids, (size_t)count * sizeof *ids);
-        WORKS(prompt_openpi(b.tokenizer, b.scratch, b.buffer, cases[i].text, strlen(cases[i].text), NULL, 0, ids, MAX, &count,
-                            &error));
+        WORKS(prompt_openpi(b.tokenizer, b.scratch, b.buffer, cases[i].text, strlen(cases[i].text), NULL, 0,
+                            ids, MAX, &count, &error));
         assert_int_equal(ids[count - 1], 4);
         assert_int_equal(count, strchr(cases[i].text, 'x') ? 3 : 2);
     }
     bench_close(&b);
 }
 
-/* ---- parts ---------------------------------------------------------------------------------------------- */
+/* ---- parts ---------------------------------------------------------------------------------------- */
 
 static void test_clean(void **state) {
     (void)state;
@@ -189,7 +198,8 @@ static void test_clean(void **state) {
         char out[200];
         size_t bytes = 77;
         WORKS(prompt_clean(cases[i].text, strlen(cases[i].text), out, &bytes, &error));
-        if (bytes != strlen(cases[i].clean) || strcmp(out, cases[i].clean)) fail_msg("case %zu: \"%s\"", i, out);
+        if (bytes != strlen(cases[i].clean) || strcmp(out, cases[i].clean))
+            fail_msg("case %zu: \"%s\"", i, out);
     }
     char out[8];
     size_t bytes;
@@ -209,7 +219,8 @@ static void test_state_bin(void **state) {
     } cases[] = {{-1, 0},       {-0.9921875, 1}, {0, 128},        {-0.0, 128},     {0.9921875, 255},
                  {1, 255},      {2, 255},        {-3, -1},        {1e300, 255},    {-1e300, -1},
                  {5e-324, 128}, {-5e-324, 127},  {HUGE_VAL, 255}, {-HUGE_VAL, -1}, {1.7e308, 255}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) assert_int_equal(state_bin(cases[i].x), cases[i].bin);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(state_bin(cases[i].x), cases[i].bin);
     assert_int_equal(state_bin(NAN), 255);
     assert_int_equal(state_bin(-NAN), 255);
     assert_int_equal(state_bin(nextafter(-1, -2)), -1);
@@ -231,18 +242,19 @@ static void test_refusals(void **state) {
     const double value = 0;
     int32_t ids[4];
     int count = -5;
-    REFUSES(prompt_openpi(b.tokenizer, b.scratch, b.buffer, "x", 1, NULL, 0, ids, 0, &count, &error), OPENPI_BAD_ARGUMENT,
-            "expected at least 1");
-    REFUSES(prompt_openpi(b.tokenizer, b.scratch, b.buffer, "\xff", 1, NULL, 0, ids, 4, &count, &error), OPENPI_BAD_INPUT,
-            "not UTF-8");
-    REFUSES(prompt_openpi(b.tokenizer, b.scratch, b.buffer, "\xff", 1, &value, 1, ids, 4, &count, &error), OPENPI_BAD_INPUT,
-            "not UTF-8");
-    REFUSES(prompt_openpi(b.tokenizer, b.scratch, b.buffer, "x", 1, &value, -1, ids, 4, &count, &error), OPENPI_BAD_ARGUMENT,
-            "has -1 values");
-    REFUSES(prompt_lerobot_pi0(b.tokenizer, b.scratch, b.buffer, "\xff", 1, ids, 4, &count, &error), OPENPI_BAD_INPUT,
-            "not UTF-8");
-    REFUSES(prompt_lerobot_pi0(b.tokenizer, b.scratch, b.buffer, "x", (size_t)1 << 40, ids, 4, &count, &error), OPENPI_BAD_INPUT,
-            "the prompt has 1099511627776 bytes");
+    REFUSES(prompt_openpi(b.tokenizer, b.scratch, b.buffer, "x", 1, NULL, 0, ids, 0, &count, &error),
+            OPENPI_BAD_ARGUMENT, "expected at least 1");
+    REFUSES(prompt_openpi(b.tokenizer, b.scratch, b.buffer, "\xff", 1, NULL, 0, ids, 4, &count, &error),
+            OPENPI_BAD_INPUT, "not UTF-8");
+    REFUSES(prompt_openpi(b.tokenizer, b.scratch, b.buffer, "\xff", 1, &value, 1, ids, 4, &count, &error),
+            OPENPI_BAD_INPUT, "not UTF-8");
+    REFUSES(prompt_openpi(b.tokenizer, b.scratch, b.buffer, "x", 1, &value, -1, ids, 4, &count, &error),
+            OPENPI_BAD_ARGUMENT, "has -1 values");
+    REFUSES(prompt_lerobot_pi0(b.tokenizer, b.scratch, b.buffer, "\xff", 1, ids, 4, &count, &error),
+            OPENPI_BAD_INPUT, "not UTF-8");
+    REFUSES(
+        prompt_lerobot_pi0(b.tokenizer, b.scratch, b.buffer, "x", (size_t)1 << 40, ids, 4, &count, &error),
+        OPENPI_BAD_INPUT, "the prompt has 1099511627776 bytes");
     REFUSES(prompt_buffer_create(SIZE_MAX, 0, &buffer, &error), OPENPI_BAD_INPUT, "the prompt has");
     assert_int_equal(count, -5);
     assert_null(buffer);
@@ -267,10 +279,10 @@ static void test_long_prompts(void **state) {
     WORKS(tokenizer_scratch_create(prompt_bytes(BYTES, 32), &large.scratch, &error));
     for (int bytes = 1; bytes <= BYTES; bytes = bytes * 3 + 1) {
         int a, b;
-        WORKS(
-            prompt_openpi(small.tokenizer, small.scratch, small.buffer, text, (size_t)bytes, values, 32, ids, BYTES, &a, &error));
-        WORKS(prompt_openpi(large.tokenizer, large.scratch, large.buffer, text, (size_t)bytes, values, 32, ids + BYTES, BYTES, &b,
-                            &error));
+        WORKS(prompt_openpi(small.tokenizer, small.scratch, small.buffer, text, (size_t)bytes, values, 32,
+                            ids, BYTES, &a, &error));
+        WORKS(prompt_openpi(large.tokenizer, large.scratch, large.buffer, text, (size_t)bytes, values, 32,
+                            ids + BYTES, BYTES, &b, &error));
         assert_int_equal(a, b);
         assert_memory_equal(ids, ids + BYTES, (size_t)a * sizeof *ids);
     }
@@ -283,9 +295,10 @@ static void test_long_prompts(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_openpi),       cmocka_unit_test(test_truncation),   cmocka_unit_test(test_lerobot),
-        cmocka_unit_test(test_pi0_newlines), cmocka_unit_test(test_clean),        cmocka_unit_test(test_state_bin),
-        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_long_prompts),
+        cmocka_unit_test(test_openpi),   cmocka_unit_test(test_truncation),
+        cmocka_unit_test(test_lerobot),  cmocka_unit_test(test_pi0_newlines),
+        cmocka_unit_test(test_clean),    cmocka_unit_test(test_state_bin),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_long_prompts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* policy/robots.c and configs.c: the built-in records, the JSON form and its faults, ALOHA's transform, the examples of
- * docs/robots.md. */
+/* policy/robots.c and configs.c: the built-in records, the JSON form and its faults, ALOHA's transform, the
+ * examples of docs/robots.md. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,8 +18,10 @@
 /* openpi's own values (its policies/aloha_policy.py) of the gripper maps, in both directions. */
 static void aloha_grippers(void **state) {
     (void)state;
-    static const double in[5][2] = {{0, -1.07986555}, {.25, -0.51307761}, {.5, -0.14005592}, {.75, 0.22332758}, {1, 0.94565280}};
-    static const double out[5][2] = {{0, 0.55337783}, {.25, 0.67173224}, {.5, 0.79008664}, {.75, 0.90844104}, {1, 1.02679543}};
+    static const double in[5][2] = {
+        {0, -1.07986555}, {.25, -0.51307761}, {.5, -0.14005592}, {.75, 0.22332758}, {1, 0.94565280}};
+    static const double out[5][2] = {
+        {0, 0.55337783}, {.25, 0.67173224}, {.5, 0.79008664}, {.75, 0.90844104}, {1, 1.02679543}};
     static const double signs[7] = {1, -1, -1, 1, 1, 1, 1};
     openpi_error error = OPENPI_ERROR_INIT;
     robot aloha;
@@ -151,16 +153,16 @@ static void every_config_opens(void **state) {
     assert_string_equal(r.prompt, "open the tupperware and put the food on the plate");
 }
 
-/* What the sources say of each robot's actions, in their own structure: parts in order, each a prefix before names that
- * several parts share. Sources are openpi's unless another project is named.
- *   ALOHA       parts and grippers: examples/aloha_real/real_env.py, RealEnv; joints: examples/aloha_real/constants.py,
+/* What the sources say of each robot's actions, in their own structure: parts in order, each a prefix before
+ * names that several parts share. Sources are openpi's unless another project is named.
+ *   ALOHA       parts and grippers: examples/aloha_real/real_env.py, RealEnv; joints: constants.py beside it,
  *               JOINT_NAMES; radians: docs/norm_stats.md; rate: examples/aloha_real/main.py, max_hz
  *   ALOHA sim   gym_aloha/tasks/sim.py, BimanualViperXTask; rate: examples/aloha_sim/main.py, max_hz
- *   DROID       src/openpi/training/droid_rlds_dataset.py, DroidRldsDataset (fields), examples/droid/main.py (-1 … 1 and
- *               DROID_CONTROL_FREQUENCY), docs/norm_stats.md (radians, gripper 0 … 1); the fields' elements have no
- *               names: numbers from 1
- *   LIBERO      robosuite docs/modules/controllers.rst, OSC_POSE; LeRobot envs/libero.py, ACTION_LOW and ACTION_HIGH;
- *               rate: LeRobot envs/configs.py, LiberoEnv.fps */
+ *   DROID       src/openpi/training/droid_rlds_dataset.py, DroidRldsDataset (fields),
+ *               examples/droid/main.py (-1 … 1 and DROID_CONTROL_FREQUENCY), docs/norm_stats.md (radians,
+ *               gripper 0 … 1); the fields' elements have no names: numbers from 1
+ *   LIBERO      robosuite docs/modules/controllers.rst, OSC_POSE; LeRobot envs/libero.py, ACTION_LOW and
+ *               ACTION_HIGH; rate: LeRobot envs/configs.py, LiberoEnv.fps */
 typedef struct action_part {
     const char *prefix;
     const char *const *names;
@@ -168,7 +170,8 @@ typedef struct action_part {
     const char *unit;
 } action_part;
 
-static const char *const aloha_joints[] = {"waist", "shoulder", "elbow", "forearm_roll", "wrist_angle", "wrist_rotate"};
+static const char *const aloha_joints[] = {"waist",        "shoulder",    "elbow",
+                                           "forearm_roll", "wrist_angle", "wrist_rotate"};
 static const char *const numbers[] = {"1", "2", "3", "4", "5", "6", "7"};
 static const char *const pose[] = {"x", "y", "z", "ax", "ay", "az"};
 static const char *const whole[] = {""};
@@ -254,12 +257,12 @@ static void slots(void **state) {
     assert_int_equal(robot_camera_slot(&r, "cam"), ROBOT_SLOT_UNKNOWN);
     assert_int_equal(robot_camera_slot(&r, ""), ROBOT_SLOT_UNKNOWN);
     WORKS(robot_open("droid", &r, &error));
-    assert_int_equal(robot_camera_slot(&r, "right_wrist"), ROBOT_SLOT_UNKNOWN);      /* DROID has no such camera */
-    static const char two[] =
-        "{\"name\": \"two\", \"cameras\": {\"a/rgb\": \"base\", \"b/rgb\": \"left_wrist\", \"front\": \"base\"},"
-        " \"state\": {\"x\": 1}, \"actions\": 1}";
+    assert_int_equal(robot_camera_slot(&r, "right_wrist"), ROBOT_SLOT_UNKNOWN); /* DROID has no such camera */
+    static const char two[] = "{\"name\": \"two\", \"cameras\": {\"a/rgb\": \"base\", \"b/rgb\": "
+                              "\"left_wrist\", \"front\": \"base\"},"
+                              " \"state\": {\"x\": 1}, \"actions\": 1}";
     WORKS(robot_open(two, &r, &error));
-    assert_int_equal(robot_camera_slot(&r, "rgb"), ROBOT_SLOT_UNKNOWN);              /* of which of the two? */
+    assert_int_equal(robot_camera_slot(&r, "rgb"), ROBOT_SLOT_UNKNOWN); /* of which of the two? */
     assert_int_equal(robot_camera_slot(&r, "b/rgb"), 1);
     assert_int_equal(robot_camera_slot(&r, "front"), 0);
 }
@@ -286,61 +289,91 @@ static void refuses_broken_records(void **state) {
         {"{\"name\": \"a\", \"cameras\": [\"front\"]}", "\"cameras\" is an array"},
         {"{\"name\": \"a\", \"cameras\": {\"front\": \"middle\"}}", "camera \"front\" has slot \"middle\""},
         {"{\"name\": \"a\", \"cameras\": {\"front\": 1}}", "camera \"front\" is an integer"},
-        {"{\"name\": \"a\", \"cameras\": {\"front\": {\"slot\": \"base\", \"need\": true}}}",
-         "camera \"front\" has an unknown key \"need\""},
-        {"{\"name\": \"a\", \"cameras\": {\"front\": {\"slot\": \"base\", \"required\": 1}}}", "\"required\" is an integer"},
+        {"{\"name\": \"a\", \"cameras\": {\"front\": {\"slot\": \"base\", \"need\": true}}}", "camera "
+                                                                                              "\"front\" has "
+                                                                                              "an unknown "
+                                                                                              "key \"need\""},
+        {"{\"name\": \"a\", \"cameras\": {\"front\": {\"slot\": \"base\", \"required\": 1}}}", "\"required\" "
+                                                                                               "is an "
+                                                                                               "integer"},
         {"{\"name\": \"a\", \"cameras\": {\"\": \"base\"}}", "has 0 bytes"},
         {"{\"name\": \"a\", \"cameras\": "
-         "{\"1\":null,\"2\":null,\"3\":null,\"4\":null,\"5\":null,\"6\":null,\"7\":null,\"8\":null,\"9\":null}}",
+         "{\"1\":null,\"2\":null,\"3\":null,\"4\":null,\"5\":null,\"6\":null,\"7\":null,\"8\":null,\"9\":"
+         "null}}",
          "\"cameras\" has 9 entries, at most 8"},
         {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"actions\": 6}", "\"state\" is absent"},
-        {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": 6, \"actions\": 6}", "\"state\" is an integer"},
-        {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": {}, \"actions\": 6}", "\"state\" has 0 entries"},
-        {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": {\"joints\": null}, \"actions\": 6}",
+        {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": 6, \"actions\": 6}", "\"state\" "
+                                                                                                "is an "
+                                                                                                "integer"},
+        {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": {}, \"actions\": 6}", "\"state\" "
+                                                                                                 "has 0 "
+                                                                                                 "entries"},
+        {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": {\"joints\": null}, \"actions\": "
+         "6}",
          "state \"joints\" is null"},
         {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": {\"joints\": -1}, \"actions\": 6}",
          "\"joints\" is -1"},
-        {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": {\"joints\": 6, \"gripper\": 0}, \"actions\": 6}",
+        {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": {\"joints\": 6, \"gripper\": 0}, "
+         "\"actions\": 6}",
          "\"gripper\" is 0"},
-        {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": {\"a\": 20, \"b\": 13}, \"actions\": 6}",
+        {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": {\"a\": 20, \"b\": 13}, "
+         "\"actions\": 6}",
          "33 numbers in all"},
-        {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": {\"joints\": 6}}", "\"actions\" is absent"},
+        {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": {\"joints\": 6}}", "\"actions\" "
+                                                                                              "is absent"},
         {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": {\"joints\": 6}, \"actions\": 33}",
          "\"actions\" is 33"},
         {"{\"name\": \"a\", " REST ", \"delta\": 6}", "\"delta\" is an integer"},
         {"{\"name\": \"a\", " REST ", \"delta\": [0]}", "\"delta\"[0]"},
         {"{\"name\": \"a\", " REST ", \"delta\": [6, \"x\"]}", "\"delta\"[1]"},
         {"{\"name\": \"a\", " REST ", \"delta\": [30, -9223372036854775807]}", "\"delta\"[1]"},
-        {"{\"name\": \"a\", " REST ", \"delta\": [6, -1]}", "\"delta\" covers 7 dimensions, \"actions\" are 6"},
-        {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": {\"joints\": 5}, \"actions\": 6, \"delta\": [6]}",
+        {"{\"name\": \"a\", " REST ", \"delta\": [6, -1]}", "\"delta\" covers 7 dimensions, \"actions\" are "
+                                                            "6"},
+        {"{\"name\": \"a\", \"cameras\": {\"front\": \"base\"}, \"state\": {\"joints\": 5}, \"actions\": 6, "
+         "\"delta\": [6]}",
          "makes action 5 relative to the state, which has 5 numbers"},
         {"{\"name\": \"a\", " REST ", \"transform\": \"aloha\"}", "needs a state of 14 and 14 actions"},
-        {"{\"name\": \"a\", " REST ", \"transform\": \"panda\"}",
-         "\"transform\" is \"panda\", expected one of \"none\", \"aloha\""},
-        {"{\"name\": \"a\", " REST ", \"normalization\": \"minmax\"}", "\"auto\", \"zscore\", \"quantile\", \"none\""},
-        {"{\"name\": \"a\", " REST ", \"prompt_state\": true}", "\"prompt_state\" is true, expected a string"},
+        {"{\"name\": \"a\", " REST ", \"transform\": \"panda\"}", "\"transform\" is \"panda\", expected one "
+                                                                  "of \"none\", \"aloha\""},
+        {"{\"name\": \"a\", " REST ", \"normalization\": \"minmax\"}", "\"auto\", \"zscore\", \"quantile\", "
+                                                                       "\"none\""},
+        {"{\"name\": \"a\", " REST ", \"prompt_state\": true}", "\"prompt_state\" is true, expected a "
+                                                                "string"},
         {"{\"name\": \"a\", " REST ", \"variant\": \"pi1\"}", "\"any\", \"pi0\", \"pi05\""},
         {"{\"name\": \"a\", " REST ", \"layout\": \"hwc\"}", "\"auto\", \"chw\""},
         {"{\"name\": \"a\", " REST ", \"assets\": \"../../etc\"}", "\"assets\" is \"../../etc\""},
         {"{\"name\": \"a\", " REST ", \"assets\": \"/etc\"}", "\"assets\" is \"/etc\""},
         {"{\"name\": \"a\", " REST ", \"horizon\": 65}", "\"horizon\" is 65"},
         {"{\"name\": \"a\", " REST ", \"max_prompt\": 0}", "\"max_prompt\" is 0"},
-        {"{\"name\": \"a\", " REST ", \"action_names\": \"x\"}", "\"action_names\" is a string, expected an array of strings"},
-        {"{\"name\": \"a\", " REST ", \"action_names\": [\"x\"]}", "\"action_names\" has 1 entries, expected 6"},
-        {"{\"name\": \"a\", " REST ", \"action_names\": [\"1\",\"2\",\"3\",\"4\",\"5\",6]}", "\"action_names\"[5] is an integer"},
-        {"{\"name\": \"a\", " REST ", \"action_names\": [\"1\",\"2\",\"3\",\"4\",\"5\",\"\"]}", "\"action_names\"[5] is \"\""},
-        {"{\"name\": \"a\", " REST ", \"action_names\": [\"1\",\"2\",\"3\",\"4\",\"5\",\"a,b\"]}", "without commas, quotes"},
-        {"{\"name\": \"a\", " REST ", \"action_names\": [\"1\",\"2\",\"3\",\"4\",\"5\",\"a\\n\"]}", "control characters"},
-        {"{\"name\": \"a\", " REST ", \"action_names\": [\"1\",\"2\",\"3\",\"4\",\"5\",\"a_name_of_more_than_31_bytes_is_it\"]}",
+        {"{\"name\": \"a\", " REST ", \"action_names\": \"x\"}", "\"action_names\" is a string, expected an "
+                                                                 "array of strings"},
+        {"{\"name\": \"a\", " REST ", \"action_names\": [\"x\"]}", "\"action_names\" has 1 entries, expected "
+                                                                   "6"},
+        {"{\"name\": \"a\", " REST ", \"action_names\": [\"1\",\"2\",\"3\",\"4\",\"5\",6]}", "\"action_"
+                                                                                             "names\"[5] is "
+                                                                                             "an integer"},
+        {"{\"name\": \"a\", " REST ", \"action_names\": [\"1\",\"2\",\"3\",\"4\",\"5\",\"\"]}", "\"action_"
+                                                                                                "names\"[5] "
+                                                                                                "is \"\""},
+        {"{\"name\": \"a\", " REST ", \"action_names\": [\"1\",\"2\",\"3\",\"4\",\"5\",\"a,b\"]}", "without "
+                                                                                                   "commas, "
+                                                                                                   "quotes"},
+        {"{\"name\": \"a\", " REST ", \"action_names\": [\"1\",\"2\",\"3\",\"4\",\"5\",\"a\\n\"]}", "control "
+                                                                                                    "characte"
+                                                                                                    "rs"},
+        {"{\"name\": \"a\", " REST ", \"action_names\": "
+                                   "[\"1\",\"2\",\"3\",\"4\",\"5\",\"a_name_of_more_than_31_bytes_is_it\"]}",
          "expected 1 to 31 bytes"},
         {"{\"name\": \"a\", " REST ", \"action_names\": [\"1\",\"2\",\"3\",\"2\",\"5\",\"6\"]}",
          "\"action_names\"[1] and [3] are both \"2\""},
         {"{\"name\": \"a\", " REST ", \"units\": [\"rad\"]}", "\"units\" has 1 entries, expected 6"},
-        {"{\"name\": \"a\", " REST ", \"units\": 7}", "\"units\" is an integer, expected an array of strings or one string"},
+        {"{\"name\": \"a\", " REST ", \"units\": 7}", "\"units\" is an integer, expected an array of strings "
+                                                      "or one string"},
         {"{\"name\": \"a\", " REST ", \"rate_hz\": 0}", "\"rate_hz\" is 0, expected a number above 0"},
         {"{\"name\": \"a\", " REST ", \"rate_hz\": -5}", "\"rate_hz\" is -5"},
         {"{\"name\": \"a\", " REST ", \"rate_hz\": 1e300}", "at most 100000"},
-        {"{\"name\": \"a\", " REST ", \"rate_hz\": \"50\"}", "\"rate_hz\" is a string, expected a number above 0"},
+        {"{\"name\": \"a\", " REST ", \"rate_hz\": \"50\"}", "\"rate_hz\" is a string, expected a number "
+                                                             "above 0"},
     };
     openpi_error error = OPENPI_ERROR_INIT;
     robot r;
@@ -414,9 +447,14 @@ static void documented_examples(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(aloha_grippers),     cmocka_unit_test(others_are_plain), cmocka_unit_test(built_ins),
-        cmocka_unit_test(every_config_opens), cmocka_unit_test(slots),            cmocka_unit_test(refuses_broken_records),
-        cmocka_unit_test(documented_examples), cmocka_unit_test(actions_are_named),
+        cmocka_unit_test(aloha_grippers),
+        cmocka_unit_test(others_are_plain),
+        cmocka_unit_test(built_ins),
+        cmocka_unit_test(every_config_opens),
+        cmocka_unit_test(slots),
+        cmocka_unit_test(refuses_broken_records),
+        cmocka_unit_test(documented_examples),
+        cmocka_unit_test(actions_are_named),
         cmocka_unit_test(actions_are_named_as_in_their_sources),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

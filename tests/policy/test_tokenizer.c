@@ -1,5 +1,5 @@
-/* policy/tokenizer: ids against SentencePiece and Hugging Face (goldens, and spm_encode run on random texts and models),
- * broken files, adversarial texts. */
+/* policy/tokenizer: ids against SentencePiece and Hugging Face (goldens, and spm_encode run on random texts
+ * and models), broken files, adversarial texts. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,7 +37,8 @@ static tokenizer_scratch *scratch_of(size_t bytes) {
 static int encode(const tokenizer *t, tokenizer_scratch *s, const char *text, size_t bytes) {
     int count = -1;
     openpi_error error = OPENPI_ERROR_INIT;
-    if (tokenizer_encode(t, s, text, bytes, ids, IDS, &count, &error) != OPENPI_OK) fail_msg("%s", error.message);
+    if (tokenizer_encode(t, s, text, bytes, ids, IDS, &count, &error) != OPENPI_OK)
+        fail_msg("%s", error.message);
     return count;
 }
 
@@ -56,7 +57,7 @@ static int same(int count, const json_t *expected, int skip) {
     return 1;
 }
 
-/* ---- goldens -------------------------------------------------------------------------------------------- */
+/* ---- goldens -------------------------------------------------------------------------------------- */
 
 static void test_steps(void **state) {
     (void)state;
@@ -69,7 +70,8 @@ static void test_steps(void **state) {
         const json_t *item = json_array_get(list, i), *text = json_object_get(item, "text");
         for (int k = 0; k < 2; k++) {
             int count = encode(k ? embedded : file, s, json_string_value(text), json_string_length(text));
-            if (!same(count, json_object_get(item, "ids"), 0)) fail_msg("encode %zu: \"%s\"", i, json_string_value(text));
+            if (!same(count, json_object_get(item, "ids"), 0))
+                fail_msg("encode %zu: \"%s\"", i, json_string_value(text));
         }
     }
     assert_int_equal(tokenizer_vocab(file), 2048);
@@ -90,12 +92,14 @@ static void test_lerobot(void **state) {
     assert_true(json_array_size(root) >= 56);
     for (size_t i = 0; i < json_array_size(root); i++) {
         const json_t *item = json_array_get(root, i), *text = json_object_get(item, "text");
-        const json_t *expected = json_object_get(item, "ids"), *other = json_object_get(item, "sentencepiece");
+        const json_t *expected = json_object_get(item, "ids"), *other = json_object_get(item, "sentencepiec"
+                                                                                              "e");
         differ += other != NULL;
         assert_int_equal(json_integer_value(json_array_get(expected, 0)), TOKEN_BOS);
         if (!same(encode(hugging, s, json_string_value(text), json_string_length(text)), expected, 1))
             fail_msg("hugging face %zu", i);
-        if (!same(encode(pieces, s, json_string_value(text), json_string_length(text)), other ? other : expected, 1))
+        if (!same(encode(pieces, s, json_string_value(text), json_string_length(text)),
+                  other ? other : expected, 1))
             fail_msg("sentencepiece %zu", i);
     }
     assert_true(differ > 0);
@@ -107,7 +111,8 @@ static void test_lerobot(void **state) {
     tokenizer_close(hugging);
 }
 
-/* Random texts that the `tokenizers` library encoded, with the saved tokenizer and with small ones of other settings. */
+/* Random texts that the `tokenizers` library encoded, with the saved tokenizer and with small ones of other
+ * settings. */
 static void test_hugging_face(void **state) {
     (void)state;
     tokenizer_scratch *s = scratch_of(100);
@@ -123,7 +128,8 @@ static void test_hugging_face(void **state) {
             openpi_error error = OPENPI_ERROR_INIT;
             char *file = json_dumps(json_object_get(one, "tokenizer"), 0);
             assert_non_null(file);
-            if (tokenizer_parse(file, strlen(file), name, &t, &error) != OPENPI_OK) fail_msg("%s", error.message);
+            if (tokenizer_parse(file, strlen(file), name, &t, &error) != OPENPI_OK)
+                fail_msg("%s", error.message);
             free(file);
         }
         assert_true(json_array_size(texts) >= 100);
@@ -153,7 +159,9 @@ static void test_state_costs(void **state) {
         int32_t mark_id = ids[0];
         for (int a = 0; a < 256; a++) {
             char text[32];
-            int length = snprintf(text, sizeof text, "State: %d 128;", a), digits = a < 10 ? 1 : a < 100 ? 2 : 3;
+            int length = snprintf(text, sizeof text, "State: %d 128;", a), digits = a < 10    ? 1
+                                                                                    : a < 100 ? 2
+                                                                                              : 3;
             assert_int_equal(encode(t, s, text, (size_t)length), base + 1 + digits + 4);
             assert_int_equal(ids[base - 1], mark_id);
         }
@@ -195,7 +203,7 @@ static void test_capacity(void **state) {
     tokenizer_scratch_close(NULL);
 }
 
-/* ---- spm_encode ----------------------------------------------------------------------------------------- */
+/* ---- spm_encode ----------------------------------------------------------------------------------- */
 
 static uint64_t random_state = 1;
 
@@ -233,12 +241,12 @@ static void add_run(text *to, uint32_t code, uint32_t count) {
 /* One line of mixed text; no newline, no NUL: spm_encode reads lines. */
 static void random_line(text *to) {
     static const char *const words[] = {
-        "pick up", " the ", "Task: ", ", State: ", "Action: ", "import os", "self.", "def __init__", "<bos>", "<pad>", "<unk>",
-        "</s>", "<s>",
-        "<0x41>", "<table>", "</table>", "<b>", "</b>", "<loc0000>", "<loc0031>", "<loc0032>", "<loc00", "<seg007>", "<seg",
-        "чашку", "青い箱",
-        "die Schüssel", "égouttoir", "e\u0301", "\u2581\u2581", "ﬁ", "½", "한국어", "العربية", "\u200d", "\ufeff", "\u3000",
-        "\u00a0",
+        "pick up",      " the ",        "Task: ", ", State: ", "Action: ",  "import os",    "self.",
+        "def __init__", "<bos>",        "<pad>",  "<unk>",     "</s>",      "<s>",          "<0x41>",
+        "<table>",      "</table>",     "<b>",    "</b>",      "<loc0000>", "<loc0031>",    "<loc0032>",
+        "<loc00",       "<seg007>",     "<seg",   "чашку",     "青い箱",    "die Schüssel", "égouttoir",
+        "e\u0301",      "\u2581\u2581", "ﬁ",      "½",         "한국어",    "العربية",      "\u200d",
+        "\ufeff",       "\u3000",       "\u00a0",
     };
     for (uint32_t parts = below(20); parts; parts--) {
         const char *word = words[below(sizeof words / sizeof *words)];
@@ -253,7 +261,9 @@ static void random_line(text *to) {
         case 9: add_code(to, 0x1f600 + below(80)); break;
         case 10: add_code(to, 0x300 + below(0x70)); break;
         case 11: add_run(to, (uint32_t)"aeiou tn\t\r\v\f\x01\x7f"[below(14)], 1 + below(30)); break;
-        default: for (uint32_t n = 1 + below(6); n; n--) add_code(to, (uint32_t)"theopncar "[below(10)]); break;
+        default:
+            for (uint32_t n = 1 + below(6); n; n--) add_code(to, (uint32_t) "theopncar "[below(10)]);
+            break;
         }
     }
 }
@@ -280,15 +290,17 @@ static void against_spm_encode(scratch *folder, const char *model, text *lines, 
     for (int i = 0; i < count; i++) {
         ssize_t length = getline(&line, &capacity, pipe);
         if (length < 0)
-            fail_msg("spm_encode (Debian package sentencepiece) ended before line %d of %s: see \"%s\"", i, what, command);
+            fail_msg("spm_encode (Debian package sentencepiece) ended before line %d of %s: see \"%s\"", i,
+                     what, command);
         int made = encode(t, s, lines[i].bytes, lines[i].length), at = 0;
         char *next = line, *end;
         for (long id = strtol(next, &end, 10); end != next; id = strtol(next = end, &end, 10), at++)
             if (at >= made || ids[at] != id)
-                fail_msg("%s, line %d \"%.*s\": id %d is %d, spm_encode has %ld", what, i, (int)lines[i].length, lines[i].bytes,
-                         at, at < made ? ids[at] : -1, id);
+                fail_msg("%s, line %d \"%.*s\": id %d is %d, spm_encode has %ld", what, i,
+                         (int)lines[i].length, lines[i].bytes, at, at < made ? ids[at] : -1, id);
         if (at != made)
-            fail_msg("%s, line %d \"%.*s\": %d ids, spm_encode has %d", what, i, (int)lines[i].length, lines[i].bytes, made, at);
+            fail_msg("%s, line %d \"%.*s\": %d ids, spm_encode has %d", what, i, (int)lines[i].length,
+                     lines[i].bytes, made, at);
     }
     free(line);
     assert_int_equal(pclose(pipe), 0);
@@ -312,7 +324,7 @@ static void test_spm_golden(void **state) {
     free(lines);
 }
 
-/* ---- models made here ----------------------------------------------------------------------------------- */
+/* ---- models made here ----------------------------------------------------------------------------- */
 
 enum { NORMAL = 1, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE };
 
@@ -345,8 +357,8 @@ static void add_word(text *to, const char *piece, float score, int type) {
     add_piece(to, piece, strlen(piece), score, type);
 }
 
-static void add_settings(text *to, int model_type, int byte_fallback, int dummy_prefix, int extra_spaces, int escape,
-                         const char *map) {
+static void add_settings(text *to, int model_type, int byte_fallback, int dummy_prefix, int extra_spaces,
+                         int escape, const char *map) {
     text inner = {.length = 0};
     add_number(&inner, 3, (uint64_t)model_type);
     add_number(&inner, 35, (uint64_t)byte_fallback);
@@ -376,7 +388,8 @@ static void add_byte_pieces(text *to, int count) {
     }
 }
 
-/* Pieces over few letters, their scores few and unrelated to their lengths: many ties, pieces whose parts are none. */
+/* Pieces over few letters, their scores few and unrelated to their lengths: many ties, pieces whose parts are
+ * none. */
 static void random_model(text *to, char words[64][16], int *word_count) {
     static const char *const letters[] = {"a", "b", "c", "d", "\u2581", "\u00e9", "\u4e2d", "\U0001f642"};
     int count = 0, byte_fallback = (int)below(2);
@@ -402,7 +415,8 @@ static void random_model(text *to, char words[64][16], int *word_count) {
 static void test_spm_random_models(void **state) {
     (void)state;
     enum { MODELS = 40, EACH = 150 };
-    static const char *const other[] = {"e", "\u00e8", "\u4e2e", "\U0001f643", " ", "<bos>", "<unk>", "<0x41>"};
+    static const char *const other[] = {"e", "\u00e8", "\u4e2e", "\U0001f643",
+                                        " ", "<bos>",  "<unk>",  "<0x41>"};
     scratch folder;
     text *lines = calloc(EACH, sizeof *lines), *model = calloc(1, sizeof *model);
     assert_non_null(lines);
@@ -431,7 +445,7 @@ static void test_spm_random_models(void **state) {
     free(model);
 }
 
-/* ---- adversarial texts ---------------------------------------------------------------------------------- */
+/* ---- adversarial texts ---------------------------------------------------------------------------- */
 
 static void test_long_texts(void **state) {
     (void)state;
@@ -461,7 +475,8 @@ static void test_long_texts(void **state) {
             assert_true(count > 0);
             if (expected) assert_int_equal(count, expected);
         }
-        print_message("100 kB adversarial, %s: at most %.1f ms\n", f ? "tokenizer.json" : "tokenizer.model", slowest);
+        print_message("100 kB adversarial, %s: at most %.1f ms\n", f ? "tokenizer.json" : "tokenizer.model",
+                      slowest);
         tokenizer_close(t);
     }
     tokenizer_scratch_close(s);
@@ -470,9 +485,15 @@ static void test_long_texts(void **state) {
 
 static void test_bad_text(void **state) {
     (void)state;
-    static const char *const bad[] = {
-        "\x80",    "a\xc3", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "ok \xff", "\xe0\x80\x80", "\xf8\x88\x80\x80\x80",
-        "\xe2\x96"};
+    static const char *const bad[] = {"\x80",
+                                      "a\xc3",
+                                      "\xc0\x80",
+                                      "\xed\xa0\x80",
+                                      "\xf4\x90\x80\x80",
+                                      "ok \xff",
+                                      "\xe0\x80\x80",
+                                      "\xf8\x88\x80\x80\x80",
+                                      "\xe2\x96"};
     const char *files[] = {GOLDEN "/tokenizer.model", SAVED};
     for (int f = 0; f < 2; f++) {
         tokenizer *t = opened(files[f]);
@@ -480,7 +501,8 @@ static void test_bad_text(void **state) {
         for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
             openpi_error error = OPENPI_ERROR_INIT;
             int count = -1;
-            assert_int_equal(tokenizer_encode(t, s, bad[i], strlen(bad[i]), ids, IDS, &count, &error), OPENPI_BAD_INPUT);
+            assert_int_equal(tokenizer_encode(t, s, bad[i], strlen(bad[i]), ids, IDS, &count, &error),
+                             OPENPI_BAD_INPUT);
             assert_non_null(strstr(error.message, "the prompt is not UTF-8: byte "));
             assert_int_equal(count, -1);
         }
@@ -490,7 +512,7 @@ static void test_bad_text(void **state) {
     }
 }
 
-/* ---- broken files --------------------------------------------------------------------------------------- */
+/* ---- broken files --------------------------------------------------------------------------------- */
 
 static void expect_refusal(const void *bytes, size_t count, openpi_status status, const char *sentence) {
     openpi_error error = OPENPI_ERROR_INIT;
@@ -533,12 +555,12 @@ static void test_bad_models(void **state) {
         model.length = 0;
         add_control(&model);
         add_piece(&model, cases[i].piece, cases[i].bytes, cases[i].score, cases[i].type);
-        add_settings(&model, cases[i].model_type, cases[i].byte_fallback, cases[i].prefix, cases[i].extra, cases[i].escape,
-                     cases[i].map);
+        add_settings(&model, cases[i].model_type, cases[i].byte_fallback, cases[i].prefix, cases[i].extra,
+                     cases[i].escape, cases[i].map);
         expect_refusal(model.bytes, model.length, cases[i].status, cases[i].sentence);
     }
 
-    model.length = 0;                                   /* each of these is one change to what is accepted here */
+    model.length = 0; /* each of these is one change to what is accepted here */
     add_control(&model);
     add_settings(&model, 2, 0, 0, 0, 1, "");
     tokenizer *t = NULL;
@@ -565,7 +587,8 @@ static void test_bad_models(void **state) {
     add_word(&model, "<bos>", 0, CONTROL);
     add_word(&model, "</s>", 0, CONTROL);
     add_settings(&model, 2, 0, 0, 0, 1, "");
-    expect_refusal(model.bytes, model.length, OPENPI_UNSUPPORTED, "piece 2 is not the beginning-of-sentence piece");
+    expect_refusal(model.bytes, model.length, OPENPI_UNSUPPORTED,
+                   "piece 2 is not the beginning-of-sentence piece");
 
     model.length = 0;
     add_word(&model, "<pad>", 0, CONTROL);
@@ -597,7 +620,8 @@ static void mangle(const char *path, int cut_step, int changes, size_t tail) {
         openpi_status status = tokenizer_parse(part, cut, "FILE", &t, &error);
         if (status == OPENPI_OK) tokenizer_close(t);
         else assert_non_null(strstr(error.message, "FILE: "));
-        if (status == OPENPI_OK && cut + tail < count) fail_msg("accepted when cut at byte %zu of %zu", cut, count);
+        if (status == OPENPI_OK && cut + tail < count)
+            fail_msg("accepted when cut at byte %zu of %zu", cut, count);
         free(part);
     }
     random_state = 33;
@@ -606,7 +630,10 @@ static void mangle(const char *path, int cut_step, int changes, size_t tail) {
         size_t at[4];
         char old[4];
         for (int k = 0; k < 4; k++) {
-            at[k] = (below(2) ? below((uint32_t)count) : below(4) ? count - 1 - below(200) : below(200)) % count;
+            at[k] = (below(2)   ? below((uint32_t)count)
+                     : below(4) ? count - 1 - below(200)
+                                : below(200)) %
+                    count;
             old[k] = bytes[at[k]];
             if (k <= i % 4) bytes[at[k]] = (char)below(256);
         }
@@ -749,8 +776,9 @@ static void test_json_variants(void **state) {
     tokenizer_scratch *s = scratch_of(0);
     json_object_set_new(root, "pre_tokenizer", json_null());
     json_object_set_new(root, "truncation", json_pack("{s:i}", "max_length", 4));
-    json_array_append_new(json_object_get(root, "added_tokens"),
-                          json_pack("{s:i, s:s, s:b, s:b}", "id", 2048, "content", "<image>", "normalized", 0, "special", 1));
+    json_array_append_new(
+        json_object_get(root, "added_tokens"),
+        json_pack("{s:i, s:s, s:b, s:b}", "id", 2048, "content", "<image>", "normalized", 0, "special", 1));
     char *file = json_dumps(root, 0);
     assert_int_equal(tokenizer_parse(file, strlen(file), "FILE", &t, NULL), OPENPI_OK);
     assert_int_equal(tokenizer_vocab(t), 2049);
@@ -765,11 +793,14 @@ static void test_json_variants(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_steps), cmocka_unit_test(test_lerobot), cmocka_unit_test(test_hugging_face),
-        cmocka_unit_test(test_state_costs), cmocka_unit_test(test_embedded), cmocka_unit_test(test_capacity),
-        cmocka_unit_test(test_spm_golden), cmocka_unit_test(test_spm_random_models), cmocka_unit_test(test_long_texts),
-        cmocka_unit_test(test_bad_text), cmocka_unit_test(test_bad_models), cmocka_unit_test(test_mangled_model),
-        cmocka_unit_test(test_mangled_json), cmocka_unit_test(test_bad_json), cmocka_unit_test(test_json_variants),
+        cmocka_unit_test(test_steps),         cmocka_unit_test(test_lerobot),
+        cmocka_unit_test(test_hugging_face),  cmocka_unit_test(test_state_costs),
+        cmocka_unit_test(test_embedded),      cmocka_unit_test(test_capacity),
+        cmocka_unit_test(test_spm_golden),    cmocka_unit_test(test_spm_random_models),
+        cmocka_unit_test(test_long_texts),    cmocka_unit_test(test_bad_text),
+        cmocka_unit_test(test_bad_models),    cmocka_unit_test(test_mangled_model),
+        cmocka_unit_test(test_mangled_json),  cmocka_unit_test(test_bad_json),
+        cmocka_unit_test(test_json_variants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* Which tokenizer a policy reads: the policy reports it, and no file outside the checkpoint is opened that no option names. */
+/* Which tokenizer a policy reads: the policy reports it, and no file outside the checkpoint is opened that no
+ * option names. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +21,8 @@ static char checkpoint[300], home[300], cache[400];
 /* A checkpoint without a tokenizer, and a home folder where openpi has downloaded one. */
 static int set_up(void **state) {
     (void)state;
-    static const char *const folders[] = {"home", "home/.cache", "home/.cache/openpi", "home/.cache/openpi/big_vision"};
+    static const char *const folders[] = {"home", "home/.cache", "home/.cache/openpi",
+                                          "home/.cache/openpi/big_vision"};
     openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     openpi_error error = OPENPI_ERROR_INIT;
     size_t bytes;
@@ -45,7 +47,8 @@ static int tear_down(void **state) {
     return 0;
 }
 
-static void check_info(const openpi_policy_options *options, const char *path, const char *tokenizer, const char *kind) {
+static void check_info(const openpi_policy_options *options, const char *path, const char *tokenizer,
+                       const char *kind) {
     openpi_error error = OPENPI_ERROR_INIT;
     openpi_policy_info info = OPENPI_POLICY_INFO_INIT;
     openpi_policy *policy;

@@ -1,5 +1,5 @@
-/* policy/wire.c: what openpi's client really sends (the requests of the goldens, bytes of its packer), and what must not
- * get through. */
+/* policy/wire.c: what openpi's client really sends (the requests of the goldens, bytes of its packer), and
+ * what must not get through. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -87,7 +87,8 @@ static void requests_of_the_goldens(void **state) {
             assert_int_equal(field->rank, arrays[a].rank);
             for (int i = 0; i < field->rank; i++) assert_int_equal(field->shape[i], arrays[a].shape[i]);
             assert_true(fnv1a64(field->data, field->bytes) == arrays[a].hash);
-            assert_true((const char *)field->data > bytes && (const char *)field->data + field->bytes <= bytes + count);
+            assert_true((const char *)field->data > bytes &&
+                        (const char *)field->data + field->bytes <= bytes + count);
             found++;
         }
         const wire_field *gripper = wire_find(message, "observation/gripper_position");
@@ -146,8 +147,8 @@ static uint8_t *packed(const char *source, size_t *count) {
 #define GENERIC "c4 0d '__npgeneric__' c3 "
 #define FLOATS_1_2 "c4 08 00 00 80 3f 00 00 00 40 "
 
-/* What numpy values are on the wire (MODEL.md, "Pictures, statistics and requests"), each under the key "a": its
- * numbers, or its text. */
+/* What numpy values are on the wire (MODEL.md, "Pictures, statistics and requests"), each under the key "a":
+ * its numbers, or its text. */
 static const struct {
     const char *source, *text;
     int count;
@@ -155,11 +156,21 @@ static const struct {
 } values[] = {
     {"81 a1 'a' 84 " NDARRAY DATA FLOATS_1_2 DTYPE "a3 '<f4' " SHAPE "91 02", NULL, 2, {1, 2}},
     {"81 a1 'a' 83 " GENERIC DATA "cb 3f f8 00 00 00 00 00 00 " DTYPE "a3 '<f4'", NULL, 1, {1.5}},
-    {"81 a1 'a' 84 " NDARRAY DATA "c4 08 00 00 00 00 00 00 f0 3f " DTYPE "a3 '<f8' " SHAPE "90", NULL, 1, {1}},
-    {"81 a1 'a' 96 00 cb bf f8 00 00 00 00 00 00 cb 3f f8 00 00 00 00 00 00 00 00 00", NULL, 6, {0, -1.5, 1.5, 0, 0, 0}},
+    {"81 a1 'a' 84 " NDARRAY DATA "c4 08 00 00 00 00 00 00 f0 3f " DTYPE "a3 '<f8' " SHAPE "90",
+     NULL,
+     1,
+     {1}},
+    {"81 a1 'a' 96 00 cb bf f8 00 00 00 00 00 00 cb 3f f8 00 00 00 00 00 00 00 00 00",
+     NULL,
+     6,
+     {0, -1.5, 1.5, 0, 0, 0}},
     {"81 a1 'a' 90", NULL, 0, {0}},
     /* str keys, any order, an entry that nobody knows */
-    {"81 a1 'a' 85 a5 'shape' 91 02 a5 'dtype' c4 03 '<f4' a1 'x' 07 a4 'data' " FLOATS_1_2 "ab '__ndarray__' c3", NULL, 2,
+    {"81 a1 'a' 85 a5 'shape' 91 02 a5 'dtype' c4 03 '<f4' a1 'x' 07 a4 'data' " FLOATS_1_2 "ab "
+                                                                                            "'__ndarray__' "
+                                                                                            "c3",
+     NULL,
+     2,
      {1, 2}},
     {"81 c4 01 'a' 84 " NDARRAY DATA FLOATS_1_2 DTYPE "a3 '<f4' " SHAPE "91 02", NULL, 2, {1, 2}},
     /* every element type */
@@ -168,12 +179,23 @@ static const struct {
     {"81 a1 'a' 84 " NDARRAY DATA "c4 02 80 07 " DTYPE "a3 '|i1' " SHAPE "91 02", NULL, 2, {-128, 7}},
     {"81 a1 'a' 84 " NDARRAY DATA "c4 04 ff ff 01 00 " DTYPE "a3 '<u2' " SHAPE "91 02", NULL, 2, {65535, 1}},
     {"81 a1 'a' 84 " NDARRAY DATA "c4 04 ff ff 01 00 " DTYPE "a3 '<i2' " SHAPE "91 02", NULL, 2, {-1, 1}},
-    {"81 a1 'a' 84 " NDARRAY DATA "c4 04 ff ff ff ff " DTYPE "a3 '<u4' " SHAPE "91 01", NULL, 1, {4294967295.0}},
+    {"81 a1 'a' 84 " NDARRAY DATA "c4 04 ff ff ff ff " DTYPE "a3 '<u4' " SHAPE "91 01",
+     NULL,
+     1,
+     {4294967295.0}},
     {"81 a1 'a' 84 " NDARRAY DATA "c4 04 fe ff ff ff " DTYPE "a3 '<i4' " SHAPE "91 01", NULL, 1, {-2}},
-    {"81 a1 'a' 84 " NDARRAY DATA "c4 08 00 00 00 00 00 00 00 80 " DTYPE "a3 '<u8' " SHAPE "91 01", NULL, 1,
+    {"81 a1 'a' 84 " NDARRAY DATA "c4 08 00 00 00 00 00 00 00 80 " DTYPE "a3 '<u8' " SHAPE "91 01",
+     NULL,
+     1,
      {9223372036854775808.0}},
-    {"81 a1 'a' 84 " NDARRAY DATA "c4 08 fd ff ff ff ff ff ff ff " DTYPE "a3 '<i8' " SHAPE "91 01", NULL, 1, {-3}},
-    {"81 a1 'a' 84 " NDARRAY DATA "c4 04 00 3c 01 80 " DTYPE "a3 '<f2' " SHAPE "91 02", NULL, 2, {1, -0x1p-24}},
+    {"81 a1 'a' 84 " NDARRAY DATA "c4 08 fd ff ff ff ff ff ff ff " DTYPE "a3 '<i8' " SHAPE "91 01",
+     NULL,
+     1,
+     {-3}},
+    {"81 a1 'a' 84 " NDARRAY DATA "c4 04 00 3c 01 80 " DTYPE "a3 '<f2' " SHAPE "91 02",
+     NULL,
+     2,
+     {1, -0x1p-24}},
     {"81 a1 'a' 84 " NDARRAY DATA "c4 01 05 " DTYPE "a3 '>u1' " SHAPE "91 01", NULL, 1, {5}},
     {"81 a1 'a' 84 " NDARRAY DATA "c4 00 " DTYPE "a3 '<f8' " SHAPE "91 00", NULL, 0, {0}},
     /* numbers as Python has them */
@@ -188,15 +210,20 @@ static const struct {
     /* a list of numpy scalars and of 0-d arrays */
     {"81 a1 'a' 93 01 83 " GENERIC DATA "cb 3f f8 00 00 00 00 00 00 " DTYPE "a3 '<f4' "
      "84 " NDARRAY DATA "c4 01 09 " DTYPE "a3 '|u1' " SHAPE "90",
-     NULL, 3, {1, 1.5, 9}},
+     NULL,
+     3,
+     {1, 1.5, 9}},
     /* text */
     {"81 a1 'a' a3 'cup'", "cup", 0, {0}},
     {"81 a1 'a' a0", "", 0, {0}},
     {"81 a1 'a' c4 03 'cup'", "cup", 0, {0}},
     {"81 a1 'a' d9 03 'cup'", "cup", 0, {0}},
     {"81 a1 'a' 83 " GENERIC DATA "a3 'cup' " DTYPE "a3 '<U3'", "cup", 0, {0}},
-    {"81 a1 'a' 84 " NDARRAY DATA "c4 10 63 00 00 00 e9 00 00 00 48 f6 01 00 00 00 00 00 " DTYPE "a3 '<U4' " SHAPE "90",
-     "cé🙈", 0, {0}},
+    {"81 a1 'a' 84 " NDARRAY DATA "c4 10 63 00 00 00 e9 00 00 00 48 f6 01 00 00 00 00 00 " DTYPE
+     "a3 '<U4' " SHAPE "90",
+     "cé🙈",
+     0,
+     {0}},
     {"81 a1 'a' 84 " NDARRAY DATA "c4 00 " DTYPE "a3 '<U0' " SHAPE "90", "", 0, {0}},
     {"81 a1 'a' 84 " NDARRAY DATA "c4 05 'cup' 00 00 " DTYPE "a3 '|S5' " SHAPE "90", "cup", 0, {0}},
 };
@@ -208,7 +235,8 @@ static void values_of_every_kind(void **state) {
         uint8_t *bytes = packed(values[i].source, &count);
         openpi_error error = OPENPI_ERROR_INIT;
         wire_message *message;
-        if (wire_decode(bytes, count, &message, &error) != OPENPI_OK) fail_msg("%s: %s", values[i].source, error.message);
+        if (wire_decode(bytes, count, &message, &error) != OPENPI_OK)
+            fail_msg("%s: %s", values[i].source, error.message);
         assert_int_equal(wire_count(message), 1);
         const wire_field *field = wire_at(message, 0);
         assert_string_equal(field->key, "a");
@@ -227,12 +255,13 @@ static void values_of_every_kind(void **state) {
             for (int j = 0; j < found; j++) assert_true(numbers[j] == values[i].numbers[j]);
             assert_int_equal(wire_text(field, &text, &length, &error), OPENPI_BAD_INPUT);
             if (found > 1) {
-                assert_int_equal(wire_read_doubles(field, numbers, found - 1, &found, &error), OPENPI_BAD_INPUT);
+                assert_int_equal(wire_read_doubles(field, numbers, found - 1, &found, &error),
+                                 OPENPI_BAD_INPUT);
                 assert_non_null(strstr(error.message, "expected at most"));
             }
         }
         wire_message_free(message);
-        for (size_t cut = 0; cut < count; cut++) {                   /* every prefix, in memory of just its size */
+        for (size_t cut = 0; cut < count; cut++) { /* every prefix, in memory of just its size */
             uint8_t *less = malloc(cut ? cut : 1);
             assert_non_null(less);
             memcpy(less, bytes, cut);
@@ -246,7 +275,8 @@ static void values_of_every_kind(void **state) {
 static void nested_maps_and_nil(void **state) {
     (void)state;
     size_t count;
-    uint8_t *bytes = packed("84 a1 'a' 82 a1 'b' 81 a1 'c' 01 a1 'd' c0 a3 'x/y' 02 a1 'e' 80 a1 'f' c0", &count);
+    uint8_t *bytes =
+        packed("84 a1 'a' 82 a1 'b' 81 a1 'c' 01 a1 'd' c0 a3 'x/y' 02 a1 'e' 80 a1 'f' c0", &count);
     openpi_error error = OPENPI_ERROR_INIT;
     wire_message *message;
     assert_int_equal(wire_decode(bytes, count, &message, &error), OPENPI_OK);
@@ -275,14 +305,18 @@ static void pictures_by_shape(void **state) {
         openpi_layout layout;
         int height, width;       /* 0: refused */
     } cases[] = {
-        {"84 " NDARRAY DATA "c4 06 00 00 00 00 00 00 " DTYPE "a3 '|u1' " SHAPE "93 01 02 03", 0, OPENPI_U8, OPENPI_HWC, 1, 2},
-        {"84 " NDARRAY DATA "c4 06 00 00 00 00 00 00 " DTYPE "a3 '|u1' " SHAPE "93 03 01 02", 0, OPENPI_U8, OPENPI_CHW, 1, 2},
-        {"84 " NDARRAY DATA "c4 09 00 00 00 00 00 00 00 00 00 " DTYPE "a3 '|u1' " SHAPE "93 03 01 03", 0, OPENPI_U8, OPENPI_CHW,
-         1, 3},
-        {"84 " NDARRAY DATA "c4 06 00 00 00 00 00 00 " DTYPE "a3 '|u1' " SHAPE "93 03 02 01", 1, OPENPI_U8, OPENPI_CHW, 2, 1},
+        {"84 " NDARRAY DATA "c4 06 00 00 00 00 00 00 " DTYPE "a3 '|u1' " SHAPE "93 01 02 03", 0, OPENPI_U8,
+         OPENPI_HWC, 1, 2},
+        {"84 " NDARRAY DATA "c4 06 00 00 00 00 00 00 " DTYPE "a3 '|u1' " SHAPE "93 03 01 02", 0, OPENPI_U8,
+         OPENPI_CHW, 1, 2},
+        {"84 " NDARRAY DATA "c4 09 00 00 00 00 00 00 00 00 00 " DTYPE "a3 '|u1' " SHAPE "93 03 01 03", 0,
+         OPENPI_U8, OPENPI_CHW, 1, 3},
+        {"84 " NDARRAY DATA "c4 06 00 00 00 00 00 00 " DTYPE "a3 '|u1' " SHAPE "93 03 02 01", 1, OPENPI_U8,
+         OPENPI_CHW, 2, 1},
         {"84 " NDARRAY DATA "c4 06 00 00 00 00 00 00 " DTYPE "a3 '|u1' " SHAPE "93 01 02 03", 1, 0, 0, 0, 0},
-        {"84 " NDARRAY DATA "c4 0c 00 00 00 00 00 00 00 00 00 00 00 00 " DTYPE "a3 '<f4' " SHAPE "93 01 01 03", 0, OPENPI_FLOAT32,
-         OPENPI_HWC, 1, 1},
+        {"84 " NDARRAY DATA "c4 0c 00 00 00 00 00 00 00 00 00 00 00 00 " DTYPE "a3 '<f4' " SHAPE "93 01 01 "
+                                                                                                 "03",
+         0, OPENPI_FLOAT32, OPENPI_HWC, 1, 1},
         {"84 " NDARRAY DATA "c4 06 00 00 00 00 00 00 " DTYPE "a3 '<f2' " SHAPE "93 01 01 03", 0, 0, 0, 0, 0},
         {"84 " NDARRAY DATA "c4 06 00 00 00 00 00 00 " DTYPE "a3 '|u1' " SHAPE "92 02 03", 0, 0, 0, 0, 0},
         {"84 " NDARRAY DATA "c4 04 00 00 00 00 " DTYPE "a3 '|u1' " SHAPE "93 01 01 04", 0, 0, 0, 0, 0},
@@ -316,7 +350,7 @@ static void pictures_by_shape(void **state) {
     }
 }
 
-/* ---- what must not get through -------------------------------------------------------------------------- */
+/* ---- what must not get through -------------------------------------------------------------------- */
 
 static const struct {
     const char *source, *sentence;
@@ -434,7 +468,8 @@ static void limits(void **state) {
             count += 3;
             bytes[count++] = 1;
         }
-        assert_int_equal(wire_decode(bytes, count, &message, &error), fields > WIRE_MAX_FIELDS ? OPENPI_BAD_INPUT : OPENPI_OK);
+        assert_int_equal(wire_decode(bytes, count, &message, &error),
+                         fields > WIRE_MAX_FIELDS ? OPENPI_BAD_INPUT : OPENPI_OK);
         if (fields > WIRE_MAX_FIELDS) assert_string_equal(error.message, "request: more than 256 fields");
         else wire_message_free(message);
     }
@@ -445,8 +480,8 @@ static void limits(void **state) {
         assert_int_equal(wire_decode(bytes, 4 + (size_t)length, &message, &error),
                          length < WIRE_KEY_BYTES ? OPENPI_OK : OPENPI_BAD_INPUT);
         if (length == WIRE_KEY_BYTES)
-            assert_string_equal(error.message,
-                                "request: the key \"kkkkkkkkkkkkkkkkkkkk…\" has 128 bytes, expected at most 127");
+            assert_string_equal(error.message, "request: the key \"kkkkkkkkkkkkkkkkkkkk…\" has 128 bytes, "
+                                               "expected at most 127");
         else wire_message_free(message);
     }
     free(bytes);
@@ -454,8 +489,9 @@ static void limits(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(requests_of_the_goldens), cmocka_unit_test(values_of_every_kind), cmocka_unit_test(nested_maps_and_nil),
-        cmocka_unit_test(pictures_by_shape),       cmocka_unit_test(broken_messages),      cmocka_unit_test(limits),
+        cmocka_unit_test(requests_of_the_goldens), cmocka_unit_test(values_of_every_kind),
+        cmocka_unit_test(nested_maps_and_nil),     cmocka_unit_test(pictures_by_shape),
+        cmocka_unit_test(broken_messages),         cmocka_unit_test(limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
-/* An allocator that counts and fails on order: it takes the place of malloc and its family and of anonymous mmap in the
- * whole program, shared libraries included. For one source file of a test. Stands on glibc's own names for the real
- * ones; not there where a sanitizer has its own allocator (ALLOCATOR 0). */
+/* An allocator that counts and fails on order: it takes the place of malloc and its family and of anonymous
+ * mmap in the whole program, shared libraries included. For one source file of a test. Stands on glibc's own
+ * names for the real ones; not there where a sanitizer has its own allocator (ALLOCATOR 0). */
 #ifndef TESTS_ALLOCATOR_H
 #define TESTS_ALLOCATOR_H
 
@@ -11,7 +11,8 @@
 #define ALLOCATOR 0
 #endif
 #endif
-#if !defined(ALLOCATOR) && (defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__))
+#if !defined(ALLOCATOR) && \
+    (defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__))
 #define ALLOCATOR 0
 #endif
 #ifndef ALLOCATOR
@@ -66,7 +67,9 @@ static void allocator_forget(void *block) {
     atomic_fetch_sub(&allocator_bytes, (long long)malloc_usable_size(block));
 }
 
-ALLOCATOR_OVERRIDES void *malloc(size_t size) { return allocator_refuses() ? NULL : allocator_note(__libc_malloc(size)); }
+ALLOCATOR_OVERRIDES void *malloc(size_t size) {
+    return allocator_refuses() ? NULL : allocator_note(__libc_malloc(size));
+}
 
 ALLOCATOR_OVERRIDES void *calloc(size_t count, size_t size) {
     return allocator_refuses() ? NULL : allocator_note(__libc_calloc(count, size));

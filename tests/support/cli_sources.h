@@ -1,5 +1,5 @@
-/* The sources of the command, in cli/ and its folders, for tests that read what the sources declare. For one source file of a
- * test, which includes cmocka.h first. */
+/* The sources of the command, in cli/ and its folders, for tests that read what the sources declare. For one
+ * source file of a test, which includes cmocka.h first. */
 #ifndef TESTS_CLI_SOURCES_H
 #define TESTS_CLI_SOURCES_H
 

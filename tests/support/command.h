@@ -1,5 +1,5 @@
-/* Runs the command as a user does, inside a scratch folder: status, stdout and stderr. For one source file of a test, which
- * includes cmocka.h and scratch.h first. */
+/* Runs the command as a user does, inside a scratch folder: status, stdout and stderr. For one source file of
+ * a test, which includes cmocka.h and scratch.h first. */
 #ifndef TESTS_COMMAND_H
 #define TESTS_COMMAND_H
 
@@ -65,7 +65,8 @@ static inline void must_contain(const char *text, const char *part) {
 static inline void must_refuse(const char *args, const char *sentence) {
     int status = run("%s", args);
     if (status != 2 || !strstr(err, sentence) || *out)
-        fail_msg("openpi %s: status %d, expected 2 with \"%s\"; it said:\n%s%s", args, status, sentence, err, out);
+        fail_msg("openpi %s: status %d, expected 2 with \"%s\"; it said:\n%s%s", args, status, sentence, err,
+                 out);
     int lines = 0;
     for (const char *c = err; *c; c++) lines += *c == '\n';
     if (lines < 1 || lines > 2 || (lines == 2 && !strstr(err, "--help'.\n")))

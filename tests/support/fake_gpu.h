@@ -1,5 +1,6 @@
-/* A driver library that is not there, under the vendor's own driver table: functions that count, keep "device" memory on
- * the heap and fail when told. Kernels do nothing, but the one that makes synthetic weights: it is plain C and runs. */
+/* A driver library that is not there, under the vendor's own driver table: functions that count, keep
+ * "device" memory on the heap and fail when told. Kernels do nothing, but the one that makes synthetic
+ * weights: it is plain C and runs. */
 #ifndef TESTS_FAKE_GPU_H
 #define TESTS_FAKE_GPU_H
 
@@ -72,7 +73,9 @@ static int give(void *thing, const char *name) {
 static int fake_init(unsigned flags) { return (void)flags, called("init"); }
 static int fake_version(int *version) { return *version = 13000, called("driver_version"); }
 static int fake_text(int error, const char **text) {
-    *text = error == SICK ? "unspecified launch failure" : error == CUDA_OUT_OF_MEMORY ? "out of memory" : "some error";
+    *text = error == SICK                 ? "unspecified launch failure"
+            : error == CUDA_OUT_OF_MEMORY ? "out of memory"
+                                          : "some error";
     return 0;
 }
 static int fake_count(int *count) { return *count = 1, called("device_count"); }
@@ -80,7 +83,9 @@ static int fake_get(int *device, int ordinal) { return *device = ordinal, called
 static int fake_name(char *name, int length, int device) {
     return (void)device, snprintf(name, (size_t)length, "Paper GPU"), called("device_name");
 }
-static int fake_total(size_t *bytes, int device) { return (void)device, *bytes = (size_t)1 << 33, called("device_memory"); }
+static int fake_total(size_t *bytes, int device) {
+    return (void)device, *bytes = (size_t)1 << 33, called("device_memory");
+}
 static int fake_attribute(int *value, int attribute, int device) {
     (void)device;
     *value = attribute == CUDA_DEVICE_MAJOR             ? 9
@@ -91,7 +96,9 @@ static int fake_attribute(int *value, int attribute, int device) {
 }
 static int fake_retain(void **context, int device) { return (void)device, take(context, "context_retain"); }
 static void *the_context;
-static int fake_set(void *context) { return the_context = context ? context : the_context, called("context_set"); }
+static int fake_set(void *context) {
+    return the_context = context ? context : the_context, called("context_set");
+}
 static int fake_context_release(int device) { return (void)device, give(the_context, "context_release"); }
 static int fake_info(size_t *left, size_t *total) {
     return *left = fake.limit - fake.memory, *total = fake.limit, called("memory_info");
@@ -146,7 +153,9 @@ static int fake_fill(gpu_address to, unsigned char value, size_t bytes, void *st
     if (!code) memset((void *)(uintptr_t)to, value, bytes);
     return code;
 }
-static int fake_stream_create(void **stream, unsigned flags) { return (void)flags, take(stream, "stream_create"); }
+static int fake_stream_create(void **stream, unsigned flags) {
+    return (void)flags, take(stream, "stream_create");
+}
 static int fake_stream_destroy(void *stream) { return give(stream, "stream_destroy"); }
 static int fake_stream_wait(void *stream) {
     void (*on_wait)(void) = fake.on_wait;
@@ -167,13 +176,17 @@ static int fake_capture_end(void *stream, void **graph) {
     if (fake.graphs_refused) return *graph = NULL, called("capture_end"), CUDA_CAPTURE_UNSUPPORTED;
     return take(graph, "capture_end");
 }
-static int fake_event_create(void **event, unsigned flags) { return (void)flags, take(event, "event_create"); }
+static int fake_event_create(void **event, unsigned flags) {
+    return (void)flags, take(event, "event_create");
+}
 static int fake_event_destroy(void *event) { return give(event, "event_destroy"); }
 static int fake_event_record(void *event, void *stream, unsigned flags) {
     return (void)event, (void)stream, (void)flags, fake.captured += fake.capturing, called("event_record");
 }
 static int fake_event_wait(void *event) { return (void)event, called("event_wait"); }
-static int fake_elapsed(float *ms, void *start, void *end) { return (void)start, (void)end, *ms = 1, called("event_elapsed"); }
+static int fake_elapsed(float *ms, void *start, void *end) {
+    return (void)start, (void)end, *ms = 1, called("event_elapsed");
+}
 static int fake_module_load(void **module, const void *image) {
     int code = take(module, "module_load");
     if (!code && !strcmp(image, "generate")) fake.generator = *module;
@@ -199,11 +212,13 @@ static void run_generate(const cuda_launch *launch, const gpu_generate *p) {
 static int fake_launch(const cuda_launch *launch, void *function, void **arguments, void **extra) {
     (void)extra;
     assert_non_null(function);
-    assert_true(launch->grid[0] && launch->grid[1] && launch->grid[2] && launch->block[0] && launch->block[0] <= 1024);
+    assert_true(launch->grid[0] && launch->grid[1] && launch->grid[2] && launch->block[0] &&
+                launch->block[0] <= 1024);
     assert_true(launch->grid[1] <= 65535 && launch->shared_bytes <= 227 << 10);
     fake.captured += fake.capturing;
     int code = called("launch");
-    fake.launched = fake.launched * 31 + (uintptr_t)function + launch->grid[0] * 7 + launch->grid[1] * 5 + launch->shared_bytes;
+    fake.launched = fake.launched * 31 + (uintptr_t)function + launch->grid[0] * 7 + launch->grid[1] * 5 +
+                    launch->shared_bytes;
     if (!code && function == fake.generator) run_generate(launch, arguments[0]);
     return code;
 }
@@ -216,11 +231,14 @@ static int fake_graph_nodes(void *graph, void **nodes, size_t *count) {
 static int fake_graph_upload(void *exec, void *stream) {
     return (void)exec, (void)stream, fake.graph_uploads++, called("graph_upload");
 }
-static int fake_graph_launch(void *exec, void *stream) { return (void)exec, called_on("graph_launch", stream); }
+static int fake_graph_launch(void *exec, void *stream) {
+    return (void)exec, called_on("graph_launch", stream);
+}
 static int fake_exec_destroy(void *exec) { return give(exec, "graph_exec_destroy"); }
 static int fake_graph_destroy(void *graph) { return give(graph, "graph_destroy"); }
-static int fake_map(gpu_tensor_map *map, int type, unsigned rank, void *base, const uint64_t *dims, const uint64_t *strides,
-                    const unsigned *box, const unsigned *steps, int interleave, int swizzle, int promotion, int fill) {
+static int fake_map(gpu_tensor_map *map, int type, unsigned rank, void *base, const uint64_t *dims,
+                    const uint64_t *strides, const unsigned *box, const unsigned *steps, int interleave,
+                    int swizzle, int promotion, int fill) {
     (void)type, (void)steps, (void)interleave, (void)swizzle, (void)promotion, (void)fill;
     assert_false((uintptr_t)base & 15);
     for (unsigned i = 0; i < rank; i++) assert_true(dims[i] >= 1 && box[i] >= 1 && box[i] <= 256);
@@ -230,19 +248,48 @@ static int fake_map(gpu_tensor_map *map, int type, unsigned rank, void *base, co
 }
 
 static const cuda_library fake_library = {
-    .init = fake_init, .driver_version = fake_version, .error_name = fake_text, .error_text = fake_text,
-    .device_count = fake_count, .device_get = fake_get, .device_name = fake_name, .device_memory = fake_total,
-    .device_attribute = fake_attribute, .context_retain = fake_retain, .context_release = fake_context_release,
-    .context_set = fake_set, .memory_info = fake_info, .allocate = fake_allocate, .release = fake_release,
-    .allocate_host = fake_allocate_host, .release_host = fake_release_host, .upload = fake_upload, .download = fake_download,
-    .fill = fake_fill, .stream_create = fake_stream_create, .stream_destroy = fake_stream_destroy,
-    .stream_wait = fake_stream_wait, .capture_begin = fake_capture_begin, .capture_end = fake_capture_end,
-    .event_create = fake_event_create, .event_destroy = fake_event_destroy, .event_record = fake_event_record,
-    .event_wait = fake_event_wait, .event_elapsed = fake_elapsed, .module_load = fake_module_load,
-    .module_unload = fake_module_unload, .module_function = fake_function, .function_set = fake_function_set,
-    .launch = fake_launch, .graph_instantiate = fake_instantiate, .graph_nodes = fake_graph_nodes,
-    .graph_upload = fake_graph_upload, .graph_launch = fake_graph_launch, .graph_exec_destroy = fake_exec_destroy,
-    .graph_destroy = fake_graph_destroy, .tensor_map = fake_map,
+    .init = fake_init,
+    .driver_version = fake_version,
+    .error_name = fake_text,
+    .error_text = fake_text,
+    .device_count = fake_count,
+    .device_get = fake_get,
+    .device_name = fake_name,
+    .device_memory = fake_total,
+    .device_attribute = fake_attribute,
+    .context_retain = fake_retain,
+    .context_release = fake_context_release,
+    .context_set = fake_set,
+    .memory_info = fake_info,
+    .allocate = fake_allocate,
+    .release = fake_release,
+    .allocate_host = fake_allocate_host,
+    .release_host = fake_release_host,
+    .upload = fake_upload,
+    .download = fake_download,
+    .fill = fake_fill,
+    .stream_create = fake_stream_create,
+    .stream_destroy = fake_stream_destroy,
+    .stream_wait = fake_stream_wait,
+    .capture_begin = fake_capture_begin,
+    .capture_end = fake_capture_end,
+    .event_create = fake_event_create,
+    .event_destroy = fake_event_destroy,
+    .event_record = fake_event_record,
+    .event_wait = fake_event_wait,
+    .event_elapsed = fake_elapsed,
+    .module_load = fake_module_load,
+    .module_unload = fake_module_unload,
+    .module_function = fake_function,
+    .function_set = fake_function_set,
+    .launch = fake_launch,
+    .graph_instantiate = fake_instantiate,
+    .graph_nodes = fake_graph_nodes,
+    .graph_upload = fake_graph_upload,
+    .graph_launch = fake_graph_launch,
+    .graph_exec_destroy = fake_exec_destroy,
+    .graph_destroy = fake_graph_destroy,
+    .tensor_map = fake_map,
 };
 
 extern const backend backend_cuda;

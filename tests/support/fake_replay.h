@@ -1,5 +1,5 @@
-/* A device that records: the CPU with a recording that is a list of ops, and launches as an instrument may meet them on a
- * GPU: an op in two launches, several ops in one. For one source file of a test. */
+/* A device that records: the CPU with a recording that is a list of ops, and launches as an instrument may
+ * meet them on a GPU: an op in two launches, several ops in one. For one source file of a test. */
 #ifndef TESTS_FAKE_REPLAY_H
 #define TESTS_FAKE_REPLAY_H
 
@@ -48,14 +48,14 @@ static openpi_status fake_make(const op *ops, int count, void *work, int timed, 
     return OPENPI_OK;
 }
 
-static openpi_status fake_record(device *device, const op *ops, int count, void *work, struct recording **made,
-                                 openpi_error *error) {
+static openpi_status fake_record(device *device, const op *ops, int count, void *work,
+                                 struct recording **made, openpi_error *error) {
     (void)device, (void)error;
     return fake_make(ops, count, work, 0, made);
 }
 
-static openpi_status fake_record_timed(device *device, const op *ops, int count, void *work, struct recording **made,
-                                       openpi_error *error) {
+static openpi_status fake_record_timed(device *device, const op *ops, int count, void *work,
+                                       struct recording **made, openpi_error *error) {
     (void)device, (void)error;
     return fake_make(ops, count, work, 1, made);
 }
@@ -70,7 +70,8 @@ static openpi_status fake_replay(device *device, struct recording *r, const devi
         launch_record *launch = &r->launches[l];
         double start = clock_ms();
         if (launch->op == next) {
-            openpi_status status = backend_cpu.run(device, &r->ops[next], launch->ops, r->work, stage_ms, error);
+            openpi_status status =
+                backend_cpu.run(device, &r->ops[next], launch->ops, r->work, stage_ms, error);
             if (status != OPENPI_OK) return status;
             next += launch->ops;
         }

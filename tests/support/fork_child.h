@@ -1,5 +1,5 @@
-/* A forked child that must come back: what it does returns 0, or prints a sentence and returns 1. For one source file of a
- * test, which includes cmocka.h first. */
+/* A forked child that must come back: what it does returns 0, or prints a sentence and returns 1. For one
+ * source file of a test, which includes cmocka.h first. */
 #ifndef TESTS_FORK_CHILD_H
 #define TESTS_FORK_CHILD_H
 
@@ -7,8 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Fails where the child says so, dies, or hangs for a minute. No assertion in the child: cmocka would go on with the tests
- * there. */
+/* Fails where the child says so, dies, or hangs for a minute. No assertion in the child: cmocka would go on
+ * with the tests there. */
 static inline void in_child(int (*does)(void *argument), void *argument) {
     int status;
     fflush(NULL);

@@ -1,5 +1,5 @@
-/* Synthetic matrices that a device makes itself against the same packed on the host, byte for byte: single ones of every
- * form, and all of a model. For any device, the driver that is not there included. */
+/* Synthetic matrices that a device makes itself against the same packed on the host, byte for byte: single
+ * ones of every form, and all of a model. For any device, the driver that is not there included. */
 #ifndef TESTS_GENERATED_MATRIX_H
 #define TESTS_GENERATED_MATRIX_H
 
@@ -20,11 +20,12 @@ typedef struct generated_case {
     matrix_form form;
     int heads, head_dim;
     int rows[GENERATED_PARTS], k;
-    int column, row_length;                /* 0, 0: all of a row                                              */
-    int64_t raise_from;                    /* of the last part; 0: nothing is raised                          */
+    int column, row_length;                /* 0, 0: all of a row                                       */
+    int64_t raise_from;                    /* of the last part; 0: nothing is raised                   */
 } generated_case;
 
-/* n and k multiples of everything and of nothing, units and atoms that end early, ranges of columns, a raise in the middle. */
+/* n and k multiples of everything and of nothing, units and atoms that end early, ranges of columns, a raise
+ * in the middle. */
 static const generated_case generated_cases[] = {
     {MATRIX_PLAIN, 0, 0, {16}, 64, 0, 0, 0},
     {MATRIX_PLAIN, 0, 0, {1}, 1, 0, 0, 0},
@@ -79,12 +80,13 @@ static inline unsigned char *generated_bytes(device *device, const void *at, siz
     return out;
 }
 
-static inline void generated_same(const unsigned char *made, const unsigned char *packed, size_t bytes, const char *what) {
+static inline void generated_same(const unsigned char *made, const unsigned char *packed, size_t bytes,
+                                  const char *what) {
     size_t at = 0;
     while (at < bytes && made[at] == packed[at]) at++;
     if (at < bytes)
-        fail_msg("%s: byte %zu of %zu is %02x where the device makes it, %02x where the host does", what, at, bytes, made[at],
-                 packed[at]);
+        fail_msg("%s: byte %zu of %zu is %02x where the device makes it, %02x where the host does", what, at,
+                 bytes, made[at], packed[at]);
 }
 
 /* Device memory full of 0xff. */
@@ -103,7 +105,10 @@ static inline void *generated_poisoned(device *device, size_t bytes) {
 static inline void check_generated_case(device *device, int number, int f32, int raw) {
     const generated_case *c = &generated_cases[number];
     const backend *b = device->backend;
-    generated_source source = {.c = c, .k = c->k, .column = c->column, .row_length = c->row_length ? c->row_length : c->k,
+    generated_source source = {.c = c,
+                               .k = c->k,
+                               .column = c->column,
+                               .row_length = c->row_length ? c->row_length : c->k,
                                .f32 = f32};
     generated_matrix from = {.column = source.column, .row_length = source.row_length};
     matrix m = {.k = c->k, .type = f32 ? WEIGHT_F32 : WEIGHT_BF16, .form = c->form, .heads = c->heads,
@@ -114,9 +119,15 @@ static inline void check_generated_case(device *device, int number, int f32, int
     for (int i = 0; i < GENERATED_PARTS && c->rows[i]; i++) {
         int64_t count = (int64_t)c->rows[i] * source.row_length;
         int raised = c->raise_from && (i + 1 == GENERATED_PARTS || !c->rows[i + 1]);
-        tensor t = {.name = "generated", .type = DTYPE_BF16, .rank = 2, .shape = {c->rows[i], source.row_length}, .count = count,
-                    .key = 0x9876543210abcdefu * (uint64_t)(3 * number + i + 1), .offset = i * 0.37 - 0.1,
-                    .scale = 0.31 + 0.17 * number, .raise_from = raised ? c->raise_from : count};
+        tensor t = {.name = "generated",
+                    .type = DTYPE_BF16,
+                    .rank = 2,
+                    .shape = {c->rows[i], source.row_length},
+                    .count = count,
+                    .key = 0x9876543210abcdefu * (uint64_t)(3 * number + i + 1),
+                    .offset = i * 0.37 - 0.1,
+                    .scale = 0.31 + 0.17 * number,
+                    .raise_from = raised ? c->raise_from : count};
         source.parts[i] = t;
         from.parts[i] = (generated_part){t.key, t.offset, t.scale, SYNTH_RAISE, t.raise_from, c->rows[i]};
         from.count++;
@@ -127,7 +138,8 @@ static inline void check_generated_case(device *device, int number, int f32, int
     void *packed = generated_poisoned(device, bytes), *made = generated_poisoned(device, bytes);
     void *scratch = malloc(b->matrix_scratch(device, &m));
     assert_non_null(scratch);
-    generated_ok(b->matrix_pack(device, &m, 0, b->matrix_blocks(device, &m), &rows, packed, scratch, &error), &error);
+    generated_ok(b->matrix_pack(device, &m, 0, b->matrix_blocks(device, &m), &rows, packed, scratch, &error),
+                 &error);
     generated_ok(b->matrix_generate(device, &m, &from, made, &error), &error);
     unsigned char *a = generated_bytes(device, made, bytes), *e = generated_bytes(device, packed, bytes);
     generated_same(a, e, bytes, what);
@@ -145,8 +157,8 @@ static inline void check_generated_cases(device *device) {
 }
 
 /* All weights of a model, `off` switched off, by the device and by the host. */
-static inline void check_generated_model(device *device, pool *pool, const checkpoint *checkpoint, uint32_t off,
-                                         const char *what) {
+static inline void check_generated_model(device *device, pool *pool, const checkpoint *checkpoint,
+                                         uint32_t off, const char *what) {
     const backend *whole = device->backend;
     backend without = *whole;
     unsigned char *bytes[2];

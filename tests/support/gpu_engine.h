@@ -1,4 +1,5 @@
-/* What the tests of a whole engine on a GPU share: random calls, and an engine on cuda:0 or the reason why there is none.
+/* What the tests of a whole engine on a GPU share: random calls, and an engine on cuda:0 or the reason why
+ * there is none.
  *
  *   OPENPI_TEST_GPU_PATH=portable   (environment of the test program only) the portable kernels */
 #ifndef TESTS_GPU_ENGINE_H

@@ -1,9 +1,11 @@
-/* The level of instructions that a run of the tests is held to: OPENPI_TEST_ISA names it, and without it nothing changes here.
- * Linked into every test program, and with the command into openpi_capped, before the library's own choice (the linker's
- * --wrap), for the library itself reads no environment. tools/check-all runs the tests that run a model once a level.
+/* The level of instructions that a run of the tests is held to: OPENPI_TEST_ISA names it, and without it
+ * nothing changes here. Linked into every test program, and with the command into openpi_capped, before the
+ * library's own choice (the linker's --wrap), for the library itself reads no environment. tools/check-all
+ * runs the tests that run a model once a level.
  *
- * "amx" on a processor without it: the kernels of level amx over tiles in plain C (tests/ops/amx_emulation.h). AVX-512 is not
- * emulated: its kernels use dozens of instructions, AMX is six, and the lower levels run the same drivers and layouts. */
+ * "amx" on a processor without it: the kernels of level amx over tiles in plain C
+ * (tests/ops/amx_emulation.h). AVX-512 is not emulated: its kernels use dozens of instructions, AMX is six,
+ * and the lower levels run the same drivers and layouts. */
 #include <stdio.h>
 #include <stdlib.h>
 

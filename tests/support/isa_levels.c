@@ -1,5 +1,5 @@
-/* Prints the levels of instructions that OPENPI_TEST_ISA may name here, one a line, the lowest first; all but the one that the
- * library chooses without it. */
+/* Prints the levels of instructions that OPENPI_TEST_ISA may name here, one a line, the lowest first; all but
+ * the one that the library chooses without it. */
 #include <stdio.h>
 
 #include "backend/cpu/isa.h"

@@ -20,10 +20,11 @@ static inline void has_head(const json_t *root, const char *kind) {
     assert_string_equal(head_word(root, "kind"), kind);
     assert_int_equal(json_integer_value(json_object_get(root, "format")), 1);
     assert_string_equal(head_word(root, "version"), openpi_version());
-    for (const char *c = head_word(root, "revision"); *c; c++) assert_true(isalnum((unsigned char)*c) || strchr("._-", *c));
+    for (const char *c = head_word(root, "revision"); *c; c++)
+        assert_true(isalnum((unsigned char)*c) || strchr("._-", *c));
     const char *date = head_word(root, "date");
-    int fields = sscanf(date, "%4d-%2d-%2dT%2d:%2d:%2dZ", &at.tm_year, &at.tm_mon, &at.tm_mday, &at.tm_hour, &at.tm_min,
-                        &at.tm_sec);
+    int fields = sscanf(date, "%4d-%2d-%2dT%2d:%2d:%2dZ", &at.tm_year, &at.tm_mon, &at.tm_mday, &at.tm_hour,
+                        &at.tm_min, &at.tm_sec);
     if (fields != 6 || strlen(date) != 20) fail_msg("the date is %s", date);
     at.tm_year -= 1900;
     at.tm_mon -= 1;

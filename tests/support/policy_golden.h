@@ -1,5 +1,5 @@
-/* What the policy tests share: golden tensors, JSON metadata, sentences, messages. A missing file or tensor fails the
- * test. Include after cmocka.h. */
+/* What the policy tests share: golden tensors, JSON metadata, sentences, messages. A missing file or tensor
+ * fails the test. Include after cmocka.h. */
 #ifndef TESTS_POLICY_GOLDEN_H
 #define TESTS_POLICY_GOLDEN_H
 
@@ -21,13 +21,13 @@
     } while (0)
 
 /* The call fails with this status and a sentence that has `part` in it. */
-#define REFUSES(call, expected, part)                                                      \
-    do {                                                                                   \
-        error.message[0] = 0;                                                              \
-        openpi_status status_ = (call);                                                    \
-        if (status_ != (expected) || !strstr(error.message, part))                         \
-            fail_msg("status %s, sentence \"%s\", expected %s with \"%s\"", openpi_status_text(status_), error.message, \
-                     openpi_status_text(expected), part);                                  \
+#define REFUSES(call, expected, part) \
+    do { \
+        error.message[0] = 0; \
+        openpi_status status_ = (call); \
+        if (status_ != (expected) || !strstr(error.message, part)) \
+            fail_msg("status %s, sentence \"%s\", expected %s with \"%s\"", openpi_status_text(status_), \
+                     error.message, openpi_status_text(expected), part); \
     } while (0)
 
 static inline tensors *golden_open(const char *path) {
@@ -43,8 +43,8 @@ static inline const void *golden_data(const tensors *file, const char *name, dty
     const tensor *t = tensors_find(file, name);
     if (!t) fail_msg("no tensor %s", name);
     if (t->type != type || (count >= 0 && t->count != count))
-        fail_msg("tensor %s has %lld elements of type %d, expected %lld of type %d", name, (long long)t->count, (int)t->type,
-                 (long long)count, (int)type);
+        fail_msg("tensor %s has %lld elements of type %d, expected %lld of type %d", name,
+                 (long long)t->count, (int)t->type, (long long)count, (int)type);
     return t->data;
 }
 
@@ -71,7 +71,8 @@ static inline int golden_flag(const tensors *file, const char *key, int otherwis
 }
 
 /* The ids, and that the padded golden row says the same. */
-static inline void golden_tokens(const openpi_sample *sample, const int32_t *tokens, const uint8_t *mask, int length) {
+static inline void golden_tokens(const openpi_sample *sample, const int32_t *tokens, const uint8_t *mask,
+                                 int length) {
     int count = 0;
     while (count < length && mask[count]) count++;
     for (int i = count; i < length; i++) assert_int_equal(mask[i] | tokens[i], 0);
@@ -93,8 +94,8 @@ static inline void pack_text(msgpack_packer *packer, const char *text) {
     msgpack_pack_str_body(packer, text, strlen(text));
 }
 
-static inline void pack_array(msgpack_packer *packer, const char *type, const int *shape, int rank, const void *data,
-                              size_t bytes) {
+static inline void pack_array(msgpack_packer *packer, const char *type, const int *shape, int rank,
+                              const void *data, size_t bytes) {
     msgpack_pack_map(packer, 4);
     pack_text(packer, "__ndarray__"), msgpack_pack_true(packer);
     pack_text(packer, "data"), msgpack_pack_bin(packer, bytes), msgpack_pack_bin_body(packer, data, bytes);

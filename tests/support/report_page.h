@@ -1,5 +1,6 @@
-/* Reads a report's page as a browser would: every element with data-from is looked up in the file that it names and compared
- * with what it shows; what stands outside such elements must hold no number at all, but for a few known sentences. */
+/* Reads a report's page as a browser would: every element with data-from is looked up in the file that it
+ * names and compared with what it shows; what stands outside such elements must hold no number at all, but
+ * for a few known sentences. */
 #ifndef TESTS_REPORT_PAGE_H
 #define TESTS_REPORT_PAGE_H
 
@@ -66,7 +67,8 @@ static double look_up(const char *from, const char *where, const char **string) 
     char *pointer, key[80];
     long number = strtol(from, &pointer, 10);
     *string = NULL;
-    if (number < 1 || number > file_count || *pointer != ':' || pointer[1] != '/') fail_msg("no such place: %s", from);
+    if (number < 1 || number > file_count || *pointer != ':' || pointer[1] != '/')
+        fail_msg("no such place: %s", from);
     json_t *at = files[number];
     for (pointer++; *pointer == '/';) {
         size_t length = strcspn(++pointer, "/");
@@ -122,7 +124,8 @@ static void check_element(const element *e) {
     if (string) {
         if (!strstr(e->text, string)) fail_msg("%s shows \"%s\", but is \"%s\"", e->from, e->text, string);
     } else if (!strcmp(e->how, "ratio")) {
-        if (!text_shows(e->text, a / b * e->times)) fail_msg("%s shows \"%s\", but is %.9g", e->from, e->text, a / b * e->times);
+        if (!text_shows(e->text, a / b * e->times))
+            fail_msg("%s shows \"%s\", but is %.9g", e->from, e->text, a / b * e->times);
     } else if (*second) { /* both in one text */
         if (!text_shows(e->text, a) || !text_shows(e->text, b))
             fail_msg("%s shows \"%s\", but is %g and %g", e->from, e->text, a, b);
@@ -199,7 +202,8 @@ static int has_number(const char *text) {
     return 0;
 }
 
-/* A text outside data-from. In a chart: words may hold digits, as device names do; a bare number may only be an axis's. */
+/* A text outside data-from. In a chart: words may hold digits, as device names do; a bare number may only be
+ * an axis's. */
 static void check_plain(const char *text, int in_chart, const char *look) {
     if (!has_number(text) || is_known(text)) return;
     if (in_chart) {
@@ -211,7 +215,8 @@ static void check_plain(const char *text, int in_chart, const char *look) {
     fail_msg("a number without data-from: \"%s\"", text);
 }
 
-/* Every element and every text of the page. Returns how many figures there are; `seen` (may be NULL) gets their data-from. */
+/* Every element and every text of the page. Returns how many figures there are; `seen` (may be NULL) gets
+ * their data-from. */
 static int check_page(const char *page, json_t *seen) {
     static element e;
     int count = 0, in_chart = 0;
@@ -237,7 +242,8 @@ static int check_page(const char *page, json_t *seen) {
         attribute(at, "data-from", e.from, sizeof e.from);
         attribute(at, "class", look, sizeof look);
         in_chart = !strcmp(name, "svg") ? 1 : !strncmp(at, "</svg>", 6) ? 0 : in_chart;
-        if (!strcmp(name, "style") || !strcmp(name, "code") || (!strcmp(name, "title") && in_chart) || !strcmp(name, "desc")) {
+        if (!strcmp(name, "style") || !strcmp(name, "code") || (!strcmp(name, "title") && in_chart) ||
+            !strcmp(name, "desc")) {
             at = inner(end + 1, name, e.text);
             continue;
         }

@@ -1,4 +1,5 @@
-/* Whether an engine's device may run the layers of a denoise step as one resident kernel, and that switched. */
+/* Whether an engine's device may run the layers of a denoise step as one resident kernel, and that
+ * switched. */
 #ifndef TESTS_RESIDENT_H
 #define TESTS_RESIDENT_H
 

@@ -42,7 +42,8 @@ static inline void scratch_remove(const char *path) {
         while (list && (entry = readdir(list))) {
             char inner[1024];
             if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) continue;
-            if (snprintf(inner, sizeof inner, "%s/%s", path, entry->d_name) < (int)sizeof inner) scratch_remove(inner);
+            if (snprintf(inner, sizeof inner, "%s/%s", path, entry->d_name) < (int)sizeof inner)
+                scratch_remove(inner);
         }
         if (list) closedir(list);
     }
