@@ -71,7 +71,8 @@ static void the_least_counts(void **state) {
     scratch_close(&box);
 }
 
-/* All memory, free or not: the machine's or the least limit of the group and those above it, whatever is in use. */
+/* All memory, free or not: the machine's or the least limit of the group and those above it, whatever is in
+ * use. */
 static void limits_of_containers(void **state) {
     (void)state;
     assert_int_equal(scratch_open(&box), 0);
@@ -97,8 +98,8 @@ static void limits_of_containers(void **state) {
 
 /* Files that are missing, empty or hold something else limit nothing; what can be read still counts. */
 static void broken_files(void **state) {
-    static const char *const groups[] = {"",          "\n",      "0:",      "::::",     "0::",          "garbage\n",
-                                         "0:memory\n", "\xff\xfe", "9:cpu:/a\n", "memory:/a\n"};
+    static const char *const groups[] = {
+        "", "\n", "0:", "::::", "0::", "garbage\n", "0:memory\n", "\xff\xfe", "9:cpu:/a\n", "memory:/a\n"};
     static const char *const numbers[] = {"", "\n", "no number\n", "max", "\xff\xfe\n"};
     (void)state;
     assert_int_equal(scratch_open(&box), 0);

@@ -1,5 +1,5 @@
-/* Listing GPUs over a driver that fails: a card that is lost, full or not there is listed with the driver's reason, opening
- * it says the same, and nothing is kept. */
+/* Listing GPUs over a driver that fails: a card that is lost, full or not there is listed with the driver's
+ * reason, opening it says the same, and nothing is kept. */
 #include "fake_gpu.h"
 
 static openpi_device listed;
@@ -49,9 +49,11 @@ static void a_card_that_answers(void **state) {
     assert_non_null(strstr(listed.description, "Paper GPU, compute capability 9.0, driver for CUDA 13.0"));
 }
 
-/* Each driver call that listing needs fails, as on a card that fell off the bus and on one without free memory. */
+/* Each driver call that listing needs fails, as on a card that fell off the bus and on one without free
+ * memory. */
 static void a_card_that_does_not(void **state) {
-    static const char *const calls[] = {"device_get", "device_name", "device_memory", "device_attribute", "driver_version"};
+    static const char *const calls[] = {"device_get", "device_name", "device_memory", "device_attribute",
+                                        "driver_version"};
     static const struct {
         int code;
         const char *text;
@@ -66,10 +68,12 @@ static void a_card_that_does_not(void **state) {
             fake.fail_at = 0;
             fake.fail_name = calls[c];
             fake.code = faults[f].code;
-            snprintf(reason, sizeof reason, "the driver does not answer for it: %s (error %d)", faults[f].text, faults[f].code);
+            snprintf(reason, sizeof reason, "the driver does not answer for it: %s (error %d)",
+                     faults[f].text, faults[f].code);
             list(fake_vendor());
             check_unusable("cuda:0", reason);
-            assert_int_equal(gpu_open(fake_vendor(), &backend_cuda, "cuda:0", &options, &device, &error), OPENPI_NO_DEVICE);
+            assert_int_equal(gpu_open(fake_vendor(), &backend_cuda, "cuda:0", &options, &device, &error),
+                             OPENPI_NO_DEVICE);
             assert_null(device);
             snprintf(sentence, sizeof sentence, "cannot be used: %s", reason);
             assert_non_null(strstr(error.message, sentence));
