@@ -387,7 +387,7 @@ template <class T> DEV int rows_of(const gemm_work &w, int unit) { return unit %
 /* The block of W for block kb of the block's part of k. */
 DEV int block_of(const gemm_work &w, int kb) { return w.k0 + kb >= w.wrap ? w.k0 + kb - w.wrap : w.k0 + kb; }
 
-/* One thread: barriers, and the first weights, which nobody writes. */
+/* One thread: barriers, and the first weights, which no kernel writes. */
 template <class T> DEV void prepare_ring(const gpu_hopper &p, const gemm_memory &m, const gemm_work &w) {
     prefetch_map(&p.weights);
     prefetch_map(&p.x);

@@ -23,7 +23,7 @@
  * resident_hopper.c checks what is legal and launches. */
 #include "resident_attention.cuh"
 
-/* Makes the barriers, which expect the first exchanges, and zeros the rows of operands that nobody writes. */
+/* Makes the barriers, which expect the first exchanges; zeros rows of operands that no warp writes. */
 DEV void prepare(const worker &w) {
     const u32 bars = w.base + AT_BARRIERS;
     for (u32 at = w.base + threadIdx.x * 16; at < w.base + RESIDENT_SHARED; at += RESIDENT_THREADS * 16)
@@ -111,7 +111,7 @@ DEV void run_layers(worker &w, const gpu_resident &p) {
         const int end = layer == p.depth - 1;
         if (w.head) attend(w, p, at, layer);
         feed_forward(w, p, layer);
-        if (end && w.cluster) break;       /* nobody reads the last sums but the cluster that writes x      */
+        if (end && w.cluster) break;       /* only the cluster that writes x reads the last sums           */
         if (w.warp < w.parties) {
             const float4 gate = own_columns(w, p.layers[layer].gate_post, 1);
             const float4 scale = own_columns(w, end ? NULL : p.layers[layer + 1].scale_in, 0);

@@ -184,7 +184,7 @@ template <class T> DEV skinny_memory skinny_memory_of(char *memory, const u64 *b
             .sums = (float4 *)(memory + (parts - x))};
 }
 
-/* One thread: barriers, and the copies of all the block's weights, which nobody writes. */
+/* One thread: barriers, and the copies of all the block's weights, which no kernel writes. */
 template <class T>
 DEV void start_weights(const gpu_hopper &p, const skinny_memory &m, int blocks, int rank, int group0) {
     const gpu_linear &l = p.linear;
