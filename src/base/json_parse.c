@@ -73,14 +73,6 @@ static long read_hex(reader *r) {
     return code;
 }
 
-static size_t put_utf8(char *out, long code) {
-    static const unsigned char leads[5] = {0, 0, 0xc0, 0xe0, 0xf0};
-    size_t bytes = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
-    for (size_t i = bytes - 1; i > 0; i--, code >>= 6) out[i] = (char)(0x80 | (code & 0x3f));
-    out[0] = (char)(bytes == 1 ? code : leads[bytes] | code);
-    return bytes;
-}
-
 /* After "\u": one character, from two escapes above U+FFFF. Never longer than the escapes. */
 static size_t read_unicode(reader *r, char *out) {
     long code = read_hex(r);
@@ -96,7 +88,7 @@ static size_t read_unicode(reader *r, char *out) {
     } else if (code >= 0xdc00 && code <= 0xdfff) {
         return fail(r, "invalid Unicode surrogate"), 0;
     }
-    return put_utf8(out, code);
+    return utf8_encode((uint32_t)code, out);
 }
 
 static size_t read_escape(reader *r, char *out) {

@@ -1,7 +1,6 @@
 #define _GNU_SOURCE
 #include "base/threads.h"
 
-#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -137,12 +136,11 @@ static void make_lock(pthread_mutex_t *lock) {
     pthread_mutexattr_destroy(&how);
 }
 
-/* Starts a worker with every signal blocked, so that handlers run in the program's own threads. */
-static int start_worker(worker *w) {
+int thread_start(pthread_t *thread, void *(*main)(void *argument), void *argument) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int why = pthread_create(&w->thread, NULL, worker_main, w);
+    int why = pthread_create(thread, NULL, main, argument);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return why;
 }
@@ -168,7 +166,7 @@ openpi_status pool_create(int threads, int pin, pool **out, openpi_error *error)
     for (int i = 1; i < threads; i++) {
         worker *w = &pool->workers[i];
         *w = (worker){pool, 0, i};
-        int why = start_worker(w);
+        int why = thread_start(&w->thread, worker_main, w);
         if (why) {
             pool_close(pool);
             return report(error, OPENPI_SYSTEM, "worker thread %d of %d cannot be started: %s", i, threads,

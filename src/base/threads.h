@@ -11,7 +11,13 @@
 #ifndef BASE_THREADS_H
 #define BASE_THREADS_H
 
+#include <pthread.h>
+
 #include "openpi.h"
+
+/* Starts a thread with every signal blocked, so that handlers run in the program's own threads. 0, or an
+ * errno. */
+int thread_start(pthread_t *thread, void *(*main)(void *argument), void *argument);
 
 typedef struct pool pool;
 

@@ -28,6 +28,17 @@ static inline size_t utf8_decode(const char *text, size_t left, uint32_t *code) 
     return bytes;
 }
 
+/* Writes a code point to `out`, which holds 4 bytes or is NULL; returns its bytes, 0: no character has this
+ * code. */
+static inline size_t utf8_encode(uint32_t code, char *out) {
+    static const uint8_t leads[5] = {0, 0, 0xc0, 0xe0, 0xf0};
+    if (code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff)) return 0;
+    size_t bytes = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    for (size_t i = bytes; out && i-- > 0; code >>= 6)
+        out[i] = (char)(i ? 0x80 | (code & 63) : leads[bytes] | code);
+    return bytes;
+}
+
 /* The index of the first byte that is not UTF-8; `bytes`: all are. */
 static inline size_t utf8_valid_prefix(const char *text, size_t bytes) {
     uint32_t code;

@@ -143,7 +143,11 @@ static openpi_status add_range(breakdown *b, const breakdown_event *e, openpi_er
     if (stage == BREAKDOWN_NO_STAGE) return OPENPI_OK;
     TRY(grow(e->kind == BREAKDOWN_HOST_RANGE ? &b->host_ranges : &b->device_ranges, sizeof(range), &place,
              error));
-    *(range *)place = (range){e->pid, e->tid, e->start_us, e->start_us + e->dur_us, (int)stage};
+    *(range *)place = (range){.pid = e->pid,
+                              .tid = e->tid,
+                              .start_us = e->start_us,
+                              .end_us = e->start_us + e->dur_us,
+                              .stage = (int)stage};
     return OPENPI_OK;
 }
 

@@ -6,13 +6,13 @@
 #include "measure/energy.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/report.h"
+#include "base/threads.h"
 
 /* Each is entered by the thread in brackets. */
 typedef enum window_phase {
@@ -86,13 +86,8 @@ static void *watch(void *argument) {
     return NULL;
 }
 
-/* Starts the watcher with every signal blocked, so that handlers run in the program's own threads. */
 static openpi_status start_watcher(watcher *w, pthread_t *thread, openpi_error *error) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int why = pthread_create(thread, NULL, watch, w);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int why = thread_start(thread, watch, w);
     if (!why) return OPENPI_OK;
     return report(error, OPENPI_SYSTEM, "the thread that reads the energy counter cannot be started: %s",
                   strerror(why));

@@ -108,7 +108,7 @@ static openpi_status measure(climber *c, openpi_session *session, ladder_rung *r
                              float *actions, openpi_error *error) {
     const backend *backend = c->engine->device->backend;
     openpi_session_info info = OPENPI_SESSION_INFO_INIT;
-    bench_workload work = {c->job->call, c->job->warmup, c->job->runs, NULL, NULL, 0};
+    bench_workload work = {.call = c->job->call, .warmup = c->job->warmup, .runs = c->job->runs};
     bench_report bench;
     TRY(openpi_session_get_info(session, &info, error));
     rung->operations = info.operations;

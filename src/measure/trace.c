@@ -121,7 +121,9 @@ static openpi_status describe_all(recorder *r, openpi_error *error) {
                           r->session->plan->count);
         profile_op what = profile_row(r->session, l->op, l->ops, NULL);
         out->launches[i] =
-            (trace_launch){*l, what, breakdown_group_name(breakdown_group_of_kind(what.kind)), 0, 0};
+            (trace_launch){.record = *l,
+                           .what = what,
+                           .group = breakdown_group_name(breakdown_group_of_kind(what.kind))};
         if (l->op != t->launches[first].op) first = i;
         out->launches[i].place = i - first + 1;
         for (int j = first; j <= i; j++) out->launches[j].places = i - first + 1;

@@ -198,7 +198,7 @@ openpi_status lerobot_read_steps(const char *folder, const json_t *root, const c
         return report(error, OPENPI_UNSUPPORTED, "%s: %zu steps, at most %d are supported", name, size,
                       LEROBOT_STEPS);
     for (size_t i = 0; i < size; i++) {
-        lerobot_file file = {folder, name, json_array_get(array, i), NULL, ""};
+        lerobot_file file = {.folder = folder, .name = name, .step = json_array_get(array, i)};
         file.config = json_object_get(file.step, "config");
         snprintf(file.what, sizeof file.what, "step %zu", i);
         TRY(read_step(&file, where, out, &steps[i], error));

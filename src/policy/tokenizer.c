@@ -127,7 +127,12 @@ void tokenizer_scratch_close(tokenizer_scratch *scratch) {
 
 static void push_symbol(tokenizer_scratch *scratch, uint32_t start, uint32_t bytes, int32_t id, int atomic) {
     int32_t here = (int32_t)scratch->symbol_count++;
-    scratch->symbols[here] = (symbol){start, bytes, here - 1, here + 1, id, atomic};
+    scratch->symbols[here] = (symbol){.start = start,
+                                       .bytes = bytes,
+                                       .previous = here - 1,
+                                       .next = here + 1,
+                                       .id = id,
+                                       .atomic = atomic};
 }
 
 /* Splits text[start … end), which holds no atom, into characters. */

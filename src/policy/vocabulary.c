@@ -78,7 +78,8 @@ openpi_status vocabulary_add(tokenizer *tokenizer, int64_t id, const char *text,
         return report(error, OPENPI_BAD_FILE, "%s: pieces %d and %lld are the same text, expected each once",
                       name, *slot, (long long)id);
     *slot = (int32_t)id;
-    tokenizer->pieces[id] = (piece){(uint32_t)tokenizer->text_used, (uint32_t)bytes, rank, kind, 0};
+    tokenizer->pieces[id] = (piece){
+        .start = (uint32_t)tokenizer->text_used, .bytes = (uint32_t)bytes, .rank = rank, .kind = kind};
     memcpy(tokenizer->text + tokenizer->text_used, text, bytes);
     tokenizer->text_used += bytes;
     if (kind == PIECE_TEXT && bytes > tokenizer->longest) tokenizer->longest = (uint32_t)bytes;

@@ -99,7 +99,7 @@ openpi_status wire_check_bytes(const uint8_t *bytes, size_t count, openpi_error 
     if (!((tag >= 0x80 && tag <= 0x8f) || tag == 0xde || tag == 0xdf))
         return report(error, OPENPI_BAD_INPUT,
                       "request: the message starts with byte 0x%02x, expected a map of msgpack", tag);
-    walk walk = {bytes, count, 0, 0, error};
+    walk walk = {.bytes = bytes, .count = count, .error = error};
     TRY(walk_value(&walk, 0));
     if (walk.at != count)
         return report(error, OPENPI_BAD_INPUT, "request: %zu bytes follow the message's map, expected none",

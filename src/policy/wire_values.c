@@ -15,16 +15,6 @@ int wire_is_utf8(const char *text, size_t bytes) {
     return utf8_valid_prefix(text, bytes) == bytes;
 }
 
-/* Writes one code point; returns its bytes, 0 where it is none. out may be NULL. */
-static size_t put_utf8(uint32_t code, char *out) {
-    if (code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff)) return 0;
-    size_t bytes = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
-    if (!out) return bytes;
-    static const uint8_t lead[5] = {0, 0, 0xc0, 0xe0, 0xf0};
-    for (size_t i = bytes; i-- > 0; code >>= 6) out[i] = (char)(i ? 0x80 | (code & 63) : lead[bytes] | code);
-    return bytes;
-}
-
 /* ---- values ---------------------------------------------------------------------------------------- */
 
 void *wire_take(wire_fields *fields, size_t bytes) {
@@ -209,7 +199,7 @@ static openpi_status set_fixed_text(wire_fields *fields, wire_field *field, cons
         for (size_t i = 0; i < length; i++) {
             uint32_t code;
             memcpy(&code, data + 4 * i, sizeof code);
-            size_t more = put_utf8(code, text ? text + bytes : NULL);
+            size_t more = utf8_encode(code, text ? text + bytes : NULL);
             if (!more)
                 return report(fields->error, OPENPI_BAD_INPUT,
                               "request: \"%s\": character %zu is U+%X, which Unicode does not have",
