@@ -118,7 +118,7 @@ static void test_json(void **state) {
 static void test_text_and_picture(void **state) {
     (void)state;
     assert_int_equal(run(QUICK " --variant pi05 --dtype f32 --without fused-qkv --svg l.svg"), 0);
-    must_contain(out, "synthetic odd:pi05:7: π0.5, f32 on cpu");
+    must_contain(out, "synthetic odd:pi05:7: π0.5, f32 with bf16 weights on cpu");
     must_contain(out, "; without fused-qkv");
     must_contain(out, "all off");
     must_contain(out, "+ precomputed-modulations");
