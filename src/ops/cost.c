@@ -36,8 +36,8 @@ static op_cost half_attention(const attended *a, double rows, double keys, int h
                      act * (rows * width + shared) + (double)sizeof(float) * rows * heads * keys, 0};
 }
 
-op_cost op_get_cost(const op *op, int rows, double keys) {
-    double r = rows, act = (double)dtype_bytes(op->type), fp32 = sizeof(float);
+static op_cost fused_cost(const op *op, double r, double keys) {
+    double act = (double)dtype_bytes(op->type), fp32 = sizeof(float);
     switch (op->kind) {
     case OP_PATCH_EMBED: {
         const op_patch_embed *a = &op->patch_embed;
@@ -86,6 +86,14 @@ op_cost op_get_cost(const op *op, int rows, double keys) {
         const op_velocity *a = &op->velocity;
         return linear(&a->weight, r, act * a->weight.k, 3 * fp32 * a->weight.n);
     }
+    default: return (op_cost){0, 0, 0};
+    }
+}
+
+/* Of the ops that fused ones are made of. */
+static op_cost part_cost(const op *op, double r, double keys) {
+    double act = (double)dtype_bytes(op->type), fp32 = sizeof(float);
+    switch (op->kind) {
     case OP_NORM: return (op_cost){6 * r * op->norm.n, 2 * r * op->norm.n * act, 0};
     case OP_ACTIVATE: {                 /* a bias, a function or both, a product: counted as one each */
         const op_activate *a = &op->activate;
@@ -113,9 +121,18 @@ op_cost op_get_cost(const op *op, int rows, double keys) {
         return half_attention(&a->values, r, a->values.stride ? OPENPI_IMAGE_TOKENS : keys, a->heads,
                               a->head_dim, act);
     }
-    case OP_KINDS: break;
+    default: return (op_cost){0, 0, 0};
     }
-    return (op_cost){0, 0, 0};
+}
+
+op_cost op_get_cost(const op *op, int rows, double keys) {
+    switch (op->kind) {
+#define X(kind, member, type) case kind:
+        OP_FUSED_LIST(X)
+#undef X
+        return fused_cost(op, rows, keys);
+    default: return part_cost(op, rows, keys);
+    }
 }
 
 int op_matrices(op *op, matrix *list[OP_MATRICES]) {
