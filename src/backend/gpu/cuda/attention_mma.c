@@ -52,21 +52,31 @@ static void launch_splits(gpu_issue *issue, gpu_cache_attention *p, int splits) 
         p->part = gpu_work_take(issue, (size_t)splits * queries * d * sizeof(float));
         p->part_stats = gpu_work_take(issue, (size_t)splits * queries * 2 * sizeof(float));
     }
-    gpu_emit(issue, CACHE_1, (gpu_grid){ceil_div(p->part_rows, 16), splits, 128, cuda_cache_shared(1), 0, 0},
-             p, sizeof *p);
+    gpu_grid grid = {
+        .x = ceil_div(p->part_rows, 16), .y = splits, .threads = 128, .shared = cuda_cache_shared(1)};
+    gpu_emit(issue, CACHE_1, grid, p, sizeof *p);
     if (splits > 1)
-        gpu_emit(issue, COMBINE, (gpu_grid){ceil_div(p->part_rows, 4), 1, 256, 0, 0, 0}, p, sizeof *p);
+        gpu_emit(issue, COMBINE, (gpu_grid){.x = ceil_div(p->part_rows, 4), .y = 1, .threads = 256}, p,
+                 sizeof *p);
+}
+
+static void launch_whole(gpu_issue *issue, const gpu_cache_attention *p) {
+    gpu_grid grid = {.x = ceil_div(p->part_rows, 48), .y = 1, .threads = 384, .shared = cuda_cache_shared(3)};
+    gpu_emit(issue, CACHE_3, grid, p, sizeof *p);
+}
+
+/* Two blocks an image and head, half of the queries each. */
+static void launch_image(gpu_issue *issue, const gpu_image_attention *p, int rows) {
+    gpu_grid grid = {
+        .x = rows / OPENPI_IMAGE_TOKENS * 2, .y = p->heads, .threads = 256, .shared = image_shared};
+    gpu_emit(issue, IMAGE, grid, p, sizeof *p);
 }
 
 static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
-    gpu_cache_attention *p = &task->cache_attention;
-    const gpu_image_attention *image = &task->image_attention;
-    gpu_grid whole = {ceil_div(p->part_rows, 48), 1, 384, cuda_cache_shared(3), 0, 0};
-    gpu_grid halves = {task->rows / OPENPI_IMAGE_TOKENS * 2, image->heads, 256, image_shared, 0, 0};
     switch (choice->kernel) {
-    case IMAGE: gpu_emit(issue, IMAGE, halves, image, sizeof *image); return;
-    case CACHE_3: gpu_emit(issue, CACHE_3, whole, p, sizeof *p); return;
-    case CACHE_1: launch_splits(issue, p, choice->count); return;
+    case IMAGE: launch_image(issue, &task->image_attention, task->rows); return;
+    case CACHE_3: launch_whole(issue, &task->cache_attention); return;
+    case CACHE_1: launch_splits(issue, &task->cache_attention, choice->count); return;
     }
 }
 

@@ -36,8 +36,10 @@ static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to
 static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     const tile *t = &tiles[choice->kernel];
     const gpu_linear *p = &task->product;
-    gpu_grid grid = {
-        ceil_div(task->rows, t->rows), ceil_div(p->weights.columns, t->columns), t->threads, t->shared, 0, 0};
+    gpu_grid grid = {.x = ceil_div(task->rows, t->rows),
+                     .y = ceil_div(p->weights.columns, t->columns),
+                     .threads = t->threads,
+                     .shared = t->shared};
     gpu_emit(issue, choice->kernel, grid, p, sizeof *p);
 }
 

@@ -10,7 +10,8 @@ static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to
 
 static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     const gpu_generate *p = &task->generate;
-    gpu_grid grid = {task->rows, ceil_div(p->units, GPU_GENERATE_UNITS), GPU_GENERATE_THREADS, 0, 0, 0};
+    gpu_grid grid = {
+        .x = task->rows, .y = ceil_div(p->units, GPU_GENERATE_UNITS), .threads = GPU_GENERATE_THREADS};
     gpu_emit(issue, choice->kernel, grid, p, sizeof *p);
 }
 

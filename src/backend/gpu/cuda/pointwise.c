@@ -40,13 +40,14 @@ static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to
 static void launch_attend(gpu_issue *issue, int kernel, const gpu_task *task, gpu_attend p) {
     int units = task->rows * (p.stride ? 1 : p.heads);
     p.tiles = ceil_div(task->outputs, TILE);
-    gpu_grid grid = {ceil_div(units, TILE), p.tiles * (p.stride ? p.heads : 1), p.f32 ? 256 : 128, 0, 0, 0};
+    gpu_grid grid = {
+        .x = ceil_div(units, TILE), .y = p.tiles * (p.stride ? p.heads : 1), .threads = p.f32 ? 256 : 128};
     gpu_emit(issue, kernel, grid, &p, sizeof p);
 }
 
 static void launch_pack(gpu_issue *issue, const gpu_raw *p) {
     int chunks = p->f32 ? ceil_div(p->k, 4) : p->blocks * 8;
-    gpu_grid grid = {(int)(((int64_t)chunks * p->columns + 255) / 256), 1, 256, 0, 0, 0};
+    gpu_grid grid = {.x = (int)(((int64_t)chunks * p->columns + 255) / 256), .y = 1, .threads = 256};
     gpu_emit(issue, PACK_RAW, grid, p, sizeof *p);
 }
 
@@ -54,20 +55,21 @@ static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     int rows = task->rows, kernel = choice->kernel;
     switch (task->kind) {
     case GPU_ACTIVATE:
-        gpu_emit(issue, kernel, (gpu_grid){rows, ceil_div(task->activate.n, COLUMNS), 256, 0, 0, 0},
+        gpu_emit(issue, kernel,
+                 (gpu_grid){.x = rows, .y = ceil_div(task->activate.n, COLUMNS), .threads = 256},
                  &task->activate, sizeof task->activate);
         return;
     case GPU_ADD:
-        gpu_emit(issue, kernel, (gpu_grid){rows, ceil_div(task->add.n, COLUMNS), 256, 0, 0, 0}, &task->add,
-                 sizeof task->add);
+        gpu_emit(issue, kernel, (gpu_grid){.x = rows, .y = ceil_div(task->add.n, COLUMNS), .threads = 256},
+                 &task->add, sizeof task->add);
         return;
     case GPU_ROPE_CACHE:
-        gpu_emit(issue, kernel, (gpu_grid){rows, task->rope_cache.heads + 2, 128, 0, 0, 0}, &task->rope_cache,
-                 sizeof task->rope_cache);
+        gpu_emit(issue, kernel, (gpu_grid){.x = rows, .y = task->rope_cache.heads + 2, .threads = 128},
+                 &task->rope_cache, sizeof task->rope_cache);
         return;
     case GPU_SOFTMAX:
-        gpu_emit(issue, kernel, (gpu_grid){rows, task->softmax.heads, 128, 0, 0, 0}, &task->softmax,
-                 sizeof task->softmax);
+        gpu_emit(issue, kernel, (gpu_grid){.x = rows, .y = task->softmax.heads, .threads = 128},
+                 &task->softmax, sizeof task->softmax);
         return;
     case GPU_SCORES: launch_attend(issue, kernel, task, task->scores); return;
     case GPU_VALUES: launch_attend(issue, kernel, task, task->values); return;

@@ -60,11 +60,12 @@ static void list_product(const gpu_device *device, const gpu_task *task, gpu_cho
 static void launch_product(gpu_issue *issue, const gpu_task *task, int kernel) {
     const gpu_linear *p = &task->product;
     int columns = p->weights.columns;
-    gpu_grid grid = {ceil_div(task->rows, 64), ceil_div(columns, 64), 256, 0, 0, 0};
+    gpu_grid grid = {.x = ceil_div(task->rows, 64), .y = ceil_div(columns, 64), .threads = 256};
     if (kernel == LINEAR_ROWS)
-        grid = (gpu_grid){columns / GPU_UNIT, ceil_div(task->rows, 16), 256, rows_shared(p), 0, 0};
+        grid = (gpu_grid){
+            .x = columns / GPU_UNIT, .y = ceil_div(task->rows, 16), .threads = 256, .shared = rows_shared(p)};
     if (kernel == LINEAR_SHORT)
-        grid = (gpu_grid){ceil_div(columns, 64), ceil_div(task->rows, 4), 128, 0, 0, 0};
+        grid = (gpu_grid){.x = ceil_div(columns, 64), .y = ceil_div(task->rows, 4), .threads = 128};
     gpu_emit(issue, kernel, grid, p, sizeof *p);
 }
 
@@ -76,14 +77,16 @@ _Static_assert((LIMIT_KEYS + 31) / 32 * 32 * sizeof(float) <= 48 << 10, "the sco
 static void launch_cache_attention(gpu_issue *issue, gpu_task *task) {
     gpu_cache_attention *p = &task->cache_attention;
     p->early = 0;
-    gpu_emit(issue, ATTENTION_CACHE,
-             (gpu_grid){task->rows, p->heads, 128, (size_t)p->capacity * sizeof(float), 0, 0}, p, sizeof *p);
+    gpu_grid grid = {
+        .x = task->rows, .y = p->heads, .threads = 128, .shared = (size_t)p->capacity * sizeof(float)};
+    gpu_emit(issue, ATTENTION_CACHE, grid, p, sizeof *p);
 }
 
 static void launch_image_attention(gpu_issue *issue, const gpu_task *task) {
     const gpu_image_attention *p = &task->image_attention;
-    gpu_emit(issue, ATTENTION_IMAGE,
-             (gpu_grid){task->rows, p->heads, 128, OPENPI_IMAGE_TOKENS * sizeof(float), 0, 0}, p, sizeof *p);
+    gpu_grid grid = {
+        .x = task->rows, .y = p->heads, .threads = 128, .shared = OPENPI_IMAGE_TOKENS * sizeof(float)};
+    gpu_emit(issue, ATTENTION_IMAGE, grid, p, sizeof *p);
 }
 
 /* ---- norms ------------------------------------------------------------------------------------------ */
@@ -91,7 +94,8 @@ static void launch_image_attention(gpu_issue *issue, const gpu_task *task) {
 static void launch_norm(gpu_issue *issue, const gpu_task *task) {
     const gpu_norm *p = &task->norm;
     int kernel = !p->f32 && p->k % 8 == 0 && p->k <= 2048 ? NORM_ROWS_BF16 : NORM_ROWS_ANY;
-    gpu_grid grid = {ceil_div(task->rows, task->rows_a_block), 1, 32 * task->rows_a_block, 0, 0, 0};
+    gpu_grid grid = {
+        .x = ceil_div(task->rows, task->rows_a_block), .y = 1, .threads = 32 * task->rows_a_block};
     gpu_emit(issue, kernel, grid, p, sizeof *p);
 }
 
@@ -128,11 +132,11 @@ static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     case GPU_CACHE_ATTENTION: launch_cache_attention(issue, task); return;
     case GPU_NORM: launch_norm(issue, task); return;
     case GPU_EMBED_TEXT:
-        gpu_emit(issue, EMBED_TEXT, (gpu_grid){task->rows, 1, 256, 0, 0, 0}, &task->embed_text,
+        gpu_emit(issue, EMBED_TEXT, (gpu_grid){.x = task->rows, .y = 1, .threads = 256}, &task->embed_text,
                  sizeof task->embed_text);
         return;
     case GPU_PATCHES:
-        gpu_emit(issue, PATCHES, (gpu_grid){task->rows, 1, 128, 0, 0, 0}, &task->patches,
+        gpu_emit(issue, PATCHES, (gpu_grid){.x = task->rows, .y = 1, .threads = 128}, &task->patches,
                  sizeof task->patches);
         return;
     default: return;

@@ -93,12 +93,10 @@ static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     const tile *t = &tiles[choice->kernel];
     gpu_linear *p = &task->product;
     p->stages = choice->count;
-    gpu_grid grid = {p->weights.columns / t->columns,
-                     ceil_div(task->rows, t->rows),
-                     256,
-                     shared_of(t, p, choice->count),
-                     0,
-                     0};
+    gpu_grid grid = {.x = p->weights.columns / t->columns,
+                     .y = ceil_div(task->rows, t->rows),
+                     .threads = 256,
+                     .shared = shared_of(t, p, choice->count)};
     gpu_emit(issue, choice->kernel, grid, p, sizeof *p);
 }
 

@@ -25,8 +25,8 @@ static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to
 static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     const gpu_linear *p = &task->product;
     int columns = p->weights.columns / (choice->kernel == VELOCITY_BF16 ? 16 : 8);
-    gpu_emit(issue, choice->kernel, (gpu_grid){columns, ceil_div(task->rows, ROWS), 256, 0, 0, 0}, p,
-             sizeof *p);
+    gpu_emit(issue, choice->kernel, (gpu_grid){.x = columns, .y = ceil_div(task->rows, ROWS), .threads = 256},
+             p, sizeof *p);
 }
 
 const gpu_family gpu_family_velocity = {
