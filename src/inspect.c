@@ -38,7 +38,7 @@ static openpi_status put_verdict(json_t *row, uint64_t needed, uint64_t unused, 
     TRY(put(row, "needed_bytes", json_integer((json_int_t)needed), error));
     TRY(put(row, "free_bytes", total ? json_integer((json_int_t)unused) : json_null(), error));
     TRY(put(row, "fits", total ? json_boolean(needed <= unused) : json_null(), error));
-    if (!total) snprintf(text, sizeof text, "%.2f GB needed, the device does not tell what is free", need);
+    if (!total) snprintf(text, sizeof text, "%.2f GB needed, the device does not report what is free", need);
     else if (needed > unused)
         snprintf(text, sizeof text, "does not fit: %.2f GB needed, %.2f GB free, %.2f GB too few", need, left,
                  need - left);
