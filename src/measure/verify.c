@@ -197,7 +197,7 @@ static openpi_status walk_folder(verify_walk *walk, const char *folder, int dept
 openpi_status verify_path(const char *path, const verify_options *options, verify_each row, void *user,
                           openpi_error *error) {
     verify_options none = VERIFY_OPTIONS_INIT;
-    openpi_error own = OPENPI_ERROR_INIT; /* rows quote it even where the caller wants none */
+    openpi_error own = OPENPI_ERROR_INIT; /* rows quote it even if the caller passes NULL */
     if (!error) error = &own;
     if (!path || !row) return report(error, OPENPI_BAD_ARGUMENT, "verify: %s is NULL", path ? "row" : "path");
     verify_walk walk = {.options = options ? *options : none, .each = row, .user = user};

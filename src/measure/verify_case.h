@@ -17,7 +17,7 @@ enum { DIMS = OPENPI_ACTION_DIM };
 /* One walk. */
 typedef struct verify_walk {
     verify_options options;      /* dtype resolved                                                        */
-    int every_dtype;             /* 1: no dtype was asked for, recorded goldens are judged in f32 and bf16 */
+    int every_dtype;             /* 1: no dtype is given, so recorded goldens run in f32 and bf16         */
     verify_each each;
     void *user;
     int rows;

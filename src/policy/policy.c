@@ -293,8 +293,8 @@ static openpi_status settle_lerobot(const source *from, openpi_policy *policy, o
     if (options->prompt_state != OPENPI_PROMPT_STATE_DEFAULT &&
         (options->prompt_state == OPENPI_PROMPT_STATE_ON) != policy->state_in_prompt)
         return report(error, OPENPI_BAD_ARGUMENT,
-                      "prompt_state cannot be changed: the processors of %s put the state %s the prompt",
-                      name, policy->state_in_prompt ? "into" : "nowhere near");
+                      "prompt_state cannot be changed: the processors of %s write %s into the prompt", name,
+                      policy->state_in_prompt ? "the state" : "no state");
     policy->state_length = policy->pipeline.state_length;
     policy->action_dim = policy->pipeline.action_dim;
     policy->max_prompt = policy->pipeline.max_prompt;
