@@ -1,5 +1,6 @@
-/* The host side of the GPU backend over a driver that is not there (fake_gpu.h), so this runs everywhere: what is asked of
- * the driver per inference, what happens when it fails at any call, and that everything taken is given back. */
+/* The host side of the GPU backend over a driver that is not there (fake_gpu.h), so this runs everywhere:
+ * what is asked of the driver per inference, what happens when it fails at any call, and that everything
+ * taken is given back. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +16,7 @@
 #include "fork_child.h"
 #include "openpi_internal.h"
 
-/* ---- an engine over it ------------------------------------------------------------------------------------- */
+/* ---- an engine over it ---------------------------------------------------------------------------- */
 
 static openpi_error error = OPENPI_ERROR_INIT;
 static const backend *used = &backend_cuda;
@@ -52,7 +53,9 @@ static openpi_status infer_prompt(openpi_session *session, int prompt, openpi_ti
     return openpi_session_run(session, &sample, 1, NULL, actions, timing, &error);
 }
 
-static openpi_status infer(openpi_session *session, openpi_timing *timing) { return infer_prompt(session, 3, timing); }
+static openpi_status infer(openpi_session *session, openpi_timing *timing) {
+    return infer_prompt(session, 3, timing);
+}
 
 static openpi_status open_session(openpi_engine *engine, openpi_session **session) {
     openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
@@ -60,7 +63,7 @@ static openpi_status open_session(openpi_engine *engine, openpi_session **sessio
     return openpi_session_create(engine, &options, session, &error);
 }
 
-/* ---- tests ------------------------------------------------------------------------------------------------- */
+/* ---- tests ---------------------------------------------------------------------------------------- */
 
 static void log_is(const char *const *names, int count) {
     for (int i = 0; i < fake.calls || i < count; i++) {
@@ -69,10 +72,11 @@ static void log_is(const char *const *names, int count) {
     }
 }
 
-/* What a failure while recording means: a driver that cannot capture is no failure; one that is lost or out of memory is,
- * whatever it was doing. */
+/* What a failure while recording means: a driver that cannot capture is no failure; one that is lost or out
+ * of memory is, whatever it was doing. */
 static void test_failures_of_recording(void **state) {
-    static const char *const doing[] = {"capture_begin", "capture_end", "graph_nodes", "graph_instantiate", "graph_upload"};
+    static const char *const doing[] = {"capture_begin", "capture_end", "graph_nodes", "graph_instantiate",
+                                        "graph_upload"};
     static const struct {
         int code;
         openpi_status status;
@@ -118,8 +122,8 @@ static int stages_of(const plan *plan) {
     return stages;
 }
 
-/* The request path asks the driver for this and no more: a copy up, a graph, a copy down, queued in one stream of the
- * session's; one wait; the stages' times, where somebody asks for them. */
+/* The request path asks the driver for this and no more: a copy up, a graph, a copy down, queued in one
+ * stream of the session's; one wait; the stages' times, where somebody asks for them. */
 static void test_calls_of_an_inference(void **state) {
     static const char *const call[] = {"context_set", "upload", "graph_launch", "download", "stream_wait"};
     enum { CALL = sizeof call / sizeof *call };
@@ -163,7 +167,8 @@ static int leave_the_driver_alone(void *argument) {
     openpi_status status = infer(session, NULL);
     openpi_session_close(session);
     openpi_engine_close(engine);
-    if (status != OPENPI_SYSTEM || fake.calls) fprintf(stderr, "status %d, %d driver calls\n", (int)status, fake.calls);
+    if (status != OPENPI_SYSTEM || fake.calls)
+        fprintf(stderr, "status %d, %d driver calls\n", (int)status, fake.calls);
     return status != OPENPI_SYSTEM || fake.calls;
 }
 
@@ -181,9 +186,9 @@ static void test_fork(void **state) {
     assert_int_equal(fake.alive, 0);
 }
 
-/* Two sessions of an engine: while one waits for its call the other does all of its own, on another stream. Nothing of the
- * first comes after anything of the second. While a recording needs the whole device, calls take turns on one
- * stream. */
+/* Two sessions of an engine: while one waits for its call the other does all of its own, on another stream.
+ * Nothing of the first comes after anything of the second. While a recording needs the whole device, calls
+ * take turns on one stream. */
 static openpi_session *inner;
 static int inner_from, inner_end;
 static void run_inner(void) {
@@ -238,7 +243,8 @@ static void test_bytes(void **state) {
     assert_int_equal(fake.memory, engine->model->bytes);
     assert_int_equal(open_session(engine, &session), OPENPI_OK);
     openpi_session_get_info(session, &info, NULL);
-    assert_int_equal(fake.memory, engine->model->bytes + session->plan->device_bytes + session->kinds.work_bytes);
+    assert_int_equal(fake.memory,
+                     engine->model->bytes + session->plan->device_bytes + session->kinds.work_bytes);
     assert_int_equal(info.bytes, session->plan->device_bytes + session->kinds.work_bytes + session->in.bytes);
     openpi_session_close(session);
     assert_int_equal(fake.memory, engine->model->bytes);
@@ -268,7 +274,8 @@ static void test_without_a_graph(void **state) {
     }
 }
 
-/* A timed recording: every op of the plan has launches, in order; each lasts the millisecond that the fake clock says. */
+/* A timed recording: every op of the plan has launches, in order; each lasts the millisecond that the fake
+ * clock says. */
 static void test_timed_recording(void **state) {
     (void)state;
     for (int hopper = 0; hopper < 2; hopper++) {
@@ -282,23 +289,27 @@ static void test_timed_recording(void **state) {
         assert_int_equal(open_session(engine, &session), OPENPI_OK);
         const plan *plan = session->plan;
         int alive = fake.alive;
-        assert_int_equal(backend_cuda.record_timed(engine->device, plan->ops, plan->count, session->work, &timed, &error),
-                         OPENPI_OK);
-        int count = backend_cuda.launches(engine->device, timed, seen, LOG), next = 0, stages = stages_of(session->plan);
+        assert_int_equal(
+            backend_cuda.record_timed(engine->device, plan->ops, plan->count, session->work, &timed, &error),
+            OPENPI_OK);
+        int count = backend_cuda.launches(engine->device, timed, seen, LOG), next = 0,
+            stages = stages_of(session->plan);
         assert_true(count >= 20 && count <= LOG);
-        assert_int_equal(count, backend_cuda.launches(engine->device, session->kinds.recordings[CALL_ANY], seen, LOG));
+        assert_int_equal(
+            count, backend_cuda.launches(engine->device, session->kinds.recordings[CALL_ANY], seen, LOG));
         for (int i = 0; i < count; i++) {
             assert_true(seen[i].start_ms == 0 && seen[i].end_ms == 0);
             assert_true(seen[i].op == next || (i && seen[i].op == seen[i - 1].op));
             if (seen[i].op == next) next += seen[i].ops;
-            assert_true(seen[i].kernel[0] && seen[i].grid[0] && seen[i].grid[1] && seen[i].grid[2] == 1 && seen[i].block[0] &&
-                        seen[i].cluster >= 1);
+            assert_true(seen[i].kernel[0] && seen[i].grid[0] && seen[i].grid[1] && seen[i].grid[2] == 1 &&
+                        seen[i].block[0] && seen[i].cluster >= 1);
         }
         assert_int_equal(next, plan->count);
         assert_int_equal(backend_cuda.nodes(session->kinds.recordings[CALL_ANY]), count + stages + 1);
         assert_int_equal(backend_cuda.nodes(timed), 2 * count + stages + 1);
 
-        assert_int_equal(backend_cuda.replay(engine->device, timed, NULL, 0, NULL, stage_ms, &error), OPENPI_OK);
+        assert_int_equal(backend_cuda.replay(engine->device, timed, NULL, 0, NULL, stage_ms, &error),
+                         OPENPI_OK);
         assert_true(stage_ms[OPENPI_STAGE_VISION] == 1 && stage_ms[OPENPI_STAGE_PREFIX] == 1);
         assert_int_equal(backend_cuda.launches(engine->device, timed, seen, LOG), count);
         assert_int_equal(seen[0].op, 0);
@@ -312,11 +323,11 @@ static void test_timed_recording(void **state) {
         backend_cuda.forget(engine->device, timed);
         assert_int_equal(fake.alive, alive);
 
-        for (int n = 0; n < 2000; n += 17) {       /* a driver that fails meanwhile leaves nothing allocated */
+        for (int n = 0; n < 2000; n += 17) { /* a driver that fails meanwhile leaves nothing allocated */
             timed = NULL;
             fake.fail_at = fake.calls + n;
-            openpi_status status =
-                backend_cuda.record_timed(engine->device, plan->ops, plan->count, session->work, &timed, &error);
+            openpi_status status = backend_cuda.record_timed(engine->device, plan->ops, plan->count,
+                                                             session->work, &timed, &error);
             fake.fail_at = -1;
             if (status == OPENPI_OK) {
                 backend_cuda.forget(engine->device, timed);
@@ -355,7 +366,8 @@ static void test_facts_and_roofs(void **state) {
         size_t memory = fake.memory;
         int alive = fake.alive;
         assert_int_equal(backend_cuda.roof(engine->device, DTYPE_BF16, &roofs, &error), OPENPI_OK);
-        assert_true(roofs.bf16_tflops > 0 && roofs.f32_tflops > 0 && roofs.read_gbs > 0 && roofs.copy_gbs > 0);
+        assert_true(roofs.bf16_tflops > 0 && roofs.f32_tflops > 0 && roofs.read_gbs > 0 &&
+                    roofs.copy_gbs > 0);
         assert_true(fake.memory == memory && fake.alive == alive && fake.most_memory < fake.limit);
         fake.fail_at = fake.calls + 20;
         assert_int_equal(backend_cuda.roof(engine->device, DTYPE_BF16, &roofs, &error), OPENPI_DEVICE_LOST);
@@ -366,8 +378,8 @@ static void test_facts_and_roofs(void **state) {
     }
 }
 
-/* From call n on the driver fails: every n up to `dense` and some of the others, of which there are more than `least`, end
- * in a sentence, and closing gives everything back. */
+/* From call n on the driver fails: every n up to `dense` and some of the others, of which there are more than
+ * `least`, end in a sentence, and closing gives everything back. */
 static void fail_everywhere(int code, openpi_status first, openpi_status second, int least, int dense) {
     int total = -1;
     for (int n = -1; n < total || total < 0;) {
@@ -390,7 +402,8 @@ static void fail_everywhere(int code, openpi_status first, openpi_status second,
         openpi_session_close(session);
         openpi_engine_close(engine);
         if (fake.alive)
-            fail_msg("failing at call %d (%s) leaves %d things allocated", n, n < LOG && n >= 0 ? fake.log[n] : "", fake.alive);
+            fail_msg("failing at call %d (%s) leaves %d things allocated", n,
+                     n < LOG && n >= 0 ? fake.log[n] : "", fake.alive);
         n += n < dense ? 1 : 7;  /* packing and launching repeat themselves */
     }
     assert_true(total > least);
@@ -463,8 +476,8 @@ static void test_paths(void **state) {
 }
 
 /* Opening and closing again and again gives everything back. */
-/* Every way of every op of a plan stays within what a chip allows (the fake launch looks), under a name of its own; one is
- * the rule's. */
+/* Every way of every op of a plan stays within what a chip allows (the fake launch looks), under a name of
+ * its own; one is the rule's. */
 static void test_every_way(void **state) {
     static candidate ways[256];
     openpi_engine *engine;
@@ -482,11 +495,14 @@ static void test_every_way(void **state) {
             for (int w = 0; w < count; w++) {
                 void *work = NULL;
                 rules += ways[w].heuristic;
-                if (!used->kernel_hash(engine->device, ways[w].name)) fail_msg("\"%s\" has no hash", ways[w].name);
-                for (int other = 0; other < w; other++) assert_string_not_equal(ways[other].name, ways[w].name);
+                if (!used->kernel_hash(engine->device, ways[w].name))
+                    fail_msg("\"%s\" has no hash", ways[w].name);
+                for (int other = 0; other < w; other++)
+                    assert_string_not_equal(ways[other].name, ways[w].name);
                 one.choice = w + 1;
                 size_t bytes = backend_cuda.work_bytes(engine->device, &one, 1);
-                assert_int_equal(backend_cuda.allocate(engine->device, bytes, "a test", &work, &error), OPENPI_OK);
+                assert_int_equal(backend_cuda.allocate(engine->device, bytes, "a test", &work, &error),
+                                 OPENPI_OK);
                 fake.calls = 0;
                 fake.launched = 0;
                 assert_int_equal(backend_cuda.run(engine->device, &one, 1, work, NULL, &error), OPENPI_OK);
@@ -514,7 +530,8 @@ static int one_entry(const openpi_engine *engine, const op *op, tuning *table, t
     return count;
 }
 
-/* Where the table has other ways for two cameras, a session of one sample keeps a graph for them; a batch does not. */
+/* Where the table has other ways for two cameras, a session of one sample keeps a graph for them; a batch
+ * does not. */
 static void test_graph_of_two_cameras(void **state) {
     openpi_engine *engine;
     openpi_session *session;
@@ -547,7 +564,8 @@ static void test_graph_of_two_cameras(void **state) {
     }
 }
 
-/* Where the table knows a smaller prompt capacity, a session of one sample keeps a graph for prompts that fit it. */
+/* Where the table knows a smaller prompt capacity, a session of one sample keeps a graph for prompts that fit
+ * it. */
 static void test_graph_of_short_prompts(void **state) {
     enum { CAPACITY = 10, SMALLER = 4 };
     openpi_engine *engine;
@@ -565,7 +583,9 @@ static void test_graph_of_short_prompts(void **state) {
         reset();
         assert_int_equal(open_engine(&engine, NULL, 0), OPENPI_OK);
         assert_int_equal(openpi_session_create(engine, &options, &session, &error), OPENPI_OK);
-        while (session->plan->ops[at].stage != OPENPI_STAGE_PREFIX || session->plan->ops[at].kind != OP_NORM_LINEAR) at++;
+        while (session->plan->ops[at].stage != OPENPI_STAGE_PREFIX ||
+               session->plan->ops[at].kind != OP_NORM_LINEAR)
+            at++;
         int choice = one_entry(engine, &session->plan->ops[at], &table, &entry);
         assert_int_equal(entry.key.m, batch * (OPENPI_CAMERAS * OPENPI_IMAGE_TOKENS + CAPACITY));
         entry.key.m = OPENPI_CAMERAS * OPENPI_IMAGE_TOKENS + SMALLER;
@@ -575,7 +595,8 @@ static void test_graph_of_short_prompts(void **state) {
         assert_int_equal(session->kinds.short_prompt, here ? SMALLER : 0);
         /* One for the short prompts of any number of cameras: the table tells those apart by length alone. */
         for (int kind = 0; kind < CALL_KINDS; kind++)
-            assert_int_equal(session->kinds.recordings[kind] != NULL, kind == CALL_ANY || (here && kind == CALL_ANY + 1));
+            assert_int_equal(session->kinds.recordings[kind] != NULL,
+                             kind == CALL_ANY || (here && kind == CALL_ANY + 1));
         for (int prompt = 1; prompt <= CAPACITY; prompt++) {
             assert_int_equal(infer_prompt(session, prompt, &timing), OPENPI_OK);
             assert_int_equal(session->plan->ops[at].choice, here && prompt <= SMALLER ? choice : 0);
