@@ -174,7 +174,7 @@ static void verdicts(void **state) {
         {needed, 4 * needed, 1, "fits, but closely: "},
         {needed - 1, 4 * needed, 0, "does not fit: "},
         {0, 4 * needed, 0, " GB too few"},
-        {0, 0, -1, "the device does not tell what is free"},
+        {0, 0, -1, "the device does not report what is free"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         free_bytes = cases[i].unused;
