@@ -200,6 +200,8 @@ static openpi_status read_dims(const checkpoint *c, openpi_dims *d, int *action_
  * itself. */
 static openpi_status read_vision_heads(const checkpoint *c, openpi_dims *d, openpi_error *error) {
     const char *text = tensors_metadata(c->tensors, "openpi_dims");
+    d->vision_heads = tensors_vision_heads(c->tensors);
+    if (d->vision_heads) return OPENPI_OK;
     if (!text) {
         if (d->vision_width % VISION_HEAD_DIM)
             return report(error, OPENPI_BAD_FILE,
@@ -317,12 +319,23 @@ static const tensor *find_adaptive(const tensors *tensors) {
     return NULL;
 }
 
+static int has_expert(const tensors *tensors) {
+    for (int i = 0; i < tensors_count(tensors); i++)
+        if (!strncmp(tensors_at(tensors, i)->name, GEMMA, sizeof GEMMA - 1)) return 1;
+    return 0;
+}
+
 static openpi_status find_variant(checkpoint *c, openpi_error *error) {
     const tensor *state = tensors_find(c->tensors, STATE), *adaptive = find_adaptive(c->tensors);
     if (state && adaptive)
         return report(error, OPENPI_BAD_FILE,
                       "%s: both \"%s\" of π0 and \"%s\" of π0.5 are there, expected one of them", c->name,
                       state->name, adaptive->name);
+    if (!state && !adaptive && !has_expert(c->tensors) && tensors_find(c->tensors, LM_HEAD))
+        return report(
+            error, OPENPI_UNSUPPORTED,
+            "%s: a π0-FAST checkpoint, by its %d tensors without an action expert, expected π0 or π0.5",
+            c->name, tensors_count(c->tensors));
     if (!state && !adaptive)
         return report(error, OPENPI_BAD_FILE,
                       "%s: neither \"%s\" of π0 nor an adaptive norm of π0.5 is among its %d tensors, "

@@ -23,7 +23,8 @@ typedef struct damage {
     const tensor *first;  /* NULL: none yet */
     int64_t elements, at; /* of the first: how many, and which is the first */
     float value;
-    int more; /* tensors */
+    int more;  /* tensors */
+    int stage; /* that is looked at */
 } damage;
 
 static openpi_status scan(void *user, const char *name, int rank, const int64_t *shape, openpi_error *error) {
@@ -33,6 +34,7 @@ static openpi_status scan(void *user, const char *name, int rank, const int64_t 
     float values[PIECE], value = 0;
     (void)rank, (void)shape, (void)error;
     if (!t) t = d->checkpoint->embedding; /* it has two names */
+    if (tensor_stage(t) != d->stage) return OPENPI_OK;
     for (int64_t first = 0; first < t->count; first += PIECE) {
         int64_t count = t->count - first < PIECE ? t->count - first : PIECE;
         tensor_read_f32(t, first, count, values);
@@ -59,7 +61,10 @@ static openpi_status scan(void *user, const char *name, int rank, const int64_t 
 openpi_status damage_report(const checkpoint *checkpoint, dtype type, openpi_error *error) {
     damage d = {.checkpoint = checkpoint, .type = type};
     char more[64] = "";
-    checkpoint_tensors(&checkpoint->dims, checkpoint->variant, scan, &d, NULL);
+    for (; d.stage < tensors_stages(checkpoint->tensors); d.stage++) {
+        TRY(tensors_stage(checkpoint->tensors, d.stage, NULL, error));
+        checkpoint_tensors(&checkpoint->dims, checkpoint->variant, scan, &d, NULL);
+    }
     if (!d.first)
         return report(error, OPENPI_BAD_FILE, "%s: products of its weights are not finite in fp32",
                       checkpoint->name);

@@ -25,6 +25,7 @@ typedef struct packing {
     device *device;
     piece *pieces;
     int piece_count, tasks, generated;     /* generated: matrices that the device has made itself           */
+    int *stage_tasks;                      /* [stages + 1]: the first task of each stage                    */
     char *scratch;                         /* [threads][scratch_bytes]: of the backend, then a row of fp32  */
     size_t scratch_bytes;
     float *scales;                         /* of all pieces, before they are uploaded                       */
@@ -141,45 +142,101 @@ static size_t job_scales(const matrix_job *job) {
     return (size_t)m->n * (size_t)weight_groups(&weight_formats[m->type], m->k);
 }
 
-/* Every matrix becomes a piece, or the device generates it. */
-static openpi_status share_out(packing *p, const matrix_job *jobs, int count, openpi_error *error) {
+static int job_stage(const matrix_job *job) {
+    int stage = 0;
+    for (int i = 0; i < job->part_count; i++)
+        if (tensor_stage(job->parts[i]) > stage) stage = tensor_stage(job->parts[i]);
+    return stage;
+}
+
+static int is_sequential(const matrix_job *job) {
+    return job->part_count == 1 && tensor_is_sequential(job->parts[0]);
+}
+
+static void add_piece(packing *p, const matrix_job *job) {
     const backend *backend = p->device->backend;
-    for (int i = 0; i < count; i++) {
-        const matrix_job *job = &jobs[i];
-        if (is_generated(p->device, job)) {
-            TRY(generate(p->device, job, error));
-            p->generated++;
-            continue;
+    const matrix *m = job->matrix;
+    int blocks = backend->matrix_blocks(p->device, m);
+    size_t bytes = align_64(backend->matrix_scratch(p->device, m));
+    if (weight_formats[m->type].encode) bytes += align_64((size_t)m->k * sizeof(float));
+    if (bytes > p->scratch_bytes) p->scratch_bytes = bytes;
+    p->pieces[p->piece_count++] = (piece){job, blocks, p->tasks, p->scale_count};
+    p->tasks += (blocks + BLOCKS_PER_TASK - 1) / BLOCKS_PER_TASK;
+    p->scale_count += job_scales(job);
+}
+
+/* Every matrix becomes a piece, or the device's, or is left to pack_sequential; pieces in the order of their
+ * stages. */
+static openpi_status share_out(packing *p, const matrix_job *jobs, int count, int stages,
+                               openpi_error *error) {
+    for (int stage = 0; stage < stages; stage++) {
+        p->stage_tasks[stage] = p->tasks;
+        for (int i = 0; i < count; i++) {
+            if (job_stage(&jobs[i]) != stage || is_sequential(&jobs[i])) continue;
+            if (is_generated(p->device, &jobs[i])) {
+                TRY(generate(p->device, &jobs[i], error));
+                p->generated++;
+            } else {
+                add_piece(p, &jobs[i]);
+            }
         }
-        const matrix *m = job->matrix;
-        int blocks = backend->matrix_blocks(p->device, m);
-        size_t bytes = align_64(backend->matrix_scratch(p->device, m));
-        if (weight_formats[m->type].encode) bytes += align_64((size_t)m->k * sizeof(float));
-        if (bytes > p->scratch_bytes) p->scratch_bytes = bytes;
-        p->pieces[p->piece_count++] = (piece){job, blocks, p->tasks, p->scale_count};
-        p->tasks += (blocks + BLOCKS_PER_TASK - 1) / BLOCKS_PER_TASK;
-        p->scale_count += job_scales(job);
     }
+    p->stage_tasks[stages] = p->tasks;
     return OPENPI_OK;
 }
 
-static openpi_status pack_pieces(packing *p, pool *pool, openpi_progress progress, void *user,
-                                 openpi_error *error) {
-    size_t bytes = p->scratch_bytes * (size_t)pool_threads(pool);
-    p->scratch = aligned_alloc(64, bytes ? bytes : 64);
-    if (!p->scratch) return report_no_memory(error, bytes, "packing weights");
-    /* The pool has no progress of its own, so the work is cut into slices with a report after each. */
-    for (int slice = 0; slice < SLICES && !atomic_load(&p->failed); slice++) {
-        p->base = (int)((int64_t)p->tasks * slice / SLICES);
-        int end = (int)((int64_t)p->tasks * (slice + 1) / SLICES);
+/* Rows that are read in order and lie in order, by the calling thread. */
+static openpi_status pack_sequential(const packing *p, const matrix_job *job, openpi_error *error) {
+    enum { ROWS = 256 };
+    const matrix *m = job->matrix;
+    const weight_format *format = &weight_formats[m->type];
+    size_t row = weight_row_bytes(format, m->k);
+    openpi_status status = OPENPI_OK;
+    if (!m->raw || format->encode || m->k != job->row_length)
+        return report(error, OPENPI_UNSUPPORTED,
+                      "tensor \"%s\" can only be read in order, expected a table of plain rows",
+                      job->parts[0]->name);
+    char *rows = malloc(ROWS * row);
+    if (!rows) return report_no_memory(error, ROWS * row, "packing weights");
+    for (int at = 0; at < m->n && status == OPENPI_OK; at += ROWS) {
+        int count = smaller(ROWS, m->n - at);
+        int64_t elements = (int64_t)count * m->k;
+        tensor_read(job->parts[0], format->source, (int64_t)at * m->k, elements, rows);
+        damage_look(format->source, rows, (size_t)elements, p->damaged);
+        status = p->device->backend->upload(p->device, (char *)job->to + (size_t)at * row, rows,
+                                            (size_t)count * row, error);
+    }
+    free(rows);
+    return status;
+}
+
+/* The pool has no progress of its own, so a stage's work is cut into slices with a report after each. */
+static void pack_stage(packing *p, int stage, int stages, pool *pool, openpi_progress progress, void *user) {
+    int first = p->stage_tasks[stage], tasks = p->stage_tasks[stage + 1] - first,
+        slices = (SLICES + stages - 1) / stages;
+    for (int slice = 0; slice < slices && !atomic_load(&p->failed); slice++) {
+        p->base = first + (int)((int64_t)tasks * slice / slices);
+        int end = first + (int)((int64_t)tasks * (slice + 1) / slices);
         pool_run(pool, pack_task, p, end - p->base);
         if (progress)
             progress(user, "packing weights", (uint64_t)(p->generated + end),
                      (uint64_t)(p->generated + p->tasks));
     }
+}
+
+static openpi_status pack_pieces(packing *p, const tensors *tensors, pool *pool, openpi_progress progress,
+                                 void *user, openpi_error *error) {
+    size_t bytes = p->scratch_bytes * (size_t)pool_threads(pool);
+    int stages = tensors_stages(tensors);
+    openpi_status status = OPENPI_OK;
+    p->scratch = aligned_alloc(64, bytes ? bytes : 64);
+    if (!p->scratch) return report_no_memory(error, bytes, "packing weights");
+    for (int stage = 0; stage < stages && status == OPENPI_OK && !atomic_load(&p->failed); stage++) {
+        status = tensors_stage(tensors, stage, pool, error);
+        if (status == OPENPI_OK) pack_stage(p, stage, stages, pool, progress, user);
+    }
     free(p->scratch);
-    if (!atomic_load(&p->failed)) return OPENPI_OK;
-    return report_again(error, &p->error);
+    return status == OPENPI_OK && atomic_load(&p->failed) ? report_again(error, &p->error) : status;
 }
 
 /* The scales that packing has computed. */
@@ -188,33 +245,41 @@ static openpi_status upload_scales(const packing *p, openpi_error *error) {
         const piece *piece = &p->pieces[i];
         size_t bytes = job_scales(piece->job) * sizeof *p->scales;
         if (bytes)
-            TRY(p->device->backend->upload(p->device, piece->job->scales_to, p->scales + piece->scales, bytes, error));
+            TRY(p->device->backend->upload(p->device, piece->job->scales_to, p->scales + piece->scales, bytes,
+                                           error));
     }
     return OPENPI_OK;
 }
 
-/* Packs all pieces and uploads their scales. */
-static openpi_status pack_all(packing *p, pool *pool, openpi_progress progress, void *user,
-                              openpi_error *error) {
+/* All pieces, once they are known. */
+static openpi_status pack_all(packing *p, const tensors *tensors, pool *pool, openpi_progress progress,
+                              void *user, openpi_error *error) {
     size_t bytes = p->scale_count * sizeof *p->scales;
     p->scales = malloc(bytes ? bytes : 1);
     if (!p->scales) return report_no_memory(error, bytes, "packing weights");
-    openpi_status status = pack_pieces(p, pool, progress, user, error);
+    openpi_status status = pack_pieces(p, tensors, pool, progress, user, error);
     if (status == OPENPI_OK) status = upload_scales(p, error);
     free(p->scales);
     return status;
 }
 
-openpi_status pack_matrices(device *device, const matrix_job *jobs, int count, pool *pool,
-                            openpi_progress progress, void *progress_user, atomic_int *damaged,
+openpi_status pack_matrices(device *device, const tensors *tensors, const matrix_job *jobs, int count,
+                            pool *pool, openpi_progress progress, void *progress_user, atomic_int *damaged,
                             openpi_error *error) {
     packing p = {.device = device, .damaged = damaged, .error = OPENPI_ERROR_INIT};
-    size_t bytes = (size_t)count * sizeof *p.pieces;
+    int stages = tensors_stages(tensors);
+    size_t bytes = (size_t)count * sizeof *p.pieces,
+           stage_bytes = ((size_t)stages + 1) * sizeof *p.stage_tasks;
+    openpi_status status = OPENPI_OK;
     p.pieces = malloc(bytes);
-    if (!p.pieces) return report_no_memory(error, bytes, "packing weights");
-    openpi_status status = share_out(&p, jobs, count, error);
-    if (status == OPENPI_OK) status = pack_all(&p, pool, progress, progress_user, error);
+    p.stage_tasks = malloc(stage_bytes);
+    if (!p.pieces || !p.stage_tasks) status = report_no_memory(error, bytes + stage_bytes, "packing weights");
+    if (status == OPENPI_OK) status = share_out(&p, jobs, count, stages, error);
+    if (status == OPENPI_OK) status = pack_all(&p, tensors, pool, progress, progress_user, error);
+    for (int i = 0; i < count && status == OPENPI_OK; i++)
+        if (is_sequential(&jobs[i])) status = pack_sequential(&p, &jobs[i], error);
     free(p.pieces);
+    free(p.stage_tasks);
     return status;
 }
 

@@ -32,8 +32,9 @@ typedef struct vector_job {
 /* *damaged is set where a number is NaN or infinite (damage.h). */
 openpi_status pack_vectors(device *device, const vector_job *jobs, int count, atomic_int *damaged,
                            openpi_error *error);
-openpi_status pack_matrices(device *device, const matrix_job *jobs, int count, pool *pool,
-                            openpi_progress progress, void *progress_user, atomic_int *damaged,
+/* Stage after stage of the tensors, of which stage 0 is in memory. */
+openpi_status pack_matrices(device *device, const tensors *tensors, const matrix_job *jobs, int count,
+                            pool *pool, openpi_progress progress, void *progress_user, atomic_int *damaged,
                             openpi_error *error);
 
 #endif

@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "base/report.h"
+#include "model/orbax.h"
 #include "model/tensors_build.h"
 
 enum { HEADER_LIMIT = 64 << 20, PREFIX_BYTES = 8 };
@@ -325,6 +326,8 @@ static openpi_status read_folder(tensors *tensors, const char *folder, openpi_er
         status = read_file(tensors, single, error);
     else if (file_exists(index))
         status = read_index(tensors, folder, index, error);
+    else if (orbax_is(folder))
+        status = tensors_add_orbax(tensors, folder, error);
     else
         status = wrong_folder(folder, error);
     free(single);

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/report.h"
+#include "model/orbax.h"
 #include "model/synth.h"
 #include "model/tensors_build.h"
 
@@ -34,6 +35,7 @@ struct tensors {
     struct tensor_file **files;
     int *order;                  /* indices of entries by name */
     int count, capacity, file_count;
+    orbax *orbax;                /* the arrays of a JAX checkpoint; NULL: it is none */
 };
 
 /* ---- building ---- */
@@ -133,6 +135,7 @@ void tensors_close(tensors *tensors) {
         json_decref(tensors->files[i]->metadata);
         free(tensors->files[i]);
     }
+    orbax_close(tensors->orbax);
     free(tensors->entries);
     free(tensors->files);
     free(tensors->order);
@@ -226,7 +229,7 @@ openpi_status tensors_check(const tensors *tensors, openpi_error *error) {
         const struct tensor_file *file = tensors->files[i];
         if (atomic_load(&file->failed)) return report(error, file->error.status, "%s", file->error.message);
     }
-    return OPENPI_OK;
+    return tensors->orbax ? orbax_check(tensors->orbax, error) : OPENPI_OK;
 }
 
 const char *tensor_shape_text(int rank, const int64_t *shape, char *text, size_t bytes) {
@@ -243,6 +246,28 @@ const char *dtype_name(dtype type) {
     return names[type];
 }
 
+/* ---- stages ---- */
+
+openpi_status tensors_add_orbax(tensors *tensors, const char *folder, openpi_error *error) {
+    return orbax_open(folder, tensors, &tensors->orbax, error);
+}
+
+int tensors_stages(const tensors *tensors) { return tensors->orbax ? orbax_stages(tensors->orbax) : 1; }
+
+int tensor_stage(const tensor *tensor) { return tensor->part ? orbax_part_stage(tensor->part) : 0; }
+
+openpi_status tensors_stage(const tensors *tensors, int stage, struct pool *pool, openpi_error *error) {
+    return tensors->orbax ? orbax_stage(tensors->orbax, stage, pool, error) : OPENPI_OK;
+}
+
+int tensor_is_sequential(const tensor *tensor) {
+    return tensor->part && orbax_part_is_sequential(tensor->part);
+}
+
+int tensors_vision_heads(const tensors *tensors) {
+    return tensors->orbax ? orbax_vision_heads(tensors->orbax) : 0;
+}
+
 /* ---- reading elements ---- */
 
 /* Bytes of a tensor that is not generated, from its memory or its file. */
@@ -250,6 +275,10 @@ static void copy_bytes(const tensor *tensor, uint64_t from, size_t bytes, void *
     struct tensor_file *file = tensor->stored;
     openpi_error error = OPENPI_ERROR_INIT;
     int none = 0;
+    if (tensor->part) {
+        orbax_part_read(tensor->part, from, bytes, to);
+        return;
+    }
     if (tensor->data) {
         memcpy(to, (const char *)tensor->data + from, bytes);
         return;

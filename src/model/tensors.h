@@ -17,6 +17,7 @@ typedef struct tensor {
     int64_t count;               /* product of shape                                                      */
     struct tensor_file *stored;  /* the file that has its bytes; NULL: none has                           */
     uint64_t at;                 /* stored: its first byte in the file                                    */
+    struct orbax_part *part;     /* its place in an array of a JAX checkpoint; NULL: none                 */
     const void *data;            /* its bytes in memory (any alignment), see tensors_load; else NULL      */
     uint64_t key;                /* generated: mix(fnv1a64(name) ^ seed)                                  */
     double offset, scale;        /* generated: value = offset + scale·u                                   */
@@ -24,6 +25,7 @@ typedef struct tensor {
 } tensor;
 
 typedef struct tensors tensors;
+struct pool;
 
 /* Opens a folder (model.safetensors, or the shards that model.safetensors.index.json names) or one
  * .safetensors file. */
@@ -39,7 +41,17 @@ const tensor *tensors_find(const tensors *tensors, const char *name);   /* NULL 
 const char *tensors_metadata(const tensors *tensors, const char *key);
 
 /* Neither in a file nor in memory: made by its recipe. */
-static inline int tensor_is_generated(const tensor *t) { return !t->stored && !t->data; }
+static inline int tensor_is_generated(const tensor *t) { return !t->stored && !t->data && !t->part; }
+
+/* Tensors of a JAX checkpoint can be read while their stage is the one in memory (orbax.h); those of other
+ * checkpoints are of stage 0, always in reach, and there is no other stage. */
+int tensors_stages(const tensors *tensors);
+int tensor_stage(const tensor *tensor);
+openpi_status tensors_stage(const tensors *tensors, int stage, struct pool *pool, openpi_error *error);
+/* 1: to be read in ascending order, whole rows at a time, by one thread. */
+int tensor_is_sequential(const tensor *tensor);
+/* Heads of the vision tower where the checkpoint's layout tells; else 0. */
+int tensors_vision_heads(const tensors *tensors);
 
 /* Reads all files whole, so that every tensor.data is there until tensors_close. For small files. */
 openpi_status tensors_load(tensors *tensors, openpi_error *error);

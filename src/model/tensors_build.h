@@ -15,6 +15,8 @@ tensors *tensors_create(void);                                     /* NULL when 
 openpi_status tensors_add_file(tensors *tensors, const char *path, file_reader reader, json_t *metadata,
                                struct tensor_file **file, openpi_error *error);
 const char *tensor_file_path(const struct tensor_file *file);
+/* The tensors of a JAX checkpoint (orbax.h). */
+openpi_status tensors_add_orbax(tensors *tensors, const char *folder, openpi_error *error);
 /* Copies the tensor and its name. */
 openpi_status tensors_add(tensors *tensors, const tensor *tensor, openpi_error *error);
 /* Once all are there, and again after names changed: orders names for tensors_find, refuses two of one

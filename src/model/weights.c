@@ -284,13 +284,14 @@ static openpi_status load(loader *l, pool *pool, openpi_progress progress, void 
     l->vectors = calloc((size_t)l->vector_count, sizeof *l->vectors);
     if (!l->matrices || !l->vectors)
         return report_no_memory(error, (size_t)l->matrix_count * sizeof *l->matrices, "the list of weights");
+    TRY(tensors_stage(m->checkpoint->tensors, 0, pool, error));
     if (is_merged(l)) TRY(merged_make(m->checkpoint->tensors, m->dims.expert_width, pool, &l->merged, error));
     TRY(m->device->backend->allocate(m->device, m->bytes, "the model's weights", &m->block, error));
     l->arena.base = m->block;
     lay_out(l);
     atomic_int damaged = 0;
     TRY(pack_vectors(m->device, l->vectors, l->vector_count, &damaged, error));
-    TRY(pack_matrices(m->device, l->matrices, l->matrix_count, pool, progress, user, &damaged, error));
+    TRY(pack_matrices(m->device, m->checkpoint->tensors, l->matrices, l->matrix_count, pool, progress, user, &damaged, error));
     TRY(tensors_check(m->checkpoint->tensors, error));
     return atomic_load(&damaged)
                ? damage_report(m->checkpoint, weight_formats[m->types.weights].source, error)

@@ -466,11 +466,11 @@ static void broken_checkpoints(void **state) {
             OPENPI_BAD_ARGUMENT, "json is NULL");
     assert_int_equal(mkdir(scratch_path(&place, "jax"), 0700), 0);
     assert_int_equal(mkdir(scratch_path(&place, "jax/params"), 0700), 0);
-    refuse_checkpoint("JAX", scratch_path(&place, "jax"), OPENPI_UNSUPPORTED,
-                      "/jax: a JAX checkpoint (params/, no model.safetensors)");
+    refuse_checkpoint("JAX", scratch_path(&place, "jax"), OPENPI_BAD_FILE,
+                      "/jax: a JAX checkpoint (params/) without its manifest.ocdbt");
     assert_int_equal(scratch_write(&place, "jax/params/manifest.ocdbt", "x", 1), 0);
-    refuse_checkpoint("JAX's params", scratch_path(&place, "jax/params"), OPENPI_UNSUPPORTED,
-                      "/jax/params: a JAX checkpoint (Orbax files, no model.safetensors)");
+    refuse_checkpoint("JAX's params", scratch_path(&place, "jax/params"), OPENPI_BAD_FILE,
+                      "/jax/params/manifest.ocdbt: the manifest lies at bytes 0 to 1");
 }
 
 /* Folders that hold something else than a checkpoint, or hold one further down. */

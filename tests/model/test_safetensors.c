@@ -361,8 +361,8 @@ static void test_shards(void **state) {
     check_fails(tensors_open(NULL, &list, &error), OPENPI_BAD_ARGUMENT, "path is empty");
     check_fails(tensors_open("/dev/null", &list, &error), OPENPI_BAD_FILE, "/dev/null: not a regular file");
     assert_int_equal(mkdir(scratch_path(&s, "params"), 0777), 0);
-    check_fails(tensors_open(s.folder, &list, &error), OPENPI_UNSUPPORTED,
-                "convert it with openpi's examples/convert_jax_model_to_pytorch.py");
+    check_fails(tensors_open(s.folder, &list, &error), OPENPI_BAD_FILE,
+                "a JAX checkpoint (params/) without its manifest.ocdbt: its save was not finished");
 
     write_shard(&s, "1.safetensors", SHARD("x"));
     write_shard(&s, "2.safetensors", SHARD("y"));

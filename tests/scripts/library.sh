@@ -44,8 +44,8 @@ if nm libopenpi.so libopenpi.a | grep -E ' (nvml|bench_run|verify_path|ladder_ru
     echo "libopenpi: holds instruments, which are libopenpi_measure.a's"
     status=1
 fi
-# Versions after .so differ between distributions. libdl is part of libc since glibc 2.34.
-needed=$(objdump -p libopenpi.so | awk '$1 == "NEEDED" { sub(/\.so.*/, "", $2); print $2 }' | grep -v '^libdl$' | sort | tr '\n' ' ')
+# Versions after .so differ between distributions. libdl is part of libc since glibc 2.34; libzstd is optional.
+needed=$(objdump -p libopenpi.so | awk '$1 == "NEEDED" { sub(/\.so.*/, "", $2); print $2 }' | grep -v -e '^libdl$' -e '^libzstd$' | sort | tr '\n' ' ')
 expected='libc libjansson libm libmsgpack libpng16 libturbojpeg '
 if [ "${needed/libmsgpackc /libmsgpack }" != "$expected" ] && [ "${needed/libmsgpack-c /libmsgpack }" != "$expected" ]; then
     echo "libopenpi.so: needs $needed, expected $expected"

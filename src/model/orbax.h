@@ -1,0 +1,43 @@
+/* openpi's JAX checkpoints as Orbax saves them, behind the interface of tensors.h: stacked arrays become one
+ * tensor a layer, under openpi's PyTorch names and in PyTorch's order [out, in] (MODEL.md, "Tensors in a JAX
+ * checkpoint").
+ *
+ * A stacked array can only be decoded in order, and all of them do not fit into memory. So tensors have a
+ * stage: those of stage 0 are small and read together, those of a later one are there while that stage is. */
+#ifndef MODEL_ORBAX_H
+#define MODEL_ORBAX_H
+
+#include "base/threads.h"
+#include "model/tensors.h"
+
+typedef struct orbax orbax;
+
+/* One tensor's place in its array. */
+typedef struct orbax_part orbax_part;
+
+/* 1: the folder is a JAX checkpoint, its params folder, or a training run's folder with such checkpoints in
+ * it. */
+int orbax_is(const char *folder);
+
+/* Finds arrays and adds their tensors to the list. *out belongs to the caller and must stay while the list
+ * does. */
+openpi_status orbax_open(const char *folder, tensors *list, orbax **out, openpi_error *error);
+void orbax_close(orbax *orbax);
+
+int orbax_stages(const orbax *orbax);
+/* Decodes the tensors of a stage, arrays side by side; those of the stage before are forgotten (stage 0
+ * stays). Going back to an earlier stage decodes from the start. pool NULL: by the calling thread. */
+openpi_status orbax_stage(orbax *orbax, int stage, pool *pool, openpi_error *error);
+
+int orbax_part_stage(const orbax_part *part);
+/* 1: never in memory as a whole, to be read in ascending order by one thread (the embedding table). */
+int orbax_part_is_sequential(const orbax_part *part);
+/* Bytes from … of the tensor, which must be staged or sequential. A failure gives zeros, and orbax_check its
+ * sentence. */
+void orbax_part_read(const orbax_part *part, uint64_t from, size_t bytes, void *out);
+openpi_status orbax_check(const orbax *orbax, openpi_error *error);
+
+/* Heads of the vision tower, which only this layout tells; 0: the array is not there. */
+int orbax_vision_heads(const orbax *orbax);
+
+#endif

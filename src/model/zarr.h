@@ -1,0 +1,43 @@
+/* Arrays in zarr's second format, as Orbax writes them: a JSON header and chunks, each one zstd frame or
+ * plain bytes (https://zarr-specs.readthedocs.io/en/latest/v2/v2.0.html).
+ *
+ * A chunk may be far larger than memory allows (4.8 GB) and is one frame, so an array is read in order, line
+ * after line, a line being what the last axis has. */
+#ifndef MODEL_ZARR_H
+#define MODEL_ZARR_H
+
+#include "base/dtype.h"
+#include "model/values.h"
+
+enum { ZARR_AXES = 5 };
+
+typedef struct zarr_array {
+    const char *name;            /* for sentences: its key without "/.zarray", which must outlive the array */
+    dtype type;                  /* F32, BF16 or F16                                                      */
+    int rank;
+    int64_t shape[ZARR_AXES];    /* at least two: of a vector or a scalar the missing last axes are 1     */
+    int64_t chunk[ZARR_AXES]; /* shape of a chunk; those at the edge are full size, the surplus is padding */
+    int64_t grid[ZARR_AXES];     /* chunks along each axis                                                */
+    int compressed;
+    const values *values;
+    char separator;              /* between the numbers of a chunk's key                                  */
+} zarr_array;
+
+/* Reads NAME/.zarray. Anything that is not written by openpi's Orbax (zarr v3, other compressors, filters,
+ * byte orders) is refused with a sentence that names it. */
+openpi_status zarr_open(const values *values, const char *name, zarr_array *out, openpi_error *error);
+
+/* Lines of an array and elements of a line; a vector's lines have one element. */
+int64_t zarr_lines(const zarr_array *array);
+int64_t zarr_line_length(const zarr_array *array);
+
+/* One thread's at a time. Memory: 128 kB and zstd's window for each chunk of those that hold one index of the
+ * first axis. The array must stay. */
+typedef struct zarr_reader zarr_reader;
+openpi_status zarr_reader_open(const zarr_array *array, zarr_reader **out, openpi_error *error);
+/* The next `count` lines into `out`; NULL: they are passed over. After the last line of a chunk its bytes
+ * must have ended. */
+openpi_status zarr_reader_lines(zarr_reader *reader, int64_t count, void *out, openpi_error *error);
+void zarr_reader_close(zarr_reader *reader);
+
+#endif

@@ -1,0 +1,230 @@
+/* JAX checkpoints as orbax-checkpoint wrote them (golden/orbax): every tensor against what openpi's converter
+ * makes of it, every key of a deep database, the refusals, and every way to cut a database short or to flip a
+ * bit of it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "model/checkpoint.h"
+#include "model/ocdbt.h"
+#include "model/tensors.h"
+#include "policy_golden.h"
+#include "scratch.h"
+
+#define ORBAX GOLDEN "/orbax/"
+
+/* Any order of reads inside of a stage gives the same: whole, and two pieces that do not begin at a line. */
+static void same_elements(const tensor *got, const tensor *want) {
+    size_t bytes = (size_t)want->count * sizeof(float);
+    float *a = malloc(bytes), *b = malloc(bytes);
+    int64_t cut = want->count / 3;
+    assert_true(a && b);
+    tensor_read_f32(want, 0, want->count, b);
+    tensor_read_f32(got, 0, got->count, a);
+    assert_memory_equal(a, b, bytes);
+    memset(a, 0xff, bytes);
+    tensor_read_f32(got, 0, cut, a);
+    tensor_read_f32(got, cut, got->count - cut, a + cut);
+    assert_memory_equal(a, b, bytes);
+    free(a), free(b);
+}
+
+static void same_shape(const tensor *got, const tensor *want) {
+    assert_int_equal(got->rank, want->rank);
+    for (int i = 0; i < want->rank; i++) assert_int_equal(got->shape[i], want->shape[i]);
+}
+
+/* Stages forwards, then the second one once more: going back decodes anew. */
+static void test_tensors(void **state) {
+    static const char *const folders[][2] = {{"pi0_released", "pi0_released"},
+                                             {"pi0_released/params", "pi0_released"},
+                                             {"pi05_train/100", "pi05_train"},
+                                             {"pi05_train", "pi05_train"}};
+    (void)state;
+    for (size_t f = 0; f < sizeof folders / sizeof *folders; f++) {
+        openpi_error error = OPENPI_ERROR_INIT;
+        char path[600], expected[600];
+        tensors *got = NULL, *want = NULL;
+        int compared = 0;
+        snprintf(path, sizeof path, ORBAX "%s", folders[f][0]);
+        snprintf(expected, sizeof expected, ORBAX "%s/expected.safetensors", folders[f][1]);
+        if (tensors_open(path, &got, &error) != OPENPI_OK) fail_msg("%s", error.message);
+        if (tensors_open(expected, &want, &error) != OPENPI_OK) fail_msg("%s", error.message);
+        int stages = tensors_stages(got);
+        for (int turn = 0; turn < stages + 1; turn++) {
+            int stage = turn < stages ? turn : 1 % stages;
+            if (tensors_stage(got, stage, NULL, &error) != OPENPI_OK) fail_msg("%s", error.message);
+            for (int i = 0; i < tensors_count(got); i++) {
+                const tensor *t = tensors_at(got, i), *e = tensors_find(want, t->name);
+                if (tensor_stage(t) != stage) continue;
+                if (!e) fail_msg("%s: tensor %s is not expected", path, t->name);
+                same_shape(t, e);
+                same_elements(t, e);
+                compared += turn < stages;
+            }
+        }
+        assert_int_equal(compared, tensors_count(got));
+        assert_int_equal(compared, tensors_count(want));
+        assert_int_equal(tensors_check(got, &error), OPENPI_OK);
+        tensors_close(got);
+        tensors_close(want);
+    }
+}
+
+/* The numbers that generate.py drew for this folder. */
+static void test_files(void **state) {
+    openpi_error error = OPENPI_ERROR_INIT;
+    tensors *list;
+    (void)state;
+    WORKS(tensors_open(ORBAX "zarr_files", &list, &error));
+    WORKS(tensors_stage(list, 0, NULL, &error));
+    static const struct {
+        const char *name;
+        int64_t first;
+        int in_64ths[12];
+    } rows[] = {
+        {"paligemma_with_expert.paligemma.model.vision_tower.vision_model.post_layernorm.weight",
+         0,
+         {-5, 2, -2, 2}},
+        {"paligemma_with_expert.paligemma.model.vision_tower.vision_model.post_layernorm.bias",
+         0,
+         {-7, -6, 0, 0}},
+        {"paligemma_with_expert.paligemma.model.multi_modal_projector.linear.weight",
+         0,
+         {5, -4, 4, -7, -4, -1, 0, -7, 5, 2, 4, 7}},
+        {"paligemma_with_expert.paligemma.model.language_model.layers.1.self_attn.q_proj.weight",
+         84,
+         {-5, -5, -4, -5, -7, 7, -4, -5, -6, 6, 0, -3}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const tensor *t = tensors_find(list, rows[i].name);
+        float got[12];
+        assert_non_null(t);
+        int count = t->count < 12 ? (int)t->count : 12;
+        WORKS(tensors_stage(list, tensor_stage(t), NULL, &error));
+        tensor_read_f32(t, rows[i].first, count, got);
+        for (int n = 0; n < count; n++) assert_float_equal(got[n] * 64, rows[i].in_64ths[n], 0);
+    }
+    tensors_close(list);
+}
+
+/* A tree of height 2, several versions, values inside of nodes and beside them; with and without compression.
+ */
+static void test_database(void **state) {
+    static const char *const folders[] = {"ocdbt_deep", "ocdbt_plain"};
+    openpi_error error = OPENPI_ERROR_INIT;
+    json_t *root;
+    (void)state;
+    assert_int_equal(json_read(ORBAX "ocdbt.json", &root, &error), OPENPI_OK);
+    for (size_t f = 0; f < 2; f++) {
+        char path[600], *data;
+        values *list;
+        snprintf(path, sizeof path, ORBAX "%s", folders[f]);
+        if (ocdbt_open(path, &list, &error) != OPENPI_OK) fail_msg("%s", error.message);
+        assert_int_equal(values_count(list), json_object_size(root));
+        for (int i = 0; i < values_count(list); i++) {
+            const stored_value *value = values_at(list, i);
+            const json_t *want = json_object_get(root, value->key);
+            assert_non_null(want);
+            assert_ptr_equal(values_find(list, value->key), value);
+            assert_int_equal(value_read(value, 1 << 20, &data, &error), OPENPI_OK);
+            assert_string_equal(data, json_string_value(want));
+            free(data);
+        }
+        values_close(list);
+    }
+    json_decref(root);
+}
+
+static void refused(const char *folder, openpi_status expected, const char *piece) {
+    openpi_error error = OPENPI_ERROR_INIT;
+    char path[600];
+    tensors *list = NULL;
+    snprintf(path, sizeof path, ORBAX "%s", folder);
+    REFUSES(tensors_open(path, &list, &error), expected, piece);
+}
+
+static void test_refusals(void **state) {
+    openpi_error error = OPENPI_ERROR_INIT;
+    checkpoint *checkpoint = NULL;
+    (void)state;
+    REFUSES(checkpoint_open(ORBAX "fast", NULL, &checkpoint, &error), OPENPI_UNSUPPORTED, "π0-FAST");
+    refused("zarr3", OPENPI_UNSUPPORTED, "zarr v3");
+    refused("pi0_lora/100", OPENPI_UNSUPPORTED, "LoRA");
+    refused("ocdbt_plain", OPENPI_BAD_FILE, "no array");
+}
+
+/* ---- damage ---- */
+
+#define DEEP ORBAX "ocdbt_deep/"
+static const char *const files[] = {"manifest.ocdbt", "d/0bd2fe6b19a6a86edafa81efb02db290",
+                                    "d/affd570bc1f8f29995aa5b0d863ac03a"};
+
+/* A database that was cut or changed opens with a sentence, or with all its keys. */
+static int opens(const char *folder) {
+    openpi_error error = OPENPI_ERROR_INIT;
+    values *list = NULL;
+    openpi_status status = ocdbt_open(folder, &list, &error);
+    if (status == OPENPI_OK) assert_int_equal(values_count(list), 48);
+    else assert_true(error.message[0]);
+    if (status == OPENPI_OK) values_close(list);
+    return status == OPENPI_OK;
+}
+
+static void test_damage(void **state) {
+    openpi_error error = OPENPI_ERROR_INIT;
+    scratch s;
+    char *bytes[3];
+    size_t counts[3];
+    (void)state;
+    assert_int_equal(scratch_open(&s), 0);
+    assert_int_equal(mkdir(scratch_path(&s, "d"), 0777), 0);
+    for (int i = 0; i < 3; i++) {
+        char path[600];
+        snprintf(path, sizeof path, DEEP "%s", files[i]);
+        WORKS(file_read(path, 1 << 20, &bytes[i], &counts[i], &error));
+        assert_int_equal(scratch_write(&s, files[i], bytes[i], counts[i]), 0);
+    }
+    assert_true(opens(s.folder));
+    for (size_t cut = 0; cut < counts[0]; cut++) {
+        assert_int_equal(scratch_write(&s, files[0], bytes[0], cut), 0);
+        assert_false(opens(s.folder));
+    }
+    for (size_t bit = 0; bit < 8 * counts[0]; bit++) {
+        bytes[0][bit / 8] ^= (char)(1 << bit % 8);
+        assert_int_equal(scratch_write(&s, files[0], bytes[0], counts[0]), 0);
+        assert_false(opens(s.folder));
+        bytes[0][bit / 8] ^= (char)(1 << bit % 8);
+    }
+    assert_int_equal(scratch_write(&s, files[0], bytes[0], counts[0]), 0);
+    /* The files of nodes also hold older versions, which nobody reads: a change there is no fault. */
+    int found = 0;
+    for (int i = 1; i < 3; i++) {
+        for (size_t bit = 0; bit < 8 * counts[i]; bit += 5) {
+            bytes[i][bit / 8] ^= (char)(1 << bit % 8);
+            assert_int_equal(scratch_write(&s, files[i], bytes[i], counts[i]), 0);
+            found += !opens(s.folder);
+            bytes[i][bit / 8] ^= (char)(1 << bit % 8);
+        }
+        assert_int_equal(scratch_write(&s, files[i], bytes[i], counts[i]), 0);
+    }
+    assert_true(found > 1000);
+    assert_true(opens(s.folder));
+    for (int i = 0; i < 3; i++) free(bytes[i]);
+    scratch_close(&s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_tensors), cmocka_unit_test(test_files),
+                                       cmocka_unit_test(test_database), cmocka_unit_test(test_refusals),
+                                       cmocka_unit_test(test_damage)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,112 @@
+/* A model read from Orbax's arrays gives the actions of the same model read from safetensors, bit for bit:
+ * both variants, both types, sizes that divide evenly and sizes that do not, arrays cut along every axis. A
+ * number that is none is named. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "orbax_write.h"
+#include "policy_golden.h"
+#include "scratch.h"
+
+enum { DIM = OPENPI_ACTION_DIM, PICTURE = OPENPI_IMAGE_SIZE * OPENPI_IMAGE_SIZE * 3, H = 3, N = 2, L = 9 };
+
+static openpi_error error = OPENPI_ERROR_INIT;
+
+static void run(const char *checkpoint, openpi_dtype dtype, float actions[H * DIM]) {
+    openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
+    openpi_session_options plan = OPENPI_SESSION_OPTIONS_INIT;
+    openpi_engine *engine = NULL;
+    openpi_session *session = NULL;
+    static uint8_t picture[PICTURE];
+    float state[DIM], noise[H * DIM];
+    int32_t tokens[L];
+    for (int i = 0; i < PICTURE; i++) picture[i] = (uint8_t)(i * 7 + i / 600);
+    for (int i = 0; i < DIM; i++) state[i] = 0.1f * (float)(i % 7) - 0.3f;
+    for (int i = 0; i < L; i++) tokens[i] = 31 + 167 * i % 1000;
+    openpi_noise(3, 0, noise, H * DIM);
+    options.dtype = dtype;
+    options.threads = 2;
+    plan.horizon = H, plan.steps = N, plan.max_prompt = L;
+    WORKS(openpi_engine_open(checkpoint, &options, &engine, &error));
+    WORKS(openpi_session_create(engine, &plan, &session, &error));
+    openpi_sample sample = {.size = sizeof sample,
+                            .images = {picture, picture, NULL},
+                            .image_mask = {1, 1, 0},
+                            .tokens = tokens,
+                            .token_count = L,
+                            .state = state};
+    memset(actions, 0, H * DIM * sizeof *actions);
+    WORKS(openpi_session_run(session, &sample, 1, noise, actions, NULL, &error));
+    openpi_session_close(session);
+    openpi_engine_close(engine);
+}
+
+/* A synthetic model in both layouts; returns its tensors, which are in memory. */
+static tensors *write_both(const char *model, scratch *torch, scratch *orbax) {
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
+    tensors *list = NULL;
+    assert_int_equal(scratch_open(torch), 0);
+    assert_int_equal(scratch_open(orbax), 0);
+    WORKS(openpi_synthetic_parse(model, &synthetic, &error));
+    WORKS(openpi_synthetic_write(&synthetic, torch->folder, 0, 1, NULL, NULL, &error));
+    WORKS(tensors_open(torch->folder, &list, &error));
+    WORKS(tensors_load(list, &error));
+    orbax_write(orbax->folder, list, &synthetic.dims, synthetic.variant == OPENPI_PI05);
+    return list;
+}
+
+static void same_actions(void **state) {
+    static const char *const models[] = {"tiny:pi0:5", "odd:pi0:6", "tiny:pi05:7", "odd:pi05:8"};
+    (void)state;
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        scratch torch, orbax;
+        tensors *list = write_both(models[i], &torch, &orbax);
+        for (int dtype = 0; dtype < 2; dtype++) {
+            float want[H * DIM], got[H * DIM];
+            run(torch.folder, dtype ? OPENPI_F32 : OPENPI_BF16, want);
+            run(orbax.folder, dtype ? OPENPI_F32 : OPENPI_BF16, got);
+            assert_memory_equal(got, want, sizeof want);
+        }
+        tensors_close(list);
+        scratch_close(&torch);
+        scratch_close(&orbax);
+    }
+}
+
+/* One number of a layer that is decoded late, one of the embedding table. */
+static void not_finite(void **state) {
+    static const char *const names[] = {
+        "paligemma_with_expert.gemma_expert.model.layers.1.mlp.down_proj.weight",
+        "paligemma_with_expert.paligemma.lm_head.weight"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        scratch torch, orbax, broken;
+        openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
+        openpi_engine *engine = NULL;
+        static const bf16 nan = 0x7fc0;
+        char piece[200];
+        tensors *list = write_both("tiny:pi0:5", &torch, &orbax);
+        const tensor *t = tensors_find(list, names[i]);
+        WORKS(openpi_synthetic_parse("tiny:pi0:5", &synthetic, &error));
+        assert_non_null(t);
+        memcpy((char *)(uintptr_t)t->data + 70 * sizeof nan, &nan, sizeof nan);
+        assert_int_equal(scratch_open(&broken), 0);
+        orbax_write(broken.folder, list, &synthetic.dims, 0);
+        snprintf(piece, sizeof piece,
+                 "tensor \"%s\" has 1 element that is no finite bf16, the first is element 70", names[i]);
+        REFUSES(openpi_engine_open(broken.folder, NULL, &engine, &error), OPENPI_BAD_FILE, piece);
+        tensors_close(list);
+        scratch_close(&torch);
+        scratch_close(&orbax);
+        scratch_close(&broken);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(same_actions), cmocka_unit_test(not_finite)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
