@@ -196,10 +196,11 @@ openpi_status wrong_folder(const char *folder, openpi_error *error) {
     free(params);
     TRY(look(&s, folder, "", 0, error));
     if (jax || s.jax)
-        return report(error, OPENPI_BAD_FILE,
-                      "%s: a JAX checkpoint (%s) without its manifest.ocdbt: its save was not finished, or files were "
-                      "not copied",
-                      folder, jax ? "params/" : "Orbax files");
+        return report(
+            error, OPENPI_BAD_FILE,
+            "%s: a JAX checkpoint (%s) without its manifest.ocdbt: its save was not finished, or files were "
+            "not copied",
+            folder, jax ? "params/" : "Orbax files");
     if (!s.entries)
         return report(error, OPENPI_NOT_FOUND,
                       "%s: an empty folder, expected model.safetensors or model.safetensors.index.json",

@@ -119,14 +119,15 @@ static inline int orbax_gemma(orbax_array *list, const openpi_dims *d, int w, in
     return n;
 }
 
-#define ORBAX_GEMMA_NAMES(x, to)                                                                              \
-    {"PaliGemma.llm.layers.attn.q_einsum" x ".w", "PaliGemma.llm.layers.attn.kv_einsum" x ".w",              \
-     "PaliGemma.llm.layers.attn.attn_vec_einsum" x ".w", "PaliGemma.llm.layers.mlp" x ".gating_einsum",      \
-     "PaliGemma.llm.layers.mlp" x ".linear", "PaliGemma.llm.layers.pre_attention_norm" x ".scale",           \
-     "PaliGemma.llm.layers.pre_ffw_norm" x ".scale", "PaliGemma.llm.final_norm" x ".scale",                  \
-     to "layers.%d.self_attn.q_proj.weight", to "layers.%d.self_attn.k_proj.weight",                         \
-     to "layers.%d.self_attn.v_proj.weight", to "layers.%d.self_attn.o_proj.weight",                         \
-     to "layers.%d.mlp.gate_proj.weight", to "layers.%d.mlp.up_proj.weight", to "layers.%d.mlp.down_proj.weight", \
+#define ORBAX_GEMMA_NAMES(x, to) \
+    {"PaliGemma.llm.layers.attn.q_einsum" x ".w", "PaliGemma.llm.layers.attn.kv_einsum" x ".w", \
+     "PaliGemma.llm.layers.attn.attn_vec_einsum" x ".w", "PaliGemma.llm.layers.mlp" x ".gating_einsum", \
+     "PaliGemma.llm.layers.mlp" x ".linear", "PaliGemma.llm.layers.pre_attention_norm" x ".scale", \
+     "PaliGemma.llm.layers.pre_ffw_norm" x ".scale", "PaliGemma.llm.final_norm" x ".scale", \
+     to "layers.%d.self_attn.q_proj.weight", to "layers.%d.self_attn.k_proj.weight", \
+     to "layers.%d.self_attn.v_proj.weight", to "layers.%d.self_attn.o_proj.weight", \
+     to "layers.%d.mlp.gate_proj.weight", to "layers.%d.mlp.up_proj.weight", \
+     to "layers.%d.mlp.down_proj.weight", \
      to "layers.%d.input_layernorm.weight", to "layers.%d.post_attention_layernorm.weight", to "norm.weight"}
 
 static inline int orbax_vision(orbax_array *list, const openpi_dims *d) {
