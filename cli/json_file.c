@@ -8,7 +8,7 @@
 #include "input.h"
 #include "output.h"
 
-int json_load_input(const verb *verb, const char *path, json_t **root) {
+int json_input(const verb *verb, const char *path, json_t **root) {
     openpi_error error = OPENPI_ERROR_INIT;
     char *bytes;
     size_t count;
@@ -20,7 +20,7 @@ int json_load_input(const verb *verb, const char *path, json_t **root) {
 }
 
 int json_open(const verb *verb, const char *path, const char *kind, json_t **root) {
-    int end = json_load_input(verb, path, root);
+    int end = json_input(verb, path, root);
     if (end != END_FINE) return end;
     const char *is = json_string_value(json_object_get(*root, "kind"));
     long long format = json_integer_value(json_object_get(*root, "format"));

@@ -90,7 +90,7 @@ static int read_picture(job *j, const char *text) {
 
 static int read_state_json(job *j, const char *path) {
     json_t *root;
-    int end = json_load_input(&verb_run, path, &root);
+    int end = json_input(&verb_run, path, &root);
     if (end != END_FINE) return end;
     path = input_name(path);
     json_t *list = json_is_object(root) ? json_object_get(root, "state") : root;

@@ -513,8 +513,8 @@ static int write_table(void) {
     json_t *root = load("bench.json"), *machine = json_object_get(root, "machine");
     char text[400];
     int length = snprintf(text, sizeof text,
-                          "{\"kind\": \"tuning\", \"format\": 1, \"openpi\": \"0.1.0\", \"device\": \"%s\", "
-                          "\"path\": \"%s\", \"threads\": 1, \"entries\": []}",
+                          "{\"kind\": \"tuning\", \"format\": 2, \"openpi\": \"0.1.0\", \"device\": \"%s\", "
+                          "\"path\": \"%s\", \"threads\": 1, \"kernels\": {}, \"entries\": []}",
                           word(machine, "hardware"), word(machine, "path"));
     json_decref(root);
     return scratch_write(&box, "table.json", text, (size_t)length);
