@@ -1,8 +1,8 @@
 /* Two threads: the caller makes calls back to back; the watcher reads the energy counter at both ends of the
  * window and samples the clocks in between.
  *
- * Note: the caller's thread never reads the counter. A reading takes NVML some milliseconds, in which the
- * device would be idle: with a reading after every call a call took 7.8 J instead of 7.3 J. */
+ * Note: the caller's thread never reads the counter. A reading takes a GPU's counter some milliseconds, in
+ * which the device would be idle: with a reading after every call a call took 7.8 J instead of 7.3 J. */
 #include "measure/energy.h"
 
 #include <pthread.h>

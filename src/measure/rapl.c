@@ -7,8 +7,24 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "base/report.h"
+
+enum { RAPL_ZONES = 32, RAPL_PATH = 512 };
+
+typedef struct rapl {
+    struct rapl_zone {
+        char path[RAPL_PATH];    /* of energy_uj                                                          */
+        uint64_t range_uj;       /* the value after which the counter restarts at 0                       */
+        uint64_t last_uj;
+    } zones[RAPL_ZONES];
+    int count;
+    double energy_j;             /* since rapl_open                                                       */
+} rapl;
 
 static int read_text(const char *path, char *text, int bytes) {
     FILE *file = fopen(path, "r");
@@ -46,9 +62,9 @@ static int add_zone(rapl *rapl, const char *folder, const char *name, char *why,
     return 1;
 }
 
-int rapl_open(rapl *rapl, const char *powercap, char *why, size_t why_bytes) {
+/* 0, or -1 with the reason in `why`. */
+static int find_zones(rapl *rapl, const char *powercap, char *why, size_t why_bytes) {
     int bad = 0;
-    *rapl = (struct rapl){0};
     DIR *folder = opendir(powercap);
     for (struct dirent *entry; folder && !bad && (entry = readdir(folder)) != NULL;)
         bad = add_zone(rapl, powercap, entry->d_name, why, why_bytes) < 0;
@@ -59,18 +75,68 @@ int rapl_open(rapl *rapl, const char *powercap, char *why, size_t why_bytes) {
     return -1;
 }
 
-int rapl_read(rapl *rapl, char *why, size_t why_bytes) {
-    for (int i = 0; i < rapl->count; i++) {
-        struct rapl_zone *zone = &rapl->zones[i];
+/* The mean of the kernel's figures for each processor. */
+static double cpu_mhz(void) {
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    char line[4096];                       /* the line of flags is long */
+    double sum = 0, mhz;
+    int count = 0;
+    if (!file) return 0;
+    while (fgets(line, sizeof line, file)) {
+        if (sscanf(line, "cpu MHz : %lf", &mhz) != 1) continue;
+        sum += mhz;
+        count++;
+    }
+    fclose(file);
+    return count ? sum / count : 0;
+}
+
+/* ---- the counter ------------------------------------------------------------------------------------ */
+
+static int serves(const char *device) { return !strcmp(device, "cpu"); }
+
+openpi_status rapl_open(const char *powercap, power_facts *facts, void **state, openpi_error *error) {
+    rapl *r = calloc(1, sizeof *r);
+    if (!r) return report_no_memory(error, sizeof *r, "the power reader");
+    if (!find_zones(r, powercap, facts->reason, sizeof facts->reason))
+        snprintf(facts->matched, sizeof facts->matched, "%d counters of packages and memory", r->count);
+    *state = r;
+    return OPENPI_OK;
+}
+
+static openpi_status open_counter(const char *device, power_facts *facts, void **state, openpi_error *error) {
+    (void)device;
+    return rapl_open("/sys/class/powercap", facts, state, error);
+}
+
+/* Adds what each counter has moved since the last reading; it may have wrapped once in between. */
+static openpi_status energy(void *state, double *joules, openpi_error *error) {
+    rapl *r = state;
+    for (int i = 0; i < r->count; i++) {
+        struct rapl_zone *zone = &r->zones[i];
         uint64_t now;
         errno = 0;
-        if (read_number(zone->path, &now)) {
-            snprintf(why, why_bytes, "%.200s: %s", zone->path, errno ? strerror(errno) : "not a number");
-            return -1;
-        }
+        if (read_number(zone->path, &now))
+            return report(error, OPENPI_SYSTEM, "the energy counter can no longer be read: %.200s: %s",
+                          zone->path, errno ? strerror(errno) : "not a number");
         uint64_t used = now >= zone->last_uj ? now - zone->last_uj : now + zone->range_uj - zone->last_uj;
-        rapl->energy_j += (double)used * 1e-6;
+        r->energy_j += (double)used * 1e-6;
         zone->last_uj = now;
     }
-    return 0;
+    *joules = r->energy_j;
+    return OPENPI_OK;
 }
+
+static void sample(const void *state, power_reading *out) {
+    (void)state;
+    out->core_mhz = cpu_mhz();
+}
+
+const power_counter power_counter_rapl = {
+    .name = "RAPL",
+    .serves = serves,
+    .open = open_counter,
+    .close = free,
+    .energy = energy,
+    .sample = sample,
+};

@@ -47,7 +47,7 @@ typedef struct trace {
     int launch_count;
     trace_call *calls;
     int count;
-    char power[48], no_power[300];         /* the source of power ("NVML"), or why there is none          */
+    char power[48], no_power[300];         /* the source of power ("RAPL"), or why there is none          */
 } trace;
 
 typedef struct trace_options {

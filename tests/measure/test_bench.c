@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "backend/gpu/cuda/counter.h"
 #include "base/report.h"
 #include "measure/bench.h"
 #include "measure/energy.h"
@@ -308,18 +309,25 @@ static int clock_of(void *device, int which, unsigned *mhz) {
     return 0;
 }
 
+static openpi_status open_board(const char *device, power_facts *facts, void **state, openpi_error *error) {
+    static const nvml table = {.init = fine,           .shutdown = fine,    .error_text = error_text,
+                               .by_index = by_index,   .energy = energy_of, .driver_version = version_of,
+                               .device_name = text_of, .power = power_of,   .clock = clock_of};
+    return cuda_counter_open(device, &table, "", facts, state, error);
+}
+
 static openpi_status count_joules(int per_step, int fails_after, double seconds, energy_report *out,
                                   openpi_error *error) {
-    const nvml table = {.init = fine,          .shutdown = fine,      .error_text = error_text,
-                        .by_index = by_index,  .energy = energy_of,   .driver_version = version_of,
-                        .device_name = text_of, .power = power_of,    .clock = clock_of};
+    power_counter board = power_counter_cuda;
+    const power_counter *const counters[] = {&board, NULL};
     bench_workload work = {.call = call, .warmup = 0, .runs = 1, .changing_prompts = 1};
     work.progress = per_step == BY_CALLS ? count_slow_call : count_call;
     power *p;
+    board.open = open_board;
     memset(&counter, 0, sizeof counter);
     atomic_store(&calls_ended, 0);
     counter.per_step = per_step;
-    assert_int_equal(power_open_with("cuda:0", &table, "", "", &p, error), OPENPI_OK);
+    assert_int_equal(power_open_with("cuda:0", counters, &p, error), OPENPI_OK);
     counter.fails_after = fails_after;
     openpi_status status = energy_run(session, &work, p, seconds, out, error);
     power_close(p);

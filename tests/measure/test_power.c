@@ -10,7 +10,9 @@
 
 #include <cmocka.h>
 
+#include "backend/gpu/cuda/counter.h"
 #include "measure/power.h"
+#include "measure/rapl.h"
 #include "scratch.h"
 
 /* ---- an NVML of our own ---------------------------------------------------------------------------- */
@@ -103,11 +105,42 @@ static const nvml fake_nvml = {
     fake_energy, fake_power,    fake_limit, fake_clock,      NULL,          fake_held,    fake_address,
 };
 
-static power *open_fake(const char *device, const nvml *table) {
+/* ---- this build's counters, reading what this file has made ----------------------------------------- */
+
+static const nvml *board_table;                                    /* NULL: there is no library */
+static const char *powercap;
+
+static openpi_status open_board(const char *device, power_facts *facts, void **state, openpi_error *error) {
+    return cuda_counter_open(device, board_table, "no library", facts, state, error);
+}
+
+static openpi_status open_rapl(const char *device, power_facts *facts, void **state, openpi_error *error) {
+    assert_string_equal(device, "cpu");
+    return rapl_open(powercap, facts, state, error);
+}
+
+static power *open_counters(const char *device, const nvml *table, const char *folder) {
+    static power_counter counters[8];
+    static const power_counter *list[8];
     power *p = NULL;
     openpi_error error = OPENPI_ERROR_INIT;
-    assert_int_equal(power_open_with(device, table, "no library", "/nowhere", &p, &error), OPENPI_OK);
+    int count = 0;
+    board_table = table;
+    powercap = folder;
+    for (; power_counters[count]; count++) {
+        assert_true(count < 7);
+        counters[count] = *power_counters[count];
+        if (power_counters[count] == &power_counter_cuda) counters[count].open = open_board;
+        if (power_counters[count] == &power_counter_rapl) counters[count].open = open_rapl;
+        list[count] = &counters[count];
+    }
+    list[count] = NULL;
+    assert_int_equal(power_open_with(device, list, &p, &error), OPENPI_OK);
     return p;
+}
+
+static power *open_fake(const char *device, const nvml *table) {
+    return open_counters(device, table, "/nowhere");
 }
 
 static void reset(void) {
@@ -242,7 +275,7 @@ static void test_cpu(void **state) {
     put_zone(&box, "intel-rapl:0:1", "dram\n", "900000\n");
     put_zone(&box, "intel-rapl:1", "psys\n", "7\n");
     put_zone(&box, "intel-rapl-mmio:0", "package-0\n", "7\n");
-    assert_int_equal(power_open_with("cpu", NULL, "", box.folder, &p, &error), OPENPI_OK);
+    p = open_counters("cpu", NULL, box.folder);
     assert_string_equal(power_get_facts(p)->counter, "RAPL");
     assert_string_equal(power_get_facts(p)->matched, "2 counters of packages and memory");
     put_file(&box, "intel-rapl:0/energy_uj", "350000\n");
@@ -259,15 +292,84 @@ static void test_cpu(void **state) {
 
     put_zone(&box, "intel-rapl:2", "package-1\n", NULL);           /* a counter that cannot be read */
     put_file(&box, "intel-rapl:0/energy_uj", "1\n");
-    assert_int_equal(power_open_with("cpu", NULL, "", box.folder, &p, &error), OPENPI_OK);
+    p = open_counters("cpu", NULL, box.folder);
     assert_string_equal(power_get_facts(p)->counter, "");
     assert_non_null(strstr(power_get_facts(p)->reason, "intel-rapl:2/energy_uj: No such file"));
     power_close(p);
     scratch_close(&box);
 }
 
+/* ---- a counter of another vendor ------------------------------------------------------------------- */
+
+static struct {
+    double joules;
+    int opened, fails;
+} meter;
+
+static int meter_serves(const char *device) { return !strncmp(device, "tpu", 3); }
+
+static openpi_status meter_open(const char *device, power_facts *facts, void **state, openpi_error *error) {
+    if (meter.fails) {
+        snprintf(error->message, sizeof error->message, "no memory for %s", device);
+        return OPENPI_NO_MEMORY;
+    }
+    snprintf(facts->name, sizeof facts->name, "board of %s", device);
+    meter.opened++;
+    *state = &meter;
+    return OPENPI_OK;
+}
+
+static void meter_close(void *state) {
+    assert_ptr_equal(state, &meter);
+    meter.opened--;
+}
+
+static openpi_status meter_energy(void *state, double *joules, openpi_error *error) {
+    (void)error;
+    assert_ptr_equal(state, &meter);
+    *joules = meter.joules;
+    return OPENPI_OK;
+}
+
+static void meter_sample(const void *state, power_reading *out) {
+    assert_ptr_equal(state, &meter);
+    out->watts = 55;
+}
+
+/* Only the table says what it is called, which devices are its own and how it is read. */
+static void test_another(void **state) {
+    (void)state;
+    static const power_counter other = {.name = "meter",
+                                        .serves = meter_serves,
+                                        .open = meter_open,
+                                        .close = meter_close,
+                                        .energy = meter_energy,
+                                        .sample = meter_sample};
+    const power_counter *const list[] = {&power_counter_rapl, &other, NULL};
+    power *p = NULL;
+    power_reading now;
+    openpi_error error = OPENPI_ERROR_INIT;
+    memset(&meter, 0, sizeof meter);
+    assert_int_equal(power_open_with("tpu:1", list, &p, &error), OPENPI_OK);
+    assert_int_equal(meter.opened, 1);
+    assert_string_equal(power_get_facts(p)->counter, "meter");
+    assert_string_equal(power_get_facts(p)->name, "board of tpu:1");
+    meter.joules = 7;
+    assert_int_equal(power_read(p, &now, &error), OPENPI_OK);
+    assert_true(now.energy_j == 7 && now.watts == 55 && now.core_mhz == 0);
+    power_close(p);
+    assert_int_equal(meter.opened, 0);
+    assert_int_equal(power_open_with("cuda:0", list, &p, &error), OPENPI_OK);
+    assert_string_equal(power_get_facts(p)->reason, "no counter is known for device cuda:0");
+    power_close(p);
+    meter.fails = 1;
+    assert_int_equal(power_open_with("tpu", list, &p, &error), OPENPI_NO_MEMORY);
+    assert_string_equal(error.message, "no memory for tpu");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_gpu), cmocka_unit_test(test_gpu_by_place),
-                                       cmocka_unit_test(test_not_readable), cmocka_unit_test(test_cpu)};
+                                       cmocka_unit_test(test_not_readable), cmocka_unit_test(test_cpu),
+                                       cmocka_unit_test(test_another)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,7 +40,7 @@ if [ $((loaded - images)) -gt 755000 ]; then
     echo "libopenpi.so: $((loaded - images)) bytes are loaded, less $images of CUDA images, expected at most 755000"
     status=1
 fi
-if nm libopenpi.so libopenpi.a | grep -E ' (nvml|bench_run|verify_path|ladder_run|tune_run|energy_run)'; then
+if nm libopenpi.so libopenpi.a | grep -E ' (nvml|power_counter|bench_run|verify_path|ladder_run|tune_run|energy_run)'; then
     echo "libopenpi: holds instruments, which are libopenpi_measure.a's"
     status=1
 fi
