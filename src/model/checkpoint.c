@@ -457,6 +457,18 @@ void checkpoint_close(checkpoint *checkpoint) {
 
 /* ---- telling what it is ---- */
 
+/* Under "lora" the arrays of a JAX checkpoint that LoRA changes; no such key where there are none. */
+static int describe_lora(const tensors *tensors, json_t *object) {
+    const char *name;
+    int rank, failed = 0;
+    if (!object || !tensors_lora(tensors, 0, &name)) return !object;
+    json_t *arrays = json_array();
+    for (int i = 0; (rank = tensors_lora(tensors, i, &name)); i++)
+        failed |= json_array_append_new(arrays, json_pack("{s:s,s:i}", "array", name, "rank", rank));
+    json_t *told = json_pack("{s:i,s:o}", "factor", 1, "arrays", arrays);
+    return failed | json_object_set_new(object, "lora", told);
+}
+
 openpi_status checkpoint_describe(const checkpoint *c, json_t **out, openpi_error *error) {
     int count = tensors_count(c->tensors), synthetic = tensor_is_generated(tensors_at(c->tensors, 0));
     int used[DTYPES] = {0}, failed = 0;
@@ -482,7 +494,8 @@ openpi_status checkpoint_describe(const checkpoint *c, json_t **out, openpi_erro
                   (json_int_t)c->parameters, "unused_parameters", (json_int_t)(elements - c->parameters),
                   "tensors", count, "dtypes", dtypes, "files", files, "bytes", (json_int_t)bytes, "horizon",
                   c->horizon, "steps", c->steps, "max_prompt", c->max_prompt);
-    if (!object || failed) {
+    failed |= describe_lora(c->tensors, object);
+    if (failed) {
         json_decref(object);
         return report_no_memory(error, 4096, "a checkpoint's description");
     }

@@ -36,7 +36,8 @@ openpi_status checkpoint_tensors(const openpi_dims *dims, openpi_variant variant
                                  void *user, openpi_error *error);
 
 /* What openpi_inspect tells of the model: {"layout", "variant", "dims", "parameters", "unused_parameters",
- * "tensors", "dtypes", "files", "bytes", "horizon", "steps", "max_prompt"}. *out is a new reference. */
+ * "tensors", "dtypes", "files", "bytes", "horizon", "steps", "max_prompt"}, and where it holds LoRA
+ * "lora": {"factor", "arrays": [{"array", "rank"}]}. *out is a new reference. */
 openpi_status checkpoint_describe(const checkpoint *checkpoint, json_t **out, openpi_error *error);
 
 /* Dimensions that this code can run: positive, within limits, heads that divide. `name` leads the

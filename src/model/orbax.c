@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/report.h"
+#include "model/lora.h"
 #include "model/ocdbt.h"
 #include "model/tensors_build.h"
 #include "model/values.h"
@@ -99,6 +100,8 @@ enum { RULES = sizeof rules / sizeof *rules };
 typedef struct array {
     const array_rule *rule;
     zarr_array zarr;
+    lora *lora;                  /* NULL: none                                                            */
+    dtype type;                  /* of its tensors: the array's, F32 where LoRA is merged                 */
     zarr_reader *reader;         /* NULL: not begun                                                       */
     int layers, parts, next;     /* next: the layer that the reader stands before                         */
     int64_t batch, inputs, channels, outputs;      /* of one tensor: see array_rule                       */
@@ -160,13 +163,13 @@ static openpi_status learn(array *a, openpi_error *error) {
 }
 
 static size_t part_bytes(const array *a) {
-    return (size_t)(a->batch * a->outputs * a->inputs) * dtype_bytes(a->zarr.type);
+    return (size_t)(a->batch * a->outputs * a->inputs) * dtype_bytes(a->type);
 }
 
 static openpi_status add_tensors(array *a, tensors *list, const char *folder, openpi_error *error) {
     int vector = !strpbrk(a->rule->axes, "ibcs");
     tensor t = {.file = folder,
-                .type = a->zarr.type,
+                .type = a->type,
                 .rank = vector ? 1 : 2,
                 .count = a->batch * a->outputs * a->inputs};
     t.shape[0] = a->batch * a->outputs;
@@ -225,26 +228,21 @@ static const char *array_name(const char *key, char *name, size_t bytes) {
     return name;
 }
 
-/* What is no array of π0 or π0.5, by what it is. */
-static openpi_status refuse_array(const orbax *o, const char *name, openpi_error *error) {
-    if (strstr(name, "lora"))
-        return report(
-            error, OPENPI_UNSUPPORTED,
-            "%s: array \"%s\" is a LoRA adapter, expected a checkpoint without: merge it with openpi before",
-            o->folder, name);
-    return report(error, OPENPI_UNSUPPORTED, "%s: array \"%s\" is none of a π0 or π0.5 checkpoint", o->folder,
-                  name);
+static array *find_array(orbax *o, const char *name) {
+    for (int i = 0; i < o->count; i++)
+        if (!strcmp(o->arrays[i].rule->array, name)) return &o->arrays[i];
+    return NULL;
 }
 
-static openpi_status add_array(orbax *o, const char *key, const char *name, tensors *list,
-                               openpi_error *error) {
+static openpi_status add_array(orbax *o, const char *key, const char *name, openpi_error *error) {
     const array_rule *rule = NULL;
     for (int i = 0; i < RULES; i++)
         if (!strcmp(rules[i].array, name)) rule = &rules[i];
-    if (!rule) return refuse_array(o, name, error);
-    for (int i = 0; i < o->count; i++)
-        if (o->arrays[i].rule == rule)
-            return report(error, OPENPI_BAD_FILE, "%s: array \"%s\" is there twice", o->folder, name);
+    if (!rule)
+        return report(error, OPENPI_UNSUPPORTED, "%s: array \"%s\" is none of a π0 or π0.5 checkpoint",
+                      o->folder, name);
+    if (find_array(o, name))
+        return report(error, OPENPI_BAD_FILE, "%s: array \"%s\" is there twice", o->folder, name);
     array *a = &o->arrays[o->count++];
     size_t bytes = strlen(key) - strlen("/.zarray");
     char *prefix = strndup(key, bytes);
@@ -253,8 +251,25 @@ static openpi_status add_array(orbax *o, const char *key, const char *name, tens
     openpi_status status = zarr_open(o->values, prefix, &a->zarr, error);
     a->zarr.name = prefix;
     TRY(status);
-    TRY(learn(a, error));
-    return add_tensors(a, list, o->folder, error);
+    a->type = a->zarr.type;
+    return learn(a, error);
+}
+
+/* A factor of a LoRA pair, beside the array that it changes, which was added before. */
+static openpi_status add_lora(orbax *o, const char *key, const char *name, openpi_error *error) {
+    char target[300], prefix[300];
+    int which;
+    array *a = lora_names(name, target, sizeof target, &which) ? find_array(o, target) : NULL;
+    if (!a)
+        return report(error, OPENPI_UNSUPPORTED,
+                      "%s: array \"%s\" is LoRA of an unknown target, expected a q_einsum, kv_einsum, "
+                      "attn_vec_einsum, gating_einsum or linear that is there",
+                      o->folder, name);
+    if (!a->lora && !(a->lora = calloc(1, sizeof *a->lora)))
+        return report_no_memory(error, sizeof *a->lora, name);
+    a->type = DTYPE_F32;
+    snprintf(prefix, sizeof prefix, "%.*s", (int)(strlen(key) - strlen("/.zarray")), key);
+    return lora_add(a->lora, which, o->values, prefix, error);
 }
 
 static const char *tail_of(const char *key, const char *tail) {
@@ -263,17 +278,27 @@ static const char *tail_of(const char *key, const char *tail) {
 }
 
 static openpi_status add_arrays(orbax *o, tensors *list, openpi_error *error) {
+    char name[256];
     for (int i = 0; i < values_count(o->values); i++) {
-        char name[256];
         const char *key = values_at(o->values, i)->key;
         if (tail_of(key, "/zarr.json"))
             return report(
                 error, OPENPI_UNSUPPORTED,
                 "%s: \"%s\" is an array of zarr v3, expected v2, which openpi saves (use_zarr3=False)",
                 o->folder, key);
-        if (array_name(key, name, sizeof name)) TRY(add_array(o, key, name, list, error));
+        if (array_name(key, name, sizeof name) && !strstr(name, "lora"))
+            TRY(add_array(o, key, name, error));
     }
     if (!o->count) return report(error, OPENPI_BAD_FILE, "%s: no array of a checkpoint is in it", o->folder);
+    for (int i = 0; i < values_count(o->values); i++) {
+        const char *key = values_at(o->values, i)->key;
+        if (array_name(key, name, sizeof name) && strstr(name, "lora")) TRY(add_lora(o, key, name, error));
+    }
+    for (int i = 0; i < o->count; i++) {
+        array *a = &o->arrays[i];
+        if (a->lora) TRY(lora_check(a->lora, &a->zarr, error));
+        TRY(add_tensors(a, list, o->folder, error));
+    }
     set_stages(o);
     return OPENPI_OK;
 }
@@ -414,6 +439,7 @@ void orbax_close(orbax *o) {
         rewind_array(a);
         free(a->last);
         free(a->tensors);
+        lora_close(a->lora);
         free((char *)(uintptr_t)a->zarr.name);
     }
     values_close(o->values);
@@ -444,13 +470,26 @@ static int64_t column_of(const array *a, int64_t i) {
     return a->channels ? i % a->channels * (a->inputs / a->channels) + i / a->channels : i;
 }
 
-static openpi_status decode_block(array *a, char *to, char *lines, openpi_error *error) {
-    size_t size = dtype_bytes(a->zarr.type);
-    if (a->inputs == 1) return zarr_reader_lines(a->reader, a->group, to, error);
+/* Buffers of a layer that is decoded: COLUMNS lines as they are stored and, for LoRA, merged. */
+typedef struct lines {
+    char *stored, *merged;
+    int64_t next;                /* of the layer */
+} lines;
+
+static openpi_status decode_lines(array *a, lines *l, int64_t count, openpi_error *error) {
+    TRY(zarr_reader_lines(a->reader, count, l->stored, error));
+    if (a->lora) lora_merge(a->lora, a->zarr.type, l->stored, l->next, count, (float *)(void *)l->merged);
+    l->next += count;
+    return OPENPI_OK;
+}
+
+static openpi_status decode_block(array *a, char *to, lines *l, openpi_error *error) {
+    size_t size = dtype_bytes(a->type);
+    if (a->inputs == 1 && !a->lora) return zarr_reader_lines(a->reader, a->group, to, error);
     for (int64_t i = 0; i < a->inputs;) {
         int most = a->channels ? 1 : COLUMNS, count = a->inputs - i < most ? (int)(a->inputs - i) : most;
-        TRY(zarr_reader_lines(a->reader, count * a->group, lines, error));
-        transpose(lines, count, a->outputs, a->inputs, column_of(a, i), size, to);
+        TRY(decode_lines(a, l, count * a->group, error));
+        transpose(l->merged, count, a->outputs, a->inputs, column_of(a, i), size, to);
         i += count;
     }
     return OPENPI_OK;
@@ -458,17 +497,19 @@ static openpi_status decode_block(array *a, char *to, char *lines, openpi_error 
 
 /* The layer that the reader stands before. */
 static openpi_status decode_layer(array *a, openpi_error *error) {
-    size_t size = dtype_bytes(a->zarr.type), bytes = part_bytes(a),
-           line = (size_t)(COLUMNS * a->outputs) * size;
-    char *lines = malloc(line);
-    openpi_status status = lines ? OPENPI_OK : report_no_memory(error, line, a->zarr.name);
+    size_t size = dtype_bytes(a->type), bytes = part_bytes(a), line = (size_t)(COLUMNS * a->outputs) * size;
+    lines l = {.stored = malloc(line)};
+    l.merged = a->lora ? malloc(line) : l.stored;
+    openpi_status status = l.stored && l.merged ? OPENPI_OK : report_no_memory(error, line, a->zarr.name);
+    if (a->lora && status == OPENPI_OK) status = lora_layer(a->lora, a->next, error);
     for (int part = 0; part < a->parts && status == OPENPI_OK; part++) {
         orbax_part *t = &a->tensors[a->next * a->parts + part];
         if (!(t->data = malloc(bytes))) status = report_no_memory(error, bytes, a->zarr.name);
         for (int64_t b = 0; b < a->batch && status == OPENPI_OK; b++)
-            status = decode_block(a, t->data + (size_t)(b * a->outputs * a->inputs) * size, lines, error);
+            status = decode_block(a, t->data + (size_t)(b * a->outputs * a->inputs) * size, &l, error);
     }
-    free(lines);
+    if (a->lora) free(l.merged);
+    free(l.stored);
     if (++a->next == a->layers) rewind_array(a);                           /* closes its files */
     return status;
 }
@@ -580,6 +621,15 @@ void orbax_part_read(const orbax_part *part, uint64_t from, size_t bytes, void *
 
 openpi_status orbax_check(const orbax *o, openpi_error *error) {
     return atomic_load(&o->failed) ? report(error, o->error.status, "%s", o->error.message) : OPENPI_OK;
+}
+
+int orbax_lora(const orbax *o, int index, const char **array) {
+    for (int i = 0; i < o->count; i++) {
+        if (!o->arrays[i].lora || index--) continue;
+        *array = o->arrays[i].rule->array;
+        return (int)o->arrays[i].lora->rank;
+    }
+    return 0;
 }
 
 int orbax_vision_heads(const orbax *o) {

@@ -37,6 +37,8 @@ int orbax_part_is_sequential(const orbax_part *part);
 void orbax_part_read(const orbax_part *part, uint64_t from, size_t bytes, void *out);
 openpi_status orbax_check(const orbax *orbax, openpi_error *error);
 
+/* The rank and the name of the index-th array that LoRA changes; 0: there are not so many. */
+int orbax_lora(const orbax *orbax, int index, const char **array);
 /* Heads of the vision tower, which only this layout tells; 0: the array is not there. */
 int orbax_vision_heads(const orbax *orbax);
 

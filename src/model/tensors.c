@@ -264,6 +264,10 @@ int tensor_is_sequential(const tensor *tensor) {
     return tensor->part && orbax_part_is_sequential(tensor->part);
 }
 
+int tensors_lora(const tensors *tensors, int index, const char **array) {
+    return tensors->orbax ? orbax_lora(tensors->orbax, index, array) : 0;
+}
+
 int tensors_vision_heads(const tensors *tensors) {
     return tensors->orbax ? orbax_vision_heads(tensors->orbax) : 0;
 }

@@ -50,6 +50,9 @@ int tensor_stage(const tensor *tensor);
 openpi_status tensors_stage(const tensors *tensors, int stage, struct pool *pool, openpi_error *error);
 /* 1: to be read in ascending order, whole rows at a time, by one thread. */
 int tensor_is_sequential(const tensor *tensor);
+/* The rank of the index-th array of a JAX checkpoint that LoRA changes, and its name; 0: there are not so
+ * many. */
+int tensors_lora(const tensors *tensors, int index, const char **array);
 /* Heads of the vision tower where the checkpoint's layout tells; else 0. */
 int tensors_vision_heads(const tensors *tensors);
 

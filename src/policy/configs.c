@@ -34,6 +34,8 @@ static const config configs[] = {
     {"pi05_droid_finetune", JSON({"like": "droid", "variant": "pi05", "horizon": 16, "max_prompt": 200})},
     {"pi0_libero", JSON({"like": "libero", "variant": "pi0", "horizon": 50, "max_prompt": 48,
                          "delta": [6, -1]})},
+    {"pi0_libero_low_mem_finetune", JSON({"like": "libero", "variant": "pi0", "horizon": 50,
+                                          "max_prompt": 48, "delta": [6, -1]})},
     {"pi05_libero", JSON({"like": "libero", "variant": "pi05", "horizon": 10, "max_prompt": 200,
                           "prompt_state": "off"})},
     {"pi05_droid_jointpos_polaris", JSON({"like": "droid_jointpos", "variant": "pi05", "horizon": 15,
@@ -45,15 +47,12 @@ static const config configs[] = {
 };
 
 #define FAST "it is a π0-FAST model, which writes actions as tokens; this engine runs π0 and π0.5"
-#define LORA \
-    "it holds low-rank (LoRA) weights beside the base model's; merge them into a full checkpoint and use "
 #define DEBUG "it is a debugging config of a dummy model size with fake data"
 #define BROKEN "openpi's own config fails: it passes action_dim to DroidInputs, which takes none"
 
 static const struct {
     const char *name, *reason;
 } refused[] = {
-    {"pi0_libero_low_mem_finetune", LORA "pi0_libero"},
     {"pi0_fast_droid", FAST},
     {"pi0_fast_libero", FAST},
     {"pi0_fast_libero_low_mem_finetune", FAST},

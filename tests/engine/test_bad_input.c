@@ -732,7 +732,6 @@ static const opening openings[] = {
      .part = "config \"pi9_droid\" is not known; known are pi0_aloha"},
     {"FAST config", NULL, NULL, "pi0_fast_droid",
      .status = UNSUPPORTED("config \"pi0_fast_droid\" cannot be run: it is a π0-FAST model")},
-    {"LoRA config", NULL, NULL, "pi0_libero_low_mem_finetune", .status = UNSUPPORTED("it holds low-rank (LoRA) weights")},
     {"debug config", NULL, NULL, "debug", .status = UNSUPPORTED("config \"debug\" cannot be run: it is a debugging config")},
     {"config of the other variant", NULL, NULL, "pi05_droid", .status = OPENPI_BAD_ARGUMENT,
      .part = "config \"pi05_droid\" is for π0.5, but the synthetic checkpoint is a π0 model"},

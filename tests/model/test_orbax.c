@@ -47,7 +47,8 @@ static void test_tensors(void **state) {
     static const char *const folders[][2] = {{"pi0_released", "pi0_released"},
                                              {"pi0_released/params", "pi0_released"},
                                              {"pi05_train/100", "pi05_train"},
-                                             {"pi05_train", "pi05_train"}};
+                                             {"pi05_train", "pi05_train"},
+                                             {"pi0_lora/100", "pi0_lora"}};
     (void)state;
     for (size_t f = 0; f < sizeof folders / sizeof *folders; f++) {
         openpi_error error = OPENPI_ERROR_INIT;
@@ -158,7 +159,6 @@ static void test_refusals(void **state) {
     (void)state;
     REFUSES(checkpoint_open(ORBAX "fast", NULL, &checkpoint, &error), OPENPI_UNSUPPORTED, "π0-FAST");
     refused("zarr3", OPENPI_UNSUPPORTED, "zarr v3");
-    refused("pi0_lora/100", OPENPI_UNSUPPORTED, "LoRA");
     refused("ocdbt_plain", OPENPI_BAD_FILE, "no array");
 }
 

@@ -1,6 +1,6 @@
 /* A model read from Orbax's arrays gives the actions of the same model read from safetensors, bit for bit:
- * both variants, both types, sizes that divide evenly and sizes that do not, arrays cut along every axis. A
- * number that is none is named. */
+ * both variants, both types, sizes that divide evenly and sizes that do not, arrays cut along every axis,
+ * with LoRA and without. A number that is none is named. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "model/checkpoint.h"
 #include "orbax_write.h"
 #include "policy_golden.h"
 #include "scratch.h"
@@ -45,8 +46,8 @@ static void run(const char *checkpoint, openpi_dtype dtype, float actions[H * DI
     openpi_engine_close(engine);
 }
 
-/* A synthetic model in both layouts; returns its tensors, which are in memory. */
-static tensors *write_both(const char *model, scratch *torch, scratch *orbax) {
+/* A synthetic model in both layouts, JAX's with LoRA or without; returns its tensors, which are in memory. */
+static tensors *write_both(const char *model, int lora, scratch *torch, scratch *orbax) {
     openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     tensors *list = NULL;
     assert_int_equal(scratch_open(torch), 0);
@@ -55,22 +56,61 @@ static tensors *write_both(const char *model, scratch *torch, scratch *orbax) {
     WORKS(openpi_synthetic_write(&synthetic, torch->folder, 0, 1, NULL, NULL, &error));
     WORKS(tensors_open(torch->folder, &list, &error));
     WORKS(tensors_load(list, &error));
-    orbax_write(orbax->folder, list, &synthetic.dims, synthetic.variant == OPENPI_PI05);
+    orbax_write(orbax->folder, list, &synthetic.dims, synthetic.variant == OPENPI_PI05, lora);
     return list;
+}
+
+static void compare(const char *model, int lora) {
+    scratch torch, orbax;
+    tensors *list = write_both(model, lora, &torch, &orbax);
+    for (int dtype = 0; dtype < 2; dtype++) {
+        float want[H * DIM], got[H * DIM];
+        run(torch.folder, dtype ? OPENPI_F32 : OPENPI_BF16, want);
+        run(orbax.folder, dtype ? OPENPI_F32 : OPENPI_BF16, got);
+        assert_memory_equal(got, want, sizeof want);
+    }
+    tensors_close(list);
+    scratch_close(&torch);
+    scratch_close(&orbax);
 }
 
 static void same_actions(void **state) {
     static const char *const models[] = {"tiny:pi0:5", "odd:pi0:6", "tiny:pi05:7", "odd:pi05:8"};
     (void)state;
-    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) compare(models[i], 0);
+}
+
+/* Base weights that lack a row, which the pairs restore. */
+static void same_actions_lora(void **state) {
+    (void)state;
+    compare("tiny:pi0:9", 1);
+    compare("odd:pi05:10", 1);
+}
+
+/* Five arrays of either stack. */
+static void tells_lora(void **state) {
+    (void)state;
+    for (int lora = 0; lora < 2; lora++) {
         scratch torch, orbax;
-        tensors *list = write_both(models[i], &torch, &orbax);
-        for (int dtype = 0; dtype < 2; dtype++) {
-            float want[H * DIM], got[H * DIM];
-            run(torch.folder, dtype ? OPENPI_F32 : OPENPI_BF16, want);
-            run(orbax.folder, dtype ? OPENPI_F32 : OPENPI_BF16, got);
-            assert_memory_equal(got, want, sizeof want);
+        checkpoint *checkpoint;
+        json_t *root;
+        tensors *list = write_both("tiny:pi0:5", lora, &torch, &orbax);
+        WORKS(checkpoint_open(orbax.folder, NULL, &checkpoint, &error));
+        WORKS(checkpoint_describe(checkpoint, &root, &error));
+        const json_t *told = json_object_get(root, "lora"), *arrays = json_object_get(told, "arrays");
+        assert_int_equal(told != NULL, lora);
+        assert_int_equal(json_array_size(arrays), lora ? 10 : 0);
+        if (lora) assert_int_equal(json_integer_value(json_object_get(told, "factor")), 1);
+        int einsums = 0;
+        for (size_t i = 0; i < json_array_size(arrays); i++) {
+            const json_t *row = json_array_get(arrays, i);
+            const char *name = json_string_value(json_object_get(row, "array"));
+            assert_int_equal(json_integer_value(json_object_get(row, "rank")), ORBAX_LORA_RANK);
+            einsums += !strcmp(name, "PaliGemma.llm.layers.attn.attn_vec_einsum_1.w");
         }
+        assert_int_equal(einsums, lora);
+        json_decref(root);
+        checkpoint_close(checkpoint);
         tensors_close(list);
         scratch_close(&torch);
         scratch_close(&orbax);
@@ -89,13 +129,13 @@ static void not_finite(void **state) {
         openpi_engine *engine = NULL;
         static const bf16 nan = 0x7fc0;
         char piece[200];
-        tensors *list = write_both("tiny:pi0:5", &torch, &orbax);
+        tensors *list = write_both("tiny:pi0:5", 0, &torch, &orbax);
         const tensor *t = tensors_find(list, names[i]);
         WORKS(openpi_synthetic_parse("tiny:pi0:5", &synthetic, &error));
         assert_non_null(t);
         memcpy((char *)(uintptr_t)t->data + 70 * sizeof nan, &nan, sizeof nan);
         assert_int_equal(scratch_open(&broken), 0);
-        orbax_write(broken.folder, list, &synthetic.dims, 0);
+        orbax_write(broken.folder, list, &synthetic.dims, 0, 0);
         snprintf(piece, sizeof piece,
                  "tensor \"%s\" has 1 element that is no finite bf16, the first is element 70", names[i]);
         REFUSES(openpi_engine_open(broken.folder, NULL, &engine, &error), OPENPI_BAD_FILE, piece);
@@ -107,6 +147,7 @@ static void not_finite(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(same_actions), cmocka_unit_test(not_finite)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(same_actions), cmocka_unit_test(same_actions_lora),
+                                       cmocka_unit_test(tells_lora), cmocka_unit_test(not_finite)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -797,6 +797,7 @@ static void configs_set_everything(void **state) {
         {"pi05_full_droid_finetune", OPENPI_PI05, 16, 200, 1, 8, 8, 8},
         {"pi05_droid_finetune", OPENPI_PI05, 16, 200, 1, 8, 8, 0},
         {"pi0_libero", OPENPI_PI0, 50, 48, 0, 8, 7, 7},
+        {"pi0_libero_low_mem_finetune", OPENPI_PI0, 50, 48, 0, 8, 7, 7},
         {"pi05_libero", OPENPI_PI05, 10, 200, 0, 8, 7, 0},
         {"pi05_droid_jointpos_polaris", OPENPI_PI05, 15, 200, 1, 8, 8, 8},
         {"pi0_droid_jointpos_polaris", OPENPI_PI0, 10, 100, 0, 8, 8, 8},

@@ -124,7 +124,7 @@ static void every_config_opens(void **state) {
         assert_true(r.horizon > 0 && r.max_prompt > 0 && r.variant != ROBOT_VARIANT_ANY);
         assert_true(r.variant == (strncmp(config_name(count), "pi05", 4) ? OPENPI_PI0 : OPENPI_PI05));
     }
-    assert_int_equal(count, 16);
+    assert_int_equal(count, 17);
     assert_null(config_name(-1));
     static const struct {
         const char *name, *reason;
@@ -134,7 +134,6 @@ static void every_config_opens(void **state) {
         {"pi0_fast_libero_low_mem_finetune", "π0-FAST"},
         {"pi0_fast_full_droid_finetune", "π0-FAST"},
         {"pi0_fast_droid_jointpos_polaris", "π0-FAST"},
-        {"pi0_libero_low_mem_finetune", "LoRA"},
         {"debug", "debugging"},
         {"debug_restore", "debugging"},
         {"debug_pi05", "debugging"},

@@ -55,9 +55,73 @@ static inline void orbax_put(const char *folder, const char *name, const void *d
     free(path);
 }
 
+/* Makes the folder of an array and its header; `type` as zarr calls it. */
+static inline void orbax_write_header(const char *params, const char *name, const char *type, int rank,
+                                      const int64_t *shape, const int64_t *chunk, char folder[600]) {
+    char header[600], *end = header;
+    snprintf(folder, 600, "%.300s/params.%.200s.value", params, name);
+    assert_int_equal(mkdir(folder, 0777), 0);
+    end += sprintf(end, "{\"zarr_format\": 2, \"dtype\": \"%s\", \"compressor\": null, \"order\": \"C\", ",
+                   type);
+    end +=
+        sprintf(end, "\"fill_value\": null, \"filters\": null, \"dimension_separator\": \".\", \"shape\": [");
+    for (int i = 0; i < rank; i++) end += sprintf(end, "%s%d", i ? ", " : "", (int)shape[i]);
+    end += sprintf(end, "], \"chunks\": [");
+    for (int i = 0; i < rank; i++) end += sprintf(end, "%s%d", i ? ", " : "", chunk[i] ? (int)chunk[i] : 1);
+    end += sprintf(end, "]}");
+    orbax_put(folder, ".zarray", header, (size_t)(end - header));
+}
+
+/* An array in one chunk. */
+static inline void orbax_write_whole(const char *params, const char *name, const char *type, int rank,
+                                     const int64_t *shape, const void *data, size_t bytes) {
+    static const char *const chunks[] = {"", "0", "0.0", "0.0.0", "0.0.0.0", "0.0.0.0.0"};
+    char folder[600];
+    orbax_write_header(params, name, type, rank, shape, shape, folder);
+    orbax_put(folder, chunks[rank], data, bytes);
+}
+
+/* Row 1 of every matrix of a LoRA target is zeros in W, and a pair of rank 2 restores it exactly. */
+enum { ORBAX_LORA_ROW = 1, ORBAX_LORA_RANK = 2 };
+
+static inline int orbax_is_lora_target(const orbax_array *a) {
+    return strstr(a->name, "einsum") || strstr(a->name, ".linear");
+}
+
+static inline void orbax_write_lora_factor(const char *params, const tensors *from, const orbax_array *a,
+                                           int rank, const int64_t *shape, int b) {
+    int64_t factor[ORBAX_AXES], index[ORBAX_AXES], count = 1;
+    char name[200];
+    int length = (int)strlen(a->name), einsum = !strcmp(a->name + length - 2, ".w");
+    snprintf(name, sizeof name, "%.*s%clora_%c", einsum ? length - 2 : length, a->name, einsum ? '.' : '_',
+             b ? 'b' : 'a');
+    memcpy(factor, shape, sizeof factor);
+    factor[b ? rank - 2 : rank - 1] = ORBAX_LORA_RANK;
+    for (int i = 0; i < rank; i++) count *= factor[i];
+    float *values = malloc((size_t)count * sizeof *values);
+    assert_non_null(values);
+    for (int64_t n = 0; n < count; n++) {
+        int64_t rest = n;
+        for (int i = rank - 1; i >= 0; i--) {
+            index[i] = rest % factor[i];
+            rest /= factor[i];
+        }
+        int64_t k = index[b ? rank - 2 : rank - 1];
+        if (k) values[n] = b ? 0 : (float)(n % 13) - 6;
+        else if (!b) values[n] = index[rank - 2] == ORBAX_LORA_ROW;
+        else {
+            index[rank - 2] = ORBAX_LORA_ROW;
+            values[n] = bf16_to_float(orbax_element(from, a, index));
+        }
+    }
+    orbax_write_whole(params, name, "<f4", rank, factor, values, (size_t)count * sizeof *values);
+    free(values);
+}
+
 /* The chunk at `place`; what lies beyond the array is 0x5a5a. */
 static inline void orbax_write_chunk(const char *folder, const tensors *from, const orbax_array *a, int rank,
-                                     const int64_t *shape, const int64_t *chunk, const int64_t *place) {
+                                     const int64_t *shape, const int64_t *chunk, const int64_t *place,
+                                     int lora) {
     int64_t count = 1, index[ORBAX_AXES];
     char name[64] = "", *end = name;
     for (int i = 0; i < rank; i++) count *= chunk[i];
@@ -70,7 +134,8 @@ static inline void orbax_write_chunk(const char *folder, const tensors *from, co
             inside &= index[i] < shape[i];
             rest /= chunk[i];
         }
-        values[n] = inside ? orbax_element(from, a, index) : 0x5a5a;
+        if (lora && index[rank - 2] == ORBAX_LORA_ROW) values[n] = 0;
+        else values[n] = inside ? orbax_element(from, a, index) : 0x5a5a;
     }
     for (int i = 0; i < rank; i++) end += sprintf(end, "%s%d", i ? "." : "", (int)place[i]);
     orbax_put(folder, name, values, (size_t)count * sizeof *values);
@@ -78,28 +143,21 @@ static inline void orbax_write_chunk(const char *folder, const tensors *from, co
 }
 
 /* `cut`: the axis that is cut in two, taken by the array's rank. */
-static inline void orbax_write_array(const char *params, const tensors *from, const orbax_array *a, int cut) {
+static inline void orbax_write_array(const char *params, const tensors *from, const orbax_array *a, int cut,
+                                     int lora) {
     int64_t shape[ORBAX_AXES], chunk[ORBAX_AXES], place[ORBAX_AXES] = {0};
-    int rank = a->rank + (a->layers > 0), at;
-    char folder[600], header[600], *end = header;
+    int rank = a->rank + (a->layers > 0);
+    char folder[600];
     if (a->layers) shape[0] = a->layers;
     for (int i = 0; i < a->rank; i++) shape[i + (a->layers > 0)] = a->extent[i];
     memcpy(chunk, shape, sizeof chunk);
     cut %= rank;
     chunk[cut] = (shape[cut] + 1) / 2;
-    snprintf(folder, sizeof folder, "%.300s/params.%.200s.value", params, a->name);
-    assert_int_equal(mkdir(folder, 0777), 0);
-    end += sprintf(end,
-                   "{\"zarr_format\": 2, \"dtype\": \"bfloat16\", \"compressor\": null, \"order\": \"C\", ");
-    end +=
-        sprintf(end, "\"fill_value\": null, \"filters\": null, \"dimension_separator\": \".\", \"shape\": [");
-    for (at = 0; at < rank; at++) end += sprintf(end, "%s%d", at ? ", " : "", (int)shape[at]);
-    end += sprintf(end, "], \"chunks\": [");
-    for (at = 0; at < rank; at++) end += sprintf(end, "%s%d", at ? ", " : "", (int)chunk[at]);
-    end += sprintf(end, "]}");
-    orbax_put(folder, ".zarray", header, (size_t)(end - header));
+    lora &= orbax_is_lora_target(a);
+    orbax_write_header(params, a->name, "bfloat16", rank, shape, chunk, folder);
     for (place[cut] = 0; place[cut] * chunk[cut] < shape[cut]; place[cut]++)
-        orbax_write_chunk(folder, from, a, rank, shape, chunk, place);
+        orbax_write_chunk(folder, from, a, rank, shape, chunk, place, lora);
+    for (int b = 0; lora && b < 2; b++) orbax_write_lora_factor(params, from, a, rank, shape, b);
 }
 
 /* Both stacks of Gemma: w wide, m its MLP. */
@@ -211,8 +269,10 @@ static inline int orbax_adaptive(orbax_array *list, const openpi_dims *d) {
     return n;
 }
 
-/* All arrays of `from`, whose bytes must be in memory (tensors_load) and bf16, below FOLDER/params. */
-static inline void orbax_write(const char *folder, const tensors *from, const openpi_dims *d, int pi05) {
+/* All arrays of `from`, whose bytes must be in memory (tensors_load) and bf16, below FOLDER/params; `lora`:
+ * with LoRA pairs, which merged give the same tensors. */
+static inline void orbax_write(const char *folder, const tensors *from, const openpi_dims *d, int pi05,
+                               int lora) {
     static const char *const language[] = ORBAX_GEMMA_NAMES("", ORBAX_LANGUAGE);
     static const char *const expert[] = ORBAX_GEMMA_NAMES("_1", ORBAX_EXPERT);
     static const char *const heads[2][5] = {
@@ -239,7 +299,7 @@ static inline void orbax_write(const char *folder, const tensors *from, const op
             n += orbax_linear(list + n, heads[pi05][i], heads[pi05][i], in[pi05][i], i == 4 ? 32 : w);
     snprintf(params, sizeof params, "%s/params", folder);
     assert_int_equal(mkdir(params, 0777), 0);
-    for (int i = 0; i < n; i++) orbax_write_array(params, from, &list[i], i);
+    for (int i = 0; i < n; i++) orbax_write_array(params, from, &list[i], i, lora);
 }
 
 #endif
