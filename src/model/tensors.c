@@ -272,6 +272,11 @@ int tensors_vision_heads(const tensors *tensors) {
     return tensors->orbax ? orbax_vision_heads(tensors->orbax) : 0;
 }
 
+void tensors_round(tensors *tensors, int on) {
+    for (int i = 0; i < tensors->count; i++)
+        tensors->entries[i].tensor.rounded = on && tensors->entries[i].tensor.part;
+}
+
 /* ---- reading elements ---- */
 
 /* Bytes of a tensor that is not generated, from its memory or its file. */
@@ -328,6 +333,10 @@ static void to_bf16(dtype type, const char *from, int count, bf16 *out) {
     }
 }
 
+static void round_to_bf16(float *values, int count) {
+    for (int i = 0; i < count; i++) values[i] = bf16_to_float(float_to_bf16(values[i]));
+}
+
 /* Elements that are converted at once, on the reading thread's stack. */
 enum { PIECE = 2048, WIDEST = 8 };
 
@@ -341,7 +350,7 @@ void tensor_read(const tensor *tensor, dtype type, int64_t first, int64_t count,
         else synth->read_f32(tensor, first, count, out);
         return;
     }
-    if (tensor->type == type) {
+    if (tensor->type == type && !(tensor->rounded && type == DTYPE_F32)) {
         copy_bytes(tensor, (uint64_t)first * stored, (size_t)count * stored, out);
         return;
     }
@@ -351,5 +360,6 @@ void tensor_read(const tensor *tensor, dtype type, int64_t first, int64_t count,
         copy_bytes(tensor, (uint64_t)(first + at) * stored, (size_t)n * stored, piece);
         if (type == DTYPE_BF16) to_bf16(tensor->type, piece, n, to);
         else to_f32(tensor->type, piece, n, to);
+        if (tensor->rounded && type == DTYPE_F32) round_to_bf16(to, n);
     }
 }

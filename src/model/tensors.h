@@ -18,6 +18,7 @@ typedef struct tensor {
     struct tensor_file *stored;  /* the file that has its bytes; NULL: none has                           */
     uint64_t at;                 /* stored: its first byte in the file                                    */
     struct orbax_part *part;     /* its place in an array of a JAX checkpoint; NULL: none                 */
+    int rounded;                 /* 1: read as bf16 values whatever is stored, see tensors_round          */
     const void *data;            /* its bytes in memory (any alignment), see tensors_load; else NULL      */
     uint64_t key;                /* generated: mix(fnv1a64(name) ^ seed)                                  */
     double offset, scale;        /* generated: value = offset + scale·u                                   */
@@ -55,6 +56,12 @@ int tensor_is_sequential(const tensor *tensor);
 int tensors_lora(const tensors *tensors, int index, const char **array);
 /* Heads of the vision tower where the checkpoint's layout tells; else 0. */
 int tensors_vision_heads(const tensors *tensors);
+
+/* openpi rounds every parameter of a JAX checkpoint to bf16 when it loads one. on 1: from here on the tensors
+ * of such a checkpoint are read so, as fp32 too; 0: as they are stored. Those of others never are. */
+void tensors_round(tensors *tensors, int on);
+/* 1: the tensor's elements are bf16 values. */
+static inline int tensor_is_bf16(const tensor *t) { return t->type == DTYPE_BF16 || t->rounded; }
 
 /* Reads all files whole, so that every tensor.data is there until tensors_close. For small files. */
 openpi_status tensors_load(tensors *tensors, openpi_error *error);

@@ -80,7 +80,7 @@ static void take_matrix(loader *l, matrix *out, matrix_form form, int heads, con
         job.rows[i] = (int)t->shape[0];
         job.row_length = (int)(t->count / t->shape[0]);
         n += job.rows[i];
-        all_bf16 &= t->type == DTYPE_BF16;
+        all_bf16 &= tensor_is_bf16(t);
     }
     *out = (matrix){.n = n,
                     .k = parts.columns ? parts.columns : job.row_length,
@@ -244,7 +244,7 @@ static void lay_out_embedding(loader *l) {
     model *m = l->model;
     const tensor *t = m->checkpoint->embedding;
     int vocab = m->dims.vocab, width = m->dims.width;
-    weight_type type = format_of(l, weight_formats[m->types.weights].encode != NULL, t->type == DTYPE_BF16);
+    weight_type type = format_of(l, weight_formats[m->types.weights].encode != NULL, tensor_is_bf16(t));
     m->embedding = (matrix){.n = vocab, .k = width, .type = type, .form = MATRIX_PLAIN, .raw = 1};
     add_matrix(
         l, (matrix_job){
@@ -324,6 +324,7 @@ static openpi_status measure(loader *l, const checkpoint *checkpoint, device *de
                  .checkpoint = checkpoint,
                  .device = device};
     TRY(check_types(device, types, error));
+    tensors_round(checkpoint->tensors, types.act == DTYPE_BF16 && types.weights != WEIGHT_F32);
     m->vision = calloc((size_t)dims->vision_depth, sizeof *m->vision);
     m->prefix = calloc((size_t)dims->depth, sizeof *m->prefix);
     m->expert = calloc((size_t)dims->depth, sizeof *m->expert);
