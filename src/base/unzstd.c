@@ -9,8 +9,9 @@
 
 #include <zstd.h>
 
-/* The largest window that a frame may ask for, 2^27 bytes, zstd's own limit without --long. */
-enum { WINDOW_LOG = 27 };
+/* The largest window that a frame may ask for, 2^23 bytes, which every decoder has (RFC 8878, 3.1.1.1.2):
+ * many chunks are decoded side by side. Orbax's own need 2^19. */
+enum { WINDOW_LOG = 23 };
 
 struct unzstd {
     ZSTD_DCtx *context;

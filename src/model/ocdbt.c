@@ -21,7 +21,7 @@ enum {
     NODE_MAGIC = 0x0CDB20DE,
     HEADER_BYTES = 12,           /* magic, length                                                         */
     FOOTER_BYTES = 4,            /* CRC-32C                                                               */
-    NODE_LIMIT = 1 << 28,        /* bytes of a manifest or node, packed or not                            */
+    NODE_LIMIT = 1 << 28,        /* bytes of a manifest or node, packed or not, and of all nodes together */
     MOST_HEIGHT = 16,
     MOST_NODES = 1 << 16,
     MOST_KEYS = 1 << 20,
@@ -231,6 +231,7 @@ typedef struct walk {
     const char *folder;
     values *values;
     int nodes;
+    uint64_t bytes;                        /* of all nodes so far, decoded                                */
     char last_key[PATH_LIMIT + 1];         /* keys ascend over the whole tree                             */
 } walk;
 
@@ -378,6 +379,10 @@ static openpi_status walk_node(walk *w, const char *file, const char *transitive
     snprintf(what, sizeof what, "node at byte %llu", (unsigned long long)offset);
     openpi_status status = block_read(path, what, offset, bytes, NODE_MAGIC, &n.block, error);
     free(path);
+    w->bytes += (uint64_t)(n.block.body.end - n.block.body.at);
+    if (status == OPENPI_OK && w->bytes > NODE_LIMIT)
+        status = report(error, OPENPI_BAD_FILE, "%s: the database's nodes have more than %d bytes", w->folder,
+                        NODE_LIMIT);
     if (status == OPENPI_OK) status = take_node(&n, transitive, inherited, error);
     if (status == OPENPI_OK) status = walk_entries(w, &n, height, key_count, error);
     node_free(&n);

@@ -8,7 +8,7 @@
 
 /* Reads manifest and tree of the newest version of FOLDER/manifest.ocdbt into a list of keys. Nodes are
  * checked: magic, length, CRC-32C, heights that fall by one, keys that ascend, counts, paths without "..".
- * Values are not read; where they lie is checked against the size of their file. */
+ * Values are not read; where they lie is checked against the size of their file once one is. */
 openpi_status ocdbt_open(const char *folder, values **out, openpi_error *error);
 
 #endif

@@ -93,7 +93,7 @@ static const array_rule rules[] = {
     LINEAR_RULES("time_mlp_out"),
 };
 
-enum { RULES = sizeof rules / sizeof *rules };
+enum { RULES = sizeof rules / sizeof *rules, MOST_LAYERS = 1024 };
 
 /* ---- arrays and their tensors ---- */
 
@@ -157,6 +157,9 @@ static openpi_status learn(array *a, openpi_error *error) {
     a->outputs = axis_product(a, "o");
     a->group = a->outputs / (rank < 2 ? 1 : a->zarr.shape[rank - 1]);
     a->sequential = !strcmp(a->rule->array, LLM "embedder.input_embedding");
+    if (a->layers > MOST_LAYERS)
+        return report(error, OPENPI_BAD_FILE, "array \"%s\" has %d layers, expected at most %d", a->zarr.name,
+                      a->layers, MOST_LAYERS);
     a->tensors = calloc((size_t)a->layers * (size_t)a->parts, sizeof *a->tensors);
     return a->tensors ? OPENPI_OK
                       : report_no_memory(error, (size_t)a->layers * sizeof *a->tensors, a->zarr.name);

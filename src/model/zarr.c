@@ -9,7 +9,13 @@
 #include "base/report.h"
 #include "base/unzstd.h"
 
-enum { HEADER_LIMIT = 1 << 16, INPUT = 1 << 17, SKIPPED = 1 << 16, MOST_CHUNKS = 1 << 16 };
+enum {
+    HEADER_LIMIT = 1 << 16,
+    INPUT = 1 << 17,
+    SKIPPED = 1 << 16,
+    MOST_CHUNKS = 1 << 16,       /* of an array                                                           */
+    MOST_STREAMS = 256,          /* of chunks that are decoded side by side                               */
+};
 
 /* ---- the header ---- */
 
@@ -94,6 +100,9 @@ static openpi_status check_sizes(zarr_array *a, const char *label, openpi_error 
     if (chunks > MOST_CHUNKS)
         return report(error, OPENPI_BAD_FILE, "%s: it has %lld chunks, expected at most %d", label,
                       (long long)chunks, MOST_CHUNKS);
+    if (a->grid[0] && chunks / a->grid[0] > MOST_STREAMS)
+        return report(error, OPENPI_BAD_FILE, "%s: it has %lld chunks side by side, expected at most %d",
+                      label, (long long)(chunks / a->grid[0]), MOST_STREAMS);
     return OPENPI_OK;
 }
 

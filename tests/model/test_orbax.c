@@ -20,6 +20,7 @@
 #include "scratch.h"
 
 #define ORBAX GOLDEN "/orbax/"
+#define ARRAY "params.PaliGemma.img.head.kernel"
 
 /* Any order of reads inside of a stage gives the same: whole, and two pieces that do not begin at a line. */
 static void same_elements(const tensor *got, const tensor *want) {
@@ -162,7 +163,72 @@ static void test_refusals(void **state) {
     refused("ocdbt_plain", OPENPI_BAD_FILE, "no array");
 }
 
+/* Rounding is seen in fp32 too, of a JAX checkpoint only, and can be taken back. */
+static void test_rounded(void **state) {
+    static const char header[] = "{\"zarr_format\":2,\"order\":\"C\",\"fill_value\":null,\"filters\":null,"
+                                 "\"compressor\":null,\"dtype\":\"<f4\",\"shape\":[2,2],\"chunks\":[2,2]}";
+    static const float stored[4] = {0x1.01p0f, 0x1.03p0f, 0x1.0101p0f, -3.0f}; /* two ties first */
+    static const float transposed[4] = {0x1.01p0f, 0x1.0101p0f, 0x1.03p0f, -3.0f};
+    static const float rounded[4] = {0x1.00p0f, 0x1.02p0f, 0x1.04p0f, -3.0f};
+    openpi_error error = OPENPI_ERROR_INIT;
+    scratch s;
+    tensors *list = NULL;
+    float got[4];
+    (void)state;
+    assert_int_equal(scratch_open(&s), 0);
+    assert_int_equal(mkdir(scratch_path(&s, ARRAY), 0777), 0);
+    assert_int_equal(scratch_write(&s, ARRAY "/.zarray", header, sizeof header - 1), 0);
+    assert_int_equal(scratch_write(&s, ARRAY "/0.0", stored, sizeof stored), 0);
+    WORKS(tensors_open(s.folder, &list, &error));
+    WORKS(tensors_stage(list, 0, NULL, &error));
+    const tensor *t = tensors_at(list, 0);
+    for (int on = 0; on < 3; on++) {
+        tensors_round(list, on % 2);
+        assert_int_equal(tensor_is_bf16(t), on % 2);
+        tensor_read_f32(t, 0, 4, got);
+        assert_memory_equal(got, on % 2 ? rounded : transposed, sizeof got);
+    }
+    tensors_close(list);
+    WORKS(tensors_open(ORBAX "pi0_released/expected.safetensors", &list, &error));
+    tensors_round(list, 1);
+    assert_int_equal(tensors_at(list, 0)->rounded, 0);
+    tensors_close(list);
+    scratch_close(&s);
+}
+
 /* ---- damage ---- */
+
+/* A header that asks for more than a checkpoint has, of an array whose every chunk is missing. */
+static void test_greedy(void **state) {
+    static const struct { const char *array, *shape, *chunks, *piece; } rows[] = {
+        {"params.PaliGemma.img.Transformer.encoderblock.LayerNorm_0.scale",
+         "[2000000000,4]",
+         "[2000000000,4]",
+         "has 2000000000 layers, expected at most 1024"},
+        {ARRAY, "[4,1000]", "[4,1]", "has 1000 chunks side by side, expected at most 256"},
+        {ARRAY, "[1000000,4]", "[1,4]", "has 1000000 chunks, expected at most 65536"},
+        {ARRAY, "[2147483647,2147483647]", "[2147483647,2147483647]", "too many elements"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        openpi_error error = OPENPI_ERROR_INIT;
+        scratch s;
+        char name[200], header[400];
+        tensors *list = NULL;
+        assert_int_equal(scratch_open(&s), 0);
+        assert_int_equal(mkdir(scratch_path(&s, rows[i].array), 0777), 0);
+        if (strcmp(rows[i].array, ARRAY))
+            assert_int_equal(mkdir(scratch_path(&s, ARRAY), 0777), 0);
+        snprintf(name, sizeof name, "%s/.zarray", rows[i].array);
+        int length = snprintf(header, sizeof header,
+                              "{\"zarr_format\":2,\"order\":\"C\",\"fill_value\":null,\"filters\":null,"
+                              "\"compressor\":null,\"dtype\":\"<f4\",\"shape\":%s,\"chunks\":%s}",
+                              rows[i].shape, rows[i].chunks);
+        assert_int_equal(scratch_write(&s, name, header, (size_t)length), 0);
+        REFUSES(tensors_open(s.folder, &list, &error), OPENPI_BAD_FILE, rows[i].piece);
+        scratch_close(&s);
+    }
+}
 
 #define DEEP ORBAX "ocdbt_deep/"
 static const char *const files[] = {"manifest.ocdbt", "d/0bd2fe6b19a6a86edafa81efb02db290",
@@ -225,6 +291,7 @@ static void test_damage(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_tensors), cmocka_unit_test(test_files),
                                        cmocka_unit_test(test_database), cmocka_unit_test(test_refusals),
-                                       cmocka_unit_test(test_damage)};
+                                       cmocka_unit_test(test_damage), cmocka_unit_test(test_greedy),
+                                       cmocka_unit_test(test_rounded)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
