@@ -27,7 +27,7 @@ openpi_status __wrap_file_reader_open(const char *path, file_reader *reader, ope
     PROMISE(!strncmp(path, "fuzz/", 5) && !strstr(path, "/../") && path[5] != '/');
     const char *name = path + 5;
     for (int i = 0; i < file_count; i++)
-        if (strlen(name) == files[i].name_length && !memcmp(name, files[i].name, files[i].name_length)) found = i;
+        if (strlen(name) == files[i].name_length && !memcmp(name, files[i].name, strlen(name))) found = i;
     if (found < 0) {
         *error = (openpi_error){.size = error->size, .status = OPENPI_NOT_FOUND, .message = "no file"};
         return OPENPI_NOT_FOUND;
