@@ -130,21 +130,30 @@ openpi_status lora_layer(lora *lora, int64_t layer, openpi_error *error) {
     return OPENPI_OK;
 }
 
-enum { BLOCK = 256 };            /* columns of b at once, which stay in the first cache               */
+/* Columns at once: b's stay in the first cache. */
+enum { BLOCK = 256 };
+
+/* to[n] += a[rank] · b[rank][n], whose rows are `columns` apart. Inlined, so that a constant n is vectorised. */
+static inline __attribute__((always_inline)) void add_change(const float *a, const float *b, int64_t rank,
+                                                             int64_t columns, int n, float *to) {
+    float change[BLOCK] = {0};
+    for (int64_t k = 0; k < rank; k++)
+        for (int c = 0; c < n; c++) change[c] += a[k] * b[k * columns + c];
+    for (int c = 0; c < n; c++) to[c] += change[c];
+}
 
 void lora_merge(const lora *lora, dtype type, const void *w, int64_t line, int64_t count, float *out) {
     int64_t columns = lora->columns, rank = lora->rank;
     widen(type, w, count * columns, out);
     for (int64_t first = 0; first < columns; first += BLOCK) {
-        int n = columns - first < BLOCK ? (int)(columns - first) : BLOCK;
+        int64_t left = columns - first;
         for (int64_t i = 0; i < count; i++) {
             const float *a = lora->factors[LORA_A].values + (line + i) * rank;
             const float *b =
                 lora->factors[LORA_B].values + (line + i) / lora->rows * rank * columns + first;
-            float change[BLOCK] = {0}, *to = out + i * columns + first;
-            for (int64_t k = 0; k < rank; k++)
-                for (int c = 0; c < n; c++) change[c] += a[k] * b[k * columns + c];
-            for (int c = 0; c < n; c++) to[c] += change[c];
+            float *to = out + i * columns + first;
+            if (left >= BLOCK) add_change(a, b, rank, columns, BLOCK, to);
+            else add_change(a, b, rank, columns, (int)left, to);
         }
     }
 }
