@@ -1,4 +1,4 @@
-/* JAX checkpoints as orbax-checkpoint wrote them (golden/orbax): every tensor against what openpi's converter
+/* JAX checkpoints as orbax-checkpoint wrote them (tests/orbax): every tensor against what openpi's converter
  * makes of it, every key of a deep database, the refusals, and every way to cut a database short or to flip a
  * bit of it. */
 #include <setjmp.h>
@@ -19,7 +19,7 @@
 #include "policy_golden.h"
 #include "scratch.h"
 
-#define ORBAX GOLDEN "/orbax/"
+#define ORBAX TESTS_DIR "/orbax/"
 #define ARRAY "params.PaliGemma.img.head.kernel"
 
 /* Any order of reads inside of a stage gives the same: whole, and two pieces that do not begin at a line. */
