@@ -133,7 +133,8 @@ openpi_status lora_layer(lora *lora, int64_t layer, openpi_error *error) {
 /* Columns at once: b's stay in the first cache. */
 enum { BLOCK = 256 };
 
-/* to[n] += a[rank] · b[rank][n], whose rows are `columns` apart. Inlined, so that a constant n is vectorised. */
+/* to[n] += a[rank] · b[rank][n], whose rows are `columns` apart. Inlined, so that a constant n is vectorised.
+ */
 static inline __attribute__((always_inline)) void add_change(const float *a, const float *b, int64_t rank,
                                                              int64_t columns, int n, float *to) {
     float change[BLOCK] = {0};
