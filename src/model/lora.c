@@ -72,20 +72,21 @@ openpi_status lora_check(lora *lora, const zarr_array *w, openpi_error *error) {
     return OPENPI_OK;
 }
 
-static void rewind_factor(struct lora_factor *f) {
-    zarr_reader_close(f->reader);
-    free(f->values);
-    f->reader = NULL;
-    f->values = NULL;
-    f->next = 0;
+void lora_rewind(lora *lora) {
+    for (int i = 0; i < 2; i++) {
+        struct lora_factor *f = &lora->factors[i];
+        zarr_reader_close(f->reader);
+        free(f->values);
+        f->reader = NULL;
+        f->values = NULL;
+        f->next = 0;
+    }
 }
 
 void lora_close(lora *lora) {
     if (!lora) return;
-    for (int i = 0; i < 2; i++) {
-        rewind_factor(&lora->factors[i]);
-        free((char *)(uintptr_t)lora->factors[i].zarr.name);
-    }
+    lora_rewind(lora);
+    for (int i = 0; i < 2; i++) free((char *)(uintptr_t)lora->factors[i].zarr.name);
     free(lora);
 }
 
@@ -121,7 +122,6 @@ openpi_status lora_layer(lora *lora, int64_t layer, openpi_error *error) {
     for (int i = 0; i < 2; i++) {
         struct lora_factor *f = &lora->factors[i];
         int64_t lines = zarr_lines(&f->zarr) / f->zarr.shape[0];
-        if (f->next > layer) rewind_factor(f);
         if (!f->reader) TRY(zarr_reader_open(&f->zarr, &f->reader, error));
         TRY(zarr_reader_lines(f->reader, lines * (layer - f->next), NULL, error));
         f->next = layer + 1;
@@ -133,8 +133,8 @@ openpi_status lora_layer(lora *lora, int64_t layer, openpi_error *error) {
 /* Columns at once: b's stay in the first cache. */
 enum { BLOCK = 256 };
 
-/* to[n] += a[rank] · b[rank][n], whose rows are `columns` apart. Inlined, so that a constant n is vectorised.
- */
+/* to[n] += a[rank] · b[rank][n], whose rows are `columns` apart. Inlined: loops of a constant n are
+ * vectorised. */
 static inline __attribute__((always_inline)) void add_change(const float *a, const float *b, int64_t rank,
                                                              int64_t columns, int n, float *to) {
     float change[BLOCK] = {0};

@@ -29,8 +29,10 @@ openpi_status lora_add(lora *lora, int which, const values *values, const char *
 openpi_status lora_check(lora *lora, const zarr_array *w, openpi_error *error);
 void lora_close(lora *lora);
 
-/* Decodes the pair's layer. */
+/* Decodes the pair's layer. Layers come in ascending order; lora_rewind goes back to the first. */
 openpi_status lora_layer(lora *lora, int64_t layer, openpi_error *error);
+/* Closes its files and frees its layer. */
+void lora_rewind(lora *lora);
 /* out[count][columns] = W + a·b in fp32, for `count` lines of W in that layer, the first of them `line`. */
 void lora_merge(const lora *lora, dtype type, const void *w, int64_t line, int64_t count, float *out);
 

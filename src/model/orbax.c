@@ -427,6 +427,7 @@ static void forget(array *a) {
 }
 
 static void rewind_array(array *a) {
+    if (a->lora) lora_rewind(a->lora);
     zarr_reader_close(a->reader);
     a->reader = NULL;
     a->next = 0;
