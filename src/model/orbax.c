@@ -455,18 +455,31 @@ void orbax_close(orbax *o) {
 
 enum { COLUMNS = 16 };           /* inputs that are transposed at once                                    */
 
+/* COLUMNS outputs of as many lines: whole pieces of lines are read, and whole pieces of rows written. */
+#define TRANSPOSE_BLOCK(name, word)                                                                  \
+    static void name(const char *lines, size_t line_bytes, char *to, size_t row_bytes) {             \
+        word block[COLUMNS][COLUMNS], row[COLUMNS];                                                  \
+        for (size_t i = 0; i < COLUMNS; i++) memcpy(block[i], lines + i * line_bytes, sizeof row);   \
+        for (size_t o = 0; o < COLUMNS; o++) {                                                       \
+            for (size_t i = 0; i < COLUMNS; i++) row[i] = block[i][o];                               \
+            memcpy(to + o * row_bytes, row, sizeof row);                                             \
+        }                                                                                            \
+    }
+TRANSPOSE_BLOCK(transpose_block_4, uint32_t)
+TRANSPOSE_BLOCK(transpose_block_2, uint16_t)
+
 /* lines[count][outputs] are inputs first … of a tensor [outputs][inputs]. */
 static void transpose(const char *lines, int count, int64_t outputs, int64_t inputs, int64_t first,
                       size_t size, char *to) {
-    if (size == sizeof(uint32_t)) {
-        for (int64_t o = 0; o < outputs; o++)
-            for (int i = 0; i < count; i++)
-                memcpy(to + (size_t)(o * inputs + first + i) * 4, lines + (size_t)(i * outputs + o) * 4, 4);
-        return;
-    }
-    for (int64_t o = 0; o < outputs; o++)
+    size_t line = (size_t)outputs * size, row = (size_t)inputs * size;
+    int64_t o = 0;
+    to += (size_t)first * size;
+    for (; count == COLUMNS && o + COLUMNS <= outputs; o += COLUMNS)
+        (size == sizeof(uint32_t) ? transpose_block_4 : transpose_block_2)(lines + (size_t)o * size, line,
+                                                                           to + (size_t)o * row, row);
+    for (; o < outputs; o++)
         for (int i = 0; i < count; i++)
-            memcpy(to + (size_t)(o * inputs + first + i) * 2, lines + (size_t)(i * outputs + o) * 2, 2);
+            memcpy(to + (size_t)o * row + (size_t)i * size, lines + (size_t)i * line + (size_t)o * size, size);
 }
 
 /* Input i of the array is column … of the tensor: a patch's channels come first there. */
