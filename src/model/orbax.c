@@ -479,7 +479,8 @@ static void transpose(const char *lines, int count, int64_t outputs, int64_t inp
                                                                            to + (size_t)o * row, row);
     for (; o < outputs; o++)
         for (int i = 0; i < count; i++)
-            memcpy(to + (size_t)o * row + (size_t)i * size, lines + (size_t)i * line + (size_t)o * size, size);
+            memcpy(to + (size_t)o * row + (size_t)i * size, lines + (size_t)i * line + (size_t)o * size,
+                   size);
 }
 
 /* Input i of the array is column … of the tensor: a patch's channels come first there. */
@@ -487,26 +488,46 @@ static int64_t column_of(const array *a, int64_t i) {
     return a->channels ? i % a->channels * (a->inputs / a->channels) + i / a->channels : i;
 }
 
-/* Buffers of a layer that is decoded: COLUMNS lines as they are stored and, for LoRA, merged. */
+/* Buffers of a layer that is decoded: COLUMNS lines as they are stored, for LoRA merged, and as bf16. */
 typedef struct lines {
-    char *stored, *merged;
+    char *stored, *merged, *rounded, *ready;       /* ready: that of them which holds the result          */
     int64_t next;                /* of the layer */
 } lines;
+
+static dtype merged_type(const array *a) { return a->lora ? DTYPE_F32 : a->zarr.type; }
+
+static void round_lines(dtype from, const char *restrict lines, int64_t count, char *restrict out) {
+    for (int64_t i = 0; i < count; i++) {
+        float value;
+        uint16_t half;
+        if (from == DTYPE_F32) {
+            memcpy(&value, lines + (size_t)i * sizeof value, sizeof value);
+        } else {
+            memcpy(&half, lines + (size_t)i * sizeof half, sizeof half);
+            value = f16_to_float(half);
+        }
+        bf16 rounded = float_to_bf16(value);
+        memcpy(out + (size_t)i * sizeof rounded, &rounded, sizeof rounded);
+    }
+}
 
 static openpi_status decode_lines(array *a, lines *l, int64_t count, openpi_error *error) {
     TRY(zarr_reader_lines(a->reader, count, l->stored, error));
     if (a->lora) lora_merge(a->lora, a->zarr.type, l->stored, l->next, count, (float *)(void *)l->merged);
+    if (a->type != merged_type(a))
+        round_lines(merged_type(a), l->merged, count * zarr_line_length(&a->zarr), l->rounded);
     l->next += count;
     return OPENPI_OK;
 }
 
 static openpi_status decode_block(array *a, char *to, lines *l, openpi_error *error) {
     size_t size = dtype_bytes(a->type);
-    if (a->inputs == 1 && !a->lora) return zarr_reader_lines(a->reader, a->group, to, error);
+    if (a->inputs == 1 && a->type == a->zarr.type && !a->lora)
+        return zarr_reader_lines(a->reader, a->group, to, error);
     for (int64_t i = 0; i < a->inputs;) {
         int most = a->channels ? 1 : COLUMNS, count = a->inputs - i < most ? (int)(a->inputs - i) : most;
         TRY(decode_lines(a, l, count * a->group, error));
-        transpose(l->merged, count, a->outputs, a->inputs, column_of(a, i), size, to);
+        transpose(l->ready, count, a->outputs, a->inputs, column_of(a, i), size, to);
         i += count;
     }
     return OPENPI_OK;
@@ -514,10 +535,13 @@ static openpi_status decode_block(array *a, char *to, lines *l, openpi_error *er
 
 /* The layer that the reader stands before. */
 static openpi_status decode_layer(array *a, openpi_error *error) {
-    size_t size = dtype_bytes(a->type), bytes = part_bytes(a), line = (size_t)(COLUMNS * a->outputs) * size;
+    size_t size = dtype_bytes(a->type), bytes = part_bytes(a),
+           line = (size_t)(COLUMNS * a->outputs) * sizeof(float);
     lines l = {.stored = malloc(line)};
     l.merged = a->lora ? malloc(line) : l.stored;
-    openpi_status status = l.stored && l.merged ? OPENPI_OK : report_no_memory(error, line, a->zarr.name);
+    l.ready = l.rounded = a->type != merged_type(a) ? malloc(line / 2) : l.merged;
+    openpi_status status =
+        l.stored && l.merged && l.ready ? OPENPI_OK : report_no_memory(error, line, a->zarr.name);
     if (a->lora && status == OPENPI_OK) status = lora_layer(a->lora, a->next, error);
     for (int part = 0; part < a->parts && status == OPENPI_OK; part++) {
         orbax_part *t = &a->tensors[a->next * a->parts + part];
@@ -525,6 +549,7 @@ static openpi_status decode_layer(array *a, openpi_error *error) {
         for (int64_t b = 0; b < a->batch && status == OPENPI_OK; b++)
             status = decode_block(a, t->data + (size_t)(b * a->outputs * a->inputs) * size, &l, error);
     }
+    if (l.rounded != l.merged) free(l.rounded);
     if (a->lora) free(l.merged);
     free(l.stored);
     if (++a->next == a->layers) rewind_array(a);                           /* closes its files */
@@ -565,6 +590,18 @@ static void stage_task(void *argument, int which, int worker) {
     if (a->stage && layer >= 0 && layer < a->layers) status = decode(a, layer, &error);
     if (status != OPENPI_OK && atomic_compare_exchange_strong(&s->failed, &none, 1)) s->error = error;
 }
+
+void orbax_round(orbax *o, int on) {
+    for (int i = 0; i < o->count; i++) {
+        array *a = &o->arrays[i];
+        forget(a);
+        rewind_array(a);
+        a->type = on && !a->sequential ? DTYPE_BF16 : merged_type(a);
+    }
+    o->staged = -1;
+}
+
+dtype orbax_part_type(const orbax_part *part) { return part->array->type; }
 
 int orbax_stages(const orbax *o) { return o->stages; }
 

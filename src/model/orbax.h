@@ -24,6 +24,11 @@ int orbax_is(const char *folder);
 openpi_status orbax_open(const char *folder, tensors *list, orbax **out, openpi_error *error);
 void orbax_close(orbax *orbax);
 
+/* on 1: tensors but the sequential one become bf16, rounded while they are decoded; 0: as they are stored.
+ * What was staged is forgotten. */
+void orbax_round(orbax *orbax, int on);
+dtype orbax_part_type(const orbax_part *part);
+
 int orbax_stages(const orbax *orbax);
 /* Decodes the tensors of a stage, arrays side by side; those of the stage before are forgotten (stage 0
  * stays). Going back to an earlier stage decodes from the start. pool NULL: by the calling thread. */

@@ -273,8 +273,14 @@ int tensors_vision_heads(const tensors *tensors) {
 }
 
 void tensors_round(tensors *tensors, int on) {
-    for (int i = 0; i < tensors->count; i++)
-        tensors->entries[i].tensor.rounded = on && tensors->entries[i].tensor.part;
+    if (!tensors->orbax) return;
+    orbax_round(tensors->orbax, on);
+    for (int i = 0; i < tensors->count; i++) {
+        tensor *t = &tensors->entries[i].tensor;
+        if (!t->part) continue;
+        t->rounded = on;
+        t->type = orbax_part_type(t->part);
+    }
 }
 
 /* ---- reading elements ---- */

@@ -58,7 +58,8 @@ int tensors_lora(const tensors *tensors, int index, const char **array);
 int tensors_vision_heads(const tensors *tensors);
 
 /* openpi rounds every parameter of a JAX checkpoint to bf16 when it loads one. on 1: from here on the tensors
- * of such a checkpoint are read so, as fp32 too; 0: as they are stored. Those of others never are. */
+ * of such a checkpoint are read so, as fp32 too; 0: as they are stored. Those of others never are. What was
+ * staged is forgotten. */
 void tensors_round(tensors *tensors, int on);
 /* 1: the tensor's elements are bf16 values. */
 static inline int tensor_is_bf16(const tensor *t) { return t->type == DTYPE_BF16 || t->rounded; }
