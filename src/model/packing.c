@@ -185,8 +185,9 @@ static openpi_status share_out(packing *p, const matrix_job *jobs, int count, in
     return OPENPI_OK;
 }
 
-/* Rows that are read in order and lie in order, by the calling thread. */
-static openpi_status pack_sequential(const packing *p, const matrix_job *job, openpi_error *error) {
+/* Rows that are read in order and lie in order, by the calling thread; progress in bytes of the result. */
+static openpi_status pack_sequential(const packing *p, const matrix_job *job, openpi_progress progress,
+                                     void *user, openpi_error *error) {
     enum { ROWS = 256 };
     const matrix *m = job->matrix;
     const weight_format *format = &weight_formats[m->type];
@@ -205,6 +206,8 @@ static openpi_status pack_sequential(const packing *p, const matrix_job *job, op
         damage_look(format->source, rows, (size_t)elements, p->damaged);
         status = p->device->backend->upload(p->device, (char *)job->to + (size_t)at * row, rows,
                                             (size_t)count * row, error);
+        if (progress && status == OPENPI_OK)
+            progress(user, "reading the embedding", (uint64_t)(at + count) * row, (uint64_t)m->n * row);
     }
     free(rows);
     return status;
@@ -277,7 +280,8 @@ openpi_status pack_matrices(device *device, const tensors *tensors, const matrix
     if (status == OPENPI_OK) status = share_out(&p, jobs, count, stages, error);
     if (status == OPENPI_OK) status = pack_all(&p, tensors, pool, progress, progress_user, error);
     for (int i = 0; i < count && status == OPENPI_OK; i++)
-        if (is_sequential(&jobs[i])) status = pack_sequential(&p, &jobs[i], error);
+        if (is_sequential(&jobs[i]))
+            status = pack_sequential(&p, &jobs[i], progress, progress_user, error);
     free(p.pieces);
     free(p.stage_tasks);
     return status;
