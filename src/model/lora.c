@@ -62,6 +62,7 @@ openpi_status lora_check(lora *lora, const zarr_array *w, openpi_error *error) {
     lora->rows = w->shape[last - 1];
     lora->columns = w->shape[last];
     lora->rank = a->shape[last];
+    lora->summed = strstr(w->name, "attn_vec_einsum") != NULL;
     if (b->shape[last - 1] != lora->rank)
         return report(error, OPENPI_BAD_FILE, "array \"%s\" is of rank %lld, expected %lld as \"%s\" is",
                       b->name, (long long)b->shape[last - 1], (long long)lora->rank, a->name);
@@ -118,6 +119,15 @@ static openpi_status read_layer(struct lora_factor *f, int64_t lines, openpi_err
     return status;
 }
 
+/* Every head's b becomes the sum of all of them. */
+static void sum_heads(const lora *lora) {
+    float *b = lora->factors[LORA_B].values;
+    int64_t one = lora->rank * lora->columns, heads = lora->factors[LORA_B].zarr.shape[1];
+    for (int64_t head = 1; head < heads; head++)
+        for (int64_t i = 0; i < one; i++) b[i] += b[head * one + i];
+    for (int64_t head = 1; head < heads; head++) memcpy(b + head * one, b, (size_t)one * sizeof *b);
+}
+
 openpi_status lora_layer(lora *lora, int64_t layer, openpi_error *error) {
     for (int i = 0; i < 2; i++) {
         struct lora_factor *f = &lora->factors[i];
@@ -127,6 +137,7 @@ openpi_status lora_layer(lora *lora, int64_t layer, openpi_error *error) {
         f->next = layer + 1;
         TRY(read_layer(f, lines, error));
     }
+    if (lora->summed) sum_heads(lora);
     return OPENPI_OK;
 }
 

@@ -1,5 +1,6 @@
 /* LoRA in JAX checkpoints, on random layers of openpi's widths: the merged layer against x·W + (x·A)·B in
- * double, head by head and part by part, layers in order and out of order; and pairs that are none. The merge
+ * double, head by head and part by part (the heads of attn_vec_einsum with the sum of their b), layers in
+ * order and out of order; and pairs that are none. The merge
  * of a whole checkpoint, and actions, are in test_orbax.c and test_orbax_actions.c. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -90,18 +91,19 @@ static numbers write_factor(const char *params, const target *t, char which) {
 
 /* Column c of one matrix: sum over x of the merged tensor, against both products apart. */
 static void check_column(const float *merged, int64_t step, const float *x, const float *w, const float *a,
-                         const float *b, const target *t, int64_t c) {
+                         const float *b, int64_t b_count, const target *t, int64_t c) {
     int64_t rows = t->shape[t->rank - 2], columns = t->shape[t->rank - 1];
     double got = 0, want = 0, size = 0;
     for (int64_t i = 0; i < rows; i++) {
         got += (double)x[i] * (double)merged[i * step];
         want += (double)x[i] * (double)w[i * columns + c];
-        size += fabs((double)x[i]) * (1 + 0.0625 * (double)t->lora_rank);
+        size += fabs((double)x[i]) * (1 + 0.0625 * (double)(t->lora_rank * b_count));
     }
     for (int64_t k = 0; k < t->lora_rank; k++) {
         double low = 0;
         for (int64_t i = 0; i < rows; i++) low += (double)x[i] * (double)a[i * t->lora_rank + k];
-        want += low * (double)b[k * columns + c];
+        for (int64_t n = 0; n < b_count; n++)
+            want += low * (double)b[(n * t->lora_rank + k) * columns + c];
     }
     if (!(fabs(got - want) <= 2e-7 * size))
         fail_msg("%s, column %d: %.9g, expected %.9g", t->w, (int)c, got, want);
@@ -122,11 +124,15 @@ static void check_layer(const tensors *list, const target *t, int layer, const n
         assert_non_null(found);
         assert_int_equal(found->type, DTYPE_F32);
         tensor_read_f32(found, 0, found->count, merged);
+        /* openpi's einsum of the attention's output sums b over the heads before a meets it */
+        int64_t b_count = t->groups == INPUTS ? groups : 1;
+        int64_t first = t->groups == INPUTS ? layer * groups : group;
+        const float *b_of = b->values + first * t->lora_rank * columns;
         for (int64_t c = 0; c < columns; c += columns / 11) {
             int64_t row = t->groups == OUTPUTS ? g * columns + c : c;
             check_column(merged + row * wide + (t->groups == INPUTS ? g * rows : 0), 1, x,
                          w->values + group * rows * columns, a->values + group * rows * t->lora_rank,
-                         b->values + group * t->lora_rank * columns, t, c);
+                         b_of, b_count, t, c);
         }
     }
     free(merged);

@@ -81,12 +81,15 @@ static inline void orbax_write_whole(const char *params, const char *name, const
     orbax_put(folder, chunks[rank], data, bytes);
 }
 
-/* Row 1 of every matrix of a LoRA target is zeros in W, and a pair of rank 2 restores it exactly. */
+/* Row 1 of every matrix of a LoRA target is zeros in W, and a pair of rank 2 restores it exactly. Heads of
+ * attn_vec_einsum share the sum of b, so its pair is zeros and W whole. */
 enum { ORBAX_LORA_ROW = 1, ORBAX_LORA_RANK = 2 };
 
 static inline int orbax_is_lora_target(const orbax_array *a) {
     return strstr(a->name, "einsum") || strstr(a->name, ".linear");
 }
+
+static inline int orbax_is_restored(const orbax_array *a) { return !strstr(a->name, "attn_vec_einsum"); }
 
 static inline void orbax_write_lora_factor(const char *params, const tensors *from, const orbax_array *a,
                                            int rank, const int64_t *shape, int b) {
@@ -106,7 +109,7 @@ static inline void orbax_write_lora_factor(const char *params, const tensors *fr
             index[i] = rest % factor[i];
             rest /= factor[i];
         }
-        int64_t k = index[b ? rank - 2 : rank - 1];
+        int64_t k = index[b ? rank - 2 : rank - 1] | !orbax_is_restored(a);
         if (k) values[n] = b ? 0 : (float)(n % 13) - 6;
         else if (!b) values[n] = index[rank - 2] == ORBAX_LORA_ROW;
         else {
@@ -156,7 +159,7 @@ static inline void orbax_write_array(const char *params, const tensors *from, co
     lora &= orbax_is_lora_target(a);
     orbax_write_header(params, a->name, "bfloat16", rank, shape, chunk, folder);
     for (place[cut] = 0; place[cut] * chunk[cut] < shape[cut]; place[cut]++)
-        orbax_write_chunk(folder, from, a, rank, shape, chunk, place, lora);
+        orbax_write_chunk(folder, from, a, rank, shape, chunk, place, lora && orbax_is_restored(a));
     for (int b = 0; lora && b < 2; b++) orbax_write_lora_factor(params, from, a, rank, shape, b);
 }
 
