@@ -34,7 +34,7 @@ plant tune/nvidia-h200.json 's/"time_us": [0-9.]*/"time_us": 0.01/' '^docs/tune.
 # What cannot be computed.
 plant $h200/bench-batch.json '$d' 'bench-batch.json: missing, or not JSON'
 plant $h200/bench-batch.json 's/"batch": 64/"batch": 63/' 'bench-batch.json has no batches\[batch=64\]'
-plant $h200/bench-pi0.json 's/"weight_bytes": [0-9.]*/"weight_bytes": "many"/' 'is "many", expected a number'
+plant $h200/bench-pi0.json 's/"weight_bytes": [0-9.e+-]*/"weight_bytes": "many"/' 'is "many", expected a number'
 plant docs/gpu.md 's/<!-- end -->//' 'has no "<!-- end -->"'
 plant docs/bench.md 's/figures: bench h200/figures: bunch h200/' 'there is no block "figures: bunch"'
 plant docs/bench.md 's/^[^|<]*\(<!-- figure: [^|]*\)$/\1/' 'a line begins with'
