@@ -98,7 +98,7 @@ static openpi_status run_call(climber *c, openpi_session *session, float *action
     return status;
 }
 
-/* Where the rung in front of it had as many nodes the resident kernel did not take the steps. */
+/* Where the rung before it had as many nodes the resident kernel did not take the steps. */
 static int changes_nothing(const climber *c, const ladder_rung *rung, const ladder_rung *other) {
     return rung->which == SWITCH_PERSISTENT_DENOISE && other && rung->nodes == other->nodes &&
            c->engine->device->backend->nodes;

@@ -152,8 +152,7 @@ static openpi_status block_read(const char *path, const char *what, uint64_t at,
 
 /* ---- strings that share beginnings ---- */
 
-/* text[i] is the first prefix[i] bytes of text[i-1] and suffix[i] bytes more; each is `room` bytes long with
- * its end. */
+/* text[i] is `inherited`, the first prefix[i] bytes of what text[i-1] has after it, suffix[i] bytes more. */
 static openpi_status take_texts(block *b, size_t count, const uint64_t *prefix, const uint64_t *suffix,
                                 const char *inherited, char ***out, openpi_error *error) {
     size_t lead = strlen(inherited), before = lead;

@@ -28,7 +28,7 @@ static void ways_agree(openpi_engine *engine, int resident, const char *what, in
     openpi_session *session;
     openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
     static float first[BATCH * HORIZON * OPENPI_ACTION_DIM], again[BATCH * HORIZON * OPENPI_ACTION_DIM];
-    static const char *const ways[] = {"graph", "launches", "one by one"};
+    static const char *const kinds[] = {"graph", "launches", "one by one"};
     inputs *in = calloc(1, sizeof *in);
     int bad = 0, seen = 0, had = has_resident(engine);
     set_resident(engine, resident);
@@ -52,8 +52,8 @@ static void ways_agree(openpi_engine *engine, int resident, const char *what, in
                 must(openpi_session_run(session, in->samples, batch, in->noise, again, NULL, &error));
                 if (!memcmp(first, again, count * sizeof *first)) continue;
                 if (bad++ < 10)
-                    print_message("%s, round %d: %s differs from %s by %.3g\n", what, round, ways[way],
-                                  ways[resident ? 0 : 2], largest_difference(first, again, count));
+                    print_message("%s, round %d: %s differs from %s by %.3g\n", what, round, kinds[way],
+                                  kinds[resident ? 0 : 2], largest_difference(first, again, count));
             }
         }
         session->kinds.recordings[CALL_ANY] = recording;

@@ -476,10 +476,10 @@ static void test_paths(void **state) {
 }
 
 /* Opening and closing again and again gives everything back. */
-/* Every way of every op of a plan stays within what a chip allows (the fake launch looks), under a name of
+/* Every choice of every op of a plan stays within what a chip allows (the fake launch looks), under a name of
  * its own; one is the rule's. */
-static void test_every_way(void **state) {
-    static candidate ways[256];
+static void test_every_choice(void **state) {
+    static candidate choices[256];
     openpi_engine *engine;
     openpi_session *session;
     (void)state;
@@ -489,16 +489,16 @@ static void test_every_way(void **state) {
         assert_int_equal(open_session(engine, &session), OPENPI_OK);
         for (int i = 0; i < session->plan->count; i++) {
             op one = session->plan->ops[i];
-            int count = backend_cuda.candidates(engine->device, &one, ways, 256), rules = 0, others = 0;
+            int count = backend_cuda.candidates(engine->device, &one, choices, 256), rules = 0, others = 0;
             uint64_t first = 0;
             assert_true(count <= 256);
             for (int w = 0; w < count; w++) {
                 void *work = NULL;
-                rules += ways[w].heuristic;
-                if (!used->kernel_hash(engine->device, ways[w].name))
-                    fail_msg("\"%s\" has no hash", ways[w].name);
+                rules += choices[w].heuristic;
+                if (!used->kernel_hash(engine->device, choices[w].name))
+                    fail_msg("\"%s\" has no hash", choices[w].name);
                 for (int other = 0; other < w; other++)
-                    assert_string_not_equal(ways[other].name, ways[w].name);
+                    assert_string_not_equal(choices[other].name, choices[w].name);
                 one.choice = w + 1;
                 size_t bytes = backend_cuda.work_bytes(engine->device, &one, 1);
                 assert_int_equal(backend_cuda.allocate(engine->device, bytes, "a test", &work, &error),
@@ -520,17 +520,17 @@ static void test_every_way(void **state) {
     }
 }
 
-/* A table of one entry: of an op's ways the last. Returns its choice. */
+/* A table of one entry: of an op's choices the last. Returns its choice. */
 static int one_entry(const openpi_engine *engine, const op *op, tuning *table, tuning_entry *entry) {
-    static candidate ways[256];
-    int count = backend_cuda.candidates(engine->device, op, ways, 256);
+    static candidate choices[256];
+    int count = backend_cuda.candidates(engine->device, op, choices, 256);
     *entry = (tuning_entry){.key = tuning_key_of(op), .confirmed = 1};
-    snprintf(entry->choice, sizeof entry->choice, "%s", ways[count - 1].name);
+    snprintf(entry->choice, sizeof entry->choice, "%s", choices[count - 1].name);
     *table = (tuning){.entries = entry, .count = 1};
     return count;
 }
 
-/* Where the table has other ways for two cameras, a session of one sample keeps a graph for them; a batch
+/* Where the table has other choices for two cameras, a session of one sample keeps a graph for them; a batch
  * does not. */
 static void test_graph_of_two_cameras(void **state) {
     openpi_engine *engine;
@@ -658,7 +658,7 @@ int main(void) {
         cmocka_unit_test(test_lost),
         cmocka_unit_test(test_too_small),
         cmocka_unit_test(test_paths),
-        cmocka_unit_test(test_every_way),
+        cmocka_unit_test(test_every_choice),
         cmocka_unit_test(test_graph_of_two_cameras),
         cmocka_unit_test(test_graph_of_short_prompts),
         cmocka_unit_test(test_kernels_of_the_shipped_table),

@@ -398,11 +398,11 @@ static void table_of(const openpi_session *session, const char *but, int cameras
         const op *op = &session->plan->ops[i];
         candidate list[64];
         tuning_entry entry = {.key = tuning_key_of(op)};
-        int ways = device->backend->candidates(device, op, list, 64), known = 0;
+        int choices = device->backend->candidates(device, op, list, 64), known = 0;
         entry.key.cameras = cameras;
         for (int j = 0; j < table->count; j++) known |= tuning_same(&table->entries[j].key, &entry.key);
-        if (ways < 2 || known || (but && !strcmp(op->name, but))) continue;
-        snprintf(entry.choice, sizeof entry.choice, "%s", list[ways - 1].name);
+        if (choices < 2 || known || (but && !strcmp(op->name, but))) continue;
+        snprintf(entry.choice, sizeof entry.choice, "%s", list[choices - 1].name);
         must(tuning_add(table, &entry, &error));
     }
 }
@@ -430,10 +430,10 @@ static void ways_are_taken(void **state) {
     int tuned_ops = 0, unknown = 0;
     for (int i = 0; i < session->plan->count; i++) {
         const op *op = &session->plan->ops[i];
-        int ways = engine->device->backend->candidates(engine->device, op, NULL, 0);
+        int choices = engine->device->backend->candidates(engine->device, op, NULL, 0);
         tuned_ops += op->choice > 0;
-        if (ways > 1 && !strcmp(op->name, "prefix.gate_up")) unknown++, assert_int_equal(op->choice, 0);
-        else if (ways > 1) assert_int_equal(op->choice, ways);
+        if (choices > 1 && !strcmp(op->name, "prefix.gate_up")) unknown++, assert_int_equal(op->choice, 0);
+        else if (choices > 1) assert_int_equal(op->choice, choices);
     }
     assert_true(tuned_ops > 20);
     assert_int_equal(session->kinds.tuned, tuned_ops);

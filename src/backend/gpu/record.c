@@ -37,7 +37,7 @@ struct recording {
     int stage_marks[OPENPI_STAGES];        /* launches before each stage                                  */
 };
 
-/* Room for one mark more. 0 or an error. */
+/* Makes space for one mark more. 0 or an error. */
 static int reserve(struct recording *r) {
     if (r->mark_count < r->mark_capacity) return 0;
     int capacity = r->mark_capacity ? 2 * r->mark_capacity : 512;
