@@ -415,9 +415,9 @@ static openpi_status open_path(checkpoint *c, const char *path, config *config, 
 }
 
 static openpi_status open_synthetic(checkpoint *c, const openpi_synthetic *synthetic, openpi_error *error) {
+    TRY(tensors_synthetic(synthetic, &c->tensors, error));                 /* checks the variant too */
     int length = snprintf(c->name, sizeof c->name, "synthetic ");
     synthetic_text(synthetic, c->name + length, sizeof c->name - (size_t)length);
-    TRY(tensors_synthetic(synthetic, &c->tensors, error));
     c->dims = synthetic->dims;
     c->variant = synthetic->variant;
     c->lerobot = synthetic->lerobot != 0;
