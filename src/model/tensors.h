@@ -71,12 +71,12 @@ openpi_status tensors_load(tensors *tensors, openpi_error *error);
  * a read fails the output is zeros, and tensors_check reports it. */
 void tensor_read(const tensor *tensor, dtype type, int64_t first, int64_t count, void *out);
 
-static inline void tensor_read_f32(const tensor *tensor, int64_t first, int64_t count, float *out) {
-    tensor_read(tensor, DTYPE_F32, first, count, out);
+static inline void tensor_read_f32(const tensor *tensor, int64_t first, int64_t count, float *to) {
+    tensor_read(tensor, DTYPE_F32, first, count, to);
 }
 
-static inline void tensor_read_bf16(const tensor *tensor, int64_t first, int64_t count, bf16 *out) {
-    tensor_read(tensor, DTYPE_BF16, first, count, out);
+static inline void tensor_read_bf16(const tensor *tensor, int64_t first, int64_t count, bf16 *to) {
+    tensor_read(tensor, DTYPE_BF16, first, count, to);
 }
 
 /* The sentence of the first read that failed, if one has. Not while another thread reads. */

@@ -104,8 +104,8 @@ static void test_ranges(void **state) {
     enum { COUNT = 3 * 64 };
     static const char *const names[] = {"paligemma_with_expert.gemma_expert.model.norm.dense.bias",
                                         "time_mlp_in.weight",
-                                        "paligemma_with_expert.paligemma.model.vision_tower.vision_model."
-                                        "post_layernorm.weight"};
+                                        ("paligemma_with_expert.paligemma.model.vision_tower.vision_model."
+                                         "post_layernorm.weight")};
     openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     tensors *list;
     (void)state;

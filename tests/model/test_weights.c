@@ -111,23 +111,23 @@ static void int8_rounds_to_its_steps(void **state) {
 /* x += a·Wᵀ with codes and scales written by hand, summed here. */
 static void definitions_read_scales(void **state) {
     (void)state;
-    enum { N = 3, K = 130, GROUPS = 3, ROWS = 2 };
+    enum { N = 3, K = 130, GROUPS = 3, A_ROWS = 2 };
     int8_t codes[N * K];
-    float scales[N * GROUPS], a[ROWS * K], x[ROWS * N];
-    int32_t count = ROWS;
+    float scales[N * GROUPS], a[A_ROWS * K], x[A_ROWS * N];
+    int32_t count = A_ROWS;
     for (int i = 0; i < N * K; i++) codes[i] = (int8_t)(i * 37 % 255 - 127);
     for (int i = 0; i < N * GROUPS; i++) scales[i] = 0.001f * (float)(i + 1);
-    for (int i = 0; i < ROWS * K; i++) a[i] = cosf((float)i);
-    for (int i = 0; i < ROWS * N; i++) x[i] = (float)i;
+    for (int i = 0; i < A_ROWS * K; i++) a[i] = cosf((float)i);
+    for (int i = 0; i < A_ROWS * N; i++) x[i] = (float)i;
     op op = {.kind = OP_LINEAR_RESIDUAL, .type = DTYPE_F32};
     op.linear_residual = (op_linear_residual){
-        .rows = {.capacity = ROWS, .count = &count},
+        .rows = {.capacity = A_ROWS, .count = &count},
         .a = a,
         .x = x,
         .weight = {
             .data = codes, .scales = scales, .n = N, .k = K, .type = WEIGHT_INT8, .form = MATRIX_PLAIN}};
-    reference_linear_residual(&op, 0, ROWS);
-    for (int r = 0; r < ROWS; r++)
+    reference_linear_residual(&op, 0, A_ROWS);
+    for (int r = 0; r < A_ROWS; r++)
         for (int o = 0; o < N; o++) {
             double sum = r * N + o;
             for (int i = 0; i < K; i++)
@@ -135,7 +135,7 @@ static void definitions_read_scales(void **state) {
             if (fabs(x[r * N + o] - sum) > 1e-5)
                 fail_msg("row %d, output %d: %g, expected %g", r, o, (double)x[r * N + o], sum);
         }
-    op_cost cost = op_get_cost(&op, ROWS, 0);
+    op_cost cost = op_get_cost(&op, A_ROWS, 0);
     assert_true(cost.weight_bytes == N * K + N * GROUPS * sizeof(float));
 }
 
