@@ -3,17 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/convert.h"
 #include "base/report.h"
 #include "openpi_internal.h"
-
-/* bf16 values at the start of `values` become fp32 in place, from the end. */
-static void widen(float *values, size_t count) {
-    for (size_t i = count; i-- > 0;) {
-        bf16 bits;
-        memcpy(&bits, (const char *)values + i * sizeof bits, sizeof bits);
-        values[i] = bf16_to_float(bits);
-    }
-}
 
 /* Shows columns-wide rows of an act or fp32 buffer, converted to fp32. */
 static openpi_status show(openpi_session *s, openpi_tensor tensor, int sample, int index, const void *from,
@@ -21,7 +13,7 @@ static openpi_status show(openpi_session *s, openpi_tensor tensor, int sample, i
     device *device = s->engine->device;
     size_t count = (size_t)rows * (size_t)columns;
     TRY(device->backend->download(device, scratch, from, count * dtype_bytes(type), error));
-    if (type == DTYPE_BF16) widen(scratch, count);
+    if (type == DTYPE_BF16) convert_widen(scratch, count);
     s->observer(s->observer_user, tensor, sample, index, scratch, rows, columns);
     return OPENPI_OK;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/convert.h"
 #include "base/report.h"
 
 /* ---- names ---- */
@@ -93,18 +94,6 @@ void lora_close(lora *lora) {
 
 /* ---- decoding ---- */
 
-static void widen(dtype type, const char *from, int64_t count, float *out) {
-    uint16_t v;
-    if (type == DTYPE_F32) {
-        memcpy(out, from, (size_t)count * sizeof *out);
-        return;
-    }
-    for (int64_t i = 0; i < count; i++) {
-        memcpy(&v, from + (size_t)i * sizeof v, sizeof v);
-        out[i] = type == DTYPE_BF16 ? bf16_to_float(v) : f16_to_float(v);
-    }
-}
-
 /* The layer that the reader stands before. */
 static openpi_status read_layer(struct lora_factor *f, int64_t lines, openpi_error *error) {
     int64_t count = lines * zarr_line_length(&f->zarr);
@@ -114,7 +103,7 @@ static openpi_status read_layer(struct lora_factor *f, int64_t lines, openpi_err
     char *narrow = malloc(stored);
     if (!narrow) return report_no_memory(error, stored, f->zarr.name);
     openpi_status status = zarr_reader_lines(f->reader, lines, narrow, error);
-    if (status == OPENPI_OK) widen(f->zarr.type, narrow, count, f->values);
+    if (status == OPENPI_OK) convert_to_f32(f->zarr.type, narrow, (size_t)count, f->values);
     free(narrow);
     return status;
 }
@@ -156,7 +145,7 @@ static inline __attribute__((always_inline)) void add_change(const float *a, con
 
 void lora_merge(const lora *lora, dtype type, const void *w, int64_t line, int64_t count, float *out) {
     int64_t columns = lora->columns, rank = lora->rank;
-    widen(type, w, count * columns, out);
+    convert_to_f32(type, w, (size_t)(count * columns), out);
     for (int64_t first = 0; first < columns; first += BLOCK) {
         int64_t left = columns - first;
         for (int64_t i = 0; i < count; i++) {

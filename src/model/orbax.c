@@ -1,12 +1,13 @@
 #include "model/orbax.h"
 
 #include <dirent.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/convert.h"
 #include "base/file.h"
+#include "base/first_failure.h"
 #include "base/report.h"
 #include "model/lora.h"
 #include "model/ocdbt.h"
@@ -125,8 +126,7 @@ struct orbax {
     values *values;
     array arrays[RULES];
     int count, stages, staged;   /* staged: the stage that is in memory, -1: none                         */
-    atomic_int failed;           /* 1: a read has, and `error` is its sentence                            */
-    openpi_error error;
+    first_failure failure;       /* of a read                                                             */
 };
 
 static int64_t axis_product(const array *a, const char *which) {
@@ -197,44 +197,51 @@ static openpi_status add_tensors(array *a, tensors *list, const char *folder, op
     return OPENPI_OK;
 }
 
+/* Matrices of all layers: what is too large for stage 0. */
+static int is_stacked(const array *a) { return *a->rule->axes == 'L' && a->inputs > 1; }
+
+static int is_vision(const array *a) { return !strncmp(a->rule->array, IMG, sizeof IMG - 1); }
+
 /* Layers of matrices of the vision tower come first, then those of both stacks of Gemma together. */
 static void set_stages(orbax *o) {
     int vision = 0, language = 0;
     for (int i = 0; i < o->count; i++) {
         const array *a = &o->arrays[i];
-        if (*a->rule->axes != 'L' || a->inputs == 1) continue;
-        int *most = strncmp(a->rule->array, IMG, sizeof IMG - 1) ? &language : &vision;
-        if (a->layers > *most) *most = a->layers;
+        int *most = is_vision(a) ? &vision : &language;
+        if (is_stacked(a) && a->layers > *most) *most = a->layers;
     }
     for (int i = 0; i < o->count; i++) {
         array *a = &o->arrays[i];
-        if (*a->rule->axes == 'L' && a->inputs > 1)
-            a->stage = strncmp(a->rule->array, IMG, sizeof IMG - 1) ? 1 + vision : 1;
+        if (is_stacked(a)) a->stage = is_vision(a) ? 1 : 1 + vision;
     }
     o->stages = 1 + vision + language;
 }
 
 /* ---- opening ---- */
 
+/* Where `tail` begins, if something stands before it and nothing after. */
+static const char *tail_of(const char *key, const char *tail) {
+    size_t length = strlen(key), end = strlen(tail);
+    return length > end && !strcmp(key + length - end, tail) ? key + length - end : NULL;
+}
+
 /* "params.PaliGemma.img.head.kernel.value" without its ends, or NULL. */
 static const char *array_name(const char *key, char *name, size_t bytes) {
-    static const char head[] = "params.", tail[] = "/.zarray", value[] = ".value";
-    size_t length = strlen(key);
-    if (strncmp(key, head, sizeof head - 1) || length < sizeof head + sizeof tail ||
-        strcmp(key + length - (sizeof tail - 1), tail))
-        return NULL;
-    snprintf(name, bytes, "%.*s", (int)(length - (sizeof head - 1) - (sizeof tail - 1)),
-             key + sizeof head - 1);
-    length = strlen(name);
-    if (length > sizeof value && !strcmp(name + length - (sizeof value - 1), value))
-        name[length - (sizeof value - 1)] = 0;
+    static const char head[] = "params.";
+    const char *end = tail_of(key, "/.zarray");
+    if (!end || strncmp(key, head, sizeof head - 1)) return NULL;
+    key += sizeof head - 1;
+    snprintf(name, bytes, "%.*s", (int)(end - key), key);
+    const char *value = tail_of(name, ".value");
+    if (value) name[value - name] = 0;
     return name;
 }
 
-static array *find_array(orbax *o, const char *name) {
-    for (int i = 0; i < o->count; i++)
-        if (!strcmp(o->arrays[i].rule->array, name)) return &o->arrays[i];
-    return NULL;
+/* -1: it is not there. */
+static int find_array(const orbax *o, const char *name) {
+    int i = 0;
+    while (i < o->count && strcmp(o->arrays[i].rule->array, name)) i++;
+    return i < o->count ? i : -1;
 }
 
 static openpi_status add_array(orbax *o, const char *key, const char *name, openpi_error *error) {
@@ -244,7 +251,7 @@ static openpi_status add_array(orbax *o, const char *key, const char *name, open
     if (!rule)
         return report(error, OPENPI_UNSUPPORTED, "%s: array \"%s\" is none of a π0 or π0.5 checkpoint",
                       o->folder, name);
-    if (find_array(o, name))
+    if (find_array(o, name) >= 0)
         return report(error, OPENPI_BAD_FILE, "%s: array \"%s\" is there twice", o->folder, name);
     array *a = &o->arrays[o->count++];
     size_t bytes = strlen(key) - strlen("/.zarray");
@@ -261,23 +268,18 @@ static openpi_status add_array(orbax *o, const char *key, const char *name, open
 /* A factor of a LoRA pair, beside the array that it changes, which was added before. */
 static openpi_status add_lora(orbax *o, const char *key, const char *name, openpi_error *error) {
     char target[300], prefix[300];
-    int which;
-    array *a = lora_names(name, target, sizeof target, &which) ? find_array(o, target) : NULL;
-    if (!a)
+    int which, at = lora_names(name, target, sizeof target, &which) ? find_array(o, target) : -1;
+    if (at < 0)
         return report(error, OPENPI_UNSUPPORTED,
                       "%s: array \"%s\" is LoRA of an unknown target, expected a q_einsum, kv_einsum, "
                       "attn_vec_einsum, gating_einsum or linear that is there",
                       o->folder, name);
+    array *a = &o->arrays[at];
     if (!a->lora && !(a->lora = calloc(1, sizeof *a->lora)))
         return report_no_memory(error, sizeof *a->lora, name);
     a->type = DTYPE_F32;
     snprintf(prefix, sizeof prefix, "%.*s", (int)(strlen(key) - strlen("/.zarray")), key);
     return lora_add(a->lora, which, o->values, prefix, error);
-}
-
-static const char *tail_of(const char *key, const char *tail) {
-    size_t length = strlen(key), end = strlen(tail);
-    return length > end && !strcmp(key + length - end, tail) ? key + length - end : NULL;
 }
 
 static openpi_status add_arrays(orbax *o, tensors *list, openpi_error *error) {
@@ -363,9 +365,7 @@ static int is_params(const char *folder) {
            has(folder, "params.PaliGemma.img.head.kernel.value");
 }
 
-/* The folder of arrays in a checkpoint, in its params, or in a run's newest step; malloc, NULL: there is
- * none. */
-static char *find_params(const char *folder) {
+char *orbax_find(const char *folder) {
     char *params = file_join(folder, "params");
     if (is_params(folder)) {
         free(params);
@@ -395,19 +395,12 @@ static char *find_params(const char *folder) {
     return best;
 }
 
-int orbax_is(const char *folder) {
-    char *params = find_params(folder);
-    free(params);
-    return params != NULL;
-}
-
-openpi_status orbax_open(const char *folder, tensors *list, orbax **out, openpi_error *error) {
+openpi_status orbax_open(const char *params, tensors *list, orbax **out, openpi_error *error) {
     orbax *o = calloc(1, sizeof *o);
-    if (!o) return report_no_memory(error, sizeof *o, folder);
+    if (!o) return report_no_memory(error, sizeof *o, params);
     o->staged = -1;
-    o->folder = find_params(folder);
-    openpi_status status = OPENPI_OK;
-    if (!o->folder) status = report(error, OPENPI_NOT_FOUND, "%s: no JAX checkpoint is in it", folder);
+    o->folder = strdup(params);
+    openpi_status status = o->folder ? OPENPI_OK : report_no_memory(error, strlen(params), params);
     if (status == OPENPI_OK)
         status = has(o->folder, "manifest.ocdbt") ? ocdbt_open(o->folder, &o->values, error)
                                                   : list_files(o->folder, &o->values, error);
@@ -432,16 +425,24 @@ static void rewind_array(array *a) {
     a->reader = NULL;
     a->next = 0;
     a->line = 0;
+    free(a->last);
+    a->last = NULL;
     a->last_line = -1;
+}
+
+void orbax_release(orbax *o) {
+    for (int i = 0; i < o->count; i++) {
+        forget(&o->arrays[i]);
+        rewind_array(&o->arrays[i]);
+    }
+    o->staged = -1;
 }
 
 void orbax_close(orbax *o) {
     if (!o) return;
+    orbax_release(o);
     for (int i = 0; i < o->count; i++) {
         array *a = &o->arrays[i];
-        forget(a);
-        rewind_array(a);
-        free(a->last);
         free(a->tensors);
         lora_close(a->lora);
         free((char *)(uintptr_t)a->zarr.name);
@@ -496,26 +497,12 @@ typedef struct lines {
 
 static dtype merged_type(const array *a) { return a->lora ? DTYPE_F32 : a->zarr.type; }
 
-static void round_lines(dtype from, const char *restrict lines, int64_t count, char *restrict out) {
-    for (int64_t i = 0; i < count; i++) {
-        float value;
-        uint16_t half;
-        if (from == DTYPE_F32) {
-            memcpy(&value, lines + (size_t)i * sizeof value, sizeof value);
-        } else {
-            memcpy(&half, lines + (size_t)i * sizeof half, sizeof half);
-            value = f16_to_float(half);
-        }
-        bf16 rounded = float_to_bf16(value);
-        memcpy(out + (size_t)i * sizeof rounded, &rounded, sizeof rounded);
-    }
-}
-
 static openpi_status decode_lines(array *a, lines *l, int64_t count, openpi_error *error) {
     TRY(zarr_reader_lines(a->reader, count, l->stored, error));
     if (a->lora) lora_merge(a->lora, a->zarr.type, l->stored, l->next, count, (float *)(void *)l->merged);
     if (a->type != merged_type(a))
-        round_lines(merged_type(a), l->merged, count * zarr_line_length(&a->zarr), l->rounded);
+        convert_to_bf16(merged_type(a), l->merged, (size_t)(count * zarr_line_length(&a->zarr)),
+                        (bf16 *)(void *)l->rounded);
     l->next += count;
     return OPENPI_OK;
 }
@@ -571,8 +558,7 @@ static openpi_status decode(array *a, int layer, openpi_error *error) {
 typedef struct staging {
     orbax *orbax;
     int stage;
-    atomic_int failed;
-    openpi_error error;
+    first_failure failure;
 } staging;
 
 static void stage_task(void *argument, int which, int worker) {
@@ -580,7 +566,6 @@ static void stage_task(void *argument, int which, int worker) {
     array *a = &s->orbax->arrays[which];
     openpi_error error = OPENPI_ERROR_INIT;
     openpi_status status = OPENPI_OK;
-    int none = 0;
     (void)worker;
     if (a->sequential) return;
     if (!s->stage && !a->stage)
@@ -588,17 +573,15 @@ static void stage_task(void *argument, int which, int worker) {
             status = decode(a, layer, &error);
     int layer = s->stage - a->stage;
     if (a->stage && layer >= 0 && layer < a->layers) status = decode(a, layer, &error);
-    if (status != OPENPI_OK && atomic_compare_exchange_strong(&s->failed, &none, 1)) s->error = error;
+    if (status != OPENPI_OK) first_failure_keep(&s->failure, &error);
 }
 
 void orbax_round(orbax *o, int on) {
+    orbax_release(o);
     for (int i = 0; i < o->count; i++) {
         array *a = &o->arrays[i];
-        forget(a);
-        rewind_array(a);
         a->type = on && !a->sequential ? DTYPE_BF16 : merged_type(a);
     }
-    o->staged = -1;
 }
 
 dtype orbax_part_type(const orbax_part *part) { return part->array->type; }
@@ -606,7 +589,7 @@ dtype orbax_part_type(const orbax_part *part) { return part->array->type; }
 int orbax_stages(const orbax *o) { return o->stages; }
 
 openpi_status orbax_stage(orbax *o, int stage, pool *pool, openpi_error *error) {
-    staging s = {.orbax = o, .stage = stage, .error = OPENPI_ERROR_INIT};
+    staging s = {.orbax = o, .stage = stage};
     if (stage == o->staged || (!stage && o->staged > 0)) return OPENPI_OK;
     for (int i = 0; i < o->count; i++)
         if (o->arrays[i].stage) forget(&o->arrays[i]);
@@ -614,7 +597,7 @@ openpi_status orbax_stage(orbax *o, int stage, pool *pool, openpi_error *error) 
         pool_run(pool, stage_task, &s, o->count);
     else
         for (int i = 0; i < o->count; i++) stage_task(&s, i, 0);
-    if (atomic_load(&s.failed)) return report_again(error, &s.error);
+    TRY(first_failure_report(&s.failure, error));
     o->staged = stage;
     return OPENPI_OK;
 }
@@ -659,7 +642,6 @@ static openpi_status read_sequential(array *a, uint64_t from, size_t bytes, char
 void orbax_part_read(const orbax_part *part, uint64_t from, size_t bytes, void *out) {
     array *a = part->array;
     openpi_error error = OPENPI_ERROR_INIT;
-    int none = 0;
     if (part->data) {
         memcpy(out, part->data + from, bytes);
         return;
@@ -670,11 +652,11 @@ void orbax_part_read(const orbax_part *part, uint64_t from, size_t bytes, void *
                                         "array \"%s\" is read before its layer was decoded", a->zarr.name);
     if (status == OPENPI_OK) return;
     memset(out, 0, bytes);
-    if (atomic_compare_exchange_strong(&a->orbax->failed, &none, 1)) a->orbax->error = error;
+    first_failure_keep(&a->orbax->failure, &error);
 }
 
 openpi_status orbax_check(const orbax *o, openpi_error *error) {
-    return atomic_load(&o->failed) ? report(error, o->error.status, "%s", o->error.message) : OPENPI_OK;
+    return first_failure_report(&o->failure, error);
 }
 
 int orbax_lora(const orbax *o, int index, const char **array) {
@@ -687,7 +669,6 @@ int orbax_lora(const orbax *o, int index, const char **array) {
 }
 
 int orbax_vision_heads(const orbax *o) {
-    for (int i = 0; i < o->count; i++)
-        if (!strcmp(o->arrays[i].rule->array, MHA "query.kernel")) return (int)o->arrays[i].zarr.shape[2];
-    return 0;
+    int query = find_array(o, MHA "query.kernel");
+    return query < 0 ? 0 : (int)o->arrays[query].zarr.shape[2];
 }

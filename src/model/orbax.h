@@ -15,14 +15,16 @@ typedef struct orbax orbax;
 /* One tensor's place in its array. */
 typedef struct orbax_part orbax_part;
 
-/* 1: the folder is a JAX checkpoint, its params folder, or a training run's folder with such checkpoints in
- * it. */
-int orbax_is(const char *folder);
+/* The folder of arrays: this one, its params, or the params of a training run's newest step. The caller frees
+ * it; NULL: there is none (or no memory). */
+char *orbax_find(const char *folder);
 
 /* Finds arrays and adds their tensors to the list. *out belongs to the caller and must stay while the list
  * does. */
-openpi_status orbax_open(const char *folder, tensors *list, orbax **out, openpi_error *error);
+openpi_status orbax_open(const char *params, tensors *list, orbax **out, openpi_error *error);
 void orbax_close(orbax *orbax);
+/* Closes its files and forgets what was decoded. Reading begins anew. */
+void orbax_release(orbax *orbax);
 
 /* on 1: tensors but the sequential one become bf16, rounded while they are decoded; 0: as they are stored.
  * What was staged is forgotten. */

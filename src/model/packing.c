@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/first_failure.h"
 #include "base/report.h"
 #include "model/damage.h"
 #include "model/synth.h"
@@ -31,8 +32,8 @@ typedef struct packing {
     float *scales;                         /* of all pieces, before they are uploaded                       */
     size_t scale_count;
     int base;                              /* first task of this slice                                      */
-    atomic_int failed, *damaged;
-    openpi_error error;                    /* of the task that failed first                                 */
+    first_failure failure;                 /* of a task                                                     */
+    atomic_int *damaged;
 } packing;
 
 typedef struct row_source {
@@ -111,8 +112,7 @@ static void pack_task(void *argument, int task, int worker) {
     matrix_source source = {read_rows, &rows};
     openpi_status status =
         backend->matrix_pack(p->device, job->matrix, first, count, &source, job->to, scratch, &error);
-    int none = 0;
-    if (status != OPENPI_OK && atomic_compare_exchange_strong(&p->failed, &none, 1)) p->error = error;
+    if (status != OPENPI_OK) first_failure_keep(&p->failure, &error);
 }
 
 /* 1: nothing of it is stored, and the device can make it itself. */
@@ -217,7 +217,7 @@ static openpi_status pack_sequential(const packing *p, const matrix_job *job, op
 static void pack_stage(packing *p, int stage, int stages, pool *pool, openpi_progress progress, void *user) {
     int first = p->stage_tasks[stage], tasks = p->stage_tasks[stage + 1] - first,
         slices = (SLICES + stages - 1) / stages;
-    for (int slice = 0; slice < slices && !atomic_load(&p->failed); slice++) {
+    for (int slice = 0; slice < slices && !first_failure_there(&p->failure); slice++) {
         p->base = first + (int)((int64_t)tasks * slice / slices);
         int end = first + (int)((int64_t)tasks * (slice + 1) / slices);
         pool_run(pool, pack_task, p, end - p->base);
@@ -234,12 +234,13 @@ static openpi_status pack_pieces(packing *p, const tensors *tensors, pool *pool,
     openpi_status status = OPENPI_OK;
     p->scratch = aligned_alloc(64, bytes ? bytes : 64);
     if (!p->scratch) return report_no_memory(error, bytes, "packing weights");
-    for (int stage = 0; stage < stages && status == OPENPI_OK && !atomic_load(&p->failed); stage++) {
+    for (int stage = 0; stage < stages && status == OPENPI_OK && !first_failure_there(&p->failure);
+         stage++) {
         status = tensors_stage(tensors, stage, pool, error);
         if (status == OPENPI_OK) pack_stage(p, stage, stages, pool, progress, user);
     }
     free(p->scratch);
-    return status == OPENPI_OK && atomic_load(&p->failed) ? report_again(error, &p->error) : status;
+    return status == OPENPI_OK ? first_failure_report(&p->failure, error) : status;
 }
 
 /* The scales that packing has computed. */
@@ -269,7 +270,7 @@ static openpi_status pack_all(packing *p, const tensors *tensors, pool *pool, op
 openpi_status pack_matrices(device *device, const tensors *tensors, const matrix_job *jobs, int count,
                             pool *pool, openpi_progress progress, void *progress_user, atomic_int *damaged,
                             openpi_error *error) {
-    packing p = {.device = device, .damaged = damaged, .error = OPENPI_ERROR_INIT};
+    packing p = {.device = device, .damaged = damaged};
     int stages = tensors_stages(tensors);
     size_t bytes = (size_t)count * sizeof *p.pieces,
            stage_bytes = ((size_t)stages + 1) * sizeof *p.stage_tasks;

@@ -318,7 +318,7 @@ static openpi_status read_index(tensors *tensors, const char *folder, const char
 
 static openpi_status read_folder(tensors *tensors, const char *folder, openpi_error *error) {
     char *single = file_join(folder, "model.safetensors"),
-         *index = file_join(folder, "model.safetensors.index.json");
+         *index = file_join(folder, "model.safetensors.index.json"), *params = NULL;
     openpi_status status;
     if (!single || !index)
         status = report_no_memory(error, strlen(folder) + 32, folder);
@@ -326,12 +326,13 @@ static openpi_status read_folder(tensors *tensors, const char *folder, openpi_er
         status = read_file(tensors, single, error);
     else if (file_exists(index))
         status = read_index(tensors, folder, index, error);
-    else if (orbax_is(folder))
-        status = tensors_add_orbax(tensors, folder, error);
+    else if ((params = orbax_find(folder)))
+        status = tensors_add_orbax(tensors, params, error);
     else
         status = wrong_folder(folder, error);
     free(single);
     free(index);
+    free(params);
     return status;
 }
 

@@ -6,11 +6,12 @@
  * are copied out before they are used. */
 #include "model/tensors.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/convert.h"
+#include "base/first_failure.h"
 #include "base/report.h"
 #include "model/orbax.h"
 #include "model/synth.h"
@@ -26,8 +27,7 @@ struct tensor_file {
     file_reader reader;
     json_t *metadata;
     char *bytes;                 /* all of them, once they are loaded          */
-    atomic_int failed;           /* 1: a read has, and `error` is its sentence */
-    openpi_error error;
+    first_failure failure;       /* of a read                                  */
 };
 
 struct tensors {
@@ -208,6 +208,7 @@ const char *tensors_file(const tensors *tensors, int index, uint64_t *bytes) {
 
 void tensors_close_files(tensors *tensors) {
     for (int i = 0; i < tensors->file_count; i++) file_reader_close(&tensors->files[i]->reader);
+    if (tensors->orbax) orbax_release(tensors->orbax);
 }
 
 openpi_status tensors_load(tensors *tensors, openpi_error *error) {
@@ -225,10 +226,8 @@ openpi_status tensors_load(tensors *tensors, openpi_error *error) {
 }
 
 openpi_status tensors_check(const tensors *tensors, openpi_error *error) {
-    for (int i = 0; i < tensors->file_count; i++) {
-        const struct tensor_file *file = tensors->files[i];
-        if (atomic_load(&file->failed)) return report(error, file->error.status, "%s", file->error.message);
-    }
+    for (int i = 0; i < tensors->file_count; i++)
+        TRY(first_failure_report(&tensors->files[i]->failure, error));
     return tensors->orbax ? orbax_check(tensors->orbax, error) : OPENPI_OK;
 }
 
@@ -248,8 +247,8 @@ const char *dtype_name(dtype type) {
 
 /* ---- stages ---- */
 
-openpi_status tensors_add_orbax(tensors *tensors, const char *folder, openpi_error *error) {
-    return orbax_open(folder, tensors, &tensors->orbax, error);
+openpi_status tensors_add_orbax(tensors *tensors, const char *params, openpi_error *error) {
+    return orbax_open(params, tensors, &tensors->orbax, error);
 }
 
 int tensors_stages(const tensors *tensors) { return tensors->orbax ? orbax_stages(tensors->orbax) : 1; }
@@ -289,7 +288,6 @@ void tensors_round(tensors *tensors, int on) {
 static void copy_bytes(const tensor *tensor, uint64_t from, size_t bytes, void *to) {
     struct tensor_file *file = tensor->stored;
     openpi_error error = OPENPI_ERROR_INIT;
-    int none = 0;
     if (tensor->part) {
         orbax_part_read(tensor->part, from, bytes, to);
         return;
@@ -301,46 +299,7 @@ static void copy_bytes(const tensor *tensor, uint64_t from, size_t bytes, void *
     if (file_reader_read(&file->reader, file->path, tensor->at + from, bytes, to, &error) == OPENPI_OK)
         return;
     memset(to, 0, bytes);
-    if (atomic_compare_exchange_strong(&file->failed, &none, 1)) file->error = error;
-}
-
-/* One loop a type, so that the branch is outside of it. */
-#define CONVERT(ctype, expression)                        \
-    for (int i = 0; i < count; i++) {                     \
-        ctype v;                                          \
-        memcpy(&v, from + (size_t)i * sizeof v, sizeof v); \
-        out[i] = expression;                              \
-    }                                                     \
-    return
-
-static void to_f32(dtype type, const char *from, int count, float *out) {
-    switch (type) {
-    case DTYPE_F32: CONVERT(float, v);
-    case DTYPE_BF16: CONVERT(bf16, bf16_to_float(v));
-    case DTYPE_F16: CONVERT(uint16_t, f16_to_float(v));
-    case DTYPE_F64: CONVERT(double, (float)v);
-    case DTYPE_I64: CONVERT(int64_t, (float)v);
-    case DTYPE_I32: CONVERT(int32_t, (float)v);
-    case DTYPE_U8: CONVERT(uint8_t, (float)v);
-    case DTYPES: return;
-    }
-}
-
-static void to_bf16(dtype type, const char *from, int count, bf16 *out) {
-    switch (type) {
-    case DTYPE_F32: CONVERT(float, float_to_bf16(v));
-    case DTYPE_BF16: CONVERT(bf16, v);
-    case DTYPE_F16: CONVERT(uint16_t, float_to_bf16(f16_to_float(v)));
-    case DTYPE_F64: CONVERT(double, float_to_bf16((float)v));
-    case DTYPE_I64: CONVERT(int64_t, float_to_bf16((float)v));
-    case DTYPE_I32: CONVERT(int32_t, float_to_bf16((float)v));
-    case DTYPE_U8: CONVERT(uint8_t, float_to_bf16((float)v));
-    case DTYPES: return;
-    }
-}
-
-static void round_to_bf16(float *values, int count) {
-    for (int i = 0; i < count; i++) values[i] = bf16_to_float(float_to_bf16(values[i]));
+    first_failure_keep(&file->failure, &error);
 }
 
 /* Elements that are converted at once, on the reading thread's stack. */
@@ -364,8 +323,8 @@ void tensor_read(const tensor *tensor, dtype type, int64_t first, int64_t count,
         int n = count - at < PIECE ? (int)(count - at) : PIECE;
         void *to = (char *)out + (size_t)at * wanted;
         copy_bytes(tensor, (uint64_t)(first + at) * stored, (size_t)n * stored, piece);
-        if (type == DTYPE_BF16) to_bf16(tensor->type, piece, n, to);
-        else to_f32(tensor->type, piece, n, to);
-        if (tensor->rounded && type == DTYPE_F32) round_to_bf16(to, n);
+        if (type == DTYPE_BF16) convert_to_bf16(tensor->type, piece, (size_t)n, to);
+        else convert_to_f32(tensor->type, piece, (size_t)n, to);
+        if (tensor->rounded && type == DTYPE_F32) convert_round(to, (size_t)n);
     }
 }

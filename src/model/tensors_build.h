@@ -16,7 +16,7 @@ openpi_status tensors_add_file(tensors *tensors, const char *path, file_reader r
                                struct tensor_file **file, openpi_error *error);
 const char *tensor_file_path(const struct tensor_file *file);
 /* The tensors of a JAX checkpoint (orbax.h). */
-openpi_status tensors_add_orbax(tensors *tensors, const char *folder, openpi_error *error);
+openpi_status tensors_add_orbax(tensors *tensors, const char *params, openpi_error *error);
 /* Copies the tensor and its name. */
 openpi_status tensors_add(tensors *tensors, const tensor *tensor, openpi_error *error);
 /* Once all are there, and again after names changed: orders names for tensors_find, refuses two of one

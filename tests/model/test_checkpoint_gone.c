@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "openpi.h"
+#include "held.h"
 #include "scratch.h"
 
 enum {
@@ -101,26 +102,6 @@ static void run(openpi_session *session, int first, float actions[H * DIM]) {
     float noise[H * DIM];
     openpi_noise(3, 0, noise, H * DIM);
     WORKS(openpi_session_run(session, &sample, 1, noise, actions, NULL, &error));
-}
-
-/* The process has nothing of the folder open (a link of /proc/self/fd) or mapped. */
-static void nothing_is_held(const scratch *s) {
-    char line[1024];
-    FILE *maps = fopen("/proc/self/maps", "r");
-    DIR *open = opendir("/proc/self/fd");
-    const struct dirent *entry;
-    if (!maps || !open) skip();
-    while (fgets(line, sizeof line, maps))
-        if (strstr(line, s->folder)) fail_msg("still mapped: %s", line);
-    while ((entry = readdir(open))) {
-        char path[300];
-        snprintf(path, sizeof path, "/proc/self/fd/%s", entry->d_name);
-        ssize_t length = readlink(path, line, sizeof line - 1);
-        line[length < 0 ? 0 : length] = 0;
-        if (strstr(line, s->folder)) fail_msg("still open: %s", line);
-    }
-    closedir(open);
-    fclose(maps);
 }
 
 static void loaded_engine_needs_no_file(void **state) {

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "model/checkpoint.h"
+#include "held.h"
 #include "orbax_write.h"
 #include "policy_golden.h"
 #include "scratch.h"
@@ -17,7 +18,8 @@ enum { DIM = OPENPI_ACTION_DIM, PICTURE = OPENPI_IMAGE_SIZE * OPENPI_IMAGE_SIZE 
 
 static openpi_error error = OPENPI_ERROR_INIT;
 
-static void run(const char *checkpoint, openpi_dtype dtype, float actions[H * DIM]) {
+/* With a checkpoint of which the loaded engine keeps nothing. */
+static void run(const scratch *checkpoint, openpi_dtype dtype, float actions[H * DIM]) {
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
     openpi_session_options plan = OPENPI_SESSION_OPTIONS_INIT;
     openpi_engine *engine = NULL;
@@ -32,7 +34,8 @@ static void run(const char *checkpoint, openpi_dtype dtype, float actions[H * DI
     options.dtype = dtype;
     options.threads = 2;
     plan.horizon = H, plan.steps = N, plan.max_prompt = L;
-    WORKS(openpi_engine_open(checkpoint, &options, &engine, &error));
+    WORKS(openpi_engine_open(checkpoint->folder, &options, &engine, &error));
+    nothing_is_held(checkpoint);
     WORKS(openpi_session_create(engine, &plan, &session, &error));
     openpi_sample sample = {.size = sizeof sample,
                             .images = {picture, picture, NULL},
@@ -56,6 +59,7 @@ static tensors *write_both(const char *model, int lora, scratch *torch, scratch 
     WORKS(openpi_synthetic_write(&synthetic, torch->folder, 0, 1, NULL, NULL, &error));
     WORKS(tensors_open(torch->folder, &list, &error));
     WORKS(tensors_load(list, &error));
+    tensors_close_files(list);
     orbax_write(orbax->folder, list, &synthetic.dims, synthetic.variant == OPENPI_PI05, lora);
     return list;
 }
@@ -65,8 +69,8 @@ static void compare(const char *model, int lora) {
     tensors *list = write_both(model, lora, &torch, &orbax);
     for (int dtype = 0; dtype < 2; dtype++) {
         float want[H * DIM], got[H * DIM];
-        run(torch.folder, dtype ? OPENPI_F32 : OPENPI_BF16, want);
-        run(orbax.folder, dtype ? OPENPI_F32 : OPENPI_BF16, got);
+        run(&torch, dtype ? OPENPI_F32 : OPENPI_BF16, want);
+        run(&orbax, dtype ? OPENPI_F32 : OPENPI_BF16, got);
         assert_memory_equal(got, want, sizeof want);
     }
     tensors_close(list);

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/convert.h"
 #include "base/report.h"
 
 /* ---- errors ----------------------------------------------------------------------------------------- */
@@ -128,12 +129,7 @@ openpi_status gpu_cache_read(device *device, const kv_cache *cache, dtype type, 
     const char *block = (const char *)(which ? cache->v : cache->k) +
                         (size_t)sample * gpu_cache_bytes(device, cache->capacity, cache->head_dim, type);
     TRY(gpu_download(device, out, block, count * dtype_bytes(type), error));
-    if (type != DTYPE_BF16) return OPENPI_OK;
-    for (size_t i = count; i-- > 0;) {     /* widen in place, from the end */
-        bf16 bits;
-        memcpy(&bits, (const char *)out + i * sizeof bits, sizeof bits);
-        out[i] = bf16_to_float(bits);
-    }
+    if (type == DTYPE_BF16) convert_widen(out, count);
     return OPENPI_OK;
 }
 
