@@ -1,0 +1,429 @@
+#include "scheduler.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pace.h"
+#include "rhythm.h"
+
+typedef struct client {
+    int left;                    /* 1: gone, but a running batch still has its request                    */
+    scheduler_class class;
+    pace pace;                   /* of a reserved one                                                     */
+    rhythm rhythm;
+    void *queued;                /* NULL: none                                                            */
+    int64_t deadline;
+    uint64_t arrival;            /* of the queued request, counted                                        */
+    int64_t start;               /* of the queued request: where the account stood when it could run      */
+    int64_t account;             /* device time used as a shared one, and where it began                  */
+    int64_t used;                /* device time used                                                      */
+    int running;
+} client;
+
+/* A set of clients; no order. */
+typedef struct client_set {
+    int count;
+    int *items;                  /* [count]                                                               */
+    int *place;                  /* [client] in items; only for members                                   */
+} client_set;
+
+typedef struct device {
+    batch_times times;
+    int count;                   /* members of the running batch; 0: idle                                 */
+    int shared;                  /* 1: they run as shared ones                                            */
+    int members[BATCH_TIMES_MAX];          /* clients                                                     */
+    void *requests[BATCH_TIMES_MAX], *late[BATCH_TIMES_MAX];      /* of the last action of each kind       */
+    int64_t began, ends;         /* of the running batch; `ends` as the times say                         */
+    int64_t holding;             /* since when it holds; 0: it does not                                   */
+    int64_t may_hold;            /* what is left in its account, ns                                       */
+} device;
+
+struct scheduler {
+    int device_count, client_count;
+    double max_block;
+    int64_t now;
+    int64_t shift;               /* now less the caller's clock: above 0 after that was set back          */
+    int64_t level;               /* where the shared request that started last stood                      */
+    uint64_t arrivals;
+    double reserved;             /* calls a second declared                                               */
+    int64_t held;
+    client *clients;             /* [client_count]                                                        */
+    int *memory;                 /* of the three lists                                                    */
+    int *free;                   /* [free_count] clients without a connection                             */
+    int free_count;
+    client_set queue;            /* those with a queued request                                           */
+    client_set reserving;        /* those of the reserved class                                           */
+    device devices[SCHEDULER_DEVICES];
+};
+
+static int64_t earlier(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static void set_add(client_set *set, int who) {
+    set->place[who] = set->count;
+    set->items[set->count++] = who;
+}
+
+static void set_remove(client_set *set, int who) {
+    int last = set->items[--set->count];
+    set->items[set->place[who]] = last;
+    set->place[last] = set->place[who];
+}
+
+/* Threads may come with their times in another order than they read them; a longer way back is a clock that
+ * was set, and time goes on from where it was. */
+static int64_t advance(scheduler *s, int64_t now) {
+    const int64_t second = 1000000000;
+    int64_t time = now + s->shift;
+    if (time < s->now - second) s->shift += s->now - time;
+    if (time > s->now) s->now = time;
+    return s->now;
+}
+
+/* ---- made and gone ------------------------------------------------------------------------------- */
+
+scheduler *scheduler_create(const scheduler_options *options) {
+    size_t count = (size_t)options->connections;
+    scheduler *s = calloc(1, sizeof *s);
+    if (!s) return NULL;
+    s->device_count = options->devices;
+    s->client_count = s->free_count = options->connections;
+    s->max_block = fmax(1, fmin(options->max_block, BATCH_TIMES_MAX));
+    s->now = 1;
+    s->clients = calloc(count, sizeof *s->clients);
+    s->memory = calloc(5 * count, sizeof *s->memory);
+    if (!s->clients || !s->memory) {
+        scheduler_destroy(s);
+        return NULL;
+    }
+    s->free = s->memory;
+    s->queue = (client_set){0, s->memory + count, s->memory + 2 * count};
+    s->reserving = (client_set){0, s->memory + 3 * count, s->memory + 4 * count};
+    for (int i = 0; i < s->client_count; i++) s->free[i] = s->client_count - 1 - i;
+    for (int d = 0; d < s->device_count; d++) scheduler_measured(s, d, &options->times[d]);
+    return s;
+}
+
+void scheduler_destroy(scheduler *s) {
+    if (!s) return;
+    free(s->clients);
+    free(s->memory);
+    free(s);
+}
+
+void scheduler_measured(scheduler *s, int which, const batch_times *times) {
+    s->devices[which].times = *times;
+    s->devices[which].may_hold = SCHEDULER_HOLD_CALLS * times->ns[1];
+}
+
+/* ---- what happens -------------------------------------------------------------------------------- */
+
+/* Calls a second that all devices make one by one, as far as they may be reserved. */
+static double reservable(const scheduler *s) {
+    double calls = 0;
+    for (int d = 0; d < s->device_count; d++) calls += 1e9 / (double)s->devices[d].times.ns[1];
+    return SCHEDULER_RESERVABLE * calls;
+}
+
+scheduler_joined scheduler_join(scheduler *s, scheduler_class class, double rate, int64_t now,
+                                int *connection) {
+    now = advance(s, now);
+    if (!s->free_count) return SCHEDULER_FULL;
+    if (class == SCHEDULER_RESERVED && !(rate > 0 && s->reserved + rate <= reservable(s)))
+        return SCHEDULER_OVERBOOKED;
+    *connection = s->free[--s->free_count];
+    client *c = &s->clients[*connection];
+    *c = (client){.class = class};
+    if (class == SCHEDULER_RESERVED) {
+        c->pace = pace_start(rate, now);
+        s->reserved += rate;
+        set_add(&s->reserving, *connection);
+    }
+    return SCHEDULER_JOINED;
+}
+
+static void release(scheduler *s, const client *c) { s->free[s->free_count++] = (int)(c - s->clients); }
+
+void *scheduler_leave(scheduler *s, int connection, int64_t now) {
+    client *c = &s->clients[connection];
+    void *dropped = c->queued;
+    advance(s, now);
+    if (dropped) set_remove(&s->queue, connection);
+    c->queued = NULL;
+    if (c->class == SCHEDULER_RESERVED) {
+        set_remove(&s->reserving, connection);
+        s->reserved = s->reserving.count ? s->reserved - c->pace.rate : 0;
+    }
+    c->left = 1;
+    if (!c->running) release(s, c);
+    return dropped;
+}
+
+/* The queued request may run from now on. Whoever waited for nothing begins level with the others. */
+static void may_start(const scheduler *s, client *c) { c->start = later(c->account, s->level); }
+
+int scheduler_submit(scheduler *s, int connection, void *request, int64_t deadline, int64_t now) {
+    client *c = &s->clients[connection];
+    now = advance(s, now);
+    if (c->queued) return 0;
+    c->queued = request;
+    c->deadline = deadline == SCHEDULER_NEVER ? deadline : later(deadline, 0) + s->shift;
+    c->arrival = s->arrivals++;
+    rhythm_request(&c->rhythm, now);
+    set_add(&s->queue, connection);
+    if (!c->running) may_start(s, c);
+    return 1;
+}
+
+void scheduler_finish(scheduler *s, int which, int64_t now) {
+    device *d = &s->devices[which];
+    now = advance(s, now);
+    int64_t foreseen = (d->ends - d->began) / d->count, took = (now - d->began) / d->count;
+    for (int i = 0; i < d->count; i++) {
+        client *c = &s->clients[d->members[i]];
+        c->running = 0;
+        c->used += took;
+        if (d->shared) c->account += earlier(took, 2 * foreseen) - foreseen;     /* more is not their doing */
+        if (c->left) release(s, c);
+        else if (c->queued) may_start(s, c);
+        else rhythm_reply(&c->rhythm, now);
+    }
+    d->count = 0;
+}
+
+/* ---- who may run --------------------------------------------------------------------------------- */
+
+/* Whether a client's request at that time would be a reserved one. */
+static int goes_first(const client *c, int64_t when) {
+    return c->class == SCHEDULER_RESERVED && pace_allows(&c->pace, when);
+}
+
+/* Soonest end of a call that starts now on any device. */
+static int64_t soonest_end(const scheduler *s) {
+    int64_t least = s->devices[0].times.ns[1];
+    for (int d = 1; d < s->device_count; d++)
+        if (s->devices[d].times.ns[1] < least) least = s->devices[d].times.ns[1];
+    return s->now + least;
+}
+
+/* Whether client a's queued request goes before b's. Reserved: who came earlier; shared: who used less. */
+static int before(const client *a, const client *b, int shared) {
+    if (shared && a->start != b->start) return a->start < b->start;
+    return a->arrival < b->arrival;
+}
+
+typedef struct selection {
+    int count;                   /* in `clients`                                                          */
+    int all;                     /* that could run, whether or not they are among them                    */
+    int clients[BATCH_TIMES_MAX];          /* the first ones, in order                                    */
+} selection;
+
+/* The first `most` requests of one class that could run now. */
+static void select_class(const scheduler *s, int shared, int most, selection *out) {
+    out->count = out->all = 0;
+    for (int i = 0; i < s->queue.count; i++) {
+        int who = s->queue.items[i];
+        const client *c = &s->clients[who];
+        if (c->running || goes_first(c, s->now) == shared) continue;
+        out->all++;
+        int at = out->count;
+        while (at > 0 && before(c, &s->clients[out->clients[at - 1]], shared)) at--;
+        if (at == most) continue;
+        if (out->count < most) out->count++;
+        memmove(&out->clients[at + 1], &out->clients[at], (size_t)(out->count - 1 - at) * sizeof(int));
+        out->clients[at] = who;
+    }
+}
+
+/* ---- hold ---------------------------------------------------------------------------------------- */
+
+/* Devices other than this one that are free at that time, as far as one can know. */
+static int others_free(const scheduler *s, const device *d, int64_t when) {
+    int count = 0;
+    for (int i = 0; i < s->device_count; i++) {
+        const device *other = &s->devices[i];
+        count += other != d && (!other->count || other->ends <= when);
+    }
+    return count;
+}
+
+typedef struct expectation {
+    int robots;                  /* that are expected from the same time on                               */
+    rhythm_window window;        /* to the earliest end of them                                           */
+} expectation;
+
+/* The first time after `after` at which reserved robots are expected; its begin is SCHEDULER_NEVER where
+ * there is none. */
+static expectation next_expected(const scheduler *s, int64_t after) {
+    expectation next = {0, {SCHEDULER_NEVER, SCHEDULER_NEVER}};
+    for (int i = 0; i < s->reserving.count; i++) {
+        const client *c = &s->clients[s->reserving.items[i]];
+        rhythm_window w;
+        if (c->queued || c->running || !rhythm_expect(&c->rhythm, &w) || w.end <= s->now) continue;
+        if (w.begin <= after || w.begin > next.window.begin || !goes_first(c, w.end)) continue;
+        if (w.begin < next.window.begin) next = (expectation){0, w};
+        next.robots++;
+        next.window.end = earlier(next.window.end, w.end);
+    }
+    return next;
+}
+
+/* Until when the device may compute shared requests: the first time at which more reserved robots are
+ * expected than other devices are free. *over: when the first of these robots is no longer expected. */
+static int64_t free_until(const scheduler *s, const device *d, int64_t *over) {
+    int64_t after = INT64_MIN;
+    *over = SCHEDULER_NEVER;
+    for (int robots = 0;;) {
+        expectation next = next_expected(s, after);
+        after = next.window.begin;
+        *over = earlier(*over, next.window.end);
+        robots += next.robots;
+        if (after == SCHEDULER_NEVER || robots > others_free(s, d, after)) return after;
+    }
+}
+
+/* What a hold that goes on till now has cost. */
+static void account_hold(scheduler *s, device *d) {
+    if (!d->holding) return;
+    d->may_hold = later(d->may_hold - (s->now - d->holding), 0);
+    s->held += s->now - d->holding;
+    d->holding = 0;
+}
+
+/* ---- what to do ---------------------------------------------------------------------------------- */
+
+/* The earliest time at which a queued request becomes late or a reserved client is within its rate again. */
+static int64_t next_change(const scheduler *s) {
+    int64_t until = SCHEDULER_NEVER, call = soonest_end(s) - s->now;
+    for (int i = 0; i < s->queue.count; i++) {
+        const client *c = &s->clients[s->queue.items[i]];
+        if (c->running) continue;
+        if (c->deadline != SCHEDULER_NEVER) until = earlier(until, c->deadline - call + 1);
+        if (c->class == SCHEDULER_RESERVED && !goes_first(c, s->now))
+            until = earlier(until, pace_again(&c->pace));
+    }
+    return later(until, s->now + 1);
+}
+
+/* Requests that can no longer be answered in time leave the queue. */
+static int take_late(scheduler *s, device *d) {
+    int64_t soonest = soonest_end(s);
+    int count = 0;
+    for (int i = 0; i < s->queue.count && count < BATCH_TIMES_MAX;) {
+        int who = s->queue.items[i];
+        client *c = &s->clients[who];
+        if (c->running || c->deadline >= soonest) {
+            i++;
+            continue;
+        }
+        d->late[count++] = c->queued;
+        c->queued = NULL;
+        set_remove(&s->queue, who);
+        rhythm_reply(&c->rhythm, s->now);
+    }
+    return count;
+}
+
+static scheduler_action run(scheduler *s, device *d, const selection *chosen, int count, int shared) {
+    int64_t took = d->times.ns[count];
+    d->count = count;
+    d->shared = shared;
+    d->began = s->now;
+    d->ends = s->now + took;
+    for (int i = 0; i < count; i++) {
+        int who = d->members[i] = chosen->clients[i];
+        client *c = &s->clients[who];
+        d->requests[i] = c->queued;
+        c->queued = NULL;
+        c->running = 1;
+        set_remove(&s->queue, who);
+        if (!shared) {
+            pace_take(&c->pace, s->now);
+            continue;
+        }
+        s->level = later(s->level, c->start);
+        c->account = c->start + took / count;
+    }
+    if (shared)
+        d->may_hold =
+            earlier(SCHEDULER_HOLD_CALLS * d->times.ns[1], d->may_hold + SCHEDULER_HOLD_SHARE * took);
+    return (scheduler_action){.verb = SCHEDULER_RUN, .count = count, .requests = d->requests};
+}
+
+/* How many of the chosen this device takes, so that idle devices share all that could run. */
+static int part(const scheduler *s, const device *d, const selection *chosen) {
+    int idle = 1 + others_free(s, d, s->now), share = (chosen->all + idle - 1) / idle;
+    return share < chosen->count ? share : chosen->count;
+}
+
+/* How many reserved requests run as one batch: the most whose mean answer comes no later than one by one. */
+static int reserved_batch(const device *d, int count) {
+    while (count > 1 && 2 * d->times.ns[count] > (count + 1) * d->times.ns[1]) count--;
+    return count;
+}
+
+/* How many shared requests run as one batch; 0: the device holds, until *until at the latest. */
+static int shared_batch(const scheduler *s, const device *d, const selection *chosen, int count,
+                        int64_t *until) {
+    const int64_t *ns = d->times.ns;
+    int64_t over, due = free_until(s, d, &over);
+    int64_t block = (int64_t)(s->max_block * (double)ns[1]), limit = earlier(block, due - s->now);
+    if (limit < ns[1] && d->may_hold > 0) {
+        *until = earlier(over, s->now + d->may_hold);
+        return 0;
+    }
+    count = limit < ns[1] ? 1 : batch_times_best(&d->times, count, limit);
+    for (int i = 0; i < count; i++)        /* a batch that makes a member late is too large                */
+        while (count > 1 && s->clients[chosen->clients[i]].deadline < s->now + ns[count]) count--;
+    return count;
+}
+
+/* The device's next batch, or until when nothing shared may start on it. */
+static scheduler_action choose(scheduler *s, device *d) {
+    selection chosen;
+    int shared = 0, count;
+    int64_t until = SCHEDULER_NEVER;
+    select_class(s, 0, d->times.largest, &chosen);
+    if (!chosen.all) {
+        shared = 1;
+        select_class(s, 1, d->times.largest, &chosen);
+    }
+    count = part(s, d, &chosen);
+    if (count) count = shared ? shared_batch(s, d, &chosen, count, &until) : reserved_batch(d, count);
+    if (count) return run(s, d, &chosen, count, shared);
+    if (chosen.all) d->holding = s->now;
+    return (scheduler_action){.verb = SCHEDULER_WAIT, .until = until};
+}
+
+scheduler_action scheduler_next(scheduler *s, int which, int64_t now) {
+    device *d = &s->devices[which];
+    scheduler_action action = {.verb = SCHEDULER_WAIT, .until = SCHEDULER_NEVER};
+    advance(s, now);
+    account_hold(s, d);
+    int late = take_late(s, d);
+    if (late)
+        return (scheduler_action){.verb = SCHEDULER_LATE, .count = late, .requests = d->late};
+    if (!d->count) action = choose(s, d);
+    if (action.verb == SCHEDULER_WAIT) action.until = earlier(action.until, next_change(s));
+    if (action.until != SCHEDULER_NEVER) action.until -= s->shift;
+    return action;
+}
+
+/* ---- what it knows ------------------------------------------------------------------------------- */
+
+scheduler_connection scheduler_look(const scheduler *s, int connection) {
+    const client *c = &s->clients[connection];
+    scheduler_connection look = {.class = c->class, .rate = c->pace.rate, .device_ns = c->used};
+    look.rhythm_known = rhythm_known(&c->rhythm);
+    look.pause_ns = c->rhythm.mean;
+    look.deviation_ns = rhythm_deviation(&c->rhythm);
+    return look;
+}
+
+scheduler_state scheduler_get_state(const scheduler *s) {
+    scheduler_state state = {.connections = s->client_count - s->free_count, .reserved = s->reserved,
+                             .reservable = reservable(s), .held_ns = s->held};
+    for (int i = 0; i < s->queue.count; i++) state.queued[s->clients[s->queue.items[i]].class]++;
+    return state;
+}
