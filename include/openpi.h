@@ -181,9 +181,11 @@ typedef struct openpi_synthetic {
                                     its config and processors) and run by its conventions; same values */
     uint64_t seed;
     openpi_dims dims;
+    int rtc_max_delay;           /* as openpi_engine_info's; not 0: π0.5 only                        */
+    int reserved;                /* 0                                                                */
 } openpi_synthetic;
 
-#define OPENPI_SYNTHETIC_INIT {sizeof(openpi_synthetic), OPENPI_PI0, 0, 0, OPENPI_DIMS_INIT}
+#define OPENPI_SYNTHETIC_INIT {sizeof(openpi_synthetic), OPENPI_PI0, 0, 0, OPENPI_DIMS_INIT, 0, 0}
 
 /* Fills *synthetic from "full|tiny|odd[:pi0|pi05[:SEED]]"; what is omitted is that of "full:pi0:7". Other
  * text is OPENPI_BAD_ARGUMENT. */
@@ -264,6 +266,25 @@ OPENPI_API openpi_status openpi_engine_open(const char *checkpoint, const openpi
 /* Sessions of the engine keep working; weights and threads are freed with the last of them. */
 OPENPI_API void openpi_engine_close(openpi_engine *engine);
 
+/* How a new chunk follows on from the one that the robot is still executing (MODEL.md, "Real-time
+ * chunking"). */
+typedef enum openpi_rtc_mode {
+    OPENPI_RTC_OFF = 0,          /* an ordinary sample                                               */
+    OPENPI_RTC_GUIDED = 1,       /* every step pulls the new chunk towards the previous one; any model */
+    OPENPI_RTC_TRAINED = 2,      /* the first steps are given; a model trained for it, rtc_max_delay > 0 */
+    OPENPI_RTC_VJP = 3           /* guided through the denoiser's Jacobian, as the paper does:
+                                    OPENPI_UNSUPPORTED, it needs a backward pass                     */
+} openpi_rtc_mode;
+
+/* The weight w of step k of the overlap: 1 before the delay d, 0 from the horizon s on, between them: */
+typedef enum openpi_rtc_schedule {
+    OPENPI_RTC_SCHEDULE_DEFAULT = 0,   /* the checkpoint's, else linear                              */
+    OPENPI_RTC_ZEROS = 1,        /* 0                                                                */
+    OPENPI_RTC_ONES = 2,         /* 1                                                                */
+    OPENPI_RTC_LINEAR = 3,       /* u = 1 - (k-d+1)/(s-d+1)                                          */
+    OPENPI_RTC_EXP = 4           /* u·(exp(u)-1)/(e-1)                                               */
+} openpi_rtc_schedule;
+
 typedef struct openpi_engine_info {
     size_t size;                 /* sizeof(openpi_engine_info)                                       */
     openpi_dims dims;
@@ -279,12 +300,18 @@ typedef struct openpi_engine_info {
     char without[400];           /* switches that are off, as openpi_engine_options.without          */
     char table[128];             /* tuner's table in use, empty: none                                */
     openpi_weights weights;      /* BF16 or F32: of the language model's products                    */
+    int rtc_max_delay;           /* largest delay that OPENPI_RTC_TRAINED takes; 0: not trained for it */
+    openpi_rtc_mode rtc_mode;    /* the checkpoint's, else OFF                                       */
+    openpi_rtc_schedule rtc_schedule;    /* what openpi_rtc's zeros stand for: the checkpoint's, else
+                                            LINEAR, 10 steps, 10                                     */
+    int rtc_horizon;
     int reserved;                /* 0                                                                */
+    double rtc_max_weight;
 } openpi_engine_info;
 
 #define OPENPI_ENGINE_INFO_INIT                                                                          \
     {sizeof(openpi_engine_info), OPENPI_DIMS_INIT, OPENPI_PI0, OPENPI_DTYPE_DEFAULT, "", "", 0, 0, 0, 0, 0, \
-     0, 0, "", "", OPENPI_WEIGHTS_AUTO, 0}
+     0, 0, "", "", OPENPI_WEIGHTS_AUTO, 0, OPENPI_RTC_OFF, OPENPI_RTC_SCHEDULE_DEFAULT, 0, 0, 0}
 
 /* Fills *info. */
 OPENPI_API openpi_status openpi_engine_get_info(const openpi_engine *engine, openpi_engine_info *info,
@@ -320,9 +347,11 @@ typedef struct openpi_session_options {
     int steps;                   /* N, 1 … 100, default the checkpoint's (10)                        */
     int max_prompt;              /* L, default the checkpoint's (48 π0, 200 π0.5)                    */
     uint64_t seed;               /* of the noise drawn where a call passes none                      */
+    int rtc;                     /* 1: openpi_session_run_rtc may be called                          */
+    int reserved;                /* 0                                                                */
 } openpi_session_options;
 
-#define OPENPI_SESSION_OPTIONS_INIT {sizeof(openpi_session_options), 0, 0, 0, 0, 0}
+#define OPENPI_SESSION_OPTIONS_INIT {sizeof(openpi_session_options), 0, 0, 0, 0, 0, 0, 0}
 
 /* *bytes: the memory that openpi_session_create takes with these options, device and host together. Allocates
  * nothing that lasts. `options` may be NULL: all defaults. */
@@ -382,6 +411,40 @@ OPENPI_API openpi_status openpi_session_run(openpi_session *session, const openp
                                             const float *noise, float *actions, openpi_timing *timing,
                                             openpi_error *error);
 
+/* Real-time chunking of one sample: the robot goes on executing the previous chunk while this one is
+ * computed, and the new one follows on from it. Sources: LeRobot src/lerobot/policies/rtc/modeling_rtc.py
+ * (guided) and policies/pi05/modeling_pi05.py (trained); Kinetix src/model.py has the same weights; arXiv
+ * 2506.07339, 2512.05964. openpi_request_previous makes `previous`. What a mode does not use is ignored. */
+typedef struct openpi_rtc {
+    size_t size;                 /* sizeof(openpi_rtc)                                               */
+    openpi_rtc_mode mode;
+    int delay;                   /* d, 0 … H-1: steps of `previous` that the robot will have executed when
+                                    the new chunk arrives; TRAINED: at most rtc_max_delay, and 0 is OFF */
+    const float *previous;       /* [rows][dims] the previous chunk from the first step that is not executed
+                                    yet, normalised, model space; zeros after `dims` and (GUIDED) `rows` */
+    int rows;                    /* 1 … H; TRAINED: at least d                                       */
+    int dims;                    /* 1 … 32                                                           */
+    openpi_rtc_schedule schedule;    /* GUIDED                                                       */
+    int horizon;                 /* GUIDED: s, end of the overlap, 1 … H, cut to `rows`; 0: the default */
+    double max_weight;           /* GUIDED: largest guidance weight; 0: the default                  */
+} openpi_rtc;
+
+#define OPENPI_RTC_INIT                                                                                  \
+    {sizeof(openpi_rtc), OPENPI_RTC_OFF, 0, NULL, 0, 0, OPENPI_RTC_SCHEDULE_DEFAULT, 0, 0}
+
+/* openpi_session_run with real-time chunking: rtc [B], one a sample, each with a mode of its own; NULL: all
+ * are OFF. The result of a sample that is OFF is that of openpi_session_run, bit for bit, whatever its
+ * neighbours are. GUIDED: x̂ = x - t·v, v -= g·w_k·(previous - x̂), g = min((1-τ)/τ·((1-τ)²+τ²)/(1-τ)²,
+ * max_weight) with τ = 1-t. TRAINED: rows k < d are `previous` throughout, with time 0; so are they in the
+ * result.
+ *
+ *   OPENPI_BAD_ARGUMENT  also: the session was created without the option `rtc`
+ *   OPENPI_BAD_INPUT     also: a field of openpi_rtc, a NaN or infinity in `previous`
+ *   OPENPI_UNSUPPORTED   VJP, or TRAINED with a checkpoint that was not trained for it */
+OPENPI_API openpi_status openpi_session_run_rtc(openpi_session *session, const openpi_sample *samples,
+                                                const openpi_rtc *rtc, int batch, const float *noise,
+                                                float *actions, openpi_timing *timing, openpi_error *error);
+
 typedef struct openpi_session_info {
     size_t size;                 /* sizeof(openpi_session_info)                                      */
     int batch, horizon, steps, max_prompt;
@@ -406,7 +469,7 @@ typedef enum openpi_tensor {
     OPENPI_TENSOR_SUFFIX,        /* [H or H+1][expert width] sample, first step: the expert's input    */
     OPENPI_TENSOR_VELOCITY,      /* [H][32]                sample, step in `index`                   */
     OPENPI_TENSOR_X,             /* [H][32]                sample, step in `index`, after the step   */
-} openpi_tensor;
+} openpi_tensor;                 /* OPENPI_RTC_TRAINED: the last three without the `delay` given rows  */
 
 /* Receives data[rows][columns], valid during the call, on the thread that runs the session. Rows of K and V
  * are the valid prefix tokens only: present cameras in slot order, then prompt tokens. */

@@ -5,6 +5,7 @@
 
 #include "base/convert.h"
 #include "base/report.h"
+#include "model/chunking.h"
 #include "openpi_internal.h"
 
 /* Shows columns-wide rows of an act or fp32 buffer, converted to fp32. */
@@ -54,14 +55,16 @@ static openpi_status show_cache(openpi_session *s, const openpi_sample *samples,
     return OPENPI_OK;
 }
 
+/* Known actions have no velocity, so they are left out: H - delay rows. */
 static openpi_status show_step(openpi_session *s, int batch, int step, float *scratch, openpi_error *error) {
     const plan_buffers *b = &s->plan->buffers;
-    size_t one = (size_t)s->options.horizon * OPENPI_ACTION_DIM;
-    for (int i = 0; i < batch; i++) {
-        TRY(show(s, OPENPI_TENSOR_VELOCITY, i, step, b->velocity + (size_t)i * one, DTYPE_F32,
-                 s->options.horizon, OPENPI_ACTION_DIM, scratch, error));
-        TRY(show(s, OPENPI_TENSOR_X, i, step, b->in.x_t + (size_t)i * one, DTYPE_F32, s->options.horizon,
+    for (size_t i = 0, at = 0; i < (size_t)batch; i++) {
+        int rows = s->options.horizon - chunking_known(&s->rtc[i]);
+        TRY(show(s, OPENPI_TENSOR_VELOCITY, (int)i, step, b->velocity + at, DTYPE_F32, rows,
                  OPENPI_ACTION_DIM, scratch, error));
+        TRY(show(s, OPENPI_TENSOR_X, (int)i, step, b->in.x_t + at, DTYPE_F32, rows, OPENPI_ACTION_DIM,
+                 scratch, error));
+        at += (size_t)rows * OPENPI_ACTION_DIM;
     }
     return OPENPI_OK;
 }
@@ -69,30 +72,36 @@ static openpi_status show_step(openpi_session *s, int batch, int step, float *sc
 /* The expert's first input. */
 static openpi_status show_suffix(openpi_session *s, int batch, float *scratch, openpi_error *error) {
     const model *m = s->plan->model;
-    int width = m->dims.expert_width, rows = s->options.horizon + s->plan->state_token;
-    for (int b = 0; b < batch; b++)
-        TRY(show(s, OPENPI_TENSOR_SUFFIX, b, 0,
-                 act_row(s, s->plan->buffers.suffix_x, (size_t)b * (size_t)rows, width), m->type, rows, width,
-                 scratch, error));
+    int width = m->dims.expert_width;
+    size_t at = 0;
+    for (int b = 0; b < batch; b++) {
+        int rows = s->options.horizon + s->plan->state_token - chunking_known(&s->rtc[b]);
+        TRY(show(s, OPENPI_TENSOR_SUFFIX, b, 0, act_row(s, s->plan->buffers.suffix_x, at, width), m->type,
+                 rows, width, scratch, error));
+        at += (size_t)rows;
+    }
     return OPENPI_OK;
 }
 
 /* Shows what ops[i], which has just run, completes. */
-static openpi_status show_after(openpi_session *s, int i, const openpi_sample *samples, int batch,
-                                float *scratch, openpi_error *error) {
-    const op *op = &s->plan->ops[i];
-    openpi_stage next = i + 1 < s->plan->count ? s->plan->ops[i + 1].stage : OPENPI_STAGE_DOWNLOAD;
+static openpi_status show_after(openpi_session *s, const plan *plan, int i, int batch, float *scratch,
+                                openpi_error *error) {
+    const openpi_sample *samples = s->samples;
+    const op *op = &plan->ops[i];
+    openpi_stage next = i + 1 < plan->count ? plan->ops[i + 1].stage : OPENPI_STAGE_DOWNLOAD;
+    op_kind step_ends = plan->kind == PLAN_ORDINARY ? OP_VELOCITY : OP_GUIDE;
     if (op->stage == OPENPI_STAGE_VISION && next != OPENPI_STAGE_VISION)
         return show_image_tokens(s, samples, batch, scratch, error);
     if (op->stage == OPENPI_STAGE_PREFIX && next != OPENPI_STAGE_PREFIX)
         return show_cache(s, samples, batch, scratch, error);
-    if (op->kind == OP_ACTION_EMBED && op->step == 0) return show_suffix(s, batch, scratch, error);
-    if (op->kind == OP_VELOCITY) return show_step(s, batch, op->step, scratch, error);
+    if (op->kind == OP_ACTION_EMBED && op->step == 0 && op->action_embed.x == s->plan->buffers.in.x_t)
+        return show_suffix(s, batch, scratch, error);
+    if (op->kind == step_ends) return show_step(s, batch, op->step, scratch, error);
     return OPENPI_OK;
 }
 
-openpi_status session_run_observed(openpi_session *s, const openpi_sample *samples, int batch,
-                                   double *stage_ms, openpi_error *error) {
+openpi_status session_run_observed(openpi_session *s, const plan *plan, int batch, double *stage_ms,
+                                   openpi_error *error) {
     device *device = s->engine->device;
     const openpi_dims *d = &s->plan->model->dims;
     size_t longest = (size_t)OPENPI_IMAGE_TOKENS * (size_t)d->width;
@@ -104,9 +113,9 @@ openpi_status session_run_observed(openpi_session *s, const openpi_sample *sampl
     float *scratch = malloc(longest * sizeof(float));
     openpi_status status =
         scratch ? OPENPI_OK : report_no_memory(error, longest * sizeof(float), "the observer");
-    for (int i = 0; i < s->plan->count && status == OPENPI_OK; i++) {
-        status = device->backend->run(device, &s->plan->ops[i], 1, s->work, stage_ms, error);
-        if (status == OPENPI_OK) status = show_after(s, i, samples, batch, scratch, error);
+    for (int i = 0; i < plan->count && status == OPENPI_OK; i++) {
+        status = device->backend->run(device, &plan->ops[i], 1, s->work, stage_ms, error);
+        if (status == OPENPI_OK) status = show_after(s, plan, i, batch, scratch, error);
     }
     free(scratch);
     return status;

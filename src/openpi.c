@@ -192,7 +192,12 @@ openpi_status openpi_engine_get_info(const openpi_engine *e, openpi_engine_info 
                               .default_steps = e->checkpoint->steps,
                               .default_prompt = e->checkpoint->max_prompt,
                               .parameters = e->checkpoint->parameters,
-                              .weight_bytes = e->model->bytes};
+                              .weight_bytes = e->model->bytes,
+                              .rtc_max_delay = e->checkpoint->rtc.max_delay,
+                              .rtc_mode = e->checkpoint->rtc.mode,
+                              .rtc_schedule = e->checkpoint->rtc.schedule,
+                              .rtc_horizon = e->checkpoint->rtc.horizon,
+                              .rtc_max_weight = e->checkpoint->rtc.max_weight};
     snprintf(own.device, sizeof own.device, "%s", e->device->backend->name);
     snprintf(own.path, sizeof own.path, "%s", e->device->path);
     own.weights = weights_in_use(e->model);

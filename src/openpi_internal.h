@@ -27,9 +27,13 @@ struct openpi_session {
     plan *plan;
     void *memory, *work;                 /* device: buffers and the backend's work block                   */
     call_kinds kinds;                    /* the plan's kernel choices and recordings                       */
+    /* With the option rtc: the plans of real-time chunking over the same buffers. NULL: has none. */
+    plan *rtc_plans[PLAN_KINDS];
+    call_kinds rtc_kinds[PLAN_KINDS];
     plan_inputs in;                      /* the host's copy of the inputs                                  */
     void *host;                          /* its memory; NULL where device memory is host memory            */
     openpi_sample samples[OPENPI_MAX_BATCH]; /* of the call that runs                                      */
+    openpi_rtc rtc[OPENPI_MAX_BATCH];    /* the same, defaults resolved                                    */
     call_counts last;                    /* of the newest call                                             */
     uint64_t runs;
     openpi_observer observer;
@@ -67,8 +71,8 @@ openpi_status inspect_devices(const checkpoint *checkpoint, const backend *const
 openpi_status session_create(openpi_engine *engine, const openpi_session_options *options,
                              int state_every_step, openpi_session **session, openpi_error *error);
 
-/* observe.c: runs the plan op by op and passes tensors to the session's observer. */
-openpi_status session_run_observed(openpi_session *s, const openpi_sample *samples, int batch,
-                                   double *stage_ms, openpi_error *error);
+/* observe.c: runs the call's plan op by op and passes tensors to the session's observer. */
+openpi_status session_run_observed(openpi_session *s, const plan *plan, int batch, double *stage_ms,
+                                   openpi_error *error);
 
 #endif

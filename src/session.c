@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/finite.h"
 #include "base/report.h"
+#include "model/chunking.h"
 #include "ops/limits.h"
 #include "openpi_internal.h"
 
@@ -40,12 +41,39 @@ static openpi_status resolve(const openpi_engine *engine, const openpi_session_o
     TRY(in_range("batch", out->batch, 1, OPENPI_MAX_BATCH, error));
     TRY(in_range("horizon", out->horizon, 1, OPENPI_MAX_HORIZON, error));
     TRY(in_range("steps", out->steps, 1, OPENPI_MAX_STEPS, error));
+    TRY(in_range("rtc", out->rtc, 0, 1, error));
+    TRY(in_range("reserved", out->reserved, 0, 0, error));
     return in_range("max_prompt", out->max_prompt, 1, LIMIT_PROMPT, error);
 }
 
+/* The work block serves whichever plan runs. */
+static size_t work_bytes(const openpi_session *s) {
+    size_t bytes = s->kinds.work_bytes;
+    for (int kind = 0; kind < PLAN_KINDS; kind++)
+        if (s->rtc_plans[kind] && s->rtc_kinds[kind].work_bytes > bytes)
+            bytes = s->rtc_kinds[kind].work_bytes;
+    return bytes;
+}
+
 static uint64_t session_total(const openpi_session *s) {
-    return s->plan->device_bytes + s->kinds.work_bytes +
+    return s->plan->device_bytes + work_bytes(s) +
            (s->engine->device->backend->allocate_host ? s->in.bytes : 0);
+}
+
+/* Of a sample's actions at most all but one are known. */
+static int most_known(const openpi_engine *engine, const openpi_session_options *options) {
+    int delay = engine->checkpoint->rtc.max_delay;
+    if (!options->rtc) return 0;
+    return delay < options->horizon ? delay : options->horizon - 1;
+}
+
+static openpi_status draft_rtc(openpi_session *s, const plan_shape *shape, openpi_error *error) {
+    for (int kind = PLAN_GUIDED; kind < PLAN_KINDS && s->options.rtc; kind++) {
+        if (kind == PLAN_TRAINED && !shape->known) continue;
+        TRY(plan_create(s->engine->model, shape, (plan_kind)kind, &s->rtc_plans[kind], error));
+        TRY(call_kinds_open(&s->rtc_kinds[kind], s->rtc_plans[kind], error));
+    }
+    return OPENPI_OK;
 }
 
 /* Everything but the memory. */
@@ -58,9 +86,12 @@ static openpi_status draft(openpi_engine *engine, const openpi_session_options *
                         .horizon = s->options.horizon,
                         .steps = s->options.steps,
                         .max_prompt = s->options.max_prompt,
-                        .state_every_step = state_every_step};
-    TRY(plan_create(engine->model, &shape, &s->plan, error));
+                        .state_every_step = state_every_step,
+                        .rtc = s->options.rtc,
+                        .known = most_known(engine, &s->options)};
+    TRY(plan_create(engine->model, &shape, PLAN_ORDINARY, &s->plan, error));
     TRY(call_kinds_open(&s->kinds, s->plan, error));
+    TRY(draft_rtc(s, &shape, error));
     call_lay_out(&s->in, &measure, s->plan);
     return OPENPI_OK;
 }
@@ -68,6 +99,10 @@ static openpi_status draft(openpi_engine *engine, const openpi_session_options *
 static void close_draft(openpi_session *s) {
     call_kinds_close(&s->kinds);
     plan_close(s->plan);
+    for (int kind = 0; kind < PLAN_KINDS; kind++) {
+        call_kinds_close(&s->rtc_kinds[kind]);
+        plan_close(s->rtc_plans[kind]);
+    }
 }
 
 /* The inputs from the block's start to `end`. */
@@ -78,21 +113,35 @@ static openpi_status upload_inputs(openpi_session *s, const void *end, openpi_er
                                    (size_t)((const char *)end - s->in.start), error);
 }
 
+/* The plans of real-time chunking over the session's memory: their part of the setup, and recordings. */
+static openpi_status bind_rtc(openpi_session *s, openpi_error *error) {
+    device *device = s->engine->device;
+    for (int kind = 0; kind < PLAN_KINDS; kind++) {
+        plan *plan = s->rtc_plans[kind];
+        if (!plan) continue;
+        TRY(plan_bind(plan, s->memory, error));
+        TRY(device->backend->run(device, plan->setup, plan->setup_count, s->work, NULL, error));
+        TRY(call_kinds_record(&s->rtc_kinds[kind], s->work, error));
+    }
+    return OPENPI_OK;
+}
+
 static openpi_status take_memory(openpi_session *s, openpi_error *error) {
     device *device = s->engine->device;
     const backend *backend = device->backend;
+    size_t work = work_bytes(s);
     TRY(backend->allocate(device, s->plan->device_bytes, "the session's buffers", &s->memory, error));
-    if (s->kinds.work_bytes)
-        TRY(backend->allocate(device, s->kinds.work_bytes, "the session's work block", &s->work, error));
+    if (work) TRY(backend->allocate(device, work, "the session's work block", &s->work, error));
     TRY(plan_bind(s->plan, s->memory, error));
     if (backend->allocate_host)
         TRY(backend->allocate_host(device, s->in.bytes, "the session's staging", &s->host, error));
     arena bind = {s->host ? s->host : s->plan->buffers.in.start, 0};
     call_lay_out(&s->in, &bind, s->plan);
-    call_fill(s->plan, &s->in.tables, NULL, 0);
+    call_fill(s->plan, &s->in.tables, NULL, NULL, 0);
     TRY(upload_inputs(s, s->in.state, error));
     TRY(backend->run(device, s->plan->setup, s->plan->setup_count, s->work, NULL, error));
-    return call_kinds_record(&s->kinds, s->work, error);
+    TRY(call_kinds_record(&s->kinds, s->work, error));
+    return bind_rtc(s, error);
 }
 
 openpi_status session_create(openpi_engine *engine, const openpi_session_options *options,
@@ -133,6 +182,8 @@ static void release_memory(openpi_session *s) {
     if (s->work) device->backend->release(device, s->work);
     if (s->host) device->backend->release_host(device, s->host);
     call_kinds_forget(&s->kinds);
+    for (int kind = 0; kind < PLAN_KINDS; kind++)
+        if (s->rtc_plans[kind]) call_kinds_forget(&s->rtc_kinds[kind]);
 }
 
 void openpi_session_close(openpi_session *s) {
@@ -229,9 +280,21 @@ static openpi_status check_sample(const openpi_session *s, const openpi_sample *
     return check_finite("state", b, sample->state, OPENPI_ACTION_DIM, error);
 }
 
-/* The caller's samples into s->samples, checked. */
-static openpi_status take_call(openpi_session *s, const openpi_sample *samples, int batch, const float *noise,
-                               const float *actions, openpi_error *error) {
+/* What the caller passes to a run. */
+typedef struct given_call {
+    const openpi_sample *samples;
+    const openpi_rtc *rtc;       /* NULL: none                                                            */
+    int batch;
+    const float *noise;
+    float *actions;
+    openpi_timing *timing;
+} given_call;
+
+/* The caller's structs into s->samples and s->rtc, checked. */
+static openpi_status take_call(openpi_session *s, const given_call *call, openpi_error *error) {
+    const openpi_sample *samples = call->samples;
+    const float *noise = call->noise, *actions = call->actions;
+    int batch = call->batch;
     if (!samples || !actions)
         return report(error, OPENPI_BAD_ARGUMENT, "session run: %s is NULL", samples ? "actions" : "samples");
     if (batch < 1 || batch > s->options.batch)
@@ -242,8 +305,12 @@ static openpi_status take_call(openpi_session *s, const openpi_sample *samples, 
         TRY(check_sample(s, &s->samples[b], s->samples[0].pixels, b, error));
         size_t one = (size_t)s->options.horizon * OPENPI_ACTION_DIM;
         if (noise) TRY(check_finite("noise", b, noise + (size_t)b * one, one, error));
+        TRY(chunking_take(s->engine->checkpoint, s->options.horizon, call->rtc, b, &s->rtc[b], error));
     }
-    return OPENPI_OK;
+    if (s->options.rtc || chunking_plan(s->rtc, batch) == PLAN_ORDINARY) return OPENPI_OK;
+    return report(error, OPENPI_BAD_ARGUMENT,
+                  "session run: a sample has real-time chunking, but the session was created without the "
+                  "option rtc");
 }
 
 /* ---- filling a call --------------------------------------------------------------------------------- */
@@ -290,10 +357,13 @@ static void fill_slots(openpi_session *s, const openpi_sample *samples, int batc
 }
 
 /* Fills the inputs where the device copies them from. */
-static call_copies fill_call(openpi_session *s, const openpi_sample *samples, int batch, const float *noise) {
+static call_copies fill_call(openpi_session *s, const plan *plan, int batch, const float *noise) {
+    const openpi_sample *samples = s->samples;
     size_t one = (size_t)s->options.horizon * OPENPI_ACTION_DIM;
     call_copies copies = {.down = {s->in.x_t, s->plan->buffers.in.x_t, (size_t)batch * one * sizeof(float)}};
-    s->last = call_fill(s->plan, &s->in.tables, samples, batch);
+    int known[OPENPI_MAX_BATCH];
+    for (int b = 0; b < batch; b++) known[b] = chunking_known(&s->rtc[b]);
+    s->last = call_fill(plan, &s->in.tables, samples, known, batch);
     if (s->on_tables) s->on_tables(s->on_tables_user, &s->in.tables);
     for (int b = 0; b < batch; b++) {
         if (s->plan->state_token)
@@ -305,6 +375,7 @@ static call_copies fill_call(openpi_session *s, const openpi_sample *samples, in
             openpi_noise(s->options.seed, s->runs * OPENPI_MAX_BATCH + (uint64_t)b,
                          s->in.x_t + (size_t)b * one, one);
     }
+    if (plan->kind != PLAN_ORDINARY) chunking_fill(plan, &s->in, s->rtc, batch);
     int together = plan_on(s->plan, SWITCH_BATCHED_VISION);
     copy_up(s, s->in.start, together ? fill_images(s, samples, batch) : s->in.images, &copies);
     if (!together) fill_slots(s, samples, batch, &copies);
@@ -314,27 +385,32 @@ static call_copies fill_call(openpi_session *s, const openpi_sample *samples, in
 /* ---- running ---------------------------------------------------------------------------------------- */
 
 /* Copies x to the caller, unless it holds a NaN or an infinity: finite inputs and weights give one where the
- * arithmetic overflows. */
-static openpi_status copy_actions(const openpi_session *s, int batch, float *actions, openpi_error *error) {
-    size_t count = (size_t)batch * (size_t)s->options.horizon * OPENPI_ACTION_DIM, i = 0;
+ * arithmetic overflows. Known actions are finite. */
+static openpi_status copy_actions(const openpi_session *s, const plan *plan, int batch, float *actions,
+                                  openpi_error *error) {
+    int horizon = s->options.horizon, k = 0, b = 0;
+    size_t count = 0, i = 0;
     const float *x = s->in.x_t;
+    for (int at = 0; at < batch; at++)
+        count += (size_t)(horizon - chunking_known(&s->rtc[at])) * OPENPI_ACTION_DIM;
     if (all_finite_f32(x, count)) {
-        memcpy(actions, x, count * sizeof *x);
+        chunking_actions(plan, x, s->rtc, batch, actions);
         return OPENPI_OK;
     }
     while (isfinite(x[i])) i++;
-    int row = (int)(i / OPENPI_ACTION_DIM);
+    for (k = (int)(i / OPENPI_ACTION_DIM); k >= horizon - chunking_known(&s->rtc[b]); b++)
+        k -= horizon - chunking_known(&s->rtc[b]);
     return report(
         error, OPENPI_BAD_INPUT,
         "sample %d: the model's action of step %d, dimension %d is %g, expected a finite number: the model's "
         "arithmetic overflowed, its weights, state or noise are too large",
-        row / s->options.horizon, row % s->options.horizon, (int)(i % OPENPI_ACTION_DIM),
+        b, k + chunking_known(&s->rtc[b]), (int)(i % OPENPI_ACTION_DIM),
         isnan(x[i]) ? (double)NAN : (double)x[i]);
 }
 
 /* Copies and plan one after the other: where nothing is recorded, or an observer or instrument takes part. */
-static openpi_status run_in_parts(openpi_session *s, const openpi_sample *samples, int batch,
-                                  const call_copies *copies, openpi_timing *t, openpi_error *error) {
+static openpi_status run_in_parts(openpi_session *s, const plan *plan, int batch, const call_copies *copies,
+                                  openpi_timing *t, openpi_error *error) {
     device *device = s->engine->device;
     double start = clock_ms();
     for (int i = 0; i < copies->count; i++)
@@ -342,11 +418,11 @@ static openpi_status run_in_parts(openpi_session *s, const openpi_sample *sample
                                     error));
     double uploaded = clock_ms();
     if (s->observer)
-        TRY(session_run_observed(s, samples, batch, t->stage_ms, error));
-    else if (s->on_run)
+        TRY(session_run_observed(s, plan, batch, t->stage_ms, error));
+    else if (s->on_run && plan == s->plan)
         TRY(s->on_run(s->on_run_user, s, t->stage_ms, error));
     else
-        TRY(device->backend->run(device, s->plan->ops, s->plan->count, s->work, t->stage_ms, error));
+        TRY(device->backend->run(device, plan->ops, plan->count, s->work, t->stage_ms, error));
     t->stage_ms[OPENPI_STAGE_UPLOAD] += uploaded - start;
     t->device_ms = clock_ms() - uploaded;
     return device->backend->download(device, copies->down.to, copies->down.from, copies->down.bytes, error);
@@ -362,26 +438,41 @@ static openpi_status replay(openpi_session *s, struct recording *recording, cons
     return OPENPI_OK;
 }
 
-openpi_status openpi_session_run(openpi_session *s, const openpi_sample *given, int batch, const float *noise,
-                                 float *actions, openpi_timing *timing, openpi_error *error) {
-    if (!s) return report(error, OPENPI_BAD_ARGUMENT, "session run: the session is NULL");
-    TRY(engine_check_process(s->engine, "session run", error));
-    TRY(BOUNDARY_CHECK(openpi_timing, timing, error));
-    TRY(take_call(s, given, batch, noise, actions, error));
-    const openpi_sample *samples = s->samples;
-    openpi_timing t = OPENPI_TIMING_INIT;
+/* A checked call on one of the session's plans. */
+static openpi_status run(openpi_session *s, plan *plan, call_kinds *kinds, const given_call *call,
+                         openpi_error *error) {
+    openpi_timing t = OPENPI_TIMING_INIT, *timing = call->timing;
     double start = clock_ms();
-    call_copies copies = fill_call(s, samples, batch, noise);
-    int kind = call_kinds_find(&s->kinds, s->last.images, s->last.text);
-    struct recording *recording = call_kinds_recording(&s->kinds, kind);
-    call_kinds_choose(&s->kinds, kind);
+    call_copies copies = fill_call(s, plan, call->batch, call->noise);
+    int kind = call_kinds_find(kinds, s->last.images, s->last.text);
+    struct recording *recording = call_kinds_recording(kinds, kind);
+    call_kinds_choose(kinds, kind);
     t.stage_ms[OPENPI_STAGE_UPLOAD] = clock_ms() - start;
     TRY(recording && !s->observer && !s->on_run ? replay(s, recording, &copies, timing ? &t : NULL, error)
-                                                : run_in_parts(s, samples, batch, &copies, &t, error));
-    TRY(copy_actions(s, batch, actions, error));
+                                                : run_in_parts(s, plan, call->batch, &copies, &t, error));
+    TRY(copy_actions(s, plan, call->batch, call->actions, error));
     s->runs++;
     t.total_ms = clock_ms() - start;
     t.stage_ms[OPENPI_STAGE_DOWNLOAD] = fmax(0, t.total_ms - t.device_ms - t.stage_ms[OPENPI_STAGE_UPLOAD]);
     BOUNDARY_GIVE(openpi_timing, &t, timing);
     return OPENPI_OK;
+}
+
+openpi_status openpi_session_run_rtc(openpi_session *s, const openpi_sample *samples, const openpi_rtc *rtc,
+                                     int batch, const float *noise, float *actions, openpi_timing *timing,
+                                     openpi_error *error) {
+    given_call call = {samples, rtc, batch, noise, actions, timing};
+    if (!s) return report(error, OPENPI_BAD_ARGUMENT, "session run: the session is NULL");
+    TRY(engine_check_process(s->engine, "session run", error));
+    TRY(BOUNDARY_CHECK(openpi_timing, timing, error));
+    TRY(take_call(s, &call, error));
+    plan_kind kind = chunking_plan(s->rtc, batch);
+    if (kind == PLAN_ORDINARY) return run(s, s->plan, &s->kinds, &call, error);
+    return run(s, s->rtc_plans[kind], &s->rtc_kinds[kind], &call, error);
+}
+
+openpi_status openpi_session_run(openpi_session *s, const openpi_sample *samples, int batch,
+                                 const float *noise, float *actions, openpi_timing *timing,
+                                 openpi_error *error) {
+    return openpi_session_run_rtc(s, samples, NULL, batch, noise, actions, timing, error);
 }

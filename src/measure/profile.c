@@ -34,6 +34,7 @@ static const struct {
     [OP_NORM] = {SHAPE_COLUMNS, offsetof(op, norm.n)},
     [OP_ACTIVATE] = {SHAPE_COLUMNS, offsetof(op, activate.n)},
     [OP_ADD] = {SHAPE_COLUMNS, offsetof(op, add.n)},
+    [OP_GUIDE] = {SHAPE_COLUMNS, offsetof(op, guide.n)},
 };
 
 static void write_shape(const op *op, int rows, double keys, char *text, size_t bytes) {

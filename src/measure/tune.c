@@ -288,7 +288,7 @@ openpi_status tune_expect(tune *t, openpi_engine *engine, const tune_plan_shape 
         tune_bench b = {.tune = t, .session = &seen, .device = engine->device};
         for (int cameras = 1; cameras <= OPENPI_CAMERAS; cameras++)
             t->expected += runs_with(&shapes[i], cameras) ? 2 : 0;
-        status = plan_create(engine->model, &shape, &seen.plan, error);
+        status = plan_create(engine->model, &shape, PLAN_ORDINARY, &seen.plan, error);
         for (int j = 0; status == OPENPI_OK && j < seen.plan->count * OPENPI_CAMERAS; j++) {
             const op *op = &seen.plan->ops[j / OPENPI_CAMERAS];
             b.cameras = 1 + j % OPENPI_CAMERAS;

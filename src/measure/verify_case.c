@@ -135,6 +135,15 @@ openpi_status case_checkpoint(verify_case *c, openpi_engine **out, openpi_error 
     return OPENPI_OK;
 }
 
+static openpi_status open_session(verify_case *c, openpi_engine *engine,
+                                  const openpi_session_options *options, openpi_session **out,
+                                  openpi_error *error) {
+    TRY(session_create(engine, options, c->options->state_every_step, out, error));
+    TRY(case_close_later(c, close_session, *out, error));
+    if (c->options->on_session) c->options->on_session(c->options->hook_user, *out);
+    return OPENPI_OK;
+}
+
 openpi_status case_session(verify_case *c, openpi_engine *engine, int batch, int horizon, int steps,
                            int max_prompt, openpi_session **out, openpi_error *error) {
     openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
@@ -142,10 +151,17 @@ openpi_status case_session(verify_case *c, openpi_engine *engine, int batch, int
     options.horizon = horizon;
     options.steps = steps;
     options.max_prompt = max_prompt;
-    TRY(session_create(engine, &options, c->options->state_every_step, out, error));
-    TRY(case_close_later(c, close_session, *out, error));
-    if (c->options->on_session) c->options->on_session(c->options->hook_user, *out);
-    return OPENPI_OK;
+    return open_session(c, engine, &options, out, error);
+}
+
+openpi_status case_chunking_session(verify_case *c, openpi_engine *engine, int horizon, int steps,
+                                    int max_prompt, openpi_session **out, openpi_error *error) {
+    openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
+    options.horizon = horizon;
+    options.steps = steps;
+    options.max_prompt = max_prompt;
+    options.rtc = 1;
+    return open_session(c, engine, &options, out, error);
 }
 
 openpi_status case_policy(verify_case *c, const char *checkpoint, const openpi_policy_options *options,

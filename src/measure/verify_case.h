@@ -123,6 +123,9 @@ openpi_status case_checkpoint(verify_case *c, openpi_engine **out, openpi_error 
 void case_on_engine(verify_case *c, const openpi_engine *engine);
 openpi_status case_session(verify_case *c, openpi_engine *engine, int batch, int horizon, int steps,
                            int max_prompt, openpi_session **out, openpi_error *error);
+/* One for openpi_session_run_rtc, of batch 1. */
+openpi_status case_chunking_session(verify_case *c, openpi_engine *engine, int horizon, int steps,
+                                    int max_prompt, openpi_session **out, openpi_error *error);
 openpi_status case_policy(verify_case *c, const char *checkpoint, const openpi_policy_options *options,
                           openpi_policy **policy, openpi_request **request, openpi_error *error);
 /* Calls close(thing) at case_end, last first. Closes at once where there is no memory. */

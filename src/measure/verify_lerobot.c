@@ -2,6 +2,7 @@
  *
  *   with a model      pictures, state, prompt -> prepared sample -> chunk -> actions, one observation a file
  *   pipelines alone   state and prompt -> prepared sample; chunk -> actions; relative actions both directions
+ *   chunking          verify_chunking.c
  *
  * All processors are exact in LeRobot's fp32; pictures within 2e-6, the chunk within 2e-4
  * (tests/golden/README.md). */
@@ -13,21 +14,9 @@
 
 #include "base/file.h"
 #include "base/report.h"
-#include "measure/verify_case.h"
-#include "policy/policy.h"
+#include "measure/verify_lerobot.h"
 
 enum { SIDE = OPENPI_IMAGE_SIZE };
-
-typedef struct golden_lerobot {
-    const char *folder, *path;
-    tensors *file;
-    json_t *about;               /* metadata "case"                                                       */
-    openpi_policy *policy;
-    openpi_policy_info info;
-    openpi_request *request;
-    openpi_sample sample;        /* the last prepared one                                                 */
-    int64_t L, n, a;             /* prompt, state and action lengths                                      */
-} golden_lerobot;
 
 /* ---- opening ---------------------------------------------------------------------------------------- */
 
@@ -44,7 +33,7 @@ static openpi_status find_tokenizer(verify_case *c, const char *folder, const ch
     return case_tokenizer(c, folder, out, error);
 }
 
-static openpi_status open_golden(verify_case *c, golden_lerobot *g, openpi_error *error) {
+openpi_status lerobot_golden(verify_case *c, golden_lerobot *g, openpi_error *error) {
     openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
     char *checkpoint, *tokenizer;
     TRY(case_manifest(c, g->folder, error));
@@ -224,41 +213,46 @@ static openpi_status compare_actions(verify_case *c, const golden_lerobot *g, co
     return OPENPI_OK;
 }
 
-static openpi_status model_golden(verify_case *c, golden_lerobot *g, openpi_error *error) {
+openpi_status lerobot_observation(verify_case *c, golden_lerobot *g, openpi_error *error) {
     openpi_image images[OPENPI_CAMERAS];
-    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
-    openpi_engine *engine;
-    openpi_session *session;
     int64_t noise_shape[] = {-1, DIMS};
-    float *in_state, *noise, *state, *expected, *chunk;
-    int32_t *tokens;
-    uint8_t *mask;
     int count;
     const json_t *steps = json_object_get(g->about, "steps"), *seed = json_object_get(g->about, "seed");
     if (!json_is_integer(steps) || !json_is_integer(seed))
         return report(error, OPENPI_BAD_FILE, "%s: metadata case lacks steps or seed", g->path);
-    TRY(golden_f32(c, g->file, "in.state", 1, SHAPE(g->n), &in_state, error));
-    TRY(golden_f32(c, g->file, "in.noise", 2, noise_shape, &noise, error));
+    TRY(golden_f32(c, g->file, "in.state", 1, SHAPE(g->n), &g->state, error));
+    TRY(golden_f32(c, g->file, "in.noise", 2, noise_shape, &g->noise, error));
+    g->H = noise_shape[0];
+    g->steps = (int)json_integer_value(steps);
+    TRY(openpi_dims_parse("tiny", &g->synthetic.dims, error));
+    g->synthetic.variant = g->policy->variant;
+    g->synthetic.lerobot = 1;
+    g->synthetic.seed = (uint64_t)json_integer_value(seed);
+    TRY(read_images(c, g, images, &count, error));
+    return prepare(g, images, count, g->state, json_object_get(g->about, "task"), error);
+}
+
+static openpi_status model_golden(verify_case *c, golden_lerobot *g, openpi_error *error) {
+    openpi_engine *engine;
+    openpi_session *session;
+    float *state, *expected, *chunk;
+    int32_t *tokens;
+    uint8_t *mask;
     TRY(golden_f32(c, g->file, "state", 1, SHAPE(g->n), &state, error));
     TRY(golden_i32(c, g->file, "tokens", 1, SHAPE(g->L), &tokens, error));
     TRY(golden_u8(c, g->file, "token_mask", 1, SHAPE(g->L), &mask, error));
-    int64_t H = noise_shape[0];
+    TRY(lerobot_observation(c, g, error));
+    int64_t H = g->H;
     if (g->info.horizon != H)
         case_fail(c, "the checkpoint's chunk_size is %d, the golden's chunk has %d steps", g->info.horizon,
                   (int)H);
     TRY(golden_f32(c, g->file, "actions", 2, SHAPE(H, g->a), &expected, error));
-    TRY(read_images(c, g, images, &count, error));
-    TRY(prepare(g, images, count, in_state, json_object_get(g->about, "task"), error));
     compare_prompt(c, g, state, tokens, mask, -1);
     TRY(compare_images(c, g, error));
-    TRY(openpi_dims_parse("tiny", &synthetic.dims, error));
-    synthetic.variant = g->policy->variant;
-    synthetic.lerobot = 1;
-    synthetic.seed = (uint64_t)json_integer_value(seed);
-    TRY(case_engine(c, &synthetic, &engine, error));
-    TRY(case_session(c, engine, 1, (int)H, (int)json_integer_value(steps), (int)g->L, &session, error));
+    TRY(case_engine(c, &g->synthetic, &engine, error));
+    TRY(case_session(c, engine, 1, (int)H, g->steps, (int)g->L, &session, error));
     TRY(case_take(c, (size_t)(H * DIMS), sizeof *chunk, &chunk, error));
-    TRY(openpi_session_run(session, &g->sample, 1, noise, chunk, NULL, error));
+    TRY(openpi_session_run(session, &g->sample, 1, g->noise, chunk, NULL, error));
     return compare_actions(c, g, chunk, expected, H, error);
 }
 
@@ -340,24 +334,11 @@ static openpi_status pipeline_golden(verify_case *c, golden_lerobot *g, openpi_e
 /* ---- folders ---------------------------------------------------------------------------------------- */
 
 static openpi_status lerobot_case(verify_case *c, const char *folder, const char *path, openpi_error *error) {
-    golden_lerobot g = {
-        .folder = folder, .path = path, .info = OPENPI_POLICY_INFO_INIT, .sample = OPENPI_SAMPLE_INIT};
-    TRY(open_golden(c, &g, error));
+    golden_lerobot g = LEROBOT_GOLDEN(folder, path);
+    TRY(lerobot_golden(c, &g, error));
     if (!tensors_find(g.file, "actions_model")) return pipeline_golden(c, &g, error);
     snprintf(c->row.dtype, sizeof c->row.dtype, "%s", c->options->dtype == OPENPI_F32 ? "f32" : "bf16");
     return model_golden(c, &g, error);
-}
-
-/* Files that must exist nevertheless. */
-static openpi_status chunking_case(verify_case *c, const char *folder, const char *path,
-                                   openpi_error *error) {
-    tensors *file;
-    TRY(case_manifest(c, folder, error));
-    TRY(case_open(c, path, &file, error));
-    if (case_failed(c)) return OPENPI_OK;
-    c->row.result = VERIFY_SKIPPED;
-    snprintf(c->row.detail, sizeof c->row.detail, "real-time chunking is not implemented");
-    return OPENPI_OK;
 }
 
 static openpi_status one_file(verify_walk *walk, const char *folder, const char *tail, const char *path,
@@ -369,9 +350,9 @@ static openpi_status one_file(verify_walk *walk, const char *folder, const char 
     snprintf(name + at, sizeof name - at, "%s", tail);
     case_begin(&c, walk, name);
     openpi_status status = case_join(&c, folder, "checkpoint", &checkpoint, error);
-    if (status == OPENPI_OK)
-        status = file_exists(checkpoint) ? lerobot_case(&c, folder, path, error)
-                                         : chunking_case(&c, folder, path, error);
+    int chunking = status == OPENPI_OK && !file_exists(checkpoint);
+    if (status == OPENPI_OK && !chunking) status = lerobot_case(&c, folder, path, error);
+    if (chunking) return verify_chunking(walk, &c, folder, path, error);
     case_end(&c, walk, status, error);
     return OPENPI_OK;
 }

@@ -36,9 +36,17 @@ void call_lay_out(plan_inputs *in, arena *arena, const plan *plan) {
     lay_out_rows(&tables->steps, arena, s->steps);
     for (int c = 0; c < OPENPI_CAMERAS && !plan_on(plan, SWITCH_BATCHED_VISION); c++)
         lay_out_rows(&tables->camera[c], arena, s->batch * OPENPI_IMAGE_TOKENS);
-    if (!schedule_is_constant(plan)) lay_out_rows(&tables->one, arena, 1);
+    if (s->known) lay_out_rows(&tables->known, arena, s->batch * s->known);
+    if (!schedule_is_constant(plan) || s->known) lay_out_rows(&tables->one, arena, 1);
     in->state = arena_take(arena, batch * OPENPI_ACTION_DIM * sizeof(float));
-    in->x_t = arena_take(arena, batch * (size_t)s->horizon * OPENPI_ACTION_DIM * sizeof(float));
+    size_t rows = batch * (size_t)s->horizon, row_bytes = OPENPI_ACTION_DIM * sizeof(float);
+    in->x_t = arena_take(arena, rows * row_bytes);
+    if (s->known) in->known_x = arena_take(arena, batch * (size_t)s->known * row_bytes);
+    if (s->rtc) {
+        in->target = arena_take(arena, rows * row_bytes);
+        in->weight = arena_take(arena, rows * sizeof(float));
+        in->gain = arena_take(arena, (size_t)s->steps * batch * sizeof(float));
+    }
     in->images = arena_take(arena, OPENPI_CAMERAS * call_slot_bytes(plan));
     in->bytes = arena->used - start;
 }
@@ -62,7 +70,8 @@ int call_has_rows(const plan *plan, const openpi_sample *sample, int camera) {
     return sample->image_mask[camera] || !plan_on(plan, SWITCH_MASKED_CAMERAS_DROPPED);
 }
 
-static void fill_sample(const plan *plan, call_tables *t, const openpi_sample *sample, int b) {
+/* The first `known` actions are a segment of their own, at the same places. */
+static void fill_sample(const plan *plan, call_tables *t, const openpi_sample *sample, int known, int b) {
     int length = call_prefix_length(sample), position = 0;
     int state = plan->state_token, chunk_end = length + state + plan->shape.horizon, unseen = chunk_end;
     for (int c = 0; c < OPENPI_CAMERAS; c++) {
@@ -85,21 +94,24 @@ static void fill_sample(const plan *plan, call_tables *t, const openpi_sample *s
     }
     for (int i = 0; i < plan->shape.horizon; i++) {
         add_row(&t->suffix, b, length + state + i, chunk_end, *t->suffix.count);
-        add_row(&t->action, b, length + state + i, chunk_end, *t->action.count);
+        row_table *actions = i < known ? &t->known : &t->action;
+        add_row(actions, b, length + state + i, chunk_end, *actions->count);
     }
 }
 
-call_counts call_fill(const plan *plan, call_tables *t, const openpi_sample *samples, int batch) {
+call_counts call_fill(const plan *plan, call_tables *t, const openpi_sample *samples, const int *known,
+                      int batch) {
     *t->vision.count = *t->text.count = *t->prefix.count = *t->state.count = *t->suffix.count =
         *t->action.count = *t->steps.count = 0;
     *t->pixels = samples ? (int32_t)samples[0].pixels : OPENPI_PIXELS_U8;
     for (int c = 0; c < OPENPI_CAMERAS; c++)
         if (t->camera[c].capacity) *t->camera[c].count = 0;
+    if (t->known.capacity) *t->known.count = 0;
     if (t->one.capacity) {
         *t->one.count = 0;
         add_row(&t->one, 0, 0, 0, 0);
     }
-    for (int b = 0; b < batch; b++) fill_sample(plan, t, &samples[b], b);
+    for (int b = 0; b < batch; b++) fill_sample(plan, t, &samples[b], known ? known[b] : 0, b);
     for (int k = 0; k < plan->shape.steps; k++) add_row(&t->steps, k, 0, 0, k);
     return (call_counts){*t->vision.count / OPENPI_IMAGE_TOKENS, *t->text.count, *t->prefix.count, batch};
 }

@@ -68,6 +68,7 @@ typedef struct config {
     openpi_variant type;         /* LeRobot's; what openpi's lacks    */
     int action_dim;              /* 0: not said                       */
     int horizon, steps, max_prompt;
+    checkpoint_rtc rtc;          /* fields of 0: not said             */
 } config;
 
 static openpi_status expect_number(const config *c, const char *key, double expected, openpi_error *error) {
@@ -78,6 +79,49 @@ static openpi_status expect_number(const config *c, const char *key, double expe
                       expected);
     return report(error, OPENPI_UNSUPPORTED, "%s: \"%s\" is %g, expected %g", c->path, key,
                   json_number_value(value), expected);
+}
+
+/* The place of a text among names, from 1 on; untouched where the key is absent or null. */
+static openpi_status read_name(const config *c, const json_t *object, const char *key,
+                               const char *const *names, int *out, openpi_error *error) {
+    const char *text = NULL;
+    TRY(json_get_string(object, key, c->path, &text, error));
+    if (!text) return OPENPI_OK;
+    for (int i = 0; names[i]; i++)
+        if (!strcmp(names[i], text)) *out = i + 1;
+    if (*out) return OPENPI_OK;
+    return report(error, OPENPI_UNSUPPORTED,
+                  "%s: rtc_config.\"%s\" is \"%.40s\", expected a name such as \"%s\"", c->path, key, text,
+                  names[0]);
+}
+
+/* LeRobot policies/rtc/configuration_rtc.py. A mode or schedule that is not known matters to nobody while
+ * rtc_config is not enabled. */
+static openpi_status read_rtc(config *c, openpi_error *error) {
+    static const char *const modes[] = {"guided", "trained", NULL};
+    static const char *const schedules[] = {"ZEROS", "ONES", "LINEAR", "EXP", NULL};
+    const json_t *rtc = json_object_get(c->root, "rtc_config");
+    int enabled = 1, mode = 0, schedule = 0, max_delay = 0;
+    TRY(json_get_int(c->root, "rtc_training_max_delay", c->path, 0, INT_MAX, &max_delay, error));
+    c->rtc.max_delay = max_delay;
+    if (!rtc || json_is_null(rtc)) return OPENPI_OK;
+    if (!json_is_object(rtc))
+        return report(error, OPENPI_BAD_FILE, "%s: \"rtc_config\" is %s, expected an object", c->path,
+                      json_kind(rtc));
+    TRY(json_get_bool(rtc, "enabled", c->path, &enabled, error));
+    if (!enabled) return OPENPI_OK;
+    TRY(read_name(c, rtc, "mode", modes, &mode, error));
+    TRY(read_name(c, rtc, "prefix_attention_schedule", schedules, &schedule, error));
+    TRY(json_get_int(rtc, "execution_horizon", c->path, 1, INT_MAX, &c->rtc.horizon, error));
+    const json_t *weight = json_object_get(rtc, "max_guidance_weight");
+    if (weight && !(json_is_number(weight) && json_number_value(weight) > 0))
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: rtc_config.\"max_guidance_weight\" is %s, expected a number above 0", c->path,
+                      json_is_number(weight) ? "not above 0" : json_kind(weight));
+    c->rtc.mode = mode ? (openpi_rtc_mode)mode : OPENPI_RTC_GUIDED;
+    c->rtc.schedule = (openpi_rtc_schedule)schedule;
+    c->rtc.max_weight = weight ? json_number_value(weight) : 0;
+    return OPENPI_OK;
 }
 
 static openpi_status read_lerobot(config *c, openpi_error *error) {
@@ -121,6 +165,7 @@ static openpi_status read_lerobot(config *c, openpi_error *error) {
     TRY(json_get_int(c->root, "max_action_dim", c->path, 1, INT_MAX, &c->action_dim, error));
     TRY(json_get_int(c->root, "chunk_size", c->path, 1, OPENPI_MAX_HORIZON, &c->horizon, error));
     TRY(json_get_int(c->root, "num_inference_steps", c->path, 1, OPENPI_MAX_STEPS, &c->steps, error));
+    TRY(read_rtc(c, error));
     return json_get_int(c->root, "tokenizer_max_length", c->path, 1, LIMIT_PROMPT, &c->max_prompt, error);
 }
 
@@ -380,6 +425,20 @@ static openpi_status check_tensors(checkpoint *c, openpi_error *error) {
     return check_unknown(c, error);
 }
 
+/* Known actions are at a time of their own, which only adaptive norms can take. */
+static openpi_status set_max_delay(checkpoint *c, int delay, const char *name, openpi_error *error) {
+    if (delay < 0)
+        return report(error, OPENPI_BAD_ARGUMENT, "%s: rtc_max_delay is %d, expected at least 0", name,
+                      delay);
+    if (delay && !variant_of(c->variant)->adaptive_norms)
+        return report(error, OPENPI_UNSUPPORTED,
+                      "%s: \"rtc_training_max_delay\" is %d, expected 0: %s cannot be trained for real-time "
+                      "chunking, only %s can",
+                      name, delay, variant_of(c->variant)->symbol, variant_of(OPENPI_PI05)->symbol);
+    c->rtc.max_delay = delay;
+    return OPENPI_OK;
+}
+
 static openpi_status apply_config(checkpoint *c, const config *config, openpi_error *error) {
     c->lerobot = config->lerobot;
     if (config->action_dim && config->action_dim != c->action_dim)
@@ -388,10 +447,18 @@ static openpi_status apply_config(checkpoint *c, const config *config, openpi_er
     if (config->horizon) c->horizon = config->horizon;
     if (config->steps) c->steps = config->steps;
     if (config->max_prompt) c->max_prompt = config->max_prompt;
-    return OPENPI_OK;
+    if (config->rtc.mode) c->rtc.mode = config->rtc.mode;
+    if (config->rtc.schedule) c->rtc.schedule = config->rtc.schedule;
+    if (config->rtc.horizon) c->rtc.horizon = config->rtc.horizon;
+    if (config->rtc.max_weight > 0) c->rtc.max_weight = config->rtc.max_weight;
+    return set_max_delay(c, config->rtc.max_delay, config->path, error);
 }
 
 static void set_defaults(checkpoint *c) {
+    c->rtc = (checkpoint_rtc){.mode = OPENPI_RTC_OFF,
+                              .schedule = OPENPI_RTC_LINEAR,
+                              .horizon = RTC_HORIZON,
+                              .max_weight = RTC_MAX_WEIGHT};
     c->horizon = 50;
     c->steps = 10;
     c->max_prompt = variant_of(c->variant)->max_prompt;
@@ -426,7 +493,7 @@ static openpi_status open_synthetic(checkpoint *c, const openpi_synthetic *synth
     for (int i = 0; i < tensors_count(c->tensors); i++)
         c->parameters += (uint64_t)tensors_at(c->tensors, i)->count;
     set_defaults(c);
-    return OPENPI_OK;
+    return set_max_delay(c, synthetic->rtc_max_delay, c->name, error);
 }
 
 openpi_status checkpoint_open(const char *path, const openpi_synthetic *synthetic, checkpoint **out,

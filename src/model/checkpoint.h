@@ -7,6 +7,17 @@
 #include "model/tensors.h"
 #include "model/variant.h"
 
+/* LeRobot policies/rtc/configuration_rtc.py */
+enum { RTC_HORIZON = 10, RTC_MAX_WEIGHT = 10 };
+
+/* Real-time chunking as a checkpoint's config has it; LeRobot's defaults where it says nothing. */
+typedef struct checkpoint_rtc {
+    openpi_rtc_mode mode;        /* OFF: not enabled                                                      */
+    openpi_rtc_schedule schedule;
+    int horizon, max_delay;      /* max_delay: rtc_training_max_delay, 0: not trained for it              */
+    double max_weight;
+} checkpoint_rtc;
+
 typedef struct checkpoint {
     tensors *tensors;
     openpi_dims dims;
@@ -16,6 +27,7 @@ typedef struct checkpoint {
     int horizon;                 /* config.json: action_horizon / chunk_size; else 50                     */
     int steps;                   /* LeRobot's num_inference_steps; else 10                                */
     int max_prompt;              /* LeRobot's tokenizer_max_length; else 48 (π0) / 200 (π0.5)             */
+    checkpoint_rtc rtc;
     const tensor *embedding;     /* embed_tokens if present, else paligemma.lm_head                       */
     uint64_t parameters;         /* used at inference: the embedding once, the expert's own head not      */
     char name[256];              /* path, or "synthetic tiny:pi0:7"; for sentences                        */

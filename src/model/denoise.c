@@ -1,4 +1,5 @@
-/* From noise to actions: N Euler steps x += dt·v of the flow, t from 1 to 0.
+/* From noise to actions: N Euler steps x += dt·v of the flow, t from 1 to 0. Real-time chunking adds to a
+ * step: guidance after it (PLAN_GUIDED), or rows of known actions, which no step changes (PLAN_TRAINED).
  *
  * Note: π0's state token sees the prefix and itself only, and the time is not in it. So it is among the rows
  * of the first step alone and leaves its K and V in the cache; the other steps have action tokens only. */
@@ -42,6 +43,36 @@ static void action_embed(plan *plan, int step, int stride, int offset) {
     plan_add(plan, OP_ACTION_EMBED, OPENPI_STAGE_DENOISE, "action.embed", -1, step)->action_embed = embed;
 }
 
+/* Action tokens of π0.5, the only model that takes known actions. */
+static void known_embed(plan *plan, int step) {
+    const plan_buffers *b = &plan->buffers;
+    const model *m = plan->model;
+    int horizon = plan->shape.horizon;
+    plan_add(plan, OP_ACTION_EMBED, OPENPI_STAGE_DENOISE, "known.embed", -1, step)->action_embed =
+        (op_action_embed){.rows = plan_rows(&b->in.tables.known),
+                          .horizon = horizon,
+                          .out_stride = horizon,
+                          .x = b->in.known_x,
+                          .in = m->action_in,
+                          .in_bias = m->action_in_bias,
+                          .out = b->known_act};
+}
+
+/* Pulls x, one step on, towards the previous chunk. */
+static void guide(plan *plan, int step) {
+    const plan_buffers *b = &plan->buffers;
+    size_t first = (size_t)step * (size_t)plan->shape.batch;
+    plan_add(plan, OP_GUIDE, OPENPI_STAGE_DENOISE, "action.guide", -1, step)->guide =
+        (op_guide){.rows = plan_rows(&b->in.tables.action),
+                   .n = OPENPI_ACTION_DIM,
+                   .target = b->in.target,
+                   .weight = b->in.weight,
+                   .gain = b->in.gain ? b->in.gain + first : NULL,
+                   .velocity = b->velocity,
+                   .t = plan->times ? plan->times[step] + plan->dt : 0,
+                   .x_t = b->in.x_t};
+}
+
 /* The velocity from the expert's rows, and x one step on. */
 static void velocity(plan *plan, const row_table *all, int step, int stride, int offset) {
     const plan_buffers *b = &plan->buffers;
@@ -72,8 +103,10 @@ static void denoise_step(plan *plan, int step) {
     plan_step_schedule(plan, step);
     if (offset) state_embed(plan, step, stride);
     action_embed(plan, step, stride, offset);
+    if (plan->kind == PLAN_TRAINED) known_embed(plan, step);
     plan_expert(plan, all, step);
     velocity(plan, all, step, stride, offset);
+    if (plan->kind != PLAN_ORDINARY) guide(plan, step);
 }
 
 void plan_denoise(plan *plan) {

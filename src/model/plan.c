@@ -75,15 +75,16 @@ static void lay_out(plan *plan, arena *arena) {
            q = (size_t)(d->heads * d->head_dim);
     size_t actions = (size_t)(s->batch * s->horizon) * OPENPI_ACTION_DIM;
     size_t vw = (size_t)d->vision_width;
+    size_t columns = (size_t)plan_columns(plan), known = (size_t)(s->batch * s->known);
 
     call_lay_out(&b->in, arena, plan);
     b->velocity = arena_take(arena, actions * sizeof(float));
     b->rope = arena_take(arena, (size_t)b->cache_capacity * (size_t)d->head_dim * sizeof(float));
-    b->temb = arena_take(arena, N * width * sizeof(float));
+    b->temb = arena_take(arena, columns * width * sizeof(float));
     if (variant_of(m->variant)->adaptive_norms) {
-        b->hidden = arena_take(arena, N * width * sizeof(float));
-        b->cond = arena_take(arena, N * width * sizeof(float));
-        b->modulation = arena_take(arena, (size_t)(2 * d->depth + 1) * N * 3 * width * sizeof(float));
+        b->hidden = arena_take(arena, columns * width * sizeof(float));
+        b->cond = arena_take(arena, columns * width * sizeof(float));
+        b->modulation = arena_take(arena, (size_t)(2 * d->depth + 1) * columns * 3 * width * sizeof(float));
     }
     if (variant_of(m->variant)->action_time_mlp)
         b->time = arena_take(arena, N * width * sizeof(float));
@@ -91,6 +92,7 @@ static void lay_out(plan *plan, arena *arena) {
     b->cache_v = arena_take(arena, (size_t)d->depth * b->cache_layer_bytes);
     b->prefix_x = arena_take(arena, P * (size_t)d->width * act);
     b->suffix_x = arena_take(arena, T * width * act);
+    if (known) b->known_act = arena_take(arena, known * width * act);
     lay_out_parts(plan, arena, I, P, T);
 
     /* The three stages' inner buffers are never alive together: they share one region. */
@@ -109,6 +111,9 @@ static void lay_out(plan *plan, arena *arena) {
     b->suffix_q = arena_take(arena, T * q * act);
     b->suffix_o = arena_take(arena, T * q * act);
     b->suffix_h = arena_take(arena, T * (size_t)d->expert_mlp * act);
+    b->known_q = arena_take(arena, known * q * act);
+    b->known_o = arena_take(arena, known * q * act);
+    b->known_h = arena_take(arena, known * (size_t)d->expert_mlp * act);
     arena->used = larger(end, arena->used);
 }
 
@@ -120,12 +125,14 @@ static void build(plan *plan) {
     plan_schedule(plan);
 }
 
-openpi_status plan_create(const model *model, const plan_shape *shape, plan **out, openpi_error *error) {
+openpi_status plan_create(const model *model, const plan_shape *shape, plan_kind kind, plan **out,
+                          openpi_error *error) {
     const backend *backend = model->device->backend;
     plan *p = calloc(1, sizeof *p);
     if (!p) return report_no_memory(error, sizeof *p, "the plan");
     p->model = model;
     p->shape = *shape;
+    p->kind = kind;
     p->state_token = variant_of(model->variant)->state_token;
     if (!plan_on(p, SWITCH_STATE_TOKEN_ONCE)) p->shape.state_every_step = 1;
     int places = OPENPI_CAMERAS * OPENPI_IMAGE_TOKENS + shape->max_prompt + 1 + shape->horizon;
@@ -161,14 +168,15 @@ openpi_status plan_bind(plan *plan, void *memory, openpi_error *error) {
     const device *device = plan->model->device;
     const plan_buffers *b = &plan->buffers;
     arena bind = {memory, 0};
-    int width = plan->model->dims.expert_width, steps = plan->shape.steps;
-    size_t temb_bytes = (size_t)steps * (size_t)width * sizeof(float);
+    int width = plan->model->dims.expert_width, steps = plan->shape.steps, columns = plan_columns(plan);
+    size_t temb_bytes = (size_t)columns * (size_t)width * sizeof(float);
     size_t rope_bytes = (size_t)b->cache_capacity * (size_t)plan->model->dims.head_dim * sizeof(float);
     lay_out(plan, &bind);
     build(plan);
     float *host = malloc(larger(temb_bytes, rope_bytes));
     if (!host) return report_no_memory(error, larger(temb_bytes, rope_bytes), "the schedule");
-    for (int k = 0; k < steps; k++) schedule_temb(plan->times[k], width, host + (size_t)k * (size_t)width);
+    for (int k = 0; k < columns; k++)
+        schedule_temb(k < steps ? plan->times[k] : 0, width, host + (size_t)k * (size_t)width);
     openpi_status status = device->backend->upload((struct device *)device, b->temb, host, temb_bytes, error);
     if (status == OPENPI_OK) {
         schedule_rope(b->cache_capacity, plan->model->dims.head_dim, host);

@@ -7,6 +7,7 @@
  *   sublayers.c what the layers of all three are made of, fused or taken apart
  *   schedule.c  what depends on the step alone, computed once when the session opens
  *   call.c      the numbers that change with every call: which rows there are, and their places
+ *   chunking.c  real-time chunking: what a sample's previous chunk becomes in a call
  *   call_kinds.c  which kernel choices a call takes, and which recording replays it
  *
  * Running, timing, profiling, costing and breaking it on purpose (tests) are walks over plan.ops. */
@@ -16,9 +17,19 @@
 #include "base/arena.h"
 #include "model/model.h"
 
+/* The op lists of a session. Those of real-time chunking share the buffers of the ordinary one. */
+typedef enum plan_kind {
+    PLAN_ORDINARY,
+    PLAN_GUIDED,                 /* a guide op after every Euler step                                      */
+    PLAN_TRAINED,                /* also rows whose actions are known: a segment of their own, at time 0   */
+    PLAN_KINDS
+} plan_kind;
+
 typedef struct plan_shape {
     int batch, horizon, steps, max_prompt;
     int state_every_step;        /* 1: π0's state token in every step, as upstream runs it; 0: in the first */
+    int rtc;                     /* 1: buffers for real-time chunking                                      */
+    int known;                   /* with rtc: most known actions of a sample; 0: the model takes none      */
 } plan_shape;
 
 /* Row tables of one segment. The host fills them in its copy of the block, the device reads its own copy. */
@@ -37,9 +48,10 @@ typedef struct call_tables {
     row_table suffix;            /* state token (π0), then actions: the expert's rows in a first step     */
     row_table action;            /* horizon a sample: the expert's rows in the other steps                 */
     row_table steps;             /* N rows: the schedule                                                   */
+    row_table known;             /* trained real-time chunking: the known actions, which `action` lacks    */
     /* Only with switches off, else of capacity 0: */
     row_table camera[OPENPI_CAMERAS]; /* as vision, of one slot: batched-vision                            */
-    row_table one;               /* one row: what a step computes of the schedule itself                   */
+    row_table one;               /* one row: what a step computes of the schedule itself. Also with known  */
 } call_tables;
 
 /* Everything that comes with a call, in one block: filled on the host, uploaded in one piece. Pictures are
@@ -47,7 +59,12 @@ typedef struct call_tables {
 typedef struct plan_inputs {
     call_tables tables;
     float *state;                /* [batch][32]                                                            */
-    float *x_t;                  /* [batch][horizon][32] noise in, actions out                             */
+    float *x_t;                  /* [rows of `action`][32] noise in, actions out; without known actions
+                                    [batch][horizon][32]                                                   */
+    /* Real-time chunking, else NULL: */
+    float *known_x;              /* [rows of `known`][32]                                                  */
+    float *target, *weight;      /* [rows of `action`][32] and [.]: op_guide                               */
+    float *gain;                 /* [steps][batch]                                                         */
     void *images;                /* [batch·3][224][224][3] u8 or float                                     */
     char *start;                 /* of the block                                                           */
     size_t bytes;
@@ -58,14 +75,16 @@ typedef struct plan_buffers {
     plan_inputs in;
     float *velocity;             /* [batch][horizon][32]                                                   */
     float *rope;                 /* [positions][head_dim/2][2]                                             */
-    float *temb;                 /* [steps][expert width]: sinusoidal embeddings of the times              */
-    float *hidden, *cond;        /* [steps][expert width]: π0.5's time MLP                                 */
+    /* N' = steps, and where actions may be known one more, time 0. */
+    float *temb;                 /* [N'][expert width]: sinusoidal embeddings of the times                 */
+    float *hidden, *cond;        /* [N'][expert width]: π0.5's time MLP                                    */
     float *time;                 /* [steps][expert width]: π0's time half of action_time_mlp_in            */
-    float *modulation;           /* [2·depth + 1][steps][3·expert width] scale | shift | gate: π0.5        */
+    float *modulation;           /* [2·depth + 1][N'][3·expert width] scale | shift | gate: π0.5           */
     void *prefix_x;              /* [P][width]                                                             */
     void *vision_x, *vision_qkv, *vision_o, *vision_h; /* [I][.]; share memory with the next two lines     */
     void *prefix_q, *prefix_o, *prefix_h; /* [P][.]                                                        */
     void *suffix_x, *suffix_q, *suffix_o, *suffix_h; /* [T][.]                                             */
+    void *known_act, *known_q, *known_o, *known_h;   /* [rows of `known`][.]                               */
     void *normed, *sums;         /* rows of any stage between parts of a sub-layer (sublayers.c)           */
     float *scores;               /* [rows][heads][places]: unfused attention                               */
     void *cache_k, *cache_v;     /* [depth][batch] blocks                                                  */
@@ -76,6 +95,7 @@ typedef struct plan_buffers {
 typedef struct plan {
     const model *model;
     plan_shape shape;
+    plan_kind kind;
     int state_token;             /* π0                                                                     */
     plan_buffers buffers;
     float *times;                /* [steps] the visited t                                                  */
@@ -88,8 +108,10 @@ typedef struct plan {
     size_t device_bytes;
 } plan;
 
-/* The op list and the sizes; buffers are not bound yet. Every op has choice 0 (call_kinds.h sets others). */
-openpi_status plan_create(const model *model, const plan_shape *shape, plan **out, openpi_error *error);
+/* The op list and the sizes; buffers are not bound yet. Every op has choice 0 (call_kinds.h sets others).
+ * Plans of one shape have the same buffers at the same places. */
+openpi_status plan_create(const model *model, const plan_shape *shape, plan_kind kind, plan **out,
+                          openpi_error *error);
 /* Lays the buffers out in `memory` (device, device_bytes) and builds the ops anew; their choices stay. */
 openpi_status plan_bind(plan *plan, void *memory, openpi_error *error);
 void plan_close(plan *plan);
@@ -108,12 +130,11 @@ void plan_vision(plan *plan);
 void plan_prefix(plan *plan);
 void plan_denoise(plan *plan);
 
-/* One pass of the action expert over rows of x. */
+/* One pass of the action expert over rows of x; in PLAN_TRAINED over those and the known ones. */
 void plan_expert(plan *plan, const row_table *rows, int step);
-/* A norm of the expert: plain, or adaptive with the step's scale and shift. which: 2·layer before attention,
- * 2·layer + 1 before the MLP, 2·depth at the end. */
-norm plan_expert_norm(const plan *plan, int which, const float *weight, int step);
-const float *plan_expert_gate(const plan *plan, int which, int step);
+/* A norm of the expert: plain, or adaptive with scale and shift of a column of the schedule, which is a step
+ * or plan_known_column. which: 2·layer before attention, 2·layer + 1 before the MLP, 2·depth at the end. */
+norm plan_expert_norm(const plan *plan, int which, const float *weight, int column);
 
 /* sublayers.c. The place of a sub-layer's operations in the plan; their name is a literal. */
 typedef struct sublayer {
@@ -142,6 +163,9 @@ void schedule_rope(int positions, int head_dim, float *rope);
 int schedule_is_constant(const plan *plan);
 void plan_schedule(plan *plan);
 void plan_step_schedule(plan *plan, int step);
+/* Columns of the schedule: the steps and, where actions may be known, the one of time 0 after them. */
+static inline int plan_columns(const plan *plan) { return plan->shape.steps + (plan->shape.known > 0); }
+static inline int plan_known_column(const plan *plan) { return plan->shape.steps; }
 
 /* call.c: lays the inputs out in one block (only measures where the arena's base is NULL), and fills the
  * tables for a batch of samples. */
@@ -149,7 +173,9 @@ void call_lay_out(plan_inputs *inputs, arena *arena, const plan *plan);
 typedef struct call_counts {
     int images, text, prefix, batch;
 } call_counts;
-call_counts call_fill(const plan *plan, call_tables *tables, const openpi_sample *samples, int batch);
+/* known: how many first actions of each sample are known; NULL: none. */
+call_counts call_fill(const plan *plan, call_tables *tables, const openpi_sample *samples, const int *known,
+                      int batch);
 int call_prefix_length(const openpi_sample *sample);
 /* 1 where a camera's picture is computed: it is there, or absent ones are computed too. */
 int call_has_rows(const plan *plan, const openpi_sample *sample, int camera);

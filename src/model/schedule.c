@@ -1,5 +1,6 @@
 /* What depends on the step alone, computed once when a session opens: the times, their embeddings, and, by a
  * few operations on the device, the time half of π0's action_time_mlp_in or all of π0.5's modulations.
+ * Actions that are known beforehand (trained real-time chunking) have a column of their own, time 0.
  *
  * Note: openpi adds dt to an fp32 accumulator, LeRobot computes each t in double; the two differ in the last
  * bits, and each checkpoint gets its own. */
@@ -49,70 +50,67 @@ int schedule_is_constant(const plan *plan) {
     return plan_on(plan, adaptive ? SWITCH_PRECOMPUTED_MODULATIONS : SWITCH_FOLDED_CONSTANTS);
 }
 
-/* The product `a` over one step's row of x and out, as an operation of the plan. */
-static void step_product(plan *plan, int step, op_norm_linear a) {
-    size_t row = (size_t)step;
-    op *op = plan_add(plan, OP_NORM_LINEAR, OPENPI_STAGE_DENOISE, "step.schedule", -1, step);
-    op->type = DTYPE_F32;
-    op->parameters = 1;
-    a.rows = plan_rows(&plan->buffers.in.tables.one);
-    if (a.x) a.x = (const float *)a.x + row * (size_t)a.weight.k;
-    if (a.out) a.out = (float *)a.out + row * (size_t)a.weight.n;
-    op->norm_linear = a;
-}
+/* ---- the time's products, once in the setup or in every step ---------------------------------------- */
 
-/* A plain fp32 product over the rows of the schedule: all N in the setup (step -1), or one step's inside the
- * plan. */
-static void linear(plan *plan, int step, const float *x, const matrix *weight, const float *bias,
-                   activation activation, float *out) {
-    op_norm_linear a = {.rows = plan_rows(&plan->buffers.in.tables.steps),
-                        .x = x,
-                        .weight = *weight,
-                        .bias = bias,
-                        .activation = activation,
-                        .out = out};
-    if (step >= 0) {
-        step_product(plan, step, a);
-        return;
-    }
-    if (plan->setup_count < plan->setup_capacity)
-        plan->setup[plan->setup_count] = (op){.kind = OP_NORM_LINEAR,
-                                              .stage = OPENPI_STAGE_DENOISE,
-                                              .type = DTYPE_F32,
-                                              .step = -1,
-                                              .layer = -1,
-                                              .name = "schedule",
-                                              .norm_linear = a};
+enum { ALL_STEPS = -1 };         /* in place of a column                                                   */
+
+static op *add_setup(plan *plan) {
+    op *op = plan->setup_count < plan->setup_capacity ? &plan->setup[plan->setup_count] : &plan->spare;
     plan->setup_count++;
+    *op = (struct op){
+        .kind = OP_NORM_LINEAR, .stage = OPENPI_STAGE_DENOISE, .step = -1, .layer = -1, .name = "schedule"};
+    return op;
 }
 
-/* Of the adaptive norm `which`: scale, shift and gate of every step. */
-static void modulate(plan *plan, int step, int which, const matrix *weight, const float *bias) {
+/* A plain fp32 product over rows of the schedule: all N steps' or the known column's in the setup, or one
+ * step's inside the plan. */
+static void linear(plan *plan, int column, const float *x, const matrix *weight, const float *bias,
+                   activation activation, float *out) {
+    const call_tables *tables = &plan->buffers.in.tables;
+    int in_setup = column == ALL_STEPS || column == plan_known_column(plan);
+    size_t row = column == ALL_STEPS ? 0 : (size_t)column;
+    op *op = in_setup ? add_setup(plan)
+                      : plan_add(plan, OP_NORM_LINEAR, OPENPI_STAGE_DENOISE, "step.schedule", -1, column);
+    op->type = DTYPE_F32;
+    op->parameters = !in_setup;
+    const row_table *rows = column == ALL_STEPS ? &tables->steps : &tables->one;
+    op->norm_linear = (op_norm_linear){.rows = plan_rows(rows),
+                                       .x = x ? x + row * (size_t)weight->k : NULL,
+                                       .weight = *weight,
+                                       .bias = bias,
+                                       .activation = activation,
+                                       .out = out ? out + row * (size_t)weight->n : NULL};
+}
+
+/* Of the adaptive norm `which`: scale, shift and gate. */
+static void modulate(plan *plan, int column, int which, const matrix *weight, const float *bias) {
     const plan_buffers *b = &plan->buffers;
-    size_t one = (size_t)plan->shape.steps * 3 * (size_t)plan->model->dims.expert_width;
-    linear(plan, step, b->cond, weight, bias, ACT_NONE,
+    size_t one = (size_t)plan_columns(plan) * 3 * (size_t)plan->model->dims.expert_width;
+    linear(plan, column, b->cond, weight, bias, ACT_NONE,
            b->modulation ? b->modulation + (size_t)which * one : NULL);
 }
 
-static void schedule(plan *plan, int step) {
+static void schedule(plan *plan, int column) {
     const plan_buffers *b = &plan->buffers;
     const model *m = plan->model;
     if (variant_of(m->variant)->action_time_mlp) {
-        linear(plan, step, b->temb, &m->time_in, m->time_in_bias, ACT_NONE, b->time);
+        linear(plan, column, b->temb, &m->time_in, m->time_in_bias, ACT_NONE, b->time);
         return;
     }
-    linear(plan, step, b->temb, &m->time_in, m->time_in_bias, ACT_SILU, b->hidden);
-    linear(plan, step, b->hidden, &m->mlp_out, m->mlp_out_bias, ACT_SILU, b->cond);
+    linear(plan, column, b->temb, &m->time_in, m->time_in_bias, ACT_SILU, b->hidden);
+    linear(plan, column, b->hidden, &m->mlp_out, m->mlp_out_bias, ACT_SILU, b->cond);
     for (int i = 0; i < m->dims.depth; i++) {
         const gemma_layer *layer = &m->expert[i];
-        modulate(plan, step, 2 * i, &layer->ada_in, layer->ada_in_bias);
-        modulate(plan, step, 2 * i + 1, &layer->ada_post, layer->ada_post_bias);
+        modulate(plan, column, 2 * i, &layer->ada_in, layer->ada_in_bias);
+        modulate(plan, column, 2 * i + 1, &layer->ada_post, layer->ada_post_bias);
     }
-    modulate(plan, step, 2 * m->dims.depth, &m->expert_ada, m->expert_ada_bias);
+    modulate(plan, column, 2 * m->dims.depth, &m->expert_ada, m->expert_ada_bias);
 }
 
+/* The ordinary plan's setup serves every plan of the session. */
 void plan_schedule(plan *plan) {
-    if (schedule_is_constant(plan)) schedule(plan, -1);
+    if (plan->kind == PLAN_ORDINARY && schedule_is_constant(plan)) schedule(plan, ALL_STEPS);
+    if (plan->kind == PLAN_TRAINED) schedule(plan, plan_known_column(plan));
 }
 
 void plan_step_schedule(plan *plan, int step) {

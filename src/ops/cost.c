@@ -86,6 +86,7 @@ static op_cost fused_cost(const op *op, double r, double keys) {
         const op_velocity *a = &op->velocity;
         return linear(&a->weight, r, act * a->weight.k, 3 * fp32 * a->weight.n);
     }
+    case OP_GUIDE: return (op_cost){6 * r * op->guide.n, 4 * r * op->guide.n * fp32 + 2 * r * fp32, 0};
     default: return (op_cost){0, 0, 0};
     }
 }

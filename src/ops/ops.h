@@ -71,7 +71,7 @@ typedef struct kv_cache {
     int head_dim;
 } kv_cache;
 
-/* X(kind, struct member, struct type). The model is written in the first ten; the others are what those
+/* X(kind, struct member, struct type). The model is written in the first eleven; the others are what those
  * are made of, for plans with switches off (switches.h). */
 #define OP_FUSED_LIST(X)                                     \
     X(OP_PATCH_EMBED, patch_embed, op_patch_embed)           \
@@ -83,7 +83,8 @@ typedef struct kv_cache {
     X(OP_CACHE_ATTENTION, cache_attention, op_cache_attention) \
     X(OP_STATE_EMBED, state_embed, op_state_embed)           \
     X(OP_ACTION_EMBED, action_embed, op_action_embed)        \
-    X(OP_VELOCITY, velocity, op_velocity)
+    X(OP_VELOCITY, velocity, op_velocity)                    \
+    X(OP_GUIDE, guide, op_guide)
 
 #define OP_PART_LIST(X)                        \
     X(OP_NORM, norm, op_norm)                  \
@@ -185,6 +186,7 @@ typedef struct op_cache_attention {
     float scale;
     kv_cache cache;
     void *out;                   /* act [rows][heads·head_dim]                                            */
+    int apart;                   /* 1: the stage writes keys of the sample that are not of these rows     */
 } op_cache_attention;
 
 /* out[b·out_stride] = state[b]·Wᵀ + bias */
@@ -234,6 +236,20 @@ typedef struct op_velocity {
     float *velocity;             /* [rows][n]                                                             */
     float *x_t;                  /* [rows][n], in and out                                                 */
 } op_velocity;
+
+/* Guidance after an Euler step (real-time chunking), where weight[r] is not 0; other rows stay as they are:
+ *   e = (target[r] - (x_t[r] - t·v[r]))·weight[r];  x_t[r] += gain[sample[r]]·e
+ * t is the time after the step, so x_t - t·v is the same prediction of x at t = 0 as before the step. */
+typedef struct op_guide {
+    row_set rows;                /* horizon a sample                                                      */
+    int n;                       /* 32                                                                    */
+    const float *target;         /* [rows][n] the previous chunk                                          */
+    const float *weight;         /* [rows]                                                                */
+    const float *gain;           /* [samples] guidance weight of this step, times -dt                     */
+    const float *velocity;       /* [rows][n]                                                             */
+    float t;
+    float *x_t;                  /* [rows][n], in and out                                                 */
+} op_guide;
 
 /* ---- the parts of the operations above, each as an operation ------------------------------------------- */
 

@@ -236,6 +236,18 @@ void reference_velocity(const op *op, int first, int end) {
     }
 }
 
+void reference_guide(const op *op, int first, int end) {
+    const op_guide *a = &op->guide;
+    for (int r = first; r < end; r++) {
+        float w = a->weight[r], gain = a->gain[a->rows.sample[r]];
+        for (int i = 0; i < a->n && w != 0; i++) {
+            size_t at = (size_t)r * (size_t)a->n + (size_t)i;
+            double error = (a->target[at] - (a->x_t[at] - (double)a->t * a->velocity[at])) * w;
+            a->x_t[at] = (float)(a->x_t[at] + gain * error);
+        }
+    }
+}
+
 const reference_op reference_ops[OP_KINDS] = {
 #define X(kind, member, type) [kind] = reference_##member,
     OP_LIST(X)

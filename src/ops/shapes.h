@@ -53,6 +53,7 @@ enum {
     X(size " pi05.down", OP_LINEAR_RESIDUAL, 10, W, M, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_GATE)             \
     X(size " pi0.velocity", OP_VELOCITY, 10, 32, W, 0, 0, 0, NORM_RMS, ACT_NONE, SHAPE_BIAS)                 \
     X(size " pi05.velocity", OP_VELOCITY, 10, 32, W, 0, 0, 0, NORM_RMS, ACT_NONE, SHAPE_BIAS | SHAPE_SHIFT)  \
+    X(size " guide", OP_GUIDE, 10, 32, 0, 0, 0, 0, NORM_NONE, ACT_NONE, 0)                                   \
     X(size " time_mlp", OP_NORM_LINEAR, 10, W, W, 0, 0, 0, NORM_NONE, ACT_SILU, SHAPE_BIAS)                  \
     X(size " modulation", OP_NORM_LINEAR, 10, 3 * W, W, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_BIAS)
 

@@ -27,6 +27,9 @@ enum {
     L = 12
 };
 
+#define SHAPE \
+    {.size = sizeof(openpi_session_options), .batch = B, .horizon = H, .steps = N, .max_prompt = L, .seed = 9}
+
 static uint8_t picture[PICTURE];
 
 #define WORKS(call)                                                     \
@@ -49,7 +52,7 @@ static openpi_engine *open_odd(const char *model, openpi_dtype dtype) {
 }
 
 static openpi_session *open_session(openpi_engine *engine) {
-    openpi_session_options options = {sizeof options, B, H, N, L, 9};
+    openpi_session_options options = SHAPE;
     openpi_session *session = NULL;
     WORKS(openpi_session_create(engine, &options, &session, error));
     return session;
@@ -224,7 +227,7 @@ static void handles_tell_what_they_are(void **state) {
         openpi_engine *engine = open_odd("odd:pi05:4", dtypes[i]);
         openpi_engine_info e = OPENPI_ENGINE_INFO_INIT;
         openpi_session_info s = OPENPI_SESSION_INFO_INIT;
-        openpi_session_options options = {sizeof options, B, H, N, L, 9};
+        openpi_session_options options = SHAPE;
         uint64_t bytes = 0;
         openpi_engine_get_info(engine, &e, NULL);
         assert_int_equal(e.dtype, dtypes[i] == OPENPI_F32 ? OPENPI_F32 : OPENPI_BF16);

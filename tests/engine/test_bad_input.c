@@ -520,7 +520,12 @@ static openpi_engine *open_engine(int variant) {
 }
 
 static openpi_session *open_session(openpi_engine *engine) {
-    openpi_session_options options = {sizeof options, BATCH, HORIZON, STEPS, PROMPT, 7};
+    openpi_session_options options = {.size = sizeof options,
+                                      .batch = BATCH,
+                                      .horizon = HORIZON,
+                                      .steps = STEPS,
+                                      .max_prompt = PROMPT,
+                                      .seed = 7};
     openpi_session *session;
     WORKS(openpi_session_create(engine, &options, &session, &error));
     return session;

@@ -45,6 +45,7 @@ static openpi_session_options shape(void) {
     options.horizon = H;
     options.steps = 2;
     options.max_prompt = 48;
+    options.rtc = 1;
     return options;
 }
 
@@ -311,6 +312,13 @@ static openpi_status run(const void *in, openpi_error *e) {
     return openpi_session_run(it.session, in, 1, it.noise, actions, NULL, e);
 }
 
+static openpi_status run_rtc(const void *in, openpi_error *e) {
+    float actions[H * DIM];
+    const openpi_sample sample = {
+        .size = sizeof sample, .images = {it.picture}, .image_mask = {1}, .state = it.state};
+    return openpi_session_run_rtc(it.session, &sample, in, 1, it.noise, actions, NULL, e);
+}
+
 static openpi_status open_policy(const void *in, openpi_error *e) {
     openpi_policy *policy = NULL;
     openpi_status status = openpi_policy_open(it.checkpoint, in, &policy, e);
@@ -377,6 +385,15 @@ static void read_structs(void **state) {
                                   .tokens = it.tokens,
                                   .token_count = 3,
                                   .state = it.state};
+    const openpi_rtc rtc = {.size = sizeof rtc,
+                            .mode = OPENPI_RTC_GUIDED,
+                            .delay = 1,
+                            .previous = it.noise,
+                            .rows = H,
+                            .dims = DIM,
+                            .schedule = OPENPI_RTC_EXP,
+                            .horizon = 3,
+                            .max_weight = 5};
     engine.synthetic = &it.synthetic;
     engine.threads = 1;
     policy.robot = "none";
@@ -392,6 +409,7 @@ static void read_structs(void **state) {
         {"openpi_session_bytes", "OPENPI_SESSION_OPTIONS_INIT", &session, sizeof session, price, NULL},
         {"openpi_session_create", "OPENPI_SESSION_OPTIONS_INIT", &session, sizeof session, create, NULL},
         {"openpi_session_run", "OPENPI_SAMPLE_INIT", &sample, sizeof sample, run, NULL},
+        {"openpi_session_run_rtc", "OPENPI_RTC_INIT", &rtc, sizeof rtc, run_rtc, NULL},
         {"openpi_policy_open", "OPENPI_POLICY_OPTIONS_INIT", &policy, sizeof policy, open_policy, NULL},
         {"openpi_policy_open, synthetic", "OPENPI_SYNTHETIC_INIT", &it.synthetic, sizeof it.synthetic, open_words, NULL},
         {"openpi_inspect", "OPENPI_POLICY_OPTIONS_INIT", &policy, sizeof policy, inspect, NULL},
@@ -441,14 +459,15 @@ static void read_structs(void **state) {
 /* What a shorter struct leaves out is as if it were 0. */
 static void missing_fields_are_zero(void **state) {
     (void)state;
+    enum { OLDER = offsetof(openpi_session_options, steps) };
     openpi_session_options whole = shape();
-    unsigned char *older = malloc(cut(sizeof whole));
+    unsigned char *older = malloc(OLDER);
     openpi_session_info a = OPENPI_SESSION_INFO_INIT, b = OPENPI_SESSION_INFO_INIT;
     openpi_session *session;
     assert_non_null(older);
-    memcpy(older, &whole, cut(sizeof whole));
-    set_size(older, cut(sizeof whole));
-    whole.steps = whole.max_prompt = 0;
+    memcpy(older, &whole, OLDER);
+    set_size(older, OLDER);
+    whole.steps = whole.max_prompt = whole.rtc = 0;
     MUST(openpi_session_create(it.engine, (openpi_session_options *)older, &session, error));
     MUST(openpi_session_get_info(session, &a, error));
     openpi_session_close(session);

@@ -136,7 +136,7 @@ static void costs_add_up(void **state) {
     assert_string_equal(op_kind_name(OP_ROPE_CACHE), "rope_cache");
 }
 
-/* Today's plan, in numbers: with every switch on nothing but the ten fused operations is in it. */
+/* The ordinary plan, in numbers: with every switch on nothing but the fused operations is in it. */
 static void the_whole_plan_is_fused(void **state) {
     (void)state;
     static const struct {

@@ -210,6 +210,17 @@ static void bound_velocity(problem *p, int r) {
     }
 }
 
+/* A row that is not guided keeps its bits. */
+static void bound_guide(problem *p, int r) {
+    const op_guide *a = &p->op.guide;
+    double w = a->weight[r], gain = fabs(a->gain[a->rows.sample[r]]);
+    for (int i = 0; i < a->n && w != 0; i++) {
+        size_t at = (size_t)r * (size_t)a->n + (size_t)i;
+        double size = fabs(a->target[at]) + fabs(a->x_t[at]) + fabs(a->velocity[at]);
+        bounds_fill_row(p, problem_buffer(p, "x_t"), at, 1, 4 * unit * (gain * fabs(w) + 1) * size);
+    }
+}
+
 static void (*const fillers[OP_KINDS])(problem *p, int row) = {
 #define X(kind, member, type) [kind] = bound_##member,
     OP_LIST(X)

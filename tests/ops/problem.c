@@ -387,6 +387,24 @@ static void make_velocity(maker *m) {
     maker_add(m, "x_t", AT(velocity.x_t), ROLE_INOUT, DTYPE_F32, capacity, count, 1, 0);
 }
 
+/* Every third row is not guided; its operands are random all the same. */
+static void make_guide(maker *m) {
+    problem *p = m->p;
+    const op_shape *s = &p->shape;
+    op_guide *a = &p->op.guide;
+    size_t count = (size_t)(s->rows * s->n), capacity = (size_t)((s->rows + SPARE_ROWS) * s->n);
+    a->n = s->n;
+    a->t = 0.7f;
+    maker_add_rows(m, AT(guide.rows), 0);
+    maker_add_floats(m, "target", AT(guide.target), s->rows * s->n, 1);
+    maker_add_floats(m, "gain", AT(guide.gain), s->rows, 1);
+    maker_add_floats(m, "velocity", AT(guide.velocity), s->rows * s->n, 1);
+    float *weight = maker_add(m, "weight", AT(guide.weight), ROLE_IN, DTYPE_F32,
+                              (size_t)(s->rows + SPARE_ROWS), (size_t)s->rows, 1, 0);
+    for (int r = 0; weight && r < s->rows; r += 3) weight[r] = 0;
+    maker_add(m, "x_t", AT(guide.x_t), ROLE_INOUT, DTYPE_F32, capacity, count, 1, 0);
+}
+
 static void (*const makers[OP_KINDS])(maker *m) = {
 #define X(kind, member, type) [kind] = make_##member,
     OP_LIST(X)

@@ -549,8 +549,9 @@ static void refuses_broken_checkpoints(void **state) {
 
 static void options_that_do_not_fit(void **state) {
     (void)state;
-    static const openpi_synthetic pi0 = {sizeof pi0, OPENPI_PI0, 1, 0, OPENPI_DIMS_INIT},
-                                  pi05 = {sizeof pi05, OPENPI_PI05, 1, 0, OPENPI_DIMS_INIT};
+    static const openpi_synthetic pi0 = {.size = sizeof pi0, .lerobot = 1, .dims = OPENPI_DIMS_INIT},
+                                  pi05 = {.size = sizeof pi05, .variant = OPENPI_PI05, .lerobot = 1,
+                                          .dims = OPENPI_DIMS_INIT};
     static const struct {
         openpi_policy_options options;
         openpi_status status;

@@ -1,4 +1,4 @@
-/* Ops without a product: norm, activate, add, rope_cache, softmax. */
+/* Ops without a product: norm, activate, add, rope_cache, softmax, guide. */
 #ifndef CPU_POINTWISE_H
 #define CPU_POINTWISE_H
 

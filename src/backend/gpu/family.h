@@ -14,6 +14,7 @@
 
 #include "backend/gpu/kernels/args.h"
 #include "backend/gpu/kernels/generate.h"
+#include "backend/gpu/kernels/guide.h"
 #include "backend/gpu/vendor.h"
 
 typedef struct gpu_issue gpu_issue;
@@ -35,6 +36,7 @@ typedef struct gpu_issue gpu_issue;
     X(GPU_SOFTMAX, softmax, gpu_softmax)                                \
     X(GPU_SCORES, scores, gpu_attend)                                   \
     X(GPU_VALUES, values, gpu_attend)                                   \
+    X(GPU_GUIDE, guide, gpu_guide)                                      \
     X(GPU_PACK, pack, gpu_raw)                                          \
     X(GPU_GENERATE, generate, gpu_generate)
 

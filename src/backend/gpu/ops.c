@@ -201,6 +201,21 @@ static void issue_velocity(gpu_issue *issue, const op *op) {
     gpu_launch_chosen(issue, &task);
 }
 
+static void issue_guide(gpu_issue *issue, const op *op) {
+    const op_guide *a = &op->guide;
+    gpu_task task = {.kind = GPU_GUIDE, .rows = a->rows.capacity};
+    task.guide = (gpu_guide){.count = a->rows.count,
+                             .sample = a->rows.sample,
+                             .target = a->target,
+                             .weight = a->weight,
+                             .gain = a->gain,
+                             .velocity = a->velocity,
+                             .x_t = a->x_t,
+                             .t = a->t,
+                             .n = a->n};
+    gpu_launch_usual(issue, &task);
+}
+
 /* ---- attention -------------------------------------------------------------------------------------- */
 
 static void issue_image_attention(gpu_issue *issue, const op *op) {
@@ -240,7 +255,7 @@ static void issue_cache_attention(gpu_issue *issue, const op *op) {
         .out = a->out,
         .splits = 1,
         .part_rows = a->rows.capacity * a->heads,
-        .early = op->stage == OPENPI_STAGE_DENOISE ? OPENPI_MAX_HORIZON + 1 : 0,
+        .early = op->stage == OPENPI_STAGE_DENOISE && !a->apart ? OPENPI_MAX_HORIZON + 1 : 0,
     };
     gpu_launch_chosen(issue, &task);
 }

@@ -57,6 +57,17 @@ static void add(const void *arguments, host_block block) {
     }
 }
 
+static void guide(const void *arguments, host_block block) {
+    const gpu_guide *p = arguments;
+    if (block.x >= *p->count) return;
+    float weight = p->weight[block.x], gain = p->gain[p->sample[block.x]];
+    for (int i = 0; i < p->n && weight != 0; i++) {
+        size_t at = (size_t)block.x * (size_t)p->n + (size_t)i;
+        float ahead = p->x_t[at] - p->t * p->velocity[at];
+        p->x_t[at] += gain * ((p->target[at] - ahead) * weight);
+    }
+}
+
 /* One head from in to out, rotated by the angles of its place. */
 static void rotate_head(const void *in, size_t from, void *out, size_t to, dtype type, int d,
                         const float *rope) {
@@ -110,6 +121,7 @@ static void generate(const void *arguments, host_block block) {
     X(activate, GPU_ACTIVATE, activate)      \
     X(add, GPU_ADD, add)                     \
     X(rotate, GPU_ROPE_CACHE, rope_cache)    \
+    X(guide, GPU_GUIDE, guide)               \
     X(pack, GPU_PACK, pack)                  \
     X(generate, GPU_GENERATE, generate)
 
