@@ -1,6 +1,9 @@
 /* The frame of src/backend/gpu over a vendor whose GPU is the host (host.h): a model gives openpi's actions
  * there, with and without graphs, whichever of the listed choices its ops run by. openpi_ops_host checks
- * single operations. */
+ * single operations.
+ *
+ *   test_gpu_vendor [device | goldens]    the frame's own promises, openpi's actions, or both
+ */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -387,10 +390,10 @@ static golden_case cases[] = {
     BOTH("pi0_odd", no_graph, choose_by_turns),
     BOTH("pi05_odd", no_graph, choose_by_turns),
 };
-enum { CASES = sizeof cases / sizeof *cases, ALONE = 8 };
+enum { CASES = sizeof cases / sizeof *cases };
 
-int main(void) {
-    struct CMUnitTest tests[CASES + ALONE] = {
+static int run_device(void) {
+    const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_listed, nothing_left),
         cmocka_unit_test_teardown(test_refused, nothing_left),
         cmocka_unit_test_teardown(test_facts, nothing_left),
@@ -400,12 +403,28 @@ int main(void) {
         cmocka_unit_test_teardown(test_side_by_side, nothing_left),
         cmocka_unit_test_teardown(test_choices, nothing_left),
     };
+    return cmocka_run_group_tests_name("gpu vendor, device", tests, NULL, NULL);
+}
+
+static int run_goldens(void) {
+    struct CMUnitTest tests[CASES];
     char names[CASES][96];
     for (int i = 0; i < CASES; i++) {
         const golden_case *g = &cases[i];
         snprintf(names[i], sizeof names[i], "%s %s%s%s", g->path, g->dtype == OPENPI_F32 ? "f32" : "bf16",
                  g->without ? ", no graph" : "", g->on_session ? ", choices by turns" : "");
-        tests[ALONE + i] = (struct CMUnitTest){names[i], golden_holds, NULL, nothing_left, &cases[i]};
+        tests[i] = (struct CMUnitTest){names[i], golden_holds, NULL, nothing_left, &cases[i]};
     }
-    return _cmocka_run_group_tests("gpu vendor", tests, CASES + ALONE, NULL, NULL);
+    return cmocka_run_group_tests_name("gpu vendor, goldens", tests, NULL, NULL);
+}
+
+int main(int count, char **words) {
+    int device = count == 1 || !strcmp(words[1], "device");
+    int goldens = count == 1 || !strcmp(words[1], "goldens");
+    if (!device && !goldens) {
+        fprintf(stderr, "usage: test_gpu_vendor [device | goldens]\n");
+        return 2;
+    }
+    int failed = device ? run_device() : 0;
+    return failed + (goldens ? run_goldens() : 0);
 }
