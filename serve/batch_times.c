@@ -1,5 +1,7 @@
 #include "batch_times.h"
 
+#include <math.h>
+
 int batch_times_fill(batch_times *times, const batch_time *measured, int count) {
     *times = (batch_times){0};
     if (count < 1 || measured[0].batch != 1) return 0;
@@ -12,6 +14,13 @@ int batch_times_fill(batch_times *times, const batch_time *measured, int count) 
         times->largest = to;
     }
     return 1;
+}
+
+batch_times batch_times_scaled(const batch_times *times, double factor) {
+    batch_times scaled = *times;
+    for (int batch = 1; batch <= times->largest; batch++)
+        scaled.ns[batch] = (int64_t)ceil((double)times->ns[batch] * factor);
+    return scaled;
 }
 
 int batch_times_best(const batch_times *times, int count, int64_t limit) {

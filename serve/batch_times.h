@@ -22,6 +22,9 @@ typedef struct batch_times {
  * that of a smaller batch is noise of the measurement and becomes that time. */
 int batch_times_fill(batch_times *times, const batch_time *measured, int count);
 
+/* These times, all multiplied by a factor. */
+batch_times batch_times_scaled(const batch_times *times, double factor);
+
 /* The batch of at most `count` samples and `limit` nanoseconds with the most samples a second; of equals the
  * smaller. 0: not even one sample fits. */
 int batch_times_best(const batch_times *times, int count, int64_t limit);

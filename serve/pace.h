@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-enum { PACE_BURST = 3 };
+enum { PACE_BURST = 8 };
 
 typedef struct pace {
     double rate;                 /* calls a second; 0: none may be made                                   */

@@ -29,7 +29,9 @@ typedef struct client_set {
 } client_set;
 
 typedef struct device {
-    batch_times times;
+    batch_times measured;        /* at start                                                              */
+    double slower;               /* than measured: a moving mean                                          */
+    batch_times times;           /* measured × slower                                                     */
     int count;                   /* members of the running batch; 0: idle                                 */
     int shared;                  /* 1: they run as shared ones                                            */
     int members[BATCH_TIMES_MAX];          /* clients                                                     */
@@ -113,7 +115,8 @@ void scheduler_destroy(scheduler *s) {
 }
 
 void scheduler_measured(scheduler *s, int which, const batch_times *times) {
-    s->devices[which].times = *times;
+    s->devices[which].measured = s->devices[which].times = *times;
+    s->devices[which].slower = 1;
     s->devices[which].may_hold = SCHEDULER_HOLD_CALLS * times->ns[1];
 }
 
@@ -134,7 +137,7 @@ scheduler_joined scheduler_join(scheduler *s, scheduler_class class, double rate
         return SCHEDULER_OVERBOOKED;
     *connection = s->free[--s->free_count];
     client *c = &s->clients[*connection];
-    *c = (client){.class = class};
+    *c = (client){.class = class, .account = s->level};
     if (class == SCHEDULER_RESERVED) {
         c->pace = pace_start(rate, now);
         s->reserved += rate;
@@ -160,8 +163,18 @@ void *scheduler_leave(scheduler *s, int connection, int64_t now) {
     return dropped;
 }
 
-/* The queued request may run from now on. Whoever waited for nothing begins level with the others. */
-static void may_start(const scheduler *s, client *c) { c->start = later(c->account, s->level); }
+/* The shortest call of one sample. */
+static int64_t shortest_call(const scheduler *s) {
+    int64_t least = s->devices[0].times.ns[1];
+    for (int d = 1; d < s->device_count; d++) least = earlier(least, s->devices[d].times.ns[1]);
+    return least;
+}
+
+/* The queued request may run from now on. Who has used less than the others goes before them, but by one call
+ * at most: time that was not used is not saved up. */
+static void may_start(const scheduler *s, client *c) {
+    c->start = later(c->account, s->level - shortest_call(s));
+}
 
 int scheduler_submit(scheduler *s, int connection, void *request, int64_t deadline, int64_t now) {
     client *c = &s->clients[connection];
@@ -174,6 +187,13 @@ int scheduler_submit(scheduler *s, int connection, void *request, int64_t deadli
     set_add(&s->queue, connection);
     if (!c->running) may_start(s, c);
     return 1;
+}
+
+/* A device may become slower than it was at start (heat, a power limit, neighbours on a CPU). */
+static void follow_speed(device *d, int64_t took) {
+    double now = (double)took / (double)d->measured.ns[d->count];
+    d->slower += (fmin(fmax(now, 0.5), 2) - d->slower) / 16;
+    d->times = batch_times_scaled(&d->measured, d->slower);
 }
 
 void scheduler_finish(scheduler *s, int which, int64_t now) {
@@ -189,6 +209,7 @@ void scheduler_finish(scheduler *s, int which, int64_t now) {
         else if (c->queued) may_start(s, c);
         else rhythm_reply(&c->rhythm, now);
     }
+    follow_speed(d, now - d->began);
     d->count = 0;
 }
 
@@ -197,14 +218,6 @@ void scheduler_finish(scheduler *s, int which, int64_t now) {
 /* Whether a client's request at that time would be a reserved one. */
 static int goes_first(const client *c, int64_t when) {
     return c->class == SCHEDULER_RESERVED && pace_allows(&c->pace, when);
-}
-
-/* Soonest end of a call that starts now on any device. */
-static int64_t soonest_end(const scheduler *s) {
-    int64_t least = s->devices[0].times.ns[1];
-    for (int d = 1; d < s->device_count; d++)
-        if (s->devices[d].times.ns[1] < least) least = s->devices[d].times.ns[1];
-    return s->now + least;
 }
 
 /* Whether client a's queued request goes before b's. Reserved: who came earlier; shared: who used less. */
@@ -295,7 +308,7 @@ static void account_hold(scheduler *s, device *d) {
 
 /* The earliest time at which a queued request becomes late or a reserved client is within its rate again. */
 static int64_t next_change(const scheduler *s) {
-    int64_t until = SCHEDULER_NEVER, call = soonest_end(s) - s->now;
+    int64_t until = SCHEDULER_NEVER, call = shortest_call(s);
     for (int i = 0; i < s->queue.count; i++) {
         const client *c = &s->clients[s->queue.items[i]];
         if (c->running) continue;
@@ -308,7 +321,7 @@ static int64_t next_change(const scheduler *s) {
 
 /* Requests that can no longer be answered in time leave the queue. */
 static int take_late(scheduler *s, device *d) {
-    int64_t soonest = soonest_end(s);
+    int64_t soonest = s->now + shortest_call(s);
     int count = 0;
     for (int i = 0; i < s->queue.count && count < BATCH_TIMES_MAX;) {
         int who = s->queue.items[i];
@@ -369,8 +382,8 @@ static int shared_batch(const scheduler *s, const device *d, const selection *ch
     const int64_t *ns = d->times.ns;
     int64_t over, due = free_until(s, d, &over);
     int64_t block = (int64_t)(s->max_block * (double)ns[1]), limit = earlier(block, due - s->now);
-    if (limit < ns[1] && d->may_hold > 0) {
-        *until = earlier(over, s->now + d->may_hold);
+    if (limit < ns[1] && over - s->now <= d->may_hold) {
+        *until = over;
         return 0;
     }
     count = limit < ns[1] ? 1 : batch_times_best(&d->times, count, limit);
@@ -415,9 +428,8 @@ scheduler_action scheduler_next(scheduler *s, int which, int64_t now) {
 scheduler_connection scheduler_look(const scheduler *s, int connection) {
     const client *c = &s->clients[connection];
     scheduler_connection look = {.class = c->class, .rate = c->pace.rate, .device_ns = c->used};
-    look.rhythm_known = rhythm_known(&c->rhythm);
-    look.pause_ns = c->rhythm.mean;
-    look.deviation_ns = rhythm_deviation(&c->rhythm);
+    const rhythm_interval *known = rhythm_known(&c->rhythm);
+    if (known) look.interval_ns = known->mean, look.deviation_ns = known->deviation;
     return look;
 }
 

@@ -96,8 +96,7 @@ typedef struct scheduler_connection {
     scheduler_class class;
     double rate;                 /* declared                                                              */
     int64_t device_ns;           /* device time used so far                                               */
-    int rhythm_known;            /* then pause and deviation are set                                      */
-    double pause_ns, deviation_ns;
+    double interval_ns, deviation_ns;      /* of its pause or period (rhythm.h); 0: the rhythm is not known */
 } scheduler_connection;
 scheduler_connection scheduler_look(const scheduler *scheduler, int connection);
 

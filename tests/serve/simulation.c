@@ -37,6 +37,7 @@ typedef struct person {
     int64_t asked;               /* when the request came that is on its way; 0: none                     */
     int64_t tick;                /* the next of its clock                                                 */
     int on_device;
+    int left_of_burst;
 } person;
 
 typedef struct machine {
@@ -62,6 +63,12 @@ static void note(world *w, uint64_t what, uint64_t who) {
 
 static void plan_next(world *w, person *p) {
     sim_robot *r = p->robot;
+    if (p->left_of_burst > 0) {
+        p->left_of_burst--;
+        p->asks = w->now;
+        return;
+    }
+    p->left_of_burst = r->burst > 0 ? r->burst - 1 : 0;
     double jitter = r->jitter_ms > 0 ? r->jitter_ms * sim_normal(&w->sim->seed) : 0;
     if (r->kind == SIM_TICKS) {
         while (p->tick <= w->now) p->tick += ns(r->pause_ms);
@@ -76,6 +83,11 @@ static void plan_next(world *w, person *p) {
 static void answer(world *w, person *p, int late) {
     sim_robot *r = p->robot;
     assert_true(p->asked > 0);
+    int64_t until = p->asked + ns(r->deadline_ms);
+    if (r->deadline_ms > 0 && w->sim->slower == 1) {
+        if (late) assert_int_equal(w->now, until - w->times.ns[1] + 1);
+        else assert_true(w->now <= until);
+    }
     if (w->now > w->warm && late) r->late++;
     else if (w->now > w->warm) {
         if (r->answers < SIM_LATENCIES) r->latency_ms[r->answers] = (double)(w->now - p->asked) * 1e-6;
@@ -119,7 +131,7 @@ static void start(world *w, int device, const scheduler_action *a) {
     assert_int_equal(m->count, 0);
     m->count = a->count;
     m->began = w->now;
-    m->ends = w->now + w->times.ns[a->count];
+    m->ends = w->now + (int64_t)((double)w->times.ns[a->count] * w->sim->slower);
     note(w, 1, (uint64_t)a->count);
     for (int i = 0; i < a->count; i++) {
         person *p = m->members[i] = a->requests[i];
@@ -141,6 +153,14 @@ static void finish(world *w, int device) {
     m->count = 0;
 }
 
+/* Where nobody is reserved, nothing is held: no request waits for an idle device. */
+static void assert_nothing_waits(const world *w) {
+    for (int i = 0; i < w->sim->robot_count; i++)
+        if (w->people[i].robot->class == SCHEDULER_RESERVED) return;
+    for (int i = 0; i < w->sim->robot_count; i++)
+        assert_true(!w->people[i].asked || w->people[i].on_device);
+}
+
 /* Asks for every device until nothing more happens at this time. */
 static void settle(world *w) {
     for (int d = 0; d < w->sim->devices; d++)
@@ -153,6 +173,7 @@ static void settle(world *w) {
             else {
                 assert_true(a.until > w->now);
                 w->machines[d].wakes = a.until;
+                if (!w->machines[d].count) assert_nothing_waits(w);
                 break;
             }
         }
@@ -193,7 +214,7 @@ sim *sim_create(uint64_t seed, double seconds) {
     s->devices = 1;
     s->table = sim_h200;
     s->table_count = 6;
-    s->max_block = 1;
+    s->max_block = s->slower = 1;
     s->warmup_ms = 5000;
     s->end_ms = s->warmup_ms + seconds * 1000;
     s->seed = seed;

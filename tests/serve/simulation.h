@@ -1,8 +1,8 @@
 /* Robots and devices in virtual time around the scheduler.
  *
- * A device takes exactly as long as its table says. The simulation checks with every step what must always
- * hold: a request is answered once and in order, no connection has two in work, no device runs without being
- * asked or idles over a request that nothing holds. */
+ * A device takes as long as its table says, times `slower`. The simulation checks with every step what must
+ * always be so: a request is answered once, no connection has two in work, a deadline is kept or the request
+ * is answered as late in time, and where no robot is reserved no device idles while a request waits. */
 #ifndef TESTS_SERVE_SIMULATION_H
 #define TESTS_SERVE_SIMULATION_H
 
@@ -10,7 +10,7 @@
 
 #include "scheduler.h"
 
-enum { SIM_ROBOTS = 80, SIM_DEVICES = 2, SIM_LATENCIES = 40000 };
+enum { SIM_ROBOTS = 80, SIM_DEVICES = 2, SIM_LATENCIES = 20000 };
 
 typedef enum sim_kind {
     SIM_ACTS,                    /* asks a pause after each reply                                         */
@@ -25,6 +25,7 @@ typedef struct sim_robot {
     double pause_ms, jitter_ms;  /* mean and standard deviation; of SIM_TICKS the period                  */
     double first_ms, last_ms;    /* joins and leaves; last 0: stays                                       */
     double deadline_ms;          /* of each request; 0: none                                              */
+    int burst;                   /* asks so often at once, then pauses; 0: pauses every time              */
     /* what came of it, after the warm-up */
     int answers, late, refused;
     double latency_ms[SIM_LATENCIES];
@@ -35,6 +36,7 @@ typedef struct sim {
     int devices;
     const batch_time *table;
     int table_count;
+    double slower;               /* than the table                                                        */
     double max_block;            /* in calls                                                              */
     double warmup_ms, end_ms;
     uint64_t seed;
