@@ -12,7 +12,8 @@ static void learn(rhythm_interval *i, int64_t now) {
     double off = (double)(now - i->from) - i->mean, share = 1.0 / i->seen, clip = RHYTHM_CLIP * i->deviation;
     if (i->seen >= RHYTHM_REQUESTS) off = fmax(fmin(off, clip), -clip);
     i->mean += share * off;
-    i->deviation = fmax(sqrt((1 - share) * (i->deviation * i->deviation + share * off * off)), 0.001 * i->mean);
+    double variance = (1 - share) * (i->deviation * i->deviation + share * off * off);
+    i->deviation = fmax(sqrt(variance), 0.001 * i->mean);
 }
 
 void rhythm_reply(rhythm *r, int64_t now) { r->pause.from = now; }

@@ -149,7 +149,8 @@ static shared_result run_eight_shared(sim_kind kind) {
             if (robots[i].device_ns < least) least = robots[i].device_ns;
             if (robots[i].device_ns > most) most = robots[i].device_ns;
         }
-        if ((double)most / (double)least > result.most_ratio) result.most_ratio = (double)most / (double)least;
+        double ratio = (double)most / (double)least;
+        if (ratio > result.most_ratio) result.most_ratio = ratio;
         free(s);
     }
     qsort(worst, PHASINGS, sizeof *worst, by_value);
@@ -240,7 +241,7 @@ static void a_rate_that_is_exceeded_gives_nothing(void **state) {
         double rest = sim_rate(s, others, 8) / 8;
         assert_true(sim_rate(s, liar, 1) <= 11.2 + 1.05 * rest);
         assert_true(rest >= 4);
-        assert_true(p99(honest) <= 3.1);       /* a shared call and one of the other reserved one are before it */
+        assert_true(p99(honest) <= 3.1);       /* it waits for a shared call and one of the liar          */
         assert_true(sim_rate(s, honest, 1) >= 9);
         free(s);
     }
@@ -324,8 +325,8 @@ static int print_table(void) {
                100 * r.held_ratio);
     }
     shared_result acts = run_eight_shared(SIM_ACTS), ticks = run_eight_shared(SIM_TICKS);
-    printf("\n8 shared robots at 5 calls/s, the worst of them, median of ten phasings: p99 %.2f calls where they "
-           "pause after each reply, %.2f by their own clocks.\n", acts.median_p99, ticks.median_p99);
+    printf("\n8 shared robots at 5 calls/s, the worst of them, median of ten phasings: p99 %.2f calls where "
+           "they pause after each reply, %.2f by their own clocks.\n", acts.median_p99, ticks.median_p99);
     return 0;
 }
 

@@ -72,7 +72,8 @@ static void batch_times_are_interpolated(void **state) {
         int count;
         int64_t limit;
         int best;
-    } cases[] = {{8, 60, 8}, {8, 59, 7}, {8, 10, 1}, {8, 9, 0}, {8, 18, 2}, {8, 17, 1}, {3, 100, 3}, {0, 100, 0}, {20, 1000, 8}};
+    } cases[] = {{8, 60, 8}, {8, 59, 7}, {8, 10, 1},  {8, 9, 0},    {8, 18, 2},
+                 {8, 17, 1}, {3, 100, 3}, {0, 100, 0}, {20, 1000, 8}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_int_equal(batch_times_best(&t, cases[i].count, cases[i].limit * ms), cases[i].best);
     batch_times twice = batch_times_scaled(&t, 2);
@@ -95,8 +96,10 @@ static void batches_that_gain_nothing_are_not_made(void **state) {
 }
 
 static void bad_batch_times_are_refused(void **state) {
-    static const batch_time bad[][2] = {{{2, 10}, {4, 20}}, {{1, 10}, {1, 20}}, {{1, 0}, {2, 20}}, {{1, 10}, {2, -1}},
-                                        {{1, 10}, {BATCH_TIMES_MAX + 1, 20}}, {{0, 10}, {1, 20}}};
+    static const batch_time bad[][2] = {
+        {{2, 10}, {4, 20}},  {{1, 10}, {1, 20}},                   {{1, 0}, {2, 20}},
+        {{1, 10}, {2, -1}}, {{1, 10}, {BATCH_TIMES_MAX + 1, 20}}, {{0, 10}, {1, 20}},
+    };
     batch_times t;
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) assert_false(batch_times_fill(&t, bad[i], 2));
@@ -296,7 +299,8 @@ static void a_shared_batch_is_no_longer_than_max_block(void **state) {
     static const struct {
         double max_block;
         const char *first;
-    } cases[] = {{0, "0"}, {1, "0"}, {1.7, "0"}, {1.8, "01"}, {3.2, "0123"}, {4.5, "01234"}, {4.6, "012345"}, {100, "012345"}};
+    } cases[] = {{0, "0"},      {1, "0"},       {1.7, "0"},      {1.8, "01"},
+                 {3.2, "0123"}, {4.5, "01234"}, {4.6, "012345"}, {100, "012345"}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         scheduler *s = make(1, cases[i].max_block);
@@ -364,12 +368,14 @@ static void nothing_shared_starts_into_an_expected_request(void **state) {
         int after;               /* the last reply, ms                                                    */
         double max_block;
         const char *run;         /* "": the device holds                                                  */
-    } cases[] = {{1, 8, "1234567"}, {25, 8, "1234567"}, {30, 8, "123456"}, {30, 1, "1"}, {45, 8, "1234"}, {60, 8, "12"},
-                 {62, 8, "1"}, {69, 8, "1"}, {70, 8, ""}, {79, 8, ""}, {81, 8, "1234567"}, {500, 8, "1234567"}};
+    } cases[] = {{1, 8, "1234567"}, {25, 8, "1234567"}, {30, 8, "123456"}, {30, 1, "1"},
+                 {45, 8, "1234"},   {60, 8, "12"},      {62, 8, "1"},      {69, 8, "1"},
+                 {70, 8, ""},       {79, 8, ""},        {81, 8, "1234567"}, {500, 8, "1234567"}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         scheduler *s = make(1, cases[i].max_block);
-        int64_t replied = learn(s, join(s, SCHEDULER_RESERVED, 20, ms), 20), now = replied + cases[i].after * ms;
+        int64_t replied = learn(s, join(s, SCHEDULER_RESERVED, 20, ms), 20);
+        int64_t now = replied + cases[i].after * ms;
         for (int r = 1; r < 8; r++) submit(s, join(s, SCHEDULER_SHARED, 0, now), r, now);
         if (cases[i].run[0]) runs(s, 0, now, cases[i].run);
         else {
