@@ -612,6 +612,27 @@ OPENPI_API openpi_status openpi_request_prepare_msgpack(openpi_request *request,
                                                         size_t count, openpi_timing *timing,
                                                         openpi_error *error);
 
+/* A value of an observation under the key that openpi has for it. Everything is read during the call only. */
+typedef struct openpi_field {
+    size_t size;                 /* sizeof(openpi_field)                                             */
+    const char *name;            /* "observation/image", "state", "prompt"; keys of a map inside another are
+                                    joined by '/': "images/cam_high"                                 */
+    const char *text;            /* not NULL: a text, the rest is ignored                            */
+    size_t text_length;          /* bytes of `text`                                                  */
+    const void *data;            /* numbers, the last index fastest, at any address                  */
+    openpi_element element;
+    int rank;                    /* 0: one number; at most 8                                         */
+    int64_t shape[8];            /* [rank]                                                           */
+} openpi_field;
+
+#define OPENPI_FIELD_INIT {sizeof(openpi_field), NULL, NULL, 0, NULL, OPENPI_U8, 0, {0}}
+
+/* As openpi_request_prepare_msgpack, from fields[count] that lie in memory: the same keys, shapes and
+ * sentences. Pictures are read where they are, without a copy. A field of another key than the robot's is
+ * ignored, as openpi does, but for pictures where the robot's own transform refuses unknown ones. */
+OPENPI_API openpi_status openpi_request_prepare_fields(openpi_request *request, const openpi_field *fields,
+                                                       int count, openpi_timing *timing, openpi_error *error);
+
 /* Fills *sample for openpi_session_run. Its pointers are the request's and valid until the next prepare or
  * close. If nothing was prepared or the last prepare failed: OPENPI_BAD_ARGUMENT. */
 OPENPI_API openpi_status openpi_request_sample(const openpi_request *request, openpi_sample *sample,
@@ -634,12 +655,16 @@ OPENPI_API openpi_status openpi_request_finish(const openpi_request *request, co
                                                int horizon, double *actions, size_t capacity,
                                                openpi_error *error);
 
+/* May samples of the policy run in the session? OPENPI_BAD_ARGUMENT, because actions would be wrong: a policy
+ * of another variant than the session's engine, or of LeRobot's conventions where the engine's are openpi's
+ * (or the reverse); a session whose horizon was left to the checkpoint and is not the policy's, or whose
+ * max_prompt was and is shorter. Sizes that the caller set are accepted. */
+OPENPI_API openpi_status openpi_policy_match(const openpi_policy *policy, const openpi_session *session,
+                                             openpi_error *error);
+
 /* prepare + openpi_session_run (batch 1) + finish. noise [H][32] or NULL, as for openpi_session_run; actions
  * [H][action_dim]; `capacity`: doubles that `actions` holds, checked first. On the thread of request and
- * session. OPENPI_BAD_ARGUMENT, because actions would be wrong: a policy of another variant than the
- * session's engine, or of LeRobot's conventions where the engine's are openpi's (or the reverse); a session
- * whose horizon was left to the checkpoint and is not the policy's, or whose max_prompt was and is shorter.
- * Sizes that the caller set are accepted. */
+ * session. OPENPI_BAD_ARGUMENT also where openpi_policy_match says so. */
 OPENPI_API openpi_status openpi_policy_infer(openpi_request *request, openpi_session *session,
                                              const openpi_observation *observation, const float *noise,
                                              double *actions, size_t capacity, openpi_timing *timing,

@@ -27,8 +27,11 @@ openpi_status openpi_devices(openpi_device *devices, int capacity, int *count, o
 
 /* A policy and a session that do not belong together would compute actions that look plausible and are wrong.
  * A horizon or a prompt length that the caller set is accepted; a default one has to be the policy's. */
-static openpi_status check_match(const openpi_policy *policy, const openpi_session *session,
-                                 openpi_error *error) {
+openpi_status openpi_policy_match(const openpi_policy *policy, const openpi_session *session,
+                                  openpi_error *error) {
+    if (!policy || !session)
+        return report(error, OPENPI_BAD_ARGUMENT, "policy match: %s is NULL",
+                      policy ? "the session" : "the policy");
     const checkpoint *model = session->engine->checkpoint;
     const openpi_session_options *options = &session->options;
     if (policy->variant != model->variant)
@@ -67,7 +70,7 @@ openpi_status openpi_policy_infer(openpi_request *request, openpi_session *sessi
                       : !request ? "the request"
                                  : "actions");
     TRY(BOUNDARY_CHECK(openpi_timing, timing, error));
-    TRY(check_match(request_policy(request), session, error));
+    TRY(openpi_policy_match(request_policy(request), session, error));
     TRY(request_check_capacity(request, session->options.horizon, capacity, error));
     TRY(openpi_request_prepare(request, observation, &prepared, error));
     TRY(openpi_request_sample(request, &sample, error));

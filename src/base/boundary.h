@@ -31,7 +31,8 @@
     X(openpi_policy_options, OPENPI_POLICY_OPTIONS_INIT, robot, tokenizer_cache)       \
     X(openpi_policy_info, OPENPI_POLICY_INFO_INIT, cameras, tokenizer_kind)            \
     X(openpi_image, OPENPI_IMAGE_INIT, data, reserved)                                 \
-    X(openpi_observation, OPENPI_OBSERVATION_INIT, image_count, prompt_length)
+    X(openpi_observation, OPENPI_OBSERVATION_INIT, image_count, prompt_length)         \
+    X(openpi_field, OPENPI_FIELD_INIT, rank, shape)
 
 typedef enum boundary_type {
 #define X(type, macro, first, last) BOUNDARY_##type,

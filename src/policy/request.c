@@ -427,6 +427,19 @@ openpi_status openpi_request_prepare_msgpack(openpi_request *request, const void
     return status;
 }
 
+openpi_status openpi_request_prepare_fields(openpi_request *request, const openpi_field *fields, int count,
+                                            openpi_timing *timing, openpi_error *error) {
+    wire_message *message;
+    unpacked parts;
+    if (!request) return report(error, OPENPI_BAD_ARGUMENT, "request prepare: the request is NULL");
+    request->prepared = 0;
+    TRY(wire_from_fields(fields, count, &message, error));
+    openpi_status status = unpack(request->policy, message, &parts, error);
+    if (status == OPENPI_OK) status = openpi_request_prepare(request, &parts.observation, timing, error);
+    wire_message_free(message);
+    return status;
+}
+
 const openpi_policy *request_policy(const openpi_request *request) { return request->policy; }
 
 /* ---- what a prepared request holds ----------------------------------------------------------------- */

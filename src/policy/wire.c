@@ -1,8 +1,8 @@
 /* From the bytes of an openpi client's message to named fields; wire.h lists the types.
  *
- * Three steps: wire_check_bytes walks the raw bytes against the limits and allocates nothing; msgpack-c turns
- * them into objects (at most WIRE_MAX_VALUES of them); flatten makes fields of the objects, twice: once to
- * check everything and to measure, once to fill the one block that a message is. */
+ * The bytes take three steps: wire_check_bytes walks them against the limits and allocates nothing; msgpack-c
+ * turns them into objects (at most WIRE_MAX_VALUES of them); flatten makes fields of the objects, twice: once
+ * to check everything and to measure, once to fill the one block that a message is. */
 #include "policy/wire.h"
 
 #include <stdio.h>
@@ -122,6 +122,31 @@ openpi_status wire_decode(const void *bytes, size_t count, wire_message **out, o
         status = build(&unpacked.data, out, error);
     msgpack_unpacked_destroy(&unpacked);
     return status;
+}
+
+openpi_status wire_from_fields(const openpi_field *given, int count, wire_message **out,
+                               openpi_error *error) {
+    if (count < 0 || count > WIRE_MAX_FIELDS || (count && !given))
+        return report(error, OPENPI_BAD_ARGUMENT, "request: %d fields at %s, expected at most %d", count,
+                      given ? "an address" : "NULL", WIRE_MAX_FIELDS);
+    size_t bytes = sizeof(wire_message) + (size_t)count * sizeof(wire_field);
+    wire_message *message = malloc(bytes);
+    if (!message) return report_no_memory(error, bytes, "a request's fields");
+    message->fields = (wire_field *)(message + 1);
+    wire_fields all = {.fields = message->fields, .error = error};
+    openpi_status status = OPENPI_OK;
+    for (int i = 0; i < count && status == OPENPI_OK; i++) {
+        wire_field field;
+        status = wire_take_field(given, i, &field, error);
+        if (status == OPENPI_OK) status = add_field(&all, &field);
+    }
+    if (status != OPENPI_OK) {
+        free(message);
+        return status;
+    }
+    message->count = all.count;
+    *out = message;
+    return OPENPI_OK;
 }
 
 void wire_message_free(wire_message *message) {

@@ -63,6 +63,9 @@ typedef struct wire_message wire_message;
 
 /* `bytes` must outlive the message: text and arrays point into them. */
 openpi_status wire_decode(const void *bytes, size_t count, wire_message **out, openpi_error *error);
+/* A message of fields[count] that lie in memory: what their pointers lead to must outlive it. */
+openpi_status wire_from_fields(const openpi_field *fields, int count, wire_message **out,
+                               openpi_error *error);
 void wire_message_free(wire_message *message);
 
 int wire_count(const wire_message *message);

@@ -34,6 +34,9 @@ const msgpack_object *wire_member(const msgpack_object *map, const char *name);
 openpi_status wire_set_value(wire_fields *fields, wire_field *field, const msgpack_object *value);
 openpi_status wire_set_list(wire_fields *fields, wire_field *field, const msgpack_object *list);
 
+/* The caller's field `index` as one of a message, its data still the caller's (wire_fields.c). */
+openpi_status wire_take_field(const openpi_field *fields, int index, wire_field *out, openpi_error *error);
+
 /* "u8", and element `index` of an array as a double. */
 const char *wire_element_name(wire_element element);
 double wire_element_at(const void *data, wire_element element, size_t index);

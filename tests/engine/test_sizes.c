@@ -173,6 +173,31 @@ static openpi_status time_msgpack(void *out, openpi_error *e) {
     return openpi_request_prepare_msgpack(it.libero_request, it.message, it.message_bytes, out, e);
 }
 
+enum { PICTURE, STATE, PROMPT, FIELDS };
+
+static void fill_fields(openpi_field fields[FIELDS]) {
+    for (int f = 0; f < FIELDS; f++) fields[f] = (openpi_field)OPENPI_FIELD_INIT;
+    fields[PICTURE].name = "base";
+    fields[PICTURE].data = it.picture;
+    fields[PICTURE].rank = 3;
+    fields[PICTURE].shape[0] = fields[PICTURE].shape[1] = OPENPI_IMAGE_SIZE;
+    fields[PICTURE].shape[2] = 3;
+    fields[STATE].name = "state";
+    fields[STATE].data = it.robot_state;
+    fields[STATE].element = OPENPI_FLOAT64;
+    fields[STATE].rank = 1;
+    fields[STATE].shape[0] = 8;
+    fields[PROMPT].name = "prompt";
+    fields[PROMPT].text = "go";
+    fields[PROMPT].text_length = 2;
+}
+
+static openpi_status time_fields(void *out, openpi_error *e) {
+    openpi_field fields[FIELDS];
+    fill_fields(fields);
+    return openpi_request_prepare_fields(it.request, fields, FIELDS, out, e);
+}
+
 static openpi_status time_infer(void *out, openpi_error *e) {
     const openpi_image one = image();
     double actions[H * DIM];
@@ -197,6 +222,7 @@ static const struct filler {
     {"openpi_session_run", "OPENPI_TIMING_INIT", sizeof(openpi_timing), time_run, 1},
     {"openpi_request_prepare", "OPENPI_TIMING_INIT", sizeof(openpi_timing), time_prepare, 1},
     {"openpi_request_prepare_msgpack", "OPENPI_TIMING_INIT", sizeof(openpi_timing), time_msgpack, 1},
+    {"openpi_request_prepare_fields", "OPENPI_TIMING_INIT", sizeof(openpi_timing), time_fields, 1},
     {"openpi_policy_infer", "OPENPI_TIMING_INIT", sizeof(openpi_timing), time_infer, 1},
 };
 
@@ -367,6 +393,25 @@ static openpi_status prepare_image(const void *in, openpi_error *e) {
     return openpi_request_prepare(it.request, &seen, NULL, e);
 }
 
+/* The given field and, as far apart as its size says, two more that make it an observation. */
+static openpi_status prepare_fields(const void *in, openpi_error *e) {
+    openpi_field own[FIELDS];
+    size_t size = size_at(in);
+    if (size < cut(sizeof *own) || size % sizeof size || size > MOST)
+        return openpi_request_prepare_fields(it.request, in, 1, NULL, e);
+    unsigned char *array = calloc(FIELDS, size);
+    assert_non_null(array);
+    fill_fields(own);
+    for (int f = 0; f < FIELDS; f++) {
+        memcpy(array + f * size, &own[f], size < sizeof *own ? size : sizeof *own);
+        set_size(array + f * size, size);
+    }
+    memcpy(array, in, size);
+    openpi_status status = openpi_request_prepare_fields(it.request, (openpi_field *)array, FIELDS, NULL, e);
+    free(array);
+    return status;
+}
+
 static openpi_status infer(const void *in, openpi_error *e) {
     double actions[H * DIM];
     return openpi_policy_infer(it.request, it.session, in, it.noise, actions, LENGTH(actions), NULL, e);
@@ -394,6 +439,8 @@ static void read_structs(void **state) {
                             .schedule = OPENPI_RTC_EXP,
                             .horizon = 3,
                             .max_weight = 5};
+    openpi_field fields[FIELDS];
+    fill_fields(fields);
     engine.synthetic = &it.synthetic;
     engine.threads = 1;
     policy.robot = "none";
@@ -417,6 +464,7 @@ static void read_structs(void **state) {
         {"openpi_synthetic_write", "OPENPI_SYNTHETIC_INIT", &it.synthetic, sizeof it.synthetic, write_model, NULL},
         {"openpi_request_prepare", "OPENPI_OBSERVATION_INIT", &seen, sizeof seen, prepare, "the state is missing"},
         {"openpi_request_prepare, image", "OPENPI_IMAGE_INIT", &one, sizeof one, prepare_image, NULL},
+        {"openpi_request_prepare_fields", "OPENPI_FIELD_INIT", fields, sizeof *fields, prepare_fields, NULL},
         {"openpi_policy_infer", "OPENPI_OBSERVATION_INIT", &seen, sizeof seen, infer, "the state is missing"},
     };
     for (size_t t = 0; t < LENGTH(takers); t++) {

@@ -106,6 +106,95 @@ static void requests_of_the_goldens(void **state) {
     }
 }
 
+/* ---- fields that lie in memory ----------------------------------------------------------------------- */
+
+static void same_field(const wire_field *a, const wire_field *b) {
+    assert_string_equal(a->key, b->key);
+    assert_int_equal(a->kind, b->kind);
+    if (a->kind == WIRE_NUMBER) {
+        assert_true(a->number == b->number);
+        return;
+    }
+    assert_true(a->bytes == b->bytes && a->text == b->text && a->data == b->data);
+    assert_true(a->rank == b->rank && a->count == b->count && a->element == b->element);
+    assert_memory_equal(a->shape, b->shape, sizeof a->shape);
+}
+
+/* What a message holds, as a caller has it in memory, gives the same fields. */
+static void fields_of_the_goldens(void **state) {
+    (void)state;
+    static const struct { wire_element from; openpi_element to; } types[] = {
+        {WIRE_U8, OPENPI_U8}, {WIRE_F32, OPENPI_FLOAT32}, {WIRE_F64, OPENPI_FLOAT64}};
+    for (size_t r = 0; r < sizeof requests / sizeof requests[0]; r++) {
+        char path[512], *bytes;
+        size_t count;
+        openpi_error error = OPENPI_ERROR_INIT;
+        openpi_field given[8];
+        wire_message *message, *again;
+        snprintf(path, sizeof path, GOLDEN "/policy/%s/request.msgpack", requests[r].name);
+        assert_int_equal(file_read(path, WIRE_MAX_BYTES, &bytes, &count, &error), OPENPI_OK);
+        assert_int_equal(wire_decode(bytes, count, &message, &error), OPENPI_OK);
+        for (int i = 0; i < wire_count(message); i++) {
+            const wire_field *field = wire_at(message, i);
+            given[i] = (openpi_field)OPENPI_FIELD_INIT;
+            given[i].name = field->key;
+            given[i].text = field->kind == WIRE_TEXT ? field->text : NULL;
+            given[i].text_length = field->bytes;
+            given[i].data = field->kind == WIRE_NUMBER ? &field->number : field->data;
+            given[i].element = OPENPI_FLOAT64;
+            given[i].rank = field->rank;
+            for (int t = 0; field->kind == WIRE_ARRAY && t < 3; t++)
+                if (types[t].from == field->element) given[i].element = types[t].to;
+            for (int d = 0; d < field->rank; d++) given[i].shape[d] = field->shape[d];
+        }
+        assert_int_equal(wire_from_fields(given, wire_count(message), &again, &error), OPENPI_OK);
+        assert_int_equal(wire_count(again), wire_count(message));
+        for (int i = 0; i < wire_count(message); i++) same_field(wire_at(again, i), wire_at(message, i));
+        wire_message_free(again);
+        wire_message_free(message);
+        free(bytes);
+    }
+}
+
+static void bad_fields(void **state) {
+    (void)state;
+    static const float numbers[4] = {1, 2, 3, 4};
+    char longest[WIRE_KEY_BYTES + 1];
+    memset(longest, 'k', sizeof longest - 1);
+    longest[sizeof longest - 1] = 0;
+#define FIELD(...) {.size = sizeof(openpi_field), __VA_ARGS__}
+    const struct {
+        openpi_field fields[2];
+        int count;
+        const char *sentence;
+    } cases[] = {
+        {{FIELD(.name = NULL)}, 1, "request: field 0 has no name"},
+        {{FIELD(.name = "")}, 1, "request: field 0 has no name"},
+        {{FIELD(.name = longest)}, 1, "has more than 127 bytes"},
+        {{FIELD(.name = "a\xff")}, 1, "the key of field 0 is not valid UTF-8"},
+        {{FIELD(.name = "a", .text = "\xff", .text_length = 1)}, 1, "\"a\": its text is not valid UTF-8"},
+        {{FIELD(.name = "a", .text = "b", .text_length = WIRE_MAX_TEXT + 1)}, 1, "\"a\" has 1048577 bytes"},
+        {{FIELD(.name = "a", .data = NULL)}, 1, "\"a\": text and data are both NULL"},
+        {{FIELD(.name = "a", .data = numbers, .element = (openpi_element)3)}, 1, "\"a\": element is 3"},
+        {{FIELD(.name = "a", .data = numbers, .rank = 9)}, 1, "\"a\" has 9 dimensions, expected at most 8"},
+        {{FIELD(.name = "a", .data = numbers, .rank = -1)}, 1, "\"a\" has -1 dimensions"},
+        {{FIELD(.name = "a", .data = numbers, .rank = 1, .shape = {-2})}, 1, "dimension 0 of its shape is -2"},
+        {{FIELD(.name = "a", .data = numbers, .rank = 2, .shape = {1 << 20, 1 << 20})}, 1, "has more than 67108864 elements"},
+        {{FIELD(.name = "a", .data = numbers), FIELD(.name = "a", .data = numbers)}, 2, "the key \"a\" comes twice"},
+        {{FIELD(.name = "a", .data = numbers)}, -1, "request: -1 fields at an address"},
+        {{FIELD(.name = "a", .data = numbers)}, WIRE_MAX_FIELDS + 1, "request: 257 fields at an address, expected at most 256"},
+    };
+#undef FIELD
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        openpi_error error = OPENPI_ERROR_INIT;
+        wire_message *message = NULL;
+        openpi_status status = wire_from_fields(cases[i].fields, cases[i].count, &message, &error);
+        if (status == OPENPI_OK || message || !strstr(error.message, cases[i].sentence))
+            fail_msg("case %zu: status %d, \"%s\", expected \"%s\"", i, status, error.message,
+                     cases[i].sentence);
+    }
+}
+
 /* ---- small messages ----------------------------------------------------------------------------------- */
 
 /* "81 a1 'prompt' …": hex bytes, text in quotes; spaces between. */
@@ -489,7 +578,10 @@ static void limits(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(requests_of_the_goldens), cmocka_unit_test(values_of_every_kind),
+        cmocka_unit_test(requests_of_the_goldens),
+        cmocka_unit_test(fields_of_the_goldens),
+        cmocka_unit_test(bad_fields),
+        cmocka_unit_test(values_of_every_kind),
         cmocka_unit_test(nested_maps_and_nil),     cmocka_unit_test(pictures_by_shape),
         cmocka_unit_test(broken_messages),         cmocka_unit_test(limits),
     };

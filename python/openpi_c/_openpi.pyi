@@ -1,0 +1,106 @@
+from collections.abc import Callable
+import os
+from typing import Any
+from typing import final
+
+_Path = str | bytes | os.PathLike[str]
+
+STAGES: tuple[str, ...]
+ACTION_DIM: int
+MAX_BATCH: int
+
+class Error(RuntimeError):
+    status: str
+
+def version() -> str: ...
+def devices() -> list[dict[str, Any]]: ...
+def switches() -> dict[str, str]: ...
+def inspect(
+    checkpoint: _Path | None,
+    *,
+    robot: str | None = ...,
+    config: str | None = ...,
+    norm_stats: _Path | None = ...,
+    tokenizer: _Path | None = ...,
+    tokenizer_cache: _Path | None = ...,
+) -> str: ...
+def noise(seed: int, stream: int, out: Any, /) -> None: ...
+def synthetic_write(spec: str, folder: _Path, *, lerobot: bool = ..., threads: int = ...) -> None: ...
+def infer(
+    session: Session,
+    requests: tuple[Request, ...],
+    observations: tuple[Any, ...],
+    noise: Any,
+    actions: Any,
+    seed: int = ...,
+    stream: int = ...,
+) -> tuple[float, ...]: ...
+@final
+class Engine:
+    def __init__(
+        self,
+        checkpoint: _Path | None = ...,
+        *,
+        synthetic: str | None = ...,
+        device: str | None = ...,
+        dtype: str | None = ...,
+        threads: int = ...,
+        isa: str | None = ...,
+        pin: bool = ...,
+        path: str | None = ...,
+        without: str | None = ...,
+        table: _Path | None = ...,
+        weights: str | None = ...,
+        progress: Callable[[str, int, int], object] | None = ...,
+    ) -> None: ...
+    @property
+    def closed(self) -> bool: ...
+    def info(self) -> dict[str, Any]: ...
+    def close(self) -> None: ...
+@final
+class Session:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        batch: int = ...,
+        horizon: int = ...,
+        steps: int = ...,
+        max_prompt: int = ...,
+        seed: int = ...,
+    ) -> None: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def horizon(self) -> int: ...
+    def info(self) -> dict[str, Any]: ...
+    def run_into(self, samples: tuple[Any, ...], noise: Any, actions: Any, /) -> tuple[float, ...]: ...
+    def close(self) -> None: ...
+@final
+class Transform:
+    def __init__(
+        self,
+        checkpoint: _Path | None = ...,
+        *,
+        synthetic: str | None = ...,
+        robot: _Path | None = ...,
+        config: str | None = ...,
+        norm_stats: _Path | None = ...,
+        tokenizer: _Path | None = ...,
+        tokenizer_cache: _Path | None = ...,
+        prompt_state: bool | None = ...,
+        max_prompt: int = ...,
+    ) -> None: ...
+    @property
+    def closed(self) -> bool: ...
+    def info(self) -> dict[str, Any]: ...
+    def close(self) -> None: ...
+@final
+class Request:
+    def __init__(self, transform: Transform) -> None: ...
+    @property
+    def prompt_truncated(self) -> bool: ...
+    def prepare(self, observation: Any, /) -> None: ...
+    def sample(self) -> tuple[Any, Any, Any, int, bytes, bytes, bytes]: ...
+    def finish_into(self, model_actions: Any, actions: Any, /) -> None: ...
+    def close(self) -> None: ...

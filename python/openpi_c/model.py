@@ -1,0 +1,190 @@
+"""The model level: an engine, its sessions, prepared samples. And what needs no model: inspect, noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import dataclasses
+import json
+import os
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from openpi_c import _openpi
+from openpi_c.progress import Progress
+from openpi_c.progress import reporter
+
+Path = str | os.PathLike[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """One observation in model space (openpi.h, openpi_sample).
+
+    images: a picture a slot (base, left wrist, right wrist), uint8 or float32 in [-1, 1] [224, 224, 3]; None: none.
+    tokens: int32 prompt ids without padding. state: float32 [32], normalised; None is allowed for π0.5.
+    """
+
+    images: Sequence[npt.ArrayLike | None]
+    tokens: npt.ArrayLike
+    state: npt.ArrayLike | None = None
+
+    def parts(self) -> tuple[Any, Any, Any, Any, Any]:
+        """The tuple that the extension takes."""
+        if len(self.images) != 3:
+            raise ValueError(f"the sample has {len(self.images)} images, expected 3, None where a camera is missing")
+        tokens = np.ascontiguousarray(self.tokens, np.int32)
+        state = None if self.state is None else np.ascontiguousarray(self.state, np.float32)
+        return (*self.images, tokens, state)
+
+
+class Engine:
+    """A loaded model and its worker threads. Any thread may use it."""
+
+    def __init__(
+        self,
+        checkpoint: Path | None = None,
+        *,
+        synthetic: str | None = None,
+        device: str = "cpu",
+        dtype: str | None = None,
+        weights: str | None = None,
+        threads: int = 0,
+        isa: str | None = None,
+        pin: bool = False,
+        path: str | None = None,
+        without: str | None = None,
+        table: Path | None = None,
+        progress: Progress = "auto",
+    ):
+        with reporter(progress) as function:
+            self._handle = _openpi.Engine(
+                checkpoint,
+                synthetic=synthetic,
+                device=device,
+                dtype=dtype,
+                weights=weights,
+                threads=threads,
+                isa=isa,
+                pin=pin,
+                path=path,
+                without=without,
+                table=table,
+                progress=function,
+            )
+
+    @property
+    def info(self) -> dict[str, Any]:
+        return self._handle.info()
+
+    @property
+    def closed(self) -> bool:
+        return self._handle.closed
+
+    def session(
+        self, *, batch: int = 1, horizon: int = 0, steps: int = 0, max_prompt: int = 0, seed: int = 0
+    ) -> Session:
+        """Memory and plan for calls of up to `batch` samples. 0: the checkpoint's."""
+        return Session(self, batch=batch, horizon=horizon, steps=steps, max_prompt=max_prompt, seed=seed)
+
+    def close(self) -> None:
+        """Sessions keep working; the weights are freed with the last of them."""
+        self._handle.close()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Session:
+    """Buffers and plan of one stream of inferences: one thread at a time."""
+
+    def __init__(
+        self, engine: Engine, *, batch: int = 1, horizon: int = 0, steps: int = 0, max_prompt: int = 0, seed: int = 0
+    ):
+        self._handle = _openpi.Session(
+            engine._handle, batch=batch, horizon=horizon, steps=steps, max_prompt=max_prompt, seed=seed
+        )
+
+    @property
+    def info(self) -> dict[str, Any]:
+        return self._handle.info()
+
+    @property
+    def closed(self) -> bool:
+        return self._handle.closed
+
+    def run(self, samples: Sequence[Sample], noise: npt.ArrayLike | None = None) -> npt.NDArray[np.float32]:
+        """Prepared samples to normalised actions float32 [B, H, 32]. noise: float32 [B, H, 32], x at t = 1."""
+        actions = np.empty((len(samples), self._handle.horizon, _openpi.ACTION_DIM), np.float32)
+        given = None if noise is None else check_noise(noise, len(samples), self._handle.horizon)
+        self._handle.run_into(tuple(sample.parts() for sample in samples), given, actions)
+        return actions
+
+    def close(self) -> None:
+        self._handle.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def check_noise(noise: npt.ArrayLike, batch: int, horizon: int) -> npt.NDArray[np.float32]:
+    """Noise as float32 [batch, horizon, 32]; [horizon, 32] is accepted for a batch of one."""
+    found = np.asarray(noise)
+    shape = (batch, horizon, _openpi.ACTION_DIM)
+    if found.dtype.kind not in "fiu":
+        raise ValueError(f"the noise is of dtype {found.dtype}, expected float32")
+    if found.shape != shape and not (batch == 1 and found.shape == shape[1:]):
+        raise ValueError(f"the noise has shape {list(found.shape)}, expected {list(shape)}")
+    return np.ascontiguousarray(found, np.float32).reshape(shape)
+
+
+def inspect(
+    checkpoint: Path,
+    *,
+    robot: str | None = None,
+    config: str | None = None,
+    norm_stats: Path | None = None,
+    tokenizer: Path | None = None,
+) -> dict[str, Any]:
+    """What a checkpoint is, and the memory that it needs on each device. Loads no weights."""
+    text = _openpi.inspect(
+        checkpoint,
+        robot=robot,
+        config=config,
+        norm_stats=norm_stats,
+        tokenizer=tokenizer,
+        tokenizer_cache=tokenizer_cache(),
+    )
+    result: dict[str, Any] = json.loads(text)
+    return result
+
+
+def tokenizer_cache() -> str:
+    """Where openpi keeps the tokenizer that it downloads."""
+    return os.path.expanduser("~/.cache/openpi/big_vision")
+
+
+def noise(shape: int | Sequence[int], *, seed: int = 0, stream: int = 0) -> npt.NDArray[np.float32]:
+    """Standard normal numbers, a pure function of seed, stream and index: what a call draws that is given none."""
+    out = np.empty(shape, np.float32)
+    _openpi.noise(seed, stream, out)
+    return out
+
+
+def write_synthetic(spec: str, folder: Path, *, lerobot: bool = False, threads: int = 0) -> None:
+    """Writes a checkpoint with made-up weights, "tiny:pi05:8", into a new or empty folder, for tests."""
+    _openpi.synthetic_write(spec, folder, lerobot=lerobot, threads=threads)
+
+

@@ -1,0 +1,367 @@
+"""The policy level: openpi's `policy.infer(obs)` on the C engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+import contextlib
+import json
+import os
+import tempfile
+import threading
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from openpi_c import _openpi
+from openpi_c.model import Engine
+from openpi_c.model import Path
+from openpi_c.model import Sample
+from openpi_c.model import Session
+from openpi_c.model import check_noise
+from openpi_c.model import tokenizer_cache
+from openpi_c.progress import Progress
+
+# An observation in openpi's form, or the bytes of a message of openpi's client.
+Observation = Mapping[str, Any] | bytes
+
+
+class Request:
+    """The scratch that turns one observation into a prepared sample, and model actions into the robot's."""
+
+    def __init__(self, policy: Policy):
+        self._handle = _openpi.Request(policy._transform)
+        self._dims: int = policy.info["action_dim"]
+
+    def prepare(self, obs: Observation) -> None:
+        self._handle.prepare(obs)
+
+    @property
+    def prompt_truncated(self) -> bool:
+        return self._handle.prompt_truncated
+
+    def sample(self) -> Sample:
+        """What the last prepare made, as copies."""
+        *pictures, floats, tokens, state, _ = self._handle.sample()
+        kind = np.float32 if floats else np.uint8
+        images = [None if p is None else np.frombuffer(p, kind).reshape(224, 224, 3) for p in pictures]
+        return Sample(images, np.frombuffer(tokens, np.int32), np.frombuffer(state, np.float32))
+
+    @property
+    def state(self) -> npt.NDArray[np.float64]:
+        """The prepared state, normalised."""
+        return np.frombuffer(self._handle.sample()[-1], np.float64)
+
+    def finish(self, model_actions: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Normalised actions [H, 32] to the robot's [H, action_dim], for the observation prepared last."""
+        model = np.ascontiguousarray(model_actions, np.float32)
+        if model.ndim != 2 or model.shape[1] != _openpi.ACTION_DIM:
+            raise ValueError(f"the model's actions have shape {list(model.shape)}, expected [horizon, 32]")
+        actions = np.empty((model.shape[0], self._dims))
+        self._handle.finish_into(model, actions)
+        return actions
+
+    def close(self) -> None:
+        self._handle.close()
+
+
+class _Lane:
+    """What one call at a time needs: a session, and a request for each observation of a batch."""
+
+    def __init__(self, session: Session, transform: _openpi.Transform, batch: int):
+        self.session = session
+        self.requests = tuple(_openpi.Request(transform) for _ in range(batch))
+
+    def close(self) -> None:
+        self.session.close()
+        for request in self.requests:
+            request.close()
+
+
+class _Lanes:
+    """Lanes for the calls that run at once, made when they are needed, at most `limit`; more calls wait."""
+
+    def __init__(self, make: Callable[[], _Lane], limit: int):
+        self._make = make
+        self._limit = limit
+        self._made = 0
+        self._closed = False
+        self._idle: list[_Lane] = []
+        self._changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def borrow(self) -> Iterator[_Lane]:
+        lane = self._take()
+        try:
+            yield lane
+        finally:
+            self._give(lane)
+
+    def _take(self) -> _Lane:
+        with self._changed:
+            while not self._idle and self._made == self._limit and not self._closed:
+                self._changed.wait()
+            if self._closed:
+                raise ValueError("the policy is closed")
+            if self._idle:
+                return self._idle.pop()
+            self._made += 1
+        try:
+            return self._make()
+        except BaseException:
+            with self._changed:
+                self._made -= 1
+                self._changed.notify()
+            raise
+
+    def _give(self, lane: _Lane) -> None:
+        with self._changed:
+            if self._closed:
+                lane.close()
+            else:
+                self._idle.append(lane)
+                self._changed.notify()
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """Calls that run end as usual; those that wait are told that the policy is closed."""
+        with self._changed:
+            self._closed = True
+            idle, self._idle = self._idle, []
+            self._changed.notify_all()
+        for lane in idle:
+            lane.close()
+
+
+class Policy:
+    """A robot's policy: observations as openpi takes them in, a chunk of robot actions out.
+
+    Any number of threads may call it: up to `sessions` calls run at once, the others wait. `batch` is the largest
+    number of observations that infer_batch runs as one call of the model. Other arguments are those of Engine
+    and of openpi.h's openpi_policy_options; None and 0 mean what the checkpoint says.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Path | None = None,
+        *,
+        config: str | None = None,
+        robot: Path | None = None,
+        synthetic: str | None = None,
+        device: str = "cpu",
+        dtype: str | None = None,
+        weights: str | None = None,
+        threads: int = 0,
+        isa: str | None = None,
+        path: str | None = None,
+        without: str | None = None,
+        table: Path | None = None,
+        norm_stats: Path | Mapping[str, Any] | None = None,
+        tokenizer: Path | None = None,
+        prompt_state: bool | None = None,
+        max_prompt: int = 0,
+        default_prompt: str | None = None,
+        horizon: int = 0,
+        steps: int = 0,
+        seed: int = 0,
+        batch: int = 1,
+        sessions: int = 1,
+        progress: Progress = "auto",
+    ):
+        if sessions < 1:
+            raise ValueError(f"sessions is {sessions}, expected 1 or more")
+        if not 1 <= batch <= _openpi.MAX_BATCH:
+            raise ValueError(f"batch is {batch}, expected 1 to {_openpi.MAX_BATCH}")
+        with _stats_file(norm_stats) as stats:
+            self._transform = _openpi.Transform(
+                checkpoint,
+                synthetic=synthetic,
+                robot=robot,
+                config=config,
+                norm_stats=stats,
+                tokenizer=tokenizer,
+                tokenizer_cache=tokenizer_cache(),
+                prompt_state=prompt_state,
+                max_prompt=max_prompt,
+            )
+        self.info: dict[str, Any] = self._transform.info()
+        self.engine = Engine(
+            checkpoint,
+            synthetic=synthetic,
+            device=device,
+            dtype=dtype,
+            weights=weights,
+            threads=threads,
+            isa=isa,
+            path=path,
+            without=without,
+            table=table,
+            progress=progress,
+        )
+        self._batch = batch
+        self._default_prompt = default_prompt
+        self._seed = seed
+        self._calls = 0
+        self._process = os.getpid()
+        engine, transform = self.engine, self._transform
+        shape = {"batch": batch, "horizon": horizon or self.info["horizon"], "steps": steps}
+
+        def make() -> _Lane:
+            return _Lane(engine.session(max_prompt=transform.info()["max_prompt"], **shape), transform, batch)
+
+        self._lanes = _Lanes(make, sessions)
+        with self._lanes.borrow() as lane:
+            self.horizon: int = lane.session.info["horizon"]
+            self.steps: int = lane.session.info["steps"]
+
+    # ---- openpi's interface --------------------------------------------------------------------------------
+
+    def infer(self, obs: Observation, *, noise: npt.ArrayLike | None = None) -> dict[str, Any]:
+        """{"actions": float64 [H, action_dim], "policy_timing": {"infer_ms", "stages", …}}.
+
+        noise: [H, 32] or [1, H, 32], x at t = 1; without it the policy draws noise from its seed and the number
+        of the call. infer_ms is the model's own time, total_ms that of the whole call in the engine.
+        """
+        return self.infer_batch([obs], noise=noise)[0]
+
+    def infer_batch(
+        self, observations: Sequence[Observation], *, noise: npt.ArrayLike | None = None
+    ) -> list[dict[str, Any]]:
+        """infer for several observations: each has the result that it would have alone. noise: [B, H, 32]."""
+        given = None if noise is None else check_noise(noise, len(observations), self.horizon)
+        answers: list[dict[str, Any]] = []
+        for first in range(0, len(observations), self._batch):
+            part = tuple(self._with_prompt(obs) for obs in observations[first : first + self._batch])
+            answers += self._call(part, None if given is None else given[first : first + self._batch])
+        return answers
+
+    def reset(self) -> None:
+        """Does nothing: no call leaves a trace in the next."""
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What a server tells a client at the start: the robot, its cameras and its actions."""
+        return {
+            "robot": self.info["robot"],
+            "cameras": [camera for camera in self.info["cameras"] if camera],
+            "action_horizon": self.horizon,
+            "action_dim": self.info["action_dim"],
+            "action_names": list(self.info["action_names"]),
+            "action_units": list(self.info["action_units"]),
+            "rate_hz": self.info["rate_hz"],
+        }
+
+    # ---- the rest ------------------------------------------------------------------------------------------
+
+    def request(self) -> Request:
+        """Preparing and finishing by hand, with sessions of `engine` in between."""
+        return Request(self)
+
+    @property
+    def closed(self) -> bool:
+        return self._lanes.closed
+
+    def close(self) -> None:
+        """Frees the model. Calls of other threads that run already end first."""
+        self._lanes.close()
+        self.engine.close()
+        self._transform.close()
+
+    def __enter__(self) -> Policy:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _with_prompt(self, obs: Observation) -> Observation:
+        if self._default_prompt is None or isinstance(obs, bytes) or "prompt" in obs or "task" in obs:
+            return obs
+        return {**obs, "prompt": self._default_prompt}
+
+    def _call(self, observations: tuple[Observation, ...], noise: npt.NDArray[np.float32] | None) -> list[dict[str, Any]]:
+        if os.getpid() != self._process:
+            raise _openpi.Error(
+                f"process {self._process} opened the policy and this is process {os.getpid()}, forked from it: "
+                "expected a policy opened here"
+            )
+        count = len(observations)
+        actions = np.empty((count, self.horizon, self.info["action_dim"]))
+        with self._lanes.borrow() as lane:
+            stream = self._calls * _openpi.MAX_BATCH
+            self._calls += 1
+            *stages, device, model, total = _openpi.infer(
+                lane.session._handle, lane.requests[:count], observations, noise, actions, self._seed, stream
+            )
+        timing = {
+            "infer_ms": model,
+            "device_ms": device,
+            "total_ms": total,
+            "stages": dict(zip(_openpi.STAGES, stages, strict=True)),
+        }
+        return [{"actions": actions[b], "policy_timing": timing} for b in range(count)]
+
+
+@contextlib.contextmanager
+def _stats_file(stats: Path | Mapping[str, Any] | None) -> Iterator[Path | None]:
+    """A path as it is; openpi's dict of NormStats as a file that is there for the time of opening."""
+    if not isinstance(stats, Mapping):
+        yield stats
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "norm_stats.json")
+        with open(file, "w", encoding="utf-8") as out:
+            json.dump({"norm_stats": {key: _stats_lists(value) for key, value in stats.items()}}, out)
+        yield file
+
+
+def _stats_lists(stats: Any) -> dict[str, Any]:
+    """{"mean": […], …} of a dict or of an object with such attributes."""
+    found: dict[str, Any] = {}
+    for key in ("mean", "std", "q01", "q99"):
+        value = stats.get(key) if isinstance(stats, Mapping) else getattr(stats, key, None)
+        if value is not None:
+            found[key] = np.asarray(value, np.float64).tolist()
+    return found
+
+
+def create_trained_policy(
+    train_config: Any,
+    checkpoint_dir: Path,
+    *,
+    sample_kwargs: Mapping[str, Any] | None = None,
+    default_prompt: str | None = None,
+    norm_stats: Mapping[str, Any] | None = None,
+    repack_transforms: None = None,
+    pytorch_device: None = None,
+    **options: Any,
+) -> Policy:
+    """openpi's function of that name. train_config: a config's name, or openpi's object. options: as of Policy."""
+    if repack_transforms is not None:
+        raise NotImplementedError("repack_transforms are Python functions, expected none: rename keys beforehand")
+    if pytorch_device is not None:
+        raise NotImplementedError("pytorch_device is PyTorch's, expected device=\"cpu\" or \"cuda:0\" in its place")
+    given = dict(sample_kwargs or {})
+    steps = given.pop("num_steps", 0)
+    if given:
+        raise NotImplementedError(f"sample_kwargs has {sorted(given)}, expected only \"num_steps\"")
+    name = train_config if isinstance(train_config, str) else train_config.name
+    return Policy(
+        checkpoint_dir, config=name, steps=steps, default_prompt=default_prompt, norm_stats=norm_stats, **options
+    )
+
+
+try:  # a policy of this package is one of openpi's
+    from openpi_client.base_policy import BasePolicy
+except ImportError:
+    pass
+else:
+    BasePolicy.register(Policy)

@@ -1,0 +1,117 @@
+/* What the files of the extension `_openpi` share: its types, its exceptions, arrays that come in.
+ *
+ * Each object of Python holds one handle of openpi.h. A handle is used by one call at a time: the call marks
+ * the object busy under the GIL before it releases the GIL, so that a second thread is refused with a
+ * sentence.
+ *
+ * Note: the limited API of CPython 3.11, so one file serves 3.11 and every later release. */
+#ifndef OPENPI_EXTENSION_H
+#define OPENPI_EXTENSION_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "openpi.h"
+
+typedef struct module_state {
+    PyObject *error;    /* openpi_c.Error                                                       */
+    PyObject *as_array; /* numpy.asarray                                                        */
+    PyObject *engine_type, *session_type, *transform_type, *request_type;
+} module_state;
+
+/* ---- objects ---------------------------------------------------------------------------------------- */
+
+typedef struct engine_object {
+    PyObject_HEAD openpi_engine *handle; /* NULL: closed */
+    int users;  /* calls that run                                                       */
+    int opened; /* 1: __init__ ran                                                      */
+} engine_object;
+
+typedef struct session_object {
+    PyObject_HEAD openpi_session *handle;
+    int busy, opened;
+    int batch, horizon;
+} session_object;
+
+/* A policy of openpi.h outlives the object that opened it as long as requests of it are open. */
+typedef struct shared_policy {
+    openpi_policy *handle;
+    int users;
+    int action_dim;
+} shared_policy;
+
+typedef struct transform_object {
+    PyObject_HEAD shared_policy *policy; /* NULL: closed */
+    int opened;
+} transform_object;
+
+typedef struct request_object {
+    PyObject_HEAD shared_policy *policy;
+    openpi_request *handle;
+    int busy, opened;
+} request_object;
+
+extern PyType_Spec engine_spec, session_spec, transform_spec, request_spec;
+
+/* Runs a batch of observations through requests and a session, from dicts to robot actions: infer.c. */
+PyObject *extension_infer(PyObject *module, PyObject *arguments, PyObject *keywords);
+
+/* Milliseconds of the stages, of the device, of the model and in all: a tuple. */
+PyObject *timing_tuple(const openpi_timing *timing, double model_ms);
+double extension_clock_ms(void);
+
+/* ---- exceptions -------------------------------------------------------------------------------------- */
+
+void free_object(PyObject *object);
+
+/* The module's state, from an object of one of its types. */
+module_state *state_of(PyObject *object);
+
+/* Raises the exception of a status with the engine's sentence; `before` (may be "") precedes it. Returns
+ * NULL. */
+PyObject *raise_status(const module_state *state, const char *before, const openpi_error *error);
+/* A handle that is closed, whose __init__ is called twice (ValueError), or that another call uses (Error). */
+void raise_closed(const char *what);
+void raise_opened(const char *what);
+void raise_busy(const module_state *state, const char *what);
+
+/* ---- values from Python -------------------------------------------------------------------------------- */
+
+/* An argument that is a path or None, for PyArg_Parse's O&: *bytes_object stays NULL for None. */
+int path_or_none(PyObject *object, void *bytes_object);
+const char *path_text(PyObject *bytes_object);
+
+/* A C-contiguous buffer of anything that is an array or becomes one by __array__: as it is where it is
+ * contiguous, else numpy copies it once. `name` is for sentences. 0, or -1 with an exception. */
+int array_view(const module_state *state, PyObject *object, const char *name, Py_buffer *view);
+
+/* The element of a buffer's format: one of struct's characters, '>' for big-endian numbers, 0 for all else.
+ */
+char array_element(const Py_buffer *view);
+
+/* A contiguous buffer of `count` elements of struct's character `element`, or an exception that says what was
+ * found. `writable`: it is an output, which must not be copied. */
+int typed_view(const module_state *state, PyObject *object, const char *name, char element, Py_ssize_t count,
+               int writable, Py_buffer *view);
+
+/* ---- observations -------------------------------------------------------------------------------------- */
+
+/* An observation that is a dict, as fields; or bytes, a message of openpi's client. Holds what the fields
+ * point to. All zeros: empty. */
+typedef struct observation {
+    const void *message; /* not NULL: msgpack                                                    */
+    Py_ssize_t message_bytes;
+    openpi_field *fields; /* [count]                                                              */
+    int count, capacity;
+    struct held *held; /* [capacity], what field i points to                                   */
+    PyObject *owner;   /* of the message                                                       */
+} observation;
+
+/* Reads a dict (or bytes) into `out`; 0, or -1 with an exception. Free it in either case. */
+int observation_read(const module_state *state, PyObject *object, observation *out);
+void observation_free(observation *out);
+/* openpi_request_prepare of it. Needs no GIL. */
+openpi_status observation_prepare(const observation *observation, openpi_request *request,
+                                  openpi_timing *timing, openpi_error *error);
+
+#endif
