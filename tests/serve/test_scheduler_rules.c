@@ -455,16 +455,51 @@ static void the_one_that_used_least_is_next(void **state) {
     scheduler_destroy(s);
 }
 
+/* Two that ran together have used 9 ms each, so they are before the one that ran 10 ms alone. */
 static void members_divide_the_time_of_a_batch(void **state) {
     (void)state;
     scheduler *s = make(1, 8);
-    int a = join(s, SCHEDULER_SHARED, 0, ms), b = join(s, SCHEDULER_SHARED, 0, ms);
-    submit(s, a, 0, ms);
-    submit(s, b, 1, ms);
-    runs(s, 0, ms, "01");
-    scheduler_finish(s, 0, 21 * ms);
-    assert_int_equal(scheduler_look(s, a).device_ns, 10 * ms);
-    assert_int_equal(scheduler_look(s, b).device_ns, 10 * ms);
+    int alone = join(s, SCHEDULER_SHARED, 0, ms), a = join(s, SCHEDULER_SHARED, 0, ms);
+    int b = join(s, SCHEDULER_SHARED, 0, ms);
+    submit(s, alone, 0, ms);
+    runs(s, 0, ms, "0");
+    submit(s, a, 1, 2 * ms);
+    submit(s, b, 2, 2 * ms);
+    scheduler_finish(s, 0, 11 * ms);
+    runs(s, 0, 11 * ms, "12");
+    submit(s, alone, 0, 12 * ms);
+    scheduler_finish(s, 0, 29 * ms);
+    submit(s, a, 1, 29 * ms);
+    submit(s, b, 2, 29 * ms);
+    runs(s, 0, 29 * ms, "120");
+    assert_int_equal(scheduler_look(s, a).device_ns, 9 * ms);
+    assert_int_equal(scheduler_look(s, alone).device_ns, 10 * ms);
+    scheduler_destroy(s);
+}
+
+/* Who was away for 30 calls of another one is before it once, and then they take turns. */
+static void time_that_was_not_used_is_not_saved_up(void **state) {
+    (void)state;
+    scheduler *s = make(1, 1);
+    int away = join(s, SCHEDULER_SHARED, 0, ms), busy = join(s, SCHEDULER_SHARED, 0, ms);
+    int64_t now = ms;
+    for (int i = 0; i < 30; i++) {
+        submit(s, busy, 1, now);
+        runs(s, 0, now, "1");
+        scheduler_finish(s, 0, now += 10 * ms);
+    }
+    submit(s, busy, 1, now);
+    int calls[2] = {0};
+    for (int i = 0; i < 10; i++) {
+        scheduler_submit(s, away, &requests[0], SCHEDULER_NEVER, now);
+        scheduler_submit(s, busy, &requests[1], SCHEDULER_NEVER, now);
+        scheduler_action a = scheduler_next(s, 0, now);
+        assert_int_equal(a.verb, SCHEDULER_RUN);
+        if (i == 0) assert_ptr_equal(a.requests[0], &requests[0]);
+        calls[a.requests[0] == &requests[1]]++;
+        scheduler_finish(s, 0, now += 10 * ms);
+    }
+    assert_in_range(calls[0], 5, 6);
     scheduler_destroy(s);
 }
 
@@ -571,6 +606,7 @@ int main(void) {
         cmocka_unit_test(one_device_is_kept_free),
         cmocka_unit_test(the_one_that_used_least_is_next),
         cmocka_unit_test(members_divide_the_time_of_a_batch),
+        cmocka_unit_test(time_that_was_not_used_is_not_saved_up),
         cmocka_unit_test(late_requests_are_answered_not_computed),
         cmocka_unit_test(a_deadline_keeps_the_batch_small),
         cmocka_unit_test(a_clock_that_is_set_back_stops_nothing),
