@@ -19,6 +19,7 @@ enum {
     ROBOT_PARTS = 8,
     ROBOT_MAX_PROMPT = 4096,     /* tokens                                                                */
     ROBOT_MAX_RATE = 100000,     /* Hz                                                                    */
+    ROBOT_MAX_RANK = 4096,       /* of LoRA                                                               */
     ROBOT_TEXT_BYTES = 1 << 20,  /* of a robot's JSON file                                                */
 };
 
@@ -70,6 +71,7 @@ typedef struct robot {
     char assets[ROBOT_ASSETS_BYTES];          /* assets/<this>/norm_stats.json; empty: none needed        */
     int variant;                 /* the only openpi_variant that it supports, or ROBOT_VARIANT_ANY        */
     int horizon, max_prompt;     /* 0: the checkpoint's                                                   */
+    int lora_vlm, lora_expert;   /* rank of the LoRA that was trained with it; 0: none                    */
 } robot;
 
 /* By built-in name, from JSON text (starting with '{'), or from a JSON file, in this order. */

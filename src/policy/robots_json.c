@@ -228,7 +228,8 @@ static openpi_status check_keys(const json_t *root, const char *name, openpi_err
     static const char *const known[] = {
         "like",    "name",    "about",      "cameras",       "layout",       "other_pictures", "state",
         "actions", "delta",   "transform",  "normalization", "prompt_state", "prompt",         "assets",
-        "variant", "horizon", "max_prompt", "action_names",  "units",        "rate_hz"};
+        "variant", "horizon", "max_prompt", "action_names",  "units",        "rate_hz",        "lora",
+        "questions"};
     enum { KNOWN = sizeof known / sizeof *known };
     const char *key;
     json_t *value;
@@ -243,6 +244,39 @@ static openpi_status check_keys(const json_t *root, const char *name, openpi_err
         return report(error, OPENPI_BAD_FILE, "%s: unknown key \"%.64s\", known are %s", name, key, list);
     }
     return OPENPI_OK;
+}
+
+/* What tools/openpi_config.py could not find out: nothing is guessed in place of the answers. */
+static openpi_status check_questions(const json_t *root, const char *name, openpi_error *error) {
+    const json_t *questions = json_object_get(root, "questions");
+    size_t count = json_array_size(questions);
+    if (questions && !json_is_array(questions))
+        return report(error, OPENPI_BAD_FILE, "%s: \"questions\" is %s, expected an array of strings", name,
+                      json_kind(questions));
+    if (!count) return OPENPI_OK;
+    const char *first = json_string_value(json_array_get(questions, 0));
+    return report(error, OPENPI_BAD_FILE,
+                  "%s: %zu of the \"questions\" %s unanswered, the first is \"%.160s\": write the answers "
+                  "into the file and take \"questions\" out of it",
+                  name, count, count == 1 ? "is" : "are", first ? first : "");
+}
+
+/* {"vlm": rank, "expert": rank}, each may be absent. */
+static openpi_status read_lora(const json_t *root, const char *name, robot *out, openpi_error *error) {
+    const json_t *lora = json_object_get(root, "lora");
+    const char *key;
+    json_t *ignored;
+    if (!lora) return OPENPI_OK;
+    if (!json_is_object(lora))
+        return report(error, OPENPI_BAD_FILE, "%s: \"lora\" is %s, expected an object of ranks", name,
+                      json_kind(lora));
+    json_object_foreach((json_t *)(uintptr_t)lora, key, ignored) {
+        if (strcmp(key, "vlm") && strcmp(key, "expert"))
+            return report(error, OPENPI_BAD_FILE,
+                          "%s: \"lora\" has an unknown key \"%.64s\", known are vlm and expert", name, key);
+    }
+    TRY(json_get_int(lora, "vlm", name, 1, ROBOT_MAX_RANK, &out->lora_vlm, error));
+    return json_get_int(lora, "expert", name, 1, ROBOT_MAX_RANK, &out->lora_expert, error);
 }
 
 static openpi_status check_record(const robot *r, const char *name, openpi_error *error) {
@@ -300,6 +334,7 @@ static openpi_status read_record(const json_t *root, const char *name, robot *ou
         return report(error, OPENPI_BAD_FILE, "%s: the robot is %s, expected an object", name,
                       json_kind(root));
     TRY(check_keys(root, name, error));
+    TRY(check_questions(root, name, error));
     TRY(json_get_string(root, "like", name, &like, error));
     if (like) {
         const char *record = robot_builtin(like);
@@ -328,6 +363,7 @@ static openpi_status read_record(const json_t *root, const char *name, robot *ou
     TRY(get_keyword(root, "variant", name, variants, &out->variant, error));
     TRY(json_get_int(root, "horizon", name, 1, OPENPI_MAX_HORIZON, &out->horizon, error));
     TRY(json_get_int(root, "max_prompt", name, 1, ROBOT_MAX_PROMPT, &out->max_prompt, error));
+    TRY(read_lora(root, name, out, error));
     out->normalization = (robot_normalization)normalization;
     out->transform = (robot_transform)transform;
     out->prompt_state = (openpi_prompt_state)prompt_state;

@@ -344,6 +344,16 @@ static void refuses_broken_records(void **state) {
         {"{\"name\": \"a\", " REST ", \"assets\": \"/etc\"}", "\"assets\" is \"/etc\""},
         {"{\"name\": \"a\", " REST ", \"horizon\": 65}", "\"horizon\" is 65"},
         {"{\"name\": \"a\", " REST ", \"max_prompt\": 0}", "\"max_prompt\" is 0"},
+        {"{\"name\": \"a\", " REST ", \"lora\": 16}", "\"lora\" is an integer, expected an object of ranks"},
+        {"{\"name\": \"a\", " REST ", \"lora\": {\"vision\": 16}}",
+         "\"lora\" has an unknown key \"vision\", known are vlm and expert"},
+        {"{\"name\": \"a\", " REST ", \"lora\": {\"vlm\": 0}}", "\"vlm\" is 0"},
+        {"{\"name\": \"a\", " REST ", \"lora\": {\"expert\": 4097}}", "\"expert\" is 4097"},
+        {"{\"name\": \"a\", " REST ", \"questions\": \"why?\"}", "\"questions\" is a string, expected an array"},
+        {"{\"name\": \"a\", " REST ", \"questions\": [\"why?\"]}",
+         "the robot's JSON: 1 of the \"questions\" is unanswered, the first is \"why?\": write the answers "},
+        {"{\"name\": \"a\", \"state\": {\"joints\": null}, \"questions\": [\"how many?\", \"which?\"]}",
+         "2 of the \"questions\" are unanswered, the first is \"how many?\""},
         {"{\"name\": \"a\", " REST ", \"action_names\": \"x\"}", "\"action_names\" is a string, expected an "
                                                                  "array of strings"},
         {"{\"name\": \"a\", " REST ", \"action_names\": [\"x\"]}", "\"action_names\" has 1 entries, expected "
@@ -379,6 +389,10 @@ static void refuses_broken_records(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         REFUSES(robot_open(cases[i].text, &r, &error), OPENPI_BAD_FILE, cases[i].sentence);
     WORKS(robot_open("{\"name\": \"a\", " REST "}", &r, &error));
+    WORKS(robot_open("{\"name\": \"a\", " REST ", \"questions\": [], \"lora\": {\"expert\": 32}}", &r,
+                     &error));
+    assert_int_equal(r.lora_vlm, 0);
+    assert_int_equal(r.lora_expert, 32);
     REFUSES(robot_open("test_robots_nowhere.json", &r, &error), OPENPI_NOT_FOUND,
             "known are aloha, aloha_sim, droid, droid_jointpos, libero, none, lerobot");
     REFUSES(robot_parse("[]", 2, "list", &r, &error), OPENPI_BAD_FILE, "the robot is an array");
