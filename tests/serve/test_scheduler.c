@@ -83,14 +83,17 @@ static const among among_greedy[] = {
     {"the same, by its own clock, --throughput", 1, 64, 1, SIM_TICKS, 2, 8, 1.1, 80},
     {"1 reserved without a rhythm, 4 greedy", 1, 4, 1, SIM_ROAMS, 0, 1, 2.1, 80},
     {"1 reserved without a rhythm, 64 greedy", 1, 64, 1, SIM_ROAMS, 0, 1, 2.1, 80},
+    {"the same with --throughput", 1, 64, 1, SIM_ROAMS, 0, 8, 9, 95},
 
     {"1 reserved, ±5 ms, 64 greedy", 1, 64, 1, SIM_ACTS, 5, 1, 1.1, 60},
     {"1 reserved, ±10 ms, 64 greedy", 1, 64, 1, SIM_ACTS, 10, 1, 1.1, 45},
     {"1 reserved, ±20 ms, 64 greedy", 1, 64, 1, SIM_ACTS, 20, 1, 1.1, 20},
     {"1 reserved, ±5 ms, 64 greedy, --throughput", 1, 64, 1, SIM_ACTS, 5, 8, 1.1, 72},
 
+    {"2 reserved, ±2 ms, nobody else", 2, 0, 1, SIM_ACTS, 2, 1, 1.28, 0},
     {"2 reserved, ±2 ms, 64 greedy", 2, 64, 1, SIM_ACTS, 2, 1, 1.34, 45},
     {"4 reserved, ±2 ms, 64 greedy", 4, 64, 1, SIM_ACTS, 2, 1, 1.57, 20},
+    {"6 reserved, ±2 ms, nobody else", 6, 0, 1, SIM_ACTS, 2, 1, 1.66, 0},
     {"6 reserved, ±2 ms, 64 greedy", 6, 64, 1, SIM_ACTS, 2, 1, 1.66, 6},
 
     {"2 GPUs: 1 reserved, ±2 ms, 64 greedy", 1, 64, 2, SIM_ACTS, 2, 1, 1.1, 155},
