@@ -119,8 +119,9 @@ OPENPI_API const char *openpi_version(void);
 /* Frees a buffer whose function names openpi_free. NULL is allowed. */
 OPENPI_API void openpi_free(void *buffer);
 
-/* Reports progress of long work, on the calling thread: `done` of `total` units of `what` ("packing weights",
- * valid during the call). `user` is the caller's. NULL wherever a progress is optional: no reports. */
+/* Reports progress of long work, on the calling thread: `done` of `total` units of `what`, which is valid
+ * during the call ("packing weights" counts tasks, "decoding weights" of a JAX checkpoint bytes). `user` is
+ * the caller's. NULL wherever a progress is optional: no reports. */
 typedef void (*openpi_progress)(void *user, const char *what, uint64_t done, uint64_t total);
 
 /* ---- devices -------------------------------------------------------------------------------------- */

@@ -23,10 +23,34 @@ void convert_to_f32(dtype type, const void *from, size_t count, float *restrict 
     }
 }
 
+/* BLOCK elements as float_to_bf16 does it, without a branch: a loop of a constant count is vectorised. */
+enum { BLOCK = 16 };
+
+static void round_block(const char *restrict from, bf16 *restrict out) {
+    int32_t bits[BLOCK];
+    memcpy(bits, from, sizeof bits);
+    for (int i = 0; i < BLOCK; i++) {
+        uint32_t u = (uint32_t)bits[i];
+        uint32_t nan = (bits[i] & 0x7fffffff) > 0x7f800000 ? 0xffffffffu : 0;
+        uint32_t rounded = (u + 0x7fffu + (u >> 16 & 1)) >> 16, quiet = u >> 16 | 0x40;
+        out[i] = (bf16)((quiet & nan) | (rounded & ~nan));
+    }
+}
+
+static void round_floats(const char *restrict from, size_t count, bf16 *restrict out) {
+    size_t i = 0;
+    for (; i + BLOCK <= count; i += BLOCK) round_block(from + i * sizeof(float), out + i);
+    for (; i < count; i++) {
+        float v;
+        memcpy(&v, from + i * sizeof v, sizeof v);
+        out[i] = float_to_bf16(v);
+    }
+}
+
 void convert_to_bf16(dtype type, const void *from, size_t count, bf16 *restrict out) {
     const char *restrict bytes = from;
     switch (type) {
-    case DTYPE_F32: CONVERT(float, float_to_bf16(v));
+    case DTYPE_F32: round_floats(bytes, count, out); return;
     case DTYPE_BF16: memcpy(out, from, count * sizeof *out); return;
     case DTYPE_F16: CONVERT(uint16_t, float_to_bf16(f16_to_float(v)));
     case DTYPE_F64: CONVERT(double, float_to_bf16((float)v));

@@ -4,7 +4,7 @@
 #ifndef MODEL_LORA_H
 #define MODEL_LORA_H
 
-#include "model/zarr.h"
+#include "model/zarr_reader.h"
 
 enum { LORA_A, LORA_B };
 

@@ -3,7 +3,8 @@
  * checkpoint").
  *
  * A stacked array can only be decoded in order, and all of them do not fit into memory. So tensors have a
- * stage: those of stage 0 are small and read together, those of a later one are there while that stage is. */
+ * stage: those of stage 0 are small and read together, those of a later one are a layer of every array. Who
+ * wants all tensors goes through the stages, or through each array's layers by themselves. */
 #ifndef MODEL_ORBAX_H
 #define MODEL_ORBAX_H
 
@@ -14,10 +15,6 @@ typedef struct orbax orbax;
 
 /* One tensor's place in its array. */
 typedef struct orbax_part orbax_part;
-
-/* The folder of arrays: this one, its params, or the params of a training run's newest step. The caller frees
- * it; NULL: there is none (or no memory). */
-char *orbax_find(const char *folder);
 
 /* Finds arrays and adds their tensors to the list. *out belongs to the caller and must stay while the list
  * does. */
@@ -32,14 +29,25 @@ void orbax_round(orbax *orbax, int on);
 dtype orbax_part_type(const orbax_part *part);
 
 int orbax_stages(const orbax *orbax);
-/* Decodes the tensors of a stage, arrays side by side; those of the stage before are forgotten (stage 0
- * stays). Going back to an earlier stage decodes from the start. pool NULL: by the calling thread. */
+/* Decodes the tensors of a stage, arrays side by side; those of other stages but 0 are dropped. Going back to
+ * an earlier stage decodes from the start. pool NULL: by the calling thread. */
 openpi_status orbax_stage(orbax *orbax, int stage, pool *pool, openpi_error *error);
 
 int orbax_part_stage(const orbax_part *part);
 /* 1: never in memory as a whole, to be read in ascending order by one thread (the embedding table). */
 int orbax_part_is_sequential(const orbax_part *part);
-/* Bytes from … of the tensor, which must be staged or sequential. A failure gives zeros, and orbax_check its
+/* As the file has it. */
+dtype orbax_part_stored_type(const orbax_part *part);
+
+/* What identifies the part's array; NULL: it is in stage 0. */
+const void *orbax_part_array(const orbax_part *part);
+/* Decodes the part's layer of its array; the layer before is dropped. Several threads may, each with arrays
+ * of its own. */
+openpi_status orbax_part_hold(const orbax_part *part, const decode_watch *watch, openpi_error *error);
+/* Drops what the array holds, and closes its files. */
+void orbax_part_release(const orbax_part *part);
+
+/* Bytes from … of the tensor, which must be held or sequential. A failure gives zeros, and orbax_check its
  * sentence. */
 void orbax_part_read(const orbax_part *part, uint64_t from, size_t bytes, void *out);
 openpi_status orbax_check(const orbax *orbax, openpi_error *error);

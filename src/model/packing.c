@@ -2,6 +2,9 @@
  * so that no thread waits at a matrix's end. The backend's packer reads rows from the file (or the
  * generator) and writes them into the block: there is no second copy of the model.
  *
+ * Matrices of a JAX checkpoint are packed chain after chain (chains.h): a thread decodes a layer of its
+ * chain's arrays, packs what is made of it, and goes on to the next layer.
+ *
  * A device that can generate synthetic matrices itself does, without tasks. */
 #include "model/packing.h"
 
@@ -10,6 +13,7 @@
 
 #include "base/first_failure.h"
 #include "base/report.h"
+#include "model/chains.h"
 #include "model/damage.h"
 #include "model/synth.h"
 
@@ -26,7 +30,11 @@ typedef struct packing {
     device *device;
     piece *pieces;
     int piece_count, tasks, generated;     /* generated: matrices that the device has made itself           */
-    int *stage_tasks;                      /* [stages + 1]: the first task of each stage                    */
+    int chained;                           /* the first piece of those in chains                            */
+    chains chains;                         /* of the other matrices                                         */
+    atomic_ullong decoded;                 /* bytes, for the chains so far                                  */
+    openpi_progress progress;              /* NULL: nobody asks                                             */
+    void *progress_user;
     char *scratch;                         /* [threads][scratch_bytes]: of the backend, then a row of fp32  */
     size_t scratch_bytes;
     float *scales;                         /* of all pieces, before they are uploaded                       */
@@ -86,9 +94,24 @@ static void read_rows(const void *context, int row, int count, void *out) {
     }
 }
 
+static void pack_blocks(packing *p, const piece *piece, int first, int count, int worker) {
+    const matrix_job *job = piece->job;
+    const backend *backend = p->device->backend;
+    openpi_error error = OPENPI_ERROR_INIT;
+    char *scratch = p->scratch + (size_t)worker * p->scratch_bytes;
+    row_source rows = {.job = job,
+                       .format = &weight_formats[job->matrix->type],
+                       .row = (float *)(scratch + align_64(backend->matrix_scratch(p->device, job->matrix))),
+                       .scales = p->scales + piece->scales,
+                       .damaged = p->damaged};
+    matrix_source source = {read_rows, &rows};
+    openpi_status status =
+        backend->matrix_pack(p->device, job->matrix, first, count, &source, job->to, scratch, &error);
+    if (status != OPENPI_OK) first_failure_keep(&p->failure, &error);
+}
+
 static void pack_task(void *argument, int task, int worker) {
     packing *p = argument;
-    openpi_error error = OPENPI_ERROR_INIT;
     int low = 0, high = p->piece_count - 1;
     task += p->base;
     while (low < high) {                   /* the last piece that starts at or before this task */
@@ -99,20 +122,8 @@ static void pack_task(void *argument, int task, int worker) {
             high = middle - 1;
     }
     const piece *found = &p->pieces[low];
-    const matrix_job *job = found->job;
     int first = (task - found->first_task) * BLOCKS_PER_TASK;
-    int count = found->blocks - first < BLOCKS_PER_TASK ? found->blocks - first : BLOCKS_PER_TASK;
-    const backend *backend = p->device->backend;
-    char *scratch = p->scratch + (size_t)worker * p->scratch_bytes;
-    row_source rows = {.job = job,
-                       .format = &weight_formats[job->matrix->type],
-                       .row = (float *)(scratch + align_64(backend->matrix_scratch(p->device, job->matrix))),
-                       .scales = p->scales + found->scales,
-                       .damaged = p->damaged};
-    matrix_source source = {read_rows, &rows};
-    openpi_status status =
-        backend->matrix_pack(p->device, job->matrix, first, count, &source, job->to, scratch, &error);
-    if (status != OPENPI_OK) first_failure_keep(&p->failure, &error);
+    pack_blocks(p, found, first, smaller(found->blocks - first, BLOCKS_PER_TASK), worker);
 }
 
 /* 1: nothing of it is stored, and the device can make it itself. */
@@ -142,106 +153,109 @@ static size_t job_scales(const matrix_job *job) {
     return (size_t)m->n * (size_t)weight_groups(&weight_formats[m->type], m->k);
 }
 
-static int job_stage(const matrix_job *job) {
-    int stage = 0;
-    for (int i = 0; i < job->part_count; i++)
-        if (tensor_stage(job->parts[i]) > stage) stage = tensor_stage(job->parts[i]);
-    return stage;
-}
-
-static int is_sequential(const matrix_job *job) {
-    return job->part_count == 1 && tensor_is_sequential(job->parts[0]);
-}
-
-static void add_piece(packing *p, const matrix_job *job) {
-    const backend *backend = p->device->backend;
+/* `tasks`: how many of them the pool's loop over all pieces gives it. */
+static void add_piece(packing *p, const matrix_job *job, int tasks) {
     const matrix *m = job->matrix;
-    int blocks = backend->matrix_blocks(p->device, m);
-    size_t bytes = align_64(backend->matrix_scratch(p->device, m));
+    size_t bytes = align_64(p->device->backend->matrix_scratch(p->device, m));
     if (weight_formats[m->type].encode) bytes += align_64((size_t)m->k * sizeof(float));
     if (bytes > p->scratch_bytes) p->scratch_bytes = bytes;
-    p->pieces[p->piece_count++] = (piece){job, blocks, p->tasks, p->scale_count};
-    p->tasks += (blocks + BLOCKS_PER_TASK - 1) / BLOCKS_PER_TASK;
+    p->pieces[p->piece_count++] =
+        (piece){job, p->device->backend->matrix_blocks(p->device, m), p->tasks, p->scale_count};
+    p->tasks += tasks;
     p->scale_count += job_scales(job);
 }
 
-/* Every matrix becomes a piece, or the device's, or is left to pack_sequential; pieces in the order of their
- * stages. */
-static openpi_status share_out(packing *p, const matrix_job *jobs, int count, int stages,
-                               openpi_error *error) {
-    for (int stage = 0; stage < stages; stage++) {
-        p->stage_tasks[stage] = p->tasks;
-        for (int i = 0; i < count; i++) {
-            if (job_stage(&jobs[i]) != stage || is_sequential(&jobs[i])) continue;
-            if (is_generated(p->device, &jobs[i])) {
-                TRY(generate(p->device, &jobs[i], error));
-                p->generated++;
-            } else {
-                add_piece(p, &jobs[i]);
-            }
+/* Every matrix becomes a piece, or the device's. Those of chains come last, in the order of chains.jobs. */
+static openpi_status share_out(packing *p, const matrix_job *jobs, int count, openpi_error *error) {
+    for (int i = 0; i < count; i++) {
+        int blocks = p->device->backend->matrix_blocks(p->device, jobs[i].matrix);
+        if (chains_take(&jobs[i])) continue;
+        if (is_generated(p->device, &jobs[i])) {
+            TRY(generate(p->device, &jobs[i], error));
+            p->generated++;
+        } else {
+            add_piece(p, &jobs[i], (blocks + BLOCKS_PER_TASK - 1) / BLOCKS_PER_TASK);
         }
     }
-    p->stage_tasks[stages] = p->tasks;
+    p->chained = p->piece_count;
+    for (int i = 0; i < p->chains.job_count; i++) add_piece(p, p->chains.jobs[i], 0);
     return OPENPI_OK;
 }
 
-/* Rows that are read in order and lie in order, by the calling thread; progress in bytes of the result. */
-static openpi_status pack_sequential(const packing *p, const matrix_job *job, openpi_progress progress,
-                                     void *user, openpi_error *error) {
-    enum { ROWS = 256 };
-    const matrix *m = job->matrix;
-    const weight_format *format = &weight_formats[m->type];
-    size_t row = weight_row_bytes(format, m->k);
-    openpi_status status = OPENPI_OK;
-    if (!m->raw || format->encode || m->k != job->row_length)
-        return report(error, OPENPI_UNSUPPORTED,
-                      "tensor \"%s\" can only be read in order, expected a table of plain rows",
-                      job->parts[0]->name);
-    char *rows = malloc(ROWS * row);
-    if (!rows) return report_no_memory(error, ROWS * row, "packing weights");
-    for (int at = 0; at < m->n && status == OPENPI_OK; at += ROWS) {
-        int count = smaller(ROWS, m->n - at);
-        int64_t elements = (int64_t)count * m->k;
-        tensor_read(job->parts[0], format->source, (int64_t)at * m->k, elements, rows);
-        damage_look(format->source, rows, (size_t)elements, p->damaged);
-        status = p->device->backend->upload(p->device, (char *)job->to + (size_t)at * row, rows,
-                                            (size_t)count * row, error);
-        if (progress && status == OPENPI_OK)
-            progress(user, "reading the embedding", (uint64_t)(at + count) * row, (uint64_t)m->n * row);
-    }
-    free(rows);
-    return status;
-}
-
-/* The pool has no progress of its own, so a stage's work is cut into slices with a report after each. */
-static void pack_stage(packing *p, int stage, int stages, pool *pool, openpi_progress progress, void *user) {
-    int first = p->stage_tasks[stage], tasks = p->stage_tasks[stage + 1] - first,
-        slices = (SLICES + stages - 1) / stages;
-    for (int slice = 0; slice < slices && !first_failure_there(&p->failure); slice++) {
-        p->base = first + (int)((int64_t)tasks * slice / slices);
-        int end = first + (int)((int64_t)tasks * (slice + 1) / slices);
+/* The pool has no progress of its own, so the work is cut into slices with a report after each. */
+static void pack_pieces(packing *p, pool *pool) {
+    for (int slice = 0; slice < SLICES && !first_failure_there(&p->failure); slice++) {
+        p->base = (int)((int64_t)p->tasks * slice / SLICES);
+        int end = (int)((int64_t)p->tasks * (slice + 1) / SLICES);
         pool_run(pool, pack_task, p, end - p->base);
-        if (progress)
-            progress(user, "packing weights", (uint64_t)(p->generated + end),
-                     (uint64_t)(p->generated + p->tasks));
+        if (p->progress)
+            p->progress(p->progress_user, "packing weights", (uint64_t)(p->generated + end),
+                        (uint64_t)(p->generated + p->tasks));
     }
 }
 
-static openpi_status pack_pieces(packing *p, const tensors *tensors, pool *pool, openpi_progress progress,
-                                 void *user, openpi_error *error) {
-    size_t bytes = p->scratch_bytes * (size_t)pool_threads(pool);
-    int stages = tensors_stages(tensors);
-    openpi_status status = OPENPI_OK;
-    p->scratch = aligned_alloc(64, bytes ? bytes : 64);
-    if (!p->scratch) return report_no_memory(error, bytes, "packing weights");
-    for (int stage = 0; stage < stages && status == OPENPI_OK && !first_failure_there(&p->failure);
-         stage++) {
-        status = tensors_stage(tensors, stage, pool, error);
-        if (status == OPENPI_OK) pack_stage(p, stage, stages, pool, progress, user);
-    }
-    free(p->scratch);
-    return status == OPENPI_OK ? first_failure_report(&p->failure, error) : status;
+/* ---- chains ---- */
+
+/* A thread at work on a chain. */
+typedef struct chain_worker {
+    packing *packing;
+    int worker;
+} chain_worker;
+
+/* decode_watch.decoded. Worker 0 is the thread that wants to hear of progress. */
+static void add_decoded(void *user, uint64_t bytes) {
+    const chain_worker *w = user;
+    packing *p = w->packing;
+    uint64_t decoded = atomic_fetch_add(&p->decoded, bytes) + bytes, all = p->chains.bytes;
+    if (!w->worker && p->progress)
+        p->progress(p->progress_user, "decoding weights", decoded < all ? decoded : all, all);
 }
+
+/* Blocks in ascending order: a sequential tensor is decoded while it is packed. */
+static void pack_chained(chain_worker *w, const piece *piece) {
+    packing *p = w->packing;
+    const matrix_job *job = piece->job;
+    uint64_t bytes = 0, told = 0;
+    for (int i = 0; i < job->part_count; i++)
+        if (tensor_is_sequential(job->parts[i])) bytes += tensor_stored_bytes(job->parts[i]);
+    for (int first = 0; first < piece->blocks && !first_failure_there(&p->failure);
+         first += BLOCKS_PER_TASK) {
+        int count = smaller(piece->blocks - first, BLOCKS_PER_TASK);
+        pack_blocks(p, piece, first, count, w->worker);
+        uint64_t now = bytes / (uint64_t)piece->blocks * (uint64_t)(first + count);
+        if (now > told) add_decoded(w, now - told);
+        told = now;
+    }
+}
+
+static void chain_task(void *argument, int which, int worker) {
+    packing *p = argument;
+    const chain *chain = &p->chains.list[which];
+    chain_worker w = {p, worker};
+    decode_watch watch = {add_decoded, &w};
+    openpi_error error = OPENPI_ERROR_INIT;
+    openpi_status status = OPENPI_OK;
+    for (int i = chain->first; i < chain->first + chain->count && status == OPENPI_OK; i++) {
+        const piece *piece = &p->pieces[p->chained + i];
+        if (first_failure_there(&p->failure)) break;
+        for (int part = 0; part < piece->job->part_count && status == OPENPI_OK; part++)
+            status = tensor_hold(piece->job->parts[part], &watch, &error);
+        if (status == OPENPI_OK) pack_chained(&w, piece);
+    }
+    if (status != OPENPI_OK) first_failure_keep(&p->failure, &error);
+    for (int i = chain->first; i < chain->first + chain->count; i++)
+        for (int part = 0; part < p->chains.jobs[i]->part_count; part++)
+            tensor_release(p->chains.jobs[i]->parts[part]);
+}
+
+static void pack_chains(packing *p, pool *pool) {
+    if (!p->chains.count || first_failure_there(&p->failure)) return;
+    pool_run(pool, chain_task, p, p->chains.count);
+    if (p->progress)
+        p->progress(p->progress_user, "decoding weights", p->chains.bytes, p->chains.bytes);
+}
+
+/* ---- all ---- */
 
 /* The scales that packing has computed. */
 static openpi_status upload_scales(const packing *p, openpi_error *error) {
@@ -256,35 +270,37 @@ static openpi_status upload_scales(const packing *p, openpi_error *error) {
 }
 
 /* All pieces, once they are known. */
-static openpi_status pack_all(packing *p, const tensors *tensors, pool *pool, openpi_progress progress,
-                              void *user, openpi_error *error) {
-    size_t bytes = p->scale_count * sizeof *p->scales;
-    p->scales = malloc(bytes ? bytes : 1);
-    if (!p->scales) return report_no_memory(error, bytes, "packing weights");
-    openpi_status status = pack_pieces(p, tensors, pool, progress, user, error);
+static openpi_status pack_all(packing *p, pool *pool, openpi_error *error) {
+    size_t scales = p->scale_count * sizeof *p->scales,
+           scratch = p->scratch_bytes * (size_t)pool_threads(pool);
+    p->scales = malloc(scales ? scales : 1);
+    p->scratch = aligned_alloc(64, scratch ? scratch : 64);
+    openpi_status status = OPENPI_OK;
+    if (!p->scales || !p->scratch) status = report_no_memory(error, scales + scratch, "packing weights");
+    if (status == OPENPI_OK) {
+        pack_pieces(p, pool);
+        pack_chains(p, pool);
+        status = first_failure_report(&p->failure, error);
+    }
     if (status == OPENPI_OK) status = upload_scales(p, error);
     free(p->scales);
+    free(p->scratch);
     return status;
 }
 
-openpi_status pack_matrices(device *device, const tensors *tensors, const matrix_job *jobs, int count,
-                            pool *pool, openpi_progress progress, void *progress_user, atomic_int *damaged,
+openpi_status pack_matrices(device *device, const matrix_job *jobs, int count, pool *pool,
+                            openpi_progress progress, void *progress_user, atomic_int *damaged,
                             openpi_error *error) {
-    packing p = {.device = device, .damaged = damaged};
-    int stages = tensors_stages(tensors);
-    size_t bytes = (size_t)count * sizeof *p.pieces,
-           stage_bytes = ((size_t)stages + 1) * sizeof *p.stage_tasks;
-    openpi_status status = OPENPI_OK;
+    packing p = {
+        .device = device, .damaged = damaged, .progress = progress, .progress_user = progress_user};
+    size_t bytes = (size_t)(count + 1) * sizeof *p.pieces;
+    openpi_status status = chains_make(jobs, count, &p.chains, error);
     p.pieces = malloc(bytes);
-    p.stage_tasks = malloc(stage_bytes);
-    if (!p.pieces || !p.stage_tasks) status = report_no_memory(error, bytes + stage_bytes, "packing weights");
-    if (status == OPENPI_OK) status = share_out(&p, jobs, count, stages, error);
-    if (status == OPENPI_OK) status = pack_all(&p, tensors, pool, progress, progress_user, error);
-    for (int i = 0; i < count && status == OPENPI_OK; i++)
-        if (is_sequential(&jobs[i]))
-            status = pack_sequential(&p, &jobs[i], progress, progress_user, error);
+    if (status == OPENPI_OK && !p.pieces) status = report_no_memory(error, bytes, "packing weights");
+    if (status == OPENPI_OK) status = share_out(&p, jobs, count, error);
+    if (status == OPENPI_OK) status = pack_all(&p, pool, error);
+    chains_free(&p.chains);
     free(p.pieces);
-    free(p.stage_tasks);
     return status;
 }
 

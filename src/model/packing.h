@@ -32,9 +32,10 @@ typedef struct vector_job {
 /* *damaged is set where a number is NaN or infinite (damage.h). */
 openpi_status pack_vectors(device *device, const vector_job *jobs, int count, atomic_int *damaged,
                            openpi_error *error);
-/* Stage after stage of the tensors, of which stage 0 is in memory. */
-openpi_status pack_matrices(device *device, const tensors *tensors, const matrix_job *jobs, int count,
-                            pool *pool, openpi_progress progress, void *progress_user, atomic_int *damaged,
+/* What is in stage 0 must be in memory. Progress is in tasks ("packing weights"), and of matrices that are
+ * decoded in bytes ("decoding weights"). */
+openpi_status pack_matrices(device *device, const matrix_job *jobs, int count, pool *pool,
+                            openpi_progress progress, void *progress_user, atomic_int *damaged,
                             openpi_error *error);
 
 #endif

@@ -10,7 +10,7 @@
 
 #include "base/json.h"
 #include "base/report.h"
-#include "model/orbax.h"
+#include "model/orbax_folder.h"
 #include "model/tensors_build.h"
 
 enum { HEADER_LIMIT = 64 << 20, PREFIX_BYTES = 8 };
@@ -326,7 +326,7 @@ static openpi_status read_folder(tensors *tensors, const char *folder, openpi_er
         status = read_file(tensors, single, error);
     else if (file_exists(index))
         status = read_index(tensors, folder, index, error);
-    else if ((params = orbax_find(folder)))
+    else if ((params = orbax_folder_find(folder)))
         status = tensors_add_orbax(tensors, params, error);
     else
         status = wrong_folder(folder, error);

@@ -263,6 +263,23 @@ int tensor_is_sequential(const tensor *tensor) {
     return tensor->part && orbax_part_is_sequential(tensor->part);
 }
 
+const void *tensor_array(const tensor *tensor) {
+    return tensor->part ? orbax_part_array(tensor->part) : NULL;
+}
+
+openpi_status tensor_hold(const tensor *tensor, const decode_watch *watch, openpi_error *error) {
+    return tensor_array(tensor) ? orbax_part_hold(tensor->part, watch, error) : OPENPI_OK;
+}
+
+void tensor_release(const tensor *tensor) {
+    if (tensor_array(tensor)) orbax_part_release(tensor->part);
+}
+
+uint64_t tensor_stored_bytes(const tensor *tensor) {
+    dtype type = tensor->part ? orbax_part_stored_type(tensor->part) : tensor->type;
+    return (uint64_t)tensor->count * dtype_bytes(type);
+}
+
 int tensors_lora(const tensors *tensors, int index, const char **array) {
     return tensors->orbax ? orbax_lora(tensors->orbax, index, array) : 0;
 }

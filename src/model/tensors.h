@@ -51,6 +51,22 @@ int tensor_stage(const tensor *tensor);
 openpi_status tensors_stage(const tensors *tensors, int stage, struct pool *pool, openpi_error *error);
 /* 1: to be read in ascending order, whole rows at a time, by one thread. */
 int tensor_is_sequential(const tensor *tensor);
+
+/* Another way through a JAX checkpoint than its stages: array after array, each in the order of its layers.
+ * tensor_array identifies the array that a tensor has to be decoded from; NULL: it is of stage 0. tensor_hold
+ * decodes the tensor's layer of it and drops the layer before; several threads may, each with arrays of its
+ * own. tensor_release drops what the array holds. */
+const void *tensor_array(const tensor *tensor);
+/* Called by the thread that decodes, with the bytes that it has decoded since the call before. */
+typedef struct decode_watch {
+    void (*decoded)(void *user, uint64_t bytes);
+    void *user;
+} decode_watch;
+openpi_status tensor_hold(const tensor *tensor, const decode_watch *watch, openpi_error *error);
+void tensor_release(const tensor *tensor);
+/* As the file has them, decoded. */
+uint64_t tensor_stored_bytes(const tensor *tensor);
+
 /* The rank of the index-th array of a JAX checkpoint that LoRA changes, and its name; 0: there are not so
  * many. */
 int tensors_lora(const tensors *tensors, int index, const char **array);

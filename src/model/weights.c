@@ -291,7 +291,7 @@ static openpi_status load(loader *l, pool *pool, openpi_progress progress, void 
     lay_out(l);
     atomic_int damaged = 0;
     TRY(pack_vectors(m->device, l->vectors, l->vector_count, &damaged, error));
-    TRY(pack_matrices(m->device, m->checkpoint->tensors, l->matrices, l->matrix_count, pool, progress, user, &damaged, error));
+    TRY(pack_matrices(m->device, l->matrices, l->matrix_count, pool, progress, user, &damaged, error));
     TRY(tensors_check(m->checkpoint->tensors, error));
     return atomic_load(&damaged)
                ? damage_report(m->checkpoint, weight_formats[m->types.weights].source, error)

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/report.h"
+#include "model/orbax_folder.h"
 #include "model/tensors_build.h"
 
 enum {
@@ -137,7 +138,6 @@ typedef struct survey {
     int seen;                    /* in all                                                        */
     char below[400];             /* "checkpoints/last/pretrained_model", empty: none              */
     char safetensors[100], pickle[100];
-    int jax;                     /* a file that only Orbax writes                                 */
 } survey;
 
 static void keep_smallest(char *kept, size_t size, const char *name) {
@@ -150,8 +150,6 @@ static void note_name(survey *s, const char *name) {
     if (ends_with(name, ".safetensors")) keep_smallest(s->safetensors, sizeof s->safetensors, name);
     for (size_t i = 0; i < sizeof pickles / sizeof *pickles; i++)
         if (ends_with(name, pickles[i])) keep_smallest(s->pickle, sizeof s->pickle, name);
-    s->jax |= !strcmp(name, "manifest.ocdbt") || !strcmp(name, "_METADATA") ||
-              !strcmp(name, "_CHECKPOINT_METADATA");
 }
 
 static int holds_weights(const char *name) {
@@ -190,17 +188,8 @@ static openpi_status look(survey *s, const char *folder, const char *below, int 
 
 openpi_status wrong_folder(const char *folder, openpi_error *error) {
     survey s = {0};
-    char *params = file_join(folder, "params");
-    if (!params) return report_no_memory(error, strlen(folder) + 8, folder);
-    int jax = file_is_folder(params);
-    free(params);
+    TRY(orbax_folder_explain(folder, error));
     TRY(look(&s, folder, "", 0, error));
-    if (jax || s.jax)
-        return report(
-            error, OPENPI_BAD_FILE,
-            "%s: a JAX checkpoint (%s) without its manifest.ocdbt: its save was not finished, or files were "
-            "not copied",
-            folder, jax ? "params/" : "Orbax files");
     if (!s.entries)
         return report(error, OPENPI_NOT_FOUND,
                       "%s: an empty folder, expected model.safetensors or model.safetensors.index.json",

@@ -2,7 +2,7 @@
  * plain bytes (https://zarr-specs.readthedocs.io/en/latest/v2/v2.0.html).
  *
  * A chunk may be far larger than memory allows (4.8 GB) and is one frame, so an array is read in order, line
- * after line, a line being what the last axis has. */
+ * after line (zarr_reader.h), a line being what the last axis has. */
 #ifndef MODEL_ZARR_H
 #define MODEL_ZARR_H
 
@@ -23,21 +23,16 @@ typedef struct zarr_array {
     char separator;              /* between the numbers of a chunk's key                                  */
 } zarr_array;
 
-/* Reads NAME/.zarray. Anything that is not written by openpi's Orbax (zarr v3, other compressors, filters,
- * byte orders) is refused with a sentence that names it. */
+/* Reads NAME/.zarray. Anything that openpi's Orbax does not write (zarr v3, other compressors, filters, byte
+ * orders) is refused with a sentence that names it and says what to do. */
 openpi_status zarr_open(const values *values, const char *name, zarr_array *out, openpi_error *error);
 
+/* Axes that shape, chunk and grid have: rank, but at least two. */
+int zarr_axes(const zarr_array *array);
 /* Lines of an array and elements of a line; a vector's lines have one element. */
 int64_t zarr_lines(const zarr_array *array);
+/* Lines of a block of these extents. */
+int64_t zarr_lines_of(const zarr_array *array, const int64_t *extents);
 int64_t zarr_line_length(const zarr_array *array);
-
-/* One thread's at a time. Memory: 128 kB and zstd's window for each chunk of those that hold one index of the
- * first axis. The array must stay. */
-typedef struct zarr_reader zarr_reader;
-openpi_status zarr_reader_open(const zarr_array *array, zarr_reader **out, openpi_error *error);
-/* The next `count` lines into `out`; NULL: they are passed over. After the last line of a chunk its bytes
- * must have ended. */
-openpi_status zarr_reader_lines(zarr_reader *reader, int64_t count, void *out, openpi_error *error);
-void zarr_reader_close(zarr_reader *reader);
 
 #endif
