@@ -128,6 +128,24 @@ typedef struct machine_values {
      "make the weights in memory instead of reading a checkpoint; PRESET is full, tiny or odd (default "    \
      "variant and seed: pi0:7)", .offset = offsetof(type, member)}
 
+/* The options about LoRA, for every verb that takes a checkpoint. */
+typedef struct lora_values {
+    const char *adapter;
+    int without_lora;
+} lora_values;
+
+#define LORA_OPTIONS(type, member)                                                                          \
+    {OPTION_TEXT, "adapter", "DIR",                                                                         \
+     "a PEFT adapter (adapter_config.json) to add to the checkpoint's weights; its processors and "         \
+     "statistics count before the checkpoint's", .offset = offsetof(type, member.adapter)},                 \
+    {OPTION_FLAG, "without-lora", NULL,                                                                     \
+     "the base alone: neither the adapter's weights nor LoRA in a JAX checkpoint",                          \
+     .offset = offsetof(type, member.without_lora)}
+#define LORA_CONFLICT {"adapter", "synthetic", "an adapter changes a checkpoint"}
+
+/* "pi0_base with adapter my_lora", for results that name their model. */
+void lora_source(const lora_values *values, const char *checkpoint, char *text, size_t bytes);
+
 /* --without and --no-graph together, in `text`; NULL where neither is given. */
 enum { SWITCH_TEXT = 512 };
 const char *machine_without(const machine_values *values, char text[SWITCH_TEXT]);

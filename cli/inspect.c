@@ -15,6 +15,7 @@
 typedef struct inspect_values {
     const char *synthetic, *robot, *config, *norm_stats, *tokenizer;
     int prompt_state, json;
+    lora_values lora;
 } inspect_values;
 
 static int ends_with(const char *text, const char *tail) {
@@ -123,6 +124,8 @@ static int inspect_run(const void *values, char **positional, int count) {
     options.tokenizer = input_path(v->tokenizer);
     options.prompt_state = (openpi_prompt_state)v->prompt_state;
     options.synthetic = model.synthetic;
+    options.adapter = v->lora.adapter;
+    options.without_lora = v->lora.without_lora;
     char cache[HOME_PATH];
     options.tokenizer_cache = tokenizer_cache(cache);
     if (openpi_inspect(model.checkpoint, &options, &text, &error) != OPENPI_OK)
@@ -150,6 +153,7 @@ static int inspect_run(const void *values, char **positional, int count) {
 static const option_row options[] = {
     {OPTION_FLAG, "json", "[-]", "print JSON", .offset = AT(json)},
     SYNTHETIC_OPTION(inspect_values, synthetic),
+    LORA_OPTIONS(inspect_values, lora),
     {OPTION_HEADING, .name = "As run would take it"},
     {OPTION_INPUT, "robot", "NAME|FILE", "a robot's name or JSON file, as in run", .offset = AT(robot)},
     {OPTION_TEXT, "config", "NAME", "openpi's name of a training config, as in run", .offset = AT(config)},
@@ -163,6 +167,7 @@ static const option_row options[] = {
 
 static const conflict conflicts[] = {
     {"", "synthetic", "the weights are either read or made"},
+    LORA_CONFLICT,
     {"robot", "config", "a config names its robot"},
     {0},
 };
@@ -170,6 +175,7 @@ static const conflict conflicts[] = {
 static const example examples[] = {
     {"what a downloaded folder holds", "openpi inspect pi05_droid/"},
     {"would this machine hold it", "openpi inspect --synthetic full:pi05"},
+    {"ranks and factors of a LeRobot adapter", "openpi inspect pi0_base/ --adapter my_lora/"},
     {"for a script", "openpi inspect my_lerobot_policy/ --json"},
     {NULL, NULL},
 };

@@ -35,6 +35,13 @@ void machine_options(const machine_values *values, char text[SWITCH_TEXT], openp
     options->table = input_path(values->table);
 }
 
+void lora_source(const lora_values *values, const char *checkpoint, char *text, size_t bytes) {
+    int whole = (int)bytes - 1, most = values->adapter ? whole / 2 - 8 : whole;
+    snprintf(text, bytes, "%.*s%s%.*s%s", most, checkpoint, values->adapter ? " with adapter " : "",
+             values->adapter ? whole / 2 - 20 : 0, values->adapter ? values->adapter : "",
+             values->without_lora ? " without LoRA" : "");
+}
+
 void machine_say_table(const verb *verb, const openpi_engine_info *info, const openpi_session *session) {
     const char *ignored;
     int known, unknown;

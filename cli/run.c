@@ -27,6 +27,7 @@ typedef struct run_values {
     text_list images;
     int prompt_state, horizon, steps, format, verbose;
     uint64_t seed;
+    lora_values lora;
     machine_values machine;
 } run_values;
 
@@ -189,6 +190,8 @@ static int prepare(job *j) {
     options.tokenizer = input_path(v->tokenizer);
     options.prompt_state = (openpi_prompt_state)v->prompt_state;
     options.synthetic = j->model.synthetic;
+    options.adapter = v->lora.adapter;
+    options.without_lora = v->lora.without_lora;
     char cache[HOME_PATH];
     options.tokenizer_cache = tokenizer_cache(cache);
     if (openpi_policy_open(j->model.checkpoint, &options, &j->policy, &error) != OPENPI_OK)
@@ -231,6 +234,8 @@ static int load(job *j) {
     char without[SWITCH_TEXT];
     machine_options(&v->machine, without, &options);
     options.synthetic = j->model.synthetic;
+    options.adapter = v->lora.adapter;
+    options.without_lora = v->lora.without_lora;
     options.progress = progress_show;
     options.progress_user = &bar;
     openpi_status status = openpi_engine_open(j->model.checkpoint, &options, &j->engine, &error);
@@ -318,7 +323,7 @@ static json_t *run_head(const job *j) {
     json_t *head = head_json("run");
     char source[160];
     if (v->synthetic) snprintf(source, sizeof source, "synthetic %.120s", v->synthetic);
-    else snprintf(source, sizeof source, "%.150s", j->model.checkpoint);
+    else lora_source(&v->lora, j->model.checkpoint, source, sizeof source);
     json_object_set_new(head, "model", head_model(&j->engine_info, source));
     json_object_set_new(head, "machine", head_machine(&j->engine_info, j->hardware));
     json_object_set_new(head, "robot", head_text(j->policy_info.robot));
@@ -517,6 +522,7 @@ static int run_run(const void *values, char **positional, int count) {
 static const option_row options[] = {
     {OPTION_HEADING, .name = "Model"},
     SYNTHETIC_OPTION(run_values, synthetic),
+    LORA_OPTIONS(run_values, lora),
     {OPTION_HEADING, .name = "Observation"},
     {OPTION_TEXTS, "image", "NAME=FILE",
      "a camera's picture, PNG or JPEG of any size; NAME is base, left_wrist or right_wrist, or the "
@@ -569,6 +575,7 @@ static const option_row options[] = {
 
 static const conflict conflicts[] = {
     {"", "synthetic", "the weights are either read or made"},
+    LORA_CONFLICT,
     {"request", "image", "a request contains its pictures"},
     {"request", "state", "a request contains its state"},
     {"request", "prompt", "a request contains its prompt"},

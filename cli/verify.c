@@ -12,6 +12,7 @@
 
 typedef struct verify_values {
     const char *checkpoint, *robot, *config, *norm_stats, *tokenizer;
+    lora_values lora;
     machine_values machine;
 } verify_values;
 
@@ -81,17 +82,21 @@ static int verify_run(const void *values, char **positional, int count) {
     options.threads = v->machine.threads;
     options.tokenizer = input_path(v->tokenizer);
     options.checkpoint = v->checkpoint;
+    options.adapter = v->lora.adapter;
+    options.without_lora = v->lora.without_lora;
     options.robot = input_path(v->robot);
     options.config = v->config;
     options.norm_stats = input_path(v->norm_stats);
     options.tokenizer_cache = tokenizer_cache(cache);
     options.progress = progress_show;
     options.progress_user = &t.bar;
-    if (!v->checkpoint && (v->robot || v->config || v->norm_stats))
+    if (!v->checkpoint && (v->robot || v->config || v->norm_stats || v->lora.adapter || v->lora.without_lora))
         return usage_error(&verb_verify, "--%s goes with --checkpoint, which is not given",
-                           v->robot    ? "robot"
-                           : v->config ? "config"
-                                       : "norm-stats");
+                           v->robot               ? "robot"
+                           : v->config            ? "config"
+                           : v->norm_stats        ? "norm-stats"
+                           : v->lora.without_lora ? "without-lora"
+                                                  : "adapter");
     int weights = not_standard_input(&verb_verify, "--checkpoint", v->checkpoint);
     if (weights != END_FINE) return weights;
     progress_start(&t.bar);
@@ -116,6 +121,7 @@ static const option_row options[] = {
     {OPTION_TEXT, "checkpoint", "DIR",
      "the weights that PATH was recorded from; without --dtype each golden is judged in f32 and in bf16",
      .offset = AT(checkpoint)},
+    LORA_OPTIONS(verify_values, lora),
     {OPTION_INPUT, "robot", "NAME|FILE",
      "a robot's name or JSON file, as in run (default: as the golden's config has it)", .offset = AT(robot)},
     {OPTION_TEXT, "config", "NAME",

@@ -245,17 +245,20 @@ typedef struct openpi_engine_options {
     const char *table;                 /* tuner's table of kernel choices (a file); default the one in
                                           the library for this device, if any                        */
     openpi_weights weights;            /* default AUTO, which follows dtype                          */
-    int reserved;                      /* 0                                                          */
+    int without_lora;                  /* 1: LoRA in a JAX checkpoint and adapters are not applied   */
+    const char *adapter;               /* a folder with a PEFT adapter (adapter_config.json), which is
+                                          added to the checkpoint's weights; default none            */
 } openpi_engine_options;
 
 #define OPENPI_ENGINE_OPTIONS_INIT                                                                       \
     {sizeof(openpi_engine_options), NULL, OPENPI_DTYPE_DEFAULT, 0, NULL, 0, NULL, NULL, NULL, NULL, NULL, \
-     NULL, OPENPI_WEIGHTS_AUTO, 0}
+     NULL, OPENPI_WEIGHTS_AUTO, 0, NULL}
 
-/* Loads a checkpoint folder (openpi's PyTorch layout or LeRobot's; one file or sharded; F32, BF16, F16) or a
- * .safetensors file and packs its weights for the device, the embedding table among them. Afterwards the
- * files are closed: they may be changed or removed. `options` may be NULL: all defaults. On success *engine
- * is the caller's, for openpi_engine_close.
+/* Loads a checkpoint folder (openpi's PyTorch layout or LeRobot's; one file or sharded; F32, BF16, F16;
+ * openpi's JAX layout; a PEFT adapter whose adapter_config.json names a folder as its base) or a .safetensors
+ * file and packs its weights for the device, the embedding table among them. LoRA is merged in fp32
+ * (MODEL.md, "PEFT adapters"). Afterwards the files are closed: they may be changed or removed. `options` may
+ * be NULL: all defaults. On success *engine is the caller's, for openpi_engine_close.
  *
  *   OPENPI_NOT_FOUND     no such checkpoint
  *   OPENPI_BAD_FILE      damaged, incomplete, neither π0 nor π0.5, or a weight that is NaN or infinite
@@ -509,10 +512,15 @@ typedef struct openpi_policy_options {
     const openpi_synthetic *synthetic;     /* not NULL: embedded tokenizer and statistics            */
     const char *tokenizer_cache; /* a folder outside the checkpoint that is searched for a tokenizer if there
                                     is none in `tokenizer` and in the checkpoint; default none          */
+    const char *adapter;         /* as the engine's: its processors and statistics count before those of the
+                                    checkpoint, also where without_lora is set                          */
+    int without_lora;            /* as the engine's; only openpi_inspect asks                           */
+    int reserved;                /* 0                                                                  */
 } openpi_policy_options;
 
 #define OPENPI_POLICY_OPTIONS_INIT                                                                       \
-    {sizeof(openpi_policy_options), NULL, NULL, NULL, NULL, OPENPI_PROMPT_STATE_DEFAULT, 0, NULL, NULL}
+    {sizeof(openpi_policy_options), NULL, NULL, NULL, NULL, OPENPI_PROMPT_STATE_DEFAULT, 0, NULL, NULL, \
+     NULL, 0, 0}
 
 /* Reads robot, statistics and tokenizer: what turns observations into prepared samples and model actions into
  * robot actions (MODEL.md, "Pictures, statistics and requests"; docs/robots.md). `checkpoint` is the one that
@@ -681,8 +689,9 @@ OPENPI_API openpi_status openpi_image_decode(const void *bytes, size_t count, co
 /* ---- looking at a checkpoint ---------------------------------------------------------------------- */
 
 /* *json: an object that describes a checkpoint, for openpi_free: variant, dims, parameters, dtypes, cameras,
- * robot, stats, prompt format, steps, horizon; and for every device the memory that weights and a default
- * session need, the memory that is free, and whether it fits. `options` may be NULL. */
+ * robot, stats, prompt format, steps, horizon; the ranks and factors of LoRA and of an adapter; and for every
+ * device the memory that weights and a default session need, the memory that is free, and whether it fits.
+ * `options` may be NULL. */
 OPENPI_API openpi_status openpi_inspect(const char *checkpoint, const openpi_policy_options *options,
                                         char **json, openpi_error *error);
 

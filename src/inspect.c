@@ -172,7 +172,8 @@ openpi_status openpi_inspect(const char *path, const openpi_policy_options *opti
         TRY(BOUNDARY_TAKE(openpi_synthetic, own.synthetic, &synthetic, error));
         own.synthetic = &synthetic;
     }
-    openpi_status status = checkpoint_open(path, own.synthetic, &checkpoint, error);
+    const checkpoint_source source = {path, own.synthetic, own.adapter, own.without_lora};
+    openpi_status status = checkpoint_open_source(&source, &checkpoint, error);
     if (status == OPENPI_OK) status = checkpoint_describe(checkpoint, &root, error);
     if (status == OPENPI_OK) status = describe_policy(path, &own, root, error);
     if (status == OPENPI_OK) status = put(root, "memory", memory = json_array(), error);

@@ -62,8 +62,9 @@ static openpi_status check_options(const openpi_engine_options *o, const char *c
                       "engine options: weights is %d, expected OPENPI_WEIGHTS_AUTO, OPENPI_WEIGHTS_BF16 or "
                       "OPENPI_WEIGHTS_F32",
                       (int)o->weights);
-    if (o->reserved)
-        return report(error, OPENPI_BAD_ARGUMENT, "engine options: reserved is %d, expected 0", o->reserved);
+    if (o->without_lora != 0 && o->without_lora != 1)
+        return report(error, OPENPI_BAD_ARGUMENT, "engine options: without_lora is %d, expected 0 or 1",
+                      o->without_lora);
     return OPENPI_OK;
 }
 
@@ -106,7 +107,8 @@ static openpi_status open_parts(openpi_engine *e, const char *path, const openpi
     TRY(switches_parse(o->without, &e->off, error));
     device_options device = {.isa = o->isa, .pool = e->pool, .path = o->path, .off = e->off};
     TRY(backend->open(name, &device, &e->device, error));
-    TRY(checkpoint_open(path, o->synthetic, &e->checkpoint, error));
+    const checkpoint_source source = {path, o->synthetic, o->adapter, o->without_lora};
+    TRY(checkpoint_open_source(&source, &e->checkpoint, error));
     TRY(open_table(e, o->table, error));
     model_types types = engine_types(e->dtype, o->weights);
     TRY(model_load(e->checkpoint, e->device, types, e->off, e->pool, o->progress,

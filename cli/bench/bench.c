@@ -243,6 +243,7 @@ static const option_row options[] = {
 
 static const conflict conflicts[] = {
     {"", "synthetic", "the weights are either read or made"},
+    LORA_CONFLICT,            {"adapter", FROM_FILE},   {"without-lora", FROM_FILE},
     {"", FROM_FILE},          {"synthetic", FROM_FILE}, {"variant", FROM_FILE}, {"batch", FROM_FILE},  {"cameras", FROM_FILE},
     {"prompt", FROM_FILE},    {"horizon", FROM_FILE},   {"steps", FROM_FILE},   {"seed", FROM_FILE},   {"warmup", FROM_FILE},
     {"runs", FROM_FILE},      {"device", FROM_FILE},    {"dtype", FROM_FILE}, {"weights", FROM_FILE},   {"threads", FROM_FILE}, {"isa", FROM_FILE},

@@ -10,7 +10,10 @@
 #include "bench.h"
 #include "input.h"
 
-typedef enum saved_kind { WORD_TEXT, WORD_INT, WORD_FLAG, WORD_U64, WORD_DTYPE, WORD_WEIGHTS } saved_kind;
+/* WORD_SET_…: in the file only where it is set, so that older files can be read. */
+typedef enum saved_kind {
+    WORD_TEXT, WORD_INT, WORD_FLAG, WORD_U64, WORD_DTYPE, WORD_WEIGHTS, WORD_SET_TEXT, WORD_SET_FLAG
+} saved_kind;
 
 #define AT(field) offsetof(bench_values, field)
 
@@ -41,6 +44,8 @@ static const struct {
     {"without", WORD_TEXT, AT(subject.machine.without), 0, 0},
     {"table", WORD_TEXT, AT(subject.machine.table), 0, 0},
     {"pin", WORD_FLAG, AT(subject.machine.pin), 0, 1},
+    {"adapter", WORD_SET_TEXT, AT(subject.lora.adapter), 0, 0},
+    {"without_lora", WORD_SET_FLAG, AT(subject.lora.without_lora), 0, 1},
 };
 enum { SAVED = sizeof saved / sizeof *saved };
 
@@ -57,7 +62,8 @@ json_t *bench_configuration_json(const bench_values *v) {
     json_t *root = json_object();
     for (int i = 0; i < SAVED; i++) {
         const void *field = (const char *)v + saved[i].offset;
-        const char *text = saved[i].kind == WORD_TEXT ? *(const char *const *)field : NULL;
+        int is_text = saved[i].kind == WORD_TEXT || saved[i].kind == WORD_SET_TEXT;
+        const char *text = is_text ? *(const char *const *)field : NULL;
         json_t *value = NULL;
         switch (saved[i].kind) {
         case WORD_TEXT: value = text ? json_string(text) : json_null(); break;
@@ -68,6 +74,14 @@ json_t *bench_configuration_json(const bench_values *v) {
         case WORD_WEIGHTS:
             if (!weights_name(*(const int *)field)) continue;
             value = json_string(weights_name(*(const int *)field));
+            break;
+        case WORD_SET_TEXT:
+            if (!text) continue;
+            value = json_string(text);
+            break;
+        case WORD_SET_FLAG:
+            if (!*(const int *)field) continue;
+            value = json_true();
             break;
         }
         json_object_set_new(root, saved[i].key, value);
@@ -138,6 +152,8 @@ static int read_saved(bench_values *v, int i, const json_t *value, const char *p
     json_int_t number = json_integer_value(value);
     const char *text = json_string_value(value);
     switch (saved[i].kind) {
+    case WORD_SET_TEXT:
+        if (!value) return END_FINE; /* fall through */
     case WORD_TEXT:
         if (!text && !json_is_null(value)) return wrong(path, i, "a text or null");
         *(const char **)field = text;
@@ -150,6 +166,8 @@ static int read_saved(bench_values *v, int i, const json_t *value, const char *p
                                path, saved[i].key, saved[i].low, saved[i].high);
         *(int *)field = (int)number;
         return END_FINE;
+    case WORD_SET_FLAG:
+        if (!value) return END_FINE; /* fall through */
     case WORD_FLAG:
         if (!json_is_boolean(value)) return wrong(path, i, "true or false");
         *(int *)field = json_is_true(value);

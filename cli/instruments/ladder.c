@@ -237,6 +237,8 @@ static int climb(ladder_view *l, ladder_values *v) {
                       .progress_user = &s->bar};
     machine_options(&v->subject.machine, text, &job.engine);
     job.engine.synthetic = s->model.synthetic;
+    job.engine.adapter = v->subject.lora.adapter;
+    job.engine.without_lora = v->subject.lora.without_lora;
     job.engine.progress = progress_show;
     job.engine.progress_user = &s->bar;
     job.session.batch = job.call.batch = v->batch;
@@ -297,7 +299,11 @@ static const option_row options[] = {
     {0},
 };
 
-static const conflict conflicts[] = {{"", "synthetic", "the weights are either read or made"}, {0}};
+static const conflict conflicts[] = {
+    {"", "synthetic", "the weights are either read or made"},
+    LORA_CONFLICT,
+    {0},
+};
 
 static const example examples[] = {
     {"the published π0 on a GPU, with a picture", "openpi ladder --device cuda:0 --svg ladder.svg --json ladder.json"},

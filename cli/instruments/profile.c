@@ -268,6 +268,7 @@ static const option_row options[] = {
 
 static const conflict conflicts[] = {
     {"", "synthetic", "the weights are either read or made"},
+    LORA_CONFLICT,
     {0},
 };
 

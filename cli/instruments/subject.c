@@ -49,7 +49,7 @@ int subject_read(subject *s, const verb *verb, const subject_values *values, cha
         .verb = verb, .v = values, .call = {.batch = 1, .prompt = values->prompt, .seed = values->seed}};
     int end = read_cameras(s);
     if (end != END_FINE || !count) return end != END_FINE ? end : read_synthetic(s);
-    snprintf(s->source, sizeof s->source, "%.120s", positional[0]);
+    lora_source(&values->lora, positional[0], s->source, sizeof s->source);
     return model_name_read(verb, NULL, positional, count, &s->model);
 }
 
@@ -68,6 +68,8 @@ int subject_open(subject *s, const char *without) {
     machine_options(&s->v->machine, text, &options);
     if (without) options.without = without;
     options.synthetic = s->model.synthetic;
+    options.adapter = s->v->lora.adapter;
+    options.without_lora = s->v->lora.without_lora;
     options.progress = show_load;
     options.progress_user = s;
     progress_start(&s->bar);

@@ -17,6 +17,7 @@ typedef struct subject_values {
     const char *synthetic, *cameras;
     int variant, prompt, horizon, steps;
     uint64_t seed;
+    lora_values lora;
     machine_values machine;
 } subject_values;
 
@@ -24,7 +25,8 @@ typedef struct subject_values {
 #define SUBJECT_DEFAULTS {.prompt = 20, .horizon = 10, .steps = 10}
 
 #define SUBJECT_MODEL_OPTIONS(type, member) \
-    {OPTION_HEADING, .name = "Model"}, SYNTHETIC_OPTION(type, member.synthetic), { \
+    {OPTION_HEADING, .name = "Model"}, SYNTHETIC_OPTION(type, member.synthetic), \
+    LORA_OPTIONS(type, member.lora), { \
         OPTION_CHOICE, "variant", "pi0|pi05", \
             "variant of the synthetic model; of a checkpoint, the one it must be", \
             .offset = offsetof(type, member.variant) \

@@ -24,6 +24,8 @@ static openpi_policy *open_policy(const subject *s, openpi_error *error) {
     openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
     openpi_policy *policy = NULL;
     options.synthetic = s->model.synthetic;
+    options.adapter = s->v->lora.adapter;
+    options.without_lora = s->v->lora.without_lora;
     options.max_prompt = s->call.prompt;
     char cache[HOME_PATH];
     options.tokenizer_cache = tokenizer_cache(cache);

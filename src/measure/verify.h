@@ -33,6 +33,8 @@ typedef struct verify_options {
     /* Goldens that a user recorded (docs/verify.md): their weights, and what the policy level needs beside
      * them. */
     const char *checkpoint;      /* NULL: goldens of the project only                                     */
+    const char *adapter;         /* added to its weights; NULL: none                                      */
+    int without_lora;            /* 1: the base of the checkpoint                                         */
     const char *robot, *config;  /* NULL: the config that the golden names                                */
     const char *norm_stats;      /* NULL: the checkpoint's                                                */
     const char *tokenizer_cache; /* a folder for a tokenizer that is not there; NULL: none                */

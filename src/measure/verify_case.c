@@ -108,6 +108,8 @@ static openpi_status open_engine(verify_case *c, const char *checkpoint, const o
     options.weights = v->weights;
     options.threads = v->threads;
     options.synthetic = synthetic;
+    options.adapter = checkpoint ? v->adapter : NULL;
+    options.without_lora = v->without_lora;
     options.progress = v->progress;
     options.progress_user = v->progress_user;
     snprintf(c->row.dtype, sizeof c->row.dtype, "%s", v->dtype == OPENPI_F32 ? "f32" : "bf16");

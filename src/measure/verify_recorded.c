@@ -16,7 +16,7 @@
 
 #include "base/report.h"
 #include "measure/verify_recorded.h"
-#include "model/tensors_build.h"
+#include "model/checkpoint.h"
 
 enum { EDGE = 256 };
 
@@ -62,6 +62,7 @@ static openpi_status same_tensor(const recorded *r, const tensors *checkpoint, c
     if (!same)
         return report(error, OPENPI_BAD_INPUT,
                       "recorded from another checkpoint: tensor %s has another shape there", name);
+    TRY(tensors_stage(checkpoint, tensor_stage(t), NULL, error));
     snprintf(found, sizeof found, "%016" PRIx64, edges_hash(t));
     if (strcmp(found, hash))
         return report(error, OPENPI_BAD_INPUT,
@@ -70,9 +71,14 @@ static openpi_status same_tensor(const recorded *r, const tensors *checkpoint, c
     return OPENPI_OK;
 }
 
+static void close_checkpoint(void *thing) { checkpoint_close(thing); }
+
 static openpi_status same_weights(verify_case *c, const recorded *r, const tensors *file,
                                   openpi_error *error) {
-    tensors *checkpoint;
+    const checkpoint_source source = {.path = c->options->checkpoint,
+                                      .adapter = c->options->adapter,
+                                      .without_lora = c->options->without_lora};
+    checkpoint *checkpoint;
     json_t *weights, *row;
     const char *name;
     if (!c->options->checkpoint)
@@ -82,12 +88,10 @@ static openpi_status same_weights(verify_case *c, const recorded *r, const tenso
     if (!json_object_size(weights))
         return report(error, OPENPI_BAD_FILE,
                       "%s: metadata weights is absent, expected {tensor: [shape, hash]}", r->path);
-    TRY(tensors_open(c->options->checkpoint, &checkpoint, error));
-    TRY(case_close_later(c, case_close_tensors, checkpoint, error));
-    tensors_strip_prefix(checkpoint);
-    TRY(tensors_finish(checkpoint, error));
-    json_object_foreach(weights, name, row) TRY(same_tensor(r, checkpoint, name, row, error));
-    return tensors_check(checkpoint, error);
+    TRY(checkpoint_open_source(&source, &checkpoint, error));
+    TRY(case_close_later(c, close_checkpoint, checkpoint, error));
+    json_object_foreach(weights, name, row) TRY(same_tensor(r, checkpoint->tensors, name, row, error));
+    return tensors_check(checkpoint->tensors, error);
 }
 
 /* ---- reading ---------------------------------------------------------------------------------------- */

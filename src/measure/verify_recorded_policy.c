@@ -133,6 +133,8 @@ static openpi_status open_policy(verify_case *c, const recorded *r, openpi_polic
     options.robot = c->options->robot;
     options.config = c->options->config || c->options->robot ? c->options->config : r->config;
     options.norm_stats = c->options->norm_stats;
+    options.adapter = c->options->adapter;
+    options.without_lora = c->options->without_lora;
     options.tokenizer = c->options->tokenizer;
     options.tokenizer_cache = c->options->tokenizer_cache;
     TRY(case_policy(c, c->options->checkpoint, &options, policy, request, error));

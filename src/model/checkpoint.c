@@ -13,6 +13,8 @@
 #include "base/json.h"
 #include "base/report.h"
 #include "base/utf8.h"
+#include "model/adapter.h"
+#include "model/place.h"
 #include "model/tensors_build.h"
 #include "ops/limits.h"
 
@@ -169,13 +171,20 @@ static openpi_status read_lerobot(config *c, openpi_error *error) {
     return json_get_int(c->root, "tokenizer_max_length", c->path, 1, LIMIT_PROMPT, &c->max_prompt, error);
 }
 
-static openpi_status read_config(const char *folder, config *c, openpi_error *error) {
+/* FOLDER/config.json, if it is there. */
+static openpi_status find_config(const char *folder, config *c, openpi_error *error) {
     char *path = file_join(folder, "config.json");
     if (!path) return report_no_memory(error, strlen(folder) + 16, folder);
     snprintf(c->path, sizeof c->path, "%s", path);
     openpi_status status = file_exists(path) ? json_read(path, &c->root, error) : OPENPI_OK;
     free(path);
-    TRY(status);
+    return status;
+}
+
+/* The adapter's config.json, else the base's. */
+static openpi_status read_config(const model_place *place, config *c, openpi_error *error) {
+    if (place->adapter) TRY(find_config(place->adapter, c, error));
+    if (!c->root && file_is_folder(place->base)) TRY(find_config(place->base, c, error));
     if (!c->root) return OPENPI_OK;
     if (!json_is_object(c->root))
         return report(error, OPENPI_BAD_FILE, "%s: is %s, expected an object", c->path, json_kind(c->root));
@@ -464,10 +473,62 @@ static void set_defaults(checkpoint *c) {
     c->max_prompt = variant_of(c->variant)->max_prompt;
 }
 
-static openpi_status open_path(checkpoint *c, const char *path, config *config, openpi_error *error) {
-    snprintf(c->name, sizeof c->name, "%s", path);
-    TRY(tensors_open(path, &c->tensors, error));
-    if (file_is_folder(path)) TRY(read_config(path, config, error));
+/* ---- the adapter ---- */
+
+typedef struct search {
+    const char *name;
+    int found;
+} search;
+
+static openpi_status is_name(void *user, const char *name, int rank, const int64_t *shape,
+                             openpi_error *error) {
+    search *s = user;
+    (void)rank, (void)shape, (void)error;
+    s->found |= !strcmp(s->name, name);
+    return OPENPI_OK;
+}
+
+/* A weight that this model lacks: the other variant may have it. */
+static openpi_status bad_target(const checkpoint *c, const tensor *t, const char *target,
+                                openpi_error *error) {
+    openpi_variant other = variant_by_norms(!variant_of(c->variant)->adaptive_norms);
+    const char *symbol = variant_of(c->variant)->symbol;
+    search s = {.name = target};
+    checkpoint_tensors(&c->dims, other, is_name, &s, NULL);
+    if (s.found)
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: tensor \"%s\" is for a %s model, which has \"%s\", but %s is a %s model", t->file,
+                      t->name, variant_of(other)->symbol, target, c->name, symbol);
+    return report(error, OPENPI_BAD_FILE,
+                  "%s: tensor \"%s\" is of an unknown target: %s, a %s model, has no \"%s\"", t->file,
+                  t->name, c->name, symbol, target);
+}
+
+/* Heads that make text are not run; an adapter of one does not change the embedding that is tied to it. */
+static int is_text_head(const char *name) {
+    return !strcmp(name, LM_HEAD) || !strcmp(name, GEMMA "lm_head.weight");
+}
+
+static openpi_status apply_adapter(checkpoint *c, const char *folder, openpi_error *error) {
+    adapter *adapter;
+    TRY(adapter_open(folder, &adapter, error));
+    tensors_add_adapter(c->tensors, adapter);
+    for (int i = 0; i < adapter_count(adapter); i++) {
+        const char *target = adapter_target(adapter, i);
+        if (is_text_head(target)) continue;
+        int place = tensors_index(c->tensors, strcmp(target, EMBED_TOKENS) ? target : c->embedding->name);
+        if (place < 0) return bad_target(c, adapter_tensor(adapter, i), target, error);
+        TRY(tensors_change(c->tensors, place, i, error));
+    }
+    return OPENPI_OK;
+}
+
+static openpi_status open_place(checkpoint *c, const model_place *place, int without_lora, config *config,
+                                openpi_error *error) {
+    snprintf(c->name, sizeof c->name, "%s", place->base);
+    TRY(without_lora ? tensors_open_base(place->base, &c->tensors, error)
+                     : tensors_open(place->base, &c->tensors, error));
+    TRY(read_config(place, config, error));
     tensors_strip_prefix(c->tensors);
     TRY(tensors_finish(c->tensors, error));
     if (config->lerobot) {
@@ -478,7 +539,19 @@ static openpi_status open_path(checkpoint *c, const char *path, config *config, 
     TRY(find_variant(c, error));
     set_defaults(c);
     TRY(check_tensors(c, error));
+    if (place->adapter && !without_lora) TRY(apply_adapter(c, place->adapter, error));
+    if (place->adapter && without_lora) snprintf(c->ignored, sizeof c->ignored, "%s", place->adapter);
     return apply_config(c, config, error);
+}
+
+static openpi_status open_path(checkpoint *c, const checkpoint_source *source, config *config,
+                               openpi_error *error) {
+    model_place place = {0};
+    openpi_status status =
+        model_place_find(source->path, source->adapter, source->without_lora, &place, error);
+    if (status == OPENPI_OK) status = open_place(c, &place, source->without_lora, config, error);
+    model_place_free(&place);
+    return status;
 }
 
 static openpi_status open_synthetic(checkpoint *c, const openpi_synthetic *synthetic, openpi_error *error) {
@@ -496,17 +569,23 @@ static openpi_status open_synthetic(checkpoint *c, const openpi_synthetic *synth
     return set_max_delay(c, synthetic->rtc_max_delay, c->name, error);
 }
 
-openpi_status checkpoint_open(const char *path, const openpi_synthetic *synthetic, checkpoint **out,
-                              openpi_error *error) {
-    if (!path == !synthetic)
+openpi_status checkpoint_open_source(const checkpoint_source *source, checkpoint **out,
+                                     openpi_error *error) {
+    const char *path = source->path;
+    if (!path == !source->synthetic)
         return report(error, OPENPI_BAD_ARGUMENT,
                       "%s, expected either a checkpoint's path or a synthetic model",
                       path ? "a path and a synthetic model are given"
                            : "neither a path nor a synthetic model is given");
+    if (source->adapter && source->synthetic)
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "adapter is \"%s\", but the model is synthetic, expected a checkpoint that it changes",
+                      source->adapter);
     checkpoint *c = calloc(1, sizeof *c);
     if (!c) return report_no_memory(error, sizeof *c, "a checkpoint");
     config config = {0};
-    openpi_status status = path ? open_path(c, path, &config, error) : open_synthetic(c, synthetic, error);
+    openpi_status status =
+        path ? open_path(c, source, &config, error) : open_synthetic(c, source->synthetic, error);
     json_decref(config.root);
     if (status != OPENPI_OK) {
         checkpoint_close(c);
@@ -514,6 +593,11 @@ openpi_status checkpoint_open(const char *path, const openpi_synthetic *syntheti
     }
     *out = c;
     return OPENPI_OK;
+}
+
+openpi_status checkpoint_open(const char *path, const openpi_synthetic *synthetic, checkpoint **out,
+                              openpi_error *error) {
+    return checkpoint_open_source(&(checkpoint_source){.path = path, .synthetic = synthetic}, out, error);
 }
 
 void checkpoint_close(checkpoint *checkpoint) {
@@ -527,13 +611,32 @@ void checkpoint_close(checkpoint *checkpoint) {
 /* Under "lora" the arrays of a JAX checkpoint that LoRA changes; no such key where there are none. */
 static int describe_lora(const tensors *tensors, json_t *object) {
     const char *name;
-    int rank, failed = 0;
-    if (!object || !tensors_lora(tensors, 0, &name)) return !object;
+    int rank, layers, failed = 0, left_out = tensors_lora_left_out(tensors);
+    if (left_out) return json_object_set_new(object, "lora", json_pack("{s:i}", "ignored", left_out));
+    if (!tensors_lora(tensors, 0, &name, &layers)) return 0;
     json_t *arrays = json_array();
-    for (int i = 0; (rank = tensors_lora(tensors, i, &name)); i++)
-        failed |= json_array_append_new(arrays, json_pack("{s:s,s:i}", "array", name, "rank", rank));
+    for (int i = 0; (rank = tensors_lora(tensors, i, &name, &layers)); i++)
+        failed |= json_array_append_new(
+            arrays, json_pack("{s:s,s:i,s:i}", "array", name, "layers", layers, "rank", rank));
     json_t *told = json_pack("{s:i,s:o}", "factor", 1, "arrays", arrays);
     return failed | json_object_set_new(object, "lora", told);
+}
+
+static json_t *path_json(const char *path) {
+    int valid = utf8_valid_prefix(path, strlen(path)) == strlen(path);
+    return json_string(valid ? path : "a name that is not UTF-8");
+}
+
+/* Under "adapter" what changes the tensors; no such key where nothing does. */
+static int describe_adapter(const checkpoint *c, json_t *object) {
+    const adapter *adapter = tensors_adapter(c->tensors);
+    if (!adapter && !*c->ignored) return 0;
+    json_t *told = json_pack("{s:o}", adapter ? "folder" : "ignored",
+                             path_json(adapter ? adapter_folder(adapter) : c->ignored));
+    json_t *rest = adapter ? adapter_describe(adapter) : json_object();
+    int failed = json_object_update(told, rest);
+    json_decref(rest);
+    return failed | json_object_set_new(object, "adapter", told);
 }
 
 openpi_status checkpoint_describe(const checkpoint *c, json_t **out, openpi_error *error) {
@@ -550,8 +653,7 @@ openpi_status checkpoint_describe(const checkpoint *c, json_t **out, openpi_erro
         if (used[i]) failed |= json_object_set_new(dtypes, dtype_name((dtype)i), json_integer(used[i]));
     for (int i = 0; i < tensors_files(c->tensors); i++) {
         const char *path = tensors_file(c->tensors, i, &file_bytes);
-        int valid = utf8_valid_prefix(path, strlen(path)) == strlen(path);
-        failed |= json_array_append_new(files, json_string(valid ? path : "a name that is not UTF-8"));
+        failed |= json_array_append_new(files, path_json(path));
         bytes += file_bytes;
     }
     /* Takes over the references also where one is NULL, and then fails. */
@@ -561,7 +663,7 @@ openpi_status checkpoint_describe(const checkpoint *c, json_t **out, openpi_erro
                   (json_int_t)c->parameters, "unused_parameters", (json_int_t)(elements - c->parameters),
                   "tensors", count, "dtypes", dtypes, "files", files, "bytes", (json_int_t)bytes, "horizon",
                   c->horizon, "steps", c->steps, "max_prompt", c->max_prompt);
-    failed |= describe_lora(c->tensors, object);
+    failed |= !object || describe_lora(c->tensors, object) || describe_adapter(c, object);
     if (failed) {
         json_decref(object);
         return report_no_memory(error, 4096, "a checkpoint's description");

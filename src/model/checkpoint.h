@@ -31,6 +31,7 @@ typedef struct checkpoint {
     const tensor *embedding;     /* embed_tokens if present, else paligemma.lm_head                       */
     uint64_t parameters;         /* used at inference: the embedding once, the expert's own head not      */
     char name[256];              /* path, or "synthetic tiny:pi0:7"; for sentences                        */
+    char ignored[256];           /* the adapter's folder that without_lora left out; else empty           */
 } checkpoint;
 
 /* Exactly one of path and synthetic is not NULL. Checks that every tensor the model needs is there with the
@@ -38,6 +39,16 @@ typedef struct checkpoint {
  * those that MODEL.md, "Tensors in a file", allows (lm_heads, proprio_history_proj …). */
 openpi_status checkpoint_open(const char *path, const openpi_synthetic *synthetic, checkpoint **out,
                               openpi_error *error);
+
+/* The same with an adapter, whose own config.json counts before the base's. path may be an adapter's folder
+ * that names its base. */
+typedef struct checkpoint_source {
+    const char *path;
+    const openpi_synthetic *synthetic;
+    const char *adapter;         /* the folder of a PEFT adapter (adapter.h); NULL: none but the path's own */
+    int without_lora;            /* 1: neither the adapter nor a JAX checkpoint's LoRA is applied         */
+} checkpoint_source;
+openpi_status checkpoint_open_source(const checkpoint_source *source, checkpoint **out, openpi_error *error);
 void checkpoint_close(checkpoint *checkpoint);
 
 /* Calls `each` for every tensor of a checkpoint of these dims in openpi's file order (embedding under
@@ -49,7 +60,9 @@ openpi_status checkpoint_tensors(const openpi_dims *dims, openpi_variant variant
 
 /* What openpi_inspect tells of the model: {"layout", "variant", "dims", "parameters", "unused_parameters",
  * "tensors", "dtypes", "files", "bytes", "horizon", "steps", "max_prompt"}, and where it holds LoRA
- * "lora": {"factor", "arrays": [{"array", "rank"}]}. *out is a new reference. */
+ * "lora": {"factor", "arrays": [{"array", "layers", "rank"}]}, where an adapter changes it "adapter": its
+ * "folder" and what adapter_describe tells. Under without_lora these are {"ignored"}: arrays, or the folder.
+ * *out is a new reference. */
 openpi_status checkpoint_describe(const checkpoint *checkpoint, json_t **out, openpi_error *error);
 
 /* Dimensions that this code can run: positive, within limits, heads that divide. `name` leads the

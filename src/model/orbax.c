@@ -17,6 +17,7 @@ struct orbax {
     values *values;
     orbax_array arrays[MOST_ARRAYS];
     int count, stages;
+    int without_lora, left_out;  /* left_out: arrays of LoRA                                              */
     first_failure failure;       /* of a read                                                             */
 };
 
@@ -109,7 +110,9 @@ static openpi_status add_arrays(orbax *o, tensors *list, openpi_error *error) {
     if (!o->count) return report(error, OPENPI_BAD_FILE, "%s: no array of a checkpoint is in it", o->folder);
     for (int i = 0; i < values_count(o->values); i++) {
         const char *key = values_at(o->values, i)->key;
-        if (array_name(key, name, sizeof name) && strstr(name, "lora")) TRY(add_lora(o, key, name, error));
+        if (!array_name(key, name, sizeof name) || !strstr(name, "lora")) continue;
+        if (o->without_lora) o->left_out++;
+        else TRY(add_lora(o, key, name, error));
     }
     for (int i = 0; i < o->count; i++) {
         orbax_array *a = &o->arrays[i];
@@ -120,9 +123,11 @@ static openpi_status add_arrays(orbax *o, tensors *list, openpi_error *error) {
     return OPENPI_OK;
 }
 
-openpi_status orbax_open(const char *params, tensors *list, orbax **out, openpi_error *error) {
+openpi_status orbax_open(const char *params, int without_lora, tensors *list, orbax **out,
+                         openpi_error *error) {
     orbax *o = calloc(1, sizeof *o);
     if (!o) return report_no_memory(error, sizeof *o, params);
+    o->without_lora = without_lora;
     o->folder = strdup(params);
     openpi_status status = o->folder ? OPENPI_OK : report_no_memory(error, strlen(params), params);
     if (status == OPENPI_OK)
@@ -190,6 +195,8 @@ openpi_status orbax_stage(orbax *o, int stage, pool *pool, openpi_error *error) 
 
 dtype orbax_part_type(const orbax_part *part) { return part->array->type; }
 
+void orbax_part_keep(orbax_part *part) { part->array->kept = 1; }
+
 dtype orbax_part_stored_type(const orbax_part *part) { return part->array->zarr.type; }
 
 int orbax_part_stage(const orbax_part *part) {
@@ -230,14 +237,17 @@ openpi_status orbax_check(const orbax *o, openpi_error *error) {
     return first_failure_report(&o->failure, error);
 }
 
-int orbax_lora(const orbax *o, int index, const char **array) {
+int orbax_lora(const orbax *o, int index, const char **array, int *layers) {
     for (int i = 0; i < o->count; i++) {
         if (!o->arrays[i].lora || index--) continue;
         *array = o->arrays[i].rule->array;
+        *layers = o->arrays[i].layers;
         return (int)o->arrays[i].lora->rank;
     }
     return 0;
 }
+
+int orbax_lora_left_out(const orbax *o) { return o->left_out; }
 
 int orbax_vision_heads(const orbax *o) {
     int query = find_array(o, array_vision_heads);

@@ -16,9 +16,10 @@ typedef struct orbax orbax;
 /* One tensor's place in its array. */
 typedef struct orbax_part orbax_part;
 
-/* Finds arrays and adds their tensors to the list. *out belongs to the caller and must stay while the list
- * does. */
-openpi_status orbax_open(const char *params, tensors *list, orbax **out, openpi_error *error);
+/* Finds arrays and adds their tensors to the list. without_lora 1: the pairs of LoRA are not looked at. *out
+ * belongs to the caller and must stay while the list does. */
+openpi_status orbax_open(const char *params, int without_lora, tensors *list, orbax **out,
+                         openpi_error *error);
 void orbax_close(orbax *orbax);
 /* Closes its files and forgets what was decoded. Reading begins anew. */
 void orbax_release(orbax *orbax);
@@ -27,6 +28,8 @@ void orbax_release(orbax *orbax);
  * What was staged is forgotten. */
 void orbax_round(orbax *orbax, int on);
 dtype orbax_part_type(const orbax_part *part);
+/* The part's array stays as it is stored whatever orbax_round says: something is to be added to it. */
+void orbax_part_keep(orbax_part *part);
 
 int orbax_stages(const orbax *orbax);
 /* Decodes the tensors of a stage, arrays side by side; those of other stages but 0 are dropped. Going back to
@@ -52,8 +55,10 @@ void orbax_part_release(const orbax_part *part);
 void orbax_part_read(const orbax_part *part, uint64_t from, size_t bytes, void *out);
 openpi_status orbax_check(const orbax *orbax, openpi_error *error);
 
-/* The rank and the name of the index-th array that LoRA changes; 0: there are not so many. */
-int orbax_lora(const orbax *orbax, int index, const char **array);
+/* The rank, the name and the layers of the index-th array that LoRA changes; 0: there are not so many. */
+int orbax_lora(const orbax *orbax, int index, const char **array, int *layers);
+/* Arrays of LoRA that were not looked at. */
+int orbax_lora_left_out(const orbax *orbax);
 /* Heads of the vision tower, which only this layout tells; 0: the array is not there. */
 int orbax_vision_heads(const orbax *orbax);
 

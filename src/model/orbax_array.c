@@ -121,7 +121,7 @@ static dtype merged_type(const orbax_array *a) { return a->lora ? DTYPE_F32 : a-
 
 void orbax_array_round(orbax_array *a, int on) {
     orbax_array_release(a);
-    a->type = on && !a->sequential ? DTYPE_BF16 : merged_type(a);
+    a->type = on && !a->sequential && !a->kept ? DTYPE_BF16 : merged_type(a);
 }
 
 void orbax_array_drop(orbax_array *a) {

@@ -24,6 +24,7 @@ typedef struct orbax_array {
     int64_t group;               /* lines that hold one input's outputs                                   */
     int stage;                   /* of its first layer; 0: all layers are in stage 0                      */
     int sequential;
+    int kept;                    /* 1: not rounded while it is decoded                                    */
     zarr_reader *reader;         /* NULL: not begun                                                       */
     int next;                    /* the layer that the reader stands before                               */
     int64_t line;                /* sequential: the line that the reader stands before                    */

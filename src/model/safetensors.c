@@ -336,12 +336,13 @@ static openpi_status read_folder(tensors *tensors, const char *folder, openpi_er
     return status;
 }
 
-openpi_status tensors_open(const char *path, tensors **out, openpi_error *error) {
+static openpi_status open_list(const char *path, int without_lora, tensors **out, openpi_error *error) {
     if (!path || !*path)
         return report(error, OPENPI_BAD_ARGUMENT,
                       "the checkpoint's path is empty, expected a folder or a .safetensors file");
     tensors *tensors = tensors_create();
     if (!tensors) return report_no_memory(error, sizeof(void *), path);
+    if (without_lora) tensors_leave_lora(tensors);
     openpi_status status =
         file_is_folder(path) ? read_folder(tensors, path, error) : read_file(tensors, path, error);
     if (status == OPENPI_OK) status = tensors_finish(tensors, error);
@@ -351,4 +352,12 @@ openpi_status tensors_open(const char *path, tensors **out, openpi_error *error)
     }
     *out = tensors;
     return OPENPI_OK;
+}
+
+openpi_status tensors_open(const char *path, tensors **out, openpi_error *error) {
+    return open_list(path, 0, out, error);
+}
+
+openpi_status tensors_open_base(const char *path, tensors **out, openpi_error *error) {
+    return open_list(path, 1, out, error);
 }

@@ -13,6 +13,7 @@
 #include "base/convert.h"
 #include "base/first_failure.h"
 #include "base/report.h"
+#include "model/adapter.h"
 #include "model/orbax.h"
 #include "model/synth.h"
 #include "model/tensors_build.h"
@@ -36,6 +37,8 @@ struct tensors {
     int *order;                  /* indices of entries by name */
     int count, capacity, file_count;
     orbax *orbax;                /* the arrays of a JAX checkpoint; NULL: it is none */
+    adapter *adapter;            /* what changes tensors; NULL: nothing             */
+    int without_lora;            /* 1: a JAX checkpoint's LoRA is left out          */
 };
 
 /* ---- building ---- */
@@ -135,6 +138,7 @@ void tensors_close(tensors *tensors) {
         json_decref(tensors->files[i]->metadata);
         free(tensors->files[i]);
     }
+    adapter_close(tensors->adapter);
     orbax_close(tensors->orbax);
     free(tensors->entries);
     free(tensors->files);
@@ -209,6 +213,7 @@ const char *tensors_file(const tensors *tensors, int index, uint64_t *bytes) {
 void tensors_close_files(tensors *tensors) {
     for (int i = 0; i < tensors->file_count; i++) file_reader_close(&tensors->files[i]->reader);
     if (tensors->orbax) orbax_release(tensors->orbax);
+    if (tensors->adapter) adapter_release(tensors->adapter);
 }
 
 openpi_status tensors_load(tensors *tensors, openpi_error *error) {
@@ -228,6 +233,7 @@ openpi_status tensors_load(tensors *tensors, openpi_error *error) {
 openpi_status tensors_check(const tensors *tensors, openpi_error *error) {
     for (int i = 0; i < tensors->file_count; i++)
         TRY(first_failure_report(&tensors->files[i]->failure, error));
+    if (tensors->adapter) TRY(adapter_check(tensors->adapter, error));
     return tensors->orbax ? orbax_check(tensors->orbax, error) : OPENPI_OK;
 }
 
@@ -248,14 +254,29 @@ const char *dtype_name(dtype type) {
 /* ---- stages ---- */
 
 openpi_status tensors_add_orbax(tensors *tensors, const char *params, openpi_error *error) {
-    return orbax_open(params, tensors, &tensors->orbax, error);
+    return orbax_open(params, tensors->without_lora, tensors, &tensors->orbax, error);
 }
+
+void tensors_leave_lora(tensors *tensors) { tensors->without_lora = 1; }
+
+void tensors_add_adapter(tensors *tensors, adapter *adapter) { tensors->adapter = adapter; }
+
+openpi_status tensors_change(tensors *tensors, int place, int index, openpi_error *error) {
+    tensor *t = &tensors->entries[place].tensor;
+    struct orbax_part *part = t->part;
+    TRY(adapter_apply(tensors->adapter, index, t, error));
+    if (part && t->change) orbax_part_keep(part);
+    return OPENPI_OK;
+}
+
+const adapter *tensors_adapter(const tensors *tensors) { return tensors->adapter; }
 
 int tensors_stages(const tensors *tensors) { return tensors->orbax ? orbax_stages(tensors->orbax) : 1; }
 
 int tensor_stage(const tensor *tensor) { return tensor->part ? orbax_part_stage(tensor->part) : 0; }
 
 openpi_status tensors_stage(const tensors *tensors, int stage, struct pool *pool, openpi_error *error) {
+    if (tensors->adapter) TRY(adapter_stage(tensors->adapter, error));
     return tensors->orbax ? orbax_stage(tensors->orbax, stage, pool, error) : OPENPI_OK;
 }
 
@@ -280,8 +301,12 @@ uint64_t tensor_stored_bytes(const tensor *tensor) {
     return (uint64_t)tensor->count * dtype_bytes(type);
 }
 
-int tensors_lora(const tensors *tensors, int index, const char **array) {
-    return tensors->orbax ? orbax_lora(tensors->orbax, index, array) : 0;
+int tensors_lora(const tensors *tensors, int index, const char **array, int *layers) {
+    return tensors->orbax ? orbax_lora(tensors->orbax, index, array, layers) : 0;
+}
+
+int tensors_lora_left_out(const tensors *tensors) {
+    return tensors->orbax ? orbax_lora_left_out(tensors->orbax) : 0;
 }
 
 int tensors_vision_heads(const tensors *tensors) {
@@ -293,9 +318,8 @@ void tensors_round(tensors *tensors, int on) {
     orbax_round(tensors->orbax, on);
     for (int i = 0; i < tensors->count; i++) {
         tensor *t = &tensors->entries[i].tensor;
-        if (!t->part) continue;
         t->rounded = on;
-        t->type = orbax_part_type(t->part);
+        if (t->part && !t->change) t->type = orbax_part_type(t->part);
     }
 }
 
@@ -326,6 +350,10 @@ void tensor_read(const tensor *tensor, dtype type, int64_t first, int64_t count,
     size_t stored = dtype_bytes(tensor->type), wanted = dtype_bytes(type);
     char piece[PIECE * WIDEST];
     if (count <= 0) return;
+    if (tensor->change) {
+        adapter_read(tensor->change, tensor->rounded, type, first, count, out);
+        return;
+    }
     if (tensor_is_generated(tensor)) {
         const synth_kernel *synth = synth_kernel_best();
         if (type == DTYPE_BF16) synth->read_bf16(tensor, first, count, out);

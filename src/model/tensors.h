@@ -19,6 +19,7 @@ typedef struct tensor {
     uint64_t at;                 /* stored: its first byte in the file                                    */
     struct orbax_part *part;     /* its place in an array of a JAX checkpoint; NULL: none                 */
     int rounded;                 /* 1: read as bf16 values whatever is stored, see tensors_round          */
+    const struct adapter_change *change;   /* what an adapter adds to its elements (adapter.h); NULL: none */
     const void *data;            /* its bytes in memory (any alignment), see tensors_load; else NULL      */
     uint64_t key;                /* generated: mix(fnv1a64(name) ^ seed)                                  */
     double offset, scale;        /* generated: value = offset + scale·u                                   */
@@ -31,6 +32,8 @@ struct pool;
 /* Opens a folder (model.safetensors, or the shards that model.safetensors.index.json names) or one
  * .safetensors file. */
 openpi_status tensors_open(const char *path, tensors **out, openpi_error *error);
+/* The same, but the LoRA pairs of a JAX checkpoint are left out: the base as it was before the training. */
+openpi_status tensors_open_base(const char *path, tensors **out, openpi_error *error);
 /* The tensors of a synthetic checkpoint: nothing is stored. */
 openpi_status tensors_synthetic(const openpi_synthetic *synthetic, tensors **out, openpi_error *error);
 void tensors_close(tensors *tensors);
@@ -45,7 +48,8 @@ const char *tensors_metadata(const tensors *tensors, const char *key);
 static inline int tensor_is_generated(const tensor *t) { return !t->stored && !t->data && !t->part; }
 
 /* Tensors of a JAX checkpoint can be read while their stage is the one in memory (orbax.h); those of other
- * checkpoints are of stage 0, always in reach, and there is no other stage. */
+ * checkpoints are of stage 0, always in reach, and there is no other stage. A tensor that an adapter changes
+ * can be read once a stage was asked for. */
 int tensors_stages(const tensors *tensors);
 int tensor_stage(const tensor *tensor);
 openpi_status tensors_stage(const tensors *tensors, int stage, struct pool *pool, openpi_error *error);
@@ -67,9 +71,13 @@ void tensor_release(const tensor *tensor);
 /* As the file has them, decoded. */
 uint64_t tensor_stored_bytes(const tensor *tensor);
 
-/* The rank of the index-th array of a JAX checkpoint that LoRA changes, and its name; 0: there are not so
- * many. */
-int tensors_lora(const tensors *tensors, int index, const char **array);
+/* The rank of the index-th array of a JAX checkpoint that LoRA changes, its name and its layers; 0: there are
+ * not so many. */
+int tensors_lora(const tensors *tensors, int index, const char **array, int *layers);
+/* The arrays of LoRA that tensors_open_base has left out. */
+int tensors_lora_left_out(const tensors *tensors);
+/* NULL: none. */
+const struct adapter *tensors_adapter(const tensors *tensors);
 /* Heads of the vision tower where the checkpoint's layout tells; else 0. */
 int tensors_vision_heads(const tensors *tensors);
 

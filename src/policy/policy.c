@@ -12,13 +12,15 @@
 #include "base/boundary.h"
 #include "base/file.h"
 #include "base/report.h"
+#include "model/place.h"
 #include "model/tensors.h"
 #include "model/variant.h"
 
 /* The places that are searched. */
 typedef struct source {
     const char *checkpoint;      /* as given, may be NULL                          */
-    char *folder;                /* the folder of the checkpoint, NULL: in memory  */
+    char *folder;                /* of the files beside the weights, NULL: in memory */
+    char *second;                /* the base's where `folder` is its adapter's; NULL */
     openpi_policy_options options;             /* its synthetic is the one below   */
     openpi_synthetic synthetic;
 } source;
@@ -180,7 +182,7 @@ static openpi_status find_saved_tokenizer(const source *from, const openpi_polic
         char *folder = file_join(from->folder, policy->pipeline.tokenizer);
         if (!folder) return report_no_memory(error, strlen(from->folder) + LEROBOT_KEY_BYTES, "a path");
         openpi_status status = find_tokenizer(folder, path, error);
-        if (status == OPENPI_OK && !*path && !from->options.synthetic)
+        if (status == OPENPI_OK && !*path && !from->options.synthetic && !from->second)
             status = report(error, OPENPI_NOT_FOUND,
                             "%s: holds no tokenizer.json, which policy_preprocessor.json names; give "
                             "tokenizer, a tokenizer.json",
@@ -189,6 +191,7 @@ static openpi_status find_saved_tokenizer(const source *from, const openpi_polic
         if (status != OPENPI_OK || *path) return status;
     }
     if (from->folder) TRY(find_tokenizer(from->folder, path, error));
+    if (!*path && from->second) TRY(find_tokenizer(from->second, path, error));
     return OPENPI_OK;
 }
 
@@ -358,6 +361,35 @@ static openpi_status find_folder(const char *checkpoint, char **folder, openpi_e
     return OPENPI_OK;
 }
 
+/* The folders of the files beside the weights: an adapter of LeRobot's has its own processors and statistics,
+ * and tokenizers that it lacks are the base's. */
+static openpi_status find_folders(source *from, const model_place *place, openpi_error *error) {
+    int lerobot = 0;
+    from->checkpoint = place->base;
+    if (place->adapter) TRY(lerobot_detect(place->adapter, &lerobot, error));
+    TRY(find_folder(place->base, lerobot ? &from->second : &from->folder, error));
+    if (!lerobot) return OPENPI_OK;
+    from->folder = strdup(place->adapter);
+    return from->folder ? OPENPI_OK : report_no_memory(error, strlen(place->adapter) + 1, "a path");
+}
+
+static openpi_status open_from(source *from, openpi_policy **out, openpi_error *error) {
+    const openpi_policy_options *options = &from->options;
+    model_place place = {0};
+    openpi_policy *opened = calloc(1, sizeof *opened);
+    openpi_status status = opened ? OPENPI_OK : report_no_memory(error, sizeof *opened, "a policy");
+    if (status == OPENPI_OK && from->checkpoint)
+        status = model_place_find(from->checkpoint, options->adapter, options->without_lora, &place, error);
+    if (status == OPENPI_OK && from->checkpoint) status = find_folders(from, &place, error);
+    if (status == OPENPI_OK) status = open_policy(from, opened, error);
+    model_place_free(&place);
+    free(from->folder);
+    free(from->second);
+    if (status == OPENPI_OK) *out = opened;
+    else openpi_policy_close(opened);
+    return status;
+}
+
 openpi_status openpi_policy_open(const char *checkpoint, const openpi_policy_options *options,
                                  openpi_policy **policy, openpi_error *error) {
     source from = {.checkpoint = checkpoint};
@@ -370,17 +402,13 @@ openpi_status openpi_policy_open(const char *checkpoint, const openpi_policy_opt
     }
     if (!checkpoint && !from.options.synthetic)
         return report(error, OPENPI_BAD_ARGUMENT, "neither a checkpoint nor a synthetic one is given");
-    TRY(find_folder(checkpoint, &from.folder, error));
-    openpi_policy *opened = calloc(1, sizeof *opened);
-    openpi_status status =
-        opened ? open_policy(&from, opened, error) : report_no_memory(error, sizeof *opened, "a policy");
-    free(from.folder);
-    if (status != OPENPI_OK) {
-        openpi_policy_close(opened);
-        return status;
-    }
-    *policy = opened;
-    return OPENPI_OK;
+    if (from.options.without_lora != 0 && from.options.without_lora != 1)
+        return report(error, OPENPI_BAD_ARGUMENT, "policy options: without_lora is %d, expected 0 or 1",
+                      from.options.without_lora);
+    if (from.options.reserved)
+        return report(error, OPENPI_BAD_ARGUMENT, "policy options: reserved is %d, expected 0",
+                      from.options.reserved);
+    return open_from(&from, policy, error);
 }
 
 void openpi_policy_close(openpi_policy *policy) {

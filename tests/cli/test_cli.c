@@ -119,6 +119,13 @@ static const struct {
     {"run --synthetic tiny --robot droid --image base='" TESTS_DIR
      "/pictures/rgb.png' --image left_wrist='" TESTS_DIR "/pictures/rgb.png' --prompt x --state 1,2,3",
      2, "state"},
+    {"run --synthetic tiny --adapter x", 2,
+     "--adapter and --synthetic contradict each other: an adapter changes a checkpoint"},
+    {"run absent --adapter text " PICTURE " --robot none", 2,
+     "--adapter is \"text\", expected a folder with adapter_config.json"},
+    {"inspect . --adapter absent", 2, "--adapter is \"absent\", expected a folder with adapter_config.json"},
+    {"verify . --adapter x", 2, "--adapter goes with --checkpoint, which is not given"},
+    {"verify . --without-lora", 2, "--without-lora goes with --checkpoint, which is not given"},
     {"inspect", 2, "openpi inspect: no model"},
     {"inspect absent", 2, "absent"},
     {"inspect text", 2, "text"},

@@ -47,6 +47,8 @@ static const struct {
     {"bench --best b.json --threads 1", "--threads and --best contradict each other"},
     {"bench --best b.json --changing-prompts", "--changing-prompts and --best contradict each other"},
     {"bench folder --best b.json", "CHECKPOINT and --best contradict each other"},
+    {"bench --best b.json --adapter x", "--adapter and --best contradict each other"},
+    {"bench --synthetic tiny --adapter x", "--adapter and --synthetic contradict each other"},
     {"bench folder --synthetic tiny", "CHECKPOINT and --synthetic contradict each other"},
     {"bench absent", "absent"},
     {"roof now", "openpi roof: unexpected argument 'now'"},

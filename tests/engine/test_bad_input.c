@@ -237,8 +237,10 @@ static void engines(void **state) {
          "dtype is 7, expected OPENPI_BF16 or OPENPI_F32"},
         {"weights 3", NULL, ENGINE(.synthetic = small, .weights = (openpi_weights)3), OPENPI_BAD_ARGUMENT,
          "weights is 3, expected OPENPI_WEIGHTS_AUTO, OPENPI_WEIGHTS_BF16 or OPENPI_WEIGHTS_F32"},
-        {"reserved 1", NULL, ENGINE(.synthetic = small, .reserved = 1), OPENPI_BAD_ARGUMENT,
-         "reserved is 1, expected 0"},
+        {"without_lora 2", NULL, ENGINE(.synthetic = small, .without_lora = 2), OPENPI_BAD_ARGUMENT,
+         "without_lora is 2, expected 0 or 1"},
+        {"an adapter on a synthetic model", NULL, ENGINE(.synthetic = small, .adapter = "lora"),
+         OPENPI_BAD_ARGUMENT, "adapter is \"lora\", but the model is synthetic"},
         {"threads -1", NULL, ENGINE(.synthetic = small, .threads = -1), OPENPI_BAD_ARGUMENT, "threads is -1, expected 1 to"},
         {"a million threads", NULL, ENGINE(.synthetic = small, .threads = 1000000), OPENPI_BAD_ARGUMENT, "threads is 1000000"},
         {"no dims", NULL, ENGINE(.synthetic = &without_dims, .threads = 1), OPENPI_BAD_ARGUMENT, "vision"},
@@ -829,9 +831,17 @@ static void policies(void **state) {
     REFUSED("a third variant", openpi_policy_open(NULL, &options, &policy, to), OPENPI_BAD_ARGUMENT,
             "variant is 2, expected OPENPI_PI0");
     options.synthetic = &small[0];
+    options.without_lora = -1;
+    REFUSED("without_lora -1", openpi_policy_open(NULL, &options, &policy, to), OPENPI_BAD_ARGUMENT,
+            "policy options: without_lora is -1, expected 0 or 1");
+    options.without_lora = 0;
+    options.reserved = 1;
+    REFUSED("reserved 1", openpi_policy_open(NULL, &options, &policy, to), OPENPI_BAD_ARGUMENT,
+            "policy options: reserved is 1, expected 0");
+    options.reserved = 0;
     options.size = 3;
     REFUSED("size 3", openpi_policy_open(NULL, &options, &policy, to), OPENPI_BAD_ARGUMENT,
-            "size is 3, expected 64: begin with OPENPI_POLICY_OPTIONS_INIT");
+            "size is 3, expected 80: begin with OPENPI_POLICY_OPTIONS_INIT");
     assert_ptr_equal(policy, UNTOUCHED);
     openpi_policy_close(NULL);
 }
