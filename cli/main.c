@@ -63,6 +63,7 @@ static int status_end(openpi_status status) {
     case OPENPI_BAD_ARGUMENT:
     case OPENPI_BAD_INPUT:
     case OPENPI_BAD_FILE:
+    case OPENPI_CANCELLED:
     case OPENPI_NOT_FOUND:
     case OPENPI_UNSUPPORTED: break;
     }

@@ -94,7 +94,8 @@ enum {
     X(OPENPI_NO_DEVICE, 6, "no such device")                               \
     X(OPENPI_DEVICE_LOST, 7, "device lost")                                \
     X(OPENPI_UNSUPPORTED, 8, "not supported")                              \
-    X(OPENPI_SYSTEM, 9, "system error")
+    X(OPENPI_SYSTEM, 9, "system error")                                    \
+    X(OPENPI_CANCELLED, 10, "cancelled")
 
 typedef enum openpi_status {
 #define X(name, value, text) name = value,
@@ -123,6 +124,10 @@ OPENPI_API void openpi_free(void *buffer);
  * during the call ("packing weights" counts tasks, "decoding weights" of a JAX checkpoint bytes). `user` is
  * the caller's. NULL wherever a progress is optional: no reports. */
 typedef void (*openpi_progress)(void *user, const char *what, uint64_t done, uint64_t total);
+
+/* Shall long work stop? 0: it goes on; else the call ends with OPENPI_CANCELLED. Asked after each report of
+ * progress, on the calling thread. */
+typedef int (*openpi_cancel)(void *user);
 
 /* ---- devices -------------------------------------------------------------------------------------- */
 
@@ -248,11 +253,12 @@ typedef struct openpi_engine_options {
     int without_lora;                  /* 1: LoRA in a JAX checkpoint and adapters are not applied   */
     const char *adapter;               /* a folder with a PEFT adapter (adapter_config.json), which is
                                           added to the checkpoint's weights; default none            */
+    openpi_cancel cancel;              /* asked with progress_user while the weights load            */
 } openpi_engine_options;
 
 #define OPENPI_ENGINE_OPTIONS_INIT                                                                       \
     {sizeof(openpi_engine_options), NULL, OPENPI_DTYPE_DEFAULT, 0, NULL, 0, NULL, NULL, NULL, NULL, NULL, \
-     NULL, OPENPI_WEIGHTS_AUTO, 0, NULL}
+     NULL, OPENPI_WEIGHTS_AUTO, 0, NULL, NULL}
 
 /* Loads a checkpoint folder (openpi's PyTorch layout or LeRobot's; one file or sharded; F32, BF16, F16;
  * openpi's JAX layout; a PEFT adapter whose adapter_config.json names a folder as its base) or a .safetensors
@@ -263,6 +269,7 @@ typedef struct openpi_engine_options {
  *   OPENPI_NOT_FOUND     no such checkpoint
  *   OPENPI_BAD_FILE      damaged, incomplete, neither π0 nor π0.5, or a weight that is NaN or infinite
  *   OPENPI_UNSUPPORTED   a model or setting that this engine does not implement
+ *   OPENPI_CANCELLED     options->cancel said so
  *   OPENPI_NO_DEVICE     the device does not exist or cannot be used: the sentence gives the reason
  *   OPENPI_NO_MEMORY     the weights do not fit; the sentence gives needed and free bytes where known */
 OPENPI_API openpi_status openpi_engine_open(const char *checkpoint, const openpi_engine_options *options,

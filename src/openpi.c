@@ -97,6 +97,12 @@ static openpi_weights weights_in_use(const model *m) {
     return product->type == WEIGHT_F32 ? OPENPI_WEIGHTS_F32 : OPENPI_WEIGHTS_BF16;
 }
 
+static int report_loading(void *user, const char *what, uint64_t done, uint64_t total) {
+    const openpi_engine_options *o = user;
+    if (o->progress) o->progress(o->progress_user, what, done, total);
+    return o->cancel && o->cancel(o->progress_user);
+}
+
 static openpi_status open_parts(openpi_engine *e, const char *path, const openpi_engine_options *o,
                                 openpi_error *error) {
     const char *name = o->device ? o->device : "cpu";
@@ -111,8 +117,8 @@ static openpi_status open_parts(openpi_engine *e, const char *path, const openpi
     TRY(checkpoint_open_source(&source, &e->checkpoint, error));
     TRY(open_table(e, o->table, error));
     model_types types = engine_types(e->dtype, o->weights);
-    TRY(model_load(e->checkpoint, e->device, types, e->off, e->pool, o->progress,
-                   o->progress_user, &e->model, error));
+    TRY(model_load(e->checkpoint, e->device, types, e->off, e->pool, report_loading, (void *)(uintptr_t)o,
+                   &e->model, error));
     tensors_close_files(e->checkpoint->tensors);
     e->model->tuning = e->tuning;
     return OPENPI_OK;

@@ -39,6 +39,8 @@ static void report_progress(void *user, const char *what, uint64_t done, uint64_
     w->thread = PyEval_SaveThread();
 }
 
+static int is_raised(void *user) { return ((const watch *)user)->type != NULL; }
+
 /* ---- Engine -------------------------------------------------------------------------------------------- */
 
 typedef struct engine_values {
@@ -85,6 +87,7 @@ static int start_engine(PyObject *object, engine_values *v) {
     v->options.weights = (openpi_weights)weights;
     v->options.table = path_text(v->table);
     v->options.progress = report_progress;
+    v->options.cancel = is_raised;
     v->options.progress_user = &w;
     self->opened = self->users = 1;
     openpi_status status = open_engine(self, v, &w, &error);

@@ -21,7 +21,7 @@
     X(openpi_dims, OPENPI_DIMS_INIT, vocab, reserved)                                  \
     X(openpi_synthetic, OPENPI_SYNTHETIC_INIT, dims.vocab, reserved)                   \
     X(openpi_switch, OPENPI_SWITCH_INIT, name, text)                                   \
-    X(openpi_engine_options, OPENPI_ENGINE_OPTIONS_INIT, device, adapter)              \
+    X(openpi_engine_options, OPENPI_ENGINE_OPTIONS_INIT, device, cancel)               \
     X(openpi_engine_info, OPENPI_ENGINE_INFO_INIT, dims.vocab, rtc_max_weight)         \
     X(openpi_sample, OPENPI_SAMPLE_INIT, image_mask, state)                            \
     X(openpi_timing, OPENPI_TIMING_INIT, stage_ms[7], total_ms)                        \

@@ -8,6 +8,7 @@
 #include "backend/backend.h"
 #include "base/threads.h"
 #include "model/checkpoint.h"
+#include "model/packing.h"
 
 enum { PATCH_INPUTS = 588, IMAGE_BYTES = 224 * 224 * 3 };
 
@@ -81,7 +82,7 @@ typedef struct model {
  * weights. Afterwards the checkpoint's files may be closed or gone; the checkpoint itself must outlive the
  * model. */
 openpi_status model_load(const checkpoint *checkpoint, device *device, model_types types, uint32_t off,
-                         pool *pool, openpi_progress progress, void *progress_user, model **out,
+                         pool *pool, load_progress progress, void *progress_user, model **out,
                          openpi_error *error);
 /* The same without weights: dims, matrix shapes and `bytes`, for telling a price beforehand. */
 openpi_status model_measure(const checkpoint *checkpoint, device *device, model_types types, uint32_t off,

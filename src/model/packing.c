@@ -33,7 +33,7 @@ typedef struct packing {
     int chained;                           /* the first piece of those in chains                            */
     chains chains;                         /* of the other matrices                                         */
     atomic_ullong decoded;                 /* bytes, for the chains so far                                  */
-    openpi_progress progress;              /* NULL: nobody asks                                             */
+    load_progress progress;                /* NULL: nobody asks                                             */
     void *progress_user;
     char *scratch;                         /* [threads][scratch_bytes]: of the backend, then a row of fp32  */
     size_t scratch_bytes;
@@ -182,15 +182,21 @@ static openpi_status share_out(packing *p, const matrix_job *jobs, int count, op
     return OPENPI_OK;
 }
 
+/* Reports progress, on the thread that loads; the caller may cancel. */
+static void tell(packing *p, const char *what, uint64_t done, uint64_t total) {
+    openpi_error error = OPENPI_ERROR_INIT;
+    if (!p->progress || !p->progress(p->progress_user, what, done, total)) return;
+    report(&error, OPENPI_CANCELLED, "loading the weights was cancelled");
+    first_failure_keep(&p->failure, &error);
+}
+
 /* The pool has no progress of its own, so the work is cut into slices with a report after each. */
 static void pack_pieces(packing *p, pool *pool) {
     for (int slice = 0; slice < SLICES && !first_failure_there(&p->failure); slice++) {
         p->base = (int)((int64_t)p->tasks * slice / SLICES);
         int end = (int)((int64_t)p->tasks * (slice + 1) / SLICES);
         pool_run(pool, pack_task, p, end - p->base);
-        if (p->progress)
-            p->progress(p->progress_user, "packing weights", (uint64_t)(p->generated + end),
-                        (uint64_t)(p->generated + p->tasks));
+        tell(p, "packing weights", (uint64_t)(p->generated + end), (uint64_t)(p->generated + p->tasks));
     }
 }
 
@@ -207,8 +213,7 @@ static void add_decoded(void *user, uint64_t bytes) {
     const chain_worker *w = user;
     packing *p = w->packing;
     uint64_t decoded = atomic_fetch_add(&p->decoded, bytes) + bytes, all = p->chains.bytes;
-    if (!w->worker && p->progress)
-        p->progress(p->progress_user, "decoding weights", decoded < all ? decoded : all, all);
+    if (!w->worker) tell(p, "decoding weights", decoded < all ? decoded : all, all);
 }
 
 /* Blocks in ascending order: a sequential tensor is decoded while it is packed. */
@@ -251,8 +256,7 @@ static void chain_task(void *argument, int which, int worker) {
 static void pack_chains(packing *p, pool *pool) {
     if (!p->chains.count || first_failure_there(&p->failure)) return;
     pool_run(pool, chain_task, p, p->chains.count);
-    if (p->progress)
-        p->progress(p->progress_user, "decoding weights", p->chains.bytes, p->chains.bytes);
+    tell(p, "decoding weights", p->chains.bytes, p->chains.bytes);
 }
 
 /* ---- all ---- */
@@ -289,7 +293,7 @@ static openpi_status pack_all(packing *p, pool *pool, openpi_error *error) {
 }
 
 openpi_status pack_matrices(device *device, const matrix_job *jobs, int count, pool *pool,
-                            openpi_progress progress, void *progress_user, atomic_int *damaged,
+                            load_progress progress, void *progress_user, atomic_int *damaged,
                             openpi_error *error) {
     packing p = {
         .device = device, .damaged = damaged, .progress = progress, .progress_user = progress_user};

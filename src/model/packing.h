@@ -32,10 +32,13 @@ typedef struct vector_job {
 /* *damaged is set where a number is NaN or infinite (damage.h). */
 openpi_status pack_vectors(device *device, const vector_job *jobs, int count, atomic_int *damaged,
                            openpi_error *error);
+/* openpi_progress while a model loads; not 0: loading stops, OPENPI_CANCELLED. */
+typedef int (*load_progress)(void *user, const char *what, uint64_t done, uint64_t total);
+
 /* What is in stage 0 must be in memory. Progress is in tasks ("packing weights"), and of matrices that are
  * decoded in bytes ("decoding weights"). */
 openpi_status pack_matrices(device *device, const matrix_job *jobs, int count, pool *pool,
-                            openpi_progress progress, void *progress_user, atomic_int *damaged,
+                            load_progress progress, void *progress_user, atomic_int *damaged,
                             openpi_error *error);
 
 #endif

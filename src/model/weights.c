@@ -278,7 +278,7 @@ static void lay_out(loader *l) {
 
 /* ---- loading ------------------------------------------------------------------------------------------- */
 
-static openpi_status load(loader *l, pool *pool, openpi_progress progress, void *user, openpi_error *error) {
+static openpi_status load(loader *l, pool *pool, load_progress progress, void *user, openpi_error *error) {
     model *m = l->model;
     l->matrices = calloc((size_t)l->matrix_count, sizeof *l->matrices);
     l->vectors = calloc((size_t)l->vector_count, sizeof *l->vectors);
@@ -346,7 +346,7 @@ openpi_status model_measure(const checkpoint *checkpoint, device *device, model_
 }
 
 openpi_status model_load(const checkpoint *checkpoint, device *device, model_types types, uint32_t off,
-                         pool *pool, openpi_progress progress, void *progress_user, model **out,
+                         pool *pool, load_progress progress, void *progress_user, model **out,
                          openpi_error *error) {
     loader l = {0};
     openpi_status status = measure(&l, checkpoint, device, types, off, error);

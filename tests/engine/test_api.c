@@ -422,6 +422,38 @@ static void progress_goes_up_to_the_end(void **state) {
     openpi_engine_close(engine);
 }
 
+/* After any report a caller may stop: nothing is open then, and the sentence says why. */
+static int stop_at(void *user) {
+    int *left = user;
+    return --*left == 0;
+}
+
+static void loading_can_be_cancelled(void **state) {
+    (void)state;
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
+    openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
+    openpi_engine *engine = NULL;
+    int asked = 0, left;
+    WORKS(openpi_synthetic_parse("tiny", &synthetic, error));
+    options.synthetic = &synthetic;
+    options.cancel = stop_at;
+    options.progress_user = &left;
+    left = 0; /* never */
+    WORKS(openpi_engine_open(NULL, &options, &engine, error));
+    asked = -left;
+    openpi_engine_close(engine);
+    assert_true(asked > 3);
+    for (int at = 1; at <= asked; at += asked / 3) {
+        openpi_error why = OPENPI_ERROR_INIT;
+        left = at;
+        engine = NULL;
+        assert_int_equal(openpi_engine_open(NULL, &options, &engine, &why), OPENPI_CANCELLED);
+        assert_null(engine);
+        assert_string_equal(why.message, "loading the weights was cancelled");
+        assert_int_equal(left, 0);
+    }
+}
+
 /* ---- policy level ----------------------------------------------------------------------------------- */
 
 static void one_call_is_the_sum_of_its_parts(void **state) {
@@ -563,6 +595,7 @@ int main(void) {
         cmocka_unit_test(noise_has_its_stream),
         cmocka_unit_test(an_observer_sees_every_stage),
         cmocka_unit_test(progress_goes_up_to_the_end),
+        cmocka_unit_test(loading_can_be_cancelled),
         cmocka_unit_test(one_call_is_the_sum_of_its_parts),
         cmocka_unit_test(null_is_a_bad_argument),
     };

@@ -143,12 +143,13 @@ static size_t uploaded_to(const device *device, const matrix *m) {
 
 /* The last progress, and how often it went backwards. */
 static struct { uint64_t done, total, back; } told;
-static void tell(void *user, const char *what, uint64_t done, uint64_t total) {
+static int tell(void *user, const char *what, uint64_t done, uint64_t total) {
     (void)user;
     assert_string_equal(what, "packing weights");
     told.back += done < told.done || (told.total && told.total != total);
     told.done = done;
     told.total = total;
+    return 0;
 }
 
 /* Without files no matrix is uploaded but the merged one, which is computed from two; from files every one
