@@ -319,7 +319,7 @@ def _stats_file(stats: Path | Mapping[str, Any] | None) -> Iterator[Path | None]
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "norm_stats.json")
         with open(file, "w", encoding="utf-8") as out:
-            json.dump({"norm_stats": {key: _stats_lists(value) for key, value in stats.items()}}, out)
+            json.dump({"norm_stats": {key: _stats_lists(value) for key, value in stats.items()}}, out, allow_nan=False)
         yield file
 
 

@@ -1,0 +1,220 @@
+"""Bad input: an exception with a sentence, and the policy works on afterwards."""
+
+import numpy as np
+import pytest
+
+import openpi_c
+
+PICTURE = "observation/exterior_image_1_left"
+WRIST = "observation/wrist_image_left"
+JOINTS = "observation/joint_position"
+
+
+class Raising:
+    def __array__(self, dtype=None, copy=None):
+        raise RuntimeError("no array today")
+
+
+class Unsized(list):
+    def __len__(self):
+        return 5
+
+
+def cyclic():
+    inner = {}
+    inner["again"] = inner
+    return inner
+
+
+nan = float("nan")
+# What is changed in a good observation, the exception, a part of its sentence.
+BAD = [
+    ({PICTURE: np.zeros((8, 8, 3), np.int64)}, ValueError, f'"{PICTURE}" is an array of format "l"'),
+    ({PICTURE: np.zeros((8, 8, 3), np.complex64)}, ValueError, f'"{PICTURE}" is an array of format "Zf"'),
+    ({PICTURE: np.zeros((8, 8, 3), ">f8")}, ValueError, "big-endian"),
+    ({PICTURE: np.zeros((8, 8, 3), "M8[s]")}, ValueError, f'"{PICTURE}" cannot be read as an array'),
+    ({PICTURE: np.zeros((8, 8, 3), object)}, ValueError, 'of format "O"'),
+    ({PICTURE: np.zeros((8, 8, 3), [("a", "u1")])}, ValueError, f'"{PICTURE}" is an array'),
+    ({PICTURE: np.zeros((8, 8), np.uint8)}, ValueError, f'"{PICTURE}" is an array u8 [8,8], expected a picture'),
+    ({PICTURE: np.zeros((8, 8, 4), np.uint8)}, ValueError, "expected a picture"),
+    ({PICTURE: np.zeros((0, 8, 3), np.uint8)}, ValueError, "picture"),
+    ({PICTURE: np.zeros((1,) * 9, np.uint8)}, ValueError, "expected uint8, float32 or float64"),
+    ({PICTURE: np.full((8, 8, 3), nan, np.float32)}, ValueError, "nan"),
+    ({PICTURE: np.full((8, 8, 3), 200.0)}, ValueError, "200"),
+    ({PICTURE: "a text"}, ValueError, f'"{PICTURE}" is text'),
+    ({PICTURE: b"JPEG"}, TypeError, f'"{PICTURE}" is bytes'),
+    ({PICTURE: bytearray(8 * 8 * 3)}, TypeError, f'"{PICTURE}" is bytes'),
+    ({PICTURE: [[[1, 2, 3]]]}, ValueError, f'"{PICTURE}"[0] is no number'),
+    ({PICTURE: None}, ValueError, f'camera "{PICTURE}" (base), which robot'),
+    ({PICTURE: {1, 2}}, TypeError, "<class 'set'>"),
+    ({PICTURE: Raising()}, ValueError, "no array today"),
+    ({WRIST: np.zeros((8, 8, 3), np.float16)}, ValueError, "expected uint8, float32 or float64"),
+    ({JOINTS: np.zeros(6)}, ValueError, f'"{JOINTS}" of the request has 6 numbers, expected 7'),
+    ({JOINTS: np.zeros(40)}, ValueError, "at most"),
+    ({JOINTS: np.zeros((7, 1))}, ValueError, "expected a number or a list"),
+    ({JOINTS: [nan] * 7}, ValueError, "state[0] is nan"),
+    ({JOINTS: [float("inf")] * 7}, ValueError, "state[0] is inf"),
+    ({JOINTS: ["1"] * 7}, ValueError, f'"{JOINTS}"[0] is no number'),
+    ({JOINTS: Unsized([1.0])}, ValueError, f'"{JOINTS}"[1] is missing'),
+    ({JOINTS: None}, ValueError, f'the request has no "{JOINTS}"'),
+    ({JOINTS: 10**400}, ValueError, "float64"),
+    ({"prompt": b"go"}, TypeError, '"prompt" is bytes, expected text'),
+    ({"prompt": np.array(b"go")}, TypeError, '"prompt" is an array that holds bytes'),
+    ({"prompt": np.array(["go", "on"])}, ValueError, '"prompt" is an array of format "2w"'),
+    ({"prompt": 3}, ValueError, '"prompt" is a number, expected text'),
+    ({"prompt": "\ud800"}, ValueError, '"prompt" has a character that UTF-8 does not have'),
+    ({"prompt": "x" * (2 << 20)}, ValueError, '"prompt" has 2097152 bytes'),
+    ({"prompt": None}, ValueError, "a prompt is required"),
+    ({1: 2}, TypeError, "the observation has a key 1"),
+    ({"a\0b": 2}, TypeError, "the observation has a key"),
+    ({"": 2}, TypeError, "the observation has a key"),
+    ({"k" * 300: 2}, ValueError, "a key of 300 bytes"),
+    ({"k" * 140: 2}, ValueError, "more than 127 bytes"),
+    ({"deep": cyclic()}, ValueError, "dicts inside each other"),
+    ({f"key {i}": i for i in range(300)}, ValueError, "more than 256 values"),
+    ({"observation": {"exterior_image_1_left": 1}}, ValueError, "comes twice"),
+]
+
+
+@pytest.mark.parametrize("change,kind,sentence", BAD, ids=[str(i) for i in range(len(BAD))])
+def test_bad_observation(droid, change, kind, sentence):
+    policy, obs, noise, actions = droid
+    with pytest.raises(kind) as raised:
+        policy.infer(obs | change, noise=noise)
+    assert sentence in str(raised.value)
+    assert (policy.infer(obs, noise=noise)["actions"] == actions).all()
+
+
+@pytest.mark.parametrize("obs", [None, 3, "text", [1], object(), np.zeros(3)])
+def test_no_dict(droid, obs):
+    with pytest.raises(TypeError, match="expected a dict"):
+        droid[0].infer(obs)
+
+
+def test_broken_message(droid):
+    with pytest.raises(ValueError, match="empty message|request"):
+        droid[0].infer(b"")
+    with pytest.raises(ValueError, match="request"):
+        droid[0].infer(b"\xc1\x00")
+
+
+def test_unknown_picture_where_openpi_refuses_it(aloha):
+    policy, obs, noise, _ = aloha
+    images = obs["images"] | {"cam_front": obs["images"]["cam_high"]}
+    with pytest.raises(ValueError, match='no camera "images/cam_front"'):
+        policy.infer(obs | {"images": images}, noise=noise)
+
+
+@pytest.mark.parametrize(
+    "noise,sentence",
+    [
+        (np.zeros((9, 32), np.float32), r"shape \[9, 32\], expected \[1, 10, 32\]"),
+        (np.zeros((2, 10, 32), np.float32), r"shape \[2, 10, 32\]"),
+        (np.full((10, 32), nan, np.float32), "nan"),
+        (np.zeros((10, 32), "S1"), "dtype"),
+        ("noise", "dtype"),
+        (np.zeros((10, 32), object), "dtype object"),
+    ],
+)
+def test_bad_noise(droid, noise, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        droid[0].infer(droid[1], noise=noise)
+
+
+def test_error_in_a_batch_names_the_observation(droid):
+    policy, obs, noise, actions = droid
+    with pytest.raises(ValueError, match=f'^observation 1: the request has no "{JOINTS}"'):
+        policy.infer_batch([obs, {k: v for k, v in obs.items() if k != JOINTS}, obs])
+    with pytest.raises(TypeError, match="expected a dict"):
+        policy.infer_batch([obs, 5])
+    assert (policy.infer(obs, noise=noise)["actions"] == actions).all()
+
+
+@pytest.mark.parametrize(
+    "arguments,kind,sentence",
+    [
+        ({"synthetic": "huge"}, ValueError, "huge"),
+        ({"synthetic": "tiny", "robot": "nobody"}, FileNotFoundError, "nobody"),
+        ({"synthetic": "tiny", "robot": "none", "device": "cuda:99"}, openpi_c.Error, "99"),
+        ({"synthetic": "tiny", "robot": "none", "device": "tpu"}, openpi_c.Error, "tpu"),
+        ({"synthetic": "tiny", "robot": "none", "dtype": "fp8"}, ValueError, 'dtype is "fp8"'),
+        ({"synthetic": "tiny", "robot": "none", "isa": "mmx"}, ValueError, "mmx"),
+        ({"synthetic": "tiny", "robot": "none", "steps": 1000}, ValueError, "steps is 1000"),
+        ({"synthetic": "tiny", "robot": "none", "horizon": -1}, ValueError, "horizon is -1"),
+        ({"synthetic": "tiny", "robot": "none", "sessions": 0}, ValueError, "sessions is 0"),
+        ({"synthetic": "tiny", "robot": "none", "batch": 65}, ValueError, "batch is 65"),
+        ({"synthetic": "tiny", "robot": "none", "progress": 3}, TypeError, "progress is 3"),
+        ({"synthetic": "tiny", "robot": "none", "norm_stats": {"state": {"mean": [nan]}}}, ValueError, "JSON"),
+        ({"synthetic": "tiny", "robot": "none", "config": "pi0_droid"}, ValueError, "both robot"),
+        ({}, ValueError, ""),
+        ({"robot": "none"}, ValueError, "neither a checkpoint"),
+        ({"checkpoint": "/nowhere/at/all", "robot": "none"}, FileNotFoundError, "/nowhere/at/all"),
+        ({"checkpoint": 3, "robot": "none"}, TypeError, ""),
+        ({"checkpoint": "a\0b", "robot": "none"}, ValueError, "null"),
+        ({"synthetic": "tiny", "robot": "none", "temperature": 1}, TypeError, "temperature"),
+    ],
+)
+def test_bad_arguments(arguments, kind, sentence):
+    with pytest.raises(kind) as raised:
+        openpi_c.Policy(**arguments)
+    assert sentence in str(raised.value)
+
+
+def test_damaged_file_is_an_error_with_its_status(tmp_path):
+    openpi_c.write_synthetic("tiny:pi0:7", tmp_path / "ckpt")
+    file = tmp_path / "ckpt" / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(openpi_c.Error) as raised:
+        openpi_c.Policy(tmp_path / "ckpt", robot="none")
+    assert raised.value.status == "bad file" and "model.safetensors" in str(raised.value)
+    assert issubclass(openpi_c.Error, RuntimeError)
+
+
+def test_unsupported_config_is_not_implemented(tmp_path):
+    with pytest.raises(NotImplementedError):
+        openpi_c.Policy(synthetic="tiny", config="pi0_fast_droid")
+
+
+def test_model_level(none):
+    policy, _ = none
+    picture, tokens, state = np.zeros((224, 224, 3), np.uint8), [2, 3], np.zeros(32)
+    good = openpi_c.Sample([picture, None, None], tokens, state)
+    with policy.engine.session(horizon=4, steps=2, batch=2) as session:
+        assert session.run([good]).shape == (1, 4, 32)
+        bad = {
+            "expected 3": openpi_c.Sample([picture], tokens, state),
+            'expected uint8 or float32 [224, 224, 3]': openpi_c.Sample([picture[:-1], None, None], tokens, state),
+            "expected one type": openpi_c.Sample([picture, picture.astype(np.float32), None], tokens, state),
+            '"state" has 31 elements, expected 32': openpi_c.Sample([picture, None, None], tokens, state[:31]),
+            "token": openpi_c.Sample([picture, None, None], [2, 1 << 20], state),
+            "state is": openpi_c.Sample([picture, None, None], tokens),
+        }
+        for sentence, sample in bad.items():
+            with pytest.raises(ValueError) as raised:
+                session.run([sample])
+            assert sentence in str(raised.value), sentence
+        with pytest.raises(ValueError, match="batch"):
+            session.run([good] * 3)
+        with pytest.raises(ValueError, match="0 samples"):
+            session.run([])
+        assert session.run([good]).shape == (1, 4, 32)
+    with pytest.raises(ValueError, match="the session is closed"):
+        session.run([good])
+
+
+def test_request_by_hand(none):
+    policy, obs = none
+    request = policy.request()
+    with pytest.raises(ValueError, match="nothing was prepared"):
+        request.sample()
+    with pytest.raises(ValueError, match="nothing was prepared"):
+        request.finish(np.zeros((4, 32)))
+    request.prepare(obs)
+    assert request.finish(np.zeros((4, 32))).shape == (4, 32)
+    with pytest.raises(ValueError, match="expected .horizon, 32."):
+        request.finish(np.zeros((4, 31)))
+    with pytest.raises(ValueError, match="65, expected 1 to 64"):
+        request.finish(np.zeros((100, 32)))
+    request.close()
+    with pytest.raises(ValueError, match="the request is closed"):
+        request.prepare(obs)

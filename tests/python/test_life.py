@@ -1,0 +1,320 @@
+"""Opening and closing, threads, processes, signals."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+
+import numpy as np
+import pytest
+
+import openpi_c
+from openpi_c import _openpi
+
+
+def test_closed_policy(none):
+    policy, obs = none
+    request = policy.request()
+    policy.close()
+    policy.close()
+    assert policy.closed and policy.engine.closed
+    with pytest.raises(ValueError, match="the policy is closed"):
+        policy.infer(obs)
+    with pytest.raises(ValueError, match="the engine is closed"):
+        policy.engine.session()
+    with pytest.raises(ValueError, match="the policy is closed"):
+        policy.request()
+    request.prepare(obs)  # an open request keeps what it needs
+    request.close()
+
+
+def test_any_order_of_closing(none):
+    policy, obs = none
+    session = policy.engine.session(horizon=4, steps=2)
+    request = policy.request()
+    policy.engine.close()
+    policy.engine.close()
+    assert policy.infer(obs)["actions"].shape == (4, 32)  # its session keeps the weights
+    request.prepare(obs)
+    assert session.run([request.sample()]).shape == (1, 4, 32)
+    del policy, request
+    gc.collect()
+    session.close()
+    session.close()
+
+
+def test_garbage_collection():
+    policy = openpi_c.Policy(synthetic="odd:pi0:7", robot="none", steps=1, horizon=4)
+    seen = weakref.ref(policy)
+    policy.myself = policy  # a cycle
+    del policy
+    gc.collect()
+    assert seen() is None
+
+
+def test_opening_twice_is_refused(none):
+    policy, _ = none
+    for handle, arguments in (
+        (policy.engine._handle, {"synthetic": "odd"}),
+        (policy._transform, {"synthetic": "odd", "robot": "none"}),
+    ):
+        with pytest.raises(ValueError, match="opened once already"):
+            handle.__init__(**arguments)
+
+
+def test_many_threads_share_a_policy(droid):
+    policy, obs, noise, actions = droid
+    wrong = []
+
+    def work():
+        for _ in range(6):
+            if not (policy.infer(obs, noise=noise)["actions"] == actions).all():
+                wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert policy._lanes._made == 2  # sessions=2: more are never made
+
+
+def test_close_while_others_call():
+    policy = openpi_c.Policy(synthetic="odd:pi0:7", robot="none", steps=2, horizon=4, sessions=2)
+    obs = {"base": np.zeros((64, 64, 3), np.uint8), "state": [0.0], "prompt": "go"}
+    ends = []
+
+    def work():
+        try:
+            while True:
+                policy.infer(obs)
+        except ValueError as error:
+            ends.append(str(error))
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.2)
+    policy.close()
+    for thread in threads:
+        thread.join()
+    assert ends == ["the policy is closed"] * 6
+
+
+def test_two_threads_on_one_session():
+    with openpi_c.Policy(synthetic="tiny:pi0:7", robot="none", steps=100, horizon=50) as policy:
+        request = policy.request()
+        request.prepare({"base": np.zeros((64, 64, 3), np.uint8), "state": [0.0], "prompt": "go"})
+        sample = request.sample()
+        session = policy.engine.session(steps=100, horizon=50)
+        answers, started = [], threading.Event()
+
+        def work():
+            started.set()
+            answers.append(session.run([sample]))
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        started.wait()
+        refused = 0
+        while thread.is_alive():
+            for call in (lambda: session.run([sample]), session.close, lambda: session.info):
+                try:
+                    call()
+                    break  # the other thread is done, or has not begun
+                except openpi_c.Error as error:
+                    assert "in use by another call" in str(error)
+                    refused += 1
+            else:
+                continue
+            break
+        thread.join()
+        assert answers[0].shape == (1, 50, 32) and refused
+
+
+def test_the_interpreter_runs_on():
+    """While a call computes, another thread executes Python: the call has released the GIL."""
+    policy = openpi_c.Policy(synthetic="tiny:pi0:7", robot="none", steps=100, horizon=50, threads=1)
+    obs = {"base": np.zeros((64, 64, 3), np.uint8), "state": [0.0], "prompt": "go"}
+    done, seen = threading.Event(), []
+
+    def work():
+        for _ in range(3):
+            policy.infer(obs)
+        done.set()
+
+    thread = threading.Thread(target=work)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1000)  # nobody is made to let the GIL go
+    try:
+        thread.start()
+        while not done.is_set():
+            seen.append(1)
+            time.sleep(0)
+    finally:
+        sys.setswitchinterval(interval)
+    thread.join()
+    policy.close()
+    assert len(seen) > 100
+
+
+def test_fork_is_refused_with_a_sentence(none):
+    policy, obs = none
+    session = policy.engine.session(horizon=4, steps=2)
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        sentences = []
+        for call in (lambda: policy.infer(obs), lambda: policy.engine.session(), lambda: session.run([sample_of(obs)])):
+            try:
+                call()
+                sentences.append("no exception")
+            except openpi_c.Error as error:
+                sentences.append(str(error))
+        with openpi_c.Policy(synthetic="odd:pi0:7", robot="none", steps=1, horizon=4) as own:
+            sentences.append(str(own.infer(obs)["actions"].shape))
+        policy.close()
+        os.write(write, "\n".join(sentences).encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as answers:
+        sentences = answers.read().split("\n")
+    os.waitpid(child, 0)
+    assert len(sentences) == 4 and sentences[3] == "(4, 32)"
+    assert all("forked from it" in sentence for sentence in sentences[:3]), sentences
+    assert policy.infer(obs)["actions"].shape == (4, 32)
+
+
+def sample_of(obs):
+    return openpi_c.Sample([np.zeros((224, 224, 3), np.uint8), None, None], [2], np.zeros(32))
+
+
+def test_progress(capfd):
+    calls = []
+    with openpi_c.Engine(synthetic="tiny", progress=lambda *report: calls.append(report)):
+        pass
+    assert calls and all(what == "packing weights" and 0 < done <= total for what, done, total in calls)
+    assert calls[-1][1] == calls[-1][2]
+    for progress in ("auto", None):
+        openpi_c.Engine(synthetic="odd", progress=progress).close()
+    assert capfd.readouterr() == ("", "")  # no terminal: nothing
+
+
+def test_bar_on_a_terminal():
+    from openpi_c.progress import Bar
+
+    class Terminal:
+        def __init__(self):
+            self.text = ""
+
+        def write(self, text):
+            self.text += text
+
+        def flush(self):
+            pass
+
+    quick, slow = Terminal(), Terminal()
+    bar = Bar(quick)
+    bar("packing weights", 1, 2)
+    bar.close()
+    assert quick.text == ""  # loads that are soon done draw nothing
+    bar = Bar(slow)
+    bar._next = 0
+    bar("packing weights", 1, 2)
+    bar("packing weights", 2, 2)
+    bar.close()
+    assert slow.text.startswith("\rpacking weights  50% |" + 15 * "#") and slow.text.count("packing") == 1
+    assert slow.text.endswith("\r")
+
+
+def test_progress_that_raises():
+    calls = []
+
+    def progress(what, done, total):
+        calls.append(done)
+        raise LookupError("enough")
+
+    with pytest.raises(LookupError, match="enough"):
+        openpi_c.Policy(synthetic="tiny", robot="none", progress=progress)
+    assert len(calls) == 1  # loading stopped there
+
+
+def test_interrupt_while_loading():
+    """Ctrl-C while a large model loads: KeyboardInterrupt, long before it would be loaded."""
+    program = (
+        "import openpi_c, os, signal, sys\n"
+        "calls = []\n"
+        "def progress(what, done, total):\n"
+        "    calls.append(done)\n"
+        "    if len(calls) == 2: os.kill(os.getpid(), signal.SIGINT)\n"
+        "try: openpi_c.Engine(synthetic='tiny', progress=progress)\n"
+        "except KeyboardInterrupt: sys.exit(40 + len(calls))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program])
+    assert ended.returncode in (42, 43)
+
+
+def test_interrupt_without_a_progress_function():
+    """A signal that arrives while the engine packs weights, where no Python runs: the load is cancelled."""
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        assert any(cancelled_by_alarm(0.002 * (1 + i % 30)) for i in range(300))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def cancelled_by_alarm(seconds):
+    """True: the alarm came during the load, so that nothing is open; not before it, not after it."""
+    engine = _openpi.Engine.__new__(_openpi.Engine)
+    with pytest.raises(KeyboardInterrupt):
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        engine.__init__(synthetic="tiny")
+        time.sleep(60)
+    if not engine.closed:
+        return False
+    try:
+        engine.__init__(synthetic="odd")
+    except ValueError as error:
+        return "opened once already" in str(error)
+    return False
+
+
+def test_no_leak(droid):
+    """Calls, exceptions, batches: resident memory and Python's own stay where they are."""
+    import tracemalloc
+
+    policy, obs, noise, _ = droid
+
+    def work(times):
+        for _ in range(times):
+            policy.infer_batch([obs, obs], noise=np.stack([noise, noise]))
+            for bad in ({**obs, "prompt": b""}, {**obs, "prompt": None}, {**obs, "x": [1, "y"]}, 3):
+                with pytest.raises((TypeError, ValueError)):
+                    policy.infer(bad)
+            request = policy.request()
+            request.prepare(obs)
+            request.sample()
+
+    work(10)
+    gc.collect()
+    tracemalloc.start()
+    work(3)
+    gc.collect()
+    before, rss = tracemalloc.get_traced_memory()[0], resident_kb()
+    work(25)
+    gc.collect()
+    grown, grown_rss = tracemalloc.get_traced_memory()[0] - before, resident_kb() - rss
+    tracemalloc.stop()
+    assert grown < 20_000, grown
+    assert grown_rss < 4_000, grown_rss
+
+
+def resident_kb():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024

@@ -1,0 +1,125 @@
+"""What a Policy offers beside the numbers: batches, noise, prompts, its parts, openpi's function."""
+
+import json
+import types
+
+import numpy as np
+import pytest
+
+import golden
+import openpi_c
+
+
+def test_timing(droid):
+    policy, obs, _, actions = droid
+    answer = policy.infer(obs)
+    timing = answer["policy_timing"]
+    assert answer["actions"].shape == actions.shape == (policy.horizon, 8)
+    assert answer["actions"].flags.c_contiguous and answer["actions"].flags.writeable
+    assert list(timing["stages"]) == [
+        "picture", "prompt", "upload", "vision", "prefix", "denoise", "download", "actions"]
+    assert 0 < timing["device_ms"] <= timing["infer_ms"] < timing["total_ms"]
+
+
+def test_batches_are_single_calls(droid):
+    policy, obs, noise, actions = droid
+    other = {**obs, "prompt": "another one"}
+    rng = np.random.default_rng(1)
+    noises = rng.standard_normal((5, *noise.shape)).astype(np.float32)
+    noises[0] = noise
+    batch = [obs, other, obs, other, {**obs, "observation/gripper_position": np.array([0.5])}]
+    answers = policy.infer_batch(batch, noise=noises)
+    assert len(answers) == 5 and (answers[0]["actions"] == actions).all()
+    for one, given, answer in zip(batch, noises, answers, strict=True):
+        assert (policy.infer(one, noise=given)["actions"] == answer["actions"]).all()
+    assert not (answers[1]["actions"] == answers[0]["actions"]).all()
+    assert policy.infer_batch([]) == []
+
+
+def test_drawn_noise_follows_the_calls(none):
+    policy, obs = none
+    first, second = policy.infer(obs), policy.infer(obs)
+    for call, answer in enumerate((first, second)):
+        noise = openpi_c.noise((4, 32), stream=64 * call)
+        assert (policy.infer(obs, noise=noise)["actions"] == answer["actions"]).all()
+    assert policy.reset() is None
+
+
+def test_default_prompt():
+    arguments, data, tensors = golden.policy_case("libero_pi0")
+    obs = golden.message(data)
+    given = policy_actions(arguments, obs, tensors)
+    prompt = obs.pop("prompt")
+    assert (policy_actions(arguments | {"default_prompt": prompt}, obs, tensors) == given).all()
+    with pytest.raises(ValueError, match="a prompt is required"):
+        policy_actions(arguments, obs, tensors)
+
+
+def policy_actions(arguments, obs, tensors):
+    with openpi_c.Policy(**arguments) as policy:
+        return policy.infer(obs, noise=tensors["noise"])["actions"]
+
+
+def test_norm_stats_as_openpi_has_them():
+    arguments, data, tensors = golden.policy_case("droid_pi0")
+    stats = json.loads(arguments["norm_stats"].read_text())["norm_stats"]
+    as_objects = {key: types.SimpleNamespace(**{k: v and np.array(v) for k, v in value.items()}) for key, value in stats.items()}
+    obs = golden.message(data)
+    expected = policy_actions(arguments, obs, tensors)
+    for given in (stats, as_objects):
+        assert (policy_actions(arguments | {"norm_stats": given}, obs, tensors) == expected).all()
+
+
+def test_create_trained_policy(tmp_path):
+    openpi_c.write_synthetic("tiny:pi0:7", tmp_path / "ckpt")
+    stats = json.loads((golden.GOLDEN / "policy/droid_pi0/norm_stats.json").read_text())["norm_stats"]
+    config = types.SimpleNamespace(name="pi0_droid")
+    for train_config in ("pi0_droid", config):
+        with openpi_c.create_trained_policy(
+            train_config,
+            tmp_path / "ckpt",
+            norm_stats=stats,
+            default_prompt="go",
+            sample_kwargs={"num_steps": 3},
+            progress=None,
+            tokenizer=golden.GOLDEN / "tokenizer.model",
+        ) as policy:
+            assert policy.steps == 3 and policy.info["robot"] == "droid"
+    refused = {
+        "repack_transforms": object(),
+        "pytorch_device": "cuda",
+        "sample_kwargs": {"num_steps": 3, "temperature": 2},
+    }
+    for name, value in refused.items():
+        with pytest.raises(NotImplementedError, match=name):
+            openpi_c.create_trained_policy("pi0_droid", tmp_path / "ckpt", **{name: value})
+    with pytest.raises(TypeError, match="jit"):
+        openpi_c.create_trained_policy("pi0_droid", tmp_path / "ckpt", jit=True)
+
+
+def test_metadata_and_parts(droid):
+    policy, *_ = droid
+    assert policy.metadata["robot"] == "golden" or policy.metadata["action_dim"] == 8
+    assert policy.metadata["action_horizon"] == policy.horizon
+    assert policy.engine.info["variant"] == "pi0" and policy.engine.info["device"] == "cpu"
+    json.dumps(policy.metadata)
+
+
+def test_base_policy_of_openpi(droid):
+    base = pytest.importorskip("openpi_client.base_policy")
+    assert isinstance(droid[0], base.BasePolicy)
+
+
+def test_devices_and_inspect(tmp_path):
+    devices = openpi_c.devices()
+    assert devices[0]["name"] == "cpu" and devices[0]["usable"] and devices[0]["memory_bytes"] > 0
+    assert "fused-qkv" in openpi_c.switches()
+    openpi_c.write_synthetic("tiny:pi05:8", tmp_path / "ckpt")
+    found = openpi_c.inspect(tmp_path / "ckpt", robot="none")
+    assert found["variant"] == "pi05" and found["dims"]
+
+
+def test_noise_is_openpi_h():
+    noise = openpi_c.noise(5, seed=7, stream=9)
+    assert noise.dtype == np.float32 and (openpi_c.noise((2, 3), seed=7, stream=9).ravel()[:5] == noise).all()
+    assert not (openpi_c.noise(5, seed=8, stream=9) == noise).any()
