@@ -13,7 +13,7 @@
 #include "words.h"
 
 typedef struct inspect_values {
-    const char *synthetic, *robot, *config, *norm_stats, *tokenizer;
+    const char *synthetic, *robot, *config, *norm_stats, *assets, *tokenizer;
     int prompt_state, json;
     lora_values lora;
 } inspect_values;
@@ -121,6 +121,7 @@ static int inspect_run(const void *values, char **positional, int count) {
     options.robot = input_path(v->robot);
     options.config = v->config;
     options.norm_stats = input_path(v->norm_stats);
+    options.assets = v->assets;
     options.tokenizer = input_path(v->tokenizer);
     options.prompt_state = (openpi_prompt_state)v->prompt_state;
     options.synthetic = model.synthetic;
@@ -159,6 +160,8 @@ static const option_row options[] = {
     {OPTION_TEXT, "config", "NAME", "openpi's name of a training config, as in run", .offset = AT(config)},
     {OPTION_INPUT, "norm-stats", "FILE",
      "norm_stats.json (default: the checkpoint's)", .offset = AT(norm_stats)},
+    {OPTION_TEXT, "assets", "NAME",
+     "statistics of this folder in the checkpoint's assets (default: the robot's)", .offset = AT(assets)},
     {OPTION_INPUT, "tokenizer", "FILE",
      "tokenizer.model or tokenizer.json (default: the checkpoint's)", .offset = AT(tokenizer)},
     {OPTION_CHOICE, "prompt-state", "off|on", "write the state into the prompt", .offset = AT(prompt_state)},
@@ -169,6 +172,7 @@ static const conflict conflicts[] = {
     {"", "synthetic", "the weights are either read or made"},
     LORA_CONFLICT,
     {"robot", "config", "a config names its robot"},
+    {"norm-stats", "assets", "both name the statistics"},
     {0},
 };
 

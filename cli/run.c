@@ -22,8 +22,8 @@
 enum { STATE_MAX = 256, FORMAT_TABLE = 1, FORMAT_JSON, FORMAT_CSV, FORMAT_NPY };
 
 typedef struct run_values {
-    const char *synthetic, *state, *prompt, *request, *robot, *config, *norm_stats, *tokenizer, *noise, *plot,
-        *out;
+    const char *synthetic, *state, *prompt, *request, *robot, *config, *norm_stats, *assets, *tokenizer,
+        *noise, *plot, *out;
     text_list images;
     int prompt_state, horizon, steps, format, verbose;
     uint64_t seed;
@@ -187,6 +187,7 @@ static int prepare(job *j) {
     options.robot = input_path(v->robot);
     options.config = v->config;
     options.norm_stats = input_path(v->norm_stats);
+    options.assets = v->assets;
     options.tokenizer = input_path(v->tokenizer);
     options.prompt_state = (openpi_prompt_state)v->prompt_state;
     options.synthetic = j->model.synthetic;
@@ -543,6 +544,8 @@ static const option_row options[] = {
      .offset = AT(config)},
     {OPTION_INPUT, "norm-stats", "FILE",
      "norm_stats.json (default: the checkpoint's)", .offset = AT(norm_stats)},
+    {OPTION_TEXT, "assets", "NAME",
+     "statistics of this folder in the checkpoint's assets (default: the robot's)", .offset = AT(assets)},
     {OPTION_INPUT, "tokenizer", "FILE",
      "tokenizer.model or tokenizer.json (default: the checkpoint's, then openpi's download cache)",
      .offset = AT(tokenizer)},
@@ -581,6 +584,7 @@ static const conflict conflicts[] = {
     {"request", "prompt", "a request contains its prompt"},
     {"noise", "seed", "the noise is either read or drawn"},
     {"robot", "config", "a config names its robot"},
+    {"norm-stats", "assets", "both name the statistics"},
     {0},
 };
 

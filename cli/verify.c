@@ -11,7 +11,7 @@
 #include "table.h"
 
 typedef struct verify_values {
-    const char *checkpoint, *robot, *config, *norm_stats, *tokenizer;
+    const char *checkpoint, *robot, *config, *norm_stats, *assets, *tokenizer;
     lora_values lora;
     machine_values machine;
 } verify_values;
@@ -87,14 +87,17 @@ static int verify_run(const void *values, char **positional, int count) {
     options.robot = input_path(v->robot);
     options.config = v->config;
     options.norm_stats = input_path(v->norm_stats);
+    options.assets = v->assets;
     options.tokenizer_cache = tokenizer_cache(cache);
     options.progress = progress_show;
     options.progress_user = &t.bar;
-    if (!v->checkpoint && (v->robot || v->config || v->norm_stats || v->lora.adapter || v->lora.without_lora))
+    if (!v->checkpoint && (v->robot || v->config || v->norm_stats || v->assets || v->lora.adapter ||
+                           v->lora.without_lora))
         return usage_error(&verb_verify, "--%s goes with --checkpoint, which is not given",
                            v->robot               ? "robot"
                            : v->config            ? "config"
                            : v->norm_stats        ? "norm-stats"
+                           : v->assets            ? "assets"
                            : v->lora.without_lora ? "without-lora"
                                                   : "adapter");
     int weights = not_standard_input(&verb_verify, "--checkpoint", v->checkpoint);
@@ -128,6 +131,8 @@ static const option_row options[] = {
      "openpi's name of a training config (default: the golden's)", .offset = AT(config)},
     {OPTION_INPUT, "norm-stats", "FILE",
      "norm_stats.json (default: the checkpoint's)", .offset = AT(norm_stats)},
+    {OPTION_TEXT, "assets", "NAME",
+     "statistics of this folder in the checkpoint's assets (default: the robot's)", .offset = AT(assets)},
     {OPTION_HEADING, .name = "Files"},
     {OPTION_INPUT, "tokenizer", "FILE",
      "tokenizer of the cases (default: with --checkpoint as in run, else the tokenizer.model in a case's "
@@ -148,6 +153,7 @@ static const example examples[] = {
 
 static const conflict conflicts[] = {
     {"robot", "config", "a config names its robot"},
+    {"norm-stats", "assets", "both name the statistics"},
     {NULL, NULL, NULL},
 };
 

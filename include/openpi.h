@@ -512,7 +512,7 @@ typedef struct openpi_policy_options {
     const char *robot;           /* aloha, aloha_sim, droid, droid_jointpos, libero, lerobot, none, a robot's
                                     JSON file, or its JSON text, which starts with '{' (docs/robots.md) */
     const char *config;          /* openpi's name of a training config: "pi05_droid"                 */
-    const char *norm_stats;      /* norm_stats.json; default from the checkpoint's assets            */
+    const char *norm_stats;      /* norm_stats.json or its folder; default from the checkpoint's assets */
     const char *tokenizer;       /* tokenizer.model or tokenizer.json; default the checkpoint's      */
     openpi_prompt_state prompt_state;      /* state in the prompt; default by variant and config     */
     int max_prompt;              /* default 48 (π0) or 200 (π0.5), or the checkpoint's               */
@@ -523,11 +523,13 @@ typedef struct openpi_policy_options {
                                     checkpoint, also where without_lora is set                          */
     int without_lora;            /* as the engine's; only openpi_inspect asks                           */
     int reserved;                /* 0                                                                  */
+    const char *assets;          /* statistics assets/<this>/norm_stats.json of the checkpoint; default the
+                                    robot's or config's, else the only ones there are. Not with norm_stats */
 } openpi_policy_options;
 
 #define OPENPI_POLICY_OPTIONS_INIT                                                                       \
     {sizeof(openpi_policy_options), NULL, NULL, NULL, NULL, OPENPI_PROMPT_STATE_DEFAULT, 0, NULL, NULL, \
-     NULL, 0, 0}
+     NULL, 0, 0, NULL}
 
 /* Reads robot, statistics and tokenizer: what turns observations into prepared samples and model actions into
  * robot actions (MODEL.md, "Pictures, statistics and requests"; docs/robots.md). `checkpoint` is the one that
@@ -552,9 +554,11 @@ typedef struct openpi_policy_info {
     int lerobot;
     char tokenizer[1024];        /* the file in use, its last 1023 bytes; "embedded": the library's own */
     char tokenizer_kind[24];     /* "sentencepiece" (tokenizer.model) or "tokenizer.json"            */
+    char statistics[1024];       /* the norm_stats.json in use, its last 1023 bytes; "embedded": the library's
+                                    own; "": none, or those of LeRobot's processors                  */
 } openpi_policy_info;
 
-#define OPENPI_POLICY_INFO_INIT {sizeof(openpi_policy_info), "", {"", "", ""}, 0, 0, 0, 0, 0, 0, "", ""}
+#define OPENPI_POLICY_INFO_INIT {sizeof(openpi_policy_info), "", {"", "", ""}, 0, 0, 0, 0, 0, 0, "", "", ""}
 
 /* Fills *info. */
 OPENPI_API openpi_status openpi_policy_get_info(const openpi_policy *policy, openpi_policy_info *info,

@@ -7,7 +7,10 @@
 #include "base/free_memory.h"
 #include "base/json.h"
 #include "base/report.h"
+#include "model/home.h"
+#include "model/place.h"
 #include "openpi_internal.h"
+#include "policy/assets.h"
 
 /* Appends a new value to an array, or sets it under a key of an object. A NULL value or a failure
  * means no memory. */
@@ -136,6 +139,23 @@ openpi_status inspect_devices(const checkpoint *checkpoint, const backend *const
     return OPENPI_OK;
 }
 
+/* The names of the assets that have statistics. */
+static openpi_status put_assets(const char *path, json_t *out, openpi_error *error) {
+    assets there = {0};
+    model_place place = {0};
+    char *home = NULL;
+    json_t *names = json_array();
+    TRY(put(out, "assets", names, error));
+    openpi_status status = path ? model_place_find(path, NULL, 1, &place, error) : OPENPI_OK;
+    if (status == OPENPI_OK && path) status = home_find(place.base, &home, error);
+    model_place_free(&place);
+    TRY(status);
+    if (home) assets_list(home, &there);
+    free(home);
+    for (int i = 0; i < there.count; i++) TRY(put(names, NULL, json_string(there.names[i]), error));
+    return OPENPI_OK;
+}
+
 /* How observations are prepared; where that is not known, the sentence that says why. */
 static openpi_status describe_policy(const char *path, const openpi_policy_options *options, json_t *out,
                                      openpi_error *error) {
@@ -153,6 +173,8 @@ static openpi_status describe_policy(const char *path, const openpi_policy_optio
                       info.state_length, "action_dim", info.action_dim, "horizon", info.horizon, "max_prompt",
                       info.max_prompt, "prompt_state", info.prompt_state),
             error));
+    TRY(put(json_object_get(out, "policy"), "statistics",
+            info.statistics[0] ? json_string(info.statistics) : json_null(), error));
     json_t *cameras = json_array();
     TRY(put(json_object_get(out, "policy"), "cameras", cameras, error));
     for (int c = 0; c < OPENPI_CAMERAS; c++)
@@ -175,6 +197,7 @@ openpi_status openpi_inspect(const char *path, const openpi_policy_options *opti
     const checkpoint_source source = {path, own.synthetic, own.adapter, own.without_lora};
     openpi_status status = checkpoint_open_source(&source, &checkpoint, error);
     if (status == OPENPI_OK) status = checkpoint_describe(checkpoint, &root, error);
+    if (status == OPENPI_OK) status = put_assets(path, root, error);
     if (status == OPENPI_OK) status = describe_policy(path, &own, root, error);
     if (status == OPENPI_OK) status = put(root, "memory", memory = json_array(), error);
     if (status == OPENPI_OK) status = inspect_devices(checkpoint, backends, memory, error);

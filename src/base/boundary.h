@@ -28,8 +28,8 @@
     X(openpi_session_options, OPENPI_SESSION_OPTIONS_INIT, batch, reserved)            \
     X(openpi_rtc, OPENPI_RTC_INIT, dims, max_weight)                                   \
     X(openpi_session_info, OPENPI_SESSION_INFO_INIT, max_prompt, not_recorded)         \
-    X(openpi_policy_options, OPENPI_POLICY_OPTIONS_INIT, robot, reserved)              \
-    X(openpi_policy_info, OPENPI_POLICY_INFO_INIT, cameras, tokenizer_kind)            \
+    X(openpi_policy_options, OPENPI_POLICY_OPTIONS_INIT, robot, assets)                \
+    X(openpi_policy_info, OPENPI_POLICY_INFO_INIT, cameras, statistics)                \
     X(openpi_image, OPENPI_IMAGE_INIT, data, reserved)                                 \
     X(openpi_observation, OPENPI_OBSERVATION_INIT, image_count, prompt_length)         \
     X(openpi_field, OPENPI_FIELD_INIT, rank, shape)

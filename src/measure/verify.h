@@ -37,6 +37,7 @@ typedef struct verify_options {
     int without_lora;            /* 1: the base of the checkpoint                                         */
     const char *robot, *config;  /* NULL: the config that the golden names                                */
     const char *norm_stats;      /* NULL: the checkpoint's                                                */
+    const char *assets;          /* NULL: the robot's                                                      */
     const char *tokenizer_cache; /* a folder for a tokenizer that is not there; NULL: none                */
 
     int batch_only;              /* 1: do not also run the samples of a batch alone                       */

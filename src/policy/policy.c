@@ -4,7 +4,6 @@
  * Note: openpi's config.json does not say whether a model is π0 or π0.5; the names of the tensors do. */
 #include "policy/policy.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +11,11 @@
 #include "base/boundary.h"
 #include "base/file.h"
 #include "base/report.h"
+#include "model/home.h"
 #include "model/place.h"
 #include "model/tensors.h"
 #include "model/variant.h"
+#include "policy/assets.h"
 
 /* The places that are searched. */
 typedef struct source {
@@ -56,50 +57,11 @@ static openpi_status read_variant(const char *checkpoint, openpi_variant *varian
 
 /* ---- statistics ----------------------------------------------------------------------------------- */
 
-enum { ASSET_DEPTH = 3 };        /* "physical-intelligence/libero" is two folders deep */
-
-/* Appends the names of the folders below `folder` that hold a norm_stats.json to `list`. */
-static void list_assets(const char *folder, const char *prefix, int depth, char *list, size_t bytes) {
-    DIR *dir = depth ? opendir(folder) : NULL;
-    if (!dir) return;
-    for (struct dirent *entry; (entry = readdir(dir));) {
-        if (entry->d_name[0] == '.') continue;
-        char *path = file_join(folder, entry->d_name),
-             *name = path && *prefix ? file_join(prefix, entry->d_name) : NULL;
-        const char *shown = name ? name : entry->d_name;
-        char *stats = path && file_is_folder(path) ? file_join(path, "norm_stats.json") : NULL;
-        size_t at = strlen(list);
-        if (stats && file_exists(stats)) snprintf(list + at, bytes - at, "%s%s", at ? ", " : "", shown);
-        if (stats && (name || !*prefix)) list_assets(path, shown, depth - 1, list, bytes);
-        free(stats);
-        free(name);
-        free(path);
-    }
-    closedir(dir);
-}
-
-static openpi_status no_statistics(const source *from, const robot *robot, openpi_error *error) {
-    char list[160] = "";
-    if (!robot->assets[0])
-        return report(error, OPENPI_NOT_FOUND,
-                      "robot \"%s\" does not say whose statistics it needs (\"assets\"): give norm_stats, a "
-                      "norm_stats.json",
-                      robot->name);
-    char *assets = file_join(from->folder, "assets");
-    if (!assets) return report_no_memory(error, strlen(from->folder) + 8, "a path");
-    list_assets(assets, "", ASSET_DEPTH, list, sizeof list);
-    free(assets);
-    return report(error, OPENPI_NOT_FOUND,
-                  "%.160s/assets/%s/norm_stats.json, the statistics of robot \"%s\", is not there; assets "
-                  "holds %s; give "
-                  "norm_stats, a norm_stats.json",
-                  from->folder, robot->assets, robot->name, list[0] ? list : "none");
-}
-
 /* The path of the statistics, malloc; NULL: they are synthetic and made in memory. */
 static openpi_status find_statistics(const source *from, const robot *robot, char **path,
                                      openpi_error *error) {
     const char *given = from->options.norm_stats;
+    const assets_choice choice = {from->folder, from->options.assets, robot};
     *path = NULL;
     if (given && file_is_folder(given)) {
         TRY(find_file(given, "norm_stats.json", path, error));
@@ -110,15 +72,28 @@ static openpi_status find_statistics(const source *from, const robot *robot, cha
         *path = strdup(given);
         return *path ? OPENPI_OK : report_no_memory(error, strlen(given) + 1, "a path");
     }
-    const char *const ids[] = {robot->assets, "synthetic"};
-    for (int i = 0; from->folder && i < 2 && !*path; i++) {
-        char name[ROBOT_ASSETS_BYTES + 32];
-        if (!ids[i][0]) continue;
-        snprintf(name, sizeof name, "assets/%s/norm_stats.json", ids[i]);
-        TRY(find_file(from->folder, name, path, error));
-    }
-    if (*path || from->options.synthetic) return OPENPI_OK;
-    return no_statistics(from, robot, error);
+    TRY(assets_find(&choice, path, error));
+    if (*path || (from->options.synthetic && !choice.chosen)) return OPENPI_OK;
+    return assets_missing(&choice, error);
+}
+
+/* Options of statistics, before any file is opened. */
+static openpi_status check_statistics_options(const openpi_policy_options *options, openpi_error *error) {
+    if (!options->assets) return OPENPI_OK;
+    TRY(assets_check(options->assets, error));
+    if (!options->norm_stats) return OPENPI_OK;
+    return report(error, OPENPI_BAD_ARGUMENT,
+                  "both norm_stats \"%.128s\" and assets \"%s\" are given, expected one of them",
+                  options->norm_stats, options->assets);
+}
+
+/* Statistics are given to a policy that has none or its own. `why` ends the sentence. */
+static openpi_status refuse_statistics(const openpi_policy_options *options, const char *why,
+                                       openpi_error *error) {
+    const char *given = options->norm_stats ? options->norm_stats : options->assets;
+    if (!given) return OPENPI_OK;
+    return report(error, OPENPI_BAD_ARGUMENT, "%s is \"%.128s\", but %s",
+                  options->norm_stats ? "norm_stats" : "assets", given, why);
 }
 
 static openpi_status check_statistics(const openpi_policy *policy, const char *name, openpi_error *error) {
@@ -142,23 +117,21 @@ static openpi_status open_statistics(const source *from, openpi_policy *policy, 
                                       [ROBOT_NORM_QUANTILE] = STATS_QUANTILE,
                                       [ROBOT_NORM_NONE] = STATS_NONE};
     const robot *robot = &policy->robot;
-    char *path;
+    char *path = NULL;
     policy->mode = robot->normalization != ROBOT_NORM_AUTO ? modes[robot->normalization]
                    : variant_of(policy->variant)->quantiles ? STATS_QUANTILE
                                                             : STATS_ZSCORE;
     if (policy->mode == STATS_NONE) {
-        if (!from->options.norm_stats) return OPENPI_OK;
-        return report(error, OPENPI_BAD_ARGUMENT,
-                      "norm_stats is \"%s\", but robot \"%s\" works in normalised units and takes none",
-                      from->options.norm_stats, robot->name);
+        char why[ROBOT_KEY_BYTES + 64];
+        snprintf(why, sizeof why, "robot \"%s\" works in normalised units and takes none", robot->name);
+        return refuse_statistics(&from->options, why, error);
     }
     TRY(find_statistics(from, robot, &path, error));
-    openpi_status status = OPENPI_OK;
-    if (path) status = normalize_read(path, &policy->state, &policy->actions, error);
+    policy->statistics_path = path;
+    policy->made_statistics = !path;
+    if (path) TRY(normalize_read(path, &policy->state, &policy->actions, error));
     else normalize_synthetic_stats(from->options.synthetic->seed, &policy->state, &policy->actions);
-    if (status == OPENPI_OK) status = check_statistics(policy, path ? path : "synthetic statistics", error);
-    free(path);
-    return status;
+    return check_statistics(policy, path ? path : "synthetic statistics", error);
 }
 
 /* ---- tokenizer ------------------------------------------------------------------------------------ */
@@ -192,6 +165,8 @@ static openpi_status find_saved_tokenizer(const source *from, const openpi_polic
     }
     if (from->folder) TRY(find_tokenizer(from->folder, path, error));
     if (!*path && from->second) TRY(find_tokenizer(from->second, path, error));
+    if (!*path && from->folder && strcmp(from->folder, from->checkpoint))
+        TRY(find_tokenizer(from->checkpoint, path, error));      /* of a run or its params: beside them, too */
     return OPENPI_OK;
 }
 
@@ -287,10 +262,9 @@ static openpi_status settle_lerobot(const source *from, openpi_policy *policy, o
     const char *name = from->checkpoint ? from->checkpoint : "the synthetic checkpoint";
     if (from->folder) TRY(lerobot_open(from->folder, &policy->pipeline, error));
     else lerobot_synthetic(options->synthetic, &policy->pipeline);
-    if (options->norm_stats)
-        return report(error, OPENPI_BAD_ARGUMENT,
-                      "norm_stats is \"%s\", but %s has its own statistics: those of LeRobot's processors",
-                      options->norm_stats, name);
+    char why[400];
+    snprintf(why, sizeof why, "%.256s has its own statistics: those of LeRobot's processors", name);
+    TRY(refuse_statistics(options, why, error));
     policy->variant = policy->pipeline.variant;
     policy->state_in_prompt = variant_of(policy->variant)->state_in_prompt;
     if (options->prompt_state != OPENPI_PROMPT_STATE_DEFAULT &&
@@ -327,6 +301,7 @@ static openpi_status open_policy(const source *from, openpi_policy *policy, open
         return report(error, OPENPI_BAD_ARGUMENT,
                       "prompt_state is %d, expected OPENPI_PROMPT_STATE_OFF or OPENPI_PROMPT_STATE_ON",
                       (int)options->prompt_state);
+    TRY(check_statistics_options(options, error));
     if (from->folder) TRY(lerobot_detect(from->folder, &lerobot_checkpoint, error));
     policy->lerobot_checkpoint = lerobot_checkpoint;
     TRY(choose_robot(from, lerobot_checkpoint, policy, error));
@@ -346,19 +321,12 @@ static openpi_status open_policy(const source *from, openpi_policy *policy, open
     return open_tokenizer(from, policy, error);
 }
 
-/* The folder of a checkpoint's other files: the checkpoint itself, or the folder of its .safetensors file. */
 static openpi_status find_folder(const char *checkpoint, char **folder, openpi_error *error) {
     *folder = NULL;
     if (!checkpoint) return OPENPI_OK;
     if (!file_exists(checkpoint))
         return report(error, OPENPI_NOT_FOUND, "%s: no such checkpoint", checkpoint);
-    *folder = strdup(checkpoint);
-    if (!*folder) return report_no_memory(error, strlen(checkpoint) + 1, "a path");
-    if (file_is_folder(checkpoint)) return OPENPI_OK;
-    char *slash = strrchr(*folder, '/');
-    if (slash) slash[slash == *folder] = 0;
-    else (*folder)[0] = '.', (*folder)[1] = 0;
-    return OPENPI_OK;
+    return home_find(checkpoint, folder, error);
 }
 
 /* The folders of the files beside the weights: an adapter of LeRobot's has its own processors and statistics,
@@ -415,6 +383,7 @@ void openpi_policy_close(openpi_policy *policy) {
     if (!policy) return;
     tokenizer_close(policy->tokenizer);
     free(policy->tokenizer_path);
+    free(policy->statistics_path);
     free(policy);
 }
 
@@ -433,10 +402,18 @@ double openpi_policy_rate(const openpi_policy *policy) {
 }
 
 /* A path that is too long loses its beginning, because its end identifies it better. */
-static void describe_tokenizer(const openpi_policy *policy, openpi_policy_info *info) {
-    const char *path = policy->tokenizer_path ? policy->tokenizer_path : "embedded";
-    size_t length = strlen(path), most = sizeof info->tokenizer - 1;
-    snprintf(info->tokenizer, sizeof info->tokenizer, "%s", length > most ? path + length - most : path);
+static void copy_end(const char *path, size_t bytes, char *out) {
+    size_t length = strlen(path), most = bytes - 1;
+    snprintf(out, bytes, "%s", length > most ? path + length - most : path);
+}
+
+static void describe_files(const openpi_policy *policy, openpi_policy_info *info) {
+    const char *statistics = policy->statistics_path    ? policy->statistics_path
+                             : policy->made_statistics ? "embedded"
+                                                       : "";
+    copy_end(statistics, sizeof info->statistics, info->statistics);
+    copy_end(policy->tokenizer_path ? policy->tokenizer_path : "embedded", sizeof info->tokenizer,
+             info->tokenizer);
     snprintf(info->tokenizer_kind, sizeof info->tokenizer_kind, "%s",
              tokenizer_is_hugging_face(policy->tokenizer) ? "tokenizer.json" : "sentencepiece");
 }
@@ -462,7 +439,7 @@ openpi_status openpi_policy_get_info(const openpi_policy *policy, openpi_policy_
         if (camera->slot >= 0 && !own.cameras[camera->slot][0])
             memcpy(own.cameras[camera->slot], camera->key, sizeof own.cameras[camera->slot]);
     }
-    describe_tokenizer(policy, &own);
+    describe_files(policy, &own);
     BOUNDARY_GIVE(openpi_policy_info, &own, info);
     return OPENPI_OK;
 }

@@ -23,6 +23,8 @@ struct openpi_policy {
     int max_prompt;
     int horizon;                 /* 0: not stated by config or checkpoint                                 */
     char *tokenizer_path;        /* NULL: embedded                                                        */
+    char *statistics_path;       /* NULL: no file                                                         */
+    int made_statistics;         /* 1: a synthetic model's, made in memory                                */
 };
 
 /* The policy that the request was created for. */

@@ -166,6 +166,10 @@ static const struct {
     /* options as they are typed, not the library's fields */
     {TINY " --norm-stats text", 2, "openpi run: --norm-stats is \"text\", but robot \"none\" works in "},
     {"run open --robot droid " PICTURE, 2, "give --norm-stats, a norm_stats.json"},
+    {"run open --robot droid --assets ur5 " PICTURE, 2, "openpi run: --assets is \"ur5\", but open/assets holds "},
+    {"run open --robot droid --assets .. " PICTURE, 2, "--assets is \"..\", expected the name of a folder"},
+    {"inspect open --assets a --norm-stats text", 2, "--norm-stats and --assets contradict each other"},
+    {"verify open --assets a", 2, "--assets goes with --checkpoint, which is not given"},
     {"run bare " PICTURE, 2, "give --robot (aloha, "},
     {"run bare " PICTURE, 2, " or --config (openpi's name"},
     {"run open --robot lerobot " PICTURE, 2, "--robot is \"lerobot\", but open is no LeRobot checkpoint"},
