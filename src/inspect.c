@@ -148,10 +148,10 @@ static openpi_status put_assets(const char *path, json_t *out, openpi_error *err
     TRY(put(out, "assets", names, error));
     openpi_status status = path ? model_place_find(path, NULL, 1, &place, error) : OPENPI_OK;
     if (status == OPENPI_OK && path) status = home_find(place.base, &home, error);
+    if (status == OPENPI_OK && home) status = assets_list(home, &there, error);
     model_place_free(&place);
-    TRY(status);
-    if (home) assets_list(home, &there);
     free(home);
+    TRY(status);
     for (int i = 0; i < there.count; i++) TRY(put(names, NULL, json_string(there.names[i]), error));
     return OPENPI_OK;
 }

@@ -10,11 +10,12 @@
 #include "base/report.h"
 #include "model/orbax_folder.h"
 
-static int holds(const char *folder, const char *name) {
+static openpi_status holds(const char *folder, const char *name, int *there, openpi_error *error) {
     char *path = file_join(folder, name);
-    int there = path && file_exists(path);
+    if (!path) return report_no_memory(error, strlen(folder) + strlen(name) + 2, "a path");
+    *there = file_exists(path);
     free(path);
-    return there;
+    return OPENPI_OK;
 }
 
 /* Where the last name of a path begins, without slashes at its end: 0 if it is the only one. */
@@ -34,19 +35,29 @@ static char *around(const char *path) {
 
 /* Arrays that are in no folder "params" (a copy with another name, or "." inside of it) may have the assets
  * beside them. */
-static char *around_params(const char *params) {
+static openpi_status around_params(const char *params, char **home, openpi_error *error) {
     size_t end, at = last_name(params, &end);
-    if (end - at == 6 && !strncmp(params + at, "params", 6)) return around(params);
-    return holds(params, "assets") || !holds(params, "../assets") ? strdup(params) : file_join(params, "..");
+    int inside = 0, beside = 0;
+    TRY(holds(params, "assets", &inside, error));
+    TRY(holds(params, "../assets", &beside, error));
+    if (end - at == 6 && !strncmp(params + at, "params", 6)) *home = around(params);
+    else *home = inside || !beside ? strdup(params) : file_join(params, "..");
+    return OPENPI_OK;
 }
 
 openpi_status home_find(const char *checkpoint, char **home, openpi_error *error) {
-    char *params = NULL;
-    if (!file_is_folder(checkpoint)) *home = around(checkpoint);
-    else if (holds(checkpoint, "model.safetensors") || holds(checkpoint, "model.safetensors.index.json") ||
-             !(params = orbax_folder_find(checkpoint)))
-        *home = strdup(checkpoint);
-    else *home = around_params(params);
-    free(params);
+    int torch = 0, sharded = 0;
+    *home = NULL;
+    if (file_is_folder(checkpoint)) {
+        TRY(holds(checkpoint, "model.safetensors", &torch, error));
+        TRY(holds(checkpoint, "model.safetensors.index.json", &sharded, error));
+        char *params = torch || sharded ? NULL : orbax_folder_find(checkpoint);
+        openpi_status status = params ? around_params(params, home, error) : OPENPI_OK;
+        if (!params) *home = strdup(checkpoint);
+        free(params);
+        TRY(status);
+    } else {
+        *home = around(checkpoint);
+    }
     return *home ? OPENPI_OK : report_no_memory(error, strlen(checkpoint) + 3, "a path");
 }

@@ -2,6 +2,7 @@
 #include "policy/assets.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,33 +19,50 @@ static void add(assets *list, const char *name) {
     else strcpy(list->names[list->count++], name);
 }
 
+static openpi_status list_below(assets *list, const char *folder, const char *prefix, int depth,
+                                openpi_error *error);
+
+/* The folder `name` of `folder`, if it is one, and those below it. */
+static openpi_status list_one(assets *list, const char *folder, const char *prefix, const char *name,
+                              int depth, openpi_error *error) {
+    char *path = file_join(folder, name), *asset = *prefix ? file_join(prefix, name) : strdup(name),
+         *stats = path ? file_join(path, STATISTICS) : NULL;
+    openpi_status status = OPENPI_OK;
+    if (!path || !asset || !stats) status = report_no_memory(error, strlen(folder) + 300, "a path");
+    else if (file_is_folder(path)) {
+        if (file_exists(stats)) add(list, asset);
+        status = list_below(list, path, asset, depth - 1, error);
+    }
+    free(stats);
+    free(asset);
+    free(path);
+    return status;
+}
+
 /* Adds the folders below `folder`, whose name in assets is `prefix`. A folder that cannot be read is
  * skipped. */
-static void list_below(assets *list, const char *folder, const char *prefix, int depth) {
+static openpi_status list_below(assets *list, const char *folder, const char *prefix, int depth,
+                                openpi_error *error) {
     DIR *dir = depth ? opendir(folder) : NULL;
-    if (!dir) return;
-    for (const struct dirent *entry; (entry = readdir(dir));) {
-        if (entry->d_name[0] == '.') continue;
-        char *path = file_join(folder, entry->d_name),
-             *name = *prefix ? file_join(prefix, entry->d_name) : strdup(entry->d_name),
-             *stats = path && file_is_folder(path) ? file_join(path, STATISTICS) : NULL;
-        if (stats && name && file_exists(stats)) add(list, name);
-        if (stats && name) list_below(list, path, name, depth - 1);
-        free(stats);
-        free(name);
-        free(path);
-    }
-    closedir(dir);
+    const struct dirent *entry;
+    openpi_status status = OPENPI_OK;
+    if (depth && !dir && errno == ENOMEM) return report_no_memory(error, sizeof *entry, folder);
+    while (dir && status == OPENPI_OK && (entry = readdir(dir)))
+        if (entry->d_name[0] != '.') status = list_one(list, folder, prefix, entry->d_name, depth, error);
+    if (dir) closedir(dir);
+    return status;
 }
 
 static int by_name(const void *a, const void *b) { return strcmp(a, b); }
 
-void assets_list(const char *home, assets *out) {
+openpi_status assets_list(const char *home, assets *out, openpi_error *error) {
     char *folder = file_join(home, "assets");
     out->count = out->more = 0;
-    if (folder) list_below(out, folder, "", DEPTH);
+    if (!folder) return report_no_memory(error, strlen(home) + 8, "a path");
+    openpi_status status = list_below(out, folder, "", DEPTH, error);
     free(folder);
     qsort(out->names, (size_t)out->count, sizeof out->names[0], by_name);
+    return status;
 }
 
 const char *assets_text(const assets *list, char text[ASSETS_TEXT]) {
@@ -88,7 +106,7 @@ openpi_status assets_find(const assets_choice *choice, char **path, openpi_error
     if (*path) return OPENPI_OK;
     TRY(find(choice->home, "synthetic", path, error));
     if (*path || choice->robot->assets[0]) return OPENPI_OK;
-    assets_list(choice->home, &there);
+    TRY(assets_list(choice->home, &there, error));
     return there.count == 1 && !there.more ? find(choice->home, there.names[0], path, error) : OPENPI_OK;
 }
 
@@ -97,7 +115,7 @@ openpi_status assets_missing(const assets_choice *choice, openpi_error *error) {
                *asset = choice->robot->assets;
     char text[ASSETS_TEXT];
     assets there = {0};
-    if (choice->home) assets_list(choice->home, &there);
+    if (choice->home) TRY(assets_list(choice->home, &there, error));
     assets_text(&there, text);
     const char *give = there.count ? "give assets, one of these, or norm_stats, a norm_stats.json"
                                    : "give norm_stats, a norm_stats.json";

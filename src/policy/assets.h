@@ -12,7 +12,7 @@ typedef struct assets {
 } assets;
 
 /* home: the checkpoint's folder (model/home.h). Without assets the list is empty. */
-void assets_list(const char *home, assets *out);
+openpi_status assets_list(const char *home, assets *out, openpi_error *error);
 /* "droid, trossen" or "none", for sentences. Returns text. */
 const char *assets_text(const assets *list, char text[ASSETS_TEXT]);
 
