@@ -67,6 +67,7 @@ typedef struct verb {
     const example *examples;               /* a NULL command ends                                         */
     size_t values_bytes;
     const void *defaults;                  /* values before parsing; NULL: zeros                          */
+    int own_signals;                       /* 1: SIGTERM and its like are the verb's; it writes no result */
     int (*run)(const void *values, char **positional, int count);
 } verb;
 
@@ -75,6 +76,7 @@ extern const verb verb_profile, verb_trace, verb_roof;
 extern const verb verb_report;
 extern const verb verb_ladder;
 extern const verb verb_tune;
+extern const verb verb_serve;
 
 /* The verbs by what they are for, in the order of `openpi --help`. The one list that there is. */
 enum { GROUP_VERBS = 8 };

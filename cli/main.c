@@ -12,7 +12,7 @@
 #include "words.h"
 
 const verb_group verb_groups[] = {
-    {"Run a policy", {&verb_run}},
+    {"Run a policy", {&verb_run, &verb_serve}},
     {"Look at checkpoints", {&verb_inspect, &verb_synth}},
     {"Look at the machine", {&verb_devices, &verb_roof}},
     {"Prove that it computes right", {&verb_verify}},

@@ -143,9 +143,10 @@ void outputs_watch(const verb *verb) {
     sigemptyset(&awaited);
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
         if (!sigaction(signals[i], NULL, &was) && was.sa_handler != SIG_IGN) sigaddset(&awaited, signals[i]);
-    pthread_sigmask(SIG_BLOCK, &awaited, NULL);
     signal(SIGPIPE, SIG_IGN); /* a write that fails with EPIPE or EFBIG instead                */
     signal(SIGXFSZ, SIG_IGN);
+    if (verb->own_signals) return;
+    pthread_sigmask(SIG_BLOCK, &awaited, NULL);
     atexit(outputs_discard);
     if (pthread_create(&thread, NULL, wait_for_signal, (void *)(uintptr_t)verb)) {
         pthread_sigmask(SIG_UNBLOCK, &awaited, NULL);

@@ -571,6 +571,9 @@ OPENPI_API const char *openpi_policy_action_name(const openpi_policy *policy, in
 OPENPI_API const char *openpi_policy_action_unit(const openpi_policy *policy, int action);
 /* Steps of a chunk that the robot makes a second, in Hz; 0: unknown. */
 OPENPI_API double openpi_policy_rate(const openpi_policy *policy);
+/* The config's reset pose [*count], as openpi's server sends it in its metadata; NULL and 0: it has none. The
+ * numbers are the policy's and valid until it is closed. */
+OPENPI_API const double *openpi_policy_reset_pose(const openpi_policy *policy, int *count);
 
 typedef enum openpi_element { OPENPI_U8 = 0, OPENPI_FLOAT32 = 1, OPENPI_FLOAT64 = 2 } openpi_element;
 typedef enum openpi_layout { OPENPI_HWC = 0, OPENPI_CHW = 1 } openpi_layout;
@@ -652,6 +655,23 @@ typedef struct openpi_field {
  * ignored, as openpi does, but for pictures where the robot's own transform refuses unknown ones. */
 OPENPI_API openpi_status openpi_request_prepare_fields(openpi_request *request, const openpi_field *fields,
                                                        int count, openpi_timing *timing, openpi_error *error);
+
+/* What a message may say beside its observation, in keys that openpi itself ignores. */
+typedef struct openpi_extras {
+    size_t size;                 /* sizeof(openpi_extras)                                            */
+    const float *noise;          /* "openpi/noise": [noise_rows][32]; NULL: absent                    */
+    int noise_rows;              /* 1 … 64                                                           */
+    int reserved;                /* 0                                                                */
+    double deadline_ms;          /* "openpi/deadline_ms": milliseconds after which the sender has no use for
+                                    the actions; 0: absent                                           */
+} openpi_extras;
+
+#define OPENPI_EXTRAS_INIT {sizeof(openpi_extras), NULL, 0, 0, 0}
+
+/* Fills *extras from the last openpi_request_prepare_msgpack or _fields; pointers are valid until the next prepare or
+ * close. All absent after openpi_request_prepare, and where the last prepare failed. */
+OPENPI_API openpi_status openpi_request_extras(const openpi_request *request, openpi_extras *extras,
+                                               openpi_error *error);
 
 /* Fills *sample for openpi_session_run. Its pointers are the request's and valid until the next prepare or
  * close. If nothing was prepared or the last prepare failed: OPENPI_BAD_ARGUMENT. */

@@ -16,12 +16,15 @@ typedef struct config {
 } config;
 
 static const config configs[] = {
-    {"pi0_aloha", JSON({"like": "aloha", "variant": "pi0", "horizon": 50, "max_prompt": 48})},
-    {"pi05_aloha", JSON({"like": "aloha", "variant": "pi05", "horizon": 50, "max_prompt": 200})},
+    {"pi0_aloha", JSON({"like": "aloha", "variant": "pi0", "horizon": 50, "max_prompt": 48,
+                        "reset_pose": [0, -1.5, 1.5, 0, 0, 0]})},
+    {"pi05_aloha", JSON({"like": "aloha", "variant": "pi05", "horizon": 50, "max_prompt": 200,
+                         "reset_pose": [0, -1.5, 1.5, 0, 0, 0]})},
     {"pi0_aloha_towel", JSON({"like": "aloha", "variant": "pi0", "horizon": 50, "max_prompt": 48,
-                              "prompt": "fold the towel"})},
+                              "prompt": "fold the towel", "reset_pose": [0, -1.5, 1.5, 0, 0, 0]})},
     {"pi0_aloha_tupperware", JSON({"like": "aloha", "variant": "pi0", "horizon": 50, "max_prompt": 48,
-                                   "prompt": "open the tupperware and put the food on the plate"})},
+                                   "prompt": "open the tupperware and put the food on the plate",
+                                   "reset_pose": [0, -1.5, 1.5, 0, 0, 0]})},
     {"pi0_aloha_pen_uncap", JSON({"like": "aloha", "variant": "pi0", "horizon": 50, "max_prompt": 48,
                                   "prompt": "uncap the pen"})},
     {"pi05_aloha_pen_uncap", JSON({"like": "aloha", "variant": "pi05", "horizon": 50, "max_prompt": 200,

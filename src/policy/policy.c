@@ -401,6 +401,12 @@ double openpi_policy_rate(const openpi_policy *policy) {
     return policy && !policy->lerobot ? policy->robot.rate_hz : 0;
 }
 
+const double *openpi_policy_reset_pose(const openpi_policy *policy, int *count) {
+    int numbers = policy && !policy->lerobot ? policy->robot.reset_pose_count : 0;
+    if (count) *count = numbers;
+    return numbers ? policy->robot.reset_pose : NULL;
+}
+
 /* A path that is too long loses its beginning, because its end identifies it better. */
 static void copy_end(const char *path, size_t bytes, char *out) {
     size_t length = strlen(path), most = bytes - 1;

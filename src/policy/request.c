@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/report.h"
 #include "model/variant.h"
+#include "policy/extras.h"
 #include "policy/image.h"
 #include "policy/policy.h"
 #include "policy/prompt.h"
@@ -48,6 +49,7 @@ struct openpi_request {
     tokenizer_scratch *scratch;
     image_scratch resize;
     int truncated, prepared;
+    extras extras;               /* of a message                                                          */
 };
 
 /* ---- memory --------------------------------------------------------------------------------------- */
@@ -323,7 +325,8 @@ openpi_status openpi_request_prepare(openpi_request *request, const openpi_obser
     if (!request || !given)
         return report(error, OPENPI_BAD_ARGUMENT, "request prepare: %s is NULL",
                       request ? "observation" : "request");
-    request->prepared = 0;
+    request->prepared = request->extras.noise_rows = 0;
+    request->extras.deadline_ms = 0;
     TRY(BOUNDARY_CHECK(openpi_timing, timing, error));
     TRY(BOUNDARY_TAKE(openpi_observation, given, &observation, error));
     double start = clock_ms();
@@ -412,32 +415,36 @@ static openpi_status unpack(const openpi_policy *policy, const wire_message *mes
     return OPENPI_OK;
 }
 
+/* Takes the message. */
+static openpi_status prepare_message(openpi_request *request, wire_message *message, openpi_timing *timing,
+                                     openpi_error *error) {
+    unpacked parts;
+    openpi_status status = unpack(request->policy, message, &parts, error);
+    if (status == OPENPI_OK) status = openpi_request_prepare(request, &parts.observation, timing, error);
+    if (status == OPENPI_OK) status = extras_read(message, &request->extras, error);
+    if (status != OPENPI_OK) request->prepared = 0;
+    wire_message_free(message);
+    return status;
+}
+
 openpi_status openpi_request_prepare_msgpack(openpi_request *request, const void *bytes, size_t count,
                                              openpi_timing *timing, openpi_error *error) {
     wire_message *message;
-    unpacked parts;
     if (!request || !bytes)
         return report(error, OPENPI_BAD_ARGUMENT, "request prepare: %s",
                       request ? "the bytes are NULL" : "the request is NULL");
     request->prepared = 0;
     TRY(wire_decode(bytes, count, &message, error));
-    openpi_status status = unpack(request->policy, message, &parts, error);
-    if (status == OPENPI_OK) status = openpi_request_prepare(request, &parts.observation, timing, error);
-    wire_message_free(message);
-    return status;
+    return prepare_message(request, message, timing, error);
 }
 
 openpi_status openpi_request_prepare_fields(openpi_request *request, const openpi_field *fields, int count,
                                             openpi_timing *timing, openpi_error *error) {
     wire_message *message;
-    unpacked parts;
     if (!request) return report(error, OPENPI_BAD_ARGUMENT, "request prepare: the request is NULL");
     request->prepared = 0;
     TRY(wire_from_fields(fields, count, &message, error));
-    openpi_status status = unpack(request->policy, message, &parts, error);
-    if (status == OPENPI_OK) status = openpi_request_prepare(request, &parts.observation, timing, error);
-    wire_message_free(message);
-    return status;
+    return prepare_message(request, message, timing, error);
 }
 
 const openpi_policy *request_policy(const openpi_request *request) { return request->policy; }
@@ -454,6 +461,22 @@ openpi_status openpi_request_sample(const openpi_request *request, openpi_sample
                       "request sample: nothing was prepared, or preparing failed");
     TRY(BOUNDARY_CHECK(openpi_sample, sample, error));
     BOUNDARY_GIVE(openpi_sample, &request->sample, sample);
+    return OPENPI_OK;
+}
+
+openpi_status openpi_request_extras(const openpi_request *request, openpi_extras *out,
+                                    openpi_error *error) {
+    if (!request || !out)
+        return report(error, OPENPI_BAD_ARGUMENT, "request extras: %s is NULL",
+                      request ? "extras" : "request");
+    TRY(BOUNDARY_CHECK(openpi_extras, out, error));
+    openpi_extras own = OPENPI_EXTRAS_INIT;
+    if (request->prepared) {
+        own.noise_rows = request->extras.noise_rows;
+        own.noise = own.noise_rows ? request->extras.noise : NULL;
+        own.deadline_ms = request->extras.deadline_ms;
+    }
+    BOUNDARY_GIVE(openpi_extras, &own, out);
     return OPENPI_OK;
 }
 

@@ -20,6 +20,7 @@ enum {
     ROBOT_MAX_PROMPT = 4096,     /* tokens                                                                */
     ROBOT_MAX_RATE = 100000,     /* Hz                                                                    */
     ROBOT_MAX_RANK = 4096,       /* of LoRA                                                               */
+    ROBOT_POSE = 32,             /* numbers of a reset pose                                               */
     ROBOT_TEXT_BYTES = 1 << 20,  /* of a robot's JSON file                                                */
 };
 
@@ -72,6 +73,8 @@ typedef struct robot {
     int variant;                 /* the only openpi_variant that it supports, or ROBOT_VARIANT_ANY        */
     int horizon, max_prompt;     /* 0: the checkpoint's                                                   */
     int lora_vlm, lora_expert;   /* rank of the LoRA that was trained with it; 0: none                    */
+    double reset_pose[ROBOT_POSE];            /* where a robot's program starts: openpi's metadata        */
+    int reset_pose_count;        /* 0: none                                                               */
 } robot;
 
 /* By built-in name, from JSON text (starting with '{'), or from a JSON file, in this order. */

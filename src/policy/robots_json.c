@@ -224,12 +224,34 @@ static openpi_status read_actions(const json_t *root, const char *name, robot *o
     return OPENPI_OK;
 }
 
+/* What openpi's server sends to clients as metadata; ALOHA's program moves each arm there. */
+static openpi_status read_reset_pose(const json_t *root, const char *name, robot *out, openpi_error *error) {
+    const json_t *array = json_object_get(root, "reset_pose");
+    if (!array) return OPENPI_OK;
+    if (!json_is_array(array))
+        return report(error, OPENPI_BAD_FILE, "%s: \"reset_pose\" is %s, expected an array of numbers", name,
+                      json_kind(array));
+    size_t count = json_array_size(array);
+    if (count > ROBOT_POSE)
+        return report(error, OPENPI_BAD_FILE, "%s: \"reset_pose\" has %zu numbers, at most %d expected", name,
+                      count, ROBOT_POSE);
+    for (size_t i = 0; i < count; i++) {
+        const json_t *item = json_array_get(array, i);
+        if (!json_is_number(item))
+            return report(error, OPENPI_BAD_FILE, "%s: \"reset_pose\"[%zu] is %s, expected a number", name, i,
+                          json_kind(item));
+        out->reset_pose[i] = json_number_value(item);
+    }
+    out->reset_pose_count = (int)count;
+    return OPENPI_OK;
+}
+
 static openpi_status check_keys(const json_t *root, const char *name, openpi_error *error) {
     static const char *const known[] = {
         "like",    "name",    "about",      "cameras",       "layout",       "other_pictures", "state",
         "actions", "delta",   "transform",  "normalization", "prompt_state", "prompt",         "assets",
         "variant", "horizon", "max_prompt", "action_names",  "units",        "rate_hz",        "lora",
-        "questions"};
+        "questions", "reset_pose"};
     enum { KNOWN = sizeof known / sizeof *known };
     const char *key;
     json_t *value;
@@ -364,6 +386,7 @@ static openpi_status read_record(const json_t *root, const char *name, robot *ou
     TRY(json_get_int(root, "horizon", name, 1, OPENPI_MAX_HORIZON, &out->horizon, error));
     TRY(json_get_int(root, "max_prompt", name, 1, ROBOT_MAX_PROMPT, &out->max_prompt, error));
     TRY(read_lora(root, name, out, error));
+    TRY(read_reset_pose(root, name, out, error));
     out->normalization = (robot_normalization)normalization;
     out->transform = (robot_transform)transform;
     out->prompt_state = (openpi_prompt_state)prompt_state;

@@ -147,6 +147,15 @@ static openpi_status fill_sample(void *out, openpi_error *e) {
     return openpi_request_sample(it.request, out, e);
 }
 
+static openpi_status time_msgpack(void *out, openpi_error *e) {
+    return openpi_request_prepare_msgpack(it.libero_request, it.message, it.message_bytes, out, e);
+}
+
+static openpi_status fill_extras(void *out, openpi_error *e) {
+    openpi_status status = time_msgpack(NULL, e);
+    return status == OPENPI_OK ? openpi_request_extras(it.libero_request, out, e) : status;
+}
+
 static openpi_status fill_device(void *out, openpi_error *e) {
     int count;
     return openpi_devices(out, 1, &count, e);
@@ -167,10 +176,6 @@ static openpi_status time_prepare(void *out, openpi_error *e) {
     const openpi_image one = image();
     openpi_observation seen = OBSERVATION(&one, 1, it.robot_state, 8, "go", 0);
     return openpi_request_prepare(it.request, &seen, out, e);
-}
-
-static openpi_status time_msgpack(void *out, openpi_error *e) {
-    return openpi_request_prepare_msgpack(it.libero_request, it.message, it.message_bytes, out, e);
 }
 
 enum { PICTURE, STATE, PROMPT, FIELDS };
@@ -217,6 +222,7 @@ static const struct filler {
     {"openpi_synthetic_parse", "OPENPI_SYNTHETIC_INIT", sizeof(openpi_synthetic), fill_synthetic, 0},
     {"openpi_dims_parse", "OPENPI_DIMS_INIT", sizeof(openpi_dims), fill_dims, 0},
     {"openpi_request_sample", "OPENPI_SAMPLE_INIT", sizeof(openpi_sample), fill_sample, 0},
+    {"openpi_request_extras", "OPENPI_EXTRAS_INIT", sizeof(openpi_extras), fill_extras, 0},
     {"openpi_devices", "OPENPI_DEVICE_INIT", sizeof(openpi_device), fill_device, 0},
     {"openpi_switches", "OPENPI_SWITCH_INIT", sizeof(openpi_switch), fill_switch, 0},
     {"openpi_session_run", "OPENPI_TIMING_INIT", sizeof(openpi_timing), time_run, 1},

@@ -1,0 +1,158 @@
+/* openpi serve: a policy server that robots talk to as to openpi's own. The server itself is serve/. */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "cli.h"
+#include "input.h"
+#include "progress.h"
+#include "serve/serve.h"
+
+enum { END_DEVICE_LOST = 75 };             /* EX_TEMPFAIL: systemd's Restart=on-failure starts it again     */
+
+typedef struct serve_values {
+    const char *synthetic, *robot, *config, *norm_stats, *tokenizer, *host;
+    int prompt_state, horizon, steps, port, trust_network, drain, prepare_threads;
+    uint64_t seed, max_message;
+    machine_values machine;
+} serve_values;
+
+static int serve_run(const void *values, char **positional, int count) {
+    const serve_values *v = values;
+    openpi_error error = OPENPI_ERROR_INIT;
+    model_name model;
+    progress bar;
+    char without[SWITCH_TEXT], cache[HOME_PATH];
+    int end = model_name_read(&verb_serve, v->synthetic, positional, count, &model), busy = 0;
+    if (end != END_FINE) return end;
+    serve_options options = {.checkpoint = model.checkpoint,
+                             .engine = OPENPI_ENGINE_OPTIONS_INIT,
+                             .policy = OPENPI_POLICY_OPTIONS_INIT,
+                             .horizon = v->horizon,
+                             .steps = v->steps,
+                             .seed = v->seed,
+                             .host = v->host,
+                             .port = v->port,
+                             .trust_network = v->trust_network,
+                             .drain_seconds = v->drain,
+                             .prepare_threads = v->prepare_threads,
+                             .max_message_bytes = v->max_message};
+    machine_options(&v->machine, without, &options.engine);
+    options.engine.synthetic = model.synthetic;
+    options.engine.progress = progress_show;
+    options.engine.progress_user = &bar;
+    options.policy.robot = input_path(v->robot);
+    options.policy.config = v->config;
+    options.policy.norm_stats = input_path(v->norm_stats);
+    options.policy.tokenizer = input_path(v->tokenizer);
+    options.policy.prompt_state = (openpi_prompt_state)v->prompt_state;
+    options.policy.synthetic = model.synthetic;
+    options.policy.tokenizer_cache = tokenizer_cache(cache);
+    progress_start(&bar);
+    openpi_status status = serve(&options, &busy, &error);
+    progress_end(&bar);
+    if (busy) _exit(END_FINE);
+    if (status == OPENPI_DEVICE_LOST) {
+        library_error(&verb_serve, &error);
+        return END_DEVICE_LOST;
+    }
+    return status == OPENPI_OK ? END_FINE : library_error(&verb_serve, &error);
+}
+
+/* ---- the options ------------------------------------------------------------------------------------ */
+
+#define AT(field) offsetof(serve_values, field)
+
+static const serve_values defaults = {.port = SERVE_PORT,
+                                      .drain = SERVE_DRAIN_SECONDS,
+                                      .prepare_threads = SERVE_PREPARE_THREADS,
+                                      .max_message = SERVE_MESSAGE_BYTES};
+
+static const option_row options[] = {
+    {OPTION_HEADING, .name = "Model"},
+    SYNTHETIC_OPTION(serve_values, synthetic),
+    {OPTION_HEADING, .name = "Policy"},
+    {OPTION_INPUT, "robot", "NAME|FILE",
+     "aloha, aloha_sim, droid, droid_jointpos, libero, lerobot, none (32 normalised numbers in and out), "
+     "or the JSON file of your own arm", .offset = AT(robot)},
+    {OPTION_TEXT, "config", "NAME",
+     "everything as openpi's training config of that name has it, for example pi05_droid",
+     .offset = AT(config)},
+    {OPTION_INPUT, "norm-stats", "FILE",
+     "norm_stats.json (default: the checkpoint's)", .offset = AT(norm_stats)},
+    {OPTION_INPUT, "tokenizer", "FILE",
+     "tokenizer.model or tokenizer.json (default: the checkpoint's, then openpi's download cache)",
+     .offset = AT(tokenizer)},
+    {OPTION_CHOICE, "prompt-state", "off|on",
+     "write the state into the prompt (default: as the variant or config has it)",
+     .offset = AT(prompt_state)},
+    {OPTION_HEADING, .name = "Sampling"},
+    {OPTION_INT, "horizon", "N",
+     "actions of a chunk (default: the config's or the checkpoint's)",
+     .offset = AT(horizon), .low = 1, .high = OPENPI_MAX_HORIZON},
+    {OPTION_INT, "steps", "N",
+     "denoising steps (default: the checkpoint's, 10)",
+     .offset = AT(steps), .low = 1, .high = OPENPI_MAX_STEPS},
+    {OPTION_U64, "seed", "N",
+     "draw the noise from this seed (default: 0); the first request gets what `openpi run --seed N` draws",
+     .offset = AT(seed)},
+    {OPTION_HEADING, .name = "Network"},
+    {OPTION_TEXT, "host", "ADDRESS",
+     "listen on this address or name (default: 127.0.0.1, which only this machine reaches)",
+     .offset = AT(host)},
+    {OPTION_INT, "port", "N", "listen on this port (default: 8000; 0: one that is free)",
+     .offset = AT(port), .low = 0, .high = 65535},
+    {OPTION_FLAG, "trust-network", NULL,
+     "allow an address that other machines reach: whoever connects may move the robots",
+     .offset = AT(trust_network)},
+    {OPTION_BYTES, "max-message", "BYTES", "the largest request (default: 16MB)", .offset = AT(max_message)},
+    {OPTION_HEADING, .name = "Service"},
+    {OPTION_INT, "drain", "SECONDS",
+     "after SIGTERM the running requests have this long to be answered (default: 10)",
+     .offset = AT(drain), .low = 1, .high = 3600},
+    {OPTION_INT, "prepare-threads", "N",
+     "threads that decode, resize and tokenise requests while the device computes (default: 2)",
+     .offset = AT(prepare_threads), .low = 1, .high = 64},
+    {OPTION_HEADING, .name = "Machine"},
+    MACHINE_OPTIONS(serve_values, machine),
+    {0},
+};
+
+static const conflict conflicts[] = {
+    {"", "synthetic", "the weights are either read or made"},
+    {"robot", "config", "a config names its robot"},
+    {0},
+};
+
+static const example examples[] = {
+    {"no checkpoint and no GPU: try your robot's code", "openpi serve --synthetic tiny --robot aloha"},
+    {"a DROID arm with openpi's own checkpoint and settings",
+     "openpi serve pi05_droid/ --config pi05_droid --device cuda:0"},
+    {"for the robots of a network where everybody may move them",
+     "openpi serve pi05_droid/ --config pi05_droid --host 0.0.0.0 --trust-network"},
+    {"is it ready?", "curl http://127.0.0.1:8000/healthz"},
+    {NULL, NULL},
+};
+
+static const char *const synopsis[] = {"CHECKPOINT [options]",
+                                       "--synthetic PRESET[:pi0|pi05[:SEED]] [options]", NULL};
+
+const verb verb_serve = {
+    .name = "serve",
+    .summary = "a policy server that robots talk to as to openpi's own",
+    .synopsis = synopsis,
+    .positional = "CHECKPOINT",
+    .positional_max = 1,
+    .description =
+        "Loads a model and answers robots over WebSocket, with the messages of openpi's own server: programs "
+        "that use openpi-client work unchanged. It listens when the model has answered a first call.\n\n"
+        "A request that does not fit the robot is answered with one sentence, which the client raises as an "
+        "error; the connection lives on. SIGTERM and SIGINT drain: the port is closed, requests that came whole "
+        "are answered, and the connections are closed with code 1001.",
+    .options = options,
+    .conflicts = conflicts,
+    .examples = examples,
+    .values_bytes = sizeof(serve_values),
+    .defaults = &defaults,
+    .own_signals = 1,
+    .run = serve_run,
+};

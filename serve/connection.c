@@ -1,0 +1,159 @@
+/* See connection.h. */
+#include "connection.h"
+
+#include <stdlib.h>
+
+#include "clock.h"
+
+struct connection {
+    connections *all;
+    connection *before, *after;  /* in the list                                                            */
+    net_peer *peer;              /* NULL: the socket is gone                                               */
+    net_message hello;
+    job *receiving;              /* its message is not complete                                            */
+    job *ahead;                  /* complete, waits for its turn                                           */
+    job *running;                /* being computed                                                         */
+    job *sending;                /* its answer is on the way out                                           */
+    double prev_total_ms;
+};
+
+static const char *const going_away = "the server shuts down";
+
+/* ---- the list --------------------------------------------------------------------------------------- */
+
+static void join(connection *c) {
+    c->after = c->all->first;
+    if (c->after) c->after->before = c;
+    c->all->first = c;
+    c->all->count++;
+}
+
+static void leave(connection *c) {
+    if (c->before) c->before->after = c->after;
+    else c->all->first = c->after;
+    if (c->after) c->after->before = c->before;
+    c->all->count--;
+}
+
+static void forget(connection *c) {
+    leave(c);
+    job_give(&c->all->pool, c->receiving);
+    job_give(&c->all->pool, c->ahead);
+    job_give(&c->all->pool, c->sending);
+    free(c);
+}
+
+static void forget_and_tell(connection *c) {
+    connections *all = c->all;
+    forget(c);
+    if (!all->count) all->emptied(all->user);
+}
+
+/* ---- one connection --------------------------------------------------------------------------------- */
+
+static void start_next(connection *c) {
+    job *job = c->ahead;
+    if (!job || c->running || c->sending) return;
+    c->ahead = NULL;
+    c->running = job;
+    job->prev_total_ms = c->prev_total_ms;
+    job->number = c->all->requests++;
+    net_hold(c->peer, 0);
+    c->all->submit(c->all->user, job);
+}
+
+static void end_if_idle(connection *c) {
+    if (c->peer && !c->running && !c->ahead && !c->sending) net_end(c->peer, CLOSE_GOING_AWAY, going_away);
+}
+
+void *connection_opened(connections *all, net_peer *peer) {
+    connection *c = calloc(1, sizeof *c);
+    if (!c) return NULL;
+    c->all = all;
+    c->peer = peer;
+    c->prev_total_ms = -1;
+    c->hello = all->metadata;
+    join(c);
+    net_send(peer, &c->hello);
+    if (all->draining) end_if_idle(c);
+    return c;
+}
+
+int connection_announced(void *connection_, size_t bytes, int text) {
+    connection *c = connection_;
+    if (text) return CLOSE_UNSUPPORTED;
+    return bytes > c->all->max_message_bytes ? CLOSE_TOO_BIG : 0;
+}
+
+int connection_received(void *connection_, const uint8_t *bytes, size_t count, int last) {
+    connection *c = connection_;
+    if (!c->receiving) {
+        if (c->ahead) return CLOSE_TRY_LATER;
+        c->receiving = job_take(&c->all->pool);
+        if (!c->receiving) return CLOSE_TRY_LATER;
+        c->receiving->connection = c;
+    }
+    if (!job_append(c->receiving, bytes, count)) return CLOSE_TRY_LATER;
+    if (!last) return 0;
+    c->receiving->arrived_ms = clock_now();
+    c->ahead = c->receiving;
+    c->receiving = NULL;
+    if (c->running || c->sending) net_hold(c->peer, 1);
+    else start_next(c);
+    return 0;
+}
+
+void connection_answered(job *job) {
+    connection *c = job->connection;
+    c->running = NULL;
+    if (!c->peer) {
+        job_give(&c->all->pool, job);
+        forget_and_tell(c);
+        return;
+    }
+    c->sending = job;
+    net_send(c->peer, &job->answer);
+}
+
+void connection_sent(void *connection_, net_message *message) {
+    connection *c = connection_;
+    if (message == &c->hello) return;
+    c->prev_total_ms = clock_now() - c->sending->arrived_ms;
+    job_give(&c->all->pool, c->sending);
+    c->sending = NULL;
+    start_next(c);
+    if (c->all->draining) end_if_idle(c);
+}
+
+void connection_closed(void *connection_) {
+    connection *c = connection_;
+    c->peer = NULL;
+    if (!c->running) forget_and_tell(c);
+}
+
+/* ---- all connections -------------------------------------------------------------------------------- */
+
+void connections_drain(connections *all) {
+    all->draining = 1;
+    for (connection *c = all->first; c; c = c->after) end_if_idle(c);
+}
+
+void connections_end(connections *all, int code, const char *reason) {
+    for (connection *c = all->first; c; c = c->after)
+        if (c->peer) net_end(c->peer, code, reason);
+}
+
+int connections_running(const connections *all) {
+    int running = 0;
+    for (const connection *c = all->first; c; c = c->after) running += c->running != NULL;
+    return running;
+}
+
+void connections_close(connections *all) {
+    while (all->first) {
+        connection *c = all->first;
+        job_give(&all->pool, c->running);
+        forget(c);
+    }
+    job_pool_close(&all->pool);
+}

@@ -1,0 +1,92 @@
+/* See job.h. */
+#include "job.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "messages.h"
+
+enum {
+    FIRST_BYTES = 64 << 10,      /* of a message's memory                                                  */
+    KEPT_BYTES = 64 << 20,       /* of messages of free jobs, all together                                 */
+    SENTENCE_BYTES = 1024,
+};
+
+static void job_free(job *job) {
+    free(job->bytes);
+    free(job->noise);
+    free(job->answer_memory);
+    free(job);
+}
+
+static job *job_make(const job_pool *pool) {
+    job *made = calloc(1, sizeof *made);
+    if (!made) return NULL;
+    made->answer_capacity = reply_most_bytes(pool->horizon, pool->action_dim);
+    if (made->answer_capacity < SENTENCE_BYTES) made->answer_capacity = SENTENCE_BYTES;
+    made->answer_memory = malloc(NET_HEADROOM + made->answer_capacity);
+    made->noise = malloc((size_t)pool->horizon * OPENPI_ACTION_DIM * sizeof *made->noise);
+    if (made->answer_memory && made->noise) return made;
+    job_free(made);
+    return NULL;
+}
+
+job *job_take(job_pool *pool) {
+    job *job = pool->free;
+    if (job) {
+        pool->free = job->next;
+        pool->kept -= job->capacity;
+    } else {
+        job = job_make(pool);
+        if (!job) return NULL;
+    }
+    job->next = NULL;
+    job->connection = NULL;
+    job->count = 0;
+    job->status = OPENPI_OK;
+    job->answer = (net_message){.data = job->answer_memory + NET_HEADROOM};
+    return job;
+}
+
+void job_give(job_pool *pool, job *job) {
+    if (!job) return;
+    if (pool->kept + job->capacity > KEPT_BYTES) {
+        job_free(job);
+        return;
+    }
+    pool->kept += job->capacity;
+    job->next = pool->free;
+    pool->free = job;
+}
+
+void job_pool_close(job_pool *pool) {
+    while (pool->free) {
+        job *next = pool->free->next;
+        job_free(pool->free);
+        pool->free = next;
+    }
+}
+
+int job_append(job *job, const uint8_t *bytes, size_t count) {
+    size_t needed = job->count + count;
+    if (needed > job->capacity) {
+        size_t capacity = job->capacity ? job->capacity : FIRST_BYTES;
+        while (capacity < needed) capacity *= 2;
+        uint8_t *larger = realloc(job->bytes, capacity);
+        if (!larger) return 0;
+        job->bytes = larger;
+        job->capacity = capacity;
+    }
+    if (count) memcpy(job->bytes + job->count, bytes, count);
+    job->count = needed;
+    return 1;
+}
+
+void job_refuse(job *job, openpi_status status, const char *sentence) {
+    size_t count = strlen(sentence);
+    if (count > job->answer_capacity) count = job->answer_capacity;
+    memcpy(job->answer.data, sentence, count);
+    job->answer.bytes = count;
+    job->answer.text = 1;
+    job->status = status;
+}

@@ -1,0 +1,53 @@
+/* A job: one request of a connection on its way to its reply.
+ *
+ *   connection.c   receives the message          I/O thread
+ *   prepare.c      message -> sample             a prepare thread
+ *   device.c       samples -> actions -> reply   a device's thread
+ *   connection.c   sends the reply               I/O thread
+ *
+ * A job has one owner at a time and is passed on through queues (queue.h). */
+#ifndef SERVE_JOB_H
+#define SERVE_JOB_H
+
+#include "net.h"
+#include "openpi.h"
+
+struct connection;
+
+typedef struct job {
+    struct job *next;            /* in a queue or in the pool                                              */
+    struct connection *connection;
+    uint8_t *bytes;              /* the message: [count], memory of [capacity]                             */
+    size_t count, capacity;
+    double arrived_ms;           /* its last byte                                                          */
+    double prev_total_ms;        /* of the connection's request before; negative: there was none           */
+    uint64_t number;             /* of the server's requests: picks the noise                              */
+    openpi_request *request;     /* from preparing to the reply, else NULL                                 */
+    openpi_sample sample;
+    float *noise;                /* [horizon][32]                                                          */
+    openpi_status status;        /* of the answer                                                          */
+    net_message answer;          /* the reply, or one sentence as text                                     */
+    uint8_t *answer_memory;      /* [NET_HEADROOM + answer_capacity]                                       */
+    size_t answer_capacity;
+} job;
+
+/* Jobs and the memory of their messages, kept for the next request. On the I/O thread only. */
+typedef struct job_pool {
+    job *free;
+    int horizon, action_dim;
+    size_t kept;                 /* bytes of messages of free jobs                                         */
+} job_pool;
+
+/* NULL: no memory. */
+job *job_take(job_pool *pool);
+void job_give(job_pool *pool, job *job);
+void job_pool_close(job_pool *pool);
+
+/* Appends to the message. Memory grows with what was received, never beyond twice of it. Returns 0 where there
+ * is none. */
+int job_append(job *job, const uint8_t *bytes, size_t count);
+
+/* The answer is this sentence. */
+void job_refuse(job *job, openpi_status status, const char *sentence);
+
+#endif

@@ -1,0 +1,103 @@
+/* See messages.h. */
+#include "messages.h"
+
+#include <math.h>
+#include <msgpack.h>
+#include <string.h>
+
+/* Memory that msgpack-c writes into. */
+typedef struct sink {
+    uint8_t *data;
+    size_t count, capacity;
+} sink;
+
+static int sink_write(void *data, const char *bytes, size_t count) {
+    sink *s = data;
+    if (count > s->capacity - s->count) return -1;
+    memcpy(s->data + s->count, bytes, count);
+    s->count += count;
+    return 0;
+}
+
+static int put_text(msgpack_packer *p, const char *text) {
+    return msgpack_pack_str(p, strlen(text)) | msgpack_pack_str_body(p, text, strlen(text));
+}
+
+static int put_bin(msgpack_packer *p, const void *data, size_t bytes) {
+    return msgpack_pack_bin(p, bytes) | msgpack_pack_bin_body(p, data, bytes);
+}
+
+static int put_bin_text(msgpack_packer *p, const char *text) { return put_bin(p, text, strlen(text)); }
+
+static int put_uint_entry(msgpack_packer *p, const char *key, uint64_t value) {
+    return put_text(p, key) | msgpack_pack_uint64(p, value);
+}
+
+static int put_double_entry(msgpack_packer *p, const char *key, double value) {
+    return put_text(p, key) | msgpack_pack_double(p, value);
+}
+
+/* A number of a Python list as Python packs it: whole ones are ints in openpi's configs. */
+static int put_number(msgpack_packer *p, double value) {
+    if (value == floor(value) && fabs(value) < 1e15) return msgpack_pack_int64(p, (int64_t)value);
+    return msgpack_pack_double(p, value);
+}
+
+size_t metadata_write(const metadata *m, uint8_t *out, size_t capacity) {
+    sink s = {.data = out, .capacity = capacity};
+    msgpack_packer p;
+    msgpack_packer_init(&p, &s, sink_write);
+    int failed = msgpack_pack_map(&p, m->reset_pose_count ? 2 : 1);
+    if (m->reset_pose_count) {
+        failed |= put_text(&p, "reset_pose");
+        failed |= msgpack_pack_array(&p, (size_t)m->reset_pose_count);
+        for (int i = 0; i < m->reset_pose_count; i++) failed |= put_number(&p, m->reset_pose[i]);
+    }
+    failed |= put_text(&p, "openpi_server");
+    failed |= msgpack_pack_map(&p, 4);
+    failed |= put_text(&p, "version");
+    failed |= put_text(&p, m->version);
+    failed |= put_uint_entry(&p, "horizon", (uint64_t)m->horizon);
+    failed |= put_uint_entry(&p, "action_dim", (uint64_t)m->action_dim);
+    failed |= put_uint_entry(&p, "max_message_bytes", m->max_message_bytes);
+    return failed ? 0 : s.count;
+}
+
+/* msgpack_numpy.py's map of an array of doubles: its keys are bytes. */
+static int put_array(msgpack_packer *p, const double *data, int rows, int columns) {
+    size_t bytes = (size_t)rows * (size_t)columns * sizeof *data;
+    int failed = msgpack_pack_map(p, 4);
+    failed |= put_bin_text(p, "__ndarray__");
+    failed |= msgpack_pack_true(p);
+    failed |= put_bin_text(p, "data");
+    failed |= put_bin(p, data, bytes);
+    failed |= put_bin_text(p, "dtype");
+    failed |= put_text(p, "<f8");
+    failed |= put_bin_text(p, "shape");
+    failed |= msgpack_pack_array(p, 2);
+    failed |= msgpack_pack_int(p, rows);
+    failed |= msgpack_pack_int(p, columns);
+    return failed;
+}
+
+size_t reply_write(const reply *r, uint8_t *out, size_t capacity) {
+    sink s = {.data = out, .capacity = capacity};
+    msgpack_packer p;
+    msgpack_packer_init(&p, &s, sink_write);
+    int failed = msgpack_pack_map(&p, 3);
+    failed |= put_text(&p, "actions");
+    failed |= put_array(&p, r->actions, r->horizon, r->action_dim);
+    failed |= put_text(&p, "policy_timing");
+    failed |= msgpack_pack_map(&p, 1);
+    failed |= put_double_entry(&p, "infer_ms", r->model_ms);
+    failed |= put_text(&p, "server_timing");
+    failed |= msgpack_pack_map(&p, r->prev_total_ms < 0 ? 1 : 2);
+    failed |= put_double_entry(&p, "infer_ms", r->infer_ms);
+    if (r->prev_total_ms >= 0) failed |= put_double_entry(&p, "prev_total_ms", r->prev_total_ms);
+    return failed ? 0 : s.count;
+}
+
+size_t reply_most_bytes(int horizon, int action_dim) {
+    enum { AROUND = 256 };
+    return (size_t)horizon * (size_t)action_dim * sizeof(double) + AROUND;
+}

@@ -1,0 +1,34 @@
+/* What the server sends, as openpi's own server packs it: msgpack with numpy arrays, keys in openpi's order. */
+#ifndef SERVE_MESSAGES_H
+#define SERVE_MESSAGES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "openpi.h"
+
+/* The first message of a connection: the config's metadata and one map of scalars, "openpi_server". */
+typedef struct metadata {
+    const double *reset_pose;    /* [reset_pose_count], NULL: none                                         */
+    int reset_pose_count;
+    const char *version;
+    int horizon, action_dim;
+    uint64_t max_message_bytes;
+} metadata;
+
+/* Returns the bytes written into out[capacity]; 0: they do not fit. */
+size_t metadata_write(const metadata *metadata, uint8_t *out, size_t capacity);
+
+typedef struct reply {
+    const double *actions;       /* [horizon][action_dim]                                                  */
+    int horizon, action_dim;
+    double model_ms;             /* policy_timing.infer_ms                                                 */
+    double infer_ms;             /* server_timing.infer_ms                                                 */
+    double prev_total_ms;        /* of the request before; negative: there was none                        */
+} reply;
+
+size_t reply_write(const reply *reply, uint8_t *out, size_t capacity);
+/* Enough for every reply of these sizes. */
+size_t reply_most_bytes(int horizon, int action_dim);
+
+#endif

@@ -1,0 +1,444 @@
+/* Sockets, HTTP and WebSocket by libwebsockets on a libuv loop; see net.h.
+ *
+ * Listening sockets are our own: the library only gets connections that are accepted, so that an address can
+ * be taken before the model is loaded, given back while connections live on, or come from elsewhere.
+ *
+ * Note: libwebsockets gives a frame's bytes in pieces and tells with the first piece how long the frame is. We
+ * send close frames ourselves and go on reading, to drop what comes: a client that is still sending would
+ * otherwise see a reset instead of the reason. (The library's own way, lws_close_reason, loses the close frame
+ * in Debian 12's build on libuv.) */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <libwebsockets.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "fail.h"
+#include "net.h"
+
+_Static_assert(LWS_PRE <= NET_HEADROOM, "a frame's head fits before a message");
+
+enum {
+    LISTENERS = 8,               /* addresses of a host name                                               */
+    SIGNALS = 3,
+    READ_BYTES = 64 << 10,       /* of a socket at once                                                    */
+    HANDSHAKE_SECONDS = 5,
+    HEAD_BYTES = 8 << 10,        /* of an HTTP request's head                                              */
+    HEADS = 1024,                /* connections whose head is being read                                   */
+    ACCEPTS = 64,                /* connections that one turn of the loop accepts                          */
+    PAGE_HEAD = 512,             /* of an answer's head                                                    */
+    PATH_BYTES = 256,
+    CLOSE_REASON = 120,
+    CLOSE_SECONDS = 2,           /* that a client has to answer a close                                    */
+};
+
+typedef struct listener {
+    uv_poll_t poll;
+    net *net;
+    int fd, active;
+} listener;
+
+struct net {
+    const net_events *events;
+    void *user;
+    uv_loop_t loop;
+    struct lws_context *context;
+    struct lws_vhost *vhost;
+    struct lws_protocols protocols[2];
+    struct lws_http_mount *mounts;
+    listener listeners[LISTENERS];
+    int listener_count, port;
+    uv_signal_t signals[SIGNALS];
+    uv_timer_t timer;
+};
+
+/* libwebsockets keeps one of these for each connection, of zeros at first. */
+struct net_peer {
+    struct lws *wsi;
+    net *net;
+    void *connection;            /* NULL: no WebSocket yet, or no more                                     */
+    net_message *first, *last;   /* to send                                                                */
+    net_message *flushing;       /* written, but the kernel has not taken all of it                        */
+    size_t message_bytes;        /* of the message being received, as far as its frames are announced      */
+    size_t frame_left;           /* of the frame being received                                            */
+    int close_code;              /* not 0: it ends, and what is received is dropped                        */
+    int close_sent;
+    const char *close_reason;
+};
+
+/* ---- sending ---------------------------------------------------------------------------------------- */
+
+void net_send(net_peer *peer, net_message *message) {
+    if (peer->close_code) return;
+    message->next = NULL;
+    if (peer->last) peer->last->next = message;
+    else peer->first = message;
+    peer->last = message;
+    lws_callback_on_writable(peer->wsi);
+}
+
+void net_end(net_peer *peer, int code, const char *reason) {
+    if (peer->close_code) return;
+    peer->close_code = code;
+    peer->close_reason = reason;
+    lws_rx_flow_control(peer->wsi, 1);
+    lws_callback_on_writable(peer->wsi);
+}
+
+void net_hold(net_peer *peer, int hold) {
+    if (!peer->close_code) lws_rx_flow_control(peer->wsi, !hold);
+}
+
+/* The client answers with a close of its own; where it does not, time ends the connection. */
+static int write_close(net_peer *peer) {
+    uint8_t memory[LWS_PRE + 4 + CLOSE_REASON], *frame = memory + LWS_PRE;
+    size_t count = strlen(peer->close_reason);
+    if (count > CLOSE_REASON) count = CLOSE_REASON;
+    frame[0] = 0x88;
+    frame[1] = (uint8_t)(2 + count);
+    frame[2] = (uint8_t)(peer->close_code >> 8);
+    frame[3] = (uint8_t)peer->close_code;
+    memcpy(frame + 4, peer->close_reason, count);
+    peer->close_sent = 1;
+    lws_set_timeout(peer->wsi, PENDING_TIMEOUT_USER_REASON_BASE, CLOSE_SECONDS);
+    return lws_write(peer->wsi, frame, 4 + count, LWS_WRITE_RAW) < 0 ? -1 : 0;
+}
+
+/* The socket takes bytes. Returns -1 to close. */
+static int write_more(net_peer *peer) {
+    if (lws_partial_buffered(peer->wsi)) return 0;             /* called again when it has gone out         */
+    net_message *message = peer->flushing;
+    if (message) {
+        peer->flushing = NULL;
+        peer->net->events->sent(peer->connection, message);
+    }
+    message = peer->first;
+    if (message) {
+        peer->first = message->next;
+        if (!peer->first) peer->last = NULL;
+        int written = lws_write(peer->wsi, message->data, message->bytes,
+                                message->text ? LWS_WRITE_TEXT : LWS_WRITE_BINARY);
+        if (written < 0) return -1;
+        if (lws_partial_buffered(peer->wsi)) peer->flushing = message;
+        else peer->net->events->sent(peer->connection, message);
+    } else if (peer->close_code && !peer->close_sent) {
+        return write_close(peer);
+    }
+    if (peer->flushing || peer->first || (peer->close_code && !peer->close_sent))
+        lws_callback_on_writable(peer->wsi);
+    return 0;
+}
+
+/* ---- receiving -------------------------------------------------------------------------------------- */
+
+static const char *reason_of(int code) {
+    switch (code) {
+    case CLOSE_UNSUPPORTED: return "a text message; expected msgpack in a binary one";
+    case CLOSE_TOO_BIG: return "the message is too large";
+    case CLOSE_TRY_LATER: return "no memory for another message; try again later";
+    default: return "";
+    }
+}
+
+static void read_piece(net_peer *peer, const uint8_t *bytes, size_t count) {
+    const net_events *events = peer->net->events;
+    if (peer->close_code) return;
+    size_t left = lws_remaining_packet_payload(peer->wsi);
+    int code = 0;
+    if (lws_is_first_fragment(peer->wsi)) peer->message_bytes = peer->frame_left = 0;
+    if (!peer->frame_left) {
+        peer->message_bytes += count + left;
+        code = events->announced(peer->connection, peer->message_bytes, !lws_frame_is_binary(peer->wsi));
+    }
+    peer->frame_left = left;
+    if (!code)
+        code = events->received(peer->connection, bytes, count, !left && lws_is_final_fragment(peer->wsi));
+    if (code) net_end(peer, code, reason_of(code));
+}
+
+/* ---- HTTP ------------------------------------------------------------------------------------------- */
+
+static const char *status_text(int status) {
+    switch (status) {
+    case 200: return "OK";
+    case 426: return "Upgrade Required";
+    case 503: return "Service Unavailable";
+    default: return "Error";
+    }
+}
+
+static int answer(struct lws *wsi, const net_page *page) {
+    uint8_t *memory = malloc(LWS_PRE + PAGE_HEAD + page->bytes), *start = memory + LWS_PRE;
+    if (!memory) return -1;
+    int head = snprintf((char *)start, PAGE_HEAD, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n\r\n",
+                        page->status, status_text(page->status), page->type, page->bytes);
+    memcpy(start + head, page->body, page->bytes);
+    int written = lws_write(wsi, start, (size_t)head + page->bytes, LWS_WRITE_HTTP_FINAL);
+    free(memory);
+    return written < 0 ? -1 : 0;
+}
+
+static net *net_of(struct lws *wsi) { return lws_context_user(lws_get_context(wsi)); }
+
+static int ask(struct lws *wsi, int upgrade, net_page *page) {
+    net *net = net_of(wsi);
+    char path[PATH_BYTES] = "", address[NET_ADDRESS] = "";
+    if (lws_hdr_copy(wsi, path, sizeof path, WSI_TOKEN_GET_URI) <= 0 &&
+        lws_hdr_copy(wsi, path, sizeof path, WSI_TOKEN_HEAD_URI) <= 0)
+        path[0] = 0;             /* longer than any page's, or another method                              */
+    lws_get_peer_simple(wsi, address, sizeof address);
+    net_head head = {.path = path,
+                     .query = lws_hdr_total_length(wsi, WSI_TOKEN_HTTP_URI_ARGS) > 0,
+                     .upgrade = upgrade,
+                     .address = address};
+    return net->events->asked(net->user, &head, page);
+}
+
+/* A request that asks for no WebSocket. */
+static int plain_request(struct lws *wsi) {
+    static const char sentence[] = "This is a WebSocket server for robots; GET /healthz says whether it is ready.\n";
+    net_page page = {.status = 426, .type = "text/plain", .body = sentence, .bytes = sizeof sentence - 1};
+    ask(wsi, 0, &page);
+    return answer(wsi, &page) || lws_http_transaction_completed(wsi) ? -1 : 0;
+}
+
+/* Returns -1 to hang up, 0 to upgrade, 1 when it was answered. */
+static int upgrade_request(struct lws *wsi, const char *to) {
+    net_page page;
+    if (strcasecmp(to, "websocket")) return -1;
+    if (!ask(wsi, 1, &page)) return 0;
+    return answer(wsi, &page) ? -1 : 1;
+}
+
+/* ---- the library's events --------------------------------------------------------------------------- */
+
+static int established(net_peer *peer, struct lws *wsi) {
+    char address[NET_ADDRESS] = "";
+    peer->wsi = wsi;
+    peer->net = net_of(wsi);
+    lws_get_peer_simple(wsi, address, sizeof address);
+    peer->connection = peer->net->events->opened(peer->net->user, peer, address);
+    return peer->connection ? 0 : -1;
+}
+
+static void closed(net_peer *peer) {
+    void *connection = peer->connection;
+    peer->connection = NULL;
+    if (connection) peer->net->events->closed(connection);
+}
+
+static int on_event(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in, size_t count) {
+    net_peer *peer = user;
+    switch (reason) {
+    case LWS_CALLBACK_HTTP: return plain_request(wsi);
+    case LWS_CALLBACK_HTTP_CONFIRM_UPGRADE: return upgrade_request(wsi, in);
+    case LWS_CALLBACK_ESTABLISHED: return established(peer, wsi);
+    case LWS_CALLBACK_RECEIVE: read_piece(peer, in, count); return 0;
+    case LWS_CALLBACK_SERVER_WRITEABLE: return write_more(peer);
+    case LWS_CALLBACK_WS_PEER_INITIATED_CLOSE: return peer->close_sent;        /* it answers ours             */
+    case LWS_CALLBACK_CLOSED: closed(peer); return 0;
+    case LWS_CALLBACK_EVENT_WAIT_CANCELLED: net_of(wsi)->events->woken(net_of(wsi)->user); return 0;
+    default: return 0;
+    }
+}
+
+static void on_signal(uv_signal_t *handle, int number) {
+    net *net = handle->data;
+    net->events->signalled(net->user, number);
+}
+
+static void on_timer(uv_timer_t *handle) {
+    net *net = handle->data;
+    net->events->timed(net->user);
+}
+
+/* ---- listening -------------------------------------------------------------------------------------- */
+
+static void on_connection(uv_poll_t *poll, int status, int events) {
+    listener *l = poll->data;
+    (void)status;
+    (void)events;
+    for (int i = 0; i < ACCEPTS; i++) {
+        int one = 1, fd = accept(l->fd, NULL, NULL);
+        if (fd < 0) return;
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        lws_adopt_socket_vhost(l->net->vhost, fd);             /* closes it where it fails                 */
+    }
+}
+
+static int is_loopback(const struct sockaddr *address) {
+    if (address->sa_family == AF_INET)
+        return ntohl(((const struct sockaddr_in *)(const void *)address)->sin_addr.s_addr) >> 24 == 127;
+    if (address->sa_family != AF_INET6) return 0;
+    return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr);
+}
+
+static void set_port(struct sockaddr *address, int port) {
+    if (address->sa_family == AF_INET) ((struct sockaddr_in *)(void *)address)->sin_port = htons((uint16_t)port);
+    else ((struct sockaddr_in6 *)(void *)address)->sin6_port = htons((uint16_t)port);
+}
+
+static int port_of(int fd) {
+    struct sockaddr_storage address;
+    socklen_t bytes = sizeof address;
+    if (getsockname(fd, (struct sockaddr *)&address, &bytes)) return 0;
+    if (address.ss_family == AF_INET) return ntohs(((struct sockaddr_in *)(void *)&address)->sin_port);
+    return ntohs(((struct sockaddr_in6 *)(void *)&address)->sin6_port);
+}
+
+static int bound_socket(const struct addrinfo *at) {
+    int one = 1, fd = socket(at->ai_family, at->ai_socktype, at->ai_protocol);
+    if (fd < 0) return -1;
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (at->ai_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
+    if (!bind(fd, at->ai_addr, at->ai_addrlen)) return fd;
+    int why = errno;
+    close(fd);
+    errno = why;
+    return -1;
+}
+
+static openpi_status bind_all(net *net, struct addrinfo *list, const char *host, int port, openpi_error *error) {
+    for (struct addrinfo *at = list; at && net->listener_count < LISTENERS; at = at->ai_next) {
+        if (at->ai_family != AF_INET && at->ai_family != AF_INET6) continue;
+        set_port(at->ai_addr, net->port ? net->port : port);
+        int fd = bound_socket(at);
+        if (fd < 0 && errno == EAFNOSUPPORT && at->ai_next) continue;
+        if (fd < 0)
+            return fail(error, OPENPI_BAD_ARGUMENT, "cannot listen on %s, port %d: %s", host,
+                        net->port ? net->port : port, strerror(errno));
+        net->listeners[net->listener_count++] = (listener){.net = net, .fd = fd};
+        net->port = port_of(fd);
+    }
+    if (net->listener_count) return OPENPI_OK;
+    return fail(error, OPENPI_BAD_ARGUMENT, "%s has no address of this machine", host);
+}
+
+openpi_status net_bind(net *net, const char *host, int port, int only_loopback, openpi_error *error) {
+    struct addrinfo wanted = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list;
+    int code = getaddrinfo(host, NULL, &wanted, &list);
+    if (code) return fail(error, OPENPI_BAD_ARGUMENT, "--host is '%s': %s", host, gai_strerror(code));
+    openpi_status status = OPENPI_OK;
+    for (struct addrinfo *at = list; at && status == OPENPI_OK; at = at->ai_next)
+        if (only_loopback && !is_loopback(at->ai_addr))
+            status = fail(error, OPENPI_BAD_ARGUMENT,
+                          "--host is '%s', which other machines can reach: whoever connects may move the robots; "
+                          "give --trust-network where everybody on that network may",
+                          host);
+    if (status == OPENPI_OK) status = bind_all(net, list, host, port, error);
+    freeaddrinfo(list);
+    return status;
+}
+
+int net_port(const net *net) { return net->port; }
+
+openpi_status net_listen(net *net, openpi_error *error) {
+    static const int numbers[SIGNALS] = {SIGTERM, SIGINT, SIGHUP};
+    for (int i = 0; i < net->listener_count; i++) {
+        listener *l = &net->listeners[i];
+        if (listen(l->fd, SOMAXCONN))
+            return fail(error, OPENPI_BAD_ARGUMENT, "cannot listen on port %d: %s", net->port, strerror(errno));
+        uv_poll_init(&net->loop, &l->poll, l->fd);
+        l->poll.data = l;
+        l->active = 1;
+        uv_poll_start(&l->poll, UV_READABLE, on_connection);
+    }
+    for (int i = 0; i < SIGNALS; i++) uv_signal_start(&net->signals[i], on_signal, numbers[i]);
+    return OPENPI_OK;
+}
+
+static void on_deaf(uv_handle_t *handle) {
+    listener *l = handle->data;
+    close(l->fd);
+}
+
+void net_deafen(net *net) {
+    for (int i = 0; i < net->listener_count; i++) {
+        listener *l = &net->listeners[i];
+        if (l->active) uv_close((uv_handle_t *)&l->poll, on_deaf);
+        else close(l->fd);
+    }
+    net->listener_count = 0;
+}
+
+/* ---- the loop --------------------------------------------------------------------------------------- */
+
+static struct lws_context *context_of(net *net) {
+    void *loops[1] = {&net->loop};
+    net->protocols[0] = (struct lws_protocols){.name = "openpi",
+                                               .callback = on_event,
+                                               .per_session_data_size = sizeof(net_peer),
+                                               .rx_buffer_size = READ_BYTES};
+    struct lws_context_creation_info info = {
+        .port = CONTEXT_PORT_NO_LISTEN_SERVER,
+        .protocols = net->protocols,
+        .options = LWS_SERVER_OPTION_LIBUV,
+        .foreign_loops = loops,
+        .user = net,
+        .pt_serv_buf_size = READ_BYTES,
+        .max_http_header_data = HEAD_BYTES,
+        .max_http_header_pool = HEADS,
+        .timeout_secs = HANDSHAKE_SECONDS,
+        .alpn = "http/1.1",
+    };
+    return lws_create_context(&info);
+}
+
+openpi_status net_open(const net_events *events, void *user, net **out, openpi_error *error) {
+    net *made = calloc(1, sizeof *made);
+    if (!made) return fail(error, OPENPI_NO_MEMORY, "out of memory: the network's loop");
+    made->events = events;
+    made->user = user;
+    lws_set_log_level(0, NULL);
+    if (uv_loop_init(&made->loop)) {
+        free(made);
+        return fail(error, OPENPI_SYSTEM, "the network's loop cannot be made");
+    }
+    for (int i = 0; i < SIGNALS; i++) {
+        uv_signal_init(&made->loop, &made->signals[i]);
+        made->signals[i].data = made;
+    }
+    uv_timer_init(&made->loop, &made->timer);
+    made->timer.data = made;
+    made->context = context_of(made);
+    if (!made->context) {
+        net_close(made);
+        return fail(error, OPENPI_SYSTEM,
+                    "libwebsockets cannot start on libuv: is the package libwebsockets-evlib-uv installed?");
+    }
+    made->vhost = lws_get_vhost_by_name(made->context, "default");
+    *out = made;
+    return OPENPI_OK;
+}
+
+void net_run(net *net) { uv_run(&net->loop, UV_RUN_DEFAULT); }
+void net_stop(net *net) { uv_stop(&net->loop); }
+void net_wake(net *net) { lws_cancel_service(net->context); }
+
+void net_after(net *net, int milliseconds) {
+    uv_timer_start(&net->timer, on_timer, milliseconds > 0 ? (uint64_t)milliseconds : 0, 0);
+}
+
+void net_close(net *net) {
+    if (!net) return;
+    net_deafen(net);
+    for (int i = 0; i < SIGNALS; i++) uv_close((uv_handle_t *)&net->signals[i], NULL);
+    uv_close((uv_handle_t *)&net->timer, NULL);
+    if (net->context) lws_context_destroy(net->context);
+    for (int i = 0; i < 1000 && uv_run(&net->loop, UV_RUN_NOWAIT); i++) {}
+    uv_loop_close(&net->loop);
+    free(net);
+}

@@ -1,0 +1,108 @@
+/* Sockets, HTTP and WebSocket: everything that the server knows of the network library.
+ *
+ * One thread runs the loop (net_run), and all events are its. It never waits for anything else. From other
+ * threads only net_wake may be called.
+ *
+ *   TCP connection -> request head -> asked: a page, or 0 for a WebSocket -> opened -> announced, received … ->
+ *   closed
+ *
+ * Note: net.c is the only file that includes libwebsockets and libuv. Where they are not installed net_absent.c
+ * stands in, whose net_open says so in a sentence. */
+#ifndef SERVE_NET_H
+#define SERVE_NET_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "openpi.h"
+
+enum {
+    NET_HEADROOM = 32,           /* bytes before a message's data that sending overwrites                   */
+    NET_ADDRESS = 64,            /* of a client's address as text                                          */
+};
+
+/* Close codes of RFC 6455 and its registry that this server sends. */
+enum {
+    CLOSE_GOING_AWAY = 1001,     /* the server drains                                                      */
+    CLOSE_UNSUPPORTED = 1003,    /* a text message                                                         */
+    CLOSE_TOO_BIG = 1009,
+    CLOSE_RESTART = 1012,        /* the device is lost                                                     */
+    CLOSE_TRY_LATER = 1013,      /* no memory for another message                                          */
+};
+
+typedef struct net net;
+typedef struct net_peer net_peer;          /* one WebSocket                                                */
+
+/* A message to send. It belongs to the sender, and stays as it is until `sent` or `closed`. */
+typedef struct net_message {
+    struct net_message *next;
+    uint8_t *data;               /* [bytes], with NET_HEADROOM bytes before it                             */
+    size_t bytes;
+    int text;
+} net_message;
+
+/* The head of an HTTP request. */
+typedef struct net_head {
+    const char *path;            /* without its query                                                      */
+    int query;                   /* 1: it has one                                                          */
+    int upgrade;                 /* 1: asks for a WebSocket                                                */
+    const char *address;         /* of the client                                                          */
+} net_head;
+
+/* An answer to an HTTP request. */
+typedef struct net_page {
+    int status;
+    const char *type;            /* "text/plain"                                                           */
+    const char *body;
+    size_t bytes;
+} net_page;
+
+typedef struct net_events {
+    /* 1: *page is the answer; 0: becomes a WebSocket, where head->upgrade allows it. */
+    int (*asked)(void *user, const net_head *head, net_page *page);
+    /* The handshake is done. Returns what the next four are called with; NULL: no memory, it is closed. */
+    void *(*opened)(void *user, net_peer *peer, const char *address);
+    /* A frame begins, and with it the message has at least `bytes` bytes. 0, or the code to close with. */
+    int (*announced)(void *connection, size_t bytes, int text);
+    /* Bytes of the message; `last`: it is complete. 0, or the code to close with. */
+    int (*received)(void *connection, const uint8_t *bytes, size_t count, int last);
+    /* The kernel has all of it. */
+    void (*sent)(void *connection, net_message *message);
+    /* The peer is gone, and no event of this connection follows. Messages that are not sent will not be. */
+    void (*closed)(void *connection);
+    /* After net_wake; several calls may be one event. */
+    void (*woken)(void *user);
+    /* SIGTERM, SIGINT or SIGHUP, which from net_listen on end nothing by themselves. */
+    void (*signalled)(void *user, int signal);
+    /* After net_after. */
+    void (*timed)(void *user);
+} net_events;
+
+/* A loop without a socket. On success *out is the caller's, for net_close. */
+openpi_status net_open(const net_events *events, void *user, net **out, openpi_error *error);
+void net_close(net *net);
+
+/* Takes the address, which nobody else can then have; connections are refused until net_listen. `host`: a name
+ * or an address; `port` 0: one that is free. `only_loopback`: another address is refused with a sentence. */
+openpi_status net_bind(net *net, const char *host, int port, int only_loopback, openpi_error *error);
+/* The port in use. */
+int net_port(const net *net);
+openpi_status net_listen(net *net, openpi_error *error);
+/* Closes the listening sockets; connections stay. */
+void net_deafen(net *net);
+
+/* Runs until net_stop. */
+void net_run(net *net);
+void net_stop(net *net);
+void net_wake(net *net);
+/* One `timed` event in so many milliseconds, instead of the one that was ordered before. */
+void net_after(net *net, int milliseconds);
+
+/* Sends after all that was ordered before. A peer that is closing drops it: `sent` never comes. */
+void net_send(net_peer *peer, net_message *message);
+/* Closes when all that is ordered is sent. `reason`: a constant of at most 120 bytes. */
+void net_end(net_peer *peer, int code, const char *reason);
+/* Stops reading from the peer, or goes on. */
+void net_hold(net_peer *peer, int hold);
+
+#endif

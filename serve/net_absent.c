@@ -1,0 +1,53 @@
+/* Stands in for net.c in a build without libwebsockets. */
+#include "fail.h"
+#include "net.h"
+
+openpi_status net_open(const net_events *events, void *user, net **out, openpi_error *error) {
+    (void)events;
+    (void)user;
+    (void)out;
+    return fail(error, OPENPI_UNSUPPORTED,
+                "this openpi was built without its server: install libwebsockets-dev, libwebsockets-evlib-uv and "
+                "libuv1-dev, and build it again");
+}
+
+openpi_status net_bind(net *net, const char *host, int port, int only_loopback, openpi_error *error) {
+    (void)net;
+    (void)host;
+    (void)port;
+    (void)only_loopback;
+    return fail(error, OPENPI_UNSUPPORTED, "there is no network");
+}
+
+openpi_status net_listen(net *net, openpi_error *error) {
+    (void)net;
+    return fail(error, OPENPI_UNSUPPORTED, "there is no network");
+}
+
+void net_close(net *net) { (void)net; }
+int net_port(const net *net) { return net ? 0 : 0; }
+void net_deafen(net *net) { (void)net; }
+void net_run(net *net) { (void)net; }
+void net_stop(net *net) { (void)net; }
+void net_wake(net *net) { (void)net; }
+
+void net_after(net *net, int milliseconds) {
+    (void)net;
+    (void)milliseconds;
+}
+
+void net_send(net_peer *peer, net_message *message) {
+    (void)peer;
+    (void)message;
+}
+
+void net_end(net_peer *peer, int code, const char *reason) {
+    (void)peer;
+    (void)code;
+    (void)reason;
+}
+
+void net_hold(net_peer *peer, int hold) {
+    (void)peer;
+    (void)hold;
+}

@@ -1,0 +1,31 @@
+/* Preparing: threads that decode messages, resize their pictures and tokenise their prompts while the device
+ * computes. The scratch memory of a request (openpi_request) is large, so a small pool of them serves all
+ * connections: where all are in use, messages wait as they came. */
+#ifndef SERVE_PREPARE_H
+#define SERVE_PREPARE_H
+
+#include "job.h"
+
+typedef struct prepare prepare;
+
+typedef struct prepare_options {
+    const openpi_policy *policy;
+    int threads, requests;
+    int horizon;
+    uint64_t seed;               /* of the noise of requests that have none                                */
+    /* Where a job goes that is prepared, or that is answered because it cannot be. On a prepare thread. */
+    void (*prepared)(void *user, job *job);
+    void (*refused)(void *user, job *job);
+    void *user;
+} prepare_options;
+
+openpi_status prepare_open(const prepare_options *options, prepare **out, openpi_error *error);
+/* Ends the threads and waits for them. Jobs that wait are left: they are the connections'. */
+void prepare_close(prepare *prepare);
+
+/* From any thread. */
+void prepare_put(prepare *prepare, job *job);
+/* Gives the job's request back to the pool. From any thread. */
+void prepare_release(prepare *prepare, job *job);
+
+#endif

@@ -1,0 +1,33 @@
+/* openpi's policy server: what `openpi serve` runs, and all that the command sees of this folder. */
+#ifndef SERVE_SERVE_H
+#define SERVE_SERVE_H
+
+#include "openpi.h"
+
+enum {
+    SERVE_PORT = 8000,
+    SERVE_DRAIN_SECONDS = 10,
+    SERVE_PREPARE_THREADS = 2,
+    SERVE_MESSAGE_BYTES = 16000000,
+};
+
+/* 0 or NULL stands for what is said at each field. */
+typedef struct serve_options {
+    const char *checkpoint;      /* NULL: engine.synthetic                                                 */
+    openpi_engine_options engine;
+    openpi_policy_options policy;
+    int horizon, steps;          /* the config's or the checkpoint's                                       */
+    uint64_t seed;               /* of the noise of requests without their own                             */
+    const char *host;            /* 127.0.0.1                                                              */
+    int port;                    /* 0: one that is free                                                    */
+    int trust_network;           /* 1: other machines may connect                                          */
+    int drain_seconds;           /* SERVE_DRAIN_SECONDS                                                    */
+    int prepare_threads;         /* SERVE_PREPARE_THREADS                                                  */
+    uint64_t max_message_bytes;  /* SERVE_MESSAGE_BYTES                                                    */
+} serve_options;
+
+/* Serves until SIGTERM or SIGINT. Prints one line a event on stderr. *busy, where it returns OPENPI_OK: 1 means
+ * that the time for draining was over while a call ran; its threads still work, so end the process at once. */
+openpi_status serve(const serve_options *options, int *busy, openpi_error *error);
+
+#endif

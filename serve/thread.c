@@ -1,0 +1,18 @@
+/* See thread.h. */
+#include "thread.h"
+
+#include <signal.h>
+#include <string.h>
+
+#include "fail.h"
+
+openpi_status serve_thread_start(pthread_t *thread, void *(*run)(void *), void *argument, const char *what,
+                           openpi_error *error) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int code = pthread_create(thread, NULL, run, argument);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!code) return OPENPI_OK;
+    return fail(error, OPENPI_SYSTEM, "%s cannot be started: %s", what, strerror(code));
+}

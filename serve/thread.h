@@ -1,0 +1,13 @@
+/* Threads of the server. They block every signal: those are the I/O thread's. */
+#ifndef SERVE_THREAD_H
+#define SERVE_THREAD_H
+
+#include <pthread.h>
+
+#include "openpi.h"
+
+/* `what` is for the sentence: "the thread that prepares requests". */
+openpi_status serve_thread_start(pthread_t *thread, void *(*run)(void *), void *argument, const char *what,
+                           openpi_error *error);
+
+#endif

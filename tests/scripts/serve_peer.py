@@ -1,0 +1,87 @@
+"""The real openpi-client against a running `openpi serve`: every kind of request of openpi's simple_client, sentences,
+two clients at once, ActionChunkBroker. Prints what it checked; an exception is a failure.
+
+    serve_peer.py PORT ROBOT      ROBOT is aloha, droid or libero
+"""
+import sys
+import threading
+
+import numpy as np
+import websockets
+from openpi_client import action_chunk_broker, websocket_client_policy
+
+PORT, ROBOT = int(sys.argv[1]), sys.argv[2]
+random = np.random.default_rng(5)
+
+
+def picture(*shape):
+    return random.integers(256, size=shape, dtype=np.uint8)
+
+
+def observation():
+    if ROBOT == "aloha":
+        names = ("cam_high", "cam_low", "cam_left_wrist", "cam_right_wrist")
+        return {"state": np.ones((14,)), "images": {name: picture(3, 224, 224) for name in names}, "prompt": "do something"}
+    if ROBOT == "droid":
+        return {
+            "observation/exterior_image_1_left": picture(480, 640, 3),
+            "observation/wrist_image_left": picture(224, 224, 3),
+            "observation/joint_position": random.random(7),
+            "observation/gripper_position": random.random(1),
+            "prompt": "do something",
+        }
+    return {
+        "observation/state": random.random(8),
+        "observation/image": picture(224, 224, 3),
+        "observation/wrist_image": picture(224, 224, 3),
+        "prompt": "do something",
+    }
+
+
+def connect():
+    return websocket_client_policy.WebsocketClientPolicy("127.0.0.1", PORT)
+
+
+policy = connect()
+about = policy.get_server_metadata()["openpi_server"]
+shape = (about["horizon"], about["action_dim"])
+for turn in range(3):
+    reply = policy.infer(observation())
+    assert list(reply) == ["actions", "policy_timing", "server_timing"], list(reply)
+    assert reply["actions"].dtype == np.float64 and reply["actions"].shape == shape, reply["actions"].shape
+    assert ("prev_total_ms" in reply["server_timing"]) == (turn > 0), reply["server_timing"]
+
+# The same noise gives the same actions, whoever asks.
+noise = random.standard_normal((shape[0], 32)).astype(np.float32)
+fixed = observation() | {"openpi/noise": noise}
+expected = policy.infer(fixed)["actions"]
+results = []
+
+
+def robot():
+    own = connect()
+    for _ in range(5):
+        own.infer(observation())
+        results.append(np.array_equal(own.infer(fixed)["actions"], expected))
+
+
+threads = [threading.Thread(target=robot) for _ in range(3)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+assert results == [True] * 15, results
+
+# A sentence, and the connection lives on.
+for broken in ({}, {"prompt": "no picture"}, observation() | {"openpi/noise": noise[:, :5]}):
+    try:
+        policy.infer(broken)
+    except RuntimeError as error:
+        assert str(error).startswith("Error in inference server:\n") and "Traceback" not in str(error), error
+    else:
+        raise AssertionError("a broken request was answered")
+assert np.array_equal(policy.infer(fixed)["actions"], expected)
+
+# A chunk, action by action.
+broker = action_chunk_broker.ActionChunkBroker(policy, action_horizon=shape[0])
+for step in range(shape[0]):
+    assert np.array_equal(broker.infer(fixed)["actions"], expected[step]), step
+print(f"{ROBOT}: the client with websockets {websockets.__version__} is served")

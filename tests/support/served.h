@@ -1,0 +1,108 @@
+/* `openpi serve` as a child of a test: started on a free port, its lines in the box's file "log", ended by a
+ * signal. Include after cmocka.h and scratch.h. */
+#ifndef TESTS_SERVED_H
+#define TESTS_SERVED_H
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct served {
+    pid_t pid;
+    int port;
+    char log[400];               /* the path of its lines                                                  */
+} served;
+
+static inline void served_sleep(int milliseconds) {
+    struct timespec time = {milliseconds / 1000, milliseconds % 1000 * 1000000L};
+    nanosleep(&time, NULL);
+}
+
+static inline const char *served_command(void) {
+    const char *isa = getenv("OPENPI_TEST_ISA");               /* see isa_cap.c                            */
+    return isa && *isa ? OPENPI_CAPPED : OPENPI_COMMAND;
+}
+
+/* What it has printed so far; to be freed. */
+static inline char *served_log(const served *s) {
+    FILE *file = fopen(s->log, "rb");
+    char *text = calloc(1, 1 << 16);
+    assert_non_null(text);
+    if (!file) return text;
+    size_t count = fread(text, 1, (1 << 16) - 1, file);
+    text[count] = 0;
+    fclose(file);
+    return text;
+}
+
+/* Starts "openpi serve ARGS". */
+static inline void served_launch(served *s, scratch *box, const char *args) {
+    char line[4096];
+    snprintf(s->log, sizeof s->log, "%s", scratch_path(box, "log"));
+    unlink(s->log);
+    snprintf(line, sizeof line, "exec '%s' serve %s 2>'%s' >/dev/null </dev/null", served_command(), args, s->log);
+    s->port = 0;
+    s->pid = fork();
+    assert_true(s->pid >= 0);
+    if (s->pid) return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);        /* where the test fails                                       */
+    execl("/bin/sh", "sh", "-c", line, (char *)NULL);
+    _exit(127);
+}
+
+/* Waits for its end. Returns the exit status, or minus the signal that ended it. */
+static inline int served_wait(served *s) {
+    int status;
+    assert_int_equal(waitpid(s->pid, &status, 0), s->pid);
+    s->pid = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+/* Waits until it is ready. */
+static inline void served_await(served *s) {
+    for (int i = 0; i < 6000; i++) {
+        int status;
+        char *text = served_log(s), *ready = strstr(text, "ready on ws://"), *end = ready ? strchr(ready, '\n') : NULL;
+        if (end) {
+            while (end > ready && end[-1] != ':') end--;
+            s->port = atoi(end);
+        }
+        int over = !end && waitpid(s->pid, &status, WNOHANG) == s->pid;
+        if (over) fail_msg("openpi serve ended before it was ready:\n%s", text);
+        free(text);
+        if (s->port) return;
+        served_sleep(10);
+    }
+    fail_msg("openpi serve was not ready within a minute");
+}
+
+__attribute__((format(printf, 3, 4))) static inline void served_start(served *s, scratch *box,
+                                                                      const char *format, ...) {
+    char args[3000], all[3200];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(args, sizeof args, format, list);
+    va_end(list);
+    snprintf(all, sizeof all, "%s --port 0", args);
+    served_launch(s, box, all);
+    served_await(s);
+}
+
+/* Ends it by SIGTERM, and expects the status 0. */
+static inline void served_stop(served *s) {
+    if (!s->pid) return;
+    kill(s->pid, SIGTERM);
+    int status = served_wait(s);
+    char *text = served_log(s);
+    if (status) fail_msg("openpi serve ended with %d:\n%s", status, text);
+    free(text);
+}
+
+#endif
