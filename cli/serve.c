@@ -146,8 +146,8 @@ const verb verb_serve = {
         "Loads a model and answers robots over WebSocket, with the messages of openpi's own server: programs "
         "that use openpi-client work unchanged. It listens when the model has answered a first call.\n\n"
         "A request that does not fit the robot is answered with one sentence, which the client raises as an "
-        "error; the connection lives on. SIGTERM and SIGINT drain: the port is closed, requests that came whole "
-        "are answered, and the connections are closed with code 1001.",
+        "error; the connection lives on. SIGTERM and SIGINT drain: the port is closed, requests that came "
+        "whole are answered, and the connections are closed with code 1001.",
     .options = options,
     .conflicts = conflicts,
     .examples = examples,

@@ -668,8 +668,8 @@ typedef struct openpi_extras {
 
 #define OPENPI_EXTRAS_INIT {sizeof(openpi_extras), NULL, 0, 0, 0}
 
-/* Fills *extras from the last openpi_request_prepare_msgpack or _fields; pointers are valid until the next prepare or
- * close. All absent after openpi_request_prepare, and where the last prepare failed. */
+/* Fills *extras from the last openpi_request_prepare_msgpack or _fields; pointers are valid until the next
+ * prepare or close. All absent after openpi_request_prepare, and where the last prepare failed. */
 OPENPI_API openpi_status openpi_request_extras(const openpi_request *request, openpi_extras *extras,
                                                openpi_error *error);
 

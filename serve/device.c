@@ -93,7 +93,8 @@ static openpi_status load(device *d, openpi_error *error) {
     size_t steps = (size_t)d->session_info.horizon;
     d->model_actions = malloc(steps * DIMS * sizeof *d->model_actions);
     d->actions = malloc(steps * (size_t)d->options.action_dim * sizeof *d->actions);
-    if (!d->model_actions || !d->actions) return fail(error, OPENPI_NO_MEMORY, "out of memory: a call's actions");
+    if (!d->model_actions || !d->actions)
+        return fail(error, OPENPI_NO_MEMORY, "out of memory: the actions of a call");
     return first_call(d, error);
 }
 

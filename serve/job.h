@@ -43,8 +43,8 @@ job *job_take(job_pool *pool);
 void job_give(job_pool *pool, job *job);
 void job_pool_close(job_pool *pool);
 
-/* Appends to the message. Memory grows with what was received, never beyond twice of it. Returns 0 where there
- * is none. */
+/* Appends to the message. Memory grows with what was received, never beyond twice of it. Returns 0 where
+ * there is none. */
 int job_append(job *job, const uint8_t *bytes, size_t count);
 
 /* The answer is this sentence. */

@@ -1,4 +1,5 @@
-/* What the server sends, as openpi's own server packs it: msgpack with numpy arrays, keys in openpi's order. */
+/* What the server sends, as openpi's own server packs it: msgpack with numpy arrays, keys in openpi's order.
+ */
 #ifndef SERVE_MESSAGES_H
 #define SERVE_MESSAGES_H
 

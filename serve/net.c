@@ -3,10 +3,10 @@
  * Listening sockets are our own: the library only gets connections that are accepted, so that an address can
  * be taken before the model is loaded, given back while connections live on, or come from elsewhere.
  *
- * Note: libwebsockets gives a frame's bytes in pieces and tells with the first piece how long the frame is. We
- * send close frames ourselves and go on reading, to drop what comes: a client that is still sending would
- * otherwise see a reset instead of the reason. (The library's own way, lws_close_reason, loses the close frame
- * in Debian 12's build on libuv.) */
+ * Note: libwebsockets gives a frame's bytes in pieces and tells with the first piece how long the frame is.
+ * We send close frames ourselves and go on reading, to drop what comes: a client that is still sending would
+ * otherwise see a reset instead of the reason. (The library's own way, lws_close_reason, loses the close
+ * frame in Debian 12's build on libuv.) */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -180,8 +180,9 @@ static const char *status_text(int status) {
 static int answer(struct lws *wsi, const net_page *page) {
     uint8_t *memory = malloc(LWS_PRE + PAGE_HEAD + page->bytes), *start = memory + LWS_PRE;
     if (!memory) return -1;
-    int head = snprintf((char *)start, PAGE_HEAD, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n\r\n",
-                        page->status, status_text(page->status), page->type, page->bytes);
+    int head = snprintf((char *)start, PAGE_HEAD,
+                        "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n\r\n", page->status,
+                        status_text(page->status), page->type, page->bytes);
     memcpy(start + head, page->body, page->bytes);
     int written = lws_write(wsi, start, (size_t)head + page->bytes, LWS_WRITE_HTTP_FINAL);
     free(memory);
@@ -206,7 +207,7 @@ static int ask(struct lws *wsi, int upgrade, net_page *page) {
 
 /* A request that asks for no WebSocket. */
 static int plain_request(struct lws *wsi) {
-    static const char sentence[] = "This is a WebSocket server for robots; GET /healthz says whether it is ready.\n";
+    static const char sentence[] = "a WebSocket server for robots; GET /healthz says whether it is ready\n";
     net_page page = {.status = 426, .type = "text/plain", .body = sentence, .bytes = sizeof sentence - 1};
     ask(wsi, 0, &page);
     return answer(wsi, &page) || lws_http_transaction_completed(wsi) ? -1 : 0;
@@ -245,7 +246,7 @@ static int on_event(struct lws *wsi, enum lws_callback_reasons reason, void *use
     case LWS_CALLBACK_ESTABLISHED: return established(peer, wsi);
     case LWS_CALLBACK_RECEIVE: read_piece(peer, in, count); return 0;
     case LWS_CALLBACK_SERVER_WRITEABLE: return write_more(peer);
-    case LWS_CALLBACK_WS_PEER_INITIATED_CLOSE: return peer->close_sent;        /* it answers ours             */
+    case LWS_CALLBACK_WS_PEER_INITIATED_CLOSE: return peer->close_sent;        /* 1: it answers ours       */
     case LWS_CALLBACK_CLOSED: closed(peer); return 0;
     case LWS_CALLBACK_EVENT_WAIT_CANCELLED: net_of(wsi)->events->woken(net_of(wsi)->user); return 0;
     default: return 0;
@@ -285,8 +286,9 @@ static int is_loopback(const struct sockaddr *address) {
 }
 
 static void set_port(struct sockaddr *address, int port) {
-    if (address->sa_family == AF_INET) ((struct sockaddr_in *)(void *)address)->sin_port = htons((uint16_t)port);
-    else ((struct sockaddr_in6 *)(void *)address)->sin6_port = htons((uint16_t)port);
+    uint16_t number = htons((uint16_t)port);
+    if (address->sa_family == AF_INET) ((struct sockaddr_in *)(void *)address)->sin_port = number;
+    else ((struct sockaddr_in6 *)(void *)address)->sin6_port = number;
 }
 
 static int port_of(int fd) {
@@ -311,7 +313,8 @@ static int bound_socket(const struct addrinfo *at) {
     return -1;
 }
 
-static openpi_status bind_all(net *net, struct addrinfo *list, const char *host, int port, openpi_error *error) {
+static openpi_status bind_all(net *net, struct addrinfo *list, const char *host, int port,
+                              openpi_error *error) {
     for (struct addrinfo *at = list; at && net->listener_count < LISTENERS; at = at->ai_next) {
         if (at->ai_family != AF_INET && at->ai_family != AF_INET6) continue;
         set_port(at->ai_addr, net->port ? net->port : port);
@@ -335,8 +338,8 @@ openpi_status net_bind(net *net, const char *host, int port, int only_loopback, 
     for (struct addrinfo *at = list; at && status == OPENPI_OK; at = at->ai_next)
         if (only_loopback && !is_loopback(at->ai_addr))
             status = fail(error, OPENPI_BAD_ARGUMENT,
-                          "--host is '%s', which other machines can reach: whoever connects may move the robots; "
-                          "give --trust-network where everybody on that network may",
+                          "--host is '%s', which other machines can reach: whoever connects may move the "
+                          "robots; give --trust-network where everybody on that network may",
                           host);
     if (status == OPENPI_OK) status = bind_all(net, list, host, port, error);
     freeaddrinfo(list);
@@ -350,7 +353,8 @@ openpi_status net_listen(net *net, openpi_error *error) {
     for (int i = 0; i < net->listener_count; i++) {
         listener *l = &net->listeners[i];
         if (listen(l->fd, SOMAXCONN))
-            return fail(error, OPENPI_BAD_ARGUMENT, "cannot listen on port %d: %s", net->port, strerror(errno));
+            return fail(error, OPENPI_BAD_ARGUMENT, "cannot listen on port %d: %s", net->port,
+                        strerror(errno));
         uv_poll_init(&net->loop, &l->poll, l->fd);
         l->poll.data = l;
         l->active = 1;

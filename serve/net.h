@@ -3,11 +3,12 @@
  * One thread runs the loop (net_run), and all events are its. It never waits for anything else. From other
  * threads only net_wake may be called.
  *
- *   TCP connection -> request head -> asked: a page, or 0 for a WebSocket -> opened -> announced, received … ->
+ *   TCP connection -> request head -> asked: a page, or 0 for a WebSocket -> opened -> announced, received …
+ *   ->
  *   closed
  *
- * Note: net.c is the only file that includes libwebsockets and libuv. Where they are not installed net_absent.c
- * stands in, whose net_open says so in a sentence. */
+ * Note: net.c is the only file that includes libwebsockets and libuv. Where they are not installed
+ * net_absent.c stands in, whose net_open says so in a sentence. */
 #ifndef SERVE_NET_H
 #define SERVE_NET_H
 
@@ -82,8 +83,9 @@ typedef struct net_events {
 openpi_status net_open(const net_events *events, void *user, net **out, openpi_error *error);
 void net_close(net *net);
 
-/* Takes the address, which nobody else can then have; connections are refused until net_listen. `host`: a name
- * or an address; `port` 0: one that is free. `only_loopback`: another address is refused with a sentence. */
+/* Takes the address, which nobody else can then have; connections are refused until net_listen. `host`: a
+ * name or an address; `port` 0: one that is free. `only_loopback`: another address is refused with a
+ * sentence. */
 openpi_status net_bind(net *net, const char *host, int port, int only_loopback, openpi_error *error);
 /* The port in use. */
 int net_port(const net *net);

@@ -7,8 +7,8 @@ openpi_status net_open(const net_events *events, void *user, net **out, openpi_e
     (void)user;
     (void)out;
     return fail(error, OPENPI_UNSUPPORTED,
-                "this openpi was built without its server: install libwebsockets-dev, libwebsockets-evlib-uv and "
-                "libuv1-dev, and build it again");
+                "this openpi was built without its server: install libwebsockets-dev, libwebsockets-evlib-uv "
+                "and libuv1-dev, and build it again");
 }
 
 openpi_status net_bind(net *net, const char *host, int port, int only_loopback, openpi_error *error) {

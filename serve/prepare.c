@@ -49,8 +49,8 @@ static openpi_status set_noise(const prepare *p, job *job, openpi_error *error) 
     }
     if (extras.noise_rows != p->options.horizon)
         return fail(error, OPENPI_BAD_INPUT,
-                    "\"openpi/noise\" of the request has the shape [%d,%d], expected [%d,%d]: the horizon is %d",
-                    extras.noise_rows, DIMS, p->options.horizon, DIMS, p->options.horizon);
+                    "\"openpi/noise\" of the request has the shape [%d,%d], expected [%d,%d]: the horizon is "
+                    "%d", extras.noise_rows, DIMS, p->options.horizon, DIMS, p->options.horizon);
     memcpy(job->noise, extras.noise, count * sizeof *job->noise);
     return OPENPI_OK;
 }
@@ -89,7 +89,8 @@ static openpi_status start(prepare *p, openpi_error *error) {
         p->request_count++;
     }
     while (p->thread_count < p->options.threads && p->thread_count < THREADS_MOST) {
-        SERVE_TRY(serve_thread_start(&p->threads[p->thread_count], run, p, "a thread that prepares requests", error));
+        pthread_t *thread = &p->threads[p->thread_count];
+        SERVE_TRY(serve_thread_start(thread, run, p, "a thread that prepares requests", error));
         p->thread_count++;
     }
     return OPENPI_OK;

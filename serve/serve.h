@@ -26,8 +26,9 @@ typedef struct serve_options {
     uint64_t max_message_bytes;  /* SERVE_MESSAGE_BYTES                                                    */
 } serve_options;
 
-/* Serves until SIGTERM or SIGINT. Prints one line a event on stderr. *busy, where it returns OPENPI_OK: 1 means
- * that the time for draining was over while a call ran; its threads still work, so end the process at once. */
+/* Serves until SIGTERM or SIGINT. Prints one line a event on stderr. *busy, where it returns OPENPI_OK: 1
+ * means that the time for draining was over while a call ran; its threads still work, so end the process at
+ * once. */
 openpi_status serve(const serve_options *options, int *busy, openpi_error *error);
 
 #endif

@@ -2,8 +2,8 @@
  *
  *   policy -> address -> model, first call -> threads -> listening -> events … -> SIGTERM -> drained
  *
- * Whatever can be wrong with the options is found before the model is loaded, and the port only accepts robots
- * when a call was answered. */
+ * Whatever can be wrong with the options is found before the model is loaded, and the port only accepts
+ * robots when a call was answered. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

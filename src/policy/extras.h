@@ -1,6 +1,6 @@
 /* The keys of a message that are about its call and not of the observation: "openpi/noise",
- * "openpi/deadline_ms". openpi's own server ignores them. Any other key that begins with "openpi/" is refused,
- * because a misspelt one would be ignored in silence. */
+ * "openpi/deadline_ms". openpi's own server ignores them. Any other key that begins with "openpi/" is
+ * refused, because a misspelt one would be ignored in silence. */
 #ifndef POLICY_EXTRAS_H
 #define POLICY_EXTRAS_H
 

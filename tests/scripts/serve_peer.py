@@ -63,6 +63,7 @@ def robot():
     for _ in range(5):
         own.infer(observation())
         results.append(np.array_equal(own.infer(fixed)["actions"], expected))
+    own._ws.close()  # websockets 11 waits for it before Python can end
 
 
 threads = [threading.Thread(target=robot) for _ in range(3)]
@@ -84,4 +85,5 @@ assert np.array_equal(policy.infer(fixed)["actions"], expected)
 broker = action_chunk_broker.ActionChunkBroker(policy, action_horizon=shape[0])
 for step in range(shape[0]):
     assert np.array_equal(broker.infer(fixed)["actions"], expected[step]), step
+policy._ws.close()
 print(f"{ROBOT}: the client with websockets {websockets.__version__} is served")

@@ -159,8 +159,8 @@ static void golden_options(const char *name, char args[MODEL_TEXT], float **nois
     *horizon = (int)json_integer_value(rows);
     *noise = golden_copy(file, "noise", DTYPE_F32, (int64_t)*horizon * DIMS);
     int count = snprintf(robot, sizeof robot,
-                         "{\"like\": \"%s\", \"name\": \"golden\", \"horizon\": %d, \"normalization\": \"%s\", "
-                         "\"prompt_state\": \"%s\", \"delta\": %s%s}",
+                         "{\"like\": \"%s\", \"name\": \"golden\", \"horizon\": %d, "
+                         "\"normalization\": \"%s\", \"prompt_state\": \"%s\", \"delta\": %s%s}",
                          json_string_value(kind), *horizon, pi05 ? "quantile" : "zscore",
                          golden_flag(file, "discrete_state", pi05) ? "on" : "off", runs ? runs : "[]",
                          golden_flag(file, "adapt_to_pi", 1) ? "" : ", \"transform\": \"none\"");
@@ -168,8 +168,8 @@ static void golden_options(const char *name, char args[MODEL_TEXT], float **nois
     snprintf(args, MODEL_TEXT,
              "--synthetic tiny:%s:%lld --robot '%s' --norm-stats '%s/policy/%s/norm_stats.json' --tokenizer "
              "'%s/tokenizer.model' --threads 2",
-             pi05 ? "pi05" : "pi0", (long long)json_integer_value(seed), scratch_path(&box, "robot.json"), GOLDEN,
-             name, GOLDEN);
+             pi05 ? "pi05" : "pi0", (long long)json_integer_value(seed), scratch_path(&box, "robot.json"),
+             GOLDEN, name, GOLDEN);
     free(runs);
     json_decref(kind);
     json_decref(rows);
@@ -179,7 +179,8 @@ static void golden_options(const char *name, char args[MODEL_TEXT], float **nois
 }
 
 /* What `openpi run` answers: the doubles of its .npy file, to be freed. */
-static double *run_golden(const char *name, const char *args, const float *noise, int horizon, size_t *count) {
+static double *run_golden(const char *name, const char *args, const float *noise, int horizon,
+                          size_t *count) {
     char head[128], request[512];
     FILE *file = fopen(scratch_path(&box, "noise.npy"), "wb");
     assert_non_null(file);
@@ -412,7 +413,8 @@ static void fragments(void **state) {
     msgpack_sbuffer_destroy(&message);
 }
 
-/* Text is refused by 1003; what is announced too large by 1009, though not one byte more than a piece came. */
+/* Text is refused by 1003; what is announced too large by 1009, though not one byte more than a piece came.
+ */
 static void refused_frames(void **state) {
     (void)state;
     served server;

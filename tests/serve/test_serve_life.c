@@ -95,7 +95,8 @@ static void drain_has_an_end(void **state) {
     served server;
     size_t count;
     char *request = golden_read(GOLDEN "/policy/aloha_sim/request.msgpack", &count);
-    served_start(&server, &box, "--synthetic tiny --robot aloha --isa reference --threads 1 --steps 1 --drain 1");
+    served_start(&server, &box,
+                 "--synthetic tiny --robot aloha --isa reference --threads 1 --steps 1 --drain 1");
     int busy = greet(server.port);
     ws_send(busy, WS_BINARY, 1, request, count);
     served_sleep(300);

@@ -47,7 +47,8 @@ static inline void served_launch(served *s, scratch *box, const char *args) {
     char line[4096];
     snprintf(s->log, sizeof s->log, "%s", scratch_path(box, "log"));
     unlink(s->log);
-    snprintf(line, sizeof line, "exec '%s' serve %s 2>'%s' >/dev/null </dev/null", served_command(), args, s->log);
+    snprintf(line, sizeof line, "exec '%s' serve %s 2>'%s' >/dev/null </dev/null", served_command(), args,
+             s->log);
     s->port = 0;
     s->pid = fork();
     assert_true(s->pid >= 0);
@@ -69,7 +70,8 @@ static inline int served_wait(served *s) {
 static inline void served_await(served *s) {
     for (int i = 0; i < 6000; i++) {
         int status;
-        char *text = served_log(s), *ready = strstr(text, "ready on ws://"), *end = ready ? strchr(ready, '\n') : NULL;
+        char *text = served_log(s), *ready = strstr(text, "ready on ws://");
+        char *end = ready ? strchr(ready, '\n') : NULL;
         if (end) {
             while (end > ready && end[-1] != ':') end--;
             s->port = atoi(end);

@@ -155,8 +155,9 @@ static inline ws_frame ws_expect(int fd, int opcode) {
     ws_frame frame = ws_receive(fd);
     if (frame.opcode != opcode)
         fail_msg("got opcode %d with %zu bytes \"%s\", expected opcode %d", frame.opcode, frame.bytes,
-                 frame.data && frame.opcode != WS_BINARY ? (char *)frame.data + (frame.opcode == WS_CLOSE ? 2 : 0)
-                                                         : "",
+                 !frame.data || frame.opcode == WS_BINARY ? ""
+                 : frame.opcode == WS_CLOSE               ? (char *)frame.data + 2
+                                                          : (char *)frame.data,
                  opcode);
     return frame;
 }
