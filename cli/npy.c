@@ -41,8 +41,16 @@ static int read_shape(const char *text, long sizes[2]) {
     }
 }
 
+/* 4 or 8 bytes an element; 0: of another type. */
+static int element_of(const char *descr) {
+    static const char *const types[] = {"<f4", "<f8"};
+    for (int i = 0; i < 2; i++)
+        if (!strncmp(descr + 1, types[i], 3) && descr[4] == descr[0]) return 4 << i;
+    return 0;
+}
+
 static const char *read_header(const char *header, const char *data, size_t data_bytes, int *rows,
-                               int *columns, char why[NPY_REASON]) {
+                               int *columns, int *element, char why[NPY_REASON]) {
     long sizes[2] = {0, 0};
     const char *descr = find_key(header, "descr"), *order = find_key(header, "fortran_order"),
                *shape = find_key(header, "shape");
@@ -50,9 +58,10 @@ static const char *read_header(const char *header, const char *data, size_t data
         snprintf(why, NPY_REASON, "its header lacks one of descr, fortran_order and shape");
         return NULL;
     }
-    int type = (int)strcspn(descr, ",}"), tuple = (int)strcspn(shape, ")}");
-    if (strncmp(descr + 1, "<f4", 3) || descr[4] != descr[0]) {
-        snprintf(why, NPY_REASON, "dtype is %.*s, expected '<f4' (float32)", type > 40 ? 40 : type, descr);
+    int type = (int)strcspn(descr, ",}"), tuple = (int)strcspn(shape, ")}"), bytes = element_of(descr);
+    if (!bytes || (bytes == 8 && !element)) {
+        snprintf(why, NPY_REASON, "dtype is %.*s, expected '<f4' (float32)%s", type > 40 ? 40 : type, descr,
+                 element ? " or '<f8' (float64)" : "");
         return NULL;
     }
     if (strncmp(order, "False", 5)) {
@@ -64,18 +73,20 @@ static const char *read_header(const char *header, const char *data, size_t data
         snprintf(why, NPY_REASON, "shape is %.*s), expected two dimensions", tuple > 80 ? 80 : tuple, shape);
         return NULL;
     }
-    uint64_t need = (uint64_t)sizes[0] * (uint64_t)sizes[1] * 4;
+    uint64_t need = (uint64_t)sizes[0] * (uint64_t)sizes[1] * (uint64_t)bytes;
     if (need != data_bytes) {
-        snprintf(why, NPY_REASON, "%zu bytes of elements, expected %llu for [%ld, %ld] float32", data_bytes,
-                 (unsigned long long)need, sizes[0], sizes[1]);
+        snprintf(why, NPY_REASON, "%zu bytes of elements, expected %llu for [%ld, %ld] float%d", data_bytes,
+                 (unsigned long long)need, sizes[0], sizes[1], 8 * bytes);
         return NULL;
     }
     *rows = (int)sizes[0];
     *columns = (int)sizes[1];
+    if (element) *element = bytes;
     return data;
 }
 
-const char *npy_read(const char *bytes, size_t count, int *rows, int *columns, char why[NPY_REASON]) {
+const char *npy_read(const char *bytes, size_t count, int *rows, int *columns, int *element,
+                     char why[NPY_REASON]) {
     const unsigned char *b = (const unsigned char *)bytes;
     if (count < 12 || memcmp(bytes, magic, MAGIC)) {
         snprintf(why, NPY_REASON, "not a .npy file");
@@ -99,7 +110,8 @@ const char *npy_read(const char *bytes, size_t count, int *rows, int *columns, c
     }
     memcpy(header, bytes + at, length);
     header[length] = 0;
-    const char *data = read_header(header, bytes + at + length, count - at - length, rows, columns, why);
+    const char *data =
+        read_header(header, bytes + at + length, count - at - length, rows, columns, element, why);
     free(header);
     return data;
 }

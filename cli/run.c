@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "previous.h"
 #include "cli.h"
 #include "draw/plot.h"
 #include "head.h"
@@ -28,6 +29,7 @@ typedef struct run_values {
     int prompt_state, horizon, steps, format, verbose;
     uint64_t seed;
     lora_values lora;
+    previous_values previous;
     machine_values machine;
 } run_values;
 
@@ -42,6 +44,7 @@ typedef struct job {
     size_t request_count;
     float *noise;                /* [noise_rows][32] or NULL                                              */
     int noise_rows;
+    previous_chunk previous;
     openpi_policy *policy;
     openpi_request *request;
     openpi_engine *engine;
@@ -50,6 +53,7 @@ typedef struct job {
     openpi_engine_info engine_info;
     openpi_session_info session_info;
     openpi_timing timing;
+    float *model_actions;        /* [horizon][32]                                                         */
     double *actions;             /* [horizon][action_dim]                                                 */
     const char *names[OPENPI_ACTION_DIM], *units[OPENPI_ACTION_DIM];   /* the policy's; "": not known     */
     char heads[OPENPI_ACTION_DIM][48];     /* of columns: the name, else "action 3"                       */
@@ -149,7 +153,7 @@ static int read_noise(job *j, const char *path) {
     int columns, end = file_load(&verb_run, path, &bytes, &count);
     if (end != END_FINE) return end;
     path = input_name(path);
-    const char *data = npy_read(bytes, count, &j->noise_rows, &columns, why);
+    const char *data = npy_read(bytes, count, &j->noise_rows, &columns, NULL, why);
     if (!data) end = input_error(&verb_run, "%s: %s", path, why);
     else if (columns != OPENPI_ACTION_DIM || j->noise_rows > OPENPI_MAX_HORIZON)
         end = input_error(&verb_run,
@@ -175,7 +179,7 @@ static int read_inputs(job *j) {
     if (end == END_FINE && v->request)
         end = file_load(&verb_run, v->request, &j->request_bytes, &j->request_count);
     if (end == END_FINE && v->noise) end = read_noise(j, v->noise);
-    return end;
+    return end == END_FINE ? previous_read(&verb_run, &v->previous, &j->previous) : end;
 }
 
 /* ---- computing ------------------------------------------------------------------------------------ */
@@ -223,7 +227,7 @@ static int prepare(job *j) {
                                       : openpi_request_prepare(j->request, &observation, &j->timing, &error);
     if (status != OPENPI_OK) return library_error(&verb_run, &error);
     j->timing.total_ms = now_ms() - start;
-    return END_FINE;
+    return previous_prepare(&verb_run, &v->previous, j->request, &j->previous);
 }
 
 static int load(job *j) {
@@ -254,6 +258,7 @@ static int load(job *j) {
     shape.steps = v->steps;
     shape.max_prompt = j->policy_info.max_prompt;
     shape.seed = v->seed;
+    shape.rtc = v->previous.mode != 0;
     if (openpi_session_create(j->engine, &shape, &j->session, &error) != OPENPI_OK)
         return library_error(&verb_run, &error);
     j->session_info.size = sizeof j->session_info;
@@ -274,22 +279,23 @@ static int load(job *j) {
 }
 
 static int compute(job *j) {
-    float model_actions[OPENPI_MAX_HORIZON * OPENPI_ACTION_DIM];
     openpi_error error = OPENPI_ERROR_INIT;
     openpi_timing ran = OPENPI_TIMING_INIT;
     int horizon = j->session_info.horizon, dims = j->policy_info.action_dim;
     ticker *seconds = ticker_start("computing");
     openpi_sample sample = OPENPI_SAMPLE_INIT;
+    j->model_actions = allocate((size_t)horizon * OPENPI_ACTION_DIM * sizeof *j->model_actions);
     openpi_status status = openpi_request_sample(j->request, &sample, &error);
     if (status == OPENPI_OK)
-        status = openpi_session_run(j->session, &sample, 1, j->noise, model_actions, &ran, &error);
+        status = openpi_session_run_rtc(j->session, &sample, &j->previous.rtc, 1, j->noise, j->model_actions,
+                                        &ran, &error);
     ticker_stop(seconds);
     if (status != OPENPI_OK) return library_error(&verb_run, &error);
 
     size_t capacity = (size_t)horizon * (size_t)dims;
     j->actions = allocate(capacity * sizeof(double));
     double start = now_ms();
-    if (openpi_request_finish(j->request, model_actions, horizon, j->actions, capacity, &error) != OPENPI_OK)
+    if (openpi_request_finish(j->request, j->model_actions, horizon, j->actions, capacity, &error))
         return library_error(&verb_run, &error);
     double finish = now_ms() - start, before = j->timing.total_ms;
     for (int s = 0; s < OPENPI_STAGES; s++) j->timing.stage_ms[s] += ran.stage_ms[s];
@@ -332,6 +338,7 @@ static json_t *run_head(const job *j) {
     json_object_set_new(head, "prompt", head_text(v->prompt));
     json_object_set_new(head, "seed", v->noise ? json_null() : json_integer((json_int_t)v->seed));
     json_object_set_new(head, "noise", head_text(v->noise));
+    json_object_set_new(head, "rtc", previous_json(&v->previous, &j->previous));
     json_object_set_new(head, "horizon", json_integer(s->horizon));
     json_object_set_new(head, "steps", json_integer(s->steps));
     json_object_set_new(head, "action_names", texts_json(j->names, dims));
@@ -500,6 +507,8 @@ static int run_run(const void *values, char **positional, int count) {
         end = load(&j);
     }
     if (end == END_FINE) end = compute(&j);
+    if (end == END_FINE)
+        end = previous_keep(&verb_run, &j.v->previous, j.request, j.model_actions, j.session_info.horizon);
     if (end == END_FINE) show(&j);
 
     openpi_session_close(j.session);
@@ -512,6 +521,8 @@ static int run_run(const void *values, char **positional, int count) {
     }
     free(j.request_bytes);
     free(j.noise);
+    previous_free(&j.previous);
+    free(j.model_actions);
     free(j.actions);
     return end;
 }
@@ -563,6 +574,8 @@ static const option_row options[] = {
      "start from this noise: a .npy file, float32 [horizon, 32]", .offset = AT(noise)},
     {OPTION_U64, "seed", "N",
      "draw the noise from this seed (default: 0); the same on every machine", .offset = AT(seed)},
+    {OPTION_HEADING, .name = "Real-time chunking"},
+    PREVIOUS_OPTIONS(run_values, previous),
     {OPTION_HEADING, .name = "Result"},
     {OPTION_FLAG, "verbose", NULL,
      "also say how much of the model the tuner's table knows", .offset = AT(verbose)},
@@ -604,6 +617,11 @@ static const example examples[] = {
     {"a LeRobot checkpoint says everything itself", "openpi run my_lerobot_policy/ --image "
                                                     "observation.images.top=top.png "
                                                     "--state 0,0,0,0,0,0 --prompt \"stack the cups\""},
+    {"a chunk, kept so that the next one can follow on from it", "openpi run ckpt/ --robot droid --request "
+                                                                 "r1.msgpack --keep chunk.npy"},
+    {"the next one: 25 steps are done, and 3 more will be when it is there",
+     "openpi run ckpt/ --robot droid --request r2.msgpack --previous chunk.npy --rtc guided --executed 25 "
+     "--delay 3"},
     {"the same noise as another implementation, the numbers for numpy", "openpi run ckpt/ --robot droid "
                                                                         "--request r.msgpack "
                                                                         "--noise noise.npy --format npy "

@@ -702,6 +702,24 @@ OPENPI_API openpi_status openpi_request_finish(const openpi_request *request, co
 OPENPI_API openpi_status openpi_policy_match(const openpi_policy *policy, const openpi_session *session,
                                              openpi_error *error);
 
+/* Real-time chunking from call to call: what the caller keeps of a chunk until the robot's next observation.
+ * model_actions [horizon][32], of the observation that is prepared, -> kept [horizon][32]: the same numbers,
+ * or, where the policy's actions are relative to the state, absolute ones in the units of its statistics.
+ * `capacity`: doubles that `kept` holds, at least horizon * 32, else OPENPI_BAD_ARGUMENT. A model action or a
+ * result that is NaN or infinite is OPENPI_BAD_INPUT. */
+OPENPI_API openpi_status openpi_request_keep(const openpi_request *request, const float *model_actions,
+                                             int horizon, double *kept, size_t capacity,
+                                             openpi_error *error);
+
+/* What is left of a kept chunk when the robot has executed `executed` of its steps, 0 … horizon-1, in model
+ * space and relative to the observation that is prepared now (LeRobot policies/rtc/relative.py): previous
+ * [*rows][*dims] for openpi_rtc, with *rows = horizon - executed and *dims = the policy's action_dim. The
+ * request may be another one than that which kept it, of the same policy. `capacity`: floats that `previous`
+ * holds, at least *rows * *dims. */
+OPENPI_API openpi_status openpi_request_previous(const openpi_request *request, const double *kept,
+                                                 int horizon, int executed, float *previous, size_t capacity,
+                                                 int *rows, int *dims, openpi_error *error);
+
 /* prepare + openpi_session_run (batch 1) + finish. noise [H][32] or NULL, as for openpi_session_run; actions
  * [H][action_dim]; `capacity`: doubles that `actions` holds, checked first. On the thread of request and
  * session. OPENPI_BAD_ARGUMENT also where openpi_policy_match says so. */

@@ -30,6 +30,11 @@ struct openpi_policy {
 /* The policy that the request was created for. */
 const openpi_policy *request_policy(const openpi_request *request);
 
+/* The prepared state that relative actions are added to: 32 numbers, of openpi's policies or of LeRobot's.
+ * NULL: nothing is prepared. */
+const double *request_reference(const openpi_request *request);
+const float *request_lerobot_reference(const openpi_request *request);
+
 /* An error where `capacity` is less than horizon * action_dim doubles. */
 openpi_status request_check_capacity(const openpi_request *request, int horizon, size_t capacity,
                                      openpi_error *error);

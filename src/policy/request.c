@@ -449,6 +449,14 @@ openpi_status openpi_request_prepare_fields(openpi_request *request, const openp
 
 const openpi_policy *request_policy(const openpi_request *request) { return request->policy; }
 
+const double *request_reference(const openpi_request *request) {
+    return request->prepared ? request->reference : NULL;
+}
+
+const float *request_lerobot_reference(const openpi_request *request) {
+    return request->prepared ? request->lerobot_reference : NULL;
+}
+
 /* ---- what a prepared request holds ----------------------------------------------------------------- */
 
 openpi_status openpi_request_sample(const openpi_request *request, openpi_sample *sample,

@@ -90,6 +90,21 @@ static const struct {
     {TINY " --norm-stats text", 2, "text"},
     {TINY " --noise absent.npy", 2, "absent.npy: cannot be opened"},
     {TINY " --noise text", 2, "text: not a .npy file"},
+    {TINY " --rtc guided", 2, "--rtc needs the chunk that the robot is executing: --previous FILE"},
+    {TINY " --previous absent.npy", 2, "--previous needs --rtc: guided for any checkpoint, or trained"},
+    {TINY " --previous absent.npy --rtc guided", 2, "absent.npy: cannot be opened"},
+    {TINY " --previous text --rtc guided", 2, "text: not a .npy file"},
+    {TINY " --previous text --rtc vjp", 2, "--rtc vjp, guidance through the denoiser's Jacobian, needs a backward pass"},
+    {TINY " --previous text --rtc soft", 2, "--rtc is 'soft', expected one of guided|trained|vjp"},
+    {TINY " --previous text --rtc trained --schedule exp", 2, "--schedule belongs to --rtc guided, and --rtc is trained"},
+    {TINY " --previous text --rtc trained --overlap 4", 2, "--overlap belongs to --rtc guided"},
+    {TINY " --previous text --rtc guided --max-weight x", 2, "--max-weight is 'x', expected a number above 0"},
+    {TINY " --previous text --rtc guided --max-weight -1", 2, "--max-weight is '-1', expected a number above 0"},
+    {TINY " --previous text --rtc guided --schedule cosine", 2, "--schedule is 'cosine', expected one of zeros|ones|linear|exp"},
+    {TINY " --delay 3", 2, "--delay has no effect without --rtc and --previous"},
+    {TINY " --executed 3", 2, "--executed has no effect without --rtc and --previous"},
+    {TINY " --delay 65", 2, "--delay is '65', expected a whole number from 0 to 64"},
+    {SMALL " --keep absent/x.npy", 2, "absent/x.npy: cannot be written: No such file or directory"},
     {SMALL " --out absent/x", 2, "absent/x: cannot be written: No such file or directory"},
     {SMALL " --plot absent/x.svg", 2, "absent/x.svg: cannot be written: No such file or directory"},
     {"run --synthetic tiny --robot none --image base=x --state 1,x", 2, ""},
@@ -556,6 +571,67 @@ static void test_noise_files(void **state) {
     }
 }
 
+/* ---- real-time chunking --------------------------------------------------------------------------- */
+
+enum { KEPT_H = 4, KEPT_DIMS = 32, KEPT = KEPT_H * KEPT_DIMS };
+
+static void chunk_of(double *actions, const char *words) {
+    if (run("%s --dtype f32 --format npy %s", SMALL, words)) fail_msg("%s: %s", words, err);
+    memcpy(actions, npy_doubles(out, out_bytes, KEPT_H, KEPT_DIMS), KEPT * sizeof *actions);
+}
+
+/* A float32 .npy file. */
+static void write_floats(const char *name, const float *data, int rows, int columns) {
+    unsigned char bytes[128 + KEPT * sizeof(float)] = "\x93NUMPY\x01\x00\x76\x00";
+    char head[118];
+    size_t count = (size_t)(rows * columns) * sizeof *data;
+    int length = snprintf(head, sizeof head, "{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }",
+                          rows, columns);
+    memset(bytes + 10, ' ', 117);
+    memcpy(bytes + 10, head, (size_t)length);
+    bytes[127] = '\n';
+    memcpy(bytes + 128, data, count);
+    assert_int_equal(scratch_write(&box, name, bytes, 128 + count), 0);
+}
+
+/* With the whole overlap at full weight the new chunk lands on the previous one, from the step on that comes
+ * after the executed ones; a file of model numbers does the same; without --rtc it goes its own way. */
+static void test_real_time_chunking(void **state) {
+    double first[KEPT], plain[KEPT], next[KEPT], again[KEPT];
+    float model[KEPT], worst = 0, apart = 0;
+    (void)state;
+    chunk_of(first, "--seed 1 --keep chunk.npy");
+    chunk_of(plain, "--seed 2");
+    chunk_of(next, "--seed 2 --previous chunk.npy --rtc guided --executed 1 --schedule ones");
+    for (int k = 0; k < (KEPT_H - 1) * KEPT_DIMS; k++) {
+        worst = fmaxf(worst, (float)fabs(next[k] - first[KEPT_DIMS + k]));
+        apart = fmaxf(apart, (float)fabs(next[k] - first[k]));
+    }
+    assert_true(worst < 0.2f && apart > 1);
+    assert_memory_not_equal(next, plain, sizeof next);
+    for (int k = 0; k < KEPT; k++) model[k] = (float)first[k];
+    write_floats("model.npy", model, KEPT_H, KEPT_DIMS);
+    chunk_of(again, "--seed 2 --previous model.npy --rtc guided --executed 1 --schedule ones");
+    assert_memory_equal(again, next, sizeof next);
+    assert_int_equal(run("%s --previous chunk.npy --rtc guided --executed 4", SMALL), 2);
+    must_contain(err, "--executed is 4, but chunk.npy has 4 steps: nothing is left to follow on from");
+    assert_int_equal(run("%s --previous chunk.npy --rtc trained --delay 1", SMALL), 2);
+    must_contain(err, "was not trained for it");
+    assert_int_equal(run("%s --previous chunk.npy --rtc guided --delay 4", SMALL), 2);
+    must_contain(err, "rtc delay is 4, expected 0 to 3");
+    assert_int_equal(run("%s --previous chunk.npy --rtc guided --overlap 5", SMALL), 2);
+    must_contain(err, "rtc horizon is 5, expected 0 to 4");
+    model[KEPT_DIMS + 2] = NAN;
+    write_floats("nan.npy", model, KEPT_H, KEPT_DIMS);
+    assert_int_equal(run("%s --previous nan.npy --rtc guided", SMALL), 2);
+    must_contain(err, "rtc previous, row 1, dimension 2 is nan");
+    assert_int_equal(run("%s --seed 2 --previous chunk.npy --rtc guided --delay 1 --format json", SMALL), 0);
+    json_t *root = parse(out, out_bytes), *rtc = json_object_get(root, "rtc");
+    assert_string_equal(json_string_value(json_object_get(rtc, "mode")), "guided");
+    assert_int_equal(json_integer_value(json_object_get(rtc, "delay")), 1);
+    json_decref(root);
+}
+
 /* ---- the plot ------------------------------------------------------------------------------------- */
 
 /* Tags nest and close, attributes are quoted, no bare < or &. */
@@ -801,6 +877,7 @@ int main(void) {
         cmocka_unit_test(test_long_prompt),
         cmocka_unit_test(test_golden_requests),
         cmocka_unit_test(test_noise_files),
+        cmocka_unit_test(test_real_time_chunking),
         cmocka_unit_test(test_plot),
         cmocka_unit_test(test_synth_and_inspect),
         cmocka_unit_test(test_devices),

@@ -113,6 +113,13 @@ static openpi_status infer(holdings *h, const char *checkpoint, const openpi_syn
                            int threads, openpi_dtype dtype, openpi_error *error) {
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
     openpi_session_options session = OPENPI_SESSION_OPTIONS_INIT;
+    const openpi_rtc rtc = {.size = sizeof rtc,
+                            .mode = synthetic && synthetic->rtc_max_delay ? OPENPI_RTC_TRAINED
+                                                                          : OPENPI_RTC_OFF,
+                            .delay = 2,
+                            .previous = material.noise,
+                            .rows = 4,
+                            .dims = 32};
     static const int32_t tokens[] = {2, 5, 9};
     openpi_sample sample = {
         .size = sizeof(openpi_sample), .images = {material.picture}, .image_mask = {1}, .tokens = tokens,
@@ -125,14 +132,15 @@ static openpi_status infer(holdings *h, const char *checkpoint, const openpi_syn
     STEP(openpi_engine_open(checkpoint, &options, &h->engine, error));
     session.horizon = 4;
     session.steps = 2;
+    session.rtc = rtc.mode != OPENPI_RTC_OFF;
     STEP(openpi_session_bytes(h->engine, &session, &bytes, error));
     STEP(openpi_session_create(h->engine, &session, &h->session, error));
-    STEP(openpi_session_run(h->session, &sample, 1, material.noise, actions, NULL, error));
+    STEP(openpi_session_run_rtc(h->session, &sample, &rtc, 1, material.noise, actions, NULL, error));
     if (!atomic_load(&allocator_fail_at)) memcpy(material.known, actions, sizeof actions);
     else if (memcmp(material.known, actions, sizeof actions))
         return OPENPI_SYSTEM; /* half a model answered */
     openpi_session_observe(h->session, look, &seen);
-    return openpi_session_run(h->session, &sample, 1, material.noise, actions, NULL, error);
+    return openpi_session_run_rtc(h->session, &sample, &rtc, 1, material.noise, actions, NULL, error);
 }
 
 static openpi_status synthetic_f32(holdings *h, openpi_error *error) {
@@ -140,6 +148,11 @@ static openpi_status synthetic_f32(holdings *h, openpi_error *error) {
 }
 static openpi_status synthetic_bf16(holdings *h, openpi_error *error) {
     return infer(h, NULL, &material.pi05, 1, OPENPI_BF16, error);
+}
+static openpi_status real_time_chunking(holdings *h, openpi_error *error) {
+    openpi_synthetic trained = material.pi05;
+    trained.rtc_max_delay = 2;
+    return infer(h, NULL, &trained, 1, OPENPI_BF16, error);
 }
 static openpi_status with_threads(holdings *h, openpi_error *error) {
     return infer(h, NULL, &material.pi0, 3, OPENPI_BF16, error);
@@ -329,6 +342,7 @@ static const scenario scenarios[] = {
     {"parse", parse, 0, 0},
     {"synthetic f32", synthetic_f32, 0, 0},
     {"synthetic bf16", synthetic_bf16, 0, 0},
+    {"real-time chunking", real_time_chunking, 0, 0},
     {"three threads", with_threads, 0, 0},
     {"a checkpoint of one file", from_a_file, 0, 0},
     {"a checkpoint of shards", from_shards, 0, 0},

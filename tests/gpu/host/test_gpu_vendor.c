@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "chunking_batch.h"
 #include "generated_matrix.h"
 #include "host.h"
 #include "openpi_internal.h"
@@ -31,16 +32,21 @@ static int nothing_left(void **state) {
     return -1;
 }
 
-static openpi_engine *open_engine(const char *spec, openpi_dtype dtype) {
+static openpi_engine *open_trained(const char *spec, openpi_dtype dtype, int max_delay) {
     openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
     openpi_engine *engine;
     must(openpi_synthetic_parse(spec, &synthetic, &error));
+    synthetic.rtc_max_delay = max_delay;
     options.synthetic = &synthetic;
     options.device = "host:0";
     options.dtype = dtype;
     must(openpi_engine_open(NULL, &options, &engine, &error));
     return engine;
+}
+
+static openpi_engine *open_engine(const char *spec, openpi_dtype dtype) {
+    return open_trained(spec, dtype, 0);
 }
 
 /* ---- the device ---------------------------------------------------------------------------------------- */
@@ -191,6 +197,36 @@ static void test_replays(void **state) {
             memcpy(before, replayed, sizeof before);
         }
         call_close(&c);
+        openpi_engine_close(engine);
+    }
+}
+
+/* Samples with and without real-time chunking in one graph; and the graph gives what launching op by op
+ * gives. */
+static void test_chunking(void **state) {
+    static const char *const specs[] = {"odd:pi0", "odd:pi05"};
+    static mixed m;
+    static float replayed[MIXED * MIXED_ONE], launched[MIXED * MIXED_ONE];
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        int trained = i / 2, replays;
+        openpi_engine *engine =
+            open_trained(specs[i / 2], i % 2 ? OPENPI_BF16 : OPENPI_F32, trained ? MIXED_DELAY : 0);
+        mixed_make(&m, trained);
+        mixed_is_each_alone(engine, &m);
+        openpi_session *session = mixed_session(engine, MIXED, 1);
+        call_kinds *kinds = &session->rtc_kinds[trained ? PLAN_TRAINED : PLAN_GUIDED];
+        struct recording *kept[CALL_KINDS];
+        replays = host_replays();
+        mixed_run(session, &m, 0, MIXED, replayed);
+        assert_int_equal(host_replays(), replays + 1);
+        memcpy(kept, kinds->recordings, sizeof kept);
+        memset(kinds->recordings, 0, sizeof kept);
+        mixed_run(session, &m, 0, MIXED, launched);
+        memcpy(kinds->recordings, kept, sizeof kept);
+        assert_int_equal(host_replays(), replays + 1);
+        assert_memory_equal(replayed, launched, sizeof replayed);
+        openpi_session_close(session);
         openpi_engine_close(engine);
     }
 }
@@ -399,6 +435,7 @@ static int run_device(void) {
         cmocka_unit_test_teardown(test_facts, nothing_left),
         cmocka_unit_test_teardown(test_generated, nothing_left),
         cmocka_unit_test_teardown(test_replays, nothing_left),
+        cmocka_unit_test_teardown(test_chunking, nothing_left),
         cmocka_unit_test_teardown(test_timed, nothing_left),
         cmocka_unit_test_teardown(test_side_by_side, nothing_left),
         cmocka_unit_test_teardown(test_choices, nothing_left),
