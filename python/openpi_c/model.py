@@ -156,6 +156,7 @@ def inspect(
     robot: str | None = None,
     config: str | None = None,
     norm_stats: Path | None = None,
+    assets: str | None = None,
     tokenizer: Path | None = None,
 ) -> dict[str, Any]:
     """What a checkpoint is, and the memory that it needs on each device. Loads no weights."""
@@ -164,6 +165,7 @@ def inspect(
         robot=robot,
         config=config,
         norm_stats=norm_stats,
+        assets=assets,
         tokenizer=tokenizer,
         tokenizer_cache=tokenizer_cache(),
     )

@@ -59,15 +59,16 @@ static int open_policy(PyObject *object, policy_values *v) {
 
 static int transform_init(PyObject *object, PyObject *arguments, PyObject *keywords) {
     static char *names[] = {"checkpoint", "synthetic",       "robot",        "config",     "norm_stats",
-                            "tokenizer",  "tokenizer_cache", "prompt_state", "max_prompt", NULL};
+                            "tokenizer",  "tokenizer_cache", "prompt_state", "max_prompt", "assets",
+                            NULL};
     policy_values v = {.options = OPENPI_POLICY_OPTIONS_INIT, .prompt_state = OPENPI_PROMPT_STATE_DEFAULT};
     openpi_policy_options *o = &v.options;
     PyObject *prompt_state = Py_None;
     int failed = -1;
-    if (PyArg_ParseTupleAndKeywords(arguments, keywords, "|O&$zO&zO&O&O&Oi:Transform", names, path_or_none,
+    if (PyArg_ParseTupleAndKeywords(arguments, keywords, "|O&$zO&zO&O&O&Oiz:Transform", names, path_or_none,
                                     &v.checkpoint, &v.synthetic, path_or_none, &v.robot, &o->config,
                                     path_or_none, &v.norm_stats, path_or_none, &v.tokenizer, path_or_none,
-                                    &v.cache, &prompt_state, &o->max_prompt)) {
+                                    &v.cache, &prompt_state, &o->max_prompt, &o->assets)) {
         int on = prompt_state == Py_None ? -1 : PyObject_IsTrue(prompt_state);
         if (on >= 0) o->prompt_state = on ? OPENPI_PROMPT_STATE_ON : OPENPI_PROMPT_STATE_OFF;
         failed = PyErr_Occurred() ? -1 : open_policy(object, &v);
@@ -114,11 +115,12 @@ static PyObject *transform_info(PyObject *object, PyObject *nothing) {
     if (openpi_policy_get_info(policy->handle, &i, &error) != OPENPI_OK)
         return raise_status(state_of(object), "", &error);
     return Py_BuildValue(
-        "{s:s,s:(sss),s:i,s:i,s:i,s:i,s:O,s:O,s:s,s:s,s:N,s:N,s:d}", "robot", i.robot, "cameras",
+        "{s:s,s:(sss),s:i,s:i,s:i,s:i,s:O,s:O,s:s,s:s,s:s,s:N,s:N,s:d}", "robot", i.robot, "cameras",
         i.cameras[0], i.cameras[1], i.cameras[2], "state_length", i.state_length, "action_dim", i.action_dim,
         "horizon", i.horizon, "max_prompt", i.max_prompt, "prompt_state", i.prompt_state ? Py_True : Py_False,
         "lerobot", i.lerobot ? Py_True : Py_False, "tokenizer", i.tokenizer, "tokenizer_kind",
-        i.tokenizer_kind, "action_names", text_tuple(policy->handle, i.action_dim, openpi_policy_action_name),
+        i.tokenizer_kind, "statistics", i.statistics, "action_names",
+        text_tuple(policy->handle, i.action_dim, openpi_policy_action_name),
         "action_units", text_tuple(policy->handle, i.action_dim, openpi_policy_action_unit), "rate_hz",
         openpi_policy_rate(policy->handle));
 }

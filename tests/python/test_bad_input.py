@@ -146,6 +146,8 @@ def test_error_in_a_batch_names_the_observation(droid):
         ({"synthetic": "tiny", "robot": "none", "progress": 3}, TypeError, "progress is 3"),
         ({"synthetic": "tiny", "robot": "none", "norm_stats": {"state": {"mean": [nan]}}}, ValueError, "JSON"),
         ({"synthetic": "tiny", "robot": "none", "config": "pi0_droid"}, ValueError, "both robot"),
+        ({"synthetic": "tiny", "robot": "none", "assets": "droid"}, ValueError, 'assets is "droid", but robot "none"'),
+        ({"synthetic": "tiny", "robot": "droid", "assets": "../x"}, ValueError, 'assets is "../x", expected'),
         ({}, ValueError, ""),
         ({"robot": "none"}, ValueError, "neither a checkpoint"),
         ({"checkpoint": "/nowhere/at/all", "robot": "none"}, FileNotFoundError, "/nowhere/at/all"),

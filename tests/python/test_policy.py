@@ -70,6 +70,23 @@ def test_norm_stats_as_openpi_has_them():
         assert (policy_actions(arguments | {"norm_stats": given}, obs, tensors) == expected).all()
 
 
+def test_statistics_are_chosen(tmp_path):
+    openpi_c.write_synthetic("tiny:pi0:7", tmp_path / "ckpt")
+    given = (golden.GOLDEN / "policy/droid_pi0/norm_stats.json").read_text()
+    for name in ("droid", "mine"):
+        (tmp_path / "ckpt/assets" / name).mkdir()
+        (tmp_path / "ckpt/assets" / name / "norm_stats.json").write_text(given)
+    arguments = {"robot": "droid", "tokenizer": golden.GOLDEN / "tokenizer.model"}
+    for assets in (None, "mine"):
+        file = str(tmp_path / "ckpt/assets" / (assets or "droid") / "norm_stats.json")
+        with openpi_c.Policy(tmp_path / "ckpt", assets=assets, progress=None, **arguments) as policy:
+            assert policy.info["statistics"] == file
+        found = openpi_c.inspect(tmp_path / "ckpt", assets=assets, **arguments)
+        assert found["assets"] == ["droid", "mine", "synthetic"] and found["policy"]["statistics"] == file
+    with pytest.raises(FileNotFoundError, match='assets is "ur5", but .* holds droid, mine, synthetic: give assets'):
+        openpi_c.Policy(tmp_path / "ckpt", assets="ur5", progress=None, **arguments)
+
+
 def test_create_trained_policy(tmp_path):
     openpi_c.write_synthetic("tiny:pi0:7", tmp_path / "ckpt")
     stats = json.loads((golden.GOLDEN / "policy/droid_pi0/norm_stats.json").read_text())["norm_stats"]
