@@ -7,7 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "load.h"
 #include "output.h"
+
+enum { ROBOTS = 1, SECONDS = 10 };         /* of a running server                                         */
 
 /* ---- reading the options -------------------------------------------------------------------------- */
 
@@ -182,7 +185,19 @@ static int finish(bench_job *j) {
     return end == END_FINE ? verdict : end;
 }
 
+/* 1 where an option that only --server reads was given. */
+static int names_robots(const bench_values *v) {
+    return v->rate || v->api_key || v->greedy || v->flood || v->jitter || v->env || v->robots != ROBOTS ||
+           v->seconds != SECONDS;
+}
+
 static int bench_verb_run(const void *values, char **positional, int count) {
+    const bench_values *v = values;
+    if (v->server) return load_run(v);
+    if (names_robots(v))
+        return usage_error(&verb_bench,
+                           "--robots, --rate, --jitter, --api-key, --greedy, --flood, --seconds and --env "
+                           "are about a running server; expected --server ws://HOST:PORT");
     bench_job *j = allocate(sizeof *j);
     memset(j, 0, sizeof *j);
     j->v = *(const bench_values *)values;
@@ -202,7 +217,8 @@ static int bench_verb_run(const void *values, char **positional, int count) {
 
 #define AT(field) offsetof(bench_values, field)
 
-static const bench_values defaults = {.subject = SUBJECT_DEFAULTS, .warmup = -1, .tolerance = 3};
+static const bench_values defaults = {
+    .subject = SUBJECT_DEFAULTS, .warmup = -1, .tolerance = 3, .robots = ROBOTS, .seconds = SECONDS};
 
 static const option_row options[] = {
     SUBJECT_MODEL_OPTIONS(bench_values, subject),
@@ -226,6 +242,29 @@ static const option_row options[] = {
     {OPTION_FLAG, "histogram", NULL, "also draw how the times are spread", .offset = AT(histogram)},
     {OPTION_OUTPUT, "json", "FILE", "also write the figures here", .offset = AT(json)},
     {OPTION_OUTPUT, "svg", "FILE", "also draw latency and samples/s against the batch", .offset = AT(svg)},
+    {OPTION_HEADING, .name = "A running server"},
+    {OPTION_TEXT, "server", "URL",
+     "measure the policy server at ws://HOST:PORT or wss://HOST instead of a model", .offset = AT(server)},
+    {OPTION_INT, "robots", "N", "robots that connect (default: 1)",
+     .offset = AT(robots), .low = 1, .high = 10000},
+    {OPTION_TEXT, "rate", "HZ",
+     "calls a second of each robot, by a clock of its own; 0: the next as soon as the reply is there "
+     "(default: 5)", .offset = AT(rate)},
+    {OPTION_INT, "jitter", "MS",
+     "standard deviation of the times at which a robot asks (default: 0)",
+     .offset = AT(jitter), .low = 0, .high = 10000},
+    {OPTION_TEXT, "api-key", "KEY", "the robots' key, for a server with tokens", .offset = AT(api_key)},
+    {OPTION_INT, "greedy", "N",
+     "further clients without a key that ask without a pause", .offset = AT(greedy), .low = 1, .high = 10000},
+    {OPTION_INT, "flood", "N",
+     "also that many trouble-makers: idle, half-open, slow, never reading, reconnecting, broken",
+     .offset = AT(flood), .low = 1, .high = 100000},
+    {OPTION_INT, "seconds", "N",
+     "measure so long, from when every robot had its warm-up replies (default: 10)",
+     .offset = AT(seconds), .low = 1, .high = 86400},
+    {OPTION_CHOICE, "env", "aloha|droid|libero",
+     "requests of which of openpi's examples (default: the one with as many actions as the server's robot)",
+     .offset = AT(env)},
     {OPTION_HEADING, .name = "Best known"},
     {OPTION_OUTPUT, "save", "FILE",
      "write configuration, figures and roofs as the best known", .offset = AT(save)},
@@ -239,6 +278,7 @@ static const option_row options[] = {
     {0},
 };
 
+#define OF_SERVER "server", "the server has its own model and device"
 #define FROM_FILE "best", "the file contains the configuration"
 
 static const conflict conflicts[] = {
@@ -249,6 +289,10 @@ static const conflict conflicts[] = {
     {"runs", FROM_FILE},      {"device", FROM_FILE},    {"dtype", FROM_FILE}, {"weights", FROM_FILE},   {"threads", FROM_FILE}, {"isa", FROM_FILE},
     {"path", FROM_FILE},      {"no-graph", FROM_FILE},  {"without", FROM_FILE}, {"table", FROM_FILE},  {"pin", FROM_FILE},
     {"changing-prompts", FROM_FILE},
+    {"", OF_SERVER},          {"synthetic", OF_SERVER}, {"variant", OF_SERVER}, {"batch", OF_SERVER},
+    {"cameras", OF_SERVER},   {"prompt", OF_SERVER},    {"horizon", OF_SERVER}, {"steps", OF_SERVER},
+    {"runs", OF_SERVER},      {"device", OF_SERVER},    {"svg", OF_SERVER},     {"save", OF_SERVER},
+    {"best", OF_SERVER},      {"against", OF_SERVER},
     {0},
 };
 
@@ -258,11 +302,15 @@ static const example examples[] = {
     {"how a GPU scales, with a picture", "openpi bench --device cuda:0 --batch 1,2,4,8,16,32,64 --svg scaling.svg"},
     {"is the tail short while prompts change", "openpi bench --device cuda:0 --changing-prompts --runs 1000"},
     {"has it become slower", "openpi bench --best best/nvidia-h200.json --against best/nvidia-h200.json"},
+    {"how a running server answers 16 robots, 5 times a second each, among 1,000 trouble-makers",
+     "openpi bench --server ws://127.0.0.1:8000 --robots 16 --rate 5 --flood 1000"},
     {NULL, NULL},
 };
 
 static const char *const synopsis[] = {"[--synthetic PRESET[:pi0|pi05[:SEED]]] [options]",
-                                       "CHECKPOINT [options]", "--best FILE [--against FILE]", NULL};
+                                       "CHECKPOINT [options]", "--best FILE [--against FILE]",
+                                       "--server URL [--robots N] [--rate HZ] [--greedy N] [--flood N]",
+                                       NULL};
 
 const verb verb_bench = {
     .name = "bench",
@@ -282,7 +330,10 @@ const verb verb_bench = {
                    "Joules come from the device's own counter (NVML, RAPL) where it can be read.\n\n"
                    "--save keeps a run as the best known; --best runs its configuration again; --against "
                    "names every setting "
-                   "that differs from it and compares each figure as its part of the roof of its own run.",
+                   "that differs from it and compares each figure as its part of the roof of its own run.\n\n"
+                   "--server measures a running policy server instead, openpi's own or `openpi serve`: "
+                   "robots that ask at their rates, clients that ask without a pause and trouble-makers. "
+                   "Status 1 says that a robot was refused, cut off or answered with an error.",
     .options = options,
     .conflicts = conflicts,
     .examples = examples,

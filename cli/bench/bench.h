@@ -5,7 +5,8 @@
  *   bench_json.c     the figures as JSON
  *   bench_plot.c     the figures against the batch as SVG, published ones beside them
  *   bench_best.c     a configuration written down and read back
- *   bench_compare.c  two such files, figure by figure */
+ *   bench_compare.c  two such files, figure by figure
+ *   load.h           robots and trouble-makers for a running server */
 #ifndef CLI_BENCH_H
 #define CLI_BENCH_H
 
@@ -22,6 +23,8 @@ typedef struct bench_values {
     const char *batch, *json, *svg, *save, *best, *against;
     int warmup, runs;                      /* -1 and 0: as the device likes it                            */
     int tolerance, histogram, changing_prompts, no_energy, verbose;
+    const char *server, *rate, *api_key;   /* of a running server, load.h                                 */
+    int robots, greedy, flood, jitter, seconds, env;
 } bench_values;
 
 /* Of one batch. */

@@ -1,0 +1,139 @@
+/* openpi bench --server: robots and trouble-makers for a running policy server, and what the robots measured.
+ *
+ *   load.c          the options, and the order of the steps
+ *   load_robots.c   robots that ask, each at its own times, and what they measure
+ *   load_request.c  the requests of openpi's examples, and what is in a reply
+ *   load_flood.c    trouble-makers, on a thread of their own
+ *   load_show.c     the table and the JSON
+ *   ws_client.c     connections */
+#ifndef CLI_BENCH_LOAD_H
+#define CLI_BENCH_LOAD_H
+
+#include <jansson.h>
+#include <msgpack.h>
+#include <time.h>
+
+#include "bench.h"
+#include "ws_client.h"
+
+/* Milliseconds of the monotonic clock. */
+static inline double load_clock(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+}
+
+/* ---- load_request.c -------------------------------------------------------------------------------- */
+
+typedef enum load_env { LOAD_BY_METADATA, LOAD_ALOHA, LOAD_DROID, LOAD_LIBERO } load_env;
+const char *load_env_name(load_env env);
+/* The one whose robot has so many actions; LOAD_BY_METADATA: none has. */
+load_env load_env_of(int action_dim);
+
+/* A request of openpi's examples/simple_client, its pictures drawn from the seed. 0: no memory. */
+int load_request_write(load_env env, uint64_t seed, msgpack_sbuffer *out);
+
+/* The server's first message. Numbers that are not there stay 0. */
+typedef struct load_metadata {
+    char version[32];
+    int horizon, action_dim;
+} load_metadata;
+int load_metadata_read(const uint8_t *bytes, size_t count, load_metadata *out);
+
+typedef struct load_reply {
+    double model_ms, server_ms;  /* policy_timing and server_timing; below 0: not in the reply            */
+} load_reply;
+/* 0: it is no reply with actions. */
+int load_reply_read(const uint8_t *bytes, size_t count, load_reply *out);
+
+/* ---- load_robots.c --------------------------------------------------------------------------------- */
+
+enum { LOAD_GROUPS = 2 };
+
+typedef struct load_group {
+    const char *name, *key;      /* key NULL: none                                                        */
+    int count;
+    double rate;                 /* calls a second of each; 0: the next as soon as the reply is there     */
+    double jitter_ms;            /* standard deviation                                                    */
+} load_group;
+
+typedef struct load_plan {
+    ws_address address;
+    load_group groups[LOAD_GROUPS];
+    int group_count;
+    load_env env;
+    uint64_t seed;
+    int warmup;                  /* replies of each robot that do not count                               */
+    double seconds;
+} load_plan;
+
+typedef struct load_times {
+    size_t count, capacity;
+    double *ms;
+} load_times;
+
+typedef struct load_outcome {
+    load_times round;            /* from asking to the whole reply                                        */
+    load_times model;            /* as the reply says                                                     */
+    load_times beside;           /* from the request's last byte to the whole reply, without the model    */
+    int connected;               /* robots that got the metadata at least once                            */
+    long refused;                /* handshakes that failed                                                */
+    long broken;                 /* connections that ended                                                */
+    long errors;                 /* sentences instead of replies, and replies without actions             */
+    char last_error[WS_SENTENCE];
+} load_outcome;
+
+typedef struct load_result {
+    load_metadata metadata;
+    load_env env;
+    size_t request_bytes;
+    double seconds;              /* measured                                                              */
+    load_outcome groups[LOAD_GROUPS];
+} load_result;
+
+/* Runs all robots. Returns END_FINE or the code to end with, having said why. */
+int load_robots(const load_plan *plan, load_result *result);
+void load_result_free(load_result *result);
+/* p in 0 … 1; 0 where there is none. Sorts the times. */
+double load_percentile(load_times *times, double p);
+
+/* ---- load_flood.c ---------------------------------------------------------------------------------- */
+
+#define FLOOD_LIST(X)                                                                                        \
+    X(IDLE, "idle", "shake hands and then say nothing")                                                      \
+    X(HALF_OPEN, "half-open", "connect and never say anything")                                              \
+    X(SLOW_HEAD, "slow head", "send the handshake a byte at a time")                                         \
+    X(SLOW_WRITER, "slow writer", "announce a request and send a byte of it ten times a second")             \
+    X(NO_READER, "no reader", "ask and never read a reply")                                                  \
+    X(RECONNECT, "reconnect", "shake hands and hang up, again and again")                                    \
+    X(BROKEN, "broken frames", "shake hands and send random bytes")
+typedef enum flood_kind {
+#define X(name, text, what) FLOOD_##name,
+    FLOOD_LIST(X)
+#undef X
+    FLOOD_KINDS
+} flood_kind;
+const char *flood_name(flood_kind kind);
+
+typedef struct flood_count {
+    int clients;
+    long connected, refused, ended;        /* ended: by the server                                        */
+} flood_count;
+
+typedef struct flood flood;
+/* `count` clients, of each kind in turn. NULL: `why` has a sentence. */
+flood *flood_start(const ws_address *address, int count, load_env env, uint64_t seed, char why[WS_SENTENCE]);
+/* Ends the thread and gives what it counted. */
+void flood_stop(flood *flood, flood_count counts[FLOOD_KINDS]);
+
+/* ---- load_show.c ----------------------------------------------------------------------------------- */
+
+void load_put(const load_plan *plan, load_result *result, const flood_count *flood);
+json_t *load_json(const load_plan *plan, load_result *result, const flood_count *flood);
+
+/* ---- load.c ---------------------------------------------------------------------------------------- */
+
+/* What `openpi bench --server` does. */
+int load_run(const bench_values *values);
+
+#endif

@@ -1,0 +1,254 @@
+/* Trouble-makers of `openpi bench --server`: bare sockets on one thread, which do what a server must bear. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <netdb.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "load.h"
+
+enum { HEAD_BYTES = 512 + WS_HOST + WS_PATH, FRAME_HEAD = 14, NOISE_BYTES = 64, STEP_MS = 20 };
+
+static const char *const names[] = {
+#define X(name, text, what) text,
+    FLOOD_LIST(X)
+#undef X
+};
+const char *flood_name(flood_kind kind) { return names[kind]; }
+
+/* How long each kind rests: after the server ended its connection, and between two things that it does. */
+static const struct {
+    double again_ms, step_ms;
+} rests[FLOOD_KINDS] = {
+    [FLOOD_IDLE] = {1000, INFINITY},
+    [FLOOD_HALF_OPEN] = {1000, INFINITY},
+    [FLOOD_SLOW_HEAD] = {1000, 500},
+    [FLOOD_SLOW_WRITER] = {1000, 100},
+    [FLOOD_NO_READER] = {1000, STEP_MS},
+    [FLOOD_RECONNECT] = {200, 100},
+    [FLOOD_BROKEN] = {200, STEP_MS},
+};
+
+typedef struct pest {
+    flood_kind kind;
+    int fd;                      /* -1: none                                                              */
+    int connecting;
+    size_t head_sent;            /* bytes of the handshake                                                */
+    size_t frame_sent;           /* bytes of the frame that goes on now                                   */
+    double due_ms;
+} pest;
+
+struct flood {
+    struct addrinfo *addresses;
+    char head[HEAD_BYTES];
+    size_t head_bytes;
+    uint8_t *frame;              /* a whole request as one masked frame                                   */
+    size_t frame_bytes;
+    uint64_t seed;
+    int count;
+    pest *pests;
+    struct pollfd *polls;
+    flood_count counts[FLOOD_KINDS];
+    pthread_t thread;
+    atomic_int ends;
+};
+
+/* ---- one connection ------------------------------------------------------------------------------- */
+
+static void hang_up(pest *p, double again_ms) {
+    struct linger at_once = {1, 0};
+    if (p->kind == FLOOD_RECONNECT) setsockopt(p->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    close(p->fd);
+    *p = (pest){.kind = p->kind, .fd = -1, .due_ms = load_clock() + again_ms};
+}
+
+static void dial(flood *f, pest *p) {
+    const struct addrinfo *to = f->addresses;
+    int small = 4096;
+    p->due_ms = load_clock() + rests[p->kind].again_ms;
+    p->fd = socket(to->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (p->fd < 0) {
+        f->counts[p->kind].refused++;
+        return;
+    }
+    if (p->kind == FLOOD_NO_READER) setsockopt(p->fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    p->connecting = 1;
+    if (!connect(p->fd, to->ai_addr, to->ai_addrlen) || errno == EINPROGRESS) return;
+    f->counts[p->kind].refused++;
+    hang_up(p, rests[p->kind].again_ms);
+}
+
+/* Sends up to `most` bytes from data[*sent … bytes). Returns 0 where the connection has ended. */
+static int push(pest *p, const void *data, size_t bytes, size_t *sent, size_t most) {
+    size_t left = bytes - *sent;
+    ssize_t put = send(p->fd, (const char *)data + *sent, left < most ? left : most, MSG_NOSIGNAL);
+    if (put > 0) *sent += (size_t)put;
+    return put >= 0 || errno == EAGAIN || errno == EWOULDBLOCK;
+}
+
+static int push_noise(flood *f, pest *p) {
+    uint64_t noise[NOISE_BYTES / 8];
+    size_t sent = 0;
+    for (size_t i = 0; i < sizeof noise / sizeof *noise; i++) {
+        f->seed = f->seed * 6364136223846793005u + 1442695040888963407u;
+        noise[i] = f->seed ^ f->seed >> 29;
+    }
+    return push(p, noise, sizeof noise, &sent, sizeof noise);
+}
+
+/* The next thing that the kind does. Returns 0 where the connection has ended. */
+static int trouble(flood *f, pest *p) {
+    size_t byte = p->kind == FLOOD_SLOW_HEAD || p->kind == FLOOD_SLOW_WRITER ? 1 : f->frame_bytes;
+    if (p->kind == FLOOD_HALF_OPEN) return 1;
+    if (p->head_sent < f->head_bytes)
+        return push(p, f->head, f->head_bytes, &p->head_sent, p->kind == FLOOD_SLOW_HEAD ? 1 : f->head_bytes);
+    switch (p->kind) {
+    case FLOOD_SLOW_WRITER:
+    case FLOOD_NO_READER:
+        if (p->frame_sent == f->frame_bytes) p->frame_sent = 0;
+        return push(p, f->frame, f->frame_bytes, &p->frame_sent, byte);
+    case FLOOD_RECONNECT: return 0;
+    case FLOOD_BROKEN: return push_noise(f, p);
+    default: return 1;
+    }
+}
+
+/* Reads what there is. Returns 0 where the connection has ended. */
+static int swallow(pest *p) {
+    char bytes[4096];
+    for (;;) {
+        ssize_t got = recv(p->fd, bytes, sizeof bytes, 0);
+        if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
+        if (!got) return 0;
+    }
+}
+
+static void step(flood *f, pest *p, short events, double now) {
+    flood_count *count = &f->counts[p->kind];
+    if (p->fd < 0) {
+        if (now >= p->due_ms) dial(f, p);
+        return;
+    }
+    if (p->connecting && (events & (POLLERR | POLLHUP))) {
+        count->refused++;
+        hang_up(p, rests[p->kind].again_ms);
+        return;
+    }
+    if (p->connecting && !(events & POLLOUT)) return;
+    if (p->connecting) {
+        p->connecting = 0;
+        p->due_ms = now;
+        count->connected++;
+    }
+    int alive = !(events & (POLLERR | POLLHUP)) && (p->kind == FLOOD_NO_READER || swallow(p));
+    if (!alive) {
+        count->ended++;
+        hang_up(p, rests[p->kind].again_ms);
+        return;
+    }
+    if (now < p->due_ms) return;
+    p->due_ms = now + rests[p->kind].step_ms;
+    if (p->kind == FLOOD_IDLE && p->head_sent < f->head_bytes) p->due_ms = now + STEP_MS;
+    if (trouble(f, p)) return;
+    count->ended += p->kind != FLOOD_RECONNECT;
+    hang_up(p, rests[p->kind].again_ms);
+}
+
+static void *run(void *argument) {
+    flood *f = argument;
+    while (!atomic_load(&f->ends)) {
+        for (int i = 0; i < f->count; i++) {
+            const pest *p = &f->pests[i];
+            short reads = p->kind == FLOOD_NO_READER || p->connecting ? 0 : POLLIN;
+            f->polls[i] = (struct pollfd){p->fd, (short)(reads | (p->connecting ? POLLOUT : 0)), 0};
+        }
+        poll(f->polls, (nfds_t)f->count, STEP_MS);
+        double now = load_clock();
+        for (int i = 0; i < f->count; i++) step(f, &f->pests[i], f->polls[i].revents, now);
+    }
+    return NULL;
+}
+
+/* ---- starting and stopping ------------------------------------------------------------------------ */
+
+/* A frame of a whole binary message, masked with zeros. */
+static int make_frame(flood *f, load_env env, uint64_t seed) {
+    msgpack_sbuffer request;
+    if (!load_request_write(env, seed, &request)) return 0;
+    f->frame = calloc(1, FRAME_HEAD + request.size);
+    if (f->frame) {
+        f->frame[0] = 0x82;
+        f->frame[1] = 0x80 | 127;
+        for (int i = 0; i < 8; i++) f->frame[2 + i] = (uint8_t)((uint64_t)request.size >> 8 * (7 - i));
+        memcpy(f->frame + FRAME_HEAD, request.data, request.size);
+        f->frame_bytes = FRAME_HEAD + request.size;
+    }
+    msgpack_sbuffer_destroy(&request);
+    return f->frame != NULL;
+}
+
+static void raise_descriptors(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit)) return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static void flood_free(flood *f) {
+    if (f->addresses) freeaddrinfo(f->addresses);
+    free(f->frame);
+    free(f->pests);
+    free(f->polls);
+    free(f);
+}
+
+flood *flood_start(const ws_address *address, int count, load_env env, uint64_t seed, char why[WS_SENTENCE]) {
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    flood *f = calloc(1, sizeof *f);
+    char port[16];
+    snprintf(why, WS_SENTENCE, "out of memory: trouble-makers");
+    if (!f) return NULL;
+    f->count = count;
+    f->seed = seed;
+    f->pests = calloc((size_t)count, sizeof *f->pests);
+    f->polls = calloc((size_t)count, sizeof *f->polls);
+    snprintf(port, sizeof port, "%d", address->port);
+    f->head_bytes = (size_t)snprintf(f->head, sizeof f->head,
+                                     "GET %s HTTP/1.1\r\nHost: %s:%d\r\nUpgrade: websocket\r\n"
+                                     "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+                                     "Sec-WebSocket-Key: b3BlbnBpIGJlbmNoIGZsb28=\r\n\r\n",
+                                     address->path, address->host, address->port);
+    int found = getaddrinfo(address->host, port, &hints, &f->addresses);
+    if (found) snprintf(why, WS_SENTENCE, "%.120s: %s", address->host, gai_strerror(found));
+    if (found || !f->pests || !f->polls || !make_frame(f, env, seed)) {
+        flood_free(f);
+        return NULL;
+    }
+    raise_descriptors();
+    for (int i = 0; i < count; i++) {
+        f->pests[i] = (pest){.kind = (flood_kind)(i % FLOOD_KINDS), .fd = -1};
+        f->counts[i % FLOOD_KINDS].clients++;
+    }
+    if (!pthread_create(&f->thread, NULL, run, f)) return f;
+    snprintf(why, WS_SENTENCE, "no thread for the trouble-makers");
+    flood_free(f);
+    return NULL;
+}
+
+void flood_stop(flood *f, flood_count counts[FLOOD_KINDS]) {
+    atomic_store(&f->ends, 1);
+    pthread_join(f->thread, NULL);
+    for (int i = 0; i < f->count; i++)
+        if (f->pests[i].fd >= 0) close(f->pests[i].fd);
+    memcpy(counts, f->counts, sizeof f->counts);
+    flood_free(f);
+}

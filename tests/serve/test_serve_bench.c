@@ -1,0 +1,218 @@
+/* openpi bench --server against `openpi serve`: what robots and trouble-makers count, and the sentences. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "scratch.h"
+#include "command.h"
+#include "served.h"
+
+static int set_up(void **state) {
+    (void)state;
+    return scratch_open(&box);
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    scratch_close(&box);
+    free(out);
+    free(err);
+    out = err = NULL;
+    return 0;
+}
+
+static json_t *read_result(void) {
+    json_error_t why;
+    json_t *root = json_load_file(scratch_path(&box, "result.json"), 0, &why);
+    if (!root) fail_msg("result.json:%d: %s", why.line, why.text);
+    assert_string_equal(json_string_value(json_object_get(root, "kind")), "server_bench");
+    return root;
+}
+
+static const json_t *group(const json_t *root, size_t place, const char *name) {
+    const json_t *found = json_array_get(json_object_get(root, "groups"), place);
+    assert_non_null(found);
+    assert_string_equal(json_string_value(json_object_get(found, "name")), name);
+    return found;
+}
+
+/* Answered, and nothing went wrong. */
+static void check_group(const json_t *g, int robots) {
+    const json_t *round = json_object_get(g, "round_trip"), *model = json_object_get(g, "model");
+    const json_t *beside = json_object_get(g, "beside_model");
+    assert_true(number(g, "robots") == robots);
+    assert_true(number(g, "answers") >= 1);
+    assert_true(number(g, "answers_per_s") > 0);
+    assert_true(number(g, "errors") == 0 && number(g, "broken") == 0 && number(g, "refused") == 0);
+    assert_true(number(model, "p50_ms") > 0);
+    assert_true(number(round, "max_ms") > number(model, "p50_ms"));
+    assert_true(number(round, "p50_ms") <= number(round, "p99_ms"));
+    assert_true(number(round, "p99_ms") <= number(round, "max_ms"));
+    assert_true(number(beside, "p50_ms") > 0);
+    assert_true(number(beside, "p50_ms") < number(round, "max_ms"));
+}
+
+/* The requests are those of openpi's own examples: so many bytes did openpi-client send for each. */
+static void robots_are_those_of_openpi_s_examples(void **state) {
+    static const struct {
+        const char *robot;
+        int bytes, actions;
+    } envs[] = {{"aloha", 602550, 14}, {"droid", 301447, 8}, {"libero", 301344, 7}};
+    (void)state;
+    for (size_t i = 0; i < sizeof envs / sizeof *envs; i++) {
+        served server;
+        served_start(&server, &box, "--synthetic tiny --robot %s", envs[i].robot);
+        int end = run("bench --server ws://127.0.0.1:%d --robots 2 --rate 0 --greedy 1 --seconds 1 "
+                      "--json result.json", server.port);
+        assert_int_equal(end, 0);
+        json_t *root = read_result();
+        const json_t *about = json_object_get(root, "server");
+        assert_string_equal(json_string_value(json_object_get(root, "env")), envs[i].robot);
+        assert_true(number(root, "request_bytes") == envs[i].bytes);
+        assert_true(number(about, "action_dim") == envs[i].actions);
+        assert_true(number(about, "horizon") == 50);
+        assert_true(number(root, "seconds") >= 1);
+        check_group(group(root, 0, "robots"), 2);
+        check_group(group(root, 1, "greedy"), 1);
+        json_decref(root);
+        must_contain(out, envs[i].robot);
+        must_contain(out, "greedy");
+        served_stop(&server);
+    }
+}
+
+/* A robot with a rate asks no more often than that. */
+static void a_rate_is_kept(void **state) {
+    served server;
+    (void)state;
+    served_start(&server, &box, "--synthetic tiny --robot droid");
+    assert_int_equal(run("bench --server ws://localhost:%d/any/path --robots 2 --rate 1.5 --jitter 20 "
+                         "--seconds 4 --json result.json", server.port), 0);
+    json_t *root = read_result();
+    const json_t *robots = group(root, 0, "robots");
+    check_group(robots, 2);
+    assert_true(number(robots, "answers") <= 2 * (1.5 * number(root, "seconds") + 2));
+    assert_true(number(robots, "rate_hz") == 1.5 && number(robots, "jitter_ms") == 20);
+    json_decref(root);
+    served_stop(&server);
+}
+
+/* A request that does not fit is answered with a sentence, and the connection lives on. */
+static void errors_are_counted_and_shown(void **state) {
+    served server;
+    (void)state;
+    served_start(&server, &box, "--synthetic tiny --robot aloha");
+    assert_int_equal(run("bench --server ws://127.0.0.1:%d --rate 0 --env droid --seconds 1 "
+                         "--json result.json", server.port), 1);
+    json_t *root = read_result();
+    const json_t *robots = group(root, 0, "robots");
+    assert_true(number(robots, "errors") > 1);
+    assert_true(number(robots, "answers") == 0 && number(robots, "broken") == 0);
+    must_contain(out, "last error of the robots: ");
+    must_contain(out, "images");
+    json_decref(root);
+    served_stop(&server);
+}
+
+/* Trouble of every kind arrives, and no robot notices. */
+static void trouble_makers_do_what_they_are_called(void **state) {
+    enum { KINDS = 7, EACH = 2 };
+    served server;
+    (void)state;
+    served_start(&server, &box, "--synthetic tiny --robot droid");
+    assert_int_equal(run("bench --server ws://127.0.0.1:%d --robots 2 --rate 0 --flood %d --seconds 3 "
+                         "--json result.json", server.port, EACH * KINDS), 0);
+    json_t *root = read_result(), *trouble = json_object_get(root, "trouble_makers");
+    check_group(group(root, 0, "robots"), 2);
+    assert_int_equal(json_array_size(trouble), KINDS);
+    for (size_t i = 0; i < KINDS; i++) {
+        const json_t *kind = json_array_get(trouble, i);
+        const char *name = json_string_value(json_object_get(kind, "kind"));
+        double connected = number(kind, "connected"), ended = number(kind, "ended");
+        must_contain(out, name);
+        assert_true(number(kind, "clients") == EACH && connected >= EACH);
+        if (!strcmp(name, "reconnect")) assert_true(connected > 2 * EACH);
+        if (!strcmp(name, "broken frames")) assert_true(ended >= EACH && connected > EACH);
+        if (!strcmp(name, "idle") || !strcmp(name, "no reader")) assert_true(ended == 0);
+    }
+    json_decref(root);
+    served_stop(&server);
+}
+
+/* A server that goes away is noticed by every robot. */
+static void a_server_that_ends_is_noticed(void **state) {
+    served server;
+    char line[4096];
+    int status;
+    (void)state;
+    served_start(&server, &box, "--synthetic tiny --robot droid");
+    snprintf(line, sizeof line,
+             "exec '%s' bench --server ws://127.0.0.1:%d --robots 3 --rate 0 --seconds 4 --json '%s' "
+             ">/dev/null 2>&1", served_command(), server.port, scratch_path(&box, "result.json"));
+    pid_t bench = fork();
+    assert_true(bench >= 0);
+    if (!bench) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        execl("/bin/sh", "sh", "-c", line, (char *)NULL);
+        _exit(127);
+    }
+    for (int connected = 0; connected < 3; served_sleep(10)) {
+        char *log = served_log(&server);
+        connected = 0;
+        for (const char *at = log; (at = strstr(at, " connected\n")); at++) connected++;
+        free(log);
+    }
+    served_sleep(1000);
+    kill(server.pid, SIGKILL);
+    served_wait(&server);
+    assert_int_equal(waitpid(bench, &status, 0), bench);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 1);
+    json_t *root = read_result();
+    assert_true(number(group(root, 0, "robots"), "broken") == 3);
+    json_decref(root);
+}
+
+static void mistakes_get_a_sentence(void **state) {
+    static const struct {
+        const char *args, *sentence;
+    } cases[] = {
+        {"--server http://127.0.0.1:8000", "--server is 'http://127.0.0.1:8000', expected ws://HOST:PORT or wss://HOST"},
+        {"--server ws://", "expected ws://HOST:PORT"},
+        {"--server ws://host:0", "expected ws://HOST:PORT"},
+        {"--server ws://host:70000", "expected ws://HOST:PORT"},
+        {"--server ws://host:80x", "expected ws://HOST:PORT"},
+        {"--server ws://[::1", "expected ws://HOST:PORT"},
+        {"--server ws://127.0.0.1:1", "127.0.0.1, port 1: no server answers there"},
+        {"--server ws://[::1]:1/path", "::1, port 1: no server answers there"},
+        {"--server ws://no-such-host.invalid", "no-such-host.invalid, port 80: there is no such host"},
+        {"--server ws://127.0.0.1:1 --rate fast", "--rate is 'fast', expected calls a second from 0"},
+        {"--server ws://127.0.0.1:1 --rate -1", "--rate is '-1', expected calls a second from 0"},
+        {"--server ws://127.0.0.1:1 --device cpu", "--device and --server contradict each other"},
+        {"--server ws://127.0.0.1:1 model.safetensors", "the server has its own model and device"},
+        {"--robots 3", "are about a running server; expected --server ws://HOST:PORT"},
+        {"--flood 3", "are about a running server; expected --server ws://HOST:PORT"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(run("bench %s", cases[i].args), 2);
+        must_contain(err, cases[i].sentence);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(robots_are_those_of_openpi_s_examples, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_rate_is_kept, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(errors_are_counted_and_shown, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(trouble_makers_do_what_they_are_called, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_server_that_ends_is_noticed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(mistakes_get_a_sentence, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
