@@ -132,7 +132,7 @@ static openpi_status read_lerobot(config *c, openpi_error *error) {
     if (type && !strcmp(type, "pi0_fast"))
         return report(error, OPENPI_UNSUPPORTED,
                       "%s: \"type\" is \"pi0_fast\", a model that writes its actions as tokens, expected "
-                      "\"pi0\" or \"pi05\"",
+                      "\"pi0\" or \"pi05\": run it with LeRobot in Python",
                       c->path);
     if (!type || !variant_parse(type, strlen(type), &c->type))
         return report(error, OPENPI_UNSUPPORTED, "%s: \"type\" is \"%s\", expected \"pi0\" or \"pi05\"",
@@ -388,7 +388,8 @@ static openpi_status find_variant(checkpoint *c, openpi_error *error) {
     if (!state && !adaptive && !has_expert(c->tensors) && tensors_find(c->tensors, LM_HEAD))
         return report(
             error, OPENPI_UNSUPPORTED,
-            "%s: a π0-FAST checkpoint, by its %d tensors without an action expert, expected π0 or π0.5",
+            "%s: a π0-FAST checkpoint, by its %d tensors without an action expert, expected π0 or π0.5: run "
+            "it with openpi in Python",
             c->name, tensors_count(c->tensors));
     if (!state && !adaptive)
         return report(error, OPENPI_BAD_FILE,

@@ -33,7 +33,9 @@ openpi_status chunk_open(const zarr_array *a, const int64_t *index, uint64_t byt
         return report(error, OPENPI_BAD_FILE, "%s has %llu bytes, expected %llu", c->label,
                       (unsigned long long)value->bytes, (unsigned long long)bytes);
     if (!value->data) {
-        TRY(file_reader_open(value->file, &c->reader, error));
+        openpi_error why = OPENPI_ERROR_INIT;
+        openpi_status status = file_reader_open(value->file, &c->reader, &why);
+        if (status != OPENPI_OK) return report(error, status, "%s: %s", c->label, why.message);
         c->value = value;
         if (value->at > c->reader.bytes || value->bytes > c->reader.bytes - value->at)
             return report(error, OPENPI_BAD_FILE,
@@ -44,7 +46,8 @@ openpi_status chunk_open(const zarr_array *a, const int64_t *index, uint64_t byt
     }
     c->value = value;
     if (a->compressed) TRY(unzstd_create(c->label, &c->decoder, error));
-    if (!(c->input = malloc(INPUT))) return report_no_memory(error, INPUT, c->label);
+    size_t input = value->bytes < INPUT ? (size_t)value->bytes + 1 : INPUT;
+    if (!(c->input = malloc(input))) return report_no_memory(error, input, c->label);
     return OPENPI_OK;
 }
 

@@ -126,9 +126,12 @@ static openpi_status take_leaf(node *n, openpi_error *error) {
     return OPENPI_OK;
 }
 
+/* n->height: the one expected. Heights fall by one from node to node, so a walk ends. */
 static openpi_status take_node(node *n, const char *transitive, const char *inherited, openpi_error *error) {
     block *b = &n->block;
-    n->height = (int)take_fixed(&b->body, 1);
+    int height = (int)take_fixed(&b->body, 1);
+    if (height != n->height)
+        return report(error, OPENPI_BAD_FILE, "%s has height %d, expected %d", b->label, height, n->height);
     TRY(take_files(b, transitive, &n->files, error));
     n->count = take_count(&b->body);
     if (b->body.bad || !n->count) {
@@ -187,11 +190,8 @@ static openpi_status walk_child(walk *w, const node *n, size_t i, openpi_error *
                      inherited, n->key_count[i], error);
 }
 
-static openpi_status walk_entries(walk *w, node *n, int height, uint64_t key_count, openpi_error *error) {
+static openpi_status walk_entries(walk *w, node *n, uint64_t key_count, openpi_error *error) {
     int before = values_count(w->values);
-    if (n->height != height)
-        return report(error, OPENPI_BAD_FILE, "%s has height %d, expected %d", n->block.label, n->height,
-                      height);
     for (size_t i = 0; i < n->count; i++)
         TRY(n->height ? walk_child(w, n, i, error) : add_value(w, n, i, error));
     if (!n->height && n->block.body.at != n->block.body.end)
@@ -205,7 +205,7 @@ static openpi_status walk_entries(walk *w, node *n, int height, uint64_t key_cou
 static openpi_status walk_node(walk *w, const char *file, const char *transitive, uint64_t offset,
                                uint64_t bytes, int height, const char *inherited, uint64_t key_count,
                                openpi_error *error) {
-    node n = {.height = 0};
+    node n = {.height = height};
     char what[64], *path;
     if (w->nodes++ == MOST_NODES)
         return report(error, OPENPI_BAD_FILE, "%s: the database has more than %d nodes", w->folder,
@@ -220,7 +220,7 @@ static openpi_status walk_node(walk *w, const char *file, const char *transitive
         status = report(error, OPENPI_BAD_FILE, "%s: the database's nodes have more than %d bytes", w->folder,
                         NODE_LIMIT);
     if (status == OPENPI_OK) status = take_node(&n, transitive, inherited, error);
-    if (status == OPENPI_OK) status = walk_entries(w, &n, height, key_count, error);
+    if (status == OPENPI_OK) status = walk_entries(w, &n, key_count, error);
     node_free(&n);
     return status;
 }

@@ -172,6 +172,7 @@ static void stage_task(void *argument, int which, int worker) {
     openpi_error error = OPENPI_ERROR_INIT;
     int layer = a->stage ? s->stage - a->stage : 0;
     (void)worker;
+    if (first_failure_there(&s->failure)) return;
     if (a->sequential || (!a->stage && s->stage)) return;
     if (layer < 0 || layer >= a->layers) {
         orbax_array_drop(a);

@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/report.h"
 #include "model/orbax_folder.h"
+#include "model/quantised.h"
 #include "model/tensors_build.h"
 
 enum { HEADER_LIMIT = 64 << 20, PREFIX_BYTES = 8 };
@@ -172,6 +173,7 @@ static openpi_status add_tensors(tensors *tensors, json_t *header, struct tensor
     const char *name, *file = tensor_file_path(stored);
     json_t *entry;
     size_t count = 0;
+    TRY(quantised_refuse(header, file, error));
     json_object_foreach(header, name, entry) {
         if (!strcmp(name, "__metadata__")) continue;
         TRY(parse_tensor(entry, name, file, data_bytes, &list[count++], error));

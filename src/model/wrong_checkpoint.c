@@ -65,7 +65,8 @@ static const struct {
      .advice = "load it in Python and write it with safetensors.torch.save_file"},
     {MAGIC("\200\5"), .what = "a Python pickle",
      .advice = "load it in Python and write it with safetensors.torch.save_file"},
-    {MAGIC("GGUF"), .what = "a GGUF file", .advice = "take the checkpoint that it was made from"},
+    {MAGIC("GGUF"), .what = "a GGUF file (llama.cpp's format, and vla.cpp's)",
+     .advice = "give the checkpoint that it was made from"},
     {MAGIC("\211HDF\r\n\032\n"), .what = "an HDF5 file", .advice = "take the PyTorch checkpoint"},
     {MAGIC("\223NUMPY"), .what = "a NumPy array", .advice = "take the PyTorch checkpoint"},
     {MAGIC("\037\213"), .what = "a gzip archive",
@@ -137,7 +138,7 @@ typedef struct survey {
     int entries, folders;        /* in the folder itself; folders: below that hold weights       */
     int seen;                    /* in all                                                        */
     char below[400];             /* "checkpoints/last/pretrained_model", empty: none              */
-    char safetensors[100], pickle[100];
+    char safetensors[100], pickle[100], gguf[100];
 } survey;
 
 static void keep_smallest(char *kept, size_t size, const char *name) {
@@ -148,6 +149,7 @@ static void note_name(survey *s, const char *name) {
     static const char *const pickles[] = {".bin", ".pt", ".pth", ".ckpt", ".pkl"};
     s->entries++;
     if (ends_with(name, ".safetensors")) keep_smallest(s->safetensors, sizeof s->safetensors, name);
+    if (ends_with(name, ".gguf")) keep_smallest(s->gguf, sizeof s->gguf, name);
     for (size_t i = 0; i < sizeof pickles / sizeof *pickles; i++)
         if (ends_with(name, pickles[i])) keep_smallest(s->pickle, sizeof s->pickle, name);
 }
@@ -210,6 +212,11 @@ openpi_status wrong_folder(const char *folder, openpi_error *error) {
             "%s: neither model.safetensors nor model.safetensors.index.json is there, but %s is: rename or "
             "index it, or give that file by its own path",
             folder, s.safetensors);
+    if (*s.gguf)
+        return report(error, OPENPI_NOT_FOUND,
+                      "%s: %s is there, a GGUF file (llama.cpp's format, and vla.cpp's), but no "
+                      "model.safetensors: give the checkpoint that it was made from",
+                      folder, s.gguf);
     if (*s.pickle)
         return report(
             error, OPENPI_NOT_FOUND,
