@@ -2,17 +2,13 @@
  *
  * Weights come from the model's generator; statistics and tokenizer are those that a synthetic policy uses in
  * memory. A failed call removes what it has made. */
-#include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/boundary.h"
-#include "base/file.h"
 #include "base/json.h"
+#include "base/new_folder.h"
 #include "base/report.h"
 #include "base/threads.h"
 #include "model/checkpoint.h"
@@ -22,87 +18,6 @@
 #include "policy/tokenizer.h"
 
 enum { HORIZON = 50 };
-
-/* ---- what was made, to remove it after a failure ---- */
-
-typedef struct made {
-    const char *folder;
-    char **paths;                /* in order of making; folders too */
-    int count;
-} made;
-
-static openpi_status remember(void *user, const char *path, openpi_error *error) {
-    made *m = user;
-    char **grown = realloc(m->paths, ((size_t)m->count + 1) * sizeof *grown),
-         *copy = malloc(strlen(path) + 1);
-    if (grown) m->paths = grown;
-    if (!grown || !copy) {
-        free(copy);
-        return report_no_memory(error, strlen(path) + 1, path);
-    }
-    strcpy(copy, path);
-    m->paths[m->count++] = copy;
-    return OPENPI_OK;
-}
-
-static void forget(made *m, int remove_all) {
-    while (m->count--) {
-        if (remove_all) remove(m->paths[m->count]);
-        free(m->paths[m->count]);
-    }
-    free(m->paths);
-}
-
-/* ---- files and folders ---- */
-
-static openpi_status make_folder(made *m, const char *path, openpi_error *error) {
-    TRY(remember(m, path, error));
-    if (!mkdir(path, 0777)) return OPENPI_OK;
-    int why = errno;
-    free(m->paths[--m->count]);
-    return report(error, OPENPI_SYSTEM, "%s: the folder cannot be made: %s", path, strerror(why));
-}
-
-/* A new folder, or one that is there and empty. */
-static openpi_status begin_folder(made *m, openpi_error *error) {
-    if (!file_exists(m->folder)) return make_folder(m, m->folder, error);
-    if (!file_is_folder(m->folder))
-        return report(error, OPENPI_BAD_ARGUMENT, "%s: is a file, expected a new or empty folder", m->folder);
-    DIR *list = opendir(m->folder);
-    if (!list)
-        return report(error, errno == ENOMEM ? OPENPI_NO_MEMORY : OPENPI_SYSTEM, "%s: cannot be read: %s",
-                      m->folder, strerror(errno));
-    const struct dirent *entry;
-    openpi_status status = OPENPI_OK;
-    while ((entry = readdir(list)) && status == OPENPI_OK)
-        if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
-            status = report(error, OPENPI_BAD_ARGUMENT, "%s: holds \"%s\", expected a new or empty folder",
-                            m->folder, entry->d_name);
-    closedir(list);
-    return status;
-}
-
-static openpi_status make_subfolder(made *m, const char *name, openpi_error *error) {
-    char *path = file_join(m->folder, name);
-    if (!path) return report_no_memory(error, strlen(m->folder) + strlen(name) + 2, "a path");
-    openpi_status status = make_folder(m, path, error);
-    free(path);
-    return status;
-}
-
-static openpi_status make_file(made *m, const char *name, const void *data, size_t bytes,
-                               openpi_error *error) {
-    char *path = file_join(m->folder, name);
-    if (!path) return report_no_memory(error, strlen(m->folder) + strlen(name) + 2, "a path");
-    openpi_status status = remember(m, path, error);
-    if (status == OPENPI_OK) status = file_write(path, data, bytes, error);
-    free(path);
-    return status;
-}
-
-static openpi_status make_text(made *m, const char *name, const char *text, openpi_error *error) {
-    return make_file(m, name, text, strlen(text), error);
-}
 
 /* ---- openpi's layout ---- */
 
@@ -120,27 +35,27 @@ static json_t *entry(const norm_stats *s) {
                      "q01", numbers(s->q01, s->dims), "q99", numbers(s->q99, s->dims));
 }
 
-static openpi_status make_norm_stats(made *m, const norm_stats *state, const norm_stats *actions,
+static openpi_status make_norm_stats(new_folder *m, const norm_stats *state, const norm_stats *actions,
                                      openpi_error *error) {
     json_t *root = json_pack("{s:{s:o,s:o}}", "norm_stats", "state", entry(state), "actions", entry(actions));
     char *text = root ? json_text(root, JSON_INDENT(2)) : NULL;
-    openpi_status status = text ? make_text(m, "assets/synthetic/norm_stats.json", text, error)
+    openpi_status status = text ? new_folder_text(m, "assets/synthetic/norm_stats.json", text, error)
                                 : report_no_memory(error, 4096, "norm_stats.json");
     free(text);
     json_decref(root);
     return status;
 }
 
-static openpi_status make_openpi(made *m, const norm_stats *state, const norm_stats *actions,
+static openpi_status make_openpi(new_folder *m, const norm_stats *state, const norm_stats *actions,
                                  openpi_error *error) {
     char config[300];
     snprintf(config, sizeof config,
              "{\n  \"action_dim\": %d,\n  \"action_horizon\": %d,\n  \"paligemma_variant\": \"gemma_2b\",\n"
              "  \"action_expert_variant\": \"gemma_300m\",\n  \"precision\": \"bfloat16\"\n}\n",
              OPENPI_ACTION_DIM, HORIZON);
-    TRY(make_text(m, "config.json", config, error));
-    TRY(make_subfolder(m, "assets", error));
-    TRY(make_subfolder(m, "assets/synthetic", error));
+    TRY(new_folder_text(m, "config.json", config, error));
+    TRY(new_folder_subfolder(m, "assets", error));
+    TRY(new_folder_subfolder(m, "assets/synthetic", error));
     return make_norm_stats(m, state, actions, error);
 }
 
@@ -208,7 +123,7 @@ static const char lerobot_config[] =
 
 /* Statistics as LeRobot's state files hold them: float32, one tensor a feature and statistic. Minimum and
  * maximum lie half a quantile's distance beyond the quantiles. */
-static openpi_status make_state_files(made *m, openpi_variant variant, const norm_stats *state,
+static openpi_status make_state_files(new_folder *m, openpi_variant variant, const norm_stats *state,
                                       const norm_stats *actions, openpi_error *error) {
     enum { STATISTICS = 6, TENSORS = 2 * STATISTICS };
     static const char *const names[TENSORS] = {
@@ -240,24 +155,24 @@ static openpi_status make_state_files(made *m, openpi_variant variant, const nor
     }
     memcpy(file + bytes, data, sizeof data);
     const char *name = before[variant_of(variant)->state_in_prompt].state_file;
-    openpi_status status = make_file(m, name, file, bytes + sizeof data, error);
-    if (status == OPENPI_OK) status = make_file(m, AFTER_STATE, file, bytes + sizeof data, error);
+    openpi_status status = new_folder_file(m, name, file, bytes + sizeof data, error);
+    if (status == OPENPI_OK) status = new_folder_file(m, AFTER_STATE, file, bytes + sizeof data, error);
     free(file);
     return status;
 }
 
-static openpi_status make_lerobot(made *m, openpi_variant variant, const norm_stats *state,
+static openpi_status make_lerobot(new_folder *m, openpi_variant variant, const norm_stats *state,
                                   const norm_stats *actions, openpi_error *error) {
     char text[4096];
     const variant_traits *traits = variant_of(variant);
     const char *mode = traits->quantiles ? "QUANTILES" : "MEAN_STD";
     snprintf(text, sizeof text, lerobot_config, traits->name, HORIZON, HORIZON, mode, mode,
              traits->max_prompt);
-    TRY(make_text(m, "config.json", text, error));
+    TRY(new_folder_text(m, "config.json", text, error));
     snprintf(text, sizeof text, before[traits->state_in_prompt].text, mode, mode);
-    TRY(make_text(m, "policy_preprocessor.json", text, error));
+    TRY(new_folder_text(m, "policy_preprocessor.json", text, error));
     snprintf(text, sizeof text, after, mode, mode);
-    TRY(make_text(m, "policy_postprocessor.json", text, error));
+    TRY(new_folder_text(m, "policy_postprocessor.json", text, error));
     return make_state_files(m, variant, state, actions, error);
 }
 
@@ -272,16 +187,16 @@ typedef struct order {
 } order;
 
 /* The small files first: a folder that cannot be written says so before the long work. */
-static openpi_status make_all(made *m, const order *o, openpi_error *error) {
+static openpi_status make_all(new_folder *m, const order *o, openpi_error *error) {
     norm_stats state, actions;
     size_t bytes;
     const void *tokenizer = tokenizer_synthetic_bytes(&bytes);
-    TRY(begin_folder(m, error));
+    TRY(new_folder_begin(m, error));
     normalize_synthetic_stats(o->synthetic->seed, &state, &actions);
     TRY(o->synthetic->lerobot ? make_lerobot(m, o->synthetic->variant, &state, &actions, error)
                               : make_openpi(m, &state, &actions, error));
-    TRY(make_file(m, "tokenizer.model", tokenizer, bytes, error));
-    return synth_write_weights(o->synthetic, m->folder, o->shard_bytes, o->pool, remember, m, o->progress,
+    TRY(new_folder_file(m, "tokenizer.model", tokenizer, bytes, error));
+    return synth_write_weights(o->synthetic, m->path, o->shard_bytes, o->pool, new_folder_note, m, o->progress,
                                o->progress_user, error);
 }
 
@@ -297,10 +212,10 @@ openpi_status openpi_synthetic_write(const openpi_synthetic *given, const char *
     TRY(dims_check(&synthetic.dims, "the synthetic model", error));
     order o = {.synthetic = &synthetic, .shard_bytes = shard_bytes, .progress = progress,
                .progress_user = progress_user};
-    made m = {.folder = folder};
+    new_folder m = {.path = folder};
     TRY(pool_create(threads, 0, &o.pool, error));
     openpi_status status = make_all(&m, &o, error);
     pool_close(o.pool);
-    forget(&m, status != OPENPI_OK);
+    new_folder_end(&m, status != OPENPI_OK);
     return status;
 }
