@@ -9,6 +9,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fnmatch.h>
 #include <limits.h>
 #include <pthread.h>
 #include <signal.h>
@@ -24,8 +25,10 @@ typedef struct output {
     const char *path;   /* as typed                                                              */
     char *target;       /* the end of symbolic links                                             */
     char *beside;       /* the temporary; NULL: written straight                                 */
+    char *fill;         /* a folder's: the folder to fill in it, which the verb makes            */
     FILE *file;         /* NULL: a folder, or closed                                             */
-    int folder, inside; /* inside: the temporary folder stands in the target, which was empty    */
+    int folder, inside; /* inside: the temporary folder stands in the target, which was there    */
+    const char *const *replaces; /* inside: patterns of names that the new ones take the place of; or NULL */
 } output;
 
 static output list[OUTPUTS_MAX];
@@ -88,6 +91,7 @@ static void take_back(const output *o) {
 
 static void forget(output *o) {
     if (o->file) fclose(o->file);
+    free(o->fill);
     free(o->beside);
     free(o->target);
 }
@@ -249,22 +253,54 @@ int output_open(const verb *verb, const char *name, const char *path) {
     return refuse(verb, path, why);
 }
 
-/* "" where the folder is empty, else the first name in it. NULL: it cannot be read, errno says why. */
-static const char *first_name(const char *path, char name[NAME_MAX + 1]) {
+static int matches(const char *name, const char *const *patterns) {
+    for (; patterns && *patterns; patterns++)
+        if (!fnmatch(*patterns, name, 0)) return 1;
+    return 0;
+}
+
+/* The first name in the folder that is among the patterns (`among` 1) or is not (0), "" where there is none.
+ * NULL: the folder cannot be read, errno says why. */
+static const char *first_name(const char *path, const char *const *patterns, int among,
+                              char name[NAME_MAX + 1]) {
     DIR *folder = opendir(path);
     const struct dirent *entry;
     if (!folder) return NULL;
     *name = 0;
     while (!*name && (entry = readdir(folder)))
-        if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..")) strcpy(name, entry->d_name);
+        if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..") &&
+            matches(entry->d_name, patterns) == among)
+            strcpy(name, entry->d_name);
     closedir(folder);
     return name;
 }
 
-/* A folder that is there stays the same folder: it may be a mount point or where the user stands. */
-int output_open_folder(const verb *verb, const char *name, const char *path) {
-    char first[NAME_MAX + 1];
-    output o = {.path = path, .folder = 1};
+static int has_option(const verb *verb, const char *name) {
+    for (const option_row *row = verb->options; row->name; row++)
+        if (!strcmp(row->name, name)) return 1;
+    return 0;
+}
+
+/* A folder that is there may be filled. */
+static int may_fill(const verb *verb, const char *path, const char *const *replaces) {
+    char name[NAME_MAX + 1];
+    if (!first_name(path, replaces, 0, name))
+        return input_error(verb, "%s: cannot be read: %s", path, strerror(errno));
+    if (!*name) return END_FINE;
+    if (replaces)
+        return input_error(verb,
+                           "%s: holds \"%s\", which openpi %s does not write: --force does not replace it",
+                           path, name, verb->name);
+    return input_error(verb, "%s: holds \"%s\", expected a new or empty folder%s", path, name,
+                       has_option(verb, "force") ? ", or --force" : "");
+}
+
+/* A folder that is there stays the same folder: it may be a mount point or where the user stands.
+ *
+ * Note: the verb fills a folder inside the temporary one. Where a signal has removed that, the verb, which
+ * may still run for a moment, cannot make it again. */
+int output_open_folder(const verb *verb, const char *name, const char *path, const char *const *replaces) {
+    output o = {.path = path, .folder = 1, .replaces = replaces};
     struct stat there;
     int end = is_new(verb, name, path);
     if (end != END_FINE) return end;
@@ -274,19 +310,19 @@ int output_open_folder(const verb *verb, const char *name, const char *path) {
     if (!o.inside && errno != ENOENT) return refuse(verb, path, errno);
     if (o.inside && !S_ISDIR(there.st_mode))
         return input_error(verb, "%s: is a file, expected a new or empty folder", path);
-    if (o.inside && !first_name(path, first))
-        return input_error(verb, "%s: cannot be read: %s", path, strerror(errno));
-    if (o.inside && *first)
-        return input_error(verb, "%s: holds \"%s\", expected a new or empty folder", path, first);
+    if (o.inside) end = may_fill(verb, path, replaces);
+    if (end != END_FINE) return end;
     o.target = copy(path);
     for (size_t n = strlen(o.target); n > 1 && o.target[n - 1] == '/'; n--) o.target[n - 1] = 0;
     o.beside = o.inside ? inside(o.target, template) : beside(o.target, template);
+    o.fill = inside(o.beside, "new");
     pthread_mutex_lock(&lock);
     int why = mkdtemp(o.beside) ? 0 : errno;
+    memcpy(o.fill, o.beside, strlen(o.beside));            /* as mkdtemp has called it */
     if (!why) list[list_count++] = o;
     pthread_mutex_unlock(&lock);
-    if (!why && !chmod(o.beside, default_mode(0777))) return END_FINE;
-    if (!why) return refuse(verb, path, errno);
+    if (!why) return END_FINE;
+    free(o.fill);
     free(o.beside);
     free(o.target);
     return input_error(verb, "%s: the folder cannot be made: %s", path, strerror(why));
@@ -294,7 +330,7 @@ int output_open_folder(const verb *verb, const char *name, const char *path) {
 
 FILE *output_file(const char *path) { return find(path)->file; }
 
-const char *output_folder(const char *path) { return find(path)->beside; }
+const char *output_folder(const char *path) { return find(path)->fill; }
 
 int output_is_regular(const char *path) { return find(path) && find(path)->beside && !find(path)->folder; }
 
@@ -332,10 +368,22 @@ static int write_over(const char *from, const char *to) {
     return why;
 }
 
-/* Moves what the temporary folder in `to` holds one folder up. Returns errno. */
-static int move_up(const char *from, const char *to) {
+/* Removes what the folder holds of such names. Returns errno. */
+static int remove_old(const char *folder, const char *const *names) {
+    char name[NAME_MAX + 1], path[PATH_MAX];
+    while (first_name(folder, names, 1, name) && *name) {
+        if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path) return ENAMETOOLONG;
+        if (!unlink(path)) continue;
+        remove_tree(path);
+        if (!access(path, F_OK)) return ENOTEMPTY;
+    }
+    return 0;
+}
+
+/* Moves what a folder holds to another one and removes it. Returns errno. */
+static int move_all(const char *from, const char *to) {
     char name[NAME_MAX + 1], old[PATH_MAX], new[PATH_MAX];
-    while (first_name(from, name) && *name) {
+    while (first_name(from, NULL, 0, name) && *name) {
         if (snprintf(old, sizeof old, "%s/%s", from, name) >= (int)sizeof old) return ENAMETOOLONG;
         if (snprintf(new, sizeof new, "%s/%s", to, name) >= (int)sizeof new) return ENAMETOOLONG;
         if (rename(old, new)) return errno;
@@ -343,11 +391,17 @@ static int move_up(const char *from, const char *to) {
     return rmdir(from) ? errno : 0;
 }
 
+static int put_folder_in_place(const output *o) {
+    int why = o->replaces ? remove_old(o->target, o->replaces) : 0;
+    if (!why) why = o->inside ? move_all(o->fill, o->target) : rename(o->fill, o->target) ? errno : 0;
+    return why ? why : rmdir(o->beside) ? errno : 0;
+}
+
 static int put_in_place(const output *o) {
     if (!o->beside) return 0;
-    if (o->inside) return move_up(o->beside, o->target);
+    if (o->folder) return put_folder_in_place(o);
     if (!rename(o->beside, o->target)) return 0;
-    if (o->folder || errno != EBUSY) return errno;
+    if (errno != EBUSY) return errno;
     int why = write_over(o->beside, o->target);
     return why ? why : unlink(o->beside) ? errno : 0;
 }
@@ -372,10 +426,10 @@ int outputs_finish(const verb *verb) {
 void outputs_rename_in(char *sentence, size_t bytes) {
     char text[SENTENCE];
     for (int i = 0; i < list_count; i++) {
-        char *at = list[i].folder ? strstr(sentence, list[i].beside) : NULL;
+        char *at = list[i].folder ? strstr(sentence, list[i].fill) : NULL;
         if (!at || strlen(sentence) >= sizeof text) continue;
         snprintf(text, sizeof text, "%.*s%s%s", (int)(at - sentence), sentence, list[i].target,
-                 at + strlen(list[i].beside));
+                 at + strlen(list[i].fill));
         snprintf(sentence, bytes, "%s", text);
     }
 }

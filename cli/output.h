@@ -19,13 +19,14 @@ void outputs_watch(const verb *verb);
 /* Opens the file `path`; `name` is what the user calls it, "--out" or "FILE". Returns END_FINE, or the code
  * to end with, having said why. */
 int output_open(const verb *verb, const char *name, const char *path);
-/* The same for a new or empty folder. */
-int output_open_folder(const verb *verb, const char *name, const char *path);
+/* The same for a new or empty folder. `replaces`, a list of patterns that NULL ends, allows one that holds
+ * nothing but entries of such names: they are removed once the new ones are whole. NULL: none is allowed. */
+int output_open_folder(const verb *verb, const char *name, const char *path, const char *const *replaces);
 
 /* Where to write the contents of `path`, which was opened. Errors of writing stay in the file until
  * outputs_finish. */
 FILE *output_file(const char *path);
-/* The folder to fill for the folder `path`, which was opened. */
+/* The folder to make and fill for the folder `path`, which was opened. */
 const char *output_folder(const char *path);
 /* 1: `path` was opened and is a regular file. */
 int output_is_regular(const char *path);

@@ -25,7 +25,7 @@ static int synth_run(const void *values, char **positional, int count) {
         return usage_error(&verb_synth, "no sizes: give --preset full|tiny|odd or --dims JSON");
     if (openpi_dims_parse(v->preset ? presets[v->preset - 1] : v->dims, &synthetic.dims, &error) != OPENPI_OK)
         return library_error(&verb_synth, &error);
-    int end = output_open_folder(&verb_synth, "DIR", positional[0]);
+    int end = output_open_folder(&verb_synth, "DIR", positional[0], NULL);
     if (end != END_FINE) return end;
     progress_start(&bar);
     openpi_status status = openpi_synthetic_write(&synthetic, output_folder(positional[0]), v->shard_bytes,

@@ -210,6 +210,37 @@ OPENPI_API openpi_status openpi_synthetic_write(const openpi_synthetic *syntheti
                                                 uint64_t shard_bytes, int threads, openpi_progress progress,
                                                 void *progress_user, openpi_error *error);
 
+/* ---- converting a checkpoint ---------------------------------------------------------------------- */
+
+/* What every tensor of a converted checkpoint is stored in. */
+typedef enum openpi_file_dtype {
+    OPENPI_FILE_BF16 = 0,        /* default, as openpi's converter                                   */
+    OPENPI_FILE_F32 = 1,         /* nothing is rounded                                               */
+    OPENPI_FILE_F16 = 2,
+} openpi_file_dtype;
+
+typedef struct openpi_convert_options {
+    size_t size;                 /* sizeof(openpi_convert_options)                                   */
+    openpi_file_dtype dtype;
+    int threads;                 /* default all that this process may use                            */
+    uint64_t shard_bytes;        /* default 0: model.safetensors; else shards of at most so many bytes of
+                                    tensors and model.safetensors.index.json                         */
+    openpi_progress progress;    /* "writing weights", in bytes                                      */
+    void *progress_user;
+} openpi_convert_options;
+
+#define OPENPI_CONVERT_OPTIONS_INIT {sizeof(openpi_convert_options), OPENPI_FILE_BF16, 0, 0, NULL, NULL}
+
+/* Writes the checkpoint (any that openpi_engine_open takes) into a new or empty folder outside of it, as
+ * openpi's PyTorch port saves it (docs/convert.md): weights, config.json, assets and tokenizer; LoRA is
+ * merged. A checkpoint of LeRobot's stays one, with all its processors. Each value is rounded once; the files
+ * are the same bytes on every run, with any number of threads. `options` may be NULL. On failure the files
+ * written so far are removed.
+ *   OPENPI_BAD_FILE      also a weight that is NaN, infinite or too large for the type
+ *   OPENPI_SYSTEM        a file cannot be written, or less space is free than the weights need */
+OPENPI_API openpi_status openpi_convert(const char *checkpoint, const char *folder,
+                                        const openpi_convert_options *options, openpi_error *error);
+
 /* ---- switches ------------------------------------------------------------------------------------- */
 
 /* An optimisation that can be switched off, to measure its effect. Actions are equal to rounding whichever

@@ -12,8 +12,8 @@
 #include "base/report.h"
 #include "base/threads.h"
 #include "model/checkpoint.h"
+#include "model/safetensors_write.h"
 #include "model/synth.h"
-#include "model/tensors_build.h"
 #include "policy/normalize.h"
 #include "policy/tokenizer.h"
 
@@ -196,8 +196,8 @@ static openpi_status make_all(new_folder *m, const order *o, openpi_error *error
     TRY(o->synthetic->lerobot ? make_lerobot(m, o->synthetic->variant, &state, &actions, error)
                               : make_openpi(m, &state, &actions, error));
     TRY(new_folder_file(m, "tokenizer.model", tokenizer, bytes, error));
-    return synth_write_weights(o->synthetic, m->path, o->shard_bytes, o->pool, new_folder_note, m, o->progress,
-                               o->progress_user, error);
+    return synth_write_weights(o->synthetic, m->path, o->shard_bytes, o->pool, new_folder_note, m,
+                               o->progress, o->progress_user, error);
 }
 
 openpi_status openpi_synthetic_write(const openpi_synthetic *given, const char *folder, uint64_t shard_bytes,

@@ -47,4 +47,22 @@ static inline float f16_to_float(uint16_t bits) {
     return f;
 }
 
+/* Round to nearest even; from 65520 on infinity; NaN stays NaN. */
+static inline uint16_t float_to_f16(float f) {
+    uint32_t u, sign;
+    memcpy(&u, &f, sizeof u);
+    sign = u >> 16 & 0x8000;
+    u &= 0x7fffffff;
+    if (u > 0x7f800000) return (uint16_t)(sign | 0x7e00);
+    if (u >= 0x477ff000) return (uint16_t)(sign | 0x7c00);
+    if (u < 0x38800000) {        /* subnormal: the last bit of 0.5 is 2^-24, as that of the result */
+        memcpy(&f, &u, sizeof f);
+        f += 0.5f;
+        memcpy(&u, &f, sizeof u);
+        return (uint16_t)(sign | (u - 0x3f000000));
+    }
+    u += 0xfff + (u >> 13 & 1);
+    return (uint16_t)(sign | (u - 0x38000000) >> 13);
+}
+
 #endif

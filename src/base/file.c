@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/report.h"
@@ -107,6 +108,11 @@ int file_exists(const char *path) {
 int file_is_folder(const char *path) {
     struct stat st;
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+uint64_t file_free_space(const char *path) {
+    struct statvfs st;
+    return statvfs(path, &st) ? UINT64_MAX : (uint64_t)st.f_bavail * st.f_frsize;
 }
 
 char *file_join(const char *folder, const char *name) {

@@ -29,6 +29,8 @@ openpi_status file_write(const char *path, const void *data, size_t bytes, openp
 
 int file_exists(const char *path);
 int file_is_folder(const char *path);
+/* Bytes that this process may still write to the file system of a file or folder; UINT64_MAX: not known. */
+uint64_t file_free_space(const char *path);
 
 /* "folder/name", malloc. NULL when out of memory. */
 char *file_join(const char *folder, const char *name);

@@ -40,6 +40,18 @@ static inline int all_finite_bf16(const void *data, size_t count) {
     return !(carry >> 15);
 }
 
+/* The same for F16. */
+static inline int all_finite_f16(const void *data, size_t count) {
+    const finite_half *at = (const finite_half *)data;
+    uint16_t carry = 0;
+    for (; count >= FINITE_BLOCK; count -= FINITE_BLOCK, at += FINITE_BLOCK) {
+        for (int i = 0; i < FINITE_BLOCK; i++) carry = (uint16_t)(carry | ((at[i] & 0x7fff) + 0x0400));
+        if (carry >> 15) return 0;
+    }
+    for (size_t i = 0; i < count; i++) carry = (uint16_t)(carry | ((at[i] & 0x7fff) + 0x0400));
+    return !(carry >> 15);
+}
+
 /* Every number is at most `radius` away from `centre`, to rounding; a NaN is not. Absolute values of floats
  * are in the order of their bits, so a distance beyond the radius carries into the sign bit too. */
 static inline int all_near_f32(const void *data, size_t count, float centre, float radius) {

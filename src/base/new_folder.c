@@ -110,7 +110,9 @@ static openpi_status copy(new_folder *f, const char *name, const char *from, int
         return report(error, OPENPI_BAD_FILE, "%s: more than %d folders deep", from, COPY_DEPTH);
     TRY(new_folder_subfolder(f, name, error));
     DIR *list = opendir(from);
-    if (!list) return report(error, OPENPI_BAD_FILE, "%s: cannot be read: %s", from, strerror(errno));
+    if (!list)
+        return report(error, errno == ENOMEM ? OPENPI_NO_MEMORY : OPENPI_BAD_FILE, "%s: cannot be read: %s",
+                      from, strerror(errno));
     const struct dirent *entry;
     openpi_status status = OPENPI_OK;
     while (status == OPENPI_OK && (entry = readdir(list)))

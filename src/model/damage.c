@@ -27,6 +27,13 @@ typedef struct damage {
     int stage; /* that is looked at */
 } damage;
 
+/* A value as it is kept in that type. */
+static float kept(dtype type, float value) {
+    return type == DTYPE_BF16  ? bf16_to_float(float_to_bf16(value))
+           : type == DTYPE_F16 ? f16_to_float(float_to_f16(value))
+                               : value;
+}
+
 static openpi_status scan(void *user, const char *name, int rank, const int64_t *shape, openpi_error *error) {
     damage *d = user;
     const tensor *t = tensors_find(d->checkpoint->tensors, name);
@@ -39,8 +46,7 @@ static openpi_status scan(void *user, const char *name, int rank, const int64_t 
         int64_t count = t->count - first < PIECE ? t->count - first : PIECE;
         tensor_read_f32(t, first, count, values);
         for (int64_t i = 0; i < count; i++) {
-            if (isfinite(d->type == DTYPE_BF16 ? bf16_to_float(float_to_bf16(values[i])) : values[i]))
-                continue;
+            if (isfinite(kept(d->type, values[i]))) continue;
             if (elements++) continue;
             at = first + i;
             value = isnan(values[i]) ? NAN : values[i];
@@ -74,6 +80,9 @@ openpi_status damage_report(const checkpoint *checkpoint, dtype type, openpi_err
                   "%s: tensor \"%s\" has %" PRId64
                   " element%s that %s no finite %s, the first is element %" PRId64 ", which is %g%s",
                   d.first->file, d.first->name, d.elements, d.elements == 1 ? "" : "s",
-                  d.elements == 1 ? "is" : "are", type == DTYPE_BF16 ? "bf16" : "float", d.at,
+                  d.elements == 1 ? "is" : "are", type == DTYPE_BF16  ? "bf16"
+                  : type == DTYPE_F16 ? "f16"
+                                      : "float",
+                  d.at,
                   (double)d.value, more);
 }

@@ -15,7 +15,7 @@ void damage_look(dtype type, const void *values, size_t count, atomic_int *damag
 
 /* OPENPI_BAD_FILE with the first tensor of the checkpoint that is damaged, how many of its elements are and
  * which is the first, and how many tensors more. type: what the model keeps weights in; a float beyond bf16
- * becomes infinite. */
+ * or f16 becomes infinite. */
 openpi_status damage_report(const checkpoint *checkpoint, dtype type, openpi_error *error);
 
 #endif

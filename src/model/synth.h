@@ -3,6 +3,7 @@
 #define MODEL_SYNTH_H
 
 #include "base/threads.h"
+#include "model/safetensors_write.h"
 #include "model/tensors.h"
 
 /* A version of the generator. All give the same bits; they differ in the instructions they need. */
@@ -25,13 +26,10 @@ const synth_kernel *synth_kernel_best(void);
 /* A tensor's recipe from its name and shape: key, offset, scale, raise_from. */
 void synth_recipe(tensor *tensor, uint64_t seed);
 
-/* Called with each file's path just before it is created, so that a failed write can be undone. */
-typedef openpi_status (*synth_created)(void *user, const char *path, openpi_error *error);
-
 /* Writes the weights as model.safetensors, or as shards and their index, into an existing folder. Tensors are
  * generated piece by piece: memory is one piece a thread. */
 openpi_status synth_write_weights(const openpi_synthetic *synthetic, const char *folder, uint64_t shard_bytes,
-                                  pool *pool, synth_created created, void *created_user,
+                                  pool *pool, safetensors_created created, void *created_user,
                                   openpi_progress progress, void *progress_user, openpi_error *error);
 
 /* The kernels, one file each; NULL functions where not built. */

@@ -1,5 +1,5 @@
 /* How a list of tensors is built: functions of tensors.c for safetensors.c and synth.c, which fill one,
- * and for checkpoint.c, which strips prefixes; and the header of a file that is written. */
+ * and for checkpoint.c, which strips prefixes. */
 #ifndef MODEL_TENSORS_BUILD_H
 #define MODEL_TENSORS_BUILD_H
 
@@ -53,10 +53,5 @@ enum { WRONG_FILE_BYTES = 1024 };
 openpi_status wrong_file(const char *path, const uint8_t *first, uint64_t bytes, uint64_t limit,
                          openpi_error *error);
 openpi_status wrong_folder(const char *folder, openpi_error *error);
-
-/* The bytes before the data of a file that holds these tensors one after the other: the length and the
- * JSON, padded to 8 bytes. Each name gets `prefix`; metadata: an object of strings, or NULL. *out: malloc. */
-openpi_status safetensors_header(const tensor *const *list, int count, const char *prefix, json_t *metadata,
-                                 char **out, size_t *bytes, openpi_error *error);
 
 #endif

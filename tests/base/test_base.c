@@ -11,6 +11,8 @@
 #include <cmocka.h>
 
 #include "base/dtype.h"
+#include "base/file.h"
+#include "base/finite.h"
 #include "base/json.h"
 #include "base/report.h"
 #include "base/threads.h"
@@ -67,6 +69,48 @@ static void f16_is_exact(void **state) {
     assert_true(f16_to_float(0x7bff) == 65504.0f);
     assert_true(isinf(f16_to_float(0x7c00)));
     assert_true(isnan(f16_to_float(0x7e00)));
+}
+
+/* All numbers of F16 survive; between two neighbours the nearer is taken, in the middle the even one. */
+static void f16_rounds_to_even(void **state) {
+    (void)state;
+    for (int bits = 0; bits < 0x10000; bits++) {
+        float f = f16_to_float((uint16_t)bits);
+        if (isnan(f)) assert_true(isnan(f16_to_float(float_to_f16(f))));
+        else assert_int_equal(float_to_f16(f), bits);
+        if ((bits & 0x7fff) >= 0x7bff) continue;
+        float next = f16_to_float((uint16_t)(bits + 1)), middle = (f + next) / 2;
+        assert_int_equal(float_to_f16(middle), bits & 1 ? bits + 1 : bits);
+        assert_int_equal(float_to_f16(nextafterf(middle, f)), bits);
+        assert_int_equal(float_to_f16(nextafterf(middle, next)), bits + 1);
+    }
+    assert_int_equal(float_to_f16(65519.996f), 0x7bff);
+    assert_int_equal(float_to_f16(65520.0f), 0x7c00);
+    assert_int_equal(float_to_f16(-1e30f), 0xfc00);
+    assert_int_equal(float_to_f16(1e-30f), 0);
+    assert_int_equal(float_to_f16(-1e-40f), 0x8000);
+}
+
+/* One that is not finite, at any place of three blocks. */
+static void f16_finds_infinity(void **state) {
+    enum { COUNT = 3 * FINITE_BLOCK + 5 };
+    uint16_t values[COUNT];
+    (void)state;
+    for (int i = 0; i < COUNT; i++) values[i] = (uint16_t)(i & 1 ? 0xfbff : i);
+    assert_true(all_finite_f16(values, COUNT));
+    for (int i = 0; i < COUNT; i++) {
+        uint16_t was = values[i];
+        values[i] = i & 2 ? 0x7c00 : 0xfe01;
+        assert_false(all_finite_f16(values, COUNT));
+        values[i] = was;
+    }
+    assert_true(all_finite_f16(values, COUNT));
+}
+
+static void free_space(void **state) {
+    (void)state;
+    assert_true(file_free_space("/dev/null/absent") == UINT64_MAX);
+    assert_true(file_free_space("/proc") < UINT64_MAX);
 }
 
 typedef struct loop {
@@ -171,6 +215,9 @@ int main(void) {
         cmocka_unit_test(every_status_has_a_text),
         cmocka_unit_test(bf16_rounds_to_even),
         cmocka_unit_test(f16_is_exact),
+        cmocka_unit_test(f16_rounds_to_even),
+        cmocka_unit_test(f16_finds_infinity),
+        cmocka_unit_test(free_space),
         cmocka_unit_test(pool_runs_each_task_once),
         cmocka_unit_test(json_members_are_checked),
         cmocka_unit_test(noise_is_philox_and_box_muller),

@@ -28,7 +28,7 @@
 
 typedef enum form { TABLE, JSON, SVG, HTML, GZIP, FOLDER } form;
 
-/* openpi VERB MODEL WORDS OPTION target; an OPTION of "" is the first argument. */
+/* openpi VERB MODEL WORDS OPTION target; an OPTION of "" is an argument: openpi VERB MODEL target WORDS. */
 static const struct {
     const char *verb, *option;
     form form;
@@ -40,6 +40,7 @@ static const struct {
     {"run", "--out", TABLE, TINY, OBSERVATION " " CALL, "--noise pipe", NULL, 0},
     {"run", "--plot", SVG, TINY, OBSERVATION " " CALL, "--noise pipe", NULL, 0},
     {"synth", "", FOLDER, "", "--preset tiny", "--preset full --threads 1", NULL, 0},
+    {"convert", "", FOLDER, "checkpoint", "--threads 1", "", NULL, 0},
     {"bench", "--json", JSON, TINY, CALL " --warmup 0 --runs 2 --no-energy", "--runs 100000", NULL, 0},
     {"bench", "--svg", SVG, TINY, CALL " --warmup 0 --runs 2 --no-energy", "--runs 100000", NULL, 0},
     {"bench", "--save", JSON, TINY, CALL " --warmup 0 --runs 2 --no-energy", "--runs 100000", NULL, 0},
@@ -77,8 +78,8 @@ static const char *words_of(int i, const char *target, const char *more) {
         }
         snprintf(words + strlen(words), sizeof words - strlen(words), "%s ", word);
     }
-    snprintf(text, sizeof text, "%s %s %s %s %s %s %s", cases[i].verb, *cases[i].option ? "" : target,
-             cases[i].model, words, cases[i].option, *cases[i].option ? target : "", more);
+    snprintf(text, sizeof text, "%s %s %s %s %s %s %s", cases[i].verb, cases[i].model,
+             *cases[i].option ? "" : target, words, cases[i].option, *cases[i].option ? target : "", more);
     return text;
 }
 
@@ -181,7 +182,7 @@ static void test_table_is_whole(void **state) {
         free(source);
     }
     globfree(&sources);
-    assert_int_equal(found, CASES - 2); /* those of "" are arguments */
+    assert_int_equal(found, CASES - 3); /* those of "" are arguments */
 }
 
 /* `from` in `text`, where it is there, becomes `to`, which is as long. */
@@ -206,6 +207,7 @@ static void test_said_first(void **state) {
             char words[2000];
             snprintf(words, sizeof words, "%s", words_of(i, targets[t].target, ""));
             exchange(words, TINY, "not-there       ");
+            exchange(words, "checkpoint", "not-there ");
             exchange(words, "bench.json ", "not-there  ");
             exchange(words, "trace.json ", "not-there  ");
             int status = run("%s", words);
@@ -270,6 +272,7 @@ static void test_interrupted(void **state) {
         const char *target = cases[i].form == FOLDER ? "new" : "old";
         char words[2000], *before = listing();
         snprintf(words, sizeof words, "%s", words_of(i, target, cases[i].longer));
+        exchange(words, "checkpoint", "blocked-ck"); /* nobody writes into its pipe */
         pid_t child = start(words, -1, &said);
         wait_for_temporary(child, words);
         kill(child, which);
@@ -333,7 +336,7 @@ static void test_standard_output(void **state) {
         int status = run("%s", words);
         if (cases[i].form == FOLDER) {
             assert_int_equal(status, 2);
-            must_contain(err, "DIR is '-', expected a folder");
+            must_contain(err, " is '-', expected a folder");
             continue;
         }
         if (status) fail_msg("openpi %s: status %d: %s", words, status, err);
@@ -428,6 +431,35 @@ static void test_empty_folder(void **state) {
     assert_int_equal(system(line), 0);
     scratch_remove(scratch_path(&box, "empty"));
     scratch_remove(scratch_path(&box, "new"));
+}
+
+/* --force puts a checkpoint in the place of another one and of nothing else; a conversion that fails leaves
+ * the old one as it was. */
+static void test_replaced_folder(void **state) {
+    (void)state;
+    char line[1000], *before;
+    assert_int_equal(run("convert checkpoint replaced --shard-size 1MB"), 0);
+    must_refuse("convert checkpoint replaced", "expected a new or empty folder, or --force");
+    must_refuse("convert absent replaced --force", "absent: ");
+    must_refuse("convert replaced replaced --force", "replaced: is inside of the checkpoint replaced");
+    must_refuse("convert replaced/model-00001-of-00010.safetensors replaced --force",
+                "replaced: holds the checkpoint replaced/model-00001-of-00010.safetensors, which --force");
+    assert_int_equal(run("convert checkpoint new --shard-size 1MB"), 0);
+    snprintf(line, sizeof line, "cd '%s' && diff -r new replaced && ls new | grep -q -- -of-", box.folder);
+    assert_int_equal(system(line), 0);
+    assert_int_equal(run("convert checkpoint replaced --force"), 0);
+    scratch_remove(scratch_path(&box, "new"));
+    assert_int_equal(run("convert checkpoint new"), 0);
+    snprintf(line, sizeof line, "cd '%s' && diff -r new replaced", box.folder);
+    assert_int_equal(system(line), 0);
+    assert_int_equal(scratch_write(&box, "replaced/thesis", "x", 1), 0);
+    before = listing();
+    must_refuse("convert checkpoint replaced --force",
+                "replaced: holds \"thesis\", which openpi convert does not write");
+    must_leave(before, "convert --force");
+    free(before);
+    scratch_remove(scratch_path(&box, "new"));
+    scratch_remove(scratch_path(&box, "replaced"));
 }
 
 /* ---- standard input ------------------------------------------------------------------------------- */
@@ -531,6 +563,9 @@ static int setup(void **state) {
     if (scratch_write(&box, "robot.json", robot_json, sizeof robot_json - 1) ||
         scratch_write(&box, "cut.json", robot_json, 40))
         return -1;
+    if (run("synth checkpoint --preset tiny") || run("synth blocked-ck --preset tiny") ||
+        mkfifo(scratch_path(&box, "blocked-ck/assets/pipe"), 0600))
+        return -1;
     return run("bench " TINY " " CALL " --warmup 0 --runs 2 --no-energy --json bench.json") ||
            run("trace trace.json " TINY " " CALL " --warmup 0") ||
            run("trace trace.json.gz " TINY " " CALL " --warmup 0") || write_table();
@@ -542,7 +577,7 @@ int main(void) {
         cmocka_unit_test(test_full_disk),      cmocka_unit_test(test_interrupted),
         cmocka_unit_test(test_broken_pipe),    cmocka_unit_test(test_standard_output),
         cmocka_unit_test(test_targets),        cmocka_unit_test(test_empty_folder),
-        cmocka_unit_test(test_standard_input),
+        cmocka_unit_test(test_replaced_folder), cmocka_unit_test(test_standard_input),
     };
     return cmocka_run_group_tests(tests, setup, close_box);
 }

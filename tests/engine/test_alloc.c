@@ -252,6 +252,30 @@ static openpi_status write_lerobot(holdings *h, openpi_error *error) {
     return status;
 }
 
+static openpi_status convert_shards(holdings *h, openpi_error *error) {
+    openpi_convert_options options = OPENPI_CONVERT_OPTIONS_INIT;
+    (void)h;
+    options.threads = 1;
+    options.shard_bytes = 100000;
+    openpi_status status = openpi_convert(material.sharded, material.written, &options, error);
+    long long fail_at = atomic_exchange(&allocator_fail_at, 0);
+    scratch_remove(material.written);
+    atomic_store(&allocator_fail_at, fail_at);
+    return status;
+}
+
+static openpi_status convert_lerobot(holdings *h, openpi_error *error) {
+    openpi_convert_options options = OPENPI_CONVERT_OPTIONS_INIT;
+    (void)h;
+    options.threads = 1;
+    options.dtype = OPENPI_FILE_F16;
+    openpi_status status = openpi_convert(material.lerobot, material.written, &options, error);
+    long long fail_at = atomic_exchange(&allocator_fail_at, 0);
+    scratch_remove(material.written);
+    atomic_store(&allocator_fail_at, fail_at);
+    return status;
+}
+
 static openpi_status parse(holdings *h, openpi_error *error) {
     openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     (void)h;
@@ -356,6 +380,8 @@ static const scenario scenarios[] = {
     {"inspect LeRobot's", inspect_lerobot, 1, 0},
     {"write shards", write_shards, 0, 7},
     {"write LeRobot's", write_lerobot, 0, 7},
+    {"convert to shards", convert_shards, 0, 7},
+    {"convert LeRobot's", convert_lerobot, 0, 7},
     {"verify", verify_policy_golden, 0, 37},
 };
 

@@ -390,6 +390,13 @@ static openpi_status write_model(const void *in, openpi_error *e) {
     return status;
 }
 
+static openpi_status convert(const void *in, openpi_error *e) {
+    const char *folder = scratch_path(&it.place, "converted");
+    openpi_status status = openpi_convert(it.checkpoint, folder, in, e);
+    scratch_remove(folder);
+    return status;
+}
+
 static openpi_status prepare(const void *in, openpi_error *e) {
     return openpi_request_prepare(it.request, in, NULL, e);
 }
@@ -428,6 +435,7 @@ static void read_structs(void **state) {
     openpi_engine_options engine = OPENPI_ENGINE_OPTIONS_INIT;
     openpi_session_options session = shape();
     openpi_policy_options policy = OPENPI_POLICY_OPTIONS_INIT;
+    const openpi_convert_options conversion = OPENPI_CONVERT_OPTIONS_INIT;
     const openpi_image one = image();
     const openpi_observation seen = OBSERVATION(&one, 1, it.robot_state, 8, "go", 0);
     const openpi_sample sample = {.size = sizeof sample,
@@ -468,6 +476,7 @@ static void read_structs(void **state) {
         {"openpi_inspect", "OPENPI_POLICY_OPTIONS_INIT", &policy, sizeof policy, inspect, NULL},
         {"openpi_inspect, synthetic", "OPENPI_SYNTHETIC_INIT", &it.synthetic, sizeof it.synthetic, inspect_model, NULL},
         {"openpi_synthetic_write", "OPENPI_SYNTHETIC_INIT", &it.synthetic, sizeof it.synthetic, write_model, NULL},
+        {"openpi_convert", "OPENPI_CONVERT_OPTIONS_INIT", &conversion, sizeof conversion, convert, NULL},
         {"openpi_request_prepare", "OPENPI_OBSERVATION_INIT", &seen, sizeof seen, prepare, "the state is missing"},
         {"openpi_request_prepare, image", "OPENPI_IMAGE_INIT", &one, sizeof one, prepare_image, NULL},
         {"openpi_request_prepare_fields", "OPENPI_FIELD_INIT", fields, sizeof *fields, prepare_fields, NULL},

@@ -8,46 +8,13 @@
 
 #include <cmocka.h>
 
+#include "actions.h"
 #include "model/checkpoint.h"
-#include "held.h"
 #include "orbax_write.h"
 #include "policy_golden.h"
 #include "scratch.h"
 
-enum { DIM = OPENPI_ACTION_DIM, PICTURE = OPENPI_IMAGE_SIZE * OPENPI_IMAGE_SIZE * 3, H = 3, N = 2, L = 9 };
-
 static openpi_error error = OPENPI_ERROR_INIT;
-
-/* With a checkpoint of which the loaded engine keeps nothing. */
-static void run(const scratch *checkpoint, openpi_dtype dtype, float actions[H * DIM]) {
-    openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
-    openpi_session_options plan = OPENPI_SESSION_OPTIONS_INIT;
-    openpi_engine *engine = NULL;
-    openpi_session *session = NULL;
-    static uint8_t picture[PICTURE];
-    float state[DIM], noise[H * DIM];
-    int32_t tokens[L];
-    for (int i = 0; i < PICTURE; i++) picture[i] = (uint8_t)(i * 7 + i / 600);
-    for (int i = 0; i < DIM; i++) state[i] = 0.1f * (float)(i % 7) - 0.3f;
-    for (int i = 0; i < L; i++) tokens[i] = 31 + 167 * i % 1000;
-    openpi_noise(3, 0, noise, H * DIM);
-    options.dtype = dtype;
-    options.threads = 2;
-    plan.horizon = H, plan.steps = N, plan.max_prompt = L;
-    WORKS(openpi_engine_open(checkpoint->folder, &options, &engine, &error));
-    nothing_is_held(checkpoint);
-    WORKS(openpi_session_create(engine, &plan, &session, &error));
-    openpi_sample sample = {.size = sizeof sample,
-                            .images = {picture, picture, NULL},
-                            .image_mask = {1, 1, 0},
-                            .tokens = tokens,
-                            .token_count = L,
-                            .state = state};
-    memset(actions, 0, H * DIM * sizeof *actions);
-    WORKS(openpi_session_run(session, &sample, 1, noise, actions, NULL, &error));
-    openpi_session_close(session);
-    openpi_engine_close(engine);
-}
 
 /* A synthetic model in both layouts, JAX's with LoRA or without; returns its tensors, which are in memory. */
 static tensors *write_both(const char *model, int lora, scratch *torch, scratch *orbax) {
@@ -68,9 +35,9 @@ static void compare(const char *model, int lora) {
     scratch torch, orbax;
     tensors *list = write_both(model, lora, &torch, &orbax);
     for (int dtype = 0; dtype < 2; dtype++) {
-        float want[H * DIM], got[H * DIM];
-        run(&torch, dtype ? OPENPI_F32 : OPENPI_BF16, want);
-        run(&orbax, dtype ? OPENPI_F32 : OPENPI_BF16, got);
+        float want[ACTIONS], got[ACTIONS];
+        actions_of(torch.folder, dtype ? OPENPI_F32 : OPENPI_BF16, OPENPI_WEIGHTS_AUTO, &torch, want);
+        actions_of(orbax.folder, dtype ? OPENPI_F32 : OPENPI_BF16, OPENPI_WEIGHTS_AUTO, &orbax, got);
         assert_memory_equal(got, want, sizeof want);
     }
     tensors_close(list);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "model/safetensors_write.h"
 #include "model/tensors_build.h"
 #include "scratch.h"
 

@@ -121,10 +121,35 @@ static inline void orbax_write_lora_factor(const char *params, const tensors *fr
     free(values);
 }
 
+/* How a checkpoint is written; together, or none of them. LOW_BITS: arrays are F32, whose values are not
+ * bf16's but begin as theirs. */
+enum { ORBAX_WITH_LORA = 1, ORBAX_LOW_BITS = 2 };
+
+static inline float orbax_low_bits(bf16 value, int64_t n) {
+    uint32_t bits = (uint32_t)value << 16;
+    float number;
+    if (value & 0x7fff) bits |= ((uint32_t)n * 2654435761u) >> 16;
+    memcpy(&number, &bits, sizeof number);
+    return number;
+}
+
+static inline void orbax_put_values(const char *folder, const char *name, const bf16 *values, int64_t count,
+                                    int low_bits) {
+    if (!low_bits) {
+        orbax_put(folder, name, values, (size_t)count * sizeof *values);
+        return;
+    }
+    float *wide = malloc((size_t)count * sizeof *wide);
+    assert_non_null(wide);
+    for (int64_t n = 0; n < count; n++) wide[n] = orbax_low_bits(values[n], n);
+    orbax_put(folder, name, wide, (size_t)count * sizeof *wide);
+    free(wide);
+}
+
 /* The chunk at `place`; what lies beyond the array is 0x5a5a. */
 static inline void orbax_write_chunk(const char *folder, const tensors *from, const orbax_array *a, int rank,
                                      const int64_t *shape, const int64_t *chunk, const int64_t *place,
-                                     int lora) {
+                                     int lora, int low_bits) {
     int64_t count = 1, index[ORBAX_AXES];
     char name[64] = "", *end = name;
     for (int i = 0; i < rank; i++) count *= chunk[i];
@@ -141,25 +166,26 @@ static inline void orbax_write_chunk(const char *folder, const tensors *from, co
         else values[n] = inside ? orbax_element(from, a, index) : 0x5a5a;
     }
     for (int i = 0; i < rank; i++) end += sprintf(end, "%s%d", i ? "." : "", (int)place[i]);
-    orbax_put(folder, name, values, (size_t)count * sizeof *values);
+    orbax_put_values(folder, name, values, count, low_bits);
     free(values);
 }
 
 /* `cut`: the axis that is cut in two, taken by the array's rank. */
 static inline void orbax_write_array(const char *params, const tensors *from, const orbax_array *a, int cut,
-                                     int lora) {
+                                     int form) {
     int64_t shape[ORBAX_AXES], chunk[ORBAX_AXES], place[ORBAX_AXES] = {0};
     int rank = a->rank + (a->layers > 0);
+    int lora = form & ORBAX_WITH_LORA && orbax_is_lora_target(a), low_bits = form & ORBAX_LOW_BITS;
     char folder[600];
     if (a->layers) shape[0] = a->layers;
     for (int i = 0; i < a->rank; i++) shape[i + (a->layers > 0)] = a->extent[i];
     memcpy(chunk, shape, sizeof chunk);
     cut %= rank;
     chunk[cut] = (shape[cut] + 1) / 2;
-    lora &= orbax_is_lora_target(a);
-    orbax_write_header(params, a->name, "bfloat16", rank, shape, chunk, folder);
+    orbax_write_header(params, a->name, low_bits ? "<f4" : "bfloat16", rank, shape, chunk, folder);
     for (place[cut] = 0; place[cut] * chunk[cut] < shape[cut]; place[cut]++)
-        orbax_write_chunk(folder, from, a, rank, shape, chunk, place, lora && orbax_is_restored(a));
+        orbax_write_chunk(folder, from, a, rank, shape, chunk, place, lora && orbax_is_restored(a),
+                          low_bits);
     for (int b = 0; lora && b < 2; b++) orbax_write_lora_factor(params, from, a, rank, shape, b);
 }
 
@@ -272,10 +298,10 @@ static inline int orbax_adaptive(orbax_array *list, const openpi_dims *d) {
     return n;
 }
 
-/* All arrays of `from`, whose bytes must be in memory (tensors_load) and bf16, below FOLDER/params; `lora`:
- * with LoRA pairs, which merged give the same tensors. */
+/* All arrays of `from`, whose bytes must be in memory (tensors_load) and bf16, below FOLDER/params; with LoRA
+ * pairs they give the same tensors merged. */
 static inline void orbax_write(const char *folder, const tensors *from, const openpi_dims *d, int pi05,
-                               int lora) {
+                               int form) {
     static const char *const language[] = ORBAX_GEMMA_NAMES("", ORBAX_LANGUAGE);
     static const char *const expert[] = ORBAX_GEMMA_NAMES("_1", ORBAX_EXPERT);
     static const char *const heads[2][5] = {
@@ -302,7 +328,7 @@ static inline void orbax_write(const char *folder, const tensors *from, const op
             n += orbax_linear(list + n, heads[pi05][i], heads[pi05][i], in[pi05][i], i == 4 ? 32 : w);
     snprintf(params, sizeof params, "%s/params", folder);
     assert_int_equal(mkdir(params, 0777), 0);
-    for (int i = 0; i < n; i++) orbax_write_array(params, from, &list[i], i, lora);
+    for (int i = 0; i < n; i++) orbax_write_array(params, from, &list[i], i, form);
 }
 
 #endif

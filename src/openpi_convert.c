@@ -1,0 +1,176 @@
+/* openpi_convert: a checkpoint in any layout becomes a folder in openpi's PyTorch layout (LeRobot's stays
+ * LeRobot's): weights, config.json, and what else a policy reads, statistics and tokenizer. */
+#define _XOPEN_SOURCE 700 /* realpath */
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/boundary.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/new_folder.h"
+#include "base/report.h"
+#include "base/threads.h"
+#include "model/export.h"
+#include "model/home.h"
+
+static const struct {
+    dtype type;
+    const char *precision;       /* as openpi's converter calls it */
+} forms[] = {[OPENPI_FILE_BF16] = {DTYPE_BF16, "bfloat16"},
+             [OPENPI_FILE_F32] = {DTYPE_F32, "float32"},
+             [OPENPI_FILE_F16] = {DTYPE_F16, "float16"}};
+
+enum { FORMS = sizeof forms / sizeof *forms };
+
+/* ---- where from, where to ---- */
+
+/* The last name of a path begins there. */
+static size_t last_name(const char *path) {
+    size_t length = strlen(path);
+    while (length && path[length - 1] == '/') length--;
+    while (length && path[length - 1] != '/') length--;
+    return length;
+}
+
+/* Sets real[PATH_MAX] to the path without symbolic links; where nothing is there yet, to that of the folder
+ * around it. 0: that is not there either. */
+static int find_real(const char *path, char *real) {
+    char above[PATH_MAX];
+    size_t end = last_name(path);
+    if (realpath(path, real)) return 1;
+    if (errno != ENOENT || end >= sizeof above) return 0;
+    memcpy(above, path, end);
+    strcpy(above + end, end ? "" : ".");
+    return realpath(above, real) != NULL;
+}
+
+static openpi_status check_apart(const char *checkpoint, const char *folder, openpi_error *error) {
+    char from[PATH_MAX], to[PATH_MAX];
+    if (!file_is_folder(checkpoint) || !realpath(checkpoint, from) || !find_real(folder, to))
+        return OPENPI_OK;
+    size_t length = strlen(from);
+    if (strncmp(to, from, length) || (to[length] && to[length] != '/')) return OPENPI_OK;
+    return report(error, OPENPI_BAD_ARGUMENT,
+                  "%s: is inside of the checkpoint %s, expected a folder elsewhere", folder, checkpoint);
+}
+
+/* ---- config.json ---- */
+
+/* openpi's name of these sizes, NULL: it has none. */
+static const char *vlm_name(const openpi_dims *d) {
+    const openpi_dims *r = dims_released();
+    return d->width == r->width && d->depth == r->depth && d->mlp == r->mlp && d->heads == r->heads &&
+                   d->head_dim == r->head_dim
+               ? "gemma_2b"
+               : NULL;
+}
+
+static const char *expert_name(const openpi_dims *d) {
+    const openpi_dims *r = dims_released();
+    return d->expert_width == r->expert_width && d->depth == r->depth && d->expert_mlp == r->expert_mlp &&
+                   d->heads == r->heads && d->head_dim == r->head_dim
+               ? "gemma_300m"
+               : NULL;
+}
+
+static openpi_status write_config(new_folder *to, const checkpoint *c, const char *precision,
+                                  openpi_error *error) {
+    json_t *config = json_pack("{s:i,s:i,s:s*,s:s*,s:s}", "action_dim", c->action_dim, "action_horizon",
+                               c->horizon, "paligemma_variant", vlm_name(&c->dims), "action_expert_variant",
+                               expert_name(&c->dims), "precision", precision);
+    char *text = config ? json_text(config, JSON_INDENT(2)) : NULL;
+    openpi_status status = text ? new_folder_text(to, "config.json", text, error)
+                                : report_no_memory(error, 1024, "config.json");
+    free(text);
+    json_decref(config);
+    return status;
+}
+
+/* ---- other files ---- */
+
+static int ends_with(const char *name, const char *tail) {
+    size_t length = strlen(name), end = strlen(tail);
+    return length >= end && !strcmp(name + length - end, tail);
+}
+
+/* 1: a policy may read it, and the conversion does not write it. */
+static int is_kept(const char *name, int lerobot) {
+    static const char *const names[] = {"assets", "tokenizer", "tokenizer.model", "tokenizer.json",
+                                        "paligemma_tokenizer.model"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(name, names[i])) return 1;
+    if (!lerobot || *name == '.') return 0;
+    return (ends_with(name, ".json") && !ends_with(name, ".index.json")) || !strncmp(name, "policy_", 7);
+}
+
+static openpi_status copy_kept(new_folder *to, const char *home, int lerobot, openpi_error *error) {
+    DIR *list = opendir(home);
+    if (!list)
+        return report(error, errno == ENOMEM ? OPENPI_NO_MEMORY : OPENPI_BAD_FILE, "%s: cannot be read: %s",
+                      home, strerror(errno));
+    const struct dirent *entry;
+    openpi_status status = OPENPI_OK;
+    while (status == OPENPI_OK && (entry = readdir(list))) {
+        if (!is_kept(entry->d_name, lerobot)) continue;
+        char *from = file_join(home, entry->d_name);
+        status = from ? new_folder_copy(to, entry->d_name, from, error)
+                      : report_no_memory(error, strlen(home) + 256, home);
+        free(from);
+    }
+    closedir(list);
+    return status;
+}
+
+/* ---- all of it ---- */
+
+/* The small files first: a folder that cannot be written says so before the long work. */
+static openpi_status write_all(new_folder *to, const checkpoint *c, const char *home, pool *pool,
+                               const openpi_convert_options *options, openpi_error *error) {
+    export_order order = {.folder = to->path,
+                          .type = forms[options->dtype].type,
+                          .shard_bytes = options->shard_bytes,
+                          .pool = pool,
+                          .created = new_folder_note,
+                          .created_user = to,
+                          .progress = options->progress,
+                          .progress_user = options->progress_user};
+    TRY(new_folder_begin(to, error));
+    TRY(copy_kept(to, home, c->lerobot, error));
+    if (!c->lerobot) TRY(write_config(to, c, forms[options->dtype].precision, error));
+    return export_weights(c, &order, error);
+}
+
+static openpi_status convert(const char *path, const char *folder, const openpi_convert_options *options,
+                             openpi_error *error) {
+    checkpoint *checkpoint = NULL;
+    pool *pool = NULL;
+    char *home = NULL;
+    new_folder to = {.path = folder};
+    openpi_status status = checkpoint_open(path, NULL, &checkpoint, error);
+    if (status == OPENPI_OK) status = home_find(path, &home, error);
+    if (status == OPENPI_OK) status = pool_create(options->threads, 0, &pool, error);
+    if (status == OPENPI_OK) status = write_all(&to, checkpoint, home, pool, options, error);
+    new_folder_end(&to, status != OPENPI_OK);
+    pool_close(pool);
+    free(home);
+    checkpoint_close(checkpoint);
+    return status;
+}
+
+openpi_status openpi_convert(const char *checkpoint, const char *folder,
+                             const openpi_convert_options *options, openpi_error *error) {
+    openpi_convert_options own;
+    if (!checkpoint || !folder || !*folder)
+        return report(error, OPENPI_BAD_ARGUMENT, "convert: %s, expected two paths",
+                      !checkpoint ? "the checkpoint is NULL" : "the folder's path is empty");
+    TRY(BOUNDARY_TAKE(openpi_convert_options, options, &own, error));
+    if ((unsigned)own.dtype >= FORMS)
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "convert: dtype is %d, expected OPENPI_FILE_BF16, OPENPI_FILE_F32 or OPENPI_FILE_F16",
+                      (int)own.dtype);
+    TRY(check_apart(checkpoint, folder, error));
+    return convert(checkpoint, folder, &own, error);
+}
