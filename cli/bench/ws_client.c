@@ -114,7 +114,9 @@ static void note_failure(ws_socket *s, const char *text, size_t count) {
     unsigned code = s->wsi ? lws_http_client_http_response(s->wsi) : 0;
     if (code >= 300) snprintf(s->why, sizeof s->why, "the server answers with HTTP %u", code);
     else
-        snprintf(s->why, sizeof s->why, "no server answers there (%.*s)", count ? (int)count : 9,
+        snprintf(s->why, sizeof s->why, "%s (%.*s)",
+                 s->client->address.tls ? "no server answers there with TLS that can be trusted"
+                                        : "no server answers there", count ? (int)count : 9,
                  count ? text : "no reason");
 }
 
