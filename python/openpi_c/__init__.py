@@ -17,9 +17,12 @@ from openpi_c.model import write_synthetic
 from openpi_c.policy import Policy
 from openpi_c.policy import Request
 from openpi_c.policy import create_trained_policy
+from openpi_c.verification import Check
+from openpi_c.verification import verify
 
 __version__ = _version()
 __all__ = [
+    "Check",
     "Engine",
     "Error",
     "Policy",
@@ -31,5 +34,6 @@ __all__ = [
     "inspect",
     "noise",
     "switches",
+    "verify",
     "write_synthetic",
 ]

@@ -51,6 +51,7 @@ class Engine:
         path: str | None = ...,
         without: str | None = ...,
         table: _Path | None = ...,
+        adapter: _Path | None = ...,
         weights: str | None = ...,
         progress: Callable[[str, int, int], object] | None = ...,
     ) -> None: ...

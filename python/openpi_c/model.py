@@ -35,9 +35,10 @@ class Sample:
         """The tuple that the extension takes."""
         if len(self.images) != 3:
             raise ValueError(f"the sample has {len(self.images)} images, expected 3, None where a camera is missing")
+        base, left, right = self.images
         tokens = np.ascontiguousarray(self.tokens, np.int32)
         state = None if self.state is None else np.ascontiguousarray(self.state, np.float32)
-        return (*self.images, tokens, state)
+        return (base, left, right, tokens, state)
 
 
 class Engine:
@@ -57,6 +58,7 @@ class Engine:
         path: str | None = None,
         without: str | None = None,
         table: Path | None = None,
+        adapter: Path | None = None,
         progress: Progress = "auto",
     ):
         with reporter(progress) as function:
@@ -72,6 +74,7 @@ class Engine:
                 path=path,
                 without=without,
                 table=table,
+                adapter=adapter,
                 progress=function,
             )
 

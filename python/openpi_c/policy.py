@@ -163,6 +163,7 @@ class Policy:
         path: str | None = None,
         without: str | None = None,
         table: Path | None = None,
+        adapter: Path | None = None,
         norm_stats: Path | Mapping[str, Any] | None = None,
         assets: str | None = None,
         tokenizer: Path | None = None,
@@ -205,6 +206,7 @@ class Policy:
             path=path,
             without=without,
             table=table,
+            adapter=adapter,
             progress=progress,
         )
         self._batch = batch

@@ -44,7 +44,7 @@ static int is_raised(void *user) { return ((const watch *)user)->type != NULL; }
 /* ---- Engine -------------------------------------------------------------------------------------------- */
 
 typedef struct engine_values {
-    PyObject *checkpoint, *table, *progress;
+    PyObject *checkpoint, *table, *adapter, *progress;
     const char *synthetic, *dtype, *weights;
     openpi_engine_options options;
 } engine_values;
@@ -86,6 +86,7 @@ static int start_engine(PyObject *object, engine_values *v) {
     v->options.dtype = (openpi_dtype)dtype;
     v->options.weights = (openpi_weights)weights;
     v->options.table = path_text(v->table);
+    v->options.adapter = path_text(v->adapter);
     v->options.progress = report_progress;
     v->options.cancel = is_raised;
     v->options.progress_user = &w;
@@ -102,18 +103,19 @@ static int start_engine(PyObject *object, engine_values *v) {
 }
 
 static int engine_init(PyObject *object, PyObject *arguments, PyObject *keywords) {
-    static char *names[] = {"checkpoint", "synthetic", "device", "dtype",   "threads",  "isa", "pin",
-                            "path",       "without",   "table",  "weights", "progress", NULL};
+    static char *names[] = {"checkpoint", "synthetic", "device", "dtype",   "threads", "isa",      "pin",
+                            "path",       "without",   "table",  "adapter", "weights", "progress", NULL};
     engine_values v = {.options = OPENPI_ENGINE_OPTIONS_INIT};
     openpi_engine_options *o = &v.options;
     int failed = -1;
-    if (PyArg_ParseTupleAndKeywords(arguments, keywords, "|O&$zzzizpzzO&zO:Engine", names, path_or_none,
+    if (PyArg_ParseTupleAndKeywords(arguments, keywords, "|O&$zzzizpzzO&O&zO:Engine", names, path_or_none,
                                     &v.checkpoint, &v.synthetic, &o->device, &v.dtype, &o->threads, &o->isa,
-                                    &o->pin, &o->path, &o->without, path_or_none, &v.table, &v.weights,
-                                    &v.progress))
+                                    &o->pin, &o->path, &o->without, path_or_none, &v.table, path_or_none,
+                                    &v.adapter, &v.weights, &v.progress))
         failed = start_engine(object, &v);
     Py_XDECREF(v.checkpoint);
     Py_XDECREF(v.table);
+    Py_XDECREF(v.adapter);
     return failed;
 }
 

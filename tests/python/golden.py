@@ -1,4 +1,4 @@
-"""The goldens of tests/golden as numpy arrays, and openpi's messages as dicts: readers of the tests' own."""
+"""The goldens of tests/golden, and openpi's messages as dicts."""
 
 import json
 import pathlib
@@ -6,24 +6,9 @@ import struct
 
 import numpy as np
 
+from openpi_c.verification import read_safetensors as read
+
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
-DTYPES = {"F32": np.float32, "F64": np.float64, "I32": np.int32, "U8": np.uint8}
-# Largest distance of fp32 actions from the truth (tests/golden/README.md).
-F32_BOUND = 1e-4
-
-
-def read(path):
-    """(tensors by name, metadata with its JSON values read) of a safetensors file."""
-    data = pathlib.Path(path).read_bytes()
-    (size,) = struct.unpack_from("<Q", data)
-    header = json.loads(data[8 : 8 + size])
-    metadata = {key: json.loads(value) for key, value in header.pop("__metadata__").items()}
-    tensors = {}
-    for name, entry in header.items():
-        begin, end = entry["data_offsets"]
-        array = np.frombuffer(data[8 + size + begin : 8 + size + end], DTYPES[entry["dtype"]])
-        tensors[name] = array.reshape(entry["shape"])
-    return tensors, metadata
 
 
 def message(data):

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import struct
 
 import numpy as np
 import pytest
@@ -14,32 +15,29 @@ MODELS = ["pi0_odd", "pi05_odd", "pi0_tiny", "pi05_tiny", "pi0_tiny_batch", "pi0
 ROBOTS = ["aloha_pi05", "aloha_sim", "droid_jointpos", "droid_pi0", "libero_pi0", "libero_pi05"]
 
 
-def samples_of(tensors):
-    for images, image_mask, tokens, mask, state in zip(
-        *(tensors["in." + key] for key in ("images", "image_mask", "tokens", "token_mask", "state")), strict=True
-    ):
-        pictures = [image if there else None for image, there in zip(images, image_mask, strict=True)]
-        yield openpi_c.Sample(pictures, tokens[: int(mask.sum())], state)
-
-
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 @pytest.mark.parametrize("name", MODELS)
 def test_model(name, dtype):
-    tensors, about = golden.read(GOLDEN / "model" / f"{name}.safetensors")
-    spec = f"{about['preset']}:{'pi05' if about['pi05'] else 'pi0'}:{about['seed']}"
-    samples = list(samples_of(tensors))
-    with openpi_c.Engine(synthetic=spec, dtype=dtype) as engine:
-        shape = {"horizon": about["horizon"], "steps": about["steps"], "max_prompt": about["max_tokens"]}
-        with engine.session(batch=len(samples), **shape) as session:
-            actions = session.run(samples, tensors["in.noise"])
-    assert actions.dtype == np.float32
-    truth = tensors["actions.jax_f32"]
-    if dtype == "f32":
-        assert np.abs(actions - truth).max() <= golden.F32_BOUND
-        return
-    off, allowed = actions - truth, tensors["actions.jax_bf16"] - truth
-    assert np.sqrt(np.mean(off**2)) <= 1.15 * np.sqrt(np.mean(allowed**2))
-    assert np.abs(off).max() <= 2 * np.abs(allowed).max()
+    (check,) = openpi_c.verify(GOLDEN / "model" / f"{name}.safetensors", dtype=dtype)
+    assert check.passed and check.name == name
+    assert check.largest_allowed <= (1e-4 if dtype == "f32" else 0.08) and 0 < check.rms < check.largest
+
+
+def test_verify_finds_a_wrong_golden(tmp_path):
+    data = bytearray((GOLDEN / "model" / "pi0_odd.safetensors").read_bytes())
+    (size,) = struct.unpack_from("<Q", data)
+    at = 8 + size + json.loads(data[8 : 8 + size])["actions.jax_f32"]["data_offsets"][0]
+    (value,) = struct.unpack_from("<f", data, at)
+    struct.pack_into("<f", data, at, value + 1e-3)
+    (tmp_path / "moved.safetensors").write_bytes(data)
+    (check,) = openpi_c.verify(tmp_path, dtype="f32")
+    assert not check.passed
+    for content, sentence in ((b"", "expected a golden"), (b"\x02" + bytes(7) + b"{}", "__metadata__")):
+        (tmp_path / "moved.safetensors").write_bytes(content)
+        with pytest.raises(ValueError, match=sentence):
+            openpi_c.verify(tmp_path)
+    with pytest.raises(FileNotFoundError, match="no golden there"):
+        openpi_c.verify(tmp_path / "nothing")
 
 
 @pytest.mark.parametrize("form", ["dict", "message"])
