@@ -116,6 +116,8 @@ class _Lanes:
             with self._changed:
                 self._made -= 1
                 self._changed.notify()
+                if self._closed:
+                    raise ValueError("the policy is closed") from None
             raise
 
     def _give(self, lane: _Lane) -> None:
@@ -209,18 +211,17 @@ class Policy:
             adapter=adapter,
             progress=progress,
         )
-        self._batch = batch
         self._default_prompt = default_prompt
         self._seed = seed
         self._calls = 0
         self._process = os.getpid()
-        engine, transform = self.engine, self._transform
-        shape = {"batch": batch, "horizon": horizon or self.info["horizon"], "steps": steps}
-
-        def make() -> _Lane:
-            return _Lane(engine.session(max_prompt=transform.info()["max_prompt"], **shape), transform, batch)
-
-        self._lanes = _Lanes(make, sessions)
+        self._shape = {
+            "horizon": horizon or self.info["horizon"],
+            "steps": steps,
+            "max_prompt": self.info["max_prompt"],
+        }
+        self._sessions = sessions
+        self._open_lanes(batch)
         with self._lanes.borrow() as lane:
             self.horizon: int = lane.session.info["horizon"]
             self.steps: int = lane.session.info["steps"]
@@ -267,6 +268,21 @@ class Policy:
     def request(self) -> Request:
         """Preparing and finishing by hand, with sessions of `engine` in between."""
         return Request(self)
+
+    def reserve(self, batch: int) -> None:
+        """Lets infer_batch run up to `batch` observations as one call from now on. Not while other threads call."""
+        if batch > self._batch:
+            if batch > _openpi.MAX_BATCH:
+                raise ValueError(f"batch is {batch}, expected 1 to {_openpi.MAX_BATCH}")
+            if self.closed:
+                raise ValueError("the policy is closed")
+            self._lanes.close()
+            self._open_lanes(batch)
+
+    def _open_lanes(self, batch: int) -> None:
+        engine, transform, shape = self.engine, self._transform, self._shape
+        self._batch = batch
+        self._lanes = _Lanes(lambda: _Lane(engine.session(batch=batch, **shape), transform, batch), self._sessions)
 
     @property
     def closed(self) -> bool:
@@ -363,9 +379,13 @@ def create_trained_policy(
     )
 
 
-try:  # a policy of this package is one of openpi's
-    from openpi_client.base_policy import BasePolicy
-except ImportError:
-    pass
-else:
+def _become_a_base_policy() -> None:
+    """Where openpi's client is installed, a Policy is an instance of its BasePolicy."""
+    try:
+        from openpi_client.base_policy import BasePolicy
+    except ImportError:
+        return
     BasePolicy.register(Policy)
+
+
+_become_a_base_policy()

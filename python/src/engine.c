@@ -49,6 +49,16 @@ typedef struct engine_values {
     openpi_engine_options options;
 } engine_values;
 
+/* Where no call uses the handle: closes it. */
+static void close_unused(engine_object *self) {
+    openpi_engine *handle = self->handle;
+    if (self->users || !self->closing) return;
+    self->handle = NULL;
+    Py_BEGIN_ALLOW_THREADS
+    openpi_engine_close(handle);
+    Py_END_ALLOW_THREADS
+}
+
 /* A word of a table; 0: not there, with an exception. */
 static int word_in(const char *what, const char *word, const char *const *words, int *value) {
     *value = 0;
@@ -93,6 +103,7 @@ static int start_engine(PyObject *object, engine_values *v) {
     self->opened = self->users = 1;
     openpi_status status = open_engine(self, v, &w, &error);
     self->users = 0;
+    close_unused(self);
     if (w.type) {
         PyErr_Restore(w.type, w.value, w.trace);
         openpi_engine_close(self->handle);
@@ -125,14 +136,9 @@ static void engine_dealloc(PyObject *object) {
 }
 
 static PyObject *engine_close(PyObject *object, PyObject *nothing) {
-    engine_object *self = (engine_object *)object;
     (void)nothing;
-    if (self->users) return raise_busy(state_of(object), "the engine"), NULL;
-    openpi_engine *handle = self->handle;
-    self->handle = NULL;
-    Py_BEGIN_ALLOW_THREADS
-    openpi_engine_close(handle);
-    Py_END_ALLOW_THREADS
+    ((engine_object *)object)->closing = 1;
+    close_unused((engine_object *)object);
     Py_RETURN_NONE;
 }
 
@@ -141,7 +147,7 @@ static PyObject *engine_info(PyObject *object, PyObject *nothing) {
     openpi_engine_info i = OPENPI_ENGINE_INFO_INIT;
     openpi_error error = OPENPI_ERROR_INIT;
     (void)nothing;
-    if (!self->handle) return raise_closed("the engine"), NULL;
+    if (!self->handle || self->closing) return raise_closed("the engine"), NULL;
     if (openpi_engine_get_info(self->handle, &i, &error) != OPENPI_OK)
         return raise_status(state_of(object), "", &error);
     return Py_BuildValue("{s:s,s:s,s:s,s:s,s:i,s:O,s:i,s:i,s:i,s:K,s:K,s:s,s:s,s:s}", "variant",
@@ -156,7 +162,8 @@ static PyObject *engine_info(PyObject *object, PyObject *nothing) {
 
 static PyObject *engine_closed(PyObject *object, void *nothing) {
     (void)nothing;
-    return PyBool_FromLong(!((engine_object *)object)->handle);
+    const engine_object *self = (engine_object *)object;
+    return PyBool_FromLong(!self->handle || self->closing);
 }
 
 static PyMethodDef engine_methods[] = {
@@ -200,7 +207,7 @@ static int session_init(PyObject *object, PyObject *arguments, PyObject *keyword
                                      &engine, &options.batch, &options.horizon, &options.steps,
                                      &options.max_prompt, &seed))
         return -1;
-    if (!engine->handle) return raise_closed("the engine"), -1;
+    if (!engine->handle || engine->closing) return raise_closed("the engine"), -1;
     if (self->opened) return raise_opened("the session"), -1;
     options.seed = seed;
     engine->users++;
@@ -211,6 +218,7 @@ static int session_init(PyObject *object, PyObject *arguments, PyObject *keyword
     if (status == OPENPI_OK) status = openpi_session_get_info(handle, &info, &error);
     Py_END_ALLOW_THREADS
     engine->users--;
+    close_unused(engine);
     self->busy = 0;
     if (status != OPENPI_OK) {
         openpi_session_close(handle);

@@ -14,21 +14,25 @@
 #include "openpi.h"
 
 typedef struct module_state {
-    PyObject *error;    /* openpi_c.Error                                                       */
-    PyObject *as_array; /* numpy.asarray                                                        */
+    PyObject *error;             /* openpi_c.Error */
+    PyObject *as_array;          /* numpy.asarray  */
     PyObject *engine_type, *session_type, *transform_type, *request_type;
 } module_state;
 
 /* ---- objects ---------------------------------------------------------------------------------------- */
 
+/* opened, in each: 1: __init__ ran, which it may only once. */
 typedef struct engine_object {
-    PyObject_HEAD openpi_engine *handle; /* NULL: closed */
-    int users;  /* calls that run                                                       */
-    int opened; /* 1: __init__ ran                                                      */
+    PyObject_HEAD
+    openpi_engine *handle;       /* NULL: closed                                                          */
+    int users;                   /* calls that run                                                        */
+    int closing;                 /* 1: close was called; the last call that runs closes the handle        */
+    int opened;
 } engine_object;
 
 typedef struct session_object {
-    PyObject_HEAD openpi_session *handle;
+    PyObject_HEAD
+    openpi_session *handle;
     int busy, opened;
     int batch, horizon;
 } session_object;
@@ -41,12 +45,14 @@ typedef struct shared_policy {
 } shared_policy;
 
 typedef struct transform_object {
-    PyObject_HEAD shared_policy *policy; /* NULL: closed */
+    PyObject_HEAD
+    shared_policy *policy;       /* NULL: closed */
     int opened;
 } transform_object;
 
 typedef struct request_object {
-    PyObject_HEAD shared_policy *policy;
+    PyObject_HEAD
+    shared_policy *policy;
     openpi_request *handle;
     int busy, opened;
 } request_object;

@@ -106,6 +106,18 @@ static PyObject *text_tuple(const openpi_policy *policy, int count,
     return tuple;
 }
 
+/* ((key, length), …) of the state's parts. */
+static PyObject *state_parts(const openpi_policy *policy) {
+    int length, count = 0;
+    while (openpi_policy_state_key(policy, count, NULL)) count++;
+    PyObject *tuple = PyTuple_New(count);
+    for (int p = 0; tuple && p < count; p++) {
+        const char *key = openpi_policy_state_key(policy, p, &length);
+        if (PyTuple_SetItem(tuple, p, Py_BuildValue("(si)", key, length))) Py_CLEAR(tuple);
+    }
+    return tuple;
+}
+
 static PyObject *transform_info(PyObject *object, PyObject *nothing) {
     const shared_policy *policy = ((transform_object *)object)->policy;
     openpi_policy_info i = OPENPI_POLICY_INFO_INIT;
@@ -115,11 +127,11 @@ static PyObject *transform_info(PyObject *object, PyObject *nothing) {
     if (openpi_policy_get_info(policy->handle, &i, &error) != OPENPI_OK)
         return raise_status(state_of(object), "", &error);
     return Py_BuildValue(
-        "{s:s,s:(sss),s:i,s:i,s:i,s:i,s:O,s:O,s:s,s:s,s:s,s:N,s:N,s:d}", "robot", i.robot, "cameras",
+        "{s:s,s:(sss),s:i,s:i,s:i,s:i,s:O,s:O,s:s,s:s,s:s,s:N,s:N,s:N,s:d}", "robot", i.robot, "cameras",
         i.cameras[0], i.cameras[1], i.cameras[2], "state_length", i.state_length, "action_dim", i.action_dim,
         "horizon", i.horizon, "max_prompt", i.max_prompt, "prompt_state", i.prompt_state ? Py_True : Py_False,
         "lerobot", i.lerobot ? Py_True : Py_False, "tokenizer", i.tokenizer, "tokenizer_kind",
-        i.tokenizer_kind, "statistics", i.statistics, "action_names",
+        i.tokenizer_kind, "statistics", i.statistics, "state", state_parts(policy->handle), "action_names",
         text_tuple(policy->handle, i.action_dim, openpi_policy_action_name),
         "action_units", text_tuple(policy->handle, i.action_dim, openpi_policy_action_unit), "rate_hz",
         openpi_policy_rate(policy->handle));

@@ -397,6 +397,13 @@ const char *openpi_policy_action_unit(const openpi_policy *policy, int action) {
     return policy->lerobot ? "" : policy->robot.units[action];
 }
 
+const char *openpi_policy_state_key(const openpi_policy *policy, int part, int *length) {
+    int count = !policy ? 0 : policy->lerobot ? 1 : policy->robot.part_count;
+    if (part < 0 || part >= count) return NULL;
+    if (length) *length = policy->lerobot ? policy->pipeline.state_length : policy->robot.parts[part].length;
+    return policy->lerobot ? "observation.state" : policy->robot.parts[part].key;
+}
+
 double openpi_policy_rate(const openpi_policy *policy) {
     return policy && !policy->lerobot ? policy->robot.rate_hz : 0;
 }

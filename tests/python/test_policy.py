@@ -36,6 +36,24 @@ def test_batches_are_single_calls(droid):
     assert policy.infer_batch([]) == []
 
 
+def test_reserve(none):
+    policy, obs = none
+    noise = openpi_c.noise((3, 4, 32))
+    one_by_one = policy.infer_batch([obs] * 3, noise=noise)
+    policy.reserve(3)
+    policy.reserve(2)
+    together = policy.infer_batch([obs] * 3, noise=noise)
+    assert policy._lanes._idle[0].session.info["batch"] == 3
+    for a, b in zip(one_by_one, together, strict=True):
+        assert (a["actions"] == b["actions"]).all()
+    assert together[0]["policy_timing"] is together[2]["policy_timing"]  # one call of the model
+    with pytest.raises(ValueError, match="batch is 65"):
+        policy.reserve(65)
+    policy.close()
+    with pytest.raises(ValueError, match="closed"):
+        policy.reserve(8)
+
+
 def test_drawn_noise_follows_the_calls(none):
     policy, obs = none
     first, second = policy.infer(obs), policy.infer(obs)
@@ -134,6 +152,11 @@ def test_devices_and_inspect(tmp_path):
     openpi_c.write_synthetic("tiny:pi05:8", tmp_path / "ckpt")
     found = openpi_c.inspect(tmp_path / "ckpt", robot="none")
     assert found["variant"] == "pi05" and found["dims"]
+
+
+def test_state_keys(droid, aloha):
+    assert droid[0].info["state"] == (("observation/joint_position", 7), ("observation/gripper_position", 1))
+    assert aloha[0].info["state"] == (("state", 14),)
 
 
 def test_noise_is_openpi_h():
