@@ -1,5 +1,5 @@
-/* `openpi serve` as a child of a test: started on a free port, its lines in the box's file "log", ended by a
- * signal. Include after cmocka.h and scratch.h. */
+/* `openpi serve` as a child of a test: started on a free port, its lines in the file "log" of a folder, ended
+ * by a signal. Include after cmocka.h and scratch.h. */
 #ifndef TESTS_SERVED_H
 #define TESTS_SERVED_H
 
@@ -43,9 +43,9 @@ static inline char *served_log(const served *s) {
 }
 
 /* Starts "openpi serve ARGS". */
-static inline void served_launch(served *s, scratch *box, const char *args) {
+static inline void served_launch(served *s, scratch *folder, const char *args) {
     char line[4096];
-    snprintf(s->log, sizeof s->log, "%s", scratch_path(box, "log"));
+    snprintf(s->log, sizeof s->log, "%s", scratch_path(folder, "log"));
     unlink(s->log);
     snprintf(line, sizeof line, "exec '%s' serve %s 2>'%s' >/dev/null </dev/null", served_command(), args,
              s->log);
@@ -85,7 +85,7 @@ static inline void served_await(served *s) {
     fail_msg("openpi serve was not ready within a minute");
 }
 
-__attribute__((format(printf, 3, 4))) static inline void served_start(served *s, scratch *box,
+__attribute__((format(printf, 3, 4))) static inline void served_start(served *s, scratch *folder,
                                                                       const char *format, ...) {
     char args[3000], all[3200];
     va_list list;
@@ -93,7 +93,7 @@ __attribute__((format(printf, 3, 4))) static inline void served_start(served *s,
     vsnprintf(args, sizeof args, format, list);
     va_end(list);
     snprintf(all, sizeof all, "%s --port 0", args);
-    served_launch(s, box, all);
+    served_launch(s, folder, all);
     served_await(s);
 }
 

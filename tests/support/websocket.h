@@ -52,8 +52,8 @@ static inline void ws_put(int fd, const void *data, size_t bytes) {
 }
 
 /* Returns 0 at the end of the stream. */
-static inline int ws_get(int fd, void *out, size_t bytes) {
-    char *at = out;
+static inline int ws_get(int fd, void *data, size_t bytes) {
+    char *at = data;
     while (bytes) {
         ssize_t got = recv(fd, at, bytes, 0);
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
