@@ -118,7 +118,7 @@ static const char lerobot_config[] =
     "  \"num_inference_steps\": 10,\n  \"min_period\": 0.004,\n  \"max_period\": 4.0,\n"
     "  \"use_relative_actions\": false,\n  \"relative_exclude_joints\": [\"gripper\"],\n"
     "  \"action_feature_names\": null,\n"
-    "  \"rtc_config\": null,\n  \"image_resolution\": [224, 224],\n  \"empty_cameras\": 0,\n"
+    "  \"rtc_config\": null,\n%s  \"image_resolution\": [224, 224],\n  \"empty_cameras\": 0,\n"
     "  \"normalization_mapping\": " NORM_MAP ",\n  \"tokenizer_max_length\": %d\n}\n";
 
 /* Statistics as LeRobot's state files hold them: float32, one tensor a feature and statistic. Minimum and
@@ -161,19 +161,21 @@ static openpi_status make_state_files(new_folder *m, openpi_variant variant, con
     return status;
 }
 
-static openpi_status make_lerobot(new_folder *m, openpi_variant variant, const norm_stats *state,
+static openpi_status make_lerobot(new_folder *m, const openpi_synthetic *synthetic, const norm_stats *state,
                                   const norm_stats *actions, openpi_error *error) {
-    char text[4096];
-    const variant_traits *traits = variant_of(variant);
+    char text[4096], delay[64] = "";
+    const variant_traits *traits = variant_of(synthetic->variant);
     const char *mode = traits->quantiles ? "QUANTILES" : "MEAN_STD";
-    snprintf(text, sizeof text, lerobot_config, traits->name, HORIZON, HORIZON, mode, mode,
+    if (synthetic->rtc_max_delay)
+        snprintf(delay, sizeof delay, "  \"rtc_training_max_delay\": %d,\n", synthetic->rtc_max_delay);
+    snprintf(text, sizeof text, lerobot_config, traits->name, HORIZON, HORIZON, delay, mode, mode,
              traits->max_prompt);
     TRY(new_folder_text(m, "config.json", text, error));
     snprintf(text, sizeof text, before[traits->state_in_prompt].text, mode, mode);
     TRY(new_folder_text(m, "policy_preprocessor.json", text, error));
     snprintf(text, sizeof text, after, mode, mode);
     TRY(new_folder_text(m, "policy_postprocessor.json", text, error));
-    return make_state_files(m, variant, state, actions, error);
+    return make_state_files(m, synthetic->variant, state, actions, error);
 }
 
 /* ---- all of it ---- */
@@ -193,7 +195,7 @@ static openpi_status make_all(new_folder *m, const order *o, openpi_error *error
     const void *tokenizer = tokenizer_synthetic_bytes(&bytes);
     TRY(new_folder_begin(m, error));
     normalize_synthetic_stats(o->synthetic->seed, &state, &actions);
-    TRY(o->synthetic->lerobot ? make_lerobot(m, o->synthetic->variant, &state, &actions, error)
+    TRY(o->synthetic->lerobot ? make_lerobot(m, o->synthetic, &state, &actions, error)
                               : make_openpi(m, &state, &actions, error));
     TRY(new_folder_file(m, "tokenizer.model", tokenizer, bytes, error));
     return synth_write_weights(o->synthetic, m->path, o->shard_bytes, o->pool, new_folder_note, m,
@@ -210,6 +212,10 @@ openpi_status openpi_synthetic_write(const openpi_synthetic *given, const char *
     TRY(BOUNDARY_TAKE(openpi_synthetic, given, &synthetic, error));
     TRY(variant_check(synthetic.variant, "the synthetic model's variant", error));
     TRY(dims_check(&synthetic.dims, "the synthetic model", error));
+    if (synthetic.rtc_max_delay && (!synthetic.lerobot || synthetic.rtc_max_delay < 0))
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "the synthetic model's rtc_max_delay is %d, expected 0%s", synthetic.rtc_max_delay,
+                      synthetic.lerobot ? " or more" : ": only LeRobot's config.json has such a setting");
     order o = {.synthetic = &synthetic, .shard_bytes = shard_bytes, .progress = progress,
                .progress_user = progress_user};
     new_folder m = {.path = folder};

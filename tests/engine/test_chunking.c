@@ -265,6 +265,32 @@ static void defaults_are_the_checkpoints(void **state) {
     scratch_close(&place);
 }
 
+/* A synthetic checkpoint on disk says what the one in memory does; openpi's config.json cannot. */
+static void a_written_checkpoint_says_it(void **state) {
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
+    openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
+    openpi_engine_info info = OPENPI_ENGINE_INFO_INIT;
+    openpi_engine *engine;
+    scratch place;
+    char folder[500];
+    (void)state;
+    assert_int_equal(scratch_open(&place), 0);
+    snprintf(folder, sizeof folder, "%s", scratch_path(&place, "written"));
+    must(openpi_synthetic_parse("odd:pi05", &synthetic, &error));
+    synthetic.rtc_max_delay = 6;
+    assert_int_equal(openpi_synthetic_write(&synthetic, folder, 0, 1, NULL, NULL, &error),
+                     OPENPI_BAD_ARGUMENT);
+    assert_non_null(strstr(error.message, "rtc_max_delay is 6, expected 0: only LeRobot's config.json"));
+    synthetic.lerobot = 1;
+    must(openpi_synthetic_write(&synthetic, folder, 0, 1, NULL, NULL, &error));
+    options.threads = 1;
+    must(openpi_engine_open(folder, &options, &engine, &error));
+    must(openpi_engine_get_info(engine, &info, &error));
+    assert_int_equal(info.rtc_max_delay, 6);
+    openpi_engine_close(engine);
+    scratch_close(&place);
+}
+
 /* 0 stands for the default, and a horizon past the previous chunk's rows for its end. */
 static void zeros_stand_for_defaults(void **state) {
     static mixed m;
@@ -460,6 +486,7 @@ int main(void) {
         cmocka_unit_test(guidance_is_the_formula),
         cmocka_unit_test(known_actions_are_kept),
         cmocka_unit_test(defaults_are_the_checkpoints),
+        cmocka_unit_test(a_written_checkpoint_says_it),
         cmocka_unit_test(zeros_stand_for_defaults),
         cmocka_unit_test(broken_configs),
         cmocka_unit_test(what_may_not_be_asked_for),
