@@ -7,12 +7,16 @@
 #include "progress.h"
 #include "serve/serve.h"
 
-enum { END_DEVICE_LOST = 75 };             /* EX_TEMPFAIL: systemd's Restart=on-failure starts it again     */
+enum {
+    END_DEVICE_LOST = 75,        /* EX_TEMPFAIL: systemd's Restart=on-failure starts it again              */
+    THROUGHPUT_BLOCK = 8,        /* calls of one sample                                                    */
+};
 
 typedef struct serve_values {
-    const char *synthetic, *robot, *config, *norm_stats, *tokenizer, *host;
-    int prompt_state, horizon, steps, port, trust_network, drain, prepare_threads;
+    const char *synthetic, *robot, *config, *norm_stats, *assets, *tokenizer, *host;
+    int prompt_state, horizon, steps, port, trust_network, drain, prepare_threads, max_block, throughput;
     uint64_t seed, max_message;
+    lora_values lora;
     machine_values machine;
 } serve_values;
 
@@ -35,6 +39,7 @@ static int serve_run(const void *values, char **positional, int count) {
                              .trust_network = v->trust_network,
                              .drain_seconds = v->drain,
                              .prepare_threads = v->prepare_threads,
+                             .max_block = v->max_block ? v->max_block : v->throughput ? THROUGHPUT_BLOCK : 1,
                              .max_message_bytes = v->max_message};
     machine_options(&v->machine, without, &options.engine);
     options.engine.synthetic = model.synthetic;
@@ -43,6 +48,9 @@ static int serve_run(const void *values, char **positional, int count) {
     options.policy.robot = input_path(v->robot);
     options.policy.config = v->config;
     options.policy.norm_stats = input_path(v->norm_stats);
+    options.policy.assets = v->assets;
+    options.policy.adapter = options.engine.adapter = v->lora.adapter;
+    options.policy.without_lora = options.engine.without_lora = v->lora.without_lora;
     options.policy.tokenizer = input_path(v->tokenizer);
     options.policy.prompt_state = (openpi_prompt_state)v->prompt_state;
     options.policy.synthetic = model.synthetic;
@@ -70,6 +78,7 @@ static const serve_values defaults = {.port = SERVE_PORT,
 static const option_row options[] = {
     {OPTION_HEADING, .name = "Model"},
     SYNTHETIC_OPTION(serve_values, synthetic),
+    LORA_OPTIONS(serve_values, lora),
     {OPTION_HEADING, .name = "Policy"},
     {OPTION_INPUT, "robot", "NAME|FILE",
      "aloha, aloha_sim, droid, droid_jointpos, libero, lerobot, none (32 normalised numbers in and out), "
@@ -79,6 +88,8 @@ static const option_row options[] = {
      .offset = AT(config)},
     {OPTION_INPUT, "norm-stats", "FILE",
      "norm_stats.json (default: the checkpoint's)", .offset = AT(norm_stats)},
+    {OPTION_TEXT, "assets", "NAME",
+     "statistics of this folder in the checkpoint's assets (default: the robot's)", .offset = AT(assets)},
     {OPTION_INPUT, "tokenizer", "FILE",
      "tokenizer.model or tokenizer.json (default: the checkpoint's, then openpi's download cache)",
      .offset = AT(tokenizer)},
@@ -112,6 +123,13 @@ static const option_row options[] = {
     {OPTION_INT, "prepare-threads", "N",
      "threads that decode, resize and tokenise requests while the device computes (default: 2)",
      .offset = AT(prepare_threads), .low = 1, .high = 64},
+    {OPTION_HEADING, .name = "Scheduling"},
+    {OPTION_FLAG, "throughput", NULL,
+     "more chunks a second, each later: a batch may last as long as 8 calls of one robot",
+     .offset = AT(throughput)},
+    {OPTION_INT, "max-block", "CALLS",
+     "the longest that a batch of shared robots may last, in calls of one robot (default: 1)",
+     .offset = AT(max_block), .low = 1, .high = OPENPI_MAX_BATCH},
     {OPTION_HEADING, .name = "Machine"},
     MACHINE_OPTIONS(serve_values, machine),
     {0},
@@ -119,7 +137,10 @@ static const option_row options[] = {
 
 static const conflict conflicts[] = {
     {"", "synthetic", "the weights are either read or made"},
+    LORA_CONFLICT,
+    {"norm-stats", "assets", "both name the statistics"},
     {"robot", "config", "a config names its robot"},
+    {"throughput", "max-block", "--throughput is --max-block 8"},
     {0},
 };
 
@@ -129,6 +150,7 @@ static const example examples[] = {
      "openpi serve pi05_droid/ --config pi05_droid --device cuda:0"},
     {"for the robots of a network where everybody may move them",
      "openpi serve pi05_droid/ --config pi05_droid --host 0.0.0.0 --trust-network"},
+    {"two GPUs, one queue", "openpi serve pi05_droid/ --config pi05_droid --device cuda:0,cuda:1"},
     {"is it ready?", "curl http://127.0.0.1:8000/healthz"},
     {NULL, NULL},
 };

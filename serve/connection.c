@@ -15,6 +15,8 @@ struct connection {
     job *running;                /* being computed                                                         */
     job *sending;                /* its answer is on the way out                                           */
     double prev_total_ms;
+    int number;                  /* dispatch.h's                                                           */
+    scheduler_class class;
 };
 
 static const char *const going_away = "the server shuts down";
@@ -57,7 +59,9 @@ static void start_next(connection *c) {
     c->ahead = NULL;
     c->running = job;
     job->prev_total_ms = c->prev_total_ms;
-    job->number = c->all->requests++;
+    job->order = c->all->requests++;
+    job->number = c->number;
+    job->reserved = c->class == SCHEDULER_RESERVED;
     net_hold(c->peer, 0);
     c->all->submit(c->all->user, job);
 }
@@ -72,6 +76,11 @@ void *connection_opened(connections *all, net_peer *peer) {
     c->all = all;
     c->peer = peer;
     c->prev_total_ms = -1;
+    c->class = SCHEDULER_SHARED;
+    if (dispatch_join(all->dispatch, c->class, 0, &c->number) != SCHEDULER_JOINED) {
+        free(c);
+        return NULL;
+    }
     c->hello = all->metadata;
     join(c);
     net_send(peer, &c->hello);
@@ -127,8 +136,15 @@ void connection_sent(void *connection_, net_message *message) {
 
 void connection_closed(void *connection_) {
     connection *c = connection_;
+    connections *all = c->all;
+    job *withdrawn = dispatch_leave(all->dispatch, c->number, c->running);
     c->peer = NULL;
-    if (!c->running) forget_and_tell(c);
+    if (withdrawn) {
+        all->withdrawn(all->user, withdrawn);
+        connection_answered(withdrawn);
+    } else if (!c->running) {
+        forget_and_tell(c);
+    }
 }
 
 /* ---- all connections -------------------------------------------------------------------------------- */

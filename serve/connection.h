@@ -7,6 +7,7 @@
 #ifndef SERVE_CONNECTION_H
 #define SERVE_CONNECTION_H
 
+#include "dispatch.h"
 #include "job.h"
 #include "net.h"
 
@@ -21,8 +22,11 @@ typedef struct connections {
     connection *first;
     int count;
     int draining;
-    /* Where a complete request goes; and that the last connection has left. */
+    dispatch *dispatch;
+    /* Where a complete request goes; where one goes that will not be computed, because its connection has left;
+     * and that the last connection has left. */
     void (*submit)(void *user, job *job);
+    void (*withdrawn)(void *user, job *job);
     void (*emptied)(void *user);
     void *user;
 } connections;

@@ -1,4 +1,7 @@
-/* See device.h. */
+/* See device.h.
+ *
+ * Note: one sample alone runs in a session of its own, because a session that is made for more would be
+ * slower for one. */
 #include "device.h"
 
 #include <stdlib.h>
@@ -7,26 +10,39 @@
 #include "clock.h"
 #include "fail.h"
 #include "messages.h"
-#include "thread.h"
 
-enum { DIMS = OPENPI_ACTION_DIM, PIXELS = OPENPI_IMAGE_SIZE * OPENPI_IMAGE_SIZE * 3 };
+enum {
+    DIMS = OPENPI_ACTION_DIM,
+    PIXELS = OPENPI_IMAGE_SIZE * OPENPI_IMAGE_SIZE * 3,
+    TRIALS = 4,                  /* of a batch size                                                        */
+    ENOUGH_NS = 1000000000,      /* for the trials of a batch size                                         */
+};
 
 struct device {
     device_options options;
+    openpi_engine_options engine_options;
     openpi_engine *engine;
-    openpi_session *session;
+    openpi_session *one, *many;  /* for one sample; for up to the largest batch, NULL where that is one    */
     openpi_engine_info engine_info;
     openpi_session_info session_info;
-    float *model_actions;        /* [horizon][32]                                                          */
+    batch_times times;
+    openpi_sample *samples;      /* [batch]                                                                */
+    float *noise;                /* [batch][horizon][32]                                                   */
+    float *model_actions;        /* [batch][horizon][32]                                                   */
     double *actions;             /* [horizon][action_dim]                                                  */
-    pthread_t thread;
-    int started;
 };
 
-/* Unnormalises and packs the job's actions. */
-static openpi_status write_reply(device *d, job *job, double model_ms, openpi_error *error) {
+static size_t chunk_numbers(const device *d) { return (size_t)d->session_info.horizon * DIMS; }
+
+static openpi_session *session_for(const device *d, int count) { return count == 1 ? d->one : d->many; }
+
+/* ---- jobs ------------------------------------------------------------------------------------------- */
+
+/* Unnormalises and packs a job's actions. */
+static openpi_status write_reply(device *d, job *job, const float *model_actions, double model_ms,
+                                 openpi_error *error) {
     int horizon = d->session_info.horizon, dims = d->options.action_dim;
-    SERVE_TRY(openpi_request_finish(job->request, d->model_actions, horizon, d->actions,
+    SERVE_TRY(openpi_request_finish(job->request, model_actions, horizon, d->actions,
                                     (size_t)horizon * (size_t)dims, error));
     reply reply = {.actions = d->actions,
                    .horizon = horizon,
@@ -38,64 +54,134 @@ static openpi_status write_reply(device *d, job *job, double model_ms, openpi_er
     return OPENPI_OK;
 }
 
-static void run_job(device *d, job *job) {
-    openpi_error error = OPENPI_ERROR_INIT;
+static openpi_status compute(device *d, job *const *jobs, int count, openpi_error *error) {
     openpi_timing timing = OPENPI_TIMING_INIT;
-    openpi_status status =
-        openpi_session_run(d->session, &job->sample, 1, job->noise, d->model_actions, &timing, &error);
-    if (status == OPENPI_OK) status = write_reply(d, job, timing.total_ms, &error);
-    if (status != OPENPI_OK) job_refuse(job, status, error.message);
+    for (int i = 0; i < count; i++) {
+        d->samples[i] = jobs[i]->sample;
+        memcpy(d->noise + (size_t)i * chunk_numbers(d), jobs[i]->noise, chunk_numbers(d) * sizeof(float));
+    }
+    SERVE_TRY(openpi_session_run(session_for(d, count), d->samples, count, d->noise, d->model_actions, &timing,
+                                 error));
+    for (int i = 0; i < count; i++) {
+        openpi_error own = OPENPI_ERROR_INIT;
+        const float *model_actions = d->model_actions + (size_t)i * chunk_numbers(d);
+        openpi_status status = write_reply(d, jobs[i], model_actions, timing.total_ms, &own);
+        if (status != OPENPI_OK) job_refuse(jobs[i], status, own.message);
+    }
+    return OPENPI_OK;
 }
 
-static void *run(void *argument) {
-    device *d = argument;
-    job *job;
-    while ((job = queue_take(d->options.prepared))) {
-        run_job(d, job);
-        d->options.answered(d->options.user, job);
+/* A sample that the model cannot take fails its whole batch; then each is computed alone. */
+openpi_status device_run(device *d, job *const *jobs, int count, openpi_error *error) {
+    openpi_status status = compute(d, jobs, count, error);
+    if (status == OPENPI_OK) return status;
+    int alone = count > 1 && status == OPENPI_BAD_INPUT;
+    for (int i = 0; i < count; i++) {
+        if (alone) status = compute(d, jobs + i, 1, error);
+        if (status != OPENPI_OK) job_refuse(jobs[i], status, error->message);
     }
-    return NULL;
-}
-
-/* A call with a picture in every slot, the longest prompt and no state. */
-static openpi_status first_call(device *d, openpi_error *error) {
-    int tokens = d->session_info.max_prompt;
-    float state[DIMS] = {0};
-    uint8_t *picture = calloc(PIXELS, 1);
-    int32_t *ids = calloc((size_t)tokens, sizeof *ids);
-    openpi_status status = OPENPI_NO_MEMORY;
-    if (picture && ids) {
-        openpi_sample sample = OPENPI_SAMPLE_INIT;
-        for (int slot = 0; slot < OPENPI_CAMERAS; slot++) {
-            sample.images[slot] = picture;
-            sample.image_mask[slot] = 1;
-        }
-        for (int i = 0; i < tokens; i++) ids[i] = 2;
-        sample.tokens = ids;
-        sample.token_count = tokens;
-        sample.state = state;
-        status = openpi_session_run(d->session, &sample, 1, NULL, d->model_actions, NULL, error);
-    } else {
-        fail(error, status, "out of memory: the first call");
-    }
-    free(picture);
-    free(ids);
     return status;
 }
 
+/* ---- the first calls -------------------------------------------------------------------------------- */
+
+/* A picture in every slot, the longest prompt. */
+typedef struct made_up {
+    uint8_t *picture;
+    int32_t *tokens;
+    float state[DIMS];
+} made_up;
+
+static openpi_status make_up(device *d, made_up *m, openpi_error *error) {
+    int count = d->session_info.max_prompt;
+    m->picture = calloc(PIXELS, 1);
+    m->tokens = calloc((size_t)count, sizeof *m->tokens);
+    if (!m->picture || !m->tokens) return fail(error, OPENPI_NO_MEMORY, "out of memory: the first call");
+    for (int i = 0; i < count; i++) m->tokens[i] = 2;
+    for (int b = 0; b < d->options.session.batch; b++) {
+        openpi_sample *sample = &d->samples[b];
+        *sample = (openpi_sample)OPENPI_SAMPLE_INIT;
+        for (int slot = 0; slot < OPENPI_CAMERAS; slot++) {
+            sample->images[slot] = m->picture;
+            sample->image_mask[slot] = 1;
+        }
+        sample->tokens = m->tokens;
+        sample->token_count = count;
+        sample->state = m->state;
+    }
+    return OPENPI_OK;
+}
+
+static int by_time(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* The median of a few calls, without the first one. Where calls are slow, one is enough. */
+static openpi_status measure_batch(device *d, int batch, int64_t *ns, openpi_error *error) {
+    int64_t trials[TRIALS], begin = clock_ns();
+    int count = 0;
+    do {
+        int64_t start = clock_ns();
+        SERVE_TRY(openpi_session_run(session_for(d, batch), d->samples, batch, NULL, d->model_actions, NULL,
+                                     error));
+        trials[count++] = clock_ns() - start;
+    } while (count < TRIALS && clock_ns() - begin < ENOUGH_NS);
+    int first = count > 1;
+    qsort(trials + first, (size_t)(count - first), sizeof *trials, by_time);
+    *ns = trials[first + (count - first) / 2] > 0 ? trials[first + (count - first) / 2] : 1;
+    return OPENPI_OK;
+}
+
+/* Batches of 1, 2, 4, … and the largest. */
+static openpi_status measure(device *d, openpi_error *error) {
+    batch_time measured[BATCH_TIMES_MAX];
+    int count = 0, largest = d->options.session.batch;
+    for (int batch = 1; batch; batch = batch == largest ? 0 : batch * 2 < largest ? batch * 2 : largest) {
+        measured[count].batch = batch;
+        SERVE_TRY(measure_batch(d, batch, &measured[count].ns, error));
+        count++;
+    }
+    if (batch_times_fill(&d->times, measured, count)) return OPENPI_OK;
+    return fail(error, OPENPI_SYSTEM, "the times of batches could not be measured");
+}
+
+static openpi_status first_calls(device *d, openpi_error *error) {
+    made_up m = {.picture = NULL};
+    openpi_status status = make_up(d, &m, error);
+    if (status == OPENPI_OK) status = measure(d, error);
+    free(m.picture);
+    free(m.tokens);
+    return status;
+}
+
+/* ---- opening ---------------------------------------------------------------------------------------- */
+
+static openpi_status open_session(device *d, int batch, openpi_session **out, openpi_error *error) {
+    openpi_session_options options = d->options.session;
+    options.batch = batch;
+    return openpi_session_create(d->engine, &options, out, error);
+}
+
 static openpi_status load(device *d, openpi_error *error) {
-    SERVE_TRY(openpi_engine_open(d->options.checkpoint, d->options.engine, &d->engine, error));
+    int batch = d->options.session.batch;
+    d->engine_options = *d->options.engine;
+    d->engine_options.device = d->options.name;
+    SERVE_TRY(openpi_engine_open(d->options.checkpoint, &d->engine_options, &d->engine, error));
     d->engine_info = (openpi_engine_info)OPENPI_ENGINE_INFO_INIT;
     SERVE_TRY(openpi_engine_get_info(d->engine, &d->engine_info, error));
-    SERVE_TRY(openpi_session_create(d->engine, &d->options.session, &d->session, error));
+    SERVE_TRY(open_session(d, 1, &d->one, error));
+    if (batch > 1) SERVE_TRY(open_session(d, batch, &d->many, error));
     d->session_info = (openpi_session_info)OPENPI_SESSION_INFO_INIT;
-    SERVE_TRY(openpi_session_get_info(d->session, &d->session_info, error));
-    size_t steps = (size_t)d->session_info.horizon;
-    d->model_actions = malloc(steps * DIMS * sizeof *d->model_actions);
+    SERVE_TRY(openpi_session_get_info(d->one, &d->session_info, error));
+    size_t numbers = (size_t)batch * chunk_numbers(d), steps = (size_t)d->session_info.horizon;
+    d->samples = calloc((size_t)batch, sizeof *d->samples);
+    d->noise = malloc(numbers * sizeof *d->noise);
+    d->model_actions = malloc(numbers * sizeof *d->model_actions);
     d->actions = malloc(steps * (size_t)d->options.action_dim * sizeof *d->actions);
-    if (!d->model_actions || !d->actions)
+    if (!d->samples || !d->noise || !d->model_actions || !d->actions)
         return fail(error, OPENPI_NO_MEMORY, "out of memory: the actions of a call");
-    return first_call(d, error);
+    return first_calls(d, error);
 }
 
 openpi_status device_open(const device_options *options, device **out, openpi_error *error) {
@@ -108,17 +194,13 @@ openpi_status device_open(const device_options *options, device **out, openpi_er
     return status;
 }
 
-openpi_status device_start(device *d, openpi_error *error) {
-    SERVE_TRY(serve_thread_start(&d->thread, run, d, "the device's thread", error));
-    d->started = 1;
-    return OPENPI_OK;
-}
-
 void device_close(device *d) {
     if (!d) return;
-    if (d->started) pthread_join(d->thread, NULL);
-    openpi_session_close(d->session);
+    openpi_session_close(d->one);
+    openpi_session_close(d->many);
     openpi_engine_close(d->engine);
+    free(d->samples);
+    free(d->noise);
     free(d->model_actions);
     free(d->actions);
     free(d);
@@ -126,3 +208,4 @@ void device_close(device *d) {
 
 const openpi_engine_info *device_engine_info(const device *d) { return &d->engine_info; }
 const openpi_session_info *device_session_info(const device *d) { return &d->session_info; }
+const batch_times *device_times(const device *d) { return &d->times; }

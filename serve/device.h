@@ -1,30 +1,31 @@
-/* A device: an engine, its session, and the thread that runs prepared jobs on it and writes their replies. */
+/* A device: an engine and its sessions, which run prepared jobs and write their replies. Loads the model,
+ * runs a first call, and measures how long batches take. */
 #ifndef SERVE_DEVICE_H
 #define SERVE_DEVICE_H
 
+#include "batch_times.h"
 #include "job.h"
-#include "queue.h"
 
 typedef struct device device;
 
 typedef struct device_options {
     const char *checkpoint;
+    const char *name;            /* "cuda:0"                                                               */
     const openpi_engine_options *engine;
-    openpi_session_options session;
+    openpi_session_options session;           /* its batch is the largest that may run                     */
     int action_dim;              /* of the robot                                                           */
-    queue *prepared;             /* where jobs come from                                                   */
-    /* Where a job goes that is answered. On the device's thread. */
-    void (*answered)(void *user, job *job);
-    void *user;
 } device_options;
 
-/* Loads the model and runs one call. */
 openpi_status device_open(const device_options *options, device **out, openpi_error *error);
-/* Starts the thread; it ends when the queue does. */
-openpi_status device_start(device *device, openpi_error *error);
 void device_close(device *device);
+
+/* Runs the jobs in one batch and sets their answers: replies, or sentences. The status is not OK where the
+ * device failed. On one thread at a time. */
+openpi_status device_run(device *device, job *const *jobs, int count, openpi_error *error);
 
 const openpi_engine_info *device_engine_info(const device *device);
 const openpi_session_info *device_session_info(const device *device);
+/* As measured when it opened. */
+const batch_times *device_times(const device *device);
 
 #endif

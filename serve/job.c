@@ -44,6 +44,8 @@ job *job_take(job_pool *pool) {
     job->connection = NULL;
     job->count = 0;
     job->status = OPENPI_OK;
+    job->submitted = job->abandoned = 0;
+    job->deadline_ms = 0;
     job->answer = (net_message){.data = job->answer_memory + NET_HEADROOM};
     return job;
 }

@@ -1,11 +1,12 @@
 /* A job: one request of a connection on its way to its reply.
  *
- *   connection.c   receives the message          I/O thread
- *   prepare.c      message -> sample             a prepare thread
- *   device.c       samples -> actions -> reply   a device's thread
- *   connection.c   sends the reply               I/O thread
+ *   connection.c   receives the message                     I/O thread
+ *   prepare.c      message -> sample                        a prepare thread
+ *   dispatch.c     waits until the scheduler lets it run    a device's thread
+ *   device.c       samples -> actions -> reply              a device's thread
+ *   connection.c   sends the reply                          I/O thread
  *
- * A job has one owner at a time and is passed on through queues (queue.h). */
+ * A job has one owner at a time, who passes it on. */
 #ifndef SERVE_JOB_H
 #define SERVE_JOB_H
 
@@ -21,7 +22,11 @@ typedef struct job {
     size_t count, capacity;
     double arrived_ms;           /* its last byte                                                          */
     double prev_total_ms;        /* of the connection's request before; negative: there was none           */
-    uint64_t number;             /* of the server's requests: picks the noise                              */
+    uint64_t order;              /* its place among the server's requests: picks the noise                 */
+    int number;                  /* the connection's, in dispatch.h                                        */
+    int reserved;                /* 1: the connection is                                                   */
+    int submitted, abandoned;    /* dispatch.c's                                                           */
+    double deadline_ms;          /* after arrived_ms; 0: none                                              */
     openpi_request *request;     /* from preparing to the reply, else NULL                                 */
     openpi_sample sample;
     float *noise;                /* [horizon][32]                                                          */

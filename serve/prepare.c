@@ -1,50 +1,108 @@
 /* See prepare.h. */
 #include "prepare.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "fail.h"
-#include "queue.h"
 #include "thread.h"
 
 enum { THREADS_MOST = 64, DIMS = OPENPI_ACTION_DIM };
 
+typedef struct line {
+    job *first, *last;
+} line;
+
 struct prepare {
     prepare_options options;
-    queue waiting;
     pthread_t threads[THREADS_MOST];
     int thread_count;
     pthread_mutex_t lock;        /* of what follows                                                        */
-    pthread_cond_t returned;
-    openpi_request **requests;   /* those that are free: [request_count]                                   */
-    int request_count, ended;
+    pthread_cond_t changed;
+    line waiting[2];             /* shared, reserved                                                       */
+    openpi_request **free;       /* [free_count], memory of [made]                                         */
+    int free_count, made;
+    int ended;
 };
 
-static openpi_request *take_request(prepare *p) {
+/* ---- what waits, and what it waits for -------------------------------------------------------------- */
+
+static job *first_of(line *line) {
+    job *job = line->first;
+    line->first = job->next;
+    if (!line->first) line->last = NULL;
+    job->next = NULL;
+    return job;
+}
+
+/* Waits for a job that may be prepared, and for a request to do it with, which is NULL where there has to be
+ * one more. NULL at the end. */
+static job *take(prepare *p) {
+    job *job = NULL;
     pthread_mutex_lock(&p->lock);
-    while (!p->request_count && !p->ended) pthread_cond_wait(&p->returned, &p->lock);
-    openpi_request *request = p->ended ? NULL : p->requests[--p->request_count];
+    while (!p->ended && !job) {
+        if (p->waiting[1].first) job = first_of(&p->waiting[1]);
+        else if (p->waiting[0].first && (p->free_count || p->made < p->options.most))
+            job = first_of(&p->waiting[0]);
+        else pthread_cond_wait(&p->changed, &p->lock);
+    }
+    if (job) {
+        job->request = p->free_count ? p->free[--p->free_count] : NULL;
+        if (!job->request) p->made++;
+    }
     pthread_mutex_unlock(&p->lock);
-    return request;
+    return job;
+}
+
+/* One more for the pool, which take() has counted. */
+static openpi_status make_request(prepare *p, job *job, openpi_error *error) {
+    openpi_status status = openpi_request_create(p->options.policy, &job->request, error);
+    pthread_mutex_lock(&p->lock);
+    openpi_request **larger = NULL;
+    if (status == OPENPI_OK) {
+        larger = realloc(p->free, (size_t)p->made * sizeof(openpi_request *));
+        if (!larger) status = fail(error, OPENPI_NO_MEMORY, "out of memory: the pool of requests");
+    }
+    if (larger) p->free = larger;
+    if (status != OPENPI_OK) p->made--;
+    pthread_mutex_unlock(&p->lock);
+    if (status == OPENPI_OK) return status;
+    openpi_request_close(job->request);
+    job->request = NULL;
+    return status;
+}
+
+void prepare_put(prepare *p, job *job) {
+    line *line = &p->waiting[job->reserved];
+    job->next = NULL;
+    pthread_mutex_lock(&p->lock);
+    if (line->last) line->last->next = job;
+    else line->first = job;
+    line->last = job;
+    pthread_cond_signal(&p->changed);
+    pthread_mutex_unlock(&p->lock);
 }
 
 void prepare_release(prepare *p, job *job) {
     if (!job->request) return;
     pthread_mutex_lock(&p->lock);
-    p->requests[p->request_count++] = job->request;
-    pthread_cond_signal(&p->returned);
+    p->free[p->free_count++] = job->request;
+    pthread_cond_signal(&p->changed);
     pthread_mutex_unlock(&p->lock);
     job->request = NULL;
 }
 
-/* The request's own noise, or what a session of one sample draws in its call of this number. */
-static openpi_status set_noise(const prepare *p, job *job, openpi_error *error) {
+/* ---- preparing -------------------------------------------------------------------------------------- */
+
+/* The deadline; the request's own noise, or what a session of one sample draws in its call of this number. */
+static openpi_status set_extras(const prepare *p, job *job, openpi_error *error) {
     openpi_extras extras = OPENPI_EXTRAS_INIT;
     size_t count = (size_t)p->options.horizon * DIMS;
     SERVE_TRY(openpi_request_extras(job->request, &extras, error));
+    job->deadline_ms = extras.deadline_ms;
     if (!extras.noise) {
-        openpi_noise(p->options.seed, job->number * OPENPI_MAX_BATCH, job->noise, count);
+        openpi_noise(p->options.seed, job->order * OPENPI_MAX_BATCH, job->noise, count);
         return OPENPI_OK;
     }
     if (extras.noise_rows != p->options.horizon)
@@ -55,20 +113,19 @@ static openpi_status set_noise(const prepare *p, job *job, openpi_error *error) 
     return OPENPI_OK;
 }
 
-static openpi_status prepare_job(const prepare *p, job *job, openpi_error *error) {
+static openpi_status prepare_job(prepare *p, job *job, openpi_error *error) {
+    if (!job->request) SERVE_TRY(make_request(p, job, error));
     SERVE_TRY(openpi_request_prepare_msgpack(job->request, job->bytes, job->count, NULL, error));
     job->sample = (openpi_sample)OPENPI_SAMPLE_INIT;
     SERVE_TRY(openpi_request_sample(job->request, &job->sample, error));
-    return set_noise(p, job, error);
+    return set_extras(p, job, error);
 }
 
 static void *run(void *argument) {
     prepare *p = argument;
     job *job;
-    while ((job = queue_take(&p->waiting))) {
+    while ((job = take(p))) {
         openpi_error error = OPENPI_ERROR_INIT;
-        job->request = take_request(p);
-        if (!job->request) return NULL;
         openpi_status status = prepare_job(p, job, &error);
         if (status == OPENPI_OK) {
             p->options.prepared(p->options.user, job);
@@ -81,13 +138,9 @@ static void *run(void *argument) {
     return NULL;
 }
 
+/* ---- opening and closing ---------------------------------------------------------------------------- */
+
 static openpi_status start(prepare *p, openpi_error *error) {
-    p->requests = calloc((size_t)p->options.requests, sizeof *p->requests);
-    if (!p->requests) return fail(error, OPENPI_NO_MEMORY, "out of memory: the pool of requests");
-    while (p->request_count < p->options.requests) {
-        SERVE_TRY(openpi_request_create(p->options.policy, &p->requests[p->request_count], error));
-        p->request_count++;
-    }
     while (p->thread_count < p->options.threads && p->thread_count < THREADS_MOST) {
         pthread_t *thread = &p->threads[p->thread_count];
         SERVE_TRY(serve_thread_start(thread, run, p, "a thread that prepares requests", error));
@@ -100,29 +153,29 @@ openpi_status prepare_open(const prepare_options *options, prepare **out, openpi
     prepare *made = calloc(1, sizeof *made);
     if (!made) return fail(error, OPENPI_NO_MEMORY, "out of memory: the pool of requests");
     made->options = *options;
-    queue_open(&made->waiting);
     pthread_mutex_init(&made->lock, NULL);
-    pthread_cond_init(&made->returned, NULL);
+    pthread_cond_init(&made->changed, NULL);
     openpi_status status = start(made, error);
     if (status == OPENPI_OK) *out = made;
     else prepare_close(made);
     return status;
 }
 
-void prepare_put(prepare *p, job *job) { queue_put(&p->waiting, job); }
+void prepare_end(prepare *p) {
+    if (!p) return;
+    pthread_mutex_lock(&p->lock);
+    p->ended = 1;
+    pthread_cond_broadcast(&p->changed);
+    pthread_mutex_unlock(&p->lock);
+    while (p->thread_count) pthread_join(p->threads[--p->thread_count], NULL);
+}
 
 void prepare_close(prepare *p) {
     if (!p) return;
-    queue_end(&p->waiting);
-    pthread_mutex_lock(&p->lock);
-    p->ended = 1;
-    pthread_cond_broadcast(&p->returned);
-    pthread_mutex_unlock(&p->lock);
-    for (int i = 0; i < p->thread_count; i++) pthread_join(p->threads[i], NULL);
-    for (int i = 0; i < p->request_count; i++) openpi_request_close(p->requests[i]);
-    free(p->requests);
-    queue_close(&p->waiting);
+    prepare_end(p);
+    for (int i = 0; i < p->free_count; i++) openpi_request_close(p->free[i]);
+    free(p->free);
     pthread_mutex_destroy(&p->lock);
-    pthread_cond_destroy(&p->returned);
+    pthread_cond_destroy(&p->changed);
     free(p);
 }

@@ -1,6 +1,7 @@
 /* Preparing: threads that decode messages, resize their pictures and tokenise their prompts while the device
- * computes. The scratch memory of a request (openpi_request) is large, so a small pool of them serves all
- * connections: where all are in use, messages wait as they came. */
+ * computes. The scratch memory of a request (openpi_request) is large, so a pool of them serves all
+ * connections: where all are in use, shared connections' messages wait as they came. Reserved connections'
+ * go first, and always get one. */
 #ifndef SERVE_PREPARE_H
 #define SERVE_PREPARE_H
 
@@ -10,7 +11,8 @@ typedef struct prepare prepare;
 
 typedef struct prepare_options {
     const openpi_policy *policy;
-    int threads, requests;
+    int threads;
+    int most;                    /* requests that shared connections have in use; more for reserved ones   */
     int horizon;
     uint64_t seed;               /* of the noise of requests that have none                                */
     /* Where a job goes that is prepared, or that is answered because it cannot be. On a prepare thread. */
@@ -21,6 +23,7 @@ typedef struct prepare_options {
 
 openpi_status prepare_open(const prepare_options *options, prepare **out, openpi_error *error);
 /* Ends the threads and waits for them. Jobs that wait are left: they are the connections'. */
+void prepare_end(prepare *prepare);
 void prepare_close(prepare *prepare);
 
 /* From any thread. */

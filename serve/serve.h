@@ -23,6 +23,7 @@ typedef struct serve_options {
     int trust_network;           /* 1: other machines may connect                                          */
     int drain_seconds;           /* SERVE_DRAIN_SECONDS                                                    */
     int prepare_threads;         /* SERVE_PREPARE_THREADS                                                  */
+    double max_block;            /* how long a shared batch may last, in calls of one sample; 1            */
     uint64_t max_message_bytes;  /* SERVE_MESSAGE_BYTES                                                    */
 } serve_options;
 

@@ -4,6 +4,7 @@
  *
  * Whatever can be wrong with the options is found before the model is loaded, and the port only accepts
  * robots when a call was answered. */
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 
 #include "connection.h"
 #include "device.h"
+#include "dispatch.h"
 #include "fail.h"
 #include "log.h"
 #include "messages.h"
@@ -21,7 +23,9 @@
 
 enum {
     METADATA_BYTES = 4096,
-    REQUESTS_A_THREAD = 2,       /* prepared requests that may wait for the device, for each prepare thread */
+    CONNECTIONS = 1024,
+    PREPARED = 64,               /* shared requests that may be prepared at a time                         */
+    DEVICE_NAME = 32,
     CLOSING_MS = 1000,           /* for the close frames after the last answer                             */
 };
 
@@ -30,12 +34,17 @@ typedef struct server {
     openpi_policy *policy;
     openpi_policy_info policy_info;
     net *net;
-    queue prepared, answered;    /* jobs for the device; jobs for their connections                        */
-    device *device;
+    queue answered;              /* jobs for their connections                                             */
+    device *devices[SCHEDULER_DEVICES];
+    char device_names[SCHEDULER_DEVICES][DEVICE_NAME];
+    int device_count;
+    dispatch *dispatch;
     prepare *prepare;
     connections connections;
     uint8_t metadata[NET_HEADROOM + METADATA_BYTES];
     int draining, ending;
+    pthread_mutex_t lock;        /* of `lost`                                                              */
+    char lost[500];              /* the sentence of the first device that was lost                         */
 } server;
 
 /* ---- jobs on their way ------------------------------------------------------------------------------ */
@@ -47,7 +56,22 @@ static void submit(void *user, job *job) {
 
 static void on_prepared(void *user, job *job) {
     server *s = user;
-    queue_put(&s->prepared, job);
+    dispatch_submit(s->dispatch, job);
+}
+
+/* On the I/O thread, which does the rest. */
+static void on_withdrawn(void *user, job *job) {
+    server *s = user;
+    prepare_release(s->prepare, job);
+}
+
+/* The loop ends, and the program with a status that says: try again. */
+static void on_lost(void *user, const char *sentence) {
+    server *s = user;
+    pthread_mutex_lock(&s->lock);
+    if (!s->lost[0]) snprintf(s->lost, sizeof s->lost, "%s", sentence);
+    pthread_mutex_unlock(&s->lock);
+    net_wake(s->net);
 }
 
 static void on_refused(void *user, job *job) {
@@ -94,6 +118,15 @@ static void on_woken(void *user) {
         next = job->next;
         connection_answered(job);
     }
+    pthread_mutex_lock(&s->lock);
+    int lost = s->lost[0] != 0;
+    pthread_mutex_unlock(&s->lock);
+    if (!lost || s->ending) return;
+    log_line("%s", s->lost);
+    s->draining = s->ending = 1;
+    net_deafen(s->net);
+    connections_end(&s->connections, CLOSE_RESTART, "the device is lost; the server restarts");
+    net_after(s->net, CLOSING_MS);
 }
 
 /* The first signal drains, the second one ends. */
@@ -148,37 +181,67 @@ static openpi_status open_address(server *s, openpi_error *error) {
     return net_bind(s->net, o->host ? o->host : "127.0.0.1", o->port, !o->trust_network, error);
 }
 
-static openpi_status open_model(server *s, openpi_error *error) {
+/* "cuda:0,cuda:1": the names apart. */
+static openpi_status split_devices(server *s, openpi_error *error) {
+    const char *at = s->options->engine.device ? s->options->engine.device : "cpu";
+    for (;; at++) {
+        size_t length = strcspn(at, ",");
+        if (!length || length >= DEVICE_NAME || s->device_count == SCHEDULER_DEVICES)
+            return fail(error, OPENPI_BAD_ARGUMENT,
+                        "--device is '%s', expected 1 to %d names of devices with commas between them",
+                        s->options->engine.device, SCHEDULER_DEVICES);
+        memcpy(s->device_names[s->device_count++], at, length);
+        at += length;
+        if (!*at) return OPENPI_OK;
+    }
+}
+
+/* The largest batch that could be worth running within the block. */
+static int largest_batch(double max_block) {
+    if (max_block <= 1) return 1;
+    return max_block * 2 < OPENPI_MAX_BATCH ? (int)(max_block * 2) : OPENPI_MAX_BATCH;
+}
+
+static openpi_status open_models(server *s, openpi_error *error) {
     const serve_options *o = s->options;
-    device_options options = {.checkpoint = o->checkpoint,
-                              .engine = &o->engine,
-                              .session = OPENPI_SESSION_OPTIONS_INIT,
-                              .action_dim = s->policy_info.action_dim,
-                              .prepared = &s->prepared,
-                              .answered = on_answered,
-                              .user = s};
-    options.session.horizon = o->horizon ? o->horizon : s->policy_info.horizon;
-    options.session.steps = o->steps;
-    options.session.max_prompt = s->policy_info.max_prompt;
-    return device_open(&options, &s->device, error);
+    for (int i = 0; i < s->device_count; i++) {
+        device_options options = {.checkpoint = o->checkpoint,
+                                  .name = s->device_names[i],
+                                  .engine = &o->engine,
+                                  .session = OPENPI_SESSION_OPTIONS_INIT,
+                                  .action_dim = s->policy_info.action_dim};
+        options.session.batch = largest_batch(o->max_block);
+        options.session.horizon = o->horizon ? o->horizon : s->policy_info.horizon;
+        options.session.steps = o->steps;
+        options.session.max_prompt = s->policy_info.max_prompt;
+        SERVE_TRY(device_open(&options, &s->devices[i], error));
+    }
+    return OPENPI_OK;
 }
 
 static openpi_status open_threads(server *s, openpi_error *error) {
-    int threads = s->options->prepare_threads;
-    prepare_options options = {.policy = s->policy,
-                               .threads = threads,
-                               .requests = threads * (1 + REQUESTS_A_THREAD),
-                               .horizon = device_session_info(s->device)->horizon,
-                               .seed = s->options->seed,
-                               .prepared = on_prepared,
-                               .refused = on_refused,
-                               .user = s};
-    SERVE_TRY(prepare_open(&options, &s->prepare, error));
-    return device_start(s->device, error);
+    const serve_options *o = s->options;
+    dispatch_options devices = {.devices = s->devices,
+                                .device_count = s->device_count,
+                                .connections = CONNECTIONS,
+                                .max_block = o->max_block,
+                                .answered = on_answered,
+                                .lost = on_lost,
+                                .user = s};
+    prepare_options preparing = {.policy = s->policy,
+                                 .threads = o->prepare_threads,
+                                 .most = PREPARED,
+                                 .horizon = device_session_info(s->devices[0])->horizon,
+                                 .seed = o->seed,
+                                 .prepared = on_prepared,
+                                 .refused = on_refused,
+                                 .user = s};
+    SERVE_TRY(dispatch_open(&devices, &s->dispatch, error));
+    return prepare_open(&preparing, &s->prepare, error);
 }
 
 static void open_connections(server *s) {
-    int horizon = device_session_info(s->device)->horizon;
+    int horizon = device_session_info(s->devices[0])->horizon;
     metadata about = {.version = openpi_version(),
                       .horizon = horizon,
                       .action_dim = s->policy_info.action_dim,
@@ -188,7 +251,9 @@ static void open_connections(server *s) {
     c->pool.horizon = horizon;
     c->pool.action_dim = s->policy_info.action_dim;
     c->max_message_bytes = s->options->max_message_bytes;
+    c->dispatch = s->dispatch;
     c->submit = submit;
+    c->withdrawn = on_withdrawn;
     c->emptied = on_emptied;
     c->user = s;
     c->metadata.data = s->metadata + NET_HEADROOM;
@@ -196,8 +261,8 @@ static void open_connections(server *s) {
 }
 
 static void say_ready(const server *s) {
-    const openpi_engine_info *e = device_engine_info(s->device);
-    const openpi_session_info *session = device_session_info(s->device);
+    const openpi_engine_info *e = device_engine_info(s->devices[0]);
+    const openpi_session_info *session = device_session_info(s->devices[0]);
     const char *host = s->options->host ? s->options->host : "127.0.0.1";
     log_line("robot %s, chunks of %d steps of %d actions, on %s (%s)", s->policy_info.robot, session->horizon,
              s->policy_info.action_dim, e->device, e->path);
@@ -206,33 +271,32 @@ static void say_ready(const server *s) {
 }
 
 static openpi_status run(server *s, openpi_error *error) {
+    SERVE_TRY(split_devices(s, error));
     SERVE_TRY(open_policy(s, error));
     SERVE_TRY(open_address(s, error));
-    SERVE_TRY(open_model(s, error));
-    open_connections(s);
+    SERVE_TRY(open_models(s, error));
     SERVE_TRY(open_threads(s, error));
+    open_connections(s);
     SERVE_TRY(net_listen(s->net, error));
     say_ready(s);
     net_run(s->net);
-    return OPENPI_OK;
+    return s->lost[0] ? fail(error, OPENPI_DEVICE_LOST, "%s", s->lost) : OPENPI_OK;
 }
 
 /* ---- closing ---------------------------------------------------------------------------------------- */
 
+/* The threads first: they wake the loop. Closing the loop ends the connections, which leave the scheduler. */
 static void close_all(server *s) {
-    queue_end(&s->prepared);
-    device_close(s->device);
-    job *next;
-    for (job *job = queue_take_all(&s->prepared); job; job = next) {
-        next = job->next;
-        prepare_release(s->prepare, job);
-    }
-    prepare_close(s->prepare);
+    prepare_end(s->prepare);
+    dispatch_end(s->dispatch);
     net_close(s->net);
+    prepare_close(s->prepare);
+    dispatch_close(s->dispatch);
+    for (int i = 0; i < s->device_count; i++) device_close(s->devices[i]);
     connections_close(&s->connections);
     openpi_policy_close(s->policy);
-    queue_close(&s->prepared);
     queue_close(&s->answered);
+    pthread_mutex_destroy(&s->lock);
 }
 
 openpi_status serve(const serve_options *options, int *busy, openpi_error *error) {
@@ -240,8 +304,8 @@ openpi_status serve(const serve_options *options, int *busy, openpi_error *error
     if (!s) return fail(error, OPENPI_NO_MEMORY, "out of memory: the server");
     s->options = options;
     *busy = 0;
-    queue_open(&s->prepared);
     queue_open(&s->answered);
+    pthread_mutex_init(&s->lock, NULL);
     openpi_status status = run(s, error);
     *busy = status == OPENPI_OK && connections_running(&s->connections) > 0;
     if (*busy) return status;

@@ -389,6 +389,67 @@ static void reads_ahead_in_order(void **state) {
     served_stop(&server);
 }
 
+/* More robots than devices, in batches and on two devices: each gets what it gets alone. */
+static void many_robots(void **state) {
+    (void)state;
+    enum { ROBOTS = 12, TURNS = 4 };
+    static const char *const options[] = {"--max-block 8", "--device cpu,cpu", "--throughput --device cpu,cpu"};
+    served server;
+    msgpack_sbuffer message[ROBOTS];
+    float noise[5 * DIMS];
+    uint8_t want[ROBOTS][5 * 14 * 8];
+    int fd[ROBOTS];
+    served_start(&server, &box, ALOHA);
+    int alone = greet(server.port);
+    for (int r = 0; r < ROBOTS; r++) {
+        openpi_noise(11, (uint64_t)r, noise, 5 * DIMS);
+        load_request("aloha_sim", &message[r]);
+        add_noise(&message[r], noise, 5);
+        ws_frame frame = ask(alone, &message[r]);
+        memcpy(want[r], check_reply(&frame, 5, 14, !r), sizeof want[r]);
+        free(frame.data);
+    }
+    close(alone);
+    served_stop(&server);
+    for (size_t o = 0; o < sizeof options / sizeof *options; o++) {
+        served_start(&server, &box, ALOHA " %s", options[o]);
+        for (int r = 0; r < ROBOTS; r++) fd[r] = greet(server.port);
+        for (int turn = 0; turn < TURNS; turn++) {
+            for (int r = 0; r < ROBOTS; r++)
+                ws_send(fd[r], WS_BINARY, 1, message[r].data, message[r].size);
+            for (int r = 0; r < ROBOTS; r++) {
+                ws_frame frame = ws_receive(fd[r]);
+                assert_memory_equal(check_reply(&frame, 5, 14, !turn), want[r], sizeof want[r]);
+                free(frame.data);
+            }
+        }
+        for (int r = 0; r < ROBOTS; r++) close(fd[r]);
+        served_stop(&server);
+    }
+    for (int r = 0; r < ROBOTS; r++) msgpack_sbuffer_destroy(&message[r]);
+}
+
+/* A request that waits longer than its deadline is answered by a sentence; a generous one is computed. */
+static void deadlines(void **state) {
+    (void)state;
+    served server;
+    msgpack_sbuffer soon, late;
+    load_request("aloha_sim", &soon);
+    load_request("aloha_sim", &late);
+    add_number(&soon, "openpi/deadline_ms", 0.001);
+    add_number(&late, "openpi/deadline_ms", 3600000);
+    served_start(&server, &box, ALOHA);
+    int fd = greet(server.port);
+    expect_sentence(fd, &soon, "0.001 ms");
+    ws_frame frame = ask(fd, &late);
+    check_reply(&frame, 5, 14, 0);
+    free(frame.data);
+    close(fd);
+    served_stop(&server);
+    msgpack_sbuffer_destroy(&soon);
+    msgpack_sbuffer_destroy(&late);
+}
+
 /* Fragments with a ping between them are one message; the ping is answered at once. */
 static void fragments(void **state) {
     (void)state;
@@ -473,6 +534,7 @@ int main(void) {
         cmocka_unit_test(metadata_bytes),      cmocka_unit_test(goldens_through_the_wire),
         cmocka_unit_test(first_noise_is_runs), cmocka_unit_test(bad_requests),
         cmocka_unit_test(reads_ahead_in_order), cmocka_unit_test(fragments),
+        cmocka_unit_test(many_robots),         cmocka_unit_test(deadlines),
         cmocka_unit_test(refused_frames),      cmocka_unit_test(pages),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -43,6 +43,8 @@ static void bad_starts(void **state) {
     must_refuse("serve --synthetic tiny --robot aloha --port 70000", "--port is '70000'");
     must_refuse("serve --synthetic tiny --robot aloha --port 0 --host 0.0.0.0", "--trust-network");
     must_refuse("serve --synthetic tiny --robot aloha --port 0 --host no.such.host.invalid", "--host is");
+    must_refuse("serve --synthetic tiny --robot aloha --port 0 --device cpu,", "names of devices");
+    must_refuse("serve --synthetic tiny --robot aloha --port 0 --max-block 2 --throughput", "contradict");
     must_refuse("serve --synthetic tiny --robot aloha --port 0 --host 192.0.2.1 --trust-network",
                 "cannot listen on 192.0.2.1");
 }

@@ -1,0 +1,184 @@
+/* See dispatch.h. */
+#include "dispatch.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "clock.h"
+#include "fail.h"
+#include "thread.h"
+
+typedef struct worker {
+    dispatch *dispatch;
+    int number;                  /* of the device                                                          */
+    pthread_t thread;
+    job *jobs[BATCH_TIMES_MAX];  /* being computed                                                         */
+    int count;
+} worker;
+
+struct dispatch {
+    dispatch_options options;
+    scheduler *scheduler;
+    pthread_mutex_t lock;        /* of the scheduler, of `ended`, and of jobs' `submitted` and `abandoned`  */
+    pthread_cond_t changed;
+    int ended;
+    worker workers[SCHEDULER_DEVICES];
+    int started;
+};
+
+/* ---- a device's thread ------------------------------------------------------------------------------ */
+
+/* Copies the action's jobs, which the scheduler forgets when it is asked again. */
+static void take(worker *w, const scheduler_action *action) {
+    w->count = action->count;
+    for (int i = 0; i < action->count; i++) w->jobs[i] = action->requests[i];
+}
+
+static void answer(worker *w) {
+    const dispatch_options *o = &w->dispatch->options;
+    for (int i = 0; i < w->count; i++) o->answered(o->user, w->jobs[i]);
+}
+
+static void refuse_late(worker *w) {
+    for (int i = 0; i < w->count; i++) {
+        char sentence[160];
+        snprintf(sentence, sizeof sentence,
+                 "the reply would come later than the %g ms that \"openpi/deadline_ms\" of the request allows",
+                 w->jobs[i]->deadline_ms);
+        job_refuse(w->jobs[i], OPENPI_BAD_INPUT, sentence);
+    }
+}
+
+/* Until the time comes, or something happens. */
+static void sleep_until(dispatch *d, int64_t until) {
+    if (until == SCHEDULER_NEVER) {
+        pthread_cond_wait(&d->changed, &d->lock);
+        return;
+    }
+    struct timespec at = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
+    pthread_cond_timedwait(&d->changed, &d->lock, &at);
+}
+
+/* With the lock held, which it gives up while it computes. */
+static void run_batch(worker *w) {
+    dispatch *d = w->dispatch;
+    device *device = d->options.devices[w->number];
+    openpi_error error = OPENPI_ERROR_INIT;
+    pthread_mutex_unlock(&d->lock);
+    openpi_status status = device_run(device, w->jobs, w->count, &error);
+    pthread_mutex_lock(&d->lock);
+    scheduler_finish(d->scheduler, w->number, clock_ns());
+    pthread_cond_broadcast(&d->changed);
+    pthread_mutex_unlock(&d->lock);
+    answer(w);
+    if (status == OPENPI_DEVICE_LOST) d->options.lost(d->options.user, error.message);
+    pthread_mutex_lock(&d->lock);
+}
+
+static void *run(void *argument) {
+    worker *w = argument;
+    dispatch *d = w->dispatch;
+    pthread_mutex_lock(&d->lock);
+    while (!d->ended) {
+        scheduler_action action = scheduler_next(d->scheduler, w->number, clock_ns());
+        take(w, &action);
+        switch (action.verb) {
+        case SCHEDULER_RUN: run_batch(w); break;
+        case SCHEDULER_LATE:
+            pthread_mutex_unlock(&d->lock);
+            refuse_late(w);
+            answer(w);
+            pthread_mutex_lock(&d->lock);
+            break;
+        case SCHEDULER_WAIT: sleep_until(d, action.until); break;
+        }
+    }
+    pthread_mutex_unlock(&d->lock);
+    return NULL;
+}
+
+/* ---- connections and jobs --------------------------------------------------------------------------- */
+
+scheduler_joined dispatch_join(dispatch *d, scheduler_class class, double rate, int *number) {
+    pthread_mutex_lock(&d->lock);
+    scheduler_joined joined = scheduler_join(d->scheduler, class, rate, clock_ns(), number);
+    pthread_mutex_unlock(&d->lock);
+    return joined;
+}
+
+job *dispatch_leave(dispatch *d, int number, job *running) {
+    pthread_mutex_lock(&d->lock);
+    job *queued = scheduler_leave(d->scheduler, number, clock_ns());
+    if (running && !queued && !running->submitted) running->abandoned = 1;
+    pthread_cond_broadcast(&d->changed);
+    pthread_mutex_unlock(&d->lock);
+    return queued;
+}
+
+void dispatch_submit(dispatch *d, job *job) {
+    int64_t deadline = SCHEDULER_NEVER;
+    if (job->deadline_ms > 0 && job->deadline_ms < 1e9)
+        deadline = (int64_t)((job->arrived_ms + job->deadline_ms) * 1e6);
+    pthread_mutex_lock(&d->lock);
+    int taken = !job->abandoned && scheduler_submit(d->scheduler, job->number, job, deadline, clock_ns());
+    job->submitted = taken;
+    pthread_cond_broadcast(&d->changed);
+    pthread_mutex_unlock(&d->lock);
+    if (!taken) d->options.answered(d->options.user, job);
+}
+
+/* ---- opening and closing ---------------------------------------------------------------------------- */
+
+static openpi_status start(dispatch *d, openpi_error *error) {
+    const dispatch_options *o = &d->options;
+    batch_times times[SCHEDULER_DEVICES];
+    for (int i = 0; i < o->device_count; i++) times[i] = *device_times(o->devices[i]);
+    scheduler_options options = {.devices = o->device_count,
+                                 .times = times,
+                                 .connections = o->connections,
+                                 .max_block = o->max_block};
+    d->scheduler = scheduler_create(&options);
+    if (!d->scheduler) return fail(error, OPENPI_NO_MEMORY, "out of memory: the scheduler");
+    for (; d->started < o->device_count; d->started++) {
+        worker *w = &d->workers[d->started];
+        w->dispatch = d;
+        w->number = d->started;
+        SERVE_TRY(serve_thread_start(&w->thread, run, w, "the thread of a device", error));
+    }
+    return OPENPI_OK;
+}
+
+openpi_status dispatch_open(const dispatch_options *options, dispatch **out, openpi_error *error) {
+    dispatch *made = calloc(1, sizeof *made);
+    pthread_condattr_t monotonic;
+    if (!made) return fail(error, OPENPI_NO_MEMORY, "out of memory: the scheduler");
+    made->options = *options;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&made->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    pthread_mutex_init(&made->lock, NULL);
+    openpi_status status = start(made, error);
+    if (status == OPENPI_OK) *out = made;
+    else dispatch_close(made);
+    return status;
+}
+
+void dispatch_end(dispatch *d) {
+    if (!d) return;
+    pthread_mutex_lock(&d->lock);
+    d->ended = 1;
+    pthread_cond_broadcast(&d->changed);
+    pthread_mutex_unlock(&d->lock);
+    while (d->started) pthread_join(d->workers[--d->started].thread, NULL);
+}
+
+void dispatch_close(dispatch *d) {
+    if (!d) return;
+    dispatch_end(d);
+    scheduler_destroy(d->scheduler);
+    pthread_mutex_destroy(&d->lock);
+    pthread_cond_destroy(&d->changed);
+    free(d);
+}

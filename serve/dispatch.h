@@ -1,0 +1,39 @@
+/* Dispatching: prepared jobs of all connections to the devices, in the order that the scheduler says. A
+ * thread for each device; one lock around the scheduler. */
+#ifndef SERVE_DISPATCH_H
+#define SERVE_DISPATCH_H
+
+#include "device.h"
+#include "job.h"
+#include "scheduler.h"
+
+typedef struct dispatch dispatch;
+
+typedef struct dispatch_options {
+    device *const *devices;      /* [device_count]                                                         */
+    int device_count;
+    int connections;             /* at most at a time                                                      */
+    double max_block;            /* of a shared batch, in calls of one sample                              */
+    /* Where a job goes that has its answer, or that nobody waits for any more. On a device's thread, or on
+     * dispatch_submit's. */
+    void (*answered)(void *user, job *job);
+    /* A device is lost: jobs that reach it are answered with a sentence. On its thread. */
+    void (*lost)(void *user, const char *sentence);
+    void *user;
+} dispatch_options;
+
+openpi_status dispatch_open(const dispatch_options *options, dispatch **out, openpi_error *error);
+/* Ends the threads when their calls have ended. Jobs that wait are left, for dispatch_leave to return. */
+void dispatch_end(dispatch *dispatch);
+void dispatch_close(dispatch *dispatch);
+
+/* A connection comes: *number is its own. */
+scheduler_joined dispatch_join(dispatch *dispatch, scheduler_class class, double rate, int *number);
+/* A connection goes. `running`: its job between dispatch and prepare, or NULL. Returns the job where it
+ * waited and will not be computed. */
+job *dispatch_leave(dispatch *dispatch, int number, job *running);
+
+/* The job is prepared. */
+void dispatch_submit(dispatch *dispatch, job *job);
+
+#endif
