@@ -23,8 +23,8 @@ typedef struct connections {
     int count;
     int draining;
     dispatch *dispatch;
-    /* Where a complete request goes; where one goes that will not be computed, because its connection has left;
-     * and that the last connection has left. */
+    /* Where a complete request goes; where one goes that will not be computed, because its connection has
+     * left; and that the last connection has left. */
     void (*submit)(void *user, job *job);
     void (*withdrawn)(void *user, job *job);
     void (*emptied)(void *user);

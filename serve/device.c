@@ -60,8 +60,8 @@ static openpi_status compute(device *d, job *const *jobs, int count, openpi_erro
         d->samples[i] = jobs[i]->sample;
         memcpy(d->noise + (size_t)i * chunk_numbers(d), jobs[i]->noise, chunk_numbers(d) * sizeof(float));
     }
-    SERVE_TRY(openpi_session_run(session_for(d, count), d->samples, count, d->noise, d->model_actions, &timing,
-                                 error));
+    SERVE_TRY(openpi_session_run(session_for(d, count), d->samples, count, d->noise, d->model_actions,
+                                 &timing, error));
     for (int i = 0; i < count; i++) {
         openpi_error own = OPENPI_ERROR_INIT;
         const float *model_actions = d->model_actions + (size_t)i * chunk_numbers(d);

@@ -44,8 +44,8 @@ static void refuse_late(worker *w) {
     for (int i = 0; i < w->count; i++) {
         char sentence[160];
         snprintf(sentence, sizeof sentence,
-                 "the reply would come later than the %g ms that \"openpi/deadline_ms\" of the request allows",
-                 w->jobs[i]->deadline_ms);
+                 "the reply would come later than the %g ms that \"openpi/deadline_ms\" of the request "
+                 "allows", w->jobs[i]->deadline_ms);
         job_refuse(w->jobs[i], OPENPI_BAD_INPUT, sentence);
     }
 }

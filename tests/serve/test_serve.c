@@ -393,7 +393,8 @@ static void reads_ahead_in_order(void **state) {
 static void many_robots(void **state) {
     (void)state;
     enum { ROBOTS = 12, TURNS = 4 };
-    static const char *const options[] = {"--max-block 8", "--device cpu,cpu", "--throughput --device cpu,cpu"};
+    static const char *const options[] = {"--max-block 8", "--device cpu,cpu",
+                                          "--throughput --device cpu,cpu"};
     served server;
     msgpack_sbuffer message[ROBOTS];
     float noise[5 * DIMS];
