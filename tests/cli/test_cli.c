@@ -190,6 +190,7 @@ static const struct {
     {"run open --robot droid --assets ur5 " PICTURE, 2, "openpi run: --assets is \"ur5\", but open/assets holds "},
     {"run open --robot droid --assets .. " PICTURE, 2, "--assets is \"..\", expected the name of a folder"},
     {"inspect open --assets a --norm-stats text", 2, "--norm-stats and --assets contradict each other"},
+    {"serve --synthetic tiny --robot droid --assets ur5 --port 0", 2, "openpi serve: --assets is \"ur5\", but the "},
     {"verify open --assets a", 2, "--assets goes with --checkpoint, which is not given"},
     {"run bare " PICTURE, 2, "give --robot (aloha, "},
     {"run bare " PICTURE, 2, " or --config (openpi's name"},
