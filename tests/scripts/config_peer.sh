@@ -1,6 +1,7 @@
 #!/bin/bash
 # tools/openpi_config.py in openpi's own environment: what it prints for all configs of openpi and for a user's own (tests/configs)
-# is what was recorded, and a user's arm runs with it. SOURCE, BUILD: as the other scripts.
+# is what was recorded, the engine prepares and finishes requests with it as openpi's transforms do, and a user's arm runs.
+# SOURCE, BUILD: as the other scripts.
 #
 #   OPENPI_PYTHON=…/bin/python OPENPI_CHECKOUT=…    openpi's environment and checkout
 #   CONFIG_RECORD=1                                 record: write tests/configs/*.json anew instead of comparing
@@ -43,6 +44,13 @@ refused pi0_drone "openpi.training.config: has no TrainConfig 'pi0_drone'; there
 refused "$configs/own.py:pi0_ur6" "$configs/own.py: has no TrainConfig 'pi0_ur6'; there are "
 refused nowhere.py:pi0 "nowhere.py:pi0: ModuleNotFoundError: No module named 'nowhere'"
 refused pi0 "pi0: ModuleNotFoundError: No module named 'nowhere'" --config-module nowhere
+
+# The same pictures, states, tokens and actions as openpi's transforms, for every config.
+if [ -e "$BUILD/python/openpi_c/_openpi.abi3.so" ]; then
+    PYTHONPATH=$PYTHONPATH:$BUILD/python "$OPENPI_PYTHON" "$configs/compare.py" "$configs" 2>err || bad "compare.py: $(tail -3 err)"
+else
+    echo "not compared with openpi's transforms: the Python extension is not built"
+fi
 
 # A user's arm, LoRA and all: questions, their answers, and a run.
 PYTHONPATH=$PYTHONPATH:$configs "$OPENPI_PYTHON" "$tool" pi0_ur5_low_mem --config-module own >ur5.json 2>err || bad "ur5: $(<err)"
