@@ -600,8 +600,8 @@ OPENPI_API openpi_status openpi_policy_get_info(const openpi_policy *policy, ope
  */
 OPENPI_API const char *openpi_policy_action_name(const openpi_policy *policy, int action);
 OPENPI_API const char *openpi_policy_action_unit(const openpi_policy *policy, int action);
-/* The request key of part 0, 1, … of the state ("observation/joint_position") and its *length (0: any); NULL: no
- * such part. The string is the policy's and valid until it is closed. */
+/* The request key of part 0, 1, … of the state ("observation/joint_position") and its *length (0: any); NULL:
+ * no such part. The string is the policy's and valid until it is closed. */
 OPENPI_API const char *openpi_policy_state_key(const openpi_policy *policy, int part, int *length);
 /* Steps of a chunk that the robot makes a second, in Hz; 0: unknown. */
 OPENPI_API double openpi_policy_rate(const openpi_policy *policy);
