@@ -11,6 +11,7 @@
 #include "model/place.h"
 #include "openpi_internal.h"
 #include "policy/assets.h"
+#include "policy/policy.h"
 
 /* Appends a new value to an array, or sets it under a key of an object. A NULL value or a failure
  * means no memory. */
@@ -156,6 +157,17 @@ static openpi_status put_assets(const char *path, json_t *out, openpi_error *err
     return OPENPI_OK;
 }
 
+/* The ranks that the config or the robot's file names; what the checkpoint holds is beside them ("lora"). */
+static openpi_status put_ranks(json_t *policy, const int ranks[2], openpi_error *error) {
+    static const char *const names[] = {"vlm", "expert"};
+    if (!ranks[0] && !ranks[1]) return OPENPI_OK;
+    json_t *lora = json_object();
+    TRY(put(policy, "lora", lora, error));
+    for (int i = 0; i < 2; i++)
+        if (ranks[i]) TRY(put(lora, names[i], json_integer(ranks[i]), error));
+    return OPENPI_OK;
+}
+
 /* How observations are prepared; where that is not known, the sentence that says why. */
 static openpi_status describe_policy(const char *path, const openpi_policy_options *options, json_t *out,
                                      openpi_error *error) {
@@ -166,6 +178,7 @@ static openpi_status describe_policy(const char *path, const openpi_policy_optio
     if (status == OPENPI_NO_MEMORY) return report(error, status, "%s", why.message);
     if (status != OPENPI_OK) return put(out, "policy", json_pack("{s:s}", "reason", why.message), error);
     status = openpi_policy_get_info(policy, &info, error);
+    const int ranks[2] = {policy->robot.lora_vlm, policy->robot.lora_expert};
     openpi_policy_close(policy);
     TRY(status);
     TRY(put(out, "policy",
@@ -179,7 +192,7 @@ static openpi_status describe_policy(const char *path, const openpi_policy_optio
     TRY(put(json_object_get(out, "policy"), "cameras", cameras, error));
     for (int c = 0; c < OPENPI_CAMERAS; c++)
         TRY(put(cameras, NULL, info.cameras[c][0] ? json_string(info.cameras[c]) : json_null(), error));
-    return OPENPI_OK;
+    return put_ranks(json_object_get(out, "policy"), ranks, error);
 }
 
 openpi_status openpi_inspect(const char *path, const openpi_policy_options *options, char **json,

@@ -285,6 +285,31 @@ static void inspect_names_them(void **state) {
     scratch_close(&s);
 }
 
+/* LoRA's ranks as the config has them, beside those that the checkpoint holds. */
+static void inspect_names_the_ranks_of_a_config(void **state) {
+    (void)state;
+    static const struct {
+        const char *config;
+        int vlm, expert;
+    } cases[] = {{"pi0_libero_low_mem_finetune", 16, 32}, {"pi0_libero", 0, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
+        char *text;
+        json_t *root;
+        options.config = cases[i].config;
+        options.assets = "trossen";
+        options.tokenizer = GOLDEN "/tokenizer.model";
+        WORKS(openpi_inspect(ORBAX "/pi0_lora/100", &options, &text, &error));
+        WORKS(json_parse(text, strlen(text), "inspect", &root, &error));
+        const json_t *ranks = json_object_get(json_object_get(root, "policy"), "lora");
+        assert_int_equal(json_integer_value(json_object_get(ranks, "vlm")), cases[i].vlm);
+        assert_int_equal(json_integer_value(json_object_get(ranks, "expert")), cases[i].expert);
+        assert_non_null(json_object_get(root, "lora"));
+        json_decref(root);
+        openpi_free(text);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_accepted_path_has_a_home),
@@ -293,6 +318,7 @@ int main(void) {
         cmocka_unit_test(statistics_of_synthetic_models),
         cmocka_unit_test(a_tokenizer_is_found_beside_the_path_given),
         cmocka_unit_test(inspect_names_them),
+        cmocka_unit_test(inspect_names_the_ranks_of_a_config),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
