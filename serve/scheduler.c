@@ -192,7 +192,7 @@ int scheduler_submit(scheduler *s, int connection, void *request, int64_t deadli
 /* A device may become slower than it was at start (heat, a power limit, neighbours on a CPU). */
 static void follow_speed(device *d, int64_t took) {
     double now = (double)took / (double)d->measured.ns[d->count];
-    d->slower += (fmin(fmax(now, 0.5), 2) - d->slower) / 16;
+    d->slower += (fmin(fmax(now, 0.25), 4) - d->slower) / 16;
     d->times = batch_times_scaled(&d->measured, d->slower);
 }
 

@@ -115,14 +115,14 @@ static void reserved_robots_keep_their_latency(void **state) {
 /* A device that became slower than it was at start: its calls end late, and holding has to know. */
 static void a_slower_device_is_followed(void **state) {
     (void)state;
-    for (int tenths = 12; tenths <= 20; tenths += 2)
+    for (int tenths = 12; tenths <= 30; tenths += 3)
         for (int jitter = 0; jitter <= 4; jitter++) {
             sim *s = sim_create(1, 50);
             s->slower = tenths / 10.0;
             sim_robot *robot = sim_add(s, 1, reserved(SIM_ACTS, jitter)), *others = sim_add(s, 64, greedy);
             sim_run(s);
             assert_true(p99(robot) <= s->slower * 1.01);
-            assert_true(sim_rate(s, others, 64) >= 50 / s->slower);
+            assert_true(sim_rate(s, others, 64) >= 40 / s->slower);
             free(s);
         }
 }
