@@ -10,6 +10,7 @@
 #include "progress.h"
 
 typedef struct convert_values {
+    lora_values lora;
     int dtype, threads, force;
     uint64_t shard_bytes;
 } convert_values;
@@ -45,6 +46,8 @@ static int convert_run(const void *values, char **positional, int count) {
     if (end != END_FINE) return end;
     if (v->dtype) options.dtype = (openpi_file_dtype)(v->dtype - 1);       /* choices count from 1 */
     options.threads = v->threads;
+    options.adapter = v->lora.adapter;
+    options.without_lora = v->lora.without_lora;
     options.shard_bytes = v->shard_bytes;
     options.progress = progress_show;
     options.progress_user = &bar;
@@ -70,6 +73,7 @@ static const option_row options[] = {
      "cut into shards of at most this size, such as 2GB, with model.safetensors.index.json (openpi itself "
      "reads one file only)",
      .offset = AT(shard_bytes)},
+    LORA_OPTIONS(convert_values, lora),
     {OPTION_FLAG, "force", NULL, "replace the checkpoint that OUT holds", .offset = AT(force)},
     {OPTION_INT, "threads", "N",
      "threads that decode and write (default: every processor this process may use)",
@@ -81,6 +85,7 @@ static const example examples[] = {
     {"openpi's JAX checkpoint, once, for fast starts", "openpi convert pi05_droid/ pi05_droid_pytorch/"},
     {"LoRA merged, every bit kept", "openpi convert checkpoints/pi0_libero_low_mem_finetune/mine/29999 "
                                     "merged/ --dtype f32"},
+    {"a LeRobot adapter merged into its base", "openpi convert pi0_base/ merged/ --adapter my_lora/"},
     {"in files that fit an upload", "openpi convert pi0_base/ out/ --shard-size 4GB"},
     {NULL, NULL},
 };

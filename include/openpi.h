@@ -227,9 +227,14 @@ typedef struct openpi_convert_options {
                                     tensors and model.safetensors.index.json                         */
     openpi_progress progress;    /* "writing weights", in bytes                                      */
     void *progress_user;
+    const char *adapter;         /* as the engine's: merged in fp32; default none                    */
+    openpi_cancel cancel;        /* asked with progress_user while the weights are written           */
+    int without_lora;            /* as the engine's                                                  */
+    int reserved;                /* 0                                                                */
 } openpi_convert_options;
 
-#define OPENPI_CONVERT_OPTIONS_INIT {sizeof(openpi_convert_options), OPENPI_FILE_BF16, 0, 0, NULL, NULL}
+#define OPENPI_CONVERT_OPTIONS_INIT \
+    {sizeof(openpi_convert_options), OPENPI_FILE_BF16, 0, 0, NULL, NULL, NULL, NULL, 0, 0}
 
 /* Writes the checkpoint (any that openpi_engine_open takes) into a new or empty folder outside of it, as
  * openpi's PyTorch port saves it (docs/convert.md): weights, config.json, assets and tokenizer; LoRA is
@@ -237,6 +242,7 @@ typedef struct openpi_convert_options {
  * are the same bytes on every run, with any number of threads. `options` may be NULL. On failure the files
  * written so far are removed.
  *   OPENPI_BAD_FILE      also a weight that is NaN, infinite or too large for the type
+ *   OPENPI_CANCELLED     options->cancel said so
  *   OPENPI_SYSTEM        a file cannot be written, or less space is free than the weights need */
 OPENPI_API openpi_status openpi_convert(const char *checkpoint, const char *folder,
                                         const openpi_convert_options *options, openpi_error *error);

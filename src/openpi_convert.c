@@ -15,6 +15,7 @@
 #include "base/threads.h"
 #include "model/export.h"
 #include "model/home.h"
+#include "model/place.h"
 
 static const struct {
     dtype type;
@@ -103,31 +104,66 @@ static int is_kept(const char *name, int lerobot) {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(name, names[i])) return 1;
     if (!lerobot || *name == '.') return 0;
-    return (ends_with(name, ".json") && !ends_with(name, ".index.json")) || !strncmp(name, "policy_", 7);
+    if (ends_with(name, ".index.json") || !strcmp(name, "adapter_config.json")) return 0;
+    return ends_with(name, ".json") || !strncmp(name, "policy_", 7);
 }
 
-static openpi_status copy_kept(new_folder *to, const char *home, int lerobot, openpi_error *error) {
+/* LeRobot's config of an adapter, which is merged now. */
+static openpi_status write_merged_config(new_folder *to, const char *from, openpi_error *error) {
+    json_t *config;
+    TRY(json_read(from, &config, error));
+    int failed = json_is_true(json_object_get(config, "use_peft")) &&
+                 json_object_set_new(config, "use_peft", json_false());
+    char *text = failed ? NULL : json_text(config, JSON_INDENT(4));
+    openpi_status status = text ? new_folder_text(to, "config.json", text, error)
+                                : report_no_memory(error, 4096, "config.json");
+    free(text);
+    json_decref(config);
+    return status;
+}
+
+/* A file that an earlier folder had counts before this one's. */
+static openpi_status copy_entry(new_folder *to, const char *home, const char *name, int merged,
+                                openpi_error *error) {
+    char *from = file_join(home, name), *there = file_join(to->path, name);
+    openpi_status status = OPENPI_OK;
+    if (!from || !there) status = report_no_memory(error, strlen(home) + 256, home);
+    else if (!file_exists(there) && merged && !strcmp(name, "config.json"))
+        status = write_merged_config(to, from, error);
+    else if (!file_exists(there)) status = new_folder_copy(to, name, from, error);
+    free(from);
+    free(there);
+    return status;
+}
+
+static openpi_status copy_kept(new_folder *to, const char *home, int lerobot, int merged,
+                               openpi_error *error) {
     DIR *list = opendir(home);
     if (!list)
         return report(error, errno == ENOMEM ? OPENPI_NO_MEMORY : OPENPI_BAD_FILE, "%s: cannot be read: %s",
                       home, strerror(errno));
     const struct dirent *entry;
     openpi_status status = OPENPI_OK;
-    while (status == OPENPI_OK && (entry = readdir(list))) {
-        if (!is_kept(entry->d_name, lerobot)) continue;
-        char *from = file_join(home, entry->d_name);
-        status = from ? new_folder_copy(to, entry->d_name, from, error)
-                      : report_no_memory(error, strlen(home) + 256, home);
-        free(from);
-    }
+    while (status == OPENPI_OK && (entry = readdir(list)))
+        if (is_kept(entry->d_name, lerobot)) status = copy_entry(to, home, entry->d_name, merged, error);
     closedir(list);
+    return status;
+}
+
+/* An adapter's own files, then those that its base has besides. */
+static openpi_status copy_others(new_folder *to, const model_place *place, int lerobot, openpi_error *error) {
+    char *home;
+    if (place->adapter && lerobot) TRY(copy_kept(to, place->adapter, lerobot, 1, error));
+    TRY(home_find(place->base, &home, error));
+    openpi_status status = copy_kept(to, home, lerobot, 0, error);
+    free(home);
     return status;
 }
 
 /* ---- all of it ---- */
 
 /* The small files first: a folder that cannot be written says so before the long work. */
-static openpi_status write_all(new_folder *to, const checkpoint *c, const char *home, pool *pool,
+static openpi_status write_all(new_folder *to, const checkpoint *c, const model_place *place, pool *pool,
                                const openpi_convert_options *options, openpi_error *error) {
     export_order order = {.folder = to->path,
                           .type = forms[options->dtype].type,
@@ -136,26 +172,30 @@ static openpi_status write_all(new_folder *to, const checkpoint *c, const char *
                           .created = new_folder_note,
                           .created_user = to,
                           .progress = options->progress,
+                          .cancel = options->cancel,
                           .progress_user = options->progress_user};
     TRY(new_folder_begin(to, error));
-    TRY(copy_kept(to, home, c->lerobot, error));
+    TRY(copy_others(to, place, c->lerobot, error));
     if (!c->lerobot) TRY(write_config(to, c, forms[options->dtype].precision, error));
     return export_weights(c, &order, error);
 }
 
 static openpi_status convert(const char *path, const char *folder, const openpi_convert_options *options,
                              openpi_error *error) {
+    const checkpoint_source source = {
+        .path = path, .adapter = options->adapter, .without_lora = options->without_lora};
     checkpoint *checkpoint = NULL;
     pool *pool = NULL;
-    char *home = NULL;
+    model_place place = {0};
     new_folder to = {.path = folder};
-    openpi_status status = checkpoint_open(path, NULL, &checkpoint, error);
-    if (status == OPENPI_OK) status = home_find(path, &home, error);
+    openpi_status status = checkpoint_open_source(&source, &checkpoint, error);
+    if (status == OPENPI_OK)
+        status = model_place_find(path, options->adapter, options->without_lora, &place, error);
     if (status == OPENPI_OK) status = pool_create(options->threads, 0, &pool, error);
-    if (status == OPENPI_OK) status = write_all(&to, checkpoint, home, pool, options, error);
+    if (status == OPENPI_OK) status = write_all(&to, checkpoint, &place, pool, options, error);
     new_folder_end(&to, status != OPENPI_OK);
     pool_close(pool);
-    free(home);
+    model_place_free(&place);
     checkpoint_close(checkpoint);
     return status;
 }
@@ -171,6 +211,9 @@ openpi_status openpi_convert(const char *checkpoint, const char *folder,
         return report(error, OPENPI_BAD_ARGUMENT,
                       "convert: dtype is %d, expected OPENPI_FILE_BF16, OPENPI_FILE_F32 or OPENPI_FILE_F16",
                       (int)own.dtype);
+    if (own.without_lora != 0 && own.without_lora != 1)
+        return report(error, OPENPI_BAD_ARGUMENT, "convert: without_lora is %d, expected 0 or 1",
+                      own.without_lora);
     TRY(check_apart(checkpoint, folder, error));
     return convert(checkpoint, folder, &own, error);
 }

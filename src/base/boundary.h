@@ -20,7 +20,7 @@
     X(openpi_device, OPENPI_DEVICE_INIT, name, memory_bytes)                           \
     X(openpi_dims, OPENPI_DIMS_INIT, vocab, reserved)                                  \
     X(openpi_synthetic, OPENPI_SYNTHETIC_INIT, dims.vocab, reserved)                   \
-    X(openpi_convert_options, OPENPI_CONVERT_OPTIONS_INIT, threads, progress_user)     \
+    X(openpi_convert_options, OPENPI_CONVERT_OPTIONS_INIT, threads, reserved)          \
     X(openpi_switch, OPENPI_SWITCH_INIT, name, text)                                   \
     X(openpi_engine_options, OPENPI_ENGINE_OPTIONS_INIT, device, cancel)               \
     X(openpi_engine_info, OPENPI_ENGINE_INFO_INIT, dims.vocab, rtc_max_weight)         \

@@ -109,6 +109,7 @@ static openpi_status write_entries(const entries *e, const export_order *order, 
                                .created = order->created,
                                .created_user = order->created_user,
                                .progress = order->progress,
+                               .cancel = order->cancel,
                                .progress_user = order->progress_user,
                                .damaged = &damaged};
     if (status == OPENPI_OK) status = safetensors_write(&whole, error);

@@ -14,7 +14,8 @@ typedef struct export_order {
     safetensors_created created;
     void *created_user;
     openpi_progress progress;
-    void *progress_user;
+    openpi_cancel cancel;
+    void *progress_user;                   /* of both                                                     */
 } export_order;
 
 /* Weights that are NaN or infinite, or would be in the type, are refused. Changes how the checkpoint's

@@ -85,10 +85,14 @@ static void write_piece(writer *w, const piece *p, int worker) {
     atomic_fetch_add(&w->done, count * size);
 }
 
-static void tell(const writer *w) {
+static void tell(writer *w) {
     const safetensors_order *o = w->order;
-    if (o->progress && !stops(w))
-        o->progress(o->progress_user, "writing weights", atomic_load(&w->done), w->files->total);
+    openpi_error error = OPENPI_ERROR_INIT;
+    if (stops(w)) return;
+    if (o->progress) o->progress(o->progress_user, "writing weights", atomic_load(&w->done), w->files->total);
+    if (!o->cancel || !o->cancel(o->progress_user)) return;
+    report(&error, OPENPI_CANCELLED, "writing the weights was cancelled");
+    first_failure_keep(&w->failure, &error);
 }
 
 /* ---- tensors that can be read at any place ---- */

@@ -29,7 +29,8 @@ typedef struct safetensors_order {
     safetensors_created created;
     void *created_user;
     openpi_progress progress;              /* "writing weights", in bytes                                 */
-    void *progress_user;
+    openpi_cancel cancel;                  /* asked after each report; NULL: never                        */
+    void *progress_user;                   /* of both                                                     */
     atomic_int *damaged;                   /* set, and writing stops, at an element that is NaN or infinite in
                                               the type that it is written in; NULL: nobody looks          */
 } safetensors_order;

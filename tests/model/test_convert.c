@@ -1,5 +1,5 @@
 /* openpi_convert: the tensors that generate.py expects of orbax-checkpoint's own files; actions of the result
- * bit for bit those of the source; every type, shards, LeRobot's layout. */
+ * bit for bit those of the source; every type, shards, LeRobot's layout, adapters. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +10,7 @@
 #include <math.h>
 
 #include "actions.h"
+#include "adapter_write.h"
 #include "base/json.h"
 #include "conversion.h"
 #include "model/tensors_build.h"
@@ -157,6 +158,77 @@ static void same_actions(void **state) {
             must_act_alike(cases[c].model, cases[c].same, OPENPI_F32, OPENPI_WEIGHTS_AUTO);
         drop("source");
     }
+}
+
+/* ---- adapters ---- */
+
+static tensor_list change;
+
+/* An adapter of the expert's queries, whose base is the folder "base" beside it; LeRobot's has a config. */
+static void make_adapter(const char *folder, int lerobot) {
+    char module[200], *config;
+    size_t bytes;
+    list_free(&change);
+    assert_int_equal(mkdir(folder, 0777), 0);
+    for (int layer = 0; layer < 3; layer++) {
+        snprintf(module, sizeof module,
+                 "model.paligemma_with_expert.gemma_expert.model.layers.%d.self_attn.q_proj", layer);
+        pair_add(&change, module, DTYPE_F32, 4, 64, 2048, 0.1f);
+    }
+    adapter_write(&change, folder,
+                  "\"r\": 4, \"lora_alpha\": 8, \"base_model_name_or_path\": \"../base\", "
+                  "\"target_modules\": [\"q_proj\"]");
+    if (!lerobot) return;
+    config = read_whole("base", "config.json", &bytes);
+    config = realloc(config, bytes + 100);
+    assert_non_null(config);
+    strcpy(strrchr(config, '}'), ", \"use_peft\": true}");
+    text_write(folder, "config.json", config);
+    free(config);
+}
+
+static void merges_adapters(void **state) {
+    static const int forms[] = {0, LEROBOT};
+    (void)state;
+    for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
+        openpi_convert_options options = OPENPI_CONVERT_OPTIONS_INIT;
+        float base[ACTIONS], want[ACTIONS], got[ACTIONS];
+        char from[400], adapter[400], to[400], line[900];
+        snprintf(from, sizeof from, "%s/base", box.folder);
+        snprintf(adapter, sizeof adapter, "%s/adapter", box.folder);
+        snprintf(to, sizeof to, "%s/same", box.folder);
+        make("base", "tiny:pi05:3", forms[f]);
+        make_adapter(adapter, forms[f] == LEROBOT);
+        for (int wide = 1; wide >= 0; wide--) {
+            openpi_dtype computed = wide ? OPENPI_F32 : OPENPI_BF16;
+            openpi_weights weights = wide ? OPENPI_WEIGHTS_F32 : OPENPI_WEIGHTS_AUTO;
+            drop("out");
+            WORKS(convert_to("adapter", "out", wide ? OPENPI_FILE_F32 : OPENPI_FILE_BF16, 0, 2));
+            actions_of(from, computed, weights, NULL, base);
+            actions_of(adapter, computed, weights, NULL, want);
+            actions_of(scratch_path(&box, "out"), computed, weights, NULL, got);
+            assert_memory_equal(got, want, sizeof got);
+            assert_memory_not_equal(got, base, sizeof got);
+        }
+        options.adapter = adapter;
+        WORKS(openpi_convert(from, to, &options, &error));
+        assert_false(file_exists(scratch_path(&box, "out/adapter_config.json")));
+        drop("same.base");
+        options.without_lora = 1;
+        snprintf(to, sizeof to, "%s/base.alone", box.folder);
+        WORKS(openpi_convert(from, to, &options, &error));
+        WORKS(convert_to("base", "same.base", OPENPI_FILE_BF16, 0, 1));
+        snprintf(line, sizeof line,
+                 "cd '%s' && diff -r out same && "
+                 "cmp base.alone/model.safetensors same.base/model.safetensors && "
+                 "! cmp -s out/model.safetensors same.base/model.safetensors && "
+                 "{ ! test -e adapter/config.json || grep -q '\"use_peft\": false' out/config.json; }",
+                 box.folder);
+        assert_int_equal(system(line), 0);
+        static const char *const made[] = {"base", "adapter", "out", "same", "same.base", "base.alone"};
+        for (size_t i = 0; i < sizeof made / sizeof *made; i++) drop(made[i]);
+    }
+    list_free(&change);
 }
 
 /* ---- files ---- */
@@ -339,17 +411,39 @@ static void tells_progress(void **state) {
     drop("jax");
 }
 
+/* Work stops after the report at which the caller says so, and leaves nothing. */
+static int stop_at_second(void *user) { return ++((seen *)user)->calls > 4; }
+
+static void stops_when_cancelled(void **state) {
+    openpi_convert_options options = OPENPI_CONVERT_OPTIONS_INIT;
+    seen s = {0};
+    char to[400];
+    (void)state;
+    make("jax", "tiny:pi0:5", 0);
+    snprintf(to, sizeof to, "%s", scratch_path(&box, "out"));
+    options.threads = 1;
+    options.progress = watch;
+    options.cancel = stop_at_second;
+    options.progress_user = &s;
+    REFUSES(openpi_convert(scratch_path(&box, "jax"), to, &options, &error), OPENPI_CANCELLED,
+            "writing the weights was cancelled");
+    assert_true(s.done && s.done < s.total);
+    assert_false(file_exists(to));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         IN_A_BOX(expected_tensors),
         IN_A_BOX(every_type),
         IN_A_BOX(same_actions),
+        IN_A_BOX(merges_adapters),
         IN_A_BOX(same_description),
         IN_A_BOX(config_file),
         IN_A_BOX(same_bytes),
         IN_A_BOX(in_shards),
         IN_A_BOX(lerobot_stays),
         IN_A_BOX(tells_progress),
+        IN_A_BOX(stops_when_cancelled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
