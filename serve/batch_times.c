@@ -1,3 +1,4 @@
+/* See batch_times.h. */
 #include "batch_times.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* See pace.h. */
 #include "pace.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* See rhythm.h. */
 #include "rhythm.h"
 
 #include <math.h>

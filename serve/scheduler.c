@@ -1,3 +1,4 @@
+/* See scheduler.h. */
 #include "scheduler.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* The options of `openpi bench --server`, and the order of its steps; see load.h. */
 #include "load.h"
 
 #include <math.h>

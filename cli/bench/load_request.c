@@ -1,3 +1,4 @@
+/* Requests of openpi's examples and what is in a reply, as msgpack; see load.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* The table and the JSON of `openpi bench --server`; see load.h. */
 #include <stdio.h>
 #include <string.h>
 

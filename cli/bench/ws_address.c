@@ -1,3 +1,4 @@
+/* See ws_client.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
