@@ -27,7 +27,7 @@ def find_config(name, module):
 class Probe:
     """Runs a config's transforms on observations {path of keys: value}; `known`: {path that may occur: shape or None}."""
     def __init__(self, data):
-        self.data, self.random, self.known, self.why = data, np.random.default_rng(7), {}, None
+        self.data, self.random, self.known, self.asked, self.why = data, np.random.default_rng(7), {}, set(), None
         for transform in data.repack_transforms.inputs:
             self.known |= dict.fromkeys(flatten_dict(getattr(transform, "structure", {})))
         for module in [sys.modules[transform.__module__] for transform in data.data_transforms.inputs]:
@@ -58,16 +58,16 @@ class Probe:
 
     def observe(self):
         """An observation that the transforms take. A key that they ask for is known from then on."""
-        asked = {}
         for n in (7, *range(1, 33)):
             for shapes in itertools.islice(itertools.product(*(self.kinds(path, n) for path in self.known)), 1000):
                 values = {PROMPT: TEXT} | {path: self.make(shape) for path, shape in zip(self.known, shapes)}
                 if (seen := self.run(values)) and seen[0].ndim == 1 and any(len(shape) == 3 for shape in shapes):
                     return values
-                keys = {(key,) for key in self.why.args[:1]} if isinstance(self.why, KeyError) else set()
-                asked |= dict.fromkeys(keys - set(self.known))
-        self.known |= asked
-        return self.observe() if asked else sys.exit(f"the transforms take no made-up observation: {self.why}")
+                self.asked |= {(key,) for key in self.why.args[:1] if isinstance(self.why, KeyError)} - set(self.known)
+        if not self.asked:
+            raise ValueError(f"the transforms take no made-up observation: {self.why}")
+        self.known, self.asked = self.known | dict.fromkeys(self.asked), set()
+        return self.observe()
 
 def describe(config):
     model, robot, questions = config.model, {"name": config.name}, []
@@ -145,6 +145,6 @@ try:
     from openpi_client import image_tools
     robot = describe(find_config(args.name, args.config_module))
 except Exception as error:
-    sys.exit(f"{args.name}: {type(error).__name__}: {error} (is this the Python that trains?)")
+    sys.exit(" ".join(f"{args.name}: {type(error).__name__}: {error} (is this the Python that trains?)".split()))
 print(json.dumps(robot, indent=4, ensure_ascii=False))
 print("".join(f"question: {question}\n" for question in robot.get("questions", [])), end="", file=sys.stderr)
