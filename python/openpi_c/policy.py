@@ -9,7 +9,6 @@ from collections.abc import Sequence
 import contextlib
 import json
 import os
-import tempfile
 import threading
 from types import TracebackType
 from typing import Any
@@ -336,6 +335,8 @@ def _stats_file(stats: Path | Mapping[str, Any] | None) -> Iterator[Path | None]
     if not isinstance(stats, Mapping):
         yield stats
         return
+    import tempfile  # here, because it takes longer to import than the rest of this file
+
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "norm_stats.json")
         with open(file, "w", encoding="utf-8") as out:
