@@ -28,9 +28,9 @@ static inline void mixed_make(mixed *m, int trained) {
         {.mode = OPENPI_RTC_GUIDED, .delay = 2, .rows = 7, .dims = 7, .horizon = 6},
         {.mode = known, .delay = 3, .rows = 5, .dims = 14},
         {.mode = OPENPI_RTC_OFF},
+        {.mode = known, .delay = MIXED_DELAY, .rows = MIXED_DELAY, .dims = 32},
         {.mode = OPENPI_RTC_GUIDED, .delay = 1, .rows = MIXED_H, .dims = 32, .schedule = OPENPI_RTC_EXP,
          .horizon = MIXED_H, .max_weight = 3},
-        {.mode = known, .delay = MIXED_DELAY, .rows = MIXED_DELAY, .dims = 32},
     };
     memset(m, 0, sizeof *m);
     for (size_t i = 0; i < sizeof m->picture; i++) m->picture[i] = (uint8_t)(i * 2654435761u >> 24);
