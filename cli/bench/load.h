@@ -104,7 +104,7 @@ double load_percentile(load_times *times, double p);
     X(HALF_OPEN, "half-open", "connect and never say anything")                                              \
     X(SLOW_HEAD, "slow head", "send the handshake a byte at a time")                                         \
     X(SLOW_WRITER, "slow writer", "announce a request and send a byte of it ten times a second")             \
-    X(NO_READER, "no reader", "ask and never read a reply")                                                  \
+    X(NO_READER, "no reader", "send what fits no robot and never read the answers")                          \
     X(RECONNECT, "reconnect", "shake hands and hang up, again and again")                                    \
     X(BROKEN, "broken frames", "shake hands and send random bytes")
 typedef enum flood_kind {
@@ -122,7 +122,7 @@ typedef struct flood_count {
 
 typedef struct flood flood;
 /* `count` clients, of each kind in turn. NULL: `why` has a sentence. */
-flood *flood_start(const ws_address *address, int count, load_env env, uint64_t seed, char why[WS_SENTENCE]);
+flood *flood_start(const ws_address *address, int count, uint64_t seed, char why[WS_SENTENCE]);
 /* Ends the thread and gives what it counted. */
 void flood_stop(flood *flood, flood_count counts[FLOOD_KINDS]);
 

@@ -16,7 +16,16 @@
 
 #include "load.h"
 
-enum { HEAD_BYTES = 512 + WS_HOST + WS_PATH, FRAME_HEAD = 14, NOISE_BYTES = 64, STEP_MS = 20 };
+enum {
+    HEAD_BYTES = 512 + WS_HOST + WS_PATH,
+    SLOW_BYTES = 300000,         /* of a slow writer's frame, about a request of DROID's                  */
+    FRAME_HEAD = 14,
+    NOISE_BYTES = 64,
+    STEP_MS = 20,
+};
+
+/* A request that fits no robot, an empty map, as a frame masked with zeros: its answer is a sentence. */
+static const uint8_t misfit[] = {0x82, 0x81, 0, 0, 0, 0, 0x80};
 
 static const char *const names[] = {
 #define X(name, text, what) text,
@@ -51,8 +60,7 @@ struct flood {
     struct addrinfo *addresses;
     char head[HEAD_BYTES];
     size_t head_bytes;
-    uint8_t *frame;              /* a whole request as one masked frame                                   */
-    size_t frame_bytes;
+    uint8_t *slow;               /* [SLOW_BYTES] a frame of a large request, masked with zeros            */
     uint64_t seed;
     int count;
     pest *pests;
@@ -107,15 +115,14 @@ static int push_noise(flood *f, pest *p) {
 
 /* The next thing that the kind does. Returns 0 where the connection has ended. */
 static int trouble(flood *f, pest *p) {
-    size_t byte = p->kind == FLOOD_SLOW_HEAD || p->kind == FLOOD_SLOW_WRITER ? 1 : f->frame_bytes;
     if (p->kind == FLOOD_HALF_OPEN) return 1;
     if (p->head_sent < f->head_bytes)
         return push(p, f->head, f->head_bytes, &p->head_sent, p->kind == FLOOD_SLOW_HEAD ? 1 : f->head_bytes);
     switch (p->kind) {
-    case FLOOD_SLOW_WRITER:
+    case FLOOD_SLOW_WRITER: return push(p, f->slow, SLOW_BYTES, &p->frame_sent, 1);
     case FLOOD_NO_READER:
-        if (p->frame_sent == f->frame_bytes) p->frame_sent = 0;
-        return push(p, f->frame, f->frame_bytes, &p->frame_sent, byte);
+        if (p->frame_sent == sizeof misfit) p->frame_sent = 0;
+        return push(p, misfit, sizeof misfit, &p->frame_sent, sizeof misfit);
     case FLOOD_RECONNECT: return 0;
     case FLOOD_BROKEN: return push_noise(f, p);
     default: return 1;
@@ -180,20 +187,13 @@ static void *run(void *argument) {
 
 /* ---- starting and stopping ------------------------------------------------------------------------ */
 
-/* A frame of a whole binary message, masked with zeros. */
-static int make_frame(flood *f, load_env env, uint64_t seed) {
-    msgpack_sbuffer request;
-    if (!load_request_write(env, seed, &request)) return 0;
-    f->frame = calloc(1, FRAME_HEAD + request.size);
-    if (f->frame) {
-        f->frame[0] = 0x82;
-        f->frame[1] = 0x80 | 127;
-        for (int i = 0; i < 8; i++) f->frame[2 + i] = (uint8_t)((uint64_t)request.size >> 8 * (7 - i));
-        memcpy(f->frame + FRAME_HEAD, request.data, request.size);
-        f->frame_bytes = FRAME_HEAD + request.size;
-    }
-    msgpack_sbuffer_destroy(&request);
-    return f->frame != NULL;
+static uint8_t *slow_frame(void) {
+    uint8_t *frame = calloc(1, SLOW_BYTES);
+    if (!frame) return NULL;
+    frame[0] = 0x82;
+    frame[1] = 0x80 | 127;
+    for (int i = 0; i < 8; i++) frame[2 + i] = (uint8_t)((uint64_t)(SLOW_BYTES - FRAME_HEAD) >> 8 * (7 - i));
+    return frame;
 }
 
 static void raise_descriptors(void) {
@@ -205,13 +205,13 @@ static void raise_descriptors(void) {
 
 static void flood_free(flood *f) {
     if (f->addresses) freeaddrinfo(f->addresses);
-    free(f->frame);
+    free(f->slow);
     free(f->pests);
     free(f->polls);
     free(f);
 }
 
-flood *flood_start(const ws_address *address, int count, load_env env, uint64_t seed, char why[WS_SENTENCE]) {
+flood *flood_start(const ws_address *address, int count, uint64_t seed, char why[WS_SENTENCE]) {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
     flood *f = calloc(1, sizeof *f);
     char port[16];
@@ -229,7 +229,8 @@ flood *flood_start(const ws_address *address, int count, load_env env, uint64_t 
                                      address->path, address->host, address->port);
     int found = getaddrinfo(address->host, port, &hints, &f->addresses);
     if (found) snprintf(why, WS_SENTENCE, "%.120s: %s", address->host, gai_strerror(found));
-    if (found || !f->pests || !f->polls || !make_frame(f, env, seed)) {
+    f->slow = slow_frame();
+    if (found || !f->pests || !f->polls || !f->slow) {
         flood_free(f);
         return NULL;
     }
