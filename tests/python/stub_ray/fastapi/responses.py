@@ -1,0 +1,3 @@
+class PlainTextResponse:
+    def __init__(self, text):
+        self.text = text
