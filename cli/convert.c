@@ -52,6 +52,7 @@ static int convert_run(const void *values, char **positional, int count) {
     options.progress = progress_show;
     options.progress_user = &bar;
     progress_start(&bar);
+    bar.bytes = 1;
     openpi_status status = openpi_convert(checkpoint, output_folder(folder), &options, &error);
     progress_end(&bar);
     if (status != OPENPI_OK) end = library_error(&verb_convert, &error);

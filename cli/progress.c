@@ -26,13 +26,22 @@ void progress_end(progress *p) {
     p->drawn = 0;
 }
 
-static void draw_bar(const progress *p, double part, double elapsed_ms) {
-    char bar[BAR + 1];
+/* " of 6.48 GB" after a percentage, or nothing. */
+static const char *size_text(const progress *p, uint64_t total, char text[32]) {
+    double units = total >= 1000000000 ? 1e9 : 1e6;
+    *text = 0;
+    if (p->bytes) snprintf(text, 32, " of %.2f %s", (double)total / units, units > 1e6 ? "GB" : "MB");
+    return text;
+}
+
+static void draw_bar(const progress *p, double part, uint64_t total, double elapsed_ms) {
+    char bar[BAR + 1], size[32];
     int filled = (int)(part * BAR);
     memset(bar, '.', BAR);
     memset(bar, '#', (size_t)filled);
     bar[BAR] = 0;
-    fprintf(stderr, "\r\033[K%s [%s] %3.0f %%  %.0f s", p->what, bar, part * 100, elapsed_ms / 1e3);
+    fprintf(stderr, "\r\033[K%s [%s] %3.0f %%%s  %.0f s", p->what, bar, part * 100,
+            size_text(p, total, size), elapsed_ms / 1e3);
 }
 
 void progress_show(void *user, const char *what, uint64_t done, uint64_t total) {
@@ -49,8 +58,11 @@ void progress_show(void *user, const char *what, uint64_t done, uint64_t total) 
     double elapsed = now - p->start_ms;
     if (elapsed < PATIENCE_MS) return;
     if (now - p->last_ms < (p->tty ? REDRAW_MS : LINE_MS) && !(done == total && p->tty)) return;
-    if (p->tty) draw_bar(p, part, elapsed);
-    else fprintf(stderr, "%s: %.0f %% after %.0f s\n", p->what, part * 100, elapsed / 1e3);
+    char size[32];
+    if (p->tty) draw_bar(p, part, total, elapsed);
+    else
+        fprintf(stderr, "%s: %.0f %%%s after %.0f s\n", p->what, part * 100, size_text(p, total, size),
+                elapsed / 1e3);
     p->drawn = 1;
     p->last_ms = now;
 }

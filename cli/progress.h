@@ -12,6 +12,7 @@ typedef struct progress {
     uint64_t done;               /* as last shown: less than that is a new beginning                      */
     char what[48];
     int tty, drawn;
+    int bytes;                   /* 1: what is done is bytes, and shown as such; set after progress_start */
 } progress;
 
 void progress_start(progress *progress);
