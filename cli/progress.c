@@ -26,28 +26,34 @@ void progress_end(progress *p) {
     p->drawn = 0;
 }
 
-/* " of 6.48 GB" after a percentage, or nothing. */
-static const char *size_text(const progress *p, uint64_t total, char text[32]) {
-    double units = total >= 1000000000 ? 1e9 : 1e6;
-    *text = 0;
-    if (p->bytes) snprintf(text, 32, " of %.2f %s", (double)total / units, units > 1e6 ? "GB" : "MB");
+const char *progress_text(int bytes, uint64_t done, uint64_t total, char text[PROGRESS_TEXT]) {
+    double part = total ? (double)done / (double)total : 0, unit = total < 1000000000 ? 1e6 : 1e9;
+    int at = snprintf(text, PROGRESS_TEXT, "%.0f %%", 100 * part);
+    if (bytes)
+        snprintf(text + at, PROGRESS_TEXT - (size_t)at, ", %.1f of %.1f %s", (double)done / unit,
+                 (double)total / unit, unit < 1e9 ? "MB" : "GB");
     return text;
 }
 
-static void draw_bar(const progress *p, double part, uint64_t total, double elapsed_ms) {
-    char bar[BAR + 1], size[32];
-    int filled = (int)(part * BAR);
+/* 1: openpi.h counts it in bytes, or the verb said that all is. */
+static int in_bytes(const progress *p) { return p->bytes || !strcmp(p->what, "decoding weights"); }
+
+static void draw_bar(const progress *p, uint64_t total, double elapsed_ms) {
+    char bar[BAR + 1], text[PROGRESS_TEXT];
+    double part = total ? (double)p->done / (double)total : 0;
+    int filled = (int)((part < 1 ? part : 1) * BAR);
     memset(bar, '.', BAR);
     memset(bar, '#', (size_t)filled);
     bar[BAR] = 0;
-    fprintf(stderr, "\r\033[K%s [%s] %3.0f %%%s  %.0f s", p->what, bar, part * 100,
-            size_text(p, total, size), elapsed_ms / 1e3);
+    progress_text(in_bytes(p), p->done, total, text);
+    fprintf(stderr, "\r\033[K%s [%s] %s  %.0f s", p->what, bar, text, elapsed_ms / 1e3);
 }
 
 void progress_show(void *user, const char *what, uint64_t done, uint64_t total) {
     progress *p = user;
-    double now = now_ms(), part = total ? (double)done / (double)total : 0;
-    if (part > 1) part = 1;
+    char text[PROGRESS_TEXT];
+    double now = now_ms();
+    if (done > total) done = total;
     if (strncmp(p->what, what, sizeof p->what - 1) || done < p->done) {
         progress_end(p);
         p->start_ms = now;
@@ -58,10 +64,9 @@ void progress_show(void *user, const char *what, uint64_t done, uint64_t total) 
     double elapsed = now - p->start_ms;
     if (elapsed < PATIENCE_MS) return;
     if (now - p->last_ms < (p->tty ? REDRAW_MS : LINE_MS) && !(done == total && p->tty)) return;
-    char size[32];
-    if (p->tty) draw_bar(p, part, total, elapsed);
+    if (p->tty) draw_bar(p, total, elapsed);
     else
-        fprintf(stderr, "%s: %.0f %%%s after %.0f s\n", p->what, part * 100, size_text(p, total, size),
+        fprintf(stderr, "%s: %s after %.0f s\n", p->what, progress_text(in_bytes(p), done, total, text),
                 elapsed / 1e3);
     p->drawn = 1;
     p->last_ms = now;

@@ -18,6 +18,9 @@ typedef struct progress {
 void progress_start(progress *progress);
 /* An openpi_progress; `user` is the progress. */
 void progress_show(void *user, const char *what, uint64_t done, uint64_t total);
+enum { PROGRESS_TEXT = 64 };
+/* "43 %"; of what is counted in bytes "43 %, 6.2 of 14.5 GB". Returns text. */
+const char *progress_text(int bytes, uint64_t done, uint64_t total, char text[PROGRESS_TEXT]);
 /* Takes the bar away. */
 void progress_end(progress *progress);
 

@@ -647,7 +647,7 @@ openpi_status checkpoint_describe(const checkpoint *c, json_t **out, openpi_erro
     uint64_t bytes = 0, file_bytes, elements = 0;
     json_t *dtypes = json_object(), *files = json_array();
     for (int i = 0; i < count; i++) {
-        used[tensors_at(c->tensors, i)->type]++;
+        used[tensor_stored_type(tensors_at(c->tensors, i))]++;
         elements += (uint64_t)tensors_at(c->tensors, i)->count;
     }
     for (int i = 0; i < DTYPES; i++)
@@ -664,7 +664,14 @@ openpi_status checkpoint_describe(const checkpoint *c, json_t **out, openpi_erro
                   (json_int_t)c->parameters, "unused_parameters", (json_int_t)(elements - c->parameters),
                   "tensors", count, "dtypes", dtypes, "files", files, "bytes", (json_int_t)bytes, "horizon",
                   c->horizon, "steps", c->steps, "max_prompt", c->max_prompt);
-    failed |= !object || describe_lora(c->tensors, object) || describe_adapter(c, object);
+    json_t *orbax = NULL;
+    openpi_status status = tensors_describe_orbax(c->tensors, &orbax, error);
+    if (status != OPENPI_OK) {
+        json_decref(object);
+        return status;
+    }
+    failed |= !object || (orbax && json_object_set_new(object, "orbax", orbax)) ||
+              describe_lora(c->tensors, object) || describe_adapter(c, object);
     if (failed) {
         json_decref(object);
         return report_no_memory(error, 4096, "a checkpoint's description");

@@ -214,6 +214,7 @@ static openpi_status walk_node(walk *w, const char *file, const char *transitive
     if (!(path = file_join(w->folder, file))) return report_no_memory(error, PATH_LIMIT, w->folder);
     snprintf(what, sizeof what, "node at byte %llu", (unsigned long long)offset);
     openpi_status status = block_read(path, what, offset, bytes, NODE_MAGIC, &n.block, error);
+    if (status == OPENPI_OK) status = values_note_file(w->values, path, error);
     free(path);
     w->bytes += (uint64_t)(n.block.body.end - n.block.body.at);
     if (status == OPENPI_OK && w->bytes > NODE_LIMIT)
@@ -289,6 +290,7 @@ openpi_status ocdbt_open(const char *folder, values **out, openpi_error *error) 
     if (status == OPENPI_OK)
         status = block_read(path, "the manifest", 0, 0, MANIFEST_MAGIC, &manifest, error);
     if (status == OPENPI_OK) status = read_database(&w, &manifest, &files, error);
+    if (status == OPENPI_OK) status = values_note_file(w.values, path, error);
     if (status == OPENPI_OK) status = values_finish(w.values, folder, error);
     free(path);
     block_free(&manifest);

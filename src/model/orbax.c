@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/first_failure.h"
 #include "base/report.h"
+#include "base/utf8.h"
 #include "model/ocdbt.h"
 #include "model/orbax_array.h"
 #include "model/orbax_folder.h"
@@ -253,4 +254,43 @@ int orbax_lora_left_out(const orbax *o) { return o->left_out; }
 int orbax_vision_heads(const orbax *o) {
     int query = find_array(o, array_vision_heads);
     return query < 0 ? 0 : (int)o->arrays[query].zarr.shape[2];
+}
+
+/* ---- what it is ---- */
+
+int orbax_files(const orbax *o) { return values_files(o->values); }
+
+const char *orbax_file(const orbax *o, int index, uint64_t *bytes) {
+    const char *path = values_file(o->values, index);
+    openpi_error unused = OPENPI_ERROR_INIT;
+    file_reader reader;
+    *bytes = 0;
+    if (file_reader_open(path, &reader, &unused) != OPENPI_OK) return path;     /* decoding will say so */
+    *bytes = reader.bytes;
+    file_reader_close(&reader);
+    return path;
+}
+
+openpi_status orbax_describe(const orbax *o, json_t **out, openpi_error *error) {
+    long long *steps, step;
+    int count, arrays = 0;
+    char name[256];
+    openpi_status status = orbax_folder_steps(o->folder, &steps, &count, &step, error);
+    for (int i = 0; i < values_count(o->values); i++)
+        arrays += array_name(values_at(o->values, i)->key, name, sizeof name) != NULL;
+    int valid = utf8_valid_prefix(o->folder, strlen(o->folder)) == strlen(o->folder);
+    json_t *list = json_array(), *told = json_pack("{s:s,s:i}", "params",
+                                                   valid ? o->folder : "a name that is not UTF-8", "arrays",
+                                                   arrays);
+    int failed = !list || !told;
+    for (int i = 0; status == OPENPI_OK && i < count; i++)
+        failed |= json_array_append_new(list, json_integer(steps[i]));
+    if (status == OPENPI_OK && count && !failed)
+        failed = json_object_set_new(told, "step", json_integer(step)) | json_object_set(told, "steps", list);
+    json_decref(list);
+    free(steps);
+    if (status == OPENPI_OK && failed) status = report_no_memory(error, 4096, o->folder);
+    if (status == OPENPI_OK) *out = told;
+    else json_decref(told);
+    return status;
 }

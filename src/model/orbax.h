@@ -8,6 +8,8 @@
 #ifndef MODEL_ORBAX_H
 #define MODEL_ORBAX_H
 
+#include <jansson.h>
+
 #include "base/threads.h"
 #include "model/tensors.h"
 
@@ -61,5 +63,12 @@ int orbax_lora(const orbax *orbax, int index, const char **array, int *layers);
 int orbax_lora_left_out(const orbax *orbax);
 /* Heads of the vision tower, which only this layout tells; 0: the array is not there. */
 int orbax_vision_heads(const orbax *orbax);
+
+/* Files that are read, and the size of one. */
+int orbax_files(const orbax *orbax);
+const char *orbax_file(const orbax *orbax, int index, uint64_t *bytes);
+/* {"params": the folder of arrays, "arrays": how many; of a training run also "step" and all its "steps"}; a
+ * new reference. */
+openpi_status orbax_describe(const orbax *orbax, json_t **out, openpi_error *error);
 
 #endif

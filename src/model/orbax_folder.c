@@ -80,6 +80,13 @@ static int is_params(const char *folder) {
            has(folder, "params.PaliGemma.img.head.kernel.value");
 }
 
+/* -1: the name is not a step's. */
+static long long step_number(const char *name) {
+    char *end;
+    long long number = *name >= '0' && *name <= '9' ? strtoll(name, &end, 10) : -1;
+    return number >= 0 && !*end ? number : -1;
+}
+
 /* A step of a training run. */
 typedef struct step {
     char *params;                /* NULL: none yet                                                        */
@@ -102,9 +109,9 @@ static char *newest_step(const char *run) {
     const struct dirent *entry;
     step newest[2] = {{NULL, 0}, {NULL, 0}};     /* [1]: of those that are marked */
     while (entries && (entry = readdir(entries))) {
-        char *end, inner[300];
-        long long number = strtoll(entry->d_name, &end, 10);
-        if (*end || entry->d_name[0] < '0' || entry->d_name[0] > '9') continue;
+        char inner[300];
+        long long number = step_number(entry->d_name);
+        if (number < 0) continue;
         snprintf(inner, sizeof inner, "%.255s/params", entry->d_name);
         char *params = file_join(run, inner);
         snprintf(inner, sizeof inner, "%.255s/commit_success.txt", entry->d_name);
@@ -126,6 +133,53 @@ char *orbax_folder_find(const char *folder) {
     if (params && is_params(params)) return params;
     free(params);
     return newest_step(folder);
+}
+
+/* ---- a run's steps ---- */
+
+static int by_number(const void *a, const void *b) {
+    long long x = *(const long long *)a, y = *(const long long *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Steps of a run whose arrays are there. */
+static openpi_status list_steps(const char *run, long long **steps, int *count, openpi_error *error) {
+    DIR *entries = opendir(run);
+    const struct dirent *entry;
+    openpi_status status = OPENPI_OK;
+    while (entries && status == OPENPI_OK && (entry = readdir(entries))) {
+        char inner[300];
+        if (step_number(entry->d_name) < 0) continue;
+        snprintf(inner, sizeof inner, "%.255s/params", entry->d_name);
+        char *params = file_join(run, inner);
+        long long *grown = realloc(*steps, ((size_t)*count + 1) * sizeof *grown);
+        if (grown) *steps = grown;
+        if (!params || !grown) status = report_no_memory(error, strlen(run) + 300, run);
+        else if (is_params(params)) (*steps)[(*count)++] = step_number(entry->d_name);
+        free(params);
+    }
+    if (entries) closedir(entries);
+    if (*count) qsort(*steps, (size_t)*count, sizeof **steps, by_number);
+    return status;
+}
+
+/* "RUN/29999/params" */
+openpi_status orbax_folder_steps(const char *params, long long **steps, int *count, long long *step,
+                                 openpi_error *error) {
+    char *run = strdup(params), *end = run ? strrchr(run, '/') : NULL;
+    *steps = NULL;
+    *count = 0;
+    if (!run) return report_no_memory(error, strlen(params), params);
+    if (end) *end = 0;
+    char *name = end ? strrchr(run, '/') : NULL;
+    *step = step_number(name ? name + 1 : run);
+    openpi_status status = OPENPI_OK;
+    if (end && *step >= 0) {
+        if (name) *name = 0;
+        status = list_steps(name ? run : ".", steps, count, error);
+    }
+    free(run);
+    return status;
 }
 
 /* ---- why there is none ---- */

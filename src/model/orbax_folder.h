@@ -8,6 +8,11 @@
  * it; NULL: there is none (or no memory). */
 char *orbax_folder_find(const char *folder);
 
+/* The finished steps of the training run that a folder of arrays belongs to, in ascending order (malloc), and
+ * which of them it is. *count 0: it is of no run. */
+openpi_status orbax_folder_steps(const char *params, long long **steps, int *count, long long *step,
+                                 openpi_error *error);
+
 /* 1: an OCDBT database; 0: a folder an array and a file a chunk (Orbax's use_ocdbt=False). */
 int orbax_folder_is_database(const char *params);
 /* Those files, as keys and values. */

@@ -201,9 +201,12 @@ const char *tensors_metadata(const tensors *tensors, const char *key) {
     return NULL;
 }
 
-int tensors_files(const tensors *tensors) { return tensors->file_count; }
+int tensors_files(const tensors *tensors) {
+    return tensors->orbax ? orbax_files(tensors->orbax) : tensors->file_count;
+}
 
 const char *tensors_file(const tensors *tensors, int index, uint64_t *bytes) {
+    if (tensors->orbax) return orbax_file(tensors->orbax, index, bytes);
     *bytes = tensors->files[index]->reader.bytes;
     return tensors->files[index]->path;
 }
@@ -296,9 +299,12 @@ void tensor_release(const tensor *tensor) {
     if (tensor_array(tensor)) orbax_part_release(tensor->part);
 }
 
+dtype tensor_stored_type(const tensor *tensor) {
+    return tensor->part ? orbax_part_stored_type(tensor->part) : tensor->type;
+}
+
 uint64_t tensor_stored_bytes(const tensor *tensor) {
-    dtype type = tensor->part ? orbax_part_stored_type(tensor->part) : tensor->type;
-    return (uint64_t)tensor->count * dtype_bytes(type);
+    return (uint64_t)tensor->count * dtype_bytes(tensor_stored_type(tensor));
 }
 
 int tensors_lora(const tensors *tensors, int index, const char **array, int *layers) {
@@ -307,6 +313,11 @@ int tensors_lora(const tensors *tensors, int index, const char **array, int *lay
 
 int tensors_lora_left_out(const tensors *tensors) {
     return tensors->orbax ? orbax_lora_left_out(tensors->orbax) : 0;
+}
+
+openpi_status tensors_describe_orbax(const tensors *tensors, json_t **out, openpi_error *error) {
+    *out = NULL;
+    return tensors->orbax ? orbax_describe(tensors->orbax, out, error) : OPENPI_OK;
 }
 
 int tensors_vision_heads(const tensors *tensors) {

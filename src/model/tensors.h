@@ -68,7 +68,8 @@ typedef struct decode_watch {
 } decode_watch;
 openpi_status tensor_hold(const tensor *tensor, const decode_watch *watch, openpi_error *error);
 void tensor_release(const tensor *tensor);
-/* As the file has them, decoded. */
+/* As the file has them, decoded: before LoRA is merged, before rounding. */
+dtype tensor_stored_type(const tensor *tensor);
 uint64_t tensor_stored_bytes(const tensor *tensor);
 
 /* The rank of the index-th array of a JAX checkpoint that LoRA changes, its name and its layers; 0: there are

@@ -41,6 +41,8 @@ void tensors_drop(tensors *tensors, int index);
 
 int tensors_files(const tensors *tensors);
 const char *tensors_file(const tensors *tensors, int index, uint64_t *bytes);
+/* What orbax_describe tells; *out NULL: it is no JAX checkpoint. */
+openpi_status tensors_describe_orbax(const tensors *tensors, json_t **out, openpi_error *error);
 
 /* "[2, 3]" for sentences. */
 const char *tensor_shape_text(int rank, const int64_t *shape, char *text, size_t bytes);

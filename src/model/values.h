@@ -10,7 +10,7 @@
 
 typedef struct stored_value {
     const char *key;
-    const char *file;            /* its path                                                              */
+    const char *file;            /* its path; of a value in memory what sentences call its place          */
     uint64_t at, bytes;          /* where in the file                                                     */
     const unsigned char *data;   /* in memory; NULL: in the file                                          */
 } stored_value;
@@ -29,6 +29,11 @@ openpi_status values_finish(values *values, const char *name, openpi_error *erro
 int values_count(const values *values);
 const stored_value *values_at(const values *values, int index); /* in order of keys once finished */
 const stored_value *values_find(const values *values, const char *key);    /* NULL if absent */
+
+/* Files that hold values, and those noted besides; each once, in order once finished. */
+openpi_status values_note_file(values *values, const char *file, openpi_error *error);
+int values_files(const values *values);
+const char *values_file(const values *values, int index);
 
 /* All bytes of a value of at most `limit` (malloc; one 0 byte follows the end). */
 openpi_status value_read(const stored_value *value, size_t limit, char **data, openpi_error *error);

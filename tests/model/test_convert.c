@@ -235,8 +235,8 @@ static void merges_adapters(void **state) {
 
 /* What has to differ; all else that openpi_inspect tells is equal. */
 static void same_description(void **state) {
-    static const char *const differ[] = {"files", "bytes", "dtypes", "tensors", "unused_parameters", "memory",
-                                         "lora"};
+    static const char *const differ[] = {"files",   "bytes",             "orbax",  "dtypes",
+                                         "tensors", "unused_parameters", "memory", "lora"};
     static const int forms[] = {ORBAX_WITH_LORA, ORBAX_LOW_BITS, ORBAX_AS_TORCH, LEROBOT};
     (void)state;
     for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {

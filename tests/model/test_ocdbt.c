@@ -87,7 +87,7 @@ static void write_recipe(const recipe *r, scratch *s) {
     free(leaf.at), free(root.at), free(manifest.at), free(nodes.at);
 }
 
-static char long_key[1200];
+static char long_key[1200], full_key[1025];
 
 static const recipe recipes[] = {
     {.piece = NULL},
@@ -126,6 +126,7 @@ static const recipe recipes[] = {
     {.suffix = 1000, .piece = "the lengths of its names do not fit"},
     {.suffix = UINT64_MAX - 2, .piece = "the lengths of its names do not fit"},
     {.key = long_key, .piece = "the lengths of its names do not fit"},
+    {.key = full_key, .piece = "the lengths of its names do not fit"},          /* with the root's "k" */
     {.key = "ac", .piece = "key \"kab\" follows \"kac\", expected ascending keys"},
     {.key = "b", .prefix = UINT64_MAX, .piece = "expected ascending keys"},     /* "kb" "kb" */
     {.key = "c", .prefix = UINT64_MAX, .piece = "key \"kb\" follows \"kc\", expected ascending keys"},
@@ -140,6 +141,7 @@ static const recipe recipes[] = {
 static void test_recipes(void **state) {
     (void)state;
     memset(long_key, 'x', sizeof long_key - 1);
+    memset(full_key, 'x', sizeof full_key - 1);
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
         openpi_error error = OPENPI_ERROR_INIT;
         scratch s;

@@ -9,9 +9,11 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <sys/stat.h>
 
 #include "base/file.h"
 #include "base/json.h"
+#include "folder_copy.h"
 #include "model/checkpoint.h"
 #include "model/ocdbt.h"
 #include "model/tensors.h"
@@ -234,10 +236,64 @@ static void test_greedy(void **state) {
     }
 }
 
+/* ---- what inspect tells ---- */
+
+static int64_t member(const json_t *object, const char *key) {
+    return json_integer_value(json_object_get(object, key));
+}
+
+/* A run of two steps: the newest, the older by its own folder, and arrays in a folder of no run. */
+static void test_described(void **state) {
+    static const struct { const char *path; int step, steps; } rows[] = {
+        {"", 100, 2}, {"/100", 100, 2}, {"/20", 20, 2}, {"/20/params", 20, 2}, {"/other", -1, 0}};
+    scratch s;
+    char run[100], path[200];
+    (void)state;
+    assert_int_equal(scratch_open(&s), 0);
+    snprintf(run, sizeof run, "%s/run", s.folder);
+    folder_copy(ORBAX "pi0_lora", run);
+    snprintf(path, sizeof path, "%s/20", run);
+    folder_copy(ORBAX "pi0_lora/100", path);
+    snprintf(path, sizeof path, "%s/other", run);
+    folder_copy(ORBAX "pi0_lora/100", path);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        openpi_error error = OPENPI_ERROR_INIT;
+        checkpoint *checkpoint;
+        json_t *root;
+        int64_t bytes = 0;
+        snprintf(path, sizeof path, "%s%s", run, rows[i].path);
+        WORKS(checkpoint_open(path, NULL, &checkpoint, &error));
+        WORKS(checkpoint_describe(checkpoint, &root, &error));
+        const json_t *orbax = json_object_get(root, "orbax"), *files = json_object_get(root, "files");
+        const json_t *types = json_object_get(root, "dtypes"), *steps = json_object_get(orbax, "steps");
+        assert_int_equal(json_array_size(files), 3);       /* manifest, root node, values */
+        for (size_t f = 0; f < json_array_size(files); f++) {
+            struct stat st;
+            assert_int_equal(stat(json_string_value(json_array_get(files, f)), &st), 0);
+            bytes += st.st_size;
+        }
+        assert_int_equal(member(root, "bytes"), bytes);
+        assert_int_equal(member(orbax, "arrays"), 50 + 20);      /* LoRA's pairs are arrays, too */
+        assert_int_equal(member(types, "F32") + member(types, "BF16"), 88);
+        assert_true(member(types, "F32") > 20 && member(types, "BF16") > 20);
+        assert_int_equal(json_array_size(steps), rows[i].steps);
+        if (rows[i].steps) {
+            assert_int_equal(member(orbax, "step"), rows[i].step);
+            assert_int_equal(json_integer_value(json_array_get(steps, 0)), 20);
+            assert_int_equal(json_integer_value(json_array_get(steps, 1)), 100);
+        }
+        snprintf(path, sizeof path, "%s%s", run, rows[i].step == 100 ? "/100/params" : "/20/params");
+        if (rows[i].steps) assert_string_equal(json_string_value(json_object_get(orbax, "params")), path);
+        json_decref(root);
+        checkpoint_close(checkpoint);
+    }
+    scratch_close(&s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_tensors), cmocka_unit_test(test_files),
                                        cmocka_unit_test(test_database), cmocka_unit_test(test_refusals),
-                                       cmocka_unit_test(test_greedy),
+                                       cmocka_unit_test(test_greedy), cmocka_unit_test(test_described),
                                        cmocka_unit_test(test_rounded)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

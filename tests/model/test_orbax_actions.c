@@ -7,6 +7,8 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <pthread.h>
+#include <string.h>
 
 #include "actions.h"
 #include "model/checkpoint.h"
@@ -117,8 +119,56 @@ static void not_finite(void **state) {
     }
 }
 
+/* Reports of loading: in bytes, on the calling thread, ascending to the end. */
+typedef struct reports {
+    pthread_t thread;
+    int count, wrong;
+    uint64_t done, total, largest_step;
+} reports;
+
+static void note(void *user, const char *what, uint64_t done, uint64_t total) {
+    reports *r = user;
+    if (strcmp(what, "decoding weights")) return;
+    r->wrong += done < r->done || done > total || (r->count && total != r->total) ||
+                !pthread_equal(r->thread, pthread_self());
+    if (done - r->done > r->largest_step) r->largest_step = done - r->done;
+    r->done = done;
+    r->total = total;
+    r->count++;
+}
+
+/* Alone, a thread reports every piece that it decodes; beside others the last report is there all the same.
+ */
+static void reports_bytes(void **state) {
+    (void)state;
+    scratch torch, orbax;
+    tensors *list = write_both("tiny:pi05:5", 0, &torch, &orbax), *stored;
+    uint64_t all = 0;
+    WORKS(tensors_open(orbax.folder, &stored, &error));
+    for (int i = 0; i < tensors_count(stored); i++)
+        if (tensor_array(tensors_at(stored, i))) all += tensor_stored_bytes(tensors_at(stored, i));
+    tensors_close(stored);
+    for (int threads = 1; threads <= 3; threads++) {
+        openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
+        openpi_engine *engine;
+        reports r = {.thread = pthread_self()};
+        options.threads = threads;
+        options.progress = note;
+        options.progress_user = &r;
+        WORKS(openpi_engine_open(orbax.folder, &options, &engine, &error));
+        openpi_engine_close(engine);
+        assert_int_equal(r.wrong, 0);
+        assert_true(r.done == r.total && r.total > all / 2 && r.total <= all);
+        if (threads == 1) assert_true(r.count > 50 && r.largest_step < all / 20);
+    }
+    tensors_close(list);
+    scratch_close(&torch);
+    scratch_close(&orbax);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(same_actions), cmocka_unit_test(same_actions_lora),
-                                       cmocka_unit_test(tells_lora), cmocka_unit_test(not_finite)};
+                                       cmocka_unit_test(tells_lora), cmocka_unit_test(not_finite),
+                                       cmocka_unit_test(reports_bytes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
