@@ -397,6 +397,7 @@ static struct lws_context *context_of(net *net) {
         .max_http_header_pool = HEADS,
         .timeout_secs = HANDSHAKE_SECONDS,
         .alpn = "http/1.1",
+        .pcontext = &net->context,         /* NULL when it is gone                                        */
     };
     return lws_create_context(&info);
 }
@@ -441,8 +442,10 @@ void net_close(net *net) {
     net_deafen(net);
     for (int i = 0; i < SIGNALS; i++) uv_close((uv_handle_t *)&net->signals[i], NULL);
     uv_close((uv_handle_t *)&net->timer, NULL);
-    if (net->context) lws_context_destroy(net->context);
-    for (int i = 0; i < 1000 && uv_run(&net->loop, UV_RUN_NOWAIT); i++) {}
+    for (int turn = 0; net->context && turn < 2; turn++) {     /* the second one frees what the loop held   */
+        lws_context_destroy(net->context);
+        for (int i = 0; i < 1000 && uv_run(&net->loop, UV_RUN_NOWAIT); i++) {}
+    }
     uv_loop_close(&net->loop);
     free(net);
 }
