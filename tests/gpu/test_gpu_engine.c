@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "gpu_engine.h"
+#include "chunking_batch.h"
 #include "resident.h"
 
 static void watch(void *user, openpi_tensor tensor, int sample, int index, const float *data, int rows,
@@ -257,8 +258,35 @@ static void test_definition(void **state) {
     assert_int_equal(g_bad, 0);
 }
 
+/* Samples with and without real-time chunking in one graph. */
+static void test_chunking(void **state) {
+    static const char *const specs[] = {"odd:pi0", "odd:pi05", "tiny:pi05"};
+    static mixed m;
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
+        openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
+        openpi_engine *engine;
+        if (!open_engine(specs[i / 2], i % 2 ? OPENPI_BF16 : OPENPI_F32, &engine)) skip();
+        openpi_engine_close(engine);
+        must(openpi_synthetic_parse(specs[i / 2], &synthetic, &error));
+        synthetic.rtc_max_delay = i / 2 ? MIXED_DELAY : 0;
+        options.synthetic = &synthetic;
+        options.device = "cuda:0";
+        options.dtype = i % 2 ? OPENPI_BF16 : OPENPI_F32;
+        options.path = getenv("OPENPI_TEST_GPU_PATH");
+        must(openpi_engine_open(NULL, &options, &engine, &error));
+        openpi_session *session = mixed_session(engine, MIXED, 1);
+        mixed_make(&m, i / 2);
+        mixed_in_one_session(session, &m);
+        openpi_session_close(session);
+        openpi_engine_close(engine);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_chunking),
         cmocka_unit_test(test_definition),
         cmocka_unit_test(test_ways),
         cmocka_unit_test(test_ways_full),

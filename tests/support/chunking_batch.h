@@ -80,12 +80,30 @@ static inline void mixed_same(const char *what, int b, const float *got, const f
                      i / OPENPI_ACTION_DIM, i % OPENPI_ACTION_DIM, (double)got[i], (double)want[i]);
 }
 
+/* In one session, whose kernels do not depend on the call: each sample beside the others, alone, and, where
+ * it is OFF, in an ordinary call. */
+static inline void mixed_in_one_session(openpi_session *session, const mixed *m) {
+    static float together[MIXED * MIXED_ONE], one[MIXED_ONE];
+    openpi_error error = OPENPI_ERROR_INIT;
+    mixed_run(session, m, 0, MIXED, together);
+    for (int b = 0; b < MIXED; b++) {
+        const float *beside = together + b * MIXED_ONE;
+        mixed_run(session, m, b, 1, one);
+        mixed_same("beside others and alone", b, beside, one);
+        if (m->rtc[b].mode != OPENPI_RTC_OFF) continue;
+        if (openpi_session_run(session, m->samples + b, 1, m->noise + b * MIXED_ONE, one, NULL, &error))
+            fail_msg("%s", error.message);
+        mixed_same("beside others and in an ordinary call", b, beside, one);
+    }
+}
+
 /* The batch twice, then a batch without chunking, then each sample alone. */
 static inline void mixed_is_each_alone(openpi_engine *engine, mixed *m) {
     static float together[MIXED * MIXED_ONE], again[MIXED * MIXED_ONE], one[MIXED_ONE];
     openpi_error error = OPENPI_ERROR_INIT;
     openpi_session *batch = mixed_session(engine, MIXED, 1), *alone = mixed_session(engine, 1, 1),
                    *ordinary = mixed_session(engine, 1, 0), *ordinary_batch = mixed_session(engine, MIXED, 0);
+    mixed_in_one_session(batch, m);
     mixed_run(batch, m, 0, MIXED, together);
     mixed_run(batch, m, 0, MIXED, again);
     for (int b = 0; b < MIXED; b++) {
