@@ -73,6 +73,7 @@ class _Lane:
 
     def __init__(self, session: Session, transform: _openpi.Transform, batch: int):
         self.session = session
+        self.handle = session._handle
         self.requests = tuple(_openpi.Request(transform) for _ in range(batch))
 
     def close(self) -> None:
@@ -92,15 +93,7 @@ class _Lanes:
         self._idle: list[_Lane] = []
         self._changed = threading.Condition()
 
-    @contextlib.contextmanager
-    def borrow(self) -> Iterator[_Lane]:
-        lane = self._take()
-        try:
-            yield lane
-        finally:
-            self._give(lane)
-
-    def _take(self) -> _Lane:
+    def take(self) -> _Lane:
         with self._changed:
             while not self._idle and self._made == self._limit and not self._closed:
                 self._changed.wait()
@@ -119,7 +112,7 @@ class _Lanes:
                     raise ValueError("the policy is closed") from None
             raise
 
-    def _give(self, lane: _Lane) -> None:
+    def give(self, lane: _Lane) -> None:
         with self._changed:
             if self._closed:
                 lane.close()
@@ -221,9 +214,10 @@ class Policy:
         }
         self._sessions = sessions
         self._open_lanes(batch)
-        with self._lanes.borrow() as lane:
-            self.horizon: int = lane.session.info["horizon"]
-            self.steps: int = lane.session.info["steps"]
+        lane = self._lanes.take()
+        self.horizon: int = lane.session.info["horizon"]
+        self.steps: int = lane.session.info["steps"]
+        self._lanes.give(lane)
 
     # ---- openpi's interface --------------------------------------------------------------------------------
 
@@ -314,12 +308,16 @@ class Policy:
             )
         count = len(observations)
         actions = np.empty((count, self.horizon, self.info["action_dim"]))
-        with self._lanes.borrow() as lane:
+        lanes = self._lanes
+        lane = lanes.take()
+        try:
             stream = self._calls * _openpi.MAX_BATCH
             self._calls += 1
             *stages, device, model, total = _openpi.infer(
-                lane.session._handle, lane.requests[:count], observations, noise, actions, self._seed, stream
+                lane.handle, lane.requests[:count], observations, noise, actions, self._seed, stream
             )
+        finally:
+            lanes.give(lane)
         timing = {
             "infer_ms": model,
             "device_ms": device,
