@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "cli.h"
 #include "output.h"
 #include "progress.h"
@@ -29,6 +30,40 @@ static int holds(const char *folder, const char *path) {
     return !strncmp(inner, outer, length) && inner[length] == '/';
 }
 
+static int same(const char *a, const char *b) {
+    char one[PATH_MAX], other[PATH_MAX];
+    return realpath(a, one) && realpath(b, other) && !strcmp(one, other);
+}
+
+/* The base that an adapter's folder names, where it is there. */
+static int find_base(const char *folder, char base[PATH_MAX]) {
+    char path[PATH_MAX];
+    json_t *root = NULL;
+    if (snprintf(path, sizeof path, "%s/adapter_config.json", folder) >= (int)sizeof path) return 0;
+    if (json_read(path, &root, NULL) != OPENPI_OK) return 0;
+    const char *name = json_string_value(json_object_get(root, "base_model_name_or_path"));
+    int length = !name          ? PATH_MAX
+                 : *name == '/' ? snprintf(base, PATH_MAX, "%s", name)
+                                : snprintf(base, PATH_MAX, "%s/%s", folder, name);
+    json_decref(root);
+    return length < PATH_MAX && realpath(base, path) != NULL;
+}
+
+/* --force would remove what is read: the checkpoint, its adapter, or the base that the adapter names. */
+static int check_force(const convert_values *v, const char *folder, const char *checkpoint) {
+    const char *const folders[] = {checkpoint, v->lora.adapter};
+    for (int i = 0; v->force && i < 2 && folders[i]; i++) {
+        char base[PATH_MAX];
+        if (holds(folder, folders[i]))
+            return input_error(&verb_convert, "%s: holds the %s %s, which --force would remove", folder,
+                               i ? "adapter" : "checkpoint", folders[i]);
+        if (find_base(folders[i], base) && (holds(folder, base) || same(folder, base)))
+            return input_error(&verb_convert, "%s: holds the base of %s, which --force would remove", folder,
+                               folders[i]);
+    }
+    return END_FINE;
+}
+
 static int convert_run(const void *values, char **positional, int count) {
     const convert_values *v = values;
     openpi_convert_options options = OPENPI_CONVERT_OPTIONS_INIT;
@@ -39,9 +74,8 @@ static int convert_run(const void *values, char **positional, int count) {
     const char *checkpoint = positional[0], *folder = positional[1];
     int end = not_standard_input(&verb_convert, "CHECKPOINT", checkpoint);
     if (end != END_FINE) return end;
-    if (v->force && holds(folder, checkpoint))
-        return input_error(&verb_convert, "%s: holds the checkpoint %s, which --force would remove", folder,
-                           checkpoint);
+    end = check_force(v, folder, checkpoint);
+    if (end != END_FINE) return end;
     end = output_open_folder(&verb_convert, "OUT", folder, v->force ? written : NULL);
     if (end != END_FINE) return end;
     if (v->dtype) options.dtype = (openpi_file_dtype)(v->dtype - 1);       /* choices count from 1 */

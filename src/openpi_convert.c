@@ -188,9 +188,11 @@ static openpi_status convert(const char *path, const char *folder, const openpi_
     pool *pool = NULL;
     model_place place = {0};
     new_folder to = {.path = folder};
-    openpi_status status = checkpoint_open_source(&source, &checkpoint, error);
-    if (status == OPENPI_OK)
-        status = model_place_find(path, options->adapter, options->without_lora, &place, error);
+    openpi_status status =
+        model_place_find(path, options->adapter, options->without_lora, &place, error);
+    if (status == OPENPI_OK) status = check_apart(place.base, folder, error);
+    if (status == OPENPI_OK && place.adapter) status = check_apart(place.adapter, folder, error);
+    if (status == OPENPI_OK) status = checkpoint_open_source(&source, &checkpoint, error);
     if (status == OPENPI_OK) status = pool_create(options->threads, 0, &pool, error);
     if (status == OPENPI_OK) status = write_all(&to, checkpoint, &place, pool, options, error);
     new_folder_end(&to, status != OPENPI_OK);
@@ -214,6 +216,5 @@ openpi_status openpi_convert(const char *checkpoint, const char *folder,
     if (own.without_lora != 0 && own.without_lora != 1)
         return report(error, OPENPI_BAD_ARGUMENT, "convert: without_lora is %d, expected 0 or 1",
                       own.without_lora);
-    TRY(check_apart(checkpoint, folder, error));
     return convert(checkpoint, folder, &own, error);
 }

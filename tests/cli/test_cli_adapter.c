@@ -96,6 +96,28 @@ static void test_sentences(void **state) {
                 "is for a π0 model, which has \"state_proj.weight\", but other is a π0.5");
 }
 
+/* The converted checkpoint runs without its adapter, and --force spares what is read. */
+static void test_convert(void **state) {
+    (void)state;
+    assert_int_equal(run("convert base merged --adapter lora --dtype f32"), 0);
+    assert_int_equal(run("convert lora own --dtype f32"), 0);
+    assert_int_equal(run("convert lora plain --without-lora --dtype f32"), 0);
+    char *merged = actions("merged --dtype f32 --weights f32"),
+         *own = actions("own --dtype f32 --weights f32"), *plain = actions("plain --dtype f32 --weights f32"),
+         *base = actions("base --dtype f32 --weights f32"),
+         *both = actions("base --adapter lora --dtype f32 --weights f32");
+    assert_string_equal(merged, both);
+    assert_string_equal(own, both);
+    assert_string_equal(plain, base);
+    assert_string_not_equal(base, both);
+    free(merged), free(own), free(plain), free(base), free(both);
+    must_refuse("convert lora base --force", "base: holds the base of lora, which --force would remove");
+    must_refuse("convert base . --adapter lora --force",
+                ".: holds the checkpoint base, which --force would remove");
+    must_refuse("convert base x --adapter text",
+                "--adapter is \"text\", expected a folder with adapter_config.json");
+}
+
 static int setup(void **state) {
     static tensor_list list;
     char module[200];
@@ -120,6 +142,7 @@ static int setup(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_run), cmocka_unit_test(test_inspect),
-                                       cmocka_unit_test(test_instruments), cmocka_unit_test(test_sentences)};
+                                       cmocka_unit_test(test_instruments), cmocka_unit_test(test_sentences),
+                                       cmocka_unit_test(test_convert)};
     return cmocka_run_group_tests(tests, setup, close_box);
 }

@@ -166,7 +166,7 @@ static void set_up(const char *model, layout layout) {
     assert_int_equal(mkdir(it.base, 0777) | mkdir(it.adapter, 0777) | mkdir(it.merged, 0777), 0);
     if (layout == ORBAX || layout == ORBAX_LORA)
         orbax_write(it.base, it.weights, &it.model.dims, it.model.variant == OPENPI_PI05,
-                    layout == ORBAX_LORA);
+                    layout == ORBAX_LORA ? ORBAX_WITH_LORA : 0);
     else
         WORKS(openpi_synthetic_write(&it.model, it.base, layout == SHARDS ? 300000 : 0, 1, NULL, NULL, &error));
     if (layout == LEROBOT) copy_file(it.base, it.merged, "config.json");
@@ -187,6 +187,7 @@ typedef struct case_options {
     const char *path, *adapter;
     int without_lora, threads;
     openpi_dtype dtype;
+    openpi_weights weights;
 } case_options;
 
 static void run(case_options c, float actions[H * DIM]) {
@@ -202,6 +203,7 @@ static void run(case_options c, float actions[H * DIM]) {
     for (int i = 0; i < L; i++) tokens[i] = 31 + 167 * i % 1000;
     openpi_noise(3, 0, noise, H * DIM);
     options.dtype = c.dtype;
+    options.weights = c.weights;
     options.threads = c.threads ? c.threads : 2;
     options.adapter = c.adapter;
     options.without_lora = c.without_lora;
@@ -292,6 +294,110 @@ static void jax_without_lora(void **state) {
     assert_int_equal(json_integer_value(json_object_get(json_object_get(told, "lora"), "ignored")), 19);
     json_decref(told);
     checkpoint_close(c);
+    tear_down();
+}
+
+/* ---- converted ---- */
+
+/* The weights that openpi_convert writes are those of the merged checkpoint, each rounded once. */
+static void same_weights(const char *path, const char *adapter, openpi_file_dtype dtype) {
+    openpi_convert_options options = OPENPI_CONVERT_OPTIONS_INIT;
+    char out[200], file[240];
+    tensors *got, *want;
+    int compared = 0;
+    options.dtype = dtype;
+    options.adapter = adapter;
+    options.threads = 3;
+    options.shard_bytes = dtype == OPENPI_FILE_F32 ? 400000 : 0;
+    snprintf(out, sizeof out, "%s/out", it.place.folder);
+    snprintf(file, sizeof file, "%s/model.safetensors", it.merged);
+    WORKS(openpi_convert(path, out, &options, &error));
+    WORKS(tensors_open(out, &got, &error));
+    tensors_strip_prefix(got);
+    WORKS(tensors_finish(got, &error));
+    WORKS(tensors_open(file, &want, &error));
+    for (int i = 0; i < tensors_count(want); i++) {
+        const tensor *w = tensors_at(want, i), *t = tensors_find(got, w->name);
+        if (!t) fail_msg("%s is not there", w->name);
+        size_t count = (size_t)w->count;
+        float *expected = malloc(count * sizeof *expected), *values = malloc(count * sizeof *values);
+        assert_true(expected && values && t->count == w->count);
+        tensor_read_f32(w, 0, w->count, expected);
+        tensor_read_f32(t, 0, t->count, values);
+        for (size_t e = 0; dtype == OPENPI_FILE_BF16 && e < count; e++)
+            expected[e] = bf16_to_float(float_to_bf16(expected[e]));
+        if (memcmp(expected, values, count * sizeof *values)) fail_msg("%s has other values", w->name);
+        compared += t->type == (dtype == OPENPI_FILE_F32 ? DTYPE_F32 : DTYPE_BF16);
+        free(expected), free(values);
+    }
+    assert_int_equal(compared, tensors_count(want));
+    tensors_close(got);
+    tensors_close(want);
+    scratch_remove(out);
+}
+
+static void converted(void **state) {
+    static const struct {
+        const char *model;
+        layout layout;
+    } rows[] = {
+        {"tiny:pi0:5", SHARDS}, {"odd:pi05:8", LEROBOT}, {"odd:pi0:9", ORBAX}, {"tiny:pi05:12", ORBAX_LORA}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        set_up(rows[i].model, rows[i].layout);
+        write_merged(DTYPE_F32);
+        same_weights(it.base, it.adapter, OPENPI_FILE_F32);
+        same_weights(it.adapter, NULL, OPENPI_FILE_BF16);
+        tear_down();
+    }
+}
+
+/* LeRobot's adapter becomes LeRobot's checkpoint, with the adapter's processors and the base's tokenizer, and
+ * without a trace of peft: it runs, to the same actions. */
+static void converted_lerobot(void **state) {
+    static const char *const files[] = {"config.json", "policy_preprocessor.json",
+                                        "policy_postprocessor.json"};
+    openpi_convert_options options = OPENPI_CONVERT_OPTIONS_INIT;
+    float want[H * DIM], plain[H * DIM];
+    char out[200], *path;
+    json_t *config;
+    (void)state;
+    set_up("tiny:pi0:5", LEROBOT);
+    for (int f = 0; f < 3; f++) copy_file(it.base, it.adapter, files[f]);
+    path = file_join(it.adapter, "config.json");
+    WORKS(json_read(path, &config, &error));
+    json_object_set_new(config, "use_peft", json_true());
+    json_object_set_new(config, "chunk_size", json_integer(7));
+    char *text = json_text(config, 0);
+    text_write(it.adapter, "config.json", text);
+    json_decref(config), free(text), free(path);
+    options.dtype = OPENPI_FILE_F32;
+    snprintf(out, sizeof out, "%s/out", it.place.folder);
+    WORKS(openpi_convert(it.adapter, out, &options, &error));
+    path = file_join(out, "config.json");
+    WORKS(json_read(path, &config, &error));
+    assert_true(json_is_false(json_object_get(config, "use_peft")));
+    assert_int_equal(json_integer_value(json_object_get(config, "chunk_size")), 7);
+    json_decref(config), free(path);
+    for (int there = 0; there < 2; there++) {
+        path = file_join(out, there ? "tokenizer.model" : "adapter_config.json");
+        assert_int_equal(file_exists(path), there);
+        free(path);
+    }
+    run((case_options){.path = it.adapter, .dtype = OPENPI_F32, .weights = OPENPI_WEIGHTS_F32}, want);
+    same((case_options){.path = out, .dtype = OPENPI_F32, .weights = OPENPI_WEIGHTS_F32}, want);
+    scratch_remove(out);
+    options.without_lora = 1;
+    WORKS(openpi_convert(it.adapter, out, &options, &error));
+    run((case_options){.path = it.base, .dtype = OPENPI_F32, .weights = OPENPI_WEIGHTS_F32}, plain);
+    same((case_options){.path = out, .dtype = OPENPI_F32, .weights = OPENPI_WEIGHTS_F32}, plain);
+    scratch_remove(out);
+    snprintf(out, sizeof out, "%s/inside", it.adapter);
+    REFUSES(openpi_convert(it.adapter, out, &options, &error), OPENPI_BAD_ARGUMENT, "is inside of the checkpoint");
+    snprintf(out, sizeof out, "%s/inside", it.base);
+    REFUSES(openpi_convert(it.adapter, out, &options, &error), OPENPI_BAD_ARGUMENT, "is inside of the checkpoint");
+    options.without_lora = 2;
+    REFUSES(openpi_convert(it.adapter, out, &options, &error), OPENPI_BAD_ARGUMENT, "convert: without_lora is 2");
     tear_down();
 }
 
@@ -504,6 +610,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shards),    cmocka_unit_test(lerobot), cmocka_unit_test(jax),
         cmocka_unit_test(jax_lora),  cmocka_unit_test(jax_without_lora),
+        cmocka_unit_test(converted), cmocka_unit_test(converted_lerobot),
         cmocka_unit_test(tells),     cmocka_unit_test(processors),
         cmocka_unit_test(places),    cmocka_unit_test(bad_targets),
         cmocka_unit_test(not_finite)};
