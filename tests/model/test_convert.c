@@ -13,6 +13,7 @@
 #include "adapter_write.h"
 #include "base/json.h"
 #include "conversion.h"
+#include "model/checkpoint.h"
 #include "model/tensors_build.h"
 
 #define ORBAX TESTS_DIR "/orbax/"
@@ -61,6 +62,10 @@ static void expected_tensors(void **state) {
         assert_true(file_exists(scratch_path(&box, "out/assets/trossen/norm_stats.json")));
         tensors_close(got);
         tensors_close(expected);
+        checkpoint *read;        /* two vision heads, which no shape tells */
+        WORKS(checkpoint_open(scratch_path(&box, "out"), NULL, &read, &error));
+        assert_int_equal(read->dims.vision_heads, 2);
+        checkpoint_close(read);
         drop("out");
     }
 }
