@@ -13,12 +13,29 @@ enum {
 };
 
 typedef struct serve_values {
-    const char *synthetic, *robot, *config, *norm_stats, *assets, *tokenizer, *host;
+    const char *synthetic, *robot, *config, *norm_stats, *assets, *tokenizer, *host, *tokens, *new_token;
+    int token_class, rate;
     int prompt_state, horizon, steps, port, trust_network, drain, prepare_threads, max_block, throughput;
     uint64_t seed, max_message;
     lora_values lora;
     machine_values machine;
 } serve_values;
+
+/* The line goes to stdout, so that it can be appended to the file, the key to stderr. */
+static int new_token(const serve_values *v) {
+    enum { RESERVED = 1 };
+    openpi_error error = OPENPI_ERROR_INIT;
+    serve_token token;
+    int reserved = v->token_class == RESERVED;
+    if (reserved != (v->rate > 0))
+        return usage_error(&verb_serve, reserved ? "--class reserved needs --rate, in calls a second"
+                                                 : "--rate is of --class reserved");
+    if (serve_new_token(v->new_token, reserved, v->rate, &token, &error) != OPENPI_OK)
+        return library_error(&verb_serve, &error);
+    fprintf(stderr, "the key, which is stored nowhere: %s\n", token.key);
+    puts(token.line);
+    return END_FINE;
+}
 
 static int serve_run(const void *values, char **positional, int count) {
     const serve_values *v = values;
@@ -26,6 +43,9 @@ static int serve_run(const void *values, char **positional, int count) {
     model_name model;
     progress bar;
     char without[SWITCH_TEXT], cache[HOME_PATH];
+    if (v->new_token) return new_token(v);
+    if (v->token_class || v->rate)
+        return usage_error(&verb_serve, "--class and --rate are of --new-token");
     int end = model_name_read(&verb_serve, v->synthetic, positional, count, &model), busy = 0;
     if (end != END_FINE) return end;
     serve_options options = {.checkpoint = model.checkpoint,
@@ -40,7 +60,8 @@ static int serve_run(const void *values, char **positional, int count) {
                              .drain_seconds = v->drain,
                              .prepare_threads = v->prepare_threads,
                              .max_block = v->max_block ? v->max_block : v->throughput ? THROUGHPUT_BLOCK : 1,
-                             .max_message_bytes = v->max_message};
+                             .max_message_bytes = v->max_message,
+                             .tokens = input_path(v->tokens)};
     machine_options(&v->machine, without, &options.engine);
     options.engine.synthetic = model.synthetic;
     options.engine.progress = progress_show;
@@ -116,6 +137,15 @@ static const option_row options[] = {
      "allow an address that other machines reach: whoever connects may move the robots",
      .offset = AT(trust_network)},
     {OPTION_BYTES, "max-message", "BYTES", "the largest request (default: 16MB)", .offset = AT(max_message)},
+    {OPTION_HEADING, .name = "Tokens"},
+    {OPTION_INPUT, "tokens", "FILE",
+     "only who has a token of this file may connect; each line: name, reserved or shared, calls a second "
+     "(shared: -), SHA-256 of the key in hex", .offset = AT(tokens)},
+    {OPTION_TEXT, "new-token", "NAME", "print a new key and its line for that file, and serve nobody",
+     .offset = AT(new_token)},
+    {OPTION_CHOICE, "class", "reserved|shared", "of the new token (default: shared)", .offset = AT(token_class)},
+    {OPTION_INT, "rate", "N", "calls a second of the new reserved token",
+     .offset = AT(rate), .low = 1, .high = 1000},
     {OPTION_HEADING, .name = "Service"},
     {OPTION_INT, "drain", "SECONDS",
      "after SIGTERM the running requests have this long to be answered (default: 10)",
@@ -150,13 +180,16 @@ static const example examples[] = {
      "openpi serve pi05_droid/ --config pi05_droid --device cuda:0"},
     {"for the robots of a network where everybody may move them",
      "openpi serve pi05_droid/ --config pi05_droid --host 0.0.0.0 --trust-network"},
+    {"a token for a robot that makes ten calls a second",
+     "openpi serve --new-token arm1 --class reserved --rate 10 >> tokens"},
     {"two GPUs, one queue", "openpi serve pi05_droid/ --config pi05_droid --device cuda:0,cuda:1"},
     {"is it ready?", "curl http://127.0.0.1:8000/healthz"},
     {NULL, NULL},
 };
 
 static const char *const synopsis[] = {"CHECKPOINT [options]",
-                                       "--synthetic PRESET[:pi0|pi05[:SEED]] [options]", NULL};
+                                       "--synthetic PRESET[:pi0|pi05[:SEED]] [options]",
+                                       "--new-token NAME [--class reserved --rate N]", NULL};
 
 const verb verb_serve = {
     .name = "serve",

@@ -70,14 +70,14 @@ static void end_if_idle(connection *c) {
     if (c->peer && !c->running && !c->ahead && !c->sending) net_end(c->peer, CLOSE_GOING_AWAY, going_away);
 }
 
-void *connection_opened(connections *all, net_peer *peer) {
+void *connection_opened(connections *all, net_peer *peer, scheduler_class class, double rate) {
     connection *c = calloc(1, sizeof *c);
     if (!c) return NULL;
     c->all = all;
     c->peer = peer;
     c->prev_total_ms = -1;
-    c->class = SCHEDULER_SHARED;
-    if (dispatch_join(all->dispatch, c->class, 0, &c->number) != SCHEDULER_JOINED) {
+    c->class = class;
+    if (dispatch_join(all->dispatch, class, rate, &c->number) != SCHEDULER_JOINED) {
         free(c);
         return NULL;
     }

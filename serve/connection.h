@@ -31,8 +31,8 @@ typedef struct connections {
     void *user;
 } connections;
 
-/* net.h's events; `connections` is the set. */
-void *connection_opened(connections *all, net_peer *peer);
+/* net.h's events. `rate`: what a reserved connection declares. */
+void *connection_opened(connections *all, net_peer *peer, scheduler_class class, double rate);
 int connection_announced(void *connection, size_t bytes, int text);
 int connection_received(void *connection, const uint8_t *bytes, size_t count, int last);
 void connection_sent(void *connection, net_message *message);

@@ -107,6 +107,13 @@ scheduler_joined dispatch_join(dispatch *d, scheduler_class class, double rate, 
     return joined;
 }
 
+scheduler_state dispatch_state(dispatch *d) {
+    pthread_mutex_lock(&d->lock);
+    scheduler_state state = scheduler_get_state(d->scheduler);
+    pthread_mutex_unlock(&d->lock);
+    return state;
+}
+
 job *dispatch_leave(dispatch *d, int number, job *running) {
     pthread_mutex_lock(&d->lock);
     job *queued = scheduler_leave(d->scheduler, number, clock_ns());

@@ -29,6 +29,7 @@ void dispatch_close(dispatch *dispatch);
 
 /* A connection comes: *number is its own. */
 scheduler_joined dispatch_join(dispatch *dispatch, scheduler_class class, double rate, int *number);
+scheduler_state dispatch_state(dispatch *dispatch);
 /* A connection goes. `running`: its job between dispatch and prepare, or NULL. Returns the job where it
  * waited and will not be computed. */
 job *dispatch_leave(dispatch *dispatch, int number, job *running);

@@ -171,6 +171,7 @@ static void read_piece(net_peer *peer, const uint8_t *bytes, size_t count) {
 static const char *status_text(int status) {
     switch (status) {
     case 200: return "OK";
+    case 401: return "Unauthorized";
     case 426: return "Upgrade Required";
     case 503: return "Service Unavailable";
     default: return "Error";
@@ -181,8 +182,9 @@ static int answer(struct lws *wsi, const net_page *page) {
     uint8_t *memory = malloc(LWS_PRE + PAGE_HEAD + page->bytes), *start = memory + LWS_PRE;
     if (!memory) return -1;
     int head = snprintf((char *)start, PAGE_HEAD,
-                        "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n\r\n", page->status,
-                        status_text(page->status), page->type, page->bytes);
+                        "HTTP/1.1 %d %s\r\nContent-Type: %s\r\n%sContent-Length: %zu\r\n\r\n", page->status,
+                        status_text(page->status), page->type,
+                        page->status == 401 ? "WWW-Authenticate: Bearer\r\n" : "", page->bytes);
     memcpy(start + head, page->body, page->bytes);
     int written = lws_write(wsi, start, (size_t)head + page->bytes, LWS_WRITE_HTTP_FINAL);
     free(memory);
@@ -191,17 +193,30 @@ static int answer(struct lws *wsi, const net_page *page) {
 
 static net *net_of(struct lws *wsi) { return lws_context_user(lws_get_context(wsi)); }
 
+typedef struct head_text {
+    char path[PATH_BYTES], address[NET_ADDRESS], authorization[NET_AUTHORIZATION];
+} head_text;
+
+static net_head read_head(struct lws *wsi, int upgrade, head_text *text) {
+    text->path[0] = text->address[0] = text->authorization[0] = 0;
+    if (lws_hdr_copy(wsi, text->path, sizeof text->path, WSI_TOKEN_GET_URI) <= 0 &&
+        lws_hdr_copy(wsi, text->path, sizeof text->path, WSI_TOKEN_HEAD_URI) <= 0)
+        text->path[0] = 0;       /* longer than any page's, or another method                              */
+    if (lws_hdr_copy(wsi, text->authorization, sizeof text->authorization,
+                     WSI_TOKEN_HTTP_AUTHORIZATION) <= 0)
+        text->authorization[0] = 0;
+    lws_get_peer_simple(wsi, text->address, sizeof text->address);
+    return (net_head){.path = text->path,
+                      .query = lws_hdr_total_length(wsi, WSI_TOKEN_HTTP_URI_ARGS) > 0,
+                      .upgrade = upgrade,
+                      .address = text->address,
+                      .authorization = text->authorization};
+}
+
 static int ask(struct lws *wsi, int upgrade, net_page *page) {
     net *net = net_of(wsi);
-    char path[PATH_BYTES] = "", address[NET_ADDRESS] = "";
-    if (lws_hdr_copy(wsi, path, sizeof path, WSI_TOKEN_GET_URI) <= 0 &&
-        lws_hdr_copy(wsi, path, sizeof path, WSI_TOKEN_HEAD_URI) <= 0)
-        path[0] = 0;             /* longer than any page's, or another method                              */
-    lws_get_peer_simple(wsi, address, sizeof address);
-    net_head head = {.path = path,
-                     .query = lws_hdr_total_length(wsi, WSI_TOKEN_HTTP_URI_ARGS) > 0,
-                     .upgrade = upgrade,
-                     .address = address};
+    head_text text;
+    net_head head = read_head(wsi, upgrade, &text);
     return net->events->asked(net->user, &head, page);
 }
 
@@ -224,11 +239,11 @@ static int upgrade_request(struct lws *wsi, const char *to) {
 /* ---- the library's events --------------------------------------------------------------------------- */
 
 static int established(net_peer *peer, struct lws *wsi) {
-    char address[NET_ADDRESS] = "";
+    head_text text;
+    net_head head = read_head(wsi, 1, &text);
     peer->wsi = wsi;
     peer->net = net_of(wsi);
-    lws_get_peer_simple(wsi, address, sizeof address);
-    peer->connection = peer->net->events->opened(peer->net->user, peer, address);
+    peer->connection = peer->net->events->opened(peer->net->user, peer, &head);
     return peer->connection ? 0 : -1;
 }
 

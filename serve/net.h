@@ -20,6 +20,7 @@
 enum {
     NET_HEADROOM = 32,           /* bytes before a message's data that sending overwrites                   */
     NET_ADDRESS = 64,            /* of a client's address as text                                          */
+    NET_AUTHORIZATION = 512,     /* of the header's value                                                  */
 };
 
 /* Close codes of RFC 6455 and its registry that this server sends. */
@@ -48,6 +49,7 @@ typedef struct net_head {
     int query;                   /* 1: it has one                                                          */
     int upgrade;                 /* 1: asks for a WebSocket                                                */
     const char *address;         /* of the client                                                          */
+    const char *authorization;   /* the header's value; "": none, or one longer than NET_AUTHORIZATION     */
 } net_head;
 
 /* An answer to an HTTP request. */
@@ -61,8 +63,9 @@ typedef struct net_page {
 typedef struct net_events {
     /* 1: *page is the answer; 0: becomes a WebSocket, where head->upgrade allows it. */
     int (*asked)(void *user, const net_head *head, net_page *page);
-    /* The handshake is done. Returns what the next four are called with; NULL: no memory, it is closed. */
-    void *(*opened)(void *user, net_peer *peer, const char *address);
+    /* The handshake is done; `head` is the one that was asked. Returns what the next four are called with;
+     * NULL: it is closed. */
+    void *(*opened)(void *user, net_peer *peer, const net_head *head);
     /* A frame begins, and with it the message has at least `bytes` bytes. 0, or the code to close with. */
     int (*announced)(void *connection, size_t bytes, int text);
     /* Bytes of the message; `last`: it is complete. 0, or the code to close with. */

@@ -25,11 +25,21 @@ typedef struct serve_options {
     int prepare_threads;         /* SERVE_PREPARE_THREADS                                                  */
     double max_block;            /* how long a shared batch may last, in calls of one sample; 1            */
     uint64_t max_message_bytes;  /* SERVE_MESSAGE_BYTES                                                    */
+    const char *tokens;          /* a file of tokens (tokens.h); everybody may connect                     */
 } serve_options;
 
 /* Serves until SIGTERM or SIGINT. Prints one line a event on stderr. *busy, where it returns OPENPI_OK: 1
  * means that the time for draining was over while a call ran; its threads still work, so end the process at
  * once. */
 openpi_status serve(const serve_options *options, int *busy, openpi_error *error);
+
+/* A new key, and its line for a file of tokens. */
+typedef struct serve_token {
+    char key[65], line[256];
+} serve_token;
+
+/* `rate`: of a reserved one, in calls a second. */
+openpi_status serve_new_token(const char *name, int reserved, int rate, serve_token *out,
+                              openpi_error *error);
 
 #endif

@@ -20,6 +20,7 @@
 #include "prepare.h"
 #include "queue.h"
 #include "serve.h"
+#include "tokens.h"
 
 enum {
     METADATA_BYTES = 4096,
@@ -38,6 +39,7 @@ typedef struct server {
     device *devices[SCHEDULER_DEVICES];
     char device_names[SCHEDULER_DEVICES][DEVICE_NAME];
     int device_count;
+    tokens tokens;
     dispatch *dispatch;
     prepare *prepare;
     connections connections;
@@ -94,21 +96,46 @@ static void on_emptied(void *user) {
     if (s->draining) net_stop(s->net);
 }
 
-static int on_asked(void *user, const net_head *head, net_page *page) {
-    static const char ok[] = "OK\n", draining[] = "draining\n";
-    server *s = user;
-    if (strcmp(head->path, "/healthz") || head->query) return 0;
-    page->type = "text/plain";
-    page->status = s->draining ? 503 : 200;
-    page->body = s->draining ? draining : ok;
-    page->bytes = strlen(page->body);
+static int answer(net_page *page, int status, const char *sentence) {
+    *page = (net_page){.status = status, .type = "text/plain", .body = sentence, .bytes = strlen(sentence)};
     return 1;
 }
 
-static void *on_opened(void *user, net_peer *peer, const char *address) {
+static const token *token_of(const server *s, const net_head *head) {
+    static const token everybody = {.class = SCHEDULER_SHARED};
+    return s->options->tokens ? tokens_find(&s->tokens, head->authorization) : &everybody;
+}
+
+/* Who may have a WebSocket; what is refused here never gets one. */
+static int admit(server *s, const net_head *head, net_page *page) {
+    const token *token = token_of(s, head);
+    if (!token) {
+        log_line("%s refused: no token, or an unknown one", head->address);
+        return answer(page, 401, "no token, or an unknown one\n");
+    }
+    if (token->class != SCHEDULER_RESERVED) return 0;
+    scheduler_state state = dispatch_state(s->dispatch);
+    if (state.reserved + token->rate <= state.reservable) return 0;
+    log_line("%s refused: token %s reserves %g calls a second, but %.1f of at most %.1f are reserved already",
+             head->address, token->name, token->rate, state.reserved, state.reservable);
+    return answer(page, 503, "too many calls a second are reserved\n");
+}
+
+static int on_asked(void *user, const net_head *head, net_page *page) {
     server *s = user;
-    log_line("%s connected", address);
-    return connection_opened(&s->connections, peer);
+    if (strcmp(head->path, "/healthz") || head->query) return head->upgrade ? admit(s, head, page) : 0;
+    return s->draining ? answer(page, 503, "draining\n") : answer(page, 200, "OK\n");
+}
+
+static void *on_opened(void *user, net_peer *peer, const net_head *head) {
+    server *s = user;
+    const token *token = token_of(s, head);
+    if (!token) return NULL;
+    if (token->class == SCHEDULER_RESERVED)
+        log_line("%s connected as %s, reserved, %g calls a second", head->address, token->name, token->rate);
+    else
+        log_line("%s connected%s%s", head->address, token->name[0] ? " as " : "", token->name);
+    return connection_opened(&s->connections, peer, token->class, token->rate);
 }
 
 static void on_woken(void *user) {
@@ -272,6 +299,7 @@ static void say_ready(const server *s) {
 
 static openpi_status run(server *s, openpi_error *error) {
     SERVE_TRY(split_devices(s, error));
+    if (s->options->tokens) SERVE_TRY(tokens_open(s->options->tokens, &s->tokens, error));
     SERVE_TRY(open_policy(s, error));
     SERVE_TRY(open_address(s, error));
     SERVE_TRY(open_models(s, error));
@@ -296,6 +324,7 @@ static void close_all(server *s) {
     connections_close(&s->connections);
     openpi_policy_close(s->policy);
     queue_close(&s->answered);
+    tokens_close(&s->tokens);
     pthread_mutex_destroy(&s->lock);
 }
 

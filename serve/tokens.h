@@ -1,0 +1,38 @@
+/* Tokens: who may connect, and as what. A file has one token a line,
+ *
+ *   NAME  reserved|shared  RATE  SHA-256 of the key in hex
+ *
+ * RATE is in calls a second; a shared token has none and says "-". What follows a "#" is a comment. The keys
+ * themselves are with the robots only. */
+#ifndef SERVE_TOKENS_H
+#define SERVE_TOKENS_H
+
+#include "digest.h"
+#include "openpi.h"
+#include "scheduler.h"
+
+enum {
+    TOKEN_NAME = 64,             /* bytes of a name, with the NUL                                          */
+    TOKEN_RATE = 1000,           /* the highest                                                            */
+};
+
+typedef struct token {
+    char name[TOKEN_NAME];
+    scheduler_class class;
+    double rate;                 /* of a reserved one                                                      */
+    uint8_t digest[DIGEST_BYTES];          /* of its key                                                   */
+} token;
+
+typedef struct tokens {
+    token *items;                /* [count]                                                                */
+    int count;
+} tokens;
+
+/* A file that is not as said above is one sentence with its line. */
+openpi_status tokens_open(const char *path, tokens *out, openpi_error *error);
+void tokens_close(tokens *tokens);
+
+/* The token of an Authorization header's value, "Api-Key KEY" or "Bearer KEY"; NULL: none. */
+const token *tokens_find(const tokens *tokens, const char *authorization);
+
+#endif

@@ -1,0 +1,308 @@
+/* Tokens of `openpi serve`: SHA-256, every line that a file may not have, and who may connect as what. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "scratch.h"
+#include "command.h"
+#include "served.h"
+#include "websocket.h"
+#include "serve/serve.h"
+#include "serve/tokens.h"
+
+#define TINY "--synthetic tiny --robot aloha --horizon 5 --steps 1"
+
+static int set_up(void **state) {
+    (void)state;
+    return scratch_open(&box);
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    scratch_close(&box);
+    free(out);
+    free(err);
+    out = err = NULL;
+    return 0;
+}
+
+static void hex_of(const char *text, size_t count, char hex[2 * DIGEST_BYTES + 1]) {
+    uint8_t digest[DIGEST_BYTES];
+    assert_true(digest_sha256(text, count, digest));
+    for (int i = 0; i < DIGEST_BYTES; i++) snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+}
+
+/* ---- SHA-256 ---------------------------------------------------------------------------------------- */
+
+/* Examples of FIPS 180-2 and of NIST's SHA256ShortMsg.rsp. */
+static void vectors_of_nist(void **state) {
+    (void)state;
+    enum { MILLION = 1000000 };
+    static const struct {
+        const char *text, *digest;
+    } table[] = {
+        {"", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
+        {"\xd3", "28969cdfa74a12c82f3bad960b0b000aca2ac329deea5c2328ebc6f2ba9802c1"},
+        {"\x11\xaf", "5ca7133fa735326081558ac312c620eeca9970d1e70a4b95533d956f072d1f98"},
+        {"abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
+        {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+         "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"},
+    };
+    char hex[2 * DIGEST_BYTES + 1], *much = malloc(MILLION);
+    assert_non_null(much);
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        hex_of(table[i].text, strlen(table[i].text), hex);
+        assert_string_equal(hex, table[i].digest);
+    }
+    memset(much, 'a', MILLION);
+    hex_of(much, MILLION, hex);
+    assert_string_equal(hex, "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+    free(much);
+}
+
+static void digests_are_compared_whole(void **state) {
+    (void)state;
+    uint8_t a[DIGEST_BYTES] = {1}, b[DIGEST_BYTES];
+    for (int i = 0; i < DIGEST_BYTES; i++) {
+        memcpy(b, a, sizeof b);
+        assert_true(digest_equal(a, b));
+        b[i] ^= 0x10;
+        assert_false(digest_equal(a, b));
+    }
+}
+
+/* ---- files ------------------------------------------------------------------------------------------ */
+
+#define A "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"          /* of "abc"           */
+#define B "E3B0C44298FC1C149AFBF4C8996FB92427AE41E4649B934CA495991B7852B855"
+#define NAME_63 "n23456789012345678901234567890123456789012345678901234567890123"
+
+static openpi_status open_text(const char *text, size_t count, tokens *all, openpi_error *error) {
+    *all = (tokens){.count = 0};
+    assert_int_equal(scratch_write(&box, "tokens", text, count), 0);
+    return tokens_open(scratch_path(&box, "tokens"), all, error);
+}
+
+static void files_that_are_read(void **state) {
+    (void)state;
+    tokens all;
+    openpi_error error = OPENPI_ERROR_INIT;
+    static const char text[] = "# robots\n\n  arm_1 reserved 2.5 " A " # the left one\r\n"
+                               "\t" NAME_63 "\tshared\t-\t" B;
+    assert_int_equal(open_text(text, sizeof text - 1, &all, &error), OPENPI_OK);
+    assert_int_equal(all.count, 2);
+    assert_string_equal(all.items[0].name, "arm_1");
+    assert_int_equal(all.items[0].class, SCHEDULER_RESERVED);
+    assert_true(all.items[0].rate == 2.5);
+    assert_string_equal(all.items[1].name, NAME_63);
+    assert_int_equal(all.items[1].class, SCHEDULER_SHARED);
+    assert_int_equal(all.items[1].digest[0], 0xe3);
+    tokens_close(&all);
+}
+
+static void lines_that_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *part;
+    } table[] = {
+        {"", "has no token"},
+        {"# nobody\n", "has no token"},
+        {"a\n", ", line 1: 1 fields, expected 4"},
+        {"a shared - " A "\nb shared " B "\n", ", line 2: 3 fields, expected 4"},
+        {"\n\na shared - " A " b\n", ", line 3: more than 4 fields"},
+        {"a/b shared - " A "\n", ", line 1: the name is 'a/b'"},
+        {NAME_63 "4 shared - " A "\n", "expected 1 to 63 letters"},
+        {"a Shared - " A "\n", ", line 1: the class of 'a' is 'Shared', expected reserved or shared"},
+        {"a shared 10 " A "\n", "the rate of 'a' is '10'; a shared token has none"},
+        {"a reserved - " A "\n", "the rate of 'a' is '-', expected calls a second"},
+        {"a reserved 0 " A "\n", "the rate of 'a' is '0'"},
+        {"a reserved 1001 " A "\n", "above 0 and at most 1000"},
+        {"a reserved 10Hz " A "\n", "the rate of 'a' is '10Hz'"},
+        {"a reserved nan " A "\n", "the rate of 'a' is 'nan'"},
+        {"a reserved -3 " A "\n", "the rate of 'a' is '-3'"},
+        {"a shared - " A "0\n", "the key of 'a' is not a SHA-256, expected 64 hex digits"},
+        {"a shared - g" A "\n", "the key of 'a' is not a SHA-256"},
+        {"a shared - secret\n", "the key of 'a' is not a SHA-256"},
+        {"a shared - " A "\na shared - " B "\n", ", line 2: 'a' has the name of an earlier token"},
+        {"a shared - " A "\n\nb shared - " A "\n", ", line 3: 'b' has the key of an earlier token, a"},
+    };
+    char line[2000];
+    tokens all;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        openpi_error error = OPENPI_ERROR_INIT;
+        assert_int_not_equal(open_text(table[i].text, strlen(table[i].text), &all, &error), OPENPI_OK);
+        if (!strstr(error.message, table[i].part))
+            fail_msg("\"%s\": \"%s\", expected \"%s\"", table[i].text, error.message, table[i].part);
+        assert_non_null(strstr(error.message, "/tokens"));
+        assert_null(strstr(error.message, "secret"));
+        assert_null(all.items);
+    }
+    openpi_error error = OPENPI_ERROR_INIT;
+    memset(line, ' ', sizeof line);
+    line[sizeof line - 1] = '\n';
+    assert_int_not_equal(open_text(line, sizeof line, &all, &error), OPENPI_OK);
+    assert_non_null(strstr(error.message, ", line 1: longer than 1022 bytes"));
+    assert_int_not_equal(open_text("a\0b\n", 4, &all, &error), OPENPI_OK);
+    assert_int_not_equal(tokens_open("/no/such/file", &all, &error), OPENPI_OK);
+    assert_non_null(strstr(error.message, "/no/such/file"));
+}
+
+static void keys_in_headers(void **state) {
+    (void)state;
+    tokens all;
+    openpi_error error = OPENPI_ERROR_INIT;
+    static const char text[] = "empty shared - " B "\nabc shared - " A "\n";
+    static const char *const good[] = {"Api-Key abc", "Bearer abc", "bearer  abc", "API-KEY abc"};
+    static const char *const bad[] = {"",          "abc",       "Basic abc",  "Bearer",     "Bearer ",
+                                      "Bearer ab", "Bearerabc", "Bearer abcd", "Api-Key abc "};
+    assert_int_equal(open_text(text, sizeof text - 1, &all, &error), OPENPI_OK);
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        assert_ptr_equal(tokens_find(&all, good[i]), &all.items[1]);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) assert_null(tokens_find(&all, bad[i]));
+    tokens_close(&all);
+}
+
+/* ---- the command ------------------------------------------------------------------------------------ */
+
+/* The line names the key that was printed, and two keys differ. */
+static void new_tokens(void **state) {
+    (void)state;
+    char keys[2][65], want[2 * DIGEST_BYTES + 1], line[200];
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(run("serve --new-token arm%d --class reserved --rate 10", i), 0);
+        const char *key = strstr(err, ": ");
+        assert_non_null(key);
+        assert_int_equal(strlen(key), 2 + 64 + 1);
+        snprintf(keys[i], sizeof keys[i], "%.64s", key + 2);
+        hex_of(keys[i], 64, want);
+        snprintf(line, sizeof line, "arm%d reserved 10 %s\n", i, want);
+        assert_string_equal(out, line);
+    }
+    assert_string_not_equal(keys[0], keys[1]);
+    assert_int_equal(run("serve --new-token desk"), 0);
+    assert_memory_equal(out, "desk shared - ", 14);
+    must_refuse("serve --new-token 'a b'", "--new-token is 'a b'");
+    must_refuse("serve --new-token a --class reserved", "--rate");
+    must_refuse("serve --new-token a --rate 3", "--class reserved");
+    must_refuse("serve " TINY " --rate 3", "--new-token");
+    must_refuse("serve " TINY " --port 0 --tokens /no/such/file", "/no/such/file");
+}
+
+/* ---- the wire --------------------------------------------------------------------------------------- */
+
+static int upgrade(int port, const char *authorization, char head[1024]) {
+    char more[900];
+    snprintf(more, sizeof more, "%s%s%s%s", WS_UPGRADE, *authorization ? "Authorization: " : "",
+             authorization, *authorization ? "\r\n" : "");
+    return ws_request(port, "/", more, head, 1024);
+}
+
+/* The status of the handshake, which is then closed. */
+static int status_of(int port, const char *authorization) {
+    char head[1024];
+    close(upgrade(port, authorization, head));
+    assert_memory_equal(head, "HTTP/1.1 ", 9);
+    return atoi(head + 9);
+}
+
+/* desk, which is shared; greedy; and for each power of two from 1/128 on two robots of that rate. */
+enum { POWERS = 17 };
+
+static double rate_of(int power) { return (double)(1 << power) / 128; }
+
+static void write_tokens(void) {
+    char text[8192], key[32], hex[2 * DIGEST_BYTES + 1];
+    hex_of("key-of-desk", 11, hex);
+    int count = snprintf(text, sizeof text, "desk shared - %s\n", hex);
+    hex_of("key-of-greedy", 13, hex);
+    count += snprintf(text + count, sizeof text - (size_t)count, "greedy reserved 1000 %s\n", hex);
+    for (int i = 0; i < 2 * POWERS; i++) {
+        hex_of(key, (size_t)snprintf(key, sizeof key, "key-of-arm%d", i), hex);
+        count += snprintf(text + count, sizeof text - (size_t)count, "arm%d reserved %.9g %s\n", i,
+                          rate_of(i / 2), hex);
+    }
+    assert_int_equal(scratch_write(&box, "tokens", text, (size_t)count), 0);
+}
+
+static void must_log(const served *server, const char *part) {
+    char *log = served_log(server);
+    if (!strstr(log, part)) fail_msg("expected \"%s\" in\n%s", part, log);
+    assert_null(strstr(log, "key-of-"));
+    free(log);
+}
+
+static void only_tokens_connect(void **state) {
+    (void)state;
+    served server;
+    char head[1024];
+    write_tokens();
+    served_start(&server, &box, TINY " --threads 2 --tokens '%s'", scratch_path(&box, "tokens"));
+    static const char *const strangers[] = {"", "Bearer key-of-nobody", "Api-Key key-of-des",
+                                            "Basic key-of-desk"};
+    for (size_t i = 0; i < sizeof strangers / sizeof *strangers; i++)
+        assert_int_equal(status_of(server.port, strangers[i]), 401);
+    must_log(&server, "refused: no token, or an unknown one");
+    close(upgrade(server.port, "", head));
+    assert_non_null(strstr(head, "WWW-Authenticate: Bearer\r\n"));
+    int health = ws_request(server.port, "/healthz", "", head, sizeof head);
+    assert_memory_equal(head, "HTTP/1.1 200 ", 13);
+    close(health);
+    int desk = upgrade(server.port, "Api-Key key-of-desk", head);
+    assert_memory_equal(head, "HTTP/1.1 101 ", 13);
+    free(ws_expect(desk, WS_BINARY).data);
+    must_log(&server, "connected as desk\n");
+    int arm = upgrade(server.port, "Bearer key-of-arm0", head);
+    assert_memory_equal(head, "HTTP/1.1 101 ", 13);
+    free(ws_expect(arm, WS_BINARY).data);
+    must_log(&server, "connected as arm0, reserved, 0.0078125 calls a second\n");
+    close(desk);
+    close(arm);
+    served_stop(&server);
+}
+
+/* How many calls a second can be reserved depends on the machine, and the server says it. Of two robots that
+ * each take more than half of it the second is refused, and is served when the first has left. */
+static void rates_are_reserved(void **state) {
+    (void)state;
+    served server;
+    char head[1024], key[2][32];
+    int power = 0, status = 503;
+    write_tokens();
+    served_start(&server, &box, TINY " --threads 1 --tokens '%s'", scratch_path(&box, "tokens"));
+    assert_int_equal(status_of(server.port, "Bearer key-of-greedy"), 503);
+    must_log(&server, "refused: token greedy reserves 1000 calls a second, but 0.0 of at most ");
+    char *log = served_log(&server);
+    double most = atof(strstr(log, "but 0.0 of at most ") + 19);
+    free(log);
+    while (power + 1 < POWERS && rate_of(power + 1) <= most - 0.1) power++;
+    for (int i = 0; i < 2; i++) snprintf(key[i], sizeof key[i], "Bearer key-of-arm%d", 2 * power + i);
+    int first = upgrade(server.port, key[0], head);
+    assert_memory_equal(head, "HTTP/1.1 101 ", 13);
+    free(ws_expect(first, WS_BINARY).data);
+    assert_int_equal(status_of(server.port, key[1]), 503);
+    assert_int_equal(status_of(server.port, "Bearer key-of-desk"), 101);
+    ws_send(first, WS_CLOSE, 1, "\x03\xe8", 2);
+    free(ws_expect(first, WS_CLOSE).data);
+    close(first);
+    for (int i = 0; i < 6000 && status == 503; i++) {
+        status = status_of(server.port, key[1]);
+        served_sleep(10);
+    }
+    assert_int_equal(status, 101);
+    served_stop(&server);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(vectors_of_nist),     cmocka_unit_test(digests_are_compared_whole),
+        cmocka_unit_test(files_that_are_read), cmocka_unit_test(lines_that_are_refused),
+        cmocka_unit_test(keys_in_headers),     cmocka_unit_test(new_tokens),
+        cmocka_unit_test(only_tokens_connect), cmocka_unit_test(rates_are_reserved),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
