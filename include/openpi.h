@@ -704,9 +704,17 @@ typedef struct openpi_extras {
     int reserved;                /* 0                                                                */
     double deadline_ms;          /* "openpi/deadline_ms": milliseconds after which the sender has no use for
                                     the actions; 0: absent                                           */
+    int rtc;                     /* 1: "openpi/rtc" is present, a map: real-time chunking             */
+    int rtc_executed;            /* its "executed": steps of the sender's last chunk, 0 or more       */
+    int rtc_delay;               /* as openpi_rtc's fields; not given: 0, OFF, DEFAULT, 0 and 0       */
+    openpi_rtc_mode rtc_mode;
+    openpi_rtc_schedule rtc_schedule;
+    int rtc_horizon;
+    double rtc_max_weight;
 } openpi_extras;
 
-#define OPENPI_EXTRAS_INIT {sizeof(openpi_extras), NULL, 0, 0, 0}
+#define OPENPI_EXTRAS_INIT                                                                               \
+    {sizeof(openpi_extras), NULL, 0, 0, 0, 0, 0, 0, OPENPI_RTC_OFF, OPENPI_RTC_SCHEDULE_DEFAULT, 0, 0}
 
 /* Fills *extras from the last openpi_request_prepare_msgpack or _fields; pointers are valid until the next
  * prepare or close. All absent after openpi_request_prepare, and where the last prepare failed. */

@@ -15,6 +15,7 @@ struct connection {
     job *running;                /* being computed                                                         */
     job *sending;                /* its answer is on the way out                                           */
     double prev_total_ms;
+    double *chunk;               /* of the last reply, for "openpi/rtc" of the next request; NULL: none    */
     int number;                  /* dispatch.h's                                                           */
     scheduler_class class;
 };
@@ -42,6 +43,7 @@ static void forget(connection *c) {
     job_give(&c->all->pool, c->receiving);
     job_give(&c->all->pool, c->ahead);
     job_give(&c->all->pool, c->sending);
+    free(c->chunk);
     free(c);
 }
 
@@ -59,6 +61,7 @@ static void start_next(connection *c) {
     c->ahead = NULL;
     c->running = job;
     job->prev_total_ms = c->prev_total_ms;
+    job->last = c->chunk;
     job->order = c->all->requests++;
     job->number = c->number;
     job->reserved = c->class == SCHEDULER_RESERVED;
@@ -112,6 +115,13 @@ int connection_received(void *connection_, const uint8_t *bytes, size_t count, i
     return 0;
 }
 
+/* The job's next user gets the memory of the chunk that is over. */
+static void swap_chunks(connection *c, job *job) {
+    double *over = c->chunk;
+    c->chunk = job->chunk;
+    job->chunk = over;
+}
+
 void connection_answered(job *job) {
     connection *c = job->connection;
     c->running = NULL;
@@ -120,6 +130,7 @@ void connection_answered(job *job) {
         forget_and_tell(c);
         return;
     }
+    if (job->status == OPENPI_OK) swap_chunks(c, job);
     c->sending = job;
     net_send(c->peer, &job->answer);
 }

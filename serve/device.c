@@ -27,6 +27,7 @@ struct device {
     openpi_session_info session_info;
     batch_times times;
     openpi_sample *samples;      /* [batch]                                                                */
+    openpi_rtc *rtc;             /* [batch]                                                                */
     float *noise;                /* [batch][horizon][32]                                                   */
     float *model_actions;        /* [batch][horizon][32]                                                   */
     double *actions;             /* [horizon][action_dim]                                                  */
@@ -38,10 +39,12 @@ static openpi_session *session_for(const device *d, int count) { return count ==
 
 /* ---- jobs ------------------------------------------------------------------------------------------- */
 
-/* Unnormalises and packs a job's actions. */
+/* Keeps a job's actions for the connection's next request; unnormalises and packs them. */
 static openpi_status write_reply(device *d, job *job, const float *model_actions, double model_ms,
                                  openpi_error *error) {
     int horizon = d->session_info.horizon, dims = d->options.action_dim;
+    SERVE_TRY(openpi_request_keep(job->request, model_actions, horizon, job->chunk, chunk_numbers(d),
+                                  error));
     SERVE_TRY(openpi_request_finish(job->request, model_actions, horizon, d->actions,
                                     (size_t)horizon * (size_t)dims, error));
     reply reply = {.actions = d->actions,
@@ -49,7 +52,10 @@ static openpi_status write_reply(device *d, job *job, const float *model_actions
                    .action_dim = dims,
                    .model_ms = model_ms,
                    .infer_ms = clock_now() - job->arrived_ms,
-                   .prev_total_ms = job->prev_total_ms};
+                   .prev_total_ms = job->prev_total_ms,
+                   .rtc = job->rtc_asked,
+                   .rtc_applied = job->rtc.mode != OPENPI_RTC_OFF,
+                   .rtc_delay = job->rtc.delay};
     job->answer.bytes = reply_write(&reply, job->answer.data, job->answer_capacity);
     return OPENPI_OK;
 }
@@ -58,10 +64,11 @@ static openpi_status compute(device *d, job *const *jobs, int count, openpi_erro
     openpi_timing timing = OPENPI_TIMING_INIT;
     for (int i = 0; i < count; i++) {
         d->samples[i] = jobs[i]->sample;
+        d->rtc[i] = jobs[i]->rtc;
         memcpy(d->noise + (size_t)i * chunk_numbers(d), jobs[i]->noise, chunk_numbers(d) * sizeof(float));
     }
-    SERVE_TRY(openpi_session_run(session_for(d, count), d->samples, count, d->noise, d->model_actions,
-                                 &timing, error));
+    SERVE_TRY(openpi_session_run_rtc(session_for(d, count), d->samples, d->rtc, count, d->noise,
+                                     d->model_actions, &timing, error));
     for (int i = 0; i < count; i++) {
         openpi_error own = OPENPI_ERROR_INIT;
         const float *model_actions = d->model_actions + (size_t)i * chunk_numbers(d);
@@ -160,6 +167,7 @@ static openpi_status first_calls(device *d, openpi_error *error) {
 static openpi_status open_session(device *d, int batch, openpi_session **out, openpi_error *error) {
     openpi_session_options options = d->options.session;
     options.batch = batch;
+    options.rtc = 1;
     return openpi_session_create(d->engine, &options, out, error);
 }
 
@@ -176,10 +184,11 @@ static openpi_status load(device *d, openpi_error *error) {
     SERVE_TRY(openpi_session_get_info(d->one, &d->session_info, error));
     size_t numbers = (size_t)batch * chunk_numbers(d), steps = (size_t)d->session_info.horizon;
     d->samples = calloc((size_t)batch, sizeof *d->samples);
+    d->rtc = calloc((size_t)batch, sizeof *d->rtc);
     d->noise = malloc(numbers * sizeof *d->noise);
     d->model_actions = malloc(numbers * sizeof *d->model_actions);
     d->actions = malloc(steps * (size_t)d->options.action_dim * sizeof *d->actions);
-    if (!d->samples || !d->noise || !d->model_actions || !d->actions)
+    if (!d->samples || !d->rtc || !d->noise || !d->model_actions || !d->actions)
         return fail(error, OPENPI_NO_MEMORY, "out of memory: the actions of a call");
     return first_calls(d, error);
 }
@@ -200,6 +209,7 @@ void device_close(device *d) {
     openpi_session_close(d->many);
     openpi_engine_close(d->engine);
     free(d->samples);
+    free(d->rtc);
     free(d->noise);
     free(d->model_actions);
     free(d->actions);

@@ -15,9 +15,13 @@ enum {
 static void job_free(job *job) {
     free(job->bytes);
     free(job->noise);
+    free(job->chunk);
+    free(job->previous);
     free(job->answer_memory);
     free(job);
 }
+
+static size_t chunk_numbers(const job_pool *pool) { return (size_t)pool->horizon * OPENPI_ACTION_DIM; }
 
 static job *job_make(const job_pool *pool) {
     job *made = calloc(1, sizeof *made);
@@ -25,8 +29,9 @@ static job *job_make(const job_pool *pool) {
     made->answer_capacity = reply_most_bytes(pool->horizon, pool->action_dim);
     if (made->answer_capacity < SENTENCE_BYTES) made->answer_capacity = SENTENCE_BYTES;
     made->answer_memory = malloc(NET_HEADROOM + made->answer_capacity);
-    made->noise = malloc((size_t)pool->horizon * OPENPI_ACTION_DIM * sizeof *made->noise);
-    if (made->answer_memory && made->noise) return made;
+    made->noise = malloc(chunk_numbers(pool) * sizeof *made->noise);
+    made->previous = malloc(chunk_numbers(pool) * sizeof *made->previous);
+    if (made->answer_memory && made->noise && made->previous) return made;
     job_free(made);
     return NULL;
 }
@@ -40,8 +45,14 @@ job *job_take(job_pool *pool) {
         job = job_make(pool);
         if (!job) return NULL;
     }
+    if (!job->chunk) job->chunk = malloc(chunk_numbers(pool) * sizeof *job->chunk);
+    if (!job->chunk) {
+        job_free(job);
+        return NULL;
+    }
     job->next = NULL;
     job->connection = NULL;
+    job->last = NULL;
     job->count = 0;
     job->status = OPENPI_OK;
     job->submitted = job->abandoned = 0;

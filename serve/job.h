@@ -30,6 +30,11 @@ typedef struct job {
     openpi_request *request;     /* from preparing to the reply, else NULL                                 */
     openpi_sample sample;
     float *noise;                /* [horizon][32]                                                          */
+    const double *last;          /* the connection's last chunk, [horizon][32]; NULL: none                 */
+    double *chunk;               /* this one, as openpi_request_keep makes it: [horizon][32]               */
+    int rtc_asked;               /* 1: the request has "openpi/rtc", so the reply answers it               */
+    openpi_rtc rtc;              /* OFF: an ordinary sample                                                */
+    float *previous;             /* [horizon][32]: of rtc                                                  */
     openpi_status status;        /* of the answer                                                          */
     net_message answer;          /* the reply, or one sentence as text                                     */
     uint8_t *answer_memory;      /* [NET_HEADROOM + answer_capacity]                                       */

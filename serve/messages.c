@@ -54,12 +54,15 @@ size_t metadata_write(const metadata *m, uint8_t *out, size_t capacity) {
         for (int i = 0; i < m->reset_pose_count; i++) failed |= put_number(&p, m->reset_pose[i]);
     }
     failed |= put_text(&p, "openpi_server");
-    failed |= msgpack_pack_map(&p, 4);
+    failed |= msgpack_pack_map(&p, 6);
     failed |= put_text(&p, "version");
     failed |= put_text(&p, m->version);
     failed |= put_uint_entry(&p, "horizon", (uint64_t)m->horizon);
     failed |= put_uint_entry(&p, "action_dim", (uint64_t)m->action_dim);
     failed |= put_uint_entry(&p, "max_message_bytes", m->max_message_bytes);
+    failed |= put_text(&p, "rtc_modes");
+    failed |= put_text(&p, m->rtc_max_delay ? "guided,trained" : "guided");
+    failed |= put_uint_entry(&p, "rtc_max_delay", (uint64_t)m->rtc_max_delay);
     return failed ? 0 : s.count;
 }
 
@@ -80,11 +83,19 @@ static int put_array(msgpack_packer *p, const double *data, int rows, int column
     return failed;
 }
 
+static int put_rtc(msgpack_packer *p, const reply *r) {
+    int failed = put_text(p, "rtc");
+    failed |= msgpack_pack_map(p, 2);
+    failed |= put_text(p, "applied");
+    failed |= r->rtc_applied ? msgpack_pack_true(p) : msgpack_pack_false(p);
+    return failed | put_uint_entry(p, "delay", (uint64_t)r->rtc_delay);
+}
+
 size_t reply_write(const reply *r, uint8_t *out, size_t capacity) {
     sink s = {.data = out, .capacity = capacity};
     msgpack_packer p;
     msgpack_packer_init(&p, &s, sink_write);
-    int failed = msgpack_pack_map(&p, 3);
+    int failed = msgpack_pack_map(&p, r->rtc ? 4 : 3);
     failed |= put_text(&p, "actions");
     failed |= put_array(&p, r->actions, r->horizon, r->action_dim);
     failed |= put_text(&p, "policy_timing");
@@ -94,6 +105,7 @@ size_t reply_write(const reply *r, uint8_t *out, size_t capacity) {
     failed |= msgpack_pack_map(&p, r->prev_total_ms < 0 ? 1 : 2);
     failed |= put_double_entry(&p, "infer_ms", r->infer_ms);
     if (r->prev_total_ms >= 0) failed |= put_double_entry(&p, "prev_total_ms", r->prev_total_ms);
+    if (r->rtc) failed |= put_rtc(&p, r);
     return failed ? 0 : s.count;
 }
 

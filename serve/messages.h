@@ -15,6 +15,7 @@ typedef struct metadata {
     const char *version;
     int horizon, action_dim;
     uint64_t max_message_bytes;
+    int rtc_max_delay;           /* of the mode trained of "openpi/rtc"; 0: only guided is offered         */
 } metadata;
 
 /* Returns the bytes written into out[capacity]; 0: they do not fit. */
@@ -26,6 +27,8 @@ typedef struct reply {
     double model_ms;             /* policy_timing.infer_ms                                                 */
     double infer_ms;             /* server_timing.infer_ms                                                 */
     double prev_total_ms;        /* of the request before; negative: there was none                        */
+    int rtc;                     /* 1: with "rtc", a map of these two                                      */
+    int rtc_applied, rtc_delay;
 } reply;
 
 size_t reply_write(const reply *reply, uint8_t *out, size_t capacity);

@@ -95,12 +95,14 @@ void prepare_release(prepare *p, job *job) {
 
 /* ---- preparing -------------------------------------------------------------------------------------- */
 
-/* The deadline; the request's own noise, or what a session of one sample draws in its call of this number. */
+/* The deadline; real-time chunking; the request's own noise, or what a session of one sample draws in its call
+ * of this number. */
 static openpi_status set_extras(const prepare *p, job *job, openpi_error *error) {
     openpi_extras extras = OPENPI_EXTRAS_INIT;
     size_t count = (size_t)p->options.horizon * DIMS;
     SERVE_TRY(openpi_request_extras(job->request, &extras, error));
     job->deadline_ms = extras.deadline_ms;
+    SERVE_TRY(rtc_prepare(&p->options.rtc, &extras, job, error));
     if (!extras.noise) {
         openpi_noise(p->options.seed, job->order * OPENPI_MAX_BATCH, job->noise, count);
         return OPENPI_OK;

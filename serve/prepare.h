@@ -6,6 +6,7 @@
 #define SERVE_PREPARE_H
 
 #include "job.h"
+#include "rtc.h"
 
 typedef struct prepare prepare;
 
@@ -14,6 +15,7 @@ typedef struct prepare_options {
     int threads;
     int most;                    /* requests that shared connections have in use; more for reserved ones   */
     int horizon;
+    rtc_offer rtc;
     uint64_t seed;               /* of the noise of requests that have none                                */
     /* Where a job goes that is prepared, or that is answered because it cannot be. On a prepare thread. */
     void (*prepared)(void *user, job *job);

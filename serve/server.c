@@ -259,6 +259,8 @@ static openpi_status open_threads(server *s, openpi_error *error) {
                                  .threads = o->prepare_threads,
                                  .most = PREPARED,
                                  .horizon = device_session_info(s->devices[0])->horizon,
+                                 .rtc = rtc_offered(device_engine_info(s->devices[0]),
+                                                    device_session_info(s->devices[0])),
                                  .seed = o->seed,
                                  .prepared = on_prepared,
                                  .refused = on_refused,
@@ -272,7 +274,8 @@ static void open_connections(server *s) {
     metadata about = {.version = openpi_version(),
                       .horizon = horizon,
                       .action_dim = s->policy_info.action_dim,
-                      .max_message_bytes = s->options->max_message_bytes};
+                      .max_message_bytes = s->options->max_message_bytes,
+                      .rtc_max_delay = device_engine_info(s->devices[0])->rtc_max_delay};
     about.reset_pose = openpi_policy_reset_pose(s->policy, &about.reset_pose_count);
     connections *c = &s->connections;
     c->pool.horizon = horizon;

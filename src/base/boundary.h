@@ -34,7 +34,7 @@
     X(openpi_image, OPENPI_IMAGE_INIT, data, reserved)                                 \
     X(openpi_observation, OPENPI_OBSERVATION_INIT, image_count, prompt_length)         \
     X(openpi_field, OPENPI_FIELD_INIT, rank, shape)                                    \
-    X(openpi_extras, OPENPI_EXTRAS_INIT, noise, deadline_ms)
+    X(openpi_extras, OPENPI_EXTRAS_INIT, noise, rtc_max_weight)
 
 typedef enum boundary_type {
 #define X(type, macro, first, last) BOUNDARY_##type,

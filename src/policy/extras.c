@@ -2,6 +2,7 @@
 #include "policy/extras.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/report.h"
@@ -42,25 +43,158 @@ static openpi_status read_deadline(const wire_field *field, extras *out, openpi_
     return OPENPI_OK;
 }
 
+/* ---- real-time chunking ----------------------------------------------------------------------------- */
+
+enum { RTC_EXECUTED = 1, RTC_DELAY = 2, RTC_OPTIONAL = 4, STEPS_MOST = 1000000 };
+
+static openpi_status read_int(const wire_field *field, int low, int high, int *out, openpi_error *error) {
+    char what[DESCRIPTION];
+    if (field->kind != WIRE_NUMBER)
+        return report(error, OPENPI_BAD_INPUT, "\"%s\" of the request is %s, expected a whole number from %d "
+                      "to %d", field->key, wire_describe(field, what, sizeof what), low, high);
+    if (!(field->number >= low && field->number <= high && field->number == floor(field->number)))
+        return report(error, OPENPI_BAD_INPUT, "\"%s\" of the request is %g, expected a whole number from %d "
+                      "to %d", field->key, field->number, low, high);
+    *out = (int)field->number;
+    return OPENPI_OK;
+}
+
+/* The place of the field's text among names[count]. */
+static openpi_status read_choice(const wire_field *field, const char *const *names, int count, int *out,
+                                 openpi_error *error) {
+    char what[DESCRIPTION], expected[DESCRIPTION] = "";
+    int shown = field->bytes < 20 ? (int)field->bytes : 20;
+    for (int i = 0; i < count; i++) {
+        size_t used = strlen(expected);
+        if (field->kind == WIRE_TEXT && field->bytes == strlen(names[i]) &&
+            !memcmp(field->text, names[i], field->bytes)) {
+            *out = i;
+            return OPENPI_OK;
+        }
+        snprintf(expected + used, sizeof expected - used, "%s%s", i ? ", " : "", names[i]);
+    }
+    if (field->kind == WIRE_TEXT) snprintf(what, sizeof what, "\"%.*s\"", shown, field->text);
+    else wire_describe(field, what, sizeof what);
+    return report(error, OPENPI_BAD_INPUT, "\"%s\" of the request is %s, expected one of %s", field->key, what,
+                  expected);
+}
+
+static openpi_status read_executed(const wire_field *field, extras *out, openpi_error *error) {
+    out->rtc_given |= RTC_EXECUTED;
+    return read_int(field, 0, STEPS_MOST, &out->rtc_executed, error);
+}
+
+static openpi_status read_delay(const wire_field *field, extras *out, openpi_error *error) {
+    out->rtc_given |= RTC_DELAY;
+    return read_int(field, 0, OPENPI_MAX_HORIZON - 1, &out->rtc_delay, error);
+}
+
+static openpi_status read_horizon(const wire_field *field, extras *out, openpi_error *error) {
+    out->rtc_given |= RTC_OPTIONAL;
+    return read_int(field, 1, OPENPI_MAX_HORIZON, &out->rtc_horizon, error);
+}
+
+static openpi_status read_mode(const wire_field *field, extras *out, openpi_error *error) {
+    static const char *const names[] = {"guided", "trained", "vjp"};
+    int choice;
+    out->rtc_given |= RTC_OPTIONAL;
+    TRY(read_choice(field, names, 3, &choice, error));
+    out->rtc_mode = (openpi_rtc_mode)(OPENPI_RTC_GUIDED + choice);
+    return OPENPI_OK;
+}
+
+static openpi_status read_schedule(const wire_field *field, extras *out, openpi_error *error) {
+    static const char *const names[] = {"zeros", "ones", "linear", "exp"};
+    int choice;
+    out->rtc_given |= RTC_OPTIONAL;
+    TRY(read_choice(field, names, 4, &choice, error));
+    out->rtc_schedule = (openpi_rtc_schedule)(OPENPI_RTC_ZEROS + choice);
+    return OPENPI_OK;
+}
+
+static openpi_status read_max_weight(const wire_field *field, extras *out, openpi_error *error) {
+    char what[DESCRIPTION];
+    out->rtc_given |= RTC_OPTIONAL;
+    if (field->kind == WIRE_NUMBER && field->number > 0 && isfinite(field->number)) {
+        out->rtc_max_weight = field->number;
+        return OPENPI_OK;
+    }
+    if (field->kind == WIRE_NUMBER) snprintf(what, sizeof what, "%g", field->number);
+    else wire_describe(field, what, sizeof what);
+    return report(error, OPENPI_BAD_INPUT, "\"%s\" of the request is %s, expected a number above 0", field->key,
+                  what);
+}
+
+static openpi_status refuse_no_map(const wire_field *field, extras *out, openpi_error *error) {
+    char what[DESCRIPTION];
+    (void)out;
+    return report(error, OPENPI_BAD_INPUT,
+                  "\"%s\" of the request is %s, expected a map with \"executed\" and \"delay\"", field->key,
+                  wire_describe(field, what, sizeof what));
+}
+
+static openpi_status check_rtc(const extras *extras, openpi_error *error) {
+    int both = RTC_EXECUTED | RTC_DELAY;
+    if (!extras->rtc_given || (extras->rtc_given & both) == both) return OPENPI_OK;
+    return report(error, OPENPI_BAD_INPUT, "\"openpi/rtc\" of the request has no \"%s\"",
+                  extras->rtc_given & RTC_EXECUTED ? "delay" : "executed");
+}
+
+void extras_give_rtc(const extras *extras, openpi_extras *out) {
+    out->rtc = extras->rtc_given != 0;
+    out->rtc_executed = extras->rtc_executed;
+    out->rtc_delay = extras->rtc_delay;
+    out->rtc_mode = extras->rtc_mode;
+    out->rtc_schedule = extras->rtc_schedule;
+    out->rtc_horizon = extras->rtc_horizon;
+    out->rtc_max_weight = extras->rtc_max_weight;
+}
+
+/* ---- all keys --------------------------------------------------------------------------------------- */
+
 static const struct {
     const char *name;            /* after "openpi/"                                                        */
     openpi_status (*read)(const wire_field *field, extras *out, openpi_error *error);
-} known[] = {{"noise", read_noise}, {"deadline_ms", read_deadline}};
+} known[] = {
+    {"noise", read_noise},
+    {"deadline_ms", read_deadline},
+    {"rtc", refuse_no_map},
+    {"rtc/executed", read_executed},
+    {"rtc/delay", read_delay},
+    {"rtc/horizon", read_horizon},
+    {"rtc/mode", read_mode},
+    {"rtc/schedule", read_schedule},
+    {"rtc/max_weight", read_max_weight},
+};
 enum { KNOWN = sizeof known / sizeof *known };
 
+void extras_clear(extras *extras) {
+    extras->noise_rows = 0;
+    extras->deadline_ms = 0;
+    extras->rtc_given = extras->rtc_executed = extras->rtc_delay = extras->rtc_horizon = 0;
+    extras->rtc_mode = OPENPI_RTC_OFF;
+    extras->rtc_schedule = OPENPI_RTC_SCHEDULE_DEFAULT;
+    extras->rtc_max_weight = 0;
+}
+
+static openpi_status refuse_unknown(const wire_field *field, openpi_error *error) {
+    if (!strncmp(field->key + PREFIX, "rtc/", 4))
+        return report(error, OPENPI_BAD_INPUT,
+                      "\"openpi/rtc\" of the request has an unknown entry \"%s\", known are executed, delay, "
+                      "horizon, mode, schedule and max_weight", field->key + PREFIX + 4);
+    return report(error, OPENPI_BAD_INPUT,
+                  "the request has an unknown key \"%s\", known are openpi/noise, openpi/deadline_ms and "
+                  "openpi/rtc", field->key);
+}
+
 openpi_status extras_read(const wire_message *message, extras *out, openpi_error *error) {
-    out->noise_rows = 0;
-    out->deadline_ms = 0;
+    extras_clear(out);
     for (int i = 0; i < wire_count(message); i++) {
         const wire_field *field = wire_at(message, i);
         int which = 0;
         if (strncmp(field->key, "openpi/", PREFIX)) continue;
         while (which < KNOWN && strcmp(field->key + PREFIX, known[which].name)) which++;
-        if (which == KNOWN)
-            return report(error, OPENPI_BAD_INPUT,
-                          "the request has an unknown key \"%s\", known are openpi/noise and "
-                          "openpi/deadline_ms", field->key);
-        TRY(known[which].read(field, out, error));
+        TRY(which == KNOWN ? refuse_unknown(field, error) : known[which].read(field, out, error));
     }
-    return OPENPI_OK;
+    return check_rtc(out, error);
 }

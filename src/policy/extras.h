@@ -1,6 +1,6 @@
 /* The keys of a message that are about its call and not of the observation: "openpi/noise",
- * "openpi/deadline_ms". openpi's own server ignores them. Any other key that begins with "openpi/" is
- * refused, because a misspelt one would be ignored in silence. */
+ * "openpi/deadline_ms" and the map "openpi/rtc". openpi's own server ignores them. Any other key that begins
+ * with "openpi/" is refused, because a misspelt one would be ignored in silence. */
 #ifndef POLICY_EXTRAS_H
 #define POLICY_EXTRAS_H
 
@@ -10,7 +10,17 @@ typedef struct extras {
     float noise[OPENPI_MAX_HORIZON * OPENPI_ACTION_DIM];      /* [noise_rows][32]                           */
     int noise_rows;              /* 0: absent                                                              */
     double deadline_ms;          /* 0: absent                                                              */
+    int rtc_given;               /* bits of extras.c, of the entries of "openpi/rtc"; 0: absent            */
+    int rtc_executed, rtc_delay, rtc_horizon;
+    openpi_rtc_mode rtc_mode;
+    openpi_rtc_schedule rtc_schedule;
+    double rtc_max_weight;
 } extras;
+
+/* All absent. */
+void extras_clear(extras *extras);
+/* What "openpi/rtc" says, into openpi.h's struct. */
+void extras_give_rtc(const extras *extras, openpi_extras *out);
 
 openpi_status extras_read(const wire_message *message, extras *out, openpi_error *error);
 

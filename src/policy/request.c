@@ -325,8 +325,8 @@ openpi_status openpi_request_prepare(openpi_request *request, const openpi_obser
     if (!request || !given)
         return report(error, OPENPI_BAD_ARGUMENT, "request prepare: %s is NULL",
                       request ? "observation" : "request");
-    request->prepared = request->extras.noise_rows = 0;
-    request->extras.deadline_ms = 0;
+    request->prepared = 0;
+    extras_clear(&request->extras);
     TRY(BOUNDARY_CHECK(openpi_timing, timing, error));
     TRY(BOUNDARY_TAKE(openpi_observation, given, &observation, error));
     double start = clock_ms();
@@ -483,6 +483,7 @@ openpi_status openpi_request_extras(const openpi_request *request, openpi_extras
         own.noise_rows = request->extras.noise_rows;
         own.noise = own.noise_rows ? request->extras.noise : NULL;
         own.deadline_ms = request->extras.deadline_ms;
+        extras_give_rtc(&request->extras, &own);
     }
     BOUNDARY_GIVE(openpi_extras, &own, out);
     return OPENPI_OK;
