@@ -95,8 +95,8 @@ void prepare_release(prepare *p, job *job) {
 
 /* ---- preparing -------------------------------------------------------------------------------------- */
 
-/* The deadline; real-time chunking; the request's own noise, or what a session of one sample draws in its call
- * of this number. */
+/* The deadline; real-time chunking; the request's own noise, or what a session of one sample draws in its
+ * call of this number. */
 static openpi_status set_extras(const prepare *p, job *job, openpi_error *error) {
     openpi_extras extras = OPENPI_EXTRAS_INIT;
     size_t count = (size_t)p->options.horizon * DIMS;

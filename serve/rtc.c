@@ -19,12 +19,12 @@ static openpi_status check(const rtc_offer *offer, const openpi_rtc *rtc, openpi
                     "not have, expected guided%s", offer->max_delay ? " or trained" : "");
     if (trained && !offer->max_delay)
         return fail(error, OPENPI_UNSUPPORTED,
-                    "\"openpi/rtc/mode\" of the request is trained, but the checkpoint was not trained for it, "
-                    "expected guided");
+                    "\"openpi/rtc/mode\" of the request is trained, but the checkpoint was not trained for "
+                    "it, expected guided");
     if (trained && rtc->delay > offer->max_delay)
         return fail(error, OPENPI_BAD_INPUT,
-                    "\"openpi/rtc/delay\" of the request is %d, expected 0 to %d: the checkpoint was trained for "
-                    "no more", rtc->delay, offer->max_delay);
+                    "\"openpi/rtc/delay\" of the request is %d, expected 0 to %d: the checkpoint was trained "
+                    "for no more", rtc->delay, offer->max_delay);
     if (rtc->delay > most)
         return fail(error, OPENPI_BAD_INPUT,
                     "\"openpi/rtc/delay\" of the request is %d, expected 0 to %d: the chunk has %d steps",

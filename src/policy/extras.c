@@ -75,8 +75,8 @@ static openpi_status read_choice(const wire_field *field, const char *const *nam
     }
     if (field->kind == WIRE_TEXT) snprintf(what, sizeof what, "\"%.*s\"", shown, field->text);
     else wire_describe(field, what, sizeof what);
-    return report(error, OPENPI_BAD_INPUT, "\"%s\" of the request is %s, expected one of %s", field->key, what,
-                  expected);
+    return report(error, OPENPI_BAD_INPUT, "\"%s\" of the request is %s, expected one of %s", field->key,
+                  what, expected);
 }
 
 static openpi_status read_executed(const wire_field *field, extras *out, openpi_error *error) {
@@ -121,8 +121,8 @@ static openpi_status read_max_weight(const wire_field *field, extras *out, openp
     }
     if (field->kind == WIRE_NUMBER) snprintf(what, sizeof what, "%g", field->number);
     else wire_describe(field, what, sizeof what);
-    return report(error, OPENPI_BAD_INPUT, "\"%s\" of the request is %s, expected a number above 0", field->key,
-                  what);
+    return report(error, OPENPI_BAD_INPUT, "\"%s\" of the request is %s, expected a number above 0",
+                  field->key, what);
 }
 
 static openpi_status refuse_no_map(const wire_field *field, extras *out, openpi_error *error) {

@@ -14,6 +14,7 @@
 #include "command.h"
 #include "served.h"
 #include "websocket.h"
+#include "robot_message.h"
 
 enum { DIMS = OPENPI_ACTION_DIM, ROBOT_TEXT = 1024, MODEL_TEXT = 2048 };
 
@@ -32,59 +33,6 @@ static int tear_down(void **state) {
 }
 
 /* ---- messages --------------------------------------------------------------------------------------- */
-
-/* The metadata must come first. */
-static int greet(int port) {
-    int fd = ws_open(port, "/");
-    free(ws_expect(fd, WS_BINARY).data);
-    return fd;
-}
-
-/* A map with one more entry, whose key and value are `entry`. */
-static void add_entry(msgpack_sbuffer *message, const msgpack_sbuffer *entry) {
-    assert_true((message->data[0] & 0xf0) == 0x80 && (message->data[0] & 0xf) < 15);
-    message->data[0]++;
-    msgpack_sbuffer_write(message, entry->data, entry->size);
-}
-
-static void add_noise(msgpack_sbuffer *message, const float *noise, int rows) {
-    msgpack_sbuffer entry;
-    msgpack_packer packer;
-    const int shape[2] = {rows, DIMS};
-    msgpack_sbuffer_init(&entry);
-    msgpack_packer_init(&packer, &entry, msgpack_sbuffer_write);
-    pack_text(&packer, "openpi/noise");
-    pack_array(&packer, "<f4", shape, 2, noise, (size_t)rows * DIMS * sizeof *noise);
-    add_entry(message, &entry);
-    msgpack_sbuffer_destroy(&entry);
-}
-
-static void add_number(msgpack_sbuffer *message, const char *key, double value) {
-    msgpack_sbuffer entry;
-    msgpack_packer packer;
-    msgpack_sbuffer_init(&entry);
-    msgpack_packer_init(&packer, &entry, msgpack_sbuffer_write);
-    pack_text(&packer, key);
-    msgpack_pack_double(&packer, value);
-    add_entry(message, &entry);
-    msgpack_sbuffer_destroy(&entry);
-}
-
-/* A request as openpi's ALOHA client sends it. */
-static void load_request(const char *golden, msgpack_sbuffer *message) {
-    char path[512];
-    size_t count;
-    snprintf(path, sizeof path, GOLDEN "/policy/%s/request.msgpack", golden);
-    char *bytes = golden_read(path, &count);
-    msgpack_sbuffer_init(message);
-    msgpack_sbuffer_write(message, bytes, count);
-    free(bytes);
-}
-
-static ws_frame ask(int fd, const msgpack_sbuffer *message) {
-    ws_send(fd, WS_BINARY, 1, message->data, message->size);
-    return ws_receive(fd);
-}
 
 static double double_at(const uint8_t *at) {
     uint64_t bits = 0;
@@ -282,9 +230,10 @@ static void metadata_bytes(void **state) {
     served server;
     static const uint8_t pose[] = "\x82\xaareset_pose\x96\x00\xcb\xbf\xf8\x00\x00\x00\x00\x00\x00"
                                   "\xcb\x3f\xf8\x00\x00\x00\x00\x00\x00\x00\x00\x00";
-    static const uint8_t own[] = "\xadopenpi_server\x84\xa7version\xa5"
+    static const uint8_t own[] = "\xadopenpi_server\x86\xa7version\xa5"
                                  "0.1.0\xa7horizon\x32\xaa"
-                                 "action_dim\x0e\xb1max_message_bytes\xce\x00\xf4\x24\x00";
+                                 "action_dim\x0e\xb1max_message_bytes\xce\x00\xf4\x24\x00\xa9"
+                                 "rtc_modes\xa6guided\xadrtc_max_delay\x00";
     served_start(&server, &box, "--synthetic tiny --config pi0_aloha --steps 1 --threads 2 --norm-stats '%s'",
                  GOLDEN "/policy/aloha_sim/norm_stats.json");
     int fd = ws_open(server.port, "/any/path?at=all");
@@ -302,14 +251,6 @@ static void metadata_bytes(void **state) {
     free(frame.data);
     close(fd);
     served_stop(&server);
-}
-
-static void expect_sentence(int fd, const msgpack_sbuffer *message, const char *part) {
-    ws_frame frame = ask(fd, message);
-    if (frame.opcode != WS_TEXT || !strstr((char *)frame.data, part) || strchr((char *)frame.data, '\n'))
-        fail_msg("opcode %d, \"%s\", expected one sentence with \"%s\"", frame.opcode,
-                 frame.opcode == WS_BINARY ? "" : (char *)frame.data, part);
-    free(frame.data);
 }
 
 /* Each is one sentence, and the connection answers the next request. */
