@@ -1,7 +1,13 @@
 /* See ws_client.h. */
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "ws_client.h"
 
@@ -31,4 +37,34 @@ int ws_address_read(const char *text, ws_address *out) {
     if (*end && *end != ':' && *end != '/') return 0;
     const char *path = strchr(end, '/');
     return snprintf(out->path, sizeof out->path, "%s", path ? path : "/") < (int)sizeof out->path;
+}
+
+/* 1: something accepts connections there, within three seconds. */
+static int accepts(const struct addrinfo *to) {
+    int error = 0, fd = socket(to->ai_family, SOCK_STREAM, 0);
+    socklen_t bytes = sizeof error;
+    if (fd < 0) return 0;
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    int connected = !connect(fd, to->ai_addr, to->ai_addrlen);
+    if (!connected && errno == EINPROGRESS) {
+        struct pollfd wait = {.fd = fd, .events = POLLOUT};
+        connected = poll(&wait, 1, 3000) == 1 &&
+                    !getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) && !error;
+    }
+    close(fd);
+    return connected;
+}
+
+void ws_address_reach(const ws_address *address, char number[WS_HOST]) {
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
+    char port[16];
+    snprintf(number, WS_HOST, "%s", address->host);
+    snprintf(port, sizeof port, "%d", address->port);
+    if (getaddrinfo(address->host, port, &hints, &found)) return;
+    for (const struct addrinfo *a = found; a; a = a->ai_next) {
+        if (!accepts(a)) continue;
+        getnameinfo(a->ai_addr, a->ai_addrlen, number, WS_HOST, NULL, 0, NI_NUMERICHOST);
+        break;
+    }
+    freeaddrinfo(found);
 }

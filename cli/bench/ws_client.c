@@ -28,7 +28,7 @@ struct ws_socket {
 struct ws_client {
     const ws_events *events;
     ws_address address;
-    char origin[WS_HOST + 16];
+    char number[WS_HOST], origin[WS_HOST + 16];
     void *user;
     uv_loop_t loop;
     uv_timer_t timer;
@@ -176,6 +176,7 @@ ws_client *ws_client_open(const ws_events *events, const ws_address *address, vo
     c->events = events;
     c->address = *address;
     c->user = client_user;
+    ws_address_reach(address, c->number);
     snprintf(c->origin, sizeof c->origin, "%s:%d", address->host, address->port);
     lws_set_log_level(0, NULL);
     if (uv_loop_init(&c->loop)) {
@@ -234,7 +235,7 @@ int ws_connect(ws_client *c, const char *key, void *user) {
     if (!s) return 0;
     struct lws_client_connect_info info = {
         .context = c->context,
-        .address = c->address.host,
+        .address = c->number,
         .port = c->address.port,
         .ssl_connection = c->address.tls ? LCCSCF_USE_SSL : 0,
         .path = c->address.path,
