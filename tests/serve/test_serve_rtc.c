@@ -16,13 +16,24 @@
 #include "websocket.h"
 #include "robot_message.h"
 
-enum { DIMS = OPENPI_ACTION_DIM, H = 6, ARMS = 14, NUMBERS = H * ARMS, JOINTS_BYTES = 14 * 8 };
+enum {
+    DIMS = OPENPI_ACTION_DIM,
+    H = 6,
+    ARMS = 14,
+    NUMBERS = H * DIMS,          /* of the longest actions                                                 */
+    JOINTS_BYTES = ARMS * 8,
+    DELAY = 3,                   /* the longest that the trained checkpoint takes                          */
+};
 
 /* An ALOHA whose arms' actions are relative to the state: what is left of a chunk changes with the state. */
 static const char robot[] = "{\"like\": \"aloha\", \"name\": \"relative\", \"horizon\": 6, "
                             "\"normalization\": \"zscore\", \"prompt_state\": \"off\", "
                             "\"delta\": [6, -1, 6, -1], \"transform\": \"none\"}";
 static char model[1024];         /* the options of run and serve                                           */
+static int action_dim;           /* of the model's robot                                                   */
+static void (*observe)(int number, msgpack_sbuffer *message);   /* makes its requests */
+
+static void observe_aloha(int number, msgpack_sbuffer *message);
 
 static int set_up(void **state) {
     if (open_box(state)) return -1;
@@ -31,6 +42,8 @@ static int set_up(void **state) {
              "--synthetic tiny --robot '%s' --norm-stats '" GOLDEN "/policy/aloha_sim/norm_stats.json' "
              "--tokenizer '" GOLDEN "/tokenizer.model' --threads 2 --steps 2",
              scratch_path(&box, "robot.json"));
+    action_dim = ARMS;
+    observe = observe_aloha;
     return 0;
 }
 
@@ -89,6 +102,29 @@ static void move(msgpack_sbuffer *message, double more) {
     memcpy(message->data + at, &joint, sizeof joint);
 }
 
+static void observe_aloha(int number, msgpack_sbuffer *message) {
+    load_request("aloha_sim", message);
+    move(message, 0.01 * number);
+}
+
+/* As a synthetic LeRobot checkpoint names its features. */
+static void observe_lerobot(int number, msgpack_sbuffer *message) {
+    static const uint8_t picture[8 * 8 * 3] = {200, 100, 50};
+    static const int shape[3] = {8, 8, 3}, length = DIMS;
+    double state[DIMS];
+    msgpack_packer packer;
+    for (int i = 0; i < DIMS; i++) state[i] = 0.01 * (i + number);
+    msgpack_sbuffer_init(message);
+    msgpack_packer_init(&packer, message, msgpack_sbuffer_write);
+    msgpack_pack_map(&packer, 3);
+    pack_text(&packer, "observation.images.base_0_rgb");
+    pack_array(&packer, "|u1", shape, 3, picture, sizeof picture);
+    pack_text(&packer, "observation.state");
+    pack_array(&packer, "<f8", &length, 1, state, sizeof state);
+    pack_text(&packer, "task");
+    pack_text(&packer, "go");
+}
+
 static void make_noise(int number, float noise[H * DIMS]) {
     openpi_noise(5, (uint64_t)number, noise, (size_t)H * DIMS);
 }
@@ -97,8 +133,7 @@ static void make_noise(int number, float noise[H * DIMS]) {
 static msgpack_sbuffer request(int number, const char *rtc) {
     msgpack_sbuffer message;
     float noise[H * DIMS];
-    load_request("aloha_sim", &message);
-    move(&message, 0.01 * number);
+    observe(number, &message);
     make_noise(number, noise);
     add_noise(&message, noise, H);
     if (rtc) add_rtc(&message, rtc);
@@ -121,10 +156,11 @@ static void write_noise(int number) {
 }
 
 static void read_actions(double actions[NUMBERS]) {
-    size_t bytes;
+    size_t bytes, wanted = (size_t)(H * action_dim) * sizeof *actions;
     char *npy = slurp(scratch_path(&box, "actions.npy"), &bytes);
-    assert_int_equal(bytes, 128 + NUMBERS * sizeof(double));
-    memcpy(actions, npy + 128, NUMBERS * sizeof(double));
+    assert_int_equal(bytes, 128 + wanted);
+    memset(actions, 0, NUMBERS * sizeof *actions);
+    memcpy(actions, npy + 128, wanted);
     free(npy);
 }
 
@@ -154,8 +190,9 @@ static const msgpack_object *entry(const msgpack_object *map, const char *key) {
 
 enum { NOT_ASKED = -2, NOT_APPLIED = -1 };
 
-/* `delay`: what the reply says of real-time chunking, or one of the above. `want` NULL: any actions. */
-static void check_frame(ws_frame frame, int delay, const double *want, size_t bytes) {
+/* `delay`: what the reply says of real-time chunking, or one of the above. */
+static void take_reply(int fd, int delay, const double want[NUMBERS]) {
+    ws_frame frame = ws_receive(fd);
     msgpack_unpacked unpacked;
     if (frame.opcode != WS_BINARY) fail_msg("opcode %d, \"%s\"", frame.opcode, (char *)frame.data);
     msgpack_unpacked_init(&unpacked);
@@ -174,10 +211,8 @@ static void check_frame(ws_frame frame, int delay, const double *want, size_t by
         assert_int_equal(entry(rtc, "delay")->type, MSGPACK_OBJECT_POSITIVE_INTEGER);
         assert_int_equal(entry(rtc, "delay")->via.u64, delay < 0 ? 0 : delay);
     }
-    if (want) {
-        assert_int_equal(data->via.bin.size, bytes);
-        assert_memory_equal(data->via.bin.ptr, want, bytes);
-    }
+    assert_int_equal(data->via.bin.size, (size_t)(H * action_dim) * sizeof *want);
+    assert_memory_equal(data->via.bin.ptr, want, data->via.bin.size);
     msgpack_unpacked_destroy(&unpacked);
     free(frame.data);
 }
@@ -186,10 +221,6 @@ static void send_request(int fd, int number, const char *rtc) {
     msgpack_sbuffer message = request(number, rtc);
     ws_send(fd, WS_BINARY, 1, message.data, message.size);
     msgpack_sbuffer_destroy(&message);
-}
-
-static void take_reply(int fd, int delay, const double want[NUMBERS]) {
-    check_frame(ws_receive(fd), delay, want, NUMBERS * sizeof *want);
 }
 
 static void must_answer(int fd, int number, const char *rtc, int delay, const double want[NUMBERS]) {
@@ -328,12 +359,50 @@ static void bad_values(void **state) {
     served_stop(&server);
 }
 
+/* A checkpoint that was trained for it: the first rows are given, where enough steps are left. */
+static void trained(void **state) {
+    (void)state;
+    openpi_error error = OPENPI_ERROR_INIT;
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
+    served server;
+    double plain[4][NUMBERS], given[NUMBERS], guided[NUMBERS];
+    WORKS(openpi_synthetic_parse("tiny:pi05", &synthetic, &error));
+    synthetic.lerobot = 1;
+    synthetic.rtc_max_delay = DELAY;
+    WORKS(openpi_synthetic_write(&synthetic, scratch_path(&box, "trained"), 0, 2, NULL, NULL, &error));
+    snprintf(model, sizeof model, "'%s' --threads 2 --steps 2 --horizon %d", scratch_path(&box, "trained"),
+             H);
+    action_dim = DIMS;
+    observe = observe_lerobot;
+    for (int i = 0; i < 4; i++) expect(i, "", plain[i]);
+    expect(1, "--previous 0.npy --rtc guided --executed 3 --delay 3", guided);
+    expect(1, "--previous 0.npy --rtc trained --executed 3 --delay 3", given);
+    assert_memory_not_equal(given, guided, sizeof given);
+    served_start(&server, &box, "%s", model);
+    int fd = ws_open(server.port, "/");
+    ws_frame about = ws_expect(fd, WS_BINARY);
+    static const char end[] = "\xa9rtc_modes\xaeguided,trained\xadrtc_max_delay\x03";
+    assert_memory_equal(about.data + about.bytes - (sizeof end - 1), end, sizeof end - 1);
+    free(about.data);
+    must_answer(fd, 0, NULL, NOT_ASKED, plain[0]);
+    must_answer(fd, 1, "{\"executed\": 3, \"delay\": 3, \"mode\": \"trained\"}", 3, given);
+    must_refuse_rtc(fd, "{\"executed\": 0, \"delay\": 4, \"mode\": \"trained\"}",
+                    "is 4, expected 0 to 3: the checkpoint was trained for no more");
+    must_answer(fd, 2, "{\"executed\": 4, \"delay\": 3, \"mode\": \"trained\"}", NOT_APPLIED, plain[2]);
+    must_answer(fd, 3, "{\"executed\": 0, \"delay\": 0, \"mode\": \"trained\"}", NOT_APPLIED, plain[3]);
+    must_answer(fd, 0, NULL, NOT_ASKED, plain[0]);
+    must_answer(fd, 1, "{\"executed\": 3, \"delay\": 3}", 3, guided);
+    close(fd);
+    served_stop(&server);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(follows_the_last_chunk, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_connection_forgets, set_up, tear_down),
         cmocka_unit_test_setup_teardown(robots_do_not_see_each_other, set_up, tear_down),
         cmocka_unit_test_setup_teardown(bad_values, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(trained, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
