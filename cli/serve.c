@@ -16,7 +16,8 @@ typedef struct serve_values {
     const char *synthetic, *robot, *config, *norm_stats, *assets, *tokenizer, *host, *tokens, *new_token;
     int token_class, rate;
     int prompt_state, horizon, steps, port, trust_network, drain, prepare_threads, max_block, throughput;
-    uint64_t seed, max_message;
+    int max_connections, max_per_address, handshake, message, reply, ping;
+    uint64_t seed, max_message, max_in_flight;
     lora_values lora;
     machine_values machine;
 } serve_values;
@@ -61,6 +62,13 @@ static int serve_run(const void *values, char **positional, int count) {
                              .prepare_threads = v->prepare_threads,
                              .max_block = v->max_block ? v->max_block : v->throughput ? THROUGHPUT_BLOCK : 1,
                              .max_message_bytes = v->max_message,
+                             .max_in_flight = v->max_in_flight,
+                             .max_connections = v->max_connections,
+                             .max_per_address = v->max_per_address,
+                             .handshake_seconds = v->handshake,
+                             .message_seconds = v->message,
+                             .reply_seconds = v->reply,
+                             .ping_seconds = v->ping,
                              .tokens = input_path(v->tokens)};
     machine_options(&v->machine, without, &options.engine);
     options.engine.synthetic = model.synthetic;
@@ -94,7 +102,14 @@ static int serve_run(const void *values, char **positional, int count) {
 static const serve_values defaults = {.port = SERVE_PORT,
                                       .drain = SERVE_DRAIN_SECONDS,
                                       .prepare_threads = SERVE_PREPARE_THREADS,
-                                      .max_message = SERVE_MESSAGE_BYTES};
+                                      .max_message = SERVE_MESSAGE_BYTES,
+                                      .max_in_flight = SERVE_IN_FLIGHT_BYTES,
+                                      .max_connections = SERVE_CONNECTIONS,
+                                      .max_per_address = SERVE_PER_ADDRESS,
+                                      .handshake = SERVE_HANDSHAKE_SECONDS,
+                                      .message = SERVE_MESSAGE_SECONDS,
+                                      .reply = SERVE_REPLY_SECONDS,
+                                      .ping = SERVE_PING_SECONDS};
 
 static const option_row options[] = {
     {OPTION_HEADING, .name = "Model"},
@@ -136,7 +151,25 @@ static const option_row options[] = {
     {OPTION_FLAG, "trust-network", NULL,
      "allow an address that other machines reach: whoever connects may move the robots",
      .offset = AT(trust_network)},
+    {OPTION_HEADING, .name = "Limits"},
     {OPTION_BYTES, "max-message", "BYTES", "the largest request (default: 16MB)", .offset = AT(max_message)},
+    {OPTION_BYTES, "max-in-flight", "BYTES",
+     "all requests together that are received, wait or are computed (default: 1GB)",
+     .offset = AT(max_in_flight)},
+    {OPTION_INT, "max-connections", "N", "WebSockets (default: 1024); who comes then gets 503",
+     .offset = AT(max_connections), .low = 1, .high = 65536},
+    {OPTION_INT, "max-per-address", "N",
+     "WebSockets of one client address, which all robots behind a proxy share (default: 32)",
+     .offset = AT(max_per_address), .low = 1, .high = 65536},
+    {OPTION_INT, "handshake-timeout", "SECONDS", "from connecting to a complete request head (default: 5)",
+     .offset = AT(handshake), .low = 1, .high = 3600},
+    {OPTION_INT, "message-timeout", "SECONDS", "from a request's first byte to its last (default: 10)",
+     .offset = AT(message), .low = 1, .high = 3600},
+    {OPTION_INT, "reply-timeout", "SECONDS", "a client that leaves a reply unread is dropped (default: 10)",
+     .offset = AT(reply), .low = 1, .high = 3600},
+    {OPTION_INT, "ping-interval", "SECONDS",
+     "a silent client is pinged, and dropped where it is silent as long again (default: 20)",
+     .offset = AT(ping), .low = 1, .high = 3600},
     {OPTION_HEADING, .name = "Tokens"},
     {OPTION_INPUT, "tokens", "FILE",
      "only who has a token of this file may connect; each line: name, reserved or shared, calls a second "

@@ -105,7 +105,7 @@ int connection_received(void *connection_, const uint8_t *bytes, size_t count, i
         if (!c->receiving) return CLOSE_TRY_LATER;
         c->receiving->connection = c;
     }
-    if (!job_append(c->receiving, bytes, count)) return CLOSE_TRY_LATER;
+    if (!job_append(&c->all->pool, c->receiving, bytes, count)) return CLOSE_TRY_LATER;
     if (!last) return 0;
     c->receiving->arrived_ms = clock_now();
     c->ahead = c->receiving;

@@ -50,6 +50,7 @@ job *job_take(job_pool *pool) {
         job_free(job);
         return NULL;
     }
+    pool->taken += job->capacity;
     job->next = NULL;
     job->connection = NULL;
     job->last = NULL;
@@ -63,6 +64,7 @@ job *job_take(job_pool *pool) {
 
 void job_give(job_pool *pool, job *job) {
     if (!job) return;
+    pool->taken -= job->capacity;
     if (pool->kept + job->capacity > KEPT_BYTES) {
         job_free(job);
         return;
@@ -80,14 +82,16 @@ void job_pool_close(job_pool *pool) {
     }
 }
 
-int job_append(job *job, const uint8_t *bytes, size_t count) {
+int job_append(job_pool *pool, job *job, const uint8_t *bytes, size_t count) {
     size_t needed = job->count + count;
     if (needed > job->capacity) {
         size_t capacity = job->capacity ? job->capacity : FIRST_BYTES;
         while (capacity < needed) capacity *= 2;
+        if (capacity - job->capacity > pool->most_taken - pool->taken) return 0;
         uint8_t *larger = realloc(job->bytes, capacity);
         if (!larger) return 0;
         job->bytes = larger;
+        pool->taken += capacity - job->capacity;
         job->capacity = capacity;
     }
     if (count) memcpy(job->bytes + job->count, bytes, count);

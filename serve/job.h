@@ -46,6 +46,7 @@ typedef struct job_pool {
     job *free;
     int horizon, action_dim;
     size_t kept;                 /* bytes of messages of free jobs                                         */
+    size_t taken, most_taken;    /* bytes of messages of all other jobs, and at most                       */
 } job_pool;
 
 /* NULL: no memory. */
@@ -54,8 +55,8 @@ void job_give(job_pool *pool, job *job);
 void job_pool_close(job_pool *pool);
 
 /* Appends to the message. Memory grows with what was received, never beyond twice of it. Returns 0 where
- * there is none. */
-int job_append(job *job, const uint8_t *bytes, size_t count);
+ * there is none, or where it would be more than pool->most_taken. */
+int job_append(job_pool *pool, job *job, const uint8_t *bytes, size_t count);
 
 /* The answer is this sentence. */
 void job_refuse(job *job, openpi_status status, const char *sentence);

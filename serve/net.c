@@ -23,6 +23,7 @@
 #include <unistd.h>
 #include <uv.h>
 
+#include "clock.h"
 #include "fail.h"
 #include "net.h"
 
@@ -32,7 +33,6 @@ enum {
     LISTENERS = 8,               /* addresses of a host name                                               */
     SIGNALS = 3,
     READ_BYTES = 64 << 10,       /* of a socket at once                                                    */
-    HANDSHAKE_SECONDS = 5,
     HEAD_BYTES = 8 << 10,        /* of an HTTP request's head                                              */
     HEADS = 1024,                /* connections whose head is being read                                   */
     ACCEPTS = 64,                /* connections that one turn of the loop accepts                          */
@@ -40,6 +40,8 @@ enum {
     PATH_BYTES = 256,
     CLOSE_REASON = 120,
     CLOSE_SECONDS = 2,           /* that a client has to answer a close                                    */
+    WATCH_MS = 250,              /* between two looks at what clients take                                 */
+    SEND_BYTES = 64 << 10,       /* of messages that the kernel keeps for a client who does not read       */
 };
 
 typedef struct listener {
@@ -59,13 +61,17 @@ struct net {
     listener listeners[LISTENERS];
     int listener_count, port;
     uv_signal_t signals[SIGNALS];
-    uv_timer_t timer;
+    uv_timer_t timer, watch;
+    net_limits limits;
+    net_peer *peers;             /* all WebSockets                                                         */
 };
 
 /* libwebsockets keeps one of these for each connection, of zeros at first. */
 struct net_peer {
     struct lws *wsi;
     net *net;
+    net_peer *before, *after;    /* in the net's list                                                     */
+    char address[NET_ADDRESS];
     void *connection;            /* NULL: no WebSocket yet, or no more                                     */
     net_message *first, *last;   /* to send                                                                */
     net_message *flushing;       /* written, but the kernel has not taken all of it                        */
@@ -74,6 +80,13 @@ struct net_peer {
     int close_code;              /* not 0: it ends, and what is received is dropped                        */
     int close_sent;
     const char *close_reason;
+    int held;
+    double heard_ms;             /* when something came last                                               */
+    double began_ms;             /* when the message being received did; 0: there is none                  */
+    double unread_ms;            /* since when it takes none of what waits; 0: it does                      */
+    double pinged_ms;            /* when a ping was ordered that is not answered; 0: none                  */
+    int ping_due;                /* 1: it is not sent yet                                                  */
+    int dropped;
 };
 
 /* ---- sending ---------------------------------------------------------------------------------------- */
@@ -96,6 +109,9 @@ void net_end(net_peer *peer, int code, const char *reason) {
 }
 
 void net_hold(net_peer *peer, int hold) {
+    if (peer->held && !hold) peer->heard_ms = clock_now();
+    peer->held = hold;
+    peer->pinged_ms = 0;
     if (!peer->close_code) lws_rx_flow_control(peer->wsi, !hold);
 }
 
@@ -114,9 +130,20 @@ static int write_close(net_peer *peer) {
     return lws_write(peer->wsi, frame, 4 + count, LWS_WRITE_RAW) < 0 ? -1 : 0;
 }
 
+/* With a byte in it: the library keeps a pong without one to itself. */
+static int write_ping(net_peer *peer) {
+    uint8_t memory[LWS_PRE + 1] = {0};
+    peer->ping_due = 0;
+    memory[LWS_PRE] = 'p';
+    lws_callback_on_writable(peer->wsi);
+    return lws_write(peer->wsi, memory + LWS_PRE, 1, LWS_WRITE_PING) < 0 ? -1 : 0;
+}
+
 /* The socket takes bytes. Returns -1 to close. */
 static int write_more(net_peer *peer) {
     if (lws_partial_buffered(peer->wsi)) return 0;             /* called again when it has gone out         */
+    peer->unread_ms = 0;
+    if (peer->ping_due) return write_ping(peer);
     net_message *message = peer->flushing;
     if (message) {
         peer->flushing = NULL;
@@ -144,14 +171,21 @@ static int write_more(net_peer *peer) {
 static const char *reason_of(int code) {
     switch (code) {
     case CLOSE_UNSUPPORTED: return "a text message; expected msgpack in a binary one";
+    case CLOSE_TOO_SLOW: return "the message took too long";
     case CLOSE_TOO_BIG: return "the message is too large";
     case CLOSE_TRY_LATER: return "no memory for another message; try again later";
     default: return "";
     }
 }
 
+static void hear(net_peer *peer) {
+    peer->heard_ms = clock_now();
+    peer->pinged_ms = 0;
+}
+
 static void read_piece(net_peer *peer, const uint8_t *bytes, size_t count) {
     const net_events *events = peer->net->events;
+    hear(peer);
     if (peer->close_code) return;
     size_t left = lws_remaining_packet_payload(peer->wsi);
     int code = 0;
@@ -161,8 +195,10 @@ static void read_piece(net_peer *peer, const uint8_t *bytes, size_t count) {
         code = events->announced(peer->connection, peer->message_bytes, !lws_frame_is_binary(peer->wsi));
     }
     peer->frame_left = left;
-    if (!code)
-        code = events->received(peer->connection, bytes, count, !left && lws_is_final_fragment(peer->wsi));
+    int last = !left && lws_is_final_fragment(peer->wsi);
+    if (last) peer->began_ms = 0;
+    else if (!peer->began_ms) peer->began_ms = peer->heard_ms;
+    if (!code) code = events->received(peer->connection, bytes, count, last);
     if (code) net_end(peer, code, reason_of(code));
 }
 
@@ -236,6 +272,69 @@ static int upgrade_request(struct lws *wsi, const char *to) {
     return answer(wsi, &page) ? -1 : 1;
 }
 
+/* ---- what a client may take ------------------------------------------------------------------------- */
+
+static void peer_join(net_peer *peer) {
+    net *net = peer->net;
+    peer->after = net->peers;
+    if (peer->after) peer->after->before = peer;
+    net->peers = peer;
+}
+
+static void peer_leave(net_peer *peer) {
+    if (peer->before) peer->before->after = peer->after;
+    else peer->net->peers = peer->after;
+    if (peer->after) peer->after->before = peer->before;
+}
+
+int net_count(const net *net, const char *address) {
+    int count = 0;
+    for (const net_peer *peer = net->peers; peer; peer = peer->after)
+        count += !strcmp(peer->address, address);
+    return count;
+}
+
+static int is_over(double since_ms, int seconds, double now) {
+    return since_ms > 0 && now - since_ms > 1000.0 * seconds;
+}
+
+/* Cuts it off without a close frame, which it would not read. */
+static void drop(net_peer *peer, const char *why) {
+    peer->dropped = 1;
+    peer->net->events->dropped(peer->net->user, peer->address, why);
+    lws_set_timeout(peer->wsi, PENDING_TIMEOUT_USER_REASON_BASE, LWS_TO_KILL_ASYNC);
+    net_wake(peer->net);         /* or the library would look at its timeouts with the next event only     */
+}
+
+/* A peer that is held back is not read, so that its silence says nothing. */
+static void watch_peer(net_peer *peer, double now) {
+    const net_limits *most = &peer->net->limits;
+    int waits = peer->first || peer->flushing || lws_partial_buffered(peer->wsi);
+    if (!waits) peer->unread_ms = 0;
+    else if (!peer->unread_ms) peer->unread_ms = now;
+    if (is_over(peer->unread_ms, most->reply, now)) {
+        drop(peer, "it does not read its replies");
+    } else if (peer->close_code || peer->held) {
+        return;
+    } else if (is_over(peer->began_ms, most->message, now)) {
+        peer->net->events->dropped(peer->net->user, peer->address, "its message takes too long");
+        net_end(peer, CLOSE_TOO_SLOW, reason_of(CLOSE_TOO_SLOW));
+    } else if (is_over(peer->pinged_ms, most->ping, now)) {
+        drop(peer, "it does not answer a ping");
+    } else if (!peer->pinged_ms && is_over(peer->heard_ms, most->ping, now)) {
+        peer->pinged_ms = now;
+        peer->ping_due = 1;
+        lws_callback_on_writable(peer->wsi);
+    }
+}
+
+static void on_watch(uv_timer_t *handle) {
+    net *net = handle->data;
+    double now = clock_now();
+    for (net_peer *peer = net->peers; peer; peer = peer->after)
+        if (!peer->dropped) watch_peer(peer, now);
+}
+
 /* ---- the library's events --------------------------------------------------------------------------- */
 
 static int established(net_peer *peer, struct lws *wsi) {
@@ -243,14 +342,20 @@ static int established(net_peer *peer, struct lws *wsi) {
     net_head head = read_head(wsi, 1, &text);
     peer->wsi = wsi;
     peer->net = net_of(wsi);
+    peer->heard_ms = clock_now();
+    memcpy(peer->address, text.address, sizeof peer->address);
     peer->connection = peer->net->events->opened(peer->net->user, peer, &head);
-    return peer->connection ? 0 : -1;
+    if (!peer->connection) return -1;
+    peer_join(peer);
+    return 0;
 }
 
 static void closed(net_peer *peer) {
     void *connection = peer->connection;
     peer->connection = NULL;
-    if (connection) peer->net->events->closed(connection);
+    if (!connection) return;
+    peer_leave(peer);
+    peer->net->events->closed(connection);
 }
 
 static int on_event(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in, size_t count) {
@@ -260,6 +365,7 @@ static int on_event(struct lws *wsi, enum lws_callback_reasons reason, void *use
     case LWS_CALLBACK_HTTP_CONFIRM_UPGRADE: return upgrade_request(wsi, in);
     case LWS_CALLBACK_ESTABLISHED: return established(peer, wsi);
     case LWS_CALLBACK_RECEIVE: read_piece(peer, in, count); return 0;
+    case LWS_CALLBACK_RECEIVE_PONG: hear(peer); return 0;
     case LWS_CALLBACK_SERVER_WRITEABLE: return write_more(peer);
     case LWS_CALLBACK_WS_PEER_INITIATED_CLOSE: return peer->close_sent;        /* 1: it answers ours       */
     case LWS_CALLBACK_CLOSED: closed(peer); return 0;
@@ -285,10 +391,11 @@ static void on_connection(uv_poll_t *poll, int status, int events) {
     (void)status;
     (void)events;
     for (int i = 0; i < ACCEPTS; i++) {
-        int one = 1, fd = accept(l->fd, NULL, NULL);
+        int one = 1, most = SEND_BYTES, fd = accept(l->fd, NULL, NULL);
         if (fd < 0) return;
         fcntl(fd, F_SETFD, FD_CLOEXEC);
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &most, sizeof most);
         lws_adopt_socket_vhost(l->net->vhost, fd);             /* closes it where it fails                 */
     }
 }
@@ -375,6 +482,7 @@ openpi_status net_listen(net *net, openpi_error *error) {
         l->active = 1;
         uv_poll_start(&l->poll, UV_READABLE, on_connection);
     }
+    uv_timer_start(&net->watch, on_watch, WATCH_MS, WATCH_MS);
     for (int i = 0; i < SIGNALS; i++) uv_signal_start(&net->signals[i], on_signal, numbers[i]);
     return OPENPI_OK;
 }
@@ -410,18 +518,20 @@ static struct lws_context *context_of(net *net) {
         .pt_serv_buf_size = READ_BYTES,
         .max_http_header_data = HEAD_BYTES,
         .max_http_header_pool = HEADS,
-        .timeout_secs = HANDSHAKE_SECONDS,
+        .timeout_secs = (unsigned)net->limits.handshake,
         .alpn = "http/1.1",
         .pcontext = &net->context,         /* NULL when it is gone                                        */
     };
     return lws_create_context(&info);
 }
 
-openpi_status net_open(const net_events *events, void *user, net **out, openpi_error *error) {
+openpi_status net_open(const net_events *events, void *user, const net_limits *limits, net **out,
+                       openpi_error *error) {
     net *made = calloc(1, sizeof *made);
     if (!made) return fail(error, OPENPI_NO_MEMORY, "out of memory: the network's loop");
     made->events = events;
     made->user = user;
+    made->limits = *limits;
     lws_set_log_level(0, NULL);
     if (uv_loop_init(&made->loop)) {
         free(made);
@@ -432,7 +542,8 @@ openpi_status net_open(const net_events *events, void *user, net **out, openpi_e
         made->signals[i].data = made;
     }
     uv_timer_init(&made->loop, &made->timer);
-    made->timer.data = made;
+    uv_timer_init(&made->loop, &made->watch);
+    made->timer.data = made->watch.data = made;
     made->context = context_of(made);
     if (!made->context) {
         net_close(made);
@@ -457,6 +568,7 @@ void net_close(net *net) {
     net_deafen(net);
     for (int i = 0; i < SIGNALS; i++) uv_close((uv_handle_t *)&net->signals[i], NULL);
     uv_close((uv_handle_t *)&net->timer, NULL);
+    uv_close((uv_handle_t *)&net->watch, NULL);
     for (int turn = 0; net->context && turn < 2; turn++) {     /* the second one frees what the loop held   */
         lws_context_destroy(net->context);
         for (int i = 0; i < 1000 && uv_run(&net->loop, UV_RUN_NOWAIT); i++) {}

@@ -27,6 +27,7 @@ enum {
 enum {
     CLOSE_GOING_AWAY = 1001,     /* the server drains                                                      */
     CLOSE_UNSUPPORTED = 1003,    /* a text message                                                         */
+    CLOSE_TOO_SLOW = 1008,       /* a message that takes too long                                          */
     CLOSE_TOO_BIG = 1009,
     CLOSE_RESTART = 1012,        /* the device is lost                                                     */
     CLOSE_TRY_LATER = 1013,      /* no memory for another message                                          */
@@ -80,10 +81,21 @@ typedef struct net_events {
     void (*signalled)(void *user, int signal);
     /* After net_after. */
     void (*timed)(void *user);
+    /* A WebSocket is cut off because of net_limits; `closed` follows. */
+    void (*dropped)(void *user, const char *address, const char *why);
 } net_events;
 
+/* What a client may take, in seconds. */
+typedef struct net_limits {
+    int handshake;               /* from the connection to the end of its request's head                  */
+    int message;                 /* from a message's first byte to its last                                */
+    int reply;                   /* until the kernel has all of a message that is sent                     */
+    int ping;                    /* of silence before a ping, and for its answer                           */
+} net_limits;
+
 /* A loop without a socket. On success *out is the caller's, for net_close. */
-openpi_status net_open(const net_events *events, void *user, net **out, openpi_error *error);
+openpi_status net_open(const net_events *events, void *user, const net_limits *limits, net **out,
+                       openpi_error *error);
 void net_close(net *net);
 
 /* Takes the address, which nobody else can then have; connections are refused until net_listen. `host`: a
@@ -95,6 +107,9 @@ int net_port(const net *net);
 openpi_status net_listen(net *net, openpi_error *error);
 /* Closes the listening sockets; connections stay. */
 void net_deafen(net *net);
+
+/* How many WebSockets this client's address has. */
+int net_count(const net *net, const char *address);
 
 /* Runs until net_stop. */
 void net_run(net *net);

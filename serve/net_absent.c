@@ -2,9 +2,11 @@
 #include "fail.h"
 #include "net.h"
 
-openpi_status net_open(const net_events *events, void *user, net **out, openpi_error *error) {
+openpi_status net_open(const net_events *events, void *user, const net_limits *limits, net **out,
+                       openpi_error *error) {
     (void)events;
     (void)user;
+    (void)limits;
     (void)out;
     return fail(error, OPENPI_UNSUPPORTED,
                 "this openpi was built without its server: install libwebsockets-dev, libwebsockets-evlib-uv "
@@ -26,6 +28,7 @@ openpi_status net_listen(net *net, openpi_error *error) {
 
 void net_close(net *net) { (void)net; }
 int net_port(const net *net) { return net ? 0 : 0; }
+int net_count(const net *net, const char *address) { return net && address ? 0 : 0; }
 void net_deafen(net *net) { (void)net; }
 void net_run(net *net) { (void)net; }
 void net_stop(net *net) { (void)net; }

@@ -9,6 +9,13 @@ enum {
     SERVE_DRAIN_SECONDS = 10,
     SERVE_PREPARE_THREADS = 2,
     SERVE_MESSAGE_BYTES = 16000000,
+    SERVE_IN_FLIGHT_BYTES = 1000000000,
+    SERVE_CONNECTIONS = 1024,
+    SERVE_PER_ADDRESS = 32,
+    SERVE_HANDSHAKE_SECONDS = 5,
+    SERVE_MESSAGE_SECONDS = 10,
+    SERVE_REPLY_SECONDS = 10,
+    SERVE_PING_SECONDS = 20,
 };
 
 /* 0 or NULL stands for what is said at each field. */
@@ -25,6 +32,13 @@ typedef struct serve_options {
     int prepare_threads;         /* SERVE_PREPARE_THREADS                                                  */
     double max_block;            /* how long a shared batch may last, in calls of one sample; 1            */
     uint64_t max_message_bytes;  /* SERVE_MESSAGE_BYTES                                                    */
+    uint64_t max_in_flight;      /* bytes of all requests that are being received, waiting or computed     */
+    int max_connections;         /* SERVE_CONNECTIONS                                                      */
+    int max_per_address;         /* SERVE_PER_ADDRESS                                                      */
+    int handshake_seconds;       /* SERVE_HANDSHAKE_SECONDS; these four are net.h's net_limits             */
+    int message_seconds;         /* SERVE_MESSAGE_SECONDS                                                  */
+    int reply_seconds;           /* SERVE_REPLY_SECONDS                                                    */
+    int ping_seconds;            /* SERVE_PING_SECONDS                                                     */
     const char *tokens;          /* a file of tokens (tokens.h); everybody may connect                     */
 } serve_options;
 

@@ -24,7 +24,6 @@
 
 enum {
     METADATA_BYTES = 4096,
-    CONNECTIONS = 1024,
     PREPARED = 64,               /* shared requests that may be prepared at a time                         */
     DEVICE_NAME = 32,
     CLOSING_MS = 1000,           /* for the close frames after the last answer                             */
@@ -106,12 +105,25 @@ static const token *token_of(const server *s, const net_head *head) {
     return s->options->tokens ? tokens_find(&s->tokens, head->authorization) : &everybody;
 }
 
+/* Which option has no place for another connection; NULL: none. */
+static const char *full_for(const server *s, const char *address) {
+    if (s->connections.count >= s->options->max_connections)
+        return "as many connections as --max-connections";
+    if (net_count(s->net, address) < s->options->max_per_address) return NULL;
+    return "this address has as many connections as --max-per-address";
+}
+
 /* Who may have a WebSocket; what is refused here never gets one. */
 static int admit(server *s, const net_head *head, net_page *page) {
     const token *token = token_of(s, head);
     if (!token) {
         log_line("%s refused: no token, or an unknown one", head->address);
         return answer(page, 401, "no token, or an unknown one\n");
+    }
+    const char *full = full_for(s, head->address);
+    if (full) {
+        log_line("%s refused: %s", head->address, full);
+        return answer(page, 503, "too many connections\n");
     }
     if (token->class != SCHEDULER_RESERVED) return 0;
     scheduler_state state = dispatch_state(s->dispatch);
@@ -182,6 +194,11 @@ static void on_timed(void *user) {
     net_after(s->net, CLOSING_MS);
 }
 
+static void on_dropped(void *user, const char *address, const char *why) {
+    (void)user;
+    log_line("%s dropped: %s", address, why);
+}
+
 static const net_events events = {
     .asked = on_asked,
     .opened = on_opened,
@@ -192,6 +209,7 @@ static const net_events events = {
     .woken = on_woken,
     .signalled = on_signalled,
     .timed = on_timed,
+    .dropped = on_dropped,
 };
 
 /* ---- opening ---------------------------------------------------------------------------------------- */
@@ -204,7 +222,11 @@ static openpi_status open_policy(server *s, openpi_error *error) {
 
 static openpi_status open_address(server *s, openpi_error *error) {
     const serve_options *o = s->options;
-    SERVE_TRY(net_open(&events, s, &s->net, error));
+    net_limits limits = {.handshake = o->handshake_seconds,
+                         .message = o->message_seconds,
+                         .reply = o->reply_seconds,
+                         .ping = o->ping_seconds};
+    SERVE_TRY(net_open(&events, s, &limits, &s->net, error));
     return net_bind(s->net, o->host ? o->host : "127.0.0.1", o->port, !o->trust_network, error);
 }
 
@@ -250,7 +272,7 @@ static openpi_status open_threads(server *s, openpi_error *error) {
     const serve_options *o = s->options;
     dispatch_options devices = {.devices = s->devices,
                                 .device_count = s->device_count,
-                                .connections = CONNECTIONS,
+                                .connections = o->max_connections,
                                 .max_block = o->max_block,
                                 .answered = on_answered,
                                 .lost = on_lost,
@@ -280,6 +302,7 @@ static void open_connections(server *s) {
     connections *c = &s->connections;
     c->pool.horizon = horizon;
     c->pool.action_dim = s->policy_info.action_dim;
+    c->pool.most_taken = s->options->max_in_flight;
     c->max_message_bytes = s->options->max_message_bytes;
     c->dispatch = s->dispatch;
     c->submit = submit;
@@ -300,7 +323,15 @@ static void say_ready(const server *s) {
              net_port(s->net));
 }
 
+static openpi_status check_limits(const serve_options *o, openpi_error *error) {
+    if (o->max_in_flight >= o->max_message_bytes) return OPENPI_OK;
+    return fail(error, OPENPI_BAD_ARGUMENT,
+                "--max-in-flight is %llu bytes, less than the %llu bytes that --max-message allows",
+                (unsigned long long)o->max_in_flight, (unsigned long long)o->max_message_bytes);
+}
+
 static openpi_status run(server *s, openpi_error *error) {
+    SERVE_TRY(check_limits(s->options, error));
     SERVE_TRY(split_devices(s, error));
     if (s->options->tokens) SERVE_TRY(tokens_open(s->options->tokens, &s->tokens, error));
     SERVE_TRY(open_policy(s, error));

@@ -1,0 +1,237 @@
+/* What a client may take of `openpi serve`: connections, bytes and time. Timeouts are set to seconds, and
+ * nothing is asserted about how long anything takes, but that it ends. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "policy_golden.h"
+#include "scratch.h"
+#include "command.h"
+#include "served.h"
+#include "websocket.h"
+
+#define TINY "--synthetic tiny --robot aloha --threads 2 --steps 1"
+
+static char *request;
+static size_t request_bytes;
+
+static int set_up(void **state) {
+    (void)state;
+    request = golden_read(GOLDEN "/policy/aloha_sim/request.msgpack", &request_bytes);
+    return scratch_open(&box);
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    scratch_close(&box);
+    free(request);
+    free(out);
+    free(err);
+    out = err = NULL;
+    return 0;
+}
+
+static int greet(int port) {
+    int fd = ws_open(port, "/");
+    free(ws_expect(fd, WS_BINARY).data);
+    return fd;
+}
+
+static void must_log(const served *server, const char *part) {
+    char *log = served_log(server);
+    if (!strstr(log, part)) fail_msg("expected \"%s\" in\n%s", part, log);
+    free(log);
+}
+
+static void expect_reply(int fd) {
+    ws_send(fd, WS_BINARY, 1, request, request_bytes);
+    free(ws_expect(fd, WS_BINARY).data);
+}
+
+/* ---- connections ------------------------------------------------------------------------------------ */
+
+/* A handshake from this address of the machine. Returns the socket where it gets a WebSocket, else -1, and
+ * then the answer was 503. */
+static int knock(int port, uint32_t from) {
+    struct sockaddr_in source = {.sin_family = AF_INET}, to = source;
+    struct timeval most = {.tv_sec = WS_SECONDS};
+    static const char text[] = "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n" WS_UPGRADE "\r\n";
+    char head[1024];
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    source.sin_addr.s_addr = htonl(from);
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    to.sin_port = htons((uint16_t)port);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
+    assert_int_equal(bind(fd, (struct sockaddr *)&source, sizeof source), 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+    ws_put(fd, text, sizeof text - 1);
+    ws_head(fd, head, sizeof head);
+    if (!strncmp(head, "HTTP/1.1 101 ", 13)) return fd;
+    assert_memory_equal(head, "HTTP/1.1 503 ", 13);
+    close(fd);
+    return -1;
+}
+
+/* A place is free when the server has noticed that somebody left. */
+static int knock_until_open(int port, uint32_t from) {
+    int fd = -1;
+    for (int i = 0; i < 6000 && fd < 0; i++) {
+        fd = knock(port, from);
+        if (fd < 0) served_sleep(10);
+    }
+    assert_true(fd >= 0);
+    return fd;
+}
+
+static void connections_are_counted(void **state) {
+    (void)state;
+    enum { ONE = INADDR_LOOPBACK, TWO = INADDR_LOOPBACK + 1 };
+    served server;
+    char head[1024];
+    served_start(&server, &box, TINY " --max-connections 3 --max-per-address 2");
+    int a = knock(server.port, ONE), b = knock(server.port, ONE);
+    assert_true(a >= 0 && b >= 0);
+    assert_int_equal(knock(server.port, ONE), -1);
+    must_log(&server, "refused: this address has as many connections as --max-per-address");
+    int c = knock(server.port, TWO);
+    assert_true(c >= 0);
+    assert_int_equal(knock(server.port, TWO), -1);
+    must_log(&server, "refused: as many connections as --max-connections");
+    close(ws_request(server.port, "/healthz", "", head, sizeof head));
+    assert_memory_equal(head, "HTTP/1.1 200 ", 13);
+    close(a);
+    int d = knock_until_open(server.port, TWO);
+    close(c);
+    close(d);
+    int e = knock_until_open(server.port, ONE);
+    free(ws_expect(b, WS_BINARY).data);
+    expect_reply(b);
+    close(b);
+    close(e);
+    served_stop(&server);
+}
+
+/* ---- bytes ------------------------------------------------------------------------------------------ */
+
+/* One request takes 262,144 bytes of memory, and a message that has just begun 65,536. */
+static void bytes_in_flight_are_counted(void **state) {
+    (void)state;
+    enum { PART = 150000 };
+    served server;
+    assert_in_range(request_bytes, 131073, 262144);
+    must_refuse("serve " TINY " --port 0 --max-in-flight 15MB", "less than the 16000000 bytes");
+    served_start(&server, &box, TINY " --max-message 300000 --max-in-flight 500000");
+    for (int i = 0; i < 3; i++) {
+        int one = greet(server.port), two = greet(server.port);
+        ws_send(one, WS_BINARY, 0, request, PART);
+        ws_send(one, WS_PING, 1, "", 0);
+        free(ws_expect(one, WS_PONG).data);
+        ws_send(two, WS_BINARY, 1, request, request_bytes);
+        ws_expect_close(two, 1013);
+        ws_send(one, 0, 1, request + PART, request_bytes - PART);
+        free(ws_expect(one, WS_BINARY).data);
+        expect_reply(one);
+        close(one);
+    }
+    int claims[3], honest = greet(server.port);
+    for (int i = 0; i < 3; i++) {
+        claims[i] = greet(server.port);
+        ws_send(claims[i], WS_PING, 1, "", 0);
+        free(ws_expect(claims[i], WS_PONG).data);
+        ws_put_head(claims[i], WS_BINARY, 1, 300000);
+        ws_put(claims[i], request, 10);
+    }
+    expect_reply(honest);
+    for (int i = 0; i < 3; i++) close(claims[i]);
+    close(honest);
+    served_stop(&server);
+}
+
+/* ---- time ------------------------------------------------------------------------------------------- */
+
+static void must_end(int fd) {
+    char byte;
+    assert_int_equal(ws_get(fd, &byte, 1), 0);
+    close(fd);
+}
+
+/* Slow ones are dropped while a robot that answers pings stays. */
+static void slow_clients_are_dropped(void **state) {
+    (void)state;
+    static const char half[] = "GET / HTTP/1.1\r\nHost: ";
+    served server;
+    served_start(&server, &box, TINY " --handshake-timeout 2 --message-timeout 2 --ping-interval 2");
+    int robot = greet(server.port), mute = ws_socket(server.port), half_head = ws_socket(server.port);
+    int writer = greet(server.port), half_open = greet(server.port);
+    ws_put(half_head, half, sizeof half - 1);
+    ws_put_head(writer, WS_BINARY, 1, request_bytes);
+    ws_put(writer, request, request_bytes / 2);
+    for (int i = 0; i < 3; i++) {
+        ws_frame ping = ws_expect(robot, WS_PING);
+        ws_send(robot, WS_PONG, 1, ping.data, ping.bytes);
+        free(ping.data);
+    }
+    expect_reply(robot);
+    must_end(mute);
+    must_end(half_head);
+    ws_expect_close(writer, 1008);
+    free(ws_expect(half_open, WS_PING).data);
+    must_end(half_open);
+    must_log(&server, "dropped: its message takes too long");
+    must_log(&server, "dropped: it does not answer a ping");
+    char *log = served_log(&server), *first = strstr(log, "not answer a ping");
+    assert_null(strstr(first + 1, "not answer a ping"));
+    free(log);
+    close(robot);
+    served_stop(&server);
+}
+
+/* Who asks and never reads is cut off; who reads is served. */
+static void unread_replies(void **state) {
+    (void)state;
+    enum { MOST = 4000 };
+    struct timeval most = {.tv_sec = WS_SECONDS};
+    served server;
+    static const uint8_t head[14] = {0x82, 0xff};              /* masked by 0, a length of eight bytes      */
+    int small = 4096, i = 0;
+    served_start(&server, &box, TINY " --reply-timeout 1 --horizon 64");
+    int fd = greet(server.port), robot = greet(server.port);
+    uint8_t *frame = malloc(sizeof head + request_bytes);
+    assert_non_null(frame);
+    memcpy(frame, head, sizeof head);
+    for (int k = 0; k < 8; k++) frame[2 + k] = (uint8_t)((uint64_t)request_bytes >> 8 * (7 - k));
+    memcpy(frame + sizeof head, request, request_bytes);
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);
+    for (; i < MOST; i++) {
+        size_t sent = 0, bytes = sizeof head + request_bytes;
+        ssize_t put = 1;
+        for (; sent < bytes && put > 0; sent += put > 0 ? (size_t)put : 0)
+            put = send(fd, frame + sent, bytes - sent, MSG_NOSIGNAL);
+        if (put > 0) continue;
+        assert_true(errno == ECONNRESET || errno == EPIPE);
+        break;
+    }
+    assert_true(i < MOST);
+    must_log(&server, "dropped: it does not read its replies");
+    expect_reply(robot);
+    free(frame);
+    close(fd);
+    close(robot);
+    served_stop(&server);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(connections_are_counted),
+        cmocka_unit_test(bytes_in_flight_are_counted),
+        cmocka_unit_test(slow_clients_are_dropped),
+        cmocka_unit_test(unread_replies),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
