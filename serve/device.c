@@ -145,6 +145,9 @@ static openpi_status measure(device *d, openpi_error *error) {
     batch_time measured[BATCH_TIMES_MAX];
     int count = 0, largest = d->options.session.batch;
     for (int batch = 1; batch; batch = batch == largest ? 0 : batch * 2 < largest ? batch * 2 : largest) {
+        const openpi_engine_options *o = &d->engine_options;
+        if (o->cancel && o->cancel(o->progress_user))
+            return fail(error, OPENPI_CANCELLED, "the first calls were cancelled");
         measured[count].batch = batch;
         SERVE_TRY(measure_batch(d, batch, &measured[count].ns, error));
         count++;

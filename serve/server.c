@@ -20,6 +20,7 @@
 #include "prepare.h"
 #include "queue.h"
 #include "serve.h"
+#include "signals.h"
 #include "tokens.h"
 
 enum {
@@ -31,6 +32,7 @@ enum {
 
 typedef struct server {
     const serve_options *options;
+    openpi_engine_options engine;          /* the options', cancelled by a signal                          */
     openpi_policy *policy;
     openpi_policy_info policy_info;
     net *net;
@@ -251,12 +253,19 @@ static int largest_batch(double max_block) {
     return max_block * 2 < OPENPI_MAX_BATCH ? (int)(max_block * 2) : OPENPI_MAX_BATCH;
 }
 
+static int is_cancelled(void *user) {
+    (void)user;
+    return signals_end();
+}
+
 static openpi_status open_models(server *s, openpi_error *error) {
     const serve_options *o = s->options;
+    s->engine = o->engine;
+    s->engine.cancel = is_cancelled;
     for (int i = 0; i < s->device_count; i++) {
         device_options options = {.checkpoint = o->checkpoint,
                                   .name = s->device_names[i],
-                                  .engine = &o->engine,
+                                  .engine = &s->engine,
                                   .session = OPENPI_SESSION_OPTIONS_INIT,
                                   .action_dim = s->policy_info.action_dim};
         options.session.batch = largest_batch(o->max_block);
@@ -340,6 +349,7 @@ static openpi_status run(server *s, openpi_error *error) {
     SERVE_TRY(open_threads(s, error));
     open_connections(s);
     SERVE_TRY(net_listen(s->net, error));
+    signals_unblock();
     say_ready(s);
     net_run(s->net);
     return s->lost[0] ? fail(error, OPENPI_DEVICE_LOST, "%s", s->lost) : OPENPI_OK;
@@ -369,11 +379,13 @@ openpi_status serve(const serve_options *options, int *busy, openpi_error *error
     *busy = 0;
     queue_open(&s->answered);
     pthread_mutex_init(&s->lock, NULL);
+    signals_block();
     openpi_status status = run(s, error);
     *busy = status == OPENPI_OK && connections_running(&s->connections) > 0;
     if (*busy) return status;
     if (status == OPENPI_OK) log_line("drained");
+    if (status == OPENPI_CANCELLED) log_line("ended while the model was loaded");
     close_all(s);
     free(s);
-    return status;
+    return status == OPENPI_CANCELLED ? OPENPI_OK : status;
 }

@@ -108,6 +108,31 @@ static void drain_has_an_end(void **state) {
     free(request);
 }
 
+/* A signal that waits since before the program began is found as soon as the model loads. */
+static void ended_while_loading(void **state) {
+    (void)state;
+    static const int numbers[] = {SIGTERM, SIGINT};
+    for (int i = 0; i < 2; i++) {
+        served server = {.pid = fork()};
+        snprintf(server.log, sizeof server.log, "%s", scratch_path(&box, "log"));
+        if (!server.pid) {
+            sigset_t set;
+            sigemptyset(&set);
+            sigaddset(&set, numbers[i]);
+            sigprocmask(SIG_BLOCK, &set, NULL);
+            raise(numbers[i]);
+            if (!freopen(server.log, "w", stderr)) _exit(126);
+            execl(served_command(), "openpi", "serve", "--synthetic", "tiny", "--robot", "aloha", "--port",
+                  "0", (char *)NULL);
+            _exit(127);
+        }
+        assert_int_equal(served_wait(&server), 0);
+        char *log = served_log(&server);
+        assert_string_equal(log, "openpi serve: ended while the model was loaded\n");
+        free(log);
+    }
+}
+
 /* A client that leaves in the middle of its call, or of its message, hurts nobody. */
 static void leaving(void **state) {
     (void)state;
@@ -136,6 +161,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_starts),       cmocka_unit_test(port_in_use), cmocka_unit_test(drain),
         cmocka_unit_test(drain_has_an_end), cmocka_unit_test(leaving),
+        cmocka_unit_test(ended_while_loading),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
