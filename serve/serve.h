@@ -43,8 +43,8 @@ typedef struct serve_options {
 } serve_options;
 
 /* Serves until SIGTERM or SIGINT, which also end it while it loads the model. Prints one line a event on
- * stderr. *busy, where it returns OPENPI_OK: 1 means that the time for draining was over while a call ran; its
- * threads still work, so end the process at once. */
+ * stderr. *busy, where it returns OPENPI_OK: 1 means that the time for draining was over while a call ran;
+ * its threads still work, so end the process at once. */
 openpi_status serve(const serve_options *options, int *busy, openpi_error *error);
 
 /* A new key, and its line for a file of tokens. */
