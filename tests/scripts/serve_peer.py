@@ -81,7 +81,19 @@ for broken in ({}, {"prompt": "no picture"}, observation() | {"openpi/noise": no
         raise AssertionError("a broken request was answered")
 assert np.array_equal(policy.infer(fixed)["actions"], expected)
 
-# A chunk, action by action.
+# Real-time chunking: the first chunk has nothing to follow on from, the second one has.
+own = connect()
+rtc = {"openpi/rtc": {"executed": np.int64(2), "delay": 1}}
+first, second = own.infer(fixed | rtc), own.infer(fixed | rtc)
+assert list(second) == ["actions", "policy_timing", "server_timing", "rtc"], list(second)
+assert first["rtc"] == {"applied": False, "delay": 0} and second["rtc"] == {"applied": True, "delay": 1}
+assert np.array_equal(first["actions"], expected) and not np.array_equal(second["actions"], expected)
+own._ws.close()
+
+# A chunk, action by action; the reply to real-time chunking has no other array.
+broker = action_chunk_broker.ActionChunkBroker(policy, action_horizon=shape[0])
+for step in range(shape[0]):
+    assert broker.infer(fixed | rtc)["rtc"] == {"applied": True, "delay": 1}, step
 broker = action_chunk_broker.ActionChunkBroker(policy, action_horizon=shape[0])
 for step in range(shape[0]):
     assert np.array_equal(broker.infer(fixed)["actions"], expected[step]), step
