@@ -66,9 +66,9 @@ static inline int served_wait(served *s) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-/* Waits until it is ready. */
+/* Waits until it is ready; a sanitizer's build may take minutes. */
 static inline void served_await(served *s) {
-    for (int i = 0; i < 6000; i++) {
+    for (int i = 0; i < 60000; i++) {
         int status;
         char *text = served_log(s), *ready = strstr(text, "ready on ws://");
         char *end = ready ? strchr(ready, '\n') : NULL;
@@ -82,7 +82,7 @@ static inline void served_await(served *s) {
         if (s->port) return;
         served_sleep(10);
     }
-    fail_msg("openpi serve was not ready within a minute");
+    fail_msg("openpi serve was not ready within ten minutes");
 }
 
 __attribute__((format(printf, 3, 4))) static inline void served_start(served *s, scratch *folder,
