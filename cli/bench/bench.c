@@ -109,13 +109,13 @@ static int load(bench_job *j) {
 /* A counter that fails is reported; the other figures are still right. */
 static openpi_status count_joules(bench_job *j, openpi_session *session, const bench_workload *work,
                                   bench_outcome *o, openpi_error *error) {
-    enum { SECONDS = 3 };
+    enum { JOULE_SECONDS = 3 };
     const power_facts *facts = power_get_facts(j->power);
     openpi_error why = OPENPI_ERROR_INIT;
     if (j->v.no_energy) return OPENPI_OK;
     snprintf(o->no_energy, sizeof o->no_energy, "%s", facts->reason);
     if (!facts->counter[0]) return OPENPI_OK;
-    openpi_status status = energy_run(session, work, j->power, SECONDS, &o->energy, &why);
+    openpi_status status = energy_run(session, work, j->power, JOULE_SECONDS, &o->energy, &why);
     snprintf(o->no_energy, sizeof o->no_energy, "%.399s", status == OPENPI_OK ? "" : why.message);
     if (status == OPENPI_OK || status == OPENPI_UNSUPPORTED || status == OPENPI_SYSTEM) return OPENPI_OK;
     *error = why;

@@ -56,21 +56,21 @@ static inline void mixed_make(mixed *m, int trained) {
 static inline openpi_session *mixed_session(openpi_engine *engine, int batch, int rtc) {
     openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
     openpi_session *session;
-    openpi_error error = OPENPI_ERROR_INIT;
+    openpi_error why = OPENPI_ERROR_INIT;
     options.batch = batch;
     options.horizon = MIXED_H;
     options.steps = MIXED_STEPS;
     options.max_prompt = MIXED_PROMPT;
     options.rtc = rtc;
-    if (openpi_session_create(engine, &options, &session, &error) != OPENPI_OK) fail_msg("%s", error.message);
+    if (openpi_session_create(engine, &options, &session, &why) != OPENPI_OK) fail_msg("%s", why.message);
     return session;
 }
 
 static inline void mixed_run(openpi_session *session, const mixed *m, int first, int count, float *actions) {
-    openpi_error error = OPENPI_ERROR_INIT;
+    openpi_error why = OPENPI_ERROR_INIT;
     if (openpi_session_run_rtc(session, m->samples + first, m->rtc + first, count,
-                               m->noise + first * MIXED_ONE, actions, NULL, &error) != OPENPI_OK)
-        fail_msg("%s", error.message);
+                               m->noise + first * MIXED_ONE, actions, NULL, &why) != OPENPI_OK)
+        fail_msg("%s", why.message);
 }
 
 static inline void mixed_same(const char *what, int b, const float *got, const float *want) {
@@ -84,15 +84,15 @@ static inline void mixed_same(const char *what, int b, const float *got, const f
  * it is OFF, in an ordinary call. */
 static inline void mixed_in_one_session(openpi_session *session, const mixed *m) {
     static float together[MIXED * MIXED_ONE], one[MIXED_ONE];
-    openpi_error error = OPENPI_ERROR_INIT;
+    openpi_error why = OPENPI_ERROR_INIT;
     mixed_run(session, m, 0, MIXED, together);
     for (int b = 0; b < MIXED; b++) {
         const float *beside = together + b * MIXED_ONE;
         mixed_run(session, m, b, 1, one);
         mixed_same("beside others and alone", b, beside, one);
         if (m->rtc[b].mode != OPENPI_RTC_OFF) continue;
-        if (openpi_session_run(session, m->samples + b, 1, m->noise + b * MIXED_ONE, one, NULL, &error))
-            fail_msg("%s", error.message);
+        if (openpi_session_run(session, m->samples + b, 1, m->noise + b * MIXED_ONE, one, NULL, &why))
+            fail_msg("%s", why.message);
         mixed_same("beside others and in an ordinary call", b, beside, one);
     }
 }
@@ -100,7 +100,7 @@ static inline void mixed_in_one_session(openpi_session *session, const mixed *m)
 /* The batch twice, then a batch without chunking, then each sample alone. */
 static inline void mixed_is_each_alone(openpi_engine *engine, mixed *m) {
     static float together[MIXED * MIXED_ONE], again[MIXED * MIXED_ONE], one[MIXED_ONE];
-    openpi_error error = OPENPI_ERROR_INIT;
+    openpi_error why = OPENPI_ERROR_INIT;
     openpi_session *batch = mixed_session(engine, MIXED, 1), *alone = mixed_session(engine, 1, 1),
                    *ordinary = mixed_session(engine, 1, 0), *ordinary_batch = mixed_session(engine, MIXED, 0);
     mixed_in_one_session(batch, m);
@@ -111,12 +111,12 @@ static inline void mixed_is_each_alone(openpi_engine *engine, mixed *m) {
         mixed_run(alone, m, b, 1, one);
         mixed_same("in a batch and alone", b, together + b * MIXED_ONE, one);
     }
-    if (openpi_session_run(ordinary_batch, m->samples, MIXED, m->noise, again, NULL, &error) != OPENPI_OK)
-        fail_msg("%s", error.message);
+    if (openpi_session_run(ordinary_batch, m->samples, MIXED, m->noise, again, NULL, &why) != OPENPI_OK)
+        fail_msg("%s", why.message);
     for (int b = 0; b < MIXED; b++) {
         const openpi_rtc keep = m->rtc[b];
-        if (openpi_session_run(ordinary, m->samples + b, 1, m->noise + b * MIXED_ONE, one, NULL, &error))
-            fail_msg("%s", error.message);
+        if (openpi_session_run(ordinary, m->samples + b, 1, m->noise + b * MIXED_ONE, one, NULL, &why))
+            fail_msg("%s", why.message);
         mixed_same("an ordinary batch", b, again + b * MIXED_ONE, one);
         if (keep.mode == OPENPI_RTC_OFF) mixed_same("ordinary", b, together + b * MIXED_ONE, one);
         else assert_memory_not_equal(together + b * MIXED_ONE, one, sizeof one);
