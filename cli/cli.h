@@ -143,6 +143,27 @@ typedef struct lora_values {
     {OPTION_FLAG, "without-lora", NULL,                                                                     \
      "the base alone: neither the adapter's weights nor LoRA in a JAX checkpoint",                          \
      .offset = offsetof(type, member.without_lora)}
+
+/* How observations become samples; `values` has the fields robot, config, norm_stats, assets, tokenizer
+ * (texts) and prompt_state. */
+#define POLICY_OPTIONS(values)                                                                              \
+    {OPTION_INPUT, "robot", "NAME|FILE",                                                                    \
+     "aloha, aloha_sim, droid, droid_jointpos, libero, lerobot, none (32 normalised numbers in and out), "  \
+     "or the JSON file of your own arm", .offset = offsetof(values, robot)},                                \
+    {OPTION_TEXT, "config", "NAME",                                                                         \
+     "everything as openpi's training config of that name has it, for example pi05_droid",                  \
+     .offset = offsetof(values, config)},                                                                   \
+    {OPTION_INPUT, "norm-stats", "FILE",                                                                    \
+     "norm_stats.json (default: the checkpoint's)", .offset = offsetof(values, norm_stats)},                \
+    {OPTION_TEXT, "assets", "NAME",                                                                         \
+     "statistics of this folder in the checkpoint's assets (default: the robot's)",                         \
+     .offset = offsetof(values, assets)},                                                                   \
+    {OPTION_INPUT, "tokenizer", "FILE",                                                                     \
+     "tokenizer.model or tokenizer.json (default: the checkpoint's, then openpi's download cache)",         \
+     .offset = offsetof(values, tokenizer)},                                                                \
+    {OPTION_CHOICE, "prompt-state", "off|on",                                                               \
+     "write the state into the prompt (default: as the variant or config has it)",                          \
+     .offset = offsetof(values, prompt_state)}
 #define LORA_CONFLICT {"adapter", "synthetic", "an adapter changes a checkpoint"}
 
 /* "pi0_base with adapter my_lora", for results that name their model. */

@@ -18,20 +18,6 @@
 
 enum { DIMS = OPENPI_ACTION_DIM, ROBOT_TEXT = 1024, MODEL_TEXT = 2048 };
 
-static int set_up(void **state) {
-    (void)state;
-    return scratch_open(&box);
-}
-
-static int tear_down(void **state) {
-    (void)state;
-    scratch_close(&box);
-    free(out);
-    free(err);
-    out = err = NULL;
-    return 0;
-}
-
 /* ---- messages --------------------------------------------------------------------------------------- */
 
 static double double_at(const uint8_t *at) {
@@ -479,5 +465,5 @@ int main(void) {
         cmocka_unit_test(many_robots),         cmocka_unit_test(deadlines),
         cmocka_unit_test(refused_frames),      cmocka_unit_test(pages),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, open_box, close_box);
 }

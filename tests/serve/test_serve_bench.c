@@ -12,20 +12,6 @@
 #include "command.h"
 #include "served.h"
 
-static int set_up(void **state) {
-    (void)state;
-    return scratch_open(&box);
-}
-
-static int tear_down(void **state) {
-    (void)state;
-    scratch_close(&box);
-    free(out);
-    free(err);
-    out = err = NULL;
-    return 0;
-}
-
 static json_t *read_result(void) {
     json_error_t why;
     json_t *root = json_load_file(scratch_path(&box, "result.json"), 0, &why);
@@ -207,12 +193,12 @@ static void mistakes_get_a_sentence(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(robots_are_those_of_openpi_s_examples, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_rate_is_kept, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(errors_are_counted_and_shown, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(trouble_makers_do_what_they_are_called, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_server_that_ends_is_noticed, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(mistakes_get_a_sentence, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(robots_are_those_of_openpi_s_examples, open_box, close_box),
+        cmocka_unit_test_setup_teardown(a_rate_is_kept, open_box, close_box),
+        cmocka_unit_test_setup_teardown(errors_are_counted_and_shown, open_box, close_box),
+        cmocka_unit_test_setup_teardown(trouble_makers_do_what_they_are_called, open_box, close_box),
+        cmocka_unit_test_setup_teardown(a_server_that_ends_is_noticed, open_box, close_box),
+        cmocka_unit_test_setup_teardown(mistakes_get_a_sentence, open_box, close_box),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,20 +16,6 @@
 
 #define ALOHA "--synthetic tiny --robot aloha --threads 2 --horizon 5"
 
-static int set_up(void **state) {
-    (void)state;
-    return scratch_open(&box);
-}
-
-static int tear_down(void **state) {
-    (void)state;
-    scratch_close(&box);
-    free(out);
-    free(err);
-    out = err = NULL;
-    return 0;
-}
-
 static int greet(int port) {
     int fd = ws_open(port, "/");
     free(ws_expect(fd, WS_BINARY).data);
@@ -163,5 +149,5 @@ int main(void) {
         cmocka_unit_test(drain_has_an_end), cmocka_unit_test(leaving),
         cmocka_unit_test(ended_while_loading),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, open_box, close_box);
 }

@@ -17,20 +17,6 @@
 
 #define TINY "--synthetic tiny --robot aloha --horizon 5 --steps 1"
 
-static int set_up(void **state) {
-    (void)state;
-    return scratch_open(&box);
-}
-
-static int tear_down(void **state) {
-    (void)state;
-    scratch_close(&box);
-    free(out);
-    free(err);
-    out = err = NULL;
-    return 0;
-}
-
 static void hex_of(const char *text, size_t count, char hex[2 * DIGEST_BYTES + 1]) {
     uint8_t digest[DIGEST_BYTES];
     assert_true(digest_sha256(text, count, digest));
@@ -304,5 +290,5 @@ int main(void) {
         cmocka_unit_test(keys_in_headers),     cmocka_unit_test(new_tokens),
         cmocka_unit_test(only_tokens_connect), cmocka_unit_test(rates_are_reserved),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, open_box, close_box);
 }

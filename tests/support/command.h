@@ -101,6 +101,7 @@ static inline int close_box(void **state) {
     (void)state;
     free(out);
     free(err);
+    out = err = NULL;
     scratch_close(&box);
     return 0;
 }
