@@ -6,13 +6,13 @@ from collections.abc import Sequence
 import dataclasses
 import json
 import os
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from openpi_c import _openpi
+from openpi_c.closing import Closing
 from openpi_c.progress import Progress
 from openpi_c.progress import reporter
 
@@ -41,7 +41,7 @@ class Sample:
         return (base, left, right, tokens, state)
 
 
-class Engine:
+class Engine(Closing):
     """A loaded model and its worker threads. Any thread may use it."""
 
     def __init__(
@@ -96,16 +96,8 @@ class Engine:
         """Sessions keep working; the weights are freed with the last of them."""
         self._handle.close()
 
-    def __enter__(self) -> Engine:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class Session:
+class Session(Closing):
     """Buffers and plan of one stream of inferences: one thread at a time."""
 
     def __init__(
@@ -132,14 +124,6 @@ class Session:
 
     def close(self) -> None:
         self._handle.close()
-
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def check_noise(noise: npt.ArrayLike, batch: int, horizon: int) -> npt.NDArray[np.float32]:

@@ -10,13 +10,13 @@ import contextlib
 import json
 import os
 import threading
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from openpi_c import _openpi
+from openpi_c.closing import Closing
 from openpi_c.model import Engine
 from openpi_c.model import Path
 from openpi_c.model import Sample
@@ -134,7 +134,7 @@ class _Lanes:
             lane.close()
 
 
-class Policy:
+class Policy(Closing):
     """A robot's policy: observations as openpi takes them in, a chunk of robot actions out.
 
     Any number of threads may call it: up to `sessions` calls run at once, the others wait. `batch` is the largest
@@ -286,14 +286,6 @@ class Policy:
         self._lanes.close()
         self.engine.close()
         self._transform.close()
-
-    def __enter__(self) -> Policy:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _with_prompt(self, obs: Observation) -> Observation:
         if self._default_prompt is None or isinstance(obs, bytes) or "prompt" in obs or "task" in obs:
