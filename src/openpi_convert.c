@@ -28,23 +28,15 @@ enum { FORMS = sizeof forms / sizeof *forms };
 
 /* ---- where from, where to ---- */
 
-/* The last name of a path begins there. */
-static size_t last_name(const char *path) {
-    size_t length = strlen(path);
-    while (length && path[length - 1] == '/') length--;
-    while (length && path[length - 1] != '/') length--;
-    return length;
-}
-
 /* Sets real[PATH_MAX] to the path without symbolic links; where nothing is there yet, to that of the folder
  * around it. 0: that is not there either. */
 static int find_real(const char *path, char *real) {
     char above[PATH_MAX];
-    size_t end = last_name(path);
+    size_t end, begin = file_last_name(path, &end);
     if (realpath(path, real)) return 1;
-    if (errno != ENOENT || end >= sizeof above) return 0;
-    memcpy(above, path, end);
-    strcpy(above + end, end ? "" : ".");
+    if (errno != ENOENT || begin >= sizeof above) return 0;
+    memcpy(above, path, begin);
+    strcpy(above + begin, begin ? "" : ".");
     return realpath(above, real) != NULL;
 }
 
@@ -92,11 +84,6 @@ static openpi_status write_config(new_folder *to, const checkpoint *c, const cha
 
 /* ---- other files ---- */
 
-static int ends_with(const char *name, const char *tail) {
-    size_t length = strlen(name), end = strlen(tail);
-    return length >= end && !strcmp(name + length - end, tail);
-}
-
 /* 1: a policy may read it, and the conversion does not write it. */
 static int is_kept(const char *name, int lerobot) {
     static const char *const names[] = {"assets", "tokenizer", "tokenizer.model", "tokenizer.json",
@@ -104,8 +91,8 @@ static int is_kept(const char *name, int lerobot) {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(name, names[i])) return 1;
     if (!lerobot || *name == '.') return 0;
-    if (ends_with(name, ".index.json") || !strcmp(name, "adapter_config.json")) return 0;
-    return ends_with(name, ".json") || !strncmp(name, "policy_", 7);
+    if (file_has_ending(name, ".index.json") || !strcmp(name, "adapter_config.json")) return 0;
+    return file_has_ending(name, ".json") || !strncmp(name, "policy_", 7);
 }
 
 /* LeRobot's config of an adapter, which is merged now. */

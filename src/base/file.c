@@ -124,3 +124,23 @@ char *file_join(const char *folder, const char *name) {
     memcpy(path + a, name, b + 1);
     return path;
 }
+
+openpi_status file_is_in(const char *folder, const char *name, int *there, openpi_error *error) {
+    char *path = file_join(folder, name);
+    if (!path) return report_no_memory(error, strlen(folder) + strlen(name) + 2, "a path");
+    *there = file_exists(path);
+    free(path);
+    return OPENPI_OK;
+}
+
+size_t file_last_name(const char *path, size_t *end) {
+    for (*end = strlen(path); *end > 1 && path[*end - 1] == '/';) --*end;
+    size_t at = *end;
+    while (at && path[at - 1] != '/') at--;
+    return at;
+}
+
+int file_has_ending(const char *name, const char *ending) {
+    size_t length = strlen(name), end = strlen(ending);
+    return length >= end && !strcmp(name + length - end, ending);
+}

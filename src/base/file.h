@@ -34,5 +34,11 @@ uint64_t file_free_space(const char *path);
 
 /* "folder/name", malloc. NULL when out of memory. */
 char *file_join(const char *folder, const char *name);
+/* *there: whether folder/name exists. Fails only when out of memory. */
+openpi_status file_is_in(const char *folder, const char *name, int *there, openpi_error *error);
+/* Where the last name of a path begins, 0 if it is the only one, and where it ends: without slashes. */
+size_t file_last_name(const char *path, size_t *end);
+/* 1: the name ends so. */
+int file_has_ending(const char *name, const char *ending);
 
 #endif

@@ -17,11 +17,6 @@ const char *verify_result_text(verify_result result) {
     return text[result];
 }
 
-static int ends_with(const char *text, const char *tail) {
-    size_t a = strlen(text), b = strlen(tail);
-    return a >= b && !strcmp(text + a - b, tail);
-}
-
 void verify_name(const char *path, char *name, size_t bytes) {
     size_t end = strlen(path);
     while (end > 1 && path[end - 1] == '/') end--;
@@ -57,20 +52,12 @@ static const struct {
     {"synth_hashes.json", verify_hashes},
 };
 
-static openpi_status holds(const char *folder, const char *name, int *found, openpi_error *error) {
-    char *path = file_join(folder, name);
-    if (!path) return report_no_memory(error, strlen(folder) + strlen(name) + 2, "a path");
-    *found = file_exists(path);
-    free(path);
-    return OPENPI_OK;
-}
-
 static openpi_status folder_kind(const char *folder, verify_kind *kind, openpi_error *error) {
     *kind = NULL;
     for (size_t i = 0; i < sizeof folder_kinds / sizeof *folder_kinds && !*kind; i++) {
         int found, too = 1;
-        TRY(holds(folder, folder_kinds[i].has, &found, error));
-        if (folder_kinds[i].has_too) TRY(holds(folder, folder_kinds[i].has_too, &too, error));
+        TRY(file_is_in(folder, folder_kinds[i].has, &found, error));
+        if (folder_kinds[i].has_too) TRY(file_is_in(folder, folder_kinds[i].has_too, &too, error));
         if (found && too) *kind = folder_kinds[i].verify;
     }
     return OPENPI_OK;
@@ -81,7 +68,7 @@ static verify_kind file_kind(const char *path, int *known) {
     *known = 1;
     for (size_t i = 0; i < sizeof file_kinds / sizeof *file_kinds; i++)
         if (!strcmp(name, file_kinds[i].name)) return file_kinds[i].verify;
-    *known = ends_with(name, ".safetensors");
+    *known = file_has_ending(name, ".safetensors");
     return *known ? verify_model : NULL;
 }
 
@@ -163,7 +150,7 @@ static openpi_status walk_manifest(verify_walk *walk, const char *folder, openpi
     verify_case c;
     int found;
     char *path, name[sizeof c.row.name];
-    TRY(holds(folder, "MANIFEST", &found, error));
+    TRY(file_is_in(folder, "MANIFEST", &found, error));
     if (!found) return OPENPI_OK;
     path = file_join(folder, "MANIFEST");
     if (!path) return report_no_memory(error, strlen(folder), "a path");

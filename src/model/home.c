@@ -10,25 +10,9 @@
 #include "base/report.h"
 #include "model/orbax_folder.h"
 
-static openpi_status holds(const char *folder, const char *name, int *there, openpi_error *error) {
-    char *path = file_join(folder, name);
-    if (!path) return report_no_memory(error, strlen(folder) + strlen(name) + 2, "a path");
-    *there = file_exists(path);
-    free(path);
-    return OPENPI_OK;
-}
-
-/* Where the last name of a path begins, without slashes at its end: 0 if it is the only one. */
-static size_t last_name(const char *path, size_t *end) {
-    for (*end = strlen(path); *end > 1 && path[*end - 1] == '/';) --*end;
-    size_t at = *end;
-    while (at && path[at - 1] != '/') at--;
-    return at;
-}
-
 /* The folder around a path, by its text: "a/b" -> "a", "b" -> ".", "/b" -> "/". */
 static char *around(const char *path) {
-    size_t end, at = last_name(path, &end);
+    size_t end, at = file_last_name(path, &end);
     while (at > 1 && path[at - 1] == '/') at--;
     return at ? strndup(path, at) : strdup(".");
 }
@@ -36,10 +20,10 @@ static char *around(const char *path) {
 /* Arrays that are in no folder "params" (a copy with another name, or "." inside of it) may have the assets
  * beside them. */
 static openpi_status around_params(const char *params, char **home, openpi_error *error) {
-    size_t end, at = last_name(params, &end);
+    size_t end, at = file_last_name(params, &end);
     int inside = 0, beside = 0;
-    TRY(holds(params, "assets", &inside, error));
-    TRY(holds(params, "../assets", &beside, error));
+    TRY(file_is_in(params, "assets", &inside, error));
+    TRY(file_is_in(params, "../assets", &beside, error));
     if (end - at == 6 && !strncmp(params + at, "params", 6)) *home = around(params);
     else *home = inside || !beside ? strdup(params) : file_join(params, "..");
     return OPENPI_OK;
@@ -49,8 +33,8 @@ openpi_status home_find(const char *checkpoint, char **home, openpi_error *error
     int torch = 0, sharded = 0;
     *home = NULL;
     if (file_is_folder(checkpoint)) {
-        TRY(holds(checkpoint, "model.safetensors", &torch, error));
-        TRY(holds(checkpoint, "model.safetensors.index.json", &sharded, error));
+        TRY(file_is_in(checkpoint, "model.safetensors", &torch, error));
+        TRY(file_is_in(checkpoint, "model.safetensors.index.json", &sharded, error));
         char *params = torch || sharded ? NULL : orbax_folder_find(checkpoint);
         openpi_status status = params ? around_params(params, home, error) : OPENPI_OK;
         if (!params) *home = strdup(checkpoint);

@@ -10,25 +10,18 @@
 
 static const char file_name[] = "adapter_config.json";
 
-static int has(const char *folder, const char *name, openpi_status *status) {
-    char *path = file_join(folder, name);
-    int there = path && file_exists(path);
-    if (!path) *status = OPENPI_NO_MEMORY;
-    free(path);
-    return there;
-}
-
 /* Has adapter_config.json; and has weights of a whole model. */
 static openpi_status look(const char *path, int *adapter, int *model, openpi_error *error) {
-    openpi_status status = OPENPI_OK;
-    *adapter = file_is_folder(path) && has(path, file_name, &status);
-    *model = 0;
-    if (!*adapter) return status == OPENPI_OK ? OPENPI_OK : report_no_memory(error, strlen(path) + 32, path);
+    int single = 0, sharded = 0;
+    *adapter = *model = 0;
+    if (file_is_folder(path)) TRY(file_is_in(path, file_name, adapter, error));
+    if (!*adapter) return OPENPI_OK;
+    TRY(file_is_in(path, "model.safetensors", &single, error));
+    TRY(file_is_in(path, "model.safetensors.index.json", &sharded, error));
     char *params = orbax_folder_find(path);
-    *model = params || has(path, "model.safetensors", &status) ||
-             has(path, "model.safetensors.index.json", &status);
+    *model = single || sharded || params;
     free(params);
-    return status == OPENPI_OK ? OPENPI_OK : report_no_memory(error, strlen(path) + 32, path);
+    return OPENPI_OK;
 }
 
 static openpi_status copy_path(const char *path, char **out, openpi_error *error) {
