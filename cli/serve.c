@@ -14,6 +14,7 @@ enum {
 
 typedef struct serve_values {
     const char *synthetic, *robot, *config, *norm_stats, *assets, *tokenizer, *host, *tokens, *new_token;
+    const char *tls_certificate, *tls_key;
     int token_class, rate;
     int prompt_state, horizon, steps, port, trust_network, drain, prepare_threads, max_block, throughput;
     int max_connections, max_per_address, handshake, message, reply, ping;
@@ -47,6 +48,8 @@ static int serve_run(const void *values, char **positional, int count) {
     if (v->new_token) return new_token(v);
     if (v->token_class || v->rate)
         return usage_error(&verb_serve, "--class and --rate are of --new-token");
+    if (!v->tls_certificate != !v->tls_key)
+        return usage_error(&verb_serve, "--tls-cert and --tls-key belong together");
     int end = model_name_read(&verb_serve, v->synthetic, positional, count, &model), busy = 0;
     if (end != END_FINE) return end;
     serve_options options = {.checkpoint = model.checkpoint,
@@ -69,7 +72,9 @@ static int serve_run(const void *values, char **positional, int count) {
                              .message_seconds = v->message,
                              .reply_seconds = v->reply,
                              .ping_seconds = v->ping,
-                             .tokens = input_path(v->tokens)};
+                             .tokens = input_path(v->tokens),
+                             .tls_certificate = input_path(v->tls_certificate),
+                             .tls_key = input_path(v->tls_key)};
     machine_options(&v->machine, without, &options.engine);
     options.engine.synthetic = model.synthetic;
     options.engine.progress = progress_show;
@@ -134,8 +139,15 @@ static const option_row options[] = {
     {OPTION_INT, "port", "N", "listen on this port (default: 8000; 0: one that is free)",
      .offset = AT(port), .low = 0, .high = 65535},
     {OPTION_FLAG, "trust-network", NULL,
-     "allow an address that other machines reach: whoever connects may move the robots",
+     "allow an address that other machines reach without --tokens and TLS: whoever connects may move the "
+     "robots",
      .offset = AT(trust_network)},
+    {OPTION_INPUT, "tls-cert", "FILE",
+     "speak TLS (wss://) with this certificate and its chain, in PEM; read again after SIGHUP",
+     .offset = AT(tls_certificate)},
+    {OPTION_INPUT, "tls-key", "FILE",
+     "the certificate's key, in PEM without a passphrase; refused where everybody can read it",
+     .offset = AT(tls_key)},
     {OPTION_HEADING, .name = "Limits"},
     {OPTION_BYTES, "max-message", "BYTES", "the largest request (default: 16MB)", .offset = AT(max_message)},
     {OPTION_BYTES, "max-in-flight", "BYTES",
@@ -196,6 +208,8 @@ static const example examples[] = {
     {"no checkpoint and no GPU: try your robot's code", "openpi serve --synthetic tiny --robot aloha"},
     {"a DROID arm with openpi's own checkpoint and settings",
      "openpi serve pi05_droid/ --config pi05_droid --device cuda:0"},
+    {"for robots of other machines that have a token, over TLS",
+     "openpi serve pi05_droid/ --host 0.0.0.0 --tokens tokens --tls-cert cert.pem --tls-key key.pem"},
     {"for the robots of a network where everybody may move them",
      "openpi serve pi05_droid/ --config pi05_droid --host 0.0.0.0 --trust-network"},
     {"a token for a robot that makes ten calls a second",

@@ -44,6 +44,10 @@ enum {
     SEND_BYTES = 64 << 10,       /* of messages that the kernel keeps for a client who does not read       */
 };
 
+/* The certificate does not come from the library: the callback that is asked for it attaches ours. */
+static const uint64_t TLS_OPTIONS =
+    LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT | LWS_SERVER_OPTION_CREATE_VHOST_SSL_CTX;
+
 typedef struct listener {
     uv_poll_t poll;
     net *net;
@@ -64,6 +68,7 @@ struct net {
     uv_timer_t timer, watch;
     net_limits limits;
     net_peer *peers;             /* all WebSockets                                                         */
+    tls_pair *pair;              /* NULL: no TLS                                                           */
 };
 
 /* libwebsockets keeps one of these for each connection, of zeros at first. */
@@ -369,6 +374,7 @@ static int on_event(struct lws *wsi, enum lws_callback_reasons reason, void *use
     case LWS_CALLBACK_SERVER_WRITEABLE: return write_more(peer);
     case LWS_CALLBACK_WS_PEER_INITIATED_CLOSE: return peer->close_sent;        /* 1: it answers ours       */
     case LWS_CALLBACK_CLOSED: closed(peer); return 0;
+    case LWS_CALLBACK_OPENSSL_LOAD_EXTRA_SERVER_VERIFY_CERTS: return !tls_attach(user, &net_of(wsi)->pair);
     case LWS_CALLBACK_EVENT_WAIT_CANCELLED: net_of(wsi)->events->woken(net_of(wsi)->user); return 0;
     default: return 0;
     }
@@ -461,8 +467,8 @@ openpi_status net_bind(net *net, const char *host, int port, int only_loopback, 
         if (only_loopback && !is_loopback(at->ai_addr))
             status = fail(error, OPENPI_BAD_ARGUMENT,
                           "--host is '%s', which other machines can reach: whoever connects may move the "
-                          "robots; give --trust-network where everybody on that network may",
-                          host);
+                          "robots; give --tokens, --tls-cert and --tls-key, or --trust-network where "
+                          "everybody on that network may", host);
     if (status == OPENPI_OK) status = bind_all(net, list, host, port, error);
     freeaddrinfo(list);
     return status;
@@ -512,7 +518,7 @@ static struct lws_context *context_of(net *net) {
     struct lws_context_creation_info info = {
         .port = CONTEXT_PORT_NO_LISTEN_SERVER,
         .protocols = net->protocols,
-        .options = LWS_SERVER_OPTION_LIBUV,
+        .options = LWS_SERVER_OPTION_LIBUV | (net->pair ? TLS_OPTIONS : 0),
         .foreign_loops = loops,
         .user = net,
         .pt_serv_buf_size = READ_BYTES,
@@ -525,15 +531,20 @@ static struct lws_context *context_of(net *net) {
     return lws_create_context(&info);
 }
 
-openpi_status net_open(const net_events *events, void *user, const net_limits *limits, net **out,
-                       openpi_error *error) {
+openpi_status net_open(const net_events *events, void *user, const net_limits *limits, tls_pair *pair,
+                       net **out, openpi_error *error) {
     net *made = calloc(1, sizeof *made);
-    if (!made) return fail(error, OPENPI_NO_MEMORY, "out of memory: the network's loop");
+    if (!made) {
+        tls_free(pair);
+        return fail(error, OPENPI_NO_MEMORY, "out of memory: the network's loop");
+    }
     made->events = events;
     made->user = user;
     made->limits = *limits;
+    made->pair = pair;
     lws_set_log_level(0, NULL);
     if (uv_loop_init(&made->loop)) {
+        tls_free(pair);
         free(made);
         return fail(error, OPENPI_SYSTEM, "the network's loop cannot be made");
     }
@@ -555,6 +566,11 @@ openpi_status net_open(const net_events *events, void *user, const net_limits *l
     return OPENPI_OK;
 }
 
+void net_renew(net *net, tls_pair *pair) {
+    tls_free(net->pair);
+    net->pair = pair;
+}
+
 void net_run(net *net) { uv_run(&net->loop, UV_RUN_DEFAULT); }
 void net_stop(net *net) { uv_stop(&net->loop); }
 void net_wake(net *net) { lws_cancel_service(net->context); }
@@ -574,5 +590,6 @@ void net_close(net *net) {
         for (int i = 0; i < 1000 && uv_run(&net->loop, UV_RUN_NOWAIT); i++) {}
     }
     uv_loop_close(&net->loop);
+    tls_free(net->pair);
     free(net);
 }

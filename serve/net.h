@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "openpi.h"
+#include "tls.h"
 
 enum {
     NET_HEADROOM = 32,           /* bytes before a message's data that sending overwrites                   */
@@ -93,10 +94,13 @@ typedef struct net_limits {
     int ping;                    /* of silence before a ping, and for its answer                           */
 } net_limits;
 
-/* A loop without a socket. On success *out is the caller's, for net_close. */
-openpi_status net_open(const net_events *events, void *user, const net_limits *limits, net **out,
-                       openpi_error *error);
+/* A loop without a socket. `pair`: for TLS on every connection, from then on the net's; NULL: no TLS. On
+ * success *out is the caller's, for net_close. */
+openpi_status net_open(const net_events *events, void *user, const net_limits *limits, tls_pair *pair,
+                       net **out, openpi_error *error);
 void net_close(net *net);
+/* Handshakes from now on use this pair, which is then the net's. Only where net_open was given one. */
+void net_renew(net *net, tls_pair *pair);
 
 /* Takes the address, which nobody else can then have; connections are refused until net_listen. `host`: a
  * name or an address; `port` 0: one that is free. `only_loopback`: another address is refused with a

@@ -2,11 +2,12 @@
 #include "fail.h"
 #include "net.h"
 
-openpi_status net_open(const net_events *events, void *user, const net_limits *limits, net **out,
-                       openpi_error *error) {
+openpi_status net_open(const net_events *events, void *user, const net_limits *limits, tls_pair *pair,
+                       net **out, openpi_error *error) {
     (void)events;
     (void)user;
     (void)limits;
+    (void)pair;
     (void)out;
     return fail(error, OPENPI_UNSUPPORTED,
                 "this openpi was built without its server: install libwebsockets-dev, libwebsockets-evlib-uv "
@@ -27,6 +28,12 @@ openpi_status net_listen(net *net, openpi_error *error) {
 }
 
 void net_close(net *net) { (void)net; }
+
+void net_renew(net *net, tls_pair *pair) {
+    (void)net;
+    (void)pair;
+}
+
 int net_port(const net *net) { return net ? 0 : 0; }
 int net_count(const net *net, const char *address) { return net && address ? 0 : 0; }
 void net_deafen(net *net) { (void)net; }

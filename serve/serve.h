@@ -27,7 +27,7 @@ typedef struct serve_options {
     uint64_t seed;               /* of the noise of requests without their own                             */
     const char *host;            /* 127.0.0.1                                                              */
     int port;                    /* 0: one that is free                                                    */
-    int trust_network;           /* 1: other machines may connect                                          */
+    int trust_network;           /* 1: other machines may connect without tokens and TLS                   */
     int drain_seconds;           /* SERVE_DRAIN_SECONDS                                                    */
     int prepare_threads;         /* SERVE_PREPARE_THREADS                                                  */
     double max_block;            /* how long a shared batch may last, in calls of one sample; 1            */
@@ -40,9 +40,11 @@ typedef struct serve_options {
     int reply_seconds;           /* SERVE_REPLY_SECONDS                                                    */
     int ping_seconds;            /* SERVE_PING_SECONDS                                                     */
     const char *tokens;          /* a file of tokens (tokens.h); everybody may connect                     */
+    const char *tls_certificate, *tls_key; /* files of tls.h; both or none: no TLS                         */
 } serve_options;
 
-/* Serves until SIGTERM or SIGINT, which also end it while it loads the model. Prints one line a event on
+/* Serves until SIGTERM or SIGINT, which also end it while it loads the model. SIGHUP: the certificate and its
+ * key are read again. Prints one line a event on
  * stderr. *busy, where it returns OPENPI_OK: 1 means that the time for draining was over while a call ran;
  * its threads still work, so end the process at once. */
 openpi_status serve(const serve_options *options, int *busy, openpi_error *error);

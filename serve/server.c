@@ -21,6 +21,7 @@
 #include "queue.h"
 #include "serve.h"
 #include "signals.h"
+#include "tls.h"
 #include "tokens.h"
 
 enum {
@@ -170,11 +171,28 @@ static void on_woken(void *user) {
     net_after(s->net, CLOSING_MS);
 }
 
+/* Connections that are open keep the certificate that they began with. */
+static void renew_certificate(server *s) {
+    const serve_options *o = s->options;
+    openpi_error error = OPENPI_ERROR_INIT;
+    tls_pair *pair;
+    if (!o->tls_certificate) return;
+    if (tls_read(o->tls_certificate, o->tls_key, &pair, &error) != OPENPI_OK) {
+        log_line("the certificate stays as it was: %s", error.message);
+        return;
+    }
+    log_line("the certificate is read again: %s, valid until %s", o->tls_certificate, tls_until(pair));
+    net_renew(s->net, pair);
+}
+
 /* The first signal drains, the second one ends. */
 static void on_signalled(void *user, int number) {
     server *s = user;
     int most = s->options->drain_seconds * 1000 - CLOSING_MS;
-    if (number == SIGHUP) return;
+    if (number == SIGHUP) {
+        renew_certificate(s);
+        return;
+    }
     if (s->draining) most = 0;
     else log_line("draining: the port is closed, connections: %d", s->connections.count);
     s->draining = 1;
@@ -228,8 +246,11 @@ static openpi_status open_address(server *s, openpi_error *error) {
                          .message = o->message_seconds,
                          .reply = o->reply_seconds,
                          .ping = o->ping_seconds};
-    SERVE_TRY(net_open(&events, s, &limits, &s->net, error));
-    return net_bind(s->net, o->host ? o->host : "127.0.0.1", o->port, !o->trust_network, error);
+    int only_loopback = !o->trust_network && !(o->tokens && o->tls_certificate);
+    tls_pair *pair = NULL;
+    if (o->tls_certificate) SERVE_TRY(tls_read(o->tls_certificate, o->tls_key, &pair, error));
+    SERVE_TRY(net_open(&events, s, &limits, pair, &s->net, error));
+    return net_bind(s->net, o->host ? o->host : "127.0.0.1", o->port, only_loopback, error);
 }
 
 /* "cuda:0,cuda:1": the names apart. */
@@ -326,10 +347,11 @@ static void say_ready(const server *s) {
     const openpi_engine_info *e = device_engine_info(s->devices[0]);
     const openpi_session_info *session = device_session_info(s->devices[0]);
     const char *host = s->options->host ? s->options->host : "127.0.0.1";
+    int brackets = strchr(host, ':') != NULL;
     log_line("robot %s, chunks of %d steps of %d actions, on %s (%s)", s->policy_info.robot, session->horizon,
              s->policy_info.action_dim, e->device, e->path);
-    log_line("ready on ws://%s%s%s:%d", strchr(host, ':') ? "[" : "", host, strchr(host, ':') ? "]" : "",
-             net_port(s->net));
+    log_line("ready on %s://%s%s%s:%d", s->options->tls_certificate ? "wss" : "ws", brackets ? "[" : "", host,
+             brackets ? "]" : "", net_port(s->net));
 }
 
 static openpi_status check_limits(const serve_options *o, openpi_error *error) {

@@ -1,7 +1,7 @@
 """The real openpi-client against a running `openpi serve`: every kind of request of openpi's simple_client, sentences,
 two clients at once, ActionChunkBroker. Prints what it checked; an exception is a failure.
 
-    serve_peer.py PORT ROBOT      ROBOT is aloha, droid or libero
+    serve_peer.py PORT ROBOT [KEY]      ROBOT is aloha, droid or libero; with the KEY of a token: over TLS
 """
 import sys
 import threading
@@ -11,6 +11,7 @@ import websockets
 from openpi_client import action_chunk_broker, websocket_client_policy
 
 PORT, ROBOT = int(sys.argv[1]), sys.argv[2]
+KEY = sys.argv[3] if len(sys.argv) > 3 else None
 random = np.random.default_rng(5)
 
 
@@ -39,6 +40,8 @@ def observation():
 
 
 def connect():
+    if KEY:
+        return websocket_client_policy.WebsocketClientPolicy(f"wss://localhost:{PORT}", None, api_key=KEY)
     return websocket_client_policy.WebsocketClientPolicy("127.0.0.1", PORT)
 
 
@@ -98,4 +101,4 @@ broker = action_chunk_broker.ActionChunkBroker(policy, action_horizon=shape[0])
 for step in range(shape[0]):
     assert np.array_equal(broker.infer(fixed)["actions"], expected[step]), step
 policy._ws.close()
-print(f"{ROBOT}: the client with websockets {websockets.__version__} is served")
+print(f"{ROBOT}: the client with websockets {websockets.__version__} is served{' over TLS' if KEY else ''}")

@@ -19,23 +19,49 @@ served=0
 
 bad() { echo "FAILED: $*"; status=1; }
 
-for robot in aloha droid libero; do
-    "$BUILD/openpi" serve --synthetic tiny --robot "$robot" --steps 1 --horizon 10 --port 0 2>"$box/log" &
+# ROBOT OPTIONS…: a server, ready at $port.
+start() {
+    local robot=$1
+    shift
+    "$BUILD/openpi" serve --synthetic tiny --robot "$robot" --steps 1 --horizon 10 --port 0 "$@" 2>"$box/log" &
     server=$!
     port=
     for _ in $(seq 300); do
-        port=$(sed -n 's/.*ready on ws:.*:\([0-9]*\)$/\1/p' "$box/log")
-        [ -n "$port" ] && break
+        port=$(sed -n 's/.*ready on wss*:.*:\([0-9]*\)$/\1/p' "$box/log")
+        [ -n "$port" ] && return
         sleep 0.1
     done
-    [ -n "$port" ] || { cat "$box/log"; bad "$robot: the server is not ready"; continue; }
+    cat "$box/log"
+    bad "$robot: the server is not ready"
+}
+
+# ROBOT [KEY]: every client, then the server ends.
+serve() {
     for python in $SERVE_PYTHON; do
-        if timeout 120 "$python" "$SOURCE/tests/scripts/serve_peer.py" "$port" "$robot"; then served=$((served + 1))
-        else bad "$robot with $python"; fi
+        [ -n "$port" ] || break
+        if timeout 120 "$python" "$SOURCE/tests/scripts/serve_peer.py" "$port" "$@"; then served=$((served + 1))
+        else bad "$* with $python"; fi
     done
     kill -TERM "$server"
-    wait "$server" || bad "$robot: the server ended with $?"
+    wait "$server" || bad "$1: the server ended with $?"
     server=
+}
+
+for robot in aloha droid libero; do
+    start "$robot"
+    serve "$robot"
 done
+
+# The same over TLS and with a token: the client trusts the certificate, and knows the key.
+if command -v openssl >/dev/null; then
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$box/key" -out "$box/cert" -days 2 \
+        -subj /CN=localhost -addext subjectAltName=DNS:localhost 2>/dev/null || bad "openssl makes no certificate"
+    "$BUILD/openpi" serve --new-token arm >"$box/tokens" 2>"$box/secret" || bad "no token"
+    export SSL_CERT_FILE=$box/cert
+    start aloha --tokens "$box/tokens" --tls-cert "$box/cert" --tls-key "$box/key"
+    serve aloha "$(sed 's/.*: //' "$box/secret")"
+else
+    echo "SKIPPED: TLS, there is no openssl command"
+fi
 echo "$served runs of the real client were served"
 exit $status

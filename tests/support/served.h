@@ -70,7 +70,7 @@ static inline int served_wait(served *s) {
 static inline void served_await(served *s) {
     for (int i = 0; i < 60000; i++) {
         int status;
-        char *text = served_log(s), *ready = strstr(text, "ready on ws://");
+        char *text = served_log(s), *ready = strstr(text, "ready on ws");
         char *end = ready ? strchr(ready, '\n') : NULL;
         if (end) {
             while (end > ready && end[-1] != ':') end--;
