@@ -47,6 +47,7 @@ static void refuse_late(worker *w) {
                  "the reply would come later than the %g ms that \"openpi/deadline_ms\" of the request "
                  "allows", w->jobs[i]->deadline_ms);
         job_refuse(w->jobs[i], OPENPI_BAD_INPUT, sentence);
+        w->jobs[i]->result = REQUEST_LATE;
     }
 }
 
@@ -60,13 +61,22 @@ static void sleep_until(dispatch *d, int64_t until) {
     pthread_cond_timedwait(&d->changed, &d->lock, &at);
 }
 
+static void stamp(worker *w, moment moment, double now) {
+    for (int i = 0; i < w->count; i++) w->jobs[i]->at_ms[moment] = now;
+}
+
 /* With the lock held, which it gives up while it computes. */
 static void run_batch(worker *w) {
     dispatch *d = w->dispatch;
     device *device = d->options.devices[w->number];
     openpi_error error = OPENPI_ERROR_INIT;
     pthread_mutex_unlock(&d->lock);
+    double begin = clock_now();
+    stamp(w, MOMENT_RUN, begin);
     openpi_status status = device_run(device, w->jobs, w->count, &error);
+    double end = clock_now();
+    stamp(w, MOMENT_RAN, end);
+    metrics_add_batch(d->options.metrics, w->number, w->count, (end - begin) * 1e-3);
     pthread_mutex_lock(&d->lock);
     scheduler_finish(d->scheduler, w->number, clock_ns());
     pthread_cond_broadcast(&d->changed);
@@ -126,7 +136,7 @@ job *dispatch_leave(dispatch *d, int number, job *running) {
 void dispatch_submit(dispatch *d, job *job) {
     int64_t deadline = SCHEDULER_NEVER;
     if (job->deadline_ms > 0 && job->deadline_ms < 1e9)
-        deadline = (int64_t)((job->arrived_ms + job->deadline_ms) * 1e6);
+        deadline = (int64_t)((job->at_ms[MOMENT_ARRIVED] + job->deadline_ms) * 1e6);
     pthread_mutex_lock(&d->lock);
     int taken = !job->abandoned && scheduler_submit(d->scheduler, job->number, job, deadline, clock_ns());
     job->submitted = taken;

@@ -5,6 +5,7 @@
 
 #include "device.h"
 #include "job.h"
+#include "metrics.h"
 #include "scheduler.h"
 
 typedef struct dispatch dispatch;
@@ -14,6 +15,7 @@ typedef struct dispatch_options {
     int device_count;
     int connections;             /* at most at a time                                                      */
     double max_block;            /* of a shared batch, in calls of one sample                              */
+    metrics *metrics;            /* what batches report to                                                 */
     /* Where a job goes that has its answer, or that nobody waits for any more. On a device's thread, or on
      * dispatch_submit's. */
     void (*answered)(void *user, job *job);
