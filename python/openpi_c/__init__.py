@@ -9,6 +9,7 @@ from openpi_c._openpi import devices
 from openpi_c._openpi import switches
 from openpi_c._openpi import version as _version
 from openpi_c.model import Engine
+from openpi_c.model import Rtc
 from openpi_c.model import Sample
 from openpi_c.model import Session
 from openpi_c.model import inspect
@@ -27,6 +28,7 @@ __all__ = [
     "Error",
     "Policy",
     "Request",
+    "Rtc",
     "Sample",
     "Session",
     "create_trained_policy",

@@ -5,7 +5,6 @@ from typing import final
 
 _Path = str | bytes | os.PathLike[str]
 
-STAGES: tuple[str, ...]
 ACTION_DIM: int
 MAX_BATCH: int
 
@@ -24,6 +23,8 @@ def inspect(
     tokenizer: _Path | None = ...,
     tokenizer_cache: _Path | None = ...,
     assets: str | None = ...,
+    adapter: _Path | None = ...,
+    without_lora: bool = ...,
 ) -> str: ...
 def noise(seed: int, stream: int, out: Any, /) -> None: ...
 def synthetic_write(spec: str, folder: _Path, *, lerobot: bool = ..., threads: int = ...) -> None: ...
@@ -32,10 +33,11 @@ def infer(
     requests: tuple[Request, ...],
     observations: tuple[Any, ...],
     noise: Any,
-    actions: Any,
-    seed: int = ...,
-    stream: int = ...,
-) -> tuple[float, ...]: ...
+    seed: int,
+    stream: int,
+    rtc: tuple[Any, ...] | None,
+    /,
+) -> list[dict[str, Any]]: ...
 @final
 class Engine:
     def __init__(
@@ -53,6 +55,7 @@ class Engine:
         table: _Path | None = ...,
         adapter: _Path | None = ...,
         weights: str | None = ...,
+        without_lora: bool = ...,
         progress: Callable[[str, int, int], object] | None = ...,
     ) -> None: ...
     @property
@@ -70,13 +73,16 @@ class Session:
         steps: int = ...,
         max_prompt: int = ...,
         seed: int = ...,
+        rtc: bool = ...,
     ) -> None: ...
     @property
     def closed(self) -> bool: ...
     @property
     def horizon(self) -> int: ...
     def info(self) -> dict[str, Any]: ...
-    def run_into(self, samples: tuple[Any, ...], noise: Any, actions: Any, /) -> tuple[float, ...]: ...
+    def run_into(
+        self, samples: tuple[Any, ...], noise: Any, actions: Any, rtc: tuple[Any, ...] | None = ..., /
+    ) -> tuple[float, ...]: ...
     def close(self) -> None: ...
 @final
 class Transform:
@@ -93,6 +99,7 @@ class Transform:
         prompt_state: bool | None = ...,
         max_prompt: int = ...,
         assets: str | None = ...,
+        adapter: _Path | None = ...,
     ) -> None: ...
     @property
     def closed(self) -> bool: ...
@@ -106,4 +113,6 @@ class Request:
     def prepare(self, observation: Any, /) -> None: ...
     def sample(self) -> tuple[Any, Any, Any, int, bytes, bytes, bytes]: ...
     def finish_into(self, model_actions: Any, actions: Any, /) -> None: ...
+    def keep_into(self, model_actions: Any, kept: Any, /) -> None: ...
+    def previous_into(self, kept: Any, executed: int, previous: Any, /) -> tuple[int, int]: ...
     def close(self) -> None: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import json
@@ -41,6 +42,54 @@ class Sample:
         return (base, left, right, tokens, state)
 
 
+@dataclasses.dataclass(frozen=True)
+class Rtc:
+    """How a new chunk follows on from the one that the robot is executing (openpi.h, openpi_rtc).
+
+    delay: steps of the previous chunk that the robot will have executed when the new one is there. mode: "guided" (any
+    checkpoint) or "trained"; schedule ("zeros", "ones", "linear", "exp"), horizon and max_weight are of "guided".
+    None and 0: the checkpoint's, else "guided", "linear", 10 steps, 10.
+    """
+
+    delay: int = 0
+    mode: str | None = None
+    schedule: str | None = None
+    horizon: int = 0
+    max_weight: float = 0.0
+
+
+def default_mode(engine: Engine) -> str:
+    """The mode of a call that names none: the checkpoint's, else "guided"."""
+    mode = str(engine.info["rtc_mode"])
+    return "guided" if mode == "off" else mode
+
+
+def rtc_parts(
+    previous: Sequence[Any],
+    rtc: Sequence[Rtc | Mapping[str, Any] | None] | Rtc | Mapping[str, Any] | None,
+    count: int,
+    mode: str,
+) -> tuple[Any, ...]:
+    """The tuple that the extension takes, an entry a sample. One `rtc` counts for all samples."""
+    rules = [rtc] * count if rtc is None or isinstance(rtc, Rtc | Mapping) else list(rtc)
+    if len(previous) != count or len(rules) != count:
+        raise ValueError(f"{len(previous)} previous chunks and {len(rules)} rtc for {count} samples, expected one each")
+    return tuple(
+        None if chunk is None else _rtc_part(chunk, rule, mode) for chunk, rule in zip(previous, rules, strict=True)
+    )
+
+
+def _rtc_part(previous: Any, rule: Rtc | Mapping[str, Any] | None, mode: str) -> tuple[Any, ...]:
+    if isinstance(rule, Mapping):
+        names = [field.name for field in dataclasses.fields(Rtc)]
+        unknown = sorted(str(key) for key in rule if key not in names)
+        if unknown:
+            raise ValueError(f"rtc has {', '.join(unknown)}, expected some of {', '.join(names)}")
+        rule = Rtc(**rule)
+    rule = rule or Rtc()
+    return (previous, rule.mode or mode, rule.delay, rule.schedule, rule.horizon, rule.max_weight)
+
+
 class Engine(Closing):
     """A loaded model and its worker threads. Any thread may use it."""
 
@@ -59,6 +108,7 @@ class Engine(Closing):
         without: str | None = None,
         table: Path | None = None,
         adapter: Path | None = None,
+        without_lora: bool = False,
         progress: Progress = "auto",
     ):
         with reporter(progress) as function:
@@ -75,6 +125,7 @@ class Engine(Closing):
                 without=without,
                 table=table,
                 adapter=adapter,
+                without_lora=without_lora,
                 progress=function,
             )
 
@@ -87,10 +138,17 @@ class Engine(Closing):
         return self._handle.closed
 
     def session(
-        self, *, batch: int = 1, horizon: int = 0, steps: int = 0, max_prompt: int = 0, seed: int = 0
+        self,
+        *,
+        batch: int = 1,
+        horizon: int = 0,
+        steps: int = 0,
+        max_prompt: int = 0,
+        seed: int = 0,
+        rtc: bool = False,
     ) -> Session:
-        """Memory and plan for calls of up to `batch` samples. 0: the checkpoint's."""
-        return Session(self, batch=batch, horizon=horizon, steps=steps, max_prompt=max_prompt, seed=seed)
+        """Memory and plan for calls of up to `batch` samples. 0: the checkpoint's. rtc: for Session.run_rtc."""
+        return Session(self, batch=batch, horizon=horizon, steps=steps, max_prompt=max_prompt, seed=seed, rtc=rtc)
 
     def close(self) -> None:
         """Sessions keep working; the weights are freed with the last of them."""
@@ -101,11 +159,20 @@ class Session(Closing):
     """Buffers and plan of one stream of inferences: one thread at a time."""
 
     def __init__(
-        self, engine: Engine, *, batch: int = 1, horizon: int = 0, steps: int = 0, max_prompt: int = 0, seed: int = 0
+        self,
+        engine: Engine,
+        *,
+        batch: int = 1,
+        horizon: int = 0,
+        steps: int = 0,
+        max_prompt: int = 0,
+        seed: int = 0,
+        rtc: bool = False,
     ):
         self._handle = _openpi.Session(
-            engine._handle, batch=batch, horizon=horizon, steps=steps, max_prompt=max_prompt, seed=seed
+            engine._handle, batch=batch, horizon=horizon, steps=steps, max_prompt=max_prompt, seed=seed, rtc=rtc
         )
+        self._default_mode = default_mode(engine)
 
     @property
     def info(self) -> dict[str, Any]:
@@ -117,9 +184,29 @@ class Session(Closing):
 
     def run(self, samples: Sequence[Sample], noise: npt.ArrayLike | None = None) -> npt.NDArray[np.float32]:
         """Prepared samples to normalised actions float32 [B, H, 32]. noise: float32 [B, H, 32], x at t = 1."""
+        return self._run(samples, noise, None)
+
+    def run_rtc(
+        self,
+        samples: Sequence[Sample],
+        previous: Sequence[npt.ArrayLike | None],
+        rtc: Sequence[Rtc | Mapping[str, Any] | None] | Rtc | Mapping[str, Any] | None = None,
+        noise: npt.ArrayLike | None = None,
+    ) -> npt.NDArray[np.float32]:
+        """`run` where each sample follows on from its `previous`; None: an ordinary sample, bit for bit.
+
+        previous: float32 [steps, dimensions], the chunk that the robot is executing from the first step that is not
+        executed yet, normalised, in model space. The session needs rtc=True.
+        """
+        chunks = [None if p is None else np.ascontiguousarray(p, np.float32) for p in previous]
+        return self._run(samples, noise, rtc_parts(chunks, rtc, len(samples), self._default_mode))
+
+    def _run(
+        self, samples: Sequence[Sample], noise: npt.ArrayLike | None, rtc: tuple[Any, ...] | None
+    ) -> npt.NDArray[np.float32]:
         actions = np.empty((len(samples), self._handle.horizon, _openpi.ACTION_DIM), np.float32)
         given = None if noise is None else check_noise(noise, len(samples), self._handle.horizon)
-        self._handle.run_into(tuple(sample.parts() for sample in samples), given, actions)
+        self._handle.run_into(tuple(sample.parts() for sample in samples), given, actions, rtc)
         return actions
 
     def close(self) -> None:
@@ -145,6 +232,8 @@ def inspect(
     norm_stats: Path | None = None,
     assets: str | None = None,
     tokenizer: Path | None = None,
+    adapter: Path | None = None,
+    without_lora: bool = False,
 ) -> dict[str, Any]:
     """What a checkpoint is, and the memory that it needs on each device. Loads no weights."""
     text = _openpi.inspect(
@@ -155,6 +244,8 @@ def inspect(
         assets=assets,
         tokenizer=tokenizer,
         tokenizer_cache=tokenizer_cache(),
+        adapter=adapter,
+        without_lora=without_lora,
     )
     result: dict[str, Any] = json.loads(text)
     return result

@@ -19,9 +19,12 @@ from openpi_c import _openpi
 from openpi_c.closing import Closing
 from openpi_c.model import Engine
 from openpi_c.model import Path
+from openpi_c.model import Rtc
 from openpi_c.model import Sample
 from openpi_c.model import Session
 from openpi_c.model import check_noise
+from openpi_c.model import default_mode
+from openpi_c.model import rtc_parts
 from openpi_c.model import tokenizer_cache
 from openpi_c.progress import Progress
 
@@ -57,15 +60,43 @@ class Request:
 
     def finish(self, model_actions: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """Normalised actions [H, 32] to the robot's [H, action_dim], for the observation prepared last."""
-        model = np.ascontiguousarray(model_actions, np.float32)
-        if model.ndim != 2 or model.shape[1] != _openpi.ACTION_DIM:
-            raise ValueError(f"the model's actions have shape {list(model.shape)}, expected [horizon, 32]")
+        model = _model_actions(model_actions)
         actions = np.empty((model.shape[0], self._dims))
         self._handle.finish_into(model, actions)
         return actions
 
+    def keep(self, model_actions: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """What to keep of normalised actions [H, 32] for `previous` of a later observation: float64 [H, 32]."""
+        model = _model_actions(model_actions)
+        kept = np.empty(model.shape)
+        self._handle.keep_into(model, kept)
+        return kept
+
+    def previous(self, kept: npt.ArrayLike, executed: int = 0) -> npt.NDArray[np.float32]:
+        """What is left of a kept chunk after `executed` steps, for the observation prepared last and run_rtc."""
+        chunk = np.ascontiguousarray(_numbers("the kept chunk", kept), np.float64)
+        if chunk.ndim != 2 or chunk.shape[1] != _openpi.ACTION_DIM:
+            raise ValueError(f"the kept chunk has shape {list(chunk.shape)}, expected [horizon, 32]")
+        left = np.empty(chunk.size, np.float32)
+        rows, dims = self._handle.previous_into(chunk, executed, left)
+        return left[: rows * dims].reshape(rows, dims)
+
     def close(self) -> None:
         self._handle.close()
+
+
+def _numbers(what: str, given: npt.ArrayLike) -> npt.NDArray[Any]:
+    found = np.asarray(given)
+    if found.dtype.kind not in "fiu":
+        raise ValueError(f"{what} is of dtype {found.dtype}, expected numbers")
+    return found
+
+
+def _model_actions(given: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    model = np.ascontiguousarray(_numbers("the model's chunk", given), np.float32)
+    if model.ndim != 2 or model.shape[1] != _openpi.ACTION_DIM:
+        raise ValueError(f"the model's actions have shape {list(model.shape)}, expected [horizon, 32]")
+    return model
 
 
 class _Lane:
@@ -89,14 +120,20 @@ class _Lanes:
         self._make = make
         self._limit = limit
         self._made = 0
+        self._waiting = 0
         self._closed = False
         self._idle: list[_Lane] = []
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
 
     def take(self) -> _Lane:
-        with self._changed:
+        with self._lock:
             while not self._idle and self._made == self._limit and not self._closed:
-                self._changed.wait()
+                self._waiting += 1
+                try:
+                    self._changed.wait()
+                finally:
+                    self._waiting -= 1
             if self._closed:
                 raise ValueError("the policy is closed")
             if self._idle:
@@ -105,7 +142,7 @@ class _Lanes:
         try:
             return self._make()
         except BaseException:
-            with self._changed:
+            with self._lock:
                 self._made -= 1
                 self._changed.notify()
                 if self._closed:
@@ -113,12 +150,13 @@ class _Lanes:
             raise
 
     def give(self, lane: _Lane) -> None:
-        with self._changed:
+        with self._lock:
             if self._closed:
                 lane.close()
             else:
                 self._idle.append(lane)
-                self._changed.notify()
+                if self._waiting:
+                    self._changed.notify()
 
     @property
     def closed(self) -> bool:
@@ -126,7 +164,7 @@ class _Lanes:
 
     def close(self) -> None:
         """Calls that run end as usual; those that wait are told that the policy is closed."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
             self._changed.notify_all()
@@ -138,8 +176,9 @@ class Policy(Closing):
     """A robot's policy: observations as openpi takes them in, a chunk of robot actions out.
 
     Any number of threads may call it: up to `sessions` calls run at once, the others wait. `batch` is the largest
-    number of observations that infer_batch runs as one call of the model. Other arguments are those of Engine
-    and of openpi.h's openpi_policy_options; None and 0 mean what the checkpoint says.
+    number of observations that infer_batch runs as one call of the model. rtc: calls may follow on from the chunk
+    that the robot is executing (infer's `previous`). Other arguments are those of Engine and of openpi.h's
+    openpi_policy_options; None and 0 mean what the checkpoint says.
     """
 
     def __init__(
@@ -158,6 +197,7 @@ class Policy(Closing):
         without: str | None = None,
         table: Path | None = None,
         adapter: Path | None = None,
+        without_lora: bool = False,
         norm_stats: Path | Mapping[str, Any] | None = None,
         assets: str | None = None,
         tokenizer: Path | None = None,
@@ -169,6 +209,7 @@ class Policy(Closing):
         seed: int = 0,
         batch: int = 1,
         sessions: int = 1,
+        rtc: bool = False,
         progress: Progress = "auto",
     ):
         if sessions < 1:
@@ -187,6 +228,7 @@ class Policy(Closing):
                 tokenizer_cache=tokenizer_cache(),
                 prompt_state=prompt_state,
                 max_prompt=max_prompt,
+                adapter=adapter,
             )
         self.info: dict[str, Any] = self._transform.info()
         self.engine = Engine(
@@ -201,6 +243,7 @@ class Policy(Closing):
             without=without,
             table=table,
             adapter=adapter,
+            without_lora=without_lora,
             progress=progress,
         )
         self._default_prompt = default_prompt
@@ -213,7 +256,8 @@ class Policy(Closing):
             "max_prompt": self.info["max_prompt"],
         }
         self._sessions = sessions
-        self._open_lanes(batch)
+        self._mode = default_mode(self.engine)
+        self._open_lanes(batch, rtc)
         lane = self._lanes.take()
         self.horizon: int = lane.session.info["horizon"]
         self.steps: int = lane.session.info["steps"]
@@ -221,23 +265,51 @@ class Policy(Closing):
 
     # ---- openpi's interface --------------------------------------------------------------------------------
 
-    def infer(self, obs: Observation, *, noise: npt.ArrayLike | None = None) -> dict[str, Any]:
+    def infer(
+        self,
+        obs: Observation,
+        *,
+        noise: npt.ArrayLike | None = None,
+        previous: npt.ArrayLike | None = None,
+        rtc: Rtc | Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
         """{"actions": float64 [H, action_dim], "policy_timing": {"infer_ms", "stages", …}}.
 
         noise: [H, 32] or [1, H, 32], x at t = 1; without it the policy draws noise from its seed and the number
         of the call. infer_ms is the model's own time, total_ms that of the whole call in the engine.
+
+        A policy with rtc=True also answers "chunk", float64 [H, 32]. What is left of it, `chunk[executed:]`, is
+        `previous` of the next call, and rtc={"delay": d} says how many further steps the robot executes meanwhile.
+        `previous` may also be float32 [steps, dimensions], normalised, in model space.
         """
-        return self.infer_batch([obs], noise=noise)[0]
+        if self._default_prompt is not None:
+            obs = self._with_prompt(obs)
+        given = None if noise is None else check_noise(noise, 1, self.horizon)
+        rules = None if previous is None else rtc_parts([_previous(previous)], rtc, 1, self._mode)
+        return self._call((obs,), given, rules)[0]
 
     def infer_batch(
-        self, observations: Sequence[Observation], *, noise: npt.ArrayLike | None = None
+        self,
+        observations: Sequence[Observation],
+        *,
+        noise: npt.ArrayLike | None = None,
+        previous: Sequence[npt.ArrayLike | None] | None = None,
+        rtc: Sequence[Rtc | Mapping[str, Any] | None] | Rtc | Mapping[str, Any] | None = None,
     ) -> list[dict[str, Any]]:
         """infer for several observations: each has the result that it would have alone. noise: [B, H, 32]."""
-        given = None if noise is None else check_noise(noise, len(observations), self.horizon)
+        count = len(observations)
+        given = None if noise is None else check_noise(noise, count, self.horizon)
+        rules = None
+        if previous is not None:
+            rules = rtc_parts([None if p is None else _previous(p) for p in previous], rtc, count, self._mode)
         answers: list[dict[str, Any]] = []
-        for first in range(0, len(observations), self._batch):
-            part = tuple(self._with_prompt(obs) for obs in observations[first : first + self._batch])
-            answers += self._call(part, None if given is None else given[first : first + self._batch])
+        for first in range(0, count, self._batch):
+            part = slice(first, first + self._batch)
+            answers += self._call(
+                tuple(self._with_prompt(obs) for obs in observations[part]),
+                None if given is None else given[part],
+                None if rules is None else rules[part],
+            )
         return answers
 
     def reset(self) -> None:
@@ -245,8 +317,9 @@ class Policy(Closing):
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What a server tells a client at the start: the robot, its cameras and its actions."""
-        return {
+        """What a server tells a client at the start: the config's (`reset_pose`, where it has one), the robot's."""
+        pose = self.info["reset_pose"]
+        return ({} if pose is None else {"reset_pose": list(pose)}) | {
             "robot": self.info["robot"],
             "cameras": [camera for camera in self.info["cameras"] if camera],
             "action_horizon": self.horizon,
@@ -262,20 +335,26 @@ class Policy(Closing):
         """Preparing and finishing by hand, with sessions of `engine` in between."""
         return Request(self)
 
-    def reserve(self, batch: int) -> None:
-        """Lets infer_batch run up to `batch` observations as one call from now on. Not while other threads call."""
-        if batch > self._batch:
+    def reserve(self, batch: int = 1, *, rtc: bool = False) -> None:
+        """Lets infer_batch run up to `batch` observations as one call from now on; rtc: as the argument of Policy.
+
+        Not while other threads call.
+        """
+        batch, rtc = max(batch, self._batch), rtc or self._rtc
+        if batch > self._batch or rtc != self._rtc:
             if batch > _openpi.MAX_BATCH:
                 raise ValueError(f"batch is {batch}, expected 1 to {_openpi.MAX_BATCH}")
             if self.closed:
                 raise ValueError("the policy is closed")
             self._lanes.close()
-            self._open_lanes(batch)
+            self._open_lanes(batch, rtc)
 
-    def _open_lanes(self, batch: int) -> None:
+    def _open_lanes(self, batch: int, rtc: bool) -> None:
         engine, transform, shape = self.engine, self._transform, self._shape
-        self._batch = batch
-        self._lanes = _Lanes(lambda: _Lane(engine.session(batch=batch, **shape), transform, batch), self._sessions)
+        self._batch, self._rtc = batch, rtc
+        self._lanes = _Lanes(
+            lambda: _Lane(engine.session(batch=batch, rtc=rtc, **shape), transform, batch), self._sessions
+        )
 
     @property
     def closed(self) -> bool:
@@ -292,31 +371,32 @@ class Policy(Closing):
             return obs
         return {**obs, "prompt": self._default_prompt}
 
-    def _call(self, observations: tuple[Observation, ...], noise: npt.NDArray[np.float32] | None) -> list[dict[str, Any]]:
+    def _call(
+        self,
+        observations: tuple[Observation, ...],
+        noise: npt.NDArray[np.float32] | None,
+        rtc: tuple[Any, ...] | None,
+    ) -> list[dict[str, Any]]:
         if os.getpid() != self._process:
             raise _openpi.Error(
                 f"process {self._process} opened the policy and this is process {os.getpid()}, forked from it: "
                 "expected a policy opened here"
             )
-        count = len(observations)
-        actions = np.empty((count, self.horizon, self.info["action_dim"]))
         lanes = self._lanes
         lane = lanes.take()
         try:
             stream = self._calls * _openpi.MAX_BATCH
             self._calls += 1
-            *stages, device, model, total = _openpi.infer(
-                lane.handle, lane.requests[:count], observations, noise, actions, self._seed, stream
-            )
+            return _openpi.infer(lane.handle, lane.requests, observations, noise, self._seed, stream, rtc)
         finally:
             lanes.give(lane)
-        timing = {
-            "infer_ms": model,
-            "device_ms": device,
-            "total_ms": total,
-            "stages": dict(zip(_openpi.STAGES, stages, strict=True)),
-        }
-        return [{"actions": actions[b], "policy_timing": timing} for b in range(count)]
+
+
+def _previous(given: npt.ArrayLike) -> npt.NDArray[Any]:
+    """A kept chunk stays float64; numbers in model space become float32."""
+    found = _numbers("the previous chunk", given)
+    kept = found.dtype == np.float64 and found.ndim == 2 and found.shape[1] == _openpi.ACTION_DIM
+    return np.ascontiguousarray(found, np.float64 if kept else np.float32)
 
 
 @contextlib.contextmanager

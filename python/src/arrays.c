@@ -17,6 +17,19 @@ int path_or_none(PyObject *object, void *bytes_object) {
 
 const char *path_text(PyObject *bytes_object) { return bytes_object ? PyBytes_AsString(bytes_object) : NULL; }
 
+int word_of(const char *what, const char *word, const char *const *words, int *value) {
+    *value = 0;
+    if (!word) return 0;
+    for (int i = 0; words[i]; i++)
+        if (!strcmp(word, words[i])) return *value = i + 1, 0;
+    char known[100] = "";
+    for (int i = 0; words[i]; i++)
+        PyOS_snprintf(known + strlen(known), sizeof known - strlen(known), "%s\"%s\"",
+                      !i ? "" : words[i + 1] ? ", " : " or ", words[i]);
+    PyErr_Format(PyExc_ValueError, "%s is \"%s\", expected %s", what, word, known);
+    return -1;
+}
+
 char array_element(const Py_buffer *view) {
     const char *format = view->format ? view->format : "B";
     int big = 0;

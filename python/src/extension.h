@@ -13,9 +13,28 @@
 
 #include "openpi.h"
 
+/* Keys of an answer: X(name, text). */
+#define WORD_LIST(X)                          \
+    X(WORD_ACTIONS, "actions")                \
+    X(WORD_CHUNK, "chunk")                    \
+    X(WORD_POLICY_TIMING, "policy_timing")    \
+    X(WORD_INFER_MS, "infer_ms")              \
+    X(WORD_DEVICE_MS, "device_ms")            \
+    X(WORD_TOTAL_MS, "total_ms")              \
+    X(WORD_STAGES, "stages")
+
+enum {
+#define X(name, text) name,
+    WORD_LIST(X)
+#undef X
+    WORDS
+};
+
 typedef struct module_state {
     PyObject *error;             /* openpi_c.Error */
-    PyObject *as_array;          /* numpy.asarray  */
+    PyObject *as_array, *empty;  /* numpy.asarray, numpy.empty */
+    PyObject *words[WORDS];      /* keys of an answer          */
+    PyObject *stages[OPENPI_STAGES];   /* their names            */
     PyObject *engine_type, *session_type, *transform_type, *request_type;
 } module_state;
 
@@ -35,6 +54,7 @@ typedef struct session_object {
     openpi_session *handle;
     int busy, opened;
     int batch, horizon;
+    int rtc;                     /* 1: made for real-time chunking */
 } session_object;
 
 /* A policy of openpi.h outlives the object that opened it as long as requests of it are open. */
@@ -60,13 +80,14 @@ typedef struct request_object {
 extern PyType_Spec engine_spec, session_spec, transform_spec, request_spec;
 
 /* Runs a batch of observations through requests and a session, from dicts to robot actions: infer.c. */
-PyObject *extension_infer(PyObject *module, PyObject *arguments, PyObject *keywords);
+PyObject *extension_infer(PyObject *module, PyObject *arguments);
 
-/* Milliseconds of the stages, of the device, of the model and in all: a tuple. */
-PyObject *timing_tuple(const openpi_timing *timing, double model_ms);
 double extension_clock_ms(void);
 
-/* ---- exceptions -------------------------------------------------------------------------------------- */
+/* Where no call uses the handle and close was called: closes it. */
+void engine_close_unused(engine_object *engine);
+
+/* ---- exceptions ------------------------------------------------------------------------------------- */
 
 void free_object(PyObject *object);
 
@@ -81,7 +102,7 @@ void raise_closed(const char *what);
 void raise_opened(const char *what);
 void raise_busy(const module_state *state, const char *what);
 
-/* ---- values from Python -------------------------------------------------------------------------------- */
+/* ---- values from Python ----------------------------------------------------------------------------- */
 
 /* An argument that is a path or None, for PyArg_Parse's O&: *bytes_object stays NULL for None. */
 int path_or_none(PyObject *object, void *bytes_object);
@@ -90,6 +111,10 @@ const char *path_text(PyObject *bytes_object);
 /* A C-contiguous buffer of anything that is an array or becomes one by __array__: as it is where it is
  * contiguous, else numpy copies it once. `name` is for sentences. 0, or -1 with an exception. */
 int array_view(const module_state *state, PyObject *object, const char *name, Py_buffer *view);
+
+/* *value: the place of `word` in `words`, which NULL ends, from 1 on; 0 for NULL. 0, or -1 with an exception.
+ */
+int word_of(const char *what, const char *word, const char *const *words, int *value);
 
 /* The element of a buffer's format: one of struct's characters, '>' for big-endian numbers, 0 for all else.
  */
@@ -100,7 +125,7 @@ char array_element(const Py_buffer *view);
 int typed_view(const module_state *state, PyObject *object, const char *name, char element, Py_ssize_t count,
                int writable, Py_buffer *view);
 
-/* ---- observations -------------------------------------------------------------------------------------- */
+/* ---- observations ----------------------------------------------------------------------------------- */
 
 /* An observation that is a dict, as fields; or bytes, a message of openpi's client. Holds what the fields
  * point to. All zeros: empty. */
@@ -119,5 +144,26 @@ void observation_free(observation *out);
 /* openpi_request_prepare of it. Needs no GIL. */
 openpi_status observation_prepare(const observation *observation, openpi_request *request,
                                   openpi_timing *timing, openpi_error *error);
+
+/* ---- real-time chunking ----------------------------------------------------------------------------- */
+
+/* What a sample follows on from, and where its numbers lie. All zeros: nothing. */
+typedef struct following {
+    openpi_rtc rtc;
+    const double *kept;          /* not NULL: rows of a kept chunk, of which rtc.previous is made later  */
+    Py_buffer previous;
+} following;
+
+/* Reads a tuple (previous, mode, delay, schedule or None, horizon, max_weight); None: an ordinary sample. 0,
+ * or -1 with an exception. Free it in either case. */
+int following_read(const module_state *state, PyObject *tuple, following *out);
+void following_free(following *out);
+/* Makes rtc.previous of a kept chunk, in scratch [64][32], for the request's observation. Needs no GIL. */
+openpi_status following_prepare(following *out, const openpi_request *request, float *scratch,
+                                openpi_error *error);
+
+/* "guided"; "off": no mode. "linear"; "": no schedule. */
+const char *rtc_mode_text(openpi_rtc_mode mode);
+const char *rtc_schedule_text(openpi_rtc_schedule schedule);
 
 #endif

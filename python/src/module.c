@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* ---- exceptions -------------------------------------------------------------------------------------- */
+/* ---- exceptions ------------------------------------------------------------------------------------- */
 
 PyObject *raise_status(const module_state *state, const char *before, const openpi_error *error) {
     PyObject *type = state->error, *value, *text;
@@ -37,7 +37,7 @@ void raise_busy(const module_state *state, const char *what) {
     PyErr_Format(state->error, "%s is in use by another call, expected one call at a time", what);
 }
 
-/* ---- functions without a handle ------------------------------------------------------------------------ */
+/* ---- functions without a handle --------------------------------------------------------------------- */
 
 static PyObject *version(PyObject *module, PyObject *nothing) {
     (void)module, (void)nothing;
@@ -88,19 +88,22 @@ static PyObject *switches(PyObject *module, PyObject *nothing) {
 }
 
 static PyObject *inspect(PyObject *module, PyObject *arguments, PyObject *keywords) {
-    static char *names[] = {"checkpoint", "robot",           "config", "norm_stats",
-                            "tokenizer",  "tokenizer_cache", "assets", NULL};
-    PyObject *checkpoint = NULL, *norm_stats = NULL, *tokenizer = NULL, *cache = NULL, *result = NULL;
+    static char *names[] = {"checkpoint",      "robot",  "config",  "norm_stats",   "tokenizer",
+                            "tokenizer_cache", "assets", "adapter", "without_lora", NULL};
+    PyObject *checkpoint = NULL, *norm_stats = NULL, *tokenizer = NULL, *cache = NULL;
+    PyObject *adapter = NULL, *result = NULL;
     openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
     openpi_error error = OPENPI_ERROR_INIT;
     openpi_status status;
     char *json = NULL;
-    if (PyArg_ParseTupleAndKeywords(arguments, keywords, "O&|$zzO&O&O&z:inspect", names, path_or_none,
+    if (PyArg_ParseTupleAndKeywords(arguments, keywords, "O&|$zzO&O&O&zO&p:inspect", names, path_or_none,
                                     &checkpoint, &options.robot, &options.config, path_or_none, &norm_stats,
-                                    path_or_none, &tokenizer, path_or_none, &cache, &options.assets)) {
+                                    path_or_none, &tokenizer, path_or_none, &cache, &options.assets,
+                                    path_or_none, &adapter, &options.without_lora)) {
         options.norm_stats = path_text(norm_stats);
         options.tokenizer = path_text(tokenizer);
         options.tokenizer_cache = path_text(cache);
+        options.adapter = path_text(adapter);
         Py_BEGIN_ALLOW_THREADS
         status = openpi_inspect(path_text(checkpoint), &options, &json, &error);
         Py_END_ALLOW_THREADS
@@ -112,6 +115,7 @@ static PyObject *inspect(PyObject *module, PyObject *arguments, PyObject *keywor
     Py_XDECREF(norm_stats);
     Py_XDECREF(tokenizer);
     Py_XDECREF(cache);
+    Py_XDECREF(adapter);
     return result;
 }
 
@@ -158,11 +162,11 @@ static PyMethodDef functions[] = {
     {"inspect", WITH_KEYWORDS(inspect), "Describes a checkpoint: JSON text."},
     {"noise", noise, METH_VARARGS, "Fills float32 `out` with the noise of (seed, stream)."},
     {"synthetic_write", WITH_KEYWORDS(synthetic_write), "Writes a synthetic checkpoint into a folder."},
-    {"infer", WITH_KEYWORDS(extension_infer), "Observations to robot actions."},
+    {"infer", extension_infer, METH_VARARGS, "Observations to robot actions."},
     {NULL, NULL, 0, NULL},
 };
 
-/* ---- the module ---------------------------------------------------------------------------------------- */
+/* ---- the module ------------------------------------------------------------------------------------- */
 
 static int add_type(PyObject *module, PyType_Spec *spec, const char *name, PyObject **type) {
     *type = PyType_FromModuleAndSpec(module, spec, NULL);
@@ -170,14 +174,21 @@ static int add_type(PyObject *module, PyType_Spec *spec, const char *name, PyObj
 }
 
 static int add_constants(PyObject *module) {
-    PyObject *stages = PyTuple_New(OPENPI_STAGES);
-    for (int s = 0; stages && s < OPENPI_STAGES; s++)
-        if (PyTuple_SetItem(stages, s, PyUnicode_FromString(openpi_stage_name((openpi_stage)s))))
-            Py_CLEAR(stages);
-    int failed = !stages || PyModule_AddObjectRef(module, "STAGES", stages);
-    Py_XDECREF(stages);
-    return failed || PyModule_AddIntConstant(module, "ACTION_DIM", OPENPI_ACTION_DIM) ||
+    return PyModule_AddIntConstant(module, "ACTION_DIM", OPENPI_ACTION_DIM) ||
            PyModule_AddIntConstant(module, "MAX_BATCH", OPENPI_MAX_BATCH);
+}
+
+static int make_words(module_state *state) {
+    static const char *const texts[WORDS] = {
+#define X(name, text) [name] = text,
+        WORD_LIST(X)
+#undef X
+    };
+    for (int w = 0; w < WORDS; w++)
+        if (!(state->words[w] = PyUnicode_InternFromString(texts[w]))) return -1;
+    for (int s = 0; s < OPENPI_STAGES; s++)
+        if (!(state->stages[s] = PyUnicode_InternFromString(openpi_stage_name((openpi_stage)s)))) return -1;
+    return 0;
 }
 
 static int module_start(PyObject *module) {
@@ -185,13 +196,16 @@ static int module_start(PyObject *module) {
     PyObject *numpy = PyImport_ImportModule("numpy");
     if (!numpy) return -1;
     state->as_array = PyObject_GetAttrString(numpy, "asarray");
+    state->empty = PyObject_GetAttrString(numpy, "empty");
     Py_DECREF(numpy);
     state->error =
         PyErr_NewExceptionWithDoc("openpi_c.Error",
                                   "A failure of the engine that is no other exception: a damaged file, "
                                   "a device, the system. `status` says which.",
                                   PyExc_RuntimeError, NULL);
-    if (!state->as_array || !state->error || PyModule_AddObjectRef(module, "Error", state->error)) return -1;
+    if (!state->as_array || !state->empty || !state->error || make_words(state) ||
+        PyModule_AddObjectRef(module, "Error", state->error))
+        return -1;
     if (add_type(module, &engine_spec, "Engine", &state->engine_type) ||
         add_type(module, &session_spec, "Session", &state->session_type) ||
         add_type(module, &transform_spec, "Transform", &state->transform_type) ||
@@ -204,6 +218,7 @@ static int module_visit(PyObject *module, visitproc visit, void *arg) {
     module_state *state = PyModule_GetState(module);
     Py_VISIT(state->error);
     Py_VISIT(state->as_array);
+    Py_VISIT(state->empty);
     Py_VISIT(state->engine_type);
     Py_VISIT(state->session_type);
     Py_VISIT(state->transform_type);
@@ -215,6 +230,9 @@ static int module_clear(PyObject *module) {
     module_state *state = PyModule_GetState(module);
     Py_CLEAR(state->error);
     Py_CLEAR(state->as_array);
+    Py_CLEAR(state->empty);
+    for (int w = 0; w < WORDS; w++) Py_CLEAR(state->words[w]);
+    for (int s = 0; s < OPENPI_STAGES; s++) Py_CLEAR(state->stages[s]);
     Py_CLEAR(state->engine_type);
     Py_CLEAR(state->session_type);
     Py_CLEAR(state->transform_type);

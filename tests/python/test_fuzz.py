@@ -125,13 +125,38 @@ def extension(rng, policy, session, request):
     handles = (request._handle, policy._lanes._idle[0].requests[0])
     requests = tuple(rng.choice([*handles, a_value(rng)]) for _ in range(rng.choice([0, 1, 1, 1, 2, 3])))
     observations = tuple(an_observation(rng) for _ in requests) if rng.random() < 0.9 else (1,) * 70
-    out = np.empty((len(requests), 3, 32)) if rng.random() < 0.8 else a_value(rng)
-    _openpi.infer(session._handle, requests, observations, rng.choice([None, an_array(rng)]), out)
+    rtc = a_value(rng) if rng.random() < 0.3 else tuple(a_following(rng) for _ in observations)
+    _openpi.infer(session._handle, requests, observations, rng.choice([None, an_array(rng)]), 1, 2, rng.choice([None, rtc]))
+
+
+def a_following(rng):
+    """Real-time chunking of one sample."""
+    if rng.random() < 0.3:
+        return None
+    previous = rng.choice([np.zeros((3, 32)), np.zeros((2, 5), np.float32), a_value(rng)])
+    mode = rng.choice(["guided", "guided", "trained", "vjp", *TEXTS])
+    given = [previous, mode, rng.choice([0, 1, 2, *NUMBERS]), rng.choice([None, "exp", *TEXTS]), rng.choice([0, 2, -1]), 1.5]
+    return tuple(given[: rng.choice([6, 6, 6, 5])])
+
+
+def follow(rng, policy, session, request):
+    previous = rng.choice([np.zeros((3, 32)), np.ones((1, 32)), np.zeros((2, 5), np.float32), a_value(rng)])
+    rtc = {rng.choice(["delay", "horizon", "max_weight", "mode", "x"]): rng.choice([*NUMBERS, "guided", "ones"])}
+    answer = policy.infer(an_observation(rng), previous=previous, rtc=rng.choice([None, rtc, {"delay": 1}]))
+    assert answer["actions"].shape == (3, 32) and answer["chunk"].shape == (3, 32)
+
+
+def keep(rng, policy, session, request):
+    request.prepare(an_observation(rng))
+    kept = request.keep(np.zeros((3, 32)))
+    request.previous(rng.choice([kept, a_value(rng)]), rng.choice([0, 1, 2, 3, -1]))
+    request._handle.previous_into(rng.choice([kept, a_value(rng)]), 0, a_value(rng))
 
 
 def run(rng, policy, session, request):
     out = np.empty((1, 3, 32), np.float32) if rng.random() < 0.8 else a_value(rng)
-    session._handle.run_into((a_sample(rng),), rng.choice([None, an_array(rng)]), out)
+    rtc = rng.choice([None, None, (a_following(rng),), a_value(rng)])
+    session._handle.run_into((a_sample(rng),), rng.choice([None, an_array(rng)]), out, rtc)
 
 
 def by_hand(rng, policy, session, request):
@@ -147,14 +172,14 @@ def open_things(rng, policy, session, request):
     openpi_c.Policy(**{**given, "synthetic": "huge" if rng.random() < 0.9 else rng.choice(values)})
 
 
-KINDS = [infer] * 6 + [infer_batch] * 2 + [extension, extension, run, run, by_hand, open_things]
+KINDS = [infer] * 6 + [infer_batch] * 2 + [extension, extension, run, run, by_hand, open_things, follow, follow, keep]
 
 
 def test_random_calls():
     rng = random.Random(int(os.environ.get("OPENPI_FUZZ_SEED", "1")))
     good = bad = 0
-    with openpi_c.Policy(synthetic="odd:pi0:7", robot="none", steps=1, horizon=3, batch=2) as policy:
-        session = policy.engine.session(steps=1, horizon=3)
+    with openpi_c.Policy(synthetic="odd:pi0:7", robot="none", steps=1, horizon=3, batch=2, rtc=True) as policy:
+        session = policy.engine.session(steps=1, horizon=3, rtc=True)
         request = policy.request()
         for _ in range(CALLS):
             try:

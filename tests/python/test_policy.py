@@ -163,3 +163,59 @@ def test_noise_is_openpi_h():
     noise = openpi_c.noise(5, seed=7, stream=9)
     assert noise.dtype == np.float32 and (openpi_c.noise((2, 3), seed=7, stream=9).ravel()[:5] == noise).all()
     assert not (openpi_c.noise(5, seed=8, stream=9) == noise).any()
+
+
+def write_adapter(folder, rng):
+    """A PEFT adapter of the tiny model: rank 2 on the action head."""
+    folder.mkdir()
+    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["action_out_proj"]}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    tensors = {
+        "base_model.model.model.action_out_proj.lora_A.weight": rng.standard_normal((2, 64)).astype(np.float32),
+        "base_model.model.model.action_out_proj.lora_B.weight": rng.standard_normal((32, 2)).astype(np.float32),
+    }
+    header, data = {}, b""
+    for name, tensor in tensors.items():
+        header[name] = {"dtype": "F32", "shape": tensor.shape, "data_offsets": [len(data), len(data) + tensor.nbytes]}
+        data += tensor.tobytes()
+    text = json.dumps(header).encode()
+    (folder / "adapter_model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
+def test_adapters(tmp_path):
+    """The engine's adapters and the switch that leaves them out, through each way to open a policy."""
+    openpi_c.write_synthetic("tiny:pi0:7", tmp_path / "ckpt")
+    write_adapter(tmp_path / "lora", np.random.default_rng(1))
+    picture = np.zeros((224, 224, 3), np.uint8)
+    obs = {"observation/image": picture, "observation/wrist_image": picture, "observation/state": np.zeros(8)}
+    stats = json.loads((golden.GOLDEN / "policy/libero_pi0/norm_stats.json").read_text())["norm_stats"]
+    given = {"norm_stats": stats, "tokenizer": golden.GOLDEN / "tokenizer.model", "default_prompt": "go", "progress": None}
+
+    def actions(**options):
+        opened = openpi_c.create_trained_policy("pi0_libero", tmp_path / "ckpt", sample_kwargs={"num_steps": 1}, **given, **options)
+        with opened as policy:
+            return policy.infer(obs)["actions"]
+
+    base, adapted = actions(), actions(adapter=tmp_path / "lora")
+    assert not (base == adapted).all()
+    assert (actions(adapter=tmp_path / "lora", without_lora=True) == base).all()
+    with pytest.raises(FileNotFoundError, match="nothing"):
+        actions(adapter=tmp_path / "nothing")
+    found = openpi_c.inspect(tmp_path / "ckpt", robot="none", adapter=tmp_path / "lora")
+    assert found["adapter"]["modules"][0]["rank"] == 2
+    sample = openpi_c.Sample([picture, None, None], [2], np.zeros(32))
+    chunks = []
+    for without in (False, True):
+        with openpi_c.Engine(tmp_path / "ckpt", adapter=tmp_path / "lora", without_lora=without, progress=None) as engine:
+            with engine.session(steps=1, horizon=2) as session:
+                chunks.append(session.run([sample]))
+    assert not (chunks[0] == chunks[1]).all()
+
+
+def test_reset_pose():
+    """The config's, as the first message of a server has it."""
+    with openpi_c.Policy(synthetic="tiny:pi0:7", config="pi0_aloha_towel", progress=None) as policy:
+        assert policy.metadata["reset_pose"] == [0, -1.5, 1.5, 0, 0, 0]
+        json.dumps(policy.metadata)
+    with openpi_c.Policy(synthetic="odd:pi0:7", robot="none", progress=None) as policy:
+        assert "reset_pose" not in policy.metadata

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from dataclasses import field
 
 from lerobot.configs.policies import PreTrainedConfig
+from lerobot.policies.rtc.configuration_rtc import RTCConfig
 
 
 @PreTrainedConfig.register_subclass("openpi_c")
@@ -20,10 +21,15 @@ class OpenpiCConfig(PreTrainedConfig):
     steps: int = 0
     threads: int = 0
     seed: int = 0
+    # A folder with a PEFT adapter of the checkpoint; without_lora: LoRA and adapters are not applied.
+    adapter: str | None = None
+    without_lora: bool = False
     # Actions of a chunk that are executed before the next call; None: all of them.
     n_action_steps: int | None = None
     # The engine's key for a key of LeRobot's: {"observation.images.top": "images/cam_high"}.
     rename: dict[str, str] = field(default_factory=dict)
+    # Real-time chunking; lerobot-rollout sets it (LeRobot's RTCConfig). None, or not enabled: ordinary chunks.
+    rtc_config: RTCConfig | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -6,6 +6,7 @@ from typing import Any
 
 from lerobot.configs.policies import PreTrainedConfig
 from lerobot.policies.pretrained import PreTrainedPolicy
+from lerobot.policies.rtc.configuration_rtc import RTCConfig
 import numpy as np
 import torch
 from torch import Tensor
@@ -16,6 +17,38 @@ import openpi_c
 IMAGES = "observation.images."
 STATE = "observation.state"
 SLOTS = ("base", "left_wrist", "right_wrist")
+
+
+class LastChunk:
+    """The chunk that was returned last, by robot: its actions [B, H, action_dim], and what the engine keeps of them."""
+
+    def __init__(self, actions: np.ndarray, kept: np.ndarray):
+        self.actions, self._kept = actions, kept
+
+    def rest(self, robot: int, left_over: np.ndarray) -> np.ndarray | None:
+        """The kept steps of the rest of which `left_over` has the first rows; None: there is no rest.
+
+        lerobot-rollout cuts what is left over to its execution horizon, or fills it up with rows of 0: those rows are
+        no steps of the chunk, and nothing follows on from them.
+        """
+        actions = self.actions[robot]
+        for executed in range(len(actions) + 1):
+            rest = actions[executed : executed + len(left_over)]
+            if (left_over[: len(rest)] == rest).all() and not left_over[len(rest) :].any():
+                return self._kept[robot][executed:] if len(rest) else None
+        raise ValueError("prev_chunk_left_over is no rest of the chunk that this policy returned last")
+
+
+def rtc_of(rules: RTCConfig, delay: int, horizon: int | None, steps: int) -> openpi_c.Rtc:
+    """What LeRobot's settings are to the engine. A delay beyond the chunk counts as the whole chunk, as LeRobot's."""
+    schedule = rules.prefix_attention_schedule
+    return openpi_c.Rtc(
+        delay=min(delay, steps - 1),
+        mode=getattr(rules, "mode", None),
+        schedule=str(getattr(schedule, "value", schedule)).lower(),
+        horizon=min(rules.execution_horizon if horizon is None else horizon, steps),
+        max_weight=rules.max_guidance_weight,
+    )
 
 
 class OpenpiCPolicy(PreTrainedPolicy):
@@ -37,6 +70,8 @@ class OpenpiCPolicy(PreTrainedPolicy):
             steps=config.steps,
             threads=config.threads,
             seed=config.seed,
+            adapter=config.adapter,
+            without_lora=config.without_lora,
         )
         self._actions = config.n_action_steps or self.engine.horizon
         if self._actions > self.engine.horizon:
@@ -59,23 +94,59 @@ class OpenpiCPolicy(PreTrainedPolicy):
 
     def reset(self) -> None:
         self._action_queue: deque[Tensor] = deque(maxlen=self._actions)
+        self._last: LastChunk | None = None
 
     def supports_rtc(self) -> bool:
-        return False
+        return True
+
+    def init_rtc_processor(self) -> None:
+        """LeRobot calls it where real-time chunking will be asked for: the engine's sessions are made for it."""
+        self.engine.reserve(rtc=True)
 
     def forward(self, batch: dict[str, Tensor]) -> tuple[Tensor, dict | None]:
         raise NotImplementedError("policy openpi_c runs checkpoints and does not train them")
 
     @torch.no_grad()
-    def predict_action_chunk(self, batch: dict[str, Any], *, noise: Any = None, **kwargs: Any) -> Tensor:
-        """[B, H, action_dim], float32: one call of the model for all environments of the batch."""
-        if kwargs.get("prev_chunk_left_over") is not None:
-            raise NotImplementedError("policy openpi_c has no real-time chunking, expected no prev_chunk_left_over")
+    def predict_action_chunk(
+        self,
+        batch: dict[str, Any],
+        *,
+        inference_delay: int | None = None,
+        prev_chunk_left_over: Tensor | None = None,
+        execution_horizon: int | None = None,
+        noise: Any = None,
+        **_: Any,
+    ) -> Tensor:
+        """[B, H, action_dim], float32: one call of the model for all environments of the batch.
+
+        prev_chunk_left_over: what the robot has not executed of the chunk that this policy returned last, [steps,
+        action_dim] or [B, steps, action_dim]. The new chunk follows on from it where config.rtc_config is enabled.
+        """
         observations = [self._observation(batch, index) for index in range(_batch_size(batch))]
-        self.engine.reserve(len(observations))
-        answers = self.engine.infer_batch(observations, noise=noise)
+        rules = self.config.rtc_config
+        enabled = rules is not None and rules.enabled
+        self.engine.reserve(len(observations), rtc=enabled)
+        previous, rtc = None, None
+        if enabled and prev_chunk_left_over is not None:
+            previous = self._previous(prev_chunk_left_over.detach().cpu().numpy(), len(observations))
+            rtc = rtc_of(rules, inference_delay or 0, execution_horizon, self.engine.horizon)
+        answers = self.engine.infer_batch(observations, noise=noise, previous=previous, rtc=rtc)
         chunk = np.stack([answer["actions"] for answer in answers]).astype(np.float32)
+        if enabled:
+            self._last = LastChunk(chunk.copy(), np.stack([answer["chunk"] for answer in answers]))
         return torch.from_numpy(chunk).to(self.config.device)
+
+    def _previous(self, left_over: np.ndarray, count: int) -> list[np.ndarray | None]:
+        """The rest of the last chunk in the engine's form: LeRobot gives it in the robot's units."""
+        left_over = left_over[None] if left_over.ndim == 2 else left_over
+        if not left_over.shape[1]:
+            return [None] * count
+        if self._last is None or left_over.shape[0] != count or self._last.actions.shape[0] != count:
+            raise ValueError(
+                f"prev_chunk_left_over is of {left_over.shape[0]} robots, expected a rest of the chunk that this "
+                f"policy returned last, for {count}"
+            )
+        return [self._last.rest(index, rows) for index, rows in enumerate(left_over)]
 
     @torch.no_grad()
     def select_action(self, batch: dict[str, Any], **kwargs: Any) -> Tensor:
