@@ -5,7 +5,6 @@
 #include "cli.h"
 #include "input.h"
 #include "progress.h"
-#include "service.h"
 #include "serve/serve.h"
 
 enum {
@@ -14,9 +13,9 @@ enum {
 };
 
 typedef struct serve_values {
-    const char *synthetic, *robot, *config, *norm_stats, *assets, *tokenizer, *host, *tokens, *new_token;
-    const char *tls_certificate, *tls_key;
-    int token_class, rate;
+    const char *synthetic, *robot, *config, *norm_stats, *assets, *tokenizer, *host, *admin, *tokens;
+    const char *new_token, *tls_certificate, *tls_key;
+    int token_class, rate, no_admin;
     int prompt_state, horizon, steps, port, trust_network, drain, prepare_threads, max_block, throughput;
     int max_connections, max_per_address, handshake, message, reply, ping;
     uint64_t seed, max_message, max_in_flight;
@@ -26,6 +25,7 @@ typedef struct serve_values {
 
 /* The line goes to stdout, so that it can be appended to the file, the key to stderr. */
 static int new_token(const serve_values *v) {
+    static const char *const classes[] = {"shared", "reserved", "shared", "admin"};     /* by --class      */
     enum { RESERVED = 1 };
     openpi_error error = OPENPI_ERROR_INIT;
     serve_token token;
@@ -33,7 +33,7 @@ static int new_token(const serve_values *v) {
     if (reserved != (v->rate > 0))
         return usage_error(&verb_serve, reserved ? "--class reserved needs --rate, in calls a second"
                                                  : "--rate is of --class reserved");
-    if (serve_new_token(v->new_token, reserved, v->rate, &token, &error) != OPENPI_OK)
+    if (serve_new_token(v->new_token, classes[v->token_class], v->rate, &token, &error) != OPENPI_OK)
         return library_error(&verb_serve, &error);
     fprintf(stderr, "the key, which is stored nowhere: %s\n", token.key);
     puts(token.line);
@@ -45,8 +45,7 @@ static int serve_run(const void *values, char **positional, int count) {
     openpi_error error = OPENPI_ERROR_INIT;
     model_name model;
     progress bar;
-    service_manager manager;
-    char without[SWITCH_TEXT], cache[HOME_PATH], sentence[SERVICE_SENTENCE];
+    char without[SWITCH_TEXT], cache[HOME_PATH];
     if (v->new_token) return new_token(v);
     if (v->token_class || v->rate)
         return usage_error(&verb_serve, "--class and --rate are of --new-token");
@@ -54,7 +53,6 @@ static int serve_run(const void *values, char **positional, int count) {
         return usage_error(&verb_serve, "--tls-cert and --tls-key belong together");
     int end = model_name_read(&verb_serve, v->synthetic, positional, count, &model), busy = 0;
     if (end != END_FINE) return end;
-    if (!service_manager_read(&manager, sentence)) return usage_error(&verb_serve, "%s", sentence);
     serve_options options = {.checkpoint = model.checkpoint,
                              .engine = OPENPI_ENGINE_OPTIONS_INIT,
                              .policy = OPENPI_POLICY_OPTIONS_INIT,
@@ -64,6 +62,7 @@ static int serve_run(const void *values, char **positional, int count) {
                              .host = v->host,
                              .port = v->port,
                              .trust_network = v->trust_network,
+                             .admin = v->no_admin ? NULL : v->admin ? v->admin : SERVE_ADMIN,
                              .drain_seconds = v->drain,
                              .prepare_threads = v->prepare_threads,
                              .max_block = v->max_block ? v->max_block : v->throughput ? THROUGHPUT_BLOCK : 1,
@@ -77,11 +76,7 @@ static int serve_run(const void *values, char **positional, int count) {
                              .ping_seconds = v->ping,
                              .tokens = input_path(v->tokens),
                              .tls_certificate = input_path(v->tls_certificate),
-                             .tls_key = input_path(v->tls_key),
-                             .notify_socket = manager.notify,
-                             .watchdog_us = manager.watchdog_us,
-                             .inherited = manager.sockets,
-                             .first_inherited = SERVICE_FIRST_SOCKET};
+                             .tls_key = input_path(v->tls_key)};
     machine_options(&v->machine, without, &options.engine);
     options.engine.synthetic = model.synthetic;
     options.engine.progress = progress_show;
@@ -155,6 +150,10 @@ static const option_row options[] = {
     {OPTION_INPUT, "tls-key", "FILE",
      "the certificate's key, in PEM without a passphrase; refused where everybody can read it",
      .offset = AT(tls_key)},
+    {OPTION_TEXT, "admin", "HOST:PORT",
+     "metrics, a page and their commands (default: 127.0.0.1:9090); where other machines reach it, it "
+     "needs a token of the class admin, and TLS or --trust-network", .offset = AT(admin)},
+    {OPTION_FLAG, "no-admin", NULL, "no admin port", .offset = AT(no_admin)},
     {OPTION_HEADING, .name = "Limits"},
     {OPTION_BYTES, "max-message", "BYTES", "the largest request (default: 16MB)", .offset = AT(max_message)},
     {OPTION_BYTES, "max-in-flight", "BYTES",
@@ -176,11 +175,12 @@ static const option_row options[] = {
      .offset = AT(ping), .low = 1, .high = 3600},
     {OPTION_HEADING, .name = "Tokens"},
     {OPTION_INPUT, "tokens", "FILE",
-     "only who has a token of this file may connect; each line: name, reserved or shared, calls a second "
-     "(shared: -), SHA-256 of the key in hex", .offset = AT(tokens)},
+     "only who has a token of this file may connect; each line: name, reserved, shared or admin, calls a "
+     "second (-: not reserved), SHA-256 of the key in hex", .offset = AT(tokens)},
     {OPTION_TEXT, "new-token", "NAME", "print a new key and its line for that file, and serve nobody",
      .offset = AT(new_token)},
-    {OPTION_CHOICE, "class", "reserved|shared", "of the new token (default: shared)", .offset = AT(token_class)},
+    {OPTION_CHOICE, "class", "reserved|shared|admin", "of the new token (default: shared)",
+     .offset = AT(token_class)},
     {OPTION_INT, "rate", "N", "calls a second of the new reserved token",
      .offset = AT(rate), .low = 1, .high = 1000},
     {OPTION_HEADING, .name = "Service"},
@@ -208,6 +208,7 @@ static const conflict conflicts[] = {
     {"norm-stats", "assets", "both name the statistics"},
     {"robot", "config", "a config names its robot"},
     {"throughput", "max-block", "--throughput is --max-block 8"},
+    {"admin", "no-admin", "there is an admin port or none"},
     {0},
 };
 
@@ -223,12 +224,13 @@ static const example examples[] = {
      "openpi serve --new-token arm1 --class reserved --rate 10 >> tokens"},
     {"two GPUs, one queue", "openpi serve pi05_droid/ --config pi05_droid --device cuda:0,cuda:1"},
     {"is it ready?", "curl http://127.0.0.1:8000/healthz"},
+    {"what Prometheus reads", "curl http://127.0.0.1:9090/metrics"},
     {NULL, NULL},
 };
 
 static const char *const synopsis[] = {"CHECKPOINT [options]",
                                        "--synthetic PRESET[:pi0|pi05[:SEED]] [options]",
-                                       "--new-token NAME [--class reserved --rate N]", NULL};
+                                       "--new-token NAME [--class reserved --rate N | --class admin]", NULL};
 
 const verb verb_serve = {
     .name = "serve",

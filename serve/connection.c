@@ -38,6 +38,18 @@ static void leave(connection *c) {
     c->all->count--;
 }
 
+/* The job's request is over: it was answered, or `gone`. */
+static void report(connection *c, const job *job, int gone) {
+    if (!job) return;
+    metrics_request request = {.class = c->class,
+                               .result = gone ? REQUEST_GONE : job->result,
+                               .at_ms = job->at_ms,
+                               .bytes = job->count,
+                               .rtc_delay = job->rtc.mode == OPENPI_RTC_OFF || job->status != OPENPI_OK ? -1
+                                                                                         : job->rtc.delay};
+    metrics_add_request(c->all->metrics, &request);
+}
+
 static void forget(connection *c) {
     leave(c);
     job_give(&c->all->pool, c->receiving);
@@ -60,6 +72,7 @@ static void start_next(connection *c) {
     if (!job || c->running || c->sending) return;
     c->ahead = NULL;
     c->running = job;
+    job->at_ms[MOMENT_TURN] = clock_now();
     job->prev_total_ms = c->prev_total_ms;
     job->last = c->chunk;
     job->order = c->all->requests++;
@@ -104,10 +117,12 @@ int connection_received(void *connection_, const uint8_t *bytes, size_t count, i
         c->receiving = job_take(&c->all->pool);
         if (!c->receiving) return CLOSE_TRY_LATER;
         c->receiving->connection = c;
+        c->receiving->at_ms[MOMENT_FIRST_BYTE] = clock_now();
     }
+    metrics_add_received(c->all->metrics, count);
     if (!job_append(&c->all->pool, c->receiving, bytes, count)) return CLOSE_TRY_LATER;
     if (!last) return 0;
-    c->receiving->arrived_ms = clock_now();
+    c->receiving->at_ms[MOMENT_ARRIVED] = clock_now();
     c->ahead = c->receiving;
     c->receiving = NULL;
     if (c->running || c->sending) net_hold(c->peer, 1);
@@ -126,6 +141,7 @@ void connection_answered(job *job) {
     connection *c = job->connection;
     c->running = NULL;
     if (!c->peer) {
+        report(c, job, 1);
         job_give(&c->all->pool, job);
         forget_and_tell(c);
         return;
@@ -137,8 +153,11 @@ void connection_answered(job *job) {
 
 void connection_sent(void *connection_, net_message *message) {
     connection *c = connection_;
+    metrics_add_sent(c->all->metrics, message->bytes);
     if (message == &c->hello) return;
-    c->prev_total_ms = clock_now() - c->sending->arrived_ms;
+    c->sending->at_ms[MOMENT_SENT] = clock_now();
+    c->prev_total_ms = c->sending->at_ms[MOMENT_SENT] - c->sending->at_ms[MOMENT_ARRIVED];
+    report(c, c->sending, 0);
     job_give(&c->all->pool, c->sending);
     c->sending = NULL;
     start_next(c);
@@ -148,6 +167,8 @@ void connection_sent(void *connection_, net_message *message) {
 void connection_closed(void *connection_) {
     connection *c = connection_;
     connections *all = c->all;
+    report(c, c->ahead, 1);
+    report(c, c->sending, 1);
     job *withdrawn = dispatch_leave(all->dispatch, c->number, c->running);
     c->peer = NULL;
     if (withdrawn) {

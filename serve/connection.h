@@ -23,6 +23,7 @@ typedef struct connections {
     int count;
     int draining;
     dispatch *dispatch;
+    metrics *metrics;
     /* Where a complete request goes; where one goes that will not be computed, because its connection has
      * left; and that the last connection has left. */
     void (*submit)(void *user, job *job);

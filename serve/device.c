@@ -51,7 +51,7 @@ static openpi_status write_reply(device *d, job *job, const float *model_actions
                    .horizon = horizon,
                    .action_dim = dims,
                    .model_ms = model_ms,
-                   .infer_ms = clock_now() - job->arrived_ms,
+                   .infer_ms = clock_now() - job->at_ms[MOMENT_ARRIVED],
                    .prev_total_ms = job->prev_total_ms,
                    .rtc = job->rtc_asked,
                    .rtc_applied = job->rtc.mode != OPENPI_RTC_OFF,

@@ -15,7 +15,6 @@ typedef struct worker {
     pthread_t thread;
     job *jobs[BATCH_TIMES_MAX];  /* being computed                                                         */
     int count;
-    int64_t began;               /* when the batch that runs did; 0: none does. Of the lock                */
 } worker;
 
 struct dispatch {
@@ -48,6 +47,7 @@ static void refuse_late(worker *w) {
                  "the reply would come later than the %g ms that \"openpi/deadline_ms\" of the request "
                  "allows", w->jobs[i]->deadline_ms);
         job_refuse(w->jobs[i], OPENPI_BAD_INPUT, sentence);
+        w->jobs[i]->result = REQUEST_LATE;
     }
 }
 
@@ -61,16 +61,23 @@ static void sleep_until(dispatch *d, int64_t until) {
     pthread_cond_timedwait(&d->changed, &d->lock, &at);
 }
 
+static void stamp(worker *w, moment moment, double now) {
+    for (int i = 0; i < w->count; i++) w->jobs[i]->at_ms[moment] = now;
+}
+
 /* With the lock held, which it gives up while it computes. */
 static void run_batch(worker *w) {
     dispatch *d = w->dispatch;
     device *device = d->options.devices[w->number];
     openpi_error error = OPENPI_ERROR_INIT;
-    w->began = clock_ns();
     pthread_mutex_unlock(&d->lock);
+    double begin = clock_now();
+    stamp(w, MOMENT_RUN, begin);
     openpi_status status = device_run(device, w->jobs, w->count, &error);
+    double end = clock_now();
+    stamp(w, MOMENT_RAN, end);
+    metrics_add_batch(d->options.metrics, w->number, w->count, (end - begin) * 1e-3);
     pthread_mutex_lock(&d->lock);
-    w->began = 0;
     scheduler_finish(d->scheduler, w->number, clock_ns());
     pthread_cond_broadcast(&d->changed);
     pthread_mutex_unlock(&d->lock);
@@ -101,19 +108,6 @@ static void *run(void *argument) {
     return NULL;
 }
 
-int dispatch_hung(dispatch *d, int64_t patience, int64_t now) {
-    int hung = -1;
-    pthread_mutex_lock(&d->lock);
-    for (int i = 0; i < d->started && hung < 0; i++) {
-        const worker *w = &d->workers[i];
-        if (!w->began) continue;
-        int64_t usual = device_times(d->options.devices[i])->ns[w->count], ran = now - w->began;
-        if (ran > patience && ran / DISPATCH_SLOW > usual) hung = i;
-    }
-    pthread_mutex_unlock(&d->lock);
-    return hung;
-}
-
 /* ---- connections and jobs --------------------------------------------------------------------------- */
 
 scheduler_joined dispatch_join(dispatch *d, scheduler_class class, double rate, int *number) {
@@ -142,7 +136,7 @@ job *dispatch_leave(dispatch *d, int number, job *running) {
 void dispatch_submit(dispatch *d, job *job) {
     int64_t deadline = SCHEDULER_NEVER;
     if (job->deadline_ms > 0 && job->deadline_ms < 1e9)
-        deadline = (int64_t)((job->arrived_ms + job->deadline_ms) * 1e6);
+        deadline = (int64_t)((job->at_ms[MOMENT_ARRIVED] + job->deadline_ms) * 1e6);
     pthread_mutex_lock(&d->lock);
     int taken = !job->abandoned && scheduler_submit(d->scheduler, job->number, job, deadline, clock_ns());
     job->submitted = taken;

@@ -5,17 +5,17 @@
 
 #include "device.h"
 #include "job.h"
+#include "metrics.h"
 #include "scheduler.h"
 
 typedef struct dispatch dispatch;
-
-enum { DISPATCH_SLOW = 20 };
 
 typedef struct dispatch_options {
     device *const *devices;      /* [device_count]                                                         */
     int device_count;
     int connections;             /* at most at a time                                                      */
     double max_block;            /* of a shared batch, in calls of one sample                              */
+    metrics *metrics;            /* what batches report to                                                 */
     /* Where a job goes that has its answer, or that nobody waits for any more. On a device's thread, or on
      * dispatch_submit's. */
     void (*answered)(void *user, job *job);
@@ -35,9 +35,6 @@ scheduler_state dispatch_state(dispatch *dispatch);
 /* A connection goes. `running`: its job between dispatch and prepare, or NULL. Returns the job where it
  * waited and will not be computed. */
 job *dispatch_leave(dispatch *dispatch, int number, job *running);
-/* A device whose batch has been running for more than `patience` nanoseconds, and for more than
- * DISPATCH_SLOW times as long as it took at the start; -1: none. */
-int dispatch_hung(dispatch *dispatch, int64_t patience, int64_t now);
 
 /* The job is prepared. */
 void dispatch_submit(dispatch *dispatch, job *job);

@@ -56,6 +56,9 @@ job *job_take(job_pool *pool) {
     job->last = NULL;
     job->count = 0;
     job->status = OPENPI_OK;
+    job->result = REQUEST_OK;
+    memset(job->at_ms, 0, sizeof job->at_ms);
+    job->rtc.mode = OPENPI_RTC_OFF;
     job->submitted = job->abandoned = 0;
     job->deadline_ms = 0;
     job->answer = (net_message){.data = job->answer_memory + NET_HEADROOM};
@@ -106,4 +109,6 @@ void job_refuse(job *job, openpi_status status, const char *sentence) {
     job->answer.bytes = count;
     job->answer.text = 1;
     job->status = status;
+    int refused = status == OPENPI_BAD_INPUT || status == OPENPI_UNSUPPORTED;
+    job->result = refused ? REQUEST_REFUSED : REQUEST_FAILED;
 }

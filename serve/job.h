@@ -10,6 +10,7 @@
 #ifndef SERVE_JOB_H
 #define SERVE_JOB_H
 
+#include "metrics.h"
 #include "net.h"
 #include "openpi.h"
 
@@ -20,13 +21,13 @@ typedef struct job {
     struct connection *connection;
     uint8_t *bytes;              /* the message: [count], memory of [capacity]                             */
     size_t count, capacity;
-    double arrived_ms;           /* its last byte                                                          */
+    double at_ms[MOMENTS];       /* when it passed the moments of metrics.h; 0: not reached                */
     double prev_total_ms;        /* of the connection's request before; negative: there was none           */
     uint64_t order;              /* its place among the server's requests: picks the noise                 */
     int number;                  /* the connection's, in dispatch.h                                        */
     int reserved;                /* 1: the connection is                                                   */
     int submitted, abandoned;    /* dispatch.c's                                                           */
-    double deadline_ms;          /* after arrived_ms; 0: none                                              */
+    double deadline_ms;          /* after it arrived; 0: none                                              */
     openpi_request *request;     /* from preparing to the reply, else NULL                                 */
     openpi_sample sample;
     float *noise;                /* [horizon][32]                                                          */
@@ -36,6 +37,7 @@ typedef struct job {
     openpi_rtc rtc;              /* OFF: an ordinary sample                                                */
     float *previous;             /* [horizon][32]: of rtc                                                  */
     openpi_status status;        /* of the answer                                                          */
+    request_result result;       /* the same for metrics.h                                                 */
     net_message answer;          /* the reply, or one sentence as text                                     */
     uint8_t *answer_memory;      /* [NET_HEADROOM + answer_capacity]                                       */
     size_t answer_capacity;

@@ -30,13 +30,13 @@
 _Static_assert(LWS_PRE <= NET_HEADROOM, "a frame's head fits before a message");
 
 enum {
-    LISTENERS = 8,               /* addresses of a host name                                               */
+    LISTENERS = 16,              /* addresses of both sides' host names                                    */
     SIGNALS = 3,
     READ_BYTES = 64 << 10,       /* of a socket at once                                                    */
     HEAD_BYTES = 8 << 10,        /* of an HTTP request's head                                              */
     HEADS = 1024,                /* connections whose head is being read                                   */
     ACCEPTS = 64,                /* connections that one turn of the loop accepts                          */
-    PAGE_HEAD = 512,             /* of an answer's head                                                    */
+    PAGE_HEAD = 1024,            /* of an answer's head                                                    */
     PATH_BYTES = 256,
     CLOSE_REASON = 120,
     CLOSE_SECONDS = 2,           /* that a client has to answer a close                                    */
@@ -51,7 +51,8 @@ static const uint64_t TLS_OPTIONS =
 typedef struct listener {
     uv_poll_t poll;
     net *net;
-    int fd, active;
+    net_side side;
+    int fd, active, deaf;
 } listener;
 
 struct net {
@@ -63,9 +64,10 @@ struct net {
     struct lws_protocols protocols[2];
     struct lws_http_mount *mounts;
     listener listeners[LISTENERS];
-    int listener_count, port;
+    int listener_count, ports[NET_SIDES];
+    int plain[NET_SIDES];        /* 1: without TLS, where there is a pair                                  */
     uv_signal_t signals[SIGNALS];
-    uv_timer_t timer, watch, tick;
+    uv_timer_t timer, watch;
     net_limits limits;
     net_peer *peers;             /* all WebSockets                                                         */
     tls_pair *pair;              /* NULL: no TLS                                                           */
@@ -213,45 +215,76 @@ static const char *status_text(int status) {
     switch (status) {
     case 200: return "OK";
     case 401: return "Unauthorized";
+    case 403: return "Forbidden";
+    case 404: return "Not Found";
+    case 405: return "Method Not Allowed";
     case 426: return "Upgrade Required";
     case 503: return "Service Unavailable";
     default: return "Error";
     }
 }
 
+static net *net_of(struct lws *wsi) { return lws_context_user(lws_get_context(wsi)); }
+
+/* A client that does not read it is cut off as one that does not read its replies. */
 static int answer(struct lws *wsi, const net_page *page) {
+    int has_body = lws_hdr_total_length(wsi, WSI_TOKEN_HEAD_URI) <= 0;
     uint8_t *memory = malloc(LWS_PRE + PAGE_HEAD + page->bytes), *start = memory + LWS_PRE;
     if (!memory) return -1;
     int head = snprintf((char *)start, PAGE_HEAD,
-                        "HTTP/1.1 %d %s\r\nContent-Type: %s\r\n%sContent-Length: %zu\r\n\r\n", page->status,
-                        status_text(page->status), page->type,
-                        page->status == 401 ? "WWW-Authenticate: Bearer\r\n" : "", page->bytes);
-    memcpy(start + head, page->body, page->bytes);
-    int written = lws_write(wsi, start, (size_t)head + page->bytes, LWS_WRITE_HTTP_FINAL);
+                        "HTTP/1.1 %d %s\r\nContent-Type: %s\r\n%s%sContent-Length: %zu\r\n\r\n",
+                        page->status, status_text(page->status), page->type,
+                        page->status == 401 ? "WWW-Authenticate: Bearer\r\n" : "",
+                        page->headers ? page->headers : "", page->bytes);
+    if (head >= PAGE_HEAD) {
+        free(memory);
+        return -1;
+    }
+    if (has_body) memcpy(start + head, page->body, page->bytes);
+    lws_set_timeout(wsi, PENDING_TIMEOUT_HTTP_CONTENT, net_of(wsi)->limits.reply);
+    int written = lws_write(wsi, start, (size_t)head + (has_body ? page->bytes : 0), LWS_WRITE_HTTP_FINAL);
     free(memory);
     return written < 0 ? -1 : 0;
 }
 
-static net *net_of(struct lws *wsi) { return lws_context_user(lws_get_context(wsi)); }
-
 typedef struct head_text {
-    char path[PATH_BYTES], address[NET_ADDRESS], authorization[NET_AUTHORIZATION];
+    char path[PATH_BYTES], address[NET_ADDRESS], authorization[NET_AUTHORIZATION], host[NET_HOST];
+    char origin[NET_HOST];
 } head_text;
 
+/* "": absent; "?": longer than fits. */
+static void read_header(struct lws *wsi, enum lws_token_indexes name, char *text, size_t capacity) {
+    if (lws_hdr_copy(wsi, text, (int)capacity, name) > 0) return;
+    snprintf(text, capacity, "%s", lws_hdr_total_length(wsi, name) > 0 ? "?" : "");
+}
+
+/* The path is "" where it is longer than any page's, or of another method. */
+static net_method read_path(struct lws *wsi, char *path) {
+    static const struct { enum lws_token_indexes name; net_method method; } methods[] = {
+        {WSI_TOKEN_GET_URI, NET_GET}, {WSI_TOKEN_HEAD_URI, NET_HEAD}, {WSI_TOKEN_POST_URI, NET_POST}};
+    for (int i = 0; i < 3; i++)
+        if (lws_hdr_copy(wsi, path, PATH_BYTES, methods[i].name) > 0) return methods[i].method;
+    path[0] = 0;
+    return NET_OTHER;
+}
+
 static net_head read_head(struct lws *wsi, int upgrade, head_text *text) {
-    text->path[0] = text->address[0] = text->authorization[0] = 0;
-    if (lws_hdr_copy(wsi, text->path, sizeof text->path, WSI_TOKEN_GET_URI) <= 0 &&
-        lws_hdr_copy(wsi, text->path, sizeof text->path, WSI_TOKEN_HEAD_URI) <= 0)
-        text->path[0] = 0;       /* longer than any page's, or another method                              */
-    if (lws_hdr_copy(wsi, text->authorization, sizeof text->authorization,
-                     WSI_TOKEN_HTTP_AUTHORIZATION) <= 0)
-        text->authorization[0] = 0;
+    const listener *from = lws_get_opaque_user_data(wsi);
+    net_method method = read_path(wsi, text->path);
+    read_header(wsi, WSI_TOKEN_HTTP_AUTHORIZATION, text->authorization, sizeof text->authorization);
+    read_header(wsi, WSI_TOKEN_HOST, text->host, sizeof text->host);
+    read_header(wsi, WSI_TOKEN_ORIGIN, text->origin, sizeof text->origin);
+    text->address[0] = 0;
     lws_get_peer_simple(wsi, text->address, sizeof text->address);
-    return (net_head){.path = text->path,
+    return (net_head){.side = from->side,
+                      .method = method,
+                      .path = text->path,
                       .query = lws_hdr_total_length(wsi, WSI_TOKEN_HTTP_URI_ARGS) > 0,
                       .upgrade = upgrade,
                       .address = text->address,
-                      .authorization = text->authorization};
+                      .authorization = text->authorization,
+                      .host = text->host,
+                      .origin = text->origin};
 }
 
 static int ask(struct lws *wsi, int upgrade, net_page *page) {
@@ -390,12 +423,16 @@ static void on_timer(uv_timer_t *handle) {
     net->events->timed(net->user);
 }
 
-static void on_tick(uv_timer_t *handle) {
-    net *net = handle->data;
-    net->events->ticked(net->user);
-}
-
 /* ---- listening -------------------------------------------------------------------------------------- */
+
+/* The library closes the socket where it fails. */
+static void adopt(listener *l, int fd) {
+    lws_adoption_type type = LWS_ADOPT_SOCKET | LWS_ADOPT_HTTP;
+    if (!l->net->plain[l->side]) type |= LWS_ADOPT_ALLOW_SSL;
+    lws_sock_file_fd_type socket = {.sockfd = fd};
+    struct lws *wsi = lws_adopt_descriptor_vhost(l->net->vhost, type, socket, NULL, NULL);
+    if (wsi) lws_set_opaque_user_data(wsi, l);
+}
 
 static void on_connection(uv_poll_t *poll, int status, int events) {
     listener *l = poll->data;
@@ -407,7 +444,7 @@ static void on_connection(uv_poll_t *poll, int status, int events) {
         fcntl(fd, F_SETFD, FD_CLOEXEC);
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
         setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &most, sizeof most);
-        lws_adopt_socket_vhost(l->net->vhost, fd);             /* closes it where it fails                 */
+        adopt(l, fd);
     }
 }
 
@@ -446,89 +483,61 @@ static int bound_socket(const struct addrinfo *at) {
     return -1;
 }
 
-static openpi_status bind_all(net *net, struct addrinfo *list, const char *host, int port,
+static openpi_status bind_all(net *net, net_side side, struct addrinfo *list, const char *host, int port,
                               openpi_error *error) {
+    int *used = &net->ports[side];
     for (struct addrinfo *at = list; at && net->listener_count < LISTENERS; at = at->ai_next) {
         if (at->ai_family != AF_INET && at->ai_family != AF_INET6) continue;
-        set_port(at->ai_addr, net->port ? net->port : port);
+        set_port(at->ai_addr, *used ? *used : port);
         int fd = bound_socket(at);
         if (fd < 0 && errno == EAFNOSUPPORT && at->ai_next) continue;
         if (fd < 0)
             return fail(error, OPENPI_BAD_ARGUMENT, "cannot listen on %s, port %d: %s", host,
-                        net->port ? net->port : port, strerror(errno));
-        net->listeners[net->listener_count++] = (listener){.net = net, .fd = fd};
-        net->port = port_of(fd);
+                        *used ? *used : port, strerror(errno));
+        net->listeners[net->listener_count++] = (listener){.net = net, .side = side, .fd = fd};
+        *used = port_of(fd);
     }
-    if (net->listener_count) return OPENPI_OK;
+    if (*used) return OPENPI_OK;
     return fail(error, OPENPI_BAD_ARGUMENT, "%s has no address of this machine", host);
 }
 
-openpi_status net_bind(net *net, const char *host, int port, int only_loopback, openpi_error *error) {
+/* What is said about an address that other machines can reach. */
+static const struct { const char *option, *advice; } exposed[NET_SIDES] = {
+    {"--host", "whoever connects may move the robots; give --tokens, --tls-cert and --tls-key, or "
+               "--trust-network where everybody on that network may"},
+    {"--admin", "whoever connects may see the robots' pictures and stop the server; give --tokens with a "
+                "token of the class admin, and --tls-cert and --tls-key or --trust-network"},
+};
+
+openpi_status net_bind(net *net, net_side side, const char *host, int port, int only_loopback,
+                       openpi_error *error) {
     struct addrinfo wanted = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list;
     int code = getaddrinfo(host, NULL, &wanted, &list);
-    if (code) return fail(error, OPENPI_BAD_ARGUMENT, "--host is '%s': %s", host, gai_strerror(code));
+    if (code)
+        return fail(error, OPENPI_BAD_ARGUMENT, "%s is '%s': %s", exposed[side].option, host,
+                    gai_strerror(code));
     openpi_status status = OPENPI_OK;
-    for (struct addrinfo *at = list; at && status == OPENPI_OK; at = at->ai_next)
+    net->plain[side] = side == NET_ADMIN;
+    for (struct addrinfo *at = list; at && status == OPENPI_OK; at = at->ai_next) {
+        net->plain[side] &= is_loopback(at->ai_addr);
         if (only_loopback && !is_loopback(at->ai_addr))
-            status = fail(error, OPENPI_BAD_ARGUMENT,
-                          "--host is '%s', which other machines can reach: whoever connects may move the "
-                          "robots; give --tokens, --tls-cert and --tls-key, or --trust-network where "
-                          "everybody on that network may", host);
-    if (status == OPENPI_OK) status = bind_all(net, list, host, port, error);
+            status = fail(error, OPENPI_BAD_ARGUMENT, "%s is '%s', which other machines can reach: %s",
+                          exposed[side].option, host, exposed[side].advice);
+    }
+    if (status == OPENPI_OK) status = bind_all(net, side, list, host, port, error);
     freeaddrinfo(list);
     return status;
 }
 
-/* Of a listening TCP socket; else 0, and `why` says what it is. */
-static int listening_address(int fd, struct sockaddr_storage *address, const char **why) {
-    int value = 0;
-    socklen_t bytes = sizeof value;
-    *why = "no socket";
-    if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &value, &bytes)) return 0;
-    *why = "no TCP socket";
-    int stream = value == SOCK_STREAM;
-    bytes = sizeof *address;
-    if (!stream || getsockname(fd, (struct sockaddr *)address, &bytes) ||
-        (address->ss_family != AF_INET && address->ss_family != AF_INET6))
-        return 0;
-    *why = "a socket that does not listen";
-    bytes = sizeof value;
-    return !getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &value, &bytes) && value;
-}
-
-openpi_status net_inherit(net *net, int first, int count, int only_loopback, openpi_error *error) {
-    if (count > LISTENERS)
-        return fail(error, OPENPI_BAD_ARGUMENT, "the service manager passes %d sockets, expected at most %d",
-                    count, LISTENERS);
-    for (int fd = first; fd < first + count; fd++) {
-        struct sockaddr_storage address;
-        const char *why;
-        if (!listening_address(fd, &address, &why))
-            return fail(error, OPENPI_BAD_ARGUMENT,
-                        "the service manager passes %s as descriptor %d, expected a TCP socket that listens",
-                        why, fd);
-        if (only_loopback && !is_loopback((struct sockaddr *)&address))
-            return fail(error, OPENPI_BAD_ARGUMENT,
-                        "the service manager's socket on port %d is one which other machines can reach: "
-                        "whoever connects may move the robots; give --tokens, --tls-cert and --tls-key, or "
-                        "--trust-network where everybody on that network may",
-                        port_of(fd));
-        fcntl(fd, F_SETFD, FD_CLOEXEC);
-        fcntl(fd, F_SETFL, O_NONBLOCK);
-        if (!net->port) net->port = port_of(fd);
-        net->listeners[net->listener_count++] = (listener){.net = net, .fd = fd};
-    }
-    return OPENPI_OK;
-}
-
-int net_port(const net *net) { return net->port; }
+int net_port(const net *net, net_side side) { return net->ports[side]; }
+int net_is_plain(const net *net, net_side side) { return !net->pair || net->plain[side]; }
 
 openpi_status net_listen(net *net, openpi_error *error) {
     static const int numbers[SIGNALS] = {SIGTERM, SIGINT, SIGHUP};
     for (int i = 0; i < net->listener_count; i++) {
         listener *l = &net->listeners[i];
         if (listen(l->fd, SOMAXCONN))
-            return fail(error, OPENPI_BAD_ARGUMENT, "cannot listen on port %d: %s", net->port,
+            return fail(error, OPENPI_BAD_ARGUMENT, "cannot listen on port %d: %s", net->ports[l->side],
                         strerror(errno));
         uv_poll_init(&net->loop, &l->poll, l->fd);
         l->poll.data = l;
@@ -545,13 +554,14 @@ static void on_deaf(uv_handle_t *handle) {
     close(l->fd);
 }
 
-void net_deafen(net *net) {
+void net_deafen(net *net, net_side side) {
     for (int i = 0; i < net->listener_count; i++) {
         listener *l = &net->listeners[i];
+        if (l->side != side || l->deaf) continue;
+        l->deaf = 1;
         if (l->active) uv_close((uv_handle_t *)&l->poll, on_deaf);
         else close(l->fd);
     }
-    net->listener_count = 0;
 }
 
 /* ---- the loop --------------------------------------------------------------------------------------- */
@@ -601,8 +611,7 @@ openpi_status net_open(const net_events *events, void *user, const net_limits *l
     }
     uv_timer_init(&made->loop, &made->timer);
     uv_timer_init(&made->loop, &made->watch);
-    uv_timer_init(&made->loop, &made->tick);
-    made->timer.data = made->watch.data = made->tick.data = made;
+    made->timer.data = made->watch.data = made;
     made->context = context_of(made);
     if (!made->context) {
         net_close(made);
@@ -627,17 +636,12 @@ void net_after(net *net, int milliseconds) {
     uv_timer_start(&net->timer, on_timer, milliseconds > 0 ? (uint64_t)milliseconds : 0, 0);
 }
 
-void net_every(net *net, int milliseconds) {
-    uv_timer_start(&net->tick, on_tick, (uint64_t)milliseconds, (uint64_t)milliseconds);
-}
-
 void net_close(net *net) {
     if (!net) return;
-    net_deafen(net);
+    for (int side = 0; side < NET_SIDES; side++) net_deafen(net, (net_side)side);
     for (int i = 0; i < SIGNALS; i++) uv_close((uv_handle_t *)&net->signals[i], NULL);
     uv_close((uv_handle_t *)&net->timer, NULL);
     uv_close((uv_handle_t *)&net->watch, NULL);
-    uv_close((uv_handle_t *)&net->tick, NULL);
     for (int turn = 0; net->context && turn < 2; turn++) {     /* the second one frees what the loop held   */
         lws_context_destroy(net->context);
         for (int i = 0; i < 1000 && uv_run(&net->loop, UV_RUN_NOWAIT); i++) {}

@@ -22,7 +22,13 @@ enum {
     NET_HEADROOM = 32,           /* bytes before a message's data that sending overwrites                   */
     NET_ADDRESS = 64,            /* of a client's address as text                                          */
     NET_AUTHORIZATION = 512,     /* of the header's value                                                  */
+    NET_HOST = 300,              /* of the headers Host and Origin                                         */
 };
+
+/* The two addresses that the server may listen on. */
+typedef enum net_side { NET_ROBOTS, NET_ADMIN, NET_SIDES } net_side;
+
+typedef enum net_method { NET_OTHER, NET_GET, NET_HEAD, NET_POST } net_method;
 
 /* Close codes of RFC 6455 and its registry that this server sends. */
 enum {
@@ -47,18 +53,22 @@ typedef struct net_message {
 
 /* The head of an HTTP request. */
 typedef struct net_head {
+    net_side side;               /* that it came to                                                        */
+    net_method method;
     const char *path;            /* without its query                                                      */
     int query;                   /* 1: it has one                                                          */
     int upgrade;                 /* 1: asks for a WebSocket                                                */
     const char *address;         /* of the client                                                          */
-    const char *authorization;   /* the header's value; "": none, or one longer than NET_AUTHORIZATION     */
+    /* The headers' values; "": there is none; "?": one longer than NET_AUTHORIZATION or NET_HOST. */
+    const char *authorization, *host, *origin;
 } net_head;
 
 /* An answer to an HTTP request. */
 typedef struct net_page {
     int status;
     const char *type;            /* "text/plain"                                                           */
-    const char *body;
+    const char *headers;         /* more of them, each with its \r\n; NULL: none                           */
+    const char *body;            /* valid until the next request is asked                                  */
     size_t bytes;
 } net_page;
 
@@ -82,8 +92,6 @@ typedef struct net_events {
     void (*signalled)(void *user, int signal);
     /* After net_after. */
     void (*timed)(void *user);
-    /* Again and again after net_every. */
-    void (*ticked)(void *user);
     /* A WebSocket is cut off because of net_limits; `closed` follows. */
     void (*dropped)(void *user, const char *address, const char *why);
 } net_events;
@@ -104,18 +112,18 @@ void net_close(net *net);
 /* Handshakes from now on use this pair, which is then the net's. Only where net_open was given one. */
 void net_renew(net *net, tls_pair *pair);
 
-/* Takes the address, which nobody else can then have; connections are refused until net_listen. `host`: a
- * name or an address; `port` 0: one that is free. `only_loopback`: another address is refused with a
- * sentence. */
-openpi_status net_bind(net *net, const char *host, int port, int only_loopback, openpi_error *error);
-/* Instead of net_bind: `count` listening TCP sockets that this process has inherited, from the descriptor
- * `first` on. They are the net's. */
-openpi_status net_inherit(net *net, int first, int count, int only_loopback, openpi_error *error);
-/* The port in use. */
-int net_port(const net *net);
+/* Takes the side's address, which nobody else can then have; connections are refused until net_listen.
+ * `host`: a name or an address; `port` 0: one that is free. `only_loopback`: another address is refused with
+ * a sentence. */
+openpi_status net_bind(net *net, net_side side, const char *host, int port, int only_loopback,
+                       openpi_error *error);
+/* The port in use; 0: the side has no address. */
+int net_port(const net *net, net_side side);
+/* 1: the side speaks no TLS: without a pair, and the admin side on loopback. */
+int net_is_plain(const net *net, net_side side);
 openpi_status net_listen(net *net, openpi_error *error);
-/* Closes the listening sockets; connections stay. */
-void net_deafen(net *net);
+/* Closes the side's listening sockets; connections stay. */
+void net_deafen(net *net, net_side side);
 
 /* How many WebSockets this client's address has. */
 int net_count(const net *net, const char *address);
@@ -126,8 +134,6 @@ void net_stop(net *net);
 void net_wake(net *net);
 /* One `timed` event in so many milliseconds, instead of the one that was ordered before. */
 void net_after(net *net, int milliseconds);
-/* `ticked` events so many milliseconds apart. */
-void net_every(net *net, int milliseconds);
 
 /* Sends after all that was ordered before. A peer that is closing drops it: `sent` never comes. */
 void net_send(net_peer *peer, net_message *message);

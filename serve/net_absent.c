@@ -14,18 +14,12 @@ openpi_status net_open(const net_events *events, void *user, const net_limits *l
                 "and libuv1-dev, and build it again");
 }
 
-openpi_status net_bind(net *net, const char *host, int port, int only_loopback, openpi_error *error) {
+openpi_status net_bind(net *net, net_side side, const char *host, int port, int only_loopback,
+                       openpi_error *error) {
     (void)net;
+    (void)side;
     (void)host;
     (void)port;
-    (void)only_loopback;
-    return fail(error, OPENPI_UNSUPPORTED, "there is no network");
-}
-
-openpi_status net_inherit(net *net, int first, int count, int only_loopback, openpi_error *error) {
-    (void)net;
-    (void)first;
-    (void)count;
     (void)only_loopback;
     return fail(error, OPENPI_UNSUPPORTED, "there is no network");
 }
@@ -42,19 +36,20 @@ void net_renew(net *net, tls_pair *pair) {
     (void)pair;
 }
 
-int net_port(const net *net) { return net ? 0 : 0; }
+int net_port(const net *net, net_side side) { return net && side ? 0 : 0; }
+int net_is_plain(const net *net, net_side side) { return !net || side; }
 int net_count(const net *net, const char *address) { return net && address ? 0 : 0; }
-void net_deafen(net *net) { (void)net; }
+
+void net_deafen(net *net, net_side side) {
+    (void)net;
+    (void)side;
+}
+
 void net_run(net *net) { (void)net; }
 void net_stop(net *net) { (void)net; }
 void net_wake(net *net) { (void)net; }
 
 void net_after(net *net, int milliseconds) {
-    (void)net;
-    (void)milliseconds;
-}
-
-void net_every(net *net, int milliseconds) {
     (void)net;
     (void)milliseconds;
 }

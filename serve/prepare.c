@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "clock.h"
 #include "fail.h"
 #include "thread.h"
 
@@ -128,7 +129,9 @@ static void *run(void *argument) {
     job *job;
     while ((job = take(p))) {
         openpi_error error = OPENPI_ERROR_INIT;
+        job->at_ms[MOMENT_PREPARE] = clock_now();
         openpi_status status = prepare_job(p, job, &error);
+        job->at_ms[MOMENT_PREPARED] = clock_now();
         if (status == OPENPI_OK) {
             p->options.prepared(p->options.user, job);
             continue;

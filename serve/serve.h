@@ -4,6 +4,8 @@
 
 #include "openpi.h"
 
+#define SERVE_ADMIN "127.0.0.1:9090"
+
 enum {
     SERVE_PORT = 8000,
     SERVE_DRAIN_SECONDS = 10,
@@ -28,6 +30,7 @@ typedef struct serve_options {
     const char *host;            /* 127.0.0.1                                                              */
     int port;                    /* 0: one that is free                                                    */
     int trust_network;           /* 1: other machines may connect without tokens and TLS                   */
+    const char *admin;           /* HOST:PORT of the admin port; NULL: there is none                       */
     int drain_seconds;           /* SERVE_DRAIN_SECONDS                                                    */
     int prepare_threads;         /* SERVE_PREPARE_THREADS                                                  */
     double max_block;            /* how long a shared batch may last, in calls of one sample; 1            */
@@ -41,9 +44,6 @@ typedef struct serve_options {
     int ping_seconds;            /* SERVE_PING_SECONDS                                                     */
     const char *tokens;          /* a file of tokens (tokens.h); everybody may connect                     */
     const char *tls_certificate, *tls_key; /* files of tls.h; both or none: no TLS                         */
-    const char *notify_socket;   /* systemd's, for reports (systemd.h)                                     */
-    int64_t watchdog_us;         /* how long systemd waits for a sign of life; for ever                    */
-    int inherited, first_inherited;        /* listening sockets, from which descriptor on; host and port    */
 } serve_options;
 
 /* Serves until SIGTERM or SIGINT, which also end it while it loads the model. SIGHUP: the certificate and its
@@ -57,8 +57,8 @@ typedef struct serve_token {
     char key[65], line[256];
 } serve_token;
 
-/* `rate`: of a reserved one, in calls a second. */
-openpi_status serve_new_token(const char *name, int reserved, int rate, serve_token *out,
+/* `class`: shared, reserved or admin; `rate`: of a reserved one, in calls a second, else 0. */
+openpi_status serve_new_token(const char *name, const char *class, int rate, serve_token *out,
                               openpi_error *error);
 
 #endif

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
+#include "admin.h"
 #include "connection.h"
 #include "device.h"
 #include "dispatch.h"
@@ -22,7 +22,6 @@
 #include "queue.h"
 #include "serve.h"
 #include "signals.h"
-#include "systemd.h"
 #include "tls.h"
 #include "tokens.h"
 
@@ -44,7 +43,8 @@ typedef struct server {
     char device_names[SCHEDULER_DEVICES][DEVICE_NAME];
     int device_count;
     tokens tokens;
-    systemd systemd;
+    metrics metrics;
+    admin admin;
     dispatch *dispatch;
     prepare *prepare;
     connections connections;
@@ -111,29 +111,32 @@ static const token *token_of(const server *s, const net_head *head) {
     return s->options->tokens ? tokens_find(&s->tokens, head->authorization) : &everybody;
 }
 
-/* Which option has no place for another connection; NULL: none. */
-static const char *full_for(const server *s, const char *address) {
-    if (s->connections.count >= s->options->max_connections)
-        return "as many connections as --max-connections";
-    if (net_count(s->net, address) < s->options->max_per_address) return NULL;
-    return "this address has as many connections as --max-per-address";
+/* Which option has no place for another connection. */
+static rejection full_for(const server *s, const char *address) {
+    if (s->connections.count >= s->options->max_connections) return REJECTED_CONNECTIONS;
+    return net_count(s->net, address) < s->options->max_per_address ? REJECTIONS : REJECTED_ADDRESS;
 }
 
 /* Who may have a WebSocket; what is refused here never gets one. */
 static int admit(server *s, const net_head *head, net_page *page) {
     const token *token = token_of(s, head);
     if (!token) {
+        metrics_add_rejected(&s->metrics, REJECTED_TOKEN);
         log_line("%s refused: no token, or an unknown one", head->address);
         return answer(page, 401, "no token, or an unknown one\n");
     }
-    const char *full = full_for(s, head->address);
-    if (full) {
-        log_line("%s refused: %s", head->address, full);
+    rejection full = full_for(s, head->address);
+    if (full != REJECTIONS) {
+        metrics_add_rejected(&s->metrics, full);
+        log_line("%s refused: %s", head->address,
+                 full == REJECTED_CONNECTIONS ? "as many connections as --max-connections"
+                                              : "this address has as many connections as --max-per-address");
         return answer(page, 503, "too many connections\n");
     }
     if (token->class != SCHEDULER_RESERVED) return 0;
     scheduler_state state = dispatch_state(s->dispatch);
     if (state.reserved + token->rate <= state.reservable) return 0;
+    metrics_add_rejected(&s->metrics, REJECTED_RESERVED);
     log_line("%s refused: token %s reserves %g calls a second, but %.1f of at most %.1f are reserved already",
              head->address, token->name, token->rate, state.reserved, state.reservable);
     return answer(page, 503, "too many calls a second are reserved\n");
@@ -141,6 +144,10 @@ static int admit(server *s, const net_head *head, net_page *page) {
 
 static int on_asked(void *user, const net_head *head, net_page *page) {
     server *s = user;
+    if (head->side == NET_ADMIN) {
+        admin_asked(&s->admin, head, page);
+        return 1;
+    }
     if (strcmp(head->path, "/healthz") || head->query) return head->upgrade ? admit(s, head, page) : 0;
     return s->draining ? answer(page, 503, "draining\n") : answer(page, 200, "OK\n");
 }
@@ -168,9 +175,8 @@ static void on_woken(void *user) {
     pthread_mutex_unlock(&s->lock);
     if (!lost || s->ending) return;
     log_line("%s", s->lost);
-    systemd_report(&s->systemd, "STOPPING=1\nSTATUS=%s", s->lost);
     s->draining = s->ending = 1;
-    net_deafen(s->net);
+    net_deafen(s->net, NET_ROBOTS);
     connections_end(&s->connections, CLOSE_RESTART, "the device is lost; the server restarts");
     net_after(s->net, CLOSING_MS);
 }
@@ -189,25 +195,27 @@ static void renew_certificate(server *s) {
     net_renew(s->net, pair);
 }
 
+/* The admin port stays open until the end. */
+static void drain(void *user) {
+    server *s = user;
+    if (s->draining) return;
+    log_line("draining: the port is closed, connections: %d", s->connections.count);
+    s->draining = 1;
+    net_deafen(s->net, NET_ROBOTS);
+    net_after(s->net, s->options->drain_seconds * 1000 - CLOSING_MS);
+    connections_drain(&s->connections);
+    if (!s->connections.count) net_stop(s->net);
+}
+
 /* The first signal drains, the second one ends. */
 static void on_signalled(void *user, int number) {
     server *s = user;
-    int most = s->options->drain_seconds * 1000 - CLOSING_MS;
     if (number == SIGHUP) {
-        systemd_report(&s->systemd, "RELOADING=1\nMONOTONIC_USEC=%lld", (long long)(clock_ns() / 1000));
         renew_certificate(s);
-        systemd_report(&s->systemd, "READY=1");
         return;
     }
-    if (s->draining) most = 0;
-    else log_line("draining: the port is closed, connections: %d", s->connections.count);
-    if (!s->draining)
-        systemd_report(&s->systemd, "STOPPING=1\nSTATUS=draining, connections: %d", s->connections.count);
-    s->draining = 1;
-    net_deafen(s->net);
-    net_after(s->net, most);
-    connections_drain(&s->connections);
-    if (!s->connections.count) net_stop(s->net);
+    if (s->draining) net_after(s->net, 0);
+    drain(s);
 }
 
 /* The time for draining is over: connections that are left are closed, then the loop ends. */
@@ -227,14 +235,6 @@ static void on_dropped(void *user, const char *address, const char *why) {
     log_line("%s dropped: %s", address, why);
 }
 
-/* Signs of life for systemd's watchdog. */
-static void on_ticked(void *user) {
-    server *s = user;
-    int64_t now = clock_ns();
-    int hung = dispatch_hung(s->dispatch, s->systemd.watchdog_ns, now);
-    systemd_alive(&s->systemd, hung < 0 ? NULL : s->device_names[hung], now);
-}
-
 static const net_events events = {
     .asked = on_asked,
     .opened = on_opened,
@@ -246,7 +246,6 @@ static const net_events events = {
     .signalled = on_signalled,
     .timed = on_timed,
     .dropped = on_dropped,
-    .ticked = on_ticked,
 };
 
 /* ---- opening ---------------------------------------------------------------------------------------- */
@@ -264,12 +263,14 @@ static openpi_status open_address(server *s, openpi_error *error) {
                          .reply = o->reply_seconds,
                          .ping = o->ping_seconds};
     int only_loopback = !o->trust_network && !(o->tokens && o->tls_certificate);
+    int only_admin_here = !tokens_has_admin(&s->tokens) || !(o->trust_network || o->tls_certificate);
     tls_pair *pair = NULL;
-    SERVE_TRY(systemd_open(&s->systemd, o->notify_socket, o->watchdog_us, error));
     if (o->tls_certificate) SERVE_TRY(tls_read(o->tls_certificate, o->tls_key, &pair, error));
     SERVE_TRY(net_open(&events, s, &limits, pair, &s->net, error));
-    if (o->inherited) return net_inherit(s->net, o->first_inherited, o->inherited, only_loopback, error);
-    return net_bind(s->net, o->host ? o->host : "127.0.0.1", o->port, only_loopback, error);
+    SERVE_TRY(net_bind(s->net, NET_ROBOTS, o->host ? o->host : "127.0.0.1", o->port, only_loopback, error));
+    if (!o->admin) return OPENPI_OK;
+    SERVE_TRY(admin_split(o->admin, s->admin.host, &s->admin.port, error));
+    return net_bind(s->net, NET_ADMIN, s->admin.host, s->admin.port, only_admin_here, error);
 }
 
 /* "cuda:0,cuda:1": the names apart. */
@@ -313,6 +314,7 @@ static openpi_status open_models(server *s, openpi_error *error) {
         options.session.steps = o->steps;
         options.session.max_prompt = s->policy_info.max_prompt;
         SERVE_TRY(device_open(&options, &s->devices[i], error));
+        metrics_add_device(&s->metrics, s->device_names[i]);
     }
     return OPENPI_OK;
 }
@@ -323,6 +325,7 @@ static openpi_status open_threads(server *s, openpi_error *error) {
                                 .device_count = s->device_count,
                                 .connections = o->max_connections,
                                 .max_block = o->max_block,
+                                .metrics = &s->metrics,
                                 .answered = on_answered,
                                 .lost = on_lost,
                                 .user = s};
@@ -354,6 +357,7 @@ static void open_connections(server *s) {
     c->pool.most_taken = s->options->max_in_flight;
     c->max_message_bytes = s->options->max_message_bytes;
     c->dispatch = s->dispatch;
+    c->metrics = &s->metrics;
     c->submit = submit;
     c->withdrawn = on_withdrawn;
     c->emptied = on_emptied;
@@ -362,19 +366,28 @@ static void open_connections(server *s) {
     c->metadata.bytes = metadata_write(&about, c->metadata.data, METADATA_BYTES);
 }
 
-/* To the log, and to systemd, which from here on waits for signs of life. */
-static void say_ready(server *s) {
+static void open_admin(server *s) {
+    s->admin.tokens = &s->tokens;
+    s->admin.connections = &s->connections;
+    s->admin.dispatch = s->dispatch;
+    s->admin.metrics = &s->metrics;
+    s->admin.drain = drain;
+    s->admin.user = s;
+}
+
+static void say_address(const server *s, net_side side, const char *what, const char *host) {
+    int brackets = strchr(host, ':') != NULL;
+    log_line("%s%s://%s%s%s:%d", what, net_is_plain(s->net, side) ? "" : "s", brackets ? "[" : "", host,
+             brackets ? "]" : "", net_port(s->net, side));
+}
+
+static void say_ready(const server *s) {
     const openpi_engine_info *e = device_engine_info(s->devices[0]);
     const openpi_session_info *session = device_session_info(s->devices[0]);
-    const char *host = s->options->host ? s->options->host : "127.0.0.1";
-    int brackets = strchr(host, ':') != NULL;
     log_line("robot %s, chunks of %d steps of %d actions, on %s (%s)", s->policy_info.robot, session->horizon,
              s->policy_info.action_dim, e->device, e->path);
-    log_line("ready on %s://%s%s%s:%d", s->options->tls_certificate ? "wss" : "ws", brackets ? "[" : "", host,
-             brackets ? "]" : "", net_port(s->net));
-    systemd_report(&s->systemd, "READY=1\nSTATUS=serving");
-    int interval = systemd_interval(&s->systemd);
-    if (interval) net_every(s->net, interval);
+    if (s->options->admin) say_address(s, NET_ADMIN, "metrics on http", s->admin.host);
+    say_address(s, NET_ROBOTS, "ready on ws", s->options->host ? s->options->host : "127.0.0.1");
 }
 
 static openpi_status check_limits(const serve_options *o, openpi_error *error) {
@@ -390,10 +403,10 @@ static openpi_status run(server *s, openpi_error *error) {
     if (s->options->tokens) SERVE_TRY(tokens_open(s->options->tokens, &s->tokens, error));
     SERVE_TRY(open_policy(s, error));
     SERVE_TRY(open_address(s, error));
-    systemd_report(&s->systemd, "STATUS=loading the model");
     SERVE_TRY(open_models(s, error));
     SERVE_TRY(open_threads(s, error));
     open_connections(s);
+    open_admin(s);
     SERVE_TRY(net_listen(s->net, error));
     signals_unblock();
     say_ready(s);
@@ -415,7 +428,8 @@ static void close_all(server *s) {
     openpi_policy_close(s->policy);
     queue_close(&s->answered);
     tokens_close(&s->tokens);
-    systemd_close(&s->systemd);
+    text_close(&s->admin.text);
+    metrics_close(&s->metrics);
     pthread_mutex_destroy(&s->lock);
 }
 
@@ -423,9 +437,9 @@ openpi_status serve(const serve_options *options, int *busy, openpi_error *error
     server *s = calloc(1, sizeof *s);
     if (!s) return fail(error, OPENPI_NO_MEMORY, "out of memory: the server");
     s->options = options;
-    s->systemd.fd = -1;
     *busy = 0;
     queue_open(&s->answered);
+    metrics_open(&s->metrics);
     pthread_mutex_init(&s->lock, NULL);
     signals_block();
     openpi_status status = run(s, error);

@@ -59,8 +59,8 @@ static openpi_status read_rate(const place *at, const char *text, token *out, op
     if (out->class == SCHEDULER_SHARED) {
         if (!strcmp(text, "-")) return OPENPI_OK;
         return fail(error, OPENPI_BAD_ARGUMENT,
-                    "%s, line %d: the rate of '%s' is '%.40s'; a shared token has none, expected -", at->path,
-                    at->line, out->name, text);
+                    "%s, line %d: the rate of '%s' is '%.40s'; a %s token has none, expected -", at->path,
+                    at->line, out->name, text, out->admin ? "admin" : "shared");
     }
     out->rate = strtod(text, &end);
     if (!*end && isdigit((unsigned char)*text) && out->rate > 0 && out->rate <= TOKEN_RATE) return OPENPI_OK;
@@ -77,9 +77,10 @@ static openpi_status read_fields(const place *at, char *const fields[FIELDS], to
                     at->path, at->line, fields[0], TOKEN_NAME - 1);
     snprintf(out->name, sizeof out->name, "%s", fields[0]);
     int reserved = !strcmp(fields[1], "reserved");
-    if (!reserved && strcmp(fields[1], "shared"))
+    out->admin = !strcmp(fields[1], "admin");
+    if (!reserved && !out->admin && strcmp(fields[1], "shared"))
         return fail(error, OPENPI_BAD_ARGUMENT,
-                    "%s, line %d: the class of '%s' is '%.40s', expected reserved or shared", at->path,
+                    "%s, line %d: the class of '%s' is '%.40s', expected reserved, shared or admin", at->path,
                     at->line, out->name, fields[1]);
     out->class = reserved ? SCHEDULER_RESERVED : SCHEDULER_SHARED;
     SERVE_TRY(read_rate(at, fields[2], out, error));
@@ -101,7 +102,7 @@ static openpi_status read_line(const place *at, char *line, token *out, int *fou
     if (!count) return OPENPI_OK;
     if (count == FIELDS) return read_fields(at, fields, out, error);
     return fail(error, OPENPI_BAD_ARGUMENT,
-                "%s, line %d: %s%d fields, expected %d: a name, reserved or shared, a rate, a SHA-256",
+                "%s, line %d: %s%d fields, expected %d: a name, a class, a rate, a SHA-256",
                 at->path, at->line, count > FIELDS ? "more than " : "", count > FIELDS ? FIELDS : count,
                 FIELDS);
 }
@@ -138,8 +139,9 @@ static openpi_status read_file(FILE *file, const char *path, tokens *out, openpi
         if (found) SERVE_TRY(add(&at, out, &one, error));
     }
     if (ferror(file)) return fail(error, OPENPI_SYSTEM, "cannot read %s: %s", path, strerror(errno));
-    if (out->count) return OPENPI_OK;
-    return fail(error, OPENPI_BAD_ARGUMENT, "%s has no token, so nobody could connect", path);
+    for (int i = 0; i < out->count; i++)
+        if (!out->items[i].admin) return OPENPI_OK;
+    return fail(error, OPENPI_BAD_ARGUMENT, "%s has no token of a robot, so none could connect", path);
 }
 
 openpi_status tokens_open(const char *path, tokens *out, openpi_error *error) {
@@ -172,17 +174,31 @@ static const char *key_of(const char *authorization) {
 }
 
 /* Compares with every token, so that the time says nothing about which one it was. */
-const token *tokens_find(const tokens *tokens, const char *authorization) {
+static const token *find(const tokens *tokens, const char *authorization, int admin) {
     const token *found = NULL;
     const char *key = key_of(authorization);
     uint8_t digest[DIGEST_BYTES];
     if (!key || !digest_sha256(key, strlen(key), digest)) return NULL;
     for (int i = 0; i < tokens->count; i++)
         if (digest_equal(tokens->items[i].digest, digest)) found = &tokens->items[i];
-    return found;
+    return found && found->admin == admin ? found : NULL;
 }
 
-openpi_status serve_new_token(const char *name, int reserved, int rate, serve_token *out,
+const token *tokens_find(const tokens *tokens, const char *authorization) {
+    return find(tokens, authorization, 0);
+}
+
+const token *tokens_find_admin(const tokens *tokens, const char *authorization) {
+    return find(tokens, authorization, 1);
+}
+
+int tokens_has_admin(const tokens *tokens) {
+    int has = 0;
+    for (int i = 0; i < tokens->count; i++) has |= tokens->items[i].admin;
+    return has;
+}
+
+openpi_status serve_new_token(const char *name, const char *class, int rate, serve_token *out,
                               openpi_error *error) {
     uint8_t bytes[KEY_BYTES], digest[DIGEST_BYTES];
     char hex[2 * DIGEST_BYTES + 1], calls[16];
@@ -198,7 +214,6 @@ openpi_status serve_new_token(const char *name, int reserved, int rate, serve_to
                     "this openpi was built without its server, which knows SHA-256");
     write_hex(digest, DIGEST_BYTES, hex);
     snprintf(calls, sizeof calls, "%d", rate);
-    snprintf(out->line, sizeof out->line, "%s %s %s %s", name, reserved ? "reserved" : "shared",
-             reserved ? calls : "-", hex);
+    snprintf(out->line, sizeof out->line, "%s %s %s %s", name, class, rate ? calls : "-", hex);
     return OPENPI_OK;
 }

@@ -1,9 +1,10 @@
 /* Tokens: who may connect, and as what. A file has one token a line,
  *
- *   NAME  reserved|shared  RATE  SHA-256 of the key in hex
+ *   NAME  reserved|shared|admin  RATE  SHA-256 of the key in hex
  *
- * RATE is in calls a second; a shared token has none and says "-". What follows a "#" is a comment. The keys
- * themselves are with the robots only. */
+ * RATE is in calls a second; a shared or admin token has none and says "-". What follows a "#" is a comment.
+ * The keys themselves are with the robots only. A token of the class admin opens the admin port, and no
+ * WebSocket. */
 #ifndef SERVE_TOKENS_H
 #define SERVE_TOKENS_H
 
@@ -18,6 +19,7 @@ enum {
 
 typedef struct token {
     char name[TOKEN_NAME];
+    int admin;                   /* 1: of the class admin; the next two say nothing                        */
     scheduler_class class;
     double rate;                 /* of a reserved one                                                      */
     uint8_t digest[DIGEST_BYTES];          /* of its key                                                   */
@@ -32,7 +34,11 @@ typedef struct tokens {
 openpi_status tokens_open(const char *path, tokens *out, openpi_error *error);
 void tokens_close(tokens *tokens);
 
-/* The token of an Authorization header's value, "Api-Key KEY" or "Bearer KEY"; NULL: none. */
+/* The robot's token of an Authorization header's value, "Api-Key KEY" or "Bearer KEY"; NULL: none. */
 const token *tokens_find(const tokens *tokens, const char *authorization);
+/* The same of the class admin. */
+const token *tokens_find_admin(const tokens *tokens, const char *authorization);
+/* 1: there is a token of the class admin. */
+int tokens_has_admin(const tokens *tokens);
 
 #endif

@@ -103,7 +103,7 @@ static void lines_that_are_refused(void **state) {
         {"\n\na shared - " A " b\n", ", line 3: more than 4 fields"},
         {"a/b shared - " A "\n", ", line 1: the name is 'a/b'"},
         {NAME_63 "4 shared - " A "\n", "expected 1 to 63 letters"},
-        {"a Shared - " A "\n", ", line 1: the class of 'a' is 'Shared', expected reserved or shared"},
+        {"a Shared - " A "\n", ", line 1: the class of 'a' is 'Shared', expected reserved, shared or admin"},
         {"a shared 10 " A "\n", "the rate of 'a' is '10'; a shared token has none"},
         {"a reserved - " A "\n", "the rate of 'a' is '-', expected calls a second"},
         {"a reserved 0 " A "\n", "the rate of 'a' is '0'"},

@@ -16,7 +16,7 @@
 
 typedef struct served {
     pid_t pid;
-    int port;
+    int port, admin;             /* ports; admin 0: the arguments do not say --admin                       */
     char log[400];               /* the path of its lines                                                  */
 } served;
 
@@ -76,6 +76,9 @@ static inline void served_await(served *s) {
             while (end > ready && end[-1] != ':') end--;
             s->port = atoi(end);
         }
+        char *page = strstr(text, "metrics on http"), *colon = page ? strchr(page, '\n') : NULL;
+        while (colon && *colon != ':') colon--;
+        s->admin = colon ? atoi(colon + 1) : 0;
         int over = !end && waitpid(s->pid, &status, WNOHANG) == s->pid;
         if (over) fail_msg("openpi serve ended before it was ready:\n%s", text);
         free(text);
@@ -92,7 +95,7 @@ __attribute__((format(printf, 3, 4))) static inline void served_start(served *s,
     va_start(list, format);
     vsnprintf(args, sizeof args, format, list);
     va_end(list);
-    snprintf(all, sizeof all, "%s --port 0", args);
+    snprintf(all, sizeof all, "%s --port 0%s", args, strstr(args, "--admin") ? "" : " --no-admin");
     served_launch(s, folder, all);
     served_await(s);
 }

@@ -1,0 +1,156 @@
+/* See admin.h. */
+#include "admin.h"
+
+#include <arpa/inet.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "fail.h"
+
+#define LENGTH(array) ((int)(sizeof(array) / sizeof *(array)))
+
+/* The page may use what this port has, and nothing else; nobody may frame it. */
+#define SAFE_HEADERS                                                                                        \
+    "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' "    \
+    "data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"           \
+    "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"                                  \
+    "Cross-Origin-Resource-Policy: same-origin\r\nCache-Control: no-store\r\n"
+
+/* ---- the address ------------------------------------------------------------------------------------ */
+
+openpi_status admin_split(const char *address, char host[ADMIN_HOST], int *port, openpi_error *error) {
+    const char *colon = strrchr(address, ':'), *begin = address;
+    size_t count = colon ? (size_t)(colon - address) : 0;
+    char *end = NULL;
+    long number = colon ? strtol(colon + 1, &end, 10) : -1;
+    if (count > 2 && address[0] == '[' && address[count - 1] == ']') {
+        begin++;
+        count -= 2;
+    } else if (count && memchr(address, ':', count)) {
+        count = 0;
+    }
+    if (!count || count >= ADMIN_HOST || !end || end == colon + 1 || *end || number < 0 || number > 65535)
+        return fail(error, OPENPI_BAD_ARGUMENT,
+                    "--admin is '%.100s', expected HOST:PORT, as 127.0.0.1:9090 or [::1]:9090", address);
+    memcpy(host, begin, count);
+    host[count] = 0;
+    *port = (int)number;
+    return OPENPI_OK;
+}
+
+/* ---- who may ---------------------------------------------------------------------------------------- */
+
+/* Only a name can be pointed at this machine by somebody else: addresses, localhost and the option's own are
+ * the operator's. */
+static int is_own_host(const admin *a, const char *value) {
+    char name[NET_HOST];
+    struct in6_addr address;
+    size_t count = value[0] == '[' ? strcspn(value, "]") : strcspn(value, ":");
+    const char *begin = value[0] == '[' ? value + 1 : value;
+    if (value[0] == '[') count -= count > 0;
+    if (count >= sizeof name) return 0;
+    memcpy(name, begin, count);
+    name[count] = 0;
+    return !strcasecmp(name, "localhost") || !strcasecmp(name, a->host) ||
+           inet_pton(AF_INET, name, &address) == 1 || inet_pton(AF_INET6, name, &address) == 1;
+}
+
+/* A browser says in Origin which page a POST comes from; other programs send none. */
+static int is_own_origin(const char *origin, const char *host) {
+    static const char *const schemes[] = {"http://", "https://"};
+    if (!*origin) return 1;
+    for (int i = 0; i < LENGTH(schemes); i++) {
+        size_t count = strlen(schemes[i]);
+        if (!strncmp(origin, schemes[i], count) && !strcasecmp(origin + count, host)) return 1;
+    }
+    return 0;
+}
+
+static int has_token(const admin *a, const net_head *head) {
+    return !tokens_has_admin(a->tokens) || tokens_find_admin(a->tokens, head->authorization);
+}
+
+/* ---- pages ------------------------------------------------------------------------------------------ */
+
+static void say(net_page *page, int status, const char *sentence) {
+    *page = (net_page){.status = status,
+                       .type = "text/plain; charset=utf-8",
+                       .headers = SAFE_HEADERS,
+                       .body = sentence,
+                       .bytes = strlen(sentence)};
+}
+
+/* The answer is what was written into a->text. */
+static void show(const admin *a, const char *type, net_page *page) {
+    if (a->text.failed) {
+        say(page, 503, "no memory for the answer\n");
+        return;
+    }
+    *page = (net_page){.status = 200,
+                       .type = type,
+                       .headers = SAFE_HEADERS,
+                       .body = a->text.data,
+                       .bytes = a->text.count};
+}
+
+static void get_health(admin *a, net_page *page) {
+    if (a->connections->draining) say(page, 503, "draining\n");
+    else say(page, 200, "OK\n");
+}
+
+static void get_metrics(admin *a, net_page *page) {
+    metrics_counts counts = metrics_get(a->metrics);
+    scheduler_state state = dispatch_state(a->dispatch);
+    metrics_now now = {.connections = a->connections->count,
+                       .process = process_look(),
+                       .version = openpi_version()};
+    memcpy(now.queued, state.queued, sizeof now.queued);
+    text_clear(&a->text);
+    metrics_write(&counts, &now, &a->text);
+    show(a, "text/plain; version=0.0.4; charset=utf-8", page);
+}
+
+static void post_drain(admin *a, net_page *page) {
+    a->drain(a->user);
+    say(page, 200, "draining\n");
+}
+
+/* ---- routes ----------------------------------------------------------------------------------------- */
+
+static const struct route {
+    net_method method;
+    const char *path;
+    int open;                    /* 1: needs no token                                                      */
+    void (*answer)(admin *admin, net_page *page);
+} routes[] = {
+    {NET_GET, "/healthz", 1, get_health},
+    {NET_GET, "/metrics", 0, get_metrics},
+    {NET_POST, "/drain", 0, post_drain},
+};
+
+/* NULL: *page says why there is none. */
+static const struct route *find(const net_head *head, net_page *page) {
+    net_method method = head->method == NET_HEAD ? NET_GET : head->method;
+    int known = 0;
+    for (int i = 0; i < LENGTH(routes); i++) {
+        if (strcmp(head->path, routes[i].path)) continue;
+        if (routes[i].method == method) return &routes[i];
+        known = 1;
+    }
+    if (known) say(page, 405, "another method\n");
+    else say(page, 404, "there is no such page\n");
+    return NULL;
+}
+
+void admin_asked(admin *a, const net_head *head, net_page *page) {
+    const struct route *route = find(head, page);
+    if (!route) return;
+    if (!tokens_has_admin(a->tokens) && !is_own_host(a, head->host))
+        say(page, 403, "the header Host names no address of this machine\n");
+    else if (head->method == NET_POST && !is_own_origin(head->origin, head->host))
+        say(page, 403, "the header Origin is of another page\n");
+    else if (!route->open && !has_token(a, head))
+        say(page, 401, "no token of the class admin, or an unknown one\n");
+    else route->answer(a, page);
+}

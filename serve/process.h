@@ -1,0 +1,17 @@
+/* What the system says about this process: the standard process_* metrics. */
+#ifndef SERVE_PROCESS_H
+#define SERVE_PROCESS_H
+
+#include <stdint.h>
+
+/* 0: the system does not say. */
+typedef struct process {
+    double cpu_seconds;          /* user and system                                                        */
+    double start_seconds;        /* since 1970                                                             */
+    uint64_t resident_bytes, virtual_bytes;
+    uint64_t open_fds, max_fds;
+} process;
+
+process process_look(void);
+
+#endif

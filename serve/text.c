@@ -1,0 +1,54 @@
+/* See text.h. */
+#include "text.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { FIRST_BYTES = 4096 };
+
+void text_clear(text *t) {
+    t->count = 0;
+    t->failed = 0;
+}
+
+void text_close(text *t) {
+    free(t->data);
+    *t = (text){.data = NULL};
+}
+
+/* Space for so many bytes and a NUL. */
+static int reserve(text *t, size_t bytes) {
+    size_t capacity = t->capacity ? t->capacity : FIRST_BYTES;
+    while (capacity - t->count <= bytes) capacity *= 2;
+    if (capacity == t->capacity) return 1;
+    char *larger = realloc(t->data, capacity);
+    if (!larger) {
+        t->failed = 1;
+        return 0;
+    }
+    t->data = larger;
+    t->capacity = capacity;
+    return 1;
+}
+
+void text_put(text *t, const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    int bytes = vsnprintf(NULL, 0, format, list);
+    va_end(list);
+    if (bytes < 0 || t->failed || !reserve(t, (size_t)bytes)) return;
+    va_start(list, format);
+    vsnprintf(t->data + t->count, (size_t)bytes + 1, format, list);
+    va_end(list);
+    t->count += (size_t)bytes;
+}
+
+void text_quote(text *t, const char *value) {
+    text_put(t, "\"");
+    for (; *value; value++) {
+        if (*value == '"' || *value == '\\') text_put(t, "\\%c", *value);
+        else text_put(t, "%c", (unsigned char)*value < ' ' ? ' ' : *value);
+    }
+    text_put(t, "\"");
+}
