@@ -2,7 +2,8 @@
  * there, with and without graphs, whichever of the listed choices its ops run by. openpi_ops_host checks
  * single operations.
  *
- *   test_gpu_vendor [device | goldens]    the frame's own promises, openpi's actions, or both
+ *   test_gpu_vendor [device | chunking | goldens]    the frame's own promises, real-time chunking, openpi's
+ *                                                    actions, or all three
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -435,12 +436,16 @@ static int run_device(void) {
         cmocka_unit_test_teardown(test_facts, nothing_left),
         cmocka_unit_test_teardown(test_generated, nothing_left),
         cmocka_unit_test_teardown(test_replays, nothing_left),
-        cmocka_unit_test_teardown(test_chunking, nothing_left),
         cmocka_unit_test_teardown(test_timed, nothing_left),
         cmocka_unit_test_teardown(test_side_by_side, nothing_left),
         cmocka_unit_test_teardown(test_choices, nothing_left),
     };
     return cmocka_run_group_tests_name("gpu vendor, device", tests, NULL, NULL);
+}
+
+static int run_chunking(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test_teardown(test_chunking, nothing_left)};
+    return cmocka_run_group_tests_name("gpu vendor, chunking", tests, NULL, NULL);
 }
 
 static int run_goldens(void) {
@@ -456,12 +461,17 @@ static int run_goldens(void) {
 }
 
 int main(int count, char **words) {
-    int device = count == 1 || !strcmp(words[1], "device");
-    int goldens = count == 1 || !strcmp(words[1], "goldens");
-    if (!device && !goldens) {
-        fprintf(stderr, "usage: test_gpu_vendor [device | goldens]\n");
-        return 2;
+    static const struct {
+        const char *name;
+        int (*run)(void);
+    } groups[] = {{"device", run_device}, {"chunking", run_chunking}, {"goldens", run_goldens}};
+    int failed = 0, run = 0;
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
+        if (count > 1 && strcmp(words[1], groups[i].name)) continue;
+        failed += groups[i].run();
+        run++;
     }
-    int failed = device ? run_device() : 0;
-    return failed + (goldens ? run_goldens() : 0);
+    if (run) return failed;
+    fprintf(stderr, "usage: test_gpu_vendor [device | chunking | goldens]\n");
+    return 2;
 }
