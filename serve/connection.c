@@ -10,6 +10,7 @@ struct connection {
     connection *before, *after;  /* in the list                                                            */
     net_peer *peer;              /* NULL: the socket is gone                                               */
     net_message hello;
+    net_message last_words[2];   /* of connections_lose: for the running request and the one read ahead    */
     job *receiving;              /* its message is not complete                                            */
     job *ahead;                  /* complete, waits for its turn                                           */
     job *running;                /* being computed                                                         */
@@ -154,7 +155,7 @@ void connection_answered(job *job) {
 void connection_sent(void *connection_, net_message *message) {
     connection *c = connection_;
     metrics_add_sent(c->all->metrics, message->bytes);
-    if (message == &c->hello) return;
+    if (!c->sending || message != &c->sending->answer) return;
     c->sending->at_ms[MOMENT_SENT] = clock_now();
     c->prev_total_ms = c->sending->at_ms[MOMENT_SENT] - c->sending->at_ms[MOMENT_ARRIVED];
     report(c, c->sending, 0);
@@ -189,6 +190,18 @@ void connections_drain(connections *all) {
 void connections_end(connections *all, int code, const char *reason) {
     for (connection *c = all->first; c; c = c->after)
         if (c->peer) net_end(c->peer, code, reason);
+}
+
+void connections_lose(connections *all, const net_message *sentence, int code, const char *reason) {
+    for (connection *c = all->first; c; c = c->after) {
+        if (!c->peer) continue;
+        int waiting = (c->running != NULL) + (c->ahead != NULL);
+        for (int i = 0; i < waiting; i++) {
+            c->last_words[i] = *sentence;
+            net_send(c->peer, &c->last_words[i]);
+        }
+        net_end(c->peer, code, reason);
+    }
 }
 
 int connections_running(const connections *all) {

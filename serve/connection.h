@@ -44,6 +44,9 @@ void connection_answered(job *job);
 
 /* Closes every connection as soon as its requests are answered. */
 void connections_drain(connections *all);
+/* Answers every request that came whole with this sentence, which a constant message has, and closes every
+ * connection. */
+void connections_lose(connections *all, const net_message *sentence, int code, const char *reason);
 /* Closes every connection now. */
 void connections_end(connections *all, int code, const char *reason);
 /* How many requests are being computed. */

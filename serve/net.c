@@ -229,8 +229,9 @@ static net *net_of(struct lws *wsi) { return lws_context_user(lws_get_context(ws
 /* A client that does not read it is cut off as one that does not read its replies. */
 static int answer(struct lws *wsi, const net_page *page) {
     int has_body = lws_hdr_total_length(wsi, WSI_TOKEN_HEAD_URI) <= 0;
-    uint8_t *memory = malloc(LWS_PRE + PAGE_HEAD + page->bytes), *start = memory + LWS_PRE;
+    uint8_t *memory = malloc(LWS_PRE + PAGE_HEAD + page->bytes);
     if (!memory) return -1;
+    uint8_t *start = memory + LWS_PRE;
     int head = snprintf((char *)start, PAGE_HEAD,
                         "HTTP/1.1 %d %s\r\nContent-Type: %s\r\n%s%sContent-Length: %zu\r\n\r\n",
                         page->status, status_text(page->status), page->type,

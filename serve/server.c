@@ -32,6 +32,8 @@ enum {
     CLOSING_MS = 1000,           /* for the close frames after the last answer                             */
 };
 
+static const char device_lost[] = "the device is lost; the server restarts";
+
 typedef struct server {
     const serve_options *options;
     openpi_engine_options engine;          /* the options', cancelled by a signal                          */
@@ -48,7 +50,7 @@ typedef struct server {
     dispatch *dispatch;
     prepare *prepare;
     connections connections;
-    uint8_t metadata[NET_HEADROOM + METADATA_BYTES];
+    uint8_t metadata[NET_HEADROOM + METADATA_BYTES], last_words[NET_HEADROOM + sizeof device_lost];
     int draining, ending;
     pthread_mutex_t lock;        /* of `lost`                                                              */
     char lost[500];              /* the sentence of the first device that was lost                         */
@@ -163,6 +165,14 @@ static void *on_opened(void *user, net_peer *peer, const net_head *head) {
     return connection_opened(&s->connections, peer, token->class, token->rate);
 }
 
+/* To who waits for a reply, and the end of all. */
+static void say_last_words(server *s) {
+    net_message message = {
+        .data = s->last_words + NET_HEADROOM, .bytes = sizeof device_lost - 1, .text = 1};
+    memcpy(message.data, device_lost, sizeof device_lost);
+    connections_lose(&s->connections, &message, CLOSE_RESTART, device_lost);
+}
+
 static void on_woken(void *user) {
     server *s = user;
     job *next;
@@ -177,7 +187,7 @@ static void on_woken(void *user) {
     log_line("%s", s->lost);
     s->draining = s->ending = 1;
     net_deafen(s->net, NET_ROBOTS);
-    connections_end(&s->connections, CLOSE_RESTART, "the device is lost; the server restarts");
+    say_last_words(s);
     net_after(s->net, CLOSING_MS);
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "base/utf8.h"
 #include "policy_golden.h"
 #include "scratch.h"
 #include "command.h"
@@ -286,6 +287,46 @@ static void bad_requests(void **state) {
     msgpack_sbuffer_destroy(&good);
 }
 
+static int is_utf8(const ws_frame *frame) {
+    const char *text = (const char *)frame->data;
+    uint32_t code;
+    for (size_t at = 0, bytes; at < frame->bytes; at += bytes)
+        if (!(bytes = utf8_decode(text + at, frame->bytes - at, &code)) || code < ' ') return 0;
+    return 1;
+}
+
+/* A sentence quotes a key, or part of it: it is one line of UTF-8 all the same, or clients would hang up. */
+static void quoted_keys(void **state) {
+    (void)state;
+    static const struct {
+        const char *one;         /* repeated `times` times, it is the name of an observation's key          */
+        int times;
+    } names[] = {{"\xc3\xa9", 40}, {"\xf0\x9f\xa4\x96", 63}, {"openpi/\n\x1b[2J", 1},
+                 {"openpi/\xc2\x85", 3}, {"openpi/\xe2\x82\xac", 9}, {"openpi/rtc/\r\n", 2}};
+    served server;
+    served_start(&server, &box, ALOHA);
+    int fd = greet(server.port);
+    for (size_t i = 0; i < 2 * sizeof names / sizeof *names; i++) {
+        msgpack_sbuffer message;
+        msgpack_packer packer;
+        char key[512] = "x";     /* for every other one, so that a cut falls elsewhere                      */
+        key[i % 2] = 0;
+        for (int k = 0; k < names[i / 2].times; k++) strcat(key, names[i / 2].one);
+        msgpack_sbuffer_init(&message);
+        msgpack_packer_init(&packer, &message, msgpack_sbuffer_write);
+        msgpack_pack_map(&packer, 1);
+        pack_text(&packer, key);
+        pack_text(&packer, "value");
+        ws_frame frame = ask(fd, &message);
+        assert_int_equal(frame.opcode, WS_TEXT);
+        if (!is_utf8(&frame)) fail_msg("key %zu: not one line of UTF-8: \"%s\"", i, (char *)frame.data);
+        free(frame.data);
+        msgpack_sbuffer_destroy(&message);
+    }
+    close(fd);
+    served_stop(&server);
+}
+
 /* Two requests at once, and a third: all are answered, in order. */
 static void reads_ahead_in_order(void **state) {
     (void)state;
@@ -464,6 +505,7 @@ int main(void) {
         cmocka_unit_test(reads_ahead_in_order), cmocka_unit_test(fragments),
         cmocka_unit_test(many_robots),         cmocka_unit_test(deadlines),
         cmocka_unit_test(refused_frames),      cmocka_unit_test(pages),
+        cmocka_unit_test(quoted_keys),
     };
     return cmocka_run_group_tests(tests, open_box, close_box);
 }

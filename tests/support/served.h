@@ -20,6 +20,8 @@ typedef struct served {
     char log[400];               /* the path of its lines                                                  */
 } served;
 
+static const char *served_instead;           /* a program in place of openpi; NULL: none                   */
+
 static inline void served_sleep(int milliseconds) {
     struct timespec time = {milliseconds / 1000, milliseconds % 1000 * 1000000L};
     nanosleep(&time, NULL);
@@ -27,7 +29,7 @@ static inline void served_sleep(int milliseconds) {
 
 static inline const char *served_command(void) {
     const char *isa = getenv("OPENPI_TEST_ISA");               /* see isa_cap.c                            */
-    return isa && *isa ? OPENPI_CAPPED : OPENPI_COMMAND;
+    return served_instead ? served_instead : isa && *isa ? OPENPI_CAPPED : OPENPI_COMMAND;
 }
 
 /* What it has printed so far; to be freed. */

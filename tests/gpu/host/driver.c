@@ -5,12 +5,13 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "host.h"
 #include "kernels.h"
 
-enum { NO_MEMORY = 1, WRONG = 2, MEMORY_BYTES = 1 << 30, SIZE_BYTES = 64 };
+enum { NO_MEMORY = 1, WRONG = 2, LOST = 3, MEMORY_BYTES = 1 << 30, SIZE_BYTES = 64 };
 
 /* ---- what is taken and given back ---------------------------------------------------------------------- */
 
@@ -35,13 +36,28 @@ static int give(const gpu_driver *driver, void *thing) {
     return 0;
 }
 
+/* ---- a device that stands still, or is gone ------------------------------------------------------------ */
+
+static atomic_int condition;
+
+void host_become(host_condition what) { atomic_store(&condition, what); }
+
+/* Every call of a session ends here. */
+static int stream_wait(const gpu_driver *driver, void *stream) {
+    const struct timespec moment = {.tv_nsec = 1000000};
+    (void)driver, (void)stream;
+    while (atomic_load(&condition) == HOST_STALLED) nanosleep(&moment, NULL);
+    return atomic_load(&condition) == HOST_LOST ? LOST : 0;
+}
+
 /* ---- the device ---------------------------------------------------------------------------------------- */
 
 static gpu_error error_class(int code) {
     return code == NO_MEMORY ? GPU_ERROR_OUT_OF_MEMORY : GPU_ERROR_OTHER;
 }
 static const char *error_text(const gpu_driver *driver, int code) {
-    return (void)driver, code == NO_MEMORY ? "out of memory" : "the host has no such thing";
+    (void)driver;
+    return code == NO_MEMORY ? "out of memory" : code == LOST ? "it is gone" : "the host has no such thing";
 }
 static void close_driver(gpu_driver *driver) { give(driver, driver->library); }
 static int device_count(const gpu_driver *driver, int *count) { return (void)driver, *count = 1, 0; }
@@ -141,7 +157,6 @@ static int launch(const gpu_driver *driver, const gpu_launch *l, void *stream) {
 static int stream_create(const gpu_driver *driver, void **out) {
     return (void)driver, take(out, sizeof(stream));
 }
-static int stream_wait(const gpu_driver *driver, void *stream) { return (void)driver, (void)stream, 0; }
 static int event_create(const gpu_driver *driver, void **out) {
     return (void)driver, take(out, sizeof(event));
 }

@@ -5,6 +5,7 @@
  *   vendor.c      the device host:0 and its path, plain
  *   products.c    x·Wᵀ of any type and shape        attention.c   whole and in steps
  *   pointwise.c   norms, gathers, element by element; weights packed and made
+ *   signals.c     signals that make the device of a program stand still, or lose it
  *   backends.c    the backends of a test program: the processor and this one */
 #ifndef TESTS_GPU_HOST_HOST_H
 #define TESTS_GPU_HOST_HOST_H
@@ -14,6 +15,11 @@
 enum { HOST_SHARED_BYTES = 320 << 10, HOST_PROCESSORS = 4 };
 
 extern const gpu_vendor gpu_vendor_host;
+
+/* From the next wait for a stream on: it ends at once; it lasts until the condition is another; it fails, and
+ * the device is lost. From any thread, and from a signal handler. */
+typedef enum host_condition { HOST_RUNS, HOST_STALLED, HOST_LOST } host_condition;
+void host_become(host_condition what);
 
 void host_driver_open(gpu_driver *driver);
 /* What was taken from the driver and not given back; bytes of device memory among it; replays of graphs. */

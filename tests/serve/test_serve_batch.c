@@ -1,0 +1,147 @@
+/* One call of a device for several robots (serve/device.c). Where the model refuses the numbers of one robot,
+ * which only computing can show, that robot gets a sentence. Each other robot gets what it gets alone. */
+#include <float.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "policy_golden.h"
+#include "serve/device.h"
+#include "serve/messages.h"
+#include "serve/prepare.h"
+
+enum { JOBS = 4, H = 5, DIMS = OPENPI_ACTION_DIM, ARMS = 14 };
+
+static openpi_error error = OPENPI_ERROR_INIT;
+static openpi_policy *policy;
+static device *tested;
+static job_pool pool = {.horizon = H, .action_dim = ARMS, .most_taken = 1 << 30};
+
+static int set_up(void **state) {
+    (void)state;
+    static openpi_engine_options engine = OPENPI_ENGINE_OPTIONS_INIT;
+    static openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
+    openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
+    device_options opened = {.name = "cpu", .engine = &engine, .session = OPENPI_SESSION_OPTIONS_INIT,
+                             .action_dim = ARMS};
+    WORKS(openpi_synthetic_parse("tiny", &synthetic, &error));
+    engine.synthetic = options.synthetic = &synthetic;
+    engine.threads = 2;
+    options.robot = "aloha";
+    WORKS(openpi_policy_open(NULL, &options, &policy, &error));
+    openpi_policy_info info = OPENPI_POLICY_INFO_INIT;
+    WORKS(openpi_policy_get_info(policy, &info, &error));
+    opened.session.batch = JOBS;
+    opened.session.horizon = H;
+    opened.session.steps = 2;
+    opened.session.max_prompt = info.max_prompt;
+    WORKS(device_open(&opened, &tested, &error));
+    return 0;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    device_close(tested);
+    openpi_policy_close(policy);
+    job_pool_close(&pool);
+    return 0;
+}
+
+/* Job `number`: noise of its own, or the largest finite number, which overflows in the model. */
+static job *make_job(int number, int overflows) {
+    size_t count;
+    char *message = golden_read(GOLDEN "/policy/aloha_sim/request.msgpack", &count);
+    job *made = job_take(&pool);
+    assert_non_null(made);
+    WORKS(openpi_request_create(policy, &made->request, &error));
+    WORKS(openpi_request_prepare_msgpack(made->request, message, count, NULL, &error));
+    made->sample = (openpi_sample)OPENPI_SAMPLE_INIT;
+    WORKS(openpi_request_sample(made->request, &made->sample, &error));
+    made->rtc = (openpi_rtc)OPENPI_RTC_INIT;
+    made->rtc_asked = 0;
+    made->prev_total_ms = -1;
+    openpi_noise(3, (uint64_t)number, made->noise, (size_t)H * DIMS);
+    for (int i = 0; i < H * DIMS && overflows; i++) made->noise[i] = FLT_MAX;
+    free(message);
+    return made;
+}
+
+static void give_job(job *done) {
+    openpi_request_close(done->request);
+    done->request = NULL;
+    job_give(&pool, done);
+}
+
+/* The bytes of a reply's actions: the times after them differ. */
+static const uint8_t *actions_of(const job *done) {
+    static const uint8_t middle[] = "\xc4\x05"
+                                    "dtype";
+    size_t at = 0;
+    assert_int_equal(done->status, OPENPI_OK);
+    assert_int_equal(done->answer.text, 0);
+    while (memcmp(done->answer.data + at, middle, sizeof middle - 1)) {
+        assert_true(at + sizeof middle < done->answer.bytes);
+        at++;
+    }
+    assert_true(at > ARMS * H * sizeof(double));
+    return done->answer.data + at - ARMS * H * sizeof(double);
+}
+
+static void must_be_refused(const job *done) {
+    char text[1024];
+    assert_int_equal(done->status, OPENPI_BAD_INPUT);
+    assert_int_equal(done->answer.text, 1);
+    snprintf(text, sizeof text, "%.*s", (int)done->answer.bytes, (const char *)done->answer.data);
+    if (!strstr(text, "expected a finite number")) fail_msg("the sentence is \"%s\"", text);
+}
+
+/* Each job in turn is the one whose numbers overflow. */
+static void one_overflows(void **state) {
+    (void)state;
+    uint8_t alone[JOBS][ARMS * H * sizeof(double)];
+    double kept[JOBS][H * DIMS];
+    for (int i = 0; i < JOBS; i++) {
+        job *one = make_job(i, 0);
+        WORKS(device_run(tested, &one, 1, &error));
+        memcpy(alone[i], actions_of(one), sizeof alone[i]);
+        memcpy(kept[i], one->chunk, sizeof kept[i]);
+        give_job(one);
+    }
+    assert_memory_not_equal(alone[0], alone[1], sizeof alone[0]);
+    for (int bad = 0; bad <= JOBS; bad++) {            /* the last time none                                */
+        job *jobs[JOBS];
+        for (int i = 0; i < JOBS; i++) jobs[i] = make_job(i, i == bad);
+        device_run(tested, jobs, JOBS, &error);
+        for (int i = 0; i < JOBS; i++) {
+            if (i == bad) {
+                must_be_refused(jobs[i]);
+            } else {
+                assert_memory_equal(actions_of(jobs[i]), alone[i], sizeof alone[i]);
+                assert_memory_equal(jobs[i]->chunk, kept[i], sizeof kept[i]);
+            }
+            give_job(jobs[i]);
+        }
+    }
+}
+
+/* All of them do: each has its sentence. */
+static void all_overflow(void **state) {
+    (void)state;
+    job *jobs[JOBS];
+    for (int i = 0; i < JOBS; i++) jobs[i] = make_job(i, 1);
+    assert_int_equal(device_run(tested, jobs, JOBS, &error), OPENPI_BAD_INPUT);
+    for (int i = 0; i < JOBS; i++) {
+        must_be_refused(jobs[i]);
+        give_job(jobs[i]);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(one_overflows), cmocka_unit_test(all_overflow)};
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

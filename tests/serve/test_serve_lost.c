@@ -1,0 +1,118 @@
+/* A device that is lost while it computes: everybody who waits gets one sentence and the close code 1012,
+ * everybody else the close code, and the exit status says: start me again. The device is openpi_host's, which
+ * stands still and is lost when a signal says so. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "policy_golden.h"
+#include "scratch.h"
+#include "command.h"
+#include "served.h"
+#include "websocket.h"
+#include "robot_message.h"
+
+#define TINY "--synthetic tiny:pi0 --robot libero --threads 2 --horizon 2 --steps 1 --ping-interval 3600"
+
+enum { AGAIN = 75, ROBOTS = 4 };
+
+static msgpack_sbuffer request;
+
+/* What was sent before has been read. Returns how many replies came before the pong. */
+static int ping(int fd) {
+    int replies = 0;
+    ws_send(fd, WS_PING, 1, "", 0);
+    ws_frame frame = ws_receive(fd);
+    for (; frame.opcode == WS_BINARY; frame = ws_receive(fd), replies++) free(frame.data);
+    assert_int_equal(frame.opcode, WS_PONG);
+    free(frame.data);
+    return replies;
+}
+
+/* The I/O thread takes signals, and a pong says that it has taken this one. */
+static void make(const served *server, int number, int fd) {
+    kill(server->pid, number);
+    ping(fd);
+}
+
+/* Each of the requests has one answer, and then comes the code. `replies`: where another device is well, so
+ * many of the answers may be replies. */
+static void expect_end(int fd, int asked, int replies) {
+    for (int i = 0; i < asked; i++) {
+        ws_frame frame = ws_receive(fd);
+        if (frame.opcode == WS_BINARY && i < replies) {
+            free(frame.data);
+            continue;
+        }
+        assert_int_equal(frame.opcode, WS_TEXT);
+        if (!replies) must_contain((char *)frame.data, "lost");
+        assert_null(strchr((char *)frame.data, '\n'));
+        free(frame.data);
+    }
+    ws_expect_close(fd, 1012);
+}
+
+/* Robots that wait have asked once, the last one twice; another one's message is half sent. `replies`: see
+ * expect_end. */
+static void lose_among(const char *options, int replies) {
+    served server;
+    int fd[ROBOTS], asked[ROBOTS], idle, writer;
+    served_start(&server, &box, TINY " %s", options);
+    idle = greet(server.port);
+    writer = greet(server.port);
+    for (int r = 0; r < ROBOTS; r++) fd[r] = greet(server.port);
+    make(&server, SIGUSR1, idle);
+    for (int r = 0; r < ROBOTS; r++) {
+        ws_send(fd[r], WS_BINARY, 1, request.data, request.size);
+        asked[r] = 1 - ping(fd[r]);
+        assert_in_range(1 - asked[r], 0, replies);
+    }
+    ws_send(fd[ROBOTS - 1], WS_BINARY, 1, "\x80", 1);  /* read ahead: nobody says yet what it lacks  */
+    asked[ROBOTS - 1]++;
+    ws_put_head(writer, WS_BINARY, 1, request.size);
+    ws_put(writer, request.data, request.size / 2);
+    for (int i = 0; i < 3; i++) ping(idle);            /* what is here by now has been read                 */
+    kill(server.pid, SIGURG);
+    for (int r = 0; r < ROBOTS; r++) expect_end(fd[r], asked[r], replies);
+    ws_expect_close(idle, 1012);
+    close(writer);
+    assert_int_equal(served_wait(&server), AGAIN);
+    char *log = served_log(&server);
+    must_contain(log, "device host:0 is lost: it is gone");
+    free(log);
+}
+
+static void everybody_is_answered(void **state) {
+    (void)state;
+    lose_among("--device host:0", 0);
+}
+
+/* The second device is well; the server ends all the same, so that it starts anew with both. */
+static void one_of_two(void **state) {
+    (void)state;
+    lose_among("--device host:0,cpu", 2);
+}
+
+static int set_up(void **state) {
+    load_request("libero_pi0", &request);
+    served_instead = OPENPI_HOST;
+    return open_box(state);
+}
+
+static int tear_down(void **state) {
+    msgpack_sbuffer_destroy(&request);
+    return close_box(state);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(everybody_is_answered),
+        cmocka_unit_test(one_of_two),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
