@@ -5,6 +5,7 @@
 #include "cli.h"
 #include "input.h"
 #include "progress.h"
+#include "service.h"
 #include "serve/serve.h"
 
 enum {
@@ -45,7 +46,8 @@ static int serve_run(const void *values, char **positional, int count) {
     openpi_error error = OPENPI_ERROR_INIT;
     model_name model;
     progress bar;
-    char without[SWITCH_TEXT], cache[HOME_PATH];
+    service_manager manager;
+    char without[SWITCH_TEXT], cache[HOME_PATH], sentence[SERVICE_SENTENCE];
     if (v->new_token) return new_token(v);
     if (v->token_class || v->rate)
         return usage_error(&verb_serve, "--class and --rate are of --new-token");
@@ -53,6 +55,7 @@ static int serve_run(const void *values, char **positional, int count) {
         return usage_error(&verb_serve, "--tls-cert and --tls-key belong together");
     int end = model_name_read(&verb_serve, v->synthetic, positional, count, &model), busy = 0;
     if (end != END_FINE) return end;
+    if (!service_manager_read(&manager, sentence)) return usage_error(&verb_serve, "%s", sentence);
     serve_options options = {.checkpoint = model.checkpoint,
                              .engine = OPENPI_ENGINE_OPTIONS_INIT,
                              .policy = OPENPI_POLICY_OPTIONS_INIT,
@@ -76,7 +79,11 @@ static int serve_run(const void *values, char **positional, int count) {
                              .ping_seconds = v->ping,
                              .tokens = input_path(v->tokens),
                              .tls_certificate = input_path(v->tls_certificate),
-                             .tls_key = input_path(v->tls_key)};
+                             .tls_key = input_path(v->tls_key),
+                             .notify_socket = manager.notify,
+                             .watchdog_us = manager.watchdog_us,
+                             .inherited = manager.sockets,
+                             .first_inherited = SERVICE_FIRST_SOCKET};
     machine_options(&v->machine, without, &options.engine);
     options.engine.synthetic = model.synthetic;
     options.engine.progress = progress_show;

@@ -1,4 +1,5 @@
-# What `make install` installs: the command and its man pages, the header, both libraries, openpi.pc, the cmake package.
+# What `make install` installs: the command and its man pages, the header, both libraries, openpi.pc, the cmake package,
+# systemd's units.
 include(GNUInstallDirs)
 
 # libopenpi.a as users get it: one object whose only global symbols are openpi_*. Everything else is hidden already
@@ -50,6 +51,11 @@ install(EXPORT openpi-targets NAMESPACE openpi:: DESTINATION ${OPENPI_CMAKEDIR})
 install(FILES ${CMAKE_BINARY_DIR}/openpi-config.cmake ${CMAKE_BINARY_DIR}/openpi-config-version.cmake
         DESTINATION ${OPENPI_CMAKEDIR})
 
+if(LWS_FOUND AND UV_FOUND)
+    install(CODE "set(OPENPI_PACKAGING \"${CMAKE_SOURCE_DIR}/packaging\")
+set(OPENPI_BINDIR \"${CMAKE_INSTALL_BINDIR}\")
+include(\"${CMAKE_SOURCE_DIR}/cmake/systemd_units.cmake\")")
+endif()
 install(CODE "set(OPENPI_LIBDIR \"${CMAKE_INSTALL_LIBDIR}\")
 set(OPENPI_BINDIR \"${CMAKE_INSTALL_BINDIR}\")
 include(\"${CMAKE_SOURCE_DIR}/cmake/after_install.cmake\")")

@@ -15,6 +15,7 @@ typedef struct worker {
     pthread_t thread;
     job *jobs[BATCH_TIMES_MAX];  /* being computed                                                         */
     int count;
+    int64_t began;               /* when the batch that runs did; 0: none does. Of the lock                */
 } worker;
 
 struct dispatch {
@@ -70,6 +71,7 @@ static void run_batch(worker *w) {
     dispatch *d = w->dispatch;
     device *device = d->options.devices[w->number];
     openpi_error error = OPENPI_ERROR_INIT;
+    w->began = clock_ns();
     pthread_mutex_unlock(&d->lock);
     double begin = clock_now();
     stamp(w, MOMENT_RUN, begin);
@@ -78,6 +80,7 @@ static void run_batch(worker *w) {
     stamp(w, MOMENT_RAN, end);
     metrics_add_batch(d->options.metrics, w->number, w->count, (end - begin) * 1e-3);
     pthread_mutex_lock(&d->lock);
+    w->began = 0;
     scheduler_finish(d->scheduler, w->number, clock_ns());
     pthread_cond_broadcast(&d->changed);
     pthread_mutex_unlock(&d->lock);
@@ -106,6 +109,19 @@ static void *run(void *argument) {
     }
     pthread_mutex_unlock(&d->lock);
     return NULL;
+}
+
+int dispatch_hung(dispatch *d, int64_t patience, int64_t now) {
+    int hung = -1;
+    pthread_mutex_lock(&d->lock);
+    for (int i = 0; i < d->started && hung < 0; i++) {
+        const worker *w = &d->workers[i];
+        if (!w->began) continue;
+        int64_t usual = device_times(d->options.devices[i])->ns[w->count], ran = now - w->began;
+        if (ran > patience && ran / DISPATCH_SLOW > usual) hung = i;
+    }
+    pthread_mutex_unlock(&d->lock);
+    return hung;
 }
 
 /* ---- connections and jobs --------------------------------------------------------------------------- */

@@ -10,6 +10,8 @@
 
 typedef struct dispatch dispatch;
 
+enum { DISPATCH_SLOW = 20 };
+
 typedef struct dispatch_options {
     device *const *devices;      /* [device_count]                                                         */
     int device_count;
@@ -35,6 +37,9 @@ scheduler_state dispatch_state(dispatch *dispatch);
 /* A connection goes. `running`: its job between dispatch and prepare, or NULL. Returns the job where it
  * waited and will not be computed. */
 job *dispatch_leave(dispatch *dispatch, int number, job *running);
+/* A device whose batch has been running for more than `patience` nanoseconds, and for more than
+ * DISPATCH_SLOW times as long as it took at the start; -1: none. */
+int dispatch_hung(dispatch *dispatch, int64_t patience, int64_t now);
 
 /* The job is prepared. */
 void dispatch_submit(dispatch *dispatch, job *job);

@@ -67,7 +67,7 @@ struct net {
     int listener_count, ports[NET_SIDES];
     int plain[NET_SIDES];        /* 1: without TLS, where there is a pair                                  */
     uv_signal_t signals[SIGNALS];
-    uv_timer_t timer, watch;
+    uv_timer_t timer, watch, tick;
     net_limits limits;
     net_peer *peers;             /* all WebSockets                                                         */
     tls_pair *pair;              /* NULL: no TLS                                                           */
@@ -424,6 +424,11 @@ static void on_timer(uv_timer_t *handle) {
     net->events->timed(net->user);
 }
 
+static void on_tick(uv_timer_t *handle) {
+    net *net = handle->data;
+    net->events->ticked(net->user);
+}
+
 /* ---- listening -------------------------------------------------------------------------------------- */
 
 /* The library closes the socket where it fails. */
@@ -530,6 +535,48 @@ openpi_status net_bind(net *net, net_side side, const char *host, int port, int 
     return status;
 }
 
+/* Of a listening TCP socket; else 0, and `why` says what it is. */
+static int listening_address(int fd, struct sockaddr_storage *address, const char **why) {
+    int value = 0;
+    socklen_t bytes = sizeof value;
+    *why = "no socket";
+    if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &value, &bytes)) return 0;
+    *why = "no TCP socket";
+    int stream = value == SOCK_STREAM;
+    bytes = sizeof *address;
+    if (!stream || getsockname(fd, (struct sockaddr *)address, &bytes) ||
+        (address->ss_family != AF_INET && address->ss_family != AF_INET6))
+        return 0;
+    *why = "a socket that does not listen";
+    bytes = sizeof value;
+    return !getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &value, &bytes) && value;
+}
+
+openpi_status net_inherit(net *net, int first, int count, int only_loopback, openpi_error *error) {
+    if (count > LISTENERS)
+        return fail(error, OPENPI_BAD_ARGUMENT, "the service manager passes %d sockets, expected at most %d",
+                    count, LISTENERS);
+    for (int fd = first; fd < first + count; fd++) {
+        struct sockaddr_storage address;
+        const char *why;
+        if (!listening_address(fd, &address, &why))
+            return fail(error, OPENPI_BAD_ARGUMENT,
+                        "the service manager passes %s as descriptor %d, expected a TCP socket that listens",
+                        why, fd);
+        if (only_loopback && !is_loopback((struct sockaddr *)&address))
+            return fail(error, OPENPI_BAD_ARGUMENT,
+                        "the service manager's socket on port %d is one which other machines can reach: "
+                        "whoever connects may move the robots; give --tokens, --tls-cert and --tls-key, or "
+                        "--trust-network where everybody on that network may",
+                        port_of(fd));
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
+        fcntl(fd, F_SETFL, O_NONBLOCK);
+        if (!net->ports[NET_ROBOTS]) net->ports[NET_ROBOTS] = port_of(fd);
+        net->listeners[net->listener_count++] = (listener){.net = net, .fd = fd, .side = NET_ROBOTS};
+    }
+    return OPENPI_OK;
+}
+
 int net_port(const net *net, net_side side) { return net->ports[side]; }
 int net_is_plain(const net *net, net_side side) { return !net->pair || net->plain[side]; }
 
@@ -612,7 +659,8 @@ openpi_status net_open(const net_events *events, void *user, const net_limits *l
     }
     uv_timer_init(&made->loop, &made->timer);
     uv_timer_init(&made->loop, &made->watch);
-    made->timer.data = made->watch.data = made;
+    uv_timer_init(&made->loop, &made->tick);
+    made->timer.data = made->watch.data = made->tick.data = made;
     made->context = context_of(made);
     if (!made->context) {
         net_close(made);
@@ -637,12 +685,17 @@ void net_after(net *net, int milliseconds) {
     uv_timer_start(&net->timer, on_timer, milliseconds > 0 ? (uint64_t)milliseconds : 0, 0);
 }
 
+void net_every(net *net, int milliseconds) {
+    uv_timer_start(&net->tick, on_tick, (uint64_t)milliseconds, (uint64_t)milliseconds);
+}
+
 void net_close(net *net) {
     if (!net) return;
     for (int side = 0; side < NET_SIDES; side++) net_deafen(net, (net_side)side);
     for (int i = 0; i < SIGNALS; i++) uv_close((uv_handle_t *)&net->signals[i], NULL);
     uv_close((uv_handle_t *)&net->timer, NULL);
     uv_close((uv_handle_t *)&net->watch, NULL);
+    uv_close((uv_handle_t *)&net->tick, NULL);
     for (int turn = 0; net->context && turn < 2; turn++) {     /* the second one frees what the loop held   */
         lws_context_destroy(net->context);
         for (int i = 0; i < 1000 && uv_run(&net->loop, UV_RUN_NOWAIT); i++) {}

@@ -92,6 +92,8 @@ typedef struct net_events {
     void (*signalled)(void *user, int signal);
     /* After net_after. */
     void (*timed)(void *user);
+    /* Again and again after net_every. */
+    void (*ticked)(void *user);
     /* A WebSocket is cut off because of net_limits; `closed` follows. */
     void (*dropped)(void *user, const char *address, const char *why);
 } net_events;
@@ -117,6 +119,9 @@ void net_renew(net *net, tls_pair *pair);
  * a sentence. */
 openpi_status net_bind(net *net, net_side side, const char *host, int port, int only_loopback,
                        openpi_error *error);
+/* Instead of net_bind, for robots: `count` listening TCP sockets that this process has inherited, from the
+ * descriptor `first` on. They are the net's. */
+openpi_status net_inherit(net *net, int first, int count, int only_loopback, openpi_error *error);
 /* The port in use; 0: the side has no address. */
 int net_port(const net *net, net_side side);
 /* 1: the side speaks no TLS: without a pair, and the admin side on loopback. */
@@ -134,6 +139,8 @@ void net_stop(net *net);
 void net_wake(net *net);
 /* One `timed` event in so many milliseconds, instead of the one that was ordered before. */
 void net_after(net *net, int milliseconds);
+/* `ticked` events so many milliseconds apart. */
+void net_every(net *net, int milliseconds);
 
 /* Sends after all that was ordered before. A peer that is closing drops it: `sent` never comes. */
 void net_send(net_peer *peer, net_message *message);

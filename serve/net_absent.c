@@ -24,6 +24,14 @@ openpi_status net_bind(net *net, net_side side, const char *host, int port, int 
     return fail(error, OPENPI_UNSUPPORTED, "there is no network");
 }
 
+openpi_status net_inherit(net *net, int first, int count, int only_loopback, openpi_error *error) {
+    (void)net;
+    (void)first;
+    (void)count;
+    (void)only_loopback;
+    return fail(error, OPENPI_UNSUPPORTED, "there is no network");
+}
+
 openpi_status net_listen(net *net, openpi_error *error) {
     (void)net;
     return fail(error, OPENPI_UNSUPPORTED, "there is no network");
@@ -50,6 +58,11 @@ void net_stop(net *net) { (void)net; }
 void net_wake(net *net) { (void)net; }
 
 void net_after(net *net, int milliseconds) {
+    (void)net;
+    (void)milliseconds;
+}
+
+void net_every(net *net, int milliseconds) {
     (void)net;
     (void)milliseconds;
 }

@@ -44,6 +44,9 @@ typedef struct serve_options {
     int ping_seconds;            /* SERVE_PING_SECONDS                                                     */
     const char *tokens;          /* a file of tokens (tokens.h); everybody may connect                     */
     const char *tls_certificate, *tls_key; /* files of tls.h; both or none: no TLS                         */
+    const char *notify_socket;   /* systemd's, for reports (systemd.h)                                     */
+    int64_t watchdog_us;         /* how long systemd waits for a sign of life; for ever                    */
+    int inherited, first_inherited;        /* listening sockets, from which descriptor on; host and port    */
 } serve_options;
 
 /* Serves until SIGTERM or SIGINT, which also end it while it loads the model. SIGHUP: the certificate and its

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "admin.h"
+#include "clock.h"
 #include "connection.h"
 #include "device.h"
 #include "dispatch.h"
@@ -22,6 +23,7 @@
 #include "queue.h"
 #include "serve.h"
 #include "signals.h"
+#include "systemd.h"
 #include "tls.h"
 #include "tokens.h"
 
@@ -47,6 +49,7 @@ typedef struct server {
     tokens tokens;
     metrics metrics;
     admin admin;
+    systemd systemd;
     dispatch *dispatch;
     prepare *prepare;
     connections connections;
@@ -185,6 +188,7 @@ static void on_woken(void *user) {
     pthread_mutex_unlock(&s->lock);
     if (!lost || s->ending) return;
     log_line("%s", s->lost);
+    systemd_report(&s->systemd, "STOPPING=1\nSTATUS=%s", s->lost);
     s->draining = s->ending = 1;
     net_deafen(s->net, NET_ROBOTS);
     say_last_words(s);
@@ -210,6 +214,7 @@ static void drain(void *user) {
     server *s = user;
     if (s->draining) return;
     log_line("draining: the port is closed, connections: %d", s->connections.count);
+    systemd_report(&s->systemd, "STOPPING=1\nSTATUS=draining, connections: %d", s->connections.count);
     s->draining = 1;
     net_deafen(s->net, NET_ROBOTS);
     net_after(s->net, s->options->drain_seconds * 1000 - CLOSING_MS);
@@ -221,7 +226,9 @@ static void drain(void *user) {
 static void on_signalled(void *user, int number) {
     server *s = user;
     if (number == SIGHUP) {
+        systemd_report(&s->systemd, "RELOADING=1\nMONOTONIC_USEC=%lld", (long long)(clock_ns() / 1000));
         renew_certificate(s);
+        systemd_report(&s->systemd, "READY=1");
         return;
     }
     if (s->draining) net_after(s->net, 0);
@@ -245,6 +252,14 @@ static void on_dropped(void *user, const char *address, const char *why) {
     log_line("%s dropped: %s", address, why);
 }
 
+/* Signs of life for systemd's watchdog. */
+static void on_ticked(void *user) {
+    server *s = user;
+    int64_t now = clock_ns();
+    int hung = dispatch_hung(s->dispatch, s->systemd.watchdog_ns, now);
+    systemd_alive(&s->systemd, hung < 0 ? NULL : s->device_names[hung], now);
+}
+
 static const net_events events = {
     .asked = on_asked,
     .opened = on_opened,
@@ -256,6 +271,7 @@ static const net_events events = {
     .signalled = on_signalled,
     .timed = on_timed,
     .dropped = on_dropped,
+    .ticked = on_ticked,
 };
 
 /* ---- opening ---------------------------------------------------------------------------------------- */
@@ -275,9 +291,13 @@ static openpi_status open_address(server *s, openpi_error *error) {
     int only_loopback = !o->trust_network && !(o->tokens && o->tls_certificate);
     int only_admin_here = !tokens_has_admin(&s->tokens) || !(o->trust_network || o->tls_certificate);
     tls_pair *pair = NULL;
+    SERVE_TRY(systemd_open(&s->systemd, o->notify_socket, o->watchdog_us, error));
     if (o->tls_certificate) SERVE_TRY(tls_read(o->tls_certificate, o->tls_key, &pair, error));
     SERVE_TRY(net_open(&events, s, &limits, pair, &s->net, error));
-    SERVE_TRY(net_bind(s->net, NET_ROBOTS, o->host ? o->host : "127.0.0.1", o->port, only_loopback, error));
+    const char *host = o->host ? o->host : "127.0.0.1";
+    if (o->inherited)
+        SERVE_TRY(net_inherit(s->net, o->first_inherited, o->inherited, only_loopback, error));
+    else SERVE_TRY(net_bind(s->net, NET_ROBOTS, host, o->port, only_loopback, error));
     if (!o->admin) return OPENPI_OK;
     SERVE_TRY(admin_split(o->admin, s->admin.host, &s->admin.port, error));
     return net_bind(s->net, NET_ADMIN, s->admin.host, s->admin.port, only_admin_here, error);
@@ -391,13 +411,17 @@ static void say_address(const server *s, net_side side, const char *what, const 
              brackets ? "]" : "", net_port(s->net, side));
 }
 
-static void say_ready(const server *s) {
+/* To the log, and to systemd, which from here on waits for signs of life. */
+static void say_ready(server *s) {
     const openpi_engine_info *e = device_engine_info(s->devices[0]);
     const openpi_session_info *session = device_session_info(s->devices[0]);
     log_line("robot %s, chunks of %d steps of %d actions, on %s (%s)", s->policy_info.robot, session->horizon,
              s->policy_info.action_dim, e->device, e->path);
     if (s->options->admin) say_address(s, NET_ADMIN, "metrics on http", s->admin.host);
     say_address(s, NET_ROBOTS, "ready on ws", s->options->host ? s->options->host : "127.0.0.1");
+    systemd_report(&s->systemd, "READY=1\nSTATUS=serving");
+    int interval = systemd_interval(&s->systemd);
+    if (interval) net_every(s->net, interval);
 }
 
 static openpi_status check_limits(const serve_options *o, openpi_error *error) {
@@ -413,6 +437,7 @@ static openpi_status run(server *s, openpi_error *error) {
     if (s->options->tokens) SERVE_TRY(tokens_open(s->options->tokens, &s->tokens, error));
     SERVE_TRY(open_policy(s, error));
     SERVE_TRY(open_address(s, error));
+    systemd_report(&s->systemd, "STATUS=loading the model");
     SERVE_TRY(open_models(s, error));
     SERVE_TRY(open_threads(s, error));
     open_connections(s);
@@ -440,6 +465,7 @@ static void close_all(server *s) {
     tokens_close(&s->tokens);
     text_close(&s->admin.text);
     metrics_close(&s->metrics);
+    systemd_close(&s->systemd);
     pthread_mutex_destroy(&s->lock);
 }
 
@@ -447,6 +473,7 @@ openpi_status serve(const serve_options *options, int *busy, openpi_error *error
     server *s = calloc(1, sizeof *s);
     if (!s) return fail(error, OPENPI_NO_MEMORY, "out of memory: the server");
     s->options = options;
+    s->systemd.fd = -1;
     *busy = 0;
     queue_open(&s->answered);
     metrics_open(&s->metrics);

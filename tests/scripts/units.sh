@@ -1,0 +1,40 @@
+#!/bin/bash
+# The units of an installed tree are what systemd takes, and its own measure of their sandbox is good. Skipped without
+# systemd-analyze, and where the server is not built.
+set -u
+command -v systemd-analyze >/dev/null || { echo "SKIPPED: there is no systemd-analyze"; exit 77; }
+box=$(mktemp -d /tmp/openpi_test_XXXXXX) || exit 1
+trap 'rm -rf "$box"' EXIT
+status=0
+
+bad() { echo "FAILED: $*"; status=1; }
+
+cmake --install "$BUILD" --prefix "$box/tree" >"$box/log" 2>&1 || { cat "$box/log"; exit 1; }
+units=$box/tree/lib/systemd/system
+[ -e "$units/openpi.socket" ] || { echo "SKIPPED: this build has no server"; exit 77; }
+unit=$units/openpi@.service
+instance=$box/units/openpi@default.service
+mkdir "$box/units" && cp "$units/openpi.socket" "$box/units/" && cp "$unit" "$instance" || exit 1
+
+grep -q "^ExecStart=$box/tree/bin/openpi serve " "$unit" || bad "the unit starts $(grep ^ExecStart= "$unit")"
+
+# verify UNIT: systemd-analyze has nothing to say. Units of this machine that are not ours may be odd.
+verify() {
+    local said
+    said=$(SYSTEMD_UNIT_PATH=$box/units: systemd-analyze verify --man=no --recursive-errors=no "$1" 2>&1) || bad "verify $1: $said"
+    said=$(grep -F openpi <<<"$said") && bad "verify $1: $said"
+}
+verify "$instance"
+verify "$box/units/openpi.socket"
+
+# What must be noticed is noticed.
+sed 's/^DynamicUser=.*/DynamicUzer=yes/' "$unit" >"$instance"
+SYSTEMD_UNIT_PATH=$box/units: systemd-analyze verify --man=no "$instance" 2>&1 | grep -q DynamicUzer || bad "verify did not mind DynamicUzer="
+cp "$unit" "$instance"
+
+# 0 is all shut, 100 all open. Of what is open most is the network and the GPU.
+systemd-analyze security --offline=true --threshold=25 "$instance" >"$box/security" 2>&1 || bad "security: $(grep -v '✓' "$box/security")"
+sed 's/^ProtectSystem=.*//; s/^CapabilityBoundingSet=.*//; s/^SystemCallFilter=.*//' "$unit" >"$instance"
+systemd-analyze security --offline=true --threshold=25 "$instance" >/dev/null 2>&1 && bad "security did not mind an open sandbox"
+tail -1 "$box/security"
+exit $status
