@@ -16,11 +16,17 @@
 #include "text.h"
 #include "tokens.h"
 
-enum { ADMIN_HOST = 256 };
+enum {
+    ADMIN_HOST = 256,
+    ADMIN_ROBOT = 64,
+    ADMIN_ROBOTS = 64,           /* connections that the page lists                                        */
+};
 
 typedef struct admin {
     char host[ADMIN_HOST];       /* of --admin                                                             */
     int port;
+    char robot[ADMIN_ROBOT];     /* what the policy is for                                                 */
+    double began_ms;
     const tokens *tokens;
     connections *connections;
     dispatch *dispatch;

@@ -1,9 +1,11 @@
 /* See connection.h. */
 #include "connection.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "clock.h"
+#include "tokens.h"
 
 struct connection {
     connections *all;
@@ -18,7 +20,12 @@ struct connection {
     double prev_total_ms;
     double *chunk;               /* of the last reply, for "openpi/rtc" of the next request; NULL: none    */
     int number;                  /* dispatch.h's                                                           */
-    scheduler_class class;
+    uint64_t id;
+    char name[TOKEN_NAME], address[NET_ADDRESS];
+    connection_who who;          /* its strings are the two above                                          */
+    uint64_t requests;           /* that were answered                                                     */
+    recent recent;
+    watch *watch;                /* NULL: nobody looks at it                                               */
 };
 
 static const char *const going_away = "the server shuts down";
@@ -42,7 +49,7 @@ static void leave(connection *c) {
 /* The job's request is over: it was answered, or `gone`. */
 static void report(connection *c, const job *job, int gone) {
     if (!job) return;
-    metrics_request request = {.class = c->class,
+    metrics_request request = {.class = c->who.class,
                                .result = gone ? REQUEST_GONE : job->result,
                                .at_ms = job->at_ms,
                                .bytes = job->count,
@@ -51,8 +58,16 @@ static void report(connection *c, const job *job, int gone) {
     metrics_add_request(c->all->metrics, &request);
 }
 
+static void unwatch(connection *c) {
+    if (!c->watch) return;
+    watch_free(c->watch);
+    c->watch = NULL;
+    c->all->watched--;
+}
+
 static void forget(connection *c) {
     leave(c);
+    unwatch(c);
     job_give(&c->all->pool, c->receiving);
     job_give(&c->all->pool, c->ahead);
     job_give(&c->all->pool, c->sending);
@@ -68,17 +83,23 @@ static void forget_and_tell(connection *c) {
 
 /* ---- one connection --------------------------------------------------------------------------------- */
 
+static snapshot *wanted_snapshot(connection *c, double now) {
+    if (c->watch && now - c->watch->asked_ms > WATCH_MS) unwatch(c);
+    return c->watch ? watch_take(c->watch, c->all->pool.horizon, c->all->pool.action_dim, now) : NULL;
+}
+
 static void start_next(connection *c) {
     job *job = c->ahead;
     if (!job || c->running || c->sending) return;
     c->ahead = NULL;
     c->running = job;
     job->at_ms[MOMENT_TURN] = clock_now();
+    job->snapshot = wanted_snapshot(c, job->at_ms[MOMENT_TURN]);
     job->prev_total_ms = c->prev_total_ms;
     job->last = c->chunk;
     job->order = c->all->requests++;
     job->number = c->number;
-    job->reserved = c->class == SCHEDULER_RESERVED;
+    job->reserved = c->who.class == SCHEDULER_RESERVED;
     net_hold(c->peer, 0);
     c->all->submit(c->all->user, job);
 }
@@ -87,14 +108,18 @@ static void end_if_idle(connection *c) {
     if (c->peer && !c->running && !c->ahead && !c->sending) net_end(c->peer, CLOSE_GOING_AWAY, going_away);
 }
 
-void *connection_opened(connections *all, net_peer *peer, scheduler_class class, double rate) {
+void *connection_opened(connections *all, net_peer *peer, const connection_who *who) {
     connection *c = calloc(1, sizeof *c);
     if (!c) return NULL;
     c->all = all;
     c->peer = peer;
     c->prev_total_ms = -1;
-    c->class = class;
-    if (dispatch_join(all->dispatch, class, rate, &c->number) != SCHEDULER_JOINED) {
+    c->id = ++all->numbered;
+    snprintf(c->name, sizeof c->name, "%s", who->name);
+    snprintf(c->address, sizeof c->address, "%s", who->address);
+    c->who = (connection_who){c->name, c->address, who->class, who->rate};
+    recent_open(&c->recent, clock_now());
+    if (dispatch_join(all->dispatch, who->class, who->rate, &c->number) != SCHEDULER_JOINED) {
         free(c);
         return NULL;
     }
@@ -148,6 +173,10 @@ void connection_answered(job *job) {
         return;
     }
     if (job->status == OPENPI_OK) swap_chunks(c, job);
+    if (c->watch) {
+        watch_give(c->watch, job->snapshot);
+        job->snapshot = NULL;
+    }
     c->sending = job;
     net_send(c->peer, &job->answer);
 }
@@ -158,6 +187,8 @@ void connection_sent(void *connection_, net_message *message) {
     if (!c->sending || message != &c->sending->answer) return;
     c->sending->at_ms[MOMENT_SENT] = clock_now();
     c->prev_total_ms = c->sending->at_ms[MOMENT_SENT] - c->sending->at_ms[MOMENT_ARRIVED];
+    recent_add(&c->recent, c->sending->at_ms[MOMENT_SENT], c->prev_total_ms);
+    c->requests++;
     report(c, c->sending, 0);
     job_give(&c->all->pool, c->sending);
     c->sending = NULL;
@@ -217,4 +248,32 @@ void connections_close(connections *all) {
         forget(c);
     }
     job_pool_close(&all->pool);
+}
+
+/* ---- what the admin page shows ---------------------------------------------------------------------- */
+
+int connections_look(const connections *all, connection_look *looks, int most, double now) {
+    int count = 0;
+    for (const connection *c = all->first; c && count < most; c = c->after) {
+        if (!c->peer) continue;
+        looks[count++] = (connection_look){.id = c->id,
+                                           .who = c->who,
+                                           .requests = c->requests,
+                                           .waiting = (c->ahead != NULL) + (c->running != NULL),
+                                           .recent = recent_look(&c->recent, now)};
+    }
+    return count;
+}
+
+const watch *connection_watch(connections *all, uint64_t id, double now) {
+    connection *c = all->first;
+    while (c && (c->id != id || !c->peer)) c = c->after;
+    if (!c) return NULL;
+    if (!c->watch) {
+        c->watch = all->watched < WATCHES ? watch_create() : NULL;
+        if (!c->watch) return NULL;
+        all->watched++;
+    }
+    c->watch->asked_ms = now;
+    return c->watch;
 }

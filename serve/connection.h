@@ -10,6 +10,8 @@
 #include "dispatch.h"
 #include "job.h"
 #include "net.h"
+#include "recent.h"
+#include "watch.h"
 
 typedef struct connection connection;
 
@@ -21,6 +23,8 @@ typedef struct connections {
     uint64_t requests;           /* that were complete so far                                              */
     connection *first;
     int count;
+    uint64_t numbered;           /* connections so far                                                     */
+    int watched;                 /* connections that somebody looks at                                     */
     int draining;
     dispatch *dispatch;
     metrics *metrics;
@@ -32,8 +36,16 @@ typedef struct connections {
     void *user;
 } connections;
 
-/* net.h's events. `rate`: what a reserved connection declares. */
-void *connection_opened(connections *all, net_peer *peer, scheduler_class class, double rate);
+/* Who connects. */
+typedef struct connection_who {
+    const char *name;            /* of its token; "": none                                                 */
+    const char *address;
+    scheduler_class class;
+    double rate;                 /* what a reserved connection declares                                    */
+} connection_who;
+
+/* net.h's events. The strings of `who` are copied. */
+void *connection_opened(connections *all, net_peer *peer, const connection_who *who);
 int connection_announced(void *connection, size_t bytes, int text);
 int connection_received(void *connection, const uint8_t *bytes, size_t count, int last);
 void connection_sent(void *connection, net_message *message);
@@ -53,5 +65,20 @@ void connections_end(connections *all, int code, const char *reason);
 int connections_running(const connections *all);
 /* Frees what is left. No event may follow. */
 void connections_close(connections *all);
+
+/* ---- what the admin page shows --------------------------------------------------------------------- */
+
+typedef struct connection_look {
+    uint64_t id;                 /* never given to another connection                                      */
+    connection_who who;
+    uint64_t requests;           /* that were answered                                                     */
+    int waiting;                 /* requests that came whole and are not answered                          */
+    recent_summary recent;
+} connection_look;
+
+/* Fills looks[most] with the connections that came last. Returns how many. */
+int connections_look(const connections *all, connection_look *looks, int most, double now);
+/* Somebody looks at this connection. NULL: there is no such connection, or too many are looked at. */
+const watch *connection_watch(connections *all, uint64_t id, double now);
 
 #endif

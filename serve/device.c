@@ -57,6 +57,7 @@ static openpi_status write_reply(device *d, job *job, const float *model_actions
                    .rtc_applied = job->rtc.mode != OPENPI_RTC_OFF,
                    .rtc_delay = job->rtc.delay};
     job->answer.bytes = reply_write(&reply, job->answer.data, job->answer_capacity);
+    snapshot_reply(job->snapshot, &reply);
     return OPENPI_OK;
 }
 

@@ -67,6 +67,8 @@ job *job_take(job_pool *pool) {
 
 void job_give(job_pool *pool, job *job) {
     if (!job) return;
+    snapshot_free(job->snapshot);
+    job->snapshot = NULL;
     pool->taken -= job->capacity;
     if (pool->kept + job->capacity > KEPT_BYTES) {
         job_free(job);

@@ -13,6 +13,7 @@
 #include "metrics.h"
 #include "net.h"
 #include "openpi.h"
+#include "snapshot.h"
 
 struct connection;
 
@@ -36,6 +37,7 @@ typedef struct job {
     int rtc_asked;               /* 1: the request has "openpi/rtc", so the reply answers it               */
     openpi_rtc rtc;              /* OFF: an ordinary sample                                                */
     float *previous;             /* [horizon][32]: of rtc                                                  */
+    snapshot *snapshot;          /* what the admin page wants to see of it; NULL: nothing                  */
     openpi_status status;        /* of the answer                                                          */
     request_result result;       /* the same for metrics.h                                                 */
     net_message answer;          /* the reply, or one sentence as text                                     */

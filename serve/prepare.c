@@ -121,6 +121,7 @@ static openpi_status prepare_job(prepare *p, job *job, openpi_error *error) {
     SERVE_TRY(openpi_request_prepare_msgpack(job->request, job->bytes, job->count, NULL, error));
     job->sample = (openpi_sample)OPENPI_SAMPLE_INIT;
     SERVE_TRY(openpi_request_sample(job->request, &job->sample, error));
+    snapshot_see(job->snapshot, &job->sample);
     return set_extras(p, job, error);
 }
 

@@ -43,6 +43,7 @@ openpi_status rtc_prepare(const rtc_offer *offer, const openpi_extras *extras, j
     job->rtc = rtc;
     job->rtc_asked = extras->rtc;
     if (!extras->rtc) return OPENPI_OK;
+    if (job->snapshot) job->snapshot->executed = executed;
     rtc.mode = extras->rtc_mode ? extras->rtc_mode : offer->mode;
     rtc.delay = extras->rtc_delay;
     rtc.schedule = extras->rtc_schedule;

@@ -165,7 +165,8 @@ static void *on_opened(void *user, net_peer *peer, const net_head *head) {
         log_line("%s connected as %s, reserved, %g calls a second", head->address, token->name, token->rate);
     else
         log_line("%s connected%s%s", head->address, token->name[0] ? " as " : "", token->name);
-    return connection_opened(&s->connections, peer, token->class, token->rate);
+    connection_who who = {token->name, head->address, token->class, token->rate};
+    return connection_opened(&s->connections, peer, &who);
 }
 
 /* To who waits for a reply, and the end of all. */
@@ -397,6 +398,8 @@ static void open_connections(server *s) {
 }
 
 static void open_admin(server *s) {
+    snprintf(s->admin.robot, sizeof s->admin.robot, "%s", s->policy_info.robot);
+    s->admin.began_ms = clock_now();
     s->admin.tokens = &s->tokens;
     s->admin.connections = &s->connections;
     s->admin.dispatch = s->dispatch;
@@ -417,7 +420,7 @@ static void say_ready(server *s) {
     const openpi_session_info *session = device_session_info(s->devices[0]);
     log_line("robot %s, chunks of %d steps of %d actions, on %s (%s)", s->policy_info.robot, session->horizon,
              s->policy_info.action_dim, e->device, e->path);
-    if (s->options->admin) say_address(s, NET_ADMIN, "metrics on http", s->admin.host);
+    if (s->options->admin) say_address(s, NET_ADMIN, "page and metrics on http", s->admin.host);
     say_address(s, NET_ROBOTS, "ready on ws", s->options->host ? s->options->host : "127.0.0.1");
     systemd_report(&s->systemd, "READY=1\nSTATUS=serving");
     int interval = systemd_interval(&s->systemd);

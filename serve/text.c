@@ -34,14 +34,15 @@ static int reserve(text *t, size_t bytes) {
 
 void text_put(text *t, const char *format, ...) {
     va_list list;
-    va_start(list, format);
-    int bytes = vsnprintf(NULL, 0, format, list);
-    va_end(list);
-    if (bytes < 0 || t->failed || !reserve(t, (size_t)bytes)) return;
-    va_start(list, format);
-    vsnprintf(t->data + t->count, (size_t)bytes + 1, format, list);
-    va_end(list);
-    t->count += (size_t)bytes;
+    int bytes = 0, fits = 0;
+    while (!fits && bytes >= 0 && !t->failed && reserve(t, (size_t)bytes)) {
+        size_t left = t->capacity - t->count;
+        va_start(list, format);
+        bytes = vsnprintf(t->data + t->count, left, format, list);
+        va_end(list);
+        fits = bytes >= 0 && (size_t)bytes < left;
+    }
+    if (fits) t->count += (size_t)bytes;
 }
 
 void text_quote(text *t, const char *value) {

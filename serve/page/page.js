@@ -1,0 +1,279 @@
+// The admin page of openpi serve: asks for /state once a second and draws it. What the server sends becomes
+// text of the page, never markup.
+"use strict";
+
+const PERIOD_MS = 1000;
+const WINDOW_MS = 10000;         // rates and means are of the last ten seconds
+const STAGES = ["receive", "turn", "prepare_wait", "prepare", "queue", "run", "send"];
+const STAGE_TEXT = {
+  receive: "receiving", turn: "waiting for its turn", prepare_wait: "waiting for a thread",
+  prepare: "preparing", queue: "waiting for the device", run: "computing", send: "sending",
+};
+const SVG = "http://www.w3.org/2000/svg";
+
+const at = id => document.getElementById(id);
+let history = [];                // states of the last WINDOW_MS, oldest first
+let chosen = 0;                  // id of the robot that is shown; 0: none
+let shownPictures = "", shownChunk = "";
+
+// ---- asking ----------------------------------------------------------------------------------------
+
+function ask(path, options = {}) {
+  const token = sessionStorage.getItem("token");
+  const headers = token ? {Authorization: "Bearer " + token} : {};
+  return fetch(path, {cache: "no-store", headers, ...options});
+}
+
+async function poll() {
+  let wait = PERIOD_MS;
+  try {
+    const answer = await ask(chosen ? "/state/" + chosen : "/state");
+    at("login").hidden = answer.status !== 401;
+    if (answer.status === 401) sayHealth("token", "away");
+    else if (answer.ok) show(await answer.json());
+    else sayHealth("error " + answer.status, "away");
+  } catch {
+    sayHealth("no answer", "away");
+    history = [];
+    wait = 2 * PERIOD_MS;
+  }
+  setTimeout(poll, document.hidden ? 5 * PERIOD_MS : wait);
+}
+
+// ---- numbers ---------------------------------------------------------------------------------------
+
+const text = (id, value) => { at(id).textContent = value; };
+const ms = value => value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2);
+const sum = object => Object.values(object).reduce((a, b) => a + b, 0);
+
+function duration(seconds) {
+  const s = Math.floor(seconds), parts = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+  const first = parts.findIndex(([size]) => s >= size);
+  if (first < 0) return "0 s";
+  return parts.slice(first, first + 2)
+    .map(([size, name], i) => Math.floor((i ? s % parts[first][0] : s) / size) + " " + name).join(" ");
+}
+
+// Milliseconds of a total in the window, for each that was counted in it; 0: none was.
+function mean(now, then) {
+  const count = now.count - (then ? then.count : 0);
+  return count > 0 ? (now.ms - (then ? then.ms : 0)) / count : 0;
+}
+
+function remember(state) {
+  const last = history[history.length - 1];
+  if (last && last.up_seconds > state.up_seconds) history = [];        // another server
+  history.push(state);
+  while (history.length > 2 && state.now_ms - history[1].now_ms >= WINDOW_MS) history.shift();
+  return history[0] === state ? null : history[0];
+}
+
+// ---- parts of the page -----------------------------------------------------------------------------
+
+function sayHealth(words, kind) {
+  text("health", words);
+  at("health").className = "pill " + kind;
+}
+
+function element(name, properties = {}, children = []) {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...children);
+  return made;
+}
+
+function showTiles(state, then) {
+  const seconds = then ? (state.now_ms - then.now_ms) / 1000 : state.up_seconds;
+  const answered = s => sum(s.requests.shared) + sum(s.requests.reserved);
+  const both = name => state.requests.shared[name] + state.requests.reserved[name];
+  text("rate", (Math.max(0, answered(state) - (then ? answered(then) : 0)) / Math.max(seconds, .001)).toFixed(1));
+  const bad = ["refused", "late", "failed", "gone"].filter(both).map(name => `${both(name)} ${name}`);
+  text("results", [`${both("ok")} answered`, ...bad].join(", "));
+  const took = mean(state.total, then && then.total);
+  text("mean", took ? ms(took) : "–");
+  text("connections", state.connections);
+  text("reserved", `${state.reserved} of ${+state.reservable.toPrecision(3)} calls/s reserved`);
+  text("waiting", sum(state.queue));
+  text("queues", `reserved ${state.queue.reserved}, shared ${state.queue.shared}`);
+  at("devices").replaceChildren(...state.devices.map((device, i) => {
+    const busy = (device.busy_ms - (then ? then.devices[i].busy_ms : 0)) / Math.max(1, seconds * 1000);
+    const share = Math.min(1, Math.max(0, busy));
+    return element("div", {className: "device"}, [
+      element("span", {textContent: device.name}), element("span", {textContent: Math.round(100 * share) + " %"}),
+      element("meter", {value: share, max: 1, low: .7, high: .9, optimum: 0})]);
+  }));
+}
+
+function showStages(state, then) {
+  const means = state.stages.map((stage, i) => mean(stage, then && then.stages[i]));
+  const bar = at("bar"), list = at("stages");
+  if (!bar.children.length) {
+    bar.append(...STAGES.map((_, i) => element("div", {className: "s" + i})));
+    list.append(...state.stages.map((stage, i) => element("li", {}, [
+      element("i", {className: "s" + i}), element("span", {textContent: STAGE_TEXT[stage.name]}), element("b")])));
+  }
+  means.forEach((value, i) => {
+    bar.children[i].style.flexGrow = value;
+    bar.children[i].title = `${STAGE_TEXT[state.stages[i].name]}: ${ms(value)} ms`;
+    list.children[i].lastChild.textContent = ms(value) + " ms";
+  });
+}
+
+function robotRow(robot) {
+  const name = robot.name || "robot " + robot.id;
+  const cells = [
+    element("td", {}, [name, element("small", {textContent: robot.address})]),
+    element("td", {}, [element("span", {className: "class " + robot.class, textContent: robot.class})]),
+  ];
+  const calls = robot.rate.toFixed(1) + (robot.declared ? " of " + robot.declared : "");
+  const numbers = [["calls/s", calls], ["p50 ms", ms(robot.p50_ms)], ["p99 ms", ms(robot.p99_ms)],
+    ["queue", robot.queue], ["requests", robot.requests]];
+  for (const [head, value] of numbers) {
+    const cell = element("td", {className: "n", textContent: value});
+    cell.dataset.head = head;
+    cells.push(cell);
+  }
+  const row = element("tr", {tabIndex: 0, className: robot.id === chosen ? "chosen" : ""}, cells);
+  row.dataset.id = robot.id;
+  return row;
+}
+
+function showRobots(state) {
+  const focused = document.activeElement && document.activeElement.dataset.id;
+  const robots = [...state.robots].sort((a, b) => (b.class === "reserved") - (a.class === "reserved") || a.id - b.id);
+  at("robots").replaceChildren(...robots.map(robotRow));
+  if (focused) [...at("robots").children].find(row => row.dataset.id === focused)?.focus();
+  const hidden = state.connections - robots.length;
+  text("more", !state.connections ? "No robot is connected." : hidden > 0 ? `and ${hidden} more` :
+    chosen ? "" : "Choose a robot to see what it shows the model.");
+}
+
+// ---- the chosen robot ------------------------------------------------------------------------------
+
+async function showPictures(watch) {
+  const key = watch.id + "/" + watch.pictures;
+  if (key === shownPictures) return;
+  shownPictures = key;
+  for (let slot = 0; slot < 3; slot++) {
+    const image = at("picture" + slot), seen = watch.mask[slot];
+    image.parentElement.className = seen ? "" : "masked";
+    if (image.src) URL.revokeObjectURL(image.src);
+    image.removeAttribute("src");
+    if (!seen) continue;
+    const answer = await ask(`/picture/${watch.id}/${slot}`);
+    if (answer.ok) image.src = URL.createObjectURL(await answer.blob());
+  }
+}
+
+const column = (chunk, dims, k) => chunk.actions.filter((_, i) => i % dims === k).map(x => x ?? NaN);
+
+function line(values, first, scale, name) {
+  const points = values.map((value, i) => [first + i, scale(value)]).filter(([x]) => x >= 0);
+  const path = document.createElementNS(SVG, "polyline");
+  path.setAttribute("class", name);
+  path.setAttribute("points", points.map(point => point.join(",")).join(" "));
+  return path;
+}
+
+// Step 0 is the new chunk's first; the chunk before it is moved so that the steps of both are under another.
+function plot(k, dims, last, before) {
+  const fresh = column(last, dims, k), old = before && last.executed >= 0 ? column(before, dims, k) : [];
+  const left = old.slice(last.executed), all = [...fresh, ...left].filter(Number.isFinite);
+  const low = Math.min(...all), high = Math.max(...all), span = high - low || 1;
+  const scale = value => 95 - 90 * (value - low) / span;
+  const svg = document.createElementNS(SVG, "svg");
+  svg.setAttribute("viewBox", `0 0 ${Math.max(1, fresh.length - 1)} 100`);
+  svg.setAttribute("preserveAspectRatio", "none");
+  if (last.applied && last.delay) {
+    const lag = document.createElementNS(SVG, "rect");
+    for (const [name, value] of [["class", "lag"], ["width", last.delay], ["height", 100]]) lag.setAttribute(name, value);
+    svg.append(lag);
+  }
+  if (left.length) svg.append(line(left, 0, scale, "old"));
+  svg.append(line(fresh, 0, scale, "new"));
+  return element("div", {}, [element("p", {}, [
+    element("span", {textContent: "action " + k}),
+    element("span", {textContent: `${low.toPrecision(3)} … ${high.toPrecision(3)}`})]), svg]);
+}
+
+function showChunk(state, watch) {
+  const {last, before} = watch, key = watch.id + "/" + watch.replies;
+  if (!last) text("chunk", "No reply since you look at it.");
+  if (!last || key === shownChunk) {
+    if (!last) at("plots").replaceChildren();
+    return;
+  }
+  shownChunk = key;
+  const rtc = last.executed < 0 ? "without real-time chunking" : !last.applied ? "nothing to follow on from" :
+    `follows on from step ${last.executed} of the one before, computed for a delay of ${last.delay} steps`;
+  text("chunk", `${state.horizon} steps of ${state.action_dim} actions, ${rtc}`);
+  at("plots").replaceChildren(...Array.from({length: state.action_dim}, (_, k) => plot(k, state.action_dim, last, before)));
+}
+
+function showWatch(state) {
+  const watch = state.watch, robot = state.robots.find(one => one.id === chosen);
+  at("watch").hidden = !chosen;
+  if (!chosen || !watch || watch.id !== chosen) return;
+  if (!watch.open) {
+    text("chunk", "This robot has left, or too many robots are looked at.");
+    return;
+  }
+  if (robot) text("who", robot.name || "robot " + robot.id);
+  showPictures(watch).catch(() => { shownPictures = ""; });
+  showChunk(state, watch);
+}
+
+function show(state) {
+  const then = remember(state);
+  sayHealth(state.draining ? "draining" : "ready", state.draining ? "draining" : "ready");
+  at("drain").disabled = state.draining;
+  text("about", `${state.robot} · openpi ${state.version} · up ${duration(state.up_seconds)}`);
+  showTiles(state, then);
+  showStages(state, then);
+  showRobots(state);
+  showWatch(state);
+}
+
+// ---- what the visitor does -------------------------------------------------------------------------
+
+function choose(row) {
+  if (!row) return;
+  chosen = chosen === +row.dataset.id ? 0 : +row.dataset.id;
+  shownPictures = shownChunk = "";
+  for (const other of at("robots").children) other.className = +other.dataset.id === chosen ? "chosen" : "";
+  at("watch").hidden = !chosen;
+}
+
+// The first press asks, the second one does it.
+function command(button) {
+  const word = button.textContent;
+  let timer = 0;
+  const reset = () => { clearTimeout(timer); timer = 0; button.textContent = word; button.classList.remove("sure"); };
+  button.addEventListener("click", async () => {
+    if (!timer) {
+      button.textContent = button.dataset.ask;
+      button.classList.add("sure");
+      timer = setTimeout(reset, 4000);
+      return;
+    }
+    reset();
+    try {
+      const answer = await ask(button.dataset.path, {method: "POST"});
+      text("said", (await answer.text()).trim());
+    } catch {
+      text("said", "the server does not answer");
+    }
+    at("said").hidden = false;
+  });
+}
+
+at("robots").addEventListener("click", event => choose(event.target.closest("tr")));
+at("robots").addEventListener("keydown", event => { if (event.key === "Enter") choose(event.target.closest("tr")); });
+at("login").addEventListener("submit", event => {
+  event.preventDefault();
+  sessionStorage.setItem("token", at("token").value);
+  at("token").value = "";
+  at("login").hidden = true;
+});
+command(at("drain"));
+command(at("reload"));
+poll();
