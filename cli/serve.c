@@ -16,7 +16,7 @@ enum {
 typedef struct serve_values {
     const char *synthetic, *robot, *config, *norm_stats, *assets, *tokenizer, *host, *admin, *tokens;
     const char *new_token, *tls_certificate, *tls_key;
-    int token_class, rate, no_admin;
+    int token_class, rate, no_admin, log_format, log_requests;
     int prompt_state, horizon, steps, port, trust_network, drain, prepare_threads, max_block, throughput;
     int max_connections, max_per_address, handshake, message, reply, ping;
     uint64_t seed, max_message, max_in_flight;
@@ -42,6 +42,7 @@ static int new_token(const serve_values *v) {
 }
 
 static int serve_run(const void *values, char **positional, int count) {
+    enum { TEXT = 1, JSON = 2 };           /* places in --log-format's list                                */
     const serve_values *v = values;
     openpi_error error = OPENPI_ERROR_INIT;
     model_name model;
@@ -53,6 +54,7 @@ static int serve_run(const void *values, char **positional, int count) {
         return usage_error(&verb_serve, "--class and --rate are of --new-token");
     if (!v->tls_certificate != !v->tls_key)
         return usage_error(&verb_serve, "--tls-cert and --tls-key belong together");
+    int terminal = isatty(STDERR_FILENO);
     int end = model_name_read(&verb_serve, v->synthetic, positional, count, &model), busy = 0;
     if (end != END_FINE) return end;
     if (!service_manager_read(&manager, sentence)) return usage_error(&verb_serve, "%s", sentence);
@@ -80,6 +82,9 @@ static int serve_run(const void *values, char **positional, int count) {
                              .tokens = input_path(v->tokens),
                              .tls_certificate = input_path(v->tls_certificate),
                              .tls_key = input_path(v->tls_key),
+                             .log_json = v->log_format == JSON || (v->log_format != TEXT && !terminal),
+                             .log_prefix = manager.journal,
+                             .log_requests = v->log_requests,
                              .notify_socket = manager.notify,
                              .watchdog_us = manager.watchdog_us,
                              .inherited = manager.sockets,
@@ -197,6 +202,11 @@ static const option_row options[] = {
     {OPTION_INT, "prepare-threads", "N",
      "threads that decode, resize and tokenise requests while the device computes (default: 2)",
      .offset = AT(prepare_threads), .low = 1, .high = 64},
+    {OPTION_CHOICE, "log-format", "text|json|auto",
+     "of the lines on stderr: for people, or an object each (default: auto, which is text on a terminal)",
+     .offset = AT(log_format)},
+    {OPTION_FLAG, "log-requests", NULL, "a log line for each request, not only for those that fail",
+     .offset = AT(log_requests)},
     {OPTION_HEADING, .name = "Scheduling"},
     {OPTION_FLAG, "throughput", NULL,
      "more chunks a second, each later: a batch may last as long as 8 calls of one robot",

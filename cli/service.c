@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct variable {
@@ -31,11 +33,22 @@ static long long read_variable(const variable *v, char *sentence) {
     return pid == getpid() ? number_of(v->name, text, v->most, sentence) : 0;
 }
 
+/* "DEVICE:INODE" of the stream that stderr was at the beginning. */
+static int is_journal(const char *text) {
+    struct stat stream;
+    char own[64];
+    if (!text || fstat(STDERR_FILENO, &stream)) return 0;
+    snprintf(own, sizeof own, "%llu:%llu", (unsigned long long)stream.st_dev,
+             (unsigned long long)stream.st_ino);
+    return !strcmp(own, text);
+}
+
 int service_manager_read(service_manager *out, char sentence[SERVICE_SENTENCE]) {
     static const variable watchdog = {"WATCHDOG_USEC", "WATCHDOG_PID", INT64_MAX / 1000};
     static const variable sockets = {"LISTEN_FDS", "LISTEN_PID", 1000};
     const char *notify = getenv("NOTIFY_SOCKET");
     *out = (service_manager){.notify = notify && *notify ? notify : NULL};
+    out->journal = is_journal(getenv("JOURNAL_STREAM"));
     out->watchdog_us = read_variable(&watchdog, sentence);
     if (out->watchdog_us < 0) return 0;
     long long count = getenv("LISTEN_PID") ? read_variable(&sockets, sentence) : 0;

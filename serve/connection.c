@@ -46,6 +46,30 @@ static void leave(connection *c) {
     c->all->count--;
 }
 
+static double between(const job *job, moment from, moment to) {
+    return job->at_ms[from] > 0 && job->at_ms[to] > 0 ? job->at_ms[to] - job->at_ms[from] : 0;
+}
+
+/* Requests that fail have a line, the others where that is asked for. */
+static void log_request(const connection *c, const job *job, int gone) {
+    int fine = !gone && job->result == REQUEST_OK;
+    if (!c->all->log_requests && (fine || gone)) return;
+    log_entry entry = {.level = fine ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING,
+                       .event = fine ? "request" : "request failed",
+                       .reason = c->all->log_requests ? NULL : "",
+                       .address = c->address,
+                       .robot = c->name,
+                       .numbers = {{"bytes", (double)job->count},
+                                   {"queue_ms", between(job, MOMENT_PREPARED, MOMENT_RUN)},
+                                   {"model_ms", between(job, MOMENT_RUN, MOMENT_RAN)},
+                                   {"total_ms", between(job, MOMENT_ARRIVED, MOMENT_SENT)}}};
+    if (fine) log_entry_write(c->all->log, &entry, "request answered");
+    else if (gone) log_entry_write(c->all->log, &entry, "request failed: the robot left before its answer");
+    else
+        log_entry_write(c->all->log, &entry, "request failed: %.*s", (int)job->answer.bytes,
+                        (const char *)job->answer.data);
+}
+
 /* The job's request is over: it was answered, or `gone`. */
 static void report(connection *c, const job *job, int gone) {
     if (!job) return;
@@ -56,6 +80,7 @@ static void report(connection *c, const job *job, int gone) {
                                .rtc_delay = job->rtc.mode == OPENPI_RTC_OFF || job->status != OPENPI_OK ? -1
                                                                                          : job->rtc.delay};
     metrics_add_request(c->all->metrics, &request);
+    log_request(c, job, gone);
 }
 
 static void unwatch(connection *c) {

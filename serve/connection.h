@@ -9,6 +9,7 @@
 
 #include "dispatch.h"
 #include "job.h"
+#include "log.h"
 #include "net.h"
 #include "recent.h"
 #include "watch.h"
@@ -28,6 +29,8 @@ typedef struct connections {
     int draining;
     dispatch *dispatch;
     metrics *metrics;
+    logger *log;
+    int log_requests;            /* 1: a line for each, not only for those that fail                       */
     /* Where a complete request goes; where one goes that will not be computed, because its connection has
      * left; and that the last connection has left. */
     void (*submit)(void *user, job *job);

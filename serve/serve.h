@@ -44,6 +44,9 @@ typedef struct serve_options {
     int ping_seconds;            /* SERVE_PING_SECONDS                                                     */
     const char *tokens;          /* a file of tokens (tokens.h); everybody may connect                     */
     const char *tls_certificate, *tls_key; /* files of tls.h; both or none: no TLS                         */
+    int log_json;                /* 1: log lines are JSON                                                  */
+    int log_prefix;              /* 1: they begin with "<6>" and the like, as systemd's journal reads      */
+    int log_requests;            /* 1: each request has a line, not only one that fails                    */
     const char *notify_socket;   /* systemd's, for reports (systemd.h)                                     */
     int64_t watchdog_us;         /* how long systemd waits for a sign of life; for ever                    */
     int inherited, first_inherited;        /* listening sockets, from which descriptor on; host and port    */

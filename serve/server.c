@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "admin.h"
 #include "clock.h"
@@ -31,6 +32,7 @@ enum {
     METADATA_BYTES = 4096,
     PREPARED = 64,               /* shared requests that may be prepared at a time                         */
     DEVICE_NAME = 32,
+    TICK_MS = 250,
     CLOSING_MS = 1000,           /* for the close frames after the last answer                             */
 };
 
@@ -47,6 +49,7 @@ typedef struct server {
     char device_names[SCHEDULER_DEVICES][DEVICE_NAME];
     int device_count;
     tokens tokens;
+    logger log;
     metrics metrics;
     admin admin;
     systemd systemd;
@@ -122,28 +125,43 @@ static rejection full_for(const server *s, const char *address) {
     return net_count(s->net, address) < s->options->max_per_address ? REJECTIONS : REJECTED_ADDRESS;
 }
 
+static log_entry refusal(const net_head *head, const token *token, const char *reason) {
+    return (log_entry){.level = LOG_LEVEL_WARNING,
+                       .event = "refused",
+                       .reason = reason,
+                       .address = head->address,
+                       .robot = token ? token->name : NULL};
+}
+
+static void log_refused(server *s, const net_head *head, const token *token, const char *reason) {
+    log_entry entry = refusal(head, token, reason);
+    log_entry_write(&s->log, &entry, "refused: %s", reason);
+}
+
 /* Who may have a WebSocket; what is refused here never gets one. */
 static int admit(server *s, const net_head *head, net_page *page) {
     const token *token = token_of(s, head);
     if (!token) {
         metrics_add_rejected(&s->metrics, REJECTED_TOKEN);
-        log_line("%s refused: no token, or an unknown one", head->address);
+        log_refused(s, head, NULL, "no token, or an unknown one");
         return answer(page, 401, "no token, or an unknown one\n");
     }
     rejection full = full_for(s, head->address);
     if (full != REJECTIONS) {
         metrics_add_rejected(&s->metrics, full);
-        log_line("%s refused: %s", head->address,
-                 full == REJECTED_CONNECTIONS ? "as many connections as --max-connections"
-                                              : "this address has as many connections as --max-per-address");
+        const char *here = "as many connections as --max-connections";
+        const char *from_there = "this address has as many connections as --max-per-address";
+        log_refused(s, head, token, full == REJECTED_CONNECTIONS ? here : from_there);
         return answer(page, 503, "too many connections\n");
     }
     if (token->class != SCHEDULER_RESERVED) return 0;
     scheduler_state state = dispatch_state(s->dispatch);
     if (state.reserved + token->rate <= state.reservable) return 0;
     metrics_add_rejected(&s->metrics, REJECTED_RESERVED);
-    log_line("%s refused: token %s reserves %g calls a second, but %.1f of at most %.1f are reserved already",
-             head->address, token->name, token->rate, state.reserved, state.reservable);
+    log_entry entry = refusal(head, token, "too many calls a second are reserved");
+    log_entry_write(&s->log, &entry,
+                    "refused: it reserves %g calls a second, but %.1f of at most %.1f are reserved already",
+                    token->rate, state.reserved, state.reservable);
     return answer(page, 503, "too many calls a second are reserved\n");
 }
 
@@ -161,10 +179,10 @@ static void *on_opened(void *user, net_peer *peer, const net_head *head) {
     server *s = user;
     const token *token = token_of(s, head);
     if (!token) return NULL;
+    log_entry entry = {.event = "connected", .reason = "", .address = head->address, .robot = token->name};
     if (token->class == SCHEDULER_RESERVED)
-        log_line("%s connected as %s, reserved, %g calls a second", head->address, token->name, token->rate);
-    else
-        log_line("%s connected%s%s", head->address, token->name[0] ? " as " : "", token->name);
+        log_entry_write(&s->log, &entry, "connected, reserved, %g calls a second", token->rate);
+    else log_entry_write(&s->log, &entry, "connected");
     connection_who who = {token->name, head->address, token->class, token->rate};
     return connection_opened(&s->connections, peer, &who);
 }
@@ -188,7 +206,8 @@ static void on_woken(void *user) {
     int lost = s->lost[0] != 0;
     pthread_mutex_unlock(&s->lock);
     if (!lost || s->ending) return;
-    log_line("%s", s->lost);
+    log_entry entry = {.level = LOG_LEVEL_ERROR, .event = "device lost"};
+    log_entry_write(&s->log, &entry, "%s", s->lost);
     systemd_report(&s->systemd, "STOPPING=1\nSTATUS=%s", s->lost);
     s->draining = s->ending = 1;
     net_deafen(s->net, NET_ROBOTS);
@@ -203,10 +222,12 @@ static void renew_certificate(server *s) {
     tls_pair *pair;
     if (!o->tls_certificate) return;
     if (tls_read(o->tls_certificate, o->tls_key, &pair, &error) != OPENPI_OK) {
-        log_line("the certificate stays as it was: %s", error.message);
+        log_entry entry = {.level = LOG_LEVEL_WARNING, .event = "certificate"};
+        log_entry_write(&s->log, &entry, "the certificate stays as it was: %s", error.message);
         return;
     }
-    log_line("the certificate is read again: %s, valid until %s", o->tls_certificate, tls_until(pair));
+    log_line(&s->log, "certificate", "the certificate is read again: %s, valid until %s", o->tls_certificate,
+             tls_until(pair));
     net_renew(s->net, pair);
 }
 
@@ -214,7 +235,7 @@ static void renew_certificate(server *s) {
 static void drain(void *user) {
     server *s = user;
     if (s->draining) return;
-    log_line("draining: the port is closed, connections: %d", s->connections.count);
+    log_line(&s->log, "draining", "draining: the port is closed, connections: %d", s->connections.count);
     systemd_report(&s->systemd, "STOPPING=1\nSTATUS=draining, connections: %d", s->connections.count);
     s->draining = 1;
     net_deafen(s->net, NET_ROBOTS);
@@ -249,13 +270,15 @@ static void on_timed(void *user) {
 }
 
 static void on_dropped(void *user, const char *address, const char *why) {
-    (void)user;
-    log_line("%s dropped: %s", address, why);
+    server *s = user;
+    log_entry entry = {.level = LOG_LEVEL_WARNING, .event = "dropped", .reason = why, .address = address};
+    log_entry_write(&s->log, &entry, "dropped: %s", why);
 }
 
-/* Signs of life for systemd's watchdog. */
+/* What the log has counted, and signs of life for systemd's watchdog. */
 static void on_ticked(void *user) {
     server *s = user;
+    log_tick(&s->log);
     int64_t now = clock_ns();
     int hung = dispatch_hung(s->dispatch, s->systemd.watchdog_ns, now);
     systemd_alive(&s->systemd, hung < 0 ? NULL : s->device_names[hung], now);
@@ -388,6 +411,8 @@ static void open_connections(server *s) {
     c->pool.most_taken = s->options->max_in_flight;
     c->max_message_bytes = s->options->max_message_bytes;
     c->dispatch = s->dispatch;
+    c->log = &s->log;
+    c->log_requests = s->options->log_requests;
     c->metrics = &s->metrics;
     c->submit = submit;
     c->withdrawn = on_withdrawn;
@@ -408,23 +433,25 @@ static void open_admin(server *s) {
     s->admin.user = s;
 }
 
-static void say_address(const server *s, net_side side, const char *what, const char *host) {
-    int brackets = strchr(host, ':') != NULL;
-    log_line("%s%s://%s%s%s:%d", what, net_is_plain(s->net, side) ? "" : "s", brackets ? "[" : "", host,
-             brackets ? "]" : "", net_port(s->net, side));
+static void say_address(server *s, net_side side, const char *event, const char *what, const char *host) {
+    int brackets = strchr(host, ':') != NULL, port = net_port(s->net, side);
+    log_entry entry = {.event = event, .numbers = {{"port", port}}};
+    if (s->log.format == LOG_TEXT) entry.numbers[0].name = NULL;
+    log_entry_write(&s->log, &entry, "%s%s://%s%s%s:%d", what, net_is_plain(s->net, side) ? "" : "s",
+                    brackets ? "[" : "", host, brackets ? "]" : "", port);
 }
 
 /* To the log, and to systemd, which from here on waits for signs of life. */
 static void say_ready(server *s) {
     const openpi_engine_info *e = device_engine_info(s->devices[0]);
     const openpi_session_info *session = device_session_info(s->devices[0]);
-    log_line("robot %s, chunks of %d steps of %d actions, on %s (%s)", s->policy_info.robot, session->horizon,
-             s->policy_info.action_dim, e->device, e->path);
-    if (s->options->admin) say_address(s, NET_ADMIN, "page and metrics on http", s->admin.host);
-    say_address(s, NET_ROBOTS, "ready on ws", s->options->host ? s->options->host : "127.0.0.1");
+    log_line(&s->log, "loaded", "robot %s, chunks of %d steps of %d actions, on %s (%s)",
+             s->policy_info.robot, session->horizon, s->policy_info.action_dim, e->device, e->path);
+    if (s->options->admin) say_address(s, NET_ADMIN, "admin", "page and metrics on http", s->admin.host);
+    say_address(s, NET_ROBOTS, "ready", "ready on ws", s->options->host ? s->options->host : "127.0.0.1");
     systemd_report(&s->systemd, "READY=1\nSTATUS=serving");
     int interval = systemd_interval(&s->systemd);
-    if (interval) net_every(s->net, interval);
+    net_every(s->net, interval && interval < TICK_MS ? interval : TICK_MS);
 }
 
 static openpi_status check_limits(const serve_options *o, openpi_error *error) {
@@ -477,6 +504,7 @@ openpi_status serve(const serve_options *options, int *busy, openpi_error *error
     if (!s) return fail(error, OPENPI_NO_MEMORY, "out of memory: the server");
     s->options = options;
     s->systemd.fd = -1;
+    log_open(&s->log, STDERR_FILENO, options->log_json ? LOG_JSON : LOG_TEXT, options->log_prefix);
     *busy = 0;
     queue_open(&s->answered);
     metrics_open(&s->metrics);
@@ -485,9 +513,11 @@ openpi_status serve(const serve_options *options, int *busy, openpi_error *error
     openpi_status status = run(s, error);
     *busy = status == OPENPI_OK && connections_running(&s->connections) > 0;
     if (*busy) return status;
-    if (status == OPENPI_OK) log_line("drained");
-    if (status == OPENPI_CANCELLED) log_line("ended while the model was loaded");
+    log_flush(&s->log);
+    if (status == OPENPI_OK) log_line(&s->log, "drained", "drained");
+    if (status == OPENPI_CANCELLED) log_line(&s->log, "ended", "ended while the model was loaded");
     close_all(s);
+    log_close(&s->log);
     free(s);
     return status == OPENPI_CANCELLED ? OPENPI_OK : status;
 }

@@ -109,7 +109,7 @@ static void ended_while_loading(void **state) {
             raise(numbers[i]);
             if (!freopen(server.log, "w", stderr)) _exit(126);
             execl(served_command(), "openpi", "serve", "--synthetic", "tiny", "--robot", "aloha", "--port",
-                  "0", "--no-admin", (char *)NULL);
+                  "0", "--log-format", "text", "--no-admin", (char *)NULL);
             _exit(127);
         }
         assert_int_equal(served_wait(&server), 0);

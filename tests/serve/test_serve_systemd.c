@@ -151,17 +151,17 @@ static void variables(void **state) {
         const char *values[5], *wrong;
         service_manager expected;
     } table[] = {
-        {{NULL, NULL, NULL, NULL, NULL}, NULL, {NULL, 0, 0}},
-        {{"@x", "30000000", me, "2", me}, NULL, {"@x", 30000000, 2}},
-        {{"", "30000000", NULL, "2", NULL}, NULL, {NULL, 30000000, 0}},
-        {{NULL, "30000000", "1", "2", "1"}, NULL, {NULL, 0, 0}},
-        {{NULL, "", me, "", me}, NULL, {NULL, 0, 0}},
-        {{NULL, "soon", NULL, NULL, NULL}, "WATCHDOG_USEC is 'soon'", {NULL, 0, 0}},
-        {{NULL, "-1", me, NULL, NULL}, "WATCHDOG_USEC is '-1'", {NULL, 0, 0}},
-        {{NULL, "1", "x", NULL, NULL}, "WATCHDOG_PID is 'x'", {NULL, 0, 0}},
-        {{NULL, "99999999999999999999", NULL, NULL, NULL}, "WATCHDOG_USEC is '9999", {NULL, 0, 0}},
-        {{NULL, NULL, NULL, "1 2", me}, "LISTEN_FDS is '1 2'", {NULL, 0, 0}},
-        {{NULL, NULL, NULL, "1001", me}, "LISTEN_FDS is '1001', expected a number of 0 to 1000", {NULL, 0, 0}},
+        {{NULL, NULL, NULL, NULL, NULL}, NULL, {NULL, 0, 0, 0}},
+        {{"@x", "30000000", me, "2", me}, NULL, {"@x", 30000000, 2, 0}},
+        {{"", "30000000", NULL, "2", NULL}, NULL, {NULL, 30000000, 0, 0}},
+        {{NULL, "30000000", "1", "2", "1"}, NULL, {NULL, 0, 0, 0}},
+        {{NULL, "", me, "", me}, NULL, {NULL, 0, 0, 0}},
+        {{NULL, "soon", NULL, NULL, NULL}, "WATCHDOG_USEC is 'soon'", {NULL, 0, 0, 0}},
+        {{NULL, "-1", me, NULL, NULL}, "WATCHDOG_USEC is '-1'", {NULL, 0, 0, 0}},
+        {{NULL, "1", "x", NULL, NULL}, "WATCHDOG_PID is 'x'", {NULL, 0, 0, 0}},
+        {{NULL, "99999999999999999999", NULL, NULL, NULL}, "WATCHDOG_USEC is '9999", {NULL, 0, 0, 0}},
+        {{NULL, NULL, NULL, "1 2", me}, "LISTEN_FDS is '1 2'", {NULL, 0, 0, 0}},
+        {{NULL, NULL, NULL, "1001", me}, "LISTEN_FDS is '1001', expected", {NULL, 0, 0, 0}},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         service_manager manager;
@@ -180,6 +180,19 @@ static void variables(void **state) {
         if (manager.notify) assert_string_equal(manager.notify, table[i].expected.notify);
     }
     for (int k = 0; k < 5; k++) unsetenv(names[k]);
+    const char *const streams[] = {"0:0", "journal"};
+    for (int i = 0; i < 3; i++) {
+        service_manager manager;
+        char sentence[SERVICE_SENTENCE], own[64];
+        struct stat stream;
+        assert_int_equal(fstat(STDERR_FILENO, &stream), 0);
+        snprintf(own, sizeof own, "%llu:%llu", (unsigned long long)stream.st_dev,
+                 (unsigned long long)stream.st_ino);
+        setenv("JOURNAL_STREAM", i < 2 ? streams[i] : own, 1);
+        assert_int_equal(service_manager_read(&manager, sentence), 1);
+        assert_int_equal(manager.journal, i == 2);
+    }
+    unsetenv("JOURNAL_STREAM");
 }
 
 /* ---- a server of a service manager ------------------------------------------------------------------ */
@@ -202,8 +215,8 @@ static void launch(served *s, int socket, const char *notify, const char *args) 
     char line[2000], pid[32];
     snprintf(s->log, sizeof s->log, "%s", scratch_path(&box, "log"));
     unlink(s->log);
-    snprintf(line, sizeof line, "exec '%s' serve %s 2>'%s' >/dev/null </dev/null", served_command(), args,
-             s->log);
+    snprintf(line, sizeof line, "exec '%s' serve %s --log-format text 2>'%s' >/dev/null </dev/null",
+             served_command(), args, s->log);
     s->port = 0;
     s->pid = fork();
     assert_true(s->pid >= 0);

@@ -242,11 +242,11 @@ static void only_tokens_connect(void **state) {
     int desk = upgrade(server.port, "Api-Key key-of-desk", head);
     assert_memory_equal(head, "HTTP/1.1 101 ", 13);
     free(ws_expect(desk, WS_BINARY).data);
-    must_log(&server, "connected as desk\n");
+    must_log(&server, "desk connected\n");
     int arm = upgrade(server.port, "Bearer key-of-arm0", head);
     assert_memory_equal(head, "HTTP/1.1 101 ", 13);
     free(ws_expect(arm, WS_BINARY).data);
-    must_log(&server, "connected as arm0, reserved, 0.0078125 calls a second\n");
+    must_log(&server, "arm0 connected, reserved, 0.0078125 calls a second\n");
     close(desk);
     close(arm);
     served_stop(&server);
@@ -263,7 +263,7 @@ static void rates_are_reserved(void **state) {
     write_tokens();
     served_start(&server, &box, TINY " --threads 1 --tokens '%s'", scratch_path(&box, "tokens"));
     assert_int_equal(status_of(server.port, "Bearer key-of-greedy"), 503);
-    must_log(&server, "refused: token greedy reserves 1000 calls a second, but 0.0 of at most ");
+    must_log(&server, "greedy refused: it reserves 1000 calls a second, but 0.0 of at most ");
     char *log = served_log(&server);
     double most = atof(strstr(log, "but 0.0 of at most ") + 19);
     free(log);

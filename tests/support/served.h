@@ -49,8 +49,8 @@ static inline void served_launch(served *s, scratch *folder, const char *args) {
     char line[4096];
     snprintf(s->log, sizeof s->log, "%s", scratch_path(folder, "log"));
     unlink(s->log);
-    snprintf(line, sizeof line, "exec '%s' serve %s 2>'%s' >/dev/null </dev/null", served_command(), args,
-             s->log);
+    snprintf(line, sizeof line, "exec '%s' serve %s%s 2>'%s' >/dev/null </dev/null", served_command(), args,
+             strstr(args, "--log-format") ? "" : " --log-format text", s->log);
     s->port = 0;
     s->pid = fork();
     assert_true(s->pid >= 0);
