@@ -84,7 +84,7 @@ static void report(connection *c, const job *job, int gone) {
 }
 
 static void unwatch(connection *c) {
-    if (!c->watch) return;
+    if (!c || !c->watch) return;
     watch_free(c->watch);
     c->watch = NULL;
     c->all->watched--;
@@ -290,12 +290,21 @@ int connections_look(const connections *all, connection_look *looks, int most, d
     return count;
 }
 
+/* Of those that are looked at. */
+static connection *asked_longest_ago(const connections *all) {
+    connection *found = NULL;
+    for (connection *c = all->first; c; c = c->after)
+        if (c->watch && (!found || c->watch->asked_ms < found->watch->asked_ms)) found = c;
+    return found;
+}
+
 const watch *connection_watch(connections *all, uint64_t id, double now) {
     connection *c = all->first;
     while (c && (c->id != id || !c->peer)) c = c->after;
     if (!c) return NULL;
     if (!c->watch) {
-        c->watch = all->watched < WATCHES ? watch_create() : NULL;
+        if (all->watched == WATCHES) unwatch(asked_longest_ago(all));
+        c->watch = watch_create();
         if (!c->watch) return NULL;
         all->watched++;
     }

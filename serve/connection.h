@@ -81,7 +81,7 @@ typedef struct connection_look {
 
 /* Fills looks[most] with the connections that came last. Returns how many. */
 int connections_look(const connections *all, connection_look *looks, int most, double now);
-/* Somebody looks at this connection. NULL: there is no such connection, or too many are looked at. */
+/* Somebody looks at this connection. NULL: there is no such connection, or no memory. */
 const watch *connection_watch(connections *all, uint64_t id, double now);
 
 #endif

@@ -16,7 +16,7 @@ typedef struct state {
     const connection_look *robots;         /* [robot_count], of connections                                */
     int robot_count, connections;
     uint64_t watched;            /* the connection that somebody looks at; 0: none                         */
-    const watch *watch;          /* of it; NULL: it is gone, or too many are looked at                     */
+    const watch *watch;          /* of it; NULL: it is gone                                                */
 } state;
 
 void state_write(const state *state, text *out);

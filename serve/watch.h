@@ -6,9 +6,9 @@
 #include "snapshot.h"
 
 enum {
-    WATCH_MS = 10000,
+    WATCH_MS = 60000,
     WATCH_PICTURES_MS = 400,     /* pictures are taken no more often                                       */
-    WATCHES = 8,                 /* robots that may be looked at                                           */
+    WATCHES = 8,                 /* robots that are looked at; one more takes the place of the longest ago */
 };
 
 typedef struct watch {

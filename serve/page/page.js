@@ -214,7 +214,7 @@ function showWatch(state) {
   at("watch").hidden = !chosen;
   if (!chosen || !watch || watch.id !== chosen) return;
   if (!watch.open) {
-    text("chunk", "This robot has left, or too many robots are looked at.");
+    text("chunk", "This robot has left.");
     return;
   }
   if (robot) text("who", robot.name || "robot " + robot.id);

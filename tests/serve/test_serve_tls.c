@@ -189,6 +189,53 @@ static void replies(void **state) {
     assert_int_equal(served_wait(&secret), 0);
 }
 
+/* The head of the answer to a GET of the admin port; the body is read. */
+static void admin_get(int fd, const char *path, const char *more, char *head, size_t capacity) {
+    char text[1024], *length;
+    snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: localhost\r\n%s\r\n", path, more);
+    ws_put(fd, text, strlen(text));
+    ws_head(fd, head, capacity);
+    length = strstr(head, "Content-Length: ");
+    assert_non_null(length);
+    size_t bytes = (size_t)strtoul(length + 16, NULL, 10);
+    char *body = malloc(bytes + 1);
+    assert_non_null(body);
+    assert_true(ws_get(fd, body, bytes));
+    free(body);
+}
+
+/* The admin port speaks TLS where other machines reach it, and none on loopback. */
+static void admin_port(void **state) {
+    (void)state;
+    served server;
+    char head[2048], key[65], header[200], more[600];
+    start(&server, "--admin 127.0.0.1:0");
+    int fd = ws_socket(server.admin);
+    admin_get(fd, "/page.js", "", head, sizeof head);
+    assert_memory_equal(head, "HTTP/1.1 200 ", 13);
+    close(fd);
+    served_stop(&server);
+    assert_int_equal(run("serve --new-token me --class admin > both"), 0);
+    assert_int_equal(sscanf(strstr(err, ": "), ": %64s", key), 1);
+    assert_int_equal(run("serve --new-token robot >> both"), 0);
+    snprintf(header, sizeof header, "Authorization: Bearer %s\r\n", key);
+    snprintf(more, sizeof more, "--admin 0.0.0.0:0 --tokens '%s/both'", box.folder);
+    start(&server, more);
+    tls_peer peer = tls_connect(server.admin, 0, 0);
+    assert_true(peer.fd >= 0);
+    admin_get(peer.fd, "/metrics", "", head, sizeof head);
+    assert_memory_equal(head, "HTTP/1.1 401 ", 13);
+    admin_get(peer.fd, "/metrics", header, head, sizeof head);
+    assert_memory_equal(head, "HTTP/1.1 200 ", 13);
+    close(peer.fd);
+    fd = ws_socket(server.admin);            /* without TLS: no answer                                      */
+    ws_put(fd, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", 43);
+    ws_head(fd, head, sizeof head);
+    assert_null(strstr(head, "200 OK"));
+    close(fd);
+    served_stop(&server);
+}
+
 static void versions(void **state) {
     (void)state;
     static const struct {
@@ -305,7 +352,8 @@ static void renewal(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pairs_that_are_refused), cmocka_unit_test(other_addresses),
-        cmocka_unit_test(replies),                cmocka_unit_test(versions),
+        cmocka_unit_test(replies),                cmocka_unit_test(admin_port),
+        cmocka_unit_test(versions),
         cmocka_unit_test(strangers),              cmocka_unit_test(tokens_over_tls),
         cmocka_unit_test(renewal),
     };
