@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import openpi_c
+from openpi_c import _openpi
 
 PICTURE = "observation/exterior_image_1_left"
 WRIST = "observation/wrist_image_left"
@@ -202,6 +203,43 @@ def test_model_level(none):
         assert session.run([good]).shape == (1, 4, 32)
     with pytest.raises(ValueError, match="the session is closed"):
         session.run([good])
+
+
+def test_wrong_arrays_in_the_extension(none):
+    """What the package's Python checks beforehand, the extension refuses too."""
+    policy, obs = none
+    lane = policy._lanes._idle[0]
+    infer = lambda noise=None, rtc=None: _openpi.infer(lane.handle, lane.requests, (obs,), noise, 0, 0, rtc)
+    assert len(infer()) == 1
+    for noise, sentence in (
+        (np.zeros(5, np.float32), '"noise" has 5 elements, expected 128'),
+        (np.zeros((4, 32)), '"noise" has elements of format "d", expected float32'),
+        (np.zeros((4, 32), ">f4"), "expected float32"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            infer(noise)
+    for rtc, kind, sentence in (
+        (3, ValueError, "real-time chunking is 3"),
+        ((None, None), ValueError, "expected None or a tuple of 1"),
+        ((3,), TypeError, "no tuple of six"),
+        (((np.zeros((2, 7)), "guided", 1, None, 0, 0.0),), ValueError, '"previous" has elements of format "d"'),
+        (((np.zeros((2, 7), np.int32), "guided", 1, None, 0, 0.0),), ValueError, '"previous" has elements of format "i"'),
+    ):
+        with pytest.raises(kind, match=sentence):
+            infer(rtc=rtc)
+    sample = openpi_c.Sample([np.zeros((224, 224, 3), np.uint8), None, None], [2], np.zeros(32)).parts()
+    fixed = np.zeros((1, 4, 32), np.float32)
+    fixed.flags.writeable = False
+    with policy.engine.session(horizon=4, steps=1) as session:
+        for actions, sentence in (
+            (np.zeros((1, 4, 31), np.float32), '"actions" has 124 elements, expected 128'),
+            (np.zeros((1, 4, 32)), '"actions" has elements of format "d", expected float32'),
+            (fixed, '"actions" cannot be read as an array'),
+        ):
+            with pytest.raises(ValueError, match=sentence):
+                session._handle.run_into((sample,), None, actions)
+        with pytest.raises(ValueError, match="real-time chunking is 3"):
+            session._handle.run_into((sample,), None, np.zeros((1, 4, 32), np.float32), 3)
 
 
 def test_request_by_hand(none):

@@ -287,6 +287,77 @@ def cancelled_by_alarm(seconds):
     return False
 
 
+def test_lanes_are_given_back(none):
+    """Whether a call gives actions or an exception, its session is free for the next."""
+    policy, obs = none
+    lanes = policy._lanes
+    policy.infer(obs)
+    assert len(lanes._idle) == lanes._made == 1
+    for bad in (3, {**obs, "prompt": None}):
+        with pytest.raises((TypeError, ValueError)):
+            policy.infer(bad)
+        assert len(lanes._idle) == lanes._made == 1
+    (lane,) = lanes._idle
+    with pytest.raises(ValueError, match="66 observations"):
+        _openpi.infer(lane.handle, lane.requests * 66, (obs,) * 66, None, 0, 0, None)
+    with pytest.raises(TypeError):
+        _openpi.infer(lane.handle, lane.requests, (3,), None, 0, 0, None)
+    assert policy.infer(obs)["actions"].shape == (4, 32)
+
+
+def test_a_lane_that_cannot_be_made():
+    """A session that does not fit takes no place among those that may be open."""
+    policy = openpi_c.Policy(synthetic="odd:pi0:7", robot="none", steps=1, horizon=4, sessions=2)
+    obs = {"base": np.zeros((64, 64, 3), np.uint8), "state": [0.0], "prompt": "go"}
+    lanes, make = policy._lanes, policy._lanes._make
+    first = lanes.take()
+
+    def fails():
+        raise MemoryError("no space")
+
+    lanes._make = fails
+    for _ in range(3):
+        with pytest.raises(MemoryError):
+            policy.infer(obs)
+    lanes._make = make
+    assert policy.infer(obs)["actions"].shape == (4, 32) and lanes._made == 2
+    lanes.give(first)
+    policy.close()
+
+
+def test_nothing_is_kept():
+    """After a call nothing of what it was given is held, and no object of its own is left."""
+    with openpi_c.Policy(synthetic="odd:pi0:7", robot="none", steps=1, horizon=4, rtc=True) as policy:
+        obs = {"base": np.full((20, 30, 3), 7, np.uint8), "state": np.zeros(2), "prompt": "".join(["pick", " it", " up"])}
+        noise, previous = openpi_c.noise((1, 4, 32)), np.zeros((2, 32))
+        request = policy.request()
+        request.prepare(obs)
+        sample = request.sample()
+        session = policy.engine.session(steps=1, horizon=4, rtc=True)
+        given = [*obs.values(), obs, noise, previous, *sample.parts()]
+
+        def work():
+            policy.infer(obs, noise=noise, previous=previous, rtc={"delay": 1})
+            for bad in ({**obs, "x": b""}, {**obs, "x": [1, "y"]}, {**obs, "left_wrist": np.zeros(5)}):
+                with pytest.raises((TypeError, ValueError)):
+                    policy.infer(bad, noise=noise, previous=previous)
+            request.previous(request.keep(np.zeros((4, 32))), 1)
+            request.finish(np.zeros((4, 32)))
+            session.run([sample], noise)
+            session.run_rtc([sample], [np.zeros((2, 32), np.float32)], {"delay": 1}, noise)
+            assert policy.engine.info and session.info and policy.metadata
+
+        for _ in range(30):
+            work()
+        gc.collect()
+        counts, blocks = [sys.getrefcount(item) for item in given], sys.getallocatedblocks()
+        for _ in range(100):
+            work()
+        gc.collect()
+        assert [sys.getrefcount(item) for item in given] == counts
+        assert sys.getallocatedblocks() - blocks < 60
+
+
 def test_no_leak(droid):
     """Calls, exceptions, batches: resident memory and Python's own stay where they are."""
     import tracemalloc
