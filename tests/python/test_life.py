@@ -334,7 +334,7 @@ def test_nothing_is_kept():
         request.prepare(obs)
         sample = request.sample()
         session = policy.engine.session(steps=1, horizon=4, rtc=True)
-        given = [*obs.values(), obs, noise, previous, *sample.parts()]
+        given = [*obs.values(), obs, noise, previous, *(part for part in sample.parts() if part is not None)]
 
         def work():
             policy.infer(obs, noise=noise, previous=previous, rtc={"delay": 1})
@@ -351,11 +351,12 @@ def test_nothing_is_kept():
             work()
         gc.collect()
         counts, blocks = [sys.getrefcount(item) for item in given], sys.getallocatedblocks()
-        for _ in range(100):
+        for _ in range(400):
             work()
         gc.collect()
         assert [sys.getrefcount(item) for item in given] == counts
-        assert sys.getallocatedblocks() - blocks < 60
+        grown = sys.getallocatedblocks() - blocks
+        assert grown < 300, grown  # what is left at each call would be 400 and more
 
 
 def test_no_leak(droid):
