@@ -4,6 +4,7 @@ Both run in a folder that has the checkpoints which the pages name, as tiny mode
 installed here is skipped, by their names: tests/scripts/lerobot_peer.sh and ray_peer.sh run those.
 """
 
+import contextlib
 import importlib.util
 import os
 import pathlib
@@ -130,11 +131,12 @@ def serves(command, place, port):
             assert server.poll() is None and time.monotonic() < until, (place / "log").read_text()
             time.sleep(0.2)
     finally:
-        os.killpg(server.pid, signal.SIGINT)
-        try:
-            server.wait(60)
-        except subprocess.TimeoutExpired:
-            os.killpg(server.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGINT)
+            try:
+                server.wait(60)
+            except subprocess.TimeoutExpired:
+                os.killpg(server.pid, signal.SIGKILL)
 
 
 def environment():

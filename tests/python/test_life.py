@@ -139,15 +139,20 @@ def is_refused(call):
     return False
 
 
-def test_the_interpreter_runs_on():
+@pytest.mark.parametrize("level", ["policy", "model"])
+def test_the_interpreter_runs_on(level):
     """While a call computes, another thread executes Python: the call has released the GIL."""
-    policy = openpi_c.Policy(synthetic="tiny:pi0:7", robot="none", steps=100, horizon=50, threads=1)
+    policy = openpi_c.Policy(synthetic="tiny:pi0:7", robot="none", steps=25, horizon=50, threads=1)
     obs = {"base": np.zeros((64, 64, 3), np.uint8), "state": [0.0], "prompt": "go"}
+    session = policy.engine.session(steps=25, horizon=50)
     done, seen = threading.Event(), []
 
     def work():
         for _ in range(3):
-            policy.infer(obs)
+            if level == "policy":
+                policy.infer(obs)
+            else:
+                session.run([sample_of(obs)])
         done.set()
 
     thread = threading.Thread(target=work)
