@@ -41,6 +41,8 @@ serve() {
         [ -n "$port" ] || break
         if timeout 120 "$python" "$SOURCE/tests/scripts/serve_peer.py" "$port" "$@"; then served=$((served + 1))
         else bad "$* with $python"; fi
+        [ "$*" = droid ] || continue
+        timeout 120 "$python" "$SOURCE/examples/rtc_client.py" --port "$port" --rate 50 --steps 60 || bad "rtc_client.py with $python"
     done
     kill -TERM "$server"
     wait "$server" || bad "$1: the server ended with $?"
