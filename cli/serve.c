@@ -260,7 +260,8 @@ const verb verb_serve = {
         "that use openpi-client work unchanged. It listens when the model has answered a first call.\n\n"
         "A request that does not fit the robot is answered with one sentence, which the client raises as an "
         "error; the connection lives on. SIGTERM and SIGINT drain: the port is closed, requests that came "
-        "whole are answered, and the connections are closed with code 1001.",
+        "whole are answered, and the connections are closed with code 1001. SIGHUP reads the certificate "
+        "again and loads the checkpoint again, beside the one that runs.",
     .options = options,
     .conflicts = conflicts,
     .examples = examples,

@@ -179,6 +179,25 @@ static void post_drain(admin *a, const asked *asked, net_page *page) {
     say(page, 200, "draining\n");
 }
 
+static void post_reload(admin *a, const asked *asked, net_page *page) {
+    (void)asked;
+    if (a->connections->draining) {
+        say(page, 503, "draining\n");
+        return;
+    }
+    a->reload_all(a->user);
+    say(page, 200, "reloading\n");
+}
+
+static void get_reload(admin *a, const asked *asked, net_page *page) {
+    char outcome[RELOAD_TEXT];
+    (void)asked;
+    reload_look(a->reload, outcome);
+    text_clear(&a->text);
+    text_put(&a->text, "%s\n", outcome);
+    show(a, "text/plain; charset=utf-8", page);
+}
+
 /* ---- routes ----------------------------------------------------------------------------------------- */
 
 /* The page itself has nothing to hide: it asks for the token that its requests then send. A number in a path
@@ -199,6 +218,8 @@ static const struct route {
     {NET_GET, "/state/#", 0, get_state},
     {NET_GET, "/picture/#/#", 0, get_picture},
     {NET_POST, "/drain", 0, post_drain},
+    {NET_POST, "/reload", 0, post_reload},
+    {NET_GET, "/reload", 0, get_reload},
 };
 
 /* Returns 0 where the path is not of this form. Numbers have at most 18 digits. */

@@ -13,6 +13,7 @@
 #include "dispatch.h"
 #include "metrics.h"
 #include "net.h"
+#include "reload.h"
 #include "text.h"
 #include "tokens.h"
 
@@ -31,8 +32,10 @@ typedef struct admin {
     connections *connections;
     dispatch *dispatch;
     metrics *metrics;
+    reload *reload;              /* to be looked at                                                        */
     /* What the server does when it is asked. */
     void (*drain)(void *user);
+    void (*reload_all)(void *user);
     void *user;
     text text;                   /* of the last answer                                                     */
 } admin;

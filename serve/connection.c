@@ -19,6 +19,7 @@ struct connection {
     job *sending;                /* its answer is on the way out                                           */
     double prev_total_ms;
     double *chunk;               /* of the last reply, for "openpi/rtc" of the next request; NULL: none    */
+    uint64_t chunk_model;        /* the number of the model that made it                                   */
     int number;                  /* dispatch.h's                                                           */
     uint64_t id;
     char name[TOKEN_NAME], address[NET_ADDRESS];
@@ -122,6 +123,7 @@ static void start_next(connection *c) {
     job->snapshot = wanted_snapshot(c, job->at_ms[MOMENT_TURN]);
     job->prev_total_ms = c->prev_total_ms;
     job->last = c->chunk;
+    job->last_model = c->chunk_model;
     job->order = c->all->requests++;
     job->number = c->number;
     job->reserved = c->who.class == SCHEDULER_RESERVED;
@@ -185,6 +187,7 @@ int connection_received(void *connection_, const uint8_t *bytes, size_t count, i
 static void swap_chunks(connection *c, job *job) {
     double *over = c->chunk;
     c->chunk = job->chunk;
+    c->chunk_model = job->model_number;
     job->chunk = over;
 }
 

@@ -42,7 +42,7 @@ static openpi_session *session_for(const device *d, int count) { return count ==
 /* Keeps a job's actions for the connection's next request; unnormalises and packs them. */
 static openpi_status write_reply(device *d, job *job, const float *model_actions, double model_ms,
                                  openpi_error *error) {
-    int horizon = d->session_info.horizon, dims = d->options.action_dim;
+    int horizon = d->session_info.horizon, dims = d->options.model->info.action_dim;
     SERVE_TRY(openpi_request_keep(job->request, model_actions, horizon, job->chunk, chunk_numbers(d),
                                   error));
     SERVE_TRY(openpi_request_finish(job->request, model_actions, horizon, d->actions,
@@ -120,21 +120,33 @@ static openpi_status make_up(device *d, made_up *m, openpi_error *error) {
     return OPENPI_OK;
 }
 
+/* The same sizes, kernels and calls: other weights only. */
+static int is_like(const device *d, const device *other) {
+    if (!other) return 0;
+    const openpi_engine_info *a = &d->engine_info, *b = &other->engine_info;
+    const openpi_session_info *m = &d->session_info, *n = &other->session_info;
+    return a->variant == b->variant && a->dtype == b->dtype && a->weights == b->weights &&
+           a->parameters == b->parameters && a->weight_bytes == b->weight_bytes &&
+           !strcmp(a->path, b->path) && m->horizon == n->horizon && m->steps == n->steps &&
+           m->max_prompt == n->max_prompt && m->operations == n->operations && m->recorded == n->recorded;
+}
+
 static int by_time(const void *a, const void *b) {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return x < y ? -1 : x > y;
 }
 
-/* The median of a few calls, without the first one. Where calls are slow, one is enough. */
+/* The median of a few calls, without the first one. Where calls are slow, or others compute on the device,
+ * one is enough. */
 static openpi_status measure_batch(device *d, int batch, int64_t *ns, openpi_error *error) {
     int64_t trials[TRIALS], begin = clock_ns();
-    int count = 0;
+    int count = 0, most = is_like(d, d->options.like) ? 1 : TRIALS;
     do {
         int64_t start = clock_ns();
         SERVE_TRY(openpi_session_run(session_for(d, batch), d->samples, batch, NULL, d->model_actions, NULL,
                                      error));
         trials[count++] = clock_ns() - start;
-    } while (count < TRIALS && clock_ns() - begin < ENOUGH_NS);
+    } while (count < most && clock_ns() - begin < ENOUGH_NS);
     int first = count > 1;
     qsort(trials + first, (size_t)(count - first), sizeof *trials, by_time);
     *ns = trials[first + (count - first) / 2] > 0 ? trials[first + (count - first) / 2] : 1;
@@ -153,8 +165,10 @@ static openpi_status measure(device *d, openpi_error *error) {
         SERVE_TRY(measure_batch(d, batch, &measured[count].ns, error));
         count++;
     }
-    if (batch_times_fill(&d->times, measured, count)) return OPENPI_OK;
-    return fail(error, OPENPI_SYSTEM, "the times of batches could not be measured");
+    if (!batch_times_fill(&d->times, measured, count))
+        return fail(error, OPENPI_SYSTEM, "the times of batches could not be measured");
+    if (is_like(d, d->options.like)) d->times = d->options.like->times;
+    return OPENPI_OK;
 }
 
 static openpi_status first_calls(device *d, openpi_error *error) {
@@ -191,7 +205,7 @@ static openpi_status load(device *d, openpi_error *error) {
     d->rtc = calloc((size_t)batch, sizeof *d->rtc);
     d->noise = malloc(numbers * sizeof *d->noise);
     d->model_actions = malloc(numbers * sizeof *d->model_actions);
-    d->actions = malloc(steps * (size_t)d->options.action_dim * sizeof *d->actions);
+    d->actions = malloc(steps * (size_t)d->options.model->info.action_dim * sizeof *d->actions);
     if (!d->samples || !d->rtc || !d->noise || !d->model_actions || !d->actions)
         return fail(error, OPENPI_NO_MEMORY, "out of memory: the actions of a call");
     return first_calls(d, error);
@@ -201,7 +215,9 @@ openpi_status device_open(const device_options *options, device **out, openpi_er
     device *made = calloc(1, sizeof *made);
     if (!made) return fail(error, OPENPI_NO_MEMORY, "out of memory: a device");
     made->options = *options;
+    model_hold(options->model);
     openpi_status status = load(made, error);
+    made->options.like = NULL;   /* it may be closed before this one                                       */
     if (status == OPENPI_OK) *out = made;
     else device_close(made);
     return status;
@@ -217,9 +233,11 @@ void device_close(device *d) {
     free(d->noise);
     free(d->model_actions);
     free(d->actions);
+    model_drop(d->options.model);
     free(d);
 }
 
+model *device_model(const device *d) { return d->options.model; }
 const openpi_engine_info *device_engine_info(const device *d) { return &d->engine_info; }
 const openpi_session_info *device_session_info(const device *d) { return &d->session_info; }
 const batch_times *device_times(const device *d) { return &d->times; }

@@ -5,6 +5,7 @@
 
 #include "batch_times.h"
 #include "job.h"
+#include "model.h"
 
 typedef struct device device;
 
@@ -13,7 +14,9 @@ typedef struct device_options {
     const char *name;            /* "cuda:0"                                                               */
     const openpi_engine_options *engine;
     openpi_session_options session;           /* its batch is the largest that may run                     */
-    int action_dim;              /* of the robot                                                           */
+    model *model;                /* whose weights these are; the device holds it                           */
+    const device *like;          /* a device that computes meanwhile: where this one is of the same kind, its
+                                    times hold, which were measured undisturbed. NULL: none                */
 } device_options;
 
 openpi_status device_open(const device_options *options, device **out, openpi_error *error);
@@ -23,9 +26,10 @@ void device_close(device *device);
  * device failed. On one thread at a time. */
 openpi_status device_run(device *device, job *const *jobs, int count, openpi_error *error);
 
+model *device_model(const device *device);
 const openpi_engine_info *device_engine_info(const device *device);
 const openpi_session_info *device_session_info(const device *device);
-/* As measured when it opened. */
+/* As measured when it opened, or when `like` did. */
 const batch_times *device_times(const device *device);
 
 #endif

@@ -16,12 +16,15 @@ typedef struct worker {
     job *jobs[BATCH_TIMES_MAX];  /* being computed                                                         */
     int count;
     int64_t began;               /* when the batch that runs did; 0: none does. Of the lock                */
+    device *next;                /* of dispatch_renew: takes the device's place, then is the one before    */
+    int renewed;                 /* 1: it has taken it                                                     */
 } worker;
 
 struct dispatch {
     dispatch_options options;
     scheduler *scheduler;
-    pthread_mutex_t lock;        /* of the scheduler, of `ended`, and of jobs' `submitted` and `abandoned`  */
+    pthread_mutex_t lock;        /* of the scheduler, of `ended`, of the devices and the workers' `next`, and
+                                    of jobs' `submitted` and `abandoned`                                   */
     pthread_cond_t changed;
     int ended;
     worker workers[SCHEDULER_DEVICES];
@@ -66,6 +69,35 @@ static void stamp(worker *w, moment moment, double now) {
     for (int i = 0; i < w->count; i++) w->jobs[i]->at_ms[moment] = now;
 }
 
+/* With the lock held, between two calls. The device that is replaced is left in `next` for dispatch_renew. */
+static void renew(worker *w) {
+    dispatch *d = w->dispatch;
+    if (!w->next || w->renewed) return;
+    device *before = d->options.devices[w->number];
+    d->options.devices[w->number] = w->next;
+    w->next = before;
+    w->renewed = 1;
+    scheduler_measured(d->scheduler, w->number, device_times(d->options.devices[w->number]));
+    pthread_cond_broadcast(&d->changed);
+}
+
+/* Jobs that were prepared for another model than the device's are prepared anew. Those that do not fit it
+ * have a sentence then, and stand last. Returns how many are to be computed. */
+static int match_model(worker *w, model *model) {
+    const dispatch_options *o = &w->dispatch->options;
+    int count = w->count;
+    for (int i = 0; i < count;) {
+        job *job = w->jobs[i];
+        if (job->model == model || o->again(o->user, job, model) == OPENPI_OK) {
+            i++;
+            continue;
+        }
+        w->jobs[i] = w->jobs[--count];
+        w->jobs[count] = job;
+    }
+    return count;
+}
+
 /* With the lock held, which it gives up while it computes. */
 static void run_batch(worker *w) {
     dispatch *d = w->dispatch;
@@ -75,10 +107,11 @@ static void run_batch(worker *w) {
     pthread_mutex_unlock(&d->lock);
     double begin = clock_now();
     stamp(w, MOMENT_RUN, begin);
-    openpi_status status = device_run(device, w->jobs, w->count, &error);
+    int count = match_model(w, device_model(device));
+    openpi_status status = count ? device_run(device, w->jobs, count, &error) : OPENPI_OK;
     double end = clock_now();
     stamp(w, MOMENT_RAN, end);
-    metrics_add_batch(d->options.metrics, w->number, w->count, (end - begin) * 1e-3);
+    if (count) metrics_add_batch(d->options.metrics, w->number, count, (end - begin) * 1e-3);
     pthread_mutex_lock(&d->lock);
     w->began = 0;
     scheduler_finish(d->scheduler, w->number, clock_ns());
@@ -94,6 +127,7 @@ static void *run(void *argument) {
     dispatch *d = w->dispatch;
     pthread_mutex_lock(&d->lock);
     while (!d->ended) {
+        renew(w);
         scheduler_action action = scheduler_next(d->scheduler, w->number, clock_ns());
         take(w, &action);
         switch (action.verb) {
@@ -147,6 +181,26 @@ job *dispatch_leave(dispatch *d, int number, job *running) {
     pthread_cond_broadcast(&d->changed);
     pthread_mutex_unlock(&d->lock);
     return queued;
+}
+
+void dispatch_renew(dispatch *d, device **fresh) {
+    int left = d->options.device_count;
+    pthread_mutex_lock(&d->lock);
+    for (int i = 0; i < d->options.device_count; i++) {
+        d->workers[i].next = fresh[i];
+        d->workers[i].renewed = 0;
+    }
+    pthread_cond_broadcast(&d->changed);
+    while (left && !d->ended) {
+        left = 0;
+        for (int i = 0; i < d->options.device_count; i++) left += !d->workers[i].renewed;
+        if (left) pthread_cond_wait(&d->changed, &d->lock);
+    }
+    for (int i = 0; i < d->options.device_count; i++) {
+        fresh[i] = d->workers[i].next;
+        d->workers[i].next = NULL;
+    }
+    pthread_mutex_unlock(&d->lock);
 }
 
 void dispatch_submit(dispatch *d, job *job) {

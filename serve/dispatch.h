@@ -13,7 +13,7 @@ typedef struct dispatch dispatch;
 enum { DISPATCH_SLOW = 20 };
 
 typedef struct dispatch_options {
-    device *const *devices;      /* [device_count]                                                         */
+    device **devices;            /* [device_count]; dispatch_renew changes them                            */
     int device_count;
     int connections;             /* at most at a time                                                      */
     double max_block;            /* of a shared batch, in calls of one sample                              */
@@ -21,6 +21,9 @@ typedef struct dispatch_options {
     /* Where a job goes that has its answer, or that nobody waits for any more. On a device's thread, or on
      * dispatch_submit's. */
     void (*answered)(void *user, job *job);
+    /* Prepares a job for the model of the device that computes it, where it was prepared for another. Not OK:
+     * it is answered with a sentence. On a device's thread. */
+    openpi_status (*again)(void *user, job *job, model *model);
     /* A device is lost: jobs that reach it are answered with a sentence. On its thread. */
     void (*lost)(void *user, const char *sentence);
     void *user;
@@ -30,6 +33,11 @@ openpi_status dispatch_open(const dispatch_options *options, dispatch **out, ope
 /* Ends the threads when their calls have ended. Jobs that wait are left, for dispatch_leave to return. */
 void dispatch_end(dispatch *dispatch);
 void dispatch_close(dispatch *dispatch);
+
+/* Each device's thread computes with fresh[i] in the place of its device from its next call on. Waits until
+ * all do, or the threads have ended. fresh[device_count] become those that nobody computes with any more, for
+ * the caller to close. From one thread at a time. */
+void dispatch_renew(dispatch *dispatch, device **fresh);
 
 /* A connection comes: *number is its own. */
 scheduler_joined dispatch_join(dispatch *dispatch, scheduler_class class, double rate, int *number);

@@ -11,6 +11,7 @@
 #define SERVE_JOB_H
 
 #include "metrics.h"
+#include "model.h"
 #include "net.h"
 #include "openpi.h"
 #include "snapshot.h"
@@ -29,10 +30,13 @@ typedef struct job {
     int reserved;                /* 1: the connection is                                                   */
     int submitted, abandoned;    /* dispatch.c's                                                           */
     double deadline_ms;          /* after it arrived; 0: none                                              */
-    openpi_request *request;     /* from preparing to the reply, else NULL                                 */
+    model *model;                /* that it is prepared for, from preparing to the reply, else NULL        */
+    uint64_t model_number;       /* its number, from preparing on                                          */
+    openpi_request *request;     /* of the model's policy, as long                                         */
     openpi_sample sample;
     float *noise;                /* [horizon][32]                                                          */
     const double *last;          /* the connection's last chunk, [horizon][32]; NULL: none                 */
+    uint64_t last_model;         /* the number of the model that made it                                   */
     double *chunk;               /* this one, as openpi_request_keep makes it: [horizon][32]               */
     int rtc_asked;               /* 1: the request has "openpi/rtc", so the reply answers it               */
     openpi_rtc rtc;              /* OFF: an ordinary sample                                                */

@@ -7,6 +7,7 @@
 
 #include "clock.h"
 #include "fail.h"
+#include "rtc.h"
 #include "thread.h"
 
 enum { THREADS_MOST = 64, DIMS = OPENPI_ACTION_DIM };
@@ -22,8 +23,9 @@ struct prepare {
     pthread_mutex_t lock;        /* of what follows                                                        */
     pthread_cond_t changed;
     line waiting[2];             /* shared, reserved                                                       */
-    openpi_request **free;       /* [free_count], memory of [made]                                         */
-    int free_count, made;
+    model *model;                /* that requests are prepared for                                         */
+    openpi_request **free;       /* [free_count], of that model                                            */
+    int free_count, made;        /* made: of all models                                                    */
     int ended;
 };
 
@@ -37,8 +39,15 @@ static job *first_of(line *line) {
     return job;
 }
 
-/* Waits for a job that may be prepared, and for a request to do it with, which is NULL where there has to be
- * one more. NULL at the end. */
+/* Gives the job a request of the model; NULL where there has to be one more. With the lock held. */
+static void give_request(prepare *p, job *job, model *model) {
+    job->model = model_hold(model);
+    job->model_number = model->number;
+    job->request = model == p->model && p->free_count ? p->free[--p->free_count] : NULL;
+    if (!job->request) p->made++;
+}
+
+/* Waits for a job that may be prepared, and gives it a request. NULL at the end. */
 static job *take(prepare *p) {
     job *job = NULL;
     pthread_mutex_lock(&p->lock);
@@ -48,17 +57,14 @@ static job *take(prepare *p) {
             job = first_of(&p->waiting[0]);
         else pthread_cond_wait(&p->changed, &p->lock);
     }
-    if (job) {
-        job->request = p->free_count ? p->free[--p->free_count] : NULL;
-        if (!job->request) p->made++;
-    }
+    if (job) give_request(p, job, p->model);
     pthread_mutex_unlock(&p->lock);
     return job;
 }
 
-/* One more for the pool, which take() has counted. */
+/* One more for the pool, which give_request has counted. */
 static openpi_status make_request(prepare *p, job *job, openpi_error *error) {
-    openpi_status status = openpi_request_create(p->options.policy, &job->request, error);
+    openpi_status status = openpi_request_create(job->model->policy, &job->request, error);
     pthread_mutex_lock(&p->lock);
     openpi_request **larger = NULL;
     if (status == OPENPI_OK) {
@@ -85,13 +91,37 @@ void prepare_put(prepare *p, job *job) {
     pthread_mutex_unlock(&p->lock);
 }
 
+/* A request of a model that is no longer served is closed. */
 void prepare_release(prepare *p, job *job) {
-    if (!job->request) return;
+    openpi_request *request = job->request;
+    model *model = job->model;
+    if (!model) return;
+    job->request = NULL;
+    job->model = NULL;
     pthread_mutex_lock(&p->lock);
-    p->free[p->free_count++] = job->request;
+    int keep = request && model == p->model;
+    if (keep) p->free[p->free_count++] = request;
+    else if (request) p->made--;
     pthread_cond_signal(&p->changed);
     pthread_mutex_unlock(&p->lock);
-    job->request = NULL;
+    if (!keep) openpi_request_close(request);
+    model_drop(model);
+}
+
+void prepare_renew(prepare *p, model *model) {
+    pthread_mutex_lock(&p->lock);
+    struct model *before = p->model;
+    openpi_request **closing = p->free;
+    int count = p->free_count;
+    p->model = model_hold(model);
+    p->free = NULL;
+    p->free_count = 0;
+    p->made -= count;
+    pthread_cond_broadcast(&p->changed);
+    pthread_mutex_unlock(&p->lock);
+    for (int i = 0; i < count; i++) openpi_request_close(closing[i]);
+    free(closing);
+    model_drop(before);
 }
 
 /* ---- preparing -------------------------------------------------------------------------------------- */
@@ -100,18 +130,19 @@ void prepare_release(prepare *p, job *job) {
  * call of this number. */
 static openpi_status set_extras(const prepare *p, job *job, openpi_error *error) {
     openpi_extras extras = OPENPI_EXTRAS_INIT;
-    size_t count = (size_t)p->options.horizon * DIMS;
+    int horizon = job->model->horizon;
+    size_t count = (size_t)horizon * DIMS;
     SERVE_TRY(openpi_request_extras(job->request, &extras, error));
     job->deadline_ms = extras.deadline_ms;
-    SERVE_TRY(rtc_prepare(&p->options.rtc, &extras, job, error));
+    SERVE_TRY(rtc_prepare(&job->model->rtc, &extras, job, error));
     if (!extras.noise) {
         openpi_noise(p->options.seed, job->order * OPENPI_MAX_BATCH, job->noise, count);
         return OPENPI_OK;
     }
-    if (extras.noise_rows != p->options.horizon)
+    if (extras.noise_rows != horizon)
         return fail(error, OPENPI_BAD_INPUT,
                     "\"openpi/noise\" of the request has the shape [%d,%d], expected [%d,%d]: the horizon is "
-                    "%d", extras.noise_rows, DIMS, p->options.horizon, DIMS, p->options.horizon);
+                    "%d", extras.noise_rows, DIMS, horizon, DIMS, horizon);
     memcpy(job->noise, extras.noise, count * sizeof *job->noise);
     return OPENPI_OK;
 }
@@ -125,21 +156,32 @@ static openpi_status prepare_job(prepare *p, job *job, openpi_error *error) {
     return set_extras(p, job, error);
 }
 
+static openpi_status prepare_or_refuse(prepare *p, job *job) {
+    openpi_error error = OPENPI_ERROR_INIT;
+    openpi_status status = prepare_job(p, job, &error);
+    if (status == OPENPI_OK) return status;
+    prepare_release(p, job);
+    job_refuse(job, status, error.message);
+    return status;
+}
+
+openpi_status prepare_again(prepare *p, job *job, model *model) {
+    prepare_release(p, job);
+    pthread_mutex_lock(&p->lock);
+    give_request(p, job, model);
+    pthread_mutex_unlock(&p->lock);
+    return prepare_or_refuse(p, job);
+}
+
 static void *run(void *argument) {
     prepare *p = argument;
     job *job;
     while ((job = take(p))) {
-        openpi_error error = OPENPI_ERROR_INIT;
         job->at_ms[MOMENT_PREPARE] = clock_now();
-        openpi_status status = prepare_job(p, job, &error);
+        openpi_status status = prepare_or_refuse(p, job);
         job->at_ms[MOMENT_PREPARED] = clock_now();
-        if (status == OPENPI_OK) {
-            p->options.prepared(p->options.user, job);
-            continue;
-        }
-        prepare_release(p, job);
-        job_refuse(job, status, error.message);
-        p->options.refused(p->options.user, job);
+        if (status == OPENPI_OK) p->options.prepared(p->options.user, job);
+        else p->options.refused(p->options.user, job);
     }
     return NULL;
 }
@@ -159,6 +201,7 @@ openpi_status prepare_open(const prepare_options *options, prepare **out, openpi
     prepare *made = calloc(1, sizeof *made);
     if (!made) return fail(error, OPENPI_NO_MEMORY, "out of memory: the pool of requests");
     made->options = *options;
+    made->model = model_hold(options->model);
     pthread_mutex_init(&made->lock, NULL);
     pthread_cond_init(&made->changed, NULL);
     openpi_status status = start(made, error);
@@ -181,6 +224,7 @@ void prepare_close(prepare *p) {
     prepare_end(p);
     for (int i = 0; i < p->free_count; i++) openpi_request_close(p->free[i]);
     free(p->free);
+    model_drop(p->model);
     pthread_mutex_destroy(&p->lock);
     pthread_cond_destroy(&p->changed);
     free(p);

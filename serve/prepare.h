@@ -6,16 +6,14 @@
 #define SERVE_PREPARE_H
 
 #include "job.h"
-#include "rtc.h"
+#include "model.h"
 
 typedef struct prepare prepare;
 
 typedef struct prepare_options {
-    const openpi_policy *policy;
+    model *model;                /* that requests are prepared for; it is held                             */
     int threads;
     int most;                    /* requests that shared connections have in use; more for reserved ones   */
-    int horizon;
-    rtc_offer rtc;
     uint64_t seed;               /* of the noise of requests that have none                                */
     /* Where a job goes that is prepared, or that is answered because it cannot be. On a prepare thread. */
     void (*prepared)(void *user, job *job);
@@ -30,6 +28,11 @@ void prepare_close(prepare *prepare);
 
 /* From any thread. */
 void prepare_put(prepare *prepare, job *job);
+/* Requests from now on are prepared for this model. */
+void prepare_renew(prepare *prepare, model *model);
+/* Prepares a prepared job once more, for another model, on the calling thread. Where it does not fit that, it
+ * is answered with a sentence, and the status is not OK. */
+openpi_status prepare_again(prepare *prepare, job *job, model *model);
 /* Gives the job's request back to the pool. From any thread. */
 void prepare_release(prepare *prepare, job *job);
 

@@ -50,7 +50,7 @@ openpi_status rtc_prepare(const rtc_offer *offer, const openpi_extras *extras, j
     rtc.horizon = extras->rtc_horizon;
     rtc.max_weight = extras->rtc_max_weight;
     SERVE_TRY(check(offer, &rtc, error));
-    if (!job->last || left <= 0) return OPENPI_OK;
+    if (!job->last || job->last_model != job->model_number || left <= 0) return OPENPI_OK;
     if (rtc.mode == OPENPI_RTC_TRAINED && (!rtc.delay || rtc.delay > left)) return OPENPI_OK;
     SERVE_TRY(openpi_request_previous(job->request, job->last, offer->horizon, executed, job->previous,
                                       (size_t)offer->horizon * OPENPI_ACTION_DIM, &rtc.rows, &rtc.dims,

@@ -10,16 +10,10 @@
 #include "job.h"
 
 /* What the checkpoint and the sessions can do. */
-typedef struct rtc_offer {
-    int horizon;
-    int max_delay;               /* of the mode trained; 0: not offered                                    */
-    openpi_rtc_mode mode;        /* where a request names none                                             */
-} rtc_offer;
-
 rtc_offer rtc_offered(const openpi_engine_info *engine, const openpi_session_info *session);
 
-/* Sets the prepared job's `rtc` from its request's extras; OFF where nothing is left of the last chunk. A
- * value that does not fit is refused, with or without a last chunk. */
+/* Sets the prepared job's `rtc` from its request's extras; OFF where nothing is left of the last chunk, or
+ * where another model made it. A value that does not fit is refused, with or without a last chunk. */
 openpi_status rtc_prepare(const rtc_offer *offer, const openpi_extras *extras, job *job, openpi_error *error);
 
 #endif

@@ -22,6 +22,7 @@
 #include "net.h"
 #include "prepare.h"
 #include "queue.h"
+#include "reload.h"
 #include "serve.h"
 #include "signals.h"
 #include "systemd.h"
@@ -31,7 +32,6 @@
 enum {
     METADATA_BYTES = 4096,
     PREPARED = 64,               /* shared requests that may be prepared at a time                         */
-    DEVICE_NAME = 32,
     TICK_MS = 250,
     CLOSING_MS = 1000,           /* for the close frames after the last answer                             */
 };
@@ -40,14 +40,11 @@ static const char device_lost[] = "the device is lost; the server restarts";
 
 typedef struct server {
     const serve_options *options;
-    openpi_engine_options engine;          /* the options', cancelled by a signal                          */
-    openpi_policy *policy;
-    openpi_policy_info policy_info;
+    loading loading;
+    model *model;                /* the first one; those of reloads are as large                           */
     net *net;
     queue answered;              /* jobs for their connections                                             */
-    device *devices[SCHEDULER_DEVICES];
-    char device_names[SCHEDULER_DEVICES][DEVICE_NAME];
-    int device_count;
+    device *devices[SCHEDULER_DEVICES];    /* from dispatch_open on its own                                */
     tokens tokens;
     logger log;
     metrics metrics;
@@ -55,9 +52,10 @@ typedef struct server {
     systemd systemd;
     dispatch *dispatch;
     prepare *prepare;
+    reload *reload;
     connections connections;
     uint8_t metadata[NET_HEADROOM + METADATA_BYTES], last_words[NET_HEADROOM + sizeof device_lost];
-    int draining, ending;
+    int draining, ending, reloading;
     pthread_mutex_t lock;        /* of `lost`                                                              */
     char lost[500];              /* the sentence of the first device that was lost                         */
 } server;
@@ -93,6 +91,16 @@ static void on_refused(void *user, job *job) {
     server *s = user;
     queue_put(&s->answered, job);
     net_wake(s->net);
+}
+
+static void on_reloaded(void *user) {
+    server *s = user;
+    net_wake(s->net);
+}
+
+static openpi_status on_again(void *user, job *job, model *model) {
+    server *s = user;
+    return prepare_again(s->prepare, job, model);
 }
 
 static void on_answered(void *user, job *job) {
@@ -202,6 +210,10 @@ static void on_woken(void *user) {
         next = job->next;
         connection_answered(job);
     }
+    if (s->reloading && reload_is_over(s->reload)) {
+        s->reloading = 0;
+        if (!s->draining) systemd_report(&s->systemd, "READY=1");
+    }
     pthread_mutex_lock(&s->lock);
     int lost = s->lost[0] != 0;
     pthread_mutex_unlock(&s->lock);
@@ -235,6 +247,7 @@ static void renew_certificate(server *s) {
 static void drain(void *user) {
     server *s = user;
     if (s->draining) return;
+    reload_cancel(s->reload);
     log_line(&s->log, "draining", "draining: the port is closed, connections: %d", s->connections.count);
     systemd_report(&s->systemd, "STOPPING=1\nSTATUS=draining, connections: %d", s->connections.count);
     s->draining = 1;
@@ -244,13 +257,20 @@ static void drain(void *user) {
     if (!s->connections.count) net_stop(s->net);
 }
 
+/* The certificate at once, the checkpoint by a thread of its own. */
+static void reload_all(void *user) {
+    server *s = user;
+    systemd_report(&s->systemd, "RELOADING=1\nMONOTONIC_USEC=%lld", (long long)(clock_ns() / 1000));
+    s->reloading = 1;
+    renew_certificate(s);
+    reload_ask(s->reload);
+}
+
 /* The first signal drains, the second one ends. */
 static void on_signalled(void *user, int number) {
     server *s = user;
     if (number == SIGHUP) {
-        systemd_report(&s->systemd, "RELOADING=1\nMONOTONIC_USEC=%lld", (long long)(clock_ns() / 1000));
-        renew_certificate(s);
-        systemd_report(&s->systemd, "READY=1");
+        reload_all(s);
         return;
     }
     if (s->draining) net_after(s->net, 0);
@@ -281,7 +301,7 @@ static void on_ticked(void *user) {
     log_tick(&s->log);
     int64_t now = clock_ns();
     int hung = dispatch_hung(s->dispatch, s->systemd.watchdog_ns, now);
-    systemd_alive(&s->systemd, hung < 0 ? NULL : s->device_names[hung], now);
+    systemd_alive(&s->systemd, hung < 0 ? NULL : s->loading.names[hung], now);
 }
 
 static const net_events events = {
@@ -299,12 +319,6 @@ static const net_events events = {
 };
 
 /* ---- opening ---------------------------------------------------------------------------------------- */
-
-static openpi_status open_policy(server *s, openpi_error *error) {
-    SERVE_TRY(openpi_policy_open(s->options->checkpoint, &s->options->policy, &s->policy, error));
-    s->policy_info = (openpi_policy_info)OPENPI_POLICY_INFO_INIT;
-    return openpi_policy_get_info(s->policy, &s->policy_info, error);
-}
 
 static openpi_status open_address(server *s, openpi_error *error) {
     const serve_options *o = s->options;
@@ -327,87 +341,60 @@ static openpi_status open_address(server *s, openpi_error *error) {
     return net_bind(s->net, NET_ADMIN, s->admin.host, s->admin.port, only_admin_here, error);
 }
 
-/* "cuda:0,cuda:1": the names apart. */
-static openpi_status split_devices(server *s, openpi_error *error) {
-    const char *at = s->options->engine.device ? s->options->engine.device : "cpu";
-    for (;; at++) {
-        size_t length = strcspn(at, ",");
-        if (!length || length >= DEVICE_NAME || s->device_count == SCHEDULER_DEVICES)
-            return fail(error, OPENPI_BAD_ARGUMENT,
-                        "--device is '%s', expected 1 to %d names of devices with commas between them",
-                        s->options->engine.device, SCHEDULER_DEVICES);
-        memcpy(s->device_names[s->device_count++], at, length);
-        at += length;
-        if (!*at) return OPENPI_OK;
-    }
-}
-
-/* The largest batch that could be worth running within the block. */
-static int largest_batch(double max_block) {
-    if (max_block <= 1) return 1;
-    return max_block * 2 < OPENPI_MAX_BATCH ? (int)(max_block * 2) : OPENPI_MAX_BATCH;
-}
-
 static int is_cancelled(void *user) {
     (void)user;
     return signals_end();
 }
 
-static openpi_status open_models(server *s, openpi_error *error) {
-    const serve_options *o = s->options;
-    s->engine = o->engine;
-    s->engine.cancel = is_cancelled;
-    for (int i = 0; i < s->device_count; i++) {
-        device_options options = {.checkpoint = o->checkpoint,
-                                  .name = s->device_names[i],
-                                  .engine = &s->engine,
-                                  .session = OPENPI_SESSION_OPTIONS_INIT,
-                                  .action_dim = s->policy_info.action_dim};
-        options.session.batch = largest_batch(o->max_block);
-        options.session.horizon = o->horizon ? o->horizon : s->policy_info.horizon;
-        options.session.steps = o->steps;
-        options.session.max_prompt = s->policy_info.max_prompt;
-        SERVE_TRY(device_open(&options, &s->devices[i], error));
-        metrics_add_device(&s->metrics, s->device_names[i]);
-    }
+static openpi_status open_weights(server *s, openpi_error *error) {
+    loading *l = &s->loading;
+    SERVE_TRY(loading_run(l, s->options->checkpoint, s->model, NULL, is_cancelled, NULL, s->devices, error));
+    for (int i = 0; i < l->count; i++) metrics_add_device(&s->metrics, l->names[i]);
     return OPENPI_OK;
 }
 
 static openpi_status open_threads(server *s, openpi_error *error) {
     const serve_options *o = s->options;
     dispatch_options devices = {.devices = s->devices,
-                                .device_count = s->device_count,
+                                .device_count = s->loading.count,
                                 .connections = o->max_connections,
                                 .max_block = o->max_block,
                                 .metrics = &s->metrics,
                                 .answered = on_answered,
+                                .again = on_again,
                                 .lost = on_lost,
                                 .user = s};
-    prepare_options preparing = {.policy = s->policy,
+    prepare_options preparing = {.model = s->model,
                                  .threads = o->prepare_threads,
                                  .most = PREPARED,
-                                 .horizon = device_session_info(s->devices[0])->horizon,
-                                 .rtc = rtc_offered(device_engine_info(s->devices[0]),
-                                                    device_session_info(s->devices[0])),
                                  .seed = o->seed,
                                  .prepared = on_prepared,
                                  .refused = on_refused,
                                  .user = s};
     SERVE_TRY(dispatch_open(&devices, &s->dispatch, error));
-    return prepare_open(&preparing, &s->prepare, error);
+    SERVE_TRY(prepare_open(&preparing, &s->prepare, error));
+    reload_options reloading = {.loading = &s->loading,
+                                .dispatch = s->dispatch,
+                                .prepare = s->prepare,
+                                .devices = s->devices,
+                                .model = s->model,
+                                .log = &s->log,
+                                .over = on_reloaded,
+                                .user = s};
+    return reload_open(&reloading, &s->reload, error);
 }
 
 static void open_connections(server *s) {
-    int horizon = device_session_info(s->devices[0])->horizon;
+    const model *model = s->model;
     metadata about = {.version = openpi_version(),
-                      .horizon = horizon,
-                      .action_dim = s->policy_info.action_dim,
+                      .horizon = model->horizon,
+                      .action_dim = model->info.action_dim,
                       .max_message_bytes = s->options->max_message_bytes,
-                      .rtc_max_delay = device_engine_info(s->devices[0])->rtc_max_delay};
-    about.reset_pose = openpi_policy_reset_pose(s->policy, &about.reset_pose_count);
+                      .rtc_max_delay = model->rtc.max_delay};
+    about.reset_pose = openpi_policy_reset_pose(model->policy, &about.reset_pose_count);
     connections *c = &s->connections;
-    c->pool.horizon = horizon;
-    c->pool.action_dim = s->policy_info.action_dim;
+    c->pool.horizon = model->horizon;
+    c->pool.action_dim = model->info.action_dim;
     c->pool.most_taken = s->options->max_in_flight;
     c->max_message_bytes = s->options->max_message_bytes;
     c->dispatch = s->dispatch;
@@ -423,13 +410,15 @@ static void open_connections(server *s) {
 }
 
 static void open_admin(server *s) {
-    snprintf(s->admin.robot, sizeof s->admin.robot, "%s", s->policy_info.robot);
+    snprintf(s->admin.robot, sizeof s->admin.robot, "%s", s->model->info.robot);
     s->admin.began_ms = clock_now();
     s->admin.tokens = &s->tokens;
     s->admin.connections = &s->connections;
     s->admin.dispatch = s->dispatch;
     s->admin.metrics = &s->metrics;
     s->admin.drain = drain;
+    s->admin.reload_all = reload_all;
+    s->admin.reload = s->reload;
     s->admin.user = s;
 }
 
@@ -441,12 +430,14 @@ static void say_address(server *s, net_side side, const char *event, const char 
                     brackets ? "[" : "", host, brackets ? "]" : "", port);
 }
 
+static void say_model(server *s) {
+    const openpi_engine_info *e = device_engine_info(s->devices[0]);
+    log_line(&s->log, "loaded", "robot %s, chunks of %d steps of %d actions, on %s (%s)",
+             s->model->info.robot, s->model->horizon, s->model->info.action_dim, e->device, e->path);
+}
+
 /* To the log, and to systemd, which from here on waits for signs of life. */
 static void say_ready(server *s) {
-    const openpi_engine_info *e = device_engine_info(s->devices[0]);
-    const openpi_session_info *session = device_session_info(s->devices[0]);
-    log_line(&s->log, "loaded", "robot %s, chunks of %d steps of %d actions, on %s (%s)",
-             s->policy_info.robot, session->horizon, s->policy_info.action_dim, e->device, e->path);
     if (s->options->admin) say_address(s, NET_ADMIN, "admin", "page and metrics on http", s->admin.host);
     say_address(s, NET_ROBOTS, "ready", "ready on ws", s->options->host ? s->options->host : "127.0.0.1");
     systemd_report(&s->systemd, "READY=1\nSTATUS=serving");
@@ -462,13 +453,15 @@ static openpi_status check_limits(const serve_options *o, openpi_error *error) {
 }
 
 static openpi_status run(server *s, openpi_error *error) {
-    SERVE_TRY(check_limits(s->options, error));
-    SERVE_TRY(split_devices(s, error));
-    if (s->options->tokens) SERVE_TRY(tokens_open(s->options->tokens, &s->tokens, error));
-    SERVE_TRY(open_policy(s, error));
+    const serve_options *o = s->options;
+    SERVE_TRY(check_limits(o, error));
+    SERVE_TRY(loading_devices(&s->loading, error));
+    if (o->tokens) SERVE_TRY(tokens_open(o->tokens, &s->tokens, error));
+    SERVE_TRY(model_open(o->checkpoint, &o->policy, o->horizon, 1, &s->model, error));
     SERVE_TRY(open_address(s, error));
     systemd_report(&s->systemd, "STATUS=loading the model");
-    SERVE_TRY(open_models(s, error));
+    SERVE_TRY(open_weights(s, error));
+    say_model(s);
     SERVE_TRY(open_threads(s, error));
     open_connections(s);
     open_admin(s);
@@ -483,14 +476,16 @@ static openpi_status run(server *s, openpi_error *error) {
 
 /* The threads first: they wake the loop. Closing the loop ends the connections, which leave the scheduler. */
 static void close_all(server *s) {
+    reload_cancel(s->reload);
     prepare_end(s->prepare);
     dispatch_end(s->dispatch);
+    reload_close(s->reload);
     net_close(s->net);
     prepare_close(s->prepare);
     dispatch_close(s->dispatch);
-    for (int i = 0; i < s->device_count; i++) device_close(s->devices[i]);
+    for (int i = 0; i < s->loading.count; i++) device_close(s->devices[i]);
     connections_close(&s->connections);
-    openpi_policy_close(s->policy);
+    model_drop(s->model);
     queue_close(&s->answered);
     tokens_close(&s->tokens);
     text_close(&s->admin.text);
@@ -502,7 +497,7 @@ static void close_all(server *s) {
 openpi_status serve(const serve_options *options, int *busy, openpi_error *error) {
     server *s = calloc(1, sizeof *s);
     if (!s) return fail(error, OPENPI_NO_MEMORY, "out of memory: the server");
-    s->options = options;
+    s->options = s->loading.options = options;
     s->systemd.fd = -1;
     log_open(&s->log, STDERR_FILENO, options->log_json ? LOG_JSON : LOG_TEXT, options->log_prefix);
     *busy = 0;

@@ -18,7 +18,7 @@
 enum { JOBS = 4, H = 5, DIMS = OPENPI_ACTION_DIM, ARMS = 14 };
 
 static openpi_error error = OPENPI_ERROR_INIT;
-static openpi_policy *policy;
+static model *served_model;
 static device *tested;
 static job_pool pool = {.horizon = H, .action_dim = ARMS, .most_taken = 1 << 30};
 
@@ -27,19 +27,18 @@ static int set_up(void **state) {
     static openpi_engine_options engine = OPENPI_ENGINE_OPTIONS_INIT;
     static openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
-    device_options opened = {.name = "cpu", .engine = &engine, .session = OPENPI_SESSION_OPTIONS_INIT,
-                             .action_dim = ARMS};
+    device_options opened = {.name = "cpu", .engine = &engine, .session = OPENPI_SESSION_OPTIONS_INIT};
     WORKS(openpi_synthetic_parse("tiny", &synthetic, &error));
     engine.synthetic = options.synthetic = &synthetic;
     engine.threads = 2;
     options.robot = "aloha";
-    WORKS(openpi_policy_open(NULL, &options, &policy, &error));
-    openpi_policy_info info = OPENPI_POLICY_INFO_INIT;
-    WORKS(openpi_policy_get_info(policy, &info, &error));
+    WORKS(model_open(NULL, &options, H, 1, &served_model, &error));
+    assert_int_equal(served_model->info.action_dim, ARMS);
+    opened.model = served_model;
     opened.session.batch = JOBS;
     opened.session.horizon = H;
     opened.session.steps = 2;
-    opened.session.max_prompt = info.max_prompt;
+    opened.session.max_prompt = served_model->info.max_prompt;
     WORKS(device_open(&opened, &tested, &error));
     return 0;
 }
@@ -47,7 +46,7 @@ static int set_up(void **state) {
 static int tear_down(void **state) {
     (void)state;
     device_close(tested);
-    openpi_policy_close(policy);
+    model_drop(served_model);
     job_pool_close(&pool);
     return 0;
 }
@@ -58,7 +57,7 @@ static job *make_job(int number, int overflows) {
     char *message = golden_read(GOLDEN "/policy/aloha_sim/request.msgpack", &count);
     job *made = job_take(&pool);
     assert_non_null(made);
-    WORKS(openpi_request_create(policy, &made->request, &error));
+    WORKS(openpi_request_create(served_model->policy, &made->request, &error));
     WORKS(openpi_request_prepare_msgpack(made->request, message, count, NULL, &error));
     made->sample = (openpi_sample)OPENPI_SAMPLE_INIT;
     WORKS(openpi_request_sample(made->request, &made->sample, &error));

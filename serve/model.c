@@ -1,0 +1,74 @@
+/* See model.h. */
+#include "model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "fail.h"
+
+openpi_status model_open(const char *checkpoint, const openpi_policy_options *options, int horizon,
+                         uint64_t number, model **out, openpi_error *error) {
+    model *made = calloc(1, sizeof *made);
+    if (!made) return fail(error, OPENPI_NO_MEMORY, "out of memory: a policy");
+    atomic_init(&made->holders, 1);
+    made->number = number;
+    made->info = (openpi_policy_info)OPENPI_POLICY_INFO_INIT;
+    openpi_status status = openpi_policy_open(checkpoint, options, &made->policy, error);
+    if (status == OPENPI_OK) status = openpi_policy_get_info(made->policy, &made->info, error);
+    if (status != OPENPI_OK) {
+        model_drop(made);
+        return status;
+    }
+    made->horizon = horizon ? horizon : made->info.horizon;
+    *out = made;
+    return OPENPI_OK;
+}
+
+model *model_hold(model *model) {
+    atomic_fetch_add(&model->holders, 1);
+    return model;
+}
+
+void model_drop(model *model) {
+    if (!model || atomic_fetch_sub(&model->holders, 1) != 1) return;
+    openpi_policy_close(model->policy);
+    free(model);
+}
+
+/* ---- another one in its place ----------------------------------------------------------------------- */
+
+static openpi_status same_robot(const model *running, const model *fresh, openpi_error *error) {
+    const openpi_policy_info *a = &running->info, *b = &fresh->info;
+    if (strcmp(a->robot, b->robot))
+        return fail(error, OPENPI_BAD_ARGUMENT, "the new checkpoint's robot is %s, expected %s", b->robot,
+                    a->robot);
+    if (a->action_dim != b->action_dim)
+        return fail(error, OPENPI_BAD_ARGUMENT, "the new checkpoint has %d actions a step, expected %d",
+                    b->action_dim, a->action_dim);
+    for (int i = 0; i < OPENPI_CAMERAS; i++)
+        if (strcmp(a->cameras[i], b->cameras[i]))
+            return fail(error, OPENPI_BAD_ARGUMENT, "camera %d of the new checkpoint is '%s', expected '%s'",
+                        i + 1, b->cameras[i], a->cameras[i]);
+    return OPENPI_OK;
+}
+
+static openpi_status same_reset_pose(const model *running, const model *fresh, openpi_error *error) {
+    int a_count, b_count;
+    const double *a = openpi_policy_reset_pose(running->policy, &a_count);
+    const double *b = openpi_policy_reset_pose(fresh->policy, &b_count);
+    if (a_count == b_count && (!a_count || !memcmp(a, b, (size_t)a_count * sizeof *a))) return OPENPI_OK;
+    return fail(error, OPENPI_BAD_ARGUMENT,
+                "the new checkpoint has another reset_pose, which connected robots would not learn");
+}
+
+openpi_status model_fits(const model *running, const model *fresh, openpi_error *error) {
+    SERVE_TRY(same_robot(running, fresh, error));
+    SERVE_TRY(same_reset_pose(running, fresh, error));
+    if (fresh->horizon && fresh->horizon != running->horizon)
+        return fail(error, OPENPI_BAD_ARGUMENT, "the new checkpoint's chunks have %d steps, expected %d",
+                    fresh->horizon, running->horizon);
+    if (!fresh->rtc.horizon || fresh->rtc.max_delay == running->rtc.max_delay) return OPENPI_OK;
+    return fail(error, OPENPI_BAD_ARGUMENT,
+                "the new checkpoint was trained for real-time chunking with delays up to %d, expected %d",
+                fresh->rtc.max_delay, running->rtc.max_delay);
+}

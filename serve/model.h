@@ -1,0 +1,42 @@
+/* A checkpoint as it is loaded, without its weights: what turns requests into samples, and actions into
+ * replies. A reload makes another one while requests of the first are under way, so a model is shared: who
+ * uses one holds it, and the last who drops it closes it.
+ *
+ *   who holds one   prepare.h, for new requests; every job that is prepared; every device, beside its
+ *                   weights */
+#ifndef SERVE_MODEL_H
+#define SERVE_MODEL_H
+
+#include <stdatomic.h>
+
+#include "openpi.h"
+
+/* How a checkpoint can follow on from a chunk (rtc.h). */
+typedef struct rtc_offer {
+    int horizon;
+    int max_delay;               /* of the mode trained; 0: not offered                                    */
+    openpi_rtc_mode mode;        /* where a request names none                                             */
+} rtc_offer;
+
+typedef struct model {
+    uint64_t number;             /* 1 at start, and one more for every reload                              */
+    openpi_policy *policy;
+    openpi_policy_info info;
+    int horizon;                 /* 0: left to the weights, and not loaded yet                             */
+    rtc_offer rtc;               /* horizon 0: the weights are not loaded yet                              */
+    atomic_int holders;
+} model;
+
+/* Reads the policy. `horizon` of the sessions, 0: the checkpoint's. The caller holds *out. */
+openpi_status model_open(const char *checkpoint, const openpi_policy_options *options, int horizon,
+                         uint64_t number, model **out, openpi_error *error);
+/* Returns the model. */
+model *model_hold(model *model);
+/* NULL is none. */
+void model_drop(model *model);
+
+/* May `fresh` take the place of `running`, whose clients know its robot and its sizes? Of `fresh` what is not
+ * loaded yet is not asked about. */
+openpi_status model_fits(const model *running, const model *fresh, openpi_error *error);
+
+#endif

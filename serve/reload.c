@@ -1,0 +1,171 @@
+/* See reload.h.
+ *
+ * Note: the checkpoint's path is resolved once for each reload. Where it is a link that somebody switches
+ * meanwhile, policy and weights are of one checkpoint all the same. */
+#define _XOPEN_SOURCE 700       /* realpath */
+#include "reload.h"
+
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "fail.h"
+#include "thread.h"
+
+struct reload {
+    reload_options options;
+    model *running;              /* the thread's                                                           */
+    pthread_t thread;
+    int started;
+    pthread_mutex_t lock;        /* of what follows                                                        */
+    pthread_cond_t changed;
+    int asked, cancelled, busy;
+    char text[RELOAD_TEXT];      /* of the last one that ended                                             */
+};
+
+static int is_cancelled(void *user) {
+    reload *r = user;
+    pthread_mutex_lock(&r->lock);
+    int cancelled = r->cancelled;
+    pthread_mutex_unlock(&r->lock);
+    return cancelled;
+}
+
+/* ---- one reload ------------------------------------------------------------------------------------- */
+
+/* The caller holds *out, and owns the devices. */
+static openpi_status load(reload *r, model **out, device **devices, openpi_error *error) {
+    const reload_options *o = &r->options;
+    const serve_options *serve = o->loading->options;
+    char resolved[PATH_MAX];
+    const char *path = serve->checkpoint && realpath(serve->checkpoint, resolved) ? resolved
+                                                                                  : serve->checkpoint;
+    model *fresh;
+    SERVE_TRY(model_open(path, &serve->policy, serve->horizon, r->running->number + 1, &fresh, error));
+    openpi_status status = model_fits(r->running, fresh, error);
+    if (status == OPENPI_OK)
+        status = loading_run(o->loading, path, fresh, o->devices, is_cancelled, r, devices, error);
+    if (status == OPENPI_OK) {
+        *out = fresh;
+        status = model_fits(r->running, fresh, error);
+        if (status == OPENPI_OK) return status;
+        for (int i = 0; i < o->loading->count; i++) device_close(devices[i]);
+    }
+    model_drop(fresh);
+    return status;
+}
+
+static openpi_status reload_once(reload *r, openpi_error *error) {
+    const reload_options *o = &r->options;
+    device *devices[SCHEDULER_DEVICES];
+    model *fresh;
+    SERVE_TRY(load(r, &fresh, devices, error));
+    prepare_renew(o->prepare, fresh);
+    dispatch_renew(o->dispatch, devices);
+    for (int i = 0; i < o->loading->count; i++) device_close(devices[i]);
+    model_drop(r->running);
+    r->running = fresh;
+    return OPENPI_OK;
+}
+
+/* ---- the thread ------------------------------------------------------------------------------------- */
+
+static void write_text(reload *r, openpi_status status, const char *sentence) {
+    time_t now = time(NULL);
+    struct tm utc;
+    pthread_mutex_lock(&r->lock);
+    if (status != OPENPI_OK) snprintf(r->text, sizeof r->text, "refused: %s", sentence);
+    else if (gmtime_r(&now, &utc))
+        strftime(r->text, sizeof r->text, "reloaded at %Y-%m-%d %H:%M:%S UTC", &utc);
+    r->busy = 0;
+    pthread_mutex_unlock(&r->lock);
+}
+
+static void say(reload *r, openpi_status status, const char *sentence) {
+    log_entry refused = {.level = LOG_LEVEL_WARNING, .event = "not reloaded"};
+    if (status != OPENPI_OK)
+        log_entry_write(r->options.log, &refused, "not reloaded, the old model stays: %s", sentence);
+    else
+        log_line(r->options.log, "reloaded", "reloaded: model %llu", (unsigned long long)r->running->number);
+}
+
+/* Waits until somebody asks. 0: it is over. */
+static int wait(reload *r) {
+    pthread_mutex_lock(&r->lock);
+    while (!r->asked && !r->cancelled) pthread_cond_wait(&r->changed, &r->lock);
+    int go = !r->cancelled;
+    r->busy = go;
+    r->asked = 0;
+    pthread_mutex_unlock(&r->lock);
+    return go;
+}
+
+static void *run(void *argument) {
+    reload *r = argument;
+    while (wait(r)) {
+        openpi_error error = OPENPI_ERROR_INIT;
+        log_line(r->options.log, "reloading", "reloading");
+        openpi_status status = reload_once(r, &error);
+        write_text(r, status, error.message);
+        say(r, status, error.message);
+        r->options.over(r->options.user);
+    }
+    return NULL;
+}
+
+void reload_ask(reload *r) {
+    pthread_mutex_lock(&r->lock);
+    r->asked = !r->cancelled;
+    pthread_cond_signal(&r->changed);
+    pthread_mutex_unlock(&r->lock);
+}
+
+int reload_is_over(reload *r) {
+    pthread_mutex_lock(&r->lock);
+    int over = !r->asked && !r->busy;
+    pthread_mutex_unlock(&r->lock);
+    return over;
+}
+
+void reload_look(reload *r, char text[RELOAD_TEXT]) {
+    pthread_mutex_lock(&r->lock);
+    snprintf(text, RELOAD_TEXT, "%s", r->asked || r->busy ? "reloading" : r->text);
+    pthread_mutex_unlock(&r->lock);
+}
+
+/* ---- opening and closing ---------------------------------------------------------------------------- */
+
+openpi_status reload_open(const reload_options *options, reload **out, openpi_error *error) {
+    reload *made = calloc(1, sizeof *made);
+    if (!made) return fail(error, OPENPI_NO_MEMORY, "out of memory: the thread that reloads");
+    made->options = *options;
+    made->running = model_hold(options->model);
+    snprintf(made->text, sizeof made->text, "not reloaded since the start");
+    pthread_mutex_init(&made->lock, NULL);
+    pthread_cond_init(&made->changed, NULL);
+    openpi_status status = serve_thread_start(&made->thread, run, made, "the thread that reloads", error);
+    made->started = status == OPENPI_OK;
+    if (made->started) *out = made;
+    else reload_close(made);
+    return status;
+}
+
+void reload_cancel(reload *r) {
+    if (!r) return;
+    pthread_mutex_lock(&r->lock);
+    r->cancelled = 1;
+    pthread_cond_signal(&r->changed);
+    pthread_mutex_unlock(&r->lock);
+}
+
+void reload_close(reload *r) {
+    if (!r) return;
+    reload_cancel(r);
+    if (r->started) pthread_join(r->thread, NULL);
+    model_drop(r->running);
+    pthread_mutex_destroy(&r->lock);
+    pthread_cond_destroy(&r->changed);
+    free(r);
+}

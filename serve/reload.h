@@ -1,0 +1,47 @@
+/* Reloading: another checkpoint is loaded beside the one that runs, by a thread of its own, and takes its
+ * place between two calls of each device.
+ *
+ *   asked -> policy -> does it fit? -> weights, first calls -> does it fit? -> new requests are prepared with
+ *   it -> each device runs it from its next call on -> the old one is closed
+ *
+ * Whatever goes wrong before the last two steps is one sentence, and the old one goes on. A reload that is
+ * asked for while one is under way starts when that has ended; several become one. */
+#ifndef SERVE_RELOAD_H
+#define SERVE_RELOAD_H
+
+#include "dispatch.h"
+#include "loading.h"
+#include "log.h"
+#include "prepare.h"
+
+enum { RELOAD_TEXT = 700 };
+
+typedef struct reload reload;
+
+typedef struct reload_options {
+    const loading *loading;
+    dispatch *dispatch;
+    prepare *prepare;
+    device *const *devices;      /* dispatch_options.devices                                               */
+    model *model;                /* that runs; it is held                                                  */
+    logger *log;
+    void (*over)(void *user);    /* one is over, whatever became of it. On the reload's thread             */
+    void *user;
+} reload_options;
+
+openpi_status reload_open(const reload_options *options, reload **out, openpi_error *error);
+/* Ends what is under way, or lets it end: no new model after this. From any thread. */
+void reload_cancel(reload *reload);
+/* Cancels, and waits for the thread: after dispatch_end, before dispatch_close and prepare_close. */
+void reload_close(reload *reload);
+
+/* From any thread. */
+void reload_ask(reload *reload);
+
+/* 0: one is under way. */
+int reload_is_over(reload *reload);
+/* What became of the last one: "not reloaded since the start", "reloading", "reloaded at 2026-01-31 23:59:59
+ * UTC", "refused: SENTENCE". */
+void reload_look(reload *reload, char text[RELOAD_TEXT]);
+
+#endif
