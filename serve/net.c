@@ -149,6 +149,7 @@ static int write_ping(net_peer *peer) {
 /* The socket takes bytes. Returns -1 to close. */
 static int write_more(net_peer *peer) {
     if (lws_partial_buffered(peer->wsi)) return 0;             /* called again when it has gone out         */
+    if (lws_get_close_length(peer->wsi) > 0) return 0;         /* the library closes: no frame after that   */
     peer->unread_ms = 0;
     if (peer->ping_due) return write_ping(peer);
     net_message *message = peer->flushing;

@@ -51,6 +51,19 @@ static int tear_down(void **state) {
     return 0;
 }
 
+/* Every other job asks for real-time chunking, each for another one. */
+static openpi_rtc chunking(int number, float previous[H * DIMS]) {
+    openpi_rtc rtc = OPENPI_RTC_INIT;
+    if (number % 2 == 0) return rtc;
+    openpi_noise(4, (uint64_t)number, previous, (size_t)H * DIMS);
+    rtc.mode = OPENPI_RTC_GUIDED;
+    rtc.previous = previous;
+    rtc.rows = H;
+    rtc.dims = DIMS;
+    rtc.delay = number;
+    return rtc;
+}
+
 /* Job `number`: noise of its own, or the largest finite number, which overflows in the model. */
 static job *make_job(int number, int overflows) {
     size_t count;
@@ -61,8 +74,8 @@ static job *make_job(int number, int overflows) {
     WORKS(openpi_request_prepare_msgpack(made->request, message, count, NULL, &error));
     made->sample = (openpi_sample)OPENPI_SAMPLE_INIT;
     WORKS(openpi_request_sample(made->request, &made->sample, &error));
-    made->rtc = (openpi_rtc)OPENPI_RTC_INIT;
-    made->rtc_asked = 0;
+    made->rtc_asked = number % 2;
+    made->rtc = chunking(number, made->previous);
     made->prev_total_ms = -1;
     openpi_noise(3, (uint64_t)number, made->noise, (size_t)H * DIMS);
     for (int i = 0; i < H * DIMS && overflows; i++) made->noise[i] = FLT_MAX;
