@@ -70,6 +70,7 @@ struct net {
     uv_timer_t timer, watch, tick;
     net_limits limits;
     net_peer *peers;             /* all WebSockets                                                         */
+    int spare;                   /* a descriptor for when there is no other; -1: none                      */
     tls_pair *pair;              /* NULL: no TLS                                                           */
 };
 
@@ -441,12 +442,30 @@ static void adopt(listener *l, int fd) {
     if (wsi) lws_set_opaque_user_data(wsi, l);
 }
 
+/* Without a descriptor nobody can be accepted, and the loop would turn for who waits. So one is kept, with
+ * which to take the next one and to hang up. Returns 0 where nobody waits. */
+static int turn_away(listener *l) {
+    struct sockaddr_storage from;
+    socklen_t bytes = sizeof from;
+    char address[NET_ADDRESS] = "";
+    close(l->net->spare);
+    int fd = accept(l->fd, (struct sockaddr *)&from, &bytes);
+    if (fd >= 0) {
+        getnameinfo((struct sockaddr *)&from, bytes, address, sizeof address, NULL, 0, NI_NUMERICHOST);
+        l->net->events->dropped(l->net->user, address, "no descriptor is left");
+        close(fd);
+    }
+    l->net->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    return fd >= 0;
+}
+
 static void on_connection(uv_poll_t *poll, int status, int events) {
     listener *l = poll->data;
     (void)status;
     (void)events;
     for (int i = 0; i < ACCEPTS; i++) {
         int one = 1, most = SEND_BYTES, fd = accept(l->fd, NULL, NULL);
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE) && l->net->spare >= 0 && turn_away(l)) continue;
         if (fd < 0) return;
         fcntl(fd, F_SETFD, FD_CLOEXEC);
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
@@ -647,9 +666,11 @@ openpi_status net_open(const net_events *events, void *user, const net_limits *l
     made->events = events;
     made->user = user;
     made->limits = *limits;
+    made->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
     made->pair = pair;
     lws_set_log_level(0, NULL);
     if (uv_loop_init(&made->loop)) {
+        if (made->spare >= 0) close(made->spare);
         tls_free(pair);
         free(made);
         return fail(error, OPENPI_SYSTEM, "the network's loop cannot be made");
@@ -702,6 +723,7 @@ void net_close(net *net) {
         for (int i = 0; i < 1000 && uv_run(&net->loop, UV_RUN_NOWAIT); i++) {}
     }
     uv_loop_close(&net->loop);
+    if (net->spare >= 0) close(net->spare);
     tls_free(net->pair);
     free(net);
 }

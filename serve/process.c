@@ -64,3 +64,10 @@ process process_look(void) {
     if (!getrlimit(RLIMIT_NOFILE, &most)) p.max_fds = most.rlim_cur;
     return p;
 }
+
+void process_allow_files(uint64_t count) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= count) return;
+    limit.rlim_cur = limit.rlim_max < count ? limit.rlim_max : count;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}

@@ -14,4 +14,7 @@ typedef struct process {
 
 process process_look(void);
 
+/* Lets the process open so many descriptors, as far as the system's hard limit does. */
+void process_allow_files(uint64_t count);
+
 #endif

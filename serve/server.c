@@ -21,6 +21,7 @@
 #include "messages.h"
 #include "net.h"
 #include "prepare.h"
+#include "process.h"
 #include "queue.h"
 #include "reload.h"
 #include "serve.h"
@@ -33,6 +34,7 @@ enum {
     METADATA_BYTES = 4096,
     PREPARED = 64,               /* shared requests that may be prepared at a time                         */
     TICK_MS = 250,
+    OTHER_FILES = 512,           /* descriptors besides two for each connection that there may be         */
     CLOSING_MS = 1000,           /* for the close frames after the last answer                             */
 };
 
@@ -331,6 +333,7 @@ static openpi_status open_address(server *s, openpi_error *error) {
     tls_pair *pair = NULL;
     SERVE_TRY(systemd_open(&s->systemd, o->notify_socket, o->watchdog_us, error));
     if (o->tls_certificate) SERVE_TRY(tls_read(o->tls_certificate, o->tls_key, &pair, error));
+    process_allow_files(2 * (uint64_t)o->max_connections + OTHER_FILES);
     SERVE_TRY(net_open(&events, s, &limits, pair, &s->net, error));
     const char *host = o->host ? o->host : "127.0.0.1";
     if (o->inherited)

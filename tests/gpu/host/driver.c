@@ -42,12 +42,14 @@ static atomic_int condition;
 
 void host_become(host_condition what) { atomic_store(&condition, what); }
 
-/* Every call of a session ends here. */
-static int stream_wait(const gpu_driver *driver, void *stream) {
+/* Where every call of a session begins to compute, and where it ends. */
+static int settle(void) {
     const struct timespec moment = {.tv_nsec = 1000000};
-    (void)driver, (void)stream;
     while (atomic_load(&condition) == HOST_STALLED) nanosleep(&moment, NULL);
     return atomic_load(&condition) == HOST_LOST ? LOST : 0;
+}
+static int stream_wait(const gpu_driver *driver, void *stream) {
+    return (void)driver, (void)stream, settle();
 }
 
 /* ---- the device ---------------------------------------------------------------------------------------- */
@@ -208,7 +210,7 @@ static int graph_upload(const gpu_driver *driver, void *exec, void *stream) {
 }
 static int graph_launch(const gpu_driver *driver, void *exec, void *stream) {
     const graph *g = exec;
-    int code = 0;
+    int code = settle();
     (void)driver, (void)stream;
     atomic_fetch_add(&replays, 1);
     for (size_t i = 0; i < g->count && !code; i++) code = run(&g->nodes[i]);

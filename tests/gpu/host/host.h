@@ -16,8 +16,8 @@ enum { HOST_SHARED_BYTES = 320 << 10, HOST_PROCESSORS = 4 };
 
 extern const gpu_vendor gpu_vendor_host;
 
-/* From the next wait for a stream on: it ends at once; it lasts until the condition is another; it fails, and
- * the device is lost. From any thread, and from a signal handler. */
+/* From the next replay of a graph or wait for a stream on: it runs; it does not begin until the condition is
+ * another; it fails, and the device is lost. From any thread, and from a signal handler. */
 typedef enum host_condition { HOST_RUNS, HOST_STALLED, HOST_LOST } host_condition;
 void host_become(host_condition what);
 
