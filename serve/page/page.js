@@ -28,9 +28,11 @@ async function poll() {
   let wait = PERIOD_MS;
   try {
     const answer = await ask(chosen ? "/state/" + chosen : "/state");
-    at("login").hidden = answer.status !== 401;
-    if (answer.status === 401) sayHealth("token", "away");
-    else if (answer.ok) show(await answer.json());
+    if (answer.status === 401) {
+      login();
+      return;
+    }
+    if (answer.ok) show(await answer.json());
     else sayHealth("error " + answer.status, "away");
   } catch {
     sayHealth("no answer", "away");
@@ -38,6 +40,15 @@ async function poll() {
     wait = 2 * PERIOD_MS;
   }
   setTimeout(poll, document.hidden ? 5 * PERIOD_MS : wait);
+}
+
+// The visitor's answer goes on with the polling.
+function login() {
+  sayHealth("token", "away");
+  text("about", "a token is needed");
+  at("login").hidden = false;
+  at("main").hidden = true;
+  at("token").focus();
 }
 
 // ---- numbers ---------------------------------------------------------------------------------------
@@ -243,6 +254,21 @@ function choose(row) {
   at("watch").hidden = !chosen;
 }
 
+function say(sentence) {
+  text("said", sentence.trim());
+  at("said").hidden = false;
+}
+
+// Loading takes as long as it takes; the last answer says what became of it.
+async function followReload() {
+  let said = "reloading";
+  while (said.startsWith("reloading")) {
+    await new Promise(resume => setTimeout(resume, PERIOD_MS));
+    said = await (await ask("/reload")).text();
+  }
+  say(said);
+}
+
 // The first press asks, the second one does it.
 function command(button) {
   const word = button.textContent;
@@ -258,11 +284,11 @@ function command(button) {
     reset();
     try {
       const answer = await ask(button.dataset.path, {method: "POST"});
-      text("said", (await answer.text()).trim());
+      say(await answer.text());
+      if (answer.ok && button === at("reload")) await followReload();
     } catch {
-      text("said", "the server does not answer");
+      say("the server does not answer");
     }
-    at("said").hidden = false;
   });
 }
 
@@ -273,6 +299,8 @@ at("login").addEventListener("submit", event => {
   sessionStorage.setItem("token", at("token").value);
   at("token").value = "";
   at("login").hidden = true;
+  at("main").hidden = false;
+  poll();
 });
 command(at("drain"));
 command(at("reload"));
