@@ -2,7 +2,7 @@
 #include "backend/gpu/gpu.h"
 
 /* A GPU vendor is a folder of backend/gpu and one line here. */
-#define GPU_VENDOR_LIST(X) X(cuda)
+#define GPU_VENDOR_LIST(X) X(cuda) X(hip)
 
 #define X(vendor) GPU_BACKEND(vendor);
 GPU_VENDOR_LIST(X)

@@ -141,7 +141,7 @@ static const struct {
     const char *name, *device;
 } levels[] = {{"reference", "cpu"},   {"avx2", "cpu"},        {"avx512", "cpu"},
               {"avx512_bf16", "cpu"}, {"amx", "cpu"},         {"amx_emulated", "cpu"},
-              {"plain", "host:0"},    {"portable", "cuda:0"}, {"hopper", "cuda:0"}};
+              {"plain", "host:0"},    {"mfma", "hip:0"},      {"portable", "cuda:0"}, {"hopper", "cuda:0"}};
 
 /* A GPU rounds probabilities before it divides them by their sum, which is other rounding of the same size:
  * about half of an attention's results are the neighbour of what is expected. */
@@ -152,7 +152,7 @@ enum {
     MADE = sizeof made_shapes / sizeof *made_shapes,
     LARGE = sizeof large_shapes / sizeof *large_shapes,
     LEVELS = sizeof levels / sizeof *levels,
-    GPU_LEVELS = LEVELS - 3,
+    GPU_LEVELS = LEVELS - 4,
     WHOLE_LEVELS = LEVELS - 2    /* those that are fast enough for full sizes                             */
 };
 enum { THREADS = 3 };

@@ -1,0 +1,357 @@
+#define _DEFAULT_SOURCE                    /* MAP_ANONYMOUS                                                */
+#include "emulation.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* ---- fibers -------------------------------------------------------------------------------------------- */
+
+enum { STACK_BYTES = 96 << 10, GUARD_BYTES = 4096 };
+
+/* Where a fiber waits. */
+typedef enum stop_kind { STOP_END, STOP_BLOCK_WAIT, STOP_LANE_FROM, STOP_MMA_BF16, STOP_MMA_F32 } stop_kind;
+
+typedef struct fiber {
+    emu_place place;
+    void *stack_pointer;
+    char *stack;
+    stop_kind stop;
+    const char *file;
+    int line;
+    const void *in;
+    void *out;
+    int waits;                             /* block_waits so far                                           */
+} fiber;
+
+/* All of a launch. */
+static struct {
+    fiber fibers[EMU_MOST_THREADS];
+    fiber *now;
+    void *launcher;                        /* its stack pointer                                            */
+    const emu_kernel *kernel;
+    const void *arguments;
+    int threads;
+    uint32_t epoch, block_epoch;           /* the block began in block_epoch                               */
+    emu_fault fault;
+    int fault_at;
+    char failure[300];
+} emu = {.epoch = 1};
+
+/* Saves the registers that a call keeps on the stack, leaves the stack pointer in *save and goes on at `to`,
+ * which was left the same way. */
+void emu_switch(void **save, void *to);
+__asm__(".text\n"
+        ".type emu_switch, @function\n"
+        "emu_switch:\n"
+        "    pushq %rbp\n"
+        "    pushq %rbx\n"
+        "    pushq %r12\n"
+        "    pushq %r13\n"
+        "    pushq %r14\n"
+        "    pushq %r15\n"
+        "    movq %rsp, (%rdi)\n"
+        "    movq %rsi, %rsp\n"
+        "    popq %r15\n"
+        "    popq %r14\n"
+        "    popq %r13\n"
+        "    popq %r12\n"
+        "    popq %rbx\n"
+        "    popq %rbp\n"
+        "    ret\n"
+        ".size emu_switch, . - emu_switch\n");
+
+const emu_place *emu_now(void) { return &emu.now->place; }
+
+/* The address sanitizer's, where there is one: kernels that were left in the middle leave marks on their
+ * stacks. */
+extern void __asan_unpoison_memory_region(const volatile void *memory, size_t bytes) __attribute__((weak));
+
+static void forget_marks(void) {
+    for (int t = 0; t < emu.threads && __asan_unpoison_memory_region; t++)
+        __asan_unpoison_memory_region(emu.fibers[t].stack, STACK_BYTES);
+}
+
+/* To the launcher, from a kernel that failed. Note: a sanitizer takes the stack of a caller for the thread's
+ * where the compiler sees that this never returns. */
+__attribute__((noipa)) static void give_up(void) {
+    void *never;
+    emu_switch(&never, emu.launcher);
+}
+
+static void fail_at(const char *file, int line, const char *what) {
+    const char *name = strrchr(file, '/');
+    snprintf(emu.failure, sizeof emu.failure, "%s: %s:%d, block %d·%d, thread %d: %s", emu.kernel->name,
+             name ? name + 1 : file, line, emu.now->place.block[0], emu.now->place.block[1],
+             emu.now->place.thread, what);
+    give_up();
+}
+
+/* ---- collectives --------------------------------------------------------------------------------------- */
+
+typedef struct mma_bf16_in {
+    emu_bf16x4 a, b;
+    emu_f32x4 c;
+} mma_bf16_in;
+typedef struct mma_f32_in {
+    float a, b;
+    emu_f32x4 c;
+} mma_f32_in;
+typedef struct lane_in {
+    float x;
+    int lane;
+} lane_in;
+
+static float widen(short bits) {
+    uint32_t u = (uint32_t)(uint16_t)bits << 16;
+    float x;
+    memcpy(&x, &u, sizeof x);
+    return x;
+}
+
+/* D = C + A·Bᵀ of a wave: c of every lane, A and B as [16][k]. */
+static void multiply(fiber *wave, int k, float a[16][16], float bt[16][16], const emu_f32x4 *c[EMU_WAVE]) {
+    float d[16][16];
+    for (int l = 0; l < EMU_WAVE; l++)
+        for (int r = 0; r < 4; r++) d[l / 16 * 4 + r][l % 16] = (*c[l])[r];
+    for (int i = 0; i < 16; i++)
+        for (int q = 0; q < k; q++)
+            for (int j = 0; j < 16; j++) d[i][j] += a[i][q] * bt[q][j];
+    for (int l = 0; l < EMU_WAVE; l++)
+        for (int r = 0; r < 4; r++) {
+            int row = l / 16 * 4 + (emu.fault == EMU_WRONG_LANES ? 3 - r : r);
+            (*(emu_f32x4 *)wave[l].out)[r] = d[row][l % 16];
+        }
+}
+
+static void run_mma_bf16(fiber *wave) {
+    float a[16][16], bt[16][16];
+    const emu_f32x4 *c[EMU_WAVE];
+    for (int l = 0; l < EMU_WAVE; l++) {
+        const mma_bf16_in *in = wave[l].in;
+        c[l] = &in->c;
+        for (int e = 0; e < 4; e++) {
+            a[l % 16][l / 16 * 4 + e] = widen(in->a[e]);
+            bt[l / 16 * 4 + e][l % 16] = widen(in->b[e]);
+        }
+    }
+    multiply(wave, 16, a, bt, c);
+}
+
+static void run_mma_f32(fiber *wave) {
+    float a[16][16], bt[16][16];
+    const emu_f32x4 *c[EMU_WAVE];
+    for (int l = 0; l < EMU_WAVE; l++) {
+        const mma_f32_in *in = wave[l].in;
+        c[l] = &in->c;
+        a[l % 16][l / 16] = in->a;
+        bt[l / 16][l % 16] = in->b;
+    }
+    multiply(wave, 4, a, bt, c);
+}
+
+static void run_lane_from(fiber *wave) {
+    for (int l = 0; l < EMU_WAVE; l++) {
+        int from = ((const lane_in *)wave[l].in)->lane;
+        if (from < 0 || from >= EMU_WAVE)
+            fail_at(wave[l].file, wave[l].line, "lane_from asks for a lane beyond 63");
+        if (emu.fault == EMU_SWAPPED_LANES) from ^= 1;
+        *(float *)wave[l].out = ((const lane_in *)wave[from].in)->x;
+    }
+}
+
+static void (*const wave_functions[])(fiber *wave) = {
+    [STOP_LANE_FROM] = run_lane_from,
+    [STOP_MMA_BF16] = run_mma_bf16,
+    [STOP_MMA_F32] = run_mma_f32,
+};
+
+/* ---- the order of things ------------------------------------------------------------------------------- */
+
+/* Fails where the two do not wait for the same thing. */
+static void same_stop(const fiber *a, const fiber *b) {
+    static const char *const names[] = {"has ended", "waits for the block", "waits for lane_from",
+                                        "waits for mma_bf16", "waits for mma_f32"};
+    char what[160];
+    if (a->stop == b->stop && a->file == b->file && a->line == b->line) return;
+    snprintf(what, sizeof what, "divergence: thread %d %s (line %d), thread %d %s (line %d)", a->place.thread,
+             names[a->stop], a->line, b->place.thread, names[b->stop], b->line);
+    fail_at(b->file, b->line, what);
+}
+
+/* Who runs after the fiber that has just stopped; NULL: the block has ended. */
+static fiber *next_after(fiber *f) {
+    int thread = f->place.thread;
+    fiber *wave = f - thread % EMU_WAVE;
+    if (thread % EMU_WAVE < EMU_WAVE - 1) return f + 1;
+    for (int l = 1; l < EMU_WAVE; l++) same_stop(wave, wave + l);
+    if (f->stop > STOP_BLOCK_WAIT) {
+        wave_functions[f->stop](wave);
+        return wave;
+    }
+    if (thread < emu.threads - 1) return f + 1;
+    for (int t = EMU_WAVE; t < emu.threads; t += EMU_WAVE) same_stop(emu.fibers, emu.fibers + t);
+    if (f->stop == STOP_END) return NULL;
+    emu.epoch++;
+    return emu.fibers;
+}
+
+static void stop(stop_kind kind, const char *file, int line, const void *in, void *out) {
+    fiber *me = emu.now;
+    me->stop = kind;
+    me->file = file;
+    me->line = line;
+    me->in = in;
+    me->out = out;
+    fiber *next = next_after(me);
+    emu.now = next;
+    if (next != me) emu_switch(&me->stack_pointer, next ? next->stack_pointer : emu.launcher);
+}
+
+static void run_fiber(void) {
+    emu.kernel->run(emu.arguments);
+    stop(STOP_END, "", 0, NULL, NULL);     /* nobody returns to a fiber that has ended                     */
+}
+
+void emu_block_wait(const char *file, int line) {
+    if (emu.fault == EMU_SKIPPED_WAIT && emu.now->waits++ == emu.fault_at) return;
+    stop(STOP_BLOCK_WAIT, file, line, NULL, NULL);
+}
+
+float emu_lane_from(float x, int lane, const char *file, int line) {
+    lane_in in = {x, lane};
+    float out;
+    stop(STOP_LANE_FROM, file, line, &in, &out);
+    return out;
+}
+
+emu_f32x4 emu_mma_bf16(emu_bf16x4 a, emu_bf16x4 b, emu_f32x4 c, const char *file, int line) {
+    mma_bf16_in in = {a, b, c};
+    emu_f32x4 out;
+    stop(STOP_MMA_BF16, file, line, &in, &out);
+    return out;
+}
+
+emu_f32x4 emu_mma_f32(float a, float b, emu_f32x4 c, const char *file, int line) {
+    mma_f32_in in = {a, b, c};
+    emu_f32x4 out;
+    stop(STOP_MMA_F32, file, line, &in, &out);
+    return out;
+}
+
+/* ---- local memory -------------------------------------------------------------------------------------- */
+
+static emu_mark *mark_of(const emu_local *local, int index, const char *file, int line) {
+    char what[160];
+    if (index >= 0 && index < local->count) return &local->marks[index];
+    snprintf(what, sizeof what, "element %d of %s, which has %d", index, local->name, local->count);
+    fail_at(file, line, what);
+    return NULL;
+}
+
+static void fail_race(const emu_local *local, int index, const char *did, int other, const char *file,
+                      int line) {
+    char what[200];
+    snprintf(what, sizeof what, "%s element %d of %s with no block_wait after thread %d", did, index,
+             local->name, other);
+    fail_at(file, line, what);
+}
+
+int emu_get(const emu_local *local, int index, const char *file, int line) {
+    emu_mark *m = mark_of(local, index, file, line);
+    int thread = emu.now->place.thread;
+    char what[160];
+    if (m->put < emu.block_epoch) {
+        snprintf(what, sizeof what, "gets element %d of %s, which nobody has put", index, local->name);
+        fail_at(file, line, what);
+    }
+    if (m->put == emu.epoch && m->putter != thread) fail_race(local, index, "gets", m->putter, file, line);
+    m->getter = (int16_t)(m->got == emu.epoch && m->getter != thread ? -1 : thread);
+    m->got = emu.epoch;
+    return index;
+}
+
+int emu_put(const emu_local *local, int index, const char *file, int line) {
+    emu_mark *m = mark_of(local, index, file, line);
+    int thread = emu.now->place.thread;
+    if (m->put == emu.epoch && m->putter != thread) fail_race(local, index, "puts", m->putter, file, line);
+    if (m->got == emu.epoch && m->getter != thread) fail_race(local, index, "puts", m->getter, file, line);
+    m->put = emu.epoch;
+    m->putter = (int16_t)thread;
+    return index;
+}
+
+/* ---- launches ------------------------------------------------------------------------------------------ */
+
+static emu_kernel *kernels;
+
+void emu_register(emu_kernel *kernel) {
+    kernel->next = kernels;
+    kernels = kernel;
+}
+
+const emu_kernel *emu_find(const char *name) {
+    const emu_kernel *k = kernels;
+    while (k && strcmp(k->name, name)) k = k->next;
+    return k;
+}
+
+void emu_set_fault(emu_fault fault, int n) {
+    emu.fault = fault;
+    emu.fault_at = n;
+}
+
+/* A stack that faults below its end, kept for later launches. */
+static int make_stack(fiber *f) {
+    if (f->stack) return 1;
+    f->stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (f->stack == MAP_FAILED || mprotect(f->stack, GUARD_BYTES, PROT_NONE)) {
+        f->stack = NULL;
+        return 0;
+    }
+    return 1;
+}
+
+/* What emu_switch pops: six registers and the address to go to, with the stack as a call would leave it. */
+static void prepare(fiber *f) {
+    enum { REGISTERS = 6 };
+    void **top = (void **)(uintptr_t)(f->stack + STACK_BYTES - 64);
+    void (*entry)(void) = run_fiber;
+    *--top = NULL;
+    memcpy(--top, &entry, sizeof entry);
+    top -= REGISTERS;
+    memset(top, 0, REGISTERS * sizeof *top);
+    f->stack_pointer = top;
+}
+
+static void run_block(const int blocks[2], int x, int y) {
+    emu.block_epoch = ++emu.epoch;
+    for (int t = 0; t < emu.threads; t++) {
+        fiber *f = &emu.fibers[t];
+        f->place = (emu_place){t, emu.threads, {x, y}, {blocks[0], blocks[1]}};
+        f->waits = 0;
+        prepare(f);
+    }
+    emu.now = emu.fibers;
+    emu_switch(&emu.launcher, emu.now->stack_pointer);
+}
+
+const char *emu_launch(const emu_kernel *kernel, const int blocks[2], int threads, const void *arguments) {
+    emu.kernel = kernel;
+    emu.arguments = arguments;
+    emu.threads = threads;
+    emu.failure[0] = 0;
+    int whole = threads >= 1 && threads <= kernel->most_threads && threads % EMU_WAVE == 0;
+    if (!whole || blocks[0] < 1 || blocks[1] < 1) {
+        snprintf(emu.failure, sizeof emu.failure,
+                 "%s: %d x %d blocks of %d threads, expected whole waves of at most %d threads", kernel->name,
+                 blocks[0], blocks[1], threads, kernel->most_threads);
+        return emu.failure;
+    }
+    for (int t = 0; t < threads; t++)
+        if (!make_stack(&emu.fibers[t])) return "no memory for the stacks of a block";
+    for (int y = 0; y < blocks[1] && !emu.failure[0]; y++)
+        for (int x = 0; x < blocks[0] && !emu.failure[0]; x++) run_block(blocks, x, y);
+    if (emu.failure[0]) forget_marks();
+    return emu.failure[0] ? emu.failure : NULL;
+}
