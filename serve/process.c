@@ -2,11 +2,14 @@
 #include "process.h"
 
 #include <dirent.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+enum { LARGE_BYTES = 128 << 10 };          /* what has pages of its own: glibc's first value              */
 
 /* After the name, which may hold anything, the fields of proc(5)'s stat begin with the third. */
 static void read_stat(process *p) {
@@ -70,4 +73,10 @@ void process_allow_files(uint64_t count) {
     if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= count) return;
     limit.rlim_cur = limit.rlim_max < count ? limit.rlim_max : count;
     setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+void process_return_memory(void) {
+#ifdef __GLIBC__
+    mallopt(M_MMAP_THRESHOLD, LARGE_BYTES);
+#endif
 }

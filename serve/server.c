@@ -333,6 +333,7 @@ static openpi_status open_address(server *s, openpi_error *error) {
     tls_pair *pair = NULL;
     SERVE_TRY(systemd_open(&s->systemd, o->notify_socket, o->watchdog_us, error));
     if (o->tls_certificate) SERVE_TRY(tls_read(o->tls_certificate, o->tls_key, &pair, error));
+    process_return_memory();
     process_allow_files(2 * (uint64_t)o->max_connections + OTHER_FILES);
     SERVE_TRY(net_open(&events, s, &limits, pair, &s->net, error));
     const char *host = o->host ? o->host : "127.0.0.1";

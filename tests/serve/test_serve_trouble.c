@@ -288,7 +288,7 @@ static void end_child(pid_t child) {
 static void start_server(const char *more) {
     served_start(&server, &box,
                  MODEL " --max-connections %d --max-per-address %d --message-timeout 30 --reply-timeout 30 "
-                 "%s", 4 * numbers.clients + 100, 4 * numbers.clients + 100, more);
+                 "--ping-interval 3600 %s", 4 * numbers.clients + 100, 4 * numbers.clients + 100, more);
 }
 
 static void greet_all(int fd[ROBOTS]) {

@@ -1,0 +1,59 @@
+/* A robot's message as the server takes it: prepared, its sample, and the keys "openpi/…" with what
+ * serve/rtc.c makes of them. */
+#include "fuzz.h"
+#include "serve/rtc.h"
+
+enum { H = 8, NUMBERS = H * OPENPI_ACTION_DIM };
+
+static openpi_request *request;
+static float sink;
+
+static void open_request(void) {
+    static openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
+    openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
+    openpi_error error = OPENPI_ERROR_INIT;
+    openpi_policy *policy;
+    PROMISE(openpi_synthetic_parse("tiny", &synthetic, &error) == OPENPI_OK);
+    options.synthetic = &synthetic;
+    options.robot = "aloha";
+    PROMISE(openpi_policy_open(NULL, &options, &policy, &error) == OPENPI_OK);
+    PROMISE(openpi_request_create(policy, &request, &error) == OPENPI_OK);
+}
+
+static void check_extras(const openpi_extras *e) {
+    PROMISE(e->deadline_ms >= 0 && e->rtc_executed >= 0 && e->rtc_delay >= 0 && e->rtc_horizon >= 0);
+    PROMISE(!e->noise == !e->noise_rows && e->noise_rows >= 0 && e->noise_rows <= OPENPI_MAX_HORIZON);
+    for (int i = 0; i < e->noise_rows * OPENPI_ACTION_DIM; i++) sink += e->noise[i];
+}
+
+/* Follows on from a chunk of zeros. */
+static void follow(const openpi_extras *extras, int max_delay) {
+    static double last[NUMBERS];
+    static float previous[NUMBERS];
+    openpi_error error = OPENPI_ERROR_INIT;
+    rtc_offer offer = {.horizon = H, .max_delay = max_delay, .mode = OPENPI_RTC_GUIDED};
+    job job = {.request = request, .last = last, .previous = previous};
+    if (!went_well(rtc_prepare(&offer, extras, &job, &error), &error)) return;
+    if (job.rtc.mode == OPENPI_RTC_OFF) return;
+    PROMISE(job.rtc.previous == previous && job.rtc.rows >= 1 && job.rtc.rows <= H - extras->rtc_executed);
+    PROMISE(job.rtc.delay >= 0 && job.rtc.delay < H && job.rtc.horizon <= H);
+    PROMISE(job.rtc.mode != OPENPI_RTC_TRAINED || job.rtc.delay <= max_delay);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    openpi_error error = OPENPI_ERROR_INIT;
+    openpi_sample sample = OPENPI_SAMPLE_INIT;
+    openpi_extras extras = OPENPI_EXTRAS_INIT;
+    if (!request) open_request();
+    uint8_t *copy = exact_copy(data, size, 0);
+    int good = went_well(openpi_request_prepare_msgpack(request, copy, size, NULL, &error), &error);
+    free(copy);                                        /* a request keeps nothing of the message           */
+    if (good && went_well(openpi_request_sample(request, &sample, &error), &error) &&
+        went_well(openpi_request_extras(request, &extras, &error), &error)) {
+        check_extras(&extras);
+        follow(&extras, 0);
+        follow(&extras, 3);
+        for (int i = 0; i < sample.token_count; i++) PROMISE(sample.tokens[i] >= 0);
+    }
+    return 0;
+}
