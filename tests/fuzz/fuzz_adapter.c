@@ -3,7 +3,7 @@
 #include "fuzz.h"
 #include "model/adapter.h"
 
-static char folder[] = "/tmp/openpi_fuzz_XXXXXX";
+static char folder[] = "/dev/shm/openpi_fuzz_XXXXXX";      /* in memory */
 static int made;
 
 static void clean_up(void) {
