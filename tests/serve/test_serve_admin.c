@@ -51,35 +51,6 @@ static void ask(int fd) {
 
 /* ---- metrics ---------------------------------------------------------------------------------------- */
 
-static double sample(const char *text, const char *name) {
-    size_t count = strlen(name);
-    for (const char *line = text; line; line = strchr(line, '\n')) {
-        line += *line == '\n';
-        if (!strncmp(line, name, count) && line[count] == ' ') return strtod(line + count, NULL);
-    }
-    fail_msg("there is no sample %s in\n%s", name, text);
-    return 0;
-}
-
-static double scrape(int port, const char *name) {
-    answer a = admin_request(port, "GET", "/metrics", "127.0.0.1", "");
-    assert_int_equal(a.status, 200);
-    assert_non_null(strstr(a.head, "Content-Type: text/plain; version=0.0.4"));
-    double value = sample(a.body, name);
-    free(a.body);
-    return value;
-}
-
-/* The server counts a reply when the kernel has it, which may be after the robot has it. */
-static void await(int port, const char *name, double expected) {
-    double found = scrape(port, name);
-    for (int i = 0; i < 6000 && found != expected; i++) {
-        served_sleep(10);
-        found = scrape(port, name);
-    }
-    if (found != expected) fail_msg("%s is %g, expected %g", name, found, expected);
-}
-
 static void metrics_agree(void **state) {
     (void)state;
     enum { ASKED = 5 };
@@ -87,37 +58,37 @@ static void metrics_agree(void **state) {
     char head[1024];
     served_start(&server, &box, TINY ADMIN " --max-connections 2 --device cpu");
     assert_true(server.admin > 0 && server.admin != server.port);
-    await(server.admin, "openpi_connections", 0);
+    metric_await(server.admin, "openpi_connections", 0);
     int one = greet(server.port), two = greet(server.port);
     close(ws_request(server.port, "/", WS_UPGRADE, head, sizeof head));
     assert_memory_equal(head, "HTTP/1.1 503 ", 13);
     for (int i = 0; i < ASKED; i++) ask(i % 2 ? one : two);
     ws_send(one, WS_BINARY, 1, "rubbish", 7);
     free(ws_expect(one, WS_TEXT).data);
-    await(server.admin, "openpi_requests_total{class=\"shared\",result=\"refused\"}", 1);
-    await(server.admin, "openpi_requests_total{class=\"shared\",result=\"ok\"}", ASKED);
+    metric_await(server.admin, "openpi_requests_total{class=\"shared\",result=\"refused\"}", 1);
+    metric_await(server.admin, "openpi_requests_total{class=\"shared\",result=\"ok\"}", ASKED);
     answer a = admin_request(server.admin, "GET", "/metrics", "127.0.0.1", "");
-    assert_true(sample(a.body, "openpi_requests_total{class=\"reserved\",result=\"ok\"}") == 0);
-    assert_true(sample(a.body, "openpi_request_duration_seconds_count") == ASKED + 1);
-    assert_true(sample(a.body, "openpi_queue_duration_seconds_count") == ASKED);
-    assert_true(sample(a.body, "openpi_stage_duration_seconds_count{stage=\"receive\"}") == ASKED + 1);
-    assert_true(sample(a.body, "openpi_stage_duration_seconds_count{stage=\"prepare\"}") == ASKED + 1);
-    assert_true(sample(a.body, "openpi_stage_duration_seconds_count{stage=\"run\"}") == ASKED);
-    assert_true(sample(a.body, "openpi_batch_size_count") == ASKED);
-    assert_true(sample(a.body, "openpi_batch_size_sum") == ASKED);
-    assert_true(sample(a.body, "openpi_connections") == 2);
-    assert_true(sample(a.body, "openpi_connections_rejected_total{reason=\"connections\"}") == 1);
-    assert_true(sample(a.body, "openpi_received_bytes_total") == (double)(ASKED * request_bytes + 7));
-    assert_true(sample(a.body, "openpi_sent_bytes_total") > ASKED * 5 * 14 * 8);
-    assert_true(sample(a.body, "openpi_message_bytes_count") == ASKED + 1);
-    assert_true(sample(a.body, "openpi_queue_length{class=\"shared\"}") == 0);
+    assert_true(metric_in(a.body, "openpi_requests_total{class=\"reserved\",result=\"ok\"}") == 0);
+    assert_true(metric_in(a.body, "openpi_request_duration_seconds_count") == ASKED + 1);
+    assert_true(metric_in(a.body, "openpi_queue_duration_seconds_count") == ASKED);
+    assert_true(metric_in(a.body, "openpi_stage_duration_seconds_count{stage=\"receive\"}") == ASKED + 1);
+    assert_true(metric_in(a.body, "openpi_stage_duration_seconds_count{stage=\"prepare\"}") == ASKED + 1);
+    assert_true(metric_in(a.body, "openpi_stage_duration_seconds_count{stage=\"run\"}") == ASKED);
+    assert_true(metric_in(a.body, "openpi_batch_size_count") == ASKED);
+    assert_true(metric_in(a.body, "openpi_batch_size_sum") == ASKED);
+    assert_true(metric_in(a.body, "openpi_connections") == 2);
+    assert_true(metric_in(a.body, "openpi_connections_rejected_total{reason=\"connections\"}") == 1);
+    assert_true(metric_in(a.body, "openpi_received_bytes_total") == (double)(ASKED * request_bytes + 7));
+    assert_true(metric_in(a.body, "openpi_sent_bytes_total") > ASKED * 5 * 14 * 8);
+    assert_true(metric_in(a.body, "openpi_message_bytes_count") == ASKED + 1);
+    assert_true(metric_in(a.body, "openpi_queue_length{class=\"shared\"}") == 0);
     /* the device computes within the time from begin to end of the run stages, and all of it */
-    double busy = sample(a.body, "openpi_device_busy_seconds_total{device=\"cpu\"}");
-    double ran = sample(a.body, "openpi_stage_duration_seconds_sum{stage=\"run\"}");
+    double busy = metric_in(a.body, "openpi_device_busy_seconds_total{device=\"cpu\"}");
+    double ran = metric_in(a.body, "openpi_stage_duration_seconds_sum{stage=\"run\"}");
     assert_true(busy > 0 && fabs(busy - ran) < 1e-6 * ran);
     free(a.body);
     close(one);
-    await(server.admin, "openpi_connections", 1);
+    metric_await(server.admin, "openpi_connections", 1);
     close(two);
     served_stop(&server);
 }
@@ -134,11 +105,11 @@ static void who_leaves_is_counted(void **state) {
     int answered = frame.opcode == WS_BINARY;
     free(frame.data);
     close(fd);
-    await(server.admin, "openpi_connections", 0);
+    metric_await(server.admin, "openpi_connections", 0);
     double gone = -1, ok = -1;
     for (int i = 0; i < 6000 && gone + ok != 1; i++) {
-        gone = scrape(server.admin, "openpi_requests_total{class=\"shared\",result=\"gone\"}");
-        ok = scrape(server.admin, "openpi_requests_total{class=\"shared\",result=\"ok\"}");
+        gone = metric(server.admin, "openpi_requests_total{class=\"shared\",result=\"gone\"}");
+        ok = metric(server.admin, "openpi_requests_total{class=\"shared\",result=\"ok\"}");
         if (gone + ok != 1) served_sleep(10);
     }
     assert_true(gone + ok == 1);

@@ -13,6 +13,7 @@
 #include "command.h"
 #include "served.h"
 #include "websocket.h"
+#include "admin_client.h"
 
 #define ALOHA "--synthetic tiny --robot aloha --threads 2 --horizon 5"
 
@@ -52,12 +53,12 @@ static void drain(void **state) {
     served server;
     size_t count;
     char *request = golden_read(GOLDEN "/policy/aloha_sim/request.msgpack", &count);
-    served_start(&server, &box, ALOHA " --steps 100");
+    served_start(&server, &box, ALOHA " --steps 100 --admin 127.0.0.1:0");
     int idle = greet(server.port), busy = greet(server.port);
     ws_send(busy, WS_BINARY, 1, request, count);
     ws_send(busy, WS_BINARY, 1, request, count);
-    ws_send(busy, WS_PING, 1, "", 0);        /* answered: what was sent before it has arrived              */
-    served_sleep(50);
+    ws_send(busy, WS_PING, 1, "", 0);
+    metric_await(server.admin, "openpi_received_bytes_total", 2 * (double)count);
     kill(server.pid, SIGTERM);
     ws_expect_close(idle, 1001);
     assert_int_equal(ws_try_socket(server.port), -1);

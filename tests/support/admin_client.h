@@ -42,4 +42,34 @@ static inline void must_answer(int port, const char *method, const char *path, c
     free(a.body);
 }
 
+/* The value of a sample in the text of /metrics. */
+static inline double metric_in(const char *text, const char *name) {
+    size_t count = strlen(name);
+    for (const char *line = text; line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (!strncmp(line, name, count) && line[count] == ' ') return strtod(line + count, NULL);
+    }
+    fail_msg("there is no sample %s in\n%s", name, text);
+    return 0;
+}
+
+static inline double metric(int port, const char *name) {
+    answer a = admin_request(port, "GET", "/metrics", "127.0.0.1", "");
+    assert_int_equal(a.status, 200);
+    assert_non_null(strstr(a.head, "Content-Type: text/plain; version=0.0.4"));
+    double value = metric_in(a.body, name);
+    free(a.body);
+    return value;
+}
+
+/* The server counts a reply when the kernel has it, which may be after the robot has it. */
+static inline void metric_await(int port, const char *name, double expected) {
+    double found = metric(port, name);
+    for (int i = 0; i < 6000 && found != expected; i++) {
+        served_sleep(10);
+        found = metric(port, name);
+    }
+    if (found != expected) fail_msg("%s is %g, expected %g", name, found, expected);
+}
+
 #endif
