@@ -61,8 +61,8 @@ static int check_requests(call *c) {
 
 static int read_observations(call *c) {
     if (c->rtc != Py_None && (!PyTuple_Check(c->rtc) || PyTuple_Size(c->rtc) != c->count)) {
-        PyErr_Format(PyExc_ValueError, "real-time chunking is %R, expected None or a tuple of %d", c->rtc,
-                     c->count);
+        PyErr_Format(PyExc_ValueError, "real-time chunking is of %R, expected None or a tuple of %d",
+                     Py_TYPE(c->rtc), c->count);
         return -1;
     }
     for (int b = 0; b < c->count; b++) {

@@ -192,7 +192,8 @@ static PyObject *timing_tuple(const openpi_timing *t) {
 static int take_following(const module_state *state, PyObject *rtc, sample_list *list) {
     if (rtc == Py_None) return 0;
     if (!PyTuple_Check(rtc) || PyTuple_Size(rtc) != list->count) {
-        PyErr_Format(PyExc_ValueError, "real-time chunking is %R, expected None or a tuple of %d", rtc,
+        PyErr_Format(PyExc_ValueError, "real-time chunking is of %R, expected None or a tuple of %d",
+                     Py_TYPE(rtc),
                      list->count);
         return -1;
     }

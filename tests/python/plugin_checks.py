@@ -42,6 +42,9 @@ def lerobot_goldens(scratch):
     assert written["type"] == "openpi_c" and written["checkpoint"] == "weights"
     assert (out / "weights" / "model.safetensors").exists()
     assert {file.name for file in out.glob("policy_*.json")} == {"policy_preprocessor.json", "policy_postprocessor.json"}
+    steps = {kind: json.loads((out / f"policy_{kind}processor.json").read_text())["steps"] for kind in ("pre", "post")}
+    assert {"device_processor", "rename_observations_processor"} <= set(steps["pre"])  # LeRobot's commands change those
+    assert steps["post"] == ["device_processor"]
 
     config = OpenpiCConfig.from_pretrained(out)
     config.dtype, config.steps, config.n_action_steps = "f32", about["steps"], 3

@@ -35,6 +35,7 @@ BLOCKS = {
 # What a small machine without a GPU does in the place of what is written.
 FITS = {
     "cuda:0": "cpu",
+    "measure.py": "measure.py --calls 4 --only overhead --only memory",
     "gpus=1 replicas=2": "gpus=0 replicas=1",
     "--env.type=aloha": "--env.type=aloha --env.episode_length=20 --eval.n_episodes=2 --eval.batch_size=2"
     " --eval.use_async_envs=false",
@@ -140,7 +141,9 @@ def serves(command, place, port):
 
 
 def environment():
-    return {**os.environ, "PATH": path(), "MUJOCO_GL": os.environ.get("MUJOCO_GL", "egl")}
+    package = pathlib.Path(openpi_c.__file__).absolute().parents[1]
+    found = os.pathsep.join([str(package), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, "PATH": path(), "PYTHONPATH": found, "MUJOCO_GL": os.environ.get("MUJOCO_GL", "egl")}
 
 
 def listens(port):

@@ -324,6 +324,7 @@ def test_a_lane_that_cannot_be_made():
     for _ in range(3):
         with pytest.raises(MemoryError):
             policy.infer(obs)
+        assert lanes._made == 1
     lanes._make = make
     assert policy.infer(obs)["actions"].shape == (4, 32) and lanes._made == 2
     lanes.give(first)

@@ -10,7 +10,21 @@ PolicyAction = object
 
 
 class AddBatchDimensionProcessorStep:
-    pass
+    name = "to_batch_processor"
+
+
+class RenameObservationsProcessorStep:
+    name = "rename_observations_processor"
+
+    def __init__(self, rename_map):
+        assert rename_map == {}
+
+
+class DeviceProcessorStep:
+    name = "device_processor"
+
+    def __init__(self, device):
+        assert device == "cpu"
 
 
 class PolicyProcessorPipeline(Generic[A, B]):
@@ -18,5 +32,5 @@ class PolicyProcessorPipeline(Generic[A, B]):
         self.steps, self.name = steps, name
 
     def save_pretrained(self, folder):
-        steps = [type(step).__name__ for step in self.steps]
+        steps = [step.name for step in self.steps]
         (pathlib.Path(folder) / f"{self.name}.json").write_text(json.dumps({"name": self.name, "steps": steps}))

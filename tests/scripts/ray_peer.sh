@@ -1,0 +1,13 @@
+#!/bin/bash
+# openpi_c.ray under Ray Serve itself, as docs/ray.md starts it, and openpi's own WebsocketClientPolicy against it: metadata,
+# actions equal to the package's own, two clients at once, a wrong request. SOURCE, BUILD: as the other scripts.
+#
+#   RAY_PYTHON=…/bin/python   an environment with ray[serve], msgpack, openpi-client and pytest
+#
+# Without it the script is skipped, and says so.
+set -u
+[ -n "${RAY_PYTHON:-}" ] || { echo "SKIPPED: RAY_PYTHON is not set"; exit 77; }
+"$RAY_PYTHON" -c 'import ray.serve, msgpack, openpi_client, pytest' 2>/dev/null ||
+    { echo "SKIPPED: $RAY_PYTHON has no ray[serve], msgpack, openpi_client and pytest"; exit 77; }
+export PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$BUILD/python:$SOURCE/tests/python RAY_USAGE_STATS_ENABLED=0
+PATH=$(dirname "$RAY_PYTHON"):$PATH exec "$RAY_PYTHON" "$SOURCE/tests/scripts/ray_peer.py"
