@@ -7,7 +7,6 @@
  * We send close frames ourselves and go on reading, to drop what comes: a client that is still sending would
  * otherwise see a reset instead of the reason. (The library's own way, lws_close_reason, loses the close
  * frame in Debian 12's build on libuv.) */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <libwebsockets.h>
@@ -26,6 +25,7 @@
 #include "clock.h"
 #include "fail.h"
 #include "net.h"
+#include "sockets.h"
 
 _Static_assert(LWS_PRE <= NET_HEADROOM, "a frame's head fits before a message");
 
@@ -474,54 +474,19 @@ static void on_connection(uv_poll_t *poll, int status, int events) {
     }
 }
 
-static int is_loopback(const struct sockaddr *address) {
-    if (address->sa_family == AF_INET)
-        return ntohl(((const struct sockaddr_in *)(const void *)address)->sin_addr.s_addr) >> 24 == 127;
-    if (address->sa_family != AF_INET6) return 0;
-    return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr);
-}
-
-static void set_port(struct sockaddr *address, int port) {
-    uint16_t number = htons((uint16_t)port);
-    if (address->sa_family == AF_INET) ((struct sockaddr_in *)(void *)address)->sin_port = number;
-    else ((struct sockaddr_in6 *)(void *)address)->sin6_port = number;
-}
-
-static int port_of(int fd) {
-    struct sockaddr_storage address;
-    socklen_t bytes = sizeof address;
-    if (getsockname(fd, (struct sockaddr *)&address, &bytes)) return 0;
-    if (address.ss_family == AF_INET) return ntohs(((struct sockaddr_in *)(void *)&address)->sin_port);
-    return ntohs(((struct sockaddr_in6 *)(void *)&address)->sin6_port);
-}
-
-static int bound_socket(const struct addrinfo *at) {
-    int one = 1, fd = socket(at->ai_family, at->ai_socktype, at->ai_protocol);
-    if (fd < 0) return -1;
-    fcntl(fd, F_SETFD, FD_CLOEXEC);
-    fcntl(fd, F_SETFL, O_NONBLOCK);
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (at->ai_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
-    if (!bind(fd, at->ai_addr, at->ai_addrlen)) return fd;
-    int why = errno;
-    close(fd);
-    errno = why;
-    return -1;
-}
-
 static openpi_status bind_all(net *net, net_side side, struct addrinfo *list, const char *host, int port,
                               openpi_error *error) {
     int *used = &net->ports[side];
     for (struct addrinfo *at = list; at && net->listener_count < LISTENERS; at = at->ai_next) {
         if (at->ai_family != AF_INET && at->ai_family != AF_INET6) continue;
-        set_port(at->ai_addr, *used ? *used : port);
-        int fd = bound_socket(at);
+        socket_set_port(at->ai_addr, *used ? *used : port);
+        int fd = socket_bind(at);
         if (fd < 0 && errno == EAFNOSUPPORT && at->ai_next) continue;
         if (fd < 0)
             return fail(error, OPENPI_BAD_ARGUMENT, "cannot listen on %s, port %d: %s", host,
                         *used ? *used : port, strerror(errno));
         net->listeners[net->listener_count++] = (listener){.net = net, .side = side, .fd = fd};
-        *used = port_of(fd);
+        *used = socket_port(fd);
     }
     if (*used) return OPENPI_OK;
     return fail(error, OPENPI_BAD_ARGUMENT, "%s has no address of this machine", host);
@@ -545,31 +510,14 @@ openpi_status net_bind(net *net, net_side side, const char *host, int port, int 
     openpi_status status = OPENPI_OK;
     net->plain[side] = side == NET_ADMIN;
     for (struct addrinfo *at = list; at && status == OPENPI_OK; at = at->ai_next) {
-        net->plain[side] &= is_loopback(at->ai_addr);
-        if (only_loopback && !is_loopback(at->ai_addr))
+        net->plain[side] &= socket_is_loopback(at->ai_addr);
+        if (only_loopback && !socket_is_loopback(at->ai_addr))
             status = fail(error, OPENPI_BAD_ARGUMENT, "%s is '%s', which other machines can reach: %s",
                           exposed[side].option, host, exposed[side].advice);
     }
     if (status == OPENPI_OK) status = bind_all(net, side, list, host, port, error);
     freeaddrinfo(list);
     return status;
-}
-
-/* Of a listening TCP socket; else 0, and `why` says what it is. */
-static int listening_address(int fd, struct sockaddr_storage *address, const char **why) {
-    int value = 0;
-    socklen_t bytes = sizeof value;
-    *why = "no socket";
-    if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &value, &bytes)) return 0;
-    *why = "no TCP socket";
-    int stream = value == SOCK_STREAM;
-    bytes = sizeof *address;
-    if (!stream || getsockname(fd, (struct sockaddr *)address, &bytes) ||
-        (address->ss_family != AF_INET && address->ss_family != AF_INET6))
-        return 0;
-    *why = "a socket that does not listen";
-    bytes = sizeof value;
-    return !getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &value, &bytes) && value;
 }
 
 openpi_status net_inherit(net *net, int first, int count, int only_loopback, openpi_error *error) {
@@ -579,19 +527,19 @@ openpi_status net_inherit(net *net, int first, int count, int only_loopback, ope
     for (int fd = first; fd < first + count; fd++) {
         struct sockaddr_storage address;
         const char *why;
-        if (!listening_address(fd, &address, &why))
+        if (!socket_listening(fd, &address, &why))
             return fail(error, OPENPI_BAD_ARGUMENT,
                         "the service manager passes %s as descriptor %d, expected a TCP socket that listens",
                         why, fd);
-        if (only_loopback && !is_loopback((struct sockaddr *)&address))
+        if (only_loopback && !socket_is_loopback((struct sockaddr *)&address))
             return fail(error, OPENPI_BAD_ARGUMENT,
                         "the service manager's socket on port %d is one which other machines can reach: "
                         "whoever connects may move the robots; give --tokens, --tls-cert and --tls-key, or "
                         "--trust-network where everybody on that network may",
-                        port_of(fd));
+                        socket_port(fd));
         fcntl(fd, F_SETFD, FD_CLOEXEC);
         fcntl(fd, F_SETFL, O_NONBLOCK);
-        if (!net->ports[NET_ROBOTS]) net->ports[NET_ROBOTS] = port_of(fd);
+        if (!net->ports[NET_ROBOTS]) net->ports[NET_ROBOTS] = socket_port(fd);
         net->listeners[net->listener_count++] = (listener){.net = net, .fd = fd, .side = NET_ROBOTS};
     }
     return OPENPI_OK;
