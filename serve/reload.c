@@ -160,6 +160,11 @@ void reload_cancel(reload *r) {
     pthread_mutex_unlock(&r->lock);
 }
 
+void reload_abandon(reload *r) {
+    reload_cancel(r);
+    if (r && r->started) pthread_detach(r->thread);
+}
+
 void reload_close(reload *r) {
     if (!r) return;
     reload_cancel(r);

@@ -34,6 +34,8 @@ openpi_status reload_open(const reload_options *options, reload **out, openpi_er
 void reload_cancel(reload *reload);
 /* Cancels, and waits for the thread: after dispatch_end, before dispatch_close and prepare_close. */
 void reload_close(reload *reload);
+/* Instead of closing it, where the program ends at once and waits for nobody. */
+void reload_abandon(reload *reload);
 
 /* From any thread. */
 void reload_ask(reload *reload);

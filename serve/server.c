@@ -511,7 +511,10 @@ openpi_status serve(const serve_options *options, int *busy, openpi_error *error
     signals_block();
     openpi_status status = run(s, error);
     *busy = status == OPENPI_OK && connections_running(&s->connections) > 0;
-    if (*busy) return status;
+    if (*busy) {
+        reload_abandon(s->reload);
+        return status;
+    }
     log_flush(&s->log);
     if (status == OPENPI_OK) log_line(&s->log, "drained", "drained");
     if (status == OPENPI_CANCELLED) log_line(&s->log, "ended", "ended while the model was loaded");
