@@ -170,7 +170,7 @@ static int admit(server *s, const net_head *head, net_page *page) {
     metrics_add_rejected(&s->metrics, REJECTED_RESERVED);
     log_entry entry = refusal(head, token, "too many calls a second are reserved");
     log_entry_write(&s->log, &entry,
-                    "refused: it reserves %g calls a second, but %.1f of at most %.1f are reserved already",
+                    "refused: it reserves %g calls a second, but %.4g of at most %.4g are reserved already",
                     token->rate, state.reserved, state.reservable);
     return answer(page, 503, "too many calls a second are reserved\n");
 }
