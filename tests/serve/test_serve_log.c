@@ -41,19 +41,21 @@ static void escapes(void **state) {
         {"\xf3\xa0\x81\x81", "\\udb40\\udc41", "\\udb40\\udc41"},              /* an invisible tag          */
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        char out[200];
-        assert_int_equal(log_escape(out, sizeof out, table[i].given, LOG_TEXT), strlen(table[i].text));
-        assert_string_equal(out, table[i].text);
-        assert_int_equal(log_escape(out, sizeof out, table[i].given, LOG_JSON), strlen(table[i].json));
-        assert_string_equal(out, table[i].json);
+        char escaped[200];
+        size_t count = log_escape(escaped, sizeof escaped, table[i].given, LOG_TEXT);
+        assert_int_equal(count, strlen(table[i].text));
+        assert_string_equal(escaped, table[i].text);
+        count = log_escape(escaped, sizeof escaped, table[i].given, LOG_JSON);
+        assert_int_equal(count, strlen(table[i].json));
+        assert_string_equal(escaped, table[i].json);
     }
-    char out[12];
-    log_escape(out, sizeof out, "12345678901", LOG_TEXT);
-    assert_string_equal(out, "12345678901");
-    log_escape(out, sizeof out, "123456789012", LOG_TEXT);
-    assert_string_equal(out, "12345678…");
-    log_escape(out, sizeof out, "1234567\n\n", LOG_TEXT);
-    assert_string_equal(out, "1234567…");
+    char bounded[12];
+    log_escape(bounded, sizeof bounded, "12345678901", LOG_TEXT);
+    assert_string_equal(bounded, "12345678901");
+    log_escape(bounded, sizeof bounded, "123456789012", LOG_TEXT);
+    assert_string_equal(bounded, "12345678…");
+    log_escape(bounded, sizeof bounded, "1234567\n\n", LOG_TEXT);
+    assert_string_equal(bounded, "1234567…");
 }
 
 /* ---- lines ------------------------------------------------------------------------------------------ */
