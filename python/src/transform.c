@@ -284,20 +284,25 @@ static int steps_of(const Py_buffer *view) {
     return rows > OPENPI_MAX_HORIZON ? OPENPI_MAX_HORIZON + 1 : (int)rows;
 }
 
-static PyObject *request_finish(PyObject *object, PyObject *arguments) {
+typedef openpi_status transform(const openpi_request *request, const float *model_actions, int horizon,
+                                double *out, size_t capacity, openpi_error *error);
+
+/* (float32 model actions, float64 out) through one of the engine's transforms. */
+static PyObject *run_transform(PyObject *object, PyObject *arguments, const char *format,
+                               const char *out_name, transform *run) {
     request_object *self = (request_object *)object;
     const module_state *state = state_of(object);
     openpi_error error = OPENPI_ERROR_INIT;
     openpi_status status = OPENPI_OK;
     PyObject *model, *out;
     Py_buffer views[2];
-    if (!PyArg_ParseTuple(arguments, "OO:finish_into", &model, &out) ||
-        take_pair(state, model, "model_actions", 'f', out, "actions", 'd', views))
+    if (!PyArg_ParseTuple(arguments, format, &model, &out) ||
+        take_pair(state, model, "model_actions", 'f', out, out_name, 'd', views))
         return NULL;
     int failed = request_take(self);
     if (!failed) {
-        status = openpi_request_finish(self->handle, views[0].buf, steps_of(&views[0]), views[1].buf,
-                                       (size_t)views[1].len / sizeof(double), &error);
+        status = run(self->handle, views[0].buf, steps_of(&views[0]), views[1].buf,
+                     (size_t)views[1].len / sizeof(double), &error);
         self->busy = 0;
     }
     PyBuffer_Release(&views[0]);
@@ -307,27 +312,12 @@ static PyObject *request_finish(PyObject *object, PyObject *arguments) {
     Py_RETURN_NONE;
 }
 
+static PyObject *request_finish(PyObject *object, PyObject *arguments) {
+    return run_transform(object, arguments, "OO:finish_into", "actions", openpi_request_finish);
+}
+
 static PyObject *request_keep(PyObject *object, PyObject *arguments) {
-    request_object *self = (request_object *)object;
-    const module_state *state = state_of(object);
-    openpi_error error = OPENPI_ERROR_INIT;
-    openpi_status status = OPENPI_OK;
-    PyObject *model, *out;
-    Py_buffer views[2];
-    if (!PyArg_ParseTuple(arguments, "OO:keep_into", &model, &out) ||
-        take_pair(state, model, "model_actions", 'f', out, "kept", 'd', views))
-        return NULL;
-    int failed = request_take(self);
-    if (!failed) {
-        status = openpi_request_keep(self->handle, views[0].buf, steps_of(&views[0]), views[1].buf,
-                                     (size_t)views[1].len / sizeof(double), &error);
-        self->busy = 0;
-    }
-    PyBuffer_Release(&views[0]);
-    PyBuffer_Release(&views[1]);
-    if (failed) return NULL;
-    if (status != OPENPI_OK) return raise_status(state, "", &error);
-    Py_RETURN_NONE;
+    return run_transform(object, arguments, "OO:keep_into", "kept", openpi_request_keep);
 }
 
 /* (kept, executed, out) -> (rows, dims) that `out` begins with. */
