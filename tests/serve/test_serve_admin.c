@@ -14,6 +14,7 @@
 #include "command.h"
 #include "served.h"
 #include "websocket.h"
+#include "robot_message.h"
 #include "admin_client.h"
 
 #define TINY "--synthetic tiny --robot aloha --threads 2 --steps 1 --horizon 5"
@@ -23,28 +24,16 @@ static char *request;
 static size_t request_bytes;
 
 static int set_up(void **state) {
-    (void)state;
     request = golden_read(GOLDEN "/policy/aloha_sim/request.msgpack", &request_bytes);
-    return scratch_open(&box);
+    return open_box(state);
 }
 
 static int tear_down(void **state) {
-    (void)state;
-    scratch_close(&box);
     free(request);
-    free(out);
-    free(err);
-    out = err = NULL;
-    return 0;
+    return close_box(state);
 }
 
-static int greet(int port) {
-    int fd = ws_open(port, "/");
-    free(ws_expect(fd, WS_BINARY).data);
-    return fd;
-}
-
-static void ask(int fd) {
+static void ask_aloha(int fd) {
     ws_send(fd, WS_BINARY, 1, request, request_bytes);
     free(ws_expect(fd, WS_BINARY).data);
 }
@@ -62,7 +51,7 @@ static void metrics_agree(void **state) {
     int one = greet(server.port), two = greet(server.port);
     close(ws_request(server.port, "/", WS_UPGRADE, head, sizeof head));
     assert_memory_equal(head, "HTTP/1.1 503 ", 13);
-    for (int i = 0; i < ASKED; i++) ask(i % 2 ? one : two);
+    for (int i = 0; i < ASKED; i++) ask_aloha(i % 2 ? one : two);
     ws_send(one, WS_BINARY, 1, "rubbish", 7);
     free(ws_expect(one, WS_TEXT).data);
     metric_await(server.admin, "openpi_requests_total{class=\"shared\",result=\"refused\"}", 1);
@@ -182,7 +171,7 @@ static void post_drains(void **state) {
     /* with a body: the braces, and the line's end that follows */
     snprintf(origin, sizeof origin, "Origin: http://%s\r\nContent-Length: 4\r\n\r\n{}", own);
     int idle = greet(server.port), busy = greet(server.port);
-    ask(busy);
+    ask_aloha(busy);
     must_answer(server.admin, "POST", "/drain", own, origin, 200);
     must_answer(server.admin, "GET", "/healthz", own, "", 503);
     must_answer(server.admin, "POST", "/drain", own, "Content-Length: 0\r\n", 200);

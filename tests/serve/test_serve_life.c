@@ -13,15 +13,10 @@
 #include "command.h"
 #include "served.h"
 #include "websocket.h"
+#include "robot_message.h"
 #include "admin_client.h"
 
 #define ALOHA "--synthetic tiny --robot aloha --threads 2 --horizon 5"
-
-static int greet(int port) {
-    int fd = ws_open(port, "/");
-    free(ws_expect(fd, WS_BINARY).data);
-    return fd;
-}
 
 static void bad_starts(void **state) {
     (void)state;

@@ -22,20 +22,6 @@
 
 enum { H = 8, DIMS = 14, SIDE = 224, BMP_HEAD = 54 };
 
-static int set_up(void **state) {
-    (void)state;
-    return scratch_open(&box);
-}
-
-static int tear_down(void **state) {
-    (void)state;
-    scratch_close(&box);
-    free(out);
-    free(err);
-    out = err = NULL;
-    return 0;
-}
-
 /* ---- the files -------------------------------------------------------------------------------------- */
 
 /* The policy allows files of this port only, so nothing may stand inline. */
@@ -330,5 +316,5 @@ int main(void) {
         cmocka_unit_test(robots_are_listed),
         cmocka_unit_test(looking_has_limits),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, open_box, close_box);
 }

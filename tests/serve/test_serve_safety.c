@@ -14,6 +14,7 @@
 #include "command.h"
 #include "served.h"
 #include "websocket.h"
+#include "robot_message.h"
 
 #define TINY "--synthetic tiny --robot aloha --threads 2 --steps 1"
 
@@ -21,31 +22,13 @@ static char *request;
 static size_t request_bytes;
 
 static int set_up(void **state) {
-    (void)state;
     request = golden_read(GOLDEN "/policy/aloha_sim/request.msgpack", &request_bytes);
-    return scratch_open(&box);
+    return open_box(state);
 }
 
 static int tear_down(void **state) {
-    (void)state;
-    scratch_close(&box);
     free(request);
-    free(out);
-    free(err);
-    out = err = NULL;
-    return 0;
-}
-
-static int greet(int port) {
-    int fd = ws_open(port, "/");
-    free(ws_expect(fd, WS_BINARY).data);
-    return fd;
-}
-
-static void must_log(const served *server, const char *part) {
-    char *log = served_log(server);
-    if (!strstr(log, part)) fail_msg("expected \"%s\" in\n%s", part, log);
-    free(log);
+    return close_box(state);
 }
 
 static void expect_reply(int fd) {
@@ -97,11 +80,11 @@ static void connections_are_counted(void **state) {
     int a = knock(server.port, ONE), b = knock(server.port, ONE);
     assert_true(a >= 0 && b >= 0);
     assert_int_equal(knock(server.port, ONE), -1);
-    must_log(&server, "refused: this address has as many connections as --max-per-address");
+    served_must_log(&server, "refused: this address has as many connections as --max-per-address");
     int c = knock(server.port, TWO);
     assert_true(c >= 0);
     assert_int_equal(knock(server.port, TWO), -1);
-    must_log(&server, "refused: as many connections as --max-connections");
+    served_must_log(&server, "refused: as many connections as --max-connections");
     close(ws_request(server.port, "/healthz", "", head, sizeof head));
     assert_memory_equal(head, "HTTP/1.1 200 ", 13);
     close(a);
@@ -182,8 +165,8 @@ static void slow_clients_are_dropped(void **state) {
     ws_expect_close(writer, 1008);
     free(ws_expect(half_open, WS_PING).data);
     must_end(half_open);
-    must_log(&server, "dropped: its message takes too long");
-    must_log(&server, "dropped: it does not answer a ping");
+    served_must_log(&server, "dropped: its message takes too long");
+    served_must_log(&server, "dropped: it does not answer a ping");
     char *log = served_log(&server), *first = strstr(log, "not answer a ping");
     assert_null(strstr(first + 1, "not answer a ping"));
     free(log);
@@ -218,7 +201,7 @@ static void unread_replies(void **state) {
         break;
     }
     assert_true(i < MOST);
-    must_log(&server, "dropped: it does not read its replies");
+    served_must_log(&server, "dropped: it does not read its replies");
     expect_reply(robot);
     free(frame);
     close(fd);

@@ -17,6 +17,7 @@
 #include "command.h"
 #include "served.h"
 #include "websocket.h"
+#include "robot_message.h"
 #include "serve/serve.h"
 #include "serve/systemd.h"
 #include "service.h"
@@ -244,12 +245,6 @@ static void expect_reply(int fd) {
     ws_send(fd, WS_BINARY, 1, request, count);
     free(ws_expect(fd, WS_BINARY).data);
     free(request);
-}
-
-static int greet(int port) {
-    int fd = ws_open(port, "/");
-    free(ws_expect(fd, WS_BINARY).data);
-    return fd;
 }
 
 /* READY comes when robots are served, STOPPING when they no longer are. */

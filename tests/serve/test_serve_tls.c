@@ -21,19 +21,13 @@ static char *request;
 static size_t request_bytes;
 
 static int set_up(void **state) {
-    (void)state;
     request = golden_read(GOLDEN "/policy/aloha_sim/request.msgpack", &request_bytes);
-    return scratch_open(&box);
+    return open_box(state);
 }
 
 static int tear_down(void **state) {
-    (void)state;
-    scratch_close(&box);
     free(request);
-    free(out);
-    free(err);
-    out = err = NULL;
-    return 0;
+    return close_box(state);
 }
 
 static void start(served *server, const char *more) {

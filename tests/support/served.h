@@ -44,6 +44,12 @@ static inline char *served_log(const served *s) {
     return text;
 }
 
+static inline void served_must_log(const served *s, const char *part) {
+    char *text = served_log(s);
+    if (!strstr(text, part)) fail_msg("expected \"%s\" in\n%s", part, text);
+    free(text);
+}
+
 /* Starts "openpi serve ARGS". */
 static inline void served_launch(served *s, scratch *folder, const char *args) {
     char line[4096];
