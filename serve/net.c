@@ -1,78 +1,33 @@
-/* Sockets, HTTP and WebSocket by libwebsockets on a libuv loop; see net.h.
- *
- * Listening sockets are our own: the library only gets connections that are accepted, so that an address can
- * be taken before the model is loaded, given back while connections live on, or come from elsewhere.
+/* The loop, and WebSockets: sending, receiving, and what a client may take; see net.h.
  *
  * Note: libwebsockets gives a frame's bytes in pieces and tells with the first piece how long the frame is.
  * We send close frames ourselves and go on reading, to drop what comes: a client that is still sending would
  * otherwise see a reset instead of the reason. (The library's own way, lws_close_reason, loses the close
  * frame in Debian 12's build on libuv.) */
-#include <errno.h>
 #include <fcntl.h>
-#include <libwebsockets.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
-#include <sys/socket.h>
 #include <unistd.h>
-#include <uv.h>
 
 #include "clock.h"
 #include "fail.h"
-#include "net.h"
-#include "sockets.h"
+#include "net_inside.h"
 
 _Static_assert(LWS_PRE <= NET_HEADROOM, "a frame's head fits before a message");
 
 enum {
-    LISTENERS = 16,              /* addresses of both sides' host names                                    */
-    SIGNALS = 3,
     READ_BYTES = 64 << 10,       /* of a socket at once                                                    */
     HEAD_BYTES = 8 << 10,        /* of an HTTP request's head                                              */
     HEADS = 1024,                /* connections whose head is being read                                   */
-    ACCEPTS = 64,                /* connections that one turn of the loop accepts                          */
-    PAGE_HEAD = 1024,            /* of an answer's head                                                    */
-    PATH_BYTES = 256,
     CLOSE_REASON = 120,
     CLOSE_SECONDS = 2,           /* that a client has to answer a close                                    */
     WATCH_MS = 250,              /* between two looks at what clients take                                 */
-    SEND_BYTES = 64 << 10,       /* of messages that the kernel keeps for a client who does not read       */
 };
 
 /* The certificate does not come from the library: the callback that is asked for it attaches ours. */
 static const uint64_t TLS_OPTIONS =
     LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT | LWS_SERVER_OPTION_CREATE_VHOST_SSL_CTX;
-
-typedef struct listener {
-    uv_poll_t poll;
-    net *net;
-    net_side side;
-    int fd, active, deaf;
-} listener;
-
-struct net {
-    const net_events *events;
-    void *user;
-    uv_loop_t loop;
-    struct lws_context *context;
-    struct lws_vhost *vhost;
-    struct lws_protocols protocols[2];
-    struct lws_http_mount *mounts;
-    listener listeners[LISTENERS];
-    int listener_count, ports[NET_SIDES];
-    int plain[NET_SIDES];        /* 1: without TLS, where there is a pair                                  */
-    uv_signal_t signals[SIGNALS];
-    uv_timer_t timer, watch, tick;
-    net_limits limits;
-    net_peer *peers;             /* all WebSockets                                                         */
-    int spare;                   /* a descriptor for when there is no other; -1: none                      */
-    tls_pair *pair;              /* NULL: no TLS                                                           */
-};
 
 /* libwebsockets keeps one of these for each connection, of zeros at first. */
 struct net_peer {
@@ -96,6 +51,8 @@ struct net_peer {
     int ping_due;                /* 1: it is not sent yet                                                  */
     int dropped;
 };
+
+net *net_of(struct lws *wsi) { return lws_context_user(lws_get_context(wsi)); }
 
 /* ---- sending ---------------------------------------------------------------------------------------- */
 
@@ -211,108 +168,6 @@ static void read_piece(net_peer *peer, const uint8_t *bytes, size_t count) {
     if (code) net_end(peer, code, reason_of(code));
 }
 
-/* ---- HTTP ------------------------------------------------------------------------------------------- */
-
-static const char *status_text(int status) {
-    switch (status) {
-    case 200: return "OK";
-    case 401: return "Unauthorized";
-    case 403: return "Forbidden";
-    case 404: return "Not Found";
-    case 405: return "Method Not Allowed";
-    case 426: return "Upgrade Required";
-    case 503: return "Service Unavailable";
-    default: return "Error";
-    }
-}
-
-static net *net_of(struct lws *wsi) { return lws_context_user(lws_get_context(wsi)); }
-
-/* A client that does not read it is cut off as one that does not read its replies. */
-static int answer(struct lws *wsi, const net_page *page) {
-    int has_body = lws_hdr_total_length(wsi, WSI_TOKEN_HEAD_URI) <= 0;
-    uint8_t *memory = malloc(LWS_PRE + PAGE_HEAD + page->bytes);
-    if (!memory) return -1;
-    uint8_t *start = memory + LWS_PRE;
-    int head = snprintf((char *)start, PAGE_HEAD,
-                        "HTTP/1.1 %d %s\r\nContent-Type: %s\r\n%s%sContent-Length: %zu\r\n\r\n",
-                        page->status, status_text(page->status), page->type,
-                        page->status == 401 ? "WWW-Authenticate: Bearer\r\n" : "",
-                        page->headers ? page->headers : "", page->bytes);
-    if (head >= PAGE_HEAD) {
-        free(memory);
-        return -1;
-    }
-    if (has_body) memcpy(start + head, page->body, page->bytes);
-    lws_set_timeout(wsi, PENDING_TIMEOUT_HTTP_CONTENT, net_of(wsi)->limits.reply);
-    int written = lws_write(wsi, start, (size_t)head + (has_body ? page->bytes : 0), LWS_WRITE_HTTP_FINAL);
-    free(memory);
-    return written < 0 ? -1 : 0;
-}
-
-typedef struct head_text {
-    char path[PATH_BYTES], address[NET_ADDRESS], authorization[NET_AUTHORIZATION], host[NET_HOST];
-    char origin[NET_HOST];
-} head_text;
-
-/* "": absent; "?": longer than fits. */
-static void read_header(struct lws *wsi, enum lws_token_indexes name, char *text, size_t capacity) {
-    if (lws_hdr_copy(wsi, text, (int)capacity, name) > 0) return;
-    snprintf(text, capacity, "%s", lws_hdr_total_length(wsi, name) > 0 ? "?" : "");
-}
-
-/* The path is "" where it is longer than any page's, or of another method. */
-static net_method read_path(struct lws *wsi, char *path) {
-    static const struct { enum lws_token_indexes name; net_method method; } methods[] = {
-        {WSI_TOKEN_GET_URI, NET_GET}, {WSI_TOKEN_HEAD_URI, NET_HEAD}, {WSI_TOKEN_POST_URI, NET_POST}};
-    for (int i = 0; i < 3; i++)
-        if (lws_hdr_copy(wsi, path, PATH_BYTES, methods[i].name) > 0) return methods[i].method;
-    path[0] = 0;
-    return NET_OTHER;
-}
-
-static net_head read_head(struct lws *wsi, int upgrade, head_text *text) {
-    const listener *from = lws_get_opaque_user_data(wsi);
-    net_method method = read_path(wsi, text->path);
-    read_header(wsi, WSI_TOKEN_HTTP_AUTHORIZATION, text->authorization, sizeof text->authorization);
-    read_header(wsi, WSI_TOKEN_HOST, text->host, sizeof text->host);
-    read_header(wsi, WSI_TOKEN_ORIGIN, text->origin, sizeof text->origin);
-    text->address[0] = 0;
-    lws_get_peer_simple(wsi, text->address, sizeof text->address);
-    return (net_head){.side = from->side,
-                      .method = method,
-                      .path = text->path,
-                      .query = lws_hdr_total_length(wsi, WSI_TOKEN_HTTP_URI_ARGS) > 0,
-                      .upgrade = upgrade,
-                      .address = text->address,
-                      .authorization = text->authorization,
-                      .host = text->host,
-                      .origin = text->origin};
-}
-
-static int ask(struct lws *wsi, int upgrade, net_page *page) {
-    net *net = net_of(wsi);
-    head_text text;
-    net_head head = read_head(wsi, upgrade, &text);
-    return net->events->asked(net->user, &head, page);
-}
-
-/* A request that asks for no WebSocket. */
-static int plain_request(struct lws *wsi) {
-    static const char sentence[] = "a WebSocket server for robots; GET /healthz says whether it is ready\n";
-    net_page page = {.status = 426, .type = "text/plain", .body = sentence, .bytes = sizeof sentence - 1};
-    ask(wsi, 0, &page);
-    return answer(wsi, &page) || lws_http_transaction_completed(wsi) ? -1 : 0;
-}
-
-/* Returns -1 to hang up, 0 to upgrade, 1 when it was answered. */
-static int upgrade_request(struct lws *wsi, const char *to) {
-    net_page page;
-    if (strcasecmp(to, "websocket")) return -1;
-    if (!ask(wsi, 1, &page)) return 0;
-    return answer(wsi, &page) ? -1 : 1;
-}
-
 /* ---- what a client may take ------------------------------------------------------------------------- */
 
 static void peer_join(net_peer *peer) {
@@ -379,13 +234,13 @@ static void on_watch(uv_timer_t *handle) {
 /* ---- the library's events --------------------------------------------------------------------------- */
 
 static int established(net_peer *peer, struct lws *wsi) {
-    head_text text;
-    net_head head = read_head(wsi, 1, &text);
+    http_head head;
+    http_read_head(wsi, 1, &head);
     peer->wsi = wsi;
     peer->net = net_of(wsi);
     peer->heard_ms = clock_now();
-    memcpy(peer->address, text.address, sizeof peer->address);
-    peer->connection = peer->net->events->opened(peer->net->user, peer, &head);
+    memcpy(peer->address, head.address, sizeof peer->address);
+    peer->connection = peer->net->events->opened(peer->net->user, peer, &head.head);
     if (!peer->connection) return -1;
     peer_join(peer);
     return 0;
@@ -402,8 +257,8 @@ static void closed(net_peer *peer) {
 static int on_event(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in, size_t count) {
     net_peer *peer = user;
     switch (reason) {
-    case LWS_CALLBACK_HTTP: return plain_request(wsi);
-    case LWS_CALLBACK_HTTP_CONFIRM_UPGRADE: return upgrade_request(wsi, in);
+    case LWS_CALLBACK_HTTP: return http_plain(wsi);
+    case LWS_CALLBACK_HTTP_CONFIRM_UPGRADE: return http_upgrade(wsi, in);
     case LWS_CALLBACK_ESTABLISHED: return established(peer, wsi);
     case LWS_CALLBACK_RECEIVE: read_piece(peer, in, count); return 0;
     case LWS_CALLBACK_RECEIVE_PONG: hear(peer); return 0;
@@ -429,155 +284,6 @@ static void on_timer(uv_timer_t *handle) {
 static void on_tick(uv_timer_t *handle) {
     net *net = handle->data;
     net->events->ticked(net->user);
-}
-
-/* ---- listening -------------------------------------------------------------------------------------- */
-
-/* The library closes the socket where it fails. */
-static void adopt(listener *l, int fd) {
-    lws_adoption_type type = LWS_ADOPT_SOCKET | LWS_ADOPT_HTTP;
-    if (!l->net->plain[l->side]) type |= LWS_ADOPT_ALLOW_SSL;
-    lws_sock_file_fd_type socket = {.sockfd = fd};
-    struct lws *wsi = lws_adopt_descriptor_vhost(l->net->vhost, type, socket, NULL, NULL);
-    if (wsi) lws_set_opaque_user_data(wsi, l);
-}
-
-/* Without a descriptor nobody can be accepted, and the loop would turn for who waits. So one is kept, with
- * which to take the next one and to hang up. Returns 0 where nobody waits. */
-static int turn_away(listener *l) {
-    struct sockaddr_storage from;
-    socklen_t bytes = sizeof from;
-    char address[NET_ADDRESS] = "";
-    close(l->net->spare);
-    int fd = accept(l->fd, (struct sockaddr *)&from, &bytes);
-    if (fd >= 0) {
-        getnameinfo((struct sockaddr *)&from, bytes, address, sizeof address, NULL, 0, NI_NUMERICHOST);
-        l->net->events->dropped(l->net->user, address, "no descriptor is left");
-        close(fd);
-    }
-    l->net->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    return fd >= 0;
-}
-
-static void on_connection(uv_poll_t *poll, int status, int events) {
-    listener *l = poll->data;
-    (void)status;
-    (void)events;
-    for (int i = 0; i < ACCEPTS; i++) {
-        int one = 1, most = SEND_BYTES, fd = accept(l->fd, NULL, NULL);
-        if (fd < 0 && (errno == EMFILE || errno == ENFILE) && l->net->spare >= 0 && turn_away(l)) continue;
-        if (fd < 0) return;
-        fcntl(fd, F_SETFD, FD_CLOEXEC);
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &most, sizeof most);
-        adopt(l, fd);
-    }
-}
-
-static openpi_status bind_all(net *net, net_side side, struct addrinfo *list, const char *host, int port,
-                              openpi_error *error) {
-    int *used = &net->ports[side];
-    for (struct addrinfo *at = list; at && net->listener_count < LISTENERS; at = at->ai_next) {
-        if (at->ai_family != AF_INET && at->ai_family != AF_INET6) continue;
-        socket_set_port(at->ai_addr, *used ? *used : port);
-        int fd = socket_bind(at);
-        if (fd < 0 && errno == EAFNOSUPPORT && at->ai_next) continue;
-        if (fd < 0)
-            return fail(error, OPENPI_BAD_ARGUMENT, "cannot listen on %s, port %d: %s", host,
-                        *used ? *used : port, strerror(errno));
-        net->listeners[net->listener_count++] = (listener){.net = net, .side = side, .fd = fd};
-        *used = socket_port(fd);
-    }
-    if (*used) return OPENPI_OK;
-    return fail(error, OPENPI_BAD_ARGUMENT, "%s has no address of this machine", host);
-}
-
-/* What is said about an address that other machines can reach. */
-static const struct { const char *option, *advice; } exposed[NET_SIDES] = {
-    {"--host", "whoever connects may move the robots; give --tokens, --tls-cert and --tls-key, or "
-               "--trust-network where everybody on that network may"},
-    {"--admin", "whoever connects may see the robots' pictures and stop the server; give --tokens with a "
-                "token of the class admin, and --tls-cert and --tls-key or --trust-network"},
-};
-
-openpi_status net_bind(net *net, net_side side, const char *host, int port, int only_loopback,
-                       openpi_error *error) {
-    struct addrinfo wanted = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list;
-    int code = getaddrinfo(host, NULL, &wanted, &list);
-    if (code)
-        return fail(error, OPENPI_BAD_ARGUMENT, "%s is '%s': %s", exposed[side].option, host,
-                    gai_strerror(code));
-    openpi_status status = OPENPI_OK;
-    net->plain[side] = side == NET_ADMIN;
-    for (struct addrinfo *at = list; at && status == OPENPI_OK; at = at->ai_next) {
-        net->plain[side] &= socket_is_loopback(at->ai_addr);
-        if (only_loopback && !socket_is_loopback(at->ai_addr))
-            status = fail(error, OPENPI_BAD_ARGUMENT, "%s is '%s', which other machines can reach: %s",
-                          exposed[side].option, host, exposed[side].advice);
-    }
-    if (status == OPENPI_OK) status = bind_all(net, side, list, host, port, error);
-    freeaddrinfo(list);
-    return status;
-}
-
-openpi_status net_inherit(net *net, int first, int count, int only_loopback, openpi_error *error) {
-    if (count > LISTENERS)
-        return fail(error, OPENPI_BAD_ARGUMENT, "the service manager passes %d sockets, expected at most %d",
-                    count, LISTENERS);
-    for (int fd = first; fd < first + count; fd++) {
-        struct sockaddr_storage address;
-        const char *why;
-        if (!socket_listening(fd, &address, &why))
-            return fail(error, OPENPI_BAD_ARGUMENT,
-                        "the service manager passes %s as descriptor %d, expected a TCP socket that listens",
-                        why, fd);
-        if (only_loopback && !socket_is_loopback((struct sockaddr *)&address))
-            return fail(error, OPENPI_BAD_ARGUMENT,
-                        "the service manager's socket on port %d is one which other machines can reach: "
-                        "whoever connects may move the robots; give --tokens, --tls-cert and --tls-key, or "
-                        "--trust-network where everybody on that network may",
-                        socket_port(fd));
-        fcntl(fd, F_SETFD, FD_CLOEXEC);
-        fcntl(fd, F_SETFL, O_NONBLOCK);
-        if (!net->ports[NET_ROBOTS]) net->ports[NET_ROBOTS] = socket_port(fd);
-        net->listeners[net->listener_count++] = (listener){.net = net, .fd = fd, .side = NET_ROBOTS};
-    }
-    return OPENPI_OK;
-}
-
-int net_port(const net *net, net_side side) { return net->ports[side]; }
-int net_is_plain(const net *net, net_side side) { return !net->pair || net->plain[side]; }
-
-openpi_status net_listen(net *net, openpi_error *error) {
-    static const int numbers[SIGNALS] = {SIGTERM, SIGINT, SIGHUP};
-    for (int i = 0; i < net->listener_count; i++) {
-        listener *l = &net->listeners[i];
-        if (listen(l->fd, SOMAXCONN))
-            return fail(error, OPENPI_BAD_ARGUMENT, "cannot listen on port %d: %s", net->ports[l->side],
-                        strerror(errno));
-        uv_poll_init(&net->loop, &l->poll, l->fd);
-        l->poll.data = l;
-        l->active = 1;
-        uv_poll_start(&l->poll, UV_READABLE, on_connection);
-    }
-    uv_timer_start(&net->watch, on_watch, WATCH_MS, WATCH_MS);
-    for (int i = 0; i < SIGNALS; i++) uv_signal_start(&net->signals[i], on_signal, numbers[i]);
-    return OPENPI_OK;
-}
-
-static void on_deaf(uv_handle_t *handle) {
-    listener *l = handle->data;
-    close(l->fd);
-}
-
-void net_deafen(net *net, net_side side) {
-    for (int i = 0; i < net->listener_count; i++) {
-        listener *l = &net->listeners[i];
-        if (l->side != side || l->deaf) continue;
-        l->deaf = 1;
-        if (l->active) uv_close((uv_handle_t *)&l->poll, on_deaf);
-        else close(l->fd);
-    }
 }
 
 /* ---- the loop --------------------------------------------------------------------------------------- */
@@ -645,6 +351,17 @@ openpi_status net_open(const net_events *events, void *user, const net_limits *l
 void net_renew(net *net, tls_pair *pair) {
     tls_free(net->pair);
     net->pair = pair;
+}
+
+int net_port(const net *net, net_side side) { return net->ports[side]; }
+int net_is_plain(const net *net, net_side side) { return !net->pair || net->plain[side]; }
+
+openpi_status net_listen(net *net, openpi_error *error) {
+    static const int numbers[SIGNALS] = {SIGTERM, SIGINT, SIGHUP};
+    SERVE_TRY(listeners_start(net, error));
+    uv_timer_start(&net->watch, on_watch, WATCH_MS, WATCH_MS);
+    for (int i = 0; i < SIGNALS; i++) uv_signal_start(&net->signals[i], on_signal, numbers[i]);
+    return OPENPI_OK;
 }
 
 void net_run(net *net) { uv_run(&net->loop, UV_RUN_DEFAULT); }

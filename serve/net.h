@@ -7,8 +7,9 @@
  *   ->
  *   closed
  *
- * Note: net.c is the only file that includes libwebsockets and libuv. Where they are not installed
- * net_absent.c stands in, whose net_open says so in a sentence. */
+ * Note: three files know libwebsockets and libuv: net.c the loop and WebSockets, net_http.c HTTP requests,
+ * net_listen.c addresses. Where the libraries are not installed net_absent.c stands in for all three, and its
+ * net_open says so in a sentence. */
 #ifndef SERVE_NET_H
 #define SERVE_NET_H
 

@@ -1,4 +1,4 @@
-/* Stands in for net.c in a build without libwebsockets. */
+/* Stands in for net.c, net_http.c and net_listen.c in a build without libwebsockets. */
 #include "fail.h"
 #include "net.h"
 

@@ -106,7 +106,7 @@ static void request(char *text, int with_token) {
     head.host = line(&text);
     head.origin = line(&text);
     head.authorization = line(&text);
-    if (strlen(head.host) >= NET_HOST) head.host = "?";        /* as net.c passes on what is too long       */
+    if (strlen(head.host) >= NET_HOST) head.host = "?";        /* as net_http.c passes on what is too long  */
     drained = reloaded = 0;
     admin_asked(&admin, &head, &page);
     PROMISE(page.status >= 200 && page.status <= 503 && page.type && page.headers && page.body);

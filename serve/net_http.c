@@ -1,0 +1,106 @@
+/* HTTP: reads a request's head, asks net_events for the answer and writes it; see net_inside.h.
+ *
+ * An answer is written as a whole: the library keeps what the socket does not take. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "net_inside.h"
+
+enum { PAGE_HEAD = 1024 };       /* bytes of an answer's head                                              */
+
+/* ---- answers ---------------------------------------------------------------------------------------- */
+
+static const char *status_text(int status) {
+    switch (status) {
+    case 200: return "OK";
+    case 401: return "Unauthorized";
+    case 403: return "Forbidden";
+    case 404: return "Not Found";
+    case 405: return "Method Not Allowed";
+    case 426: return "Upgrade Required";
+    case 503: return "Service Unavailable";
+    default: return "Error";
+    }
+}
+
+/* A client that does not read it is cut off as one that does not read its replies. */
+static int answer(struct lws *wsi, const net_page *page) {
+    int has_body = lws_hdr_total_length(wsi, WSI_TOKEN_HEAD_URI) <= 0;
+    uint8_t *memory = malloc(LWS_PRE + PAGE_HEAD + page->bytes);
+    if (!memory) return -1;
+    uint8_t *start = memory + LWS_PRE;
+    int head = snprintf((char *)start, PAGE_HEAD,
+                        "HTTP/1.1 %d %s\r\nContent-Type: %s\r\n%s%sContent-Length: %zu\r\n\r\n",
+                        page->status, status_text(page->status), page->type,
+                        page->status == 401 ? "WWW-Authenticate: Bearer\r\n" : "",
+                        page->headers ? page->headers : "", page->bytes);
+    if (head >= PAGE_HEAD) {
+        free(memory);
+        return -1;
+    }
+    if (has_body) memcpy(start + head, page->body, page->bytes);
+    lws_set_timeout(wsi, PENDING_TIMEOUT_HTTP_CONTENT, net_of(wsi)->limits.reply);
+    int written = lws_write(wsi, start, (size_t)head + (has_body ? page->bytes : 0), LWS_WRITE_HTTP_FINAL);
+    free(memory);
+    return written < 0 ? -1 : 0;
+}
+
+/* ---- requests --------------------------------------------------------------------------------------- */
+
+/* "": absent; "?": longer than fits. */
+static void read_header(struct lws *wsi, enum lws_token_indexes name, char *text, size_t capacity) {
+    if (lws_hdr_copy(wsi, text, (int)capacity, name) > 0) return;
+    snprintf(text, capacity, "%s", lws_hdr_total_length(wsi, name) > 0 ? "?" : "");
+}
+
+/* The path is "" where it is longer than any page's, or of another method. */
+static net_method read_path(struct lws *wsi, char *path) {
+    static const struct { enum lws_token_indexes name; net_method method; } methods[] = {
+        {WSI_TOKEN_GET_URI, NET_GET}, {WSI_TOKEN_HEAD_URI, NET_HEAD}, {WSI_TOKEN_POST_URI, NET_POST}};
+    for (int i = 0; i < 3; i++)
+        if (lws_hdr_copy(wsi, path, HTTP_PATH, methods[i].name) > 0) return methods[i].method;
+    path[0] = 0;
+    return NET_OTHER;
+}
+
+void http_read_head(struct lws *wsi, int upgrade, http_head *out) {
+    const listener *from = lws_get_opaque_user_data(wsi);
+    net_method method = read_path(wsi, out->path);
+    read_header(wsi, WSI_TOKEN_HTTP_AUTHORIZATION, out->authorization, sizeof out->authorization);
+    read_header(wsi, WSI_TOKEN_HOST, out->host, sizeof out->host);
+    read_header(wsi, WSI_TOKEN_ORIGIN, out->origin, sizeof out->origin);
+    out->address[0] = 0;
+    lws_get_peer_simple(wsi, out->address, sizeof out->address);
+    out->head = (net_head){.side = from->side,
+                           .method = method,
+                           .path = out->path,
+                           .query = lws_hdr_total_length(wsi, WSI_TOKEN_HTTP_URI_ARGS) > 0,
+                           .upgrade = upgrade,
+                           .address = out->address,
+                           .authorization = out->authorization,
+                           .host = out->host,
+                           .origin = out->origin};
+}
+
+static int ask(struct lws *wsi, int upgrade, net_page *page) {
+    net *net = net_of(wsi);
+    http_head head;
+    http_read_head(wsi, upgrade, &head);
+    return net->events->asked(net->user, &head.head, page);
+}
+
+int http_plain(struct lws *wsi) {
+    static const char sentence[] = "a WebSocket server for robots; GET /healthz says whether it is ready\n";
+    net_page page = {.status = 426, .type = "text/plain", .body = sentence, .bytes = sizeof sentence - 1};
+    ask(wsi, 0, &page);
+    return answer(wsi, &page) || lws_http_transaction_completed(wsi) ? -1 : 0;
+}
+
+int http_upgrade(struct lws *wsi, const char *to) {
+    net_page page;
+    if (strcasecmp(to, "websocket")) return -1;
+    if (!ask(wsi, 1, &page)) return 0;
+    return answer(wsi, &page) ? -1 : 1;
+}

@@ -1,0 +1,67 @@
+/* What the files of the network share; see net.h. Only net.c, net_http.c and net_listen.c include this
+ * header, and with it the network library. */
+#ifndef SERVE_NET_INSIDE_H
+#define SERVE_NET_INSIDE_H
+
+#include <libwebsockets.h>
+#include <uv.h>
+
+#include "net.h"
+
+enum {
+    LISTENERS = 16,              /* addresses of both sides' host names                                    */
+    SIGNALS = 3,
+};
+
+typedef struct listener {
+    uv_poll_t poll;
+    net *net;
+    net_side side;
+    int fd, active, deaf;
+} listener;
+
+struct net {
+    const net_events *events;
+    void *user;
+    uv_loop_t loop;
+    struct lws_context *context;
+    struct lws_vhost *vhost;
+    struct lws_protocols protocols[2];
+    listener listeners[LISTENERS];
+    int listener_count, ports[NET_SIDES];
+    int plain[NET_SIDES];        /* 1: without TLS, where there is a pair                                  */
+    uv_signal_t signals[SIGNALS];
+    uv_timer_t timer, watch, tick;
+    net_limits limits;
+    net_peer *peers;             /* all WebSockets                                                         */
+    int spare;                   /* a descriptor for when there is no other; -1: none                      */
+    tls_pair *pair;              /* NULL: no TLS                                                           */
+};
+
+/* The net of a connection, which the library knows. */
+net *net_of(struct lws *wsi);
+
+/* ---- net_http.c ------------------------------------------------------------------------------------- */
+
+enum { HTTP_PATH = 256 };
+
+/* A request's head, with the memory of its strings. */
+typedef struct http_head {
+    net_head head;
+    char path[HTTP_PATH], address[NET_ADDRESS], authorization[NET_AUTHORIZATION], host[NET_HOST];
+    char origin[NET_HOST];
+} http_head;
+
+void http_read_head(struct lws *wsi, int upgrade, http_head *out);
+/* A request that asks for no WebSocket: answers it. Returns -1 to hang up. */
+int http_plain(struct lws *wsi);
+/* A request that asks for an upgrade to the protocol `to`. Returns -1 to hang up, 0 to upgrade, 1 when it was
+ * answered. */
+int http_upgrade(struct lws *wsi, const char *to);
+
+/* ---- net_listen.c ----------------------------------------------------------------------------------- */
+
+/* From now on connections are accepted. */
+openpi_status listeners_start(net *net, openpi_error *error);
+
+#endif

@@ -1,0 +1,167 @@
+/* Addresses that the server listens on, and the connections that come to them; see net.h.
+ *
+ * Listening sockets are our own: the network library only gets connections that are accepted, so that an
+ * address can be taken before the model is loaded, given back while connections live on, or come from
+ * elsewhere. */
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "fail.h"
+#include "net_inside.h"
+#include "sockets.h"
+
+enum {
+    ACCEPTS = 64,                /* connections that one turn of the loop accepts                          */
+    SEND_BYTES = 64 << 10,       /* of messages that the kernel keeps for a client who does not read       */
+};
+
+/* ---- addresses -------------------------------------------------------------------------------------- */
+
+static openpi_status bind_all(net *net, net_side side, struct addrinfo *list, const char *host, int port,
+                              openpi_error *error) {
+    int *used = &net->ports[side];
+    for (struct addrinfo *at = list; at && net->listener_count < LISTENERS; at = at->ai_next) {
+        if (at->ai_family != AF_INET && at->ai_family != AF_INET6) continue;
+        socket_set_port(at->ai_addr, *used ? *used : port);
+        int fd = socket_bind(at);
+        if (fd < 0 && errno == EAFNOSUPPORT && at->ai_next) continue;
+        if (fd < 0)
+            return fail(error, OPENPI_BAD_ARGUMENT, "cannot listen on %s, port %d: %s", host,
+                        *used ? *used : port, strerror(errno));
+        net->listeners[net->listener_count++] = (listener){.net = net, .side = side, .fd = fd};
+        *used = socket_port(fd);
+    }
+    if (*used) return OPENPI_OK;
+    return fail(error, OPENPI_BAD_ARGUMENT, "%s has no address of this machine", host);
+}
+
+/* What is said about an address that other machines can reach. */
+static const struct { const char *option, *advice; } exposed[NET_SIDES] = {
+    {"--host", "whoever connects may move the robots; give --tokens, --tls-cert and --tls-key, or "
+               "--trust-network where everybody on that network may"},
+    {"--admin", "whoever connects may see the robots' pictures and stop the server; give --tokens with a "
+                "token of the class admin, and --tls-cert and --tls-key or --trust-network"},
+};
+
+openpi_status net_bind(net *net, net_side side, const char *host, int port, int only_loopback,
+                       openpi_error *error) {
+    struct addrinfo wanted = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list;
+    int code = getaddrinfo(host, NULL, &wanted, &list);
+    if (code)
+        return fail(error, OPENPI_BAD_ARGUMENT, "%s is '%s': %s", exposed[side].option, host,
+                    gai_strerror(code));
+    openpi_status status = OPENPI_OK;
+    net->plain[side] = side == NET_ADMIN;
+    for (struct addrinfo *at = list; at && status == OPENPI_OK; at = at->ai_next) {
+        net->plain[side] &= socket_is_loopback(at->ai_addr);
+        if (only_loopback && !socket_is_loopback(at->ai_addr))
+            status = fail(error, OPENPI_BAD_ARGUMENT, "%s is '%s', which other machines can reach: %s",
+                          exposed[side].option, host, exposed[side].advice);
+    }
+    if (status == OPENPI_OK) status = bind_all(net, side, list, host, port, error);
+    freeaddrinfo(list);
+    return status;
+}
+
+openpi_status net_inherit(net *net, int first, int count, int only_loopback, openpi_error *error) {
+    if (count > LISTENERS)
+        return fail(error, OPENPI_BAD_ARGUMENT, "the service manager passes %d sockets, expected at most %d",
+                    count, LISTENERS);
+    for (int fd = first; fd < first + count; fd++) {
+        struct sockaddr_storage address;
+        const char *why;
+        if (!socket_listening(fd, &address, &why))
+            return fail(error, OPENPI_BAD_ARGUMENT,
+                        "the service manager passes %s as descriptor %d, expected a TCP socket that listens",
+                        why, fd);
+        if (only_loopback && !socket_is_loopback((struct sockaddr *)&address))
+            return fail(error, OPENPI_BAD_ARGUMENT,
+                        "the service manager's socket on port %d is one which other machines can reach: "
+                        "whoever connects may move the robots; give --tokens, --tls-cert and --tls-key, or "
+                        "--trust-network where everybody on that network may",
+                        socket_port(fd));
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
+        fcntl(fd, F_SETFL, O_NONBLOCK);
+        if (!net->ports[NET_ROBOTS]) net->ports[NET_ROBOTS] = socket_port(fd);
+        net->listeners[net->listener_count++] = (listener){.net = net, .fd = fd, .side = NET_ROBOTS};
+    }
+    return OPENPI_OK;
+}
+
+/* ---- connections ------------------------------------------------------------------------------------ */
+
+/* The library closes the socket where it fails. */
+static void adopt(listener *l, int fd) {
+    lws_adoption_type type = LWS_ADOPT_SOCKET | LWS_ADOPT_HTTP;
+    if (!l->net->plain[l->side]) type |= LWS_ADOPT_ALLOW_SSL;
+    lws_sock_file_fd_type socket = {.sockfd = fd};
+    struct lws *wsi = lws_adopt_descriptor_vhost(l->net->vhost, type, socket, NULL, NULL);
+    if (wsi) lws_set_opaque_user_data(wsi, l);
+}
+
+/* Without a descriptor nobody can be accepted, and the loop would turn for who waits. So one is kept, with
+ * which to take the next one and to hang up. Returns 0 where nobody waits. */
+static int turn_away(listener *l) {
+    struct sockaddr_storage from;
+    socklen_t bytes = sizeof from;
+    char address[NET_ADDRESS] = "";
+    close(l->net->spare);
+    int fd = accept(l->fd, (struct sockaddr *)&from, &bytes);
+    if (fd >= 0) {
+        getnameinfo((struct sockaddr *)&from, bytes, address, sizeof address, NULL, 0, NI_NUMERICHOST);
+        l->net->events->dropped(l->net->user, address, "no descriptor is left");
+        close(fd);
+    }
+    l->net->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    return fd >= 0;
+}
+
+static void on_connection(uv_poll_t *poll, int status, int events) {
+    listener *l = poll->data;
+    (void)status;
+    (void)events;
+    for (int i = 0; i < ACCEPTS; i++) {
+        int one = 1, most = SEND_BYTES, fd = accept(l->fd, NULL, NULL);
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE) && l->net->spare >= 0 && turn_away(l)) continue;
+        if (fd < 0) return;
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &most, sizeof most);
+        adopt(l, fd);
+    }
+}
+
+openpi_status listeners_start(net *net, openpi_error *error) {
+    for (int i = 0; i < net->listener_count; i++) {
+        listener *l = &net->listeners[i];
+        if (listen(l->fd, SOMAXCONN))
+            return fail(error, OPENPI_BAD_ARGUMENT, "cannot listen on port %d: %s", net->ports[l->side],
+                        strerror(errno));
+        uv_poll_init(&net->loop, &l->poll, l->fd);
+        l->poll.data = l;
+        l->active = 1;
+        uv_poll_start(&l->poll, UV_READABLE, on_connection);
+    }
+    return OPENPI_OK;
+}
+
+static void on_deaf(uv_handle_t *handle) {
+    listener *l = handle->data;
+    close(l->fd);
+}
+
+void net_deafen(net *net, net_side side) {
+    for (int i = 0; i < net->listener_count; i++) {
+        listener *l = &net->listeners[i];
+        if (l->side != side || l->deaf) continue;
+        l->deaf = 1;
+        if (l->active) uv_close((uv_handle_t *)&l->poll, on_deaf);
+        else close(l->fd);
+    }
+}
