@@ -59,8 +59,9 @@ openpi_status checkpoint_tensors(const openpi_dims *dims, openpi_variant variant
                                  void *user, openpi_error *error);
 
 /* What openpi_inspect tells of the model: {"layout", "variant", "dims", "parameters", "unused_parameters",
- * "tensors", "dtypes", "files", "bytes", "horizon", "steps", "max_prompt"}, of a JAX checkpoint "orbax"
- * (orbax_describe), and where it holds LoRA
+ * "tensors", "dtypes", "files", "bytes", "horizon", "steps", "max_prompt", "rtc": {"mode", "schedule",
+ * "horizon", "max_weight", "trained_delay"}}, of a JAX checkpoint "orbax" (orbax_describe), and where it
+ * holds LoRA
  * "lora": {"factor", "arrays": [{"array", "layers", "rank"}]}, where an adapter changes it "adapter": its
  * "folder" and what adapter_describe tells. Under without_lora these are {"ignored"}: arrays, or the folder.
  * *out is a new reference. */

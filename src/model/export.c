@@ -9,13 +9,7 @@
 #include "base/json.h"
 #include "base/report.h"
 #include "model/damage.h"
-
-#define PALIGEMMA "paligemma_with_expert.paligemma."
-#define EMBED_TOKENS PALIGEMMA "model.language_model.embed_tokens.weight"
-#define LM_HEAD PALIGEMMA "lm_head.weight"
-#define EXPERT_HEAD "paligemma_with_expert.gemma_expert.lm_head.weight"
-
-enum { VISION_HEAD_DIM = 72 };
+#include "model/tensor_names.h"
 
 /* A tensor of the file and where its elements come from. */
 typedef struct entry {

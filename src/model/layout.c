@@ -6,6 +6,7 @@
 
 #include "base/report.h"
 #include "model/checkpoint.h"
+#include "model/tensor_names.h"
 
 enum extent {
     NONE,
@@ -47,11 +48,6 @@ typedef struct section {
     row rows[17];
 } section;
 
-#define PALIGEMMA "paligemma_with_expert.paligemma."
-#define TOWER PALIGEMMA "model.vision_tower.vision_model."
-#define LANGUAGE PALIGEMMA "model.language_model."
-#define GEMMA "paligemma_with_expert.gemma_expert.model."
-
 static const section sections[] = {
     {TOWER "embeddings.", ONCE, {
         {"patch_embedding.weight", ALWAYS, {VISION, RGB, PATCH, PATCH}},
@@ -89,7 +85,7 @@ static const section sections[] = {
     {LANGUAGE, ONCE, {
         {"norm.weight", ALWAYS, {WIDTH}},
     }},
-    {GEMMA "layers.", DEPTH, {
+    {EXPERT_MODEL "layers.", DEPTH, {
         {"self_attn.q_proj.weight", ALWAYS, {QUERY, EXPERT}},
         {"self_attn.k_proj.weight", ALWAYS, {HEAD, EXPERT}},
         {"self_attn.v_proj.weight", ALWAYS, {HEAD, EXPERT}},
@@ -102,7 +98,7 @@ static const section sections[] = {
         LINEAR(ADAPTIVE_NORMS, "input_layernorm.dense", EXPERT_3, EXPERT),
         LINEAR(ADAPTIVE_NORMS, "post_attention_layernorm.dense", EXPERT_3, EXPERT),
     }},
-    {GEMMA, ONCE, {
+    {EXPERT_MODEL, ONCE, {
         {"norm.weight", PLAIN_NORMS, {EXPERT}},
         LINEAR(ADAPTIVE_NORMS, "norm.dense", EXPERT_3, EXPERT),
     }},

@@ -2,14 +2,13 @@
 
 #include <string.h>
 
+#include "model/tensor_names.h"
+
 #define IMG "PaliGemma.img."
 #define BLOCK IMG "Transformer.encoderblock."
 #define MHA BLOCK "MultiHeadDotProductAttention_0."
 #define LLM "PaliGemma.llm."
 #define EMBEDDING LLM "embedder.input_embedding"
-#define TOWER "paligemma_with_expert.paligemma.model.vision_tower.vision_model."
-#define LANGUAGE "paligemma_with_expert.paligemma.model.language_model."
-#define EXPERT "paligemma_with_expert.gemma_expert.model."
 
 /* Both stacks of Gemma: `x` is "" or "_1". */
 #define ATTENTION "layers.%d.self_attn."
@@ -28,8 +27,8 @@
 
 /* An adaptive norm of π0.5's expert. */
 #define ADAPTIVE_RULES(kernel, bias, from, to)                          \
-    {LLM from ".Dense_0.kernel", kernel, {EXPERT to ".dense.weight"}}, \
-    {LLM from ".Dense_0.bias", bias, {EXPERT to ".dense.bias"}}
+    {LLM from ".Dense_0.kernel", kernel, {EXPERT_MODEL to ".dense.weight"}}, \
+    {LLM from ".Dense_0.bias", bias, {EXPERT_MODEL to ".dense.bias"}}
 
 static const array_rule rules[] = {
     {IMG "embedding.kernel", "ssco", {TOWER "embeddings.patch_embedding.weight"}},
@@ -53,11 +52,11 @@ static const array_rule rules[] = {
     {BLOCK "MlpBlock_0.Dense_1.bias", "Lo", {TOWER "encoder.layers.%d.mlp.fc2.bias"}},
     {IMG "Transformer.encoder_norm.scale", "o", {TOWER "post_layernorm.weight"}},
     {IMG "Transformer.encoder_norm.bias", "o", {TOWER "post_layernorm.bias"}},
-    {IMG "head.kernel", "io", {"paligemma_with_expert.paligemma.model.multi_modal_projector.linear.weight"}},
-    {IMG "head.bias", "o", {"paligemma_with_expert.paligemma.model.multi_modal_projector.linear.bias"}},
+    {IMG "head.kernel", "io", {PROJECTOR ".weight"}},
+    {IMG "head.bias", "o", {PROJECTOR ".bias"}},
     {EMBEDDING, "bo", {"paligemma_with_expert.paligemma.lm_head.weight"}},
     GEMMA_RULES("", LANGUAGE),
-    GEMMA_RULES("_1", EXPERT),
+    GEMMA_RULES("_1", EXPERT_MODEL),
     ADAPTIVE_RULES("Lio", "Lo", "layers.pre_attention_norm_1", "layers.%d.input_layernorm"),
     ADAPTIVE_RULES("Lio", "Lo", "layers.pre_ffw_norm_1", "layers.%d.post_attention_layernorm"),
     ADAPTIVE_RULES("io", "o", "final_norm_1", "norm"),

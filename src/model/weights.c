@@ -11,11 +11,7 @@
 #include "model/merged.h"
 #include "model/model.h"
 #include "model/packing.h"
-
-#define PREFIX "paligemma_with_expert."
-#define TOWER PREFIX "paligemma.model.vision_tower.vision_model."
-#define LANGUAGE PREFIX "paligemma.model.language_model."
-#define EXPERT PREFIX "gemma_expert.model."
+#include "model/tensor_names.h"
 
 enum { NAME = 256 };
 
@@ -158,8 +154,8 @@ static void lay_out_vision(loader *l) {
         v->fc2_bias = vector(l, base, "mlp.fc2.bias");
     }
     m->vision_norm = layer_norm(l, TOWER, "post_layernorm");
-    linear(l, &m->projector, PREFIX, "paligemma.model.multi_modal_projector.linear");
-    m->projector_bias = vector(l, PREFIX, "paligemma.model.multi_modal_projector.linear.bias");
+    linear(l, &m->projector, PROJECTOR, "");
+    m->projector_bias = vector(l, PROJECTOR, ".bias");
 }
 
 /* only_kv: the last prefix layer, of which only K and V are used. */
@@ -264,14 +260,15 @@ static void lay_out(loader *l) {
         lay_out_gemma(l, &m->prefix[i], base, 0, i == depth - 1 && on(l, SWITCH_DEAD_WORK_REMOVAL));
     }
     for (int i = 0; i < depth; i++) {
-        snprintf(base, sizeof base, EXPERT "layers.%d.", i);
+        snprintf(base, sizeof base, EXPERT_MODEL "layers.%d.", i);
         lay_out_gemma(l, &m->expert[i], base, adaptive, 0);
     }
     if (adaptive) {
-        take_matrix(l, &m->expert_ada, MATRIX_PLAIN, 0, EXPERT, (matrix_parts){{"norm.dense"}, 1, 0, 0, 1});
-        m->expert_ada_bias = vector(l, EXPERT, "norm.dense.bias");
+        take_matrix(l, &m->expert_ada, MATRIX_PLAIN, 0, EXPERT_MODEL,
+                    (matrix_parts){{"norm.dense"}, 1, 0, 0, 1});
+        m->expert_ada_bias = vector(l, EXPERT_MODEL, "norm.dense.bias");
     } else {
-        m->expert_norm = vector(l, EXPERT, "norm.weight");
+        m->expert_norm = vector(l, EXPERT_MODEL, "norm.weight");
     }
     lay_out_heads(l);
 }
