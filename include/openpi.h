@@ -786,8 +786,9 @@ OPENPI_API openpi_status openpi_image_decode(const void *bytes, size_t count, co
 /* ---- looking at a checkpoint ---------------------------------------------------------------------- */
 
 /* *json: an object that describes a checkpoint, for openpi_free: variant, dims, parameters, dtypes, cameras,
- * robot, stats, prompt format, steps, horizon, real-time chunking; the ranks and factors of LoRA and of an adapter; and for every
- * device the memory that weights and a default session need, the memory that is free, and whether it fits.
+ * robot, stats, prompt format, steps, horizon, real-time chunking; the ranks and factors of LoRA and of an
+ * adapter; and for every device the memory that weights and a default session need, the memory that is free,
+ * and whether it fits.
  * `options` may be NULL. */
 OPENPI_API openpi_status openpi_inspect(const char *checkpoint, const openpi_policy_options *options,
                                         char **json, openpi_error *error);

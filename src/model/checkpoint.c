@@ -138,8 +138,8 @@ static openpi_status apply_adapter(checkpoint *c, const char *folder, openpi_err
     return OPENPI_OK;
 }
 
-static openpi_status open_place(checkpoint *c, const model_place *place, int without_lora, checkpoint_config *config,
-                                openpi_error *error) {
+static openpi_status open_place(checkpoint *c, const model_place *place, int without_lora,
+                                checkpoint_config *config, openpi_error *error) {
     snprintf(c->name, sizeof c->name, "%s", place->base);
     TRY(without_lora ? tensors_open_base(place->base, &c->tensors, error)
                      : tensors_open(place->base, &c->tensors, error));
