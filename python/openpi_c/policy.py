@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
+import itertools
 import json
 import os
 import threading
 from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -99,13 +101,16 @@ def _model_actions(given: npt.ArrayLike) -> npt.NDArray[np.float32]:
     return model
 
 
-class _Lane:
+class _Lane(NamedTuple):
     """What one call at a time needs: a session, and a request for each observation of a batch."""
 
-    def __init__(self, session: Session, transform: _openpi.Transform, batch: int):
-        self.session = session
-        self.handle = session._handle
-        self.requests = tuple(_openpi.Request(transform) for _ in range(batch))
+    handle: _openpi.Session
+    requests: tuple[_openpi.Request, ...]
+    session: Session
+
+    @property
+    def busy(self) -> bool:
+        return self.handle.busy
 
     def close(self) -> None:
         self.session.close()
@@ -114,62 +119,90 @@ class _Lane:
 
 
 class _Lanes:
-    """Lanes for the calls that run at once, made when they are needed, at most `limit`; more calls wait."""
+    """Lanes for the calls that run at once, made when they are needed, at most `limit`; more calls wait.
+
+    The extension takes a lane that is free and gives it back. The lock is only for calls that have to wait.
+    """
 
     def __init__(self, make: Callable[[], _Lane], limit: int):
         self._make = make
         self._limit = limit
         self._made = 0
         self._waiting = 0
-        self._closed = False
-        self._idle: list[_Lane] = []
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        self._process = os.getpid()
+        self._changed = threading.Condition(threading.Lock())
+        self._ending: list[_Lane] = []
+        self.closed = False
+        self.lanes: list[_Lane] = []
 
-    def take(self) -> _Lane:
-        with self._lock:
-            while not self._idle and self._made == self._limit and not self._closed:
+    def infer(
+        self,
+        observations: tuple[Observation, ...],
+        noise: npt.NDArray[np.float32] | None,
+        seed: int,
+        stream: int,
+        rtc: tuple[Any, ...] | None,
+    ) -> list[dict[str, Any]]:
+        try:
+            while (answers := _openpi.infer(self.lanes, observations, noise, seed, stream, rtc)) is None:
+                self.await_lane()
+            return answers
+        finally:
+            if self._waiting or self.closed:
+                self._tell()
+
+    def await_lane(self) -> None:
+        """Returns when a lane is free or was, another one where there may be more."""
+        if os.getpid() != self._process:
+            raise _openpi.Error(
+                f"process {self._process} opened the policy and this is process {os.getpid()}, forked from it: "
+                "expected a policy opened here"
+            )
+        with self._changed:
+            if self.closed:
+                raise ValueError("the policy is closed")
+            if self._made == self._limit:
                 self._waiting += 1
                 try:
-                    self._changed.wait()
+                    while not self.closed and self._made == self._limit and all(lane.busy for lane in self.lanes):
+                        self._changed.wait()
                 finally:
                     self._waiting -= 1
-            if self._closed:
-                raise ValueError("the policy is closed")
-            if self._idle:
-                return self._idle.pop()
+                return
             self._made += 1
+        lane = None
         try:
-            return self._make()
-        except BaseException:
-            with self._lock:
-                self._made -= 1
-                self._changed.notify()
-                if self._closed:
-                    raise ValueError("the policy is closed") from None
-            raise
+            lane = self._make()
+        finally:
+            self._made_one(lane)
 
-    def give(self, lane: _Lane) -> None:
-        with self._lock:
-            if self._closed:
+    def _made_one(self, lane: _Lane | None) -> None:
+        with self._changed:
+            if lane is None:
+                self._made -= 1
+            elif self.closed:
                 lane.close()
             else:
-                self._idle.append(lane)
-                if self._waiting:
-                    self._changed.notify()
+                self.lanes.append(lane)
+            self._changed.notify_all()
 
-    @property
-    def closed(self) -> bool:
-        return self._closed
+    def _tell(self) -> None:
+        """A call has ended: those that wait look for its lane; after `close` it is closed."""
+        with self._changed:
+            self._changed.notify()
+            ended = [lane for lane in self._ending if not lane.busy]
+            self._ending = [lane for lane in self._ending if lane.busy]
+        for lane in ended:
+            lane.close()
 
     def close(self) -> None:
         """Calls that run end as usual; those that wait are told that the policy is closed."""
-        with self._lock:
-            self._closed = True
-            idle, self._idle = self._idle, []
+        with self._changed:
+            self.closed = True
+            self._ending += self.lanes
+            self.lanes.clear()
             self._changed.notify_all()
-        for lane in idle:
-            lane.close()
+        self._tell()
 
 
 class Policy(Closing):
@@ -248,8 +281,7 @@ class Policy(Closing):
         )
         self._default_prompt = default_prompt
         self._seed = seed
-        self._calls = 0
-        self._process = os.getpid()
+        self._streams = itertools.count(0, _openpi.MAX_BATCH)
         self._shape = {
             "horizon": horizon or self.info["horizon"],
             "steps": steps,
@@ -258,10 +290,10 @@ class Policy(Closing):
         self._sessions = sessions
         self._mode = default_mode(self.engine)
         self._open_lanes(batch, rtc)
-        lane = self._lanes.take()
-        self.horizon: int = lane.session.info["horizon"]
-        self.steps: int = lane.session.info["steps"]
-        self._lanes.give(lane)
+        self._lanes.await_lane()
+        session = self._lanes.lanes[0].session.info
+        self.horizon: int = session["horizon"]
+        self.steps: int = session["steps"]
 
     # ---- openpi's interface --------------------------------------------------------------------------------
 
@@ -286,7 +318,7 @@ class Policy(Closing):
             obs = self._with_prompt(obs)
         given = None if noise is None else check_noise(noise, 1, self.horizon)
         rules = None if previous is None else rtc_parts([_previous(previous)], rtc, 1, self._mode)
-        return self._call((obs,), given, rules)[0]
+        return self._lanes.infer((obs,), given, self._seed, next(self._streams), rules)[0]
 
     def infer_batch(
         self,
@@ -305,9 +337,11 @@ class Policy(Closing):
         answers: list[dict[str, Any]] = []
         for first in range(0, count, self._batch):
             part = slice(first, first + self._batch)
-            answers += self._call(
+            answers += self._lanes.infer(
                 tuple(self._with_prompt(obs) for obs in observations[part]),
                 None if given is None else given[part],
+                self._seed,
+                next(self._streams),
                 None if rules is None else rules[part],
             )
         return answers
@@ -351,10 +385,13 @@ class Policy(Closing):
 
     def _open_lanes(self, batch: int, rtc: bool) -> None:
         engine, transform, shape = self.engine, self._transform, self._shape
+
+        def make() -> _Lane:
+            session = engine.session(batch=batch, rtc=rtc, **shape)
+            return _Lane(session._handle, tuple(_openpi.Request(transform) for _ in range(batch)), session)
+
         self._batch, self._rtc = batch, rtc
-        self._lanes = _Lanes(
-            lambda: _Lane(engine.session(batch=batch, rtc=rtc, **shape), transform, batch), self._sessions
-        )
+        self._lanes = _Lanes(make, self._sessions)
 
     @property
     def closed(self) -> bool:
@@ -370,26 +407,6 @@ class Policy(Closing):
         if self._default_prompt is None or isinstance(obs, bytes) or "prompt" in obs or "task" in obs:
             return obs
         return {**obs, "prompt": self._default_prompt}
-
-    def _call(
-        self,
-        observations: tuple[Observation, ...],
-        noise: npt.NDArray[np.float32] | None,
-        rtc: tuple[Any, ...] | None,
-    ) -> list[dict[str, Any]]:
-        if os.getpid() != self._process:
-            raise _openpi.Error(
-                f"process {self._process} opened the policy and this is process {os.getpid()}, forked from it: "
-                "expected a policy opened here"
-            )
-        lanes = self._lanes
-        lane = lanes.take()
-        try:
-            stream = self._calls * _openpi.MAX_BATCH
-            self._calls += 1
-            return _openpi.infer(lane.handle, lane.requests, observations, noise, self._seed, stream, rtc)
-        finally:
-            lanes.give(lane)
 
 
 def _previous(given: npt.ArrayLike) -> npt.NDArray[Any]:

@@ -80,7 +80,7 @@ typedef struct request_object {
 extern PyType_Spec engine_spec, session_spec, transform_spec, request_spec;
 
 /* Runs a batch of observations through requests and a session, from dicts to robot actions: infer.c. */
-PyObject *extension_infer(PyObject *module, PyObject *arguments);
+PyObject *extension_infer(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 
 double extension_clock_ms(void);
 

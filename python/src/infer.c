@@ -1,5 +1,8 @@
 /* A whole inference: observations to robot actions.
  *
+ * A call runs in a lane of its policy: a session, and a request for each observation of a batch. It takes the
+ * first lane that no other call uses, after it has read everything, so none is held while Python code runs.
+ *
  * Note: the GIL is released once, from the first picture's resize to the last action. What a call takes in
  * Python is short on purpose: after the model has run the processor's caches are cold, and each function that
  * runs then is read from memory again. */
@@ -20,11 +23,14 @@ typedef struct part {
 /* A call: what it was given, what it took. */
 typedef struct call {
     const module_state *state;
-    session_object *session;
-    PyObject *requests, *observations, *rtc;   /* tuples; rtc may be None                            */
+    PyObject *lanes;                 /* a list of tuples (session, requests, …)                      */
+    PyObject *observations, *rtc;    /* tuples; rtc may be None                                      */
+    PyObject *lane;                  /* the one that the call runs in, held                          */
+    session_object *session;         /* the lane's                                                   */
     openpi_session *session_handle;
     openpi_policy *policy;
     int count, action_dim, horizon;
+    int keeps;                       /* 1: sessions for real-time chunking, whose chunks are answered */
     Py_buffer noise;                 /* float32 [count][H][32] or none                               */
     unsigned long long seed, stream; /* of the noise where none is given                             */
     float *memory, *drawn, *model;   /* memory: drawn [count][H][32], model [count][H][32], previous */
@@ -38,24 +44,45 @@ typedef struct call {
 
 /* ---- before ----------------------------------------------------------------------------------------- */
 
-static int check_requests(call *c) {
-    for (int b = 0; b < c->count; b++) {
-        PyObject *item = PyTuple_GetItem(c->requests, b);
-        int fits = PyObject_IsInstance(item, c->state->request_type);
-        request_object *request = (request_object *)item;
-        if (fits > 0 && request->handle && (!b || request->policy->handle == c->policy)) {
-            c->parts[b].request = request;
-            c->policy = request->policy->handle;
-            c->action_dim = request->policy->action_dim;
-            continue;
-        }
-        if (fits >= 0)
-            PyErr_Format(PyExc_ValueError, "request %d is %s", b,
-                         !fits              ? "no Request"
-                         : !request->handle ? "closed"
-                                            : "of another policy than the first");
+static int refuse_lane(void) {
+    PyErr_SetString(PyExc_TypeError, "a lane is not a tuple of a session and its requests");
+    return -1;
+}
+
+/* Lane i of the list, borrowed, with the session and as many requests as there are observations. Runs no
+ * Python code. */
+static int lane_at(const call *c, Py_ssize_t i, PyObject **lane, session_object **session,
+                   request_object **requests) {
+    *lane = PyList_GetItem(c->lanes, i);
+    if (!PyTuple_Check(*lane) || PyTuple_Size(*lane) < 2) return refuse_lane();
+    PyObject *first = PyTuple_GetItem(*lane, 0), *second = PyTuple_GetItem(*lane, 1);
+    if (!Py_IS_TYPE(first, (PyTypeObject *)c->state->session_type) || !PyTuple_Check(second))
+        return refuse_lane();
+    if (PyTuple_Size(second) < c->count) {
+        PyErr_Format(PyExc_ValueError, "a lane has %zd requests, expected one for each of %d observations",
+                     PyTuple_Size(second), c->count);
         return -1;
     }
+    *session = (session_object *)first;
+    for (int b = 0; b < c->count; b++) {
+        PyObject *item = PyTuple_GetItem(second, b);
+        if (!Py_IS_TYPE(item, (PyTypeObject *)c->state->request_type)) return refuse_lane();
+        requests[b] = (request_object *)item;
+    }
+    return 0;
+}
+
+/* The sizes of the answers, which are those of every lane. */
+static int read_sizes(call *c) {
+    request_object *requests[OPENPI_MAX_BATCH];
+    session_object *session;
+    PyObject *lane;
+    if (lane_at(c, 0, &lane, &session, requests)) return -1;
+    if (!requests[0]->handle) return raise_closed("the request"), -1;
+    c->policy = requests[0]->policy->handle;
+    c->action_dim = requests[0]->policy->action_dim;
+    c->horizon = session->horizon;
+    c->keeps = session->rtc;
     return 0;
 }
 
@@ -75,7 +102,12 @@ static int read_observations(call *c) {
 
 /* A new array of numpy's and its memory. */
 static PyObject *new_array(const call *c, int columns, Py_buffer *view) {
-    PyObject *array = PyObject_CallFunction(c->state->empty, "((ii))", c->horizon, columns);
+    PyObject *rows = PyLong_FromLong(c->horizon), *width = PyLong_FromLong(columns);
+    PyObject *shape = rows && width ? PyTuple_Pack(2, rows, width) : NULL;
+    PyObject *array = shape ? PyObject_CallFunctionObjArgs(c->state->empty, shape, NULL) : NULL;
+    Py_XDECREF(shape);
+    Py_XDECREF(rows);
+    Py_XDECREF(width);
     if (array && PyObject_GetBuffer(array, view, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE)) Py_CLEAR(array);
     return array;
 }
@@ -94,34 +126,59 @@ static int take_memory(call *c, PyObject *noise) {
         part *p = &c->parts[b];
         p->actions = new_array(c, c->action_dim, &p->actions_view);
         if (!p->actions) return -1;
-        p->chunk = c->session->rtc ? new_array(c, OPENPI_ACTION_DIM, &p->chunk_view) : NULL;
-        if (c->session->rtc && !p->chunk) return -1;
+        p->chunk = c->keeps ? new_array(c, OPENPI_ACTION_DIM, &p->chunk_view) : NULL;
+        if (c->keeps && !p->chunk) return -1;
     }
     return 0;
 }
 
-/* Session and requests, marked busy. After it no Python runs until they are let go. */
-static int take_handles(call *c) {
-    if (!c->session->handle) return raise_closed("the session"), -1;
-    if (c->session->busy) return raise_busy(c->state, "the session"), -1;
+/* 1: the lane is free and as large as the call needs it, 0: another call uses it, -1 with an exception. */
+static int is_free(const call *c, const session_object *session, request_object *const *requests) {
+    if (session->busy) return 0;
+    if (!session->handle) return raise_closed("the session"), -1;
+    if (session->horizon != c->horizon || session->rtc != c->keeps) {
+        PyErr_SetString(PyExc_ValueError, "the sessions of the lanes differ, expected one horizon");
+        return -1;
+    }
     for (int b = 0; b < c->count; b++) {
-        request_object *request = c->parts[b].request;
-        int closed = !request->handle;
-        if (closed || request->busy || request->policy->handle != c->policy) {
-            while (b-- > 0) c->parts[b].request->busy = 0;
-            if (closed) raise_closed("the request");
-            else raise_busy(c->state, "the request");
+        if (!requests[b]->handle) return raise_closed("the request"), -1;
+        if (requests[b]->busy) return 0;
+        if (requests[b]->policy->handle != c->policy || requests[b]->policy->action_dim != c->action_dim) {
+            PyErr_Format(PyExc_ValueError, "request %d is of another policy than the first", b);
             return -1;
         }
-        request->busy = 1;
-        c->parts[b].handle = request->handle;
+        for (int other = 0; other < b; other++) {
+            if (requests[other] != requests[b]) continue;
+            PyErr_Format(PyExc_ValueError, "requests %d and %d are one, expected one each", other, b);
+            return -1;
+        }
     }
-    c->session_handle = c->session->handle;
-    c->session->busy = 1;
+    return 1;
+}
+
+/* Takes the first lane that is free and marks its session and requests busy. After it no Python code runs
+ * until they are let go. 1; 0: none is free; -1 with an exception. */
+static int take_lane(call *c) {
+    request_object *requests[OPENPI_MAX_BATCH];
+    for (Py_ssize_t i = 0; i < PyList_Size(c->lanes); i++) {
+        PyObject *lane;
+        int free = lane_at(c, i, &lane, &c->session, requests) ? -1 : is_free(c, c->session, requests);
+        if (free < 0) return -1;
+        if (!free) continue;
+        c->lane = Py_NewRef(lane);
+        c->session->busy = 1;
+        c->session_handle = c->session->handle;
+        for (int b = 0; b < c->count; b++) {
+            requests[b]->busy = 1;
+            c->parts[b].request = requests[b];
+            c->parts[b].handle = requests[b]->handle;
+        }
+        return 1;
+    }
     return 0;
 }
 
-static void let_handles_go(call *c) {
+static void let_lane_go(call *c) {
     for (int b = 0; b < c->count; b++) c->parts[b].request->busy = 0;
     c->session->busy = 0;
 }
@@ -238,12 +295,16 @@ static PyObject *answers(const call *c) {
 
 static PyObject *answer(call *c, PyObject *noise) {
     char before[40] = "";
-    if (check_requests(c) || read_observations(c) || take_memory(c, noise) || take_handles(c)) return NULL;
+    if (!PyList_Size(c->lanes)) return Py_NewRef(Py_None);
+    if (read_sizes(c) || read_observations(c) || take_memory(c, noise)) return NULL;
+    int taken = take_lane(c);
+    if (taken < 0) return NULL;
+    if (!taken) return Py_NewRef(Py_None);
     openpi_status status;
     Py_BEGIN_ALLOW_THREADS
     status = run_call(c);
     Py_END_ALLOW_THREADS
-    let_handles_go(c);
+    let_lane_go(c);
     if (status == OPENPI_OK) return answers(c);
     if (c->failed >= 0 && c->count > 1) PyOS_snprintf(before, sizeof before, "observation %d: ", c->failed);
     return raise_status(c->state, before, &c->error);
@@ -260,43 +321,45 @@ static void free_call(call *c) {
         Py_XDECREF(p->chunk);
     }
     if (c->noise.obj) PyBuffer_Release(&c->noise);
+    Py_XDECREF(c->lane);
     PyMem_Free(c->memory);
     PyMem_Free(c);
 }
 
-/* infer(session, requests, observations, noise, seed, stream, rtc) -> the answers, a list. Requests that are
- * more than the observations are left alone. */
-PyObject *extension_infer(PyObject *module, PyObject *arguments) {
-    module_state *state = PyModule_GetState(module);
-    PyObject *session, *requests, *observations, *noise, *rtc;
-    unsigned long long seed, stream;
-    if (!PyArg_ParseTuple(arguments, "O!O!O!OKKO:infer", state->session_type, &session, &PyTuple_Type,
-                          &requests, &PyTuple_Type, &observations, &noise, &seed, &stream, &rtc))
+/* infer(lanes, observations, noise, seed, stream, rtc) -> the answers, a list; None where no lane is free.
+ * Requests of a lane that are more than the observations are left alone. */
+PyObject *extension_infer(PyObject *module, PyObject *const *arguments, Py_ssize_t given) {
+    enum { LANES, OBSERVATIONS, NOISE, SEED, STREAM, RTC, ARGUMENTS };
+    if (given != ARGUMENTS || !PyList_Check(arguments[LANES]) || !PyTuple_Check(arguments[OBSERVATIONS])) {
+        PyErr_SetString(PyExc_TypeError, "infer takes a list of lanes, a tuple of observations, noise, seed, "
+                                         "stream and rtc");
         return NULL;
+    }
+    module_state *state = PyModule_GetState(module);
+    PyObject *observations = arguments[OBSERVATIONS];
+    unsigned long long seed = PyLong_AsUnsignedLongLongMask(arguments[SEED]);
+    unsigned long long stream = PyLong_AsUnsignedLongLongMask(arguments[STREAM]);
+    if (PyErr_Occurred()) return NULL;
     Py_ssize_t count = PyTuple_Size(observations);
-    if (count < 1 || count > OPENPI_MAX_BATCH || PyTuple_Size(requests) < count) {
-        PyErr_Format(PyExc_ValueError,
-                     "%zd observations and %zd requests, expected a request each and 1 to %d", count,
-                     PyTuple_Size(requests), OPENPI_MAX_BATCH);
+    if (count < 1 || count > OPENPI_MAX_BATCH) {
+        PyErr_Format(PyExc_ValueError, "%zd observations, expected 1 to %d", count, OPENPI_MAX_BATCH);
         return NULL;
     }
     call *c = PyMem_Calloc(1, sizeof *c + (size_t)count * sizeof *c->parts);
     if (!c) return PyErr_NoMemory();
     *c = (call){
         .state = state,
-        .session = (session_object *)session,
-        .requests = requests,
+        .lanes = arguments[LANES],
         .observations = observations,
-        .rtc = rtc,
+        .rtc = arguments[RTC],
         .count = (int)count,
-        .horizon = ((session_object *)session)->horizon,
         .seed = seed,
         .stream = stream,
         .timing = OPENPI_TIMING_INIT,
         .error = OPENPI_ERROR_INIT,
         .failed = -1,
     };
-    PyObject *result = answer(c, noise);
+    PyObject *result = answer(c, arguments[NOISE]);
     free_call(c);
     return result;
 }

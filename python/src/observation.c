@@ -246,12 +246,15 @@ static int join(const char *prefix, PyObject *key, char name[NAME]) {
         PyErr_Format(PyExc_TypeError, "the observation has a key %R in \"%s\", expected text", key, prefix);
         return -1;
     }
-    if (strlen(prefix) + (size_t)bytes + 2 > NAME) {
+    size_t before = strlen(prefix);
+    if (before + (size_t)bytes + 2 > NAME) {
         PyErr_Format(PyExc_ValueError, "the observation has a key of %zd bytes in \"%s\", expected fewer",
                      bytes, prefix);
         return -1;
     }
-    PyOS_snprintf(name, NAME, "%s%s%s", prefix, *prefix ? "/" : "", text);
+    memcpy(name, prefix, before);
+    if (before) name[before++] = '/';
+    memcpy(name + before, text, (size_t)bytes + 1);
     return 0;
 }
 

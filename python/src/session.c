@@ -250,6 +250,11 @@ static PyObject *session_closed(PyObject *object, void *nothing) {
     return PyBool_FromLong(!((session_object *)object)->handle);
 }
 
+static PyObject *session_is_busy(PyObject *object, void *nothing) {
+    (void)nothing;
+    return PyBool_FromLong(((session_object *)object)->busy);
+}
+
 static PyObject *session_horizon(PyObject *object, void *nothing) {
     (void)nothing;
     return PyLong_FromLong(((session_object *)object)->horizon);
@@ -264,7 +269,11 @@ static PyMethodDef session_methods[] = {
 };
 
 static PyGetSetDef session_getset[] = {
-    {"closed", session_closed, NULL, NULL, NULL}, {"horizon", session_horizon, NULL, NULL, NULL}, {0}};
+    {"closed", session_closed, NULL, NULL, NULL},
+    {"busy", session_is_busy, NULL, NULL, NULL},
+    {"horizon", session_horizon, NULL, NULL, NULL},
+    {0},
+};
 
 static PyType_Slot session_slots[] = {
     {Py_tp_doc, "Buffers and plan of one stream of inferences."},

@@ -54,7 +54,7 @@ def lerobot_goldens(scratch):
     chunk = policy.predict_action_chunk(batch, noise=noise)
     assert chunk.shape == (2, *tensors["actions"].shape) and chunk.dtype == np.float32
     assert np.abs(chunk - tensors["actions"]).max() <= 2e-4 * np.abs(tensors["actions"]).max()
-    assert policy.engine._lanes._idle[0].session.info["batch"] == 2  # one call of the model
+    assert policy.engine._lanes.lanes[0].session.info["batch"] == 2  # one call of the model
     for step in range(3):
         assert (policy.select_action(batch, noise=noise) == chunk[:, step]).all()
     assert not policy._action_queue

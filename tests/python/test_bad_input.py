@@ -208,8 +208,7 @@ def test_model_level(none):
 def test_wrong_arrays_in_the_extension(none):
     """What the package's Python checks beforehand, the extension refuses too."""
     policy, obs = none
-    lane = policy._lanes._idle[0]
-    infer = lambda noise=None, rtc=None: _openpi.infer(lane.handle, lane.requests, (obs,), noise, 0, 0, rtc)
+    infer = lambda noise=None, rtc=None: _openpi.infer(policy._lanes.lanes, (obs,), noise, 0, 0, rtc)
     assert len(infer()) == 1
     for noise, sentence in (
         (np.zeros(5, np.float32), '"noise" has 5 elements, expected 128'),

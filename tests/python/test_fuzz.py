@@ -122,11 +122,14 @@ def infer_batch(rng, policy, session, request):
 
 
 def extension(rng, policy, session, request):
-    handles = (request._handle, policy._lanes._idle[0].requests[0])
+    handles = (request._handle, policy._lanes.lanes[0].requests[0])
     requests = tuple(rng.choice([*handles, a_value(rng)]) for _ in range(rng.choice([0, 1, 1, 1, 2, 3])))
+    lanes = [rng.choice([(session._handle, requests), *policy._lanes.lanes]) for _ in range(rng.choice([0, 1, 1, 2]))]
+    if rng.random() < 0.1:
+        lanes.insert(0, rng.choice([a_value(rng), (a_value(rng), requests), (session._handle, a_value(rng))]))
     observations = tuple(an_observation(rng) for _ in requests) if rng.random() < 0.9 else (1,) * 70
     rtc = a_value(rng) if rng.random() < 0.3 else tuple(a_following(rng) for _ in observations)
-    _openpi.infer(session._handle, requests, observations, rng.choice([None, an_array(rng)]), 1, 2, rng.choice([None, rtc]))
+    _openpi.infer(lanes, observations, rng.choice([None, an_array(rng)]), 1, 2, rng.choice([None, rtc]))
 
 
 def a_following(rng):

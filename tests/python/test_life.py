@@ -297,16 +297,15 @@ def test_lanes_are_given_back(none):
     policy, obs = none
     lanes = policy._lanes
     policy.infer(obs)
-    assert len(lanes._idle) == lanes._made == 1
+    (lane,) = lanes.lanes
     for bad in (3, {**obs, "prompt": None}):
         with pytest.raises((TypeError, ValueError)):
             policy.infer(bad)
-        assert len(lanes._idle) == lanes._made == 1
-    (lane,) = lanes._idle
+        assert lanes.lanes == [lane] and not lane.busy
     with pytest.raises(ValueError, match="66 observations"):
-        _openpi.infer(lane.handle, lane.requests * 66, (obs,) * 66, None, 0, 0, None)
+        _openpi.infer([lane], (obs,) * 66, None, 0, 0, None)
     with pytest.raises(TypeError):
-        _openpi.infer(lane.handle, lane.requests, (3,), None, 0, 0, None)
+        _openpi.infer([lane], (3,), None, 0, 0, None)
     assert policy.infer(obs)["actions"].shape == (4, 32)
 
 
@@ -315,7 +314,7 @@ def test_a_lane_that_cannot_be_made():
     policy = openpi_c.Policy(synthetic="odd:pi0:7", robot="none", steps=1, horizon=4, sessions=2)
     obs = {"base": np.zeros((64, 64, 3), np.uint8), "state": [0.0], "prompt": "go"}
     lanes, make = policy._lanes, policy._lanes._make
-    first = lanes.take()
+    first = lanes.lanes.pop()  # as if another call ran in it
 
     def fails():
         raise MemoryError("no space")
@@ -327,8 +326,42 @@ def test_a_lane_that_cannot_be_made():
         assert lanes._made == 1
     lanes._make = make
     assert policy.infer(obs)["actions"].shape == (4, 32) and lanes._made == 2
-    lanes.give(first)
+    first.close()
     policy.close()
+
+
+def test_wrong_lanes_in_the_extension(none):
+    """The extension runs in nothing but a session and open requests of one policy."""
+    policy, obs = none
+    (lane,) = policy._lanes.lanes
+    session, request = lane.handle, lane.requests[0]
+    other = openpi_c.Policy(synthetic="odd:pi0:7", robot="none", steps=1, horizon=3)
+    foreign = other._lanes.lanes[0].requests[0]
+    infer = lambda lanes, count=1: _openpi.infer(lanes, (obs,) * count, None, 0, 0, None)
+
+    class Liar:
+        __class__ = _openpi.Session
+
+    for lanes, count, kind, sentence in (
+        ((lane,), 1, TypeError, "infer takes a list of lanes"),
+        ([3], 1, TypeError, "a lane is not a tuple"),
+        ([(session,)], 1, TypeError, "a lane is not a tuple"),
+        ([(Liar(), (request,))], 1, TypeError, "a lane is not a tuple"),
+        ([(session, [request])], 1, TypeError, "a lane is not a tuple"),
+        ([(session, (session,))], 1, TypeError, "a lane is not a tuple"),
+        ([(session, ())], 1, ValueError, "a lane has 0 requests, expected one for each of 1 observations"),
+        ([(session, (request, request))], 2, ValueError, "requests 0 and 1 are one"),
+        ([(session, (request, foreign))], 2, ValueError, "request 1 is of another policy"),
+    ):
+        with pytest.raises(kind, match=sentence):
+            infer(lanes, count)
+    assert infer([]) is None  # no lane is free
+    assert infer([(session, (request,), "anything")])[0]["actions"].shape == (4, 32)
+    closed = policy.engine.session(horizon=4, steps=1)
+    closed.close()
+    with pytest.raises(ValueError, match="the session is closed"):
+        infer([(closed._handle, (request,))])
+    other.close()
 
 
 def test_nothing_is_kept():

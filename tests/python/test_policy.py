@@ -43,7 +43,7 @@ def test_reserve(none):
     policy.reserve(3)
     policy.reserve(2)
     together = policy.infer_batch([obs] * 3, noise=noise)
-    assert policy._lanes._idle[0].session.info["batch"] == 3
+    assert policy._lanes.lanes[0].session.info["batch"] == 3
     for a, b in zip(one_by_one, together, strict=True):
         assert (a["actions"] == b["actions"]).all()
     assert together[0]["policy_timing"] is together[2]["policy_timing"]  # one call of the model
