@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "paper.h"
 #include "roof.h"
 #include "subject.h"
 #include "table.h"
@@ -21,6 +22,7 @@ typedef struct profile_values {
 typedef struct profile_job {
     const profile_values *v;
     subject subject;
+    const paper_card *card;      /* its times are predicted; NULL: measured                               */
     bench_roofs roofs;
     profile profile;
     profile_group *groups; /* capacity: profile.count                                               */
@@ -45,11 +47,23 @@ static int measure(profile_job *j) {
     return END_FINE;
 }
 
+static int predict(profile_job *j) {
+    paper_call call;
+    int end = paper_subject(&j->subject, j->card, j->v->batch, &call);
+    j->profile = call.profile;
+    j->roofs = paper_roofs(j->card);
+    j->groups = allocate((size_t)j->profile.count * sizeof *j->groups + 1);
+    return end;
+}
+
 /* ---- showing -------------------------------------------------------------------------------------- */
 
 static double rate(double amount, double ms) { return ms > 0 ? amount / (ms * 1e-3) * 1e-12 : 0; }
 
-static void heads(table *t, const char *first, const char *time, const char *floor) {
+static void heads(const profile_job *j, table *t, const char *first, const char *unit) {
+    char time[32], floor[32];
+    snprintf(time, sizeof time, "%s%s", j->card ? "PREDICTED " : "", unit);
+    snprintf(floor, sizeof floor, "floor %s", unit);
     const char *const names[] = {first,     "calls", time,   "share", "GFLOP",  "MB",
                                  "TFLOP/s", "TB/s",  "roof", floor,   "gap µs", ""};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) table_cell(t, "%s", names[i]);
@@ -80,7 +94,7 @@ static void put_group(const profile_job *j, table *t, const profile_group *g, do
 static void put_stages(const profile_job *j) {
     table *t = table_create("lrrrrrrrrrrl");
     int count = profile_groups(&j->profile, PROFILE_BY_STAGE, j->groups);
-    heads(t, "stage", "ms", "floor ms");
+    heads(j, t, "stage", "ms");
     profile_group all = {.name = "all"};
     for (int i = 0; i < count; i++) {
         const profile_group *g = &j->groups[i];
@@ -102,7 +116,7 @@ static void put_groups(const profile_job *j) {
     int count = profile_groups(&j->profile, (profile_by)(j->v->by - 1), j->groups),
         shown = j->v->top && j->v->top < count ? j->v->top : count;
     double rest = 0;
-    heads(t, names[j->v->by - 1], "µs", "floor µs");
+    heads(j, t, names[j->v->by - 1], "µs");
     for (int i = 0; i < shown; i++) put_group(j, t, &j->groups[i], 1e3);
     for (int i = shown; i < count; i++) rest += j->groups[i].ms;
     putchar('\n');
@@ -118,6 +132,11 @@ static const char *coverage_words(const profile *p) {
 
 static void put_totals(const profile_job *j) {
     const profile *p = &j->profile;
+    if (j->card) {
+        printf("\ntimed %s; nothing ran\n", timed_method_text(p->method));
+        printf("operations %.3f ms PREDICTED, %d launches\n", p->sum_ms, p->launches);
+        return;
+    }
     double rest = p->replay.p50_ms - p->sum_ms,
            noise = p->timed.p50_ms > 0 ? p->sum_ms / p->timed.p50_ms - 1 : 0;
     printf("\ntimed %s; p50 of %d calls\n", timed_method_text(p->method), p->runs);
@@ -139,9 +158,11 @@ static void put_totals(const profile_job *j) {
 }
 
 static void put_head(const profile_job *j) {
-    subject_print(&j->subject);
+    if (!j->card) subject_print(&j->subject);
     printf("%s, batch %d\n", j->subject.hardware, j->v->batch);
-    if (j->roofs.tflops > 0)
+    if (j->card)
+        printf("taken for roofs: %.0f TFLOP/s, %.0f GB/s (docs/roof.md)\n", j->roofs.tflops, j->roofs.gbs);
+    else if (j->roofs.tflops > 0)
         printf("roofs measured just now: %.3f TFLOP/s, %.1f GB/s\n", j->roofs.tflops, j->roofs.gbs);
     printf("roof, floor: FLOPs at the first or weights at the second, whichever takes longer; MB, TB/s: "
            "every operand once\n\n");
@@ -210,6 +231,15 @@ static json_t *profile_json(const profile_job *j) {
     json_object_set_new(root, "not_replayed", json_string(p->not_replayed));
     json_object_set_new(root, "stages", stages_json(j));
     json_object_set_new(root, "ops", ops_json(j));
+    if (j->card) {
+        json_object_set_new(root, "prediction", paper_json(&j->subject, j->card, p));
+        json_object_set_new(
+            root, "totals",
+            json_pack("{s:n,s:n,s:f,s:n,s:n,s:i,s:n,s:n}", "replay_ms", "instrumented_ms", "sum_ms",
+                      p->sum_ms, "remainder_ms", "coverage_ratio", "launches", p->launches, "nodes",
+                      "host_ms"));
+        return root;
+    }
     json_object_set_new(
         root, "totals",
         json_pack("{s:f,s:f,s:f,s:f,s:f,s:o,s:o,s:f}", "replay_ms", p->replay.p50_ms, "instrumented_ms",
@@ -224,7 +254,8 @@ static json_t *profile_json(const profile_job *j) {
 static int profile_verb_run(const void *values, char **positional, int count) {
     profile_job j = {.v = values};
     int end = subject_read(&j.subject, &verb_profile, &j.v->subject, positional, count);
-    if (end == END_FINE) end = measure(&j);
+    if (end == END_FINE) j.card = paper_device(&verb_profile, j.v->subject.machine.device, &end);
+    if (end == END_FINE) end = j.card ? predict(&j) : measure(&j);
     if (end == END_FINE) {
         put_head(&j);
         put_stages(&j);
@@ -276,6 +307,7 @@ static const example examples[] = {
     {"which operations take the time of the published π0 on a GPU", "openpi profile --synthetic full --device cuda:0"},
     {"a quick look on any machine", "openpi profile --synthetic tiny --by kind"},
     {"which step or layer is the odd one", "openpi profile pi0_droid/ --by layer --top 10"},
+    {"what a card that is not here would take, PREDICTED", "openpi profile --device hip:sim"},
     {"operation by operation instead of inside the graph, for comparison", "openpi profile --device cuda:0 --no-graph"},
     {"everything for a script", "openpi profile --synthetic full --runs 50 --json profile.json"},
     {NULL, NULL},
@@ -300,6 +332,8 @@ const verb verb_profile = {
                    "plan always runs operation by operation, and the clock is read between them. Timed and "
                    "plain calls take turns; "
                    "the plain one and what separates the two are printed with the totals.\n\n"
+                   "With --device hip:sim (an MI300X) or hip:sim:NAME nothing runs: the times are PREDICTED "
+                   "by the static model of `openpi roof --model NAME`.\n\n"
                    "roof is floor / time, and gap is time - floor: what is there to be won.",
     .options = options,
     .conflicts = conflicts,

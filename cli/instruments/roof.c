@@ -8,12 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "paper.h"
 #include "subject.h"
 #include "table.h"
 
 typedef struct roof_values {
     subject_values subject;
-    const char *json;
+    const char *json, *model;
+    int batch;
 } roof_values;
 
 /* ---- for everyone --------------------------------------------------------------------------------- */
@@ -66,13 +68,35 @@ static json_t *roof_json(const subject *s, const bench_roofs *r) {
     return root;
 }
 
+/* --model: a prediction for a card that is not here. */
+static int predict(const roof_values *v, subject *s) {
+    paper_call call = {0};
+    int end = END_FINE;
+    const paper_card *card = paper_named(&verb_roof, "--model", v->model, &end);
+    if (end == END_FINE) end = paper_subject(s, card, v->batch, &call);
+    if (end == END_FINE) paper_print(s, card, &call.profile);
+    if (end == END_FINE && v->json) {
+        bench_roofs roofs = paper_roofs(card);
+        json_t *root = subject_json(s, "roof");
+        json_object_del(root, "ready_ms");
+        json_object_set_new(root, "batch", json_integer(v->batch));
+        json_object_set_new(root, "method", json_string(timed_method_name(call.profile.method)));
+        json_object_set_new(root, "roofs", roofs_json(&roofs));
+        json_object_set_new(root, "prediction", paper_json(s, card, &call.profile));
+        end = json_save(&verb_roof, v->json, root);
+    }
+    profile_free(&call.profile);
+    return end;
+}
+
 static int roof_verb_run(const void *values, char **positional, int count) {
     roof_values v = *(const roof_values *)values;
     openpi_error error = OPENPI_ERROR_INIT;
     subject subject;
     bench_roofs roofs;
-    v.subject.synthetic = "tiny";
+    if (!v.model) v.subject.synthetic = "tiny";
     int end = subject_read(&subject, &verb_roof, &v.subject, positional, count);
+    if (end == END_FINE && v.model) return predict(&v, &subject);
     if (end == END_FINE) end = subject_open(&subject, NULL);
     if (end == END_FINE && bench_measure_all_roofs(subject.engine, &roofs, &error) != OPENPI_OK)
         end = library_error(&verb_roof, &error);
@@ -86,10 +110,19 @@ static int roof_verb_run(const void *values, char **positional, int count) {
 
 #define AT(field) offsetof(roof_values, subject.machine.field)
 
-static const roof_values defaults = {.subject = SUBJECT_DEFAULTS};
+static const roof_values defaults = {.subject = SUBJECT_DEFAULTS, .batch = 1};
 
 static const option_row options[] = {
     {OPTION_OUTPUT, "json", "FILE", "also write the figures here", .offset = offsetof(roof_values, json)},
+    {OPTION_HEADING, .name = "Prediction"},
+    {OPTION_TEXT, "model", "NAME",
+     "no device: what π0 would take on this card, PREDICTED by a static model: mi300x, mi350 or h200",
+     .offset = offsetof(roof_values, model)},
+    {OPTION_CHOICE, "variant", "pi0|pi05", "with --model: the variant (default: pi0)",
+     .offset = offsetof(roof_values, subject.variant)},
+    {OPTION_INT, "batch", "N", "with --model: samples of a call (default: 1)",
+     .offset = offsetof(roof_values, batch), .low = 1, .high = OPENPI_MAX_BATCH},
+    SUBJECT_WORKLOAD_OPTIONS(roof_values, subject),
     {OPTION_HEADING, .name = "Machine"},
     {OPTION_TEXT, "device", "NAME",
      "which device to measure, as `openpi devices` names it (default: cpu)", .offset = AT(device)},
@@ -105,8 +138,14 @@ static const option_row options[] = {
     {0},
 };
 
+static const conflict conflicts[] = {
+    {"model", "device", "a prediction needs no device"},
+    {0},
+};
+
 static const example examples[] = {
     {"this machine's processors", "openpi roof"},
+    {"what an AMD card would take, PREDICTED", "openpi roof --model mi300x"},
     {"a GPU, for a script", "openpi roof --device cuda:0 --json roof.json"},
     {NULL, NULL},
 };
@@ -122,8 +161,12 @@ const verb verb_roof = {
                    "that openpi's kernels use, operands at hand; reading and copying memory far larger than "
                    "the caches. Every "
                    "ratio that bench and profile print is to ceilings measured so in their own run; nothing "
-                   "is stored.",
+                   "is stored.\n\n"
+                   "With --model nothing is measured: every operation's bytes, FLOPs and PREDICTED time on a "
+                   "card that need not be here, beside what others published for it. docs/roof.md says how "
+                   "the model works and how far it was off where it could be compared.",
     .options = options,
+    .conflicts = conflicts,
     .examples = examples,
     .values_bytes = sizeof(roof_values),
     .defaults = &defaults,

@@ -16,8 +16,8 @@ typedef struct report_values {
 /* In reading order: how fast, against whom, at which batch, where the time goes, what is left, what each
  * optimisation is worth. */
 static void (*const sections[])(report_page *page) = {
-    section_headline, section_compare, section_scaling, section_stages, section_roofline,
-    section_gaps,     section_ladder,  section_tune,    section_trace,  section_roof,
+    section_headline, section_compare, section_predicted, section_scaling, section_stages, section_roofline,
+    section_gaps,     section_ladder,  section_tune,      section_trace,   section_roof,
 };
 
 /* Which files, of what, measured where and when. */

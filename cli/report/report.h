@@ -97,6 +97,7 @@ void page_chart(report_page *page, void (*put)(FILE *file, void *chart, int widt
 
 void section_headline(report_page *page);
 void section_compare(report_page *page);
+void section_predicted(report_page *page);
 void section_scaling(report_page *page);
 void section_stages(report_page *page);
 void section_roofline(report_page *page);

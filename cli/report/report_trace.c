@@ -6,6 +6,11 @@
 
 /* ---- roof ----------------------------------------------------------------------------------------- */
 
+/* Measured ones: those of a prediction are a data sheet's. */
+static int has_roofs(const report_file *f) {
+    return json_is_object(report_at(f, "/roofs")) && !report_at(f, "/prediction");
+}
+
 void section_roof(report_page *page) {
     static const char *const heads[] = {"machine", "<kernels", "multiply, bf16", "multiply, f32", "read",
                                         "copy",    NULL};
@@ -17,7 +22,7 @@ void section_roof(report_page *page) {
                    {"/roofs/copy_gbs", "GB/s"}};
     static const char *const kinds[] = {"roof", "bench", "profile"};
     int any = 0;
-    for (int i = 0; i < page->count; i++) any |= json_is_object(report_at(&page->files[i], "/roofs"));
+    for (int i = 0; i < page->count; i++) any |= has_roofs(&page->files[i]);
     if (!any) {
         page_missing(page, "Roofs", "openpi roof --json roof.json");
         return;
@@ -27,7 +32,7 @@ void section_roof(report_page *page) {
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
         for (const report_file *f = report_next(page, kinds[k], NULL); f;
              f = report_next(page, kinds[k], f)) {
-            if (!json_is_object(report_at(f, "/roofs"))) continue;
+            if (!has_roofs(f)) continue;
             fprintf(page->out, "<tr>");
             page_text(page, "td", f,
                       json_is_string(report_at(f, "/machine/hardware")) ? "/machine/hardware"

@@ -9,10 +9,12 @@
 #include "openpi_internal.h"
 
 const char *timed_method_name(timed_method method) {
-    return method == TIMED_REPLAY ? "replay" : method == TIMED_EVENTS ? "events" : "clock";
+    static const char *const names[] = {"clock", "events", "replay", "PREDICTED"};
+    return names[method];
 }
 
 const char *timed_method_text(timed_method method) {
+    if (method == TIMED_PREDICTED) return "not at all: PREDICTED by a static model";
     if (method == TIMED_REPLAY) return "inside graph replay, by an event node after every launch";
     if (method == TIMED_EVENTS) return "operation by operation, by the device's events around each";
     return "operation by operation, as this device runs a plan, by the clock around each";

@@ -15,6 +15,7 @@ typedef enum timed_method {
     TIMED_CLOCK,                 /* op by op, the host's clock around each                                */
     TIMED_EVENTS,                /* op by op, the device's own times of each                              */
     TIMED_REPLAY,                /* inside the replay of a recording                                      */
+    TIMED_PREDICTED,             /* not at all: the static model's times (measure/paper.h)                */
 } timed_method;
 
 typedef struct timed {
@@ -34,7 +35,7 @@ void timed_close(timed *timed);
 /* 0: the session runs plain calls; 1: timed calls, the state after timed_open. */
 void timed_switch(timed *timed, int on);
 
-/* "clock", "events", "replay", and a sentence that explains it. */
+/* "clock", "events", "replay", "PREDICTED", and a sentence that explains it. */
 const char *timed_method_name(timed_method method);
 const char *timed_method_text(timed_method method);
 

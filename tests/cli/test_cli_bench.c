@@ -54,6 +54,11 @@ static const struct {
     {"roof now", "openpi roof: unexpected argument 'now'"},
     {"roof --threads 0", "--threads is '0'"},
     {"roof --isa sse9", "sse9"},
+    {"roof --model mi300", "--model is 'mi300', expected one of h200, mi300x, mi350"},
+    {"roof --model mi300x --device cpu", "a prediction needs no device"},
+    {"roof --model mi300x --batch 0", "--batch is '0'"},
+    {"profile --device hip:sim:mi9", "--device hip:sim:NAME is 'mi9', expected one of h200, mi300x, mi350"},
+    {"profile --device hip:simple", "--device is 'hip:simple', expected hip:sim or hip:sim:NAME"},
     {"roof --json absent/r.json", "absent/r.json: cannot be written: No such file or directory"},
 };
 
@@ -77,6 +82,7 @@ static int ends(const char *text, const char *end) {
 static void check_units(const json_t *value, const char *path) {
     static const char *const units[] = {
         "_ms",    "_s",  "_ratio", "_j",    "_w",     "_mhz",          "_tflops",       "_gbs",
+        "_us",    "mb",  "gflop",
         "tflops", "gbs", "hz",     "flops", "_bytes", "samples_per_s", "samples_per_j", "hz_per_w"};
     const char *key;
     json_t *inner;
@@ -178,6 +184,47 @@ static void test_energy(void **state) {
         assert_true(number(energy, "window_s") >= 3 && number(energy, "inference_j") > 0);
         assert_true(fabs(number(energy, "inference_j") / number(energy, "action_j") - 2) < 1e-4);
     }
+    json_decref(root);
+}
+
+/* A prediction says so in every line of numbers' head and in the file; its stages add up to the call. */
+static void test_roof_model(void **state) {
+    (void)state;
+    double sum = 0;
+    assert_int_equal(run("roof --model mi300x --json p.json"), 0);
+    must_contain(out, "PREDICTED by a static model, not measured: AMD Instinct MI300X");
+    must_contain(out, "PREDICTED ms");
+    must_contain(out, "26.1");
+    must_contain(out, "prefix.gate_up");
+    json_t *root = load("p.json"), *said = json_object_get(root, "prediction");
+    check_units(root, "");
+    assert_string_equal(word(root, "method"), "PREDICTED");
+    assert_non_null(strstr(word(json_object_get(root, "machine"), "hardware"), "PREDICTED"));
+    const json_t *stages = json_object_get(said, "stages");
+    static const double published[] = {4.1, 10.7, 11.2};
+    assert_int_equal(json_array_size(stages), 3);
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *stage = json_array_get(stages, i);
+        sum += number(stage, "predicted_ms");
+        assert_true(number(stage, "published_ms") == published[i]);
+    }
+    assert_true(fabs(sum / number(said, "predicted_ms") - 1) < 1e-5);
+    assert_true(number(said, "published_ms") == 26.1);
+    json_decref(root);
+    assert_int_equal(run("roof --model mi350 --batch 64"), 0);
+    must_contain(out, "PREDICTED ");
+    must_contain(out, "published, with wrong masks: 182.4");
+    assert_int_equal(run("roof --model mi350 --batch 2 --json p.json"), 0);        /* nobody published that */
+    root = load("p.json");
+    assert_true(json_is_null(json_object_get(json_object_get(root, "prediction"), "published_ms")));
+    json_decref(root);
+    assert_int_equal(run("profile --device hip:sim:mi350 --by kind --json p.json"), 0);
+    must_contain(out, "PREDICTED: AMD Instinct MI350X");
+    must_contain(out, "PREDICTED µs");
+    must_contain(out, "nothing ran");
+    root = load("p.json");
+    assert_string_equal(word(root, "method"), "PREDICTED");
+    assert_int_equal(json_array_size(json_object_get(root, "ops")), 1145);
     json_decref(root);
 }
 
@@ -396,6 +443,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bad_words), cmocka_unit_test(test_sweep), cmocka_unit_test(test_energy),
         cmocka_unit_test(test_roof),      cmocka_unit_test(test_best),  cmocka_unit_test(test_spoilt),
+        cmocka_unit_test(test_roof_model),
         cmocka_unit_test(test_shipped), cmocka_unit_test(test_shipped_heads),
     };
     return cmocka_run_group_tests(tests, setup, close_box);

@@ -301,14 +301,16 @@ static void test_real_files(void **state) {
         "roof --json d.json",
         "trace t.json --synthetic tiny --steps 2",
         "trace --analyze t.json --json e.json",
+        "roof --model mi300x --json f.json",
+        "profile --device hip:sim:mi350 --json g.json",
     };
-    static const char *const sections[] = {"headline", "compare", "scaling", "stages", "roofline",
-                                           "gaps",     "ladder",  "trace",   "roofs"};
-    static const char *const kinds[] = {"bench", "profile", "ladder", "roof", "breakdown"};
+    static const char *const sections[] = {"headline", "compare", "predicted", "scaling", "stages",
+                                           "roofline", "gaps",    "ladder",    "trace",   "roofs"};
+    static const char *const kinds[] = {"bench", "profile", "ladder", "roof", "breakdown", "roof", "profile"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (run_line(words[i])) fail_msg("openpi %s: %s", words[i], err);
     for (int i = 1; i <= file_count; i++) json_decref(files[i]);
-    file_count = 5;
+    file_count = 7;
     for (int i = 1; i <= file_count; i++) {
         char name[16];
         snprintf(name, sizeof name, "%c.json", 'a' + i - 1);
@@ -319,7 +321,7 @@ static void test_real_files(void **state) {
             json_string_value(json_object_get(json_object_get(files[i], "machine"), "hardware"));
         assert_true(i == 5 || (hardware && *hardware)); /* a breakdown is of traces from anywhere */
     }
-    assert_int_equal(run("a.json b.json c.json d.json e.json --out real.html"), 0);
+    assert_int_equal(run("a.json b.json c.json d.json e.json f.json g.json --out real.html"), 0);
     char *page = slurp(scratch_path(&box, "real.html"));
     assert_true(check_page(page, NULL) > 400);
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {
@@ -327,6 +329,9 @@ static void test_real_files(void **state) {
         snprintf(start, sizeof start, "<section id=\"%s\">", sections[i]);
         must_contain(page, start);
     }
+    must_contain(page, "PREDICTED: AMD Instinct MI300X");
+    must_contain(page, "PREDICTED: AMD Instinct MI350X");
+    must_contain(page, "published:/systems/3/ms");         /* MI300X, 26.1 ms                              */
     free(page);
 }
 
