@@ -413,7 +413,8 @@ def _previous(given: npt.ArrayLike) -> npt.NDArray[Any]:
     """A kept chunk stays float64; numbers in model space become float32."""
     found = _numbers("the previous chunk", given)
     kept = found.dtype == np.float64 and found.ndim == 2 and found.shape[1] == _openpi.ACTION_DIM
-    return np.ascontiguousarray(found, np.float64 if kept else np.float32)
+    with np.errstate(over="ignore"):  # the extension refuses what became infinite, with a sentence
+        return np.ascontiguousarray(found, np.float64 if kept else np.float32)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ installed here is skipped, by their names: tests/scripts/lerobot_peer.sh and ray
 """
 
 import contextlib
+import importlib.metadata
 import importlib.util
 import os
 import pathlib
@@ -32,13 +33,16 @@ BLOCKS = {
     ]
     for kind in ("python", "sh")
 }
-# What a small machine without a GPU does in the place of what is written.
+# What a small machine without a GPU and a robot does in the place of what is written.
 FITS = {
     "cuda:0": "cpu",
     "measure.py": "measure.py --calls 4 --only overhead --only memory",
     "gpus=1 replicas=2": "gpus=0 replicas=1",
     "--env.type=aloha": "--env.type=aloha --env.episode_length=20 --eval.n_episodes=2 --eval.batch_size=2"
     " --eval.use_async_envs=false",
+    "--robot.type=so101_follower --robot.port=/dev/ttyACM0": "--robot.type=standin",
+    '--robot.cameras="{top: {type: opencv, index_or_path: 0, width: 640, height: 480, fps: 30}}"': "",
+    "--duration=60": "--duration=3 --fps=10",
 }
 # Commands that go on until they are ended, and the port that they then listen to.
 SERVERS = {"python -m lerobot_policy_openpi_c.server --port=8080": 8080, "serve run": 8000}
@@ -103,7 +107,16 @@ def lacking(command):
     if words[:2] == ["python", "-m"]:
         module = words[2].partition(".")[0]
         return None if importlib.util.find_spec(module) else f"no {module} here"
+    if words[0] == "lerobot-rollout" and not is_installed("lerobot_robot_standin"):
+        return "no robot of LeRobot here, lerobot_peer.sh has one"
     return None if shutil.which(words[0], path=path()) else f"no {words[0]} here"
+
+
+def is_installed(distribution):
+    try:
+        return importlib.metadata.distribution(distribution) is not None
+    except importlib.metadata.PackageNotFoundError:
+        return False
 
 
 @pytest.mark.parametrize("text", BLOCKS["sh"])

@@ -124,6 +124,7 @@ BAD = [
     (ROWS, {"inference_delay": 3}, ValueError, "rtc has inference_delay, expected some of delay, mode"),
     (ROWS, {"delay": "3"}, TypeError, "int"),
     (np.full((2, 7), np.nan, np.float32), {}, ValueError, "nan"),
+    (np.full((2, 7), 1e300), {}, ValueError, "is inf, expected a finite number"),
     (np.zeros(7), {}, ValueError, "0 steps of 0 numbers"),
     (np.zeros((0, 32)), {}, ValueError, "0 steps of 32 numbers"),
     (np.zeros((2, 33), np.float32), {}, ValueError, "2 steps of 33 numbers"),
@@ -134,6 +135,7 @@ BAD = [
 ]
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("previous,rtc,kind,sentence", BAD, ids=[str(i) for i in range(len(BAD))])
 def test_bad_calls(pi05, previous, rtc, kind, sentence):
     policies, _, obs, noise = pi05

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The plug-in against LeRobot itself: its goldens' actions by path and by type, real-time chunking with LeRobot's own queue,
-# and the commands of docs/lerobot.md as they stand (lerobot-eval for 20 steps, two environments in a batch; the asynchronous
-# server). SOURCE, BUILD: as the other scripts.
+# and the commands of docs/lerobot.md as they stand (lerobot-eval for 20 steps, two environments in a batch; lerobot-rollout
+# with a robot that has no hardware; the asynchronous server). SOURCE, BUILD: as the other scripts.
 #
 #   LEROBOT_PYTHON=…/bin/python   an environment with lerobot[aloha,evaluation] 0.6.1, setuptools and pytest
 #   MUJOCO_GL=egl                 how MuJoCo draws (default egl)
@@ -30,6 +30,11 @@ for entry in importlib.metadata.entry_points(group="console_scripts"):
 END
 cp -r "$SOURCE/python/lerobot_policy_openpi_c" "$box/plugin"
 "$python" -m pip install -q --no-deps --no-build-isolation --no-index "$box/plugin" || { echo "FAILED: installing the plug-in"; exit 1; }
+place=$("$python" -c 'import site; print(site.getsitepackages()[0])')
+cp "$SOURCE/tests/python/lerobot_robot_standin.py" "$place"    # a distribution, which LeRobot finds by its name
+mkdir "$place/lerobot_robot_standin-1.dist-info"
+printf 'Metadata-Version: 2.1\nName: lerobot_robot_standin\nVersion: 1\n' >"$place/lerobot_robot_standin-1.dist-info/METADATA"
+export HF_HOME=$box/hf
 
 "$python" "$SOURCE/tests/python/lerobot_real.py" "$box" || { echo "FAILED: lerobot_real.py ended with $?"; status=1; }
 "$python" -m pytest -q -rs -p no:cacheprovider "$SOURCE/tests/python/test_docs.py" -k lerobot || { echo "FAILED: docs/lerobot.md"; status=1; }
