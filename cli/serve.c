@@ -188,7 +188,8 @@ static const option_row options[] = {
     {OPTION_HEADING, .name = "Tokens"},
     {OPTION_INPUT, "tokens", "FILE",
      "only who has a token of this file may connect; each line: name, reserved, shared or admin, calls a "
-     "second (-: not reserved), SHA-256 of the key in hex", .offset = AT(tokens)},
+     "second (-: not reserved; all connections of a token together), SHA-256 of the key in hex; read again "
+     "after SIGHUP", .offset = AT(tokens)},
     {OPTION_TEXT, "new-token", "NAME", "print a new key and its line for that file, and serve nobody",
      .offset = AT(new_token)},
     {OPTION_CHOICE, "class", "reserved|shared|admin", "of the new token (default: shared)",
@@ -261,7 +262,7 @@ const verb verb_serve = {
         "A request that does not fit the robot is answered with one sentence, which the client raises as an "
         "error; the connection lives on. SIGTERM and SIGINT drain: the port is closed, requests that came "
         "whole are answered, and the connections are closed with code 1001. SIGHUP reads the certificate "
-        "again and loads the checkpoint again, beside the one that runs.",
+        "and the tokens again and loads the checkpoint again, beside the one that runs.",
     .options = options,
     .conflicts = conflicts,
     .examples = examples,

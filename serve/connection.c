@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "clock.h"
 #include "tokens.h"
@@ -23,7 +24,8 @@ struct connection {
     int number;                  /* dispatch.h's                                                           */
     uint64_t id;
     char name[TOKEN_NAME], address[NET_ADDRESS];
-    connection_who who;          /* its strings are the two above                                          */
+    uint8_t key[DIGEST_BYTES];
+    connection_who who;          /* its pointers are to the three above                                    */
     uint64_t requests;           /* that were answered                                                     */
     recent recent;
     watch *watch;                /* NULL: nobody looks at it                                               */
@@ -144,9 +146,11 @@ void *connection_opened(connections *all, net_peer *peer, const connection_who *
     c->id = ++all->numbered;
     snprintf(c->name, sizeof c->name, "%s", who->name);
     snprintf(c->address, sizeof c->address, "%s", who->address);
-    c->who = (connection_who){c->name, c->address, who->class, who->rate};
+    memcpy(c->key, who->key, sizeof c->key);
+    c->who = (connection_who){c->name, c->address, who->class, who->rate, c->key};
     recent_open(&c->recent, clock_now());
-    if (dispatch_join(all->dispatch, who->class, who->rate, &c->number) != SCHEDULER_JOINED) {
+    int other = connections_find(all, who);
+    if (dispatch_join(all->dispatch, who->class, who->rate, other, &c->number) != SCHEDULER_JOINED) {
         free(c);
         return NULL;
     }
@@ -251,6 +255,17 @@ void connections_end(connections *all, int code, const char *reason) {
         if (c->peer) net_end(c->peer, code, reason);
 }
 
+int connections_keep(connections *all, int (*keeps)(const void *user, const uint8_t *key), const void *user,
+                     int code, const char *reason) {
+    int closed = 0;
+    for (connection *c = all->first; c; c = c->after) {
+        if (!c->peer || keeps(user, c->key)) continue;
+        net_end(c->peer, code, reason);
+        closed++;
+    }
+    return closed;
+}
+
 void connections_lose(connections *all, const net_message *sentence, int code, const char *reason) {
     for (connection *c = all->first; c; c = c->after) {
         if (!c->peer) continue;
@@ -261,6 +276,15 @@ void connections_lose(connections *all, const net_message *sentence, int code, c
         }
         net_end(c->peer, code, reason);
     }
+}
+
+int connections_find(const connections *all, const connection_who *who) {
+    if (who->class != SCHEDULER_RESERVED) return -1;
+    for (const connection *c = all->first; c; c = c->after)
+        if (c->peer && c->who.class == who->class && c->who.rate == who->rate &&
+            digest_equal(c->key, who->key))
+            return c->number;
+    return -1;
 }
 
 int connections_running(const connections *all) {

@@ -45,9 +45,10 @@ typedef struct connection_who {
     const char *address;
     scheduler_class class;
     double rate;                 /* what a reserved connection declares                                    */
+    const uint8_t *key;          /* [DIGEST_BYTES], SHA-256 of its token's key                             */
 } connection_who;
 
-/* net.h's events. The strings of `who` are copied. */
+/* net.h's events. The strings and the key of `who` are copied. */
 void *connection_opened(connections *all, net_peer *peer, const connection_who *who);
 int connection_announced(void *connection, size_t bytes, int text);
 int connection_received(void *connection, const uint8_t *bytes, size_t count, int last);
@@ -64,6 +65,11 @@ void connections_drain(connections *all);
 void connections_lose(connections *all, const net_message *sentence, int code, const char *reason);
 /* Closes every connection now. */
 void connections_end(connections *all, int code, const char *reason);
+/* The dispatch's number of a connection with the same key and reserved rate; -1: there is none. */
+int connections_find(const connections *all, const connection_who *who);
+/* Closes those whose key is not to be kept. Returns how many. */
+int connections_keep(connections *all, int (*keeps)(const void *user, const uint8_t *key), const void *user,
+                     int code, const char *reason);
 /* How many requests are being computed. */
 int connections_running(const connections *all);
 /* Frees what is left. No event may follow. */

@@ -160,9 +160,11 @@ int dispatch_hung(dispatch *d, int64_t patience, int64_t now) {
 
 /* ---- connections and jobs --------------------------------------------------------------------------- */
 
-scheduler_joined dispatch_join(dispatch *d, scheduler_class class, double rate, int *number) {
+scheduler_joined dispatch_join(dispatch *d, scheduler_class class, double rate, int other, int *number) {
     pthread_mutex_lock(&d->lock);
-    scheduler_joined joined = scheduler_join(d->scheduler, class, rate, clock_ns(), number);
+    int64_t now = clock_ns();
+    scheduler_joined joined = other < 0 ? scheduler_join(d->scheduler, class, rate, now, number)
+                                        : scheduler_join_token(d->scheduler, other, now, number);
     pthread_mutex_unlock(&d->lock);
     return joined;
 }

@@ -39,8 +39,10 @@ void dispatch_close(dispatch *dispatch);
  * the caller to close. From one thread at a time. */
 void dispatch_renew(dispatch *dispatch, device **fresh);
 
-/* A connection comes: *number is its own. */
-scheduler_joined dispatch_join(dispatch *dispatch, scheduler_class class, double rate, int *number);
+/* A connection comes: *number is its own. `other`: of a connection of the same reserved token, whose rate it
+ * shares; -1: there is none. */
+scheduler_joined dispatch_join(dispatch *dispatch, scheduler_class class, double rate, int other,
+                               int *number);
 scheduler_state dispatch_state(dispatch *dispatch);
 /* A connection goes. `running`: its job between dispatch and prepare, or NULL. Returns the job where it
  * waited and will not be computed. */

@@ -36,6 +36,7 @@ enum {
     CLOSE_GOING_AWAY = 1001,     /* the server drains                                                      */
     CLOSE_UNSUPPORTED = 1003,    /* a text message                                                         */
     CLOSE_TOO_SLOW = 1008,       /* a message that takes too long                                          */
+    CLOSE_NOT_ALLOWED = 1008,    /* its token is no longer valid                                           */
     CLOSE_TOO_BIG = 1009,
     CLOSE_RESTART = 1012,        /* the device is lost                                                     */
     CLOSE_TRY_LATER = 1013,      /* no memory for another message                                          */

@@ -8,10 +8,16 @@
 #include "pace.h"
 #include "rhythm.h"
 
+/* The rate that a reserved token states: one for all its connections. */
+typedef struct budget {
+    int members;                 /* connections; 0: it is nobody's                                        */
+    pace pace;
+} budget;
+
 typedef struct client {
     int left;                    /* 1: gone, but a running batch still has its request                    */
     scheduler_class class;
-    pace pace;                   /* of a reserved one                                                     */
+    budget *budget;              /* of a reserved one                                                     */
     rhythm rhythm;
     void *queued;                /* NULL: none                                                            */
     int64_t deadline;
@@ -52,6 +58,7 @@ struct scheduler {
     double reserved;             /* calls a second declared                                               */
     int64_t held;
     client *clients;             /* [client_count]                                                        */
+    budget *budgets;             /* [client_count]                                                        */
     int *memory;                 /* of the three lists                                                    */
     int *free;                   /* [free_count] clients without a connection                             */
     int free_count;
@@ -95,8 +102,9 @@ scheduler *scheduler_create(const scheduler_options *options) {
     s->max_block = fmax(1, fmin(options->max_block, BATCH_TIMES_MAX));
     s->now = 1;
     s->clients = calloc(count, sizeof *s->clients);
+    s->budgets = calloc(count, sizeof *s->budgets);
     s->memory = calloc(5 * count, sizeof *s->memory);
-    if (!s->clients || !s->memory) {
+    if (!s->clients || !s->budgets || !s->memory) {
         scheduler_destroy(s);
         return NULL;
     }
@@ -111,6 +119,7 @@ scheduler *scheduler_create(const scheduler_options *options) {
 void scheduler_destroy(scheduler *s) {
     if (!s) return;
     free(s->clients);
+    free(s->budgets);
     free(s->memory);
     free(s);
 }
@@ -130,20 +139,41 @@ static double reservable(const scheduler *s) {
     return SCHEDULER_RESERVABLE * calls;
 }
 
+static int take_client(scheduler *s, scheduler_class class) {
+    int which = s->free[--s->free_count];
+    client *c = &s->clients[which];
+    *c = (client){.class = class, .account = s->level};
+    return which;
+}
+
+static void give_budget(scheduler *s, int which, budget *budget) {
+    s->clients[which].budget = budget;
+    budget->members++;
+    set_add(&s->reserving, which);
+}
+
 scheduler_joined scheduler_join(scheduler *s, scheduler_class class, double rate, int64_t now,
                                 int *connection) {
     now = advance(s, now);
     if (!s->free_count) return SCHEDULER_FULL;
     if (class == SCHEDULER_RESERVED && !(rate > 0 && s->reserved + rate <= reservable(s)))
         return SCHEDULER_OVERBOOKED;
-    *connection = s->free[--s->free_count];
-    client *c = &s->clients[*connection];
-    *c = (client){.class = class, .account = s->level};
+    *connection = take_client(s, class);
     if (class == SCHEDULER_RESERVED) {
-        c->pace = pace_start(rate, now);
+        budget *free = s->budgets;           /* there are as many as connections                          */
+        while (free->members) free++;
+        free->pace = pace_start(rate, now);
         s->reserved += rate;
-        set_add(&s->reserving, *connection);
+        give_budget(s, *connection, free);
     }
+    return SCHEDULER_JOINED;
+}
+
+scheduler_joined scheduler_join_token(scheduler *s, int other, int64_t now, int *connection) {
+    advance(s, now);
+    if (!s->free_count) return SCHEDULER_FULL;
+    *connection = take_client(s, SCHEDULER_RESERVED);
+    give_budget(s, *connection, s->clients[other].budget);
     return SCHEDULER_JOINED;
 }
 
@@ -157,7 +187,8 @@ void *scheduler_leave(scheduler *s, int connection, int64_t now) {
     c->queued = NULL;
     if (c->class == SCHEDULER_RESERVED) {
         set_remove(&s->reserving, connection);
-        s->reserved = s->reserving.count ? s->reserved - c->pace.rate : 0;
+        if (!--c->budget->members) s->reserved -= c->budget->pace.rate;
+        if (!s->reserving.count) s->reserved = 0;      /* without what rounding left                      */
     }
     c->left = 1;
     if (!c->running) release(s, c);
@@ -218,7 +249,7 @@ void scheduler_finish(scheduler *s, int which, int64_t now) {
 
 /* Whether a client's request at that time would be a reserved one. */
 static int goes_first(const client *c, int64_t when) {
-    return c->class == SCHEDULER_RESERVED && pace_allows(&c->pace, when);
+    return c->class == SCHEDULER_RESERVED && pace_allows(&c->budget->pace, when);
 }
 
 /* Whether client a's queued request goes before b's. Reserved: who came earlier; shared: who used less. */
@@ -315,7 +346,7 @@ static int64_t next_change(const scheduler *s) {
         if (c->running) continue;
         if (c->deadline != SCHEDULER_NEVER) until = earlier(until, c->deadline - call + 1);
         if (c->class == SCHEDULER_RESERVED && !goes_first(c, s->now))
-            until = earlier(until, pace_again(&c->pace));
+            until = earlier(until, pace_again(&c->budget->pace));
     }
     return later(until, s->now + 1);
 }
@@ -353,7 +384,7 @@ static scheduler_action run(scheduler *s, device *d, const selection *chosen, in
         c->running = 1;
         set_remove(&s->queue, who);
         if (!shared) {
-            pace_take(&c->pace, s->now);
+            pace_take(&c->budget->pace, s->now);
             continue;
         }
         s->level = later(s->level, c->start);
@@ -428,7 +459,8 @@ scheduler_action scheduler_next(scheduler *s, int which, int64_t now) {
 
 scheduler_connection scheduler_look(const scheduler *s, int connection) {
     const client *c = &s->clients[connection];
-    scheduler_connection look = {.class = c->class, .rate = c->pace.rate, .device_ns = c->used};
+    scheduler_connection look = {
+        .class = c->class, .rate = c->budget ? c->budget->pace.rate : 0, .device_ns = c->used};
     const rhythm_interval *known = rhythm_known(&c->rhythm);
     if (known) look.interval_ns = known->mean, look.deviation_ns = known->deviation;
     return look;

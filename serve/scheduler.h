@@ -18,7 +18,7 @@
  *           1/(1 + SCHEDULER_HOLD_SHARE) of the time that reserved calls leave, less what
  *           SCHEDULER_HOLD_CALLS calls take once
  *   pace    a reserved connection that asks faster than it declared is served as shared until it is back
- *           within its rate (pace.h)
+ *           within its rate (pace.h). The connections of one token have one rate together
  *   late    a request that can no longer be answered by its deadline is not computed
  *
  * A connection has at most one request running and one queued, and its requests are answered in order.
@@ -63,6 +63,9 @@ typedef enum scheduler_joined {
 /* A connection comes; `rate` is what a reserved one declares, in calls a second, and must be above 0. */
 scheduler_joined scheduler_join(scheduler *scheduler, scheduler_class class, double rate, int64_t now,
                                 int *connection);
+/* Another connection of the reserved token that `other` is a connection of: the rate that the token declares
+ * is one for all its connections, so nothing more is reserved. */
+scheduler_joined scheduler_join_token(scheduler *scheduler, int other, int64_t now, int *connection);
 /* A connection goes. Returns its queued request, which will not be computed, or NULL. A running request
  * stays in its batch; the number of the connection is given to no other before that batch has finished. */
 void *scheduler_leave(scheduler *scheduler, int connection, int64_t now);
@@ -94,7 +97,7 @@ scheduler_action scheduler_next(scheduler *scheduler, int device, int64_t now);
 
 typedef struct scheduler_connection {
     scheduler_class class;
-    double rate;                 /* declared                                                              */
+    double rate;                 /* its token's                                                            */
     int64_t device_ns;           /* device time used so far                                               */
     double interval_ns, deviation_ns;      /* of its pause or period (rhythm.h); 0: the rhythm is not known */
 } scheduler_connection;

@@ -52,9 +52,9 @@ typedef struct serve_options {
     int inherited, first_inherited;        /* listening sockets, from which descriptor on; host and port    */
 } serve_options;
 
-/* Serves until SIGTERM or SIGINT, which also end it while it loads the model. SIGHUP: the certificate and
- * its key are read again, and the checkpoint is loaded again (reload.h). Prints one line a event on
- * stderr. *busy, where it returns OPENPI_OK: 1 means that the time for draining was over while a call ran;
+/* Serves until SIGTERM or SIGINT, which also end it while it loads the model. SIGHUP: the certificate, its
+ * key and the tokens are read again, and the checkpoint is loaded again (reload.h). Prints one line an event
+ * on stderr. *busy, where it returns OPENPI_OK: 1 means that the time for draining was over while a call ran;
  * its threads still work, so end the process at once. */
 openpi_status serve(const serve_options *options, int *busy, openpi_error *error);
 

@@ -17,6 +17,7 @@
 #include "device.h"
 #include "dispatch.h"
 #include "fail.h"
+#include "gate.h"
 #include "log.h"
 #include "messages.h"
 #include "net.h"
@@ -28,7 +29,6 @@
 #include "signals.h"
 #include "systemd.h"
 #include "tls.h"
-#include "tokens.h"
 
 enum {
     METADATA_BYTES = 4096,
@@ -47,7 +47,7 @@ typedef struct server {
     net *net;
     queue answered;              /* jobs for their connections                                             */
     device *devices[SCHEDULER_DEVICES];    /* from dispatch_open on its own                                */
-    tokens tokens;
+    gate gate;
     logger log;
     metrics metrics;
     admin admin;
@@ -124,76 +124,26 @@ static int answer(net_page *page, int status, const char *sentence) {
     return 1;
 }
 
-static const token *token_of(const server *s, const net_head *head) {
-    static const token everybody = {.class = SCHEDULER_SHARED};
-    return s->options->tokens ? tokens_find(&s->tokens, head->authorization) : &everybody;
-}
-
-/* Which option has no place for another connection. */
-static rejection full_for(const server *s, const char *address) {
-    if (s->connections.count >= s->options->max_connections) return REJECTED_CONNECTIONS;
-    return net_count(s->net, address) < s->options->max_per_address ? REJECTIONS : REJECTED_ADDRESS;
-}
-
-static log_entry refusal(const net_head *head, const token *token, const char *reason) {
-    return (log_entry){.level = LOG_LEVEL_WARNING,
-                       .event = "refused",
-                       .reason = reason,
-                       .address = head->address,
-                       .robot = token ? token->name : NULL};
-}
-
-static void log_refused(server *s, const net_head *head, const token *token, const char *reason) {
-    log_entry entry = refusal(head, token, reason);
-    log_entry_write(&s->log, &entry, "refused: %s", reason);
-}
-
-/* Who may have a WebSocket; what is refused here never gets one. */
-static int admit(server *s, const net_head *head, net_page *page) {
-    const token *token = token_of(s, head);
-    if (!token) {
-        metrics_add_rejected(&s->metrics, REJECTED_TOKEN);
-        log_refused(s, head, NULL, "no token, or an unknown one");
-        return answer(page, 401, "no token, or an unknown one\n");
-    }
-    rejection full = full_for(s, head->address);
-    if (full != REJECTIONS) {
-        metrics_add_rejected(&s->metrics, full);
-        const char *here = "as many connections as --max-connections";
-        const char *from_there = "this address has as many connections as --max-per-address";
-        log_refused(s, head, token, full == REJECTED_CONNECTIONS ? here : from_there);
-        return answer(page, 503, "too many connections\n");
-    }
-    if (token->class != SCHEDULER_RESERVED) return 0;
-    scheduler_state state = dispatch_state(s->dispatch);
-    if (state.reserved + token->rate <= state.reservable) return 0;
-    metrics_add_rejected(&s->metrics, REJECTED_RESERVED);
-    log_entry entry = refusal(head, token, "too many calls a second are reserved");
-    log_entry_write(&s->log, &entry,
-                    "refused: it reserves %g calls a second, but %.4g of at most %.4g are reserved already",
-                    token->rate, state.reserved, state.reservable);
-    return answer(page, 503, "too many calls a second are reserved\n");
-}
-
 static int on_asked(void *user, const net_head *head, net_page *page) {
     server *s = user;
     if (head->side == NET_ADMIN) {
         admin_asked(&s->admin, head, page);
         return 1;
     }
-    if (strcmp(head->path, "/healthz") || head->query) return head->upgrade ? admit(s, head, page) : 0;
+    if (strcmp(head->path, "/healthz") || head->query)
+        return head->upgrade && gate_refuse(&s->gate, head, page);
     return s->draining ? answer(page, 503, "draining\n") : answer(page, 200, "OK\n");
 }
 
 static void *on_opened(void *user, net_peer *peer, const net_head *head) {
     server *s = user;
-    const token *token = token_of(s, head);
+    const token *token = gate_token(&s->gate, head);
     if (!token) return NULL;
     log_entry entry = {.event = "connected", .reason = "", .address = head->address, .robot = token->name};
     if (token->class == SCHEDULER_RESERVED)
         log_entry_write(&s->log, &entry, "connected, reserved, %g calls a second", token->rate);
     else log_entry_write(&s->log, &entry, "connected");
-    connection_who who = {token->name, head->address, token->class, token->rate};
+    connection_who who = gate_who(token, head);
     return connection_opened(&s->connections, peer, &who);
 }
 
@@ -259,12 +209,13 @@ static void drain(void *user) {
     if (!s->connections.count) net_stop(s->net);
 }
 
-/* The certificate at once, the checkpoint by a thread of its own. */
+/* The certificate and the tokens at once, the checkpoint by a thread of its own. */
 static void reload_all(void *user) {
     server *s = user;
     systemd_report(&s->systemd, "RELOADING=1\nMONOTONIC_USEC=%lld", (long long)(clock_ns() / 1000));
     s->reloading = 1;
     renew_certificate(s);
+    gate_renew(&s->gate);
     reload_ask(s->reload);
 }
 
@@ -329,7 +280,7 @@ static openpi_status open_address(server *s, openpi_error *error) {
                          .reply = o->reply_seconds,
                          .ping = o->ping_seconds};
     int only_loopback = !o->trust_network && !(o->tokens && o->tls_certificate);
-    int only_admin_here = !tokens_has_admin(&s->tokens) || !(o->trust_network || o->tls_certificate);
+    int only_admin_here = !tokens_has_admin(&s->gate.tokens) || !(o->trust_network || o->tls_certificate);
     tls_pair *pair = NULL;
     SERVE_TRY(systemd_open(&s->systemd, o->notify_socket, o->watchdog_us, error));
     if (o->tls_certificate) SERVE_TRY(tls_read(o->tls_certificate, o->tls_key, &pair, error));
@@ -413,10 +364,18 @@ static void open_connections(server *s) {
     c->metadata.bytes = metadata_write(&about, c->metadata.data, METADATA_BYTES);
 }
 
+static void open_gate(server *s) {
+    s->gate.net = s->net;
+    s->gate.dispatch = s->dispatch;
+    s->gate.connections = &s->connections;
+    s->gate.metrics = &s->metrics;
+    s->gate.log = &s->log;
+}
+
 static void open_admin(server *s) {
     snprintf(s->admin.robot, sizeof s->admin.robot, "%s", s->model->info.robot);
     s->admin.began_ms = clock_now();
-    s->admin.tokens = &s->tokens;
+    s->admin.tokens = &s->gate.tokens;
     s->admin.connections = &s->connections;
     s->admin.dispatch = s->dispatch;
     s->admin.metrics = &s->metrics;
@@ -460,7 +419,7 @@ static openpi_status run(server *s, openpi_error *error) {
     const serve_options *o = s->options;
     SERVE_TRY(check_limits(o, error));
     SERVE_TRY(loading_devices(&s->loading, error));
-    if (o->tokens) SERVE_TRY(tokens_open(o->tokens, &s->tokens, error));
+    if (o->tokens) SERVE_TRY(tokens_open(o->tokens, &s->gate.tokens, error));
     SERVE_TRY(model_open(o->checkpoint, &o->policy, o->horizon, 1, &s->model, error));
     SERVE_TRY(open_address(s, error));
     systemd_report(&s->systemd, "STATUS=loading the model");
@@ -468,6 +427,7 @@ static openpi_status run(server *s, openpi_error *error) {
     say_model(s);
     SERVE_TRY(open_threads(s, error));
     open_connections(s);
+    open_gate(s);
     open_admin(s);
     SERVE_TRY(net_listen(s->net, error));
     signals_unblock();
@@ -491,7 +451,7 @@ static void close_all(server *s) {
     connections_close(&s->connections);
     model_drop(s->model);
     queue_close(&s->answered);
-    tokens_close(&s->tokens);
+    tokens_close(&s->gate.tokens);
     text_close(&s->admin.text);
     metrics_close(&s->metrics);
     systemd_close(&s->systemd);
@@ -501,7 +461,7 @@ static void close_all(server *s) {
 openpi_status serve(const serve_options *options, int *busy, openpi_error *error) {
     server *s = calloc(1, sizeof *s);
     if (!s) return fail(error, OPENPI_NO_MEMORY, "out of memory: the server");
-    s->options = s->loading.options = options;
+    s->options = s->loading.options = s->gate.options = options;
     s->systemd.fd = -1;
     log_open(&s->log, STDERR_FILENO, options->log_json ? LOG_JSON : LOG_TEXT, options->log_prefix);
     *busy = 0;

@@ -192,6 +192,12 @@ const token *tokens_find_admin(const tokens *tokens, const char *authorization) 
     return find(tokens, authorization, 1);
 }
 
+int tokens_has_robot(const tokens *tokens, const uint8_t *digest) {
+    for (int i = 0; i < tokens->count; i++)
+        if (!tokens->items[i].admin && digest_equal(tokens->items[i].digest, digest)) return 1;
+    return 0;
+}
+
 int tokens_has_admin(const tokens *tokens) {
     int has = 0;
     for (int i = 0; i < tokens->count; i++) has |= tokens->items[i].admin;

@@ -38,6 +38,8 @@ void tokens_close(tokens *tokens);
 const token *tokens_find(const tokens *tokens, const char *authorization);
 /* The same of the class admin. */
 const token *tokens_find_admin(const tokens *tokens, const char *authorization);
+/* 1: the key with this SHA-256, of DIGEST_BYTES, is a robot's. */
+int tokens_has_robot(const tokens *tokens, const uint8_t *digest);
 /* 1: there is a token of the class admin. */
 int tokens_has_admin(const tokens *tokens);
 

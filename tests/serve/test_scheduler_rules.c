@@ -232,6 +232,63 @@ static void reserved_rates_are_limited(void **state) {
     }
 }
 
+/* A token's rate is reserved once, from its first connection to its last. */
+static void connections_of_a_token_reserve_its_rate_once(void **state) {
+    (void)state;
+    scheduler *s = make(1, 1);
+    int first = join(s, SCHEDULER_RESERVED, 40, ms), second, third, none;
+    assert_int_equal(scheduler_join_token(s, first, ms, &second), SCHEDULER_JOINED);
+    assert_int_equal(scheduler_join_token(s, second, ms, &third), SCHEDULER_JOINED);
+    assert_int_not_equal(first, second);
+    int other = join(s, SCHEDULER_RESERVED, 30, ms);
+    assert_true(scheduler_get_state(s).reserved == 70);
+    assert_true(scheduler_look(s, third).rate == 40);
+    scheduler_leave(s, first, ms);
+    scheduler_leave(s, third, ms);
+    assert_true(scheduler_get_state(s).reserved == 70);
+    assert_int_equal(scheduler_join(s, SCHEDULER_RESERVED, 1, ms, &none), SCHEDULER_OVERBOOKED);
+    scheduler_leave(s, second, ms);
+    assert_true(scheduler_get_state(s).reserved == 30);
+    join(s, SCHEDULER_RESERVED, 40, ms);
+    scheduler_leave(s, other, ms);
+    while (scheduler_get_state(s).connections < CONNECTIONS) join(s, SCHEDULER_SHARED, 0, ms);
+    assert_int_equal(scheduler_join_token(s, first, ms, &none), SCHEDULER_FULL);
+    scheduler_destroy(s);
+}
+
+/* How many of a thousand calls the third connection gets, a shared one, where all three ask again as soon as
+ * they are answered. The first has a reserved token; the second one has the same, or is shared. */
+static int calls_of_the_third(int same_token) {
+    int connections[3], calls[3] = {0};
+    int64_t now = ms;
+    scheduler *s = make(1, 1);
+    connections[0] = join(s, SCHEDULER_RESERVED, 20, now);
+    if (same_token) scheduler_join_token(s, connections[0], now, &connections[1]);
+    else connections[1] = join(s, SCHEDULER_SHARED, 0, now);
+    connections[2] = join(s, SCHEDULER_SHARED, 0, now);
+    for (int i = 0; i < 3; i++) submit(s, connections[i], i, now);
+    for (int call = 0; call < 1000; call++) {
+        scheduler_action a = scheduler_next(s, 0, now);
+        assert_int_equal(a.verb, SCHEDULER_RUN);
+        assert_int_equal(a.count, 1);
+        int who = (int)((char *)a.requests[0] - requests);
+        calls[who]++;
+        now += 10 * ms;
+        scheduler_finish(s, 0, now);
+        submit(s, connections[who], who, now);
+    }
+    scheduler_destroy(s);
+    return calls[2];
+}
+
+/* Ten seconds at 22 calls a second and PACE_BURST go first; three share what is left. */
+static void connections_of_a_token_have_its_rate_together(void **state) {
+    const int left = 1000 - 220 - PACE_BURST;
+    (void)state;
+    assert_in_range(calls_of_the_third(0), left / 3 - 2, left / 3 + 2);
+    assert_in_range(calls_of_the_third(1), left / 3 - 2, left / 3 + 2);
+}
+
 static void connections_are_bounded(void **state) {
     int connections[CONNECTIONS], more;
     (void)state;
@@ -592,6 +649,8 @@ int main(void) {
         cmocka_unit_test(the_steadier_interval_counts),
         cmocka_unit_test(a_pace_allows_its_rate_and_a_tenth),
         cmocka_unit_test(reserved_rates_are_limited),
+        cmocka_unit_test(connections_of_a_token_reserve_its_rate_once),
+        cmocka_unit_test(connections_of_a_token_have_its_rate_together),
         cmocka_unit_test(connections_are_bounded),
         cmocka_unit_test(one_runs_and_one_is_queued),
         cmocka_unit_test(a_connection_is_on_one_device_at_a_time),

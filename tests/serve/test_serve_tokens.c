@@ -252,9 +252,95 @@ static void only_tokens_connect(void **state) {
     served_stop(&server);
 }
 
+/* SIGHUP, and waits for another line with this text. */
+static void read_again(const served *server, const char *text) {
+    int before = 0, now = 0;
+    for (int i = 0; i < 12000 && (i < 1 || now <= before); i++) {
+        char *log = served_log(server);
+        now = 0;
+        for (const char *at = log; (at = strstr(at, text)); at++) now++;
+        free(log);
+        if (!i) {
+            before = now;
+            kill(server->pid, SIGHUP);
+        }
+        served_sleep(10);
+    }
+    if (now <= before) fail_msg("no line with \"%s\" after SIGHUP", text);
+}
+
+static int connect_as(const served *server, const char *key) {
+    char head[1024], authorization[80];
+    snprintf(authorization, sizeof authorization, "Bearer %s", key);
+    int fd = upgrade(server->port, authorization, head);
+    assert_memory_equal(head, "HTTP/1.1 101 ", 13);
+    free(ws_expect(fd, WS_BINARY).data);
+    return fd;
+}
+
+/* A request that is an empty map is answered with a sentence. */
+static void must_be_served(int fd) {
+    ws_send(fd, WS_BINARY, 1, "\x80", 1);
+    free(ws_expect(fd, WS_TEXT).data);
+}
+
+static void leave(int fd) {
+    ws_send(fd, WS_CLOSE, 1, "\x03\xe8", 2);
+    free(ws_expect(fd, WS_CLOSE).data);
+    close(fd);
+}
+
+/* Keys by name, and lines of a file with one. */
+static void write_lines(const char *const lines[][3], int count) {
+    char text[1024], key[64], hex[2 * DIGEST_BYTES + 1];
+    int bytes = 0;
+    for (int i = 0; i < count; i++) {
+        hex_of(key, (size_t)snprintf(key, sizeof key, "key-of-%s", lines[i][0]), hex);
+        bytes += snprintf(text + bytes, sizeof text - (size_t)bytes, "%s %s %s %s\n", lines[i][0],
+                          lines[i][1], lines[i][2], hex);
+    }
+    assert_int_equal(scratch_write(&box, "tokens", text, (size_t)bytes), 0);
+}
+
+/* Who is in the file no more is closed, who is new may come, and the others stay. */
+static void tokens_are_read_again(void **state) {
+    (void)state;
+    static const char *const first[][3] = {{"left", "shared", "-"}, {"right", "shared", "-"},
+                                           {"arm", "reserved", "0.008"}, {"boss", "admin", "-"}};
+    static const char *const second[][3] = {{"right", "shared", "-"}, {"arm", "reserved", "0.004"},
+                                            {"new", "shared", "-"}, {"boss", "admin", "-"}};
+    served server;
+    write_lines(first, 4);
+    served_start(&server, &box, TINY " --threads 2 --tokens '%s'", scratch_path(&box, "tokens"));
+    int left = connect_as(&server, "key-of-left"), right = connect_as(&server, "key-of-right");
+    int arm = connect_as(&server, "key-of-arm");
+    assert_int_equal(status_of(server.port, "Bearer key-of-new"), 401);
+    write_lines(second, 4);
+    read_again(&server, "the tokens are read again: ");
+    must_log(&server, "/tokens, tokens: 4, connections closed: 1\n");
+    ws_expect_close(left, 1008);
+    must_be_served(right);
+    must_be_served(arm);
+    assert_int_equal(status_of(server.port, "Bearer key-of-left"), 401);
+    close(connect_as(&server, "key-of-new"));
+    close(connect_as(&server, "key-of-arm"));
+    must_log(&server, "arm connected, reserved, 0.004 calls a second\n");
+    write_lines(second, 3);                  /* without the admin                                          */
+    read_again(&server, "the tokens stay as they were: ");
+    must_log(&server, "/tokens has no token of the class admin any more");
+    assert_int_equal(scratch_write(&box, "tokens", "right\n", 6), 0);
+    read_again(&server, "the tokens stay as they were: ");
+    must_log(&server, "/tokens, line 1: 1 fields, expected 4");
+    must_be_served(right);
+    close(connect_as(&server, "key-of-new"));
+    close(right);
+    close(arm);
+    served_stop(&server);
+}
+
 /* How many calls a second can be reserved depends on the machine, and the server says it, in four digits. Of
  * two robots that each take more than half of it the second is refused, and is served when the first has
- * left. */
+ * left. A token's second connection reserves nothing more, and keeps what the first one reserved. */
 static void rates_are_reserved(void **state) {
     (void)state;
     served server;
@@ -275,9 +361,11 @@ static void rates_are_reserved(void **state) {
     free(ws_expect(first, WS_BINARY).data);
     assert_int_equal(status_of(server.port, key[1]), 503);
     assert_int_equal(status_of(server.port, "Bearer key-of-desk"), 101);
-    ws_send(first, WS_CLOSE, 1, "\x03\xe8", 2);
-    free(ws_expect(first, WS_CLOSE).data);
-    close(first);
+    int again = connect_as(&server, key[0] + 7);
+    leave(first);
+    must_be_served(again);
+    assert_int_equal(status_of(server.port, key[1]), 503);
+    leave(again);
     for (int i = 0; i < 6000 && status == 503; i++) {
         status = status_of(server.port, key[1]);
         served_sleep(10);
@@ -292,6 +380,7 @@ int main(void) {
         cmocka_unit_test(files_that_are_read), cmocka_unit_test(lines_that_are_refused),
         cmocka_unit_test(keys_in_headers),     cmocka_unit_test(new_tokens),
         cmocka_unit_test(only_tokens_connect), cmocka_unit_test(rates_are_reserved),
+        cmocka_unit_test(tokens_are_read_again),
     };
     return cmocka_run_group_tests(tests, open_box, close_box);
 }
