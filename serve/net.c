@@ -288,6 +288,10 @@ static void on_tick(uv_timer_t *handle) {
 
 /* ---- the loop --------------------------------------------------------------------------------------- */
 
+/* The library's own pings would come every 300 s and end a connection whose pong does not come within 10 s,
+ * also one that is held back and not read. watch_peer pings instead. */
+static const lws_retry_bo_t no_pings = {.secs_since_valid_ping = 0, .secs_since_valid_hangup = 0};
+
 static struct lws_context *context_of(net *net) {
     void *loops[1] = {&net->loop};
     net->protocols[0] = (struct lws_protocols){.name = "openpi",
@@ -304,6 +308,7 @@ static struct lws_context *context_of(net *net) {
         .max_http_header_data = HEAD_BYTES,
         .max_http_header_pool = HEADS,
         .timeout_secs = (unsigned)net->limits.handshake,
+        .retry_and_idle_policy = &no_pings,
         .alpn = "http/1.1",
         .pcontext = &net->context,         /* NULL when it is gone                                        */
     };
