@@ -2,8 +2,7 @@
  * `openpi run`, and afterwards the server has no descriptor and little memory more than before. Small
  * numbers by default; docs/serve-protocol.md says how to run it with large ones:
  *
- *   test_serve_trouble [--clients N] [--rounds N] [--strings N] [--connections N] */
-#include <dirent.h>
+ *   test_serve_trouble [--clients N] [--rounds N] [--strings N] */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -19,6 +18,7 @@
 #include "scratch.h"
 #include "command.h"
 #include "served.h"
+#include "served_resources.h"
 #include "websocket.h"
 #include "robot_message.h"
 
@@ -33,8 +33,8 @@ enum {
 };
 
 static struct {
-    int clients, rounds, strings, connections;
-} numbers = {.clients = 50, .rounds = 10, .strings = 2000, .connections = 200};
+    int clients, rounds, strings;
+} numbers = {.clients = 50, .rounds = 10, .strings = 2000};
 
 static served server;
 static msgpack_sbuffer message[OBSERVATIONS];
@@ -116,38 +116,10 @@ static void serve_robots(const int fd[ROBOTS], int rounds, const char *when) {
 
 /* ---- what the server has ---------------------------------------------------------------------------- */
 
-static int descriptors(void) {
-    char path[64];
-    int count = 0;
-    snprintf(path, sizeof path, "/proc/%d/fd", (int)server.pid);
-    DIR *folder = opendir(path);
-    assert_non_null(folder);
-    while (readdir(folder)) count++;
-    closedir(folder);
-    return count;
-}
-
-static long resident_kb(void) {
-    char path[64], line[200];
-    long kb = 0;
-    snprintf(path, sizeof path, "/proc/%d/status", (int)server.pid);
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    while (fgets(line, sizeof line, file)) sscanf(line, "VmRSS: %ld", &kb);
-    fclose(file);
-    return kb;
-}
-
-static void await_descriptors(int most) {
-    int count = descriptors();
-    for (int i = 0; i < 12000 && count > most; i++, count = descriptors()) served_sleep(10);
-    if (count > most) fail_msg("%d descriptors are open, expected at most %d", count, most);
-}
-
 /* The messages of free jobs that the server keeps, and what the allocator does not give back. */
 static void must_be_flat(long before_kb, int before_files) {
-    await_descriptors(before_files);
-    long after = resident_kb();
+    served_await_descriptors(&server, before_files);
+    long after = served_resident_kb(&server);
     print_message("           descriptors %d, memory %ld kB before, %ld kB after\n", before_files, before_kb,
                   after);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -304,8 +276,8 @@ static void crowd(void **state) {
     start_server("");
     greet_all(fd);
     serve_robots(fd, numbers.rounds, "alone ");
-    int files = descriptors();
-    long kb = resident_kb();
+    int files = served_descriptors(&server);
+    long kb = served_resident_kb(&server);
     for (int i = 0; i < held; i++) trouble[i] = make_trouble(i % KINDS);
     half_open = start_half_open(numbers.clients / 5);
     for (int i = 0; i < 2; i++) storms[i] = start_storm((unsigned)i + 7);
@@ -358,8 +330,8 @@ static void random_bytes(void **state) {
     start_server("--handshake-timeout 5");
     greet_all(fd);
     serve_robots(fd, 2, "before");
-    int files = descriptors();
-    long kb = resident_kb();
+    int files = served_descriptors(&server);
+    long kb = served_resident_kb(&server);
     random_state = 20260101;
     for (int i = 0; i < numbers.strings; i++) {
         uint8_t bytes[MOST];
@@ -396,7 +368,7 @@ static void no_descriptor(void **state) {
     start_server("--handshake-timeout 3600");
     served_instead = NULL;
     greet_all(fd);
-    int files = descriptors();
+    int files = served_descriptors(&server);
     for (int i = 0; i < CLIENTS; i++) mute[i] = ws_socket(server.port);
     assert_int_equal(ws_get(mute[CLIENTS - 1], &byte, 1), 0);
     char *log = served_log(&server);
@@ -404,7 +376,7 @@ static void no_descriptor(void **state) {
     free(log);
     serve_robots(fd, 3, "without descriptors");
     for (int i = 0; i < CLIENTS; i++) close(mute[i]);
-    await_descriptors(files);
+    served_await_descriptors(&server, files);
     int late = greet(server.port);
     ask_for(late, 1);
     expect_actions(late, 1);
@@ -413,31 +385,7 @@ static void no_descriptor(void **state) {
     served_stop(&server);
 }
 
-/* ---- many connections ------------------------------------------------------------------------------- */
-
-static void connections_in_a_row(void **state) {
-    (void)state;
-    int fd[ROBOTS];
-    start_server("");
-    greet_all(fd);
-    serve_robots(fd, 1, "before");
-    int files = descriptors();
-    for (int i = 0; i < numbers.connections / 10; i++) close(greet(server.port));
-    await_descriptors(files);
-    long kb = resident_kb();
-    for (int i = 0; i < numbers.connections; i++) {
-        int one = greet(server.port);
-        if (i % 10 == 0) {
-            ask_for(one, i % OBSERVATIONS);
-            expect_actions(one, i % OBSERVATIONS);
-        }
-        close(one);
-    }
-    must_be_flat(kb, files);
-    serve_robots(fd, 1, "after ");
-    for (int r = 0; r < ROBOTS; r++) close(fd[r]);
-    served_stop(&server);
-}
+/* ---- the program ------------------------------------------------------------------------------------ */
 
 static int set_up(void **state) {
     if (open_box(state)) return -1;
@@ -455,14 +403,12 @@ int main(int count, char **words) {
         cmocka_unit_test(crowd),
         cmocka_unit_test(random_bytes),
         cmocka_unit_test(no_descriptor),
-        cmocka_unit_test(connections_in_a_row),
     };
     for (int i = 1; i + 1 < count; i += 2) {
         int n = atoi(words[i + 1]);
         if (!strcmp(words[i], "--clients")) numbers.clients = n;
         else if (!strcmp(words[i], "--rounds")) numbers.rounds = n;
         else if (!strcmp(words[i], "--strings")) numbers.strings = n;
-        else if (!strcmp(words[i], "--connections")) numbers.connections = n;
     }
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
