@@ -517,7 +517,7 @@ typedef enum openpi_tensor {
     OPENPI_TENSOR_SUFFIX,        /* [H or H+1][expert width] sample, first step: the expert's input    */
     OPENPI_TENSOR_VELOCITY,      /* [H][32]                sample, step in `index`                   */
     OPENPI_TENSOR_X,             /* [H][32]                sample, step in `index`, after the step   */
-} openpi_tensor;                 /* OPENPI_RTC_TRAINED: the last three without the `delay` given rows  */
+} openpi_tensor;                 /* OPENPI_RTC_TRAINED: the velocity of the given rows is not used        */
 
 /* Receives data[rows][columns], valid during the call, on the thread that runs the session. Rows of K and V
  * are the valid prefix tokens only: present cameras in slot order, then prompt tokens. */

@@ -5,7 +5,6 @@
 
 #include "base/convert.h"
 #include "base/report.h"
-#include "model/chunking.h"
 #include "openpi_internal.h"
 
 /* Shows columns-wide rows of an act or fp32 buffer, converted to fp32. */
@@ -55,11 +54,10 @@ static openpi_status show_cache(openpi_session *s, const openpi_sample *samples,
     return OPENPI_OK;
 }
 
-/* Known actions have no velocity, so they are left out: H - delay rows. */
 static openpi_status show_step(openpi_session *s, int batch, int step, float *scratch, openpi_error *error) {
     const plan_buffers *b = &s->plan->buffers;
     for (size_t i = 0, at = 0; i < (size_t)batch; i++) {
-        int rows = s->options.horizon - chunking_known(&s->rtc[i]);
+        int rows = s->options.horizon;
         TRY(show(s, OPENPI_TENSOR_VELOCITY, (int)i, step, b->velocity + at, DTYPE_F32, rows,
                  OPENPI_ACTION_DIM, scratch, error));
         TRY(show(s, OPENPI_TENSOR_X, (int)i, step, b->in.x_t + at, DTYPE_F32, rows, OPENPI_ACTION_DIM,
@@ -75,7 +73,7 @@ static openpi_status show_suffix(openpi_session *s, int batch, float *scratch, o
     int width = m->dims.expert_width;
     size_t at = 0;
     for (int b = 0; b < batch; b++) {
-        int rows = s->options.horizon + s->plan->state_token - chunking_known(&s->rtc[b]);
+        int rows = s->options.horizon + s->plan->state_token;
         TRY(show(s, OPENPI_TENSOR_SUFFIX, b, 0, act_row(s, s->plan->buffers.suffix_x, at, width), m->type,
                  rows, width, scratch, error));
         at += (size_t)rows;
@@ -89,12 +87,12 @@ static openpi_status show_after(openpi_session *s, const plan *plan, int i, int 
     const openpi_sample *samples = s->samples;
     const op *op = &plan->ops[i];
     openpi_stage next = i + 1 < plan->count ? plan->ops[i + 1].stage : OPENPI_STAGE_DOWNLOAD;
-    op_kind step_ends = plan->kind == PLAN_ORDINARY ? OP_VELOCITY : OP_GUIDE;
+    op_kind step_ends = plan_guides(plan) ? OP_GUIDE : OP_VELOCITY;
     if (op->stage == OPENPI_STAGE_VISION && next != OPENPI_STAGE_VISION)
         return show_image_tokens(s, samples, batch, scratch, error);
     if (op->stage == OPENPI_STAGE_PREFIX && next != OPENPI_STAGE_PREFIX)
         return show_cache(s, samples, batch, scratch, error);
-    if (op->kind == OP_ACTION_EMBED && op->step == 0 && op->action_embed.x == s->plan->buffers.in.x_t)
+    if (op->kind == OP_ACTION_EMBED && op->step == 0)
         return show_suffix(s, batch, scratch, error);
     if (op->kind == step_ends) return show_step(s, batch, op->step, scratch, error);
     return OPENPI_OK;

@@ -385,26 +385,20 @@ static call_copies fill_call(openpi_session *s, const plan *plan, int batch, con
 /* ---- running ---------------------------------------------------------------------------------------- */
 
 /* Copies x to the caller, unless it holds a NaN or an infinity: finite inputs and weights give one where the
- * arithmetic overflows. Known actions are finite. */
-static openpi_status copy_actions(const openpi_session *s, const plan *plan, int batch, float *actions,
-                                  openpi_error *error) {
-    int horizon = s->options.horizon, k = 0, b = 0;
-    size_t count = 0, i = 0;
+ * arithmetic overflows. */
+static openpi_status copy_actions(const openpi_session *s, int batch, float *actions, openpi_error *error) {
+    size_t one = (size_t)s->options.horizon * OPENPI_ACTION_DIM, count = (size_t)batch * one, i = 0;
     const float *x = s->in.x_t;
-    for (int at = 0; at < batch; at++)
-        count += (size_t)(horizon - chunking_known(&s->rtc[at])) * OPENPI_ACTION_DIM;
     if (all_finite_f32(x, count)) {
-        chunking_actions(plan, x, s->rtc, batch, actions);
+        memcpy(actions, x, count * sizeof *x);
         return OPENPI_OK;
     }
     while (isfinite(x[i])) i++;
-    for (k = (int)(i / OPENPI_ACTION_DIM); k >= horizon - chunking_known(&s->rtc[b]); b++)
-        k -= horizon - chunking_known(&s->rtc[b]);
     return report(
         error, OPENPI_BAD_INPUT,
         "sample %d: the model's action of step %d, dimension %d is %g, expected a finite number: the model's "
         "arithmetic overflowed, its weights, state or noise are too large",
-        b, k + chunking_known(&s->rtc[b]), (int)(i % OPENPI_ACTION_DIM),
+        (int)(i / one), (int)(i % one / OPENPI_ACTION_DIM), (int)(i % OPENPI_ACTION_DIM),
         isnan(x[i]) ? (double)NAN : (double)x[i]);
 }
 
@@ -450,7 +444,7 @@ static openpi_status run(openpi_session *s, plan *plan, call_kinds *kinds, const
     t.stage_ms[OPENPI_STAGE_UPLOAD] = clock_ms() - start;
     TRY(recording && !s->observer && !s->on_run ? replay(s, recording, &copies, timing ? &t : NULL, error)
                                                 : run_in_parts(s, plan, call->batch, &copies, &t, error));
-    TRY(copy_actions(s, plan, call->batch, call->actions, error));
+    TRY(copy_actions(s, call->batch, call->actions, error));
     s->runs++;
     t.total_ms = clock_ms() - start;
     t.stage_ms[OPENPI_STAGE_DOWNLOAD] = fmax(0, t.total_ms - t.device_ms - t.stage_ms[OPENPI_STAGE_UPLOAD]);

@@ -36,12 +36,11 @@ void call_lay_out(plan_inputs *in, arena *arena, const plan *plan) {
     lay_out_rows(&tables->steps, arena, s->steps);
     for (int c = 0; c < OPENPI_CAMERAS && !plan_on(plan, SWITCH_BATCHED_VISION); c++)
         lay_out_rows(&tables->camera[c], arena, s->batch * OPENPI_IMAGE_TOKENS);
-    if (s->known) lay_out_rows(&tables->known, arena, s->batch * s->known);
+    if (s->known) tables->known = arena_take(arena, (size_t)tables->action.capacity * sizeof(int32_t));
     if (!schedule_is_constant(plan) || s->known) lay_out_rows(&tables->one, arena, 1);
     in->state = arena_take(arena, batch * OPENPI_ACTION_DIM * sizeof(float));
     size_t rows = batch * (size_t)s->horizon, row_bytes = OPENPI_ACTION_DIM * sizeof(float);
     in->x_t = arena_take(arena, rows * row_bytes);
-    if (s->known) in->known_x = arena_take(arena, batch * (size_t)s->known * row_bytes);
     if (s->rtc) {
         in->target = arena_take(arena, rows * row_bytes);
         in->weight = arena_take(arena, rows * sizeof(float));
@@ -70,7 +69,7 @@ int call_has_rows(const plan *plan, const openpi_sample *sample, int camera) {
     return sample->image_mask[camera] || !plan_on(plan, SWITCH_MASKED_CAMERAS_DROPPED);
 }
 
-/* The first `known` actions are a segment of their own, at the same places. */
+/* The first `known` actions are known. */
 static void fill_sample(const plan *plan, call_tables *t, const openpi_sample *sample, int known, int b) {
     int length = call_prefix_length(sample), position = 0;
     int state = plan->state_token, chunk_end = length + state + plan->shape.horizon, unseen = chunk_end;
@@ -94,8 +93,8 @@ static void fill_sample(const plan *plan, call_tables *t, const openpi_sample *s
     }
     for (int i = 0; i < plan->shape.horizon; i++) {
         add_row(&t->suffix, b, length + state + i, chunk_end, *t->suffix.count);
-        row_table *actions = i < known ? &t->known : &t->action;
-        add_row(actions, b, length + state + i, chunk_end, *actions->count);
+        if (t->known) t->known[*t->action.count] = i < known;
+        add_row(&t->action, b, length + state + i, chunk_end, *t->action.count);
     }
 }
 
@@ -106,7 +105,6 @@ call_counts call_fill(const plan *plan, call_tables *t, const openpi_sample *sam
     *t->pixels = samples ? (int32_t)samples[0].pixels : OPENPI_PIXELS_U8;
     for (int c = 0; c < OPENPI_CAMERAS; c++)
         if (t->camera[c].capacity) *t->camera[c].count = 0;
-    if (t->known.capacity) *t->known.count = 0;
     if (t->one.capacity) {
         *t->one.count = 0;
         add_row(&t->one, 0, 0, 0, 0);

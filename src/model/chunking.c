@@ -1,9 +1,8 @@
 /* Real-time chunking (LeRobot policies/rtc/modeling_rtc.py; policies/pi05/modeling_pi05.py).
  *
  *   guided   rows of the new chunk are pulled towards the previous one, by a weight a row and a gain a step
- *   trained  the first rows are the previous chunk's: a segment of their own, whose x no step changes
- *
- * Note: known actions are taken out of x_t, whose rows then are those of `action` without gaps. */
+ *   trained  the first rows are the previous chunk's, which no step changes (row_set.known)
+ */
 #include "model/chunking.h"
 
 #include <math.h>
@@ -155,44 +154,24 @@ static void previous_row(const openpi_rtc *rtc, int k, float *out) {
     memset(out + dims, 0, (size_t)(DIMS - dims) * sizeof *out);
 }
 
-/* Rows of x_t and of known_x that are filled so far. */
-typedef struct chunking_rows {
-    size_t own, known;
-} chunking_rows;
-
-/* Rows of x_t only move towards its start. */
-static void fill_sample(const plan *plan, plan_inputs *in, const openpi_rtc *rtc, const float *noise,
-                        chunking_rows *at) {
-    int horizon = plan->shape.horizon, guided = rtc->mode == OPENPI_RTC_GUIDED;
-    float weights[OPENPI_MAX_HORIZON] = {0};
-    if (guided) chunking_weights(rtc->schedule, rtc->delay, rtc->horizon, horizon, weights);
-    for (int k = 0; k < chunking_known(rtc); k++) previous_row(rtc, k, in->known_x + DIMS * at->known++);
-    for (int k = chunking_known(rtc); k < horizon; k++, at->own++) {
-        memmove(in->x_t + DIMS * at->own, noise + (size_t)k * DIMS, DIMS * sizeof *noise);
-        in->weight[at->own] = weights[k];
-        if (weights[k] != 0) previous_row(rtc, k, in->target + DIMS * at->own);
+/* x, target and weight: of the sample's rows. */
+static void fill_sample(int horizon, const openpi_rtc *rtc, float *x, float *target, float *weight) {
+    memset(weight, 0, (size_t)horizon * sizeof *weight);
+    if (rtc->mode == OPENPI_RTC_GUIDED)
+        chunking_weights(rtc->schedule, rtc->delay, rtc->horizon, horizon, weight);
+    for (int k = 0; k < horizon; k++) {
+        if (k < chunking_known(rtc)) previous_row(rtc, k, x + (size_t)k * DIMS);
+        if (weight[k] != 0) previous_row(rtc, k, target + (size_t)k * DIMS);
     }
 }
 
 void chunking_fill(const plan *plan, plan_inputs *in, const openpi_rtc *rtc, int batch) {
-    size_t one = (size_t)plan->shape.horizon * DIMS;
-    chunking_rows at = {0, 0};
-    for (int b = 0; b < batch; b++) {
-        fill_sample(plan, in, &rtc[b], in->x_t + (size_t)b * one, &at);
+    size_t horizon = (size_t)plan->shape.horizon;
+    for (size_t b = 0; b < (size_t)batch; b++) {
+        size_t row = b * horizon;
+        fill_sample((int)horizon, &rtc[b], in->x_t + row * DIMS, in->target + row * DIMS, in->weight + row);
         for (int step = 0; step < plan->shape.steps; step++)
-            in->gain[step * plan->shape.batch + b] =
+            in->gain[step * plan->shape.batch + (int)b] =
                 (float)(chunking_gain(plan->times[step], rtc[b].max_weight) * -(double)plan->dt);
-    }
-}
-
-void chunking_actions(const plan *plan, const float *x_t, const openpi_rtc *rtc, int batch, float *actions) {
-    int horizon = plan->shape.horizon;
-    for (int b = 0; b < batch; b++) {
-        int known = chunking_known(&rtc[b]);
-        size_t own = (size_t)(horizon - known) * DIMS;
-        for (int k = 0; k < known; k++, actions += DIMS) previous_row(&rtc[b], k, actions);
-        memcpy(actions, x_t, own * sizeof *actions);
-        actions += own;
-        x_t += own;
     }
 }

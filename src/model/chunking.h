@@ -20,10 +20,7 @@ void chunking_weights(openpi_rtc_schedule schedule, int delay, int end, int hori
 /* The guidance weight of a step at time t. */
 double chunking_gain(double t, double max_weight);
 
-/* Fills known_x, target, weight and gain of a call, and closes the gaps that known actions leave in x_t,
- * which is noise [batch][H][32] before. */
+/* Fills target, weight and gain of a call, and the known actions of x_t, which is noise before. */
 void chunking_fill(const plan *plan, plan_inputs *in, const openpi_rtc *rtc, int batch);
-/* x_t after a call into actions [batch][H][32], known ones from the previous chunk. */
-void chunking_actions(const plan *plan, const float *x_t, const openpi_rtc *rtc, int batch, float *actions);
 
 #endif

@@ -1,5 +1,5 @@
-/* From noise to actions: N Euler steps x += dt·v of the flow, t from 1 to 0. Real-time chunking adds to a
- * step: guidance after it (PLAN_GUIDED), or rows of known actions, which no step changes (PLAN_TRAINED).
+/* From noise to actions: N Euler steps x += dt·v of the flow, t from 1 to 0. With real-time chunking guidance
+ * may follow a step, and there may be rows of known actions, which no step changes.
  *
  * Note: π0's state token sees the prefix and itself only, and the time is not in it. So it is among the rows
  * of the first step alone and leaves its K and V in the cache; the other steps have action tokens only. */
@@ -43,21 +43,6 @@ static void action_embed(plan *plan, int step, int stride, int offset) {
     plan_add(plan, OP_ACTION_EMBED, OPENPI_STAGE_DENOISE, "action.embed", -1, step)->action_embed = embed;
 }
 
-/* Action tokens of π0.5, the only model that takes known actions. */
-static void known_embed(plan *plan, int step) {
-    const plan_buffers *b = &plan->buffers;
-    const model *m = plan->model;
-    int horizon = plan->shape.horizon;
-    plan_add(plan, OP_ACTION_EMBED, OPENPI_STAGE_DENOISE, "known.embed", -1, step)->action_embed =
-        (op_action_embed){.rows = plan_rows(&b->in.tables.known),
-                          .horizon = horizon,
-                          .out_stride = horizon,
-                          .x = b->in.known_x,
-                          .in = m->action_in,
-                          .in_bias = m->action_in_bias,
-                          .out = b->known_act};
-}
-
 /* Pulls x, one step on, towards the previous chunk. */
 static void guide(plan *plan, int step) {
     const plan_buffers *b = &plan->buffers;
@@ -80,9 +65,10 @@ static void velocity(plan *plan, const row_table *all, int step, int stride, int
     sublayer at = {
         .plan = plan, .stage = OPENPI_STAGE_DENOISE, .name = "action.velocity", .layer = -1, .step = step};
     norm norm = plan_expert_norm(plan, 2 * m->dims.depth, m->expert_norm, step);
-    const void *x = plan_normed(at, plan_rows(all), b->suffix_x, m->dims.expert_width, &norm);
+    const void *x = plan_normed(at, plan_expert_rows(plan, all, step), b->suffix_x, m->dims.expert_width,
+                                &norm);
     plan_add(plan, OP_VELOCITY, OPENPI_STAGE_DENOISE, "action.velocity", -1, step)->velocity =
-        (op_velocity){.rows = plan_rows(&b->in.tables.action),
+        (op_velocity){.rows = plan_expert_rows(plan, &b->in.tables.action, step),
                       .horizon = plan->shape.horizon,
                       .x_stride = stride,
                       .x_offset = offset,
@@ -103,10 +89,9 @@ static void denoise_step(plan *plan, int step) {
     plan_step_schedule(plan, step);
     if (offset) state_embed(plan, step, stride);
     action_embed(plan, step, stride, offset);
-    if (plan->kind == PLAN_TRAINED) known_embed(plan, step);
     plan_expert(plan, all, step);
     velocity(plan, all, step, stride, offset);
-    if (plan->kind != PLAN_ORDINARY) guide(plan, step);
+    if (plan_guides(plan)) guide(plan, step);
 }
 
 void plan_denoise(plan *plan) {

@@ -75,7 +75,7 @@ static void lay_out(plan *plan, arena *arena) {
            q = (size_t)(d->heads * d->head_dim);
     size_t actions = (size_t)(s->batch * s->horizon) * OPENPI_ACTION_DIM;
     size_t vw = (size_t)d->vision_width;
-    size_t columns = (size_t)plan_columns(plan), known = (size_t)(s->batch * s->known);
+    size_t columns = (size_t)plan_columns(plan);
 
     call_lay_out(&b->in, arena, plan);
     b->velocity = arena_take(arena, actions * sizeof(float));
@@ -92,7 +92,6 @@ static void lay_out(plan *plan, arena *arena) {
     b->cache_v = arena_take(arena, (size_t)d->depth * b->cache_layer_bytes);
     b->prefix_x = arena_take(arena, P * (size_t)d->width * act);
     b->suffix_x = arena_take(arena, T * width * act);
-    if (known) b->known_act = arena_take(arena, known * width * act);
     lay_out_parts(plan, arena, I, P, T);
 
     /* The three stages' inner buffers are never alive together: they share one region. */
@@ -111,9 +110,6 @@ static void lay_out(plan *plan, arena *arena) {
     b->suffix_q = arena_take(arena, T * q * act);
     b->suffix_o = arena_take(arena, T * q * act);
     b->suffix_h = arena_take(arena, T * (size_t)d->expert_mlp * act);
-    b->known_q = arena_take(arena, known * q * act);
-    b->known_o = arena_take(arena, known * q * act);
-    b->known_h = arena_take(arena, known * (size_t)d->expert_mlp * act);
     arena->used = larger(end, arena->used);
 }
 

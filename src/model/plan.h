@@ -21,7 +21,7 @@
 typedef enum plan_kind {
     PLAN_ORDINARY,
     PLAN_GUIDED,                 /* a guide op after every Euler step                                      */
-    PLAN_TRAINED,                /* also rows whose actions are known: a segment of their own, at time 0   */
+    PLAN_TRAINED,                /* rows may be known: they are at time 0, and no step changes their x     */
     PLAN_KINDS
 } plan_kind;
 
@@ -47,11 +47,12 @@ typedef struct call_tables {
     row_table state;             /* one a sample                                                           */
     row_table suffix;            /* state token (π0), then actions: the expert's rows in a first step     */
     row_table action;            /* horizon a sample: the expert's rows in the other steps                 */
+    int32_t *known;              /* [action.capacity] row_set.known; NULL where the model takes none       */
     row_table steps;             /* N rows: the schedule                                                   */
-    row_table known;             /* trained real-time chunking: the known actions, which `action` lacks    */
     /* Only with switches off, else of capacity 0: */
     row_table camera[OPENPI_CAMERAS]; /* as vision, of one slot: batched-vision                            */
-    row_table one;               /* one row: what a step computes of the schedule itself. Also with known  */
+    row_table one;               /* one row: what a step computes of the schedule itself; with known
+                                    actions their time, too                                                */
 } call_tables;
 
 /* Everything that comes with a call, in one block: filled on the host, uploaded in one piece. Pictures are
@@ -59,11 +60,9 @@ typedef struct call_tables {
 typedef struct plan_inputs {
     call_tables tables;
     float *state;                /* [batch][32]                                                            */
-    float *x_t;                  /* [rows of `action`][32] noise in, actions out; without known actions
-                                    [batch][horizon][32]                                                   */
+    float *x_t;                  /* [batch][horizon][32] noise or known actions in, actions out            */
     /* Real-time chunking, else NULL: */
-    float *known_x;              /* [rows of `known`][32]                                                  */
-    float *target, *weight;      /* [rows of `action`][32] and [.]: op_guide                               */
+    float *target, *weight;      /* [batch][horizon][32] and [.]: op_guide                                 */
     float *gain;                 /* [steps][batch]                                                         */
     void *images;                /* [batch·3][224][224][3] u8 or float                                     */
     char *start;                 /* of the block                                                           */
@@ -84,7 +83,6 @@ typedef struct plan_buffers {
     void *vision_x, *vision_qkv, *vision_o, *vision_h; /* [I][.]; share memory with the next two lines     */
     void *prefix_q, *prefix_o, *prefix_h; /* [P][.]                                                        */
     void *suffix_x, *suffix_q, *suffix_o, *suffix_h; /* [T][.]                                             */
-    void *known_act, *known_q, *known_o, *known_h;   /* [rows of `known`][.]                               */
     void *normed, *sums;         /* rows of any stage between parts of a sub-layer (sublayers.c)           */
     float *scores;               /* [rows][heads][places]: unfused attention                               */
     void *cache_k, *cache_v;     /* [depth][batch] blocks                                                  */
@@ -130,11 +128,17 @@ void plan_vision(plan *plan);
 void plan_prefix(plan *plan);
 void plan_denoise(plan *plan);
 
-/* One pass of the action expert over rows of x; in PLAN_TRAINED over those and the known ones. */
+/* One pass of the action expert over rows of x. */
 void plan_expert(plan *plan, const row_table *rows, int step);
-/* A norm of the expert: plain, or adaptive with scale and shift of a column of the schedule, which is a step
- * or plan_known_column. which: 2·layer before attention, 2·layer + 1 before the MLP, 2·depth at the end. */
-norm plan_expert_norm(const plan *plan, int which, const float *weight, int column);
+/* The expert's rows of a step, of which some may be known. */
+row_set plan_expert_rows(const plan *plan, const row_table *table, int step);
+/* A norm of the expert: plain, or adaptive with the step's scale and shift.
+ * which: 2·layer before attention, 2·layer + 1 before the MLP, 2·depth at the end. */
+norm plan_expert_norm(const plan *plan, int which, const float *weight, int step);
+/* 1 where a guide op ends each step. Known actions and guidance meet only in different samples. */
+static inline int plan_guides(const plan *plan) {
+    return plan->kind == PLAN_GUIDED || (plan->kind == PLAN_TRAINED && plan->shape.batch > 1);
+}
 
 /* sublayers.c. The place of a sub-layer's operations in the plan; their name is a literal. */
 typedef struct sublayer {

@@ -24,6 +24,9 @@ typedef struct row_set {
     const int32_t *sample;       /* [capacity] sample of a row: whose cache it writes and attends         */
     const int32_t *position;     /* [capacity] RoPE position; also the row's place in the cache           */
     const int32_t *keys;         /* [capacity] the row attends cache places 0 … keys-1 of its sample      */
+    const int32_t *known;        /* [capacity] 1: the row's action is known, so its time is 0; NULL: none */
+    int known_at;                /* norm weight, norm bias and gate of a known row begin this many floats
+                                    after those of the op, which are of the step's time                   */
 } row_set;                       /* a sample's rows are neighbours, samples in ascending order            */
 
 /* A linear layer's weights, y = x·Wᵀ, as the backend packed them. Logical element (row o of n, column i of
@@ -186,7 +189,6 @@ typedef struct op_cache_attention {
     float scale;
     kv_cache cache;
     void *out;                   /* act [rows][heads·head_dim]                                            */
-    int apart;                   /* 1: the stage writes keys of the sample that are not of these rows     */
 } op_cache_attention;
 
 /* out[b·out_stride] = state[b]·Wᵀ + bias */
@@ -224,7 +226,7 @@ static inline int action_embed_products(const op_action_embed *a) {
 }
 
 /* h = norm(x[sample·x_stride + x_offset + action]) rounded to act; v[r] = h·Wᵀ + bias in fp32;
- * x_t[r] += dt·v[r]. */
+ * x_t[r] += dt·v[r], but the x_t of a known row stays as it is. */
 typedef struct op_velocity {
     row_set rows;                /* horizon a sample                                                      */
     int horizon, x_stride, x_offset;

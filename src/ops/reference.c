@@ -55,7 +55,8 @@ void reference_norm_linear(const op *op, int first, int end) {
     for (int r = first; r < end; r++) {
         size_t at = (size_t)r * (size_t)a->weight.k,
                to = (size_t)(a->out_row ? a->out_row[r] : r) * (size_t)m;
-        norm_row(&a->norm, a->x, op->type, at, a->weight.k, row);
+        norm own = norm_of_row(&a->norm, &a->rows, r);
+        norm_row(&own, a->x, op->type, at, a->weight.k, row);
         for (int o = 0; o < m; o++) {
             double y = product(row, &a->weight, o) + (a->bias ? a->bias[o] : 0);
             y = a->activation == ACT_NONE ? y : a->activation == ACT_SILU ? silu(y) : gelu(y);
@@ -120,11 +121,12 @@ void reference_linear_residual(const op *op, int first, int end) {
     int n = a->weight.n, k = a->weight.k;
     float row[LIMIT_INPUTS];
     for (int r = first; r < end; r++) {
+        const float *gate = a->gate ? a->gate + modulation_of(&a->rows, r) : NULL;
         norm_row(&no_norm, a->a, op->type, (size_t)r * (size_t)k, k, row);
         for (int o = 0; o < n; o++) {
             size_t at = (size_t)r * (size_t)n + (size_t)o;
             double y = product(row, &a->weight, o) + (a->bias ? a->bias[o] : 0);
-            store(a->x, op->type, at, (float)(load(a->x, op->type, at) + y * (a->gate ? a->gate[o] : 1)));
+            store(a->x, op->type, at, (float)(load(a->x, op->type, at) + y * (gate ? gate[o] : 1)));
         }
     }
 }
@@ -148,7 +150,8 @@ void reference_norm_qkv(const op *op, int first, int end) {
         size_t at = (size_t)r * (size_t)a->weight.k;
         size_t place = (size_t)a->rows.sample[r] * (size_t)a->cache.capacity + (size_t)a->rows.position[r];
         const float *rope = a->rope + (size_t)a->rows.position[r] * (size_t)d;
-        norm_row(&a->norm, a->x, op->type, at, a->weight.k, row);
+        norm own = norm_of_row(&a->norm, &a->rows, r);
+        norm_row(&own, a->x, op->type, at, a->weight.k, row);
         for (int h = 0; h <= heads; h++) {            /* q heads, then k */
             void *out = h < heads ? a->q : a->cache.k;
             size_t to = h < heads ? ((size_t)r * (size_t)heads + (size_t)h) * (size_t)d : place * (size_t)d;
@@ -226,12 +229,13 @@ void reference_velocity(const op *op, int first, int end) {
         size_t at =
             ((size_t)(r / a->horizon) * (size_t)a->x_stride + (size_t)(a->x_offset + r % a->horizon)) *
             (size_t)k;
-        norm_row(&a->norm, a->x, op->type, at, k, row);
+        norm own = norm_of_row(&a->norm, &a->rows, r);
+        norm_row(&own, a->x, op->type, at, k, row);
         for (int o = 0; o < n; o++) {
             size_t to = (size_t)r * (size_t)n + (size_t)o;
             float v = (float)(product(row, &a->weight, o) + a->bias[o]);
             a->velocity[to] = v;
-            a->x_t[to] += a->dt * v;
+            if (!(a->rows.known && a->rows.known[r])) a->x_t[to] += a->dt * v;
         }
     }
 }

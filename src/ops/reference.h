@@ -22,4 +22,16 @@ extern const reference_op reference_ops[OP_KINDS];
 /* The row_set that shares out an op's work. */
 const row_set *op_rows(const op *op);
 
+/* Where row r's norm weight, norm bias and gate begin, in floats after those of the op. */
+static inline int modulation_of(const row_set *rows, int r) {
+    return rows->known && rows->known[r] ? rows->known_at : 0;
+}
+static inline norm norm_of_row(const norm *norm, const row_set *rows, int r) {
+    struct norm own = *norm;
+    int at = modulation_of(rows, r);
+    if (at) own.weight += at;
+    if (at && own.bias) own.bias += at;
+    return own;
+}
+
 #endif

@@ -9,7 +9,8 @@ void reference_norm(const op *op, int first, int end) {
     float row[LIMIT_INPUTS];
     for (int r = first; r < end; r++) {
         size_t at = (size_t)r * (size_t)a->n;
-        norm_row(&a->norm, a->x, op->type, at, a->n, row);
+        norm own = norm_of_row(&a->norm, &a->rows, r);
+        norm_row(&own, a->x, op->type, at, a->n, row);
         for (int i = 0; i < a->n; i++) store(a->out, op->type, at + (size_t)i, row[i]);
     }
 }
@@ -29,12 +30,14 @@ void reference_activate(const op *op, int first, int end) {
 
 void reference_add(const op *op, int first, int end) {
     const op_add *a = &op->add;
-    for (int r = first; r < end; r++)
+    for (int r = first; r < end; r++) {
+        const float *gate = a->gate ? a->gate + modulation_of(&a->rows, r) : NULL;
         for (int i = 0; i < a->n; i++) {
             size_t at = (size_t)r * (size_t)a->n + (size_t)i;
             double y = load(a->y, op->type, at) + (double)(a->bias ? a->bias[i] : 0);
-            store(a->x, op->type, at, (float)(load(a->x, op->type, at) + y * (a->gate ? a->gate[i] : 1)));
+            store(a->x, op->type, at, (float)(load(a->x, op->type, at) + y * (gate ? gate[i] : 1)));
         }
+    }
 }
 
 /* One head of d elements from in to out, rotated by the angles of its position. */

@@ -168,8 +168,8 @@ static void guidance_is_the_formula(void **state) {
 
 /* ---- known actions ---------------------------------------------------------------------------------- */
 
-/* They are in the result as they were given, zeros after their dimensions; the other rows have seen them; an
- * observer is shown the others only. */
+/* They are in the result as they were given, zeros after their dimensions, and in x after every step; the
+ * other rows have seen them. */
 static void known_actions_are_kept(void **state) {
     static mixed m;
     static seen s;
@@ -187,9 +187,10 @@ static void known_actions_are_kept(void **state) {
     openpi_session_observe(session, look, &s);
     mixed_run(session, &m, 2, 1, other);
     mixed_same("observed", 2, other, actions);
-    assert_true(s.rows[0] == MIXED_H - rtc->delay && s.rows[1] == s.rows[0] && s.suffix == s.rows[0]);
-    assert_memory_equal(s.x[MIXED_STEPS - 1], actions + rtc->delay * DIM,
-                        (size_t)(MIXED_ONE - rtc->delay * DIM) * sizeof *actions);
+    assert_true(s.rows[0] == MIXED_H && s.rows[1] == MIXED_H && s.suffix == MIXED_H);
+    for (int step = 0; step < MIXED_STEPS; step++)
+        assert_memory_equal(s.x[step], actions, (size_t)(rtc->delay * DIM) * sizeof *actions);
+    mixed_same("the last step", 2, s.x[MIXED_STEPS - 1], actions);
     openpi_session_observe(session, NULL, NULL);
     m.previous[2][3] += 0.5f;
     mixed_run(session, &m, 2, 1, other);

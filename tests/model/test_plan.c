@@ -195,73 +195,85 @@ static void times_are_openpi_s_or_lerobot_s(void **state) {
         assert_true(fabsf(temb[at[i]] - nine[i]) <= 1e-7f * fmaxf(1e-3f, fabsf(nine[i])));
 }
 
-/* Over which rows an op of the expert runs. */
-static const int32_t *rows_of(const op *op) {
+/* The rows of an op of the expert. */
+static const row_set *rows_of(const op *op) {
     switch (op->kind) {
-    case OP_ACTION_EMBED: return op->action_embed.rows.count;
-    case OP_NORM_QKV: return op->norm_qkv.rows.count;
-    case OP_CACHE_ATTENTION: return op->cache_attention.rows.count;
-    case OP_LINEAR_RESIDUAL: return op->linear_residual.rows.count;
-    case OP_NORM_LINEAR: return op->norm_linear.rows.count;
+    case OP_NORM_QKV: return &op->norm_qkv.rows;
+    case OP_CACHE_ATTENTION: return &op->cache_attention.rows;
+    case OP_LINEAR_RESIDUAL: return &op->linear_residual.rows;
+    case OP_NORM_LINEAR: return &op->norm_linear.rows;
+    case OP_VELOCITY: return &op->velocity.rows;
     default: return NULL;
     }
 }
 
-/* The plans of real-time chunking are the ordinary one, over the same buffers, by the same kernels, with ops
- * of their own between: guidance, and the rows of known actions. */
+/* Of an op with a modulation: that of the step, and that of rows at time 0, after the last step's. */
+static void check_modulation(const plan *p, const op *op) {
+    const row_set *rows = rows_of(op);
+    size_t width = (size_t)p->model->dims.expert_width, columns = (size_t)plan_columns(p);
+    const norm *n = norm_of(op);
+    const float *at = n                                ? n->weight
+                      : op->kind == OP_LINEAR_RESIDUAL ? op->linear_residual.gate
+                                                       : NULL;
+    assert_ptr_equal(rows->known, p->buffers.in.tables.known);
+    if (!at) return;
+    size_t from = (size_t)(at - p->buffers.modulation) / width, to = from + (size_t)rows->known_at / width;
+    assert_int_equal((size_t)rows->known_at % width, 0);
+    assert_int_equal(from / 3 % columns, op->step);
+    assert_int_equal(to / 3 % columns, plan_known_column(p));
+    assert_true(from / 3 / columns == to / 3 / columns && from % 3 == to % 3);
+}
+
+/* The plans of real-time chunking are the ordinary one, over the same buffers, by the same kernels: with
+ * guidance after each step, where samples may be guided, or with rows that may be known. */
 static void chunking_adds_to_the_ordinary_plan(void **state) {
     (void)state;
     static const struct {
         const char *spec;
-        int max_delay;
+        int max_delay, batch;
         plan_kind kind;
-    } cases[] = {{"odd:pi0", 0, PLAN_GUIDED}, {"odd:pi05", 4, PLAN_GUIDED}, {"odd:pi05", 4, PLAN_TRAINED}};
+    } cases[] = {{"odd:pi0", 0, 1, PLAN_GUIDED},
+                 {"odd:pi05", 4, 1, PLAN_GUIDED},
+                 {"odd:pi05", 4, 1, PLAN_TRAINED},
+                 {"odd:pi05", 4, 2, PLAN_TRAINED}};
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         opened without = open_plan(cases[c].spec, 3, 0), o;
         openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
         openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
         openpi_session_options session = OPENPI_SESSION_OPTIONS_INIT;
         openpi_error error = OPENPI_ERROR_INIT;
+        int trained = cases[c].kind == PLAN_TRAINED, at = 0, guides = 0;
         assert_int_equal(openpi_synthetic_parse(cases[c].spec, &synthetic, &error), OPENPI_OK);
         synthetic.rtc_max_delay = cases[c].max_delay;
         options.synthetic = &synthetic;
+        session.batch = cases[c].batch;
         session.steps = 3;
         session.horizon = 10;
         session.rtc = 1;
         assert_int_equal(openpi_engine_open(NULL, &options, &o.engine, &error), OPENPI_OK);
         assert_int_equal(openpi_session_create(o.engine, &session, &o.session, &error), OPENPI_OK);
         const plan *p = o.session->plan, *q = o.session->rtc_plans[cases[c].kind];
-        const int32_t *known = q->buffers.in.tables.known.count;
-        int at = 0, guides = 0, of_known = 0;
         assert_int_equal(p->count, without.session->plan->count);
         assert_true(!o.session->rtc_plans[PLAN_TRAINED] == !cases[c].max_delay);
         assert_ptr_equal(p->buffers.in.x_t, q->buffers.in.x_t);
         assert_ptr_equal(p->buffers.cache_v, q->buffers.cache_v);
         assert_ptr_equal(p->buffers.suffix_h, q->buffers.suffix_h);
         for (int i = 0; i < q->count; i++) {
-            const op *op = &q->ops[i], *next = op + 1;
+            const op *op = &q->ops[i], *same = &p->ops[at];
             if (op->kind == OP_GUIDE) {
                 assert_true(op[-1].kind == OP_VELOCITY && op->step == guides++);
                 continue;
             }
-            if (known && rows_of(op) == known) {
-                of_known++;
-                continue;
-            }
-            assert_true(at < p->count && op->kind == p->ops[at].kind && op->step == p->ops[at].step);
-            assert_true(op->layer == p->ops[at].layer && op->choice == p->ops[at].choice);
-            assert_ptr_equal(rows_of(op), rows_of(&p->ops[at++]));
-            /* No kernel may take a whole layer of these: its attention needs the other rows' K and V. */
-            if (known && cases[c].kind == PLAN_TRAINED && op->kind == OP_NORM_QKV && op->step >= 0)
-                assert_true(next->kind == OP_NORM_QKV && rows_of(next) == known);
-            if (op->kind == OP_CACHE_ATTENTION && op->step >= 0)
-                assert_int_equal(op->cache_attention.apart, cases[c].kind == PLAN_TRAINED);
+            assert_true(at++ < p->count && op->kind == same->kind && op->step == same->step);
+            assert_true(op->layer == same->layer && op->choice == same->choice);
+            if (!rows_of(op)) continue;
+            assert_ptr_equal(rows_of(op)->count, rows_of(same)->count);
+            assert_null(rows_of(same)->known);
+            if (trained && op->stage == OPENPI_STAGE_DENOISE) check_modulation(q, op);
+            else assert_null(rows_of(op)->known);
         }
         assert_int_equal(at, p->count);
-        assert_int_equal(guides, 3);
-        /* A step: the embedding, five ops a layer, but of the last layer K and V alone. */
-        int depth = p->model->dims.depth;
-        assert_int_equal(of_known, cases[c].kind == PLAN_TRAINED ? 3 * (1 + 5 * (depth - 1) + 1) : 0);
+        assert_int_equal(guides, trained && cases[c].batch == 1 ? 0 : 3);
         close_plan(o);
         close_plan(without);
     }

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "bounds.h"
+#include "ops/reference.h"
 
 const double bounds_unit = 0x1p-24, bounds_products = 12;
 #define unit bounds_unit
@@ -91,7 +92,8 @@ static void bound_norm_linear(problem *p, int r) {
     buffer *out = problem_buffer(p, "out");
     int gated = a->weight.form == MATRIX_GATED, m = gated ? a->weight.n / 2 : a->weight.n, k = a->weight.k,
         normed = a->norm.kind != NORM_NONE;
-    row_size h = bounds_row(&a->norm, a->x, p->type, (size_t)r * (size_t)k, k);
+    const norm own = norm_of_row(&a->norm, &a->rows, r);
+    row_size h = bounds_row(&own, a->x, p->type, (size_t)r * (size_t)k, k);
     size_t to = (size_t)(a->out_row ? a->out_row[r] : r) * (size_t)m;
     for (int o = 0; o < m; o++) {
         double error = product_error(p, 0, h, o, normed) + 8 * unit;
@@ -109,10 +111,11 @@ static void bound_linear_residual(problem *p, int r) {
     buffer *x = problem_buffer(p, "x");
     int n = a->weight.n, k = a->weight.k;
     row_size h = bounds_row(&no_norm, a->a, p->type, (size_t)r * (size_t)k, k);
+    int own = modulation_of(&a->rows, r);
     for (int o = 0; o < n; o++) {
         double error = product_error(p, 0, h, o, 0) + 16 * unit;
         bounds_fill_row(p, x, (size_t)r * (size_t)n + (size_t)o, 1,
-                        error * (a->gate ? fabs(a->gate[o]) + 1e-3 : 1) + 4 * unit);
+                        error * (a->gate ? fabs(a->gate[own + o]) + 1e-3 : 1) + 4 * unit);
     }
 }
 
@@ -127,7 +130,8 @@ static void bound_norm_qkv(problem *p, int r) {
            *values = problem_buffer(p, "cache v");
     int d = a->weight.head_dim, half = d / 2, heads = a->weight.heads, k = a->weight.k,
         normed = a->norm.kind != NORM_NONE;
-    row_size h = bounds_row(&a->norm, a->x, p->type, (size_t)r * (size_t)k, k);
+    const norm own = norm_of_row(&a->norm, &a->rows, r);
+    row_size h = bounds_row(&own, a->x, p->type, (size_t)r * (size_t)k, k);
     size_t place =
         ((size_t)a->rows.sample[r] * (size_t)a->cache.capacity + (size_t)a->rows.position[r]) * (size_t)d;
     for (int head = 0; head <= heads + 1; head++)
@@ -202,10 +206,12 @@ static void bound_velocity(problem *p, int r) {
     int n = a->weight.n, k = a->weight.k;
     size_t at =
         ((size_t)(r / a->horizon) * (size_t)a->x_stride + (size_t)(a->x_offset + r % a->horizon)) * (size_t)k;
-    row_size h = bounds_row(&a->norm, a->x, p->type, at, k);
+    const norm own = norm_of_row(&a->norm, &a->rows, r);
+    row_size h = bounds_row(&own, a->x, p->type, at, k);
     for (int o = 0; o < n; o++) {
         double error = product_error(p, 0, h, o, 1) + 8 * unit;
         bounds_fill_row(p, v, (size_t)(r * n + o), 1, error);
+        if (a->rows.known && a->rows.known[r]) continue;       /* its bits stay                           */
         bounds_fill_row(p, x_t, (size_t)(r * n + o), 1, error * fabs(a->dt) + 4 * unit);
     }
 }

@@ -24,6 +24,7 @@ enum {
     SHAPE_BATCH = 1 << 17,       /* 64 samples                                                            */
     SHAPE_IMAGE = 1 << 18,       /* scores, values: of images, not of a cache                             */
     SHAPE_RAW = 1 << 19,         /* weights stay row-major                                                */
+    SHAPE_KNOWN = 1 << 21,       /* some rows are known: they have a norm or a gate of their own          */
     SHAPE_LOUD = 1 << 20,        /* queries LOUD times as large: exp of a score is infinite, in double too*/
 };
 

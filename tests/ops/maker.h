@@ -19,7 +19,9 @@ void *maker_add(maker *m, const char *name, size_t field, role role, dtype type,
 /* act [rows and spare ones][columns], rows in use random unless it is an output. */
 void maker_add_act(maker *m, const char *name, size_t field, role role, int rows, int columns);
 void maker_add_floats(maker *m, const char *name, size_t field, int count, double scale);
-/* count, sample, position, keys; places start at `start`. */
+/* Norm weights, biases or gates [count]; after them, with poison between, those of known rows. */
+void maker_add_modulation(maker *m, const char *name, size_t field, int count, double scale, double mean);
+/* count, sample, position, keys and maybe which are known; places start at `start`. */
 void maker_add_rows(maker *m, size_t field, int start);
 /* A scattered order of rows. */
 void maker_add_out_rows(maker *m, size_t field);

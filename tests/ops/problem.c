@@ -131,14 +131,36 @@ static matrix matrix_of(const problem *p, int n, int k, matrix_form form) {
 void maker_add_norm(maker *m, size_t field) {
     norm *n = (norm *)((char *)&m->p->op + field);
     const op_shape *s = &m->p->shape;
-    size_t k = (size_t)s->k;
     n->kind = s->norm;
     n->eps = 1e-6f;
     if (s->norm == NORM_NONE) return;
-    maker_add(m, "norm weight", field + offsetof(norm, weight), ROLE_IN, DTYPE_F32, k, k, 0.3,
-              s->norm == NORM_LAYER ? 1 : 0);
+    maker_add_modulation(m, "norm weight", field + offsetof(norm, weight), s->k, 0.3,
+                         s->norm == NORM_LAYER ? 1 : 0);
     if (s->norm == NORM_LAYER || s->options & SHAPE_SHIFT)
-        maker_add(m, "norm bias", field + offsetof(norm, bias), ROLE_IN, DTYPE_F32, k, k, 0.3, 0);
+        maker_add_modulation(m, "norm bias", field + offsetof(norm, bias), s->k, 0.3, 0);
+}
+
+/* As in a model, whose columns are scale, shift and gate. */
+static int known_at(const op_shape *s) { return 3 * (s->options & SHAPE_GATE ? s->n : s->k); }
+
+void maker_add_modulation(maker *m, const char *name, size_t field, int count, double scale, double mean) {
+    int known = m->p->shape.options & SHAPE_KNOWN, at = known ? known_at(&m->p->shape) : 0;
+    float *data = maker_add(m, name, field, ROLE_IN, DTYPE_F32, (size_t)(at + count), (size_t)count, scale,
+                            mean);
+    for (int i = 0; data && known && i < count; i++)
+        data[at + i] = (float)(mean + scale * 1.7320508 * random_uniform(m->r));
+}
+
+/* Neighbours, and samples that have none. */
+static void add_known(maker *m, size_t field) {
+    row_set *set = (row_set *)((char *)&m->p->op + field);
+    int rows = m->p->shape.rows, capacity = set->capacity;
+    int32_t *known = take(m, (size_t)capacity * sizeof *known);
+    if (!known) return;
+    for (int i = 0; i < capacity; i++) known[i] = i >= rows ? -1 : i % 7 < 2 || i == rows - 1;
+    add_ints(m, "known", field + offsetof(row_set, known), known, (size_t)capacity);
+    set->known_at = known_at(&m->p->shape);
+    free(known);
 }
 
 void maker_add_rows(maker *m, size_t field, int start) {
@@ -160,6 +182,7 @@ void maker_add_rows(maker *m, size_t field, int start) {
         add_ints(m, "sample", field + offsetof(row_set, sample), sample, (size_t)capacity);
         add_ints(m, "position", field + offsetof(row_set, position), position, (size_t)capacity);
         add_ints(m, "keys", field + offsetof(row_set, keys), keys, (size_t)capacity);
+        if (p->shape.options & SHAPE_KNOWN) add_known(m, field);
     }
     free(sample);
     free(position);
@@ -250,7 +273,7 @@ static void make_linear_residual(maker *m) {
     maker_add_act(m, "a", AT(linear_residual.a), ROLE_IN, s->rows, s->k);
     add_matrix(m, AT(linear_residual.weight), matrix_of(p, s->n, s->k, MATRIX_PLAIN));
     if (s->options & SHAPE_BIAS) maker_add_floats(m, "bias", AT(linear_residual.bias), s->n, 1);
-    if (s->options & SHAPE_GATE) maker_add_floats(m, "gate", AT(linear_residual.gate), s->n, 1);
+    if (s->options & SHAPE_GATE) maker_add_modulation(m, "gate", AT(linear_residual.gate), s->n, 1, 0);
     maker_add_act(m, "x", AT(linear_residual.x), ROLE_INOUT, s->rows, s->n);
 }
 

@@ -4,6 +4,7 @@
 
 #include "bounds.h"
 #include "maker.h"
+#include "ops/reference.h"
 
 enum { SPARE = 3 };
 
@@ -38,7 +39,7 @@ void make_add(maker *m) {
     maker_add_rows(m, AT(add.rows), 0);
     maker_add_act(m, "y", AT(add.y), ROLE_IN, s->rows, s->n);
     if (has(p, SHAPE_BIAS)) maker_add_floats(m, "bias", AT(add.bias), s->n, 1);
-    if (has(p, SHAPE_GATE)) maker_add_floats(m, "gate", AT(add.gate), s->n, 1);
+    if (has(p, SHAPE_GATE)) maker_add_modulation(m, "gate", AT(add.gate), s->n, 1, 0);
     p->op.add.n = s->n;
     maker_add_act(m, "x", AT(add.x), ROLE_INOUT, s->rows, s->n);
 }
@@ -136,7 +137,8 @@ void make_values(maker *m) {
 /* The statistics, the three operations of the norm. */
 void bound_norm(problem *p, int r) {
     const op_norm *a = &p->op.norm;
-    row_size size = bounds_row(&a->norm, a->x, p->type, (size_t)r * (size_t)a->n, a->n);
+    const norm own = norm_of_row(&a->norm, &a->rows, r);
+    row_size size = bounds_row(&own, a->x, p->type, (size_t)r * (size_t)a->n, a->n);
     bounds_fill_row(p, problem_buffer(p, "out"), (size_t)r * (size_t)a->n, a->n,
                     16 * bounds_unit * (size.top + 1));
 }
@@ -155,10 +157,11 @@ void bound_activate(problem *p, int r) {
 
 void bound_add(problem *p, int r) {
     const op_add *a = &p->op.add;
+    int own = modulation_of(&a->rows, r);
     for (int i = 0; i < a->n; i++) {
         size_t at = (size_t)r * (size_t)a->n + (size_t)i;
         double y = (fabs(problem_value(a->y, p->type, at)) + (a->bias ? fabs(a->bias[i]) : 0)) *
-                   (a->gate ? fabs(a->gate[i]) : 1);
+                   (a->gate ? fabs(a->gate[own + i]) : 1);
         bounds_fill_row(p, problem_buffer(p, "x"), at, 1,
                         4 * bounds_unit * (fabs(problem_value(a->x, p->type, at)) + y));
     }

@@ -219,9 +219,10 @@ static void finish_residual(const cpu_finish *f, int panel, int first_row, int r
         vec gate = f->gate ? vec_load_n(f->gate + column, n) : vec_set(1);
         for (int r = 0; r < rows; r++) {
             size_t at = (size_t)(first_row + r) * (size_t)f->n + (size_t)column;
+            int known_at = f->gate ? modulation_of(f->set, first_row + r) : 0;
             vec x = load_act(f->out, f->type, at, n);
-            store_act(f->out, f->type, at, vec_fma(vec_add(vec_load(c + r * PANEL + half), bias), gate, x),
-                      n);
+            vec own = known_at ? vec_load_n(f->gate + known_at + column, n) : gate;
+            store_act(f->out, f->type, at, vec_fma(vec_add(vec_load(c + r * PANEL + half), bias), own, x), n);
         }
     }
 }
@@ -235,6 +236,7 @@ static void finish_velocity(const cpu_finish *f, int panel, int first_row, int r
             size_t at = (size_t)(first_row + r) * (size_t)f->n + (size_t)column;
             vec v = vec_add(vec_load(c + r * PANEL + half), bias);
             vec_store_n((float *)f->out + at, v, n);
+            if (f->set->known && f->set->known[first_row + r]) continue;
             vec_store_n(f->x_t + at, vec_fma(vec_set(f->dt), v, vec_load_n(f->x_t + at, n)), n);
         }
     }

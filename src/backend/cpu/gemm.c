@@ -144,9 +144,11 @@ static void pack_block(const loop *l, int first, int rows, char *to, char *segme
     }
     for (int at = 0; at < k; at += SEGMENT) {
         int count = least(k - at, SEGMENT);
-        for (int r = 0; r < rows; r++)
-            m->kernels->elements->normalise(&m->norm, statistics[r], x_row(m, first + r), m->type, at, count,
+        for (int r = 0; r < rows; r++) {
+            const norm own = norm_of_row(&m->norm, m->set, first + r);
+            m->kernels->elements->normalise(&own, statistics[r], x_row(m, first + r), m->type, at, count,
                                             segment + (size_t)r * SEGMENT * bytes, l->a_type);
+        }
         l->product->pack(to + (size_t)at * stored * bytes, from, rows, count);
     }
 }

@@ -15,6 +15,7 @@ typedef struct cpu_gemm {
     const void *x;
     dtype type;
     norm norm;
+    const row_set *set;          /* the op's rows: some may have a modulation of their own                */
     int group, stride, offset;   /* x row of r: r / group · stride + offset + r % group; group 0: r        */
     const op_patch_embed *patches;         /* not NULL: x, norm are not used                               */
     cpu_finisher finisher;

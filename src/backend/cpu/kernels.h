@@ -12,7 +12,7 @@
 #define CPU_KERNELS_H
 
 #include "backend/cpu/isa.h"
-#include "ops/ops.h"
+#include "ops/reference.h"
 
 enum { PANEL = 32, HALF_PANEL = 16, K_PAD = 32, MAX_BLOCK_ROWS = 32 };
 
@@ -55,6 +55,7 @@ typedef struct cpu_finish {
     int group, stride, offset;   /* out row of r: r / group · stride + offset + r % group; group 0: r       */
     void *out;
     float dt, *x_t;              /* velocity                                                               */
+    const row_set *set;          /* residual, velocity: some rows may be known                             */
     const op_norm_qkv *qkv;
 } cpu_finish;
 

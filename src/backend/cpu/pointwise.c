@@ -47,8 +47,9 @@ static void norm_row(const loop *l, int r) {
     const op_norm *a = &l->op->norm;
     dtype type = l->op->type;
     const char *x = at(l, a->x, (size_t)r * (size_t)a->n);
-    cpu_statistics s = l->elements->statistics(&a->norm, x, type, a->n);
-    l->elements->normalise(&a->norm, s, x, type, 0, a->n, (char *)a->out + (x - (const char *)a->x), type);
+    const norm own = norm_of_row(&a->norm, &a->rows, r);
+    cpu_statistics s = l->elements->statistics(&own, x, type, a->n);
+    l->elements->normalise(&own, s, x, type, 0, a->n, (char *)a->out + (x - (const char *)a->x), type);
 }
 
 static void activate_row(const loop *l, int r, float *y, float *other) {
@@ -73,7 +74,7 @@ static void add_row(const loop *l, int r, float *y, float *x) {
     if (a->bias)
         for (int i = 0; i < a->n; i++) y[i] += a->bias[i];
     if (a->gate)
-        for (int i = 0; i < a->n; i++) y[i] *= a->gate[i];
+        for (int i = 0; i < a->n; i++) y[i] *= a->gate[modulation_of(&a->rows, r) + i];
     for (int i = 0; i < a->n; i++) x[i] += y[i];
     l->elements->store(x, a->n, to, l->op->type);
 }

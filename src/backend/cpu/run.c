@@ -47,8 +47,12 @@ static cpu_gemm linear_residual(const op *op, cpu_gemm g) {
     g.weight = &a->weight;
     g.x = a->a;
     g.finisher = g.kernels->elements->residual;
-    g.finish =
-        (cpu_finish){.type = op->type, .n = a->weight.n, .bias = a->bias, .gate = a->gate, .out = a->x};
+    g.finish = (cpu_finish){.type = op->type,
+                            .n = a->weight.n,
+                            .bias = a->bias,
+                            .gate = a->gate,
+                            .out = a->x,
+                            .set = g.set};
     return g;
 }
 
@@ -86,8 +90,12 @@ static cpu_gemm velocity(const op *op, cpu_gemm g) {
     g.stride = a->x_stride;
     g.offset = a->x_offset;
     g.finisher = g.kernels->elements->velocity;
-    g.finish =
-        (cpu_finish){.n = a->weight.n, .bias = a->bias, .out = a->velocity, .dt = a->dt, .x_t = a->x_t};
+    g.finish = (cpu_finish){.n = a->weight.n,
+                            .bias = a->bias,
+                            .out = a->velocity,
+                            .dt = a->dt,
+                            .x_t = a->x_t,
+                            .set = g.set};
     return g;
 }
 
@@ -181,7 +189,8 @@ static const gemm_of gemms[OP_KINDS] = {
 };
 
 static cpu_gemm start(const cpu_kernels *kernels, pool *pool, const op *op, int rows) {
-    return (cpu_gemm){.kernels = kernels, .pool = pool, .rows = rows, .type = op->type};
+    return (cpu_gemm){
+        .kernels = kernels, .pool = pool, .rows = rows, .type = op->type, .set = op_rows(op)};
 }
 
 /* 1 where an op at its capacity is a product that streams; for action_embed, whose first product does. */

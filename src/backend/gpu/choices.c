@@ -80,6 +80,7 @@ static void launch_norm_first(gpu_issue *issue, gpu_task *task, int rows_a_block
                            .kind = p->norm,
                            .weight = p->norm_weight,
                            .bias = p->norm_bias,
+                           .known = p->epilogue.known,
                            .eps = p->eps,
                            .out = gpu_work_take(issue, bytes)};
     gpu_launch_usual(issue, &norm);

@@ -8,6 +8,8 @@ static int activation_of(activation a) {
     return a == ACT_GELU || a == ACT_GEGLU ? GPU_ACT_GELU : a == ACT_SILU ? GPU_ACT_SILU : GPU_ACT_NONE;
 }
 
+static gpu_known known_of(const row_set *rows) { return (gpu_known){rows->known, rows->known_at}; }
+
 static int norm_of(norm_kind kind) { return kind == NORM_LAYER ? GPU_NORM_LAYER : GPU_NORM_RMS; }
 
 /* ---- products --------------------------------------------------------------------------------------- */
@@ -42,6 +44,7 @@ static void issue_norm_linear(gpu_issue *issue, const op *op) {
                                            .n = n,
                                            .n_second = n,
                                            .bias = a->bias,
+                                           .known = known_of(&a->rows),
                                            .to.map = a->out_row,
                                            .out = a->out};
     gpu_launch_chosen(issue, &task);
@@ -56,6 +59,7 @@ static void issue_linear_residual(gpu_issue *issue, const op *op) {
                                            .n = a->weight.n,
                                            .bias = a->bias,
                                            .gate = a->gate,
+                                           .known = known_of(&a->rows),
                                            .out = a->x};
     task.product.ahead = gpu_ahead_of(issue);
     gpu_launch_chosen(issue, &task);
@@ -68,6 +72,7 @@ static void issue_norm_qkv(gpu_issue *issue, const op *op) {
     task.product.epilogue = (gpu_epilogue){.kind = GPU_EPILOGUE_QKV,
                                            .f32 = f32,
                                            .n = a->weight.n,
+                                           .known = known_of(&a->rows),
                                            .out = a->q,
                                            .rope = a->rope,
                                            .sample = a->rows.sample,
@@ -195,6 +200,7 @@ static void issue_velocity(gpu_issue *issue, const op *op) {
                                            .f32 = 1,
                                            .n = a->weight.n,
                                            .bias = a->bias,
+                                           .known = known_of(&a->rows),
                                            .out = a->velocity,
                                            .x_t = a->x_t,
                                            .dt = a->dt};
@@ -255,7 +261,7 @@ static void issue_cache_attention(gpu_issue *issue, const op *op) {
         .out = a->out,
         .splits = 1,
         .part_rows = a->rows.capacity * a->heads,
-        .early = op->stage == OPENPI_STAGE_DENOISE && !a->apart ? OPENPI_MAX_HORIZON + 1 : 0,
+        .early = op->stage == OPENPI_STAGE_DENOISE ? OPENPI_MAX_HORIZON + 1 : 0,
     };
     gpu_launch_chosen(issue, &task);
 }
@@ -287,6 +293,7 @@ static void issue_norm(gpu_issue *issue, const op *op) {
                            .kind = norm_of(a->norm.kind),
                            .weight = a->norm.weight,
                            .bias = a->norm.bias,
+                           .known = known_of(&a->rows),
                            .eps = a->norm.eps,
                            .out = a->out};
     gpu_launch_usual(issue, &task);
@@ -313,6 +320,7 @@ static void issue_add(gpu_issue *issue, const op *op) {
                          .y = a->y,
                          .bias = a->bias,
                          .gate = a->gate,
+                         .known = known_of(&a->rows),
                          .n = a->n,
                          .f32 = op->type == DTYPE_F32,
                          .x = a->x};

@@ -6,10 +6,10 @@ enum { PIXELS = 588 };                     /* of a patch */
 
 static void normalize(const void *arguments, host_block block) {
     const gpu_norm *p = arguments;
-    const norm norm = norm_of(p->kind, p->weight, p->bias, p->eps);
     size_t k = (size_t)p->k;
     float *row = block.shared;
     if (block.x >= *p->count) return;
+    const norm norm = norm_of(p->kind, p->weight, p->bias, known_at(&p->known, block.x), p->eps);
     norm_row(&norm, p->x, type_of(p->f32), row_of(&p->from, block.x) * k, p->k, row);
     for (size_t i = 0; i < k; i++) store(p->out, type_of(p->f32), (size_t)block.x * k + i, row[i]);
 }
@@ -49,11 +49,12 @@ static void activate(const void *arguments, host_block block) {
 static void add(const void *arguments, host_block block) {
     const gpu_add *p = arguments;
     if (block.x >= *p->count) return;
+    const float *gate = p->gate ? p->gate + known_at(&p->known, block.x) : NULL;
     for (int i = 0; i < p->n; i++) {
         size_t at = (size_t)block.x * (size_t)p->n + (size_t)i;
         double x = load(p->x, type_of(p->f32), at), y = load(p->y, type_of(p->f32), at);
         y += (double)(p->bias ? p->bias[i] : 0);
-        store(p->x, type_of(p->f32), at, (float)(x + y * (p->gate ? p->gate[i] : 1)));
+        store(p->x, type_of(p->f32), at, (float)(x + y * (gate ? gate[i] : 1)));
     }
 }
 

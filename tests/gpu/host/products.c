@@ -13,7 +13,8 @@ typedef struct tiled_product {
 
 /* Row r of x. */
 static void load_row(const gpu_linear *p, int r, float *row) {
-    const norm before = norm_of(p->norm, p->norm_weight, p->norm_bias, p->eps);
+    const int own = known_at(&p->epilogue.known, r);
+    const norm before = norm_of(p->norm, p->norm_weight, p->norm_bias, own, p->eps);
     int k = p->weights.k, parts = p->k_blocks / p->weights.blocks;
     if (p->x_type == GPU_X_PIXELS) {
         for (int i = 0; i < k; i++) row[i] = pixel_at(p->x, *p->pixels, r, i);
@@ -42,11 +43,11 @@ static void put_plain(const gpu_epilogue *e, int r, int o, double y) {
     if (o >= e->n) return;
     if (e->bias) y += e->bias[o];
     if (e->kind == GPU_EPILOGUE_RESIDUAL) {
-        y = load(e->out, type_of(e->f32), at) + y * (e->gate ? e->gate[o] : 1);
+        y = load(e->out, type_of(e->f32), at) + y * (e->gate ? e->gate[known_at(&e->known, r) + o] : 1);
     } else {
         if (e->add) y += e->add[(size_t)(r % e->add_period) * (size_t)e->n + (size_t)o];
         y = activated(e->activation, y);
-        if (e->x_t) e->x_t[at] += e->dt * (float)y;
+        if (e->x_t && !known_at(&e->known, r)) e->x_t[at] += e->dt * (float)y;
     }
     if (e->split) {                        /* a row is [upper n | lower n] */
         at += row * (size_t)e->n;

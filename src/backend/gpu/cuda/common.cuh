@@ -117,6 +117,12 @@ DEV int row_of(const gpu_row_map &m, int r) {
     return m.group ? r / m.group * m.stride + m.offset + r % m.group : r;
 }
 
+/* What is to be added to the addresses of row r's norm weight, norm bias and gate. `there`: the row
+ * exists. */
+DEV int known_at(const gpu_known &k, int r, int there) {
+    return k.rows && there && __ldg(k.rows + r) ? k.at : 0;
+}
+
 /* Byte offset of weights i … i + 7 (i a multiple of 8) of a packed column, in the atoms of args.h: an atom is
  * 8 columns x 64 k, and the eight 16-byte units of a column are swizzled by the column's number. */
 DEV size_t atom_at(int blocks, int column, int i) {

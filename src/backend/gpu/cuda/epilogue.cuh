@@ -22,8 +22,9 @@ DEV void epilogue_plain(const gpu_epilogue &e, int r, size_t row, int o, float y
     }
     if (e.kind == GPU_EPILOGUE_RESIDUAL) {
         if (e.gate) {
-            y0 *= __ldg(e.gate + o);
-            if (both) y1 *= __ldg(e.gate + o + 1);
+            const float *gate = e.gate + known_at(e.known, r, 1) + o;
+            y0 *= __ldg(gate);
+            if (both) y1 *= __ldg(gate + 1);
         }
         if (!e.f32 && both && !(at & 1)) {
             u32 x = __ldcg((const u32 *)((const u16 *)e.out + at));
@@ -40,7 +41,7 @@ DEV void epilogue_plain(const gpu_epilogue &e, int r, size_t row, int o, float y
         }
         y0 = activate(e.activation, y0);
         y1 = activate(e.activation, y1);
-        if (e.x_t) {
+        if (e.x_t && !known_at(e.known, r, 1)) {
             e.x_t[at] = __ldcg(e.x_t + at) + e.dt * y0;
             if (both) e.x_t[at + 1] = __ldcg(e.x_t + at + 1) + e.dt * y1;
         }

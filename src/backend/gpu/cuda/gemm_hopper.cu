@@ -52,6 +52,10 @@ DEV void constant8(float (&v)[8], const float *from) {
     float4 a = __ldg((const float4 *)from), b = __ldg((const float4 *)from + 1);
     v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
 }
+DEV void copy8(float (&v)[8], const float (&from)[8]) {
+#pragma unroll
+    for (int i = 0; i < 8; i++) v[i] = from[i];
+}
 DEV void write8(void *out, size_t at, const float (&v)[8]) {
     *(uint4 *)((u16 *)out + at) = make_uint4(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]),
                                              pack_bf16(v[4], v[5]), pack_bf16(v[6], v[7]));
@@ -139,7 +143,11 @@ template <int BOX_ROWS, int PARTS = 0> DEV void walk_plain(const gpu_epilogue &e
         uint4 x = make_uint4(0, 0, 0, 0);
         if (w.residual) x = *(const uint4 *)(w.residual + box_row * 128 + (w.c8 & 7) * 16);
         else if (e.kind == GPU_EPILOGUE_RESIDUAL) x = __ldcg((const uint4 *)out);
-        plain8(e, w.row0 + r, o, v, bias, gate, x,
+        float own[8];
+        const int known = e.gate ? known_at(e.known, w.row0 + r, 1) : 0;
+        if (known) constant8(own, e.gate + known + o);
+        else copy8(own, gate);
+        plain8(e, w.row0 + r, o, v, bias, own, x,
                e.to.map ? (u16 *)e.out + (size_t)__ldg(e.to.map + w.row0 + r) * e.n + o : out);
     }
 }

@@ -56,6 +56,7 @@ KERNEL(256) add(const __grid_constant__ gpu_add p) {
     start_next();
     wait_before();
     if (blockIdx.x >= *p.count) return;
+    const float *gate = p.gate ? p.gate + known_at(p.known, blockIdx.x, 1) : NULL;
     size_t row = (size_t)blockIdx.x * p.n;
     int end = min(p.n, (int)(blockIdx.y + 1) * 1024);
     for (int i = blockIdx.y * 1024 + threadIdx.x * 2; i < end; i += 512) {
@@ -63,7 +64,7 @@ KERNEL(256) add(const __grid_constant__ gpu_add p) {
         float2 y = load_pair(p.y, p.f32, row + i, two ? 2 : 1),
                x = load_pair(p.x, p.f32, row + i, two ? 2 : 1);
         if (p.bias) y.x += p.bias[i], y.y += two ? p.bias[i + 1] : 0;
-        if (p.gate) y.x *= p.gate[i], y.y *= two ? p.gate[i + 1] : 0;
+        if (gate) y.x *= gate[i], y.y *= two ? gate[i + 1] : 0;
         store_pair(p.x, p.f32, row + i, i, p.n, x.x + y.x, x.y + y.y);
     }
 }

@@ -14,7 +14,7 @@ enum {
     RESIDENT_HEADS = 8,
     RESIDENT_HEAD = 256,
     RESIDENT_LAYERS = 18,                  /* most                                                          */
-    RESIDENT_ROWS = 16,                    /* most; with shifts one less, since the shift is a row too      */
+    RESIDENT_ROWS = 16,                    /* most; shifts are rows too: one, with known rows two           */
     RESIDENT_CLUSTER = 8,                  /* blocks of a cluster                                           */
     RESIDENT_CLUSTERS = 15,                /* the first 8 are a head each                                   */
     RESIDENT_READERS = 512,                /* threads that multiply: 4 warpgroups                           */
@@ -57,6 +57,7 @@ typedef struct gpu_resident {
     gpu_tensor_map k, v;                   /* [layers][places][256], boxes of 16 places x 64 dims, swizzled */
     resident_layer layers[RESIDENT_LAYERS];
     const int32_t *position, *keys;        /* of the rows                                                   */
+    gpu_known known;
     const float *rope;                     /* [positions][128][2]                                           */
     void *k_cache, *v_cache;               /* bf16 [places][256] of layer 0                                 */
     int64_t k_layer, v_layer;              /* bytes from a layer to the next one                            */
@@ -64,7 +65,7 @@ typedef struct gpu_resident {
     uint64_t *sums;                        /* [o, down twice][rank][row][64] two sums and a count           */
     char *fresh;                           /* [layers] new keys and values                                  */
     int rows, depth;
-    int shifted;                           /* 1: the norms have shifts                                      */
+    int shifts;                            /* rows that are shifts: 0, 1, or 2 where rows may be known      */
     float eps, scale;
 } gpu_resident;
 

@@ -55,7 +55,7 @@ DEV void send_qkv(const worker &w, const gpu_resident &p, const attention &at, i
     const int low = (w.lane >> 3) * 16 + (w.lane & 7);
     const float f = norm_factor(w, p.eps);
     float a = sum_all(w, w.warp, low) * f, b = sum_all(w, w.warp, low + 8) * f;
-    if (p.shifted) a += sum_all(w, w.rows, low), b += sum_all(w, w.rows, low + 8);
+    if (p.shifts) a += sum_all(w, w.shift, low), b += sum_all(w, w.shift, low + 8);
     const uint4 first = pack_lanes(a * at.cos - b * at.sin, w.lane),
                 second = pack_lanes(b * at.cos + a * at.sin, w.lane);
     if (w.lane < 16) {

@@ -60,6 +60,8 @@ typedef struct worker {
     int lane, warp, group, quarter;        /* group: warpgroup, quarter: warp of it                         */
     int owner;                             /* this warp owns row `warp` of x                                */
     u32 row_at;                            /* of that row in an operand                                     */
+    int known, shift;                      /* what the row adds to addresses of scales, shifts and gates;
+                                              its shift's row                                               */
     u32 chunk;                             /* the next one of the ring                                      */
     u32 parity, parity_x;
     float x[4];                            /* row `warp`, columns 128·rank + 4·lane …                       */

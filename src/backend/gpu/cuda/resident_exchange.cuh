@@ -51,12 +51,12 @@ DEV u32 square_at(const worker &w, int rank) { return slice_at(w, rank) + SLICE_
 
 DEV float4 own_columns(const worker &w, const float *values, float otherwise) {
     if (!values) return make_float4(otherwise, otherwise, otherwise, otherwise);
-    return __ldg((const float4 *)(values + 128 * w.rank) + w.lane);
+    return __ldg((const float4 *)(values + w.known + 128 * w.rank) + w.lane);
 }
 
 /* Writes the own 128 columns of all rows, times 1 + scale, and the sums of their squares, then copies them to
- * every other block of the cluster. The shift is one more row. */
-DEV void broadcast_x(worker &w, const float4 &scale, const float *shift) {
+ * every other block of the cluster. `shifts` rows more are shifts. */
+DEV void broadcast_x(worker &w, const float4 &scale, const float *shift, int shifts) {
     const u32 slice = slice_at(w, w.rank), at = slice + (w.lane >> 1) * 256 + w.row_at + (w.lane & 1) * 8;
     const float *x = w.x;
     if (w.owner) {
@@ -64,7 +64,7 @@ DEV void broadcast_x(worker &w, const float4 &scale, const float *shift) {
         store8(at, pack_bf16(x[0] * (1 + scale.x), x[1] * (1 + scale.y)),
                pack_bf16(x[2] * (1 + scale.z), x[3] * (1 + scale.w)));
         if (!w.lane) store4(square_at(w, w.rank), __float_as_uint(s));
-    } else if (shift && w.warp == w.rows) {
+    } else if (w.warp < w.rows + shifts) {
         const float4 b = own_columns(w, shift, 0);
         store8(at, pack_bf16(b.x, b.y), pack_bf16(b.z, b.w));
     }
@@ -166,11 +166,11 @@ DEV void broadcast_hidden(worker &w, const gpu_resident &p) {
         const int gate = (w.lane >> 3) * 16 + (w.lane & 7), up = gate + 8;
         w.unit = unit_of(factor);
         put_hidden(w, slice, w.lane >> 3, factor, sum_all(w, w.warp, gate), sum_all(w, w.warp, up),
-                   p.shifted ? sum_all(w, w.rows, gate) : 0, p.shifted ? sum_all(w, w.rows, up) : 0);
+                   p.shifts ? sum_all(w, w.shift, gate) : 0, p.shifts ? sum_all(w, w.shift, up) : 0);
         if (w.units > RESIDENT_UNITS && w.lane < 8)
             put_hidden(w, slice, RESIDENT_UNITS, factor, sum_fifth(w, w.warp, w.lane),
-                       sum_fifth(w, w.warp, w.lane + 8), p.shifted ? sum_fifth(w, w.rows, w.lane) : 0,
-                       p.shifted ? sum_fifth(w, w.rows, w.lane + 8) : 0);
+                       sum_fifth(w, w.warp, w.lane + 8), p.shifts ? sum_fifth(w, w.shift, w.lane) : 0,
+                       p.shifts ? sum_fifth(w, w.shift, w.lane + 8) : 0);
         __syncwarp();
     }
     async_fence();

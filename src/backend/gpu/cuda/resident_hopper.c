@@ -69,7 +69,7 @@ static int is_matrix(const matrix *m, matrix_form form, int n, int k) {
 
 static int same_rows(const row_set *a, const row_set *b) {
     return a->capacity == b->capacity && a->count == b->count && a->position == b->position &&
-           a->keys == b->keys;
+           a->keys == b->keys && a->known == b->known && a->known_at == b->known_at;
 }
 
 /* The modulation: all norms have a shift, or none has. */
@@ -114,6 +114,9 @@ static ptrdiff_t cache_distance(const op *ops, int layer, int values) {
     return values ? (const char *)b->v - (const char *)a->v : (const char *)b->k - (const char *)a->k;
 }
 
+/* Rows that shifts take: the step's, and that of known rows. */
+static int shifts_of(const op_norm_qkv *q) { return q->norm.bias ? 1 + (q->rows.known != NULL) : 0; }
+
 /* Layers of the step that begins at ops[0]; 0: this is no such step, or not for this kernel. */
 static int depth_of(const op *ops, int count) {
     int depth = 0;
@@ -126,7 +129,7 @@ static int depth_of(const op *ops, int count) {
     const kv_cache *cache = &ops[QKV].norm_qkv.cache;
     if (ops[depth * LAYER_OPS].kind != OP_VELOCITY || v->x != ops[QKV].norm_qkv.x) return 0;
     if (v->rows.capacity != v->horizon || rows->capacity != v->x_stride) return 0; /* more than one sample */
-    if (rows->capacity + (ops[QKV].norm_qkv.norm.bias != NULL) > RESIDENT_ROWS) return 0;
+    if (rows->capacity + shifts_of(&ops[QKV].norm_qkv) > RESIDENT_ROWS) return 0;
     if (cache->capacity - rows->capacity > RESIDENT_MOST_KEYS) return 0;
     for (int i = 2; i < depth; i++)
         for (int values = 0; values < 2; values++)
@@ -183,7 +186,8 @@ static void fill(gpu_issue *issue, gpu_resident *p, const op *ops, int depth) {
     p->fresh = exchange + RESIDENT_SUMS_BYTES;
     p->rows = q->rows.capacity;
     p->depth = depth;
-    p->shifted = q->norm.bias != NULL;
+    p->known = (gpu_known){q->rows.known, q->rows.known_at};
+    p->shifts = shifts_of(q);
     p->eps = q->norm.eps;
     p->scale = ops[ATTENTION].cache_attention.scale;
     map_cache(issue, &p->k, q->cache.k, p->k_layer, q->cache.capacity, depth);

@@ -11,7 +11,7 @@
  *   down      128 outputs a rank over the cluster's hidden units -> sums of 15 clusters -> x
  *
  * Norms: x goes into a product times 1 + scale, the sums come out times the row's factor, plus the shift's
- * own sums, for the shift is one more row of x.
+ * own sums, for the shift is one more row of x. Where rows may be known, their shift is a row, too.
  *
  * The ring and its copying threads: resident_ring.cuh; products: resident_products.cuh; exchanges:
  * resident_exchange.cuh; shared memory: resident_block.cuh.
@@ -82,7 +82,7 @@ DEV void feed_forward(worker &w, const gpu_resident &p, int layer) {
             await_sums(w, p, 0, w.last[0], RESIDENT_HEADS, gate);
             if (w.head) forget_new(w, p, layer);
         }
-        broadcast_x(w, scale, l.shift_post);
+        broadcast_x(w, scale, l.shift_post, p.shifts);
     }
     multiply_x(d, e, w, fifth);
     await_own_slice(w);
@@ -105,7 +105,7 @@ DEV void run_layers(worker &w, const gpu_resident &p) {
     if (w.head) at = attention_of(w, p);
     if (w.owner) load_x(w, p);
     if (w.head && w.warp < w.parties)
-        broadcast_x(w, own_columns(w, p.layers[0].scale_in, 0), p.layers[0].shift_in);
+        broadcast_x(w, own_columns(w, p.layers[0].scale_in, 0), p.layers[0].shift_in, p.shifts);
 #pragma unroll 1
     for (int layer = 0; layer < p.depth; layer++) {
         const int end = layer == p.depth - 1;
@@ -116,7 +116,7 @@ DEV void run_layers(worker &w, const gpu_resident &p) {
             const float4 gate = own_columns(w, p.layers[layer].gate_post, 1);
             const float4 scale = own_columns(w, end ? NULL : p.layers[layer + 1].scale_in, 0);
             if (w.owner) await_sums(w, p, 1 + (layer & 1), w.last[1], RESIDENT_CLUSTERS, gate);
-            if (w.head && !end) broadcast_x(w, scale, p.layers[layer + 1].shift_in);
+            if (w.head && !end) broadcast_x(w, scale, p.layers[layer + 1].shift_in, p.shifts);
         }
 #pragma unroll
         for (int i = 0; i < 2; i++) {
@@ -137,9 +137,11 @@ extern "C" __global__ void __cluster_dims__(RESIDENT_CLUSTER, 1, 1) __launch_bou
     w.head = cluster < RESIDENT_HEADS;
     w.units = RESIDENT_UNITS + (!w.head && cluster < RESIDENT_HEADS + RESIDENT_WIDE_CLUSTERS);
     w.rows = p.rows;
-    w.parties = max(p.rows + p.shifted, CS);
+    w.parties = max(p.rows + p.shifts, CS);
     w.lane = threadIdx.x & 31, w.warp = warp, w.group = warp >> 2, w.quarter = warp & 3;
     w.owner = warp < p.rows;
+    w.known = warp > p.rows ? p.known.at : known_at(p.known, warp, w.owner);
+    w.shift = p.rows + (w.known != 0);
     w.row_at = (u32)((warp >> 3) * 128 + (warp & 7) * 16);
     prepare(w);
     start_next();

@@ -34,14 +34,15 @@ KERNEL(128) norm_rows_bf16(const __grid_constant__ gpu_norm p) {
     start_next();
     float weight[UNITS][8], bias[UNITS][8];
     const float one = p.kind == GPU_NORM_RMS;
+    const int own = known_at(p.known, r, p.known.rows && r < *p.count);
 #pragma unroll
     for (int i = 0; i < UNITS; i++)
 #pragma unroll
         for (int j = 0; j < 8; j += 4) {
             const int unit = lane + i * 32;
             float4 w = make_float4(0, 0, 0, 0), b = w;
-            if (unit < n) w = __ldg((const float4 *)(p.weight + unit * 8 + j));
-            if (unit < n && p.bias) b = __ldg((const float4 *)(p.bias + unit * 8 + j));
+            if (unit < n) w = __ldg((const float4 *)(p.weight + own + unit * 8 + j));
+            if (unit < n && p.bias) b = __ldg((const float4 *)(p.bias + own + unit * 8 + j));
             weight[i][j] = one + w.x, weight[i][j + 1] = one + w.y;
             weight[i][j + 2] = one + w.z, weight[i][j + 3] = one + w.w;
             bias[i][j] = b.x, bias[i][j + 1] = b.y, bias[i][j + 2] = b.z, bias[i][j + 3] = b.w;
@@ -100,9 +101,11 @@ KERNEL(128) norm_rows(const __grid_constant__ gpu_norm p) {
         squares += d * d;
     }
     float factor = rsqrtf(warp_sum(squares) / p.k + p.eps), one = p.kind == GPU_NORM_RMS;
+    const int own = known_at(p.known, r, 1);
+    const float *weight = p.weight + own, *bias = p.bias ? p.bias + own : NULL;
     for (int i = lane; i < p.k; i += 32) {
         float y =
-            (load_act(p.x, p.f32, from + i) - mean) * factor * (one + p.weight[i]) + (p.bias ? p.bias[i] : 0);
+            (load_act(p.x, p.f32, from + i) - mean) * factor * (one + weight[i]) + (bias ? bias[i] : 0);
         if (p.f32) ((float *)p.out)[to + i] = y;
         else ((u16 *)p.out)[to + i] = to_bf16(y);
     }
@@ -245,8 +248,10 @@ KERNEL(256) linear_rows(const __grid_constant__ gpu_linear p) {
         if (p.norm == GPU_NORM_LAYER) mean = warp_sum(sum) / k;
         for (int i = lane; i < k; i += 32) squares += (to[i] - mean) * (to[i] - mean);
         float factor = rsqrtf(warp_sum(squares) / k + p.eps), one = p.norm == GPU_NORM_RMS;
+        const int own = known_at(p.epilogue.known, row0 + r, 1);
+        const float *weight = p.norm_weight + own, *bias = p.norm_bias ? p.norm_bias + own : NULL;
         for (int i = lane; i < k; i += 32) {
-            float y = (to[i] - mean) * factor * (one + p.norm_weight[i]) + (p.norm_bias ? p.norm_bias[i] : 0);
+            float y = (to[i] - mean) * factor * (one + weight[i]) + (bias ? bias[i] : 0);
             to[i] = p.round ? round_bf16(y) : y;
         }
     }

@@ -65,7 +65,8 @@ static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     memset(&h, 0, sizeof h);
     h.linear = *p;
     h.linear.stages = (int)shared;
-    if (p->norm) shared += (p->norm_bias ? 2 : 1) * (size_t)p->ldx * sizeof(float);
+    size_t sets = (p->norm_bias ? 2 : 1) * (p->epilogue.known.rows ? 2 : 1);
+    if (p->norm) shared += sets * (size_t)p->ldx * sizeof(float);
     cuda_make_map(issue, &h.x, 1, 3, p->x,
                   (uint64_t[]){GPU_ATOM_K, (uint64_t)task->rows, (uint64_t)p->k_blocks},
                   (uint64_t[]){(uint64_t)p->ldx * sizeof(bf16), GPU_ATOM_K * sizeof(bf16)},

@@ -71,7 +71,10 @@ template <int KIND> DEV finish prepare(const gpu_epilogue &e, int r, int capacit
         if (e.split) f.at = (size_t)r * 2 * e.n + o;
         if (e.bias) f.c0 = __ldg(e.bias + o), f.c1 = __ldg(e.bias + o + 1);
         f.s0 = f.s1 = 1;
-        if (KIND == GPU_EPILOGUE_RESIDUAL && e.gate) f.s0 = __ldg(e.gate + o), f.s1 = __ldg(e.gate + o + 1);
+        if (KIND == GPU_EPILOGUE_RESIDUAL && e.gate) {
+            const float *gate = e.gate + known_at(e.known, r, 1) + o;
+            f.s0 = __ldg(gate), f.s1 = __ldg(gate + 1);
+        }
     }
     return f;
 }
@@ -104,11 +107,13 @@ DEV void complete(const gpu_epilogue &e, const finish &f, u32 before, float a0, 
     }
 }
 
-/* The norm of x in place: 16 threads a row, 8 units of 16 bytes each; parameters in shared memory. */
-template <int BIAS> DEV void norm_row(const gpu_linear &l, char *memory, const float *parameters, int rows) {
+/* The norm of x in place: 16 threads a row, 8 units of 16 bytes each; parameters in shared memory, after them
+ * those of known rows. */
+template <int BIAS>
+DEV void norm_row(const gpu_linear &l, char *memory, const float *parameters, const int *known, int rows) {
     const int row = threadIdx.x >> 4, first = threadIdx.x & 15, units = l.ldx / 8;
     char *at = memory + (first >> 3) * 2048 + row * 128 + (((first ^ row) & 7) << 4);
-    const float *weight = parameters + first * 8;
+    const float *weight = parameters + (l.epilogue.known.rows ? known[row] : 0) + first * 8;
     uint4 v[8];
     float even = 0, odd = 0;
 #pragma unroll
@@ -204,12 +209,19 @@ DEV void start_weights(const gpu_hopper &p, const skinny_memory &m, int blocks, 
     prefetch_map(&p.x);
 }
 
-/* The norm's weight and, where there is one, its bias, l.stages bytes after x. */
-DEV void load_norm(const gpu_linear &l, u32 x, int tid) {
-    for (int i = tid * 4; i < l.ldx; i += WARPS * 128) {
-        copy16(x + l.stages + i * 4, l.norm_weight + i, 1);
-        if (l.norm_bias) copy16(x + l.stages + (l.ldx + i) * 4, l.norm_bias + i, 1);
-    }
+/* The norm's weight and, where there is one, its bias, l.stages bytes after x; where rows may be known,
+ * theirs follow, and known[r] says where the parameters of the block's row r begin. */
+DEV void load_norm(const gpu_linear &l, u32 x, int *known, int row0, int tid) {
+    const gpu_known &k = l.epilogue.known;
+    const int sets = k.rows ? 2 : 1, floats = (l.norm_bias ? 2 : 1) * l.ldx;
+#pragma unroll 1
+    for (int s = 0; s < sets; s++)
+        for (int i = tid * 4; i < l.ldx; i += WARPS * 128) {
+            const u32 to = x + l.stages + (s * floats + i) * 4;
+            copy16(to, l.norm_weight + s * k.at + i, 1);
+            if (l.norm_bias) copy16(to + l.ldx * 4, l.norm_bias + s * k.at + i, 1);
+        }
+    if (k.rows && tid < 16) known[tid] = known_at(k, row0 + tid, row0 + tid < l.capacity) ? floats : 0;
     copy_commit();
 }
 
@@ -245,7 +257,8 @@ DEV void keep_weights(u32 (&kept)[T::KEPT][T::MINE][2][4], u32 w_row, int blocks
  * shared memory is what limits the products. */
 template <class T>
 DEV void await_operands(u32 (&kept)[T::KEPT][T::MINE][2][4], const gpu_linear &l, const skinny_memory &m,
-                        char *memory, u32 w_row, int blocks, int kw, int lane, int rows, bool normed) {
+                        char *memory, const int *known, u32 w_row, int blocks, int kw, int lane, int rows,
+                        bool normed) {
     const float *norm = (const float *)(memory + l.stages);    /* l.stages: where the norm's parameters lie */
     int ready = 0;
     while (!(ready = __all_sync(0xffffffffu, barrier_passed(m.w_full, 0))) &&
@@ -254,8 +267,8 @@ DEV void await_operands(u32 (&kept)[T::KEPT][T::MINE][2][4], const gpu_linear &l
     if (ready) keep_weights<T>(kept, w_row, blocks, kw, lane);
     barrier_wait(m.x_full, 0);
     if (normed) {
-        if (l.norm_bias) norm_row<1>(l, memory, norm, rows);
-        else norm_row<0>(l, memory, norm, rows);
+        if (l.norm_bias) norm_row<1>(l, memory, norm, known, rows);
+        else norm_row<0>(l, memory, norm, known, rows);
         __syncthreads();
     }
     if (!ready) {
@@ -329,6 +342,7 @@ DEV void add_parts(const gpu_linear &l, const skinny_memory &m, const skinny_tas
 template <class T> DEV void skinny(const gpu_hopper &p) {
     extern __shared__ __align__(1024) char memory[];
     __shared__ __align__(8) u64 barriers[3];
+    __shared__ int known[16];
     const gpu_linear &l = p.linear;
     const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, blocks = l.k_blocks / T::KS,
               rank = T::KS > 1 ? cluster_rank() : 0;
@@ -338,7 +352,7 @@ template <class T> DEV void skinny(const gpu_hopper &p) {
 
     if (tid == COPIER) start_weights<T>(p, m, blocks, rank, group0);
     if (T::KS > 1) cluster_arrive();       /* waited for before anything is sent                            */
-    if (normed) load_norm(l, m.x, tid);
+    if (normed) load_norm(l, m.x, known, row0, tid);
     const skinny_task k = task_of<T>(tid);
     const int r = row0 + (k.slot >> 2) + 8 * k.h, rows = *l.count,
               column = (group0 + rank * T::OWN) * 8 + k.u * (T::PAIRED ? 16 : 8);
@@ -360,7 +374,7 @@ template <class T> DEV void skinny(const gpu_hopper &p) {
     const int kw = warp % T::KW, own0 = warp / T::KW * T::MINE;    /* groups own0 … own0 + MINE - 1         */
     const u32 w_row = m.w + own0 * blocks * GPU_ATOM_BYTES + (lane & 7) * 128;
     u32 kept[T::KEPT][T::MINE][2][4];
-    await_operands<T>(kept, l, m, memory, w_row, blocks, kw, lane, rows - row0, normed);
+    await_operands<T>(kept, l, m, memory, known, w_row, blocks, kw, lane, rows - row0, normed);
     float sum[T::MINE][2][4] = {};
 #pragma unroll
     for (int i = 0; i < T::KEPT; i++)

@@ -39,7 +39,8 @@ DEV void copy_wait_but(int left) {
 
 /* The norm of row r of x, in place; unit i: 16 bytes, 64 of them a chunk. */
 template <int ROWS, int STAGE>
-DEV void norm_row(const gpu_linear &p, char *memory, const float *weight, int r, int lane) {
+DEV void norm_row(const gpu_linear &p, char *memory, const float *weight, const float *bias, int r,
+                  int lane) {
     const int n = p.ldx / 8;
     float sum = 0, squares = 0, mean = 0;
     auto unit = [&](int i) {
@@ -63,7 +64,6 @@ DEV void norm_row(const gpu_linear &p, char *memory, const float *weight, int r,
         }
     }
     const float factor = rsqrtf(warp_sum(squares) / p.ldx + p.eps), one = p.norm == GPU_NORM_RMS;
-    const float *bias = p.norm_bias ? weight + p.ldx : NULL;
     for (int i = lane; i < n; i += 32) {
         uint4 v = *unit(i);
         u32 w[4] = {v.x, v.y, v.z, v.w};
@@ -218,7 +218,14 @@ template <int MT, int C> DEV void skinny(const gpu_linear &p) {
     if (p.norm != GPU_NORM_NONE) {
         copy_wait<0>();
         __syncthreads();
-        for (int r = warp; r < ROWS && r < rows; r += WARPS) norm_row<ROWS, STAGE>(p, memory, norm, r, lane);
+        for (int r = warp; r < ROWS && r < rows; r += WARPS) {
+            const int known = known_at(p.epilogue.known, row0 + r, 1);
+            if (known)                     /* their parameters are read where they are                      */
+                norm_row<ROWS, STAGE>(p, memory, p.norm_weight + known,
+                                      p.norm_bias ? p.norm_bias + known : NULL, r, lane);
+            else
+                norm_row<ROWS, STAGE>(p, memory, norm, p.norm_bias ? norm + p.ldx : NULL, r, lane);
+        }
     }
 
     float sum[MT][C][4] = {};

@@ -60,18 +60,19 @@ template <int F32> DEV group load_group(const gpu_weights &w, int column, int at
     return v;
 }
 
-/* The norm's parameters for 8 neighbouring k of each of the thread's groups, from k `first` on. */
-DEV void load_norm(const gpu_linear &p, float (&scale)[GROUPS][8], float (&shift)[GROUPS][8], int first,
-                   int k) {
+/* The norm's parameters for 8 neighbouring k of each of the thread's groups, from k `first` on; `own`: where
+ * those of the thread's row begin. */
+DEV void load_norm(const gpu_linear &p, float (&scale)[GROUPS][8], float (&shift)[GROUPS][8], int own,
+                   int first, int k) {
 #pragma unroll
     for (int i = 0; i < GROUPS; i++)
 #pragma unroll
         for (int j = 0; j < 8; j += 4) {
             const int at = first + i * WARPS * GROUP_K + j;
             float4 w = make_float4(0, 0, 0, 0), b = w;
-            if (at < k && p.norm != GPU_NORM_NONE) w = __ldg((const float4 *)(p.norm_weight + at));
+            if (at < k && p.norm != GPU_NORM_NONE) w = __ldg((const float4 *)(p.norm_weight + own + at));
             if (at < k && p.norm != GPU_NORM_NONE && p.norm_bias)
-                b = __ldg((const float4 *)(p.norm_bias + at));
+                b = __ldg((const float4 *)(p.norm_bias + own + at));
             scale[i][j] = 1 + w.x, scale[i][j + 1] = 1 + w.y;
             scale[i][j + 2] = 1 + w.z, scale[i][j + 3] = 1 + w.w;
             shift[i][j] = b.x, shift[i][j + 1] = b.y, shift[i][j + 2] = b.z, shift[i][j + 3] = b.w;
@@ -142,13 +143,14 @@ template <int F32> DEV void velocity(const gpu_linear &p) {
 #pragma unroll
     for (int i = 0; i < GROUPS; i++)
         weights[i] = load_group<F32>(p.weights, column, first + i * WARPS * GROUP_K);
-    load_norm(p, scale, shift, first, k);
+    const int there = row0 + g < rows;
+    load_norm(p, scale, shift, known_at(e.known, row0 + g, there), first, k);
     /* The quarter of warp q: rows 2t + q % 2, columns 8·(q / 2) + g. */
     const int r = row0 + 2 * t + (warp & 1), o = column + 8 * (warp >> 1),
               mine = warp < QUARTERS && r < rows && o < e.n;
     float *x_t = e.x_t + (size_t)r * e.n + o, *out = (float *)e.out + (size_t)r * e.n + o;
     const float bias = mine && e.bias ? __ldg(e.bias + o) : 0;
-    const int there = row0 + g < rows;
+    const int known = known_at(e.known, r, mine);
     const uint4 *from =
         (const uint4 *)((const u16 *)p.x + (there ? (size_t)row_of(p.from, row0 + g) * p.ldx : 0) + first);
     const float share = __fdividef(1, k);
@@ -183,7 +185,7 @@ template <int F32> DEV void velocity(const gpu_linear &p) {
 #pragma unroll
     for (int i = 0; i < WARPS; i++) y += parts[i][warp][lane];
     y += bias;
-    *x_t = before + e.dt * y;
+    if (!known) *x_t = before + e.dt * y;
     *out = y;
 }
 

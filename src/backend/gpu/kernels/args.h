@@ -27,6 +27,13 @@ typedef struct gpu_row_map {
     int group, stride, offset;             /* group 0: none                                                 */
 } gpu_row_map;
 
+/* Rows whose actions are known (row_set.known): their norm weights, norm biases and gates begin `at` floats
+ * after those of other rows, and their x_t stays as it is. */
+typedef struct gpu_known {
+    const int32_t *rows;                   /* [capacity] 1: known; NULL: none is                            */
+    int at;
+} gpu_known;
+
 /* Weights that a later kernel reads, which are copied into the second-level cache meanwhile. bytes: a
  * multiple of 1024, 0 none. */
 typedef struct gpu_ahead {
@@ -58,6 +65,7 @@ typedef struct gpu_epilogue {
     int n_second;                          /* GATED: bias of up starts here                                 */
     const float *bias;                     /* [n] or NULL                                                   */
     const float *gate;                     /* RESIDUAL: [n] or NULL                                         */
+    gpu_known known;                       /* also of the product's norm                                    */
     const float *add;                      /* STORE: [add_period][n] added by row r % add_period, or NULL   */
     int add_period;
     gpu_row_map to;
@@ -106,6 +114,7 @@ typedef struct gpu_norm {
     int f32, k;
     int kind;
     const float *weight, *bias;
+    gpu_known known;
     float eps;
     void *out;                             /* act [count][k]                                                */
 } gpu_norm;
@@ -171,6 +180,7 @@ typedef struct gpu_add {
     const int32_t *count;
     const void *y;
     const float *bias, *gate;
+    gpu_known known;
     int n, f32;
     void *x;
 } gpu_add;

@@ -18,14 +18,15 @@ DEV void epilogue_plain(const gpu_epilogue *e, int r, int o, f32x4 y) {
     size_t row = (size_t)row_of(&e->to, r), at = row * (size_t)e->n + (size_t)o;
     y += parameters4(e->bias, (size_t)o, count);
     if (e->kind == GPU_EPILOGUE_RESIDUAL) {
-        if (e->gate) y *= load_f32x4(e->gate, (size_t)o, count);
+        if (e->gate) y *= load_f32x4(e->gate, known_at(&e->known, r) + (size_t)o, count);
         store4(e->out, e->f32, at, count, load4(e->out, e->f32, at, count) + y);
         return;
     }
     if (e->add) y += load_f32x4(e->add, (size_t)(r % e->add_period) * (size_t)e->n + (size_t)o, count);
     UNROLL
     for (int i = 0; i < 4; i++) y[i] = activated(e->activation, y[i]);
-    if (e->x_t) store4(e->x_t, 1, at, count, load_f32x4(e->x_t, at, count) + e->dt * y);
+    if (e->x_t && !known_at(&e->known, r))
+        store4(e->x_t, 1, at, count, load_f32x4(e->x_t, at, count) + e->dt * y);
     if (e->split) {                        /* a row is [upper n | lower n]                                  */
         at += row * (size_t)e->n;
         store4(e->out, 0, at + (size_t)e->n, count, y - widen4(narrow4(y)));

@@ -48,11 +48,12 @@ KERNEL(NORM_THREADS, norm_rows, gpu_norm) {
     }
     const float factor = 1 / root_of(wave_sum(squares) / (float)p->k + p->eps),
                 one = p->kind == GPU_NORM_RMS ? 1 : 0;
+    const size_t own = known_at(&p->known, r);
     for (int i = lane * 4; i < p->k; i += WAVE * 4) {
         f32x4 x = load4(p->x, p->f32, from + (size_t)i, p->k - i),
-              weight = load_f32x4(p->weight, (size_t)i, p->k - i);
+              weight = load_f32x4(p->weight, own + (size_t)i, p->k - i);
         x = (x - mean) * factor * (one + weight);
-        if (p->bias) x += load_f32x4(p->bias, (size_t)i, p->k - i);
+        if (p->bias) x += load_f32x4(p->bias, own + (size_t)i, p->k - i);
         store4(p->out, p->f32, to + (size_t)i, p->k - i, x);
     }
 }
@@ -105,10 +106,11 @@ KERNEL(THREADS, activate, gpu_activate) {
 KERNEL(THREADS, add, gpu_add) {
     const int r = block_x();
     if (r >= *p->count) return;
+    const float *gate = p->gate ? p->gate + known_at(&p->known, r) : 0;
     for (int i = thread_id(); i < p->n; i += THREADS) {
         size_t at = (size_t)r * (size_t)p->n + (size_t)i;
         float y = load_act(p->y, p->f32, at) + (p->bias ? p->bias[i] : 0);
-        store_act(p->x, p->f32, at, load_act(p->x, p->f32, at) + y * (p->gate ? p->gate[i] : 1));
+        store_act(p->x, p->f32, at, load_act(p->x, p->f32, at) + y * (gate ? gate[i] : 1));
     }
 }
 
