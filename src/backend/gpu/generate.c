@@ -18,6 +18,7 @@ openpi_status gpu_matrix_generate(device *device, const matrix *m, const generat
                         .k = m->k,
                         .f32 = m->type == WEIGHT_F32,
                         .raw = m->raw,
+                        .layout = self->vendor->layout,
                         .column = from->column,
                         .row_length = from->row_length};
     int most = p->f32 ? 4 : 8, chunks = (m->k + most - 1) / most, rows = 0;

@@ -91,14 +91,15 @@ size_t gpu_matrix_scratch(const device *device, const matrix *m) {
     return 8 * weight_row_bytes(&weight_formats[m->type], m->k);
 }
 
-/* Eight columns of bf16 into atoms. */
-static void pack_atoms(const bf16 *rows, int count, int k, char *out) {
+/* Eight columns of bf16 from `out` on, the 16 bytes k/8 of a column where the layout has them. */
+static void pack_atoms(const bf16 *rows, int count, int k, int layout, char *out) {
     int blocks = (k + GPU_ATOM_K - 1) / GPU_ATOM_K;
     for (int column = 0; column < 8; column++) {
         const bf16 *from = rows + (size_t)column * (size_t)k;
-        char *to = out + column * 128;
         for (int i = 0; i < blocks * 8; i++) {
-            char *unit = to + (size_t)(i / 8) * GPU_ATOM_BYTES + ((i ^ column) & 7) * 16;
+            char *unit = layout == GPU_LAYOUT_LANES ? out + column * 16 + (size_t)i * GPU_UNIT * 16
+                                                    : out + column * 128 + (size_t)(i / 8) * GPU_ATOM_BYTES +
+                                                          ((i ^ column) & 7) * 16;
             int left = column < count ? k - i * 8 : 0;
             if (left >= 8) {
                 memcpy(unit, from + i * 8, 16);
@@ -108,6 +109,12 @@ static void pack_atoms(const bf16 *rows, int count, int k, char *out) {
             }
         }
     }
+}
+
+/* Where group `group` of a slot begins: in GPU_LAYOUT_LANES two groups are interleaved. */
+static char *group_at(char *slot, int group, size_t group_bytes, int interleaved) {
+    if (!interleaved) return slot + (size_t)group * group_bytes;
+    return slot + (size_t)(group & ~1) * group_bytes + (group & 1) * 8 * 16;
 }
 
 static void pack_floats(const float *rows, int count, int k, char *out) {
@@ -135,22 +142,24 @@ static void give_slot(gpu_device *self, int slot) {
     pthread_mutex_unlock(&self->slot_lock);
 }
 
-/* Groups first … first+count-1 through one slot. */
+/* Groups first … first+count-1 through one slot; of bf16 both are even. */
 static int pack_groups(gpu_device *self, const matrix *m, int first, int count, const matrix_source *source,
                        char *to, void *scratch) {
     size_t group_bytes = 8 * column_bytes(m);
     int slot = take_slot(self);
-    char *out = self->slots[slot].memory;
+    int layout = self->vendor->layout;
+    int interleaved = layout == GPU_LAYOUT_LANES && !m->raw && m->type == WEIGHT_BF16;
     gpu_row_order order = gpu_row_order_of(m);
     int code = self->driver.event_wait(&self->driver, self->slots[slot].event);
-    for (int i = 0; i < count && !code; i++, out += group_bytes) {
+    for (int i = 0; i < count && !code; i++) {
+        char *out = group_at(self->slots[slot].memory, i, group_bytes, interleaved);
         int rows, row = gpu_group_rows(&order, first + i, &rows);
         if (rows) source->read(source->context, row, rows, m->raw ? out : scratch);
         if (m->raw) continue;
         if (m->type == WEIGHT_F32)
             pack_floats(scratch, rows, m->k, out);
         else
-            pack_atoms(scratch, rows, m->k, out);
+            pack_atoms(scratch, rows, m->k, layout, out);
     }
     size_t from = (size_t)first * group_bytes, end = from + (size_t)count * group_bytes,
            all = gpu_matrix_bytes(&self->base, m);
@@ -163,14 +172,16 @@ static int pack_groups(gpu_device *self, const matrix *m, int first, int count, 
     return code;
 }
 
-_Static_assert(GPU_SLOT_BYTES >= 8 * (size_t)LIMIT_INPUTS * sizeof(float),
-               "a slot holds a group of the widest matrix");
+_Static_assert(GPU_SLOT_BYTES >= 8 * (size_t)LIMIT_INPUTS * sizeof(float) &&
+                   GPU_SLOT_BYTES >= 16 * (size_t)LIMIT_INPUTS * sizeof(bf16),
+               "a slot holds a group of the widest matrix, of bf16 two");
 
 openpi_status gpu_matrix_pack(device *device, const matrix *m, int first, int count,
                               const matrix_source *source, void *to, void *scratch, openpi_error *error) {
     gpu_device *self = (gpu_device *)device;
     size_t group_bytes = 8 * column_bytes(m);
     int at = first * 2, end = (first + count) * 2, most = (int)(GPU_SLOT_BYTES / group_bytes);
+    if (most > 1) most &= ~1;              /* interleaved groups stay together                              */
     TRY(gpu_enter(self, error));
     while (at < end) {
         int n = end - at < most ? end - at : most;

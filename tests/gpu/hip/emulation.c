@@ -10,7 +10,7 @@
 enum { STACK_BYTES = 96 << 10, GUARD_BYTES = 4096 };
 
 /* Where a fiber waits. */
-typedef enum stop_kind { STOP_END, STOP_BLOCK_WAIT, STOP_LANE_FROM, STOP_MMA_BF16, STOP_MMA_F32 } stop_kind;
+typedef enum stop_kind { STOP_END, STOP_BLOCK_WAIT, STOP_LANE_FROM, STOP_MMA } stop_kind;
 
 typedef struct fiber {
     emu_place place;
@@ -33,6 +33,7 @@ static struct {
     const void *arguments;
     int threads;
     uint32_t epoch, block_epoch;           /* the block began in block_epoch                               */
+    int gfx950;
     emu_fault fault;
     int fault_at;
     char failure[300];
@@ -92,14 +93,10 @@ static void fail_at(const char *file, int line, const char *what) {
 
 /* ---- collectives --------------------------------------------------------------------------------------- */
 
-typedef struct mma_bf16_in {
-    emu_bf16x4 a, b;
-    emu_f32x4 c;
-} mma_bf16_in;
-typedef struct mma_f32_in {
-    float a, b;
-    emu_f32x4 c;
-} mma_f32_in;
+typedef struct mma_in {
+    emu_shape shape;
+    const void *a, *b;
+} mma_in;
 typedef struct lane_in {
     float x;
     int lane;
@@ -112,45 +109,48 @@ static float widen(short bits) {
     return x;
 }
 
-/* D = C + A·Bᵀ of a wave: c of every lane, A and B as [16][k]. */
-static void multiply(fiber *wave, int k, float a[16][16], float bt[16][16], const emu_f32x4 *c[EMU_WAVE]) {
-    float d[16][16];
-    for (int l = 0; l < EMU_WAVE; l++)
-        for (int r = 0; r < 4; r++) d[l / 16 * 4 + r][l % 16] = (*c[l])[r];
-    for (int i = 0; i < 16; i++)
-        for (int q = 0; q < k; q++)
-            for (int j = 0; j < 16; j++) d[i][j] += a[i][q] * bt[q][j];
-    for (int l = 0; l < EMU_WAVE; l++)
-        for (int r = 0; r < 4; r++) {
-            int row = l / 16 * 4 + (emu.fault == EMU_WRONG_LANES ? 3 - r : r);
-            (*(emu_f32x4 *)wave[l].out)[r] = d[row][l % 16];
-        }
+enum { MOST_M = 32, MOST_K = 32 };
+
+/* Rows (and columns), numbers of an operand that a lane has. */
+static const struct {
+    int m, numbers, f32, gfx950;
+} shapes[EMU_SHAPES] = {
+    [EMU_16X16X4_F32] = {16, 1, 1, 0},
+    [EMU_16X16X16_BF16] = {16, 4, 0, 0}, [EMU_32X32X8_BF16] = {32, 4, 0, 0},
+    [EMU_16X16X32_BF16] = {16, 8, 0, 1}, [EMU_32X32X16_BF16] = {32, 8, 0, 1},
+};
+
+int emu_has(emu_shape shape) { return emu.gfx950 || !shapes[shape].gfx950; }
+
+static float number_at(const void *from, int f32, int i) {
+    return f32 ? ((const float *)from)[i] : widen(((const short *)from)[i]);
 }
 
-static void run_mma_bf16(fiber *wave) {
-    float a[16][16], bt[16][16];
-    const emu_f32x4 *c[EMU_WAVE];
-    for (int l = 0; l < EMU_WAVE; l++) {
-        const mma_bf16_in *in = wave[l].in;
-        c[l] = &in->c;
-        for (int e = 0; e < 4; e++) {
-            a[l % 16][l / 16 * 4 + e] = widen(in->a[e]);
-            bt[l / 16 * 4 + e][l % 16] = widen(in->b[e]);
-        }
-    }
-    multiply(wave, 16, a, bt, c);
-}
+/* The row of number r of lane l's result. */
+static int result_row(int m, int l, int r) { return 256 / m * (r / 4) + 4 * (l / m) + r % 4; }
 
-static void run_mma_f32(fiber *wave) {
-    float a[16][16], bt[16][16];
-    const emu_f32x4 *c[EMU_WAVE];
+static int wrong_row(int m, int l, int r) { return m == 16 ? 4 * (l / m) + 3 - r : 16 * (l / m) + r; }
+
+/* D = C + A·B of a wave; `out` of a lane is both. */
+static void run_mma(fiber *wave) {
+    static float a[MOST_K][MOST_M], b[MOST_K][MOST_M], d[MOST_M][MOST_M];
+    emu_shape shape = ((const mma_in *)wave->in)->shape;
+    int m = shapes[shape].m, numbers = shapes[shape].numbers, f32 = shapes[shape].f32, results = m * m / 64;
+    int wrong = emu.fault == EMU_WRONG_LANES && emu.fault_at == (int)shape;
     for (int l = 0; l < EMU_WAVE; l++) {
-        const mma_f32_in *in = wave[l].in;
-        c[l] = &in->c;
-        a[l % 16][l / 16] = in->a;
-        bt[l / 16][l % 16] = in->b;
+        const mma_in *in = wave[l].in;
+        for (int i = 0; i < numbers; i++) {
+            a[l / m * numbers + i][l % m] = number_at(in->a, f32, i);
+            b[l / m * numbers + i][l % m] = number_at(in->b, f32, i);
+        }
+        for (int r = 0; r < results; r++) d[result_row(m, l, r)][l % m] = ((const float *)wave[l].out)[r];
     }
-    multiply(wave, 4, a, bt, c);
+    for (int k = 0; k < 64 / m * numbers; k++)
+        for (int i = 0; i < m; i++)
+            for (int j = 0; j < m; j++) d[i][j] += a[k][i] * b[k][j];
+    for (int l = 0; l < EMU_WAVE; l++)
+        for (int r = 0; r < results; r++)
+            ((float *)wave[l].out)[r] = d[wrong ? wrong_row(m, l, r) : result_row(m, l, r)][l % m];
 }
 
 static void run_lane_from(fiber *wave) {
@@ -165,8 +165,7 @@ static void run_lane_from(fiber *wave) {
 
 static void (*const wave_functions[])(fiber *wave) = {
     [STOP_LANE_FROM] = run_lane_from,
-    [STOP_MMA_BF16] = run_mma_bf16,
-    [STOP_MMA_F32] = run_mma_f32,
+    [STOP_MMA] = run_mma,
 };
 
 /* ---- the order of things ------------------------------------------------------------------------------- */
@@ -174,7 +173,7 @@ static void (*const wave_functions[])(fiber *wave) = {
 /* Fails where the two do not wait for the same thing. */
 static void same_stop(const fiber *a, const fiber *b) {
     static const char *const names[] = {"has ended", "waits for the block", "waits for lane_from",
-                                        "waits for mma_bf16", "waits for mma_f32"};
+                                        "waits for a matrix instruction"};
     char what[160];
     if (a->stop == b->stop && a->file == b->file && a->line == b->line) return;
     snprintf(what, sizeof what, "divergence: thread %d %s (line %d), thread %d %s (line %d)", a->place.thread,
@@ -228,18 +227,10 @@ float emu_lane_from(float x, int lane, const char *file, int line) {
     return out;
 }
 
-emu_f32x4 emu_mma_bf16(emu_bf16x4 a, emu_bf16x4 b, emu_f32x4 c, const char *file, int line) {
-    mma_bf16_in in = {a, b, c};
-    emu_f32x4 out;
-    stop(STOP_MMA_BF16, file, line, &in, &out);
-    return out;
-}
-
-emu_f32x4 emu_mma_f32(float a, float b, emu_f32x4 c, const char *file, int line) {
-    mma_f32_in in = {a, b, c};
-    emu_f32x4 out;
-    stop(STOP_MMA_F32, file, line, &in, &out);
-    return out;
+void emu_mma(emu_shape shape, const void *a, const void *b, void *c, const char *file, int line) {
+    mma_in in = {shape, a, b};
+    if (!emu_has(shape)) fail_at(file, line, "this chip has no such matrix instruction");
+    stop(STOP_MMA, file, line, &in, c);
 }
 
 /* ---- local memory -------------------------------------------------------------------------------------- */
@@ -303,6 +294,8 @@ void emu_set_fault(emu_fault fault, int n) {
     emu.fault = fault;
     emu.fault_at = n;
 }
+
+void emu_set_gfx950(int gfx950) { emu.gfx950 = gfx950; }
 
 /* A stack that faults below its end, kept for later launches. */
 static int make_stack(fiber *f) {

@@ -9,9 +9,10 @@
  *   - local memory is indexed out of its array, or read where this block has put nothing
  *   - a thread gets what another has put, or puts where another has got or put, with no block_wait between
  *
- * Matrix instructions follow AMD's published layouts of v_mfma_f32_16x16x16_bf16 and v_mfma_f32_16x16x4_f32:
- * lane l has of A row l % 16 and of B column l % 16, k = 4·(l / 16) … + 3 (fp32: l / 16), and of the result
- * column l % 16, rows 4·(l / 16) … + 3. */
+ * Matrix instructions follow AMD's published layouts (the ISA documents of CDNA3 and CDNA4, and the matrix
+ * instruction calculator). Of an instruction of M x M whose lanes hold n numbers of an operand, lane l has of
+ * A row l % M and of B column l % M, k = n·(l / M) … + n - 1; number r of the result is of column l % M and
+ * row 256 / M·(r / 4) + 4·(l / M) + r % 4. */
 #ifndef TESTS_GPU_HIP_EMULATION_H
 #define TESTS_GPU_HIP_EMULATION_H
 
@@ -21,7 +22,9 @@
 enum { EMU_WAVE = 64, EMU_MOST_THREADS = 1024 };
 
 typedef short emu_bf16x4 __attribute__((vector_size(8)));
+typedef short emu_bf16x8 __attribute__((vector_size(16)));
 typedef float emu_f32x4 __attribute__((vector_size(16)));
+typedef float emu_f32x16 __attribute__((vector_size(64)));
 
 /* ---- for kernels (machine.h) --------------------------------------------------------------------------- */
 
@@ -60,8 +63,20 @@ int emu_put(const emu_local *local, int index, const char *file, int line);
 
 void emu_block_wait(const char *file, int line);
 float emu_lane_from(float x, int lane, const char *file, int line);
-emu_f32x4 emu_mma_bf16(emu_bf16x4 a, emu_bf16x4 b, emu_f32x4 c, const char *file, int line);
-emu_f32x4 emu_mma_f32(float a, float b, emu_f32x4 c, const char *file, int line);
+
+/* Matrix instructions v_mfma_f32_…: rows x columns x k. The long ones are gfx950's. */
+typedef enum emu_shape {
+    EMU_16X16X4_F32,
+    EMU_16X16X16_BF16,
+    EMU_32X32X8_BF16,
+    EMU_16X16X32_BF16,
+    EMU_32X32X16_BF16,
+    EMU_SHAPES
+} emu_shape;
+
+/* c += A·B; a, b and c are a lane's numbers. */
+void emu_mma(emu_shape shape, const void *a, const void *b, void *c, const char *file, int line);
+int emu_has(emu_shape shape);              /* this chip does                                               */
 
 /* ---- for whoever launches ------------------------------------------------------------------------------ */
 
@@ -69,11 +84,16 @@ emu_f32x4 emu_mma_f32(float a, float b, emu_f32x4 c, const char *file, int line)
 typedef enum emu_fault {
     EMU_SOUND,
     EMU_SKIPPED_WAIT,                      /* block_wait number n of a block (from 0) does nothing         */
-    EMU_WRONG_LANES,                       /* matrix instructions leave rows 4·(l / 16) + r at … + (3 - r) */
+    EMU_WRONG_LANES,                       /* matrix instruction number n leaves its result as if lane l
+                                              had the rows that follow each other: M / 4·(l / M)… (32 x 32:
+                                              16·(l / 32) + r), and 16 x 16 in reverse                     */
     EMU_SWAPPED_LANES,                     /* lane_from reads the neighbour of the lane that was asked for */
 } emu_fault;
 
 void emu_set_fault(emu_fault fault, int n);
+
+/* 1: the chip is a gfx950, 0: a gfx942. */
+void emu_set_gfx950(int gfx950);
 
 /* NULL: there is none of the name. */
 const emu_kernel *emu_find(const char *name);

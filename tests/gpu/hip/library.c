@@ -181,6 +181,7 @@ static double now_ms(void) {
 
 static int run(const node *n) {
     if (n->event) return n->event->ms = now_ms(), 0;
+    emu_set_gfx950(!strncmp(state->architecture, "gfx950", 6));
     const char *trouble = emu_launch(n->kernel, n->blocks, n->threads, n->arguments);
     state->launches++;
     if (!trouble) return 0;

@@ -12,13 +12,16 @@
 
 #define DEV static inline __attribute__((always_inline, unused))
 #define UNROLL
+#define ROLLED
 
 enum { WAVE = EMU_WAVE };
 
 typedef uint16_t u16;
 typedef uint32_t u32;
 typedef emu_bf16x4 bf16x4 __attribute__((may_alias));
+typedef emu_bf16x8 bf16x8 __attribute__((may_alias));
 typedef emu_f32x4 f32x4 __attribute__((may_alias));
+typedef emu_f32x16 f32x16 __attribute__((may_alias));
 
 #define KERNEL(threads, name, type) KERNEL_(threads, name, type)
 #define KERNEL_(threads, name, type)                                                                     \
@@ -31,6 +34,7 @@ typedef emu_f32x4 f32x4 __attribute__((may_alias));
     static void name##_body(const type *p)
 
 DEV int thread_id(void) { return emu_now()->thread; }
+DEV int wave_id(void) { return emu_now()->thread / EMU_WAVE; }
 DEV int block_threads(void) { return emu_now()->threads; }
 DEV int block_x(void) { return emu_now()->block[0]; }
 DEV int block_y(void) { return emu_now()->block[1]; }
@@ -49,8 +53,38 @@ DEV int blocks_x(void) { return emu_now()->blocks[0]; }
 
 #define block_wait() emu_block_wait(__FILE__, __LINE__)
 #define lane_from(x, lane) emu_lane_from(x, lane, __FILE__, __LINE__)
-#define mma_bf16(a, b, c) emu_mma_bf16(a, b, c, __FILE__, __LINE__)
-#define mma_f32(a, b, c) emu_mma_f32(a, b, c, __FILE__, __LINE__)
+#define keep_order() ((void)0)
+#define mma_bf16(a, b, c) mma_bf16_(a, b, c, __LINE__)
+#define mma_wide_bf16(a, b, c) mma_wide_bf16_(a, b, c, __LINE__)
+#define mma_large_bf16(a, b, c) mma_large_bf16_(a, b, c, __LINE__)
+#define mma_f32(a, b, c) mma_f32_(a, b, c, __LINE__)
+
+DEV f32x4 mma_bf16_(bf16x4 a, bf16x4 b, f32x4 c, int line) {
+    emu_mma(EMU_16X16X16_BF16, &a, &b, &c, __FILE__, line);
+    return c;
+}
+DEV f32x4 mma_f32_(float a, float b, f32x4 c, int line) {
+    emu_mma(EMU_16X16X4_F32, &a, &b, &c, __FILE__, line);
+    return c;
+}
+
+/* One long instruction where the chip has it, else two with halves of the operands. */
+DEV void machine_mma(emu_shape whole, emu_shape half, const bf16x8 *a, const bf16x8 *b, void *c, int line) {
+    if (emu_has(whole)) {
+        emu_mma(whole, a, b, c, __FILE__, line);
+        return;
+    }
+    emu_mma(half, a, b, c, __FILE__, line);
+    emu_mma(half, (const bf16x4 *)a + 1, (const bf16x4 *)b + 1, c, __FILE__, line);
+}
+DEV f32x4 mma_wide_bf16_(bf16x8 a, bf16x8 b, f32x4 c, int line) {
+    machine_mma(EMU_16X16X32_BF16, EMU_16X16X16_BF16, &a, &b, &c, line);
+    return c;
+}
+DEV f32x16 mma_large_bf16_(bf16x8 a, bf16x8 b, f32x16 c, int line) {
+    machine_mma(EMU_32X32X16_BF16, EMU_32X32X8_BF16, &a, &b, &c, line);
+    return c;
+}
 
 DEV float exp2_of(float x) { return exp2f(x); }
 DEV float root_of(float x) { return sqrtf(x); }

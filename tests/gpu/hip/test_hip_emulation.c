@@ -45,28 +45,58 @@ LOCAL(float, untouched, ELEMENTS);
 
 KERNEL(THREADS, get_untouched, arguments) { p->out[thread_id()] = local_get(untouched, thread_id()); }
 
-/* A is [16][16], B [16][16] with its columns as rows; the result [16][16]. */
-KERNEL(64, multiply_bf16, arguments) {
-    int lane = thread_id();
+/* A and B (its columns as rows) are [M][32], of which an instruction takes the first k; the result is [M][M].
+ * What goes where is AMD's tables once more, written out for each shape. */
+static short narrow(float x) {
+    union {
+        float f;
+        u32 u;
+    } bits = {x};
+    return (short)(bits.u >> 16);
+}
+
+KERNEL(64, multiply_16x16x16, arguments) {
+    int lane = thread_id(), row = lane & 15, from = (lane >> 4) * 4;
     bf16x4 a, b;
-    for (int i = 0; i < 4; i++) {
-        union {
-            float f;
-            u32 u;
-        } x = {p->a[lane % 16 * 16 + lane / 16 * 4 + i]}, y = {p->b[lane % 16 * 16 + lane / 16 * 4 + i]};
-        a[i] = (short)(x.u >> 16);
-        b[i] = (short)(y.u >> 16);
-    }
     f32x4 c = {1, 1, 1, 1};
+    for (int i = 0; i < 4; i++)
+        a[i] = narrow(p->a[row * 32 + from + i]), b[i] = narrow(p->b[row * 32 + from + i]);
     c = mma_bf16(a, b, c);
-    for (int i = 0; i < 4; i++) p->out[(lane / 16 * 4 + i) * 16 + lane % 16] = c[i];
+    for (int i = 0; i < 4; i++) p->out[(from + i) * 16 + row] = c[i];
+}
+
+KERNEL(64, multiply_16x16x32, arguments) {
+    int lane = thread_id(), row = lane & 15;
+    bf16x8 a, b;
+    f32x4 c = {1, 1, 1, 1};
+    for (int i = 0; i < 8; i++) {
+        a[i] = narrow(p->a[row * 32 + (lane >> 4) * 8 + i]);
+        b[i] = narrow(p->b[row * 32 + (lane >> 4) * 8 + i]);
+    }
+    c = mma_wide_bf16(a, b, c);
+    for (int i = 0; i < 4; i++) p->out[((lane >> 4) * 4 + i) * 16 + row] = c[i];
+}
+
+/* Rows of a lane's sixteen results of 32 x 32, of the upper half of the wave 4 further. */
+static const int large_rows[16] = {0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27};
+
+KERNEL(64, multiply_32x32x16, arguments) {
+    int lane = thread_id(), row = lane & 31;
+    bf16x8 a, b;
+    f32x16 c = {0};
+    for (int i = 0; i < 8; i++) {
+        a[i] = narrow(p->a[row * 32 + (lane >> 5) * 8 + i]);
+        b[i] = narrow(p->b[row * 32 + (lane >> 5) * 8 + i]);
+    }
+    c = mma_large_bf16(a, b, c + 1);
+    for (int i = 0; i < 16; i++) p->out[(large_rows[i] + (lane >> 5) * 4) * 32 + row] = c[i];
 }
 
 KERNEL(64, multiply_f32, arguments) {
     int lane = thread_id();
     f32x4 c = {1, 1, 1, 1};
     for (int k = 0; k < 16; k += 4)
-        c = mma_f32(p->a[lane % 16 * 16 + k + lane / 16], p->b[lane % 16 * 16 + k + lane / 16], c);
+        c = mma_f32(p->a[lane % 16 * 32 + k + lane / 16], p->b[lane % 16 * 32 + k + lane / 16], c);
     for (int i = 0; i < 4; i++) p->out[(lane / 16 * 4 + i) * 16 + lane % 16] = c[i];
 }
 
@@ -85,20 +115,47 @@ static void test_exchange(void **state) {
     for (int t = 0; t < THREADS; t++) assert_int_equal((int)out[t], ((t / 64 * 64 + (t + 1) % 64) ^ 1));
 }
 
+static const struct {
+    const char *kernel;
+    int m, k;
+    emu_shape shapes[2];                   /* of a gfx942, of a gfx950                                     */
+} products[] = {
+    {"multiply_16x16x16", 16, 16, {EMU_16X16X16_BF16, EMU_16X16X16_BF16}},
+    {"multiply_16x16x32", 16, 32, {EMU_16X16X16_BF16, EMU_16X16X32_BF16}},
+    {"multiply_32x32x16", 32, 16, {EMU_32X32X8_BF16, EMU_32X32X16_BF16}},
+    {"multiply_f32", 16, 16, {EMU_16X16X4_F32, EMU_16X16X4_F32}},
+};
+
+static float product_a[32 * 32], product_b[32 * 32];
+
+/* Numbers of a product that are not exact. */
+static int wrong_numbers(size_t n) {
+    int m = products[n].m, wrong = 0;
+    float out[32 * 32] = {0};
+    assert_null(launch(products[n].kernel, 1, 64, &(arguments){.out = out, .a = product_a, .b = product_b}));
+    for (int i = 0; i < m; i++)
+        for (int j = 0; j < m; j++) {
+            float sum = 1;
+            for (int k = 0; k < products[n].k; k++) sum += product_a[i * 32 + k] * product_b[j * 32 + k];
+            wrong += out[i * m + j] != sum;
+        }
+    return wrong;
+}
+
+/* On both chips; and with a wrong lane map of the instruction that the chip has most numbers are wrong. */
 static void test_products(void **state) {
-    static const char *const names[] = {"multiply_bf16", "multiply_f32"};
-    float a[256], b[256], out[256];
     (void)state;
-    for (int i = 0; i < 256; i++) a[i] = (float)(i * 37 % 29 - 14), b[i] = (float)(i * 53 % 31 - 15);
-    for (int n = 0; n < 2; n++) {
-        assert_null(launch(names[n], 1, 64, &(arguments){.out = out, .a = a, .b = b}));
-        for (int i = 0; i < 16; i++)
-            for (int j = 0; j < 16; j++) {
-                float sum = 1;
-                for (int k = 0; k < 16; k++) sum += a[i * 16 + k] * b[j * 16 + k];
-                assert_true(out[i * 16 + j] == sum);
-            }
-    }
+    for (int i = 0; i < 32 * 32; i++)
+        product_a[i] = (float)(i * 37 % 29 - 14), product_b[i] = (float)(i * 53 % 31 - 15);
+    for (size_t n = 0; n < sizeof products / sizeof *products; n++)
+        for (int gfx950 = 0; gfx950 < 2; gfx950++) {
+            emu_set_gfx950(gfx950);
+            assert_int_equal(wrong_numbers(n), 0);
+            emu_set_fault(EMU_WRONG_LANES, products[n].shapes[gfx950]);
+            assert_true(wrong_numbers(n) > products[n].m * products[n].m / 2);
+            emu_set_fault(EMU_SOUND, 0);
+        }
+    emu_set_gfx950(0);
 }
 
 static void test_reported(void **state) {

@@ -1,4 +1,4 @@
-/* kernels/linear.c: every product. A norm runs before. */
+/* kernels/linear.c: any product; gemm and thin are before it where they can run one. A norm runs first. */
 #include "backend/gpu/hip/vendor.h"
 
 typedef struct tile {
@@ -25,7 +25,7 @@ static void list_product(const gpu_task *task, gpu_choices *to) {
     for (int t = 0; t < TILES; t++)
         for (int i = 0; i < gpu_norms_first(p) && tiles[t].bf16 == bf16; i++) {
             int norm = gpu_norm_first(p, i), fits = tiles[t].rows == usual_rows(task->rows);
-            int rank = fits ? gpu_usual(norm, RANK_FITTING) : GPU_RANK_NEVER;
+            int rank = fits ? gpu_usual(norm, RANK_ANY) : GPU_RANK_NEVER;
             gpu_choices_add(to, (gpu_choice){.rank = rank, .kernel = t, .norm = norm});
         }
 }

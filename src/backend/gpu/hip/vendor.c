@@ -260,6 +260,7 @@ const gpu_vendor gpu_vendor_hip = {
     .title = "AMD",
     .paths = paths,
     .modules = hip_modules,
+    .layout = GPU_LAYOUT_LANES,
     .open = open_driver,
     .learn = learn,
     .offers = offers,

@@ -15,7 +15,14 @@ typedef struct hip_image {
 } hip_image;
 
 /* Ranks of products and attention: what the heuristic takes first. */
-enum { RANK_FITTING, RANK_ANY };
+enum { RANK_FEW_ROWS, RANK_MANY_ROWS, RANK_ANY };
+
+/* Products that kernels/gemm.c and kernels/thin.c run: whole units of 8 k of x, in bf16. */
+static inline int hip_product_bf16(const gpu_task *task) {
+    const gpu_linear *p = &task->product;
+    return task->kind == GPU_PRODUCT && p->x_type == GPU_X_BF16 && p->weights.type == GPU_WEIGHT_BF16 &&
+           p->ldx % 8 == 0;
+}
 
 enum { HIP_WAVE = 64, HIP_THREADS = 256 };
 

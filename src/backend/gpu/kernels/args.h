@@ -9,6 +9,9 @@
  *   bf16    atoms of 8 packed columns x 64 k, 1024 bytes, ordered [column/8][k/64]. Inside an atom
  *           the 16 bytes k/8 of column c stand at c·128 + ((k/8 ^ c) % 8)·16: a swizzle of 128 bytes, so that
  *           eight columns are read without bank conflicts
+ *   bf16, GPU_LAYOUT_LANES  (AMD) the same bytes in units of 16 packed columns x 64 k, ordered
+ *           [column/16][k/64][k/8][column]: what the 64 lanes of a wave give to a matrix instruction follows
+ *           each other, 16 bytes a lane
  *   fp32    [column][k rounded up to 4]
  *
  * What pads columns and k is zero. */
@@ -20,6 +23,9 @@
 #include "row_order.h"
 
 enum { GPU_UNIT = 16, GPU_ATOM_K = 64, GPU_ATOM_BYTES = 1024 };
+
+/* Layouts of packed bf16 weights: a vendor has one (gpu_vendor.layout). */
+enum { GPU_LAYOUT_SWIZZLED, GPU_LAYOUT_LANES };
 
 /* Where a row of an activation stands: r itself, map[r], or (r / group)·stride + offset + r % group. */
 typedef struct gpu_row_map {

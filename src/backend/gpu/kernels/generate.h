@@ -32,6 +32,7 @@ typedef struct gpu_generate {
     void *out;
     gpu_row_order order;
     int k, f32, raw;
+    int layout;                            /* GPU_LAYOUT_*                                                  */
     int units;                             /* 16 bytes each, of 8 packed columns (raw: rows)                */
     int column, row_length;                /* of a part: the first column taken; how many a row has         */
     gpu_generated_part parts[GPU_GENERATED_PARTS];
@@ -52,11 +53,28 @@ GPU_BOTH uint32_t gpu_generated_bf16(const gpu_generated_part *part, int64_t i, 
     return (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
 }
 
+/* The column (of eight) and the first k of unit `unit` of a group in bf16, and the unit's place in p->out. */
+typedef struct gpu_unit_place {
+    int column, k;
+    int64_t at;
+} gpu_unit_place;
+
+GPU_BOTH gpu_unit_place gpu_place_of(const gpu_generate *p, int group, int unit) {
+    int swizzled = unit >> 3 & 7, lanes = unit & 7;
+    int64_t first = (int64_t)group * p->units;
+    int64_t pair = (int64_t)(group >> 1) * 2 * p->units;
+    if (p->layout == GPU_LAYOUT_LANES)
+        return (gpu_unit_place){lanes, unit >> 3 << 3, pair + (unit >> 3) * 16 + (group & 1) * 8 + lanes};
+    return (gpu_unit_place){swizzled, (unit >> 6) * GPU_ATOM_K + ((unit ^ swizzled) & 7) * 8, first + unit};
+}
+
 /* Unit `unit` of packed columns 8·group … 8·group + 7: 8 bf16 or 4 fp32 of one column. */
 GPU_BOTH void gpu_generate_unit(const gpu_generate *p, int group, int unit) {
     int most = p->f32 ? 4 : 8, atoms = !p->f32 && !p->raw, rows, from = 0, count = 0;
-    int column = atoms ? unit >> 3 & 7 : unit / (p->units >> 3);
-    int i = atoms ? (unit >> 6) * GPU_ATOM_K + ((unit ^ column) & 7) * 8 : unit % (p->units >> 3) * most;
+    int per_column = p->units >> 3;
+    gpu_unit_place place = {unit / per_column, unit % per_column * most, (int64_t)group * p->units + unit};
+    if (atoms) place = gpu_place_of(p, group, unit);
+    int column = place.column, i = place.k;
     int row = gpu_group_rows(&p->order, group, &rows) + column;
     const gpu_generated_part *part = p->parts;
     gpu_16_bytes out;
@@ -71,7 +89,7 @@ GPU_BOTH void gpu_generate_unit(const gpu_generate *p, int group, int unit) {
         out.words[w] = p->f32 ? bits << 16 : bits | gpu_generated_bf16(part, at + j + 1, j + 1 < count) << 16;
     }
     if (!p->raw) {
-        *(gpu_16_bytes *)((char *)p->out + ((int64_t)group * p->units + unit) * 16) = out;
+        *(gpu_16_bytes *)((char *)p->out + place.at * 16) = out;
         return;
     }
     int64_t to = (int64_t)row * p->k + i;

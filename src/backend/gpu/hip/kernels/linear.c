@@ -25,9 +25,8 @@ DEV void load_x_bf16(const gpu_linear *p, int r, int there, int k, bf16x4 *to) {
 
 /* Where x has more k than W, W repeats. */
 DEV void load_w_bf16(const gpu_weights *w, int column, int there, int k, bf16x4 *to) {
-    int atom = k / GPU_ATOM_K % w->blocks, unit = (k / 8 ^ column) & 7;
-    size_t at = ((size_t)(column >> 3) * (size_t)w->blocks + (size_t)atom) * (GPU_ATOM_BYTES / 2) +
-                (size_t)((column & 7) * 64 + unit * 8);
+    size_t unit = (size_t)(column / GPU_UNIT) * (size_t)w->blocks * 8 + (size_t)(k / 8 % (w->blocks * 8));
+    size_t at = (unit * GPU_UNIT + (size_t)(column % GPU_UNIT)) * 8;
     to[0] = load_bf16x4(w->data, at, there ? 8 : 0);
     to[1] = load_bf16x4(w->data, at + 4, there ? 8 : 0);
 }

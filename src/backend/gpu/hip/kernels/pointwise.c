@@ -222,9 +222,8 @@ KERNEL(THREADS, pack_raw, gpu_raw) {
                 there ? ((const float *)p->rows)[from] : 0;
             continue;
         }
-        size_t atom = (size_t)group * (size_t)p->blocks + (size_t)(k / GPU_ATOM_K);
-        ((u16 *)p->out)[atom * (GPU_ATOM_BYTES / 2) +
-                        (size_t)(column * 64 + ((k / 8 ^ column) & 7) * 8 + k % 8)] =
+        size_t unit = (size_t)(group >> 1) * (size_t)p->blocks * 8 + (size_t)(k / 8);
+        ((u16 *)p->out)[(unit * GPU_UNIT + (size_t)((group & 1) * 8 + column)) * 8 + (size_t)(k % 8)] =
             there ? ((const u16 *)p->rows)[from] : 0;
     }
 }
