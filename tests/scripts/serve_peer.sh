@@ -23,7 +23,8 @@ bad() { echo "FAILED: $*"; status=1; }
 start() {
     local robot=$1
     shift
-    "$BUILD/openpi" serve --synthetic tiny --robot "$robot" --steps 1 --horizon 10 --port 0 --log-format text --no-admin "$@" 2>"$box/log" &
+    "$BUILD/openpi" serve --synthetic tiny --robot "$robot" --steps 1 --horizon 10 --port 0 --handshake-timeout 60 \
+        --log-format text --no-admin "$@" 2>"$box/log" &
     server=$!
     port=
     for _ in $(seq 300); do

@@ -21,19 +21,10 @@
 #include "served_resources.h"
 #include "websocket.h"
 #include "robot_message.h"
-
-/* A layer each, eight wide; the prompt's vocabulary is as large as the tokenizer's. */
-#define DIMS "{\"vision\": [8, 1, 1, 8], \"vlm\": [8, 1, 1, 256, 8], \"expert\": [8, 8], \"vocab\": 2048}"
-#define ROBOT                                                                                               \
-    "{\"name\": \"soak\", \"cameras\": {\"eye\": {\"slot\": \"base\"}}, \"layout\": \"auto\", "             \
-    "\"other_pictures\": \"ignore\", \"state\": {\"joints\": 8}, \"transform\": \"none\", \"delta\": [], "  \
-    "\"actions\": 8, \"variant\": \"pi0\", \"horizon\": 1, \"max_prompt\": 48}"
+#include "small_robot.h"
 
 enum {
-    H = 1,
-    ACTIONS = H * 8 * 8,         /* bytes                                                                  */
     ROBOTS = 4,
-    PICTURE = 16,
     TENTHS = 10,
     GROWTH_KB = 4096,
 };
@@ -44,44 +35,15 @@ static struct {
 
 static served server;
 static msgpack_sbuffer message[ROBOTS];
-static uint8_t want[ROBOTS][ACTIONS];
+static uint8_t want[ROBOTS][SMALL_ACTIONS];
 
 /* ---- robots ----------------------------------------------------------------------------------------- */
-
-/* What robot k asks, each time: a picture, a state and noise of its own. */
-static void make_request(int k) {
-    uint8_t picture[PICTURE * PICTURE * 3];
-    double joints[8];
-    float noise[H * OPENPI_ACTION_DIM];
-    msgpack_packer packer;
-    for (size_t i = 0; i < sizeof picture; i++) picture[i] = (uint8_t)((i * 7 + (size_t)k * 31) % 256);
-    for (int i = 0; i < 8; i++) joints[i] = 0.1 * i - 0.2 * k;
-    openpi_noise(7, (uint64_t)k, noise, sizeof noise / sizeof *noise);
-    msgpack_sbuffer_init(&message[k]);
-    msgpack_packer_init(&packer, &message[k], msgpack_sbuffer_write);
-    msgpack_pack_map(&packer, 3);
-    pack_text(&packer, "prompt"), pack_text(&packer, "pick up the fork");
-    pack_text(&packer, "joints"), pack_array(&packer, "<f8", (int[]){8}, 1, joints, sizeof joints);
-    pack_text(&packer, "eye");
-    pack_array(&packer, "|u1", (int[]){PICTURE, PICTURE, 3}, 3, picture, sizeof picture);
-    add_noise(&message[k], noise, H);
-}
-
-/* Where a reply has its actions: after the head of the map and of the array. */
-static const uint8_t *actions_of(const ws_frame *frame) {
-    enum { BEFORE = 32 };        /* test_serve checks every byte of a reply                                */
-    if (frame->opcode != WS_BINARY) fail_msg("opcode %d, \"%s\"", frame->opcode, (char *)frame->data);
-    assert_true(frame->bytes > BEFORE + ACTIONS);
-    assert_int_equal(frame->data[BEFORE - 2], 0xc4);
-    assert_int_equal(frame->data[BEFORE - 1], ACTIONS);
-    return frame->data + BEFORE;
-}
 
 static void ask_for(int fd, int k) { ws_send(fd, WS_BINARY, 1, message[k].data, message[k].size); }
 
 static void expect_actions(int fd, int k) {
     ws_frame frame = ws_receive(fd);
-    if (memcmp(actions_of(&frame), want[k], ACTIONS)) fail_msg("not the actions of robot %d", k);
+    if (memcmp(small_actions(&frame), want[k], SMALL_ACTIONS)) fail_msg("not the actions of robot %d", k);
     free(frame.data);
 }
 
@@ -132,8 +94,9 @@ static void requests_in_a_row(void **state) {
         robot[k] = greet(server.port);
         ask_for(robot[k], k);
         ws_frame first = ws_receive(robot[k]);
-        memcpy(want[k], actions_of(&first), ACTIONS);
-        for (int before = 0; before < k; before++) assert_memory_not_equal(want[k], want[before], ACTIONS);
+        memcpy(want[k], small_actions(&first), SMALL_ACTIONS);
+        for (int before = 0; before < k; before++)
+            assert_memory_not_equal(want[k], want[before], SMALL_ACTIONS);
         free(first.data);
     }
     repeat(numbers.requests / ROBOTS, "rounds of four requests", ROBOTS, one_round);
@@ -157,9 +120,8 @@ static void connections_in_a_row(void **state) {
 
 static int set_up(void **state) {
     if (open_box(state)) return -1;
-    for (int k = 0; k < ROBOTS; k++) make_request(k);
-    if (scratch_write(&box, "robot.json", ROBOT, sizeof ROBOT - 1)) return -1;
-    if (run("synth model --dims '" DIMS "'")) return -1;
+    for (int k = 0; k < ROBOTS; k++) small_request(k, &message[k]);
+    if (small_write()) return -1;
     char model[400];
     snprintf(model, sizeof model, "%s", scratch_path(&box, "model"));
     served_start(&server, &box, "'%s' --robot '%s' --steps 1 --threads 1 --ping-interval 3600", model,

@@ -1,6 +1,7 @@
 /* An allocator that counts and fails on order: it takes the place of malloc and its family and of anonymous
  * mmap in the whole program, shared libraries included. For one source file of a test. Stands on glibc's own
- * names for the real ones; not there where a sanitizer has its own allocator (ALLOCATOR 0). */
+ * names for the real ones; not there where a sanitizer has its own allocator (ALLOCATOR 0). A test with an
+ * order of its own defines ALLOCATOR_REFUSES(caller) before: 1 refuses the call from that code address. */
 #ifndef TESTS_ALLOCATOR_H
 #define TESTS_ALLOCATOR_H
 
@@ -45,8 +46,16 @@ void __libc_free(void *);
 long syscall(long, ...);                   /* hidden by _POSIX_C_SOURCE                                   */
 
 #define ALLOCATOR_OVERRIDES __attribute__((visibility("default"), used))
+#define ALLOCATOR_CALLER __builtin_return_address(0)
 
-static int allocator_refuses(void) {
+static int allocator_refuses(const void *caller) {
+#ifdef ALLOCATOR_REFUSES
+    if (ALLOCATOR_REFUSES(caller)) {
+        errno = ENOMEM;
+        return 1;
+    }
+#endif
+    (void)caller;
     long long call = atomic_fetch_add(&allocator_calls, 1) + 1, at = atomic_load(&allocator_fail_at);
     if (!at || call < at || (call > at && !atomic_load(&allocator_fail_on))) return 0;
     atomic_fetch_add(&allocator_failed, 1);
@@ -68,15 +77,15 @@ static void allocator_forget(void *block) {
 }
 
 ALLOCATOR_OVERRIDES void *malloc(size_t size) {
-    return allocator_refuses() ? NULL : allocator_note(__libc_malloc(size));
+    return allocator_refuses(ALLOCATOR_CALLER) ? NULL : allocator_note(__libc_malloc(size));
 }
 
 ALLOCATOR_OVERRIDES void *calloc(size_t count, size_t size) {
-    return allocator_refuses() ? NULL : allocator_note(__libc_calloc(count, size));
+    return allocator_refuses(ALLOCATOR_CALLER) ? NULL : allocator_note(__libc_calloc(count, size));
 }
 
 ALLOCATOR_OVERRIDES void *realloc(void *block, size_t size) {
-    if (allocator_refuses()) return NULL;
+    if (allocator_refuses(ALLOCATOR_CALLER)) return NULL;
     allocator_forget(block);
     void *grown = __libc_realloc(block, size);
     allocator_note(grown || !size ? grown : block);
@@ -84,7 +93,7 @@ ALLOCATOR_OVERRIDES void *realloc(void *block, size_t size) {
 }
 
 ALLOCATOR_OVERRIDES void *memalign(size_t align, size_t size) {
-    return allocator_refuses() ? NULL : allocator_note(__libc_memalign(align, size));
+    return allocator_refuses(ALLOCATOR_CALLER) ? NULL : allocator_note(__libc_memalign(align, size));
 }
 
 ALLOCATOR_OVERRIDES void *aligned_alloc(size_t align, size_t size) { return memalign(align, size); }
@@ -113,7 +122,7 @@ static allocator_map allocator_map_list[256];
 /* Files are mapped as ever: only memory counts. */
 ALLOCATOR_OVERRIDES void *mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset) {
     int memory = file == -1;
-    if (memory && allocator_refuses()) return MAP_FAILED;
+    if (memory && allocator_refuses(ALLOCATOR_CALLER)) return MAP_FAILED;
     long block = syscall(SYS_mmap, at, bytes, protection, flags, file, offset);
     if (block == -1) return MAP_FAILED;
     for (int i = 0; i < 256; i++) {
