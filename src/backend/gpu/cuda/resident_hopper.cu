@@ -41,8 +41,7 @@ DEV void prepare(const worker &w) {
         barrier_arm(w.base + AT_ATTENDED, q_bytes(w));
     }
     async_fence();
-    __syncthreads();
-    cluster_sync();
+    cluster_meet();                        /* nothing is being copied yet: its release costs nothing here   */
 }
 
 /* The own columns of the own row, and the unit of the first sums from all of it. */
