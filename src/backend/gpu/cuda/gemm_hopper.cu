@@ -361,7 +361,8 @@ template <class T> DEV gemm_memory gemm_memory_of(char *memory) {
 
 /* The block's tiles, from first_unit on, and its part of k. */
 typedef struct gemm_work {
-    int first_unit, units, tiles_x;        /* tiles_x: tiles over the rows                                  */
+    int first_unit, units;
+    int tiles_x, tiles_w;                  /* over the rows, over the columns                               */
     int rows, parts, rank, k0, blocks;     /* blocks of 64 k from block k0 on                               */
     int wrap;                              /* blocks of W, which repeats where x has more                   */
     int early;                             /* stages whose weights are fetched before wait_before()         */
@@ -378,6 +379,7 @@ template <class T> DEV gemm_work gemm_work_of(const gpu_linear &l) {
     return {.first_unit = first_unit,
             .units = tiles_x * tiles_w,
             .tiles_x = tiles_x,
+            .tiles_w = tiles_w,
             .rows = rows,
             .parts = parts,
             .rank = rank,
@@ -388,9 +390,24 @@ template <class T> DEV gemm_work gemm_work_of(const gpu_linear &l) {
             .residual = T::RES && l.epilogue.kind == GPU_EPILOGUE_RESIDUAL};
 }
 
-/* First group of 8 columns and first row of a tile. Tiles that read the same weights run at the same time. */
-template <class T> DEV int weights_of(const gemm_work &w, int unit) { return unit / w.tiles_x * (T::BW / 8); }
-template <class T> DEV int rows_of(const gemm_work &w, int unit) { return unit % w.tiles_x * T::BT; }
+/* Tiles that read the same weights run at the same time. Beyond BAND tiles of rows the columns of a band all
+ * come before the next band: its rows then stay in the second-level cache. */
+enum { BAND = 32 };
+typedef struct tile_place {
+    int column, row;                       /* tiles                                                         */
+} tile_place;
+
+DEV tile_place place_of(const gemm_work &w, int unit) {
+    const int band = unit / (BAND * w.tiles_w) * BAND, in = unit - band * w.tiles_w,
+              high = max(1, min(w.tiles_x - band, (int)BAND));
+    return {in / high, band + in % high};
+}
+
+/* First group of 8 columns and first row of a tile. */
+template <class T> DEV int weights_of(const gemm_work &w, int unit) {
+    return place_of(w, unit).column * (T::BW / 8);
+}
+template <class T> DEV int rows_of(const gemm_work &w, int unit) { return place_of(w, unit).row * T::BT; }
 
 /* The block of W for block kb of the block's part of k. */
 DEV int block_of(const gemm_work &w, int kb) { return w.k0 + kb >= w.wrap ? w.k0 + kb - w.wrap : w.k0 + kb; }
