@@ -12,6 +12,7 @@ extern const gpu_module cuda_modules[];
 /* Ranks of products: what the heuristic takes first where several families can run one. */
 enum {
     RANK_MADE_FOR_IT,                      /* velocity_rows, linear_short: kernels for this one product     */
+    RANK_MEDIUM_HOPPER,                    /* 17 to 64 rows                                                 */
     RANK_SKINNY_HOPPER,                    /* few rows                                                      */
     RANK_SKINNY_MMA,
     RANK_GEMM_HOPPER,                      /* many rows                                                     */
