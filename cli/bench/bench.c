@@ -34,6 +34,21 @@ static int read_batches(bench_job *j) {
     }
 }
 
+/* A synthetic model is one that was trained for the delay. */
+static int read_chunking(bench_job *j) {
+    if (j->v.delay && !j->v.rtc) return usage_error(&verb_bench, "--delay without --rtc: expected its mode");
+    if (j->v.delay >= j->v.subject.horizon)
+        return usage_error(&verb_bench, "--delay is %d, expected less than the horizon, %d", j->v.delay,
+                           j->v.subject.horizon);
+    j->subject.call.rtc = (openpi_rtc_mode)j->v.rtc;
+    j->subject.call.delay = j->v.delay;
+    if (j->v.rtc != OPENPI_RTC_TRAINED || !j->subject.model.synthetic) return END_FINE;
+    if (j->subject.model.recipe.variant != OPENPI_PI05)
+        return usage_error(&verb_bench, "--rtc trained with a synthetic π0: expected a π0.5");
+    j->subject.model.recipe.rtc_max_delay = j->v.delay;
+    return END_FINE;
+}
+
 static int read_options(bench_job *j, char **positional, int count) {
     int end = END_FINE;
     if (j->v.best) {
@@ -48,6 +63,7 @@ static int read_options(bench_job *j, char **positional, int count) {
     if (end == END_FINE && j->v.changing_prompts && j->v.subject.prompt < 2)
         end = usage_error(&verb_bench, "--changing-prompts with --prompt %d: expected at least 2",
                           j->v.subject.prompt);
+    if (end == END_FINE) end = read_chunking(j);
     if (end == END_FINE && j->v.save && j->v.subject.machine.table &&
         !strcmp(j->v.subject.machine.table, "-"))
         end = usage_error(&verb_bench, "--save with --table -: a saved configuration names the file of its "
@@ -229,6 +245,11 @@ static const option_row options[] = {
     {OPTION_FLAG, "changing-prompts", NULL,
      "every call another prompt length, 1 to --prompt, in an order drawn from --seed",
      .offset = AT(changing_prompts)},
+    {OPTION_CHOICE, "rtc", "guided|trained",
+     "every call follows on from a made-up chunk; trained: a synthetic model is trained for the delay",
+     .offset = AT(rtc)},
+    {OPTION_INT, "delay", "N", "steps of that chunk that the new one begins with (default: 0)",
+     .offset = AT(delay), .low = 0, .high = OPENPI_MAX_HORIZON},
     {OPTION_HEADING, .name = "Measuring"},
     {OPTION_INT, "warmup", "N",
      "runs that do not count (default: 1; 10 on a GPU)", .offset = AT(warmup), .low = 0, .high = 100000},
@@ -279,6 +300,7 @@ static const option_row options[] = {
 };
 
 #define OF_SERVER "server", "the server has its own model and device"
+#define ORDINARY "a saved configuration has no real-time chunking"
 #define FROM_FILE "best", "the file contains the configuration"
 
 static const conflict conflicts[] = {
@@ -289,6 +311,7 @@ static const conflict conflicts[] = {
     {"runs", FROM_FILE},      {"device", FROM_FILE},    {"dtype", FROM_FILE}, {"weights", FROM_FILE},   {"threads", FROM_FILE}, {"isa", FROM_FILE},
     {"path", FROM_FILE},      {"no-graph", FROM_FILE},  {"without", FROM_FILE}, {"table", FROM_FILE},  {"pin", FROM_FILE},
     {"changing-prompts", FROM_FILE},
+    {"rtc", FROM_FILE},       {"delay", FROM_FILE},     {"rtc", "save", ORDINARY}, {"rtc", "against", ORDINARY}, {"rtc", OF_SERVER},
     {"", OF_SERVER},          {"synthetic", OF_SERVER}, {"variant", OF_SERVER}, {"batch", OF_SERVER},
     {"cameras", OF_SERVER},   {"prompt", OF_SERVER},    {"horizon", OF_SERVER}, {"steps", OF_SERVER},
     {"runs", OF_SERVER},      {"device", OF_SERVER},    {"svg", OF_SERVER},     {"save", OF_SERVER},

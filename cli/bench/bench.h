@@ -22,6 +22,7 @@ typedef struct bench_values {
     const char *checkpoint;                /* of --best; else the positional argument                     */
     const char *batch, *json, *svg, *save, *best, *against;
     int warmup, runs;                      /* -1 and 0: as the device likes it                            */
+    int rtc, delay;                        /* openpi_rtc_mode; steps                                      */
     int tolerance, histogram, changing_prompts, no_energy, verbose;
     const char *server, *rate, *api_key;   /* of a running server, load.h                                 */
     int robots, greedy, flood, jitter, seconds, env;

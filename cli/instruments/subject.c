@@ -96,6 +96,7 @@ int subject_session(subject *s, int batch, int max_prompt, openpi_session **sess
     options.horizon = s->v->horizon;
     options.steps = s->v->steps;
     options.max_prompt = max_prompt ? max_prompt : s->call.prompt ? s->call.prompt : 1;
+    options.rtc = s->call.rtc != OPENPI_RTC_OFF;
     s->call.batch = batch;
     return openpi_session_create(s->engine, &options, session, &error) == OPENPI_OK
                ? END_FINE
@@ -118,6 +119,9 @@ void subject_print(const subject *s) {
     printf("cameras %d%d%d, %d prompt tokens, horizon %d, %d steps%s%s%s%s\n", w->cameras[0], w->cameras[1],
            w->cameras[2], w->prompt, s->v->horizon, s->v->steps, i->without[0] ? "; without " : "",
            i->without, i->table[0] ? "; table " : "", input_shown(i->table));
+    if (w->rtc)
+        printf("real-time chunking: %s, delay %d\n", w->rtc == OPENPI_RTC_TRAINED ? "trained" : "guided",
+               w->delay);
 }
 
 json_t *subject_json(const subject *s, const char *kind) {

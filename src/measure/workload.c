@@ -15,6 +15,8 @@ void workload_free(workload_inputs *in) {
     free(in->state);
     free(in->noise);
     free(in->actions);
+    free(in->previous);
+    free(in->rtc);
     *in = (workload_inputs){0};
 }
 
@@ -35,6 +37,26 @@ static openpi_status take(const openpi_session *s, const workload *w, workload_i
     return report_no_memory(error, batch * OPENPI_CAMERAS * PICTURE, "the workload's inputs");
 }
 
+/* The robot has executed nothing of its last chunk yet. */
+static openpi_status make_chunking(const openpi_session *s, const workload *w, workload_inputs *in,
+                                   openpi_error *error) {
+    size_t batch = (size_t)w->batch, one = (size_t)s->options.horizon * OPENPI_ACTION_DIM;
+    in->previous = malloc(batch * one * sizeof *in->previous);
+    in->rtc = calloc(batch, sizeof *in->rtc);
+    if (!in->previous || !in->rtc)
+        return report_no_memory(error, batch * one * sizeof *in->previous, "the workload's inputs");
+    openpi_noise(w->seed, 2, in->previous, batch * one);
+    for (size_t b = 0; b < batch; b++) {
+        in->rtc[b] = (openpi_rtc)OPENPI_RTC_INIT;
+        in->rtc[b].mode = w->rtc;
+        in->rtc[b].delay = w->delay;
+        in->rtc[b].previous = in->previous + b * one;
+        in->rtc[b].rows = s->options.horizon;
+        in->rtc[b].dims = OPENPI_ACTION_DIM;
+    }
+    return OPENPI_OK;
+}
+
 openpi_status workload_make(const openpi_session *s, const workload *w, workload_inputs *in,
                             openpi_error *error) {
     *in = (workload_inputs){0};
@@ -44,6 +66,7 @@ openpi_status workload_make(const openpi_session *s, const workload *w, workload
                       "(the session's)",
                       w->batch, w->prompt, s->options.batch, s->options.max_prompt);
     TRY(take(s, w, in, error));
+    if (w->rtc) TRY(make_chunking(s, w, in, error));
     size_t batch = (size_t)w->batch, prompt = (size_t)w->prompt;
     int vocab = s->engine->checkpoint->dims.vocab;
     uint64_t random = w->seed * 2 + 1;
@@ -84,5 +107,5 @@ void workload_change_prompts(workload_inputs *in, const workload *w, int call) {
 
 openpi_status workload_run(openpi_session *s, workload_inputs *in, openpi_timing *timing,
                            openpi_error *error) {
-    return openpi_session_run(s, in->samples, in->batch, in->noise, in->actions, timing, error);
+    return openpi_session_run_rtc(s, in->samples, in->rtc, in->batch, in->noise, in->actions, timing, error);
 }

@@ -9,7 +9,9 @@ typedef struct workload {
     int batch;
     uint8_t cameras[OPENPI_CAMERAS];       /* 1: the camera is there                                      */
     int prompt;                  /* tokens, at most the session's max_prompt                              */
-    uint64_t seed;               /* of pictures, tokens, state and noise                                  */
+    uint64_t seed;               /* of pictures, tokens, state, noise and previous chunks                 */
+    openpi_rtc_mode rtc;         /* real-time chunking of all samples; the session was made for it        */
+    int delay;
 } workload;
 
 typedef struct workload_inputs {
@@ -18,6 +20,8 @@ typedef struct workload_inputs {
     int32_t *tokens;             /* [batch][prompt]                                                       */
     float *state;                /* [batch][32]                                                           */
     float *noise, *actions;      /* [batch][horizon][32]                                                  */
+    float *previous;             /* the same, and                                                         */
+    openpi_rtc *rtc;             /* [batch]: NULL without real-time chunking                              */
     int batch;
 } workload_inputs;
 

@@ -27,6 +27,10 @@ static const struct {
     {"bench --runs 0", "--runs is '0', expected a whole number from 1 to 100000"},
     {"bench --warmup -1", "--warmup is '-1', expected a whole number from 0 to 100000"},
     {"bench --tolerance few", "--tolerance is 'few'"},
+    {"bench --delay 2", "--delay without --rtc: expected its mode"},
+    {"bench --rtc guided --delay 10", "--delay is 10, expected less than the horizon, 10"},
+    {"bench --rtc trained --delay 2", "--rtc trained with a synthetic π0: expected a π0.5"},
+    {"bench --rtc guided --save b.json", "--rtc and --save contradict each other"},
     {"bench --changing-prompts --prompt 1", "--changing-prompts with --prompt 1: expected at least 2"},
     {"bench --synthetic tiny:pi0 --variant pi05", "--variant and --synthetic tiny:pi0 both name a variant"},
     {"bench --synthetic tiny --without speed", "there is no switch \"speed\", expected names such as fused-qkv"},
@@ -168,6 +172,16 @@ static void test_sweep(void **state) {
     assert_null(strstr(svg, "published:"));
     assert_non_null(strstr(svg, "</g>\n</svg>\n"));
     free(svg);
+}
+
+/* The model of a synthetic π0.5 takes the delay. */
+static void test_chunking(void **state) {
+    (void)state;
+    assert_int_equal(run("bench --synthetic tiny:pi05 --horizon 3 --steps 1 --warmup 0 --runs 1 --no-energy "
+                         "--rtc trained --delay 2"), 0);
+    must_contain(out, "real-time chunking: trained, delay 2");
+    assert_int_equal(run(QUICK " --runs 1 --no-energy --rtc guided"), 0);
+    must_contain(out, "real-time chunking: guided, delay 0");
 }
 
 static void test_energy(void **state) {
@@ -441,7 +455,8 @@ static int setup(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_words), cmocka_unit_test(test_sweep), cmocka_unit_test(test_energy),
+        cmocka_unit_test(test_bad_words), cmocka_unit_test(test_sweep), cmocka_unit_test(test_chunking),
+        cmocka_unit_test(test_energy),
         cmocka_unit_test(test_roof),      cmocka_unit_test(test_best),  cmocka_unit_test(test_spoilt),
         cmocka_unit_test(test_roof_model),
         cmocka_unit_test(test_shipped), cmocka_unit_test(test_shipped_heads),
