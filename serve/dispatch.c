@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "alert.h"
 #include "clock.h"
 #include "fail.h"
 #include "thread.h"
@@ -26,6 +27,7 @@ struct dispatch {
     pthread_mutex_t lock;        /* of the scheduler, of `ended`, of the devices and the workers' `next`, and
                                     of jobs' `submitted` and `abandoned`                                   */
     pthread_cond_t changed;
+    alert coming;                /* of its own: requests                                                   */
     int ended;
     worker workers[SCHEDULER_DEVICES];
     int started;
@@ -63,6 +65,18 @@ static void sleep_until(dispatch *d, int64_t until) {
     }
     struct timespec at = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
     pthread_cond_timedwait(&d->changed, &d->lock, &at);
+}
+
+/* As sleep_until; looks for a request where one is about to come. */
+static void wait(dispatch *d, int64_t until) {
+    if (until != SCHEDULER_NEVER || !alert_is_on(&d->coming)) {
+        sleep_until(d, until);
+        return;
+    }
+    unsigned long long seen = atomic_load(&d->coming.came);
+    pthread_mutex_unlock(&d->lock);
+    alert_look(&d->coming, seen);
+    pthread_mutex_lock(&d->lock);
 }
 
 static void stamp(worker *w, moment moment, double now) {
@@ -138,7 +152,7 @@ static void *run(void *argument) {
             answer(w);
             pthread_mutex_lock(&d->lock);
             break;
-        case SCHEDULER_WAIT: sleep_until(d, action.until); break;
+        case SCHEDULER_WAIT: wait(d, action.until); break;
         }
     }
     pthread_mutex_unlock(&d->lock);
@@ -205,6 +219,13 @@ void dispatch_renew(dispatch *d, device **fresh) {
     pthread_mutex_unlock(&d->lock);
 }
 
+void dispatch_expect(dispatch *d) {
+    if (!alert_raise(&d->coming)) return;
+    pthread_mutex_lock(&d->lock);
+    pthread_cond_broadcast(&d->changed);
+    pthread_mutex_unlock(&d->lock);
+}
+
 void dispatch_submit(dispatch *d, job *job) {
     int64_t deadline = SCHEDULER_NEVER;
     if (job->deadline_ms > 0 && job->deadline_ms < 1e9)
@@ -212,6 +233,7 @@ void dispatch_submit(dispatch *d, job *job) {
     pthread_mutex_lock(&d->lock);
     int taken = !job->abandoned && scheduler_submit(d->scheduler, job->number, job, deadline, clock_ns());
     job->submitted = taken;
+    alert_end(&d->coming);
     pthread_cond_broadcast(&d->changed);
     pthread_mutex_unlock(&d->lock);
     if (!taken) d->options.answered(d->options.user, job);
@@ -231,9 +253,11 @@ static openpi_status start(dispatch *d, openpi_error *error) {
     if (!d->scheduler) return fail(error, OPENPI_NO_MEMORY, "out of memory: the scheduler");
     for (; d->started < o->device_count; d->started++) {
         worker *w = &d->workers[d->started];
+        char name[24];
         w->dispatch = d;
         w->number = d->started;
-        SERVE_TRY(serve_thread_start(&w->thread, run, w, "the thread of a device", error));
+        snprintf(name, sizeof name, "device %d", w->number);
+        SERVE_TRY(serve_thread_start(&w->thread, run, w, name, "the thread of a device", error));
     }
     return OPENPI_OK;
 }
@@ -243,6 +267,7 @@ openpi_status dispatch_open(const dispatch_options *options, dispatch **out, ope
     pthread_condattr_t monotonic;
     if (!made) return fail(error, OPENPI_NO_MEMORY, "out of memory: the scheduler");
     made->options = *options;
+    alert_open(&made->coming);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&made->changed, &monotonic);

@@ -51,6 +51,9 @@ job *dispatch_leave(dispatch *dispatch, int number, job *running);
  * DISPATCH_SLOW times as long as it took at the start; -1: none. */
 int dispatch_hung(dispatch *dispatch, int64_t patience, int64_t now);
 
+/* A job is being prepared. */
+void dispatch_expect(dispatch *dispatch);
+
 /* The job is prepared. */
 void dispatch_submit(dispatch *dispatch, job *job);
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alert.h"
 #include "clock.h"
 #include "fail.h"
 #include "rtc.h"
@@ -22,6 +23,8 @@ struct prepare {
     int thread_count;
     pthread_mutex_t lock;        /* of what follows                                                        */
     pthread_cond_t changed;
+    alert coming;                /* of its own: jobs                                                       */
+    int looking;                 /* threads that look for one                                              */
     line waiting[2];             /* shared, reserved                                                       */
     model *model;                /* that requests are prepared for                                         */
     openpi_request **free;       /* [free_count], of that model                                            */
@@ -47,6 +50,16 @@ static void give_request(prepare *p, job *job, model *model) {
     if (!job->request) p->made++;
 }
 
+/* One thread does. With the lock held, but not while it looks. */
+static void look(prepare *p) {
+    unsigned long long seen = atomic_load(&p->coming.came);
+    p->looking = 1;
+    pthread_mutex_unlock(&p->lock);
+    alert_look(&p->coming, seen);
+    pthread_mutex_lock(&p->lock);
+    p->looking = 0;
+}
+
 /* Waits for a job that may be prepared, and gives it a request. NULL at the end. */
 static job *take(prepare *p) {
     job *job = NULL;
@@ -55,6 +68,7 @@ static job *take(prepare *p) {
         if (p->waiting[1].first) job = first_of(&p->waiting[1]);
         else if (p->waiting[0].first && (p->free_count || p->made < p->options.most))
             job = first_of(&p->waiting[0]);
+        else if (!p->waiting[0].first && !p->looking && alert_is_on(&p->coming)) look(p);
         else pthread_cond_wait(&p->changed, &p->lock);
     }
     if (job) give_request(p, job, p->model);
@@ -84,11 +98,17 @@ void prepare_put(prepare *p, job *job) {
     line *line = &p->waiting[job->reserved];
     job->next = NULL;
     pthread_mutex_lock(&p->lock);
+    int others = p->waiting[0].first || p->waiting[1].first;   /* who looks takes one of them               */
     if (line->last) line->last->next = job;
     else line->first = job;
     line->last = job;
-    pthread_cond_signal(&p->changed);
+    alert_end(&p->coming);
+    if (!p->looking || others) pthread_cond_signal(&p->changed);
     pthread_mutex_unlock(&p->lock);
+}
+
+void prepare_expect(prepare *p) {
+    if (alert_raise(&p->coming)) pthread_cond_signal(&p->changed);
 }
 
 /* A request of a model that is no longer served is closed. */
@@ -178,6 +198,7 @@ static void *run(void *argument) {
     job *job;
     while ((job = take(p))) {
         job->at_ms[MOMENT_PREPARE] = clock_now();
+        p->options.preparing(p->options.user);
         openpi_status status = prepare_or_refuse(p, job);
         job->at_ms[MOMENT_PREPARED] = clock_now();
         if (status == OPENPI_OK) p->options.prepared(p->options.user, job);
@@ -191,7 +212,7 @@ static void *run(void *argument) {
 static openpi_status start(prepare *p, openpi_error *error) {
     while (p->thread_count < p->options.threads && p->thread_count < THREADS_MOST) {
         pthread_t *thread = &p->threads[p->thread_count];
-        SERVE_TRY(serve_thread_start(thread, run, p, "a thread that prepares requests", error));
+        SERVE_TRY(serve_thread_start(thread, run, p, "prepare", "a thread that prepares requests", error));
         p->thread_count++;
     }
     return OPENPI_OK;
@@ -202,6 +223,7 @@ openpi_status prepare_open(const prepare_options *options, prepare **out, openpi
     if (!made) return fail(error, OPENPI_NO_MEMORY, "out of memory: the pool of requests");
     made->options = *options;
     made->model = model_hold(options->model);
+    alert_open(&made->coming);
     pthread_mutex_init(&made->lock, NULL);
     pthread_cond_init(&made->changed, NULL);
     openpi_status status = start(made, error);

@@ -15,6 +15,7 @@ typedef struct prepare_options {
     int threads;
     int most;                    /* requests that shared connections have in use; more for reserved ones   */
     uint64_t seed;               /* of the noise of requests that have none                                */
+    void (*preparing)(void *user);         /* a job is about to be prepared; on a prepare thread            */
     /* Where a job goes that is prepared, or that is answered because it cannot be. On a prepare thread. */
     void (*prepared)(void *user, job *job);
     void (*refused)(void *user, job *job);
@@ -28,6 +29,8 @@ void prepare_close(prepare *prepare);
 
 /* From any thread. */
 void prepare_put(prepare *prepare, job *job);
+/* A request has begun to come. */
+void prepare_expect(prepare *prepare);
 /* Requests from now on are prepared for this model. */
 void prepare_renew(prepare *prepare, model *model);
 /* Prepares a prepared job once more, for another model, on the calling thread. Where it does not fit that, it

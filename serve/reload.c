@@ -145,7 +145,8 @@ openpi_status reload_open(const reload_options *options, reload **out, openpi_er
     snprintf(made->text, sizeof made->text, "not reloaded since the start");
     pthread_mutex_init(&made->lock, NULL);
     pthread_cond_init(&made->changed, NULL);
-    openpi_status status = serve_thread_start(&made->thread, run, made, "the thread that reloads", error);
+    openpi_status status =
+        serve_thread_start(&made->thread, run, made, "reload", "the thread that reloads", error);
     made->started = status == OPENPI_OK;
     if (made->started) *out = made;
     else reload_close(made);

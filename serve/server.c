@@ -64,6 +64,17 @@ typedef struct server {
 
 /* ---- jobs on their way ------------------------------------------------------------------------------ */
 
+/* On the I/O thread. */
+static void on_coming(void *user) {
+    server *s = user;
+    prepare_expect(s->prepare);
+}
+
+static void on_preparing(void *user) {
+    server *s = user;
+    dispatch_expect(s->dispatch);
+}
+
 static void submit(void *user, job *job) {
     server *s = user;
     prepare_put(s->prepare, job);
@@ -323,6 +334,7 @@ static openpi_status open_threads(server *s, openpi_error *error) {
                                  .threads = o->prepare_threads,
                                  .most = PREPARED,
                                  .seed = o->seed,
+                                 .preparing = on_preparing,
                                  .prepared = on_prepared,
                                  .refused = on_refused,
                                  .user = s};
@@ -356,6 +368,7 @@ static void open_connections(server *s) {
     c->log = &s->log;
     c->log_requests = s->options->log_requests;
     c->metrics = &s->metrics;
+    c->coming = on_coming;
     c->submit = submit;
     c->withdrawn = on_withdrawn;
     c->emptied = on_emptied;

@@ -6,8 +6,9 @@
 
 #include "openpi.h"
 
-/* `what` is for the sentence: "the thread that prepares requests". */
-openpi_status serve_thread_start(pthread_t *thread, void *(*run)(void *), void *argument, const char *what,
-                           openpi_error *error);
+/* `what` is for the sentence: "the thread that prepares requests"; `name` is what the system lists it as, of
+ * at most 15 bytes. */
+openpi_status serve_thread_start(pthread_t *thread, void *(*run)(void *), void *argument, const char *name,
+                                 const char *what, openpi_error *error);
 
 #endif

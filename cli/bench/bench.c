@@ -203,8 +203,8 @@ static int finish(bench_job *j) {
 
 /* 1 where an option that only --server reads was given. */
 static int names_robots(const bench_values *v) {
-    return v->rate || v->api_key || v->greedy || v->flood || v->jitter || v->env || v->robots != ROBOTS ||
-           v->seconds != SECONDS;
+    return v->rate || v->api_key || v->greedy || v->greedy_key || v->flood || v->jitter || v->env ||
+           v->robots != ROBOTS || v->seconds != SECONDS;
 }
 
 static int bench_verb_run(const void *values, char **positional, int count) {
@@ -212,8 +212,9 @@ static int bench_verb_run(const void *values, char **positional, int count) {
     if (v->server) return load_run(v);
     if (names_robots(v))
         return usage_error(&verb_bench,
-                           "--robots, --rate, --jitter, --api-key, --greedy, --flood, --seconds and --env "
-                           "are about a running server; expected --server ws://HOST:PORT");
+                           "--robots, --rate, --jitter, --api-key, --greedy, --greedy-key, --flood, "
+                           "--seconds and --env are about a running server; expected --server "
+                           "ws://HOST:PORT");
     bench_job *j = allocate(sizeof *j);
     memset(j, 0, sizeof *j);
     j->v = *(const bench_values *)values;
@@ -276,15 +277,17 @@ static const option_row options[] = {
      .offset = AT(jitter), .low = 0, .high = 10000},
     {OPTION_TEXT, "api-key", "KEY", "the robots' key, for a server with tokens", .offset = AT(api_key)},
     {OPTION_INT, "greedy", "N",
-     "further clients without a key that ask without a pause", .offset = AT(greedy), .low = 1, .high = 10000},
+     "further clients that ask without a pause", .offset = AT(greedy), .low = 1, .high = 10000},
+    {OPTION_TEXT, "greedy-key", "KEY", "their key (default: none)", .offset = AT(greedy_key)},
     {OPTION_INT, "flood", "N",
      "also that many trouble-makers: idle, half-open, slow, never reading, reconnecting, broken",
      .offset = AT(flood), .low = 1, .high = 100000},
     {OPTION_INT, "seconds", "N",
      "measure so long, from when every robot had its warm-up replies (default: 10)",
      .offset = AT(seconds), .low = 1, .high = 86400},
-    {OPTION_CHOICE, "env", "aloha|droid|libero",
-     "requests of which of openpi's examples (default: the one with as many actions as the server's robot)",
+    {OPTION_CHOICE, "env", "aloha|droid|libero|none",
+     "requests of which of openpi's examples, or of the robot \"none\" (default: the one with as many "
+     "actions as the server's robot)",
      .offset = AT(env)},
     {OPTION_HEADING, .name = "Best known"},
     {OPTION_OUTPUT, "save", "FILE",

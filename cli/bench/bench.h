@@ -24,7 +24,7 @@ typedef struct bench_values {
     int warmup, runs;                      /* -1 and 0: as the device likes it                            */
     int rtc, delay;                        /* openpi_rtc_mode; steps                                      */
     int tolerance, histogram, changing_prompts, no_energy, verbose;
-    const char *server, *rate, *api_key;   /* of a running server, load.h                                 */
+    const char *server, *rate, *api_key, *greedy_key;    /* of a running server, load.h                   */
     int robots, greedy, flood, jitter, seconds, env;
 } bench_values;
 

@@ -26,7 +26,9 @@ static int read_plan(const bench_values *v, load_plan *plan) {
     if (end != END_FINE) return end;
     plan->groups[plan->group_count++] = (load_group){
         .name = "robots", .key = v->api_key, .count = v->robots, .rate = rate, .jitter_ms = v->jitter};
-    if (v->greedy) plan->groups[plan->group_count++] = (load_group){.name = "greedy", .count = v->greedy};
+    if (v->greedy)
+        plan->groups[plan->group_count++] =
+            (load_group){.name = "greedy", .key = v->greedy_key, .count = v->greedy};
     plan->env = (load_env)v->env;
     plan->seed = v->subject.seed;
     plan->warmup = v->warmup < 0 ? 1 : v->warmup;

@@ -25,12 +25,13 @@ static inline double load_clock(void) {
 
 /* ---- load_request.c -------------------------------------------------------------------------------- */
 
-typedef enum load_env { LOAD_BY_METADATA, LOAD_ALOHA, LOAD_DROID, LOAD_LIBERO } load_env;
+typedef enum load_env { LOAD_BY_METADATA, LOAD_ALOHA, LOAD_DROID, LOAD_LIBERO, LOAD_NONE } load_env;
 const char *load_env_name(load_env env);
 /* The one whose robot has so many actions; LOAD_BY_METADATA: none has. */
 load_env load_env_of(int action_dim);
 
-/* A request of openpi's examples/simple_client, its pictures drawn from the seed. 0: no memory. */
+/* A request of openpi's examples/simple_client, or of the robot "none", its pictures drawn from the seed.
+ * 0: no memory. */
 int load_request_write(load_env env, uint64_t seed, msgpack_sbuffer *out);
 
 /* The server's first message. Numbers that are not there stay 0. */
@@ -77,6 +78,7 @@ typedef struct load_outcome {
     load_times model;            /* as the reply says                                                     */
     load_times beside;           /* from the request's last byte to the whole reply, without the model    */
     int connected;               /* robots that got the metadata at least once                            */
+    long least, most;            /* answers of the robot with fewest, and with most                       */
     long refused;                /* handshakes that failed                                                */
     long broken;                 /* connections that ended                                                */
     long errors;                 /* sentences instead of replies, and replies without actions             */

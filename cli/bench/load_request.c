@@ -104,6 +104,16 @@ static void put_libero(writer *w) {
     put_prompt(w);
 }
 
+/* The model's own space: what the robot "none" takes. */
+static void put_none(writer *w) {
+    put_map(w, 5);
+    put_picture(w, "base", 0);
+    put_picture(w, "left_wrist", 0);
+    put_picture(w, "right_wrist", 0);
+    put_state(w, "state", OPENPI_ACTION_DIM);
+    put_prompt(w);
+}
+
 static const struct {
     const char *name;
     int actions;
@@ -112,12 +122,13 @@ static const struct {
     [LOAD_ALOHA] = {"aloha", 14, put_aloha},
     [LOAD_DROID] = {"droid", 8, put_droid},
     [LOAD_LIBERO] = {"libero", 7, put_libero},
+    [LOAD_NONE] = {"none", OPENPI_ACTION_DIM, put_none},
 };
 
 const char *load_env_name(load_env env) { return envs[env].name; }
 
 load_env load_env_of(int action_dim) {
-    for (int env = LOAD_ALOHA; env <= LOAD_LIBERO; env++)
+    for (int env = LOAD_ALOHA; env <= LOAD_NONE; env++)
         if (envs[env].actions == action_dim) return (load_env)env;
     return LOAD_BY_METADATA;
 }

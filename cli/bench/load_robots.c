@@ -18,7 +18,7 @@ typedef struct robot {
     ws_socket *socket;           /* NULL: not connected                                                   */
     int greeted;                 /* the metadata has come                                                 */
     int asking;                  /* a request is on its way                                               */
-    long replies;
+    long replies, counted;       /* counted: with actions, while it is measured                           */
     double due_ms;               /* when it asks or connects next; infinite: it waits for an event        */
     double tick_ms;
     double asked_ms, sent_ms;    /* sent: its last byte; negative: not yet                                */
@@ -91,7 +91,7 @@ static void plan_next(robot *r, int first) {
     if (rate <= 0) return;
     double period = 1000 / rate;
     if (first) r->tick_ms = now + uniform(c) * period;
-    else while (r->tick_ms <= now) r->tick_ms += period;
+    else do r->tick_ms += period; while (r->tick_ms <= now);     /* one call a tick, also one before it */
     double jitter = r->group->jitter_ms > 0 ? r->group->jitter_ms * normal(c) : 0;
     r->due_ms = fmax(now, r->tick_ms + jitter);
 }
@@ -167,6 +167,7 @@ static void take_reply(robot *r, const uint8_t *bytes, size_t count, int text) {
     }
     if (!c->begin_counting_ms || r->asked_ms < c->begin_counting_ms) return;
     times_add(&r->outcome->round, round);
+    r->counted++;
     if (reply.model_ms < 0) return;
     times_add(&r->outcome->model, reply.model_ms);
     if (r->sent_ms >= 0) times_add(&r->outcome->beside, now - r->sent_ms - reply.model_ms);
@@ -260,6 +261,17 @@ static void on_timed(void *user) {
     arm(c);
 }
 
+/* The fewest and the most answers that a robot of a group has. */
+static void compare(crowd *c) {
+    for (int i = 0; i < c->count; i++) {
+        const robot *r = &c->robots[i];
+        load_outcome *o = r->outcome;
+        int first = i == 0 || c->robots[i - 1].outcome != o;
+        if (first || r->counted < o->least) o->least = r->counted;
+        if (first || r->counted > o->most) o->most = r->counted;
+    }
+}
+
 /* ---- all of them ---------------------------------------------------------------------------------- */
 
 static void gather(crowd *c) {
@@ -284,6 +296,7 @@ int load_robots(const load_plan *plan, load_result *result) {
     gather(&c);
     ws_client_after(c.client, 0);
     ws_client_run(c.client);
+    compare(&c);
     load_outcome counted[LOAD_GROUPS];
     memcpy(counted, result->groups, sizeof counted);           /* closing now is no one's error             */
     ws_client_close(c.client);

@@ -60,6 +60,8 @@ static json_t *group_json(const load_group *group, load_outcome *o, double secon
     json_t *g = json_pack("{s:s s:i s:f s:f}", "name", group->name, "robots", o->connected, "rate_hz",
                           group->rate, "jitter_ms", group->jitter_ms);
     json_object_set_new(g, "answers", json_integer((json_int_t)o->round.count));
+    json_object_set_new(g, "least_answers", json_integer((json_int_t)o->least));
+    json_object_set_new(g, "most_answers", json_integer((json_int_t)o->most));
     json_object_set_new(g, "answers_per_s", json_real((double)o->round.count / seconds));
     json_object_set_new(g, "round_trip", times_json(&o->round));
     json_object_set_new(g, "model", times_json(&o->model));

@@ -34,6 +34,8 @@ static void check_group(const json_t *g, int robots) {
     assert_true(number(g, "robots") == robots);
     assert_true(number(g, "answers") >= 1);
     assert_true(number(g, "answers_per_s") > 0);
+    assert_true(number(g, "least_answers") * robots <= number(g, "answers"));
+    assert_true(number(g, "most_answers") * robots >= number(g, "answers"));
     assert_true(number(g, "errors") == 0 && number(g, "broken") == 0 && number(g, "refused") == 0);
     assert_true(number(model, "p50_ms") > 0);
     assert_true(number(round, "max_ms") > number(model, "p50_ms"));
@@ -43,12 +45,13 @@ static void check_group(const json_t *g, int robots) {
     assert_true(number(beside, "p50_ms") < number(round, "max_ms"));
 }
 
-/* The requests are those of openpi's own examples: so many bytes did openpi-client send for each. */
+/* The requests are those of openpi's own examples and of three pictures in the model's own space: so many
+ * bytes did openpi-client send for each. */
 static void robots_are_those_of_openpi_s_examples(void **state) {
     static const struct {
         const char *robot;
         int bytes, actions;
-    } envs[] = {{"aloha", 602550, 14}, {"droid", 301447, 8}, {"libero", 301344, 7}};
+    } envs[] = {{"aloha", 602550, 14}, {"droid", 301447, 8}, {"libero", 301344, 7}, {"none", 452089, 32}};
     (void)state;
     for (size_t i = 0; i < sizeof envs / sizeof *envs; i++) {
         served server;
@@ -85,6 +88,31 @@ static void a_rate_is_kept(void **state) {
     assert_true(number(robots, "answers") <= 2 * (1.5 * number(root, "seconds") + 2));
     assert_true(number(robots, "rate_hz") == 1.5 && number(robots, "jitter_ms") == 20);
     json_decref(root);
+    served_stop(&server);
+}
+
+/* Robots and greedy clients have a key each, without which nobody connects. */
+static void each_group_has_its_key(void **state) {
+    static const char tokens[] = "arm reserved 1 ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad\n"
+                                 "desk shared - 248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1\n";
+    static const char greedy_key[] = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
+    served server;
+    (void)state;
+    scratch_write(&box, "tokens", tokens, sizeof tokens - 1);
+    served_start(&server, &box, "--synthetic tiny --robot none --horizon 5 --steps 1 --tokens '%s'",
+                 scratch_path(&box, "tokens"));
+    assert_int_equal(run("bench --server ws://127.0.0.1:%d --rate 1 --api-key abc --greedy 2 --greedy-key %s "
+                         "--seconds 2 --json result.json", server.port, greedy_key), 0);
+    json_t *root = read_result();
+    check_group(group(root, 0, "robots"), 1);
+    check_group(group(root, 1, "greedy"), 2);
+    json_decref(root);
+    char *log = served_log(&server);
+    must_contain(log, "arm connected, reserved");
+    must_contain(log, "desk connected");
+    free(log);
+    assert_int_equal(run("bench --server ws://127.0.0.1:%d --api-key abc --greedy 1 --seconds 1",
+                         server.port), 1);
     served_stop(&server);
 }
 
@@ -195,6 +223,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(robots_are_those_of_openpi_s_examples, open_box, close_box),
         cmocka_unit_test_setup_teardown(a_rate_is_kept, open_box, close_box),
+        cmocka_unit_test_setup_teardown(each_group_has_its_key, open_box, close_box),
         cmocka_unit_test_setup_teardown(errors_are_counted_and_shown, open_box, close_box),
         cmocka_unit_test_setup_teardown(trouble_makers_do_what_they_are_called, open_box, close_box),
         cmocka_unit_test_setup_teardown(a_server_that_ends_is_noticed, open_box, close_box),
