@@ -1,5 +1,5 @@
 /* Work that is about to come: who gets it looks for it instead of sleeping, for a millisecond at most,
- * because waking a thread of an idle processor takes a tenth of that. Where processors are few, nobody does. */
+ * because waking a thread of an idle processor takes a tenth of that. With few processors nobody does. */
 #ifndef SERVE_ALERT_H
 #define SERVE_ALERT_H
 

@@ -239,6 +239,16 @@ function profile(file,    text, i, s) {
     return text
 }
 
+# The rows of tools/serve-check.
+function served(file,    text, i, e) {
+    text = "| what | must | measured | holds |\n|---|---|---|---|\n"
+    for (i = 0; i < size[file, "rows"]; i++) {
+        e = "rows[" i "]."
+        text = text "| " get(file, e "what") " | " get(file, e "must") " | " get(file, e "measured") " | " get(file, e "holds") " |\n"
+    }
+    return text
+}
+
 # The shapes where the table's choice wins most, and what the table holds altogether.
 function tune(file, rows,    i, e, n, text, best, taken, confirmed) {
     if (!load(file)) return ""
@@ -285,6 +295,7 @@ function render(part, n,    files, i) {
     if (part[1] == "results") return runs(files, n - 1)
     if (part[1] == "ladder") return ladder(part[2])
     if (part[1] == "roof") return roof(part[2])
+    if (part[1] == "served") return served(part[2])
     if (part[1] == "profile") return profile(part[2])
     if (part[1] == "tune") return tune(part[2], n > 2 ? part[3] : 10)
     complain("there is no block \"figures: " part[1] "\"")
