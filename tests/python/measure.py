@@ -25,6 +25,7 @@ import numpy as np
 import openpi_c
 
 PR_SET_THP_DISABLE = 41                  # linux/prctl.h
+MODEL = {"synthetic": "tiny:pi0:7", "device": "cpu"}
 GOALS = {"224": 60, "720p": 100}
 SIZES = {"224": (224, 224), "720p": (720, 1280)}
 
@@ -38,7 +39,7 @@ def observation(size):
 
 
 def policy(**options):
-    return openpi_c.Policy(synthetic="tiny:pi0:7", robot="none", horizon=10, progress=None, **options)
+    return openpi_c.Policy(**MODEL, robot="none", horizon=10, progress=None, **options)
 
 
 def overhead(calls):
@@ -140,7 +141,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=1000)
     parser.add_argument("--only", action="append", choices=MEASURES, default=[])
+    for name, default in MODEL.items():
+        parser.add_argument(f"--{name}", default=default)
     options = parser.parse_args()
+    MODEL.update((name, getattr(options, name)) for name in MODEL)
     for name in options.only or MEASURES:
         MEASURES[name](options.calls)
         print(f"    load: {' '.join(f'{load:.1f}' for load in os.getloadavg())}, {len(os.sched_getaffinity(0))} processors", flush=True)
