@@ -1,6 +1,7 @@
 #define _DEFAULT_SOURCE                    /* MAP_ANONYMOUS                                                */
 #include "emulation.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -231,6 +232,11 @@ void emu_mma(emu_shape shape, const void *a, const void *b, void *c, const char 
     mma_in in = {shape, a, b};
     if (!emu_has(shape)) fail_at(file, line, "this chip has no such matrix instruction");
     stop(STOP_MMA, file, line, &in, c);
+}
+
+float emu_exp2(float x) {
+    int unscaled = emu.fault == EMU_UNSCALED_PARTS && !strcmp(emu.kernel->name, "attention_combine");
+    return unscaled ? 1 : exp2f(x);
 }
 
 /* ---- local memory -------------------------------------------------------------------------------------- */

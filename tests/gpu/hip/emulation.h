@@ -76,6 +76,7 @@ typedef enum emu_shape {
 
 /* c += A·B; a, b and c are a lane's numbers. */
 void emu_mma(emu_shape shape, const void *a, const void *b, void *c, const char *file, int line);
+float emu_exp2(float x);
 int emu_has(emu_shape shape);              /* this chip does                                               */
 
 /* ---- for whoever launches ------------------------------------------------------------------------------ */
@@ -87,6 +88,7 @@ typedef enum emu_fault {
     EMU_WRONG_LANES,                       /* matrix instruction number n leaves its result as if lane l
                                               had the rows that follow each other: M / 4·(l / M)… (32 x 32:
                                               16·(l / 32) + r), and 16 x 16 in reverse                     */
+    EMU_UNSCALED_PARTS,                    /* exp2 is 1 in attention_combine: parts keep their own maxima  */
     EMU_SWAPPED_LANES,                     /* lane_from reads the neighbour of the lane that was asked for */
 } emu_fault;
 

@@ -86,7 +86,7 @@ DEV f32x16 mma_large_bf16_(bf16x8 a, bf16x8 b, f32x16 c, int line) {
     return c;
 }
 
-DEV float exp2_of(float x) { return exp2f(x); }
+DEV float exp2_of(float x) { return emu_exp2(x); }
 DEV float root_of(float x) { return sqrtf(x); }
 
 #endif

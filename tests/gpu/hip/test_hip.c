@@ -266,6 +266,7 @@ static void test_faults(void **state) {
         {EMU_WRONG_LANES, EMU_32X32X8_BF16, NULL, "gfx942"},
         {EMU_WRONG_LANES, EMU_16X16X32_BF16, NULL, "gfx950"},
         {EMU_WRONG_LANES, EMU_32X32X16_BF16, NULL, "gfx950"},
+        {EMU_UNSCALED_PARTS, 0, NULL, "gfx942"},
         {EMU_SWAPPED_LANES, 0, NULL, "gfx942"},
     };
     (void)state;

@@ -4,7 +4,8 @@
  *   TILE             the kernel's name
  *   DIMS             a head's dimensions, at most: a multiple of 16
  *   KEYS             that are in local memory at a time: a multiple of 16
- *   QUAD, MULTIPLY   four numbers of the operands' type, and c + A·Bᵀ of 16 x 16 x 16
+ *   QUAD, MULTIPLY   four numbers of the operands' type, and c + A·Bᵀ of 16 x 16 x 16; MULTIPLY_TWO: for
+ *                    two quads each, 16 x 16 x 32
  *   LOAD, NARROW     four numbers from memory, from fp32
  *   ARGUMENTS, ATTENDED  the kernel's arguments, and what they mean as an `attended`
  *
@@ -51,7 +52,6 @@ KERNEL(THREADS, TILE, ARGUMENTS) {
     const int lane = thread_id() & (WAVE - 1), part = lane / 16, tile = block_x() * QUERIES;
     const attended a = ATTENDED(p);
     const query mine = query_of(&a, tile + thread_id() / WAVE * 16 + lane % 16);
-    const int tiles = (a.head_dim + 15) / 16;
     const float scale = a.scale * 1.4426950408889634f;
     QUAD q[DIM_TILES];
     f32x4 sums[DIM_TILES];
@@ -65,9 +65,10 @@ KERNEL(THREADS, TILE, ARGUMENTS) {
         sums[t] = (f32x4){0, 0, 0, 0};
     }
     for (int s = range.first; s <= range.last; s++) {
-        const int end = most_keys(&a, tile, s), my_end = mine.sample == s ? mine.keys : 0;
+        const int end = smaller(a.end, most_keys(&a, tile, s)),
+                  my_end = mine.sample == s ? smaller(end, mine.keys) : 0;
         const size_t base = base_of(&a, tile, s);
-        for (int first = 0; first < end; first += KEYS) {
+        for (int first = a.first; first < end; first += KEYS) {
             f32x4 scores[KEY_TILES];
             float high = top, sum = 0;
             block_wait();
@@ -78,8 +79,11 @@ KERNEL(THREADS, TILE, ARGUMENTS) {
                 f32x4 c = {0, 0, 0, 0};
                 const int at = (k * 16 + lane % 16) * KEY_PITCH + part;
                 UNROLL
-                for (int t = 0; t < DIM_TILES; t++)
-                    if (t < tiles) c = MULTIPLY(local_get(LOCAL_K, at + t * 4), q[t], c);
+                for (int t = 0; t + 1 < DIM_TILES; t += 2)
+                    c = MULTIPLY_TWO(local_get(LOCAL_K, at + t * 4), local_get(LOCAL_K, at + t * 4 + 4), q[t],
+                                     q[t + 1], c);
+                if (DIM_TILES % 2)
+                    c = MULTIPLY(local_get(LOCAL_K, at + (DIM_TILES - 1) * 4), q[DIM_TILES - 1], c);
                 UNROLL
                 for (int i = 0; i < 4; i++) {
                     c[i] = first + k * 16 + part * 4 + i < my_end ? c[i] * scale : LOWEST;
@@ -105,16 +109,32 @@ KERNEL(THREADS, TILE, ARGUMENTS) {
             total = total * factor + sum;
             UNROLL
             for (int t = 0; t < DIM_TILES; t++) {
-                if (t >= tiles) continue;
+                const int at = (t * 16 + lane % 16) * VALUE_PITCH + part;
                 sums[t] *= factor;
                 UNROLL
-                for (int k = 0; k < KEY_TILES; k++)
-                    sums[t] = MULTIPLY(local_get(LOCAL_V, (t * 16 + lane % 16) * VALUE_PITCH + k * 4 + part),
-                                       NARROW(scores[k]), sums[t]);
+                for (int k = 0; k + 1 < KEY_TILES; k += 2)
+                    sums[t] = MULTIPLY_TWO(local_get(LOCAL_V, at + k * 4), local_get(LOCAL_V, at + k * 4 + 4),
+                                           NARROW(scores[k]), NARROW(scores[k + 1]), sums[t]);
+                if (KEY_TILES % 2)
+                    sums[t] = MULTIPLY(local_get(LOCAL_V, at + (KEY_TILES - 1) * 4),
+                                       NARROW(scores[KEY_TILES - 1]), sums[t]);
             }
         }
     }
     if (!mine.there) return;
+    if (a.part) {
+        const size_t row = (size_t)(tile + thread_id() / WAVE * 16 + lane % 16);
+        if (part == 0) {
+            a.part_stats[row * 2] = top;
+            a.part_stats[row * 2 + 1] = total;
+        }
+        UNROLL
+        for (int t = 0; t < DIM_TILES; t++) {
+            int d = t * 16 + part * 4;
+            store4(a.part, 1, row * (size_t)a.head_dim + (size_t)d, a.head_dim - d, sums[t]);
+        }
+        return;
+    }
     UNROLL
     for (int t = 0; t < DIM_TILES; t++) {
         int d = t * 16 + part * 4;
@@ -127,6 +147,7 @@ KERNEL(THREADS, TILE, ARGUMENTS) {
 #undef KEYS
 #undef QUAD
 #undef MULTIPLY
+#undef MULTIPLY_TWO
 #undef LOAD
 #undef NARROW
 #undef ARGUMENTS
