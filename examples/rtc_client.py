@@ -51,6 +51,8 @@ class RealTimeChunks:
             self._stopped = True
             self._changed.notify()
         self._thread.join()
+        if hasattr(self._policy, "_ws"):
+            self._policy._ws.close()  # openpi's client has no close(); at exit websockets 11 waits for one
 
     def _due(self):
         return self._newest and (self._chunk is None or self._newest[1] >= min(self._every, len(self._chunk)))
@@ -103,8 +105,7 @@ def main():
     parser.add_argument("--steps", type=int, default=300, help="steps to execute")
     options = parser.parse_args()
     chunks = RealTimeChunks(websocket_client_policy.WebsocketClientPolicy(options.host, options.port), options.rate)
-    executed = held = 0
-    due = time.monotonic()
+    executed, held, due = 0, 0, time.monotonic()
     while executed < options.steps:
         action = chunks.step(observe())
         held += action is None
