@@ -47,7 +47,10 @@ static void put_roofs(const subject *s, const bench_roofs *r) {
     printf("%s, %s kernels, %d thread%s\n", s->hardware, s->info.path, s->info.threads,
            s->info.threads == 1 ? "" : "s");
     if (r->gbs <= 0) {
-        printf("these kernels are the plain definitions, which have no ceiling to measure\n");
+        printf("%s\n", !strcmp(s->info.device, "cpu")
+                            ? "these kernels are the plain definitions, which have no ceiling to measure"
+                            : "not measured: openpi has no kernels for this device that only read, copy or "
+                              "multiply, so shares of the roof are left out everywhere");
         return;
     }
     table *t = table_create("lrl");

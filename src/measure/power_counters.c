@@ -4,7 +4,8 @@
 /* The processor's, and one line for every vendor of GPUs that has one. */
 #define POWER_COUNTER_LIST(X) \
     X(rapl)                   \
-    X(cuda)
+    X(cuda)                   \
+    X(hip)
 
 #define X(counter) extern const power_counter power_counter_##counter;
 POWER_COUNTER_LIST(X)

@@ -32,6 +32,14 @@ EXPORTED fake_hip fake_hip_state = {.devices = 1,
 static fake_hip *const state = &fake_hip_state;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* What the power counter asks of the runtime, beside the table. */
+EXPORTED int hipDeviceGetPCIBusId(char *text, int bytes, int device);
+int hipDeviceGetPCIBusId(char *text, int bytes, int device) {
+    if (device < 0 || device >= state->devices) return INVALID;
+    snprintf(text, (size_t)bytes, "0000:%02x:00.0", 0x3b + device);
+    return 0;
+}
+
 /* ---- calls --------------------------------------------------------------------------------------------- */
 
 /* 0, or what a call of this name has to fail with. Every call holds the lock while it works. */
