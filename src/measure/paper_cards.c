@@ -12,7 +12,7 @@
  * machine code (tools/amd-loops): of a turn of the inner loop, flops over what the matrix unit could do in
  * the cycles of the busiest unit, where other waves fill its gaps. */
 #define PLAIN_KERNELS                                                                                       \
-    .kernels = "the first, plain", .epilogue_cycles = 0.2, /* A: a dozen instructions of 64 lanes            */ \
+    .kernels = "the first, plain", .epilogue_cycles = 0.2, /* A: a dozen instructions of 64 lanes        */ \
         .softmax_cycles = 0,     /* its instructions are in attention_inner                              */ \
         .attention_split = 0, .ahead = 1, .few_rows = 0, .norm_rows = 0, .resident_rows = 0
 
