@@ -101,9 +101,9 @@ static void measured_roofs(void **state) {
     const json_t *roofs = json_object_get(root, "roofs");
     (void)state;
     assert_non_null(roofs);
-    assert_true(fabs(card->matrix_tflops / number(roofs, "bf16_tflops") - 1) < 0.01);
-    assert_true(fabs(card->memory_gbs / number(roofs, "read_gbs") - 1) < 0.01);
-    assert_true(fabs(card->core_mhz / number(roofs, "core_mhz") - 1) < 0.01);
+    assert_true(fabs(card->matrix_tflops / number(roofs, "bf16_tflops") - 1) < 0.03);
+    assert_true(fabs(card->memory_gbs / number(roofs, "read_gbs") - 1) < 0.03);
+    assert_true(fabs(card->core_mhz / number(roofs, "core_mhz") - 1) < 0.03);
     json_decref(root);
 }
 
@@ -160,12 +160,12 @@ static void every_number_counts(void **state) {
     CHANGED(card.epilogue_cycles *= 4, 1)
     CHANGED(card.softmax_cycles = 1, 1)
     CHANGED(card.attention_inner[0] /= 2, 1)
-    CHANGED(card.attention_split = 1, -1)
+    CHANGED(card.attention_split = 0, 1)
     CHANGED(card.ahead = 4, -1)
     CHANGED(card.few_rows = 16, -1)
     CHANGED(card.norm_rows = 1 << 20, -1)
     CHANGED(card.resident_rows = 16, -1)
-    CHANGED(card.tiles[0].inner /= 2, 1)
+    CHANGED(for (int i = 0; i < PAPER_TILES; i++) card.tiles[i].inner /= 2, 1)
 #undef CHANGED
     assert_true(total(plain, 64) > 8 * ms);
 }
