@@ -30,7 +30,10 @@ static const float *gate(const plan *plan, int which, int step) {
 
 row_set plan_expert_rows(const plan *plan, const row_table *table, int step) {
     row_set rows = plan_rows(table);
-    if (plan->kind != PLAN_TRAINED) return rows;
+    /* Beside others a sample may be in any of a session's plans. A device chooses kernels by what an
+     * operation has, so all of them have known rows: the sample has the same bits in each. */
+    int shared = plan->shape.known && plan->shape.batch > 1;
+    if (plan->kind != PLAN_TRAINED && !shared) return rows;
     rows.known = plan->buffers.in.tables.known;
     rows.known_at = (plan_known_column(plan) - step) * 3 * plan->model->dims.expert_width;
     return rows;
