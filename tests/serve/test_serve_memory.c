@@ -15,8 +15,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-static int refuses(const void *caller);
-#define ALLOCATOR_REFUSES(caller) refuses(caller)
+#define ALLOCATOR_REFUSES refuses
 #include "allocator.h"
 
 #include "policy_golden.h"

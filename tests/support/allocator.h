@@ -1,7 +1,7 @@
 /* An allocator that counts and fails on order: it takes the place of malloc and its family and of anonymous
  * mmap in the whole program, shared libraries included. For one source file of a test. Stands on glibc's own
  * names for the real ones; not there where a sanitizer has its own allocator (ALLOCATOR 0). A test with an
- * order of its own defines ALLOCATOR_REFUSES(caller) before: 1 refuses the call from that code address. */
+ * order of its own defines ALLOCATOR_REFUSES before, as the name of its function: 1 refuses the call. */
 #ifndef TESTS_ALLOCATOR_H
 #define TESTS_ALLOCATOR_H
 
@@ -47,6 +47,10 @@ long syscall(long, ...);                   /* hidden by _POSIX_C_SOURCE         
 
 #define ALLOCATOR_OVERRIDES __attribute__((visibility("default"), used))
 #define ALLOCATOR_CALLER __builtin_return_address(0)
+
+#ifdef ALLOCATOR_REFUSES
+static int ALLOCATOR_REFUSES(const void *caller);    /* the code address                                   */
+#endif
 
 static int allocator_refuses(const void *caller) {
 #ifdef ALLOCATOR_REFUSES
