@@ -105,6 +105,7 @@ int job_append(job_pool *pool, job *job, const uint8_t *bytes, size_t count) {
 }
 
 void job_refuse(job *job, openpi_status status, const char *sentence) {
+    if (status == OPENPI_DEVICE_LOST) sentence = DEVICE_LOST_SENTENCE;
     size_t count = strlen(sentence);
     if (count > job->answer_capacity) count = job->answer_capacity;
     memcpy(job->answer.data, sentence, count);

@@ -66,7 +66,10 @@ void job_pool_close(job_pool *pool);
  * there is none, or where it would be more than pool->most_taken. */
 int job_append(job_pool *pool, job *job, const uint8_t *bytes, size_t count);
 
-/* The answer is this sentence. */
+/* To every request that waits when a device is lost. What the driver said is for the log. */
+#define DEVICE_LOST_SENTENCE "the device is lost; the server restarts"
+
+/* The answer is this sentence, or DEVICE_LOST_SENTENCE where the status says so. */
 void job_refuse(job *job, openpi_status status, const char *sentence);
 
 #endif

@@ -38,7 +38,7 @@ enum {
     CLOSING_MS = 1000,           /* for the close frames after the last answer                             */
 };
 
-static const char device_lost[] = "the device is lost; the server restarts";
+static const char device_lost[] = DEVICE_LOST_SENTENCE;
 
 typedef struct server {
     const serve_options *options;

@@ -40,6 +40,15 @@ static void make(const served *server, int number, int fd) {
     ping(fd);
 }
 
+/* The same sentence for the batch that was computed and for who waited behind it, without the driver's words.
+ * Where another device is well, it may have said what the request read ahead lacks. */
+static void expect_loss(const ws_frame *frame, int other_device) {
+    const char *text = (const char *)frame->data;
+    assert_int_equal(frame->opcode, WS_TEXT);
+    if (other_device && strstr(text, "the request")) return;
+    assert_string_equal(text, "the device is lost; the server restarts");
+}
+
 /* Each of the requests has one answer, and then comes the code. `replies`: where another device is well, so
  * many of the answers may be replies. */
 static void expect_end(int fd, int asked, int replies) {
@@ -49,9 +58,7 @@ static void expect_end(int fd, int asked, int replies) {
             free(frame.data);
             continue;
         }
-        assert_int_equal(frame.opcode, WS_TEXT);
-        if (!replies) must_contain((char *)frame.data, "lost");
-        assert_null(strchr((char *)frame.data, '\n'));
+        expect_loss(&frame, replies > 0);
         free(frame.data);
     }
     ws_expect_close(fd, 1012);
