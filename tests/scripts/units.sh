@@ -32,6 +32,14 @@ sed 's/^DynamicUser=.*/DynamicUzer=yes/' "$unit" >"$instance"
 SYSTEMD_UNIT_PATH=$box/units: systemd-analyze verify --man=no "$instance" 2>&1 | grep -q DynamicUzer || bad "verify did not mind DynamicUzer="
 cp "$unit" "$instance"
 
+# The drop-in of docs/serve.md for a unit that computes on a CPU.
+mkdir "$instance.d"
+printf '[Service]\nMemoryDenyWriteExecute=yes\n' >"$instance.d/cpu.conf"
+verify "$instance"
+SYSTEMD_UNIT_PATH=$box/units: systemd-analyze security --offline=true "$instance" 2>&1 | grep -q '✓ MemoryDenyWriteExecute=' ||
+    bad "the drop-in does not forbid memory that is written and run"
+rm -r "$instance.d"
+
 # 0 is all shut, 100 all open. Of what is open most is the network and the GPU.
 systemd-analyze security --offline=true --threshold=25 "$instance" >"$box/security" 2>&1 || bad "security: $(grep -v '✓' "$box/security")"
 sed 's/^ProtectSystem=.*//; s/^CapabilityBoundingSet=.*//; s/^SystemCallFilter=.*//' "$unit" >"$instance"
