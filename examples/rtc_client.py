@@ -1,11 +1,10 @@
 """Real-time chunking over openpi-client: the robot moves at its rate while the next chunk is computed.
 
 A thread asks for chunks, always with the newest observation. Each reply replaces the queue of actions, without the steps that
-the robot has executed meanwhile. The server (openpi serve) makes each chunk follow on from the one before it; the delay that
-it is told comes from the latencies measured so far. A server that knows no "openpi/rtc" ignores it: chunks then just replace
-each other.
+the robot has executed meanwhile. The server (openpi serve) makes each chunk follow on from the one before; the client states
+the delay, from the latencies measured so far. A server that knows no "openpi/rtc" ignores it: chunks then replace each other.
 
-    rtc_client.py --host 127.0.0.1 --port 8000 --rate 50 --steps 500
+    rtc_client.py --rate 50 --steps 500 [--host wss://robots.example --api-key KEY]
 """
 import argparse
 import collections
@@ -14,7 +13,7 @@ import threading
 import time
 
 import numpy as np
-from openpi_client import websocket_client_policy
+from openpi_client.websocket_client_policy import WebsocketClientPolicy
 
 
 class RealTimeChunks:
@@ -99,12 +98,13 @@ def observe():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--host", default="127.0.0.1", help="wss://HOST: over TLS")
     parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--api-key", help="of the server's token")
     parser.add_argument("--rate", type=float, default=15, help="steps a second, 10 to 50")
     parser.add_argument("--steps", type=int, default=300, help="steps to execute")
     options = parser.parse_args()
-    chunks = RealTimeChunks(websocket_client_policy.WebsocketClientPolicy(options.host, options.port), options.rate)
+    chunks = RealTimeChunks(WebsocketClientPolicy(options.host, options.port, options.api_key), options.rate)
     executed, held, due = 0, 0, time.monotonic()
     while executed < options.steps:
         action = chunks.step(observe())

@@ -40,9 +40,9 @@ class Broken(Policy):
         raise RuntimeError("Error in inference server:\nno such robot")
 
 
-stub = types.ModuleType("openpi_client")
-stub.websocket_client_policy = types.SimpleNamespace(WebsocketClientPolicy=Policy)
-sys.modules["openpi_client"] = stub
+stub = types.ModuleType("openpi_client.websocket_client_policy")
+stub.WebsocketClientPolicy = Policy
+sys.modules |= {"openpi_client": types.ModuleType("openpi_client"), stub.__name__: stub}
 sys.path.insert(0, sys.argv[1])
 import rtc_client  # noqa: E402  pylint: disable=wrong-import-position
 

@@ -42,8 +42,9 @@ serve() {
         [ -n "$port" ] || break
         if timeout 120 "$python" "$SOURCE/tests/scripts/serve_peer.py" "$port" "$@"; then served=$((served + 1))
         else bad "$* with $python"; fi
-        [ "$*" = droid ] || continue
-        timeout 120 "$python" "$SOURCE/examples/rtc_client.py" --port "$port" --rate 50 --steps 60 || bad "rtc_client.py with $python"
+        [ "$1" = droid ] || continue
+        timeout 120 "$python" "$SOURCE/examples/rtc_client.py" --port "$port" --rate 50 --steps 60 ${2:+--host wss://localhost --api-key "$2"} ||
+            bad "rtc_client.py with $python"
     done
     kill -TERM "$server"
     wait "$server" || bad "$1: the server ended with $?"
@@ -61,8 +62,8 @@ if command -v openssl >/dev/null; then
         -subj /CN=localhost -addext subjectAltName=DNS:localhost 2>/dev/null || bad "openssl makes no certificate"
     "$BUILD/openpi" serve --new-token arm >"$box/tokens" 2>"$box/secret" || bad "no token"
     export SSL_CERT_FILE=$box/cert
-    start aloha --tokens "$box/tokens" --tls-cert "$box/cert" --tls-key "$box/key"
-    serve aloha "$(sed 's/.*: //' "$box/secret")"
+    start droid --tokens "$box/tokens" --tls-cert "$box/cert" --tls-key "$box/key"
+    serve droid "$(sed 's/.*: //' "$box/secret")"
 else
     echo "SKIPPED: TLS, there is no openssl command"
 fi
