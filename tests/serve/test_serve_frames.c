@@ -31,6 +31,7 @@ typedef struct frame_case {
     int piece;                   /* bytes of a fragment that the one message is cut into; 0: as it stands  */
     int times;                   /* sent so many times, and so often wanted; 0: once                       */
     int lax;
+    int first_pong;              /* of several pings at once it may be the first that is answered          */
 } frame_case;
 
 #define CASE(NAME, SEND, ...) {.name = NAME, .send = SEND, .want = __VA_ARGS__}
@@ -66,11 +67,11 @@ static const frame_case cases[] = {
     CASE("2.10",
      "89:payload-0 89:payload-1 89:payload-2 89:payload-3 89:payload-4 89:payload-5 89:payload-6 "
      "89:payload-7 89:payload-8 89:payload-9",
-     "8a:payload-0"),
+     "8a:payload-0", .first_pong = 1),
     CASE("2.11",
      "89:payload-0 89:payload-1 89:payload-2 89:payload-3 89:payload-4 89:payload-5 89:payload-6 "
      "89:payload-7 89:payload-8 89:payload-9",
-     "8a:payload-0", .chop = 1),
+     "8a:payload-0", .chop = 1, .first_pong = 1),
     /* 3: reserved bits */
     CASE("3.1", "91:Hello", "88=03ea"),
     CASE("3.2", "82:Hello a2:Hello 89", "~81 88=03ea"),
@@ -109,8 +110,9 @@ static const frame_case cases[] = {
     CASE("5.16", "00:x 02:frag 80:ment", "88=03ea"),
     CASE("5.17", "80:x 02:frag 80:ment", "88=03ea"),
     CASE("5.18", "02:frag 82:ment", "88=03ea"),
-    CASE("5.19", "02:a 00:b 89:one 00:c 00:d 89:two 80:e", "8a:one ~8a:two 81", .chop = 9),
-    CASE("5.20", "02:a 00:b 89:one 00:c 00:d 89:two 80:e", "8a:one ~8a:two 81"),
+    CASE("5.19", "02:a 00:b 89:one 00:c 00:d 89:two 80:e", "8a:one ~8a:two 81", .chop = 9,
+         .first_pong = 1),
+    CASE("5.20", "02:a 00:b 89:one 00:c 00:d 89:two 80:e", "8a:one ~8a:two 81", .first_pong = 1),
     /* 6: UTF-8: all text is refused */
     CASE("6.1.1", "81", "88=03eb"),
     CASE("6.1.2", "01 00 80", "88=03eb"),
@@ -266,11 +268,11 @@ static const frame_case cases[] = {
     /* 10: fragments by the client's library */
     CASE("10.1.1", "82*65536", "81", .piece = 1300),
     /* not of Autobahn: heads of frames */
-    CASE("length with its top bit", "?82", "88=03ea", .lax = 1),
-    CASE("length in 16 bits though 7 would do", ">82:Hello", "88=03ea", .lax = 1),
-    CASE("length in 64 bits though 7 would do", ">>82:Hello", "88=03ea", .lax = 1),
-    CASE("unmasked", "!82:Hello", "88=03ea", .lax = 1),
-    CASE("unmasked ping", "!89:Hello", "88=03ea", .lax = 1),
+    CASE("a length with its top bit set", "?82", "88=03ea", .lax = 1),
+    CASE("a length in 16 bits though 7 would do", ">82:Hello", "88=03ea", .lax = 1),
+    CASE("a length in 64 bits though 7 would do", ">>82:Hello", "88=03ea", .lax = 1),
+    CASE("a frame that is not masked", "!82:Hello", "88=03ea", .lax = 1),
+    CASE("a ping that is not masked", "!89:Hello", "88=03ea", .lax = 1),
     CASE("length beyond the limit", "82*1000001", "88=03f1"),
     CASE("fragments beyond the limit", "02*600000 80*600000", "88=03f1"),
 };
@@ -402,27 +404,36 @@ static void frames(void **state) {
     close(robot);
 }
 
+typedef struct shake {
+    const char *name, *lines;
+    int status;                  /* 0: the connection is closed                                            */
+    int lax;
+} shake;
+
+static const shake shakes[] = {
+    {"a handshake without Connection",
+     "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+     "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n", 426, 1},
+    {"a handshake without a key",
+     "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n", 0, 1},
+    {"a handshake whose key has one character",
+     "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+     "Sec-WebSocket-Key: x\r\n", 0, 1},
+    {"a handshake of version 12",
+     "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 12\r\n"
+     "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n", 0, 1},
+    {"a handshake for another protocol", "Upgrade: h2c\r\nConnection: Upgrade\r\n", 0, 1},
+    {"a handshake for a subprotocol", WS_UPGRADE "Sec-WebSocket-Protocol: chat\r\n", 0, 1},
+    {"an extension", WS_UPGRADE "Sec-WebSocket-Extensions: permessage-deflate\r\n", 101, 0},
+    {"no upgrade", "", 426, 0},
+};
+
+enum { SHAKES = sizeof shakes / sizeof *shakes };
+
 /* What is no handshake of RFC 6455, and what is one all the same: never a WebSocket that does not work. */
 static void handshakes(void **state) {
     (void)state;
-    static const struct {
-        const char *name, *lines;
-        int status;              /* 0: the connection is closed                                            */
-        int lax;
-    } shakes[] = {
-        {"no Connection", "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: "
-                          "dGhlIHNhbXBsZSBub25jZQ==\r\n", 426, 1},
-        {"no key", "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n", 0, 1},
-        {"short key", "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
-                      "Sec-WebSocket-Key: x\r\n", 0, 1},
-        {"version 12", "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 12\r\n"
-                       "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n", 0, 1},
-        {"another protocol", "Upgrade: h2c\r\nConnection: Upgrade\r\n", 0, 1},
-        {"a subprotocol", WS_UPGRADE "Sec-WebSocket-Protocol: chat\r\n", 0, 1},
-        {"an extension", WS_UPGRADE "Sec-WebSocket-Extensions: permessage-deflate\r\n", 101, 0},
-        {"no upgrade", "", 426, 0},
-    };
-    for (size_t i = 0; i < sizeof shakes / sizeof *shakes; i++) {
+    for (size_t i = 0; i < SHAKES; i++) {
         char head[1024], status[8];
         int fd = ws_request(server.port, "/", shakes[i].lines, head, sizeof head);
         if (show) print_message("handshake %-30s %.30s\n", shakes[i].name, head);
@@ -436,6 +447,53 @@ static void handshakes(void **state) {
         }
         close(fd);
     }
+}
+
+/* The first column of the page's table, each name between commas: ",2.5,2.10,2.11,". */
+static char *page_names(void) {
+    char *page = slurp(TESTS_DIR "/../docs/serve-protocol.md", NULL), *names = calloc(1, strlen(page) + 2);
+    char *row = strstr(page, "\n| case |"), *end = row ? strstr(row, "\n\n") : NULL, *out_at = names;
+    if (!end) fail_msg("docs/serve-protocol.md has no table of cases");
+    *end = 0;
+    *out_at++ = ',';
+    row = strchr(strchr(row + 1, '\n') + 1, '\n');    /* past the head and its line                        */
+    for (; row; row = strchr(row + 1, '\n')) {
+        size_t count = strcspn(row + 3, ":|");
+        for (char *c = row + 3; c < row + 3 + count; c++) {
+            if (*c == ' ' && (out_at[-1] == ',' || c[1] == '|')) continue;
+            *out_at++ = *c;
+        }
+        *out_at++ = ',';
+    }
+    free(page);
+    return names;
+}
+
+static int count_names(const char *names) {
+    int count = -1;
+    for (; *names; names++) count += *names == ',';
+    return count;
+}
+
+static int must_list(const char *names, const char *name) {
+    char between[100];
+    snprintf(between, sizeof between, ",%s,", name);
+    if (!strstr(names, between)) fail_msg("docs/serve-protocol.md does not list the case \"%s\"", name);
+    return 1;
+}
+
+/* The page lists each case in which the library may be lax, and no other. */
+static void page(void **state) {
+    (void)state;
+    char *names = page_names();
+    int listed = 0;
+    for (int i = 0; i < CASES; i++)
+        if (cases[i].lax || cases[i].first_pong) listed += must_list(names, cases[i].name);
+    for (size_t i = 0; i < SHAKES; i++)
+        if (shakes[i].lax) listed += must_list(names, shakes[i].name);
+    if (listed != count_names(names))
+        fail_msg("docs/serve-protocol.md lists %d cases, expected %d: %s", count_names(names), listed, names);
+    free(names);
 }
 
 static int set_up(void **state) {
@@ -453,7 +511,8 @@ static int tear_down(void **state) {
 }
 
 int main(int count, char **words) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(frames), cmocka_unit_test(handshakes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(page), cmocka_unit_test(frames),
+                                       cmocka_unit_test(handshakes)};
     show = count > 1 && !strcmp(words[1], "--show");
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
