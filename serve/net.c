@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "clock.h"
@@ -17,7 +18,7 @@
 _Static_assert(LWS_PRE <= NET_HEADROOM, "a frame's head fits before a message");
 
 enum {
-    READ_BYTES = 64 << 10,       /* of a socket at once                                                    */
+    READ_BYTES = 256 << 10,      /* of a socket at once: a request is there in two or three turns          */
     HEAD_BYTES = 8 << 10,        /* of an HTTP request's head                                              */
     HEADS = 1024,                /* connections whose head is being read                                   */
     CLOSE_REASON = 120,
@@ -292,6 +293,19 @@ static void on_tick(uv_timer_t *handle) {
  * also one that is held back and not read. watch_peer pings instead. */
 static const lws_retry_bo_t no_pings = {.secs_since_valid_ping = 0, .secs_since_valid_hangup = 0};
 
+/* For each connection the library looks through a table with as many entries as the process may open files
+ * when the context is made, which may be a million. */
+static struct lws_context *create_for(int files, const struct lws_context_creation_info *info) {
+    struct rlimit before, fewer;
+    int lower = !getrlimit(RLIMIT_NOFILE, &before) && before.rlim_cur > (rlim_t)files;
+    fewer = before;
+    fewer.rlim_cur = (rlim_t)files;
+    if (lower) setrlimit(RLIMIT_NOFILE, &fewer);
+    struct lws_context *made = lws_create_context(info);
+    if (lower) setrlimit(RLIMIT_NOFILE, &before);
+    return made;
+}
+
 static struct lws_context *context_of(net *net) {
     void *loops[1] = {&net->loop};
     net->protocols[0] = (struct lws_protocols){.name = "openpi",
@@ -312,7 +326,7 @@ static struct lws_context *context_of(net *net) {
         .alpn = "http/1.1",
         .pcontext = &net->context,         /* NULL when it is gone                                        */
     };
-    return lws_create_context(&info);
+    return create_for(net->limits.files, &info);
 }
 
 openpi_status net_open(const net_events *events, void *user, const net_limits *limits, tls_pair *pair,

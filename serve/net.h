@@ -100,12 +100,13 @@ typedef struct net_events {
     void (*dropped)(void *user, const char *address, const char *why);
 } net_events;
 
-/* What a client may take, in seconds. */
+/* What clients may take, in seconds where nothing else is said. */
 typedef struct net_limits {
     int handshake;               /* from the connection to the end of its request's head                  */
     int message;                 /* from a message's first byte to its last                                */
     int reply;                   /* until the kernel has all of a message that is sent                     */
     int ping;                    /* of silence before a ping, and for its answer                           */
+    int files;                   /* a connection with a descriptor of this number or more is closed        */
 } net_limits;
 
 /* A loop without a socket. `pair`: for TLS on every connection, from then on the net's; NULL: no TLS. On

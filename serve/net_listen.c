@@ -3,6 +3,7 @@
  * Listening sockets are our own: the network library only gets connections that are accepted, so that an
  * address can be taken before the model is loaded, given back while connections live on, or come from
  * elsewhere. */
+#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -105,41 +106,51 @@ static void adopt(listener *l, int fd) {
     if (wsi) lws_set_opaque_user_data(wsi, l);
 }
 
+static void hang_up(net *net, int fd, const struct sockaddr *from, socklen_t bytes, const char *why) {
+    char address[NET_ADDRESS] = "";
+    getnameinfo(from, bytes, address, sizeof address, NULL, 0, NI_NUMERICHOST);
+    net->events->dropped(net->user, address, why);
+    close(fd);
+}
+
+static const char no_descriptor[] = "no descriptor is left";
+
 /* Without a descriptor nobody can be accepted, and the loop would turn for who waits. So one is kept, with
  * which to take the next one and to hang up. Returns 0 where nobody waits. */
 static int turn_away(listener *l) {
     struct sockaddr_storage from;
     socklen_t bytes = sizeof from;
-    char address[NET_ADDRESS] = "";
     close(l->net->spare);
     int fd = accept(l->fd, (struct sockaddr *)&from, &bytes);
-    if (fd >= 0) {
-        getnameinfo((struct sockaddr *)&from, bytes, address, sizeof address, NULL, 0, NI_NUMERICHOST);
-        l->net->events->dropped(l->net->user, address, "no descriptor is left");
-        close(fd);
-    }
+    if (fd >= 0) hang_up(l->net, fd, (struct sockaddr *)&from, bytes, no_descriptor);
     l->net->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
     return fd >= 0;
 }
 
+/* Note: the library has a table with a place for each descriptor below limits.files, and writes behind its
+ * end where it is given a larger one. */
 static void on_connection(uv_poll_t *poll, int status, int events) {
     listener *l = poll->data;
+    net *net = l->net;
     (void)status;
     (void)events;
     for (int i = 0; i < ACCEPTS; i++) {
-        int one = 1, most = SEND_BYTES, fd = accept(l->fd, NULL, NULL);
-        if (fd < 0 && (errno == EMFILE || errno == ENFILE) && l->net->spare >= 0 && turn_away(l)) continue;
+        struct sockaddr_storage from;
+        socklen_t bytes = sizeof from;
+        int fd = accept4(l->fd, (struct sockaddr *)&from, &bytes, SOCK_CLOEXEC);
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE) && net->spare >= 0 && turn_away(l)) continue;
         if (fd < 0) return;
-        fcntl(fd, F_SETFD, FD_CLOEXEC);
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &most, sizeof most);
-        adopt(l, fd);
+        if (fd < net->limits.files) adopt(l, fd);
+        else hang_up(net, fd, (struct sockaddr *)&from, bytes, no_descriptor);
     }
 }
 
 openpi_status listeners_start(net *net, openpi_error *error) {
     for (int i = 0; i < net->listener_count; i++) {
         listener *l = &net->listeners[i];
+        int one = 1, most = SEND_BYTES;
+        setsockopt(l->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);         /* accepted ones inherit both */
+        setsockopt(l->fd, SOL_SOCKET, SO_SNDBUF, &most, sizeof most);
         if (listen(l->fd, SOMAXCONN))
             return fail(error, OPENPI_BAD_ARGUMENT, "cannot listen on port %d: %s", net->ports[l->side],
                         strerror(errno));

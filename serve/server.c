@@ -34,7 +34,8 @@ enum {
     METADATA_BYTES = 4096,
     PREPARED = 64,               /* shared requests that may be prepared at a time                         */
     TICK_MS = 250,
-    OTHER_FILES = 512,           /* descriptors besides two for each connection that there may be         */
+    OTHER_FILES = 512,           /* descriptors besides four for each connection that there may be: many   */
+                                 /* clients may be connected that have no WebSocket yet                    */
     CLOSING_MS = 1000,           /* for the close frames after the last answer                             */
 };
 
@@ -286,17 +287,19 @@ static const net_events events = {
 
 static openpi_status open_address(server *s, openpi_error *error) {
     const serve_options *o = s->options;
+    int files = 4 * o->max_connections + OTHER_FILES;
     net_limits limits = {.handshake = o->handshake_seconds,
                          .message = o->message_seconds,
                          .reply = o->reply_seconds,
-                         .ping = o->ping_seconds};
+                         .ping = o->ping_seconds,
+                         .files = files};
     int only_loopback = !o->trust_network && !(o->tokens && o->tls_certificate);
     int only_admin_here = !tokens_has_admin(&s->gate.tokens) || !(o->trust_network || o->tls_certificate);
     tls_pair *pair = NULL;
     SERVE_TRY(systemd_open(&s->systemd, o->notify_socket, o->watchdog_us, error));
     if (o->tls_certificate) SERVE_TRY(tls_read(o->tls_certificate, o->tls_key, &pair, error));
     process_return_memory();
-    process_allow_files(2 * (uint64_t)o->max_connections + OTHER_FILES);
+    process_allow_files((uint64_t)files);
     SERVE_TRY(net_open(&events, s, &limits, pair, &s->net, error));
     const char *host = o->host ? o->host : "127.0.0.1";
     if (o->inherited)

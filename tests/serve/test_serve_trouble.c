@@ -354,11 +354,33 @@ static void random_bytes(void **state) {
 /* ---- descriptors ------------------------------------------------------------------------------------ */
 
 /* Who comes when there is no descriptor left is sent away at once, and who is there is served. */
+static void must_turn_away(int clients) {
+    char byte;
+    int fd[ROBOTS], *mute = calloc((size_t)clients, sizeof *mute);
+    assert_non_null(mute);
+    greet_all(fd);
+    int files = served_descriptors(&server);
+    for (int i = 0; i < clients; i++) mute[i] = ws_socket(server.port);
+    assert_int_equal(ws_get(mute[clients - 1], &byte, 1), 0);
+    char *log = served_log(&server);
+    must_contain(log, "127.0.0.1 dropped: no descriptor is left");
+    free(log);
+    serve_robots(fd, 3, "without descriptors");
+    for (int i = 0; i < clients; i++) close(mute[i]);
+    free(mute);
+    served_await_descriptors(&server, files);
+    int late = greet(server.port);
+    ask_for(late, 1);
+    expect_actions(late, 1);
+    close(late);
+    for (int r = 0; r < ROBOTS; r++) close(fd[r]);
+    served_stop(&server);
+}
+
 static void no_descriptor(void **state) {
     (void)state;
     enum { FILES = 80, CLIENTS = 120 };
-    char script[600], byte;
-    int fd[ROBOTS], mute[CLIENTS];
+    char script[600];
     int length = snprintf(script, sizeof script, "#!/bin/sh\nulimit -n %d\nexec '%s' \"$@\"\n", FILES,
                           served_command());
     assert_int_equal(scratch_write(&box, "limited", script, (size_t)length), 0);
@@ -367,22 +389,15 @@ static void no_descriptor(void **state) {
     served_instead = script;
     start_server("--handshake-timeout 3600");
     served_instead = NULL;
-    greet_all(fd);
-    int files = served_descriptors(&server);
-    for (int i = 0; i < CLIENTS; i++) mute[i] = ws_socket(server.port);
-    assert_int_equal(ws_get(mute[CLIENTS - 1], &byte, 1), 0);
-    char *log = served_log(&server);
-    must_contain(log, "127.0.0.1 dropped: no descriptor is left");
-    free(log);
-    serve_robots(fd, 3, "without descriptors");
-    for (int i = 0; i < CLIENTS; i++) close(mute[i]);
-    served_await_descriptors(&server, files);
-    int late = greet(server.port);
-    ask_for(late, 1);
-    expect_actions(late, 1);
-    close(late);
-    for (int r = 0; r < ROBOTS; r++) close(fd[r]);
-    served_stop(&server);
+    must_turn_away(CLIENTS);
+}
+
+/* The process may open more, but connections have four times --max-connections and 512. */
+static void no_place_for_a_descriptor(void **state) {
+    (void)state;
+    enum { PLACES = ROBOTS + 1, CLIENTS = 4 * PLACES + 512 };
+    served_start(&server, &box, MODEL " --max-connections %d --handshake-timeout 3600", PLACES);
+    must_turn_away(CLIENTS);
 }
 
 /* ---- the program ------------------------------------------------------------------------------------ */
@@ -403,6 +418,7 @@ int main(int count, char **words) {
         cmocka_unit_test(crowd),
         cmocka_unit_test(random_bytes),
         cmocka_unit_test(no_descriptor),
+        cmocka_unit_test(no_place_for_a_descriptor),
     };
     for (int i = 1; i + 1 < count; i += 2) {
         int n = atoi(words[i + 1]);
