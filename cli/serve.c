@@ -18,7 +18,7 @@ typedef struct serve_values {
     const char *new_token, *tls_certificate, *tls_key;
     int token_class, rate, no_admin, log_format, log_requests;
     int prompt_state, horizon, steps, port, trust_network, drain, prepare_threads, max_block, throughput;
-    int max_connections, max_per_address, handshake, message, reply, ping;
+    int max_connections, max_per_address, max_attempts, handshake, message, reply, ping;
     uint64_t seed, max_message, max_in_flight;
     lora_values lora;
     machine_values machine;
@@ -75,6 +75,7 @@ static int serve_run(const void *values, char **positional, int count) {
                              .max_in_flight = v->max_in_flight,
                              .max_connections = v->max_connections,
                              .max_per_address = v->max_per_address,
+                             .max_attempts = v->max_attempts,
                              .handshake_seconds = v->handshake,
                              .message_seconds = v->message,
                              .reply_seconds = v->reply,
@@ -176,6 +177,9 @@ static const option_row options[] = {
     {OPTION_INT, "max-per-address", "N",
      "WebSockets of one client address, which all robots behind a proxy share (default: 32)",
      .offset = AT(max_per_address), .low = 1, .high = 65536},
+    {OPTION_INT, "max-attempts", "N",
+     "connections a second of one client address; who comes then is hung up on unread (default: four times "
+     "--max-per-address)", .offset = AT(max_attempts), .low = 1, .high = 1000000},
     {OPTION_INT, "handshake-timeout", "SECONDS", "from connecting to a complete request head (default: 5)",
      .offset = AT(handshake), .low = 1, .high = 3600},
     {OPTION_INT, "message-timeout", "SECONDS", "from a request's first byte to its last (default: 10)",

@@ -8,7 +8,8 @@
 
 static const char *const class_names[SCHEDULER_CLASSES] = {"shared", "reserved"};
 static const char *const result_names[REQUEST_RESULTS] = {"ok", "refused", "late", "failed", "gone"};
-static const char *const rejection_names[REJECTIONS] = {"token", "connections", "address", "reserved"};
+static const char *const rejection_names[REJECTIONS] = {"token", "connections", "address", "reserved",
+                                                            "attempts"};
 static const char *const stage_names[METRICS_STAGES] = {"receive", "turn", "prepare_wait", "prepare",
                                                         "queue",   "run",  "send"};
 

@@ -48,6 +48,7 @@ typedef enum rejection {         /* why somebody got no WebSocket               
     REJECTED_CONNECTIONS,        /* --max-connections                                                      */
     REJECTED_ADDRESS,            /* --max-per-address                                                      */
     REJECTED_RESERVED,           /* too many calls a second are reserved                                   */
+    REJECTED_ATTEMPTS,           /* --max-attempts                                                         */
     REJECTIONS
 } rejection;
 

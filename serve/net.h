@@ -96,8 +96,10 @@ typedef struct net_events {
     void (*timed)(void *user);
     /* Again and again after net_every. */
     void (*ticked)(void *user);
-    /* A WebSocket is cut off because of net_limits; `closed` follows. */
+    /* A WebSocket is cut off because of net_limits, and `closed` follows; or a connection is hung up on. */
     void (*dropped)(void *user, const char *address, const char *why);
+    /* A connection is hung up on, because its address has had net_limits.attempts. */
+    void (*too_often)(void *user, const char *address);
 } net_events;
 
 /* What clients may take, in seconds where nothing else is said. */
@@ -106,6 +108,7 @@ typedef struct net_limits {
     int message;                 /* from a message's first byte to its last                                */
     int reply;                   /* until the kernel has all of a message that is sent                     */
     int ping;                    /* of silence before a ping, and for its answer                           */
+    int attempts;                /* connections a second of one address, to the robots' side               */
     int files;                   /* a connection with a descriptor of this number or more is closed        */
 } net_limits;
 

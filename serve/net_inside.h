@@ -6,6 +6,7 @@
 #include <libwebsockets.h>
 #include <uv.h>
 
+#include "attempts.h"
 #include "net.h"
 
 enum {
@@ -33,6 +34,7 @@ struct net {
     uv_signal_t signals[SIGNALS];
     uv_timer_t timer, watch, tick;
     net_limits limits;
+    attempts attempts;           /* of the robots' side                                                    */
     net_peer *peers;             /* all WebSockets                                                         */
     int spare;                   /* a descriptor for when there is no other; -1: none                      */
     tls_pair *pair;              /* NULL: no TLS                                                           */

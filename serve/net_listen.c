@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "fail.h"
 #include "net_inside.h"
 #include "sockets.h"
@@ -106,11 +107,21 @@ static void adopt(listener *l, int fd) {
     if (wsi) lws_set_opaque_user_data(wsi, l);
 }
 
-static void hang_up(net *net, int fd, const struct sockaddr *from, socklen_t bytes, const char *why) {
-    char address[NET_ADDRESS] = "";
-    getnameinfo(from, bytes, address, sizeof address, NULL, 0, NI_NUMERICHOST);
-    net->events->dropped(net->user, address, why);
-    close(fd);
+typedef struct caller {
+    struct sockaddr_storage from;
+    socklen_t bytes;
+    char text[NET_ADDRESS];
+} caller;
+
+static const char *text_of(caller *c) {
+    c->text[0] = 0;
+    getnameinfo((struct sockaddr *)&c->from, c->bytes, c->text, sizeof c->text, NULL, 0, NI_NUMERICHOST);
+    return c->text;
+}
+
+static int take_call(const listener *l, caller *c) {
+    c->bytes = sizeof c->from;
+    return accept4(l->fd, (struct sockaddr *)&c->from, &c->bytes, SOCK_CLOEXEC);
 }
 
 static const char no_descriptor[] = "no descriptor is left";
@@ -118,30 +129,46 @@ static const char no_descriptor[] = "no descriptor is left";
 /* Without a descriptor nobody can be accepted, and the loop would turn for who waits. So one is kept, with
  * which to take the next one and to hang up. Returns 0 where nobody waits. */
 static int turn_away(listener *l) {
-    struct sockaddr_storage from;
-    socklen_t bytes = sizeof from;
+    caller caller;
     close(l->net->spare);
-    int fd = accept(l->fd, (struct sockaddr *)&from, &bytes);
-    if (fd >= 0) hang_up(l->net, fd, (struct sockaddr *)&from, bytes, no_descriptor);
+    int fd = take_call(l, &caller);
+    if (fd >= 0) {
+        l->net->events->dropped(l->net->user, text_of(&caller), no_descriptor);
+        close(fd);
+    }
     l->net->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
     return fd >= 0;
 }
 
-/* Note: the library has a table with a place for each descriptor below limits.files, and writes behind its
+/* Hangs up, or gives the connection to the library.
+ *
+ * Note: the library has a table with a place for each descriptor below limits.files, and writes behind its
  * end where it is given a larger one. */
+static void receive_call(listener *l, int fd, caller *caller) {
+    net *net = l->net;
+    const struct sockaddr *from = (struct sockaddr *)&caller->from;
+    if (l->side == NET_ROBOTS && !attempts_take(&net->attempts, from, net->limits.attempts, clock_ns())) {
+        net->events->too_often(net->user, text_of(caller));
+        close(fd);
+    } else if (fd >= net->limits.files) {
+        net->events->dropped(net->user, text_of(caller), no_descriptor);
+        close(fd);
+    } else {
+        adopt(l, fd);
+    }
+}
+
 static void on_connection(uv_poll_t *poll, int status, int events) {
     listener *l = poll->data;
     net *net = l->net;
     (void)status;
     (void)events;
     for (int i = 0; i < ACCEPTS; i++) {
-        struct sockaddr_storage from;
-        socklen_t bytes = sizeof from;
-        int fd = accept4(l->fd, (struct sockaddr *)&from, &bytes, SOCK_CLOEXEC);
+        caller caller;
+        int fd = take_call(l, &caller);
         if (fd < 0 && (errno == EMFILE || errno == ENFILE) && net->spare >= 0 && turn_away(l)) continue;
         if (fd < 0) return;
-        if (fd < net->limits.files) adopt(l, fd);
-        else hang_up(net, fd, (struct sockaddr *)&from, bytes, no_descriptor);
+        receive_call(l, fd, &caller);
     }
 }
 

@@ -14,6 +14,7 @@ enum {
     SERVE_IN_FLIGHT_BYTES = 1000000000,
     SERVE_CONNECTIONS = 1024,
     SERVE_PER_ADDRESS = 32,
+    SERVE_ATTEMPTS = 4,
     SERVE_HANDSHAKE_SECONDS = 5,
     SERVE_MESSAGE_SECONDS = 10,
     SERVE_REPLY_SECONDS = 10,
@@ -38,6 +39,7 @@ typedef struct serve_options {
     uint64_t max_in_flight;      /* bytes of all requests that are being received, waiting or computed     */
     int max_connections;         /* SERVE_CONNECTIONS                                                      */
     int max_per_address;         /* SERVE_PER_ADDRESS                                                      */
+    int max_attempts;            /* connections a second of one address; SERVE_ATTEMPTS × max_per_address  */
     int handshake_seconds;       /* SERVE_HANDSHAKE_SECONDS; these four are net.h's net_limits             */
     int message_seconds;         /* SERVE_MESSAGE_SECONDS                                                  */
     int reply_seconds;           /* SERVE_REPLY_SECONDS                                                    */

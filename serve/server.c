@@ -260,6 +260,14 @@ static void on_dropped(void *user, const char *address, const char *why) {
     log_entry_write(&s->log, &entry, "dropped: %s", why);
 }
 
+static void on_too_often(void *user, const char *address) {
+    static const char reason[] = "this address has connected as often in a second as --max-attempts";
+    server *s = user;
+    metrics_add_rejected(&s->metrics, REJECTED_ATTEMPTS);
+    log_entry entry = {.level = LOG_LEVEL_WARNING, .event = "refused", .reason = reason, .address = address};
+    log_entry_write(&s->log, &entry, "refused: %s", reason);
+}
+
 /* What the log has counted, and signs of life for systemd's watchdog. */
 static void on_ticked(void *user) {
     server *s = user;
@@ -280,6 +288,7 @@ static const net_events events = {
     .signalled = on_signalled,
     .timed = on_timed,
     .dropped = on_dropped,
+    .too_often = on_too_often,
     .ticked = on_ticked,
 };
 
@@ -287,11 +296,13 @@ static const net_events events = {
 
 static openpi_status open_address(server *s, openpi_error *error) {
     const serve_options *o = s->options;
+    int attempts = o->max_attempts ? o->max_attempts : SERVE_ATTEMPTS * o->max_per_address;
     int files = 4 * o->max_connections + OTHER_FILES;
     net_limits limits = {.handshake = o->handshake_seconds,
                          .message = o->message_seconds,
                          .reply = o->reply_seconds,
                          .ping = o->ping_seconds,
+                         .attempts = attempts,
                          .files = files};
     int only_loopback = !o->trust_network && !(o->tokens && o->tls_certificate);
     int only_admin_here = !tokens_has_admin(&s->gate.tokens) || !(o->trust_network || o->tls_certificate);

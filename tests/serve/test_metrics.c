@@ -62,6 +62,8 @@ static void some(metrics *m) {
     metrics_add_batch(m, 0, 1, .011);
     metrics_add_batch(m, 1, 8, .07);
     metrics_add_rejected(m, REJECTED_ADDRESS);
+    metrics_add_rejected(m, REJECTED_ATTEMPTS);
+    metrics_add_rejected(m, REJECTED_ATTEMPTS);
     metrics_add_received(m, 5000000000u);
     metrics_add_received(m, 1);
     metrics_add_sent(m, 5743);
@@ -85,6 +87,7 @@ static void counts(void **state) {
     must_be(text, "openpi_requests_total{class=\"shared\",result=\"ok\"}", 1);
     must_be(text, "openpi_requests_total{class=\"shared\",result=\"gone\"}", 0);
     must_be(text, "openpi_connections_rejected_total{reason=\"address\"}", 1);
+    must_be(text, "openpi_connections_rejected_total{reason=\"attempts\"}", 2);
     must_be(text, "openpi_connections_rejected_total{reason=\"token\"}", 0);
     must_be(text, "openpi_received_bytes_total", 5000000001.0);
     must_be(text, "openpi_sent_bytes_total", 5743);

@@ -78,6 +78,7 @@ static _Noreturn void be_server(const served *s) {
                              .max_in_flight = SERVE_IN_FLIGHT_BYTES,
                              .max_connections = 16,
                              .max_per_address = 16,
+                             .max_attempts = 1000000,
                              .handshake_seconds = 3600,
                              .message_seconds = 3600,
                              .reply_seconds = 3600,

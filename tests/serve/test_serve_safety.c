@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <poll.h>
 #include <cmocka.h>
 
 #include "policy_golden.h"
@@ -96,6 +97,30 @@ static void connections_are_counted(void **state) {
     expect_reply(b);
     close(b);
     close(e);
+    served_stop(&server);
+}
+
+/* Who connects too often is hung up on unread; who is there is served, and another address may come. */
+static void attempts_are_counted(void **state) {
+    (void)state;
+    enum { TRIES = 200, OTHER = INADDR_LOOPBACK + 1 };
+    struct pollfd tries[TRIES];
+    served server;
+    char byte;
+    int refused = 0;
+    served_start(&server, &box, TINY " --max-attempts 1 --handshake-timeout 3600");
+    int robot = greet(server.port);
+    for (int i = 0; i < TRIES; i++) tries[i] = (struct pollfd){.fd = ws_socket(server.port), .events = POLLIN};
+    assert_true(poll(tries, TRIES, 1000 * WS_SECONDS) > 0);
+    for (int i = 0; i < TRIES; i++) refused += tries[i].revents && recv(tries[i].fd, &byte, 1, 0) == 0;
+    assert_true(refused > 0);
+    served_must_log(&server, "refused: this address has connected as often in a second as --max-attempts");
+    expect_reply(robot);
+    int other = knock(server.port, OTHER);
+    assert_true(other >= 0);
+    for (int i = 0; i < TRIES; i++) close(tries[i].fd);
+    close(other);
+    close(robot);
     served_stop(&server);
 }
 
@@ -212,6 +237,7 @@ static void unread_replies(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(connections_are_counted),
+        cmocka_unit_test(attempts_are_counted),
         cmocka_unit_test(bytes_in_flight_are_counted),
         cmocka_unit_test(slow_clients_are_dropped),
         cmocka_unit_test(unread_replies),

@@ -98,12 +98,13 @@ static inline void served_await(served *s) {
 
 __attribute__((format(printf, 3, 4))) static inline void served_start(served *s, scratch *folder,
                                                                       const char *format, ...) {
-    char args[3000], all[3200];
+    char args[3000], all[3200];           /* a test connects as often as it likes                          */
     va_list list;
     va_start(list, format);
     vsnprintf(args, sizeof args, format, list);
     va_end(list);
-    snprintf(all, sizeof all, "%s --port 0%s", args, strstr(args, "--admin") ? "" : " --no-admin");
+    snprintf(all, sizeof all, "%s --port 0%s%s", args, strstr(args, "--admin") ? "" : " --no-admin",
+             strstr(args, "--max-attempts") ? "" : " --max-attempts 1000000");
     served_launch(s, folder, all);
     served_await(s);
 }
