@@ -176,7 +176,7 @@ openpi_status listeners_start(net *net, openpi_error *error) {
     for (int i = 0; i < net->listener_count; i++) {
         listener *l = &net->listeners[i];
         int one = 1, most = SEND_BYTES;
-        setsockopt(l->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);         /* accepted ones inherit both */
+        setsockopt(l->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);     /* accepted ones inherit both    */
         setsockopt(l->fd, SOL_SOCKET, SO_SNDBUF, &most, sizeof most);
         if (listen(l->fd, SOMAXCONN))
             return fail(error, OPENPI_BAD_ARGUMENT, "cannot listen on port %d: %s", net->ports[l->side],

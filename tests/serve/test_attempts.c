@@ -65,8 +65,8 @@ static void addresses(void **state) {
         assert_int_equal(attempts_take(&all, (struct sockaddr *)&other, RATE, 7), 1);
 }
 
-/* More addresses than there are buckets, each of which connects once: they take each other's buckets, and none
- * of an address that has used its attempts up. */
+/* More addresses than there are buckets, each of which connects once: they take each other's buckets, and
+ * not that of an address that has used its attempts up. */
 static void many_addresses(void **state) {
     (void)state;
     char address[INET_ADDRSTRLEN];

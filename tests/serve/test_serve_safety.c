@@ -110,7 +110,8 @@ static void attempts_are_counted(void **state) {
     int refused = 0;
     served_start(&server, &box, TINY " --max-attempts 1 --handshake-timeout 3600");
     int robot = greet(server.port);
-    for (int i = 0; i < TRIES; i++) tries[i] = (struct pollfd){.fd = ws_socket(server.port), .events = POLLIN};
+    for (int i = 0; i < TRIES; i++)
+        tries[i] = (struct pollfd){.fd = ws_socket(server.port), .events = POLLIN};
     assert_true(poll(tries, TRIES, 1000 * WS_SECONDS) > 0);
     for (int i = 0; i < TRIES; i++) refused += tries[i].revents && recv(tries[i].fd, &byte, 1, 0) == 0;
     assert_true(refused > 0);
