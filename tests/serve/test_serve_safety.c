@@ -208,7 +208,7 @@ static void unread_replies(void **state) {
     served server;
     static const uint8_t head[14] = {0x82, 0xff};              /* masked by 0, a length of eight bytes      */
     int small = 4096, i = 0;
-    served_start(&server, &box, TINY " --reply-timeout 1 --horizon 64");
+    served_start(&server, &box, TINY " --reply-timeout 1 --horizon 64 --ping-interval 3600");
     int fd = greet(server.port), robot = greet(server.port);
     uint8_t *frame = malloc(sizeof head + request_bytes);
     assert_non_null(frame);
