@@ -48,7 +48,7 @@ static void drain(void **state) {
     served server;
     size_t count;
     char *request = golden_read(GOLDEN "/policy/aloha_sim/request.msgpack", &count);
-    served_start(&server, &box, ALOHA " --steps 100 --admin 127.0.0.1:0");
+    served_start(&server, &box, ALOHA " --steps 100 --drain 3600 --admin 127.0.0.1:0");
     int idle = greet(server.port), busy = greet(server.port);
     ws_send(busy, WS_BINARY, 1, request, count);
     ws_send(busy, WS_BINARY, 1, request, count);
