@@ -161,7 +161,11 @@ static int fill_cache(run *r, const kv_cache *from, const kv_cache *to) {
         backend->upload(r->device, inside(&blocks[1]), x, blocks[1].bytes, NULL);
         backend->upload(r->device, inside(&blocks[2]), rope, blocks[2].bytes, NULL);
         ok = place_matrix(r, &blocks[3], &weight, identity, &weight);
-        op.norm_qkv = (op_norm_qkv){.rows = {rows, at, at + 1, at + 1 + rows, at + 1},
+        op.norm_qkv = (op_norm_qkv){.rows = {.capacity = rows,
+                                             .count = at,
+                                             .sample = at + 1,
+                                             .position = at + 1 + rows,
+                                             .keys = at + 1},
                                     .x = inside(&blocks[1]),
                                     .weight = weight,
                                     .rope = inside(&blocks[2]),
