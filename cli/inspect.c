@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "cli.h"
 #include "head.h"
 #include "input.h"
@@ -17,11 +18,6 @@ typedef struct inspect_values {
     int prompt_state, json;
     lora_values lora;
 } inspect_values;
-
-static int ends_with(const char *text, const char *tail) {
-    size_t a = strlen(text), b = strlen(tail);
-    return a >= b && !strcmp(text + a - b, tail);
-}
 
 /* 7013345280 -> "7.01 GB"; 3238048528 -> "3.24 billion" */
 static void put_scaled(double value, const char *const units[3]) {
@@ -48,9 +44,9 @@ static void put_scalar(const char *key, const json_t *value) {
     else if (json_is_string(value)) fputs(json_string_value(value), stdout);
     else if (json_is_boolean(value)) fputs(json_is_true(value) ? "yes" : "no", stdout);
     else if (json_is_null(value)) fputs("-", stdout);
-    else if (json_is_integer(value) && (ends_with(key, "bytes") || !strcmp(key, "memory")))
+    else if (json_is_integer(value) && (text_ends_with(key, "bytes") || !strcmp(key, "memory")))
         put_scaled((double)json_integer_value(value), bytes);
-    else if (json_is_integer(value) && ends_with(key, "parameters"))
+    else if (json_is_integer(value) && text_ends_with(key, "parameters"))
         put_scaled((double)json_integer_value(value), count);
     else if (json_is_integer(value)) printf("%" JSON_INTEGER_FORMAT, json_integer_value(value));
     else fputs(number_text(json_real_value(value), number), stdout);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "bench.h"
 #include "table.h"
 
@@ -69,14 +70,9 @@ int bench_comparable(const bench_job *j, const json_t *before) {
 
 /* ---- settings ------------------------------------------------------------------------------------- */
 
-static int ends_with(const char *text, const char *end) {
-    size_t length = strlen(text), tail = strlen(end);
-    return length >= tail && !strcmp(text + length - tail, end);
-}
-
 /* Clocks that nobody could read are no difference, nor is their trembling. */
 static int differs(const char *key, const json_t *a, const json_t *b) {
-    if (!ends_with(key, "_mhz") && !ends_with(key, "_w")) return !json_equal(a, b);
+    if (!text_ends_with(key, "_mhz") && !text_ends_with(key, "_w")) return !json_equal(a, b);
     double x = json_number_value(a), y = json_number_value(b);
     return x > 0 && y > 0 && fabs(x - y) > clock_part * y;
 }

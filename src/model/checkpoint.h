@@ -10,6 +10,10 @@
 /* LeRobot policies/rtc/configuration_rtc.py */
 enum { RTC_HORIZON = 10, RTC_MAX_WEIGHT = 10 };
 
+/* What modes and schedules are called, by their number; NULL where they have none. */
+enum { RTC_MODES = OPENPI_RTC_VJP + 1, RTC_SCHEDULES = OPENPI_RTC_EXP + 1 };
+extern const char *const rtc_mode_names[RTC_MODES], *const rtc_schedule_names[RTC_SCHEDULES];
+
 /* Real-time chunking as a checkpoint's config has it; LeRobot's defaults where it says nothing. */
 typedef struct checkpoint_rtc {
     openpi_rtc_mode mode;        /* OFF: not enabled                                                      */

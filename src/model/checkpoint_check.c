@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/report.h"
+#include "base/text.h"
 #include "model/tensor_names.h"
 #include "model/tensors_build.h"
 
@@ -144,10 +145,8 @@ static int may_be_there(const char *name) {
     static const char *const tails[] = {".rotary_emb.inv_freq", ".embeddings.position_ids"};
     for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
         if (!strcmp(name, whole[i])) return 1;
-    for (size_t i = 0; i < sizeof tails / sizeof *tails; i++) {
-        size_t length = strlen(name), tail = strlen(tails[i]);
-        if (length > tail && !strcmp(name + length - tail, tails[i])) return 1;
-    }
+    for (size_t i = 0; i < sizeof tails / sizeof *tails; i++)
+        if (text_ends_with(name, tails[i])) return 1;
     return 0;
 }
 

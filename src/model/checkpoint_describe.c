@@ -38,16 +38,19 @@ static int describe_adapter(const checkpoint *c, json_t *object) {
     return failed | json_object_set_new(object, "adapter", told);
 }
 
+const char *const rtc_mode_names[RTC_MODES] = {
+    [OPENPI_RTC_GUIDED] = "guided", [OPENPI_RTC_TRAINED] = "trained", [OPENPI_RTC_VJP] = "vjp"};
+const char *const rtc_schedule_names[RTC_SCHEDULES] = {[OPENPI_RTC_ZEROS] = "zeros",
+                                                       [OPENPI_RTC_ONES] = "ones",
+                                                       [OPENPI_RTC_LINEAR] = "linear",
+                                                       [OPENPI_RTC_EXP] = "exp"};
+
 /* What a call takes that says nothing itself. A mode of LeRobot's config.json is told, not taken: a call has
  * real-time chunking only where it asks for it. */
 static json_t *describe_rtc(const checkpoint_rtc *rtc) {
-    static const char *const modes[] = {[OPENPI_RTC_GUIDED] = "guided", [OPENPI_RTC_TRAINED] = "trained"};
-    static const char *const schedules[] = {[OPENPI_RTC_ZEROS] = "zeros",
-                                            [OPENPI_RTC_ONES] = "ones",
-                                            [OPENPI_RTC_LINEAR] = "linear",
-                                            [OPENPI_RTC_EXP] = "exp"};
-    return json_pack("{s:s?,s:s,s:i,s:f,s:i}", "mode", modes[rtc->mode], "schedule", schedules[rtc->schedule],
-                     "horizon", rtc->horizon, "max_weight", rtc->max_weight, "trained_delay", rtc->max_delay);
+    const char *mode = rtc_mode_names[rtc->mode], *schedule = rtc_schedule_names[rtc->schedule];
+    return json_pack("{s:s?,s:s,s:i,s:f,s:i}", "mode", mode, "schedule", schedule, "horizon", rtc->horizon,
+                     "max_weight", rtc->max_weight, "trained_delay", rtc->max_delay);
 }
 
 openpi_status checkpoint_describe(const checkpoint *c, json_t **out, openpi_error *error) {

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/report.h"
+#include "base/text.h"
 #include "model/orbax_folder.h"
 #include "model/tensors_build.h"
 
@@ -127,11 +128,6 @@ openpi_status wrong_file(const char *path, const uint8_t *first, uint64_t bytes,
 
 /* ---- folders ---- */
 
-static int ends_with(const char *text, const char *tail) {
-    size_t length = strlen(text), end = strlen(tail);
-    return length > end && !strcmp(text + length - end, tail);
-}
-
 /* What is in a folder, and the first folder below that holds weights. Names are the smallest in byte order,
  * so that the sentence does not depend on the order of the disk. */
 typedef struct survey {
@@ -148,10 +144,10 @@ static void keep_smallest(char *kept, size_t size, const char *name) {
 static void note_name(survey *s, const char *name) {
     static const char *const pickles[] = {".bin", ".pt", ".pth", ".ckpt", ".pkl"};
     s->entries++;
-    if (ends_with(name, ".safetensors")) keep_smallest(s->safetensors, sizeof s->safetensors, name);
-    if (ends_with(name, ".gguf")) keep_smallest(s->gguf, sizeof s->gguf, name);
+    if (text_ends_with(name, ".safetensors")) keep_smallest(s->safetensors, sizeof s->safetensors, name);
+    if (text_ends_with(name, ".gguf")) keep_smallest(s->gguf, sizeof s->gguf, name);
     for (size_t i = 0; i < sizeof pickles / sizeof *pickles; i++)
-        if (ends_with(name, pickles[i])) keep_smallest(s->pickle, sizeof s->pickle, name);
+        if (text_ends_with(name, pickles[i])) keep_smallest(s->pickle, sizeof s->pickle, name);
 }
 
 static int holds_weights(const char *name) {

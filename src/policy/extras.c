@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/report.h"
+#include "model/checkpoint.h"
 #include "policy/wire_parts.h"
 
 enum { PREFIX = sizeof "openpi/" - 1, DESCRIPTION = 96 };
@@ -95,20 +96,20 @@ static openpi_status read_horizon(const wire_field *field, extras *out, openpi_e
 }
 
 static openpi_status read_mode(const wire_field *field, extras *out, openpi_error *error) {
-    static const char *const names[] = {"guided", "trained", "vjp"};
+    enum { FIRST = OPENPI_RTC_GUIDED };
     int choice;
     out->rtc_given |= RTC_OPTIONAL;
-    TRY(read_choice(field, names, 3, &choice, error));
-    out->rtc_mode = (openpi_rtc_mode)(OPENPI_RTC_GUIDED + choice);
+    TRY(read_choice(field, rtc_mode_names + FIRST, RTC_MODES - FIRST, &choice, error));
+    out->rtc_mode = (openpi_rtc_mode)(FIRST + choice);
     return OPENPI_OK;
 }
 
 static openpi_status read_schedule(const wire_field *field, extras *out, openpi_error *error) {
-    static const char *const names[] = {"zeros", "ones", "linear", "exp"};
+    enum { FIRST = OPENPI_RTC_ZEROS };
     int choice;
     out->rtc_given |= RTC_OPTIONAL;
-    TRY(read_choice(field, names, 4, &choice, error));
-    out->rtc_schedule = (openpi_rtc_schedule)(OPENPI_RTC_ZEROS + choice);
+    TRY(read_choice(field, rtc_schedule_names + FIRST, RTC_SCHEDULES - FIRST, &choice, error));
+    out->rtc_schedule = (openpi_rtc_schedule)(FIRST + choice);
     return OPENPI_OK;
 }
 

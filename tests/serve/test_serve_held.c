@@ -16,13 +16,10 @@
 #include "served.h"
 #include "websocket.h"
 #include "robot_message.h"
+#include "host_robot.h"
 
 #define TINY "--synthetic tiny:pi0 --robot libero --threads 2 --horizon 2 --steps 1 --device host:0"
 #define PATIENT "--handshake-timeout 3600 --message-timeout 3600 --reply-timeout 3600 --ping-interval 3600"
-
-enum { AGAIN = 75 };
-
-static msgpack_sbuffer request;
 
 /* Each pong is a turn of the loop; the timers of one turn are over before the next one reads. */
 static void turn(int fd) {
@@ -50,17 +47,6 @@ static void held_for_long(void **state) {
     ws_expect_close(robot, 1012);
     ws_expect_close(idle, 1012);
     assert_int_equal(served_wait(&server), AGAIN);
-}
-
-static int set_up(void **state) {
-    load_request("libero_pi0", &request);
-    served_instead = OPENPI_HOST;
-    return open_box(state);
-}
-
-static int tear_down(void **state) {
-    msgpack_sbuffer_destroy(&request);
-    return close_box(state);
 }
 
 int main(void) {

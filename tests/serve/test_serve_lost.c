@@ -16,12 +16,11 @@
 #include "served.h"
 #include "websocket.h"
 #include "robot_message.h"
+#include "host_robot.h"
 
 #define TINY "--synthetic tiny:pi0 --robot libero --threads 2 --horizon 2 --steps 1 --ping-interval 3600"
 
-enum { AGAIN = 75, ROBOTS = 4 };
-
-static msgpack_sbuffer request;
+enum { ROBOTS = 4 };
 
 /* What was sent before has been read. Returns how many replies came before the pong. */
 static int ping(int fd) {
@@ -103,17 +102,6 @@ static void everybody_is_answered(void **state) {
 static void one_of_two(void **state) {
     (void)state;
     lose_among("--device host:0,cpu", 2);
-}
-
-static int set_up(void **state) {
-    load_request("libero_pi0", &request);
-    served_instead = OPENPI_HOST;
-    return open_box(state);
-}
-
-static int tear_down(void **state) {
-    msgpack_sbuffer_destroy(&request);
-    return close_box(state);
 }
 
 int main(void) {

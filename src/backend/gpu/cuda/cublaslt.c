@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "backend/gpu/cuda/vendor.h"
+#include "base/dynamic.h"
 #include "base/report.h"
 
 enum {
@@ -59,20 +60,14 @@ typedef struct library {
 #undef X
 } library;
 
-/* Never unmapped: loading it takes longer than all it is asked for. */
 static int open_library(library *l) {
-    static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
+    static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12", NULL};
     memset(l, 0, sizeof *l);
-    for (size_t i = 0; i < sizeof names / sizeof *names && !l->handle; i++)
-        l->handle = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    l->handle = dynamic_open(names, NULL);
     if (!l->handle) return 0;
     int whole = 1;
-#define X(member, symbol, parameters)                    \
-    {                                                    \
-        void *found = dlsym(l->handle, symbol);          \
-        memcpy(&l->member, &found, sizeof found);        \
-        whole &= found != NULL;                          \
-    }
+#define X(member, symbol, parameters) \
+    whole &= dynamic_find(l->handle, symbol, &l->member, sizeof l->member);
     LT_LIST(X)
 #undef X
     if (!whole) dlclose(l->handle);

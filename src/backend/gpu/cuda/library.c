@@ -5,22 +5,20 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/dynamic.h"
+
 int cuda_library_open(cuda_library *library, char *why, size_t why_bytes) {
+    static const char *const names[] = {"libcuda.so.1", NULL};
     const char *missing = NULL;
     memset(library, 0, sizeof *library);
-    /* Never unmapped: the driver keeps threads of its own. */
-    library->handle = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    library->handle = dynamic_open(names, NULL);
     if (!library->handle) {
         snprintf(why, why_bytes, "no NVIDIA driver on this machine (libcuda.so.1 does not open)");
         return -1;
     }
-    /* POSIX says a symbol's address may be kept in a function pointer; ISO C has no cast for it. */
 #define X(member, symbol, needed, parameters)                                                               \
-    {                                                                                                       \
-        void *address = dlsym(library->handle, symbol);                                                     \
-        memcpy(&library->member, &address, sizeof address);                                                 \
-        if (needed && !address) missing = symbol;                                                           \
-    }
+    if (!dynamic_find(library->handle, symbol, &library->member, sizeof library->member) && needed)         \
+        missing = symbol;
     CUDA_LIBRARY_LIST(X)
 #undef X
     if (!missing) return 0;

@@ -5,14 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Never unmapped: the driver keeps threads of its own. */
-static void *open_library(const char *name) { return dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE); }
+#include "base/dynamic.h"
 
-/* POSIX says a symbol's address may be kept in a function pointer; ISO C has no cast for it. */
-static int find(void *library, const char *symbol, void *function, size_t bytes) {
-    void *address = library ? dlsym(library, symbol) : NULL;
-    memcpy(function, &address, bytes);
-    return address != NULL;
+static void *open_library(const char *name) {
+    return dynamic_open((const char *const[]){name, NULL}, NULL);
 }
 
 /* The first characters of the address in the process's own counting, which CUDA_VISIBLE_DEVICES may have
@@ -20,9 +16,9 @@ static int find(void *library, const char *symbol, void *function, size_t bytes)
 static int cuda_address(int ordinal, char *text, int bytes) {
     int (*init)(unsigned), (*get)(int *, int), (*address)(char *, int, int), device;
     void *library = open_library("libcuda.so.1");
-    int found = find(library, "cuInit", &init, sizeof init) &&
-                find(library, "cuDeviceGet", &get, sizeof get) &&
-                find(library, "cuDeviceGetPCIBusId", &address, sizeof address);
+    int found = dynamic_find(library, "cuInit", &init, sizeof init) &&
+                dynamic_find(library, "cuDeviceGet", &get, sizeof get) &&
+                dynamic_find(library, "cuDeviceGetPCIBusId", &address, sizeof address);
     int fine = found && !init(0) && !get(&device, ordinal) && !address(text, bytes, device);
     if (library) dlclose(library);
     return fine ? 0 : -1;
@@ -37,7 +33,7 @@ int nvml_open(nvml *nvml, char *why, size_t why_bytes) {
     }
     const char *missing = NULL;
 #define X(member, symbol, needed, result, parameters) \
-    if (!find(library, symbol, &nvml->member, sizeof nvml->member) && needed) missing = symbol;
+    if (!dynamic_find(library, symbol, &nvml->member, sizeof nvml->member) && needed) missing = symbol;
     NVML_LIST(X)
 #undef X
     dlclose(library);

@@ -5,25 +5,20 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/dynamic.h"
+
 int hip_library_open(hip_library *library, char *why, size_t why_bytes) {
-    static const char *const names[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so"};
+    static const char *const names[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so", NULL};
     const char *missing = NULL, *name = NULL;
     memset(library, 0, sizeof *library);
-    /* Never unmapped: the runtime keeps threads of its own. */
-    for (size_t i = 0; i < sizeof names / sizeof *names && !library->handle; i++)
-        library->handle = dlopen(name = names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    library->handle = dynamic_open(names, &name);
     if (!library->handle) {
         snprintf(why, why_bytes,
                  "no AMD runtime on this machine (none of libamdhip64.so.7, .so.6, .so opens)");
         return -1;
     }
-    /* POSIX says a symbol's address may be kept in a function pointer; ISO C has no cast for it. */
 #define X(member, symbol, type, parameters)                                                                 \
-    {                                                                                                       \
-        void *address = dlsym(library->handle, #symbol);                                                    \
-        memcpy(&library->member, &address, sizeof address);                                                 \
-        if (!address) missing = #symbol;                                                                    \
-    }
+    if (!dynamic_find(library->handle, #symbol, &library->member, sizeof library->member)) missing = #symbol;
     HIP_LIBRARY_LIST(X)
 #undef X
     if (!missing) return 0;

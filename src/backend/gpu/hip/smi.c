@@ -5,32 +5,20 @@
 #include <stdio.h>
 #include <string.h>
 
-static void *open_first(const char *const *names) {
-    void *library = NULL;
-    /* Never unmapped: the library may keep threads of its own. */
-    for (; *names && !library; names++) library = dlopen(*names, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    return library;
-}
-
-/* POSIX says a symbol's address may be kept in a function pointer; ISO C has no cast for it. */
-static int find(void *library, const char *symbol, void *function, size_t bytes) {
-    void *address = library ? dlsym(library, symbol) : NULL;
-    memcpy(function, &address, bytes);
-    return address != NULL;
-}
+#include "base/dynamic.h"
 
 int smi_open(smi *smi, char *why, size_t why_bytes) {
     static const char *const names[] = {"librocm_smi64.so.1", "librocm_smi64.so.7", "librocm_smi64.so.6",
                                         "librocm_smi64.so", NULL};
     const char *missing = NULL;
-    void *library = open_first(names);
+    void *library = dynamic_open(names, NULL);
     if (!library) {
         snprintf(why, why_bytes, "AMD's management library is not on this machine (none of "
                                  "librocm_smi64.so.1, .so.7, .so.6, .so opens)");
         return -1;
     }
 #define X(member, symbol, needed, parameters) \
-    if (!find(library, #symbol, &smi->member, sizeof smi->member) && needed) missing = #symbol;
+    if (!dynamic_find(library, #symbol, &smi->member, sizeof smi->member) && needed) missing = #symbol;
     SMI_LIST(X)
 #undef X
     dlclose(library);
@@ -63,8 +51,8 @@ double smi_frequency(const uint32_t words[SMI_FREQUENCY_WORDS], int highest) {
 int smi_device_address(int ordinal, char *text, int bytes) {
     static const char *const names[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so", NULL};
     int (*address)(char *text, int bytes, int device);
-    void *library = open_first(names);
-    int fine = find(library, "hipDeviceGetPCIBusId", &address, sizeof address) &&
+    void *library = dynamic_open(names, NULL);
+    int fine = dynamic_find(library, "hipDeviceGetPCIBusId", &address, sizeof address) &&
                !address(text, bytes, ordinal);
     if (library) dlclose(library);
     return fine ? 0 : -1;
