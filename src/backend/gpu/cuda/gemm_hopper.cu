@@ -52,10 +52,6 @@ DEV void constant8(float (&v)[8], const float *from) {
     float4 a = __ldg((const float4 *)from), b = __ldg((const float4 *)from + 1);
     v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
 }
-DEV void copy8(float (&v)[8], const float (&from)[8]) {
-#pragma unroll
-    for (int i = 0; i < 8; i++) v[i] = from[i];
-}
 DEV void write8(void *out, size_t at, const float (&v)[8]) {
     *(uint4 *)((u16 *)out + at) = make_uint4(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]),
                                              pack_bf16(v[4], v[5]), pack_bf16(v[6], v[7]));
@@ -128,7 +124,8 @@ typedef struct plain_walk {
     int parts;                             /* blocks of the cluster                                         */
 } plain_walk;
 
-template <int BOX_ROWS, int PARTS = 0> DEV void walk_plain(const gpu_epilogue &e, const plain_walk &w) {
+/* KNOWN: rows may have a gate of their own (known_at). Without it the gate stays in its registers. */
+template <int BOX_ROWS, int PARTS, int KNOWN> DEV void walk_rows(const gpu_epilogue &e, const plain_walk &w) {
     const int o = w.column0 + w.c8 * 8;
     float bias[8], gate[8];
     if (o >= e.n) return;
@@ -143,13 +140,15 @@ template <int BOX_ROWS, int PARTS = 0> DEV void walk_plain(const gpu_epilogue &e
         uint4 x = make_uint4(0, 0, 0, 0);
         if (w.residual) x = *(const uint4 *)(w.residual + box_row * 128 + (w.c8 & 7) * 16);
         else if (e.kind == GPU_EPILOGUE_RESIDUAL) x = __ldcg((const uint4 *)out);
-        float own[8];
-        const int known = e.gate ? known_at(e.known, w.row0 + r, 1) : 0;
-        if (known) constant8(own, e.gate + known + o);
-        else copy8(own, gate);
-        plain8(e, w.row0 + r, o, v, bias, own, x,
+        if (KNOWN) constant8(gate, e.gate + known_at(e.known, w.row0 + r, 1) + o);
+        plain8(e, w.row0 + r, o, v, bias, gate, x,
                e.to.map ? (u16 *)e.out + (size_t)__ldg(e.to.map + w.row0 + r) * e.n + o : out);
     }
+}
+
+template <int BOX_ROWS, int PARTS = 0> DEV void walk_plain(const gpu_epilogue &e, const plain_walk &w) {
+    if (e.gate && e.known.rows) walk_rows<BOX_ROWS, PARTS, 1>(e, w);
+    else walk_rows<BOX_ROWS, PARTS, 0>(e, w);
 }
 
 /* A unit of 16 packed columns of q, k or v, down a warp's 16 rows, every second one: the angles of the next
@@ -359,10 +358,28 @@ template <class T> DEV gemm_memory gemm_memory_of(char *memory) {
             .constants = (float *)(memory + T::STAGES * T::STAGE + T::AFTER_RING + T::STAGES * 16 + 16)};
 }
 
+/* Tiles that read the same weights run at the same time. Beyond BAND tiles of rows the columns of a band all
+ * come before the next band: its rows then stay in the second-level cache. */
+enum { BAND = 32 };
+typedef struct tile_place {
+    int group, row;                        /* first group of 8 columns, first row                           */
+} tile_place;
+
+template <class T> DEV tile_place place_of(int tiles_x, int tiles_w, int unit) {
+    int band = 0, high = tiles_x;
+    if (tiles_x > BAND) {
+        band = unit / (BAND * tiles_w) * BAND;
+        high = max(1, min(tiles_x - band, (int)BAND));
+    }
+    const int in = unit - band * tiles_w, column = in / high;
+    return {column * (T::BW / 8), (band + in - column * high) * T::BT};
+}
+
 /* The block's tiles, from first_unit on, and its part of k. */
 typedef struct gemm_work {
     int first_unit, units;
     int tiles_x, tiles_w;                  /* over the rows, over the columns                               */
+    tile_place first;                      /* of first_unit                                                 */
     int rows, parts, rank, k0, blocks;     /* blocks of 64 k from block k0 on                               */
     int wrap;                              /* blocks of W, which repeats where x has more                   */
     int early;                             /* stages whose weights are fetched before wait_before()         */
@@ -380,6 +397,7 @@ template <class T> DEV gemm_work gemm_work_of(const gpu_linear &l) {
             .units = tiles_x * tiles_w,
             .tiles_x = tiles_x,
             .tiles_w = tiles_w,
+            .first = place_of<T>(tiles_x, tiles_w, first_unit),
             .rows = rows,
             .parts = parts,
             .rank = rank,
@@ -390,24 +408,10 @@ template <class T> DEV gemm_work gemm_work_of(const gpu_linear &l) {
             .residual = T::RES && l.epilogue.kind == GPU_EPILOGUE_RESIDUAL};
 }
 
-/* Tiles that read the same weights run at the same time. Beyond BAND tiles of rows the columns of a band all
- * come before the next band: its rows then stay in the second-level cache. */
-enum { BAND = 32 };
-typedef struct tile_place {
-    int column, row;                       /* tiles                                                         */
-} tile_place;
-
-DEV tile_place place_of(const gemm_work &w, int unit) {
-    const int band = unit / (BAND * w.tiles_w) * BAND, in = unit - band * w.tiles_w,
-              high = max(1, min(w.tiles_x - band, (int)BAND));
-    return {in / high, band + in % high};
+/* Where tile u is; a block that is not persistent has only the first one, whose place is known. */
+template <class T> DEV tile_place tile_of(const gemm_work &w, int u) {
+    return T::PP ? place_of<T>(w.tiles_x, w.tiles_w, u) : w.first;
 }
-
-/* First group of 8 columns and first row of a tile. */
-template <class T> DEV int weights_of(const gemm_work &w, int unit) {
-    return place_of(w, unit).column * (T::BW / 8);
-}
-template <class T> DEV int rows_of(const gemm_work &w, int unit) { return place_of(w, unit).row * T::BT; }
 
 /* The block of W for block kb of the block's part of k. */
 DEV int block_of(const gemm_work &w, int kb) { return w.k0 + kb >= w.wrap ? w.k0 + kb - w.wrap : w.k0 + kb; }
@@ -426,7 +430,7 @@ template <class T> DEV void prepare_ring(const gpu_hopper &p, const gemm_memory 
     if (w.first_unit < w.units)
         for (int s = 0; s < w.early; s++) {
             barrier_arm(m.full + s * 8, T::STAGE);
-            copy_box3(m.ring + s * T::STAGE, &p.weights, 0, block_of(w, s), weights_of<T>(w, w.first_unit),
+            copy_box3(m.ring + s * T::STAGE, &p.weights, 0, block_of(w, s), w.first.group,
                       m.full + s * 8);
         }
 }
@@ -434,14 +438,14 @@ template <class T> DEV void prepare_ring(const gpu_hopper &p, const gemm_memory 
 /* For the epilogue: bias and gate of the tile's columns; of qkv the positions and samples of its rows. */
 template <class T> DEV void load_constants(const gpu_linear &l, const gemm_memory &m, const gemm_work &w) {
     if (T::STORE == ROWS && l.epilogue.kind == GPU_EPILOGUE_QKV) {
-        const int r = rows_of<T>(w, w.first_unit) + threadIdx.x, there = r < l.capacity;
+        const int r = w.first.row + threadIdx.x, there = r < l.capacity;
         int *tables = (int *)m.constants;
         if (threadIdx.x < T::BT) {
             tables[threadIdx.x] = there ? __ldg(l.epilogue.position + r) : 0;
             tables[T::BT + threadIdx.x] = there ? __ldg(l.epilogue.sample + r) : 0;
         }
     } else if (!T::PP && threadIdx.x < T::BW) {
-        const int o = weights_of<T>(w, w.first_unit) * 8 + threadIdx.x,
+        const int o = w.first.group * 8 + threadIdx.x,
                   there = o < l.epilogue.n && w.first_unit < w.units;
         m.constants[threadIdx.x] = there && l.epilogue.bias ? __ldg(l.epilogue.bias + o) : 0;
         m.constants[T::BW + threadIdx.x] = there && l.epilogue.gate ? __ldg(l.epilogue.gate + o) : 1;
@@ -452,7 +456,8 @@ template <class T> DEV void load_constants(const gpu_linear &l, const gemm_memor
 template <class T> DEV void produce(const gpu_hopper &p, const gemm_memory &m, const gemm_work &w) {
     int s = 0, phase = 0, turn = 0;
     for (int u = w.first_unit; u < w.units; u += gridDim.x) {
-        const int group = weights_of<T>(w, u), r = rows_of<T>(w, u);
+        const tile_place at = tile_of<T>(w, u);
+        const int group = at.group, r = at.row;
         for (int kb = 0; kb < w.blocks; kb++, turn++) {
             const u32 full = m.full + s * 8;
             if (turn >= w.early) {
@@ -502,7 +507,8 @@ DEV int multiply_tile(float (&d)[T::MI][T::N / 2], const gemm_memory &m, int blo
 template <class T>
 DEV void store_tile(const gpu_linear &l, const float (&d)[T::MI][T::N / 2], char *memory,
                     const gemm_memory &m, const gemm_work &w, int group, int unit) {
-    const int row0 = rows_of<T>(w, unit), column0 = weights_of<T>(w, unit) * 8;
+    const tile_place at = tile_of<T>(w, unit);
+    const int row0 = at.row, column0 = at.group * 8;
     const char *residual = w.residual ? m.residual : NULL;
     if constexpr (T::STORE == GATED) {
         store_gated<T::N>(l.epilogue, d, memory + T::STAGES * T::STAGE + group * T::BT * 128, 1 + group, row0,
