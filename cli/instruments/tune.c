@@ -20,7 +20,7 @@ enum { NUMBERS = 16 };
 typedef struct tune_values {
     subject_values subject;
     const char *out, *json, *rekey, *batches, *cameras, *horizons, *prompts;
-    int fresh, rounds, no_library;
+    int fresh, rounds, no_library, least_share;
 } tune_values;
 
 typedef struct numbers {
@@ -156,6 +156,7 @@ static int tune_variant(tune_job *j) {
                             .journal = j->journal[0] ? j->journal : NULL,
                             .fresh = j->v->fresh,
                             .library = !j->v->no_library,
+                            .least_share = j->v->least_share / 1000.0,
                             .progress = show_tuning,
                             .progress_user = j};
     int end = open_without_table(j);
@@ -395,6 +396,9 @@ static const option_row options[] = {
     {OPTION_INT, "rounds", "N",
      "times that a candidate near the best is timed (default: 11)",
      .offset = AT(rounds), .low = 1, .high = 64},
+    {OPTION_INT, "least-share", "N",
+     "leave out shapes that take less than N thousandths of a call, by the device's ceilings (default: 0)",
+     .offset = AT(least_share), .low = 0, .high = 1000},
     {OPTION_FLAG, "no-library", NULL, "do not time cuBLASLt for comparison", .offset = AT(no_library)},
     SUBJECT_MACHINE_OPTIONS(tune_values, subject),
     {0},

@@ -11,7 +11,10 @@
 #include "base/report.h"
 #include "measure/tune_parts.h"
 
-enum { ROUNDS = 11, CONFIRM_ROUNDS = 15, STEPS = 10 };
+enum { ROUNDS = 11, CONFIRM_ROUNDS = 15, STEPS = 10, LEAST_CHECK_ROUNDS = 7 };
+/* Runs of two plans by turns take about so long at most; a plan that takes longer than `long_ms` tries
+ * winners inside their stage alone. */
+static const double confirm_ms = 2000, long_ms = 100;
 
 /* ---- shapes ----------------------------------------------------------------------------------------- */
 
@@ -36,13 +39,38 @@ static void show_plan(const tune_bench *b, const char *what) {
     show(b->tune, text);
 }
 
-/* Measures every shape of the plan that has no row yet. */
+/* The part of the call's time that all ops of a shape take, by the roofs; 1 where these are unknown. */
+static double share_of(const tune_bench *b, const tuning_key *key) {
+    double own = 0, all = 0;
+    for (int i = 0; i < b->session->plan->count; i++) {
+        tuning_key other = tune_key(b, &b->ops[i]);
+        double us = tune_op_us(b, i);
+        all += us;
+        own += tuning_same(&other, key) ? us : 0;
+    }
+    return all > 0 ? own / all : 1;
+}
+
+/* The first op of the plan that has the shape. */
+static int first_of(const tune_bench *b, const tuning_key *key) {
+    for (int i = 0; i < b->session->plan->count; i++) {
+        tuning_key other = tune_key(b, &b->ops[i]);
+        if (tuning_same(&other, key)) return i;
+    }
+    return -1;
+}
+
+/* Measures every shape of the plan that has no row yet and takes enough of the call. */
 static openpi_status measure_shapes(tune_bench *b, openpi_error *error) {
     const backend *backend = b->device->backend;
     for (int i = 0; i < b->session->plan->count; i++) {
         tuning_key key = tune_key(b, &b->ops[i]);
         int choices = backend->candidates ? backend->candidates(b->device, &b->ops[i], NULL, 0) : 0;
-        if (choices < 2 || tune_row_find(b->tune, &key)) continue;
+        if (choices < 2 || tune_row_find(b->tune, &key) || first_of(b, &key) != i) continue;
+        if (b->tune->options.least_share > 0 && share_of(b, &key) < b->tune->options.least_share) {
+            b->tune->expected--;
+            continue;
+        }
         char what[80];
         snprintf(what, sizeof what, "%.30s, %d choices, %d camera%s", b->ops[i].name ? b->ops[i].name : "",
                  choices, b->cameras, b->cameras == 1 ? "" : "s");
@@ -68,24 +96,34 @@ static int place(tune_bench *b, const tune_row *row, const char *name) {
     return placed;
 }
 
-/* Runs two versions of the whole plan alternately; stage OPENPI_STAGES: the whole. *slower: rounds in which
- * the trial was slower. */
-static openpi_status compare(tune_bench *b, const tune_run *base, const tune_run *trial, int stage,
-                             double *base_ms, double *trial_ms, int *slower, openpi_error *error) {
-    double times[2][64], stages[OPENPI_STAGES];
-    int count = b->tune->options.confirm_rounds;
-    *slower = 0;
-    for (int i = -1; i < count; i++) {
+/* Two versions of a plan, run alternately. */
+typedef struct duel {
+    int stage;                   /* whose time counts; OPENPI_STAGES: the whole                           */
+    double base_ms, trial_ms;    /* medians                                                               */
+    int rounds, slower;          /* rounds in which the trial was slower                                  */
+} duel;
+
+/* At least `least_rounds` rounds after one of warm-up. */
+static openpi_status compare(tune_bench *b, const tune_run *base, const tune_run *trial, int least_rounds,
+                             duel *d, openpi_error *error) {
+    double times[2][64], stages[OPENPI_STAGES], round_ms = 0;
+    d->rounds = b->tune->options.confirm_rounds;
+    d->slower = 0;
+    for (int i = -1; i < d->rounds; i++) {
         for (int j = 0; j < 2; j++) {
             double ms;
             int which = (i & 1) ^ j;       /* the order alternates */
             TRY(tune_run_once(b, which ? trial : base, &ms, stages, error));
-            if (i >= 0) times[which][i] = stage < OPENPI_STAGES ? stages[stage] : ms;
+            if (i >= 0) times[which][i] = d->stage < OPENPI_STAGES ? stages[d->stage] : ms;
+            else round_ms += ms;
         }
-        *slower += i >= 0 && times[1][i] > times[0][i];
+        d->slower += i >= 0 && times[1][i] > times[0][i];
+        if (i >= 0) continue;
+        int fit = tune_rounds_within(confirm_ms, round_ms, d->rounds);
+        if (fit < d->rounds) d->rounds = fit > least_rounds ? fit : least_rounds;
     }
-    *base_ms = tune_median(times[0], count);
-    *trial_ms = tune_median(times[1], count);
+    d->base_ms = tune_median(times[0], d->rounds);
+    d->trial_ms = tune_median(times[1], d->rounds);
     return OPENPI_OK;
 }
 
@@ -121,11 +159,35 @@ static void settle(tune_row *row, int stays) {
     e->time_us = row->winner_us;
 }
 
-/* Tries the winners, the largest expected gain first. A confirmed winner stays in the plan for the next
- * trial. */
-static openpi_status confirm_all(tune_bench *b, tune_run *base, tune_run *trial, openpi_error *error) {
+/* The ops that a winner of a stage is tried in: all, of a long plan those from the first of its stage to the
+ * last. */
+static tune_run part_of(const tune_bench *b, op *ops, openpi_stage stage, int whole) {
+    int first = 0, end = b->session->plan->count;
+    while (!whole && ops[first].stage != stage) first++;
+    while (!whole && ops[end - 1].stage != stage) end--;
+    return (tune_run){ops + first, end - first, NULL};
+}
+
+/* A winner, which `b->ops` has and `ops` has not, inside the plan. */
+static openpi_status try_winner(tune_bench *b, op *ops, tune_row *row, int whole, openpi_error *error) {
+    tune_run base = part_of(b, ops, row->stage, whole), trial = part_of(b, b->ops, row->stage, whole);
+    duel d = {.stage = (int)row->stage};
+    openpi_status status = tune_hold_work(b, b->ops, b->session->plan->count, error);
+    if (status == OPENPI_OK) status = tune_prepare(b, &base, error);
+    if (status == OPENPI_OK) status = tune_prepare(b, &trial, error);
+    if (status == OPENPI_OK) status = compare(b, &base, &trial, 0, &d, error);
+    tune_forget(b, &base);
+    tune_forget(b, &trial);
+    row->base_ms = d.base_ms;
+    row->trial_ms = d.trial_ms;
+    return status;
+}
+
+/* Tries the winners, the largest expected gain first. A confirmed winner stays in `ops`, the plan, for the
+ * next trial. */
+static openpi_status confirm_all(tune_bench *b, op *ops, int whole, openpi_error *error) {
     tune *t = b->tune;
-    int pending, slower;
+    int pending;
     next_pending(b, &pending);
     t->expected += pending;
     for (int at; (at = next_pending(b, &pending)) >= 0; t->done++) {
@@ -134,23 +196,13 @@ static openpi_status confirm_all(tune_bench *b, tune_run *base, tune_run *trial,
         snprintf(what, sizeof what, "%.30s in place", row->op);
         show_plan(b, what);
         place(b, row, row->winner);
-        trial->ops = b->ops;
-        trial->count = b->session->plan->count;
-        TRY(tune_hold_work(b, b->ops, trial->count, error));
-        TRY(tune_prepare(b, trial, error));
-        TRY(compare(b, base, trial, (int)row->stage, &row->base_ms, &row->trial_ms, &slower, error));
+        TRY(try_winner(b, ops, row, whole, error));
         /* The gain must be at least a quarter of the expected one, else it is noise. */
         double promised = row->calls * (row->entry.heuristic_us - row->winner_us) * 1e-3;
         int stays = row->base_ms - row->trial_ms > promised / 4;
         settle(row, stays);
         if (!stays) place(b, row, row->entry.heuristic);
-        tune_run *gone = stays ? base : trial;
-        tune_forget(b, gone);
-        if (stays) {
-            base->recording = trial->recording;
-            trial->recording = NULL;
-            memcpy(base->ops, b->ops, (size_t)base->count * sizeof *base->ops);
-        }
+        memcpy(ops, b->ops, (size_t)b->session->plan->count * sizeof *ops);
         TRY(tune_journal_add(t, b->device, row, error));
     }
     return OPENPI_OK;
@@ -173,8 +225,8 @@ static openpi_status note_pair(tune_bench *b, const tune_pair *pair, openpi_erro
 static openpi_status confirm(tune_bench *b, const tune_plan_shape *shape, openpi_error *error) {
     int count = b->session->plan->count;
     size_t bytes = (size_t)count * sizeof(op);
-    tune_run plain = {malloc(bytes), count, NULL}, base = {malloc(bytes), count, NULL},
-             trial = {NULL, 0, NULL};
+    tune_run plain = {malloc(bytes), count, NULL}, base = {malloc(bytes), count, NULL};
+    double plain_ms = 0;
     openpi_status status =
         plain.ops && base.ops ? OPENPI_OK : report_no_memory(error, bytes, "tuning's plans");
     /* Recordings keep the work block's address: it must be as large as any version needs before the first is
@@ -191,31 +243,31 @@ static openpi_status confirm(tune_bench *b, const tune_plan_shape *shape, openpi
         memcpy(plain.ops, b->ops, bytes);
         status = tune_prepare(b, &plain, error);
     }
+    if (status == OPENPI_OK) status = tune_run_once(b, &plain, &plain_ms, NULL, error);
     for (int i = 0; i < b->tune->count; i++)
         if (b->tune->rows[i].outcome == TUNE_CONFIRMED)
             place(b, &b->tune->rows[i], b->tune->rows[i].entry.choice);
-    if (status == OPENPI_OK) {
-        memcpy(base.ops, b->ops, bytes);
-        status = tune_prepare(b, &base, error);
-    }
-    if (status == OPENPI_OK) status = confirm_all(b, &base, &trial, error);
+    if (status == OPENPI_OK) memcpy(base.ops, b->ops, bytes);
+    if (status == OPENPI_OK) status = confirm_all(b, base.ops, plain_ms <= long_ms, error);
+    if (status == OPENPI_OK) status = tune_prepare(b, &base, error);
+    duel d = {.stage = OPENPI_STAGES};
+    show_plan(b, "the whole plan with and without the table");
+    if (status == OPENPI_OK) status = compare(b, &plain, &base, LEAST_CHECK_ROUNDS, &d, error);
     tune_pair pair = {.batch = shape->batch,
                       .horizon = shape->horizon,
                       .max_prompt = b->session->options.max_prompt,
                       .cameras = b->cameras,
                       .variant = b->session->plan->model->variant,
-                      .rounds = b->tune->options.confirm_rounds};
+                      .before_ms = d.base_ms,
+                      .after_ms = d.trial_ms,
+                      .rounds = d.rounds,
+                      .slower = d.slower};
     for (int i = 0; i < count && status == OPENPI_OK; i++)
         pair.placed += base.ops[i].choice != plain.ops[i].choice;
-    show_plan(b, "the whole plan with and without the table");
-    if (status == OPENPI_OK)
-        status =
-            compare(b, &plain, &base, OPENPI_STAGES, &pair.before_ms, &pair.after_ms, &pair.slower, error);
     if (status == OPENPI_OK) status = note_pair(b, &pair, error);
     b->tune->done++;
     tune_forget(b, &plain);
     tune_forget(b, &base);
-    tune_forget(b, &trial);
     free(plain.ops);
     free(base.ops);
     return status;
@@ -355,11 +407,7 @@ void tune_close(tune *t) {
 }
 
 double tune_roof_ratio(const tune *t, const tune_row *row, double us) {
-    double tflops = row->entry.key.type == DTYPE_BF16 && t->roofs.bf16_tflops > 0 ? t->roofs.bf16_tflops
-                                                                                  : t->roofs.f32_tflops;
-    if (tflops <= 0 || t->roofs.read_gbs <= 0 || us <= 0) return 0;
-    double compute = row->flops / (tflops * 1e6), memory = row->bytes / (t->roofs.read_gbs * 1e3);
-    return (compute > memory ? compute : memory) / us;
+    return us > 0 ? tune_roof_us(t, row->entry.key.type, row->flops, row->bytes) / us : 0;
 }
 
 static openpi_status write_table(const tuning *table, const device *device, FILE *file, openpi_error *error) {

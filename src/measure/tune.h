@@ -61,6 +61,7 @@ typedef struct tune_options {
     const char *journal;         /* file; NULL: none                                                      */
     int fresh;                   /* 1: an existing journal is discarded                                   */
     int library;                 /* 1: the vendor's library is timed too, where there is one              */
+    double least_share;          /* shapes with a smaller part of the call's time are left out            */
     int steps;                   /* of the plans; 0: 10                                                   */
     openpi_progress progress;    /* the current step, steps done and steps known so far                   */
     void *progress_user;

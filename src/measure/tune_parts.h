@@ -33,12 +33,18 @@ void tune_forget(tune_bench *b, tune_run *r);
 /* stages may be NULL. */
 openpi_status tune_run_once(tune_bench *b, const tune_run *r, double *ms, double *stages,
                             openpi_error *error);
+/* Rounds of `round_ms` that fit into `limit_ms`: 3 at least (a median), `most` at most. */
+int tune_rounds_within(double limit_ms, double round_ms, int most);
 /* Sorts. */
 double tune_median(double *times, int count);
 
 /* The op's shape, with the number of cameras where it changes the rows in use or the keys and sessions choose
  * by it. */
 tuning_key tune_key(const tune_bench *b, const op *op);
+/* The time that plan->ops[index] takes at the roofs with the rows of the latest call; 0: a roof is unknown. */
+double tune_op_us(const tune_bench *b, int index);
+/* The same of so many operations and bytes. */
+double tune_roof_us(const tune *t, dtype type, double flops, double bytes);
 /* Times every choice for ops[index]'s shape, which `calls` ops of the plan have, and adds the row. */
 openpi_status tune_measure_shape(tune_bench *b, int index, const tuning_key *key, int calls,
                                  openpi_error *error);

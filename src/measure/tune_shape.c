@@ -1,4 +1,7 @@
-/* Measures one shape: runs its ops in sequence with each candidate alternately, and compares medians. */
+/* Measures one shape: runs its ops in sequence with each candidate alternately, and compares medians.
+ *
+ * A heavy op (a large batch's product takes milliseconds) is timed with fewer of its layers and in fewer
+ * rounds, and its first pass runs each candidate once; what limits these is the time that they take. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +11,10 @@
 #include "measure/figures.h"
 #include "measure/tune_parts.h"
 
-enum { INSTANCES = 36, PADDED = 8, SURVIVORS = 12 };
+enum { INSTANCES = 36, PADDED = 8, SURVIVORS = 12, LEAST_INSTANCES = 2, LEAST_ROUNDS = 3 };
+/* A run of a shape's ops takes about so long at most, and so do all rounds of its survivors. An op that takes
+ * `heavy_us` at the roofs is heavy. */
+static const double run_us = 10e3, rounds_ms = 1000, heavy_us = 300;
 /* Times the best so far: beyond `hopeless` a candidate is not timed again, beyond `far_off` not in the
  * rounds. */
 static const double hopeless = 1.6, far_off = 1.3;
@@ -66,7 +72,7 @@ typedef struct contender {
  * alternately with the plan's largest op. */
 typedef struct lineup {
     op ops[2 * INSTANCES];
-    int count, instances, padded;
+    int count, instances, padded, heavy;
     op padding[INSTANCES];
 } lineup;
 
@@ -99,9 +105,30 @@ tuning_key tune_key(const tune_bench *b, const op *op) {
     return key;
 }
 
+double tune_roof_us(const tune *t, dtype type, double flops, double bytes) {
+    double tflops =
+        type == DTYPE_BF16 && t->roofs.bf16_tflops > 0 ? t->roofs.bf16_tflops : t->roofs.f32_tflops;
+    if (tflops <= 0 || t->roofs.read_gbs <= 0) return 0;
+    double compute = flops / (tflops * 1e6), memory = bytes / (t->roofs.read_gbs * 1e3);
+    return compute > memory ? compute : memory;
+}
+
+double tune_op_us(const tune_bench *b, int index) {
+    op_cost cost = costs_of_op(b->session, index).cost;
+    return tune_roof_us(b->tune, tuning_key_of(&b->ops[index]).type, cost.flops, cost.bytes);
+}
+
+/* As many of `count` ops of `us` each as a run may have, at least two: then the weights of one are not what
+ * the caches hold. */
+static int fitting(int count, double us) {
+    int most = us > 0 && run_us / us < count ? (int)(run_us / us) : count;
+    if (most < LEAST_INSTANCES) most = LEAST_INSTANCES;
+    return most < count ? most : count;
+}
+
 static void line_up(const tune_bench *b, const tuning_key *key, lineup *l) {
     const plan *p = b->session->plan;
-    double bytes = 0, most = 0;
+    double bytes = 0, most = 0, own_us = 0, own_bytes = 0;
     int largest[INSTANCES], pads = 0;
     l->count = 0;
     for (int i = 0; i < p->count && l->count < INSTANCES; i++) {
@@ -109,10 +136,14 @@ static void line_up(const tune_bench *b, const tuning_key *key, lineup *l) {
         const void *weights = weights_of(&b->ops[i]);
         if (!tuning_same(&other, key) || (weights && seen(l, weights))) continue;
         bytes += costs_of_op(b->session, i).cost.weight_bytes;
+        own_us = tune_op_us(b, i);
+        own_bytes = costs_of_op(b->session, i).cost.bytes;
         l->ops[l->count++] = b->ops[i];
     }
-    l->instances = l->count;
-    l->padded = bytes > 0 && bytes < (double)b->cache_bytes;
+    l->heavy = own_us >= heavy_us;
+    l->instances = l->count = fitting(l->count, own_us);
+    /* An op whose rows alone exceed the cache needs nothing in between. */
+    l->padded = bytes > 0 && bytes < (double)b->cache_bytes && own_bytes < 2 * (double)b->cache_bytes;
     if (!l->padded) return;
     for (int i = 0; i < p->count; i++)
         if (costs_of_op(b->session, i).cost.weight_bytes > most)
@@ -122,9 +153,10 @@ static void line_up(const tune_bench *b, const tuning_key *key, lineup *l) {
     op first[INSTANCES];
     int distinct = l->count;
     memcpy(first, l->ops, (size_t)distinct * sizeof *first);
-    l->instances = PADDED;
+    l->instances = fitting(PADDED, tune_op_us(b, largest[0]));
+    l->heavy = 0;
     l->count = 0;
-    for (int i = 0; i < PADDED; i++) {
+    for (int i = 0; i < l->instances; i++) {
         op pad = b->ops[largest[i % pads]];
         pad.stage = first[0].stage;
         pad.choice = 0;
@@ -144,31 +176,73 @@ static int by_best(const void *a, const void *b) {
     return (x->best_ms > y->best_ms) - (x->best_ms < y->best_ms);
 }
 
-/* First pass: one warm-up run and two measured ones. Returns how many candidates remain. */
+/* 1: candidates of one kernel and count, which may differ in the norm that goes first: "NAME, norm 4". */
+static int same_kernel(const candidate *a, const candidate *b) {
+    size_t length = strcspn(a->name, ",");
+    return length == strcspn(b->name, ",") && !memcmp(a->name, b->name, length);
+}
+
+/* One candidate of the first pass: a warm-up run and two measured ones; of a heavy op one run of one op. */
+static openpi_status try_once(tune_bench *b, const lineup *l, contender *c, double best,
+                              openpi_error *error) {
+    for (int run = 0; run < (l->heavy ? 1 : 3); run++) {
+        double ms;
+        TRY(tune_run_once(b, &c->run, &ms, NULL, error));
+        if (run == 1 || l->heavy || (run && ms < c->best_ms)) c->best_ms = ms;
+        if (run == 0 && best > 0 && ms > 4 * best) c->best_ms = ms, run = 3;
+    }
+    return OPENPI_OK;
+}
+
+/* First pass: how many candidates remain. Where a heavy op's kernel is hopeless with one norm it is not tried
+ * with another. */
 static openpi_status first_pass(tune_bench *b, lineup *l, const candidate *list, int count, contender *all,
                                 int *left, openpi_error *error) {
     double best = 0;
+    const candidate *lost = NULL;
     *left = 0;
     for (int i = 0; i < count; i++) {
         contender *c = &all[*left];
-        *c = (contender){.choice = i + 1, .run = {l->ops, l->count, NULL}};
+        *c = (contender){.choice = i + 1, .run = {l->ops, l->heavy ? 1 : l->count, NULL}};
+        if (l->heavy && lost && same_kernel(lost, &list[i]) && !list[i].heuristic) continue;
         choose(l, c->choice);
         TRY(tune_prepare(b, &c->run, error));
-        for (int run = 0; run < 3; run++) {
-            double ms;
-            openpi_status status = tune_run_once(b, &c->run, &ms, NULL, error);
-            if (status != OPENPI_OK) {
-                tune_forget(b, &c->run);
-                return status;
-            }
-            if (run == 1 || (run && ms < c->best_ms)) c->best_ms = ms;
-            if (run == 0 && best > 0 && ms > 4 * best) c->best_ms = ms, run = 3;
+        openpi_status status = try_once(b, l, c, best, error);
+        if (status != OPENPI_OK) {
+            tune_forget(b, &c->run);
+            return status;
         }
         if (best <= 0 || c->best_ms < best) best = c->best_ms;
-        if (c->best_ms > hopeless * best && !list[i].heuristic) tune_forget(b, &c->run);
+        lost = c->best_ms > hopeless * best ? &list[i] : NULL;
+        if (lost && !list[i].heuristic) tune_forget(b, &c->run);
         else ++*left;
     }
     return OPENPI_OK;
+}
+
+/* Survivors of a heavy op's first pass run all ops of the line-up from here on. */
+static openpi_status lengthen(tune_bench *b, lineup *l, contender *all, int count, openpi_error *error) {
+    for (int i = 0; i < count; i++) {
+        tune_forget(b, &all[i].run);
+        all[i].run.count = l->count;
+        all[i].best_ms *= l->count;
+        choose(l, all[i].choice);
+        TRY(tune_prepare(b, &all[i].run, error));
+    }
+    return OPENPI_OK;
+}
+
+/* As many rounds as fit into the time for them. */
+static int rounds_of(const tune_bench *b, const contender *all, int count) {
+    int most = b->tune->options.rounds;
+    double ms = 0;
+    for (int i = 0; i < count; i++) ms += all[i].best_ms;
+    return tune_rounds_within(rounds_ms, ms, most);
+}
+
+int tune_rounds_within(double limit_ms, double round_ms, int most) {
+    int fit = round_ms > 0 && limit_ms / round_ms < most ? (int)(limit_ms / round_ms) : most;
+    return fit < LEAST_ROUNDS && LEAST_ROUNDS < most ? LEAST_ROUNDS : fit < 1 ? 1 : fit;
 }
 
 static openpi_status rounds(tune_bench *b, lineup *l, contender *all, int count, int times,
@@ -184,7 +258,7 @@ static openpi_status rounds(tune_bench *b, lineup *l, contender *all, int count,
 /* Fills the row's entry; `all` holds count + 1. */
 static openpi_status contest(tune_bench *b, lineup *l, const candidate *list, int count, contender *all,
                              int *left, tune_row *row, openpi_error *error) {
-    int times = b->tune->options.rounds, heuristic = -1;
+    int heuristic = -1;
     double padding = 0;
     TRY(first_pass(b, l, list, count, all, left, error));
     qsort(all, (size_t)*left, sizeof *all, by_best);
@@ -200,9 +274,11 @@ static openpi_status contest(tune_bench *b, lineup *l, const candidate *list, in
         all[in++] = kept;
     }
     *left = in;
+    if (l->heavy) TRY(lengthen(b, l, all, in, error));
+    int times = rounds_of(b, all, in);
     if (l->padded) {
         contender *pad = &all[(*left)++];
-        *pad = (contender){.choice = -1, .run = {l->padding, PADDED, NULL}};
+        *pad = (contender){.choice = -1, .run = {l->padding, l->instances, NULL}};
         TRY(tune_prepare(b, &pad->run, error));
     }
     TRY(rounds(b, l, all, *left, times, error));
