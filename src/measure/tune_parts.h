@@ -41,7 +41,7 @@ double tune_median(double *times, int count);
 /* The op's shape, with the number of cameras where it changes the rows in use or the keys and sessions choose
  * by it. */
 tuning_key tune_key(const tune_bench *b, const op *op);
-/* The time that plan->ops[index] takes at the roofs with the rows of the latest call; 0: a roof is unknown. */
+/* The time of plan->ops[index] at the roofs with the rows of the latest call; 0: a roof is unknown. */
 double tune_op_us(const tune_bench *b, int index);
 /* The same of so many operations and bytes. */
 double tune_roof_us(const tune *t, dtype type, double flops, double bytes);
