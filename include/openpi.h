@@ -661,6 +661,11 @@ OPENPI_API openpi_status openpi_request_create(const openpi_policy *policy, open
                                                openpi_error *error);
 OPENPI_API void openpi_request_close(openpi_request *request);
 
+/* 1: from the next prepare on, a picture that is as the model takes it (openpi's conventions; uint8 RGB, HWC,
+ * 224×224, rows without gaps) is not copied. The sample points to the memory of the observation, the fields
+ * or the message, which must stay as it is for as long as the sample is used. 0, as at first: copied. */
+OPENPI_API void openpi_request_borrow(openpi_request *request, int borrows);
+
 /* Prepares an observation: cameras to slots, resize, robot transform, normalisation, tokenizer (MODEL.md,
  * "Pictures, statistics and requests"). openpi_request_sample then gives the sample. `timing` (may be NULL):
  * picture and prompt stages are set, the rest is 0. A wrong, missing or non-finite picture, state or prompt

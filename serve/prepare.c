@@ -79,6 +79,7 @@ static job *take(prepare *p) {
 /* One more for the pool, which give_request has counted. */
 static openpi_status make_request(prepare *p, job *job, openpi_error *error) {
     openpi_status status = openpi_request_create(job->model->policy, &job->request, error);
+    if (status == OPENPI_OK) openpi_request_borrow(job->request, 1);       /* the job keeps its message     */
     pthread_mutex_lock(&p->lock);
     openpi_request **larger = NULL;
     if (status == OPENPI_OK) {

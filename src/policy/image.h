@@ -21,6 +21,9 @@ openpi_status image_check(const openpi_image *image, openpi_error *error);
 openpi_status image_resize_openpi(const openpi_image *image, image_scratch *scratch, uint8_t *out,
                                   openpi_error *error);
 
+/* 1: image_resize_openpi would copy the picture's bytes as they are. */
+int image_is_ready(const openpi_image *image);
+
 /* LeRobot's resize (tests/golden/lerobot/README.md, "Tolerances"): uint8 is divided by 255 first; float is
  * taken unchanged, and refused beyond [-0.5,1.5] (LeRobot clamps it) or, at 224×224, where nothing is
  * clamped, beyond [0,1]; result in [-1,1], HWC float out[224][224][3], padding -1. Bit-exact with its fma

@@ -224,6 +224,23 @@ static void plan_take(openpi_plan *plan, arena *arena, const openpi_image *image
     plan->narrow = arena_take(arena, (size_t)image->height * (size_t)fit.width * 3);
 }
 
+/* A picture that keeps its size: each row to its place. */
+static openpi_status copy_rows(const openpi_image *image, uint8_t *buffer, uint8_t *out,
+                               openpi_error *error) {
+    for (int y = 0; y < image->height; y++) {
+        const uint8_t *row;
+        TRY(read_row(image, y, buffer, &row, error));
+        memcpy(out + (size_t)y * SIDE * 3, row, (size_t)image->width * 3);
+    }
+    return OPENPI_OK;
+}
+
+int image_is_ready(const openpi_image *image) {
+    const size_t row = SIDE * 3;
+    return image->element == OPENPI_U8 && image->layout == OPENPI_HWC && image->channels == OPENPI_RGB &&
+           image->width == SIDE && image->height == SIDE && (!image->row_bytes || image->row_bytes == row);
+}
+
 openpi_status image_resize_openpi(const openpi_image *image, image_scratch *scratch, uint8_t *out,
                                   openpi_error *error) {
     TRY(image_check_fields(image, error));
@@ -236,9 +253,12 @@ openpi_status image_resize_openpi(const openpi_image *image, image_scratch *scra
     plan_take(&plan, &block, image, fit);
 
     int across = fit.width != image->width, down = fit.height != image->height, bytes = fit.width * 3;
+    memset(plan.row + (size_t)image->width * 3, 0, ROW_PAD);
+    if (fit.width < SIDE || fit.height < SIDE) memset(out, 0, SIDE * SIDE * 3);
+    uint8_t *first = out + ((size_t)fit.top * SIDE + (size_t)fit.left) * 3;
+    if (!across && !down) return copy_rows(image, plan.row, first, error);
     if (across) filter_make(&plan.across, image->width, fit.width);
     if (down) filter_make(&plan.down, image->height, fit.height);
-    memset(plan.row + (size_t)image->width * 3, 0, ROW_PAD);
     for (int y = 0; y < image->height; y++) {
         const uint8_t *row;
         uint8_t *narrow = plan.narrow + (size_t)y * (size_t)bytes;
@@ -246,9 +266,8 @@ openpi_status image_resize_openpi(const openpi_image *image, image_scratch *scra
         if (across) filter_across(&plan.across, row, narrow, fit.width);
         else memcpy(narrow, row, (size_t)bytes);
     }
-    memset(out, 0, SIDE * SIDE * 3);
     for (int y = 0; y < fit.height; y++) {
-        uint8_t *to = out + ((size_t)(fit.top + y) * SIDE + (size_t)fit.left) * 3;
+        uint8_t *to = first + (size_t)y * SIDE * 3;
         if (down) filter_down(&plan.down, y, plan.narrow, to, bytes);
         else memcpy(to, plan.narrow + (size_t)y * (size_t)bytes, (size_t)bytes);
     }

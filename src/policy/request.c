@@ -38,7 +38,8 @@ struct openpi_request {
     openpi_sample sample;
     uint8_t *bytes[OPENPI_CAMERAS];           /* [224][224][3], openpi                                    */
     float *floats[OPENPI_CAMERAS];            /* [224][224][3], LeRobot                                   */
-    uint8_t blank[OPENPI_CAMERAS];            /* 1: the slot's picture is the padding value throughout    */
+    uint8_t blank[OPENPI_CAMERAS];            /* 1: the slot's memory is the padding value throughout     */
+    int borrows;                 /* 1: pictures that need no resize stay where they are                   */
     int32_t *tokens;             /* [max_prompt + 1]: one more detects a truncated prompt                 */
     float padded[DIMS];          /* the sample's state                                                    */
     double state[DIMS];          /* normalised                                                            */
@@ -117,6 +118,10 @@ void openpi_request_close(openpi_request *request) {
     free(request);
 }
 
+void openpi_request_borrow(openpi_request *request, int borrows) {
+    if (request) request->borrows = borrows != 0;
+}
+
 /* ---- pictures ------------------------------------------------------------------------------------- */
 
 /* "front, wrist" for sentences. */
@@ -183,15 +188,20 @@ static openpi_status sort_pictures(const openpi_policy *policy, const openpi_obs
 
 static openpi_status fill_slot(openpi_request *request, int slot, const openpi_image *image,
                                openpi_error *error) {
+    int lerobot = request->policy->lerobot;
     request->sample.image_mask[slot] = image != NULL;
+    request->sample.images[slot] = lerobot ? (const void *)request->floats[slot] : request->bytes[slot];
     if (!image) {
         make_blank(request, slot);
         return OPENPI_OK;
     }
     TRY(image_check(image, error));
+    if (request->borrows && !lerobot && image_is_ready(image)) {
+        request->sample.images[slot] = image->data;
+        return OPENPI_OK;
+    }
     request->blank[slot] = 0;
-    if (request->policy->lerobot)
-        return image_resize_lerobot(image, &request->resize, request->floats[slot], error);
+    if (lerobot) return image_resize_lerobot(image, &request->resize, request->floats[slot], error);
     return image_resize_openpi(image, &request->resize, request->bytes[slot], error);
 }
 

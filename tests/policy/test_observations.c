@@ -269,6 +269,58 @@ static void cameras_come_and_go(void **state) {
     openpi_policy_close(policy);
 }
 
+/* A request that borrows leaves a picture that needs no resize where it is, and copies all others. */
+static void pictures_stay_where_they_are(void **state) {
+    (void)state;
+    static uint8_t fits[PIXELS], padded[PIXELS + 224 * 8], small[4 * 6 * 3];
+    const struct {
+        openpi_image image;
+        int stays;
+    } cases[] = {
+        {{.data = fits, .height = 224, .width = 224}, 1},
+        {{.data = fits, .height = 224, .width = 224, .row_bytes = 672}, 1},
+        {{.data = padded, .height = 224, .width = 224, .row_bytes = 680}, 0},
+        {{.data = fits, .height = 224, .width = 224, .channels = OPENPI_BGR}, 0},
+        {{.data = fits, .height = 224, .width = 224, .layout = OPENPI_CHW}, 0},
+        {{.data = small, .height = 4, .width = 6}, 0},
+    };
+    openpi_error error = OPENPI_ERROR_INIT;
+    openpi_policy *policy = open_synthetic("aloha", NULL, OPENPI_PI0);
+    openpi_request *request, *copies;
+    static const uint8_t black[PIXELS];
+    for (size_t i = 0; i < sizeof padded; i++) {
+        padded[i] = (uint8_t)(i * 11 % 251);
+        if (i < sizeof fits) fits[i] = (uint8_t)(i * 7 % 253);
+        if (i < sizeof small) small[i] = (uint8_t)(i * 5);
+    }
+    WORKS(openpi_request_create(policy, &request, &error));
+    WORKS(openpi_request_create(policy, &copies, &error));
+    openpi_request_borrow(request, 1);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        openpi_image images[2] = {cases[i].image, picture("cam_left_wrist")};
+        images[0].size = sizeof images[0];
+        images[0].name = "cam_high";
+        openpi_observation observation = OBSERVATION(images, 1, zeros, 14, "go", 0);
+        WORKS(openpi_request_prepare(request, &observation, NULL, &error));
+        WORKS(openpi_request_prepare(copies, &observation, NULL, &error));
+        assert_int_equal(prepared(request).images[0] == images[0].data, cases[i].stays);
+        assert_ptr_not_equal(prepared(copies).images[0], images[0].data);
+        assert_memory_equal(prepared(request).images[0], prepared(copies).images[0], PIXELS);
+        assert_memory_equal(prepared(request).images[1], black, PIXELS);
+    }
+    openpi_image one = cases[0].image;
+    one.size = sizeof one;
+    one.name = "cam_high";
+    openpi_observation observation = OBSERVATION(&one, 1, zeros, 14, "go", 0);
+    openpi_request_borrow(request, 0);
+    WORKS(openpi_request_prepare(request, &observation, NULL, &error));
+    assert_ptr_not_equal(prepared(request).images[0], fits);
+    assert_memory_equal(prepared(request).images[0], fits, PIXELS);
+    openpi_request_close(request);
+    openpi_request_close(copies);
+    openpi_policy_close(policy);
+}
+
 static void prompts(void **state) {
     (void)state;
     openpi_error error = OPENPI_ERROR_INIT;
@@ -389,6 +441,7 @@ int main(void) {
         cmocka_unit_test(names_of_cameras),
         cmocka_unit_test(refuses_bad_observations),
         cmocka_unit_test(cameras_come_and_go),
+        cmocka_unit_test(pictures_stay_where_they_are),
         cmocka_unit_test(prompts),
         cmocka_unit_test(a_prompt_may_fill_its_room),
         cmocka_unit_test(none_is_the_models_space),
