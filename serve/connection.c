@@ -12,6 +12,7 @@ struct connection {
     connections *all;
     connection *before, *after;  /* in the list                                                            */
     net_peer *peer;              /* NULL: the socket is gone                                               */
+    net_sender sender;           /* of replies, on the device's thread                                     */
     net_message hello;
     net_message last_words[2];   /* of connections_lose: for the running request and the one read ahead    */
     job *receiving;              /* its message is not complete                                            */
@@ -100,6 +101,7 @@ static void forget(connection *c) {
     job_give(&c->all->pool, c->ahead);
     job_give(&c->all->pool, c->sending);
     free(c->chunk);
+    net_sender_close(&c->sender);
     free(c);
 }
 
@@ -154,8 +156,10 @@ void *connection_opened(connections *all, net_peer *peer, const connection_who *
         free(c);
         return NULL;
     }
+    net_sender_open(&c->sender);
     c->hello = all->metadata;
     join(c);
+    net_lend(peer, &c->sender);
     net_send(peer, &c->hello);
     if (all->draining) end_if_idle(c);
     return c;
@@ -170,6 +174,7 @@ int connection_announced(void *connection_, size_t bytes, int text) {
 int connection_received(void *connection_, const uint8_t *bytes, size_t count, int last) {
     connection *c = connection_;
     if (!c->receiving) {
+        if (c->running) c->all->settle(c->all->user);
         if (c->ahead) return CLOSE_TRY_LATER;
         c->receiving = job_take(&c->all->pool);
         if (!c->receiving) return CLOSE_TRY_LATER;
@@ -200,7 +205,7 @@ void connection_answered(job *job) {
     connection *c = job->connection;
     c->running = NULL;
     if (!c->peer) {
-        report(c, job, 1);
+        report(c, job, !job->answer.sent);
         job_give(&c->all->pool, job);
         forget_and_tell(c);
         return;
@@ -211,14 +216,19 @@ void connection_answered(job *job) {
         job->snapshot = NULL;
     }
     c->sending = job;
-    net_send(c->peer, &job->answer);
+    if (job->answer.sent) connection_sent(c, &job->answer);
+    else net_send(c->peer, &job->answer);
+}
+
+void connection_send_early(job *job) {
+    if (net_sender_send(&job->connection->sender, &job->answer)) job->at_ms[MOMENT_SENT] = clock_now();
 }
 
 void connection_sent(void *connection_, net_message *message) {
     connection *c = connection_;
     metrics_add_sent(c->all->metrics, message->bytes);
     if (!c->sending || message != &c->sending->answer) return;
-    c->sending->at_ms[MOMENT_SENT] = clock_now();
+    if (!message->sent) c->sending->at_ms[MOMENT_SENT] = clock_now();
     c->prev_total_ms = c->sending->at_ms[MOMENT_SENT] - c->sending->at_ms[MOMENT_ARRIVED];
     recent_add(&c->recent, c->sending->at_ms[MOMENT_SENT], c->prev_total_ms);
     c->requests++;
@@ -270,7 +280,8 @@ int connections_keep(connections *all, int (*keeps)(const void *user, const uint
 void connections_lose(connections *all, const net_message *sentence, int code, const char *reason) {
     for (connection *c = all->first; c; c = c->after) {
         if (!c->peer) continue;
-        int waiting = (c->running != NULL) + (c->ahead != NULL);
+        net_lend(c->peer, NULL);
+        int waiting = (c->running && !c->running->answer.sent) + (c->ahead != NULL);
         for (int i = 0; i < waiting; i++) {
             c->last_words[i] = *sentence;
             net_send(c->peer, &c->last_words[i]);

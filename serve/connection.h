@@ -32,11 +32,12 @@ typedef struct connections {
     logger *log;
     int log_requests;            /* 1: a line for each, not only for those that fail                       */
     /* Where a complete request goes; where one goes that will not be computed, because its connection has
-     * left; and that the last connection has left. */
+     * left; that the last connection has left; and to let replies that are sent already come back. */
     void (*coming)(void *user);            /* the first bytes of a request are there, and more will come    */
     void (*submit)(void *user, job *job);
     void (*withdrawn)(void *user, job *job);
     void (*emptied)(void *user);
+    void (*settle)(void *user);
     void *user;
 } connections;
 
@@ -58,6 +59,9 @@ void connection_closed(void *connection);
 
 /* A job came back with its answer. */
 void connection_answered(job *job);
+/* Sends the answer already, where that can be done. On the thread that has made it, before
+ * connection_answered. */
+void connection_send_early(job *job);
 
 /* Closes every connection as soon as its requests are answered. */
 void connections_drain(connections *all);

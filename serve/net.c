@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "alert.h"
 #include "clock.h"
 #include "fail.h"
 #include "net_inside.h"
@@ -24,6 +25,8 @@ enum {
     CLOSE_REASON = 120,
     CLOSE_SECONDS = 2,           /* that a client has to answer a close                                    */
     WATCH_MS = 250,              /* between two looks at what clients take                                 */
+    LOOK_NS = 100000,            /* for a message's next piece, before the loop sleeps                     */
+    LOOKS_NS = 300000,           /* for all pieces of a message                                            */
 };
 
 /* The certificate does not come from the library: the callback that is asked for it attaches ours. */
@@ -39,6 +42,8 @@ struct net_peer {
     void *connection;            /* NULL: no WebSocket yet, or no more                                     */
     net_message *first, *last;   /* to send                                                                */
     net_message *flushing;       /* written, but the kernel has not taken all of it                        */
+    net_sender *sender;          /* NULL: none                                                             */
+    int lent;                    /* 1: the sender has the socket                                           */
     size_t message_bytes;        /* of the message being received, as far as its frames are announced      */
     size_t frame_left;           /* of the frame being received                                            */
     int close_code;              /* not 0: it ends, and what is received is dropped                        */
@@ -57,8 +62,24 @@ net *net_of(struct lws *wsi) { return lws_context_user(lws_get_context(wsi)); }
 
 /* ---- sending ---------------------------------------------------------------------------------------- */
 
+/* The sender has the socket as long as nothing is ordered, the connection stays and there is no TLS. */
+static void lend(net_peer *peer, int may) {
+    int lent = may && peer->sender && !peer->first && !peer->flushing && !peer->close_code &&
+               !peer->dropped && !lws_is_ssl(peer->wsi);
+    if (lent == peer->lent) return;
+    peer->lent = lent;
+    net_sender_set(peer->sender, lent ? (int)lws_get_socket_fd(peer->wsi) : -1);
+}
+
+void net_lend(net_peer *peer, net_sender *sender) {
+    lend(peer, 0);
+    peer->sender = sender;
+    lend(peer, 1);
+}
+
 void net_send(net_peer *peer, net_message *message) {
     if (peer->close_code) return;
+    lend(peer, 0);
     message->next = NULL;
     if (peer->last) peer->last->next = message;
     else peer->first = message;
@@ -68,6 +89,7 @@ void net_send(net_peer *peer, net_message *message) {
 
 void net_end(net_peer *peer, int code, const char *reason) {
     if (peer->close_code) return;
+    lend(peer, 0);
     peer->close_code = code;
     peer->close_reason = reason;
     lws_rx_flow_control(peer->wsi, 1);
@@ -130,6 +152,7 @@ static int write_more(net_peer *peer) {
     }
     if (peer->flushing || peer->first || (peer->close_code && !peer->close_sent))
         lws_callback_on_writable(peer->wsi);
+    lend(peer, 1);
     return 0;
 }
 
@@ -150,6 +173,19 @@ static void hear(net_peer *peer) {
     peer->pinged_ms = 0;
 }
 
+static void on_look(uv_idle_t *handle) {
+    if (clock_ns() >= ((net *)handle->data)->look_until) uv_idle_stop(handle);
+}
+
+/* The message's next piece is about to come, if its client is near: waking for it would take longer. */
+static void look(net_peer *peer, int last) {
+    net *net = peer->net;
+    int64_t until = last ? 0 : clock_ns() + LOOK_NS, most = (int64_t)(peer->began_ms * 1e6) + LOOKS_NS;
+    if (!net->may_look) return;
+    net->look_until = until < most ? until : most;
+    if (!last) uv_idle_start(&net->looking, on_look);
+}
+
 static void read_piece(net_peer *peer, const uint8_t *bytes, size_t count) {
     const net_events *events = peer->net->events;
     hear(peer);
@@ -165,6 +201,7 @@ static void read_piece(net_peer *peer, const uint8_t *bytes, size_t count) {
     int last = !left && lws_is_final_fragment(peer->wsi);
     if (last) peer->began_ms = 0;
     else if (!peer->began_ms) peer->began_ms = peer->heard_ms;
+    look(peer, last);
     if (!code) code = events->received(peer->connection, bytes, count, last);
     if (code) net_end(peer, code, reason_of(code));
 }
@@ -198,6 +235,7 @@ static int is_over(double since_ms, int seconds, double now) {
 /* Cuts it off without a close frame, which it would not read. */
 static void drop(net_peer *peer, const char *why) {
     peer->dropped = 1;
+    lend(peer, 0);
     peer->net->events->dropped(peer->net->user, peer->address, why);
     lws_set_timeout(peer->wsi, PENDING_TIMEOUT_USER_REASON_BASE, LWS_TO_KILL_ASYNC);
     net_wake(peer->net);         /* or the library would look at its timeouts with the next event only     */
@@ -251,6 +289,7 @@ static void closed(net_peer *peer) {
     void *connection = peer->connection;
     peer->connection = NULL;
     if (!connection) return;
+    lend(peer, 0);
     peer_leave(peer);
     peer->net->events->closed(connection);
 }
@@ -264,7 +303,9 @@ static int on_event(struct lws *wsi, enum lws_callback_reasons reason, void *use
     case LWS_CALLBACK_RECEIVE: read_piece(peer, in, count); return 0;
     case LWS_CALLBACK_RECEIVE_PONG: hear(peer); return 0;
     case LWS_CALLBACK_SERVER_WRITEABLE: return write_more(peer);
-    case LWS_CALLBACK_WS_PEER_INITIATED_CLOSE: return peer->close_sent;        /* 1: it answers ours       */
+    case LWS_CALLBACK_WS_PEER_INITIATED_CLOSE:
+        lend(peer, 0);
+        return peer->close_sent;                               /* 1: it answers ours                        */
     case LWS_CALLBACK_CLOSED: closed(peer); return 0;
     case LWS_CALLBACK_OPENSSL_LOAD_EXTRA_SERVER_VERIFY_CERTS: return !tls_attach(user, &net_of(wsi)->pair);
     case LWS_CALLBACK_EVENT_WAIT_CANCELLED: net_of(wsi)->events->woken(net_of(wsi)->user); return 0;
@@ -355,6 +396,9 @@ openpi_status net_open(const net_events *events, void *user, const net_limits *l
     uv_timer_init(&made->loop, &made->timer);
     uv_timer_init(&made->loop, &made->watch);
     uv_timer_init(&made->loop, &made->tick);
+    uv_idle_init(&made->loop, &made->looking);
+    made->looking.data = made;
+    made->may_look = sysconf(_SC_NPROCESSORS_ONLN) >= ALERT_PROCESSORS;
     made->timer.data = made->watch.data = made->tick.data = made;
     made->context = context_of(made);
     if (!made->context) {
@@ -402,6 +446,7 @@ void net_close(net *net) {
     uv_close((uv_handle_t *)&net->timer, NULL);
     uv_close((uv_handle_t *)&net->watch, NULL);
     uv_close((uv_handle_t *)&net->tick, NULL);
+    uv_close((uv_handle_t *)&net->looking, NULL);
     for (int turn = 0; net->context && turn < 2; turn++) {     /* the second one frees what the loop held   */
         lws_context_destroy(net->context);
         for (int i = 0; i < 1000 && uv_run(&net->loop, UV_RUN_NOWAIT); i++) {}

@@ -1,7 +1,7 @@
 /* Sockets, HTTP and WebSocket: everything that the server knows of the network library.
  *
  * One thread runs the loop (net_run), and all events are its. It never waits for anything else. From other
- * threads only net_wake may be called.
+ * threads only net_wake may be called, and what net_sender.h says.
  *
  *   TCP connection -> request head -> asked: a page, or 0 for a WebSocket -> opened -> announced, received …
  *   ->
@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "net_sender.h"
 #include "openpi.h"
 #include "tls.h"
 
@@ -51,6 +52,7 @@ typedef struct net_message {
     uint8_t *data;               /* [bytes], with NET_HEADROOM bytes before it                             */
     size_t bytes;
     int text;
+    int sent;                    /* 1: net_sender.h has sent it                                            */
 } net_message;
 
 /* The head of an HTTP request. */
@@ -150,6 +152,8 @@ void net_every(net *net, int milliseconds);
 
 /* Sends after all that was ordered before. A peer that is closing drops it: `sent` never comes. */
 void net_send(net_peer *peer, net_message *message);
+/* From now until `closed` the sender sends on this connection, where it can. NULL: none does. */
+void net_lend(net_peer *peer, net_sender *sender);
 /* Closes when all that is ordered is sent. `reason`: a constant of at most 120 bytes. */
 void net_end(net_peer *peer, int code, const char *reason);
 /* Stops reading from the peer, or goes on. */

@@ -72,6 +72,11 @@ void net_send(net_peer *peer, net_message *message) {
     (void)message;
 }
 
+void net_lend(net_peer *peer, net_sender *sender) {
+    (void)peer;
+    (void)sender;
+}
+
 void net_end(net_peer *peer, int code, const char *reason) {
     (void)peer;
     (void)code;

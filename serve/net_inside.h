@@ -33,6 +33,9 @@ struct net {
     int plain[NET_SIDES];        /* 1: without TLS, where there is a pair                                  */
     uv_signal_t signals[SIGNALS];
     uv_timer_t timer, watch, tick;
+    uv_idle_t looking;           /* while it is active the loop does not sleep                             */
+    int64_t look_until;          /* nanoseconds                                                            */
+    int may_look;                /* 1: there are processors enough                                         */
     net_limits limits;
     attempts attempts;           /* of the robots' side                                                    */
     net_peer *peers;             /* all WebSockets                                                         */

@@ -8,9 +8,10 @@ void queue_open(queue *q) {
 
 void queue_close(queue *q) { pthread_mutex_destroy(&q->lock); }
 
-void queue_put(queue *q, job *job) {
+void queue_put(queue *q, job *job, void (*first)(struct job *job)) {
     job->next = NULL;
     pthread_mutex_lock(&q->lock);
+    if (first) first(job);
     if (q->last) q->last->next = job;
     else q->first = job;
     q->last = job;

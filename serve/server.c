@@ -103,7 +103,7 @@ static void on_lost(void *user, const char *sentence) {
 
 static void on_refused(void *user, job *job) {
     server *s = user;
-    queue_put(&s->answered, job);
+    queue_put(&s->answered, job, NULL);
     net_wake(s->net);
 }
 
@@ -120,11 +120,21 @@ static openpi_status on_again(void *user, job *job, model *model) {
 static void on_answered(void *user, job *job) {
     server *s = user;
     prepare_release(s->prepare, job);
-    queue_put(&s->answered, job);
+    queue_put(&s->answered, job, connection_send_early);
     net_wake(s->net);
 }
 
 /* ---- the loop's events ------------------------------------------------------------------------------ */
+
+/* Every reply that a robot has is counted when this returns. */
+static void settle(void *user) {
+    server *s = user;
+    job *next;
+    for (job *job = queue_take_all(&s->answered); job; job = next) {
+        next = job->next;
+        connection_answered(job);
+    }
+}
 
 static void on_emptied(void *user) {
     server *s = user;
@@ -139,6 +149,7 @@ static int answer(net_page *page, int status, const char *sentence) {
 static int on_asked(void *user, const net_head *head, net_page *page) {
     server *s = user;
     if (head->side == NET_ADMIN) {
+        settle(s);
         admin_asked(&s->admin, head, page);
         return 1;
     }
@@ -169,11 +180,7 @@ static void say_last_words(server *s) {
 
 static void on_woken(void *user) {
     server *s = user;
-    job *next;
-    for (job *job = queue_take_all(&s->answered); job; job = next) {
-        next = job->next;
-        connection_answered(job);
-    }
+    settle(s);
     if (s->reloading && reload_is_over(s->reload)) {
         s->reloading = 0;
         if (!s->draining) systemd_report(&s->systemd, "READY=1");
@@ -386,6 +393,7 @@ static void open_connections(server *s) {
     c->submit = submit;
     c->withdrawn = on_withdrawn;
     c->emptied = on_emptied;
+    c->settle = settle;
     c->user = s;
     c->metadata.data = s->metadata + NET_HEADROOM;
     c->metadata.bytes = metadata_write(&about, c->metadata.data, METADATA_BYTES);

@@ -203,7 +203,7 @@ static int finish(bench_job *j) {
 
 /* 1 where an option that only --server reads was given. */
 static int names_robots(const bench_values *v) {
-    return v->rate || v->api_key || v->greedy || v->greedy_key || v->flood || v->jitter || v->env ||
+    return v->rate || v->api_key || v->greedy || v->greedy_key || v->flood || v->flood_addresses || v->jitter || v->env ||
            v->robots != ROBOTS || v->seconds != SECONDS;
 }
 
@@ -213,7 +213,7 @@ static int bench_verb_run(const void *values, char **positional, int count) {
     if (names_robots(v))
         return usage_error(&verb_bench,
                            "--robots, --rate, --jitter, --api-key, --greedy, --greedy-key, --flood, "
-                           "--seconds and --env are about a running server; expected --server "
+                           "--flood-addresses, --seconds and --env are about a running server; expected --server "
                            "ws://HOST:PORT");
     bench_job *j = allocate(sizeof *j);
     memset(j, 0, sizeof *j);
@@ -282,6 +282,9 @@ static const option_row options[] = {
     {OPTION_INT, "flood", "N",
      "also that many trouble-makers: idle, half-open, slow, never reading, reconnecting, broken",
      .offset = AT(flood), .low = 1, .high = 100000},
+    {OPTION_INT, "flood-addresses", "N",
+     "they come from so many addresses, 127.0.1.1 and following (default: from the robots' own)",
+     .offset = AT(flood_addresses), .low = 1, .high = 250},
     {OPTION_INT, "seconds", "N",
      "measure so long, from when every robot had its warm-up replies (default: 10)",
      .offset = AT(seconds), .low = 1, .high = 86400},

@@ -25,7 +25,7 @@ typedef struct bench_values {
     int rtc, delay;                        /* openpi_rtc_mode; steps                                      */
     int tolerance, histogram, changing_prompts, no_energy, verbose;
     const char *server, *rate, *api_key, *greedy_key;    /* of a running server, load.h                   */
-    int robots, greedy, flood, jitter, seconds, env;
+    int robots, greedy, flood, flood_addresses, jitter, seconds, env;
 } bench_values;
 
 /* Of one batch. */

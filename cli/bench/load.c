@@ -45,7 +45,7 @@ int load_run(const bench_values *v) {
     int end = read_plan(v, &plan);
     if (end != END_FINE) return end;
     if (v->flood) {
-        flood = flood_start(&plan.address, v->flood, plan.seed, why);
+        flood = flood_start(&plan.address, v->flood, v->flood_addresses, plan.seed, why);
         if (!flood) return input_error(&verb_bench, "%s", why);
     }
     end = load_robots(&plan, &result);

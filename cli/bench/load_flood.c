@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <math.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -50,6 +51,7 @@ static const struct {
 typedef struct pest {
     flood_kind kind;
     int fd;                      /* -1: none                                                              */
+    int from;                    /* the number of its own address, from 1 on; 0: none of its own           */
     int connecting;
     size_t head_sent;            /* bytes of the handshake                                                */
     size_t frame_sent;           /* bytes of the frame that goes on now                                   */
@@ -76,7 +78,16 @@ static void hang_up(pest *p, double again_ms) {
     struct linger at_once = {1, 0};
     if (p->kind == FLOOD_RECONNECT) setsockopt(p->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
     close(p->fd);
-    *p = (pest){.kind = p->kind, .fd = -1, .due_ms = load_clock() + again_ms};
+    *p = (pest){.kind = p->kind, .from = p->from, .fd = -1, .due_ms = load_clock() + again_ms};
+}
+
+/* 127.0.1.1 and following. The port is chosen when it connects. Returns 0 where it cannot have it. */
+static int take_address(const pest *p) {
+    struct sockaddr_in own = {.sin_family = AF_INET};
+    int one = 1;
+    own.sin_addr.s_addr = htonl(0x7f000100u + (uint32_t)p->from);
+    setsockopt(p->fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
+    return !bind(p->fd, (struct sockaddr *)&own, sizeof own);
 }
 
 static void dial(flood *f, pest *p) {
@@ -90,7 +101,8 @@ static void dial(flood *f, pest *p) {
     }
     if (p->kind == FLOOD_NO_READER) setsockopt(p->fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
     p->connecting = 1;
-    if (!connect(p->fd, to->ai_addr, to->ai_addrlen) || errno == EINPROGRESS) return;
+    int bound = !p->from || take_address(p);
+    if (bound && (!connect(p->fd, to->ai_addr, to->ai_addrlen) || errno == EINPROGRESS)) return;
     f->counts[p->kind].refused++;
     hang_up(p, rests[p->kind].again_ms);
 }
@@ -211,32 +223,49 @@ static void flood_free(flood *f) {
     free(f);
 }
 
-flood *flood_start(const ws_address *address, int count, uint64_t seed, char why[WS_SENTENCE]) {
+/* Whether a client of 127.0.1.1 reaches it. */
+static int is_loopback(const struct addrinfo *to) {
+    if (!to || to->ai_family != AF_INET) return 0;
+    return ntohl(((const struct sockaddr_in *)(const void *)to->ai_addr)->sin_addr.s_addr) >> 24 == 127;
+}
+
+/* Returns 0, with a sentence. */
+static int find_server(flood *f, const ws_address *address, int addresses, char why[WS_SENTENCE]) {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
-    flood *f = calloc(1, sizeof *f);
     char port[16];
+    snprintf(port, sizeof port, "%d", address->port);
+    int found = getaddrinfo(address->host, port, &hints, &f->addresses);
+    if (found) snprintf(why, WS_SENTENCE, "%.120s: %s", address->host, gai_strerror(found));
+    else if (addresses && !is_loopback(f->addresses))
+        snprintf(why, WS_SENTENCE, "--flood-addresses is %d, but trouble-makers with addresses of their own "
+                 "only reach a server on 127.0.0.1, and this one is on %.60s", addresses, address->host);
+    else return 1;
+    return 0;
+}
+
+flood *flood_start(const ws_address *address, int count, int addresses, uint64_t seed,
+                   char why[WS_SENTENCE]) {
+    flood *f = calloc(1, sizeof *f);
     snprintf(why, WS_SENTENCE, "out of memory: trouble-makers");
     if (!f) return NULL;
     f->count = count;
     f->seed = seed;
     f->pests = calloc((size_t)count, sizeof *f->pests);
     f->polls = calloc((size_t)count, sizeof *f->polls);
-    snprintf(port, sizeof port, "%d", address->port);
     f->head_bytes = (size_t)snprintf(f->head, sizeof f->head,
                                      "GET %s HTTP/1.1\r\nHost: %s:%d\r\nUpgrade: websocket\r\n"
                                      "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
                                      "Sec-WebSocket-Key: b3BlbnBpIGJlbmNoIGZsb28=\r\n\r\n",
                                      address->path, address->host, address->port);
-    int found = getaddrinfo(address->host, port, &hints, &f->addresses);
-    if (found) snprintf(why, WS_SENTENCE, "%.120s: %s", address->host, gai_strerror(found));
     f->slow = slow_frame();
-    if (found || !f->pests || !f->polls || !f->slow) {
+    if (!f->pests || !f->polls || !f->slow || !find_server(f, address, addresses, why)) {
         flood_free(f);
         return NULL;
     }
     raise_descriptors();
     for (int i = 0; i < count; i++) {
-        f->pests[i] = (pest){.kind = (flood_kind)(i % FLOOD_KINDS), .fd = -1};
+        int from = addresses ? 1 + i / FLOOD_KINDS % addresses : 0;        /* each has all kinds              */
+        f->pests[i] = (pest){.kind = (flood_kind)(i % FLOOD_KINDS), .from = from, .fd = -1};
         f->counts[i % FLOOD_KINDS].clients++;
     }
     if (!pthread_create(&f->thread, NULL, run, f)) return f;

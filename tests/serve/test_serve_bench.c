@@ -158,6 +158,29 @@ static void trouble_makers_do_what_they_are_called(void **state) {
     served_stop(&server);
 }
 
+/* Addresses of their own have limits of their own: what trouble-makers take of it, no robot lacks. */
+static void trouble_makers_have_addresses(void **state) {
+    enum { KINDS = 7, EACH = 4, ADDRESSES = 2, MOST = 3 };
+    served server;
+    (void)state;
+    served_start(&server, &box, "--synthetic tiny --robot droid --max-per-address %d", MOST);
+    assert_int_equal(run("bench --server ws://127.0.0.1:%d --robots %d --rate 0 --flood %d --flood-addresses %d "
+                         "--seconds 1 --json result.json",
+                         server.port, MOST, EACH * KINDS, ADDRESSES), 0);
+    json_t *root = read_result();
+    check_group(group(root, 0, "robots"), MOST);
+    json_decref(root);
+    char *log = served_log(&server), text[32];
+    for (int i = 1; i <= ADDRESSES + 1; i++) {
+        snprintf(text, sizeof text, " 127.0.1.%d refused", i);
+        if (i <= ADDRESSES) must_contain(log, text);
+        else assert_null(strstr(log, text));
+    }
+    assert_null(strstr(log, " 127.0.0.1 refused"));
+    free(log);
+    served_stop(&server);
+}
+
 /* A server that goes away is noticed by every robot. */
 static void a_server_that_ends_is_noticed(void **state) {
     served server;
@@ -210,6 +233,10 @@ static void mistakes_get_a_sentence(void **state) {
         {"--server ws://127.0.0.1:1 --device cpu", "--device and --server contradict each other"},
         {"--server ws://127.0.0.1:1 model.safetensors", "the server has its own model and device"},
         {"--robots 3", "are about a running server; expected --server ws://HOST:PORT"},
+        {"--server ws://[::1]:1 --flood 7 --flood-addresses 2",
+         "--flood-addresses is 2, but trouble-makers with addresses of their own only reach a server on 127.0.0.1, "
+         "and this one is on ::1"},
+        {"--flood-addresses 3", "are about a running server; expected --server ws://HOST:PORT"},
         {"--flood 3", "are about a running server; expected --server ws://HOST:PORT"},
     };
     (void)state;
@@ -226,6 +253,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(each_group_has_its_key, open_box, close_box),
         cmocka_unit_test_setup_teardown(errors_are_counted_and_shown, open_box, close_box),
         cmocka_unit_test_setup_teardown(trouble_makers_do_what_they_are_called, open_box, close_box),
+        cmocka_unit_test_setup_teardown(trouble_makers_have_addresses, open_box, close_box),
         cmocka_unit_test_setup_teardown(a_server_that_ends_is_noticed, open_box, close_box),
         cmocka_unit_test_setup_teardown(mistakes_get_a_sentence, open_box, close_box),
     };
