@@ -396,8 +396,9 @@ openpi_status net_open(const net_events *events, void *user, const net_limits *l
     uv_timer_init(&made->loop, &made->timer);
     uv_timer_init(&made->loop, &made->watch);
     uv_timer_init(&made->loop, &made->tick);
+    uv_timer_init(&made->loop, &made->pause);
     uv_idle_init(&made->loop, &made->looking);
-    made->looking.data = made;
+    made->looking.data = made->pause.data = made;
     made->may_look = sysconf(_SC_NPROCESSORS_ONLN) >= ALERT_PROCESSORS;
     made->timer.data = made->watch.data = made->tick.data = made;
     made->context = context_of(made);
@@ -447,6 +448,7 @@ void net_close(net *net) {
     uv_close((uv_handle_t *)&net->watch, NULL);
     uv_close((uv_handle_t *)&net->tick, NULL);
     uv_close((uv_handle_t *)&net->looking, NULL);
+    uv_close((uv_handle_t *)&net->pause, NULL);
     for (int turn = 0; net->context && turn < 2; turn++) {     /* the second one frees what the loop held   */
         lws_context_destroy(net->context);
         for (int i = 0; i < 1000 && uv_run(&net->loop, UV_RUN_NOWAIT); i++) {}

@@ -35,6 +35,8 @@ struct net {
     uv_timer_t timer, watch, tick;
     uv_idle_t looking;           /* while it is active the loop does not sleep                             */
     int64_t look_until;          /* nanoseconds                                                            */
+    uv_timer_t pause;            /* after which connections are accepted again                             */
+    int may_adopt;               /* connections before there is a pause                                    */
     int may_look;                /* 1: there are processors enough                                         */
     net_limits limits;
     attempts attempts;           /* of the robots' side                                                    */
@@ -66,6 +68,8 @@ int http_upgrade(struct lws *wsi, const char *to);
 
 /* ---- net_listen.c ----------------------------------------------------------------------------------- */
 
+/* The pause is over. */
+void listeners_go_on(uv_timer_t *pause);
 /* From now on connections are accepted. */
 openpi_status listeners_start(net *net, openpi_error *error);
 

@@ -19,7 +19,9 @@
 #include "sockets.h"
 
 enum {
-    ACCEPTS = 64,                /* connections that one turn of the loop accepts                          */
+    ACCEPTS = 64,                /* connections that one turn of the loop accepts, most to hang up on      */
+    ADOPTS = 4,                  /* that it gives to the library; then there is a pause                    */
+    PAUSE_MS = 1,
     SEND_BYTES = 64 << 10,       /* of messages that the kernel keeps for a client who does not read       */
 };
 
@@ -154,8 +156,18 @@ static void receive_call(listener *l, int fd, caller *caller) {
         net->events->dropped(net->user, text_of(caller), no_descriptor);
         close(fd);
     } else {
+        net->may_adopt--;
         adopt(l, fd);
     }
+}
+
+/* A handshake takes as long as a good part of a robot's request. Where hundreds come at once, robots would
+ * wait for all of them: the loop serves sockets in the order in which they are ready. So the others wait in
+ * the kernel's queue. */
+static void pause_listeners(net *net) {
+    for (int i = 0; i < net->listener_count; i++)
+        if (net->listeners[i].active && !net->listeners[i].deaf) uv_poll_stop(&net->listeners[i].poll);
+    uv_timer_start(&net->pause, listeners_go_on, PAUSE_MS, 0);
 }
 
 static void on_connection(uv_poll_t *poll, int status, int events) {
@@ -163,16 +175,27 @@ static void on_connection(uv_poll_t *poll, int status, int events) {
     net *net = l->net;
     (void)status;
     (void)events;
-    for (int i = 0; i < ACCEPTS; i++) {
+    for (int i = 0; i < ACCEPTS && net->may_adopt; i++) {
         caller caller;
         int fd = take_call(l, &caller);
         if (fd < 0 && (errno == EMFILE || errno == ENFILE) && net->spare >= 0 && turn_away(l)) continue;
         if (fd < 0) return;
         receive_call(l, fd, &caller);
     }
+    if (!net->may_adopt) pause_listeners(net);
+}
+
+void listeners_go_on(uv_timer_t *pause) {
+    net *net = pause->data;
+    net->may_adopt = ADOPTS;
+    for (int i = 0; i < net->listener_count; i++) {
+        listener *l = &net->listeners[i];
+        if (l->active && !l->deaf) uv_poll_start(&l->poll, UV_READABLE, on_connection);
+    }
 }
 
 openpi_status listeners_start(net *net, openpi_error *error) {
+    net->may_adopt = ADOPTS;
     for (int i = 0; i < net->listener_count; i++) {
         listener *l = &net->listeners[i];
         int one = 1, most = SEND_BYTES;
