@@ -40,13 +40,25 @@ static attempt_bucket *bucket_of(attempts *all, const uint64_t key[2], int a_sec
     return fullest;
 }
 
-int attempts_take(attempts *all, const struct sockaddr *from, int a_second, int64_t now) {
+/* The bucket as it is now; NULL for an address of another family. */
+static attempt_bucket *bucket_now(attempts *all, const struct sockaddr *from, int a_second, int64_t now) {
     uint64_t key[2];
-    if (!read_key(from, key)) return 1;
+    if (!read_key(from, key)) return NULL;
     attempt_bucket *bucket = bucket_of(all, key, a_second, now);
     bucket->left = left_at(bucket, a_second, now);
     bucket->since = now;
+    return bucket;
+}
+
+int attempts_take(attempts *all, const struct sockaddr *from, int a_second, int64_t now) {
+    attempt_bucket *bucket = bucket_now(all, from, a_second, now);
+    if (!bucket) return 1;
     if (bucket->left < 1) return 0;
     bucket->left -= 1;
     return 1;
+}
+
+void attempts_charge(attempts *all, const struct sockaddr *from, int count, int a_second, int64_t now) {
+    attempt_bucket *bucket = bucket_now(all, from, a_second, now);
+    if (bucket) bucket->left = bucket->left > count ? bucket->left - count : 0;
 }

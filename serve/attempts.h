@@ -25,5 +25,7 @@ typedef struct attempts {
 /* 1: the address may connect at that time, and has one attempt fewer. Always where it is neither of IPv4 nor
  * of IPv6. */
 int attempts_take(attempts *all, const struct sockaddr *from, int a_second, int64_t now);
+/* The address has `count` attempts fewer, none at least. */
+void attempts_charge(attempts *all, const struct sockaddr *from, int count, int a_second, int64_t now);
 
 #endif

@@ -28,8 +28,15 @@ struct connection {
     uint8_t key[DIGEST_BYTES];
     connection_who who;          /* its pointers are to the three above                                    */
     uint64_t requests;           /* that were answered                                                     */
+    int refusals;                /* requests in a row that did not fit                                     */
     recent recent;
     watch *watch;                /* NULL: nobody looks at it                                               */
+};
+
+enum {
+    REFUSALS = 64,               /* requests in a row that are refused before the connection has to rest   */
+    REST_MS = 250,               /* once; twice as long after each further one                             */
+    RESTS = 3,                   /* so often twice as long, at most                                        */
 };
 
 static const char *const going_away = "the server shuts down";
@@ -193,6 +200,14 @@ int connection_received(void *connection_, const uint8_t *bytes, size_t count, i
     return 0;
 }
 
+/* A client whose requests do not fit, again and again, costs the loop as much as robots do. It is read less
+ * and less often, until a request fits. */
+static void rest_after(connection *c, const job *job) {
+    c->refusals = job->result == REQUEST_REFUSED ? c->refusals + 1 : 0;
+    int twice = c->refusals - REFUSALS;
+    if (twice >= 0) net_rest(c->peer, REST_MS << (twice < RESTS ? twice : RESTS));
+}
+
 /* The job's next user gets the memory of the chunk that is over. */
 static void swap_chunks(connection *c, job *job) {
     double *over = c->chunk;
@@ -233,6 +248,7 @@ void connection_sent(void *connection_, net_message *message) {
     recent_add(&c->recent, c->sending->at_ms[MOMENT_SENT], c->prev_total_ms);
     c->requests++;
     report(c, c->sending, 0);
+    rest_after(c, c->sending);
     job_give(&c->all->pool, c->sending);
     c->sending = NULL;
     start_next(c);

@@ -50,6 +50,7 @@ struct net_peer {
     int close_sent;
     const char *close_reason;
     int held;
+    double rest_ms;              /* until when it is not read; 0: it is                                    */
     double heard_ms;             /* when something came last                                               */
     double began_ms;             /* when the message being received did; 0: there is none                  */
     double unread_ms;            /* since when it takes none of what waits; 0: it does                      */
@@ -96,11 +97,22 @@ void net_end(net_peer *peer, int code, const char *reason) {
     lws_callback_on_writable(peer->wsi);
 }
 
-void net_hold(net_peer *peer, int hold) {
-    if (peer->held && !hold) peer->heard_ms = clock_now();
-    peer->held = hold;
+/* Reads from the peer, unless there is a reason not to. */
+static void read_or_not(net_peer *peer) {
+    int reads = !peer->held && !peer->rest_ms;
+    if (reads) peer->heard_ms = clock_now();
     peer->pinged_ms = 0;
-    if (!peer->close_code) lws_rx_flow_control(peer->wsi, !hold);
+    if (!peer->close_code) lws_rx_flow_control(peer->wsi, reads);
+}
+
+void net_hold(net_peer *peer, int hold) {
+    peer->held = hold;
+    read_or_not(peer);
+}
+
+void net_rest(net_peer *peer, int milliseconds) {
+    peer->rest_ms = clock_now() + milliseconds;
+    read_or_not(peer);
 }
 
 /* The client answers with a close of its own; where it does not, time ends the connection. */
@@ -247,9 +259,13 @@ static void watch_peer(net_peer *peer, double now) {
     int waits = peer->first || peer->flushing || lws_partial_buffered(peer->wsi);
     if (!waits) peer->unread_ms = 0;
     else if (!peer->unread_ms) peer->unread_ms = now;
+    if (peer->rest_ms > 0 && now >= peer->rest_ms) {
+        peer->rest_ms = 0;
+        read_or_not(peer);
+    }
     if (is_over(peer->unread_ms, most->reply, now)) {
         drop(peer, "it does not read its replies");
-    } else if (peer->close_code || peer->held) {
+    } else if (peer->close_code || peer->held || peer->rest_ms > 0) {
         return;
     } else if (is_over(peer->began_ms, most->message, now)) {
         peer->net->events->dropped(peer->net->user, peer->address, "its message takes too long");

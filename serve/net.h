@@ -158,5 +158,7 @@ void net_lend(net_peer *peer, net_sender *sender);
 void net_end(net_peer *peer, int code, const char *reason);
 /* Stops reading from the peer, or goes on. */
 void net_hold(net_peer *peer, int hold);
+/* Does not read from the peer for about so many milliseconds. */
+void net_rest(net_peer *peer, int milliseconds);
 
 #endif

@@ -87,3 +87,8 @@ void net_hold(net_peer *peer, int hold) {
     (void)peer;
     (void)hold;
 }
+
+void net_rest(net_peer *peer, int milliseconds) {
+    (void)peer;
+    (void)milliseconds;
+}

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "clock.h"
 #include "net_inside.h"
 
 enum { PAGE_HEAD = 1024 };       /* bytes of an answer's head                                              */
@@ -98,9 +99,22 @@ int http_plain(struct lws *wsi) {
     return answer(wsi, &page) || lws_http_transaction_completed(wsi) ? -1 : 0;
 }
 
+/* To refuse a handshake costs ten times as much as to hang up on a connection. So an address whose handshakes
+ * are refused again and again is soon hung up on. */
+static void charge(struct lws *wsi) {
+    enum { REFUSAL = 4 };
+    net *net = net_of(wsi);
+    const listener *l = lws_get_opaque_user_data(wsi);
+    struct sockaddr_storage from;
+    socklen_t bytes = sizeof from;
+    if (l->side != NET_ROBOTS || getpeername(lws_get_socket_fd(wsi), (struct sockaddr *)&from, &bytes)) return;
+    attempts_charge(&net->attempts, (struct sockaddr *)&from, REFUSAL, net->limits.attempts, clock_ns());
+}
+
 int http_upgrade(struct lws *wsi, const char *to) {
     net_page page;
     if (strcasecmp(to, "websocket")) return -1;
     if (!ask(wsi, 1, &page)) return 0;
+    charge(wsi);
     return answer(wsi, &page) ? -1 : 1;
 }

@@ -65,6 +65,20 @@ static void addresses(void **state) {
         assert_int_equal(attempts_take(&all, (struct sockaddr *)&other, RATE, 7), 1);
 }
 
+/* A charge leaves what the second brings, and no debt. */
+static void charges(void **state) {
+    (void)state;
+    struct sockaddr_in from = {.sin_family = AF_INET};
+    struct sockaddr_un other = {.sun_family = AF_UNIX};
+    assert_int_equal(inet_pton(AF_INET, "10.0.0.1", &from.sin_addr), 1);
+    attempts_charge(&all, (struct sockaddr *)&from, 3, RATE, 7);
+    attempts_charge(&all, (struct sockaddr *)&other, 3, RATE, 7);
+    assert_int_equal(taken("10.0.0.1", RATE, 7), RATE - 3);
+    attempts_charge(&all, (struct sockaddr *)&from, 5 * RATE, RATE, 7);
+    assert_int_equal(taken("10.0.0.1", RATE, 7 + SECOND / 2), RATE / 2);
+    assert_int_equal(taken("10.0.0.2", RATE + 1, 7), RATE);
+}
+
 /* More addresses than there are buckets, each of which connects once: they take each other's buckets, and
  * not that of an address that has used its attempts up. */
 static void many_addresses(void **state) {
@@ -82,6 +96,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(rate, set_up),
         cmocka_unit_test_setup(addresses, set_up),
+        cmocka_unit_test_setup(charges, set_up),
         cmocka_unit_test_setup(many_addresses, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -398,6 +398,28 @@ static void many_robots(void **state) {
     for (int r = 0; r < ROBOTS; r++) msgpack_sbuffer_destroy(&message[r]);
 }
 
+/* Who sends what does not fit, so often that it has to rest, gets a sentence each time all the same, and actions
+ * when a request fits; then it need not rest any more. */
+static void refused_again_and_again(void **state) {
+    (void)state;
+    enum { TIMES = 65 };
+    served server;
+    msgpack_sbuffer message;
+    load_request("aloha_sim", &message);
+    served_start(&server, &box, ALOHA);
+    int fd = greet(server.port);
+    for (int turn = 0; turn < 2; turn++) {
+        for (int i = 0; i < TIMES; i++) ws_send(fd, WS_BINARY, 1, "\x80", 1);
+        for (int i = 0; i < TIMES; i++) free(ws_expect(fd, WS_TEXT).data);
+        ws_frame frame = ask(fd, &message);
+        check_reply(&frame, 5, 14, 0);
+        free(frame.data);
+    }
+    close(fd);
+    served_stop(&server);
+    msgpack_sbuffer_destroy(&message);
+}
+
 /* A request that waits longer than its deadline is answered by a sentence; a generous one is computed. */
 static void deadlines(void **state) {
     (void)state;
@@ -503,7 +525,8 @@ int main(void) {
         cmocka_unit_test(metadata_bytes),      cmocka_unit_test(goldens_through_the_wire),
         cmocka_unit_test(first_noise_is_runs), cmocka_unit_test(bad_requests),
         cmocka_unit_test(reads_ahead_in_order), cmocka_unit_test(fragments),
-        cmocka_unit_test(many_robots),         cmocka_unit_test(deadlines),
+        cmocka_unit_test(many_robots),         cmocka_unit_test(refused_again_and_again),
+        cmocka_unit_test(deadlines),
         cmocka_unit_test(refused_frames),      cmocka_unit_test(pages),
         cmocka_unit_test(quoted_keys),
     };

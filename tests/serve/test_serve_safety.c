@@ -77,7 +77,7 @@ static void connections_are_counted(void **state) {
     enum { ONE = INADDR_LOOPBACK, TWO = INADDR_LOOPBACK + 1 };
     served server;
     char head[1024];
-    served_start(&server, &box, TINY " --max-connections 3 --max-per-address 2");
+    served_start(&server, &box, TINY " --max-connections 3 --max-per-address 2 --max-attempts 10000");
     int a = knock(server.port, ONE), b = knock(server.port, ONE);
     assert_true(a >= 0 && b >= 0);
     assert_int_equal(knock(server.port, ONE), -1);
