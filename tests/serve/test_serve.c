@@ -398,8 +398,8 @@ static void many_robots(void **state) {
     for (int r = 0; r < ROBOTS; r++) msgpack_sbuffer_destroy(&message[r]);
 }
 
-/* Who sends what does not fit, so often that it has to rest, gets a sentence each time all the same, and actions
- * when a request fits; then it need not rest any more. */
+/* Who sends what does not fit, so often that it has to rest, gets a sentence each time all the same, and
+ * actions when a request fits. */
 static void refused_again_and_again(void **state) {
     (void)state;
     enum { TIMES = 65 };

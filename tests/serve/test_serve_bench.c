@@ -164,8 +164,8 @@ static void trouble_makers_have_addresses(void **state) {
     served server;
     (void)state;
     served_start(&server, &box, "--synthetic tiny --robot droid --max-per-address %d", MOST);
-    assert_int_equal(run("bench --server ws://127.0.0.1:%d --robots %d --rate 0 --flood %d --flood-addresses %d "
-                         "--seconds 1 --json result.json",
+    assert_int_equal(run("bench --server ws://127.0.0.1:%d --robots %d --rate 0 --flood %d "
+                         "--flood-addresses %d --seconds 1 --json result.json",
                          server.port, MOST, EACH * KINDS, ADDRESSES), 0);
     json_t *root = read_result();
     check_group(group(root, 0, "robots"), MOST);
@@ -234,8 +234,8 @@ static void mistakes_get_a_sentence(void **state) {
         {"--server ws://127.0.0.1:1 model.safetensors", "the server has its own model and device"},
         {"--robots 3", "are about a running server; expected --server ws://HOST:PORT"},
         {"--server ws://[::1]:1 --flood 7 --flood-addresses 2",
-         "--flood-addresses is 2, but trouble-makers with addresses of their own only reach a server on 127.0.0.1, "
-         "and this one is on ::1"},
+         "--flood-addresses is 2, but trouble-makers with addresses of their own only reach a server on "
+         "127.0.0.1, and this one is on ::1"},
         {"--flood-addresses 3", "are about a running server; expected --server ws://HOST:PORT"},
         {"--flood 3", "are about a running server; expected --server ws://HOST:PORT"},
     };
