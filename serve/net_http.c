@@ -105,10 +105,11 @@ static void charge(struct lws *wsi) {
     enum { REFUSAL = 4 };
     net *net = net_of(wsi);
     const listener *l = lws_get_opaque_user_data(wsi);
-    struct sockaddr_storage from;
-    socklen_t bytes = sizeof from;
-    if (l->side != NET_ROBOTS || getpeername(lws_get_socket_fd(wsi), (struct sockaddr *)&from, &bytes)) return;
-    attempts_charge(&net->attempts, (struct sockaddr *)&from, REFUSAL, net->limits.attempts, clock_ns());
+    struct sockaddr_storage address;
+    struct sockaddr *from = (struct sockaddr *)&address;
+    socklen_t bytes = sizeof address;
+    if (l->side != NET_ROBOTS || getpeername(lws_get_socket_fd(wsi), from, &bytes)) return;
+    attempts_charge(&net->attempts, from, REFUSAL, net->limits.attempts, clock_ns());
 }
 
 int http_upgrade(struct lws *wsi, const char *to) {

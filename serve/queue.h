@@ -14,8 +14,8 @@ typedef struct queue {
 void queue_open(queue *queue);
 void queue_close(queue *queue);
 
-/* `first`, where it is not NULL, is called with the job while the queue is locked: who takes all jobs after it
- * has seen what `first` did gets this one too. */
+/* `first`, where it is not NULL, is called with the job while the queue is locked: whoever has seen what it
+ * did, and then takes all jobs, gets this one too. */
 void queue_put(queue *queue, job *job, void (*first)(struct job *job));
 /* All jobs that are there, in order, or NULL. */
 job *queue_take_all(queue *queue);

@@ -264,7 +264,7 @@ flood *flood_start(const ws_address *address, int count, int addresses, uint64_t
     }
     raise_descriptors();
     for (int i = 0; i < count; i++) {
-        int from = addresses ? 1 + i / FLOOD_KINDS % addresses : 0;        /* each has all kinds              */
+        int from = addresses ? 1 + i / FLOOD_KINDS % addresses : 0;        /* all kinds from each         */
         f->pests[i] = (pest){.kind = (flood_kind)(i % FLOOD_KINDS), .from = from, .fd = -1};
         f->counts[i % FLOOD_KINDS].clients++;
     }
