@@ -19,7 +19,7 @@
 _Static_assert(LWS_PRE <= NET_HEADROOM, "a frame's head fits before a message");
 
 enum {
-    READ_BYTES = 256 << 10,      /* of a socket at once: a request is there in two or three turns          */
+    READ_BYTES = 128 << 10,      /* of a socket at once: a request is there in four turns                   */
     HEAD_BYTES = 8 << 10,        /* of an HTTP request's head                                              */
     HEADS = 1024,                /* connections whose head is being read                                   */
     CLOSE_REASON = 120,

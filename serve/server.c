@@ -65,10 +65,11 @@ typedef struct server {
 
 /* ---- jobs on their way ------------------------------------------------------------------------------ */
 
-/* On the I/O thread. */
+/* On the I/O thread. Both threads wake up while the rest of the request comes. */
 static void on_coming(void *user) {
     server *s = user;
     prepare_expect(s->prepare);
+    dispatch_expect(s->dispatch);
 }
 
 static void on_preparing(void *user) {
