@@ -203,8 +203,8 @@ static int finish(bench_job *j) {
 
 /* 1 where an option that only --server reads was given. */
 static int names_robots(const bench_values *v) {
-    return v->rate || v->api_key || v->greedy || v->greedy_key || v->flood || v->flood_addresses || v->jitter || v->env ||
-           v->robots != ROBOTS || v->seconds != SECONDS;
+    return v->rate || v->api_key || v->greedy || v->greedy_key || v->flood || v->flood_addresses ||
+           v->jitter || v->env || v->robots != ROBOTS || v->seconds != SECONDS;
 }
 
 static int bench_verb_run(const void *values, char **positional, int count) {
@@ -213,8 +213,8 @@ static int bench_verb_run(const void *values, char **positional, int count) {
     if (names_robots(v))
         return usage_error(&verb_bench,
                            "--robots, --rate, --jitter, --api-key, --greedy, --greedy-key, --flood, "
-                           "--flood-addresses, --seconds and --env are about a running server; expected --server "
-                           "ws://HOST:PORT");
+                           "--flood-addresses, --seconds and --env are about a running server; expected "
+                           "--server ws://HOST:PORT");
     bench_job *j = allocate(sizeof *j);
     memset(j, 0, sizeof *j);
     j->v = *(const bench_values *)values;

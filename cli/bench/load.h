@@ -123,8 +123,8 @@ typedef struct flood_count {
 } flood_count;
 
 typedef struct flood flood;
-/* `count` clients, of each kind in turn, from 127.0.1.1 and following, so many `addresses`; 0: from the address
- * that the robots have. NULL: `why` has a sentence. */
+/* `count` clients, of each kind in turn, from 127.0.1.1 and following, so many `addresses`; 0: from the
+ * robots' own. NULL: `why` has a sentence. */
 flood *flood_start(const ws_address *address, int count, int addresses, uint64_t seed,
                    char why[WS_SENTENCE]);
 /* Ends the thread and gives what it counted. */
