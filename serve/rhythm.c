@@ -41,7 +41,7 @@ const rhythm_interval *rhythm_known(const rhythm *r) {
 int rhythm_expect(const rhythm *r, rhythm_window *window) {
     const rhythm_interval *i = rhythm_known(r);
     if (!i || !r->pause.from) return 0;
-    window->begin = i->from + (int64_t)(i->mean - 3 * i->deviation);
-    window->end = i->from + (int64_t)(i->mean + 3 * i->deviation);
+    window->begin = i->from + (int64_t)(i->mean - RHYTHM_WINDOW * i->deviation);
+    window->end = i->from + (int64_t)(i->mean + RHYTHM_WINDOW * i->deviation);
     return 1;
 }

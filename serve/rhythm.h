@@ -2,8 +2,8 @@
  *
  * A robot that acts in between asks a pause after each reply; one with a clock of its own asks a period after
  * its last request. Both have a moving mean and a moving variance, and the steadier of the two foretells: the
- * next request is expected at its mean, give or take three standard deviations. A rhythm is known after
- * RHYTHM_REQUESTS requests, as long as three standard deviations are shorter than the mean.
+ * next request is expected at its mean, give or take RHYTHM_WINDOW standard deviations. A rhythm is known
+ * after RHYTHM_REQUESTS requests, as long as three standard deviations are shorter than the mean.
  *
  * Note: one interval counts for at most RHYTHM_CLIP standard deviations. A robot that stood still for an hour
  * once has its rhythm back after a few calls; one that changed its pace is followed all the same, because
@@ -13,7 +13,7 @@
 
 #include <stdint.h>
 
-enum { RHYTHM_REQUESTS = 8, RHYTHM_CLIP = 6 };
+enum { RHYTHM_REQUESTS = 8, RHYTHM_CLIP = 6, RHYTHM_WINDOW = 4 };
 
 typedef struct rhythm_interval {
     int64_t from;                /* when the interval that is not over began; 0: there is none            */

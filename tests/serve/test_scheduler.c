@@ -14,7 +14,7 @@
 
 #include "simulation.h"
 
-static const double call_ms = 10.7;
+static const double call_ms = 9.74;
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
@@ -72,8 +72,9 @@ static among_result run_among(const among *c) {
     return result;
 }
 
-/* The limits of the second and third block are what the same policy gave in an independent simulation, with
- * a tenth above it. */
+/* The limits of the second and third block are what the same policy gave in an independent simulation (of
+ * calls of 10.7 ms), with a tenth above it; that of six reserved robots among greedy ones is a tenth above what
+ * they have with nobody else. */
 static const among among_greedy[] = {
     {"1 reserved, ±2 ms, alone", 1, 0, 1, SIM_ACTS, 2, 1, 1.0, 0},
     {"1 reserved, ±2 ms, 4 greedy", 1, 4, 1, SIM_ACTS, 2, 1, 1.1, 65},
@@ -94,7 +95,7 @@ static const among among_greedy[] = {
     {"2 reserved, ±2 ms, 64 greedy", 2, 64, 1, SIM_ACTS, 2, 1, 1.34, 45},
     {"4 reserved, ±2 ms, 64 greedy", 4, 64, 1, SIM_ACTS, 2, 1, 1.57, 20},
     {"6 reserved, ±2 ms, nobody else", 6, 0, 1, SIM_ACTS, 2, 1, 1.66, 0},
-    {"6 reserved, ±2 ms, 64 greedy", 6, 64, 1, SIM_ACTS, 2, 1, 1.66, 6},
+    {"6 reserved, ±2 ms, 64 greedy", 6, 64, 1, SIM_ACTS, 2, 1, 1.70, 6},
 
     {"2 GPUs: 1 reserved, ±2 ms, 64 greedy", 1, 64, 2, SIM_ACTS, 2, 1, 1.1, 155},
     {"2 GPUs: 2 reserved, ±2 ms, 64 greedy", 2, 64, 2, SIM_ACTS, 2, 1, 1.1, 135},
@@ -109,6 +110,26 @@ static void reserved_robots_keep_their_latency(void **state) {
         if (got.p99 > c->most_p99 || got.others < c->least_others)
             fail_msg("%s: p99 %.3f calls and %.1f others/s, expected at most %.2f and at least %.1f", c->name,
                      got.p99, got.others, c->most_p99, c->least_others);
+    }
+}
+
+/* Beside batches of eight a single call that nobody expected is as late as eight. Of 500 there is none: the
+ * window in which a robot is expected is so wide. */
+static void hardly_a_call_is_unexpected(void **state) {
+    (void)state;
+    static const sim_kind kinds[] = {SIM_ACTS, SIM_TICKS};
+    for (size_t k = 0; k < COUNT(kinds); k++) {
+        double late = 0;
+        for (uint64_t phasing = 0; phasing < 10; phasing++) {
+            sim *s = sim_create(phasing, 60);
+            s->max_block = 8;
+            sim_robot *robot = sim_add(s, 1, reserved(kinds[k], 2));
+            sim_add(s, 64, greedy);
+            sim_run(s);
+            late += sim_percentile(robot, 0.998) / call_ms / 10;
+            free(s);
+        }
+        if (late > 1.1) fail_msg("robot of kind %zu: the latest call of 500 takes %.2f calls", k, late);
     }
 }
 
@@ -339,6 +360,7 @@ static int print_table(void) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reserved_robots_keep_their_latency),
+        cmocka_unit_test(hardly_a_call_is_unexpected),
         cmocka_unit_test(a_slower_device_is_followed),
         cmocka_unit_test(eight_shared_robots_wait_little),
         cmocka_unit_test(greedy_ones_get_equal_device_time),
