@@ -67,15 +67,12 @@ static openpi_status measure_shapes(tune_bench *b, openpi_error *error) {
         tuning_key key = tune_key(b, &b->ops[i]);
         int choices = backend->candidates ? backend->candidates(b->device, &b->ops[i], NULL, 0) : 0;
         if (choices < 2 || tune_row_find(b->tune, &key) || first_of(b, &key) != i) continue;
-        if (b->tune->options.least_share > 0 && share_of(b, &key) < b->tune->options.least_share) {
-            b->tune->expected--;
-            continue;
-        }
+        int small = b->tune->options.least_share > 0 && share_of(b, &key) < b->tune->options.least_share;
         char what[80];
-        snprintf(what, sizeof what, "%.30s, %d choices, %d camera%s", b->ops[i].name ? b->ops[i].name : "",
-                 choices, b->cameras, b->cameras == 1 ? "" : "s");
+        snprintf(what, sizeof what, "%.30s, %d choices, %d camera%s%s", b->ops[i].name ? b->ops[i].name : "",
+                 choices, b->cameras, b->cameras == 1 ? "" : "s", small ? ", left out" : "");
         show(b->tune, what);
-        TRY(tune_measure_shape(b, i, &key, calls_of(b, &key), error));
+        if (!small) TRY(tune_measure_shape(b, i, &key, calls_of(b, &key), error));
         b->tune->done++;
     }
     return OPENPI_OK;
@@ -103,7 +100,7 @@ typedef struct duel {
     int rounds, slower;          /* rounds in which the trial was slower                                  */
 } duel;
 
-/* At least `least_rounds` rounds after one of warm-up. */
+/* After one of warm-up as many rounds as fit into their time, but `least_rounds` if so many are wanted. */
 static openpi_status compare(tune_bench *b, const tune_run *base, const tune_run *trial, int least_rounds,
                              duel *d, openpi_error *error) {
     double times[2][64], stages[OPENPI_STAGES], round_ms = 0;
@@ -120,7 +117,8 @@ static openpi_status compare(tune_bench *b, const tune_run *base, const tune_run
         d->slower += i >= 0 && times[1][i] > times[0][i];
         if (i >= 0) continue;
         int fit = tune_rounds_within(confirm_ms, round_ms, d->rounds);
-        if (fit < d->rounds) d->rounds = fit > least_rounds ? fit : least_rounds;
+        if (fit < least_rounds) fit = least_rounds;
+        if (fit < d->rounds) d->rounds = fit;
     }
     d->base_ms = tune_median(times[0], d->rounds);
     d->trial_ms = tune_median(times[1], d->rounds);

@@ -242,7 +242,8 @@ static int rounds_of(const tune_bench *b, const contender *all, int count) {
 
 int tune_rounds_within(double limit_ms, double round_ms, int most) {
     int fit = round_ms > 0 && limit_ms / round_ms < most ? (int)(limit_ms / round_ms) : most;
-    return fit < LEAST_ROUNDS && LEAST_ROUNDS < most ? LEAST_ROUNDS : fit < 1 ? 1 : fit;
+    if (fit < LEAST_ROUNDS) fit = LEAST_ROUNDS;
+    return fit < most ? fit : most;
 }
 
 static openpi_status rounds(tune_bench *b, lineup *l, contender *all, int count, int times,

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "measure/tune.h"
+#include "measure/tune_parts.h"
 #include "measure/workload.h"
 #include "openpi_internal.h"
 #include "scratch.h"
@@ -557,6 +558,51 @@ static void tune_small(openpi_engine *engine, const char *journal, int fresh, in
     assert_int_equal(t->expected, t->done);
 }
 
+/* With ceilings so low that every op is a heavy one. *shares: what the measured shapes take of a call. */
+static int tune_heavy(openpi_engine *engine, double least_share, double *shares) {
+    tune_options options = {
+        .rounds = 2, .confirm_rounds = 1, .steps = 1, .least_share = least_share, .progress = count_progress};
+    tune t;
+    memset(&said, 0, sizeof said);
+    must(tune_open(engine, &options, &t, &error));
+    t.roofs = (device_roofs){.bf16_tflops = 1e-7, .f32_tflops = 1e-7, .read_gbs = 1e-4};
+    must(tune_expect(&t, engine, &small, 1, &error));
+    must(tune_plan(&t, engine, &small, &error));
+    assert_int_equal(t.done, said.steps);
+    assert_int_equal(t.expected, t.done);
+    assert_true(said.warm_ups == 1 && said.checks == 1 && t.pair_count == 1);
+    double us = 0;
+    for (int i = 0; i < t.count; i++) {
+        const tune_row *row = &t.rows[i];
+        assert_true(row->winner_us > 0 && row->entry.heuristic_us > 0 && row->outcome != TUNE_PENDING);
+        us += row->calls * tune_roof_ratio(&t, row, 1);
+    }
+    *shares = us;
+    int count = t.count;
+    tune_close(&t);
+    return count;
+}
+
+static void heavy_shapes_and_small_ones(void **state) {
+    (void)state;
+    double all, some, none;
+    openpi_engine *engine = open_odd(NULL, "tuned-tiles");
+    int shapes = tune_heavy(engine, 0, &all), large = tune_heavy(engine, 0.05, &some);
+    assert_true(shapes > 10 && large > 0 && large < shapes);
+    assert_true(some > 0.05 * large * all);
+    assert_int_equal(tune_heavy(engine, 1, &none), 0);
+    openpi_engine_close(engine);
+}
+
+static void rounds_fit_their_time(void **state) {
+    (void)state;
+    assert_int_equal(tune_rounds_within(1000, 10, 11), 11);
+    assert_int_equal(tune_rounds_within(1000, 200, 11), 5);
+    assert_int_equal(tune_rounds_within(1000, 900, 11), 3);
+    assert_int_equal(tune_rounds_within(1000, 900, 2), 2);
+    assert_int_equal(tune_rounds_within(1000, 0, 7), 7);
+}
+
 static void runs_and_goes_on(void **state) {
     (void)state;
     scratch s;
@@ -717,6 +763,8 @@ int main(void) {
         cmocka_unit_test(ways_are_taken),
         cmocka_unit_test(cameras_choose),
         cmocka_unit_test(foreign_tables),
+        cmocka_unit_test(heavy_shapes_and_small_ones),
+        cmocka_unit_test(rounds_fit_their_time),
         cmocka_unit_test(runs_and_goes_on),
         cmocka_unit_test(bad_journals),
     };
