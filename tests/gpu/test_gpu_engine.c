@@ -92,6 +92,8 @@ static void test_ways_full(void **state) {
     if (!open_engine("full:pi0", OPENPI_BF16, &engine)) skip();
     for (int resident = 0; resident <= has_resident(engine); resident++)
         ways_agree(engine, resident, "full:pi0 bf16 batch 1", 5, 1, 10);
+    /* residuals and the products after them are taken together */
+    ways_agree(engine, 0, "full:pi0 bf16 batch 1 horizon 50", 2, 1, HORIZON);
     openpi_engine_close(engine);
 }
 

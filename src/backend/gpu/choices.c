@@ -99,6 +99,10 @@ static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
 
 void gpu_launch_chosen(gpu_issue *issue, gpu_task *task) {
     gpu_choices choices;
+    if (issue->purpose == GPU_BUILD) {
+        *issue->built = *task;
+        return;
+    }
     gpu_choices_of(issue->device, task, &choices);
     const gpu_choice *choice = gpu_choices_pick(issue, &choices);
     if (choice) launch(issue, task, choice);

@@ -141,6 +141,7 @@ struct gpu_family {
      * gpu_take before the first launch; returns how many ops that were, 0: none. */
     int (*take)(gpu_issue *issue, const op *ops, int count);
     int whole_device;                      /* 1: what it takes needs the device for itself                  */
+    size_t take_bytes;                     /* of the work block, that it may use then                       */
 
     /* Optional: with the kernels loaded, makes what the family keeps on a device (gpu_state); 0 or the
      * driver's error. close receives whatever open has left there, also after a failure. */
@@ -201,8 +202,11 @@ int gpu_family_of(const gpu_issue *issue);
 gpu_ahead gpu_ahead_of(const gpu_issue *issue);
 /* The kernels' view of a packed matrix. */
 gpu_weights gpu_weights_of(const matrix *matrix);
-/* A family's take: the next launches are of `ops` ops. */
+/* A family's take: the next launches are of `ops` ops; now they are of as many ops after these. */
 void gpu_take(gpu_issue *issue, int ops);
+void gpu_take_next(gpu_issue *issue);
+/* The product that an op LINEAR_RESIDUAL, NORM_LINEAR or NORM_QKV is whose matrix is packed. */
+gpu_task gpu_product_of(const gpu_issue *issue, const op *op);
 
 static inline int ceil_div(int a, int b) { return (a + b - 1) / b; }
 static inline int least(int a, int b) { return a < b ? a : b; }

@@ -93,6 +93,7 @@ typedef enum gpu_purpose {
     GPU_LAUNCH,                            /* kernels start, now or in a capture                            */
     GPU_MEASURE,                           /* the work block is added up                                    */
     GPU_LIST,                              /* an op's choices are listed                                    */
+    GPU_BUILD,                             /* an op's task is made                                          */
 } gpu_purpose;
 
 /* The work block, for one op after the other (work.c). */
@@ -121,6 +122,7 @@ struct gpu_issue {
     gpu_work work;
     gpu_emission emit;
     gpu_listing listing;
+    gpu_task *built;                       /* GPU_BUILD                                                     */
     /* The op that is being issued. */
     const op *op;
     int place, left;                       /* its place; ops from it on, 0: it alone is known               */

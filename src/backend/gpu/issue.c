@@ -53,6 +53,15 @@ void gpu_take(gpu_issue *issue, int ops) {
         gpu_note_whole_device(issue);
 }
 
+void gpu_take_next(gpu_issue *issue) { issue->place += issue->ops; }
+
+gpu_task gpu_product_of(const gpu_issue *issue, const op *op) {
+    gpu_task task = {.kind = GPU_PRODUCT};
+    gpu_issue build = {.device = issue->device, .purpose = GPU_BUILD, .built = &task, .op = op};
+    gpu_op_tasks(&build, op);
+    return task;
+}
+
 /* ---- one op, or a run of them ----------------------------------------------------------------------- */
 
 static void issue_op(gpu_issue *issue, const op *op) {
@@ -68,6 +77,7 @@ int gpu_issue_next(gpu_issue *issue, const op *ops, int place, int left) {
     issue->place = place;
     issue->left = left;
     issue->ops = 1;
+    gpu_work_begin(&issue->work);
     for (int i = 0; i < self->loaded_count; i++) {
         const gpu_family *family = self->vendor->modules[i].family;
         issue->family = i;
@@ -80,6 +90,10 @@ int gpu_issue_next(gpu_issue *issue, const op *ops, int place, int left) {
 
 size_t gpu_work_bytes(const device *device, const op *ops, int count) {
     gpu_issue issue = {.device = (gpu_device *)(uintptr_t)device, .purpose = GPU_MEASURE};
+    for (int i = 0; i < issue.device->loaded_count; i++) {
+        gpu_work_begin(&issue.work);
+        gpu_work_take(&issue, issue.device->vendor->modules[i].family->take_bytes);
+    }
     for (int i = 0; i < count; i++) issue_op(&issue, &ops[i]);
     return issue.work.most;
 }

@@ -279,8 +279,14 @@ DEV void sum_weights(attended &a, const cache_state &w, const cache_thread &me, 
     }
 }
 
-/* Attends rows of `tile` to keys begin … end-1. 0: the block has no rows. Calls wait_before() in any case. */
-template <int R>
+/* What a block does once Q and K in shared memory are not read any more: nothing. */
+struct keys_stay {
+    static __device__ __forceinline__ void free(void) {}
+};
+
+/* Attends rows of `tile` to keys begin … end-1. 0: the block has no rows. Calls wait_before() in any case,
+ * and KEYS_USE::free() once where the block has rows. */
+template <int R, class KEYS_USE = keys_stay>
 DEV int attend_cache(const gpu_cache_attention &p, int tile, int begin, int end, attended &a) {
     const cache_memory memory = cache_memory_of<R>();
     const cache_thread me = thread_of(threadIdx.x);
@@ -328,6 +334,7 @@ DEV int attend_cache(const gpu_cache_attention &p, int tile, int begin, int end,
         key_tile next = {at.sample, at.key0 + KEYS, at.keys};
         settle(next, rows, last_sample, begin, end);
         if (next.sample <= last_sample) load_keys<R>(p, me.tid, p.k, memory.k, next, d, units);
+        else KEYS_USE::free();
         copy_commit();
         weigh_scores<R>(a, score, w, me, memory);
         copy_wait<1>();
@@ -335,6 +342,7 @@ DEV int attend_cache(const gpu_cache_attention &p, int tile, int begin, int end,
         multiply_values(a.out, me, memory);
         at = next;
     }
+    if (!any) KEYS_USE::free();
     copy_wait<0>();
     sum_weights<R>(a, w, me, memory.sums);
     return 1;

@@ -11,7 +11,8 @@ enum {
     LEAST_CLUSTER = 8,
     MOST_CLUSTER = 16,
     WGMMA_TILE = 64,
-    WGMMA_BUFFERS = 5
+    WGMMA_BUFFERS = 5,
+    AHEAD_ROWS = 16                        /* most, for which weights of later kernels are fetched          */
 };
 
 static const gpu_kernel kernels[] = {
@@ -61,11 +62,11 @@ static void launch_wgmma(gpu_issue *issue, const gpu_cache_attention *p) {
 static void launch_cluster(gpu_issue *issue, gpu_cache_attention *p, int blocks) {
     p->splits = blocks;
     p->span = cuda_span(p, blocks);
-    p->ahead = gpu_ahead_of(issue);
+    if (p->part_rows <= AHEAD_ROWS * p->heads) p->ahead = gpu_ahead_of(issue);
     gpu_grid grid = {.x = ceil_div(p->part_rows, 16) * blocks,
                      .y = 1,
                      .threads = 128,
-                     .shared = cuda_cache_shared(1) + (size_t)blocks * 2304,
+                     .shared = cuda_cache_shared(1),
                      .cluster = blocks};
     gpu_emit(issue, CLUSTER, grid, p, sizeof *p);
 }

@@ -4,7 +4,8 @@
  * attends the keys rank·span … of each row (attention.cuh), and the cluster joins the parts. The first eight
  * blocks own 32 of the 256 dims each: every block sends its unscaled sums of those dims, and all its maxima
  * and sums of weights, by st.async onto the owner's barrier; the owner adds what has arrived, in the order of
- * ranks. There is no second kernel and nothing passes through global memory.
+ * ranks. There is no second kernel and nothing passes through global memory. What arrives lies over Q and K,
+ * which the whole cluster has read by then, so that two blocks fit beside a block of the kernel before.
  *
  *   blocks   cluster = splits (8 to 16) blocks of 128 threads; grid = 16-row tiles x splits
  *   legal    as attention.cuh; 8 to 16 blocks a cluster (more than 8 must be allowed for the kernel)
@@ -89,29 +90,28 @@ DEV void join_parts(const gpu_cache_attention &p, const cluster_inbox &in, const
     }
 }
 
+/* The block's Q and K may be written over, and its barrier is initialised. */
+struct keys_end {
+    static __device__ __forceinline__ void free(void) { cluster_arrive(); }
+};
+
 KERNEL(128) attention_cluster(const __grid_constant__ gpu_cache_attention p) {
     extern __shared__ __align__(1024) char cluster_memory[];
     __shared__ __align__(8) u64 barriers[1];
     const int tid = threadIdx.x, lane = tid & 31, g = lane >> 2, t = lane & 3, kg = tid >> 5, d = p.head_dim,
               rank = cluster_rank();
-    char *memory = cluster_memory + (16 + 2 * KEYS) * 512 + 16 * (128 + 32);
-    const u32 parts = shared_address(memory);
-    const cluster_inbox inbox = {memory, parts, parts + p.splits * 2048, shared_address(barriers)};
+    const u32 parts = shared_address(cluster_memory);
+    const cluster_inbox inbox = {cluster_memory, parts, parts + p.splits * 2048, shared_address(barriers)};
     attended a;
 
     if (!tid) {
         barrier_init(inbox.full, 1);
         barrier_init_done();
     }
-    cluster_arrive();                      /* the other blocks' barriers are needed only in the end         */
     if (tid == 32) fetch_ahead(p.ahead);
     const int begin = rank * p.span;
-    if (!attend_cache<1>(p, blockIdx.x / p.splits, begin, begin + p.span, a)) {
-        /* the same in the whole cluster */
-        cluster_wait();
-        return;
-    }
-
+    /* without rows: the same in the whole cluster */
+    if (!attend_cache<1, keys_end>(p, blockIdx.x / p.splits, begin, begin + p.span, a)) return;
     cluster_wait();
     send_parts(inbox, a, rank, kg, lane, g, t);
     if (rank >= OWNERS) return;

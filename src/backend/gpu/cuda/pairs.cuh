@@ -58,6 +58,11 @@ template <int KIND> DEV finish prepare(const gpu_epilogue &e, int r, int capacit
 
 DEV void put2(void *out, size_t at, float a, float b) { *(u32 *)((u16 *)out + at) = pack_bf16(a, b); }
 
+/* A residual's pair: what was there and the sums a. */
+DEV u32 residual_pair(const finish &f, u32 before, float a0, float a1) {
+    return pack_bf16(low_of(before) + (a0 + f.c0) * f.s0, high_of(before) + (a1 + f.c1) * f.s1);
+}
+
 /* The pair's sums a (and b, its partner in a paired matrix) into outputs. A residual adds to `before`. */
 template <int KIND>
 DEV void complete(const gpu_epilogue &e, const finish &f, u32 before, float a0, float a1, float b0,
@@ -76,7 +81,7 @@ DEV void complete(const gpu_epilogue &e, const finish &f, u32 before, float a0, 
     } else if (KIND == GPU_EPILOGUE_GATED) {
         put2(e.out, f.at, gelu(a0) * b0, gelu(a1) * b1);
     } else if (KIND == GPU_EPILOGUE_RESIDUAL) {
-        put2(e.out, f.at, low_of(before) + (a0 + f.c0) * f.s0, high_of(before) + (a1 + f.c1) * f.s1);
+        *(u32 *)((u16 *)e.out + f.at) = residual_pair(f, before, a0, a1);
     } else {
         a0 = activate(e.activation, a0 + f.c0), a1 = activate(e.activation, a1 + f.c1);
         put2(e.out, f.at, a0, a1);
