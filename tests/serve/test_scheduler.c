@@ -73,8 +73,8 @@ static among_result run_among(const among *c) {
 }
 
 /* The limits of the second and third block are what the same policy gave in an independent simulation (of
- * calls of 10.7 ms), with a tenth above it; that of six reserved robots among greedy ones is a tenth above what
- * they have with nobody else. */
+ * calls of 10.7 ms), with a tenth above it; that of six reserved robots among greedy ones is a tenth above
+ * what they have with nobody else. */
 static const among among_greedy[] = {
     {"1 reserved, ±2 ms, alone", 1, 0, 1, SIM_ACTS, 2, 1, 1.0, 0},
     {"1 reserved, ±2 ms, 4 greedy", 1, 4, 1, SIM_ACTS, 2, 1, 1.1, 65},
