@@ -169,6 +169,31 @@ static void must_end(int fd) {
     close(fd);
 }
 
+static void answer_ping(int robot, ws_frame ping) {
+    assert_int_equal(ping.opcode, WS_PING);
+    ws_send(robot, WS_PONG, 1, ping.data, ping.bytes);
+    free(ping.data);
+}
+
+/* Waits until there is something to read, while the robot's pings are answered. */
+static int when_ready(int fd, int robot) {
+    struct pollfd both[] = {{.fd = fd, .events = POLLIN}, {.fd = robot, .events = POLLIN}};
+    do {
+        assert_true(poll(both, 2, 1000 * WS_SECONDS) > 0);
+        if (both[1].revents) answer_ping(robot, ws_receive(robot));
+    } while (!both[0].revents);
+    return fd;
+}
+
+/* A reply, with pings before it. */
+static void expect_reply_and_pings(int robot) {
+    ws_send(robot, WS_BINARY, 1, request, request_bytes);
+    ws_frame frame = ws_receive(robot);
+    for (; frame.opcode == WS_PING; frame = ws_receive(robot)) answer_ping(robot, frame);
+    assert_int_equal(frame.opcode, WS_BINARY);
+    free(frame.data);
+}
+
 /* Slow ones are dropped while a robot that answers pings stays. */
 static void slow_clients_are_dropped(void **state) {
     (void)state;
@@ -180,23 +205,16 @@ static void slow_clients_are_dropped(void **state) {
     ws_put(half_head, half, sizeof half - 1);
     ws_put_head(writer, WS_BINARY, 1, request_bytes);
     ws_put(writer, request, request_bytes / 2);
-    for (int i = 0; i < 3; i++) {
-        ws_frame ping = ws_expect(robot, WS_PING);
-        ws_send(robot, WS_PONG, 1, ping.data, ping.bytes);
-        free(ping.data);
-    }
-    expect_reply(robot);
-    must_end(mute);
-    must_end(half_head);
-    ws_expect_close(writer, 1008);
-    free(ws_expect(half_open, WS_PING).data);
-    must_end(half_open);
+    for (int i = 0; i < 3; i++) answer_ping(robot, ws_expect(robot, WS_PING));
+    must_end(when_ready(mute, robot));
+    must_end(when_ready(half_head, robot));
+    ws_expect_close(when_ready(writer, robot), 1008);
+    free(ws_expect(when_ready(half_open, robot), WS_PING).data);
+    must_end(when_ready(half_open, robot));
+    expect_reply_and_pings(robot);
+    close(robot);
     served_must_log(&server, "dropped: its message takes too long");
     served_must_log(&server, "dropped: it does not answer a ping");
-    char *log = served_log(&server), *first = strstr(log, "not answer a ping");
-    assert_null(strstr(first + 1, "not answer a ping"));
-    free(log);
-    close(robot);
     served_stop(&server);
 }
 
