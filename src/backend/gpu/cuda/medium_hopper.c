@@ -23,7 +23,8 @@ enum {
     SUMS_BYTES = ROWS * COLUMNS * (int)sizeof(float),
     W_STAGES = 10,                         /* of the gated kernel: with more, down's blocks start late      */
     MOST_WIDTH = 1024,                     /* of a norm                                                     */
-    NORM_FIRST_ROWS = 48,                  /* from here on gate and up are quicker after a norm of its own  */
+    NORM_FIRST_ROWS = 48,                  /* from here on gate and up are quicker after a norm of its own, */
+    NORM_ROWS = 2,                         /* of so many rows a block: it ends sooner than with 4           */
 };
 
 enum { QKV, RESIDUAL, GATED, SQUARES };
@@ -81,9 +82,8 @@ static void list_norm_first(const gpu_device *device, const gpu_task *task, int 
     if (!legal(device, &tiles[GATED], &p, task->rows)) return;
     for (int i = 0; i < gpu_norms_first(&task->product); i++) {
         int norm = gpu_norm_first(&task->product, i);
-        gpu_choices_add(to, (gpu_choice){.rank = usual ? gpu_usual(norm, RANK_MEDIUM_HOPPER) : GPU_RANK_NEVER,
-                                         .kernel = GATED,
-                                         .norm = norm});
+        int rank = usual && norm == NORM_ROWS ? RANK_MEDIUM_HOPPER : GPU_RANK_NEVER;
+        gpu_choices_add(to, (gpu_choice){.rank = rank, .kernel = GATED, .norm = norm});
     }
 }
 
