@@ -97,6 +97,72 @@ static void test_ways_full(void **state) {
     openpi_engine_close(engine);
 }
 
+/* Gives every op that medium_hopper runs its kernel, with the norm inside. Returns how many have it. */
+static int choose_medium(openpi_session *session) {
+    static const char *const wanted[] = {"medium_hopper_qkv", "medium_hopper_residual",
+                                         "medium_hopper_gated"};
+    static candidate list[GPU_CHOICES];
+    device *device = session->engine->device;
+    plan *plan = session->plan;
+    int chosen = 0;
+    for (int i = 0; i < plan->count; i++) {
+        op *op = &plan->ops[i];
+        int count = device->backend->candidates(device, op, list, GPU_CHOICES);
+        for (int c = 0; c < count; c++)
+            for (int w = 0; w < 3; w++)
+                if (!strcmp(list[c].name, wanted[w])) op->choice = c + 1, chosen++;
+        if (session->kinds.choices) session->kinds.choices[CALL_ANY * plan->count + i] = op->choice;
+    }
+    return chosen;
+}
+
+/* A residual and the product that norms its output, launched together and one by one: the same bits. The
+ * session has several samples, so one kind of call. */
+static void pairs_agree(openpi_engine *engine, const char *spec, int batch, int horizon) {
+    openpi_session *session;
+    openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
+    static float apart[BATCH * HORIZON * OPENPI_ACTION_DIM], together[BATCH * HORIZON * OPENPI_ACTION_DIM];
+    size_t count = (size_t)(batch * horizon * OPENPI_ACTION_DIM);
+    inputs *in = calloc(1, sizeof *in);
+    int seen = 0, had = has_resident(engine);
+    set_resident(engine, 0);
+    in->images = malloc((size_t)BATCH * OPENPI_CAMERAS * PIXELS);
+    options.batch = batch;
+    options.horizon = horizon;
+    options.max_prompt = PROMPT;
+    must(openpi_session_create(engine, &options, &session, &error));
+    struct recording *recording = session->kinds.recordings[CALL_ANY];
+    session->kinds.recordings[CALL_ANY] = NULL;
+    int chosen = choose_medium(session);
+    if (!strcmp(engine->device->path, "hopper")) assert_true(chosen > 0);
+    draw(in);
+    openpi_session_observe(session, watch, &seen);
+    must(openpi_session_run(session, in->samples, batch, in->noise, apart, NULL, &error));
+    openpi_session_observe(session, NULL, NULL);
+    must(openpi_session_run(session, in->samples, batch, in->noise, together, NULL, &error));
+    session->kinds.recordings[CALL_ANY] = recording;
+    openpi_session_close(session);
+    set_resident(engine, had);
+    free(in->images);
+    free(in);
+    if (memcmp(apart, together, count * sizeof *apart))
+        fail_msg("%s batch %d horizon %d: pairs differ from single ops by %.3g", spec, batch, horizon,
+                 largest_difference(apart, together, count));
+}
+
+static void test_pairs(void **state) {
+    static const char *const specs[] = {"full:pi0", "full:pi05"};
+    openpi_engine *engine;
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        if (!open_engine(specs[i], OPENPI_BF16, &engine)) skip();
+        pairs_agree(engine, specs[i], 2, 10);
+        pairs_agree(engine, specs[i], 3, 15);
+        pairs_agree(engine, specs[i], 3, 20);
+        openpi_engine_close(engine);
+    }
+}
+
 /* One graph serves every prompt that its session may get. */
 static void test_prompt_lengths(void **state) {
     enum { LONGEST = 48, ACTIONS = 10 };
@@ -292,6 +358,7 @@ int main(void) {
         cmocka_unit_test(test_definition),
         cmocka_unit_test(test_ways),
         cmocka_unit_test(test_ways_full),
+        cmocka_unit_test(test_pairs),
         cmocka_unit_test(test_prompt_lengths),
     };
     return verdict(cmocka_run_group_tests_name("gpu engine", tests, NULL, NULL));

@@ -21,16 +21,16 @@
 static openpi_error error = OPENPI_ERROR_INIT;
 static const backend *used = &backend_cuda;
 
-static openpi_status open_engine(openpi_engine **out, const char *path, int no_graph) {
-    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
+/* `off`: switches, as in device_options. */
+static openpi_status open_model(openpi_engine **out, const openpi_synthetic *synthetic, const char *path,
+                                uint32_t off) {
     openpi_engine *e = engine_new();
-    device_options options = {.path = path, .off = no_graph ? 1u << SWITCH_GRAPH_REPLAY : 0};
-    assert_int_equal(openpi_synthetic_parse("tiny", &synthetic, &error), OPENPI_OK);
+    device_options options = {.path = path, .off = off};
     assert_int_equal(pool_create(1, 0, &e->pool, &error), OPENPI_OK);
     e->dtype = OPENPI_BF16;
     options.pool = e->pool;
     openpi_status status = gpu_open(fake_vendor(), used, "cuda:0", &options, &e->device, &error);
-    if (status == OPENPI_OK) status = checkpoint_open(NULL, &synthetic, &e->checkpoint, &error);
+    if (status == OPENPI_OK) status = checkpoint_open(NULL, synthetic, &e->checkpoint, &error);
     model_types types = {.act = DTYPE_BF16, .weights = WEIGHT_BF16};
     if (status == OPENPI_OK)
         status = model_load(e->checkpoint, e->device, types, 0, e->pool, NULL, NULL, &e->model, &error);
@@ -40,6 +40,12 @@ static openpi_status open_engine(openpi_engine **out, const char *path, int no_g
     }
     openpi_engine_close(e);
     return status;
+}
+
+static openpi_status open_engine(openpi_engine **out, const char *path, int no_graph) {
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
+    assert_int_equal(openpi_synthetic_parse("tiny", &synthetic, &error), OPENPI_OK);
+    return open_model(out, &synthetic, path, no_graph ? 1u << SWITCH_GRAPH_REPLAY : 0);
 }
 
 static openpi_status infer_prompt(openpi_session *session, int prompt, openpi_timing *timing) {
@@ -338,6 +344,60 @@ static void test_timed_recording(void **state) {
             assert_int_equal(fake.alive, alive);
             ((gpu_device *)engine->device)->lost = 0;
         }
+        openpi_session_close(session);
+        openpi_engine_close(engine);
+        assert_int_equal(fake.alive, 0);
+    }
+}
+
+/* Residuals with the products after them that norm their output: how many pairs a plan's launches have. */
+static int pairs_of(const openpi_session *session) {
+    static launch_record seen[LOG];
+    struct recording *recording = session->kinds.recordings[CALL_ANY];
+    int pairs = 0, count = backend_cuda.launches(session->engine->device, recording, seen, LOG);
+    assert_true(count > 1 && count <= LOG);
+    for (int i = 0; i + 1 < count; i++) {
+        const launch_record *first = &seen[i], *second = &seen[i + 1];
+        int normed = !strcmp(second->kernel, "medium_hopper_qkv") ||
+                     !strcmp(second->kernel, "medium_hopper_gated");
+        if (strcmp(first->kernel, "medium_hopper_residual") || !normed) continue;
+        assert_int_equal(second->op, first->op + 1);
+        assert_int_equal(first->ops, 1);
+        assert_int_equal(second->ops, 1);
+        pairs++;
+    }
+    return pairs;
+}
+
+/* Two layers: a step has three pairs, of 48 rows and more only the one with qkv. Known rows have norms of
+ * their own, so there are no pairs then. */
+static void test_pairs(void **state) {
+    static const struct {
+        openpi_variant variant;
+        int batch, horizon, max_delay, pairs;
+    } cases[] = {{OPENPI_PI0, 2, 10, 0, 3}, {OPENPI_PI05, 2, 10, 0, 3}, {OPENPI_PI05, 1, 50, 0, 1},
+                 {OPENPI_PI0, 1, 10, 0, 0}, {OPENPI_PI05, 2, 10, 4, 0}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        openpi_engine *engine;
+        openpi_session *session;
+        openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
+        openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
+        assert_int_equal(openpi_dims_parse("{\"vision\":[72,1,1,24],\"vlm\":[24,2,8,256,40],"
+                                           "\"expert\":[256,512],\"vocab\":2048}",
+                                           &synthetic.dims, &error),
+                         OPENPI_OK);
+        synthetic.variant = cases[i].variant;
+        synthetic.rtc_max_delay = cases[i].max_delay;
+        options.batch = cases[i].batch;
+        options.horizon = cases[i].horizon;
+        options.steps = 4;
+        options.rtc = cases[i].max_delay > 0;
+        reset();
+        assert_int_equal(open_model(&engine, &synthetic, "hopper", 1u << SWITCH_PERSISTENT_DENOISE),
+                         OPENPI_OK);
+        assert_int_equal(openpi_session_create(engine, &options, &session, &error), OPENPI_OK);
+        assert_int_equal(pairs_of(session), options.steps * cases[i].pairs);
         openpi_session_close(session);
         openpi_engine_close(engine);
         assert_int_equal(fake.alive, 0);
@@ -651,6 +711,7 @@ int main(void) {
         cmocka_unit_test(test_without_a_graph),
         cmocka_unit_test(test_failures_of_recording),
         cmocka_unit_test(test_timed_recording),
+        cmocka_unit_test(test_pairs),
         cmocka_unit_test(test_facts_and_roofs),
         cmocka_unit_test(test_failures),
         cmocka_unit_test(test_failures_of_uploads),

@@ -25,6 +25,7 @@ enum {
     SHAPE_IMAGE = 1 << 18,       /* scores, values: of images, not of a cache                             */
     SHAPE_RAW = 1 << 19,         /* weights stay row-major                                                */
     SHAPE_KNOWN = 1 << 21,       /* some rows are known: they have a norm or a gate of their own          */
+    SHAPE_SUFFIX = 1 << 22,      /* always in the denoise stage; other shapes of few rows now and then     */
     SHAPE_LOUD = 1 << 20,        /* queries LOUD times as large: exp of a score is infinite, in double too*/
 };
 

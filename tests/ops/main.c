@@ -178,6 +178,28 @@ static const op_shape large_shapes[] = {
      SHAPE_GATE | SHAPE_KNOWN},
     {"large known qkv 640", OP_NORM_QKV, 640, 2560, 1024, 8, 256, 0, NORM_RMS, ACT_NONE,
      SHAPE_SHIFT | SHAPE_KNOWN},
+    {"large qkv 30", OP_NORM_QKV, 30, 2560, 1024, 8, 256, 0, NORM_RMS, ACT_NONE, SHAPE_SHIFT},
+    {"large qkv 61", OP_NORM_QKV, 61, 2560, 1024, 8, 256, 0, NORM_RMS, ACT_NONE, 0},
+    {"large gated 18", OP_NORM_LINEAR, 18, 8192, 1024, 0, 0, 0, NORM_RMS, ACT_GEGLU, SHAPE_GATED | SHAPE_SHIFT},
+    {"large gated 45", OP_NORM_LINEAR, 45, 8192, 1024, 0, 0, 0, NORM_RMS, ACT_GEGLU, SHAPE_GATED},
+    {"large gated 61", OP_NORM_LINEAR, 61, 8192, 1024, 0, 0, 0, NORM_NONE, ACT_GEGLU, SHAPE_GATED},
+    {"large residual 17", OP_LINEAR_RESIDUAL, 17, 1024, 4096, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_GATE},
+    {"large residual 37", OP_LINEAR_RESIDUAL, 37, 1024, 2048, 0, 0, 0, NORM_NONE, ACT_NONE, 0},
+    {"large residual 640", OP_LINEAR_RESIDUAL, 640, 1024, 4096, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_GATE},
+    /* image attention with four tiles a unit, several units a block: batches of 8 and more */
+    {"large images 6144", OP_IMAGE_ATTENTION, 6144, 0, 0, 16, 72, 256, NORM_NONE, ACT_NONE, 0},
+    {"large images of 7 heads", OP_IMAGE_ATTENTION, 16384, 0, 0, 7, 72, 256, NORM_NONE, ACT_NONE, SHAPE_LOUD},
+    {"large images of 1 head", OP_IMAGE_ATTENTION, 25600, 0, 0, 1, 72, 256, NORM_NONE, ACT_NONE, 0},
+    /* attention in units of 128 rows: several units a block, samples that end inside a unit, and in the
+     * denoise stage one to four units a sample */
+    {"large attention 6304", OP_CACHE_ATTENTION, 6304, 0, 0, 8, 256, 788, NORM_NONE, ACT_NONE, 0},
+    {"large attention 6405 batch", OP_CACHE_ATTENTION, 6405, 0, 0, 8, 256, 201, NORM_NONE, ACT_NONE, SHAPE_BATCH},
+    {"large suffix 640", OP_CACHE_ATTENTION, 640, 0, 0, 8, 256, 798, NORM_NONE, ACT_NONE, SHAPE_BATCH | SHAPE_SUFFIX},
+    {"large suffix 1029", OP_CACHE_ATTENTION, 1029, 0, 0, 8, 256, 95, NORM_NONE, ACT_NONE, SHAPE_BATCH | SHAPE_SUFFIX},
+    {"large suffix 3264", OP_CACHE_ATTENTION, 3264, 0, 0, 8, 256, 839, NORM_NONE, ACT_NONE, SHAPE_BATCH | SHAPE_SUFFIX},
+    {"large loud suffix 3200", OP_CACHE_ATTENTION, 3200, 0, 0, 5, 256, 250, NORM_NONE, ACT_NONE,
+     SHAPE_BATCH | SHAPE_SUFFIX | SHAPE_LOUD},
+    {"large suffix 51", OP_CACHE_ATTENTION, 51, 0, 0, 8, 256, 867, NORM_NONE, ACT_NONE, SHAPE_SUFFIX},
     {"large action 50", OP_ACTION_EMBED, 50, 1024, 32, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_MLP},
     {"large merged action 50", OP_ACTION_EMBED, 50, 1024, 32, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_MLP | SHAPE_MERGED},
 };

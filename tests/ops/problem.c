@@ -344,10 +344,11 @@ static void make_norm_qkv(maker *m) {
     maker_add_cache(m, AT(norm_qkv.cache), capacity, 0);
 }
 
+/* In the denoise stage a kernel may read the keys before a sample's first position early. */
 static void make_cache_attention(maker *m) {
     problem *p = m->p;
     const op_shape *s = &p->shape;
-    maker_add_rows(m, AT(cache_attention.rows), 0);
+    maker_add_rows(m, AT(cache_attention.rows), s->keys / 2);
     size_t width = (size_t)s->heads * (size_t)s->head_dim;
     maker_add_act(m, "q", AT(cache_attention.q), ROLE_IN, s->rows, (int)width);
     buffer *q = problem_buffer(p, "q");
@@ -487,7 +488,8 @@ int problem_make(problem *p, const op_shape *shape, dtype type, weight_type weig
     if (p->samples > shape->rows) p->samples = shape->rows;
     p->op = (op){.kind = shape->kind, .type = type, .step = -1, .layer = -1, .name = shape->name};
     makers[shape->kind](&m);
-    if (shape->rows / p->samples <= OPENPI_MAX_HORIZON && random_below(r, 2))
+    int few = shape->rows / p->samples <= OPENPI_MAX_HORIZON;
+    if (few && (random_below(r, 2) || shape->options & SHAPE_SUFFIX))
         p->op.stage = OPENPI_STAGE_DENOISE;
     if (!m.failed && (!checked || compute_expected(p, pool))) return 1;
     problem_free(p);

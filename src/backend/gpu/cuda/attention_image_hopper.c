@@ -9,9 +9,9 @@ static const gpu_kernel kernels[] = {{"attention_image_wgmma", 1, 0}};
 /* The heuristic takes it from two heads of images a multiprocessor on, which is where it was measured. */
 static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
     const gpu_image_attention *p = &task->image_attention;
-    int many = task->rows / IMAGE_KEYS * p->heads >= 2 * gpu_multiprocessors(device);
     if (task->kind != GPU_IMAGE_ATTENTION || p->f32 || p->head_dim != IMAGE_HEAD) return;
     if (p->stride % 8 || p->next % 8 || IMAGE_SHARED > gpu_shared_bytes(device)) return;
+    int many = task->rows / IMAGE_KEYS * p->heads >= 2 * gpu_multiprocessors(device);
     gpu_choices_add(to, (gpu_choice){.rank = many ? RANK_IMAGE_WGMMA : GPU_RANK_NEVER});
 }
 

@@ -18,7 +18,7 @@
  *
  *   blocks   (CONSUMERS + 1)·128 threads, persistent: unit blockIdx.x, + gridDim.x, …; one a multiprocessor
  *   legal    bf16, head_dim 72, 256 rows an image; rows and parts of qkv multiples of 16 bytes apart
- *   early    start_next() comes first; all else but the barriers is behind wait_before()
+ *   early    start_next() comes first; before wait_before() only the barriers and zeros are written
  *
  * attention_image_hopper.c checks what is legal and launches. */
 #include "hopper.cuh"

@@ -70,7 +70,7 @@ DEV rows_memory memory_of(const char *tiles, const u64 *barriers) {
     return m;
 }
 
-/* One thread: the maps come nearer, the barriers are made. The warps of who reads arrive at `empty`. */
+/* One thread: prefetches the maps, makes the barriers. At `empty` the warps arrive that have read. */
 DEV void prepare(const gpu_wgmma_attention &w, const rows_memory &m) {
     prefetch_map(&w.q);
     prefetch_map(&w.k);
