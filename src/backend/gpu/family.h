@@ -141,7 +141,7 @@ struct gpu_family {
      * gpu_take before the first launch; returns how many ops that were, 0: none. */
     int (*take)(gpu_issue *issue, const op *ops, int count);
     int whole_device;                      /* 1: what it takes needs the device for itself                  */
-    size_t take_bytes;                     /* of the work block, that it may use then                       */
+    size_t take_bytes;                     /* most of the work block that the ops it takes share            */
 
     /* Optional: with the kernels loaded, makes what the family keeps on a device (gpu_state); 0 or the
      * driver's error. close receives whatever open has left there, also after a failure. */
@@ -202,10 +202,10 @@ int gpu_family_of(const gpu_issue *issue);
 gpu_ahead gpu_ahead_of(const gpu_issue *issue);
 /* The kernels' view of a packed matrix. */
 gpu_weights gpu_weights_of(const matrix *matrix);
-/* A family's take: the next launches are of `ops` ops; now they are of as many ops after these. */
+/* A family's take: the launches that follow belong to the next `ops` ops; then to as many ops after those. */
 void gpu_take(gpu_issue *issue, int ops);
 void gpu_take_next(gpu_issue *issue);
-/* The product that an op LINEAR_RESIDUAL, NORM_LINEAR or NORM_QKV is whose matrix is packed. */
+/* The product of an op LINEAR_RESIDUAL, NORM_LINEAR or NORM_QKV, whose matrix must be packed. */
 gpu_task gpu_product_of(const gpu_issue *issue, const op *op);
 
 static inline int ceil_div(int a, int b) { return (a + b - 1) / b; }

@@ -1,5 +1,6 @@
 /* The work block: memory that one op after the other has for itself, each from its beginning. Ops run in
- * order, and none touches the block before all earlier ones have ended. */
+ * order, and none touches the block before all earlier ones have ended. Ops that a family takes together
+ * share it. */
 #include "backend/gpu/gpu.h"
 
 static size_t round_256(size_t bytes) { return (bytes + 255) & ~(size_t)255; }

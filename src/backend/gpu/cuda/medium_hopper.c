@@ -151,6 +151,7 @@ static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
 
 /* ---- a residual and the product that norms what it makes ----------------------------------------------- */
 
+/* An op of the denoise loop with packed weights, which changes no norms or gates of later ops. */
 static int is_whole(const op *op, const matrix *weight) {
     return op->type == DTYPE_BF16 && op->stage == OPENPI_STAGE_DENOISE && !op->parameters && weight->data &&
            !weight->raw;
@@ -171,6 +172,7 @@ static int is_pair(const op *ops) {
            rows->capacity == a->rows.capacity;
 }
 
+/* Whichever kernels the two ops' choices name: these are of single ops, and a pair is quicker. */
 static int take(gpu_issue *issue, const op *ops, int count) {
     const gpu_device *device = gpu_device_of(issue);
     if (count < 2 || !is_pair(ops)) return 0;
