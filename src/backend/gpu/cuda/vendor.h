@@ -24,15 +24,8 @@ enum {
 
 /* Of attention over a cache: keys whole in large tiles, in small ones, split over a cluster, split over
  * blocks, anything. */
-enum {
-    RANK_CACHE_WGMMA_128,
-    RANK_CACHE_WGMMA,
-    RANK_CACHE_WHOLE,
-    RANK_CACHE_CLUSTER,
-    RANK_CACHE_SPLIT,
-    RANK_CACHE_SIMT
-};
-enum { RANK_IMAGE_WGMMA, RANK_IMAGE_MMA, RANK_IMAGE_SIMT };
+enum { RANK_CACHE_WGMMA, RANK_CACHE_WHOLE, RANK_CACHE_CLUSTER, RANK_CACHE_SPLIT, RANK_CACHE_SIMT };
+enum { RANK_IMAGE_MMA, RANK_IMAGE_SIMT };
 enum { RANK_ROOF_HOPPER, RANK_ROOF_ANY };
 
 enum {
