@@ -166,7 +166,7 @@ void *connection_opened(connections *all, net_peer *peer, const connection_who *
     net_sender_open(&c->sender);
     c->hello = all->metadata;
     join(c);
-    net_lend(peer, &c->sender);
+    net_share(peer, &c->sender);
     net_send(peer, &c->hello);
     if (all->draining) end_if_idle(c);
     return c;
@@ -296,7 +296,7 @@ int connections_keep(connections *all, int (*keeps)(const void *user, const uint
 void connections_lose(connections *all, const net_message *sentence, int code, const char *reason) {
     for (connection *c = all->first; c; c = c->after) {
         if (!c->peer) continue;
-        net_lend(c->peer, NULL);
+        net_share(c->peer, NULL);
         int waiting = (c->running && !c->running->answer.sent) + (c->ahead != NULL);
         for (int i = 0; i < waiting; i++) {
             c->last_words[i] = *sentence;

@@ -43,7 +43,7 @@ struct net_peer {
     net_message *first, *last;   /* to send                                                                */
     net_message *flushing;       /* written, but the kernel has not taken all of it                        */
     net_sender *sender;          /* NULL: none                                                             */
-    int lent;                    /* 1: the sender has the socket                                           */
+    int shared;                  /* 1: the sender may use the socket                                       */
     size_t message_bytes;        /* of the message being received, as far as its frames are announced      */
     size_t frame_left;           /* of the frame being received                                            */
     int close_code;              /* not 0: it ends, and what is received is dropped                        */
@@ -63,24 +63,25 @@ net *net_of(struct lws *wsi) { return lws_context_user(lws_get_context(wsi)); }
 
 /* ---- sending ---------------------------------------------------------------------------------------- */
 
-/* The sender has the socket as long as nothing is ordered, the connection stays and there is no TLS. */
-static void lend(net_peer *peer, int may) {
-    int lent = may && peer->sender && !peer->first && !peer->flushing && !peer->close_code &&
-               !peer->dropped && !lws_is_ssl(peer->wsi);
-    if (lent == peer->lent) return;
-    peer->lent = lent;
-    net_sender_set(peer->sender, lent ? (int)lws_get_socket_fd(peer->wsi) : -1);
+/* The sender may use the socket while nothing else waits to be sent, the connection stays and there is no
+ * TLS. */
+static void share(net_peer *peer, int may) {
+    int shared = may && peer->sender && !peer->first && !peer->flushing && !peer->close_code &&
+                 !peer->dropped && !lws_is_ssl(peer->wsi) && !lws_partial_buffered(peer->wsi);
+    if (shared == peer->shared) return;
+    peer->shared = shared;
+    net_sender_set(peer->sender, shared ? (int)lws_get_socket_fd(peer->wsi) : -1);
 }
 
-void net_lend(net_peer *peer, net_sender *sender) {
-    lend(peer, 0);
+void net_share(net_peer *peer, net_sender *sender) {
+    share(peer, 0);
     peer->sender = sender;
-    lend(peer, 1);
+    share(peer, 1);
 }
 
 void net_send(net_peer *peer, net_message *message) {
     if (peer->close_code) return;
-    lend(peer, 0);
+    share(peer, 0);
     message->next = NULL;
     if (peer->last) peer->last->next = message;
     else peer->first = message;
@@ -90,7 +91,7 @@ void net_send(net_peer *peer, net_message *message) {
 
 void net_end(net_peer *peer, int code, const char *reason) {
     if (peer->close_code) return;
-    lend(peer, 0);
+    share(peer, 0);
     peer->close_code = code;
     peer->close_reason = reason;
     lws_rx_flow_control(peer->wsi, 1);
@@ -135,6 +136,7 @@ static int write_ping(net_peer *peer) {
     uint8_t memory[LWS_PRE + 1] = {0};
     peer->ping_due = 0;
     memory[LWS_PRE] = 'p';
+    share(peer, 0);
     lws_callback_on_writable(peer->wsi);
     return lws_write(peer->wsi, memory + LWS_PRE, 1, LWS_WRITE_PING) < 0 ? -1 : 0;
 }
@@ -164,7 +166,7 @@ static int write_more(net_peer *peer) {
     }
     if (peer->flushing || peer->first || (peer->close_code && !peer->close_sent))
         lws_callback_on_writable(peer->wsi);
-    lend(peer, 1);
+    share(peer, 1);
     return 0;
 }
 
@@ -247,7 +249,7 @@ static int is_over(double since_ms, int seconds, double now) {
 /* Cuts it off without a close frame, which it would not read. */
 static void drop(net_peer *peer, const char *why) {
     peer->dropped = 1;
-    lend(peer, 0);
+    share(peer, 0);
     peer->net->events->dropped(peer->net->user, peer->address, why);
     lws_set_timeout(peer->wsi, PENDING_TIMEOUT_USER_REASON_BASE, LWS_TO_KILL_ASYNC);
     net_wake(peer->net);         /* or the library would look at its timeouts with the next event only     */
@@ -305,7 +307,7 @@ static void closed(net_peer *peer) {
     void *connection = peer->connection;
     peer->connection = NULL;
     if (!connection) return;
-    lend(peer, 0);
+    share(peer, 0);
     peer_leave(peer);
     peer->net->events->closed(connection);
 }
@@ -320,8 +322,9 @@ static int on_event(struct lws *wsi, enum lws_callback_reasons reason, void *use
     case LWS_CALLBACK_RECEIVE_PONG: hear(peer); return 0;
     case LWS_CALLBACK_SERVER_WRITEABLE: return write_more(peer);
     case LWS_CALLBACK_WS_PEER_INITIATED_CLOSE:
-        lend(peer, 0);
+        net_share(peer, NULL);
         return peer->close_sent;                               /* 1: it answers ours                        */
+    case LWS_CALLBACK_WS_SERVER_DROP_PROTOCOL: net_share(peer, NULL); return 0; /* the library closes       */
     case LWS_CALLBACK_CLOSED: closed(peer); return 0;
     case LWS_CALLBACK_OPENSSL_LOAD_EXTRA_SERVER_VERIFY_CERTS: return !tls_attach(user, &net_of(wsi)->pair);
     case LWS_CALLBACK_EVENT_WAIT_CANCELLED: net_of(wsi)->events->woken(net_of(wsi)->user); return 0;

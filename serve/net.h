@@ -153,7 +153,7 @@ void net_every(net *net, int milliseconds);
 /* Sends after all that was ordered before. A peer that is closing drops it: `sent` never comes. */
 void net_send(net_peer *peer, net_message *message);
 /* From now until `closed` the sender sends on this connection, where it can. NULL: none does. */
-void net_lend(net_peer *peer, net_sender *sender);
+void net_share(net_peer *peer, net_sender *sender);
 /* Closes when all that is ordered is sent. `reason`: a constant of at most 120 bytes. */
 void net_end(net_peer *peer, int code, const char *reason);
 /* Stops reading from the peer, or goes on. */

@@ -72,7 +72,7 @@ void net_send(net_peer *peer, net_message *message) {
     (void)message;
 }
 
-void net_lend(net_peer *peer, net_sender *sender) {
+void net_share(net_peer *peer, net_sender *sender) {
     (void)peer;
     (void)sender;
 }

@@ -5,8 +5,9 @@
  * neither closing nor TLS. A message is sent whole or not at all: only where the kernel holds no byte of the
  * connection that the client has not confirmed, so that there is space for all of it.
  *
- * Note: a pong that the I/O thread writes at the same time does not come between, because the kernel takes
- * the message in one call. */
+ * Note: the network library answers pings by itself. A pong at the same time does not come between, because
+ * the kernel takes the message in one call. Only a client that sends pings and reads no pong until the
+ * kernel is full of them may get a pong in two parts, and a reply between them: it harms nobody else. */
 #ifndef SERVE_NET_SENDER_H
 #define SERVE_NET_SENDER_H
 

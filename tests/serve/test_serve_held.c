@@ -1,6 +1,7 @@
 /* A robot whose connection is held back for a long time, because the device takes long, gets its answers: no
  * ping comes between them and nothing ends the connection. The network library's own pings would come after
- * 300 s; the clock is openpi_host's, which a signal sets forward by 1,000 s, and so is the device. */
+ * 300 s; the clock is openpi_host's, which a signal sets forward by 1,000 s, and so is the device. And a robot
+ * that is closed while the device computes for it gets nothing after the close. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -49,7 +50,34 @@ static void held_for_long(void **state) {
     assert_int_equal(served_wait(&server), AGAIN);
 }
 
+/* A frame that WebSocket does not have ends a connection while its request is computed. No reply comes after
+ * the close: the next one's is there, and this one has nothing more to read. */
+static void no_reply_after_a_close(void **state) {
+    (void)state;
+    served server;
+    char byte;
+    served_start(&server, &box, TINY " " PATIENT);
+    int idle = greet(server.port), bad = greet(server.port), robot = greet(server.port);
+    kill(server.pid, SIGUSR1);             /* the device stands still                                      */
+    turn(idle);
+    ws_send(bad, WS_BINARY, 1, request.data, request.size);
+    ws_send(bad, 3, 1, "", 0);             /* a reserved opcode                                            */
+    ws_frame close_frame = ws_receive(bad);
+    assert_int_equal(close_frame.opcode, WS_CLOSE);
+    free(close_frame.data);
+    ws_send(robot, WS_BINARY, 1, request.data, request.size);
+    turn(idle);
+    kill(server.pid, SIGUSR2);             /* it runs                                                      */
+    free(ws_expect(robot, WS_BINARY).data);
+    assert_true(recv(bad, &byte, 1, MSG_DONTWAIT) <= 0);
+    close(bad);
+    close(robot);
+    close(idle);
+    served_stop(&server);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(held_for_long)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(held_for_long),
+                                       cmocka_unit_test(no_reply_after_a_close)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
