@@ -35,8 +35,8 @@ struct net {
     uv_timer_t timer, watch, tick;
     uv_idle_t looking;           /* while it is active the loop does not sleep                             */
     int64_t look_until;          /* nanoseconds                                                            */
-    uv_timer_t pause;            /* after which connections are accepted again                             */
-    int may_adopt;               /* connections before there is a pause                                    */
+    uv_timer_t pause;            /* after which robots' connections are accepted again                     */
+    int may_adopt;               /* of them, before there is a pause                                       */
     int may_look;                /* 1: there are processors enough                                         */
     net_limits limits;
     attempts attempts;           /* of the robots' side                                                    */

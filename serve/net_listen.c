@@ -20,7 +20,7 @@
 
 enum {
     ACCEPTS = 64,                /* connections that one turn of the loop accepts, most to hang up on      */
-    ADOPTS = 4,                  /* that it gives to the library; then there is a pause                    */
+    ADOPTS = 4,                  /* robots' that it gives to the library; then there is a pause for them   */
     PAUSE_MS = 1,
     SEND_BYTES = 64 << 10,       /* of messages that the kernel keeps for a client who does not read       */
 };
@@ -149,24 +149,27 @@ static int turn_away(listener *l) {
 static void receive_call(listener *l, int fd, caller *caller) {
     net *net = l->net;
     const struct sockaddr *from = (struct sockaddr *)&caller->from;
-    if (l->side == NET_ROBOTS && !attempts_take(&net->attempts, from, net->limits.attempts, clock_ns())) {
+    int robots = l->side == NET_ROBOTS;
+    if (robots && !attempts_take(&net->attempts, from, net->limits.attempts, clock_ns())) {
         net->events->too_often(net->user, text_of(caller));
         close(fd);
     } else if (fd >= net->limits.files) {
         net->events->dropped(net->user, text_of(caller), no_descriptor);
         close(fd);
     } else {
-        net->may_adopt--;
+        net->may_adopt -= robots;
         adopt(l, fd);
     }
 }
 
 /* A handshake takes as long as a good part of a robot's request. Where hundreds come at once, robots would
  * wait for all of them: the loop serves sockets in the order in which they are ready. So the others wait in
- * the kernel's queue. */
+ * the kernel's queue. The admin side has no pause: it must answer during such a storm. */
+static int may_pause(const listener *l) { return l->side == NET_ROBOTS && l->active && !l->deaf; }
+
 static void pause_listeners(net *net) {
     for (int i = 0; i < net->listener_count; i++)
-        if (net->listeners[i].active && !net->listeners[i].deaf) uv_poll_stop(&net->listeners[i].poll);
+        if (may_pause(&net->listeners[i])) uv_poll_stop(&net->listeners[i].poll);
     uv_timer_start(&net->pause, listeners_go_on, PAUSE_MS, 0);
 }
 
@@ -175,14 +178,14 @@ static void on_connection(uv_poll_t *poll, int status, int events) {
     net *net = l->net;
     (void)status;
     (void)events;
-    for (int i = 0; i < ACCEPTS && net->may_adopt; i++) {
+    for (int i = 0; i < ACCEPTS && (net->may_adopt || l->side == NET_ADMIN); i++) {
         caller caller;
         int fd = take_call(l, &caller);
         if (fd < 0 && (errno == EMFILE || errno == ENFILE) && net->spare >= 0 && turn_away(l)) continue;
         if (fd < 0) return;
         receive_call(l, fd, &caller);
     }
-    if (!net->may_adopt) pause_listeners(net);
+    if (!net->may_adopt && l->side == NET_ROBOTS) pause_listeners(net);
 }
 
 void listeners_go_on(uv_timer_t *pause) {
@@ -190,7 +193,7 @@ void listeners_go_on(uv_timer_t *pause) {
     net->may_adopt = ADOPTS;
     for (int i = 0; i < net->listener_count; i++) {
         listener *l = &net->listeners[i];
-        if (l->active && !l->deaf) uv_poll_start(&l->poll, UV_READABLE, on_connection);
+        if (may_pause(l)) uv_poll_start(&l->poll, UV_READABLE, on_connection);
     }
 }
 

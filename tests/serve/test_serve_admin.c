@@ -38,6 +38,35 @@ static void ask_aloha(int fd) {
     free(ws_expect(fd, WS_BINARY).data);
 }
 
+/* ---- a storm ---------------------------------------------------------------------------------------- */
+
+/* Robots' connections are accepted a few at a time. Who asks on the admin port does not wait for all that
+ * came before: the server stands still until they are there. */
+static void a_storm_leaves_the_page(void **state) {
+    (void)state;
+    enum { STORM = 100 };
+    static const char robot[] = "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n" WS_UPGRADE "\r\n",
+                      page[] = "GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
+    int storm[STORM];
+    served server;
+    served_start(&server, &box, TINY ADMIN " --max-per-address 200 --max-attempts 10000");
+    kill(server.pid, SIGSTOP);
+    for (int i = 0; i < STORM; i++) {
+        storm[i] = ws_socket(server.port);
+        ws_put(storm[i], robot, sizeof robot - 1);
+    }
+    int admin = ws_socket(server.admin);
+    ws_put(admin, page, sizeof page - 1);
+    kill(server.pid, SIGCONT);
+    answer a = receive_answer(admin);
+    assert_true(metric_in(a.body, "openpi_connections") < STORM / 2);
+    free(a.body);
+    close(admin);
+    metric_await(server.admin, "openpi_connections", STORM);
+    for (int i = 0; i < STORM; i++) close(storm[i]);
+    served_stop(&server);
+}
+
 /* ---- metrics ---------------------------------------------------------------------------------------- */
 
 static void metrics_agree(void **state) {
@@ -231,6 +260,7 @@ static void tokens_are_asked_for(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_storm_leaves_the_page),
         cmocka_unit_test(metrics_agree),
         cmocka_unit_test(who_leaves_is_counted),
         cmocka_unit_test(routes),
