@@ -6,14 +6,17 @@
 
 enum { LOOKS = 8 };              /* buckets in which an address may be                                     */
 
-/* Returns 0 for an address of another family. */
+/* An address of IPv4, also one that comes through a socket of IPv6, or the /64 of an address of IPv6. Returns
+ * 0 for an address of another family. */
 static int read_key(const struct sockaddr *from, uint64_t key[2]) {
-    key[0] = from->sa_family;
+    const struct in6_addr *six = &((const struct sockaddr_in6 *)(const void *)from)->sin6_addr;
+    int mapped = from->sa_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(six);
+    key[0] = mapped ? AF_INET : from->sa_family;
     key[1] = 0;
     if (from->sa_family == AF_INET)
         memcpy(&key[1], &((const struct sockaddr_in *)(const void *)from)->sin_addr, 4);
-    else if (from->sa_family == AF_INET6)
-        memcpy(&key[1], &((const struct sockaddr_in6 *)(const void *)from)->sin6_addr, 8);
+    else if (mapped) memcpy(&key[1], six->s6_addr + 12, 4);
+    else if (from->sa_family == AF_INET6) memcpy(&key[1], six, 8);
     else return 0;
     return 1;
 }

@@ -1,8 +1,9 @@
 /* How many connections one client address may open: a bucket for each address, which holds and gets
  * `a_second` attempts, and each connection takes one.
  *
- * Note: an address of IPv6 counts with all others of its /64, since one machine may have them all. Of the
- * few buckets that an address may have, it gets the fullest where all are taken. */
+ * Note: an address of IPv6 counts with all others of its /64, since one machine may have them all; but an
+ * address of IPv4 that comes through a socket of IPv6 counts as one of IPv4. Of the few buckets that an
+ * address may have, it gets the fullest where all are taken. */
 #ifndef SERVE_ATTEMPTS_H
 #define SERVE_ATTEMPTS_H
 
@@ -25,7 +26,7 @@ typedef struct attempts {
 /* 1: the address may connect at that time, and has one attempt fewer. Always where it is neither of IPv4 nor
  * of IPv6. */
 int attempts_take(attempts *all, const struct sockaddr *from, int a_second, int64_t now);
-/* The address has `count` attempts fewer, none at least. */
+/* The address has `count` attempts fewer, but not less than none. */
 void attempts_charge(attempts *all, const struct sockaddr *from, int count, int a_second, int64_t now);
 
 #endif

@@ -60,6 +60,9 @@ static void addresses(void **state) {
     assert_int_equal(taken("2001:db8:0:1:2:3:4:5", RATE + 1, 7), 0);       /* the same /64                  */
     assert_int_equal(taken("2001:db8:0:2::1", RATE + 1, 7), RATE);
     assert_int_equal(taken("10.0.0.1", 1, 7), 0);
+    assert_int_equal(taken("::ffff:10.0.0.2", 1, 7), 0);       /* the same, through a socket of both       */
+    assert_int_equal(taken("::ffff:10.0.0.3", RATE + 1, 7), RATE);
+    assert_int_equal(taken("10.0.0.3", 1, 7), 0);
     struct sockaddr_un other = {.sun_family = AF_UNIX};
     for (int i = 0; i < 2 * RATE; i++)
         assert_int_equal(attempts_take(&all, (struct sockaddr *)&other, RATE, 7), 1);
