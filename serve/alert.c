@@ -23,5 +23,9 @@ void alert_end(alert *alert) { atomic_fetch_add(&alert->came, 1); }
 int alert_is_on(alert *alert) { return alert->enough && clock_ns() < atomic_load(&alert->until); }
 
 void alert_look(alert *alert, unsigned long long seen) {
-    while (atomic_load(&alert->came) == seen && clock_ns() < atomic_load(&alert->until)) sched_yield();
+    int64_t now = clock_ns(), most = now + ALERT_NS;
+    while (atomic_load(&alert->came) == seen && now < most && now < atomic_load(&alert->until)) {
+        sched_yield();
+        now = clock_ns();
+    }
 }
