@@ -178,8 +178,9 @@ static const option_row options[] = {
      "WebSockets of one client address, which all robots behind a proxy share (default: 32)",
      .offset = AT(max_per_address), .low = 1, .high = 65536},
     {OPTION_INT, "max-attempts", "N",
-     "connections a second of one client address; who comes then is hung up on unread (default: four times "
-     "--max-per-address)", .offset = AT(max_attempts), .low = 1, .high = 1000000},
+     "connections a second of one client address, where a handshake that is refused counts as 5; who comes "
+     "then is hung up on unread (default: four times --max-per-address)",
+     .offset = AT(max_attempts), .low = 1, .high = 1000000},
     {OPTION_INT, "handshake-timeout", "SECONDS", "from connecting to a complete request head (default: 5)",
      .offset = AT(handshake), .low = 1, .high = 3600},
     {OPTION_INT, "message-timeout", "SECONDS", "from a request's first byte to its last (default: 10)",

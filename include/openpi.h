@@ -640,7 +640,7 @@ typedef struct openpi_image {
 
 #define OPENPI_IMAGE_INIT {sizeof(openpi_image), NULL, NULL, OPENPI_U8, OPENPI_HWC, 0, 0, 0, 0, OPENPI_RGB, 0}
 
-/* One raw observation. Everything is read during the call only. */
+/* One raw observation. Everything is read during the call only, except pictures of a request that borrows. */
 typedef struct openpi_observation {
     size_t size;                 /* sizeof(openpi_observation)                                       */
     const openpi_image *images;
@@ -663,7 +663,9 @@ OPENPI_API void openpi_request_close(openpi_request *request);
 
 /* 1: from the next prepare on, a picture that is as the model takes it (openpi's conventions; uint8 RGB, HWC,
  * 224×224, rows without gaps) is not copied. The sample points to the memory of the observation, the fields
- * or the message, which must stay as it is for as long as the sample is used. 0, as at first: copied. */
+ * or the message. That memory stays the caller's: it must not be changed or freed before the last call that
+ * takes the sample has returned. openpi_request_finish and openpi_request_keep do not read it, nor does
+ * openpi_request_close. 0, as at first: copied. */
 OPENPI_API void openpi_request_borrow(openpi_request *request, int borrows);
 
 /* Prepares an observation: cameras to slots, resize, robot transform, normalisation, tokenizer (MODEL.md,
@@ -680,7 +682,8 @@ OPENPI_API openpi_status openpi_request_prepare_msgpack(openpi_request *request,
                                                         size_t count, openpi_timing *timing,
                                                         openpi_error *error);
 
-/* A value of an observation under the key that openpi has for it. Everything is read during the call only. */
+/* A value of an observation under the key that openpi has for it. Everything is read during the call only,
+ * except pictures of a request that borrows. */
 typedef struct openpi_field {
     size_t size;                 /* sizeof(openpi_field)                                             */
     const char *name;            /* "observation/image", "state", "prompt"; keys of a map inside another are

@@ -220,6 +220,7 @@ void connection_answered(job *job) {
     connection *c = job->connection;
     c->running = NULL;
     if (!c->peer) {
+        if (job->answer.sent) metrics_add_sent(c->all->metrics, job->answer.bytes);
         report(c, job, !job->answer.sent);
         job_give(&c->all->pool, job);
         forget_and_tell(c);

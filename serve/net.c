@@ -263,6 +263,7 @@ static void watch_peer(net_peer *peer, double now) {
     else if (!peer->unread_ms) peer->unread_ms = now;
     if (peer->rest_ms > 0 && now >= peer->rest_ms) {
         peer->rest_ms = 0;
+        if (peer->began_ms > 0) peer->began_ms = now;          /* it could not send the rest                */
         read_or_not(peer);
     }
     if (is_over(peer->unread_ms, most->reply, now)) {
