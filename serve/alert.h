@@ -22,8 +22,8 @@ void alert_end(alert *alert);
 /* Whether it is worth looking now. */
 int alert_is_on(alert *alert);
 /* Looks until work comes that was not there when `seen` was read from `came`, or until the time is over:
- * after ALERT_NS at most, however often the alert is raised, because whoever looks must also see that the server
- * ends or reloads. */
+ * after ALERT_NS at most, however often the alert is raised, because whoever looks must also see that the
+ * server ends or reloads. */
 void alert_look(alert *alert, unsigned long long seen);
 
 #endif
