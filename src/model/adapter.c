@@ -13,6 +13,7 @@
 #include "base/report.h"
 #include "model/adapter_config.h"
 #include "model/lora.h"
+#include "model/tensor_names.h"
 #include "model/tensors_build.h"
 
 enum { NAME_BYTES = 256 };
@@ -47,15 +48,10 @@ static int ends(const char *name, const char *tail) {
 }
 
 /* "base_model.model.model.state_proj.lora_A.weight" -> "state_proj.weight": without the last `tail` bytes,
- * peft's prefix, and at most one "model.", which LeRobot's names have. 0: too long. */
+ * peft's prefix, and LeRobot's, where the name has it. 0: too long. */
 static int target_of(const char *name, size_t tail, const char *with, char target[NAME_BYTES]) {
-    static const char model[] = "model.";
-    int length = (int)(strlen(name) - tail - (sizeof prefix - 1));
-    name += sizeof prefix - 1;
-    if (!strncmp(name, model, sizeof model - 1)) {
-        name += sizeof model - 1;
-        length -= (int)sizeof model - 1;
-    }
+    name = without_lerobot_prefix(name + sizeof prefix - 1);
+    int length = (int)strlen(name) - (int)tail;
     if (length <= 0) return 0;
     return snprintf(target, NAME_BYTES, "%.*s%s", length, name, with) < NAME_BYTES;
 }

@@ -138,8 +138,9 @@ static openpi_status apply_adapter(checkpoint *c, const char *folder, openpi_err
     return OPENPI_OK;
 }
 
-static openpi_status open_place(checkpoint *c, const model_place *place, int without_lora,
-                                checkpoint_config *config, openpi_error *error) {
+/* The tensors under the model's own names, the config, and which variant they are. */
+static openpi_status open_tensors(checkpoint *c, const model_place *place, int without_lora,
+                                  checkpoint_config *config, openpi_error *error) {
     snprintf(c->name, sizeof c->name, "%s", place->base);
     TRY(without_lora ? tensors_open_base(place->base, &c->tensors, error)
                      : tensors_open(place->base, &c->tensors, error));
@@ -151,7 +152,23 @@ static openpi_status open_place(checkpoint *c, const model_place *place, int wit
         rename_as_lerobot(c->tensors, config->type);
         TRY(tensors_finish(c->tensors, error));
     }
-    TRY(checkpoint_find_variant(c, error));
+    return checkpoint_find_variant(c, error);
+}
+
+openpi_status checkpoint_read_variant(const model_place *place, openpi_variant *variant,
+                                      openpi_error *error) {
+    checkpoint c = {0};
+    checkpoint_config config = {0};
+    openpi_status status = open_tensors(&c, place, 0, &config, error);
+    if (status == OPENPI_OK) *variant = c.variant;
+    json_decref(config.root);
+    tensors_close(c.tensors);
+    return status;
+}
+
+static openpi_status open_place(checkpoint *c, const model_place *place, int without_lora,
+                                checkpoint_config *config, openpi_error *error) {
+    TRY(open_tensors(c, place, without_lora, config, error));
     set_defaults(c);
     TRY(checkpoint_check_tensors(c, error));
     if (place->adapter && !without_lora) TRY(apply_adapter(c, place->adapter, error));

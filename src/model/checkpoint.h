@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 
+#include "model/place.h"
 #include "model/tensors.h"
 #include "model/variant.h"
 
@@ -54,6 +55,10 @@ typedef struct checkpoint_source {
 } checkpoint_source;
 openpi_status checkpoint_open_source(const checkpoint_source *source, checkpoint **out, openpi_error *error);
 void checkpoint_close(checkpoint *checkpoint);
+
+/* The variant alone, found as the functions above find it: most tensors may be missing. For who needs it
+ * before the model is loaded. */
+openpi_status checkpoint_read_variant(const model_place *place, openpi_variant *variant, openpi_error *error);
 
 /* Calls `each` for every tensor of a checkpoint of these dims in openpi's file order (embedding under
  * paligemma.lm_head.weight); used for synthesis and for checking. Stops at the first failure. */

@@ -66,8 +66,8 @@ static openpi_status collect(entries *e, openpi_error *error) {
 /* The name that the embedding has as well; and sizes where shapes alone tell other vision heads. NULL: no
  * memory. */
 static json_t *make_metadata(const checkpoint *c) {
-    const char *alias = c->lerobot ? "model." EMBED_TOKENS : EMBED_TOKENS,
-               *name = c->lerobot ? "model." LM_HEAD : LM_HEAD;
+    const char *alias = c->lerobot ? LEROBOT_PREFIX EMBED_TOKENS : EMBED_TOKENS,
+               *name = c->lerobot ? LEROBOT_PREFIX LM_HEAD : LM_HEAD;
     json_t *metadata = json_pack("{s:s}", alias, name);
     if (!metadata || c->dims.vision_width == VISION_HEAD_DIM * c->dims.vision_heads) return metadata;
     json_t *object = dims_json(&c->dims);
@@ -96,7 +96,7 @@ static openpi_status write_entries(const entries *e, const export_order *order, 
                                .sources = list + count,
                                .count = e->count,
                                .from = e->checkpoint->tensors,
-                               .prefix = e->checkpoint->lerobot ? "model." : "",
+                               .prefix = e->checkpoint->lerobot ? LEROBOT_PREFIX : "",
                                .metadata = metadata,
                                .shard_bytes = order->shard_bytes,
                                .pool = order->pool,

@@ -6,6 +6,7 @@
 #include "model/checkpoint.h"
 #include "model/safetensors_write.h"
 #include "model/synth.h"
+#include "model/tensor_names.h"
 
 /* Metadata: the format as torch's tools expect it, and the sizes; the tensors' shapes give all but the number
  * of vision heads. */
@@ -30,7 +31,7 @@ openpi_status synth_write_weights(const openpi_synthetic *synthetic, const char 
                                .sources = list,
                                .count = count,
                                .from = tensors,
-                               .prefix = synthetic->lerobot ? "model." : "",
+                               .prefix = synthetic->lerobot ? LEROBOT_PREFIX : "",
                                .metadata = make_metadata(&synthetic->dims),
                                .shard_bytes = shard_bytes,
                                .pool = pool,

@@ -1,6 +1,10 @@
-/* Names in a file of openpi's PyTorch layout. LeRobot's have "model." before them (tensors_strip_prefix). */
+/* Names in a file of openpi's PyTorch layout, and the prefix that LeRobot's files have before each. */
 #ifndef MODEL_TENSOR_NAMES_H
 #define MODEL_TENSOR_NAMES_H
+
+#include <string.h>
+
+#define LEROBOT_PREFIX "model."
 
 #define PALIGEMMA "paligemma_with_expert.paligemma."
 #define TOWER PALIGEMMA "model.vision_tower.vision_model."
@@ -13,5 +17,11 @@
 #define EXPERT_HEAD GEMMA_EXPERT "lm_head.weight"
 
 enum { VISION_HEAD_DIM = 72 };                       /* SigLIP So400m */
+
+/* The name as openpi's layout has it: without one LEROBOT_PREFIX, where it begins with one. */
+static inline const char *without_lerobot_prefix(const char *name) {
+    size_t length = sizeof LEROBOT_PREFIX - 1;
+    return strncmp(name, LEROBOT_PREFIX, length) ? name : name + length;
+}
 
 #endif

@@ -16,6 +16,7 @@
 #include "model/adapter.h"
 #include "model/orbax.h"
 #include "model/synth.h"
+#include "model/tensor_names.h"
 #include "model/tensors_build.h"
 
 typedef struct entry {
@@ -151,11 +152,8 @@ void tensors_close(tensors *tensors) {
 const char *tensors_stored_name(const tensors *tensors, int index) { return tensors->entries[index].stored; }
 
 void tensors_strip_prefix(tensors *tensors) {
-    static const char prefix[] = "model.";
-    for (int i = 0; i < tensors->count; i++) {
-        entry *e = &tensors->entries[i];
-        if (!strncmp(e->stored, prefix, sizeof prefix - 1)) e->tensor.name = e->stored + sizeof prefix - 1;
-    }
+    for (int i = 0; i < tensors->count; i++)
+        tensors->entries[i].tensor.name = without_lerobot_prefix(tensors->entries[i].stored);
 }
 
 void tensors_rename(tensors *tensors, int index, const char *name) {

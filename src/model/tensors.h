@@ -9,7 +9,7 @@
 enum { TENSOR_RANK = 5 };       /* goldens hold pictures [batch][camera][224][224][3] */
 
 typedef struct tensor {
-    const char *name;            /* as in the file, without one leading "model." (MODEL.md)               */
+    const char *name;            /* as in the file, in a checkpoint without LEROBOT_PREFIX (MODEL.md)     */
     const char *file;            /* for sentences                                                         */
     dtype type;
     int rank;

@@ -33,7 +33,7 @@ openpi_status tensors_finish(tensors *tensors, openpi_error *error);
 int tensors_index(const tensors *tensors, const char *name);
 /* A tensor's name in its file. */
 const char *tensors_stored_name(const tensors *tensors, int index);
-/* Takes one leading "model." off every name that has it. Call tensors_finish afterwards. */
+/* Takes one LEROBOT_PREFIX off every name that begins with it. Call tensors_finish afterwards. */
 void tensors_strip_prefix(tensors *tensors);
 /* `name` must outlive the list. Call tensors_finish afterwards. */
 void tensors_rename(tensors *tensors, int index, const char *name);

@@ -1,7 +1,7 @@
 /* Opens a policy: finds its robot, variant, statistics and tokenizer. The caller's options come first, then
  * the checkpoint's files; where neither says, the error sentence tells what to give.
  *
- * Note: openpi's config.json does not say whether a model is π0 or π0.5; the names of the tensors do. */
+ * Note: openpi's config.json does not say whether a model is π0 or π0.5; the tensors do (checkpoint.h). */
 #include "policy/policy.h"
 
 #include <stdio.h>
@@ -11,15 +11,15 @@
 #include "base/boundary.h"
 #include "base/file.h"
 #include "base/report.h"
+#include "model/checkpoint.h"
 #include "model/home.h"
-#include "model/place.h"
-#include "model/tensors.h"
 #include "model/variant.h"
 #include "policy/assets.h"
 
 /* The places that are searched. */
 typedef struct source {
     const char *checkpoint;      /* as given, may be NULL                          */
+    const model_place *place;    /* of its weights and their adapter               */
     char *folder;                /* of the files beside the weights, NULL: in memory */
     char *second;                /* the base's where `folder` is its adapter's; NULL */
     openpi_policy_options options;             /* its synthetic is the one below   */
@@ -33,25 +33,6 @@ static openpi_status find_file(const char *folder, const char *name, char **path
     if (file_exists(*path)) return OPENPI_OK;
     free(*path);
     *path = NULL;
-    return OPENPI_OK;
-}
-
-/* ---- variant -------------------------------------------------------------------------------------- */
-
-static openpi_status read_variant(const char *checkpoint, openpi_variant *variant, openpi_error *error) {
-    static const char adaptive[] =
-        "paligemma_with_expert.gemma_expert.model.layers.0.input_layernorm.dense.weight";
-    tensors *tensors;
-    TRY(tensors_open(checkpoint, &tensors, error));
-    int pi05 = tensors_find(tensors, adaptive) != NULL,
-        pi0 = tensors_find(tensors, "state_proj.weight") != NULL;
-    tensors_close(tensors);
-    if (!pi05 && !pi0)
-        return report(error, OPENPI_BAD_FILE,
-                      "%s: neither a π0 nor a π0.5 checkpoint: it has no tensor \"state_proj.weight\" (π0) "
-                      "or \"%s\" (π0.5)",
-                      checkpoint, adaptive);
-    *variant = variant_by_norms(pi05);
     return OPENPI_OK;
 }
 
@@ -306,7 +287,8 @@ static openpi_status open_policy(const source *from, openpi_policy *policy, open
     policy->lerobot_checkpoint = lerobot_checkpoint;
     TRY(choose_robot(from, lerobot_checkpoint, policy, error));
     if (!policy->lerobot && options->synthetic) policy->variant = options->synthetic->variant;
-    if (!policy->lerobot && !options->synthetic) TRY(read_variant(from->checkpoint, &policy->variant, error));
+    if (!policy->lerobot && !options->synthetic)
+        TRY(checkpoint_read_variant(from->place, &policy->variant, error));
     if (policy->lerobot) TRY(settle_lerobot(from, policy, error));
     if (options->synthetic && options->synthetic->variant != policy->variant)
         return report(error, OPENPI_BAD_ARGUMENT, "%s is a %s model, the synthetic one is %s",
@@ -334,6 +316,7 @@ static openpi_status find_folder(const char *checkpoint, char **folder, openpi_e
 static openpi_status find_folders(source *from, const model_place *place, openpi_error *error) {
     int lerobot = 0;
     from->checkpoint = place->base;
+    from->place = place;
     if (place->adapter) TRY(lerobot_detect(place->adapter, &lerobot, error));
     TRY(find_folder(place->base, lerobot ? &from->second : &from->folder, error));
     if (!lerobot) return OPENPI_OK;

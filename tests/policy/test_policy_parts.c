@@ -179,7 +179,8 @@ static void parts_come_from_the_checkpoint(void **state) {
 
     write_weights("lm_head.weight");
     static const open_case neither[] = {
-        {"droid", NULL, NULL, NULL, 0, 0, OPENPI_BAD_FILE, "neither a π0 nor a π0.5 checkpoint"}};
+        {"droid", NULL, NULL, NULL, 0, 0, OPENPI_BAD_FILE,
+         "neither \"state_proj.weight\" of π0 nor an adaptive norm of π0.5 is among its 1 tensors"}};
     try_open(folder, neither, 1);
 
     write_weights("state_proj.weight");
