@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "fake_gpu.h"
+#include "fake_engine.h"
 #include "model/tuning.h"
 #include "fork_child.h"
 #include "openpi_internal.h"
@@ -24,22 +24,7 @@ static const backend *used = &backend_cuda;
 /* `off`: switches, as in device_options. */
 static openpi_status open_model(openpi_engine **out, const openpi_synthetic *synthetic, const char *path,
                                 uint32_t off) {
-    openpi_engine *e = engine_new();
-    device_options options = {.path = path, .off = off};
-    assert_int_equal(pool_create(1, 0, &e->pool, &error), OPENPI_OK);
-    e->dtype = OPENPI_BF16;
-    options.pool = e->pool;
-    openpi_status status = gpu_open(fake_vendor(), used, "cuda:0", &options, &e->device, &error);
-    if (status == OPENPI_OK) status = checkpoint_open(NULL, synthetic, &e->checkpoint, &error);
-    model_types types = {.act = DTYPE_BF16, .weights = WEIGHT_BF16};
-    if (status == OPENPI_OK)
-        status = model_load(e->checkpoint, e->device, types, 0, e->pool, NULL, NULL, &e->model, &error);
-    if (status == OPENPI_OK) {
-        *out = e;
-        return status;
-    }
-    openpi_engine_close(e);
-    return status;
+    return fake_engine_open(used, synthetic, path, off, out, &error);
 }
 
 static openpi_status open_engine(openpi_engine **out, const char *path, int no_graph) {
@@ -49,14 +34,7 @@ static openpi_status open_engine(openpi_engine **out, const char *path, int no_g
 }
 
 static openpi_status infer_prompt(openpi_session *session, int prompt, openpi_timing *timing) {
-    static uint8_t image[224 * 224 * 3];
-    static const float state[OPENPI_ACTION_DIM];
-    static float actions[10 * OPENPI_ACTION_DIM];
-    static const int32_t tokens[48] = {2, 5, 9};
-    openpi_sample sample = {
-        .size = sizeof(openpi_sample), .images = {image, image, image}, .image_mask = {1, 0, 1},
-            .tokens = tokens, .token_count = prompt, .state = state};
-    return openpi_session_run(session, &sample, 1, NULL, actions, timing, &error);
+    return fake_infer(session, prompt, timing, &error);
 }
 
 static openpi_status infer(openpi_session *session, openpi_timing *timing) {

@@ -1,14 +1,18 @@
 /* An engine on the GPU for long: nothing grows, nothing changes, and what openpi says it takes is what is
  * gone. Without a GPU every test is counted and skipped, with the reason. */
 #include "gpu_engine.h"
+#include "long_run.h"
+
+enum { OPENS = 200, CALLS = 10000, KINDS = 8 };
 
 /* Opening and closing gives everything back. */
 static void test_open_close(void **state) {
     openpi_engine *keeper, *engine;
     size_t before = 0, after = 0;
+    const int opens = long_run(OPENS);
     (void)state;
     if (!open_engine("tiny:pi0", OPENPI_BF16, &keeper)) skip();
-    for (int i = 0; i < 201; i++) {
+    for (int i = 0; i <= opens; i++) {
         openpi_session *session;
         if (!open_engine(i & 1 ? "tiny:pi05" : "tiny:pi0", OPENPI_BF16, &engine)) skip();
         must(openpi_session_create(engine, NULL, &session, &error));
@@ -16,16 +20,15 @@ static void test_open_close(void **state) {
         openpi_engine_close(engine);
         if (!i) before = free_bytes(keeper);
         after = free_bytes(keeper);
+        if (i) tell_progress("engines opened and closed", i, OPENS);
     }
-    print_message("free after 1 and after 201: %zu and %zu bytes\n", before, after);
+    print_message("free after 1 engine and after %d more: %zu and %zu bytes\n", opens, before, after);
     assert_true(after + (2u << 20) >= before);
     openpi_engine_close(keeper);
 }
 
-enum { KINDS = 8, CALLS = 10000 };
-
-/* Ten thousand calls whose prompts, cameras and pictures change every time: the same inputs give the same
- * bits. */
+/* Ten thousand calls, or more in a longer run, whose prompts, cameras and pictures change every time: the
+ * same inputs give the same bits. */
 static void test_many_calls(void **state) {
     openpi_engine *engine;
     openpi_session *session;
@@ -33,6 +36,7 @@ static void test_many_calls(void **state) {
     static inputs kinds[KINDS];
     static float expected[KINDS][HORIZON * OPENPI_ACTION_DIM], actions[HORIZON * OPENPI_ACTION_DIM];
     size_t before = 0;
+    const int calls = long_run(CALLS);
     int bad = 0;
     (void)state;
     if (!open_engine("tiny:pi0", OPENPI_BF16, &engine)) skip();
@@ -44,13 +48,14 @@ static void test_many_calls(void **state) {
         draw(&kinds[k]);
         must(openpi_session_run(session, kinds[k].samples, 1, kinds[k].noise, expected[k], NULL, &error));
     }
-    for (int i = 0; i < CALLS; i++) {
+    for (int i = 0; i < calls; i++) {
         int k = (int)(next_random() % KINDS);
         must(openpi_session_run(session, kinds[k].samples, 1, kinds[k].noise, actions, NULL, &error));
         bad += memcmp(actions, expected[k], sizeof actions) != 0;
         if (!i) before = free_bytes(engine);
+        tell_progress("tiny calls", i + 1, CALLS);
     }
-    print_message("%d of %d calls differ\n", bad, CALLS);
+    print_message("%d of %d calls differ\n", bad, calls);
     assert_int_equal(bad, 0);
     assert_int_equal(free_bytes(engine), before);
     for (int k = 0; k < KINDS; k++) free(kinds[k].images);

@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "long_run.h"
 #include "resident.h"
 
 static openpi_error error = OPENPI_ERROR_INIT;
@@ -67,12 +68,13 @@ static void draw(inputs *in) {
 
 static int without_gpu;
 
-/* An engine whose device may run the resident kernel, or NULL. */
-static openpi_engine *open_engine(const char *spec, openpi_dtype dtype) {
+/* An engine whose device may run the resident kernel, or NULL. max_delay: of trained chunking. */
+static openpi_engine *open_trained(const char *spec, openpi_dtype dtype, int max_delay) {
     openpi_engine *engine;
     openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
     must(openpi_synthetic_parse(spec, &synthetic, &error));
+    synthetic.rtc_max_delay = max_delay;
     options.synthetic = &synthetic;
     options.device = "cuda:0";
     options.dtype = dtype;
@@ -89,19 +91,29 @@ static openpi_engine *open_engine(const char *spec, openpi_dtype dtype) {
     return NULL;
 }
 
+static openpi_engine *open_engine(const char *spec, openpi_dtype dtype) {
+    return open_trained(spec, dtype, 0);
+}
+
 /* A session with or without the resident kernel. */
-static openpi_session *open_session(openpi_engine *engine, int resident, int batch, int horizon, int steps) {
+static openpi_session *open_chunking(openpi_engine *engine, int resident, int batch, int horizon, int steps,
+                                     int rtc) {
     openpi_session *session;
     openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
     options.batch = batch;
     options.horizon = horizon;
     options.steps = steps;
     options.max_prompt = PROMPT;
+    options.rtc = rtc;
     set_resident(engine, resident);
     must(openpi_session_create(engine, &options, &session, &error));
     set_resident(engine, 1);
     assert_non_null(session->kinds.recordings[CALL_ANY]);
     return session;
+}
+
+static openpi_session *open_session(openpi_engine *engine, int resident, int batch, int horizon, int steps) {
+    return open_chunking(engine, resident, batch, horizon, steps, 0);
 }
 
 static double relative(const float *a, const float *b, size_t count) {
@@ -175,6 +187,38 @@ static void test_agrees(void **state) {
     }
 }
 
+/* Real-time chunking: after every step a guide pulls x, or the first actions are known. */
+static void test_chunking(void **state) {
+    enum { STEPS = 4, DELAY = 3, H = 10 };
+    static const openpi_rtc_mode modes[] = {OPENPI_RTC_GUIDED, OPENPI_RTC_GUIDED, OPENPI_RTC_TRAINED};
+    static float resident[VALUES], plain[VALUES], previous[VALUES];
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        openpi_engine *engine = open_trained(full[i > 0], OPENPI_BF16, i > 0 ? DELAY : 0);
+        if (!engine) skip();
+        openpi_session *with = open_chunking(engine, 1, 1, H, STEPS, 1),
+                       *without = open_chunking(engine, 0, 1, H, STEPS, 1);
+        openpi_rtc rtc = OPENPI_RTC_INIT;
+        inputs *in = inputs_open();
+        draw(in);
+        openpi_noise(7, 0, previous, VALUES);
+        rtc.mode = modes[i];
+        rtc.delay = DELAY;
+        rtc.previous = previous;
+        rtc.rows = H - DELAY;
+        rtc.dims = OPENPI_ACTION_DIM;
+        must(openpi_session_run_rtc(without, &in->sample, &rtc, 1, in->noise, plain, NULL, &error));
+        must(openpi_session_run_rtc(with, &in->sample, &rtc, 1, in->noise, resident, NULL, &error));
+        double d = relative(resident, plain, (size_t)(H * OPENPI_ACTION_DIM));
+        print_message("%s mode %d: %.2e from the ops' kernels\n", full[i > 0], (int)modes[i], d);
+        openpi_session_close(with);
+        openpi_session_close(without);
+        openpi_engine_close(engine);
+        inputs_close(in);
+        assert_true(d <= 0.02);
+    }
+}
+
 /* Several samples, too many rows, fp32 or other sizes stay with the ops' kernels. */
 static void test_where_legal(void **state) {
     (void)state;
@@ -201,9 +245,12 @@ static void test_where_legal(void **state) {
     openpi_engine_close(engine);
 }
 
-/* Two sessions in turn, five hundred times: the same inputs give the same bits. */
-static void repeats(const char *spec, int times) {
+enum { REPEATS = 500, REPEATS_AT_ONCE = 200 };
+
+/* Two sessions in turn, five hundred times or more: the same inputs give the same bits. */
+static void repeats(const char *spec) {
     static float expected[2][VALUES], actions[VALUES];
+    const int times = long_run(REPEATS);
     openpi_session *sessions[2];
     openpi_engine *engine = open_engine(spec, OPENPI_BF16);
     inputs *in[2];
@@ -219,6 +266,7 @@ static void repeats(const char *spec, int times) {
         int i = next_random() % 3 == 0;
         must(openpi_session_run(sessions[i], &in[i]->sample, 1, in[i]->noise, actions, NULL, &error));
         bad += memcmp(actions, expected[i], (size_t)(10 + 5 * i) * OPENPI_ACTION_DIM * sizeof *actions) != 0;
+        tell_progress(spec, n + 1, REPEATS);
     }
     print_message("%s: %d of %d replays differ\n", spec, bad, times);
     for (int i = 0; i < 2; i++) {
@@ -231,8 +279,8 @@ static void repeats(const char *spec, int times) {
 
 static void test_repeats(void **state) {
     (void)state;
-    repeats("full:pi0", 500);
-    repeats("full:pi05", 500);
+    repeats("full:pi0");
+    repeats("full:pi05");
 }
 
 /* Two engines on one card, called at the same time: neither kernel may hold a part of the card that the other
@@ -241,14 +289,14 @@ typedef struct caller {
     openpi_session *session;
     inputs *in;
     float expected[VALUES];
-    int bad;
+    int calls, bad;
 } caller;
 
 static void *call_often(void *user) {
     caller *c = user;
     float actions[VALUES];
     openpi_error own;
-    for (int n = 0; n < 200; n++) {
+    for (int n = 0; n < c->calls; n++) {
         openpi_status status =
             openpi_session_run(c->session, &c->in->sample, 1, c->in->noise, actions, NULL, &own);
         c->bad += status != OPENPI_OK ||
@@ -261,9 +309,11 @@ static void test_two_engines(void **state) {
     static caller callers[2];
     openpi_engine *engines[2];
     pthread_t threads[2];
+    const int calls = long_run(REPEATS_AT_ONCE);
     (void)state;
     for (int i = 0; i < 2; i++) {
         caller *c = &callers[i];
+        c->calls = calls;
         engines[i] = open_engine("full:pi0", OPENPI_BF16);
         if (!engines[i]) skip();
         c->session = open_session(engines[i], 1, 1, 10, 10);
@@ -275,6 +325,8 @@ static void test_two_engines(void **state) {
         assert_int_equal(pthread_create(&threads[i], NULL, call_often, &callers[i]), 0);
     for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
     for (int i = 0; i < 2; i++) {
+        print_message("engine %d of two: %d of %d replays differ or fail\n", i + 1, callers[i].bad,
+                      callers[i].calls);
         assert_int_equal(callers[i].bad, 0);
         openpi_session_close(callers[i].session);
         inputs_close(callers[i].in);
@@ -285,6 +337,7 @@ static void test_two_engines(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_agrees),
+        cmocka_unit_test(test_chunking),
         cmocka_unit_test(test_where_legal),
         cmocka_unit_test(test_repeats),
         cmocka_unit_test(test_two_engines),

@@ -4,6 +4,7 @@
  *               them, and how far each element may be from it
  *   bounds.c    that distance
  *   problem_parts.c  both for the ops that fused ones are made of
+ *   moved.c     the same op with its rows in other places
  *   trial.c     the same op on a device: operands packed and surrounded with guards, outputs poisoned,
  *               results compared
  *   timing.c    full-size ops without comparison: time against the machine's roofs
@@ -90,6 +91,21 @@ double problem_value(const void *data, dtype type, size_t i);
 void poison(void *data, dtype type, size_t count);
 int is_poison(const void *data, dtype type, size_t i);
 
+/* How far rows, and the samples whose cache they read, are moved. */
+typedef struct move {
+    int rows, samples;
+} move;
+/* By chance; no rows: those of this op cannot be moved. */
+move moved_by(const problem *p, dice *r);
+/* Row r of `to` is row (r + by.rows) % rows of `from`, whose other operands it shares. 0: out of memory. */
+int moved_make(problem *to, const problem *from, move by);
+void moved_free(problem *to, const problem *from);
+/* What of a buffer moves: the first `all` elements, and of these the ones from `first` on come first. */
+typedef struct rotation {
+    size_t first, all;
+} rotation;
+rotation moved_part(const problem *p, const buffer *b, move by);
+
 /* Fills the bounds of every buffer that has an expectation. */
 void bounds_fill(problem *p);
 
@@ -107,7 +123,7 @@ typedef struct allowance {
 
 /* Runs the problem on two devices of one level, `device` with many threads and `single` with one; a GPU is
  * both. */
-verdict trial_run(problem *p, device *device, struct device *single, allowance allowed);
+verdict trial_run(problem *p, device *device, struct device *single, allowance allowed, dice *r);
 
 /* One line of timing under `roofs`, or under roofs measured again right before it. */
 void timing_run(const op_shape *shape, dtype type, device *device, pool *pool, dice *r, device_roofs roofs,

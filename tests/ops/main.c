@@ -201,6 +201,9 @@ static const op_shape large_shapes[] = {
      SHAPE_BATCH | SHAPE_SUFFIX | SHAPE_LOUD},
     {"large suffix 51", OP_CACHE_ATTENTION, 51, 0, 0, 8, 256, 867, NORM_NONE, ACT_NONE, SHAPE_SUFFIX},
     {"large action 50", OP_ACTION_EMBED, 50, 1024, 32, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_MLP},
+    {"large action 90", OP_ACTION_EMBED, 90, 1024, 32, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_MLP},
+    {"large merged action 640", OP_ACTION_EMBED, 640, 1024, 32, 0, 0, 0, NORM_NONE, ACT_NONE,
+     SHAPE_MLP | SHAPE_MERGED},
     {"large merged action 50", OP_ACTION_EMBED, 50, 1024, 32, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_MLP | SHAPE_MERGED},
 };
 
@@ -306,7 +309,8 @@ static void check_one(const options *o, const op_shape *shape, dtype type, weigh
     for (level *l = first; l < end; l++) {
         double *worst = &l->worst[type == DTYPE_BF16];
         if (!l->many || !l->many->backend->takes_weights(l->many, type, weights)) continue;
-        verdict v = trial_run(&p, l->many, l->single, l->allowed);
+        dice own = *r;                     /* the same for all levels, whichever there are          */
+        verdict v = trial_run(&p, l->many, l->single, l->allowed, &own);
         l->run++;
         if (v.worst > *worst) *worst = v.worst;
         if (v.neighbours > l->neighbours) l->neighbours = v.neighbours;

@@ -32,6 +32,9 @@ static struct {
     int alive;                   /* things taken and not yet given back                                    */
     size_t memory, most_memory, limit;
     int graphs_refused, no_copy;
+    int clusters;                /* of a launch that the device holds at once; 0: the driver has no function
+                                    that tells                                                             */
+    struct { unsigned blocks, threads, shared_bytes, cluster; } asked; /* of which launch it was asked last */
     int capturing, captured;     /* nodes of the graph so far                                              */
     void *generator;             /* the module whose kernel really runs                                    */
     int generated;               /* its launches                                                           */
@@ -247,6 +250,17 @@ static int fake_map(gpu_tensor_map *map, int type, unsigned rank, void *base, co
     return called("tensor_map");
 }
 
+static int fake_most_clusters(int *clusters, void *function, const cuda_launch *launch) {
+    assert_non_null(function);
+    assert_int_equal(launch->attribute_count, 1);
+    assert_int_equal(launch->attributes[0].id, CUDA_ATTRIBUTE_CLUSTER);
+    fake.asked.blocks = launch->grid[0] * launch->grid[1] * launch->grid[2];
+    fake.asked.threads = launch->block[0] * launch->block[1] * launch->block[2];
+    fake.asked.shared_bytes = launch->shared_bytes;
+    fake.asked.cluster = launch->attributes[0].value.cluster[0];
+    return *clusters = fake.clusters, called("max_clusters");
+}
+
 static const cuda_library fake_library = {
     .init = fake_init,
     .driver_version = fake_version,
@@ -299,6 +313,7 @@ static int fake_open(gpu_driver *driver, char *why, size_t why_bytes) {
     (void)why, (void)why_bytes;
     assert_non_null(library);
     *library = fake_library;
+    if (fake.clusters) library->max_clusters = fake_most_clusters;
     cuda_driver_over(library, driver);     /* which frees it */
     return 0;
 }

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -42,9 +43,11 @@ static atomic_int condition;
 
 void host_become(host_condition what) { atomic_store(&condition, what); }
 
-/* Where every call of a session begins to compute, and where it ends. */
+/* Where every call of a session begins to compute, and where it ends. A thread that stands still has a name
+ * that says so. */
 static int settle(void) {
     const struct timespec moment = {.tv_nsec = 1000000};
+    if (atomic_load(&condition) == HOST_STALLED) prctl(PR_SET_NAME, "stalled");
     while (atomic_load(&condition) == HOST_STALLED) nanosleep(&moment, NULL);
     return atomic_load(&condition) == HOST_LOST ? LOST : 0;
 }

@@ -1,7 +1,5 @@
 /* attention_hopper.cu: attention over a cache on Hopper: wgmma for many rows; for few a cluster that
  * splits the keys and joins the splits itself. */
-#include <string.h>
-
 #include "backend/gpu/cuda/vendor.h"
 
 enum {
@@ -40,22 +38,13 @@ static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to
 }
 
 static void launch_wgmma(gpu_issue *issue, const gpu_cache_attention *p) {
-    const uint64_t row = (uint64_t)p->head_dim * sizeof(bf16), places = (uint64_t)p->capacity;
-    const uint64_t dims[3] = {(uint64_t)p->head_dim, places, OPENPI_MAX_BATCH},
-                   strides[2] = {row, row * places};
-    const unsigned box[3] = {GPU_ATOM_K, WGMMA_TILE, 1};
     gpu_wgmma_attention w;
     if (!gpu_emitting(issue)) return;
-    memset(&w, 0, sizeof w);
-    w.attention = *p;
-    cuda_make_map(issue, &w.q, 1, 2, p->q, (uint64_t[]){(uint64_t)p->head_dim, (uint64_t)p->part_rows}, &row,
-                  box);
-    cuda_make_map(issue, &w.k, 1, 3, p->k, dims, strides, box);
-    cuda_make_map(issue, &w.v, 1, 3, p->v, dims, strides, box);
+    cuda_make_cache_maps(issue, &w, p, WGMMA_TILE, WGMMA_TILE);
     gpu_grid grid = {.x = ceil_div(p->part_rows, WGMMA_TILE),
                      .y = 1,
                      .threads = 384,
-                     .shared = (size_t)WGMMA_BUFFERS * WGMMA_TILE * (size_t)row};
+                     .shared = (size_t)WGMMA_BUFFERS * WGMMA_TILE * WGMMA_DIM * sizeof(bf16)};
     gpu_emit(issue, WGMMA, grid, &w, sizeof w);
 }
 

@@ -353,6 +353,10 @@ DEV void write_half(const float (&out)[128], row_pair &rows, const wgmma_memory 
     barrier_wait(m.halves, 0);
 }
 
+/* a·u + b·v, the same when both pairs change places: which warpgroup has a sample's first tile depends on the
+ * samples before it. */
+DEV float join(float a, float u, float b, float v) { return __fadd_rn(__fmul_rn(a, u), __fmul_rn(b, v)); }
+
 /* The warpgroup's 128 dims: its own sums and the other's, each weighted by its share of the row. */
 DEV void store_half(const gpu_cache_attention &p, const float (&out)[128], const row_pair &rows,
                     const wgmma_rows &b, const wgmma_thread &me, const char *tiles,
@@ -364,7 +368,7 @@ DEV void store_half(const gpu_cache_attention &p, const float (&out)[128], const
         const float *other = stats[me.group ^ 1][me.warp * 16 + h * 8 + me.g],
                     top = fmaxf(rows.top[h], other[0]);
         w0[h] = exp2_fast(rows.top[h] - top), w1[h] = exp2_fast(other[0] - top);
-        const float factor = 1 / (rows.sum[h] * w0[h] + other[1] * w1[h]);
+        const float factor = 1 / join(rows.sum[h], w0[h], other[1], w1[h]);
         w0[h] *= factor, w1[h] *= factor;
     }
 #pragma unroll
@@ -379,8 +383,8 @@ DEV void store_half(const gpu_cache_attention &p, const float (&out)[128], const
             const int f = b.f0 + me.warp * 16 + h * 8 + me.g;
             if (f < b.total)
                 *(u32 *)((u16 *)p.out + (size_t)f * DIM + column) =
-                    pack_bf16(y[2 * h] * w0[h] + (h ? x.z : x.x) * w1[h],
-                              y[2 * h + 1] * w0[h] + (h ? x.w : x.y) * w1[h]);
+                    pack_bf16(join(y[2 * h], w0[h], h ? x.z : x.x, w1[h]),
+                              join(y[2 * h + 1], w0[h], h ? x.w : x.y, w1[h]));
         }
     }
 }

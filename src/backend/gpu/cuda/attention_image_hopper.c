@@ -6,14 +6,11 @@
 
 static const gpu_kernel kernels[] = {{"attention_image_wgmma", 1, 0}};
 
-/* Not the heuristic's yet: units of four tiles, which batches of 8 and more have, were timed on a card and
- * not checked there (openpi_ops has the shapes). It is quicker from two heads of images a multiprocessor
- * on. */
 static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
     const gpu_image_attention *p = &task->image_attention;
     if (task->kind != GPU_IMAGE_ATTENTION || p->f32 || p->head_dim != IMAGE_HEAD) return;
     if (p->stride % 8 || p->next % 8 || IMAGE_SHARED > gpu_shared_bytes(device)) return;
-    gpu_choices_add(to, (gpu_choice){.rank = GPU_RANK_NEVER});
+    gpu_choices_add(to, (gpu_choice){.rank = RANK_IMAGE_WGMMA});
 }
 
 /* Tiles of a unit: what ends first, where a unit's keys and values cost about as much as a tile. */

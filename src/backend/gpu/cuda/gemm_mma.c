@@ -19,8 +19,15 @@ static int usual_tile(const gpu_device *device, int rows, const gpu_linear *p) {
     return blocks >= gpu_multiprocessors(device) / 2 ? BIG : SMALL;
 }
 
+/* Numbers between products as bf16 + bf16, over W twice; few rows have kernels of their own for that. */
+static void list_chain(const gpu_task *task, gpu_choices *to) {
+    if (task->chain.bf16 && task->rows > FEW_ROWS && task->chain.k % GPU_ATOM_K == 0)
+        gpu_choices_add(to, (gpu_choice){.rank = RANK_GEMM_MMA, .kernel = SMALL, .split = 1});
+}
+
 static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to) {
     const gpu_linear *p = &task->product;
+    if (task->kind == GPU_PRODUCT_CHAIN) list_chain(task, to);
     if (task->kind != GPU_PRODUCT || !cuda_tensor_legal(p)) return;
     for (int i = 0; i < gpu_norms_first(p); i++) {
         int norm = gpu_norm_first(p, i);

@@ -14,6 +14,7 @@ enum {
     RESIDENT_HEADS = 8,
     RESIDENT_HEAD = 256,
     RESIDENT_LAYERS = 18,                  /* most                                                          */
+    RESIDENT_ACTION = 32,                  /* dimensions of an action                                       */
     RESIDENT_ROWS = 16,                    /* most; shifts are rows too: one, with known rows two           */
     RESIDENT_CLUSTER = 8,                  /* blocks of a cluster                                           */
     RESIDENT_CLUSTERS = 15,                /* the first 8 are a head each                                   */
@@ -37,12 +38,13 @@ enum {
 
     /* The exchange, memory that every launch finds and leaves as it is first filled: sums with 0, new keys
      * with 0xff. */
-    RESIDENT_SUMS_BYTES = 3 * RESIDENT_CLUSTER * RESIDENT_ROWS * 64 * 8,
+    RESIDENT_SUMS_BYTES = 4 * RESIDENT_CLUSTER * RESIDENT_ROWS * 64 * 8,
     RESIDENT_NEW_BYTES = 2 * RESIDENT_ROWS * RESIDENT_HEAD * 2, /* of a layer: [k, v][row][dim] bf16  */
 
     RESIDENT_STAGE = 8192,
     RESIDENT_STAGES = 16,                  /* of the ring; a multiple of RESIDENT_COPIERS                   */
-    RESIDENT_SHARED = RESIDENT_STAGES * RESIDENT_STAGE + 33792 + 24576 + 16384 + 17408 + 4096 + 1024 + 512,
+    RESIDENT_SHARED =
+        RESIDENT_STAGES * RESIDENT_STAGE + 33792 + 24576 + 16384 + 17408 + 4096 + 1024 + 2048,
 };
 
 typedef struct resident_layer {
@@ -53,8 +55,25 @@ typedef struct resident_layer {
     const float *scale_post, *shift_post, *gate_post;
 } resident_layer;
 
+/* What comes after the layers of a step: velocity and Euler's step and, between two steps of one launch, the
+ * embedding. */
+typedef struct resident_actions {
+    int rows, first;                       /* actions, 0: no velocity here; x's row of the first one        */
+    gpu_weights out;                       /* n = 32, k = width                                             */
+    const float *out_bias;
+    const float *scale, *shift;            /* of the norm before it, in the first step                      */
+    float dt;
+    float *x_t, *velocity;                 /* [rows][32]                                                    */
+    gpu_weights in;                        /* n = width, k = 32                                             */
+    const float *in_bias;                  /* [width], or of π0's MLP in the second step                    */
+    int in_floats;                         /* from a step's to the next one's                               */
+    int mlp;                               /* 1: π0, SiLU and one more product follow                       */
+    const float *mlp_bias;
+} resident_actions;
+
 typedef struct gpu_resident {
     gpu_tensor_map k, v;                   /* [layers][places][256], boxes of 16 places x 64 dims, swizzled */
+    gpu_tensor_map mlp;                    /* π0's second product of the embedding, boxes of 8 x 1          */
     resident_layer layers[RESIDENT_LAYERS];
     const int32_t *position, *keys;        /* of the rows                                                   */
     gpu_known known;
@@ -62,9 +81,12 @@ typedef struct gpu_resident {
     void *k_cache, *v_cache;               /* bf16 [places][256] of layer 0                                 */
     int64_t k_layer, v_layer;              /* bytes from a layer to the next one                            */
     void *x;                               /* bf16 [rows][width], in and out                                */
-    uint64_t *sums;                        /* [o, down twice][rank][row][64] two sums and a count           */
+    uint64_t *sums;                        /* [o, down twice, embedding][rank][row][64] two sums, a count   */
     char *fresh;                           /* [layers] new keys and values                                  */
     int rows, depth;
+    int steps;                             /* in this launch, all with the same rows                        */
+    int step_floats;                       /* from a step's scales, shifts and gates to the next one's      */
+    resident_actions actions;
     int shifts;                            /* rows that are shifts: 0, 1, or 2 where rows may be known      */
     float eps, scale;
 } gpu_resident;

@@ -5,11 +5,13 @@
  *   x        8 slices of the rows, one a rank: [k/8][row][8] bf16 and the rows' sums of squares; during
  *            attention the inbox, partial sums of 8 ranks
  *   operand  q, then attention's output, then hidden values, [k/8][row][8]; after q the last rank's new
- *            values, after hidden values the sums of a fifth unit
+ *            values, after hidden values the sums of a fifth unit; after a step the rank's columns of x, the
+ *            parts of the velocity (also over new keys) and π0's hidden values of the embedding
  *   new      the last rank's new keys
  *   sums     [warpgroup][row][68]
  *   weights  of the keys, [key/8][row][8]
  *   stats    [rank][row] maximum and sum of the softmax
+ *   actions  x_t, [row][32], the 16-byte units of a row swizzled
  *
  * Note: in a cluster a shared-memory address carries the block's rank in its upper bits. */
 #ifndef KERNELS_CUDA_RESIDENT_BLOCK_CUH
@@ -26,17 +28,21 @@ enum {
     SLICE_OPERAND = 4096,                  /* 128 k of 16 rows                                              */
     SLICE = SLICE_OPERAND + 64,            /* and the sums of squares                                       */
     NEW_KEYS = 32,                         /* 16 rows of this launch, 16 keys that the TMA leaves out       */
+    PART_ROWS = 4 * RESIDENT_ROWS,         /* a rank's part of the velocity: sums of squares, then rows     */
+    PART = PART_ROWS + RESIDENT_ROWS * RESIDENT_ACTION * 4,
 
     AT_X = STAGES * STAGE,
     AT_INBOX = AT_X,
+    AT_BARRIERS = AT_X + CS * SLICE,       /* before the operand, which needs its alignment                 */
     AT_OPERAND = AT_X + 33792,
     AT_NEW_V = AT_OPERAND + 8192,
+    AT_VELOCITY_PARTS = AT_OPERAND + 10240,          /* 8 parts                                             */
     AT_FIFTH = AT_OPERAND + 12288,         /* [8 warps][row][16]                                            */
     AT_NEW_K = AT_OPERAND + 24576,
     AT_SUMS = AT_NEW_K + 16384,
     AT_WEIGHTS = AT_SUMS + 4 * RESIDENT_ROWS * PITCH * 4,
     AT_STATS = AT_WEIGHTS + 4096,
-    AT_BARRIERS = AT_STATS + 1024,
+    AT_ACTIONS = AT_STATS + 1024,
     /* barriers */
     AT_FREE = AT_BARRIERS + 8 * STAGES,    /* stages are free; before these: stages are full                */
     AT_SLICES = AT_FREE + 8 * STAGES,      /* one a rank                                                    */
@@ -44,12 +50,20 @@ enum {
     AT_PARTS = AT_Q + 8,
     AT_ATTENDED = AT_PARTS + 8,
     AT_HIDDEN = AT_ATTENDED + 8,
-    AT_END = AT_HIDDEN + 8,
+    AT_VELOCITY = AT_HIDDEN + 8,
+    AT_END = AT_VELOCITY + 8,
+
+    AT_UNITS = AT_END,                     /* of the rows, as at the beginning of the launch                */
 };
-static_assert(CS * SLICE <= 33792 && AT_NEW_V + 16384 <= AT_NEW_K && AT_FIFTH + 8192 <= AT_NEW_K,
+static_assert(AT_UNITS + 4 * RESIDENT_ROWS <= AT_OPERAND && AT_NEW_V + 16384 <= AT_NEW_K &&
+                  AT_FIFTH + 8192 <= AT_NEW_K,
               "shared memory");
 static_assert(CS * RESIDENT_UNITS * 256 <= AT_NEW_V - AT_OPERAND, "hidden values are not over new values");
-static_assert((int)AT_END <= (int)RESIDENT_SHARED && AT_X % 1024 == 0 && AT_OPERAND % 1024 == 0,
+static_assert(CS * (RESIDENT_UNITS + 1) * 256 <= AT_VELOCITY_PARTS - AT_OPERAND &&
+                  AT_VELOCITY_PARTS + CS * PART <= AT_SUMS,
+              "parts of the velocity are not over hidden values");
+static_assert((int)(AT_ACTIONS + RESIDENT_ROWS * RESIDENT_ACTION * 4) <= (int)RESIDENT_SHARED &&
+                  AT_X % 1024 == 0 && AT_OPERAND % 1024 == 0 && AT_BARRIERS % 8 == 0,
               "shared memory");
 
 typedef struct worker {
@@ -60,13 +74,14 @@ typedef struct worker {
     int lane, warp, group, quarter;        /* group: warpgroup, quarter: warp of it                         */
     int owner;                             /* this warp owns row `warp` of x                                */
     u32 row_at;                            /* of that row in an operand                                     */
-    int known, shift;                      /* what the row adds to addresses of scales, shifts and gates;
-                                              its shift's row                                               */
+    int known, shift;                      /* what the row adds to addresses of scales, shifts and gates
+                                              in this step; its shift's row                                 */
     u32 chunk;                             /* the next one of the ring                                      */
     u32 parity, parity_x;
     float x[4];                            /* row `warp`, columns 128·rank + 4·lane …                       */
     float unit;                            /* of the row's sums over clusters: sum·unit is an integer       */
-    u64 last[3][2];                        /* words of sums as they were: o, down, down of the layer before */
+    u64 last[4][2];                        /* words of sums as they were: o, down, down of the layer before,
+                                              embedding                                                     */
 } worker;
 
 #ifdef RESIDENT_WATCHDOG

@@ -12,7 +12,7 @@
  *
  * Nobody is a whole exchange ahead of a block whose numbers it needs; that decides who may write where. There
  * are three buffers of sums, since clusters that are no head's read x after a layer late: the next sums of o
- * do not need these clusters. */
+ * do not need these clusters, nor do those of the embedding, which have a fourth buffer. */
 #ifndef KERNELS_CUDA_RESIDENT_EXCHANGE_CUH
 #define KERNELS_CUDA_RESIDENT_EXCHANGE_CUH
 
@@ -54,21 +54,27 @@ DEV float4 own_columns(const worker &w, const float *values, float otherwise) {
     return __ldg((const float4 *)(values + w.known + 128 * w.rank) + w.lane);
 }
 
-/* Writes the own 128 columns of all rows, times 1 + scale, and the sums of their squares, then copies them to
- * every other block of the cluster. `shifts` rows more are shifts. */
-DEV void broadcast_x(worker &w, const float4 &scale, const float *shift, int shifts) {
-    const u32 slice = slice_at(w, w.rank), at = slice + (w.lane >> 1) * 256 + w.row_at + (w.lane & 1) * 8;
+/* Writes the own 128 columns of all rows, times 1 + scale, and the sum of the own row's squares. `shifts`
+ * rows more are shifts. */
+DEV void put_x(const worker &w, u32 slice, u32 square, const float4 &scale, const float *shift, int shifts) {
+    const u32 at = slice + (w.lane >> 1) * 256 + w.row_at + (w.lane & 1) * 8;
     const float *x = w.x;
     if (w.owner) {
         const float s = warp_sum(x[0] * x[0] + x[1] * x[1] + x[2] * x[2] + x[3] * x[3]);
         store8(at, pack_bf16(x[0] * (1 + scale.x), x[1] * (1 + scale.y)),
                pack_bf16(x[2] * (1 + scale.z), x[3] * (1 + scale.w)));
-        if (!w.lane) store4(square_at(w, w.rank), __float_as_uint(s));
+        if (!w.lane) store4(square, __float_as_uint(s));
     } else if (w.warp < w.rows + shifts) {
         const float4 b = own_columns(w, shift, 0);
         store8(at, pack_bf16(b.x, b.y), pack_bf16(b.z, b.w));
     }
     async_fence();
+}
+
+/* Copies the own columns of all rows to every other block of the cluster. */
+DEV void broadcast_x(worker &w, const float4 &scale, const float *shift, int shifts) {
+    const u32 slice = slice_at(w, w.rank);
+    put_x(w, slice, square_at(w, w.rank), scale, shift, shifts);
     parties_meet(w);
     if (w.warp < CS && !w.lane) {
         const u32 barrier = w.base + AT_SLICES + 8 * w.rank;

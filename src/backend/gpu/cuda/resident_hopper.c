@@ -1,9 +1,5 @@
-/* resident_hopper.cu: the layers of a denoise step as one kernel. Are these ops such layers, can the
- * kernel run them here, and with what arguments.
- *
- * Legal are all layers of a step of one sample in bf16, in the sizes of resident.h, with caches at even
- * distances. The action embedding before and the velocity after are kernels of their own, and everything
- * else is left to the ops' kernels.
+/* resident_hopper.cu: denoise steps as one kernel. Can the device run it, with what arguments, its launch.
+ * Which ops it takes is in resident_steps.c.
  *
  * Note: blocks wait for each other, so all of them must be resident at once. The driver is asked when the
  * device opens, and the launch is a cooperative one: it starts whole or not yet, whatever else runs on the
@@ -11,16 +7,8 @@
 #include <string.h>
 
 #include "backend/gpu/cuda/resident.h"
+#include "backend/gpu/cuda/resident_steps.h"
 #include "backend/gpu/cuda/vendor.h"
-
-enum {
-    QKV,
-    ATTENTION,
-    OUT,
-    GATE_UP,
-    DOWN,
-    LAYER_OPS,
-};
 
 static const gpu_kernel kernels[] = {{"resident_denoise", 1, 0}};
 
@@ -61,82 +49,6 @@ static void close_exchange(gpu_device *device, void *state) {
     driver->release(driver, (gpu_address)(uintptr_t)state);
 }
 
-/* ---- are these the layers --------------------------------------------------------------------------- */
-
-static int is_matrix(const matrix *m, matrix_form form, int n, int k) {
-    return m->data && !m->raw && m->type == WEIGHT_BF16 && m->form == form && m->n == n && m->k == k;
-}
-
-static int same_rows(const row_set *a, const row_set *b) {
-    return a->capacity == b->capacity && a->count == b->count && a->position == b->position &&
-           a->keys == b->keys && a->known == b->known && a->known_at == b->known_at;
-}
-
-/* The modulation: all norms have a shift, or none has. */
-static int is_rms(const norm *n, const norm *first) {
-    return n->kind == NORM_RMS && n->weight && n->eps == first->eps && !n->bias == !first->bias;
-}
-
-static int is_layer(const op *ops, const op *first) {
-    static const op_kind kinds[LAYER_OPS] = {OP_NORM_QKV, OP_CACHE_ATTENTION, OP_LINEAR_RESIDUAL,
-                                             OP_NORM_LINEAR, OP_LINEAR_RESIDUAL};
-    const op_norm_qkv *q = &ops[QKV].norm_qkv, *q0 = &first[QKV].norm_qkv;
-    const op_cache_attention *a = &ops[ATTENTION].cache_attention;
-    const op_linear_residual *o = &ops[OUT].linear_residual, *d = &ops[DOWN].linear_residual;
-    const op_norm_linear *g = &ops[GATE_UP].norm_linear;
-    const row_set *rows = &q0->rows;
-    for (int i = 0; i < LAYER_OPS; i++)
-        if (ops[i].kind != kinds[i] || ops[i].type != DTYPE_BF16 || ops[i].stage != OPENPI_STAGE_DENOISE)
-            return 0;
-    if (!same_rows(&q->rows, rows) || !same_rows(&a->rows, rows) || !same_rows(&o->rows, rows) ||
-        !same_rows(&g->rows, rows) || !same_rows(&d->rows, rows))
-        return 0;
-    if (q->x != q0->x || g->x != q0->x || o->x != q0->x || d->x != q0->x || a->q != q->q || o->a != a->out ||
-        d->a != g->out)
-        return 0;
-    if (!is_rms(&q->norm, &q0->norm) || !is_rms(&g->norm, &q0->norm) || q->rope != q0->rope) return 0;
-    if (a->heads != RESIDENT_HEADS || a->scale != first[ATTENTION].cache_attention.scale ||
-        a->cache.k != q->cache.k || a->cache.v != q->cache.v || q->cache.capacity != q0->cache.capacity ||
-        q->cache.head_dim != RESIDENT_HEAD)
-        return 0;
-    if (q->weight.heads != RESIDENT_HEADS || q->weight.head_dim != RESIDENT_HEAD ||
-        g->activation != ACT_GEGLU || g->bias || g->out_row || o->bias || d->bias)
-        return 0;
-    return is_matrix(&q->weight, MATRIX_QKV, (RESIDENT_HEADS + 2) * RESIDENT_HEAD, RESIDENT_WIDTH) &&
-           is_matrix(&o->weight, MATRIX_PLAIN, RESIDENT_WIDTH, RESIDENT_HEADS * RESIDENT_HEAD) &&
-           is_matrix(&g->weight, MATRIX_GATED, 2 * RESIDENT_HIDDEN, RESIDENT_WIDTH) &&
-           is_matrix(&d->weight, MATRIX_PLAIN, RESIDENT_WIDTH, RESIDENT_HIDDEN);
-}
-
-/* Bytes from a layer's keys (values) to the next layer's; the layers after it must keep the distance. */
-static ptrdiff_t cache_distance(const op *ops, int layer, int values) {
-    const kv_cache *a = &ops[0].norm_qkv.cache, *b = &ops[layer * LAYER_OPS].norm_qkv.cache;
-    return values ? (const char *)b->v - (const char *)a->v : (const char *)b->k - (const char *)a->k;
-}
-
-/* Rows that shifts take: the step's, and that of known rows. */
-static int shifts_of(const op_norm_qkv *q) { return q->norm.bias ? 1 + (q->rows.known != NULL) : 0; }
-
-/* Layers of the step that begins at ops[0]; 0: this is no such step, or not for this kernel. */
-static int depth_of(const op *ops, int count) {
-    int depth = 0;
-    while ((depth + 1) * LAYER_OPS <= count && ops[depth * LAYER_OPS].step == ops[0].step &&
-           is_layer(ops + depth * LAYER_OPS, ops))
-        depth++;
-    if (!depth || depth > RESIDENT_LAYERS || depth * LAYER_OPS == count) return 0;
-    const op_velocity *v = &ops[depth * LAYER_OPS].velocity;
-    const row_set *rows = &ops[QKV].norm_qkv.rows;
-    const kv_cache *cache = &ops[QKV].norm_qkv.cache;
-    if (ops[depth * LAYER_OPS].kind != OP_VELOCITY || v->x != ops[QKV].norm_qkv.x) return 0;
-    if (v->rows.capacity != v->horizon || rows->capacity != v->x_stride) return 0; /* more than one sample */
-    if (rows->capacity + shifts_of(&ops[QKV].norm_qkv) > RESIDENT_ROWS) return 0;
-    if (cache->capacity - rows->capacity > RESIDENT_MOST_KEYS) return 0;
-    for (int i = 2; i < depth; i++)
-        for (int values = 0; values < 2; values++)
-            if (cache_distance(ops, i, values) != i * cache_distance(ops, 1, values)) return 0;
-    return depth == 1 || (cache_distance(ops, 1, 0) > 0 && cache_distance(ops, 1, 1) > 0) ? depth : 0;
-}
-
 /* ---- arguments -------------------------------------------------------------------------------------- */
 
 static void map_cache(gpu_issue *issue, gpu_tensor_map *map, const void *base, int64_t layer_bytes,
@@ -170,8 +82,32 @@ static void fill_layer(gpu_issue *issue, resident_layer *to, const op *ops) {
     to->gate_post = ops[DOWN].linear_residual.gate;
 }
 
-static void fill(gpu_issue *issue, gpu_resident *p, const op *ops, int depth) {
+static void fill_actions(gpu_issue *issue, gpu_resident *p, const op *ops, const resident_chain *c) {
+    const op *end = ops + c->depth * LAYER_OPS;
+    const op_velocity *v = &end->velocity;
+    resident_actions *to = &p->actions;
+    to->rows = v->horizon;
+    to->first = v->x_offset;
+    to->out = gpu_weights_of(&v->weight);
+    to->out_bias = v->bias;
+    to->scale = v->norm.weight;
+    to->shift = v->norm.bias;
+    to->dt = v->dt;
+    to->x_t = v->x_t;
+    to->velocity = v->velocity;
+    if (c->steps < 2) return;
+    const op_action_embed *a = &end[1].action_embed;
+    to->in = gpu_weights_of(&a->in);
+    to->in_bias = resident_embedding_bias(a);
+    to->in_floats = c->in_floats;
+    to->mlp = a->mlp_out.n > 0;
+    to->mlp_bias = a->mlp_out_bias;
+    if (to->mlp) map_weights(issue, &p->mlp, &a->mlp_out, 1, 8);
+}
+
+static void fill(gpu_issue *issue, gpu_resident *p, const op *ops, const resident_chain *c) {
     const op_norm_qkv *q = &ops[QKV].norm_qkv;
+    const int depth = c->depth;
     char *exchange = gpu_state(gpu_device_of(issue), gpu_family_of(issue));
     memset(p, 0, sizeof *p);
     p->position = q->rows.position;
@@ -179,15 +115,18 @@ static void fill(gpu_issue *issue, gpu_resident *p, const op *ops, int depth) {
     p->rope = q->rope;
     p->k_cache = q->cache.k;
     p->v_cache = q->cache.v;
-    p->k_layer = depth > 1 ? cache_distance(ops, 1, 0) : 0;
-    p->v_layer = depth > 1 ? cache_distance(ops, 1, 1) : 0;
+    p->k_layer = depth > 1 ? resident_cache_distance(ops, 1, 0) : 0;
+    p->v_layer = depth > 1 ? resident_cache_distance(ops, 1, 1) : 0;
     p->x = ops[OUT].linear_residual.x;
     p->sums = (uint64_t *)(void *)exchange;
     p->fresh = exchange + RESIDENT_SUMS_BYTES;
     p->rows = q->rows.capacity;
     p->depth = depth;
+    p->steps = c->steps;
+    p->step_floats = c->floats;
+    if (c->velocity) fill_actions(issue, p, ops, c);
     p->known = (gpu_known){q->rows.known, q->rows.known_at};
-    p->shifts = shifts_of(q);
+    p->shifts = resident_shifts_of(q);
     p->eps = q->norm.eps;
     p->scale = ops[ATTENTION].cache_attention.scale;
     map_cache(issue, &p->k, q->cache.k, p->k_layer, q->cache.capacity, depth);
@@ -200,12 +139,12 @@ static int take(gpu_issue *issue, const op *ops, int count) {
     gpu_resident p;
     if (!gpu_state(device, gpu_family_of(issue)) || switch_off(gpu_off(device), SWITCH_PERSISTENT_DENOISE))
         return 0;
-    int depth = depth_of(ops, count);
-    if (!depth) return 0;
-    gpu_take(issue, depth * LAYER_OPS);
-    fill(issue, &p, ops, depth);
+    const resident_chain c = resident_chain_of(ops, count);
+    if (!c.depth) return 0;
+    gpu_take(issue, c.ops);
+    fill(issue, &p, ops, &c);
     gpu_emit(issue, 0, whole, &p, sizeof p);
-    return depth * LAYER_OPS;
+    return c.ops;
 }
 
 const gpu_family gpu_family_resident_hopper = {

@@ -1,4 +1,5 @@
-/* All layers of one denoise step as one kernel that is resident on the whole card.
+/* The layers of denoise steps, and what is between the steps, as one kernel that is resident on the whole
+ * card.
  *
  * 120 blocks in 15 clusters of 8; 16 multiplying warps and four copying threads each. Cluster h < 8 is head
  * h: q, attention, its 256 columns of o, and a small share of the hidden units; the other clusters have
@@ -9,6 +10,8 @@
  *   o         128 outputs a rank over the head's 256         -> sums of 8 clusters -> x
  *   gate_up   the block's hidden units over x as its slices arrive, GeGLU -> hidden values to the cluster
  *   down      128 outputs a rank over the cluster's hidden units -> sums of 15 clusters -> x
+ *
+ * After the last layer: velocity, Euler's step and the next embedding (resident_step.cuh).
  *
  * Norms: x goes into a product times 1 + scale, the sums come out times the row's factor, plus the shift's
  * own sums, for the shift is one more row of x. Where rows may be known, their shift is a row, too.
@@ -22,6 +25,7 @@
  *
  * resident_hopper.c checks what is legal and launches. */
 #include "resident_attention.cuh"
+#include "resident_step.cuh"
 
 /* Makes the barriers, which expect the first exchanges; zeros rows of operands that no warp writes. */
 DEV void prepare(const worker &w) {
@@ -59,19 +63,21 @@ DEV void load_x(worker &w, const gpu_resident &p) {
     }
     w.x[0] = low_of(mine.x), w.x[1] = high_of(mine.x), w.x[2] = low_of(mine.y), w.x[3] = high_of(mine.y);
     w.unit = unit_of(rsqrtf(warp_sum(s) * (1.f / RESIDENT_WIDTH) + p.eps));
+    if (!w.lane) store4(w.base + AT_UNITS + w.warp * 4, __float_as_uint(w.unit));
+    __syncwarp();
 }
 
-/* x after the layers, and sums as the next launch expects them: every reader of them has sent something
+/* x after the last layers, and sums as the next launch expects them: every reader of them has sent something
  * since. */
 DEV void finish(const worker &w, const gpu_resident &p) {
     const uint2 v = make_uint2(pack_bf16(w.x[0], w.x[1]), pack_bf16(w.x[2], w.x[3]));
     *((uint2 *)((char *)p.x + ((size_t)w.warp * RESIDENT_WIDTH + w.rank * 128) * 2) + w.lane) = v;
 #pragma unroll
-    for (int b = 0; b < 3; b++) put_relaxed(words_at(w, p, b, 2 * w.lane), make_uint4(0, 0, 0, 0));
+    for (int b = 0; b < 4; b++) put_relaxed(words_at(w, p, b, 2 * w.lane), make_uint4(0, 0, 0, 0));
 }
 
 /* x' = x + o, then the hidden units and down's sums. */
-DEV void feed_forward(worker &w, const gpu_resident &p, int layer) {
+DEV void feed_forward(worker &w, const gpu_resident &p, int layer, int odd) {
     const resident_layer &l = p.layers[layer];
     const int fifth = w.units > RESIDENT_UNITS;
     float d[8], e[2][4] = {};
@@ -95,26 +101,41 @@ DEV void feed_forward(worker &w, const gpu_resident &p, int layer) {
     multiply_tiles(d, w, w.units);
     store_sums(d, w);
     readers_meet();
-    if (w.owner) send_sums(w, p, 1 + (layer & 1));
+    if (w.owner) send_sums(w, p, 1 + odd);
+}
+
+/* The velocity of a step, and what the next one begins with. */
+DEV void end_step(worker &w, const gpu_resident &p, const float4 &scale, int step) {
+    const int last = step == p.steps - 1;
+    if (p.actions.rows && (last || w.head || !p.actions.mlp)) send_velocity(w, p, scale);
+    if (last) {
+        take_velocity(w, p, step);
+        return;
+    }
+    if (w.shift == p.rows) w.known += p.step_floats;
+    embed(w, p, step);
 }
 
 DEV void run_layers(worker &w, const gpu_resident &p) {
     attention at = {};
+    int layer = 0, step = 0, odd = 0;      /* odd: of layers, over all steps                                */
     wait_before();
     if (w.head) at = attention_of(w, p);
     if (w.owner) load_x(w, p);
-    if (w.head && w.warp < w.parties)
-        broadcast_x(w, own_columns(w, p.layers[0].scale_in, 0), p.layers[0].shift_in, p.shifts);
+    load_actions(w, p);
 #pragma unroll 1
-    for (int layer = 0; layer < p.depth; layer++) {
-        const int end = layer == p.depth - 1;
+    for (;;) {
+        const int end = layer == p.depth - 1, last = end && step == p.steps - 1;
+        if (!layer && w.head && w.warp < w.parties)
+            broadcast_x(w, own_columns(w, p.layers[0].scale_in, 0), p.layers[0].shift_in, p.shifts);
         if (w.head) attend(w, p, at, layer);
-        feed_forward(w, p, layer);
-        if (end && w.cluster) break;       /* only the cluster that writes x reads the last sums           */
+        feed_forward(w, p, layer, odd);
+        if (last && w.cluster) break;      /* only the cluster that writes x reads the last sums           */
+        float4 scale = {};
         if (w.warp < w.parties) {
             const float4 gate = own_columns(w, p.layers[layer].gate_post, 1);
-            const float4 scale = own_columns(w, end ? NULL : p.layers[layer + 1].scale_in, 0);
-            if (w.owner) await_sums(w, p, 1 + (layer & 1), w.last[1], RESIDENT_CLUSTERS, gate);
+            scale = own_columns(w, end ? p.actions.scale : p.layers[layer + 1].scale_in, 0);
+            if (w.owner) await_sums(w, p, 1 + odd, w.last[1], RESIDENT_CLUSTERS, gate);
             if (w.head && !end) broadcast_x(w, scale, p.layers[layer + 1].shift_in, p.shifts);
         }
 #pragma unroll
@@ -122,7 +143,11 @@ DEV void run_layers(worker &w, const gpu_resident &p) {
             const u64 other = w.last[2][i];
             w.last[2][i] = w.last[1][i], w.last[1][i] = other;
         }
-        w.parity ^= 1;
+        w.parity ^= 1, odd ^= 1, layer++;
+        if (!end) continue;
+        end_step(w, p, scale, step);
+        if (last) break;
+        layer = 0, step++;
     }
     if (w.owner && !w.cluster) finish(w, p);
 }

@@ -4,6 +4,7 @@
  *   a head's block   qkv, half a slice of x each (16 chunks), keys (8), values (8), o (8), then as any block
  *   any block        gate_up, half a slice of x each (16), before the last four those of a fifth unit (4),
  *                    down (8 or 10)
+ *   between steps    π0's second product of the embedding (4 in a head's block)
  *
  * Note: a thread's next chunk waits until its previous one has arrived. More than 32 KB a block in flight
  * makes the kernel slower, since the exchanges queue after the weights: 6 threads and 18 stages cost 5 %. The
@@ -87,7 +88,8 @@ DEV void copy_keys(ring &r, const gpu_resident &p, const key_share &s, int layer
 DEV int qkv_units(int rank) { return 2 + (rank & 1); }
 DEV int new_unit(int cluster, int rank) { return cluster * 4 + rank / 2; }
 
-DEV void copy_head_layer(ring &r, const gpu_resident &p, int cluster, int rank, int layer, key_share &s) {
+DEV void copy_head_layer(ring &r, const gpu_resident &p, int cluster, int rank, int layer, int first,
+                         key_share &s) {
     const resident_layer &l = p.layers[layer];
     u32 to, barrier;
 #pragma unroll 1
@@ -98,7 +100,7 @@ DEV void copy_head_layer(ring &r, const gpu_resident &p, int cluster, int rank, 
         copy_box(to + 2048, &l.qkv, 0, k, q + 2, barrier, r.once);
         if (rank & 1) copy_box(to + 4096, &l.qkv, 0, k, 256 + 2 * new_unit(cluster, rank), barrier, r.once);
     }
-    if (!layer) {
+    if (first) {
         wait_before();                     /* the keys are written                                          */
         s = share_of(__ldg(p.position), rank);
     }
@@ -139,16 +141,20 @@ DEV void copy_all(const gpu_resident &p, const worker &w, u32 mine) {
     key_share s = {0, 0};
     asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(r.once));
     asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(r.keep));
+    int layer = 0;
 #pragma unroll 1
-    for (int layer = 0; layer < p.depth; layer++) {
+    for (int left = p.steps * p.depth; left; left--) {
         if (mine == 0 && layer + 1 < p.depth) {
             const resident_layer &next = p.layers[layer + 1];
             if (w.head) prefetch_map(&next.qkv), prefetch_map(&next.o);
             prefetch_map(&next.gate_up), prefetch_map(&next.down);
             if (w.units > RESIDENT_UNITS) prefetch_map(&next.fifth);
         }
-        if (w.head) copy_head_layer(r, p, w.cluster, w.rank, layer, s);
+        if (w.head) copy_head_layer(r, p, w.cluster, w.rank, layer, left == p.steps * p.depth, s);
         copy_hidden_layer(r, p, w.cluster, w.rank, w.units, layer);
+        if (++layer < p.depth) continue;
+        layer = 0;
+        if (left > 1 && w.head && p.actions.mlp) copy_tiles(r, &p.mlp, 2 * w.cluster, 2, 16 * w.rank);
     }
 }
 

@@ -287,3 +287,17 @@ void cuda_make_map(gpu_issue *issue, gpu_tensor_map *map, int swizzled, unsigned
                                            swizzled > 0 ? CUDA_MAP_SWIZZLE_128 : CUDA_MAP_SWIZZLE_NONE,
                                            CUDA_MAP_PROMOTE_256, 0));
 }
+
+void cuda_make_cache_maps(gpu_issue *issue, gpu_wgmma_attention *w, const gpu_cache_attention *p,
+                          unsigned q_rows, unsigned keys) {
+    const uint64_t row = (uint64_t)p->head_dim * sizeof(bf16), places = (uint64_t)p->capacity;
+    const uint64_t q_dims[2] = {(uint64_t)p->head_dim, (uint64_t)p->part_rows},
+                   dims[3] = {(uint64_t)p->head_dim, places, OPENPI_MAX_BATCH},
+                   strides[2] = {row, row * places};
+    const unsigned q_box[2] = {GPU_ATOM_K, q_rows}, box[3] = {GPU_ATOM_K, keys, 1};
+    memset(w, 0, sizeof *w);
+    w->attention = *p;
+    cuda_make_map(issue, &w->q, 1, 2, p->q, q_dims, &row, q_box);
+    cuda_make_map(issue, &w->k, 1, 3, p->k, dims, strides, box);
+    cuda_make_map(issue, &w->v, 1, 3, p->v, dims, strides, box);
+}

@@ -1,0 +1,35 @@
+/* Which ops the resident kernel takes as one launch: the layers of a denoise step, its velocity, and further
+ * steps of the same kind. resident_steps.c compares ops and addresses only, so it needs no device. */
+#ifndef BACKEND_GPU_CUDA_RESIDENT_STEPS_H
+#define BACKEND_GPU_CUDA_RESIDENT_STEPS_H
+
+#include "ops/ops.h"
+
+/* The ops of a layer. */
+enum {
+    QKV,
+    ATTENTION,
+    OUT,
+    GATE_UP,
+    DOWN,
+    LAYER_OPS,
+};
+
+typedef struct resident_chain {
+    int ops, depth;                        /* 0: none of it is for the kernel; layers of each step          */
+    int steps;                             /* with all their layers                                         */
+    int velocity;                          /* 1: also the velocities, and the embeddings between the steps  */
+    int floats, in_floats;                 /* from a step to the next: modulations; bias of the embedding   */
+} resident_chain;
+
+/* The longest launch that begins at ops[0]. */
+resident_chain resident_chain_of(const op *ops, int count);
+
+/* Bytes from layer 0's keys (values: 1) to those of a layer of the step at `ops`. */
+ptrdiff_t resident_cache_distance(const op *ops, int layer, int values);
+/* Rows that shifts take: the step's, and that of known rows. */
+int resident_shifts_of(const op_norm_qkv *q);
+/* What is added inside the embedding: π0's half of the MLP for the time, or π0.5's bias. */
+const float *resident_embedding_bias(const op_action_embed *a);
+
+#endif

@@ -1,0 +1,159 @@
+/* Whether the resident denoise kernel is used, by what the driver says when the device opens: its blocks wait
+ * for each other, so all 15 clusters have to be on the card at once. Over a driver that is not there, so this
+ * runs everywhere. */
+#include "backend/gpu/cuda/resident.h"
+#include "fake_engine.h"
+
+enum { HORIZON = 10, STEPS = 4, EXCHANGE = RESIDENT_SUMS_BYTES + RESIDENT_LAYERS * RESIDENT_NEW_BYTES };
+
+static openpi_error error = OPENPI_ERROR_INIT;
+
+/* What a session launches. */
+typedef struct launches {
+    int count, resident;
+    launch_record list[LOG];
+} launches;
+
+/* A model with the action expert's sizes and one layer, on a card that holds so many clusters. */
+static openpi_status open_engine(int clusters, const char *path, uint32_t off, openpi_engine **engine) {
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
+    static const char dims[] = "{\"vision\":[72,1,1,24],\"vlm\":[24,1,8,256,40],"
+                               "\"expert\":[1024,4096],\"vocab\":2048}";
+    fake.clusters = clusters;
+    assert_int_equal(openpi_dims_parse(dims, &synthetic.dims, &error), OPENPI_OK);
+    return fake_engine_open(&backend_cuda, &synthetic, path, off, engine, &error);
+}
+
+static openpi_session *open_session(openpi_engine *engine) {
+    openpi_session *session;
+    openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
+    options.horizon = HORIZON;
+    options.steps = STEPS;
+    assert_int_equal(openpi_session_create(engine, &options, &session, &error), OPENPI_OK);
+    assert_non_null(session->kinds.recordings[CALL_ANY]);
+    return session;
+}
+
+static void read_launches(openpi_session *session, launches *to) {
+    struct recording *recording = session->kinds.recordings[CALL_ANY];
+    memset(to, 0, sizeof *to);
+    to->count = backend_cuda.launches(session->engine->device, recording, to->list, LOG);
+    assert_in_range(to->count, 1, LOG);
+    for (int i = 0; i < to->count; i++) to->resident += !strcmp(to->list[i].kernel, "resident_denoise");
+}
+
+static int calls_of(const char *name) {
+    int count = 0;
+    assert_true(fake.calls <= LOG);
+    for (int i = 0; i < fake.calls; i++) count += !strcmp(fake.log[i], name);
+    return count;
+}
+
+/* On a card that holds so many clusters: is the kernel available, is its memory taken, is it launched? A call
+ * works with it and without. */
+static void check(int clusters, const char *path, uint32_t off, int available, launches *launched) {
+    openpi_engine *engine;
+    reset();
+    assert_int_equal(open_engine(clusters, path, off, &engine), OPENPI_OK);
+    assert_int_equal(calls_of("max_clusters"), clusters && strcmp(path, "portable"));
+    assert_int_equal(!switch_off(gpu_missing(engine->device), SWITCH_PERSISTENT_DENOISE), available);
+    assert_int_equal(fake.memory, engine->model->bytes + (available ? EXCHANGE : 0));
+    openpi_session *session = open_session(engine);
+    read_launches(session, launched);
+    /* The first step has the state token among its rows, so it is a launch of its own. */
+    assert_int_equal(launched->resident, available && !off ? 2 : 0);
+    assert_int_equal(((gpu_device *)engine->device)->whole_device_recordings, launched->resident > 0);
+    assert_int_equal(fake_infer(session, 3, NULL, &error), OPENPI_OK);
+    openpi_session_close(session);
+    openpi_engine_close(engine);
+    assert_int_equal(fake.alive, 0);
+    assert_int_equal(fake.memory, 0);
+}
+
+static launches launched;
+
+static void enough_clusters(void **state) {
+    (void)state;
+    for (int clusters = RESIDENT_CLUSTERS; clusters <= RESIDENT_CLUSTERS + 1; clusters++) {
+        check(clusters, "hopper", 0, 1, &launched);
+        assert_int_equal(fake.asked.cluster, RESIDENT_CLUSTER);
+        assert_int_equal(fake.asked.blocks, RESIDENT_CLUSTER * RESIDENT_CLUSTERS);
+        assert_int_equal(fake.asked.threads, RESIDENT_THREADS);
+        assert_int_equal(fake.asked.shared_bytes, RESIDENT_SHARED);
+    }
+}
+
+static void check_equal(const launches *a, const launches *b) {
+    assert_int_equal(a->count, b->count);
+    for (int i = 0; i < a->count; i++) {
+        const launch_record *l = &a->list[i], *m = &b->list[i];
+        assert_int_equal(l->op, m->op);
+        assert_int_equal(l->ops, m->ops);
+        assert_string_equal(l->kernel, m->kernel);
+        assert_memory_equal(l->grid, m->grid, sizeof l->grid);
+        assert_memory_equal(l->block, m->block, sizeof l->block);
+        assert_int_equal(l->cluster, m->cluster);
+        assert_int_equal(l->shared_bytes, m->shared_bytes);
+    }
+}
+
+/* One cluster too few, or a driver that cannot tell: the launches are those of a card that holds the kernel,
+ * with the kernel switched off. */
+static void too_few_clusters(void **state) {
+    static const int few[] = {RESIDENT_CLUSTERS - 1, 1, 0};
+    static launches switched_off;
+    (void)state;
+    check(RESIDENT_CLUSTERS, "hopper", 1u << SWITCH_PERSISTENT_DENOISE, 1, &switched_off);
+    for (size_t i = 0; i < sizeof few / sizeof *few; i++) {
+        check(few[i], "hopper", 0, 0, &launched);
+        check_equal(&launched, &switched_off);
+    }
+}
+
+static void other_kernels(void **state) {
+    (void)state;
+    check(RESIDENT_CLUSTERS, "portable", 0, 0, &launched);
+}
+
+/* An error is not an answer: the device does not open, and nothing is kept. The same for the memory of the
+ * kernel's exchange, which is the first that is taken. */
+static void a_driver_that_fails(void **state) {
+    static const struct {
+        const char *call;
+        int code;
+        openpi_status status;
+        const char *says;
+    } failures[] = {
+        {"max_clusters", SICK, OPENPI_NO_DEVICE,
+         "does not open: unspecified launch failure (error 719) at resident_hopper"},
+        {"max_clusters", CUDA_NOT_SUPPORTED, OPENPI_NO_DEVICE,
+         "does not open: some error (error 801) at resident_hopper"},
+        {"allocate", CUDA_OUT_OF_MEMORY, OPENPI_NO_MEMORY,
+         "out of memory on cuda:0 while opening it (resident_hopper)"},
+        {"fill", SICK, OPENPI_NO_DEVICE,
+         "does not open: unspecified launch failure (error 719) at resident_hopper"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof failures / sizeof *failures; i++) {
+        openpi_engine *engine = NULL;
+        reset();
+        fake.fail_at = 0;
+        fake.fail_name = failures[i].call;
+        fake.code = failures[i].code;
+        assert_int_equal(open_engine(RESIDENT_CLUSTERS, "hopper", 0, &engine), failures[i].status);
+        assert_null(engine);
+        assert_non_null(strstr(error.message, failures[i].says));
+        assert_int_equal(fake.alive, 0);
+        assert_int_equal(fake.memory, 0);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(enough_clusters),
+        cmocka_unit_test(too_few_clusters),
+        cmocka_unit_test(other_kernels),
+        cmocka_unit_test(a_driver_that_fails),
+    };
+    return cmocka_run_group_tests_name("resident fits", tests, NULL, NULL);
+}

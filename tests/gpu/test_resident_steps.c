@@ -1,0 +1,215 @@
+/* Which ops the resident denoise kernel takes as one launch, on plans of the full model. Neither a GPU nor
+ * weights are needed: only sizes and addresses count, and matrices get addresses that lead nowhere. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "backend/gpu/cuda/resident_steps.h"
+#include "openpi_internal.h"
+
+static openpi_error error = OPENPI_ERROR_INIT;
+
+static void must(openpi_status status) {
+    if (status != OPENPI_OK) fail_msg("%s", error.message);
+}
+
+typedef struct subject {
+    pool *pool;
+    device *device;
+    checkpoint *checkpoint;
+    model *model;
+} subject;
+
+static subject open_subject(const char *spec, uint32_t off) {
+    subject s = {0};
+    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
+    const checkpoint_source source = {.synthetic = &synthetic};
+    must(openpi_synthetic_parse(spec, &synthetic, &error));
+    must(pool_create(1, 0, &s.pool, &error));
+    must(backend_cpu.open("cpu", &(device_options){.pool = s.pool}, &s.device, &error));
+    must(checkpoint_open_source(&source, &s.checkpoint, &error));
+    must(model_measure(s.checkpoint, s.device, engine_types(OPENPI_BF16, OPENPI_WEIGHTS_AUTO), off, &s.model,
+                       &error));
+    return s;
+}
+
+static void close_subject(subject *s) {
+    model_close(s->model);
+    checkpoint_close(s->checkpoint);
+    s->device->backend->close(s->device);
+    pool_close(s->pool);
+}
+
+static void place(const float **vector, uintptr_t address) {
+    if (!*vector) *vector = (const float *)address;
+}
+
+/* An address for each matrix of each layer, and for the vectors of the weights; the same in every step. */
+static void place_weights(plan *plan) {
+    for (int i = 0; i < plan->count; i++) {
+        matrix *list[OP_MATRICES];
+        op *op = &plan->ops[i];
+        const uintptr_t address = (uintptr_t)(8192 * (1 + 64 * (op->layer + 2) + 4 * (int)op->kind));
+        const int count = op_matrices(op, list);
+        for (int m = 0; m < count; m++)
+            if (list[m]->n) list[m]->data = (const void *)(address + 1024 * (uintptr_t)m);
+        if (op->kind == OP_NORM_QKV) place(&op->norm_qkv.norm.weight, address + 4096);
+        if (op->kind == OP_VELOCITY) place(&op->velocity.norm.weight, address + 4096);
+        if (op->kind == OP_NORM_LINEAR && op->norm_linear.norm.kind == NORM_RMS)
+            place(&op->norm_linear.norm.weight, address + 4096);
+        if (op->kind == OP_ACTION_EMBED && op->action_embed.mlp_out.n)
+            place(&op->action_embed.mlp_out_bias, address + 4096);
+        else if (op->kind == OP_ACTION_EMBED) place(&op->action_embed.in_bias, address + 4096);
+    }
+}
+
+static plan *open_plan(const subject *s, plan_kind kind, int horizon, int steps) {
+    const plan_shape shape = {.batch = 1, .horizon = horizon, .steps = steps, .max_prompt = 20,
+                              .rtc = kind != PLAN_ORDINARY, .known = kind == PLAN_TRAINED ? 4 : 0};
+    plan *plan;
+    must(plan_create(s->model, &shape, kind, &plan, &error));
+    place_weights(plan);
+    return plan;
+}
+
+/* The launches of a plan: how many steps each has. */
+typedef struct launches {
+    int count, steps[16], velocities, embeddings;  /* of ops that are in no launch                          */
+} launches;
+
+static launches walk(const plan *plan) {
+    launches l = {0};
+    for (int i = 0; i < plan->count;) {
+        const resident_chain c = resident_chain_of(&plan->ops[i], plan->count - i);
+        if (!c.depth) {
+            l.velocities += plan->ops[i].kind == OP_VELOCITY;
+            l.embeddings += plan->ops[i++].kind == OP_ACTION_EMBED;
+            continue;
+        }
+        assert_int_equal(c.depth, 18);
+        assert_int_equal(c.ops, c.steps * (c.depth * LAYER_OPS + c.velocity) + (c.steps - 1) * c.velocity);
+        assert_true(l.count < 16);
+        l.steps[l.count++] = c.steps;
+        i += c.ops;
+    }
+    return l;
+}
+
+static void expect(const char *spec, plan_kind kind, int horizon, int steps, uint32_t off,
+                   const launches *expected) {
+    subject s = open_subject(spec, off);
+    plan *plan = open_plan(&s, kind, horizon, steps);
+    const launches found = walk(plan);
+    if (found.count != expected->count || found.velocities != expected->velocities ||
+        found.embeddings != expected->embeddings)
+        fail_msg("%s kind %d horizon %d steps %d: %d launches, %d velocities and %d embeddings beside them, "
+                 "expected %d, %d and %d",
+                 spec, (int)kind, horizon, steps, found.count, found.velocities, found.embeddings,
+                 expected->count, expected->velocities, expected->embeddings);
+    for (int i = 0; i < found.count; i++) assert_int_equal(found.steps[i], expected->steps[i]);
+    plan_close(plan);
+    close_subject(&s);
+}
+
+/* π0's first step has the state token among its rows: a launch of its own. */
+static void test_one_launch(void **state) {
+    (void)state;
+    expect("full:pi0", PLAN_ORDINARY, 10, 10, 0, &(launches){2, {1, 9}, 0, 2});
+    expect("full:pi0", PLAN_ORDINARY, 10, 2, 0, &(launches){2, {1, 1}, 0, 2});
+    expect("full:pi0", PLAN_ORDINARY, 15, 1, 0, &(launches){1, {1}, 0, 1});
+    expect("full:pi0", PLAN_ORDINARY, 16, 4, 0, &(launches){1, {3}, 1, 2});    /* 17 rows in the first step */
+    expect("full:pi05", PLAN_ORDINARY, 10, 10, 0, &(launches){1, {10}, 0, 1});
+    expect("full:pi05", PLAN_ORDINARY, 15, 3, 0, &(launches){1, {3}, 0, 1});
+    expect("full:pi05", PLAN_ORDINARY, 16, 3, 0, &(launches){0, {0}, 3, 3});   /* and a shift               */
+    expect("tiny:pi0", PLAN_ORDINARY, 10, 3, 0, &(launches){0, {0}, 3, 3});
+}
+
+/* Something is between the steps, or a step is not like the first one: a launch each. */
+static void test_a_launch_a_step(void **state) {
+    const uint32_t every_step = 1u << SWITCH_STATE_TOKEN_ONCE,
+                   modulations = 1u << SWITCH_PRECOMPUTED_MODULATIONS,
+                   constants = 1u << SWITCH_FOLDED_CONSTANTS;
+    (void)state;
+    expect("full:pi0", PLAN_GUIDED, 10, 3, 0, &(launches){3, {1, 1, 1}, 0, 3});
+    expect("full:pi05", PLAN_GUIDED, 10, 3, 0, &(launches){3, {1, 1, 1}, 0, 3});
+    expect("full:pi05", PLAN_TRAINED, 10, 3, 0, &(launches){3, {1, 1, 1}, 3, 3});
+    expect("full:pi0", PLAN_ORDINARY, 10, 3, every_step, &(launches){3, {1, 1, 1}, 0, 3});
+    expect("full:pi05", PLAN_ORDINARY, 10, 3, modulations, &(launches){3, {1, 1, 1}, 0, 3});
+    expect("full:pi0", PLAN_ORDINARY, 10, 3, constants, &(launches){3, {1, 1, 1}, 0, 3});
+}
+
+static void move_norm(norm *n, int floats) {
+    n->weight += floats;
+    if (n->bias) n->bias += floats;
+}
+
+/* All parameters of a step with modulations move by so many floats. */
+static void move_step(op *ops, int length, int floats) {
+    for (int i = 0; i < length; i++) {
+        if (ops[i].kind == OP_NORM_QKV) move_norm(&ops[i].norm_qkv.norm, floats);
+        if (ops[i].kind == OP_NORM_LINEAR) move_norm(&ops[i].norm_linear.norm, floats);
+        if (ops[i].kind == OP_LINEAR_RESIDUAL) ops[i].linear_residual.gate += floats;
+        if (ops[i].kind == OP_VELOCITY) move_norm(&ops[i].velocity.norm, floats);
+    }
+}
+
+/* How far parameters move from step to step, and that a step which moves otherwise ends the launch. */
+static void test_parameters(void **state) {
+    (void)state;
+    subject s = open_subject("full:pi05", 0);
+    plan *plan = open_plan(&s, PLAN_ORDINARY, 10, 4);
+    int first = 0, length = 18 * LAYER_OPS + 2;
+    while (plan->ops[first].kind != OP_NORM_QKV || plan->ops[first].stage != OPENPI_STAGE_DENOISE) first++;
+    op *ops = &plan->ops[first];
+    const int left = plan->count - first;
+    resident_chain c = resident_chain_of(ops, left);
+    assert_int_equal(c.steps, 4);
+    assert_int_equal(c.floats, 3 * 1024);
+    assert_int_equal(c.in_floats, 0);
+    const float *gate = ops[2 * length + OUT].linear_residual.gate;
+    ops[2 * length + OUT].linear_residual.gate = gate + 4;
+    assert_int_equal(resident_chain_of(ops, left).steps, 2);
+    ops[2 * length + OUT].linear_residual.gate = gate;
+    /* A step further, and the one after it as far from the first as one step: no even distance. */
+    move_step(ops + 2 * length, length, 3 * 1024);
+    assert_int_equal(resident_chain_of(ops, left).steps, 2);
+    move_step(ops + 2 * length, length, -3 * 1024);
+    assert_int_equal(resident_chain_of(ops, left).steps, 4);
+    for (int i = 0; i < 18; i++) ops[2 * length + i * LAYER_OPS + ATTENTION].cache_attention.scale *= 2;
+    assert_int_equal(resident_chain_of(ops, left).steps, 2);
+    for (int i = 0; i < 18; i++) ops[2 * length + i * LAYER_OPS + ATTENTION].cache_attention.scale /= 2;
+    ops[3 * length - 2].velocity.dt *= 2;
+    assert_int_equal(resident_chain_of(ops, left).steps, 2);
+    ops[length - 2].velocity.weight.type = WEIGHT_INT8;
+    c = resident_chain_of(ops, left);
+    assert_int_equal(c.steps, 1);
+    assert_int_equal(c.velocity, 0);
+    plan_close(plan);
+    close_subject(&s);
+    s = open_subject("full:pi0", 0);
+    plan = open_plan(&s, PLAN_ORDINARY, 10, 5);
+    for (first = 0; plan->ops[first].kind != OP_NORM_QKV || plan->ops[first].step != 1; first++) continue;
+    ops = &plan->ops[first];
+    c = resident_chain_of(ops, plan->count - first);
+    assert_int_equal(c.steps, 4);
+    assert_int_equal(c.floats, 0);
+    assert_int_equal(c.in_floats, 1024);
+    op_velocity *last = &ops[3 * length + length - 2].velocity;
+    last->horizon--, last->rows.capacity--, last->x_offset++;  /* the first row moves no more               */
+    assert_int_equal(resident_chain_of(ops, plan->count - first).steps, 3);
+    plan_close(plan);
+    close_subject(&s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_launch),
+        cmocka_unit_test(test_a_launch_a_step),
+        cmocka_unit_test(test_parameters),
+    };
+    return cmocka_run_group_tests_name("resident steps", tests, NULL, NULL);
+}
