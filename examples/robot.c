@@ -40,6 +40,7 @@ typedef struct robot {
     int steps, executed, held;   /* to execute; so far; ticks without an action                            */
     double chunk[CHUNK][DIMS];
     int rows, next;              /* of the chunk; 0 rows: none yet                                         */
+    int trained_delay;           /* the longest delay that the checkpoint was trained for; 0: any          */
     msgpack_sbuffer request;
     int asked;                   /* 1: a request is not yet answered                                       */
     int asked_at;                /* `next` at its observation                                              */
@@ -115,10 +116,11 @@ static void pack_request(msgpack_sbuffer *out, const observation *o, int execute
     msgpack_pack_int(&p, delay);
 }
 
-/* The steps that will be executed before the reply is there, as long as the slowest of late. */
+/* The steps that will be executed before the reply is there, as long as the slowest of late. A longer delay
+ * than the checkpoint was trained for would be refused. */
 static int expected_delay(const robot *r) {
     double slowest = 1000 / r->rate;
-    int most = r->rows ? r->rows - 1 : 1;
+    int most = r->trained_delay ? r->trained_delay : r->rows ? r->rows - 1 : 1;
     for (int i = 0; i < LATENCIES; i++) slowest = fmax(slowest, r->latencies[i]);
     int delay = (int)ceil(slowest * r->rate / 1000);
     return delay < most ? delay : most;
@@ -166,6 +168,18 @@ static void stop(robot *r, const char *why) {
     ws_client_stop(r->client);
 }
 
+/* What the server says of itself, before any reply. */
+static void take_metadata(robot *r, const uint8_t *bytes, size_t count) {
+    msgpack_unpacked about;
+    msgpack_unpacked_init(&about);
+    if (msgpack_unpack_next(&about, (const char *)bytes, count, NULL) == MSGPACK_UNPACK_SUCCESS) {
+        const msgpack_object *most = find(find(&about.data, "openpi_server"), "rtc_max_delay");
+        int known = most && most->type == MSGPACK_OBJECT_POSITIVE_INTEGER && most->via.u64 < CHUNK;
+        r->trained_delay = known ? (int)most->via.u64 : 0;
+    }
+    msgpack_unpacked_destroy(&about);
+}
+
 static void take_reply(robot *r, const uint8_t *bytes, size_t count) {
     msgpack_unpacked reply;
     msgpack_unpacked_init(&reply);
@@ -199,6 +213,7 @@ static void on_received(void *user, const uint8_t *bytes, size_t count, int text
     } else if (r->asked) {
         take_reply(r, bytes, count);
     } else {
+        take_metadata(r, bytes, count);
         r->due_ms = now_ms();
         ws_client_after(r->client, 0);
     }

@@ -1,19 +1,20 @@
 /* How many connections one client address may open: a bucket for each address, which holds and gets
  * `a_second` attempts, and each connection takes one.
  *
- * Note: an address of IPv6 counts with all others of its /64, since one machine may have them all; but an
- * address of IPv4 that comes through a socket of IPv6 counts as one of IPv4. Of the few buckets that an
- * address may have, it gets the fullest where all are taken. */
+ * Note: address_key.h says which addresses count as one. Of the few buckets that an address may have, it gets
+ * the fullest where all are taken. */
 #ifndef SERVE_ATTEMPTS_H
 #define SERVE_ATTEMPTS_H
 
 #include <stdint.h>
 #include <sys/socket.h>
 
+#include "address_key.h"
+
 enum { ATTEMPT_ADDRESSES = 4096 };
 
 typedef struct attempt_bucket {
-    uint64_t key[2];             /* of the address; 0, 0: nobody's                                         */
+    address_key key;             /* of the address; 0, 0: nobody's                                         */
     double left;                 /* attempts at `since`                                                    */
     int64_t since;               /* ns                                                                     */
 } attempt_bucket;

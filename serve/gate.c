@@ -26,9 +26,9 @@ static void log_refused(const gate *a, const net_head *head, const token *token,
 }
 
 /* Which option has no place for another connection. */
-static rejection full_for(const gate *a, const char *address) {
+static rejection full_for(const gate *a, address_key key) {
     if (a->connections->count >= a->options->max_connections) return REJECTED_CONNECTIONS;
-    return net_count(a->net, address) < a->options->max_per_address ? REJECTIONS : REJECTED_ADDRESS;
+    return net_count(a->net, key) < a->options->max_per_address ? REJECTIONS : REJECTED_ADDRESS;
 }
 
 /* Another connection of a token that has one reserves nothing more. */
@@ -52,7 +52,7 @@ int gate_refuse(const gate *a, const net_head *head, net_page *page) {
         log_refused(a, head, NULL, "no token, or an unknown one");
         return answer(page, 401, "no token, or an unknown one\n");
     }
-    rejection full = full_for(a, head->address);
+    rejection full = full_for(a, head->key);
     if (full != REJECTIONS) {
         metrics_add_rejected(a->metrics, full);
         const char *here = "as many connections as --max-connections";

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-enum { LOG_PER_SECOND = 10, LOG_REASONS = 16 };
+enum { LOG_PER_SECOND = 10, LOG_REASONS = 32 };
 
 typedef struct log_count {
     char event[32], reason[96];  /* whose lines are counted together                                       */

@@ -89,6 +89,12 @@ void metrics_add_rejected(metrics *m, rejection reason) {
     pthread_mutex_unlock(&m->lock);
 }
 
+void metrics_add_dropped(metrics *m, drop_reason reason) {
+    pthread_mutex_lock(&m->lock);
+    m->counts.dropped[reason]++;
+    pthread_mutex_unlock(&m->lock);
+}
+
 void metrics_add_received(metrics *m, size_t bytes) {
     pthread_mutex_lock(&m->lock);
     m->counts.received_bytes += bytes;
@@ -173,6 +179,10 @@ static void put_connections(text *out, const metrics_counts *c, const metrics_no
     for (int i = 0; i < REJECTIONS; i++)
         text_put(out, "openpi_connections_rejected_total{reason=\"%s\"} %llu\n", rejection_names[i],
                  (unsigned long long)c->rejected[i]);
+    head(out, "openpi_connections_dropped_total", "counter", "Connections that the server ended by itself.");
+    for (int i = 0; i < DROP_REASONS; i++)
+        text_put(out, "openpi_connections_dropped_total{reason=\"%s\"} %llu\n", drop_label((drop_reason)i),
+                 (unsigned long long)c->dropped[i]);
 }
 
 static void put_devices(text *out, const metrics_counts *c) {
@@ -192,6 +202,9 @@ static void put_process(text *out, const process *p) {
     put_number(out, "gauge", "process_resident_memory_bytes", "Memory in RAM.", (double)p->resident_bytes);
     put_number(out, "gauge", "process_virtual_memory_bytes", "Memory in the address space.",
                (double)p->virtual_bytes);
+    put_number(out, "gauge", "process_virtual_memory_max_bytes",
+               "Memory that the address space may have; without a limit the largest number of 64 bits.",
+               (double)p->max_virtual_bytes);
     put_number(out, "gauge", "process_open_fds", "Open file descriptors.", (double)p->open_fds);
     put_number(out, "gauge", "process_max_fds", "File descriptors that may be open.", (double)p->max_fds);
 }

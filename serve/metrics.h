@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "drops.h"
 #include "process.h"
 #include "scheduler.h"
 #include "text.h"
@@ -69,6 +70,7 @@ typedef struct metrics_device {
 typedef struct metrics_counts {
     uint64_t requests[SCHEDULER_CLASSES][REQUEST_RESULTS];
     uint64_t rejected[REJECTIONS];
+    uint64_t dropped[DROP_REASONS];
     uint64_t received_bytes, sent_bytes;       /* of messages, without the frames around them              */
     histogram duration;          /* seconds from ARRIVED to SENT, of all that were answered                */
     histogram queue;             /* seconds from PREPARED to RUN                                           */
@@ -102,6 +104,7 @@ typedef struct metrics_request {
 void metrics_add_request(metrics *metrics, const metrics_request *request);
 void metrics_add_batch(metrics *metrics, int device, int requests, double seconds);
 void metrics_add_rejected(metrics *metrics, rejection reason);
+void metrics_add_dropped(metrics *metrics, drop_reason reason);
 void metrics_add_received(metrics *metrics, size_t bytes);
 void metrics_add_sent(metrics *metrics, size_t bytes);
 

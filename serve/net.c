@@ -4,11 +4,13 @@
  * We send close frames ourselves and go on reading, to drop what comes: a client that is still sending would
  * otherwise see a reset instead of the reason. (The library's own way, lws_close_reason, loses the close
  * frame in Debian 12's build on libuv.) */
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "alert.h"
@@ -39,6 +41,7 @@ struct net_peer {
     net *net;
     net_peer *before, *after;    /* in the net's list                                                     */
     char address[NET_ADDRESS];
+    address_key key;             /* of the address                                                         */
     void *connection;            /* NULL: no WebSocket yet, or no more                                     */
     net_message *first, *last;   /* to send                                                                */
     net_message *flushing;       /* written, but the kernel has not taken all of it                        */
@@ -57,9 +60,11 @@ struct net_peer {
     double pinged_ms;            /* when a ping was ordered that is not answered; 0: none                  */
     int ping_due;                /* 1: it is not sent yet                                                  */
     int dropped;
+    int left;                    /* it closes                                                              */
 };
 
 net *net_of(struct lws *wsi) { return lws_context_user(lws_get_context(wsi)); }
+visitor *visitor_of(struct lws *wsi) { return lws_get_opaque_user_data(wsi); }
 
 /* ---- sending ---------------------------------------------------------------------------------------- */
 
@@ -172,14 +177,20 @@ static int write_more(net_peer *peer) {
 
 /* ---- receiving -------------------------------------------------------------------------------------- */
 
-static const char *reason_of(int code) {
-    switch (code) {
-    case CLOSE_UNSUPPORTED: return "a text message; expected msgpack in a binary one";
-    case CLOSE_TOO_SLOW: return "the message took too long";
-    case CLOSE_TOO_BIG: return "the message is too large";
-    case CLOSE_TRY_LATER: return "no memory for another message; try again later";
-    default: return "";
-    }
+/* The closes for what a client sends: what it is told, and why the server says that it did so. */
+static const struct { int code; const char *reason; drop_reason why; } closes[] = {
+    {CLOSE_UNSUPPORTED, "a text message; expected msgpack in a binary one", DROP_TEXT},
+    {CLOSE_TOO_SLOW, "the message took too long", DROP_MESSAGE},
+    {CLOSE_TOO_BIG, "the message is too large", DROP_SIZE},
+    {CLOSE_TRY_LATER, "no memory for another message; try again later", DROP_MEMORY},
+};
+
+static void end_for(net_peer *peer, int code) {
+    const net *net = peer->net;
+    size_t i = 0;
+    while (closes[i].code != code) i++;
+    net->events->dropped(net->user, peer->address, closes[i].why);
+    net_end(peer, code, closes[i].reason);
 }
 
 static void hear(net_peer *peer) {
@@ -217,7 +228,7 @@ static void read_piece(net_peer *peer, const uint8_t *bytes, size_t count) {
     else if (!peer->began_ms) peer->began_ms = peer->heard_ms;
     look(peer, last);
     if (!code) code = events->received(peer->connection, bytes, count, last);
-    if (code) net_end(peer, code, reason_of(code));
+    if (code) end_for(peer, code);
 }
 
 /* ---- what a client may take ------------------------------------------------------------------------- */
@@ -235,10 +246,10 @@ static void peer_leave(net_peer *peer) {
     if (peer->after) peer->after->before = peer->before;
 }
 
-int net_count(const net *net, const char *address) {
+int net_count(const net *net, address_key key) {
     int count = 0;
     for (const net_peer *peer = net->peers; peer; peer = peer->after)
-        count += !strcmp(peer->address, address);
+        count += address_key_equal(peer->key, key);
     return count;
 }
 
@@ -247,7 +258,7 @@ static int is_over(double since_ms, int seconds, double now) {
 }
 
 /* Cuts it off without a close frame, which it would not read. */
-static void drop(net_peer *peer, const char *why) {
+static void drop(net_peer *peer, drop_reason why) {
     peer->dropped = 1;
     share(peer, 0);
     peer->net->events->dropped(peer->net->user, peer->address, why);
@@ -267,14 +278,13 @@ static void watch_peer(net_peer *peer, double now) {
         read_or_not(peer);
     }
     if (is_over(peer->unread_ms, most->reply, now)) {
-        drop(peer, "it does not read its replies");
+        drop(peer, DROP_REPLY);
     } else if (peer->close_code || peer->held || peer->rest_ms > 0) {
         return;
     } else if (is_over(peer->began_ms, most->message, now)) {
-        peer->net->events->dropped(peer->net->user, peer->address, "its message takes too long");
-        net_end(peer, CLOSE_TOO_SLOW, reason_of(CLOSE_TOO_SLOW));
+        end_for(peer, CLOSE_TOO_SLOW);
     } else if (is_over(peer->pinged_ms, most->ping, now)) {
-        drop(peer, "it does not answer a ping");
+        drop(peer, DROP_PING);
     } else if (!peer->pinged_ms && is_over(peer->heard_ms, most->ping, now)) {
         peer->pinged_ms = now;
         peer->ping_due = 1;
@@ -294,14 +304,38 @@ static void on_watch(uv_timer_t *handle) {
 static int established(net_peer *peer, struct lws *wsi) {
     http_head head;
     http_read_head(wsi, 1, &head);
+    visitor_of(wsi)->visit = VISIT_ANSWERED;
     peer->wsi = wsi;
     peer->net = net_of(wsi);
     peer->heard_ms = clock_now();
     memcpy(peer->address, head.address, sizeof peer->address);
+    peer->key = head.head.key;
     peer->connection = peer->net->events->opened(peer->net->user, peer, &head.head);
-    if (!peer->connection) return -1;
+    if (!peer->connection) {
+        peer->net->events->dropped(peer->net->user, peer->address, DROP_MEMORY);
+        return -1;
+    }
     peer_join(peer);
     return 0;
+}
+
+/* Whether the client has ended its side. Nothing that it has sent is read. */
+static int has_ended(struct lws *wsi) {
+    char byte;
+    ssize_t count = recv(lws_get_socket_fd(wsi), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return count == 0 || (count < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
+}
+
+/* The library ends a WebSocket: the client has left, or it sends what no client may.
+ *
+ * Note: for some broken frames the library sends no close frame. With TLS the socket does not tell whether
+ * the client has left, so those have no line there. */
+static void library_closes(net_peer *peer) {
+    const net *net = peer->net;
+    net_share(peer, NULL);
+    if (!peer->connection || peer->close_code || peer->dropped || peer->left || net->closing) return;
+    int frames = lws_get_close_length(peer->wsi) > 0 || (!lws_is_ssl(peer->wsi) && !has_ended(peer->wsi));
+    if (frames) net->events->dropped(net->user, peer->address, DROP_FRAMES);
 }
 
 static void closed(net_peer *peer) {
@@ -324,8 +358,12 @@ static int on_event(struct lws *wsi, enum lws_callback_reasons reason, void *use
     case LWS_CALLBACK_SERVER_WRITEABLE: return write_more(peer);
     case LWS_CALLBACK_WS_PEER_INITIATED_CLOSE:
         net_share(peer, NULL);
+        peer->left = 1;
         return peer->close_sent;                               /* 1: it answers ours                        */
-    case LWS_CALLBACK_WS_SERVER_DROP_PROTOCOL: net_share(peer, NULL); return 0; /* the library closes       */
+    case LWS_CALLBACK_WS_SERVER_DROP_PROTOCOL: library_closes(peer); return 0;
+    case LWS_CALLBACK_WSI_DESTROY:
+        if (visitor_of(wsi)) visitor_leave(net_of(wsi), visitor_of(wsi));
+        return 0;
     case LWS_CALLBACK_CLOSED: closed(peer); return 0;
     case LWS_CALLBACK_OPENSSL_LOAD_EXTRA_SERVER_VERIFY_CERTS: return !tls_attach(user, &net_of(wsi)->pair);
     case LWS_CALLBACK_EVENT_WAIT_CANCELLED: net_of(wsi)->events->woken(net_of(wsi)->user); return 0;
@@ -383,6 +421,8 @@ static struct lws_context *context_of(net *net) {
         .max_http_header_data = HEAD_BYTES,
         .max_http_header_pool = HEADS,
         .timeout_secs = (unsigned)net->limits.handshake,
+        .timeout_secs_ah_idle = (unsigned)net->limits.handshake,   /* to a complete head, TLS included    */
+        .keepalive_timeout = net->limits.handshake,                /* from an answer to the next head     */
         .retry_and_idle_policy = &no_pings,
         .alpn = "http/1.1",
         .pcontext = &net->context,         /* NULL when it is gone                                        */
@@ -462,6 +502,7 @@ void net_every(net *net, int milliseconds) {
 
 void net_close(net *net) {
     if (!net) return;
+    net->closing = 1;
     for (int side = 0; side < NET_SIDES; side++) net_deafen(net, (net_side)side);
     for (int i = 0; i < SIGNALS; i++) uv_close((uv_handle_t *)&net->signals[i], NULL);
     uv_close((uv_handle_t *)&net->timer, NULL);

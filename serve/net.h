@@ -16,6 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "address_key.h"
+#include "drops.h"
 #include "net_sender.h"
 #include "openpi.h"
 #include "tls.h"
@@ -63,6 +65,7 @@ typedef struct net_head {
     int query;                   /* 1: it has one                                                          */
     int upgrade;                 /* 1: asks for a WebSocket                                                */
     const char *address;         /* of the client                                                          */
+    address_key key;             /* of the same                                                            */
     /* The headers' values; "": there is none; "?": one longer than NET_AUTHORIZATION or NET_HOST. */
     const char *authorization, *host, *origin;
 } net_head;
@@ -98,8 +101,9 @@ typedef struct net_events {
     void (*timed)(void *user);
     /* Again and again after net_every. */
     void (*ticked)(void *user);
-    /* A WebSocket is cut off because of net_limits, and `closed` follows; or a connection is hung up on. */
-    void (*dropped)(void *user, const char *address, const char *why);
+    /* A connection to the robots' side ends, and not because the client has asked for it: a WebSocket, and
+     * `closed` follows, or one that is none yet. */
+    void (*dropped)(void *user, const char *address, drop_reason why);
     /* A connection is hung up on, because its address has had net_limits.attempts. */
     void (*too_often)(void *user, const char *address);
 } net_events;
@@ -138,8 +142,8 @@ openpi_status net_listen(net *net, openpi_error *error);
 /* Closes the side's listening sockets; connections stay. */
 void net_deafen(net *net, net_side side);
 
-/* How many WebSockets this client's address has. */
-int net_count(const net *net, const char *address);
+/* How many WebSockets the client's address has. */
+int net_count(const net *net, address_key key);
 
 /* Runs until net_stop. */
 void net_run(net *net);

@@ -46,7 +46,7 @@ void net_renew(net *net, tls_pair *pair) {
 
 int net_port(const net *net, net_side side) { return net && side ? 0 : 0; }
 int net_is_plain(const net *net, net_side side) { return !net || side; }
-int net_count(const net *net, const char *address) { return net && address ? 0 : 0; }
+int net_count(const net *net, address_key key) { return net && key.family ? 0 : 0; }
 
 void net_deafen(net *net, net_side side) {
     (void)net;

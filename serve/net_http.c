@@ -67,19 +67,19 @@ static net_method read_path(struct lws *wsi, char *path) {
 }
 
 void http_read_head(struct lws *wsi, int upgrade, http_head *out) {
-    const listener *from = lws_get_opaque_user_data(wsi);
     net_method method = read_path(wsi, out->path);
     read_header(wsi, WSI_TOKEN_HTTP_AUTHORIZATION, out->authorization, sizeof out->authorization);
     read_header(wsi, WSI_TOKEN_HOST, out->host, sizeof out->host);
     read_header(wsi, WSI_TOKEN_ORIGIN, out->origin, sizeof out->origin);
     out->address[0] = 0;
     lws_get_peer_simple(wsi, out->address, sizeof out->address);
-    out->head = (net_head){.side = from->side,
+    out->head = (net_head){.side = visitor_of(wsi)->to->side,
                            .method = method,
                            .path = out->path,
                            .query = lws_hdr_total_length(wsi, WSI_TOKEN_HTTP_URI_ARGS) > 0,
                            .upgrade = upgrade,
                            .address = out->address,
+                           .key = address_key_of((const struct sockaddr *)&visitor_of(wsi)->from),
                            .authorization = out->authorization,
                            .host = out->host,
                            .origin = out->origin};
@@ -88,6 +88,7 @@ void http_read_head(struct lws *wsi, int upgrade, http_head *out) {
 static int ask(struct lws *wsi, int upgrade, net_page *page) {
     net *net = net_of(wsi);
     http_head head;
+    visitor_of(wsi)->visit = VISIT_ANSWERED;
     http_read_head(wsi, upgrade, &head);
     return net->events->asked(net->user, &head.head, page);
 }
@@ -104,18 +105,22 @@ int http_plain(struct lws *wsi) {
 static void charge(struct lws *wsi) {
     enum { REFUSAL = 4 };
     net *net = net_of(wsi);
-    const listener *l = lws_get_opaque_user_data(wsi);
-    struct sockaddr_storage address;
-    struct sockaddr *from = (struct sockaddr *)&address;
-    socklen_t bytes = sizeof address;
-    if (l->side != NET_ROBOTS || getpeername(lws_get_socket_fd(wsi), from, &bytes)) return;
+    const visitor *visitor = visitor_of(wsi);
+    if (visitor->to->side != NET_ROBOTS) return;
+    const struct sockaddr *from = (const struct sockaddr *)&visitor->from;
     attempts_charge(&net->attempts, from, REFUSAL, net->limits.attempts, clock_ns());
 }
 
 int http_upgrade(struct lws *wsi, const char *to) {
     net_page page;
+    visitor *visitor = visitor_of(wsi);
+    visitor->visit = VISIT_UPGRADES;
     if (strcasecmp(to, "websocket")) return -1;
-    if (!ask(wsi, 1, &page)) return 0;
+    if (!ask(wsi, 1, &page)) {
+        int names = lws_hdr_total_length(wsi, WSI_TOKEN_PROTOCOL) > 0;
+        visitor->visit = names ? VISIT_NAMES_PROTOCOL : VISIT_UPGRADES;
+        return 0;
+    }
     charge(wsi);
     return answer(wsi, &page) ? -1 : 1;
 }

@@ -4,6 +4,7 @@
 #define SERVE_NET_INSIDE_H
 
 #include <libwebsockets.h>
+#include <sys/socket.h>
 #include <uv.h>
 
 #include "attempts.h"
@@ -20,6 +21,21 @@ typedef struct listener {
     net_side side;
     int fd, active, deaf;
 } listener;
+
+/* How far a connection is on its way to a WebSocket. */
+typedef enum visit {
+    VISIT_NEW,                   /* no complete request head so far                                        */
+    VISIT_UPGRADES,              /* its head asks for an upgrade, and may                                  */
+    VISIT_NAMES_PROTOCOL,        /* the same, for a subprotocol                                            */
+    VISIT_ANSWERED,              /* it got an answer, or a WebSocket                                       */
+} visit;
+
+/* A connection, from accepted to destroyed. */
+typedef struct visitor {
+    listener *to;
+    visit visit;
+    struct sockaddr_storage from;
+} visitor;
 
 struct net {
     const net_events *events;
@@ -41,12 +57,14 @@ struct net {
     net_limits limits;
     attempts attempts;           /* of the robots' side                                                    */
     net_peer *peers;             /* all WebSockets                                                         */
+    int closing;                 /* 1: net_close                                                           */
     int spare;                   /* a descriptor for when there is no other; -1: none                      */
     tls_pair *pair;              /* NULL: no TLS                                                           */
 };
 
-/* The net of a connection, which the library knows. */
+/* The net of a connection, and the connection; the library knows both. */
 net *net_of(struct lws *wsi);
+visitor *visitor_of(struct lws *wsi);
 
 /* ---- net_http.c ------------------------------------------------------------------------------------- */
 
@@ -67,6 +85,9 @@ int http_plain(struct lws *wsi);
 int http_upgrade(struct lws *wsi, const char *to);
 
 /* ---- net_listen.c ----------------------------------------------------------------------------------- */
+
+/* The connection is destroyed. */
+void visitor_leave(net *net, visitor *visitor);
 
 /* The pause is over. */
 void listeners_go_on(uv_timer_t *pause);

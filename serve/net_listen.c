@@ -9,6 +9,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -100,15 +101,6 @@ openpi_status net_inherit(net *net, int first, int count, int only_loopback, ope
 
 /* ---- connections ------------------------------------------------------------------------------------ */
 
-/* The library closes the socket where it fails. */
-static void adopt(listener *l, int fd) {
-    lws_adoption_type type = LWS_ADOPT_SOCKET | LWS_ADOPT_HTTP;
-    if (!l->net->plain[l->side]) type |= LWS_ADOPT_ALLOW_SSL;
-    lws_sock_file_fd_type socket = {.sockfd = fd};
-    struct lws *wsi = lws_adopt_descriptor_vhost(l->net->vhost, type, socket, NULL, NULL);
-    if (wsi) lws_set_opaque_user_data(wsi, l);
-}
-
 typedef struct caller {
     struct sockaddr_storage from;
     socklen_t bytes;
@@ -121,12 +113,55 @@ static const char *text_of(caller *c) {
     return c->text;
 }
 
+static void hang_up(const listener *l, int fd, caller *caller, drop_reason why) {
+    l->net->events->dropped(l->net->user, text_of(caller), why);
+    close(fd);
+}
+
+/* The library closes the socket where it fails, which is also where the TLS handshake fails at once. */
+static void adopt(listener *l, int fd, caller *caller) {
+    visitor *made = calloc(1, sizeof *made);
+    if (!made) {
+        hang_up(l, fd, caller, DROP_MEMORY);
+        return;
+    }
+    *made = (visitor){.to = l, .from = caller->from};
+    lws_adoption_type type = LWS_ADOPT_SOCKET | LWS_ADOPT_HTTP;
+    if (!l->net->plain[l->side]) type |= LWS_ADOPT_ALLOW_SSL;
+    lws_sock_file_fd_type socket = {.sockfd = fd};
+    struct lws *wsi = lws_adopt_descriptor_vhost(l->net->vhost, type, socket, NULL, NULL);
+    if (wsi) {
+        lws_set_opaque_user_data(wsi, made);
+        return;
+    }
+    free(made);
+    drop_reason why = net_is_plain(l->net, l->side) ? DROP_MEMORY : DROP_TLS;
+    if (l->side == NET_ROBOTS) l->net->events->dropped(l->net->user, text_of(caller), why);
+}
+
+/* Which reason a connection has that ends at this point of its way; DROP_REASONS: none. */
+static drop_reason reason_of_visit(const net *net, const visitor *v) {
+    switch (v->visit) {
+    case VISIT_NEW: return net_is_plain(net, v->to->side) ? DROP_HEAD : DROP_TLS;
+    case VISIT_UPGRADES: return DROP_HANDSHAKE;
+    case VISIT_NAMES_PROTOCOL: return DROP_SUBPROTOCOL;
+    default: return DROP_REASONS;
+    }
+}
+
+/* Note: browsers open connections to the admin side that they may never use; nobody is told of those. */
+void visitor_leave(net *net, visitor *v) {
+    caller caller = {.from = v->from, .bytes = sizeof caller.from};
+    drop_reason why = reason_of_visit(net, v);
+    if (why != DROP_REASONS && v->to->side == NET_ROBOTS && !net->closing)
+        net->events->dropped(net->user, text_of(&caller), why);
+    free(v);
+}
+
 static int take_call(const listener *l, caller *c) {
     c->bytes = sizeof c->from;
     return accept4(l->fd, (struct sockaddr *)&c->from, &c->bytes, SOCK_CLOEXEC);
 }
-
-static const char no_descriptor[] = "no descriptor is left";
 
 /* Without a descriptor nobody can be accepted, and the loop would turn for who waits. So one is kept, with
  * which to take the next one and to hang up. Returns 0 where nobody waits. */
@@ -134,10 +169,7 @@ static int turn_away(listener *l) {
     caller caller;
     close(l->net->spare);
     int fd = take_call(l, &caller);
-    if (fd >= 0) {
-        l->net->events->dropped(l->net->user, text_of(&caller), no_descriptor);
-        close(fd);
-    }
+    if (fd >= 0) hang_up(l, fd, &caller, DROP_DESCRIPTORS);
     l->net->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
     return fd >= 0;
 }
@@ -154,11 +186,10 @@ static void receive_call(listener *l, int fd, caller *caller) {
         net->events->too_often(net->user, text_of(caller));
         close(fd);
     } else if (fd >= net->limits.files) {
-        net->events->dropped(net->user, text_of(caller), no_descriptor);
-        close(fd);
+        hang_up(l, fd, caller, DROP_DESCRIPTORS);
     } else {
         net->may_adopt -= robots;
-        adopt(l, fd);
+        adopt(l, fd, caller);
     }
 }
 

@@ -65,6 +65,7 @@ process process_look(void) {
     p.start_seconds = system > 0 ? system + p.start_seconds : 0;
     p.open_fds = count_fds();
     if (!getrlimit(RLIMIT_NOFILE, &most)) p.max_fds = most.rlim_cur;
+    if (!getrlimit(RLIMIT_AS, &most)) p.max_virtual_bytes = most.rlim_cur;
     return p;
 }
 

@@ -9,6 +9,7 @@ typedef struct process {
     double cpu_seconds;          /* user and system                                                        */
     double start_seconds;        /* since 1970                                                             */
     uint64_t resident_bytes, virtual_bytes;
+    uint64_t max_virtual_bytes;  /* UINT64_MAX: no limit                                                   */
     uint64_t open_fds, max_fds;
 } process;
 

@@ -16,6 +16,7 @@
 #include "connection.h"
 #include "device.h"
 #include "dispatch.h"
+#include "drain.h"
 #include "fail.h"
 #include "gate.h"
 #include "log.h"
@@ -36,7 +37,6 @@ enum {
     TICK_MS = 250,
     OTHER_FILES = 512,           /* descriptors besides four for each connection that there may be: many   */
                                  /* clients may be connected that have no WebSocket yet                    */
-    CLOSING_MS = 1000,           /* for the close frames after the last answer                             */
 };
 
 static const char device_lost[] = DEVICE_LOST_SENTENCE;
@@ -196,7 +196,7 @@ static void on_woken(void *user) {
     s->draining = s->ending = 1;
     net_deafen(s->net, NET_ROBOTS);
     say_last_words(s);
-    net_after(s->net, CLOSING_MS);
+    net_after(s->net, DRAIN_CLOSING_MS);
 }
 
 /* Connections that are open keep the certificate that they began with. */
@@ -224,7 +224,7 @@ static void drain(void *user) {
     systemd_report(&s->systemd, "STOPPING=1\nSTATUS=draining, connections: %d", s->connections.count);
     s->draining = 1;
     net_deafen(s->net, NET_ROBOTS);
-    net_after(s->net, s->options->drain_seconds * 1000 - CLOSING_MS);
+    net_after(s->net, drain_divide(s->options->drain_seconds).answers_ms);
     connections_drain(&s->connections);
     if (!s->connections.count) net_stop(s->net);
 }
@@ -259,13 +259,16 @@ static void on_timed(void *user) {
     }
     s->ending = 1;
     connections_end(&s->connections, CLOSE_GOING_AWAY, "the server shuts down");
-    net_after(s->net, CLOSING_MS);
+    net_after(s->net, drain_divide(s->options->drain_seconds).closing_ms);
 }
 
-static void on_dropped(void *user, const char *address, const char *why) {
+static void on_dropped(void *user, const char *address, drop_reason why) {
     server *s = user;
-    log_entry entry = {.level = LOG_LEVEL_WARNING, .event = "dropped", .reason = why, .address = address};
-    log_entry_write(&s->log, &entry, "dropped: %s", why);
+    const char *sentence = drop_sentence(why);
+    metrics_add_dropped(&s->metrics, why);
+    log_entry entry = {
+        .level = LOG_LEVEL_WARNING, .event = "dropped", .reason = sentence, .address = address};
+    log_entry_write(&s->log, &entry, "dropped: %s", sentence);
 }
 
 static void on_too_often(void *user, const char *address) {

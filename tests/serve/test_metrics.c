@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -64,15 +65,31 @@ static void some(metrics *m) {
     metrics_add_rejected(m, REJECTED_ADDRESS);
     metrics_add_rejected(m, REJECTED_ATTEMPTS);
     metrics_add_rejected(m, REJECTED_ATTEMPTS);
+    metrics_add_dropped(m, DROP_FRAMES);
+    metrics_add_dropped(m, DROP_FRAMES);
     metrics_add_received(m, 5000000000u);
     metrics_add_received(m, 1);
     metrics_add_sent(m, 5743);
 }
 
+/* As a process may see it that has a limit of memory: one that no process of 64 bits reaches, because the
+ * look itself opens files, and a sanitizer's process holds terabytes of addresses. */
+static process look_limited(void) {
+    struct rlimit before, most;
+    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+    most = before;
+    most.rlim_cur = (rlim_t)1 << 47 < before.rlim_max ? (rlim_t)1 << 47 : before.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_AS, &most), 0);
+    process found = process_look();
+    assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+    assert_true(found.max_virtual_bytes == most.rlim_cur);
+    return found;
+}
+
 static metrics_now some_now(void) {
     return (metrics_now){.connections = 7,
                          .queued = {[SCHEDULER_SHARED] = 2, [SCHEDULER_RESERVED] = 1},
-                         .process = process_look(),
+                         .process = look_limited(),
                          .version = "0.1.0"};
 }
 
@@ -89,6 +106,9 @@ static void counts(void **state) {
     must_be(text, "openpi_connections_rejected_total{reason=\"address\"}", 1);
     must_be(text, "openpi_connections_rejected_total{reason=\"attempts\"}", 2);
     must_be(text, "openpi_connections_rejected_total{reason=\"token\"}", 0);
+    must_be(text, "openpi_connections_dropped_total{reason=\"frames\"}", 2);
+    must_be(text, "openpi_connections_dropped_total{reason=\"descriptors\"}", 0);
+    must_be(text, "openpi_connections_dropped_total{reason=\"ping\"}", 0);
     must_be(text, "openpi_received_bytes_total", 5000000001.0);
     must_be(text, "openpi_sent_bytes_total", 5743);
     must_be(text, "openpi_device_busy_seconds_total{device=\"cuda:0\"}", .011);
@@ -99,6 +119,7 @@ static void counts(void **state) {
     must_be(text, "openpi_build_info{version=\"0.1.0\"}", 1);
     assert_true(sample(text, "process_resident_memory_bytes") > 1e5);
     assert_true(sample(text, "process_virtual_memory_bytes") > sample(text, "process_resident_memory_bytes"));
+    must_be(text, "process_virtual_memory_max_bytes", (double)now.process.max_virtual_bytes);
     assert_true(sample(text, "process_open_fds") >= 3);
     assert_true(sample(text, "process_max_fds") >= sample(text, "process_open_fds"));
     assert_true(sample(text, "process_start_time_seconds") > 1.7e9);

@@ -1,5 +1,6 @@
 /* One call of a device for several robots (serve/device.c). Where the model refuses the numbers of one robot,
- * which only computing can show, that robot gets a sentence. Each other robot gets what it gets alone. */
+ * which only computing can show, that robot gets a sentence. Each other robot gets what it gets alone. Where
+ * the device is lost, all of them get the same sentence. */
 #include <float.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -153,7 +154,49 @@ static void all_overflow(void **state) {
     }
 }
 
+/* ---- a device that is lost --------------------------------------------------------------------------- */
+
+static int lost, calls_of_many;
+
+openpi_status __real_openpi_session_run_rtc(openpi_session *session, const openpi_sample *samples,
+                                            const openpi_rtc *rtc, int count, const float *noise,
+                                            float *actions, openpi_timing *timing, openpi_error *why);
+openpi_status __wrap_openpi_session_run_rtc(openpi_session *session, const openpi_sample *samples,
+                                            const openpi_rtc *rtc, int count, const float *noise,
+                                            float *actions, openpi_timing *timing, openpi_error *why);
+
+openpi_status __wrap_openpi_session_run_rtc(openpi_session *session, const openpi_sample *samples,
+                                            const openpi_rtc *rtc, int count, const float *noise,
+                                            float *actions, openpi_timing *timing, openpi_error *why) {
+    if (!lost)
+        return __real_openpi_session_run_rtc(session, samples, rtc, count, noise, actions, timing, why);
+    calls_of_many += count == JOBS;
+    snprintf(why->message, sizeof why->message, "device cuda:0 is lost: an address of its driver");
+    return OPENPI_DEVICE_LOST;
+}
+
+/* In the middle of a batch: the driver's words are for the server, and no robot has a reply. */
+static void lost_in_a_batch(void **state) {
+    (void)state;
+    static const char sentence[] = "the device is lost; the server restarts";
+    job *jobs[JOBS];
+    for (int i = 0; i < JOBS; i++) jobs[i] = make_job(i, 0);
+    lost = 1;
+    assert_int_equal(device_run(tested, jobs, JOBS, &error), OPENPI_DEVICE_LOST);
+    lost = 0;
+    assert_int_equal(calls_of_many, 1);
+    assert_non_null(strstr(error.message, "device cuda:0 is lost"));
+    for (int i = 0; i < JOBS; i++) {
+        assert_int_equal(jobs[i]->status, OPENPI_DEVICE_LOST);
+        assert_int_equal(jobs[i]->answer.text, 1);
+        assert_int_equal(jobs[i]->answer.bytes, sizeof sentence - 1);
+        assert_memory_equal(jobs[i]->answer.data, sentence, sizeof sentence - 1);
+        give_job(jobs[i]);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(one_overflows), cmocka_unit_test(all_overflow)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(one_overflows), cmocka_unit_test(all_overflow),
+                                       cmocka_unit_test(lost_in_a_batch)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

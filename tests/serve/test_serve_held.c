@@ -2,7 +2,9 @@
  * ping comes between them and nothing ends the connection. The network library's own pings would come after
  * 300 s; the clock is openpi_host's, which a signal sets forward by 1,000 s, and so is the device.
  *
- * A robot that is closed while the device computes for it gets nothing after the close. */
+ * A robot that is closed while the device computes for it gets nothing after the close.
+ *
+ * By the same clock: --handshake-timeout is how long a client may take to say what it wants. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -77,8 +79,52 @@ static void no_reply_after_a_close(void **state) {
     served_stop(&server);
 }
 
+static int is_there(int fd) {
+    char byte;
+    return recv(fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+}
+
+static void must_end(int fd) {
+    char byte;
+    assert_int_equal(ws_get(fd, &byte, 1), 0);
+    close(fd);
+}
+
+/* Nobody is cut off before the time is over: neither who says nothing, nor who stops in a head, nor who keeps
+ * a connection for another request. Then each of them is. */
+static void heads_have_their_time(void **state) {
+    (void)state;
+    static const char half[] = "GET /healthz HTTP/1.1\r\nHost: ", rest[] = "localhost\r\n\r\n";
+    served server;
+    char head[1024], body[3];              /* "OK\n"                                                       */
+    served_start(&server, &box, "--synthetic tiny --robot aloha --threads 2 --horizon 2 --steps 1 "
+                                "--handshake-timeout 1500 --ping-interval 3600");
+    int kept = ws_request(server.port, "/healthz", "", head, sizeof head);
+    int mute = ws_socket(server.port), slow = ws_socket(server.port), other = ws_socket(server.port);
+    ws_put(slow, half, sizeof half - 1);
+    ws_put(other, half, sizeof half - 1);
+    assert_true(ws_get(kept, body, sizeof body));
+    int idle = greet(server.port);         /* the last one: the others are accepted                        */
+    turn(idle);
+    kill(server.pid, SIGWINCH);
+    turn(idle);
+    assert_true(is_there(mute) && is_there(slow) && is_there(other) && is_there(kept));
+    ws_put(slow, rest, sizeof rest - 1);
+    ws_head(slow, head, sizeof head);
+    assert_memory_equal(head, "HTTP/1.1 200 ", 13);
+    kill(server.pid, SIGWINCH);
+    turn(idle);
+    must_end(mute);
+    must_end(other);
+    must_end(kept);
+    close(slow);
+    close(idle);
+    served_stop(&server);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(held_for_long),
-                                       cmocka_unit_test(no_reply_after_a_close)};
+                                       cmocka_unit_test(no_reply_after_a_close),
+                                       cmocka_unit_test(heads_have_their_time)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

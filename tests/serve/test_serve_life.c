@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <dirent.h>
 #include <cmocka.h>
 
 #include "policy_golden.h"
@@ -15,6 +16,7 @@
 #include "websocket.h"
 #include "robot_message.h"
 #include "admin_client.h"
+#include "serve/drain.h"
 
 #define ALOHA "--synthetic tiny --robot aloha --threads 2 --horizon 5"
 
@@ -73,22 +75,129 @@ static void drain(void **state) {
     free(request);
 }
 
-/* A call that is longer than the drain ends the server all the same. */
-static void drain_has_an_end(void **state) {
-    (void)state;
-    served server;
+/* ---- a device that stands still ---------------------------------------------------------------------- */
+
+/* openpi_host's device, which a signal stops and lets run. */
+#define STALLING                                                                                            \
+    "--synthetic tiny:pi0 --robot aloha --threads 2 --horizon 2 --steps 1 --device host:0 "                \
+    "--handshake-timeout 3600 --message-timeout 3600 --ping-interval 3600"
+
+/* How many of its threads have stood still. */
+static int stalled_threads(const served *server) {
+    char path[300], name[32] = "";
+    int count = 0;
+    snprintf(path, sizeof path, "/proc/%d/task", (int)server->pid);
+    DIR *folder = opendir(path);
+    assert_non_null(folder);
+    for (const struct dirent *entry = readdir(folder); entry; entry = readdir(folder)) {
+        snprintf(path, sizeof path, "/proc/%d/task/%.100s/comm", (int)server->pid, entry->d_name);
+        FILE *file = entry->d_name[0] == '.' ? NULL : fopen(path, "r");
+        if (!file) continue;
+        count += fgets(name, sizeof name, file) && !strcmp(name, "stalled\n");
+        fclose(file);
+    }
+    closedir(folder);
+    return count;
+}
+
+static void await_stalled(const served *server, int threads) {
+    for (int i = 0; i < 60000 && stalled_threads(server) < threads; i++) served_sleep(10);
+    assert_true(stalled_threads(server) >= threads);
+}
+
+/* One robot waits for a call that does not end. Returns when the call has begun. */
+static int stall(const served *server) {
     size_t count;
     char *request = golden_read(GOLDEN "/policy/aloha_sim/request.msgpack", &count);
-    served_start(&server, &box,
-                 "--synthetic tiny --robot aloha --isa reference --threads 1 --steps 1 --drain 1");
-    int busy = greet(server.port);
+    int busy = greet(server->port), before = stalled_threads(server);
+    kill(server->pid, SIGUSR1);
     ws_send(busy, WS_BINARY, 1, request, count);
-    served_sleep(300);
-    kill(server.pid, SIGTERM);
-    assert_int_equal(served_wait(&server), 0);
-    close(busy);
+    await_stalled(server, before + 1);
     free(request);
+    return busy;
 }
+
+/* While the server drains, /healthz says so on a connection that is kept, and new ones are refused. A second
+ * signal ends it, although a call does not end. */
+static void health_and_a_second_signal(void **state) {
+    (void)state;
+    static const char again[] = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    served server;
+    char head[1024], body[16] = "";
+    served_instead = OPENPI_HOST;
+    served_start(&server, &box, STALLING " --drain 3600");
+    served_instead = NULL;
+    int idle = greet(server.port), busy = stall(&server);
+    int kept = ws_request(server.port, "/healthz", "", head, sizeof head);
+    assert_memory_equal(head, "HTTP/1.1 200 ", 13);
+    assert_true(ws_get(kept, body, strlen("OK\n")));
+    assert_string_equal(body, "OK\n");
+    kill(server.pid, SIGTERM);
+    ws_expect_close(idle, 1001);
+    assert_int_equal(ws_try_socket(server.port), -1);
+    ws_put(kept, again, sizeof again - 1);
+    ws_head(kept, head, sizeof head);
+    assert_memory_equal(head, "HTTP/1.1 503 ", 13);
+    assert_true(ws_get(kept, body, strlen("draining\n")));
+    assert_string_equal(body, "draining\n");
+    kill(server.pid, SIGTERM);
+    ws_expect_close(busy, 1001);
+    close(kept);
+    assert_int_equal(served_wait_soon(&server), 0);
+}
+
+/* A free port. While the socket is bound, nobody gets this port who asks for any. */
+static int reserve(int *port) {
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    socklen_t bytes = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &bytes), 0);
+    *port = ntohs(address.sin_port);
+    return fd;
+}
+
+/* The device stands still from the beginning on, so the first call does not end: connecting is refused.
+ * When the call has ended, it is not. Then another one does not end within --drain, and the server ends. */
+static void first_call_and_last(void **state) {
+    (void)state;
+    served server;
+    char args[600];
+    int port, reserved = reserve(&port);
+    snprintf(args, sizeof args, STALLING " --no-admin --drain 1 --port %d", port);
+    served_instead = OPENPI_HOST;
+    served_pending = SIGUSR1;
+    served_launch(&server, &box, args);
+    served_pending = 0;
+    served_instead = NULL;
+    await_stalled(&server, 1);
+    assert_int_equal(ws_try_socket(port), -1);
+    kill(server.pid, SIGUSR2);
+    served_await(&server);
+    assert_int_equal(server.port, port);
+    close(reserved);
+    int idle = greet(port), busy = stall(&server);
+    kill(server.pid, SIGTERM);
+    ws_expect_close(idle, 1001);
+    ws_expect_close(busy, 1001);
+    assert_int_equal(served_wait_soon(&server), 0);
+}
+
+/* Who waits for an answer has at least half of the time, and close frames a second at most. */
+static void drain_is_divided(void **state) {
+    (void)state;
+    static const struct { int seconds; drain_times times; } table[] = {
+        {1, {500, 500}}, {2, {1000, 1000}}, {3, {2000, 1000}}, {10, {9000, 1000}}, {3600, {3599000, 1000}}};
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        drain_times times = drain_divide(table[i].seconds);
+        assert_int_equal(times.answers_ms, table[i].times.answers_ms);
+        assert_int_equal(times.closing_ms, table[i].times.closing_ms);
+    }
+}
+
+/* ---- the rest of a life ------------------------------------------------------------------------------ */
 
 /* A signal that waits since before the program began is found as soon as the model loads. */
 static void ended_while_loading(void **state) {
@@ -141,9 +250,11 @@ static void leaving(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bad_starts),       cmocka_unit_test(port_in_use), cmocka_unit_test(drain),
-        cmocka_unit_test(drain_has_an_end), cmocka_unit_test(leaving),
-        cmocka_unit_test(ended_while_loading),
+        cmocka_unit_test(bad_starts),       cmocka_unit_test(port_in_use),
+        cmocka_unit_test(drain),            cmocka_unit_test(drain_is_divided),
+        cmocka_unit_test(leaving),          cmocka_unit_test(ended_while_loading),
+        cmocka_unit_test(health_and_a_second_signal),
+        cmocka_unit_test(first_call_and_last),
     };
     return cmocka_run_group_tests(tests, open_box, close_box);
 }

@@ -14,6 +14,7 @@
 #include "command.h"
 #include "served.h"
 #include "websocket.h"
+#include "admin_client.h"
 #include "serve/log.h"
 
 #define TINY "--synthetic tiny --robot aloha --threads 2 --horizon 5 --steps 1"
@@ -282,11 +283,86 @@ static void requests_have_lines(void **state) {
     free(request);
 }
 
+/* ---- connections that the server ends --------------------------------------------------------------- */
+
+/* What a client does wrong: bytes instead of a head, or the head of a handshake and then bytes. */
+static const struct wrong {
+    const char *reason, *sentence;           /* in /metrics, in the log                                    */
+    const char *lines;                       /* headers of the handshake; NULL: none                       */
+    const char *bytes;
+    size_t count, more;                      /* of bytes; of zeros after them                              */
+} wrongs[] = {
+#define BYTES(text, more) text, sizeof text - 1, more
+    {"head", "no complete request head", NULL, BYTES("GET / HTTP/1.1\r\nHost: ", 0)},
+    {"head", "no complete request head", NULL, BYTES("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 0)},
+    {"head", "no complete request head", NULL, BYTES("", 0)},
+    {"subprotocol", "it asks for a subprotocol, and there is none",
+     WS_UPGRADE "Sec-WebSocket-Protocol: chat\r\n", BYTES("", 0)},
+    {"handshake", "its head is no handshake of WebSocket",
+     "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n", BYTES("", 0)},
+    {"handshake", "its head is no handshake of WebSocket", "Upgrade: h2c\r\nConnection: Upgrade\r\n",
+     BYTES("", 0)},
+    {"text", "a text message", WS_UPGRADE, BYTES("\x81\x82\0\0\0\0hi", 0)},
+    {"size", "its message is larger than --max-message", WS_UPGRADE,
+     BYTES("\x82\xff\0\0\0\0\0\x04\0\0\0\0\0\0some bytes", 0)},
+    {"memory", "no memory is left for it", WS_UPGRADE,
+     BYTES("\x82\xff\0\0\0\0\0\x03\0\0\0\0\0\0", 180000)},
+    {"frames", "it breaks the rules of frames", WS_UPGRADE, BYTES("\x83\x80\0\0\0\0", 0)},
+    {"frames", "it breaks the rules of frames", WS_UPGRADE, BYTES("\x89\xfe\0\x7e\0\0\0\0", 0)},
+};
+
+static double wrongs_so_far(int last, const char *reason) {
+    double count = 0;
+    for (int i = 0; i <= last; i++) count += !strcmp(wrongs[i].reason, reason);
+    return count;
+}
+
+static void do_wrong(const served *server, int number) {
+    const struct wrong *w = &wrongs[number];
+    static const char zeros[180000];
+    char name[100], head[1024], line[200];
+    int fd = w->lines ? ws_request(server->port, "/", w->lines, head, sizeof head) : ws_socket(server->port);
+    ws_put(fd, w->bytes, w->count);
+    ws_put(fd, zeros, w->more);
+    if (!w->lines) shutdown(fd, SHUT_WR);
+    snprintf(name, sizeof name, "openpi_connections_dropped_total{reason=\"%s\"}", w->reason);
+    metric_await(server->admin, name, wrongs_so_far(number, w->reason));
+    snprintf(line, sizeof line, "127.0.0.1 dropped: %s", w->sentence);
+    served_must_log(server, line);
+    close(fd);
+}
+
+/* Each of them is counted once, for its reason, and has a line. Who leaves by itself has none. */
+static void drops_have_lines(void **state) {
+    (void)state;
+    enum { WRONGS = sizeof wrongs / sizeof *wrongs };
+    served server;
+    char head[1024];
+    served_start(&server, &box, TINY " --admin 127.0.0.1:0 --max-message 260000 --max-in-flight 260000");
+    for (int i = 0; i < WRONGS; i++) do_wrong(&server, i);
+    for (int i = 0; i < 3; i++) {
+        int fd = ws_open(server.port, "/");
+        free(ws_expect(fd, WS_BINARY).data);
+        if (i == 1) ws_send(fd, WS_CLOSE, 1, "\x03\xe8", 2);
+        if (i == 2) ws_put(fd, "\x82\x85\0\0\0\0x", 7);          /* the rest of it never comes        */
+        close(fd);
+        close(ws_request(server.port, "/healthz", "", head, sizeof head));
+    }
+    metric_await(server.admin, "openpi_connections", 0);
+    served_stop(&server);
+    char *log = served_log(&server);
+    int lines = 0;
+    for (const char *at = strstr(log, "dropped: "); at; at = strstr(at + 1, "dropped: ")) lines++;
+    assert_int_equal(lines, WRONGS);
+    free(log);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(escapes),      cmocka_unit_test(lines),        cmocka_unit_test(random_bytes),
         cmocka_unit_test(sampling),     cmocka_unit_test(many_reasons), cmocka_unit_test(nobody_reads),
         cmocka_unit_test(refusals_are_sampled), cmocka_unit_test(requests_have_lines),
+        cmocka_unit_test(drops_have_lines),
     };
     return cmocka_run_group_tests(tests, open_box, close_box);
 }

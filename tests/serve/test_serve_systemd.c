@@ -218,9 +218,9 @@ static int listening_socket(int *port) {
     return fd;
 }
 
-/* Starts "openpi serve ARGS" as systemd does: the socket as descriptor 3 (-1: none), reports to `notify`. */
-static void launch(served *s, int socket, const char *notify, const char *args) {
-    char line[2000], pid[32];
+/* Starts "openpi serve ARGS" as systemd does: the sockets from descriptor 3 on, reports to `notify`. */
+static void launch_with(served *s, const int *sockets, int count, const char *notify, const char *args) {
+    char line[2000], pid[32], number[16];
     snprintf(s->log, sizeof s->log, "%s", scratch_path(&box, "log"));
     unlink(s->log);
     snprintf(line, sizeof line, "exec '%s' serve %s --log-format text 2>'%s' >/dev/null </dev/null",
@@ -231,12 +231,18 @@ static void launch(served *s, int socket, const char *notify, const char *args) 
     if (s->pid) return;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     snprintf(pid, sizeof pid, "%ld", (long)getpid());
-    if (socket >= 0 && (dup2(socket, SERVICE_FIRST_SOCKET) < 0 || setenv("LISTEN_PID", pid, 1) ||
-                        setenv("LISTEN_FDS", "1", 1)))
-        _exit(126);
+    snprintf(number, sizeof number, "%d", count);
+    for (int i = 0; i < count; i++)
+        if (dup2(sockets[i], SERVICE_FIRST_SOCKET + i) < 0) _exit(126);
+    if (count && (setenv("LISTEN_PID", pid, 1) || setenv("LISTEN_FDS", number, 1))) _exit(126);
     if (notify) setenv("NOTIFY_SOCKET", notify, 1);
     execl("/bin/sh", "sh", "-c", line, (char *)NULL);
     _exit(127);
+}
+
+/* With one socket; -1: with none. */
+static void launch(served *s, int socket, const char *notify, const char *args) {
+    launch_with(s, &socket, socket >= 0, notify, args);
 }
 
 static void expect_reply(int fd) {
@@ -426,12 +432,56 @@ static void hung_device(void **state) {
     free(request);
 }
 
+/* ---- addresses -------------------------------------------------------------------------------------- */
+
+/* A socket of IPv6 that takes IPv4 too; -1: the machine has none. */
+static int listening_on_both(int *port) {
+    struct sockaddr_in6 address = {.sin6_family = AF_INET6};
+    socklen_t bytes = sizeof address;
+    int fd = socket(AF_INET6, SOCK_STREAM, 0), zero = 0;
+    if (fd < 0) return -1;
+    setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero);
+    if (bind(fd, (struct sockaddr *)&address, sizeof address) || listen(fd, SOMAXCONN)) {
+        close(fd);
+        return -1;
+    }
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &bytes), 0);
+    *port = ntohs(address.sin6_port);
+    return fd;
+}
+
+/* A client of IPv4 is the same one through a socket of IPv6: --max-per-address counts both together. */
+static void one_address_on_two_sockets(void **state) {
+    (void)state;
+    char head[1024];
+    int ports[2], first = listening_on_both(&ports[0]);
+    if (first < 0) {
+        print_message("this machine has no IPv6\n");
+        skip();
+    }
+    served server;
+    int second = listening_socket(&ports[1]);
+    int places[2] = {fcntl(first, F_DUPFD, 100), fcntl(second, F_DUPFD, 100)};
+    launch_with(&server, places, 2, NULL, TINY " --trust-network --max-per-address 1");
+    served_await(&server);
+    int robot = greet(ports[0]);
+    close(ws_request(ports[1], "/", WS_UPGRADE, head, sizeof head));
+    assert_memory_equal(head, "HTTP/1.1 503 ", 13);
+    served_must_log(&server, "refused: this address has as many connections as --max-per-address");
+    close(robot);
+    served_stop(&server);
+    for (int i = 0; i < 2; i++) close(places[i]);
+    close(first);
+    close(second);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reports_arrive),       cmocka_unit_test(sockets_that_are_none),
         cmocka_unit_test(signs_of_life),        cmocka_unit_test(variables),
         cmocka_unit_test(ready_and_stopping),   cmocka_unit_test(killed_and_restarted),
         cmocka_unit_test(sockets_that_do_not_serve),   cmocka_unit_test(hung_device),
+        cmocka_unit_test(one_address_on_two_sockets),
     };
     return cmocka_run_group_tests(tests, open_box, close_box);
 }

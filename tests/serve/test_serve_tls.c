@@ -14,6 +14,7 @@
 #include "command.h"
 #include "served.h"
 #include "tls_peer.h"
+#include "admin_client.h"
 
 #define TINY "--synthetic tiny --robot aloha --threads 2 --steps 1 --horizon 5"
 
@@ -263,18 +264,65 @@ static void strangers(void **state) {
     static const char head[] = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
     static const uint8_t hello[] = {0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00, 0x01, 0xfc, 0x03, 0x03};
     served server;
-    start(&server, "--handshake-timeout 2");
+    start(&server, "--handshake-timeout 2 --admin 127.0.0.1:0");
     int fd = robot(&server, "first");
     int plain = ws_socket(server.port), mute = ws_socket(server.port), half = ws_socket(server.port);
     ws_put(plain, head, sizeof head - 1);
+    kill(server.pid, SIGSTOP);             /* all of it is there when the server accepts the next one      */
+    int at_once = ws_socket(server.port);
+    ws_put(at_once, head, sizeof head - 1);
+    kill(server.pid, SIGCONT);
     ws_put(half, hello, sizeof hello);
     tls_peer silent = tls_connect(server.port, 0, 0);
     expect_reply(fd);
     must_end(plain);
+    must_end(at_once);
     must_end(mute);
     must_end(half);
     must_end(silent.fd);
     expect_reply(fd);
+    metric_await(server.admin, "openpi_connections_dropped_total{reason=\"tls\"}", 5);
+    metric_await(server.admin, "openpi_connections_dropped_total{reason=\"head\"}", 0);
+    served_must_log(&server, "127.0.0.1 dropped: no complete TLS handshake, or no complete request head");
+    close(fd);
+    served_stop(&server);
+}
+
+/* Each pong is a turn of the loop; the timers of one turn are over before the next one reads. */
+static void turn(int fd) {
+    for (int i = 0; i < 3; i++) {
+        ws_send(fd, WS_PING, 1, "", 0);
+        free(ws_expect(fd, WS_PONG).data);
+    }
+}
+
+static int is_there(int fd) {
+    char byte;
+    return recv(fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+}
+
+/* Nobody is cut off before --handshake-timeout is over, and then everybody who has not asked for anything is.
+ * The clock is openpi_host's, which a signal sets forward by 1,000 s. */
+static void strangers_have_their_time(void **state) {
+    (void)state;
+    static const uint8_t hello[] = {0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00, 0x01, 0xfc, 0x03, 0x03};
+    served server;
+    served_instead = OPENPI_HOST;
+    start(&server, "--handshake-timeout 1500 --ping-interval 3600");
+    served_instead = NULL;
+    int mute = ws_socket(server.port), half = ws_socket(server.port);
+    ws_put(half, hello, sizeof hello);
+    tls_peer silent = tls_connect(server.port, 0, 0);
+    int fd = robot(&server, "first");      /* the last one: the others are accepted                        */
+    turn(fd);
+    kill(server.pid, SIGWINCH);
+    turn(fd);
+    assert_true(is_there(mute) && is_there(half) && is_there(silent.fd));
+    kill(server.pid, SIGWINCH);
+    turn(fd);
+    must_end(mute);
+    must_end(half);
+    must_end(silent.fd);
     close(fd);
     served_stop(&server);
 }
@@ -349,7 +397,7 @@ int main(void) {
         cmocka_unit_test(replies),                cmocka_unit_test(admin_port),
         cmocka_unit_test(versions),
         cmocka_unit_test(strangers),              cmocka_unit_test(tokens_over_tls),
-        cmocka_unit_test(renewal),
+        cmocka_unit_test(renewal),                cmocka_unit_test(strangers_have_their_time),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -22,6 +22,8 @@ typedef struct served {
 
 static const char *served_instead;           /* a program in place of openpi; NULL: none                   */
 
+static int served_pending;                   /* a signal that waits for it to begin; 0: none               */
+
 static inline void served_sleep(int milliseconds) {
     struct timespec time = {milliseconds / 1000, milliseconds % 1000 * 1000000L};
     nanosleep(&time, NULL);
@@ -61,6 +63,13 @@ static inline void served_launch(served *s, scratch *folder, const char *args) {
     s->pid = fork();
     assert_true(s->pid >= 0);
     if (s->pid) return;
+    if (served_pending) {
+        sigset_t set;
+        sigemptyset(&set);
+        sigaddset(&set, served_pending);
+        sigprocmask(SIG_BLOCK, &set, NULL);
+        raise(served_pending);
+    }
     prctl(PR_SET_PDEATHSIG, SIGKILL);        /* where the test fails                                       */
     execl("/bin/sh", "sh", "-c", line, (char *)NULL);
     _exit(127);
@@ -70,6 +79,19 @@ static inline void served_launch(served *s, scratch *folder, const char *args) {
 static inline int served_wait(served *s) {
     int status;
     assert_int_equal(waitpid(s->pid, &status, 0), s->pid);
+    s->pid = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+/* The same, which must come within a minute. */
+static inline int served_wait_soon(served *s) {
+    int status = 0;
+    pid_t ended = waitpid(s->pid, &status, WNOHANG);
+    for (int i = 0; i < 6000 && ended != s->pid; i++) {
+        served_sleep(10);
+        ended = waitpid(s->pid, &status, WNOHANG);
+    }
+    if (ended != s->pid) fail_msg("openpi serve does not end");
     s->pid = 0;
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
