@@ -176,16 +176,23 @@ function batches(file,    text, i, b, device, first, count) {
     return text
 }
 
-# A row a run and batch, of all the files named.
-function runs(files, n,    i, j, text, b, host) {
-    text = "| what | device p50, ms | host p50, ms | samples/s |\n|---|---|---|---|\n"
+# p50 and samples a second, of a batch at a boundary: device or host.
+function timed(file, b, boundary,    ms) {
+    ms = get(file, b "." boundary ".p50_ms")
+    return sprintf("%.3f | %.1f", ms, get(file, b ".batch") * 1000 / ms)
+}
+
+# A row a run and batch, of all the files named. Clock, watts and joules are those of back-to-back calls.
+function runs(files, n,    i, j, text, b) {
+    text = "| what | device p50, ms | samples/s | host p50, ms | samples/s | MHz | W | J an inference |\n|---|---|---|---|---|---|---|---|\n"
     for (i = 1; i <= n; i++) {
         if (!load(files[i])) continue
         for (j = 0; j < size[files[i], "batches"]; j++) {
             b = "batches[" j "]"
-            host = get(files[i], b ".host.p50_ms")
-            text = text "| " run_name(files[i]) ", batch " get(files[i], b ".batch") " | " number(files[i], b ".device.p50_ms", "%.3f", 1)
-            text = text sprintf(" | %.3f | %.1f |\n", host, get(files[i], b ".batch") * 1000 / host)
+            text = text "| " run_name(files[i]) ", batch " get(files[i], b ".batch") " | " timed(files[i], b, "device") " | "
+            text = text timed(files[i], b, "host") " | " number(files[i], b ".energy.core_mhz", "%.0f", 1) " | "
+            text = text number(files[i], b ".energy.average_w", "%.0f", 1) " | "
+            text = text number(files[i], b ".energy.inference_j", "%.2f", 1) " |\n"
         }
     }
     return text

@@ -19,27 +19,49 @@ for python in python3 /usr/bin/python3; do
     break
 done
 
-if [ -x "${ROBOT:-}" ]; then
-    did=1
-    "$BUILD/openpi" serve --synthetic tiny --robot droid --threads 2 --steps 1 --horizon 12 --port 0 --no-admin \
-        --log-format text 2>"$box/log" &
+# OPTIONS…: a server for a DROID arm with chunks of 12 steps, at $address.
+start() {
+    : >"$box/log"                # without the lines of the server before
+    "$BUILD/openpi" serve "$@" --robot droid --threads 2 --steps 1 --horizon 12 --port 0 --no-admin --log-format text \
+        2>>"$box/log" &
     server=$!
     until grep -q 'ready on ws:' "$box/log"; do
         kill -0 "$server" 2>/dev/null || { cat "$box/log"; bad "the server has ended"; exit 1; }
         sleep 0.1
     done
     address=$(sed -n 's/.*ready on \(ws:.*\)$/\1/p' "$box/log")
-    "$ROBOT" "$address" 50 30 >"$box/out" || bad "the robot in C ended with $?"
-    # Chunks of 12 steps: 30 take 3 at least, and all but the first follow on.
-    awk '{ exit !($1 == 30 && $5 >= 3 && $7 == $5 - 1) }' "$box/out" || bad "the robot says: $(cat "$box/out")"
-    cat "$box/out"
-    "$ROBOT" "$address" 50 >/dev/null 2>&1
-    [ $? -eq 2 ] || bad "the robot took too few words"
+}
+
+stop() {
     kill -TERM "$server"
     wait "$server" || bad "the server ended with $?"
     server=
+}
+
+# RATE: the robot executes 30 steps, which takes 3 chunks at least, and all but the first follow on.
+must_move() {
+    "$ROBOT" "$address" "$1" 30 >"$box/out" 2>"$box/said" || bad "the robot in C ended with $?"
+    awk '{ exit !($1 == 30 && $5 >= 3 && $7 == $5 - 1) }' "$box/out" || bad "the robot says: $(cat "$box/out" "$box/said")"
+    cat "$box/out"
+}
+
+if [ -x "${ROBOT:-}" ]; then
+    did=1
+    start --synthetic tiny
+    must_move 50
+    "$ROBOT" "$address" 50 >/dev/null 2>&1
+    [ $? -eq 2 ] || bad "the robot took too few words"
+    stop
     "$ROBOT" "$address" 50 30 >/dev/null 2>"$box/out" && bad "the robot did not mind that there is no server"
     grep -q '^robot: ' "$box/out" || bad "without a server the robot says: $(cat "$box/out")"
+
+    # A checkpoint that was trained for a delay of one step: the server refuses any longer one, and each call takes several
+    # steps of this robot.
+    "$BUILD/openpi" synth "$box/trained" --preset tiny --variant pi05 >/dev/null || bad "no checkpoint"
+    echo '{"type": "pi05", "rtc_training_max_delay": 1, "rtc_config": {"mode": "trained"}}' >"$box/trained/config.json"
+    start "$box/trained"
+    must_move 1000
+    stop
 fi
 [ -n "$did" ] || { echo "SKIPPED: neither numpy nor the server"; exit 77; }
 exit $status

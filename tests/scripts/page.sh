@@ -1,12 +1,14 @@
 #!/bin/bash
 # The admin page of `openpi serve` in headless Chromium: it draws the server's state, and nothing that it does is against
-# its own policy (Content-Security-Policy). BUILD: as the other scripts. Skipped where Chromium is not installed.
+# its own policy (Content-Security-Policy). page.py does the same beside robots, and presses the buttons. SOURCE, BUILD: as
+# the other scripts. Skipped where Chromium or python3 is not installed.
 set -u
 chromium=
 for name in chromium chromium-browser google-chrome; do
     command -v $name >/dev/null && chromium=$name && break
 done
 [ -n "$chromium" ] || { echo "SKIPPED: Chromium is not installed"; exit 77; }
+command -v python3 >/dev/null || { echo "SKIPPED: python3 is not installed"; exit 77; }
 box=$(mktemp -d /tmp/openpi_test_XXXXXX) || exit 2
 server=
 trap '[ -n "$server" ] && kill "$server" 2>/dev/null && wait "$server"; rm -rf "$box"' EXIT
@@ -36,4 +38,8 @@ must_have '<meter[^>]*value'
 must_have 'waiting for the device'
 grep -E 'CONSOLE|Content.Security.Policy|Uncaught' "$box/said" && { echo "the browser complains"; status=1; }
 [ $status = 0 ] || cat "$box/dom"
+
+mkdir "$box/robots"
+PYTHONDONTWRITEBYTECODE=1 python3 "$SOURCE/tests/scripts/page.py" $chromium "$BUILD/openpi" "$BUILD/tests/openpi_host" \
+    "$SOURCE/tests/golden" "$box/robots" || status=1
 exit $status

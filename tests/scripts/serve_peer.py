@@ -1,5 +1,5 @@
 """The real openpi-client against a running `openpi serve`: every kind of request of openpi's simple_client, sentences,
-two clients at once, ActionChunkBroker. Prints what it checked; an exception is a failure.
+two clients at once, ActionChunkBroker, Runtime. Prints what it checked; an exception is a failure.
 
     serve_peer.py PORT ROBOT [KEY]      ROBOT is aloha, droid or libero; with the KEY of a token: over TLS
 """
@@ -9,6 +9,8 @@ import threading
 import numpy as np
 import websockets
 from openpi_client import action_chunk_broker, websocket_client_policy
+from openpi_client.runtime import environment, runtime, subscriber
+from openpi_client.runtime.agents import policy_agent
 
 PORT, ROBOT = int(sys.argv[1]), sys.argv[2]
 KEY = sys.argv[3] if len(sys.argv) > 3 else None
@@ -100,5 +102,45 @@ for step in range(shape[0]):
 broker = action_chunk_broker.ActionChunkBroker(policy, action_horizon=shape[0])
 for step in range(shape[0]):
     assert np.array_equal(broker.infer(fixed)["actions"], expected[step]), step
+
+
+# Runtime: episodes of a few steps more than a chunk has, each with a chunk of its own from the first step on.
+class Arm(environment.Environment):
+    def __init__(self, steps):
+        self.steps, self.episodes = steps, []
+
+    def reset(self):
+        self.episodes.append([])
+
+    def is_episode_complete(self):
+        return len(self.episodes[-1]) == self.steps
+
+    def get_observation(self):
+        return fixed
+
+    def apply_action(self, action):
+        self.episodes[-1].append(action["actions"])
+
+
+class Witness(subscriber.Subscriber):
+    told = ()
+
+    def on_episode_start(self):
+        self.told += ("start",)
+
+    def on_step(self, observation, action):
+        self.told += ("step",)
+
+    def on_episode_end(self):
+        self.told += ("end",)
+
+
+arm, witness = Arm(shape[0] + 3), Witness()
+agent = policy_agent.PolicyAgent(action_chunk_broker.ActionChunkBroker(policy, action_horizon=shape[0]))
+runtime.Runtime(arm, agent, [witness], num_episodes=2).run()
+assert len(arm.episodes) == 3 and not arm.episodes.pop(), "a reset before each episode, and one after all"
+for episode in arm.episodes:
+    assert np.array_equal(episode, np.concatenate([expected, expected[:3]])), len(episode)
+assert witness.told == ("start", *["step"] * arm.steps, "end") * 2, witness.told
 policy._ws.close()
 print(f"{ROBOT}: the client with websockets {websockets.__version__} is served{' over TLS' if KEY else ''}")

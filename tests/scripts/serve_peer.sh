@@ -4,7 +4,8 @@
 #   SERVE_PYTHON="…/bin/python …"   one or more environments with openpi-client: of PyPI or of openpi's source, and with
 #                                   whichever websockets they shall prove
 #
-# Without it the script is skipped, and says so.
+# Without it the script is skipped, and says so. An environment takes about a minute and a half: the longest call is
+# longer than the client waits for a pong.
 set -u
 [ -n "${SERVE_PYTHON:-}" ] || { echo "SKIPPED: SERVE_PYTHON is not set"; exit 77; }
 for python in $SERVE_PYTHON; do
@@ -23,8 +24,9 @@ bad() { echo "FAILED: $*"; status=1; }
 start() {
     local robot=$1
     shift
+    : >"$box/log"                # without the lines of the server before
     "$BUILD/openpi" serve --synthetic tiny --robot "$robot" --steps 1 --horizon 10 --port 0 --handshake-timeout 60 \
-        --log-format text --no-admin "$@" 2>"$box/log" &
+        --log-format text --no-admin "$@" 2>>"$box/log" &
     server=$!
     port=
     for _ in $(seq 300); do
@@ -67,5 +69,19 @@ if command -v openssl >/dev/null; then
 else
     echo "SKIPPED: TLS, there is no openssl command"
 fi
+# PART ARGUMENTS…: serve_peer_PART.py for every client, with servers of its own.
+own_servers() {
+    local part=$1
+    shift
+    for python in $SERVE_PYTHON; do
+        rm -rf "$box/own"
+        mkdir "$box/own"
+        if timeout 600 "$python" "$SOURCE/tests/scripts/serve_peer_$part.py" "$@" "$box/own"; then served=$((served + 1))
+        else bad "serve_peer_$part.py with $python"; fi
+    done
+}
+
+own_servers goldens "$BUILD/openpi" "$SOURCE/tests/golden"
+own_servers life "$BUILD/tests/openpi_host"
 echo "$served runs of the real client were served"
 exit $status

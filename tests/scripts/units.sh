@@ -40,6 +40,14 @@ SYSTEMD_UNIT_PATH=$box/units: systemd-analyze security --offline=true "$instance
     bad "the drop-in does not forbid memory that is written and run"
 rm -r "$instance.d"
 
+# Its drop-in for AMD's GPUs is added to the unit's devices.
+mkdir "$instance.d"
+awk '/^  ```$/ { on = !on; if (text ~ /kfd/) printf "%s", text; text = ""; next }
+    on { text = text substr($0, 3) "\n" }' "$SOURCE/docs/serve.md" >"$instance.d/amd.conf"
+grep -q '^DeviceAllow=/dev/kfd rw$' "$instance.d/amd.conf" || bad "docs/serve.md has no drop-in for /dev/kfd"
+verify "$instance"
+rm -r "$instance.d"
+
 # 0 is all shut, 100 all open. Of what is open most is the network and the GPU.
 systemd-analyze security --offline=true --threshold=25 "$instance" >"$box/security" 2>&1 || bad "security: $(grep -v '✓' "$box/security")"
 sed 's/^ProtectSystem=.*//; s/^CapabilityBoundingSet=.*//; s/^SystemCallFilter=.*//' "$unit" >"$instance"

@@ -1,0 +1,74 @@
+"""Every policy golden through the real openpi-client: the same actions, bit for bit, as `openpi run` computes from the same
+request and the same noise.
+
+    serve_peer_goldens.py OPENPI GOLDEN BOX      the command, the folder tests/golden, a folder to write in
+"""
+import json
+import pathlib
+import struct
+import subprocess
+import sys
+
+import numpy as np
+import websockets
+from openpi_client import msgpack_numpy, websocket_client_policy
+from served import Server
+
+OPENPI, GOLDEN, BOX = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
+
+
+def read_expected(path):
+    """The facts of a golden and its noise, of a safetensors file."""
+    data = path.read_bytes()
+    (length,) = struct.unpack_from("<Q", data)
+    head = json.loads(data[8 : 8 + length])
+    facts = {key: json.loads(value) for key, value in head["__metadata__"].items()}
+    begin, end = head["noise"]["data_offsets"]
+    noise = np.frombuffer(data[8 + length :][begin:end], "<f4").reshape(head["noise"]["shape"])
+    return facts, noise
+
+
+def options(folder, facts):
+    """What makes openpi the policy of a golden."""
+    pi05 = facts["pi05"]
+    robot = {
+        "like": facts["robot"],
+        "name": "golden",
+        "horizon": facts["horizon"],
+        "normalization": "quantile" if pi05 else "zscore",
+        "prompt_state": "on" if facts.get("discrete_state", pi05) else "off",
+        "delta": facts.get("delta", []),
+    }
+    if not facts.get("adapt_to_pi", True):
+        robot["transform"] = "none"
+    (BOX / "robot.json").write_text(json.dumps(robot))
+    return [
+        *("--synthetic", f"tiny:{'pi05' if pi05 else 'pi0'}:{facts['seed']}", "--robot", BOX / "robot.json"),
+        *("--norm-stats", folder / "norm_stats.json", "--tokenizer", GOLDEN / "tokenizer.model", "--threads", "2"),
+    ]
+
+
+def check(folder):
+    facts, noise = read_expected(folder / "expected.safetensors")
+    request, model = folder / "request.msgpack", options(folder, facts)
+    np.save(BOX / "noise.npy", noise)
+    files = ["--request", request, "--noise", BOX / "noise.npy", "--format", "npy", "--out", BOX / "actions.npy"]
+    subprocess.run([OPENPI, "run", *model, *files], check=True, stdout=subprocess.DEVNULL)
+    want = np.load(BOX / "actions.npy")
+    observation = msgpack_numpy.unpackb(request.read_bytes())
+    with Server(OPENPI, *model) as server:
+        policy = websocket_client_policy.WebsocketClientPolicy("127.0.0.1", server.port)
+        for _ in range(2):
+            got = policy.infer(observation | {"openpi/noise": noise})["actions"]
+            assert got.dtype == want.dtype == np.float64 and got.shape == want.shape, (got.dtype, got.shape, want.shape)
+            assert got.tobytes() == want.tobytes(), f"{folder.name}: not what openpi run computes"
+        other = policy.infer(observation | {"openpi/noise": -noise})["actions"]
+        assert not np.array_equal(other, want), f"{folder.name}: the noise changes nothing"
+        policy._ws.close()
+
+
+folders = sorted(path for path in (GOLDEN / "policy").iterdir() if path.is_dir())
+assert len(folders) == 6, folders
+for golden in folders:
+    check(golden)
+print(f"{len(folders)} policy goldens are openpi run's through the client with websockets {websockets.__version__}")
