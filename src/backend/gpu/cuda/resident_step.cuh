@@ -39,9 +39,12 @@ DEV u32 action_at(const worker &w, int row, int dim) {
 }
 
 /* The rank's part of the sums, 8 dims a warp of the first warpgroup, copied to every other block of the
- * cluster. The norm's factor and shift come in as in any product. */
+ * cluster. The norm's factor and shift come in as in any product.
+ *
+ * x lies where it was sent from last: those copies are over, since hidden values came from every block that
+ * got one. The own hidden values may still be on their way to another block. */
 DEV void send_velocity(const worker &w, const gpu_resident &p, const float4 &scale) {
-    const u32 part = part_at(w, w.rank), x = w.base + AT_OPERAND;
+    const u32 part = part_at(w, w.rank), x = slice_at(w, w.rank);
     const int g = w.lane >> 2, t = w.lane & 3;
     if (w.warp < w.parties) put_x(w, x, part + w.warp * 4, scale, p.actions.shift, p.shifts);
     readers_meet();
