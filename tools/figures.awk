@@ -246,6 +246,21 @@ function profile(file,    text, i, s) {
     return text
 }
 
+# What tools/counters says of each kernel.
+function counters(file,    text, i, k) {
+    text = variant(file) " on " machine_line(file) "\n\n"
+    text = text "| kernel | computes | launches | share | of the roof | busiest | multiprocessors | memory | L2 | L1 | occupancy | registers |\n"
+    text = text "|---|---|---|---|---|---|---|---|---|---|---|---|\n"
+    for (i = 0; i < size[file, "kernels"]; i++) {
+        k = "kernels[" i "]."
+        text = text "| `" get(file, k "name") "` | " get(file, k "ops") " | " get(file, k "launches") " | " percent(file, k "share_ratio")
+        text = text " | " percent(file, k "roof_ratio") " | " (get(file, k "bound") == "null" ? "–" : get(file, k "bound"))
+        text = text " | " percent(file, k "sm_ratio") " | " percent(file, k "dram_ratio") " | " percent(file, k "l2_ratio")
+        text = text " | " percent(file, k "l1_ratio") " | " percent(file, k "occupancy_ratio") " | " number(file, k "registers", "%.0f", 1) " |\n"
+    }
+    return text
+}
+
 # The rows of tools/serve-check.
 function served(file,    text, i, e) {
     text = "| what | must | measured | holds |\n|---|---|---|---|\n"
@@ -302,6 +317,7 @@ function render(part, n,    files, i) {
     if (part[1] == "results") return runs(files, n - 1)
     if (part[1] == "ladder") return ladder(part[2])
     if (part[1] == "roof") return roof(part[2])
+    if (part[1] == "counters") return counters(part[2])
     if (part[1] == "served") return served(part[2])
     if (part[1] == "profile") return profile(part[2])
     if (part[1] == "tune") return tune(part[2], n > 2 ? part[3] : 10)

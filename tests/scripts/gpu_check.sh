@@ -1,24 +1,27 @@
 #!/bin/bash
 # tools/gpu-check with a command and tests that only say whether they pass: parts side by side, parts of several calls on one
-# page, failures named and status 1, parts of another build and unknown parts refused. What a card says is not tested here.
+# page, failures named and status 1, parts of another build and unknown parts refused; and tools/counters with an ncu that only
+# writes its table. What a card says is not tested here.
 set -u
 box=$(mktemp -d)
 trap 'rm -rf "$box"' EXIT
 fail() { echo "FAILED: $*"; cat "$box/log"; exit 1; }
-page=$box/out/unknown.md                                                          # no nvidia-smi: no card's name
+out=$box/out
+page=$out/unknown.md                                                              # no nvidia-smi: no card's name
 mkdir -p "$box/bin" "$box/build/tests"
 printf '#!/bin/bash\nexit 1\n' >"$box/bin/nvidia-smi"
 cat >"$box/build/openpi" <<'END'
 #!/bin/bash
 [ "$1" = devices ] && echo "cuda:0 a card hopper yes"
 [ "$1" = --version ] && echo "openpi 0"
+[ "$1" = profile ] && cp "$PROFILE" "${@: -1}"
 [[ "$1 $*" != verify*f32*no-graph* ]]
 END
 printf '#!/bin/bash\n' >"$box/build/tests/openpi_ops"
 printf '#!/bin/bash\nexit 77\n' >"$box/build/tests/test_gpu_none"
 chmod +x "$box"/bin/* "$box/build/openpi" "$box"/build/tests/*
 export PATH=$box/bin:$PATH
-check() { "$SOURCE/tools/gpu-check" "$box/build" "$box/out" "$@" >"$box/log" 2>&1; }
+check() { "$SOURCE/tools/gpu-check" "$box/build" "$out" "$@" >"$box/log" 2>&1; }
 said() { grep -q "^| $1 | $2" "$page" || fail "the page does not say that $1 $2"; }
 
 check ops+tests || fail "two parts that pass end with $?"
@@ -37,4 +40,48 @@ check ops && fail "parts of another build are taken"
 grep -q 'parts of another build' "$box/log" || fail "another build is not named"
 check ops+speed && fail "an unknown part is taken"
 grep -q "no part 'speed'" "$box/log" || fail "an unknown part is not named"
+
+# Counters: the mean of a kernel's launches by their time, beside the profile's share and floor; what is below 3 % is left out.
+export PROFILE=$box/profile.json
+out=$box/counted
+page=$out/unknown.md
+cat >"$PROFILE" <<'END'
+{"kind": "profile", "version": "0", "revision": "1234567890abcdef", "date": "2026-01-02T03:04:05Z", "model": {"variant": "pi0"},
+ "machine": {"hardware": "a card", "path": "hopper", "dtype": "bf16"}, "ops": [
+ {"name": "prefix.up", "kernel": "wide_gated, norm 4 + join", "calls": 2, "time_us": 60.0, "floor_us": 45.0},
+ {"name": "prefix.up", "kernel": "wide_gated", "calls": 1, "time_us": 30.0, "floor_us": 15.0},
+ {"name": "vision.out", "kernel": "narrow x3", "calls": 1, "time_us": 8.0, "floor_us": null},
+ {"name": "prefix.text", "kernel": "copy", "calls": 1, "time_us": 2.0, "floor_us": 1.0}]}
+END
+cat >"$box/bin/ncu" <<'END'
+#!/bin/bash
+[[ " $* " = *" --kernel-name regex:^(copy|narrow|wide_gated)$ "* ]] || { echo "the wrong kernels: $*"; exit 1; }
+while [ "$1" != --log-file ]; do shift; done
+cat >"$2" <<'TABLE'
+==PROF== Connected to process 1
+"ID","Process ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value","Rule Name"
+"0","1","wide_gated","GPU Speed Of Light Throughput","Duration","ns","3,000",""
+"0","1","wide_gated","GPU Speed Of Light Throughput","Compute (SM) Throughput","%","90.00",""
+"0","1","wide_gated","GPU Speed Of Light Throughput","DRAM Throughput","%","20.5",""
+"0","1","wide_gated","Launch Statistics","Registers Per Thread","register/thread","168",""
+"0","1","wide_gated","Occupancy","","","","A rule"
+"1","1","wide_gated","GPU Speed Of Light Throughput","Duration","ns","1,000",""
+"1","1","wide_gated","GPU Speed Of Light Throughput","Compute (SM) Throughput","%","50.00",""
+"1","1","wide_gated","Launch Statistics","Registers Per Thread","register/thread","168",""
+"2","1","narrow","GPU Speed Of Light Throughput","Duration","ns","500",""
+"2","1","narrow","GPU Speed Of Light Throughput","L2 Cache Throughput","%","31.0",""
+TABLE
+END
+chmod +x "$box/bin/ncu"
+check counters || { cat "$out/counters.txt"; fail "counters end with $?"; }
+row() { grep -qF "$1" "$page" || fail "the page has no $1, but: $(grep '^| `' "$page")"; }
+row '| `wide_gated` | prefix.up | 3 | 90.0 % | 66.7 % | multiprocessors | 80.0 % | 20.5 % | – | – | – | 168 |'
+row '| `narrow` | vision.out | 1 | 8.0 % | – | waiting | – | – | 31.0 % | – | – | – |'
+grep -q '`copy`' "$page" && fail "a kernel of 2 % is listed"
+sed -i 's/"500"/"none"/' "$box/bin/ncu"
+check counters && fail "counters that are no numbers are taken"
+grep -q "Duration of narrow is 'none', expected a number" "$out/counters.txt" || fail "what is no number is not named"
+printf '#!/bin/bash\necho no permission; exit 7\n' >"$box/bin/ncu"
+check counters && fail "an ncu that fails is taken"
+grep -q 'counters: ncu ended with 7: no permission' "$out/counters.txt" || fail "what ncu said is not shown"
 echo "gpu-check: ok"
