@@ -55,16 +55,17 @@ static int accepts(const struct addrinfo *to) {
     return connected;
 }
 
-void ws_address_reach(const ws_address *address, char number[WS_HOST]) {
+int ws_address_reach(const ws_address *address, char number[WS_HOST]) {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
     char port[16];
     snprintf(number, WS_HOST, "%s", address->host);
     snprintf(port, sizeof port, "%d", address->port);
-    if (getaddrinfo(address->host, port, &hints, &found)) return;
+    if (getaddrinfo(address->host, port, &hints, &found)) return 0;
     for (const struct addrinfo *a = found; a; a = a->ai_next) {
         if (!accepts(a)) continue;
         getnameinfo(a->ai_addr, a->ai_addrlen, number, WS_HOST, NULL, 0, NI_NUMERICHOST);
         break;
     }
     freeaddrinfo(found);
+    return 1;
 }

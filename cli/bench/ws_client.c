@@ -11,6 +11,8 @@ _Static_assert(LWS_PRE <= WS_HEADROOM, "a frame's head fits before a message");
 
 enum { READ_BYTES = 64 << 10, CONNECT_SECONDS = 10 };
 
+#define NO_HOST "there is no such host"
+
 struct ws_socket {
     ws_client *client;
     ws_socket *previous, *next;  /* in the client's list                                                  */
@@ -29,6 +31,7 @@ struct ws_client {
     const ws_events *events;
     ws_address address;
     char number[WS_HOST], origin[WS_HOST + 16];
+    int host_found;
     void *user;
     uv_loop_t loop;
     uv_timer_t timer;
@@ -112,7 +115,8 @@ static void note_close(ws_socket *s, const uint8_t *payload, size_t count) {
 /* The handshake failed. `text` is the library's word for it. */
 static void note_failure(ws_socket *s, const char *text, size_t count) {
     unsigned code = s->wsi ? lws_http_client_http_response(s->wsi) : 0;
-    if (code >= 300) snprintf(s->why, sizeof s->why, "the server answers with HTTP %u", code);
+    if (!s->client->host_found) snprintf(s->why, sizeof s->why, NO_HOST);
+    else if (code >= 300) snprintf(s->why, sizeof s->why, "the server answers with HTTP %u", code);
     else
         snprintf(s->why, sizeof s->why, "%s (%.*s)",
                  s->client->address.tls ? "no server answers there with TLS that can be trusted"
@@ -176,7 +180,7 @@ ws_client *ws_client_open(const ws_events *events, const ws_address *address, vo
     c->events = events;
     c->address = *address;
     c->user = client_user;
-    ws_address_reach(address, c->number);
+    c->host_found = ws_address_reach(address, c->number);
     snprintf(c->origin, sizeof c->origin, "%s:%d", address->host, address->port);
     lws_set_log_level(0, NULL);
     if (uv_loop_init(&c->loop)) {
@@ -249,6 +253,6 @@ int ws_connect(ws_client *c, const char *key, void *user) {
     if (lws_client_connect_via_info(&info)) return 1;
     ws_socket *left = c->sockets;          /* the library may have called `closed` already, or not at all */
     while (left && left != s) left = left->next;
-    if (left) end(left, "there is no such host, or no connection to it");
+    if (left) end(left, c->host_found ? "no connection can be made to it" : NO_HOST);
     return 1;
 }

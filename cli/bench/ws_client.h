@@ -21,8 +21,9 @@ typedef struct ws_address {
 /* 0: the text is no such address. */
 int ws_address_read(const char *text, ws_address *out);
 /* The number of the first of the host's addresses that takes a connection, or the host as it stands where
- * none does: "localhost" may be ::1 and 127.0.0.1, and a server listens on one of them. */
-void ws_address_reach(const ws_address *address, char number[WS_HOST]);
+ * none does: "localhost" may be ::1 and 127.0.0.1, and a server listens on one of them. 0: nobody knows the
+ * host. */
+int ws_address_reach(const ws_address *address, char number[WS_HOST]);
 
 typedef struct ws_client ws_client;
 typedef struct ws_socket ws_socket;
