@@ -355,9 +355,10 @@ static void absent_cameras_have_rows(void **state) {
 
 /* ---- goldens, observed step by step --------------------------------------------------------------- */
 
-/* With everything off, bf16 rounds at more places than openpi does. With noise that differs by 3e-5 the largest
- * of the 512 differences of pi05_odd then lies between 0.6 and 1.2 of its bound, on every level, and between
- * 0.3 and 0.5 with everything on. So half as much again is allowed; the root mean square is judged as ever. */
+/* With everything off, bf16 rounds at more places than openpi does. With noise that differs by 3e-5 the
+ * largest of the 512 differences of pi05_odd then lies between 0.6 and 1.2 of its bound, on every level, and
+ * between 0.3 and 0.5 with everything on. So half as much again is allowed; the root mean square is judged as
+ * ever. */
 static int is_right(const verify_row *row, int all_off) {
     if (row->result == VERIFY_OK) return 1;
     return all_off && !strcmp(row->dtype, "bf16") && !strncmp(row->detail, "actions: element", 16) &&
