@@ -120,8 +120,10 @@ DEV void settle(key_tile &at, const cache_rows &b, int last_sample, int begin, i
         at.key0 = begin, at.keys = keys_of(b, at.sample, end);
 }
 
-/* Keys that stand before the sample's rows were written before this stage began. The sample's rows begin at
- * most first_row rows before this one, and never more than the longest chunk and its state. */
+/* Keys that stand before the sample's rows were written before this stage began, or in its first step (π0's
+ * state, whose token is no row of later steps): attention of that step lets kernels begin after it only when
+ * it has waited for them itself. The sample's rows begin at most first_row rows before this one, and never
+ * more than the longest chunk and its state. */
 DEV bool written_before(const gpu_cache_attention &p, const cache_rows &b, const key_tile &at,
                         int first_sample) {
     return p.early && at.sample == first_sample && at.key0 + KEYS <= b.position - min(b.first_row, p.early);

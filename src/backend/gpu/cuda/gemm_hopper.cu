@@ -558,6 +558,7 @@ template <class T> DEV void gemm(const gpu_hopper &p) {
     if (threadIdx.x == T::NC * 128) prepare_ring<T>(p, m, w);
     __syncthreads();
     load_constants<T>(p.linear, m, w);
+    if (T::BW > T::NC * 128) __syncthreads();        /* the producer's warpgroup has written some of them   */
     if (group == T::NC) {
         if (T::NC == 2) asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
         wait_before();

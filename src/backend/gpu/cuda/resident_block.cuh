@@ -5,9 +5,9 @@
  *   x        8 slices of the rows, one a rank: [k/8][row][8] bf16 and the rows' sums of squares; during
  *            attention the inbox, partial sums of 8 ranks; after a step the own slice, for the velocity
  *   operand  q, then attention's output, then hidden values, [k/8][row][8]; after q the last rank's new
- *            values, after hidden values the sums of a fifth unit; after a step the parts of the velocity
- *            (also over new keys) and π0's hidden values of the embedding
- *   new      the last rank's new keys
+ *            values; after a step the parts of the velocity (also over new keys) and π0's hidden values of the
+ *            embedding
+ *   new      the last rank's new keys, or a fifth unit's sums: clusters that have one are no head's
  *   sums     [warpgroup][row][68]
  *   weights  of the keys, [key/8][row][8]
  *   stats    [rank][row] maximum and sum of the softmax
@@ -37,8 +37,8 @@ enum {
     AT_OPERAND = AT_X + 33792,
     AT_NEW_V = AT_OPERAND + 8192,
     AT_VELOCITY_PARTS = AT_OPERAND + 10240,          /* 8 parts                                             */
-    AT_FIFTH = AT_OPERAND + 12288,         /* [8 warps][row][16]                                            */
     AT_NEW_K = AT_OPERAND + 24576,
+    AT_FIFTH = AT_NEW_K + 8192,            /* [8 warps][row][16]; not where parts of the velocity are sent  */
     AT_SUMS = AT_NEW_K + 16384,
     AT_WEIGHTS = AT_SUMS + 4 * RESIDENT_ROWS * PITCH * 4,
     AT_STATS = AT_WEIGHTS + 4096,
@@ -56,12 +56,12 @@ enum {
     AT_UNITS = AT_END,                     /* of the rows, as at the beginning of the launch                */
 };
 static_assert(AT_UNITS + 4 * RESIDENT_ROWS <= AT_OPERAND && AT_NEW_V + 16384 <= AT_NEW_K &&
-                  AT_FIFTH + 8192 <= AT_NEW_K,
+                  AT_FIFTH + 8192 <= AT_SUMS,
               "shared memory");
 static_assert(CS * RESIDENT_UNITS * 256 <= AT_NEW_V - AT_OPERAND, "hidden values are not over new values");
 static_assert(CS * (RESIDENT_UNITS + 1) * 256 <= AT_VELOCITY_PARTS - AT_OPERAND &&
-                  AT_VELOCITY_PARTS + CS * PART <= AT_SUMS,
-              "parts of the velocity are not over hidden values");
+                  AT_VELOCITY_PARTS + CS * PART <= AT_FIFTH,
+              "parts of the velocity are neither over hidden values nor over sums of a fifth unit");
 static_assert((int)(AT_ACTIONS + RESIDENT_ROWS * RESIDENT_ACTION * 4) <= (int)RESIDENT_SHARED &&
                   AT_X % 1024 == 0 && AT_OPERAND % 1024 == 0 && AT_BARRIERS % 8 == 0,
               "shared memory");
