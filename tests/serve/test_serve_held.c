@@ -12,18 +12,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <netinet/tcp.h>
 #include <cmocka.h>
 
 #include "policy_golden.h"
 #include "scratch.h"
 #include "command.h"
 #include "served.h"
+#include "stalled.h"
 #include "websocket.h"
 #include "robot_message.h"
+#include "small_robot.h"
 #include "host_robot.h"
 
-#define TINY "--synthetic tiny:pi0 --robot libero --threads 2 --horizon 2 --steps 1 --device host:0"
-#define PATIENT "--handshake-timeout 3600 --message-timeout 3600 --reply-timeout 3600 --ping-interval 3600"
+#define PATIENT "%s --device host:0 --handshake-timeout 3600 --message-timeout 3600 --reply-timeout 3600 " \
+                "--ping-interval 3600"
 
 /* Each pong is a turn of the loop; the timers of one turn are over before the next one reads. */
 static void turn(int fd) {
@@ -36,11 +39,12 @@ static void turn(int fd) {
 static void held_for_long(void **state) {
     (void)state;
     served server;
-    served_start(&server, &box, TINY " " PATIENT);
+    served_start(&server, &box, PATIENT, robot_args);
     int idle = greet(server.port), robot = greet(server.port);
     kill(server.pid, SIGUSR1);             /* the device stands still                                      */
     turn(idle);
     for (int i = 0; i < 2; i++) ws_send(robot, WS_BINARY, 1, request.data, request.size);
+    await_stalled(&server, 1);
     turn(idle);
     for (int i = 0; i < 2; i++) {          /* time for a ping, and for its pong                            */
         kill(server.pid, SIGWINCH);
@@ -59,15 +63,18 @@ static void no_reply_after_a_close(void **state) {
     (void)state;
     served server;
     char byte;
-    served_start(&server, &box, TINY " " PATIENT);
+    served_start(&server, &box, PATIENT, robot_args);
     int idle = greet(server.port), bad = greet(server.port), robot = greet(server.port);
     kill(server.pid, SIGUSR1);             /* the device stands still                                      */
     turn(idle);
     ws_send(bad, WS_BINARY, 1, request.data, request.size);
+    await_stalled(&server, 1);
     ws_send(bad, 3, 1, "", 0);             /* a reserved opcode                                            */
     ws_frame close_frame = ws_receive(bad);
     assert_int_equal(close_frame.opcode, WS_CLOSE);
     free(close_frame.data);
+    const int at_once = 1;                 /* a reply is only sent early where all before it is confirmed  */
+    setsockopt(bad, IPPROTO_TCP, TCP_QUICKACK, &at_once, sizeof at_once);
     ws_send(robot, WS_BINARY, 1, request.data, request.size);
     turn(idle);
     kill(server.pid, SIGUSR2);             /* it runs                                                      */

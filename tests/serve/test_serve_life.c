@@ -6,13 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <dirent.h>
 #include <cmocka.h>
 
 #include "policy_golden.h"
 #include "scratch.h"
 #include "command.h"
 #include "served.h"
+#include "stalled.h"
 #include "websocket.h"
 #include "robot_message.h"
 #include "admin_client.h"
@@ -81,29 +81,6 @@ static void drain(void **state) {
 #define STALLING                                                                                            \
     "--synthetic tiny:pi0 --robot aloha --threads 2 --horizon 2 --steps 1 --device host:0 "                \
     "--handshake-timeout 3600 --message-timeout 3600 --ping-interval 3600"
-
-/* How many of its threads have stood still. */
-static int stalled_threads(const served *server) {
-    char path[300], name[32] = "";
-    int count = 0;
-    snprintf(path, sizeof path, "/proc/%d/task", (int)server->pid);
-    DIR *folder = opendir(path);
-    assert_non_null(folder);
-    for (const struct dirent *entry = readdir(folder); entry; entry = readdir(folder)) {
-        snprintf(path, sizeof path, "/proc/%d/task/%.100s/comm", (int)server->pid, entry->d_name);
-        FILE *file = entry->d_name[0] == '.' ? NULL : fopen(path, "r");
-        if (!file) continue;
-        count += fgets(name, sizeof name, file) && !strcmp(name, "stalled\n");
-        fclose(file);
-    }
-    closedir(folder);
-    return count;
-}
-
-static void await_stalled(const served *server, int threads) {
-    for (int i = 0; i < 60000 && stalled_threads(server) < threads; i++) served_sleep(10);
-    assert_true(stalled_threads(server) >= threads);
-}
 
 /* One robot waits for a call that does not end. Returns when the call has begun. */
 static int stall(const served *server) {

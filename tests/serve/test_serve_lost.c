@@ -16,9 +16,8 @@
 #include "served.h"
 #include "websocket.h"
 #include "robot_message.h"
+#include "small_robot.h"
 #include "host_robot.h"
-
-#define TINY "--synthetic tiny:pi0 --robot libero --threads 2 --horizon 2 --steps 1 --ping-interval 3600"
 
 enum { ROBOTS = 4 };
 
@@ -68,7 +67,7 @@ static void expect_end(int fd, int asked, int replies) {
 static void lose_among(const char *options, int replies) {
     served server;
     int fd[ROBOTS], asked[ROBOTS], idle, writer;
-    served_start(&server, &box, TINY " %s", options);
+    served_start(&server, &box, "%s --ping-interval 3600 %s", robot_args, options);
     idle = greet(server.port);
     writer = greet(server.port);
     for (int r = 0; r < ROBOTS; r++) fd[r] = greet(server.port);
