@@ -36,11 +36,21 @@ static job *job_make(const job_pool *pool) {
     return NULL;
 }
 
+/* A message of a few bytes does not get the memory of a large one where little is left: that counts whole. */
+static void give_up_large(const job_pool *pool, job *job) {
+    enum { SHARE = 4 };
+    if (job->capacity <= (pool->most_taken - pool->taken) / SHARE) return;
+    free(job->bytes);
+    job->bytes = NULL;
+    job->capacity = 0;
+}
+
 job *job_take(job_pool *pool) {
     job *job = pool->free;
     if (job) {
         pool->free = job->next;
         pool->kept -= job->capacity;
+        give_up_large(pool, job);
     } else {
         job = job_make(pool);
         if (!job) return NULL;
