@@ -1,5 +1,6 @@
 /* openpi: the command. Finds the verb and runs it; everything else lives with the verbs. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -196,8 +197,16 @@ static int run_verb(const verb *verb, int argc, char **argv) {
     return end;
 }
 
+/* A standard descriptor that is closed would be the next file's or socket's, and get what is meant for it.
+ * Reading and writing fail as before. */
+static void hold_standard_descriptors(void) {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0) open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
 int main(int argc, char **argv) {
     int end = END_FINE;
+    hold_standard_descriptors();
     if (argc < 2) {
         help_all();
         return END_USAGE;

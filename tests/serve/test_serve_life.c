@@ -201,6 +201,39 @@ static void ended_while_loading(void **state) {
     }
 }
 
+/* Who starts it without the standard descriptors: robots are served, and it ends as ever. No line of the log
+ * goes into a socket. */
+static void without_standard_descriptors(void **state) {
+    (void)state;
+    char text[8];
+    int port, reserved = reserve(&port), fd = -1, status;
+    snprintf(text, sizeof text, "%d", port);
+    served server = {.pid = fork()};
+    if (!server.pid) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (int closed = STDIN_FILENO; closed <= STDERR_FILENO; closed++) close(closed);
+        execl(served_command(), "openpi", "serve", "--synthetic", "tiny", "--robot", "aloha", "--port", text,
+              "--no-admin", (char *)NULL);
+        _exit(127);
+    }
+    for (int i = 0; i < 60000 && fd < 0; i++) {
+        assert_int_equal(waitpid(server.pid, &status, WNOHANG), 0);
+        served_sleep(10);
+        fd = ws_try_socket(port);
+    }
+    assert_true(fd >= 0);
+    close(reserved);
+    int robot = greet(port), other = greet(port);
+    ws_send(other, WS_TEXT, 1, "hello", 5);
+    ws_expect_close(other, 1003);
+    ws_send(robot, WS_BINARY, 1, "\x80", 1);
+    free(ws_expect(robot, WS_TEXT).data);
+    kill(server.pid, SIGTERM);
+    ws_expect_close(robot, 1001);
+    close(fd);
+    assert_int_equal(served_wait(&server), 0);
+}
+
 /* A client that leaves in the middle of its call, or of its message, hurts nobody. */
 static void leaving(void **state) {
     (void)state;
@@ -230,6 +263,7 @@ int main(void) {
         cmocka_unit_test(bad_starts),       cmocka_unit_test(port_in_use),
         cmocka_unit_test(drain),            cmocka_unit_test(drain_is_divided),
         cmocka_unit_test(leaving),          cmocka_unit_test(ended_while_loading),
+        cmocka_unit_test(without_standard_descriptors),
         cmocka_unit_test(health_and_a_second_signal),
         cmocka_unit_test(first_call_and_last),
     };
