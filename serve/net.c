@@ -4,8 +4,10 @@
  * We send close frames ourselves and go on reading, to drop what comes: a client that is still sending would
  * otherwise see a reset instead of the reason. (The library's own way, lws_close_reason, loses the close
  * frame in Debian 12's build on libuv.) */
-#include <errno.h>
+#define _DEFAULT_SOURCE         /* struct tcp_info */
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -319,11 +321,12 @@ static int established(net_peer *peer, struct lws *wsi) {
     return 0;
 }
 
-/* Whether the client has ended its side. Nothing that it has sent is read. */
+/* Whether the client has ended its side, also where there is more of it to read. */
 static int has_ended(struct lws *wsi) {
-    char byte;
-    ssize_t count = recv(lws_get_socket_fd(wsi), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    return count == 0 || (count < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
+    struct tcp_info info;
+    socklen_t bytes = sizeof info;
+    return getsockopt(lws_get_socket_fd(wsi), IPPROTO_TCP, TCP_INFO, &info, &bytes) ||
+           info.tcpi_state != TCP_ESTABLISHED;
 }
 
 /* The library ends a WebSocket: the client has left, or it sends what no client may.

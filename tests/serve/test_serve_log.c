@@ -332,6 +332,18 @@ static void do_wrong(const served *server, int number) {
     close(fd);
 }
 
+/* A robot that dies in the middle of its request: its socket is reset while there is more to read. */
+static void die(const served *server) {
+    static const char zeros[130000];
+    char byte;
+    int fd = ws_open(server->port, "/");
+    assert_int_equal(recv(fd, &byte, 1, MSG_PEEK), 1);         /* what is not read makes it a reset        */
+    ws_put_head(fd, WS_BINARY, 1, sizeof zeros + 1);
+    ws_put(fd, zeros, sizeof zeros);
+    close(fd);
+    metric_await(server->admin, "openpi_connections", 0);
+}
+
 /* Each of them is counted once, for its reason, and has a line. Who leaves by itself has none. */
 static void drops_have_lines(void **state) {
     (void)state;
@@ -349,6 +361,7 @@ static void drops_have_lines(void **state) {
         close(ws_request(server.port, "/healthz", "", head, sizeof head));
     }
     metric_await(server.admin, "openpi_connections", 0);
+    for (int i = 0; i < 20; i++) die(&server);
     served_stop(&server);
     char *log = served_log(&server);
     int lines = 0;
