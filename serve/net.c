@@ -259,11 +259,11 @@ static int is_over(double since_ms, int seconds, double now) {
     return since_ms > 0 && now - since_ms > 1000.0 * seconds;
 }
 
-/* Cuts it off without a close frame, which it would not read. */
+/* Cuts it off without a close frame, which it would not read. A close that was ordered has its own reason. */
 static void drop(net_peer *peer, drop_reason why) {
     peer->dropped = 1;
     share(peer, 0);
-    peer->net->events->dropped(peer->net->user, peer->address, why);
+    if (!peer->close_code) peer->net->events->dropped(peer->net->user, peer->address, why);
     lws_set_timeout(peer->wsi, PENDING_TIMEOUT_USER_REASON_BASE, LWS_TO_KILL_ASYNC);
     net_wake(peer->net);         /* or the library would look at its timeouts with the next event only     */
 }
@@ -271,7 +271,8 @@ static void drop(net_peer *peer, drop_reason why) {
 /* A peer that is held back is not read, so that its silence says nothing. */
 static void watch_peer(net_peer *peer, double now) {
     const net_limits *most = &peer->net->limits;
-    int waits = peer->first || peer->flushing || lws_partial_buffered(peer->wsi);
+    int closes = peer->close_code && !peer->close_sent;
+    int waits = peer->first || peer->flushing || closes || lws_partial_buffered(peer->wsi);
     if (!waits) peer->unread_ms = 0;
     else if (!peer->unread_ms) peer->unread_ms = now;
     if (peer->rest_ms > 0 && now >= peer->rest_ms) {

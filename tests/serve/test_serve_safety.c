@@ -16,6 +16,7 @@
 #include "served.h"
 #include "websocket.h"
 #include "robot_message.h"
+#include "admin_client.h"
 
 #define TINY "--synthetic tiny --robot aloha --threads 2 --steps 1"
 
@@ -286,6 +287,39 @@ static void unread_replies(void **state) {
     served_stop(&server);
 }
 
+/* A client that reads nothing, not even pongs, and stops in the middle of a message: no close frame can be
+ * sent to it, and it is cut off all the same. It is counted once. */
+static void unread_pongs(void **state) {
+    (void)state;
+    enum { PINGS = 4000, FULL = 125 };
+    const struct timespec moment = {.tv_nsec = 200000};
+    static const char bytes[FULL];
+    served server;
+    int lines = 0;
+    served_start(&server, &box, TINY " --message-timeout 1 --reply-timeout 1 --ping-interval 3600 "
+                                     "--admin 127.0.0.1:0");
+    int robot = greet(server.port);
+    ws_window = 4096;
+    int fd = greet(server.port);
+    ws_window = 0;
+    for (int i = 0; i < PINGS; i++) {      /* one by one: of several at once one is answered               */
+        ws_send(fd, WS_PING, 1, bytes, FULL);
+        nanosleep(&moment, NULL);
+    }
+    ws_put_head(fd, WS_BINARY, 1, request_bytes);
+    ws_put(fd, request, request_bytes / 2);
+    metric_await(server.admin, "openpi_connections", 1);
+    expect_reply(robot);
+    char *log = served_log(&server);
+    for (const char *at = strstr(log, "dropped: "); at; at = strstr(at + 1, "dropped: ")) lines++;
+    assert_int_equal(lines, 1);
+    assert_non_null(strstr(log, "dropped: its message takes too long"));
+    free(log);
+    close(fd);
+    close(robot);
+    served_stop(&server);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(connections_are_counted),
@@ -294,6 +328,7 @@ int main(void) {
         cmocka_unit_test(kept_memory_is_counted),
         cmocka_unit_test(slow_clients_are_dropped),
         cmocka_unit_test(unread_replies),
+        cmocka_unit_test(unread_pongs),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -23,6 +23,8 @@ typedef struct ws_frame {
     uint8_t *data;               /* a NUL follows; to be freed                                             */
 } ws_frame;
 
+static int ws_window;            /* bytes that the next sockets keep unread; 0: as the system does         */
+
 /* -1: refused. */
 static inline int ws_try_socket(int port) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
@@ -31,6 +33,7 @@ static inline int ws_try_socket(int port) {
     assert_true(fd >= 0);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
+    if (ws_window) setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &ws_window, sizeof ws_window);
     if (!connect(fd, (struct sockaddr *)&address, sizeof address)) return fd;
     close(fd);
     return -1;
