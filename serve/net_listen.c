@@ -28,6 +28,7 @@ enum {
 
 /* ---- addresses -------------------------------------------------------------------------------------- */
 
+/* What a name has besides addresses of this machine is left out: ::1 where IPv6 is switched off. */
 static openpi_status bind_all(net *net, net_side side, struct addrinfo *list, const char *host, int port,
                               openpi_error *error) {
     int *used = &net->ports[side];
@@ -35,7 +36,8 @@ static openpi_status bind_all(net *net, net_side side, struct addrinfo *list, co
         if (at->ai_family != AF_INET && at->ai_family != AF_INET6) continue;
         socket_set_port(at->ai_addr, *used ? *used : port);
         int fd = socket_bind(at);
-        if (fd < 0 && errno == EAFNOSUPPORT && at->ai_next) continue;
+        int absent = fd < 0 && (errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL);
+        if (absent && (*used || at->ai_next)) continue;
         if (fd < 0)
             return fail(error, OPENPI_BAD_ARGUMENT, "cannot listen on %s, port %d: %s", host,
                         *used ? *used : port, strerror(errno));

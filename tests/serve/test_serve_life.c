@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <netdb.h>
 #include <cmocka.h>
 
 #include "policy_golden.h"
@@ -17,6 +18,7 @@
 #include "robot_message.h"
 #include "admin_client.h"
 #include "serve/drain.h"
+#include "serve/net.h"
 
 #define ALOHA "--synthetic tiny --robot aloha --threads 2 --horizon 5"
 
@@ -42,6 +44,38 @@ static void port_in_use(void **state) {
     snprintf(args, sizeof args, "serve " ALOHA " --port %d", server.port);
     must_refuse(args, "Address already in use");
     served_stop(&server);
+}
+
+int __real_getaddrinfo(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+int __wrap_getaddrinfo(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+
+/* "FIRST+SECOND" is a name with two addresses. */
+int __wrap_getaddrinfo(const char *name, const char *service, const struct addrinfo *wanted,
+                       struct addrinfo **out) {
+    const char *plus = strchr(name, '+');
+    char first[64];
+    if (!plus) return __real_getaddrinfo(name, service, wanted, out);
+    snprintf(first, sizeof first, "%.*s", (int)(plus - name), name);
+    int code = __real_getaddrinfo(first, service, wanted, out);
+    return code ? code : __real_getaddrinfo(plus + 1, service, wanted, &(*out)->ai_next);
+}
+
+/* A name may have addresses that the machine has not, as localhost has ::1 where IPv6 is switched off. */
+static void names_with_absent_addresses(void **state) {
+    (void)state;
+    static const struct { const char *name; int listens; } table[] = {
+        {"192.0.2.1+127.0.0.1", 1}, {"127.0.0.1+192.0.2.1", 1}, {"192.0.2.1+203.0.113.1", 0}};
+    const net_events events = {.asked = NULL};
+    const net_limits limits = {.handshake = 5, .files = 256};
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        openpi_error error = OPENPI_ERROR_INIT;
+        net *net;
+        assert_int_equal(net_open(&events, NULL, &limits, NULL, &net, &error), OPENPI_OK);
+        openpi_status status = net_bind(net, NET_ROBOTS, table[i].name, 0, 0, &error);
+        if (table[i].listens != (status == OPENPI_OK)) fail_msg("%s: %s", table[i].name, error.message);
+        assert_int_equal(net_port(net, NET_ROBOTS) != 0, table[i].listens);
+        net_close(net);
+    }
 }
 
 /* Requests that came whole are answered, then 1001; who comes now is refused. */
@@ -261,6 +295,7 @@ static void leaving(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_starts),       cmocka_unit_test(port_in_use),
+        cmocka_unit_test(names_with_absent_addresses),
         cmocka_unit_test(drain),            cmocka_unit_test(drain_is_divided),
         cmocka_unit_test(leaving),          cmocka_unit_test(ended_while_loading),
         cmocka_unit_test(without_standard_descriptors),
