@@ -98,11 +98,12 @@ void job_pool_close(job_pool *pool) {
 }
 
 int job_append(job_pool *pool, job *job, const uint8_t *bytes, size_t count) {
-    size_t needed = job->count + count;
+    size_t needed = job->count + count, most = job->capacity + (pool->most_taken - pool->taken);
     if (needed > job->capacity) {
         size_t capacity = job->capacity ? job->capacity : FIRST_BYTES;
         while (capacity < needed) capacity *= 2;
-        if (capacity - job->capacity > pool->most_taken - pool->taken) return 0;
+        if (capacity > most) capacity = most;
+        if (capacity < needed) return 0;
         uint8_t *larger = realloc(job->bytes, capacity);
         if (!larger) return 0;
         job->bytes = larger;

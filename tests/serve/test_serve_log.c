@@ -350,8 +350,15 @@ static void drops_have_lines(void **state) {
     enum { WRONGS = sizeof wrongs / sizeof *wrongs };
     served server;
     char head[1024];
-    served_start(&server, &box, TINY " --admin 127.0.0.1:0 --max-message 260000 --max-in-flight 260000");
+    static const char zeros[100000];
+    served_start(&server, &box, TINY " --admin 127.0.0.1:0 --max-message 260000 --max-in-flight 260000 "
+                                     "--message-timeout 3600");
+    int other = ws_open(server.port, "/");                     /* its message takes half of --max-in-flight */
+    ws_put_head(other, WS_BINARY, 1, 200000);
+    ws_put(other, zeros, sizeof zeros);
+    metric_await(server.admin, "openpi_received_bytes_total", sizeof zeros);
     for (int i = 0; i < WRONGS; i++) do_wrong(&server, i);
+    close(other);
     for (int i = 0; i < 3; i++) {
         int fd = ws_open(server.port, "/");
         free(ws_expect(fd, WS_BINARY).data);

@@ -141,7 +141,7 @@ static void bytes_in_flight_are_counted(void **state) {
     served server;
     assert_in_range(request_bytes, 131073, 262144);
     must_refuse("serve " TINY " --port 0 --max-in-flight 15MB", "less than the 16000000 bytes");
-    served_start(&server, &box, TINY " --max-message 300000 --max-in-flight 500000");
+    served_start(&server, &box, TINY " --max-message 300000 --max-in-flight 480000");
     for (int i = 0; i < 3; i++) {
         int one = greet(server.port), two = greet(server.port);
         ws_send(one, WS_BINARY, 0, request, PART);
@@ -163,6 +163,17 @@ static void bytes_in_flight_are_counted(void **state) {
     expect_reply(honest);
     for (int i = 0; i < 3; i++) close(claims[i]);
     close(honest);
+    served_stop(&server);
+}
+
+/* The least that --max-in-flight may be is enough for the largest message. */
+static void one_message_in_flight(void **state) {
+    (void)state;
+    served server;
+    served_start(&server, &box, TINY " --max-message %zu --max-in-flight %zu", request_bytes, request_bytes);
+    int fd = greet(server.port);
+    for (int i = 0; i < 2; i++) expect_reply(fd);
+    close(fd);
     served_stop(&server);
 }
 
@@ -325,6 +336,7 @@ int main(void) {
         cmocka_unit_test(connections_are_counted),
         cmocka_unit_test(attempts_are_counted),
         cmocka_unit_test(bytes_in_flight_are_counted),
+        cmocka_unit_test(one_message_in_flight),
         cmocka_unit_test(kept_memory_is_counted),
         cmocka_unit_test(slow_clients_are_dropped),
         cmocka_unit_test(unread_replies),
