@@ -16,6 +16,8 @@
 #include "stalled.h"
 #include "websocket.h"
 #include "robot_message.h"
+#include "small_robot.h"
+#include "host_robot.h"
 #include "admin_client.h"
 #include "serve/drain.h"
 #include "serve/net.h"
@@ -113,18 +115,14 @@ static void drain(void **state) {
 
 /* openpi_host's device, which a signal stops and lets run. */
 #define STALLING                                                                                            \
-    "--synthetic tiny:pi0 --robot aloha --threads 2 --horizon 2 --steps 1 --device host:0 "                \
-    "--handshake-timeout 3600 --message-timeout 3600 --ping-interval 3600"
+    "%s --device host:0 --handshake-timeout 3600 --message-timeout 3600 --ping-interval 3600"
 
 /* One robot waits for a call that does not end. Returns when the call has begun. */
 static int stall(const served *server) {
-    size_t count;
-    char *request = golden_read(GOLDEN "/policy/aloha_sim/request.msgpack", &count);
     int busy = greet(server->port), before = stalled_threads(server);
     kill(server->pid, SIGUSR1);
-    ws_send(busy, WS_BINARY, 1, request, count);
+    ws_send(busy, WS_BINARY, 1, request.data, request.size);
     await_stalled(server, before + 1);
-    free(request);
     return busy;
 }
 
@@ -136,7 +134,7 @@ static void health_and_a_second_signal(void **state) {
     served server;
     char head[1024], body[16] = "";
     served_instead = OPENPI_HOST;
-    served_start(&server, &box, STALLING " --drain 3600");
+    served_start(&server, &box, STALLING " --drain 3600", robot_args);
     served_instead = NULL;
     int idle = greet(server.port), busy = stall(&server);
     int kept = ws_request(server.port, "/healthz", "", head, sizeof head);
@@ -175,9 +173,9 @@ static int reserve(int *port) {
 static void first_call_and_last(void **state) {
     (void)state;
     served server;
-    char args[600];
+    char args[1200];
     int port, reserved = reserve(&port);
-    snprintf(args, sizeof args, STALLING " --no-admin --drain 1 --port %d", port);
+    snprintf(args, sizeof args, STALLING " --no-admin --drain 1 --port %d", robot_args, port);
     served_instead = OPENPI_HOST;
     served_pending = SIGUSR1;
     served_launch(&server, &box, args);
@@ -292,6 +290,13 @@ static void leaving(void **state) {
     free(request);
 }
 
+/* Only some tests run openpi_host. */
+static int begin(void **state) {
+    int failed = set_up(state);
+    served_instead = NULL;
+    return failed;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_starts),       cmocka_unit_test(port_in_use),
@@ -302,5 +307,5 @@ int main(void) {
         cmocka_unit_test(health_and_a_second_signal),
         cmocka_unit_test(first_call_and_last),
     };
-    return cmocka_run_group_tests(tests, open_box, close_box);
+    return cmocka_run_group_tests(tests, begin, tear_down);
 }
