@@ -28,7 +28,7 @@ static const char *status_text(int status) {
 
 /* A client that does not read it is cut off as one that does not read its replies. */
 static int answer(struct lws *wsi, const net_page *page) {
-    int has_body = lws_hdr_total_length(wsi, WSI_TOKEN_HEAD_URI) <= 0;
+    int shows = lws_hdr_total_length(wsi, WSI_TOKEN_HEAD_URI) <= 0;
     uint8_t *memory = malloc(LWS_PRE + PAGE_HEAD + page->bytes);
     if (!memory) return -1;
     uint8_t *start = memory + LWS_PRE;
@@ -41,9 +41,9 @@ static int answer(struct lws *wsi, const net_page *page) {
         free(memory);
         return -1;
     }
-    if (has_body) memcpy(start + head, page->body, page->bytes);
+    if (shows) memcpy(start + head, page->body, page->bytes);
     lws_set_timeout(wsi, PENDING_TIMEOUT_HTTP_CONTENT, net_of(wsi)->limits.reply);
-    int written = lws_write(wsi, start, (size_t)head + (has_body ? page->bytes : 0), LWS_WRITE_HTTP_FINAL);
+    int written = lws_write(wsi, start, (size_t)head + (shows ? page->bytes : 0), LWS_WRITE_HTTP_FINAL);
     free(memory);
     return written < 0 ? -1 : 0;
 }
@@ -93,11 +93,20 @@ static int ask(struct lws *wsi, int upgrade, net_page *page) {
     return net->events->asked(net->user, &head.head, page);
 }
 
+/* Whether a body follows the head. Nobody wants one, and the library reads it for as long as it comes. */
+static int has_body(struct lws *wsi) {
+    char length[32];
+    read_header(wsi, WSI_TOKEN_HTTP_CONTENT_LENGTH, length, sizeof length);
+    return strspn(length, "0") != strlen(length) ||
+           lws_hdr_total_length(wsi, WSI_TOKEN_HTTP_TRANSFER_ENCODING) > 0;
+}
+
 int http_plain(struct lws *wsi) {
     static const char sentence[] = "a WebSocket server for robots; GET /healthz says whether it is ready\n";
     net_page page = {.status = 426, .type = "text/plain", .body = sentence, .bytes = sizeof sentence - 1};
+    int last = has_body(wsi);
     ask(wsi, 0, &page);
-    return answer(wsi, &page) || lws_http_transaction_completed(wsi) ? -1 : 0;
+    return answer(wsi, &page) || last || lws_http_transaction_completed(wsi) ? -1 : 0;
 }
 
 /* To refuse a handshake costs ten times as much as to hang up on a connection. So an address whose handshakes

@@ -263,6 +263,33 @@ static void slow_clients_are_dropped(void **state) {
     served_stop(&server);
 }
 
+/* Who asks over HTTP and sends a body has its answer, and is not read for as long as the body comes. */
+static void bodies_are_not_read(void **state) {
+    (void)state;
+    enum { TRIES = 300 };
+    static const char *const heads[] = {
+        "POST /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n",
+        "GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n",
+        "POST /healthz HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"};
+    served server;
+    char head[1024], byte;
+    served_start(&server, &box, TINY);
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+        int fd = ws_socket(server.port), there = 1;
+        ws_put(fd, heads[i], strlen(heads[i]));
+        ws_head(fd, head, sizeof head);
+        assert_memory_equal(head, "HTTP/1.1 200 ", 13);
+        for (int k = 0; k < TRIES && there; k++) {
+            struct pollfd answer = {.fd = fd, .events = POLLIN};
+            ws_put(fd, "1", 1);
+            if (poll(&answer, 1, 100) > 0) there = recv(fd, &byte, 1, 0) > 0;
+        }
+        assert_false(there);
+        close(fd);
+    }
+    served_stop(&server);
+}
+
 /* Who asks and never reads is cut off; who reads is served. */
 static void unread_replies(void **state) {
     (void)state;
@@ -339,6 +366,7 @@ int main(void) {
         cmocka_unit_test(one_message_in_flight),
         cmocka_unit_test(kept_memory_is_counted),
         cmocka_unit_test(slow_clients_are_dropped),
+        cmocka_unit_test(bodies_are_not_read),
         cmocka_unit_test(unread_replies),
         cmocka_unit_test(unread_pongs),
     };
