@@ -69,10 +69,12 @@ static const option_row *find_option(const verb *verb, const char *field, size_t
 static int begins(const char *text, const char *with) { return !strncmp(text, with, strlen(with)); }
 
 /* Does the word at `at` stand for a field, and is it not a word of the language? With "_" in it there is no
- * doubt; else the sentence begins with it and says what it is, or asks for it. */
+ * doubt, but in the list of what is known in a file; else the sentence begins with it and says what it is, or
+ * asks for it. */
 static int is_field(const char *sentence, const char *at, size_t length) {
     const char *after = at + length, *asked = at - strlen("give "), *or = at - strlen("or ");
-    if (at > sentence && at[-1] != ' ') return 0;
+    const char *known = strstr(sentence, " known are ");
+    if ((at > sentence && at[-1] != ' ') || (known && known < at)) return 0;
     if (memchr(at, '_', length)) return !*after || strchr(" ,;)", *after) != NULL;
     if (at == sentence) return begins(after, " is ") || (begins(after, " \"") && strstr(after, "known"));
     if (asked >= sentence && begins(asked, "give ")) return 1;

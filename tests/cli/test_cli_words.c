@@ -169,6 +169,8 @@ static const struct {
     {"verify open --assets a", 2, "--assets goes with --checkpoint, which is not given"},
     {"run bare " PICTURE, 2, "give --robot (aloha, "},
     {"run bare " PICTURE, 2, " or --config (openpi's name"},
+    {"run open --robot misspelt.json " PICTURE, 2, "misspelt.json: unknown key \"camera\", known are like, name, "},
+    {"run open --robot misspelt.json " PICTURE, 2, ", normalization, prompt_state, prompt, assets, "},
     {"run open --robot lerobot " PICTURE, 2, "--robot is \"lerobot\", but open is no LeRobot checkpoint"},
 };
 

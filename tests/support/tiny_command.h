@@ -39,7 +39,8 @@ static inline int open_examples(void **state) {
                  {"words.json", "[1, \"two\"]"},
                  {"object.json", "{\"joints\": [1]}"},
                  {"array.json", "[0.1, 0.2]"},
-                 {"state.json", "{\"about\": \"x\", \"state\": [0.1, 0.2]}"}};
+                 {"state.json", "{\"about\": \"x\", \"state\": [0.1, 0.2]}"},
+                 {"misspelt.json", "{\"name\": \"x\", \"camera\": {}}"}};
     (void)state;
     if (scratch_open(&box)) return -1;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
