@@ -17,6 +17,7 @@ const char *input_name(const char *path) { return strcmp(path, "-") ? path : sta
 
 int input_once(const verb *verb, const char *path) {
     static int taken;
+    if (!*path) return input_error(verb, "the path of a file to read is empty");
     if (strcmp(path, "-") || !taken++) return END_FINE;
     return usage_error(verb, "two inputs are '-', but standard input can be read once");
 }

@@ -9,7 +9,7 @@
 int file_load(const verb *verb, const char *path, char **bytes, size_t *count);
 /* What sentences call the file `path`: "standard input" for "-". */
 const char *input_name(const char *path);
-/* A path "-" may be read once. Returns END_FINE, or the code to end with, having said so. */
+/* A path "-" may be read once, and "" never. Returns END_FINE, or the code to end with, having said so. */
 int input_once(const verb *verb, const char *path);
 
 /* The library reads files by their path, some of them twice or from the end. So where `path` is "-", standard

@@ -78,7 +78,11 @@ static int take(const verb *verb, const option_row *row, const char *text, void 
     case OPTION_FLAG: *(int *)field = 1; break;
     case OPTION_TEXT:
     case OPTION_INPUT:
-    case OPTION_OUTPUT: *(const char **)field = text; break;
+    case OPTION_OUTPUT:
+        if (!*text && !strcmp(row->argument, "FILE"))
+            return usage_error(verb, "--%s is empty, expected a path", row->name);
+        *(const char **)field = text;
+        break;
     case OPTION_TEXTS: {
         text_list *list = field;
         if (list->count == TEXT_LIST_MAX)

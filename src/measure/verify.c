@@ -193,6 +193,8 @@ openpi_status verify_path(const char *path, const verify_options *options, verif
     if (walk.options.dtype != OPENPI_F32 && walk.options.dtype != OPENPI_BF16)
         return report(error, OPENPI_BAD_ARGUMENT, "verify: dtype is %d, expected f32 or bf16",
                       (int)walk.options.dtype);
+    if (!*path)
+        return report(error, OPENPI_BAD_ARGUMENT, "the path is empty, expected a golden or a folder of them");
     if (!file_exists(path)) return report(error, OPENPI_NOT_FOUND, "%s: no such file or folder", path);
     if (file_is_folder(path)) {
         TRY(walk_folder(&walk, path, 0, error));

@@ -306,6 +306,9 @@ static openpi_status open_policy(const source *from, openpi_policy *policy, open
 static openpi_status find_folder(const char *checkpoint, char **folder, openpi_error *error) {
     *folder = NULL;
     if (!checkpoint) return OPENPI_OK;
+    if (!*checkpoint)
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "the checkpoint's path is empty, expected a folder or a .safetensors file");
     if (!file_exists(checkpoint))
         return report(error, OPENPI_NOT_FOUND, "%s: no such checkpoint", checkpoint);
     return home_find(checkpoint, folder, error);
