@@ -242,11 +242,19 @@ static void paragraphs(const char *text, int indent) {
 }
 
 static const char *const ends_text =
-    "0 fine; 1 a check failed (verify, bench --against, ladder); 2 bad usage "
+    "0 fine; 1 a check failed (verify, bench --against or --server, ladder, tune); 2 bad usage "
     "or input, or a result that cannot be written; 3 the machine (no such device, "
     "device lost, out of memory); 130 interrupted (SIGINT, SIGTERM, SIGHUP). "
     "Results are opened before the work begins and appear when they are whole: after "
     "2, 3 and 130 none is left, and a file that was there is as it was";
+
+/* Of a verb that takes signals itself: it writes no result. */
+static const char *const served_text =
+    "0 drained after SIGTERM or SIGINT, or ended by one of them while the model was loading; 2 bad usage or "
+    "input, such as a port that is in use; 3 the machine (no such device, out of memory); 75 a device was "
+    "lost, and a restart may help";
+
+static const char *ends(const verb *verb) { return verb && verb->own_signals ? served_text : ends_text; }
 
 void help_verb(const verb *verb) {
     printf("openpi %s - %s\n\nUsage:\n", verb->name, verb->summary);
@@ -277,13 +285,13 @@ void help_verb(const verb *verb) {
     }
     printf("\nOther:\n  --help                  this page\n");
     printf("\nExit status:\n");
-    wrap(ends_text, strlen(ends_text), 0, 2);
+    wrap(ends(verb), strlen(ends(verb)), 0, 2);
 }
 
 static const char *const about = "π0 and π0.5 robot policies in C: camera frames, a robot state and an "
                                  "instruction go in, a chunk of actions comes out. "
-                                 "It reads openpi's PyTorch checkpoints and LeRobot's, and can make "
-                                 "synthetic weights of any size, so that every verb works "
+                                 "It reads openpi's checkpoints, JAX's and PyTorch's, and LeRobot's, and "
+                                 "can make synthetic weights of any size, so that every verb works "
                                  "before anything is downloaded.";
 
 static const example all_examples[] = {
@@ -363,7 +371,7 @@ static void roff_head(const char *page, const char *summary) {
 
 static void roff_tail(const verb *verb) {
     printf(".SH EXIT STATUS\n");
-    roff_line(ends_text);
+    roff_line(ends(verb));
     printf(".SH SEE ALSO\n");
     if (verb) printf(".BR openpi (1)");
     const struct verb *other;

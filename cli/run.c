@@ -625,8 +625,8 @@ const verb verb_run = {
     .positional_max = 1,
     .description = "Loads a model, computes the actions for one observation, and shows them with the time of "
                    "each stage.\n\n"
-                   "CHECKPOINT is a folder as openpi's PyTorch port or LeRobot write it (one file or "
-                   "sharded; F32, BF16 or F16). "
+                   "CHECKPOINT is a folder as openpi (JAX's or its PyTorch port) or LeRobot write it, or a "
+                   "single .safetensors file; F32, BF16 or F16. "
                    "Variant and sizes "
                    "are read off its tensors. The robot says which pictures and which state an observation "
                    "contains and what its "

@@ -304,9 +304,20 @@ static void test_help(void **state) {
         assert_int_equal(run("--man"), 0);
         must_contain(out, verb_names[v]);
     }
+    /* Each says how it itself ends: serve takes the signals, and tune has a check too (docs/tune.md). */
+    assert_int_equal(run("serve --help"), 0);
+    must_contain(out, "\n  0 drained after SIGTERM or SIGINT");
+    must_contain(out, "75 a device was lost");
+    assert_null(strstr(out, "130"));
+    assert_int_equal(run("tune --help"), 0);
+    must_contain(out, "--server, ladder, tune)");
+    /* A stranger with JAX's checkpoint learns that it is read. */
+    assert_int_equal(run("run --help"), 0);
+    must_contain(out, "openpi (JAX's or its PyTorch port)");
     assert_int_equal(run("help"), 0);
+    must_contain(out, "JAX's and PyTorch's");
     must_contain(out, "\nMeasure:\n  bench ");
-    must_contain(out, "130\n  interrupted");
+    must_contain(out, "130 interrupted (SIGINT, SIGTERM, SIGHUP)");
     assert_int_equal(run("--version"), 0);
     must_contain(out, openpi_version());
 }
