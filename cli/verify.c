@@ -67,6 +67,23 @@ static void put_row(void *user, const verify_row *row) {
     fflush(stdout);
 }
 
+/* A device that is not there, a level of instructions or a switch that has no such name, a table that is
+ * another machine's: nothing would be judged. A small model finds out before the first case. */
+static int machine_can(const machine_values *machine) {
+    openpi_synthetic small = OPENPI_SYNTHETIC_INIT;
+    openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
+    openpi_error error = OPENPI_ERROR_INIT;
+    openpi_engine *engine = NULL;
+    char without[SWITCH_TEXT];
+    machine_options(machine, without, &options);
+    if (!machine->dtype) options.dtype = OPENPI_F32;
+    options.synthetic = &small;
+    openpi_status status = openpi_synthetic_parse("tiny", &small, &error);
+    if (status == OPENPI_OK) status = openpi_engine_open(NULL, &options, &engine, &error);
+    openpi_engine_close(engine);
+    return status == OPENPI_OK ? END_FINE : library_error(&verb_verify, &error);
+}
+
 static int verify_run(const void *values, char **positional, int count) {
     const verify_values *v = values;
     tally t = {.wide = NAME_COLUMNS};
@@ -101,6 +118,7 @@ static int verify_run(const void *values, char **positional, int count) {
                            : v->lora.without_lora ? "without-lora"
                                                   : "adapter");
     int weights = not_standard_input(&verb_verify, "--checkpoint", v->checkpoint);
+    if (weights == END_FINE) weights = machine_can(&v->machine);
     if (weights != END_FINE) return weights;
     progress_start(&t.bar);
     for (int i = 0; i < count; i++) {
@@ -176,7 +194,8 @@ const verb verb_verify = {
         "One line a case: the largest and the root mean square difference of the final actions, the bound, "
         "and ok, "
         "FAIL with the first "
-        "stage or tensor that left its bound, or skipped with the reason. Any FAIL ends with status 1.",
+        "stage or tensor that left its bound, or skipped with the reason. Any FAIL ends with status 1; a device "
+        "or an option with which no model can run is no FAIL and ends with 2 or 3 before the first case.",
     .options = options,
     .conflicts = conflicts,
     .examples = examples,

@@ -108,12 +108,34 @@ static void test_verify(void **state) {
     must_contain(out, "0 ok, 1 FAIL, 0 skipped");
 }
 
+/* Where no model can run as the options say, nothing was judged: that is no FAIL. */
+static void test_verify_machine(void **state) {
+    static const struct {
+        const char *option, *sentence;
+        int status;
+    } wrong[] = {
+        {"--device cuda:77", "openpi verify: cuda:77", 3},
+        {"--isa avx51", "openpi verify: --isa is \"avx51\", expected reference, ", 2},
+        {"--path hopper", "openpi verify: --path is \"hopper\", expected none on cpu", 2},
+        {"--without fused-qk", "openpi verify: there is no switch \"fused-qk\"", 2},
+        {"--table absent.json", "openpi verify: absent.json: cannot be opened", 2},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(run("verify '%s/model/pi0_tiny.safetensors' %s", GOLDEN, wrong[i].option),
+                         wrong[i].status);
+        must_contain(err, wrong[i].sentence);
+        assert_string_equal(out, "");
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_synth_and_inspect),
         cmocka_unit_test(test_downloaded_tokenizer),
         cmocka_unit_test(test_devices),
         cmocka_unit_test(test_verify),
+        cmocka_unit_test(test_verify_machine),
     };
     return cmocka_run_group_tests(tests, open_examples, close_box);
 }
