@@ -168,6 +168,24 @@ static int read_noise(job *j, const char *path) {
     return end;
 }
 
+/* The noise that a client sent with its request (docs/serve.md), where --noise names no other. */
+static int take_noise(job *j) {
+    openpi_extras extras = OPENPI_EXTRAS_INIT;
+    openpi_error error = OPENPI_ERROR_INIT;
+    if (openpi_request_extras(j->request, &extras, &error) != OPENPI_OK)
+        return library_error(&verb_run, &error);
+    if (!extras.noise || j->noise) return END_FINE;
+    size_t need = (size_t)extras.noise_rows * OPENPI_ACTION_DIM * sizeof *j->noise;
+    j->noise = allocate(need);
+    memcpy(j->noise, extras.noise, need);
+    j->noise_rows = extras.noise_rows;
+    return END_FINE;
+}
+
+static const char *noise_name(const job *j) {
+    return j->v->noise ? j->v->noise : j->noise ? "openpi/noise of the request" : NULL;
+}
+
 static int read_inputs(job *j) {
     const run_values *v = j->v;
     int end = END_FINE;
@@ -227,7 +245,8 @@ static int prepare(job *j) {
                                       : openpi_request_prepare(j->request, &observation, &j->timing, &error);
     if (status != OPENPI_OK) return library_error(&verb_run, &error);
     j->timing.total_ms = now_ms() - start;
-    return previous_prepare(&verb_run, &v->previous, j->request, &j->previous);
+    int end = take_noise(j);
+    return end != END_FINE ? end : previous_prepare(&verb_run, &v->previous, j->request, &j->previous);
 }
 
 static int load(job *j) {
@@ -273,8 +292,8 @@ static int load(job *j) {
         return input_error(&verb_run,
                            "%s: shape is [%d, %d], but the horizon is %d, expected [%d, %d]; --horizon %d "
                            "would take it",
-                           v->noise, j->noise_rows, OPENPI_ACTION_DIM, horizon, horizon, OPENPI_ACTION_DIM,
-                           j->noise_rows);
+                           noise_name(j), j->noise_rows, OPENPI_ACTION_DIM, horizon, horizon,
+                           OPENPI_ACTION_DIM, j->noise_rows);
     return END_FINE;
 }
 
@@ -336,8 +355,8 @@ static json_t *run_head(const job *j) {
     json_object_set_new(head, "robot", head_text(j->policy_info.robot));
     json_object_set_new(head, "config", head_text(v->config));
     json_object_set_new(head, "prompt", head_text(v->prompt));
-    json_object_set_new(head, "seed", v->noise ? json_null() : json_integer((json_int_t)v->seed));
-    json_object_set_new(head, "noise", head_text(v->noise));
+    json_object_set_new(head, "seed", j->noise ? json_null() : json_integer((json_int_t)v->seed));
+    json_object_set_new(head, "noise", head_text(noise_name(j)));
     json_object_set_new(head, "rtc", previous_json(&v->previous, &j->previous));
     json_object_set_new(head, "horizon", json_integer(s->horizon));
     json_object_set_new(head, "steps", json_integer(s->steps));
@@ -556,7 +575,8 @@ static const option_row options[] = {
      "denoising steps (default: the checkpoint's, 10)",
      .offset = AT(steps), .low = 1, .high = OPENPI_MAX_STEPS},
     {OPTION_TEXT, "noise", "FILE",
-     "start from this noise: a .npy file, float32 [horizon, 32]", .offset = AT(noise)},
+     "start from this noise: a .npy file, float32 [horizon, 32] (default: \"openpi/noise\" of the request, "
+     "where it has one)", .offset = AT(noise)},
     {OPTION_U64, "seed", "N",
      "draw the noise from this seed (default: 0); the same on every machine", .offset = AT(seed)},
     {OPTION_HEADING, .name = "Real-time chunking"},

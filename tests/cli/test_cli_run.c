@@ -2,6 +2,8 @@
 #include "model/tensors.h"
 #include "tiny_command.h"
 
+#include "policy_golden.h"
+
 /* ---- results -------------------------------------------------------------------------------------- */
 
 
@@ -207,6 +209,48 @@ static void test_golden_requests(void **state) {
         free(stats_text);
         tensors_close(golden);
     }
+}
+
+/* A request may bring its own noise, as to the server: it counts like the same numbers in a file. */
+static void test_noise_of_a_request(void **state) {
+    enum { ROWS = 4 };
+    (void)state;
+    float noise[ROWS * 32];
+    const int shape[2] = {ROWS, 32};
+    size_t count;
+    msgpack_sbuffer message;
+    msgpack_packer packer;
+    openpi_noise(99, 0, noise, ROWS * 32);
+    write_npy("own.npy", noise, ROWS);
+    char *bytes = slurp(GOLDEN "/policy/droid_pi0/request.msgpack", &count);
+    msgpack_sbuffer_init(&message);
+    msgpack_packer_init(&packer, &message, msgpack_sbuffer_write);
+    msgpack_sbuffer_write(&message, bytes, count);
+    message.data[0]++;                                               /* one entry more in its map */
+    pack_text(&packer, "openpi/noise");
+    pack_array(&packer, "<f4", shape, 2, noise, sizeof noise);
+    assert_int_equal(scratch_write(&box, "plain", bytes, count), 0);
+    assert_int_equal(scratch_write(&box, "noisy", message.data, message.size), 0);
+    msgpack_sbuffer_destroy(&message);
+    free(bytes);
+
+    static const char words[] = "run --synthetic tiny --robot droid --steps 2 --horizon 4 --format csv";
+    assert_int_equal(run("%s --request plain --noise own.npy", words), 0);
+    char *expected = out;
+    out = NULL;
+    assert_int_equal(run("%s --request plain", words), 0);
+    assert_string_not_equal(out, expected);
+    assert_int_equal(run("%s --request noisy", words), 0);
+    assert_string_equal(out, expected);
+    free(expected);
+
+    assert_int_equal(run("run --synthetic tiny --robot droid --steps 2 --horizon 4 --format json --request noisy"), 0);
+    json_t *root = parse(out, out_bytes);
+    assert_string_equal(json_string_value(json_object_get(root, "noise")), "openpi/noise of the request");
+    assert_true(json_is_null(json_object_get(root, "seed")));
+    json_decref(root);
+    assert_int_equal(run("run --synthetic tiny --robot droid --steps 2 --horizon 5 --request noisy"), 2);
+    must_contain(err, "openpi/noise of the request: shape is [4, 32], but the horizon is 5, expected [5, 32]");
 }
 
 static void test_noise_files(void **state) {
@@ -424,6 +468,7 @@ int main(void) {
         cmocka_unit_test(test_state_file),
         cmocka_unit_test(test_long_prompt),
         cmocka_unit_test(test_golden_requests),
+        cmocka_unit_test(test_noise_of_a_request),
         cmocka_unit_test(test_noise_files),
         cmocka_unit_test(test_real_time_chunking),
         cmocka_unit_test(test_plot),
