@@ -19,21 +19,18 @@ int json_input(const verb *verb, const char *path, json_t **root) {
     return status == OPENPI_OK ? END_FINE : library_error(verb, &error);
 }
 
-int json_open(const verb *verb, const char *path, const char *kind, json_t **root) {
+int json_open(const verb *verb, const char *path, json_t **root) {
     int end = json_input(verb, path, root);
-    if (end != END_FINE) return end;
-    const char *is = json_string_value(json_object_get(*root, "kind"));
-    long long format = json_integer_value(json_object_get(*root, "format"));
-    path = input_name(path);
-    if (!is || (kind && strcmp(is, kind)))
-        end = input_error(verb, "%s: its kind is %s, expected %s", path, is ? is : "missing",
-                          kind ? kind : "a file that openpi wrote");
-    else if (format != HEAD_FORMAT)
-        end = input_error(verb, "%s: its format is %lld, expected %d", path, format, HEAD_FORMAT);
-    if (end == END_FINE) return END_FINE;
+    if (end != END_FINE || json_string_value(json_object_get(*root, "kind"))) return end;
     json_decref(*root);
     *root = NULL;
-    return end;
+    return input_error(verb, "%s: its kind is missing, expected a file that openpi wrote", input_name(path));
+}
+
+int json_format(const verb *verb, const char *path, const json_t *root) {
+    long long format = json_integer_value(json_object_get(root, "format"));
+    if (format == HEAD_FORMAT) return END_FINE;
+    return input_error(verb, "%s: its format is %lld, expected %d", input_name(path), format, HEAD_FORMAT);
 }
 
 int json_save(const verb *verb, const char *path, json_t *root) {

@@ -10,8 +10,10 @@
 /* Reads any JSON file, "-" standard input. Returns END_FINE, or the code to end with, having said where the
  * file is no JSON. */
 int json_input(const verb *verb, const char *path, json_t **root);
-/* Reads a file that openpi wrote. `kind`: what its "kind" must be, NULL: any. */
-int json_open(const verb *verb, const char *path, const char *kind, json_t **root);
+/* Reads a file that openpi wrote: it has a "kind". Each kind has formats of its own, so whoever knows the
+ * kind asks for the format after that. */
+int json_open(const verb *verb, const char *path, json_t **root);
+int json_format(const verb *verb, const char *path, const json_t *root);
 /* Writes `root` into an output that is open (output.h), and gives it up. */
 int json_save(const verb *verb, const char *path, json_t *root);
 

@@ -127,13 +127,15 @@ json_t *bench_settings_json(const bench_job *j) {
 /* ---- reading -------------------------------------------------------------------------------------- */
 
 int bench_read_file(const char *path, json_t **root) {
-    int end = json_open(&verb_bench, path, NULL, root);
+    int end = json_open(&verb_bench, path, root);
     if (end != END_FINE) return end;
     const char *kind = json_string_value(json_object_get(*root, "kind"));
     if (strcmp(kind, "bench") && strcmp(kind, "best"))
         return input_error(&verb_bench,
                            "%s: its kind is %s, expected best or bench (of bench --save or --json)", path,
                            kind);
+    end = json_format(&verb_bench, path, *root);
+    if (end != END_FINE) return end;
     if (!json_array_size(json_object_get(*root, "batches")) || !json_is_object(json_object_get(*root, "settin"
                                                                                                       "gs")))
         return input_error(&verb_bench,

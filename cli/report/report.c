@@ -72,7 +72,7 @@ static int report_verb_run(const void *values, char **positional, int count) {
         *file = (report_file){.path = positional[i], .number = i + 1};
         if (!strcmp(positional[i], v->out) && strcmp(v->out, "-"))
             end = usage_error(&verb_report, "--out is '%s', which is also a file to read", v->out);
-        else end = json_open(&verb_report, file->path, NULL, &file->root);
+        else end = json_open(&verb_report, file->path, &file->root);
         if (end != END_FINE) break;
         page->count++;
         file->path = input_name(positional[i]);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "json_file.h"
 #include "report.h"
 
 enum { POINTER = 160 };
@@ -165,6 +166,7 @@ int report_check(report_file *file) {
     file->kind = json_string_value(json_object_get(file->root, "kind"));
     if (!strcmp(file->kind, "best")) file->kind = "bench"; /* bench --save writes what bench --json writes */
     int end = known_kind(file);
+    if (end == END_FINE) end = json_format(&verb_report, file->path, file->root);
     for (size_t i = 0; i < sizeof needs / sizeof *needs && end == END_FINE; i++)
         if (!strcmp(needs[i].kind, file->kind)) end = check_need(file, &needs[i]);
     if (end != END_FINE) return end;

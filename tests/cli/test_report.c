@@ -347,6 +347,7 @@ static void test_bad_input(void **state) {
     write_text("array", "[1]");
     write_text("kind", "{\"kind\":\"cake\",\"format\":1}");
     write_text("format", "{\"kind\":\"bench\",\"format\":2}");
+    write_text("table", "{\"kind\":\"tuning\",\"format\":2}");     /* what tune --out writes, not --json */
     write_text("empty", "{\"kind\":\"bench\",\"format\":1}");
     write_text("bytes", "{\"kind\":\"bench\",\"format\":1,\"version\":\"\xff\"}");
     write_text("deep", "{\"kind\":\"profile\",\"format\":1,\"machine\":{\"device\":\"d\"},\"stages\":[],"
@@ -362,6 +363,7 @@ static void test_bad_input(void **state) {
         {"not --out x.html", "not: not valid JSON: premature end of input (line 1, column 9)"},
         {"array --out x.html", "array: its kind is missing"},
         {"kind --out x.html", "kind: its kind is 'cake', expected one of bench, peer, profile, ladder, tune, roof, breakdown"},
+        {"table --out x.html", "table: its kind is 'tuning', expected one of bench, peer, "},
         {"format --out x.html", "format: its format is 2, expected 1"},
         {"empty --out x.html", "empty: /machine/device is missing, expected a string in a file of kind bench"},
         {"bytes --out x.html", "bytes: not valid JSON: "},
