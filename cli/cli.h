@@ -52,6 +52,11 @@ typedef struct conflict {
     const char *a, *b, *why;
 } conflict;
 
+/* An option and the one without which it has no effect: a user who gives it alone means something else. */
+typedef struct option_pair {
+    const char *name, *without;
+} option_pair;
+
 typedef struct example {
     const char *comment, *command;
 } example;
@@ -64,6 +69,7 @@ typedef struct verb {
     const char *description;               /* paragraphs apart by a blank line                            */
     const option_row *options;
     const conflict *conflicts;             /* a NULL `a` ends; may be NULL                                */
+    const option_pair *needs;              /* options that do nothing without another one; the same        */
     const example *examples;               /* a NULL command ends                                         */
     size_t values_bytes;
     const void *defaults;                  /* values before parsing; NULL: zeros                          */

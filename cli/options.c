@@ -132,6 +132,9 @@ static int check_conflicts(const verb *verb, const unsigned char *given, int pos
                            *pair->a ? pair->a : verb->positional, dash_b,
                            *pair->b ? pair->b : verb->positional, pair->why);
     }
+    for (const option_pair *pair = verb->needs; pair && pair->name; pair++)
+        if (given[row_index(verb, pair->name)] && !given[row_index(verb, pair->without)])
+            return usage_error(verb, "--%s has no effect without --%s", pair->name, pair->without);
     return END_FINE;
 }
 

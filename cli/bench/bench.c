@@ -309,6 +309,8 @@ static const option_row options[] = {
 #define ORDINARY "a saved configuration has no real-time chunking"
 #define FROM_FILE "best", "the file contains the configuration"
 
+static const option_pair needs[] = {{"tolerance", "against"}, {NULL, NULL}};
+
 static const conflict conflicts[] = {
     {"", "synthetic", "the weights are either read or made"},
     LORA_CONFLICT,            {"adapter", FROM_FILE},   {"without-lora", FROM_FILE},
@@ -365,6 +367,7 @@ const verb verb_bench = {
                    "Status 1 says that a robot was refused, cut off or answered with an error.",
     .options = options,
     .conflicts = conflicts,
+    .needs = needs,
     .examples = examples,
     .values_bytes = sizeof(bench_values),
     .defaults = &defaults,

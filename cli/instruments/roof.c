@@ -146,6 +146,10 @@ static const conflict conflicts[] = {
     {0},
 };
 
+static const option_pair needs[] = {{"variant", "model"}, {"batch", "model"},   {"cameras", "model"},
+                                    {"prompt", "model"},  {"horizon", "model"}, {"steps", "model"},
+                                    {"seed", "model"},    {NULL, NULL}};
+
 static const example examples[] = {
     {"this machine's processors", "openpi roof"},
     {"what an AMD card would take, PREDICTED", "openpi roof --model mi300x"},
@@ -170,6 +174,7 @@ const verb verb_roof = {
                    "the model works and how far it was off where it could be compared.",
     .options = options,
     .conflicts = conflicts,
+    .needs = needs,
     .examples = examples,
     .values_bytes = sizeof(roof_values),
     .defaults = &defaults,
