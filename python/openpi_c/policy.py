@@ -264,6 +264,8 @@ class Policy(Closing):
                 adapter=adapter,
             )
         self.info: dict[str, Any] = self._transform.info()
+        if isinstance(norm_stats, Mapping):
+            self.info["statistics"] = "norm_stats"
         self.engine = Engine(
             checkpoint,
             synthetic=synthetic,
@@ -428,17 +430,26 @@ def _stats_file(stats: Path | Mapping[str, Any] | None) -> Iterator[Path | None]
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "norm_stats.json")
         with open(file, "w", encoding="utf-8") as out:
-            json.dump({"norm_stats": {key: _stats_lists(value) for key, value in stats.items()}}, out, allow_nan=False)
-        yield file
+            json.dump({"norm_stats": {key: _stats_lists(key, value) for key, value in stats.items()}}, out)
+        try:
+            yield file
+        except _openpi.Error as error:  # of a file that the caller never saw: it is a value of an argument
+            if not str(error).startswith(file):
+                raise
+            raise ValueError(str(error).replace(file, "the dict norm_stats", 1)) from None
 
 
-def _stats_lists(stats: Any) -> dict[str, Any]:
+def _stats_lists(name: str, stats: Any) -> dict[str, Any]:
     """{"mean": […], …} of a dict or of an object with such attributes."""
     found: dict[str, Any] = {}
     for key in ("mean", "std", "q01", "q99"):
         value = stats.get(key) if isinstance(stats, Mapping) else getattr(stats, key, None)
-        if value is not None:
-            found[key] = np.asarray(value, np.float64).tolist()
+        if value is None:
+            continue
+        numbers = np.asarray(value, np.float64)
+        if not np.isfinite(numbers).all():
+            raise ValueError(f'the dict norm_stats: "{key}" of "{name}" has a number that is not finite')
+        found[key] = numbers.tolist()
     return found
 
 

@@ -28,6 +28,7 @@ def cyclic():
 
 
 nan = float("nan")
+ONE_NUMBER = {key: {"mean": [0], "std": [1]} for key in ("state", "actions")}
 # What is changed in a good observation, the exception, a part of its sentence.
 BAD = [
     ({PICTURE: np.zeros((8, 8, 3), np.int64)}, ValueError, f'"{PICTURE}" is an array of format "l"'),
@@ -145,7 +146,9 @@ def test_error_in_a_batch_names_the_observation(droid):
         ({"synthetic": "tiny", "robot": "none", "sessions": 0}, ValueError, "sessions is 0"),
         ({"synthetic": "tiny", "robot": "none", "batch": 65}, ValueError, "batch is 65"),
         ({"synthetic": "tiny", "robot": "none", "progress": 3}, TypeError, "progress is 3"),
-        ({"synthetic": "tiny", "robot": "none", "norm_stats": {"state": {"mean": [nan]}}}, ValueError, "JSON"),
+        ({"synthetic": "tiny", "robot": "none", "norm_stats": {"state": {"mean": [nan]}}}, ValueError, '"mean" of "state" has a'),
+        ({"synthetic": "tiny", "robot": "droid", "norm_stats": {}}, ValueError, 'the dict norm_stats: norm_stats."state" is absent'),
+        ({"synthetic": "tiny", "robot": "droid", "norm_stats": ONE_NUMBER}, ValueError, "the dict norm_stats: statistics of a state of 1 "),
         ({"synthetic": "tiny", "robot": "none", "config": "pi0_droid"}, ValueError, "both robot"),
         ({"synthetic": "tiny", "robot": "none", "assets": "droid"}, ValueError, 'assets is "droid", but robot "none"'),
         ({"synthetic": "tiny", "robot": "droid", "assets": "../x"}, ValueError, 'assets is "../x", expected'),

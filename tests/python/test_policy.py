@@ -86,6 +86,8 @@ def test_norm_stats_as_openpi_has_them():
     expected = policy_actions(arguments, obs, tensors)
     for given in (stats, as_objects):
         assert (policy_actions(arguments | {"norm_stats": given}, obs, tensors) == expected).all()
+    with openpi_c.Policy(**arguments | {"norm_stats": stats}) as policy:
+        assert policy.info["statistics"] == "norm_stats"                    # and no file that is gone
 
 
 def test_statistics_are_chosen(tmp_path):
