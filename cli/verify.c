@@ -194,8 +194,9 @@ const verb verb_verify = {
         "One line a case: the largest and the root mean square difference of the final actions, the bound, "
         "and ok, "
         "FAIL with the first "
-        "stage or tensor that left its bound, or skipped with the reason. Any FAIL ends with status 1; a device "
-        "or an option with which no model can run is no FAIL and ends with 2 or 3 before the first case.",
+        "stage or tensor that left its bound, or skipped with the reason. Any FAIL ends with status 1; a "
+        "device or an option with which no model can run is no FAIL and ends with 2 or 3 before the first "
+        "case.",
     .options = options,
     .conflicts = conflicts,
     .examples = examples,
