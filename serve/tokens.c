@@ -138,7 +138,7 @@ static openpi_status read_file(FILE *file, const char *path, tokens *out, openpi
         SERVE_TRY(read_line(&at, line, &one, &found, error));
         if (found) SERVE_TRY(add(&at, out, &one, error));
     }
-    if (ferror(file)) return fail(error, OPENPI_SYSTEM, "cannot read %s: %s", path, strerror(errno));
+    if (ferror(file)) return fail(error, OPENPI_BAD_FILE, "cannot read %s: %s", path, strerror(errno));
     for (int i = 0; i < out->count; i++)
         if (!out->items[i].admin) return OPENPI_OK;
     return fail(error, OPENPI_BAD_ARGUMENT, "%s has no token of a robot, so none could connect", path);

@@ -177,6 +177,7 @@ static void new_tokens(void **state) {
     must_refuse("serve --new-token a --rate 3", "--class reserved");
     must_refuse("serve " TINY " --rate 3", "--new-token");
     must_refuse("serve " TINY " --port 0 --tokens /no/such/file", "/no/such/file");
+    must_refuse("serve " TINY " --port 0 --tokens .", "cannot read .: Is a directory");
 }
 
 /* ---- the wire --------------------------------------------------------------------------------------- */
