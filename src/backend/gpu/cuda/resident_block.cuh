@@ -5,8 +5,8 @@
  *   x        8 slices of the rows, one a rank: [k/8][row][8] bf16 and the rows' sums of squares; during
  *            attention the inbox, partial sums of 8 ranks; after a step the own slice, for the velocity
  *   operand  q, then attention's output, then hidden values, [k/8][row][8]; after q the last rank's new
- *            values; after a step the parts of the velocity (also over new keys) and π0's hidden values of the
- *            embedding
+ *            values; after a step the parts of the velocity (also over new keys) and π0's hidden values of
+ *            the embedding
  *   new      the last rank's new keys, or a fifth unit's sums: clusters that have one are no head's
  *   sums     [warpgroup][row][68]
  *   weights  of the keys, [key/8][row][8]
