@@ -271,8 +271,8 @@ static void drop(net_peer *peer, drop_reason why) {
 /* A peer that is held back is not read, so that its silence says nothing. */
 static void watch_peer(net_peer *peer, double now) {
     const net_limits *most = &peer->net->limits;
-    int closes = peer->close_code && !peer->close_sent;
-    int waits = peer->first || peer->flushing || closes || lws_partial_buffered(peer->wsi);
+    int ends = peer->close_code && !peer->close_sent;
+    int waits = peer->first || peer->flushing || ends || lws_partial_buffered(peer->wsi);
     if (!waits) peer->unread_ms = 0;
     else if (!peer->unread_ms) peer->unread_ms = now;
     if (peer->rest_ms > 0 && now >= peer->rest_ms) {

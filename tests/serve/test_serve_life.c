@@ -53,13 +53,13 @@ int __wrap_getaddrinfo(const char *, const char *, const struct addrinfo *, stru
 
 /* "FIRST+SECOND" is a name with two addresses. */
 int __wrap_getaddrinfo(const char *name, const char *service, const struct addrinfo *wanted,
-                       struct addrinfo **out) {
+                       struct addrinfo **found) {
     const char *plus = strchr(name, '+');
     char first[64];
-    if (!plus) return __real_getaddrinfo(name, service, wanted, out);
+    if (!plus) return __real_getaddrinfo(name, service, wanted, found);
     snprintf(first, sizeof first, "%.*s", (int)(plus - name), name);
-    int code = __real_getaddrinfo(first, service, wanted, out);
-    return code ? code : __real_getaddrinfo(plus + 1, service, wanted, &(*out)->ai_next);
+    int code = __real_getaddrinfo(first, service, wanted, found);
+    return code ? code : __real_getaddrinfo(plus + 1, service, wanted, &(*found)->ai_next);
 }
 
 /* A name may have addresses that the machine has not, as localhost has ::1 where IPv6 is switched off. */
@@ -85,11 +85,11 @@ static void drain(void **state) {
     (void)state;
     served server;
     size_t count;
-    char *request = golden_read(GOLDEN "/policy/aloha_sim/request.msgpack", &count);
+    char *asked = golden_read(GOLDEN "/policy/aloha_sim/request.msgpack", &count);
     served_start(&server, &box, ALOHA " --steps 100 --drain 3600 --admin 127.0.0.1:0");
     int idle = greet(server.port), busy = greet(server.port);
-    ws_send(busy, WS_BINARY, 1, request, count);
-    ws_send(busy, WS_BINARY, 1, request, count);
+    ws_send(busy, WS_BINARY, 1, asked, count);
+    ws_send(busy, WS_BINARY, 1, asked, count);
     ws_send(busy, WS_PING, 1, "", 0);
     metric_await(server.admin, "openpi_received_bytes_total", 2 * (double)count);
     kill(server.pid, SIGTERM);
@@ -108,7 +108,7 @@ static void drain(void **state) {
     free(frame.data);
     close(busy);
     assert_int_equal(served_wait(&server), 0);
-    free(request);
+    free(asked);
 }
 
 /* ---- a device that stands still ---------------------------------------------------------------------- */
@@ -271,23 +271,23 @@ static void leaving(void **state) {
     (void)state;
     served server;
     size_t count;
-    char *request = golden_read(GOLDEN "/policy/aloha_sim/request.msgpack", &count);
+    char *asked = golden_read(GOLDEN "/policy/aloha_sim/request.msgpack", &count);
     served_start(&server, &box, ALOHA " --steps 2");
     for (int i = 0; i < 4; i++) {
         int one = greet(server.port), two = greet(server.port);
-        ws_send(one, WS_BINARY, 1, request, count);
-        if (i % 2) ws_send(one, WS_BINARY, 1, request, count);
+        ws_send(one, WS_BINARY, 1, asked, count);
+        if (i % 2) ws_send(one, WS_BINARY, 1, asked, count);
         ws_put_head(two, WS_BINARY, 1, count);
-        ws_put(two, request, count / 2);
+        ws_put(two, asked, count / 2);
         close(one);
         close(two);
     }
     int fd = greet(server.port);
-    ws_send(fd, WS_BINARY, 1, request, count);
+    ws_send(fd, WS_BINARY, 1, asked, count);
     free(ws_expect(fd, WS_BINARY).data);
     close(fd);
     served_stop(&server);
-    free(request);
+    free(asked);
 }
 
 /* Only some tests run openpi_host. */
