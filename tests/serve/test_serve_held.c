@@ -28,27 +28,19 @@
 #define PATIENT "%s --device host:0 --handshake-timeout 3600 --message-timeout 3600 --reply-timeout 3600 " \
                 "--ping-interval 3600"
 
-/* Each pong is a turn of the loop; the timers of one turn are over before the next one reads. */
-static void turn(int fd) {
-    for (int i = 0; i < 3; i++) {
-        ws_send(fd, WS_PING, 1, "", 0);
-        free(ws_expect(fd, WS_PONG).data);
-    }
-}
-
 static void held_for_long(void **state) {
     (void)state;
     served server;
     served_start(&server, &box, PATIENT, robot_args);
     int idle = greet(server.port), robot = greet(server.port);
     kill(server.pid, SIGUSR1);             /* the device stands still                                      */
-    turn(idle);
+    ws_turn(idle);
     for (int i = 0; i < 2; i++) ws_send(robot, WS_BINARY, 1, request.data, request.size);
     await_stalled(&server, 1);
-    turn(idle);
+    ws_turn(idle);
     for (int i = 0; i < 2; i++) {          /* time for a ping, and for its pong                            */
         kill(server.pid, SIGWINCH);
-        turn(idle);
+        ws_turn(idle);
     }
     kill(server.pid, SIGURG);              /* the device is lost: sooner over than a call                  */
     for (int i = 0; i < 2; i++) free(ws_expect(robot, WS_TEXT).data);
@@ -66,7 +58,7 @@ static void no_reply_after_a_close(void **state) {
     served_start(&server, &box, PATIENT, robot_args);
     int idle = greet(server.port), bad = greet(server.port), robot = greet(server.port);
     kill(server.pid, SIGUSR1);             /* the device stands still                                      */
-    turn(idle);
+    ws_turn(idle);
     ws_send(bad, WS_BINARY, 1, request.data, request.size);
     await_stalled(&server, 1);
     ws_send(bad, 3, 1, "", 0);             /* a reserved opcode                                            */
@@ -76,7 +68,7 @@ static void no_reply_after_a_close(void **state) {
     const int at_once = 1;                 /* a reply is only sent early where all before it is confirmed  */
     setsockopt(bad, IPPROTO_TCP, TCP_QUICKACK, &at_once, sizeof at_once);
     ws_send(robot, WS_BINARY, 1, request.data, request.size);
-    turn(idle);
+    ws_turn(idle);
     kill(server.pid, SIGUSR2);             /* it runs                                                      */
     free(ws_expect(robot, WS_BINARY).data);
     assert_true(recv(bad, &byte, 1, MSG_DONTWAIT) <= 0);
@@ -84,17 +76,6 @@ static void no_reply_after_a_close(void **state) {
     close(robot);
     close(idle);
     served_stop(&server);
-}
-
-static int is_there(int fd) {
-    char byte;
-    return recv(fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
-}
-
-static void must_end(int fd) {
-    char byte;
-    assert_int_equal(ws_get(fd, &byte, 1), 0);
-    close(fd);
 }
 
 /* Nobody is cut off before the time is over: neither who says nothing, nor who stops in a head, nor who keeps
@@ -112,18 +93,18 @@ static void heads_have_their_time(void **state) {
     ws_put(other, half, sizeof half - 1);
     assert_true(ws_get(kept, body, sizeof body));
     int idle = greet(server.port);         /* the last one: the others are accepted                        */
-    turn(idle);
+    ws_turn(idle);
     kill(server.pid, SIGWINCH);
-    turn(idle);
-    assert_true(is_there(mute) && is_there(slow) && is_there(other) && is_there(kept));
+    ws_turn(idle);
+    assert_true(ws_is_there(mute) && ws_is_there(slow) && ws_is_there(other) && ws_is_there(kept));
     ws_put(slow, rest, sizeof rest - 1);
     ws_head(slow, head, sizeof head);
     assert_memory_equal(head, "HTTP/1.1 200 ", 13);
     kill(server.pid, SIGWINCH);
-    turn(idle);
-    must_end(mute);
-    must_end(other);
-    must_end(kept);
+    ws_turn(idle);
+    ws_must_end(mute);
+    ws_must_end(other);
+    ws_must_end(kept);
     close(slow);
     close(idle);
     served_stop(&server);

@@ -128,12 +128,6 @@ static void attempts_are_counted(void **state) {
 
 /* ---- bytes ------------------------------------------------------------------------------------------ */
 
-/* What was sent before has been read. */
-static void ping(int fd) {
-    ws_send(fd, WS_PING, 1, "", 0);
-    free(ws_expect(fd, WS_PONG).data);
-}
-
 /* One request takes 262,144 bytes of memory, and a message that has just begun 65,536. */
 static void bytes_in_flight_are_counted(void **state) {
     (void)state;
@@ -145,7 +139,7 @@ static void bytes_in_flight_are_counted(void **state) {
     for (int i = 0; i < 3; i++) {
         int one = greet(server.port), two = greet(server.port);
         ws_send(one, WS_BINARY, 0, request, PART);
-        ping(one);
+        ws_ping(one);
         ws_send(two, WS_BINARY, 1, request, request_bytes);
         ws_expect_close(two, 1013);
         ws_send(one, 0, 1, request + PART, request_bytes - PART);
@@ -156,7 +150,7 @@ static void bytes_in_flight_are_counted(void **state) {
     int claims[3], honest = greet(server.port);
     for (int i = 0; i < 3; i++) {
         claims[i] = greet(server.port);
-        ping(claims[i]);
+        ws_ping(claims[i]);
         ws_put_head(claims[i], WS_BINARY, 1, 300000);
         ws_put(claims[i], request, 10);
     }
@@ -193,11 +187,11 @@ static void kept_memory_is_counted(void **state) {
         for (int i = 0; i < LARGE; i++) {
             ws_send(fd[i], part ? 0 : WS_BINARY, part, message, part ? BYTES : 10);
             if (part) free(ws_expect(fd[i], WS_TEXT).data);
-            else ping(fd[i]);
+            else ws_ping(fd[i]);
         }
     for (int i = 0; i < SMALL; i++) {
         ws_send(fd[i], WS_BINARY, 0, message, 10);
-        ping(fd[i]);
+        ws_ping(fd[i]);
     }
     ws_send(fd[0], 0, 1, message, BYTES);
     ws_expect_close(fd[0], 1013);
@@ -207,12 +201,6 @@ static void kept_memory_is_counted(void **state) {
 }
 
 /* ---- time ------------------------------------------------------------------------------------------- */
-
-static void must_end(int fd) {
-    char byte;
-    assert_int_equal(ws_get(fd, &byte, 1), 0);
-    close(fd);
-}
 
 static void answer_ping(int robot, ws_frame ping) {
     assert_int_equal(ping.opcode, WS_PING);
@@ -251,11 +239,11 @@ static void slow_clients_are_dropped(void **state) {
     ws_put_head(writer, WS_BINARY, 1, request_bytes);
     ws_put(writer, request, request_bytes / 2);
     for (int i = 0; i < 3; i++) answer_ping(robot, ws_expect(robot, WS_PING));
-    must_end(when_ready(mute, robot));
-    must_end(when_ready(half_head, robot));
+    ws_must_end(when_ready(mute, robot));
+    ws_must_end(when_ready(half_head, robot));
     ws_expect_close(when_ready(writer, robot), 1008);
     free(ws_expect(when_ready(half_open, robot), WS_PING).data);
-    must_end(when_ready(half_open, robot));
+    ws_must_end(when_ready(half_open, robot));
     expect_reply_and_pings(robot);
     close(robot);
     served_must_log(&server, "dropped: its message takes too long");

@@ -288,19 +288,6 @@ static void strangers(void **state) {
     served_stop(&server);
 }
 
-/* Each pong is a turn of the loop; the timers of one turn are over before the next one reads. */
-static void turn(int fd) {
-    for (int i = 0; i < 3; i++) {
-        ws_send(fd, WS_PING, 1, "", 0);
-        free(ws_expect(fd, WS_PONG).data);
-    }
-}
-
-static int is_there(int fd) {
-    char byte;
-    return recv(fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
-}
-
 /* Nobody is cut off before --handshake-timeout is over, and then everybody who has not asked for anything is.
  * The clock is openpi_host's, which a signal sets forward by 1,000 s. */
 static void strangers_have_their_time(void **state) {
@@ -314,12 +301,12 @@ static void strangers_have_their_time(void **state) {
     ws_put(half, hello, sizeof hello);
     tls_peer silent = tls_connect(server.port, 0, 0);
     int fd = robot(&server, "first");      /* the last one: the others are accepted                        */
-    turn(fd);
+    ws_turn(fd);
     kill(server.pid, SIGWINCH);
-    turn(fd);
-    assert_true(is_there(mute) && is_there(half) && is_there(silent.fd));
+    ws_turn(fd);
+    assert_true(ws_is_there(mute) && ws_is_there(half) && ws_is_there(silent.fd));
     kill(server.pid, SIGWINCH);
-    turn(fd);
+    ws_turn(fd);
     must_end(mute);
     must_end(half);
     must_end(silent.fd);

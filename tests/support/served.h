@@ -75,12 +75,17 @@ static inline void served_launch(served *s, scratch *folder, const char *args) {
     _exit(127);
 }
 
-/* Waits for its end. Returns the exit status, or minus the signal that ended it. */
+/* It has ended: the exit status, or minus the signal that ended it. */
+static inline int served_ended(served *s, int status) {
+    s->pid = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+/* Waits for its end. */
 static inline int served_wait(served *s) {
     int status;
     assert_int_equal(waitpid(s->pid, &status, 0), s->pid);
-    s->pid = 0;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    return served_ended(s, status);
 }
 
 /* The same, which must come within a minute. */
@@ -92,8 +97,7 @@ static inline int served_wait_soon(served *s) {
         ended = waitpid(s->pid, &status, WNOHANG);
     }
     if (ended != s->pid) fail_msg("openpi serve does not end");
-    s->pid = 0;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    return served_ended(s, status);
 }
 
 /* Waits until it is ready; a sanitizer's build may take minutes. */

@@ -166,6 +166,30 @@ static inline ws_frame ws_expect(int fd, int opcode) {
     return frame;
 }
 
+/* What was sent before has been read. */
+static inline void ws_ping(int fd) {
+    ws_send(fd, WS_PING, 1, "", 0);
+    free(ws_expect(fd, WS_PONG).data);
+}
+
+/* Each pong is a turn of the server's loop; the timers of one turn are over before the next one reads. */
+static inline void ws_turn(int fd) {
+    for (int i = 0; i < 3; i++) ws_ping(fd);
+}
+
+/* Nothing has come, not even the end. */
+static inline int ws_is_there(int fd) {
+    char byte;
+    return recv(fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+}
+
+/* The next that comes is the end. */
+static inline void ws_must_end(int fd) {
+    char byte;
+    assert_int_equal(ws_get(fd, &byte, 1), 0);
+    close(fd);
+}
+
 /* The server closes with this code; answers as a client does, and waits for the end. */
 static inline void ws_expect_close(int fd, int code) {
     ws_frame frame = ws_expect(fd, WS_CLOSE);
