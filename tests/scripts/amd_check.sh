@@ -3,7 +3,7 @@
 # named and fails the script; a device that cannot be used and bad options are said. Skipped (77) where the emulated card is not built.
 set -u
 check=$SOURCE/tools/amd-check
-box=$(mktemp -d)
+box=$(mktemp -d) || exit 2
 trap 'rm -rf "$box"' EXIT
 fail() { echo "FAILED: $*"; exit 1; }
 [ -x "$BUILD/tests/openpi_hip" ] || { echo "skipped: no emulated card in $BUILD"; exit 77; }

@@ -2,7 +2,7 @@
 # tools/amd-report and tools/amd-loops. The first reads every kernel of a code object's notes, and fails where one spills or exceeds its chip. The notes are
 # made up here; those of this build are read too, where it has code objects and llvm-readelf.
 set -u
-box=$(mktemp -d)
+box=$(mktemp -d) || exit 2
 trap 'rm -rf "$box"' EXIT
 status=0
 fail() { echo "$*"; status=1; }

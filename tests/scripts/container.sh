@@ -3,7 +3,7 @@
 # image's user: the command, a small model, and the server with all that it opens at run time. The last part needs root.
 set -u
 command -v ldd >/dev/null || { echo "SKIPPED: there is no ldd"; exit 77; }
-box=$(mktemp -d /tmp/openpi_test_XXXXXX) || exit 1
+box=$(mktemp -d) || exit 1
 server=
 trap '[ -n "$server" ] && kill "$server" 2>/dev/null; rm -rf "$box"' EXIT
 chmod 755 "$box"

@@ -2,7 +2,7 @@
 # The examples do what they say: the robot in C before a tiny server, the one in Python before a stand-in for openpi-client
 # (serve_peer.sh runs it with the real one). ROBOT: the robot, where the server is built.
 set -u
-box=$(mktemp -d /tmp/openpi_test_XXXXXX) || exit 1
+box=$(mktemp -d) || exit 1
 server=
 trap '[ -n "$server" ] && kill "$server" 2>/dev/null; rm -rf "$box"' EXIT
 status=0

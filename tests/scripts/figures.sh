@@ -1,7 +1,7 @@
 #!/bin/bash
 # tools/figures: the pages say what their JSON files say, and a number that differs is found, wherever it is changed.
 set -u
-box=$(mktemp -d /tmp/openpi_test_XXXXXX) || exit 1
+box=$(mktemp -d) || exit 1
 trap 'rm -rf "$box"' EXIT
 status=0
 fail() { echo "$*"; status=1; }

@@ -3,7 +3,7 @@
 # page, failures named and status 1, parts of another build and unknown parts refused; and tools/counters with an ncu that only
 # writes its table. What a card says is not tested here.
 set -u
-box=$(mktemp -d)
+box=$(mktemp -d) || exit 2
 trap 'rm -rf "$box"' EXIT
 fail() { echo "FAILED: $*"; cat "$box/log"; exit 1; }
 out=$box/out

@@ -1,7 +1,7 @@
 #!/bin/bash
 # An installed tree serves a stranger: the README's example, compiled and linked as the README says, against either library.
 set -u
-box=$(mktemp -d /tmp/openpi_test_XXXXXX) || exit 1
+box=$(mktemp -d) || exit 1
 trap 'rm -rf "$box"' EXIT
 fail() {
     echo "$*"

@@ -2,7 +2,7 @@
 # The events of the server's log stand in docs/serve.md, each of them and no other.
 set -u
 cd "$SOURCE" || exit 1
-box=$(mktemp -d /tmp/openpi_test_XXXXXX) || exit 1
+box=$(mktemp -d) || exit 1
 trap 'rm -rf "$box"' EXIT
 
 # events FILE...: what an entry's event is set to, and the event of log_line and say_address

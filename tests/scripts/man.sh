@@ -2,7 +2,7 @@
 # The verbs stand once, in cli/main.c: every one has a man page, none is left over or stale, and help and man page of a verb
 # are the same text. Where groff is, it finds nothing to complain about.
 set -u
-box=$(mktemp -d /tmp/openpi_test_XXXXXX) || exit 1
+box=$(mktemp -d) || exit 1
 trap 'rm -rf "$box"' EXIT
 openpi=$BUILD/openpi
 status=0

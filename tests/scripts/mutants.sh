@@ -3,7 +3,7 @@
 # a table that does not. Planting the faults is done by hand. Without python3: skipped (77).
 set -u
 command -v python3 >/dev/null || exit 77
-box=$(mktemp -d /tmp/openpi_test_XXXXXX) || exit 1
+box=$(mktemp -d) || exit 1
 trap 'rm -rf "$box"' EXIT
 status=0
 

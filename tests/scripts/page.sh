@@ -9,7 +9,7 @@ for name in chromium chromium-browser google-chrome; do
 done
 [ -n "$chromium" ] || { echo "SKIPPED: Chromium is not installed"; exit 77; }
 command -v python3 >/dev/null || { echo "SKIPPED: python3 is not installed"; exit 77; }
-box=$(mktemp -d /tmp/openpi_test_XXXXXX) || exit 2
+box=$(mktemp -d) || exit 2
 server=
 trap '[ -n "$server" ] && kill "$server" 2>/dev/null && wait "$server"; rm -rf "$box"' EXIT
 

@@ -2,7 +2,7 @@
 # tools/include-check and tools/form-check find what they are there for: each planted offence is reported, and the tree as it
 # is passes.
 set -u
-box=$(mktemp -d /tmp/openpi_test_XXXXXX) || exit 1
+box=$(mktemp -d) || exit 1
 trap 'rm -rf "$box"' EXIT
 status=0
 

@@ -3,7 +3,7 @@
 # not installed. SOURCE, BUILD: as the other scripts.
 set -u
 PATH=$PATH:/usr/sbin
-box=$(mktemp -d /tmp/openpi_test_XXXXXX) || exit 2
+box=$(mktemp -d) || exit 2
 started=()
 stop() {
     [ ${#started[@]} -eq 0 ] || kill "${started[@]}" 2>/dev/null

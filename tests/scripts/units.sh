@@ -3,7 +3,7 @@
 # systemd-analyze, and where the server is not built.
 set -u
 command -v systemd-analyze >/dev/null || { echo "SKIPPED: there is no systemd-analyze"; exit 77; }
-box=$(mktemp -d /tmp/openpi_test_XXXXXX) || exit 1
+box=$(mktemp -d) || exit 1
 trap 'rm -rf "$box"' EXIT
 status=0
 
