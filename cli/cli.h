@@ -69,7 +69,7 @@ typedef struct verb {
     const char *description;               /* paragraphs apart by a blank line                            */
     const option_row *options;
     const conflict *conflicts;             /* a NULL `a` ends; may be NULL                                */
-    const option_pair *needs;              /* options that do nothing without another one; the same        */
+    const option_pair *needs;              /* a NULL `name` ends; may be NULL                              */
     const example *examples;               /* a NULL command ends                                         */
     size_t values_bytes;
     const void *defaults;                  /* values before parsing; NULL: zeros                          */

@@ -132,6 +132,10 @@ static int check_conflicts(const verb *verb, const unsigned char *given, int pos
                            *pair->a ? pair->a : verb->positional, dash_b,
                            *pair->b ? pair->b : verb->positional, pair->why);
     }
+    return END_FINE;
+}
+
+static int check_needs(const verb *verb, const unsigned char *given) {
     for (const option_pair *pair = verb->needs; pair && pair->name; pair++)
         if (given[row_index(verb, pair->name)] && !given[row_index(verb, pair->without)])
             return usage_error(verb, "--%s has no effect without --%s", pair->name, pair->without);
@@ -195,7 +199,8 @@ int options_parse(const verb *verb, int argc, char **argv, void *values, char **
         return usage_error(verb, "unexpected argument '%s' after %s", argv[optind + verb->positional_max],
                            verb->positional);
     if (*count < verb->positional_min) return usage_error(verb, "%s is missing", verb->positional);
-    return check_conflicts(verb, given, *count);
+    end = check_conflicts(verb, given, *count);
+    return end == END_FINE ? check_needs(verb, given) : end;
 }
 
 /* ---- help pages ----------------------------------------------------------------------------------- */

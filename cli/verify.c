@@ -117,13 +117,13 @@ static int verify_run(const void *values, char **positional, int count) {
                            : v->assets            ? "assets"
                            : v->lora.without_lora ? "without-lora"
                                                   : "adapter");
-    int weights = not_standard_input(&verb_verify, "--checkpoint", v->checkpoint);
-    if (weights == END_FINE) weights = machine_can(&v->machine);
-    if (weights != END_FINE) return weights;
+    int end = not_standard_input(&verb_verify, "--checkpoint", v->checkpoint);
+    if (end == END_FINE) end = machine_can(&v->machine);
+    if (end != END_FINE) return end;
     progress_start(&t.bar);
     for (int i = 0; i < count; i++) {
         openpi_error error = OPENPI_ERROR_INIT;
-        int end = input_keep(&verb_verify, positional[i]);
+        end = input_keep(&verb_verify, positional[i]);
         if (end != END_FINE) return end;
         t.standard = !strcmp(positional[i], "-");
         if (verify_path(input_path(positional[i]), &options, put_row, &t, &error) != OPENPI_OK)

@@ -36,7 +36,9 @@ static job *job_make(const job_pool *pool) {
     return NULL;
 }
 
-/* A message of a few bytes does not get the memory of a large one where little is left: that counts whole. */
+/* The memory that a free job has kept counts in full as soon as the job is used again. Where it would take
+ * more than a quarter of what is left, the job begins without it, so that a message of a few bytes does not
+ * use up --max-in-flight. */
 static void give_up_large(const job_pool *pool, job *job) {
     enum { SHARE = 4 };
     if (job->capacity <= (pool->most_taken - pool->taken) / SHARE) return;
