@@ -14,6 +14,7 @@
 #include "scratch.h"
 #include "command.h"
 #include "served.h"
+#include "stalled.h"
 #include "websocket.h"
 #include "robot_message.h"
 #include "small_robot.h"
@@ -62,21 +63,38 @@ static void expect_end(int fd, int asked, int replies) {
     ws_expect_close(fd, 1012);
 }
 
+/* Takes what was answered by now from what is asked; `replies`: the most that may be. */
+static void count_replies(int fd, int *asked, int replies) {
+    int answered = ping(fd);
+    assert_in_range(answered, 0, replies < *asked ? replies : *asked);
+    *asked -= answered;
+}
+
+/* The robots ask, again and again where another device answers them, until this one stands still in a call. */
+static void ask_until_stalled(const served *server, const int *fd, int *asked, int replies) {
+    do {
+        for (int r = 0; r < ROBOTS; r++) {
+            count_replies(fd[r], &asked[r], replies);
+            if (asked[r]) continue;
+            ws_send(fd[r], WS_BINARY, 1, request.data, request.size);
+            asked[r] = 1;
+        }
+        served_sleep(1);
+    } while (!stalled_threads(server));
+    for (int r = 0; r < ROBOTS; r++) count_replies(fd[r], &asked[r], replies);
+}
+
 /* Robots that wait have asked once, the last one twice; another one's message is half sent. `replies`: see
  * expect_end. */
 static void lose_among(const char *options, int replies) {
     served server;
-    int fd[ROBOTS], asked[ROBOTS], idle, writer;
+    int fd[ROBOTS], asked[ROBOTS] = {0}, idle, writer;
     served_start(&server, &box, "%s --ping-interval 3600 %s", robot_args, options);
     idle = greet(server.port);
     writer = greet(server.port);
     for (int r = 0; r < ROBOTS; r++) fd[r] = greet(server.port);
     make(&server, SIGUSR1, idle);
-    for (int r = 0; r < ROBOTS; r++) {
-        ws_send(fd[r], WS_BINARY, 1, request.data, request.size);
-        asked[r] = 1 - ping(fd[r]);
-        assert_in_range(1 - asked[r], 0, replies);
-    }
+    ask_until_stalled(&server, fd, asked, replies);
     ws_send(fd[ROBOTS - 1], WS_BINARY, 1, "\x80", 1);  /* read ahead: nobody says yet what it lacks  */
     asked[ROBOTS - 1]++;
     ws_put_head(writer, WS_BINARY, 1, request.size);
