@@ -45,18 +45,19 @@ openpi_status admin_split(const char *address, char host[ADMIN_HOST], int *port,
 /* ---- who may ---------------------------------------------------------------------------------------- */
 
 /* Only a name can be pointed at this machine by somebody else: addresses, localhost and the option's own are
- * the operator's. */
+ * the operator's. Between brackets there is an IPv6 address and nothing else. */
 static int is_own_host(const admin *a, const char *value) {
     char name[NET_HOST];
     struct in6_addr address;
-    size_t count = value[0] == '[' ? strcspn(value, "]") : strcspn(value, ":");
-    const char *begin = value[0] == '[' ? value + 1 : value;
-    if (value[0] == '[') count -= count > 0;
-    if (count >= sizeof name) return 0;
+    int brackets = value[0] == '[';
+    const char *begin = value + brackets;
+    size_t count = strcspn(begin, brackets ? "]" : ":");
+    if (count >= sizeof name || (brackets && begin[count] != ']')) return 0;
     memcpy(name, begin, count);
     name[count] = 0;
+    if (brackets) return inet_pton(AF_INET6, name, &address) == 1;
     return !strcasecmp(name, "localhost") || !strcasecmp(name, a->host) ||
-           inet_pton(AF_INET, name, &address) == 1 || inet_pton(AF_INET6, name, &address) == 1;
+           inet_pton(AF_INET, name, &address) == 1;
 }
 
 /* A browser says in Origin which page a POST comes from; other programs send none. */

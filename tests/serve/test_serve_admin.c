@@ -148,6 +148,9 @@ static void routes(void **state) {
     must_answer(port, "GET", "/metrics", own, "", 200);
     must_answer(port, "GET", "/metrics", "localhost:9090", "", 200);
     must_answer(port, "GET", "/metrics", "[::1]:9090", "", 200);
+    must_answer(port, "GET", "/metrics", "[::1", "", 403);
+    must_answer(port, "GET", "/metrics", "[localhost", "", 403);
+    must_answer(port, "GET", "/metrics", "[127.0.0.1]:9090", "", 403);
     must_answer(port, "GET", "/metrics", "evil.example", "", 403);
     must_answer(port, "GET", "/metrics", "127.0.0.1.evil.example:9090", "", 403);
     must_answer(port, "GET", "/metrics", "", "", 403);
