@@ -24,6 +24,7 @@ enum {
     MAX_PIXELS = 64 << 20,
     PNG_HEADER = 33,             /* signature and the IHDR chunk        */
     PNG_CHUNK_BYTES = 8 << 20,   /* any one chunk that libpng must hold */
+    PNG_TAKE_BYTES = 2 * PNG_CHUNK_BYTES,
     PNG_CHUNKS = 100,
 };
 
@@ -77,7 +78,9 @@ static void png_give(png_structp png, png_bytep to, size_t bytes) {
     source->left -= bytes;
 }
 
+/* libpng takes memory for an eXIf chunk as long as its header claims. Rows are far shorter than the limit. */
 static png_voidp png_take(png_structp png, png_alloc_size_t bytes) {
+    if (bytes > PNG_TAKE_BYTES) return NULL;
     void *memory = malloc(bytes);
     if (!memory) ((png_source *)png_get_mem_ptr(png))->no_memory = 1;
     return memory;
