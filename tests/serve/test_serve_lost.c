@@ -70,7 +70,7 @@ static void count_replies(int fd, int *asked, int replies) {
     *asked -= answered;
 }
 
-/* The robots ask, again and again where another device answers them, until this one stands still in a call. */
+/* The robots ask, again and again where another device answers, until this one stands still in a call. */
 static void ask_until_stalled(const served *server, const int *fd, int *asked, int replies) {
     do {
         for (int r = 0; r < ROBOTS; r++) {
