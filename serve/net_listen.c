@@ -166,10 +166,11 @@ static int take_call(const listener *l, caller *c) {
 }
 
 /* Without a descriptor nobody can be accepted, and the loop would turn for who waits. So one is kept, with
- * which to take the next one and to hang up. Returns 0 where nobody waits. */
+ * which to take the next one and to hang up. Another thread may have taken it in between: then there is none
+ * until the next time. Returns 0 where nobody was taken. */
 static int turn_away(listener *l) {
     caller caller;
-    close(l->net->spare);
+    if (l->net->spare >= 0) close(l->net->spare);
     int fd = take_call(l, &caller);
     if (fd >= 0) hang_up(l, fd, &caller, DROP_DESCRIPTORS);
     l->net->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -197,13 +198,17 @@ static void receive_call(listener *l, int fd, caller *caller) {
 
 /* A handshake takes as long as a good part of a robot's request. Where hundreds come at once, robots would
  * wait for all of them: the loop serves sockets in the order in which they are ready. So the others wait in
- * the kernel's queue. The admin side has no pause: it must answer during such a storm. */
-static int may_pause(const listener *l) { return l->side == NET_ROBOTS && l->active && !l->deaf; }
-
-static void pause_listeners(net *net) {
-    for (int i = 0; i < net->listener_count; i++)
-        if (may_pause(&net->listeners[i])) uv_poll_stop(&net->listeners[i].poll);
+ * the kernel's queue. The admin side has no such pause: it must answer during such a storm.
+ *
+ * Where there is no descriptor left, not even the spare one, a listener of either side pauses. */
+static void pause_listener(net *net, listener *l) {
+    if (l->active && !l->deaf) uv_poll_stop(&l->poll);
     uv_timer_start(&net->pause, listeners_go_on, PAUSE_MS, 0);
+}
+
+static void pause_robots(net *net) {
+    for (int i = 0; i < net->listener_count; i++)
+        if (net->listeners[i].side == NET_ROBOTS) pause_listener(net, &net->listeners[i]);
 }
 
 static void on_connection(uv_poll_t *poll, int status, int events) {
@@ -214,11 +219,14 @@ static void on_connection(uv_poll_t *poll, int status, int events) {
     for (int i = 0; i < ACCEPTS && (net->may_adopt || l->side == NET_ADMIN); i++) {
         caller caller;
         int fd = take_call(l, &caller);
-        if (fd < 0 && (errno == EMFILE || errno == ENFILE) && net->spare >= 0 && turn_away(l)) continue;
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+            if (turn_away(l)) continue;
+            pause_listener(net, l);
+        }
         if (fd < 0) return;
         receive_call(l, fd, &caller);
     }
-    if (!net->may_adopt && l->side == NET_ROBOTS) pause_listeners(net);
+    if (!net->may_adopt && l->side == NET_ROBOTS) pause_robots(net);
 }
 
 void listeners_go_on(uv_timer_t *pause) {
@@ -226,7 +234,7 @@ void listeners_go_on(uv_timer_t *pause) {
     net->may_adopt = ADOPTS;
     for (int i = 0; i < net->listener_count; i++) {
         listener *l = &net->listeners[i];
-        if (may_pause(l)) uv_poll_start(&l->poll, UV_READABLE, on_connection);
+        if (l->active && !l->deaf) uv_poll_start(&l->poll, UV_READABLE, on_connection);
     }
 }
 

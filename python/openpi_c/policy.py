@@ -173,6 +173,10 @@ class _Lanes:
         lane = None
         try:
             lane = self._make()
+        except ValueError:
+            if self.closed:  # while the lane was made
+                raise ValueError("the policy is closed") from None
+            raise
         finally:
             self._made_one(lane)
 

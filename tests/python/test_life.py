@@ -106,6 +106,21 @@ def test_close_while_others_call():
     assert ends == ["the policy is closed"] * 6
 
 
+def test_close_while_a_lane_is_made(none):
+    policy, obs = none
+    lanes = policy._lanes
+    lanes._limit += 1
+    make = lanes._make
+
+    def late():
+        policy.close()
+        return make()
+
+    lanes._make = late
+    with pytest.raises(ValueError, match="the policy is closed"):
+        lanes.await_lane()
+
+
 def test_two_threads_on_one_session():
     """While one thread runs a session, another is refused, whatever it asks; the running call is not disturbed."""
     with openpi_c.Policy(synthetic="tiny:pi0:7", robot="none", steps=100, horizon=50) as policy:

@@ -1,3 +1,4 @@
+#define _GNU_SOURCE              /* prlimit */
 /* Trouble-makers beside honest robots: each honest request is answered once, in order, with the bytes of
  * `openpi run`, and afterwards the server has no descriptor and little memory more than before. Small
  * numbers by default; docs/serve-protocol.md says how to run it with large ones:
@@ -392,6 +393,34 @@ static void no_descriptor(void **state) {
     must_turn_away(CLIENTS);
 }
 
+/* Another thread may have taken the spare descriptor; here the limit falls below all that are open. The loop
+ * does not turn for who waits, and serves who is there. */
+static void no_spare_descriptor(void **state) {
+    (void)state;
+    enum { WATCHED_MS = 1000 };
+    struct rlimit before, few;
+    int fd[ROBOTS];
+    start_server("--handshake-timeout 3600");
+    greet_all(fd);
+    assert_int_equal(prlimit(server.pid, RLIMIT_NOFILE, NULL, &before), 0);
+    few = before;
+    few.rlim_cur = 3;
+    assert_int_equal(prlimit(server.pid, RLIMIT_NOFILE, &few, NULL), 0);
+    int waits = ws_socket(server.port);
+    serve_robots(fd, 3, "without a spare descriptor");
+    long ran_ms = served_cpu_ms(&server);
+    served_sleep(WATCHED_MS);
+    ran_ms = served_cpu_ms(&server) - ran_ms;
+    if (ran_ms > WATCHED_MS / 2) fail_msg("the server ran for %ld ms of %d", ran_ms, WATCHED_MS);
+    assert_int_equal(prlimit(server.pid, RLIMIT_NOFILE, &before, NULL), 0);
+    int late = greet(server.port);
+    assert_true(ws_is_there(waits));
+    close(waits);
+    close(late);
+    for (int r = 0; r < ROBOTS; r++) close(fd[r]);
+    served_stop(&server);
+}
+
 /* The process may open more, but connections have four times --max-connections and 512. */
 static void no_place_for_a_descriptor(void **state) {
     (void)state;
@@ -418,6 +447,7 @@ int main(int count, char **words) {
         cmocka_unit_test(crowd),
         cmocka_unit_test(random_bytes),
         cmocka_unit_test(no_descriptor),
+        cmocka_unit_test(no_spare_descriptor),
         cmocka_unit_test(no_place_for_a_descriptor),
     };
     for (int i = 1; i + 1 < count; i += 2) {

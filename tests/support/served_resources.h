@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <stdio.h>
+#include <unistd.h>
 
 static inline int served_descriptors(const served *s) {
     char path[64];
@@ -25,6 +26,19 @@ static inline long served_resident_kb(const served *s) {
     while (fgets(line, sizeof line, file)) sscanf(line, "VmRSS: %ld", &kb);
     fclose(file);
     return kb;
+}
+
+/* The time that its threads have run. */
+static inline long served_cpu_ms(const served *s) {
+    char path[64];
+    long user = 0, kernel = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)s->pid);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    int found = fscanf(file, "%*d %*s %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %ld %ld", &user, &kernel);
+    fclose(file);
+    assert_int_equal(found, 2);
+    return (user + kernel) * 1000 / sysconf(_SC_CLK_TCK);
 }
 
 /* Connections that are gone are noticed by and by. */
