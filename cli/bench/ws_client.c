@@ -134,19 +134,32 @@ static int add_authorization(const ws_socket *s, unsigned char **at, size_t coun
                : 0;
 }
 
+/* The library hears that the server hung up before an answer, and calls that no error. */
+static void hung_up(ws_socket *s) {
+    snprintf(s->why, sizeof s->why, "the server hangs up without an answer%s",
+             s->client->address.tls ? "" : "; one that has TLS is asked with wss://");
+}
+
 static int on_event(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in, size_t count) {
     ws_socket *s = user;
-    (void)wsi;
+    if (!s) return 0;                                          /* the client's own, or it has ended         */
     switch (reason) {
     case LWS_CALLBACK_CLIENT_APPEND_HANDSHAKE_HEADER: return add_authorization(s, in, count);
     case LWS_CALLBACK_CLIENT_ESTABLISHED: s->client->events->opened(s->user, s); return 0;
     case LWS_CALLBACK_CLIENT_RECEIVE: return read_piece(s, in, count);
     case LWS_CALLBACK_CLIENT_WRITEABLE: return write_more(s);
     case LWS_CALLBACK_WS_PEER_INITIATED_CLOSE: note_close(s, in, count); return 0;
-    case LWS_CALLBACK_CLIENT_CLOSED: end(s, s->why[0] ? s->why : "the connection broke"); return 0;
-    case LWS_CALLBACK_CLIENT_CONNECTION_ERROR: note_failure(s, in, in ? count : 0); end(s, s->why); return 0;
+    case LWS_CALLBACK_CLIENT_CLOSED:
+        if (!s->why[0]) snprintf(s->why, sizeof s->why, "the connection broke");
+        break;
+    case LWS_CALLBACK_CLIENT_CONNECTION_ERROR: note_failure(s, in, in ? count : 0); break;
+    case LWS_CALLBACK_CLOSED_CLIENT_HTTP:
+    case LWS_CALLBACK_WSI_DESTROY: hung_up(s); break;
     default: return 0;
     }
+    lws_set_wsi_user(wsi, NULL);
+    end(s, s->why);
+    return 0;
 }
 
 static void on_timer(uv_timer_t *handle) {

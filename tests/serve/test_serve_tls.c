@@ -331,6 +331,19 @@ static void tokens_over_tls(void **state) {
     served_stop(&server);
 }
 
+/* Robots of `openpi bench` that do not speak TLS; those who cannot trust the certificate. */
+static void strangers_are_told(void **state) {
+    (void)state;
+    char args[200];
+    served server;
+    start(&server, "");
+    snprintf(args, sizeof args, "bench --server ws://127.0.0.1:%d --seconds 1", server.port);
+    must_refuse(args, "the server hangs up without an answer; one that has TLS is asked with wss://");
+    snprintf(args, sizeof args, "bench --server wss://127.0.0.1:%d --seconds 1", server.port);
+    must_refuse(args, "no server answers there with TLS that can be trusted");
+    served_stop(&server);
+}
+
 /* ---- another certificate ---------------------------------------------------------------------------- */
 
 /* SIGHUP, and waits for another line with this text. */
@@ -384,6 +397,7 @@ int main(void) {
         cmocka_unit_test(replies),                cmocka_unit_test(admin_port),
         cmocka_unit_test(versions),
         cmocka_unit_test(strangers),              cmocka_unit_test(tokens_over_tls),
+        cmocka_unit_test(strangers_are_told),
         cmocka_unit_test(renewal),                cmocka_unit_test(strangers_have_their_time),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
