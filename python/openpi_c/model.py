@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import json
+import operator
 import os
 from typing import Any
 
@@ -170,7 +171,13 @@ class Session(Closing):
         rtc: bool = False,
     ):
         self._handle = _openpi.Session(
-            engine._handle, batch=batch, horizon=horizon, steps=steps, max_prompt=max_prompt, seed=seed, rtc=rtc
+            engine._handle,
+            batch=batch,
+            horizon=horizon,
+            steps=steps,
+            max_prompt=max_prompt,
+            seed=check_number("seed", seed),
+            rtc=rtc,
         )
         self._default_mode = default_mode(engine)
 
@@ -211,6 +218,14 @@ class Session(Closing):
 
     def close(self) -> None:
         self._handle.close()
+
+
+def check_number(name: str, given: int) -> int:
+    """A seed or a stream of the noise: one of 64 bits."""
+    number = operator.index(given)
+    if not 0 <= number < 2**64:
+        raise ValueError(f"{name} is {number}, expected 0 to 2**64 - 1")
+    return number
 
 
 def check_noise(noise: npt.ArrayLike, batch: int, horizon: int) -> npt.NDArray[np.float32]:
@@ -259,7 +274,7 @@ def tokenizer_cache() -> str:
 def noise(shape: int | Sequence[int], *, seed: int = 0, stream: int = 0) -> npt.NDArray[np.float32]:
     """Standard normal numbers, a pure function of seed, stream and index: what a call draws that is given none."""
     out = np.empty(shape, np.float32)
-    _openpi.noise(seed, stream, out)
+    _openpi.noise(check_number("seed", seed), check_number("stream", stream), out)
     return out
 
 

@@ -25,6 +25,7 @@ from openpi_c.model import Rtc
 from openpi_c.model import Sample
 from openpi_c.model import Session
 from openpi_c.model import check_noise
+from openpi_c.model import check_number
 from openpi_c.model import default_mode
 from openpi_c.model import rtc_parts
 from openpi_c.model import tokenizer_cache
@@ -253,6 +254,7 @@ class Policy(Closing):
             raise ValueError(f"sessions is {sessions}, expected 1 or more")
         if not 1 <= batch <= _openpi.MAX_BATCH:
             raise ValueError(f"batch is {batch}, expected 1 to {_openpi.MAX_BATCH}")
+        self._seed = check_number("seed", seed)
         with _stats_file(norm_stats) as stats:
             self._transform = _openpi.Transform(
                 checkpoint,
@@ -286,7 +288,6 @@ class Policy(Closing):
             progress=progress,
         )
         self._default_prompt = default_prompt
-        self._seed = seed
         self._streams = itertools.count(0, _openpi.MAX_BATCH)
         self._shape = {
             "horizon": horizon or self.info["horizon"],

@@ -1,6 +1,7 @@
 """What a Policy offers beside the numbers: batches, noise, prompts, its parts, openpi's function."""
 
 import json
+import re
 import types
 
 import numpy as np
@@ -165,6 +166,20 @@ def test_noise_is_openpi_h():
     noise = openpi_c.noise(5, seed=7, stream=9)
     assert noise.dtype == np.float32 and (openpi_c.noise((2, 3), seed=7, stream=9).ravel()[:5] == noise).all()
     assert not (openpi_c.noise(5, seed=8, stream=9) == noise).any()
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64])
+def test_seeds_that_are_refused(seed):
+    """They would be another seed's numbers."""
+    sentence = re.escape(f"seed is {seed}, expected 0 to 2**64 - 1")
+    with pytest.raises(ValueError, match=sentence):
+        openpi_c.noise(5, seed=seed)
+    with pytest.raises(ValueError, match=sentence):
+        openpi_c.Policy(synthetic="odd", robot="none", seed=seed)
+    with openpi_c.Engine(synthetic="odd") as engine, pytest.raises(ValueError, match=sentence):
+        engine.session(seed=seed)
+    with pytest.raises(TypeError):
+        openpi_c.Policy(synthetic="odd", robot="none", seed=1.5)
 
 
 def write_adapter(folder, rng):
