@@ -18,6 +18,7 @@ typedef struct report_values {
 static void (*const sections[])(report_page *page) = {
     section_headline, section_compare, section_predicted, section_scaling, section_stages, section_roofline,
     section_gaps,     section_ladder,  section_tune,      section_trace,   section_roof,
+    section_server,
 };
 
 /* Which files, of what, measured where and when. */
@@ -107,13 +108,14 @@ const verb verb_report = {
     .positional = "FILE",
     .positional_min = 1,
     .positional_max = -1,
-    .description = "Reads what bench, profile, ladder, tune, roof and trace --analyze wrote with --json, and "
+    .description = "Reads what bench, bench --server, profile, ladder, tune, roof and trace --analyze wrote "
+                   "with --json, and "
                    "what the scripts in "
                    "tools/peers wrote of other engines, and makes one page of it: headline figures, the "
                    "comparison with other "
                    "systems, batch scaling, stages, a roofline of every operation, the largest gaps, the "
                    "ladder, the tuned "
-                   "tiles. "
+                   "tiles, robots on a server. "
                    "A section whose files are missing is left out, and a line says which command makes them. "
                    "Several files of "
                    "one "

@@ -106,5 +106,6 @@ void section_ladder(report_page *page);
 void section_tune(report_page *page);
 void section_trace(report_page *page);
 void section_roof(report_page *page);
+void section_server(report_page *page);
 
 #endif

@@ -111,12 +111,16 @@ static const need needs[] = {
     {"tune", "/shapes/*/name", TEXT},
     {"tune", "/shapes/*/choice", TEXT},
     {"tune", "/shapes/*/time_us", NUMBER},
+    {"server_bench", "/groups/*/name", TEXT},
+    {"server_bench", "/groups/*/round_trip/p50_ms", NUMBER_OR_NULL},
+    {"server_bench", "/groups/*/round_trip/p99_ms", NUMBER_OR_NULL},
     {"breakdown", "/files/*/file", TEXT},
     {"breakdown", "/files/*/engine", TEXT},
     {"breakdown", "/files/*/total_ms", NUMBER},
 };
 
-static const char *const kinds[] = {"bench", "peer", "profile", "ladder", "tune", "roof", "breakdown", NULL};
+static const char *const kinds[] = {"bench", "peer", "profile", "ladder", "tune", "roof", "breakdown",
+                                    "server_bench", NULL};
 
 static int fits(const json_t *value, want want) {
     if (want == TEXT) return json_is_string(value);

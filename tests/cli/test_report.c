@@ -59,7 +59,7 @@ static void must_contain(const char *text, const char *part) {
 /* ---- tests ---------------------------------------------------------------------------------------- */
 
 static const char *const fixtures[] = {"bench",  "bench-cpu", "peer", "profile",
-                                       "ladder", "tune",      "roof", "breakdown"};
+                                       "ladder", "tune",      "roof", "breakdown", "server"};
 enum { FIXTURES = sizeof fixtures / sizeof *fixtures };
 
 /* Writes files[1…] to a.json, b.json, … in the box; returns them as words. */
@@ -146,6 +146,9 @@ static void test_every_figure(void **state) {
         "6:/plans/0/after_ms",
         "7:/roofs/read_gbs",
         "8:/files/0/stages/1/step_ms",
+        "9:/groups/0/round_trip/p99_ms",
+        "9:/groups/1/answers_per_s",
+        "9:/trouble_makers/5/connected",
         "published:/systems/1/ms",
         "chart 1:/host/p50_ms",
         "chart 1:/host/p99_ms",
@@ -165,6 +168,8 @@ static void test_every_figure(void **state) {
         "chart 5:/leave_one_out/1/p50_ms",
         "chart 6:/shapes/0/time_us",
         "chart 6:/shapes/0/library_us",
+        "chart 9:/groups/1/round_trip/p50_ms",
+        "chart 9:/groups/1/round_trip/p99_ms",
     };
     json_t *seen = json_object();
     load_fixtures();
@@ -267,7 +272,8 @@ static void test_missing_sections(void **state) {
     (void)state;
     static const char *const commands[] = {"openpi bench --batch",   "openpi profile --json",
                                            "openpi ladder --json",   "openpi tune --json",
-                                           "openpi trace --analyze", "openpi bench --json"};
+                                           "openpi trace --analyze", "openpi bench --json",
+                                           "openpi bench --server"};
     load_fixtures();
     keep(7); /* roof alone */
     assert_int_equal(run("%s --out few.html", write_files()), 0);
@@ -362,7 +368,7 @@ static void test_bad_input(void **state) {
         {"absent.json --out x.html", "absent.json: cannot be opened: No such file or directory"},
         {"not --out x.html", "not: not valid JSON: premature end of input (line 1, column 9)"},
         {"array --out x.html", "array: its kind is missing"},
-        {"kind --out x.html", "kind: its kind is 'cake', expected one of bench, peer, profile, ladder, tune, roof, breakdown"},
+        {"kind --out x.html", "kind: its kind is 'cake', expected one of bench, peer, profile, ladder, tune, roof, breakdown, server_bench"},
         {"table --out x.html", "table: its kind is 'tuning', expected one of bench, peer, "},
         {"format --out x.html", "format: its format is 2, expected 1"},
         {"empty --out x.html", "empty: /machine/device is missing, expected a string in a file of kind bench"},

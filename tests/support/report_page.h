@@ -186,6 +186,7 @@ static const char *const known[] = {
     "multiply, bf16",
     "multiply, f32",
     "p50",
+    "p99",
     "a bf16 rotary table",
     ".json",
 };
