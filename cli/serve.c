@@ -232,6 +232,8 @@ static const conflict conflicts[] = {
     {"robot", "config", "a config names its robot"},
     {"throughput", "max-block", "--throughput is --max-block 8"},
     {"admin", "no-admin", "there is an admin port or none"},
+    {"", "new-token", "a new token is of no model"},
+    {"tokens", "new-token", "the line of a new token is printed; append it to the file yourself: >> FILE"},
     {0},
 };
 

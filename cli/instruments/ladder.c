@@ -302,6 +302,7 @@ static const option_row options[] = {
 static const conflict conflicts[] = {
     {"", "synthetic", "the weights are either read or made"},
     LORA_CONFLICT,
+    {"", "list", "--list names the optimisations of any model"},
     {0},
 };
 
