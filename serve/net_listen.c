@@ -196,13 +196,15 @@ static void receive_call(listener *l, int fd, caller *caller) {
     }
 }
 
+static int is_listening(const listener *l) { return l->active && !l->deaf; }
+
 /* A handshake takes as long as a good part of a robot's request. Where hundreds come at once, robots would
  * wait for all of them: the loop serves sockets in the order in which they are ready. So the others wait in
  * the kernel's queue. The admin side has no such pause: it must answer during such a storm.
  *
  * Where there is no descriptor left, not even the spare one, a listener of either side pauses. */
 static void pause_listener(net *net, listener *l) {
-    if (l->active && !l->deaf) uv_poll_stop(&l->poll);
+    if (is_listening(l)) uv_poll_stop(&l->poll);
     uv_timer_start(&net->pause, listeners_go_on, PAUSE_MS, 0);
 }
 
@@ -234,7 +236,7 @@ void listeners_go_on(uv_timer_t *pause) {
     net->may_adopt = ADOPTS;
     for (int i = 0; i < net->listener_count; i++) {
         listener *l = &net->listeners[i];
-        if (l->active && !l->deaf) uv_poll_start(&l->poll, UV_READABLE, on_connection);
+        if (is_listening(l)) uv_poll_start(&l->poll, UV_READABLE, on_connection);
     }
 }
 

@@ -134,7 +134,7 @@ static int add_authorization(const ws_socket *s, unsigned char **at, size_t coun
                : 0;
 }
 
-/* The library hears that the server hung up before an answer, and calls that no error. */
+/* Destroyed without another event: the library takes a server that hangs up before an answer for no error. */
 static void hung_up(ws_socket *s) {
     snprintf(s->why, sizeof s->why, "the server hangs up without an answer%s",
              s->client->address.tls ? "" : "; one that has TLS is asked with wss://");
@@ -153,7 +153,6 @@ static int on_event(struct lws *wsi, enum lws_callback_reasons reason, void *use
         if (!s->why[0]) snprintf(s->why, sizeof s->why, "the connection broke");
         break;
     case LWS_CALLBACK_CLIENT_CONNECTION_ERROR: note_failure(s, in, in ? count : 0); break;
-    case LWS_CALLBACK_CLOSED_CLIENT_HTTP:
     case LWS_CALLBACK_WSI_DESTROY: hung_up(s); break;
     default: return 0;
     }

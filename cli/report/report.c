@@ -109,21 +109,13 @@ const verb verb_report = {
     .positional_min = 1,
     .positional_max = -1,
     .description = "Reads what bench, bench --server, profile, ladder, tune, roof and trace --analyze wrote "
-                   "with --json, and "
-                   "what the scripts in "
-                   "tools/peers wrote of other engines, and makes one page of it: headline figures, the "
-                   "comparison with other "
-                   "systems, batch scaling, stages, a roofline of every operation, the largest gaps, the "
-                   "ladder, the tuned "
-                   "tiles, robots on a server. "
-                   "A section whose files are missing is left out, and a line says which command makes them. "
-                   "Several files of "
-                   "one "
-                   "kind stand side by side.\n\n"
+                   "with --json, and what the scripts in tools/peers wrote of other engines, and makes one "
+                   "page of it: headline figures, the comparison with other systems, batch scaling, stages, "
+                   "a roofline of every operation, the largest gaps, the ladder, the tuned tiles, robots on "
+                   "a server. A section whose files are missing is left out, and a line says which command "
+                   "makes them. Several files of one kind stand side by side.\n\n"
                    "The page is one file without scripts or links: it can be mailed, printed and read on a "
-                   "phone. Every number "
-                   "on "
-                   "it stands in one of the files: data-from says in which and where.",
+                   "phone. Every number on it stands in one of the files: data-from says in which and where.",
     .options = options,
     .examples = examples,
     .values_bytes = sizeof(report_values),

@@ -111,12 +111,12 @@ static const need needs[] = {
     {"tune", "/shapes/*/name", TEXT},
     {"tune", "/shapes/*/choice", TEXT},
     {"tune", "/shapes/*/time_us", NUMBER},
-    {"server_bench", "/groups/*/name", TEXT},
-    {"server_bench", "/groups/*/round_trip/p50_ms", NUMBER_OR_NULL},
-    {"server_bench", "/groups/*/round_trip/p99_ms", NUMBER_OR_NULL},
     {"breakdown", "/files/*/file", TEXT},
     {"breakdown", "/files/*/engine", TEXT},
     {"breakdown", "/files/*/total_ms", NUMBER},
+    {"server_bench", "/groups/*/name", TEXT},
+    {"server_bench", "/groups/*/round_trip/p50_ms", NUMBER_OR_NULL},
+    {"server_bench", "/groups/*/round_trip/p99_ms", NUMBER_OR_NULL},
 };
 
 static const char *const kinds[] = {"bench", "peer", "profile", "ladder", "tune", "roof", "breakdown",

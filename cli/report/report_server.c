@@ -42,9 +42,10 @@ static void put_chart(FILE *file, void *chart, int width) {
                                   .count = c->count});
 }
 
-/* A row an entry of the list: the text `name`, then numbers; a key that ends with "_ms" is a time. */
-static void put_rows(report_page *page, const report_file *f, const char *list, const char *name,
-                     const char *const *keys) {
+/* A row an entry of the list: the text `name`, then a number a key; one with "_ms" in it is a time. */
+static void put_table(report_page *page, const report_file *f, const char *list, const char *const *heads,
+                      const char *name, const char *const *keys) {
+    page_table(page, heads);
     for (int i = 0; i < report_length(f, "%s", list); i++) {
         char pointer[80];
         snprintf(pointer, sizeof pointer, "%s/%d/%s", list, i, name);
@@ -67,15 +68,13 @@ static void put_robots(report_page *page, const report_file *f) {
                                        "round_trip/p99_ms", "round_trip/max_ms", "model/p50_ms",
                                        "beside_model/p50_ms", "beside_model/p99_ms", "errors", "broken",
                                        "refused", NULL};
-    page_table(page, heads);
-    put_rows(page, f, "/groups", "name", keys);
+    put_table(page, f, "/groups", heads, "name", keys);
 }
 
 static void put_trouble(report_page *page, const report_file *f) {
     static const char *const heads[] = {"<trouble-makers", "clients", "connected", "refused", "ended", NULL};
     if (!report_length(f, "/trouble_makers")) return;
-    page_table(page, heads);
-    put_rows(page, f, "/trouble_makers", "kind", heads + 1);
+    put_table(page, f, "/trouble_makers", heads, "kind", heads + 1);
 }
 
 void section_server(report_page *page) {

@@ -24,7 +24,7 @@ enum {
     MAX_PIXELS = 64 << 20,
     PNG_HEADER = 33,             /* signature and the IHDR chunk        */
     PNG_CHUNK_BYTES = 8 << 20,   /* any one chunk that libpng must hold */
-    PNG_TAKE_BYTES = 2 * PNG_CHUNK_BYTES,
+    PNG_TAKE_BYTES = 2 * PNG_CHUNK_BYTES, /* any one piece of memory that libpng asks for */
     PNG_CHUNKS = 100,
 };
 

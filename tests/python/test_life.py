@@ -107,7 +107,7 @@ def test_close_while_others_call():
 
 
 def test_close_while_a_lane_is_made(none):
-    policy, obs = none
+    policy, _ = none
     lanes = policy._lanes
     lanes._limit += 1
     make = lanes._make

@@ -33,12 +33,6 @@ static int ping(int fd) {
     return replies;
 }
 
-/* The I/O thread takes signals, and a pong says that it has taken this one. */
-static void make(const served *server, int number, int fd) {
-    kill(server->pid, number);
-    ping(fd);
-}
-
 /* The same sentence for the batch that was computed and for who waited behind it, without the driver's words.
  * Where another device is well, it may have said what the request read ahead lacks. */
 static void expect_loss(const ws_frame *frame, int other_device) {
@@ -93,13 +87,14 @@ static void lose_among(const char *options, int replies) {
     idle = greet(server.port);
     writer = greet(server.port);
     for (int r = 0; r < ROBOTS; r++) fd[r] = greet(server.port);
-    make(&server, SIGUSR1, idle);
+    kill(server.pid, SIGUSR1);                         /* the I/O thread has taken it when it answers       */
+    ws_ping(idle);
     ask_until_stalled(&server, fd, asked, replies);
     ws_send(fd[ROBOTS - 1], WS_BINARY, 1, "\x80", 1);  /* read ahead: nobody says yet what it lacks  */
     asked[ROBOTS - 1]++;
     ws_put_head(writer, WS_BINARY, 1, request.size);
     ws_put(writer, request.data, request.size / 2);
-    for (int i = 0; i < 3; i++) ping(idle);            /* what is here by now has been read                 */
+    ws_turn(idle);                                     /* what is here by now has been read                 */
     kill(server.pid, SIGURG);
     for (int r = 0; r < ROBOTS; r++) expect_end(fd[r], asked[r], replies);
     ws_expect_close(idle, 1012);
