@@ -334,6 +334,7 @@ typedef float wgmma_stats[2][64][2];
 DEV void write_half(const float (&out)[128], row_pair &rows, const wgmma_memory &m, const wgmma_thread &me,
                     char *tiles, wgmma_stats &stats) {
     float4 *mine = (float4 *)(tiles + TILE_BYTES + me.group * TILE_BYTES);
+    group_sync(1 + me.group, 128);         /* the warpgroup's four warps have read their last K             */
 #pragma unroll
     for (int n = 0; n < 16; n++) {
         const float *low = out + 4 * n, *high = out + 4 * (n + 16);
