@@ -24,6 +24,7 @@ static const op_shape real_shapes[] = {SHAPES_FULL(SHAPE_ROW) SHAPES_TINY(SHAPE_
 /* Shapes that no model has: odd k, columns that fill no panel, few and many rows, every head_dim's end. */
 static const op_shape made_shapes[] = {
     {"made copy of pixels", OP_PATCH_EMBED, 256, 588, 588, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_COPY},
+    {"made three pictures", OP_PATCH_EMBED, 768, 37, 588, 0, 0, 0, NORM_NONE, ACT_NONE, 0},
     {"made copy", OP_NORM_LINEAR, 29, 70, 70, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_COPY},
     {"made k 1", OP_LINEAR_RESIDUAL, 7, 5, 1, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_BIAS},
     {"made k 5", OP_NORM_LINEAR, 13, 33, 5, 0, 0, 0, NORM_LAYER, ACT_GELU, SHAPE_BIAS | SHAPE_SCATTER},

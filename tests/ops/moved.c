@@ -29,6 +29,14 @@ static int rows_together(const problem *p) {
     }
 }
 
+/* Of each row something; but a picture's patches have embeddings that are called position. */
+static int is_of_rows(const problem *p, const buffer *b) {
+    static const char *const names[] = {"x",   "a",     "q",      "qkv",     "out",      "velocity",
+                                        "x_t", "state", "images", "out_row", "position", "keys",
+                                        "known", "sample", NULL};
+    return is_named(b, names) && (p->shape.kind != OP_PATCH_EMBED || strcmp(b->name, "position"));
+}
+
 /* Elements of such rows in a buffer, where they are not as many as in `capacity` rows; 0: they are. */
 static int elements_together(const problem *p, const buffer *b) {
     const op_shape *s = &p->shape;
@@ -44,9 +52,6 @@ static int elements_together(const problem *p, const buffer *b) {
 }
 
 rotation moved_part(const problem *p, const buffer *b, move by) {
-    static const char *const of_rows[] = {"x",    "a",     "q",      "qkv",     "out",      "velocity",
-                                          "x_t",  "state", "images", "out_row", "position", "keys",
-                                          "known", "sample", NULL};
     const size_t rows = (size_t)p->shape.rows, together = (size_t)rows_together(p),
                  elements = (size_t)elements_together(p, b);
     if (is_cache(b)) {
@@ -54,7 +59,7 @@ rotation moved_part(const problem *p, const buffer *b, move by) {
         return (rotation){(size_t)by.samples * block, (size_t)p->samples * block};
     }
     /* Scattered rows go where they went before. */
-    if (!is_named(b, of_rows) || (p->shape.options & SHAPE_SCATTER && b->role == ROLE_OUT))
+    if (!is_of_rows(p, b) || (p->shape.options & SHAPE_SCATTER && b->role == ROLE_OUT))
         return (rotation){0, 0};
     if (elements) return (rotation){(size_t)by.rows / together * elements, rows / together * elements};
     const size_t width = b->count / (size_t)p->capacity;

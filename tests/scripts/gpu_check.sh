@@ -48,14 +48,14 @@ page=$out/unknown.md
 cat >"$PROFILE" <<'END'
 {"kind": "profile", "version": "0", "revision": "1234567890abcdef", "date": "2026-01-02T03:04:05Z", "model": {"variant": "pi0"},
  "machine": {"hardware": "a card", "path": "hopper", "dtype": "bf16"}, "ops": [
- {"name": "prefix.up", "kernel": "wide_gated, norm 4 + join", "calls": 2, "time_us": 60.0, "floor_us": 45.0},
+ {"name": "prefix.up", "kernel": "scale + wide_gated, norm 4", "calls": 4, "time_us": 64.0, "floor_us": 45.0},
  {"name": "prefix.up", "kernel": "wide_gated", "calls": 1, "time_us": 30.0, "floor_us": 15.0},
  {"name": "vision.out", "kernel": "narrow x3", "calls": 1, "time_us": 8.0, "floor_us": null},
  {"name": "prefix.text", "kernel": "copy", "calls": 1, "time_us": 2.0, "floor_us": 1.0}]}
 END
 cat >"$box/bin/ncu" <<'END'
 #!/bin/bash
-[[ " $* " = *" --kernel-name regex:^(copy|narrow|wide_gated)$ "* ]] || { echo "the wrong kernels: $*"; exit 1; }
+[[ " $* " = *" --kernel-name regex:^(copy|narrow|scale|wide_gated)$ "* ]] || { echo "the wrong kernels: $*"; exit 1; }
 while [ "$1" != --log-file ]; do shift; done
 cat >"$2" <<'TABLE'
 ==PROF== Connected to process 1
@@ -69,14 +69,17 @@ cat >"$2" <<'TABLE'
 "1","1","wide_gated","GPU Speed Of Light Throughput","Compute (SM) Throughput","%","50.00",""
 "1","1","wide_gated","Launch Statistics","Registers Per Thread","register/thread","168",""
 "2","1","narrow","GPU Speed Of Light Throughput","Duration","ns","500",""
+"3","1","scale","GPU Speed Of Light Throughput","Duration","ns","100",""
+"4","1","scale","GPU Speed Of Light Throughput","Duration","ns","166.66667",""
 "2","1","narrow","GPU Speed Of Light Throughput","L2 Cache Throughput","%","31.0",""
 TABLE
 END
 chmod +x "$box/bin/ncu"
 check counters || { cat "$out/counters.txt"; fail "counters end with $?"; }
 row() { grep -qF "$1" "$page" || fail "the page has no $1, but: $(grep '^| `' "$page")"; }
-row '| `wide_gated` | prefix.up | 3 | 90.0 % | 66.7 % | multiprocessors | 80.0 % | 20.5 % | – | – | – | 168 |'
-row '| `narrow` | vision.out | 1 | 8.0 % | – | waiting | – | – | 31.0 % | – | – | – |'
+row '| `wide_gated` | prefix.up | 3 | 86.5 % | 66.7 % | multiprocessors | 80.0 % | 20.5 % | – | – | – | 168 |'
+row '| `narrow` | vision.out | 1 | 7.7 % | – | waiting | – | – | 31.0 % | – | – | – |'
+row '| `scale` | prefix.up | 2 | 3.8 % | – | – |'
 grep -q '`copy`' "$page" && fail "a kernel of 2 % is listed"
 sed -i 's/"500"/"none"/' "$box/bin/ncu"
 check counters && fail "counters that are no numbers are taken"
