@@ -108,15 +108,6 @@ static int verify_run(const void *values, char **positional, int count) {
     options.tokenizer_cache = tokenizer_cache(cache);
     options.progress = progress_show;
     options.progress_user = &t.bar;
-    if (!v->checkpoint && (v->robot || v->config || v->norm_stats || v->assets || v->lora.adapter ||
-                           v->lora.without_lora))
-        return usage_error(&verb_verify, "--%s goes with --checkpoint, which is not given",
-                           v->robot               ? "robot"
-                           : v->config            ? "config"
-                           : v->norm_stats        ? "norm-stats"
-                           : v->assets            ? "assets"
-                           : v->lora.without_lora ? "without-lora"
-                                                  : "adapter");
     int end = not_standard_input(&verb_verify, "--checkpoint", v->checkpoint);
     if (end == END_FINE) end = machine_can(&v->machine);
     if (end != END_FINE) return end;
@@ -175,6 +166,11 @@ static const conflict conflicts[] = {
     {NULL, NULL, NULL},
 };
 
+static const option_pair needs[] = {{"robot", "checkpoint"},      {"config", "checkpoint"},
+                                    {"norm-stats", "checkpoint"}, {"assets", "checkpoint"},
+                                    {"adapter", "checkpoint"},    {"without-lora", "checkpoint"},
+                                    {NULL, NULL}};
+
 static const char *const synopsis[] = {"PATH... [options]", "--checkpoint DIR FILE... [options]", NULL};
 
 const verb verb_verify = {
@@ -199,6 +195,7 @@ const verb verb_verify = {
         "case.",
     .options = options,
     .conflicts = conflicts,
+    .needs = needs,
     .examples = examples,
     .values_bytes = sizeof(verify_values),
     .run = verify_run,

@@ -35,6 +35,9 @@ const paper_card *paper_device(const verb *verb, const char *device, int *end) {
 
 int paper_subject(subject *s, const paper_card *card, int batch, paper_call *out) {
     openpi_error error = OPENPI_ERROR_INIT;
+    if (s->v->lora.adapter || s->v->lora.without_lora)
+        return usage_error(s->verb, "--%s has no effect on a prediction, which reads no weights",
+                           s->v->lora.adapter ? "adapter" : "without-lora");
     s->call.batch = batch;
     if (paper_run(s->model.checkpoint, s->model.synthetic, &s->call, s->v->horizon, s->v->steps, card, out,
                   &error) != OPENPI_OK)

@@ -50,10 +50,11 @@ static int measure(profile_job *j) {
 static int predict(profile_job *j) {
     paper_call call;
     int end = paper_subject(&j->subject, j->card, j->v->batch, &call);
+    if (end != END_FINE) return end;
     j->profile = call.profile;
     j->roofs = paper_roofs(j->card);
     j->groups = allocate((size_t)j->profile.count * sizeof *j->groups + 1);
-    return end;
+    return END_FINE;
 }
 
 /* ---- showing -------------------------------------------------------------------------------------- */

@@ -66,6 +66,8 @@ static const struct {
     {"roof --model mi300x --batch 0", "--batch is '0'"},
     {"profile --device hip:sim:mi9", "--device hip:sim:NAME is 'mi9', expected one of h200, mi300x, mi350"},
     {"profile --device hip:simple", "--device is 'hip:simple', expected hip:sim or hip:sim:NAME"},
+    {"profile absent --device hip:sim", "absent"},
+    {"profile x --adapter y --device hip:sim", "--adapter has no effect on a prediction, which reads no weights"},
     {"roof --json absent/r.json", "absent/r.json: cannot be written: No such file or directory"},
 };
 

@@ -74,7 +74,7 @@ judged 1 "recorded from a checkpoint of its own: give --checkpoint DIR" one.safe
 judged 1 "not recorded by tools/record-golden" --checkpoint pi0 "$golden/model/pi0_tiny.safetensors"
 judged 1 "not recorded by tools/record-golden" --checkpoint pi0 "$golden/policy/droid_pi0"
 judged 1 "nowhere" --checkpoint nowhere one.safetensors
-judged 2 "--robot goes with --checkpoint" --robot arm.json one.safetensors
+judged 2 "--robot has no effect without --checkpoint" --robot arm.json one.safetensors
 head -c 300000 one.safetensors >cut.safetensors
 judged 1 "cut.safetensors" --checkpoint pi0 cut.safetensors
 sed 's/openpi golden 1/openpi golden 9/' one.safetensors >later.safetensors
