@@ -57,6 +57,12 @@ typedef struct option_pair {
     const char *name, *without;
 } option_pair;
 
+/* An option with which a verb does something else, for which only the options of `with` count. */
+typedef struct option_alone {
+    const char *name, *why;
+    const char *with[4];         /* NULL-terminated                                                       */
+} option_alone;
+
 typedef struct example {
     const char *comment, *command;
 } example;
@@ -70,6 +76,7 @@ typedef struct verb {
     const option_row *options;
     const conflict *conflicts;             /* a NULL `a` ends; may be NULL                                */
     const option_pair *needs;              /* a NULL `name` ends; may be NULL                              */
+    const option_alone *alone;             /* one; may be NULL                                             */
     const example *examples;               /* a NULL command ends                                         */
     size_t values_bytes;
     const void *defaults;                  /* values before parsing; NULL: zeros                          */

@@ -142,6 +142,19 @@ static int check_needs(const verb *verb, const unsigned char *given) {
     return END_FINE;
 }
 
+static int check_alone(const verb *verb, const unsigned char *given) {
+    const option_alone *alone = verb->alone;
+    if (!alone || !given[row_index(verb, alone->name)]) return END_FINE;
+    for (int i = 0; verb->options[i].name; i++) {
+        const char *name = verb->options[i].name;
+        int fits = !given[i] || !strcmp(name, alone->name);
+        for (const char *const *with = alone->with; *with && !fits; with++) fits = !strcmp(name, *with);
+        if (!fits)
+            return usage_error(verb, "--%s has no effect with --%s: %s", name, alone->name, alone->why);
+    }
+    return END_FINE;
+}
+
 static int wrong_option(const verb *verb, const char *text) {
     char guessed[GUESS_TEXT];
     guess g;
@@ -200,7 +213,8 @@ int options_parse(const verb *verb, int argc, char **argv, void *values, char **
                            verb->positional);
     if (*count < verb->positional_min) return usage_error(verb, "%s is missing", verb->positional);
     end = check_conflicts(verb, given, *count);
-    return end == END_FINE ? check_needs(verb, given) : end;
+    if (end == END_FINE) end = check_needs(verb, given);
+    return end == END_FINE ? check_alone(verb, given) : end;
 }
 
 /* ---- help pages ----------------------------------------------------------------------------------- */

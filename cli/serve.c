@@ -237,6 +237,8 @@ static const conflict conflicts[] = {
     {0},
 };
 
+static const option_alone alone = {"new-token", "nobody is served", {"class", "rate", NULL}};
+
 static const example examples[] = {
     {"no checkpoint and no GPU: try your robot's code", "openpi serve --synthetic tiny --robot aloha"},
     {"a DROID arm with openpi's own checkpoint and settings",
@@ -272,6 +274,7 @@ const verb verb_serve = {
         "and the tokens again and loads the checkpoint again, beside the one that runs.",
     .options = options,
     .conflicts = conflicts,
+    .alone = &alone,
     .examples = examples,
     .values_bytes = sizeof(serve_values),
     .defaults = &defaults,

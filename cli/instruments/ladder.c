@@ -306,6 +306,8 @@ static const conflict conflicts[] = {
     {0},
 };
 
+static const option_alone alone = {"list", "nothing is measured", {NULL}};
+
 static const example examples[] = {
     {"the published π0 on a GPU, with a picture", "openpi ladder --device cuda:0 --svg ladder.svg --json ladder.json"},
     {"what absent cameras cost where they are computed all the same", "openpi ladder --device cuda:0 --cameras 100"},
@@ -336,6 +338,7 @@ const verb verb_ladder = {
                    "synthetic π0.",
     .options = options,
     .conflicts = conflicts,
+    .alone = &alone,
     .examples = examples,
     .values_bytes = sizeof(ladder_values),
     .defaults = &defaults,

@@ -136,6 +136,8 @@ static const struct {
     {"ladder --list open", 2, "CHECKPOINT and --list contradict each other: --list names the optimisations"},
     {"serve open --new-token arm", 2, "CHECKPOINT and --new-token contradict each other: a new token is of no"},
     {"serve --tokens text --new-token arm", 2, "append it to the file yourself: >> FILE"},
+    {"serve --port 1 --new-token arm", 2, "--port has no effect with --new-token: nobody is served"},
+    {"ladder --list --runs 3", 2, "--runs has no effect with --list: nothing is measured"},
     {"convert", 2, "openpi convert: CHECKPOINT and OUT are missing"},
     {"convert a", 2, "openpi convert: OUT is missing"},
     {"convert a b c", 2, "unexpected argument 'c' after CHECKPOINT OUT"},
