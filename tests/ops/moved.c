@@ -29,7 +29,7 @@ static int rows_together(const problem *p) {
     }
 }
 
-/* Of each row something; but a picture's patches have embeddings that are called position. */
+/* The buffer holds something of each row. A picture's embeddings, named position too, are of no row. */
 static int is_of_rows(const problem *p, const buffer *b) {
     static const char *const names[] = {"x",   "a",     "q",      "qkv",     "out",      "velocity",
                                         "x_t", "state", "images", "out_row", "position", "keys",
