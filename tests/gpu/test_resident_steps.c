@@ -10,6 +10,7 @@
 
 #include "backend/gpu/cuda/resident_steps.h"
 #include "openpi_internal.h"
+#include "ops/reference.h"
 
 static openpi_error error = OPENPI_ERROR_INIT;
 
@@ -64,6 +65,7 @@ static void place_weights(plan *plan) {
         if (op->kind == OP_ACTION_EMBED && op->action_embed.mlp_out.n)
             place(&op->action_embed.mlp_out_bias, address + 4096);
         else if (op->kind == OP_ACTION_EMBED) place(&op->action_embed.in_bias, address + 4096);
+        if (op->kind == OP_GUIDE) op->guide.gain = (const float *)(uintptr_t)4096 + op->step;
     }
 }
 
@@ -78,7 +80,7 @@ static plan *open_plan(const subject *s, plan_kind kind, int horizon, int steps)
 
 /* The launches of a plan: how many steps each has. */
 typedef struct launches {
-    int count, steps[16], velocities, embeddings;  /* of ops that are in no launch                          */
+    int count, steps[16], velocities, embeddings, guides;  /* of ops that are in no launch          */
 } launches;
 
 static launches walk(const plan *plan) {
@@ -87,11 +89,13 @@ static launches walk(const plan *plan) {
         const resident_chain c = resident_chain_of(&plan->ops[i], plan->count - i);
         if (!c.depth) {
             l.velocities += plan->ops[i].kind == OP_VELOCITY;
+            l.guides += plan->ops[i].kind == OP_GUIDE;
             l.embeddings += plan->ops[i++].kind == OP_ACTION_EMBED;
             continue;
         }
         assert_int_equal(c.depth, 18);
-        assert_int_equal(c.ops, c.steps * (c.depth * LAYER_OPS + c.velocity) + (c.steps - 1) * c.velocity);
+        assert_int_equal(c.ops, c.steps * (c.depth * LAYER_OPS + c.velocity + c.guided) +
+                                    (c.steps - 1) * c.velocity);
         assert_true(l.count < 16);
         l.steps[l.count++] = c.steps;
         i += c.ops;
@@ -105,11 +109,12 @@ static void expect(const char *spec, plan_kind kind, int horizon, int steps, uin
     plan *plan = open_plan(&s, kind, horizon, steps);
     const launches found = walk(plan);
     if (found.count != expected->count || found.velocities != expected->velocities ||
-        found.embeddings != expected->embeddings)
-        fail_msg("%s kind %d horizon %d steps %d: %d launches, %d velocities and %d embeddings beside them, "
-                 "expected %d, %d and %d",
+        found.embeddings != expected->embeddings || found.guides != expected->guides)
+        fail_msg("%s kind %d horizon %d steps %d: %d launches; %d velocities, %d embeddings, %d guides "
+                 "beside them, expected %d; %d, %d, %d",
                  spec, (int)kind, horizon, steps, found.count, found.velocities, found.embeddings,
-                 expected->count, expected->velocities, expected->embeddings);
+                 found.guides, expected->count, expected->velocities, expected->embeddings,
+                 expected->guides);
     for (int i = 0; i < found.count; i++) assert_int_equal(found.steps[i], expected->steps[i]);
     plan_close(plan);
     close_subject(&s);
@@ -118,14 +123,25 @@ static void expect(const char *spec, plan_kind kind, int horizon, int steps, uin
 /* π0's first step has the state token among its rows: a launch of its own. */
 static void test_one_launch(void **state) {
     (void)state;
-    expect("full:pi0", PLAN_ORDINARY, 10, 10, 0, &(launches){2, {1, 9}, 0, 2});
-    expect("full:pi0", PLAN_ORDINARY, 10, 2, 0, &(launches){2, {1, 1}, 0, 2});
-    expect("full:pi0", PLAN_ORDINARY, 15, 1, 0, &(launches){1, {1}, 0, 1});
-    expect("full:pi0", PLAN_ORDINARY, 16, 4, 0, &(launches){1, {3}, 1, 2});    /* 17 rows in the first step */
-    expect("full:pi05", PLAN_ORDINARY, 10, 10, 0, &(launches){1, {10}, 0, 1});
-    expect("full:pi05", PLAN_ORDINARY, 15, 3, 0, &(launches){1, {3}, 0, 1});
-    expect("full:pi05", PLAN_ORDINARY, 16, 3, 0, &(launches){0, {0}, 3, 3});   /* and a shift               */
-    expect("tiny:pi0", PLAN_ORDINARY, 10, 3, 0, &(launches){0, {0}, 3, 3});
+    expect("full:pi0", PLAN_ORDINARY, 10, 10, 0, &(launches){2, {1, 9}, 0, 2, 0});
+    expect("full:pi0", PLAN_ORDINARY, 10, 2, 0, &(launches){2, {1, 1}, 0, 2, 0});
+    expect("full:pi0", PLAN_ORDINARY, 15, 1, 0, &(launches){1, {1}, 0, 1, 0});
+    expect("full:pi0", PLAN_ORDINARY, 16, 4, 0, &(launches){1, {3}, 1, 2, 0});     /* 17 rows at first */
+    expect("full:pi05", PLAN_ORDINARY, 10, 10, 0, &(launches){1, {10}, 0, 1, 0});
+    expect("full:pi05", PLAN_ORDINARY, 15, 3, 0, &(launches){1, {3}, 0, 1, 0});
+    expect("full:pi05", PLAN_ORDINARY, 16, 3, 0, &(launches){0, {0}, 3, 3, 0});    /* and a shift      */
+    expect("tiny:pi0", PLAN_ORDINARY, 10, 3, 0, &(launches){0, {0}, 3, 3, 0});
+}
+
+/* Real-time chunking: a guide ends each step, or rows may be known, whose shift is one more row. */
+static void test_chunking(void **state) {
+    (void)state;
+    expect("full:pi0", PLAN_GUIDED, 10, 4, 0, &(launches){2, {1, 3}, 0, 2, 0});
+    expect("full:pi0", PLAN_GUIDED, 16, 4, 0, &(launches){1, {3}, 1, 2, 1});
+    expect("full:pi05", PLAN_GUIDED, 10, 10, 0, &(launches){1, {10}, 0, 1, 0});
+    expect("full:pi05", PLAN_TRAINED, 10, 10, 0, &(launches){1, {10}, 0, 1, 0});
+    expect("full:pi05", PLAN_TRAINED, 14, 3, 0, &(launches){1, {3}, 0, 1, 0});
+    expect("full:pi05", PLAN_TRAINED, 15, 3, 0, &(launches){0, {0}, 3, 3, 0});
 }
 
 /* Something is between the steps, or a step is not like the first one: a launch each. */
@@ -134,12 +150,11 @@ static void test_a_launch_a_step(void **state) {
                    modulations = 1u << SWITCH_PRECOMPUTED_MODULATIONS,
                    constants = 1u << SWITCH_FOLDED_CONSTANTS;
     (void)state;
-    expect("full:pi0", PLAN_GUIDED, 10, 3, 0, &(launches){3, {1, 1, 1}, 0, 3});
-    expect("full:pi05", PLAN_GUIDED, 10, 3, 0, &(launches){3, {1, 1, 1}, 0, 3});
-    expect("full:pi05", PLAN_TRAINED, 10, 3, 0, &(launches){3, {1, 1, 1}, 3, 3});
-    expect("full:pi0", PLAN_ORDINARY, 10, 3, every_step, &(launches){3, {1, 1, 1}, 0, 3});
-    expect("full:pi05", PLAN_ORDINARY, 10, 3, modulations, &(launches){3, {1, 1, 1}, 0, 3});
-    expect("full:pi0", PLAN_ORDINARY, 10, 3, constants, &(launches){3, {1, 1, 1}, 0, 3});
+    expect("full:pi0", PLAN_GUIDED, 10, 3, every_step, &(launches){3, {1, 1, 1}, 0, 3, 0});
+    expect("full:pi05", PLAN_TRAINED, 10, 3, modulations, &(launches){3, {1, 1, 1}, 0, 3, 0});
+    expect("full:pi0", PLAN_ORDINARY, 10, 3, every_step, &(launches){3, {1, 1, 1}, 0, 3, 0});
+    expect("full:pi05", PLAN_ORDINARY, 10, 3, modulations, &(launches){3, {1, 1, 1}, 0, 3, 0});
+    expect("full:pi0", PLAN_ORDINARY, 10, 3, constants, &(launches){3, {1, 1, 1}, 0, 3, 0});
 }
 
 static void move_norm(norm *n, int floats) {
@@ -205,11 +220,55 @@ static void test_parameters(void **state) {
     close_subject(&s);
 }
 
+/* A guide that pulls otherwise than the first one ends the launch before its step, as do rows whose time 0 is
+ * not where it was. */
+static void test_chunking_parameters(void **state) {
+    const int length = 18 * LAYER_OPS + 3;         /* embedding, layers, velocity, guide                    */
+    (void)state;
+    subject s = open_subject("full:pi05", 0);
+    plan *plan = open_plan(&s, PLAN_GUIDED, 10, 4);
+    int first = 0;
+    while (plan->ops[first].kind != OP_NORM_QKV || plan->ops[first].stage != OPENPI_STAGE_DENOISE) first++;
+    op *ops = &plan->ops[first];
+    const int left = plan->count - first;
+    op_guide *guide = &ops[2 * length + length - 2].guide, kept = *guide;
+    resident_chain c = resident_chain_of(ops, left);
+    assert_int_equal(c.steps, 4);
+    assert_true(c.guided);
+    guide->t += 0.01f;
+    assert_int_equal(resident_chain_of(ops, left).steps, 2);
+    *guide = kept, guide->gain++;
+    assert_int_equal(resident_chain_of(ops, left).steps, 2);
+    *guide = kept, guide->target = kept.gain;
+    assert_int_equal(resident_chain_of(ops, left).steps, 2);
+    *guide = kept, guide->weight = kept.gain;
+    assert_int_equal(resident_chain_of(ops, left).steps, 2);
+    *guide = kept, guide->velocity = kept.gain;
+    assert_int_equal(resident_chain_of(ops, left).steps, 2);
+    *guide = kept;
+    /* The last guide is another op's: its step has a velocity, and it stays behind. */
+    assert_int_equal(resident_chain_of(ops, left - 1).steps, 3);
+    plan_close(plan);
+    plan = open_plan(&s, PLAN_TRAINED, 10, 4);
+    for (first = 0; plan->ops[first].kind != OP_NORM_QKV || plan->ops[first].step != 0; first++) continue;
+    ops = &plan->ops[first];
+    assert_int_equal(resident_chain_of(ops, plan->count - first).steps, 4);
+    for (int i = 0; i < length - 2; i++) {         /* one op fewer than with a guide                        */
+        const row_set *rows = op_rows(&ops[2 * (length - 1) + i]);
+        ((row_set *)(uintptr_t)rows)->known_at += 4;
+    }
+    assert_int_equal(resident_chain_of(ops, plan->count - first).steps, 2);
+    plan_close(plan);
+    close_subject(&s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_launch),
+        cmocka_unit_test(test_chunking),
         cmocka_unit_test(test_a_launch_a_step),
         cmocka_unit_test(test_parameters),
+        cmocka_unit_test(test_chunking_parameters),
     };
     return cmocka_run_group_tests_name("resident steps", tests, NULL, NULL);
 }

@@ -55,8 +55,8 @@ typedef struct resident_layer {
     const float *scale_post, *shift_post, *gate_post;
 } resident_layer;
 
-/* What comes after the layers of a step: velocity and Euler's step and, between two steps of one launch, the
- * embedding. */
+/* What comes after the layers of a step: velocity and Euler's step, where there is one the guide of real-time
+ * chunking, and, between two steps of one launch, the embedding. */
 typedef struct resident_actions {
     int rows, first;                       /* actions, 0: no velocity here; x's row of the first one        */
     gpu_weights out;                       /* n = 32, k = width                                             */
@@ -64,6 +64,8 @@ typedef struct resident_actions {
     const float *scale, *shift;            /* of the norm before it, in the first step                      */
     float dt;
     float *x_t, *velocity;                 /* [rows][32]                                                    */
+    const float *target, *weight, *gain;   /* of the guide: [rows][32], [rows], [steps]; gain NULL: none    */
+    float t;                               /* time after the first step, for the guide                      */
     gpu_weights in;                        /* n = width, k = 32                                             */
     const float *in_bias;                  /* [width], or of π0's MLP in the second step                    */
     int in_floats;                         /* from a step's to the next one's                               */

@@ -95,8 +95,12 @@ static void fill_actions(gpu_issue *issue, gpu_resident *p, const op *ops, const
     to->dt = v->dt;
     to->x_t = v->x_t;
     to->velocity = v->velocity;
+    if (c->guided) {
+        const op_guide *g = &end[1].guide;
+        to->target = g->target, to->weight = g->weight, to->gain = g->gain, to->t = g->t;
+    }
     if (c->steps < 2) return;
-    const op_action_embed *a = &end[1].action_embed;
+    const op_action_embed *a = &end[1 + c->guided].action_embed;
     to->in = gpu_weights_of(&a->in);
     to->in_bias = resident_embedding_bias(a);
     to->in_floats = c->in_floats;

@@ -1,7 +1,7 @@
 /* From the layers of one step of the resident denoise kernel to those of the next one.
  *
  *   velocity    32 dims over the rank's 128 columns of x -> all ranks of the cluster
- *   Euler       a warp an action, a lane a dimension; every block has all of x_t
+ *   Euler       a warp an action, a lane a dimension; every block has all of x_t; the guide likewise
  *   embedding   π0.5: the rank's 128 columns of x over the 32 dims
  *               π0: 128 hidden values of the MLP a head's cluster, and its products with them -> sums of 8
  *               clusters -> x
@@ -74,12 +74,18 @@ DEV void send_velocity(const worker &w, const gpu_resident &p, const float4 &sca
     }
 }
 
-/* v = velocity of the warp's action, x_t += dt·v where it is not known. */
+/* v = velocity of the warp's action, x_t += dt·v where it is not known; then the guide, as guide.cu has it.
+ * Note: the target of a row without weight holds anything. */
 DEV void take_velocity(const worker &w, const gpu_resident &p, int step) {
     const resident_actions &a = p.actions;
     if (w.warp >= a.rows) return;
     const int row = w.warp + a.first;
     float y = 0, square = 0, v = a.out_bias ? __ldg(a.out_bias + w.lane) : 0;
+    float weight = 0, gain = 0, target = 0;
+    if (a.gain) {
+        weight = __ldg(a.weight + w.warp), gain = __ldg(a.gain + step);
+        target = __ldg(a.target + w.warp * RESIDENT_ACTION + w.lane);
+    }
     await(w.base + AT_VELOCITY, step & 1);
 #pragma unroll
     for (int i = 0; i < CS; i++) {
@@ -90,7 +96,8 @@ DEV void take_velocity(const worker &w, const gpu_resident &p, int step) {
     }
     v += y * rsqrtf(square * (1.f / RESIDENT_WIDTH) + p.eps);
     const u32 at = action_at(w, w.warp, w.lane);
-    const float x = load4(at) + (w.shift == p.rows ? a.dt * v : 0);
+    float x = load4(at) + (w.shift == p.rows ? a.dt * v : 0);
+    if (weight != 0) x += gain * ((target - (x - (a.t + (float)step * a.dt) * v)) * weight);
     store4(at, __float_as_uint(x));
     if (step < p.steps - 1 || w.rank) return;
     a.velocity[w.warp * RESIDENT_ACTION + w.lane] = v;

@@ -1,16 +1,18 @@
 /* Legal are all layers of a step of one sample in bf16, in the sizes of resident.h, with caches at even
- * distances; the velocity after them; and after that any number of steps more, each with its embedding, that
- * differ from the first one in their modulations only. Else a launch ends: before a velocity whose weights
- * have another format or whose rows may be known, before a guide, before rows of another number (π0's second
- * step). The embedding of a launch's first step is computed by the ops' kernels, and so is everything that is
- * not legal. */
+ * distances; the velocity after them and the guide after that; and then any number of steps more, each with
+ * its embedding, that differ from the first one in their modulations and their gain only. Else a launch ends:
+ * before a velocity whose weights have another format, before rows of another number (π0's second step). The
+ * embedding of a launch's first step is computed by the ops' kernels, and so is everything that is not
+ * legal. */
 #include "backend/gpu/cuda/resident_steps.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "backend/gpu/cuda/resident.h"
 
 enum { MOST_FLOATS = 1 << 24 };            /* from the first step's modulations to those of another         */
+#define TIME_ROUNDING 1e-4f
 
 /* ---- are these the layers --------------------------------------------------------------------------- */
 
@@ -97,14 +99,22 @@ static int is_exact(const matrix *m, int n, int k) {
 }
 
 /* The velocity after the layers of the step at `first`. Its rows may begin after others (π0's state token).
- * Where actions may be known each step stays a launch of its own: their chain has not run on a card yet. */
+ * Rows may be known where there are modulations: a known row then differs in those alone. */
 static int is_velocity(const op *end, const op *first) {
     const op_velocity *v = &end->velocity;
     const row_set *rows = &first[QKV].norm_qkv.rows;
     if (end->type != DTYPE_BF16 || !is_rms(&v->norm, &first[QKV].norm_qkv.norm) ||
-        !is_exact(&v->weight, RESIDENT_ACTION, RESIDENT_WIDTH) || rows->known || v->rows.known)
+        !is_exact(&v->weight, RESIDENT_ACTION, RESIDENT_WIDTH) || v->rows.known != rows->known)
         return 0;
+    if (rows->known && (!v->norm.bias || v->rows.known_at != rows->known_at)) return 0;
     return v->x_offset + v->horizon == rows->capacity && (!v->x_offset || !v->norm.bias);
+}
+
+/* The guide of the rows that the velocity before it has moved. */
+static int is_guide(const op *op, const op_velocity *before) {
+    const op_guide *g = &op->guide;
+    return op->kind == OP_GUIDE && g->n == RESIDENT_ACTION && g->rows.capacity == before->horizon &&
+           g->gain && g->velocity == before->velocity && g->x_t == before->x_t;
 }
 
 /* The embedding of the rows that the velocity before it has moved. */
@@ -136,6 +146,20 @@ static int norm_moved(const norm *from, const norm *to, int floats) {
     return moved(from->weight, to->weight, floats) && moved(from->bias, to->bias, floats);
 }
 
+/* The kernel has the time after a step from the first one: TIME_ROUNDING is more than its sums lose. */
+static int guide_again(const op *from, const op *to, int steps, float dt) {
+    const op_guide *g = &from->guide, *g2 = &to->guide;
+    return g2->gain == g->gain + steps && g2->target == g->target && g2->weight == g->weight &&
+           fabsf(g2->t - (g->t + (float)steps * dt)) <= TIME_ROUNDING;
+}
+
+/* Rows of a later step: the time 0 of known ones is nearer by what the step is further. */
+static int rows_again(const row_set *from, const row_set *to, int floats) {
+    row_set moved = *to;
+    if (to->known) moved.known_at += floats;
+    return same_rows(from, &moved);
+}
+
 /* A layer of a later step is that of the first one, with other modulations. */
 static int layer_again(const op *from, const op *to, int floats) {
     const op_norm_qkv *q = &from[QKV].norm_qkv, *q2 = &to[QKV].norm_qkv;
@@ -145,7 +169,8 @@ static int layer_again(const op *from, const op *to, int floats) {
     const op_cache_attention *a = &from[ATTENTION].cache_attention, *a2 = &to[ATTENTION].cache_attention;
     return q->x == q2->x && q->cache.k == q2->cache.k && q->cache.v == q2->cache.v &&
            q->cache.capacity == q2->cache.capacity && q->norm.eps == q2->norm.eps && a->scale == a2->scale &&
-           q->rope == q2->rope && same_rows(&q->rows, &q2->rows) && q->weight.data == q2->weight.data &&
+           q->rope == q2->rope && rows_again(&q->rows, &q2->rows, floats) &&
+           q->weight.data == q2->weight.data &&
            o->weight.data == o2->weight.data && g->weight.data == g2->weight.data &&
            d->weight.data == d2->weight.data && norm_moved(&q->norm, &q2->norm, floats) &&
            norm_moved(&g->norm, &g2->norm, floats) && moved(o->gate, o2->gate, floats) &&
@@ -175,10 +200,13 @@ static int floats_a_step(const float *from, const float *to, int steps, int grai
 
 /* 1: ops[c->ops] … are one more step of the chain, which then has it. */
 static int add_step(const op *ops, int count, resident_chain *c) {
-    const int length = c->depth * LAYER_OPS, steps = c->steps;
-    const op *first_embedding = ops + length + 1, *embedding = ops + c->ops, *next = embedding + 1;
-    if (c->ops + 1 + length >= count || !is_embedding(embedding, &embedding[-1].velocity)) return 0;
+    const int length = c->depth * LAYER_OPS, ends = 1 + c->guided, steps = c->steps;
+    const op *first_embedding = ops + length + ends, *embedding = ops + c->ops, *next = embedding + 1;
+    if (c->ops + 1 + length + ends > count || !is_embedding(embedding, &ops[length].velocity)) return 0;
     if (depth_of(next, count - c->ops - 1) != c->depth || !is_velocity(next + length, next)) return 0;
+    if (c->guided && (!is_guide(next + length + 1, &next[length].velocity) ||
+                      !guide_again(ops + length + 1, next + length + 1, steps, ops[length].velocity.dt)))
+        return 0;
     const int floats =
                   floats_a_step(ops[QKV].norm_qkv.norm.weight, next[QKV].norm_qkv.norm.weight, steps, 4),
               in_floats = floats_a_step(resident_embedding_bias(&first_embedding->action_embed),
@@ -190,7 +218,7 @@ static int add_step(const op *ops, int count, resident_chain *c) {
         !embedding_again(first_embedding, embedding, (steps - 1) * in_floats))
         return 0;
     c->steps++;
-    c->ops += length + 2;
+    c->ops += 1 + length + ends;
     c->floats = floats, c->in_floats = in_floats;
     return 1;
 }
@@ -201,6 +229,7 @@ resident_chain resident_chain_of(const op *ops, int count) {
     c.ops = length;
     if (!length || !is_velocity(ops + length, ops)) return c;
     c.velocity = 1, c.ops++;
+    if (c.ops < count && is_guide(ops + c.ops, &ops[length].velocity)) c.guided = 1, c.ops++;
     while (add_step(ops, count, &c)) continue;
     return c;
 }

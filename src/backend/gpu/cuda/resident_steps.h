@@ -1,5 +1,5 @@
-/* Which ops the resident kernel takes as one launch: the layers of a denoise step, its velocity, and further
- * steps of the same kind. resident_steps.c compares ops and addresses only, so it needs no device. */
+/* Which ops the resident kernel takes as one launch: the layers of a denoise step, its velocity, its guide,
+ * and further steps of the same kind. resident_steps.c compares ops and addresses only and needs no device. */
 #ifndef BACKEND_GPU_CUDA_RESIDENT_STEPS_H
 #define BACKEND_GPU_CUDA_RESIDENT_STEPS_H
 
@@ -19,6 +19,7 @@ typedef struct resident_chain {
     int ops, depth;                        /* 0: none of it is for the kernel; layers of each step          */
     int steps;                             /* with all their layers                                         */
     int velocity;                          /* 1: also the velocities, and the embeddings between the steps  */
+    int guided;                            /* 1: also a guide after each velocity                           */
     int floats, in_floats;                 /* from a step to the next: modulations; bias of the embedding   */
 } resident_chain;
 
