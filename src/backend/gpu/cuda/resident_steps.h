@@ -1,5 +1,5 @@
 /* Which ops the resident kernel takes as one launch: the layers of a denoise step, its velocity, its guide,
- * and further steps of the same kind. resident_steps.c compares ops and addresses only and needs no device. */
+ * and further steps of the same kind. resident_steps.c compares ops and addresses, so it needs no device. */
 #ifndef BACKEND_GPU_CUDA_RESIDENT_STEPS_H
 #define BACKEND_GPU_CUDA_RESIDENT_STEPS_H
 
