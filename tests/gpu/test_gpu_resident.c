@@ -125,9 +125,11 @@ static double relative(const float *a, const float *b, size_t count) {
     return sqrt(difference / (norm > 0 ? norm : 1));
 }
 
-static int nodes(const openpi_session *session) {
-    return session->engine->device->backend->nodes(session->kinds.recordings[CALL_ANY]);
+static int nodes_of(const openpi_session *session, const call_kinds *kinds) {
+    return session->engine->device->backend->nodes(kinds->recordings[CALL_ANY]);
 }
+
+static int nodes(const openpi_session *session) { return nodes_of(session, &session->kinds); }
 
 /* Taken: one kernel instead of several a layer. */
 static void check_shape(openpi_engine *engine, const char *spec, int batch, int horizon, int steps,
@@ -202,8 +204,10 @@ static void test_chunking(void **state) {
         if (!engine) skip();
         openpi_session *with = open_chunking(engine, 1, 1, H, STEPS, 1),
                        *without = open_chunking(engine, 0, 1, H, STEPS, 1);
+        const int kind = modes[i] == OPENPI_RTC_GUIDED ? PLAN_GUIDED : PLAN_TRAINED;
         openpi_rtc rtc = OPENPI_RTC_INIT;
         inputs *in = inputs_open();
+        assert_true(nodes_of(with, &with->rtc_kinds[kind]) < nodes_of(without, &without->rtc_kinds[kind]));
         rtc.mode = modes[i];
         rtc.previous = previous;
         rtc.dims = OPENPI_ACTION_DIM;
