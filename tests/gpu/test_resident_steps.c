@@ -157,6 +157,15 @@ static void test_a_launch_a_step(void **state) {
     expect("full:pi0", PLAN_ORDINARY, 10, 3, constants, &(launches){3, {1, 1, 1}, 0, 3, 0});
 }
 
+/* The first op of the first layer of a denoise step. */
+static int layers_of(const plan *plan, int step) {
+    int i = 0;
+    while (plan->ops[i].kind != OP_NORM_QKV || plan->ops[i].stage != OPENPI_STAGE_DENOISE ||
+           plan->ops[i].step != step)
+        i++;
+    return i;
+}
+
 static void move_norm(norm *n, int floats) {
     n->weight += floats;
     if (n->bias) n->bias += floats;
@@ -177,8 +186,7 @@ static void test_parameters(void **state) {
     (void)state;
     subject s = open_subject("full:pi05", 0);
     plan *plan = open_plan(&s, PLAN_ORDINARY, 10, 4);
-    int first = 0, length = 18 * LAYER_OPS + 2;
-    while (plan->ops[first].kind != OP_NORM_QKV || plan->ops[first].stage != OPENPI_STAGE_DENOISE) first++;
+    int first = layers_of(plan, 0), length = 18 * LAYER_OPS + 2;
     op *ops = &plan->ops[first];
     const int left = plan->count - first;
     resident_chain c = resident_chain_of(ops, left);
@@ -207,7 +215,7 @@ static void test_parameters(void **state) {
     close_subject(&s);
     s = open_subject("full:pi0", 0);
     plan = open_plan(&s, PLAN_ORDINARY, 10, 5);
-    for (first = 0; plan->ops[first].kind != OP_NORM_QKV || plan->ops[first].step != 1; first++) continue;
+    first = layers_of(plan, 1);
     ops = &plan->ops[first];
     c = resident_chain_of(ops, plan->count - first);
     assert_int_equal(c.steps, 4);
@@ -227,8 +235,7 @@ static void test_chunking_parameters(void **state) {
     (void)state;
     subject s = open_subject("full:pi05", 0);
     plan *plan = open_plan(&s, PLAN_GUIDED, 10, 4);
-    int first = 0;
-    while (plan->ops[first].kind != OP_NORM_QKV || plan->ops[first].stage != OPENPI_STAGE_DENOISE) first++;
+    int first = layers_of(plan, 0);
     op *ops = &plan->ops[first];
     const int left = plan->count - first;
     op_guide *guide = &ops[2 * length + length - 2].guide, kept = *guide;
@@ -246,11 +253,11 @@ static void test_chunking_parameters(void **state) {
     *guide = kept, guide->velocity = kept.gain;
     assert_int_equal(resident_chain_of(ops, left).steps, 2);
     *guide = kept;
-    /* The last guide is another op's: its step has a velocity, and it stays behind. */
+    /* Where the list ends before the last guide, the launch ends before that guide's step. */
     assert_int_equal(resident_chain_of(ops, left - 1).steps, 3);
     plan_close(plan);
     plan = open_plan(&s, PLAN_TRAINED, 10, 4);
-    for (first = 0; plan->ops[first].kind != OP_NORM_QKV || plan->ops[first].step != 0; first++) continue;
+    first = layers_of(plan, 0);
     ops = &plan->ops[first];
     assert_int_equal(resident_chain_of(ops, plan->count - first).steps, 4);
     for (int i = 0; i < length - 2; i++) {         /* one op fewer than with a guide                        */

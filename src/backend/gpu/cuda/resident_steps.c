@@ -12,7 +12,7 @@
 #include "backend/gpu/cuda/resident.h"
 
 enum { MOST_FLOATS = 1 << 24 };            /* from the first step's modulations to those of another         */
-#define TIME_ROUNDING 1e-4f
+#define TIME_ROUNDING 1e-4f                /* more than the sums of 100 steps differ by, less than a step   */
 
 /* ---- are these the layers --------------------------------------------------------------------------- */
 
@@ -146,7 +146,7 @@ static int norm_moved(const norm *from, const norm *to, int floats) {
     return moved(from->weight, to->weight, floats) && moved(from->bias, to->bias, floats);
 }
 
-/* The kernel has the time after a step from the first one: TIME_ROUNDING is more than its sums lose. */
+/* The kernel computes the time after a step from that after the first one, which may round otherwise. */
 static int guide_again(const op *from, const op *to, int steps, float dt) {
     const op_guide *g = &from->guide, *g2 = &to->guide;
     return g2->gain == g->gain + steps && g2->target == g->target && g2->weight == g->weight &&
@@ -170,11 +170,10 @@ static int layer_again(const op *from, const op *to, int floats) {
     return q->x == q2->x && q->cache.k == q2->cache.k && q->cache.v == q2->cache.v &&
            q->cache.capacity == q2->cache.capacity && q->norm.eps == q2->norm.eps && a->scale == a2->scale &&
            q->rope == q2->rope && rows_again(&q->rows, &q2->rows, floats) &&
-           q->weight.data == q2->weight.data &&
-           o->weight.data == o2->weight.data && g->weight.data == g2->weight.data &&
-           d->weight.data == d2->weight.data && norm_moved(&q->norm, &q2->norm, floats) &&
-           norm_moved(&g->norm, &g2->norm, floats) && moved(o->gate, o2->gate, floats) &&
-           moved(d->gate, d2->gate, floats);
+           q->weight.data == q2->weight.data && o->weight.data == o2->weight.data &&
+           g->weight.data == g2->weight.data && d->weight.data == d2->weight.data &&
+           norm_moved(&q->norm, &q2->norm, floats) && norm_moved(&g->norm, &g2->norm, floats) &&
+           moved(o->gate, o2->gate, floats) && moved(d->gate, d2->gate, floats);
 }
 
 static int velocity_again(const op *from, const op *to, int floats) {
