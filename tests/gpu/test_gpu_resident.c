@@ -178,44 +178,52 @@ static void compare(openpi_engine *engine, const char *spec, int horizon, int st
 static const char *const full[] = {"full:pi0", "full:pi05"};
 
 static void test_agrees(void **state) {
-    static const int horizons[] = {1, 4, 10, 15}, steps[] = {1, 10};
+    static const int horizons[] = {1, 4, 10, 15, 16}, steps[] = {1, 10};
     (void)state;
     for (int i = 0; i < 2; i++) {
         openpi_engine *engine = open_engine(full[i], OPENPI_BF16);
         if (!engine) skip();
-        for (int h = 0; h < 4; h++)
-            for (int s = 0; s < 2; s++) compare(engine, full[i], horizons[h], steps[s], 3, 0.02);
+        for (int h = 0; h < 5; h++)
+            for (int s = 0; s < 2; s++)            /* π0's first step has a row more */
+                if (i || horizons[h] < 16 || steps[s] > 1)
+                    compare(engine, full[i], horizons[h], steps[s], 3, 0.02);
         openpi_engine_close(engine);
     }
 }
 
 /* Real-time chunking: after every step a guide pulls x, or the first actions are known. */
 static void test_chunking(void **state) {
-    enum { STEPS = 7, DELAY = 3, H = 10 };
-    static const openpi_rtc_mode modes[] = {OPENPI_RTC_GUIDED, OPENPI_RTC_GUIDED, OPENPI_RTC_TRAINED};
+    enum { STEPS = 7, DELAY = 3, CASES = 7 };
+    static const struct {
+        int spec, horizon;
+        openpi_rtc_mode mode;
+    } cases[CASES] = {{0, 10, OPENPI_RTC_GUIDED},  {0, 16, OPENPI_RTC_GUIDED},  {1, 10, OPENPI_RTC_GUIDED},
+                      {1, 16, OPENPI_RTC_GUIDED},  {1, 10, OPENPI_RTC_TRAINED}, {1, 15, OPENPI_RTC_TRAINED},
+                      {1, 16, OPENPI_RTC_TRAINED}};
     static const openpi_rtc_schedule schedules[] = {OPENPI_RTC_LINEAR, OPENPI_RTC_EXP, OPENPI_RTC_ONES,
                                                     OPENPI_RTC_ZEROS};
     static float resident[VALUES], plain[VALUES], again[VALUES], previous[VALUES];
-    const size_t count = (size_t)(H * OPENPI_ACTION_DIM);
     (void)state;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < CASES; i++) {
+        const int spec = cases[i].spec, horizon = cases[i].horizon;
+        const size_t count = (size_t)(horizon * OPENPI_ACTION_DIM);
         double worst = 0;
-        openpi_engine *engine = open_trained(full[i > 0], OPENPI_BF16, i > 0 ? DELAY : 0);
+        openpi_engine *engine = open_trained(full[spec], OPENPI_BF16, spec ? DELAY : 0);
         if (!engine) skip();
-        openpi_session *with = open_chunking(engine, 1, 1, H, STEPS, 1),
-                       *without = open_chunking(engine, 0, 1, H, STEPS, 1);
-        const int kind = modes[i] == OPENPI_RTC_GUIDED ? PLAN_GUIDED : PLAN_TRAINED;
+        openpi_session *with = open_chunking(engine, 1, 1, horizon, STEPS, 1),
+                       *without = open_chunking(engine, 0, 1, horizon, STEPS, 1);
+        const int kind = cases[i].mode == OPENPI_RTC_GUIDED ? PLAN_GUIDED : PLAN_TRAINED;
         openpi_rtc rtc = OPENPI_RTC_INIT;
         inputs *in = inputs_open();
         assert_true(nodes_of(with, &with->rtc_kinds[kind]) < nodes_of(without, &without->rtc_kinds[kind]));
-        rtc.mode = modes[i];
+        rtc.mode = cases[i].mode;
         rtc.previous = previous;
         rtc.dims = OPENPI_ACTION_DIM;
         for (int round = 0; round < 8; round++) {
             draw(in);
             openpi_noise(7 + (uint64_t)round, 0, previous, VALUES);
             rtc.delay = round % (DELAY + 1);
-            rtc.rows = H - rtc.delay;
+            rtc.rows = horizon - rtc.delay;
             rtc.schedule = schedules[round % 4];
             must(openpi_session_run_rtc(without, &in->sample, &rtc, 1, in->noise, plain, NULL, &error));
             must(openpi_session_run_rtc(with, &in->sample, &rtc, 1, in->noise, resident, NULL, &error));
@@ -226,7 +234,8 @@ static void test_chunking(void **state) {
             must(openpi_session_run_rtc(with, &in->sample, &rtc, 1, in->noise, again, NULL, &error));
             assert_memory_equal(again, resident, count * sizeof *again);
         }
-        print_message("%s mode %d: %.2e from the ops' kernels\n", full[i > 0], (int)modes[i], worst);
+        print_message("%s horizon %d mode %d: %.2e from the ops' kernels\n", full[spec], horizon,
+                      (int)cases[i].mode, worst);
         openpi_session_close(with);
         openpi_session_close(without);
         openpi_engine_close(engine);
@@ -249,7 +258,8 @@ static void test_where_legal(void **state) {
     engine = open_engine("full:pi05", OPENPI_BF16);
     assert_non_null(engine);
     check_shape(engine, "full:pi05", 1, 15, 10, 1);
-    check_shape(engine, "full:pi05", 1, 16, 10, 0);        /* the shift is a row too */
+    check_shape(engine, "full:pi05", 1, 16, 10, 1);        /* the shift is apart then */
+    check_shape(engine, "full:pi05", 1, 17, 10, 0);
     openpi_engine_close(engine);
     engine = open_engine("tiny:pi0", OPENPI_BF16);
     assert_non_null(engine);
@@ -263,29 +273,31 @@ static void test_where_legal(void **state) {
 
 enum { REPEATS = 500, REPEATS_AT_ONCE = 200 };
 
-/* Two sessions in turn, five hundred times or more: the same inputs give the same bits. */
+/* Sessions in turn, five hundred times or more: the same inputs give the same bits. */
 static void repeats(const char *spec) {
-    static float expected[2][VALUES], actions[VALUES];
+    enum { SESSIONS = 3 };
+    static const int horizons[SESSIONS] = {10, 15, 16};
+    static float expected[SESSIONS][VALUES], actions[VALUES];
     const int times = long_run(REPEATS);
-    openpi_session *sessions[2];
+    openpi_session *sessions[SESSIONS];
     openpi_engine *engine = open_engine(spec, OPENPI_BF16);
-    inputs *in[2];
+    inputs *in[SESSIONS];
     int bad = 0;
     if (!engine) skip();
-    for (int i = 0; i < 2; i++) {
-        sessions[i] = open_session(engine, 1, 1, 10 + 5 * i, 10);
+    for (int i = 0; i < SESSIONS; i++) {
+        sessions[i] = open_session(engine, 1, 1, horizons[i], 10);
         in[i] = inputs_open();
         draw(in[i]);
         must(openpi_session_run(sessions[i], &in[i]->sample, 1, in[i]->noise, expected[i], NULL, &error));
     }
     for (int n = 0; n < times; n++) {
-        int i = next_random() % 3 == 0;
+        int i = (int)(next_random() % SESSIONS);
         must(openpi_session_run(sessions[i], &in[i]->sample, 1, in[i]->noise, actions, NULL, &error));
-        bad += memcmp(actions, expected[i], (size_t)(10 + 5 * i) * OPENPI_ACTION_DIM * sizeof *actions) != 0;
+        bad += memcmp(actions, expected[i], (size_t)horizons[i] * OPENPI_ACTION_DIM * sizeof *actions) != 0;
         tell_progress(spec, n + 1, REPEATS);
     }
     print_message("%s: %d of %d replays differ\n", spec, bad, times);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < SESSIONS; i++) {
         openpi_session_close(sessions[i]);
         inputs_close(in[i]);
     }

@@ -4,7 +4,13 @@
 #include "backend/gpu/cuda/resident.h"
 #include "fake_engine.h"
 
-enum { HORIZON = 10, STEPS = 4, EXCHANGE = RESIDENT_SUMS_BYTES + RESIDENT_LAYERS * RESIDENT_NEW_BYTES };
+/* Two kernels, shifts among the rows and apart, with an exchange each. */
+enum {
+    HORIZON = 10,
+    STEPS = 4,
+    KERNELS = 2,
+    EXCHANGE = KERNELS * (RESIDENT_SUMS_BYTES + RESIDENT_LAYERS * RESIDENT_NEW_BYTES)
+};
 
 static openpi_error error = OPENPI_ERROR_INIT;
 
@@ -14,20 +20,25 @@ typedef struct launches {
     launch_record list[LOG];
 } launches;
 
+static openpi_variant variant;
+
 /* A model with the action expert's sizes and one layer, on a card that holds so many clusters. */
 static openpi_status open_engine(int clusters, const char *path, uint32_t off, openpi_engine **engine) {
     openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     static const char dims[] = "{\"vision\":[72,1,1,24],\"vlm\":[24,1,8,256,40],"
                                "\"expert\":[1024,4096],\"vocab\":2048}";
     fake.clusters = clusters;
+    synthetic.variant = variant;
     assert_int_equal(openpi_dims_parse(dims, &synthetic.dims, &error), OPENPI_OK);
     return fake_engine_open(&backend_cuda, &synthetic, path, off, engine, &error);
 }
 
+static int horizon = HORIZON;
+
 static openpi_session *open_session(openpi_engine *engine) {
     openpi_session *session;
     openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
-    options.horizon = HORIZON;
+    options.horizon = horizon;
     options.steps = STEPS;
     assert_int_equal(openpi_session_create(engine, &options, &session, &error), OPENPI_OK);
     assert_non_null(session->kinds.recordings[CALL_ANY]);
@@ -55,7 +66,7 @@ static void check(int clusters, const char *path, uint32_t off, int available, l
     openpi_engine *engine;
     reset();
     assert_int_equal(open_engine(clusters, path, off, &engine), OPENPI_OK);
-    assert_int_equal(calls_of("max_clusters"), clusters && strcmp(path, "portable"));
+    assert_int_equal(calls_of("max_clusters"), clusters && strcmp(path, "portable") ? KERNELS : 0);
     assert_int_equal(!switch_off(gpu_missing(engine->device), SWITCH_PERSISTENT_DENOISE), available);
     assert_int_equal(fake.memory, engine->model->bytes + (available ? EXCHANGE : 0));
     openpi_session *session = open_session(engine);
@@ -79,8 +90,33 @@ static void enough_clusters(void **state) {
         assert_int_equal(fake.asked.cluster, RESIDENT_CLUSTER);
         assert_int_equal(fake.asked.blocks, RESIDENT_CLUSTER * RESIDENT_CLUSTERS);
         assert_int_equal(fake.asked.threads, RESIDENT_THREADS);
-        assert_int_equal(fake.asked.shared_bytes, RESIDENT_SHARED);
+        assert_int_equal(fake.asked.shared_bytes, RESIDENT_APART_SHARED);  /* the last one asked for */
     }
+}
+
+/* How much shared memory the resident launches of π0.5 with so many actions have. */
+static void check_shared(int actions, int launches_expected, unsigned shared_bytes) {
+    openpi_engine *engine;
+    reset();
+    variant = OPENPI_PI05, horizon = actions;
+    assert_int_equal(open_engine(RESIDENT_CLUSTERS, "hopper", 0, &engine), OPENPI_OK);
+    openpi_session *session = open_session(engine);
+    read_launches(session, &launched);
+    assert_int_equal(launched.resident, launches_expected);
+    for (int i = 0; i < launched.count; i++)
+        if (!strcmp(launched.list[i].kernel, "resident_denoise"))
+            assert_int_equal(launched.list[i].shared_bytes, shared_bytes);
+    openpi_session_close(session);
+    openpi_engine_close(engine);
+    variant = OPENPI_PI0, horizon = HORIZON;
+}
+
+/* The shift is one of 16 rows, or apart. */
+static void shifts_apart(void **state) {
+    (void)state;
+    check_shared(15, 1, RESIDENT_SHARED);
+    check_shared(16, 1, RESIDENT_APART_SHARED);
+    check_shared(17, 0, 0);
 }
 
 static void check_equal(const launches *a, const launches *b) {
@@ -148,12 +184,38 @@ static void a_driver_that_fails(void **state) {
     }
 }
 
+/* The same where the first of the two kernels has its memory already. */
+static void a_driver_that_fails_later(void **state) {
+    static const char *const calls[] = {"max_clusters", "allocate", "fill"};
+    (void)state;
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        openpi_engine *engine = NULL;
+        reset();
+        assert_int_equal(open_engine(RESIDENT_CLUSTERS, "hopper", 0, &engine), OPENPI_OK);
+        openpi_engine_close(engine);
+        engine = NULL;
+        int asked = 0, at = 0, each = i == 2 ? 2 : 1;      /* two fills a kernel                            */
+        for (; at < fake.calls && asked <= each; at++) asked += !strcmp(fake.log[at], calls[i]);
+        reset();
+        fake.fail_at = at - 1;
+        fake.fail_name = calls[i];
+        fake.code = SICK;
+        assert_int_equal(open_engine(RESIDENT_CLUSTERS, "hopper", 0, &engine), OPENPI_NO_DEVICE);
+        assert_null(engine);
+        assert_non_null(strstr(error.message, "at resident_shifts_hopper"));
+        assert_int_equal(fake.alive, 0);
+        assert_int_equal(fake.memory, 0);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(enough_clusters),
+        cmocka_unit_test(shifts_apart),
         cmocka_unit_test(too_few_clusters),
         cmocka_unit_test(other_kernels),
         cmocka_unit_test(a_driver_that_fails),
+        cmocka_unit_test(a_driver_that_fails_later),
     };
     return cmocka_run_group_tests_name("resident fits", tests, NULL, NULL);
 }

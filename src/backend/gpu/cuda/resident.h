@@ -15,7 +15,9 @@ enum {
     RESIDENT_HEAD = 256,
     RESIDENT_LAYERS = 18,                  /* most                                                          */
     RESIDENT_ACTION = 32,                  /* dimensions of an action                                       */
-    RESIDENT_ROWS = 16,                    /* most; shifts are rows too: one, with known rows two           */
+    RESIDENT_ROWS = 16,                    /* most; shifts are rows too: one, with known rows two, unless
+                                              they are apart (resident_shifts_hopper.cu)                    */
+    RESIDENT_SHIFTS = 2,                   /* most                                                          */
     RESIDENT_CLUSTER = 8,                  /* blocks of a cluster                                           */
     RESIDENT_CLUSTERS = 15,                /* the first 8 are a head each                                   */
     RESIDENT_READERS = 512,                /* threads that multiply: 4 warpgroups                           */
@@ -45,6 +47,9 @@ enum {
     RESIDENT_STAGES = 16,                  /* of the ring; a multiple of RESIDENT_COPIERS                   */
     RESIDENT_SHARED =
         RESIDENT_STAGES * RESIDENT_STAGE + 33792 + 24576 + 16384 + 17408 + 4096 + 1024 + 2048,
+    RESIDENT_APART_STAGES = 12,            /* with shifts apart                                             */
+    RESIDENT_APART_SHARED =
+        RESIDENT_APART_STAGES * RESIDENT_STAGE + 50176 + 24576 + 16384 + 19584 + 4096 + 1024 + 2048,
 };
 
 typedef struct resident_layer {

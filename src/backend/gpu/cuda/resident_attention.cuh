@@ -266,10 +266,10 @@ DEV void join(const worker &w) {
 
 /* From x to the cluster's sums of o. */
 DEV void attend(worker &w, const gpu_resident &p, const attention &at, int layer) {
-    float d[8], none[2][4];
-    multiply_x(d, none, w, 0);
+    float d[8], qkv[X_SUMS], none[X_GROUPS][4];
+    multiply_x(qkv, none, w, 0);
     await_own_slice(w);
-    store_sums(d, w);
+    store_sums(qkv, w);
     readers_meet();
     arm_slices(w);
     if (w.owner) send_qkv(w, p, at, layer);

@@ -1,9 +1,11 @@
 /* A block of the resident denoise kernel: its shared memory, its barriers, its threads.
  *
  * Shared memory; some parts hold different things at different times:
- *   ring     16 chunks of weights, keys or values
+ *   ring     16 or 12 chunks of weights, keys or values
  *   x        8 slices of the rows, one a rank: [k/8][row][8] bf16 and the rows' sums of squares; during
- *            attention the inbox, partial sums of 8 ranks; after a step the own slice, for the velocity
+ *            attention the inbox, partial sums of 8 ranks; after a step the own slice, for the velocity.
+ *            With shifts apart: sums of squares, [row/8][k/8][row%8][8], and the shifts as 8 rows more, which
+ *            each block writes for itself
  *   operand  q, then attention's output, then hidden values, [k/8][row][8]; after q the last rank's new
  *            values; after a step the parts of the velocity (also over new keys) and π0's hidden values of
  *            the embedding
@@ -13,6 +15,8 @@
  *   stats    [rank][row] maximum and sum of the softmax
  *   actions  x_t, [row][32], the 16-byte units of a row swizzled
  *
+ * RESIDENT_APART 1: shifts are no rows of the 16 (resident_shifts_hopper.cu).
+ *
  * Note: in a cluster a shared-memory address carries the block's rank in its upper bits. */
 #ifndef KERNELS_CUDA_RESIDENT_BLOCK_CUH
 #define KERNELS_CUDA_RESIDENT_BLOCK_CUH
@@ -20,27 +24,42 @@
 #include "hopper.cuh"
 #include "resident.h"
 
+#ifndef RESIDENT_APART
+#define RESIDENT_APART 0
+#endif
+
 enum {
+    APART = RESIDENT_APART,
     CS = RESIDENT_CLUSTER,
     STAGE = RESIDENT_STAGE,
-    STAGES = RESIDENT_STAGES,
+    STAGES = APART ? RESIDENT_APART_STAGES : RESIDENT_STAGES,
+    SHARED = APART ? RESIDENT_APART_SHARED : RESIDENT_SHARED,
     PITCH = 68,                            /* floats of a row of sums                                       */
+    SUM_ROWS = RESIDENT_ROWS + (APART ? RESIDENT_SHIFTS : 0),
     SLICE_OPERAND = 4096,                  /* 128 k of 16 rows                                              */
-    SLICE = SLICE_OPERAND + 64,            /* and the sums of squares                                       */
+    SLICE_SENT = SLICE_OPERAND + 64,       /* and the sums of squares                                       */
+    SLICE = SLICE_SENT + (APART ? 2048 : 0),
+    SLICE_ROWS = APART ? 64 : 0,           /* where the rows begin                                          */
+    SLICE_SQUARES = APART ? 0 : SLICE_OPERAND,
+    X_K = APART ? 128 : 256,               /* from 8 k of x to the next ones                                */
+    X_GROUP = APART ? 2048 : 128,          /* from 8 rows to the next ones                                  */
+    X_SUMS = APART ? 12 : 8,               /* a thread's sums of a tile over x: 24 or 16 rows               */
+    X_GROUPS = X_SUMS / 4,
     NEW_KEYS = 32,                         /* 16 rows of this launch, 16 keys that the TMA leaves out       */
     PART_ROWS = 4 * RESIDENT_ROWS,         /* a rank's part of the velocity: sums of squares, then rows     */
-    PART = PART_ROWS + RESIDENT_ROWS * RESIDENT_ACTION * 4,
+    PART = PART_ROWS + SUM_ROWS * RESIDENT_ACTION * 4,
 
     AT_X = STAGES * STAGE,
     AT_INBOX = AT_X,
     AT_BARRIERS = AT_X + CS * SLICE,       /* before the operand, which needs its alignment                 */
-    AT_OPERAND = AT_X + 33792,
+    AT_OPERAND = AT_X + (APART ? 50176 : 33792),
     AT_NEW_V = AT_OPERAND + 8192,
     AT_VELOCITY_PARTS = AT_OPERAND + 10240,          /* 8 parts                                             */
     AT_NEW_K = AT_OPERAND + 24576,
-    AT_FIFTH = AT_NEW_K + 8192,            /* [8 warps][row][16]; not where parts of the velocity are sent  */
+    FIFTH_BYTES = 8 * SUM_ROWS * 16 * 4,
     AT_SUMS = AT_NEW_K + 16384,
-    AT_WEIGHTS = AT_SUMS + 4 * RESIDENT_ROWS * PITCH * 4,
+    AT_FIFTH = AT_SUMS - FIFTH_BYTES,      /* [8 warps][row][16]; not where parts of the velocity are sent  */
+    AT_WEIGHTS = AT_SUMS + 4 * SUM_ROWS * PITCH * 4,
     AT_STATS = AT_WEIGHTS + 4096,
     AT_ACTIONS = AT_STATS + 1024,
     /* barriers */
@@ -56,13 +75,13 @@ enum {
     AT_UNITS = AT_END,                     /* of the rows, as at the beginning of the launch                */
 };
 static_assert(AT_UNITS + 4 * RESIDENT_ROWS <= AT_OPERAND && AT_NEW_V + 16384 <= AT_NEW_K &&
-                  AT_FIFTH + 8192 <= AT_SUMS,
+                  STAGES % RESIDENT_COPIERS == 0,
               "shared memory");
 static_assert(CS * RESIDENT_UNITS * 256 <= AT_NEW_V - AT_OPERAND, "hidden values are not over new values");
 static_assert(CS * (RESIDENT_UNITS + 1) * 256 <= AT_VELOCITY_PARTS - AT_OPERAND &&
                   AT_VELOCITY_PARTS + CS * PART <= AT_FIFTH,
               "parts of the velocity are neither over hidden values nor over sums of a fifth unit");
-static_assert((int)(AT_ACTIONS + RESIDENT_ROWS * RESIDENT_ACTION * 4) <= (int)RESIDENT_SHARED &&
+static_assert((int)(AT_ACTIONS + RESIDENT_ROWS * RESIDENT_ACTION * 4) <= (int)SHARED &&
                   AT_X % 1024 == 0 && AT_OPERAND % 1024 == 0 && AT_BARRIERS % 8 == 0,
               "shared memory");
 
@@ -76,6 +95,7 @@ typedef struct worker {
     u32 row_at;                            /* of that row in an operand                                     */
     int known, shift;                      /* what the row adds to addresses of scales, shifts and gates
                                               in this step; its shift's row                                 */
+    int later;                             /* apart: from the first step's parameters to those of this step */
     u32 chunk;                             /* the next one of the ring                                      */
     u32 parity, parity_x;
     float x[4];                            /* row `warp`, columns 128·rank + 4·lane …                       */
@@ -101,6 +121,9 @@ DEV void await(u32 barrier, u32 parity) {
 DEV void watch(u32 &) {}
 DEV void await(u32 barrier, u32 parity) { barrier_wait(barrier, parity); }
 #endif
+
+/* The row of the step's shift. */
+DEV int first_shift(const gpu_resident &p) { return APART ? (int)RESIDENT_ROWS : p.rows; }
 
 DEV void async_fence(void) { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 DEV void readers_meet(void) { group_sync(1, RESIDENT_READERS); }

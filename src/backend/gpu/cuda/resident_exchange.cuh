@@ -47,24 +47,41 @@ DEV void add_relaxed(u64 *p, u64 v) {
 /* ---- x ------------------------------------------------------------------------------------------------- */
 
 DEV u32 slice_at(const worker &w, int rank) { return w.base + AT_X + rank * SLICE; }
-DEV u32 square_at(const worker &w, int rank) { return slice_at(w, rank) + SLICE_OPERAND + w.warp * 4; }
+DEV u32 square_at(const worker &w, int rank) { return slice_at(w, rank) + SLICE_SQUARES + w.warp * 4; }
 
 DEV float4 own_columns(const worker &w, const float *values, float otherwise) {
     if (!values) return make_float4(otherwise, otherwise, otherwise, otherwise);
     return __ldg((const float4 *)(values + w.known + 128 * w.rank) + w.lane);
 }
 
-/* Writes the own 128 columns of all rows, times 1 + scale, and the sum of the own row's squares. `shifts`
- * rows more are shifts. */
-DEV void put_x(const worker &w, u32 slice, u32 square, const float4 &scale, const float *shift, int shifts) {
-    const u32 at = slice + (w.lane >> 1) * 256 + w.row_at + (w.lane & 1) * 8;
+/* Shifts apart: the warp's 64 columns of them, for this block alone, whose last product over x has ended.
+ * Before they are read there is a fence and a meeting of all warps, as put_x and broadcast_x have them. */
+DEV void put_shifts(const worker &w, const gpu_resident &p, const float *shift) {
+    if constexpr (!APART) return;
+    const int column = 64 * w.warp + 2 * w.lane;
+    const u32 at = slice_at(w, w.warp >> 1) + SLICE_ROWS + 2 * X_GROUP + (u32)((column & 127) >> 3) * X_K +
+                   (u32)(column & 7) * 2;
+#pragma unroll
+    for (int i = 0; i < RESIDENT_SHIFTS; i++) {
+        if (i >= p.shifts) break;
+        const float2 b = __ldg((const float2 *)(shift + (i ? p.known.at : w.later) + column));
+        store4(at + i * 16, pack_bf16(b.x, b.y));
+    }
+}
+
+/* Writes the own 128 columns of all rows, times 1 + scale, and the sum of the own row's squares; and shifts
+ * that are rows, too. */
+DEV void put_x(const worker &w, const gpu_resident &p, u32 slice, u32 square, const float4 &scale,
+               const float *shift) {
+    const u32 row_at = APART ? (u32)((w.warp >> 3) * X_GROUP + (w.warp & 7) * 16) : w.row_at,
+              at = slice + SLICE_ROWS + (w.lane >> 1) * X_K + row_at + (w.lane & 1) * 8;
     const float *x = w.x;
     if (w.owner) {
         const float s = warp_sum(x[0] * x[0] + x[1] * x[1] + x[2] * x[2] + x[3] * x[3]);
         store8(at, pack_bf16(x[0] * (1 + scale.x), x[1] * (1 + scale.y)),
                pack_bf16(x[2] * (1 + scale.z), x[3] * (1 + scale.w)));
         if (!w.lane) store4(square, __float_as_uint(s));
-    } else if (w.warp < w.rows + shifts) {
+    } else if (!APART && w.warp < w.rows + p.shifts) {
         const float4 b = own_columns(w, shift, 0);
         store8(at, pack_bf16(b.x, b.y), pack_bf16(b.z, b.w));
     }
@@ -72,21 +89,21 @@ DEV void put_x(const worker &w, u32 slice, u32 square, const float4 &scale, cons
 }
 
 /* Copies the own columns of all rows to every other block of the cluster. */
-DEV void broadcast_x(worker &w, const float4 &scale, const float *shift, int shifts) {
+DEV void broadcast_x(worker &w, const gpu_resident &p, const float4 &scale, const float *shift) {
     const u32 slice = slice_at(w, w.rank);
-    put_x(w, slice, square_at(w, w.rank), scale, shift, shifts);
+    put_x(w, p, slice, square_at(w, w.rank), scale, shift);
     parties_meet(w);
     if (w.warp < CS && !w.lane) {
         const u32 barrier = w.base + AT_SLICES + 8 * w.rank;
         if (w.warp == w.rank) barrier_arrive(barrier);
-        else copy_to_peer(peer_address(slice, w.warp), slice, SLICE, peer_address(barrier, w.warp));
+        else copy_to_peer(peer_address(slice, w.warp), slice, SLICE_SENT, peer_address(barrier, w.warp));
     }
 }
 
 /* The barriers expect the next x. Done by a warp that mostly has no row. */
 DEV void arm_slices(const worker &w) {
     if (w.warp == RESIDENT_ROWS - 1 && w.lane < CS && w.lane != w.rank)
-        barrier_arm(w.base + AT_SLICES + 8 * w.lane, SLICE);
+        barrier_arm(w.base + AT_SLICES + 8 * w.lane, SLICE_SENT);
 }
 /* Waited for before the sums of a product over x are stored: the rows' owners have read the previous sums. */
 DEV void await_own_slice(const worker &w) { await(w.base + AT_SLICES + 8 * w.rank, w.parity_x); }

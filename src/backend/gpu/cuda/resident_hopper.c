@@ -1,4 +1,4 @@
-/* resident_hopper.cu: denoise steps as one kernel. Can the device run it, with what arguments, its launch.
+/* resident_kernel.cuh: denoise steps as one kernel. Can the device run it, with what arguments, its launch.
  * Which ops it takes is in resident_steps.c.
  *
  * Note: blocks wait for each other, so all of them must be resident at once. The driver is asked when the
@@ -7,34 +7,25 @@
 #include <string.h>
 
 #include "backend/gpu/cuda/resident.h"
+#include "backend/gpu/cuda/resident_family.h"
 #include "backend/gpu/cuda/resident_steps.h"
-#include "backend/gpu/cuda/vendor.h"
 
 static const gpu_kernel kernels[] = {{"resident_denoise", 1, 0}};
-
-static const gpu_grid whole = {.x = RESIDENT_CLUSTER * RESIDENT_CLUSTERS,
-                               .y = 1,
-                               .threads = RESIDENT_THREADS,
-                               .shared = RESIDENT_SHARED,
-                               .cluster = RESIDENT_CLUSTER,
-                               .together = 1};
 
 /* ---- the exchange ----------------------------------------------------------------------------------- */
 
 enum { EXCHANGE_BYTES = RESIDENT_SUMS_BYTES + RESIDENT_LAYERS * RESIDENT_NEW_BYTES };
 
-/* Asks whether the card holds the kernel, and takes the memory of its exchange if so: that is the family's
- * state. */
-static int open_exchange(gpu_device *device, int family, void **state) {
+int resident_open(gpu_device *device, int family, size_t shared, void **state) {
     const gpu_driver *driver = gpu_driver_of(device);
     const gpu_launch launch = {.function = gpu_function(device, family, 0),
-                               .grid = {(unsigned)whole.x, 1, 1},
-                               .block = {(unsigned)whole.threads, 1, 1},
+                               .grid = {RESIDENT_CLUSTER * RESIDENT_CLUSTERS, 1, 1},
+                               .block = {RESIDENT_THREADS, 1, 1},
                                .cluster = RESIDENT_CLUSTER,
-                               .shared_bytes = RESIDENT_SHARED};
+                               .shared_bytes = (unsigned)shared};
     int clusters = 0, code;
     gpu_address exchange = 0;
-    if (gpu_shared_bytes(device) < RESIDENT_SHARED) return 0;
+    if (gpu_shared_bytes(device) < shared) return 0;
     if ((code = cuda_most_clusters(driver, &launch, &clusters))) return code;
     if (clusters < RESIDENT_CLUSTERS) return 0;
     if ((code = driver->allocate(driver, &exchange, EXCHANGE_BYTES))) return code;
@@ -44,7 +35,7 @@ static int open_exchange(gpu_device *device, int family, void **state) {
                         gpu_stream(device));
 }
 
-static void close_exchange(gpu_device *device, void *state) {
+void resident_close(gpu_device *device, void *state) {
     const gpu_driver *driver = gpu_driver_of(device);
     driver->release(driver, (gpu_address)(uintptr_t)state);
 }
@@ -138,12 +129,18 @@ static void fill(gpu_issue *issue, gpu_resident *p, const op *ops, const residen
     for (int i = 0; i < depth; i++) fill_layer(issue, &p->layers[i], ops + i * LAYER_OPS);
 }
 
-static int take(gpu_issue *issue, const op *ops, int count) {
+int resident_take(gpu_issue *issue, const op *ops, int count, int apart) {
     const gpu_device *device = gpu_device_of(issue);
     gpu_resident p;
     if (!gpu_state(device, gpu_family_of(issue)) || switch_off(gpu_off(device), SWITCH_PERSISTENT_DENOISE))
         return 0;
-    const resident_chain c = resident_chain_of(ops, count);
+    const resident_chain c = resident_chain_of(ops, count, apart);
+    const gpu_grid whole = {.x = RESIDENT_CLUSTER * RESIDENT_CLUSTERS,
+                            .y = 1,
+                            .threads = RESIDENT_THREADS,
+                            .shared = apart ? RESIDENT_APART_SHARED : RESIDENT_SHARED,
+                            .cluster = RESIDENT_CLUSTER,
+                            .together = 1};
     if (!c.depth) return 0;
     gpu_take(issue, c.ops);
     fill(issue, &p, ops, &c);
@@ -151,11 +148,19 @@ static int take(gpu_issue *issue, const op *ops, int count) {
     return c.ops;
 }
 
+/* ---- the family ------------------------------------------------------------------------------------- */
+
+static int open_exchange(gpu_device *device, int family, void **state) {
+    return resident_open(device, family, RESIDENT_SHARED, state);
+}
+
+static int take(gpu_issue *issue, const op *ops, int count) { return resident_take(issue, ops, count, 0); }
+
 const gpu_family gpu_family_resident_hopper = {
     .name = "resident_hopper",
     GPU_KERNELS(kernels),
     .take = take,
     .whole_device = 1,
     .open = open_exchange,
-    .close = close_exchange,
+    .close = resident_close,
 };

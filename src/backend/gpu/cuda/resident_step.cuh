@@ -46,29 +46,39 @@ DEV u32 action_at(const worker &w, int row, int dim) {
 DEV void send_velocity(const worker &w, const gpu_resident &p, const float4 &scale) {
     const u32 part = part_at(w, w.rank), x = slice_at(w, w.rank);
     const int g = w.lane >> 2, t = w.lane & 3;
-    if (w.warp < w.parties) put_x(w, x, part + w.warp * 4, scale, p.actions.shift, p.shifts);
+    put_shifts(w, p, p.actions.shift);
+    if (w.warp < w.parties) put_x(w, p, x, part + w.warp * 4, scale, p.actions.shift);
     readers_meet();
     if (w.group) return;
-    float sums[4] = {};
+    float sums[4] = {}, shifted[4] = {};
 #pragma unroll
     for (int s = 0; s < 8; s++) {
         const int column = 8 * w.quarter + g, k = 128 * w.rank + 16 * s + 2 * t;
         const uint2 low = weight_pair(p.actions.out, column, k),
                     high = weight_pair(p.actions.out, column, k + 8);
         u32 rows[4];
-        load_matrix4(rows, x + (2 * s + (w.lane >> 4)) * 256 + (w.lane & 15) * 16);
+        const u32 from = x + SLICE_ROWS + (2 * s + (w.lane >> 4)) * X_K;
+        const u32 row = APART ? (w.lane >> 3 & 1) * X_GROUP + (w.lane & 7) * 16 : (w.lane & 15) * 16;
+        load_matrix4(rows, from + row);
         mma16(sums, rows, low.x, high.x);
         mma16(sums, rows, low.y, high.y);
+        if constexpr (!APART) continue;
+        load_matrix4(rows, from + 2 * X_GROUP + (w.lane & 7) * 16);
+        mma16(shifted, rows, low.x, high.x);
+        mma16(shifted, rows, low.y, high.y);
     }
     const u32 at = part + PART_ROWS + (g * RESIDENT_ACTION + 8 * w.quarter + 2 * t) * 4;
     store8(at, __float_as_uint(sums[0]), __float_as_uint(sums[1]));
     store8(at + 8 * RESIDENT_ACTION * 4, __float_as_uint(sums[2]), __float_as_uint(sums[3]));
+    if (APART && g < p.shifts)
+        store8(at + RESIDENT_ROWS * RESIDENT_ACTION * 4, __float_as_uint(shifted[0]),
+               __float_as_uint(shifted[1]));
     async_fence();
     group_sync(4, 128);
     if (w.lane < 2) {
         const int peer = 2 * w.quarter + w.lane;
         const u32 barrier = w.base + AT_VELOCITY,
-                  bytes = PART_ROWS + (u32)(w.rows + p.shifts) * (RESIDENT_ACTION * 4);
+                  bytes = PART_ROWS + (u32)(first_shift(p) + p.shifts) * (RESIDENT_ACTION * 4);
         if (peer == w.rank) barrier_arm(barrier, (CS - 1) * bytes);
         else copy_to_peer(peer_address(part, peer), part, bytes, peer_address(barrier, peer));
     }
@@ -96,7 +106,7 @@ DEV void take_velocity(const worker &w, const gpu_resident &p, int step) {
     }
     v += y * rsqrtf(square * (1.f / RESIDENT_WIDTH) + p.eps);
     const u32 at = action_at(w, w.warp, w.lane);
-    float x = load4(at) + (w.shift == p.rows ? a.dt * v : 0);
+    float x = load4(at) + (w.shift == first_shift(p) ? a.dt * v : 0);
     if (weight != 0) x += gain * ((target - (x - (a.t + (float)step * a.dt) * v)) * weight);
     store4(at, __float_as_uint(x));
     if (step < p.steps - 1 || w.rank) return;

@@ -68,8 +68,12 @@ ptrdiff_t resident_cache_distance(const op *ops, int layer, int values) {
 
 int resident_shifts_of(const op_norm_qkv *q) { return q->norm.bias ? 1 + (q->rows.known != NULL) : 0; }
 
+static int rows_fit(int rows, int shifts, int apart) {
+    return rows <= RESIDENT_ROWS && (rows + shifts > RESIDENT_ROWS) == apart;
+}
+
 /* Layers of the step that begins at ops[0]; 0: this is no such step, or not for this kernel. */
-static int depth_of(const op *ops, int count) {
+static int depth_of(const op *ops, int count, int apart) {
     int depth = 0;
     while ((depth + 1) * LAYER_OPS <= count && ops[depth * LAYER_OPS].step == ops[0].step &&
            is_layer(ops + depth * LAYER_OPS, ops))
@@ -80,7 +84,7 @@ static int depth_of(const op *ops, int count) {
     const kv_cache *cache = &ops[QKV].norm_qkv.cache;
     if (ops[depth * LAYER_OPS].kind != OP_VELOCITY || v->x != ops[QKV].norm_qkv.x) return 0;
     if (v->rows.capacity != v->horizon || rows->capacity != v->x_stride) return 0; /* more than one sample */
-    if (rows->capacity + resident_shifts_of(&ops[QKV].norm_qkv) > RESIDENT_ROWS) return 0;
+    if (!rows_fit(rows->capacity, resident_shifts_of(&ops[QKV].norm_qkv), apart)) return 0;
     if (cache->capacity - rows->capacity > RESIDENT_MOST_KEYS) return 0;
     for (int values = 0; values < 2 && depth > 1; values++) {
         const ptrdiff_t distance = resident_cache_distance(ops, 1, values);
@@ -202,7 +206,8 @@ static int add_step(const op *ops, int count, resident_chain *c) {
     const int length = c->depth * LAYER_OPS, ends = 1 + c->guided, steps = c->steps;
     const op *first_embedding = ops + length + ends, *embedding = ops + c->ops, *next = embedding + 1;
     if (c->ops + 1 + length + ends > count || !is_embedding(embedding, &ops[length].velocity)) return 0;
-    if (depth_of(next, count - c->ops - 1) != c->depth || !is_velocity(next + length, next)) return 0;
+    if (depth_of(next, count - c->ops - 1, c->apart) != c->depth || !is_velocity(next + length, next))
+        return 0;
     if (c->guided && (!is_guide(next + length + 1, &next[length].velocity) ||
                       !guide_again(ops + length + 1, next + length + 1, steps, ops[length].velocity.dt)))
         return 0;
@@ -222,8 +227,8 @@ static int add_step(const op *ops, int count, resident_chain *c) {
     return 1;
 }
 
-resident_chain resident_chain_of(const op *ops, int count) {
-    resident_chain c = {.depth = depth_of(ops, count), .steps = 1};
+resident_chain resident_chain_of(const op *ops, int count, int apart) {
+    resident_chain c = {.depth = depth_of(ops, count, apart), .steps = 1, .apart = apart};
     const int length = c.depth * LAYER_OPS;
     c.ops = length;
     if (!length || !is_velocity(ops + length, ops)) return c;

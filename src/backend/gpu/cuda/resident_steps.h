@@ -20,11 +20,13 @@ typedef struct resident_chain {
     int steps;                             /* with all their layers                                         */
     int velocity;                          /* 1: also the velocities, and the embeddings between the steps  */
     int guided;                            /* 1: also a guide after each velocity                           */
+    int apart;                             /* as asked for                                                  */
     int floats, in_floats;                 /* from a step to the next: modulations; bias of the embedding   */
 } resident_chain;
 
-/* The longest launch that begins at ops[0]. */
-resident_chain resident_chain_of(const op *ops, int count);
+/* The longest launch that begins at ops[0]. apart 0: rows and shifts are 16 at most; 1: rows are, and with
+ * their shifts they are more. */
+resident_chain resident_chain_of(const op *ops, int count, int apart);
 
 /* Bytes from layer 0's keys (values: 1) to those of a layer of the step at `ops`. */
 ptrdiff_t resident_cache_distance(const op *ops, int layer, int values);
