@@ -90,17 +90,19 @@ static openpi_status check_sizes(zarr_array *a, const char *label, openpi_error 
     for (int i = a->rank; i < 2; i++) a->shape[i] = a->chunk[i] = 1;
     for (int i = 0; i < zarr_axes(a); i++) {
         a->grid[i] = (a->shape[i] + a->chunk[i] - 1) / a->chunk[i];
-        if (__builtin_mul_overflow(all, a->shape[i], &all) ||
+        /* An axis of 0 counts as 1 here, so that it hides nothing of what the other axes ask for. */
+        if (__builtin_mul_overflow(all, a->shape[i] ? a->shape[i] : 1, &all) ||
             __builtin_mul_overflow(chunk, a->chunk[i], &chunk) ||
-            __builtin_mul_overflow(chunks, a->grid[i], &chunks))
+            __builtin_mul_overflow(chunks, a->grid[i] ? a->grid[i] : 1, &chunks))
             return report(error, OPENPI_BAD_FILE, "%s: its shape or chunks have too many elements", label);
     }
     if (chunks > MOST_CHUNKS)
         return report(error, OPENPI_BAD_FILE, "%s: it has %lld chunks, expected at most %d", label,
                       (long long)chunks, MOST_CHUNKS);
-    if (a->grid[0] && chunks / a->grid[0] > MOST_STREAMS)
+    int64_t streams = chunks / (a->grid[0] ? a->grid[0] : 1);
+    if (streams > MOST_STREAMS)
         return report(error, OPENPI_BAD_FILE, "%s: it has %lld chunks side by side, expected at most %d",
-                      label, (long long)(chunks / a->grid[0]), MOST_STREAMS);
+                      label, (long long)streams, MOST_STREAMS);
     return OPENPI_OK;
 }
 

@@ -36,8 +36,9 @@ openpi_status zarr_reader_open(const zarr_array *array, zarr_reader **out, openp
     r->chunks = calloc((size_t)r->chunk_count + 1, sizeof *r->chunks);
     r->skipped = malloc(SKIPPED);
     if (!r->chunks || !r->skipped) {
+        size_t bytes = (size_t)r->chunk_count * sizeof *r->chunks + SKIPPED;
         zarr_reader_close(r);
-        return report_no_memory(error, (size_t)r->chunk_count * sizeof *r->chunks + SKIPPED, array->name);
+        return report_no_memory(error, bytes, array->name);
     }
     *out = r;
     return OPENPI_OK;

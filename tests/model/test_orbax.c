@@ -213,6 +213,8 @@ static void test_greedy(void **state) {
          "has 2000000000 layers, expected at most 1024"},
         {ARRAY, "[4,1000]", "[4,1]", "has 1000 chunks side by side, expected at most 256"},
         {ARRAY, "[1000000,4]", "[1,4]", "has 1000000 chunks, expected at most 65536"},
+        {ARRAY, "[0,1000]", "[1,1]", "has 1000 chunks side by side, expected at most 256"},
+        {ARRAY, "[0,2147483647,2147483647]", "[1,1,1]", "too many elements"},
         {ARRAY, "[2147483647,2147483647]", "[2147483647,2147483647]", "too many elements"},
     };
     (void)state;
