@@ -1,7 +1,7 @@
 /* See device.h.
  *
- * Note: one sample alone runs in a session of its own, because a session that is made for more would be
- * slower for one. */
+ * Note: every size of batch that is measured has a session of its own, because a device takes its kernels for
+ * the rows that a session is made for: fewer samples would run slower there. */
 #include "device.h"
 
 #include <stdlib.h>
@@ -16,13 +16,22 @@ enum {
     PIXELS = OPENPI_IMAGE_SIZE * OPENPI_IMAGE_SIZE * 3,
     TRIALS = 4,                  /* of a batch size                                                        */
     ENOUGH_NS = 1000000000,      /* for the trials of a batch size                                         */
+    SIZES = 7,                   /* of batches: 1, 2, 4, … OPENPI_MAX_BATCH                                */
 };
+_Static_assert(1 << (SIZES - 1) == OPENPI_MAX_BATCH, "every power of two up to the largest batch is a size");
+
+/* For batches of up to `batch` samples. */
+typedef struct sized_session {
+    int batch;
+    openpi_session *session;
+} sized_session;
 
 struct device {
     device_options options;
     openpi_engine_options engine_options;
     openpi_engine *engine;
-    openpi_session *one, *many;  /* for one sample; for up to the largest batch, NULL where that is one    */
+    sized_session sizes[SIZES];  /* for batches of 1, 2, 4, … and the largest                              */
+    int size_count;
     openpi_engine_info engine_info;
     openpi_session_info session_info;
     batch_times times;
@@ -35,7 +44,12 @@ struct device {
 
 static size_t chunk_numbers(const device *d) { return (size_t)d->session_info.horizon * DIMS; }
 
-static openpi_session *session_for(const device *d, int count) { return count == 1 ? d->one : d->many; }
+/* The smallest session that takes so many samples. */
+static openpi_session *session_for(const device *d, int count) {
+    int i = 0;
+    while (d->sizes[i].batch < count) i++;
+    return d->sizes[i].session;
+}
 
 /* ---- jobs ------------------------------------------------------------------------------------------- */
 
@@ -153,19 +167,16 @@ static openpi_status measure_batch(device *d, int batch, int64_t *ns, openpi_err
     return OPENPI_OK;
 }
 
-/* Batches of 1, 2, 4, … and the largest. */
 static openpi_status measure(device *d, openpi_error *error) {
-    batch_time measured[BATCH_TIMES_MAX];
-    int count = 0, largest = d->options.session.batch;
-    for (int batch = 1; batch; batch = batch == largest ? 0 : batch * 2 < largest ? batch * 2 : largest) {
-        const openpi_engine_options *o = &d->engine_options;
+    batch_time measured[SIZES];
+    const openpi_engine_options *o = &d->engine_options;
+    for (int i = 0; i < d->size_count; i++) {
         if (o->cancel && o->cancel(o->progress_user))
             return fail(error, OPENPI_CANCELLED, "the first calls were cancelled");
-        measured[count].batch = batch;
-        SERVE_TRY(measure_batch(d, batch, &measured[count].ns, error));
-        count++;
+        measured[i].batch = d->sizes[i].batch;
+        SERVE_TRY(measure_batch(d, measured[i].batch, &measured[i].ns, error));
     }
-    if (!batch_times_fill(&d->times, measured, count))
+    if (!batch_times_fill(&d->times, measured, d->size_count))
         return fail(error, OPENPI_SYSTEM, "the times of batches could not be measured");
     if (is_like(d, d->options.like)) d->times = d->options.like->times;
     return OPENPI_OK;
@@ -182,11 +193,16 @@ static openpi_status first_calls(device *d, openpi_error *error) {
 
 /* ---- opening ---------------------------------------------------------------------------------------- */
 
-static openpi_status open_session(device *d, int batch, openpi_session **out, openpi_error *error) {
-    openpi_session_options options = d->options.session;
-    options.batch = batch;
-    options.rtc = 1;
-    return openpi_session_create(d->engine, &options, out, error);
+static openpi_status open_sessions(device *d, openpi_error *error) {
+    int largest = d->options.session.batch;
+    for (int batch = 1; batch; batch = batch == largest ? 0 : batch * 2 < largest ? batch * 2 : largest) {
+        openpi_session_options options = d->options.session;
+        sized_session *sized = &d->sizes[d->size_count++];
+        options.batch = sized->batch = batch;
+        options.rtc = 1;
+        SERVE_TRY(openpi_session_create(d->engine, &options, &sized->session, error));
+    }
+    return OPENPI_OK;
 }
 
 static openpi_status load(device *d, openpi_error *error) {
@@ -196,10 +212,9 @@ static openpi_status load(device *d, openpi_error *error) {
     SERVE_TRY(openpi_engine_open(d->options.checkpoint, &d->engine_options, &d->engine, error));
     d->engine_info = (openpi_engine_info)OPENPI_ENGINE_INFO_INIT;
     SERVE_TRY(openpi_engine_get_info(d->engine, &d->engine_info, error));
-    SERVE_TRY(open_session(d, 1, &d->one, error));
-    if (batch > 1) SERVE_TRY(open_session(d, batch, &d->many, error));
+    SERVE_TRY(open_sessions(d, error));
     d->session_info = (openpi_session_info)OPENPI_SESSION_INFO_INIT;
-    SERVE_TRY(openpi_session_get_info(d->one, &d->session_info, error));
+    SERVE_TRY(openpi_session_get_info(d->sizes[0].session, &d->session_info, error));
     size_t numbers = (size_t)batch * chunk_numbers(d), steps = (size_t)d->session_info.horizon;
     d->samples = calloc((size_t)batch, sizeof *d->samples);
     d->rtc = calloc((size_t)batch, sizeof *d->rtc);
@@ -225,8 +240,7 @@ openpi_status device_open(const device_options *options, device **out, openpi_er
 
 void device_close(device *d) {
     if (!d) return;
-    openpi_session_close(d->one);
-    openpi_session_close(d->many);
+    for (int i = 0; i < d->size_count; i++) openpi_session_close(d->sizes[i].session);
     openpi_engine_close(d->engine);
     free(d->samples);
     free(d->rtc);
