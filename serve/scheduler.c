@@ -418,7 +418,7 @@ static int shared_batch(const scheduler *s, const device *d, const selection *ch
         *until = over;
         return 0;
     }
-    count = batch_times_best(&d->times, count, earlier(block, due - s->now - SCHEDULER_CALM_CALLS * ns[1]));
+    count = batch_times_best(&d->times, count, earlier(block, (due - s->now) / 2));
     if (!count) count = 1;
     for (int i = 0; i < count; i++)        /* a batch that makes a member late is too large                */
         while (count > 1 && s->clients[chosen->clients[i]].deadline < s->now + ns[count]) count--;

@@ -12,9 +12,9 @@
  *   block   a shared batch lasts no longer than max_block calls of one sample
  *   hold    a shared batch does not start where it would still run while a reserved robot is expected
  *           (rhythm.h) and no other device is free for that robot
- *   calm    and a batch of several does not start where it would still run SCHEDULER_CALM_CALLS calls of one
- *           sample before that: it leaves the device at its power limit, and for a while after it the clock
- *           is lower
+ *   calm    a shared batch of several takes at most half of the time that is left until then, so batches get
+ *           smaller as the robot's call comes near: a large one has the device at its power limit, and the
+ *           clock comes back slowly
  *   bound   holding spends an account of the device: SCHEDULER_HOLD_CALLS calls of one sample are in it at
  *           most, and each shared batch pays SCHEDULER_HOLD_SHARE times its own duration in. An empty
  *           account holds nothing back. So while shared requests wait, they get at least
@@ -35,7 +35,7 @@
 
 #define SCHEDULER_NEVER INT64_MAX
 
-enum { SCHEDULER_DEVICES = 16, SCHEDULER_HOLD_CALLS = 16, SCHEDULER_HOLD_SHARE = 4, SCHEDULER_CALM_CALLS = 1 };
+enum { SCHEDULER_DEVICES = 16, SCHEDULER_HOLD_CALLS = 16, SCHEDULER_HOLD_SHARE = 4 };
 
 typedef enum scheduler_class { SCHEDULER_SHARED, SCHEDULER_RESERVED, SCHEDULER_CLASSES } scheduler_class;
 

@@ -420,15 +420,15 @@ static int64_t learn(scheduler *s, int robot, int calls) {
     return now - 80 * ms;
 }
 
-/* Nor a batch of several so late that less than one call is left after it. */
+/* A batch of several takes at most half of the time until then. */
 static void nothing_shared_starts_into_an_expected_request(void **state) {
     static const struct {
         int after;               /* the last reply, ms                                                    */
         double max_block;
         const char *run;         /* "": the device holds                                                  */
-    } cases[] = {{1, 8, "1234567"}, {16, 8, "1234567"}, {17, 8, "123456"}, {30, 8, "12345"}, {30, 1, "1"},
-                 {45, 8, "12"},     {51, 8, "12"},      {52, 8, "1"},      {62, 8, "1"},      {69, 8, "1"},
-                 {70, 8, ""},       {79, 8, ""},        {81, 8, "1234567"}, {500, 8, "1234567"}};
+    } cases[] = {{1, 8, "12345"}, {2, 8, "1234"}, {15, 8, "1234"}, {16, 8, "123"}, {29, 8, "123"},
+                 {30, 8, "12"},   {30, 1, "1"},   {43, 8, "12"},   {44, 8, "1"},   {62, 8, "1"},
+                 {69, 8, "1"},    {70, 8, ""},    {79, 8, ""},     {81, 8, "1234567"}, {500, 8, "1234567"}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         scheduler *s = make(1, cases[i].max_block);
