@@ -1,18 +1,17 @@
 /* See tls.h. */
 #include "tls.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "fail.h"
+#include "regular.h"
+
+/* More would keep the I/O thread too long. Clients of OpenSSL take a chain of at most 100 KiB. */
+enum { FILE_BYTES = 1 << 20 };
 
 struct tls_pair {
     X509 *certificate;
@@ -23,18 +22,10 @@ struct tls_pair {
 
 /* ---- files ------------------------------------------------------------------------------------------ */
 
-/* A regular file, so that reading it waits for nobody. */
 static openpi_status open_file(const char *path, FILE **out, struct stat *about, openpi_error *error) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    FILE *file = fd < 0 || fstat(fd, about) ? NULL : fdopen(fd, "rb");
-    if (file && S_ISREG(about->st_mode)) {
-        *out = file;
-        return OPENPI_OK;
-    }
-    int why = errno;
-    if (file) fclose(file);
-    else if (fd >= 0) close(fd);
-    return fail(error, OPENPI_BAD_ARGUMENT, "%s: %s", path, file ? "is not a file" : strerror(why));
+    char why[REGULAR_WHY];
+    *out = regular_open(path, FILE_BYTES, about, why);
+    return *out ? OPENPI_OK : fail(error, OPENPI_BAD_ARGUMENT, "%s: %s", path, why);
 }
 
 /* What the PEM reader stopped at, which is no error at the file's end. */

@@ -10,9 +10,16 @@
 #include <sys/random.h>
 
 #include "fail.h"
+#include "regular.h"
 #include "serve.h"
 
-enum { FIELDS = 4, LINE_BYTES = 1024, MOST_TOKENS = 100000, KEY_BYTES = 32 };
+enum {
+    FIELDS = 4,
+    LINE_BYTES = 1024,
+    MOST_TOKENS = 100000,
+    FILE_BYTES = 1 << 24,        /* 167 a token, more than its line takes without a comment                */
+    KEY_BYTES = 32,
+};
 
 static const char blanks[] = " \t\r\n";
 
@@ -107,26 +114,80 @@ static openpi_status read_line(const place *at, char *line, token *out, int *fou
                 FIELDS);
 }
 
+/* ---- no two alike ----------------------------------------------------------------------------------- */
+
+/* A token, and an earlier one that has the same name or key. */
+typedef struct repeat {
+    const token *one, *earlier;
+    const char *what;
+} repeat;
+
+static int compare_names(const token *a, const token *b) { return strcmp(a->name, b->name); }
+
+static int compare_keys(const token *a, const token *b) { return memcmp(a->digest, b->digest, DIGEST_BYTES); }
+
+/* Those that are alike stand as in the file. */
+static int order(const void *a, const void *b, int (*compare)(const token *a, const token *b)) {
+    const token *left = *(const token *const *)a, *right = *(const token *const *)b;
+    int way = compare(left, right);
+    return way ? way : (left > right) - (left < right);
+}
+
+static int order_names(const void *a, const void *b) { return order(a, b, compare_names); }
+
+static int order_keys(const void *a, const void *b) { return order(a, b, compare_keys); }
+
+/* Tokens that are alike are neighbours in a sorted list. *first stays where it is the earlier one in the
+ * file. */
+static void find_repeat(const token *const *sorted, int count, int (*compare)(const token *a, const token *b),
+                        const char *what, repeat *first) {
+    for (int i = 1; i < count; i++) {
+        const token *earlier = sorted[i - 1], *one = sorted[i];
+        if (compare(earlier, one)) continue;
+        if (first->one && (one > first->one || (one == first->one && earlier >= first->earlier))) continue;
+        *first = (repeat){.one = one, .earlier = earlier, .what = what};
+    }
+}
+
+/* Refuses two that are alike, and leaves by_key. To compare each with each would take minutes for
+ * MOST_TOKENS. */
+static openpi_status sort(const char *path, tokens *all, openpi_error *error) {
+    repeat first = {.one = NULL};
+    size_t count = (size_t)all->count;
+    if (!count) return OPENPI_OK;
+    all->by_key = malloc(count * sizeof *all->by_key);
+    if (!all->by_key)
+        return fail(error, OPENPI_NO_MEMORY, "%s: no memory to compare its %d tokens", path, all->count);
+    for (size_t i = 0; i < count; i++) all->by_key[i] = &all->items[i];
+    qsort(all->by_key, count, sizeof *all->by_key, order_names);
+    find_repeat(all->by_key, all->count, compare_names, "name", &first);
+    qsort(all->by_key, count, sizeof *all->by_key, order_keys);
+    find_repeat(all->by_key, all->count, compare_keys, "key", &first);
+    if (!first.one) return OPENPI_OK;
+    int key = !strcmp(first.what, "key");
+    return fail(error, OPENPI_BAD_ARGUMENT, "%s, line %d: '%s' has the %s of an earlier token%s%s", path,
+                first.one->line, first.one->name, first.what, key ? ", " : "",
+                key ? first.earlier->name : "");
+}
+
 /* ---- the file --------------------------------------------------------------------------------------- */
 
+/* Memory doubles, so that few tokens are copied again. */
 static openpi_status add(const place *at, tokens *all, const token *one, openpi_error *error) {
-    for (int i = 0; i < all->count; i++) {
-        int name = !strcmp(all->items[i].name, one->name);
-        if (name || digest_equal(all->items[i].digest, one->digest))
-            return fail(error, OPENPI_BAD_ARGUMENT, "%s, line %d: '%s' has the %s of an earlier token%s%s",
-                        at->path, at->line, one->name, name ? "name" : "key", name ? "" : ", ",
-                        name ? "" : all->items[i].name);
-    }
-    token *more = all->count < MOST_TOKENS
-                      ? realloc(all->items, (size_t)(all->count + 1) * sizeof *more) : NULL;
-    if (!more)
+    int full = !(all->count & (all->count - 1));               /* 0 or a power of 2                        */
+    size_t capacity = all->count ? 2 * (size_t)all->count : 1;
+    token *items = all->items;
+    if (all->count == MOST_TOKENS) items = NULL;
+    else if (full) items = realloc(items, capacity * sizeof *items);
+    if (!items)
         return fail(error, OPENPI_NO_MEMORY, "%s, line %d: no memory for more tokens", at->path, at->line);
-    all->items = more;
-    all->items[all->count++] = *one;
+    all->items = items;
+    all->items[all->count] = *one;
+    all->items[all->count++].line = at->line;
     return OPENPI_OK;
 }
 
-static openpi_status read_file(FILE *file, const char *path, tokens *out, openpi_error *error) {
+static openpi_status read_lines(FILE *file, const char *path, tokens *out, openpi_error *error) {
     char line[LINE_BYTES];
     place at = {.path = path, .line = 1};
     for (; fgets(line, sizeof line, file); at.line++) {
@@ -139,14 +200,24 @@ static openpi_status read_file(FILE *file, const char *path, tokens *out, openpi
         if (found) SERVE_TRY(add(&at, out, &one, error));
     }
     if (ferror(file)) return fail(error, OPENPI_BAD_FILE, "cannot read %s: %s", path, strerror(errno));
+    return OPENPI_OK;
+}
+
+/* The first line that is wrong gets the sentence: a repeat stands before the line where reading stopped. */
+static openpi_status read_file(FILE *file, const char *path, tokens *out, openpi_error *error) {
+    openpi_status status = read_lines(file, path, out, error);
+    SERVE_TRY(sort(path, out, error));
+    SERVE_TRY(status);
     for (int i = 0; i < out->count; i++)
         if (!out->items[i].admin) return OPENPI_OK;
     return fail(error, OPENPI_BAD_ARGUMENT, "%s has no token of a robot, so none could connect", path);
 }
 
 openpi_status tokens_open(const char *path, tokens *out, openpi_error *error) {
-    FILE *file = fopen(path, "re");
-    if (!file) return fail(error, OPENPI_BAD_ARGUMENT, "cannot read %s: %s", path, strerror(errno));
+    struct stat about;
+    char why[REGULAR_WHY];
+    FILE *file = regular_open(path, FILE_BYTES, &about, why);
+    if (!file) return fail(error, OPENPI_BAD_ARGUMENT, "cannot read %s: %s", path, why);
     openpi_status status = read_file(file, path, out, error);
     fclose(file);
     if (status != OPENPI_OK) tokens_close(out);
@@ -155,7 +226,9 @@ openpi_status tokens_open(const char *path, tokens *out, openpi_error *error) {
 
 void tokens_close(tokens *tokens) {
     free(tokens->items);
+    free(tokens->by_key);
     tokens->items = NULL;
+    tokens->by_key = NULL;
     tokens->count = 0;
 }
 
@@ -192,10 +265,16 @@ const token *tokens_find_admin(const tokens *tokens, const char *authorization) 
     return find(tokens, authorization, 1);
 }
 
+static int compare_digest(const void *digest, const void *place) {
+    return memcmp(digest, (*(const token *const *)place)->digest, DIGEST_BYTES);
+}
+
+/* A binary search, for the gate asks it for all connections in one turn of the I/O thread. Its time tells
+ * nobody anything: these keys have been accepted before. */
 int tokens_has_robot(const tokens *tokens, const uint8_t *digest) {
-    for (int i = 0; i < tokens->count; i++)
-        if (!tokens->items[i].admin && digest_equal(tokens->items[i].digest, digest)) return 1;
-    return 0;
+    const token *const *found = bsearch(digest, tokens->by_key, (size_t)tokens->count,
+                                        sizeof *tokens->by_key, compare_digest);
+    return found && !(*found)->admin;
 }
 
 int tokens_has_admin(const tokens *tokens) {

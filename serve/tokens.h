@@ -23,14 +23,17 @@ typedef struct token {
     scheduler_class class;
     double rate;                 /* of a reserved one                                                      */
     uint8_t digest[DIGEST_BYTES];          /* of its key                                                   */
+    int line;                    /* of the file, from 1                                                    */
 } token;
 
 typedef struct tokens {
-    token *items;                /* [count]                                                                */
+    token *items;                /* [count], as they stand in the file                                     */
+    const token **by_key;        /* [count], the same sorted by digest                                     */
     int count;
 } tokens;
 
-/* A file that is not as said above is one sentence with its line. */
+/* A file that is not as said above is one sentence with its line. Anything but a regular file is refused:
+ * whatever stands at the path, nobody waits for it. */
 openpi_status tokens_open(const char *path, tokens *out, openpi_error *error);
 void tokens_close(tokens *tokens);
 

@@ -38,6 +38,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         PROMISE(t->name[0] && strlen(t->name) < TOKEN_NAME);
         PROMISE(t->admin || (t->class == SCHEDULER_RESERVED ? t->rate > 0 && t->rate <= TOKEN_RATE
                                                             : t->class == SCHEDULER_SHARED && t->rate == 0));
+        PROMISE(tokens_has_robot(&all, t->digest) == !t->admin);
+        PROMISE(t->line > (i ? all.items[i - 1].line : 0));
     }
     char *text = exact_copy(data, size, 1);
     static const char *const schemes[] = {"Bearer ", "Api-Key  ", "bearer", ""};

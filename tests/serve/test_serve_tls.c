@@ -44,6 +44,12 @@ static void write_text(const char *name, const char *text) {
     assert_int_equal(chmod(scratch_path(&box, name), 0600), 0);
 }
 
+/* Nobody writes to it. */
+static void make_pipe(const char *name) {
+    unlink(scratch_path(&box, name));
+    assert_int_equal(mkfifo(scratch_path(&box, name), 0600), 0);
+}
+
 /* The chain's second certificate is broken. */
 static void write_broken_chain(const char *from, const char *to) {
     size_t bytes;
@@ -62,11 +68,15 @@ static void pairs_that_are_refused(void **state) {
         const char *certificate, *key, *sentence;
     } table[] = {
         {"none", "key", "none: No such file or directory"},
-        {".", "key", ".: is not a file"},
+        {".", "key", ".: Is a directory, expected a regular file"},
+        {"pipe", "key", "pipe: Is a pipe, expected a regular file"},
+        {"large", "key", "large: 1048577 bytes, expected at most 1048576"},
         {"text", "key", "text: holds no certificate, expected PEM"},
         {"half", "key", "half: holds a broken certificate"},
         {"chain", "key", "chain: certificate 2 of its chain is broken"},
         {"cert", "none", "none: No such file or directory"},
+        {"cert", "pipe", "pipe: Is a pipe, expected a regular file"},
+        {"cert", "large", "large: 1048577 bytes, expected at most 1048576"},
         {"cert", "text", "text: holds no key"},
         {"cert", "cert2", "cert2: holds no key"},
         {"cert", "half", "half: holds no key"},
@@ -87,6 +97,9 @@ static void pairs_that_are_refused(void **state) {
     write_text("text", "this is no PEM\n");
     write_text("half", "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n");
     write_broken_chain("cert", "chain");
+    make_pipe("pipe");
+    write_text("large", "");
+    assert_int_equal(truncate(scratch_path(&box, "large"), (1 << 20) + 1), 0);
     size_t bytes;
     char *text = slurp(scratch_path(&box, "cert"), &bytes);
     write_text("cert2", text);
@@ -379,10 +392,14 @@ static void renewal(void **state) {
     tls_write_pair(&box, "other", "key", 0, "other");
     renew(&server, stays, 2);
     int fourth = robot(&server, "second");
+    make_pipe("cert");
+    renew(&server, stays, 3);
+    unlink(scratch_path(&box, "cert"));
+    int fifth = robot(&server, "second");
     tls_write_pair(&box, "cert", "key", 0, "third");
     renew(&server, again, 2);
-    int fifth = robot(&server, "third");
-    const int all[] = {first, still, second, third, fourth, fifth};
+    int sixth = robot(&server, "third");
+    const int all[] = {first, still, second, third, fourth, fifth, sixth};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         expect_reply(all[i]);
         close(all[i]);

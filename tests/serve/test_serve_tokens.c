@@ -66,6 +66,7 @@ static void digests_are_compared_whole(void **state) {
 
 #define A "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"          /* of "abc"           */
 #define B "E3B0C44298FC1C149AFBF4C8996FB92427AE41E4649B934CA495991B7852B855"
+#define C "28969cdfa74a12c82f3bad960b0b000aca2ac329deea5c2328ebc6f2ba9802c1"
 #define NAME_63 "n23456789012345678901234567890123456789012345678901234567890123"
 
 static openpi_status open_text(const char *text, size_t count, tokens *all, openpi_error *error) {
@@ -116,6 +117,16 @@ static void lines_that_are_refused(void **state) {
         {"a shared - secret\n", "the key of 'a' is not a SHA-256"},
         {"a shared - " A "\na shared - " B "\n", ", line 2: 'a' has the name of an earlier token"},
         {"a shared - " A "\n\nb shared - " A "\n", ", line 3: 'b' has the key of an earlier token, a"},
+        {"a shared - " A "\na shared - " B "\nb\n", ", line 2: 'a' has the name of an earlier token"},
+        {"a shared - " A "\nb\na shared - " B "\n", ", line 2: 1 fields, expected 4"},
+        {"b shared - " C "\na shared - " A "\nb shared - " B "\na shared - " C "\n",
+         ", line 3: 'b' has the name of an earlier token"},
+        {"a shared - " C "\nb shared - " B "\nc shared - " C "\nd shared - " B "\na shared - " A "\n",
+         ", line 3: 'c' has the key of an earlier token, a"},
+        {"a shared - " C "\nb shared - " B "\na shared - " B "\n", ", line 3: 'a' has the name of"},
+        {"b shared - " C "\na shared - " B "\na shared - " C "\n",
+         ", line 3: 'a' has the key of an earlier token, b"},
+        {"a shared - " A "\na shared - " A "\na shared - " A "\n", ", line 2: 'a' has the name of"},
     };
     char line[2000];
     tokens all;
@@ -138,6 +149,48 @@ static void lines_that_are_refused(void **state) {
     assert_non_null(strstr(error.message, "/no/such/file"));
 }
 
+/* What the key of one token of many is. */
+static void digest_of(int number, uint8_t digest[DIGEST_BYTES]) {
+    char key[16];
+    assert_true(digest_sha256(key, (size_t)snprintf(key, sizeof key, "%d", number), digest));
+}
+
+/* As many tokens as a file may have, every seventh an admin's. Were each compared with each, this would take
+ * minutes, in which a server answers nobody: the alarm ends the test then. */
+static void as_many_as_may_be(void **state) {
+    (void)state;
+    enum { MANY = 100000, LINE = 120, SECONDS = 30 };
+    char *text = malloc(MANY * (size_t)LINE), hex[2 * DIGEST_BYTES + 1], key[16];
+    size_t bytes = 0, last = 0;
+    uint8_t digest[DIGEST_BYTES];
+    tokens all;
+    openpi_error error = OPENPI_ERROR_INIT;
+    assert_non_null(text);
+    for (int i = 0; i < MANY; i++) {
+        hex_of(key, (size_t)snprintf(key, sizeof key, "%d", i), hex);
+        last = bytes;
+        bytes += (size_t)snprintf(text + bytes, LINE, "n%d %s - %s\n", i, i % 7 ? "shared" : "admin", hex);
+    }
+    alarm(SECONDS);
+    assert_int_equal(open_text(text, bytes, &all, &error), OPENPI_OK);
+    assert_int_equal(all.count, MANY);
+    for (int i = 0; i < MANY; i++) {
+        digest_of(i, digest);
+        assert_memory_equal(all.items[i].digest, digest, DIGEST_BYTES);
+        assert_int_equal(tokens_has_robot(&all, digest), i % 7 != 0);
+        digest_of(MANY + i, digest);
+        assert_false(tokens_has_robot(&all, digest));
+    }
+    assert_ptr_equal(tokens_find(&all, "Bearer 99999"), &all.items[MANY - 1]);
+    tokens_close(&all);
+    hex_of("1", 1, hex);
+    bytes = last + (size_t)snprintf(text + last, LINE, "again shared - %s\n", hex);
+    assert_int_not_equal(open_text(text, bytes, &all, &error), OPENPI_OK);
+    assert_non_null(strstr(error.message, ", line 100000: 'again' has the key of an earlier token, n1"));
+    alarm(0);
+    free(text);
+}
+
 static void keys_in_headers(void **state) {
     (void)state;
     tokens all;
@@ -154,6 +207,12 @@ static void keys_in_headers(void **state) {
 }
 
 /* ---- the command ------------------------------------------------------------------------------------ */
+
+/* A pipe that nobody writes to, in place of a file. */
+static void make_pipe(const char *name) {
+    unlink(scratch_path(&box, name));
+    assert_int_equal(mkfifo(scratch_path(&box, name), 0600), 0);
+}
 
 /* The line names the key that was printed, and two keys differ. */
 static void new_tokens(void **state) {
@@ -178,6 +237,12 @@ static void new_tokens(void **state) {
     must_refuse("serve " TINY " --rate 3", "--new-token");
     must_refuse("serve " TINY " --port 0 --tokens /no/such/file", "/no/such/file");
     must_refuse("serve " TINY " --port 0 --tokens .", "cannot read .: Is a directory");
+    make_pipe("pipe");
+    must_refuse("serve " TINY " --port 0 --tokens pipe", "read pipe: Is a pipe, expected a regular file");
+    must_refuse("serve " TINY " --port 0 --tokens /dev/zero", "/dev/zero: Is a device, expected");
+    assert_int_equal(scratch_write(&box, "tokens", "", 0), 0);
+    assert_int_equal(truncate(scratch_path(&box, "tokens"), (1 << 24) + 1), 0);
+    must_refuse("serve " TINY " --port 0 --tokens tokens", "16777217 bytes, expected at most 16777216");
 }
 
 /* ---- the wire --------------------------------------------------------------------------------------- */
@@ -332,6 +397,12 @@ static void tokens_are_read_again(void **state) {
     assert_int_equal(scratch_write(&box, "tokens", "right\n", 6), 0);
     read_again(&server, "the tokens stay as they were: ");
     must_log(&server, "/tokens, line 1: 1 fields, expected 4");
+    make_pipe("tokens");
+    read_again(&server, "the tokens stay as they were: ");
+    must_log(&server, "/tokens: Is a pipe, expected a regular file");
+    char head[1024];
+    close(ws_request(server.port, "/healthz", "", head, sizeof head));
+    assert_memory_equal(head, "HTTP/1.1 200 ", 13);
     must_be_served(right);
     close(connect_as(&server, "key-of-new"));
     close(right);
@@ -379,9 +450,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(vectors_of_nist),     cmocka_unit_test(digests_are_compared_whole),
         cmocka_unit_test(files_that_are_read), cmocka_unit_test(lines_that_are_refused),
-        cmocka_unit_test(keys_in_headers),     cmocka_unit_test(new_tokens),
-        cmocka_unit_test(only_tokens_connect), cmocka_unit_test(rates_are_reserved),
-        cmocka_unit_test(tokens_are_read_again),
+        cmocka_unit_test(as_many_as_may_be),   cmocka_unit_test(keys_in_headers),
+        cmocka_unit_test(new_tokens),          cmocka_unit_test(only_tokens_connect),
+        cmocka_unit_test(rates_are_reserved),  cmocka_unit_test(tokens_are_read_again),
     };
     return cmocka_run_group_tests(tests, open_box, close_box);
 }
