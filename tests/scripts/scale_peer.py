@@ -1,4 +1,5 @@
 """Robots before a proxy with two policy servers behind it: spread by the number of connections, moved by a drain, none refused.
+Each is answered with actions, and since they all send the same noise, with the same.
 
     scale_peer.py PORT PID-OF-A LOG-OF-A LOG-OF-B
 """
@@ -14,6 +15,38 @@ UPGRADE = (
     "GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
     "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 )
+
+
+def packed(value):
+    """msgpack of what a request holds."""
+    if isinstance(value, dict):
+        return bytes([0x80 | len(value)]) + b"".join(packed(key) + packed(item) for key, item in value.items())
+    if isinstance(value, tuple):
+        return bytes([0x90 | len(value)]) + b"".join(map(packed, value))
+    if isinstance(value, bool):
+        return b"\xc3" if value else b"\xc2"
+    if isinstance(value, int):
+        return struct.pack("!BH", 0xCD, value)
+    if isinstance(value, str):
+        return struct.pack("!BB", 0xD9, len(value)) + value.encode()
+    return struct.pack("!BI", 0xC6, len(value)) + value
+
+
+def array(dtype, *shape, data):
+    return {b"__ndarray__": True, b"data": data, b"dtype": dtype, b"shape": shape}
+
+
+HORIZON, ACTION_DIM = 10, 14
+CAMERAS = ("cam_high", "cam_left_wrist", "cam_right_wrist")
+REQUEST = packed(
+    {
+        "state": array("<f8", ACTION_DIM, data=bytes(8 * ACTION_DIM)),
+        "images": {name: array("|u1", 3, 224, 224, data=bytes(range(256)) * 588) for name in CAMERAS},
+        "prompt": "do something",
+        "openpi/noise": array("<f4", HORIZON, 32, data=bytes(4 * HORIZON * 32)),
+    }
+)  # 0.45 MB
+BEFORE_ACTIONS = b"\xc4\x04data" + struct.pack("!BH", 0xC5, 8 * HORIZON * ACTION_DIM)
 
 
 class Robot:
@@ -49,6 +82,16 @@ class Robot:
         opcode, answer = self.receive()
         assert opcode == 1 and answer, (opcode, answer)
 
+    def infer(self):
+        """The actions of a whole request, as bytes."""
+        self.socket.sendall(struct.pack("!BBQI", 0x82, 0xFF, len(REQUEST), 0) + REQUEST)
+        opcode, answer = self.receive()
+        assert opcode == 2, (opcode, answer)
+        _, found, rest = answer.partition(BEFORE_ACTIONS)
+        actions = rest[: 8 * HORIZON * ACTION_DIM]
+        assert found and len(set(struct.unpack(f"<{HORIZON * ACTION_DIM}d", actions))) > HORIZON, answer
+        return actions
+
 
 def connected():
     return [open(log, encoding="utf-8").read().count(" connected\n") for log in LOGS]
@@ -67,6 +110,8 @@ while status() != 200:
 robots = [Robot() for _ in range(6)]
 for robot in robots:
     robot.ask()
+actions = robots[0].infer()
+assert all(robot.infer() == actions for robot in robots), "not the same actions for all"
 assert connected() == [3, 3], f"not spread by the number of connections: {connected()}"
 os.kill(PID, signal.SIGTERM)
 while "draining: " not in open(LOGS[0], encoding="utf-8").read():
@@ -75,13 +120,12 @@ while "draining: " not in open(LOGS[0], encoding="utf-8").read():
 moved = []
 for robot in robots:
     try:
-        robot.ask()
+        assert robot.infer() == actions
     except (AssertionError, OSError, ValueError):
         moved.append(robot)
 # The robots of B were answered all the time. Those of A were told, and connect again.
 moved = [Robot() for _ in moved]
-for robot in moved:
-    robot.ask()
+assert all(robot.infer() == actions for robot in moved), "not the same actions after the drain"
 assert len(moved) == 3 and connected() == [3, 6], (len(moved), connected())
 assert status() == 200
-print("6 robots: 3 and 3; after the drain of one server 6 before the other")
+print(f"6 robots with requests of {len(REQUEST)} bytes: 3 and 3; after the drain of one server 6 before the other")

@@ -21,7 +21,7 @@ free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1
 # serve NAME: a server; its process and port are in the variables NAME and NAME_port
 serve() {
     : >"$box/$1.log"
-    "$BUILD/openpi" serve --synthetic tiny --robot droid --threads 1 --steps 1 --port 0 --no-admin --log-format text \
+    "$BUILD/openpi" serve --synthetic tiny --robot aloha --horizon 10 --threads 1 --steps 1 --port 0 --no-admin --log-format text \
         --max-per-address 1024 --handshake-timeout 60 2>"$box/$1.log" &
     started+=($!)
     declare -g "$1=$!"
