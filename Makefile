@@ -56,7 +56,7 @@ help:
 	@echo "make            build $(BUILD)/openpi, libopenpi.a and libopenpi.so"
 	@echo "make demo       three pictures, a robot state and an instruction to actions, on a synthetic model"
 	@echo "make test       the tests of the release build"
-	@echo "make check-all  sanitizers, clang, planted faults, fuzzing, full-size goldens"
+	@echo "make check-all  sanitizers, clang, every level of instructions, fuzzing, full-size goldens"
 	@echo "make fuzz       fuzzing for longer: FUZZ_SECONDS=$(FUZZ_SECONDS) a target"
 	@echo "make bench      the published workload at full size"
 	@echo "make install    into PREFIX=$(PREFIX), under DESTDIR"
