@@ -1,7 +1,7 @@
 """The real openpi-client against a running `openpi serve`: every kind of request of openpi's simple_client, sentences,
 two clients at once, ActionChunkBroker, Runtime. Prints what it checked; an exception is a failure.
 
-    serve_peer.py PORT ROBOT [KEY]      ROBOT is aloha, droid or libero; with the KEY of a token: over TLS
+    serve_peer.py PORT ROBOT [KEY]      ROBOT is aloha, aloha_sim, droid or libero; with the KEY of a token: over TLS
 """
 import sys
 import threading
@@ -22,7 +22,7 @@ def picture(*shape):
 
 
 def observation():
-    if ROBOT == "aloha":
+    if ROBOT in ("aloha", "aloha_sim"):
         names = ("cam_high", "cam_low", "cam_left_wrist", "cam_right_wrist")
         return {"state": np.ones((14,)), "images": {name: picture(3, 224, 224) for name in names}, "prompt": "do something"}
     if ROBOT == "droid":

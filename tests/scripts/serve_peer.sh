@@ -2,14 +2,20 @@
 # The real openpi-client against `openpi serve`, for openpi's robots. SOURCE, BUILD: as the other scripts.
 #
 #   SERVE_PYTHON="…/bin/python …"   one or more environments with openpi-client: of PyPI or of openpi's source, and with
-#                                   whichever websockets they shall prove
+#                                   whichever websockets they shall prove. typing_extensions has to be there too: the client
+#                                   imports it without asking for it
+#   SIMPLE_CLIENT=…/examples/simple_client/main.py   openpi's own example as well, for each robot; the environments then
+#                                   need polars, rich, tqdm and tyro
 #
-# Without it the script is skipped, and says so. An environment takes about a minute and a half: the longest call is
-# longer than the client waits for a pong.
+# Without SERVE_PYTHON the script is skipped, and says so. An environment takes about two minutes: the longest call is longer
+# than the client waits for a pong.
 set -u
 [ -n "${SERVE_PYTHON:-}" ] || { echo "SKIPPED: SERVE_PYTHON is not set"; exit 77; }
+[ -z "${SIMPLE_CLIENT:-}" ] || [ -f "$SIMPLE_CLIENT" ] || { echo "SKIPPED: there is no file $SIMPLE_CLIENT"; exit 77; }
 for python in $SERVE_PYTHON; do
-    "$python" -c 'import openpi_client' 2>/dev/null || { echo "SKIPPED: $python has no openpi_client"; exit 77; }
+    for module in openpi_client.websocket_client_policy ${SIMPLE_CLIENT:+polars rich tqdm tyro}; do
+        why=$("$python" -c "import $module" 2>&1) || { echo "SKIPPED: $python cannot import $module: ${why##*$'\n'}"; exit 77; }
+    done
 done
 box=$(mktemp -d) || exit 2
 server=
@@ -38,14 +44,45 @@ start() {
     bad "$robot: the server is not ready"
 }
 
+# PYTHON ROBOT OPTIONS…: openpi's example makes its calls and prints its table. What it uses of rich it leaves to tyro to import,
+# which tyro no longer does from its version 1 on. And it never closes its connection, for which websockets 11 waits before
+# Python can end.
+example='
+import os, runpy, sys
+import rich.console, rich.table
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+sys.stdout.flush()
+os._exit(0)'
+simple_client() {
+    local python=$1 robot=$2 row
+    shift 2
+    if ! COLUMNS=200 timeout 120 "$python" -c "$example" "$SIMPLE_CLIENT" --env "${robot^^}" --port "$port" "$@" >"$box/said" 2>&1; then
+        cat "$box/said"
+        bad "simple_client --env ${robot^^} with $python"
+        return
+    fi
+    for row in client_infer_ms policy_infer_ms server_infer_ms server_prev_total_ms; do
+        grep -q "$row" "$box/said" && continue
+        cat "$box/said"
+        bad "simple_client --env ${robot^^} with $python has no row $row in its table"
+        return
+    done
+    echo "$robot: simple_client is served with $python"
+    served=$((served + 1))
+}
+
 # ROBOT [KEY]: every client, then the server ends.
 serve() {
+    local to=(--host 127.0.0.1)
+    [ -z "${2:-}" ] || to=(--host wss://localhost --api-key "$2")
     for python in $SERVE_PYTHON; do
         [ -n "$port" ] || break
         if timeout 120 "$python" "$SOURCE/tests/scripts/serve_peer.py" "$port" "$@"; then served=$((served + 1))
         else bad "$* with $python"; fi
+        [ -z "${SIMPLE_CLIENT:-}" ] || simple_client "$python" "$1" "${to[@]}"
         [ "$1" = droid ] || continue
-        timeout 120 "$python" "$SOURCE/examples/rtc_client.py" --port "$port" --rate 50 --steps 60 ${2:+--host wss://localhost --api-key "$2"} ||
+        timeout 120 "$python" "$SOURCE/examples/rtc_client.py" --port "$port" --rate 50 --steps 60 "${to[@]}" ||
             bad "rtc_client.py with $python"
     done
     kill -TERM "$server"
@@ -53,7 +90,7 @@ serve() {
     server=
 }
 
-for robot in aloha droid libero; do
+for robot in aloha aloha_sim droid libero; do
     start "$robot"
     serve "$robot"
 done
