@@ -16,6 +16,7 @@
 #include "served.h"
 #include "websocket.h"
 #include "robot_message.h"
+#include "aloha_requests.h"
 
 enum { DIMS = OPENPI_ACTION_DIM, ROBOT_TEXT = 1024, MODEL_TEXT = 2048 };
 
@@ -327,7 +328,7 @@ static void quoted_keys(void **state) {
     served_stop(&server);
 }
 
-/* Two requests at once, and a third: all are answered, in order. */
+/* Several requests at once, no two alike: all are answered, in order. */
 static void reads_ahead_in_order(void **state) {
     (void)state;
     enum { REQUESTS = 5 };
@@ -339,7 +340,7 @@ static void reads_ahead_in_order(void **state) {
     int fd = greet(server.port);
     for (int i = 0; i < REQUESTS; i++) {
         openpi_noise(7, (uint64_t)i, noise[i], 5 * DIMS);
-        load_request("aloha_sim", &message[i]);
+        make_aloha_request(i, &message[i]);
         add_noise(&message[i], noise[i], 5);
         ws_frame frame = ask(fd, &message[i]);
         memcpy(want[i], check_reply(&frame, 5, 14, !i), sizeof want[i]);
@@ -357,7 +358,8 @@ static void reads_ahead_in_order(void **state) {
     served_stop(&server);
 }
 
-/* More robots than devices, in batches and on two devices: each gets what it gets alone. */
+/* More robots than devices, in batches and on two devices: each gets what it gets alone. No two observe the
+ * same. */
 static void many_robots(void **state) {
     (void)state;
     enum { ROBOTS = 12, TURNS = 4 };
@@ -372,7 +374,7 @@ static void many_robots(void **state) {
     int alone = greet(server.port);
     for (int r = 0; r < ROBOTS; r++) {
         openpi_noise(11, (uint64_t)r, noise, 5 * DIMS);
-        load_request("aloha_sim", &message[r]);
+        make_aloha_request(r, &message[r]);
         add_noise(&message[r], noise, 5);
         ws_frame frame = ask(alone, &message[r]);
         memcpy(want[r], check_reply(&frame, 5, 14, !r), sizeof want[r]);

@@ -22,6 +22,7 @@
 #include "served_resources.h"
 #include "websocket.h"
 #include "robot_message.h"
+#include "aloha_requests.h"
 
 #define MODEL "--synthetic tiny --robot aloha --threads 2 --steps 1 --horizon 5"
 
@@ -43,7 +44,7 @@ static uint8_t want[OBSERVATIONS][ACTIONS];
 
 /* ---- honest robots ---------------------------------------------------------------------------------- */
 
-/* Observation k: noise of its own, and what `openpi run` answers. */
+/* Observation k, like no other one and with noise of its own, and what `openpi run` answers. */
 static void observe(int k) {
     float noise[H * OPENPI_ACTION_DIM];
     uint8_t npy[128 + sizeof noise] = "\x93NUMPY\x01\x00\x76\x00";
@@ -57,9 +58,9 @@ static void observe(int k) {
     npy[127] = '\n';
     memcpy(npy + 128, noise, sizeof noise);
     assert_int_equal(scratch_write(&box, "noise.npy", npy, sizeof npy), 0);
-    load_request("aloha_sim", &message[k]);
-    if (run("run " MODEL " --request '" GOLDEN "/policy/aloha_sim/request.msgpack' --noise noise.npy "
-            "--format npy --out actions.npy"))
+    make_aloha_request(k, &message[k]);
+    assert_int_equal(scratch_write(&box, "request.msgpack", message[k].data, message[k].size), 0);
+    if (run("run " MODEL " --request request.msgpack --noise noise.npy --format npy --out actions.npy"))
         fail_msg("openpi run: %s", err);
     char *actions = slurp(scratch_path(&box, "actions.npy"), &bytes);
     assert_int_equal(bytes, 128 + ACTIONS);
@@ -268,13 +269,14 @@ static void greet_all(int fd[ROBOTS]) {
     for (int r = 0; r < ROBOTS; r++) fd[r] = greet(server.port);
 }
 
+/* Honest robots are served in batches, too. */
 static void crowd(void **state) {
     (void)state;
     int fd[ROBOTS], held = numbers.clients - numbers.clients / 5;
     int *trouble = calloc((size_t)held, sizeof *trouble);
     pid_t storms[2], half_open;
     assert_non_null(trouble);
-    start_server("");
+    start_server("--max-block 8");
     greet_all(fd);
     serve_robots(fd, numbers.rounds, "alone ");
     int files = served_descriptors(&server);
