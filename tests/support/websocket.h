@@ -1,5 +1,5 @@
 /* A WebSocket client made of bytes: whatever a test wants to send, and every frame that comes back. Include
- * after cmocka.h. Waits at most WS_SECONDS for anything. */
+ * after cmocka.h. Waits at most ws_seconds for anything. */
 #ifndef TESTS_WEBSOCKET_H
 #define TESTS_WEBSOCKET_H
 
@@ -23,12 +23,13 @@ typedef struct ws_frame {
     uint8_t *data;               /* a NUL follows; to be freed                                             */
 } ws_frame;
 
+static int ws_seconds = WS_SECONDS;          /* of the next sockets                                        */
 static int ws_window;            /* bytes that the next sockets keep unread; 0: as the system does         */
 
 /* -1: refused. */
 static inline int ws_try_socket(int port) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    struct timeval most = {.tv_sec = WS_SECONDS};
+    struct timeval most = {.tv_sec = ws_seconds};
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     assert_true(fd >= 0);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -61,7 +62,7 @@ static inline int ws_get(int fd, void *data, size_t bytes) {
     while (bytes) {
         ssize_t got = recv(fd, at, bytes, 0);
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-            fail_msg("nothing came from the server within %d s", WS_SECONDS);
+            fail_msg("nothing came from the server within %d s", ws_seconds);
         if (got <= 0) return 0;
         at += got;
         bytes -= (size_t)got;
