@@ -504,6 +504,57 @@ static void test_too_small(void **state) {
     assert_int_equal(fake.alive, 0);
 }
 
+static const op *op_named(const plan *plan, const char *name) {
+    for (int i = 0; i < plan->count; i++)
+        if (!strcmp(plan->ops[i].name, name)) return &plan->ops[i];
+    fail_msg("the plan has no %s", name);
+    return NULL;
+}
+
+/* What runs on a Hopper card that has no table: the tile that was the fastest on an H200 or an H100, or took
+ * 3 % longer at most. */
+static void test_tiles_without_a_table(void **state) {
+    static const struct { const char *op; int rows, n, k; const char *kernel; } wanted[] = {
+        {"prefix.down", 788, 2048, 16384, "hopper_64x200_transposed"},      /* one wave of blocks          */
+        {"prefix.down", 968, 2048, 16384, "hopper_128x128_parts x1"},
+        {"prefix.down", 1576, 2048, 16384, "hopper_128x200_parts x1"},
+        {"prefix.down", 1632, 2048, 16384, "hopper_256x128"},               /* 168 µs, 64x208 204          */
+        {"prefix.down", 6528, 2048, 16384, "hopper_128x200_parts x1"},      /* 614 µs, 64x200 1395         */
+        {"prefix.o", 3264, 2048, 2048, "hopper_128x144_parts x1"},
+        {"vision.out", 12288, 1152, 1152, "hopper_128x144_parts x1"},
+        {"vision.fc2", 24576, 1152, 4304, "hopper_128x144_parts x1"},
+        {"prefix.gate_up", 788, 32768, 2048, "hopper_128x200_gated, "},
+        {"prefix.gate_up", 12608, 32768, 2048, "hopper_128x184_gated, "},
+        {"prefix.gate_up", 25216, 32768, 2048, "hopper_128x200_gated, "},   /* 4692 µs, 160x128 6266       */
+        {"vision.qkv", 768, 3456, 1152, "hopper_160x128, "},
+    };
+    static candidate choices[256];
+    openpi_engine *engine;
+    openpi_session *session;
+    (void)state;
+    reset();
+    assert_int_equal(open_engine(&engine, "hopper", 0), OPENPI_OK);
+    assert_int_equal(open_session(engine, &session), OPENPI_OK);
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        op one = *op_named(session->plan, wanted[i].op);
+        int residual = one.kind == OP_LINEAR_RESIDUAL, taken = -1;
+        row_set *rows = residual ? &one.linear_residual.rows : &one.norm_linear.rows;
+        matrix *weight = residual ? &one.linear_residual.weight : &one.norm_linear.weight;
+        rows->capacity = wanted[i].rows;
+        weight->n = wanted[i].n;
+        weight->k = wanted[i].k;
+        int count = backend_cuda.candidates(engine->device, &one, choices, 256);
+        for (int c = 0; c < count; c++)
+            if (choices[c].heuristic) taken = c;
+        assert_true(taken >= 0);
+        if (strncmp(choices[taken].name, wanted[i].kernel, strlen(wanted[i].kernel)))
+            fail_msg("%s of %d rows takes %s, expected %s", wanted[i].op, wanted[i].rows, choices[taken].name,
+                     wanted[i].kernel);
+    }
+    openpi_session_close(session);
+    openpi_engine_close(engine);
+}
+
 static void test_paths(void **state) {
     openpi_engine *engine;
     (void)state;
@@ -696,6 +747,7 @@ int main(void) {
         cmocka_unit_test(test_out_of_memory_anywhere),
         cmocka_unit_test(test_lost),
         cmocka_unit_test(test_too_small),
+        cmocka_unit_test(test_tiles_without_a_table),
         cmocka_unit_test(test_paths),
         cmocka_unit_test(test_every_choice),
         cmocka_unit_test(test_graph_of_two_cameras),

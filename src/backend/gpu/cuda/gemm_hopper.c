@@ -12,7 +12,8 @@ typedef struct tile {
     int parts;                             /* most blocks of a cluster that share k; 0: not made for it     */
 } tile;
 
-/* The heuristic does not know of parts; when those win, a table says. */
+/* Of those with parts the heuristic takes one part, the first of equal rank, and only for residuals, which
+ * the others wait for at their end. When more parts win, a table says. */
 static const tile tiles[] = {
     {{"hopper_160x128", 1, 0}, 160, 128, 2, 6, STORE_ROWS, 0, 0},
     {{"hopper_200x128", 1, 0}, 200, 128, 2, 5, STORE_ROWS, 0, 0},
@@ -45,16 +46,23 @@ static int legal(const tile *t, const gpu_linear *p) {
 
 /* Cycles, roughly: a tile's multiplications or its bytes from the second-level cache, whichever is longer,
  * times the waves. Of gated products, which are long enough to heat the card, bytes count a quarter more: at
- * 6304 rows 128x200 takes 1130 µs and 128x144 1332. */
+ * 6304 rows 128x200 takes 1130 µs and 128x144 1332. A store of gated rows is what the next tile waits for. A
+ * single group of consumers has nobody to multiply while its tile ends.
+ *
+ * The constants make the choice, for the shapes in the tables of tune/, 1.2 % slower in the mean than the
+   best
+ * that was timed (SPEED.md, "tiles and tables", 19). */
 static double cost(const gpu_device *device, const tile *t, int rows, const gpu_linear *p) {
     int blocks = ceil_div(rows, t->rows) * ceil_div(p->weights.columns, t->columns),
         k = p->k_blocks * GPU_ATOM_K;
     double multiply = (double)t->columns * t->rows * k / 2048,
            move = (double)(t->columns + t->rows) * 2 * k / 72;
     double store = t->store == STORE_GATED                   ? move / 4
-                   : p->epilogue.kind == GPU_EPILOGUE_GATED ? 6000.0 / (256 * 128) * t->columns * t->rows
+                   : p->epilogue.kind == GPU_EPILOGUE_GATED ? 9000.0 / (256 * 128) * t->columns * t->rows
                                                             : 1500;
-    return ceil_div(blocks, gpu_multiprocessors(device)) * ((multiply > move ? multiply : move) + store);
+    int waves = ceil_div(blocks, gpu_multiprocessors(device));
+    double alone = t->consumers == 1 && waves > 1 ? 1.2 : 1;
+    return waves * ((multiply > move ? multiply : move) * alone + store);
 }
 
 static size_t shared_of(const tile *t) {
@@ -70,7 +78,7 @@ static const tile *usual_tile(const gpu_device *device, int rows, const gpu_line
     const tile *best = NULL;
     double least_cost = 0;
     for (int i = 0; i < TILES; i++) {
-        if (tiles[i].parts || !legal(&tiles[i], p)) continue;
+        if (!legal(&tiles[i], p) || (tiles[i].parts && p->epilogue.kind != GPU_EPILOGUE_RESIDUAL)) continue;
         double this_cost = cost(device, &tiles[i], rows, p);
         if (best && this_cost >= least_cost) continue;
         best = &tiles[i];
