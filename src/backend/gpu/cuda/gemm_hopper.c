@@ -12,8 +12,8 @@ typedef struct tile {
     int parts;                             /* most blocks of a cluster that share k; 0: not made for it     */
 } tile;
 
-/* Of those with parts the heuristic takes one part, the first of equal rank, and only for residuals, which
- * the others wait for at their end. When more parts win, a table says. */
+/* The heuristic takes the last three for residuals only, and never shares k: where that wins, a table
+ * says so. */
 static const tile tiles[] = {
     {{"hopper_160x128", 1, 0}, 160, 128, 2, 6, STORE_ROWS, 0, 0},
     {{"hopper_200x128", 1, 0}, 200, 128, 2, 5, STORE_ROWS, 0, 0},
@@ -46,12 +46,11 @@ static int legal(const tile *t, const gpu_linear *p) {
 
 /* Cycles, roughly: a tile's multiplications or its bytes from the second-level cache, whichever is longer,
  * times the waves. Of gated products, which are long enough to heat the card, bytes count a quarter more: at
- * 6304 rows 128x200 takes 1130 µs and 128x144 1332. A store of gated rows is what the next tile waits for. A
- * single group of consumers has nobody to multiply while its tile ends.
+ * 6304 rows 128x200 takes 1130 µs and 128x144 1332. A tile with one group of consumers multiplies nothing
+ * while it stores.
  *
- * The constants make the choice, for the shapes in the tables of tune/, 1.2 % slower in the mean than the
-   best
- * that was timed (SPEED.md, "tiles and tables", 19). */
+ * Tried on the shapes that tune/ has times of: what is chosen takes 1.2 % longer than the best, in the mean
+ * (SPEED.md, "tiles and tables", 19). */
 static double cost(const gpu_device *device, const tile *t, int rows, const gpu_linear *p) {
     int blocks = ceil_div(rows, t->rows) * ceil_div(p->weights.columns, t->columns),
         k = p->k_blocks * GPU_ATOM_K;
@@ -98,6 +97,7 @@ static void add(const gpu_device *device, const gpu_task *task, gpu_choices *to,
                              .kernel = i,
                              .norm = norm};
         if (!t->parts) gpu_choices_add(to, choice);
+        /* of the same rank, the first is the heuristic's: k not shared */
         for (choice.count = 1; choice.count <= t->parts && choice.count <= p->k_blocks; choice.count++)
             if (choice.count <= 4 || choice.count == MOST_PARTS) gpu_choices_add(to, choice);
     }
