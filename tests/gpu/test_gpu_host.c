@@ -698,10 +698,11 @@ static void test_graph_of_short_prompts(void **state) {
 }
 
 /* Every choice of the shipped tables is a kernel of this build, and none has changed since the tables were
- * made: else sessions would ignore those entries. Where this fails after a change of a kernel, tune again; or,
- * where the change moves no time, `openpi tune --rekey`. */
+ * made: else sessions would ignore those entries. Where this fails after a change of a kernel, tune again;
+ * or, where the change moves no time, `openpi tune --rekey`. */
 static void test_kernels_of_the_shipped_tables(void **state) {
-    static const tuning_machine cards[] = {{"NVIDIA H200", "hopper", 0}, {"NVIDIA H100 80GB HBM3", "hopper", 0}};
+    static const tuning_machine cards[] = {{"NVIDIA H200", "hopper", 0},
+                                           {"NVIDIA H100 80GB HBM3", "hopper", 0}};
     openpi_engine *engine;
     (void)state;
     reset();

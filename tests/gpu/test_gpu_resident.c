@@ -178,12 +178,12 @@ static void compare(openpi_engine *engine, const char *spec, int horizon, int st
 static const char *const full[] = {"full:pi0", "full:pi05"};
 
 static void test_agrees(void **state) {
-    static const int horizons[] = {1, 4, 10, 15, 16}, steps[] = {1, 10};
+    static const int horizons[] = {1, 4, 10, 11, 12, 15, 16}, steps[] = {1, 10};
     (void)state;
     for (int i = 0; i < 2; i++) {
         openpi_engine *engine = open_engine(full[i], OPENPI_BF16);
         if (!engine) skip();
-        for (int h = 0; h < 5; h++)
+        for (size_t h = 0; h < sizeof horizons / sizeof *horizons; h++)
             for (int s = 0; s < 2; s++)            /* π0's first step has a row more */
                 if (i || horizons[h] < 16 || steps[s] > 1)
                     compare(engine, full[i], horizons[h], steps[s], 3, 0.02);
@@ -258,7 +258,7 @@ static void test_where_legal(void **state) {
     engine = open_engine("full:pi05", OPENPI_BF16);
     assert_non_null(engine);
     check_shape(engine, "full:pi05", 1, 15, 10, 1);
-    check_shape(engine, "full:pi05", 1, 16, 10, 1);        /* the shift is apart then */
+    check_shape(engine, "full:pi05", 1, 16, 10, 1);        /* with its shift 17 rows */
     check_shape(engine, "full:pi05", 1, 17, 10, 0);
     openpi_engine_close(engine);
     engine = open_engine("tiny:pi0", OPENPI_BF16);

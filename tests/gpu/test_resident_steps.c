@@ -125,16 +125,21 @@ static void expect(const char *spec, plan_kind kind, int horizon, int steps, uin
     close_subject(&s);
 }
 
-/* π0's first step has the state token among its rows: a launch of its own. */
+/* π0's first step has the state token among its rows: a launch of its own. More than 12 rows, π0.5's shift
+ * among them, take the other kernel. */
 static void test_one_launch(void **state) {
     (void)state;
     expect("full:pi0", PLAN_ORDINARY, 10, 10, 0, &(launches){2, {1, 9}, 0, 2, 0, 0});
     expect("full:pi0", PLAN_ORDINARY, 10, 2, 0, &(launches){2, {1, 1}, 0, 2, 0, 0});
-    expect("full:pi0", PLAN_ORDINARY, 15, 1, 0, &(launches){1, {1}, 0, 1, 0, 0});
-    expect("full:pi0", PLAN_ORDINARY, 16, 4, 0, &(launches){1, {3}, 1, 2, 0, 0});     /* 17 rows at first */
+    expect("full:pi0", PLAN_ORDINARY, 11, 4, 0, &(launches){2, {1, 3}, 0, 2, 0, 0});
+    expect("full:pi0", PLAN_ORDINARY, 12, 4, 0, &(launches){2, {1, 3}, 0, 2, 0, 1});  /* 13 rows at first */
+    expect("full:pi0", PLAN_ORDINARY, 13, 4, 0, &(launches){2, {1, 3}, 0, 2, 0, 2});
+    expect("full:pi0", PLAN_ORDINARY, 15, 1, 0, &(launches){1, {1}, 0, 1, 0, 1});
+    expect("full:pi0", PLAN_ORDINARY, 16, 4, 0, &(launches){1, {3}, 1, 2, 0, 1});     /* 17 rows at first */
     expect("full:pi05", PLAN_ORDINARY, 10, 10, 0, &(launches){1, {10}, 0, 1, 0, 0});
-    expect("full:pi05", PLAN_ORDINARY, 15, 3, 0, &(launches){1, {3}, 0, 1, 0, 0});
-    expect("full:pi05", PLAN_ORDINARY, 16, 3, 0, &(launches){1, {3}, 0, 1, 0, 1});  /* and a shift      */
+    expect("full:pi05", PLAN_ORDINARY, 11, 3, 0, &(launches){1, {3}, 0, 1, 0, 0});
+    expect("full:pi05", PLAN_ORDINARY, 12, 3, 0, &(launches){1, {3}, 0, 1, 0, 1});
+    expect("full:pi05", PLAN_ORDINARY, 16, 3, 0, &(launches){1, {3}, 0, 1, 0, 1});
     expect("full:pi05", PLAN_ORDINARY, 17, 3, 0, &(launches){0, {0}, 3, 3, 0, 0});
     expect("tiny:pi0", PLAN_ORDINARY, 10, 3, 0, &(launches){0, {0}, 3, 3, 0, 0});
 }
@@ -143,11 +148,11 @@ static void test_one_launch(void **state) {
 static void test_chunking(void **state) {
     (void)state;
     expect("full:pi0", PLAN_GUIDED, 10, 4, 0, &(launches){2, {1, 3}, 0, 2, 0, 0});
-    expect("full:pi0", PLAN_GUIDED, 16, 4, 0, &(launches){1, {3}, 1, 2, 1, 0});
+    expect("full:pi0", PLAN_GUIDED, 16, 4, 0, &(launches){1, {3}, 1, 2, 1, 1});
     expect("full:pi05", PLAN_GUIDED, 10, 10, 0, &(launches){1, {10}, 0, 1, 0, 0});
     expect("full:pi05", PLAN_TRAINED, 10, 10, 0, &(launches){1, {10}, 0, 1, 0, 0});
-    expect("full:pi05", PLAN_TRAINED, 14, 3, 0, &(launches){1, {3}, 0, 1, 0, 0});
-    expect("full:pi05", PLAN_TRAINED, 15, 3, 0, &(launches){1, {3}, 0, 1, 0, 1});
+    expect("full:pi05", PLAN_TRAINED, 11, 3, 0, &(launches){1, {3}, 0, 1, 0, 1});
+    expect("full:pi05", PLAN_TRAINED, 14, 3, 0, &(launches){1, {3}, 0, 1, 0, 1});
     expect("full:pi05", PLAN_TRAINED, 16, 3, 0, &(launches){1, {3}, 0, 1, 0, 1});
     expect("full:pi05", PLAN_TRAINED, 17, 3, 0, &(launches){0, {0}, 3, 3, 0, 0});
     expect("full:pi05", PLAN_GUIDED, 16, 3, 0, &(launches){1, {3}, 0, 1, 0, 1});

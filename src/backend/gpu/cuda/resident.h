@@ -15,19 +15,20 @@ enum {
     RESIDENT_HEAD = 256,
     RESIDENT_LAYERS = 18,                  /* most                                                          */
     RESIDENT_ACTION = 32,                  /* dimensions of an action                                       */
-    RESIDENT_ROWS = 16,                    /* most; shifts are rows too: one, with known rows two, unless
-                                              they are apart (resident_shifts_hopper.cu)                    */
-    RESIDENT_SHIFTS = 2,                   /* most                                                          */
+    RESIDENT_ROWS = 16,                    /* most                                                          */
+    RESIDENT_SHIFTS = 2,                   /* most: one, with known rows two                                */
+    RESIDENT_FEW_ROWS = 12,                /* most of the kernel in which shifts are rows, too; else they
+                                              are apart (resident_shifts_hopper.cu)                         */
     RESIDENT_CLUSTER = 8,                  /* blocks of a cluster                                           */
     RESIDENT_CLUSTERS = 15,                /* the first 8 are a head each                                   */
     RESIDENT_READERS = 512,                /* threads that multiply: 4 warpgroups                           */
     RESIDENT_COPIERS = 4,                  /* warps that copy                                               */
     RESIDENT_THREADS = RESIDENT_READERS + 32 * RESIDENT_COPIERS,
 
-    /* Groups of 8 hidden units, which are 16 packed columns of gate and up: a block has 4, a full tile of
-     * wgmma. In the first clusters that are no head's a block has one more: 120·4 + 32 = 512. */
+    /* Groups of 8 hidden units, which are 16 packed columns of gate and up: a rank has 4. In clusters that
+     * are no head's the first four ranks have one more, in the last cluster all ranks: 15·32 + 6·4 + 8 =
+     * 512. */
     RESIDENT_UNITS = 4,
-    RESIDENT_WIDE_CLUSTERS = 4,
 
     /* Keys. The TMA copies whole groups of 16 keys, at most 8 groups a block and 6 in the last block of the
      * cluster; what is left, fewer than 16, is read with the new keys. */
@@ -45,17 +46,15 @@ enum {
 
     RESIDENT_STAGE = 8192,
     RESIDENT_STAGES = 16,                  /* of the ring; a multiple of RESIDENT_COPIERS                   */
-    RESIDENT_SHARED =
-        RESIDENT_STAGES * RESIDENT_STAGE + 33792 + 24576 + 16384 + 17408 + 4096 + 1024 + 2048,
+    RESIDENT_MORE_STAGES = 4,              /* of blocks that keep no new keys                               */
+    RESIDENT_SHARED = RESIDENT_STAGES * RESIDENT_STAGE + 99328,
     RESIDENT_APART_STAGES = 12,            /* with shifts apart                                             */
-    RESIDENT_APART_SHARED =
-        RESIDENT_APART_STAGES * RESIDENT_STAGE + 50176 + 24576 + 16384 + 19584 + 4096 + 1024 + 2048,
+    RESIDENT_APART_SHARED = RESIDENT_APART_STAGES * RESIDENT_STAGE + 125952,
 };
 
 typedef struct resident_layer {
-    gpu_tensor_map qkv;                    /* atoms as [column/8][k/64][256 words], boxes of 2 x 1 atoms    */
-    gpu_tensor_map gate_up, o, down;       /* boxes of 8 x 1                                                */
-    gpu_tensor_map fifth;                  /* gate_up once more, boxes of 2 x 4                             */
+    gpu_tensor_map qkv, gate_up, o, down;  /* atoms as [column/8][k/64][256 words], boxes of 8 x 1 atoms    */
+    gpu_tensor_map fifth;                  /* gate_up once more, boxes of 2 x 1                             */
     const float *scale_in, *shift_in, *gate_in;            /* [width]; shifts and gates may be NULL         */
     const float *scale_post, *shift_post, *gate_post;
 } resident_layer;

@@ -1,21 +1,20 @@
 /* A block of the resident denoise kernel: its shared memory, its barriers, its threads.
  *
  * Shared memory; some parts hold different things at different times:
- *   ring     16 or 12 chunks of weights, keys or values
- *   x        8 slices of the rows, one a rank: [k/8][row][8] bf16 and the rows' sums of squares; during
- *            attention the inbox, partial sums of 8 ranks; after a step the own slice, for the velocity.
- *            With shifts apart: sums of squares, [row/8][k/8][row%8][8], and the shifts as 8 rows more, which
- *            each block writes for itself
- *   operand  q, then attention's output, then hidden values, [k/8][row][8]; after q the last rank's new
- *            values; after a step the parts of the velocity (also over new keys) and π0's hidden values of
- *            the embedding
- *   new      the last rank's new keys, or a fifth unit's sums: clusters that have one are no head's
- *   sums     [warpgroup][row][68]
- *   weights  of the keys, [key/8][row][8]
+ *   ring     chunks of weights, keys or values
+ *   new      of the last rank of a head's cluster the new keys and values; of any other block 4 more chunks
+ *   operand  q, then attention's output, then hidden values, [k/8][row][8]; after a step π0's hidden values
+ *            of the embedding
+ *   sums     [warpgroup][row][68]; after a step the other ranks' parts of the velocity, then x embedded
+ *   weights  of the keys, [key/8][row][8]; after a step the own part of the velocity
  *   stats    [rank][row] maximum and sum of the softmax
  *   actions  x_t, [row][32], the 16-byte units of a row swizzled
+ *   x        the rank's columns of all rows, [k/8][row][8]; with shifts apart [row/8][k/8][row%8][8], the
+ *            shifts as 8 rows more
+ *   inbox    boxes of sums over x of each rank; during attention partial sums of 8 ranks
+ *   squares  [rank][row] sums of squares of x
  *
- * RESIDENT_APART 1: shifts are no rows of the 16 (resident_shifts_hopper.cu).
+ * RESIDENT_APART 1: up to 16 rows, and shifts are none of them (resident_shifts_hopper.cu); else up to 12.
  *
  * Note: in a cluster a shared-memory address carries the block's rank in its upper bits. */
 #ifndef KERNELS_CUDA_RESIDENT_BLOCK_CUH
@@ -35,68 +34,72 @@ enum {
     STAGES = APART ? RESIDENT_APART_STAGES : RESIDENT_STAGES,
     SHARED = APART ? RESIDENT_APART_SHARED : RESIDENT_SHARED,
     PITCH = 68,                            /* floats of a row of sums                                       */
-    SUM_ROWS = RESIDENT_ROWS + (APART ? RESIDENT_SHIFTS : 0),
-    SLICE_OPERAND = 4096,                  /* 128 k of 16 rows                                              */
-    SLICE_SENT = SLICE_OPERAND + 64,       /* and the sums of squares                                       */
-    SLICE = SLICE_SENT + (APART ? 2048 : 0),
-    SLICE_ROWS = APART ? 64 : 0,           /* where the rows begin                                          */
-    SLICE_SQUARES = APART ? 0 : SLICE_OPERAND,
+    SUM_ROWS = APART ? RESIDENT_ROWS : RESIDENT_FEW_ROWS,
     X_K = APART ? 128 : 256,               /* from 8 k of x to the next ones                                */
     X_GROUP = APART ? 2048 : 128,          /* from 8 rows to the next ones                                  */
     X_SUMS = APART ? 12 : 8,               /* a thread's sums of a tile over x: 24 or 16 rows               */
-    X_GROUPS = X_SUMS / 4,
+    SENT_ROWS = APART ? RESIDENT_ROWS + RESIDENT_SHIFTS : RESIDENT_FEW_ROWS,         /* most, and even      */
     NEW_KEYS = 32,                         /* 16 rows of this launch, 16 keys that the TMA leaves out       */
     PART_ROWS = 4 * RESIDENT_ROWS,         /* a rank's part of the velocity: sums of squares, then rows     */
-    PART = PART_ROWS + SUM_ROWS * RESIDENT_ACTION * 4,
+    PART = PART_ROWS + SENT_ROWS * RESIDENT_ACTION * 4,
 
-    AT_X = STAGES * STAGE,
-    AT_INBOX = AT_X,
-    AT_BARRIERS = AT_X + CS * SLICE,       /* before the operand, which needs its alignment                 */
-    AT_OPERAND = AT_X + (APART ? 50176 : 33792),
-    AT_NEW_V = AT_OPERAND + 8192,
-    AT_VELOCITY_PARTS = AT_OPERAND + 10240,          /* 8 parts                                             */
-    AT_NEW_K = AT_OPERAND + 24576,
-    FIFTH_BYTES = 8 * SUM_ROWS * 16 * 4,
-    AT_SUMS = AT_NEW_K + 16384,
-    AT_FIFTH = AT_SUMS - FIFTH_BYTES,      /* [8 warps][row][16]; not where parts of the velocity are sent  */
-    AT_WEIGHTS = AT_SUMS + 4 * SUM_ROWS * PITCH * 4,
+    /* Boxes of sums: 16 columns of SENT_ROWS rows. In the inbox first two or four of each rank, then where
+     * one more of each begins. */
+    BOX = SENT_ROWS * 64,
+    PARTS = CS * 2048,                     /* attention's, in the inbox, too: not over boxes of k and v     */
+    QKV_UNITS = CS * 2 * BOX > PARTS ? CS * 2 * BOX : PARTS,
+    GATE_UNITS = CS * 4 * BOX,
+
+    MOST_STAGES = STAGES + RESIDENT_MORE_STAGES,
+    AT_NEW_V = STAGES * STAGE,
+    AT_NEW_K = AT_NEW_V + 16384,
+    AT_OPERAND = MOST_STAGES * STAGE,
+    AT_SUMS = AT_OPERAND + CS * (RESIDENT_UNITS + 1) * 256,
+    AT_VELOCITY_PARTS = AT_SUMS,           /* 8 parts                                                       */
+    AT_WEIGHTS = AT_SUMS + (APART ? CS * PART : 4 * SUM_ROWS * PITCH * 4),
     AT_STATS = AT_WEIGHTS + 4096,
     AT_ACTIONS = AT_STATS + 1024,
+    AT_X = AT_ACTIONS + RESIDENT_ROWS * RESIDENT_ACTION * 4,
+    AT_INBOX = AT_X + (APART ? 6144 : 4096),
+    AT_SQUARES = AT_INBOX + GATE_UNITS + CS * BOX,
     /* barriers */
-    AT_FREE = AT_BARRIERS + 8 * STAGES,    /* stages are free; before these: stages are full                */
-    AT_SLICES = AT_FREE + 8 * STAGES,      /* one a rank                                                    */
-    AT_Q = AT_SLICES + 8 * CS,
+    AT_FULL = AT_SQUARES + CS * RESIDENT_ROWS * 4,
+    AT_FREE = AT_FULL + 8 * MOST_STAGES,   /* stages are free                                               */
+    AT_GIVEN = AT_FREE + 8 * MOST_STAGES,  /* the inbox is full                                             */
+    AT_EARLY = AT_GIVEN + 8,               /* squares are there, and boxes of k or v                        */
+    AT_Q = AT_EARLY + 8,
     AT_PARTS = AT_Q + 8,
     AT_ATTENDED = AT_PARTS + 8,
     AT_HIDDEN = AT_ATTENDED + 8,
     AT_VELOCITY = AT_HIDDEN + 8,
-    AT_END = AT_VELOCITY + 8,
+    AT_QUIET = AT_VELOCITY + 8,            /* no rank reads its sums any more                               */
+    AT_END = AT_QUIET + 8,
 
     AT_UNITS = AT_END,                     /* of the rows, as at the beginning of the launch                */
+    AT_SIGNALS = AT_UNITS + 4 * RESIDENT_ROWS,       /* a word a rank, that nobody reads                    */
 };
-static_assert(AT_UNITS + 4 * RESIDENT_ROWS <= AT_OPERAND && AT_NEW_V + 16384 <= AT_NEW_K &&
-                  STAGES % RESIDENT_COPIERS == 0,
+static_assert(AT_SIGNALS + 4 * CS <= (int)SHARED && STAGES % RESIDENT_COPIERS == 0 &&
+                  MOST_STAGES % RESIDENT_COPIERS == 0 && AT_OPERAND - AT_NEW_V == 2 * 16384 &&
+                  AT_X % 128 == 0 && AT_FULL % 8 == 0,
               "shared memory");
-static_assert(CS * RESIDENT_UNITS * 256 <= AT_NEW_V - AT_OPERAND, "hidden values are not over new values");
-static_assert(CS * (RESIDENT_UNITS + 1) * 256 <= AT_VELOCITY_PARTS - AT_OPERAND &&
-                  AT_VELOCITY_PARTS + CS * PART <= AT_FIFTH,
-              "parts of the velocity are neither over hidden values nor over sums of a fifth unit");
-static_assert((int)(AT_ACTIONS + RESIDENT_ROWS * RESIDENT_ACTION * 4) <= (int)SHARED &&
-                  AT_X % 1024 == 0 && AT_OPERAND % 1024 == 0 && AT_BARRIERS % 8 == 0,
-              "shared memory");
+static_assert(AT_VELOCITY_PARTS + CS * PART <= AT_WEIGHTS && AT_WEIGHTS + PART <= AT_STATS &&
+                  4 * SUM_ROWS * PITCH * 4 <= AT_WEIGHTS - AT_SUMS,
+              "sums, parts of the velocity over them, the own part over weights");
+static_assert(QKV_UNITS + CS * BOX <= AT_SQUARES - AT_INBOX, "boxes of k and v are in the inbox");
 
 typedef struct worker {
     u32 base;                              /* of shared memory                                              */
     int rank, cluster, head;               /* head: the cluster is a head's                                 */
-    int units;                             /* of 8 hidden units each: 4 or 5                                */
-    int rows, parties;                     /* parties: warps that meet before x is sent                     */
+    int units, extra;                      /* hidden units in groups of 8: the rank's, 4 or 5; how many
+                                              ranks have 5                                                  */
+    int rows, parties;                     /* parties: warps that meet before hidden values are sent        */
     int lane, warp, group, quarter;        /* group: warpgroup, quarter: warp of it                         */
     int owner;                             /* this warp owns row `warp` of x                                */
     u32 row_at;                            /* of that row in an operand                                     */
     int known, shift;                      /* what the row adds to addresses of scales, shifts and gates
                                               in this step; its shift's row                                 */
     int later;                             /* apart: from the first step's parameters to those of this step */
-    u32 chunk;                             /* the next one of the ring                                      */
+    u32 stage, lap;                        /* of the next chunk of the ring; the lap's parity               */
     u32 parity, parity_x;
     float x[4];                            /* row `warp`, columns 128·rank + 4·lane …                       */
     float unit;                            /* of the row's sums over clusters: sum·unit is an integer       */
@@ -121,6 +124,11 @@ DEV void await(u32 barrier, u32 parity) {
 DEV void watch(u32 &) {}
 DEV void await(u32 barrier, u32 parity) { barrier_wait(barrier, parity); }
 #endif
+
+/* Stages of the block's ring. */
+DEV u32 stages_of(const worker &w) {
+    return w.head && w.rank == CS - 1 ? (u32)STAGES : (u32)MOST_STAGES;
+}
 
 /* The row of the step's shift. */
 DEV int first_shift(const gpu_resident &p) { return APART ? (int)RESIDENT_ROWS : p.rows; }

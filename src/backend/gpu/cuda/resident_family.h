@@ -1,4 +1,5 @@
-/* The two families of the resident denoise kernel: shifts as rows of the 16, or apart from them. */
+/* The two families of the resident denoise kernel: up to 12 rows, shifts among them, or up to 16 and shifts
+ * apart. */
 #ifndef BACKEND_GPU_CUDA_RESIDENT_FAMILY_H
 #define BACKEND_GPU_CUDA_RESIDENT_FAMILY_H
 

@@ -1,2 +1,2 @@
-/* The resident denoise kernel (resident_kernel.cuh) with shifts among the 16 rows. */
+/* The resident denoise kernel (resident_kernel.cuh) of up to 12 rows, shifts among them. */
 #include "resident_kernel.cuh"

@@ -2,23 +2,24 @@
  * card.
  *
  * 120 blocks in 15 clusters of 8; 16 multiplying warps and four copying threads each. Cluster h < 8 is head
- * h: q, attention, its 256 columns of o, and a small share of the hidden units; the other clusters have
- * hidden units only. Rank r of every cluster owns columns 128r … of x, in fp32 registers, warp t of it row t.
+ * h: q, attention, its 256 columns of o, and 256 hidden values; the other clusters have hidden values only,
+ * 288 or 320. Rank r of every cluster owns columns 128r … of x, in fp32 registers, warp t of it row t.
  *
- *   qkv       48 or 32 columns a block                       -> q to the cluster, k and v to the last ranks
+ *   qkv       the rank's 128 columns of x times all of the head's weights -> sums to the ranks that they
+ *             are for -> q to the cluster, k and v to the last ranks
  *   attention (resident_attention.cuh)                       -> the head's output to the cluster
  *   o         128 outputs a rank over the head's 256         -> sums of 8 clusters -> x
- *   gate_up   the block's hidden units over x as its slices arrive, GeGLU -> hidden values to the cluster
+ *   gate_up   likewise, all hidden units of the cluster -> GeGLU -> hidden values to the cluster
  *   down      128 outputs a rank over the cluster's hidden units -> sums of 15 clusters -> x
  *
  * After the last layer: velocity, Euler's step and the next embedding (resident_step.cuh).
  *
  * Norms: x goes into a product times 1 + scale, the sums come out times the row's factor, plus the shift's
  * own sums, for the shift is one more row of x. Where rows may be known, their shift is a row, too. Where
- * that makes more than 16 rows, shifts are apart (resident_shifts_hopper.cu).
+ * that makes more than 12 rows, shifts are apart (resident_shifts_hopper.cu).
  *
- * The ring and its copying threads: resident_ring.cuh; products: resident_products.cuh; exchanges:
- * resident_exchange.cuh; shared memory: resident_block.cuh.
+ * The ring and its copying threads: resident_ring.cuh; products: resident_products.cuh, those over x:
+ * resident_x.cuh; exchanges: resident_exchange.cuh; shared memory: resident_block.cuh.
  *
  *   legal   one sample, bf16, the sizes in resident.h, the whole grid resident at once (a cooperative launch)
  *   early   before wait_before(): barriers, zeros, weights of the first layer. Every block's multiplying
@@ -32,22 +33,22 @@
 #include "resident_attention.cuh"
 #include "resident_step.cuh"
 
-/* Makes the barriers, which expect the first exchanges; zeros rows of operands that no warp writes. */
+/* Makes the barriers, some of which expect the first exchanges already; zeros rows of operands that no warp
+ * writes. */
 DEV void prepare(const worker &w) {
-    const u32 bars = w.base + AT_BARRIERS;
+    const u32 full = w.base + AT_FULL;
     for (u32 at = w.base + threadIdx.x * 16; at < w.base + SHARED; at += RESIDENT_THREADS * 16)
         store16(at, make_uint4(0, 0, 0, 0));
     __syncthreads();
     if (!threadIdx.x) {
-        for (int s = 0; s < STAGES; s++)
-            barrier_init(bars + 8 * s, 1), barrier_init(w.base + AT_FREE + 8 * s, 4);
-        for (u32 b = w.base + AT_SLICES; b < w.base + AT_END; b += 8) barrier_init(b, 1);
+        for (int s = 0; s < MOST_STAGES; s++)
+            barrier_init(full + 8 * s, 1), barrier_init(w.base + AT_FREE + 8 * s, 4);
+        for (u32 b = w.base + AT_GIVEN; b < w.base + AT_END; b += 8) barrier_init(b, 1);
         barrier_init_done();
-        for (int i = 0; i < CS; i++)
-            if (i != w.rank) barrier_arm(w.base + AT_SLICES + 8 * i, SLICE_SENT);
         barrier_arm(w.base + AT_Q, q_bytes(w));
         barrier_arm(w.base + AT_PARTS, parts_bytes(w));
         barrier_arm(w.base + AT_ATTENDED, q_bytes(w));
+        barrier_arm(w.base + AT_QUIET, CS * 4);
     }
     async_fence();
     cluster_meet();                        /* nothing is being copied yet: its release costs nothing here   */
@@ -84,27 +85,23 @@ DEV void finish(const worker &w, const gpu_resident &p) {
 /* x' = x + o, then the hidden units and down's sums. */
 DEV void feed_forward(worker &w, const gpu_resident &p, int layer, int odd) {
     const resident_layer &l = p.layers[layer];
-    const int fifth = w.units > RESIDENT_UNITS;
-    float d[8], x[X_SUMS], e[X_GROUPS][4] = {};
+    float d[8];
     if (w.warp < w.parties) {
         const float4 gate = own_columns(w, l.gate_in, 1), scale = own_columns(w, l.scale_post, 0);
-        put_shifts(w, p, l.shift_post);
         if (w.owner) {
             await_sums(w, p, 0, w.last[0], RESIDENT_HEADS, gate);
             if (w.head) forget_new(w, p, layer);
         }
-        broadcast_x(w, p, scale, l.shift_post);
+        put_operand(w, p, scale, l.shift_post);
     }
-    multiply_x(x, e, w, fifth);
-    await_own_slice(w);
-    store_sums(x, w);
-    if (fifth && w.quarter < 2) store_fifth(e, w);
+    expect_boxes(w, p, w.units, 0);
     readers_meet();
-    arm_slices(w);
+    multiply_gate_up(w, p);
     if (w.warp < w.parties) broadcast_hidden(w, p);
     w.parity_x ^= 1;
+    const place first = place_of(w, w.group);
     await(w.base + AT_HIDDEN, w.parity);
-    multiply_tiles(d, w, w.units);
+    multiply_tiles(d, w, hidden_blocks(w.extra), first);
     store_sums(d, w);
     readers_meet();
     if (w.owner) send_sums(w, p, 1 + odd);
@@ -113,7 +110,7 @@ DEV void feed_forward(worker &w, const gpu_resident &p, int layer, int odd) {
 /* The velocity of a step, and what the next one begins with. */
 DEV void end_step(worker &w, const gpu_resident &p, const float4 &scale, int step) {
     const int last = step == p.steps - 1;
-    if (p.actions.rows && (last || w.head || !p.actions.mlp)) send_velocity(w, p, scale);
+    if (p.actions.rows && (last || w.head || !p.actions.mlp)) send_velocity(w, p, scale, step);
     if (last) {
         take_velocity(w, p, step);
         return;
@@ -133,10 +130,8 @@ DEV void run_layers(worker &w, const gpu_resident &p) {
 #pragma unroll 1
     for (;;) {
         const int end = layer == p.depth - 1, last = end && step == p.steps - 1;
-        if (!layer && w.head && w.warp < w.parties) {
-            put_shifts(w, p, p.layers[0].shift_in);
-            broadcast_x(w, p, own_columns(w, p.layers[0].scale_in, 0), p.layers[0].shift_in);
-        }
+        if (!layer && w.head && w.warp < w.parties)
+            put_operand(w, p, own_columns(w, p.layers[0].scale_in, 0), p.layers[0].shift_in);
         if (w.head) attend(w, p, at, layer);
         feed_forward(w, p, layer, odd);
         if (last && w.cluster) break;      /* only the cluster that writes x reads the last sums           */
@@ -144,9 +139,8 @@ DEV void run_layers(worker &w, const gpu_resident &p) {
         if (w.warp < w.parties) {
             const float4 gate = own_columns(w, p.layers[layer].gate_post, 1);
             scale = own_columns(w, end ? p.actions.scale : p.layers[layer + 1].scale_in, 0);
-            if (w.head && !end) put_shifts(w, p, p.layers[layer + 1].shift_in);
             if (w.owner) await_sums(w, p, 1 + odd, w.last[1], RESIDENT_CLUSTERS, gate);
-            if (w.head && !end) broadcast_x(w, p, scale, p.layers[layer + 1].shift_in);
+            if (w.head && !end) put_operand(w, p, scale, p.layers[layer + 1].shift_in);
         }
 #pragma unroll
         for (int i = 0; i < 2; i++) {
@@ -169,12 +163,14 @@ extern "C" __global__ void __cluster_dims__(RESIDENT_CLUSTER, 1, 1) __launch_bou
               warp = __shfl_sync(0xffffffffu, threadIdx.x >> 5, 0);
     worker w = {.base = shared_address(shared), .rank = rank, .cluster = cluster};
     w.head = cluster < RESIDENT_HEADS;
-    w.units = RESIDENT_UNITS + (!w.head && cluster < RESIDENT_HEADS + RESIDENT_WIDE_CLUSTERS);
+    w.extra = extra_of(cluster);
+    w.units = RESIDENT_UNITS + (rank < w.extra);
     w.rows = p.rows;
     w.parties = APART ? RESIDENT_ROWS : max(p.rows + p.shifts, CS);
     w.lane = threadIdx.x & 31, w.warp = warp, w.group = warp >> 2, w.quarter = warp & 3;
     w.owner = warp < p.rows;
-    w.known = !APART && warp > p.rows ? p.known.at : known_at(p.known, warp, w.owner);
+    const int row = !APART && warp >= NEW_WARP ? new_row(w) : warp;
+    w.known = !APART && warp > p.rows && warp < NEW_WARP ? p.known.at : known_at(p.known, row, row < p.rows);
     w.shift = first_shift(p) + (w.known != 0);
     w.row_at = (u32)((warp >> 3) * 128 + (warp & 7) * 16);
     prepare(w);

@@ -1,15 +1,15 @@
 /* The ring of the resident denoise kernel: four threads, each of a warp of its own, copy what a block reads
  * in a layer, in the order of use; the multiplying warps free the stages.
  *
- *   a head's block   qkv, half a slice of x each (16 chunks), keys (8), values (8), o (8), then as any block
- *   any block        gate_up, half a slice of x each (16), before the last four those of a fifth unit (4),
- *                    down (8 or 10)
+ *   a head's block   k and v (2), q (8), keys (8), values (8), o (8), then as any block
+ *   any block        gate_up (16), of fifth units (2 or 4), down (8 or 10)
  *   between steps    π0's second product of the embedding (4 in a head's block)
  *
- * Note: a thread's next chunk waits until its previous one has arrived. More than 32 KB a block in flight
- * makes the kernel slower, since the exchanges queue after the weights: 6 threads and 18 stages cost 5 %. The
- * number of stages is a multiple of the number of threads: else a thread could run two laps ahead of another
- * one and ask for a parity too late. */
+ * Note: a thread's next chunk waits until its previous one has arrived; of down, in blocks that have little
+ * of it when x' is there, until the one before that has. Anywhere else more than 32 KB a block in flight
+ * makes the kernel slower, since the exchanges queue after the weights. The number of stages is a multiple of
+ * the number of threads: else a thread could run two laps ahead of another one and ask for a parity too
+ * late. */
 #ifndef KERNELS_CUDA_RESIDENT_RING_CUH
 #define KERNELS_CUDA_RESIDENT_RING_CUH
 
@@ -18,8 +18,12 @@
 typedef struct ring {
     u32 base;
     u32 stage, parity;                     /* of the next chunk                                             */
+    u32 stages;
     u32 turn, mine;                        /* whose chunk it is; this thread's number                       */
-    u32 before, before_parity, any;        /* this thread's previous chunk, if any                          */
+    u32 before, before_parity;             /* this thread's previous chunk, and the one before that         */
+    u32 earlier, earlier_parity;
+    u32 copied;                            /* how many of them there are                                    */
+    u32 two;                               /* two chunks may be in flight, else one                         */
     u64 once, keep;                        /* how the second-level cache treats weights, keys and values    */
 } ring;
 
@@ -33,16 +37,22 @@ DEV void copy_box(u32 to, const gpu_tensor_map *map, int a, int b, int c, u32 ba
 DEV int next_chunk(ring &r, u32 bytes, u32 &to, u32 &barrier) {
     const u32 stage = r.stage, parity = r.parity, mine = r.turn == r.mine;
     if (++r.turn == RESIDENT_COPIERS) r.turn = 0;
-    if (++r.stage == STAGES) r.stage = 0, r.parity ^= 1;
+    if (++r.stage == r.stages) r.stage = 0, r.parity ^= 1;
     if (!mine) return 0;
-    barrier = r.base + AT_BARRIERS + 8 * stage;
+    barrier = r.base + AT_FULL + 8 * stage;
     to = r.base + stage * STAGE;
     await(r.base + AT_FREE + 8 * stage, parity ^ 1);
-    if (r.any) await(r.base + AT_BARRIERS + 8 * r.before, r.before_parity);
-    r.before = stage, r.before_parity = parity, r.any = 1;
+    if (r.two) {
+        if (r.copied > 1) await(r.base + AT_FULL + 8 * r.earlier, r.earlier_parity);
+    } else if (r.copied) await(r.base + AT_FULL + 8 * r.before, r.before_parity);
+    r.earlier = r.before, r.earlier_parity = r.before_parity;
+    r.before = stage, r.before_parity = parity, r.copied++;
     barrier_arm(barrier, bytes);
     return 1;
 }
+
+/* Tiles of 64 columns over x, each of the rank's 128 k. */
+enum { QKV_TILES = 5 };
 
 /* 128 columns over `blocks` of 64 k: two tiles of 64 columns for each. */
 DEV void copy_tiles(ring &r, const gpu_tensor_map *map, int block, int blocks, int group) {
@@ -84,8 +94,7 @@ DEV void copy_keys(ring &r, const gpu_resident &p, const key_share &s, int layer
         copy_places(r, &p.v, c & 3, s.first + 64 * (c >> 2), c >> 2 ? groups[1] : groups[0], layer);
 }
 
-/* The columns of qkv that the block has after its 32 of q: odd ranks a unit of k or v. */
-DEV int qkv_units(int rank) { return 2 + (rank & 1); }
+/* The unit of k or v that an odd rank has besides its two of q. */
 DEV int new_unit(int cluster, int rank) { return cluster * 4 + rank / 2; }
 
 DEV void copy_head_layer(ring &r, const gpu_resident &p, int cluster, int rank, int layer, int first,
@@ -93,13 +102,11 @@ DEV void copy_head_layer(ring &r, const gpu_resident &p, int cluster, int rank, 
     const resident_layer &l = p.layers[layer];
     u32 to, barrier;
 #pragma unroll 1
-    for (int c = 0; c < 16; c++) {
-        if (!next_chunk(r, (u32)qkv_units(rank) * 2048, to, barrier)) continue;
-        const int k = (c + 2 * rank) & 15, q = cluster * 32 + rank * 4;
-        copy_box(to, &l.qkv, 0, k, q, barrier, r.once);
-        copy_box(to + 2048, &l.qkv, 0, k, q + 2, barrier, r.once);
-        if (rank & 1) copy_box(to + 4096, &l.qkv, 0, k, 256 + 2 * new_unit(cluster, rank), barrier, r.once);
-    }
+    for (int c = 0; c < 2 * QKV_TILES; c++)
+        if (next_chunk(r, 8192, to, barrier))
+            copy_box(to, &l.qkv, 0, 2 * rank + (c & 1),
+                     c < 2 ? 256 + 2 * new_unit(cluster, 0) : cluster * 32 + 8 * (c / 2 - 1), barrier,
+                     r.once);
     if (first) {
         wait_before();                     /* the keys are written                                          */
         s = share_of(__ldg(p.position), rank);
@@ -108,36 +115,50 @@ DEV void copy_head_layer(ring &r, const gpu_resident &p, int cluster, int rank, 
     copy_tiles(r, &l.o, 4 * cluster, 4, 16 * rank);
 }
 
-/* The first of a cluster's hidden units, in units of 8. */
+/* The first of a cluster's hidden units, in units of 8; how many of its ranks have a fifth one; the first of
+ * a rank's, counted from that of the cluster. */
 DEV int first_unit(int cluster) {
-    const int wide = min(max(cluster - RESIDENT_HEADS, 0), (int)RESIDENT_WIDE_CLUSTERS);
-    return CS * (cluster * RESIDENT_UNITS + wide);
+    return CS * RESIDENT_UNITS * cluster + 4 * max(cluster - RESIDENT_HEADS, 0);
+}
+DEV int extra_of(int cluster) {
+    return cluster < RESIDENT_HEADS ? 0 : cluster < RESIDENT_CLUSTERS - 1 ? 4 : 8;
+}
+DEV int rank_unit(int rank, int extra) { return RESIDENT_UNITS * rank + min(rank, extra); }
+
+/* Blocks of 64 k that the cluster's hidden units are in; what is not theirs has hidden values 0. */
+DEV int hidden_blocks(int extra) { return CS * RESIDENT_UNITS / 8 + !!extra; }
+/* Where a rank's hidden values are in the operand, in units of 8. */
+DEV int hidden_place(int cluster, int rank, int extra) {
+    return (first_unit(cluster) & 7) + rank_unit(rank, extra);
 }
 
-/* The quarter of k that chunk f of a fifth unit has. */
-DEV int fifth_quarter(int f, int rank) { return (f + rank / 2) & 3; }
+/* The rank that a block's tile t of gate and up is for: the own one comes last. */
+DEV int rank_of_tile(int t, int rank) { return (t + rank + 1) & (CS - 1); }
 
-DEV void copy_hidden_layer(ring &r, const gpu_resident &p, int cluster, int rank, int units, int layer) {
+DEV void copy_hidden_layer(ring &r, const gpu_resident &p, int cluster, int rank, int layer) {
     const resident_layer &l = p.layers[layer];
-    const int unit = first_unit(cluster), group = 2 * (unit + rank * units);
+    const int unit = first_unit(cluster), extra = extra_of(cluster);
     u32 to, barrier;
 #pragma unroll 1
-    for (int c = 0; c < 16; c++) {
-        if (c == 12 && units > RESIDENT_UNITS)
-#pragma unroll 1
-            for (int f = 0; f < 4; f++)
-                if (next_chunk(r, 8192, to, barrier))
-                    copy_box(to, &l.fifth, 0, 4 * fifth_quarter(f, rank), group + 2 * RESIDENT_UNITS, barrier,
-                             r.once);
+    for (int c = 0; c < 2 * CS; c++)
         if (next_chunk(r, 8192, to, barrier))
-            copy_box(to, &l.gate_up, 0, (c + 2 * rank) & 15, group, barrier, r.once);
-    }
-    copy_tiles(r, &l.down, unit / 8, units, 16 * rank);
+            copy_box(to, &l.gate_up, 0, 2 * rank + (c & 1),
+                     2 * (unit + rank_unit(rank_of_tile(c >> 1, rank), extra)), barrier, r.once);
+#pragma unroll 1
+    for (int c = 0; c < extra / 2; c++)
+        if (next_chunk(r, 8192, to, barrier))
+#pragma unroll 1
+            for (int i = 0; i < 4; i++)
+                copy_box(to + i * 2048, &l.fifth, 0, 2 * rank + (c & 1),
+                         2 * (unit + rank_unit(4 * (c >> 1) + i, extra) + RESIDENT_UNITS), barrier, r.once);
+    r.two = cluster >= RESIDENT_HEADS || rank == CS - 1;
+    copy_tiles(r, &l.down, unit / 8, hidden_blocks(extra), 16 * rank);
+    r.two = 0;
 }
 
 /* One thread of a copying warp. */
 DEV void copy_all(const gpu_resident &p, const worker &w, u32 mine) {
-    ring r = {.base = w.base, .mine = mine};
+    ring r = {.base = w.base, .stages = stages_of(w), .mine = mine};
     key_share s = {0, 0};
     asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(r.once));
     asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(r.keep));
@@ -148,10 +169,10 @@ DEV void copy_all(const gpu_resident &p, const worker &w, u32 mine) {
             const resident_layer &next = p.layers[layer + 1];
             if (w.head) prefetch_map(&next.qkv), prefetch_map(&next.o);
             prefetch_map(&next.gate_up), prefetch_map(&next.down);
-            if (w.units > RESIDENT_UNITS) prefetch_map(&next.fifth);
+            if (w.extra) prefetch_map(&next.fifth);
         }
         if (w.head) copy_head_layer(r, p, w.cluster, w.rank, layer, left == p.steps * p.depth, s);
-        copy_hidden_layer(r, p, w.cluster, w.rank, w.units, layer);
+        copy_hidden_layer(r, p, w.cluster, w.rank, layer);
         if (++layer < p.depth) continue;
         layer = 0;
         if (left > 1 && w.head && p.actions.mlp) copy_tiles(r, &p.mlp, 2 * w.cluster, 2, 16 * w.rank);

@@ -1,4 +1,4 @@
-/* resident_shifts_hopper.cu: denoise steps as one kernel where rows and shifts are more than 16. All else is
+/* resident_shifts_hopper.cu: denoise steps as one kernel where rows and shifts are more than 12. All else is
  * as in resident_hopper.c. */
 #include "backend/gpu/cuda/resident.h"
 #include "backend/gpu/cuda/resident_family.h"

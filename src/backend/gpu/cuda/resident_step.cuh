@@ -13,7 +13,7 @@
 #ifndef KERNELS_CUDA_RESIDENT_STEP_CUH
 #define KERNELS_CUDA_RESIDENT_STEP_CUH
 
-#include "resident_exchange.cuh"
+#include "resident_x.cuh"
 
 /* Two numbers as bf16 + bf16: upper parts, and what is left of them. */
 DEV uint2 split_pair(float a, float b) {
@@ -33,7 +33,10 @@ DEV uint2 weight_pair(const gpu_weights &m, int column, int k) {
 
 /* ---- velocity ------------------------------------------------------------------------------------------ */
 
-DEV u32 part_at(const worker &w, int rank) { return w.base + AT_VELOCITY_PARTS + rank * PART; }
+/* The own part lies apart: its copies may still read it when sums go over the others. */
+DEV u32 part_at(const worker &w, int rank) {
+    return w.base + (rank == w.rank ? (int)AT_WEIGHTS : AT_VELOCITY_PARTS + rank * PART);
+}
 DEV u32 action_at(const worker &w, int row, int dim) {
     return w.base + AT_ACTIONS + row * RESIDENT_ACTION * 4 + ((dim >> 2 ^ row) & 7) * 16 + (dim & 3) * 4;
 }
@@ -41,14 +44,18 @@ DEV u32 action_at(const worker &w, int row, int dim) {
 /* The rank's part of the sums, 8 dims a warp of the first warpgroup, copied to every other block of the
  * cluster. The norm's factor and shift come in as in any product.
  *
- * x lies where it was sent from last: those copies are over, since hidden values came from every block that
- * got one. The own hidden values may still be on their way to another block. */
-DEV void send_velocity(const worker &w, const gpu_resident &p, const float4 &scale) {
-    const u32 part = part_at(w, w.rank), x = slice_at(w, w.rank);
+ * The parts of others lie over sums. A rank says when it has read its own, and waits until all have. */
+DEV void send_velocity(const worker &w, const gpu_resident &p, const float4 &scale, int step) {
+    const u32 part = part_at(w, w.rank), x = w.base + AT_X;
     const int g = w.lane >> 2, t = w.lane & 3;
-    put_shifts(w, p, p.actions.shift);
-    if (w.warp < w.parties) put_x(w, p, x, part + w.warp * 4, scale, p.actions.shift);
+    if (w.warp < w.parties) {
+        const float s = put_x(w, p, scale, p.actions.shift);
+        if (w.owner && !w.lane) store4(square_at(w, w.rank, w.warp), __float_as_uint(s));
+    }
     readers_meet();
+    if (threadIdx.x < CS)
+        send_word(peer_address(w.base + AT_SIGNALS + w.rank * 4, w.lane),
+                  peer_address(w.base + AT_QUIET, w.lane), 0);
     if (w.group) return;
     float sums[4] = {}, shifted[4] = {};
 #pragma unroll
@@ -57,7 +64,7 @@ DEV void send_velocity(const worker &w, const gpu_resident &p, const float4 &sca
         const uint2 low = weight_pair(p.actions.out, column, k),
                     high = weight_pair(p.actions.out, column, k + 8);
         u32 rows[4];
-        const u32 from = x + SLICE_ROWS + (2 * s + (w.lane >> 4)) * X_K;
+        const u32 from = x + (2 * s + (w.lane >> 4)) * X_K;
         const u32 row = APART ? (w.lane >> 3 & 1) * X_GROUP + (w.lane & 7) * 16 : (w.lane & 15) * 16;
         load_matrix4(rows, from + row);
         mma16(sums, rows, low.x, high.x);
@@ -69,18 +76,26 @@ DEV void send_velocity(const worker &w, const gpu_resident &p, const float4 &sca
     }
     const u32 at = part + PART_ROWS + (g * RESIDENT_ACTION + 8 * w.quarter + 2 * t) * 4;
     store8(at, __float_as_uint(sums[0]), __float_as_uint(sums[1]));
-    store8(at + 8 * RESIDENT_ACTION * 4, __float_as_uint(sums[2]), __float_as_uint(sums[3]));
+    if (g + 8 < SENT_ROWS)
+        store8(at + 8 * RESIDENT_ACTION * 4, __float_as_uint(sums[2]), __float_as_uint(sums[3]));
     if (APART && g < p.shifts)
         store8(at + RESIDENT_ROWS * RESIDENT_ACTION * 4, __float_as_uint(shifted[0]),
                __float_as_uint(shifted[1]));
+    if (threadIdx.x < RESIDENT_ROWS)
+        store4(part + w.lane * 4,
+               __float_as_uint(load4(w.base + AT_SQUARES + (w.rank * RESIDENT_ROWS + w.lane) * 4)));
     async_fence();
     group_sync(4, 128);
     if (w.lane < 2) {
         const int peer = 2 * w.quarter + w.lane;
         const u32 barrier = w.base + AT_VELOCITY,
                   bytes = PART_ROWS + (u32)(first_shift(p) + p.shifts) * (RESIDENT_ACTION * 4);
+        await(w.base + AT_QUIET, step & 1);
+        if (peer == w.rank) barrier_arm(w.base + AT_QUIET, CS * 4);
         if (peer == w.rank) barrier_arm(barrier, (CS - 1) * bytes);
-        else copy_to_peer(peer_address(part, peer), part, bytes, peer_address(barrier, peer));
+        else
+            copy_to_peer(peer_address(w.base + AT_VELOCITY_PARTS + w.rank * PART, peer), part, bytes,
+                         peer_address(barrier, peer));
     }
 }
 
@@ -190,7 +205,7 @@ DEV void send_embedded(worker &w, const gpu_resident &p, const float (&c)[4]) {
     issue(d, w.base + from.stage * STAGE, rows + 4096);
     wgmma_commit();
     end_chunks(d, w, from.stage);
-    w.chunk += 4;
+    advance(w, 4);
     store_sums(d, w);
     readers_meet();
     if (w.owner) send_sums(w, p, 3);

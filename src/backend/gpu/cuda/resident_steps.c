@@ -69,7 +69,7 @@ ptrdiff_t resident_cache_distance(const op *ops, int layer, int values) {
 int resident_shifts_of(const op_norm_qkv *q) { return q->norm.bias ? 1 + (q->rows.known != NULL) : 0; }
 
 static int rows_fit(int rows, int shifts, int apart) {
-    return rows <= RESIDENT_ROWS && (rows + shifts > RESIDENT_ROWS) == apart;
+    return rows <= RESIDENT_ROWS && (rows + shifts > RESIDENT_FEW_ROWS) == apart;
 }
 
 /* Layers of the step that begins at ops[0]; 0: this is no such step, or not for this kernel. */

@@ -24,8 +24,8 @@ typedef struct resident_chain {
     int floats, in_floats;                 /* from a step to the next: modulations; bias of the embedding   */
 } resident_chain;
 
-/* The longest launch that begins at ops[0]. apart 0: rows and shifts are 16 at most; 1: rows are, and with
- * their shifts they are more. */
+/* The longest launch that begins at ops[0]. apart 0: rows and shifts are 12 at most; 1: rows are 16 at most,
+ * and with their shifts they are more than 12. */
 resident_chain resident_chain_of(const op *ops, int count, int apart);
 
 /* Bytes from layer 0's keys (values: 1) to those of a layer of the step at `ops`. */
