@@ -54,5 +54,11 @@ void machine_say_table(const verb *verb, const openpi_engine_info *info, const o
                 "openpi %s: table %s: it chooses the kernels of %d operations; %d have shapes that it lacks, "
                 "the heuristic chooses\n",
                 verb->name, input_shown(info->table), known, unknown);
+}
+
+void machine_warn_table(const verb *verb, const openpi_engine_info *info, const openpi_session *session) {
+    const char *ignored;
+    int known, unknown;
+    tune_coverage(session, &known, &unknown, &ignored);
     if (*ignored) fprintf(stderr, "openpi %s: table %s: %s\n", verb->name, input_shown(info->table), ignored);
 }

@@ -98,9 +98,11 @@ int subject_session(subject *s, int batch, int max_prompt, openpi_session **sess
     options.max_prompt = max_prompt ? max_prompt : s->call.prompt ? s->call.prompt : 1;
     options.rtc = s->call.rtc != OPENPI_RTC_OFF;
     s->call.batch = batch;
-    return openpi_session_create(s->engine, &options, session, &error) == OPENPI_OK
-               ? END_FINE
-               : library_error(s->verb, &error);
+    if (openpi_session_create(s->engine, &options, session, &error) != OPENPI_OK)
+        return library_error(s->verb, &error);
+    if (!s->warned) machine_warn_table(s->verb, &s->info, *session);
+    s->warned = 1;
+    return END_FINE;
 }
 
 void subject_close(subject *s) {

@@ -534,6 +534,31 @@ static void test_standard_input(void **state) {
                                                              "names");
 }
 
+/* A table whose kernels have changed since is said to have, once, without --verbose. */
+static void test_old_table(void **state) {
+    static const char *const verbs[] = {"bench " TINY " --batch 1,2 --warmup 0 --runs 1 --no-energy",
+                                        "profile " TINY " --warmup 0 --runs 1", "run " TINY " " OBSERVATION};
+    json_t *root = load("table.json");
+    json_t *entry = json_pack("{ss ss ss ss si si si ss si ss si sb}", "op", "linear_residual", "form",
+                              "plain", "norm", "none", "dtype", "bf16", "m", 1, "n", 2, "k", 3, "choice",
+                              "old", "time_us", 1, "heuristic", "old", "heuristic_us", 1, "confirmed", 1);
+    (void)state;
+    assert_int_equal(json_object_set_new(root, "kernels", json_pack("{ss}", "old", "0123456789abcdef")), 0);
+    assert_int_equal(json_array_append_new(json_object_get(root, "entries"), entry), 0);
+    assert_int_equal(json_dump_file(root, scratch_path(&box, "old.json"), 0), 0);
+    json_decref(root);
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
+        char line[300];
+        if (run("%s " CALL " --table old.json", verbs[i])) fail_msg("openpi %s: %s", verbs[i], err);
+        snprintf(line, sizeof line, "openpi %.*s: table old.json: 1 of 1 entries ignored: old changed since "
+                                    "the table was made\n",
+                 (int)strcspn(verbs[i], " "), verbs[i]);
+        const char *said = strstr(err, line);
+        if (!said || strstr(said + 1, line))
+            fail_msg("openpi %s: expected once %sfound %s", verbs[i], line, err);
+    }
+}
+
 /* ---- the box -------------------------------------------------------------------------------------- */
 
 static const char robot_json[] = "{\"name\": \"arm\", \"cameras\": {\"base\": \"base\"}, \"state\": "
@@ -578,6 +603,7 @@ int main(void) {
         cmocka_unit_test(test_broken_pipe),    cmocka_unit_test(test_standard_output),
         cmocka_unit_test(test_targets),        cmocka_unit_test(test_empty_folder),
         cmocka_unit_test(test_replaced_folder), cmocka_unit_test(test_standard_input),
+        cmocka_unit_test(test_old_table),
     };
     return cmocka_run_group_tests(tests, setup, close_box);
 }
