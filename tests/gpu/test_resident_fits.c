@@ -116,6 +116,7 @@ static void shifts_apart(void **state) {
     (void)state;
     check_shared(11, 1, RESIDENT_SHARED);
     check_shared(12, 1, RESIDENT_APART_SHARED);
+    check_shared(15, 1, RESIDENT_APART_SHARED);
     check_shared(16, 1, RESIDENT_APART_SHARED);
     check_shared(17, 0, 0);
 }

@@ -139,6 +139,7 @@ static void test_one_launch(void **state) {
     expect("full:pi05", PLAN_ORDINARY, 10, 10, 0, &(launches){1, {10}, 0, 1, 0, 0});
     expect("full:pi05", PLAN_ORDINARY, 11, 3, 0, &(launches){1, {3}, 0, 1, 0, 0});
     expect("full:pi05", PLAN_ORDINARY, 12, 3, 0, &(launches){1, {3}, 0, 1, 0, 1});
+    expect("full:pi05", PLAN_ORDINARY, 15, 3, 0, &(launches){1, {3}, 0, 1, 0, 1});
     expect("full:pi05", PLAN_ORDINARY, 16, 3, 0, &(launches){1, {3}, 0, 1, 0, 1});
     expect("full:pi05", PLAN_ORDINARY, 17, 3, 0, &(launches){0, {0}, 3, 3, 0, 0});
     expect("tiny:pi0", PLAN_ORDINARY, 10, 3, 0, &(launches){0, {0}, 3, 3, 0, 0});
@@ -153,6 +154,7 @@ static void test_chunking(void **state) {
     expect("full:pi05", PLAN_TRAINED, 10, 10, 0, &(launches){1, {10}, 0, 1, 0, 0});
     expect("full:pi05", PLAN_TRAINED, 11, 3, 0, &(launches){1, {3}, 0, 1, 0, 1});
     expect("full:pi05", PLAN_TRAINED, 14, 3, 0, &(launches){1, {3}, 0, 1, 0, 1});
+    expect("full:pi05", PLAN_TRAINED, 15, 3, 0, &(launches){1, {3}, 0, 1, 0, 1});
     expect("full:pi05", PLAN_TRAINED, 16, 3, 0, &(launches){1, {3}, 0, 1, 0, 1});
     expect("full:pi05", PLAN_TRAINED, 17, 3, 0, &(launches){0, {0}, 3, 3, 0, 0});
     expect("full:pi05", PLAN_GUIDED, 16, 3, 0, &(launches){1, {3}, 0, 1, 0, 1});

@@ -47,6 +47,7 @@ enum {
     RESIDENT_STAGE = 8192,
     RESIDENT_STAGES = 16,                  /* of the ring; a multiple of RESIDENT_COPIERS                   */
     RESIDENT_MORE_STAGES = 4,              /* of blocks that keep no new keys                               */
+    /* The ring, and after it what resident_block.cuh lists (it checks that this is enough). */
     RESIDENT_SHARED = RESIDENT_STAGES * RESIDENT_STAGE + 99328,
     RESIDENT_APART_STAGES = 12,            /* with shifts apart                                             */
     RESIDENT_APART_SHARED = RESIDENT_APART_STAGES * RESIDENT_STAGE + 125952,
