@@ -57,7 +57,7 @@ typedef enum gpu_task_kind {
 typedef struct gpu_task {
     gpu_task_kind kind;
     int rows; /* most rows (GPU_PACK, GPU_GENERATE: groups of 8 packed columns) */
-    int rows_a_block;                      /* GPU_NORM: a warp a row, 4, 2 or 1 of them                     */
+    int rows_a_block;                      /* GPU_NORM: 4, 2 or 1                                           */
     int outputs;                           /* GPU_SCORES, GPU_VALUES: keys or dimensions                    */
     union {
 #define X(kind, member, type) type member;

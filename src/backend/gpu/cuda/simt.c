@@ -93,10 +93,10 @@ static void launch_image_attention(gpu_issue *issue, const gpu_task *task) {
 
 static void launch_norm(gpu_issue *issue, const gpu_task *task) {
     const gpu_norm *p = &task->norm;
-    int kernel = !p->f32 && p->k % 8 == 0 && p->k <= 2048 ? NORM_ROWS_BF16 : NORM_ROWS_ANY;
+    int quick = !p->f32 && p->k % 8 == 0 && p->k <= 2048, warps = quick ? ceil_div(p->k, 8 * 32) : 1;
     gpu_grid grid = {
-        .x = ceil_div(task->rows, task->rows_a_block), .y = 1, .threads = 32 * task->rows_a_block};
-    gpu_emit(issue, kernel, grid, p, sizeof *p);
+        .x = ceil_div(task->rows, task->rows_a_block), .y = 1, .threads = 32 * warps * task->rows_a_block};
+    gpu_emit(issue, quick ? NORM_ROWS_BF16 : NORM_ROWS_ANY, grid, p, sizeof *p);
 }
 
 /* ---- all of them ------------------------------------------------------------------------------------ */

@@ -1,7 +1,8 @@
 /* Kernels without matrix instructions: norms, gathers, and products and attention of any type and shape.
  *
- *   norm_rows         out[r] = norm(x[r]) rounded to act. A warp a row, up to 4 rows a block; _bf16 where k %
- *                     8 == 0 and k <= 2048: its weights are in registers before wait_before().
+ *   norm_rows         out[r] = norm(x[r]) rounded to act, up to 4 rows a block. A warp a row; _bf16 (k % 8 ==
+ *                     0 and k <= 2048) a thread eight elements, whose weights are in registers before
+ *                     wait_before().
  *   embed_text        rows of the embedding table, scaled, into the prefix. A block a row; 8 elements a
  *                     thread at a time where table and prefix are bf16 and rows start at multiples of 16
  *                     bytes.
@@ -26,63 +27,62 @@
 
 /* ---- norm ---------------------------------------------------------------------------------------------- */
 
-/* bf16 rows of up to 2048: a row stays in registers; the norm's weights are there before the row is
- * written. */
-KERNEL(128) norm_rows_bf16(const __grid_constant__ gpu_norm p) {
-    enum { UNITS = 8 };
-    const int lane = threadIdx.x & 31, r = blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5), n = p.k / 8;
+/* A block's rows and threads, a row's warps. */
+enum { MOST_ROWS = 4, ROW_WARPS = 8, MOST_THREADS = MOST_ROWS * ROW_WARPS * 32 };
+
+/* The sum over a row's threads. `parts`: of the row's warps, zero where there is none. */
+DEV float row_sum(float x, float (&parts)[ROW_WARPS], int warp) {
+    x = warp_sum(x);
+    if (!(threadIdx.x & 31)) parts[warp] = x;
+    __syncthreads();
+    const float4 a = *(const float4 *)parts, b = *(const float4 *)(parts + 4);
+    return ((a.x + a.y) + (a.z + a.w)) + ((b.x + b.y) + (b.z + b.w));
+}
+
+/* bf16 rows of up to 2048. Note: few instructions on purpose. A block runs each of them once, and must fetch
+ * it first, which takes about ten cycles: a warp a row, with all its elements unrolled, is slower (SPEED.md,
+ * "CUDA", 48). */
+KERNEL(MOST_THREADS) norm_rows_bf16(const __grid_constant__ gpu_norm p) {
+    __shared__ __align__(16) float parts[MOST_ROWS][2][ROW_WARPS];
+    const int n = p.k / 8, warps = (n + 31) / 32, threads = 32 * warps, mine = threadIdx.x / threads,
+              unit = threadIdx.x - mine * threads, warp = unit / 32,
+              r = blockIdx.x * (blockDim.x / threads) + mine, there = r < *p.count;
     start_next();
-    float weight[UNITS][8], bias[UNITS][8];
-    const float one = p.kind == GPU_NORM_RMS;
-    const int own = known_at(p.known, r, p.known.rows && r < *p.count);
+    const int row = there ? row_of(p.from, r) : 0, own = known_at(p.known, r, there);
+    const float one = p.kind == GPU_NORM_RMS, share = 1 / (float)p.k;
+    float weight[8], bias[8], squares = 0;
+    if (unit < 2 * ROW_WARPS) parts[mine][0][unit] = 0;
 #pragma unroll
-    for (int i = 0; i < UNITS; i++)
-#pragma unroll
-        for (int j = 0; j < 8; j += 4) {
-            const int unit = lane + i * 32;
-            float4 w = make_float4(0, 0, 0, 0), b = w;
-            if (unit < n) w = __ldg((const float4 *)(p.weight + own + unit * 8 + j));
-            if (unit < n && p.bias) b = __ldg((const float4 *)(p.bias + own + unit * 8 + j));
-            weight[i][j] = one + w.x, weight[i][j + 1] = one + w.y;
-            weight[i][j + 2] = one + w.z, weight[i][j + 3] = one + w.w;
-            bias[i][j] = b.x, bias[i][j + 1] = b.y, bias[i][j + 2] = b.z, bias[i][j + 3] = b.w;
-        }
+    for (int j = 0; j < 8; j += 4) {
+        float4 w = make_float4(0, 0, 0, 0), b = w;
+        if (unit < n) w = __ldg((const float4 *)(p.weight + own + unit * 8 + j));
+        if (unit < n && p.bias) b = __ldg((const float4 *)(p.bias + own + unit * 8 + j));
+        weight[j] = one + w.x, weight[j + 1] = one + w.y;
+        weight[j + 2] = one + w.z, weight[j + 3] = one + w.w;
+        bias[j] = b.x, bias[j + 1] = b.y, bias[j + 2] = b.z, bias[j + 3] = b.w;
+    }
+    __syncthreads();
     wait_before();
-    if (r >= *p.count) return;
-    const uint4 *x = (const uint4 *)((const u16 *)p.x + (size_t)row_of(p.from, r) * p.k);
-    uint4 *out = (uint4 *)((u16 *)p.out + (size_t)r * p.k);
-    uint4 v[UNITS];
-    float sum = 0, squares = 0, mean = 0;
-#pragma unroll
-    for (int i = 0; i < UNITS; i++)
-        v[i] = lane + i * 32 < n ? __ldcg(x + lane + i * 32) : make_uint4(0, 0, 0, 0);
+    if (!there) return;
+    uint4 v = make_uint4(0, 0, 0, 0);
+    if (unit < n) v = __ldcg((const uint4 *)((const u16 *)p.x + (size_t)row * p.k) + unit);
+    float x[8] = {low_of(v.x), high_of(v.x), low_of(v.y), high_of(v.y),
+                  low_of(v.z), high_of(v.z), low_of(v.w), high_of(v.w)};
     if (p.kind == GPU_NORM_LAYER) {
+        const float sum = ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7])),
+                    mean = row_sum(sum, parts[mine][0], warp) * share;
 #pragma unroll
-        for (int i = 0; i < UNITS; i++)
-            sum += low_of(v[i].x) + high_of(v[i].x) + low_of(v[i].y) + high_of(v[i].y) + low_of(v[i].z) +
-                   high_of(v[i].z) + low_of(v[i].w) + high_of(v[i].w);
-        mean = warp_sum(sum) / p.k;
+        for (int j = 0; j < 8; j++) x[j] -= mean;
     }
 #pragma unroll
-    for (int i = 0; i < UNITS; i++) {
-        const u32 w[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
-        if (lane + i * 32 < n)
+    for (int j = 0; j < 8; j++) squares += x[j] * x[j];
+    if (unit >= n) squares = 0;
+    const float factor = rsqrtf(row_sum(squares, parts[mine][1], warp) * share + p.eps);
 #pragma unroll
-            for (int j = 0; j < 4; j++) {
-                const float a = low_of(w[j]) - mean, b = high_of(w[j]) - mean;
-                squares += a * a + b * b;
-            }
-    }
-    const float factor = rsqrtf(warp_sum(squares) / p.k + p.eps);
-#pragma unroll
-    for (int i = 0; i < UNITS; i++) {
-        u32 w[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-            w[j] = pack_bf16((low_of(w[j]) - mean) * factor * weight[i][2 * j] + bias[i][2 * j],
-                             (high_of(w[j]) - mean) * factor * weight[i][2 * j + 1] + bias[i][2 * j + 1]);
-        if (lane + i * 32 < n) out[lane + i * 32] = make_uint4(w[0], w[1], w[2], w[3]);
-    }
+    for (int j = 0; j < 8; j++) x[j] = x[j] * factor * weight[j] + bias[j];
+    v = make_uint4(pack_bf16(x[0], x[1]), pack_bf16(x[2], x[3]), pack_bf16(x[4], x[5]),
+                   pack_bf16(x[6], x[7]));
+    if (unit < n) *((uint4 *)((u16 *)p.out + (size_t)r * p.k) + unit) = v;
 }
 
 KERNEL(128) norm_rows(const __grid_constant__ gpu_norm p) {
