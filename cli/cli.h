@@ -195,7 +195,7 @@ void machine_options(const machine_values *values, char text[SWITCH_TEXT], openp
 /* --verbose: how many operations the tuner's table knows, on stderr. */
 void machine_say_table(const verb *verb, const openpi_engine_info *info, const openpi_session *session);
 /* What of the table is ignored, if anything, on stderr: kernels have changed since. */
-void machine_warn_table(const verb *verb, const openpi_engine_info *info, const openpi_session *session);
+void machine_warn_table(const verb *verb, const openpi_engine_info *info);
 
 /* The folder where openpi keeps the tokenizer that it downloads: ~/.cache/openpi/big_vision. NULL: no home
  * folder. */

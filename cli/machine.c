@@ -43,9 +43,8 @@ void lora_source(const lora_values *values, const char *checkpoint, char *text, 
 }
 
 void machine_say_table(const verb *verb, const openpi_engine_info *info, const openpi_session *session) {
-    const char *ignored;
     int known, unknown;
-    tune_coverage(session, &known, &unknown, &ignored);
+    tune_coverage(session, &known, &unknown);
     if (!info->table[0])
         fprintf(stderr, "openpi %s: no tuning table is in use, the heuristic chooses every kernel\n",
                 verb->name);
@@ -56,9 +55,8 @@ void machine_say_table(const verb *verb, const openpi_engine_info *info, const o
                 verb->name, input_shown(info->table), known, unknown);
 }
 
-void machine_warn_table(const verb *verb, const openpi_engine_info *info, const openpi_session *session) {
-    const char *ignored;
-    int known, unknown;
-    tune_coverage(session, &known, &unknown, &ignored);
-    if (*ignored) fprintf(stderr, "openpi %s: table %s: %s\n", verb->name, input_shown(info->table), ignored);
+void machine_warn_table(const verb *verb, const openpi_engine_info *info) {
+    if (info->table_ignored[0])
+        fprintf(stderr, "openpi %s: table %s: %s\n", verb->name, input_shown(info->table),
+                info->table_ignored);
 }

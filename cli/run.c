@@ -284,7 +284,7 @@ static int load(job *j) {
     if (openpi_session_get_info(j->session, &j->session_info, &error) != OPENPI_OK)
         return library_error(&verb_run, &error);
     if (v->verbose) machine_say_table(&verb_run, &j->engine_info, j->session);
-    machine_warn_table(&verb_run, &j->engine_info, j->session);
+    machine_warn_table(&verb_run, &j->engine_info);
     if (j->session_info.not_recorded[0])
         fprintf(stderr, "openpi run: runs operation by operation, not as one graph: %s\n",
                 j->session_info.not_recorded);

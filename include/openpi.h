@@ -355,11 +355,12 @@ typedef struct openpi_engine_info {
     int rtc_horizon;
     int reserved;                /* 0                                                                */
     double rtc_max_weight;
+    char table_ignored[160];     /* which entries of the table are left out, and why; empty: none        */
 } openpi_engine_info;
 
 #define OPENPI_ENGINE_INFO_INIT                                                                          \
     {sizeof(openpi_engine_info), OPENPI_DIMS_INIT, OPENPI_PI0, OPENPI_DTYPE_DEFAULT, "", "", 0, 0, 0, 0, 0, \
-     0, 0, "", "", OPENPI_WEIGHTS_AUTO, 0, OPENPI_RTC_OFF, OPENPI_RTC_SCHEDULE_DEFAULT, 0, 0, 0}
+     0, 0, "", "", OPENPI_WEIGHTS_AUTO, 0, OPENPI_RTC_OFF, OPENPI_RTC_SCHEDULE_DEFAULT, 0, 0, 0, ""}
 
 /* Fills *info. */
 OPENPI_API openpi_status openpi_engine_get_info(const openpi_engine *engine, openpi_engine_info *info,

@@ -436,6 +436,12 @@ static void say_model(server *s) {
     const openpi_engine_info *e = device_engine_info(s->devices[0]);
     log_line(&s->log, "loaded", "robot %s, chunks of %d steps of %d actions, on %s (%s)",
              s->model->info.robot, s->model->horizon, s->model->info.action_dim, e->device, e->path);
+    for (int i = 0; i < s->loading.count; i++) {
+        e = device_engine_info(s->devices[i]);
+        if (e->table_ignored[0])
+            log_line(&s->log, "table", "device %s: table %s: %s", s->loading.names[i], e->table,
+                     e->table_ignored);
+    }
 }
 
 /* To the log, and to systemd, which from here on waits for signs of life. */

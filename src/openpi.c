@@ -211,6 +211,7 @@ openpi_status openpi_engine_get_info(const openpi_engine *e, openpi_engine_info 
     own.weights = weights_in_use(e->model);
     switches_write(e->off, own.without, sizeof own.without);
     if (e->tuning) snprintf(own.table, sizeof own.table, "%s", e->tuning->source);
+    if (e->model->tuning) snprintf(own.table_ignored, sizeof own.table_ignored, "%s", e->tuning->ignored);
     BOUNDARY_GIVE(openpi_engine_info, &own, info);
     return OPENPI_OK;
 }

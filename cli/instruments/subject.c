@@ -100,7 +100,7 @@ int subject_session(subject *s, int batch, int max_prompt, openpi_session **sess
     s->call.batch = batch;
     if (openpi_session_create(s->engine, &options, session, &error) != OPENPI_OK)
         return library_error(s->verb, &error);
-    if (!s->warned) machine_warn_table(s->verb, &s->info, *session);
+    if (!s->warned) machine_warn_table(s->verb, &s->info);
     s->warned = 1;
     return END_FINE;
 }

@@ -391,9 +391,7 @@ openpi_status tune_measure_roofs(tune *t, openpi_engine *engine, openpi_error *e
     return OPENPI_OK;
 }
 
-void tune_coverage(const openpi_session *session, int *known, int *unknown, const char **ignored) {
-    const tuning *table = session->plan->model->tuning;
-    *ignored = table ? table->ignored : "";
+void tune_coverage(const openpi_session *session, int *known, int *unknown) {
     *known = session->kinds.tuned;
     *unknown = session->kinds.unknown;
 }

@@ -117,9 +117,8 @@ void tune_forget_journal(const tune *tune);
 void tune_close(tune *tune);
 
 /* Operations of the session's plan whose shape its engine's table knows, and those with several candidates
- * whose shape it does not; both 0 without a table. *ignored: what of the table was left out, as a sentence,
- * or "". */
-void tune_coverage(const struct openpi_session *session, int *known, int *unknown, const char **ignored);
+ * whose shape it does not; both 0 without a table. */
+void tune_coverage(const struct openpi_session *session, int *known, int *unknown);
 
 /* "heuristic", "pending", "confirmed", "rejected" */
 const char *tune_outcome_name(tune_outcome outcome);

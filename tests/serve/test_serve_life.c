@@ -22,7 +22,8 @@
 #include "serve/drain.h"
 #include "serve/net.h"
 
-#define ALOHA "--synthetic tiny --robot aloha --threads 2 --horizon 5"
+#define ALOHA_MODEL "--synthetic tiny --threads 2 --horizon 5"
+#define ALOHA ALOHA_MODEL " --robot aloha"
 
 static void bad_starts(void **state) {
     (void)state;
@@ -35,6 +36,28 @@ static void bad_starts(void **state) {
     must_refuse("serve --synthetic tiny --robot aloha --port 0 --max-block 2 --throughput", "contradict");
     must_refuse("serve --synthetic tiny --robot aloha --port 0 --host 192.0.2.1 --trust-network",
                 "cannot listen on 192.0.2.1");
+}
+
+/* Entries of a tuning table whose kernels have changed since are not used: the log says so. */
+static void old_table(void **state) {
+    (void)state;
+    served server;
+    if (run("bench " ALOHA_MODEL " --warmup 0 --runs 1 --no-energy --json bench.json")) fail_msg("%s", err);
+    json_t *bench = json_load_file(scratch_path(&box, "bench.json"), 0, NULL);
+    const char *hardware = NULL, *path = NULL;
+    assert_int_equal(json_unpack(bench, "{s{ss ss}}", "machine", "hardware", &hardware, "path", &path), 0);
+    json_t *table = json_pack("{ss si ss ss ss si s{ss} s[{ss ss ss ss si si si ss}]}", "kind", "tuning",
+                              "format", 2, "openpi", "0.1.0", "device", hardware, "path", path, "threads", 2,
+                              "kernels", "old", "0123456789abcdef", "entries", "op", "linear_residual",
+                              "form", "plain", "norm", "none", "dtype", "bf16", "m", 1, "n", 2, "k", 3,
+                              "choice", "old");
+    assert_non_null(table);
+    assert_int_equal(json_dump_file(table, scratch_path(&box, "old.json"), 0), 0);
+    served_start(&server, &box, ALOHA " --table '%s'", scratch_path(&box, "old.json"));
+    served_must_log(&server, "old.json: 1 of 1 entries ignored: old changed since the table was made");
+    served_stop(&server);
+    json_decref(table);
+    json_decref(bench);
 }
 
 /* One sentence before the model is loaded. */
@@ -300,6 +323,7 @@ static int begin(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_starts),       cmocka_unit_test(port_in_use),
+        cmocka_unit_test(old_table),
         cmocka_unit_test(names_with_absent_addresses),
         cmocka_unit_test(drain),            cmocka_unit_test(drain_is_divided),
         cmocka_unit_test(leaving),          cmocka_unit_test(ended_while_loading),
