@@ -55,6 +55,8 @@ const char *ladder_reason(const openpi_engine *e, const workload *call, int whic
         return strcmp(e->device->path, "reference") ? "" : "the scalar definitions read rows";
     case SWITCH_PERSISTENT_DENOISE:
         return missing(e, SWITCH_PERSISTENT_DENOISE) ? "this device has no resident kernel" : "";
+    case SWITCH_PERSISTENT_VISION:
+        return missing(e, SWITCH_PERSISTENT_VISION) ? "this device has no resident vision kernel" : "";
     case SWITCH_BATCHED_VISION:
     case SWITCH_FUSED_QKV:
     case SWITCH_FUSED_GATE_UP:
@@ -98,10 +100,11 @@ static openpi_status run_call(climber *c, openpi_session *session, float *action
     return status;
 }
 
-/* Where the rung before it had as many nodes the resident kernel did not take the steps. */
+/* Where the rung before it had as many nodes a resident kernel took nothing. */
 static int changes_nothing(const climber *c, const ladder_rung *rung, const ladder_rung *other) {
-    return rung->which == SWITCH_PERSISTENT_DENOISE && other && rung->nodes == other->nodes &&
-           c->engine->device->backend->nodes;
+    const int resident =
+        rung->which == SWITCH_PERSISTENT_DENOISE || rung->which == SWITCH_PERSISTENT_VISION;
+    return resident && other && rung->nodes == other->nodes && c->engine->device->backend->nodes;
 }
 
 static openpi_status measure(climber *c, openpi_session *session, ladder_rung *rung, const ladder_rung *other,

@@ -183,6 +183,7 @@ static void looks_like(int which, const plan *o, const plan *w) {
     case SWITCH_DEPENDENT_LAUNCH:
     case SWITCH_TUNED_TILES:
     case SWITCH_PERSISTENT_DENOISE:
+    case SWITCH_PERSISTENT_VISION:
     case SWITCHES: break;
     }
 }
@@ -223,6 +224,7 @@ static void reasons_are_given(void **state) {
     assert_string_not_equal(ladder_reason(pi05.engine, &all, SWITCH_FOLDED_CONSTANTS), "");
     assert_string_not_equal(ladder_reason(pi0.engine, &all, SWITCH_GRAPH_REPLAY), "");       /* a CPU */
     assert_string_not_equal(ladder_reason(pi0.engine, &all, SWITCH_PERSISTENT_DENOISE), "");
+    assert_string_not_equal(ladder_reason(pi0.engine, &all, SWITCH_PERSISTENT_VISION), "");
     close_all(pi0);
     close_all(pi05);
 }

@@ -4,6 +4,7 @@
 
 #include "gpu_engine.h"
 #include "chunking_batch.h"
+#include "relative.h"
 #include "resident.h"
 
 static void watch(void *user, openpi_tensor tensor, int sample, int index, const float *data, int rows,
@@ -232,15 +233,6 @@ static void keep(void *user, openpi_tensor tensor, int sample, int index, const 
     s->parts[s->part_count++].count = n;
     memcpy(s->values + s->count, data, n * sizeof *data);
     s->count += n;
-}
-
-static double relative_difference(const float *a, const float *b, size_t count) {
-    double difference = 0, norm = 0;
-    for (size_t i = 0; i < count; i++) {
-        difference += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
-        norm += (double)b[i] * (double)b[i];
-    }
-    return sqrt(difference / (norm > 0 ? norm : 1));
 }
 
 static int g_bad;

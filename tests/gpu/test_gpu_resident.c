@@ -1,94 +1,21 @@
 /* The resident denoise kernel against the ops' own kernels: the same actions to rounding, the same bits every
  * time, and taken exactly where it is legal. Without a GPU, or on one that is no Hopper, every test is
  * counted and skipped. */
-#include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "long_run.h"
-#include "resident.h"
+#include "relative.h"
+#include "resident_calls.h"
 
-static openpi_error error = OPENPI_ERROR_INIT;
-
-static void must(openpi_status status) {
-    if (status != OPENPI_OK) fail_msg("%s", error.message);
-}
-
-static uint64_t random_state = 5;
-
-static uint32_t next_random(void) {
-    uint64_t z = random_state += 0x9E3779B97F4A7C15u;
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
-    return (uint32_t)((z ^ z >> 31) >> 32);
-}
-
-enum { HORIZON = 20, PROMPT = 200, PIXELS = 224 * 224 * 3, VALUES = HORIZON * OPENPI_ACTION_DIM };
-
-typedef struct inputs {
-    openpi_sample sample;
-    uint8_t *images;
-    int32_t tokens[PROMPT];
-    float state[OPENPI_ACTION_DIM], noise[VALUES];
-} inputs;
-
-static inputs *inputs_open(void) {
-    inputs *in = calloc(1, sizeof *in);
-    assert_non_null(in);
-    in->images = malloc((size_t)OPENPI_CAMERAS * PIXELS);
-    assert_non_null(in->images);
-    return in;
-}
-
-static void inputs_close(inputs *in) {
-    free(in->images);
-    free(in);
-}
-
-static void draw(inputs *in) {
-    for (int i = 0; i < OPENPI_CAMERAS * PIXELS; i++) in->images[i] = (uint8_t)next_random();
-    in->sample = (openpi_sample){.size = sizeof(openpi_sample), .tokens = in->tokens,
-                                 .token_count = 1 + (int)(next_random() % PROMPT), .state = in->state};
-    for (int c = 0; c < OPENPI_CAMERAS; c++) {
-        in->sample.images[c] = in->images + (size_t)c * PIXELS;
-        in->sample.image_mask[c] = c == 0 || next_random() % 3;
-    }
-    for (int i = 0; i < PROMPT; i++) in->tokens[i] = (int32_t)(next_random() % 2000);
-    for (int i = 0; i < OPENPI_ACTION_DIM; i++) in->state[i] = (float)next_random() * 0x1p-31f - 1;
-    openpi_noise(next_random(), 0, in->noise, VALUES);
-}
-
-static int without_gpu;
+enum { HORIZON = 20, PROMPT = 200, VALUES = HORIZON * OPENPI_ACTION_DIM };
 
 /* An engine whose device may run the resident kernel, or NULL. max_delay: of trained chunking. */
 static openpi_engine *open_trained(const char *spec, openpi_dtype dtype, int max_delay) {
-    openpi_engine *engine;
     openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
-    openpi_engine_options options = OPENPI_ENGINE_OPTIONS_INIT;
     must(openpi_synthetic_parse(spec, &synthetic, &error));
     synthetic.rtc_max_delay = max_delay;
-    options.synthetic = &synthetic;
-    options.device = "cuda:0";
-    options.dtype = dtype;
-    openpi_status status = openpi_engine_open(NULL, &options, &engine, &error);
-    if (status == OPENPI_NO_DEVICE || status == OPENPI_UNSUPPORTED) {
-        print_message("skipped: %s\n", error.message);
-        without_gpu = 1;
-        return NULL;
-    }
-    must(status);
-    if (has_resident(engine)) return engine;
-    print_message("skipped: this device has no resident kernel\n");
-    openpi_engine_close(engine);
-    return NULL;
+    return open_resident(&synthetic, dtype, SWITCH_PERSISTENT_DENOISE, "resident kernel");
 }
 
 static openpi_engine *open_engine(const char *spec, openpi_dtype dtype) {
@@ -98,31 +25,17 @@ static openpi_engine *open_engine(const char *spec, openpi_dtype dtype) {
 /* A session with or without the resident kernel. */
 static openpi_session *open_chunking(openpi_engine *engine, int resident, int batch, int horizon, int steps,
                                      int rtc) {
-    openpi_session *session;
     openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
     options.batch = batch;
     options.horizon = horizon;
     options.steps = steps;
     options.max_prompt = PROMPT;
     options.rtc = rtc;
-    set_resident(engine, resident);
-    must(openpi_session_create(engine, &options, &session, &error));
-    set_resident(engine, 1);
-    assert_non_null(session->kinds.recordings[CALL_ANY]);
-    return session;
+    return open_switched(engine, SWITCH_PERSISTENT_DENOISE, resident, &options);
 }
 
 static openpi_session *open_session(openpi_engine *engine, int resident, int batch, int horizon, int steps) {
     return open_chunking(engine, resident, batch, horizon, steps, 0);
-}
-
-static double relative(const float *a, const float *b, size_t count) {
-    double difference = 0, norm = 0;
-    for (size_t i = 0; i < count; i++) {
-        difference += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
-        norm += (double)b[i] * (double)b[i];
-    }
-    return sqrt(difference / (norm > 0 ? norm : 1));
 }
 
 static int nodes_of(const openpi_session *session, const call_kinds *kinds) {
@@ -151,13 +64,13 @@ static void compare(openpi_engine *engine, const char *spec, int horizon, int st
                    *without = open_session(engine, 0, 1, horizon, steps);
     size_t count = (size_t)(horizon * OPENPI_ACTION_DIM);
     double worst = 0;
-    inputs *in = inputs_open();
+    inputs *in = inputs_open(PROMPT, HORIZON);
     assert_true(nodes(with) < nodes(without));
     for (int round = 0; round < rounds; round++) {
-        draw(in);
+        draw(in, ANY_CAMERAS);
         must(openpi_session_run(without, &in->sample, 1, in->noise, plain, NULL, &error));
         must(openpi_session_run(with, &in->sample, 1, in->noise, resident, NULL, &error));
-        double d = relative(resident, plain, count);
+        double d = relative_difference(resident, plain, count);
         if (!(d <= worst)) worst = d;
         /* The plan launched op by op has the kernel in it too. */
         struct recording *recording = with->kinds.recordings[CALL_ANY];
@@ -214,20 +127,20 @@ static void test_chunking(void **state) {
                        *without = open_chunking(engine, 0, 1, horizon, STEPS, 1);
         const int kind = cases[i].mode == OPENPI_RTC_GUIDED ? PLAN_GUIDED : PLAN_TRAINED;
         openpi_rtc rtc = OPENPI_RTC_INIT;
-        inputs *in = inputs_open();
+        inputs *in = inputs_open(PROMPT, HORIZON);
         assert_true(nodes_of(with, &with->rtc_kinds[kind]) < nodes_of(without, &without->rtc_kinds[kind]));
         rtc.mode = cases[i].mode;
         rtc.previous = previous;
         rtc.dims = OPENPI_ACTION_DIM;
         for (int round = 0; round < 8; round++) {
-            draw(in);
+            draw(in, ANY_CAMERAS);
             openpi_noise(7 + (uint64_t)round, 0, previous, VALUES);
             rtc.delay = round % (DELAY + 1);
             rtc.rows = horizon - rtc.delay;
             rtc.schedule = schedules[round % 4];
             must(openpi_session_run_rtc(without, &in->sample, &rtc, 1, in->noise, plain, NULL, &error));
             must(openpi_session_run_rtc(with, &in->sample, &rtc, 1, in->noise, resident, NULL, &error));
-            double d = relative(resident, plain, count);
+            double d = relative_difference(resident, plain, count);
             if (!(d <= worst)) worst = d;
             /* A call without a previous chunk in between: nothing of this one is left in it. */
             must(openpi_session_run(with, &in->sample, 1, in->noise, again, NULL, &error));
@@ -286,8 +199,8 @@ static void repeats(const char *spec) {
     if (!engine) skip();
     for (int i = 0; i < SESSIONS; i++) {
         sessions[i] = open_session(engine, 1, 1, horizons[i], 10);
-        in[i] = inputs_open();
-        draw(in[i]);
+        in[i] = inputs_open(PROMPT, HORIZON);
+        draw(in[i], ANY_CAMERAS);
         must(openpi_session_run(sessions[i], &in[i]->sample, 1, in[i]->noise, expected[i], NULL, &error));
     }
     for (int n = 0; n < times; n++) {
@@ -345,8 +258,8 @@ static void test_two_engines(void **state) {
         engines[i] = open_engine("full:pi0", OPENPI_BF16);
         if (!engines[i]) skip();
         c->session = open_session(engines[i], 1, 1, 10, 10);
-        c->in = inputs_open();
-        draw(c->in);
+        c->in = inputs_open(PROMPT, HORIZON);
+        draw(c->in, ANY_CAMERAS);
         must(openpi_session_run(c->session, &c->in->sample, 1, c->in->noise, c->expected, NULL, &error));
     }
     for (int i = 0; i < 2; i++)
@@ -363,6 +276,7 @@ static void test_two_engines(void **state) {
 }
 
 int main(void) {
+    random_state = 5;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_agrees),
         cmocka_unit_test(test_chunking),
@@ -370,6 +284,5 @@ int main(void) {
         cmocka_unit_test(test_repeats),
         cmocka_unit_test(test_two_engines),
     };
-    int failed = cmocka_run_group_tests_name("gpu resident", tests, NULL, NULL);
-    return failed ? failed : without_gpu ? 77 : 0;         /* which ctest counts as skipped */
+    return verdict(cmocka_run_group_tests_name("gpu resident", tests, NULL, NULL));
 }

@@ -1,8 +1,8 @@
 /* Whether the resident denoise kernel is used, by what the driver says when the device opens: its blocks wait
  * for each other, so all 15 clusters have to be on the card at once. Over a driver that is not there, so this
- * runs everywhere. */
+ * runs everywhere. The card holds no resident vision kernel (test_vision_fits), which is asked for last. */
 #include "backend/gpu/cuda/resident.h"
-#include "fake_engine.h"
+#include "fake_launches.h"
 
 /* Two kernels, shifts among the rows and apart, with an exchange each. */
 enum {
@@ -14,43 +14,20 @@ enum {
 
 static openpi_error error = OPENPI_ERROR_INIT;
 
-/* What a session launches. */
-typedef struct launches {
-    int count, resident;
-    launch_record list[LOG];
-} launches;
-
 static openpi_variant variant;
 
 /* A model with the action expert's sizes and one layer, on a card that holds so many clusters. */
 static openpi_status open_engine(int clusters, const char *path, uint32_t off, openpi_engine **engine) {
-    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     static const char dims[] = "{\"vision\":[72,1,1,24],\"vlm\":[24,1,8,256,40],"
                                "\"expert\":[1024,4096],\"vocab\":2048}";
     fake.clusters = clusters;
-    synthetic.variant = variant;
-    assert_int_equal(openpi_dims_parse(dims, &synthetic.dims, &error), OPENPI_OK);
-    return fake_engine_open(&backend_cuda, &synthetic, path, off, engine, &error);
+    return fake_engine_of(dims, variant, path, off, engine, &error);
 }
 
 static int horizon = HORIZON;
 
 static openpi_session *open_session(openpi_engine *engine) {
-    openpi_session *session;
-    openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
-    options.horizon = horizon;
-    options.steps = STEPS;
-    assert_int_equal(openpi_session_create(engine, &options, &session, &error), OPENPI_OK);
-    assert_non_null(session->kinds.recordings[CALL_ANY]);
-    return session;
-}
-
-static void read_launches(openpi_session *session, launches *to) {
-    struct recording *recording = session->kinds.recordings[CALL_ANY];
-    memset(to, 0, sizeof *to);
-    to->count = backend_cuda.launches(session->engine->device, recording, to->list, LOG);
-    assert_in_range(to->count, 1, LOG);
-    for (int i = 0; i < to->count; i++) to->resident += !strcmp(to->list[i].kernel, "resident_denoise");
+    return fake_session(engine, 1, horizon, STEPS);
 }
 
 static int calls_of(const char *name) {
@@ -66,19 +43,16 @@ static void check(int clusters, const char *path, uint32_t off, int available, l
     openpi_engine *engine;
     reset();
     assert_int_equal(open_engine(clusters, path, off, &engine), OPENPI_OK);
-    assert_int_equal(calls_of("max_clusters"), clusters && strcmp(path, "portable") ? KERNELS : 0);
+    assert_int_equal(calls_of("max_clusters"), clusters && strcmp(path, "portable") ? KERNELS + 1 : 0);
     assert_int_equal(!switch_off(gpu_missing(engine->device), SWITCH_PERSISTENT_DENOISE), available);
     assert_int_equal(fake.memory, engine->model->bytes + (available ? EXCHANGE : 0));
     openpi_session *session = open_session(engine);
-    read_launches(session, launched);
+    fake_launches(session, "resident_denoise", launched);
     /* The first step has the state token among its rows, so it is a launch of its own. */
     assert_int_equal(launched->resident, available && !off ? 2 : 0);
     assert_int_equal(((gpu_device *)engine->device)->whole_device_recordings, launched->resident > 0);
     assert_int_equal(fake_infer(session, 3, NULL, &error), OPENPI_OK);
-    openpi_session_close(session);
-    openpi_engine_close(engine);
-    assert_int_equal(fake.alive, 0);
-    assert_int_equal(fake.memory, 0);
+    fake_close(session, engine);
 }
 
 static launches launched;
@@ -101,13 +75,12 @@ static void check_shared(int actions, int launches_expected, unsigned shared_byt
     variant = OPENPI_PI05, horizon = actions;
     assert_int_equal(open_engine(RESIDENT_CLUSTERS, "hopper", 0, &engine), OPENPI_OK);
     openpi_session *session = open_session(engine);
-    read_launches(session, &launched);
+    fake_launches(session, "resident_denoise", &launched);
     assert_int_equal(launched.resident, launches_expected);
     for (int i = 0; i < launched.count; i++)
         if (!strcmp(launched.list[i].kernel, "resident_denoise"))
             assert_int_equal(launched.list[i].shared_bytes, shared_bytes);
-    openpi_session_close(session);
-    openpi_engine_close(engine);
+    fake_close(session, engine);
     variant = OPENPI_PI0, horizon = HORIZON;
 }
 
@@ -121,20 +94,6 @@ static void shifts_apart(void **state) {
     check_shared(17, 0, 0);
 }
 
-static void check_equal(const launches *a, const launches *b) {
-    assert_int_equal(a->count, b->count);
-    for (int i = 0; i < a->count; i++) {
-        const launch_record *l = &a->list[i], *m = &b->list[i];
-        assert_int_equal(l->op, m->op);
-        assert_int_equal(l->ops, m->ops);
-        assert_string_equal(l->kernel, m->kernel);
-        assert_memory_equal(l->grid, m->grid, sizeof l->grid);
-        assert_memory_equal(l->block, m->block, sizeof l->block);
-        assert_int_equal(l->cluster, m->cluster);
-        assert_int_equal(l->shared_bytes, m->shared_bytes);
-    }
-}
-
 /* One cluster too few, or a driver that cannot tell: the launches are those of a card that holds the kernel,
  * with the kernel switched off. */
 static void too_few_clusters(void **state) {
@@ -144,7 +103,7 @@ static void too_few_clusters(void **state) {
     check(RESIDENT_CLUSTERS, "hopper", 1u << SWITCH_PERSISTENT_DENOISE, 1, &switched_off);
     for (size_t i = 0; i < sizeof few / sizeof *few; i++) {
         check(few[i], "hopper", 0, 0, &launched);
-        check_equal(&launched, &switched_off);
+        fake_launches_same(&launched, &switched_off);
     }
 }
 
@@ -175,14 +134,9 @@ static void a_driver_that_fails(void **state) {
     for (size_t i = 0; i < sizeof failures / sizeof *failures; i++) {
         openpi_engine *engine = NULL;
         reset();
-        fake.fail_at = 0;
-        fake.fail_name = failures[i].call;
-        fake.code = failures[i].code;
+        fake_fail_from(0, failures[i].call, failures[i].code);
         assert_int_equal(open_engine(RESIDENT_CLUSTERS, "hopper", 0, &engine), failures[i].status);
-        assert_null(engine);
-        assert_non_null(strstr(error.message, failures[i].says));
-        assert_int_equal(fake.alive, 0);
-        assert_int_equal(fake.memory, 0);
+        fake_refused(engine, &error, failures[i].says);
     }
 }
 
@@ -196,17 +150,11 @@ static void a_driver_that_fails_later(void **state) {
         assert_int_equal(open_engine(RESIDENT_CLUSTERS, "hopper", 0, &engine), OPENPI_OK);
         openpi_engine_close(engine);
         engine = NULL;
-        int asked = 0, at = 0, each = i == 2 ? 2 : 1;      /* two fills a kernel                            */
-        for (; at < fake.calls && asked <= each; at++) asked += !strcmp(fake.log[at], calls[i]);
+        const int at = fake_call_at(calls[i], i == 2 ? 2 : 1);     /* two fills a kernel                    */
         reset();
-        fake.fail_at = at - 1;
-        fake.fail_name = calls[i];
-        fake.code = SICK;
+        fake_fail_from(at, calls[i], SICK);
         assert_int_equal(open_engine(RESIDENT_CLUSTERS, "hopper", 0, &engine), OPENPI_NO_DEVICE);
-        assert_null(engine);
-        assert_non_null(strstr(error.message, "at resident_shifts_hopper"));
-        assert_int_equal(fake.alive, 0);
-        assert_int_equal(fake.memory, 0);
+        fake_refused(engine, &error, "at resident_shifts_hopper");
     }
 }
 

@@ -1,49 +1,8 @@
 /* Which ops the resident denoise kernel takes as one launch, on plans of the full model. Neither a GPU nor
  * weights are needed: only sizes and addresses count, and matrices get addresses that lead nowhere. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
 #include "backend/gpu/cuda/resident_steps.h"
-#include "openpi_internal.h"
+#include "full_plans.h"
 #include "ops/reference.h"
-
-static openpi_error error = OPENPI_ERROR_INIT;
-
-static void must(openpi_status status) {
-    if (status != OPENPI_OK) fail_msg("%s", error.message);
-}
-
-typedef struct subject {
-    pool *pool;
-    device *device;
-    checkpoint *checkpoint;
-    model *model;
-} subject;
-
-static subject open_subject(const char *spec, uint32_t off) {
-    subject s = {0};
-    openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
-    const checkpoint_source source = {.synthetic = &synthetic};
-    must(openpi_synthetic_parse(spec, &synthetic, &error));
-    must(pool_create(1, 0, &s.pool, &error));
-    must(backend_cpu.open("cpu", &(device_options){.pool = s.pool}, &s.device, &error));
-    must(checkpoint_open_source(&source, &s.checkpoint, &error));
-    must(model_measure(s.checkpoint, s.device, engine_types(OPENPI_BF16, OPENPI_WEIGHTS_AUTO), off, &s.model,
-                       &error));
-    return s;
-}
-
-static void close_subject(subject *s) {
-    model_close(s->model);
-    checkpoint_close(s->checkpoint);
-    s->device->backend->close(s->device);
-    pool_close(s->pool);
-}
 
 static void place(const float **vector, uintptr_t address) {
     if (!*vector) *vector = (const float *)address;
@@ -109,7 +68,7 @@ static launches walk(const plan *plan) {
 
 static void expect(const char *spec, plan_kind kind, int horizon, int steps, uint32_t off,
                    const launches *expected) {
-    subject s = open_subject(spec, off);
+    subject s = open_subject(spec, NULL, OPENPI_BF16, off);
     plan *plan = open_plan(&s, kind, horizon, steps);
     const launches found = walk(plan);
     if (found.count != expected->count || found.velocities != expected->velocities ||
@@ -200,7 +159,7 @@ static void move_step(op *ops, int length, int floats) {
 /* How far parameters move from step to step, and that a step which moves otherwise ends the launch. */
 static void test_parameters(void **state) {
     (void)state;
-    subject s = open_subject("full:pi05", 0);
+    subject s = open_subject("full:pi05", NULL, OPENPI_BF16, 0);
     plan *plan = open_plan(&s, PLAN_ORDINARY, 10, 4);
     int first = layers_of(plan, 0), length = 18 * LAYER_OPS + 2;
     op *ops = &plan->ops[first];
@@ -229,7 +188,7 @@ static void test_parameters(void **state) {
     assert_int_equal(c.velocity, 0);
     plan_close(plan);
     close_subject(&s);
-    s = open_subject("full:pi0", 0);
+    s = open_subject("full:pi0", NULL, OPENPI_BF16, 0);
     plan = open_plan(&s, PLAN_ORDINARY, 10, 5);
     first = layers_of(plan, 1);
     ops = &plan->ops[first];
@@ -249,7 +208,7 @@ static void test_parameters(void **state) {
 static void test_chunking_parameters(void **state) {
     const int length = 18 * LAYER_OPS + 3;         /* embedding, layers, velocity, guide                    */
     (void)state;
-    subject s = open_subject("full:pi05", 0);
+    subject s = open_subject("full:pi05", NULL, OPENPI_BF16, 0);
     plan *plan = open_plan(&s, PLAN_GUIDED, 10, 4);
     int first = layers_of(plan, 0);
     op *ops = &plan->ops[first];

@@ -18,7 +18,7 @@ static inline openpi_status fake_engine_open(const backend *backend, const openp
     if (status == OPENPI_OK) status = checkpoint_open(NULL, synthetic, &e->checkpoint, error);
     model_types types = {.act = DTYPE_BF16, .weights = WEIGHT_BF16};
     if (status == OPENPI_OK)
-        status = model_load(e->checkpoint, e->device, types, 0, e->pool, NULL, NULL, &e->model, error);
+        status = model_load(e->checkpoint, e->device, types, off, e->pool, NULL, NULL, &e->model, error);
     if (status == OPENPI_OK) {
         *out = e;
         return status;

@@ -21,6 +21,10 @@
 
 enum { SICK = 719, LOG = 4096 };
 
+typedef struct asked_launch {
+    unsigned blocks, threads, shared_bytes, cluster;
+} asked_launch;
+
 static struct {
     const char *log[LOG];        /* names of the calls, in order                                          */
     void *streams[LOG];          /* that copies, graphs and waits among them are of; else NULL            */
@@ -32,9 +36,11 @@ static struct {
     int alive;                   /* things taken and not yet given back                                    */
     size_t memory, most_memory, limit;
     int graphs_refused, no_copy;
-    int clusters;                /* of a launch that the device holds at once; 0: the driver has no function
-                                    that tells                                                             */
-    struct { unsigned blocks, threads, shared_bytes, cluster; } asked; /* of which launch it was asked last */
+    int clusters, single_blocks; /* of a launch that the device holds at once, single_blocks where it has no
+                                    clusters; both 0: the driver has no function that tells                */
+    asked_launch asked, asked_single;      /* of which launch it was asked last                            */
+    int multiprocessors, shared_bytes;                                 /* of the device; 0: 132, 227 KB     */
+    void (*on_launch)(const cuda_launch *launch, const void *arguments);       /* NULL: none                */
     int capturing, captured;     /* nodes of the graph so far                                              */
     void *generator;             /* the module whose kernel really runs                                    */
     int generated;               /* its launches                                                           */
@@ -91,10 +97,12 @@ static int fake_total(size_t *bytes, int device) {
 }
 static int fake_attribute(int *value, int attribute, int device) {
     (void)device;
+    const int multiprocessors = fake.multiprocessors ? fake.multiprocessors : 132;
     *value = attribute == CUDA_DEVICE_MAJOR             ? 9
              : attribute == CUDA_DEVICE_MINOR           ? 0
-             : attribute == CUDA_DEVICE_MULTIPROCESSORS ? 132
-                                                       : 227 << 10;
+             : attribute == CUDA_DEVICE_MULTIPROCESSORS ? multiprocessors
+             : fake.shared_bytes                        ? fake.shared_bytes
+                                                        : 227 << 10;
     return called("device_attribute");
 }
 static int fake_retain(void **context, int device) { return (void)device, take(context, "context_retain"); }
@@ -116,8 +124,13 @@ static int fake_allocate(gpu_address *address, size_t bytes) {
     fake.memory += bytes;
     if (fake.memory > fake.most_memory) fake.most_memory = fake.memory;
     fake.alive++;
+    memset((char *)p + 16, 0xa5, bytes);   /* what the driver gives is not clear */
     *address = (gpu_address)(uintptr_t)((char *)p + 16);
     return 0;
+}
+/* How much was taken at once there, at whose beginning this is. */
+static inline size_t fake_bytes_at(const void *memory) {
+    return *(const size_t *)(const void *)((const char *)memory - 16);
 }
 static int fake_release(gpu_address address) {
     size_t *p = (size_t *)((char *)(uintptr_t)address - 16);
@@ -223,6 +236,7 @@ static int fake_launch(const cuda_launch *launch, void *function, void **argumen
     fake.launched = fake.launched * 31 + (uintptr_t)function + launch->grid[0] * 7 + launch->grid[1] * 5 +
                     launch->shared_bytes;
     if (!code && function == fake.generator) run_generate(launch, arguments[0]);
+    if (!code && fake.on_launch) fake.on_launch(launch, arguments[0]);
     return code;
 }
 static int fake_instantiate(void **exec, void *graph, unsigned long long flags) {
@@ -242,11 +256,20 @@ static int fake_graph_destroy(void *graph) { return give(graph, "graph_destroy")
 static int fake_map(gpu_tensor_map *map, int type, unsigned rank, void *base, const uint64_t *dims,
                     const uint64_t *strides, const unsigned *box, const unsigned *steps, int interleave,
                     int swizzle, int promotion, int fill) {
-    (void)type, (void)steps, (void)interleave, (void)swizzle, (void)promotion, (void)fill;
-    assert_false((uintptr_t)base & 15);
-    for (unsigned i = 0; i < rank; i++) assert_true(dims[i] >= 1 && box[i] >= 1 && box[i] <= 256);
+    const unsigned bytes = type == CUDA_MAP_FLOAT32 ? 4 : 2;
+    (void)promotion;
+    assert_true(type == CUDA_MAP_FLOAT32 || type == CUDA_MAP_BF16);
+    assert_in_range(rank, 2, 4);
+    assert_false((uintptr_t)base & 15 || interleave || fill);
+    assert_true(box[0] * bytes % 16 == 0 && (swizzle != CUDA_MAP_SWIZZLE_128 || box[0] * bytes <= 128));
+    for (unsigned i = 0; i < rank; i++)
+        assert_true(dims[i] >= 1 && box[i] >= 1 && box[i] <= 256 && steps[i] == 1);
     for (unsigned i = 0; i + 1 < rank; i++) assert_false(strides[i] & 15);
     memset(map, 0, sizeof *map);
+    map->words[0] = (uintptr_t)base;
+    map->words[1] = (unsigned)type << 16 | rank << 8 | (unsigned)swizzle;
+    for (unsigned i = 0; i < rank; i++) map->words[2 + i] = dims[i], map->words[6 + i] = box[i];
+    for (unsigned i = 0; i + 1 < rank; i++) map->words[10 + i] = strides[i];
     return called("tensor_map");
 }
 
@@ -254,11 +277,13 @@ static int fake_most_clusters(int *clusters, void *function, const cuda_launch *
     assert_non_null(function);
     assert_int_equal(launch->attribute_count, 1);
     assert_int_equal(launch->attributes[0].id, CUDA_ATTRIBUTE_CLUSTER);
-    fake.asked.blocks = launch->grid[0] * launch->grid[1] * launch->grid[2];
-    fake.asked.threads = launch->block[0] * launch->block[1] * launch->block[2];
-    fake.asked.shared_bytes = launch->shared_bytes;
-    fake.asked.cluster = launch->attributes[0].value.cluster[0];
-    return *clusters = fake.clusters, called("max_clusters");
+    const unsigned cluster = launch->attributes[0].value.cluster[0];
+    asked_launch *asked = cluster > 1 ? &fake.asked : &fake.asked_single;
+    asked->blocks = launch->grid[0] * launch->grid[1] * launch->grid[2];
+    asked->threads = launch->block[0] * launch->block[1] * launch->block[2];
+    asked->shared_bytes = launch->shared_bytes;
+    asked->cluster = cluster;
+    return *clusters = cluster > 1 ? fake.clusters : fake.single_blocks, called("max_clusters");
 }
 
 static const cuda_library fake_library = {
@@ -313,7 +338,7 @@ static int fake_open(gpu_driver *driver, char *why, size_t why_bytes) {
     (void)why, (void)why_bytes;
     assert_non_null(library);
     *library = fake_library;
-    if (fake.clusters) library->max_clusters = fake_most_clusters;
+    if (fake.clusters || fake.single_blocks) library->max_clusters = fake_most_clusters;
     cuda_driver_over(library, driver);     /* which frees it */
     return 0;
 }

@@ -17,20 +17,12 @@
 
 #include "backend/gpu/gpu.h"
 #include "openpi_internal.h"
+#include "random_numbers.h"
 
 static openpi_error error = OPENPI_ERROR_INIT;
 
 static inline void must(openpi_status status) {
     if (status != OPENPI_OK) fail_msg("%s", error.message);
-}
-
-static uint64_t random_state = 99;
-
-static inline uint32_t next_random(void) {
-    uint64_t z = random_state += 0x9E3779B97F4A7C15u;
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
-    return (uint32_t)((z ^ z >> 31) >> 32);
 }
 
 enum { BATCH = 3, HORIZON = 50, PROMPT = 200, PIXELS = 224 * 224 * 3 };

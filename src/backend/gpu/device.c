@@ -282,13 +282,13 @@ void gpu_set_off(device *device, uint32_t off) {
     self->overlap = self->facts.overlap && !switch_off(off, SWITCH_DEPENDENT_LAUNCH);
 }
 
-/* Without a family that takes whole steps there is no resident kernel. */
+/* A resident kernel is there where its family has a state. */
 uint32_t gpu_missing(const device *device) {
     const gpu_device *self = (const gpu_device *)device;
-    uint32_t missing = self->facts.overlap ? 0 : 1u << SWITCH_DEPENDENT_LAUNCH;
+    uint32_t missing = 1u << SWITCH_PERSISTENT_DENOISE | 1u << SWITCH_PERSISTENT_VISION;
     for (int i = 0; i < self->loaded_count; i++)
-        if (self->vendor->modules[i].family->take && self->loaded[i].state) return missing;
-    return missing | 1u << SWITCH_PERSISTENT_DENOISE;
+        if (self->loaded[i].state) missing &= ~self->vendor->modules[i].family->take_switches;
+    return self->facts.overlap ? missing : missing | 1u << SWITCH_DEPENDENT_LAUNCH;
 }
 
 /* "this or that" */

@@ -140,6 +140,7 @@ struct gpu_family {
     /* Optional: runs several ops at once. Issues ops[0] and those after it that belong to it, with
      * gpu_take before the first launch; returns how many ops that were, 0: none. */
     int (*take)(gpu_issue *issue, const op *ops, int count);
+    uint32_t take_switches;                /* a set: off, or without a state here, it takes nothing         */
     int whole_device;                      /* 1: what it takes needs the device for itself                  */
     size_t take_bytes;                     /* most of the work block that the ops it takes share            */
 

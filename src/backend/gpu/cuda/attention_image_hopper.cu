@@ -21,40 +21,9 @@
  *   early    start_next() comes first; before wait_before() only the barriers and zeros are written
  *
  * attention_image_hopper.c checks what is legal and launches. */
-#include "hopper.cuh"
-#include "wgmma.cuh"
-#include "attention_image_hopper.h"
+#include "attention_image.cuh"
 
-enum { MAIN_BYTES = IMAGE_KEYS * 128, BARRIERS = 4 * IMAGE_STAGES + 2 * IMAGE_SLOTS, TURN = 1 };
-
-/* ---- instructions -------------------------------------------------------------------------------------- */
-
-/* Descriptor of an operand without swizzle, in core matrices of 8 rows of 16 bytes. K-major: `k_step` bytes
- * to the next 8 of k, `mn_step` to the next 8 rows; transposed: the same with 8 of k in each core matrix. */
-DEV u64 wgmma_plain(u32 address, u32 k_step, u32 mn_step) {
-    return (u64)(mn_step >> 4) << 32 | (u64)(k_step >> 4) << 16 | address >> 4;
-}
-
-/* d += A·B with A in registers and B transposed, N = 64 and 8. */
-DEV void wgmma_values(float (&d)[32], const u32 *a, u64 b) {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
-                 WT0 ", " WT1 ", " WT2 ", " WT3
-                 "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 1;"
-                 : WRS(0), WRS(1), WRS(2), WRS(3)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-}
-DEV void wgmma_values(float (&d)[4], const u32 *a, u64 b) {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, "
-                 "{%4, %5, %6, %7}, %8, 1, 1, 1, 1;"
-                 : WR(0)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-}
-
-DEV void copy_box4(u32 to, const gpu_tensor_map *map, int a, int b, int c, int d, u32 barrier) {
-    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%2, %3, %4, %5}], [%6];"
-                 ::"r"(to), "l"(map), "r"(a), "r"(b), "r"(c), "r"(d), "r"(barrier) : "memory");
-}
+enum { BARRIERS = 4 * IMAGE_STAGES + 2 * IMAGE_SLOTS, TURN = 1 };
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
@@ -140,62 +109,6 @@ DEV void copy_units(const gpu_image_hopper &p, const image_memory &m, int units)
 
 /* ---- a tile -------------------------------------------------------------------------------------------- */
 
-DEV void multiply_keys(float (&score)[128], const image_memory &m, u32 q, u32 k) {
-    wgmma_begin();
-#pragma unroll
-    for (int i = 0; i < IMAGE_MAIN / 16; i++)
-        wgmma(score, wgmma_operand(q + i * 32), wgmma_operand(k + i * 32), i);
-    const u32 rest = q + IMAGE_ROWS * 128;
-    wgmma(score, wgmma_plain(rest, m.zeros - rest, 128), wgmma_plain(k + MAIN_BYTES, 0, 128), 1);
-    wgmma_commit();
-    wgmma_wait<0>();
-}
-
-/* Scores of a thread's row h into weights relative to the row's maximum; returns their sum. */
-DEV float soften(float (&score)[128], int h, float scale) {
-    float top = score[2 * h], sum = 0;
-#pragma unroll
-    for (int n = 0; n < 32; n++) top = fmaxf(top, fmaxf(score[4 * n + 2 * h], score[4 * n + 2 * h + 1]));
-    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-    const float base = top * scale;
-#pragma unroll
-    for (int n = 0; n < 32; n++)
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            float &x = score[4 * n + 2 * h + i];
-            x = exp2_fast(x * scale - base);
-            sum += x;
-        }
-    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-    return sum + __shfl_xor_sync(0xffffffffu, sum, 2);
-}
-
-DEV void add_values(float (&out)[32], float (&rest)[4], const u32 (&a)[16][4], u32 v) {
-    wgmma_begin();
-#pragma unroll
-    for (int i = 0; i < IMAGE_KEYS / 16; i++) {
-        wgmma_values(out, a[i], wgmma_transposed(v + i * 16 * 128, 0));
-        wgmma_values(rest, a[i], wgmma_plain(v + MAIN_BYTES + i * 16 * 16, 128, 128));
-    }
-    wgmma_commit();
-    wgmma_wait<0>();
-}
-
-/* A thread's two rows, from `to` on: eight dims a quad of lanes. */
-DEV void store_tile(u16 *to, const float (&out)[32], const float (&rest)[4], const float (&sum)[2],
-                    int width) {
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        const float factor = 1 / sum[h];
-        u16 *row = to + (size_t)h * 8 * width;
-#pragma unroll
-        for (int n = 0; n < 8; n++)
-            *(u32 *)(row + n * 8) = pack_bf16(out[4 * n + 2 * h] * factor, out[4 * n + 2 * h + 1] * factor);
-        *(u32 *)(row + IMAGE_MAIN) = pack_bf16(rest[2 * h] * factor, rest[2 * h + 1] * factor);
-    }
-}
-
 /* A warpgroup's tile t of the block, which is tile u.tile of its image and in stage s; `last`: of all. */
 DEV void attend_tile(const gpu_image_hopper &p, const image_memory &m, const image_unit &u, int s, int passed,
                      int t, bool last) {
@@ -204,31 +117,28 @@ DEV void attend_tile(const gpu_image_hopper &p, const image_memory &m, const ima
     const u32 k = m.stages + s * IMAGE_STAGE, v = k + IMAGE_PART;
     const float scale = p.attention.scale * 1.4426950408889634f;
     const int group = t % IMAGE_CONSUMERS, other = (t + 1) % IMAGE_CONSUMERS;
-    float score[128], sum[2];
+    float score[128], sum[2], top;
     barrier_wait(m.q_full + 8 * slot, t / IMAGE_SLOTS & 1);
     barrier_wait(m.k_full + 8 * s, passed);
     if (t) group_sync(TURN + group, 256);
-    multiply_keys(score, m, m.slots + slot * IMAGE_SLOT, k);
+    multiply_keys(score, m.slots + slot * IMAGE_SLOT, k, k + MAIN_BYTES, m.zeros);
     if (!last) group_arrive(TURN + other, 256);
     if (!lane) barrier_arrive(m.q_empty + 8 * slot);
     if (!lane) barrier_arrive(m.k_empty + 8 * s);
     after_wait(score);
 #pragma unroll
-    for (int h = 0; h < 2; h++) sum[h] = soften(score, h, scale);
+    for (int h = 0; h < 2; h++) sum[h] = soften(score, h, scale, top);
     u32 a[16][4];
-#pragma unroll
-    for (int i = 0; i < 16; i++)
-#pragma unroll
-        for (int j = 0; j < 4; j++) a[i][j] = pack_bf16(score[8 * i + 2 * j], score[8 * i + 2 * j + 1]);
-    float out[32] = {}, rest[4] = {};
+    pack_weights(a, score);
+    float out[32], rest[4];
     barrier_wait(m.v_full + 8 * s, passed);
-    add_values(out, rest, a, v);
+    add_values(out, rest, a, v, v + MAIN_BYTES);
     if (!lane) barrier_arrive(m.v_empty + 8 * s);
     after_wait(out);
     after_wait(rest);
     const size_t row = u.row + u.tile * IMAGE_ROWS + warp * 16 + (lane >> 2);
-    store_tile((u16 *)p.attention.out + row * width + u.head * IMAGE_HEAD + 2 * (lane & 3), out, rest, sum,
-               width);
+    store_queries((u16 *)p.attention.out + row * width + u.head * IMAGE_HEAD + 2 * (lane & 3), out, rest,
+                  sum, width);
 }
 
 extern "C" __global__ void __launch_bounds__((IMAGE_CONSUMERS + 1) * 128, 1)

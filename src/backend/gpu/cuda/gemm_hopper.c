@@ -115,13 +115,8 @@ static void list(const gpu_device *device, const gpu_task *task, gpu_choices *to
 /* Whole atoms of W; boxes of x, which the copy swizzles; outputs that a residual adds to. */
 static void make_maps(gpu_issue *issue, gpu_hopper *h, const tile *t, int rows) {
     const gpu_linear *p = &h->linear;
-    const uint64_t capacity = (uint64_t)rows, blocks = (uint64_t)p->weights.blocks,
-                   n = (uint64_t)p->epilogue.n, ldx = (uint64_t)p->ldx,
-                   groups = (uint64_t)p->weights.columns / 8;
-    const uint64_t atoms[3] = {GPU_ATOM_BYTES / 4, blocks, groups},
-                   strides[2] = {GPU_ATOM_BYTES, GPU_ATOM_BYTES * blocks};
-    const unsigned atom[3] = {GPU_ATOM_BYTES / 4, 1, (unsigned)t->columns / 8};
-    cuda_make_map(issue, &h->weights, -1, 3, p->weights.data, atoms, strides, atom);
+    const uint64_t capacity = (uint64_t)rows, n = (uint64_t)p->epilogue.n, ldx = (uint64_t)p->ldx;
+    cuda_map_weights(issue, &h->weights, p->weights, (unsigned)t->columns / 8);
     cuda_make_map(issue, &h->x, 1, 2, p->x, (uint64_t[]){ldx, capacity}, (uint64_t[]){ldx * sizeof(bf16)},
                   (unsigned[]){GPU_ATOM_K, (unsigned)t->rows});
     if (t->residual && p->epilogue.kind == GPU_EPILOGUE_RESIDUAL)

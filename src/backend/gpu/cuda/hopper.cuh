@@ -30,6 +30,19 @@ DEV void barrier_wait(u32 barrier, u32 parity) {
                  "@p bra done;\nbra again;\ndone:\n}"
                  ::"r"(barrier), "r"(parity) : "memory");
 }
+/* barrier_wait of kernels whose blocks wait for each other: in debug builds a wait of seconds ends the kernel
+ * with an error. The loop is in assembly: after a loop of its own the compiler takes the warps for divergent
+ * and serialises wgmma. */
+DEV void await(u32 barrier, u32 parity) {
+#ifdef RESIDENT_WATCHDOG
+    asm volatile("{\n.reg .pred p, q;\n.reg .u32 n;\nmov.u32 n, 0;\nagain:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@p bra done;\n"
+                 "add.u32 n, n, 1;\nsetp.lt.u32 q, n, 4194304;\n@q bra again;\ntrap;\ndone:\n}"
+                 ::"r"(barrier), "r"(parity) : "memory");
+#else
+    barrier_wait(barrier, parity);
+#endif
+}
 /* 1 if the phase is over; does not wait. */
 DEV int barrier_passed(u32 barrier, u32 parity) {
     u32 there;

@@ -112,17 +112,8 @@ typedef struct worker {
 DEV void watch(u32 &tries) {
     if (++tries > 1u << 20) __trap();
 }
-/* The loop is in assembly: after a loop of its own the compiler takes the warps for divergent and serialises
- * wgmma. */
-DEV void await(u32 barrier, u32 parity) {
-    asm volatile("{\n.reg .pred p, q;\n.reg .u32 n;\nmov.u32 n, 0;\nagain:\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@p bra done;\n"
-                 "add.u32 n, n, 1;\nsetp.lt.u32 q, n, 4194304;\n@q bra again;\ntrap;\ndone:\n}"
-                 ::"r"(barrier), "r"(parity) : "memory");
-}
 #else
 DEV void watch(u32 &) {}
-DEV void await(u32 barrier, u32 parity) { barrier_wait(barrier, parity); }
 #endif
 
 /* Stages of the block's ring. */

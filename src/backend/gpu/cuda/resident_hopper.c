@@ -51,23 +51,13 @@ static void map_cache(gpu_issue *issue, gpu_tensor_map *map, const void *base, i
     cuda_make_map(issue, map, 1, 3, base, dims, strides, box);
 }
 
-/* Boxes of so many groups of 8 columns, 64 k deep. */
-static void map_weights(gpu_issue *issue, gpu_tensor_map *map, const matrix *m, unsigned groups) {
-    const gpu_weights w = gpu_weights_of(m);
-    const uint64_t words = GPU_ATOM_BYTES / sizeof(float),
-                   dims[3] = {words, (uint64_t)w.blocks, (uint64_t)w.columns / 8};
-    const uint64_t strides[2] = {GPU_ATOM_BYTES, (uint64_t)w.blocks * GPU_ATOM_BYTES};
-    const unsigned box[3] = {(unsigned)words, 1, groups};
-    cuda_make_map(issue, map, -1, 3, m->data, dims, strides, box);
-}
-
 static void fill_layer(gpu_issue *issue, resident_layer *to, const op *ops) {
     const norm *in = &ops[QKV].norm_qkv.norm, *post = &ops[GATE_UP].norm_linear.norm;
-    map_weights(issue, &to->qkv, &ops[QKV].norm_qkv.weight, 8);
-    map_weights(issue, &to->gate_up, &ops[GATE_UP].norm_linear.weight, 8);
-    map_weights(issue, &to->fifth, &ops[GATE_UP].norm_linear.weight, 2);
-    map_weights(issue, &to->o, &ops[OUT].linear_residual.weight, 8);
-    map_weights(issue, &to->down, &ops[DOWN].linear_residual.weight, 8);
+    cuda_map_weights(issue, &to->qkv, gpu_weights_of(&ops[QKV].norm_qkv.weight), 8);
+    cuda_map_weights(issue, &to->gate_up, gpu_weights_of(&ops[GATE_UP].norm_linear.weight), 8);
+    cuda_map_weights(issue, &to->fifth, gpu_weights_of(&ops[GATE_UP].norm_linear.weight), 2);
+    cuda_map_weights(issue, &to->o, gpu_weights_of(&ops[OUT].linear_residual.weight), 8);
+    cuda_map_weights(issue, &to->down, gpu_weights_of(&ops[DOWN].linear_residual.weight), 8);
     to->scale_in = in->weight, to->shift_in = in->bias, to->gate_in = ops[OUT].linear_residual.gate;
     to->scale_post = post->weight, to->shift_post = post->bias,
     to->gate_post = ops[DOWN].linear_residual.gate;
@@ -97,7 +87,7 @@ static void fill_actions(gpu_issue *issue, gpu_resident *p, const op *ops, const
     to->in_floats = c->in_floats;
     to->mlp = a->mlp_out.n > 0;
     to->mlp_bias = a->mlp_out_bias;
-    if (to->mlp) map_weights(issue, &p->mlp, &a->mlp_out, 8);
+    if (to->mlp) cuda_map_weights(issue, &p->mlp, gpu_weights_of(&a->mlp_out), 8);
 }
 
 static void fill(gpu_issue *issue, gpu_resident *p, const op *ops, const resident_chain *c) {
@@ -160,6 +150,7 @@ const gpu_family gpu_family_resident_hopper = {
     .name = "resident_hopper",
     GPU_KERNELS(kernels),
     .take = take,
+    .take_switches = 1u << SWITCH_PERSISTENT_DENOISE,
     .whole_device = 1,
     .open = open_exchange,
     .close = resident_close,

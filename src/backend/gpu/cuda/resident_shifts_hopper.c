@@ -15,6 +15,7 @@ const gpu_family gpu_family_resident_shifts_hopper = {
     .name = "resident_shifts_hopper",
     GPU_KERNELS(kernels),
     .take = take,
+    .take_switches = 1u << SWITCH_PERSISTENT_DENOISE,
     .whole_device = 1,
     .open = open_exchange,
     .close = resident_close,

@@ -136,6 +136,9 @@ int cuda_most_clusters(const gpu_driver *driver, const gpu_launch *launch, int *
     gpu_launch alone = *launch;
     alone.together = alone.overlap = 0;
     cuda_launch config = launch_of(&alone, NULL, attributes);
+    /* The driver wants the size of a cluster, also where that is one block. */
+    attributes[0] = (cuda_attribute){.id = CUDA_ATTRIBUTE_CLUSTER, .value.cluster = {launch->cluster, 1, 1}};
+    config.attribute_count = 1;
     *clusters = 0;
     return library_of(driver)->max_clusters
              ? library_of(driver)->max_clusters(clusters, launch->function, &config)
@@ -286,6 +289,14 @@ void cuda_make_map(gpu_issue *issue, gpu_tensor_map *map, int swizzled, unsigned
                                            (void *)(uintptr_t)base, dims, strides, box, ones, 0,
                                            swizzled > 0 ? CUDA_MAP_SWIZZLE_128 : CUDA_MAP_SWIZZLE_NONE,
                                            CUDA_MAP_PROMOTE_256, 0));
+}
+
+void cuda_map_weights(gpu_issue *issue, gpu_tensor_map *map, gpu_weights weights, unsigned groups) {
+    const uint64_t words = GPU_ATOM_BYTES / sizeof(float), blocks = (uint64_t)weights.blocks,
+                   dims[3] = {words, blocks, (uint64_t)weights.columns / 8},
+                   strides[2] = {GPU_ATOM_BYTES, GPU_ATOM_BYTES * blocks};
+    const unsigned box[3] = {(unsigned)words, 1, groups};
+    cuda_make_map(issue, map, -1, 3, weights.data, dims, strides, box);
 }
 
 void cuda_make_cache_maps(gpu_issue *issue, gpu_wgmma_attention *w, const gpu_cache_attention *p,

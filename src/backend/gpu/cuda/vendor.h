@@ -77,12 +77,15 @@ int cuda_cache_legal(const gpu_device *device, const gpu_cache_attention *p);
 /* A map of rank 2 to 4 over bf16, `swizzled` by 128 bytes, or (-1) over fp32 words. */
 void cuda_make_map(gpu_issue *issue, gpu_tensor_map *map, int swizzled, unsigned rank, const void *base,
                    const uint64_t *dims, const uint64_t *strides, const unsigned *box);
+/* Of a packed matrix, whose atoms are [column/8][k/64][256 words]: boxes of so many groups of 8 columns, 64 k
+ * deep. */
+void cuda_map_weights(gpu_issue *issue, gpu_tensor_map *map, gpu_weights weights, unsigned groups);
 /* The argument of wgmma kernels of attention over a cache: *p with maps of q, in boxes of q_rows rows, and of
  * keys and values, in boxes of `keys` places; by 64 dims. */
 void cuda_make_cache_maps(gpu_issue *issue, gpu_wgmma_attention *w, const gpu_cache_attention *p,
                           unsigned q_rows, unsigned keys);
-/* Most clusters of the launch that the device holds at once; 0 where the driver cannot tell. 0 or the
- * driver's error. */
+/* Most clusters (of 1: blocks) of the launch that the device holds at once; 0 where the driver cannot tell.
+ * 0 or the driver's error. */
 int cuda_most_clusters(const gpu_driver *driver, const gpu_launch *launch, int *clusters);
 
 /* cublaslt.c */

@@ -44,6 +44,15 @@ template <int N> DEV void after_wait(float (&d)[N]) {
 #define WRS(n) WR(8 * n), WR(8 * n + 4)
 
 /* d += A·B, or with add = 0 d = A·B; one function for each N = 2·(registers). */
+DEV void wgmma(float (&d)[24], u64 a, u64 b, int add) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %26, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n48k16.f32.bf16.bf16 {"
+                 WT0 ", " WT1 ", " WT2
+                 "}, %24, %25, p, 1, 1, 0, 0;\n}"
+                 : WRS(0), WRS(1), WRS(2)
+                 : "l"(a), "l"(b), "r"(add));
+}
+
 DEV void wgmma(float (&d)[32], u64 a, u64 b, int add) {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
                  "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
@@ -53,12 +62,41 @@ DEV void wgmma(float (&d)[32], u64 a, u64 b, int add) {
                  : "l"(a), "l"(b), "r"(add));
 }
 
+DEV void wgmma(float (&d)[36], u64 a, u64 b, int add) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %38, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n72k16.f32.bf16.bf16 {"
+                 WT0 ", " WT1 ", " WT2 ", " WT3
+                 ", %32, %33, %34, %35"
+                 "}, %36, %37, p, 1, 1, 0, 0;\n}"
+                 : WRS(0), WRS(1), WRS(2), WRS(3), WR(32)
+                 : "l"(a), "l"(b), "r"(add));
+}
+
+DEV void wgmma(float (&d)[56], u64 a, u64 b, int add) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %58, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n112k16.f32.bf16.bf16 {"
+                 WT0 ", " WT1 ", " WT2 ", " WT3 ", " WT4 ", " WT5 ", " WT6
+                 "}, %56, %57, p, 1, 1, 0, 0;\n}"
+                 : WRS(0), WRS(1), WRS(2), WRS(3), WRS(4), WRS(5), WRS(6)
+                 : "l"(a), "l"(b), "r"(add));
+}
+
 DEV void wgmma(float (&d)[64], u64 a, u64 b, int add) {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
                  "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
                  WT0 ", " WT1 ", " WT2 ", " WT3 ", " WT4 ", " WT5 ", " WT6 ", " WT7
                  "}, %64, %65, p, 1, 1, 0, 0;\n}"
                  : WRS(0), WRS(1), WRS(2), WRS(3), WRS(4), WRS(5), WRS(6), WRS(7)
+                 : "l"(a), "l"(b), "r"(add));
+}
+
+DEV void wgmma(float (&d)[68], u64 a, u64 b, int add) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %70, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n136k16.f32.bf16.bf16 {"
+                 WT0 ", " WT1 ", " WT2 ", " WT3 ", " WT4 ", " WT5 ", " WT6 ", " WT7
+                 ", %64, %65, %66, %67"
+                 "}, %68, %69, p, 1, 1, 0, 0;\n}"
+                 : WRS(0), WRS(1), WRS(2), WRS(3), WRS(4), WRS(5), WRS(6), WRS(7), WR(64)
                  : "l"(a), "l"(b), "r"(add));
 }
 

@@ -1,0 +1,148 @@
+/* A block of the resident vision kernel: its shared memory, its ring, and how the blocks of an image meet.
+ *
+ * Shared memory:
+ *   ring      slots that copies fill: of products 64 k of rows of x, [row][64] swizzled, then of packed
+ *             columns, [column/8][8][64]; of attention queries, keys or values. How large a slot is and
+ *             how many there are differs from phase to phase, so the copying warp begins a phase when
+ *             all slots of the one before are empty.
+ *   staging   a warp's outputs on their way to whole rows; before that sums that one warpgroup gives the
+ *             other
+ *   zeros     what attention multiplies the missing half of its last instruction with
+ *   barriers  full and empty, one a slot
+ *
+ * A phase is what all blocks of an image do between two meetings. Meeting is counting: a block that has
+ * written its part of a phase adds one to the image's progress, and whoever reads what others wrote waits for
+ * as many as there are blocks. Images do not wait for each other. */
+#ifndef KERNELS_CUDA_VISION_BLOCK_CUH
+#define KERNELS_CUDA_VISION_BLOCK_CUH
+
+#include "hopper.cuh"
+#include "vision.h"
+
+enum {
+    SLOTS = 8,                             /* most                                                          */
+    PART_BYTES = 41984,                    /* a slot of attention, and the largest of a product             */
+    RING_BYTES = 4 * PART_BYTES,
+    AT_STAGING = RING_BYTES,
+    STAGING_BYTES = 51200,
+    AT_ZEROS = AT_STAGING + STAGING_BYTES,
+    AT_BARRIERS = AT_ZEROS + 1024,
+    USED_BYTES = AT_BARRIERS + 2 * SLOTS * 8,
+    CONSUMER_THREADS = VISION_CONSUMERS * 128,
+    CONSUMER_WARPS = VISION_CONSUMERS * 4,
+};
+static_assert(USED_BYTES <= VISION_SHARED, "shared memory");
+
+typedef struct block {
+    u32 ring, zeros, full, empty;
+    char *staging;
+    u32 *progress;
+    int row0;                              /* the image's first row                                         */
+    int rank, blocks;                      /* among the blocks of the image                                 */
+    int lane, warp, group;                 /* of the thread; group: its warpgroup                           */
+    u32 parity;                            /* bit s: of the uses of slot s so far                           */
+    u32 phase;                             /* meetings so far                                               */
+    u32 shared;                            /* products so far whose k blocks share                          */
+} block;
+
+/* ---- meetings ------------------------------------------------------------------------------------------ */
+
+/* What was written before is visible to whoever then sees the count. Of one thread, for all that it has
+ * met. */
+DEV void count_up(u32 *count) {
+    asm volatile("fence.acq_rel.gpu;\nred.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(count) : "memory");
+}
+/* Until the count is so high; as await in hopper.cuh. */
+DEV void await_count(const u32 *count, u32 target) {
+#ifdef RESIDENT_WATCHDOG
+    asm volatile("{\n.reg .pred p, q;\n.reg .u32 n, v;\nmov.u32 n, 0;\nagain:\n"
+                 "ld.acquire.gpu.global.u32 v, [%0];\nsetp.ge.u32 p, v, %1;\n@p bra done;\n"
+                 "add.u32 n, n, 1;\nsetp.lt.u32 q, n, 4194304;\n@q bra again;\ntrap;\ndone:\n}"
+                 ::"l"(count), "r"(target) : "memory");
+#else
+    asm volatile("{\n.reg .pred p;\n.reg .u32 v;\nagain:\nld.acquire.gpu.global.u32 v, [%0];\n"
+                 "setp.ge.u32 p, v, %1;\n@p bra done;\nbra again;\ndone:\n}"
+                 ::"l"(count), "r"(target) : "memory");
+#endif
+}
+/* For what threads wrote and the TMA reads, and the other way round. */
+DEV void async_fence(void) { asm volatile("fence.proxy.async.global;" ::: "memory"); }
+
+/* Until all blocks of the image have ended the phase before. What they wrote may be read from here on, also
+ * by the TMA. */
+DEV void await_phase(const block &b) {
+    await_count(b.progress, (u32)b.blocks * b.phase);
+    async_fence();
+}
+DEV void consumers_meet(void) { group_sync(1, CONSUMER_THREADS); }
+
+/* All consumers: as await_phase. One warp asks, since what is asked for is counted up meanwhile. */
+DEV void consumers_await_phase(const block &b) {
+    if (b.warp == 0) await_phase(b);
+    consumers_meet();
+}
+
+/* All consumers: the block's part of the phase is written. `waited`: somebody of the block has waited for the
+ * phase before; else all do, so that nobody counts a phase ahead or reads too early in the next one. */
+DEV void end_phase(block &b, bool waited) {
+    if (!waited) consumers_await_phase(b);
+    async_fence();
+    consumers_meet();
+    if (!threadIdx.x) count_up(b.progress);
+    b.phase++;
+}
+
+/* Instead of the last meeting: the last block of the image leaves the counters as they were found. */
+DEV void end_image(const block &b) {
+    u32 before;
+    consumers_meet();
+    if (threadIdx.x) return;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
+                 : "=r"(before) : "l"(b.progress + 1) : "memory");
+    if (before == (u32)b.blocks - 1)
+        for (int i = 0; i < VISION_PROGRESS / 4; i++) b.progress[i] = 0;
+}
+
+/* ---- whole rows out ------------------------------------------------------------------------------------ */
+
+/* A warp whose threads have written their parts of staged rows: `bytes` of row i of `rows` go from `from` +
+ * i·`pitch` to `to` + i·`stride`. When it returns, they are there. */
+DEV void store_staged(const block &b, const char *from, int pitch, void *to, size_t stride, int rows,
+                      int bytes) {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncwarp();
+    if (b.lane < rows && bytes > 0)
+        asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
+                     ::"l"((char *)to + b.lane * stride), "r"(shared_address(from + b.lane * pitch)),
+                       "r"(bytes) : "memory");
+    asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;" ::: "memory");
+    __syncwarp();
+}
+
+/* ---- the ring ------------------------------------------------------------------------------------------ */
+
+DEV u32 parity_of(const block &b, int slot, u32 lap) { return (b.parity >> slot ^ lap) & 1; }
+
+/* `uses` of the first `slots` slots, one after the other from slot 0 on, are over. */
+DEV void used(block &b, int slots, int uses) {
+    b.parity ^= (uses / slots & 1 ? (1u << slots) - 1 : 0) ^ ((1u << uses % slots) - 1);
+}
+
+DEV void await_empty(const block &b, int slot, u32 lap) {
+    await(b.empty + 8 * slot, parity_of(b, slot, lap) ^ 1);
+}
+DEV void await_all_empty(const block &b) {
+#pragma unroll 1
+    for (int s = 0; s < SLOTS; s++) await_empty(b, s, 0);
+}
+DEV void await_full(const block &b, int slot, u32 lap) {
+    await(b.full + 8 * slot, parity_of(b, slot, lap));
+}
+/* Of every warp that reads the slot; `times`: for as many warps. All eight have to. */
+DEV void leave(const block &b, int slot, u32 times) {
+    if (!b.lane)
+        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;"
+                     ::"r"(b.empty + 8 * slot), "r"(times) : "memory");
+}
+
+#endif

@@ -1,0 +1,286 @@
+/* Whether the resident vision kernel is used, by what the driver says when the device opens: its blocks, one
+ * a multiprocessor, wait for each other, so all of them have to be on the card at once. And what it is
+ * launched with. Over a driver that is not there, so this runs everywhere. */
+#include "backend/gpu/cuda/resident.h"
+#include "backend/gpu/cuda/vision.h"
+#include "backend/gpu/cuda/vision_layers.h"
+#include "fake_launches.h"
+
+enum { LAYERS = 2, MULTIPROCESSORS = 132 };
+
+/* The family's memory: counters in 4 KiB, sums of 128 x 112 a multiprocessor, hidden values of 768 rows. */
+enum { SUMS_AT = 4096, SUMS = 128 * 112 * 4, HIDDEN_PITCH = 4352, HIDDEN_BYTES = 768 * HIDDEN_PITCH * 2 };
+static size_t hidden_at(int multiprocessors) { return SUMS_AT + (size_t)multiprocessors * SUMS; }
+
+static openpi_error error = OPENPI_ERROR_INIT;
+
+static launches launched;
+
+/* A model with the vision tower's sizes and two layers, on a card that holds so many blocks. */
+static openpi_status open_engine(int blocks, const char *path, uint32_t off, openpi_engine **engine) {
+    static const char dims[] = "{\"vision\":[1152,2,16,4304],\"vlm\":[24,1,8,256,40],"
+                               "\"expert\":[24,40],\"vocab\":2048}";
+    fake.single_blocks = blocks;
+    return fake_engine_of(dims, OPENPI_PI0, path, off, engine, &error);
+}
+
+static openpi_session *open_session(openpi_engine *engine, int batch) {
+    return fake_session(engine, batch, 10, 2);     /* 10 as fake_infer expects                              */
+}
+
+/* On a card that holds so many blocks: is the kernel available, is its memory taken, is it launched? A call
+ * works with it and without. */
+static void check(int blocks, const char *path, uint32_t off, int batch, int available, launches *to) {
+    openpi_engine *engine;
+    const int expected = available && !off && batch == 1,
+              multiprocessors = fake.multiprocessors ? fake.multiprocessors : MULTIPROCESSORS;
+    const size_t memory = available ? hidden_at(multiprocessors) + HIDDEN_BYTES : 0;
+    assert_int_equal(open_engine(blocks, path, off, &engine), OPENPI_OK);
+    assert_int_equal(!switch_off(gpu_missing(engine->device), SWITCH_PERSISTENT_VISION), available);
+    assert_true(switch_off(gpu_missing(engine->device), SWITCH_PERSISTENT_DENOISE));
+    assert_int_equal(fake.memory, engine->model->bytes + memory);
+    openpi_session *session = open_session(engine, batch);
+    fake_launches(session, "resident_vision", to);
+    assert_int_equal(to->resident, expected);
+    assert_int_equal(((gpu_device *)engine->device)->whole_device_recordings, expected);
+    assert_int_equal(fake_infer(session, 3, NULL, &error), OPENPI_OK);
+    fake_close(session, engine);
+}
+
+static void enough_blocks(void **state) {
+    (void)state;
+    for (int blocks = MULTIPROCESSORS; blocks <= MULTIPROCESSORS + 1; blocks++) {
+        reset();
+        check(blocks, "hopper", 0, 1, 1, &launched);
+        assert_int_equal(fake.asked_single.cluster, 1);
+        assert_int_equal(fake.asked_single.blocks, MULTIPROCESSORS);
+        assert_int_equal(fake.asked_single.threads, VISION_THREADS);
+        assert_int_equal(fake.asked_single.shared_bytes, VISION_SHARED);
+        for (int i = 0; i < launched.count; i++) {
+            const launch_record *l = &launched.list[i];
+            if (strcmp(l->kernel, "resident_vision")) continue;
+            assert_int_equal(l->ops, LAYERS * VISION_OPS);
+            assert_int_equal(l->grid[0], MULTIPROCESSORS);
+            assert_int_equal(l->grid[1] * l->grid[2], 1);
+            assert_int_equal(l->block[0], VISION_THREADS);
+            assert_int_equal(l->cluster, 1);
+            assert_int_equal(l->shared_bytes, VISION_SHARED);
+        }
+    }
+}
+
+/* One block too few, a driver that cannot tell, too little shared memory, a card with fewer multiprocessors
+ * than images: the launches are those of a card that holds the kernel, with the kernel switched off. */
+static void too_small(void **state) {
+    static const struct {
+        int blocks, multiprocessors, shared_bytes;
+    } cards[] = {{MULTIPROCESSORS - 1, 0, 0}, {1, 0, 0},  {0, 0, 0},
+                 {MULTIPROCESSORS, 0, 2048 + VISION_SHARED - 1}};
+    static launches switched_off;
+    (void)state;
+    reset();
+    check(MULTIPROCESSORS, "hopper", 1u << SWITCH_PERSISTENT_VISION, 1, 1, &switched_off);
+    for (size_t i = 0; i < sizeof cards / sizeof *cards; i++) {
+        reset();
+        fake.shared_bytes = cards[i].shared_bytes;
+        check(cards[i].blocks, "hopper", 0, 1, 0, &launched);
+        fake_launches_same(&launched, &switched_off);
+    }
+    for (int multiprocessors = 1; multiprocessors <= VISION_IMAGES; multiprocessors++) {
+        reset();
+        fake.multiprocessors = multiprocessors;
+        check(MULTIPROCESSORS, "hopper", 0, 1, multiprocessors >= VISION_IMAGES, &launched);
+    }
+}
+
+static void other_kernels(void **state) {
+    (void)state;
+    reset();
+    check(MULTIPROCESSORS, "portable", 0, 1, 0, &launched);
+    assert_int_equal(fake.asked_single.blocks, 0);
+    reset();
+    check(MULTIPROCESSORS, "hopper", 0, 2, 1, &launched);  /* six images */
+}
+
+/* ---- arguments --------------------------------------------------------------------------------------- */
+
+enum { LAUNCHES = 3 };
+static gpu_vision given[LAUNCHES];
+static int given_count;
+
+static void keep_arguments(const cuda_launch *launch, const void *arguments) {
+    if (launch->block[0] != VISION_THREADS || launch->shared_bytes != VISION_SHARED) return;
+    assert_in_range(given_count, 0, LAUNCHES - 1);
+    memcpy(&given[given_count++], arguments, sizeof *given);
+}
+
+static void check_map(const gpu_tensor_map *map, const void *base, int type, int swizzle, unsigned rank,
+                      const uint64_t *dims, const unsigned *box, const uint64_t *strides) {
+    assert_ptr_equal((void *)(uintptr_t)map->words[0], base);
+    assert_int_equal(map->words[1], (unsigned)type << 16 | rank << 8 | (unsigned)swizzle);
+    for (unsigned i = 0; i < rank; i++) assert_int_equal(map->words[2 + i], dims[i]);
+    for (unsigned i = 0; i < rank; i++) assert_int_equal(map->words[6 + i], box[i]);
+    for (unsigned i = 0; i + 1 < rank; i++) assert_int_equal(map->words[10 + i], strides[i]);
+}
+
+/* A bf16 matrix of so many rows, in boxes of 64 x 64. */
+static void check_rows(const gpu_tensor_map *map, const void *base, uint64_t k, uint64_t pitch,
+                       uint64_t rows) {
+    check_map(map, base, CUDA_MAP_BF16, CUDA_MAP_SWIZZLE_128, 2, (uint64_t[]){k, rows},
+              (unsigned[]){64, 64}, (uint64_t[]){2 * pitch});
+}
+
+static void check_heads(const gpu_tensor_map *map, const void *base, int swizzle, unsigned first,
+                        uint64_t rows) {
+    check_map(map, base, CUDA_MAP_BF16, swizzle, 4, (uint64_t[]){72, 16, 3, rows},
+              (unsigned[]){first, 1, 1, 64}, (uint64_t[]){144, 2304, 6912});
+}
+
+/* Atoms of a matrix of n columns: 256 words each, of one k those of all groups of 8 columns. */
+static void check_weights(const gpu_tensor_map *map, const matrix *m, uint64_t n, uint64_t k,
+                          unsigned groups) {
+    const uint64_t blocks = (k + 63) / 64;
+    assert_int_equal(m->n, n);
+    assert_int_equal(m->k, k);
+    check_map(map, m->data, CUDA_MAP_FLOAT32, CUDA_MAP_SWIZZLE_NONE, 3, (uint64_t[]){256, blocks, n / 8},
+              (unsigned[]){256, 1, groups}, (uint64_t[]){1024, 1024 * blocks});
+}
+
+static void check_layer(const vision_layer_weights *layer, const op *ops) {
+    static const unsigned boxes[VISION_MATRICES][VISION_MAPS] = VISION_BOXES;
+    const op_norm_linear *qkv = &ops[VISION_QKV].norm_linear, *fc1 = &ops[VISION_FC1].norm_linear;
+    const op_linear_residual *out = &ops[VISION_OUT].linear_residual,
+                             *fc2 = &ops[VISION_FC2].linear_residual;
+    for (int i = 0; i < VISION_MAPS; i++) {
+        check_weights(&layer->maps[VISION_MATRIX_QKV][i], &qkv->weight, 3456, 1152,
+                      boxes[VISION_MATRIX_QKV][i]);
+        check_weights(&layer->maps[VISION_MATRIX_OUT][i], &out->weight, 1152, 1152,
+                      boxes[VISION_MATRIX_OUT][i]);
+        check_weights(&layer->maps[VISION_MATRIX_FC1][i], &fc1->weight, 4304, 1152,
+                      boxes[VISION_MATRIX_FC1][i]);
+        check_weights(&layer->maps[VISION_MATRIX_FC2][i], &fc2->weight, 1152, 4304,
+                      boxes[VISION_MATRIX_FC2][i]);
+    }
+    assert_ptr_equal(layer->bias[VISION_MATRIX_QKV], qkv->bias);
+    assert_ptr_equal(layer->bias[VISION_MATRIX_OUT], out->bias);
+    assert_ptr_equal(layer->bias[VISION_MATRIX_FC1], fc1->bias);
+    assert_ptr_equal(layer->bias[VISION_MATRIX_FC2], fc2->bias);
+    assert_ptr_equal(layer->norm[0].weight, qkv->norm.weight);
+    assert_ptr_equal(layer->norm[0].bias, qkv->norm.bias);
+    assert_ptr_equal(layer->norm[1].weight, fc1->norm.weight);
+    assert_ptr_equal(layer->norm[1].bias, fc1->norm.bias);
+}
+
+/* The family's memory, of which the driver cleared the counters and nothing else of what it gave. */
+static void check_state(const gpu_vision *p, int multiprocessors) {
+    const char *const state = (const char *)p->progress;
+    assert_int_equal(fake_bytes_at(state), hidden_at(multiprocessors) + HIDDEN_BYTES);
+    assert_in_range(VISION_PROGRESS_BYTES, 3 * (128 + 22 * 8 * 4), SUMS_AT);
+    for (int i = 0; i < VISION_PROGRESS_BYTES; i++) assert_int_equal(state[i], 0);
+    assert_ptr_equal(p->sums, state + SUMS_AT);
+    assert_ptr_equal(p->to_hidden, state + hidden_at(multiprocessors));
+    assert_int_equal(hidden_at(multiprocessors) % 128, 0);
+}
+
+static void check_arguments(const gpu_vision *p, const plan *plan, const op *ops, uint64_t rows,
+                            int multiprocessors) {
+    const op_norm_linear *qkv = &ops[VISION_QKV].norm_linear;
+    assert_int_equal(qkv->rows.capacity, rows);
+    assert_non_null(qkv->rows.count);
+    assert_ptr_equal(p->count, qkv->rows.count);
+    assert_ptr_equal(p->x, ops[VISION_FC2].linear_residual.x);
+    assert_ptr_equal(p->to_qkv, plan->buffers.vision_qkv);
+    assert_ptr_equal(p->to_attended, plan->buffers.vision_o);
+    assert_int_equal(p->depth, LAYERS);
+    assert_true(p->eps == qkv->norm.eps && p->eps > 0);
+    assert_true(p->scale == ops[VISION_ATTENTION].image_attention.scale && p->scale > 0);
+    check_state(p, multiprocessors);
+    check_rows(&p->normed, p->to_normed, 1152, 1152, rows);
+    check_rows(&p->attended, p->to_attended, 1152, 1152, rows);
+    check_rows(&p->hidden, p->to_hidden, 4304, HIDDEN_PITCH, rows);
+    check_heads(&p->heads_main, p->to_qkv, CUDA_MAP_SWIZZLE_128, 64, rows);
+    check_heads(&p->heads_rest, p->to_qkv, CUDA_MAP_SWIZZLE_NONE, 8, rows);
+    for (int i = 0; i < LAYERS; i++) check_layer(&p->layers[i], ops + i * VISION_OPS);
+}
+
+/* The arguments are what the ops say, also where each image is a pass of its own; rows with their norms are
+ * at the beginning of the work block, which is large enough. */
+static void check_launches(int multiprocessors, uint32_t off, int launches_expected) {
+    openpi_engine *engine;
+    const size_t normed_bytes = (size_t)768 * 1152 * sizeof(bf16);
+    const int images = 3 / launches_expected;
+    reset();
+    fake.multiprocessors = multiprocessors;
+    assert_int_equal(open_engine(multiprocessors, "hopper", off, &engine), OPENPI_OK);
+    fake.on_launch = keep_arguments;
+    given_count = 0;
+    openpi_session *session = open_session(engine, 1);
+    assert_int_equal(given_count, launches_expected);
+    const plan *plan = session->plan;
+    const op *ops = plan->ops;
+    for (int i = 0; i < given_count; i++, ops += VISION_OPS * LAYERS) {
+        while (strcmp(ops->name, "vision.qkv")) ops++;
+        check_arguments(&given[i], plan, ops, (uint64_t)images * 256, multiprocessors);
+        assert_ptr_equal(given[i].to_normed, session->work);
+        /* Also where single ops need less. */
+        assert_true(backend_cuda.work_bytes(engine->device, ops, 0) >= normed_bytes);
+    }
+    assert_ptr_equal(given[0].x, plan->buffers.vision_x);
+    assert_true(backend_cuda.work_bytes(engine->device, plan->ops, plan->count) >= normed_bytes);
+    fake_close(session, engine);
+}
+
+static void arguments(void **state) {
+    (void)state;
+    check_launches(MULTIPROCESSORS, 0, 1);
+    check_launches(114, 0, 1);
+    check_launches(VISION_IMAGES, 0, 1);
+    check_launches(MULTIPROCESSORS, 1u << SWITCH_BATCHED_VISION, 3);
+}
+
+/* ---- failures ---------------------------------------------------------------------------------------- */
+
+/* An error is not an answer: the device does not open, and nothing is kept. Without clusters on the card the
+ * resident denoise kernels ask only; with them they take their memory first. */
+static void a_driver_that_fails(void **state) {
+    static const struct {
+        int clusters, before;              /* calls of that name before that of this family                 */
+        const char *call;
+        int code;
+        openpi_status status;
+        const char *says;
+    } failures[] = {
+        {0, 2, "max_clusters", SICK, OPENPI_NO_DEVICE,
+         "does not open: unspecified launch failure (error 719) at vision_hopper"},
+        {0, 0, "allocate", CUDA_OUT_OF_MEMORY, OPENPI_NO_MEMORY,
+         "out of memory on cuda:0 while opening it (vision_hopper)"},
+        {0, 0, "fill", SICK, OPENPI_NO_DEVICE,
+         "does not open: unspecified launch failure (error 719) at vision_hopper"},
+        {RESIDENT_CLUSTERS, 2, "allocate", SICK, OPENPI_NO_DEVICE, "at vision_hopper"},
+        {RESIDENT_CLUSTERS, 4, "fill", SICK, OPENPI_NO_DEVICE, "at vision_hopper"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof failures / sizeof *failures; i++) {
+        openpi_engine *engine = NULL;
+        reset();
+        fake.clusters = failures[i].clusters;
+        assert_int_equal(open_engine(MULTIPROCESSORS, "hopper", 0, &engine), OPENPI_OK);
+        openpi_engine_close(engine);
+        engine = NULL;
+        const int at = fake_call_at(failures[i].call, failures[i].before);
+        reset();
+        fake.clusters = failures[i].clusters;
+        fake_fail_from(at, failures[i].call, failures[i].code);
+        assert_int_equal(open_engine(MULTIPROCESSORS, "hopper", 0, &engine), failures[i].status);
+        fake_refused(engine, &error, failures[i].says);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(enough_blocks), cmocka_unit_test(too_small),
+        cmocka_unit_test(other_kernels), cmocka_unit_test(arguments),
+        cmocka_unit_test(a_driver_that_fails),
+    };
+    return cmocka_run_group_tests_name("vision fits", tests, NULL, NULL);
+}
