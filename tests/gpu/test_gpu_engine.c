@@ -32,8 +32,10 @@ static void ways_agree(openpi_engine *engine, int resident, const char *what, in
     static float first[BATCH * HORIZON * OPENPI_ACTION_DIM], again[BATCH * HORIZON * OPENPI_ACTION_DIM];
     static const char *const kinds[] = {"graph", "launches", "one by one"};
     inputs *in = calloc(1, sizeof *in);
-    int bad = 0, seen = 0, had = has_resident(engine);
-    set_resident(engine, resident);
+    int bad = 0, seen = 0;
+    const int had = has_resident(engine), had_vision = has_switch(engine, SWITCH_PERSISTENT_VISION);
+    set_resident(engine, had && resident);
+    set_switch(engine, SWITCH_PERSISTENT_VISION, had_vision && resident);
     in->images = malloc((size_t)BATCH * OPENPI_CAMERAS * PIXELS);
     options.batch = batch;
     options.horizon = horizon;
@@ -62,6 +64,7 @@ static void ways_agree(openpi_engine *engine, int resident, const char *what, in
     }
     openpi_session_close(session);
     set_resident(engine, had);
+    set_switch(engine, SWITCH_PERSISTENT_VISION, had_vision);
     free(in->images);
     free(in);
     print_message("%s%s: %d of %d runs differ\n", what, resident ? ", resident" : "", bad, rounds * 6);
