@@ -158,7 +158,6 @@ const gpu_driver *gpu_driver_of(const gpu_device *self) { return &self->driver; 
 
 const char *gpu_path(const gpu_device *self) { return self->base.path; }
 
-uint32_t gpu_off(const gpu_device *self) { return self->off; }
 
 size_t gpu_shared_bytes(const gpu_device *self) { return self->shared_bytes; }
 

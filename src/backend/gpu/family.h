@@ -168,7 +168,6 @@ const gpu_driver *gpu_driver_of(const gpu_device *device);
 /* OPENPI_OK with the context current in this thread, or the sentence of a lost device. */
 openpi_status gpu_enter(gpu_device *device, openpi_error *error);
 const char *gpu_path(const gpu_device *device);
-uint32_t gpu_off(const gpu_device *device);                                    /* switches that are off     */
 void *gpu_function(const gpu_device *device, int family, int kernel); /* NULL: the device's path has it not */
 void *gpu_stream(const gpu_device *device);                                    /* of loading, for open      */
 void *gpu_state(const gpu_device *device, int family);                         /* what open has made        */

@@ -72,6 +72,13 @@ static void issue_op(gpu_issue *issue, const op *op) {
     if (op->parameters) issue->emit.alone = 1;
 }
 
+/* Module i's family may take ops. */
+static int takes(const gpu_device *self, int i) {
+    const gpu_family *family = self->vendor->modules[i].family;
+    if (!self->loaded[i].module || !family->take) return 0;
+    return !family->take_switches || (self->loaded[i].state && !(family->take_switches & self->off));
+}
+
 int gpu_issue_next(gpu_issue *issue, const op *ops, int place, int left) {
     const gpu_device *self = issue->device;
     issue->place = place;
@@ -79,9 +86,8 @@ int gpu_issue_next(gpu_issue *issue, const op *ops, int place, int left) {
     issue->ops = 1;
     gpu_work_begin(&issue->work);
     for (int i = 0; i < self->loaded_count; i++) {
-        const gpu_family *family = self->vendor->modules[i].family;
         issue->family = i;
-        int taken = self->loaded[i].module && family->take ? family->take(issue, ops, left) : 0;
+        int taken = takes(self, i) ? self->vendor->modules[i].family->take(issue, ops, left) : 0;
         if (taken) return taken;
     }
     issue_op(issue, ops);

@@ -27,25 +27,16 @@ static int usual_tiles(int heads_of_images, int multiprocessors) {
 
 static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     const gpu_image_attention *p = &task->image_attention;
-    const uint64_t row = (uint64_t)p->stride * sizeof(bf16), part = (uint64_t)p->next * sizeof(bf16);
-    const uint64_t dims[4] = {IMAGE_HEAD, (uint64_t)p->heads, 3, (uint64_t)task->rows},
-                   strides[3] = {IMAGE_HEAD * sizeof(bf16), part, row};
-    const struct {
-        int swizzled;
-        unsigned box[4];
-    } boxes[4] = {{1, {IMAGE_MAIN, 1, 1, IMAGE_KEYS}},
-                  {0, {IMAGE_REST, 1, 1, IMAGE_KEYS}},
-                  {1, {IMAGE_MAIN, 1, 1, IMAGE_ROWS}},
-                  {0, {IMAGE_REST, 1, 1, IMAGE_ROWS}}};
     int heads = task->rows / IMAGE_KEYS * p->heads,
         multiprocessors = gpu_multiprocessors(gpu_device_of(issue));
     gpu_image_hopper h;
     (void)choice;
     if (!gpu_emitting(issue)) return;
     memset(&h, 0, sizeof h);
-    gpu_tensor_map *maps[4] = {&h.keys_main, &h.keys_rest, &h.rows_main, &h.rows_rest};
-    for (int i = 0; i < 4; i++)
-        cuda_make_map(issue, maps[i], boxes[i].swizzled, 4, p->qkv, dims, strides, boxes[i].box);
+    cuda_map_image_heads(issue, &h.keys_main, p, task->rows, IMAGE_MAIN, IMAGE_KEYS);
+    cuda_map_image_heads(issue, &h.keys_rest, p, task->rows, IMAGE_REST, IMAGE_KEYS);
+    cuda_map_image_heads(issue, &h.rows_main, p, task->rows, IMAGE_MAIN, IMAGE_ROWS);
+    cuda_map_image_heads(issue, &h.rows_rest, p, task->rows, IMAGE_REST, IMAGE_ROWS);
     h.attention = *p;
     h.tiles = usual_tiles(heads, multiprocessors);
     gpu_grid grid = {.x = least(heads * (IMAGE_TILES / h.tiles), multiprocessors),

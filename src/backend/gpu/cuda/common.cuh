@@ -60,11 +60,10 @@ DEV float exp2_fast(float x) {
     return r;
 }
 
-/* x/(1 + exp(-z)): the tanh form of GELU is x·sigmoid(2·√(2/π)·(x + 0.044715·x³)). Relative error under
- * 2e-6. */
-DEV float gelu(float x) {
-    return __fdividef(x, 1 + exp2_fast(x * (-2.302208198144325f - 0.10294324f * (x * x))));
-}
+/* The tanh form of GELU is x·sigmoid(2·√(2/π)·(x + 0.044715·x³)), that is x/(1 + 2^z): z. */
+DEV float gelu_exponent(float x) { return x * (-2.302208198144325f - 0.10294324f * (x * x)); }
+/* Relative error under 2e-6. */
+DEV float gelu(float x) { return __fdividef(x, 1 + exp2_fast(gelu_exponent(x))); }
 DEV float silu(float x) { return __fdividef(x, 1 + exp2_fast(-1.4426950408889634f * x)); }
 
 DEV float warp_sum(float x) {

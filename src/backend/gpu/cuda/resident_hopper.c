@@ -120,10 +120,7 @@ static void fill(gpu_issue *issue, gpu_resident *p, const op *ops, const residen
 }
 
 int resident_take(gpu_issue *issue, const op *ops, int count, int apart) {
-    const gpu_device *device = gpu_device_of(issue);
     gpu_resident p;
-    if (!gpu_state(device, gpu_family_of(issue)) || switch_off(gpu_off(device), SWITCH_PERSISTENT_DENOISE))
-        return 0;
     const resident_chain c = resident_chain_of(ops, count, apart);
     const gpu_grid whole = {.x = RESIDENT_CLUSTER * RESIDENT_CLUSTERS,
                             .y = 1,

@@ -299,6 +299,15 @@ void cuda_map_weights(gpu_issue *issue, gpu_tensor_map *map, gpu_weights weights
     cuda_make_map(issue, map, -1, 3, weights.data, dims, strides, box);
 }
 
+void cuda_map_image_heads(gpu_issue *issue, gpu_tensor_map *map, const gpu_image_attention *p, int rows,
+                          unsigned box_dims, unsigned box_rows) {
+    const uint64_t dim = (uint64_t)p->head_dim, part = (uint64_t)p->next, row = (uint64_t)p->stride,
+                   dims[4] = {dim, (uint64_t)p->heads, 3, (uint64_t)rows},
+                   strides[3] = {dim * sizeof(bf16), part * sizeof(bf16), row * sizeof(bf16)};
+    const unsigned box[4] = {box_dims, 1, 1, box_rows};
+    cuda_make_map(issue, map, box_dims * sizeof(bf16) == 128, 4, p->qkv, dims, strides, box);
+}
+
 void cuda_make_cache_maps(gpu_issue *issue, gpu_wgmma_attention *w, const gpu_cache_attention *p,
                           unsigned q_rows, unsigned keys) {
     const uint64_t row = (uint64_t)p->head_dim * sizeof(bf16), places = (uint64_t)p->capacity;

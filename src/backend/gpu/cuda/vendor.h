@@ -80,6 +80,10 @@ void cuda_make_map(gpu_issue *issue, gpu_tensor_map *map, int swizzled, unsigned
 /* Of a packed matrix, whose atoms are [column/8][k/64][256 words]: boxes of so many groups of 8 columns, 64 k
  * deep. */
 void cuda_map_weights(gpu_issue *issue, gpu_tensor_map *map, gpu_weights weights, unsigned groups);
+/* Of q, k and v of so many rows of images, as [rows][q, k, v][heads][head_dim]: boxes of so many dims of a
+ * head and rows; swizzled where the dims are 128 bytes. */
+void cuda_map_image_heads(gpu_issue *issue, gpu_tensor_map *map, const gpu_image_attention *p, int rows,
+                          unsigned box_dims, unsigned box_rows);
 /* The argument of wgmma kernels of attention over a cache: *p with maps of q, in boxes of q_rows rows, and of
  * keys and values, in boxes of `keys` places; by 64 dims. */
 void cuda_make_cache_maps(gpu_issue *issue, gpu_wgmma_attention *w, const gpu_cache_attention *p,

@@ -1,25 +1,21 @@
 /* Arguments of the resident vision kernel, and the sizes both sides agree on. Plain C, read by both
  * compilers.
  *
- * The kernel is made for the layers of SigLIP So400m/14 (width 1152, 16 heads of 72, 4304 hidden units, 256
- * tokens an image) and for up to three images. The whole grid must be resident at once. */
+ * The kernel is made for the layers of SigLIP So400m/14 (width 1152, 16 heads, 4304 hidden units; a head's 72
+ * dims and an image's 256 tokens are IMAGE_HEAD and IMAGE_KEYS) and for up to three images. The whole grid
+ * must be resident at once. */
 #ifndef BACKEND_GPU_CUDA_VISION_H
 #define BACKEND_GPU_CUDA_VISION_H
 
-#include "backend/gpu/cuda/maps.h"
+#include "backend/gpu/cuda/attention_image_hopper.h"
 
 enum {
     VISION_WIDTH = 1152,
     VISION_HIDDEN = 4304,
     VISION_HIDDEN_PITCH = 4352,            /* of rows in memory: whole lines of 128 bytes                   */
     VISION_HEADS = 16,
-    VISION_HEAD = 72,                      /* dims: VISION_MAIN and VISION_REST                             */
-    VISION_MAIN = 64,
-    VISION_REST = 8,
-    VISION_TOKENS = 256,                   /* of an image                                                   */
     VISION_IMAGES = 3,                     /* most                                                          */
     VISION_LAYERS = 27,                    /* most                                                          */
-    VISION_BOX_ROWS = 64,                  /* rows of a box of every map                                    */
     VISION_CONSUMERS = 2,                  /* warpgroups that multiply; one more copies                     */
     VISION_THREADS = (VISION_CONSUMERS + 1) * 128,
 
@@ -34,13 +30,13 @@ enum {
     /* What every launch finds zero and leaves zero: of each image its progress, how many of its blocks have
      * ended, and how many parts of sums each warp of each tile of fc2 has got. */
     VISION_GOT_AT = 128,
-    VISION_PROGRESS = VISION_GOT_AT + VISION_SUM_TILES * 8 * 4 + 64,
+    VISION_PROGRESS = VISION_GOT_AT + VISION_SUM_TILES * 8 * 4 + 64, /* whole lines                         */
     VISION_PROGRESS_BYTES = VISION_IMAGES * VISION_PROGRESS,
     /* After that sums of fc2 on their way to the block that finishes them, of every block; then hidden
      * values. */
     VISION_SUMS_AT = 4096,
     VISION_SUMS = 128 * 112 * 4,
-    VISION_HIDDEN_BYTES = VISION_IMAGES * VISION_TOKENS * VISION_HIDDEN_PITCH * 2,
+    VISION_HIDDEN_BYTES = VISION_IMAGES * IMAGE_KEYS * VISION_HIDDEN_PITCH * 2,
 };
 
 typedef struct vision_norm {

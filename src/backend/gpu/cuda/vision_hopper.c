@@ -13,7 +13,7 @@
 
 static const gpu_kernel kernels[] = {{"resident_vision", 1, 0}};
 
-enum { MOST_ROWS = VISION_IMAGES * VISION_TOKENS, MOST_ARGUMENTS = 32764 };
+enum { MOST_ROWS = VISION_IMAGES * IMAGE_KEYS, MOST_ARGUMENTS = 32764 };
 _Static_assert((int)VISION_PROGRESS_BYTES <= (int)VISION_SUMS_AT, "sums come after the counters");
 _Static_assert(sizeof(gpu_vision) <= MOST_ARGUMENTS, "a kernel's arguments are no more");
 
@@ -62,18 +62,8 @@ static void close_progress(gpu_device *device, void *state) {
 static void map_rows(gpu_issue *issue, gpu_tensor_map *map, const void *base, int k, int pitch,
                      int capacity) {
     const uint64_t dims[2] = {(uint64_t)k, (uint64_t)capacity}, strides[1] = {(uint64_t)pitch * sizeof(bf16)};
-    static const unsigned box[2] = {GPU_ATOM_K, VISION_BOX_ROWS};
+    static const unsigned box[2] = {GPU_ATOM_K, IMAGE_ROWS};
     cuda_make_map(issue, map, 1, 2, base, dims, strides, box);
-}
-
-/* So many first dims of 64 rows of a head of q, k or v. */
-static void map_heads(gpu_issue *issue, gpu_tensor_map *map, const void *base, int swizzled, unsigned first,
-                      int capacity) {
-    const uint64_t part = VISION_WIDTH * sizeof(bf16),
-                   dims[4] = {VISION_HEAD, VISION_HEADS, 3, (uint64_t)capacity},
-                   strides[3] = {VISION_HEAD * sizeof(bf16), part, 3 * part};
-    const unsigned box[4] = {first, 1, 1, VISION_BOX_ROWS};
-    cuda_make_map(issue, map, swizzled, 4, base, dims, strides, box);
 }
 
 static void fill_layer(gpu_issue *issue, vision_layer_weights *to, const op *ops) {
@@ -96,6 +86,11 @@ static void fill(gpu_issue *issue, gpu_vision *p, const op *ops, int depth) {
     const op_norm_linear *qkv = &ops[VISION_QKV].norm_linear;
     const op_image_attention *attention = &ops[VISION_ATTENTION].image_attention;
     const int capacity = qkv->rows.capacity;
+    const gpu_image_attention qkv_rows = {.qkv = qkv->out,
+                                          .heads = VISION_HEADS,
+                                          .head_dim = IMAGE_HEAD,
+                                          .stride = 3 * VISION_WIDTH,
+                                          .next = VISION_WIDTH};
     memset(p, 0, sizeof *p);
     p->count = qkv->rows.count;
     p->x = ops[VISION_OUT].linear_residual.x;
@@ -111,21 +106,18 @@ static void fill(gpu_issue *issue, gpu_vision *p, const op *ops, int depth) {
     map_rows(issue, &p->normed, p->to_normed, VISION_WIDTH, VISION_WIDTH, capacity);
     map_rows(issue, &p->attended, p->to_attended, VISION_WIDTH, VISION_WIDTH, capacity);
     map_rows(issue, &p->hidden, p->to_hidden, VISION_HIDDEN, VISION_HIDDEN_PITCH, capacity);
-    map_heads(issue, &p->heads_main, p->to_qkv, 1, VISION_MAIN, capacity);
-    map_heads(issue, &p->heads_rest, p->to_qkv, 0, VISION_REST, capacity);
+    cuda_map_image_heads(issue, &p->heads_main, &qkv_rows, capacity, IMAGE_MAIN, IMAGE_ROWS);
+    cuda_map_image_heads(issue, &p->heads_rest, &qkv_rows, capacity, IMAGE_REST, IMAGE_ROWS);
     for (int i = 0; i < depth; i++) fill_layer(issue, &p->layers[i], ops + i * VISION_OPS);
 }
 
 static int take(gpu_issue *issue, const op *ops, int count) {
-    const gpu_device *device = gpu_device_of(issue);
     gpu_vision p;
-    if (!gpu_state(device, gpu_family_of(issue)) || switch_off(gpu_off(device), SWITCH_PERSISTENT_VISION))
-        return 0;
     const int depth = vision_depth_of(ops, count);
     if (!depth) return 0;
     gpu_take(issue, depth * VISION_OPS);
     fill(issue, &p, ops, depth);
-    gpu_emit(issue, 0, grid_of(device), &p, sizeof p);
+    gpu_emit(issue, 0, grid_of(gpu_device_of(issue)), &p, sizeof p);
     return depth * VISION_OPS;
 }
 

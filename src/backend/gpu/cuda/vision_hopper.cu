@@ -58,30 +58,30 @@ template <> struct tiles<1> {
 /* Blocks of 64 k. */
 enum { WIDE = (VISION_WIDTH + 63) / 64, DEEP = (VISION_HIDDEN + 63) / 64 };
 
-DEV product product_of(const gpu_vision &p, const vision_layer_weights &l, int map, int matrix) {
+DEV product product_of(const vision_layer_weights &l, int map, int matrix) {
     return {.weights = &l.maps[matrix][map], .bias = l.bias[matrix], .parts = 1};
 }
 DEV product qkv_of(const gpu_vision &p, const vision_layer_weights &l, int map) {
-    product q = product_of(p, l, map, VISION_MATRIX_QKV);
+    product q = product_of(l, map, VISION_MATRIX_QKV);
     q.x = &p.normed, q.out = p.to_qkv;
     q.pitch = q.groups = 3 * VISION_WIDTH / 8, q.blocks = WIDE;
     return q;
 }
 DEV product out_of(const gpu_vision &p, const vision_layer_weights &l, int map) {
-    product q = product_of(p, l, map, VISION_MATRIX_OUT);
+    product q = product_of(l, map, VISION_MATRIX_OUT);
     q.x = &p.attended, q.out = p.x;
     q.pitch = q.groups = VISION_WIDTH / 8, q.blocks = WIDE;
     return q;
 }
 DEV product fc1_of(const gpu_vision &p, const vision_layer_weights &l, int map) {
-    product q = product_of(p, l, map, VISION_MATRIX_FC1);
+    product q = product_of(l, map, VISION_MATRIX_FC1);
     q.x = &p.normed, q.out = p.to_hidden;
     q.pitch = VISION_HIDDEN_PITCH / 8, q.groups = VISION_HIDDEN / 8, q.blocks = WIDE;
     return q;
 }
 /* Note: a part waits for others, so each must have a block of its own. */
 DEV product fc2_of(const block &b, const gpu_vision &p, const vision_layer_weights &l, int map) {
-    product q = product_of(p, l, map, VISION_MATRIX_FC2);
+    product q = product_of(l, map, VISION_MATRIX_FC2);
     q.x = &p.hidden, q.out = p.x;
     q.pitch = q.groups = VISION_WIDTH / 8, q.blocks = DEEP;
     q.parts = max(1, min(b.blocks / VISION_SUM_TILES, (int)VISION_PARTS));
@@ -92,7 +92,7 @@ DEV product fc2_of(const block &b, const gpu_vision &p, const vision_layer_weigh
 /* ---- norms --------------------------------------------------------------------------------------------- */
 
 /* (x - mean)·rsqrt(var + eps)·weight + bias, a warp a row. Weight and bias come before the meeting. */
-DEV bool norm_image(block &b, const gpu_vision &p, const vision_norm &n) {
+DEV void norm_image(block &b, const gpu_vision &p, const vision_norm &n) {
     enum { UNITS = VISION_WIDTH / 8, STEPS = (UNITS + 31) / 32 };
     float weight[STEPS][8], bias[STEPS][8];
 #pragma unroll
@@ -108,7 +108,7 @@ DEV bool norm_image(block &b, const gpu_vision &p, const vision_norm &n) {
     }
     consumers_await_phase(b);
 #pragma unroll 1
-    for (int r = b.rank + b.warp * b.blocks; r < VISION_TOKENS; r += CONSUMER_WARPS * b.blocks) {
+    for (int r = b.rank + b.warp * b.blocks; r < IMAGE_KEYS; r += CONSUMER_WARPS * b.blocks) {
         const size_t at = (size_t)(b.row0 + r) * VISION_WIDTH;
         const uint4 *from = (const uint4 *)((const u16 *)p.x + at);
         uint4 *to = (uint4 *)((u16 *)p.to_normed + at);
@@ -143,7 +143,6 @@ DEV bool norm_image(block &b, const gpu_vision &p, const vision_norm &n) {
                                pack_bf16(x[i][4], x[i][5]), pack_bf16(x[i][6], x[i][7]));
         }
     }
-    return true;
 }
 
 /* ---- attention ----------------------------------------------------------------------------------------- */
@@ -187,13 +186,17 @@ DEV void leave_parts(const block &b, int first, int end) {
     for (int slot = first; slot < end; slot++) leave(b, slot, 1);
 }
 
-/* A warp's rows of attention's output in the staging: an odd number of 16 bytes each. */
-enum { OUT_PITCH = VISION_HEAD * 2, OUT_AT = 2 * 5 * 128 * 16 };
+/* float4 that a thread gives the other warpgroup's (attend_together). */
+enum { GIVEN = 5 };
+
+/* A warp's rows of attention's output in the staging, after what is given: an odd number of 16 bytes each. */
+enum { OUT_PITCH = IMAGE_HEAD * 2, OUT_AT = VISION_CONSUMERS * GIVEN * 128 * 16 };
+static_assert(OUT_AT + CONSUMER_WARPS * 16 * OUT_PITCH <= (int)STAGING_BYTES, "attention's output is staged");
 DEV char *staged_queries(const block &b) { return b.staging + OUT_AT + b.warp * 16 * OUT_PITCH; }
 /* They go to rows `row` … of head `head`. */
 DEV void store_staged_queries(const block &b, const gpu_vision &p, int head, int row, int rows) {
     store_staged(b, staged_queries(b), OUT_PITCH,
-                 (u16 *)p.to_attended + (size_t)row * VISION_WIDTH + head * VISION_HEAD, VISION_WIDTH * 2,
+                 (u16 *)p.to_attended + (size_t)row * VISION_WIDTH + head * IMAGE_HEAD, VISION_WIDTH * 2,
                  rows, OUT_PITCH);
 }
 
@@ -226,14 +229,13 @@ DEV void attend_alone(const block &b, const gpu_vision &p, int head, int row) {
     float out[32], rest[4], top[2], sum[2];
     attend_keys<128>(b, p, b.ring + QUERIES * PART_BYTES + b.group * IMAGE_SLOT, 0, out, rest, top, sum);
     store_queries((u16 *)(staged_queries(b) + (b.lane >> 2) * OUT_PITCH) + 2 * (b.lane & 3), out, rest, sum,
-                  VISION_HEAD);
+                  IMAGE_HEAD);
     store_staged_queries(b, p, head, row + b.warp * 16, 16);
 }
 
 /* Both warpgroups the same 64 queries, each half of the keys. Then the first one finishes a thread's first
  * row, the second its second. */
 DEV void attend_together(const block &b, const gpu_vision &p, int head, int row) {
-    enum { GIVEN = 5 };                    /* float4 that a thread gives the other warpgroup's              */
     float4 *const box = (float4 *)b.staging + (threadIdx.x & 127);
     float out[32], rest[4], top[2], sum[2], own[20], given[20];
     attend_keys<64>(b, p, b.ring + QUERIES * PART_BYTES, b.group * IMAGE_KEYS / 2, out, rest, top, sum);
@@ -302,14 +304,14 @@ template <class T> DEV void consume(block &b, const gpu_vision &p) {
 #pragma unroll 1
     for (int layer = 0, phase = 0; layer < p.depth;) {
         const vision_layer_weights &l = p.layers[layer];
-        bool waited;
+        bool waited = true;
         if (phase == QKV) waited = make_product<typename T::qkv, PLAIN, 0>(b, qkv_of(p, l, T::MAP));
         else if (phase == ATTENTION) waited = attend_image<T::QUERY_TILES>(b, p);
         else if (phase == OUT) waited = make_product<typename T::out, RESIDUAL, 0>(b, out_of(p, l, T::MAP));
         else if (phase == FC1) waited = make_product<typename T::fc1, GELU, 0>(b, fc1_of(p, l, T::MAP));
         else if (phase == FC2)
             waited = make_product<typename T::fc2, RESIDUAL, 1>(b, fc2_of(b, p, l, T::MAP));
-        else waited = norm_image(b, p, l.norm[phase == NORM_SECOND]);
+        else norm_image(b, p, l.norm[phase == NORM_SECOND]);
         end_phase(b, waited);
         if (++phase == PHASES) phase = 0, layer++;
     }
@@ -329,7 +331,7 @@ DEV block block_of(const gpu_vision &p, char *memory, int images) {
             .empty = full + SLOTS * 8,
             .staging = memory + AT_STAGING,
             .progress = p.progress + image * (VISION_PROGRESS / 4),
-            .row0 = image * VISION_TOKENS,
+            .row0 = image * IMAGE_KEYS,
             .rank = (int)blockIdx.x - image * blocks,
             .blocks = blocks,
             .lane = (int)(threadIdx.x & 31),
@@ -352,7 +354,7 @@ template <int IMAGES> DEV void run(block &b, const gpu_vision &p) {
 
 KERNEL(VISION_THREADS) resident_vision(const __grid_constant__ gpu_vision p) {
     extern __shared__ __align__(1024) char memory[];
-    const int images = same_in_warp(min(*p.count / VISION_TOKENS, (int)VISION_IMAGES));
+    const int images = same_in_warp(min(*p.count / IMAGE_KEYS, (int)VISION_IMAGES));
     start_next();
     if (images <= 0 || (int)blockIdx.x >= gridDim.x / images * images) {
         wait_before();

@@ -19,8 +19,8 @@ static int is_norm(const norm *n, const norm *first) {
  * than what is compared here. */
 static int is_rows(const row_set *rows, const row_set *first) {
     return rows->count && rows->count == first->count && rows->capacity == first->capacity && !rows->known &&
-           rows->capacity > 0 && rows->capacity % VISION_TOKENS == 0 &&
-           rows->capacity <= VISION_IMAGES * VISION_TOKENS;
+           rows->capacity > 0 && rows->capacity % IMAGE_KEYS == 0 &&
+           rows->capacity <= VISION_IMAGES * IMAGE_KEYS;
 }
 
 static int is_norm_linear(const op_norm_linear *a, const op_norm_linear *first, activation activation,
@@ -37,7 +37,7 @@ static int is_linear_residual(const op_linear_residual *a, const op_norm_linear 
 
 static int is_attention(const op_image_attention *a, const op_norm_linear *first, const void *from) {
     return is_rows(&a->rows, &first->rows) && a->qkv == from && a->heads == VISION_HEADS &&
-           a->head_dim == VISION_HEAD && !a->planar;
+           a->head_dim == IMAGE_HEAD && !a->planar;
 }
 
 /* ---- a layer ----------------------------------------------------------------------------------------- */

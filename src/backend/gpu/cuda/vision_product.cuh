@@ -24,7 +24,7 @@ template <int ROWS_, int N_, int BOX_> struct product_tile {
         SLOT = (ROWS + N) * 128,
         DEEP = (int)RING_BYTES / SLOT,
         COUNT = DEEP < (int)SLOTS ? DEEP : (int)SLOTS,
-        STACK = VISION_TOKENS / ROWS,      /* tiles on top of each other                                    */
+        STACK = IMAGE_KEYS / ROWS,      /* tiles on top of each other                                    */
         PITCH = (FIRST | 1) * 16,          /* bytes of a row in staging: an odd number of 16                */
         ROW_BYTES = CONSUMER_WARPS * 16 * PITCH,
         SUM_BYTES = SHARED_K ? GROUPS * 128 * 16 : 0,
@@ -72,9 +72,9 @@ template <class T> DEV void copy_weights(const block &b, const product &p, int f
 }
 
 template <class T> DEV void copy_rows(const block &b, const product &p, int row, int kb, int slot) {
-    if (b.lane < T::ROWS / VISION_BOX_ROWS)
-        copy_box2(b.ring + slot * T::SLOT + b.lane * VISION_BOX_ROWS * 128, p.x, kb * 64,
-                  row + b.lane * VISION_BOX_ROWS, b.full + 8 * slot);
+    if (b.lane < T::ROWS / IMAGE_ROWS)
+        copy_box2(b.ring + slot * T::SLOT + b.lane * IMAGE_ROWS * 128, p.x, kb * 64,
+                  row + b.lane * IMAGE_ROWS, b.full + 8 * slot);
 }
 
 /* Weights of the first two slots come before the meeting, x after it. More would be in the way: the fence of
@@ -109,8 +109,8 @@ template <class T> DEV void feed_product(block &b, const product &p) {
 
 /* GELU of two, as gelu() but with one reciprocal. 2^60 is as good as infinity. */
 DEV u32 gelu_pair(float x, float y) {
-    const float a = 1 + exp2_fast(fminf(x * (-2.302208198144325f - 0.10294324f * (x * x)), 60)),
-                b = 1 + exp2_fast(fminf(y * (-2.302208198144325f - 0.10294324f * (y * y)), 60));
+    const float a = 1 + exp2_fast(fminf(gelu_exponent(x), 60)),
+                b = 1 + exp2_fast(fminf(gelu_exponent(y), 60));
     float r;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(a * b));
     return pack_bf16(x * (b * r), y * (a * r));
