@@ -17,6 +17,8 @@ typedef struct vision_layer {
     matrix qkv, out, fc1, fc2;             /* [3·width, width] [width, width] [mlp, width] [width, mlp]    */
     matrix qkv_parts[3];                   /* in qkv's place without fused-qkv                             */
     const float *qkv_bias, *out_bias, *fc1_bias, *fc2_bias;
+    /* norm1 and qkv, norm2 and fc1 where the device wants them folded (norm_fold in backend.h), else NULL. */
+    const float *qkv_folded, *fc1_folded;
 } vision_layer;
 
 /* A layer of either Gemma stack. */

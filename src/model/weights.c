@@ -129,6 +129,20 @@ static norm layer_norm(loader *l, const char *base, const char *name) {
     return (norm){NORM_LAYER, w, vector(l, base, bias), 1e-6f};
 }
 
+/* 1: the device wants the norms before vision's qkv and fc1 folded. Only whole packed products in bf16
+ * are. */
+static int folds_norms(const loader *l) {
+    const model *m = l->model;
+    const backend *backend = m->device->backend;
+    return m->types.act == DTYPE_BF16 && m->types.weights == WEIGHT_BF16 && on(l, SWITCH_FUSED_QKV) &&
+           on(l, SWITCH_FUSED_POINTWISE) && on(l, SWITCH_PACKED_WEIGHTS) && backend->folds &&
+           backend->folds(m->device);
+}
+
+static const float *room_of_fold(loader *l, const matrix *m) {
+    return arena_take(&l->arena, 2 * (size_t)m->n * sizeof(float));
+}
+
 static void lay_out_vision(loader *l) {
     model *m = l->model;
     char base[NAME];
@@ -152,6 +166,9 @@ static void lay_out_vision(loader *l) {
         v->fc1_bias = vector(l, base, "mlp.fc1.bias");
         linear(l, &v->fc2, base, "mlp.fc2");
         v->fc2_bias = vector(l, base, "mlp.fc2.bias");
+        if (!folds_norms(l)) continue;
+        v->qkv_folded = room_of_fold(l, &v->qkv);
+        v->fc1_folded = room_of_fold(l, &v->fc1);
     }
     m->vision_norm = layer_norm(l, TOWER, "post_layernorm");
     linear(l, &m->projector, PROJECTOR, "");
@@ -275,6 +292,28 @@ static void lay_out(loader *l) {
 
 /* ---- loading ------------------------------------------------------------------------------------------- */
 
+static openpi_status fold_norm(const loader *l, const norm *norm, const matrix *weight, const float *bias,
+                               const float *out, openpi_error *error) {
+    device *device = l->model->device;
+    const norm_fold fold = {.weight = weight,
+                            .norm_weight = norm->weight,
+                            .norm_bias = norm->bias,
+                            .bias = bias,
+                            .out = (float *)(uintptr_t)out};
+    return device->backend->fold(device, &fold, error);
+}
+
+static openpi_status fold_norms(const loader *l, openpi_error *error) {
+    const model *m = l->model;
+    if (!folds_norms(l)) return OPENPI_OK;
+    for (int i = 0; i < m->dims.vision_depth; i++) {
+        const vision_layer *v = &m->vision[i];
+        TRY(fold_norm(l, &v->norm1, &v->qkv, v->qkv_bias, v->qkv_folded, error));
+        TRY(fold_norm(l, &v->norm2, &v->fc1, v->fc1_bias, v->fc1_folded, error));
+    }
+    return OPENPI_OK;
+}
+
 static openpi_status load(loader *l, pool *pool, load_progress progress, void *user, openpi_error *error) {
     model *m = l->model;
     l->matrices = calloc((size_t)l->matrix_count, sizeof *l->matrices);
@@ -289,6 +328,7 @@ static openpi_status load(loader *l, pool *pool, load_progress progress, void *u
     atomic_int damaged = 0;
     TRY(pack_vectors(m->device, l->vectors, l->vector_count, &damaged, error));
     TRY(pack_matrices(m->device, l->matrices, l->matrix_count, pool, progress, user, &damaged, error));
+    TRY(fold_norms(l, error));
     TRY(tensors_check(m->checkpoint->tensors, error));
     return atomic_load(&damaged)
                ? damage_report(m->checkpoint, weight_formats[m->types.weights].source, error)

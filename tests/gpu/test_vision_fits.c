@@ -8,8 +8,15 @@
 
 enum { LAYERS = 2, MULTIPROCESSORS = 132 };
 
-/* The family's memory: counters in 4 KiB, sums of 128 x 112 a multiprocessor, hidden values of 768 rows. */
-enum { SUMS_AT = 4096, SUMS = 128 * 112 * 4, HIDDEN_PITCH = 4352, HIDDEN_BYTES = 768 * HIDDEN_PITCH * 2 };
+/* The family's memory: of each image counters, moments of 256 rows for 24 parts of the columns, two centers a
+ * row; sums of 128 x 112 a multiprocessor; hidden values of 768 rows. */
+enum {
+    COUNTERS = 128 + 22 * 8 * 4 + 64,
+    SUMS_AT = 3 * (COUNTERS + 256 * 24 * 8 + 256 * 2 * 4),
+    SUMS = 128 * 112 * 4,
+    HIDDEN_PITCH = 4352,
+    HIDDEN_BYTES = 768 * HIDDEN_PITCH * 2
+};
 static size_t hidden_at(int multiprocessors) { return SUMS_AT + (size_t)multiprocessors * SUMS; }
 
 static openpi_error error = OPENPI_ERROR_INIT;
@@ -73,9 +80,8 @@ static void enough_blocks(void **state) {
  * than images: the launches are those of a card that holds the kernel, with the kernel switched off. */
 static void too_small(void **state) {
     static const struct {
-        int blocks, multiprocessors, shared_bytes;
-    } cards[] = {{MULTIPROCESSORS - 1, 0, 0}, {1, 0, 0},  {0, 0, 0},
-                 {MULTIPROCESSORS, 0, 2048 + VISION_SHARED - 1}};
+        int blocks, shared_bytes;
+    } cards[] = {{MULTIPROCESSORS - 1, 0}, {1, 0}, {0, 0}, {MULTIPROCESSORS, 2048 + VISION_SHARED - 1}};
     static launches switched_off;
     (void)state;
     reset();
@@ -152,31 +158,45 @@ static void check_layer(const vision_layer_weights *layer, const op *ops) {
     const op_linear_residual *out = &ops[VISION_OUT].linear_residual,
                              *fc2 = &ops[VISION_FC2].linear_residual;
     for (int i = 0; i < VISION_MAPS; i++) {
-        check_weights(&layer->maps[VISION_MATRIX_QKV][i], &qkv->weight, 3456, 1152,
-                      boxes[VISION_MATRIX_QKV][i]);
-        check_weights(&layer->maps[VISION_MATRIX_OUT][i], &out->weight, 1152, 1152,
-                      boxes[VISION_MATRIX_OUT][i]);
-        check_weights(&layer->maps[VISION_MATRIX_FC1][i], &fc1->weight, 4304, 1152,
-                      boxes[VISION_MATRIX_FC1][i]);
-        check_weights(&layer->maps[VISION_MATRIX_FC2][i], &fc2->weight, 1152, 4304,
-                      boxes[VISION_MATRIX_FC2][i]);
+        check_weights(&layer->maps[i], &qkv->weight, 3456, 1152, boxes[VISION_MATRIX_QKV][i]);
+        check_weights(&layer->maps[2 + i], &out->weight, 1152, 1152, boxes[VISION_MATRIX_OUT][i]);
+        check_weights(&layer->maps[4 + i], &fc1->weight, 4304, 1152, boxes[VISION_MATRIX_FC1][i]);
     }
-    assert_ptr_equal(layer->bias[VISION_MATRIX_QKV], qkv->bias);
+    check_weights(&layer->maps[6], &fc2->weight, 1152, 4304, boxes[VISION_MATRIX_FC2][0]);
+    assert_non_null(qkv->folded);
+    assert_non_null(fc1->folded);
+    assert_ptr_equal(layer->bias[VISION_MATRIX_QKV], qkv->folded + 3456);
     assert_ptr_equal(layer->bias[VISION_MATRIX_OUT], out->bias);
-    assert_ptr_equal(layer->bias[VISION_MATRIX_FC1], fc1->bias);
+    assert_ptr_equal(layer->bias[VISION_MATRIX_FC1], fc1->folded + 4304);
     assert_ptr_equal(layer->bias[VISION_MATRIX_FC2], fc2->bias);
-    assert_ptr_equal(layer->norm[0].weight, qkv->norm.weight);
-    assert_ptr_equal(layer->norm[0].bias, qkv->norm.bias);
-    assert_ptr_equal(layer->norm[1].weight, fc1->norm.weight);
-    assert_ptr_equal(layer->norm[1].bias, fc1->norm.bias);
+    assert_ptr_equal(layer->sums[0], qkv->folded);
+    assert_ptr_equal(layer->sums[1], fc1->folded);
+    assert_ptr_equal(layer->norm_weight[0], qkv->norm.weight);
+    assert_ptr_equal(layer->norm_weight[1], fc1->norm.weight);
 }
 
-/* The family's memory, of which the driver cleared the counters and nothing else of what it gave. */
+/* What is stored, by images: columns in groups of 8 and rows of a box. */
+static void check_stores(const gpu_vision *p, uint64_t rows) {
+    static const unsigned boxes[VISION_IMAGES][VISION_STORES][2] = VISION_STORE_BOXES;
+    for (int images = 0; images < VISION_IMAGES; images++)
+        for (int i = 0; i < VISION_STORES; i++) {
+            const int to_qkv = i == VISION_STORE_QKV, to_hidden = i == VISION_STORE_HIDDEN;
+            const void *to = to_qkv ? p->to_qkv : to_hidden ? p->to_hidden
+                             : i == VISION_STORE_ATTENDED ? p->to_attended
+                             : i == VISION_STORE_X ? p->x : p->to_scaled;
+            const uint64_t columns = to_qkv ? 3456 : to_hidden ? 4304 : 1152,
+                           pitch = to_hidden ? HIDDEN_PITCH : columns;
+            check_map(&p->stores[images][i], to, CUDA_MAP_BF16, CUDA_MAP_SWIZZLE_NONE, 2,
+                      (uint64_t[]){columns, rows},
+                      (unsigned[]){8 * boxes[images][i][0], boxes[images][i][1]}, (uint64_t[]){2 * pitch});
+        }
+}
+
+/* The family's memory, of which the driver cleared what belongs to images and nothing else. */
 static void check_state(const gpu_vision *p, int multiprocessors) {
-    const char *const state = (const char *)p->progress;
+    const char *const state = (const char *)p->images;
     assert_int_equal(fake_bytes_at(state), hidden_at(multiprocessors) + HIDDEN_BYTES);
-    assert_in_range(VISION_PROGRESS_BYTES, 3 * (128 + 22 * 8 * 4), SUMS_AT);
-    for (int i = 0; i < VISION_PROGRESS_BYTES; i++) assert_int_equal(state[i], 0);
+    for (int i = 0; i < SUMS_AT; i++) assert_int_equal(state[i], 0);
     assert_ptr_equal(p->sums, state + SUMS_AT);
     assert_ptr_equal(p->to_hidden, state + hidden_at(multiprocessors));
     assert_int_equal(hidden_at(multiprocessors) % 128, 0);
@@ -195,19 +215,20 @@ static void check_arguments(const gpu_vision *p, const plan *plan, const op *ops
     assert_true(p->eps == qkv->norm.eps && p->eps > 0);
     assert_true(p->scale == ops[VISION_ATTENTION].image_attention.scale && p->scale > 0);
     check_state(p, multiprocessors);
-    check_rows(&p->normed, p->to_normed, 1152, 1152, rows);
+    check_rows(&p->scaled, p->to_scaled, 1152, 1152, rows);
     check_rows(&p->attended, p->to_attended, 1152, 1152, rows);
     check_rows(&p->hidden, p->to_hidden, 4304, HIDDEN_PITCH, rows);
     check_heads(&p->heads_main, p->to_qkv, CUDA_MAP_SWIZZLE_128, 64, rows);
     check_heads(&p->heads_rest, p->to_qkv, CUDA_MAP_SWIZZLE_NONE, 8, rows);
+    check_stores(p, rows);
     for (int i = 0; i < LAYERS; i++) check_layer(&p->layers[i], ops + i * VISION_OPS);
 }
 
-/* The arguments are what the ops say, also where each image is a pass of its own; rows with their norms are
- * at the beginning of the work block, which is large enough. */
+/* The arguments are what the ops say, also where each image is a pass of its own; scaled rows are at the
+ * beginning of the work block, which is large enough. */
 static void check_launches(int multiprocessors, uint32_t off, int launches_expected) {
     openpi_engine *engine;
-    const size_t normed_bytes = (size_t)768 * 1152 * sizeof(bf16);
+    const size_t scaled_bytes = (size_t)768 * 1152 * sizeof(bf16);
     const int images = 3 / launches_expected;
     reset();
     fake.multiprocessors = multiprocessors;
@@ -221,12 +242,12 @@ static void check_launches(int multiprocessors, uint32_t off, int launches_expec
     for (int i = 0; i < given_count; i++, ops += VISION_OPS * LAYERS) {
         while (strcmp(ops->name, "vision.qkv")) ops++;
         check_arguments(&given[i], plan, ops, (uint64_t)images * 256, multiprocessors);
-        assert_ptr_equal(given[i].to_normed, session->work);
+        assert_ptr_equal(given[i].to_scaled, session->work);
         /* Also where single ops need less. */
-        assert_true(backend_cuda.work_bytes(engine->device, ops, 0) >= normed_bytes);
+        assert_true(backend_cuda.work_bytes(engine->device, ops, 0) >= scaled_bytes);
     }
     assert_ptr_equal(given[0].x, plan->buffers.vision_x);
-    assert_true(backend_cuda.work_bytes(engine->device, plan->ops, plan->count) >= normed_bytes);
+    assert_true(backend_cuda.work_bytes(engine->device, plan->ops, plan->count) >= scaled_bytes);
     fake_close(session, engine);
 }
 
@@ -236,6 +257,64 @@ static void arguments(void **state) {
     check_launches(114, 0, 1);
     check_launches(VISION_IMAGES, 0, 1);
     check_launches(MULTIPROCESSORS, 1u << SWITCH_BATCHED_VISION, 3);
+}
+
+/* ---- folds ------------------------------------------------------------------------------------------- */
+
+enum { FOLDS = 2 * LAYERS, FOLD_THREADS = 256 };
+static gpu_vision_fold folded[FOLDS];
+static int folded_count;
+
+/* Other kernels that run when a model is loaded have as many threads, and larger arguments. */
+static void keep_folds(const cuda_launch *launch, const void *arguments) {
+    gpu_vision_fold fold;
+    if (launch->block[0] != FOLD_THREADS) return;
+    memcpy(&fold, arguments, sizeof fold);
+    if (fold.k != 1152 || (unsigned)fold.n != 8 * launch->grid[0]) return;
+    assert_in_range(folded_count, 0, FOLDS - 1);
+    folded[folded_count++] = fold;
+}
+
+static void check_fold(const gpu_vision_fold *f, const norm *norm, const matrix *weight, const float *bias,
+                       const float *out) {
+    assert_ptr_equal(f->weight, weight->data);
+    assert_ptr_equal(f->norm_weight, norm->weight);
+    assert_ptr_equal(f->norm_bias, norm->bias);
+    assert_ptr_equal(f->bias, bias);
+    assert_non_null(out);
+    assert_ptr_equal(f->out, out);
+    assert_int_equal(f->n, weight->n);
+    assert_int_equal(f->k, 1152);
+}
+
+/* When a model is loaded, both norms of each layer are folded, also where the kernel is switched off, which
+ * may change; but not on a card that does not hold it. */
+static void folds(void **state) {
+    (void)state;
+    for (int off = 0; off < 2; off++) {
+        openpi_engine *engine;
+        reset();
+        fake.on_launch = keep_folds;
+        folded_count = 0;
+        assert_int_equal(open_engine(MULTIPROCESSORS, "hopper", off ? 1u << SWITCH_PERSISTENT_VISION : 0,
+                                     &engine),
+                         OPENPI_OK);
+        assert_int_equal(folded_count, FOLDS);
+        for (int i = 0; i < LAYERS; i++) {
+            const vision_layer *v = &engine->model->vision[i];
+            check_fold(&folded[2 * i], &v->norm1, &v->qkv, v->qkv_bias, v->qkv_folded);
+            check_fold(&folded[2 * i + 1], &v->norm2, &v->fc1, v->fc1_bias, v->fc1_folded);
+        }
+        openpi_engine_close(engine);
+    }
+    openpi_engine *engine;
+    reset();
+    fake.on_launch = keep_folds;
+    folded_count = 0;
+    assert_int_equal(open_engine(MULTIPROCESSORS - 1, "hopper", 0, &engine), OPENPI_OK);
+    assert_int_equal(folded_count, 0);
+    assert_null(engine->model->vision[0].qkv_folded);
+    openpi_engine_close(engine);
 }
 
 /* ---- failures ---------------------------------------------------------------------------------------- */
@@ -280,6 +359,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(enough_blocks), cmocka_unit_test(too_small),
         cmocka_unit_test(other_kernels), cmocka_unit_test(arguments),
+        cmocka_unit_test(folds),
         cmocka_unit_test(a_driver_that_fails),
     };
     return cmocka_run_group_tests_name("vision fits", tests, NULL, NULL);

@@ -23,7 +23,10 @@ static void place_weights(plan *plan) {
         for (int m = 0; m < count; m++) list[m]->data = next_address();
         if (op->kind == OP_NORM_LINEAR) {
             norm *n = &op->norm_linear.norm;
-            if (n->kind == NORM_LAYER) n->weight = next_address(), n->bias = next_address();
+            if (n->kind == NORM_LAYER) {
+                n->weight = next_address(), n->bias = next_address();
+                op->norm_linear.folded = next_address();
+            }
             op->norm_linear.bias = next_address();
         }
         if (op->kind == OP_LINEAR_RESIDUAL) op->linear_residual.bias = next_address();
@@ -214,6 +217,8 @@ static void test_each_field(void **state) {
     REFUSED(FC1(layer).norm.weight = NULL);
     REFUSED(QKV(layer).norm.bias = NULL);
     REFUSED(FC1(layer).norm.bias = NULL);
+    REFUSED(QKV(layer).folded = NULL);
+    REFUSED(FC1(layer).folded = NULL);
     REFUSED(FC1(layer).norm.eps *= 2);
     REFUSED(QKV(layer).bias = NULL);
     REFUSED(OUT(layer).bias = NULL);

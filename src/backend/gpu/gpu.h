@@ -136,6 +136,8 @@ int gpu_issue_next(gpu_issue *issue, const op *ops, int place, int left);
 size_t gpu_work_bytes(const device *device, const op *ops, int count); /* of the backend table */
 int gpu_candidates(const device *device, const op *op, candidate *out,
                    int capacity); /* of the backend table */
+int gpu_folds(const device *device);       /* of the backend table */
+openpi_status gpu_fold(device *device, const norm_fold *fold, openpi_error *error); /* of the backend table */
 /* A launch that belongs to no op: by the device's stream, waiting for all before it. */
 int gpu_issue_task(gpu_device *device, gpu_task *task);
 
@@ -240,6 +242,8 @@ uint32_t gpu_missing(const device *device);
         .matrix_scratch = gpu_matrix_scratch,                                                                \
         .matrix_pack = gpu_matrix_pack,                                                                      \
         .matrix_generate = gpu_matrix_generate,                                                              \
+        .folds = gpu_folds,                                                                                  \
+        .fold = gpu_fold,                                                                                    \
         .cache_bytes = gpu_cache_bytes,                                                                      \
         .cache_read = gpu_cache_read,                                                                        \
         .work_bytes = gpu_work_bytes,                                                                        \

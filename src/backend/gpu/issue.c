@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "base/report.h"
+
 /* ---- what a family may ask for ---------------------------------------------------------------------- */
 
 gpu_device *gpu_device_of(const gpu_issue *issue) { return issue->device; }
@@ -109,6 +111,28 @@ int gpu_candidates(const device *device, const op *op, candidate *out, int capac
                        .listing = {.list = out, .capacity = capacity}};
     issue_op(&issue, op);
     return issue.listing.count;
+}
+
+/* The place of the family that folds norms here, -1: none. Whether it is switched off does not matter: that
+ * may change while the weights stay. */
+static int family_that_folds(const gpu_device *self) {
+    for (int i = 0; i < self->loaded_count; i++)
+        if (self->loaded[i].state && self->vendor->modules[i].family->fold) return i;
+    return -1;
+}
+
+int gpu_folds(const device *device) { return family_that_folds((const gpu_device *)device) >= 0; }
+
+openpi_status gpu_fold(device *device, const norm_fold *fold, openpi_error *error) {
+    gpu_device *self = (gpu_device *)device;
+    gpu_issue issue = {.device = self,
+                       .purpose = GPU_LAUNCH,
+                       .emit = {.stream = self->stream, .alone = 1},
+                       .family = family_that_folds(self)};
+    TRY(gpu_enter(self, error));
+    self->vendor->modules[issue.family].family->fold(&issue, fold);
+    return issue.emit.code ? gpu_fail(self, issue.emit.code, "folding norms into weights", error)
+                           : OPENPI_OK;
 }
 
 int gpu_issue_task(gpu_device *self, gpu_task *task) {

@@ -25,6 +25,11 @@ DEV void barrier_arm(u32 barrier, u32 bytes) {
 DEV void barrier_arrive(u32 barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
+/* So many bytes more come in this phase. */
+DEV void barrier_expect(u32 barrier, u32 bytes) {
+    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;"
+                 ::"r"(barrier), "r"(bytes) : "memory");
+}
 DEV void barrier_wait(u32 barrier, u32 parity) {
     asm volatile("{\n.reg .pred p;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
                  "@p bra done;\nbra again;\ndone:\n}"
@@ -70,6 +75,11 @@ DEV void copy_box3(u32 to, const gpu_tensor_map *map, int a, int b, int c, u32 b
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
                  "[%0], [%1, {%2, %3, %4}], [%5];"
                  ::"r"(to), "l"(map), "r"(a), "r"(b), "r"(c), "r"(barrier) : "memory");
+}
+/* From shared memory, in a group of bulk copies. */
+DEV void store_box2(const gpu_tensor_map *map, int a, int b, u32 from) {
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];"
+                 ::"l"(map), "r"(a), "r"(b), "r"(from) : "memory");
 }
 /* Fetches the map itself before it is needed. */
 DEV void prefetch_map(const gpu_tensor_map *map) {

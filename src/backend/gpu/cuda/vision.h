@@ -27,50 +27,79 @@ enum {
     VISION_SUM_TILES = 2 * 11,             /* of an image                                                   */
     VISION_PARTS = 8,                      /* most: a part finishes the rows of a warp at least             */
 
-    /* What every launch finds zero and leaves zero: of each image its progress, how many of its blocks have
-     * ended, and how many parts of sums each warp of each tile of fc2 has got. */
+    /* Of each image: what every launch finds zero and leaves zero, its progress, how many of its blocks have
+     * ended, and how many parts of sums each warp of each tile of fc2 has got; then moments of the rows of x,
+     * [part of the columns][row], and centers, [2][row] (vision_norm.cuh). */
     VISION_GOT_AT = 128,
     VISION_PROGRESS = VISION_GOT_AT + VISION_SUM_TILES * 8 * 4 + 64, /* whole lines                         */
-    VISION_PROGRESS_BYTES = VISION_IMAGES * VISION_PROGRESS,
+    VISION_MOMENT_PARTS = 24,              /* most                                                          */
+    VISION_CENTERS_AT = VISION_PROGRESS + VISION_MOMENT_PARTS * IMAGE_KEYS * 8,
+    VISION_IMAGE_BYTES = VISION_CENTERS_AT + 2 * IMAGE_KEYS * 4,
     /* After that sums of fc2 on their way to the block that finishes them, of every block; then hidden
      * values. */
-    VISION_SUMS_AT = 4096,
+    VISION_SUMS_AT = VISION_IMAGES * VISION_IMAGE_BYTES,
     VISION_SUMS = 128 * 112 * 4,
     VISION_HIDDEN_BYTES = VISION_IMAGES * IMAGE_KEYS * VISION_HIDDEN_PITCH * 2,
 };
 
-typedef struct vision_norm {
-    const float *weight, *bias;            /* [width]                                                       */
-} vision_norm;
-
-/* Maps of a matrix's atoms, [column/8][k/64][256 words]: boxes of one k and of so many groups of 8 columns as
- * VISION_BOXES says, for three images and for fewer. */
-enum { VISION_MAPS = 2 };
-#define VISION_BOXES {{20, 14}, {14, 3}, {25, 17}, {14, 14}}
 enum { VISION_MATRIX_QKV, VISION_MATRIX_OUT, VISION_MATRIX_FC1, VISION_MATRIX_FC2, VISION_MATRICES };
 
+/* Maps of a matrix's atoms, [column/8][k/64][256 words]: boxes of one k and of so many groups of 8 columns as
+ * VISION_BOXES says, for three images and for fewer; of fc2 it is the same one. */
+enum { VISION_MAPS = 2, VISION_LAYER_MAPS = 7 };
+#define VISION_BOXES {{20, 14}, {14, 3}, {25, 17}, {14, 14}}
+/* The place of a matrix's map among a layer's. */
+#define VISION_MAP_AT(matrix, map) (2 * (matrix) + ((matrix) == VISION_MATRIX_FC2 ? 0 : (map)))
+
+/* Maps of what is stored: boxes of so many groups of 8 columns, an odd number, and of so many rows, which are
+ * those of a warp. By images, one to three. */
+enum {
+    VISION_STORE_QKV,
+    VISION_STORE_ATTENDED,
+    VISION_STORE_OUT,                      /* scaled rows                                                   */
+    VISION_STORE_HIDDEN,
+    VISION_STORE_FC2,                      /* scaled rows, and                                              */
+    VISION_STORE_X,                        /* after the last layer x                                        */
+    VISION_STORES
+};
+#define VISION_STORE_BOXES                                                \
+    {{{7, 8}, {9, 8}, {3, 8}, {17, 8}, {7, 16}, {7, 16}},                 \
+     {{7, 16}, {9, 8}, {9, 8}, {17, 16}, {7, 16}, {7, 16}},               \
+     {{5, 16}, {9, 16}, {7, 8}, {25, 16}, {7, 16}, {7, 16}}}
+
 typedef struct vision_layer_weights {
-    gpu_tensor_map maps[VISION_MATRICES][VISION_MAPS];
-    const float *bias[VISION_MATRICES];    /* [columns]                                                     */
-    vision_norm norm[2];                   /* before qkv, before fc1                                        */
+    gpu_tensor_map maps[VISION_LAYER_MAPS];
+    const float *bias[VISION_MATRICES];    /* [columns]; of qkv and fc1 with the norm's                     */
+    /* Of the norms before qkv and before fc1: norm_fold.out in backend.h, [columns]; the weight, [width]. */
+    const float *sums[2], *norm_weight[2];
 } vision_layer_weights;
 
 typedef struct gpu_vision {
     /* Of what products read: bf16 [rows][k], boxes of 64 k x 64 rows, swizzled. */
-    gpu_tensor_map normed, attended, hidden;
+    gpu_tensor_map scaled, attended, hidden;
     /* Of qkv as [rows][q, k, v][heads][72]: boxes of 64 (swizzled) or 8 dims of 64 rows. */
     gpu_tensor_map heads_main, heads_rest;
+    gpu_tensor_map stores[VISION_IMAGES][VISION_STORES];
     vision_layer_weights layers[VISION_LAYERS];
     const int32_t *count;                  /* [1] rows in use, a multiple of 256                            */
     void *x;                               /* bf16 [rows][width], in and out                                */
-    void *to_normed;                       /* bf16 [rows][width]                                            */
+    /* What the maps lead to. */
+    void *to_scaled, *to_attended;         /* bf16 [rows][width]                                            */
     void *to_qkv;                          /* bf16 [rows][3·width]                                          */
-    void *to_attended;                     /* bf16 [rows][width]                                            */
     void *to_hidden;                       /* bf16 [rows][VISION_HIDDEN_PITCH]                              */
-    uint32_t *progress;                    /* VISION_PROGRESS_BYTES                                         */
+    void *images;                          /* VISION_IMAGE_BYTES each                                       */
     void *sums;                            /* VISION_SUMS bytes a block                                     */
     int depth;
     float eps, scale;                      /* of the norms; of the scores                                   */
 } gpu_vision;
+
+/* The fold of a norm (norm_fold in backend.h). */
+typedef struct gpu_vision_fold {
+    const void *weight;                    /* atoms of bf16                                                 */
+    const float *norm_weight, *norm_bias;  /* [k]                                                           */
+    const float *bias;                     /* [n]                                                           */
+    float *out;                            /* [2][n]                                                        */
+    int n, k;
+} gpu_vision_fold;
 
 #endif

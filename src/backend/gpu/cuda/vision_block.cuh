@@ -5,10 +5,12 @@
  *             columns, [column/8][8][64]; of attention queries, keys or values. How large a slot is and
  *             how many there are differs from phase to phase, so the copying warp begins a phase when
  *             all slots of the one before are empty.
- *   staging   a warp's outputs on their way to whole rows; before that sums that one warpgroup gives the
- *             other
+ *   staging   a warp's outputs on their way to memory, boxes of [row][columns]; before that sums that one
+ *             warpgroup gives the other
  *   zeros     what attention multiplies the missing half of its last instruction with
- *   barriers  full and empty, one a slot
+ *   barriers  full and empty, one a slot; those of a tile's factors; the blocks have met
+ *   columns   of a tile what its norm needs, of two columns each, and
+ *   factors   of its rows (vision_norm.cuh)
  *
  * A phase is what all blocks of an image do between two meetings. Meeting is counting: a block that has
  * written its part of a phase adds one to the image's progress, and whoever reads what others wrote waits for
@@ -27,23 +29,60 @@ enum {
     STAGING_BYTES = 51200,
     AT_ZEROS = AT_STAGING + STAGING_BYTES,
     AT_BARRIERS = AT_ZEROS + 1024,
-    USED_BYTES = AT_BARRIERS + 2 * SLOTS * 8,
+    MOST_COLUMNS = 200, MOST_ROWS = 128,   /* of a tile                                                     */
+    AT_COLUMNS = AT_BARRIERS + (2 * SLOTS + 4) * 8,
+    AT_FACTORS = AT_COLUMNS + MOST_COLUMNS * 8,
+    USED_BYTES = AT_FACTORS + MOST_ROWS * 8,
     CONSUMER_THREADS = VISION_CONSUMERS * 128,
     CONSUMER_WARPS = VISION_CONSUMERS * 4,
+    FACTOR_THREAD = CONSUMER_THREADS + 32, /* the first of those that make factors                          */
 };
+static_assert(AT_COLUMNS % 16 == 0, "columns are read by 16 bytes");
 static_assert(USED_BYTES <= VISION_SHARED, "shared memory");
 
 typedef struct block {
-    u32 ring, zeros, full, empty;
-    char *staging;
-    u32 *progress;
+    char *memory;                          /* shared memory, and                                            */
+    u32 ring;                              /* its address                                                   */
+    u32 *progress;                         /* of the image                                                  */
     int row0;                              /* the image's first row                                         */
     int rank, blocks;                      /* among the blocks of the image                                 */
     int lane, warp, group;                 /* of the thread; group: its warpgroup                           */
     u32 parity;                            /* bit s: of the uses of slot s so far                           */
     u32 phase;                             /* meetings so far                                               */
     u32 shared;                            /* products so far whose k blocks share                          */
+    u32 tiles;                             /* so far                                                        */
 } block;
+
+/* Barriers. */
+DEV u32 full_of(const block &b, int slot) { return b.ring + AT_BARRIERS + 8 * slot; }
+DEV u32 empty_of(const block &b, int slot) { return b.ring + AT_BARRIERS + 8 * (SLOTS + slot); }
+DEV u32 factors_full(const block &b) { return b.ring + AT_BARRIERS + 16 * SLOTS; }
+DEV u32 factors_empty(const block &b) { return b.ring + AT_BARRIERS + 16 * SLOTS + 8; }
+DEV u32 met_of(const block &b) { return b.ring + AT_BARRIERS + 16 * SLOTS + 16; }
+
+DEV char *staging_of(const block &b) { return b.memory + AT_STAGING; }
+DEV float4 *columns_of(const block &b) { return (float4 *)(b.memory + AT_COLUMNS); }
+DEV float2 *factors_of(const block &b) { return (float2 *)(b.memory + AT_FACTORS); }
+
+/* ---- boxes out ----------------------------------------------------------------------------------------- */
+
+/* A warp whose threads have written their parts of staged boxes, one after the other from `from` on: these go
+ * to row `row`, from column `column` on. A box has `units` groups of 8 columns and `rows` rows; what is
+ * beyond the map's columns goes nowhere. */
+DEV void begin_store(const block &b, const gpu_tensor_map *map, const char *from, int boxes, int units,
+                     int rows, int column, int row) {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncwarp();
+    if (!b.lane)
+        for (int i = 0; i < boxes; i++)
+            store_box2(map, column + i * units * 8, row, shared_address(from) + i * units * rows * 16);
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+/* When it returns, they are there. */
+DEV void end_store(void) {
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+    __syncwarp();
+}
 
 /* ---- meetings ------------------------------------------------------------------------------------------ */
 
@@ -103,22 +142,6 @@ DEV void end_image(const block &b) {
         for (int i = 0; i < VISION_PROGRESS / 4; i++) b.progress[i] = 0;
 }
 
-/* ---- whole rows out ------------------------------------------------------------------------------------ */
-
-/* A warp whose threads have written their parts of staged rows: `bytes` of row i of `rows` go from `from` +
- * i·`pitch` to `to` + i·`stride`. When it returns, they are there. */
-DEV void store_staged(const block &b, const char *from, int pitch, void *to, size_t stride, int rows,
-                      int bytes) {
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    __syncwarp();
-    if (b.lane < rows && bytes > 0)
-        asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
-                     ::"l"((char *)to + b.lane * stride), "r"(shared_address(from + b.lane * pitch)),
-                       "r"(bytes) : "memory");
-    asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;" ::: "memory");
-    __syncwarp();
-}
-
 /* ---- the ring ------------------------------------------------------------------------------------------ */
 
 DEV u32 parity_of(const block &b, int slot, u32 lap) { return (b.parity >> slot ^ lap) & 1; }
@@ -129,20 +152,20 @@ DEV void used(block &b, int slots, int uses) {
 }
 
 DEV void await_empty(const block &b, int slot, u32 lap) {
-    await(b.empty + 8 * slot, parity_of(b, slot, lap) ^ 1);
+    await(empty_of(b, slot), parity_of(b, slot, lap) ^ 1);
 }
 DEV void await_all_empty(const block &b) {
 #pragma unroll 1
     for (int s = 0; s < SLOTS; s++) await_empty(b, s, 0);
 }
 DEV void await_full(const block &b, int slot, u32 lap) {
-    await(b.full + 8 * slot, parity_of(b, slot, lap));
+    await(full_of(b, slot), parity_of(b, slot, lap));
 }
 /* Of every warp that reads the slot; `times`: for as many warps. All eight have to. */
 DEV void leave(const block &b, int slot, u32 times) {
     if (!b.lane)
         asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;"
-                     ::"r"(b.empty + 8 * slot), "r"(times) : "memory");
+                     ::"r"(empty_of(b, slot)), "r"(times) : "memory");
 }
 
 #endif

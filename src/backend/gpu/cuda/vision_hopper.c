@@ -11,10 +11,11 @@
 #include "backend/gpu/cuda/vendor.h"
 #include "backend/gpu/cuda/vision_layers.h"
 
-static const gpu_kernel kernels[] = {{"resident_vision", 1, 0}};
+enum { LAYERS, FOLD };
+static const gpu_kernel kernels[] = {[LAYERS] = {"resident_vision", 1, 0}, [FOLD] = {"fold_norm", 0, 0}};
 
 enum { MOST_ROWS = VISION_IMAGES * IMAGE_KEYS, MOST_ARGUMENTS = 32764 };
-_Static_assert((int)VISION_PROGRESS_BYTES <= (int)VISION_SUMS_AT, "sums come after the counters");
+_Static_assert(VISION_IMAGE_BYTES % 128 == 0, "whole lines");
 _Static_assert(sizeof(gpu_vision) <= MOST_ARGUMENTS, "a kernel's arguments are no more");
 
 /* A block a multiprocessor. */
@@ -30,28 +31,28 @@ static size_t hidden_at(const gpu_device *device) {
     return VISION_SUMS_AT + (size_t)gpu_multiprocessors(device) * VISION_SUMS;
 }
 
-/* ---- progress --------------------------------------------------------------------------------------- */
+/* ---- what the family keeps on a device --------------------------------------------------------------- */
 
-static int open_progress(gpu_device *device, int family, void **state) {
+static int open_state(gpu_device *device, int family, void **state) {
     const gpu_driver *driver = gpu_driver_of(device);
     const gpu_grid grid = grid_of(device);
-    const gpu_launch launch = {.function = gpu_function(device, family, 0),
+    const gpu_launch launch = {.function = gpu_function(device, family, LAYERS),
                                .grid = {(unsigned)grid.x, 1, 1},
                                .block = {VISION_THREADS, 1, 1},
                                .cluster = 1,
                                .shared_bytes = VISION_SHARED};
     int blocks = 0, code;
-    gpu_address progress = 0;
+    gpu_address memory = 0;
     if (gpu_shared_bytes(device) < VISION_SHARED || grid.x < VISION_IMAGES) return 0;
     if ((code = cuda_most_clusters(driver, &launch, &blocks))) return code;
     if (blocks < grid.x) return 0;
-    if ((code = driver->allocate(driver, &progress, hidden_at(device) + VISION_HIDDEN_BYTES)))
+    if ((code = driver->allocate(driver, &memory, hidden_at(device) + VISION_HIDDEN_BYTES)))
         return code;
-    *state = (void *)(uintptr_t)progress;
-    return driver->fill(driver, progress, 0, VISION_PROGRESS_BYTES, gpu_stream(device));
+    *state = (void *)(uintptr_t)memory;
+    return driver->fill(driver, memory, 0, VISION_SUMS_AT, gpu_stream(device));
 }
 
-static void close_progress(gpu_device *device, void *state) {
+static void close_state(gpu_device *device, void *state) {
     const gpu_driver *driver = gpu_driver_of(device);
     driver->release(driver, (gpu_address)(uintptr_t)state);
 }
@@ -66,20 +67,49 @@ static void map_rows(gpu_issue *issue, gpu_tensor_map *map, const void *base, in
     cuda_make_map(issue, map, 1, 2, base, dims, strides, box);
 }
 
+/* Where so many columns are stored. */
+static void map_store(gpu_issue *issue, gpu_tensor_map *map, const void *base, int columns, int pitch,
+                      int capacity, const unsigned box[2]) {
+    const uint64_t dims[2] = {(uint64_t)columns, (uint64_t)capacity},
+                   strides[1] = {(uint64_t)pitch * sizeof(bf16)};
+    const unsigned whole[2] = {box[0] * 8, box[1]};
+    cuda_make_map(issue, map, 0, 2, base, dims, strides, whole);
+}
+
+static void map_stores(gpu_issue *issue, gpu_vision *p, int capacity) {
+    static const unsigned boxes[VISION_IMAGES][VISION_STORES][2] = VISION_STORE_BOXES;
+    const struct {
+        const void *to;
+        int columns, pitch;
+    } list[VISION_STORES] = {[VISION_STORE_QKV] = {p->to_qkv, 3 * VISION_WIDTH, 3 * VISION_WIDTH},
+                             [VISION_STORE_ATTENDED] = {p->to_attended, VISION_WIDTH, VISION_WIDTH},
+                             [VISION_STORE_OUT] = {p->to_scaled, VISION_WIDTH, VISION_WIDTH},
+                             [VISION_STORE_HIDDEN] = {p->to_hidden, VISION_HIDDEN, VISION_HIDDEN_PITCH},
+                             [VISION_STORE_FC2] = {p->to_scaled, VISION_WIDTH, VISION_WIDTH},
+                             [VISION_STORE_X] = {p->x, VISION_WIDTH, VISION_WIDTH}};
+    for (int images = 0; images < VISION_IMAGES; images++)
+        for (int i = 0; i < VISION_STORES; i++)
+            map_store(issue, &p->stores[images][i], list[i].to, list[i].columns, list[i].pitch, capacity,
+                      boxes[images][i]);
+}
+
 static void fill_layer(gpu_issue *issue, vision_layer_weights *to, const op *ops) {
     static const unsigned boxes[VISION_MATRICES][VISION_MAPS] = VISION_BOXES;
     const op_norm_linear *qkv = &ops[VISION_QKV].norm_linear, *fc1 = &ops[VISION_FC1].norm_linear;
     const op_linear_residual *out = &ops[VISION_OUT].linear_residual,
                              *fc2 = &ops[VISION_FC2].linear_residual;
     const matrix *matrices[VISION_MATRICES] = {&qkv->weight, &out->weight, &fc1->weight, &fc2->weight};
-    const float *biases[VISION_MATRICES] = {qkv->bias, out->bias, fc1->bias, fc2->bias};
+    const float *biases[VISION_MATRICES] = {qkv->folded + qkv->weight.n, out->bias,
+                                            fc1->folded + fc1->weight.n, fc2->bias};
     for (int i = 0; i < VISION_MATRICES; i++) {
         for (int j = 0; j < VISION_MAPS; j++)
-            cuda_map_weights(issue, &to->maps[i][j], gpu_weights_of(matrices[i]), boxes[i][j]);
+            cuda_map_weights(issue, &to->maps[VISION_MAP_AT(i, j)], gpu_weights_of(matrices[i]), boxes[i][j]);
         to->bias[i] = biases[i];
     }
-    to->norm[0] = (vision_norm){qkv->norm.weight, qkv->norm.bias};
-    to->norm[1] = (vision_norm){fc1->norm.weight, fc1->norm.bias};
+    to->sums[0] = qkv->folded;
+    to->sums[1] = fc1->folded;
+    to->norm_weight[0] = qkv->norm.weight;
+    to->norm_weight[1] = fc1->norm.weight;
 }
 
 static void fill(gpu_issue *issue, gpu_vision *p, const op *ops, int depth) {
@@ -94,20 +124,21 @@ static void fill(gpu_issue *issue, gpu_vision *p, const op *ops, int depth) {
     memset(p, 0, sizeof *p);
     p->count = qkv->rows.count;
     p->x = ops[VISION_OUT].linear_residual.x;
-    p->to_normed = gpu_work_take(issue, (size_t)capacity * VISION_WIDTH * sizeof(bf16));
+    p->to_scaled = gpu_work_take(issue, (size_t)capacity * VISION_WIDTH * sizeof(bf16));
     p->to_qkv = qkv->out;
     p->to_attended = attention->out;
-    p->progress = gpu_state(gpu_device_of(issue), gpu_family_of(issue));
-    p->sums = (char *)p->progress + VISION_SUMS_AT;
-    p->to_hidden = (char *)p->progress + hidden_at(gpu_device_of(issue));
+    p->images = gpu_state(gpu_device_of(issue), gpu_family_of(issue));
+    p->sums = (char *)p->images + VISION_SUMS_AT;
+    p->to_hidden = (char *)p->images + hidden_at(gpu_device_of(issue));
     p->depth = depth;
     p->eps = qkv->norm.eps;
     p->scale = attention->scale;
-    map_rows(issue, &p->normed, p->to_normed, VISION_WIDTH, VISION_WIDTH, capacity);
+    map_rows(issue, &p->scaled, p->to_scaled, VISION_WIDTH, VISION_WIDTH, capacity);
     map_rows(issue, &p->attended, p->to_attended, VISION_WIDTH, VISION_WIDTH, capacity);
     map_rows(issue, &p->hidden, p->to_hidden, VISION_HIDDEN, VISION_HIDDEN_PITCH, capacity);
     cuda_map_image_heads(issue, &p->heads_main, &qkv_rows, capacity, IMAGE_MAIN, IMAGE_ROWS);
     cuda_map_image_heads(issue, &p->heads_rest, &qkv_rows, capacity, IMAGE_REST, IMAGE_ROWS);
+    map_stores(issue, p, capacity);
     for (int i = 0; i < depth; i++) fill_layer(issue, &p->layers[i], ops + i * VISION_OPS);
 }
 
@@ -117,8 +148,22 @@ static int take(gpu_issue *issue, const op *ops, int count) {
     if (!depth) return 0;
     gpu_take(issue, depth * VISION_OPS);
     fill(issue, &p, ops, depth);
-    gpu_emit(issue, 0, grid_of(gpu_device_of(issue)), &p, sizeof p);
+    gpu_emit(issue, LAYERS, grid_of(gpu_device_of(issue)), &p, sizeof p);
     return depth * VISION_OPS;
+}
+
+/* ---- folding ---------------------------------------------------------------------------------------- */
+
+static void fold(gpu_issue *issue, const norm_fold *fold) {
+    const matrix *m = fold->weight;
+    const gpu_vision_fold p = {.weight = m->data,
+                               .norm_weight = fold->norm_weight,
+                               .norm_bias = fold->norm_bias,
+                               .bias = fold->bias,
+                               .out = fold->out,
+                               .n = m->n,
+                               .k = m->k};
+    gpu_emit(issue, FOLD, (gpu_grid){.x = ceil_div(m->n, 8), .y = 1, .threads = 256}, &p, sizeof p);
 }
 
 /* ---- the family ------------------------------------------------------------------------------------- */
@@ -127,9 +172,10 @@ const gpu_family gpu_family_vision_hopper = {
     .name = "vision_hopper",
     GPU_KERNELS(kernels),
     .take = take,
+    .fold = fold,
+    .take_bytes = (size_t)MOST_ROWS * VISION_WIDTH * sizeof(bf16),
     .take_switches = 1u << SWITCH_PERSISTENT_VISION,
     .whole_device = 1,
-    .take_bytes = (size_t)MOST_ROWS * VISION_WIDTH * sizeof(bf16),
-    .open = open_progress,
-    .close = close_progress,
+    .open = open_state,
+    .close = close_state,
 };

@@ -1,6 +1,6 @@
 /* Legal are layers of up to three images in bf16, in the sizes of vision.h, that work on the same rows and
- * the same buffers and differ in their weights only. More layers than VISION_LAYERS become several launches.
- * What is not legal is computed by the ops' kernels. */
+ * the same buffers, differ in their weights only and have folds of their norms. More layers than
+ * VISION_LAYERS become several launches. What is not legal is computed by the ops' kernels. */
 #include "backend/gpu/cuda/vision_layers.h"
 
 #include "backend/gpu/cuda/vision.h"
@@ -11,8 +11,9 @@ static int is_matrix(const matrix *m, int n, int k) {
     return m->data && !m->raw && m->type == WEIGHT_BF16 && m->form == MATRIX_PLAIN && m->n == n && m->k == k;
 }
 
-static int is_norm(const norm *n, const norm *first) {
-    return n->kind == NORM_LAYER && n->weight && n->bias && n->eps == first->eps;
+static int is_norm(const op_norm_linear *a, const op_norm_linear *first) {
+    return a->norm.kind == NORM_LAYER && a->norm.weight && a->norm.bias && a->folded &&
+           a->norm.eps == first->norm.eps;
 }
 
 /* Whole images, as many as the kernel holds. Products and attention of these ops read no more of a row_set
@@ -25,7 +26,7 @@ static int is_rows(const row_set *rows, const row_set *first) {
 
 static int is_norm_linear(const op_norm_linear *a, const op_norm_linear *first, activation activation,
                           int n) {
-    return is_rows(&a->rows, &first->rows) && a->x == first->x && is_norm(&a->norm, &first->norm) &&
+    return is_rows(&a->rows, &first->rows) && a->x == first->x && is_norm(a, first) &&
            is_matrix(&a->weight, n, VISION_WIDTH) && a->bias && a->activation == activation && !a->out_row;
 }
 
