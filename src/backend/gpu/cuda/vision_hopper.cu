@@ -355,8 +355,8 @@ KERNEL(VISION_THREADS) resident_vision(const __grid_constant__ gpu_vision p) {
             barrier_init(full_of(b, s), 1);
             barrier_init(empty_of(b, s), CONSUMER_WARPS);
         }
-        barrier_init(factors_full(b), FACTOR_WARPS);
-        barrier_init(factors_empty(b), CONSUMER_WARPS);
+        barrier_init(factors_full(b), FACTOR_WARPS * 32);
+        barrier_init(factors_empty(b), CONSUMER_THREADS);
         barrier_init(met_of(b), 1);
         barrier_init_done();
     }

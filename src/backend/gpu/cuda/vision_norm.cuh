@@ -151,18 +151,17 @@ DEV void make_factors(const block &b, const parting &s, const float *centers, fl
     }
 }
 
-/* Those that make factors: nobody needs those of the tile before any more; those of this one are there. */
+/* Every thread arrives, so that racecheck, too, sees what waits for what. Those that make factors: nobody
+ * needs those of the tile before any more; those of this one are there. */
 DEV void await_unused(const block &b) { await(factors_empty(b), b.tiles & 1 ^ 1); }
 DEV void give_factors(block &b) {
-    __syncwarp();
-    if (!b.lane) barrier_arrive(factors_full(b));
+    barrier_arrive(factors_full(b));
     b.tiles++;
 }
 /* The consumers: a tile's factors and columns are there; they are no longer needed. */
 DEV void await_factors(const block &b) { await(factors_full(b), b.tiles & 1); }
 DEV void leave_factors(block &b) {
-    __syncwarp();
-    if (!b.lane) barrier_arrive(factors_empty(b));
+    barrier_arrive(factors_empty(b));
     b.tiles++;
 }
 
