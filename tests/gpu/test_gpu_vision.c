@@ -138,7 +138,7 @@ static void test_agrees(void **state) {
 enum { WIDTH = 1152, DEPTH = 4 };
 
 /* Adds to all numbers of a vector on the device. */
-static void raise(device *device, const float *vector, float by) {
+static void add_mean(device *device, const float *vector, float by) {
     float host[WIDTH];
     must(device->backend->download(device, host, vector, sizeof host, &error));
     for (int i = 0; i < WIDTH; i++) host[i] += by;
@@ -165,7 +165,7 @@ static openpi_engine *open_unusual(openpi_dtype dtype, float mean, int clear) {
     openpi_engine *engine = open_engine(DEPTH, dtype);
     if (!engine) return NULL;
     const model *m = engine->model;
-    raise(engine->device, m->patch_bias, mean);
+    add_mean(engine->device, m->patch_bias, mean);
     for (int i = 0; i < DEPTH && clear; i++) {
         const vision_layer *v = &m->vision[i];
         clear_weights(engine->device, &v->norm1, &v->qkv, v->qkv_bias, v->qkv_folded);
