@@ -141,11 +141,11 @@ struct gpu_family {
      * gpu_take before the first launch; returns how many ops that were, 0: none. */
     int (*take)(gpu_issue *issue, const op *ops, int count);
     uint32_t take_switches;                /* a set: off, or without a state here, it takes nothing         */
+    int whole_device;                      /* 1: what it takes needs the device for itself                  */
+    size_t take_bytes;                     /* most of the work block that the ops it takes share            */
     /* Optional, of a family with take and a state: it wants layer norms folded (norm_fold in backend.h), and
      * folds them. */
     void (*fold)(gpu_issue *issue, const norm_fold *fold);
-    int whole_device;                      /* 1: what it takes needs the device for itself                  */
-    size_t take_bytes;                     /* most of the work block that the ops it takes share            */
 
     /* Optional: with the kernels loaded, makes what the family keeps on a device (gpu_state); 0 or the
      * driver's error. close receives whatever open has left there, also after a failure. */

@@ -16,7 +16,7 @@ enum {
     VISION_HEADS = 16,
     VISION_IMAGES = 3,                     /* most                                                          */
     VISION_LAYERS = 27,                    /* most                                                          */
-    VISION_CONSUMERS = 2,                  /* warpgroups that multiply; one more copies                     */
+    VISION_CONSUMERS = 2,                  /* warpgroups that multiply; one more serves them                */
     VISION_THREADS = (VISION_CONSUMERS + 1) * 128,
 
     /* Shared memory: the ring, what vision_block.cuh lists after it (it checks that this is enough). On

@@ -172,10 +172,10 @@ const gpu_family gpu_family_vision_hopper = {
     .name = "vision_hopper",
     GPU_KERNELS(kernels),
     .take = take,
-    .fold = fold,
-    .take_bytes = (size_t)MOST_ROWS * VISION_WIDTH * sizeof(bf16),
     .take_switches = 1u << SWITCH_PERSISTENT_VISION,
     .whole_device = 1,
+    .take_bytes = (size_t)MOST_ROWS * VISION_WIDTH * sizeof(bf16),
+    .fold = fold,
     .open = open_state,
     .close = close_state,
 };

@@ -41,6 +41,10 @@ template <int IMAGES_, int QUERY_TILES_, class QKV, class OUT, class FC1> struct
     typedef typename tile_of<IMAGES, VISION_MATRIX_OUT, VISION_STORE_OUT, OUT::ROWS, OUT::N>::type out;
     typedef typename tile_of<IMAGES, VISION_MATRIX_FC1, VISION_STORE_HIDDEN, FC1::ROWS, FC1::N>::type fc1;
     typedef typename tile_of<IMAGES, VISION_MATRIX_FC2, VISION_STORE_FC2, 128, 112>::type fc2;
+    static_assert(out::GROUPS * VISION_MOMENT_PARTS >= WIDTH_GROUPS &&
+                      fc2::GROUPS * VISION_MOMENT_PARTS >= WIDTH_GROUPS &&
+                      VISION_MOMENT_PARTS * MOST_ROWS * 8 <= (int)STAGING_BYTES,
+                  "moments of so many parts, in memory and in the staging");
 };
 template <int ROWS_, int N_> struct size {
     enum { ROWS = ROWS_, N = N_ };
@@ -59,9 +63,7 @@ template <class T> DEV const gpu_tensor_map *store_of(const gpu_vision &p, int w
     return &p.stores[T::IMAGES - 1][which];
 }
 template <class T> DEV product product_of(const vision_layer_weights &l, int matrix) {
-    product q = {.weights = &l.maps[VISION_MAP_AT(matrix, T::MAP)], .bias = l.bias[matrix]};
-    q.parts = 1;
-    return q;
+    return {.weights = &l.maps[VISION_MAP_AT(matrix, T::MAP)], .bias = l.bias[matrix], .parts = 1};
 }
 template <class T> DEV product qkv_of(const gpu_vision &p, const vision_layer_weights &l) {
     product q = product_of<T>(l, VISION_MATRIX_QKV);

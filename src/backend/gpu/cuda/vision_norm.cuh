@@ -33,7 +33,8 @@ DEV float2 *moments_of(const block &b, int part, int row) {
     return (float2 *)((char *)b.progress + VISION_PROGRESS) + part * IMAGE_KEYS + row;
 }
 
-DEV float norm_weight(float weight) {
+/* A norm's weight as s has it. */
+DEV float scale_of(float weight) {
     const float least_weight = 0x1p-30f;
     return copysignf(fmaxf(fabsf(weight), least_weight), weight);
 }
@@ -73,7 +74,7 @@ DEV void begin_rows(const block &b, const gpu_vision &p) {
             for (int j = 0; j < 8; j++) {
                 x[i][j] -= mean;
                 squares += x[i][j] * x[i][j];
-                x[i][j] *= norm_weight(each[j]);
+                x[i][j] *= scale_of(each[j]);
             }
             to[b.lane + 32 * i] =
                 make_uint4(pack_bf16(x[i][0], x[i][1]), pack_bf16(x[i][2], x[i][3]),
@@ -101,8 +102,8 @@ DEV void fetch_columns(const block &b, int residual, const float *first, const f
             w = __ldg((const float2 *)(second + column + 2 * i));
         }
         if (residual) {
-            v = make_float2(norm_weight(v.x), norm_weight(v.y));
-            w = make_float2(1 / norm_weight(w.x), 1 / norm_weight(w.y));
+            v = make_float2(scale_of(v.x), scale_of(v.y));
+            w = make_float2(1 / scale_of(w.x), 1 / scale_of(w.y));
         }
         columns_of(b)[i] = make_float4(v.x, v.y, w.x, w.y);
     }
