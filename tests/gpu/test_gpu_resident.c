@@ -1,6 +1,6 @@
-/* The resident denoise kernel against the ops' own kernels: the same actions to rounding, the same bits every
- * time, and taken exactly where it is legal. Without a GPU, or on one that is no Hopper, every test is
- * counted and skipped. */
+/* The resident denoise kernels against the ops' own kernels: the same actions to rounding, the same bits
+ * every time, and taken exactly where they are legal. Without a GPU, or on one that is no Hopper, every test
+ * is counted and skipped. */
 #include <pthread.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #include "relative.h"
 #include "resident_calls.h"
 
-enum { HORIZON = 20, PROMPT = 200, VALUES = HORIZON * OPENPI_ACTION_DIM };
+enum { HORIZON = 64, PROMPT = 200, VALUES = HORIZON * OPENPI_ACTION_DIM };
 
 /* An engine whose device may run the resident kernel, or NULL. max_delay: of trained chunking. */
 static openpi_engine *open_trained(const char *spec, openpi_dtype dtype, int max_delay) {
@@ -104,15 +104,66 @@ static void test_agrees(void **state) {
     }
 }
 
+/* More than 16 rows have a kernel of their own, a launch a step. 8 draws each: how many keys a part has, and
+ * whether they are new, differs from draw to draw. */
+static void test_long_horizons(void **state) {
+    static const int horizons[] = {17, 24, 31, 32, 33, 47, 48, 50, 54}, steps[] = {1, 10};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        openpi_engine *engine = open_engine(full[i], OPENPI_BF16);
+        if (!engine) skip();
+        for (size_t h = 0; h < sizeof horizons / sizeof *horizons; h++)
+            for (int s = 0; s < 2; s++) compare(engine, full[i], horizons[h], steps[s], 8, 0.02);
+        openpi_engine_close(engine);
+    }
+}
+
+/* The same with the most rows, for which the prompt must be shorter, and with every prompt about where new
+ * keys begin a part. */
+static void test_most_rows(void **state) {
+    static float resident[VALUES], plain[VALUES];
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const int horizon = 63;            /* and the state token, or the shift                             */
+        openpi_engine *engine = open_engine(full[i], OPENPI_BF16);
+        if (!engine) skip();
+        openpi_session *sessions[2];
+        for (int with = 0; with < 2; with++) {
+            openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
+            options.horizon = horizon;
+            options.steps = 2;
+            options.max_prompt = 150;
+            sessions[with] = open_switched(engine, SWITCH_PERSISTENT_DENOISE, with, &options);
+        }
+        assert_true(nodes(sessions[1]) < nodes(sessions[0]));
+        inputs *in = inputs_open(150, HORIZON);
+        double worst = 0;
+        draw(in, 1);
+        for (int tokens = 58; tokens <= 72; tokens++) {
+            in->sample.token_count = tokens;
+            must(openpi_session_run(sessions[0], &in->sample, 1, in->noise, plain, NULL, &error));
+            must(openpi_session_run(sessions[1], &in->sample, 1, in->noise, resident, NULL, &error));
+            double d = relative_difference(resident, plain, (size_t)horizon * OPENPI_ACTION_DIM);
+            if (!(d <= worst)) worst = d;
+        }
+        print_message("%s horizon %d: %.2e from the ops' kernels\n", full[i], horizon, worst);
+        inputs_close(in);
+        openpi_session_close(sessions[0]);
+        openpi_session_close(sessions[1]);
+        openpi_engine_close(engine);
+        assert_true(worst <= 0.02);
+    }
+}
+
 /* Real-time chunking: after every step a guide pulls x, or the first actions are known. */
 static void test_chunking(void **state) {
-    enum { STEPS = 7, DELAY = 3, CASES = 7 };
+    enum { STEPS = 7, DELAY = 3, CASES = 9 };
     static const struct {
         int spec, horizon;
         openpi_rtc_mode mode;
     } cases[CASES] = {{0, 10, OPENPI_RTC_GUIDED},  {0, 16, OPENPI_RTC_GUIDED},  {1, 10, OPENPI_RTC_GUIDED},
                       {1, 16, OPENPI_RTC_GUIDED},  {1, 10, OPENPI_RTC_TRAINED}, {1, 15, OPENPI_RTC_TRAINED},
-                      {1, 16, OPENPI_RTC_TRAINED}};
+                      {1, 16, OPENPI_RTC_TRAINED}, {0, 50, OPENPI_RTC_GUIDED},  {1, 50, OPENPI_RTC_GUIDED}};
     static const openpi_rtc_schedule schedules[] = {OPENPI_RTC_LINEAR, OPENPI_RTC_EXP, OPENPI_RTC_ONES,
                                                     OPENPI_RTC_ZEROS};
     static float resident[VALUES], plain[VALUES], again[VALUES], previous[VALUES];
@@ -163,16 +214,19 @@ static void test_where_legal(void **state) {
     openpi_engine *engine = open_engine("full:pi0", OPENPI_BF16);
     if (!engine) skip();
     check_shape(engine, "full:pi0", 1, 15, 10, 1);
-    check_shape(engine, "full:pi0", 1, 16, 10, 1);         /* but for the first step, which has 17 rows */
-    check_shape(engine, "full:pi0", 1, 16, 1, 0);
-    check_shape(engine, "full:pi0", 1, 17, 10, 0);
+    check_shape(engine, "full:pi0", 1, 16, 10, 1);         /* the first step has 17 rows */
+    check_shape(engine, "full:pi0", 1, 17, 10, 1);
+    check_shape(engine, "full:pi0", 1, 54, 10, 1);
+    check_shape(engine, "full:pi0", 1, 60, 10, 0);         /* more than 1,024 keys with 200 tokens */
     check_shape(engine, "full:pi0", 2, 5, 10, 0);
     openpi_engine_close(engine);
     engine = open_engine("full:pi05", OPENPI_BF16);
     assert_non_null(engine);
     check_shape(engine, "full:pi05", 1, 15, 10, 1);
     check_shape(engine, "full:pi05", 1, 16, 10, 1);        /* with its shift 17 rows */
-    check_shape(engine, "full:pi05", 1, 17, 10, 0);
+    check_shape(engine, "full:pi05", 1, 17, 10, 1);
+    check_shape(engine, "full:pi05", 1, 55, 10, 1);
+    check_shape(engine, "full:pi05", 2, 50, 10, 0);
     openpi_engine_close(engine);
     engine = open_engine("tiny:pi0", OPENPI_BF16);
     assert_non_null(engine);
@@ -188,8 +242,8 @@ enum { REPEATS = 500, REPEATS_AT_ONCE = 200 };
 
 /* Sessions in turn, five hundred times or more: the same inputs give the same bits. */
 static void repeats(const char *spec) {
-    enum { SESSIONS = 3 };
-    static const int horizons[SESSIONS] = {10, 15, 16};
+    enum { SESSIONS = 5 };
+    static const int horizons[SESSIONS] = {10, 15, 16, 20, 50};
     static float expected[SESSIONS][VALUES], actions[VALUES];
     const int times = long_run(REPEATS);
     openpi_session *sessions[SESSIONS];
@@ -275,10 +329,14 @@ static void test_two_engines(void **state) {
     }
 }
 
-int main(void) {
+/* An argument: the only test to run. */
+int main(int argc, char **argv) {
     random_state = 5;
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_agrees),
+        cmocka_unit_test(test_long_horizons),
+        cmocka_unit_test(test_most_rows),
         cmocka_unit_test(test_chunking),
         cmocka_unit_test(test_where_legal),
         cmocka_unit_test(test_repeats),

@@ -1,10 +1,11 @@
-/* Whether the resident denoise kernel is used, by what the driver says when the device opens: its blocks wait
- * for each other, so all 15 clusters have to be on the card at once. Over a driver that is not there, so this
- * runs everywhere. The card holds no resident vision kernel (test_vision_fits), which is asked for last. */
-#include "backend/gpu/cuda/resident.h"
+/* Whether the resident denoise kernels are used, by what the driver says when the device opens: their blocks
+ * wait for each other, so all clusters have to be on the card at once: 15, and 64 of the kernel for long
+ * horizons. Over a driver that is not there, so this runs everywhere. The card holds no resident vision
+ * kernel (test_vision_fits), which is asked for last. */
+#include "backend/gpu/cuda/resident_long.h"
 #include "fake_launches.h"
 
-/* Two kernels, shifts among the rows and apart, with an exchange each. */
+/* Two kernels for few rows, shifts among them and apart, with an exchange each. */
 enum {
     HORIZON = 10,
     STEPS = 4,
@@ -43,7 +44,7 @@ static void check(int clusters, const char *path, uint32_t off, int available, l
     openpi_engine *engine;
     reset();
     assert_int_equal(open_engine(clusters, path, off, &engine), OPENPI_OK);
-    assert_int_equal(calls_of("max_clusters"), clusters && strcmp(path, "portable") ? KERNELS + 1 : 0);
+    assert_int_equal(calls_of("max_clusters"), clusters && strcmp(path, "portable") ? KERNELS + 2 : 0);
     assert_int_equal(!switch_off(gpu_missing(engine->device), SWITCH_PERSISTENT_DENOISE), available);
     assert_int_equal(fake.memory, engine->model->bytes + (available ? EXCHANGE : 0));
     openpi_session *session = open_session(engine);
@@ -92,6 +93,58 @@ static void shifts_apart(void **state) {
     check_shared(15, 1, RESIDENT_APART_SHARED);
     check_shared(16, 1, RESIDENT_APART_SHARED);
     check_shared(17, 0, 0);
+}
+
+/* On a card that holds so many clusters: is the kernel for long horizons available, and what is it launched
+ * with? */
+static void check_long(int clusters, uint32_t off, int available) {
+    openpi_engine *engine;
+    const int expected = available && !off ? STEPS : 0;
+    reset();
+    assert_int_equal(open_engine(clusters, "hopper", off, &engine), OPENPI_OK);
+    assert_int_equal(fake.memory, engine->model->bytes + EXCHANGE + (available ? LONG_STATE : 0));
+    horizon = 17;
+    openpi_session *session = open_session(engine);
+    fake_launches(session, "resident_long", &launched);
+    assert_int_equal(launched.resident, expected);
+    assert_int_equal(((gpu_device *)engine->device)->whole_device_recordings, expected > 0);
+    for (int i = 0; i < launched.count; i++) {
+        const launch_record *l = &launched.list[i];
+        if (strcmp(l->kernel, "resident_long")) continue;
+        assert_int_equal(l->grid[0], 128);
+        assert_int_equal(l->grid[1] * l->grid[2], 1);
+        assert_int_equal(l->block[0], LONG_THREADS);
+        assert_int_equal(l->cluster, 2);
+        assert_int_equal(l->shared_bytes, LONG_SHARED);
+    }
+    fake_close(session, engine);
+    horizon = HORIZON;
+}
+
+static void long_horizons(void **state) {
+    (void)state;
+    check_long(64, 0, 1);
+    check_long(66, 0, 1);
+    check_long(64, 1u << SWITCH_PERSISTENT_DENOISE, 1);
+    check_long(63, 0, 0);
+}
+
+/* An error is not an answer here either. */
+static void long_horizons_fail(void **state) {
+    static const char *const calls[] = {"max_clusters", "allocate", "fill"};
+    (void)state;
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        openpi_engine *engine = NULL;
+        reset();
+        assert_int_equal(open_engine(64, "hopper", 0, &engine), OPENPI_OK);
+        openpi_engine_close(engine);
+        engine = NULL;
+        const int at = fake_call_at(calls[i], i == 2 ? 2 : 1); /* the first family fills twice              */
+        reset();
+        fake_fail_from(at, calls[i], SICK);
+        assert_int_equal(open_engine(64, "hopper", 0, &engine), OPENPI_NO_DEVICE);
+        fake_refused(engine, &error, "at resident_long_hopper");
+    }
 }
 
 /* One cluster too few, or a driver that cannot tell: the launches are those of a card that holds the kernel,
@@ -150,7 +203,8 @@ static void a_driver_that_fails_later(void **state) {
         assert_int_equal(open_engine(RESIDENT_CLUSTERS, "hopper", 0, &engine), OPENPI_OK);
         openpi_engine_close(engine);
         engine = NULL;
-        const int at = fake_call_at(calls[i], i == 2 ? 2 : 1);     /* two fills a kernel                    */
+        /* Two fills a kernel; the one for long horizons is asked for in between, and has no memory. */
+        const int at = fake_call_at(calls[i], i == 1 ? 1 : 2);
         reset();
         fake_fail_from(at, calls[i], SICK);
         assert_int_equal(open_engine(RESIDENT_CLUSTERS, "hopper", 0, &engine), OPENPI_NO_DEVICE);
@@ -162,6 +216,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(enough_clusters),
         cmocka_unit_test(shifts_apart),
+        cmocka_unit_test(long_horizons),
+        cmocka_unit_test(long_horizons_fail),
         cmocka_unit_test(too_few_clusters),
         cmocka_unit_test(other_kernels),
         cmocka_unit_test(a_driver_that_fails),

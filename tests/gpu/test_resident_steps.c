@@ -28,8 +28,10 @@ static void place_weights(plan *plan) {
     }
 }
 
+static int prompt = 20;
+
 static plan *open_plan(const subject *s, plan_kind kind, int horizon, int steps) {
-    const plan_shape shape = {.batch = 1, .horizon = horizon, .steps = steps, .max_prompt = 20,
+    const plan_shape shape = {.batch = 1, .horizon = horizon, .steps = steps, .max_prompt = prompt,
                               .rtc = kind != PLAN_ORDINARY, .known = kind == PLAN_TRAINED ? 4 : 0};
     plan *plan;
     must(plan_create(s->model, &shape, kind, &plan, &error));
@@ -41,15 +43,18 @@ static plan *open_plan(const subject *s, plan_kind kind, int horizon, int steps)
 typedef struct launches {
     int count, steps[16], velocities, embeddings, guides;  /* of ops that are in no launch          */
     int apart;                                     /* launches of the kernel with shifts apart      */
+    int many;                                      /* and of that for long horizons                 */
 } launches;
 
 static launches walk(const plan *plan) {
     launches l = {0};
     for (int i = 0; i < plan->count;) {
-        resident_chain c = resident_chain_of(&plan->ops[i], plan->count - i, 0);
-        const resident_chain apart = resident_chain_of(&plan->ops[i], plan->count - i, 1);
-        assert_false(c.depth && apart.depth);
+        resident_chain c = resident_chain_of(&plan->ops[i], plan->count - i, RESIDENT_FEW);
+        const resident_chain apart = resident_chain_of(&plan->ops[i], plan->count - i, RESIDENT_APART);
+        const resident_chain many = resident_chain_of(&plan->ops[i], plan->count - i, RESIDENT_LONG);
+        assert_true(!!c.depth + !!apart.depth + !!many.depth <= 1);
         if (apart.depth) c = apart, l.apart++;
+        if (many.depth) c = many, l.many++;
         if (!c.depth) {
             l.velocities += plan->ops[i].kind == OP_VELOCITY;
             l.guides += plan->ops[i].kind == OP_GUIDE;
@@ -73,12 +78,12 @@ static void expect(const char *spec, plan_kind kind, int horizon, int steps, uin
     const launches found = walk(plan);
     if (found.count != expected->count || found.velocities != expected->velocities ||
         found.embeddings != expected->embeddings || found.guides != expected->guides ||
-        found.apart != expected->apart)
-        fail_msg("%s kind %d horizon %d steps %d: %d launches, %d apart; %d velocities, %d embeddings, %d "
-                 "guides beside them, expected %d, %d; %d, %d, %d",
-                 spec, (int)kind, horizon, steps, found.count, found.apart, found.velocities,
-                 found.embeddings, found.guides, expected->count, expected->apart, expected->velocities,
-                 expected->embeddings, expected->guides);
+        found.apart != expected->apart || found.many != expected->many)
+        fail_msg("%s kind %d horizon %d steps %d: %d launches, %d apart, %d long; %d velocities, %d "
+                 "embeddings, %d guides beside them, expected %d, %d, %d; %d, %d, %d",
+                 spec, (int)kind, horizon, steps, found.count, found.apart, found.many, found.velocities,
+                 found.embeddings, found.guides, expected->count, expected->apart, expected->many,
+                 expected->velocities, expected->embeddings, expected->guides);
     for (int i = 0; i < found.count; i++) assert_int_equal(found.steps[i], expected->steps[i]);
     plan_close(plan);
     close_subject(&s);
@@ -88,35 +93,53 @@ static void expect(const char *spec, plan_kind kind, int horizon, int steps, uin
  * among them, take the other kernel. */
 static void test_one_launch(void **state) {
     (void)state;
-    expect("full:pi0", PLAN_ORDINARY, 10, 10, 0, &(launches){2, {1, 9}, 0, 2, 0, 0});
-    expect("full:pi0", PLAN_ORDINARY, 10, 2, 0, &(launches){2, {1, 1}, 0, 2, 0, 0});
-    expect("full:pi0", PLAN_ORDINARY, 11, 4, 0, &(launches){2, {1, 3}, 0, 2, 0, 0});
-    expect("full:pi0", PLAN_ORDINARY, 12, 4, 0, &(launches){2, {1, 3}, 0, 2, 0, 1});  /* 13 rows at first */
-    expect("full:pi0", PLAN_ORDINARY, 13, 4, 0, &(launches){2, {1, 3}, 0, 2, 0, 2});
-    expect("full:pi0", PLAN_ORDINARY, 15, 1, 0, &(launches){1, {1}, 0, 1, 0, 1});
-    expect("full:pi0", PLAN_ORDINARY, 16, 4, 0, &(launches){1, {3}, 1, 2, 0, 1});     /* 17 rows at first */
-    expect("full:pi05", PLAN_ORDINARY, 10, 10, 0, &(launches){1, {10}, 0, 1, 0, 0});
-    expect("full:pi05", PLAN_ORDINARY, 11, 3, 0, &(launches){1, {3}, 0, 1, 0, 0});
-    expect("full:pi05", PLAN_ORDINARY, 12, 3, 0, &(launches){1, {3}, 0, 1, 0, 1});
-    expect("full:pi05", PLAN_ORDINARY, 15, 3, 0, &(launches){1, {3}, 0, 1, 0, 1});
-    expect("full:pi05", PLAN_ORDINARY, 16, 3, 0, &(launches){1, {3}, 0, 1, 0, 1});
-    expect("full:pi05", PLAN_ORDINARY, 17, 3, 0, &(launches){0, {0}, 3, 3, 0, 0});
-    expect("tiny:pi0", PLAN_ORDINARY, 10, 3, 0, &(launches){0, {0}, 3, 3, 0, 0});
+    expect("full:pi0", PLAN_ORDINARY, 10, 10, 0, &(launches){2, {1, 9}, 0, 2, 0, 0, 0});
+    expect("full:pi0", PLAN_ORDINARY, 10, 2, 0, &(launches){2, {1, 1}, 0, 2, 0, 0, 0});
+    expect("full:pi0", PLAN_ORDINARY, 11, 4, 0, &(launches){2, {1, 3}, 0, 2, 0, 0, 0});
+    expect("full:pi0", PLAN_ORDINARY, 12, 4, 0, &(launches){2, {1, 3}, 0, 2, 0, 1, 0}); /* 13 rows at first */
+    expect("full:pi0", PLAN_ORDINARY, 13, 4, 0, &(launches){2, {1, 3}, 0, 2, 0, 2, 0});
+    expect("full:pi0", PLAN_ORDINARY, 15, 1, 0, &(launches){1, {1}, 0, 1, 0, 1, 0});
+    expect("full:pi0", PLAN_ORDINARY, 16, 4, 0, &(launches){2, {1, 3}, 1, 2, 0, 1, 1}); /* 17 rows at first */
+    expect("full:pi05", PLAN_ORDINARY, 10, 10, 0, &(launches){1, {10}, 0, 1, 0, 0, 0});
+    expect("full:pi05", PLAN_ORDINARY, 11, 3, 0, &(launches){1, {3}, 0, 1, 0, 0, 0});
+    expect("full:pi05", PLAN_ORDINARY, 12, 3, 0, &(launches){1, {3}, 0, 1, 0, 1, 0});
+    expect("full:pi05", PLAN_ORDINARY, 15, 3, 0, &(launches){1, {3}, 0, 1, 0, 1, 0});
+    expect("full:pi05", PLAN_ORDINARY, 16, 3, 0, &(launches){1, {3}, 0, 1, 0, 1, 0});
+    expect("tiny:pi0", PLAN_ORDINARY, 10, 3, 0, &(launches){0, {0}, 3, 3, 0, 0, 0});
+}
+
+/* More than 16 rows: the layers of each step. With its shift π0.5 has 64 rows at most; there is room for
+ * 1,024 keys, of which cameras and prompt take 788 or 968; known rows have no such kernel. */
+static void test_long_horizons(void **state) {
+    (void)state;
+    expect("full:pi05", PLAN_ORDINARY, 17, 3, 0, &(launches){3, {1, 1, 1}, 3, 3, 0, 0, 3});
+    expect("full:pi05", PLAN_ORDINARY, 63, 2, 0, &(launches){2, {1, 1}, 2, 2, 0, 0, 2});
+    expect("full:pi05", PLAN_ORDINARY, 64, 2, 0, &(launches){0, {0}, 2, 2, 0, 0, 0});
+    expect("full:pi0", PLAN_ORDINARY, 17, 2, 0, &(launches){2, {1, 1}, 2, 2, 0, 0, 2});
+    expect("full:pi0", PLAN_ORDINARY, 63, 2, 0, &(launches){2, {1, 1}, 2, 2, 0, 0, 2});
+    expect("full:pi0", PLAN_ORDINARY, 64, 3, 0, &(launches){2, {1, 1}, 3, 3, 0, 0, 2});  /* 65 at first */
+    expect("full:pi0", PLAN_ORDINARY, 65, 3, 0, &(launches){0, {0}, 3, 3, 0, 0, 0});
+    expect("full:pi05", PLAN_GUIDED, 50, 3, 0, &(launches){3, {1, 1, 1}, 3, 3, 3, 0, 3});
+    expect("full:pi05", PLAN_TRAINED, 50, 3, 0, &(launches){0, {0}, 3, 3, 0, 0, 0});
+    prompt = 200;
+    expect("full:pi05", PLAN_ORDINARY, 55, 2, 0, &(launches){2, {1, 1}, 2, 2, 0, 0, 2});
+    expect("full:pi05", PLAN_ORDINARY, 56, 2, 0, &(launches){0, {0}, 2, 2, 0, 0, 0});
+    prompt = 20;
 }
 
 /* Real-time chunking: a guide ends each step, or rows may be known, whose shift is one more row. */
 static void test_chunking(void **state) {
     (void)state;
-    expect("full:pi0", PLAN_GUIDED, 10, 4, 0, &(launches){2, {1, 3}, 0, 2, 0, 0});
-    expect("full:pi0", PLAN_GUIDED, 16, 4, 0, &(launches){1, {3}, 1, 2, 1, 1});
-    expect("full:pi05", PLAN_GUIDED, 10, 10, 0, &(launches){1, {10}, 0, 1, 0, 0});
-    expect("full:pi05", PLAN_TRAINED, 10, 10, 0, &(launches){1, {10}, 0, 1, 0, 0});
-    expect("full:pi05", PLAN_TRAINED, 11, 3, 0, &(launches){1, {3}, 0, 1, 0, 1});
-    expect("full:pi05", PLAN_TRAINED, 14, 3, 0, &(launches){1, {3}, 0, 1, 0, 1});
-    expect("full:pi05", PLAN_TRAINED, 15, 3, 0, &(launches){1, {3}, 0, 1, 0, 1});
-    expect("full:pi05", PLAN_TRAINED, 16, 3, 0, &(launches){1, {3}, 0, 1, 0, 1});
-    expect("full:pi05", PLAN_TRAINED, 17, 3, 0, &(launches){0, {0}, 3, 3, 0, 0});
-    expect("full:pi05", PLAN_GUIDED, 16, 3, 0, &(launches){1, {3}, 0, 1, 0, 1});
+    expect("full:pi0", PLAN_GUIDED, 10, 4, 0, &(launches){2, {1, 3}, 0, 2, 0, 0, 0});
+    expect("full:pi0", PLAN_GUIDED, 16, 4, 0, &(launches){2, {1, 3}, 1, 2, 1, 1, 1});
+    expect("full:pi05", PLAN_GUIDED, 10, 10, 0, &(launches){1, {10}, 0, 1, 0, 0, 0});
+    expect("full:pi05", PLAN_TRAINED, 10, 10, 0, &(launches){1, {10}, 0, 1, 0, 0, 0});
+    expect("full:pi05", PLAN_TRAINED, 11, 3, 0, &(launches){1, {3}, 0, 1, 0, 1, 0});
+    expect("full:pi05", PLAN_TRAINED, 14, 3, 0, &(launches){1, {3}, 0, 1, 0, 1, 0});
+    expect("full:pi05", PLAN_TRAINED, 15, 3, 0, &(launches){1, {3}, 0, 1, 0, 1, 0});
+    expect("full:pi05", PLAN_TRAINED, 16, 3, 0, &(launches){1, {3}, 0, 1, 0, 1, 0});
+    expect("full:pi05", PLAN_TRAINED, 17, 3, 0, &(launches){0, {0}, 3, 3, 0, 0, 0});
+    expect("full:pi05", PLAN_GUIDED, 16, 3, 0, &(launches){1, {3}, 0, 1, 0, 1, 0});
 }
 
 /* Something is between the steps, or a step is not like the first one: a launch each. */
@@ -125,11 +148,11 @@ static void test_a_launch_a_step(void **state) {
                    modulations = 1u << SWITCH_PRECOMPUTED_MODULATIONS,
                    constants = 1u << SWITCH_FOLDED_CONSTANTS;
     (void)state;
-    expect("full:pi0", PLAN_GUIDED, 10, 3, every_step, &(launches){3, {1, 1, 1}, 0, 3, 0, 0});
-    expect("full:pi05", PLAN_TRAINED, 10, 3, modulations, &(launches){3, {1, 1, 1}, 0, 3, 0, 0});
-    expect("full:pi0", PLAN_ORDINARY, 10, 3, every_step, &(launches){3, {1, 1, 1}, 0, 3, 0, 0});
-    expect("full:pi05", PLAN_ORDINARY, 10, 3, modulations, &(launches){3, {1, 1, 1}, 0, 3, 0, 0});
-    expect("full:pi0", PLAN_ORDINARY, 10, 3, constants, &(launches){3, {1, 1, 1}, 0, 3, 0, 0});
+    expect("full:pi0", PLAN_GUIDED, 10, 3, every_step, &(launches){3, {1, 1, 1}, 0, 3, 0, 0, 0});
+    expect("full:pi05", PLAN_TRAINED, 10, 3, modulations, &(launches){3, {1, 1, 1}, 0, 3, 0, 0, 0});
+    expect("full:pi0", PLAN_ORDINARY, 10, 3, every_step, &(launches){3, {1, 1, 1}, 0, 3, 0, 0, 0});
+    expect("full:pi05", PLAN_ORDINARY, 10, 3, modulations, &(launches){3, {1, 1, 1}, 0, 3, 0, 0, 0});
+    expect("full:pi0", PLAN_ORDINARY, 10, 3, constants, &(launches){3, {1, 1, 1}, 0, 3, 0, 0, 0});
 }
 
 /* The first op of the first layer of a denoise step. */
@@ -164,26 +187,26 @@ static void test_parameters(void **state) {
     int first = layers_of(plan, 0), length = 18 * LAYER_OPS + 2;
     op *ops = &plan->ops[first];
     const int left = plan->count - first;
-    resident_chain c = resident_chain_of(ops, left, 0);
+    resident_chain c = resident_chain_of(ops, left, RESIDENT_FEW);
     assert_int_equal(c.steps, 4);
     assert_int_equal(c.floats, 3 * 1024);
     assert_int_equal(c.in_floats, 0);
     const float *gate = ops[2 * length + OUT].linear_residual.gate;
     ops[2 * length + OUT].linear_residual.gate = gate + 4;
-    assert_int_equal(resident_chain_of(ops, left, 0).steps, 2);
+    assert_int_equal(resident_chain_of(ops, left, RESIDENT_FEW).steps, 2);
     ops[2 * length + OUT].linear_residual.gate = gate;
     /* A step further, and the one after it as far from the first as one step: no even distance. */
     move_step(ops + 2 * length, length, 3 * 1024);
-    assert_int_equal(resident_chain_of(ops, left, 0).steps, 2);
+    assert_int_equal(resident_chain_of(ops, left, RESIDENT_FEW).steps, 2);
     move_step(ops + 2 * length, length, -3 * 1024);
-    assert_int_equal(resident_chain_of(ops, left, 0).steps, 4);
+    assert_int_equal(resident_chain_of(ops, left, RESIDENT_FEW).steps, 4);
     for (int i = 0; i < 18; i++) ops[2 * length + i * LAYER_OPS + ATTENTION].cache_attention.scale *= 2;
-    assert_int_equal(resident_chain_of(ops, left, 0).steps, 2);
+    assert_int_equal(resident_chain_of(ops, left, RESIDENT_FEW).steps, 2);
     for (int i = 0; i < 18; i++) ops[2 * length + i * LAYER_OPS + ATTENTION].cache_attention.scale /= 2;
     ops[3 * length - 2].velocity.dt *= 2;
-    assert_int_equal(resident_chain_of(ops, left, 0).steps, 2);
+    assert_int_equal(resident_chain_of(ops, left, RESIDENT_FEW).steps, 2);
     ops[length - 2].velocity.weight.type = WEIGHT_INT8;
-    c = resident_chain_of(ops, left, 0);
+    c = resident_chain_of(ops, left, RESIDENT_FEW);
     assert_int_equal(c.steps, 1);
     assert_int_equal(c.velocity, 0);
     plan_close(plan);
@@ -192,13 +215,13 @@ static void test_parameters(void **state) {
     plan = open_plan(&s, PLAN_ORDINARY, 10, 5);
     first = layers_of(plan, 1);
     ops = &plan->ops[first];
-    c = resident_chain_of(ops, plan->count - first, 0);
+    c = resident_chain_of(ops, plan->count - first, RESIDENT_FEW);
     assert_int_equal(c.steps, 4);
     assert_int_equal(c.floats, 0);
     assert_int_equal(c.in_floats, 1024);
     op_velocity *last = &ops[3 * length + length - 2].velocity;
     last->horizon--, last->rows.capacity--, last->x_offset++;  /* the first row moves no more               */
-    assert_int_equal(resident_chain_of(ops, plan->count - first, 0).steps, 3);
+    assert_int_equal(resident_chain_of(ops, plan->count - first, RESIDENT_FEW).steps, 3);
     plan_close(plan);
     close_subject(&s);
 }
@@ -214,32 +237,32 @@ static void test_chunking_parameters(void **state) {
     op *ops = &plan->ops[first];
     const int left = plan->count - first;
     op_guide *guide = &ops[2 * length + length - 2].guide, kept = *guide;
-    resident_chain c = resident_chain_of(ops, left, 0);
+    resident_chain c = resident_chain_of(ops, left, RESIDENT_FEW);
     assert_int_equal(c.steps, 4);
     assert_true(c.guided);
     guide->t += 0.01f;
-    assert_int_equal(resident_chain_of(ops, left, 0).steps, 2);
+    assert_int_equal(resident_chain_of(ops, left, RESIDENT_FEW).steps, 2);
     *guide = kept, guide->gain++;
-    assert_int_equal(resident_chain_of(ops, left, 0).steps, 2);
+    assert_int_equal(resident_chain_of(ops, left, RESIDENT_FEW).steps, 2);
     *guide = kept, guide->target = kept.gain;
-    assert_int_equal(resident_chain_of(ops, left, 0).steps, 2);
+    assert_int_equal(resident_chain_of(ops, left, RESIDENT_FEW).steps, 2);
     *guide = kept, guide->weight = kept.gain;
-    assert_int_equal(resident_chain_of(ops, left, 0).steps, 2);
+    assert_int_equal(resident_chain_of(ops, left, RESIDENT_FEW).steps, 2);
     *guide = kept, guide->velocity = kept.gain;
-    assert_int_equal(resident_chain_of(ops, left, 0).steps, 2);
+    assert_int_equal(resident_chain_of(ops, left, RESIDENT_FEW).steps, 2);
     *guide = kept;
     /* Where the list ends before the last guide, the launch ends before that guide's step. */
-    assert_int_equal(resident_chain_of(ops, left - 1, 0).steps, 3);
+    assert_int_equal(resident_chain_of(ops, left - 1, RESIDENT_FEW).steps, 3);
     plan_close(plan);
     plan = open_plan(&s, PLAN_TRAINED, 10, 4);
     first = layers_of(plan, 0);
     ops = &plan->ops[first];
-    assert_int_equal(resident_chain_of(ops, plan->count - first, 0).steps, 4);
+    assert_int_equal(resident_chain_of(ops, plan->count - first, RESIDENT_FEW).steps, 4);
     for (int i = 0; i < length - 2; i++) {         /* one op fewer than with a guide                        */
         const row_set *rows = op_rows(&ops[2 * (length - 1) + i]);
         ((row_set *)(uintptr_t)rows)->known_at += 4;
     }
-    assert_int_equal(resident_chain_of(ops, plan->count - first, 0).steps, 2);
+    assert_int_equal(resident_chain_of(ops, plan->count - first, RESIDENT_FEW).steps, 2);
     plan_close(plan);
     close_subject(&s);
 }
@@ -247,6 +270,7 @@ static void test_chunking_parameters(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_launch),
+        cmocka_unit_test(test_long_horizons),
         cmocka_unit_test(test_chunking),
         cmocka_unit_test(test_a_launch_a_step),
         cmocka_unit_test(test_parameters),

@@ -329,7 +329,7 @@ static void a_driver_that_fails(void **state) {
         openpi_status status;
         const char *says;
     } failures[] = {
-        {0, 2, "max_clusters", SICK, OPENPI_NO_DEVICE,
+        {0, 3, "max_clusters", SICK, OPENPI_NO_DEVICE,
          "does not open: unspecified launch failure (error 719) at vision_hopper"},
         {0, 0, "allocate", CUDA_OUT_OF_MEMORY, OPENPI_NO_MEMORY,
          "out of memory on cuda:0 while opening it (vision_hopper)"},

@@ -20,7 +20,7 @@ static inline void must(openpi_status status) {
     if (status != OPENPI_OK) fail_msg("%s", error.message);
 }
 
-enum { PIXELS = 224 * 224 * 3, MOST_PROMPT = 200, MOST_VALUES = 20 * OPENPI_ACTION_DIM };
+enum { PIXELS = 224 * 224 * 3, MOST_PROMPT = 200, MOST_VALUES = 64 * OPENPI_ACTION_DIM };
 
 /* One sample. */
 typedef struct inputs {

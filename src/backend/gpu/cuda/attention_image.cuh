@@ -35,12 +35,6 @@ DEV void wgmma_values(float (&d)[4], const u32 *a, u64 b, int add) {
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
 }
 
-DEV void copy_box4(u32 to, const gpu_tensor_map *map, int a, int b, int c, int d, u32 barrier) {
-    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%2, %3, %4, %5}], [%6];"
-                 ::"r"(to), "l"(map), "r"(a), "r"(b), "r"(c), "r"(d), "r"(barrier) : "memory");
-}
-
 /* ---- a tile -------------------------------------------------------------------------------------------- */
 
 /* Scores of 64 queries and 2·SCORES keys: dims 0 … 63 at `keys`, the rest at `keys_rest`. The zeros lie

@@ -76,10 +76,34 @@ DEV void copy_box3(u32 to, const gpu_tensor_map *map, int a, int b, int c, u32 b
                  "[%0], [%1, {%2, %3, %4}], [%5];"
                  ::"r"(to), "l"(map), "r"(a), "r"(b), "r"(c), "r"(barrier) : "memory");
 }
+/* For bytes that are read once: they are the first to leave the second-level cache. */
+DEV u64 once_policy(void) {
+    u64 policy;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+DEV void copy_box3_once(u32 to, const gpu_tensor_map *map, int a, int b, int c, u32 barrier) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+                 "[%0], [%1, {%2, %3, %4}], [%5], %6;"
+                 ::"r"(to), "l"(map), "r"(a), "r"(b), "r"(c), "r"(barrier), "l"(once_policy()) : "memory");
+}
+DEV void copy_box4(u32 to, const gpu_tensor_map *map, int a, int b, int c, int d, u32 barrier) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3, %4, %5}], [%6];"
+                 ::"r"(to), "l"(map), "r"(a), "r"(b), "r"(c), "r"(d), "r"(barrier) : "memory");
+}
 /* From shared memory, in a group of bulk copies. */
 DEV void store_box2(const gpu_tensor_map *map, int a, int b, u32 from) {
     asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];"
                  ::"l"(map), "r"(a), "r"(b), "r"(from) : "memory");
+}
+DEV void store_bytes(void *to, u32 from, u32 bytes) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
+                 ::"l"(to), "r"(from), "r"(bytes) : "memory");
+}
+/* The thread's stores so far, as a group, are there when it returns. */
+DEV void stored(void) {
+    asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;" ::: "memory");
 }
 /* Fetches the map itself before it is needed. */
 DEV void prefetch_map(const gpu_tensor_map *map) {
@@ -89,13 +113,10 @@ DEV void copy_bytes(u32 to, const void *from, u32 bytes, u32 barrier) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                  ::"r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
 }
-/* For bytes that are read once: they are the first to leave the second-level cache. */
 DEV void copy_bytes_once(u32 to, const void *from, u32 bytes, u32 barrier) {
-    u64 policy;
-    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
                  "[%0], [%1], %2, [%3], %4;"
-                 ::"r"(to), "l"(from), "r"(bytes), "r"(barrier), "l"(policy) : "memory");
+                 ::"r"(to), "l"(from), "r"(bytes), "r"(barrier), "l"(once_policy()) : "memory");
 }
 
 /* One thread: prefetches this block's share of what a later kernel reads into the second-level cache. */

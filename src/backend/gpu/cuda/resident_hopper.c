@@ -121,7 +121,7 @@ static void fill(gpu_issue *issue, gpu_resident *p, const op *ops, const residen
 
 int resident_take(gpu_issue *issue, const op *ops, int count, int apart) {
     gpu_resident p;
-    const resident_chain c = resident_chain_of(ops, count, apart);
+    const resident_chain c = resident_chain_of(ops, count, apart ? RESIDENT_APART : RESIDENT_FEW);
     const gpu_grid whole = {.x = RESIDENT_CLUSTER * RESIDENT_CLUSTERS,
                             .y = 1,
                             .threads = RESIDENT_THREADS,

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "backend/gpu/cuda/resident.h"
+#include "backend/gpu/cuda/resident_long.h"
 
 enum { MOST_FLOATS = 1 << 24 };            /* from the first step's modulations to those of another         */
 #define TIME_ROUNDING 1e-4f                /* more than the sums of 100 steps differ by, less than a step   */
@@ -68,12 +68,20 @@ ptrdiff_t resident_cache_distance(const op *ops, int layer, int values) {
 
 int resident_shifts_of(const op_norm_qkv *q) { return q->norm.bias ? 1 + (q->rows.known != NULL) : 0; }
 
-static int rows_fit(int rows, int shifts, int apart) {
-    return rows <= RESIDENT_ROWS && (rows + shifts > RESIDENT_FEW_ROWS) == apart;
+static int rows_fit(int rows, int shifts, resident_rows kind) {
+    if (kind == RESIDENT_LONG) return rows > RESIDENT_ROWS && rows + shifts <= LONG_ROWS;
+    return rows <= RESIDENT_ROWS && (rows + shifts > RESIDENT_FEW_ROWS) == (kind == RESIDENT_APART);
+}
+
+/* Keys of earlier tokens; of all for long horizons, which know no known rows. */
+static int keys_fit(const op_norm_qkv *q, resident_rows kind) {
+    const int all = q->cache.capacity;
+    if (kind == RESIDENT_LONG) return !q->rows.known && all <= LONG_PARTS * LONG_PART_KEYS;
+    return all - q->rows.capacity <= RESIDENT_MOST_KEYS;
 }
 
 /* Layers of the step that begins at ops[0]; 0: this is no such step, or not for this kernel. */
-static int depth_of(const op *ops, int count, int apart) {
+static int depth_of(const op *ops, int count, resident_rows kind) {
     int depth = 0;
     while ((depth + 1) * LAYER_OPS <= count && ops[depth * LAYER_OPS].step == ops[0].step &&
            is_layer(ops + depth * LAYER_OPS, ops))
@@ -81,11 +89,10 @@ static int depth_of(const op *ops, int count, int apart) {
     if (!depth || depth > RESIDENT_LAYERS || depth * LAYER_OPS == count) return 0;
     const op_velocity *v = &ops[depth * LAYER_OPS].velocity;
     const row_set *rows = &ops[QKV].norm_qkv.rows;
-    const kv_cache *cache = &ops[QKV].norm_qkv.cache;
     if (ops[depth * LAYER_OPS].kind != OP_VELOCITY || v->x != ops[QKV].norm_qkv.x) return 0;
     if (v->rows.capacity != v->horizon || rows->capacity != v->x_stride) return 0; /* more than one sample */
-    if (!rows_fit(rows->capacity, resident_shifts_of(&ops[QKV].norm_qkv), apart)) return 0;
-    if (cache->capacity - rows->capacity > RESIDENT_MOST_KEYS) return 0;
+    if (!rows_fit(rows->capacity, resident_shifts_of(&ops[QKV].norm_qkv), kind)) return 0;
+    if (!keys_fit(&ops[QKV].norm_qkv, kind)) return 0;
     for (int values = 0; values < 2 && depth > 1; values++) {
         const ptrdiff_t distance = resident_cache_distance(ops, 1, values);
         if (distance <= 0) return 0;
@@ -206,7 +213,7 @@ static int add_step(const op *ops, int count, resident_chain *c) {
     const int length = c->depth * LAYER_OPS, ends = 1 + c->guided, steps = c->steps;
     const op *first_embedding = ops + length + ends, *embedding = ops + c->ops, *next = embedding + 1;
     if (c->ops + 1 + length + ends > count || !is_embedding(embedding, &ops[length].velocity)) return 0;
-    if (depth_of(next, count - c->ops - 1, c->apart) != c->depth || !is_velocity(next + length, next))
+    if (depth_of(next, count - c->ops - 1, c->kind) != c->depth || !is_velocity(next + length, next))
         return 0;
     if (c->guided && (!is_guide(next + length + 1, &next[length].velocity) ||
                       !guide_again(ops + length + 1, next + length + 1, steps, ops[length].velocity.dt)))
@@ -227,11 +234,11 @@ static int add_step(const op *ops, int count, resident_chain *c) {
     return 1;
 }
 
-resident_chain resident_chain_of(const op *ops, int count, int apart) {
-    resident_chain c = {.depth = depth_of(ops, count, apart), .steps = 1, .apart = apart};
+resident_chain resident_chain_of(const op *ops, int count, resident_rows kind) {
+    resident_chain c = {.depth = depth_of(ops, count, kind), .steps = 1, .kind = kind};
     const int length = c.depth * LAYER_OPS;
     c.ops = length;
-    if (!length || !is_velocity(ops + length, ops)) return c;
+    if (!length || kind == RESIDENT_LONG || !is_velocity(ops + length, ops)) return c;
     c.velocity = 1, c.ops++;
     if (c.ops < count && is_guide(ops + c.ops, &ops[length].velocity)) c.guided = 1, c.ops++;
     while (add_step(ops, count, &c)) continue;

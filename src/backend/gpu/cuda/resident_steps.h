@@ -15,18 +15,25 @@ enum {
     LAYER_OPS,
 };
 
+/* Which of the kernels: rows and the norms' shifts are 12 at most; rows are 16 at most, and with their shifts
+ * more than 12; rows are more than 16, with their shift 64 at most. */
+typedef enum resident_rows {
+    RESIDENT_FEW,
+    RESIDENT_APART,
+    RESIDENT_LONG,
+} resident_rows;
+
 typedef struct resident_chain {
     int ops, depth;                        /* 0: none of it is for the kernel; layers of each step          */
     int steps;                             /* with all their layers                                         */
     int velocity;                          /* 1: also the velocities, and the embeddings between the steps  */
     int guided;                            /* 1: also a guide after each velocity                           */
-    int apart;                             /* as asked for                                                  */
+    resident_rows kind;                    /* as asked for                                                  */
     int floats, in_floats;                 /* from a step to the next: modulations; bias of the embedding   */
 } resident_chain;
 
-/* The longest launch that begins at ops[0]. apart 0: rows and shifts are 12 at most; 1: rows are 16 at most,
- * and with their shifts they are more than 12. */
-resident_chain resident_chain_of(const op *ops, int count, int apart);
+/* The longest launch that begins at ops[0]. For many rows it is the layers of one step. */
+resident_chain resident_chain_of(const op *ops, int count, resident_rows kind);
 
 /* Bytes from layer 0's keys (values: 1) to those of a layer of the step at `ops`. */
 ptrdiff_t resident_cache_distance(const op *ops, int layer, int values);

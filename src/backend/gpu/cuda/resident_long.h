@@ -1,0 +1,68 @@
+/* Arguments of the resident kernel for long horizons, and the sizes both sides agree on. Plain C, read by
+ * both compilers.
+ *
+ * The kernel is made for the action expert of π0 and π0.5, as the one for few rows (resident.h), for 17 to 64
+ * rows of one sample, the norms' shift among them. The whole grid must be resident at once. */
+#ifndef BACKEND_GPU_CUDA_RESIDENT_LONG_H
+#define BACKEND_GPU_CUDA_RESIDENT_LONG_H
+
+#include "backend/gpu/cuda/resident.h"
+
+enum {
+    LONG_ROWS = 64,                        /* most, with the shift                                          */
+    LONG_CLUSTER = 2,                      /* blocks that share k of o and of down                          */
+    LONG_BLOCKS = 128,                     /* one has 8 columns of x and 32 hidden values                   */
+    LONG_CONSUMERS = 256,                  /* threads that multiply: 2 warpgroups                           */
+    LONG_THREADS = LONG_CONSUMERS + 64,    /* and two warps that copy                                       */
+    LONG_PART_KEYS = 64,                   /* keys of a block in attention                                  */
+    LONG_PARTS = 16,                       /* most                                                          */
+
+    LONG_SLOT = 16384,                     /* of the two rings                                              */
+    LONG_WEIGHT_SLOTS = 7,
+    LONG_ROW_SLOTS = 6,                    /* an even number                                                */
+    LONG_SLOT_K = 128,                     /* of rows                                                       */
+    LONG_SHARED = (LONG_WEIGHT_SLOTS + LONG_ROW_SLOTS) * LONG_SLOT + 17408,
+
+    /* What the family keeps on the device, [k/64][row][64] bf16 where rows of a product. First what every
+     * launch finds zero and leaves zero: the blocks' progress, how many have ended, and sums of squares. */
+    LONG_LINE = 128,                       /* 64 k of a row                                                 */
+    LONG_SQUARES_AT = 128,
+    LONG_SQUARES = 3,                      /* norms that have them at the same time                         */
+    LONG_ZEROS = LONG_SQUARES_AT + LONG_SQUARES * LONG_ROWS * 2 * 8,
+    LONG_SCALED_AT = LONG_ZEROS,
+    LONG_Q_AT = LONG_SCALED_AT + RESIDENT_WIDTH * LONG_ROWS * 2,
+    LONG_ATTENDED_AT = LONG_Q_AT + RESIDENT_HEADS * RESIDENT_HEAD * LONG_ROWS * 2,
+    LONG_HIDDEN_AT = LONG_ATTENDED_AT + RESIDENT_HEADS * RESIDENT_HEAD * LONG_ROWS * 2,
+    LONG_PARTS_AT = LONG_HIDDEN_AT + RESIDENT_HIDDEN * LONG_ROWS * 2, /* [head][part] outputs of attention  */
+    LONG_STATS_AT = LONG_PARTS_AT + RESIDENT_HEADS * LONG_PARTS * RESIDENT_HEAD * LONG_ROWS * 2,
+    LONG_STATE = LONG_STATS_AT + RESIDENT_HEADS * LONG_PARTS * LONG_ROWS * 8,
+};
+
+/* Groups of 8 columns of a block; of o and down, of a cluster. */
+enum { LONG_QKV_GROUPS = 4, LONG_GATE_UP_GROUPS = 8, LONG_RESIDUAL_GROUPS = 2 };
+
+typedef struct long_layer {
+    /* Atoms as [column/8][k/64][256 words], boxes of a slot: these groups x as many 64 k as fit. */
+    gpu_tensor_map qkv, gate_up, o, down;
+    const float *scale_in, *shift_in, *gate_in;            /* [width]; shifts and gates may be NULL         */
+    const float *scale_post, *shift_post, *gate_post;
+} long_layer;
+
+typedef struct gpu_resident_long {
+    gpu_tensor_map state;                  /* lines of it, boxes of a slot: all rows, swizzled              */
+    gpu_tensor_map k, v;                   /* [layers][4][places][64], boxes of a slot, swizzled            */
+    long_layer layers[RESIDENT_LAYERS];
+    const int32_t *position, *keys;        /* of the rows                                                   */
+    const float *rope;                     /* [positions][128][2]                                           */
+    void *k_cache, *v_cache;               /* bf16 [places][256] of layer 0                                 */
+    int64_t k_layer, v_layer;              /* bytes from a layer to the next one                            */
+    void *x;                               /* bf16 [rows][width], in and out                                */
+    char *memory;                          /* LONG_STATE bytes                                              */
+    int rows, shifts, depth;               /* shifts: 0 or 1                                                */
+    float eps, scale;
+} gpu_resident_long;
+
+/* Rows in memory: with the shift, whole groups of 8. */
+#define LONG_HEIGHT(rows, shifts) (((rows) + (shifts) + 7) & ~7)
+
+#endif

@@ -1,0 +1,128 @@
+/* resident_long_hopper.cu: the layers of denoise steps with many rows as one kernel. Can the device run it,
+ * with what arguments, its launch. Which ops it takes is in resident_steps.c.
+ *
+ * Note: blocks wait for each other, so all of them must be resident at once. The driver is asked when the
+ * device opens, and the launch is a cooperative one: it starts whole or not yet, whatever else runs on the
+ * card. */
+#include "backend/gpu/cuda/resident_long.h"
+
+#include <string.h>
+
+#include "backend/gpu/cuda/resident_steps.h"
+#include "backend/gpu/cuda/vendor.h"
+
+static const gpu_kernel kernels[] = {{"resident_long", 1, 0}};
+
+static const gpu_grid whole = {.x = LONG_BLOCKS,
+                               .y = 1,
+                               .threads = LONG_THREADS,
+                               .shared = LONG_SHARED,
+                               .cluster = LONG_CLUSTER,
+                               .together = 1};
+
+/* ---- what the family keeps on a device --------------------------------------------------------------- */
+
+static int open_state(gpu_device *device, int family, void **state) {
+    const gpu_driver *driver = gpu_driver_of(device);
+    const gpu_launch launch = {.function = gpu_function(device, family, 0),
+                               .grid = {LONG_BLOCKS, 1, 1},
+                               .block = {LONG_THREADS, 1, 1},
+                               .cluster = LONG_CLUSTER,
+                               .shared_bytes = LONG_SHARED};
+    int clusters = 0, code;
+    gpu_address memory = 0;
+    if (gpu_shared_bytes(device) < LONG_SHARED) return 0;
+    if ((code = cuda_most_clusters(driver, &launch, &clusters))) return code;
+    if (clusters < LONG_BLOCKS / LONG_CLUSTER) return 0;
+    if ((code = driver->allocate(driver, &memory, LONG_STATE))) return code;
+    *state = (void *)(uintptr_t)memory;
+    return driver->fill(driver, memory, 0, LONG_STATE, gpu_stream(device));
+}
+
+static void close_state(gpu_device *device, void *state) {
+    const gpu_driver *driver = gpu_driver_of(device);
+    driver->release(driver, (gpu_address)(uintptr_t)state);
+}
+
+/* ---- arguments -------------------------------------------------------------------------------------- */
+
+static void map_cache(gpu_issue *issue, gpu_tensor_map *map, const void *base, int64_t layer_bytes,
+                      int capacity, int depth) {
+    const uint64_t row = RESIDENT_HEAD * sizeof(bf16), part = GPU_ATOM_K * sizeof(bf16);
+    const uint64_t dims[4] = {GPU_ATOM_K, (uint64_t)capacity, RESIDENT_HEAD / GPU_ATOM_K, (uint64_t)depth},
+                   strides[3] = {row, part, depth > 1 ? (uint64_t)layer_bytes : row * (uint64_t)capacity};
+    static const unsigned box[4] = {GPU_ATOM_K, LONG_PART_KEYS, LONG_SLOT_K / GPU_ATOM_K, 1};
+    cuda_make_map(issue, map, 1, 4, base, dims, strides, box);
+}
+
+/* Boxes of a slot: so many groups of 8 columns. */
+static void map_weights(gpu_issue *issue, gpu_tensor_map *map, const matrix *m, unsigned groups) {
+    const gpu_weights w = gpu_weights_of(m);
+    const uint64_t words = GPU_ATOM_BYTES / sizeof(float), blocks = (uint64_t)w.blocks,
+                   dims[3] = {words, blocks, (uint64_t)w.columns / 8},
+                   strides[2] = {GPU_ATOM_BYTES, GPU_ATOM_BYTES * blocks};
+    const unsigned box[3] = {(unsigned)words, LONG_SLOT / GPU_ATOM_BYTES / groups, groups};
+    cuda_make_map(issue, map, -1, 3, w.data, dims, strides, box);
+}
+
+static void map_state(gpu_issue *issue, gpu_tensor_map *map, const void *memory, int height) {
+    const uint64_t dims[2] = {GPU_ATOM_K, LONG_STATE / LONG_LINE}, strides[1] = {LONG_LINE};
+    const unsigned box[2] = {GPU_ATOM_K, (unsigned)height * LONG_SLOT_K / GPU_ATOM_K};
+    cuda_make_map(issue, map, 1, 2, memory, dims, strides, box);
+}
+
+static void fill_layer(gpu_issue *issue, long_layer *to, const op *ops) {
+    const norm *in = &ops[QKV].norm_qkv.norm, *post = &ops[GATE_UP].norm_linear.norm;
+    const op_linear_residual *o = &ops[OUT].linear_residual, *down = &ops[DOWN].linear_residual;
+    map_weights(issue, &to->qkv, &ops[QKV].norm_qkv.weight, LONG_QKV_GROUPS);
+    map_weights(issue, &to->gate_up, &ops[GATE_UP].norm_linear.weight, LONG_GATE_UP_GROUPS);
+    map_weights(issue, &to->o, &o->weight, LONG_RESIDUAL_GROUPS);
+    map_weights(issue, &to->down, &down->weight, LONG_RESIDUAL_GROUPS);
+    to->scale_in = in->weight, to->shift_in = in->bias, to->gate_in = o->gate;
+    to->scale_post = post->weight, to->shift_post = post->bias, to->gate_post = down->gate;
+}
+
+static void fill(gpu_issue *issue, gpu_resident_long *p, const op *ops, int depth) {
+    const op_norm_qkv *q = &ops[QKV].norm_qkv;
+    memset(p, 0, sizeof *p);
+    p->position = q->rows.position;
+    p->keys = q->rows.keys;
+    p->rope = q->rope;
+    p->k_cache = q->cache.k;
+    p->v_cache = q->cache.v;
+    p->k_layer = depth > 1 ? resident_cache_distance(ops, 1, 0) : 0;
+    p->v_layer = depth > 1 ? resident_cache_distance(ops, 1, 1) : 0;
+    p->x = ops[OUT].linear_residual.x;
+    p->memory = gpu_state(gpu_device_of(issue), gpu_family_of(issue));
+    p->rows = q->rows.capacity;
+    p->shifts = resident_shifts_of(q);
+    p->depth = depth;
+    p->eps = q->norm.eps;
+    p->scale = ops[ATTENTION].cache_attention.scale;
+    map_state(issue, &p->state, p->memory, LONG_HEIGHT(p->rows, p->shifts));
+    map_cache(issue, &p->k, q->cache.k, p->k_layer, q->cache.capacity, depth);
+    map_cache(issue, &p->v, q->cache.v, p->v_layer, q->cache.capacity, depth);
+    for (int i = 0; i < depth; i++) fill_layer(issue, &p->layers[i], ops + i * LAYER_OPS);
+}
+
+static int take(gpu_issue *issue, const op *ops, int count) {
+    gpu_resident_long p;
+    const resident_chain c = resident_chain_of(ops, count, RESIDENT_LONG);
+    if (!c.depth) return 0;
+    gpu_take(issue, c.ops);
+    fill(issue, &p, ops, c.depth);
+    gpu_emit(issue, 0, whole, &p, sizeof p);
+    return c.ops;
+}
+
+/* ---- the family ------------------------------------------------------------------------------------- */
+
+const gpu_family gpu_family_resident_long_hopper = {
+    .name = "resident_long_hopper",
+    GPU_KERNELS(kernels),
+    .take = take,
+    .take_switches = 1u << SWITCH_PERSISTENT_DENOISE,
+    .whole_device = 1,
+    .open = open_state,
+    .close = close_state,
+};
