@@ -3,6 +3,7 @@
 #ifndef BACKEND_GPU_CUDA_RESIDENT_FAMILY_H
 #define BACKEND_GPU_CUDA_RESIDENT_FAMILY_H
 
+#include "backend/gpu/cuda/resident_steps.h"
 #include "backend/gpu/cuda/vendor.h"
 
 /* Asks whether the card holds the kernel, a block of which has so much shared memory, and takes the memory of
@@ -10,6 +11,6 @@
 int resident_open(gpu_device *device, int family, size_t shared, void **state);
 void resident_close(gpu_device *device, void *state);
 /* gpu_family.take */
-int resident_take(gpu_issue *issue, const op *ops, int count, int apart);
+int resident_take(gpu_issue *issue, const op *ops, int count, resident_rows kind);
 
 #endif

@@ -8,7 +8,6 @@
 
 #include "backend/gpu/cuda/resident.h"
 #include "backend/gpu/cuda/resident_family.h"
-#include "backend/gpu/cuda/resident_steps.h"
 
 static const gpu_kernel kernels[] = {{"resident_denoise", 1, 0}};
 
@@ -119,13 +118,13 @@ static void fill(gpu_issue *issue, gpu_resident *p, const op *ops, const residen
     for (int i = 0; i < depth; i++) fill_layer(issue, &p->layers[i], ops + i * LAYER_OPS);
 }
 
-int resident_take(gpu_issue *issue, const op *ops, int count, int apart) {
+int resident_take(gpu_issue *issue, const op *ops, int count, resident_rows kind) {
     gpu_resident p;
-    const resident_chain c = resident_chain_of(ops, count, apart ? RESIDENT_APART : RESIDENT_FEW);
+    const resident_chain c = resident_chain_of(ops, count, kind);
     const gpu_grid whole = {.x = RESIDENT_CLUSTER * RESIDENT_CLUSTERS,
                             .y = 1,
                             .threads = RESIDENT_THREADS,
-                            .shared = apart ? RESIDENT_APART_SHARED : RESIDENT_SHARED,
+                            .shared = kind == RESIDENT_APART ? RESIDENT_APART_SHARED : RESIDENT_SHARED,
                             .cluster = RESIDENT_CLUSTER,
                             .together = 1};
     if (!c.depth) return 0;
@@ -141,7 +140,9 @@ static int open_exchange(gpu_device *device, int family, void **state) {
     return resident_open(device, family, RESIDENT_SHARED, state);
 }
 
-static int take(gpu_issue *issue, const op *ops, int count) { return resident_take(issue, ops, count, 0); }
+static int take(gpu_issue *issue, const op *ops, int count) {
+    return resident_take(issue, ops, count, RESIDENT_FEW);
+}
 
 const gpu_family gpu_family_resident_hopper = {
     .name = "resident_hopper",

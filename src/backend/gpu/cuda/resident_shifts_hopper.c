@@ -9,7 +9,9 @@ static int open_exchange(gpu_device *device, int family, void **state) {
     return resident_open(device, family, RESIDENT_APART_SHARED, state);
 }
 
-static int take(gpu_issue *issue, const op *ops, int count) { return resident_take(issue, ops, count, 1); }
+static int take(gpu_issue *issue, const op *ops, int count) {
+    return resident_take(issue, ops, count, RESIDENT_APART);
+}
 
 const gpu_family gpu_family_resident_shifts_hopper = {
     .name = "resident_shifts_hopper",
