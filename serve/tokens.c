@@ -177,8 +177,10 @@ static openpi_status add(const place *at, tokens *all, const token *one, openpi_
     int full = !(all->count & (all->count - 1));               /* 0 or a power of 2                        */
     size_t capacity = all->count ? 2 * (size_t)all->count : 1;
     token *items = all->items;
-    if (all->count == MOST_TOKENS) items = NULL;
-    else if (full) items = realloc(items, capacity * sizeof *items);
+    if (all->count == MOST_TOKENS)
+        return fail(error, OPENPI_BAD_ARGUMENT, "%s, line %d: more than %d tokens", at->path, at->line,
+                    MOST_TOKENS);
+    if (full) items = realloc(items, capacity * sizeof *items);
     if (!items)
         return fail(error, OPENPI_NO_MEMORY, "%s, line %d: no memory for more tokens", at->path, at->line);
     all->items = items;

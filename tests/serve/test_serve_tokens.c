@@ -160,7 +160,7 @@ static void digest_of(int number, uint8_t digest[DIGEST_BYTES]) {
 static void as_many_as_may_be(void **state) {
     (void)state;
     enum { MANY = 100000, LINE = 120, SECONDS = 30 };
-    char *text = malloc(MANY * (size_t)LINE), hex[2 * DIGEST_BYTES + 1], key[16];
+    char *text = malloc((MANY + 1) * (size_t)LINE), hex[2 * DIGEST_BYTES + 1], key[16];
     size_t bytes = 0, last = 0;
     uint8_t digest[DIGEST_BYTES];
     tokens all;
@@ -183,6 +183,10 @@ static void as_many_as_may_be(void **state) {
     }
     assert_ptr_equal(tokens_find(&all, "Bearer 99999"), &all.items[MANY - 1]);
     tokens_close(&all);
+    hex_of("one more", 8, hex);
+    bytes += (size_t)snprintf(text + bytes, LINE, "more shared - %s\n", hex);
+    assert_int_equal(open_text(text, bytes, &all, &error), OPENPI_BAD_ARGUMENT);
+    assert_non_null(strstr(error.message, ", line 100001: more than 100000 tokens"));
     hex_of("1", 1, hex);
     bytes = last + (size_t)snprintf(text + last, LINE, "again shared - %s\n", hex);
     assert_int_not_equal(open_text(text, bytes, &all, &error), OPENPI_OK);
