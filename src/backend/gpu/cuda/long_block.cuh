@@ -68,10 +68,6 @@ typedef struct block {
     u32 norms, exchanges, issued;          /* so far; issued: slots of weights                              */
 } block;
 
-/* Tells the compiler that all lanes have the same number: a branch on any other parts the warp for it, and
- * then it serialises wgmma. */
-DEV int same_in_warp(int x) { return __shfl_sync(0xffffffffu, x, 0); }
-
 /* ---- rings --------------------------------------------------------------------------------------------- */
 
 typedef struct place {

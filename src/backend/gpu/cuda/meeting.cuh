@@ -1,4 +1,4 @@
-/* How the blocks of a resident kernel meet: they count in memory, and wait for a count. */
+/* What resident kernels share: their blocks meet by counting in memory, and waiting for a count. */
 #ifndef KERNELS_CUDA_MEETING_CUH
 #define KERNELS_CUDA_MEETING_CUH
 
@@ -24,5 +24,9 @@ DEV void await_count(const u32 *count, u32 target) {
 }
 /* For what threads wrote and the TMA reads, and the other way round. */
 DEV void async_fence(void) { asm volatile("fence.proxy.async.global;" ::: "memory"); }
+
+/* Tells the compiler that all lanes have the same number: a branch on any other parts the warp for it, and
+ * then it serialises wgmma. */
+DEV int same_in_warp(int x) { return __shfl_sync(0xffffffffu, x, 0); }
 
 #endif

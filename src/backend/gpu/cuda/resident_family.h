@@ -9,7 +9,6 @@
 /* Asks whether the card holds the kernel, a block of which has so much shared memory, and takes the memory of
  * its exchange if so: that is the family's state. 0, or the driver's error. */
 int resident_open(gpu_device *device, int family, size_t shared, void **state);
-void resident_close(gpu_device *device, void *state);
 /* gpu_family.take */
 int resident_take(gpu_issue *issue, const op *ops, int count, resident_rows kind);
 

@@ -15,28 +15,24 @@ static const gpu_kernel kernels[] = {{"resident_denoise", 1, 0}};
 
 enum { EXCHANGE_BYTES = RESIDENT_SUMS_BYTES + RESIDENT_LAYERS * RESIDENT_NEW_BYTES };
 
+static gpu_grid grid_of(size_t shared) {
+    return (gpu_grid){.x = RESIDENT_CLUSTER * RESIDENT_CLUSTERS,
+                      .y = 1,
+                      .threads = RESIDENT_THREADS,
+                      .shared = shared,
+                      .cluster = RESIDENT_CLUSTER,
+                      .together = 1};
+}
+
 int resident_open(gpu_device *device, int family, size_t shared, void **state) {
     const gpu_driver *driver = gpu_driver_of(device);
-    const gpu_launch launch = {.function = gpu_function(device, family, 0),
-                               .grid = {RESIDENT_CLUSTER * RESIDENT_CLUSTERS, 1, 1},
-                               .block = {RESIDENT_THREADS, 1, 1},
-                               .cluster = RESIDENT_CLUSTER,
-                               .shared_bytes = (unsigned)shared};
-    int clusters = 0, code;
-    gpu_address exchange = 0;
-    if (gpu_shared_bytes(device) < shared) return 0;
-    if ((code = cuda_most_clusters(driver, &launch, &clusters))) return code;
-    if (clusters < RESIDENT_CLUSTERS) return 0;
-    if ((code = driver->allocate(driver, &exchange, EXCHANGE_BYTES))) return code;
-    *state = (void *)(uintptr_t)exchange;
+    const gpu_grid grid = grid_of(shared);
+    int code = cuda_open_resident(device, family, 0, &grid, EXCHANGE_BYTES, state);
+    if (code || !*state) return code;
+    const gpu_address exchange = (gpu_address)(uintptr_t)*state;
     if ((code = driver->fill(driver, exchange, 0, RESIDENT_SUMS_BYTES, gpu_stream(device)))) return code;
     return driver->fill(driver, exchange + RESIDENT_SUMS_BYTES, 0xff, EXCHANGE_BYTES - RESIDENT_SUMS_BYTES,
                         gpu_stream(device));
-}
-
-void resident_close(gpu_device *device, void *state) {
-    const gpu_driver *driver = gpu_driver_of(device);
-    driver->release(driver, (gpu_address)(uintptr_t)state);
 }
 
 /* ---- arguments -------------------------------------------------------------------------------------- */
@@ -121,16 +117,11 @@ static void fill(gpu_issue *issue, gpu_resident *p, const op *ops, const residen
 int resident_take(gpu_issue *issue, const op *ops, int count, resident_rows kind) {
     gpu_resident p;
     const resident_chain c = resident_chain_of(ops, count, kind);
-    const gpu_grid whole = {.x = RESIDENT_CLUSTER * RESIDENT_CLUSTERS,
-                            .y = 1,
-                            .threads = RESIDENT_THREADS,
-                            .shared = kind == RESIDENT_APART ? RESIDENT_APART_SHARED : RESIDENT_SHARED,
-                            .cluster = RESIDENT_CLUSTER,
-                            .together = 1};
     if (!c.depth) return 0;
     gpu_take(issue, c.ops);
     fill(issue, &p, ops, &c);
-    gpu_emit(issue, 0, whole, &p, sizeof p);
+    const size_t shared = kind == RESIDENT_APART ? RESIDENT_APART_SHARED : RESIDENT_SHARED;
+    gpu_emit(issue, 0, grid_of(shared), &p, sizeof p);
     return c.ops;
 }
 
@@ -151,5 +142,5 @@ const gpu_family gpu_family_resident_hopper = {
     .take_switches = 1u << SWITCH_PERSISTENT_DENOISE,
     .whole_device = 1,
     .open = open_exchange,
-    .close = resident_close,
+    .close = cuda_close_resident,
 };

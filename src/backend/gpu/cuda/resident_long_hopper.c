@@ -24,24 +24,9 @@ static const gpu_grid whole = {.x = LONG_BLOCKS,
 
 static int open_state(gpu_device *device, int family, void **state) {
     const gpu_driver *driver = gpu_driver_of(device);
-    const gpu_launch launch = {.function = gpu_function(device, family, 0),
-                               .grid = {LONG_BLOCKS, 1, 1},
-                               .block = {LONG_THREADS, 1, 1},
-                               .cluster = LONG_CLUSTER,
-                               .shared_bytes = LONG_SHARED};
-    int clusters = 0, code;
-    gpu_address memory = 0;
-    if (gpu_shared_bytes(device) < LONG_SHARED) return 0;
-    if ((code = cuda_most_clusters(driver, &launch, &clusters))) return code;
-    if (clusters < LONG_BLOCKS / LONG_CLUSTER) return 0;
-    if ((code = driver->allocate(driver, &memory, LONG_STATE))) return code;
-    *state = (void *)(uintptr_t)memory;
-    return driver->fill(driver, memory, 0, LONG_STATE, gpu_stream(device));
-}
-
-static void close_state(gpu_device *device, void *state) {
-    const gpu_driver *driver = gpu_driver_of(device);
-    driver->release(driver, (gpu_address)(uintptr_t)state);
+    const int code = cuda_open_resident(device, family, 0, &whole, LONG_STATE, state);
+    if (code || !*state) return code;
+    return driver->fill(driver, (gpu_address)(uintptr_t)*state, 0, LONG_STATE, gpu_stream(device));
 }
 
 /* ---- arguments -------------------------------------------------------------------------------------- */
@@ -57,12 +42,7 @@ static void map_cache(gpu_issue *issue, gpu_tensor_map *map, const void *base, i
 
 /* Boxes of a slot: so many groups of 8 columns. */
 static void map_weights(gpu_issue *issue, gpu_tensor_map *map, const matrix *m, unsigned groups) {
-    const gpu_weights w = gpu_weights_of(m);
-    const uint64_t words = GPU_ATOM_BYTES / sizeof(float), blocks = (uint64_t)w.blocks,
-                   dims[3] = {words, blocks, (uint64_t)w.columns / 8},
-                   strides[2] = {GPU_ATOM_BYTES, GPU_ATOM_BYTES * blocks};
-    const unsigned box[3] = {(unsigned)words, LONG_SLOT / GPU_ATOM_BYTES / groups, groups};
-    cuda_make_map(issue, map, -1, 3, w.data, dims, strides, box);
+    cuda_map_weight_blocks(issue, map, gpu_weights_of(m), LONG_SLOT / GPU_ATOM_BYTES / groups, groups);
 }
 
 static void map_state(gpu_issue *issue, gpu_tensor_map *map, const void *memory, int height) {
@@ -124,5 +104,5 @@ const gpu_family gpu_family_resident_long_hopper = {
     .take_switches = 1u << SWITCH_PERSISTENT_DENOISE,
     .whole_device = 1,
     .open = open_state,
-    .close = close_state,
+    .close = cuda_close_resident,
 };

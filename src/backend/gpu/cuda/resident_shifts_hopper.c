@@ -20,5 +20,5 @@ const gpu_family gpu_family_resident_shifts_hopper = {
     .take_switches = 1u << SWITCH_PERSISTENT_DENOISE,
     .whole_device = 1,
     .open = open_exchange,
-    .close = resident_close,
+    .close = cuda_close_resident,
 };

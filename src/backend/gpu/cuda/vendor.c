@@ -145,6 +145,30 @@ int cuda_most_clusters(const gpu_driver *driver, const gpu_launch *launch, int *
              : 0;
 }
 
+int cuda_open_resident(gpu_device *device, int family, int kernel, const gpu_grid *grid, size_t bytes,
+                       void **state) {
+    const gpu_driver *driver = gpu_driver_of(device);
+    const int cluster = grid->cluster > 1 ? grid->cluster : 1;
+    const gpu_launch launch = {.function = gpu_function(device, family, kernel),
+                               .grid = {(unsigned)grid->x, 1, 1},
+                               .block = {(unsigned)grid->threads, 1, 1},
+                               .cluster = (unsigned)cluster,
+                               .shared_bytes = grid->shared};
+    int clusters = 0, code;
+    gpu_address memory = 0;
+    if (gpu_shared_bytes(device) < grid->shared) return 0;
+    if ((code = cuda_most_clusters(driver, &launch, &clusters))) return code;
+    if (clusters < grid->x / cluster) return 0;
+    if ((code = driver->allocate(driver, &memory, bytes))) return code;
+    *state = (void *)(uintptr_t)memory;
+    return 0;
+}
+
+void cuda_close_resident(gpu_device *device, void *state) {
+    const gpu_driver *driver = gpu_driver_of(device);
+    driver->release(driver, (gpu_address)(uintptr_t)state);
+}
+
 void cuda_driver_over(cuda_library *library, gpu_driver *driver) {
     *driver = (gpu_driver){
         .library = library,
@@ -291,12 +315,17 @@ void cuda_make_map(gpu_issue *issue, gpu_tensor_map *map, int swizzled, unsigned
                                            CUDA_MAP_PROMOTE_256, 0));
 }
 
-void cuda_map_weights(gpu_issue *issue, gpu_tensor_map *map, gpu_weights weights, unsigned groups) {
-    const uint64_t words = GPU_ATOM_BYTES / sizeof(float), blocks = (uint64_t)weights.blocks,
-                   dims[3] = {words, blocks, (uint64_t)weights.columns / 8},
-                   strides[2] = {GPU_ATOM_BYTES, GPU_ATOM_BYTES * blocks};
-    const unsigned box[3] = {(unsigned)words, 1, groups};
+void cuda_map_weight_blocks(gpu_issue *issue, gpu_tensor_map *map, gpu_weights weights, unsigned blocks,
+                            unsigned groups) {
+    const uint64_t words = GPU_ATOM_BYTES / sizeof(float), all = (uint64_t)weights.blocks,
+                   dims[3] = {words, all, (uint64_t)weights.columns / 8},
+                   strides[2] = {GPU_ATOM_BYTES, GPU_ATOM_BYTES * all};
+    const unsigned box[3] = {(unsigned)words, blocks, groups};
     cuda_make_map(issue, map, -1, 3, weights.data, dims, strides, box);
+}
+
+void cuda_map_weights(gpu_issue *issue, gpu_tensor_map *map, gpu_weights weights, unsigned groups) {
+    cuda_map_weight_blocks(issue, map, weights, 1, groups);
 }
 
 void cuda_map_image_heads(gpu_issue *issue, gpu_tensor_map *map, const gpu_image_attention *p, int rows,

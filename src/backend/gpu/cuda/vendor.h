@@ -80,6 +80,9 @@ void cuda_make_map(gpu_issue *issue, gpu_tensor_map *map, int swizzled, unsigned
 /* Of a packed matrix, whose atoms are [column/8][k/64][256 words]: boxes of so many groups of 8 columns, 64 k
  * deep. */
 void cuda_map_weights(gpu_issue *issue, gpu_tensor_map *map, gpu_weights weights, unsigned groups);
+/* The same with boxes of `blocks` times 64 k. */
+void cuda_map_weight_blocks(gpu_issue *issue, gpu_tensor_map *map, gpu_weights weights, unsigned blocks,
+                            unsigned groups);
 /* Of q, k and v of so many rows of images, as [rows][q, k, v][heads][head_dim]: boxes of so many dims of a
  * head and rows; swizzled where the dims are 128 bytes. */
 void cuda_map_image_heads(gpu_issue *issue, gpu_tensor_map *map, const gpu_image_attention *p, int rows,
@@ -91,6 +94,12 @@ void cuda_make_cache_maps(gpu_issue *issue, gpu_wgmma_attention *w, const gpu_ca
 /* Most clusters (of 1: blocks) of the launch that the device holds at once; 0 where the driver cannot tell.
  * 0 or the driver's error. */
 int cuda_most_clusters(const gpu_driver *driver, const gpu_launch *launch, int *clusters);
+/* For a family whose blocks wait for each other, when a device opens: so many bytes become its state, if the
+ * device holds the whole grid of that kernel at once; else *state stays as it is. 0 or the driver's error. */
+int cuda_open_resident(gpu_device *device, int family, int kernel, const gpu_grid *grid, size_t bytes,
+                       void **state);
+/* gpu_family.close for it. */
+void cuda_close_resident(gpu_device *device, void *state);
 
 /* cublaslt.c */
 openpi_status cuda_library_product(device *device, int m, int n, int k, double *us, char *name,

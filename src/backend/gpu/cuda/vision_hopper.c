@@ -36,25 +36,11 @@ static size_t hidden_at(const gpu_device *device) {
 static int open_state(gpu_device *device, int family, void **state) {
     const gpu_driver *driver = gpu_driver_of(device);
     const gpu_grid grid = grid_of(device);
-    const gpu_launch launch = {.function = gpu_function(device, family, LAYERS),
-                               .grid = {(unsigned)grid.x, 1, 1},
-                               .block = {VISION_THREADS, 1, 1},
-                               .cluster = 1,
-                               .shared_bytes = VISION_SHARED};
-    int blocks = 0, code;
-    gpu_address memory = 0;
-    if (gpu_shared_bytes(device) < VISION_SHARED || grid.x < VISION_IMAGES) return 0;
-    if ((code = cuda_most_clusters(driver, &launch, &blocks))) return code;
-    if (blocks < grid.x) return 0;
-    if ((code = driver->allocate(driver, &memory, hidden_at(device) + VISION_HIDDEN_BYTES)))
-        return code;
-    *state = (void *)(uintptr_t)memory;
-    return driver->fill(driver, memory, 0, VISION_SUMS_AT, gpu_stream(device));
-}
-
-static void close_state(gpu_device *device, void *state) {
-    const gpu_driver *driver = gpu_driver_of(device);
-    driver->release(driver, (gpu_address)(uintptr_t)state);
+    if (grid.x < VISION_IMAGES) return 0;
+    const size_t bytes = hidden_at(device) + VISION_HIDDEN_BYTES;
+    const int code = cuda_open_resident(device, family, LAYERS, &grid, bytes, state);
+    if (code || !*state) return code;
+    return driver->fill(driver, (gpu_address)(uintptr_t)*state, 0, VISION_SUMS_AT, gpu_stream(device));
 }
 
 /* ---- arguments -------------------------------------------------------------------------------------- */
@@ -177,5 +163,5 @@ const gpu_family gpu_family_vision_hopper = {
     .take_bytes = (size_t)MOST_ROWS * VISION_WIDTH * sizeof(bf16),
     .fold = fold,
     .open = open_state,
-    .close = close_state,
+    .close = cuda_close_resident,
 };

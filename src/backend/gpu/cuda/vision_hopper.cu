@@ -311,10 +311,6 @@ template <class T> DEV void consume(block &b, const gpu_vision &p) {
     end_image(b);
 }
 
-/* Tells the compiler that all lanes have the same number: a branch on any other parts the warp for it, and
- * then it serialises wgmma. */
-DEV int same_in_warp(int x) { return __shfl_sync(0xffffffffu, x, 0); }
-
 DEV block block_of(const gpu_vision &p, char *memory, int images) {
     const int blocks = gridDim.x / images, image = blockIdx.x / blocks;
     return {.memory = memory,
