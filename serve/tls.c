@@ -156,5 +156,6 @@ static int give_pair(SSL *connection, void *place) {
 int tls_attach(void *context, tls_pair *const *pair) {
     SSL_CTX_set_cert_cb(context, give_pair, (void *)(uintptr_t)pair);
     SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION);
-    return SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) == 1;
+    return SSL_CTX_set_num_tickets(context, 0) == 1 &&
+           SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) == 1;
 }
