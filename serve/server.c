@@ -483,12 +483,16 @@ static openpi_status run(server *s, openpi_error *error) {
 
 /* ---- closing ---------------------------------------------------------------------------------------- */
 
-/* The threads first: they wake the loop. Closing the loop ends the connections, which leave the scheduler. */
-static void close_all(server *s) {
+/* They wake the loop, so it is still there. */
+static void end_threads(server *s) {
     reload_cancel(s->reload);
     prepare_end(s->prepare);
     dispatch_end(s->dispatch);
     reload_close(s->reload);
+}
+
+/* After the threads. Closing the loop ends the connections, which leave the scheduler. */
+static void close_all(server *s) {
     net_close(s->net);
     prepare_close(s->prepare);
     dispatch_close(s->dispatch);
@@ -520,6 +524,7 @@ openpi_status serve(const serve_options *options, int *busy, openpi_error *error
         reload_abandon(s->reload);
         return status;
     }
+    end_threads(s);
     log_flush(&s->log);
     if (status == OPENPI_OK) log_line(&s->log, "drained", "drained");
     if (status == OPENPI_CANCELLED) log_line(&s->log, "ended", "ended while the model was loaded");

@@ -405,6 +405,14 @@ static void by_the_admin_port(void **state) {
 
 /* ---- at odd times ----------------------------------------------------------------------------------- */
 
+/* Nothing is logged after it has drained. */
+static void must_end_drained(const served *server) {
+    static const char last[] = "openpi serve: drained\n";
+    char *log = served_log(server), *at = strstr(log, last);
+    if (!at || at[sizeof last - 1]) fail_msg("\"drained\" is not the last line of\n%s", log);
+    free(log);
+}
+
 /* SIGTERM while it reloads: requests that came whole are answered by one or the other, then the end. */
 static void while_draining(void **state) {
     (void)state;
@@ -433,6 +441,7 @@ static void while_draining(void **state) {
         free(frame.data);
         close(fd);
         assert_int_equal(served_wait(&server), 0);
+        must_end_drained(&server);
     }
 }
 
