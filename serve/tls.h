@@ -22,9 +22,9 @@ const char *tls_until(const tls_pair *pair);
 /* Handshakes of this context (an SSL_CTX) speak TLS 1.2 or newer and use the pair that *pair points to when
  * they happen. Returns 0 where that cannot be.
  *
- * Note: nothing follows a handshake of TLS 1.3, no session ticket either. Python's TLS sockets are not safe for
- * a thread that reads a ticket while another one sends (CPython issue 124984), which is what openpi's client
- * does in its first moment: 3 to 5 of 1,000 connections stood still until they were given up. */
+ * Note: nothing follows a handshake of TLS 1.3, no session ticket either. Python's TLS sockets do not bear a
+ * thread that reads a ticket while another one sends (CPython issue 151508), which is what openpi's client
+ * does in its first moment: 2 to 5 of 1,000 connections stood still until they were given up. */
 int tls_attach(void *context, tls_pair *const *pair);
 
 #endif
