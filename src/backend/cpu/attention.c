@@ -128,7 +128,7 @@ static void score(const attend *a, const scratch *s, const unit_group *g, int k)
         for (int b = 0; b < g->blocks; b++) {
             int rows = block_rows(g, b), stored = round_up(rows, a->product->row_step);
             float *c = s->scores + (size_t)(b * g->block) * (size_t)padded + (size_t)(panel * stored) * PANEL;
-            a->product->run(rows, k, s->q + (size_t)(b * g->block) * (size_t)k * bytes,
+            cpu_product_run(a->product, rows, k, s->q + (size_t)(b * g->block) * (size_t)k * bytes,
                             a->k + (size_t)panel * panel_bytes, c, 0, nothing_ahead);
         }
 }
@@ -209,10 +209,11 @@ static void gather(const attend *a, const scratch *s, const unit_group *g, int p
                 n = a->head_dim - panel * PANEL < PANEL ? a->head_dim - panel * PANEL : PANEL;
             const char *p = s->p + (size_t)(b * g->block) * (size_t)p_k * bytes;
             const char *v = a->v + layout_value(a->type, a->capacity, 0, panel * PANEL) * v_bytes;
-            if (main) a->product->run(rows, main, p, v, s->c, 0, nothing_ahead);
+            if (main) cpu_product_run(a->product, rows, main, p, v, s->c, 0, nothing_ahead);
             if (main < g->keys)
-                a->product->run(
-                    rows, step, p + (size_t)main * (size_t)round_up(rows, a->product->row_step) * bytes,
+                cpu_product_run(
+                    a->product, rows, step,
+                    p + (size_t)main * (size_t)round_up(rows, a->product->row_step) * bytes,
                     s->tail + (size_t)panel * (size_t)step * PANEL * v_bytes, s->c, main != 0, nothing_ahead);
             for (int r = 0; r < rows; r++)
                 a->kernels->elements->store(s->c + r * PANEL, n,

@@ -4,9 +4,9 @@
 #ifndef CPU_BROADCAST_H
 #define CPU_BROADCAST_H
 
-#include <stddef.h>
+#include "base/sanitizer.h"
 
-#define BROADCAST_INLINE static inline __attribute__((always_inline))
+#define BROADCAST_INLINE SANITIZER_BLIND static inline __attribute__((always_inline))
 
 /* Before a loop over registers: without it gcc keeps the array in memory. */
 #if defined(__clang__)

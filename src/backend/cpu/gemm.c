@@ -201,7 +201,7 @@ static void run_cut(const loop *l, char *a, const scratch *s, corner t, int at) 
             ahead = share_of(l, panel_at(l, panel + 1, at), b, blocks);
         else if (outer && !last)
             ahead = share_of(l, panel_at(l, t.panel, at + cut), b, blocks);
-        l->product->run(rows, cut, a_at, panel_at(l, panel, at), c, at != 0, ahead);
+        cpu_product_run(l->product, rows, cut, a_at, panel_at(l, panel, at), c, at != 0, ahead);
         if (last) l->gemm->finisher(&l->gemm->finish, panel, g->first + block * g->block, rows, c);
     }
 }

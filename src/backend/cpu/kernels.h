@@ -12,6 +12,7 @@
 #define CPU_KERNELS_H
 
 #include "backend/cpu/isa.h"
+#include "base/sanitizer.h"
 #include "ops/reference.h"
 
 enum { PANEL = 32, HALF_PANEL = 16, K_PAD = 32, MAX_BLOCK_ROWS = 32 };
@@ -26,6 +27,7 @@ typedef struct cpu_product {
     int rows;                    /* most rows of a block                                                   */
     int row_step;                /* a block is stored with its rows rounded up to this                     */
     int k_step;                  /* k of a call is a multiple of this                                      */
+    int a_bytes, b_bytes;        /* of an element                                                          */
     int k_block;                 /* k that a block of A and a panel of B are best cut to                   */
     int panels;                  /* most panels that share one pass over A                                 */
     int panel_outer;             /* 1: a panel stays in L1 while blocks of A are read; 0: the reverse      */
@@ -34,7 +36,7 @@ typedef struct cpu_product {
 
     /* rows[0 … count-1] point to k elements of A's type; what is between k and its k_step is made zero. */
     void (*pack)(void *to, const void *const *rows, int count, int k);
-    /* C (+)= A·B over k. */
+    /* C (+)= A·B over k; called by cpu_product_run. */
     void (*run)(int rows, int k, const void *a, const void *b, float *c, int accumulate, cpu_ahead ahead);
     /* Before the first and after the last `run` of a task on a thread; may be NULL. */
     void (*enter)(void);
@@ -42,6 +44,16 @@ typedef struct cpu_product {
     /* Multiply-adds on registers alone; returns how many floating-point operations `loops` of them are. */
     double (*peak)(long loops);
 } cpu_product;
+
+/* C (+)= A·B over k: `rows` rows of A, k of a panel of B. */
+static inline void cpu_product_run(const cpu_product *p, int rows, int k, const void *a, const void *b,
+                                   float *c, int accumulate, cpu_ahead ahead) {
+    size_t stored = (size_t)((rows + p->row_step - 1) / p->row_step * p->row_step);
+    sanitizer_reads(a, stored * (size_t)k * (size_t)p->a_bytes);
+    sanitizer_reads(b, (size_t)k * PANEL * (size_t)p->b_bytes);
+    sanitizer_writes(c, stored * PANEL * sizeof *c);
+    p->run(rows, k, a, b, c, accumulate, ahead);
+}
 
 /* What happens to a tile of C: rows first_row … first_row+rows-1, columns of one panel. */
 typedef struct cpu_finish {

@@ -143,6 +143,6 @@ static double peak(long loops) {
 }
 
 const cpu_product cpu_bf16_bf16_amx = {
-    .rows = ROWS, .row_step = TILE_ROWS, .k_step = TILE_K, .k_block = 2048, .panels = 24, .panel_outer = 1,
-    .a_fit = 1200000, .a_cost = 4, .b_cost = 4,
+    .rows = ROWS, .row_step = TILE_ROWS, .k_step = TILE_K, .a_bytes = 2, .b_bytes = 2,
+    .k_block = 2048, .panels = 24, .panel_outer = 1, .a_fit = 1200000, .a_cost = 4, .b_cost = 4,
     .pack = pack, .run = run, .enter = enter, .leave = leave, .peak = peak};

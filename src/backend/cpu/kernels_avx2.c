@@ -61,10 +61,12 @@ BROADCAST_INLINE void two_tiles(int rows, int k, const void *a, const void *b, f
 }
 
 #define X(rows)                                                                                       \
-    static void f32_tile_##rows(int k, const void *a, const void *b, float *c, int accumulate) {      \
+    SANITIZER_BLIND static void f32_tile_##rows(int k, const void *a, const void *b, float *c,        \
+                                                int accumulate) {                                     \
         two_tiles(rows, k, a, b, c, accumulate, 0);                                                   \
     }                                                                                                 \
-    static void bf16_tile_##rows(int k, const void *a, const void *b, float *c, int accumulate) {     \
+    SANITIZER_BLIND static void bf16_tile_##rows(int k, const void *a, const void *b, float *c,       \
+                                                 int accumulate) {                                    \
         two_tiles(rows, k, a, b, c, accumulate, 1);                                                   \
     }
 BROADCAST_ROWS_6(X)
@@ -109,6 +111,8 @@ static double peak(long loops) {
 const cpu_product cpu_f32_f32_avx2 = {.rows = ROWS,
                                       .row_step = 1,
                                       .k_step = 1,
+                                      .a_bytes = 4,
+                                      .b_bytes = 4,
                                       .k_block = 512,
                                       .panels = 4,
                                       .panel_outer = 0,
@@ -120,6 +124,8 @@ const cpu_product cpu_f32_f32_avx2 = {.rows = ROWS,
 const cpu_product cpu_f32_bf16_avx2 = {.rows = ROWS,
                                        .row_step = 1,
                                        .k_step = 2,
+                                       .a_bytes = 4,
+                                       .b_bytes = 2,
                                        .k_block = 512,
                                        .panels = 4,
                                        .panel_outer = 0,

@@ -47,10 +47,12 @@ BROADCAST_INLINE void tile(int rows, int k, const float *a, const char *b, float
 }
 
 #define X(rows)                                                                                       \
-    static void f32_tile_##rows(int k, const void *a, const void *b, float *c, int accumulate) {      \
+    SANITIZER_BLIND static void f32_tile_##rows(int k, const void *a, const void *b, float *c,        \
+                                                int accumulate) {                                     \
         tile(rows, k, a, b, c, accumulate, 0);                                                        \
     }                                                                                                 \
-    static void bf16_tile_##rows(int k, const void *a, const void *b, float *c, int accumulate) {     \
+    SANITIZER_BLIND static void bf16_tile_##rows(int k, const void *a, const void *b, float *c,       \
+                                                 int accumulate) {                                    \
         tile(rows, k, a, b, c, accumulate, 1);                                                        \
     }
 BROADCAST_ROWS_12(X)
@@ -95,6 +97,8 @@ static double peak(long loops) {
 const cpu_product cpu_f32_f32_avx512 = {.rows = ROWS,
                                         .row_step = 1,
                                         .k_step = 1,
+                                        .a_bytes = 4,
+                                        .b_bytes = 4,
                                         .k_block = 1024,
                                         .panels = 4,
                                         .panel_outer = 0,
@@ -106,6 +110,8 @@ const cpu_product cpu_f32_f32_avx512 = {.rows = ROWS,
 const cpu_product cpu_f32_bf16_avx512 = {.rows = ROWS,
                                          .row_step = 1,
                                          .k_step = 2,
+                                         .a_bytes = 4,
+                                         .b_bytes = 2,
                                          .k_block = 1024,
                                          .panels = 4,
                                          .panel_outer = 0,

@@ -45,7 +45,8 @@ BROADCAST_INLINE void tile(int rows, int k, const void *a_, const void *b_, floa
 }
 
 #define X(rows)                                                                                   \
-    static void tile_##rows(int k, const void *a, const void *b, float *c, int accumulate) {      \
+    SANITIZER_BLIND static void tile_##rows(int k, const void *a, const void *b, float *c,        \
+                                            int accumulate) {                                     \
         tile(rows, k, a, b, c, accumulate);                                                       \
     }
 BROADCAST_ROWS_12(X)
@@ -78,6 +79,8 @@ static double peak(long loops) {
 const cpu_product cpu_bf16_bf16_avx512bf16 = {.rows = ROWS,
                                               .row_step = 1,
                                               .k_step = 2,
+                                              .a_bytes = 2,
+                                              .b_bytes = 2,
                                               .k_block = 2048,
                                               .panels = 4,
                                               .panel_outer = 0,
