@@ -483,7 +483,7 @@ static openpi_status run(server *s, openpi_error *error) {
 
 /* ---- closing ---------------------------------------------------------------------------------------- */
 
-/* They wake the loop, so it is still there. */
+/* The threads wake the loop, so they end before it is closed. */
 static void end_threads(server *s) {
     reload_cancel(s->reload);
     prepare_end(s->prepare);

@@ -104,7 +104,6 @@ static inline void tls_pass(SSL *tls, int secret, int plain) {
         if (poll(both, 2, waiting ? 0 : -1) < 0) _exit(1);
         if (waiting || both[0].revents) {
             int got = SSL_read(tls, bytes, sizeof bytes);
-            if (got <= 0 && SSL_get_error(tls, got) == SSL_ERROR_WANT_READ) continue;
             if (got <= 0 || send(plain, bytes, (size_t)got, MSG_NOSIGNAL) != got) _exit(0);
         }
         if (both[1].revents) {
