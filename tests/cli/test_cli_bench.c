@@ -109,9 +109,9 @@ static void check_boundary(const json_t *figures, int batch) {
     assert_true(p50 > 0 && number(figures, "min_ms") <= p50 && p50 <= number(figures, "p95_ms"));
     assert_true(number(figures, "p95_ms") <= number(figures, "p99_ms") &&
                 number(figures, "p99_ms") <= number(figures, "max_ms"));
-    assert_true(fabs(number(figures, "hz") * p50 - 1e3) < 1e-2);
-    assert_true(fabs(number(figures, "samples_per_s") / number(figures, "hz") - batch) < 1e-4);
-    assert_true(fabs(number(figures, "p99_p50_ratio") - number(figures, "p99_ms") / p50) < 1e-4);
+    must_be_ratio(figures, "hz", 1e3, p50);
+    must_be_ratio(figures, "samples_per_s", batch * 1e3, p50);
+    must_be_ratio(figures, "p99_p50_ratio", number(figures, "p99_ms"), p50);
 }
 
 static void check_batch(const json_t *root, int batch, int runs) {
@@ -132,14 +132,13 @@ static void check_batch(const json_t *root, int batch, int runs) {
         if (number(stage, "flops") <= 0) continue;
         floors += number(stage, "floor_ms");
         assert_true(number(stage, "tflops") > 0 && number(stage, "gbs") > 0);
-        assert_true(fabs(number(stage, "roof_ratio") - number(stage, "floor_ms") / number(stage, "p50_ms")) <
-                    1e-5);
+        must_be_ratio(stage, "roof_ratio", number(stage, "floor_ms"), number(stage, "p50_ms"));
         seen++;
     }
     assert_true(seen >= 3);
     double part = total / number(host, "p50_ms");
     assert_true(part > 0.01 && part < 100);        /* in one unit, whatever else the machine computes     */
-    assert_true(fabs(number(host, "roof_ratio") - floors / number(host, "p50_ms")) < 1e-4);
+    must_be_ratio(host, "roof_ratio", floors, number(host, "p50_ms"));
     assert_true(number(memory, "asked_bytes") == number(memory, "weight_bytes") + number(memory, "session_"
                                                                                                  "bytes"));
     assert_true(number(memory, "session_bytes") > 0 && json_is_null(json_object_get(memory, "device_used_"

@@ -1,5 +1,4 @@
 /* openpi ladder as a user meets it: words, table, JSON, picture. */
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -51,10 +50,6 @@ static void test_bad_words(void **state) {
     assert_int_equal(run("ladder --synthetic odd --device tpu"), 3);
 }
 
-static void near(double got, double expected) {
-    if (!(fabs(got - expected) <= 1e-4 * fabs(expected) + 1e-4)) fail_msg("%g, expected %g", got, expected);
-}
-
 static const json_t *rung_of(const json_t *list, const char *name) {
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *rung = json_array_get(list, i);
@@ -79,7 +74,7 @@ static void test_json(void **state) {
     assert_int_equal(openpi_switches(NULL, 0, &count, NULL), OPENPI_OK);
     assert_int_equal((int)json_array_size(climb), count + 1);
     assert_int_equal((int)json_array_size(one), count);
-    near(number(root, "total_ratio"), foot / top);
+    must_be_ratio(root, "total_ratio", foot, top);
     for (size_t i = 0; i < json_array_size(climb); i++) {
         const json_t *rung = json_array_get(climb, i);
         if (!applies(rung)) {
@@ -88,25 +83,25 @@ static void test_json(void **state) {
         }
         double ms = number(rung, "p50_ms");
         if (i) {
-            near(number(rung, "gain_ms"), below - ms);
-            near(number(rung, "gain_ratio"), below / ms);
+            must_be_difference(rung, "gain_ms", below, ms);
+            must_be_ratio(rung, "gain_ratio", below, ms);
         } else {
             assert_true(json_is_null(json_object_get(rung, "switch")));
-            near(ms, foot);
+            assert_true(ms == foot);
         }
-        near(number(rung, "total_ratio"), foot / ms);
+        must_be_ratio(rung, "total_ratio", foot, ms);
         assert_true(number(rung, "weight_bytes") > 0 && number(rung, "session_bytes") > 0 &&
                     number(rung, "operations") > 0);
         assert_true(json_is_true(json_object_get(rung, "within_bound")));
         assert_true(number(rung, "deviation_max") <= number(root, "bound_max"));
         below = ms;
     }
-    near(below, top);
+    assert_true(below == top);
     for (size_t i = 0; i < json_array_size(one); i++) {
         const json_t *rung = json_array_get(one, i);
         if (!applies(rung)) continue;
-        near(number(rung, "cost_ms"), number(rung, "p50_ms") - top);
-        near(number(rung, "cost_ratio"), number(rung, "p50_ms") / top);
+        must_be_difference(rung, "cost_ms", number(rung, "p50_ms"), top);
+        must_be_ratio(rung, "cost_ratio", number(rung, "p50_ms"), top);
     }
     assert_true(applies(rung_of(one, "masked-cameras-dropped")) && applies(rung_of(climb, "state-token-"
                                                                                           "once")));

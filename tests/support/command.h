@@ -4,6 +4,7 @@
 #define TESTS_COMMAND_H
 
 #include <jansson.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,6 +91,21 @@ static inline double number(const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);
     if (!json_is_number(value)) fail_msg("\"%s\" is no number", key);
     return json_number_value(value);
+}
+
+/* Files carry seven digits of a number: each is off by up to 5e-7 of itself, one that others give by theirs too. `sizes` is
+ * the sum of all of them. */
+static inline void must_follow(const json_t *object, const char *key, double expected, double sizes) {
+    double got = number(object, key);
+    if (!(fabs(got - expected) <= 5.01e-7 * sizes)) fail_msg("\"%s\" is %.9g, expected %.9g", key, got, expected);
+}
+
+static inline void must_be_difference(const json_t *object, const char *key, double a, double b) {
+    must_follow(object, key, a - b, fabs(a) + fabs(b) + fabs(a - b));
+}
+
+static inline void must_be_ratio(const json_t *object, const char *key, double a, double b) {
+    must_follow(object, key, a / b, 3 * fabs(a / b));
 }
 
 static inline const char *word(const json_t *object, const char *key) {
