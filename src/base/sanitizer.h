@@ -24,7 +24,13 @@
 #endif
 #endif
 
-#if (defined(SANITIZER_ADDRESS) || defined(SANITIZER_THREAD)) && !defined(OPENPI_SANITIZE_KERNELS)
+#if defined(SANITIZER_ADDRESS) || defined(SANITIZER_THREAD)
+#define SANITIZED 1              /* slow, keeps what is freed, needs address space of its own              */
+#else
+#define SANITIZED 0
+#endif
+
+#if SANITIZED && !defined(OPENPI_SANITIZE_KERNELS)
 #define SANITIZER_BLIND                                                                                   \
     __attribute__((no_sanitize("address"), no_sanitize("thread"), no_sanitize("undefined")))
 #else

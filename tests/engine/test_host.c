@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/sanitizer.h"
 #include "fork_child.h"
 #include "openpi.h"
 
@@ -72,7 +73,7 @@ static int close_the_engine_first(void *argument) {
     return 0;
 }
 
-#ifndef __SANITIZE_THREAD__                /* which forbids new threads in a child */
+#ifndef SANITIZER_THREAD                /* which forbids new threads in a child */
 static int open_its_own(void *argument) {
     float actions[ACTIONS];
     opened *parent = argument, own = {open_engine(), NULL};
@@ -91,7 +92,7 @@ static void a_forked_child_comes_back(void **state) {
     assert_int_equal(infer(o.session, before), OPENPI_OK);
     in_child(use_the_parents, &o);
     in_child(close_the_engine_first, &o);
-#ifndef __SANITIZE_THREAD__
+#ifndef SANITIZER_THREAD
     in_child(open_its_own, &o);
 #endif
     assert_int_equal(infer(o.session, after), OPENPI_OK);      /* nothing of the parent's is touched */

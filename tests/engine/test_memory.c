@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/free_memory.h"
+#include "base/sanitizer.h"
 #include "fork_child.h"
 #include "openpi_internal.h"
 #include "ops/limits.h"
@@ -160,7 +161,7 @@ static void a_model_beyond_the_memory(void **state) {
     assert_true(needed > unused && unused > 0);
 }
 
-#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__ /* whose shadows need the address space */
+#if !SANITIZED                   /* whose shadows need the address space                                   */
 static int open_with_little_space(void *argument) {
     (void)argument;
     openpi_dims dims = {sizeof dims, 72, 1, 1, 72, 1024, 24, 1, 256, 4096, 64, 64, 16, {0}};
@@ -219,7 +220,7 @@ int main(void) {
                                        cmocka_unit_test(limits_of_containers),
                                        cmocka_unit_test(broken_files),
                                        cmocka_unit_test(a_model_beyond_the_memory),
-#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
+#if !SANITIZED
                                        cmocka_unit_test(a_process_that_may_not),
 #endif
                                        cmocka_unit_test(given_is_there)};

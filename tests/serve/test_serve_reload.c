@@ -12,6 +12,7 @@
 #include <cmocka.h>
 #include <sys/resource.h>
 
+#include "base/sanitizer.h"
 #include "policy_golden.h"
 #include "scratch.h"
 #include "command.h"
@@ -20,12 +21,6 @@
 #include "robot_message.h"
 
 enum { H = 5, ARMS = 14, NUMBERS = H * ARMS, ACTIONS = NUMBERS * 8, CHECKPOINTS = 2, KINDS = 2 };
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1              /* slow, and needs address space of its own                               */
-#else
-#define SANITIZED 0
-#endif
 
 static const char robot[] =
     "{\"like\": \"aloha\", \"name\": \"arms\", \"horizon\": 5, \"assets\": \"synthetic\"}";

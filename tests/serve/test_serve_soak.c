@@ -14,6 +14,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "base/sanitizer.h"
 #include "policy_golden.h"
 #include "scratch.h"
 #include "command.h"
@@ -62,11 +63,7 @@ static long look(const char *what, int done, int connected) {
 
 /* Calls step(i) `count` times beside so many connections that stay, and looks after each tenth. */
 static void repeat(int count, const char *what, int connected, void (*step)(int i)) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    const long most = 1L << 40;  /* a sanitizer keeps what is freed                                        */
-#else
-    const long most = GROWTH_KB;
-#endif
+    const long most = SANITIZED ? 1L << 40 : GROWTH_KB;        /* a sanitizer keeps what is freed           */
     long before = 0;
     for (int tenth = 1, done = 0; tenth <= TENTHS; tenth++) {
         int until = (int)((long long)count * tenth / TENTHS);

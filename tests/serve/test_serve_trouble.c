@@ -15,6 +15,7 @@
 #include <sys/resource.h>
 #include <cmocka.h>
 
+#include "base/sanitizer.h"
 #include "policy_golden.h"
 #include "scratch.h"
 #include "command.h"
@@ -124,9 +125,8 @@ static void must_be_flat(long before_kb, int before_files) {
     long after = served_resident_kb(&server);
     print_message("           descriptors %d, memory %ld kB before, %ld kB after\n", before_files, before_kb,
                   after);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    if (after > before_kb + (192 << 10)) fail_msg("memory grew from %ld to %ld kB", before_kb, after);
-#endif
+    if (!SANITIZED && after > before_kb + (192 << 10))
+        fail_msg("memory grew from %ld to %ld kB", before_kb, after);
 }
 
 /* ---- trouble-makers --------------------------------------------------------------------------------- */

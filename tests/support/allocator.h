@@ -7,16 +7,11 @@
 
 #include <stddef.h>
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#include "base/sanitizer.h"
+
+#if SANITIZED || !defined(__GLIBC__)
 #define ALLOCATOR 0
-#endif
-#endif
-#if !defined(ALLOCATOR) && \
-    (defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__))
-#define ALLOCATOR 0
-#endif
-#ifndef ALLOCATOR
+#else
 #define ALLOCATOR 1
 #endif
 

@@ -93,11 +93,12 @@ static inline double number(const json_t *object, const char *key) {
     return json_number_value(value);
 }
 
-/* Files carry seven digits of a number: each is off by up to 5e-7 of itself, one that others give by theirs too. `sizes` is
- * the sum of all of them. */
+/* Files carry seven digits of a number: each is off by up to 5e-7 of itself, and what follows from others by
+ * theirs too. `sizes` is the sum of them all. */
 static inline void must_follow(const json_t *object, const char *key, double expected, double sizes) {
     double got = number(object, key);
-    if (!(fabs(got - expected) <= 5.01e-7 * sizes)) fail_msg("\"%s\" is %.9g, expected %.9g", key, got, expected);
+    if (!(fabs(got - expected) <= 5.01e-7 * sizes))
+        fail_msg("\"%s\" is %.9g, expected %.9g", key, got, expected);
 }
 
 static inline void must_be_difference(const json_t *object, const char *key, double a, double b) {
