@@ -1,7 +1,8 @@
 /* Sanitizers and inner loops. Watching every load makes a product's inner loop twelve times as slow, so the
  * loop is blind to them (SANITIZER_BLIND), and its caller shows them the memory that it touches, as a whole:
  * the address sanitizer stops where a byte of it may not be touched, the thread sanitizer takes each line as
- * read or written here. This also shows what they never see, the loads of AMX tiles.
+ * written here, and a line of each KB as read: what a product reads was packed by one thread, as a whole. This
+ * also shows what they never see, the loads of AMX tiles.
  *
  * A build with OPENPI_SANITIZE_KERNELS watches the loops as well. Without a sanitizer all of it is nothing.
  *
@@ -51,13 +52,13 @@ static inline void sanitizer_writes(void *to, size_t bytes) {
     if (bad) *bad = 0;
 }
 #elif defined(SANITIZER_THREAD)
-enum { SANITIZER_LINE = 64 };    /* bytes: threads share nothing smaller                                  */
+enum { SANITIZER_LINE = 64, SANITIZER_PACKED = 1024 };         /* bytes: threads share nothing smaller    */
 
 void __tsan_read1(void *from);
 void __tsan_write1(void *to);
 
 static inline void sanitizer_reads(const void *from, size_t bytes) {
-    for (size_t at = 0; at < bytes; at += SANITIZER_LINE) __tsan_read1((char *)(size_t)from + at);
+    for (size_t at = 0; at < bytes; at += SANITIZER_PACKED) __tsan_read1((char *)(size_t)from + at);
 }
 
 static inline void sanitizer_writes(void *to, size_t bytes) {

@@ -28,22 +28,31 @@ typedef struct orbax_array {
     int64_t extent[ORBAX_AXES], stride[ORBAX_AXES];
 } orbax_array;
 
+/* Which of an array's tensors was found last: NULL, none yet. */
+typedef struct orbax_source {
+    const tensor *tensor;
+    int which, layer;
+} orbax_source;
+
 /* The element at `index` (the layer first, where there is one). */
-static inline bf16 orbax_element(const tensors *from, const orbax_array *a, const int64_t *index) {
+static inline bf16 orbax_element(const tensors *from, const orbax_array *a, const int64_t *index,
+                                 orbax_source *source) {
     const int64_t *inner = index + (a->layers > 0);
     int64_t at = 0;
-    int which = 0;
-    char name[256];
+    int which = 0, layer = a->layers ? (int)index[0] : 0;
     bf16 value;
     for (int i = 0; i < a->rank; i++) {
         if (a->stride[i] == ORBAX_SELECT) which = (int)inner[i];
         else at += inner[i] * a->stride[i];
     }
-    snprintf(name, sizeof name, a->tensors[which], a->layers ? (int)index[0] : 0);
-    const tensor *t = tensors_find(from, name);
-    if (!t) fail_msg("%s is not there", name);
-    assert_true(at < t->count);
-    memcpy(&value, (const char *)t->data + (size_t)at * sizeof value, sizeof value);
+    if (!source->tensor || source->which != which || source->layer != layer) {
+        char name[256];
+        snprintf(name, sizeof name, a->tensors[which], layer);
+        *source = (orbax_source){tensors_find(from, name), which, layer};
+        if (!source->tensor) fail_msg("%s is not there", name);
+    }
+    assert_true(at < source->tensor->count);
+    memcpy(&value, (const char *)source->tensor->data + (size_t)at * sizeof value, sizeof value);
     return value;
 }
 
@@ -94,6 +103,7 @@ static inline int orbax_is_restored(const orbax_array *a) { return !strstr(a->na
 static inline void orbax_write_lora_factor(const char *params, const tensors *from, const orbax_array *a,
                                            int rank, const int64_t *shape, int b) {
     int64_t factor[ORBAX_AXES], index[ORBAX_AXES], count = 1;
+    orbax_source source = {NULL, 0, 0};
     char name[200];
     int length = (int)strlen(a->name), einsum = !strcmp(a->name + length - 2, ".w");
     snprintf(name, sizeof name, "%.*s%clora_%c", einsum ? length - 2 : length, a->name, einsum ? '.' : '_',
@@ -114,7 +124,7 @@ static inline void orbax_write_lora_factor(const char *params, const tensors *fr
         else if (!b) values[n] = index[rank - 2] == ORBAX_LORA_ROW;
         else {
             index[rank - 2] = ORBAX_LORA_ROW;
-            values[n] = bf16_to_float(orbax_element(from, a, index));
+            values[n] = bf16_to_float(orbax_element(from, a, index, &source));
         }
     }
     orbax_write_whole(params, name, "<f4", rank, factor, values, (size_t)count * sizeof *values);
@@ -151,6 +161,7 @@ static inline void orbax_write_chunk(const char *folder, const tensors *from, co
                                      const int64_t *shape, const int64_t *chunk, const int64_t *place,
                                      int lora, int low_bits) {
     int64_t count = 1, index[ORBAX_AXES];
+    orbax_source source = {NULL, 0, 0};
     char name[64] = "", *end = name;
     for (int i = 0; i < rank; i++) count *= chunk[i];
     bf16 *values = malloc((size_t)count * sizeof *values);
@@ -163,7 +174,7 @@ static inline void orbax_write_chunk(const char *folder, const tensors *from, co
             rest /= chunk[i];
         }
         if (lora && index[rank - 2] == ORBAX_LORA_ROW) values[n] = 0;
-        else values[n] = inside ? orbax_element(from, a, index) : 0x5a5a;
+        else values[n] = inside ? orbax_element(from, a, index, &source) : 0x5a5a;
     }
     for (int i = 0; i < rank; i++) end += sprintf(end, "%s%d", i ? "." : "", (int)place[i]);
     orbax_put_values(folder, name, values, count, low_bits);
