@@ -1,8 +1,8 @@
 /* Sanitizers and inner loops. Watching every load makes a product's inner loop twelve times as slow, so the
  * loop is blind to them (SANITIZER_BLIND), and its caller shows them the memory that it touches, as a whole:
  * the address sanitizer stops where a byte of it may not be touched, the thread sanitizer takes each line as
- * written here, and a line of each KB as read: what a product reads was packed by one thread, as a whole. This
- * also shows what they never see, the loads of AMX tiles.
+ * written here, and a line of each KB as read: what a product reads was packed by one thread, as a whole.
+ * This also shows what they never see, the loads of AMX tiles.
  *
  * A build with OPENPI_SANITIZE_KERNELS watches the loops as well. Without a sanitizer all of it is nothing.
  *
