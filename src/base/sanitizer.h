@@ -52,7 +52,10 @@ static inline void sanitizer_writes(void *to, size_t bytes) {
     if (bad) *bad = 0;
 }
 #elif defined(SANITIZER_THREAD)
-enum { SANITIZER_LINE = 64, SANITIZER_PACKED = 1024 };         /* bytes: threads share nothing smaller    */
+enum {                           /* bytes                                                                 */
+    SANITIZER_LINE = 64,         /* threads share nothing smaller                                         */
+    SANITIZER_PACKED = 1024,     /* what one thread packs for a product is larger, or one line is enough  */
+};
 
 void __tsan_read1(void *from);
 void __tsan_write1(void *to);

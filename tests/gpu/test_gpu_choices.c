@@ -128,6 +128,21 @@ static int one_entry(const openpi_engine *engine, const op *op, tuning *table, t
     return count;
 }
 
+static void open_both(const openpi_session_options *options, openpi_engine **engine,
+                      openpi_session **session) {
+    reset();
+    assert_int_equal(open_engine(engine, NULL, 0), OPENPI_OK);
+    assert_int_equal(openpi_session_create(*engine, options, session, &error), OPENPI_OK);
+}
+
+/* The session anew, by a table. */
+static void open_again(openpi_engine *engine, const openpi_session_options *options, tuning *table,
+                       openpi_session **session) {
+    openpi_session_close(*session);
+    engine->model->tuning = table;
+    assert_int_equal(openpi_session_create(engine, options, session, &error), OPENPI_OK);
+}
+
 /* Where the table has other choices for two cameras, a session of one sample keeps a graph for them; a batch
  * does not. */
 static void test_graph_of_two_cameras(void **state) {
@@ -141,14 +156,10 @@ static void test_graph_of_two_cameras(void **state) {
         tuning table;
         options.horizon = 10;
         options.batch = batch;
-        reset();
-        assert_int_equal(open_engine(&engine, NULL, 0), OPENPI_OK);
-        assert_int_equal(openpi_session_create(engine, &options, &session, &error), OPENPI_OK);
+        open_both(&options, &engine, &session);
         int choice = one_entry(engine, &session->plan->ops[1], &table, &entry);
         entry.key.cameras = 2;
-        openpi_session_close(session);
-        engine->model->tuning = &table;
-        assert_int_equal(openpi_session_create(engine, &options, &session, &error), OPENPI_OK);
+        open_again(engine, &options, &table, &session);
         for (int kind = 0; kind < CALL_KINDS; kind++) {
             int own = batch == 1 && kind == 1;
             assert_int_equal(session->kinds.recordings[kind] != NULL, own || kind == CALL_ANY);
@@ -178,18 +189,14 @@ static void test_graph_of_short_prompts(void **state) {
         options.horizon = 10;
         options.max_prompt = CAPACITY;
         options.batch = batch;
-        reset();
-        assert_int_equal(open_engine(&engine, NULL, 0), OPENPI_OK);
-        assert_int_equal(openpi_session_create(engine, &options, &session, &error), OPENPI_OK);
+        open_both(&options, &engine, &session);
         while (session->plan->ops[at].stage != OPENPI_STAGE_PREFIX ||
                session->plan->ops[at].kind != OP_NORM_LINEAR)
             at++;
         int choice = one_entry(engine, &session->plan->ops[at], &table, &entry);
         assert_int_equal(entry.key.m, batch * (OPENPI_CAMERAS * OPENPI_IMAGE_TOKENS + CAPACITY));
         entry.key.m = OPENPI_CAMERAS * OPENPI_IMAGE_TOKENS + SMALLER;
-        openpi_session_close(session);
-        engine->model->tuning = &table;
-        assert_int_equal(openpi_session_create(engine, &options, &session, &error), OPENPI_OK);
+        open_again(engine, &options, &table, &session);
         assert_int_equal(session->kinds.short_prompt, here ? SMALLER : 0);
         /* One for the short prompts of any number of cameras: the table tells those apart by length alone. */
         for (int kind = 0; kind < CALL_KINDS; kind++)
