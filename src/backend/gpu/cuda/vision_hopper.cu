@@ -41,8 +41,8 @@ template <int IMAGES_, int QUERY_TILES_, class QKV, class OUT, class FC1> struct
     typedef typename tile_of<IMAGES, VISION_MATRIX_OUT, VISION_STORE_OUT, OUT::ROWS, OUT::N>::type out;
     typedef typename tile_of<IMAGES, VISION_MATRIX_FC1, VISION_STORE_HIDDEN, FC1::ROWS, FC1::N>::type fc1;
     typedef typename tile_of<IMAGES, VISION_MATRIX_FC2, VISION_STORE_FC2, 128, 112>::type fc2;
-    static_assert(out::GROUPS * VISION_MOMENT_PARTS >= WIDTH_GROUPS &&
-                      fc2::GROUPS * VISION_MOMENT_PARTS >= WIDTH_GROUPS &&
+    static_assert(out::CHUNK * VISION_MOMENT_PARTS >= WIDTH_GROUPS &&
+                      fc2::CHUNK * VISION_MOMENT_PARTS >= WIDTH_GROUPS &&
                       VISION_MOMENT_PARTS * MOST_ROWS * 8 <= (int)STAGING_BYTES,
                   "moments of so many parts, in memory and in the staging");
 };
@@ -264,7 +264,7 @@ template <class T> DEV void feed(block &b, const gpu_vision &p) {
 typedef struct tile_shapes {
     tile_shape of[PHASES];
 } tile_shapes;
-template <class T> constexpr tile_shape shape_of(void) { return {T::ROWS, T::GROUPS, T::STORE}; }
+template <class T> constexpr tile_shape shape_of(void) { return {T::ROWS, T::GROUPS, T::STORE, T::CHUNK}; }
 template <class T> constexpr tile_shapes shapes_of(void) {
     return {{shape_of<typename T::qkv>(), {}, shape_of<typename T::out>(), shape_of<typename T::fc1>(),
              shape_of<typename T::fc2>()}};
@@ -280,7 +280,7 @@ DEV void factor(block &b, const gpu_vision &p, int images) {
 #pragma unroll 1
     for (int layer = 0, phase = 0; layer < p.depth;) {
         const vision_layer_weights &l = p.layers[layer];
-        const int groups = shape[phase == QKV ? FC2 : OUT].groups;
+        const int groups = shape[phase == QKV ? FC2 : OUT].chunk;
         const parting moments = {(WIDTH_GROUPS + groups - 1) / groups, groups}, whole = {1, WIDTH_GROUPS};
         product q = phase == QKV ? qkv_of<any>(p, l) : phase == OUT ? out_of<any>(p, l)
                     : phase == FC1 ? fc1_of<any>(p, l) : fc2_of<any>(b, p, layer);

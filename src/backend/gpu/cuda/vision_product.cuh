@@ -28,7 +28,8 @@ template <int ROWS_, int N_, int BOX_, int STORE_> struct product_tile {
         EACH = SHARED_K ? 1 : 2,           /* rows that a thread finishes,                                  */
         WARP_ROWS = 8 * EACH,              /* and a warp                                                    */
         VALUES = GROUPS * EACH * 2,        /* of a thread: [group][row][2]                                  */
-        CHUNK = GROUPS % 5 ? GROUPS : 5,   /* groups that are finished in one turn of a loop                */
+        /* Groups that are finished in one turn of a loop. */
+        CHUNK = !(GROUPS % 5) ? 5 : !(GROUPS % 7) ? 7 : GROUPS,
         STEP = SHARED_K ? 2 : 1,
         SLOT = (ROWS + N) * 128,
         DEEP = (int)RING_BYTES / SLOT,
@@ -134,7 +135,7 @@ DEV int finisher(int warp, const product &p) { return warp * p.parts / CONSUMER_
 /* The tiles of a product, for those that do not multiply. Not a template: copies of that code leave too few
  * registers. */
 typedef struct tile_shape {
-    int rows, groups, store;               /* as in product_tile                                            */
+    int rows, groups, store, chunk;        /* as in product_tile                                            */
 } tile_shape;
 
 /* What a residual adds to, into the boxes of the warps that finish it. One warp, a lane a box. */
@@ -306,22 +307,26 @@ DEV void store_normed(float (&v)[T::VALUES], const block &b, const product &p, c
                 *(u32 *)(to + staged_at<T>(8 * h, j)) =
                     KIND == NORMED_GELU ? gelu_pair(two[0], two[1]) : pack_bf16(two[0], two[1]);
             }
+        if constexpr ((int)T::STORE == (int)T::CHUNK)          /* a box is whole and goes already           */
+            begin_store(b, p.out, staged_boxes<T>(b) + turn * T::BOX_BYTES, 1, T::STORE, T::WARP_ROWS,
+                        (w.first + turn * T::STORE) * 8, w.row + warp_row<T>(b));
         columns += 4 * T::CHUNK;
         to += T::STORE == T::GROUPS ? T::CHUNK * 16 : T::BOX_BYTES;
 #pragma unroll
         for (int i = 0; i < T::VALUES - TURN; i++) v[i] = v[i + TURN];
     }
-    begin_store_boxes<T>(b, p.out, w);
+    if constexpr ((int)T::STORE != (int)T::CHUNK) begin_store_boxes<T>(b, p.out, w);
     end_store();
 }
 
-/* Of the columns of a tile that exist, in a thread's rows: mean, and squares around it. */
+/* Of the columns of a turn that exist, in a thread's rows: mean, and squares around it. */
 template <class T>
-DEV void leave_moments(const float (&v)[T::VALUES], const block &b, const work &w, int count) {
+DEV void leave_moments(const float (&v)[T::VALUES], const block &b, const work &w, int part, int count) {
     const int row = w.row - b.row0 + warp_row<T>(b) + (b.lane >> 2);
     float mean[T::EACH] = {}, squares[T::EACH] = {};
+    if (count <= 0) return;
 #pragma unroll
-    for (int j = 0; j < T::GROUPS; j++)
+    for (int j = 0; j < T::CHUNK; j++)
         if (j < count)
 #pragma unroll
             for (int i = 0; i < 2 * T::EACH; i++) mean[i / 2] += v[j * 2 * T::EACH + i];
@@ -332,7 +337,7 @@ DEV void leave_moments(const float (&v)[T::VALUES], const block &b, const work &
         mean[h] = __fdividef(mean[h], 8 * count);
     }
 #pragma unroll
-    for (int j = 0; j < T::GROUPS; j++)
+    for (int j = 0; j < T::CHUNK; j++)
         if (j < count)
 #pragma unroll
             for (int i = 0; i < 2 * T::EACH; i++) {
@@ -343,41 +348,52 @@ DEV void leave_moments(const float (&v)[T::VALUES], const block &b, const work &
     for (int h = 0; h < T::EACH; h++) {
         squares[h] += __shfl_xor_sync(0xffffffffu, squares[h], 1);
         squares[h] += __shfl_xor_sync(0xffffffffu, squares[h], 2);
-        if (!(b.lane & 3))
-            *moments_of(b, w.first / T::GROUPS, row + 8 * h) = make_float2(mean[h], squares[h]);
+        if (!(b.lane & 3)) *moments_of(b, part, row + 8 * h) = make_float2(mean[h], squares[h]);
     }
 }
 
 /* After the products: x before it is added; moments of x are left, and s for the next norm goes out, or x. */
 template <class T>
 DEV void store_residual(float (&v)[T::VALUES], const block &b, const product &p, const work &w) {
+    enum { TURN = T::CHUNK * T::EACH * 2, BOXES = T::CHUNK / T::STORE };
+    static_assert(T::CHUNK % T::STORE == 0, "a turn's outputs are whole boxes");
     const float2 *const own = factors_of(b) + warp_row<T>(b) + (b.lane >> 2);
-    char *const to = staged_outputs<T>(b);
-    u32 s[T::GROUPS][T::EACH];
+    const float4 *columns = columns_of(b) + (b.lane & 3);
+    char *to = staged_outputs<T>(b);
     float2 centers[T::EACH];
 #pragma unroll
     for (int h = 0; h < T::EACH; h++) centers[h] = own[8 * h];
+#pragma unroll 1
+    for (int turn = 0; turn < T::GROUPS / T::CHUNK; turn++) {
+        u32 s[T::CHUNK][T::EACH];
 #pragma unroll
-    for (int j = 0; j < T::GROUPS; j++)
+        for (int j = 0; j < T::CHUNK; j++)
 #pragma unroll
-        for (int h = 0; h < T::EACH; h++) s[j][h] = *(u32 *)(to + staged_at<T>(8 * h, j));
+            for (int h = 0; h < T::EACH; h++) s[j][h] = *(u32 *)(to + staged_at<T>(8 * h, j));
 #pragma unroll
-    for (int j = 0; j < T::GROUPS; j++) {
-        const float4 weight = columns_of(b)[4 * j + (b.lane & 3)]; /* after it, 1 / before it               */
+        for (int j = 0; j < T::CHUNK; j++) {
+            const float4 weight = columns[4 * j];              /* after it, 1 / before it                   */
 #pragma unroll
-        for (int h = 0; h < T::EACH; h++) {
-            float *const x = v + (j * T::EACH + h) * 2;
-            x[0] += fmaf(low_of(s[j][h]), weight.z, centers[h].x);
-            x[1] += fmaf(high_of(s[j][h]), weight.w, centers[h].x);
-            s[j][h] = pack_bf16((x[0] - centers[h].y) * weight.x, (x[1] - centers[h].y) * weight.y);
+            for (int h = 0; h < T::EACH; h++) {
+                float *const x = v + (j * T::EACH + h) * 2;
+                x[0] += fmaf(low_of(s[j][h]), weight.z, centers[h].x);
+                x[1] += fmaf(high_of(s[j][h]), weight.w, centers[h].x);
+                s[j][h] = pack_bf16((x[0] - centers[h].y) * weight.x, (x[1] - centers[h].y) * weight.y);
+            }
         }
+#pragma unroll
+        for (int j = 0; j < T::CHUNK; j++)
+#pragma unroll
+            for (int h = 0; h < T::EACH; h++) *(u32 *)(to + staged_at<T>(8 * h, j)) = s[j][h];
+        begin_store(b, p.out, staged_boxes<T>(b) + turn * BOXES * T::BOX_BYTES, BOXES, T::STORE, T::WARP_ROWS,
+                    (w.first + turn * T::CHUNK) * 8, w.row + warp_row<T>(b));
+        leave_moments<T>(v, b, w, w.first / T::CHUNK + turn,
+                         min((int)T::CHUNK, p.groups - w.first - turn * T::CHUNK));
+        columns += 4 * T::CHUNK;
+        to += BOXES * T::BOX_BYTES;
+#pragma unroll
+        for (int i = 0; i < T::VALUES - TURN; i++) v[i] = v[i + TURN];
     }
-#pragma unroll
-    for (int j = 0; j < T::GROUPS; j++)
-#pragma unroll
-        for (int h = 0; h < T::EACH; h++) *(u32 *)(to + staged_at<T>(8 * h, j)) = s[j][h];
-    begin_store_boxes<T>(b, p.out, w);
-    leave_moments<T>(v, b, w, min((int)T::GROUPS, p.groups - w.first));
     end_store();
 }
 
