@@ -31,12 +31,13 @@ static void test_tiles_without_a_table(void **state) {
         {"prefix.down", 1632, 2048, 16384, "hopper_256x128"},               /* 168 µs, 64x208 204          */
         {"prefix.down", 6528, 2048, 16384, "hopper_128x200_parts x1"},      /* 614 µs, 64x200 1395         */
         {"prefix.o", 3264, 2048, 2048, "hopper_128x144_parts x1"},
-        {"vision.out", 12288, 1152, 1152, "hopper_128x144_parts x1"},
+        {"vision.out", 12288, 1152, 1152, "hopper_128x144_pingpong"},
         {"vision.fc2", 24576, 1152, 4304, "hopper_128x144_parts x1"},
         {"prefix.gate_up", 788, 32768, 2048, "hopper_128x200_gated, "},
         {"prefix.gate_up", 12608, 32768, 2048, "hopper_128x184_gated, "},
         {"prefix.gate_up", 25216, 32768, 2048, "hopper_128x200_gated, "},   /* 4692 µs, 160x128 6266       */
         {"vision.qkv", 768, 3456, 1152, "hopper_160x128, "},
+        {"vision.qkv", 49152, 3456, 1152, "hopper_128x192_pingpong, "},     /* 670 µs, 256x128 833         */
     };
     static candidate choices[256];
     openpi_engine *engine;

@@ -170,6 +170,8 @@ static const op_shape large_shapes[] = {
     {"large rows 4500", OP_LINEAR_RESIDUAL, 4500, 520, 128, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_GATE},
     {"large gated 6500", OP_NORM_LINEAR, 6500, 512, 128, 0, 0, 0, NORM_RMS, ACT_GEGLU, SHAPE_GATED},
     {"large rows 2400", OP_NORM_LINEAR, 2400, 3456, 1152, 0, 0, 0, NORM_LAYER, ACT_GELU, SHAPE_BIAS},
+    /* several tiles a block, the last ones in part */
+    {"large residual 4700", OP_LINEAR_RESIDUAL, 4700, 2056, 128, 0, 0, 0, NORM_NONE, ACT_NONE, SHAPE_BIAS},
     {"large known qkv 15", OP_NORM_QKV, 15, 2560, 1024, 8, 256, 0, NORM_RMS, ACT_NONE, SHAPE_SHIFT | SHAPE_KNOWN},
     {"large known gated 33", OP_NORM_LINEAR, 33, 8192, 1024, 0, 0, 0, NORM_RMS, ACT_GEGLU,
      SHAPE_GATED | SHAPE_SHIFT | SHAPE_KNOWN},

@@ -4,7 +4,7 @@
 
 #include "backend/gpu/cuda/vendor.h"
 
-enum { STORE_ROWS, STORE_TRANSPOSED, STORE_GATED };
+enum { STORE_ROWS, STORE_TRANSPOSED, STORE_GATED, STORE_PLAIN };
 
 typedef struct tile {
     gpu_kernel kernel;
@@ -26,40 +26,52 @@ static const tile tiles[] = {
     {{"hopper_128x184_gated", 1, 0}, 128, 184, 2, 4, STORE_GATED, 0, 0},
     {{"hopper_128x168_gated", 1, 0}, 128, 168, 2, 4, STORE_GATED, 0, 0},
     {{"hopper_128x144_gated", 1, 0}, 128, 144, 2, 5, STORE_GATED, 0, 0},
+    {{"hopper_128x192_pingpong", 1, 0}, 128, 192, 2, 4, STORE_PLAIN, 0, 0},
+    {{"hopper_128x144_pingpong", 1, 0}, 128, 144, 2, 5, STORE_PLAIN, 0, 0},
     {{"hopper_128x200_parts", 1, 0}, 128, 200, 2, 4, STORE_TRANSPOSED, 1, 8},
     {{"hopper_128x144_parts", 1, 0}, 128, 144, 2, 5, STORE_TRANSPOSED, 1, 8},
     {{"hopper_128x128_parts", 1, 0}, 128, 128, 2, 5, STORE_TRANSPOSED, 1, 8},
 };
 enum { TILES = sizeof tiles / sizeof *tiles, MOST_PARTS = 8 };
 
+static int is_pingpong(const tile *t) { return t->store == STORE_GATED || t->store == STORE_PLAIN; }
+
 static int legal(const tile *t, const gpu_linear *p) {
     const gpu_epilogue *e = &p->epilogue;
     if (e->f32 || e->x_t || e->split || e->to.group) return 0;
     switch (e->kind) {
     case GPU_EPILOGUE_GATED:
-        return t->store != STORE_TRANSPOSED && t->columns % 32 == 0 && !e->bias && e->n % 8 == 0 &&
-               !(t->store == STORE_GATED && e->to.map);
+        if (t->store == STORE_TRANSPOSED || t->store == STORE_PLAIN) return 0;
+        return t->columns % 32 == 0 && !e->bias && e->n % 8 == 0 && !(t->store == STORE_GATED && e->to.map);
     case GPU_EPILOGUE_QKV: return t->store == STORE_ROWS && t->columns % 32 == 0 && e->head_dim % 16 == 0;
     }
+    if (t->store == STORE_PLAIN && (e->gate || e->add || e->to.map || e->activation == GPU_ACT_SILU))
+        return 0;
     return t->store != STORE_GATED && e->n % 8 == 0;
+}
+
+static int waves_of(const gpu_device *device, const tile *t, int rows, const gpu_linear *p) {
+    return ceil_div(ceil_div(rows, t->rows) * ceil_div(p->weights.columns, t->columns),
+                    gpu_multiprocessors(device));
 }
 
 /* Cycles, roughly: a tile's multiplications or its bytes from the second-level cache, whichever is longer,
  * times the waves. Of gated products, which are long enough to heat the card, bytes count a quarter more: at
  * 6304 rows 128x200 takes 1130 µs and 128x144 1332. A tile with one group of consumers multiplies nothing
- * while it stores.
+ * while it stores. The plain ones that ping-pong store while they multiply, but for the last tile, so they
+ * are for three waves and more, and bytes count an eighth more: vision's qkv takes 670 µs at 49152 rows on
+ * 128x192, on 256x128 833.
  *
  * Tried on the shapes that tune/ has times of: what is chosen takes 1.2 % longer than the best, in the mean
  * (SPEED.md, "tiles and tables", 19). */
 static double cost(const gpu_device *device, const tile *t, int rows, const gpu_linear *p) {
-    int blocks = ceil_div(rows, t->rows) * ceil_div(p->weights.columns, t->columns),
-        k = p->k_blocks * GPU_ATOM_K;
+    int waves = waves_of(device, t, rows, p), k = p->k_blocks * GPU_ATOM_K;
     double multiply = (double)t->columns * t->rows * k / 2048,
            move = (double)(t->columns + t->rows) * 2 * k / 72;
-    double store = t->store == STORE_GATED                   ? move / 4
+    double store = t->store == STORE_PLAIN                  ? move / 8
+                   : t->store == STORE_GATED                ? move / 4
                    : p->epilogue.kind == GPU_EPILOGUE_GATED ? 9000.0 / (256 * 128) * t->columns * t->rows
                                                             : 1500;
-    int waves = ceil_div(blocks, gpu_multiprocessors(device));
     double alone = t->consumers == 1 && waves > 1 ? 1.2 : 1;
     return waves * ((multiply > move ? multiply : move) * alone + store);
 }
@@ -67,9 +79,9 @@ static double cost(const gpu_device *device, const tile *t, int rows, const gpu_
 static size_t shared_of(const tile *t) {
     size_t stage = (size_t)(t->columns + t->rows) * 128,
            after = t->residual ? (size_t)t->columns * (size_t)t->rows * sizeof(bf16) : 0;
-    if (t->store == STORE_GATED) after = (size_t)t->consumers * (size_t)t->rows * 128;
+    if (is_pingpong(t)) after = (size_t)t->consumers * (size_t)t->rows * 128;
     return (size_t)t->stages * (stage + 16) + 16 + after +
-           (t->store == STORE_GATED ? 0 : 2 * (size_t)t->columns * sizeof(float));
+           (is_pingpong(t) ? 0 : 2 * (size_t)t->columns * sizeof(float));
 }
 
 /* The heuristic's tile: the first of the lowest cost. */
@@ -78,6 +90,7 @@ static const tile *usual_tile(const gpu_device *device, int rows, const gpu_line
     double least_cost = 0;
     for (int i = 0; i < TILES; i++) {
         if (!legal(&tiles[i], p) || (tiles[i].parts && p->epilogue.kind != GPU_EPILOGUE_RESIDUAL)) continue;
+        if (tiles[i].store == STORE_PLAIN && waves_of(device, &tiles[i], rows, p) < 3) continue;
         double this_cost = cost(device, &tiles[i], rows, p);
         if (best && this_cost >= least_cost) continue;
         best = &tiles[i];
@@ -134,8 +147,7 @@ static void launch(gpu_issue *issue, gpu_task *task, const gpu_choice *choice) {
     memset(&h, 0, sizeof h);
     h.linear = task->product;
     make_maps(issue, &h, t, task->rows);
-    gpu_grid grid = {.x = t->store == STORE_GATED && blocks > multiprocessors ? multiprocessors
-                                                                              : blocks * parts,
+    gpu_grid grid = {.x = is_pingpong(t) && blocks > multiprocessors ? multiprocessors : blocks * parts,
                      .y = 1,
                      .threads = (t->consumers + 1) * 128,
                      .shared = shared_of(t),

@@ -12,23 +12,24 @@
  *   rows         rows of x are wgmma's M side and packed columns its N side (up to 256, any multiple of 8)
  *   transposed   columns are the M side and rows the N side: for row counts that are no multiple of 64
  *                (788 = 4·200 - 12)
- *   gated        transposed, gate and up together; persistent, and the warpgroups take tiles alternately
- *                (ping-pong), so that one multiplies while the other stores; a named barrier passes the ring
- *                from one to the other, for one parity bit cannot order two tiles
+ *   pingpong     transposed; persistent, and the warpgroups take tiles alternately, so that one multiplies
+ *                while the other stores; a named barrier passes the ring from one to the other, for one
+ *                parity bit cannot order two tiles
+ *   gated        ping-pong, gate and up together
  *   parts        transposed, by a cluster whose blocks share k: block `rank` takes the rank-th part of k and
  *                finishes every clusterth group of 16 rows, adding the sums of all in the order of ranks; for
  *                few tiles, long k
  *
- *   blocks   (NC + 1)·128 threads, one block a multiprocessor; grid = tiles (gated: at most one a
+ *   blocks   (NC + 1)·128 threads, one block a multiprocessor; grid = tiles (ping-pong: at most one a
  *            multiprocessor; parts: tiles x blocks of the cluster). Warpgroups 0 … NC - 1 consume, the first
  *            thread of warpgroup NC produces.
- *   shared   ring, staging (gated) or the residual tile (RES), barriers, bias and gate (qkv: positions and
- *            samples)
+ *   shared   ring, staging (ping-pong) or the residual tile (RES), barriers, bias and gate (qkv: positions
+ *            and samples)
  *   legal    x and outputs bf16, ldx % 8 == 0 and no row map on x; outputs (and head_dim / 2) multiples of 8;
  *            no split, no x_t; a gated matrix without bias and without row map in the gated kernels;
- *            transposed kernels for plain matrices only; qkv and gated matrices need BW % 32 == 0, so 200
- *            columns are for plain ones too. The norm, where there is one, is a kernel of its own before this
- *            one.
+ *            transposed kernels for plain matrices only, and of these pingpong without row map, gate, rows
+ *            that are added and SiLU; qkv and gated matrices need BW % 32 == 0, so 200 columns are for plain
+ *            ones too. The norm, where there is one, is a kernel of its own before this one.
  *   early    start_next() comes first: the block fills its multiprocessor anyway. Before wait_before(): the
  *            maps, the weights of the first stages, bias and gate (qkv: positions and samples). After it: x,
  *            the residual tile, all stores.
@@ -284,6 +285,27 @@ DEV void store_matrix1(u32 at, u32 a) {
     asm volatile("stmatrix.sync.aligned.m8n8.x1.trans.shared.b16 [%0], {%1};" ::"r"(at), "r"(a) : "memory");
 }
 
+/* A warpgroup: 64 outputs of `count` rows from the staging, [row][64] with units of 16 bytes swizzled, to
+ * rows `row0` …, from output `first` on. */
+DEV void leave_staging(const gpu_epilogue &e, const char *memory, int row0, int count, int first) {
+#pragma unroll 4
+    for (int i = threadIdx.x & 127; i < count * 8; i += 128) {
+        const int r = i >> 3, c = i & 7, o = first + c * 8;
+        uint4 v = *(const uint4 *)(memory + r * 128 + ((c ^ (r & 7)) << 4));
+        if (o < e.n) *(uint4 *)((u16 *)e.out + (size_t)(row0 + r) * e.n + o) = v;
+    }
+}
+/* The same outputs as they are, into the staging. */
+DEV void fetch_staging(const gpu_epilogue &e, char *memory, int row0, int count, int first) {
+#pragma unroll 2
+    for (int i = threadIdx.x & 127; i < count * 8; i += 128) {
+        const int r = i >> 3, c = i & 7, o = first + c * 8;
+        if (o < e.n)
+            *(uint4 *)(memory + r * 128 + ((c ^ (r & 7)) << 4)) =
+                __ldcg((const uint4 *)((u16 *)e.out + (size_t)(row0 + r) * e.n + o));
+    }
+}
+
 /* A gated matrix with columns on the M side: a thread holds gate (row g) and up (row g + 8) of one output, so
  * GeGLU happens in registers; 128 packed columns leave as 64 outputs a row. */
 template <int N>
@@ -307,18 +329,58 @@ DEV void store_gated(const gpu_epilogue &e, const float (&d)[2][N / 2], char *me
             store_matrix1(base + (j * 8 + (lane & 7)) * 128 + chunk, v[j]);
     }
     group_sync(barrier, 128);
-    const int left = rows - row0, n = left < N ? left : N;
-#pragma unroll 4
-    for (int i = tid; i < n * 8; i += 128) {
-        const int r = i >> 3, c = i & 7, o = column0 / 2 + c * 8;
-        uint4 v = *(const uint4 *)(memory + r * 128 + ((c ^ (r & 7)) << 4));
-        if (o < e.n) *(uint4 *)((u16 *)e.out + (size_t)(row0 + r) * e.n + o) = v;
+    leave_staging(e, memory, row0, min(rows - row0, N), column0 / 2);
+}
+
+/* A column's outputs for two rows; x is what a residual adds to. */
+DEV u32 plain2(const gpu_epilogue &e, float a, float b, float bias, u32 x) {
+    a += bias, b += bias;
+    if (e.kind == GPU_EPILOGUE_RESIDUAL) a += low_of(x), b += high_of(x);
+    else if (e.activation == GPU_ACT_GELU) a = gelu(a), b = gelu(b);
+    return pack_bf16(a, b);
+}
+
+/* A plain matrix with columns on the M side, in two turns of 64 columns: what a residual adds to comes into
+ * the staging, and outputs take its place. */
+template <int N>
+DEV void store_plain(const gpu_epilogue &e, const float (&d)[2][N / 2], char *memory, int barrier, int row0,
+                     int rows, int column0) {
+    static_assert(N % 16 == 0, "groups of 8 rows, two at a time");
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5 & 3, count = min(rows - row0, N);
+    /* Of a lane, 16 bytes: rows of a group and of the next one, columns 0 - 7 and 8 - 15 of the warp's. */
+    const u32 at = shared_address(memory) + ((lane >> 4) * 8 + (lane & 7)) * 128 +
+                   (((2 * warp + (lane >> 3 & 1)) ^ (lane & 7)) << 4);
+    const bool residual = e.kind == GPU_EPILOGUE_RESIDUAL;
+#pragma unroll
+    for (int m = 0; m < 2; m++) {
+        const int first = column0 + m * 64, own = first + warp * 16 + (lane >> 2);
+        const float bias = e.bias && own < e.n ? __ldg(e.bias + own) : 0,
+                    bias8 = e.bias && own + 8 < e.n ? __ldg(e.bias + own + 8) : 0;
+        group_sync(barrier, 128);
+        if (residual) {
+            fetch_staging(e, memory, row0, count, first);
+            group_sync(barrier, 128);
+        }
+#pragma unroll
+        for (int j = 0; j < N / 8; j += 2) {
+            u32 x[4] = {};
+            if (residual) load_transposed4(x, at + j * 1024);
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const float *const v = d[m] + 4 * (j + i);
+                x[2 * i] = plain2(e, v[0], v[1], bias, x[2 * i]);
+                x[2 * i + 1] = plain2(e, v[2], v[3], bias8, x[2 * i + 1]);
+            }
+            store_matrix4(at + j * 1024, x[0], x[1], x[2], x[3]);
+        }
+        group_sync(barrier, 128);
+        leave_staging(e, memory, row0, count, first);
     }
 }
 
 /* ---- the kernel ---------------------------------------------------------------------------------------- */
 
-enum { ROWS, TRANSPOSED, GATED };
+enum { ROWS, TRANSPOSED, GATED, PLAIN };
 
 /* What a kernel's tile decides at compile time. */
 template <int BW_, int BT_, int NC_, int STAGES_, int STORE_, int RES_, int PARTS_> struct gemm_tile {
@@ -328,14 +390,15 @@ template <int BW_, int BT_, int NC_, int STAGES_, int STORE_, int RES_, int PART
         STORE = STORE_, RES = RES_,        /* how sums become outputs; 1: a residual tile is fetched        */
         PARTS = PARTS_,                    /* 1: the blocks of a cluster share k                            */
         SWAP = STORE != ROWS,              /* columns on the M side                                         */
-        PP = STORE == GATED,               /* persistent, the warpgroups take tiles alternately             */
+        /* Ping-pong: persistent, and the warpgroups take tiles alternately. */
+        PP = STORE == GATED || STORE == PLAIN,
         N = SWAP ? BT : BW,                /* of a wgmma                                                    */
         M_ROWS = (SWAP ? BW : BT) / (PP ? 1 : NC), /* M of a warpgroup                                      */
         MI = M_ROWS / 64,                  /* wgmmas for these                                              */
         STAGE = (BW + BT) * 128,           /* bytes                                                         */
-        GATED_STAGING = NC * BT * 128,
+        PP_STAGING = NC * BT * 128,
         RESIDUAL_TILE = RES ? BW * BT * 2 : 0,
-        AFTER_RING = PP ? GATED_STAGING : RESIDUAL_TILE,
+        AFTER_RING = PP ? PP_STAGING : RESIDUAL_TILE,
     };
     static_assert(PP || MI == 1, "the ring is staging for one tile of 64 rows a warpgroup");
     static_assert(!PARTS || STORE == TRANSPOSED, "sums of a cluster meet where they are transposed");
@@ -513,6 +576,9 @@ DEV void store_tile(const gpu_linear &l, const float (&d)[T::MI][T::N / 2], char
     if constexpr (T::STORE == GATED) {
         store_gated<T::N>(l.epilogue, d, memory + T::STAGES * T::STAGE + group * T::BT * 128, 1 + group, row0,
                           w.rows, column0);
+    } else if constexpr (T::STORE == PLAIN) {
+        store_plain<T::N>(l.epilogue, d, memory + T::STAGES * T::STAGE + group * T::BT * 128, 1 + group, row0,
+                          w.rows, column0);
     } else {
         group_sync(7, T::NC * 128);        /* all have read their last stage: the ring is staging now       */
         if (w.residual) barrier_wait(m.residual_full, 0);
@@ -590,6 +656,8 @@ HOPPER(hopper_128x200_gated, 128, 200, 2, 4, GATED, 0, 0)
 HOPPER(hopper_128x184_gated, 128, 184, 2, 4, GATED, 0, 0)
 HOPPER(hopper_128x168_gated, 128, 168, 2, 4, GATED, 0, 0)
 HOPPER(hopper_128x144_gated, 128, 144, 2, 5, GATED, 0, 0)
+HOPPER(hopper_128x192_pingpong, 128, 192, 2, 4, PLAIN, 0, 0)
+HOPPER(hopper_128x144_pingpong, 128, 144, 2, 5, PLAIN, 0, 0)
 HOPPER(hopper_128x200_parts, 128, 200, 2, 4, TRANSPOSED, 1, 1)
 HOPPER(hopper_128x144_parts, 128, 144, 2, 5, TRANSPOSED, 1, 1)
 HOPPER(hopper_128x128_parts, 128, 128, 2, 5, TRANSPOSED, 1, 1)

@@ -139,6 +139,17 @@ DEV void wgmma(float (&d)[92], u64 a, u64 b, int add) {
                  : "l"(a), "l"(b), "r"(add));
 }
 
+DEV void wgmma(float (&d)[96], u64 a, u64 b, int add) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %98, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {"
+                 WT0 ", " WT1 ", " WT2 ", " WT3 ", " WT4 ", " WT5 ", " WT6 ", " WT7 ", " WT8 ", " WT9
+                 ", " WT10 ", " WT11
+                 "}, %96, %97, p, 1, 1, 0, 0;\n}"
+                 : WRS(0), WRS(1), WRS(2), WRS(3), WRS(4), WRS(5), WRS(6), WRS(7), WRS(8), WRS(9),
+                   WRS(10), WRS(11)
+                 : "l"(a), "l"(b), "r"(add));
+}
+
 DEV void wgmma(float (&d)[100], u64 a, u64 b, int add) {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %102, 0;\n"
                  "wgmma.mma_async.sync.aligned.m64n200k16.f32.bf16.bf16 {"
