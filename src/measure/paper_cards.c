@@ -40,7 +40,7 @@ const paper_card paper_cards[] = {
         .blocks = 1,
         .few_rows = 16,          /* the kernels' smallest tile                                            */
         .norm_rows = 44,         /* of the tuned table                                                    */
-        .resident_rows = 16,
+        .resident_rows = 64,
         .tiles = {{128, 256, 1, 0.88}, {128, 160, 1, 0.88}, {128, 200, 1, 0.88}, {64, 256, 1, 0.88},
                   {64, 128, 1, 0.88}, {208, 64, 1, 0.88}, {128, 128, 8, 0.88}, {200, 128, 8, 0.88}},
     },
