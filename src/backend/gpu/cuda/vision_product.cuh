@@ -43,8 +43,6 @@ template <int ROWS_, int N_, int BOX_, int STORE_> struct product_tile {
         ROWS_AT = SUM_BYTES + CONSUMER_WARPS * WARP_BYTES <= (int)STAGING_BYTES ? SUM_BYTES : 0,
     };
     static_assert(GROUPS % BOX == 0 && GROUPS % STORE == 0 && STORE % 2, "a tile is whole boxes");
-    static_assert((int)CHUNK == (int)GROUPS || (int)STORE == (int)GROUPS || (int)STORE == (int)CHUNK,
-                  "a turn's outputs are neighbours");
     static_assert(ROWS <= (int)MOST_ROWS && N <= (int)MOST_COLUMNS, "factors and columns of a tile");
     static_assert(SLOT <= PART_BYTES && CONSUMER_WARPS * WARP_BYTES <= (int)STAGING_BYTES &&
                       SUM_BYTES <= (int)STAGING_BYTES,
@@ -211,11 +209,6 @@ template <class T> DEV int staged_at(int r, int j) {
 template <class T> DEV char *staged_outputs(const block &b) {
     return staged_boxes<T>(b) + (b.lane >> 2) * T::PITCH + (b.lane & 3) * 4;
 }
-template <class T>
-DEV void begin_store_boxes(const block &b, const gpu_tensor_map *to, const work &w) {
-    begin_store(b, to, staged_boxes<T>(b), T::GROUPS / T::STORE, T::STORE, T::WARP_ROWS, w.first * 8,
-                w.row + warp_row<T>(b));
-}
 
 /* The sums begin with the bias; with zeros where somebody else finishes them, and with a norm. Note: the sums
  * with 0 keep the compiler from copying registers among the wgmmas, which it then serialises. */
@@ -281,6 +274,7 @@ DEV void share_sums(float (&v)[T::VALUES], const float (&d)[T::N / 2], const blo
 template <class T, int KIND>
 DEV void store_normed(float (&v)[T::VALUES], const block &b, const product &p, const work &w) {
     enum { TURN = T::CHUNK * T::EACH * 2 };
+    static_assert((int)T::STORE == (int)T::CHUNK, "a turn's outputs are a box");
     const float2 *const own = factors_of(b) + warp_row<T>(b) + (b.lane >> 2);
     const float4 *columns = columns_of(b) + (b.lane & 3);
     char *to = staged_outputs<T>(b);
@@ -307,15 +301,13 @@ DEV void store_normed(float (&v)[T::VALUES], const block &b, const product &p, c
                 *(u32 *)(to + staged_at<T>(8 * h, j)) =
                     KIND == NORMED_GELU ? gelu_pair(two[0], two[1]) : pack_bf16(two[0], two[1]);
             }
-        if constexpr ((int)T::STORE == (int)T::CHUNK)          /* a box is whole and goes already           */
-            begin_store(b, p.out, staged_boxes<T>(b) + turn * T::BOX_BYTES, 1, T::STORE, T::WARP_ROWS,
-                        (w.first + turn * T::STORE) * 8, w.row + warp_row<T>(b));
+        begin_store(b, p.out, staged_boxes<T>(b) + turn * T::BOX_BYTES, 1, T::STORE, T::WARP_ROWS,
+                    (w.first + turn * T::STORE) * 8, w.row + warp_row<T>(b));
         columns += 4 * T::CHUNK;
-        to += T::STORE == T::GROUPS ? T::CHUNK * 16 : T::BOX_BYTES;
+        to += T::BOX_BYTES;
 #pragma unroll
         for (int i = 0; i < T::VALUES - TURN; i++) v[i] = v[i + TURN];
     }
-    if constexpr ((int)T::STORE != (int)T::CHUNK) begin_store_boxes<T>(b, p.out, w);
     end_store();
 }
 
