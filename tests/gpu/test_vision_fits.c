@@ -137,9 +137,9 @@ static void check_rows(const gpu_tensor_map *map, const void *base, uint64_t k, 
 }
 
 static void check_heads(const gpu_tensor_map *map, const void *base, int swizzle, unsigned first,
-                        uint64_t rows) {
+                        unsigned box_rows, uint64_t rows) {
     check_map(map, base, CUDA_MAP_BF16, swizzle, 4, (uint64_t[]){72, 16, 3, rows},
-              (unsigned[]){first, 1, 1, 64}, (uint64_t[]){144, 2304, 6912});
+              (unsigned[]){first, 1, 1, box_rows}, (uint64_t[]){144, 2304, 6912});
 }
 
 /* Atoms of a matrix of n columns: 256 words each, of one k those of all groups of 8 columns. */
@@ -218,8 +218,10 @@ static void check_arguments(const gpu_vision *p, const plan *plan, const op *ops
     check_rows(&p->scaled, p->to_scaled, 1152, 1152, rows);
     check_rows(&p->attended, p->to_attended, 1152, 1152, rows);
     check_rows(&p->hidden, p->to_hidden, 4304, HIDDEN_PITCH, rows);
-    check_heads(&p->heads_main, p->to_qkv, CUDA_MAP_SWIZZLE_128, 64, rows);
-    check_heads(&p->heads_rest, p->to_qkv, CUDA_MAP_SWIZZLE_NONE, 8, rows);
+    check_heads(&p->heads_main, p->to_qkv, CUDA_MAP_SWIZZLE_128, 64, 64, rows);
+    check_heads(&p->heads_rest, p->to_qkv, CUDA_MAP_SWIZZLE_NONE, 8, 64, rows);
+    check_heads(&p->keys_main, p->to_qkv, CUDA_MAP_SWIZZLE_128, 64, 256, rows);
+    check_heads(&p->keys_rest, p->to_qkv, CUDA_MAP_SWIZZLE_NONE, 8, 256, rows);
     check_stores(p, rows);
     for (int i = 0; i < LAYERS; i++) check_layer(&p->layers[i], ops + i * VISION_OPS);
 }

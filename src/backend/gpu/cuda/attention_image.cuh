@@ -37,16 +37,22 @@ DEV void wgmma_values(float (&d)[4], const u32 *a, u64 b, int add) {
 
 /* ---- a tile -------------------------------------------------------------------------------------------- */
 
-/* Scores of 64 queries and 2·SCORES keys: dims 0 … 63 at `keys`, the rest at `keys_rest`. The zeros lie
+/* Scores of 64 queries and 2·SCORES keys: of dims 0 … 63, then those of the rest are added. The zeros lie
  * behind the queries. */
-template <int SCORES>
-DEV void multiply_keys(float (&score)[SCORES], u32 q, u32 keys, u32 keys_rest, u32 zeros) {
-    wgmma_begin();
+template <int SCORES> DEV void multiply_main(float (&score)[SCORES], u32 q, u32 keys) {
 #pragma unroll
     for (int i = 0; i < IMAGE_MAIN / 16; i++)
         wgmma(score, wgmma_operand(q + i * 32), wgmma_operand(keys + i * 32), i);
+}
+template <int SCORES> DEV void multiply_rest(float (&score)[SCORES], u32 q, u32 keys, u32 zeros) {
     const u32 rest = q + IMAGE_ROWS * 128;
-    wgmma(score, wgmma_plain(rest, zeros - rest, 128), wgmma_plain(keys_rest, 0, 128), 1);
+    wgmma(score, wgmma_plain(rest, zeros - rest, 128), wgmma_plain(keys, 0, 128), 1);
+}
+template <int SCORES>
+DEV void multiply_keys(float (&score)[SCORES], u32 q, u32 keys, u32 keys_rest, u32 zeros) {
+    wgmma_begin();
+    multiply_main(score, q, keys);
+    multiply_rest(score, q, keys_rest, zeros);
     wgmma_commit();
     wgmma_wait<0>();
 }

@@ -51,8 +51,9 @@ enum { VISION_MAPS = 2, VISION_LAYER_MAPS = 7 };
 /* The place of a matrix's map among a layer's. */
 #define VISION_MAP_AT(matrix, map) (2 * (matrix) + ((matrix) == VISION_MATRIX_FC2 ? 0 : (map)))
 
-/* Maps of what is stored: boxes of so many groups of 8 columns, an odd number, and of so many rows, which are
- * those of a warp. By images, one to three. */
+/* Maps of what is stored: boxes of so many groups of 8 columns and of so many rows, which are those of a
+ * warp. By images, one to three. An even number of groups, where the tile has one, begins and ends with a
+ * sector of the second-level cache (32 bytes), so that none is written twice. */
 enum {
     VISION_STORE_QKV,
     VISION_STORE_ATTENDED,
@@ -63,9 +64,9 @@ enum {
     VISION_STORES
 };
 #define VISION_STORE_BOXES                                                \
-    {{{7, 8}, {9, 8}, {3, 8}, {17, 8}, {7, 16}, {7, 16}},                 \
-     {{7, 16}, {9, 8}, {9, 8}, {17, 16}, {7, 16}, {7, 16}},               \
-     {{5, 16}, {9, 16}, {7, 8}, {5, 16}, {7, 16}, {7, 16}}}
+    {{{14, 8}, {9, 8}, {6, 8}, {17, 8}, {14, 16}, {14, 16}},              \
+     {{14, 16}, {9, 8}, {9, 8}, {17, 16}, {14, 16}, {14, 16}},            \
+     {{10, 16}, {9, 16}, {14, 8}, {5, 16}, {14, 16}, {14, 16}}}
 
 typedef struct vision_layer_weights {
     gpu_tensor_map maps[VISION_LAYER_MAPS];
@@ -77,8 +78,9 @@ typedef struct vision_layer_weights {
 typedef struct gpu_vision {
     /* Of what products read: bf16 [rows][k], boxes of 64 k x 64 rows, swizzled. */
     gpu_tensor_map scaled, attended, hidden;
-    /* Of qkv as [rows][q, k, v][heads][72]: boxes of 64 (swizzled) or 8 dims of 64 rows. */
-    gpu_tensor_map heads_main, heads_rest;
+    /* Of qkv as [rows][q, k, v][heads][72]: boxes of 64 (swizzled) or 8 dims of 64 rows, and of all rows of
+     * an image. */
+    gpu_tensor_map heads_main, heads_rest, keys_main, keys_rest;
     gpu_tensor_map stores[VISION_IMAGES][VISION_STORES];
     vision_layer_weights layers[VISION_LAYERS];
     const int32_t *count;                  /* [1] rows in use, a multiple of 256                            */

@@ -66,16 +66,12 @@ DEV float2 *factors_of(const block &b) { return (float2 *)(b.memory + AT_FACTORS
 
 /* ---- boxes out ----------------------------------------------------------------------------------------- */
 
-/* A warp whose threads have written their parts of staged boxes, one after the other from `from` on: these go
- * to row `row`, from column `column` on. A box has `units` groups of 8 columns and `rows` rows; what is
- * beyond the map's columns goes nowhere. */
-DEV void begin_store(const block &b, const gpu_tensor_map *map, const char *from, int boxes, int units,
-                     int rows, int column, int row) {
+/* A warp whose threads have written their parts of a staged box: it goes to row `row`, from column `column`
+ * on; what is beyond the map's columns goes nowhere. */
+DEV void begin_store(const block &b, const gpu_tensor_map *map, const char *from, int column, int row) {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     __syncwarp();
-    if (!b.lane)
-        for (int i = 0; i < boxes; i++)
-            store_box2(map, column + i * units * 8, row, shared_address(from) + i * units * rows * 16);
+    if (!b.lane) store_box2(map, column, row, shared_address(from));
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 /* When it returns, they are there. */

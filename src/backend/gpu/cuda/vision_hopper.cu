@@ -102,20 +102,25 @@ template <class T> DEV product fc2_of(const block &b, const gpu_vision &p, int l
 
 /* ---- attention ----------------------------------------------------------------------------------------- */
 
-enum { QUERIES, KEYS, VALUES, HEAD_PARTS }; /* slots                                                        */
+/* Places in the ring; and slots, which is what is waited for: dims 0 … 63 of queries and keys are multiplied
+ * while the rest comes, whose rows of 16 bytes take the TMA as long each as rows of 128. */
+enum { QUERIES, KEYS, VALUES };
+enum { SCORED_MAIN, SCORED_REST, WEIGHED, HEAD_SLOTS };
+DEV u32 place_of(const block &b, int part) { return b.ring + part * PART_BYTES; }
 
-/* `tiles` of 64 rows of q, k or v of a head: dims 0 … 63 of a tile `main_step` bytes after those of the one
- * before; dims 64 … 71 `rest_step`, from `rest_at` on. */
-DEV void copy_head(const block &b, const gpu_vision &p, int part, int head, int row, int tiles, int main_step,
-                   int rest_at, int rest_step) {
-    const u32 to = b.ring + part * PART_BYTES, full = full_of(b, part);
-    barrier_arm(full, tiles * IMAGE_SLOT);
-#pragma unroll 1
-    for (int i = 0; i < tiles; i++) {
-        copy_box4(to + i * main_step, &p.heads_main, 0, head, part, row + i * IMAGE_ROWS, full);
-        copy_box4(to + rest_at + i * rest_step, &p.heads_rest, IMAGE_MAIN, head, part, row + i * IMAGE_ROWS,
-                  full);
-    }
+/* Dims 0 … 63 of a head, or the rest: of TILES of 64 queries, of the image's keys or values. */
+template <int TILES>
+DEV void copy_queries(const block &b, const gpu_vision &p, int head, int row, bool rest) {
+    const gpu_tensor_map *const map = rest ? &p.heads_rest : &p.heads_main;
+    const u32 to = place_of(b, QUERIES) + (rest ? IMAGE_ROWS * 128 : 0),
+              full = full_of(b, rest ? SCORED_REST : SCORED_MAIN);
+#pragma unroll
+    for (int i = 0; i < TILES; i++)
+        copy_box4(to + i * IMAGE_SLOT, map, rest ? IMAGE_MAIN : 0, head, QUERIES, row + i * IMAGE_ROWS, full);
+}
+DEV void copy_keys(const block &b, const gpu_vision &p, int part, int head, bool rest, int slot) {
+    copy_box4(place_of(b, part) + (rest ? MAIN_BYTES : 0), rest ? &p.keys_rest : &p.keys_main,
+              rest ? IMAGE_MAIN : 0, head, part, b.row0, full_of(b, slot));
 }
 
 /* TILES of 64 queries a task. */
@@ -128,16 +133,22 @@ template <int TILES> DEV void feed_attention(block &b, const gpu_vision &p) {
         if (task == b.rank) await_phase(b);
         else await_all_empty(b);
         if (!b.lane) {
-            copy_head(b, p, QUERIES, head, row, TILES, IMAGE_SLOT, IMAGE_ROWS * 128, IMAGE_SLOT);
-            copy_head(b, p, KEYS, head, b.row0, IMAGE_TILES, IMAGE_ROWS * 128, MAIN_BYTES, IMAGE_ROWS * 16);
-            copy_head(b, p, VALUES, head, b.row0, IMAGE_TILES, IMAGE_ROWS * 128, MAIN_BYTES, IMAGE_ROWS * 16);
+            barrier_arm(full_of(b, SCORED_MAIN), (TILES + IMAGE_TILES) * IMAGE_ROWS * 128);
+            copy_queries<TILES>(b, p, head, row, false);
+            copy_keys(b, p, KEYS, head, false, SCORED_MAIN);
+            barrier_arm(full_of(b, SCORED_REST), (TILES + IMAGE_TILES) * IMAGE_ROWS * 16);
+            copy_queries<TILES>(b, p, head, row, true);
+            copy_keys(b, p, KEYS, head, true, SCORED_REST);
+            barrier_arm(full_of(b, WEIGHED), IMAGE_PART);
+            copy_keys(b, p, VALUES, head, false, WEIGHED);
+            copy_keys(b, p, VALUES, head, true, WEIGHED);
         }
         __syncwarp();
-        used(b, HEAD_PARTS, HEAD_PARTS);
+        used(b, HEAD_SLOTS, HEAD_SLOTS);
     }
 }
 
-DEV void leave_parts(const block &b, int first, int end) {
+DEV void leave_slots(const block &b, int first, int end) {
     for (int slot = first; slot < end; slot++) leave(b, slot, 1);
 }
 
@@ -150,7 +161,7 @@ static_assert(OUT_AT + CONSUMER_WARPS * 16 * OUT_PITCH <= (int)STAGING_BYTES, "a
 DEV char *staged_queries(const block &b) { return staging_of(b) + OUT_AT + b.warp * 16 * OUT_PITCH; }
 /* They go to rows `row` … of head `head`. */
 DEV void store_staged_queries(const block &b, const gpu_tensor_map *to, int head, int row) {
-    begin_store(b, to, staged_queries(b), 1, IMAGE_HEAD / 8, 0, head * IMAGE_HEAD, row);
+    begin_store(b, to, staged_queries(b), head * IMAGE_HEAD, row);
     end_store();
 }
 
@@ -163,17 +174,23 @@ DEV void attend_keys(const block &b, const gpu_vision &p, u32 q, int first, floa
               v = b.ring + VALUES * PART_BYTES;
     float score[SCORES];
     u32 a[SCORES / 8][4];
-    await_full(b, QUERIES, 0);
-    await_full(b, KEYS, 0);
-    multiply_keys(score, q, k + main_at, k + rest_at, b.ring + AT_ZEROS);
-    leave_parts(b, QUERIES, VALUES);
+    await_full(b, SCORED_MAIN, 0);
+    wgmma_begin();
+    multiply_main(score, q, k + main_at);
+    wgmma_commit();
+    await_full(b, SCORED_REST, 0);
+    wgmma_begin();
+    multiply_rest(score, q, k + rest_at, b.ring + AT_ZEROS);
+    wgmma_commit();
+    wgmma_wait<0>();
+    leave_slots(b, SCORED_MAIN, WEIGHED);
     after_wait(score);
 #pragma unroll
     for (int h = 0; h < 2; h++) sum[h] = soften(score, h, p.scale * 1.4426950408889634f, top[h]);
     pack_weights(a, score);
-    await_full(b, VALUES, 0);
+    await_full(b, WEIGHED, 0);
     add_values(out, rest, a, v + main_at, v + rest_at);
-    leave_parts(b, VALUES, HEAD_PARTS);
+    leave_slots(b, WEIGHED, HEAD_SLOTS);
     after_wait(out);
     after_wait(rest);
 }
@@ -235,7 +252,7 @@ template <class T> DEV bool attend_image(block &b, const gpu_vision &p) {
         const int head = task % VISION_HEADS, row = b.row0 + task / VISION_HEADS * TILES * IMAGE_ROWS;
         if (TILES == 2) attend_alone(b, p, to, head, row);
         else attend_together(b, p, to, head, row);
-        used(b, HEAD_PARTS, HEAD_PARTS);
+        used(b, HEAD_SLOTS, HEAD_SLOTS);
     }
     return b.rank < tasks;
 }

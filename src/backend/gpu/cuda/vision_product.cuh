@@ -30,19 +30,20 @@ template <int ROWS_, int N_, int BOX_, int STORE_> struct product_tile {
         VALUES = GROUPS * EACH * 2,        /* of a thread: [group][row][2]                                  */
         /* Groups that are finished in one turn of a loop. */
         CHUNK = !(GROUPS % 5) ? 5 : !(GROUPS % 7) ? 7 : GROUPS,
+        TURNS = STORE / CHUNK,             /* that make a box                                               */
         STEP = SHARED_K ? 2 : 1,
         SLOT = (ROWS + N) * 128,
         DEEP = (int)RING_BYTES / SLOT,
         COUNT = DEEP < (int)SLOTS ? DEEP : (int)SLOTS,
         STACK = IMAGE_KEYS / ROWS,         /* tiles on top of each other                                    */
-        PITCH = STORE * 16,                /* bytes of a row of a staged box: an odd number of 16           */
+        PITCH = STORE * 16,                /* bytes of a row of a staged box                                */
         BOX_BYTES = WARP_ROWS * PITCH,
         WARP_BYTES = GROUPS * WARP_ROWS * 16,
         SUM_BYTES = SHARED_K ? GROUPS * 128 * 16 : 0,
         /* Outputs come after the sums in the staging, or over them. */
         ROWS_AT = SUM_BYTES + CONSUMER_WARPS * WARP_BYTES <= (int)STAGING_BYTES ? SUM_BYTES : 0,
     };
-    static_assert(GROUPS % BOX == 0 && GROUPS % STORE == 0 && STORE % 2, "a tile is whole boxes");
+    static_assert(GROUPS % BOX == 0 && GROUPS % STORE == 0 && STORE % CHUNK == 0, "a tile is whole boxes");
     static_assert(ROWS <= (int)MOST_ROWS && N <= (int)MOST_COLUMNS, "factors and columns of a tile");
     static_assert(SLOT <= PART_BYTES && CONSUMER_WARPS * WARP_BYTES <= (int)STAGING_BYTES &&
                       SUM_BYTES <= (int)STAGING_BYTES,
@@ -269,12 +270,20 @@ DEV void share_sums(float (&v)[T::VALUES], const float (&d)[T::N / 2], const blo
     consumers_meet();                      /* the staging is free                                           */
 }
 
+/* A turn's outputs are staged: the box that they complete goes out. Returns where the next turn's begin. */
+template <class T> DEV char *end_turn(const block &b, const product &p, const work &w, int turn, char *to) {
+    const int box = turn / T::TURNS;
+    if (T::TURNS > 1 && turn % T::TURNS < T::TURNS - 1) return to + T::CHUNK * 16;
+    begin_store(b, p.out, staged_boxes<T>(b) + box * T::BOX_BYTES, (w.first + box * T::STORE) * 8,
+                w.row + warp_row<T>(b));
+    return staged_outputs<T>(b) + (box + 1) * T::BOX_BYTES;
+}
+
 /* After the products: the norm, the bias, GELU. Note: in a turn nothing is stored before everything has been
  * read, or the compiler reads one by one; likewise in store_residual. */
 template <class T, int KIND>
 DEV void store_normed(float (&v)[T::VALUES], const block &b, const product &p, const work &w) {
     enum { TURN = T::CHUNK * T::EACH * 2 };
-    static_assert((int)T::STORE == (int)T::CHUNK, "a turn's outputs are a box");
     const float2 *const own = factors_of(b) + warp_row<T>(b) + (b.lane >> 2);
     const float4 *columns = columns_of(b) + (b.lane & 3);
     char *to = staged_outputs<T>(b);
@@ -301,10 +310,8 @@ DEV void store_normed(float (&v)[T::VALUES], const block &b, const product &p, c
                 *(u32 *)(to + staged_at<T>(8 * h, j)) =
                     KIND == NORMED_GELU ? gelu_pair(two[0], two[1]) : pack_bf16(two[0], two[1]);
             }
-        begin_store(b, p.out, staged_boxes<T>(b) + turn * T::BOX_BYTES, 1, T::STORE, T::WARP_ROWS,
-                    (w.first + turn * T::STORE) * 8, w.row + warp_row<T>(b));
         columns += 4 * T::CHUNK;
-        to += T::BOX_BYTES;
+        to = end_turn<T>(b, p, w, turn, to);
 #pragma unroll
         for (int i = 0; i < T::VALUES - TURN; i++) v[i] = v[i + TURN];
     }
@@ -347,8 +354,7 @@ DEV void leave_moments(const float (&v)[T::VALUES], const block &b, const work &
 /* After the products: x before it is added; moments of x are left, and s for the next norm goes out, or x. */
 template <class T>
 DEV void store_residual(float (&v)[T::VALUES], const block &b, const product &p, const work &w) {
-    enum { TURN = T::CHUNK * T::EACH * 2, BOXES = T::CHUNK / T::STORE };
-    static_assert(T::CHUNK % T::STORE == 0, "a turn's outputs are whole boxes");
+    enum { TURN = T::CHUNK * T::EACH * 2 };
     const float2 *const own = factors_of(b) + warp_row<T>(b) + (b.lane >> 2);
     const float4 *columns = columns_of(b) + (b.lane & 3);
     char *to = staged_outputs<T>(b);
@@ -377,12 +383,10 @@ DEV void store_residual(float (&v)[T::VALUES], const block &b, const product &p,
         for (int j = 0; j < T::CHUNK; j++)
 #pragma unroll
             for (int h = 0; h < T::EACH; h++) *(u32 *)(to + staged_at<T>(8 * h, j)) = s[j][h];
-        begin_store(b, p.out, staged_boxes<T>(b) + turn * BOXES * T::BOX_BYTES, BOXES, T::STORE, T::WARP_ROWS,
-                    (w.first + turn * T::CHUNK) * 8, w.row + warp_row<T>(b));
+        to = end_turn<T>(b, p, w, turn, to);
         leave_moments<T>(v, b, w, w.first / T::CHUNK + turn,
                          min((int)T::CHUNK, p.groups - w.first - turn * T::CHUNK));
         columns += 4 * T::CHUNK;
-        to += BOXES * T::BOX_BYTES;
 #pragma unroll
         for (int i = 0; i < T::VALUES - TURN; i++) v[i] = v[i + TURN];
     }
