@@ -2,6 +2,7 @@
 #include "measure/paper.h"
 
 #include <math.h>
+#include <string.h>
 
 /* k of a step; rows of a block of attention; what it takes to start a block. */
 enum { STEP = 64, QUERIES = 64, START_CYCLES = 500 };
@@ -67,9 +68,9 @@ static norm_kind norm_of(const op *op) {
 }
 
 /* What precedes a product as a launch of its own: the rows of x, read and written. */
-static int first_launch(const paper_card *c, const op *op, int rows) {
+static int first_launch(const paper_card *c, const op *op, int rows, int resident) {
     if (op->kind == OP_PATCH_EMBED) return 1;
-    return norm_of(op) != NORM_NONE && rows > c->norm_rows;
+    return norm_of(op) != NORM_NONE && rows > c->norm_rows && !resident;
 }
 
 static double attention_of(const paper_card *c, const op *op, int rows, double keys, int samples) {
@@ -82,8 +83,12 @@ static double attention_of(const paper_card *c, const op *op, int rows, double k
     return attention(c, samples * each, keys, a->cache.head_dim);
 }
 
-/* The layers of a step as one launch: an operation begins when all units have ended the last one. */
+/* The layers of a step, or of vision, as one launch: an operation begins when all units have ended the last
+ * one. Of vision all operations but the first and the last are of layers. */
 static int is_resident(const paper_card *c, const op *op, int rows, int samples) {
+    if (op->stage == OPENPI_STAGE_VISION)
+        return op->kind != OP_PATCH_EMBED && strcmp(op->name, "vision.projector") &&
+               rows <= c->resident_images * OPENPI_IMAGE_TOKENS;
     return op->stage == OPENPI_STAGE_DENOISE && samples == 1 && rows <= c->resident_rows;
 }
 
@@ -97,15 +102,17 @@ paper_time paper_predict(const paper_card *c, const op *given, int rows, double 
     } else if (products) {
         for (int i = 0; i < products; i++) time.us += product(c, list[i], rows);
         time.launches = products;
-        if (first_launch(c, &op, rows)) {
+        if (first_launch(c, &op, rows, resident)) {
             time.us += moved(c, 4.0 * rows * list[0]->k);
             time.launches++;
         }
     } else {
         time.us = moved(c, op_get_cost(&op, rows, keys).bytes);
     }
-    /* Each begins with operands on their way from memory and ends with results on their way there. */
-    time.us += time.launches * (2 * c->load_us + (resident ? 0 : c->launch_us));
+    /* Each begins with operands on their way from memory and ends with results on their way there; blocks of
+     * the vision kernel then count each other in memory, too. */
+    int trips = resident && op.stage == OPENPI_STAGE_VISION ? 3 : 2;
+    time.us += time.launches * (trips * c->load_us + (resident ? 0 : c->launch_us));
     if (resident) time.launches = 0;
     return time;
 }

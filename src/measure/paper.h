@@ -46,6 +46,7 @@ typedef struct paper_card {
                                     memory is read. 0: no such kernels                                    */
     int norm_rows;               /* up to so many rows a norm is inside its product, else a launch        */
     int resident_rows;           /* with one sample and so many rows the layers of a step are one launch  */
+    int resident_images;         /* with so many images at most, the layers of vision, norms inside       */
     paper_tile tiles[PAPER_TILES];         /* rows 0 ends them                                            */
     /* What others published for the workload that bench runs by default; 0: nothing. */
     double published_ms, published_stage_ms[PAPER_STAGES], published_batch64;

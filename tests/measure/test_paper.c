@@ -53,8 +53,8 @@ static double measured_ms(const json_t *list, const char *name) {
 }
 
 /* A file's call, as bench was told to run it. The plan that is predicted has every switch on; the model knows
- * by the card that the layers of a step are one launch. */
-static void compare(const char *file, int resident) {
+ * by the card that the layers of a step, and those of vision, are one launch each. */
+static void compare(const char *file, int resident, int resident_vision) {
     char path[300], preset[40];
     snprintf(path, sizeof path, RESULTS "%s.json", file);
     json_t *root = json_load_file(path, 0, NULL);
@@ -65,6 +65,7 @@ static void compare(const char *file, int resident) {
         w.cameras[c] = json_string_value(json_object_get(call, "cameras"))[c] == '1';
     paper_card card = *paper_card_of("h200");
     if (!resident) card.resident_rows = 0;
+    if (!resident_vision) card.resident_images = 0;
     paper_call paper;
     snprintf(preset, sizeof preset, "full:%s",
              json_string_value(json_object_get(json_object_get(root, "model"), "variant")));
@@ -85,13 +86,15 @@ static void compare(const char *file, int resident) {
 static void measured_stages(void **state) {
     static const struct {
         const char *file;
-        int resident;
+        int resident, resident_vision;
     } calls[] = {
-        {"bench-pi0", 1},       {"bench-pi05", 1},    {"bench-not-resident", 0}, {"bench-cameras-1", 1},
-        {"bench-cameras-2", 1}, {"bench-horizon", 1}, {"bench-pi05-50", 1},
+        {"bench-pi0", 1, 1},       {"bench-pi05", 1, 1},      {"bench-not-resident", 0, 1},
+        {"bench-cameras-1", 1, 1}, {"bench-cameras-2", 1, 1}, {"bench-not-persistent-vision", 1, 0},
+        {"bench-horizon", 1, 1},   {"bench-pi05-50", 1, 1},
     };
     (void)state;
-    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) compare(calls[i].file, calls[i].resident);
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+        compare(calls[i].file, calls[i].resident, calls[i].resident_vision);
 }
 
 /* The card's own numbers are those of the file, not others. */
@@ -165,6 +168,7 @@ static void every_number_counts(void **state) {
     CHANGED(card.few_rows = 16, -1)
     CHANGED(card.norm_rows = 1 << 20, -1)
     CHANGED(card.resident_rows = 16, -1)
+    CHANGED(card.resident_images = 3, -1)
     CHANGED(for (int i = 0; i < PAPER_TILES; i++) card.tiles[i].inner /= 2, 1)
 #undef CHANGED
     assert_true(total(plain, 64) > 8 * ms);
