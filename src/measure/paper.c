@@ -2,7 +2,6 @@
 #include "measure/paper.h"
 
 #include <math.h>
-#include <string.h>
 
 /* k of a step; rows of a block of attention; what it takes to start a block. */
 enum { STEP = 64, QUERIES = 64, START_CYCLES = 500 };
@@ -84,11 +83,10 @@ static double attention_of(const paper_card *c, const op *op, int rows, double k
 }
 
 /* The layers of a step, or of vision, as one launch: an operation begins when all units have ended the last
- * one. Of vision all operations but the first and the last are of layers. */
+ * one. */
 static int is_resident(const paper_card *c, const op *op, int rows, int samples) {
     if (op->stage == OPENPI_STAGE_VISION)
-        return op->kind != OP_PATCH_EMBED && strcmp(op->name, "vision.projector") &&
-               rows <= c->resident_images * OPENPI_IMAGE_TOKENS;
+        return op->layer >= 0 && rows <= c->resident_images * OPENPI_IMAGE_TOKENS;
     return op->stage == OPENPI_STAGE_DENOISE && samples == 1 && rows <= c->resident_rows;
 }
 
@@ -109,9 +107,10 @@ paper_time paper_predict(const paper_card *c, const op *given, int rows, double 
     } else {
         time.us = moved(c, op_get_cost(&op, rows, keys).bytes);
     }
-    /* Each begins with operands on their way from memory and ends with results on their way there; blocks of
-     * the vision kernel then count each other in memory, too. */
-    int trips = resident && op.stage == OPENPI_STAGE_VISION ? 3 : 2;
+    /* Each begins with operands on their way from memory and ends with results on their way there. Without a
+     * launch between them blocks then count each other in memory, too; not with few rows, which clusters
+     * exchange. */
+    int trips = resident && rows > c->few_rows ? 3 : 2;
     time.us += time.launches * (trips * c->load_us + (resident ? 0 : c->launch_us));
     if (resident) time.launches = 0;
     return time;

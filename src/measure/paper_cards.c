@@ -16,7 +16,7 @@
 #define AMD_KERNELS                                                                                         \
     .kernels = "this build's", .epilogue_cycles = 0.2, /* A: a dozen instructions of 64 lanes            */ \
         .softmax_cycles = 0,     /* its instructions are in attention_inner                              */ \
-        .attention_split = 1, .ahead = 1, .few_rows = 0, .norm_rows = 0, .resident_rows = 0, \
+        .attention_split = 1, .ahead = 1, .few_rows = 0, .norm_rows = 0, .resident_rows = 0,                \
         .resident_images = 0
 
 const paper_card paper_cards[] = {

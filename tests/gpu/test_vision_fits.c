@@ -218,8 +218,8 @@ static void check_arguments(const gpu_vision *p, const plan *plan, const op *ops
     check_rows(&p->scaled, p->to_scaled, 1152, 1152, rows);
     check_rows(&p->attended, p->to_attended, 1152, 1152, rows);
     check_rows(&p->hidden, p->to_hidden, 4304, HIDDEN_PITCH, rows);
-    check_heads(&p->heads_main, p->to_qkv, CUDA_MAP_SWIZZLE_128, 64, 64, rows);
-    check_heads(&p->heads_rest, p->to_qkv, CUDA_MAP_SWIZZLE_NONE, 8, 64, rows);
+    check_heads(&p->rows_main, p->to_qkv, CUDA_MAP_SWIZZLE_128, 64, 64, rows);
+    check_heads(&p->rows_rest, p->to_qkv, CUDA_MAP_SWIZZLE_NONE, 8, 64, rows);
     check_heads(&p->keys_main, p->to_qkv, CUDA_MAP_SWIZZLE_128, 64, 256, rows);
     check_heads(&p->keys_rest, p->to_qkv, CUDA_MAP_SWIZZLE_NONE, 8, 256, rows);
     check_stores(p, rows);

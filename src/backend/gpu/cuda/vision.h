@@ -80,7 +80,7 @@ typedef struct gpu_vision {
     gpu_tensor_map scaled, attended, hidden;
     /* Of qkv as [rows][q, k, v][heads][72]: boxes of 64 (swizzled) or 8 dims of 64 rows, and of all rows of
      * an image. */
-    gpu_tensor_map heads_main, heads_rest, keys_main, keys_rest;
+    gpu_tensor_map rows_main, rows_rest, keys_main, keys_rest;
     gpu_tensor_map stores[VISION_IMAGES][VISION_STORES];
     vision_layer_weights layers[VISION_LAYERS];
     const int32_t *count;                  /* [1] rows in use, a multiple of 256                            */

@@ -122,8 +122,8 @@ static void fill(gpu_issue *issue, gpu_vision *p, const op *ops, int depth) {
     map_rows(issue, &p->scaled, p->to_scaled, VISION_WIDTH, VISION_WIDTH, capacity);
     map_rows(issue, &p->attended, p->to_attended, VISION_WIDTH, VISION_WIDTH, capacity);
     map_rows(issue, &p->hidden, p->to_hidden, VISION_HIDDEN, VISION_HIDDEN_PITCH, capacity);
-    cuda_map_image_heads(issue, &p->heads_main, &qkv_rows, capacity, IMAGE_MAIN, IMAGE_ROWS);
-    cuda_map_image_heads(issue, &p->heads_rest, &qkv_rows, capacity, IMAGE_REST, IMAGE_ROWS);
+    cuda_map_image_heads(issue, &p->rows_main, &qkv_rows, capacity, IMAGE_MAIN, IMAGE_ROWS);
+    cuda_map_image_heads(issue, &p->rows_rest, &qkv_rows, capacity, IMAGE_REST, IMAGE_ROWS);
     cuda_map_image_heads(issue, &p->keys_main, &qkv_rows, capacity, IMAGE_MAIN, IMAGE_KEYS);
     cuda_map_image_heads(issue, &p->keys_rest, &qkv_rows, capacity, IMAGE_REST, IMAGE_KEYS);
     map_stores(issue, p, capacity);

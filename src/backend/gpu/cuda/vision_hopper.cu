@@ -111,7 +111,7 @@ DEV u32 place_of(const block &b, int part) { return b.ring + part * PART_BYTES; 
 /* Dims 0 … 63 of a head, or the rest: of TILES of 64 queries, of the image's keys or values. */
 template <int TILES>
 DEV void copy_queries(const block &b, const gpu_vision &p, int head, int row, bool rest) {
-    const gpu_tensor_map *const map = rest ? &p.heads_rest : &p.heads_main;
+    const gpu_tensor_map *const map = rest ? &p.rows_rest : &p.rows_main;
     const u32 to = place_of(b, QUERIES) + (rest ? IMAGE_ROWS * 128 : 0),
               full = full_of(b, rest ? SCORED_REST : SCORED_MAIN);
 #pragma unroll
@@ -170,8 +170,8 @@ DEV void store_staged_queries(const block &b, const gpu_tensor_map *to, int head
 template <int SCORES>
 DEV void attend_keys(const block &b, const gpu_vision &p, u32 q, int first, float (&out)[32],
                      float (&rest)[4], float (&top)[2], float (&sum)[2]) {
-    const u32 main_at = first * 128, rest_at = MAIN_BYTES + first * 16, k = b.ring + KEYS * PART_BYTES,
-              v = b.ring + VALUES * PART_BYTES;
+    const u32 main_at = first * 128, rest_at = MAIN_BYTES + first * 16, k = place_of(b, KEYS),
+              v = place_of(b, VALUES);
     float score[SCORES];
     u32 a[SCORES / 8][4];
     await_full(b, SCORED_MAIN, 0);
@@ -198,7 +198,7 @@ DEV void attend_keys(const block &b, const gpu_vision &p, u32 q, int first, floa
 /* A warpgroup its own 64 queries. */
 DEV void attend_alone(const block &b, const gpu_vision &p, const gpu_tensor_map *to, int head, int row) {
     float out[32], rest[4], top[2], sum[2];
-    attend_keys<128>(b, p, b.ring + QUERIES * PART_BYTES + b.group * IMAGE_SLOT, 0, out, rest, top, sum);
+    attend_keys<128>(b, p, place_of(b, QUERIES) + b.group * IMAGE_SLOT, 0, out, rest, top, sum);
     store_queries((u16 *)(staged_queries(b) + (b.lane >> 2) * OUT_PITCH) + 2 * (b.lane & 3), out, rest, sum,
                   IMAGE_HEAD);
     store_staged_queries(b, to, head, row + b.warp * 16);
@@ -209,7 +209,7 @@ DEV void attend_alone(const block &b, const gpu_vision &p, const gpu_tensor_map 
 DEV void attend_together(const block &b, const gpu_vision &p, const gpu_tensor_map *to, int head, int row) {
     float4 *const box = (float4 *)staging_of(b) + (threadIdx.x & 127);
     float out[32], rest[4], top[2], sum[2], own[20], given[20];
-    attend_keys<64>(b, p, b.ring + QUERIES * PART_BYTES, b.group * IMAGE_KEYS / 2, out, rest, top, sum);
+    attend_keys<64>(b, p, place_of(b, QUERIES), b.group * IMAGE_KEYS / 2, out, rest, top, sum);
 #pragma unroll
     for (int i = 0; i < 18; i++) {
         const float first = i < 16 ? out[4 * (i / 2) + i % 2] : rest[i % 2],

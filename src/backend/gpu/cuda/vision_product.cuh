@@ -202,10 +202,8 @@ template <class T> DEV int warp_row(const block &b) {
 template <class T> DEV char *staged_boxes(const block &b) {
     return staging_of(b) + T::ROWS_AT + b.warp * T::WARP_BYTES;
 }
-/* Where in them 16 bytes of row r are, those of group j. */
-template <class T> DEV int staged_at(int r, int j) {
-    return j / T::STORE * T::BOX_BYTES + r * T::PITCH + j % T::STORE * 16;
-}
+/* Where in a box 16 bytes of row r are, those of group j. */
+template <class T> DEV int staged_at(int r, int j) { return r * T::PITCH + j * 16; }
 /* Where the outputs of a thread begin. */
 template <class T> DEV char *staged_outputs(const block &b) {
     return staged_boxes<T>(b) + (b.lane >> 2) * T::PITCH + (b.lane & 3) * 4;
@@ -273,7 +271,7 @@ DEV void share_sums(float (&v)[T::VALUES], const float (&d)[T::N / 2], const blo
 /* A turn's outputs are staged: the box that they complete goes out. Returns where the next turn's begin. */
 template <class T> DEV char *end_turn(const block &b, const product &p, const work &w, int turn, char *to) {
     const int box = turn / T::TURNS;
-    if (T::TURNS > 1 && turn % T::TURNS < T::TURNS - 1) return to + T::CHUNK * 16;
+    if (turn % T::TURNS + 1 < T::TURNS) return to + T::CHUNK * 16;
     begin_store(b, p.out, staged_boxes<T>(b) + box * T::BOX_BYTES, (w.first + box * T::STORE) * 8,
                 w.row + warp_row<T>(b));
     return staged_outputs<T>(b) + (box + 1) * T::BOX_BYTES;
