@@ -87,7 +87,8 @@ static double attention_of(const paper_card *c, const op *op, int rows, double k
 static int is_resident(const paper_card *c, const op *op, int rows, int samples) {
     if (op->stage == OPENPI_STAGE_VISION)
         return op->layer >= 0 && rows <= c->resident_images * OPENPI_IMAGE_TOKENS;
-    return op->stage == OPENPI_STAGE_DENOISE && samples == 1 && rows <= c->resident_rows;
+    return op->stage == OPENPI_STAGE_DENOISE && samples <= c->resident_samples &&
+           rows <= c->resident_rows;
 }
 
 paper_time paper_predict(const paper_card *c, const op *given, int rows, double keys, int samples) {

@@ -16,8 +16,8 @@
 #define AMD_KERNELS                                                                                         \
     .kernels = "this build's", .epilogue_cycles = 0.2, /* A: a dozen instructions of 64 lanes            */ \
         .softmax_cycles = 0,     /* its instructions are in attention_inner                              */ \
-        .attention_split = 1, .ahead = 1, .few_rows = 0, .norm_rows = 0, .resident_rows = 0,                \
-        .resident_images = 0
+        .attention_split = 1, .ahead = 1, .few_rows = 0, .norm_rows = 0, .resident_samples = 0,             \
+        .resident_rows = 0, .resident_images = 0
 
 const paper_card paper_cards[] = {
     {
@@ -41,6 +41,7 @@ const paper_card paper_cards[] = {
         .blocks = 1,
         .few_rows = 16,          /* the kernels' smallest tile                                            */
         .norm_rows = 44,         /* of the tuned table                                                    */
+        .resident_samples = 4,
         .resident_rows = 64,
         .resident_images = 3,
         .tiles = {{128, 256, 1, 0.88}, {128, 160, 1, 0.88}, {128, 200, 1, 0.88}, {64, 256, 1, 0.88},

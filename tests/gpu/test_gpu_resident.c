@@ -155,6 +155,83 @@ static void test_most_rows(void **state) {
     }
 }
 
+enum { MOST_BATCH = 4 };
+
+/* Several samples. */
+typedef struct several {
+    inputs *in[MOST_BATCH];
+    openpi_sample samples[MOST_BATCH];
+    float noise[MOST_BATCH * VALUES];
+} several;
+
+static void open_several(several *s) {
+    for (int b = 0; b < MOST_BATCH; b++) s->in[b] = inputs_open(PROMPT, HORIZON);
+}
+
+static void close_several(several *s) {
+    for (int b = 0; b < MOST_BATCH; b++) inputs_close(s->in[b]);
+}
+
+/* So many of them, in this order or the other way round. */
+static void line_up(several *s, int used, size_t count, int turned) {
+    for (int b = 0; b < used; b++) {
+        const inputs *in = s->in[turned ? used - 1 - b : b];
+        s->samples[b] = in->sample;
+        memcpy(s->noise + (size_t)b * count, in->noise, count * sizeof *in->noise);
+    }
+}
+
+/* Every number of samples up to the batch, each sample another one. A sample's place does not show. */
+static void compare_batch(several *s, openpi_engine *engine, const char *spec, int batch, int horizon,
+                          int steps) {
+    static float resident[MOST_BATCH * VALUES], plain[MOST_BATCH * VALUES], turned[MOST_BATCH * VALUES];
+    openpi_session *with = open_session(engine, 1, batch, horizon, steps),
+                   *without = open_session(engine, 0, batch, horizon, steps);
+    const size_t count = (size_t)(horizon * OPENPI_ACTION_DIM);
+    double worst = 0;
+    assert_true(nodes(with) < nodes(without));
+    for (int used = batch; used > 0; used--) {
+        for (int b = 0; b < used; b++) draw(s->in[b], ANY_CAMERAS);
+        line_up(s, used, count, 1);
+        must(openpi_session_run(with, s->samples, used, s->noise, turned, NULL, &error));
+        line_up(s, used, count, 0);
+        must(openpi_session_run(without, s->samples, used, s->noise, plain, NULL, &error));
+        must(openpi_session_run(with, s->samples, used, s->noise, resident, NULL, &error));
+        for (int b = 0; b < used; b++) {
+            double d = relative_difference(resident + (size_t)b * count, plain + (size_t)b * count, count);
+            if (!(d <= worst)) worst = d;
+            if (memcmp(resident + (size_t)b * count, turned + (size_t)(used - 1 - b) * count,
+                       count * sizeof *turned))
+                fail_msg("%s batch %d horizon %d: sample %d of %d is another one as sample %d", spec, batch,
+                         horizon, b, used, used - 1 - b);
+        }
+    }
+    print_message("%s batch %d horizon %d steps %d: %.2e from the ops' kernels\n", spec, batch, horizon,
+                  steps, worst);
+    openpi_session_close(with);
+    openpi_session_close(without);
+    if (!(worst <= 0.02))
+        fail_msg("%s batch %d horizon %d steps %d: differs by %.3g, expected 0.02 at most", spec, batch,
+                 horizon, steps, worst);
+}
+
+/* Two to four samples have a launch a step. */
+static void test_batches(void **state) {
+    static const int horizons[] = {1, 7, 8, 9, 10, 15};
+    static several s;
+    (void)state;
+    open_several(&s);
+    for (int i = 0; i < 2; i++) {
+        openpi_engine *engine = open_engine(full[i], OPENPI_BF16);
+        if (!engine) skip();
+        for (int batch = 2; batch <= MOST_BATCH; batch++)
+            for (int h = 0; h < 6; h++)
+                compare_batch(&s, engine, full[i], batch, horizons[h], horizons[h] == 10 ? 10 : 2);
+        openpi_engine_close(engine);
+    }
+    close_several(&s);
+}
+
 /* Real-time chunking: after every step a guide pulls x, or the first actions are known. */
 static void test_chunking(void **state) {
     enum { STEPS = 7, DELAY = 3, CASES = 9 };
@@ -208,7 +285,7 @@ static void test_chunking(void **state) {
     }
 }
 
-/* Several samples, too many rows, fp32 or other sizes stay with the ops' kernels. */
+/* Too many samples, too many rows, fp32 or other sizes stay with the ops' kernels. */
 static void test_where_legal(void **state) {
     (void)state;
     openpi_engine *engine = open_engine("full:pi0", OPENPI_BF16);
@@ -218,7 +295,9 @@ static void test_where_legal(void **state) {
     check_shape(engine, "full:pi0", 1, 17, 10, 1);
     check_shape(engine, "full:pi0", 1, 54, 10, 1);
     check_shape(engine, "full:pi0", 1, 60, 10, 0);         /* more than 1,024 keys with 200 tokens */
-    check_shape(engine, "full:pi0", 2, 5, 10, 0);
+    check_shape(engine, "full:pi0", 2, 5, 10, 1);
+    check_shape(engine, "full:pi0", 4, 15, 10, 1);         /* the first step has 64 rows */
+    check_shape(engine, "full:pi0", 5, 5, 10, 0);
     openpi_engine_close(engine);
     engine = open_engine("full:pi05", OPENPI_BF16);
     assert_non_null(engine);
@@ -226,7 +305,9 @@ static void test_where_legal(void **state) {
     check_shape(engine, "full:pi05", 1, 16, 10, 1);        /* with its shift 17 rows */
     check_shape(engine, "full:pi05", 1, 17, 10, 1);
     check_shape(engine, "full:pi05", 1, 55, 10, 1);
-    check_shape(engine, "full:pi05", 2, 50, 10, 0);
+    check_shape(engine, "full:pi05", 2, 17, 10, 0);
+    check_shape(engine, "full:pi05", 3, 16, 10, 1);
+    check_shape(engine, "full:pi05", 4, 16, 10, 0);        /* with the shift 65 rows */
     openpi_engine_close(engine);
     engine = open_engine("tiny:pi0", OPENPI_BF16);
     assert_non_null(engine);
@@ -242,32 +323,32 @@ enum { REPEATS = 500, REPEATS_AT_ONCE = 200 };
 
 /* Sessions in turn, five hundred times or more: the same inputs give the same bits. */
 static void repeats(const char *spec) {
-    enum { SESSIONS = 5 };
-    static const int horizons[SESSIONS] = {10, 15, 16, 20, 50};
-    static float expected[SESSIONS][VALUES], actions[VALUES];
+    enum { SESSIONS = 7 };
+    static const int horizons[SESSIONS] = {10, 15, 16, 20, 50, 10, 10},
+                     batches[SESSIONS] = {1, 1, 1, 1, 1, 2, MOST_BATCH};
+    static several s;
+    static float expected[SESSIONS][MOST_BATCH * VALUES], actions[MOST_BATCH * VALUES];
     const int times = long_run(REPEATS);
     openpi_session *sessions[SESSIONS];
     openpi_engine *engine = open_engine(spec, OPENPI_BF16);
-    inputs *in[SESSIONS];
     int bad = 0;
     if (!engine) skip();
-    for (int i = 0; i < SESSIONS; i++) {
-        sessions[i] = open_session(engine, 1, 1, horizons[i], 10);
-        in[i] = inputs_open(PROMPT, HORIZON);
-        draw(in[i], ANY_CAMERAS);
-        must(openpi_session_run(sessions[i], &in[i]->sample, 1, in[i]->noise, expected[i], NULL, &error));
-    }
-    for (int n = 0; n < times; n++) {
-        int i = (int)(next_random() % SESSIONS);
-        must(openpi_session_run(sessions[i], &in[i]->sample, 1, in[i]->noise, actions, NULL, &error));
-        bad += memcmp(actions, expected[i], (size_t)horizons[i] * OPENPI_ACTION_DIM * sizeof *actions) != 0;
+    open_several(&s);
+    for (int b = 0; b < MOST_BATCH; b++) draw(s.in[b], ANY_CAMERAS);
+    for (int n = -SESSIONS; n < times; n++) {
+        const int i = n < 0 ? n + SESSIONS : (int)(next_random() % SESSIONS);
+        const size_t count = (size_t)(horizons[i] * OPENPI_ACTION_DIM);
+        if (n < 0) sessions[i] = open_session(engine, 1, batches[i], horizons[i], 10);
+        line_up(&s, batches[i], count, 0);
+        must(openpi_session_run(sessions[i], s.samples, batches[i], s.noise, n < 0 ? expected[i] : actions,
+                                NULL, &error));
+        if (n < 0) continue;
+        bad += memcmp(actions, expected[i], (size_t)batches[i] * count * sizeof *actions) != 0;
         tell_progress(spec, n + 1, REPEATS);
     }
     print_message("%s: %d of %d replays differ\n", spec, bad, times);
-    for (int i = 0; i < SESSIONS; i++) {
-        openpi_session_close(sessions[i]);
-        inputs_close(in[i]);
-    }
+    for (int i = 0; i < SESSIONS; i++) openpi_session_close(sessions[i]);
+    close_several(&s);
     openpi_engine_close(engine);
     assert_int_equal(bad, 0);
 }
@@ -337,6 +418,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_agrees),
         cmocka_unit_test(test_long_horizons),
         cmocka_unit_test(test_most_rows),
+        cmocka_unit_test(test_batches),
         cmocka_unit_test(test_chunking),
         cmocka_unit_test(test_where_legal),
         cmocka_unit_test(test_repeats),

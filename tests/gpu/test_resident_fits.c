@@ -1,6 +1,6 @@
 /* Whether the resident denoise kernels are used, by what the driver says when the device opens: their blocks
- * wait for each other, so all clusters have to be on the card at once: 15, and 64 of the kernel for long
- * horizons. Over a driver that is not there, so this runs everywhere. The card holds no resident vision
+ * wait for each other, so all clusters have to be on the card at once: 15, and 64 of the kernel for many
+ * rows. Over a driver that is not there, so this runs everywhere. The card holds no resident vision
  * kernel (test_vision_fits), which is asked for last. */
 #include "backend/gpu/cuda/resident_long.h"
 #include "fake_launches.h"
@@ -25,10 +25,10 @@ static openpi_status open_engine(int clusters, const char *path, uint32_t off, o
     return fake_engine_of(dims, variant, path, off, engine, &error);
 }
 
-static int horizon = HORIZON;
+static int horizon = HORIZON, samples = 1;
 
 static openpi_session *open_session(openpi_engine *engine) {
-    return fake_session(engine, 1, horizon, STEPS);
+    return fake_session(engine, samples, horizon, STEPS);
 }
 
 static int calls_of(const char *name) {
@@ -95,15 +95,15 @@ static void shifts_apart(void **state) {
     check_shared(17, 0, 0);
 }
 
-/* On a card that holds so many clusters: is the kernel for long horizons available, and what is it launched
- * with? */
-static void check_long(int clusters, uint32_t off, int available) {
+/* On a card that holds so many clusters: is the kernel for many rows available, and what is it launched with?
+ */
+static void check_long(int clusters, uint32_t off, int available, int batch, int actions) {
     openpi_engine *engine;
     const int expected = available && !off ? STEPS : 0;
     reset();
     assert_int_equal(open_engine(clusters, "hopper", off, &engine), OPENPI_OK);
     assert_int_equal(fake.memory, engine->model->bytes + EXCHANGE + (available ? LONG_STATE : 0));
-    horizon = 17;
+    horizon = actions, samples = batch;
     openpi_session *session = open_session(engine);
     fake_launches(session, "resident_long", &launched);
     assert_int_equal(launched.resident, expected);
@@ -118,19 +118,88 @@ static void check_long(int clusters, uint32_t off, int available) {
         assert_int_equal(l->shared_bytes, LONG_SHARED);
     }
     fake_close(session, engine);
-    horizon = HORIZON;
+    horizon = HORIZON, samples = 1;
 }
 
-static void long_horizons(void **state) {
+static void many_rows(void **state) {
+    static const int shapes[][2] = {{1, 17}, {2, 10}, {4, 15}};
     (void)state;
-    check_long(64, 0, 1);
-    check_long(66, 0, 1);
-    check_long(64, 1u << SWITCH_PERSISTENT_DENOISE, 1);
-    check_long(63, 0, 0);
+    for (int i = 0; i < 3; i++) {
+        const int batch = shapes[i][0], actions = shapes[i][1];
+        check_long(64, 0, 1, batch, actions);
+        check_long(66, 0, 1, batch, actions);
+        check_long(64, 1u << SWITCH_PERSISTENT_DENOISE, 1, batch, actions);
+        check_long(63, 0, 0, batch, actions);
+    }
+}
+
+static gpu_resident_long given;
+
+static void keep_arguments(const cuda_launch *launch, const void *arguments) {
+    if (launch->shared_bytes == LONG_SHARED) memcpy(&given, arguments, sizeof given);
+}
+
+static void check_box(const gpu_tensor_map *map, const void *base, unsigned lines) {
+    assert_ptr_equal((void *)(uintptr_t)map->words[0], base);
+    assert_int_equal(map->words[FAKE_BOX], 64);
+    assert_int_equal(map->words[FAKE_BOX + 1], lines);
+}
+
+/* [sample][layer][4][place][64], the model has one layer. */
+static void check_cache(const gpu_tensor_map *map, const void *base, uint64_t places, uint64_t batch) {
+    const uint64_t dims[5] = {64, places, 4, 1, batch}, box[5] = {64, 64, 2, 1, 1},
+                   strides[4] = {512, 128, 512 * places, 512 * places};
+    check_box(map, base, 64);
+    for (int i = 0; i < 5; i++) assert_int_equal(map->words[FAKE_DIMS + i], dims[i]);
+    for (int i = 0; i < 5; i++) assert_int_equal(map->words[FAKE_BOX + i], box[i]);
+    for (int i = 0; i < 4; i++) assert_int_equal(map->words[FAKE_STRIDES + i], strides[i]);
+}
+
+/* The last step's arguments are what its first op says. Of several samples attention's units have 64 rows, 16
+ * for each of four heads. */
+static void check_arguments(int batch, int actions, int heads_log2, int height, int unit_height) {
+    openpi_engine *engine;
+    reset();
+    variant = OPENPI_PI05, horizon = actions, samples = batch;
+    assert_int_equal(open_engine(64, "hopper", 0, &engine), OPENPI_OK);
+    memset(&given, 0, sizeof given);
+    fake.on_launch = keep_arguments;
+    openpi_session *session = open_session(engine);
+    const op *ops = session->plan->ops, *op = ops + session->plan->count;
+    do op--;
+    while (op > ops && op->kind != OP_NORM_QKV);
+    const op_norm_qkv *q = &op->norm_qkv;
+    assert_int_equal(q->rows.capacity, batch * actions);
+    assert_int_equal(given.rows, batch * actions);
+    assert_int_equal(given.each, actions);
+    assert_int_equal(given.shifts, 1);
+    assert_int_equal(given.heads_log2, heads_log2);
+    assert_int_equal(given.unit_height, unit_height);
+    assert_int_equal(given.sample_bytes, 512 * q->cache.capacity);
+    assert_ptr_equal(given.count, q->rows.count);
+    assert_ptr_equal(given.position, q->rows.position);
+    assert_ptr_equal(given.keys, q->rows.keys);
+    assert_ptr_equal(given.k_cache, q->cache.k);
+    assert_ptr_equal(given.v_cache, q->cache.v);
+    check_box(&given.state, given.memory, 2 * (unsigned)height);
+    check_box(&given.queries, given.memory, 2 * (unsigned)unit_height);
+    check_cache(&given.k, q->cache.k, (uint64_t)q->cache.capacity, (uint64_t)batch);
+    check_cache(&given.v, q->cache.v, (uint64_t)q->cache.capacity, (uint64_t)batch);
+    fake_close(session, engine);
+    variant = OPENPI_PI0, horizon = HORIZON, samples = 1;
+}
+
+static void arguments_of_samples(void **state) {
+    (void)state;
+    check_arguments(1, 17, 0, 24, 24);
+    check_arguments(1, 50, 0, 56, 56);
+    check_arguments(2, 10, 2, 24, 64);
+    check_arguments(3, 16, 2, 56, 64);
+    check_arguments(4, 15, 2, 64, 64);
 }
 
 /* An error is not an answer here either. */
-static void long_horizons_fail(void **state) {
+static void many_rows_fail(void **state) {
     static const char *const calls[] = {"max_clusters", "allocate", "fill"};
     (void)state;
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
@@ -216,8 +285,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(enough_clusters),
         cmocka_unit_test(shifts_apart),
-        cmocka_unit_test(long_horizons),
-        cmocka_unit_test(long_horizons_fail),
+        cmocka_unit_test(many_rows),
+        cmocka_unit_test(arguments_of_samples),
+        cmocka_unit_test(many_rows_fail),
         cmocka_unit_test(too_few_clusters),
         cmocka_unit_test(other_kernels),
         cmocka_unit_test(a_driver_that_fails),

@@ -28,10 +28,10 @@ static void place_weights(plan *plan) {
     }
 }
 
-static int prompt = 20;
+static int prompt = 20, samples = 1;
 
 static plan *open_plan(const subject *s, plan_kind kind, int horizon, int steps) {
-    const plan_shape shape = {.batch = 1, .horizon = horizon, .steps = steps, .max_prompt = prompt,
+    const plan_shape shape = {.batch = samples, .horizon = horizon, .steps = steps, .max_prompt = prompt,
                               .rtc = kind != PLAN_ORDINARY, .known = kind == PLAN_TRAINED ? 4 : 0};
     plan *plan;
     must(plan_create(s->model, &shape, kind, &plan, &error));
@@ -62,6 +62,7 @@ static launches walk(const plan *plan) {
             continue;
         }
         assert_int_equal(c.depth, 18);
+        assert_int_equal(c.samples, samples);
         assert_int_equal(c.ops, c.steps * (c.depth * LAYER_OPS + c.velocity + c.guided) +
                                     (c.steps - 1) * c.velocity);
         assert_true(l.count < 16);
@@ -125,6 +126,31 @@ static void test_long_horizons(void **state) {
     expect("full:pi05", PLAN_ORDINARY, 55, 2, 0, &(launches){2, {1, 1}, 2, 2, 0, 0, 2});
     expect("full:pi05", PLAN_ORDINARY, 56, 2, 0, &(launches){0, {0}, 2, 2, 0, 0, 0});
     prompt = 20;
+}
+
+/* Two to four samples of 16 rows at most each, the state token among them; 64 rows with the shift. Guides are
+ * ops of their own, and keys count for each sample. */
+static void test_samples(void **state) {
+    (void)state;
+    samples = 2;
+    expect("full:pi05", PLAN_ORDINARY, 10, 3, 0, &(launches){3, {1, 1, 1}, 3, 3, 0, 0, 3});
+    expect("full:pi05", PLAN_ORDINARY, 1, 2, 0, &(launches){2, {1, 1}, 2, 2, 0, 0, 2});
+    expect("full:pi05", PLAN_ORDINARY, 16, 2, 0, &(launches){2, {1, 1}, 2, 2, 0, 0, 2});
+    expect("full:pi05", PLAN_ORDINARY, 17, 2, 0, &(launches){0, {0}, 2, 2, 0, 0, 0});
+    expect("full:pi05", PLAN_GUIDED, 10, 3, 0, &(launches){3, {1, 1, 1}, 3, 3, 3, 0, 3});
+    expect("full:pi05", PLAN_TRAINED, 10, 3, 0, &(launches){0, {0}, 3, 3, 3, 0, 0});
+    expect("full:pi0", PLAN_ORDINARY, 15, 3, 0, &(launches){3, {1, 1, 1}, 3, 3, 0, 0, 3});
+    expect("full:pi0", PLAN_ORDINARY, 16, 3, 0, &(launches){2, {1, 1}, 3, 3, 0, 0, 2});  /* 17 at first */
+    samples = 4;
+    expect("full:pi0", PLAN_ORDINARY, 15, 2, 0, &(launches){2, {1, 1}, 2, 2, 0, 0, 2});
+    expect("full:pi05", PLAN_ORDINARY, 15, 2, 0, &(launches){2, {1, 1}, 2, 2, 0, 0, 2});
+    expect("full:pi05", PLAN_ORDINARY, 16, 2, 0, &(launches){0, {0}, 2, 2, 0, 0, 0});    /* 65 */
+    prompt = 200;
+    expect("full:pi05", PLAN_ORDINARY, 10, 2, 0, &(launches){2, {1, 1}, 2, 2, 0, 0, 2});
+    prompt = 20;
+    samples = 5;
+    expect("full:pi05", PLAN_ORDINARY, 1, 2, 0, &(launches){0, {0}, 2, 2, 0, 0, 0});
+    samples = 1;
 }
 
 /* Real-time chunking: a guide ends each step, or rows may be known, whose shift is one more row. */
@@ -271,6 +297,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_launch),
         cmocka_unit_test(test_long_horizons),
+        cmocka_unit_test(test_samples),
         cmocka_unit_test(test_chunking),
         cmocka_unit_test(test_a_launch_a_step),
         cmocka_unit_test(test_parameters),

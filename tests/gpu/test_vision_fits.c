@@ -124,9 +124,9 @@ static void check_map(const gpu_tensor_map *map, const void *base, int type, int
                       const uint64_t *dims, const unsigned *box, const uint64_t *strides) {
     assert_ptr_equal((void *)(uintptr_t)map->words[0], base);
     assert_int_equal(map->words[1], (unsigned)type << 16 | rank << 8 | (unsigned)swizzle);
-    for (unsigned i = 0; i < rank; i++) assert_int_equal(map->words[2 + i], dims[i]);
-    for (unsigned i = 0; i < rank; i++) assert_int_equal(map->words[6 + i], box[i]);
-    for (unsigned i = 0; i + 1 < rank; i++) assert_int_equal(map->words[10 + i], strides[i]);
+    for (unsigned i = 0; i < rank; i++) assert_int_equal(map->words[FAKE_DIMS + i], dims[i]);
+    for (unsigned i = 0; i < rank; i++) assert_int_equal(map->words[FAKE_BOX + i], box[i]);
+    for (unsigned i = 0; i + 1 < rank; i++) assert_int_equal(map->words[FAKE_STRIDES + i], strides[i]);
 }
 
 /* A bf16 matrix of so many rows, in boxes of 64 x 64. */

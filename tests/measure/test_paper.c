@@ -167,11 +167,16 @@ static void every_number_counts(void **state) {
     CHANGED(card.ahead = 4, -1)
     CHANGED(card.few_rows = 16, -1)
     CHANGED(card.norm_rows = 1 << 20, -1)
-    CHANGED(card.resident_rows = 16, -1)
+    CHANGED((card.resident_samples = 1, card.resident_rows = 16), -1)
     CHANGED(card.resident_images = 3, -1)
     CHANGED(for (int i = 0; i < PAPER_TILES; i++) card.tiles[i].inner /= 2, 1)
 #undef CHANGED
     assert_true(total(plain, 64) > 8 * ms);
+    paper_card one = *plain, two = *plain;
+    one.resident_samples = 1, two.resident_samples = 2;
+    one.resident_rows = two.resident_rows = 64;
+    assert_true(total(&one, 2) == total(plain, 2));
+    assert_true(total(&two, 2) < total(plain, 2));
 }
 
 static void bad_input(void **state) {

@@ -253,13 +253,15 @@ static int fake_graph_launch(void *exec, void *stream) {
 }
 static int fake_exec_destroy(void *exec) { return give(exec, "graph_exec_destroy"); }
 static int fake_graph_destroy(void *graph) { return give(graph, "graph_destroy"); }
+/* Where a map that was made here has its numbers; before them base and type. */
+enum { FAKE_DIMS = 2, FAKE_BOX = FAKE_DIMS + 5, FAKE_STRIDES = FAKE_BOX + 5 };
 static int fake_map(gpu_tensor_map *map, int type, unsigned rank, void *base, const uint64_t *dims,
                     const uint64_t *strides, const unsigned *box, const unsigned *steps, int interleave,
                     int swizzle, int promotion, int fill) {
     const unsigned bytes = type == CUDA_MAP_FLOAT32 ? 4 : 2;
     (void)promotion;
     assert_true(type == CUDA_MAP_FLOAT32 || type == CUDA_MAP_BF16);
-    assert_in_range(rank, 2, 4);
+    assert_in_range(rank, 2, 5);
     assert_false((uintptr_t)base & 15 || interleave || fill);
     assert_true(box[0] * bytes % 16 == 0 && (swizzle != CUDA_MAP_SWIZZLE_128 || box[0] * bytes <= 128));
     for (unsigned i = 0; i < rank; i++)
@@ -268,8 +270,9 @@ static int fake_map(gpu_tensor_map *map, int type, unsigned rank, void *base, co
     memset(map, 0, sizeof *map);
     map->words[0] = (uintptr_t)base;
     map->words[1] = (unsigned)type << 16 | rank << 8 | (unsigned)swizzle;
-    for (unsigned i = 0; i < rank; i++) map->words[2 + i] = dims[i], map->words[6 + i] = box[i];
-    for (unsigned i = 0; i + 1 < rank; i++) map->words[10 + i] = strides[i];
+    for (unsigned i = 0; i < rank; i++) map->words[FAKE_DIMS + i] = dims[i];
+    for (unsigned i = 0; i < rank; i++) map->words[FAKE_BOX + i] = box[i];
+    for (unsigned i = 0; i + 1 < rank; i++) map->words[FAKE_STRIDES + i] = strides[i];
     return called("tensor_map");
 }
 

@@ -92,6 +92,11 @@ DEV void copy_box4(u32 to, const gpu_tensor_map *map, int a, int b, int c, int d
                  "[%0], [%1, {%2, %3, %4, %5}], [%6];"
                  ::"r"(to), "l"(map), "r"(a), "r"(b), "r"(c), "r"(d), "r"(barrier) : "memory");
 }
+DEV void copy_box5(u32 to, const gpu_tensor_map *map, int a, int b, int c, int d, int e, u32 barrier) {
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3, %4, %5, %6}], [%7];"
+                 ::"r"(to), "l"(map), "r"(a), "r"(b), "r"(c), "r"(d), "r"(e), "r"(barrier) : "memory");
+}
 /* From shared memory, in a group of bulk copies. */
 DEV void store_box2(const gpu_tensor_map *map, int a, int b, u32 from) {
     asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];"

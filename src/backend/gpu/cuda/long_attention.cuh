@@ -1,6 +1,6 @@
-/* Attention of the resident kernel for long horizons. A block has a head, all its rows, and a part of the
- * keys, 64 places; its output, relative to its own keys, goes to memory. Then each block joins the parts of
- * 16 dims of a head.
+/* Attention of the resident kernel for many rows. A block has a unit (a head's rows or, of several samples,
+ * one sample's rows of four heads) and a part of the keys, 64 places; its output, relative to its own keys,
+ * goes to memory. Then each block joins the parts of 16 dims of a unit.
  *
  * Both warpgroups make the scores of all rows; each multiplies the weights by half of the dims. */
 #ifndef KERNELS_CUDA_LONG_ATTENTION_CUH
@@ -8,25 +8,33 @@
 
 #include "long_products.cuh"
 
-/* The block's head and part; of all, places with a key. */
+/* The block's unit and part; of the unit, places with a key. */
 typedef struct share {
-    int head, part, keys;
+    int unit, part, keys;
+    int sample, head;                      /* head: its first one                                           */
+    int first, rows;                       /* of the sample, in use                                         */
 } share;
 
 /* A whole warp. */
 DEV share share_of(const block &b, const gpu_resident_long &p) {
-    int keys = 0;
-    for (int r = b.lane; r < p.rows; r += 32) keys = max(keys, __ldg(p.keys + r));
-    return {.head = b.rank / LONG_PARTS, .part = b.rank % LONG_PARTS,
-            .keys = __reduce_max_sync(0xffffffffu, keys)};
+    const int unit = b.rank / LONG_PARTS, head = unit << p.heads_log2,
+              sample = head / RESIDENT_HEADS, used = sample * p.each < b.used;
+    share s = {.unit = unit, .part = b.rank % LONG_PARTS, .keys = 0, .sample = sample,
+               .head = head % RESIDENT_HEADS, .first = used ? sample * p.each : 0,
+               .rows = used ? p.each : 0};
+    for (int r = b.lane; r < s.rows; r += 32) s.keys = max(s.keys, __ldg(p.keys + s.first + r));
+    s.keys = __reduce_max_sync(0xffffffffu, s.keys);
+    return s;
 }
+/* Of a unit's row: which of the sample's rows it is. */
+DEV int row_of_sample(const gpu_resident_long &p, int row) { return row & (head_rows(p) - 1); }
 DEV bool has_keys(const share &s) { return s.part * LONG_PART_KEYS < s.keys; }
 
 /* ---- the copying warps --------------------------------------------------------------------------------- */
 
 /* The part has keys of this launch. */
 DEV bool is_fresh(const gpu_resident_long &p, const share &s) {
-    return (s.part + 1) * LONG_PART_KEYS > __ldg(p.position);
+    return (s.part + 1) * LONG_PART_KEYS > __ldg(p.position + s.first);
 }
 
 enum { HEAD_SLOTS = RESIDENT_HEAD / LONG_SLOT_K }; /* of queries, keys or values                           */
@@ -37,7 +45,7 @@ DEV void feed_places(block &b, const gpu_tensor_map *map, const share &s, int la
     for (int i = 0; i < HEAD_SLOTS; i++) {
         u32 full;
         const u32 to = begin_weights(b, full);
-        copy_box4(to, map, 0, s.part * LONG_PART_KEYS, i * CHUNKS, layer, full);
+        copy_box5(to, map, 0, s.part * LONG_PART_KEYS, i * CHUNKS, layer, s.sample, full);
     }
 }
 /* Those of this launch come after a meeting, as rows do. */
@@ -46,7 +54,16 @@ DEV void feed_fresh(block &b, const gpu_tensor_map *map, const share &s, int lay
     for (int i = 0; i < HEAD_SLOTS; i++) {
         u32 full;
         const u32 to = begin_slot(b.rows, SLOT, full);
-        copy_box4(to, map, 0, s.part * LONG_PART_KEYS, i * CHUNKS, layer, full);
+        copy_box5(to, map, 0, s.part * LONG_PART_KEYS, i * CHUNKS, layer, s.sample, full);
+    }
+}
+DEV void feed_queries(block &b, const gpu_resident_long &p, const share &s) {
+    const int lines = p.unit_height * CHUNKS;
+#pragma unroll 1
+    for (int i = 0; i < HEAD_SLOTS; i++) {
+        u32 full;
+        const u32 to = begin_slot(b.rows, (u32)lines * LONG_LINE, full);
+        copy_box2(to, &p.queries, 0, LONG_Q_AT / LONG_LINE + (s.unit * HEAD_SLOTS + i) * lines, full);
     }
 }
 
@@ -91,8 +108,8 @@ DEV void clear_values(const block &b, const halves &v, int keys) {
     consumers_meet();
 }
 
-DEV void multiply_queries(float (&score)[32], const block &b, const halves &k) {
-    const u32 chunk = (u32)b.height * LONG_LINE / 16;
+DEV void multiply_queries(float (&score)[32], const block &b, const halves &k, int height) {
+    const u32 chunk = (u32)height * LONG_LINE / 16;
 #pragma unroll
     for (int i = 0; i < 32; i++) score[i] = 0;
 #pragma unroll
@@ -169,13 +186,13 @@ DEV void leave_places(block &b, int fresh) {
     advance(b.weights, place_of(b.weights, weights));
 }
 
-DEV char *part_at(const block &b, int head, int part) {
+DEV char *part_at(const block &b, const gpu_resident_long &p, int unit, int part) {
     return (char *)b.progress + LONG_PARTS_AT +
-           (size_t)(head * LONG_PARTS + part) * (HEAD_KGROUPS * 16) * b.height;
+           (size_t)(unit * LONG_PARTS + part) * (HEAD_KGROUPS * 16) * p.unit_height;
 }
-/* Of a row: the part's largest score, and the sum of its weights. */
-DEV float2 *stats_at(const block &b, int head, int part, int row) {
-    return (float2 *)((char *)b.progress + LONG_STATS_AT) + (head * LONG_PARTS + part) * LONG_ROWS + row;
+/* Of a unit's row: the part's largest score, and the sum of its weights. */
+DEV float2 *stats_at(const block &b, int unit, int part, int row) {
+    return (float2 *)((char *)b.progress + LONG_STATS_AT) + (unit * LONG_PARTS + part) * LONG_ROWS + row;
 }
 
 DEV void attend(block &b, const gpu_resident_long &p, const share &s) {
@@ -186,11 +203,12 @@ DEV void attend(block &b, const gpu_resident_long &p, const share &s) {
     u32 a[4][4];
 #pragma unroll
     for (int h = 0; h < 2; h++)
-        limit[h] = __ldg(p.keys + min(tile_row(b) + 8 * h, p.rows - 1)) - first - 2 * (b.lane & 3);
+        limit[h] = __ldg(p.keys + min(s.first + row_of_sample(p, tile_row(b) + 8 * h), p.rows - 1)) - first -
+                   2 * (b.lane & 3);
     await_met(b);
     if (!has_keys(s)) return;
     if (keys < LONG_PART_KEYS) clear_values(b, v, keys);
-    multiply_queries(score, b, k);
+    multiply_queries(score, b, k, p.unit_height);
 #pragma unroll
     for (int h = 0; h < 2; h++) sum[h] = soften(score, h, limit[h], p.scale * 1.4426950408889634f, top[h]);
 #pragma unroll
@@ -204,17 +222,18 @@ DEV void attend(block &b, const gpu_resident_long &p, const share &s) {
     for (int h = 0; h < 2; h++) {
         const int row = tile_row(b) + 8 * h;
         const float f = sum[h] > 0 ? 1 / sum[h] : 0;
-        if (row >= p.rows) continue;
+        if (row_of_sample(p, row) >= s.rows) continue;
 #pragma unroll
         for (int j = 0; j < 16; j++)
-            *(u32 *)(staged + ((16 * b.group + j) * b.height + row) * 16) =
+            *(u32 *)(staged + ((16 * b.group + j) * p.unit_height + row) * 16) =
                 pack_bf16(out[j / 8][4 * (j % 8) + 2 * h] * f, out[j / 8][4 * (j % 8) + 2 * h + 1] * f);
-        if (!b.group && !(b.lane & 3)) *stats_at(b, s.head, s.part, row) = make_float2(top[h], sum[h]);
+        if (!b.group && !(b.lane & 3)) *stats_at(b, s.unit, s.part, row) = make_float2(top[h], sum[h]);
     }
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     consumers_meet();
     if (!threadIdx.x) {
-        store_bytes(part_at(b, s.head, s.part), b.base + AT_ROWS, (u32)(HEAD_KGROUPS * 16 * b.height));
+        store_bytes(part_at(b, p, s.unit, s.part), b.base + AT_ROWS,
+                    (u32)(HEAD_KGROUPS * 16 * p.unit_height));
         stored();
     }
     leave_places(b, fresh);
@@ -222,10 +241,11 @@ DEV void attend(block &b, const gpu_resident_long &p, const share &s) {
 
 /* ---- all parts ----------------------------------------------------------------------------------------- */
 
-/* Two threads have 8 dims of a row, each every second part. */
+/* Two threads have 8 dims of a unit's row, each every second part. */
 DEV void join_parts(block &b, const gpu_resident_long &p, const share &s) {
     enum { EACH = LONG_PARTS / 2 };
-    const int row = threadIdx.x >> 1 & (LONG_ROWS - 1),
+    const int row = threadIdx.x >> 1 & (LONG_ROWS - 1), of_sample = row_of_sample(p, row),
+              head = s.head + (row << p.heads_log2) / LONG_ROWS,
               kgroup = 2 * s.part + (threadIdx.x >> 1) / LONG_ROWS,
               parts = (s.keys + LONG_PART_KEYS - 1) / LONG_PART_KEYS;
     uint4 v[EACH];
@@ -236,9 +256,9 @@ DEV void join_parts(block &b, const gpu_resident_long &p, const share &s) {
     for (int i = 0; i < EACH; i++) {
         const int part = 2 * i + (b.lane & 1);
         v[i] = make_uint4(0, 0, 0, 0), stats[i] = make_float2(-INFINITY, 0);
-        if (part >= parts || row >= p.rows) continue;
-        v[i] = __ldcg((const uint4 *)(part_at(b, s.head, part) + (kgroup * b.height + row) * 16));
-        stats[i] = __ldcg(stats_at(b, s.head, part, row));
+        if (part >= parts || of_sample >= s.rows) continue;
+        v[i] = __ldcg((const uint4 *)(part_at(b, p, s.unit, part) + (kgroup * p.unit_height + row) * 16));
+        stats[i] = __ldcg(stats_at(b, s.unit, part, row));
     }
 #pragma unroll
     for (int i = 0; i < EACH; i++) top = fmaxf(top, stats[i].x);
@@ -256,8 +276,8 @@ DEV void join_parts(block &b, const gpu_resident_long &p, const share &s) {
 #pragma unroll
     for (int j = 0; j < 8; j++) out[j] += __shfl_xor_sync(0xffffffffu, out[j], 1);
     const float f = 1 / sum;
-    if (row < p.rows && !(b.lane & 1))
-        *(uint4 *)row_at(b, LONG_ATTENDED_AT, s.head * HEAD_KGROUPS + kgroup, row) =
+    if (of_sample < s.rows && !(b.lane & 1))
+        *(uint4 *)row_at(b, LONG_ATTENDED_AT, head * HEAD_KGROUPS + kgroup, s.first + of_sample) =
             make_uint4(pack_bf16(out[0] * f, out[1] * f), pack_bf16(out[2] * f, out[3] * f),
                        pack_bf16(out[4] * f, out[5] * f), pack_bf16(out[6] * f, out[7] * f));
 }

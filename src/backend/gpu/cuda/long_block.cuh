@@ -1,4 +1,4 @@
-/* A block of the resident kernel for long horizons: its shared memory, its rings, how blocks meet.
+/* A block of the resident kernel for many rows: its shared memory, its rings, how blocks meet.
  *
  * Shared memory:
  *   weights   a ring that one warp fills as early as it can: a slot has 16 atoms of packed columns,
@@ -63,6 +63,7 @@ typedef struct block {
     int rank, side;                        /* of the block in the grid, in its cluster                      */
     int lane, warp, group;                 /* of the thread; group: its warpgroup                           */
     int height;                            /* rows with the shift, a multiple of 8                          */
+    int used;                              /* rows in use, without the shift                                */
     ring weights, rows;
     u32 phase;                             /* meetings so far                                               */
     u32 norms, exchanges, issued;          /* so far; issued: slots of weights                              */

@@ -1,4 +1,4 @@
-/* Products of the resident kernel for long horizons: wgmma with all rows as A, N columns of weights as B. The
+/* Products of the resident kernel for many rows: wgmma with all rows as A, N columns of weights as B. The
  * warpgroups of a block multiply every second slot of rows each, and add up in the end.
  *
  * Norms come after the products: of a row x, with the norm's scale and shift,
@@ -234,9 +234,20 @@ DEV void add_residual(block &b, const gpu_resident_long &p, owned &o, int slots,
     if (scales) leave_scaled(b, p, o, scale, shift);
 }
 
-/* Two numbers of a row in rows of products. */
-DEV void put_pair(const block &b, int at, int kgroup, int row, float x, float y) {
-    *(u32 *)(row_at(b, at, kgroup, row) + (b.lane & 3) * 4) = pack_bf16(x, y);
+/* The lane's two numbers of 8 k of a row. */
+DEV void put_pair(const block &b, char *to, float x, float y) {
+    *(u32 *)(to + (b.lane & 3) * 4) = pack_bf16(x, y);
+}
+
+/* A unit of attention has so many rows for each of its heads, a power of two. */
+DEV int head_rows(const gpu_resident_long &p) { return LONG_ROWS >> p.heads_log2; }
+/* Where 8 k of a head's query are. */
+DEV char *query_at(const block &b, const gpu_resident_long &p, int sample, int row, int head, int kgroup) {
+    const int all = sample * RESIDENT_HEADS + head,
+              chunk = (all >> p.heads_log2) * (HEAD_KGROUPS / 8) + (kgroup >> 3);
+    return (char *)b.progress + LONG_Q_AT +
+           (chunk * p.unit_height + (all * head_rows(p) & (LONG_ROWS - 1)) + row) * LONG_LINE +
+           (kgroup & 7) * 16;
 }
 
 /* q, k and v of 32 packed columns: a unit of 16 each warpgroup. */
@@ -245,10 +256,11 @@ DEV void make_qkv(block &b, const gpu_resident_long &p, int layer) {
     const int unit = 2 * b.rank + b.group, head = unit >> 4, i = (unit & 15) * 8 + 2 * (b.lane & 3);
     float d[16], v[8], s[4], f[2];
     float4 angles[2];
-    int position[2];
+    int position[2], sample[2];
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        const int row = min(tile_row(b) + 8 * h, p.rows - 1);
+        const int row = min(tile_row(b) + 8 * h, b.used - 1);
+        sample[h] = row / p.each;
         position[h] = __ldg(p.position + row);
         angles[h] = __ldg((const float4 *)(p.rope + ((size_t)position[h] * (RESIDENT_HEAD / 2) + i) * 2));
     }
@@ -264,9 +276,9 @@ DEV void make_qkv(block &b, const gpu_resident_long &p, int layer) {
 #pragma unroll
         for (int c = 0; c < 2; c++)
             y[c] = v[2 * h + c] * f[h] + s[c], z[c] = v[4 + 2 * h + c] * f[h] + s[2 + c];
-        if (row >= p.rows) continue;
+        if (row >= b.used) continue;
         if (head == RESIDENT_HEADS + 1) {
-            char *const to = (char *)p.v_cache + layer * p.v_layer +
+            char *const to = (char *)p.v_cache + layer * p.v_layer + sample[h] * p.sample_bytes +
                              ((size_t)position[h] * RESIDENT_HEAD + (unit & 15) * 16 + 2 * (b.lane & 3)) * 2;
             *(u32 *)to = pack_bf16(y[0], y[1]), *(u32 *)(to + 16) = pack_bf16(z[0], z[1]);
             continue;
@@ -275,14 +287,15 @@ DEV void make_qkv(block &b, const gpu_resident_long &p, int layer) {
         const float first[2] = {y[0] * a.x - z[0] * a.y, y[1] * a.z - z[1] * a.w},
                     second[2] = {z[0] * a.x + y[0] * a.y, z[1] * a.z + y[1] * a.w};
         if (head == RESIDENT_HEADS) {
-            char *const to = (char *)p.k_cache + layer * p.k_layer +
+            char *const to = (char *)p.k_cache + layer * p.k_layer + sample[h] * p.sample_bytes +
                              ((size_t)position[h] * RESIDENT_HEAD + i) * 2;
             *(u32 *)to = pack_bf16(first[0], first[1]);
             *(u32 *)(to + RESIDENT_HEAD) = pack_bf16(second[0], second[1]);
         } else {
-            const int kgroup = head * HEAD_KGROUPS + (unit & 15);
-            put_pair(b, LONG_Q_AT, kgroup, row, first[0], first[1]);
-            put_pair(b, LONG_Q_AT, kgroup + HEAD_KGROUPS / 2, row, second[0], second[1]);
+            const int of_sample = row - sample[h] * p.each;
+            put_pair(b, query_at(b, p, sample[h], of_sample, head, unit & 15), first[0], first[1]);
+            put_pair(b, query_at(b, p, sample[h], of_sample, head, (unit & 15) + HEAD_KGROUPS / 2), second[0],
+                     second[1]);
         }
     }
 }
@@ -305,7 +318,8 @@ DEV void make_hidden(block &b, const gpu_resident_long &p) {
             for (int c = 0; c < 2; c++)
                 y[c] = gelu(v[8 * u + 2 * h + c] * f[h] + s[4 * u + c]) *
                        (v[8 * u + 4 + 2 * h + c] * f[h] + s[4 * u + 2 + c]);
-            if (row < p.rows) put_pair(b, LONG_HIDDEN_AT, 4 * b.rank + 2 * b.group + u, row, y[0], y[1]);
+            if (row < p.rows)
+                put_pair(b, row_at(b, LONG_HIDDEN_AT, 4 * b.rank + 2 * b.group + u, row), y[0], y[1]);
         }
 }
 

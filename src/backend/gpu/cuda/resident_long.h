@@ -1,8 +1,12 @@
-/* Arguments of the resident kernel for long horizons, and the sizes both sides agree on. Plain C, read by
- * both compilers.
+/* Arguments of the resident kernel for many rows, and the sizes both sides agree on. Plain C, read by both
+ * compilers.
  *
- * The kernel is made for the action expert of π0 and π0.5, as the one for few rows (resident.h), for 17 to 64
- * rows of one sample, the norms' shift among them. The whole grid must be resident at once. */
+ * The kernel is made for the action expert of π0 and π0.5, as the one for few rows (resident.h): for 17 to 64
+ * rows of one sample (a long horizon), or up to 64 of two to four samples with 16 each at most; the norms'
+ * shift is one of them. The whole grid must be resident at once.
+ *
+ * Attention has units of up to 64 rows by a part of the keys, a block each: of one sample a head's rows; of
+ * several samples those of four heads, 16 for each head, some of which may be empty. */
 #ifndef BACKEND_GPU_CUDA_RESIDENT_LONG_H
 #define BACKEND_GPU_CUDA_RESIDENT_LONG_H
 
@@ -10,6 +14,9 @@
 
 enum {
     LONG_ROWS = 64,                        /* most, with the shift                                          */
+    LONG_SAMPLES = 4,                      /* most                                                          */
+    LONG_HEADS_LOG2 = 2,                   /* where there are several: heads of a unit, and                 */
+    LONG_HEAD_ROWS = LONG_ROWS >> LONG_HEADS_LOG2, /* most rows of a sample                                 */
     LONG_CLUSTER = 2,                      /* blocks that share k of o and of down                          */
     LONG_BLOCKS = 128,                     /* one has 8 columns of x and 32 hidden values                   */
     LONG_CONSUMERS = 256,                  /* threads that multiply: 2 warpgroups                           */
@@ -33,7 +40,7 @@ enum {
     LONG_Q_AT = LONG_SCALED_AT + RESIDENT_WIDTH * LONG_ROWS * 2,
     LONG_ATTENDED_AT = LONG_Q_AT + RESIDENT_HEADS * RESIDENT_HEAD * LONG_ROWS * 2,
     LONG_HIDDEN_AT = LONG_ATTENDED_AT + RESIDENT_HEADS * RESIDENT_HEAD * LONG_ROWS * 2,
-    LONG_PARTS_AT = LONG_HIDDEN_AT + RESIDENT_HIDDEN * LONG_ROWS * 2, /* [head][part] outputs of attention  */
+    LONG_PARTS_AT = LONG_HIDDEN_AT + RESIDENT_HIDDEN * LONG_ROWS * 2, /* [unit][part] outputs of attention  */
     LONG_STATS_AT = LONG_PARTS_AT + RESIDENT_HEADS * LONG_PARTS * RESIDENT_HEAD * LONG_ROWS * 2,
     LONG_STATE = LONG_STATS_AT + RESIDENT_HEADS * LONG_PARTS * LONG_ROWS * 8,
 };
@@ -50,15 +57,20 @@ typedef struct long_layer {
 
 typedef struct gpu_resident_long {
     gpu_tensor_map state;                  /* lines of it, boxes of a slot: all rows, swizzled              */
-    gpu_tensor_map k, v;                   /* [layers][4][places][64], boxes of a slot, swizzled            */
+    gpu_tensor_map queries;                /* the same, boxes of a unit's rows                              */
+    gpu_tensor_map k, v;                   /* [sample][layer][4][place][64], boxes of a slot, swizzled      */
     long_layer layers[RESIDENT_LAYERS];
+    const int32_t *count;                  /* rows of the step that are in use                              */
     const int32_t *position, *keys;        /* of the rows                                                   */
     const float *rope;                     /* [positions][128][2]                                           */
-    void *k_cache, *v_cache;               /* bf16 [places][256] of layer 0                                 */
+    void *k_cache, *v_cache;               /* bf16 [places][256] of the first sample's layer 0              */
     int64_t k_layer, v_layer;              /* bytes from a layer to the next one                            */
+    int64_t sample_bytes;                  /* from a sample's keys to the next one's                        */
     void *x;                               /* bf16 [rows][width], in and out                                */
     char *memory;                          /* LONG_STATE bytes                                              */
     int rows, shifts, depth;               /* shifts: 0 or 1                                                */
+    int each;                              /* rows of a sample                                              */
+    int heads_log2, unit_height;           /* of a unit: heads, each with 64 >> heads_log2 rows; all rows   */
     float eps, scale;
 } gpu_resident_long;
 

@@ -31,13 +31,15 @@ static int open_state(gpu_device *device, int family, void **state) {
 
 /* ---- arguments -------------------------------------------------------------------------------------- */
 
-static void map_cache(gpu_issue *issue, gpu_tensor_map *map, const void *base, int64_t layer_bytes,
-                      int capacity, int depth) {
-    const uint64_t row = RESIDENT_HEAD * sizeof(bf16), part = GPU_ATOM_K * sizeof(bf16);
-    const uint64_t dims[4] = {GPU_ATOM_K, (uint64_t)capacity, RESIDENT_HEAD / GPU_ATOM_K, (uint64_t)depth},
-                   strides[3] = {row, part, depth > 1 ? (uint64_t)layer_bytes : row * (uint64_t)capacity};
-    static const unsigned box[4] = {GPU_ATOM_K, LONG_PART_KEYS, LONG_SLOT_K / GPU_ATOM_K, 1};
-    cuda_make_map(issue, map, 1, 4, base, dims, strides, box);
+static void map_cache(gpu_issue *issue, gpu_tensor_map *map, const gpu_resident_long *p, const void *base,
+                      int64_t layer_bytes, int capacity) {
+    const uint64_t row = RESIDENT_HEAD * sizeof(bf16), part = GPU_ATOM_K * sizeof(bf16),
+                   sample = (uint64_t)p->sample_bytes, samples = (uint64_t)(p->rows / p->each);
+    const uint64_t dims[5] = {GPU_ATOM_K, (uint64_t)capacity, RESIDENT_HEAD / GPU_ATOM_K, (uint64_t)p->depth,
+                              samples},
+                   strides[4] = {row, part, p->depth > 1 ? (uint64_t)layer_bytes : sample, sample};
+    static const unsigned box[5] = {GPU_ATOM_K, LONG_PART_KEYS, LONG_SLOT_K / GPU_ATOM_K, 1, 1};
+    cuda_make_map(issue, map, 1, 5, base, dims, strides, box);
 }
 
 /* Boxes of a slot: so many groups of 8 columns. */
@@ -45,6 +47,7 @@ static void map_weights(gpu_issue *issue, gpu_tensor_map *map, const matrix *m, 
     cuda_map_weight_blocks(issue, map, gpu_weights_of(m), LONG_SLOT / GPU_ATOM_BYTES / groups, groups);
 }
 
+/* Boxes of a slot of so many rows. */
 static void map_state(gpu_issue *issue, gpu_tensor_map *map, const void *memory, int height) {
     const uint64_t dims[2] = {GPU_ATOM_K, LONG_STATE / LONG_LINE}, strides[1] = {LONG_LINE};
     const unsigned box[2] = {GPU_ATOM_K, (unsigned)height * LONG_SLOT_K / GPU_ATOM_K};
@@ -62,26 +65,32 @@ static void fill_layer(gpu_issue *issue, long_layer *to, const op *ops) {
     to->scale_post = post->weight, to->shift_post = post->bias, to->gate_post = down->gate;
 }
 
-static void fill(gpu_issue *issue, gpu_resident_long *p, const op *ops, int depth) {
+static void fill(gpu_issue *issue, gpu_resident_long *p, const op *ops, int depth, int samples) {
     const op_norm_qkv *q = &ops[QKV].norm_qkv;
     memset(p, 0, sizeof *p);
+    p->rows = q->rows.capacity;
+    p->each = p->rows / samples;
+    p->count = q->rows.count;
     p->position = q->rows.position;
     p->keys = q->rows.keys;
     p->rope = q->rope;
     p->k_cache = q->cache.k;
     p->v_cache = q->cache.v;
+    p->sample_bytes = (int64_t)q->cache.capacity * RESIDENT_HEAD * (int64_t)sizeof(bf16);
     p->k_layer = depth > 1 ? resident_cache_distance(ops, 1, 0) : 0;
     p->v_layer = depth > 1 ? resident_cache_distance(ops, 1, 1) : 0;
     p->x = ops[OUT].linear_residual.x;
     p->memory = gpu_state(gpu_device_of(issue), gpu_family_of(issue));
-    p->rows = q->rows.capacity;
     p->shifts = resident_shifts_of(q);
     p->depth = depth;
+    p->heads_log2 = samples > 1 ? LONG_HEADS_LOG2 : 0;
+    p->unit_height = samples > 1 ? LONG_ROWS : LONG_HEIGHT(p->rows, p->shifts);
     p->eps = q->norm.eps;
     p->scale = ops[ATTENTION].cache_attention.scale;
     map_state(issue, &p->state, p->memory, LONG_HEIGHT(p->rows, p->shifts));
-    map_cache(issue, &p->k, q->cache.k, p->k_layer, q->cache.capacity, depth);
-    map_cache(issue, &p->v, q->cache.v, p->v_layer, q->cache.capacity, depth);
+    map_state(issue, &p->queries, p->memory, p->unit_height);
+    map_cache(issue, &p->k, p, q->cache.k, p->k_layer, q->cache.capacity);
+    map_cache(issue, &p->v, p, q->cache.v, p->v_layer, q->cache.capacity);
     for (int i = 0; i < depth; i++) fill_layer(issue, &p->layers[i], ops + i * LAYER_OPS);
 }
 
@@ -90,7 +99,7 @@ static int take(gpu_issue *issue, const op *ops, int count) {
     const resident_chain c = resident_chain_of(ops, count, RESIDENT_LONG);
     if (!c.depth) return 0;
     gpu_take(issue, c.ops);
-    fill(issue, &p, ops, c.depth);
+    fill(issue, &p, ops, c.depth, c.samples);
     gpu_emit(issue, 0, whole, &p, sizeof p);
     return c.ops;
 }

@@ -1,11 +1,11 @@
-/* The layers of a denoise step with 17 to 64 rows as one kernel that is resident on the whole card.
+/* The layers of a denoise step with up to 64 rows as one kernel that is resident on the whole card.
  *
  * 128 blocks in clusters of two; two multiplying warpgroups and two copying warps each. A block owns 8
  * columns of x, in fp32 registers. Phases of a layer, between which all blocks meet:
  *
  *   qkv       32 packed columns a block, 80 blocks; RoPE; new keys and values go to the cache
- *   attention a head and 64 keys a block (long_attention.cuh)
- *   join      16 dims of a head a block
+ *   attention a head, or a sample's four heads, and 64 keys a block (long_attention.cuh)
+ *   join      16 dims of these a block
  *   o         16 columns a cluster, each block half of k -> x, scaled for the next norm, sums of squares
  *   gate_up   64 packed columns a block -> GeGLU
  *   down      as o
@@ -13,8 +13,8 @@
  * Norms come after the products (long_products.cuh). Weights come as early as their ring has room, whatever
  * the phase.
  *
- *   legal   one sample, bf16, the sizes in resident_long.h, no known rows, the whole grid resident at once (a
- *           cooperative launch)
+ *   legal   one sample, or two to four of 16 rows at most; bf16, the sizes in resident_long.h, no known rows,
+ *           the whole grid resident at once (a cooperative launch)
  *   early   before wait_before(): barriers, weights of the first layer. Every block's multiplying threads
  *           wait, so no block ends before the previous kernels have.
  *
@@ -56,7 +56,7 @@ DEV void feed_all_rows(block &b, const gpu_resident_long &p, const share &s) {
         if (phase == QKV && b.rank < QKV_BLOCKS)
             feed_rows(b, p, LONG_SCALED_AT, 0, X_SLOTS, first_slot(b, 8 / LONG_QKV_GROUPS, X_SLOTS));
         else if (phase == ATTENTION && has_keys(s)) {
-            feed_rows(b, p, LONG_Q_AT, s.head * HEAD_SLOTS, HEAD_SLOTS, 0);
+            feed_queries(b, p, s);
             if (is_fresh(p, s)) feed_fresh(b, &p.k, s, layer), feed_fresh(b, &p.v, s, layer);
         } else if (phase == OUT)
             feed_rows(b, p, LONG_ATTENDED_AT, b.side * OUT_SLOTS, OUT_SLOTS,
@@ -77,7 +77,7 @@ DEV u32 *x_at(const gpu_resident_long &p, const owned &o) {
 DEV void begin_x(const block &b, const gpu_resident_long &p, owned &o) {
     const long_layer &l = p.layers[0];
     u32 x = 0;
-    if (o.row < p.rows) x = __ldcg(x_at(p, o));
+    if (o.row < b.used) x = __ldcg(x_at(p, o));
     o.x[0] = low_of(x), o.x[1] = high_of(x);
     leave_scaled(b, p, o, two_of(l.scale_in, o.column, 0), two_of(l.shift_in, o.column, 0));
 }
@@ -110,7 +110,7 @@ DEV void consume_all(block &b, const gpu_resident_long &p, const share &s) {
         if (last) break;
         end_phase(b);
     }
-    if (o.row < p.rows) *x_at(p, o) = pack_bf16(o.x[0], o.x[1]);
+    if (o.row < b.used) *x_at(p, o) = pack_bf16(o.x[0], o.x[1]);
     end_launch(b);
 }
 
@@ -145,6 +145,7 @@ extern "C" __global__ void __cluster_dims__(LONG_CLUSTER, 1, 1) __launch_bounds_
                .warp = same_in_warp(threadIdx.x >> 5),
                .group = same_in_warp(threadIdx.x >> 7),
                .height = LONG_HEIGHT(p.rows, p.shifts),
+               .used = __ldg(p.count),
                .weights = ring_of(base, 0, WEIGHTS, AT_BARRIERS),
                .rows = ring_of(base, AT_ROWS, ROWS, AT_BARRIERS + 16 * WEIGHTS),
                .phase = 0, .norms = 0, .exchanges = 0, .issued = 0};

@@ -1,9 +1,9 @@
-/* Legal are all layers of a step of one sample in bf16, in the sizes of resident.h, with caches at even
- * distances; the velocity after them and the guide after that; and then any number of steps more, each with
- * its embedding, that differ from the first one in their modulations and their gain only. Else a launch ends:
- * before a velocity whose weights have another format, before rows of another number (π0's second step). The
- * embedding of a launch's first step is computed by the ops' kernels, and so is everything that is not
- * legal. */
+/* Legal are all layers of a step in bf16, in the sizes of resident.h, with caches at even distances. For up
+ * to 16 rows of one sample also the velocity after them and the guide after that; and then any number of
+ * steps more, each with its embedding, that differ from the first one in their modulations and their gain
+ * only. Else a launch ends: before a velocity whose weights have another format, before rows of another
+ * number (π0's second step). The embedding of a launch's first step is computed by the ops' kernels, and so
+ * is everything that is not legal. */
 #include "backend/gpu/cuda/resident_steps.h"
 
 #include <math.h>
@@ -68,9 +68,13 @@ ptrdiff_t resident_cache_distance(const op *ops, int layer, int values) {
 
 int resident_shifts_of(const op_norm_qkv *q) { return q->norm.bias ? 1 + (q->rows.known != NULL) : 0; }
 
-static int rows_fit(int rows, int shifts, resident_rows kind) {
+static int rows_fit(int samples, int each, int shifts, resident_rows kind) {
+    const int rows = samples * each;
+    if (kind == RESIDENT_LONG && samples > 1)
+        return samples <= LONG_SAMPLES && each <= LONG_HEAD_ROWS && rows + shifts <= LONG_ROWS;
     if (kind == RESIDENT_LONG) return rows > RESIDENT_ROWS && rows + shifts <= LONG_ROWS;
-    return rows <= RESIDENT_ROWS && (rows + shifts > RESIDENT_FEW_ROWS) == (kind == RESIDENT_APART);
+    return samples == 1 && rows <= RESIDENT_ROWS &&
+           (rows + shifts > RESIDENT_FEW_ROWS) == (kind == RESIDENT_APART);
 }
 
 /* Keys of earlier tokens; of all for long horizons, which know no known rows. */
@@ -78,6 +82,12 @@ static int keys_fit(const op_norm_qkv *q, resident_rows kind) {
     const int all = q->cache.capacity;
     if (kind == RESIDENT_LONG) return !q->rows.known && all <= LONG_PARTS * LONG_PART_KEYS;
     return all - q->rows.capacity <= RESIDENT_MOST_KEYS;
+}
+
+/* Samples of the step whose velocity this is; 0: its rows are not those of the layers. */
+static int samples_of(const op_velocity *v, const row_set *rows) {
+    const int each = v->x_stride, samples = each ? rows->capacity / each : 0;
+    return samples * each == rows->capacity && samples * v->horizon == v->rows.capacity ? samples : 0;
 }
 
 /* Layers of the step that begins at ops[0]; 0: this is no such step, or not for this kernel. */
@@ -90,8 +100,8 @@ static int depth_of(const op *ops, int count, resident_rows kind) {
     const op_velocity *v = &ops[depth * LAYER_OPS].velocity;
     const row_set *rows = &ops[QKV].norm_qkv.rows;
     if (ops[depth * LAYER_OPS].kind != OP_VELOCITY || v->x != ops[QKV].norm_qkv.x) return 0;
-    if (v->rows.capacity != v->horizon || rows->capacity != v->x_stride) return 0; /* more than one sample */
-    if (!rows_fit(rows->capacity, resident_shifts_of(&ops[QKV].norm_qkv), kind)) return 0;
+    const int samples = samples_of(v, rows);
+    if (!samples || !rows_fit(samples, v->x_stride, resident_shifts_of(&ops[QKV].norm_qkv), kind)) return 0;
     if (!keys_fit(&ops[QKV].norm_qkv, kind)) return 0;
     for (int values = 0; values < 2 && depth > 1; values++) {
         const ptrdiff_t distance = resident_cache_distance(ops, 1, values);
@@ -238,6 +248,7 @@ resident_chain resident_chain_of(const op *ops, int count, resident_rows kind) {
     resident_chain c = {.depth = depth_of(ops, count, kind), .steps = 1, .kind = kind};
     const int length = c.depth * LAYER_OPS;
     c.ops = length;
+    if (length) c.samples = samples_of(&ops[length].velocity, &ops[QKV].norm_qkv.rows);
     if (!length || kind == RESIDENT_LONG || !is_velocity(ops + length, ops)) return c;
     c.velocity = 1, c.ops++;
     if (c.ops < count && is_guide(ops + c.ops, &ops[length].velocity)) c.guided = 1, c.ops++;

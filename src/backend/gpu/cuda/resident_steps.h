@@ -16,7 +16,7 @@ enum {
 };
 
 /* Which of the kernels: rows and the norms' shifts are 12 at most; rows are 16 at most, and with their shifts
- * more than 12; rows are more than 16, with their shift 64 at most. */
+ * more than 12; rows are more than 16, or those of several samples, with their shift 64 at most. */
 typedef enum resident_rows {
     RESIDENT_FEW,
     RESIDENT_APART,
@@ -28,6 +28,7 @@ typedef struct resident_chain {
     int steps;                             /* with all their layers                                         */
     int velocity;                          /* 1: also the velocities, and the embeddings between the steps  */
     int guided;                            /* 1: also a guide after each velocity                           */
+    int samples;
     resident_rows kind;                    /* as asked for                                                  */
     int floats, in_floats;                 /* from a step to the next: modulations; bias of the embedding   */
 } resident_chain;

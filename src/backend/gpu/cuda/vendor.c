@@ -306,7 +306,7 @@ int cuda_cache_legal(const gpu_device *device, const gpu_cache_attention *p) {
 
 void cuda_make_map(gpu_issue *issue, gpu_tensor_map *map, int swizzled, unsigned rank, const void *base,
                    const uint64_t *dims, const uint64_t *strides, const unsigned *box) {
-    static const unsigned ones[4] = {1, 1, 1, 1};
+    static const unsigned ones[5] = {1, 1, 1, 1, 1};
     if (!gpu_emitting(issue)) return;
     gpu_issue_fail(issue, library_of(gpu_driver_of(gpu_device_of(issue)))
                               ->tensor_map(map, swizzled < 0 ? CUDA_MAP_FLOAT32 : CUDA_MAP_BF16, rank,
