@@ -285,6 +285,37 @@ static void test_chunking(void **state) {
     }
 }
 
+/* A guided sample among ordinary ones: these have the bits of an ordinary call. */
+static void test_neighbours(void **state) {
+    enum { BATCH = 3, ACTIONS = 10, COUNT = ACTIONS * OPENPI_ACTION_DIM };
+    static float ordinary[BATCH * COUNT], beside[BATCH * COUNT], previous[COUNT];
+    static several s;
+    (void)state;
+    open_several(&s);
+    for (int i = 0; i < 2; i++) {
+        openpi_engine *engine = open_engine(full[i], OPENPI_BF16);
+        openpi_rtc rtc[BATCH] = {OPENPI_RTC_INIT, OPENPI_RTC_INIT, OPENPI_RTC_INIT};
+        if (!engine) skip();
+        openpi_session *session = open_chunking(engine, 1, BATCH, ACTIONS, 10, 1);
+        openpi_noise(11, 0, previous, COUNT);
+        rtc[1].mode = OPENPI_RTC_GUIDED;
+        rtc[1].previous = previous;
+        rtc[1].dims = OPENPI_ACTION_DIM;
+        rtc[1].delay = 2;
+        rtc[1].rows = ACTIONS - 2;
+        for (int b = 0; b < BATCH; b++) draw(s.in[b], ANY_CAMERAS);
+        line_up(&s, BATCH, COUNT, 0);
+        must(openpi_session_run(session, s.samples, BATCH, s.noise, ordinary, NULL, &error));
+        must(openpi_session_run_rtc(session, s.samples, rtc, BATCH, s.noise, beside, NULL, &error));
+        assert_memory_equal(beside, ordinary, COUNT * sizeof *beside);
+        assert_memory_not_equal(beside + COUNT, ordinary + COUNT, COUNT * sizeof *beside);
+        assert_memory_equal(beside + 2 * COUNT, ordinary + 2 * COUNT, COUNT * sizeof *beside);
+        openpi_session_close(session);
+        openpi_engine_close(engine);
+    }
+    close_several(&s);
+}
+
 /* Too many samples, too many rows, fp32 or other sizes stay with the ops' kernels. */
 static void test_where_legal(void **state) {
     (void)state;
@@ -420,6 +451,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_most_rows),
         cmocka_unit_test(test_batches),
         cmocka_unit_test(test_chunking),
+        cmocka_unit_test(test_neighbours),
         cmocka_unit_test(test_where_legal),
         cmocka_unit_test(test_repeats),
         cmocka_unit_test(test_two_engines),

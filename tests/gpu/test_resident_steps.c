@@ -28,11 +28,11 @@ static void place_weights(plan *plan) {
     }
 }
 
-static int prompt = 20, samples = 1;
+static int prompt = 20, samples = 1, max_delay = 0;
 
 static plan *open_plan(const subject *s, plan_kind kind, int horizon, int steps) {
     const plan_shape shape = {.batch = samples, .horizon = horizon, .steps = steps, .max_prompt = prompt,
-                              .rtc = kind != PLAN_ORDINARY, .known = kind == PLAN_TRAINED ? 4 : 0};
+                              .rtc = kind != PLAN_ORDINARY, .known = kind == PLAN_TRAINED ? 4 : max_delay};
     plan *plan;
     must(plan_create(s->model, &shape, kind, &plan, &error));
     place_weights(plan);
@@ -141,6 +141,10 @@ static void test_samples(void **state) {
     expect("full:pi05", PLAN_TRAINED, 10, 3, 0, &(launches){0, {0}, 3, 3, 3, 0, 0});
     expect("full:pi0", PLAN_ORDINARY, 15, 3, 0, &(launches){3, {1, 1, 1}, 3, 3, 0, 0, 3});
     expect("full:pi0", PLAN_ORDINARY, 16, 3, 0, &(launches){2, {1, 1}, 3, 3, 0, 0, 2});  /* 17 at first */
+    max_delay = 4;                                 /* of a neighbour: no plan of the session has it */
+    expect("full:pi05", PLAN_ORDINARY, 10, 3, 0, &(launches){0, {0}, 3, 3, 0, 0, 0});
+    expect("full:pi05", PLAN_GUIDED, 10, 3, 0, &(launches){0, {0}, 3, 3, 3, 0, 0});
+    max_delay = 0;
     samples = 4;
     expect("full:pi0", PLAN_ORDINARY, 15, 2, 0, &(launches){2, {1, 1}, 2, 2, 0, 0, 2});
     expect("full:pi05", PLAN_ORDINARY, 15, 2, 0, &(launches){2, {1, 1}, 2, 2, 0, 0, 2});
