@@ -19,6 +19,7 @@ cat >"$box/build/openpi" <<'END'
 END
 printf '#!/bin/bash\n' >"$box/build/tests/openpi_ops"
 printf '#!/bin/bash\nexit 77\n' >"$box/build/tests/test_gpu_none"
+printf '#!/bin/bash\n' >"$box/build/tests/test_gpu_memory"
 chmod +x "$box"/bin/* "$box/build/openpi" "$box"/build/tests/*
 export PATH=$box/bin:$PATH
 check() { "$SOURCE/tools/gpu-check" "$box/build" "$out" "$@" >"$box/log" 2>&1; }
@@ -27,6 +28,10 @@ said() { grep -q "^| $1 | $2" "$page" || fail "the page does not say that $1 $2"
 check ops+tests || fail "two parts that pass end with $?"
 said ops passed
 said test_gpu_none skipped
+grep -q test_gpu_memory "$page" && fail "memory is counted beside other parts"
+check memory || fail "the part memory ends with $?"
+said test_gpu_memory passed
+said test_gpu_memory-portable passed
 check verify && fail "a golden that fails ends with 0"
 said verify-hopper-bf16 passed
 said verify-hopper-f32-no-graph FAILED
