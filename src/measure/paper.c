@@ -109,9 +109,9 @@ paper_time paper_predict(const paper_card *c, const op *given, int rows, double 
         time.us = moved(c, op_get_cost(&op, rows, keys).bytes);
     }
     /* Each begins with operands on their way from memory and ends with results on their way there. Without a
-     * launch between them blocks then count each other in memory, too; not with few rows, which clusters
-     * exchange. */
-    int trips = resident && rows > c->few_rows ? 3 : 2;
+     * launch between them blocks then count each other in memory, too; few rows go from cluster to cluster
+     * instead, and weights are there before them. */
+    int trips = !resident ? 2 : rows > c->few_rows ? 3 : 1;
     time.us += time.launches * (trips * c->load_us + (resident ? 0 : c->launch_us));
     if (resident) time.launches = 0;
     return time;
