@@ -45,7 +45,8 @@ typedef struct paper_card {
     int few_rows;                /* products of so many rows spread k over all units: they run as fast as
                                     memory is read. 0: no such kernels                                    */
     int norm_rows;               /* up to so many rows a norm is inside its product, else a launch        */
-    int resident_samples, resident_rows; /* with so many at most the layers of a step are one launch      */
+    int resident_samples;        /* with so many samples at most, and                                     */
+    int resident_rows;           /* so many rows of all of them, the layers of a step are one launch      */
     int resident_images;         /* with so many images at most, the layers of vision, norms inside       */
     paper_tile tiles[PAPER_TILES];         /* rows 0 ends them                                            */
     /* What others published for the workload that bench runs by default; 0: nothing. */

@@ -95,8 +95,8 @@ static void shifts_apart(void **state) {
     check_shared(17, 0, 0);
 }
 
-/* On a card that holds so many clusters: is the kernel for many rows available, and what is it launched with?
- */
+/* Is the kernel for many rows available on a card that holds so many clusters, and what is it launched
+ * with? */
 static void check_long(int clusters, uint32_t off, int available, int batch, int actions) {
     openpi_engine *engine;
     const int expected = available && !off ? STEPS : 0;
@@ -139,20 +139,16 @@ static void keep_arguments(const cuda_launch *launch, const void *arguments) {
     if (launch->shared_bytes == LONG_SHARED) memcpy(&given, arguments, sizeof given);
 }
 
-static void check_box(const gpu_tensor_map *map, const void *base, unsigned lines) {
-    assert_ptr_equal((void *)(uintptr_t)map->words[0], base);
-    assert_int_equal(map->words[FAKE_BOX], 64);
-    assert_int_equal(map->words[FAKE_BOX + 1], lines);
+/* Lines of the family's memory, in boxes of 128 k of so many rows. */
+static void check_lines(const gpu_tensor_map *map, const void *memory, unsigned rows) {
+    fake_map_is(map, memory, CUDA_MAP_BF16, CUDA_MAP_SWIZZLE_128, 2, (uint64_t[]){64, LONG_STATE / 128},
+                (unsigned[]){64, 2 * rows}, (uint64_t[]){128});
 }
 
 /* [sample][layer][4][place][64], the model has one layer. */
 static void check_cache(const gpu_tensor_map *map, const void *base, uint64_t places, uint64_t batch) {
-    const uint64_t dims[5] = {64, places, 4, 1, batch}, box[5] = {64, 64, 2, 1, 1},
-                   strides[4] = {512, 128, 512 * places, 512 * places};
-    check_box(map, base, 64);
-    for (int i = 0; i < 5; i++) assert_int_equal(map->words[FAKE_DIMS + i], dims[i]);
-    for (int i = 0; i < 5; i++) assert_int_equal(map->words[FAKE_BOX + i], box[i]);
-    for (int i = 0; i < 4; i++) assert_int_equal(map->words[FAKE_STRIDES + i], strides[i]);
+    fake_map_is(map, base, CUDA_MAP_BF16, CUDA_MAP_SWIZZLE_128, 5, (uint64_t[]){64, places, 4, 1, batch},
+                (unsigned[]){64, 64, 2, 1, 1}, (uint64_t[]){512, 128, 512 * places, 512 * places});
 }
 
 /* The last step's arguments are what its first op says. Of several samples attention's units have 64 rows, 16
@@ -181,8 +177,8 @@ static void check_arguments(int batch, int actions, int heads_log2, int height, 
     assert_ptr_equal(given.keys, q->rows.keys);
     assert_ptr_equal(given.k_cache, q->cache.k);
     assert_ptr_equal(given.v_cache, q->cache.v);
-    check_box(&given.state, given.memory, 2 * (unsigned)height);
-    check_box(&given.queries, given.memory, 2 * (unsigned)unit_height);
+    check_lines(&given.state, given.memory, (unsigned)height);
+    check_lines(&given.queries, given.memory, (unsigned)unit_height);
     check_cache(&given.k, q->cache.k, (uint64_t)q->cache.capacity, (uint64_t)batch);
     check_cache(&given.v, q->cache.v, (uint64_t)q->cache.capacity, (uint64_t)batch);
     fake_close(session, engine);

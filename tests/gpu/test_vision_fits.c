@@ -120,25 +120,16 @@ static void keep_arguments(const cuda_launch *launch, const void *arguments) {
     memcpy(&given[given_count++], arguments, sizeof *given);
 }
 
-static void check_map(const gpu_tensor_map *map, const void *base, int type, int swizzle, unsigned rank,
-                      const uint64_t *dims, const unsigned *box, const uint64_t *strides) {
-    assert_ptr_equal((void *)(uintptr_t)map->words[0], base);
-    assert_int_equal(map->words[1], (unsigned)type << 16 | rank << 8 | (unsigned)swizzle);
-    for (unsigned i = 0; i < rank; i++) assert_int_equal(map->words[FAKE_DIMS + i], dims[i]);
-    for (unsigned i = 0; i < rank; i++) assert_int_equal(map->words[FAKE_BOX + i], box[i]);
-    for (unsigned i = 0; i + 1 < rank; i++) assert_int_equal(map->words[FAKE_STRIDES + i], strides[i]);
-}
-
 /* A bf16 matrix of so many rows, in boxes of 64 x 64. */
 static void check_rows(const gpu_tensor_map *map, const void *base, uint64_t k, uint64_t pitch,
                        uint64_t rows) {
-    check_map(map, base, CUDA_MAP_BF16, CUDA_MAP_SWIZZLE_128, 2, (uint64_t[]){k, rows},
+    fake_map_is(map, base, CUDA_MAP_BF16, CUDA_MAP_SWIZZLE_128, 2, (uint64_t[]){k, rows},
               (unsigned[]){64, 64}, (uint64_t[]){2 * pitch});
 }
 
 static void check_heads(const gpu_tensor_map *map, const void *base, int swizzle, unsigned first,
                         unsigned box_rows, uint64_t rows) {
-    check_map(map, base, CUDA_MAP_BF16, swizzle, 4, (uint64_t[]){72, 16, 3, rows},
+    fake_map_is(map, base, CUDA_MAP_BF16, swizzle, 4, (uint64_t[]){72, 16, 3, rows},
               (unsigned[]){first, 1, 1, box_rows}, (uint64_t[]){144, 2304, 6912});
 }
 
@@ -148,7 +139,7 @@ static void check_weights(const gpu_tensor_map *map, const matrix *m, uint64_t n
     const uint64_t blocks = (k + 63) / 64;
     assert_int_equal(m->n, n);
     assert_int_equal(m->k, k);
-    check_map(map, m->data, CUDA_MAP_FLOAT32, CUDA_MAP_SWIZZLE_NONE, 3, (uint64_t[]){256, blocks, n / 8},
+    fake_map_is(map, m->data, CUDA_MAP_FLOAT32, CUDA_MAP_SWIZZLE_NONE, 3, (uint64_t[]){256, blocks, n / 8},
               (unsigned[]){256, 1, groups}, (uint64_t[]){1024, 1024 * blocks});
 }
 
@@ -186,7 +177,7 @@ static void check_stores(const gpu_vision *p, uint64_t rows) {
                              : i == VISION_STORE_X ? p->x : p->to_scaled;
             const uint64_t columns = to_qkv ? 3456 : to_hidden ? 4304 : 1152,
                            pitch = to_hidden ? HIDDEN_PITCH : columns;
-            check_map(&p->stores[images][i], to, CUDA_MAP_BF16, CUDA_MAP_SWIZZLE_NONE, 2,
+            fake_map_is(&p->stores[images][i], to, CUDA_MAP_BF16, CUDA_MAP_SWIZZLE_NONE, 2,
                       (uint64_t[]){columns, rows},
                       (unsigned[]){8 * boxes[images][i][0], boxes[images][i][1]}, (uint64_t[]){2 * pitch});
         }

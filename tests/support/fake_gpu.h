@@ -275,6 +275,16 @@ static int fake_map(gpu_tensor_map *map, int type, unsigned rank, void *base, co
     for (unsigned i = 0; i + 1 < rank; i++) map->words[FAKE_STRIDES + i] = strides[i];
     return called("tensor_map");
 }
+/* Is it the map that these make? */
+static inline void fake_map_is(const gpu_tensor_map *map, const void *base, int type, int swizzle,
+                               unsigned rank, const uint64_t *dims, const unsigned *box,
+                               const uint64_t *strides) {
+    assert_ptr_equal((void *)(uintptr_t)map->words[0], base);
+    assert_int_equal(map->words[1], (unsigned)type << 16 | rank << 8 | (unsigned)swizzle);
+    for (unsigned i = 0; i < rank; i++) assert_int_equal(map->words[FAKE_DIMS + i], dims[i]);
+    for (unsigned i = 0; i < rank; i++) assert_int_equal(map->words[FAKE_BOX + i], box[i]);
+    for (unsigned i = 0; i + 1 < rank; i++) assert_int_equal(map->words[FAKE_STRIDES + i], strides[i]);
+}
 
 static int fake_most_clusters(int *clusters, void *function, const cuda_launch *launch) {
     assert_non_null(function);

@@ -57,15 +57,6 @@ DEV void feed_fresh(block &b, const gpu_tensor_map *map, const share &s, int lay
         copy_box5(to, map, 0, s.part * LONG_PART_KEYS, i * CHUNKS, layer, s.sample, full);
     }
 }
-DEV void feed_queries(block &b, const gpu_resident_long &p, const share &s) {
-    const int lines = p.unit_height * CHUNKS;
-#pragma unroll 1
-    for (int i = 0; i < HEAD_SLOTS; i++) {
-        u32 full;
-        const u32 to = begin_slot(b.rows, (u32)lines * LONG_LINE, full);
-        copy_box2(to, &p.queries, 0, LONG_Q_AT / LONG_LINE + (s.unit * HEAD_SLOTS + i) * lines, full);
-    }
-}
 
 /* ---- a part of the keys -------------------------------------------------------------------------------- */
 

@@ -51,15 +51,17 @@ DEV void feed_weights(block &b, const gpu_tensor_map *map, int first, int kb, in
     }
 }
 
-/* Slots of rows that begin at `at` in the state, from slot `first` on; `begin` of them comes first. */
-DEV void feed_rows(block &b, const gpu_resident_long &p, int at, int first, int slots, int begin) {
-    const int lines = b.height * CHUNKS;
+/* Slots of so many rows that begin at `at` in the state, from slot `first` on; `begin` of them comes
+ * first. */
+DEV void feed_rows(block &b, const gpu_tensor_map *state, int height, int at, int first, int slots,
+                   int begin) {
+    const int lines = height * CHUNKS;
     const u32 bytes = (u32)lines * LONG_LINE;
 #pragma unroll 1
     for (int i = 0; i < slots; i++) {
         u32 full;
         const u32 to = begin_slot(b.rows, bytes, full);
-        copy_box2(to, &p.state, 0, at / LONG_LINE + (first + ((begin + i) & (slots - 1))) * lines, full);
+        copy_box2(to, state, 0, at / LONG_LINE + (first + ((begin + i) & (slots - 1))) * lines, full);
     }
 }
 

@@ -5,8 +5,9 @@
  * rows of one sample (a long horizon), or up to 64 of two to four samples with 16 each at most; the norms'
  * shift is one of them. The whole grid must be resident at once.
  *
- * Attention has units of up to 64 rows by a part of the keys, a block each: of one sample a head's rows; of
- * several samples those of four heads, 16 for each head, some of which may be empty. */
+ * In attention a block has a unit of up to 64 rows and a part of the keys. A unit of one sample is a head's
+ * rows. Where there are several samples, a unit is one sample's rows of four heads, with room for 16 rows a
+ * head. */
 #ifndef BACKEND_GPU_CUDA_RESIDENT_LONG_H
 #define BACKEND_GPU_CUDA_RESIDENT_LONG_H
 
@@ -70,7 +71,8 @@ typedef struct gpu_resident_long {
     char *memory;                          /* LONG_STATE bytes                                              */
     int rows, shifts, depth;               /* shifts: 0 or 1                                                */
     int each;                              /* rows of a sample                                              */
-    int heads_log2, unit_height;           /* of a unit: heads, each with 64 >> heads_log2 rows; all rows   */
+    int heads_log2;                        /* of a unit's heads, which have 64 >> heads_log2 rows each      */
+    int unit_height;                       /* of a unit: rows in memory                                     */
     float eps, scale;
 } gpu_resident_long;
 

@@ -54,17 +54,19 @@ DEV void feed_all_rows(block &b, const gpu_resident_long &p, const share &s) {
         await_phase(b, ++b.phase);
         barrier_arrive(b.base + AT_MET);
         if (phase == QKV && b.rank < QKV_BLOCKS)
-            feed_rows(b, p, LONG_SCALED_AT, 0, X_SLOTS, first_slot(b, 8 / LONG_QKV_GROUPS, X_SLOTS));
+            feed_rows(b, &p.state, b.height, LONG_SCALED_AT, 0, X_SLOTS,
+                      first_slot(b, 8 / LONG_QKV_GROUPS, X_SLOTS));
         else if (phase == ATTENTION && has_keys(s)) {
-            feed_queries(b, p, s);
+            feed_rows(b, &p.queries, p.unit_height, LONG_Q_AT, s.unit * HEAD_SLOTS, HEAD_SLOTS, 0);
             if (is_fresh(p, s)) feed_fresh(b, &p.k, s, layer), feed_fresh(b, &p.v, s, layer);
         } else if (phase == OUT)
-            feed_rows(b, p, LONG_ATTENDED_AT, b.side * OUT_SLOTS, OUT_SLOTS,
+            feed_rows(b, &p.state, b.height, LONG_ATTENDED_AT, b.side * OUT_SLOTS, OUT_SLOTS,
                       first_slot(b, 8 / LONG_RESIDUAL_GROUPS, OUT_SLOTS));
         else if (phase == GATE_UP)
-            feed_rows(b, p, LONG_SCALED_AT, 0, X_SLOTS, first_slot(b, 8 / LONG_GATE_UP_GROUPS, X_SLOTS));
+            feed_rows(b, &p.state, b.height, LONG_SCALED_AT, 0, X_SLOTS,
+                      first_slot(b, 8 / LONG_GATE_UP_GROUPS, X_SLOTS));
         else if (phase == DOWN)
-            feed_rows(b, p, LONG_HIDDEN_AT, b.side * DOWN_SLOTS, DOWN_SLOTS,
+            feed_rows(b, &p.state, b.height, LONG_HIDDEN_AT, b.side * DOWN_SLOTS, DOWN_SLOTS,
                       first_slot(b, 8 / LONG_RESIDUAL_GROUPS, DOWN_SLOTS));
         if (++phase == PHASES) phase = 0, layer++;
     }

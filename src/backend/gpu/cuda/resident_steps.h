@@ -28,7 +28,7 @@ typedef struct resident_chain {
     int steps;                             /* with all their layers                                         */
     int velocity;                          /* 1: also the velocities, and the embeddings between the steps  */
     int guided;                            /* 1: also a guide after each velocity                           */
-    int samples;
+    int samples;                           /* of each step                                                  */
     resident_rows kind;                    /* as asked for                                                  */
     int floats, in_floats;                 /* from a step to the next: modulations; bias of the embedding   */
 } resident_chain;
