@@ -124,13 +124,13 @@ static void keep_arguments(const cuda_launch *launch, const void *arguments) {
 static void check_rows(const gpu_tensor_map *map, const void *base, uint64_t k, uint64_t pitch,
                        uint64_t rows) {
     fake_map_is(map, base, CUDA_MAP_BF16, CUDA_MAP_SWIZZLE_128, 2, (uint64_t[]){k, rows},
-              (unsigned[]){64, 64}, (uint64_t[]){2 * pitch});
+                (unsigned[]){64, 64}, (uint64_t[]){2 * pitch});
 }
 
 static void check_heads(const gpu_tensor_map *map, const void *base, int swizzle, unsigned first,
                         unsigned box_rows, uint64_t rows) {
     fake_map_is(map, base, CUDA_MAP_BF16, swizzle, 4, (uint64_t[]){72, 16, 3, rows},
-              (unsigned[]){first, 1, 1, box_rows}, (uint64_t[]){144, 2304, 6912});
+                (unsigned[]){first, 1, 1, box_rows}, (uint64_t[]){144, 2304, 6912});
 }
 
 /* Atoms of a matrix of n columns: 256 words each, of one k those of all groups of 8 columns. */
@@ -140,7 +140,7 @@ static void check_weights(const gpu_tensor_map *map, const matrix *m, uint64_t n
     assert_int_equal(m->n, n);
     assert_int_equal(m->k, k);
     fake_map_is(map, m->data, CUDA_MAP_FLOAT32, CUDA_MAP_SWIZZLE_NONE, 3, (uint64_t[]){256, blocks, n / 8},
-              (unsigned[]){256, 1, groups}, (uint64_t[]){1024, 1024 * blocks});
+                (unsigned[]){256, 1, groups}, (uint64_t[]){1024, 1024 * blocks});
 }
 
 static void check_layer(const vision_layer_weights *layer, const op *ops) {
@@ -178,8 +178,8 @@ static void check_stores(const gpu_vision *p, uint64_t rows) {
             const uint64_t columns = to_qkv ? 3456 : to_hidden ? 4304 : 1152,
                            pitch = to_hidden ? HIDDEN_PITCH : columns;
             fake_map_is(&p->stores[images][i], to, CUDA_MAP_BF16, CUDA_MAP_SWIZZLE_NONE, 2,
-                      (uint64_t[]){columns, rows},
-                      (unsigned[]){8 * boxes[images][i][0], boxes[images][i][1]}, (uint64_t[]){2 * pitch});
+                        (uint64_t[]){columns, rows},
+                        (unsigned[]){8 * boxes[images][i][0], boxes[images][i][1]}, (uint64_t[]){2 * pitch});
         }
 }
 
