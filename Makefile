@@ -50,7 +50,7 @@ install: all
 	@DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(PREFIX)
 
 clean:
-	@rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-asan-kernels $(BUILD)-tsan $(BUILD)-clang $(BUILD)-fuzz
+	@rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-asan-kernels $(BUILD)-tsan $(BUILD)-fuzz
 
 help:
 	@echo "make            build $(BUILD)/openpi, libopenpi.a and libopenpi.so"

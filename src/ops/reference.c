@@ -22,7 +22,7 @@ static double product(const float *row, const matrix *weight, int o) {
     for (int at = 0, count; at < weight->k; at += count) {
         count = weight->k - at < PIECE ? weight->k - at : PIECE;
         read_weights(weight, o, at, count, weights);
-        dot_add(sum, row + at, weights, DTYPE_F32, 0, count);
+        dot_add(sum, row + at, weights, count);
     }
     return dot_end(sum);
 }
@@ -78,16 +78,18 @@ typedef struct attend {
 
 static void attend_one(const attend *a) {
     double p[LIMIT_KEYS], out[LIMIT_HEAD_DIM] = {0}, top = -HUGE_VAL, sum = 0;
-    float q[LIMIT_HEAD_DIM];
-    norm_row(&no_norm, a->q, a->type, a->q_at, a->head_dim, q);
-    for (int j = 0; j < a->keys; j++)
-        top =
-            fmax(top, p[j] = dot(q, a->k, a->type, a->k_at + (size_t)j * a->stride, a->head_dim) * a->scale);
+    float q[LIMIT_HEAD_DIM], row[LIMIT_HEAD_DIM];
+    load_acts(a->q, a->type, a->q_at, a->head_dim, q);
+    for (int j = 0; j < a->keys; j++) {
+        load_acts(a->k, a->type, a->k_at + (size_t)j * a->stride, a->head_dim, row);
+        p[j] = dot(q, row, a->head_dim) * a->scale;
+        top = fmax(top, p[j]);
+    }
     for (int j = 0; j < a->keys; j++) sum += p[j] = exp(p[j] - top);
     for (int j = 0; j < a->keys; j++) {
         double share = round_to(a->type, (float)(p[j] / sum));
-        for (int i = 0; i < a->head_dim; i++)
-            out[i] += share * load(a->v, a->type, a->v_at + (size_t)j * a->stride + (size_t)i);
+        load_acts(a->v, a->type, a->v_at + (size_t)j * a->stride, a->head_dim, row);
+        for (int i = 0; i < a->head_dim; i++) out[i] += share * row[i];
     }
     for (int i = 0; i < a->head_dim; i++) store(a->out, a->type, a->out_at + (size_t)i, (float)out[i]);
 }
@@ -122,7 +124,7 @@ void reference_linear_residual(const op *op, int first, int end) {
     float row[LIMIT_INPUTS];
     for (int r = first; r < end; r++) {
         const float *gate = a->gate ? a->gate + modulation_of(&a->rows, r) : NULL;
-        norm_row(&no_norm, a->a, op->type, (size_t)r * (size_t)k, k, row);
+        load_acts(a->a, op->type, (size_t)r * (size_t)k, k, row);
         for (int o = 0; o < n; o++) {
             size_t at = (size_t)r * (size_t)n + (size_t)o;
             double y = product(row, &a->weight, o) + (a->bias ? a->bias[o] : 0);

@@ -29,7 +29,7 @@ static inline int modulation_of(const row_set *rows, int r) {
 static inline norm norm_of_row(const norm *norm, const row_set *rows, int r) {
     struct norm own = *norm;
     int at = modulation_of(rows, r);
-    if (at) own.weight += at;
+    if (at && own.weight) own.weight += at;     /* a norm of nothing has neither */
     if (at && own.bias) own.bias += at;
     return own;
 }

@@ -79,17 +79,19 @@ static size_t attended_at(const attended *a, const void *cache, const row_set *r
 
 void reference_scores(const op *op, int first, int end) {
     const op_scores *a = &op->scores;
-    float q[LIMIT_HEAD_DIM];
+    float q[LIMIT_HEAD_DIM], key[LIMIT_HEAD_DIM];
     for (int r = first; r < end; r++)
         for (int h = 0; h < a->heads; h++) {
             const void *keys;
             size_t stride,
                 at = attended_at(&a->keys, a->keys.cache.k, &a->rows, r, h, a->head_dim, &keys, &stride);
             float *out = a->scores + ((size_t)r * (size_t)a->heads + (size_t)h) * (size_t)a->places;
-            norm_row(&no_norm, a->q, op->type, (size_t)r * (size_t)a->q_stride + (size_t)(h * a->head_dim),
-                     a->head_dim, q);
-            for (int j = 0; j < a->rows.keys[r]; j++)
-                out[j] = (float)(dot(q, keys, op->type, at + (size_t)j * stride, a->head_dim) * a->scale);
+            size_t query = (size_t)r * (size_t)a->q_stride + (size_t)(h * a->head_dim);
+            load_acts(a->q, op->type, query, a->head_dim, q);
+            for (int j = 0; j < a->rows.keys[r]; j++) {
+                load_acts(keys, op->type, at + (size_t)j * stride, a->head_dim, key);
+                out[j] = (float)(dot(q, key, a->head_dim) * a->scale);
+            }
         }
 }
 
@@ -112,13 +114,15 @@ void reference_values(const op *op, int first, int end) {
         for (int h = 0; h < a->heads; h++) {
             const void *values;
             double out[LIMIT_HEAD_DIM] = {0};
+            float value[LIMIT_HEAD_DIM];
             size_t stride, at = attended_at(&a->values, a->values.cache.v, &a->rows, r, h, a->head_dim,
                                             &values, &stride);
             size_t head = (size_t)r * (size_t)a->heads + (size_t)h;
-            for (int j = 0; j < a->rows.keys[r]; j++)
-                for (int i = 0; i < a->head_dim; i++)
-                    out[i] += (double)a->scores[head * (size_t)a->places + (size_t)j] *
-                              load(values, op->type, at + (size_t)j * stride + (size_t)i);
+            for (int j = 0; j < a->rows.keys[r]; j++) {
+                double share = a->scores[head * (size_t)a->places + (size_t)j];
+                load_acts(values, op->type, at + (size_t)j * stride, a->head_dim, value);
+                for (int i = 0; i < a->head_dim; i++) out[i] += share * value[i];
+            }
             for (int i = 0; i < a->head_dim; i++)
                 store(a->out, op->type, head * (size_t)a->head_dim + (size_t)i, (float)out[i]);
         }

@@ -24,6 +24,8 @@
 #define PICTURE "--image base='" TESTS_DIR "/pictures/rgb.png'"
 #define OBSERVATION "--robot none " PICTURE " --state 0.1,0.2 --prompt x"
 #define TINY "--synthetic tiny"
+#define TUNED "--variant pi0 --threads 1 --horizons 2 --cameras 1 --prompts 3 --rounds 1 --least-share 400"
+#define LONGER "--rounds 64 --batches 1,2,3,4,5,6,7,8 --least-share 0"
 #define CALL "--steps 1 --horizon 2 --threads 1"
 
 typedef enum form { TABLE, JSON, SVG, HTML, GZIP, FOLDER } form;
@@ -50,11 +52,8 @@ static const struct {
     {"ladder", "--svg", SVG, TINY, CALL " --cameras 100 --prompt 2 --warmup 0 --runs 1 --dtype f32",
      "--runs 100000", NULL, 2},
     {"roof", "--json", JSON, "", "--threads 1", "", NULL, 0},
-    {"tune", "--out", JSON, TINY, "--variant pi0 --threads 1 --horizons 2 --cameras 1 --prompts 3 --rounds 1",
-     "--rounds 64 --batches 1,2,3,4,5,6,7,8", ".part", 2},
-    {"tune", "--json", JSON, TINY,
-     "--variant pi0 --threads 1 --horizons 2 --cameras 1 --prompts 3 --rounds 1",
-     "--rounds 64 --batches 1,2,3,4,5,6,7,8", NULL, 1},
+    {"tune", "--out", JSON, TINY, TUNED, LONGER, ".part", 2},
+    {"tune", "--json", JSON, TINY, TUNED, LONGER, NULL, 1},
     {"trace", "", JSON, TINY, CALL " --warmup 0", "--warmup 100000", NULL, 0},
     {"trace", "--json", JSON, "", "--analyze trace.json", "pipe", NULL, 0},
     {"report", "--out", HTML, "", "bench.json", "pipe", NULL, 0},

@@ -1,5 +1,6 @@
 /* JAX checkpoints that were damaged: every way to cut a file short, every flipped bit of a manifest and of
- * nodes, every flipped bit of chunks. */
+ * nodes, every flipped bit of chunks. Under a sanitizer, which takes ten times as long, every seventh: what
+ * is found there is found in how bytes are read, not in which of them a checksum covers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,6 +14,7 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
+#include "base/sanitizer.h"
 #include "folder_copy.h"
 #include "model/ocdbt.h"
 #include "model/tensors.h"
@@ -21,6 +23,8 @@
 
 #define ORBAX TESTS_DIR "/orbax/"
 #define DEEP ORBAX "ocdbt_deep/"
+enum { STEP = SANITIZED ? 7 : 1 };           /* bits, and lengths of files                              */
+
 static const char *const files[] = {"manifest.ocdbt", "d/0bd2fe6b19a6a86edafa81efb02db290"};
 
 /* A database that was cut or changed opens with a sentence, or with all its keys. */
@@ -57,7 +61,7 @@ static void test_damage(void **state) {
             assert_int_equal(scratch_write(&s, files[i], bytes[i], cut), 0);
             cuts[i] += !opens(s.folder);
         }
-        for (size_t bit = 0; bit < 8 * counts[i]; bit++) {
+        for (size_t bit = 0; bit < 8 * counts[i]; bit += STEP) {
             bytes[i][bit / 8] ^= (char)(1 << bit % 8);
             assert_int_equal(scratch_write(&s, files[i], bytes[i], counts[i]), 0);
             found[i] += !opens(s.folder);
@@ -66,9 +70,9 @@ static void test_damage(void **state) {
         assert_int_equal(scratch_write(&s, files[i], bytes[i], counts[i]), 0);
     }
     assert_int_equal(cuts[0], counts[0]);
-    assert_int_equal(found[0], 8 * counts[0]);
+    assert_int_equal(found[0], (8 * counts[0] + STEP - 1) / STEP);
     assert_int_equal(cuts[1], counts[1]);
-    assert_true(found[1] > 12000);
+    assert_true(found[1] > 12000 / STEP);
     assert_true(opens(s.folder));
     for (int i = 0; i < 2; i++) free(bytes[i]);
     scratch_close(&s);
@@ -109,7 +113,7 @@ static int cut_everywhere(const char *root, const char *path, size_t step) {
     int read = !decodes(root, &error);
     rewrite(path, bytes, count);
     for (size_t cut = count; cut-- > 0 && read;) {
-        if (cut > 4000 && cut % step) continue;
+        if ((cut > 4000 && cut % step) || cut % STEP) continue;
         assert_int_equal(truncate(path, (off_t)cut), 0);
         int well = decodes(root, &error);
         if (well && refused) fail_msg("%s: %zu bytes suffice, more do not", path, cut);
@@ -186,7 +190,7 @@ static void test_flipped_chunks(void **state) {
         snprintf(named, sizeof named, "tensor %.120s, chunk %.20s", tensor, strchr(names[i], '/') + 1);
         snprintf(path, sizeof path, "%s/%s", root, names[i]);
         WORKS(file_read(path, 1 << 20, &bytes, &count, &error));
-        for (size_t bit = 0; bit <= 8 * count; bit++) {      /* the last one is beyond: whole again */
+        for (size_t bit = 0;; bit += STEP) {                 /* the last one is beyond: whole again */
             if (bit < 8 * count) bytes[bit / 8] ^= (char)(1 << bit % 8);
             unlink(path);
             WORKS(file_write(path, bytes, count, &error));
@@ -195,10 +199,11 @@ static void test_flipped_chunks(void **state) {
             if (bit < 8 * count) bytes[bit / 8] ^= (char)(1 << bit % 8);
             else assert_true(well);
             found += !well;
+            if (bit >= 8 * count) break;
         }
         free(bytes);
     }
-    assert_true(found > 300);
+    assert_true(found > 300 / STEP);
     unlink(path);                                            /* zarr: a missing chunk is zeros */
     openpi_error error = OPENPI_ERROR_INIT;
     if (!decodes(root, &error)) fail_msg("%s", error.message);

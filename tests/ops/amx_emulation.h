@@ -49,19 +49,23 @@ static inline void emulated_stored(int tile, void *to, long stride) {
 }
 
 static inline void emulated_dpbf16ps(int to, int a, int b) {
+    float even[16][16], odd[16][16];         /* of b, as numbers, once for all rows of a */
     emulated_check();
+    for (int k = 0; k < 16; k++) {
+        bf16 columns[32];
+        memcpy(columns, emulated_tiles[b][k], sizeof columns);
+        for (int n = 0; n < 16; n++) even[k][n] = bf16_to_float(columns[2 * n]);
+        for (int n = 0; n < 16; n++) odd[k][n] = bf16_to_float(columns[2 * n + 1]);
+    }
     for (int m = 0; m < 16; m++) {
         float sum[16];
+        bf16 row[32];
         memcpy(sum, emulated_tiles[to][m], sizeof sum);
+        memcpy(row, emulated_tiles[a][m], sizeof row);
         for (int k = 0; k < 16; k++) {
-            bf16 pair[2], columns[32];
-            memcpy(pair, emulated_tiles[a][m] + 4 * k, sizeof pair);
-            memcpy(columns, emulated_tiles[b][k], sizeof columns);
-            float even = bf16_to_float(pair[0]), odd = bf16_to_float(pair[1]);
-            for (int n = 0; n < 16; n++) {
-                sum[n] += even * bf16_to_float(columns[2 * n]);
-                sum[n] += odd * bf16_to_float(columns[2 * n + 1]);
-            }
+            float first = bf16_to_float(row[2 * k]), second = bf16_to_float(row[2 * k + 1]);
+            for (int n = 0; n < 16; n++) sum[n] += first * even[k][n];
+            for (int n = 0; n < 16; n++) sum[n] += second * odd[k][n];
         }
         memcpy(emulated_tiles[to][m], sum, sizeof sum);
     }

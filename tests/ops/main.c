@@ -2,6 +2,7 @@
  *
  *   openpi_ops [--device cpu|BACKEND:N] [--isa LEVEL] [--op KIND or part of a case's name] [--seed N]
  *              [--list]  (no device: the processor and the first of every GPU backend)
+ *              [--part I/N]  the I-th of N parts, which together are everything: for several side by side
  *   openpi_ops --bench [--isa LEVEL] [--op …] [--dtype f32|bf16] [--size full] [--threads N] [--quick]
  *              (roofs are measured anew for each op, but for --quick)
  *              [--cut K] [--panels N] [--fit BYTES] [--no-ahead]  how the bf16 product is blocked, for tuning
@@ -237,6 +238,7 @@ static const double whole_budget = 5e7;    /* the same of a case that it does so
 typedef struct options {
     const char *device, *isa, *op, *size, *dtype;
     uint64_t seed;
+    int part, parts;             /* of every `parts` shapes in a row, the one to check; 0: all              */
     int list, bench, threads, quick, no_ahead;
     int cut, panels, fit;        /* 0: as the level has it                                                */
 } options;
@@ -516,14 +518,16 @@ static int check(const options *o) {
         return 2;
     }
     printf("seed %llu\n", (unsigned long long)o->seed);
-    check_functions(o, all);
+    if (!o->part) check_functions(o, all);
     for (int i = 0; i < REAL + MADE; i++) {
+        if (i % o->parts != o->part) continue;
         dice r = {o->seed + (uint64_t)i * 1000003};
         op_shape shape = i < REAL ? shrink(real_shapes[i], &r) : made_shapes[i - REAL];
         check_shape(o, &shape, all, many, &r);
         if (i < REAL && work_of(&real_shapes[i]) > budget) check_whole(o, &real_shapes[i], all, many, &r);
     }
     for (int i = 0; i < LARGE; i++) {
+        if (i % o->parts != o->part) continue;
         dice r = {o->seed + (uint64_t)i * 7000003};
         check_whole(o, &large_shapes[i], all, many, &r);
     }
@@ -543,8 +547,9 @@ int main(int count, char **arguments) {
         {"list", 0, NULL, 'l'},    {"bench", 0, NULL, 'b'},  {"dtype", 1, NULL, 'd'},
         {"threads", 1, NULL, 't'}, {"size", 1, NULL, 'z'},   {"cut", 1, NULL, 'c'},
         {"panels", 1, NULL, 'p'},  {"fit", 1, NULL, 'f'},    {"no-ahead", 0, NULL, 'a'},
-        {"quick", 0, NULL, 'q'},   {"device", 1, NULL, 'D'}, {NULL, 0, NULL, 0}};
-    options o = {.seed = (uint64_t)time(NULL), .size = "full"};
+        {"quick", 0, NULL, 'q'},   {"device", 1, NULL, 'D'}, {"part", 1, NULL, 'P'},
+        {NULL, 0, NULL, 0}};
+    options o = {.seed = (uint64_t)time(NULL), .size = "full", .parts = 1};
     for (int c; (c = getopt_long(count, arguments, "", known, NULL)) != -1;) {
         switch (c) {
         case 'D': o.device = optarg; break;
@@ -561,9 +566,15 @@ int main(int count, char **arguments) {
         case 'f': o.fit = atoi(optarg); break;
         case 'a': o.no_ahead = 1; break;
         case 'q': o.quick = 1; break;
+        case 'P':
+            if (sscanf(optarg, "%d/%d", &o.part, &o.parts) == 2 && o.part >= 1 && o.part <= o.parts) {
+                o.part--;
+                break;
+            }
+            /* fallthrough */
         default:
             fprintf(stderr, "usage: openpi_ops [--device cpu|BACKEND:N] [--isa LEVEL] [--op PART] [--seed N] "
-                            "[--list]\n"
+                            "[--part I/N] [--list]\n"
                             "       openpi_ops --bench [--dtype T] [--size S] [--threads N]\n");
             return 2;
         }

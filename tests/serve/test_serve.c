@@ -9,6 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "base/sanitizer.h"
 #include "base/utf8.h"
 #include "policy_golden.h"
 #include "scratch.h"
@@ -363,7 +364,7 @@ static void reads_ahead_in_order(void **state) {
  * same. */
 static void many_robots(void **state) {
     (void)state;
-    enum { ROBOTS = 12, TURNS = 4 };
+    enum { ROBOTS = SANITIZED ? 9 : 12, TURNS = SANITIZED ? 2 : 4 };   /* more than fit into a call, and again */
     static const char *const options[] = {"--max-block 8", "--device cpu,cpu",
                                           "--throughput --device cpu,cpu"};
     served server;

@@ -52,13 +52,15 @@ static inline void served_must_log(const served *s, const char *part) {
     free(text);
 }
 
-/* Starts "openpi serve ARGS". */
+/* Starts "openpi serve ARGS". Where they do not ask for pings there are none: a robot of the tests does not
+ * answer while it waits for a reply, which may take longer on a busy machine than the server is patient. */
 static inline void served_launch(served *s, scratch *folder, const char *args) {
     char line[4096];
     snprintf(s->log, sizeof s->log, "%s", scratch_path(folder, "log"));
     unlink(s->log);
-    snprintf(line, sizeof line, "exec '%s' serve %s%s 2>'%s' >/dev/null </dev/null", served_command(), args,
-             strstr(args, "--log-format") ? "" : " --log-format text", s->log);
+    snprintf(line, sizeof line, "exec '%s' serve %s%s%s 2>'%s' >/dev/null </dev/null", served_command(), args,
+             strstr(args, "--log-format") ? "" : " --log-format text",
+             strstr(args, "--ping-interval") ? "" : " --ping-interval 3600", s->log);
     s->port = 0;
     s->pid = fork();
     assert_true(s->pid >= 0);
