@@ -364,7 +364,7 @@ static void reads_ahead_in_order(void **state) {
  * same. */
 static void many_robots(void **state) {
     (void)state;
-    enum { ROBOTS = SANITIZED ? 9 : 12, TURNS = SANITIZED ? 2 : 4 };   /* more than fit into a call, and again */
+    enum { ROBOTS = SANITIZED ? 9 : 12, TURNS = SANITIZED ? 2 : 4 };     /* more than fit into a call */
     static const char *const options[] = {"--max-block 8", "--device cpu,cpu",
                                           "--throughput --device cpu,cpu"};
     served server;
