@@ -1,9 +1,11 @@
 /* From the command's options about the machine to the engine's. */
 #include <stdio.h>
+#include <string.h>
 
 #include "cli.h"
 #include "input.h"
 #include "measure/tune.h"
+#include "words.h"
 
 const char *machine_without(const machine_values *values, char text[SWITCH_TEXT]) {
     const char *given = values->without ? values->without : "";
@@ -59,4 +61,28 @@ void machine_warn_table(const verb *verb, const openpi_engine_info *info) {
     if (info->table_ignored[0])
         fprintf(stderr, "openpi %s: table %s: %s\n", verb->name, input_shown(info->table),
                 info->table_ignored);
+}
+
+static void say_note(const verb *verb, const char *text, int warning) {
+    openpi_error note = OPENPI_ERROR_INIT;
+    char sentence[SENTENCE_TEXT];
+    snprintf(note.message, sizeof note.message, "%s", text);
+    words_translate(verb, &note, sentence);
+    fprintf(stderr, "openpi %s: %s%s\n", verb->name, warning ? "warning: " : "", sentence);
+}
+
+static int engine_says(const openpi_engine *engine, const char *text) {
+    const char *other;
+    for (int i = 0; engine && (other = openpi_engine_note(engine, i, NULL)); i++)
+        if (!strcmp(other, text)) return 1;
+    return 0;
+}
+
+void machine_say_notes(const verb *verb, const openpi_engine *engine, const openpi_policy *policy) {
+    const char *text;
+    int warning;
+    for (int i = 0; engine && (text = openpi_engine_note(engine, i, &warning)); i++)
+        say_note(verb, text, warning);
+    for (int i = 0; policy && (text = openpi_policy_note(policy, i, &warning)); i++)
+        if (!engine_says(engine, text)) say_note(verb, text, warning);
 }

@@ -366,6 +366,12 @@ typedef struct openpi_engine_info {
 OPENPI_API openpi_status openpi_engine_get_info(const openpi_engine *engine, openpi_engine_info *info,
                                                 openpi_error *error);
 
+/* What loading found that changes actions and is no error, such as an older step of an unfinished training
+ * run: sentence 0, 1, …; NULL after the last. *warning (may be NULL) becomes 1 where actions may not be what
+ * the user expects, else 0. A program shows them to its user. The string is the engine's and valid until it
+ * is closed. */
+OPENPI_API const char *openpi_engine_note(const openpi_engine *engine, int index, int *warning);
+
 /* ---- model level ---------------------------------------------------------------------------------- */
 
 typedef enum openpi_pixels {
@@ -602,6 +608,10 @@ typedef struct openpi_policy_info {
 OPENPI_API openpi_status openpi_policy_get_info(const openpi_policy *policy, openpi_policy_info *info,
                                                 openpi_error *error);
 
+/* As openpi_engine_note, of what the policy was opened with: statistics that are missing, cameras that were
+ * found by their position only. The string is the policy's and valid until it is closed. */
+OPENPI_API const char *openpi_policy_note(const openpi_policy *policy, int index, int *warning);
+
 /* The name ("left_waist") and the unit ("rad") of action 0 … action_dim-1 of the robot; "": unknown, NULL: no
  * such action. The strings are the policy's and valid until it is closed. docs/robots.md names their sources.
  */
@@ -797,8 +807,8 @@ OPENPI_API openpi_status openpi_image_decode(const void *bytes, size_t count, co
 /* *json: an object that describes a checkpoint, for openpi_free: variant, dims, parameters, dtypes, cameras,
  * robot, stats, prompt format, steps, horizon, real-time chunking; the ranks and factors of LoRA and of an
  * adapter; and for every device the memory that weights and a default session need, the memory that is free,
- * and whether it fits.
- * `options` may be NULL. */
+ * and whether it fits; "notes", the sentences of openpi_engine_note and openpi_policy_note, warnings with
+ * "warning: " in front. `options` may be NULL. */
 OPENPI_API openpi_status openpi_inspect(const char *checkpoint, const openpi_policy_options *options,
                                         char **json, openpi_error *error);
 

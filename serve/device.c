@@ -210,6 +210,7 @@ static openpi_status load(device *d, openpi_error *error) {
     d->engine_options = *d->options.engine;
     d->engine_options.device = d->options.name;
     SERVE_TRY(openpi_engine_open(d->options.checkpoint, &d->engine_options, &d->engine, error));
+    model_take_notes(d->options.model, d->engine);
     d->engine_info = (openpi_engine_info)OPENPI_ENGINE_INFO_INIT;
     SERVE_TRY(openpi_engine_get_info(d->engine, &d->engine_info, error));
     SERVE_TRY(open_sessions(d, error));

@@ -43,6 +43,19 @@ static int put_number(msgpack_packer *p, double value) {
     return msgpack_pack_double(p, value);
 }
 
+/* "notes": what loading the model told of, as openpi_inspect writes it. */
+static int put_notes(msgpack_packer *p, const model *m) {
+    static const char warning[] = "warning: ";
+    int failed = put_text(p, "notes") | msgpack_pack_array(p, (size_t)m->note_count);
+    for (const model_note *note = m->notes; note < m->notes + m->note_count; note++) {
+        size_t before = note->warning ? sizeof warning - 1 : 0, length = strlen(note->text);
+        failed |= msgpack_pack_str(p, before + length);
+        failed |= msgpack_pack_str_body(p, warning, before);
+        failed |= msgpack_pack_str_body(p, note->text, length);
+    }
+    return failed;
+}
+
 size_t metadata_write(const metadata *m, uint8_t *out, size_t capacity) {
     sink s = {.data = out, .capacity = capacity};
     msgpack_packer p;
@@ -54,7 +67,8 @@ size_t metadata_write(const metadata *m, uint8_t *out, size_t capacity) {
         for (int i = 0; i < m->reset_pose_count; i++) failed |= put_number(&p, m->reset_pose[i]);
     }
     failed |= put_text(&p, "openpi_server");
-    failed |= msgpack_pack_map(&p, 6);
+    const int noted = m->model && m->model->note_count;
+    failed |= msgpack_pack_map(&p, noted ? 7 : 6);
     failed |= put_text(&p, "version");
     failed |= put_text(&p, m->version);
     failed |= put_uint_entry(&p, "horizon", (uint64_t)m->horizon);
@@ -63,6 +77,7 @@ size_t metadata_write(const metadata *m, uint8_t *out, size_t capacity) {
     failed |= put_text(&p, "rtc_modes");
     failed |= put_text(&p, m->rtc_max_delay ? "guided,trained" : "guided");
     failed |= put_uint_entry(&p, "rtc_max_delay", (uint64_t)m->rtc_max_delay);
+    if (noted) failed |= put_notes(&p, m->model);
     return failed ? 0 : s.count;
 }
 

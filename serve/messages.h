@@ -6,9 +6,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "model.h"
 #include "openpi.h"
 
-/* The first message of a connection: the config's metadata and one map of scalars, "openpi_server". */
+/* The first message of a connection: the config's metadata and one map, "openpi_server": scalars, and the
+ * model's notes, a list of texts. */
 typedef struct metadata {
     const double *reset_pose;    /* [reset_pose_count], NULL: none                                         */
     int reset_pose_count;
@@ -16,6 +18,7 @@ typedef struct metadata {
     int horizon, action_dim;
     uint64_t max_message_bytes;
     int rtc_max_delay;           /* of the mode trained of "openpi/rtc"; 0: only guided is offered         */
+    const model *model;          /* its notes; without any there is no key "notes"                         */
 } metadata;
 
 /* Returns the bytes written into out[capacity]; 0: they do not fit. */

@@ -1,10 +1,40 @@
 /* See model.h. */
 #include "model.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "fail.h"
+
+static void take_note(model *m, const char *text, int warning) {
+    for (int i = 0; i < m->note_count; i++)
+        if (!strcmp(m->notes[i].text, text)) return;
+    if (m->note_count == MODEL_NOTES) return;
+    model_note *note = &m->notes[m->note_count++];
+    note->warning = warning;
+    m->warning_count += warning;
+    snprintf(note->text, sizeof note->text, "%s", text);
+}
+
+void model_take_notes(model *m, const openpi_engine *engine) {
+    const char *text;
+    int warning;
+    for (int i = 0; (text = openpi_engine_note(engine, i, &warning)); i++) take_note(m, text, warning);
+}
+
+static void take_policy_notes(model *m) {
+    const char *text;
+    int warning;
+    for (int i = 0; (text = openpi_policy_note(m->policy, i, &warning)); i++) take_note(m, text, warning);
+}
+
+void model_say_notes(const model *m, logger *log) {
+    for (const model_note *note = m->notes; note < m->notes + m->note_count; note++) {
+        log_entry entry = {.level = note->warning ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO, .event = "note"};
+        log_entry_write(log, &entry, "%s%s", note->warning ? "warning: " : "", note->text);
+    }
+}
 
 openpi_status model_open(const char *checkpoint, const openpi_policy_options *options, int horizon,
                          uint64_t number, model **out, openpi_error *error) {
@@ -19,6 +49,7 @@ openpi_status model_open(const char *checkpoint, const openpi_policy_options *op
         model_drop(made);
         return status;
     }
+    take_policy_notes(made);
     made->horizon = horizon ? horizon : made->info.horizon;
     *out = made;
     return OPENPI_OK;

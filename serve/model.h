@@ -9,6 +9,7 @@
 
 #include <stdatomic.h>
 
+#include "log.h"
 #include "openpi.h"
 
 /* How a checkpoint can follow on from a chunk (rtc.h). */
@@ -18,18 +19,31 @@ typedef struct rtc_offer {
     openpi_rtc_mode mode;        /* where a request names none                                             */
 } rtc_offer;
 
+/* A sentence of openpi_policy_note or openpi_engine_note. */
+enum { MODEL_NOTES = 48 };
+typedef struct model_note {
+    int warning;
+    char text[400];
+} model_note;
+
 typedef struct model {
     uint64_t number;             /* 1 at start, and one more for every reload                              */
     openpi_policy *policy;
     openpi_policy_info info;
     int horizon;                 /* 0: left to the weights, and not loaded yet                             */
     rtc_offer rtc;               /* horizon 0: the weights are not loaded yet                              */
+    int note_count, warning_count;               /* warnings among the notes                               */
+    model_note notes[MODEL_NOTES];               /* of the policy and of the engine, each sentence once    */
     atomic_int holders;
 } model;
 
 /* Reads the policy. `horizon` of the sessions, 0: the checkpoint's. The caller holds *out. */
 openpi_status model_open(const char *checkpoint, const openpi_policy_options *options, int horizon,
                          uint64_t number, model **out, openpi_error *error);
+/* Takes the notes of an engine that has loaded the model's weights. */
+void model_take_notes(model *model, const openpi_engine *engine);
+/* One log line a note, warnings as such. */
+void model_say_notes(const model *model, logger *log);
 /* Returns the model. */
 model *model_hold(model *model);
 /* NULL is none. */

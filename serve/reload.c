@@ -89,6 +89,7 @@ static void say(reload *r, openpi_status status, const char *sentence) {
         log_entry_write(r->options.log, &refused, "not reloaded, the old model stays: %s", sentence);
     else
         log_line(r->options.log, "reloaded", "reloaded: model %llu", (unsigned long long)r->running->number);
+    if (status == OPENPI_OK) model_say_notes(r->running, r->options.log);
 }
 
 /* Waits until somebody asks. 0: it is over. */

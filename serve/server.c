@@ -32,7 +32,7 @@
 #include "tls.h"
 
 enum {
-    METADATA_BYTES = 4096,
+    METADATA_BYTES = 4096 + MODEL_NOTES * 416,
     PREPARED = 64,               /* shared requests that may be prepared at a time                         */
     TICK_MS = 250,
     OTHER_FILES = 512,           /* descriptors besides four for each connection that there may be: many   */
@@ -382,7 +382,8 @@ static void open_connections(server *s) {
                       .horizon = model->horizon,
                       .action_dim = model->info.action_dim,
                       .max_message_bytes = s->options->max_message_bytes,
-                      .rtc_max_delay = model->rtc.max_delay};
+                      .rtc_max_delay = model->rtc.max_delay,
+                      .model = model};
     about.reset_pose = openpi_policy_reset_pose(model->policy, &about.reset_pose_count);
     connections *c = &s->connections;
     c->pool.horizon = model->horizon;
@@ -436,6 +437,7 @@ static void say_model(server *s) {
     const openpi_engine_info *e = device_engine_info(s->devices[0]);
     log_line(&s->log, "loaded", "robot %s, chunks of %d steps of %d actions, on %s (%s)",
              s->model->info.robot, s->model->horizon, s->model->info.action_dim, e->device, e->path);
+    model_say_notes(s->model, &s->log);
     for (int i = 0; i < s->loading.count; i++) {
         e = device_engine_info(s->devices[i]);
         if (e->table_ignored[0])

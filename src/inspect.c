@@ -168,9 +168,24 @@ static openpi_status put_ranks(json_t *policy, const int ranks[2], openpi_error 
     return OPENPI_OK;
 }
 
+/* Appends the sentences that are not there already: "warning: " stands before a warning. */
+static openpi_status put_notes(const notes *list, json_t *told, openpi_error *error) {
+    const char *text;
+    int warning;
+    for (int i = 0; (text = notes_get(list, i, &warning)); i++) {
+        json_t *line = json_sprintf("%s%s", warning ? "warning: " : "", text);
+        size_t at, found = 0;
+        json_t *other;
+        json_array_foreach(told, at, other) found |= (size_t)json_equal(line, other);
+        if (found) json_decref(line);
+        else TRY(put(told, NULL, line, error));
+    }
+    return OPENPI_OK;
+}
+
 /* How observations are prepared; where that is not known, the sentence that says why. */
 static openpi_status describe_policy(const char *path, const openpi_policy_options *options, json_t *out,
-                                     openpi_error *error) {
+                                     json_t *told, openpi_error *error) {
     openpi_policy *policy = NULL;
     openpi_policy_info info = OPENPI_POLICY_INFO_INIT;
     openpi_error why = OPENPI_ERROR_INIT;
@@ -179,6 +194,7 @@ static openpi_status describe_policy(const char *path, const openpi_policy_optio
     if (status != OPENPI_OK) return put(out, "policy", json_pack("{s:s}", "reason", why.message), error);
     status = openpi_policy_get_info(policy, &info, error);
     const int ranks[2] = {policy->robot.lora_vlm, policy->robot.lora_expert};
+    if (status == OPENPI_OK) status = put_notes(&policy->notes, told, error);
     openpi_policy_close(policy);
     TRY(status);
     TRY(put(out, "policy",
@@ -198,7 +214,7 @@ static openpi_status describe_policy(const char *path, const openpi_policy_optio
 openpi_status openpi_inspect(const char *path, const openpi_policy_options *options, char **json,
                              openpi_error *error) {
     checkpoint *checkpoint = NULL;
-    json_t *root = NULL, *memory;
+    json_t *root = NULL, *memory, *told;
     openpi_policy_options own;
     openpi_synthetic synthetic = OPENPI_SYNTHETIC_INIT;
     if (!json) return report(error, OPENPI_BAD_ARGUMENT, "inspect: json is NULL");
@@ -211,7 +227,9 @@ openpi_status openpi_inspect(const char *path, const openpi_policy_options *opti
     openpi_status status = checkpoint_open_source(&source, &checkpoint, error);
     if (status == OPENPI_OK) status = checkpoint_describe(checkpoint, &root, error);
     if (status == OPENPI_OK) status = put_assets(path, root, error);
-    if (status == OPENPI_OK) status = describe_policy(path, &own, root, error);
+    if (status == OPENPI_OK) status = put(root, "notes", told = json_array(), error);
+    if (status == OPENPI_OK) status = put_notes(&checkpoint->notes, told, error);
+    if (status == OPENPI_OK) status = describe_policy(path, &own, root, told, error);
     if (status == OPENPI_OK) status = put(root, "memory", memory = json_array(), error);
     if (status == OPENPI_OK) status = inspect_devices(checkpoint, backends, memory, error);
     if (status == OPENPI_OK) {

@@ -216,6 +216,10 @@ openpi_status openpi_engine_get_info(const openpi_engine *e, openpi_engine_info 
     return OPENPI_OK;
 }
 
+const char *openpi_engine_note(const openpi_engine *e, int index, int *warning) {
+    return e ? notes_get(&e->checkpoint->notes, index, warning) : NULL;
+}
+
 int engine_set_off(openpi_engine *e, uint32_t off) {
     const backend *backend = e->device->backend;
     if ((e->off ^ off) & MODEL_SWITCHES) return 0;

@@ -82,6 +82,7 @@ int subject_open(subject *s, const char *without) {
     if (openpi_engine_get_info(s->engine, &s->info, &error) != OPENPI_OK)
         return library_error(s->verb, &error);
     if (bench_device_facts(s->engine, &s->facts, &error) != OPENPI_OK) return library_error(s->verb, &error);
+    machine_say_notes(s->verb, s->engine, NULL);
     head_hardware(s->v->machine.device ? s->v->machine.device : "cpu", s->facts.name, s->hardware);
     if (s->v->variant && s->model.checkpoint && variant_of(s->info.variant) != wanted(s->v))
         return input_error(s->verb, "%s: the checkpoint is %s, but --variant is %s", s->model.checkpoint,

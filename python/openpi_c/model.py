@@ -9,6 +9,7 @@ import json
 import operator
 import os
 from typing import Any
+import warnings
 
 import numpy as np
 import numpy.typing as npt
@@ -91,6 +92,13 @@ def _rtc_part(previous: Any, rule: Rtc | Mapping[str, Any] | None, mode: str) ->
     return (previous, rule.mode or mode, rule.delay, rule.schedule, rule.horizon, rule.max_weight)
 
 
+def say_notes(notes: Sequence[tuple[bool, str]]) -> None:
+    """Python's warning for each note that is one; those that are not stay in `notes`."""
+    for warning, text in notes:
+        if warning:
+            warnings.warn(text, UserWarning, stacklevel=3)
+
+
 class Engine(Closing):
     """A loaded model and its worker threads. Any thread may use it."""
 
@@ -130,9 +138,16 @@ class Engine(Closing):
                 progress=function,
             )
 
+        say_notes(self.notes)
+
     @property
     def info(self) -> dict[str, Any]:
         return self._handle.info()
+
+    @property
+    def notes(self) -> tuple[tuple[bool, str], ...]:
+        """What loading found that changes actions: (is it a warning, the sentence)."""
+        return self.info["notes"]
 
     @property
     def closed(self) -> bool:

@@ -28,6 +28,7 @@ from openpi_c.model import check_noise
 from openpi_c.model import check_number
 from openpi_c.model import default_mode
 from openpi_c.model import rtc_parts
+from openpi_c.model import say_notes
 from openpi_c.model import tokenizer_cache
 from openpi_c.progress import Progress
 
@@ -270,6 +271,7 @@ class Policy(Closing):
                 adapter=adapter,
             )
         self.info: dict[str, Any] = self._transform.info()
+        say_notes(self.info["notes"])
         if isinstance(norm_stats, Mapping):
             self.info["statistics"] = "norm_stats"
         self.engine = Engine(
@@ -301,6 +303,11 @@ class Policy(Closing):
         session = self._lanes.lanes[0].session.info
         self.horizon: int = session["horizon"]
         self.steps: int = session["steps"]
+
+    @property
+    def notes(self) -> tuple[tuple[bool, str], ...]:
+        """What loading found that changes actions: (is it a warning, the sentence), each once."""
+        return tuple(dict.fromkeys(self.engine.notes + self.info["notes"]))
 
     # ---- openpi's interface --------------------------------------------------------------------------------
 
@@ -360,6 +367,7 @@ class Policy(Closing):
     def metadata(self) -> dict[str, Any]:
         """What a server tells a client at the start: the config's (`reset_pose`, where it has one), the robot's."""
         pose = self.info["reset_pose"]
+        told = [("warning: " if warning else "") + text for warning, text in self.notes]
         return ({} if pose is None else {"reset_pose": list(pose)}) | {
             "robot": self.info["robot"],
             "cameras": [camera for camera in self.info["cameras"] if camera],
@@ -368,7 +376,7 @@ class Policy(Closing):
             "action_names": list(self.info["action_names"]),
             "action_units": list(self.info["action_units"]),
             "rate_hz": self.info["rate_hz"],
-        }
+        } | ({"notes": told} if told else {})
 
     # ---- the rest ------------------------------------------------------------------------------------------
 

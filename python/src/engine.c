@@ -130,6 +130,24 @@ static PyObject *engine_close(PyObject *object, PyObject *nothing) {
     Py_RETURN_NONE;
 }
 
+PyObject *note_tuple(const void *handle, note_function note) {
+    PyObject *list = PyList_New(0), *tuple = NULL;
+    const char *text;
+    int warning = 0;
+    for (int i = 0; list && (text = note(handle, i, &warning)); i++) {
+        PyObject *pair = Py_BuildValue("(Os)", warning ? Py_True : Py_False, text);
+        if (!pair || PyList_Append(list, pair)) Py_CLEAR(list);
+        Py_XDECREF(pair);
+    }
+    if (list) tuple = PyList_AsTuple(list);
+    Py_XDECREF(list);
+    return tuple;
+}
+
+static const char *engine_note(const void *handle, int index, int *warning) {
+    return openpi_engine_note(handle, index, warning);
+}
+
 static PyObject *engine_info(PyObject *object, PyObject *nothing) {
     engine_object *self = (engine_object *)object;
     openpi_engine_info i = OPENPI_ENGINE_INFO_INIT;
@@ -139,7 +157,7 @@ static PyObject *engine_info(PyObject *object, PyObject *nothing) {
     if (openpi_engine_get_info(self->handle, &i, &error) != OPENPI_OK)
         return raise_status(state_of(object), "", &error);
     return Py_BuildValue(
-        "{s:s,s:s,s:s,s:s,s:i,s:O,s:i,s:i,s:i,s:K,s:K,s:s,s:s,s:s,s:i,s:s,s:s,s:i,s:d,s:s}", "variant",
+        "{s:s,s:s,s:s,s:s,s:i,s:O,s:i,s:i,s:i,s:K,s:K,s:s,s:s,s:s,s:i,s:s,s:s,s:i,s:d,s:s,s:N}", "variant",
         i.variant == OPENPI_PI05 ? "pi05" : "pi0", "dtype", i.dtype == OPENPI_F32 ? "f32" : "bf16", "device",
         i.device, "path", i.path, "threads", i.threads, "lerobot", i.lerobot ? Py_True : Py_False,
         "default_horizon", i.default_horizon, "default_steps", i.default_steps, "default_prompt",
@@ -147,7 +165,8 @@ static PyObject *engine_info(PyObject *object, PyObject *nothing) {
         (unsigned long long)i.weight_bytes, "without", i.without, "table", i.table, "weights",
         i.weights == OPENPI_WEIGHTS_F32 ? "f32" : "bf16", "rtc_max_delay", i.rtc_max_delay, "rtc_mode",
         rtc_mode_text(i.rtc_mode), "rtc_schedule", rtc_schedule_text(i.rtc_schedule), "rtc_horizon",
-        i.rtc_horizon, "rtc_max_weight", i.rtc_max_weight, "table_ignored", i.table_ignored);
+        i.rtc_horizon, "rtc_max_weight", i.rtc_max_weight, "table_ignored", i.table_ignored,
+        "notes", note_tuple(self->handle, engine_note));
 }
 
 static PyObject *engine_closed(PyObject *object, void *nothing) {

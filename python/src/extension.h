@@ -163,6 +163,9 @@ openpi_status following_prepare(following *out, const openpi_request *request, f
                                 openpi_error *error);
 
 /* "guided"; "off": no mode. "linear"; "": no schedule. */
+/* A tuple of (warning, sentence): the notes of an engine or a policy, by its public function. */
+typedef const char *(*note_function)(const void *handle, int index, int *warning);
+PyObject *note_tuple(const void *handle, note_function note);
 const char *rtc_mode_text(openpi_rtc_mode mode);
 const char *rtc_schedule_text(openpi_rtc_schedule schedule);
 

@@ -129,6 +129,10 @@ static PyObject *reset_pose(const openpi_policy *policy) {
     return list;
 }
 
+static const char *policy_note(const void *handle, int index, int *warning) {
+    return openpi_policy_note(handle, index, warning);
+}
+
 static PyObject *transform_info(PyObject *object, PyObject *nothing) {
     const shared_policy *policy = ((transform_object *)object)->policy;
     openpi_policy_info i = OPENPI_POLICY_INFO_INIT;
@@ -138,14 +142,16 @@ static PyObject *transform_info(PyObject *object, PyObject *nothing) {
     if (openpi_policy_get_info(policy->handle, &i, &error) != OPENPI_OK)
         return raise_status(state_of(object), "", &error);
     return Py_BuildValue(
-        "{s:s,s:(sss),s:i,s:i,s:i,s:i,s:O,s:O,s:s,s:s,s:s,s:N,s:N,s:N,s:d,s:N}", "robot", i.robot, "cameras",
-        i.cameras[0], i.cameras[1], i.cameras[2], "state_length", i.state_length, "action_dim", i.action_dim,
-        "horizon", i.horizon, "max_prompt", i.max_prompt, "prompt_state", i.prompt_state ? Py_True : Py_False,
+        "{s:s,s:(sss),s:i,s:i,s:i,s:i,s:O,s:O,s:s,s:s,s:s,s:N,s:N,s:N,s:d,s:N,s:N}", "robot", i.robot,
+        "cameras", i.cameras[0], i.cameras[1], i.cameras[2], "state_length", i.state_length, "action_dim",
+        i.action_dim, "horizon", i.horizon, "max_prompt", i.max_prompt, "prompt_state",
+        i.prompt_state ? Py_True : Py_False,
         "lerobot", i.lerobot ? Py_True : Py_False, "tokenizer", i.tokenizer, "tokenizer_kind",
         i.tokenizer_kind, "statistics", i.statistics, "state", state_parts(policy->handle), "action_names",
         text_tuple(policy->handle, i.action_dim, openpi_policy_action_name),
         "action_units", text_tuple(policy->handle, i.action_dim, openpi_policy_action_unit), "rate_hz",
-        openpi_policy_rate(policy->handle), "reset_pose", reset_pose(policy->handle));
+        openpi_policy_rate(policy->handle), "reset_pose", reset_pose(policy->handle),
+        "notes", note_tuple(policy->handle, policy_note));
 }
 
 static PyObject *transform_closed(PyObject *object, void *nothing) {

@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 
+#include "base/notes.h"
 #include "model/place.h"
 #include "model/tensors.h"
 #include "model/variant.h"
@@ -37,6 +38,7 @@ typedef struct checkpoint {
     uint64_t parameters;         /* used at inference: the embedding once, the expert's own head not      */
     char name[256];              /* path, or "synthetic tiny:pi0:7"; for sentences                        */
     char ignored[256];           /* the adapter's folder that without_lora left out; else empty           */
+    notes notes;                 /* what opening it found that changes actions                            */
 } checkpoint;
 
 /* Exactly one of path and synthetic is not NULL. Checks that every tensor the model needs is there with the

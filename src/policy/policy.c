@@ -373,6 +373,10 @@ void openpi_policy_close(openpi_policy *policy) {
     free(policy);
 }
 
+const char *openpi_policy_note(const openpi_policy *policy, int index, int *warning) {
+    return policy ? notes_get(&policy->notes, index, warning) : NULL;
+}
+
 const char *openpi_policy_action_name(const openpi_policy *policy, int action) {
     if (!policy || action < 0 || action >= policy->action_dim) return NULL;
     return policy->lerobot ? "" : policy->robot.action_names[action];

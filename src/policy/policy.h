@@ -3,6 +3,7 @@
 #ifndef POLICY_POLICY_H
 #define POLICY_POLICY_H
 
+#include "base/notes.h"
 #include "policy/lerobot.h"
 #include "policy/normalize.h"
 #include "policy/robots.h"
@@ -25,6 +26,7 @@ struct openpi_policy {
     char *tokenizer_path;        /* NULL: embedded                                                        */
     char *statistics_path;       /* NULL: no file                                                         */
     int made_statistics;         /* 1: a synthetic model's, made in memory                                */
+    notes notes;                 /* what opening it found that changes actions                            */
 };
 
 /* The policy that the request was created for. */

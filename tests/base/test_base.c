@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/finite.h"
 #include "base/json.h"
+#include "base/notes.h"
 #include "base/report.h"
 #include "base/threads.h"
 
@@ -209,10 +210,45 @@ static void noise_is_philox_and_box_muller(void **state) {
     assert_memory_not_equal(many, tail, sizeof tail);
 }
 
+static void notes_are_told_once(void **state) {
+    (void)state;
+    notes list = {0};
+    int warning = 7;
+    assert_null(notes_get(&list, 0, &warning));
+    notes_add(NULL, 1, "nobody is told");
+    notes_add(&list, 1, "the first of %d", 2);
+    notes_add(&list, 0, "the second");
+    notes_add(&list, 1, "the first of %d", 2);
+    assert_int_equal(list.count, 2);
+    assert_string_equal(notes_get(&list, 0, &warning), "the first of 2");
+    assert_int_equal(warning, 1);
+    assert_string_equal(notes_get(&list, 1, &warning), "the second");
+    assert_int_equal(warning, 0);
+    assert_null(notes_get(&list, 2, NULL));
+    assert_null(notes_get(&list, -1, NULL));
+}
+
+static void notes_that_have_no_place_are_counted(void **state) {
+    (void)state;
+    notes list = {0};
+    char text[2 * NOTE_BYTES];
+    memset(text, 'x', sizeof text);
+    text[sizeof text - 1] = 0;
+    notes_add(&list, 0, "%s", text);
+    assert_int_equal(strlen(notes_get(&list, 0, NULL)), NOTE_BYTES - 1);
+    for (int i = 0; i < NOTES + 2; i++) notes_add(&list, i == NOTES, "number %d", i);
+    int warning = 0;
+    assert_non_null(strstr(notes_get(&list, NOTES - 1, &warning), "there are 4 more notes"));
+    assert_int_equal(warning, 1);
+    assert_null(notes_get(&list, NOTES, NULL));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(report_cuts_between_characters),
         cmocka_unit_test(every_status_has_a_text),
+        cmocka_unit_test(notes_are_told_once),
+        cmocka_unit_test(notes_that_have_no_place_are_counted),
         cmocka_unit_test(bf16_rounds_to_even),
         cmocka_unit_test(f16_is_exact),
         cmocka_unit_test(f16_rounds_to_even),
