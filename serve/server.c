@@ -66,9 +66,9 @@ typedef struct server {
 /* ---- jobs on their way ------------------------------------------------------------------------------ */
 
 /* On the I/O thread. Both threads wake up while the rest of the request comes. */
-static void on_coming(void *user, int reserved) {
+static void on_coming(void *user) {
     server *s = user;
-    prepare_expect(s->prepare, reserved);
+    prepare_expect(s->prepare);
     dispatch_expect(s->dispatch);
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/report.h"
+#include "model/closed_world.h"
 
 enum { LARGEST_RANK = 1 << 16, PATTERN_BYTES = 256 };
 
@@ -121,36 +122,19 @@ static const adapter_pattern *match(const adapter_pattern *patterns, int count, 
 
 /* ---- fields ---- */
 
-/* Fields that ask for more than W + factor·B·A. Harmless are absent, null, false, and an empty list. */
-static const struct {
-    const char *name, *what;
-} refused[] = {
-    {"use_dora", "DoRA scales the merged columns"},
-    {"use_qalora", "QALoRA pools the inputs"},
-    {"use_bdlora", "its factors are block-diagonal"},
-    {"lora_bias", "its B has a bias"},
-    {"fan_in_fan_out", "its weights are transposed"},
-    {"layer_replication", "it repeats layers"},
-    {"alora_invocation_tokens", "it acts on some tokens only"},
-    {"trainable_token_indices", "it trains single tokens"},
-    {"target_parameters", "it changes parameters that are no modules' weights"},
-    {"arrow_config", "it chooses among adapters"},
-    {"kasa_config", "it changes the base"},
-    {"monteclora_config", "it draws random weights"},
-    {"megatron_config", "it is Megatron's"},
-};
-
-static int is_harmless(const json_t *value) {
-    return !value || json_is_null(value) || json_is_false(value) ||
-           ((json_is_array(value) || json_is_object(value)) && !json_array_size(value) &&
-            !json_object_size(value));
-}
-
 /* Initialisations that change the base: its weights here are not those that were trained with. */
 static int changes_base(const char *init) {
     static const char *const names[] = {"pissa", "olora", "corda", "loftq", "lora_ga"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strncmp(init, names[i], strlen(names[i]))) return 1;
+    return 0;
+}
+
+/* Initialisations of the factors alone; true and false are others. */
+static int is_of_factors(const char *init) {
+    static const char *const names[] = {"gaussian", "eva", "orthogonal"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(init, names[i])) return 1;
     return 0;
 }
 
@@ -161,17 +145,17 @@ static openpi_status check_fields(adapter_config *c, openpi_error *error) {
     if (!type || strcmp(type, "LORA"))
         return report(error, OPENPI_UNSUPPORTED, "%s: \"peft_type\" is \"%s\", expected \"LORA\"", c->path,
                       type ? type : "null");
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        const json_t *value = json_object_get(c->root, refused[i].name);
-        if (!is_harmless(value))
-            return report(error, OPENPI_UNSUPPORTED, "%s: \"%s\" is %s (%s), expected plain LoRA without it",
-                          c->path, refused[i].name, json_kind(value), refused[i].what);
-    }
+    TRY(closed_world_check("adapter_config.json", c->root, c->path, "", error));
     if (json_is_string(init) && changes_base(json_string_value(init)))
         return report(error, OPENPI_UNSUPPORTED,
                       "%s: \"init_lora_weights\" is \"%s\", which changed the base before the training, "
                       "expected an adapter that peft has converted to the unchanged base "
                       "(save_pretrained with path_initial_model_for_weight_conversion)",
+                      c->path, json_string_value(init));
+    if (json_is_string(init) && !is_of_factors(json_string_value(init)))
+        return report(error, OPENPI_UNSUPPORTED,
+                      "%s: \"init_lora_weights\" is \"%.64s\", which is not known and may have changed "
+                      "the base, expected true, false, \"gaussian\", \"eva\" or \"orthogonal\"",
                       c->path, json_string_value(init));
     TRY(json_get_string(c->root, "bias", c->path, &bias, error));
     c->biases = bias && strcmp(bias, "none");

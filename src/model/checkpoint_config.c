@@ -8,40 +8,24 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/report.h"
+#include "model/closed_world.h"
 #include "ops/limits.h"
 
-static openpi_status expect_number(const checkpoint_config *c, const char *key, double expected,
-                                   openpi_error *error) {
-    const json_t *value = json_object_get(c->root, key);
-    if (!value || (json_is_number(value) && json_number_value(value) == expected)) return OPENPI_OK;
-    if (!json_is_number(value))
-        return report(error, OPENPI_BAD_FILE, "%s: \"%s\" is %s, expected %g", c->path, key, json_kind(value),
-                      expected);
-    return report(error, OPENPI_UNSUPPORTED, "%s: \"%s\" is %g, expected %g", c->path, key,
-                  json_number_value(value), expected);
+/* The place of a text among names, from 1 on, 0 where the key is absent or null. Other texts are refused
+ * before (closed_world.h). */
+static int place_of(const json_t *object, const char *key, const char *const *names) {
+    const char *text = json_string_value(json_object_get(object, key));
+    for (int i = 0; text && names[i]; i++)
+        if (!strcmp(names[i], text)) return i + 1;
+    return 0;
 }
 
-/* The place of a text among names, from 1 on; untouched where the key is absent or null. */
-static openpi_status read_name(const checkpoint_config *c, const json_t *object, const char *key,
-                               const char *const *names, int *out, openpi_error *error) {
-    const char *text = NULL;
-    TRY(json_get_string(object, key, c->path, &text, error));
-    if (!text) return OPENPI_OK;
-    for (int i = 0; names[i]; i++)
-        if (!strcmp(names[i], text)) *out = i + 1;
-    if (*out) return OPENPI_OK;
-    return report(error, OPENPI_UNSUPPORTED,
-                  "%s: rtc_config.\"%s\" is \"%.40s\", expected a name such as \"%s\"", c->path, key, text,
-                  names[0]);
-}
-
-/* LeRobot policies/rtc/configuration_rtc.py. A mode or schedule that is not known matters to nobody while
- * rtc_config is not enabled. */
+/* LeRobot policies/rtc/configuration_rtc.py. */
 static openpi_status read_rtc(checkpoint_config *c, openpi_error *error) {
     static const char *const modes[] = {"guided", "trained", NULL};
     static const char *const schedules[] = {"ZEROS", "ONES", "LINEAR", "EXP", NULL};
     const json_t *rtc = json_object_get(c->root, "rtc_config");
-    int enabled = 1, mode = 0, schedule = 0, max_delay = 0;
+    int enabled = 1, max_delay = 0;
     TRY(json_get_int(c->root, "rtc_training_max_delay", c->path, 0, INT_MAX, &max_delay, error));
     c->rtc.max_delay = max_delay;
     if (!rtc || json_is_null(rtc)) return OPENPI_OK;
@@ -50,8 +34,7 @@ static openpi_status read_rtc(checkpoint_config *c, openpi_error *error) {
                       json_kind(rtc));
     TRY(json_get_bool(rtc, "enabled", c->path, &enabled, error));
     if (!enabled) return OPENPI_OK;
-    TRY(read_name(c, rtc, "mode", modes, &mode, error));
-    TRY(read_name(c, rtc, "prefix_attention_schedule", schedules, &schedule, error));
+    int mode = place_of(rtc, "mode", modes);
     TRY(json_get_int(rtc, "execution_horizon", c->path, 1, INT_MAX, &c->rtc.horizon, error));
     const json_t *weight = json_object_get(rtc, "max_guidance_weight");
     if (weight && !(json_is_number(weight) && json_number_value(weight) > 0))
@@ -59,8 +42,22 @@ static openpi_status read_rtc(checkpoint_config *c, openpi_error *error) {
                       "%s: rtc_config.\"max_guidance_weight\" is %s, expected a number above 0", c->path,
                       json_is_number(weight) ? "not above 0" : json_kind(weight));
     c->rtc.mode = mode ? (openpi_rtc_mode)mode : OPENPI_RTC_GUIDED;
-    c->rtc.schedule = (openpi_rtc_schedule)schedule;
+    c->rtc.schedule = (openpi_rtc_schedule)place_of(rtc, "prefix_attention_schedule", schedules);
     c->rtc.max_weight = weight ? json_number_value(weight) : 0;
+    return OPENPI_OK;
+}
+
+/* Its old name is LeRobot 0.1 to 0.3's. */
+static openpi_status read_steps(checkpoint_config *c, openpi_error *error) {
+    int old = 0;
+    TRY(json_get_int(c->root, "num_inference_steps", c->path, 1, OPENPI_MAX_STEPS, &c->steps, error));
+    TRY(json_get_int(c->root, "num_steps", c->path, 1, OPENPI_MAX_STEPS, &old, error));
+    if (old && c->steps && old != c->steps)
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: \"num_steps\" is %d and \"num_inference_steps\" is %d, expected one of them "
+                      "or the same number",
+                      c->path, old, c->steps);
+    if (old) c->steps = old;
     return OPENPI_OK;
 }
 
@@ -76,35 +73,10 @@ static openpi_status read_lerobot(checkpoint_config *c, openpi_error *error) {
         return report(error, OPENPI_UNSUPPORTED, "%s: \"type\" is \"%s\", expected \"pi0\" or \"pi05\"",
                       c->path, type ? type : "null");
 
-    static const struct {
-        const char *key;
-        double expected;
-    } numbers[] = {{"max_state_dim", OPENPI_ACTION_DIM}, {"min_period", 0.004}, {"max_period", 4.0}};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        TRY(expect_number(c, numbers[i].key, numbers[i].expected, error));
-
-    static const char *const memories[] = {"use_visual_memory", "use_proprioceptive_memory"};
-    for (size_t i = 0; i < sizeof memories / sizeof *memories; i++) {
-        int on = 0;
-        TRY(json_get_bool(c->root, memories[i], c->path, &on, error));
-        if (on)
-            return report(error, OPENPI_UNSUPPORTED,
-                          "%s: \"%s\" is true, expected false: memory is not supported", c->path,
-                          memories[i]);
-    }
-
-    double size[2];
-    int sizes;
-    TRY(json_get_doubles(c->root, "image_resolution", c->path, size, 2, &sizes, error));
-    if (sizes == 1)
-        return report(error, OPENPI_UNSUPPORTED, "%s: \"image_resolution\" is [%g], expected [224, 224]",
-                      c->path, size[0]);
-    if (sizes == 2 && (size[0] != OPENPI_IMAGE_SIZE || size[1] != OPENPI_IMAGE_SIZE))
-        return report(error, OPENPI_UNSUPPORTED, "%s: \"image_resolution\" is [%g, %g], expected [224, 224]",
-                      c->path, size[0], size[1]);
+    TRY(closed_world_check("config.json", c->root, c->path, "", error));
     TRY(json_get_int(c->root, "max_action_dim", c->path, 1, INT_MAX, &c->action_dim, error));
     TRY(json_get_int(c->root, "chunk_size", c->path, 1, OPENPI_MAX_HORIZON, &c->horizon, error));
-    TRY(json_get_int(c->root, "num_inference_steps", c->path, 1, OPENPI_MAX_STEPS, &c->steps, error));
+    TRY(read_steps(c, error));
     TRY(read_rtc(c, error));
     return json_get_int(c->root, "tokenizer_max_length", c->path, 1, LIMIT_PROMPT, &c->max_prompt, error);
 }

@@ -1,11 +1,12 @@
-/* LeRobot's config.json: what model it is, its features (cameras, state, actions) and settings that this
- * engine has at one value only; and the small readers that all files of a checkpoint share. */
+/* LeRobot's config.json: what model it is and its features (cameras, state, actions); and the small readers
+ * that all files of a checkpoint share. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "base/report.h"
+#include "model/closed_world.h"
 #include "model/variant.h"
 #include "policy/lerobot_parts.h"
 
@@ -88,6 +89,29 @@ static openpi_status add_camera(lerobot *out, const char *key, const char *name,
     return OPENPI_OK;
 }
 
+static openpi_status check_feature(const json_t *feature, const char *name, const char *key,
+                                   openpi_error *error) {
+    char what[96];
+    snprintf(what, sizeof what, "feature \"%.64s\"", key);
+    return closed_world_check("feature", feature, name, what, error);
+}
+
+/* LeRobot gives the model one output, "action"; where there are others and not this one, theirs is another
+ * meaning. */
+static openpi_status read_action(const json_t *outputs, const char *name, lerobot *out, openpi_error *error) {
+    const char *key;
+    json_t *feature;
+    json_object_foreach((json_t *)(uintptr_t)outputs, key, feature) {
+        TRY(check_feature(feature, name, key, error));
+        if (!json_object_get(outputs, LEROBOT_ACTION))
+            return report(error, OPENPI_UNSUPPORTED,
+                          "%s: \"output_features\" has \"%.64s\" and no \"" LEROBOT_ACTION "\", the only one "
+                          "that the model makes", name, key);
+    }
+    feature = json_object_get(outputs, LEROBOT_ACTION);
+    return feature ? read_length(feature, name, LEROBOT_ACTION, &out->action_dim, error) : OPENPI_OK;
+}
+
 static openpi_status read_features(const json_t *root, const char *name, lerobot *out, openpi_error *error) {
     json_t *inputs = json_object_get(root, "input_features"),
            *outputs = json_object_get(root, "output_features"), *feature;
@@ -100,11 +124,11 @@ static openpi_status read_features(const json_t *root, const char *name, lerobot
     json_object_foreach(inputs, key, feature) {
         const char *type = json_string_value(json_object_get(feature, "type"));
         if (!type) return report(error, OPENPI_BAD_FILE, "%s: feature \"%.64s\" has no type", name, key);
+        TRY(check_feature(feature, name, key, error));
         if (!strcmp(type, "VISUAL")) TRY(add_camera(out, key, name, error));
         if (!strcmp(key, LEROBOT_STATE)) TRY(read_length(feature, name, key, &out->state_length, error));
     }
-    feature = json_object_get(outputs, LEROBOT_ACTION);
-    if (feature) TRY(read_length(feature, name, LEROBOT_ACTION, &out->action_dim, error));
+    TRY(read_action(outputs, name, out, error));
     TRY(json_get_int(root, "empty_cameras", name, 0, OPENPI_CAMERAS, &empty, error));
     for (int i = 0; i < empty; i++) {
         char camera[LEROBOT_KEY_BYTES];
@@ -119,37 +143,6 @@ static openpi_status read_features(const json_t *root, const char *name, lerobot
                   name);
 }
 
-/* Settings that this engine has at one value only. */
-static openpi_status check_fixed(const json_t *root, const char *name, openpi_error *error) {
-    static const struct {
-        const char *key;
-        int expected;
-    } numbers[] = {{"max_state_dim", LEROBOT_DIMS}, {"max_action_dim", LEROBOT_DIMS}, {"n_obs_steps", 1}};
-    static const char *const off[] = {"use_visual_memory", "use_proprioceptive_memory"};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        int value = numbers[i].expected;
-        TRY(json_get_int(root, numbers[i].key, name, 0, 1 << 20, &value, error));
-        if (value != numbers[i].expected)
-            return report(error, OPENPI_UNSUPPORTED, "%s: \"%s\" is %d, only %d is supported", name,
-                          numbers[i].key, value, numbers[i].expected);
-    }
-    for (size_t i = 0; i < sizeof off / sizeof *off; i++) {
-        int value = 0;
-        TRY(json_get_bool(root, off[i], name, &value, error));
-        if (value)
-            return report(error, OPENPI_UNSUPPORTED,
-                          "%s: \"%s\" is true, a memory of earlier observations is not supported", name,
-                          off[i]);
-    }
-    double side[2];
-    int count;
-    TRY(json_get_doubles(root, "image_resolution", name, side, 2, &count, error));
-    if (count && (count != 2 || side[0] != OPENPI_IMAGE_SIZE || side[1] != OPENPI_IMAGE_SIZE))
-        return report(error, OPENPI_UNSUPPORTED, "%s: \"image_resolution\" is not [%d, %d]", name,
-                      OPENPI_IMAGE_SIZE, OPENPI_IMAGE_SIZE);
-    return OPENPI_OK;
-}
-
 openpi_status lerobot_read_config(const json_t *root, const char *name, lerobot *out, openpi_error *error) {
     const char *type = NULL;
     TRY(json_get_string(root, "type", name, &type, error));
@@ -161,6 +154,6 @@ openpi_status lerobot_read_config(const json_t *root, const char *name, lerobot 
                       "%s: \"type\" is \"%.32s\", supported are \"pi0\" and \"pi05\"", name, type);
     out->horizon = 50;
     TRY(json_get_int(root, "chunk_size", name, 1, OPENPI_MAX_HORIZON, &out->horizon, error));
-    TRY(check_fixed(root, name, error));
+    TRY(closed_world_check("config.json", root, name, "", error));
     return read_features(root, name, out, error);
 }

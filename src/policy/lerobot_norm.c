@@ -24,20 +24,12 @@ static const struct {
 
 enum { MODES = sizeof modes / sizeof *modes };
 
-/* norm_map[type], IDENTITY where absent. */
-static openpi_status find_mode(const lerobot_file *file, const char *type, int *mode, openpi_error *error) {
-    const json_t *value = json_object_get(json_object_get(file->config, "norm_map"), type);
-    *mode = 0;
-    if (!value) return OPENPI_OK;
-    for (int m = 0; json_is_string(value) && m < MODES; m++) {
-        if (strcmp(modes[m].name, json_string_value(value))) continue;
-        *mode = m;
-        return OPENPI_OK;
-    }
-    return report(
-        error, OPENPI_UNSUPPORTED,
-        "%s: %s: norm_map.%s is %.32s, expected one of IDENTITY, MEAN_STD, MIN_MAX, QUANTILES, QUANTILE10",
-        file->name, file->what, type, json_is_string(value) ? json_string_value(value) : json_kind(value));
+/* norm_map[type], IDENTITY where absent. Other modes are refused before (closed_world.h). */
+static int find_mode(const lerobot_file *file, const char *type) {
+    const char *name = json_string_value(json_object_get(json_object_get(file->config, "norm_map"), type));
+    for (int m = 0; name && m < MODES; m++)
+        if (!strcmp(modes[m].name, name)) return m;
+    return 0;
 }
 
 /* 1 if the state file has any statistic of the feature: a tensor "KEY.STAT" with no dot in STAT. */
@@ -106,12 +98,11 @@ static openpi_status read_observation_norm(const lerobot_file *file, const tenso
     const char *key;
     json_object_foreach(features, key, feature) {
         const char *type = json_string_value(json_object_get(feature, "type"));
-        int mode;
         if (!type)
             return report(error, OPENPI_BAD_FILE, "%s: %s: feature \"%.64s\" has no type", file->name,
                           file->what, key);
         if (!strcmp(type, "ACTION") || !is_listed(listed, key)) continue;
-        TRY(find_mode(file, type, &mode, error));
+        int mode = find_mode(file, type);
         if (!strcmp(key, LEROBOT_STATE))
             TRY(fill_norm(file, stats, key, mode, pipeline->state_length, norm, error));
         if (!strcmp(type, "VISUAL") && mode && has_statistics(stats, key))
@@ -125,7 +116,6 @@ static openpi_status read_observation_norm(const lerobot_file *file, const tenso
 openpi_status lerobot_read_norm(const lerobot_file *file, const lerobot *pipeline, int inverse,
                                lerobot_norm *norm, openpi_error *error) {
     const char *state_file = NULL;
-    int mode;
     tensors *stats = NULL;
     TRY(json_get_string(file->step, "state_file", file->name, &state_file, error));
     if (state_file) {
@@ -140,14 +130,9 @@ openpi_status lerobot_read_norm(const lerobot_file *file, const lerobot *pipelin
             return status;
         }
     }
-    openpi_status status;
-    if (inverse) {
-        status = find_mode(file, "ACTION", &mode, error);
-        if (status == OPENPI_OK)
-            status = fill_norm(file, stats, LEROBOT_ACTION, mode, pipeline->action_dim, norm, error);
-    } else {
-        status = read_observation_norm(file, stats, pipeline, norm, error);
-    }
+    openpi_status status = inverse ? fill_norm(file, stats, LEROBOT_ACTION, find_mode(file, "ACTION"),
+                                               pipeline->action_dim, norm, error)
+                                   : read_observation_norm(file, stats, pipeline, norm, error);
     tensors_close(stats);
     return status;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/report.h"
+#include "model/closed_world.h"
 #include "policy/lerobot_parts.h"
 #include "policy/robots.h"
 
@@ -71,19 +72,12 @@ static openpi_status read_relative(const lerobot_file *file, lerobot *out, openp
 }
 
 static openpi_status read_tokenizer(const lerobot_file *file, lerobot *out, openpi_error *error) {
-    const char *task_key = "task", *folder = NULL;
-    int truncation = 1;
+    const char *folder = NULL;
     out->max_prompt = 0;
     TRY(json_get_int(file->config, "max_length", file->name, 1, ROBOT_MAX_PROMPT, &out->max_prompt, error));
-    TRY(json_get_string(file->config, "task_key", file->name, &task_key, error));
-    TRY(json_get_bool(file->config, "truncation", file->name, &truncation, error));
     if (!out->max_prompt)
         return report(error, OPENPI_BAD_FILE, "%s: %s: \"max_length\" is absent, expected a number of tokens",
                       file->name, file->what);
-    if (strcmp(task_key, "task") || !truncation)
-        return report(error, OPENPI_UNSUPPORTED,
-                      "%s: %s: task_key is \"%.32s\" and truncation %s, supported are \"task\" and true",
-                      file->name, file->what, task_key, truncation ? "true" : "false");
     const json_t *artifacts = json_object_get(file->step, "artifacts");
     TRY(json_get_string(artifacts, "tokenizer_name", file->name, &folder, error));
     if (!folder) return OPENPI_OK;
@@ -92,59 +86,23 @@ static openpi_status read_tokenizer(const lerobot_file *file, lerobot *out, open
                              sizeof out->tokenizer, error);
 }
 
-static openpi_status check_device(const lerobot_file *file, openpi_error *error) {
-    const char *type = NULL;
-    TRY(json_get_string(file->config, "float_dtype", file->name, &type, error));
-    if (!type || !strcmp(type, "float32") || !strcmp(type, "float")) return OPENPI_OK;
-    return report(error, OPENPI_UNSUPPORTED,
-                  "%s: %s: float_dtype is \"%.32s\", supported are null and \"float32\"", file->name,
-                  file->what, type);
-}
-
 /* ---- the pipelines -------------------------------------------------------------------------------- */
-
-static openpi_status check_keys(const json_t *object, const char *const *known, const char *name,
-                                const char *what, openpi_error *error) {
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)object, key, value) {
-        int found = 0;
-        for (const char *const *k = known; *k; k++) found |= !strcmp(*k, key);
-        if (!found)
-            return report(error, OPENPI_UNSUPPORTED, "%s: %s has a setting \"%.64s\" that is not known", name,
-                          what, key);
-    }
-    return OPENPI_OK;
-}
 
 static const struct step_name {
     const char *name;
     lerobot_kind kind;
     int where;
-    const char *settings[8];
 } step_names[] = {
-    {"rename_observations_processor", LEROBOT_RENAME, LEROBOT_BEFORE, {"rename_map"}},
-    {"to_batch_processor", LEROBOT_PASS, LEROBOT_BEFORE | LEROBOT_AFTER, {NULL}},
-    {"device_processor", LEROBOT_PASS, LEROBOT_BEFORE | LEROBOT_AFTER, {"device", "float_dtype"}},
-    {"relative_actions_processor",
-     LEROBOT_RELATIVE,
-     LEROBOT_BEFORE,
-     {"enabled", "exclude_joints", "action_names"}},
-    {"normalizer_processor",
-     LEROBOT_NORMALIZE,
-     LEROBOT_BEFORE,
-     {"eps", "features", "norm_map", "normalize_observation_keys"}},
-    {"pi0_new_line_processor", LEROBOT_NEW_LINE, LEROBOT_BEFORE, {NULL}},
-    {"pi05_prepare_state_tokenizer_processor_step", LEROBOT_STATE_TEXT, LEROBOT_BEFORE, {NULL}},
-    {"tokenizer_processor",
-     LEROBOT_TOKENIZE,
-     LEROBOT_BEFORE,
-     {"max_length", "task_key", "padding_side", "padding", "truncation", "tokenizer_name"}},
-    {"unnormalizer_processor",
-     LEROBOT_UNNORMALIZE,
-     LEROBOT_AFTER,
-     {"eps", "features", "norm_map", "normalize_observation_keys"}},
-    {"absolute_actions_processor", LEROBOT_ABSOLUTE, LEROBOT_AFTER, {"enabled"}},
+    {"rename_observations_processor", LEROBOT_RENAME, LEROBOT_BEFORE},
+    {"to_batch_processor", LEROBOT_PASS, LEROBOT_BEFORE | LEROBOT_AFTER},
+    {"device_processor", LEROBOT_PASS, LEROBOT_BEFORE | LEROBOT_AFTER},
+    {"relative_actions_processor", LEROBOT_RELATIVE, LEROBOT_BEFORE},
+    {"normalizer_processor", LEROBOT_NORMALIZE, LEROBOT_BEFORE},
+    {"pi0_new_line_processor", LEROBOT_NEW_LINE, LEROBOT_BEFORE},
+    {"pi05_prepare_state_tokenizer_processor_step", LEROBOT_STATE_TEXT, LEROBOT_BEFORE},
+    {"tokenizer_processor", LEROBOT_TOKENIZE, LEROBOT_BEFORE},
+    {"unnormalizer_processor", LEROBOT_UNNORMALIZE, LEROBOT_AFTER},
+    {"absolute_actions_processor", LEROBOT_ABSOLUTE, LEROBOT_AFTER},
 };
 
 static openpi_status read_step(lerobot_file *file, int where, lerobot *out, lerobot_step *step,
@@ -167,7 +125,8 @@ static openpi_status read_step(lerobot_file *file, int where, lerobot *out, lero
     if (file->config && !json_is_object(file->config))
         return report(error, OPENPI_BAD_FILE, "%s: the config of %s is %s, expected an object", file->name,
                       file->what, json_kind(file->config));
-    TRY(check_keys(file->config, known->settings, file->name, file->what, error));
+    TRY(closed_world_check("step", file->step, file->name, file->what, error));
+    TRY(closed_world_check(name, file->config, file->name, file->what, error));
     int enabled = 0;
     step->kind = known->kind;
     switch (known->kind) {
@@ -176,11 +135,11 @@ static openpi_status read_step(lerobot_file *file, int where, lerobot *out, lero
     case LEROBOT_NORMALIZE: return lerobot_read_norm(file, out, 0, &step->norm, error);
     case LEROBOT_UNNORMALIZE: return lerobot_read_norm(file, out, 1, &step->norm, error);
     case LEROBOT_TOKENIZE: return read_tokenizer(file, out, error);
-    case LEROBOT_PASS: return check_device(file, error);
     case LEROBOT_ABSOLUTE:
         TRY(json_get_bool(file->config, "enabled", file->name, &enabled, error));
         if (!enabled) step->kind = LEROBOT_PASS;
         return OPENPI_OK;
+    case LEROBOT_PASS:
     case LEROBOT_NEW_LINE:
     case LEROBOT_STATE_TEXT: return OPENPI_OK;
     }
@@ -190,6 +149,7 @@ static openpi_status read_step(lerobot_file *file, int where, lerobot *out, lero
 openpi_status lerobot_read_steps(const char *folder, const json_t *root, const char *name, int where,
                                 lerobot *out, lerobot_step *steps, int *count, openpi_error *error) {
     const json_t *array = json_object_get(root, "steps");
+    TRY(closed_world_check("processor", root, name, "", error));
     if (!json_is_array(array))
         return report(error, OPENPI_BAD_FILE, "%s: \"steps\" is %s, expected an array", name,
                       json_kind(array));
