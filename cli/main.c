@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/ascii.h"
 #include "cli.h"
 #include "input.h"
 #include "output.h"
@@ -93,7 +94,7 @@ const char *number_text(double value, char text[NUMBER_TEXT]) {
     if (!(value - value == 0)) return strcpy(text, "null");
     for (int digits = 9; digits <= 17; digits++) {
         snprintf(text, NUMBER_TEXT, "%.*g", digits, value);
-        if (strtod(text, NULL) == value) break;
+        if (ascii_number(text, NULL) == value) break;
     }
     return text;
 }

@@ -2,13 +2,13 @@
  *
  * Note: getopt_long prints nothing, so that each mistake gets our own sentence. */
 #define _GNU_SOURCE
-#include <ctype.h>
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/ascii.h"
 #include "cli.h"
 #include "words.h"
 
@@ -18,7 +18,7 @@ enum { ROWS_MAX = 64, CODE_ROW = 1000, CODE_HELP = 1, CODE_MAN = 2, WIDTH = 96, 
 
 static int whole_number(const char *text, uint64_t *out) {
     char *end;
-    if (!isdigit((unsigned char)text[0])) return 0;
+    if (!ascii_is_digit(text[0])) return 0;
     errno = 0;
     unsigned long long value = strtoull(text, &end, 10);
     if (errno || *end) return 0;
@@ -33,7 +33,7 @@ static int byte_count(const char *text, uint64_t *out) {
     } units[] = {{"", 1}, {"B", 1}, {"kB", 1000}, {"KB", 1000}, {"MB", 1000000}, {"GB", 1000000000},
                  {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}};
     char *end;
-    if (!isdigit((unsigned char)text[0])) return 0;
+    if (!ascii_is_digit(text[0])) return 0;
     errno = 0;
     unsigned long long value = strtoull(text, &end, 10);
     if (errno) return 0;

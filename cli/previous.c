@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/ascii.h"
 #include "input.h"
 #include "npy.h"
 #include "output.h"
@@ -40,7 +41,7 @@ static int check_options(const verb *verb, const previous_values *v, previous_ch
                                          : "max-weight");
     if (!v->max_weight) return END_FINE;
     char *end;
-    out->rtc.max_weight = strtod(v->max_weight, &end);
+    out->rtc.max_weight = ascii_number(v->max_weight, &end);
     if (end != v->max_weight && !*end && isfinite(out->rtc.max_weight) && out->rtc.max_weight > 0)
         return END_FINE;
     return usage_error(verb, "--max-weight is '%s', expected a number above 0", v->max_weight);

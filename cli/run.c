@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "previous.h"
+#include "base/ascii.h"
 #include "cli.h"
 #include "draw/plot.h"
 #include "head.h"
@@ -125,7 +126,7 @@ static int read_state(job *j, const char *text) {
         return read_state_json(j, text);
     for (const char *at = text; *at;) {
         char *end;
-        double value = strtod(at, &end);
+        double value = ascii_number(at, &end);
         size_t word = strcspn(at, ",");
         while (*end == ' ') end++;
         if (end != at + word || end == at) {

@@ -15,7 +15,8 @@
  *   thread, at once.
  *
  * Rules that hold for every function here
- *   - Nothing prints, exits, reads an environment variable or keeps a global.
+ *   - Nothing prints, exits, reads an environment variable or keeps a global. The program's locale changes
+ *     nothing: numbers have a point, and names compare as in the C locale.
  *   - A function that can fail returns openpi_status and, where `error` is not NULL, writes one sentence
  *     that names the file, tensor, field or value and what was expected. On failure outputs are untouched
  *     unless stated. A NULL where a pointer is required is OPENPI_BAD_ARGUMENT.
@@ -24,6 +25,8 @@
  *   - Handles are owned by the caller and closed with the matching function; closing NULL is allowed.
  *     Close requests before their policy. An engine may be closed while sessions of it are open: they keep
  *     working, and what they share with it is freed when the last of them is closed.
+ *   - A call takes less than 64 KiB of its thread's stack with the device "cpu". A GPU's driver runs on the
+ *     caller's stack too and says nothing about it: give such threads 1 MiB.
  *   - A child that fork makes may open engines of its own. The parent's engine has no threads and no device
  *     there: openpi_session_create and openpi_session_run return OPENPI_SYSTEM, the close functions return.
  *   - Strings are UTF-8 and NUL-terminated unless a length is given.

@@ -4,8 +4,8 @@
 #include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
+#include "base/ascii.h"
 #include "clock.h"
 #include "fail.h"
 #include "pages.h"
@@ -56,7 +56,7 @@ static int is_own_host(const admin *a, const char *value) {
     memcpy(name, begin, count);
     name[count] = 0;
     if (brackets) return inet_pton(AF_INET6, name, &address) == 1;
-    return !strcasecmp(name, "localhost") || !strcasecmp(name, a->host) ||
+    return ascii_same(name, "localhost") || ascii_same(name, a->host) ||
            inet_pton(AF_INET, name, &address) == 1;
 }
 
@@ -66,7 +66,7 @@ static int is_own_origin(const char *origin, const char *host) {
     if (!*origin) return 1;
     for (int i = 0; i < LENGTH(schemes); i++) {
         size_t count = strlen(schemes[i]);
-        if (!strncmp(origin, schemes[i], count) && !strcasecmp(origin + count, host)) return 1;
+        if (!strncmp(origin, schemes[i], count) && ascii_same(origin + count, host)) return 1;
     }
     return 0;
 }

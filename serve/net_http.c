@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
+#include "base/ascii.h"
 #include "clock.h"
 #include "net_inside.h"
 
@@ -124,7 +124,7 @@ int http_upgrade(struct lws *wsi, const char *to) {
     net_page page;
     visitor *visitor = visitor_of(wsi);
     visitor->visit = VISIT_UPGRADES;
-    if (strcasecmp(to, "websocket")) return -1;
+    if (!ascii_same(to, "websocket")) return -1;
     if (!ask(wsi, 1, &page)) {
         int names = lws_hdr_total_length(wsi, WSI_TOKEN_PROTOCOL) > 0;
         visitor->visit = names ? VISIT_NAMES_PROTOCOL : VISIT_UPGRADES;

@@ -35,13 +35,13 @@ static void read_stat(process *p) {
 
 static double system_start(void) {
     char line[256];
-    double seconds = 0;
+    unsigned long long seconds = 0;
     FILE *file = fopen("/proc/stat", "re");
     if (!file) return 0;
     while (fgets(line, sizeof line, file))
-        if (sscanf(line, "btime %lf", &seconds) == 1) break;
+        if (sscanf(line, "btime %llu", &seconds) == 1) break;
     fclose(file);
-    return seconds;
+    return (double)seconds;
 }
 
 /* From Linux 6.2 on the folder's size is the number of its entries. */

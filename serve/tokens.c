@@ -1,14 +1,13 @@
 /* See tokens.h. */
 #include "tokens.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/random.h>
 
+#include "base/ascii.h"
 #include "fail.h"
 #include "regular.h"
 #include "serve.h"
@@ -33,7 +32,7 @@ typedef struct place {
 
 static int hex_value(char digit) {
     if (digit >= '0' && digit <= '9') return digit - '0';
-    digit = (char)tolower((unsigned char)digit);
+    digit = (char)ascii_lower(digit);
     return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
 }
 
@@ -57,7 +56,7 @@ static int is_name(const char *text) {
     size_t count = strlen(text);
     if (!count || count >= TOKEN_NAME) return 0;
     for (; *text; text++)
-        if (!isalnum((unsigned char)*text) && !strchr("._-", *text)) return 0;
+        if (!ascii_is_alnum(*text) && !strchr("._-", *text)) return 0;
     return 1;
 }
 
@@ -69,8 +68,8 @@ static openpi_status read_rate(const place *at, const char *text, token *out, op
                     "%s, line %d: the rate of '%s' is '%.40s'; a %s token has none, expected -", at->path,
                     at->line, out->name, text, out->admin ? "admin" : "shared");
     }
-    out->rate = strtod(text, &end);
-    if (!*end && isdigit((unsigned char)*text) && out->rate > 0 && out->rate <= TOKEN_RATE) return OPENPI_OK;
+    out->rate = ascii_number(text, &end);
+    if (!*end && ascii_is_digit(*text) && out->rate > 0 && out->rate <= TOKEN_RATE) return OPENPI_OK;
     return fail(error, OPENPI_BAD_ARGUMENT,
                 "%s, line %d: the rate of '%s' is '%.40s', expected calls a second, above 0 and at most %d",
                 at->path, at->line, out->name, text, TOKEN_RATE);
@@ -241,7 +240,7 @@ static const char *key_of(const char *authorization) {
     static const char *const schemes[] = {"Api-Key", "Bearer"};
     for (int i = 0; i < 2; i++) {
         size_t count = strlen(schemes[i]);
-        if (strncasecmp(authorization, schemes[i], count) || authorization[count] != ' ') continue;
+        if (!ascii_begins(authorization, schemes[i]) || authorization[count] != ' ') continue;
         const char *key = authorization + count + strspn(authorization + count, " ");
         return *key ? key : NULL;
     }

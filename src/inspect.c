@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/ascii.h"
 #include "base/boundary.h"
 #include "base/free_memory.h"
 #include "base/json.h"
@@ -42,13 +43,14 @@ static openpi_status put_verdict(json_t *row, uint64_t needed, uint64_t unused, 
     TRY(put(row, "needed_bytes", json_integer((json_int_t)needed), error));
     TRY(put(row, "free_bytes", total ? json_integer((json_int_t)unused) : json_null(), error));
     TRY(put(row, "fits", total ? json_boolean(needed <= unused) : json_null(), error));
-    if (!total) snprintf(text, sizeof text, "%.2f GB needed, the device does not report what is free", need);
+    if (!total)
+        ascii_print(text, sizeof text, "%.2f GB needed, the device does not report what is free", need);
     else if (needed > unused)
-        snprintf(text, sizeof text, "does not fit: %.2f GB needed, %.2f GB free, %.2f GB too few", need, left,
-                 need - left);
+        ascii_print(text, sizeof text, "does not fit: %.2f GB needed, %.2f GB free, %.2f GB too few", need,
+                    left, need - left);
     else
-        snprintf(text, sizeof text, "fits%s: %.2f GB needed, %.2f GB free",
-                 (double)needed * (1 + reserve) > (double)unused ? ", but closely" : "", need, left);
+        ascii_print(text, sizeof text, "fits%s: %.2f GB needed, %.2f GB free",
+                    (double)needed * (1 + reserve) > (double)unused ? ", but closely" : "", need, left);
     return put(row, "verdict", json_string(text), error);
 }
 

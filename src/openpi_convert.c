@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/ascii.h"
 #include "base/boundary.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -128,7 +129,7 @@ static openpi_status copy_kept(new_folder *to, const char *home, int lerobot, in
     DIR *list = opendir(home);
     if (!list)
         return report(error, errno == ENOMEM ? OPENPI_NO_MEMORY : OPENPI_BAD_FILE, "%s: cannot be read: %s",
-                      home, strerror(errno));
+                      home, ascii_errno(errno));
     const struct dirent *entry;
     openpi_status status = OPENPI_OK;
     while (status == OPENPI_OK && (entry = readdir(list)))

@@ -6,13 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/ascii.h"
 #include "json_file.h"
 
 /* A number of --rate: calls a second, 0 for no pause. */
 static int read_rate(const char *text, double *rate) {
     char *end;
     if (!text) return END_FINE;
-    *rate = strtod(text, &end);
+    *rate = ascii_number(text, &end);
     if (end != text && !*end && isfinite(*rate) && *rate >= 0 && *rate <= 10000) return END_FINE;
     return usage_error(&verb_bench,
                        "--rate is '%s', expected calls a second from 0 (without a pause) to 10000", text);

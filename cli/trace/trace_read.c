@@ -3,11 +3,11 @@
  * (base/json.h). */
 #include "trace.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/ascii.h"
 #include "base/json.h"
 #include "gz.h"
 #include "input.h"
@@ -40,7 +40,7 @@ static void advance(reader *r) {
 }
 
 static void skip_space(reader *r) {
-    while (r->next >= 0 && isspace(r->next)) advance(r);
+    while (r->next >= 0 && ascii_is_space(r->next)) advance(r);
 }
 
 /* A file that is cut off says so when it is closed; anything else is said here. */
@@ -89,7 +89,7 @@ static int keep_value(reader *r) {
     r->first_line = r->line;
     r->first_column = r->column;
     do {
-        while (r->next >= 0 && isspace(r->next))
+        while (r->next >= 0 && ascii_is_space(r->next))
             if (!keep(r)) return 0;
         if (r->next < 0) return bad(r, "the rest of a value");
         if (r->next == '"') {
@@ -102,7 +102,7 @@ static int keep_value(reader *r) {
             if (!depth) return bad(r, "a value");
             if (!keep(r)) return 0;
         } else {
-            while (r->next >= 0 && !isspace(r->next) && !strchr(",:{}[]\"", r->next))
+            while (r->next >= 0 && !ascii_is_space(r->next) && !strchr(",:{}[]\"", r->next))
                 if (!keep(r)) return 0;
         }
     } while (depth);

@@ -10,6 +10,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/ascii.h"
 #include "base/report.h"
 
 static openpi_status open_regular(const char *path, int *fd, size_t *bytes, openpi_error *error) {
@@ -17,7 +18,7 @@ static openpi_status open_regular(const char *path, int *fd, size_t *bytes, open
     *fd = open(path, O_RDONLY | O_CLOEXEC);
     if (*fd < 0)
         return report(error, errno == ENOENT ? OPENPI_NOT_FOUND : OPENPI_BAD_FILE, "%s: cannot be opened: %s",
-                      path, strerror(errno));
+                      path, ascii_errno(errno));
     if (fstat(*fd, &st) || !S_ISREG(st.st_mode)) {
         close(*fd);
         return report(error, OPENPI_BAD_FILE, "%s: not a regular file", path);
@@ -44,7 +45,8 @@ openpi_status file_reader_read(const file_reader *reader, const char *path, uint
     for (size_t at = 0; at < bytes;) {
         ssize_t got = pread(reader->fd, (char *)to + at, bytes - at, (off_t)(from + at));
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return report(error, OPENPI_BAD_FILE, "%s: cannot be read: %s", path, strerror(errno));
+        if (got < 0)
+            return report(error, OPENPI_BAD_FILE, "%s: cannot be read: %s", path, ascii_errno(errno));
         if (!got)
             return report(error, OPENPI_BAD_FILE,
                           "%s: ends at byte %llu, expected the %llu bytes that it had when it was opened",
@@ -74,7 +76,7 @@ openpi_status file_read(const char *path, size_t limit, char **data, size_t *byt
             int why = errno;
             close(fd);
             free(buffer);
-            return report(error, OPENPI_BAD_FILE, "%s: cannot be read: %s", path, strerror(why));
+            return report(error, OPENPI_BAD_FILE, "%s: cannot be read: %s", path, ascii_errno(why));
         }
         if (!got) break;
         at += (size_t)got;
@@ -88,7 +90,7 @@ openpi_status file_read(const char *path, size_t limit, char **data, size_t *byt
 
 openpi_status file_write(const char *path, const void *data, size_t bytes, openpi_error *error) {
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666), why = 0;
-    if (fd < 0) return report(error, OPENPI_SYSTEM, "%s: cannot be created: %s", path, strerror(errno));
+    if (fd < 0) return report(error, OPENPI_SYSTEM, "%s: cannot be created: %s", path, ascii_errno(errno));
     for (size_t at = 0; at < bytes && !why;) {
         ssize_t put = write(fd, (const char *)data + at, bytes - at);
         if (put >= 0) at += (size_t)put;
@@ -97,7 +99,7 @@ openpi_status file_write(const char *path, const void *data, size_t bytes, openp
     if (close(fd) && !why) why = errno;
     if (!why) return OPENPI_OK;
     unlink(path);
-    return report(error, OPENPI_SYSTEM, "%s: cannot be written: %s", path, strerror(why));
+    return report(error, OPENPI_SYSTEM, "%s: cannot be written: %s", path, ascii_errno(why));
 }
 
 int file_exists(const char *path) {

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/ascii.h"
 #include "base/file.h"
 #include "base/report.h"
 
@@ -18,10 +19,13 @@ openpi_status json_read(const char *path, json_t **value, openpi_error *error) {
 }
 
 char *json_text(const json_t *value, size_t flags) {
+    locale_t before = ascii_enter();                         /* jansson expects a point of one byte */
     size_t bytes = json_dumpb(value, NULL, 0, flags);        /* 0: failed */
     char *text = bytes ? malloc(bytes + 1) : NULL;
+    size_t written = text ? json_dumpb(value, text, bytes, flags) : 0;
+    ascii_leave(before);
     if (!text) return NULL;
-    if (json_dumpb(value, text, bytes, flags) != bytes) {
+    if (written != bytes) {
         free(text);
         return NULL;
     }

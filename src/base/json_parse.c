@@ -3,10 +3,10 @@
  *
  * Note: jansson's own parser is not used. Up to version 2.14 its lexer does not notice a failing allocation
  * and writes the next characters past the buffer's end. Its values have no such fault. */
+#include "base/ascii.h"
 #include "base/json.h"
 
 #include <errno.h>
-#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -164,18 +164,12 @@ static json_t *read_number(reader *r) {
     int real = 0;
     size_t end = number_end(r, &real), length = end - r->at;
     if (!end) return fail(r, "invalid number");
-    const char *point = localeconv()->decimal_point;                 /* strtod follows the process's locale */
-    size_t point_bytes = strlen(point), out = 0;
-    if (!reserve(r, length + point_bytes + 1)) return NULL;
-    for (size_t i = 0; i < length; i++) {
-        char c = r->text[r->at + i];
-        if (c == '.') memcpy(r->scratch + out, point, point_bytes), out += point_bytes;
-        else r->scratch[out++] = c;
-    }
-    r->scratch[out] = 0;
+    if (!reserve(r, length + 1)) return NULL;
+    memcpy(r->scratch, r->text + r->at, length);
+    r->scratch[length] = 0;
     errno = 0;
     if (real) {
-        double value = strtod(r->scratch, NULL);
+        double value = ascii_number(r->scratch, NULL);
         if (!isfinite(value)) return fail(r, "real number overflow");
         r->at = end;
         return json_real(value);

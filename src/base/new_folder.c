@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/ascii.h"
 #include "base/file.h"
 #include "base/report.h"
 
@@ -36,7 +37,7 @@ static openpi_status make_folder(new_folder *f, const char *path, openpi_error *
     if (!mkdir(path, 0777)) return OPENPI_OK;
     int why = errno;
     free(f->made[--f->count]);
-    return report(error, OPENPI_SYSTEM, "%s: the folder cannot be made: %s", path, strerror(why));
+    return report(error, OPENPI_SYSTEM, "%s: the folder cannot be made: %s", path, ascii_errno(why));
 }
 
 openpi_status new_folder_begin(new_folder *f, openpi_error *error) {
@@ -46,7 +47,7 @@ openpi_status new_folder_begin(new_folder *f, openpi_error *error) {
     DIR *list = opendir(f->path);
     if (!list)
         return report(error, errno == ENOMEM ? OPENPI_NO_MEMORY : OPENPI_SYSTEM, "%s: cannot be read: %s",
-                      f->path, strerror(errno));
+                      f->path, ascii_errno(errno));
     const struct dirent *entry;
     openpi_status status = OPENPI_OK;
     while ((entry = readdir(list)) && status == OPENPI_OK)
@@ -112,7 +113,7 @@ static openpi_status copy(new_folder *f, const char *name, const char *from, int
     DIR *list = opendir(from);
     if (!list)
         return report(error, errno == ENOMEM ? OPENPI_NO_MEMORY : OPENPI_BAD_FILE, "%s: cannot be read: %s",
-                      from, strerror(errno));
+                      from, ascii_errno(errno));
     const struct dirent *entry;
     openpi_status status = OPENPI_OK;
     while (status == OPENPI_OK && (entry = readdir(list)))

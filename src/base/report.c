@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/ascii.h"
 #include "base/boundary.h"
 #include "base/utf8.h"
 
@@ -18,7 +19,7 @@ openpi_status report(openpi_error *error, openpi_status status, const char *form
     if (!bytes) return status;
     va_list list;
     va_start(list, format);
-    int length = vsnprintf(error->message, bytes, format, list);
+    int length = ascii_print_list(error->message, bytes, format, list);
     va_end(list);
     error->status = status;
     if (length >= (int)bytes) {

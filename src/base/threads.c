@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/ascii.h"
 #include "base/report.h"
 
 /* Spins before a thread sleeps: a worker that waits for the next loop, about 50 microseconds; the caller that
@@ -170,7 +171,7 @@ openpi_status pool_create(int threads, int pin, pool **out, openpi_error *error)
         if (why) {
             pool_close(pool);
             return report(error, OPENPI_SYSTEM, "worker thread %d of %d cannot be started: %s", i, threads,
-                          strerror(why));
+                          ascii_errno(why));
         }
         pool->started++;
         if (pin && allowed) {

@@ -1,8 +1,8 @@
 /* Words in names: the stage of an annotation, the group of a kernel. Tables, searched in order. */
-#include <ctype.h>
 #include <string.h>
 
 #include "measure/breakdown.h"
+#include "base/ascii.h"
 
 const char *breakdown_stage_name(breakdown_stage stage) {
     static const char *const names[BREAKDOWN_STAGES] = {"ViT", "prefill", "diffusion", "other"};
@@ -112,10 +112,10 @@ static int contains(const char *text, const word *word) {
     size_t length = strlen(word->text);
     for (const char *at = text; *at; at++) {
         size_t i = 0;
-        while (i < length && tolower((unsigned char)at[i]) == word->text[i]) i++;
+        while (i < length && ascii_lower(at[i]) == word->text[i]) i++;
         if (i < length) continue;
         if (!word->whole ||
-            ((at == text || !isalpha((unsigned char)at[-1])) && !isalpha((unsigned char)at[length])))
+            ((at == text || !ascii_is_letter(at[-1])) && !ascii_is_letter(at[length])))
             return 1;
     }
     return 0;

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/ascii.h"
 #include "base/clock.h"
 #include "base/report.h"
 #include "base/threads.h"
@@ -90,7 +91,7 @@ static openpi_status start_watcher(watcher *w, pthread_t *thread, openpi_error *
     int why = thread_start(thread, watch, w);
     if (!why) return OPENPI_OK;
     return report(error, OPENPI_SYSTEM, "the thread that reads the energy counter cannot be started: %s",
-                  strerror(why));
+                  ascii_errno(why));
 }
 
 /* ---- the calls ------------------------------------------------------------------------------------- */

@@ -52,7 +52,7 @@ static void write_shape(const op *op, int rows, double keys, char *text, size_t 
     }
     case SHAPE_HEADS:
         memcpy(&number, place, sizeof number);
-        snprintf(text, bytes, "%dx%dx%.0f", number, rows, keys);
+        snprintf(text, bytes, "%dx%dx%lld", number, rows, (long long)(keys + 0.5));
         break;
     case SHAPE_COLUMNS:
         memcpy(&number, place, sizeof number);

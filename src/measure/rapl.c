@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/ascii.h"
 #include "base/report.h"
 
 enum { RAPL_ZONES = 32, RAPL_PATH = 512 };
@@ -55,7 +56,7 @@ static int add_zone(rapl *rapl, const char *folder, const char *name, char *why,
         return 0;
     errno = 0;
     if (read_number(zone->path, &zone->last_uj)) {
-        snprintf(why, why_bytes, "%.200s: %s", zone->path, errno ? strerror(errno) : "not a number");
+        snprintf(why, why_bytes, "%.200s: %s", zone->path, errno ? ascii_errno(errno) : "not a number");
         return -1;
     }
     rapl->count++;
@@ -79,12 +80,12 @@ static int find_zones(rapl *rapl, const char *powercap, char *why, size_t why_by
 static double cpu_mhz(void) {
     FILE *file = fopen("/proc/cpuinfo", "r");
     char line[4096];                       /* the line of flags is long */
-    double sum = 0, mhz;
+    double sum = 0;
     int count = 0;
     if (!file) return 0;
     while (fgets(line, sizeof line, file)) {
-        if (sscanf(line, "cpu MHz : %lf", &mhz) != 1) continue;
-        sum += mhz;
+        if (strncmp(line, "cpu MHz", 7) || !strchr(line, ':')) continue;
+        sum += ascii_number(strchr(line, ':') + 1, NULL);
         count++;
     }
     fclose(file);
@@ -118,7 +119,7 @@ static openpi_status energy(void *state, double *joules, openpi_error *error) {
         errno = 0;
         if (read_number(zone->path, &now))
             return report(error, OPENPI_SYSTEM, "the energy counter can no longer be read: %.200s: %s",
-                          zone->path, errno ? strerror(errno) : "not a number");
+                          zone->path, errno ? ascii_errno(errno) : "not a number");
         uint64_t used = now >= zone->last_uj ? now - zone->last_uj : now + zone->range_uj - zone->last_uj;
         r->energy_j += (double)used * 1e-6;
         zone->last_uj = now;

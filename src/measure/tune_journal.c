@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/ascii.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/report.h"
@@ -119,7 +120,7 @@ static openpi_status append(const char *path, const char *mode, json_t *value, o
     int failed = !file || fprintf(file, "%s\n", text) < 0;
     if (file && fclose(file)) failed = 1;
     free(text);
-    return failed ? report(error, OPENPI_SYSTEM, "%s: cannot be written: %s", path, strerror(errno))
+    return failed ? report(error, OPENPI_SYSTEM, "%s: cannot be written: %s", path, ascii_errno(errno))
                   : OPENPI_OK;
 }
 
@@ -180,7 +181,7 @@ openpi_status tune_journal_read(tune *t, const device *device, openpi_error *err
         if (file && fclose(file)) failed = 1;
         if (failed)
             status = report(error, OPENPI_SYSTEM, "%s: cannot be written: %s", t->options.journal,
-                            strerror(errno));
+                            ascii_errno(errno));
         tuning head = {.machine = t->machine};
         if (status == OPENPI_OK && !number)
             status = append(t->options.journal, "w", tuning_json(&head, device), error);

@@ -1,12 +1,12 @@
 #include "model/adapter_config.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/ascii.h"
 #include "base/file.h"
 #include "base/report.h"
 #include "model/closed_world.h"
@@ -30,7 +30,7 @@ struct adapter_pattern {
 static const char *escaped(char c, int inside, char text[3]) {
     if (c == 'd') return inside ? "0-9" : "[0-9]";
     if (c == 'w') return inside ? "a-zA-Z0-9_" : "[a-zA-Z0-9_]";
-    if (!c || isalnum((unsigned char)c) || (inside && strchr("\\[]^-", c))) return NULL;
+    if (!c || ascii_is_alnum(c) || (inside && strchr("\\[]^-", c))) return NULL;
     size_t at = 0;
     if (!inside && strchr(".*+?()[]{}|^$\\", c)) text[at++] = '\\';
     text[at++] = c;
@@ -77,8 +77,10 @@ static openpi_status read_pattern(const adapter_config *c, const char *field, co
     if (rank ? !json_is_integer(value) || number < 1 || number > LARGEST_RANK : !json_is_number(value))
         return report(error, OPENPI_BAD_FILE, "%s: \"%s\" of \"%s\" is %s, expected %s", c->path, field, key,
                       json_kind(value), rank ? "an integer from 1 to 65536" : "a number");
+    locale_t before = ascii_enter();                     /* where "[a-z]" ends is the locale's else */
     int failed = translate(key, text, sizeof text) ? regcomp(&out->regex, text, REG_EXTENDED | REG_NOSUB)
                                                    : REG_BADPAT;
+    ascii_leave(before);
     if (failed == REG_ESPACE) return report_no_memory(error, sizeof text, c->path);
     if (failed)
         return report(error, OPENPI_UNSUPPORTED,
@@ -115,9 +117,12 @@ static void free_patterns(adapter_pattern *patterns, int count) {
 
 /* The first that matches, as peft takes it; NULL: none. */
 static const adapter_pattern *match(const adapter_pattern *patterns, int count, const char *module) {
-    for (int i = 0; i < count; i++)
-        if (!regexec(&patterns[i].regex, module, 0, NULL, 0)) return &patterns[i];
-    return NULL;
+    const adapter_pattern *found = NULL;
+    locale_t before = ascii_enter();
+    for (int i = 0; i < count && !found; i++)
+        if (!regexec(&patterns[i].regex, module, 0, NULL, 0)) found = &patterns[i];
+    ascii_leave(before);
+    return found;
 }
 
 /* ---- fields ---- */

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/ascii.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/report.h"
@@ -94,7 +95,7 @@ static openpi_status no_path(const safetensors_files *f, openpi_error *error) {
 }
 
 static openpi_status not_written(const char *path, int why, openpi_error *error) {
-    return report(error, OPENPI_SYSTEM, "%s: cannot be written: %s", path, strerror(why));
+    return report(error, OPENPI_SYSTEM, "%s: cannot be written: %s", path, ascii_errno(why));
 }
 
 /* Returns errno. */
@@ -126,7 +127,8 @@ static openpi_status create_file(const safetensors_files *f, int shard, uint64_t
     int fd = -1, why = 0;
     if (status == OPENPI_OK) {
         fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (fd < 0) status = report(error, OPENPI_SYSTEM, "%s: cannot be created: %s", path, strerror(errno));
+        if (fd < 0)
+            status = report(error, OPENPI_SYSTEM, "%s: cannot be created: %s", path, ascii_errno(errno));
     }
     if (fd >= 0 && ftruncate(fd, (off_t)bytes)) why = errno;
     if (fd >= 0 && close(fd) && !why) why = errno;

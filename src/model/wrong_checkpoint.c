@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/ascii.h"
 #include "base/report.h"
 #include "base/text.h"
 #include "model/orbax_folder.h"
@@ -32,7 +33,7 @@ static int begins_with(const opening *file, const char *magic, size_t length) {
     return file->bytes >= length && !memcmp(file->data, magic, length);
 }
 
-static int has_text(const opening *file, const char *text) { return strcasestr(file->text, text) != NULL; }
+static int has_text(const opening *file, const char *text) { return ascii_find(file->text, text) != NULL; }
 
 static openpi_status report_pointer(const char *path, const opening *file, openpi_error *error) {
     const char *size = strstr(file->text, "\nsize ");

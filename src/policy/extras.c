@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/ascii.h"
 #include "base/report.h"
 #include "model/checkpoint.h"
 #include "policy/wire_parts.h"
@@ -120,7 +121,7 @@ static openpi_status read_max_weight(const wire_field *field, extras *out, openp
         out->rtc_max_weight = field->number;
         return OPENPI_OK;
     }
-    if (field->kind == WIRE_NUMBER) snprintf(what, sizeof what, "%g", field->number);
+    if (field->kind == WIRE_NUMBER) ascii_print(what, sizeof what, "%g", field->number);
     else wire_describe(field, what, sizeof what);
     return report(error, OPENPI_BAD_INPUT, "\"%s\" of the request is %s, expected a number above 0",
                   field->key, what);

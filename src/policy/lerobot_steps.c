@@ -2,10 +2,10 @@
  *
  * Note: a step or a setting that this file does not know is an error, never skipped: a pipeline that runs
  * without one of its steps gives plausible, wrong actions. */
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/ascii.h"
 #include "base/report.h"
 #include "model/closed_world.h"
 #include "policy/lerobot_parts.h"
@@ -34,16 +34,6 @@ static openpi_status read_rename(const lerobot_file *file, lerobot *out, openpi_
     return OPENPI_OK;
 }
 
-/* 1 if `token` is in `name`, ASCII letters of either case. */
-static int contains(const char *name, const char *token) {
-    for (; *name; name++) {
-        size_t i = 0;
-        while (token[i] && tolower((unsigned char)name[i]) == tolower((unsigned char)token[i])) i++;
-        if (!token[i]) return 1;
-    }
-    return 0;
-}
-
 /* Every dim is relative but those whose name contains an excluded one; without names nothing is excluded. */
 static openpi_status read_relative(const lerobot_file *file, lerobot *out, openpi_error *error) {
     const json_t *names = json_object_get(file->config, "action_names"),
@@ -65,7 +55,7 @@ static openpi_status read_relative(const lerobot_file *file, lerobot *out, openp
             if (!token)
                 return report(error, OPENPI_BAD_FILE, "%s: %s: exclude_joints[%zu] is no string", file->name,
                               file->what, i);
-            if (*token && contains(json_string_value(name), token)) out->relative[dim] = 0;
+            if (*token && ascii_find(json_string_value(name), token)) out->relative[dim] = 0;
         }
     }
     return OPENPI_OK;

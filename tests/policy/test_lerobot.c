@@ -547,6 +547,25 @@ static void refuses_broken_checkpoints(void **state) {
     remove_checkpoint();
 }
 
+/* Excluded joints are found in names of any case; scripts/locale.sh runs this where 'I' is no capital 'i'. */
+static void excluded_in_any_case(void **state) {
+    (void)state;
+    static const char before[] = "policy_preprocessor.json";
+    static const char *const excluded[] = {"[\"gripper\"]", "[\"GRIP\"]"};
+    static const uint8_t expected[7] = {1, 1, 1, 1, 1, 0, 0};
+    openpi_error error = OPENPI_ERROR_INIT;
+    lerobot pipeline;
+    for (int i = 0; i < 2; i++) {
+        copy_checkpoint();
+        patch(before, "steps/2/config/action_names",
+              "[\"x\", \"y\", \"z\", \"Pitch\", \"trip\", \"GRIPPER\", \"left_gripper\"]");
+        patch(before, "steps/2/config/exclude_joints", excluded[i]);
+        WORKS(lerobot_open(folder, &pipeline, &error));
+        assert_memory_equal(pipeline.relative, expected, sizeof expected);
+    }
+    remove_checkpoint();
+}
+
 static void options_that_do_not_fit(void **state) {
     (void)state;
     static const openpi_synthetic pi0 = {.size = sizeof pi0, .lerobot = 1, .dims = OPENPI_DIMS_INIT},
@@ -585,6 +604,7 @@ int main(void) {
         cmocka_unit_test(bad_observations),
         cmocka_unit_test(msgpack_says_the_same),
         cmocka_unit_test(refuses_broken_checkpoints),
+        cmocka_unit_test(excluded_in_any_case),
         cmocka_unit_test(options_that_do_not_fit),
         cmocka_unit_test(in_memory_as_on_disk),
     };

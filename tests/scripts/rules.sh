@@ -70,5 +70,15 @@ form src/some/a.c "int a;\t" 'a tab, or a space'
 form src/some/a.c "int a; " 'a tab, or a space'
 form src/some/a.c "/* $hundred $hundred */" 'columns'
 form src/some/a.c "    {\"$hundred\", \"$hundred\"},"
+locale='follows the locale'
+form src/some/a.c "int a = tolower(b);" "$locale"
+form serve/a.c "double a = strtod(text, &end);" "$locale"
+form cli/a.c "    if (!strcasecmp(a, b)) return;" "$locale"
+form python/src/a.c "setlocale(LC_ALL, \"\");" "$locale"
+form src/some/a.c "sscanf(text, \"%lf\", &a);" "$locale"
+form src/some/a.c "text = strerror(errno);" "$locale"
+form src/some/a.c "snprintf(text, bytes,\n    \"%.3f ms\", ms);" "the locale's point"
+form src/some/a.c "ascii_print(text, bytes, \"%.3f ms\", ms);"
+form tests/some/a.c "double a = strtod(text, &end);"
 form src/some/a.c "        \"$hundred $hundred\\\\n\""
 exit $status
