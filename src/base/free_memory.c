@@ -10,17 +10,17 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PATH_BYTES = 1024, TEXT_BYTES = 16384 };
+enum { PATH_BYTES = 1024, TEXT_BYTES = 16384, GROUPS_BYTES = 8192, NUMBER_BYTES = 64 };
 
 /* Reads a small file, or its beginning, without allocating: memory may be exhausted. 0: it cannot be read. */
-static int read_text(const char *folder, const char *file, char text[TEXT_BYTES]) {
+static int read_text(const char *folder, const char *file, char *text, size_t capacity) {
     char path[PATH_BYTES];
     size_t bytes = 0;
     ssize_t got;
     if (snprintf(path, sizeof path, "%s/%s", folder, file) >= (int)sizeof path) return 0;
     int in = open(path, O_RDONLY | O_CLOEXEC);
     if (in < 0) return 0;
-    while (bytes < TEXT_BYTES - 1 && (got = read(in, text + bytes, TEXT_BYTES - 1 - bytes)) > 0)
+    while (bytes < capacity - 1 && (got = read(in, text + bytes, capacity - 1 - bytes)) > 0)
         bytes += (size_t)got;
     close(in);
     text[bytes] = 0;
@@ -38,8 +38,8 @@ static char *next_line(char **text) {
 
 /* The number in a file that holds one number. 0: there is no such file, or it holds "max". */
 static int read_number(const char *folder, const char *file, uint64_t *out) {
-    char text[TEXT_BYTES];
-    return read_text(folder, file, text) && sscanf(text, "%" SCNu64, out) == 1;
+    char text[NUMBER_BYTES];
+    return read_text(folder, file, text, sizeof text) && sscanf(text, "%" SCNu64, out) == 1;
 }
 
 /* The sum of the values of the lines that begin with the word `first` or `second`. */
@@ -48,7 +48,7 @@ static uint64_t sum_of(const char *folder, const char *file, const char *first, 
     char text[TEXT_BYTES], name[64], *rest = text, *line;
     uint64_t sum = 0, value;
     *found = 0;
-    if (!read_text(folder, file, text)) return 0;
+    if (!read_text(folder, file, text, sizeof text)) return 0;
     while ((line = next_line(&rest))) {
         if (sscanf(line, "%63s %" SCNu64, name, &value) != 2) continue;
         if (strcmp(name, first) && strcmp(name, second)) continue;
@@ -105,9 +105,9 @@ static uint64_t least_along(group_figure *figure, const struct version *v, const
 
 /* Lines of /proc/self/cgroup: "0::/path" is version 2's, "N:memory:/path" version 1's. */
 static uint64_t least_in_groups(group_figure *figure, const char *proc, const char *groups) {
-    char text[TEXT_BYTES], *rest = text, *line;
+    char text[GROUPS_BYTES], *rest = text, *line;
     uint64_t least = UINT64_MAX;
-    if (!read_text(proc, "self/cgroup", text)) return least;
+    if (!read_text(proc, "self/cgroup", text, sizeof text)) return least;
     while ((line = next_line(&rest))) {
         char *names = strchr(line, ':'), *group = names ? strchr(names + 1, ':') : NULL;
         if (!group) continue;

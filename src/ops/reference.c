@@ -27,10 +27,11 @@ static double product(const float *row, const matrix *weight, int o) {
     return dot_end(sum);
 }
 
-void reference_patch_embed(const op *op, int first, int end) {
+void reference_patch_embed(const op *op, int first, int end, void *scratch) {
     const op_patch_embed *a = &op->patch_embed;
     int n = a->weight.n, floats = *a->pixels == OPENPI_PIXELS_F32;
     float row[PATCH_INPUTS];
+    (void)scratch;
     for (int r = first; r < end; r++) {
         int patch = r % (PATCHES * PATCHES), top = patch / PATCHES * PATCH, left = patch % PATCHES * PATCH;
         size_t image = (size_t)(r / (PATCHES * PATCHES)) * IMAGE * IMAGE * CHANNELS;
@@ -48,10 +49,10 @@ void reference_patch_embed(const op *op, int first, int end) {
     }
 }
 
-void reference_norm_linear(const op *op, int first, int end) {
+void reference_norm_linear(const op *op, int first, int end, void *scratch) {
     const op_norm_linear *a = &op->norm_linear;
     int gated = a->weight.form == MATRIX_GATED, m = gated ? a->weight.n / 2 : a->weight.n;
-    float row[LIMIT_INPUTS];
+    float *row = scratch;
     for (int r = first; r < end; r++) {
         size_t at = (size_t)r * (size_t)a->weight.k,
                to = (size_t)(a->out_row ? a->out_row[r] : r) * (size_t)m;
@@ -76,8 +77,8 @@ typedef struct attend {
     dtype type;
 } attend;
 
-static void attend_one(const attend *a) {
-    double p[LIMIT_KEYS], out[LIMIT_HEAD_DIM] = {0}, top = -HUGE_VAL, sum = 0;
+static void attend_one(double *p, const attend *a) { /* p [keys] */
+    double out[LIMIT_HEAD_DIM] = {0}, top = -HUGE_VAL, sum = 0;
     float q[LIMIT_HEAD_DIM], row[LIMIT_HEAD_DIM];
     load_acts(a->q, a->type, a->q_at, a->head_dim, q);
     for (int j = 0; j < a->keys; j++) {
@@ -94,7 +95,7 @@ static void attend_one(const attend *a) {
     for (int i = 0; i < a->head_dim; i++) store(a->out, a->type, a->out_at + (size_t)i, (float)out[i]);
 }
 
-void reference_image_attention(const op *op, int first, int end) {
+void reference_image_attention(const op *op, int first, int end, void *scratch) {
     const op_image_attention *a = &op->image_attention;
     size_t width = (size_t)a->heads * (size_t)a->head_dim, stride = a->planar ? width : 3 * width;
     size_t next = a->planar ? (size_t)a->rows.capacity * width : width;
@@ -102,26 +103,26 @@ void reference_image_attention(const op *op, int first, int end) {
         for (int h = 0; h < a->heads; h++) {
             size_t head = (size_t)h * (size_t)a->head_dim,
                    image = (size_t)(r / OPENPI_IMAGE_TOKENS * OPENPI_IMAGE_TOKENS) * stride;
-            attend_one(&(attend){.q = a->qkv,
-                                 .k = a->qkv,
-                                 .v = a->qkv,
-                                 .out = a->out,
-                                 .q_at = (size_t)r * stride + head,
-                                 .k_at = image + next + head,
-                                 .v_at = image + 2 * next + head,
-                                 .out_at = (size_t)r * width + head,
-                                 .stride = stride,
-                                 .keys = OPENPI_IMAGE_TOKENS,
-                                 .head_dim = a->head_dim,
-                                 .scale = a->scale,
-                                 .type = op->type});
+            attend_one(scratch, &(attend){.q = a->qkv,
+                                          .k = a->qkv,
+                                          .v = a->qkv,
+                                          .out = a->out,
+                                          .q_at = (size_t)r * stride + head,
+                                          .k_at = image + next + head,
+                                          .v_at = image + 2 * next + head,
+                                          .out_at = (size_t)r * width + head,
+                                          .stride = stride,
+                                          .keys = OPENPI_IMAGE_TOKENS,
+                                          .head_dim = a->head_dim,
+                                          .scale = a->scale,
+                                          .type = op->type});
         }
 }
 
-void reference_linear_residual(const op *op, int first, int end) {
+void reference_linear_residual(const op *op, int first, int end, void *scratch) {
     const op_linear_residual *a = &op->linear_residual;
     int n = a->weight.n, k = a->weight.k;
-    float row[LIMIT_INPUTS];
+    float *row = scratch;
     for (int r = first; r < end; r++) {
         const float *gate = a->gate ? a->gate + modulation_of(&a->rows, r) : NULL;
         load_acts(a->a, op->type, (size_t)r * (size_t)k, k, row);
@@ -133,10 +134,10 @@ void reference_linear_residual(const op *op, int first, int end) {
     }
 }
 
-void reference_embed_text(const op *op, int first, int end) {
+void reference_embed_text(const op *op, int first, int end, void *scratch) {
     const op_embed_text *a = &op->embed_text;
     int width = a->table.k;
-    float row[LIMIT_WIDTH];
+    float *row = scratch;
     for (int r = first; r < end; r++) {
         read_weights(&a->table, a->ids[r], 0, width, row);
         for (int i = 0; i < width; i++)
@@ -144,10 +145,10 @@ void reference_embed_text(const op *op, int first, int end) {
     }
 }
 
-void reference_norm_qkv(const op *op, int first, int end) {
+void reference_norm_qkv(const op *op, int first, int end, void *scratch) {
     const op_norm_qkv *a = &op->norm_qkv;
     int d = a->weight.head_dim, half = d / 2, heads = a->weight.heads;
-    float row[LIMIT_INPUTS];
+    float *row = scratch;
     for (int r = first; r < end; r++) {
         size_t at = (size_t)r * (size_t)a->weight.k;
         size_t place = (size_t)a->rows.sample[r] * (size_t)a->cache.capacity + (size_t)a->rows.position[r];
@@ -171,41 +172,42 @@ void reference_norm_qkv(const op *op, int first, int end) {
     }
 }
 
-void reference_cache_attention(const op *op, int first, int end) {
+void reference_cache_attention(const op *op, int first, int end, void *scratch) {
     const op_cache_attention *a = &op->cache_attention;
     int d = a->cache.head_dim;
     for (int r = first; r < end; r++)
         for (int h = 0; h < a->heads; h++) {
             size_t q = ((size_t)r * (size_t)a->heads + (size_t)h) * (size_t)d;
             size_t block = (size_t)a->rows.sample[r] * (size_t)a->cache.capacity * (size_t)d;
-            attend_one(&(attend){.q = a->q,
-                                 .k = a->cache.k,
-                                 .v = a->cache.v,
-                                 .out = a->out,
-                                 .q_at = q,
-                                 .k_at = block,
-                                 .v_at = block,
-                                 .out_at = q,
-                                 .stride = (size_t)d,
-                                 .keys = a->rows.keys[r],
-                                 .head_dim = d,
-                                 .scale = a->scale,
-                                 .type = op->type});
+            attend_one(scratch, &(attend){.q = a->q,
+                                          .k = a->cache.k,
+                                          .v = a->cache.v,
+                                          .out = a->out,
+                                          .q_at = q,
+                                          .k_at = block,
+                                          .v_at = block,
+                                          .out_at = q,
+                                          .stride = (size_t)d,
+                                          .keys = a->rows.keys[r],
+                                          .head_dim = d,
+                                          .scale = a->scale,
+                                          .type = op->type});
         }
 }
 
-void reference_state_embed(const op *op, int first, int end) {
+void reference_state_embed(const op *op, int first, int end, void *scratch) {
     const op_state_embed *a = &op->state_embed;
+    (void)scratch;
     for (int r = first; r < end; r++)
         for (int o = 0; o < a->weight.n; o++)
             store(a->out, op->type, (size_t)r * (size_t)a->out_stride * (size_t)a->weight.n + (size_t)o,
                   (float)(product(a->state + (size_t)r * (size_t)a->weight.k, &a->weight, o) + a->bias[o]));
 }
 
-void reference_action_embed(const op *op, int first, int end) {
+void reference_action_embed(const op *op, int first, int end, void *scratch) {
     const op_action_embed *a = &op->action_embed;
     int n = a->in.n, products = action_embed_products(a);
-    float in[LIMIT_WIDTH], hidden[LIMIT_WIDTH];
+    float *in = scratch, *hidden = in + n;
     for (int r = first; r < end; r++) {
         size_t to =
             ((size_t)(r / a->horizon) * (size_t)a->out_stride + (size_t)(a->out_offset + r % a->horizon)) *
@@ -223,10 +225,10 @@ void reference_action_embed(const op *op, int first, int end) {
     }
 }
 
-void reference_velocity(const op *op, int first, int end) {
+void reference_velocity(const op *op, int first, int end, void *scratch) {
     const op_velocity *a = &op->velocity;
     int n = a->weight.n, k = a->weight.k;
-    float row[LIMIT_INPUTS];
+    float *row = scratch;
     for (int r = first; r < end; r++) {
         size_t at =
             ((size_t)(r / a->horizon) * (size_t)a->x_stride + (size_t)(a->x_offset + r % a->horizon)) *
@@ -242,8 +244,9 @@ void reference_velocity(const op *op, int first, int end) {
     }
 }
 
-void reference_guide(const op *op, int first, int end) {
+void reference_guide(const op *op, int first, int end, void *scratch) {
     const op_guide *a = &op->guide;
+    (void)scratch;
     for (int r = first; r < end; r++) {
         float w = a->weight[r], gain = a->gain[a->rows.sample[r]];
         for (int i = 0; i < a->n && w != 0; i++) {
@@ -252,6 +255,23 @@ void reference_guide(const op *op, int first, int end) {
             a->x_t[at] = (float)(a->x_t[at] + gain * error);
         }
     }
+}
+
+size_t reference_bytes(const op *op) {
+    size_t floats = 0;
+    switch (op->kind) {
+    case OP_NORM_LINEAR: floats = (size_t)op->norm_linear.weight.k; break;
+    case OP_LINEAR_RESIDUAL: floats = (size_t)op->linear_residual.weight.k; break;
+    case OP_NORM_QKV: floats = (size_t)op->norm_qkv.weight.k; break;
+    case OP_VELOCITY: floats = (size_t)op->velocity.weight.k; break;
+    case OP_EMBED_TEXT: floats = (size_t)op->embed_text.table.k; break;
+    case OP_ACTION_EMBED: floats = 2 * (size_t)op->action_embed.in.n; break;
+    case OP_NORM: floats = (size_t)op->norm.n; break;
+    case OP_IMAGE_ATTENTION: return OPENPI_IMAGE_TOKENS * sizeof(double);
+    case OP_CACHE_ATTENTION: return (size_t)op->cache_attention.cache.capacity * sizeof(double);
+    default: break;
+    }
+    return (floats * sizeof(float) + 63) / 64 * 64;
 }
 
 const reference_op reference_ops[OP_KINDS] = {

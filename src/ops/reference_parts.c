@@ -4,9 +4,9 @@
 #include "ops/reference.h"
 #include "ops/scalar.h"
 
-void reference_norm(const op *op, int first, int end) {
+void reference_norm(const op *op, int first, int end, void *scratch) {
     const op_norm *a = &op->norm;
-    float row[LIMIT_INPUTS];
+    float *row = scratch;
     for (int r = first; r < end; r++) {
         size_t at = (size_t)r * (size_t)a->n;
         norm own = norm_of_row(&a->norm, &a->rows, r);
@@ -15,8 +15,9 @@ void reference_norm(const op *op, int first, int end) {
     }
 }
 
-void reference_activate(const op *op, int first, int end) {
+void reference_activate(const op *op, int first, int end, void *scratch) {
     const op_activate *a = &op->activate;
+    (void)scratch;
     for (int r = first; r < end; r++) {
         size_t at = (size_t)(a->row ? a->row[r] : r) * (size_t)a->n;
         for (int i = 0; i < a->n; i++) {
@@ -28,8 +29,9 @@ void reference_activate(const op *op, int first, int end) {
     }
 }
 
-void reference_add(const op *op, int first, int end) {
+void reference_add(const op *op, int first, int end, void *scratch) {
     const op_add *a = &op->add;
+    (void)scratch;
     for (int r = first; r < end; r++) {
         const float *gate = a->gate ? a->gate + modulation_of(&a->rows, r) : NULL;
         for (int i = 0; i < a->n; i++) {
@@ -50,9 +52,10 @@ static void rotate(const void *in, size_t from, void *out, size_t to, dtype type
     }
 }
 
-void reference_rope_cache(const op *op, int first, int end) {
+void reference_rope_cache(const op *op, int first, int end, void *scratch) {
     const op_rope_cache *a = &op->rope_cache;
     int d = a->cache.head_dim;
+    (void)scratch;
     for (int r = first; r < end; r++) {
         size_t place = (size_t)a->rows.sample[r] * (size_t)a->cache.capacity + (size_t)a->rows.position[r];
         size_t kv = (size_t)r * (size_t)a->kv_stride;
@@ -77,9 +80,10 @@ static size_t attended_at(const attended *a, const void *cache, const row_set *r
     return (size_t)rows->sample[r] * (size_t)a->cache.capacity * *stride;
 }
 
-void reference_scores(const op *op, int first, int end) {
+void reference_scores(const op *op, int first, int end, void *scratch) {
     const op_scores *a = &op->scores;
     float q[LIMIT_HEAD_DIM], key[LIMIT_HEAD_DIM];
+    (void)scratch;
     for (int r = first; r < end; r++)
         for (int h = 0; h < a->heads; h++) {
             const void *keys;
@@ -95,8 +99,9 @@ void reference_scores(const op *op, int first, int end) {
         }
 }
 
-void reference_softmax(const op *op, int first, int end) {
+void reference_softmax(const op *op, int first, int end, void *scratch) {
     const op_softmax *a = &op->softmax;
+    (void)scratch;
     for (int r = first; r < end; r++)
         for (int h = 0; h < a->heads; h++) {
             float *s = a->scores + ((size_t)r * (size_t)a->heads + (size_t)h) * (size_t)a->places;
@@ -108,8 +113,9 @@ void reference_softmax(const op *op, int first, int end) {
         }
 }
 
-void reference_values(const op *op, int first, int end) {
+void reference_values(const op *op, int first, int end, void *scratch) {
     const op_values *a = &op->values;
+    (void)scratch;
     for (int r = first; r < end; r++)
         for (int h = 0; h < a->heads; h++) {
             const void *values;

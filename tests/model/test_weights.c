@@ -113,7 +113,7 @@ static void definitions_read_scales(void **state) {
     (void)state;
     enum { N = 3, K = 130, GROUPS = 3, A_ROWS = 2 };
     int8_t codes[N * K];
-    float scales[N * GROUPS], a[A_ROWS * K], x[A_ROWS * N];
+    float scales[N * GROUPS], a[A_ROWS * K], x[A_ROWS * N], scratch[K];
     int32_t count = A_ROWS;
     for (int i = 0; i < N * K; i++) codes[i] = (int8_t)(i * 37 % 255 - 127);
     for (int i = 0; i < N * GROUPS; i++) scales[i] = 0.001f * (float)(i + 1);
@@ -126,7 +126,7 @@ static void definitions_read_scales(void **state) {
         .x = x,
         .weight = {
             .data = codes, .scales = scales, .n = N, .k = K, .type = WEIGHT_INT8, .form = MATRIX_PLAIN}};
-    reference_linear_residual(&op, 0, A_ROWS);
+    reference_linear_residual(&op, 0, A_ROWS, scratch);
     for (int r = 0; r < A_ROWS; r++)
         for (int o = 0; o < N; o++) {
             double sum = r * N + o;

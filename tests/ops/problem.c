@@ -440,6 +440,8 @@ static void (*const makers[OP_KINDS])(maker *m) = {
 typedef struct row_loop {
     const op *op;
     const problem *problem;
+    char *scratch;               /* [threads][bytes] */
+    size_t bytes;
 } row_loop;
 
 /* The first and the last row, and others evenly between them. */
@@ -459,8 +461,7 @@ int problem_checks(const problem *p, int row) {
 static void run_rows(void *argument, int task, int worker) {
     const row_loop *l = argument;
     int row = checked_row(l->problem, task);
-    (void)worker;
-    reference_ops[l->op->kind](l->op, row, row + 1);
+    reference_ops[l->op->kind](l->op, row, row + 1, l->scratch + (size_t)worker * l->bytes);
 }
 
 static int compute_expected(problem *p, pool *pool) {
@@ -474,8 +475,10 @@ static int compute_expected(problem *p, pool *pool) {
         memcpy(b->expected, b->data, b->count * dtype_bytes(b->type));
         memcpy((char *)&op + b->field, &b->expected, sizeof b->expected);
     }
-    row_loop loop = {&op, p};
+    row_loop loop = {&op, p, NULL, reference_bytes(&op)};
+    if (!(loop.scratch = malloc(loop.bytes * (size_t)pool_threads(pool) + 1))) return 0;
     pool_run(pool, run_rows, &loop, p->checked < p->shape.rows ? p->checked : p->shape.rows);
+    free(loop.scratch);
     bounds_fill(p);
     return 1;
 }

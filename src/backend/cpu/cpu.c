@@ -215,8 +215,9 @@ static openpi_status cpu_cache_read(device *device, const kv_cache *cache, dtype
 static size_t cpu_work_bytes(const device *device, const op *ops, int count) {
     const cpu_device *self = self_of(device);
     size_t most = 0;
-    for (int i = 0; i < count && self->kernels; i++) {
-        size_t bytes = cpu_op_bytes(self->kernels, self->pool, &ops[i]);
+    for (int i = 0; i < count; i++) {
+        size_t bytes = self->kernels ? cpu_op_bytes(self->kernels, self->pool, &ops[i])
+                                     : reference_bytes(&ops[i]) * (size_t)pool_threads(self->pool);
         if (bytes > most) most = bytes;
     }
     return most;
@@ -235,17 +236,19 @@ static uint64_t cpu_kernel_hash(const device *device, const char *name) {
 typedef struct row_loop {
     const op *op;
     int rows, step;
+    char *scratch;               /* [threads][bytes] */
+    size_t bytes;
 } row_loop;
 
 static void run_rows(void *argument, int task, int worker) {
     const row_loop *loop = argument;
     int first = task * loop->step, end = first + loop->step;
-    (void)worker;
-    reference_ops[loop->op->kind](loop->op, first, end < loop->rows ? end : loop->rows);
+    reference_ops[loop->op->kind](loop->op, first, end < loop->rows ? end : loop->rows,
+                                  loop->scratch + (size_t)worker * loop->bytes);
 }
 
-static void run_reference(pool *pool, const op *op) {
-    row_loop loop = {op, *op_rows(op)->count, 1};
+static void run_reference(pool *pool, const op *op, void *work) {
+    row_loop loop = {op, *op_rows(op)->count, 1, work, reference_bytes(op)};
     loop.step = loop.rows / (pool_threads(pool) * 8) + 1;
     pool_run(pool, run_rows, &loop, (loop.rows + loop.step - 1) / loop.step);
 }
@@ -259,7 +262,7 @@ static openpi_status cpu_run(device *device, const op *ops, int count, void *wor
         if (self->kernels)
             cpu_op_run(self->kernels, self->pool, &ops[i], work);
         else
-            run_reference(self->pool, &ops[i]);
+            run_reference(self->pool, &ops[i], work);
         if (stage_ms && (i + 1 == count || ops[i + 1].stage != ops[i].stage)) {
             double now = clock_ms();
             stage_ms[ops[i].stage] += now - since;
