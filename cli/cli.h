@@ -143,10 +143,10 @@ typedef struct machine_values {
      "make the weights in memory instead of reading a checkpoint; PRESET is full, tiny or odd (default "    \
      "variant and seed: pi0:7)", .offset = offsetof(type, member)}
 
-/* The options about LoRA, for every verb that takes a checkpoint. */
+/* The options about which weights of a checkpoint count, for every verb that takes one. */
 typedef struct lora_values {
     const char *adapter;
-    int without_lora;
+    int without_lora, missing_chunks_are_zero;
 } lora_values;
 
 #define LORA_OPTIONS(type, member)                                                                          \
@@ -155,7 +155,11 @@ typedef struct lora_values {
      "statistics count before the checkpoint's", .offset = offsetof(type, member.adapter)},                 \
     {OPTION_FLAG, "without-lora", NULL,                                                                     \
      "the base alone: neither the adapter's weights nor LoRA in a JAX checkpoint",                          \
-     .offset = offsetof(type, member.without_lora)}
+     .offset = offsetof(type, member.without_lora)},                                                        \
+    {OPTION_FLAG, "missing-chunks-are-zero", NULL,                                                          \
+     "take zeros for chunks that a JAX checkpoint lacks where nothing in it says whether they were saved "  \
+     "(default: refuse)",                                                                                   \
+     .offset = offsetof(type, member.missing_chunks_are_zero)}
 
 /* How observations become samples; `values` has the fields robot, config, norm_stats, assets, tokenizer
  * (texts) and prompt_state. */

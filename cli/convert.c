@@ -82,6 +82,7 @@ static int convert_run(const void *values, char **positional, int count) {
     options.threads = v->threads;
     options.adapter = v->lora.adapter;
     options.without_lora = v->lora.without_lora;
+    options.missing_chunks_are_zero = v->lora.missing_chunks_are_zero;
     options.shard_bytes = v->shard_bytes;
     options.progress = progress_show;
     options.progress_user = &bar;

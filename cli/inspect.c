@@ -123,6 +123,7 @@ static int inspect_run(const void *values, char **positional, int count) {
     options.synthetic = model.synthetic;
     options.adapter = v->lora.adapter;
     options.without_lora = v->lora.without_lora;
+    options.missing_chunks_are_zero = v->lora.missing_chunks_are_zero;
     char cache[HOME_PATH];
     options.tokenizer_cache = tokenizer_cache(cache);
     if (openpi_inspect(model.checkpoint, &options, &text, &error) != OPENPI_OK)

@@ -216,6 +216,7 @@ static int prepare(job *j) {
     options.synthetic = j->model.synthetic;
     options.adapter = v->lora.adapter;
     options.without_lora = v->lora.without_lora;
+    options.missing_chunks_are_zero = v->lora.missing_chunks_are_zero;
     char cache[HOME_PATH];
     options.tokenizer_cache = tokenizer_cache(cache);
     if (openpi_policy_open(j->model.checkpoint, &options, &j->policy, &error) != OPENPI_OK)
@@ -261,6 +262,7 @@ static int load(job *j) {
     options.synthetic = j->model.synthetic;
     options.adapter = v->lora.adapter;
     options.without_lora = v->lora.without_lora;
+    options.missing_chunks_are_zero = v->lora.missing_chunks_are_zero;
     options.progress = progress_show;
     options.progress_user = &bar;
     openpi_status status = openpi_engine_open(j->model.checkpoint, &options, &j->engine, &error);

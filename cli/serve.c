@@ -100,6 +100,7 @@ static int serve_run(const void *values, char **positional, int count) {
     options.policy.assets = v->assets;
     options.policy.adapter = options.engine.adapter = v->lora.adapter;
     options.policy.without_lora = options.engine.without_lora = v->lora.without_lora;
+    options.engine.missing_chunks_are_zero = v->lora.missing_chunks_are_zero;
     options.policy.tokenizer = input_path(v->tokenizer);
     options.policy.prompt_state = (openpi_prompt_state)v->prompt_state;
     options.policy.synthetic = model.synthetic;

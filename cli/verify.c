@@ -101,6 +101,7 @@ static int verify_run(const void *values, char **positional, int count) {
     options.checkpoint = v->checkpoint;
     options.adapter = v->lora.adapter;
     options.without_lora = v->lora.without_lora;
+    options.missing_chunks_are_zero = v->lora.missing_chunks_are_zero;
     options.robot = input_path(v->robot);
     options.config = v->config;
     options.norm_stats = input_path(v->norm_stats);

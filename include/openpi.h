@@ -233,7 +233,7 @@ typedef struct openpi_convert_options {
     const char *adapter;         /* as the engine's: merged in fp32; default none                    */
     openpi_cancel cancel;        /* asked with progress_user while the weights are written           */
     int without_lora;            /* as the engine's                                                  */
-    int reserved;                /* 0                                                                */
+    int missing_chunks_are_zero; /* as the engine's                                                  */
 } openpi_convert_options;
 
 #define OPENPI_CONVERT_OPTIONS_INIT \
@@ -294,11 +294,14 @@ typedef struct openpi_engine_options {
     const char *adapter;               /* a folder with a PEFT adapter (adapter_config.json), which is
                                           added to the checkpoint's weights; default none            */
     openpi_cancel cancel;              /* asked with progress_user while the weights load            */
+    int missing_chunks_are_zero;       /* 1: zeros stand for the chunks that a JAX checkpoint lacks where
+                                          nothing in it says whether they were saved; default: refused */
+    int reserved;                      /* 0                                                          */
 } openpi_engine_options;
 
 #define OPENPI_ENGINE_OPTIONS_INIT                                                                       \
     {sizeof(openpi_engine_options), NULL, OPENPI_DTYPE_DEFAULT, 0, NULL, 0, NULL, NULL, NULL, NULL, NULL, \
-     NULL, OPENPI_WEIGHTS_AUTO, 0, NULL, NULL}
+     NULL, OPENPI_WEIGHTS_AUTO, 0, NULL, NULL, 0, 0}
 
 /* Loads a checkpoint folder (openpi's PyTorch layout or LeRobot's; one file or sharded; F32, BF16, F16;
  * openpi's JAX layout; a PEFT adapter whose adapter_config.json names a folder as its base) or a .safetensors
@@ -572,11 +575,13 @@ typedef struct openpi_policy_options {
     int reserved;                /* 0                                                                  */
     const char *assets;          /* statistics assets/<this>/norm_stats.json of the checkpoint; default the
                                     robot's or config's, else the only ones there are. Not with norm_stats */
+    int missing_chunks_are_zero; /* as the engine's; only openpi_inspect asks                        */
+    int reserved_2;              /* 0                                                                */
 } openpi_policy_options;
 
 #define OPENPI_POLICY_OPTIONS_INIT                                                                       \
     {sizeof(openpi_policy_options), NULL, NULL, NULL, NULL, OPENPI_PROMPT_STATE_DEFAULT, 0, NULL, NULL, \
-     NULL, 0, 0, NULL}
+     NULL, 0, 0, NULL, 0, 0}
 
 /* Reads robot, statistics and tokenizer: what turns observations into prepared samples and model actions into
  * robot actions (MODEL.md, "Pictures, statistics and requests"; docs/robots.md). `checkpoint` is the one that

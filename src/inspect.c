@@ -225,7 +225,8 @@ openpi_status openpi_inspect(const char *path, const openpi_policy_options *opti
         TRY(BOUNDARY_TAKE(openpi_synthetic, own.synthetic, &synthetic, error));
         own.synthetic = &synthetic;
     }
-    const checkpoint_source source = {path, own.synthetic, own.adapter, own.without_lora};
+    const checkpoint_source source = {path, own.synthetic, own.adapter, own.without_lora,
+                                      own.missing_chunks_are_zero};
     openpi_status status = checkpoint_open_source(&source, &checkpoint, error);
     if (status == OPENPI_OK) status = checkpoint_describe(checkpoint, &root, error);
     if (status == OPENPI_OK) status = put_assets(path, root, error);

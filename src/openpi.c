@@ -65,6 +65,12 @@ static openpi_status check_options(const openpi_engine_options *o, const char *c
     if (o->without_lora != 0 && o->without_lora != 1)
         return report(error, OPENPI_BAD_ARGUMENT, "engine options: without_lora is %d, expected 0 or 1",
                       o->without_lora);
+    if (o->missing_chunks_are_zero != 0 && o->missing_chunks_are_zero != 1)
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "engine options: missing_chunks_are_zero is %d, expected 0 or 1",
+                      o->missing_chunks_are_zero);
+    if (o->reserved)
+        return report(error, OPENPI_BAD_ARGUMENT, "engine options: reserved is %d, expected 0", o->reserved);
     return OPENPI_OK;
 }
 
@@ -113,7 +119,8 @@ static openpi_status open_parts(openpi_engine *e, const char *path, const openpi
     TRY(switches_parse(o->without, &e->off, error));
     device_options device = {.isa = o->isa, .pool = e->pool, .path = o->path, .off = e->off};
     TRY(backend->open(name, &device, &e->device, error));
-    const checkpoint_source source = {path, o->synthetic, o->adapter, o->without_lora};
+    const checkpoint_source source = {path, o->synthetic, o->adapter, o->without_lora,
+                                      o->missing_chunks_are_zero};
     TRY(checkpoint_open_source(&source, &e->checkpoint, error));
     TRY(open_table(e, o->table, error));
     model_types types = engine_types(e->dtype, o->weights);

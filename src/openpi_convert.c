@@ -171,7 +171,8 @@ static openpi_status write_all(new_folder *to, const checkpoint *c, const model_
 static openpi_status convert(const char *path, const char *folder, const openpi_convert_options *options,
                              openpi_error *error) {
     const checkpoint_source source = {
-        .path = path, .adapter = options->adapter, .without_lora = options->without_lora};
+        .path = path, .adapter = options->adapter, .without_lora = options->without_lora,
+        .missing_chunks_are_zero = options->missing_chunks_are_zero};
     checkpoint *checkpoint = NULL;
     pool *pool = NULL;
     model_place place = {0};
@@ -204,5 +205,8 @@ openpi_status openpi_convert(const char *checkpoint, const char *folder,
     if (own.without_lora != 0 && own.without_lora != 1)
         return report(error, OPENPI_BAD_ARGUMENT, "convert: without_lora is %d, expected 0 or 1",
                       own.without_lora);
+    if (own.missing_chunks_are_zero != 0 && own.missing_chunks_are_zero != 1)
+        return report(error, OPENPI_BAD_ARGUMENT, "convert: missing_chunks_are_zero is %d, expected 0 or 1",
+                      own.missing_chunks_are_zero);
     return convert(checkpoint, folder, &own, error);
 }

@@ -46,6 +46,7 @@ static const struct {
     {"pin", WORD_FLAG, AT(subject.machine.pin), 0, 1},
     {"adapter", WORD_SET_TEXT, AT(subject.lora.adapter), 0, 0},
     {"without_lora", WORD_SET_FLAG, AT(subject.lora.without_lora), 0, 1},
+    {"missing_chunks_are_zero", WORD_SET_FLAG, AT(subject.lora.missing_chunks_are_zero), 0, 1},
 };
 enum { SAVED = sizeof saved / sizeof *saved };
 

@@ -35,9 +35,13 @@ const paper_card *paper_device(const verb *verb, const char *device, int *end) {
 
 int paper_subject(subject *s, const paper_card *card, int batch, paper_call *out) {
     openpi_error error = OPENPI_ERROR_INIT;
-    if (s->v->lora.adapter || s->v->lora.without_lora)
-        return usage_error(s->verb, "--%s has no effect on a prediction, which reads no weights",
-                           s->v->lora.adapter ? "adapter" : "without-lora");
+    const lora_values *lora = &s->v->lora;
+    const char *given = lora->adapter                   ? "adapter"
+                        : lora->without_lora            ? "without-lora"
+                        : lora->missing_chunks_are_zero ? "missing-chunks-are-zero"
+                                                        : NULL;
+    if (given)
+        return usage_error(s->verb, "--%s has no effect on a prediction, which reads no weights", given);
     s->call.batch = batch;
     if (paper_run(s->model.checkpoint, s->model.synthetic, &s->call, s->v->horizon, s->v->steps, card, out,
                   &error) != OPENPI_OK)

@@ -70,6 +70,7 @@ int subject_open(subject *s, const char *without) {
     options.synthetic = s->model.synthetic;
     options.adapter = s->v->lora.adapter;
     options.without_lora = s->v->lora.without_lora;
+    options.missing_chunks_are_zero = s->v->lora.missing_chunks_are_zero;
     options.progress = show_load;
     options.progress_user = s;
     progress_start(&s->bar);

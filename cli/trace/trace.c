@@ -26,6 +26,7 @@ static openpi_policy *open_policy(const subject *s, openpi_error *error) {
     options.synthetic = s->model.synthetic;
     options.adapter = s->v->lora.adapter;
     options.without_lora = s->v->lora.without_lora;
+    options.missing_chunks_are_zero = s->v->lora.missing_chunks_are_zero;
     options.max_prompt = s->call.prompt;
     char cache[HOME_PATH];
     options.tokenizer_cache = tokenizer_cache(cache);

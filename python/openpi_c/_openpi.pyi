@@ -25,6 +25,7 @@ def inspect(
     assets: str | None = ...,
     adapter: _Path | None = ...,
     without_lora: bool = ...,
+    missing_chunks_are_zero: bool = ...,
 ) -> str: ...
 def noise(seed: int, stream: int, out: Any, /) -> None: ...
 def synthetic_write(spec: str, folder: _Path, *, lerobot: bool = ..., threads: int = ...) -> None: ...
@@ -55,6 +56,7 @@ class Engine:
         adapter: _Path | None = ...,
         weights: str | None = ...,
         without_lora: bool = ...,
+        missing_chunks_are_zero: bool = ...,
         progress: Callable[[str, int, int], object] | None = ...,
     ) -> None: ...
     @property

@@ -118,6 +118,7 @@ class Engine(Closing):
         table: Path | None = None,
         adapter: Path | None = None,
         without_lora: bool = False,
+        missing_chunks_are_zero: bool = False,
         progress: Progress = "auto",
     ):
         with reporter(progress) as function:
@@ -135,6 +136,7 @@ class Engine(Closing):
                 table=table,
                 adapter=adapter,
                 without_lora=without_lora,
+                missing_chunks_are_zero=missing_chunks_are_zero,
                 progress=function,
             )
 
@@ -264,6 +266,7 @@ def inspect(
     tokenizer: Path | None = None,
     adapter: Path | None = None,
     without_lora: bool = False,
+    missing_chunks_are_zero: bool = False,
 ) -> dict[str, Any]:
     """What a checkpoint is, and the memory that it needs on each device. Loads no weights."""
     text = _openpi.inspect(
@@ -276,6 +279,7 @@ def inspect(
         tokenizer_cache=tokenizer_cache(),
         adapter=adapter,
         without_lora=without_lora,
+        missing_chunks_are_zero=missing_chunks_are_zero,
     )
     result: dict[str, Any] = json.loads(text)
     return result

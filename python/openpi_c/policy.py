@@ -237,6 +237,7 @@ class Policy(Closing):
         table: Path | None = None,
         adapter: Path | None = None,
         without_lora: bool = False,
+        missing_chunks_are_zero: bool = False,
         norm_stats: Path | Mapping[str, Any] | None = None,
         assets: str | None = None,
         tokenizer: Path | None = None,
@@ -287,6 +288,7 @@ class Policy(Closing):
             table=table,
             adapter=adapter,
             without_lora=without_lora,
+            missing_chunks_are_zero=missing_chunks_are_zero,
             progress=progress,
         )
         self._default_prompt = default_prompt

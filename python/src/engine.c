@@ -103,14 +103,16 @@ static int start_engine(PyObject *object, engine_values *v) {
 static int engine_init(PyObject *object, PyObject *arguments, PyObject *keywords) {
     static char *names[] = {"checkpoint", "synthetic", "device",       "dtype",    "threads",
                             "isa",        "pin",       "path",         "without",  "table",
-                            "adapter",    "weights",   "without_lora", "progress", NULL};
+                            "adapter",    "weights",   "without_lora", "progress", "missing_chunks_are_zero",
+                            NULL};
     engine_values v = {.options = OPENPI_ENGINE_OPTIONS_INIT};
     openpi_engine_options *o = &v.options;
     int failed = -1;
-    if (PyArg_ParseTupleAndKeywords(arguments, keywords, "|O&$zzzizpzzO&O&zpO:Engine", names, path_or_none,
+    if (PyArg_ParseTupleAndKeywords(arguments, keywords, "|O&$zzzizpzzO&O&zpOp:Engine", names, path_or_none,
                                     &v.checkpoint, &v.synthetic, &o->device, &v.dtype, &o->threads, &o->isa,
                                     &o->pin, &o->path, &o->without, path_or_none, &v.table, path_or_none,
-                                    &v.adapter, &v.weights, &o->without_lora, &v.progress))
+                                    &v.adapter, &v.weights, &o->without_lora, &v.progress,
+                                    &o->missing_chunks_are_zero))
         failed = start_engine(object, &v);
     Py_XDECREF(v.checkpoint);
     Py_XDECREF(v.table);

@@ -35,6 +35,7 @@ typedef struct verify_options {
     const char *checkpoint;      /* NULL: goldens of the project only                                     */
     const char *adapter;         /* added to its weights; NULL: none                                      */
     int without_lora;            /* 1: the base of the checkpoint                                         */
+    int missing_chunks_are_zero; /* as the engine's                                                       */
     const char *robot, *config;  /* NULL: the config that the golden names                                */
     const char *norm_stats;      /* NULL: the checkpoint's                                                */
     const char *assets;          /* NULL: the robot's                                                      */

@@ -77,7 +77,9 @@ static openpi_status same_weights(verify_case *c, const recorded *r, const tenso
                                   openpi_error *error) {
     const checkpoint_source source = {.path = c->options->checkpoint,
                                       .adapter = c->options->adapter,
-                                      .without_lora = c->options->without_lora};
+                                      .without_lora = c->options->without_lora,
+                                      .missing_chunks_are_zero =
+                                          c->options->missing_chunks_are_zero};
     checkpoint *checkpoint;
     json_t *weights, *row;
     const char *name;

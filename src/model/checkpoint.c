@@ -139,11 +139,12 @@ static openpi_status apply_adapter(checkpoint *c, const char *folder, openpi_err
 }
 
 /* The tensors under the model's own names, the config, and which variant they are. */
-static openpi_status open_tensors(checkpoint *c, const model_place *place, int without_lora,
+static openpi_status open_tensors(checkpoint *c, const model_place *place, const tensors_options *options,
                                   checkpoint_config *config, openpi_error *error) {
     snprintf(c->name, sizeof c->name, "%s", place->base);
-    TRY(without_lora ? tensors_open_base(place->base, &c->tensors, error)
-                     : tensors_open(place->base, &c->tensors, error));
+    const char *why;
+    TRY(tensors_open_with(place->base, options, &c->tensors, error));
+    if (tensors_missing_chunks(c->tensors, &why)) notes_add(&c->notes, 1, "%s", why);
     TRY(checkpoint_config_read(place, config, error));
     tensors_strip_prefix(c->tensors);
     TRY(tensors_finish(c->tensors, error));
@@ -159,16 +160,18 @@ openpi_status checkpoint_read_variant(const model_place *place, openpi_variant *
                                       openpi_error *error) {
     checkpoint c = {0};
     checkpoint_config config = {0};
-    openpi_status status = open_tensors(&c, place, 0, &config, error);
+    const tensors_options options = {.missing = MISSING_UNSEEN};
+    openpi_status status = open_tensors(&c, place, &options, &config, error);
     if (status == OPENPI_OK) *variant = c.variant;
     json_decref(config.root);
     tensors_close(c.tensors);
     return status;
 }
 
-static openpi_status open_place(checkpoint *c, const model_place *place, int without_lora,
+static openpi_status open_place(checkpoint *c, const model_place *place, const tensors_options *options,
                                 checkpoint_config *config, openpi_error *error) {
-    TRY(open_tensors(c, place, without_lora, config, error));
+    int without_lora = options->without_lora;
+    TRY(open_tensors(c, place, options, config, error));
     set_defaults(c);
     TRY(checkpoint_check_tensors(c, error));
     if (place->adapter && !without_lora) TRY(apply_adapter(c, place->adapter, error));
@@ -181,7 +184,10 @@ static openpi_status open_path(checkpoint *c, const checkpoint_source *source, c
     model_place place = {0};
     openpi_status status =
         model_place_find(source->path, source->adapter, source->without_lora, &place, error);
-    if (status == OPENPI_OK) status = open_place(c, &place, source->without_lora, config, error);
+    const tensors_options options = {
+        .without_lora = source->without_lora,
+        .missing = source->missing_chunks_are_zero ? MISSING_ZERO : MISSING_REFUSED};
+    if (status == OPENPI_OK) status = open_place(c, &place, &options, config, error);
     model_place_free(&place);
     return status;
 }

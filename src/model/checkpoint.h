@@ -54,6 +54,7 @@ typedef struct checkpoint_source {
     const openpi_synthetic *synthetic;
     const char *adapter;         /* the folder of a PEFT adapter (adapter.h); NULL: none but the path's own */
     int without_lora;            /* 1: neither the adapter nor a JAX checkpoint's LoRA is applied         */
+    int missing_chunks_are_zero; /* 1: chunks that a JAX checkpoint lacks are zeros (openpi.h)            */
 } checkpoint_source;
 openpi_status checkpoint_open_source(const checkpoint_source *source, checkpoint **out, openpi_error *error);
 void checkpoint_close(checkpoint *checkpoint);

@@ -17,13 +17,8 @@ void chunk_close(chunk *c) {
 
 openpi_status chunk_open(const zarr_array *a, const int64_t *index, uint64_t bytes, chunk *c,
                          openpi_error *error) {
-    char key[1100], number[2] = "";
-    int at = snprintf(key, sizeof key, "%s/", a->name);
-    for (int i = 0; i < a->rank && at < (int)sizeof key - 24; i++) {
-        if (i) number[0] = a->separator;
-        at += snprintf(key + at, sizeof key - (size_t)at, "%s%lld", number, (long long)index[i]);
-    }
-    if (!a->rank) snprintf(key + at, sizeof key - (size_t)at, "0");
+    char key[ZARR_KEY];
+    zarr_chunk_key(a, index, key);
     const stored_value *value = values_find(a->values, key);
     *c = (chunk){.reader = {-1, 0}};
     if (!value) return OPENPI_OK;

@@ -9,7 +9,7 @@
 
 /* Zeros: closed. */
 typedef struct chunk {
-    const stored_value *value;   /* NULL: the chunk is missing and holds zeros                            */
+    const stored_value *value;   /* NULL: the chunk is not there and holds zeros (orbax_gaps.h)           */
     char label[700];             /* "FILE: tensor NAME, chunk 0.1"                                        */
     file_reader reader;
     unzstd *decoder;             /* NULL: plain bytes                                                     */

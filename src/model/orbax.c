@@ -12,6 +12,7 @@
 #include "model/ocdbt.h"
 #include "model/orbax_array.h"
 #include "model/orbax_folder.h"
+#include "model/orbax_gaps.h"
 
 struct orbax {
     char *folder;
@@ -19,6 +20,7 @@ struct orbax {
     orbax_array arrays[MOST_ARRAYS];
     int count, stages;
     int without_lora, left_out;  /* left_out: arrays of LoRA                                              */
+    orbax_gaps gaps;             /* what is not there                                                     */
     first_failure failure;       /* of a read                                                             */
 };
 
@@ -124,17 +126,30 @@ static openpi_status add_arrays(orbax *o, tensors *list, openpi_error *error) {
     return OPENPI_OK;
 }
 
-openpi_status orbax_open(const char *params, int without_lora, tensors *list, orbax **out,
+/* All chunks of all arrays that are used. */
+static openpi_status find_gaps(orbax *o, missing_chunks missing, openpi_error *error) {
+    TRY(orbax_gaps_begin(&o->gaps, o->folder, o->values, o->without_lora, error));
+    for (int i = 0; i < o->count; i++) {
+        const orbax_array *a = &o->arrays[i];
+        orbax_gaps_look(&o->gaps, &a->zarr);
+        for (int f = 0; a->lora && f < 2; f++) orbax_gaps_look(&o->gaps, &a->lora->factors[f].zarr);
+    }
+    return orbax_gaps_end(&o->gaps, missing, error);
+}
+
+openpi_status orbax_open(const char *params, const tensors_options *options, tensors *list, orbax **out,
                          openpi_error *error) {
     orbax *o = calloc(1, sizeof *o);
     if (!o) return report_no_memory(error, sizeof *o, params);
-    o->without_lora = without_lora;
+    o->without_lora = options->without_lora;
     o->folder = strdup(params);
     openpi_status status = o->folder ? OPENPI_OK : report_no_memory(error, strlen(params), params);
     if (status == OPENPI_OK)
         status = orbax_folder_is_database(params) ? ocdbt_open(params, &o->values, error)
                                                   : orbax_folder_list(params, &o->values, error);
     if (status == OPENPI_OK) status = add_arrays(o, list, error);
+    if (status == OPENPI_OK && options->missing != MISSING_UNSEEN)
+        status = find_gaps(o, options->missing, error);
     if (status == OPENPI_OK)
         *out = o;
     else
@@ -249,6 +264,11 @@ int orbax_lora(const orbax *o, int index, const char **array, int *layers) {
     return 0;
 }
 
+int orbax_missing_chunks(const orbax *o, const char **why) {
+    *why = o->gaps.why;
+    return o->gaps.chunks;
+}
+
 int orbax_lora_left_out(const orbax *o) { return o->left_out; }
 
 int orbax_vision_heads(const orbax *o) {
@@ -283,6 +303,8 @@ openpi_status orbax_describe(const orbax *o, json_t **out, openpi_error *error) 
                                                    valid ? o->folder : "a name that is not UTF-8", "arrays",
                                                    arrays);
     int failed = !list || !told;
+    if (o->gaps.chunks && !failed)
+        failed = json_object_set_new(told, "missing_chunks", json_integer(o->gaps.chunks));
     for (int i = 0; status == OPENPI_OK && i < count; i++)
         failed |= json_array_append_new(list, json_integer(steps[i]));
     if (status == OPENPI_OK && count && !failed)

@@ -18,9 +18,9 @@ typedef struct orbax orbax;
 /* One tensor's place in its array. */
 typedef struct orbax_part orbax_part;
 
-/* Finds arrays and adds their tensors to the list. without_lora 1: the pairs of LoRA are not looked at. *out
- * belongs to the caller and must stay while the list does. */
-openpi_status orbax_open(const char *params, int without_lora, tensors *list, orbax **out,
+/* Finds arrays and adds their tensors to the list. *out belongs to the caller and must stay while the list
+ * does. */
+openpi_status orbax_open(const char *params, const tensors_options *options, tensors *list, orbax **out,
                          openpi_error *error);
 void orbax_close(orbax *orbax);
 /* Closes its files and forgets what was decoded. Reading begins anew. */
@@ -61,14 +61,16 @@ openpi_status orbax_check(const orbax *orbax, openpi_error *error);
 int orbax_lora(const orbax *orbax, int index, const char **array, int *layers);
 /* Arrays of LoRA that were not looked at. */
 int orbax_lora_left_out(const orbax *orbax);
+/* Chunks that are zeros because they are not there; *why: the sentence that says so. */
+int orbax_missing_chunks(const orbax *orbax, const char **why);
 /* Heads of the vision tower, which only this layout tells; 0: the array is not there. */
 int orbax_vision_heads(const orbax *orbax);
 
 /* Files that are read, and the size of one. */
 int orbax_files(const orbax *orbax);
 const char *orbax_file(const orbax *orbax, int index, uint64_t *bytes);
-/* {"params": the folder of arrays, "arrays": how many; of a training run also "step" and all its "steps"}; a
- * new reference. */
+/* {"params": the folder of arrays, "arrays": how many, "missing_chunks": where zeros stand for some; of a
+ * training run also "step" and all its "steps"}; a new reference. */
 openpi_status orbax_describe(const orbax *orbax, json_t **out, openpi_error *error);
 
 #endif

@@ -318,7 +318,8 @@ static openpi_status read_index(tensors *tensors, const char *folder, const char
     return status;
 }
 
-static openpi_status read_folder(tensors *tensors, const char *folder, openpi_error *error) {
+static openpi_status read_folder(tensors *tensors, const char *folder, const tensors_options *options,
+                                 openpi_error *error) {
     char *single = file_join(folder, "model.safetensors"),
          *index = file_join(folder, "model.safetensors.index.json"), *params = NULL;
     openpi_status status;
@@ -329,7 +330,7 @@ static openpi_status read_folder(tensors *tensors, const char *folder, openpi_er
     else if (file_exists(index))
         status = read_index(tensors, folder, index, error);
     else if ((params = orbax_folder_find(folder)))
-        status = tensors_add_orbax(tensors, params, error);
+        status = tensors_add_orbax(tensors, params, options, error);
     else
         status = wrong_folder(folder, error);
     free(single);
@@ -338,15 +339,15 @@ static openpi_status read_folder(tensors *tensors, const char *folder, openpi_er
     return status;
 }
 
-static openpi_status open_list(const char *path, int without_lora, tensors **out, openpi_error *error) {
+openpi_status tensors_open_with(const char *path, const tensors_options *options, tensors **out,
+                                openpi_error *error) {
     if (!path || !*path)
         return report(error, OPENPI_BAD_ARGUMENT,
                       "the checkpoint's path is empty, expected a folder or a .safetensors file");
     tensors *tensors = tensors_create();
     if (!tensors) return report_no_memory(error, sizeof(void *), path);
-    if (without_lora) tensors_leave_lora(tensors);
     openpi_status status =
-        file_is_folder(path) ? read_folder(tensors, path, error) : read_file(tensors, path, error);
+        file_is_folder(path) ? read_folder(tensors, path, options, error) : read_file(tensors, path, error);
     if (status == OPENPI_OK) status = tensors_finish(tensors, error);
     if (status != OPENPI_OK) {
         tensors_close(tensors);
@@ -357,9 +358,5 @@ static openpi_status open_list(const char *path, int without_lora, tensors **out
 }
 
 openpi_status tensors_open(const char *path, tensors **out, openpi_error *error) {
-    return open_list(path, 0, out, error);
-}
-
-openpi_status tensors_open_base(const char *path, tensors **out, openpi_error *error) {
-    return open_list(path, 1, out, error);
+    return tensors_open_with(path, &(tensors_options){.missing = MISSING_REFUSED}, out, error);
 }

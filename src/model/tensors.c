@@ -39,7 +39,6 @@ struct tensors {
     int count, capacity, file_count;
     orbax *orbax;                /* the arrays of a JAX checkpoint; NULL: it is none */
     adapter *adapter;            /* what changes tensors; NULL: nothing             */
-    int without_lora;            /* 1: a JAX checkpoint's LoRA is left out          */
 };
 
 /* ---- building ---- */
@@ -254,11 +253,10 @@ const char *dtype_name(dtype type) {
 
 /* ---- stages ---- */
 
-openpi_status tensors_add_orbax(tensors *tensors, const char *params, openpi_error *error) {
-    return orbax_open(params, tensors->without_lora, tensors, &tensors->orbax, error);
+openpi_status tensors_add_orbax(tensors *tensors, const char *params, const tensors_options *options,
+                                openpi_error *error) {
+    return orbax_open(params, options, tensors, &tensors->orbax, error);
 }
-
-void tensors_leave_lora(tensors *tensors) { tensors->without_lora = 1; }
 
 void tensors_add_adapter(tensors *tensors, adapter *adapter) { tensors->adapter = adapter; }
 
@@ -311,6 +309,11 @@ int tensors_lora(const tensors *tensors, int index, const char **array, int *lay
 
 int tensors_lora_left_out(const tensors *tensors) {
     return tensors->orbax ? orbax_lora_left_out(tensors->orbax) : 0;
+}
+
+int tensors_missing_chunks(const tensors *tensors, const char **why) {
+    *why = "";
+    return tensors->orbax ? orbax_missing_chunks(tensors->orbax, why) : 0;
 }
 
 openpi_status tensors_describe_orbax(const tensors *tensors, json_t **out, openpi_error *error) {

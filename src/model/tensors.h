@@ -32,8 +32,18 @@ struct pool;
 /* Opens a folder (model.safetensors, or the shards that model.safetensors.index.json names) or one
  * .safetensors file. */
 openpi_status tensors_open(const char *path, tensors **out, openpi_error *error);
-/* The same, but the LoRA pairs of a JAX checkpoint are left out: the base as it was before the training. */
-openpi_status tensors_open_base(const char *path, tensors **out, openpi_error *error);
+/* The same with options about a JAX checkpoint. */
+typedef enum missing_chunks {
+    MISSING_REFUSED,             /* unless the checkpoint says that chunks of zeros were not saved        */
+    MISSING_ZERO,                /* zeros, unless the checkpoint says that every chunk was saved          */
+    MISSING_UNSEEN,              /* nobody looks: names and shapes only are wanted                        */
+} missing_chunks;
+typedef struct tensors_options {
+    int without_lora;            /* 1: its LoRA pairs are left out: the base as it was before the training */
+    missing_chunks missing;
+} tensors_options;
+openpi_status tensors_open_with(const char *path, const tensors_options *options, tensors **out,
+                                openpi_error *error);
 /* The tensors of a synthetic checkpoint: nothing is stored. */
 openpi_status tensors_synthetic(const openpi_synthetic *synthetic, tensors **out, openpi_error *error);
 void tensors_close(tensors *tensors);
@@ -75,8 +85,11 @@ uint64_t tensor_stored_bytes(const tensor *tensor);
 /* The rank of the index-th array of a JAX checkpoint that LoRA changes, its name and its layers; 0: there are
  * not so many. */
 int tensors_lora(const tensors *tensors, int index, const char **array, int *layers);
-/* The arrays of LoRA that tensors_open_base has left out. */
+/* The arrays of LoRA that tensors_open_with has left out. */
 int tensors_lora_left_out(const tensors *tensors);
+/* The chunks of a JAX checkpoint that are zeros because they are not there; *why: the sentence that says so,
+ * which is the list's. */
+int tensors_missing_chunks(const tensors *tensors, const char **why);
 /* NULL: none. */
 const struct adapter *tensors_adapter(const tensors *tensors);
 /* Heads of the vision tower where the checkpoint's layout tells; else 0. */

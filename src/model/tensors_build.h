@@ -9,8 +9,6 @@
 #include "model/tensors.h"
 
 tensors *tensors_create(void);                                     /* NULL when out of memory */
-/* Before tensors_add_orbax: LoRA is left out. */
-void tensors_leave_lora(tensors *tensors);
 
 /* Takes over the reader and the metadata (may be NULL), also when it fails; *file stays until
  * tensors_close, and so does its path. */
@@ -18,7 +16,8 @@ openpi_status tensors_add_file(tensors *tensors, const char *path, file_reader r
                                struct tensor_file **file, openpi_error *error);
 const char *tensor_file_path(const struct tensor_file *file);
 /* The tensors of a JAX checkpoint (orbax.h). */
-openpi_status tensors_add_orbax(tensors *tensors, const char *params, openpi_error *error);
+openpi_status tensors_add_orbax(tensors *tensors, const char *params, const tensors_options *options,
+                                openpi_error *error);
 /* The list owns the adapter from here on, also where it fails. */
 void tensors_add_adapter(tensors *tensors, struct adapter *adapter);
 /* The index-th change of the adapter is applied to the tensor at `place`. */

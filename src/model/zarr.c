@@ -139,6 +139,16 @@ openpi_status zarr_open(const values *values, const char *name, zarr_array *out,
     return status;
 }
 
+void zarr_chunk_key(const zarr_array *a, const int64_t *index, char key[ZARR_KEY]) {
+    char between[2] = "";
+    int at = snprintf(key, ZARR_KEY, "%s/", a->name);
+    for (int i = 0; i < a->rank && at < ZARR_KEY - 24; i++) {
+        if (i) between[0] = a->separator;
+        at += snprintf(key + at, ZARR_KEY - (size_t)at, "%s%lld", between, (long long)index[i]);
+    }
+    if (!a->rank && at < ZARR_KEY) snprintf(key + at, ZARR_KEY - (size_t)at, "0");
+}
+
 int64_t zarr_lines_of(const zarr_array *a, const int64_t *extents) {
     int64_t count = 1;
     for (int i = 0; i < zarr_axes(a) - 1; i++) count *= extents[i];

@@ -27,6 +27,10 @@ typedef struct zarr_array {
  * orders) is refused with a sentence that names it and says what to do. */
 openpi_status zarr_open(const values *values, const char *name, zarr_array *out, openpi_error *error);
 
+/* The key of the chunk at `index` of the array's grid: "params.….kernel/0.1". */
+enum { ZARR_KEY = 1100 };
+void zarr_chunk_key(const zarr_array *array, const int64_t *index, char key[ZARR_KEY]);
+
 /* Axes that shape, chunk and grid have: rank, but at least two. */
 int zarr_axes(const zarr_array *array);
 /* Lines of an array and elements of a line; a vector's lines have one element. */

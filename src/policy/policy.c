@@ -359,9 +359,13 @@ openpi_status openpi_policy_open(const char *checkpoint, const openpi_policy_opt
     if (from.options.without_lora != 0 && from.options.without_lora != 1)
         return report(error, OPENPI_BAD_ARGUMENT, "policy options: without_lora is %d, expected 0 or 1",
                       from.options.without_lora);
-    if (from.options.reserved)
+    if (from.options.missing_chunks_are_zero != 0 && from.options.missing_chunks_are_zero != 1)
+        return report(error, OPENPI_BAD_ARGUMENT,
+                      "policy options: missing_chunks_are_zero is %d, expected 0 or 1",
+                      from.options.missing_chunks_are_zero);
+    if (from.options.reserved || from.options.reserved_2)
         return report(error, OPENPI_BAD_ARGUMENT, "policy options: reserved is %d, expected 0",
-                      from.options.reserved);
+                      from.options.reserved ? from.options.reserved : from.options.reserved_2);
     return open_from(&from, policy, error);
 }
 

@@ -163,7 +163,7 @@ static void policies(void **state) {
     options.reserved = 0;
     options.size = 3;
     REFUSED("size 3", openpi_policy_open(NULL, &options, &policy, to), OPENPI_BAD_ARGUMENT,
-            "size is 3, expected 88: begin with OPENPI_POLICY_OPTIONS_INIT");
+            "size is 3, expected 96: begin with OPENPI_POLICY_OPTIONS_INIT");
     assert_ptr_equal(policy, UNTOUCHED);
     openpi_policy_close(NULL);
 }

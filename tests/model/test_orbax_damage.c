@@ -161,9 +161,12 @@ static void test_cut_files(void **state) {
         snprintf(source, sizeof source, ORBAX "%s", rows[i].folder);
         snprintf(root, sizeof root, "%s/c", s.folder);
         folder_copy(source, root);
+        snprintf(source, sizeof source, "%s/_METADATA", root);   /* JSON: its reader has tests of its own */
+        unlink(source);
         if (!decodes(root, &error)) fail_msg("%s", error.message);
         int used = cut_files(root, root, rows[i].step);
-        if (used != rows[i].used) fail_msg("%s: %d files are read, expected %d", source, used, rows[i].used);
+        if (used != rows[i].used)
+            fail_msg("%s: %d files are read, expected %d", rows[i].folder, used, rows[i].used);
         scratch_close(&s);
     }
 }
@@ -204,14 +207,102 @@ static void test_flipped_chunks(void **state) {
         free(bytes);
     }
     assert_true(found > 300 / STEP);
-    unlink(path);                                            /* zarr: a missing chunk is zeros */
-    openpi_error error = OPENPI_ERROR_INIT;
-    if (!decodes(root, &error)) fail_msg("%s", error.message);
+    scratch_close(&s);
+}
+
+/* ---- what is not there ---- */
+
+#define ARRAY "params.PaliGemma.img.head.kernel"
+#define GONE "/" ARRAY "/0.0: array \"" ARRAY "\": chunk 0.0 is not there"
+#define STORED "\"store_array_data_equal_to_fill_value\": "
+
+static const char *gone(const char *root, const char *metadata, missing_chunks missing, int *chunks) {
+    static openpi_error error;
+    const tensors_options options = {.missing = missing};
+    tensors *list = NULL;
+    const char *why = "";
+    static char told[500];
+    char *path = file_join(root, "_METADATA");
+    unlink(path);
+    error = (openpi_error)OPENPI_ERROR_INIT;
+    if (metadata) WORKS(file_write(path, metadata, strlen(metadata), &error));
+    free(path);
+    openpi_status status = tensors_open_with(root, &options, &list, &error);
+    *chunks = status == OPENPI_OK ? tensors_missing_chunks(list, &why) : -1;
+    snprintf(told, sizeof told, "%s", status == OPENPI_OK ? why : error.message);
+    tensors_close(list);
+    return told;
+}
+
+/* A chunk that is not there: the checkpoint says whether zeros were saved, as Orbax reads it. */
+static void test_gone_chunk(void **state) {
+    static const struct {
+        const char *metadata;
+        missing_chunks missing;
+        int chunks;
+        const char *piece;
+    } rows[] = {
+        {NULL, MISSING_REFUSED, -1,
+         GONE ", and no _METADATA says whether zeros were saved: copy the checkpoint again, or give "
+         "missing_chunks_are_zero"},
+        {NULL, MISSING_ZERO, 1, "chunk 0.0 is not there and taken as zeros, as missing_chunks_are_zero says"},
+        {NULL, MISSING_UNSEEN, 0, ""},
+        {"{" STORED "true}", MISSING_REFUSED, -1,
+         GONE ", but _METADATA says that all were saved"},
+        {"{" STORED "true}", MISSING_ZERO, -1, "but _METADATA says that all were saved"},
+        {"{" STORED "false}", MISSING_REFUSED, 1, GONE " and taken as zeros, as its _METADATA"},
+        {"{}", MISSING_REFUSED, 1, "taken as zeros, as its _METADATA says"},
+        {"{" STORED "1}", MISSING_REFUSED, -1, "is an integer, expected true or false"},
+        {"[]", MISSING_REFUSED, -1, "is an array, expected an object"},
+        {"{", MISSING_REFUSED, -1, "_METADATA"},
+    };
+    scratch s;
+    char root[100], path[300];
+    int chunks;
+    (void)state;
+    assert_int_equal(scratch_open(&s), 0);
+    snprintf(root, sizeof root, "%s/c", s.folder);
+    folder_copy(ORBAX "zarr_files/params", root);
+    snprintf(path, sizeof path, "%s/" ARRAY "/0.0", root);
+    assert_int_equal(unlink(path), 0);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *told = gone(root, rows[i].metadata, rows[i].missing, &chunks);
+        if (chunks != rows[i].chunks || !strstr(told, rows[i].piece))
+            fail_msg("row %zu: %d chunks, %s", i, chunks, told);
+    }
+    scratch_close(&s);
+}
+
+#define KEY(name) "{\"key\": \"" name "\", \"key_type\": 2}"
+#define KEYS(last) KEY("params") ", " KEY("PaliGemma") ", " KEY("img") ", " KEY("head") ", " KEY(last)
+#define ENTRY(last, skip)                                                \
+    "{\"tree_metadata\": {\"x\": {\"key_metadata\": [" KEYS(last) "], " \
+    "\"value_metadata\": {\"skip_deserialize\": " skip "}}}, " STORED "true}"
+
+/* An array that is not there as a whole, and one without its header. */
+static void test_gone_array(void **state) {
+    scratch s;
+    char root[100], path[300];
+    int chunks;
+    (void)state;
+    assert_int_equal(scratch_open(&s), 0);
+    snprintf(root, sizeof root, "%s/c", s.folder);
+    folder_copy(ORBAX "zarr_files/params", root);
+    assert_string_equal(gone(root, ENTRY("kernel", "false"), MISSING_REFUSED, &chunks), "");
+    assert_string_equal(gone(root, ENTRY("other", "true"), MISSING_REFUSED, &chunks), "");
+    const char *told = gone(root, ENTRY("lora_a", "false"), MISSING_REFUSED, &chunks);
+    if (!strstr(told, "array \"params.PaliGemma.img.head.lora_a\" is not there, but ")) fail_msg("%s", told);
+    snprintf(path, sizeof path, "%s/" ARRAY "/.zarray", root);
+    assert_int_equal(unlink(path), 0);
+    told = gone(root, NULL, MISSING_ZERO, &chunks);
+    if (!strstr(told, "array \"" ARRAY "\" has chunks but no .zarray")) fail_msg("%s", told);
     scratch_close(&s);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_damage), cmocka_unit_test(test_cut_files),
-                                       cmocka_unit_test(test_flipped_chunks)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_damage),     cmocka_unit_test(test_cut_files),
+        cmocka_unit_test(test_flipped_chunks), cmocka_unit_test(test_gone_chunk),
+        cmocka_unit_test(test_gone_array)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
