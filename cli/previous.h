@@ -42,7 +42,7 @@ typedef struct previous_chunk {
      "guided: how the pull fades from the delay to the overlap's end (default: the checkpoint's, else "    \
      "linear)", .offset = offsetof(type, member.schedule)},                                                \
     {OPTION_TEXT, "max-weight", "X",                                                                       \
-     "guided: largest weight of the pull (default: the checkpoint's, else 10)",                            \
+     "guided: largest weight of the pull, cut to --steps (default: the checkpoint's, else 10)",            \
      .offset = offsetof(type, member.max_weight)},                                                         \
     {OPTION_OUTPUT, "keep", "FILE",                                                                        \
      "also write the chunk into this .npy file, in the form that --previous of the next call reads: "      \
@@ -50,6 +50,9 @@ typedef struct previous_chunk {
 
 /* Checks the options against each other and reads the file. */
 int previous_read(const verb *verb, const previous_values *values, previous_chunk *out);
+/* Tells where the weight of the pull is cut to the number of denoising steps. */
+void previous_say_weight(const verb *verb, const previous_values *values, const previous_chunk *chunk,
+                         const openpi_engine_info *engine, int steps);
 /* What is left of the chunk, relative to the prepared observation, into out->rtc. */
 int previous_prepare(const verb *verb, const previous_values *values, const openpi_request *request,
                      previous_chunk *out);

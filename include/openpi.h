@@ -487,7 +487,8 @@ typedef struct openpi_rtc {
     int dims;                    /* 1 … 32                                                           */
     openpi_rtc_schedule schedule;    /* GUIDED                                                       */
     int horizon;                 /* GUIDED: s, end of the overlap, 1 … H, cut to `rows`; 0: the default */
-    double max_weight;           /* GUIDED: largest guidance weight; 0: the default                  */
+    double max_weight;           /* GUIDED: largest guidance weight, cut to N, where a step lands on the
+                                    previous chunk; 0: the default                                   */
 } openpi_rtc;
 
 #define OPENPI_RTC_INIT                                                                                  \
@@ -496,7 +497,7 @@ typedef struct openpi_rtc {
 /* openpi_session_run with real-time chunking: rtc [B], one a sample, each with a mode of its own; NULL: all
  * are OFF. The result of a sample that is OFF is that of openpi_session_run, bit for bit, whatever its
  * neighbours are. GUIDED: x̂ = x - t·v, v -= g·w_k·(previous - x̂), g = min((1-τ)/τ·((1-τ)²+τ²)/(1-τ)²,
- * max_weight) with τ = 1-t. TRAINED: rows k < d are `previous` throughout, with time 0; so are they in the
+ * max_weight, N) with τ = 1-t. TRAINED: rows k < d are `previous` throughout, with time 0; so are they in the
  * result.
  *
  *   OPENPI_BAD_ARGUMENT  also: the session was created without the option `rtc`

@@ -100,9 +100,10 @@ static int put_array(msgpack_packer *p, const double *data, int rows, int column
 
 static int put_rtc(msgpack_packer *p, const reply *r) {
     int failed = put_text(p, "rtc");
-    failed |= msgpack_pack_map(p, 2);
+    failed |= msgpack_pack_map(p, r->rtc_weight ? 3 : 2);
     failed |= put_text(p, "applied");
     failed |= r->rtc_applied ? msgpack_pack_true(p) : msgpack_pack_false(p);
+    if (r->rtc_weight) failed |= put_uint_entry(p, "max_weight", (uint64_t)r->rtc_weight);
     return failed | put_uint_entry(p, "delay", (uint64_t)r->rtc_delay);
 }
 

@@ -30,8 +30,9 @@ typedef struct reply {
     double model_ms;             /* policy_timing.infer_ms                                                 */
     double infer_ms;             /* server_timing.infer_ms                                                 */
     double prev_total_ms;        /* of the request before; negative: there was none                        */
-    int rtc;                     /* 1: with "rtc", a map of these two                                      */
+    int rtc;                     /* 1: with "rtc", a map of what follows                                   */
     int rtc_applied, rtc_delay;
+    int rtc_weight;              /* "max_weight", what it was cut to; 0: not in the map                    */
 } reply;
 
 size_t reply_write(const reply *reply, uint8_t *out, size_t capacity);

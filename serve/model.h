@@ -17,6 +17,8 @@ typedef struct rtc_offer {
     int horizon;
     int max_delay;               /* of the mode trained; 0: not offered                                    */
     openpi_rtc_mode mode;        /* where a request names none                                             */
+    double max_weight;           /* likewise                                                               */
+    int steps;                   /* largest weight that a request gets                                     */
 } rtc_offer;
 
 /* A sentence of openpi_policy_note or openpi_engine_note. */

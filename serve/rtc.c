@@ -7,6 +7,8 @@ rtc_offer rtc_offered(const openpi_engine_info *engine, const openpi_session_inf
     int trained = engine->rtc_max_delay > 0 && engine->rtc_mode == OPENPI_RTC_TRAINED;
     return (rtc_offer){.horizon = session->horizon,
                        .max_delay = engine->rtc_max_delay,
+                       .max_weight = engine->rtc_max_weight,
+                       .steps = session->steps,
                        .mode = trained ? OPENPI_RTC_TRAINED : OPENPI_RTC_GUIDED};
 }
 
@@ -41,6 +43,7 @@ openpi_status rtc_prepare(const rtc_offer *offer, const openpi_extras *extras, j
     int executed = extras->rtc_executed, left = offer->horizon - executed;
     openpi_rtc rtc = OPENPI_RTC_INIT;
     job->rtc = rtc;
+    job->rtc_weight = 0;
     job->rtc_asked = extras->rtc;
     if (!extras->rtc) return OPENPI_OK;
     if (job->snapshot) job->snapshot->executed = executed;
@@ -57,5 +60,7 @@ openpi_status rtc_prepare(const rtc_offer *offer, const openpi_extras *extras, j
                                       error));
     rtc.previous = job->previous;
     job->rtc = rtc;
+    double weight = rtc.max_weight > 0 ? rtc.max_weight : offer->max_weight;
+    if (rtc.mode == OPENPI_RTC_GUIDED && weight > offer->steps) job->rtc_weight = offer->steps;
     return OPENPI_OK;
 }

@@ -9,6 +9,7 @@ import json
 import operator
 import os
 from typing import Any
+from typing import NamedTuple
 import warnings
 
 import numpy as np
@@ -49,39 +50,69 @@ class Rtc:
     """How a new chunk follows on from the one that the robot is executing (openpi.h, openpi_rtc).
 
     delay: steps of the previous chunk that the robot will have executed when the new one is there. mode: "guided" (any
-    checkpoint) or "trained"; schedule ("zeros", "ones", "linear", "exp"), horizon and max_weight are of "guided".
-    None and 0: the checkpoint's, else "guided", "linear", 10 steps, 10.
+    checkpoint) or "trained"; schedule ("zeros", "ones", "linear", "exp"), horizon (1 or more) and max_weight (above 0,
+    cut to the number of denoising steps) are of "guided". None: the checkpoint's, else "guided", "linear", 10 steps, 10.
     """
 
     delay: int = 0
     mode: str | None = None
     schedule: str | None = None
-    horizon: int = 0
-    max_weight: float = 0.0
+    horizon: int | None = None
+    max_weight: float | None = None
+
+    def parts(self) -> tuple[int, int, float]:
+        """delay, horizon and max_weight as the extension takes them: 0 stands for None there, so it is refused here."""
+        delay = _steps("delay", self.delay, 0)
+        horizon = 0 if self.horizon is None else _steps("horizon", self.horizon, 1)
+        if self.max_weight is None:
+            return (delay, horizon, 0.0)
+        weight = self.max_weight
+        if isinstance(weight, str | bytes) or not 0 < float(weight) < float("inf"):
+            raise ValueError(f"rtc max_weight is {weight!r}, expected a number above 0, or None for the checkpoint's")
+        return (delay, horizon, float(weight))
 
 
-def default_mode(engine: Engine) -> str:
-    """The mode of a call that names none: the checkpoint's, else "guided"."""
-    mode = str(engine.info["rtc_mode"])
-    return "guided" if mode == "off" else mode
+def _steps(name: str, given: Any, low: int) -> int:
+    try:
+        steps = operator.index(given)
+    except TypeError:
+        raise TypeError(f"rtc {name} is {given!r}, expected a whole number (int) of steps") from None
+    if not low <= steps < 2**31:
+        least = f"{low} or more" + (", or None for the checkpoint's" if low else "")
+        raise ValueError(f"rtc {name} is {steps}, expected {least}")
+    return steps
+
+
+class RtcDefaults(NamedTuple):
+    """What a call gets that names no mode and no weight, and the largest weight, the session's steps."""
+
+    mode: str
+    max_weight: float
+    steps: int
+
+
+def rtc_defaults(engine: Engine, steps: int) -> RtcDefaults:
+    """The checkpoint's, else "guided" and 10."""
+    info = engine.info
+    return RtcDefaults("guided" if info["rtc_mode"] == "off" else info["rtc_mode"], info["rtc_max_weight"], steps)
 
 
 def rtc_parts(
     previous: Sequence[Any],
     rtc: Sequence[Rtc | Mapping[str, Any] | None] | Rtc | Mapping[str, Any] | None,
     count: int,
-    mode: str,
+    defaults: RtcDefaults,
 ) -> tuple[Any, ...]:
     """The tuple that the extension takes, an entry a sample. One `rtc` counts for all samples."""
     rules = [rtc] * count if rtc is None or isinstance(rtc, Rtc | Mapping) else list(rtc)
     if len(previous) != count or len(rules) != count:
         raise ValueError(f"{len(previous)} previous chunks and {len(rules)} rtc for {count} samples, expected one each")
     return tuple(
-        None if chunk is None else _rtc_part(chunk, rule, mode) for chunk, rule in zip(previous, rules, strict=True)
+        None if chunk is None else _rtc_part(chunk, rule, defaults) for chunk, rule in zip(previous, rules, strict=True)
     )
 
 
-def _rtc_part(previous: Any, rule: Rtc | Mapping[str, Any] | None, mode: str) -> tuple[Any, ...]:
+def _rtc_part(previous: Any, rule: Rtc | Mapping[str, Any] | None, defaults: RtcDefaults) -> tuple[Any, ...]:
     if isinstance(rule, Mapping):
         names = [field.name for field in dataclasses.fields(Rtc)]
         unknown = sorted(str(key) for key in rule if key not in names)
@@ -89,7 +120,17 @@ def _rtc_part(previous: Any, rule: Rtc | Mapping[str, Any] | None, mode: str) ->
             raise ValueError(f"rtc has {', '.join(unknown)}, expected some of {', '.join(names)}")
         rule = Rtc(**rule)
     rule = rule or Rtc()
-    return (previous, rule.mode or mode, rule.delay, rule.schedule, rule.horizon, rule.max_weight)
+    delay, horizon, max_weight = rule.parts()
+    mode = rule.mode or defaults.mode
+    weight = max_weight or defaults.max_weight
+    if mode == "guided" and weight > defaults.steps:
+        warnings.warn(
+            f"rtc max_weight {weight:g} is cut to {defaults.steps}, the number of denoising steps, at which a step lands "
+            "on the previous chunk",
+            UserWarning,
+            stacklevel=4,
+        )
+    return (previous, mode, delay, rule.schedule, horizon, max_weight)
 
 
 def say_notes(notes: Sequence[tuple[bool, str]]) -> None:
@@ -196,7 +237,7 @@ class Session(Closing):
             seed=check_number("seed", seed),
             rtc=rtc,
         )
-        self._default_mode = default_mode(engine)
+        self._defaults = rtc_defaults(engine, self._handle.info()["steps"])
 
     @property
     def info(self) -> dict[str, Any]:
@@ -222,8 +263,8 @@ class Session(Closing):
         previous: float32 [steps, dimensions], the chunk that the robot is executing from the first step that is not
         executed yet, normalised, in model space. The session needs rtc=True.
         """
-        chunks = [None if p is None else np.ascontiguousarray(p, np.float32) for p in previous]
-        return self._run(samples, noise, rtc_parts(chunks, rtc, len(samples), self._default_mode))
+        chunks = [None if p is None else _model_chunk(p) for p in previous]
+        return self._run(samples, noise, rtc_parts(chunks, rtc, len(samples), self._defaults))
 
     def _run(
         self, samples: Sequence[Sample], noise: npt.ArrayLike | None, rtc: tuple[Any, ...] | None
@@ -235,6 +276,16 @@ class Session(Closing):
 
     def close(self) -> None:
         self._handle.close()
+
+
+def _model_chunk(given: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    """Never converted: float64 is what a policy keeps, whose relative actions are absolute."""
+    found = np.asarray(given)
+    if found.dtype != np.float32:
+        raise ValueError(
+            f"the previous chunk is of dtype {found.dtype}, expected float32 in model space, which Request.previous makes"
+        )
+    return np.ascontiguousarray(found)
 
 
 def check_number(name: str, given: int) -> int:

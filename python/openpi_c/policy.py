@@ -26,7 +26,7 @@ from openpi_c.model import Sample
 from openpi_c.model import Session
 from openpi_c.model import check_noise
 from openpi_c.model import check_number
-from openpi_c.model import default_mode
+from openpi_c.model import rtc_defaults
 from openpi_c.model import rtc_parts
 from openpi_c.model import say_notes
 from openpi_c.model import tokenizer_cache
@@ -299,12 +299,12 @@ class Policy(Closing):
             "max_prompt": self.info["max_prompt"],
         }
         self._sessions = sessions
-        self._mode = default_mode(self.engine)
         self._open_lanes(batch, rtc)
         self._lanes.await_lane()
         session = self._lanes.lanes[0].session.info
         self.horizon: int = session["horizon"]
         self.steps: int = session["steps"]
+        self._defaults = rtc_defaults(self.engine, self.steps)
 
     @property
     def notes(self) -> tuple[tuple[bool, str], ...]:
@@ -333,7 +333,7 @@ class Policy(Closing):
         if self._default_prompt is not None:
             obs = self._with_prompt(obs)
         given = None if noise is None else check_noise(noise, 1, self.horizon)
-        rules = None if previous is None else rtc_parts([_previous(previous)], rtc, 1, self._mode)
+        rules = None if previous is None else rtc_parts([_previous(previous)], rtc, 1, self._defaults)
         return self._lanes.infer((obs,), given, self._seed, next(self._streams), rules)[0]
 
     def infer_batch(
@@ -349,7 +349,7 @@ class Policy(Closing):
         given = None if noise is None else check_noise(noise, count, self.horizon)
         rules = None
         if previous is not None:
-            rules = rtc_parts([None if p is None else _previous(p) for p in previous], rtc, count, self._mode)
+            rules = rtc_parts([None if p is None else _previous(p) for p in previous], rtc, count, self._defaults)
         answers: list[dict[str, Any]] = []
         for first in range(0, count, self._batch):
             part = slice(first, first + self._batch)
@@ -427,11 +427,17 @@ class Policy(Closing):
 
 
 def _previous(given: npt.ArrayLike) -> npt.NDArray[Any]:
-    """A kept chunk stays float64; numbers in model space become float32."""
-    found = _numbers("the previous chunk", given)
-    kept = found.dtype == np.float64 and found.ndim == 2 and found.shape[1] == _openpi.ACTION_DIM
-    with np.errstate(over="ignore"):  # the extension refuses what became infinite, with a sentence
-        return np.ascontiguousarray(found, np.float64 if kept else np.float32)
+    """A kept chunk or numbers in model space, as they are: actions in the robot's units are neither."""
+    found = np.asarray(given)
+    wide = found.shape[-1] if found.ndim == 2 else 0
+    if (found.dtype == np.float64 and wide == _openpi.ACTION_DIM) or (
+        found.dtype == np.float32 and 1 <= wide <= _openpi.ACTION_DIM
+    ):
+        return np.ascontiguousarray(found)
+    raise ValueError(
+        f"the previous chunk is {found.dtype} {list(found.shape)}, expected rows of what an answer has as \"chunk\", "
+        f"float64 [steps, {_openpi.ACTION_DIM}], or float32 [steps, dimensions] in model space"
+    )
 
 
 @contextlib.contextmanager

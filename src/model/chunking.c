@@ -140,9 +140,9 @@ void chunking_weights(openpi_rtc_schedule schedule, int delay, int end, int hori
 }
 
 /* At τ = 0 the first factor is infinite. */
-double chunking_gain(double t, double max_weight) {
+double chunking_gain(double t, double max_weight, int steps) {
     double tau = 1 - t, left = t * t, gain = tau > 0 ? t / tau * ((left + tau * tau) / left) : HUGE_VAL;
-    return gain < max_weight ? gain : max_weight;
+    return fmin(fmin(gain, max_weight), steps);
 }
 
 /* ---- a call's inputs -------------------------------------------------------------------------------- */
@@ -172,6 +172,7 @@ void chunking_fill(const plan *plan, plan_inputs *in, const openpi_rtc *rtc, int
         fill_sample((int)horizon, &rtc[b], in->x_t + row * DIMS, in->target + row * DIMS, in->weight + row);
         for (int step = 0; step < plan->shape.steps; step++)
             in->gain[step * plan->shape.batch + (int)b] =
-                (float)(chunking_gain(plan->times[step], rtc[b].max_weight) * -(double)plan->dt);
+                (float)(chunking_gain(plan->times[step], rtc[b].max_weight, plan->shape.steps) *
+                        -(double)plan->dt);
     }
 }

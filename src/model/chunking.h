@@ -17,8 +17,9 @@ int chunking_known(const openpi_rtc *rtc);
 
 /* weights[horizon] of the overlap, in fp32 as LeRobot computes them. */
 void chunking_weights(openpi_rtc_schedule schedule, int delay, int end, int horizon, float *weights);
-/* The guidance weight of a step at time t. */
-double chunking_gain(double t, double max_weight);
+/* The guidance weight of one of `steps` steps, at time t. A weight of `steps` takes the row onto the previous
+ * chunk, and more would throw it beyond. */
+double chunking_gain(double t, double max_weight, int steps);
 
 /* Fills target, weight and gain of a call, and the known actions of x_t, which is noise before. */
 void chunking_fill(const plan *plan, plan_inputs *in, const openpi_rtc *rtc, int batch);

@@ -4,9 +4,12 @@
  * become relative to the new state when the next observation is prepared (LeRobot policies/rtc/relative.py,
  * reanchor_relative_rtc_prefix). All other policies keep the model's own numbers.
  *
- * Note: LeRobot normalises every dimension of a relative policy anew, also those that are not relative, so a
- * dimension whose statistics have no spread comes back as 0. openpi's policies do the same here. */
+ * Note: LeRobot normalises every dimension of a relative policy anew, also those that are not relative, and
+ * openpi's policies do the same here. Where the statistics of a dimension have no span, LeRobot divides what
+ * the robot drifted since by 1e-8 and pulls the whole chunk along. Here such a dimension follows on from the
+ * only value that the data had, so nothing pulls it anywhere. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/report.h"
@@ -15,6 +18,37 @@
 enum { DIMS = OPENPI_ACTION_DIM };
 
 /* ---- one step of a policy with relative actions --------------------------------------------------- */
+
+/* 1: a span or a deviation that is 0, or that the rounding of its statistics made. */
+static int is_flat(double spread, double value) {
+    return spread <= 1e-6 * fmax(1, fabs(value));
+}
+
+static int is_flat_lerobot(const lerobot_norm *norm, int d) {
+    if (norm->mode == LEROBOT_IDENTITY) return 0;
+    float spread = norm->mode == LEROBOT_MEAN_STD ? norm->high[d] : norm->high[d] - norm->low[d];
+    return is_flat((double)spread, (double)norm->low[d]);
+}
+
+static int is_flat_openpi(norm_mode mode, const norm_stats *stats, int d) {
+    if (mode == STATS_NONE || d >= stats->dims) return 0;
+    return mode == STATS_ZSCORE ? is_flat(stats->std[d], stats->mean[d])
+                                : is_flat(stats->q99[d] - stats->q01[d], stats->q01[d]);
+}
+
+/* Actions in the units of the statistics -> the model's. */
+static void normalize_lerobot(const lerobot_norm *norm, float *actions, int count) {
+    for (int d = 0; d < count; d++)
+        if (is_flat_lerobot(norm, d)) actions[d] = norm->low[d];
+    lerobot_normalize(norm, actions, count);
+}
+
+static void normalize_openpi(norm_mode mode, const norm_stats *stats, double *actions, int count) {
+    for (int d = 0; d < count; d++)
+        if (is_flat_openpi(mode, stats, d))
+            actions[d] = mode == STATS_ZSCORE ? stats->mean[d] : stats->q01[d];
+    normalize_apply(mode, stats, actions, count);
+}
 
 static int is_relative(const openpi_policy *policy) {
     const lerobot *p = &policy->pipeline;
@@ -26,6 +60,22 @@ static int is_relative(const openpi_policy *policy) {
     for (int i = 0; i < p->after_count; i++) absolute |= p->after[i].kind == LEROBOT_ABSOLUTE;
     for (int d = 0; d < policy->action_dim; d++) relative |= p->relative[d];
     return absolute && relative;
+}
+
+void leftover_note(openpi_policy *policy) {
+    const lerobot *p = &policy->pipeline;
+    char list[100] = "";
+    size_t used = 0;
+    for (int d = 0; d < policy->action_dim && is_relative(policy) && used < sizeof list; d++) {
+        int flat = !policy->lerobot && is_flat_openpi(policy->mode, &policy->actions, d);
+        for (int i = 0; policy->lerobot && i < p->after_count; i++)
+            flat |= p->after[i].kind == LEROBOT_UNNORMALIZE && is_flat_lerobot(&p->after[i].norm, d);
+        if (flat) used += (size_t)snprintf(list + used, sizeof list - used, "%s%d", used ? ", " : "", d);
+    }
+    if (used)
+        notes_add(&policy->notes, 0,
+                  "the statistics of the actions have no span in dimension %s%s: real-time chunking keeps it "
+                  "at the only value that the data had", list, used < sizeof list ? "" : "…");
 }
 
 static void to_absolute(const openpi_request *request, const float *model, double *out) {
@@ -52,14 +102,14 @@ static void to_relative(const openpi_request *request, const double *absolute, f
             out[d] = p->relative[d] ? (float)absolute[d] - state[d] : (float)absolute[d];
         for (int i = 0; i < p->after_count; i++)
             if (p->after[i].kind == LEROBOT_UNNORMALIZE)
-                lerobot_normalize(&p->after[i].norm, out, policy->action_dim);
+                normalize_lerobot(&p->after[i].norm, out, policy->action_dim);
         return;
     }
     memcpy(actions, absolute, sizeof actions);
     for (int d = 0; d < policy->robot.delta_count; d++)
         if (policy->robot.delta[d]) actions[d] -= request_reference(request)[d];
     int known = policy->actions.dims < policy->action_dim ? policy->actions.dims : policy->action_dim;
-    normalize_apply(policy->mode, &policy->actions, actions, known);
+    normalize_openpi(policy->mode, &policy->actions, actions, known);
     for (int d = 0; d < policy->action_dim; d++) out[d] = (float)actions[d];
 }
 

@@ -339,6 +339,7 @@ static openpi_status open_from(source *from, openpi_policy **out, openpi_error *
     model_place_free(&place);
     free(from->folder);
     free(from->second);
+    if (status == OPENPI_OK) leftover_note(opened);
     if (status == OPENPI_OK) *out = opened;
     else openpi_policy_close(opened);
     return status;

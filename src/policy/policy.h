@@ -37,6 +37,9 @@ const openpi_policy *request_policy(const openpi_request *request);
 const double *request_reference(const openpi_request *request);
 const float *request_lerobot_reference(const openpi_request *request);
 
+/* Adds a note on the actions whose statistics have no span, where their leftovers need one (leftover.c). */
+void leftover_note(openpi_policy *policy);
+
 /* An error where `capacity` is less than horizon * action_dim doubles. */
 openpi_status request_check_capacity(const openpi_request *request, int horizon, size_t capacity,
                                      openpi_error *error);

@@ -351,6 +351,9 @@ static void test_real_time_chunking(void **state) {
     must_contain(err, "was not trained for it");
     assert_int_equal(run("%s --previous chunk.npy --rtc guided --delay 4", SMALL), 2);
     must_contain(err, "rtc delay is 4, expected 0 to 3");
+    assert_int_equal(run("%s --previous chunk.npy --rtc guided --overlap 0", SMALL), 2);
+    assert_int_equal(run("%s --previous chunk.npy --rtc guided --max-weight 1e9", SMALL), 0);
+    must_contain(err, "note: the weight of the pull, 1e+09, is cut to ");
     assert_int_equal(run("%s --previous chunk.npy --rtc guided --overlap 5", SMALL), 2);
     must_contain(err, "rtc horizon is 5, expected 0 to 4");
     model[KEPT_DIMS + 2] = NAN;

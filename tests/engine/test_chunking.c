@@ -116,7 +116,7 @@ static double weight_of(openpi_rtc_schedule schedule, int k, int delay, int end)
 static void check_steps(const mixed *m, const openpi_rtc *rtc, const seen *s, double max_weight) {
     int end = rtc->horizon < rtc->rows ? rtc->horizon : rtc->rows;
     for (int n = 0; n < MIXED_STEPS; n++) {
-        double t = 1 - (double)n / MIXED_STEPS, tau = 1 - t, g = max_weight;
+        double t = 1 - (double)n / MIXED_STEPS, tau = 1 - t, g = fmin(max_weight, MIXED_STEPS);
         if (n) g = fmin(g, (1 - tau) / tau * ((1 - tau) * (1 - tau) + tau * tau) / ((1 - tau) * (1 - tau)));
         for (int i = 0; i < MIXED_ONE; i++) {
             int k = i / DIM, d = i % DIM;
@@ -164,6 +164,38 @@ static void guidance_is_the_formula(void **state) {
         openpi_session_close(session);
         openpi_engine_close(engine);
     }
+}
+
+/* With few steps: a weight above their number would throw the first rows beyond the previous chunk, so the
+ * largest is their number, and one step of that weight lands on the previous chunk. */
+static void a_weight_never_throws(void **state) {
+    static mixed m;
+    float one[MIXED_ONE], most[MIXED_ONE];
+    (void)state;
+    openpi_engine *engine = engine_open("odd:pi05", NULL, OPENPI_F32, 0);
+    for (int steps = 1; steps <= 4; steps++) {
+        openpi_session_options options = OPENPI_SESSION_OPTIONS_INIT;
+        openpi_session *session;
+        options.horizon = MIXED_H, options.steps = steps, options.max_prompt = MIXED_PROMPT, options.rtc = 1;
+        must(openpi_session_create(engine, &options, &session, &error));
+        mixed_make(&m, 0);
+        openpi_rtc *rtc = &m.rtc[1];
+        rtc->max_weight = steps;
+        mixed_run(session, &m, 1, 1, one);
+        for (int i = 0; i < 3; i++) {
+            static const double weights[] = {0, 10, 1e30};               /* 0: the default, which is 10    */
+            rtc->max_weight = weights[i];
+            mixed_run(session, &m, 1, 1, most);
+            mixed_same("a weight above the number of steps", 1, most, one);
+        }
+        for (int i = 0; steps == 1 && i < rtc->delay * DIM; i++) {
+            double want = i % DIM < rtc->dims ? (double)m.previous[1][i / DIM * rtc->dims + i % DIM] : 0;
+            if (!(fabs((double)one[i] - want) <= 2e-6))
+                fail_msg("one step: number %d is %g, expected %g", i, (double)one[i], want);
+        }
+        openpi_session_close(session);
+    }
+    openpi_engine_close(engine);
 }
 
 /* ---- known actions ---------------------------------------------------------------------------------- */
@@ -491,6 +523,7 @@ int main(void) {
         cmocka_unit_test(each_is_as_alone),
         cmocka_unit_test(no_weight_is_ordinary),
         cmocka_unit_test(guidance_is_the_formula),
+        cmocka_unit_test(a_weight_never_throws),
         cmocka_unit_test(known_actions_are_kept),
         cmocka_unit_test(defaults_are_the_checkpoints),
         cmocka_unit_test(a_written_checkpoint_says_it),

@@ -63,6 +63,17 @@ static void prepare_f32(const subject *s, const float *state) {
 
 static const char *const relative[] = {"pi05_relative", "pi0_relative", "pi05_relative_unnamed"};
 
+/* 1: the statistics of an action have no span, where LeRobot's number is what is left of a difference of
+ * rounding over 1e-8. */
+static int has_no_span(const openpi_policy *policy, int d) {
+    for (int i = 0; i < policy->pipeline.after_count; i++) {
+        const lerobot_norm *norm = &policy->pipeline.after[i].norm;
+        if (norm->mode == LEROBOT_MEAN_STD && norm->high[d] == 0) return 1;
+        if (norm->mode != LEROBOT_IDENTITY && norm->high[d] == norm->low[d]) return 1;
+    }
+    return 0;
+}
+
 /* Absolute actions become what LeRobot makes of them at the state of row 0, from whichever step on. */
 static void leftovers_are_lerobots(void **state) {
     (void)state;
@@ -82,7 +93,12 @@ static void leftovers_are_lerobots(void **state) {
                                           &error));
             assert_int_equal(rows, STEPS - executed);
             assert_int_equal(dims, a);
-            assert_memory_equal(got, want + executed * a, (size_t)(rows * a) * sizeof *got);
+            for (int k = 0; k < rows * a; k++) {
+                const float *expected = want + executed * a + k;
+                if (!has_no_span(s.policy, k % a)) assert_memory_equal(&got[k], expected, sizeof *got);
+                else
+                    assert_true(got[k] == -1 || got[k] == 0);
+            }
         }
         free(absolute), free(raw), free(want);
         tensors_close(file);
@@ -185,6 +201,64 @@ static void delta_robots_go_on(void **state) {
     }
 }
 
+/* ---- a joint that never moved -------------------------------------------------------------------- */
+
+enum { IDLE = 3 };
+
+/* Makes the statistics of action IDLE as flat as those of a joint that never moved, but for `spread`. */
+static void make_idle(openpi_policy *policy, double spread) {
+    norm_stats *stats = &policy->actions;
+    stats->q99[IDLE] = stats->q01[IDLE] + spread;
+    stats->std[IDLE] = spread;
+    for (int i = 0; i < policy->pipeline.after_count; i++) {
+        lerobot_norm *norm = &policy->pipeline.after[i].norm;
+        norm->high[IDLE] = (norm->mode == LEROBOT_MEAN_STD ? 0 : norm->low[IDLE]) + (float)spread;
+    }
+}
+
+/* What is left of a chunk after the robot has drifted by 1e-3 is at the only value that the data had. */
+static void check_idle(const subject *s, double spread, float want) {
+    double at[DIMS] = {0}, kept[STEPS * DIMS];
+    float model[STEPS * DIMS], left[STEPS * DIMS];
+    int rows, dims;
+    make_idle(s->policy, spread);
+    openpi_noise(5, 0, model, CAPACITY(model));
+    prepare_at(s, at, s->info.state_length);
+    WORKS(openpi_request_keep(s->request, model, STEPS, kept, CAPACITY(kept), &error));
+    for (int i = 0; i < s->info.state_length; i++) at[i] += 1e-3;
+    prepare_at(s, at, s->info.state_length);
+    WORKS(openpi_request_previous(s->request, kept, STEPS, 1, left, CAPACITY(left), &rows, &dims, &error));
+    for (int k = 0; k < rows * dims; k++) {
+        if (k % dims == IDLE && fabsf(left[k] - want) > 1e-6f)
+            fail_msg("idle, span %g: step %d is %g, expected %g", spread, k / dims, (double)left[k],
+                     (double)want);
+        if (k % dims != IDLE) assert_true(fabsf(left[k]) < 10);
+    }
+}
+
+static void an_idle_joint_pulls_nothing(void **state) {
+    static const double spreads[] = {0, 1e-9, 1e-7};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        for (int pi05 = 0; pi05 < 2; pi05++) {
+            const subject s = aloha_subject(pi05 ? "odd:pi05" : "odd:pi0");
+            check_idle(&s, spreads[i], pi05 ? -1 : 0);
+            subject_close(&s);
+        }
+        for (size_t which = 0; which < sizeof relative / sizeof *relative; which++) {
+            tensors *file;
+            const subject s = golden_subject(relative[which], &file);
+            lerobot_mode mode = LEROBOT_IDENTITY;
+            for (int k = 0; k < s.policy->pipeline.after_count; k++)
+                if (s.policy->pipeline.after[k].kind == LEROBOT_UNNORMALIZE)
+                    mode = s.policy->pipeline.after[k].norm.mode;
+            check_idle(&s, spreads[i], mode == LEROBOT_MEAN_STD ? 0 : -1);
+            tensors_close(file);
+            subject_close(&s);
+        }
+    }
+}
+
 /* ---- bad input ----------------------------------------------------------------------------------- */
 
 static void what_does_not_fit_is_refused(void **state) {
@@ -229,6 +303,7 @@ int main(void) {
         cmocka_unit_test(kept_chunks_are_absolute),
         cmocka_unit_test(absolute_policies_keep_their_numbers),
         cmocka_unit_test(delta_robots_go_on),
+        cmocka_unit_test(an_idle_joint_pulls_nothing),
         cmocka_unit_test(what_does_not_fit_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
