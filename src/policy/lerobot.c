@@ -51,7 +51,7 @@ static openpi_status check_pipeline(const lerobot *p, const char *folder, openpi
     return OPENPI_OK;
 }
 
-openpi_status lerobot_open(const char *folder, lerobot *out, openpi_error *error) {
+openpi_status lerobot_open(const char *folder, lerobot *out, notes *notes, openpi_error *error) {
     static const char *const files[] = {"config.json", "policy_preprocessor.json",
                                         "policy_postprocessor.json"};
     lerobot *p = calloc(1, sizeof *p);
@@ -63,6 +63,7 @@ openpi_status lerobot_open(const char *folder, lerobot *out, openpi_error *error
         status = lerobot_read_json(folder, files[f], &path, &root, error);
         if (status != OPENPI_OK) break;
         if (f == 0) status = lerobot_read_config(root, path, p, error);
+        if (f == 0 && status == OPENPI_OK) lerobot_read_names(root, path, p, notes);
         if (f == 1)
             status =
                 lerobot_read_steps(folder, root, path, LEROBOT_BEFORE, p, p->before, &p->before_count, error);

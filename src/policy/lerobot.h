@@ -6,6 +6,7 @@
 #ifndef POLICY_LEROBOT_H
 #define POLICY_LEROBOT_H
 
+#include "base/notes.h"
 #include "policy/normalize.h"
 
 enum {
@@ -13,6 +14,7 @@ enum {
     LEROBOT_STEPS = 16,
     LEROBOT_RENAMES = 16,
     LEROBOT_KEY_BYTES = 128,
+    LEROBOT_NAME_BYTES = 64,     /* of an action's name with its NUL                                      */
 };
 
 typedef enum lerobot_mode {
@@ -57,13 +59,15 @@ typedef struct lerobot {
     lerobot_step before[LEROBOT_STEPS], after[LEROBOT_STEPS];
     int before_count, after_count;
     uint8_t relative[LEROBOT_DIMS];      /* 1: an enabled absolute step adds the state                     */
+    char action_names[LEROBOT_DIMS][LEROBOT_NAME_BYTES];   /* [action_dim]; "": not named                */
 } lerobot;
 
 /* *found 1: config.json has a "type", so the folder is a LeRobot checkpoint. */
 openpi_status lerobot_detect(const char *folder, int *found, openpi_error *error);
 
-/* Reads the three JSON files and the state files that they name. model.safetensors is not needed. */
-openpi_status lerobot_open(const char *folder, lerobot *out, openpi_error *error);
+/* Reads the three JSON files and the state files that they name. model.safetensors is not needed. `notes`
+ * (may be NULL) gets what is to be told. */
+openpi_status lerobot_open(const char *folder, lerobot *out, notes *notes, openpi_error *error);
 
 /* The pipelines of a synthetic checkpoint in LeRobot's layout, the same that openpi_synthetic_write writes to
  * files: three cameras named as the slots, 32 dims, mean and std for π0, quantiles for π0.5. */

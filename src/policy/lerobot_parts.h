@@ -34,6 +34,9 @@ openpi_status lerobot_read_json(const char *folder, const char *file, char **pat
 
 openpi_status lerobot_read_config(const json_t *root, const char *name, lerobot *out, openpi_error *error);
 
+/* The actions' names; those that are none are told. */
+void lerobot_read_names(const json_t *root, const char *name, lerobot *out, notes *notes);
+
 /* The steps of one processor's file; `where`: LEROBOT_BEFORE or LEROBOT_AFTER. */
 openpi_status lerobot_read_steps(const char *folder, const json_t *root, const char *name, int where,
                                  lerobot *out, lerobot_step *steps, int *count, openpi_error *error);

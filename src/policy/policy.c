@@ -241,7 +241,7 @@ static openpi_status check_variant(const source *from, const openpi_policy *poli
 static openpi_status settle_lerobot(const source *from, openpi_policy *policy, openpi_error *error) {
     const openpi_policy_options *options = &from->options;
     const char *name = from->checkpoint ? from->checkpoint : "the synthetic checkpoint";
-    if (from->folder) TRY(lerobot_open(from->folder, &policy->pipeline, error));
+    if (from->folder) TRY(lerobot_open(from->folder, &policy->pipeline, &policy->notes, error));
     else lerobot_synthetic(options->synthetic, &policy->pipeline);
     char why[400];
     snprintf(why, sizeof why, "%.256s has its own statistics: those of LeRobot's processors", name);
@@ -384,7 +384,7 @@ const char *openpi_policy_note(const openpi_policy *policy, int index, int *warn
 
 const char *openpi_policy_action_name(const openpi_policy *policy, int action) {
     if (!policy || action < 0 || action >= policy->action_dim) return NULL;
-    return policy->lerobot ? "" : policy->robot.action_names[action];
+    return policy->lerobot ? policy->pipeline.action_names[action] : policy->robot.action_names[action];
 }
 
 const char *openpi_policy_action_unit(const openpi_policy *policy, int action) {

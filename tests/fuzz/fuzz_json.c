@@ -52,7 +52,7 @@ static void make_folders(void) {
     static lerobot good;
     static const char index[] = "{\"weight_map\": {\"x\": \"a.safetensors\"}}";
     tensors *tensors;
-    PROMISE(lerobot_open(lerobot_folder.folder, &good, &error) == OPENPI_OK);
+    PROMISE(lerobot_open(lerobot_folder.folder, &good, NULL, &error) == OPENPI_OK);
     PROMISE(!scratch_write(&shard_folder, "model.safetensors.index.json", index, strlen(index)));
     PROMISE(tensors_open(shard_folder.folder, &tensors, &error) == OPENPI_OK);
     tensors_close(tensors);
@@ -64,7 +64,7 @@ static void open_lerobot(int part, const uint8_t *data, size_t size) {
     int found;
     PROMISE(!scratch_write(&lerobot_folder, parts[part].name, data, size));
     went_well(lerobot_detect(lerobot_folder.folder, &found, &error), &error);
-    if (went_well(lerobot_open(lerobot_folder.folder, &pipeline, &error), &error)) {
+    if (went_well(lerobot_open(lerobot_folder.folder, &pipeline, NULL, &error), &error)) {
         float state[LEROBOT_DIMS] = {0}, reference[LEROBOT_DIMS], text[LEROBOT_DIMS],
               actions[LEROBOT_DIMS] = {0};
         lerobot_state_in(&pipeline, state, reference, text);

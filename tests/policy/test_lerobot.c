@@ -532,17 +532,17 @@ static void refuses_broken_checkpoints(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         copy_checkpoint();
         patch(cases[i].file, cases[i].path, cases[i].value);
-        if (cases[i].status == OPENPI_OK) WORKS(lerobot_open(folder, &pipeline, &error));
-        else REFUSES(lerobot_open(folder, &pipeline, &error), cases[i].status, cases[i].sentence);
+        if (cases[i].status == OPENPI_OK) WORKS(lerobot_open(folder, &pipeline, NULL, &error));
+        else REFUSES(lerobot_open(folder, &pipeline, NULL, &error), cases[i].status, cases[i].sentence);
     }
     for (size_t i = 0; i < 3; i++) {                                  /* a file that is absent, or no JSON */
         char path[512];
         copy_checkpoint();
         snprintf(path, sizeof path, "%s/%s", folder, files[i]);
         assert_int_equal(truncate(path, 20), 0);
-        REFUSES(lerobot_open(folder, &pipeline, &error), OPENPI_BAD_FILE, files[i]);
+        REFUSES(lerobot_open(folder, &pipeline, NULL, &error), OPENPI_BAD_FILE, files[i]);
         unlink(path);
-        REFUSES(lerobot_open(folder, &pipeline, &error), OPENPI_NOT_FOUND, files[i]);
+        REFUSES(lerobot_open(folder, &pipeline, NULL, &error), OPENPI_NOT_FOUND, files[i]);
     }
     remove_checkpoint();
 }
@@ -560,9 +560,54 @@ static void excluded_in_any_case(void **state) {
         patch(before, "steps/2/config/action_names",
               "[\"x\", \"y\", \"z\", \"Pitch\", \"trip\", \"GRIPPER\", \"left_gripper\"]");
         patch(before, "steps/2/config/exclude_joints", excluded[i]);
-        WORKS(lerobot_open(folder, &pipeline, &error));
+        WORKS(lerobot_open(folder, &pipeline, NULL, &error));
         assert_memory_equal(pipeline.relative, expected, sizeof expected);
     }
+    remove_checkpoint();
+}
+
+/* config.json's action_feature_names, of seven actions: taken, or told and left out. */
+static void names_of_actions(void **state) {
+    (void)state;
+    static const struct {
+        const char *value, *note;
+    } cases[] = {
+        {"null", NULL},
+        {"[\"pan.pos\",\"b\",\"c\",\"d\",\"e\",\"f\",\"gripper.pos\"]", ""},
+        {"\"pan\"", "config.json: \"action_feature_names\" is a string, expected a different name of 1 to "
+                    "63 bytes for each of the 7 actions: the actions have no names"},
+        {"[\"motors\"]", "\"action_feature_names\" has 1 entries"},
+        {"[\"a\",\"b\",\"c\",\"d\",\"e\",\"f\",7]", "\"action_feature_names\"[6] is no string"},
+        {"[\"a\",\"\",\"c\",\"d\",\"e\",\"f\",\"g\"]", "[1] is empty"},
+        {"[\"a\",\"b\",\"a\",\"d\",\"e\",\"f\",\"g\"]", "[2] is there twice"},
+        {"[\"a,b\",\"b\",\"c\",\"d\",\"e\",\"f\",\"g\"]", "[0] is with a comma"},
+        {"[\"0123456789012345678901234567890123456789012345678901234567890123\",\"b\",\"c\",\"d\",\"e\","
+         "\"f\",\"g\"]",
+         "[0] is too long"},
+    };
+    openpi_error error = OPENPI_ERROR_INIT;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        lerobot pipeline;
+        notes notes = {0};
+        copy_checkpoint();
+        patch("config.json", "action_feature_names", cases[i].value);
+        WORKS(lerobot_open(folder, &pipeline, &notes, &error));
+        int named = cases[i].note && !cases[i].note[0], told = cases[i].note && cases[i].note[0];
+        assert_string_equal(pipeline.action_names[0], named ? "pan.pos" : "");
+        assert_string_equal(pipeline.action_names[6], named ? "gripper.pos" : "");
+        int warning = 0;
+        const char *note = notes_get(&notes, 0, &warning);
+        assert_int_equal(!!note, told);
+        if (told) assert_non_null(strstr(note, cases[i].note));
+        assert_int_equal(warning, told);
+    }
+    openpi_policy_options options = OPENPI_POLICY_OPTIONS_INIT;
+    openpi_policy *policy;
+    options.tokenizer = GOLDEN "/tokenizer.model";
+    patch("config.json", "action_feature_names", cases[1].value);
+    WORKS(openpi_policy_open(folder, &options, &policy, &error));
+    assert_string_equal(openpi_policy_action_name(policy, 6), "gripper.pos");
+    openpi_policy_close(policy);
     remove_checkpoint();
 }
 
@@ -605,6 +650,7 @@ int main(void) {
         cmocka_unit_test(msgpack_says_the_same),
         cmocka_unit_test(refuses_broken_checkpoints),
         cmocka_unit_test(excluded_in_any_case),
+        cmocka_unit_test(names_of_actions),
         cmocka_unit_test(options_that_do_not_fit),
         cmocka_unit_test(in_memory_as_on_disk),
     };

@@ -6,6 +6,7 @@ LeRobot finds the plug-in by itself, builds it by type and by path, and gets its
 """
 
 import importlib.metadata
+import json
 import pathlib
 import shutil
 import subprocess
@@ -46,8 +47,12 @@ def check(name, scratch):
     about = about["case"]
     checkpoint, out = scratch / name, scratch / f"{name}_pretrained"
     checkpoint_of(name, about["seed"], checkpoint)
+    names = [f"joint_{i}.pos" for i in range(tensors["actions"].shape[-1])]
+    config = json.loads((checkpoint / "config.json").read_text())
+    (checkpoint / "config.json").write_text(json.dumps(config | {"action_feature_names": names, "n_action_steps": 4}))
     subprocess.run([pathlib.Path(sys.executable).parent / "openpi-c", "lerobot", checkpoint, out], check=True)
     by_path = PreTrainedConfig.from_pretrained(out)
+    assert by_path.action_feature_names == names and by_path.n_action_steps == 4
     by_path.dtype, by_path.steps = "f32", about["steps"]
     policies = {
         "path": get_policy_class(by_path.type).from_pretrained(out, config=by_path),
@@ -69,6 +74,7 @@ def check(name, scratch):
     noise = np.stack([tensors["in.noise"]] * 2)
     both = policies["type"].predict_action_chunk(two, noise=noise)
     assert torch.equal(both[0], both[1]) and torch.equal(both[0], chunk[0])
+    assert policies["type"].config.action_feature_names == names
     first = policies["type"].select_action(two, noise=noise)
     assert torch.equal(first, both[:, 0]) and len(policies["type"]._action_queue) == 2
 

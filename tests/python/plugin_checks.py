@@ -36,10 +36,22 @@ def lerobot_goldens(scratch):
     openpi_c.write_synthetic(f"tiny:pi0:{about['seed']}", checkpoint, lerobot=True)
     shutil.copytree(LEROBOT / "pi0" / "checkpoint", checkpoint, dirs_exist_ok=True)
     shutil.copytree(LEROBOT / "pi05" / "checkpoint" / "tokenizer", checkpoint / "tokenizer", dirs_exist_ok=True)
+    names = [f"joint_{i}.pos" for i in range(tensors["actions"].shape[-1])]
+    set_config(checkpoint, action_feature_names=names, n_action_steps=4)
     sys.argv = ["openpi-c", "lerobot", str(checkpoint), str(out)]
     convert.main()
     written = json.loads((out / "config.json").read_text())
     assert written["type"] == "openpi_c" and written["checkpoint"] == "weights"
+    assert written["action_feature_names"] == names and written["n_action_steps"] == 4
+    by_type = OpenpiCPolicy(OpenpiCConfig(checkpoint=str(checkpoint)))
+    assert by_type.config.action_feature_names == names and by_type._actions == 4
+    assert by_type.engine.metadata["action_names"] == names
+    chosen = OpenpiCPolicy(OpenpiCConfig(checkpoint=str(checkpoint), n_action_steps=2, action_feature_names=names[::-1]))
+    assert chosen._actions == 2 and chosen.config.action_feature_names == names[::-1]
+    set_config(checkpoint, n_action_steps="ten")
+    refused(ValueError, "n_action_steps is 'ten'", lambda: convert.convert(checkpoint, scratch / "odd"))
+    assert not (scratch / "odd").exists()
+    set_config(checkpoint, n_action_steps=4)
     assert (out / "weights" / "model.safetensors").exists()
     assert {file.name for file in out.glob("policy_*.json")} == {"policy_preprocessor.json", "policy_postprocessor.json"}
     steps = {kind: json.loads((out / f"policy_{kind}processor.json").read_text())["steps"] for kind in ("pre", "post")}
@@ -66,6 +78,11 @@ def lerobot_goldens(scratch):
     refused(NotImplementedError, "does not train", config.get_optimizer_preset)
     refused(ValueError, "no observation", lambda: policy.predict_action_chunk({"task": ["go"]}))
     assert policy.get_optim_params() == {}
+
+
+def set_config(checkpoint, **values):
+    file = checkpoint / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
 
 
 def torch_batch(tensors, task, count=1):
@@ -140,8 +157,16 @@ def chunks_from_call_to_call(scratch):
     policy._last = last
     assert (follow(ordinary[:, 15:]) == free).all()  # nothing is left
     policy._last = last
-    assert (follow(torch.from_numpy(np.zeros((2, 10, 7), np.float32))) == free).all()  # nothing, filled up with 0
+    short = follow(ordinary[:, 11:], inference_delay=2)
+    assert (short != free).any()
     policy._last = last
+    assert (follow(torch.from_numpy(np.zeros((2, 10, 7), np.float32))) == free).all()  # nothing, filled up with 0
+    held = np.concatenate([ordinary[:, 11:], np.repeat(ordinary[:, -1:], 6, 1)], 1)  # filled up with the last action
+    for left in (held, np.concatenate([ordinary[:, 11:], 0 * held[:, :6]], 1)):
+        policy._last = last
+        assert (follow(torch.from_numpy(left), inference_delay=2) == short).all()
+    policy._last = last
+    refused(ValueError, "no rest of the chunk", lambda: follow(torch.from_numpy(held[:, ::-1].copy())))
     refused(ValueError, "no rest of the chunk", lambda: follow(ordinary[:, 3:] + np.float32(0.5)))
     refused(ValueError, "is of 1 robots", lambda: follow(ordinary[0, 3:]))
     policy.reset()
@@ -159,6 +184,7 @@ def openpi_robot(scratch):
     shutil.copy(arguments["norm_stats"], assets)
     shutil.copy(golden.GOLDEN / "tokenizer.model", checkpoint)
     policy = OpenpiCPolicy(OpenpiCConfig(checkpoint=str(checkpoint), robot="droid", steps=10, seed=5))
+    assert policy.config.action_feature_names[-1] == "gripper_position" and policy.config.n_action_steps is None
     state = np.concatenate([obs["observation/joint_position"], np.atleast_1d(obs["observation/gripper_position"])])
     batch = {"observation.state": torch.from_numpy(state[None]), "task": obs["prompt"]}
     for key in ("exterior_image_1_left", "wrist_image_left"):

@@ -1,25 +1,23 @@
 """`openpi-c lerobot FOLDER OUT`: a pretrained_model folder of type openpi_c around a checkpoint, for --policy.path=OUT."""
 
 import argparse
-import json
 from pathlib import Path
 
 from lerobot.configs.types import FeatureType
 from lerobot.configs.types import PolicyFeature
 
 from lerobot_policy_openpi_c.configuration_openpi_c import OpenpiCConfig
+from lerobot_policy_openpi_c.configuration_openpi_c import checkpoint_config
 from lerobot_policy_openpi_c.processor_openpi_c import make_openpi_c_pre_post_processors
 
 WEIGHTS = "weights"
 
 
-def features(checkpoint: Path, name: str) -> dict[str, PolicyFeature]:
+def features(of: dict, name: str) -> dict[str, PolicyFeature]:
     """The features that a LeRobot checkpoint's config.json lists; none of others: LeRobot then asks the environment."""
-    file = checkpoint / "config.json"
-    found = json.loads(file.read_text()).get(name) if file.exists() else None
     return {
         key: PolicyFeature(type=FeatureType(value["type"]), shape=tuple(value["shape"]))
-        for key, value in (found or {}).items()
+        for key, value in (of.get(name) or {}).items()
     }
 
 
@@ -27,15 +25,17 @@ def convert(checkpoint: Path, out: Path, **options) -> None:
     """Writes config.json, the processors and a link to the checkpoint."""
     if not checkpoint.is_dir():
         raise FileNotFoundError(f"{checkpoint}: no such folder, expected a checkpoint of openpi or LeRobot")
-    out.mkdir(parents=True)
-    (out / WEIGHTS).symlink_to(checkpoint.resolve(), target_is_directory=True)
+    of = checkpoint_config(checkpoint)
     config = OpenpiCConfig(
         checkpoint=WEIGHTS,
-        input_features=features(checkpoint, "input_features"),
-        output_features=features(checkpoint, "output_features"),
+        input_features=features(of, "input_features"),
+        output_features=features(of, "output_features"),
         push_to_hub=False,
         **options,
     )
+    config.keep(of)
+    out.mkdir(parents=True)
+    (out / WEIGHTS).symlink_to(checkpoint.resolve(), target_is_directory=True)
     config._save_pretrained(out)
     for processor in make_openpi_c_pre_post_processors(config):
         processor.save_pretrained(out)
@@ -55,5 +55,5 @@ def main() -> None:
     checkpoint, out = given.pop("checkpoint"), given.pop("out")
     try:
         convert(checkpoint, out, **given)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         parser.exit(2, f"openpi-c: {error}\n")

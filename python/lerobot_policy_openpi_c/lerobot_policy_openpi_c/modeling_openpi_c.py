@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from lerobot_policy_openpi_c.configuration_openpi_c import OpenpiCConfig
+from lerobot_policy_openpi_c.configuration_openpi_c import checkpoint_config
 import openpi_c
 
 IMAGES = "observation.images."
@@ -28,13 +29,15 @@ class LastChunk:
     def rest(self, robot: int, left_over: np.ndarray) -> np.ndarray | None:
         """The kept steps of the rest of which `left_over` has the first rows; None: there is no rest.
 
-        lerobot-rollout cuts what is left over to its execution horizon, or fills it up with rows of 0: those rows are
-        no steps of the chunk, and nothing follows on from them.
+        lerobot-rollout cuts what is left over to its execution horizon, or fills it up: with the last action that is
+        left (newer LeRobot) or with rows of 0. Those rows are no steps of the chunk, and nothing follows on from them.
         """
         actions = self.actions[robot]
         for executed in range(len(actions) + 1):
             rest = actions[executed : executed + len(left_over)]
-            if (left_over[: len(rest)] == rest).all() and not left_over[len(rest) :].any():
+            filled = left_over[len(rest) :]
+            held = len(rest) and (filled == rest[-1]).all()
+            if (left_over[: len(rest)] == rest).all() and (held or not filled.any()):
                 return self._kept[robot][executed:] if len(rest) else None
         raise ValueError("prev_chunk_left_over is no rest of the chunk that this policy returned last")
 
@@ -61,8 +64,10 @@ class OpenpiCPolicy(PreTrainedPolicy):
         super().__init__(config)
         if not config.checkpoint:
             raise ValueError("policy openpi_c has no checkpoint, expected --policy.checkpoint=FOLDER")
+        checkpoint = _found(config.checkpoint, config.pretrained_path)
+        config.keep(checkpoint_config(checkpoint, config.adapter))
         self.engine = openpi_c.Policy(
-            _found(config.checkpoint, config.pretrained_path),
+            checkpoint,
             robot=config.robot,
             config=config.openpi_config,
             device=config.engine_device,
@@ -73,6 +78,8 @@ class OpenpiCPolicy(PreTrainedPolicy):
             adapter=config.adapter,
             without_lora=config.without_lora,
         )
+        if config.action_feature_names is None and all(self.engine.info["action_names"]):
+            config.action_feature_names = list(self.engine.info["action_names"])
         self._actions = config.n_action_steps or self.engine.horizon
         if self._actions > self.engine.horizon:
             raise ValueError(f"n_action_steps is {self._actions}, expected at most the chunk's {self.engine.horizon}")
