@@ -271,6 +271,13 @@ static openpi_status settle_robot(const source *from, openpi_policy *policy, ope
     policy->action_dim = robot->action_dim;
     policy->max_prompt = robot->max_prompt ? robot->max_prompt : traits->max_prompt;
     policy->horizon = robot->horizon;
+    int states = robot_limit_count(robot->state_limits, OPENPI_ACTION_DIM),
+        actions = robot_limit_count(robot->action_limits, robot->action_dim);
+    if (states || actions)
+        notes_add(&policy->notes, 0,
+                  "robot \"%s\" has limits for %d of its %d actions and %s of the state: beyond them the "
+                  "limit is taken, as \"limits\" of its file says",
+                  robot->name, actions, robot->action_dim, states ? "numbers" : "no number");
     return open_statistics(from, policy, error);
 }
 

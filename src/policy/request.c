@@ -261,6 +261,7 @@ static void take_lerobot_state(openpi_request *request, const double *raw, float
 static void take_robot_state(openpi_request *request, const double *raw) {
     const openpi_policy *policy = request->policy;
     memcpy(request->state, raw, (size_t)request->state_count * sizeof *raw);
+    robot_limit_all(policy->robot.state_limits, request->state_count, request->state);
     robot_state_in(&policy->robot, request->state);
     normalize_apply(policy->mode, &policy->state, request->state, request->state_count);
 }
@@ -526,6 +527,7 @@ static void finish_robot(const openpi_request *request, const float *model, doub
     for (int d = 0; d < policy->robot.delta_count; d++)
         if (policy->robot.delta[d]) actions[d] += request->reference[d];
     robot_actions_out(&policy->robot, actions);
+    robot_limit_all(policy->robot.action_limits, policy->robot.action_dim, actions);
     memcpy(out, actions, (size_t)policy->action_dim * sizeof *out);
 }
 

@@ -49,6 +49,12 @@ typedef enum robot_normalization {
 
 enum { ROBOT_VARIANT_ANY = -1 };
 
+/* Of a number of the state or of an action, in the robot's units. */
+typedef struct robot_limit {
+    uint8_t on;                  /* 0: none                                                               */
+    double low, high;            /* infinite: no limit at that end                                        */
+} robot_limit;
+
 typedef struct robot {
     char name[ROBOT_KEY_BYTES];
     robot_camera cameras[ROBOT_CAMERAS];
@@ -64,6 +70,8 @@ typedef struct robot {
     double rate_hz;              /* steps a second; 0: unknown                                            */
     uint8_t delta[OPENPI_ACTION_DIM];         /* 1: the model's action is relative to the state           */
     int delta_count;             /* 0: no action is                                                       */
+    robot_limit state_limits[OPENPI_ACTION_DIM];           /* of its numbers, as they come               */
+    robot_limit action_limits[OPENPI_ACTION_DIM];          /* [action_dim], as they leave                */
     robot_transform transform;
     robot_normalization normalization;        /* auto: z-score for π0, quantile for π0.5                  */
     openpi_prompt_state prompt_state;         /* default: on for π0.5                                     */
@@ -103,6 +111,11 @@ int robot_camera_slot(const robot *robot, const char *name);
 
 /* "images/cam_high (base), …" into `out`, for sentences. Returns out. */
 const char *robot_describe_cameras(const robot *robot, char *out, size_t bytes);
+
+/* values[count] in place: finite ones beyond their limit become the limit. */
+void robot_limit_all(const robot_limit *limits, int count, double *values);
+/* How many of the first `count` have a limit. */
+int robot_limit_count(const robot_limit *limits, int count);
 
 /* state[state_length] from the robot's to the model's units, in place. */
 void robot_state_in(const robot *robot, double *state);

@@ -5,7 +5,7 @@
 
 #include "base/json.h"
 #include "base/report.h"
-#include "policy/robots.h"
+#include "policy/robots_parts.h"
 
 static openpi_status get_text(const json_t *object, const char *key, const char *name, char *out,
                               size_t bytes, int *found, openpi_error *error) {
@@ -116,6 +116,7 @@ static openpi_status read_state(const json_t *root, const char *name, robot *out
         return report(error, OPENPI_BAD_FILE, "%s: \"state\" has %zu entries, expected 1 to %d", name, size,
                       ROBOT_PARTS);
     out->part_count = out->state_length = 0;
+    memset(out->state_limits, 0, sizeof out->state_limits);
     json_object_foreach(object, key, value) {
         robot_part *part = &out->parts[out->part_count++];
         TRY(check_key(key, name, "\"state\"", error));
@@ -202,6 +203,7 @@ static openpi_status read_actions(const json_t *root, const char *name, robot *o
     if (out->action_dim != before) {
         memset(out->action_names, 0, sizeof out->action_names);
         memset(out->units, 0, sizeof out->units);
+        memset(out->action_limits, 0, sizeof out->action_limits);
     }
     TRY(read_labels(root, name, "action_names", 0, out->action_dim, out->action_names, error));
     TRY(read_labels(root, name, "units", 1, out->action_dim, out->units, error));
@@ -251,7 +253,7 @@ static openpi_status check_keys(const json_t *root, const char *name, openpi_err
         "like",    "name",    "about",      "cameras",       "layout",       "other_pictures", "state",
         "actions", "delta",   "transform",  "normalization", "prompt_state", "prompt",         "assets",
         "variant", "horizon", "max_prompt", "action_names",  "units",        "rate_hz",        "lora",
-        "questions", "reset_pose"};
+        "questions", "reset_pose", "limits"};
     enum { KNOWN = sizeof known / sizeof *known };
     const char *key;
     json_t *value;
@@ -377,6 +379,7 @@ static openpi_status read_record(const json_t *root, const char *name, robot *ou
     TRY(read_state(root, name, out, error));
     TRY(read_actions(root, name, out, error));
     TRY(read_delta(root, name, out, error));
+    TRY(robot_read_limits(root, name, out, error));
     TRY(get_keyword(root, "transform", name, transforms, &transform, error));
     TRY(get_keyword(root, "normalization", name, normalizations, &normalization, error));
     TRY(get_keyword(root, "prompt_state", name, switches, &prompt_state, error));
