@@ -9,11 +9,14 @@ typedef enum drop_reason {
     DROP_MEMORY,                 /* --max-in-flight, or the machine's                                      */
     DROP_TLS,                    /* it ends before the request's head, on a port that speaks TLS           */
     DROP_HEAD,                   /* the same without TLS                                                   */
+    DROP_CROWD,                  /* it makes room: too many wait as it does                                */
     DROP_SUBPROTOCOL,
     DROP_HANDSHAKE,              /* a head that leads to no WebSocket                                      */
     DROP_TEXT,
     DROP_SIZE,                   /* --max-message                                                          */
     DROP_FRAMES,
+    DROP_EMPTY,                  /* frames without a byte                                                  */
+    DROP_PINGS,
     DROP_MESSAGE,                /* --message-timeout                                                      */
     DROP_REPLY,                  /* --reply-timeout                                                        */
     DROP_PING,                   /* --ping-interval                                                        */

@@ -23,10 +23,8 @@
 _Static_assert(LWS_PRE <= NET_HEADROOM, "a frame's head fits before a message");
 
 enum {
-    READ_BYTES = 128 << 10,      /* of a socket at once: a request is there in four turns                   */
     HEAD_BYTES = 8 << 10,        /* of an HTTP request's head                                              */
     HEADS = 1024,                /* connections whose head is being read                                   */
-    CLOSE_REASON = 120,
     CLOSE_SECONDS = 2,           /* that a client has to answer a close                                    */
     WATCH_MS = 250,              /* between two looks at what clients take                                 */
     LOOK_NS = 100000,            /* for a message's next piece, before the loop sleeps                     */
@@ -37,34 +35,6 @@ enum {
 static const uint64_t TLS_OPTIONS =
     LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT | LWS_SERVER_OPTION_CREATE_VHOST_SSL_CTX;
 
-/* libwebsockets keeps one of these for each connection, of zeros at first. */
-struct net_peer {
-    struct lws *wsi;
-    net *net;
-    net_peer *before, *after;    /* in the net's list                                                     */
-    char address[NET_ADDRESS];
-    address_key key;             /* of the address                                                         */
-    void *connection;            /* NULL: no WebSocket yet, or no more                                     */
-    net_message *first, *last;   /* to send                                                                */
-    net_message *flushing;       /* written, but the kernel has not taken all of it                        */
-    net_sender *sender;          /* NULL: none                                                             */
-    int shared;                  /* 1: the sender may use the socket                                       */
-    size_t message_bytes;        /* of the message being received, as far as its frames are announced      */
-    size_t frame_left;           /* of the frame being received                                            */
-    int close_code;              /* not 0: it ends, and what is received is dropped                        */
-    int close_sent;
-    const char *close_reason;
-    int held;
-    double rest_ms;              /* until when it is not read; 0: it is                                    */
-    double heard_ms;             /* when something came last                                               */
-    double began_ms;             /* when the message being received did; 0: there is none                  */
-    double unread_ms;            /* since when it takes none of what waits; 0: it does                      */
-    double pinged_ms;            /* when a ping was ordered that is not answered; 0: none                  */
-    int ping_due;                /* 1: it is not sent yet                                                  */
-    int dropped;
-    int left;                    /* it closes                                                              */
-};
-
 net *net_of(struct lws *wsi) { return lws_context_user(lws_get_context(wsi)); }
 visitor *visitor_of(struct lws *wsi) { return lws_get_opaque_user_data(wsi); }
 
@@ -72,7 +42,7 @@ visitor *visitor_of(struct lws *wsi) { return lws_get_opaque_user_data(wsi); }
 
 /* The sender may use the socket while nothing else waits to be sent, the connection stays and there is no
  * TLS. */
-static void share(net_peer *peer, int may) {
+void peer_share(net_peer *peer, int may) {
     int shared = may && peer->sender && !peer->first && !peer->flushing && !peer->close_code &&
                  !peer->dropped && !lws_is_ssl(peer->wsi) && !lws_partial_buffered(peer->wsi);
     if (shared == peer->shared) return;
@@ -81,14 +51,14 @@ static void share(net_peer *peer, int may) {
 }
 
 void net_share(net_peer *peer, net_sender *sender) {
-    share(peer, 0);
+    peer_share(peer, 0);
     peer->sender = sender;
-    share(peer, 1);
+    peer_share(peer, 1);
 }
 
 void net_send(net_peer *peer, net_message *message) {
     if (peer->close_code) return;
-    share(peer, 0);
+    peer_share(peer, 0);
     message->next = NULL;
     if (peer->last) peer->last->next = message;
     else peer->first = message;
@@ -98,29 +68,21 @@ void net_send(net_peer *peer, net_message *message) {
 
 void net_end(net_peer *peer, int code, const char *reason) {
     if (peer->close_code) return;
-    share(peer, 0);
+    peer_share(peer, 0);
     peer->close_code = code;
     peer->close_reason = reason;
-    lws_rx_flow_control(peer->wsi, 1);
+    peer_read_or_not(peer);
     lws_callback_on_writable(peer->wsi);
-}
-
-/* Reads from the peer, unless there is a reason not to. */
-static void read_or_not(net_peer *peer) {
-    int reads = !peer->held && !peer->rest_ms;
-    if (reads) peer->heard_ms = clock_now();
-    peer->pinged_ms = 0;
-    if (!peer->close_code) lws_rx_flow_control(peer->wsi, reads);
 }
 
 void net_hold(net_peer *peer, int hold) {
     peer->held = hold;
-    read_or_not(peer);
+    peer_read_or_not(peer);
 }
 
 void net_rest(net_peer *peer, int milliseconds) {
     peer->rest_ms = clock_now() + milliseconds;
-    read_or_not(peer);
+    peer_read_or_not(peer);
 }
 
 /* The client answers with a close of its own; where it does not, time ends the connection. */
@@ -143,7 +105,7 @@ static int write_ping(net_peer *peer) {
     uint8_t memory[LWS_PRE + 1] = {0};
     peer->ping_due = 0;
     memory[LWS_PRE] = 'p';
-    share(peer, 0);
+    peer_share(peer, 0);
     lws_callback_on_writable(peer->wsi);
     return lws_write(peer->wsi, memory + LWS_PRE, 1, LWS_WRITE_PING) < 0 ? -1 : 0;
 }
@@ -153,6 +115,8 @@ static int write_more(net_peer *peer) {
     if (lws_partial_buffered(peer->wsi)) return 0;             /* called again when it has gone out         */
     if (lws_get_close_length(peer->wsi) > 0) return 0;         /* the library closes: no frame after that   */
     peer->unread_ms = 0;
+    int due = peer->flushing || peer->first || (peer->close_code && !peer->close_sent);
+    if (!due && !peer->ping_due) peer_count_pong(peer);
     if (peer->ping_due) return write_ping(peer);
     net_message *message = peer->flushing;
     if (message) {
@@ -173,27 +137,11 @@ static int write_more(net_peer *peer) {
     }
     if (peer->flushing || peer->first || (peer->close_code && !peer->close_sent))
         lws_callback_on_writable(peer->wsi);
-    share(peer, 1);
+    peer_share(peer, 1);
     return 0;
 }
 
 /* ---- receiving -------------------------------------------------------------------------------------- */
-
-/* The closes for what a client sends: what it is told, and why the server says that it did so. */
-static const struct { int code; const char *reason; drop_reason why; } closes[] = {
-    {CLOSE_UNSUPPORTED, "a text message; expected msgpack in a binary one", DROP_TEXT},
-    {CLOSE_TOO_SLOW, "the message took too long", DROP_MESSAGE},
-    {CLOSE_TOO_BIG, "the message is too large", DROP_SIZE},
-    {CLOSE_TRY_LATER, "no memory for another message; try again later", DROP_MEMORY},
-};
-
-static void end_for(net_peer *peer, int code) {
-    const net *net = peer->net;
-    size_t i = 0;
-    while (closes[i].code != code) i++;
-    net->events->dropped(net->user, peer->address, closes[i].why);
-    net_end(peer, code, closes[i].reason);
-}
 
 static void hear(net_peer *peer) {
     peer->heard_ms = clock_now();
@@ -219,8 +167,12 @@ static void read_piece(net_peer *peer, const uint8_t *bytes, size_t count) {
     if (peer->close_code) return;
     size_t left = lws_remaining_packet_payload(peer->wsi);
     int code = 0;
-    if (lws_is_first_fragment(peer->wsi)) peer->message_bytes = peer->frame_left = 0;
-    if (!peer->frame_left) {
+    int begins = !peer->frame_left || lws_is_first_fragment(peer->wsi);
+    if (lws_is_first_fragment(peer->wsi)) {
+        peer->message_bytes = 0;
+        peer->empty_frames = 0;
+    }
+    if (begins) {
         peer->message_bytes += count + left;
         code = events->announced(peer->connection, peer->message_bytes, !lws_frame_is_binary(peer->wsi));
     }
@@ -230,76 +182,8 @@ static void read_piece(net_peer *peer, const uint8_t *bytes, size_t count) {
     else if (!peer->began_ms) peer->began_ms = peer->heard_ms;
     look(peer, last);
     if (!code) code = events->received(peer->connection, bytes, count, last);
-    if (code) end_for(peer, code);
-}
-
-/* ---- what a client may take ------------------------------------------------------------------------- */
-
-static void peer_join(net_peer *peer) {
-    net *net = peer->net;
-    peer->after = net->peers;
-    if (peer->after) peer->after->before = peer;
-    net->peers = peer;
-}
-
-static void peer_leave(net_peer *peer) {
-    if (peer->before) peer->before->after = peer->after;
-    else peer->net->peers = peer->after;
-    if (peer->after) peer->after->before = peer->before;
-}
-
-int net_count(const net *net, address_key key) {
-    int count = 0;
-    for (const net_peer *peer = net->peers; peer; peer = peer->after)
-        count += address_key_equal(peer->key, key);
-    return count;
-}
-
-static int is_over(double since_ms, int seconds, double now) {
-    return since_ms > 0 && now - since_ms > 1000.0 * seconds;
-}
-
-/* Cuts it off without a close frame, which it would not read. A close that was ordered has its own reason. */
-static void drop(net_peer *peer, drop_reason why) {
-    peer->dropped = 1;
-    share(peer, 0);
-    if (!peer->close_code) peer->net->events->dropped(peer->net->user, peer->address, why);
-    lws_set_timeout(peer->wsi, PENDING_TIMEOUT_USER_REASON_BASE, LWS_TO_KILL_ASYNC);
-    net_wake(peer->net);         /* or the library would look at its timeouts with the next event only     */
-}
-
-/* A peer that is held back is not read, so that its silence says nothing. */
-static void watch_peer(net_peer *peer, double now) {
-    const net_limits *most = &peer->net->limits;
-    int ends = peer->close_code && !peer->close_sent;
-    int waits = peer->first || peer->flushing || ends || lws_partial_buffered(peer->wsi);
-    if (!waits) peer->unread_ms = 0;
-    else if (!peer->unread_ms) peer->unread_ms = now;
-    if (peer->rest_ms > 0 && now >= peer->rest_ms) {
-        peer->rest_ms = 0;
-        if (peer->began_ms > 0) peer->began_ms = now;          /* it could not send the rest                */
-        read_or_not(peer);
-    }
-    if (is_over(peer->unread_ms, most->reply, now)) {
-        drop(peer, DROP_REPLY);
-    } else if (peer->close_code || peer->held || peer->rest_ms > 0) {
-        return;
-    } else if (is_over(peer->began_ms, most->message, now)) {
-        end_for(peer, CLOSE_TOO_SLOW);
-    } else if (is_over(peer->pinged_ms, most->ping, now)) {
-        drop(peer, DROP_PING);
-    } else if (!peer->pinged_ms && is_over(peer->heard_ms, most->ping, now)) {
-        peer->pinged_ms = now;
-        peer->ping_due = 1;
-        lws_callback_on_writable(peer->wsi);
-    }
-}
-
-static void on_watch(uv_timer_t *handle) {
-    net *net = handle->data;
-    double now = clock_now();
-    for (net_peer *peer = net->peers; peer; peer = peer->after)
-        if (!peer->dropped) watch_peer(peer, now);
+    if (code) peer_end_with(peer, code);
+    if (begins) peer_count_frame(peer, count + left);
 }
 
 /* ---- the library's events --------------------------------------------------------------------------- */
@@ -307,10 +191,11 @@ static void on_watch(uv_timer_t *handle) {
 static int established(net_peer *peer, struct lws *wsi) {
     http_head head;
     http_read_head(wsi, 1, &head);
-    visitor_of(wsi)->visit = VISIT_ANSWERED;
+    visitor_enter(net_of(wsi), visitor_of(wsi));
     peer->wsi = wsi;
     peer->net = net_of(wsi);
     peer->heard_ms = clock_now();
+    peer_count_from_here(peer);
     memcpy(peer->address, head.address, sizeof peer->address);
     peer->key = head.head.key;
     peer->connection = peer->net->events->opened(peer->net->user, peer, &head.head);
@@ -346,7 +231,7 @@ static void closed(net_peer *peer) {
     void *connection = peer->connection;
     peer->connection = NULL;
     if (!connection) return;
-    share(peer, 0);
+    peer_share(peer, 0);
     peer_leave(peer);
     peer->net->events->closed(connection);
 }
@@ -355,6 +240,7 @@ static int on_event(struct lws *wsi, enum lws_callback_reasons reason, void *use
     net_peer *peer = user;
     switch (reason) {
     case LWS_CALLBACK_HTTP: return http_plain(wsi);
+    case LWS_CALLBACK_RAW_ADOPT: return http_connect(wsi);
     case LWS_CALLBACK_HTTP_CONFIRM_UPGRADE: return http_upgrade(wsi, in);
     case LWS_CALLBACK_ESTABLISHED: return established(peer, wsi);
     case LWS_CALLBACK_RECEIVE: read_piece(peer, in, count); return 0;
@@ -444,6 +330,7 @@ openpi_status net_open(const net_events *events, void *user, const net_limits *l
     made->events = events;
     made->user = user;
     made->limits = *limits;
+    limits_open(made);
     made->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
     made->pair = pair;
     lws_set_log_level(0, NULL);
@@ -462,7 +349,8 @@ openpi_status net_open(const net_events *events, void *user, const net_limits *l
     uv_timer_init(&made->loop, &made->tick);
     uv_timer_init(&made->loop, &made->pause);
     uv_idle_init(&made->loop, &made->looking);
-    made->looking.data = made->pause.data = made;
+    uv_idle_init(&made->loop, &made->yielding);
+    made->yielding.data = made->looking.data = made->pause.data = made;
     made->may_look = sysconf(_SC_NPROCESSORS_ONLN) >= ALERT_PROCESSORS;
     made->timer.data = made->watch.data = made->tick.data = made;
     made->context = context_of(made);
@@ -487,7 +375,7 @@ int net_is_plain(const net *net, net_side side) { return !net->pair || net->plai
 openpi_status net_listen(net *net, openpi_error *error) {
     static const int numbers[SIGNALS] = {SIGTERM, SIGINT, SIGHUP};
     SERVE_TRY(listeners_start(net, error));
-    uv_timer_start(&net->watch, on_watch, WATCH_MS, WATCH_MS);
+    uv_timer_start(&net->watch, limits_watch, WATCH_MS, WATCH_MS);
     for (int i = 0; i < SIGNALS; i++) uv_signal_start(&net->signals[i], on_signal, numbers[i]);
     return OPENPI_OK;
 }
@@ -513,6 +401,7 @@ void net_close(net *net) {
     uv_close((uv_handle_t *)&net->watch, NULL);
     uv_close((uv_handle_t *)&net->tick, NULL);
     uv_close((uv_handle_t *)&net->looking, NULL);
+    uv_close((uv_handle_t *)&net->yielding, NULL);
     uv_close((uv_handle_t *)&net->pause, NULL);
     for (int turn = 0; net->context && turn < 2; turn++) {     /* the second one frees what the loop held   */
         lws_context_destroy(net->context);

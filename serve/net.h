@@ -7,9 +7,9 @@
  *   ->
  *   closed
  *
- * Note: three files know libwebsockets and libuv: net.c the loop and WebSockets, net_http.c HTTP requests,
- * net_listen.c addresses. Where the libraries are not installed net_absent.c stands in for all three, and its
- * net_open says so in a sentence. */
+ * Note: four files know libwebsockets and libuv: net.c the loop and WebSockets, net_http.c HTTP requests,
+ * net_limits.c what a client may take, net_listen.c addresses. Where the libraries are not installed
+ * net_absent.c stands in for all of them, and its net_open says so in a sentence. */
 #ifndef SERVE_NET_H
 #define SERVE_NET_H
 
@@ -39,6 +39,7 @@ enum {
     CLOSE_GOING_AWAY = 1001,     /* the server drains                                                      */
     CLOSE_UNSUPPORTED = 1003,    /* a text message                                                         */
     CLOSE_TOO_SLOW = 1008,       /* a message that takes too long                                          */
+    CLOSE_TOO_MANY = 1008,       /* frames or pings without content                                        */
     CLOSE_NOT_ALLOWED = 1008,    /* its token is no longer valid                                           */
     CLOSE_TOO_BIG = 1009,
     CLOSE_RESTART = 1012,        /* the device is lost                                                     */
@@ -110,12 +111,15 @@ typedef struct net_events {
 
 /* What clients may take, in seconds where nothing else is said. */
 typedef struct net_limits {
-    int handshake;               /* from the connection to the end of its request's head                  */
+    int handshake;               /* from accept to a WebSocket or an answer, and from that to the next     */
     int message;                 /* from a message's first byte to its last                                */
     int reply;                   /* until the kernel has all of a message that is sent                     */
     int ping;                    /* of silence before a ping, and for its answer                           */
     int attempts;                /* connections a second of one address, to the robots' side               */
     int files;                   /* a connection with a descriptor of this number or more is closed        */
+    int per_address;             /* connections of one address that are no WebSocket                       */
+    int waiting[NET_SIDES];      /* the same of all; the one that waits longest makes room for another     */
+    uint64_t message_bytes, in_flight;     /* said in closes: who counts them is the caller of net_open     */
 } net_limits;
 
 /* A loop without a socket. `pair`: for TLS on every connection, from then on the net's; NULL: no TLS. On

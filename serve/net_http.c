@@ -45,7 +45,10 @@ static int answer(struct lws *wsi, const net_page *page) {
     lws_set_timeout(wsi, PENDING_TIMEOUT_HTTP_CONTENT, net_of(wsi)->limits.reply);
     int written = lws_write(wsi, start, (size_t)head + (shows ? page->bytes : 0), LWS_WRITE_HTTP_FINAL);
     free(memory);
-    return written < 0 ? -1 : 0;
+    if (written < 0) return -1;
+    const net_limits *most = &net_of(wsi)->limits;
+    visitor_wait(net_of(wsi), visitor_of(wsi), lws_partial_buffered(wsi) ? most->reply : most->handshake);
+    return 0;
 }
 
 /* ---- requests --------------------------------------------------------------------------------------- */
@@ -121,15 +124,31 @@ static void charge(struct lws *wsi) {
 }
 
 int http_upgrade(struct lws *wsi, const char *to) {
+    static const char no_get[] = "a WebSocket begins with GET\n";
     net_page page;
     visitor *visitor = visitor_of(wsi);
     visitor->visit = VISIT_UPGRADES;
     if (!ascii_same(to, "websocket")) return -1;
-    if (!ask(wsi, 1, &page)) {
+    if (lws_hdr_total_length(wsi, WSI_TOKEN_GET_URI) <= 0) {
+        visitor->visit = VISIT_ANSWERED;
+        page = (net_page){.status = 405, .type = "text/plain", .body = no_get, .bytes = sizeof no_get - 1};
+    } else if (!ask(wsi, 1, &page)) {
         int names = lws_hdr_total_length(wsi, WSI_TOKEN_PROTOCOL) > 0;
         visitor->visit = names ? VISIT_NAMES_PROTOCOL : VISIT_UPGRADES;
         return 0;
     }
     charge(wsi);
     return answer(wsi, &page) ? -1 : 1;
+}
+
+/* The library's next state is a connection without HTTP. Robots need none, so it ends with an answer. */
+int http_connect(struct lws *wsi) {
+    static const char text[] = "HTTP/1.1 405 Method Not Allowed\r\nContent-Type: text/plain\r\n"
+                               "Content-Length: 15\r\nConnection: close\r\n\r\nanother method\n";
+    uint8_t memory[LWS_PRE + sizeof text];
+    visitor_of(wsi)->visit = VISIT_ANSWERED;
+    memcpy(memory + LWS_PRE, text, sizeof text);
+    charge(wsi);
+    lws_write(wsi, memory + LWS_PRE, sizeof text - 1, LWS_WRITE_RAW);
+    return -1;
 }

@@ -127,13 +127,17 @@ static void adopt(listener *l, int fd, caller *caller) {
         hang_up(l, fd, caller, DROP_MEMORY);
         return;
     }
-    *made = (visitor){.to = l, .from = caller->from};
+    const struct sockaddr *from = (const struct sockaddr *)&caller->from;
+    *made = (visitor){.to = l, .from = caller->from, .waiter = {.key = address_key_of(from)}};
+    visitors_make_room(l->net, l->side, made->waiter.key);
     lws_adoption_type type = LWS_ADOPT_SOCKET | LWS_ADOPT_HTTP;
     if (!l->net->plain[l->side]) type |= LWS_ADOPT_ALLOW_SSL;
     lws_sock_file_fd_type socket = {.sockfd = fd};
     struct lws *wsi = lws_adopt_descriptor_vhost(l->net->vhost, type, socket, NULL, NULL);
     if (wsi) {
+        made->wsi = wsi;
         lws_set_opaque_user_data(wsi, made);
+        visitor_wait(l->net, made, l->net->limits.handshake);
         return;
     }
     free(made);
@@ -141,8 +145,7 @@ static void adopt(listener *l, int fd, caller *caller) {
     if (l->side == NET_ROBOTS) l->net->events->dropped(l->net->user, text_of(caller), why);
 }
 
-/* Which reason a connection has that ends at this point of its way; DROP_REASONS: none. */
-static drop_reason reason_of_visit(const net *net, const visitor *v) {
+drop_reason visitor_reason(const net *net, const visitor *v) {
     switch (v->visit) {
     case VISIT_NEW: return net_is_plain(net, v->to->side) ? DROP_HEAD : DROP_TLS;
     case VISIT_UPGRADES: return DROP_HANDSHAKE;
@@ -152,11 +155,15 @@ static drop_reason reason_of_visit(const net *net, const visitor *v) {
 }
 
 /* Note: browsers open connections to the admin side that they may never use; nobody is told of those. */
-void visitor_leave(net *net, visitor *v) {
+void visitor_tell(net *net, const visitor *v, drop_reason why) {
     caller caller = {.from = v->from, .bytes = sizeof caller.from};
-    drop_reason why = reason_of_visit(net, v);
-    if (why != DROP_REASONS && v->to->side == NET_ROBOTS && !net->closing)
-        net->events->dropped(net->user, text_of(&caller), why);
+    if (v->to->side == NET_ROBOTS) net->events->dropped(net->user, text_of(&caller), why);
+}
+
+void visitor_leave(net *net, visitor *v) {
+    drop_reason why = visitor_reason(net, v);
+    waiting_leave(&net->waiting[v->to->side], &v->waiter);
+    if (why != DROP_REASONS && !net->closing) visitor_tell(net, v, why);
     free(v);
 }
 

@@ -69,11 +69,13 @@ process process_look(void) {
     return p;
 }
 
-void process_allow_files(uint64_t count) {
+int process_allow_files(int count) {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= count) return;
-    limit.rlim_cur = limit.rlim_max < count ? limit.rlim_max : count;
+    rlim_t wanted = (rlim_t)count;
+    if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= wanted) return count;
+    limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
     setrlimit(RLIMIT_NOFILE, &limit);
+    return (int)limit.rlim_cur;
 }
 
 void process_return_memory(void) {

@@ -15,8 +15,9 @@ typedef struct process {
 
 process process_look(void);
 
-/* Lets the process open so many descriptors, as far as the system's hard limit does. */
-void process_allow_files(uint64_t count);
+/* Lets the process open so many descriptors, as far as the system's hard limit does. Returns how many of them
+ * it may. */
+int process_allow_files(int count);
 /* Memory of large messages is given back to the system when it is freed. By itself glibc keeps it after some
  * large ones were freed. */
 void process_return_memory(void);

@@ -35,8 +35,8 @@ enum {
     METADATA_BYTES = 4096 + MODEL_NOTES * 416,
     PREPARED = 64,               /* shared requests that may be prepared at a time                         */
     TICK_MS = 250,
-    OTHER_FILES = 512,           /* descriptors besides four for each connection that there may be: many   */
-                                 /* clients may be connected that have no WebSocket yet                    */
+    OTHER_FILES = 512,           /* descriptors besides four for each connection that there may be         */
+    WAITING = 128,               /* connections besides them that are no WebSocket                         */
 };
 
 static const char device_lost[] = DEVICE_LOST_SENTENCE;
@@ -305,23 +305,29 @@ static const net_events events = {
 
 /* ---- opening ---------------------------------------------------------------------------------------- */
 
+static int least(int a, int b) { return a < b ? a : b; }
+
 static openpi_status open_address(server *s, openpi_error *error) {
     const serve_options *o = s->options;
     int attempts = o->max_attempts ? o->max_attempts : SERVE_ATTEMPTS * o->max_per_address;
-    int files = 4 * o->max_connections + OTHER_FILES;
+    int files = 4 * o->max_connections + OTHER_FILES, places = process_allow_files(files);
+    process_return_memory();
     net_limits limits = {.handshake = o->handshake_seconds,
                          .message = o->message_seconds,
                          .reply = o->reply_seconds,
                          .ping = o->ping_seconds,
                          .attempts = attempts,
-                         .files = files};
+                         .files = files,
+                         .per_address = o->max_per_address,
+                         .waiting = {least(o->max_connections + WAITING, places / 4),
+                                     least(WAITING, places / 8)},
+                         .message_bytes = o->max_message_bytes,
+                         .in_flight = o->max_in_flight};
     int only_loopback = !o->trust_network && !(o->tokens && o->tls_certificate);
     int only_admin_here = !tokens_has_admin(&s->gate.tokens) || !(o->trust_network || o->tls_certificate);
     tls_pair *pair = NULL;
     SERVE_TRY(systemd_open(&s->systemd, o->notify_socket, o->watchdog_us, error));
     if (o->tls_certificate) SERVE_TRY(tls_read(o->tls_certificate, o->tls_key, &pair, error));
-    process_return_memory();
-    process_allow_files((uint64_t)files);
     SERVE_TRY(net_open(&events, s, &limits, pair, &s->net, error));
     const char *host = o->host ? o->host : "127.0.0.1";
     if (o->inherited)

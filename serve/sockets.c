@@ -4,8 +4,10 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <stdint.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 int socket_is_loopback(const struct sockaddr *address) {
@@ -57,4 +59,14 @@ int socket_listening(int fd, struct sockaddr_storage *address, const char **why)
     *why = "a socket that does not listen";
     bytes = sizeof value;
     return !getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &value, &bytes) && value;
+}
+
+/* What was received is asked for first, so that bytes which come meanwhile count as unread. */
+uint64_t socket_bytes_read(int fd) {
+    struct tcp_info info = {0};
+    socklen_t size = sizeof info;
+    int unread = 0;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) || ioctl(fd, FIONREAD, &unread)) return 0;
+    uint64_t left = (uint64_t)unread;
+    return info.tcpi_bytes_received > left ? info.tcpi_bytes_received - left : 0;
 }

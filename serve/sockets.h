@@ -3,12 +3,15 @@
 #define SERVE_SOCKETS_H
 
 #include <netdb.h>
+#include <stdint.h>
 #include <sys/socket.h>
 
 /* Whether only programs of this machine reach the address. */
 int socket_is_loopback(const struct sockaddr *address);
 /* Of an IPv4 or IPv6 address. */
 void socket_set_port(struct sockaddr *address, int port);
+/* How many bytes were read of a TCP connection so far, at least; 0: the system does not say. */
+uint64_t socket_bytes_read(int fd);
 /* The port that a socket is bound to, in host order. 0: it cannot be told. */
 int socket_port(int fd);
 
