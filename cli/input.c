@@ -22,8 +22,14 @@ int input_once(const verb *verb, const char *path) {
     return usage_error(verb, "two inputs are '-', but standard input can be read once");
 }
 
-int file_load(const verb *verb, const char *path, char **bytes, size_t *count) {
-    enum { STEP = 1 << 20, LIMIT = 1 << 30 };
+/* Whether the bytes may begin a PNG or a JPEG. */
+static int begins_picture(const char *bytes, size_t count) {
+    return (count >= 4 && !memcmp(bytes, "\x89PNG", 4)) || (count >= 3 && !memcmp(bytes, "\xff\xd8\xff", 3));
+}
+
+/* A pipe has no end to be seen beforehand: what is no picture is not read on. */
+static int load(const verb *verb, const char *path, int picture, char **bytes, size_t *count) {
+    enum { STEP = 1 << 20, PICTURE = 1 << 28, LIMIT = 1 << 30 };
     int end = input_once(verb, path), standard = !strcmp(path, "-");
     if (end != END_FINE) return end;
     FILE *file = standard ? fdopen(dup(STDIN_FILENO), "rb") : fopen(path, "rb");
@@ -33,8 +39,9 @@ int file_load(const verb *verb, const char *path, char **bytes, size_t *count) {
     char *data = allocate(capacity);
     while ((got = fread(data + at, 1, capacity - at, file)) > 0) {
         at += got;
+        if (picture && !begins_picture(data, at)) break;
         if (at < capacity) continue;
-        char *more = capacity < LIMIT ? realloc(data, capacity * 2) : NULL;
+        char *more = capacity < (picture ? PICTURE : LIMIT) ? realloc(data, capacity * 2) : NULL;
         if (!more) {
             fclose(file);
             free(data);
@@ -52,6 +59,14 @@ int file_load(const verb *verb, const char *path, char **bytes, size_t *count) {
     *bytes = data;
     *count = at;
     return END_FINE;
+}
+
+int file_load(const verb *verb, const char *path, char **bytes, size_t *count) {
+    return load(verb, path, 0, bytes, count);
+}
+
+int picture_load(const verb *verb, const char *path, char **bytes, size_t *count) {
+    return load(verb, path, 1, bytes, count);
 }
 
 /* ---- for the library ------------------------------------------------------------------------------ */

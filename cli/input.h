@@ -7,6 +7,8 @@
 /* Reads a whole file of at most 1 GB; free() it. Returns END_FINE or the code to end with, having said
  * why. */
 int file_load(const verb *verb, const char *path, char **bytes, size_t *count);
+/* The same for a picture, of at most 256 MB. Of what begins as none, only the beginning is read. */
+int picture_load(const verb *verb, const char *path, char **bytes, size_t *count);
 /* What sentences call the file `path`: "standard input" for "-". */
 const char *input_name(const char *path);
 /* A path "-" may be read once, and "" never. Returns END_FINE, or the code to end with, having said so. */

@@ -79,7 +79,7 @@ static int read_picture(job *j, const char *text) {
         if (!strcmp(j->picture_names[i], name))
             return usage_error(&verb_run, "--image %s is given twice", name);
     size_t count;
-    int end = file_load(&verb_run, equals + 1, &bytes, &count);
+    int end = picture_load(&verb_run, equals + 1, &bytes, &count);
     if (end != END_FINE) return end;
     uint8_t *pixels = NULL;
     openpi_status status = openpi_image_decode(bytes, count, input_name(equals + 1), &pixels,

@@ -805,9 +805,10 @@ OPENPI_API openpi_status openpi_policy_infer(openpi_request *request, openpi_ses
                                              openpi_error *error);
 
 /* Decodes bytes[count] of a PNG or JPEG file into *pixels, RGB uint8 [*height][*width][3], for openpi_free. A
- * picture with an EXIF orientation is rotated or mirrored upright; height and width are those of the upright
- * picture. Error sentences begin with `name` (may be NULL). Damaged files, other formats and more than 64
- * megapixels are OPENPI_BAD_FILE. */
+ * picture with an orientation in its EXIF or XMP is rotated or mirrored upright, as Pillow's exif_transpose
+ * does; height and width are those of the upright picture. Pixels are those of Pillow's convert("RGB").
+ * Error sentences begin with `name` (may be NULL). Damaged files, other formats, more than 64 megapixels and
+ * 16 bits of gray with a value above 255, which are white to Pillow, are OPENPI_BAD_FILE. */
 OPENPI_API openpi_status openpi_image_decode(const void *bytes, size_t count, const char *name,
                                              uint8_t **pixels, int *height, int *width, openpi_error *error);
 

@@ -1,6 +1,8 @@
 /* PNG and JPEG files in memory to RGB bytes, as Pillow's convert("RGB") gives them: palettes and gray become
- * RGB, 16 bits keep their upper 8, alpha is dropped (not composited), no colour profile or gamma is applied.
- * The picture is then rotated or mirrored upright by its EXIF orientation, as Pillow's exif_transpose does.
+ * RGB, 16 bits of RGB or of gray with alpha keep their upper 8, alpha is dropped (not composited), no colour
+ * profile or gamma is applied. The picture is then rotated or mirrored upright by the orientation in its EXIF
+ * or XMP, as Pillow's exif_transpose does. 16 bits of gray alone are values of 0 to 255 to Pillow, and larger
+ * ones are white: such a picture, a depth camera's for example, is refused here.
  * JPEG is decoded with the accurate DCT and smooth chroma, libjpeg's defaults.
  *
  * The first bytes decide the format. Sizes are read from the header and limited before pixels are allocated.
@@ -25,13 +27,15 @@ enum {
     PNG_HEADER = 33,             /* signature and the IHDR chunk        */
     PNG_CHUNK_BYTES = 8 << 20,   /* any one chunk that libpng must hold */
     PNG_TAKE_BYTES = 2 * PNG_CHUNK_BYTES, /* any one piece of memory that libpng asks for */
-    PNG_CHUNKS = 100,
+    PNG_CHUNKS = 1000,
 };
 
 typedef struct picture {
     const char *name;
     uint8_t *pixels;             /* [height][width][3] */
     int height, width;
+    int gray16;                  /* 1: a PNG with 16 bits of gray */
+    int profile, xmp;            /* orientations in a PNG's texts */
 } picture;
 
 /* Checks the sizes that the header claims and allocates the pixels. */
@@ -91,16 +95,43 @@ static void png_return(png_structp png, png_voidp memory) {
     free(memory);
 }
 
+/* Gray values of two bytes, at the pixels' beginning, to RGB; 0: one is larger than 255. */
+static int widen_gray(const picture *picture) {
+    for (size_t i = (size_t)picture->width * (size_t)picture->height; i-- > 0;) {
+        const uint8_t *gray = picture->pixels + 2 * i;
+        if (gray[0]) return 0;
+        memset(picture->pixels + 3 * i, gray[1], 3);
+    }
+    return 1;
+}
+
+/* The orientations in the texts; of several texts of a name the last one counts. */
+static void png_read_texts(png_structp png, png_infop info, picture *picture) {
+    png_textp texts = NULL;
+    int count = png_get_text(png, info, &texts, NULL);
+    for (int i = 0; i < count; i++) {
+        size_t length = texts[i].text_length ? texts[i].text_length : texts[i].itxt_length;
+        if (!strcmp(texts[i].key, "Raw profile type exif"))
+            picture->profile = orientation_of_profile(texts[i].text, length);
+        else if (!strcmp(texts[i].key, "XML:com.adobe.xmp"))
+            picture->xmp = orientation_of_xmp(texts[i].text, length);
+    }
+}
+
 /* Everything between here and the last row may jump to the caller's setjmp. */
-static void png_rows(png_structp png, png_infop info, const picture *picture) {
+static void png_rows(png_structp png, png_infop info, picture *picture) {
     png_read_info(png, info);
-    png_set_expand(png); /* palette to RGB, 1, 2, 4 bits to 8, tRNS to alpha */
-    png_set_strip_16(png);
-    png_set_gray_to_rgb(png);
-    png_set_strip_alpha(png);
+    picture->gray16 =
+        png_get_bit_depth(png, info) == 16 && png_get_color_type(png, info) == PNG_COLOR_TYPE_GRAY;
+    if (!picture->gray16) {
+        png_set_expand(png); /* palette to RGB, 1, 2, 4 bits to 8, tRNS to alpha */
+        png_set_strip_16(png);
+        png_set_gray_to_rgb(png);
+        png_set_strip_alpha(png);
+    }
     int passes = png_set_interlace_handling(png);
     png_read_update_info(png, info);
-    size_t stride = (size_t)picture->width * 3;
+    size_t stride = (size_t)picture->width * (picture->gray16 ? 2 : 3);
     if (png_get_image_width(png, info) != (png_uint_32)picture->width ||
         png_get_image_height(png, info) != (png_uint_32)picture->height ||
         png_get_rowbytes(png, info) != stride)
@@ -108,7 +139,8 @@ static void png_rows(png_structp png, png_infop info, const picture *picture) {
     for (int pass = 0; pass < passes; pass++)
         for (int y = 0; y < picture->height; y++)
             png_read_row(png, picture->pixels + (size_t)y * stride, NULL);
-    png_read_end(png, NULL);
+    png_read_end(png, info);
+    png_read_texts(png, info, picture);
 }
 
 static openpi_status decode_png(const uint8_t *bytes, size_t count, picture *picture, openpi_error *error) {
@@ -146,6 +178,11 @@ static openpi_status decode_png(const uint8_t *bytes, size_t count, picture *pic
         png_rows(png, info, picture);
     }
     png_destroy_read_struct(&png, &info, NULL);
+    if (status == OPENPI_OK && picture->gray16 && !widen_gray(picture))
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: 16 bits of gray with values above 255, as of a depth camera, expected a picture "
+                      "of 8 bits a colour",
+                      picture->name);
     return status;
 }
 
@@ -187,12 +224,25 @@ static openpi_status decode_jpeg(const uint8_t *bytes, size_t count, picture *pi
 
 /* ---- either --------------------------------------------------------------------------------------- */
 
+/* Where EXIF has no orientation, XMP's counts; a text with EXIF counts where there is no other EXIF. */
+static int orientation_of(const picture *picture, int is_png, const void *bytes, size_t count) {
+    if (!is_png) return orientation_of_jpeg(bytes, count);
+    int has_exif, orientation = orientation_of_png(bytes, count, &has_exif);
+    if (!has_exif) orientation = picture->profile;
+    return orientation == ORIENTATION_ABSENT ? picture->xmp : orientation;
+}
+
 /* Refuses an orientation that EXIF does not define: the picture may lie on its side. 0, which cameras without
  * a sensor for it write, counts as upright. */
 static openpi_status set_upright(picture *picture, int orientation, openpi_error *error) {
+    if (orientation == ORIENTATION_ABSENT) return OPENPI_OK;
+    if (orientation == ORIENTATION_NO_DIGITS)
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: its text \"Raw profile type exif\" is no EXIF in hexadecimal digits",
+                      picture->name);
     if (orientation < 0)
         return report(error, OPENPI_BAD_FILE,
-                      "%s: its EXIF orientation is no single integer, expected 1 to 8", picture->name);
+                      "%s: its EXIF orientation is no single SHORT or LONG, expected 1 to 8", picture->name);
     if (orientation > 8)
         return report(error, OPENPI_BAD_FILE, "%s: its EXIF orientation is %d, expected 1 to 8",
                       picture->name, orientation);
@@ -209,7 +259,8 @@ openpi_status openpi_image_decode(const void *bytes, size_t count, const char *n
     if ((!bytes && count) || !pixels || !height || !width)
         return report(error, OPENPI_BAD_ARGUMENT,
                       "openpi_image_decode: bytes, pixels, height and width must not be NULL");
-    picture picture = {name ? name : "picture", NULL, 0, 0};
+    picture picture = {
+        .name = name ? name : "picture", .profile = ORIENTATION_ABSENT, .xmp = ORIENTATION_ABSENT};
     openpi_status status;
     int is_png = count >= sizeof png && memcmp(bytes, png, sizeof png) == 0;
     if (is_png) status = decode_png(bytes, count, &picture, error);
@@ -219,8 +270,7 @@ openpi_status openpi_image_decode(const void *bytes, size_t count, const char *n
         status = report(error, OPENPI_BAD_FILE, "%s: neither a PNG nor a JPEG file (%zu bytes)", picture.name,
                         count);
     if (status == OPENPI_OK)
-        status = set_upright(
-            &picture, is_png ? orientation_of_png(bytes, count) : orientation_of_jpeg(bytes, count), error);
+        status = set_upright(&picture, orientation_of(&picture, is_png, bytes, count), error);
     if (status != OPENPI_OK) {
         free(picture.pixels);
         return status;

@@ -83,6 +83,8 @@ static const struct {
     {SMALL " --out absent/x", 2, "absent/x: cannot be written: No such file or directory"},
     {SMALL " --plot absent/x.svg", 2, "absent/x.svg: cannot be written: No such file or directory"},
     {"run --synthetic tiny --robot none --image base=x --state 1,x", 2, ""},
+    {"run --synthetic tiny --robot none --image base=/dev/zero --state 0 --prompt x", 2,
+     "/dev/zero: neither a PNG nor a JPEG file (1048576 bytes)"},
     {"run absent --robot none --image base='" TESTS_DIR "/pictures/rgb.png' --state 1 --prompt x", 2,
      "absent"},
     {"run --synthetic tiny --robot none --image base='" TESTS_DIR "/pictures/rgb.png' --prompt x --state 1,x",

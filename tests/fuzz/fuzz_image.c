@@ -39,9 +39,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     openpi_free(pixels);
     uint8_t *exif = exact_copy(data, size, 0);
-    PROMISE(orientation_of_tiff(exif, size) >= -1);
-    PROMISE(orientation_of_jpeg(exif, size) >= -1);
-    PROMISE(orientation_of_png(exif, size) >= -1);
+    int has_exif;
+    PROMISE(orientation_of_tiff(exif, size) >= ORIENTATION_ABSENT);
+    PROMISE(orientation_of_jpeg(exif, size) >= ORIENTATION_ABSENT);
+    PROMISE(orientation_of_png(exif, size, &has_exif) >= ORIENTATION_ABSENT);
+    PROMISE(orientation_of_xmp((const char *)exif, size) >= ORIENTATION_ABSENT);
+    PROMISE(orientation_of_profile((char *)exif, size) >= ORIENTATION_ABSENT);
     free(exif);
     if (size > 3) {
         static const size_t element_bytes[] = {1, sizeof(float), sizeof(double)};

@@ -507,8 +507,7 @@ static void broken_pictures(void **state) {
 
 /* ---- files ---------------------------------------------------------------------------------------- */
 
-/* FNV-1a64 of the pixels of Pillow's exif_transpose and convert("RGB"); gray16.png: of the upper bytes, where
- * Pillow saturates. */
+/* FNV-1a64 of the pixels of Pillow's exif_transpose and convert("RGB"). */
 static const struct {
     const char *file;
     int height, width;
@@ -518,10 +517,12 @@ static const struct {
     {"gray.png", 13, 19, 0x16b9eb95a3395980},       {"gray_alpha.png", 13, 19, 0x16b9eb95a3395980},
     {"bits1.png", 13, 19, 0x85a20edf14757309},      {"palette.png", 13, 19, 0x4dc11ef814a09cf6},
     {"palette4.png", 13, 19, 0xd755101bf4f4f84e},   {"gray_key.png", 13, 19, 0x16b9eb95a3395980},
-    {"rgb16.png", 13, 19, 0x7ad90a8e11d88c8c},      {"gray16.png", 13, 19, 0x6d6f7e152ed55596},
+    {"rgb16.png", 13, 19, 0x7ad90a8e11d88c8c},      {"gray16_low.png", 13, 19, 0x16b9eb95a3395980},
     {"interlaced.png", 13, 19, 0x7ad90a8e11d88c8c}, {"half.jpg", 13, 19, 0x155e39601ab0dde7},
     {"full.jpg", 13, 19, 0xa1c2b88a19a72960},       {"gray.jpg", 13, 19, 0x2a5caaa0be9eb105},
     {"progressive.jpg", 13, 19, 0x10449962ca6f0b3b}, {"rotated.jpg", 19, 13, 0x671344d55d3424f6},
+    {"exif_text.png", 19, 13, 0xda4d20de08014a94},  {"xmp.png", 19, 13, 0xda4d20de08014a94},
+    {"xmp.jpg", 19, 13, 0x94c0074adce2cb58},
 };
 
 static char *read_picture(const char *file, size_t *count) {
@@ -570,6 +571,9 @@ static void broken_files(void **state) {
         const char *sentence;
     } cases[] = {
         {"cmyk.jpg", 0, 0xff, "f: a JPEG in CMYK colours, expected RGB or gray"},
+        {"gray16.png", 0, 0x89,
+         "f: 16 bits of gray with values above 255, as of a depth camera, expected a picture of 8 bits a "
+         "colour"},
         {"rgb.png", 0, 0x88, "f: neither a PNG nor a JPEG file (167 bytes)"},
         {"rgb.png", 16, 0x01, "f: 16777235×13 pixels (width×height), expected 1 to 16384 a side and at most 64 megapixels"},
         {"rgb.png", 19, 0, "f: 0×13 pixels (width×height), expected 1 to 16384 a side and at most 64 megapixels"},
@@ -606,9 +610,10 @@ static void broken_files(void **state) {
  * say. */
 static size_t make_tiff(uint8_t *out, int big, int type, uint32_t items, uint32_t value) {
     size_t at = 0;
+    int bytes = type == 3 || type == 8 ? 2 : 4;
     const struct { int bytes; uint32_t value; } fields[] = {
         {2, 42}, {4, 8}, {2, 2}, {2, 0x10f}, {2, 2}, {4, 1}, {4, 0}, {2, 0x112}, {2, (uint32_t)type}, {4, items},
-        {type == 3 ? 2 : 4, value}, {type == 3 ? 2 : 0, 0}, {4, 0}};
+        {bytes, value}, {4 - bytes, 0}, {4, 0}};
     out[at++] = big ? 'M' : 'I';
     out[at++] = big ? 'M' : 'I';
     for (size_t f = 0; f < sizeof fields / sizeof *fields; f++)
@@ -665,10 +670,10 @@ static void pictures_stand_upright(void **state) {
         [7] = {19, 13, 0xeec52d5f38723c8, 0x816ea7c4ed964028},
         [8] = {19, 13, 0x3541d1f5c15015dc, 0xbc15007aaad2ce04},
     };
-    static const int types[] = {3, 4};
+    static const int types[] = {3, 4, 8, 9, 13};
     openpi_error error = OPENPI_ERROR_INIT;
     for (int orientation = 1; orientation <= 8; orientation++)
-        for (int form = 0; form < 8; form++) { /* JPEG or PNG, little or big endian, SHORT or LONG */
+        for (int form = 0; form < 20; form++) { /* JPEG or PNG, little or big endian, a type */
             uint8_t exif[64], *pixels;
             int height, width, big = form >> 1 & 1;
             const char *file = form & 1 ? "rgb.png" : "full.jpg";
@@ -698,9 +703,10 @@ static void broken_exif(void **state) {
         {3, 1, 9, "f: its EXIF orientation is 9, expected 1 to 8"},
         {3, 1, 65535, "f: its EXIF orientation is 65535, expected 1 to 8"},
         {4, 1, 0xffffffff, "f: its EXIF orientation is 2147483647, expected 1 to 8"},
-        {2, 1, 6, "f: its EXIF orientation is no single integer, expected 1 to 8"},
-        {3, 2, 6, "f: its EXIF orientation is no single integer, expected 1 to 8"},
-        {77, 1, 6, "f: its EXIF orientation is no single integer, expected 1 to 8"},
+        {1, 1, 6, "f: its EXIF orientation is no single SHORT or LONG, expected 1 to 8"},
+        {2, 1, 6, "f: its EXIF orientation is no single SHORT or LONG, expected 1 to 8"},
+        {3, 2, 6, "f: its EXIF orientation is no single SHORT or LONG, expected 1 to 8"},
+        {77, 1, 6, "f: its EXIF orientation is no single SHORT or LONG, expected 1 to 8"},
     };
     openpi_error error = OPENPI_ERROR_INIT;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -742,6 +748,56 @@ static void broken_exif(void **state) {
     }
 }
 
+/* Of EXIF, EXIF as text and XMP the first that has an orientation counts; Pillow's exif_transpose says so. */
+static void which_orientation_counts(void **state) {
+    (void)state;
+    static const struct {
+        const char *file;
+        uint32_t exif;
+        int height;
+    } rows[] = {{"xmp.png", 1, 13}, {"xmp.png", 0, 13}, {"xmp.jpg", 1, 13}, {"exif_text.png", 1, 13},
+                {"xmp.jpg", 8, 19}};
+    openpi_error error = OPENPI_ERROR_INIT;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int named = 0; named < 2; named++) {            /* the orientation, or another tag alone */
+            uint8_t exif[64], *pixels;
+            int height, width, tag = named ? 0x12 : 0x13;
+            size_t count, bytes = make_tiff(exif, 1, 3, 1, rows[i].exif);
+            exif[23] = (uint8_t)tag;
+            uint8_t *picture = with_exif(rows[i].file, exif, bytes, &count);
+            assert_int_equal(openpi_image_decode(picture, count, "f", &pixels, &height, &width, &error),
+                             OPENPI_OK);
+            int text = !strcmp(rows[i].file, "exif_text.png");
+            assert_int_equal(height, named ? rows[i].height : text ? 13 : 19);
+            openpi_free(pixels);
+            free(picture);
+        }
+    static const struct {
+        const char *text;
+        int orientation;
+    } texts[] = {{"", ORIENTATION_ABSENT},
+                 {"\nexif\n  26\n4949", 0},
+                 {"\nexif\n  26\n494", ORIENTATION_NO_DIGITS},
+                 {"\nexif\n  26\n4949zz", ORIENTATION_NO_DIGITS},
+                 {"\nexif\n  26\n4D4D002A00000008 0001 0112 0003 00000001\n0003000000000000\n", 3}};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char text[128];
+        size_t length = strlen(texts[i].text);
+        memcpy(text, texts[i].text, length);
+        assert_int_equal(orientation_of_profile(text, length), texts[i].orientation);
+    }
+    static const struct {
+        const char *text;
+        int orientation;
+    } xmp[] = {{"", ORIENTATION_ABSENT},
+               {"<tiff:Orientation>8</tiff:Orientation>", 8},
+               {"tiff:Orientation='6'", ORIENTATION_ABSENT},
+               {"tiff:Orientation, tiff:Orientation=\"2\"", 2},
+               {"tiff:Orientation=\"", ORIENTATION_ABSENT}};
+    for (size_t i = 0; i < sizeof xmp / sizeof *xmp; i++)
+        assert_int_equal(orientation_of_xmp(xmp[i].text, strlen(xmp[i].text)), xmp[i].orientation);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(resize_as_openpi),        cmocka_unit_test(floats_are_truncated),
@@ -750,7 +806,8 @@ int main(void) {
         cmocka_unit_test(no_size_reads_outside),   cmocka_unit_test(resize_as_lerobot),
         cmocka_unit_test(broken_pictures),         cmocka_unit_test(files_decode_as_pillow),
         cmocka_unit_test(broken_files),            cmocka_unit_test(pictures_stand_upright),
-        cmocka_unit_test(broken_exif),             cmocka_unit_test(places_change_no_bit),
+        cmocka_unit_test(broken_exif),
+        cmocka_unit_test(which_orientation_counts),             cmocka_unit_test(places_change_no_bit),
         cmocka_unit_test(broken_places),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
