@@ -21,7 +21,7 @@ static openpi_status put(json_t *into, const char *key, json_t *value, openpi_er
     return failed ? report_no_memory(error, sizeof *value, "the description") : OPENPI_OK;
 }
 
-static const char *dtype_name(openpi_dtype type) { return type == OPENPI_F32 ? "f32" : "bf16"; }
+static const char *type_name(openpi_dtype type) { return type == OPENPI_F32 ? "f32" : "bf16"; }
 
 /* Free and total memory of one device; both 0 where it is not known. */
 static openpi_status find_free(device *device, uint64_t *unused, uint64_t *total, openpi_error *error) {
@@ -63,7 +63,7 @@ typedef struct setting {
 static openpi_status put_row(json_t *out, const openpi_engine *engine, const openpi_device *which,
                              setting types, uint64_t session, json_t **row, openpi_error *error) {
     *row = json_pack("{s:s, s:s, s:s, s:s}", "device", which->name, "hardware", which->description, "path",
-                     engine->device->path, "dtype", dtype_name(types.type));
+                     engine->device->path, "dtype", type_name(types.type));
     TRY(put(out, NULL, *row, error));
     if (types.weights == OPENPI_WEIGHTS_BF16) TRY(put(*row, "weights", json_string("bf16"), error));
     TRY(put(*row, "weight_bytes", json_integer((json_int_t)engine->model->bytes), error));

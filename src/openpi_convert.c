@@ -72,9 +72,12 @@ static const char *expert_name(const openpi_dims *d) {
 
 static openpi_status write_config(new_folder *to, const checkpoint *c, const char *precision,
                                   openpi_error *error) {
-    json_t *config = json_pack("{s:i,s:i,s:s*,s:s*,s:s}", "action_dim", c->action_dim, "action_horizon",
-                               c->horizon, "paligemma_variant", vlm_name(&c->dims), "action_expert_variant",
-                               expert_name(&c->dims), "precision", precision);
+    /* openpi wants a horizon. Where the checkpoint says none, the default stays one. */
+    const char *from = c->said & CHECKPOINT_HORIZON ? NULL : "openpi's default";
+    json_t *config = json_pack("{s:i,s:i,s:s*,s:s*,s:s*,s:s}", "action_dim", c->action_dim, "action_horizon",
+                               c->horizon, "action_horizon_from", from, "paligemma_variant",
+                               vlm_name(&c->dims), "action_expert_variant", expert_name(&c->dims),
+                               "precision", precision);
     char *text = config ? json_text(config, JSON_INDENT(2)) : NULL;
     openpi_status status = text ? new_folder_text(to, "config.json", text, error)
                                 : report_no_memory(error, 1024, "config.json");

@@ -356,6 +356,14 @@ static void fill_slots(openpi_session *s, const openpi_sample *samples, int batc
     }
 }
 
+/* Dimensions that the model does not have are no noise: their actions are 0. */
+static void clear_unused(const openpi_session *s, float *x) {
+    int dims = s->engine->checkpoint->action_dim;
+    if (dims == OPENPI_ACTION_DIM) return;
+    for (int row = 0; row < s->options.horizon; row++)
+        memset(x + row * OPENPI_ACTION_DIM + dims, 0, (size_t)(OPENPI_ACTION_DIM - dims) * sizeof *x);
+}
+
 /* Fills the inputs where the device copies them from. */
 static call_copies fill_call(openpi_session *s, const plan *plan, int batch, const float *noise) {
     const openpi_sample *samples = s->samples;
@@ -374,6 +382,7 @@ static call_copies fill_call(openpi_session *s, const plan *plan, int batch, con
         else
             openpi_noise(s->options.seed, s->runs * OPENPI_MAX_BATCH + (uint64_t)b,
                          s->in.x_t + (size_t)b * one, one);
+        clear_unused(s, s->in.x_t + (size_t)b * one);
     }
     if (plan->kind != PLAN_ORDINARY) chunking_fill(plan, &s->in, s->rtc, batch);
     int together = plan_on(s->plan, SWITCH_BATCHED_VISION);

@@ -1,5 +1,7 @@
 #include "base/convert.h"
 
+#include <string.h>
+
 /* One loop a type, so that the branch is outside of it. */
 #define CONVERT(ctype, expression)                         \
     for (size_t i = 0; i < count; i++) {                   \
@@ -19,7 +21,7 @@ void convert_to_f32(dtype type, const void *from, size_t count, float *restrict 
     case DTYPE_I64: CONVERT(int64_t, (float)v);
     case DTYPE_I32: CONVERT(int32_t, (float)v);
     case DTYPE_U8: CONVERT(uint8_t, (float)v);
-    case DTYPES: return;
+    default: memset(out, 0xff, count * sizeof *out); return;     /* NaN */
     }
 }
 
@@ -57,7 +59,7 @@ void convert_to_bf16(dtype type, const void *from, size_t count, bf16 *restrict 
     case DTYPE_I64: CONVERT(int64_t, float_to_bf16((float)v));
     case DTYPE_I32: CONVERT(int32_t, float_to_bf16((float)v));
     case DTYPE_U8: CONVERT(uint8_t, float_to_bf16((float)v));
-    case DTYPES: return;
+    default: memset(out, 0xff, count * sizeof *out); return;     /* NaN */
     }
 }
 

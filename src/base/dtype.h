@@ -9,11 +9,13 @@
 typedef uint16_t bf16;           /* the upper half of an fp32 */
 
 typedef enum dtype {
-    DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_F64, DTYPE_I64, DTYPE_I32, DTYPE_U8, DTYPES
+    DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_F64, DTYPE_I64, DTYPE_I32, DTYPE_U8,
+    /* Only of tensors that nobody reads. */
+    DTYPE_I8, DTYPE_I16, DTYPE_U16, DTYPE_U32, DTYPE_U64, DTYPE_BOOL, DTYPE_F8_E4M3, DTYPE_F8_E5M2, DTYPES
 } dtype;
 
 static inline size_t dtype_bytes(dtype type) {
-    static const uint8_t bytes[DTYPES] = {4, 2, 2, 8, 8, 4, 1};
+    static const uint8_t bytes[DTYPES] = {4, 2, 2, 8, 8, 4, 1, 1, 2, 2, 4, 8, 1, 1, 1};
     return bytes[type];
 }
 

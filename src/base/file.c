@@ -13,15 +13,36 @@
 #include "base/ascii.h"
 #include "base/report.h"
 
+static openpi_status cannot_open(const char *path, int why, openpi_error *error) {
+    char target[200];
+    ssize_t length = why == ENOENT ? readlink(path, target, sizeof target - 1) : -1;
+    if (length < 0)
+        return report(error, why == ENOENT ? OPENPI_NOT_FOUND : OPENPI_BAD_FILE, "%s: cannot be opened: %s",
+                      path, ascii_errno(why));
+    target[length] = 0;
+    return report(error, OPENPI_NOT_FOUND,
+                  "%s: a link that leads nowhere: %s is not there; download or copy it too", path, target);
+}
+
+static openpi_status not_regular(const char *path, mode_t mode, openpi_error *error) {
+    const char *kind = S_ISDIR(mode)    ? "folder"
+                       : S_ISFIFO(mode) ? "pipe (FIFO)"
+                       : S_ISSOCK(mode) ? "socket"
+                                        : "device";
+    return report(error, OPENPI_BAD_FILE, "%s: not a regular file but a %s", path, kind);
+}
+
+/* A pipe would make the reader wait for a writer, and opening a device may do something: neither is
+ * opened. */
 static openpi_status open_regular(const char *path, int *fd, size_t *bytes, openpi_error *error) {
     struct stat st;
-    *fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (*fd < 0)
-        return report(error, errno == ENOENT ? OPENPI_NOT_FOUND : OPENPI_BAD_FILE, "%s: cannot be opened: %s",
-                      path, ascii_errno(errno));
+    if (stat(path, &st)) return cannot_open(path, errno, error);
+    if (!S_ISREG(st.st_mode)) return not_regular(path, st.st_mode, error);
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);    /* it may be another file by now */
+    if (*fd < 0) return cannot_open(path, errno, error);
     if (fstat(*fd, &st) || !S_ISREG(st.st_mode)) {
         close(*fd);
-        return report(error, OPENPI_BAD_FILE, "%s: not a regular file", path);
+        return not_regular(path, st.st_mode, error);
     }
     *bytes = (size_t)st.st_size;
     return OPENPI_OK;
@@ -104,7 +125,7 @@ openpi_status file_write(const char *path, const void *data, size_t bytes, openp
 
 int file_exists(const char *path) {
     struct stat st;
-    return stat(path, &st) == 0;
+    return lstat(path, &st) == 0;
 }
 
 int file_is_folder(const char *path) {

@@ -13,7 +13,7 @@ typedef struct file_reader {
     uint64_t bytes;              /* of the file when it was opened                                        */
 } file_reader;
 
-/* Opens a regular file for reading. */
+/* Opens a regular file for reading. All else (a pipe, which would block, a socket, a device) is refused. */
 openpi_status file_reader_open(const char *path, file_reader *reader, openpi_error *error);
 void file_reader_close(file_reader *reader);
 /* Bytes from … from + bytes - 1 of the file; `path` names it in the sentence. Threads may read at once. */
@@ -27,6 +27,7 @@ openpi_status file_read(const char *path, size_t limit, char **data, size_t *byt
  */
 openpi_status file_write(const char *path, const void *data, size_t bytes, openpi_error *error);
 
+/* 1: something of that name is there; so is a link that leads nowhere, which opening then refuses by name. */
 int file_exists(const char *path);
 int file_is_folder(const char *path);
 /* Bytes that this process may still write to the file system of a file or folder; UINT64_MAX: not known. */

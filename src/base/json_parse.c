@@ -163,6 +163,8 @@ static size_t number_end(const reader *r, int *real) {
 static json_t *read_number(reader *r) {
     int real = 0;
     size_t end = number_end(r, &real), length = end - r->at;
+    if (!end && r->bytes - r->at > 1 && strchr("IiNn", r->text[r->at + 1]))
+        return fail(r, "NaN or Infinity, expected a finite number");
     if (!end) return fail(r, "invalid number");
     if (!reserve(r, length + 1)) return NULL;
     memcpy(r->scratch, r->text + r->at, length);
@@ -190,6 +192,12 @@ static json_t *read_word(reader *r) {
         if (r->bytes - r->at < length || memcmp(r->text + r->at, words[i].text, length)) continue;
         r->at += length;
         return words[i].make();
+    }
+    static const char *const numbers[] = {"NaN", "nan", "Infinity", "inf"};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        size_t length = strlen(numbers[i]);
+        if (r->bytes - r->at >= length && !memcmp(r->text + r->at, numbers[i], length))
+            return fail(r, "NaN or Infinity, expected a finite number");
     }
     return fail(r, peek(r) < 0 ? "premature end of input" : "a value is expected");
 }

@@ -19,8 +19,7 @@ openpi_status case_open(verify_case *c, const char *path, tensors **out, openpi_
 }
 
 static const char *kind_text(dtype type) {
-    static const char *const text[DTYPES] = {"F32", "BF16", "F16", "F64", "I64", "I32", "U8"};
-    return text[type];
+    return dtype_name(type);
 }
 
 /* The tensor's bytes in the case's memory, aligned. */

@@ -65,12 +65,18 @@ static openpi_status set_max_delay(checkpoint *c, int delay, const char *name, o
 
 static openpi_status apply_config(checkpoint *c, const checkpoint_config *config, openpi_error *error) {
     c->lerobot = config->lerobot;
-    if (config->action_dim && config->action_dim != c->action_dim)
+    /* openpi's port writes its default of 32 beside any weights. */
+    int narrow = !config->lerobot && config->action_dim == OPENPI_ACTION_DIM;
+    if (narrow && c->action_dim != OPENPI_ACTION_DIM)
+        notes_add(&c->notes, 1, "%s: \"action_dim\" is %d, but the tensors have %d, which count",
+                  config->path, config->action_dim, c->action_dim);
+    else if (config->action_dim && config->action_dim != c->action_dim)
         return report(error, OPENPI_BAD_FILE, "%s: \"%s\" is %d, but the tensors have %d", config->path,
                       config->lerobot ? "max_action_dim" : "action_dim", config->action_dim, c->action_dim);
-    if (config->horizon) c->horizon = config->horizon;
-    if (config->steps) c->steps = config->steps;
-    if (config->max_prompt) c->max_prompt = config->max_prompt;
+    if (config->horizon) c->horizon = config->horizon, c->said |= CHECKPOINT_HORIZON;
+    if (config->steps) c->steps = config->steps, c->said |= CHECKPOINT_STEPS;
+    if (config->max_prompt) c->max_prompt = config->max_prompt, c->said |= CHECKPOINT_PROMPT;
+    if (config->rtc.mode || config->rtc.max_delay) c->said |= CHECKPOINT_RTC;
     if (config->rtc.mode) c->rtc.mode = config->rtc.mode;
     if (config->rtc.schedule) c->rtc.schedule = config->rtc.schedule;
     if (config->rtc.horizon) c->rtc.horizon = config->rtc.horizon;
@@ -142,10 +148,13 @@ static openpi_status apply_adapter(checkpoint *c, const char *folder, openpi_err
 static openpi_status open_tensors(checkpoint *c, const model_place *place, const tensors_options *options,
                                   checkpoint_config *config, openpi_error *error) {
     snprintf(c->name, sizeof c->name, "%s", place->base);
-    const char *why;
+    char prefix[100];
     TRY(tensors_open_with(place->base, options, &c->tensors, error));
-    if (tensors_missing_chunks(c->tensors, &why)) notes_add(&c->notes, 1, "%s", why);
     TRY(checkpoint_config_read(place, config, error));
+    tensors_unwrap(c->tensors, prefix, sizeof prefix);
+    if (*prefix)
+        notes_add(&c->notes, 0, "%s: all names of tensors begin with \"%s\", which is left out", c->name,
+                  prefix);
     tensors_strip_prefix(c->tensors);
     TRY(tensors_finish(c->tensors, error));
     if (config->lerobot) {
@@ -156,13 +165,36 @@ static openpi_status open_tensors(checkpoint *c, const model_place *place, const
     return checkpoint_find_variant(c, error);
 }
 
-openpi_status checkpoint_read_variant(const model_place *place, openpi_variant *variant,
-                                      openpi_error *error) {
+void checkpoint_widen(const checkpoint *c, int on) {
+    for (int i = 0; i < tensors_count(c->tensors) && c->action_dim < OPENPI_ACTION_DIM; i++) {
+        const tensor *t = tensors_at(c->tensors, i);
+        int axis = checkpoint_action_axis(t->name);
+        if (axis < 0) continue;
+        int64_t rows = axis ? t->shape[0] : OPENPI_ACTION_DIM;
+        int64_t columns = axis ? OPENPI_ACTION_DIM : t->shape[1];
+        tensors_widen(c->tensors, i, on ? rows : 0, on ? columns : 0);
+    }
+}
+
+/* The ranks of LoRA in both stacks; the expert's arrays have "_1" in their names. */
+static void read_ranks(const tensors *tensors, checkpoint_brief *b) {
+    const char *array;
+    int layers, rank;
+    for (int i = 0; (rank = tensors_lora(tensors, i, &array, &layers)); i++)
+        *(strstr(array, "_1") ? &b->lora_expert : &b->lora_vlm) = rank;
+}
+
+openpi_status checkpoint_read_brief(const model_place *place, checkpoint_brief *brief, openpi_error *error) {
     checkpoint c = {0};
     checkpoint_config config = {0};
     const tensors_options options = {.missing = MISSING_UNSEEN};
     openpi_status status = open_tensors(&c, place, &options, &config, error);
-    if (status == OPENPI_OK) *variant = c.variant;
+    const tensor *in = status == OPENPI_OK ? tensors_find(c.tensors, "action_in_proj.weight") : NULL;
+    if (status == OPENPI_OK) {
+        *brief = (checkpoint_brief){.variant = c.variant, .horizon = config.horizon, .jax = in && in->part};
+        if (in && in->rank == 2 && in->shape[1] < OPENPI_ACTION_DIM) brief->action_dim = (int)in->shape[1];
+        read_ranks(c.tensors, brief);
+    }
     json_decref(config.root);
     tensors_close(c.tensors);
     return status;
@@ -176,7 +208,14 @@ static openpi_status open_place(checkpoint *c, const model_place *place, const t
     TRY(checkpoint_check_tensors(c, error));
     if (place->adapter && !without_lora) TRY(apply_adapter(c, place->adapter, error));
     if (place->adapter && without_lora) snprintf(c->ignored, sizeof c->ignored, "%s", place->adapter);
-    return apply_config(c, config, error);
+    TRY(apply_config(c, config, error));
+    checkpoint_widen(c, 1);
+    if (c->action_dim < OPENPI_ACTION_DIM)
+        notes_add(&c->notes, 0,
+                  "%s: a model of %d action dimensions: of the %d numbers of noise a step the others are not "
+                  "used, and their actions are 0",
+                  c->name, c->action_dim, OPENPI_ACTION_DIM);
+    return OPENPI_OK;
 }
 
 static openpi_status open_path(checkpoint *c, const checkpoint_source *source, checkpoint_config *config,
@@ -186,7 +225,8 @@ static openpi_status open_path(checkpoint *c, const checkpoint_source *source, c
         model_place_find(source->path, source->adapter, source->without_lora, &place, error);
     const tensors_options options = {
         .without_lora = source->without_lora,
-        .missing = source->missing_chunks_are_zero ? MISSING_ZERO : MISSING_REFUSED};
+        .missing = source->missing_chunks_are_zero ? MISSING_ZERO : MISSING_REFUSED,
+        .notes = &c->notes};
     if (status == OPENPI_OK) status = open_place(c, &place, &options, config, error);
     model_place_free(&place);
     return status;

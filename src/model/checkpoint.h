@@ -24,16 +24,19 @@ typedef struct checkpoint_rtc {
     double max_weight;
 } checkpoint_rtc;
 
+enum { CHECKPOINT_HORIZON = 1, CHECKPOINT_STEPS = 2, CHECKPOINT_PROMPT = 4, CHECKPOINT_RTC = 8 };
+
 typedef struct checkpoint {
     tensors *tensors;
     openpi_dims dims;
     openpi_variant variant;
     int lerobot;                 /* config.json has LeRobot's "type"                                      */
-    int action_dim;              /* columns of action_in_proj: 32 (anything else is refused)              */
+    int action_dim;              /* columns of action_in_proj, 1 to 32; zeros fill the model's 32         */
     int horizon;                 /* config.json: action_horizon / chunk_size; else 50                     */
     int steps;                   /* LeRobot's num_inference_steps; else 10                                */
     int max_prompt;              /* LeRobot's tokenizer_max_length; else 48 (π0) / 200 (π0.5)             */
     checkpoint_rtc rtc;
+    unsigned said;               /* which of these settings its files say (below); the others are defaults */
     const tensor *embedding;     /* embed_tokens if present, else paligemma.lm_head                       */
     uint64_t parameters;         /* used at inference: the embedding once, the expert's own head not      */
     char name[256];              /* path, or "synthetic tiny:pi0:7"; for sentences                        */
@@ -59,9 +62,16 @@ typedef struct checkpoint_source {
 openpi_status checkpoint_open_source(const checkpoint_source *source, checkpoint **out, openpi_error *error);
 void checkpoint_close(checkpoint *checkpoint);
 
-/* The variant alone, found as the functions above find it: most tensors may be missing. For who needs it
- * before the model is loaded. */
-openpi_status checkpoint_read_variant(const model_place *place, openpi_variant *variant, openpi_error *error);
+/* What a policy needs to know of a model before that is loaded. */
+typedef struct checkpoint_brief {
+    openpi_variant variant;
+    int action_dim;              /* 0: 32, or not told                                                    */
+    int horizon;                 /* 0: no file says it                                                    */
+    int jax;                     /* 1: JAX's layout                                                       */
+    int lora_vlm, lora_expert;   /* the ranks of its LoRA; 0: has none                                    */
+} checkpoint_brief;
+/* Found as the functions above find it; most tensors may be missing. */
+openpi_status checkpoint_read_brief(const model_place *place, checkpoint_brief *brief, openpi_error *error);
 
 /* Calls `each` for every tensor of a checkpoint of these dims in openpi's file order (embedding under
  * paligemma.lm_head.weight); used for synthesis and for checking. Stops at the first failure. */
@@ -70,8 +80,13 @@ typedef openpi_status (*checkpoint_tensor)(void *user, const char *name, int ran
 openpi_status checkpoint_tensors(const openpi_dims *dims, openpi_variant variant, checkpoint_tensor each,
                                  void *user, openpi_error *error);
 
+/* on 1: the tensors of a model with fewer than 32 action dimensions have 32, zeros after their own; 0: as
+ * stored. Opening a checkpoint sets 1. */
+void checkpoint_widen(const checkpoint *checkpoint, int on);
+
 /* What openpi_inspect tells of the model: {"layout", "variant", "dims", "parameters", "unused_parameters",
- * "tensors", "dtypes", "files", "bytes", "horizon", "steps", "max_prompt", "rtc": {"mode", "schedule",
+ * "tensors", "dtypes", "files", "bytes", "horizon", "steps", "max_prompt", "defaults" (which of these no file
+ * says), "rtc": {"mode", "schedule",
  * "horizon", "max_weight", "trained_delay"}}, of a JAX checkpoint "orbax" (orbax_describe), and where it
  * holds LoRA
  * "lora": {"factor", "arrays": [{"array", "layers", "rank"}]}, where an adapter changes it "adapter": its

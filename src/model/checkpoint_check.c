@@ -121,10 +121,28 @@ static openpi_status check_there(void *user, const char *name, int rank, const i
     return OPENPI_OK;
 }
 
+int checkpoint_action_axis(const char *name) {
+    static const struct {
+        const char *name;
+        int axis;
+    } rows[] = {{"action_in_proj.weight", 1},
+                {"state_proj.weight", 1},
+                {"action_out_proj.weight", 0},
+                {"action_out_proj.bias", 0}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (!strcmp(name, rows[i].name)) return rows[i].axis;
+    return -1;
+}
+
 static openpi_status check_shape(void *user, const char *name, int rank, const int64_t *shape,
                                  openpi_error *error) {
     check *k = user;
     const tensor *t = find_or_embedding(k->checkpoint, name);
+    int64_t own[TENSOR_RANK];
+    int axis = checkpoint_action_axis(name);
+    memcpy(own, shape, (size_t)rank * sizeof *shape);
+    if (axis >= 0) own[axis] = k->checkpoint->action_dim;
+    shape = own;
     if (t->rank != rank || memcmp(t->shape, shape, (size_t)rank * sizeof *shape)) {
         char found[128], expected[128];
         return report(error, OPENPI_BAD_FILE, "%s: tensor \"%s\" has shape %s, expected %s", t->file, t->name,
@@ -140,14 +158,7 @@ static openpi_status check_shape(void *user, const char *name, int rank, const i
 
 /* Tensors that files hold and inference does not need. */
 static int may_be_there(const char *name) {
-    static const char *const whole[] = {LM_HEAD, EMBED_TOKENS, EXPERT_HEAD,
-                                        "proprio_history_proj.weight", "proprio_history_proj.bias"};
-    static const char *const tails[] = {".rotary_emb.inv_freq", ".embeddings.position_ids"};
-    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
-        if (!strcmp(name, whole[i])) return 1;
-    for (size_t i = 0; i < sizeof tails / sizeof *tails; i++)
-        if (text_ends_with(name, tails[i])) return 1;
-    return 0;
+    return tensor_is_unused(name) || !strcmp(name, LM_HEAD) || !strcmp(name, EMBED_TOKENS);
 }
 
 typedef struct collect {
@@ -201,6 +212,14 @@ static int has_expert(const tensors *tensors) {
     return 0;
 }
 
+/* A tensor of an action model's under a longer name. */
+static const tensor *find_wrapped(const tensors *tensors) {
+    for (int i = 0; i < tensors_count(tensors); i++)
+        if (text_ends_with(tensors_at(tensors, i)->name, ".action_in_proj.weight"))
+            return tensors_at(tensors, i);
+    return NULL;
+}
+
 openpi_status checkpoint_find_variant(checkpoint *c, openpi_error *error) {
     const tensor *state = tensors_find(c->tensors, STATE), *adaptive = find_adaptive(c->tensors);
     if (state && adaptive)
@@ -213,6 +232,12 @@ openpi_status checkpoint_find_variant(checkpoint *c, openpi_error *error) {
             "%s: a π0-FAST checkpoint, by its %d tensors without an action expert, expected π0 or π0.5: run "
             "it with openpi in Python",
             c->name, tensors_count(c->tensors));
+    const tensor *wrapped = !state && !adaptive ? find_wrapped(c->tensors) : NULL;
+    if (wrapped)
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: tensor \"%s\" has a prefix that not all tensors have, expected "
+                      "\"action_in_proj.weight\": save the policy's own weights alone",
+                      c->name, wrapped->name);
     if (!state && !adaptive)
         return report(error, OPENPI_BAD_FILE,
                       "%s: neither \"%s\" of π0 nor an adaptive norm of π0.5 is among its %d tensors, "
@@ -246,9 +271,9 @@ openpi_status checkpoint_check_tensors(checkpoint *c, openpi_error *error) {
         return report(error, OPENPI_BAD_FILE, "%s: %d of a %s checkpoint's %d tensors missing: %s%s", c->name,
                       k.missing, variant_of(c->variant)->symbol, k.needed, k.names,
                       k.missing > MISSING_NAMED ? ", …" : "");
-    if (c->action_dim != OPENPI_ACTION_DIM)
+    if (c->action_dim > OPENPI_ACTION_DIM)
         return report(error, OPENPI_UNSUPPORTED,
-                      "%s: action_in_proj.weight takes %d action dimensions, expected %d", c->name,
+                      "%s: action_in_proj.weight takes %d action dimensions, expected at most %d", c->name,
                       c->action_dim, OPENPI_ACTION_DIM);
     TRY(read_vision_heads(c, &c->dims, error));
     if (dims_check(&c->dims, c->name, error) != OPENPI_OK) return report_status(error, OPENPI_BAD_FILE);

@@ -100,5 +100,7 @@ openpi_status checkpoint_config_read(const model_place *place, checkpoint_config
     c->lerobot = json_object_get(c->root, "type") != NULL;
     if (c->lerobot) return read_lerobot(c, error);
     TRY(json_get_int(c->root, "action_dim", c->path, 1, INT_MAX, &c->action_dim, error));
-    return json_get_int(c->root, "action_horizon", c->path, 1, OPENPI_MAX_HORIZON, &c->horizon, error);
+    TRY(json_get_int(c->root, "action_horizon", c->path, 1, OPENPI_MAX_HORIZON, &c->horizon, error));
+    if (json_object_get(c->root, "action_horizon_from")) c->horizon = 0;     /* a default: openpi_convert.c */
+    return OPENPI_OK;
 }

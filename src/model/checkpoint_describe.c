@@ -53,6 +53,24 @@ static json_t *describe_rtc(const checkpoint_rtc *rtc) {
                      "max_weight", rtc->max_weight, "trained_delay", rtc->max_delay);
 }
 
+/* Which of the settings told are openpi's own, because no file says them. */
+static json_t *describe_defaults(const checkpoint *c) {
+    static const struct {
+        unsigned bit;
+        const char *name;
+    } rows[] = {{CHECKPOINT_HORIZON, "horizon"},
+                {CHECKPOINT_STEPS, "steps"},
+                {CHECKPOINT_PROMPT, "max_prompt"},
+                {CHECKPOINT_RTC, "rtc"}};
+    json_t *list = json_array();
+    for (size_t i = 0; list && i < sizeof rows / sizeof *rows; i++)
+        if (!(c->said & rows[i].bit) && json_array_append_new(list, json_string(rows[i].name))) {
+            json_decref(list);
+            return NULL;
+        }
+    return list;
+}
+
 openpi_status checkpoint_describe(const checkpoint *c, json_t **out, openpi_error *error) {
     int count = tensors_count(c->tensors), synthetic = tensor_is_generated(tensors_at(c->tensors, 0));
     int used[DTYPES] = {0}, failed = 0;
@@ -61,7 +79,7 @@ openpi_status checkpoint_describe(const checkpoint *c, json_t **out, openpi_erro
     json_t *dtypes = json_object(), *files = json_array();
     for (int i = 0; i < count; i++) {
         used[tensor_stored_type(tensors_at(c->tensors, i))]++;
-        elements += (uint64_t)tensors_at(c->tensors, i)->count;
+        elements += (uint64_t)tensor_stored_count(tensors_at(c->tensors, i));
     }
     for (int i = 0; i < DTYPES; i++)
         if (used[i]) failed |= json_object_set_new(dtypes, dtype_name((dtype)i), json_integer(used[i]));
@@ -71,12 +89,13 @@ openpi_status checkpoint_describe(const checkpoint *c, json_t **out, openpi_erro
         bytes += file_bytes;
     }
     /* Takes over the references also where one is NULL, and then fails. */
-    json_t *object =
-        json_pack("{s:s,s:s,s:o,s:I,s:I,s:i,s:o,s:o,s:I,s:i,s:i,s:i,s:o}", "layout", layout, "variant",
-                  variant_of(c->variant)->name, "dims", dims_json(&c->dims), "parameters",
-                  (json_int_t)c->parameters, "unused_parameters", (json_int_t)(elements - c->parameters),
-                  "tensors", count, "dtypes", dtypes, "files", files, "bytes", (json_int_t)bytes, "horizon",
-                  c->horizon, "steps", c->steps, "max_prompt", c->max_prompt, "rtc", describe_rtc(&c->rtc));
+    json_t *object = json_pack(
+        "{s:s,s:s,s:o,s:i,s:I,s:I,s:i,s:o,s:o,s:I,s:i,s:i,s:i,s:o,s:o}", "layout", layout, "variant",
+        variant_of(c->variant)->name, "dims", dims_json(&c->dims), "action_dim", c->action_dim, "parameters",
+        (json_int_t)c->parameters, "unused_parameters", (json_int_t)(elements - c->parameters), "tensors",
+        count, "dtypes", dtypes, "files", files, "bytes", (json_int_t)bytes, "horizon", c->horizon, "steps",
+        c->steps, "max_prompt", c->max_prompt, "defaults", describe_defaults(c), "rtc",
+        describe_rtc(&c->rtc));
     json_t *orbax = NULL;
     openpi_status status = tensors_describe_orbax(c->tensors, &orbax, error);
     if (status != OPENPI_OK) {

@@ -46,7 +46,8 @@ static openpi_status add_needed(void *user, const char *name, int rank, const in
     const checkpoint *c = e->checkpoint;
     const tensor *source = strcmp(name, LM_HEAD) ? tensors_find(c->tensors, name) : c->embedding;
     /* The callback's name is gone afterwards; a source's stays. */
-    return add(e, source == c->embedding ? LM_HEAD : source->name, rank, shape, source, error);
+    (void)shape;
+    return add(e, source == c->embedding ? LM_HEAD : source->name, rank, source->shape, source, error);
 }
 
 static int by_name(const void *a, const void *b) {
@@ -114,11 +115,14 @@ static openpi_status write_entries(const entries *e, const export_order *order, 
     return status;
 }
 
+/* Its own action dimensions, not the 32 that zeros fill. */
 openpi_status export_weights(const checkpoint *checkpoint, const export_order *order, openpi_error *error) {
     entries e = {.checkpoint = checkpoint, .type = order->type};
     tensors_round(checkpoint->tensors, order->type == DTYPE_BF16);
+    checkpoint_widen(checkpoint, 0);
     openpi_status status = collect(&e, error);
     if (status == OPENPI_OK) status = write_entries(&e, order, error);
+    checkpoint_widen(checkpoint, 1);
     free(e.list);
     return status;
 }

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/first_failure.h"
+#include "base/notes.h"
 #include "base/report.h"
 #include "base/utf8.h"
 #include "model/ocdbt.h"
@@ -150,6 +151,7 @@ openpi_status orbax_open(const char *params, const tensors_options *options, ten
     if (status == OPENPI_OK) status = add_arrays(o, list, error);
     if (status == OPENPI_OK && options->missing != MISSING_UNSEEN)
         status = find_gaps(o, options->missing, error);
+    if (status == OPENPI_OK && o->gaps.chunks) notes_add(options->notes, 1, "%s", o->gaps.why);
     if (status == OPENPI_OK)
         *out = o;
     else

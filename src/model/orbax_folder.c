@@ -182,6 +182,32 @@ openpi_status orbax_folder_steps(const char *params, long long **steps, int *cou
     return status;
 }
 
+/* "29999", "29999.orbax-checkpoint-tmp-12"; -1: the name is no step's, finished or not. */
+static long long any_step(const char *name) {
+    char *end;
+    long long number = *name >= '0' && *name <= '9' ? strtoll(name, &end, 10) : -1;
+    return number >= 0 && (!*end || strstr(end, UNFINISHED) == end) ? number : -1;
+}
+
+int orbax_folder_unfinished(const char *run, const char *params, long long *found, char name[256]) {
+    size_t length = strlen(run);
+    const char *inside = strncmp(params, run, length) ? "" : params + length + strspn(params + length, "/");
+    char *end;
+    long long newest = *inside >= '0' && *inside <= '9' ? strtoll(inside, &end, 10) : -1;
+    if (newest < 0 || strcmp(end, "/params")) return 0;
+    DIR *entries = opendir(run);
+    const struct dirent *entry;
+    *found = newest;
+    *name = 0;
+    while (entries && (entry = readdir(entries)))
+        if (any_step(entry->d_name) > newest) {
+            newest = any_step(entry->d_name);
+            snprintf(name, 256, "%s", entry->d_name);
+        }
+    if (entries) closedir(entries);
+    return *name != 0;
+}
+
 /* ---- why there is none ---- */
 
 /* What a folder without a manifest still has. */

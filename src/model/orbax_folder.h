@@ -8,6 +8,10 @@
  * it; NULL: there is none (or no memory). */
 char *orbax_folder_find(const char *folder);
 
+/* Where `params` was found in the folder of a training run: the newest step that is not finished, if that is
+ * newer than the one found (*found), as the name of its folder; 1: there is one. */
+int orbax_folder_unfinished(const char *run, const char *params, long long *found, char name[256]);
+
 /* The finished steps of the training run that a folder of arrays belongs to, in ascending order (malloc), and
  * which of them it is. *count 0: it is of no run. */
 openpi_status orbax_folder_steps(const char *params, long long **steps, int *count, long long *step,

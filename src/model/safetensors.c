@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/notes.h"
 #include "base/report.h"
 #include "model/orbax_folder.h"
 #include "model/quantised.h"
@@ -41,8 +42,8 @@ static openpi_status parse_dtype(const json_t *entry, const char *file, const ch
             return OPENPI_OK;
         }
     return report(error, OPENPI_BAD_FILE,
-                  "%s: tensor \"%s\": dtype is \"%s\", expected F32, BF16, F16, F64, I64, I32 or U8", file,
-                  name, text);
+                  "%s: tensor \"%s\": dtype is \"%s\", expected F32, BF16 or F16",
+                  file, name, text);
 }
 
 static openpi_status parse_shape(const json_t *entry, const char *file, tensor *t, openpi_error *error) {
@@ -318,6 +319,17 @@ static openpi_status read_index(tensors *tensors, const char *folder, const char
     return status;
 }
 
+/* Of a training run: its newest step is not finished, and an older one is read. */
+static void tell_step(const char *run, const char *params, notes *notes) {
+    char name[256];
+    long long step;
+    if (orbax_folder_unfinished(run, params, &step, name))
+        notes_add(notes, 1,
+                  "%.120s: step %.60s is not finished, so step %lld runs: give %.120s/%lld to say so, "
+                  "or copy the newer one again",
+                  run, name, step, run, step);
+}
+
 static openpi_status read_folder(tensors *tensors, const char *folder, const tensors_options *options,
                                  openpi_error *error) {
     char *single = file_join(folder, "model.safetensors"),
@@ -329,8 +341,10 @@ static openpi_status read_folder(tensors *tensors, const char *folder, const ten
         status = read_file(tensors, single, error);
     else if (file_exists(index))
         status = read_index(tensors, folder, index, error);
-    else if ((params = orbax_folder_find(folder)))
+    else if ((params = orbax_folder_find(folder))) {
+        tell_step(folder, params, options->notes);
         status = tensors_add_orbax(tensors, params, options, error);
+    }
     else
         status = wrong_folder(folder, error);
     free(single);

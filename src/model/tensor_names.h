@@ -24,4 +24,8 @@ static inline const char *without_lerobot_prefix(const char *name) {
     return strncmp(name, LEROBOT_PREFIX, length) ? name : name + length;
 }
 
+/* 1: files may hold it, and inference does not need it, whatever stands before its name. The two names of the
+ * embedding are not among these: one of them is needed. */
+int tensor_is_unused(const char *name);
+
 #endif

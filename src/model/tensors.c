@@ -150,6 +150,35 @@ void tensors_close(tensors *tensors) {
 
 const char *tensors_stored_name(const tensors *tensors, int index) { return tensors->entries[index].stored; }
 
+/* The length of what stands before openpi's names; LeRobot's prefix counts as a part of the name. */
+static size_t wrapper_of(const char *name) {
+    static const char *const firsts[] = {"paligemma_with_expert.", "action_in_proj.", "action_out_proj."};
+    const size_t lerobot = sizeof LEROBOT_PREFIX - 1;
+    for (size_t i = 0; i < sizeof firsts / sizeof *firsts; i++) {
+        const char *at = strstr(name, firsts[i]);
+        size_t length = at ? (size_t)(at - name) : 0;
+        if (!length || name[length - 1] != '.') continue;
+        int own = length >= lerobot && !strncmp(at - lerobot, LEROBOT_PREFIX, lerobot) &&
+                  (length == lerobot || at[-(ptrdiff_t)lerobot - 1] == '.');
+        return length - (own ? lerobot : 0);
+    }
+    return 0;
+}
+
+void tensors_unwrap(tensors *tensors, char *prefix, size_t bytes) {
+    size_t length = 0;
+    *prefix = 0;
+    for (int i = 0; i < tensors->count && !length; i++) length = wrapper_of(tensors->entries[i].stored);
+    if (!length || length >= bytes) return;
+    for (int i = 0; i < tensors->count; i++)
+        if (strncmp(tensors->entries[i].stored, tensors->entries[0].stored, length)) return;
+    snprintf(prefix, bytes, "%.*s", (int)length, tensors->entries[0].stored);
+    for (int i = 0; i < tensors->count; i++) {
+        char *name = tensors->entries[i].stored;
+        memmove(name, name + length, strlen(name + length) + 1);
+    }
+}
+
 void tensors_strip_prefix(tensors *tensors) {
     for (int i = 0; i < tensors->count; i++)
         tensors->entries[i].tensor.name = without_lerobot_prefix(tensors->entries[i].stored);
@@ -247,7 +276,8 @@ const char *tensor_shape_text(int rank, const int64_t *shape, char *text, size_t
 }
 
 const char *dtype_name(dtype type) {
-    static const char *const names[DTYPES] = {"F32", "BF16", "F16", "F64", "I64", "I32", "U8"};
+    static const char *const names[DTYPES] = {"F32", "BF16", "F16", "F64", "I64",  "I32",     "U8",     "I8",
+                                              "I16", "U16",  "U32", "U64", "BOOL", "F8_E4M3", "F8_E5M2"};
     return names[type];
 }
 
@@ -256,6 +286,22 @@ const char *dtype_name(dtype type) {
 openpi_status tensors_add_orbax(tensors *tensors, const char *params, const tensors_options *options,
                                 openpi_error *error) {
     return orbax_open(params, options, tensors, &tensors->orbax, error);
+}
+
+void tensors_widen(tensors *tensors, int place, int64_t rows, int64_t columns) {
+    tensor *t = &tensors->entries[place].tensor;
+    if (!rows && !t->narrow_rows) return;
+    if (!rows) {
+        rows = t->narrow_rows;
+        columns = t->narrow_columns;
+        t->narrow_rows = t->narrow_columns = 0;
+    } else {
+        t->narrow_rows = t->shape[0];
+        t->narrow_columns = t->rank > 1 ? t->shape[1] : 1;
+    }
+    t->shape[0] = rows;
+    if (t->rank > 1) t->shape[1] = columns;
+    t->count = t->raise_from = rows * (t->rank > 1 ? columns : 1);
 }
 
 void tensors_add_adapter(tensors *tensors, adapter *adapter) { tensors->adapter = adapter; }
@@ -300,7 +346,7 @@ dtype tensor_stored_type(const tensor *tensor) {
 }
 
 uint64_t tensor_stored_bytes(const tensor *tensor) {
-    return (uint64_t)tensor->count * dtype_bytes(tensor_stored_type(tensor));
+    return (uint64_t)tensor_stored_count(tensor) * dtype_bytes(tensor_stored_type(tensor));
 }
 
 int tensors_lora(const tensors *tensors, int index, const char **array, int *layers) {
@@ -358,10 +404,31 @@ static void copy_bytes(const tensor *tensor, uint64_t from, size_t bytes, void *
 /* Elements that are converted at once, on the reading thread's stack. */
 enum { PIECE = 2048, WIDEST = 8 };
 
+/* Of a tensor with zeros around what is stored: row after row of what is wanted. */
+static void read_wide(const tensor *wide, dtype type, int64_t first, int64_t count, char *out) {
+    int64_t columns = wide->rank > 1 ? wide->shape[1] : 1, stored = wide->narrow_columns;
+    size_t size = dtype_bytes(type);
+    tensor narrow = *wide;
+    narrow.narrow_rows = narrow.narrow_columns = 0;
+    memset(out, 0, (size_t)count * size);
+    for (int64_t at = first, end = first + count; at < end;) {
+        int64_t row = at / columns, column = at % columns, next = (row + 1) * columns;
+        int64_t last = next < end ? next : end, kept = row * columns + stored;
+        if (kept > last) kept = last;
+        if (row < wide->narrow_rows && at < kept)
+            tensor_read(&narrow, type, row * stored + column, kept - at, out + (size_t)(at - first) * size);
+        at = last;
+    }
+}
+
 void tensor_read(const tensor *tensor, dtype type, int64_t first, int64_t count, void *out) {
     size_t stored = dtype_bytes(tensor->type), wanted = dtype_bytes(type);
     char piece[PIECE * WIDEST];
     if (count <= 0) return;
+    if (tensor->narrow_rows) {
+        read_wide(tensor, type, first, count, out);
+        return;
+    }
     if (tensor->change) {
         adapter_read(tensor->change, tensor->rounded, type, first, count, out);
         return;

@@ -18,6 +18,7 @@ typedef struct tensor {
     struct tensor_file *stored;  /* the file that has its bytes; NULL: none has                           */
     uint64_t at;                 /* stored: its first byte in the file                                    */
     struct orbax_part *part;     /* its place in an array of a JAX checkpoint; NULL: none                 */
+    int64_t narrow_rows, narrow_columns;   /* what is stored where zeros fill the rest; 0: all is         */
     int rounded;                 /* 1: read as bf16 values whatever is stored, see tensors_round          */
     const struct adapter_change *change;   /* what an adapter adds to its elements (adapter.h); NULL: none */
     const void *data;            /* its bytes in memory (any alignment), see tensors_load; else NULL      */
@@ -38,15 +39,19 @@ typedef enum missing_chunks {
     MISSING_ZERO,                /* zeros, unless the checkpoint says that every chunk was saved          */
     MISSING_UNSEEN,              /* nobody looks: names and shapes only are wanted                        */
 } missing_chunks;
+struct notes;
 typedef struct tensors_options {
     int without_lora;            /* 1: its LoRA pairs are left out: the base as it was before the training */
     missing_chunks missing;
+    struct notes *notes;         /* what is to be told; NULL: nobody                                      */
 } tensors_options;
 openpi_status tensors_open_with(const char *path, const tensors_options *options, tensors **out,
                                 openpi_error *error);
 /* The tensors of a synthetic checkpoint: nothing is stored. */
 openpi_status tensors_synthetic(const openpi_synthetic *synthetic, tensors **out, openpi_error *error);
 void tensors_close(tensors *tensors);
+/* "BF16": as safetensors writes it. */
+const char *dtype_name(dtype type);
 
 int tensors_count(const tensors *tensors);
 const tensor *tensors_at(const tensors *tensors, int index);      /* in file order                        */
@@ -81,6 +86,9 @@ void tensor_release(const tensor *tensor);
 /* As the file has them, decoded: before LoRA is merged, before rounding. */
 dtype tensor_stored_type(const tensor *tensor);
 uint64_t tensor_stored_bytes(const tensor *tensor);
+static inline int64_t tensor_stored_count(const tensor *t) {
+    return t->narrow_rows ? t->narrow_rows * t->narrow_columns : t->count;
+}
 
 /* The rank of the index-th array of a JAX checkpoint that LoRA changes, its name and its layers; 0: there are
  * not so many. */

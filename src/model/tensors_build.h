@@ -20,6 +20,9 @@ openpi_status tensors_add_orbax(tensors *tensors, const char *params, const tens
                                 openpi_error *error);
 /* The list owns the adapter from here on, also where it fails. */
 void tensors_add_adapter(tensors *tensors, struct adapter *adapter);
+/* The tensor at `place` has `rows` and `columns` (a vector: rows) from here on, with zeros around what is
+ * stored; 0 and 0: as it is stored. */
+void tensors_widen(tensors *tensors, int place, int64_t rows, int64_t columns);
 /* The index-th change of the adapter is applied to the tensor at `place`. */
 openpi_status tensors_change(tensors *tensors, int place, int index, openpi_error *error);
 /* Copies the tensor and its name. */
@@ -32,6 +35,10 @@ openpi_status tensors_finish(tensors *tensors, openpi_error *error);
 int tensors_index(const tensors *tensors, const char *name);
 /* A tensor's name in its file. */
 const char *tensors_stored_name(const tensors *tensors, int index);
+/* Takes off what stands before the names of all tensors where that is none of openpi's or LeRobot's own
+ * ("module.", "_orig_mod.", "policy."). It is copied to `prefix`, "" where there is none. Call tensors_finish
+ * afterwards. */
+void tensors_unwrap(tensors *tensors, char *prefix, size_t bytes);
 /* Takes one LEROBOT_PREFIX off every name that begins with it. Call tensors_finish afterwards. */
 void tensors_strip_prefix(tensors *tensors);
 /* `name` must outlive the list. Call tensors_finish afterwards. */
@@ -45,7 +52,6 @@ openpi_status tensors_describe_orbax(const tensors *tensors, json_t **out, openp
 
 /* "[2, 3]" for sentences. */
 const char *tensor_shape_text(int rank, const int64_t *shape, char *text, size_t bytes);
-const char *dtype_name(dtype type);
 
 /* Where no checkpoint was found (wrong_checkpoint.c): one sentence that says what is there and what to do,
  * and its status. `first`: the first WRONG_FILE_BYTES of the file's `bytes`, or all; the first 8 do not

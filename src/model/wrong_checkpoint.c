@@ -12,6 +12,7 @@
 #include "base/ascii.h"
 #include "base/report.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "model/orbax_folder.h"
 #include "model/tensors_build.h"
 
@@ -34,6 +35,15 @@ static int begins_with(const opening *file, const char *magic, size_t length) {
 }
 
 static int has_text(const opening *file, const char *text) { return ascii_find(file->text, text) != NULL; }
+
+/* UTF-8 without control characters but those that lay out a text. Its last character may be cut. */
+static int is_text(const opening *file) {
+    if (utf8_valid_prefix((const char *)file->data, file->bytes) + 3 < file->bytes) return 0;
+    if (file->bytes && utf8_valid_prefix((const char *)file->data, file->bytes) == 0) return 0;
+    for (size_t i = 0; i < file->bytes; i++)
+        if (file->data[i] == 127 || (file->data[i] < 32 && !memchr("\t\n\r\f", file->data[i], 4))) return 0;
+    return 1;
+}
 
 static openpi_status report_pointer(const char *path, const opening *file, openpi_error *error) {
     const char *size = strstr(file->text, "\nsize ");
@@ -120,6 +130,10 @@ openpi_status wrong_file(const char *path, const uint8_t *first, uint64_t bytes,
         return report(error, OPENPI_BAD_FILE,
                       "%s: %llu bytes, expected a safetensors file, which has at least 8", path,
                       (unsigned long long)bytes);
+    if (is_text(&file))
+        return report(error, OPENPI_BAD_FILE,
+                      "%s: a text file, expected weights: give a checkpoint's folder or model.safetensors",
+                      path);
     return report(
         error, OPENPI_BAD_FILE,
         "%s: not a safetensors file: its first 8 bytes would be a header of %llu bytes, expected at most "

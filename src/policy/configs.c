@@ -5,6 +5,7 @@
 #include "policy/configs.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/report.h"
@@ -94,4 +95,24 @@ openpi_status config_find(const char *name, const char **record, openpi_error *e
     for (int i = 0; i < CONFIGS && at < sizeof list; i++)
         at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", configs[i].name);
     return report(error, OPENPI_NOT_FOUND, "config \"%.64s\" is not known; known are %s", name, list);
+}
+
+int config_horizons(const char *robot, char *text, size_t bytes) {
+    char like[80];
+    int differ = 0, before[CONFIGS] = {0}, count = 0;
+    size_t at = 0;
+    snprintf(like, sizeof like, "\"like\": \"%s\"", robot);
+    *text = 0;
+    for (int i = 0; i < CONFIGS; i++) {
+        const char *horizon = strstr(configs[i].record, "\"horizon\": ");
+        int steps = horizon ? atoi(horizon + 11) : 0, known = !steps || !strstr(configs[i].record, like);
+        for (int k = 0; k < count; k++) known |= before[k] == steps;
+        if (known) continue;
+        before[count++] = steps;
+        differ |= steps != 50;
+        if (at < bytes)
+            at += (size_t)snprintf(text + at, bytes - at, "%s%d (%s)", at ? ", " : "", steps,
+                                   configs[i].name);
+    }
+    return differ;
 }

@@ -12,4 +12,7 @@ openpi_status config_find(const char *name, const char **record, openpi_error *e
 /* The name of the i-th config that can be run, NULL past the last; for tests and help. */
 const char *config_name(int index);
 
+/* "10 (pi0_droid), 15 (pi05_droid)": the horizons of this robot's configs; 1: one of them is not 50. */
+int config_horizons(const char *robot, char *text, size_t bytes);
+
 #endif

@@ -15,6 +15,7 @@
 #include "model/home.h"
 #include "model/variant.h"
 #include "policy/assets.h"
+#include "policy/configs.h"
 
 /* The places that are searched. */
 typedef struct source {
@@ -281,9 +282,49 @@ static openpi_status settle_robot(const source *from, openpi_policy *policy, ope
     return open_statistics(from, policy, error);
 }
 
+/* What the robot or config says about a model, and the checkpoint does not. */
+static void tell_brief(const source *from, openpi_policy *policy, const checkpoint_brief *brief) {
+    const robot *robot = &policy->robot;
+    const char *name = from->options.config ? from->options.config : robot->name;
+    const struct {
+        const char *stack;
+        int trained, there;
+    } ranks[] = {{"the language model", robot->lora_vlm, brief->lora_vlm},
+                 {"the action expert", robot->lora_expert, brief->lora_expert}};
+    char others[160];
+    for (int i = 0; i < 2 && !from->options.without_lora && !from->options.adapter; i++) {
+        if (ranks[i].trained == ranks[i].there || (!brief->jax && !ranks[i].trained)) continue;
+        notes_add(&policy->notes, brief->jax,
+                  "\"%.64s\" has LoRA of rank %d in %s (0: none), but %.160s has rank %d: %s", name,
+                  ranks[i].trained, ranks[i].stack, from->checkpoint, ranks[i].there,
+                  brief->jax ? "what the checkpoint holds is run; give the config that it was trained with"
+                             : "it must be merged into the weights, which cannot be seen in them");
+    }
+    if (policy->horizon || brief->horizon) return;
+    int differ = config_horizons(robot->name, others, sizeof others);
+    notes_add(&policy->notes, differ,
+              "%.160s says no horizon, and robot \"%.64s\" does not: unless horizon is given, chunks have "
+              "openpi's default of 50 steps%s%s: give horizon or config",
+              from->checkpoint, robot->name, differ ? "; configs of this robot have " : "", others);
+}
+
+/* A model with fewer action dimensions than 32 has as many of the state. A robot that takes all of them takes
+ * the model's. */
+static openpi_status check_dims(const source *from, openpi_policy *policy, int dims, openpi_error *error) {
+    int state = variant_of(policy->variant)->state_token ? policy->state_length : 0;
+    if (!policy->lerobot && !strcmp(policy->robot.name, "none")) policy->action_dim = dims;
+    if (policy->action_dim <= dims && state <= dims) return OPENPI_OK;
+    return report(error, OPENPI_BAD_ARGUMENT,
+                  "robot \"%s\" has %d %s, but %s is a model of %d action dimensions",
+                  policy->lerobot ? "lerobot" : policy->robot.name,
+                  policy->action_dim > dims ? policy->action_dim : state,
+                  policy->action_dim > dims ? "actions" : "numbers of state", from->checkpoint, dims);
+}
+
 static openpi_status open_policy(const source *from, openpi_policy *policy, openpi_error *error) {
     const openpi_policy_options *options = &from->options;
     int lerobot_checkpoint = !from->folder && options->synthetic->lerobot;
+    checkpoint_brief brief = {.variant = policy->variant};
     if (options->synthetic) TRY(variant_check(options->synthetic->variant, "the synthetic variant", error));
     if (options->prompt_state < OPENPI_PROMPT_STATE_DEFAULT || options->prompt_state > OPENPI_PROMPT_STATE_ON)
         return report(error, OPENPI_BAD_ARGUMENT,
@@ -295,7 +336,8 @@ static openpi_status open_policy(const source *from, openpi_policy *policy, open
     TRY(choose_robot(from, lerobot_checkpoint, policy, error));
     if (!policy->lerobot && options->synthetic) policy->variant = options->synthetic->variant;
     if (!policy->lerobot && !options->synthetic)
-        TRY(checkpoint_read_variant(from->place, &policy->variant, error));
+        TRY(checkpoint_read_brief(from->place, &brief, error));
+    if (!policy->lerobot && !options->synthetic) policy->variant = brief.variant;
     if (policy->lerobot) TRY(settle_lerobot(from, policy, error));
     if (options->synthetic && options->synthetic->variant != policy->variant)
         return report(error, OPENPI_BAD_ARGUMENT, "%s is a %s model, the synthetic one is %s",
@@ -303,6 +345,8 @@ static openpi_status open_policy(const source *from, openpi_policy *policy, open
                       variant_of(options->synthetic->variant)->symbol);
     TRY(check_variant(from, policy, error));
     if (!policy->lerobot) TRY(settle_robot(from, policy, error));
+    if (brief.action_dim) TRY(check_dims(from, policy, brief.action_dim, error));
+    if (!policy->lerobot && !options->synthetic) tell_brief(from, policy, &brief);
     if (options->max_prompt < 0 || options->max_prompt > ROBOT_MAX_PROMPT)
         return report(error, OPENPI_BAD_ARGUMENT, "max_prompt is %d, expected 1 to %d tokens",
                       options->max_prompt, ROBOT_MAX_PROMPT);

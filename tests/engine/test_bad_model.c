@@ -201,7 +201,7 @@ static const broken checkpoints[] = {
      .part = "/case: an empty folder, expected model.safetensors or model.safetensors.index.json"},
     {"an empty file", RAW(""), .status = SAYS("model.safetensors: an empty file, expected weights")},
     {"text", RAW("this is not a safetensors file"),
-     .status = SAYS("not a safetensors file: its first 8 bytes would be a header of")},
+     .status = SAYS("a text file, expected weights: give a checkpoint's folder")},
     {"short text", RAW("no"), .status = SAYS("2 bytes, expected a safetensors file, which has at least 8")},
     {"a Git LFS pointer",
      RAW("version https://git-lfs.github.com/spec/v1\noid sha256:"
@@ -243,7 +243,7 @@ static const broken checkpoints[] = {
     {"a misshapen tensor", EDIT("[72,72]", "[36,144]"),
      .status = SAYS("q_proj.weight\" has shape [36, 144], expected [72, 72]")},
     {"other action dimensions", EDIT("[6,32]", "[32,6]"),
-     .status = UNSUPPORTED("action_in_proj.weight takes 6 action dimensions, expected 32")},
+     .status = SAYS("its metadata openpi_dims say other sizes than its tensors have")},
     {"an unknown tensor",
      EDIT("\"__metadata__\"", "\"extra\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]},\"__"
                               "metadata__\""),
