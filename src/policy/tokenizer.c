@@ -14,7 +14,11 @@
 #include "base/utf8.h"
 #include "policy/vocabulary.h"
 
-enum { TEXT_LIMIT = 1 << 26 };          /* bytes; three times as many fit into a 32-bit offset */
+enum {
+    TEXT_LIMIT = 1 << 26,               /* bytes; three times as many fit into a 32-bit offset            */
+    STRETCH = 1 << 10,                  /* bytes that are tokenised together, up to the next space        */
+    STRETCH_MOST = 1 << 17,             /* without a space: far more than a prompt's tokens hold          */
+};
 
 typedef struct symbol {
     uint32_t start, bytes;              /* in scratch.text; bytes 0: merged into its left neighbour */
@@ -39,6 +43,26 @@ struct tokenizer_scratch {
 
 /* ---- opening ------------------------------------------------------------------------------------------- */
 
+/* Marks the bytes that stand before a space, or before its mark, inside `text`. */
+static void mark_joined(const char *text, size_t bytes, uint8_t joined[256]) {
+    for (size_t i = 1; i < bytes; i++)
+        if (text[i] == ' ' || (bytes - i >= 3 && !memcmp(text + i, SPACE_MARK, 3)))
+            joined[(uint8_t)text[i - 1]] = 1;
+}
+
+/* Where a text may be cut: see stretch_end. */
+static void find_apart(tokenizer *made) {
+    const atom_set *const sets[] = {&made->before, &made->after};
+    uint8_t joined[256] = {0};
+    for (int i = 0; i < made->vocab; i++)
+        mark_joined(made->text + made->pieces[i].start, made->pieces[i].bytes, joined);
+    for (int k = 0; k < 2; k++)
+        for (uint32_t i = 0; i < sets[k]->count; i++)
+            mark_joined(sets[k]->atoms[i].text, sets[k]->atoms[i].bytes, joined);
+    int space_is_piece = vocabulary_find(made, SPACE_MARK, 3) >= 0;
+    for (int i = 0; i < 256; i++) made->apart[i] = space_is_piece && !joined[i];
+}
+
 openpi_status tokenizer_parse(const void *bytes, size_t count, const char *name, tokenizer **out,
                               openpi_error *error) {
     const char *text = bytes;
@@ -47,10 +71,13 @@ openpi_status tokenizer_parse(const void *bytes, size_t count, const char *name,
         return report(error, OPENPI_BAD_FILE, "%s: %zu bytes, expected at most %d", name, count,
                       TOKENIZER_FILE_LIMIT);
     while (at < count && (text[at] == ' ' || text[at] == '\t' || text[at] == '\n' || text[at] == '\r')) at++;
-    if (at < count && text[at] == '{') return tokenizer_read_json(bytes, count, name, out, error);
-    if (!count || text[0] != '\n')      /* 0x0a: field 1, a piece */
+    int json = at < count && text[at] == '{';
+    if (!json && (!count || text[0] != '\n'))            /* 0x0a: field 1, a piece */
         return report(error, OPENPI_BAD_FILE, "%s: neither a SentencePiece model nor a tokenizer.json", name);
-    return tokenizer_read_sentencepiece(bytes, count, name, out, error);
+    if (json) TRY(tokenizer_read_json(bytes, count, name, out, error));
+    else TRY(tokenizer_read_sentencepiece(bytes, count, name, out, error));
+    find_apart(*out);
+    return OPENPI_OK;
 }
 
 openpi_status tokenizer_open(const char *path, tokenizer **out, openpi_error *error) {
@@ -289,28 +316,63 @@ static void put(int32_t *ids, int capacity, int *count, int32_t id) {
     ++*count;
 }
 
-openpi_status tokenizer_encode(const tokenizer *tokenizer, tokenizer_scratch *scratch, const char *text,
-                               size_t bytes, int32_t *ids, int capacity, int *count, openpi_error *error) {
-    if (bytes > TEXT_LIMIT)
-        return report(error, OPENPI_BAD_INPUT, "the prompt has %zu bytes, expected at most %d", bytes,
-                      TEXT_LIMIT);
+/* The ids of one stretch of text, after those that are there. */
+typedef struct output {
+    int32_t *ids;
+    int capacity, count, unknown_before;
+} output;
+
+static openpi_status encode_stretch(const tokenizer *tokenizer, tokenizer_scratch *scratch, const char *text,
+                                    size_t bytes, output *out, openpi_error *error) {
     TRY(scratch_reserve(scratch, bytes, error));
     TRY(split(tokenizer, scratch, text, bytes, error));
     merge_symbols(tokenizer, scratch);
-    int made = 0, unknown_before = 0;
     for (int32_t i = scratch->symbol_count ? 0 : -1; i >= 0; i = scratch->symbols[i].next) {
         const symbol *here = &scratch->symbols[i];
         int unknown = here->id < 0;
         if (!unknown) {
-            put(ids, capacity, &made, here->id);
+            put(out->ids, out->capacity, &out->count, here->id);
         } else if (tokenizer->byte_fallback) {
             for (uint32_t k = 0; k < here->bytes; k++)
-                put(ids, capacity, &made, tokenizer->byte[(uint8_t)scratch->text[here->start + k]]);
-        } else if (!unknown_before) {                             /* a run of unknown symbols is one id */
-            put(ids, capacity, &made, tokenizer->unknown);
+                put(out->ids, out->capacity, &out->count,
+                    tokenizer->byte[(uint8_t)scratch->text[here->start + k]]);
+        } else if (!out->unknown_before) {                        /* a run of unknown symbols is one id */
+            put(out->ids, out->capacity, &out->count, tokenizer->unknown);
         }
-        unknown_before = unknown;
+        out->unknown_before = unknown;
     }
-    *count = made;
+    return OPENPI_OK;
+}
+
+/* The end of a stretch of about STRETCH bytes: before a space that no piece and no atom joins to what stands
+ * before it, so that both sides have the ids that they have together. */
+static size_t stretch_end(const tokenizer *tokenizer, const char *text, size_t start, size_t bytes) {
+    for (size_t at = start + STRETCH; at < bytes; at++)
+        if (text[at] == ' ' && text[at - 1] != ' ' && tokenizer->apart[(uint8_t)text[at - 1]])
+            return at;
+    return bytes;
+}
+
+openpi_status tokenizer_encode(const tokenizer *tokenizer, tokenizer_scratch *scratch, const char *text,
+                               size_t bytes, int32_t *ids, int capacity, int *count, openpi_error *error) {
+    output out = {ids, capacity, 0, 0};
+    size_t at = 0;
+    if (bytes > TEXT_LIMIT)
+        return report(error, OPENPI_BAD_INPUT, "the prompt has %zu bytes, expected at most %d", bytes,
+                      TEXT_LIMIT);
+    while (at < bytes && out.count <= capacity) {
+        size_t end = stretch_end(tokenizer, text, at, bytes);
+        if (end - at > STRETCH_MOST)
+            return report(error, OPENPI_BAD_INPUT,
+                          "the prompt has %zu bytes that the tokenizer cannot cut apart (a word without a "
+                          "space), expected at most %d", end - at, STRETCH_MOST);
+        TRY(encode_stretch(tokenizer, scratch, text + at, end - at, &out, error));
+        at = end;
+    }
+    size_t valid = at + utf8_valid_prefix(text + at, bytes - at);
+    if (valid < bytes)
+        return report(error, OPENPI_BAD_INPUT, "the prompt is not UTF-8: byte %zu is 0x%02x", valid,
+                      (unsigned)(uint8_t)text[valid]);
+    *count = out.count;
     return OPENPI_OK;
 }

@@ -25,8 +25,9 @@ typedef struct tokenizer_scratch tokenizer_scratch;
 openpi_status tokenizer_scratch_create(size_t text_bytes, tokenizer_scratch **out, openpi_error *error);
 void tokenizer_scratch_close(tokenizer_scratch *scratch);
 
-/* The raw pieces of a UTF-8 text, no BOS: writes at most `capacity` ids, *count is how many there are
- * (may exceed capacity). Invalid UTF-8 is a bad input. */
+/* The raw pieces of a UTF-8 text, no BOS: writes at most `capacity` ids, *count is how many there are; where
+ * that is more than `capacity`, some number above it, because the rest of the text is not tokenised. Invalid
+ * UTF-8 and a word of more than 128 KiB are bad input. */
 openpi_status tokenizer_encode(const tokenizer *tokenizer, tokenizer_scratch *scratch, const char *text,
                                size_t bytes, int32_t *ids, int capacity, int *count, openpi_error *error);
 

@@ -66,6 +66,7 @@ struct tokenizer {
     int32_t byte[256];                  /* ids of <0x00> … <0xFF>, where byte_fallback                  */
     int32_t unknown;                    /* id of an unknown character, where not byte_fallback          */
     int fuse_unknown;                   /* a run of unknown characters is one id                        */
+    uint8_t apart[256];                 /* 1: no piece has a space after this byte: a text may be cut there */
     int ignore_merges;                  /* a whole text that is a piece is not split                    */
 };
 

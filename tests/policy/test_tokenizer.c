@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "policy/tokenizer.h"
+#include "policy/vocabulary.h"
 #include "scratch.h"
 
 #define SAVED GOLDEN "/lerobot/pi05/checkpoint/tokenizer/tokenizer.json"
@@ -483,6 +484,54 @@ static void test_long_texts(void **state) {
     free(long_text);
 }
 
+/* A text is tokenised in stretches and only as far as ids are wanted: its ids are those of the whole. */
+static void test_stretches(void **state) {
+    (void)state;
+    enum { BYTES = 60000, MANY = 60000 };
+    static const char *const words[] = {
+        "pick", " ", "  ", "up", "_the_", "cup,", "\n", "\u2581", "\u4e16\u754c", "<loc0007>", "Task: ",
+        "-12", " \n ", "\U0001f642", "<bos>", "a", " and", "\xc2\xa0"};
+    tokenizer_scratch *s = scratch_of(1), *large = scratch_of(BYTES + 32);
+    openpi_error error = OPENPI_ERROR_INIT;
+    const char *files[] = {GOLDEN "/tokenizer.model", SAVED};
+    char *text = malloc(BYTES + 32);
+    int32_t *whole = malloc(MANY * sizeof *whole);
+    assert_true(text && whole);
+    for (int f = 0; f < 2; f++)
+        for (uint32_t seed = 1; seed <= 4; seed++) {
+            tokenizer *t = opened(files[f]), *uncut = opened(files[f]);
+            uint32_t random = seed;
+            size_t used = 0;
+            int count, cuts = 0, most = 0;
+            while (used < BYTES) {
+                random = random * 1664525u + 1013904223u;
+                const char *word = words[(random >> 16) % (sizeof words / sizeof *words)];
+                memcpy(text + used, word, strlen(word));
+                used += strlen(word);
+            }
+            for (int i = 0; i < 256; i++) cuts += t->apart[i];
+            assert_true(cuts > 100);
+            memset(uncut->apart, 0, sizeof uncut->apart);
+            openpi_status status = tokenizer_encode(uncut, large, text, used, whole, MANY, &most, &error);
+            assert_int_equal(status, OPENPI_OK);
+            assert_true(most <= MANY && most > 10000);
+            for (int capacity = 1; capacity <= MANY; capacity *= 7) {
+                status = tokenizer_encode(t, s, text, used, ids, capacity, &count, &error);
+                assert_int_equal(status, OPENPI_OK);
+                assert_true(count > capacity);
+                assert_memory_equal(ids, whole, (size_t)capacity * sizeof *ids);
+            }
+            assert_int_equal(encode(t, s, text, used), most);
+            assert_memory_equal(ids, whole, (size_t)most * sizeof *ids);
+            text[used] = (char)0x80;                     /* a tail that nobody tokenises is checked, too  */
+            status = tokenizer_encode(t, s, text, used + 1, ids, 10, &count, &error);
+            assert_int_equal(status, OPENPI_BAD_INPUT);
+            tokenizer_close(t), tokenizer_close(uncut);
+        }
+    tokenizer_scratch_close(s), tokenizer_scratch_close(large);
+    free(text), free(whole);
+}
+
 static void test_bad_text(void **state) {
     (void)state;
     static const char *const bad[] = {"\x80",
@@ -798,6 +847,7 @@ int main(void) {
         cmocka_unit_test(test_embedded),      cmocka_unit_test(test_capacity),
         cmocka_unit_test(test_spm_golden),    cmocka_unit_test(test_spm_random_models),
         cmocka_unit_test(test_long_texts),    cmocka_unit_test(test_bad_text),
+        cmocka_unit_test(test_stretches),
         cmocka_unit_test(test_bad_models),    cmocka_unit_test(test_mangled_model),
         cmocka_unit_test(test_mangled_json),  cmocka_unit_test(test_bad_json),
         cmocka_unit_test(test_json_variants),
